@@ -1,0 +1,23 @@
+# One list of flags for all our code: warnings are errors, floating point keeps its order.
+add_library(muster_flags INTERFACE)
+target_compile_definitions(muster_flags INTERFACE _GNU_SOURCE)
+target_compile_options(muster_flags INTERFACE $<$<COMPILE_LANGUAGE:C>:-Wall -Wextra -Wpedantic -Werror -Wconversion
+  -Wsign-conversion -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wold-style-definition -Wvla -Wundef
+  -Wformat=2 -Wwrite-strings -Wpointer-arith -Wimplicit-fallthrough -Wdouble-promotion>
+  -ffp-contract=off -fno-math-errno -fstack-protector-strong)
+target_include_directories(muster_flags INTERFACE ${CMAKE_SOURCE_DIR}/include)
+
+if(MUSTER_SANITIZE)
+  add_compile_options(-fsanitize=${MUSTER_SANITIZE} -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${MUSTER_SANITIZE})
+  if(MUSTER_SANITIZE MATCHES undefined)
+    add_compile_options(-fno-sanitize-recover=undefined)
+  endif()
+endif()
+if(MUSTER_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link)
+endif()
+if(MUSTER_COVERAGE)
+  add_compile_options(--coverage)
+  add_link_options(--coverage)
+endif()

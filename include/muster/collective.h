@@ -1,0 +1,109 @@
+/* Collective operations on a group: one epoch's members, immutable. */
+#ifndef MUSTER_COLLECTIVE_H
+#define MUSTER_COLLECTIVE_H
+
+#include <muster/base.h>
+#include <muster/env.h>
+#include <muster/status.h>
+#include <muster/view.h>
+
+MUSTER_BEGIN
+
+struct muster_group;
+struct muster_op;
+
+enum muster_dtype { MUSTER_F32, MUSTER_F64, MUSTER_I32, MUSTER_I64, MUSTER_U8 };
+enum muster_reduction { MUSTER_SUM, MUSTER_MEAN, MUSTER_MIN, MUSTER_MAX, MUSTER_PROD };
+
+/** Bytes of one element. */
+MUSTER_API size_t muster_dtype_bytes(enum muster_dtype dtype);
+
+/** Contiguous memory of the caller. */
+struct muster_tensor {
+    void *data;
+    uint64_t count; /* elements */
+    enum muster_dtype dtype;
+};
+
+enum muster_op_kind {
+    MUSTER_OP_ALL_REDUCE,
+    MUSTER_OP_BROADCAST,
+    MUSTER_OP_ALL_GATHER,
+    MUSTER_OP_REDUCE_SCATTER,
+    MUSTER_OP_BARRIER,
+};
+
+typedef void muster_op_fn(struct muster_op *op, enum muster_rc rc);
+
+/** Who contributed to a delivered operation. */
+struct muster_op_result {
+    uint64_t epoch;              /* in which it was delivered */
+    uint32_t contributor_count;  /* the divisor of MEAN */
+    enum muster_verdict_kind verdict; /* of its last interruption */
+    bool is_interrupted;         /* a change of view fell into it */
+    uint64_t interrupted_ns;     /* loop time of the freeze, 0 = not interrupted */
+    const char *phase;           /* where this member stood at the freeze ("reduce", "gather", "complete") */
+};
+
+/** One operation. Caller's memory, borrowed from start to done. */
+struct muster_op {
+    void *data;
+    /* set before start */
+    uint32_t lane;        /* operations of one lane complete in order; 0 by default */
+    uint64_t deadline_ns; /* absolute loop time; required */
+    /* valid in done */
+    struct muster_op_id id;
+    struct muster_error error; /* names the culprit ("rank 3 has not called all_reduce #812") */
+    struct muster_op_result result;
+    /* private */
+    muster_op_fn *done;
+    struct muster_list node;
+    void *impl;
+};
+
+/**
+ * Reduce `tensor` over all members, in place.
+ *
+ * Shape:   count elements of dtype, contiguous; equal on every rank.
+ * Units:   op->deadline_ns is loop time, absolute.
+ * Owns:    borrows op and the tensor's memory until done.
+ * Errors:  returned INVALID_ARGUMENT, FAILED_PRECONDITION (group closed); by done ABORTED, INVALID_ARGUMENT
+ *          (another rank called something else: error names both), DEADLINE_EXCEEDED, CANCELLED.
+ * Order:   all ranks start the same operations of a lane in the same order.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc
+muster_all_reduce_start(struct muster_op *op, struct muster_group *group,
+                        const struct muster_tensor *tensor, enum muster_reduction reduction,
+                        muster_op_fn *done);
+
+/** tensor of `root` (rank in the group's view) to all. Same rules as all_reduce. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc
+muster_broadcast_start(struct muster_op *op, struct muster_group *group,
+                       const struct muster_tensor *tensor, uint32_t root, muster_op_fn *done);
+
+/** output->count = n * input->count; part r is rank r's input. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc
+muster_all_gather_start(struct muster_op *op, struct muster_group *group,
+                        const struct muster_tensor *input, const struct muster_tensor *output,
+                        muster_op_fn *done);
+
+/** input->count = n * output->count; rank r receives part r of the reduction. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc
+muster_reduce_scatter_start(struct muster_op *op, struct muster_group *group,
+                            const struct muster_tensor *input, const struct muster_tensor *output,
+                            enum muster_reduction reduction, muster_op_fn *done);
+
+/** done when all members have started it. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc
+muster_barrier_start(struct muster_op *op, struct muster_group *group, muster_op_fn *done);
+
+/** done still comes, with CANCELLED unless the operation was delivered before; proposes ABORTED to all. */
+MUSTER_API void muster_op_cancel(struct muster_op *op);
+
+MUSTER_API uint32_t muster_group_rank(const struct muster_group *group);
+MUSTER_API uint32_t muster_group_size(const struct muster_group *group);
+MUSTER_API const struct muster_view *muster_group_view(const struct muster_group *group);
+
+MUSTER_END
+
+#endif

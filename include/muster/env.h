@@ -1,0 +1,140 @@
+/* The environment: everything outside the library that muster may touch, real or simulated. */
+#ifndef MUSTER_ENV_H
+#define MUSTER_ENV_H
+
+#include <muster/base.h>
+#include <muster/log.h>
+#include <muster/loop.h>
+#include <muster/mem.h>
+#include <muster/metrics.h>
+#include <muster/status.h>
+#include <muster/trace.h>
+
+MUSTER_BEGIN
+
+struct muster_net;     /* stream.h */
+struct muster_http;    /* http.h */
+struct muster_backend; /* device collectives; NULL = host only */
+
+/* Environment variables. */
+struct muster_vars;
+struct muster_vars_ops {
+    const char *(*get)(struct muster_vars *vars, const char *name);
+};
+struct muster_vars {
+    const struct muster_vars_ops *ops;
+};
+/** Borrowed text, valid until the variable changes, or NULL. */
+MUSTER_API const char *muster_vars_get(struct muster_vars *vars, const char *name);
+MUSTER_API struct muster_vars *muster_vars_system(void);
+
+/* Files (small, whole). */
+struct muster_files;
+struct muster_files_ops {
+    enum muster_rc (*read)(struct muster_files *files, struct muster_mem *mem, const char *path,
+                           size_t limit_bytes, char **ret_text, size_t *ret_bytes);
+    enum muster_rc (*write)(struct muster_files *files, const char *path, const void *bytes,
+                            size_t count);
+};
+struct muster_files {
+    const struct muster_files_ops *ops;
+};
+/** The whole file, NUL-terminated (the NUL is not counted). Gives. Errors: NOT_FOUND, PERMISSION_DENIED,
+ *  RESOURCE_EXHAUSTED (larger than limit_bytes). */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_files_read(struct muster_files *files,
+                                                               struct muster_mem *mem,
+                                                               const char *path, size_t limit_bytes,
+                                                               char **ret_text, size_t *ret_bytes);
+/** Replace the file atomically (write a neighbour, rename). */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_files_write(struct muster_files *files,
+                                                                const char *path, const void *bytes,
+                                                                size_t count);
+MUSTER_API struct muster_files *muster_files_system(void);
+
+/* Random numbers. */
+struct muster_rng;
+struct muster_rng_ops {
+    uint64_t (*next)(struct muster_rng *rng);
+};
+struct muster_rng {
+    const struct muster_rng_ops *ops;
+};
+MUSTER_API uint64_t muster_rng_next(struct muster_rng *rng);
+/** Uniform in [0, bound); bound > 0. */
+MUSTER_API uint64_t muster_rng_below(struct muster_rng *rng, uint64_t bound);
+/** Fill with random bytes. */
+MUSTER_API void muster_rng_fill(struct muster_rng *rng, void *bytes, size_t count);
+/** value moved by a uniform factor in [1 - permille/1000, 1 + permille/1000]. */
+MUSTER_API uint64_t muster_rng_jitter(struct muster_rng *rng, uint64_t value, uint32_t permille);
+/** The kernel's generator. */
+MUSTER_API struct muster_rng *muster_rng_system(void);
+/** A seeded generator (xoshiro256**), the same sequence everywhere. */
+struct muster_rng_seeded {
+    struct muster_rng rng;
+    uint64_t state[4];
+};
+MUSTER_API void muster_rng_seeded_init(struct muster_rng_seeded *seeded, uint64_t seed);
+
+/* The host: who am I, is that process dead. */
+struct muster_host;
+struct muster_process_watch;
+typedef void muster_process_exit_fn(struct muster_process_watch *watch);
+/** Tells once when a process of this host has died. Caller's memory. */
+struct muster_process_watch {
+    void *data;
+    muster_process_exit_fn *on_exit;
+    int64_t pid;
+    /* private */
+    struct muster_host *host;
+    struct muster_fd_watch fd_watch;
+    struct muster_list node;
+};
+struct muster_host_ops {
+    const char *(*key)(struct muster_host *host);
+    int64_t (*pid)(struct muster_host *host);
+    uint64_t (*wall_ns)(struct muster_host *host);
+    enum muster_rc (*watch)(struct muster_host *host, struct muster_process_watch *watch);
+    void (*unwatch)(struct muster_host *host, struct muster_process_watch *watch);
+};
+struct muster_host {
+    const struct muster_host_ops *ops;
+};
+/** Names the machine and its process-id namespace: two processes with equal keys may watch each other. */
+MUSTER_API const char *muster_host_key(struct muster_host *host);
+MUSTER_API int64_t muster_host_pid(struct muster_host *host);
+/** Wall clock, ns since 1970: for people and records only, never for protocols. */
+MUSTER_API uint64_t muster_host_wall_ns(struct muster_host *host);
+/** Watch watch->pid; on_exit runs on the loop, once. NOT_FOUND: no such process (it is dead already). */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc
+muster_process_watch_open(struct muster_process_watch *watch, struct muster_host *host);
+MUSTER_API void muster_process_watch_close(struct muster_process_watch *watch);
+
+/** One environment. The owner of the world builds it; everybody else borrows it. */
+struct muster_env {
+    struct muster_mem *mem;
+    struct muster_loop *loop;
+    struct muster_net *net;
+    struct muster_http *http;
+    struct muster_backend *backend;
+    struct muster_host *host;
+    struct muster_files *files;
+    struct muster_vars *vars;
+    struct muster_rng *rng;
+    struct muster_log *log;         /* NULL: silent */
+    struct muster_metrics *metrics; /* NULL: not counted */
+    struct muster_trace *trace;     /* NULL: not traced */
+};
+
+/* env_system.c: a real environment: libevent loop, sockets, kernel random numbers. */
+struct muster_env_system_options {
+    struct event_base *base; /* NULL: a loop of its own */
+    struct muster_mem *mem;  /* NULL: the C library's heap */
+};
+/** Gives a complete real environment (net included; http NULL until somebody needs it). */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc
+muster_env_system_open(const struct muster_env_system_options *options, struct muster_env **ret_env);
+MUSTER_API void muster_env_system_close(struct muster_env *env);
+
+MUSTER_END
+
+#endif

@@ -1,0 +1,72 @@
+/* An intrusive doubly linked list: a node that is its own neighbour is in no list. */
+#ifndef MUSTER_LIST_H
+#define MUSTER_LIST_H
+
+#include <muster/base.h>
+
+MUSTER_BEGIN
+
+struct muster_list {
+    struct muster_list *next;
+    struct muster_list *prev;
+};
+
+static inline void muster_list_init(struct muster_list *list)
+{
+    list->next = list;
+    list->prev = list;
+}
+
+static inline bool muster_list_is_empty(const struct muster_list *list)
+{
+    return list->next == list;
+}
+
+static inline void muster_list_append(struct muster_list *list, struct muster_list *node)
+{
+    node->prev = list->prev;
+    node->next = list;
+    list->prev->next = node;
+    list->prev = node;
+}
+
+static inline void muster_list_prepend(struct muster_list *list, struct muster_list *node)
+{
+    muster_list_append(list->next, node);
+}
+
+/** Idempotent: a removed node may be removed again. */
+static inline void muster_list_remove(struct muster_list *node)
+{
+    node->prev->next = node->next;
+    node->next->prev = node->prev;
+    muster_list_init(node);
+}
+
+/** The first node, taken out, or NULL. */
+static inline struct muster_list *muster_list_pop(struct muster_list *list)
+{
+    struct muster_list *node = list->next;
+
+    if (node == list)
+        return NULL;
+    muster_list_remove(node);
+    return node;
+}
+
+/** Move all nodes of `from` to the (initialised, empty) `to`. */
+static inline void muster_list_take_all(struct muster_list *to, struct muster_list *from)
+{
+    muster_list_init(to);
+    if (muster_list_is_empty(from))
+        return;
+    to->next = from->next;
+    to->prev = from->prev;
+    to->next->prev = to;
+    to->prev->next = to;
+    muster_list_init(from);
+}
+
+MUSTER_END
+
+#endif

@@ -1,0 +1,152 @@
+/* The event loop: time, timers, posted tasks, descriptor readiness. Everything else hangs on it. */
+#ifndef MUSTER_LOOP_H
+#define MUSTER_LOOP_H
+
+#include <muster/base.h>
+#include <muster/list.h>
+#include <muster/mem.h>
+#include <muster/status.h>
+
+struct event_base;
+
+MUSTER_BEGIN
+
+struct muster_loop;
+struct muster_timer;
+struct muster_task;
+struct muster_fd_watch;
+
+typedef void muster_timer_fn(struct muster_timer *timer);
+typedef void muster_task_fn(struct muster_task *task);
+typedef void muster_fd_fn(struct muster_fd_watch *watch, unsigned ready);
+
+/** Fires once at due_ns. Caller's memory; init once, then start and stop at will. */
+struct muster_timer {
+    void *data;
+    muster_timer_fn *on_expire;
+    uint64_t due_ns;
+    /* private */
+    struct muster_loop *loop; /* NULL while stopped */
+    uint64_t start_order;
+    struct muster_timer *child, *next, *prev; /* pairing heap */
+};
+
+/** Runs once in the next turn. Caller's memory. */
+struct muster_task {
+    void *data;
+    muster_task_fn *on_run;
+    /* private */
+    struct muster_list node;
+};
+
+#define MUSTER_FD_READ 1u
+#define MUSTER_FD_WRITE 2u
+
+/** Level-triggered readiness of one descriptor. Caller's memory. Real loops only. */
+struct muster_fd_watch {
+    void *data;
+    muster_fd_fn *on_ready;
+    int fd;
+    unsigned wanted; /* MUSTER_FD_READ | MUSTER_FD_WRITE; 0 = watched for nothing */
+    /* private */
+    struct muster_loop *loop;
+    void *impl;
+};
+
+/** What a loop implementation provides (libevent or the simulated world). */
+struct muster_loop_ops {
+    uint64_t (*now_ns)(const struct muster_loop *loop);
+    void (*timer_start)(struct muster_loop *loop, struct muster_timer *timer);
+    void (*timer_stop)(struct muster_loop *loop, struct muster_timer *timer);
+    void (*task_post)(struct muster_loop *loop, struct muster_task *task);
+    enum muster_rc (*fd_open)(struct muster_loop *loop, struct muster_fd_watch *watch);
+    void (*fd_update)(struct muster_loop *loop, struct muster_fd_watch *watch, unsigned wanted);
+    void (*fd_close)(struct muster_loop *loop, struct muster_fd_watch *watch);
+};
+
+/** Embed as the first field of an implementation. */
+struct muster_loop {
+    const struct muster_loop_ops *ops;
+};
+
+/** Monotonic loop time, read once per turn; all callbacks of a turn see the same value. */
+MUSTER_API uint64_t muster_loop_now_ns(const struct muster_loop *loop);
+
+/** loop time + delay, saturating. */
+MUSTER_API uint64_t muster_loop_after_ns(const struct muster_loop *loop, uint64_t delay_ns);
+
+MUSTER_API void muster_timer_init(struct muster_timer *timer, muster_timer_fn *on_expire, void *data);
+
+/** Start, or move a started timer, to the absolute loop time due_ns (a past time fires next turn).
+ *  Cannot fail, allocates nothing. Timers due at the same time fire in start order. */
+MUSTER_API void muster_timer_start(struct muster_timer *timer, struct muster_loop *loop,
+                                   uint64_t due_ns);
+
+/** Idempotent; on_expire will not run. */
+MUSTER_API void muster_timer_stop(struct muster_timer *timer);
+
+MUSTER_API bool muster_timer_is_started(const struct muster_timer *timer);
+
+MUSTER_API void muster_task_init(struct muster_task *task, muster_task_fn *on_run, void *data);
+
+/** Run the task in the next turn; a no-op when it is posted already. Loop thread only (other
+ *  threads use muster_wake). Cannot fail, allocates nothing. */
+MUSTER_API void muster_task_post(struct muster_task *task, struct muster_loop *loop);
+
+/** Idempotent; on_run will not run. */
+MUSTER_API void muster_task_cancel(struct muster_task *task);
+
+MUSTER_API bool muster_task_is_posted(const struct muster_task *task);
+
+/** Begin to watch watch->fd for watch->wanted. Borrows watch until close.
+ *  Errors: RESOURCE_EXHAUSTED; UNIMPLEMENTED in the simulated world. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_fd_watch_open(struct muster_fd_watch *watch,
+                                                                  struct muster_loop *loop);
+MUSTER_API void muster_fd_watch_update(struct muster_fd_watch *watch, unsigned wanted);
+/** Synchronous; does not close the descriptor. Idempotent. */
+MUSTER_API void muster_fd_watch_close(struct muster_fd_watch *watch);
+
+/* The libevent loop. */
+
+/** A loop of its own (base NULL), or one that joins the caller's event_base (then the caller turns the
+ *  base and muster's work runs inside). Ignores SIGPIPE for the process. Gives. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_loop_open(struct muster_mem *mem,
+                                                              struct event_base *base,
+                                                              struct muster_loop **ret_loop);
+
+/** Nothing may be started on the loop any more. NULL is accepted. */
+MUSTER_API void muster_loop_close(struct muster_loop *loop);
+
+/** One turn: read the clock, expire timers, run the tasks posted before this turn, poll for at most
+ *  wait_ns (0: do not wait; UINT64_MAX: until something happens). */
+MUSTER_API void muster_loop_turn(struct muster_loop *loop, uint64_t wait_ns);
+
+/** Turn until muster_loop_stop is called. */
+MUSTER_API void muster_loop_run(struct muster_loop *loop);
+
+/** Make muster_loop_run return after the current turn. Loop thread only. */
+MUSTER_API void muster_loop_stop(struct muster_loop *loop);
+
+/** For embedding in another loop: a descriptor that becomes readable when a turn is needed, and the time of
+ *  the next timer (UINT64_MAX: none). Call muster_loop_turn(loop, 0) when either is due. */
+MUSTER_API int muster_loop_fd(const struct muster_loop *loop);
+MUSTER_API uint64_t muster_loop_next_due_ns(const struct muster_loop *loop);
+
+/* Waking the loop from another thread. */
+
+struct muster_wake;
+typedef void muster_wake_fn(struct muster_wake *wake);
+
+/** Gives. on_wake runs on the loop once or more after each muster_wake_signal (signals coalesce). */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_wake_open(struct muster_mem *mem,
+                                                              struct muster_loop *loop,
+                                                              muster_wake_fn *on_wake, void *data,
+                                                              struct muster_wake **ret_wake);
+MUSTER_API void *muster_wake_data(const struct muster_wake *wake);
+/** Any thread, any time until close; also from a signal handler. */
+MUSTER_API void muster_wake_signal(struct muster_wake *wake);
+MUSTER_API void muster_wake_close(struct muster_wake *wake);
+
+MUSTER_END
+
+#endif

@@ -1,0 +1,197 @@
+/* gRPC over HTTP/2: channels and calls (client), servers and methods. Messages are bytes here. */
+#ifndef MUSTER_RPC_H
+#define MUSTER_RPC_H
+
+#include <muster/address.h>
+#include <muster/base.h>
+#include <muster/env.h>
+#include <muster/status.h>
+#include <muster/stream.h>
+
+MUSTER_BEGIN
+
+struct muster_channel;
+struct muster_call;
+struct muster_rpc_server;
+struct muster_rpc;
+
+/** One message. Borrowed for the duration of the callback that shows it. */
+struct muster_bytes {
+    const void *data;
+    size_t size;
+};
+
+/** One metadata entry; "-bin" names carry raw bytes (base64 is done inside). Lower-case names. */
+struct muster_metadata_entry {
+    const char *name;
+    const void *value; /* NUL-terminated as well */
+    size_t value_bytes;
+};
+struct muster_metadata {
+    const struct muster_metadata_entry *entries;
+    size_t count;
+};
+/** The first entry of that name, or NULL. Borrowed. */
+MUSTER_API const struct muster_metadata_entry *
+muster_metadata_find(const struct muster_metadata *metadata, const char *name);
+
+/* Client. */
+
+enum muster_channel_state {
+    MUSTER_CHANNEL_IDLE,
+    MUSTER_CHANNEL_CONNECTING,
+    MUSTER_CHANNEL_READY,
+    MUSTER_CHANNEL_TRANSIENT_FAILURE,
+    MUSTER_CHANNEL_SHUTDOWN,
+};
+
+struct muster_channel_options {
+    const char *authority;           /* NULL: from the target */
+    uint64_t connect_timeout_ns;     /* 0: 20 s */
+    uint64_t backoff_base_ns;        /* 0: 1 s; first reconnect waits this, jittered by 20 % */
+    uint64_t backoff_max_ns;         /* 0: 120 s; factor 1.6 */
+    uint64_t keepalive_interval_ns;  /* 0: no pings */
+    uint64_t keepalive_timeout_ns;   /* 0: 20 s */
+    size_t receive_message_max_bytes; /* 0: 4 MiB */
+};
+
+typedef void muster_channel_close_fn(struct muster_channel *channel);
+typedef void muster_call_message_fn(struct muster_call *call, struct muster_bytes message);
+typedef void muster_call_event_fn(struct muster_call *call);
+typedef void muster_call_done_fn(struct muster_call *call, enum muster_rc rc);
+
+/** target: "host:port", "dns:///host:port", "ipv4:…", "ipv6:…", "unix:/path"; several "host:port" joined by commas
+ *  are tried in turn (pick first). Connects lazily, reconnects with jittered backoff. Gives. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc
+muster_channel_open(struct muster_env *env, const char *target,
+                    const struct muster_channel_options *options, struct muster_channel **ret_channel,
+                    struct muster_error *ret_error);
+/** Open calls end with CANCELLED, then closed (may be NULL) runs. */
+MUSTER_API void muster_channel_close(struct muster_channel *channel, muster_channel_close_fn *closed);
+MUSTER_API enum muster_channel_state muster_channel_state(const struct muster_channel *channel);
+MUSTER_API void muster_channel_set_data(struct muster_channel *channel, void *data);
+MUSTER_API void *muster_channel_data(const struct muster_channel *channel);
+
+struct muster_call_options {
+    const char *method;               /* "/package.Service/Method" */
+    uint64_t deadline_ns;             /* absolute loop time; UINT64_MAX only for long-lived streams */
+    struct muster_metadata metadata;  /* borrowed during start */
+    bool wait_for_ready;              /* wait out TRANSIENT_FAILURE instead of UNAVAILABLE */
+    muster_call_event_fn *on_headers; /* may be NULL */
+    muster_call_message_fn *on_message;
+    muster_call_event_fn *on_writable; /* the last send has left the queue; may be NULL */
+};
+
+/** One call of any kind. Caller's memory, first field is the caller's. */
+struct muster_call {
+    void *data;
+    /* valid in done */
+    struct muster_error status; /* rc and grpc-message */
+    struct muster_metadata initial_metadata, trailing_metadata; /* borrowed until done returns */
+    /* private */
+    muster_call_done_fn *done;
+    void *impl;
+};
+
+/** Open the stream. done runs once, after the last message, with the gRPC status. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc
+muster_call_start(struct muster_call *call, struct muster_channel *channel,
+                  const struct muster_call_options *options, muster_call_done_fn *done);
+/** Queue one message (copied). FAILED_PRECONDITION after half_close or done. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_call_send(struct muster_call *call,
+                                                              const void *message, size_t bytes);
+/** No more messages from this side. */
+MUSTER_API void muster_call_half_close(struct muster_call *call);
+MUSTER_API void muster_call_cancel(struct muster_call *call);
+/** Bytes queued and not yet taken by flow control. */
+MUSTER_API size_t muster_call_queued_bytes(const struct muster_call *call);
+
+/** The common case: one message each way. */
+struct muster_unary {
+    void *data;
+    /* valid in done */
+    struct muster_bytes response; /* borrowed until done returns */
+    struct muster_error status;
+    /* private */
+    void (*done)(struct muster_unary *unary, enum muster_rc rc);
+    struct muster_call call;
+    void *copy;
+};
+typedef void muster_unary_done_fn(struct muster_unary *unary, enum muster_rc rc);
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc
+muster_unary_start(struct muster_unary *unary, struct muster_channel *channel, const char *method,
+                   const void *request, size_t bytes, uint64_t deadline_ns, muster_unary_done_fn *done);
+MUSTER_API void muster_unary_cancel(struct muster_unary *unary);
+
+/* Server. */
+
+typedef void muster_rpc_event_fn(struct muster_rpc *rpc);
+typedef void muster_rpc_message_fn(struct muster_rpc *rpc, struct muster_bytes message);
+/** Runs exactly once per call, last: OK after a normal finish, CANCELLED / DEADLINE_EXCEEDED / UNAVAILABLE else. */
+typedef void muster_rpc_end_fn(struct muster_rpc *rpc, enum muster_rc rc);
+
+/** One method; static or owned by the service, borrowed by the server until close. */
+struct muster_rpc_method {
+    const char *path; /* "/package.Service/Method" */
+    muster_rpc_event_fn *on_start;      /* headers are there; may be NULL */
+    muster_rpc_message_fn *on_message;  /* each request message */
+    muster_rpc_event_fn *on_half_close; /* the client will send no more; may be NULL */
+    muster_rpc_event_fn *on_writable;   /* the send queue is empty again; may be NULL */
+    muster_rpc_end_fn *on_end;          /* may be NULL */
+    bool is_unary; /* exactly one request message: the library answers a client that breaks this */
+};
+
+struct muster_rpc_server_options {
+    size_t receive_message_max_bytes;  /* 0: 4 MiB */
+    size_t send_queue_max_bytes;       /* 0: 64 MiB per call; beyond it the call ends RESOURCE_EXHAUSTED */
+    uint32_t concurrent_streams_max;   /* 0: 1,000 per connection */
+    uint32_t connections_max;          /* 0: 10,000 */
+    uint64_t keepalive_interval_ns;    /* 0: 2 h */
+    uint64_t keepalive_timeout_ns;     /* 0: 20 s */
+};
+
+typedef void muster_rpc_server_close_fn(struct muster_rpc_server *server);
+
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc
+muster_rpc_server_open(struct muster_env *env, const struct muster_rpc_server_options *options,
+                       struct muster_rpc_server **ret_server);
+/** service is handed back by muster_rpc_service. ALREADY_EXISTS for a path that is taken. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc
+muster_rpc_server_add(struct muster_rpc_server *server, const struct muster_rpc_method *methods,
+                      size_t count, void *service);
+/** Bind one more address. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc
+muster_rpc_server_listen(struct muster_rpc_server *server, const struct muster_address *address,
+                         struct muster_address *ret_bound, struct muster_error *ret_error);
+/** Serve one accepted stream (first bytes unread). Takes stream. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_rpc_server_attach(struct muster_rpc_server *server,
+                                                                      struct muster_stream *stream);
+/** GOAWAY, let open calls end until deadline_ns, then close. closed may be NULL. */
+MUSTER_API void muster_rpc_server_close(struct muster_rpc_server *server, uint64_t deadline_ns,
+                                        muster_rpc_server_close_fn *closed);
+MUSTER_API void muster_rpc_server_set_data(struct muster_rpc_server *server, void *data);
+MUSTER_API void *muster_rpc_server_data(const struct muster_rpc_server *server);
+
+/** A call seen from the server. Lives until on_end returns. */
+MUSTER_API void *muster_rpc_service(const struct muster_rpc *rpc);
+MUSTER_API void muster_rpc_set_data(struct muster_rpc *rpc, void *data);
+MUSTER_API void *muster_rpc_data(const struct muster_rpc *rpc);
+MUSTER_API struct muster_env *muster_rpc_env(const struct muster_rpc *rpc);
+MUSTER_API struct muster_metadata muster_rpc_metadata(const struct muster_rpc *rpc);
+MUSTER_API const struct muster_address *muster_rpc_peer(const struct muster_rpc *rpc);
+/** Absolute loop time; UINT64_MAX when the client named none. */
+MUSTER_API uint64_t muster_rpc_deadline_ns(const struct muster_rpc *rpc);
+/** Initial metadata (copied); must precede the first send. */
+MUSTER_API void muster_rpc_send_headers(struct muster_rpc *rpc, struct muster_metadata metadata);
+/** Queue one message (copied). RESOURCE_EXHAUSTED beyond the bound; FAILED_PRECONDITION after finish. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_rpc_send(struct muster_rpc *rpc, const void *message,
+                                                             size_t bytes);
+MUSTER_API size_t muster_rpc_queued_bytes(const struct muster_rpc *rpc);
+/** Trailers with status and message (NULL: none; copied). on_end follows once they are out. */
+MUSTER_API void muster_rpc_finish(struct muster_rpc *rpc, enum muster_rc rc, const char *message);
+/** Trailing metadata (copied); before finish. */
+MUSTER_API void muster_rpc_set_trailers(struct muster_rpc *rpc, struct muster_metadata metadata);
+
+MUSTER_END
+
+#endif

@@ -1,0 +1,220 @@
+/* Byte streams: connect, listen, read, write, close. Real sockets, TLS and simulated links look alike. */
+#ifndef MUSTER_STREAM_H
+#define MUSTER_STREAM_H
+
+#include <sys/uio.h>
+
+#include <muster/address.h>
+#include <muster/base.h>
+#include <muster/env.h>
+#include <muster/list.h>
+#include <muster/status.h>
+
+MUSTER_BEGIN
+
+struct muster_stream;
+struct muster_stream_write;
+struct muster_stream_read;
+struct muster_listener;
+struct muster_connect;
+struct muster_lookup;
+
+typedef void muster_stream_write_fn(struct muster_stream_write *write, enum muster_rc rc);
+typedef void muster_stream_read_fn(struct muster_stream_read *read, enum muster_rc rc);
+typedef void muster_stream_close_fn(struct muster_stream *stream);
+
+/** One gathered write. Caller's memory. */
+struct muster_stream_write {
+    void *data;
+    size_t bytes_done; /* at the callback: bytes that the transport took */
+    /* private */
+    muster_stream_write_fn *done;
+    const struct iovec *iov;
+    size_t iov_count;
+    size_t bytes_total;
+    struct muster_list node;
+};
+
+/** One read. Caller's memory; at most one is open per stream. */
+struct muster_stream_read {
+    void *data;
+    size_t bytes_done; /* at the callback: bytes placed in the buffer (also on error and cancel) */
+    bool is_eof;       /* rc UNAVAILABLE because the peer closed in order */
+    /* private */
+    muster_stream_read_fn *done;
+    uint8_t *buffer;
+    size_t bytes_min;
+    size_t bytes_max;
+};
+
+struct muster_stream_ops {
+    enum muster_rc (*submit)(struct muster_stream *stream, struct muster_stream_write *write);
+    enum muster_rc (*receive)(struct muster_stream *stream, struct muster_stream_read *read);
+    void (*cancel_write)(struct muster_stream *stream, struct muster_stream_write *write);
+    void (*cancel_read)(struct muster_stream *stream, struct muster_stream_read *read);
+    void (*shutdown)(struct muster_stream *stream);
+    void (*close)(struct muster_stream *stream, muster_stream_close_fn *closed);
+    const struct muster_address *(*peer)(const struct muster_stream *stream);
+    const struct muster_address *(*local)(const struct muster_stream *stream);
+    size_t (*take_now)(struct muster_stream *stream, void *buffer, size_t bytes_max);
+    void (*unread)(struct muster_stream *stream, const void *bytes, size_t count);
+};
+
+#define MUSTER_STREAM_UNREAD_MAX 64
+
+/** Embed as the first field of an implementation. */
+struct muster_stream {
+    const struct muster_stream_ops *ops;
+    void *data; /* the owner's */
+};
+
+/**
+ * Queue iov behind earlier writes; everything queued in one turn leaves in one system call where possible.
+ *
+ * Owns:    borrows write, the iovec array and its bytes until done.
+ * Errors:  returned FAILED_PRECONDITION (closed or shut down); by done UNAVAILABLE, CANCELLED.
+ * Thread:  loop only; done never runs inside this call.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc
+muster_stream_submit(struct muster_stream_write *write, struct muster_stream *stream,
+                     const struct iovec *iov, size_t iov_count, muster_stream_write_fn *done);
+
+/**
+ * Receive at least bytes_min (>= 1) and at most bytes_max bytes straight into buffer. From within done the
+ * next receive may be started at once; the stream goes on reading in the same turn within a budget.
+ *
+ * Owns:    borrows read and buffer until done.
+ * Errors:  returned FAILED_PRECONDITION (closed, or a read is open); by done UNAVAILABLE (is_eof tells an
+ *          orderly end; bytes_done may be > 0 then), CANCELLED.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc
+muster_stream_receive_into(struct muster_stream_read *read, struct muster_stream *stream, void *buffer,
+                           size_t bytes_min, size_t bytes_max, muster_stream_read_fn *done);
+
+/** Synchronous cancel for owners that re-plan: unlinks the read, no callback comes; returns bytes placed. */
+MUSTER_API size_t muster_stream_receive_recall(struct muster_stream_read *read,
+                                               struct muster_stream *stream);
+
+/** Synchronous cancel of a queued write: no callback comes. Returns bytes already taken by the transport; a
+ *  partly sent write leaves the byte stream in the middle: the owner must submit the rest FIRST (the stream
+ *  accepts one submit at the head of the queue right after a recall of a partly sent write). */
+MUSTER_API size_t muster_stream_submit_recall(struct muster_stream_write *write,
+                                              struct muster_stream *stream);
+
+/** Without waiting: take what is there (up to bytes_max) when no read is open. 0: nothing yet or ended. */
+MUSTER_API size_t muster_stream_take_now(struct muster_stream *stream, void *buffer, size_t bytes_max);
+
+/** Push bytes back in front of what was not read yet (at most MUSTER_STREAM_UNREAD_MAX in all; no read open):
+ *  a port that looked at the first bytes hands the stream on as new. Copies. */
+MUSTER_API void muster_stream_unread(struct muster_stream *stream, const void *bytes, size_t count);
+
+/** Send FIN once the queued writes are out; no submit afterwards. */
+MUSTER_API void muster_stream_shutdown(struct muster_stream *stream);
+
+/** Complete open requests with CANCELLED, then call closed (may be NULL) last; the stream is freed after it.
+ *  Queued bytes are dropped. */
+MUSTER_API void muster_stream_close(struct muster_stream *stream, muster_stream_close_fn *closed);
+
+MUSTER_API const struct muster_address *muster_stream_peer(const struct muster_stream *stream);
+MUSTER_API const struct muster_address *muster_stream_local(const struct muster_stream *stream);
+
+/* Connect. */
+struct muster_stream_options {
+    uint32_t send_buffer_bytes;    /* 0: the kernel's choice */
+    uint32_t receive_buffer_bytes; /* 0: the kernel's choice */
+    uint32_t user_timeout_ms;      /* TCP_USER_TIMEOUT, 0: none */
+    bool is_bulk;                  /* leave Nagle's algorithm alone; default is TCP_NODELAY */
+};
+
+typedef void muster_connect_fn(struct muster_connect *connect, enum muster_rc rc);
+struct muster_connect {
+    void *data;
+    struct muster_stream *stream; /* at done with OK: the caller's (gives) */
+    struct muster_error error;    /* detail of a failure */
+    /* private */
+    muster_connect_fn *done;
+    struct muster_address address;
+    struct muster_timer timer;
+    struct muster_net *net;
+    void *impl;
+};
+/** deadline_ns is absolute loop time. By done: UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc
+muster_connect_start(struct muster_connect *connect, struct muster_net *net,
+                     const struct muster_address *address, const struct muster_stream_options *options,
+                     uint64_t deadline_ns, muster_connect_fn *done);
+MUSTER_API void muster_connect_cancel(struct muster_connect *connect);
+
+/* Listen. */
+typedef void muster_listener_accept_fn(struct muster_listener *listener, struct muster_stream *stream);
+typedef void muster_listener_close_fn(struct muster_listener *listener);
+struct muster_listener_ops {
+    const struct muster_address *(*address)(const struct muster_listener *listener);
+    void (*close)(struct muster_listener *listener, muster_listener_close_fn *closed);
+};
+struct muster_listener {
+    const struct muster_listener_ops *ops;
+    void *data;
+};
+/** Bind and listen; port 0 takes a free one (see muster_listener_address). on_accept takes the stream.
+ *  Errors: ALREADY_EXISTS (address in use; the text names it), PERMISSION_DENIED, INVALID_ARGUMENT. Gives. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc
+muster_listener_open(struct muster_net *net, const struct muster_address *address,
+                     const struct muster_stream_options *options, muster_listener_accept_fn *on_accept,
+                     void *data, struct muster_listener **ret_listener, struct muster_error *ret_error);
+MUSTER_API const struct muster_address *
+muster_listener_address(const struct muster_listener *listener);
+MUSTER_API void muster_listener_close(struct muster_listener *listener,
+                                      muster_listener_close_fn *closed);
+
+/* Names. */
+#define MUSTER_LOOKUP_ADDRESSES_MAX 32
+typedef void muster_lookup_fn(struct muster_lookup *lookup, enum muster_rc rc);
+struct muster_lookup {
+    void *data;
+    struct muster_address addresses[MUSTER_LOOKUP_ADDRESSES_MAX];
+    size_t address_count;
+    struct muster_error error;
+    /* private */
+    muster_lookup_fn *done;
+    struct muster_net *net;
+    struct muster_timer timer;
+    struct muster_task task;
+    struct muster_list node;
+    uint16_t port;
+    bool is_cancelled;
+    void *impl;
+};
+/** A and AAAA of host (ip text answers itself), each with port. NOT_FOUND, UNAVAILABLE, DEADLINE_EXCEEDED. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_lookup_start(struct muster_lookup *lookup,
+                                                                 struct muster_net *net,
+                                                                 const char *host, uint16_t port,
+                                                                 uint64_t deadline_ns,
+                                                                 muster_lookup_fn *done);
+MUSTER_API void muster_lookup_cancel(struct muster_lookup *lookup);
+
+/** What a network implementation provides. */
+struct muster_net_ops {
+    enum muster_rc (*connect)(struct muster_net *net, struct muster_connect *connect,
+                              const struct muster_stream_options *options, uint64_t deadline_ns);
+    void (*connect_cancel)(struct muster_net *net, struct muster_connect *connect);
+    enum muster_rc (*listen)(struct muster_net *net, const struct muster_address *address,
+                             const struct muster_stream_options *options,
+                             muster_listener_accept_fn *on_accept, void *data,
+                             struct muster_listener **ret_listener, struct muster_error *ret_error);
+    enum muster_rc (*lookup)(struct muster_net *net, struct muster_lookup *lookup, const char *host,
+                             uint64_t deadline_ns);
+    void (*lookup_cancel)(struct muster_net *net, struct muster_lookup *lookup);
+};
+struct muster_net {
+    const struct muster_net_ops *ops;
+};
+
+/** Sockets of the operating system on env's loop. Borrows env. Gives. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_net_system_open(struct muster_env *env,
+                                                                    struct muster_net **ret_net);
+MUSTER_API void muster_net_system_close(struct muster_net *net);
+
+MUSTER_END
+
+#endif

@@ -1,0 +1,120 @@
+/* The view: who is a member in one epoch, and how interrupted operations end. An immutable, counted value. */
+#ifndef MUSTER_VIEW_H
+#define MUSTER_VIEW_H
+
+#include <muster/address.h>
+#include <muster/base.h>
+#include <muster/mem.h>
+#include <muster/status.h>
+
+MUSTER_BEGIN
+
+/** 128 random bits made at the start of a process: the only identity that is compared. */
+struct muster_incarnation {
+    uint8_t bytes[16];
+};
+
+#define MUSTER_INCARNATION_TEXT_BYTES 33
+#define MUSTER_JOB_NAME_BYTES 64
+#define MUSTER_HOST_KEY_BYTES 64
+
+MUSTER_API bool muster_incarnation_is_equal(const struct muster_incarnation *a,
+                                            const struct muster_incarnation *b);
+MUSTER_API bool muster_incarnation_is_zero(const struct muster_incarnation *a);
+/** 32 hexadecimal digits. Returns ret_text. */
+MUSTER_API const char *muster_incarnation_format(const struct muster_incarnation *a,
+                                                 char ret_text[MUSTER_INCARNATION_TEXT_BYTES]);
+
+/** What a process says of itself; a member of a view, or a joiner. */
+struct muster_member {
+    struct muster_incarnation incarnation;
+    char task_type[MUSTER_JOB_NAME_BYTES]; /* "worker", "chief" */
+    uint32_t task_index;
+    struct muster_address address; /* where the process listens (HTTP/2 and data plane) */
+    char host_key[MUSTER_HOST_KEY_BYTES];
+    int64_t pid;
+    uint64_t from_step; /* first step this member takes part in; 0 = from the start */
+};
+
+/** Names one collective operation for ever: all members issue the operations of a lane in the same order. */
+struct muster_op_id {
+    uint64_t step; /* of the training loop; 0 before the first begin */
+    uint32_t lane;
+    uint32_t sequence; /* within (step, lane), from 0 */
+};
+/** <0, 0, >0 by (lane, step, sequence). */
+MUSTER_API int muster_op_id_compare(const struct muster_op_id *a, const struct muster_op_id *b);
+
+enum muster_verdict_kind {
+    MUSTER_VERDICT_ADOPT,   /* complete it with the contribution of the lost members */
+    MUSTER_VERDICT_RETRY,   /* run it again in the new epoch from the retained inputs */
+    MUSTER_VERDICT_ABORTED, /* ABORTED on every member, inputs intact */
+};
+
+/** Chunks [first, first + count) are final at the member with this rank in the NEW view. */
+struct muster_chunk_source {
+    uint32_t first;
+    uint32_t count;
+    uint32_t rank;
+};
+
+struct muster_verdict {
+    struct muster_op_id op;
+    uint64_t descriptor; /* hash of the operation's description */
+    enum muster_verdict_kind kind;
+    uint32_t chunk_count;
+    uint32_t source_count; /* ADOPT: where to fetch what one lacks; empty when every survivor is complete */
+    struct muster_chunk_source *sources;
+};
+
+/** Plan parameters that all members must share. */
+struct muster_plan_parameters {
+    uint32_t chunk_bytes;      /* 256 KiB */
+    uint32_t direct_max_bytes; /* up to this size: direct exchange instead of the ring */
+};
+
+struct muster_view {
+    /* private */
+    uint32_t references;
+    struct muster_mem *mem;
+    /* fields, immutable after build */
+    char job[MUSTER_JOB_NAME_BYTES]; /* job id: views of another job are refused */
+    uint64_t epoch;                  /* from 1 */
+    struct muster_plan_parameters plan;
+    uint32_t member_count;
+    struct muster_member *members; /* by (task_type, task_index); the position is the rank */
+    uint32_t verdict_count;
+    struct muster_verdict *verdicts; /* of operations open at the switch to this epoch; by op id */
+    char reason[128];                /* "worker:2 killed", for people */
+    uint64_t digest;                 /* of the packed form */
+};
+
+/** "chief" before everything else, then by name, then by index: the order of ranks. */
+MUSTER_API int muster_member_compare(const struct muster_member *a, const struct muster_member *b);
+
+/** A deep copy of `fields` (its private part is ignored), members sorted, digest computed. Gives. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_view_new(struct muster_mem *mem,
+                                                             const struct muster_view *fields,
+                                                             struct muster_view **ret_view);
+MUSTER_API struct muster_view *muster_view_ref(struct muster_view *view);
+MUSTER_API void muster_view_unref(struct muster_view *view);
+
+/** The rank of an incarnation; false when it is not a member. ret_rank may be NULL. */
+MUSTER_API bool muster_view_find(const struct muster_view *view,
+                                 const struct muster_incarnation *incarnation, uint32_t *ret_rank);
+/** The verdict on op, or NULL. Borrowed. */
+MUSTER_API const struct muster_verdict *muster_view_verdict(const struct muster_view *view,
+                                                            const struct muster_op_id *op);
+
+/** Wire form (proto/membership.proto, message View). Gives. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_view_pack(const struct muster_view *view,
+                                                              struct muster_mem *mem, void **ret_bytes,
+                                                              size_t *ret_size);
+/** Errors: INVALID_ARGUMENT for bytes that are no valid view. Gives. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_view_unpack(struct muster_mem *mem, const void *bytes,
+                                                                size_t size,
+                                                                struct muster_view **ret_view);
+
+MUSTER_END
+
+#endif
