@@ -1,0 +1,281 @@
+/* The registry client: keys, transactions, leases and watches over the etcd v3 gRPC API. */
+#ifndef MUSTER_REGISTRY_H
+#define MUSTER_REGISTRY_H
+
+#include <muster/base.h>
+#include <muster/env.h>
+#include <muster/list.h>
+#include <muster/loop.h>
+#include <muster/rpc.h>
+#include <muster/status.h>
+
+MUSTER_BEGIN
+
+/** A connection to one embedded registry, or to the endpoints of one etcd cluster. */
+struct muster_registry;
+struct muster_registry_op;
+struct muster_registry_lease;
+struct muster_registry_watch;
+struct muster_registry_request; /* private */
+
+#define MUSTER_REGISTRY_ENDPOINTS_MAX   16
+#define MUSTER_REGISTRY_LEASE_TTL_MIN_S 2 /* registries raise a shorter one to this */
+
+struct muster_registry_options {
+    const char *endpoints; /* "host:port" or several joined by commas; copied */
+    uint64_t
+        backoff_base_ns; /* first wait before a stream or connection is opened again; 0: 50 ms */
+    uint64_t backoff_max_ns; /* 0: 1 s */
+};
+
+/** A key and its value as of mod_revision. All bytes are borrowed for the callback that shows them.
+ */
+struct muster_registry_kv {
+    struct muster_bytes key;
+    struct muster_bytes value;
+    uint64_t create_revision;
+    uint64_t mod_revision;
+    uint64_t version; /* 1 = created by mod_revision */
+    int64_t lease;    /* 0: none */
+};
+
+typedef void muster_registry_close_fn(struct muster_registry *registry);
+
+/** Connects lazily. Borrows env. Errors: INVALID_ARGUMENT names the endpoint. Gives. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_registry_open(
+    struct muster_env *env, const struct muster_registry_options *options,
+    struct muster_registry **ret_registry, struct muster_error *ret_error);
+/** Open ops end with CANCELLED, leases and watches are stopped without a callback, then closed (may
+ * be NULL). */
+MUSTER_API void muster_registry_close(struct muster_registry *registry,
+                                      muster_registry_close_fn *closed);
+MUSTER_API void muster_registry_set_data(struct muster_registry *registry, void *data);
+MUSTER_API void *muster_registry_data(const struct muster_registry *registry);
+/** A connection to some endpoint is up right now. */
+MUSTER_API bool muster_registry_is_connected(const struct muster_registry *registry);
+
+/* Operations. */
+
+typedef void muster_registry_op_fn(struct muster_registry_op *op, enum muster_rc rc);
+
+/**
+ * One request. Caller's memory; results are valid until the callback returns.
+ *
+ * rc of a write: OK = applied. CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE, INTERNAL, UNKNOWN = the
+ * outcome is unknown (muster_registry_is_unknown): read before writing again, unless is_unsent.
+ * Everything else = not applied. Reads go to the next endpoint by themselves after UNAVAILABLE,
+ * until the deadline.
+ */
+struct muster_registry_op {
+    void *data;
+    /* results */
+    uint64_t revision; /* of the store when the request was applied */
+    bool is_succeeded; /* txn, swap: all compares held */
+    bool is_more;      /* range: the limit cut the answer */
+    bool is_unsent;    /* failed before anything left for a registry: certainly not applied */
+    uint64_t count;    /* range: keys in the range; delete: keys deleted */
+    uint64_t ttl_s;    /* time to live left (time_to_live) or granted (grant) */
+    int64_t lease;     /* grant: its id */
+    const struct muster_registry_kv
+        *kvs; /* range; txn, swap: those of all GET steps taken, in order */
+    size_t kv_count;
+    struct muster_error error; /* the registry's own words */
+    /* private */
+    muster_registry_op_fn *done;
+    struct muster_registry_request *request;
+};
+
+/** The outcome of a write that ended with rc is not known. */
+static inline bool muster_registry_is_unknown(enum muster_rc rc)
+{
+    return rc == MUSTER_CANCELLED || rc == MUSTER_DEADLINE_EXCEEDED || rc == MUSTER_UNAVAILABLE ||
+           rc == MUSTER_INTERNAL || rc == MUSTER_UNKNOWN;
+}
+
+enum muster_registry_reach {
+    MUSTER_REGISTRY_KEY,    /* exactly this key */
+    MUSTER_REGISTRY_PREFIX, /* every key that begins with it; an empty one = all keys */
+};
+
+struct muster_registry_range {
+    struct muster_bytes key;
+    enum muster_registry_reach reach;
+    uint64_t revision; /* read the past; 0: now */
+    uint64_t limit;    /* 0: none */
+    bool is_keys_only;
+    bool is_count_only;
+    bool is_serializable; /* may be stale, works without a leader */
+};
+
+/** Keys ascending in op->kvs, op->count, op->revision (watch from revision + 1). Errors by done:
+ * OUT_OF_RANGE (revision compacted or in the future). All starts: everything passed is copied;
+ * deadline_ns is absolute loop time; returned FAILED_PRECONDITION (closing), RESOURCE_EXHAUSTED,
+ * INVALID_ARGUMENT (empty key). */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_registry_range_start(
+    struct muster_registry_op *op, struct muster_registry *registry,
+    const struct muster_registry_range *range, uint64_t deadline_ns, muster_registry_op_fn *done);
+
+/** lease 0: none. op->revision is the key's mod_revision. NOT_FOUND: no such lease. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_registry_put_start(
+    struct muster_registry_op *op, struct muster_registry *registry, struct muster_bytes key,
+    struct muster_bytes value, int64_t lease, uint64_t deadline_ns, muster_registry_op_fn *done);
+
+/** OK with count 0 when there was nothing to delete. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_registry_delete_start(
+    struct muster_registry_op *op, struct muster_registry *registry, struct muster_bytes key,
+    enum muster_registry_reach reach, uint64_t deadline_ns, muster_registry_op_fn *done);
+
+/** Compare-and-swap of one key: put value if its mod_revision is `mod_revision` (0: it does not
+ * exist). is_succeeded tells; if false, kvs holds the key as it is (kv_count 0: absent). */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_registry_swap_start(
+    struct muster_registry_op *op, struct muster_registry *registry, struct muster_bytes key,
+    uint64_t mod_revision, struct muster_bytes value, int64_t lease, uint64_t deadline_ns,
+    muster_registry_op_fn *done);
+
+enum muster_registry_target {
+    MUSTER_REGISTRY_VERSION,
+    MUSTER_REGISTRY_CREATE_REVISION,
+    MUSTER_REGISTRY_MOD_REVISION,
+    MUSTER_REGISTRY_VALUE,
+    MUSTER_REGISTRY_LEASE,
+};
+enum muster_registry_relation {
+    MUSTER_REGISTRY_EQUAL,
+    MUSTER_REGISTRY_GREATER,
+    MUSTER_REGISTRY_LESS,
+    MUSTER_REGISTRY_NOT_EQUAL,
+};
+struct muster_registry_compare {
+    struct muster_bytes key;
+    enum muster_registry_target target;
+    enum muster_registry_relation relation;
+    uint64_t number;           /* all targets but VALUE */
+    struct muster_bytes value; /* VALUE */
+};
+enum muster_registry_step_kind {
+    MUSTER_REGISTRY_GET,
+    MUSTER_REGISTRY_PUT,
+    MUSTER_REGISTRY_DELETE,
+};
+struct muster_registry_step {
+    enum muster_registry_step_kind kind;
+    struct muster_bytes key;
+    enum muster_registry_reach reach; /* GET, DELETE */
+    struct muster_bytes value;        /* PUT */
+    int64_t lease;                    /* PUT */
+};
+struct muster_registry_txn {
+    const struct muster_registry_compare *compares;
+    size_t compare_count;
+    const struct muster_registry_step *success; /* taken when all compares hold */
+    size_t success_count;
+    const struct muster_registry_step *failure;
+    size_t failure_count;
+};
+/** All or nothing, in one revision. At most 128 of each. INVALID_ARGUMENT: a key written twice. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_registry_txn_start(
+    struct muster_registry_op *op, struct muster_registry *registry,
+    const struct muster_registry_txn *txn, uint64_t deadline_ns, muster_registry_op_fn *done);
+
+/** A lease without keep-alive (see muster_registry_lease_start for one that lives): op->lease,
+ * op->ttl_s. id 0: the registry picks. ALREADY_EXISTS or FAILED_PRECONDITION: the id is taken. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_registry_grant_start(
+    struct muster_registry_op *op, struct muster_registry *registry, uint64_t ttl_s, int64_t id,
+    uint64_t deadline_ns, muster_registry_op_fn *done);
+/** Ends the lease and deletes its keys in one revision. NOT_FOUND: it is gone already. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_registry_revoke_start(
+    struct muster_registry_op *op, struct muster_registry *registry, int64_t lease,
+    uint64_t deadline_ns, muster_registry_op_fn *done);
+/** op->ttl_s left. NOT_FOUND: the lease is gone. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_registry_time_to_live_start(
+    struct muster_registry_op *op, struct muster_registry *registry, int64_t lease,
+    uint64_t deadline_ns, muster_registry_op_fn *done);
+/** Forget the history below revision. OUT_OF_RANGE: it is forgotten already, or in the future. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_registry_compact_start(
+    struct muster_registry_op *op, struct muster_registry *registry, uint64_t revision,
+    uint64_t deadline_ns, muster_registry_op_fn *done);
+
+/** Idempotent; done still comes, with CANCELLED unless it had already won. */
+MUSTER_API void muster_registry_op_cancel(struct muster_registry_op *op);
+
+/* Leases that are kept alive. */
+
+typedef void muster_registry_lease_granted_fn(struct muster_registry_lease *lease,
+                                              enum muster_rc rc);
+typedef void muster_registry_lease_lost_fn(struct muster_registry_lease *lease);
+
+/** Caller's memory until stop, a failed grant, or on_lost. */
+struct muster_registry_lease {
+    void *data;
+    int64_t id;                /* from granted with OK on */
+    uint64_t ttl_s;            /* granted */
+    struct muster_error error; /* of a failed grant */
+    /* private */
+    muster_registry_lease_granted_fn *granted;
+    muster_registry_lease_lost_fn *on_lost;
+    struct muster_registry *registry;
+    struct muster_registry_op *op; /* the grant, while it is under way */
+    struct muster_timer timer;     /* sends the next keep-alive */
+    struct muster_timer expiry;    /* no answer for a whole TTL */
+    uint64_t expires_ns;
+    uint64_t asked_ns; /* when the oldest unanswered keep-alive left; 0: none */
+    struct muster_list node;
+};
+
+/**
+ * Grant a lease of ttl_s and keep it alive over one stream for all leases, every ttl/3, across
+ * reconnects.
+ *
+ * granted runs once. After OK, on_lost runs at most once: the registry said that the lease is gone,
+ * or nothing was heard for a whole TTL (then it may still live a while: its keys are a label, not a
+ * lock).
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_registry_lease_start(
+    struct muster_registry_lease *lease, struct muster_registry *registry, uint64_t ttl_s,
+    uint64_t deadline_ns, muster_registry_lease_granted_fn *granted,
+    muster_registry_lease_lost_fn *on_lost);
+/** Stop keeping it alive; it then expires unless revoked (muster_registry_revoke_start).
+ * Synchronous: no callback follows, also not granted. Idempotent on a started lease. */
+MUSTER_API void muster_registry_lease_stop(struct muster_registry_lease *lease);
+
+/* Watches. */
+
+struct muster_registry_change {
+    bool is_delete;               /* then kv has key and mod_revision only */
+    struct muster_registry_kv kv; /* borrowed for the callback */
+};
+
+/** Changes in revision order, none missing, none twice; all changes of one revision come together.
+ */
+typedef void muster_registry_changes_fn(struct muster_registry_watch *watch,
+                                        const struct muster_registry_change *changes, size_t count);
+/** The watch has ended. OUT_OF_RANGE: its revision was compacted, DATA_LOSS: the registry is
+ * another store or has lost revisions (memory registry restarted): range again and start a new
+ * watch. Others: watch->error. */
+typedef void muster_registry_watch_end_fn(struct muster_registry_watch *watch, enum muster_rc rc);
+
+/** Caller's memory until stop or on_end. */
+struct muster_registry_watch {
+    void *data;
+    uint64_t next_revision; /* everything below has been shown */
+    struct muster_error error;
+    /* private */
+    muster_registry_changes_fn *on_changes;
+    muster_registry_watch_end_fn *on_end;
+    struct muster_registry *registry;
+    void *impl;
+};
+
+/** Watch key (or prefix) from start_revision on (0: from now). Opens again after every loss of
+ * connection, from next_revision. Nothing runs inside this call. Copies key. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_registry_watch_start(
+    struct muster_registry_watch *watch, struct muster_registry *registry, struct muster_bytes key,
+    enum muster_registry_reach reach, uint64_t start_revision,
+    muster_registry_changes_fn *on_changes, muster_registry_watch_end_fn *on_end);
+/** Synchronous: no callback follows. Idempotent on a started watch; may be called from its
+ * callbacks. */
+MUSTER_API void muster_registry_watch_stop(struct muster_registry_watch *watch);
+
+MUSTER_END
+
+#endif
