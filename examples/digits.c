@@ -1,0 +1,377 @@
+/* Elastic data-parallel training in one page: a small neural network learns to read handwritten
+ * digits.
+ *
+ *   muster run -n 4 -- digits --data examples/data/digits.csv
+ *
+ * Every worker holds the same weights and takes its share of each batch. Workers may die and come
+ * back at any time: the others go on, and whoever returns gets the current weights from them. All
+ * that this program has to do for it is the loop in train(): begin, gradient, all_reduce, update,
+ * commit. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <muster/muster.h>
+
+enum {
+    PIXELS = 64,   /* 8 x 8, each 0 … 16 in the file */
+    HIDDEN_1 = 96, /* units of the two hidden layers */
+    HIDDEN_2 = 48,
+    CLASSES = 10,
+    IMAGES_MAX = 4096,
+    HOLD_OUT = 5, /* every fifth image is kept for the test */
+};
+
+static const float NOISE = 0.4f;
+
+struct image {
+    float pixels[PIXELS];
+    int label;
+};
+
+struct images {
+    struct image at[IMAGES_MAX];
+    int count;
+};
+
+/* All weights in one block, so that one tensor holds them. */
+struct network {
+    float w1[HIDDEN_1][PIXELS], b1[HIDDEN_1];
+    float w2[HIDDEN_2][HIDDEN_1], b2[HIDDEN_2];
+    float w3[CLASSES][HIDDEN_2], b3[CLASSES];
+};
+
+enum { WEIGHTS = sizeof(struct network) / sizeof(float) };
+
+/* What the workers add up in a step: their gradients, and over how many images. */
+struct contribution {
+    struct network gradient;
+    float loss;
+    float images;
+};
+
+struct activations {
+    float h1[HIDDEN_1], h2[HIDDEN_2], out[CLASSES];
+};
+
+struct settings {
+    const char *data;
+    uint64_t steps;
+    int batch; /* images per step, over all workers */
+    float learning_rate, momentum;
+};
+
+/* --- data
+ * ----------------------------------------------------------------------------------------- */
+
+static int load_images(const char *path, struct images *train, struct images *test)
+{
+    char line[1024];
+    FILE *file = fopen(path, "r");
+    int row = 0;
+
+    if (file == NULL) {
+        fprintf(stderr, "digits: cannot read %s: %s (give the file with --data)\n", path,
+                strerror(errno));
+        return -1;
+    }
+    while (fgets(line, sizeof(line), file) != NULL) {
+        struct images *set = row % HOLD_OUT == HOLD_OUT - 1 ? test : train;
+        struct image *image = &set->at[set->count];
+        char *text = line;
+
+        if (set->count == IMAGES_MAX)
+            break;
+        for (int i = 0; i < PIXELS; i++) {
+            image->pixels[i] = strtof(text, &text) / 16.0f;
+            text += *text == ',';
+        }
+        image->label = (int)strtol(text, NULL, 10);
+        set->count++;
+        row++;
+    }
+    fclose(file);
+    if (train->count == 0 || test->count == 0) {
+        fprintf(stderr, "digits: %s holds no images\n", path);
+        return -1;
+    }
+    return 0;
+}
+
+/* --- the network
+ * ---------------------------------------------------------------------------------- */
+
+static uint32_t next_random(uint32_t *state)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 17;
+    *state ^= *state << 5;
+    return *state;
+}
+
+static float next_uniform(uint32_t *state, float limit)
+{
+    return ((float)(next_random(state) >> 8) / 8388608.0f - 1.0f) * limit;
+}
+
+static void fill_layer(float *weights, int units, int inputs, uint32_t *random)
+{
+    float limit = sqrtf(6.0f / (float)(units + inputs));
+
+    for (int i = 0; i < units * inputs; i++)
+        weights[i] = next_uniform(random, limit);
+}
+
+static void init_network(struct network *net, uint32_t seed)
+{
+    memset(net, 0, sizeof(*net));
+    fill_layer(&net->w1[0][0], HIDDEN_1, PIXELS, &seed);
+    fill_layer(&net->w2[0][0], HIDDEN_2, HIDDEN_1, &seed);
+    fill_layer(&net->w3[0][0], CLASSES, HIDDEN_2, &seed);
+}
+
+static void layer_forward(const float *weights, const float *bias, const float *in, int inputs,
+                          float *out, int units)
+{
+    for (int u = 0; u < units; u++) {
+        float sum = bias[u];
+        for (int i = 0; i < inputs; i++)
+            sum += weights[u * inputs + i] * in[i];
+        out[u] = sum;
+    }
+}
+
+static void relu(float *values, int count)
+{
+    for (int i = 0; i < count; i++)
+        values[i] = values[i] > 0.0f ? values[i] : 0.0f;
+}
+
+static void softmax(float *values, int count)
+{
+    float largest = values[0], sum = 0.0f;
+
+    for (int i = 1; i < count; i++)
+        largest = fmaxf(largest, values[i]);
+    for (int i = 0; i < count; i++) {
+        values[i] = expf(values[i] - largest);
+        sum += values[i];
+    }
+    for (int i = 0; i < count; i++)
+        values[i] /= sum;
+}
+
+static void forward(const struct network *net, const float *pixels, struct activations *a)
+{
+    layer_forward(&net->w1[0][0], net->b1, pixels, PIXELS, a->h1, HIDDEN_1);
+    relu(a->h1, HIDDEN_1);
+    layer_forward(&net->w2[0][0], net->b2, a->h1, HIDDEN_1, a->h2, HIDDEN_2);
+    relu(a->h2, HIDDEN_2);
+    layer_forward(&net->w3[0][0], net->b3, a->h2, HIDDEN_2, a->out, CLASSES);
+    softmax(a->out, CLASSES);
+}
+
+/* Add this layer's gradient; hand the error on to the layer below (below NULL: there is none). */
+static void layer_backward(const float *weights, const float *in, int inputs, const float *error,
+                           int units, float *grad_weights, float *grad_bias, float *below)
+{
+    if (below != NULL)
+        memset(below, 0, sizeof(float) * (size_t)inputs);
+    for (int u = 0; u < units; u++) {
+        if (error[u] == 0.0f)
+            continue;
+        grad_bias[u] += error[u];
+        for (int i = 0; i < inputs; i++)
+            grad_weights[u * inputs + i] += error[u] * in[i];
+        for (int i = 0; below != NULL && i < inputs; i++)
+            below[i] += error[u] * weights[u * inputs + i];
+    }
+    for (int i = 0; below != NULL && i < inputs; i++)
+        below[i] = in[i] > 0.0f ? below[i] : 0.0f; /* relu */
+}
+
+/* Noise on the pixels makes every look at an image a new one; it is worth more than 1 % on the test
+ * images. */
+static void add_image(const struct network *net, const struct image *image, uint32_t noise,
+                      struct contribution *c)
+{
+    struct activations a;
+    float pixels[PIXELS], e1[HIDDEN_1], e2[HIDDEN_2];
+    struct network *g = &c->gradient;
+
+    for (int i = 0; i < PIXELS; i++)
+        pixels[i] = image->pixels[i] + next_uniform(&noise, NOISE);
+    forward(net, pixels, &a);
+    c->loss -= logf(fmaxf(a.out[image->label], 1e-12f));
+    c->images += 1.0f;
+
+    a.out[image->label] -= 1.0f; /* softmax with cross entropy: error = probability - truth */
+    layer_backward(&net->w3[0][0], a.h2, HIDDEN_2, a.out, CLASSES, &g->w3[0][0], g->b3, e2);
+    layer_backward(&net->w2[0][0], a.h1, HIDDEN_1, e2, HIDDEN_2, &g->w2[0][0], g->b2, e1);
+    layer_backward(&net->w1[0][0], pixels, PIXELS, e1, HIDDEN_1, &g->w1[0][0], g->b1, NULL);
+}
+
+static double accuracy(const struct network *net, const struct images *set)
+{
+    int right = 0;
+
+    for (int k = 0; k < set->count; k++) {
+        struct activations a;
+        int best = 0;
+
+        forward(net, set->at[k].pixels, &a);
+        for (int i = 1; i < CLASSES; i++)
+            best = a.out[i] > a.out[best] ? i : best;
+        right += best == set->at[k].label;
+    }
+    return (double)right / set->count;
+}
+
+/* --- training
+ * ------------------------------------------------------------------------------------- */
+
+/* The images of a step are drawn from the step's number alone, the share of a member from its rank:
+ * no coordination, and nothing to redistribute when the members change. */
+static void compute_share(const struct network *net, const struct images *train,
+                          const struct settings *settings, uint64_t step, uint32_t rank,
+                          uint32_t size, struct contribution *c)
+{
+    uint32_t random = (uint32_t)(step * 2654435761u) | 1u;
+
+    memset(c, 0, sizeof(*c));
+    for (uint32_t i = 0; i < (uint32_t)settings->batch; i++) {
+        uint32_t pick = next_random(&random) % (uint32_t)train->count;
+        uint32_t noise = next_random(&random);
+
+        if (i % size == rank)
+            add_image(net, &train->at[pick], noise, c);
+    }
+}
+
+static void update(struct network *net, struct network *velocity, const struct contribution *sum,
+                   const struct settings *settings, uint64_t step)
+{
+    float *weights = (float *)net, *speed = (float *)velocity;
+    const float *gradient = (const float *)&sum->gradient;
+    float rate = settings->learning_rate *
+                 (1.0f - (float)step / (float)(settings->steps + 1)); /* falls to zero */
+
+    for (int i = 0; i < WEIGHTS; i++) {
+        speed[i] = settings->momentum * speed[i] - rate * gradient[i] / sum->images;
+        weights[i] += speed[i];
+    }
+}
+
+static double now_s(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static enum muster_rc train(struct muster_strategy *strategy, struct network *net,
+                            struct network *velocity, const struct images *images,
+                            const struct settings *settings)
+{
+    static struct contribution sum;
+    struct muster_tensor tensor = {&sum, sizeof(sum) / sizeof(float), MUSTER_F32};
+    enum muster_rc rc = MUSTER_OK;
+    double start = now_s(), seen = 0;
+    uint64_t step = 0;
+
+    while (step < settings->steps) {
+        rc = muster_strategy_begin(strategy, &step, NULL);
+        if (rc != MUSTER_OK || step > settings->steps)
+            break;
+
+        compute_share(net, images, settings, step, muster_strategy_rank(strategy),
+                      muster_strategy_size(strategy), &sum);
+        rc = muster_strategy_all_reduce(strategy, &tensor, 1, MUSTER_SUM);
+        if (rc != MUSTER_OK)
+            break;
+        update(net, velocity, &sum, settings, step);
+
+        seen += (double)sum.images;
+        muster_strategy_report(strategy, "loss", (double)(sum.loss / sum.images));
+        muster_strategy_report(strategy, "images_per_s", seen / (now_s() - start));
+        rc = muster_strategy_commit(strategy);
+        if (rc != MUSTER_OK)
+            break;
+    }
+    return rc;
+}
+
+static int parse_arguments(int argc, char **argv, struct settings *settings)
+{
+    for (int i = 1; i < argc; i++) {
+        const char *value = i + 1 < argc ? argv[i + 1] : NULL;
+
+        if (strcmp(argv[i], "--help") == 0) {
+            printf("usage: muster run -n 4 -- digits [--data FILE] [--steps N] [--batch N]\n"
+                   "                                 [--learning-rate X] [--momentum X]\n");
+            exit(0);
+        }
+        if (value == NULL) {
+            fprintf(stderr, "digits: %s: unknown argument or missing value (--help shows all)\n",
+                    argv[i]);
+            return -1;
+        }
+        if (strcmp(argv[i], "--data") == 0)
+            settings->data = value;
+        else if (strcmp(argv[i], "--steps") == 0)
+            settings->steps = strtoull(value, NULL, 10);
+        else if (strcmp(argv[i], "--batch") == 0)
+            settings->batch = atoi(value);
+        else if (strcmp(argv[i], "--learning-rate") == 0)
+            settings->learning_rate = strtof(value, NULL);
+        else if (strcmp(argv[i], "--momentum") == 0)
+            settings->momentum = strtof(value, NULL);
+        else {
+            fprintf(stderr, "digits: unknown argument %s (--help shows all)\n", argv[i]);
+            return -1;
+        }
+        i++;
+    }
+    if (settings->steps < 1 || settings->batch < 1) {
+        fprintf(stderr, "digits: --steps and --batch must be at least 1\n");
+        return -1;
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    static struct images train_set, test_set;
+    static struct network net, velocity;
+    struct settings settings = {"examples/data/digits.csv", 900, 256, 0.2f, 0.9f};
+    struct muster_tensor state[] = {{&net, WEIGHTS, MUSTER_F32}, {&velocity, WEIGHTS, MUSTER_F32}};
+    struct muster_strategy *strategy = NULL;
+    struct muster_error error = {0};
+    enum muster_rc rc;
+
+    if (parse_arguments(argc, argv, &settings) != 0 ||
+        load_images(settings.data, &train_set, &test_set) != 0)
+        return 2;
+    init_network(&net, 20170525);
+
+    rc = muster_strategy_open(NULL, &strategy, &error);
+    if (rc != MUSTER_OK) {
+        fprintf(stderr, "digits: %s\n", error.text);
+        return 1;
+    }
+    rc = muster_strategy_register(strategy, "weights", &state[0]);
+    if (rc == MUSTER_OK)
+        rc = muster_strategy_register(strategy, "velocity", &state[1]);
+    if (rc == MUSTER_OK)
+        rc = train(strategy, &net, &velocity, &train_set, &settings);
+    if (rc == MUSTER_OK)
+        muster_strategy_report_result(strategy, "accuracy", accuracy(&net, &test_set));
+    else
+        fprintf(stderr, "digits: %s\n", muster_strategy_error(strategy)->text);
+    muster_strategy_close(strategy);
+    return rc == MUSTER_OK ? 0 : 1;
+}

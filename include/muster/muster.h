@@ -1,0 +1,21 @@
+/* Everything: for programs that prefer one include. */
+#ifndef MUSTER_MUSTER_H
+#define MUSTER_MUSTER_H
+
+#include <muster/address.h>
+#include <muster/base.h>
+#include <muster/collective.h>
+#include <muster/env.h>
+#include <muster/list.h>
+#include <muster/log.h>
+#include <muster/loop.h>
+#include <muster/mem.h>
+#include <muster/metrics.h>
+#include <muster/rpc.h>
+#include <muster/status.h>
+#include <muster/strategy.h>
+#include <muster/stream.h>
+#include <muster/trace.h>
+#include <muster/view.h>
+
+#endif
