@@ -104,10 +104,17 @@ MUSTER_API const char *muster_host_key(struct muster_host *host);
 MUSTER_API int64_t muster_host_pid(struct muster_host *host);
 /** Wall clock, ns since 1970: for people and records only, never for protocols. */
 MUSTER_API uint64_t muster_host_wall_ns(struct muster_host *host);
-/** Watch watch->pid; on_exit runs on the loop, once. NOT_FOUND: no such process (it is dead already). */
+/** Watch watch->pid; on_exit runs on the loop, once, and the watch is closed then. Errors: NOT_FOUND (no such
+ *  process: it is dead already), UNIMPLEMENTED (a kernel or sandbox without pidfd). */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc
 muster_process_watch_open(struct muster_process_watch *watch, struct muster_host *host);
+/** Idempotent. */
 MUSTER_API void muster_process_watch_close(struct muster_process_watch *watch);
+/** The real host; process watches run on loop. The key is boot id and inode of the pid namespace. Gives. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_host_system_open(struct muster_mem *mem,
+                                                                    struct muster_loop *loop,
+                                                                    struct muster_host **ret_host);
+MUSTER_API void muster_host_system_close(struct muster_host *host);
 
 /** One environment. The owner of the world builds it; everybody else borrows it. */
 struct muster_env {
@@ -125,12 +132,13 @@ struct muster_env {
     struct muster_trace *trace;     /* NULL: not traced */
 };
 
-/* env_system.c: a real environment: libevent loop, sockets, kernel random numbers. */
+/* env_system.c: a real environment: libevent loop, host, files, variables, kernel random numbers. */
 struct muster_env_system_options {
     struct event_base *base; /* NULL: a loop of its own */
     struct muster_mem *mem;  /* NULL: the C library's heap */
 };
-/** Gives a complete real environment (net included; http NULL until somebody needs it). */
+/** Gives a real environment without net, http, backend and sinks: these belong to higher layers, so whoever
+ *  assembles the program adds what it needs, first of all muster_net_system_open(env, &env->net). */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc
 muster_env_system_open(const struct muster_env_system_options *options, struct muster_env **ret_env);
 MUSTER_API void muster_env_system_close(struct muster_env *env);

@@ -69,7 +69,8 @@ struct muster_loop {
     const struct muster_loop_ops *ops;
 };
 
-/** Monotonic loop time, read once per turn; all callbacks of a turn see the same value. */
+/** Monotonic loop time. Within a turn it is read at the start and again when the poll returns, and all
+ *  callbacks between see the same value; outside a turn it is the clock itself. */
 MUSTER_API uint64_t muster_loop_now_ns(const struct muster_loop *loop);
 
 /** loop time + delay, saturating. */
@@ -118,7 +119,8 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_loop_open(struct muster_mem *
 MUSTER_API void muster_loop_close(struct muster_loop *loop);
 
 /** One turn: read the clock, expire timers, run the tasks posted before this turn, poll for at most
- *  wait_ns (0: do not wait; UINT64_MAX: until something happens). */
+ *  wait_ns (0: do not wait; UINT64_MAX: until something happens). A turn that ran a timer or a task polls
+ *  without waiting, so that its caller can look at what changed. */
 MUSTER_API void muster_loop_turn(struct muster_loop *loop, uint64_t wait_ns);
 
 /** Turn until muster_loop_stop is called. */
@@ -128,8 +130,9 @@ MUSTER_API void muster_loop_run(struct muster_loop *loop);
 MUSTER_API void muster_loop_stop(struct muster_loop *loop);
 
 /** For embedding in another loop: a descriptor that becomes readable when a turn is needed, and the time of
- *  the next timer (UINT64_MAX: none). Call muster_loop_turn(loop, 0) when either is due. */
-MUSTER_API int muster_loop_fd(const struct muster_loop *loop);
+ *  the next timer (0: at once, UINT64_MAX: none). Call muster_loop_turn(loop, 0) when either is due.
+ *  The descriptor is the loop's; -1 when the system has none left. */
+MUSTER_API int muster_loop_fd(struct muster_loop *loop);
 MUSTER_API uint64_t muster_loop_next_due_ns(const struct muster_loop *loop);
 
 /* Waking the loop from another thread. */

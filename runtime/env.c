@@ -1,0 +1,57 @@
+/* The calls of env.h that only pass on to an implementation's table. */
+#include <muster/env.h>
+
+const char *muster_vars_get(struct muster_vars *vars, const char *name)
+{
+    return vars->ops->get(vars, name);
+}
+
+enum muster_rc muster_files_read(struct muster_files *files, struct muster_mem *mem,
+                                 const char *path, size_t limit_bytes, char **ret_text,
+                                 size_t *ret_bytes)
+{
+    return files->ops->read(files, mem, path, limit_bytes, ret_text, ret_bytes);
+}
+
+enum muster_rc muster_files_write(struct muster_files *files, const char *path, const void *bytes,
+                                  size_t count)
+{
+    return files->ops->write(files, path, bytes, count);
+}
+
+const char *muster_host_key(struct muster_host *host)
+{
+    return host->ops->key(host);
+}
+
+int64_t muster_host_pid(struct muster_host *host)
+{
+    return host->ops->pid(host);
+}
+
+uint64_t muster_host_wall_ns(struct muster_host *host)
+{
+    return host->ops->wall_ns(host);
+}
+
+enum muster_rc muster_process_watch_open(struct muster_process_watch *watch,
+                                         struct muster_host *host)
+{
+    enum muster_rc rc;
+
+    watch->host = NULL;
+    rc = host->ops->watch(host, watch);
+    if (rc == MUSTER_OK)
+        watch->host = host;
+    return rc;
+}
+
+void muster_process_watch_close(struct muster_process_watch *watch)
+{
+    struct muster_host *host = watch->host;
+
+    if (host == NULL)
+        return;
+    watch->host = NULL;
+    host->ops->unwatch(host, watch);
+}

@@ -1,0 +1,115 @@
+/* Small files of the real file system, read and replaced whole. */
+#include <muster/env.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define READ_STEP_BYTES 4096u /* files in /proc and /sys tell no size */
+
+struct text {
+    struct muster_mem *mem;
+    char *bytes;
+    size_t count;
+    size_t capacity;
+};
+
+/* One more read; *ret_is_end tells the end of the file. */
+static enum muster_rc read_some(int fd, struct text *text, size_t limit_bytes, bool *ret_is_end)
+{
+    ssize_t got;
+
+    if (text->count + 1 >= text->capacity) {
+        size_t capacity = text->capacity * 2 + READ_STEP_BYTES;
+        char *bytes = muster_mem_realloc(text->mem, text->bytes, capacity);
+
+        if (bytes == NULL)
+            return MUSTER_RESOURCE_EXHAUSTED;
+        text->bytes = bytes;
+        text->capacity = capacity;
+    }
+    got = read(fd, text->bytes + text->count, text->capacity - text->count - 1);
+    if (got < 0)
+        return errno == EINTR ? MUSTER_OK : muster_rc_from_errno(errno);
+    text->count += (size_t)got;
+    if (text->count > limit_bytes)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    *ret_is_end = got == 0;
+    return MUSTER_OK;
+}
+
+static enum muster_rc system_read(struct muster_files *files, struct muster_mem *mem,
+                                  const char *path, size_t limit_bytes, char **ret_text,
+                                  size_t *ret_bytes)
+{
+    struct text text = {.mem = mem};
+    bool is_end = false;
+    enum muster_rc rc = MUSTER_OK;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+    (void)files;
+    if (fd < 0)
+        return muster_rc_from_errno(errno);
+    while (rc == MUSTER_OK && !is_end)
+        rc = read_some(fd, &text, limit_bytes, &is_end);
+    close(fd);
+    if (rc != MUSTER_OK) {
+        muster_mem_free(mem, text.bytes);
+        return rc;
+    }
+    text.bytes[text.count] = '\0';
+    *ret_text = text.bytes;
+    *ret_bytes = text.count;
+    return MUSTER_OK;
+}
+
+static int write_all(int fd, const char *bytes, size_t count)
+{
+    while (count > 0) {
+        ssize_t put = write(fd, bytes, count);
+
+        if (put < 0 && errno != EINTR)
+            return -1;
+        if (put > 0) {
+            bytes += put;
+            count -= (size_t)put;
+        }
+    }
+    return 0;
+}
+
+static enum muster_rc system_write(struct muster_files *files, const char *path, const void *bytes,
+                                   size_t count)
+{
+    char neighbour[PATH_MAX];
+    int fd;
+    int sys = 0;
+
+    (void)files;
+    if (snprintf(neighbour, sizeof(neighbour), "%s.%ld.new", path, (long)getpid()) >=
+        (int)sizeof(neighbour))
+        return MUSTER_INVALID_ARGUMENT;
+    fd = open(neighbour, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (fd < 0)
+        return muster_rc_from_errno(errno);
+    if (write_all(fd, bytes, count) != 0)
+        sys = errno;
+    if (close(fd) != 0 && sys == 0)
+        sys = errno;
+    if (sys == 0 && rename(neighbour, path) != 0)
+        sys = errno;
+    if (sys != 0)
+        unlink(neighbour);
+    return muster_rc_from_errno(sys);
+}
+
+struct muster_files *muster_files_system(void)
+{
+    static const struct muster_files_ops ops = {.read = system_read, .write = system_write};
+    static struct muster_files files = {.ops = &ops};
+
+    return &files;
+}

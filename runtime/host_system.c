@@ -1,0 +1,139 @@
+/* The real host: its name for neighbours, and pidfds that tell when a process dies. */
+#include <muster/env.h>
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define BOOT_ID_PATH "/proc/sys/kernel/random/boot_id"
+#define KEY_BYTES    128
+
+struct host_system {
+    struct muster_host host;
+    struct muster_mem *mem;
+    struct muster_loop *loop;
+    struct muster_list watches;
+    char key[KEY_BYTES];
+};
+
+static struct host_system *ours_of(struct muster_host *host)
+{
+    return (struct host_system *)host;
+}
+
+static const char *system_key(struct muster_host *host)
+{
+    return ours_of(host)->key;
+}
+
+static int64_t system_pid(struct muster_host *host)
+{
+    (void)host;
+    return getpid();
+}
+
+static uint64_t system_wall_ns(struct muster_host *host)
+{
+    struct timespec now;
+
+    (void)host;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * MUSTER_NS_PER_S + (uint64_t)now.tv_nsec;
+}
+
+static void on_pidfd_readable(struct muster_fd_watch *fd_watch, unsigned ready)
+{
+    struct muster_process_watch *watch = fd_watch->data;
+
+    (void)ready;
+    muster_process_watch_close(watch);
+    watch->on_exit(watch);
+}
+
+static enum muster_rc system_watch(struct muster_host *host, struct muster_process_watch *watch)
+{
+    struct host_system *ours = ours_of(host);
+    int fd = (int)syscall(SYS_pidfd_open, (pid_t)watch->pid, 0u);
+    enum muster_rc rc;
+
+    if (fd < 0)
+        return errno == EPERM ? MUSTER_UNIMPLEMENTED : muster_rc_from_errno(errno);
+    watch->fd_watch = (struct muster_fd_watch){
+        .data = watch,
+        .on_ready = on_pidfd_readable,
+        .fd = fd,
+        .wanted = MUSTER_FD_READ,
+    };
+    rc = muster_fd_watch_open(&watch->fd_watch, ours->loop);
+    if (rc != MUSTER_OK) {
+        close(fd);
+        return rc;
+    }
+    muster_list_append(&ours->watches, &watch->node);
+    return MUSTER_OK;
+}
+
+static void system_unwatch(struct muster_host *host, struct muster_process_watch *watch)
+{
+    (void)host;
+    muster_list_remove(&watch->node);
+    muster_fd_watch_close(&watch->fd_watch);
+    close(watch->fd_watch.fd);
+}
+
+/* A machine without /proc still gets a key: one that no other process shares, so nobody is watched.
+ */
+static void make_key(struct host_system *ours)
+{
+    char *boot_id = NULL;
+    size_t bytes;
+    struct stat ns;
+    struct muster_files *files = muster_files_system();
+    enum muster_rc rc = muster_files_read(files, ours->mem, BOOT_ID_PATH, 128, &boot_id, &bytes);
+
+    if (rc == MUSTER_OK && bytes > 0 && stat("/proc/self/ns/pid", &ns) == 0) {
+        boot_id[strcspn(boot_id, "\n")] = '\0';
+        snprintf(ours->key, sizeof(ours->key), "%.64s/%llu", boot_id,
+                 (unsigned long long)ns.st_ino);
+    } else {
+        snprintf(ours->key, sizeof(ours->key), "alone/%016llx",
+                 (unsigned long long)muster_rng_next(muster_rng_system()));
+    }
+    muster_mem_free(ours->mem, boot_id);
+}
+
+enum muster_rc muster_host_system_open(struct muster_mem *mem, struct muster_loop *loop,
+                                       struct muster_host **ret_host)
+{
+    static const struct muster_host_ops ops = {
+        .key = system_key,
+        .pid = system_pid,
+        .wall_ns = system_wall_ns,
+        .watch = system_watch,
+        .unwatch = system_unwatch,
+    };
+    struct host_system *ours = muster_mem_alloc_zero(mem, 1, sizeof(*ours));
+
+    if (ours == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    ours->host.ops = &ops;
+    ours->mem = mem;
+    ours->loop = loop;
+    muster_list_init(&ours->watches);
+    make_key(ours);
+    *ret_host = &ours->host;
+    return MUSTER_OK;
+}
+
+void muster_host_system_close(struct muster_host *host)
+{
+    if (host == NULL)
+        return;
+    assert(muster_list_is_empty(&ours_of(host)->watches));
+    muster_mem_free(ours_of(host)->mem, ours_of(host));
+}

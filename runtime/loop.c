@@ -1,0 +1,97 @@
+/* What every loop has in common: the calls of loop.h, passed to the implementation's table. */
+#include <muster/loop.h>
+
+uint64_t muster_loop_now_ns(const struct muster_loop *loop)
+{
+    return loop->ops->now_ns(loop);
+}
+
+uint64_t muster_loop_after_ns(const struct muster_loop *loop, uint64_t delay_ns)
+{
+    uint64_t now_ns = muster_loop_now_ns(loop);
+
+    return delay_ns > UINT64_MAX - now_ns ? UINT64_MAX : now_ns + delay_ns;
+}
+
+void muster_timer_init(struct muster_timer *timer, muster_timer_fn *on_expire, void *data)
+{
+    *timer = (struct muster_timer){.data = data, .on_expire = on_expire};
+}
+
+void muster_timer_start(struct muster_timer *timer, struct muster_loop *loop, uint64_t due_ns)
+{
+    uint64_t now_ns = muster_loop_now_ns(loop);
+
+    muster_timer_stop(timer);
+    timer->due_ns = due_ns < now_ns ? now_ns : due_ns;
+    timer->loop = loop;
+    loop->ops->timer_start(loop, timer);
+}
+
+void muster_timer_stop(struct muster_timer *timer)
+{
+    struct muster_loop *loop = timer->loop;
+
+    if (loop == NULL)
+        return;
+    timer->loop = NULL;
+    loop->ops->timer_stop(loop, timer);
+}
+
+bool muster_timer_is_started(const struct muster_timer *timer)
+{
+    return timer->loop != NULL;
+}
+
+void muster_task_init(struct muster_task *task, muster_task_fn *on_run, void *data)
+{
+    task->data = data;
+    task->on_run = on_run;
+    muster_list_init(&task->node);
+}
+
+void muster_task_post(struct muster_task *task, struct muster_loop *loop)
+{
+    if (!muster_task_is_posted(task))
+        loop->ops->task_post(loop, task);
+}
+
+void muster_task_cancel(struct muster_task *task)
+{
+    muster_list_remove(&task->node);
+}
+
+bool muster_task_is_posted(const struct muster_task *task)
+{
+    return !muster_list_is_empty(&task->node);
+}
+
+enum muster_rc muster_fd_watch_open(struct muster_fd_watch *watch, struct muster_loop *loop)
+{
+    enum muster_rc rc;
+
+    watch->impl = NULL;
+    watch->loop = NULL;
+    rc = loop->ops->fd_open(loop, watch);
+    if (rc == MUSTER_OK)
+        watch->loop = loop;
+    return rc;
+}
+
+void muster_fd_watch_update(struct muster_fd_watch *watch, unsigned wanted)
+{
+    if (watch->loop == NULL || watch->wanted == wanted)
+        return;
+    watch->loop->ops->fd_update(watch->loop, watch, wanted);
+    watch->wanted = wanted;
+}
+
+void muster_fd_watch_close(struct muster_fd_watch *watch)
+{
+    struct muster_loop *loop = watch->loop;
+
+    if (loop == NULL)
+        return;
+    watch->loop = NULL;
+    loop->ops->fd_close(loop, watch);
+}

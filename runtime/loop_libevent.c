@@ -1,0 +1,536 @@
+/* The real loop: muster's timers and tasks, and descriptors, on one libevent base. */
+#include "runtime/loop_libevent.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <event2/event.h>
+#include <event2/event_struct.h>
+
+#include "runtime/timer_queue.h"
+
+/* A loop that lends its base to foreign events cannot see them from outside: its owner looks this
+ * often. */
+#define FOREIGN_POLL_NS (10 * MUSTER_NS_PER_MS)
+
+struct libevent_loop {
+    struct muster_loop loop;
+    struct muster_mem *mem;
+    struct event_base *base;
+    bool is_joined; /* the base is the caller's: `tick` brings the loop its turns */
+    bool is_in_turn;
+    bool is_stopped;
+    bool is_clock_stale; /* the poll may have slept: read the clock before the next callback */
+    bool has_foreign_events;
+    uint64_t now_ns;
+    struct event tick;
+    uint64_t tick_due_ns; /* UINT64_MAX: not armed */
+    struct muster_timer_queue timers;
+    struct muster_list tasks;
+    struct muster_list watches;
+    int mirror_fd; /* epoll over duplicates of all watched descriptors, made by muster_loop_fd; -1:
+                      none */
+};
+
+/* The private side of a muster_fd_watch. */
+struct fd_impl {
+    struct event event;
+    struct muster_fd_watch *watch;
+    struct libevent_loop *ours;
+    struct muster_list node;
+    int mirror_dup; /* own duplicate, so that two watches may share a descriptor; -1: none */
+};
+
+struct muster_wake {
+    struct muster_mem *mem;
+    muster_wake_fn *on_wake;
+    void *data;
+    struct muster_fd_watch watch;
+    int fd;
+};
+
+static struct libevent_loop *ours_of(const struct muster_loop *loop)
+{
+    return (struct libevent_loop *)(uintptr_t)loop;
+}
+
+static uint64_t clock_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * MUSTER_NS_PER_S + (uint64_t)now.tv_nsec;
+}
+
+static struct timeval to_timeval(uint64_t ns)
+{
+    uint64_t us = ns / MUSTER_NS_PER_US + (ns % MUSTER_NS_PER_US != 0);
+
+    return (struct timeval){
+        .tv_sec = (time_t)(us / 1000000),
+        .tv_usec = (suseconds_t)(us % 1000000),
+    };
+}
+
+static void refresh_clock(struct libevent_loop *ours)
+{
+    if (!ours->is_clock_stale)
+        return;
+    ours->is_clock_stale = ours->is_joined;
+    ours->now_ns = clock_ns();
+}
+
+/* The time at which the loop next has work of its own: 0 with tasks waiting, UINT64_MAX for never.
+ */
+static uint64_t next_due_ns(const struct libevent_loop *ours)
+{
+    const struct muster_timer *first = muster_timer_queue_first(&ours->timers);
+
+    if (!muster_list_is_empty(&ours->tasks))
+        return 0;
+    return first == NULL ? UINT64_MAX : first->due_ns;
+}
+
+static void arm_tick(struct libevent_loop *ours, uint64_t due_ns, uint64_t now_ns)
+{
+    struct timeval delay;
+
+    if (due_ns == ours->tick_due_ns)
+        return;
+    ours->tick_due_ns = due_ns;
+    if (due_ns == UINT64_MAX) {
+        event_del(&ours->tick);
+        return;
+    }
+    delay = to_timeval(due_ns > now_ns ? due_ns - now_ns : 0);
+    event_add(&ours->tick, &delay);
+}
+
+/* In a joined base the tick must always be early enough. */
+static void rearm_joined(struct libevent_loop *ours)
+{
+    uint64_t due_ns = next_due_ns(ours);
+
+    if (ours->is_joined && !ours->is_in_turn && due_ns < ours->tick_due_ns)
+        arm_tick(ours, due_ns, clock_ns());
+}
+
+static bool run_timers(struct libevent_loop *ours)
+{
+    uint64_t order_limit = ours->timers.next_order;
+    struct muster_timer *timer;
+    bool has_run = false;
+
+    while ((timer = muster_timer_queue_pop_due(&ours->timers, ours->now_ns, order_limit)) != NULL) {
+        timer->loop = NULL;
+        timer->on_expire(timer);
+        has_run = true;
+    }
+    return has_run;
+}
+
+static bool run_tasks(struct libevent_loop *ours)
+{
+    struct muster_list batch;
+    struct muster_list *node;
+    bool has_run = false;
+
+    muster_list_take_all(&batch, &ours->tasks);
+    while ((node = muster_list_pop(&batch)) != NULL) {
+        struct muster_task *task = MUSTER_CONTAINER_OF(node, struct muster_task, node);
+
+        task->on_run(task);
+        has_run = true;
+    }
+    return has_run;
+}
+
+static bool run_own_work(struct libevent_loop *ours)
+{
+    bool has_run;
+
+    ours->now_ns = clock_ns();
+    has_run = run_timers(ours);
+    return run_tasks(ours) || has_run;
+}
+
+static void on_tick(evutil_socket_t fd, short events, void *data)
+{
+    struct libevent_loop *ours = data;
+
+    (void)fd;
+    (void)events;
+    ours->tick_due_ns = UINT64_MAX;
+    if (ours->is_in_turn) /* our own turn sleeps in poll: the next turn does the work */
+        return;
+    ours->is_in_turn = true;
+    run_own_work(ours);
+    ours->is_in_turn = false;
+    arm_tick(ours, next_due_ns(ours), clock_ns());
+}
+
+static void on_fd_event(evutil_socket_t fd, short events, void *data)
+{
+    struct fd_impl *impl = data;
+    struct muster_fd_watch *watch = impl->watch;
+    struct libevent_loop *ours = impl->ours;
+    bool was_in_turn = ours->is_in_turn;
+    unsigned ready = 0;
+
+    (void)fd;
+    if ((events & EV_READ) != 0)
+        ready |= MUSTER_FD_READ;
+    if ((events & EV_WRITE) != 0)
+        ready |= MUSTER_FD_WRITE;
+    refresh_clock(ours);
+    ours->is_in_turn = true;
+    watch->on_ready(watch, ready);
+    ours->is_in_turn = was_in_turn;
+    rearm_joined(ours);
+}
+
+static uint64_t libevent_now_ns(const struct muster_loop *loop)
+{
+    const struct libevent_loop *ours = ours_of(loop);
+
+    return ours->is_in_turn ? ours->now_ns : clock_ns();
+}
+
+static void libevent_timer_start(struct muster_loop *loop, struct muster_timer *timer)
+{
+    muster_timer_queue_insert(&ours_of(loop)->timers, timer);
+    rearm_joined(ours_of(loop));
+}
+
+static void libevent_timer_stop(struct muster_loop *loop, struct muster_timer *timer)
+{
+    muster_timer_queue_remove(&ours_of(loop)->timers, timer);
+}
+
+static void libevent_task_post(struct muster_loop *loop, struct muster_task *task)
+{
+    muster_list_append(&ours_of(loop)->tasks, &task->node);
+    rearm_joined(ours_of(loop));
+}
+
+static void mirror_remove(struct libevent_loop *ours, struct fd_impl *impl)
+{
+    if (impl->mirror_dup < 0)
+        return;
+    epoll_ctl(ours->mirror_fd, EPOLL_CTL_DEL, impl->mirror_dup, NULL);
+    close(impl->mirror_dup);
+    impl->mirror_dup = -1;
+}
+
+static enum muster_rc mirror_add(struct libevent_loop *ours, struct fd_impl *impl, unsigned wanted)
+{
+    struct epoll_event event = {.events = 0};
+
+    if (ours->mirror_fd < 0 || wanted == 0)
+        return MUSTER_OK;
+    if ((wanted & MUSTER_FD_READ) != 0)
+        event.events |= EPOLLIN;
+    if ((wanted & MUSTER_FD_WRITE) != 0)
+        event.events |= EPOLLOUT;
+    impl->mirror_dup = dup(impl->watch->fd);
+    if (impl->mirror_dup < 0)
+        return muster_rc_from_errno(errno);
+    if (epoll_ctl(ours->mirror_fd, EPOLL_CTL_ADD, impl->mirror_dup, &event) != 0)
+        return muster_rc_from_errno(errno);
+    return MUSTER_OK;
+}
+
+static enum muster_rc fd_add(struct libevent_loop *ours, struct fd_impl *impl, unsigned wanted)
+{
+    short events = EV_PERSIST;
+
+    if (wanted == 0)
+        return MUSTER_OK;
+    if ((wanted & MUSTER_FD_READ) != 0)
+        events |= EV_READ;
+    if ((wanted & MUSTER_FD_WRITE) != 0)
+        events |= EV_WRITE;
+    if (event_assign(&impl->event, ours->base, impl->watch->fd, events, on_fd_event, impl) != 0)
+        return MUSTER_INVALID_ARGUMENT;
+    return event_add(&impl->event, NULL) == 0 ? MUSTER_OK : MUSTER_RESOURCE_EXHAUSTED;
+}
+
+static void fd_remove(struct fd_impl *impl)
+{
+    if (impl->watch->wanted != 0)
+        event_del(&impl->event);
+}
+
+static void libevent_fd_close(struct muster_loop *loop, struct muster_fd_watch *watch)
+{
+    struct fd_impl *impl = watch->impl;
+
+    fd_remove(impl);
+    mirror_remove(ours_of(loop), impl);
+    muster_list_remove(&impl->node);
+    muster_mem_free(ours_of(loop)->mem, impl);
+    watch->impl = NULL;
+}
+
+static enum muster_rc libevent_fd_open(struct muster_loop *loop, struct muster_fd_watch *watch)
+{
+    struct libevent_loop *ours = ours_of(loop);
+    struct fd_impl *impl = muster_mem_alloc_zero(ours->mem, 1, sizeof(*impl));
+    enum muster_rc rc;
+
+    if (impl == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    impl->watch = watch;
+    impl->ours = ours;
+    impl->mirror_dup = -1;
+    muster_list_append(&ours->watches, &impl->node);
+    watch->impl = impl;
+    rc = fd_add(ours, impl, watch->wanted);
+    if (rc != MUSTER_OK)
+        goto fail_add;
+    rc = mirror_add(ours, impl, watch->wanted);
+    if (rc == MUSTER_OK)
+        return MUSTER_OK;
+    libevent_fd_close(loop, watch);
+    return rc;
+fail_add:
+    muster_list_remove(&impl->node);
+    muster_mem_free(ours->mem, impl);
+    watch->impl = NULL;
+    return rc;
+}
+
+static void libevent_fd_update(struct muster_loop *loop, struct muster_fd_watch *watch,
+                               unsigned wanted)
+{
+    struct libevent_loop *ours = ours_of(loop);
+    struct fd_impl *impl = watch->impl;
+
+    fd_remove(impl);
+    mirror_remove(ours, impl);
+    watch->wanted = wanted;
+    /* The descriptor was accepted once, so this fails only for one closed under its watch. */
+    if (fd_add(ours, impl, wanted) != MUSTER_OK || mirror_add(ours, impl, wanted) != MUSTER_OK)
+        assert(!"the descriptor of a watch was closed before the watch");
+}
+
+static const struct muster_loop_ops libevent_ops = {
+    .now_ns = libevent_now_ns,
+    .timer_start = libevent_timer_start,
+    .timer_stop = libevent_timer_stop,
+    .task_post = libevent_task_post,
+    .fd_open = libevent_fd_open,
+    .fd_update = libevent_fd_update,
+    .fd_close = libevent_fd_close,
+};
+
+/* No locks in the base: one thread at a time turns it, and others only write to a wake's
+ * descriptor. */
+static struct event_base *base_new(void)
+{
+    struct event_config *config = event_config_new();
+    struct event_base *base = NULL;
+
+    if (config == NULL)
+        return NULL;
+    if (event_config_set_flag(config, EVENT_BASE_FLAG_PRECISE_TIMER | EVENT_BASE_FLAG_NOLOCK) == 0)
+        base = event_base_new_with_config(config);
+    event_config_free(config);
+    return base;
+}
+
+enum muster_rc muster_loop_open(struct muster_mem *mem, struct event_base *base,
+                                struct muster_loop **ret_loop)
+{
+    struct libevent_loop *ours = muster_mem_alloc_zero(mem, 1, sizeof(*ours));
+
+    if (ours == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    ours->loop.ops = &libevent_ops;
+    ours->mem = mem;
+    ours->is_joined = base != NULL;
+    ours->is_clock_stale = true;
+    ours->base = base != NULL ? base : base_new();
+    ours->tick_due_ns = UINT64_MAX;
+    ours->mirror_fd = -1;
+    muster_timer_queue_init(&ours->timers);
+    muster_list_init(&ours->tasks);
+    muster_list_init(&ours->watches);
+    if (ours->base == NULL || evtimer_assign(&ours->tick, ours->base, on_tick, ours) != 0) {
+        muster_loop_close(&ours->loop);
+        return MUSTER_RESOURCE_EXHAUSTED;
+    }
+    signal(SIGPIPE, SIG_IGN); /* a peer that closed must not kill the process */
+    *ret_loop = &ours->loop;
+    return MUSTER_OK;
+}
+
+void muster_loop_close(struct muster_loop *loop)
+{
+    struct libevent_loop *ours = ours_of(loop);
+
+    if (loop == NULL)
+        return;
+    assert(muster_list_is_empty(&ours->watches));
+    if (ours->base != NULL) {
+        event_del(&ours->tick);
+        if (!ours->is_joined)
+            event_base_free(ours->base);
+    }
+    if (ours->mirror_fd >= 0)
+        close(ours->mirror_fd);
+    muster_mem_free(ours->mem, ours);
+}
+
+static uint64_t add_saturating(uint64_t a, uint64_t b)
+{
+    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
+void muster_loop_turn(struct muster_loop *loop, uint64_t wait_ns)
+{
+    struct libevent_loop *ours = ours_of(loop);
+    int flags = EVLOOP_ONCE | EVLOOP_NO_EXIT_ON_EMPTY;
+    uint64_t until_ns, now_ns;
+    bool has_run;
+
+    assert(!ours->is_in_turn);
+    ours->is_in_turn = true;
+    has_run = run_own_work(ours);
+    until_ns = next_due_ns(ours);
+    if (has_run || wait_ns == 0 || until_ns <= ours->now_ns || ours->is_stopped) {
+        flags = EVLOOP_NONBLOCK;
+    } else {
+        now_ns = clock_ns();
+        if (until_ns > add_saturating(now_ns, wait_ns))
+            until_ns = add_saturating(now_ns, wait_ns);
+        arm_tick(ours, until_ns, now_ns);
+    }
+    ours->is_clock_stale = true;
+    event_base_loop(ours->base, flags);
+    ours->is_in_turn = false;
+    if (ours->is_joined)
+        arm_tick(ours, next_due_ns(ours), clock_ns());
+}
+
+void muster_loop_run(struct muster_loop *loop)
+{
+    struct libevent_loop *ours = ours_of(loop);
+
+    while (!ours->is_stopped)
+        muster_loop_turn(loop, UINT64_MAX);
+    ours->is_stopped = false;
+}
+
+void muster_loop_stop(struct muster_loop *loop)
+{
+    ours_of(loop)->is_stopped = true;
+}
+
+int muster_loop_fd(struct muster_loop *loop)
+{
+    struct libevent_loop *ours = ours_of(loop);
+
+    if (ours->mirror_fd >= 0)
+        return ours->mirror_fd;
+    ours->mirror_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (ours->mirror_fd < 0)
+        return -1;
+    for (struct muster_list *node = ours->watches.next; node != &ours->watches; node = node->next) {
+        struct fd_impl *impl = MUSTER_CONTAINER_OF(node, struct fd_impl, node);
+
+        if (mirror_add(ours, impl, impl->watch->wanted) != MUSTER_OK)
+            return -1;
+    }
+    return ours->mirror_fd;
+}
+
+uint64_t muster_loop_next_due_ns(const struct muster_loop *loop)
+{
+    const struct libevent_loop *ours = ours_of(loop);
+    uint64_t due_ns = next_due_ns(ours);
+    uint64_t look_ns;
+
+    if (!ours->has_foreign_events)
+        return due_ns;
+    look_ns = clock_ns() + FOREIGN_POLL_NS;
+    return due_ns < look_ns ? due_ns : look_ns;
+}
+
+struct event_base *muster_loop_event_base(struct muster_loop *loop)
+{
+    ours_of(loop)->has_foreign_events = true;
+    return ours_of(loop)->base;
+}
+
+static void on_wake_readable(struct muster_fd_watch *watch, unsigned ready)
+{
+    struct muster_wake *wake = watch->data;
+    uint64_t count;
+
+    (void)ready;
+    if (read(wake->fd, &count, sizeof(count)) == (ssize_t)sizeof(count))
+        wake->on_wake(wake);
+}
+
+enum muster_rc muster_wake_open(struct muster_mem *mem, struct muster_loop *loop,
+                                muster_wake_fn *on_wake, void *data, struct muster_wake **ret_wake)
+{
+    struct muster_wake *wake = muster_mem_alloc_zero(mem, 1, sizeof(*wake));
+    enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
+
+    if (wake == NULL)
+        return rc;
+    wake->mem = mem;
+    wake->on_wake = on_wake;
+    wake->data = data;
+    wake->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (wake->fd < 0) {
+        rc = muster_rc_from_errno(errno);
+        goto fail;
+    }
+    wake->watch.fd = wake->fd;
+    wake->watch.wanted = MUSTER_FD_READ;
+    wake->watch.data = wake;
+    wake->watch.on_ready = on_wake_readable;
+    rc = muster_fd_watch_open(&wake->watch, loop);
+    if (rc != MUSTER_OK)
+        goto fail;
+    *ret_wake = wake;
+    return MUSTER_OK;
+fail:
+    muster_wake_close(wake);
+    return rc;
+}
+
+void *muster_wake_data(const struct muster_wake *wake)
+{
+    return wake->data;
+}
+
+void muster_wake_signal(struct muster_wake *wake)
+{
+    const uint64_t one = 1;
+    int saved = errno; /* a signal handler must not disturb it */
+
+    /* EAGAIN: the counter is full, so the loop is being woken already. */
+    while (write(wake->fd, &one, sizeof(one)) < 0 && errno == EINTR)
+        continue;
+    errno = saved;
+}
+
+void muster_wake_close(struct muster_wake *wake)
+{
+    if (wake == NULL)
+        return;
+    muster_fd_watch_close(&wake->watch);
+    if (wake->fd >= 0)
+        close(wake->fd);
+    muster_mem_free(wake->mem, wake);
+}

@@ -1,0 +1,405 @@
+/* The real loop: turn order, timers, tasks, descriptors, wake, embedding. */
+#include "test_env.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <event2/event.h>
+
+static char order[16];
+
+static void note(char what)
+{
+    size_t length = strlen(order);
+
+    assert_true(length + 1 < sizeof(order));
+    order[length] = what;
+    order[length + 1] = '\0';
+}
+
+static void note_timer(struct muster_timer *timer)
+{
+    note(*(const char *)timer->data);
+}
+
+static void note_task(struct muster_task *task)
+{
+    note(*(const char *)task->data);
+}
+
+static void set_true(struct muster_timer *timer)
+{
+    *(bool *)timer->data = true;
+}
+
+static int set_up(void **state)
+{
+    static struct test_env test;
+
+    order[0] = '\0';
+    test_env_open(&test);
+    *state = &test;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    test_env_close(*state);
+    return 0;
+}
+
+static struct muster_loop *loop_of(void **state)
+{
+    return ((struct test_env *)*state)->env.loop;
+}
+
+static void timers_fire_by_due_time_then_start_order(void **state)
+{
+    struct muster_loop *loop = loop_of(state);
+    uint64_t now_ns = muster_loop_now_ns(loop);
+    struct muster_timer a, b, c;
+
+    muster_timer_init(&a, note_timer, (char[]){"a"});
+    muster_timer_init(&b, note_timer, (char[]){"b"});
+    muster_timer_init(&c, note_timer, (char[]){"c"});
+    muster_timer_start(&b, loop, now_ns + 2000);
+    muster_timer_start(&c, loop, now_ns + 2000);
+    muster_timer_start(&a, loop, now_ns + 1000);
+    while (strlen(order) < 3)
+        muster_loop_turn(loop, MUSTER_NS_PER_S);
+
+    assert_string_equal(order, "abc");
+    assert_false(muster_timer_is_started(&a));
+}
+
+static struct muster_task second;
+
+static void post_second(struct muster_task *task)
+{
+    note('1');
+    muster_task_post(&second, task->data);
+}
+
+static void a_task_posted_in_a_turn_waits_for_the_next(void **state)
+{
+    struct muster_loop *loop = loop_of(state);
+    struct muster_task first;
+
+    muster_task_init(&first, post_second, loop);
+    muster_task_init(&second, note_task, (char[]){"2"});
+    muster_task_post(&first, loop);
+
+    muster_loop_turn(loop, 0);
+    assert_string_equal(order, "1");
+    muster_loop_turn(loop, UINT64_MAX); /* does not sleep: a task waits */
+    assert_string_equal(order, "12");
+}
+
+static void start_again(struct muster_timer *timer)
+{
+    note('t');
+    muster_timer_start(timer, timer->data, 0);
+}
+
+static void a_timer_started_in_the_past_waits_for_the_next_turn(void **state)
+{
+    struct muster_loop *loop = loop_of(state);
+    struct muster_timer timer;
+
+    muster_timer_init(&timer, start_again, loop);
+    muster_timer_start(&timer, loop, 0);
+
+    muster_loop_turn(loop, 0);
+    assert_string_equal(order, "t");
+    muster_loop_turn(loop, UINT64_MAX);
+    assert_string_equal(order, "tt");
+    muster_timer_stop(&timer);
+}
+
+static void timers_run_before_tasks(void **state)
+{
+    struct muster_loop *loop = loop_of(state);
+    struct muster_timer timer;
+    struct muster_task task;
+
+    muster_timer_init(&timer, note_timer, (char[]){"t"});
+    muster_task_init(&task, note_task, (char[]){"k"});
+    muster_task_post(&task, loop);
+    muster_timer_start(&timer, loop, 0);
+    muster_loop_turn(loop, 0);
+
+    assert_string_equal(order, "tk");
+}
+
+static void a_stopped_timer_and_a_cancelled_task_do_not_run(void **state)
+{
+    struct muster_loop *loop = loop_of(state);
+    struct muster_timer timer;
+    struct muster_task task;
+
+    muster_timer_init(&timer, note_timer, (char[]){"t"});
+    muster_task_init(&task, note_task, (char[]){"k"});
+    muster_timer_start(&timer, loop, 0);
+    muster_task_post(&task, loop);
+    muster_timer_stop(&timer);
+    muster_timer_stop(&timer);
+    muster_task_cancel(&task);
+    muster_task_cancel(&task);
+    test_env_turn(*state, 2);
+
+    assert_string_equal(order, "");
+}
+
+static void the_clock_stands_still_within_a_turn_and_moves_after_the_poll(void **state)
+{
+    struct muster_loop *loop = loop_of(state);
+    struct muster_timer timer;
+    bool is_done = false;
+    uint64_t due_ns = muster_loop_after_ns(loop, 3 * MUSTER_NS_PER_MS);
+
+    muster_timer_init(&timer, set_true, &is_done);
+    muster_timer_start(&timer, loop, due_ns);
+    test_env_run_until(*state, test_env_is_true, &is_done);
+
+    assert_true(muster_loop_now_ns(loop) >= due_ns);
+    assert_int_equal(muster_loop_after_ns(loop, UINT64_MAX), UINT64_MAX);
+}
+
+struct reader {
+    struct muster_fd_watch watch;
+    bool is_ready;
+    unsigned ready;
+    uint64_t now_ns;
+};
+
+static void on_ready(struct muster_fd_watch *watch, unsigned ready)
+{
+    struct reader *reader = watch->data;
+
+    reader->is_ready = true;
+    reader->ready = ready;
+    reader->now_ns = muster_loop_now_ns(watch->loop);
+    muster_fd_watch_close(watch);
+}
+
+static void reader_open(struct reader *reader, struct muster_loop *loop, int fd, unsigned wanted)
+{
+    *reader = (struct reader){
+        .watch = {.data = reader, .on_ready = on_ready, .fd = fd, .wanted = wanted},
+    };
+    assert_int_equal(muster_fd_watch_open(&reader->watch, loop), MUSTER_OK);
+}
+
+static void a_readable_descriptor_is_told_and_may_close_its_watch(void **state)
+{
+    struct reader reader;
+    int pair[2];
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    reader_open(&reader, loop_of(state), pair[0], MUSTER_FD_READ);
+    test_env_turn(*state, 2);
+    assert_false(reader.is_ready);
+
+    assert_int_equal(write(pair[1], "x", 1), 1);
+    test_env_run_until(*state, test_env_is_true, &reader.is_ready);
+
+    assert_int_equal(reader.ready, MUSTER_FD_READ);
+    close(pair[0]);
+    close(pair[1]);
+}
+
+static void an_updated_watch_tells_only_what_is_wanted(void **state)
+{
+    struct reader reader;
+    int pair[2];
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    reader_open(&reader, loop_of(state), pair[0], 0);
+    test_env_turn(*state, 3);
+    assert_false(reader.is_ready);
+
+    muster_fd_watch_update(&reader.watch, MUSTER_FD_WRITE);
+    test_env_run_until(*state, test_env_is_true, &reader.is_ready);
+
+    assert_int_equal(reader.ready, MUSTER_FD_WRITE);
+    close(pair[0]);
+    close(pair[1]);
+}
+
+static void closing_the_peer_does_not_kill_with_sigpipe(void **state)
+{
+    int pair[2];
+
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    close(pair[1]);
+
+    assert_int_equal(write(pair[0], "x", 1), -1);
+    close(pair[0]);
+}
+
+static void on_wake(struct muster_wake *wake)
+{
+    *(bool *)muster_wake_data(wake) = true;
+}
+
+static void *signal_it(void *data)
+{
+    muster_wake_signal(data);
+    return NULL;
+}
+
+static void a_wake_from_another_thread_ends_the_poll(void **state)
+{
+    struct muster_wake *wake = NULL;
+    bool is_woken = false;
+    pthread_t thread;
+
+    assert_int_equal(muster_wake_open(((struct test_env *)*state)->env.mem, loop_of(state), on_wake,
+                                      &is_woken, &wake),
+                     MUSTER_OK);
+    assert_int_equal(pthread_create(&thread, NULL, signal_it, wake), 0);
+    test_env_run_until(*state, test_env_is_true, &is_woken);
+    pthread_join(thread, NULL);
+
+    muster_wake_close(wake);
+}
+
+static void a_wake_signalled_before_the_turn_is_not_lost(void **state)
+{
+    struct muster_wake *wake = NULL;
+    bool is_woken = false;
+
+    assert_int_equal(muster_wake_open(((struct test_env *)*state)->env.mem, loop_of(state), on_wake,
+                                      &is_woken, &wake),
+                     MUSTER_OK);
+    muster_wake_signal(wake);
+    muster_wake_signal(wake);
+    muster_loop_turn(loop_of(state), UINT64_MAX);
+
+    assert_true(is_woken);
+    is_woken = false;
+    muster_loop_turn(loop_of(state), 0); /* signals coalesce */
+    assert_false(is_woken);
+    muster_wake_close(wake);
+}
+
+static void stop_loop(struct muster_timer *timer)
+{
+    note('s');
+    muster_loop_stop(timer->data);
+}
+
+static void run_returns_after_stop(void **state)
+{
+    struct muster_loop *loop = loop_of(state);
+    struct muster_timer timer;
+
+    muster_timer_init(&timer, stop_loop, loop);
+    muster_timer_start(&timer, loop, 0);
+    muster_loop_run(loop);
+    assert_string_equal(order, "s");
+
+    muster_loop_stop(loop); /* before run: not forgotten */
+    muster_loop_run(loop);
+}
+
+static void a_joined_loop_works_inside_the_callers_base(void **state)
+{
+    struct muster_mem *mem = ((struct test_env *)*state)->env.mem;
+    struct event_base *base = event_base_new();
+    struct muster_loop *loop = NULL;
+    struct muster_timer timer;
+    struct muster_task task;
+    struct reader reader;
+    int pair[2];
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    assert_int_equal(muster_loop_open(mem, base, &loop), MUSTER_OK);
+    muster_timer_init(&timer, note_timer, (char[]){"t"});
+    muster_timer_start(&timer, loop, muster_loop_after_ns(loop, MUSTER_NS_PER_MS));
+    muster_task_init(&task, note_task, (char[]){"k"});
+    muster_task_post(&task, loop);
+    reader_open(&reader, loop, pair[0], MUSTER_FD_READ);
+    assert_int_equal(write(pair[1], "x", 1), 1);
+    while (strlen(order) < 2 || !reader.is_ready)
+        assert_int_equal(event_base_loop(base, EVLOOP_ONCE), 0);
+
+    assert_string_equal(order, "kt");
+    muster_loop_close(loop);
+    event_base_free(base);
+    close(pair[0]);
+    close(pair[1]);
+}
+
+static void the_descriptor_of_the_loop_tells_when_a_turn_is_needed(void **state)
+{
+    struct muster_loop *loop = loop_of(state);
+    struct pollfd poll_fd = {.fd = muster_loop_fd(loop), .events = POLLIN};
+    struct reader early, late;
+    int pair[2];
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    assert_true(poll_fd.fd >= 0);
+    reader_open(&early, loop, pair[0], MUSTER_FD_READ);
+    reader_open(&late, loop, pair[0], MUSTER_FD_READ);
+    assert_int_equal(poll(&poll_fd, 1, 0), 0);
+
+    assert_int_equal(write(pair[1], "x", 1), 1);
+    assert_int_equal(poll(&poll_fd, 1, 60000), 1);
+    muster_loop_turn(loop, 0);
+
+    assert_true(early.is_ready && late.is_ready);
+    assert_int_equal(poll(&poll_fd, 1, 0), 0);
+    close(pair[0]);
+    close(pair[1]);
+}
+
+static void next_due_names_the_first_timer_or_now_for_tasks(void **state)
+{
+    struct muster_loop *loop = loop_of(state);
+    struct muster_timer timer;
+    struct muster_task task;
+    uint64_t due_ns = muster_loop_after_ns(loop, MUSTER_NS_PER_S);
+
+    assert_int_equal(muster_loop_next_due_ns(loop), UINT64_MAX);
+    muster_timer_init(&timer, note_timer, (char[]){"t"});
+    muster_timer_start(&timer, loop, due_ns);
+    assert_int_equal(muster_loop_next_due_ns(loop), due_ns);
+    muster_task_init(&task, note_task, (char[]){"k"});
+    muster_task_post(&task, loop);
+    assert_int_equal(muster_loop_next_due_ns(loop), 0);
+
+    muster_task_cancel(&task);
+    muster_timer_stop(&timer);
+}
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest cases[] = {
+        CASE(timers_fire_by_due_time_then_start_order),
+        CASE(a_task_posted_in_a_turn_waits_for_the_next),
+        CASE(a_timer_started_in_the_past_waits_for_the_next_turn),
+        CASE(timers_run_before_tasks),
+        CASE(a_stopped_timer_and_a_cancelled_task_do_not_run),
+        CASE(the_clock_stands_still_within_a_turn_and_moves_after_the_poll),
+        CASE(a_readable_descriptor_is_told_and_may_close_its_watch),
+        CASE(an_updated_watch_tells_only_what_is_wanted),
+        CASE(closing_the_peer_does_not_kill_with_sigpipe),
+        CASE(a_wake_from_another_thread_ends_the_poll),
+        CASE(a_wake_signalled_before_the_turn_is_not_lost),
+        CASE(run_returns_after_stop),
+        CASE(a_joined_loop_works_inside_the_callers_base),
+        CASE(the_descriptor_of_the_loop_tells_when_a_turn_is_needed),
+        CASE(next_due_names_the_first_timer_or_now_for_tasks),
+    };
+
+    return cmocka_run_group_tests_name("loop_libevent", cases, NULL, NULL);
+}
