@@ -1,0 +1,36 @@
+/* What the files of resolvers/ share. */
+#ifndef MUSTER_RESOLVERS_INTERNAL_H
+#define MUSTER_RESOLVERS_INTERNAL_H
+
+#include <muster/cluster_spec.h>
+#include <muster/resolver.h>
+
+#include "runtime/json_jansson.h"
+
+/** A cluster description of a JSON value; `what` names the value in errors ("TF_CONFIG.cluster").
+ * Gives. */
+MUSTER_MUST_CHECK enum muster_rc muster_cluster_spec_from_json(
+    struct muster_mem *mem, const struct muster_json *value, const char *what,
+    struct muster_cluster_spec **ret_spec, struct muster_error *ret_error);
+
+/** "rpc_layer://address"; the address alone when rpc_layer is NULL or "" (TensorFlow's
+ * format_master_url). Gives. */
+MUSTER_MUST_CHECK enum muster_rc muster_master_url_format(struct muster_mem *mem,
+                                                          const char *rpc_layer,
+                                                          const char *address, char **ret_url,
+                                                          struct muster_error *ret_error);
+
+/**
+ * Count the resolver's devices by kind, CPUs aside: those of the task when both its type and id are
+ * given, else all (TensorFlow's ClusterResolver.num_accelerators, which also counts /task:11 for
+ * task 1). Errors: RESOURCE_EXHAUSTED: more kinds than there is room for.
+ */
+MUSTER_MUST_CHECK enum muster_rc muster_resolver_count_devices(
+    struct muster_resolver *resolver, const char *task_type, const int64_t *task_id,
+    struct muster_accelerators *ret_accelerators, struct muster_error *ret_error);
+
+/** A whole decimal number as Python's int() reads it: blanks around, a sign, single '_' between
+ * digits. */
+bool muster_integer_parse(const char *text, int64_t *ret_value);
+
+#endif

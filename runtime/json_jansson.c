@@ -1,0 +1,193 @@
+/* JSON values on jansson: the one file that includes it. */
+#include "runtime/json_jansson.h"
+
+#include <jansson.h>
+
+#include <math.h>
+#include <string.h>
+
+static json_t *json_of(const struct muster_json *value)
+{
+    return (json_t *)(uintptr_t)value;
+}
+
+static struct muster_json *value_of(json_t *json)
+{
+    return (struct muster_json *)(void *)json;
+}
+
+enum muster_rc muster_json_parse(const char *text, size_t size, struct muster_json **ret_root,
+                                 struct muster_error *ret_error)
+{
+    json_error_t error;
+    json_t *root = json_loadb(text, size, JSON_DECODE_ANY, &error);
+
+    if (root == NULL) {
+        if (json_error_code(&error) == json_error_out_of_memory)
+            return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
+                                    "no memory to parse JSON");
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "bad JSON at line %d, column %d: %s", error.line, error.column,
+                                error.text);
+    }
+    *ret_root = value_of(root);
+    return MUSTER_OK;
+}
+
+void muster_json_free(struct muster_json *root)
+{
+    json_decref(json_of(root));
+}
+
+enum muster_json_kind muster_json_kind(const struct muster_json *value)
+{
+    if (value == NULL)
+        return MUSTER_JSON_NULL;
+    switch (json_typeof(json_of(value))) {
+    case JSON_OBJECT:
+        return MUSTER_JSON_OBJECT;
+    case JSON_ARRAY:
+        return MUSTER_JSON_ARRAY;
+    case JSON_STRING:
+        return MUSTER_JSON_TEXT;
+    case JSON_INTEGER:
+        return MUSTER_JSON_INTEGER;
+    case JSON_REAL:
+        return MUSTER_JSON_REAL;
+    case JSON_TRUE:
+    case JSON_FALSE:
+        return MUSTER_JSON_BOOL;
+    case JSON_NULL:
+        break;
+    }
+    return MUSTER_JSON_NULL;
+}
+
+const char *muster_json_kind_name(const struct muster_json *value)
+{
+    static const char *const names[] = {"null", "true or false", "number", "number",
+                                        "text", "list",          "object"};
+
+    return names[muster_json_kind(value)];
+}
+
+bool muster_json_is_true(const struct muster_json *value)
+{
+    return json_is_true(json_of(value));
+}
+
+int64_t muster_json_integer(const struct muster_json *value)
+{
+    return json_integer_value(json_of(value));
+}
+
+double muster_json_number(const struct muster_json *value)
+{
+    return json_number_value(json_of(value));
+}
+
+const char *muster_json_text(const struct muster_json *value)
+{
+    return json_string_value(json_of(value));
+}
+
+size_t muster_json_count(const struct muster_json *value)
+{
+    if (json_is_array(json_of(value)))
+        return json_array_size(json_of(value));
+    return json_object_size(json_of(value));
+}
+
+struct muster_json *muster_json_at(const struct muster_json *array, size_t index)
+{
+    return value_of(json_array_get(json_of(array), index));
+}
+
+struct muster_json *muster_json_member(const struct muster_json *object, const char *name)
+{
+    return value_of(json_object_get(json_of(object), name));
+}
+
+static bool walk_to(struct muster_json_walk *walk, void *position)
+{
+    if (position == NULL)
+        return false;
+    walk->position = position;
+    walk->name = json_object_iter_key(position);
+    walk->value = value_of(json_object_iter_value(position));
+    return true;
+}
+
+bool muster_json_walk_first(struct muster_json_walk *walk, const struct muster_json *object)
+{
+    walk->object = value_of(json_of(object));
+    return walk_to(walk, json_object_iter(json_of(object)));
+}
+
+bool muster_json_walk_next(struct muster_json_walk *walk)
+{
+    return walk_to(walk, json_object_iter_next(json_of(walk->object), walk->position));
+}
+
+struct muster_json *muster_json_object_new(void)
+{
+    return value_of(json_object());
+}
+
+struct muster_json *muster_json_array_new(void)
+{
+    return value_of(json_array());
+}
+
+struct muster_json *muster_json_null_new(void)
+{
+    return value_of(json_null());
+}
+
+struct muster_json *muster_json_bool_new(bool value)
+{
+    return value_of(json_boolean(value));
+}
+
+struct muster_json *muster_json_integer_new(int64_t value)
+{
+    return value_of(json_integer(value));
+}
+
+struct muster_json *muster_json_real_new(double value)
+{
+    return isfinite(value) ? value_of(json_real(value)) : NULL;
+}
+
+struct muster_json *muster_json_text_new(const char *text)
+{
+    return value_of(text == NULL ? json_null() : json_string(text));
+}
+
+bool muster_json_set(struct muster_json *object, const char *name, struct muster_json *value)
+{
+    return json_object_set_new(json_of(object), name, json_of(value)) == 0;
+}
+
+bool muster_json_append(struct muster_json *array, struct muster_json *value)
+{
+    return json_array_append_new(json_of(array), json_of(value)) == 0;
+}
+
+enum muster_rc muster_json_format(const struct muster_json *root, bool is_pretty,
+                                  struct muster_mem *mem, char **ret_text)
+{
+    size_t flags = JSON_ENCODE_ANY | (is_pretty ? JSON_INDENT(2) : JSON_COMPACT);
+    size_t size = json_dumpb(json_of(root), NULL, 0, flags);
+    char *text;
+
+    if (size == 0)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    text = muster_mem_alloc(mem, size + 1);
+    if (text == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    json_dumpb(json_of(root), text, size, flags);
+    text[size] = '\0';
+    *ret_text = text;
+    return MUSTER_OK;
+}
