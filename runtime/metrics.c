@@ -1,0 +1,162 @@
+/* Metrics: registration, and the page in Prometheus text format 0.0.4. */
+#include <muster/metrics.h>
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/text.h"
+
+struct muster_metrics {
+    struct muster_mem *mem;
+    struct muster_list series; /* one name's series are neighbours */
+};
+
+enum muster_rc muster_metrics_open(struct muster_mem *mem, struct muster_metrics **ret_metrics)
+{
+    struct muster_metrics *metrics = muster_mem_alloc(mem, sizeof(*metrics));
+
+    if (metrics == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    metrics->mem = mem;
+    muster_list_init(&metrics->series);
+    *ret_metrics = metrics;
+    return MUSTER_OK;
+}
+
+/* Objects that still count may outlive the page: their metrics go on unregistered. */
+void muster_metrics_close(struct muster_metrics *metrics)
+{
+    if (metrics == NULL)
+        return;
+    while (muster_list_pop(&metrics->series) != NULL)
+        continue;
+    muster_mem_free(metrics->mem, metrics);
+}
+
+static struct muster_metric *metric_of(struct muster_list *node)
+{
+    return MUSTER_CONTAINER_OF(node, struct muster_metric, node);
+}
+
+static void insert_by_name(struct muster_metrics *metrics, struct muster_metric *metric)
+{
+    struct muster_list *at = metrics->series.prev;
+
+    while (at != &metrics->series && strcmp(metric_of(at)->name, metric->name) != 0)
+        at = at->prev;
+    if (at == &metrics->series)
+        muster_list_append(&metrics->series, &metric->node);
+    else
+        muster_list_prepend(at, &metric->node);
+}
+
+void muster_metric_init(struct muster_metric *metric, struct muster_metrics *metrics,
+                        enum muster_metric_kind kind, const char *name, const char *help,
+                        const char *labels)
+{
+    *metric = (struct muster_metric){.kind = kind, .name = name, .help = help, .labels = labels};
+    muster_list_init(&metric->node);
+    if (metrics != NULL)
+        insert_by_name(metrics, metric);
+}
+
+void muster_metric_fini(struct muster_metric *metric)
+{
+    muster_list_remove(&metric->node);
+}
+
+/* Bucket i counts values in (2^(i-1), 2^i]; bucket 0 all up to 1, the last everything above. */
+void muster_metric_observe(struct muster_metric *metric, double value)
+{
+    int bucket = 0;
+
+    if (isnan(value))
+        return;
+    if (value > 1.0) {
+        double fraction =
+            frexp(value, &bucket); /* value = fraction * 2^bucket, fraction in [0.5, 1) */
+
+        if (fraction == 0.5)
+            bucket--;
+        if (isinf(value) || bucket >= MUSTER_HISTOGRAM_BUCKETS)
+            bucket = MUSTER_HISTOGRAM_BUCKETS - 1;
+    }
+    metric->buckets[bucket]++;
+    metric->count++;
+    metric->sum += value;
+}
+
+static void add_series(struct muster_text *text, const struct muster_metric *metric,
+                       const char *suffix)
+{
+    muster_text_add_format(text, "%s%s", metric->name, suffix);
+    if (metric->labels != NULL && metric->labels[0] != '\0')
+        muster_text_add_format(text, "{%s}", metric->labels);
+    muster_text_add(text, " ", 1);
+}
+
+static void add_bucket(struct muster_text *text, const struct muster_metric *metric,
+                       const char *bound, uint64_t count)
+{
+    const char *labels = metric->labels == NULL ? "" : metric->labels;
+
+    muster_text_add_format(text, "%s_bucket{%s%sle=\"%s\"} %" PRIu64 "\n", metric->name, labels,
+                           labels[0] == '\0' ? "" : ",", bound, count);
+}
+
+/* Buckets above the largest observation add nothing: +Inf stands for them. */
+static void add_histogram(struct muster_text *text, const struct muster_metric *metric)
+{
+    uint64_t count = 0;
+    char bound[24];
+
+    for (unsigned i = 0; i + 1 < MUSTER_HISTOGRAM_BUCKETS && count < metric->count; i++) {
+        count += metric->buckets[i];
+        snprintf(bound, sizeof(bound), "%" PRIu64, UINT64_C(1) << i);
+        add_bucket(text, metric, bound, count);
+    }
+    add_bucket(text, metric, "+Inf", metric->count);
+    add_series(text, metric, "_sum");
+    muster_text_add_format(text, "%.17g\n", metric->sum);
+    add_series(text, metric, "_count");
+    muster_text_add_format(text, "%" PRIu64 "\n", metric->count);
+}
+
+static void add_metric(struct muster_text *text, const struct muster_metric *metric, bool is_first)
+{
+    static const char *const kind_names[] = {
+        [MUSTER_COUNTER] = "counter",
+        [MUSTER_GAUGE] = "gauge",
+        [MUSTER_HISTOGRAM] = "histogram",
+    };
+
+    if (is_first)
+        muster_text_add_format(text, "# HELP %s %s\n# TYPE %s %s\n", metric->name, metric->help,
+                               metric->name, kind_names[metric->kind]);
+    if (metric->kind == MUSTER_HISTOGRAM) {
+        add_histogram(text, metric);
+        return;
+    }
+    add_series(text, metric, "");
+    muster_text_add_format(text, "%" PRId64 "\n", metric->value);
+}
+
+enum muster_rc muster_metrics_format(struct muster_metrics *metrics, struct muster_mem *mem,
+                                     char **ret_text, size_t *ret_bytes)
+{
+    struct muster_text text;
+    const char *name = "";
+    enum muster_rc rc;
+
+    muster_text_init(&text, mem);
+    for (struct muster_list *at = metrics->series.next; at != &metrics->series; at = at->next) {
+        add_metric(&text, metric_of(at), strcmp(name, metric_of(at)->name) != 0);
+        name = metric_of(at)->name;
+    }
+    rc = muster_text_take(&text, ret_text, ret_bytes);
+    if (rc != MUSTER_OK)
+        muster_text_fini(&text);
+    return rc;
+}
