@@ -524,6 +524,7 @@ enum muster_rc muster_view_decide(const struct muster_decide_input *input,
     decision.mem = input->mem;
     memcpy(decision.fields.job, input->view->job, sizeof(decision.fields.job));
     decision.fields.epoch = input->view->epoch + 1;
+    decision.fields.is_below_min = input->is_abort_all;
     decision.fields.plan = input->view->plan;
     copy_reason(decision.fields.reason, input->reason);
     rc = decide_members(&decision);

@@ -197,6 +197,7 @@ static void fill_view(struct packing *packing, const struct muster_view *view)
     message->chunk_bytes = view->plan.chunk_bytes;
     message->direct_max_bytes = view->plan.direct_max_bytes;
     message->reason = (char *)(uintptr_t)view->reason;
+    message->is_below_min = view->is_below_min;
     for (uint32_t i = 0; i < view->member_count; i++) {
         member_to_message(&view->members[i], packing->addresses[i], &packing->members[i]);
         packing->member_pointers[i] = &packing->members[i];
@@ -309,6 +310,7 @@ static enum muster_rc read_view(struct muster_mem *mem, const Muster__View *mess
         !copy_text(fields->reason, sizeof(fields->reason), message->reason))
         return MUSTER_INVALID_ARGUMENT;
     fields->epoch = message->epoch;
+    fields->is_below_min = message->is_below_min != 0;
     fields->plan.chunk_bytes = message->chunk_bytes;
     fields->plan.direct_max_bytes = message->direct_max_bytes;
     fields->members = muster_mem_alloc_zero(mem, message->n_members, sizeof(*fields->members));

@@ -86,6 +86,7 @@ struct muster_view {
     uint32_t verdict_count;
     struct muster_verdict *verdicts; /* of operations open at the switch to this epoch; by op id */
     char reason[128];                /* "worker:2 killed", for people */
+    bool is_below_min; /* fewer than min_members, after waiting for a return: all operations ABORTED */
     uint64_t digest;                 /* of the packed form */
 };
 
