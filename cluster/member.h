@@ -1,5 +1,5 @@
-/* A node: this process as a member. Joins registry client, control links, the membership machine, groups and catch-up; what
- * training needs of the cluster is here and nowhere else. */
+/* A node: this process as a member. Joins registry client, control links, the membership machine,
+ * groups and catch-up; what training needs of the cluster is here and nowhere else. */
 #ifndef MUSTER_CLUSTER_MEMBER_H
 #define MUSTER_CLUSTER_MEMBER_H
 
@@ -12,9 +12,10 @@ struct muster_node;
 /** What a new view means to this member; borrowed during on_view. */
 struct muster_view_change {
     const struct muster_view *view;
-    struct muster_group *group;  /* open for the view; operations have been handed over */
+    struct muster_group *group;         /* open for the view; operations have been handed over */
     const struct muster_view *previous; /* NULL: the first view this process is in */
-    uint64_t cause_ns;  /* loop time when this process first learned of the cause (hang-up, Freeze …) */
+    uint64_t
+        cause_ns; /* loop time when this process first learned of the cause (hang-up, Freeze …) */
     uint64_t opened_ns; /* loop time when the group opened */
 };
 
@@ -22,12 +23,15 @@ struct muster_view_change {
 struct muster_node_events {
     /* A view that contains this process has begun (the first one too). */
     void (*on_view)(void *data, const struct muster_view_change *change);
-    /* The registered tensors hold the members' state next_step - 1 (joiner, or excluded member that came back): the program may
-     * begin next_step. For members of epoch 1 this comes at once with next_step 0: nothing was restored, give out rank 0's state. */
+    /* The registered tensors hold the members' state next_step - 1 (joiner, or excluded member that
+     * came back): the program may begin next_step. For members of epoch 1 this comes at once with
+     * next_step 0: nothing was restored, give out rank 0's state. */
     void (*on_ready)(void *data, uint64_t next_step, bool is_restored);
-    /* Alive, but not in the committed view: operations have ended ABORTED; the node joins again by itself. */
+    /* Alive, but not in the committed view: operations have ended ABORTED; the node joins again by
+     * itself. */
     void (*on_excluded)(void *data, const struct muster_error *why);
-    /* The node cannot go on (registry unreachable at start, refused, state differs, below min members, missing tasks). */
+    /* The node cannot go on (registry unreachable at start, refused, state differs, below min
+     * members, missing tasks). */
     void (*on_failed)(void *data, const struct muster_error *error);
 };
 
@@ -39,17 +43,18 @@ struct muster_node_tensor {
 
 struct muster_node_options {
     struct muster_env *env;
-    const char *registry;     /* "host:port[,host:port…]" */
+    const char *registry; /* "host:port[,host:port…]" */
     const char *job;
-    const char *task_type;    /* "worker" */
+    const char *task_type; /* "worker" */
     uint32_t task_index;
-    uint32_t expected_count;  /* tasks of epoch 1 */
-    uint32_t min_members;     /* 0: 1 */
+    uint32_t expected_count;         /* tasks of epoch 1 */
+    uint32_t min_members;            /* 0: 1 */
     uint64_t min_members_timeout_ns; /* 0: 60 s */
     uint64_t start_timeout_ns;       /* 0: 5 min: on_failed names the tasks that did not come */
     struct muster_incarnation incarnation; /* zero: drawn */
-    struct muster_address listen; /* family NONE: 127.0.0.1:0 */
-    struct muster_plan_parameters plan; /* zeros: defaults; those of the view's first leader count */
+    struct muster_address listen;          /* family NONE: 127.0.0.1:0 */
+    struct muster_plan_parameters
+        plan; /* zeros: defaults; those of the view's first leader count */
     const struct muster_node_events *events;
     void *data;
 };
@@ -59,31 +64,36 @@ MUSTER_MUST_CHECK enum muster_rc muster_node_open(const struct muster_node_optio
                                                   struct muster_node **ret_node,
                                                   struct muster_error *ret_error);
 
-/** The training state, once, before on_ready can come. Borrows the tensors' memory until close; copies the list. */
+/** The training state, once, before on_ready can come. Borrows the tensors' memory until close;
+ * copies the list. */
 MUSTER_MUST_CHECK enum muster_rc muster_node_set_state(struct muster_node *node,
                                                        const struct muster_node_tensor *tensors,
                                                        size_t count);
 
-/** The group of the current view, or NULL (observer, excluded). While a change is under way: the frozen one; operations may
- *  be started on it and run in the next epoch. */
+/** The group of the current view, or NULL (observer, excluded). While a change is under way: the
+ * frozen one; operations may be started on it and run in the next epoch. */
 struct muster_group *muster_node_group(const struct muster_node *node);
 const struct muster_view *muster_node_view(const struct muster_node *node);
 const struct muster_incarnation *muster_node_incarnation(const struct muster_node *node);
 
-/** Steps rise only. begin: new operations belong to step. commit: the tensors are state `step`; joiners may read them until
- *  the first delivery of a later step. */
+/** Steps rise only. begin: new operations belong to step. commit: the tensors are state `step`;
+ * joiners may read them until the first delivery of a later step. */
 void muster_node_begin_step(struct muster_node *node, uint64_t step);
 void muster_node_commit_step(struct muster_node *node, uint64_t step);
 
-/** An operation of the training loop was delivered: the state is no longer clean (call before the program sees the result). */
+/** An operation of the training loop was delivered: the state is no longer clean (call before the
+ * program sees the result). */
 void muster_node_touch_state(struct muster_node *node);
 
 typedef void muster_node_fn(struct muster_node *node, void *data);
 
-/** Wait (until deadline_ns) until no other member can need this one's memory, announce the leave, then call left. */
-void muster_node_leave(struct muster_node *node, uint64_t deadline_ns, muster_node_fn *left, void *data);
+/** Wait (until deadline_ns) until no other member can need this one's memory, announce the leave,
+ * then call left. */
+void muster_node_leave(struct muster_node *node, uint64_t deadline_ns, muster_node_fn *left,
+                       void *data);
 
-/** Drop everything; open operations end CANCELLED. closed may be NULL; the node is freed after it. */
+/** Drop everything; open operations end CANCELLED. closed may be NULL; the node is freed after it.
+ */
 void muster_node_close(struct muster_node *node, muster_node_fn *closed, void *data);
 
 #endif

@@ -1,0 +1,172 @@
+/* The parts of the membership machine: shared by membership*.c and admission.c only. */
+#ifndef MUSTER_CLUSTER_MEMBERSHIP_INTERNAL_H
+#define MUSTER_CLUSTER_MEMBERSHIP_INTERNAL_H
+
+#include "cluster/membership.h"
+
+enum membership_link {
+    MEMBERSHIP_LINK_NONE,
+    MEMBERSHIP_LINK_CONNECTING,
+    MEMBERSHIP_LINK_UP,
+};
+
+/** Another process: what is known of it. Epochs say in which view a fact counts; 0 = never. */
+struct membership_peer {
+    struct muster_member member; /* incarnation always; the rest when has_record */
+    bool has_record;
+    bool is_registered;
+    bool is_listed; /* seen in the snapshot under way */
+    bool is_watched;
+    uint64_t register_revision;
+    struct muster_suspicion suspicion;
+    char death[48]; /* what killed it */
+    enum membership_link link;
+    uint64_t connect_due_ns;
+    uint64_t connect_backoff_ns;
+    uint64_t join_epoch; /* it knows this view and asks to join the next */
+    uint64_t leave_epoch;
+    uint64_t accused_epoch; /* another member has lost it */
+    uint64_t abort_epoch;   /* it proposes to abort an operation */
+    bool has_asked;         /* it has sent Freeze and waits for our vector */
+    uint64_t asked_change_id;
+    struct muster_progress *vote; /* of the present view; owned */
+};
+
+/** The change that this member leads. */
+struct membership_change {
+    uint64_t id;
+    uint64_t below_since_ns; /* too few members since; 0: enough */
+    uint64_t freeze_due_ns;  /* send Freeze again to the silent */
+};
+
+struct membership_proposal {
+    struct muster_view *view; /* owned; NULL: none */
+    uint64_t cas_id;
+    bool is_reading;       /* the outcome is not known: reading the key */
+    bool is_read_sent;
+    uint64_t read_due_ns;
+    uint64_t backoff_ns;
+};
+
+struct muster_membership {
+    struct muster_membership_options options;
+    char job[MUSTER_JOB_NAME_BYTES];
+    enum muster_membership_state state;
+    /* of the step under way */
+    struct muster_membership_actions *actions;
+    enum muster_rc rc;
+    uint64_t now_ns;
+    uint64_t wake_ns; /* earliest time anything is due */
+    /* the registry */
+    bool is_registry_up;
+    bool is_synced;
+    struct muster_view *view; /* owned; NULL: none known */
+    uint64_t revision;        /* of the key `view`; 0: absent or not known */
+    bool is_revision_known;
+    uint64_t read_due_ns; /* reading the key only to learn its revision */
+    /* the others */
+    struct membership_peer *peers;
+    size_t peer_count, peer_room;
+    /* this process */
+    struct muster_progress *progress; /* frozen in `view`; owned */
+    uint64_t frozen_ns;
+    bool is_ready;
+    bool is_leaving;
+    uint64_t committed_step;
+    uint64_t join_due_ns, leave_due_ns, leave_hold_ns;
+    uint64_t abort_epoch;
+    struct muster_op_id abort_op;
+    enum muster_rc abort_rc;
+    /* leading */
+    struct membership_change change;
+    struct membership_proposal proposal;
+    uint64_t takeover_due_ns, stall_due_ns;
+    uint64_t refresh_due_ns, refresh_backoff_ns;
+    /* forming */
+    uint64_t forming_since_ns, forming_due_ns;
+    /* time */
+    uint64_t heartbeat_due_ns;
+    uint64_t timer_due_ns;
+    uint64_t id_last;
+};
+
+/* membership.c */
+void muster_membership_move(struct muster_membership *machine, enum muster_membership_state to);
+struct muster_membership_action *
+muster_membership_act(struct muster_membership *machine,
+                      enum muster_membership_action_kind kind);
+void muster_membership_send(struct muster_membership *machine, const struct membership_peer *peer,
+                            const struct muster_control *control);
+/** To every linked member of the view but this process. */
+void muster_membership_send_members(struct muster_membership *machine,
+                                    const struct muster_control *control);
+void muster_membership_fail(struct muster_membership *machine, enum muster_rc rc, const char *text);
+/** Something is due at due_ns: true when it is now; else the machine wakes then. */
+bool muster_membership_is_due(struct muster_membership *machine, uint64_t due_ns);
+uint64_t muster_membership_jitter(struct muster_membership *machine, uint64_t delay_ns);
+bool muster_membership_is_self(const struct muster_membership *machine,
+                               const struct muster_incarnation *incarnation);
+
+/* membership_peers.c */
+/** Found or made; NULL: no memory (machine->rc says so). Pointers hold until the next peer is made. */
+struct membership_peer *muster_membership_peer(struct muster_membership *machine,
+                                               const struct muster_incarnation *incarnation);
+struct membership_peer *muster_membership_peer_find(const struct muster_membership *machine,
+                                                    const struct muster_incarnation *incarnation);
+void muster_membership_peer_record(struct muster_membership *machine, struct membership_peer *peer,
+                                   const struct muster_member *member);
+enum muster_belief muster_membership_peer_belief(const struct muster_membership *machine,
+                                                 const struct membership_peer *peer);
+bool muster_membership_in_view(const struct muster_membership *machine,
+                               const struct membership_peer *peer);
+void muster_membership_confirm_dead(struct muster_membership *machine, struct membership_peer *peer,
+                                    const char *text);
+void muster_membership_link_changed(struct muster_membership *machine,
+                                    const struct muster_membership_event *event);
+void muster_membership_registry_changed(struct muster_membership *machine,
+                                        const struct muster_membership_event *event);
+void muster_membership_settle_links(struct muster_membership *machine);
+/** New view: who is expected to show itself, what of the old epoch is void. */
+void muster_membership_peers_follow(struct muster_membership *machine);
+void muster_membership_peers_fini(struct muster_membership *machine);
+
+/* membership_control.c */
+void muster_membership_control(struct muster_membership *machine, struct membership_peer *peer,
+                               const struct muster_control *control);
+void muster_membership_request_view(struct muster_membership *machine,
+                                    const struct membership_peer *peer);
+void muster_membership_settle_words(struct muster_membership *machine);
+
+/* membership_follow.c */
+/** A committed view, wherever it was seen. revision 0: not known. */
+void muster_membership_saw_view(struct muster_membership *machine, struct muster_view *view,
+                                uint64_t revision);
+void muster_membership_send_commit(struct muster_membership *machine,
+                                   const struct membership_peer *peer);
+void muster_membership_frozen(struct muster_membership *machine, struct muster_progress *progress);
+void muster_membership_answer_freeze(struct muster_membership *machine,
+                                     struct membership_peer *peer);
+void muster_membership_leave(struct muster_membership *machine);
+void muster_membership_settle_joining(struct muster_membership *machine);
+
+/* membership_form.c */
+void muster_membership_settle_forming(struct muster_membership *machine);
+bool muster_membership_is_view_dead(const struct muster_membership *machine);
+
+/* membership_change.c */
+void muster_membership_settle_member(struct muster_membership *machine);
+void muster_membership_settle_change(struct muster_membership *machine);
+/** Describes who goes, comes and leaves, for view.reason. */
+void muster_membership_describe(const struct muster_membership *machine, char *text, size_t room);
+
+/* membership_propose.c */
+/** Takes view. */
+void muster_membership_propose(struct muster_membership *machine, struct muster_view *view);
+void muster_membership_cas_answered(struct muster_membership *machine,
+                                    const struct muster_membership_event *event);
+void muster_membership_view_read(struct muster_membership *machine,
+                                 const struct muster_membership_event *event);
+void muster_membership_settle_proposal(struct muster_membership *machine);
+void muster_membership_proposal_fini(struct muster_membership *machine);
+
+#endif
