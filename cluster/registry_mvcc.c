@@ -405,3 +405,49 @@ enum muster_rc muster_mvcc_compact_some(struct muster_mvcc *mvcc, int64_t rows, 
     mvcc->is_meta_stale = true;
     return MUSTER_OK;
 }
+
+/* FNV-1a over all that clients can see of the log. */
+struct hash {
+    int64_t revision;
+    uint32_t value;
+};
+
+static void hash_bytes(struct hash *hash, const void *bytes, size_t count)
+{
+    const uint8_t *byte = bytes;
+
+    for (size_t i = 0; i < count; i++)
+        hash->value = (hash->value ^ byte[i]) * UINT32_C(16777619);
+}
+
+static enum muster_rc hash_record(void *data, const struct muster_registry_record *record)
+{
+    struct hash *hash = data;
+    int64_t numbers[] = {record->create_revision, record->mod_revision, record->version,
+                         record->lease};
+
+    if (record->mod_revision > hash->revision)
+        return MUSTER_ABORTED;
+    hash_bytes(hash, record->key.data, record->key.size);
+    hash_bytes(hash, record->value.data, record->value.size);
+    hash_bytes(hash, numbers, sizeof(numbers));
+    return MUSTER_OK;
+}
+
+enum muster_rc muster_mvcc_hash(struct muster_mvcc *mvcc, int64_t revision, uint32_t *ret_hash,
+                                struct muster_error *ret_error)
+{
+    struct hash hash = {.revision = revision > 0 ? revision : mvcc->meta.revision,
+                        .value = UINT32_C(2166136261)};
+    struct muster_mvcc_run run = {.mvcc = mvcc, .error = ret_error};
+    struct muster_mvcc_range range = {.revision = revision};
+    enum muster_rc rc = muster_mvcc_range_check(&run, &range);
+
+    if (rc != MUSTER_OK)
+        return rc;
+    rc = muster_registry_store_scan_log(mvcc->store, 0, hash_record, &hash);
+    if (rc != MUSTER_OK && rc != MUSTER_ABORTED)
+        return muster_mvcc_break(&run, rc);
+    *ret_hash = hash.value;
+    return MUSTER_OK;
+}
