@@ -17,7 +17,7 @@ enum muster_link_purpose {
     MUSTER_LINK_DATA = 2,    /* chunks of collectives and of state */
 };
 
-/** What each side says first. A mismatch of job or version refuses the link with a text that names both. */
+/** What each side says first, 96 bytes on the wire. A mismatch of job or version refuses the link with a text that names both. */
 struct muster_peer_hello {
     char job[MUSTER_JOB_NAME_BYTES];
     struct muster_incarnation incarnation;
@@ -70,9 +70,14 @@ struct muster_frame {
 struct muster_peer_link_events {
     /* Hellos agree; muster_peer_link_hello tells who it is. */
     void (*on_ready)(struct muster_peer_link *link);
-    /* A header is there: return where its payload goes (payload_bytes of room, borrowed until on_payload or recall),
-     * or NULL to discard the payload. Not called while paused. */
+    /* A header is there: return where its payload goes (payload_bytes of room, borrowed until on_payload or
+     * muster_peer_link_discard_receiving), or NULL to discard the payload. Not called while paused. An owner that
+     * pauses the link in here and returns NULL is asked again for the same frame after resume. */
     void *(*on_frame)(struct muster_peer_link *link, const struct muster_frame_header *header);
+    /* May be NULL. bytes_done of the payload are in buffer by now; comes in steps of 64 KiB or more while a large
+     * payload arrives, so that it can be used while it is in the cache. */
+    void (*on_progress)(struct muster_peer_link *link, const struct muster_frame_header *header,
+                        void *buffer, uint32_t bytes_done);
     /* The whole payload is in buffer (also called for payload_bytes 0, buffer NULL). Not for discarded frames. */
     void (*on_payload)(struct muster_peer_link *link, const struct muster_frame_header *header,
                        void *buffer);
@@ -96,7 +101,8 @@ MUSTER_MUST_CHECK enum muster_rc muster_peer_link_accept(struct muster_env *env,
                                                          const struct muster_peer_link_events *events,
                                                          void *data,
                                                          struct muster_peer_link **ret_link);
-/** No event follows; queued frames end with CANCELLED before this returns to the loop. */
+/** No event follows; queued frames end with CANCELLED before this returns. The memory goes in a later turn. Allowed in
+ *  every event and frame callback. */
 void muster_peer_link_close(struct muster_peer_link *link);
 
 void *muster_peer_link_data(const struct muster_peer_link *link);
@@ -105,6 +111,8 @@ void muster_peer_link_set_owner(struct muster_peer_link *link,
                                 const struct muster_peer_link_events *events, void *data);
 /** What the peer said; valid from on_ready. */
 const struct muster_peer_hello *muster_peer_link_hello(const struct muster_peer_link *link);
+/** This side has connected (open), not accepted. */
+bool muster_peer_link_is_opener(const struct muster_peer_link *link);
 bool muster_peer_link_is_ready(const struct muster_peer_link *link);
 
 /** Queue a frame (also before on_ready). FAILED_PRECONDITION when down. */
@@ -120,7 +128,7 @@ MUSTER_MUST_CHECK enum muster_rc muster_peer_link_send_copy(struct muster_peer_l
 void muster_peer_link_recall(struct muster_peer_link *link, uint64_t epoch);
 /** The payload being received (if any, COLLECTIVE, epoch < `epoch`) is discarded from here on; its buffer is free. */
 void muster_peer_link_discard_receiving(struct muster_peer_link *link, uint64_t epoch);
-/** Stop and resume reading frames (back-pressure, frames of a future epoch). */
+/** Stop and resume reading frames (back-pressure, frames of a future epoch). A payload in progress is finished first. */
 void muster_peer_link_pause(struct muster_peer_link *link);
 void muster_peer_link_resume(struct muster_peer_link *link);
 size_t muster_peer_link_queued_bytes(const struct muster_peer_link *link);

@@ -87,13 +87,14 @@ struct muster_view {
     struct muster_verdict *verdicts; /* of operations open at the switch to this epoch; by op id */
     char reason[128];                /* "worker:2 killed", for people */
     bool is_below_min; /* fewer than min_members, after waiting for a return: all operations ABORTED */
-    uint64_t digest;                 /* of the packed form */
+    uint64_t digest;                 /* of all fields above, in a fixed order */
 };
 
 /** "chief" before everything else, then by name, then by index: the order of ranks. */
 MUSTER_API int muster_member_compare(const struct muster_member *a, const struct muster_member *b);
 
-/** A deep copy of `fields` (its private part is ignored), members sorted, digest computed. Gives. */
+/** A deep copy of `fields` (its private part is ignored), members and verdicts sorted, digest computed. Gives.
+ *  INVALID_ARGUMENT: no epoch, no member, an incarnation that is zero or twice there, a verdict twice, text without end. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_view_new(struct muster_mem *mem,
                                                              const struct muster_view *fields,
                                                              struct muster_view **ret_view);

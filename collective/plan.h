@@ -1,0 +1,90 @@
+/* Plans: who sends, adds and keeps which chunk, as pure data. Every wire runs every plan. */
+#ifndef MUSTER_COLLECTIVE_PLAN_H
+#define MUSTER_COLLECTIVE_PLAN_H
+
+#include <muster/collective.h>
+
+enum muster_algorithm {
+    /* Every member sends its whole input to all; all reduce in rank order. One chunk: the whole result. */
+    MUSTER_ALGORITHM_DIRECT,
+    /* Each chunk goes round the ring: partial sums from the member after its owner to its owner, then the final
+     * value from the owner onwards. The value is ((x[b+1] + x[b+2]) + …) + x[b], b = owner, computed once. */
+    MUSTER_ALGORITHM_RING,
+};
+
+/** What a member does with the partial sum of a chunk. */
+enum muster_reduce_step {
+    MUSTER_REDUCE_NONE,
+    MUSTER_REDUCE_START,  /* send the own input to `next` */
+    MUSTER_REDUCE_PASS,   /* receive, add the own input, send to `next` */
+    MUSTER_REDUCE_FINISH, /* receive, add the own input: final */
+};
+
+/** What a member does with the final value of a chunk. */
+enum muster_gather_step {
+    MUSTER_GATHER_NONE,
+    MUSTER_GATHER_SOURCE, /* is the first to hold it; send it to `next` */
+    MUSTER_GATHER_PASS,   /* receive, keep, send to `next` */
+    MUSTER_GATHER_LAST,   /* receive, keep */
+    MUSTER_GATHER_ALONE,  /* keep it, it is wanted here only; tell `next` that it is done (reduce_scatter) */
+    MUSTER_GATHER_HEAR,   /* hear from `prev` that it is done */
+};
+
+struct muster_plan_input {
+    enum muster_op_kind kind;
+    uint32_t n;     /* participants */
+    uint32_t index; /* of this member among them */
+    uint32_t root;  /* broadcast: index of the root */
+    uint64_t count; /* elements of the whole vector: of the tensor, or of all parts together */
+    size_t element_bytes;
+    struct muster_plan_parameters parameters; /* a zero means the default */
+};
+
+/** A value. Equal on all members but for index, next, prev and start_block. */
+struct muster_plan {
+    enum muster_op_kind kind;
+    enum muster_algorithm algorithm;
+    uint32_t n, index, root;
+    uint32_t next, prev; /* neighbours in the ring */
+    uint64_t count;
+    size_t element_bytes;
+    uint64_t block_elements;   /* of one owner's block (the last may be shorter) */
+    uint64_t chunk_elements;   /* (the last of a block may be shorter, even empty) */
+    uint32_t block_count;      /* chunk c = block c / chunks_per_block */
+    uint32_t chunks_per_block;
+    uint32_t chunk_count;
+    uint32_t start_block; /* whose partial sums begin here, chunk by chunk … */
+    uint32_t window;      /* … at most so many beyond the last that is known to be final */
+    bool is_next_asked;   /* final chunks are sent only after `next` has said that it has started */
+};
+
+struct muster_plan_chunk {
+    uint64_t first; /* element of the whole vector */
+    uint64_t count;
+    uint32_t block;
+    enum muster_reduce_step reduce;
+    enum muster_gather_step gather;
+};
+
+#define MUSTER_CHUNK_BYTES_DEFAULT      (256u << 10)
+#define MUSTER_CHUNK_BYTES_MIN          (64u << 10)
+#define MUSTER_CHUNK_BYTES_MAX          (8u << 20)
+#define MUSTER_DIRECT_MAX_BYTES_DEFAULT (32u << 10)
+#define MUSTER_DIRECT_MAX_BYTES_MAX     (4u << 20)
+
+/** Pure: the same input gives the same plan everywhere. */
+struct muster_plan muster_plan_make(const struct muster_plan_input *input);
+
+/** Geometry and this member's steps of chunk c < chunk_count. Pure. */
+struct muster_plan_chunk muster_plan_chunk(const struct muster_plan *plan, uint32_t c);
+
+/** The result of this member includes chunk c. */
+bool muster_plan_is_wanted(const struct muster_plan *plan, uint32_t c);
+/** How many chunks muster_plan_is_wanted is true for. */
+uint32_t muster_plan_wanted_count(const struct muster_plan *plan);
+
+/** parameters with defaults and limits applied. */
+struct muster_plan_parameters
+muster_plan_parameters_clamp(const struct muster_plan_parameters *parameters);
+
+#endif

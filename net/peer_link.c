@@ -1,0 +1,469 @@
+/* A peer link: connect or accept, hello, the queue of frames, recall, close. */
+#include "net/peer_link_internal.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#define QUEUED_COPY_BYTES_MAX (64u << 20)
+#define DATA_BUFFER_BYTES     (4u << 20)
+#define USER_TIMEOUT_MS       20000u
+
+/* A frame that the link owns: a copy of the caller's, or the rest of a recalled one. */
+struct owned_frame {
+    struct muster_frame frame;
+    struct muster_mem *mem;
+    uint8_t bytes[];
+};
+
+static size_t frame_bytes(const struct muster_frame *frame)
+{
+    return frame->iov[0].iov_len + frame->iov[1].iov_len;
+}
+
+static void end_frame(struct muster_peer_link *link, struct muster_frame *frame, enum muster_rc rc)
+{
+    muster_list_remove(&frame->node);
+    link->queued_bytes -= frame_bytes(frame);
+    frame->link = NULL;
+    frame->done(frame, rc);
+}
+
+static struct muster_frame *first_frame(const struct muster_peer_link *link)
+{
+    if (muster_list_is_empty(&link->frames))
+        return NULL;
+    return MUSTER_CONTAINER_OF(link->frames.next, struct muster_frame, node);
+}
+
+/* The stream forgets every write first: callbacks may close the link. */
+static void end_all_frames(struct muster_peer_link *link, enum muster_rc rc)
+{
+    struct muster_list *node;
+    struct muster_frame *frame;
+
+    if (link->is_hello_queued)
+        muster_stream_submit_recall(&link->hello_write, link->stream);
+    link->is_hello_queued = false;
+    for (node = link->frames.next; node != &link->frames; node = node->next) {
+        frame = MUSTER_CONTAINER_OF(node, struct muster_frame, node);
+        if (frame->write.data != NULL)
+            muster_stream_submit_recall(&frame->write, link->stream);
+    }
+    while ((frame = first_frame(link)) != NULL)
+        end_frame(link, frame, rc);
+}
+
+static void drop_stream(struct muster_peer_link *link)
+{
+    muster_timer_stop(&link->timer);
+    if (link->is_connecting)
+        muster_connect_cancel(&link->connect);
+    if (link->stream == NULL)
+        return;
+    if (link->is_reading)
+        muster_stream_receive_recall(&link->read, link->stream);
+    link->is_reading = false;
+    muster_stream_close(link->stream, NULL);
+    link->stream = NULL;
+}
+
+void muster_peer_link_fail(struct muster_peer_link *link, const struct muster_error *error)
+{
+    if (link->state >= MUSTER_LINK_DOWN)
+        return;
+    link->error = *error;
+    link->state = MUSTER_LINK_DOWN;
+    end_all_frames(link, MUSTER_UNAVAILABLE);
+    if (link->state == MUSTER_LINK_CLOSED)
+        return;
+    drop_stream(link);
+    link->events->on_down(link, &link->error);
+}
+
+/* --- Sending --- */
+
+static void on_written(struct muster_stream_write *write, enum muster_rc rc)
+{
+    struct muster_frame *frame = write->data;
+    struct muster_peer_link *link = frame->link;
+    struct muster_error error;
+
+    write->data = NULL;
+    end_frame(link, frame, rc == MUSTER_OK ? MUSTER_OK : MUSTER_UNAVAILABLE);
+    if (rc == MUSTER_OK)
+        return;
+    muster_error_set(&error, MUSTER_UNAVAILABLE, "the connection was lost");
+    muster_peer_link_fail(link, &error);
+}
+
+static void submit_frame(struct muster_peer_link *link, struct muster_frame *frame)
+{
+    enum muster_rc rc;
+
+    frame->write.data = frame;
+    rc = muster_stream_submit(&frame->write, link->stream, frame->iov,
+                              frame->iov[1].iov_len > 0 ? 2 : 1, on_written);
+    assert(rc == MUSTER_OK);
+    (void)rc;
+}
+
+static void queue_frame(struct muster_peer_link *link, struct muster_frame *frame,
+                        muster_frame_done_fn *done)
+{
+    frame->done = done;
+    frame->link = link;
+    frame->write.data = NULL;
+    muster_list_append(&link->frames, &frame->node);
+    link->queued_bytes += frame_bytes(frame);
+    if (link->state == MUSTER_LINK_READY)
+        submit_frame(link, frame);
+}
+
+enum muster_rc muster_peer_link_send(struct muster_frame *frame, struct muster_peer_link *link,
+                                     muster_frame_done_fn *done)
+{
+    if (link->state >= MUSTER_LINK_DOWN)
+        return MUSTER_FAILED_PRECONDITION;
+    assert(frame->header.payload_bytes <= MUSTER_FRAME_PAYLOAD_MAX);
+    muster_frame_header_pack(&frame->header, frame->packed);
+    frame->iov[0].iov_base = frame->packed;
+    frame->iov[0].iov_len = sizeof(frame->packed);
+    memcpy(&frame->iov[1].iov_base, &frame->payload, sizeof(frame->payload));
+    frame->iov[1].iov_len = frame->header.payload_bytes;
+    queue_frame(link, frame, done);
+    return MUSTER_OK;
+}
+
+static void on_owned_done(struct muster_frame *frame, enum muster_rc rc)
+{
+    struct owned_frame *owned = frame->data;
+
+    (void)rc;
+    muster_mem_free(owned->mem, owned);
+}
+
+static struct owned_frame *owned_frame_new(struct muster_peer_link *link, size_t bytes)
+{
+    struct owned_frame *owned = muster_mem_alloc(link->env->mem, sizeof(*owned) + bytes);
+
+    if (owned == NULL)
+        return NULL;
+    memset(owned, 0, sizeof(*owned));
+    owned->mem = link->env->mem;
+    owned->frame.data = owned;
+    return owned;
+}
+
+enum muster_rc muster_peer_link_send_copy(struct muster_peer_link *link,
+                                          const struct muster_frame_header *header,
+                                          const void *payload)
+{
+    struct owned_frame *owned;
+    enum muster_rc rc;
+
+    if (link->queued_bytes + header->payload_bytes > QUEUED_COPY_BYTES_MAX)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    owned = owned_frame_new(link, header->payload_bytes);
+    if (owned == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    owned->frame.header = *header;
+    owned->frame.payload = owned->bytes;
+    if (header->payload_bytes > 0)
+        memcpy(owned->bytes, payload, header->payload_bytes);
+    rc = muster_peer_link_send(&owned->frame, link, on_owned_done);
+    if (rc != MUSTER_OK)
+        muster_mem_free(owned->mem, owned);
+    return rc;
+}
+
+/* What is left of a partly sent frame goes out first, from our own memory. */
+static bool send_rest(struct muster_peer_link *link, const struct muster_frame *frame, size_t sent,
+                      struct muster_list *before)
+{
+    size_t left = frame_bytes(frame) - sent;
+    struct owned_frame *owned = owned_frame_new(link, left);
+    uint8_t *at;
+
+    if (owned == NULL)
+        return false;
+    at = owned->bytes;
+    for (size_t i = 0; i < 2; i++) {
+        size_t skip = sent < frame->iov[i].iov_len ? sent : frame->iov[i].iov_len;
+        size_t bytes = frame->iov[i].iov_len - skip;
+
+        if (bytes > 0)
+            memcpy(at, (const uint8_t *)frame->iov[i].iov_base + skip, bytes);
+        at += bytes;
+        sent -= skip;
+    }
+    owned->frame.iov[0].iov_base = owned->bytes;
+    owned->frame.iov[0].iov_len = left;
+    owned->frame.done = on_owned_done;
+    owned->frame.link = link;
+    muster_list_append(before, &owned->frame.node);
+    link->queued_bytes += left;
+    submit_frame(link, &owned->frame);
+    return true;
+}
+
+/* Returns false when the rest could not be kept: then the byte stream is torn. */
+static bool recall_frame(struct muster_peer_link *link, struct muster_frame *frame)
+{
+    struct muster_list *after = frame->node.next;
+    bool is_whole = true;
+
+    muster_list_remove(&frame->node);
+    link->queued_bytes -= frame_bytes(frame);
+    frame->link = NULL;
+    if (frame->write.data != NULL) {
+        size_t sent = muster_stream_submit_recall(&frame->write, link->stream);
+
+        frame->write.data = NULL;
+        if (sent > 0 && sent < frame_bytes(frame))
+            is_whole = send_rest(link, frame, sent, after);
+    }
+    return is_whole;
+}
+
+void muster_peer_link_recall(struct muster_peer_link *link, uint64_t epoch)
+{
+    struct muster_list *node = link->frames.next;
+
+    while (node != &link->frames) {
+        struct muster_frame *frame = MUSTER_CONTAINER_OF(node, struct muster_frame, node);
+
+        node = node->next;
+        if (frame->header.channel != MUSTER_FRAME_COLLECTIVE || frame->header.epoch >= epoch)
+            continue;
+        if (!recall_frame(link, frame)) {
+            muster_error_set(&link->error, MUSTER_RESOURCE_EXHAUSTED,
+                             "no memory for the rest of a frame");
+            muster_task_post(&link->task, link->env->loop);
+        }
+    }
+}
+
+/* --- Meeting --- */
+
+static void on_hello_written(struct muster_stream_write *write, enum muster_rc rc)
+{
+    struct muster_peer_link *link = write->data;
+    struct muster_error error;
+
+    link->is_hello_queued = false;
+    if (rc == MUSTER_OK)
+        return;
+    muster_error_set(&error, MUSTER_UNAVAILABLE, "the connection was lost before the hello");
+    muster_peer_link_fail(link, &error);
+}
+
+static void send_hello(struct muster_peer_link *link)
+{
+    enum muster_rc rc;
+
+    muster_peer_hello_pack(&link->self, link->hello);
+    link->hello_iov.iov_base = link->hello;
+    link->hello_iov.iov_len = sizeof(link->hello);
+    link->hello_write.data = link;
+    rc = muster_stream_submit(&link->hello_write, link->stream, &link->hello_iov, 1,
+                              on_hello_written);
+    assert(rc == MUSTER_OK);
+    link->is_hello_queued = rc == MUSTER_OK;
+}
+
+void muster_peer_link_meet(struct muster_peer_link *link)
+{
+    char text[MUSTER_INCARNATION_TEXT_BYTES];
+    struct muster_error error = {.rc = MUSTER_OK};
+    struct muster_list *node;
+
+    if (strcmp(link->self.job, link->peer.job) != 0)
+        muster_error_set(&error, MUSTER_FAILED_PRECONDITION,
+                         "jobs differ: \"%s\" here, \"%s\" at peer %s", link->self.job,
+                         link->peer.job,
+                         muster_incarnation_format(&link->peer.incarnation, text));
+    else if (muster_incarnation_is_equal(&link->self.incarnation, &link->peer.incarnation))
+        muster_error_set(&error, MUSTER_FAILED_PRECONDITION, "process %s has met itself",
+                         muster_incarnation_format(&link->peer.incarnation, text));
+    if (error.rc != MUSTER_OK) {
+        muster_peer_link_fail(link, &error);
+        return;
+    }
+    if (!link->is_opener) {
+        link->self.purpose = link->peer.purpose;
+        link->self.stripe = link->peer.stripe;
+    }
+    muster_timer_stop(&link->timer);
+    link->state = MUSTER_LINK_READY;
+    for (node = link->frames.next; node != &link->frames; node = node->next)
+        submit_frame(link, MUSTER_CONTAINER_OF(node, struct muster_frame, node));
+    link->events->on_ready(link);
+}
+
+static void start_hello(struct muster_peer_link *link)
+{
+    link->state = MUSTER_LINK_HELLO;
+    send_hello(link);
+    muster_peer_link_receive(link);
+}
+
+static void on_connected(struct muster_connect *connect, enum muster_rc rc)
+{
+    struct muster_peer_link *link = connect->data;
+
+    link->is_connecting = false;
+    if (link->state == MUSTER_LINK_CLOSED) {
+        if (rc == MUSTER_OK)
+            muster_stream_close(connect->stream, NULL);
+        muster_task_post(&link->task, link->env->loop);
+        return;
+    }
+    if (link->state != MUSTER_LINK_CONNECTING) {
+        if (rc == MUSTER_OK)
+            muster_stream_close(connect->stream, NULL);
+        return;
+    }
+    if (rc != MUSTER_OK) {
+        muster_peer_link_fail(link, &connect->error);
+        return;
+    }
+    link->stream = connect->stream;
+    start_hello(link);
+}
+
+static void on_deadline(struct muster_timer *timer)
+{
+    struct muster_peer_link *link = timer->data;
+    struct muster_error error;
+
+    muster_error_set(&error, MUSTER_DEADLINE_EXCEEDED, "the peer did not say hello in time");
+    muster_peer_link_fail(link, &error);
+}
+
+/* --- Life --- */
+
+static void on_task(struct muster_task *task)
+{
+    struct muster_peer_link *link = task->data;
+
+    if (link->state == MUSTER_LINK_CLOSED) {
+        if (!link->is_connecting)
+            muster_mem_free(link->env->mem, link);
+        return;
+    }
+    if (link->error.rc != MUSTER_OK && link->state != MUSTER_LINK_DOWN)
+        muster_peer_link_fail(link, &link->error);
+    else if (link->state == MUSTER_LINK_READY)
+        muster_peer_link_receive(link);
+}
+
+static enum muster_rc link_new(struct muster_env *env, const struct muster_peer_hello *hello,
+                               const struct muster_peer_link_events *events, void *data,
+                               struct muster_peer_link **ret_link)
+{
+    struct muster_peer_link *link = muster_mem_alloc_zero(env->mem, 1, sizeof(*link));
+
+    if (link == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    link->env = env;
+    link->events = events;
+    link->data = data;
+    link->self = *hello;
+    link->self.version = MUSTER_PEER_VERSION;
+    muster_list_init(&link->frames);
+    muster_timer_init(&link->timer, on_deadline, link);
+    muster_task_init(&link->task, on_task, link);
+    *ret_link = link;
+    return MUSTER_OK;
+}
+
+enum muster_rc muster_peer_link_open(struct muster_env *env, const struct muster_address *address,
+                                     const struct muster_peer_hello *hello, uint64_t deadline_ns,
+                                     const struct muster_peer_link_events *events, void *data,
+                                     struct muster_peer_link **ret_link)
+{
+    struct muster_stream_options options = {.user_timeout_ms = USER_TIMEOUT_MS};
+    struct muster_peer_link *link = NULL;
+    enum muster_rc rc = link_new(env, hello, events, data, &link);
+
+    if (rc != MUSTER_OK)
+        return rc;
+    if (hello->purpose == MUSTER_LINK_DATA) {
+        options.send_buffer_bytes = DATA_BUFFER_BYTES;
+        options.receive_buffer_bytes = DATA_BUFFER_BYTES;
+    }
+    link->is_opener = true;
+    link->connect.data = link;
+    rc = muster_connect_start(&link->connect, env->net, address, &options, deadline_ns,
+                              on_connected);
+    if (rc != MUSTER_OK) {
+        muster_mem_free(env->mem, link);
+        return rc;
+    }
+    link->is_connecting = true;
+    muster_timer_start(&link->timer, env->loop, deadline_ns);
+    *ret_link = link;
+    return MUSTER_OK;
+}
+
+enum muster_rc muster_peer_link_accept(struct muster_env *env, struct muster_stream *stream,
+                                       const struct muster_peer_hello *hello, uint64_t deadline_ns,
+                                       const struct muster_peer_link_events *events, void *data,
+                                       struct muster_peer_link **ret_link)
+{
+    struct muster_peer_link *link = NULL;
+    enum muster_rc rc = link_new(env, hello, events, data, &link);
+
+    if (rc != MUSTER_OK) {
+        muster_stream_close(stream, NULL);
+        return rc;
+    }
+    link->stream = stream;
+    muster_timer_start(&link->timer, env->loop, deadline_ns);
+    start_hello(link);
+    *ret_link = link;
+    return MUSTER_OK;
+}
+
+void muster_peer_link_close(struct muster_peer_link *link)
+{
+    if (link == NULL || link->state == MUSTER_LINK_CLOSED)
+        return;
+    link->state = MUSTER_LINK_CLOSED;
+    end_all_frames(link, MUSTER_CANCELLED);
+    drop_stream(link);
+    muster_task_post(&link->task, link->env->loop);
+}
+
+void *muster_peer_link_data(const struct muster_peer_link *link)
+{
+    return link->data;
+}
+
+void muster_peer_link_set_owner(struct muster_peer_link *link,
+                                const struct muster_peer_link_events *events, void *data)
+{
+    link->events = events;
+    link->data = data;
+}
+
+const struct muster_peer_hello *muster_peer_link_hello(const struct muster_peer_link *link)
+{
+    return &link->peer;
+}
+
+bool muster_peer_link_is_ready(const struct muster_peer_link *link)
+{
+    return link->state == MUSTER_LINK_READY;
+}
+
+bool muster_peer_link_is_opener(const struct muster_peer_link *link)
+{
+    return link->is_opener;
+}
+
+size_t muster_peer_link_queued_bytes(const struct muster_peer_link *link)
+{
+    return link->queued_bytes;
+}

@@ -1,0 +1,239 @@
+/* The view as a value. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <muster/view.h>
+
+#include <stdio.h>
+#include <string.h>
+
+static struct muster_member make_member(const char *type, uint32_t index, uint8_t incarnation)
+{
+    struct muster_member member;
+
+    memset(&member, 0, sizeof(member));
+    snprintf(member.task_type, sizeof(member.task_type), "%s", type);
+    member.task_index = index;
+    member.incarnation.bytes[15] = incarnation;
+    return member;
+}
+
+static struct muster_view make_fields(struct muster_member *members, uint32_t count)
+{
+    struct muster_view fields;
+
+    memset(&fields, 0, sizeof(fields));
+    snprintf(fields.job, sizeof(fields.job), "job");
+    fields.epoch = 7;
+    fields.members = members;
+    fields.member_count = count;
+    return fields;
+}
+
+static int setup(void **state)
+{
+    static struct muster_mem_limited mem;
+
+    muster_mem_limited_init(&mem, muster_mem_system(), 0);
+    *state = &mem;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    return muster_mem_limited_fini(*state) == 0 ? 0 : 1;
+}
+
+static void members_are_ordered_chief_first_then_by_name_and_index(void **state)
+{
+    struct muster_member members[] = {
+        make_member("worker", 10, 1), make_member("worker", 2, 2), make_member("evaluator", 0, 3),
+        make_member("chief", 0, 4)};
+    struct muster_view fields = make_fields(members, 4);
+    struct muster_view *view = NULL;
+
+    assert_int_equal(muster_view_new(*state, &fields, &view), MUSTER_OK);
+
+    assert_string_equal(view->members[0].task_type, "chief");
+    assert_string_equal(view->members[1].task_type, "evaluator");
+    assert_int_equal(view->members[2].task_index, 2);
+    assert_int_equal(view->members[3].task_index, 10);
+    muster_view_unref(view);
+}
+
+static void find_gives_the_rank_of_a_member_only(void **state)
+{
+    struct muster_member members[] = {make_member("worker", 1, 1), make_member("worker", 0, 2)};
+    struct muster_view fields = make_fields(members, 2);
+    struct muster_incarnation stranger = {.bytes = {9}};
+    struct muster_view *view = NULL;
+    uint32_t rank = 77;
+
+    assert_int_equal(muster_view_new(*state, &fields, &view), MUSTER_OK);
+
+    assert_true(muster_view_find(view, &members[0].incarnation, &rank));
+    assert_int_equal(rank, 1);
+    assert_false(muster_view_find(view, &stranger, &rank));
+    assert_int_equal(rank, 1);
+    assert_true(muster_view_find(view, &members[1].incarnation, NULL));
+    muster_view_unref(view);
+}
+
+static void digest_does_not_depend_on_the_order_of_input(void **state)
+{
+    struct muster_member one[] = {make_member("worker", 0, 1), make_member("worker", 1, 2)};
+    struct muster_member two[] = {one[1], one[0]};
+    struct muster_view fields_one = make_fields(one, 2), fields_two = make_fields(two, 2);
+    struct muster_view *a = NULL, *b = NULL;
+
+    assert_int_equal(muster_view_new(*state, &fields_one, &a), MUSTER_OK);
+    assert_int_equal(muster_view_new(*state, &fields_two, &b), MUSTER_OK);
+
+    assert_true(a->digest == b->digest);
+    muster_view_unref(a);
+    muster_view_unref(b);
+}
+
+static uint64_t digest_of(struct muster_mem *mem, const struct muster_view *fields)
+{
+    struct muster_view *view = NULL;
+    uint64_t digest;
+
+    assert_int_equal(muster_view_new(mem, fields, &view), MUSTER_OK);
+    digest = view->digest;
+    muster_view_unref(view);
+    return digest;
+}
+
+static void digest_sees_every_field(void **state)
+{
+    struct muster_member members[] = {make_member("worker", 0, 1), make_member("worker", 1, 2)};
+    struct muster_chunk_source source = {.first = 1, .count = 2, .rank = 1};
+    struct muster_verdict verdict = {.op = {.step = 3}, .descriptor = 5, .chunk_count = 4};
+    struct muster_view fields = make_fields(members, 2);
+    uint64_t digests[14];
+    size_t count = 0;
+
+    digests[count++] = digest_of(*state, &fields);
+    fields.epoch++;
+    digests[count++] = digest_of(*state, &fields);
+    fields.job[0] = 'k';
+    digests[count++] = digest_of(*state, &fields);
+    fields.plan.chunk_bytes = 1;
+    digests[count++] = digest_of(*state, &fields);
+    fields.plan.direct_max_bytes = 1;
+    digests[count++] = digest_of(*state, &fields);
+    fields.reason[0] = 'x';
+    digests[count++] = digest_of(*state, &fields);
+    members[1].from_step = 4;
+    digests[count++] = digest_of(*state, &fields);
+    members[1].pid = 4;
+    digests[count++] = digest_of(*state, &fields);
+    members[0].address.family = MUSTER_ADDRESS_IPV4;
+    digests[count++] = digest_of(*state, &fields);
+    members[0].address.ip[3] = 1;
+    digests[count++] = digest_of(*state, &fields);
+    members[0].host_key[0] = 'h';
+    digests[count++] = digest_of(*state, &fields);
+    fields.verdicts = &verdict;
+    fields.verdict_count = 1;
+    digests[count++] = digest_of(*state, &fields);
+    verdict.kind = MUSTER_VERDICT_RETRY;
+    digests[count++] = digest_of(*state, &fields);
+    verdict.sources = &source;
+    verdict.source_count = 1;
+    digests[count++] = digest_of(*state, &fields);
+
+    for (size_t i = 0; i < count; i++)
+        for (size_t k = i + 1; k < count; k++)
+            assert_true(digests[i] != digests[k]);
+}
+
+static void verdict_is_found_by_operation(void **state)
+{
+    struct muster_member members[] = {make_member("worker", 0, 1)};
+    struct muster_chunk_source source = {.first = 1, .count = 2, .rank = 0};
+    struct muster_verdict verdicts[] = {
+        {.op = {.step = 2, .sequence = 1}, .kind = MUSTER_VERDICT_RETRY},
+        {.op = {.step = 2, .sequence = 0},
+         .kind = MUSTER_VERDICT_ADOPT,
+         .sources = &source,
+         .source_count = 1}};
+    struct muster_view fields = make_fields(members, 1);
+    struct muster_op_id absent = {.step = 2, .lane = 1};
+    struct muster_view *view = NULL;
+
+    fields.verdicts = verdicts;
+    fields.verdict_count = 2;
+    assert_int_equal(muster_view_new(*state, &fields, &view), MUSTER_OK);
+    source.first = 9;
+
+    assert_int_equal(muster_view_verdict(view, &verdicts[0].op)->kind, MUSTER_VERDICT_RETRY);
+    assert_int_equal(muster_view_verdict(view, &verdicts[1].op)->sources[0].first, 1);
+    assert_null(muster_view_verdict(view, &absent));
+    muster_view_unref(view);
+}
+
+static void fields_that_are_no_view_are_refused(void **state)
+{
+    struct muster_member twice[] = {make_member("worker", 0, 1), make_member("worker", 1, 1)};
+    struct muster_member zero[] = {make_member("worker", 0, 0)};
+    struct muster_view fields = make_fields(twice, 2);
+    struct muster_view *view = NULL;
+
+    assert_int_equal(muster_view_new(*state, &fields, &view), MUSTER_INVALID_ARGUMENT);
+    fields = make_fields(zero, 1);
+    assert_int_equal(muster_view_new(*state, &fields, &view), MUSTER_INVALID_ARGUMENT);
+    fields = make_fields(NULL, 0);
+    assert_int_equal(muster_view_new(*state, &fields, &view), MUSTER_INVALID_ARGUMENT);
+    fields = make_fields(twice, 1);
+    memset(twice[0].host_key, 'x', sizeof(twice[0].host_key));
+    assert_int_equal(muster_view_new(*state, &fields, &view), MUSTER_INVALID_ARGUMENT);
+    assert_null(view);
+}
+
+static void the_last_reference_frees(void **state)
+{
+    struct muster_mem_limited *mem = *state;
+    struct muster_member members[] = {make_member("worker", 0, 1)};
+    struct muster_view fields = make_fields(members, 1);
+    struct muster_view *view = NULL;
+
+    assert_int_equal(muster_view_new(*state, &fields, &view), MUSTER_OK);
+    muster_view_unref(muster_view_ref(view));
+    assert_int_equal(mem->block_count, 1);
+    muster_view_unref(view);
+    muster_view_unref(NULL);
+
+    assert_int_equal(mem->block_count, 0);
+}
+
+static void incarnation_is_shown_in_hexadecimal(void **state)
+{
+    struct muster_incarnation incarnation = {.bytes = {0xab, 0x01, [15] = 0xf0}};
+    char text[MUSTER_INCARNATION_TEXT_BYTES];
+
+    (void)state;
+    assert_string_equal(muster_incarnation_format(&incarnation, text),
+                        "ab0100000000000000000000000000f0");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(members_are_ordered_chief_first_then_by_name_and_index),
+        cmocka_unit_test(find_gives_the_rank_of_a_member_only),
+        cmocka_unit_test(digest_does_not_depend_on_the_order_of_input),
+        cmocka_unit_test(digest_sees_every_field),
+        cmocka_unit_test(verdict_is_found_by_operation),
+        cmocka_unit_test(fields_that_are_no_view_are_refused),
+        cmocka_unit_test(the_last_reference_frees),
+        cmocka_unit_test(incarnation_is_shown_in_hexadecimal),
+    };
+
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
