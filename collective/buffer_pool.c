@@ -25,7 +25,7 @@ static uint32_t class_of(size_t bytes)
     uint32_t class = CLASS_FIRST;
 
     while (class + 1 < MUSTER_POOL_CLASSES + CLASS_FIRST && ((size_t)1 << class) < bytes)
-        class++;
+        class ++;
     return class - CLASS_FIRST;
 }
 
@@ -50,8 +50,7 @@ void muster_buffer_pool_fini(struct muster_buffer_pool *pool)
         struct muster_list *node;
 
         while ((node = muster_list_pop(&pool->idle[i])) != NULL)
-            muster_mem_free(pool->mem,
-                            MUSTER_CONTAINER_OF(node, struct buffer_head, node)->block);
+            muster_mem_free(pool->mem, MUSTER_CONTAINER_OF(node, struct buffer_head, node)->block);
     }
     pool->held_bytes = 0;
 }

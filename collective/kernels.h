@@ -5,8 +5,9 @@
 #include <muster/collective.h>
 
 /**
- * into[i] = into[i] (op) from[i] for count elements; MEAN adds. The memory does not overlap and is aligned to the element.
- * Integers wrap around; MIN and MAX of floats take `into` where the comparison with a NaN fails.
+ * into[i] = into[i] (op) from[i] for count elements; MEAN adds. The memory does not overlap and is
+ * aligned to the element. Integers wrap around; MIN and MAX of floats take `into` where the
+ * comparison with a NaN fails.
  */
 void muster_kernel_reduce(enum muster_dtype dtype, enum muster_reduction reduction, void *into,
                           const void *from, size_t count);

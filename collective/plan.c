@@ -4,7 +4,8 @@
 #include <assert.h>
 
 #define LINE_BYTES 64u
-/* Partial sums on their way, of all owners together: bounds staging at 32 chunks per operation and member. */
+/* Partial sums on their way, of all owners together: bounds staging at 32 chunks per operation and
+ * member. */
 #define WINDOW_CHUNKS_ALL 32u
 #define WINDOW_MIN        2u
 #define WINDOW_MAX        8u
@@ -21,8 +22,8 @@ static uint64_t clamp(uint64_t value, uint64_t low, uint64_t high)
     return value > high ? high : value;
 }
 
-struct muster_plan_parameters
-muster_plan_parameters_clamp(const struct muster_plan_parameters *parameters)
+struct muster_plan_parameters muster_plan_parameters_clamp(
+    const struct muster_plan_parameters *parameters)
 {
     struct muster_plan_parameters result = *parameters;
 
@@ -58,7 +59,8 @@ static void make_direct(struct muster_plan *plan)
     plan->is_next_asked = false;
 }
 
-/* Blocks of an all_reduce begin at cache lines; those of the others are the parts that the caller sees. */
+/* Blocks of an all_reduce begin at cache lines; those of the others are the parts that the caller
+ * sees. */
 static uint64_t block_elements(const struct muster_plan *plan)
 {
     uint64_t line = LINE_BYTES / plan->element_bytes;
@@ -70,8 +72,9 @@ static uint64_t block_elements(const struct muster_plan *plan)
     return divide_up(divide_up(plan->count, line), plan->n) * line;
 }
 
-/* At least two chunks per block, so that adding overlaps with sending, but none below 64 KiB for the calls' sake. A
- * broadcast does not look at n: a member that joins in later must come to the same chunks. */
+/* At least two chunks per block, so that adding overlaps with sending, but none below 64 KiB for
+ * the calls' sake. A broadcast does not look at n: a member that joins in later must come to the
+ * same chunks. */
 static uint64_t chunk_elements(const struct muster_plan *plan, uint32_t chunk_bytes_max)
 {
     uint64_t pieces = plan->kind == MUSTER_OP_BROADCAST ? 8 : 2;
@@ -92,8 +95,7 @@ static void make_ring(struct muster_plan *plan, uint32_t chunk_bytes_max)
     plan->chunks_per_block = (uint32_t)divide_up(plan->block_elements, plan->chunk_elements);
     plan->chunk_count = plan->chunks_per_block * plan->block_count;
     plan->start_block = plan->prev;
-    plan->window =
-        (uint32_t)clamp(WINDOW_CHUNKS_ALL / (plan->n - 1), WINDOW_MIN, WINDOW_MAX);
+    plan->window = (uint32_t)clamp(WINDOW_CHUNKS_ALL / (plan->n - 1), WINDOW_MIN, WINDOW_MAX);
     plan->is_next_asked = !has_reduction(plan->kind);
 }
 

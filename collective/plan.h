@@ -5,10 +5,12 @@
 #include <muster/collective.h>
 
 enum muster_algorithm {
-    /* Every member sends its whole input to all; all reduce in rank order. One chunk: the whole result. */
+    /* Every member sends its whole input to all; all reduce in rank order. One chunk: the whole
+       result. */
     MUSTER_ALGORITHM_DIRECT,
-    /* Each chunk goes round the ring: partial sums from the member after its owner to its owner, then the final
-     * value from the owner onwards. The value is ((x[b+1] + x[b+2]) + …) + x[b], b = owner, computed once. */
+    /* Each chunk goes round the ring: partial sums from the member after its owner to its owner,
+     * then the final value from the owner onwards. The value is ((x[b+1] + x[b+2]) + …) + x[b], b =
+     * owner, computed once. */
     MUSTER_ALGORITHM_RING,
 };
 
@@ -26,7 +28,8 @@ enum muster_gather_step {
     MUSTER_GATHER_SOURCE, /* is the first to hold it; send it to `next` */
     MUSTER_GATHER_PASS,   /* receive, keep, send to `next` */
     MUSTER_GATHER_LAST,   /* receive, keep */
-    MUSTER_GATHER_ALONE,  /* keep it, it is wanted here only; tell `next` that it is done (reduce_scatter) */
+    MUSTER_GATHER_ALONE,  /* keep it, it is wanted here only; tell `next` that it is done
+                             (reduce_scatter) */
     MUSTER_GATHER_HEAR,   /* hear from `prev` that it is done */
 };
 
@@ -48,9 +51,9 @@ struct muster_plan {
     uint32_t next, prev; /* neighbours in the ring */
     uint64_t count;
     size_t element_bytes;
-    uint64_t block_elements;   /* of one owner's block (the last may be shorter) */
-    uint64_t chunk_elements;   /* (the last of a block may be shorter, even empty) */
-    uint32_t block_count;      /* chunk c = block c / chunks_per_block */
+    uint64_t block_elements; /* of one owner's block (the last may be shorter) */
+    uint64_t chunk_elements; /* (the last of a block may be shorter, even empty) */
+    uint32_t block_count;    /* chunk c = block c / chunks_per_block */
     uint32_t chunks_per_block;
     uint32_t chunk_count;
     uint32_t start_block; /* whose partial sums begin here, chunk by chunk … */
@@ -84,7 +87,7 @@ bool muster_plan_is_wanted(const struct muster_plan *plan, uint32_t c);
 uint32_t muster_plan_wanted_count(const struct muster_plan *plan);
 
 /** parameters with defaults and limits applied. */
-struct muster_plan_parameters
-muster_plan_parameters_clamp(const struct muster_plan_parameters *parameters);
+struct muster_plan_parameters muster_plan_parameters_clamp(
+    const struct muster_plan_parameters *parameters);
 
 #endif

@@ -64,7 +64,8 @@ enum muster_rc muster_peer_hello_check_start(const uint8_t *bytes, struct muster
     return MUSTER_OK;
 }
 
-/* A job name is shown to people and compared: printable ASCII or UTF-8 bytes, no control characters. */
+/* A job name is shown to people and compared: printable ASCII or UTF-8 bytes, no control
+ * characters. */
 static bool is_job_valid(const uint8_t *job)
 {
     size_t length = strnlen((const char *)job, MUSTER_JOB_NAME_BYTES);
@@ -103,8 +104,8 @@ enum muster_rc muster_peer_hello_unpack(const uint8_t bytes[MUSTER_HELLO_BYTES],
     return MUSTER_OK;
 }
 
-/* Frame header: channel 0, type 1, flags 2, payload 4, epoch 8, step 16, lane 24, sequence 28, phase 32, chunk 36,
- * offset 40, descriptor 48, reserved 56. */
+/* Frame header: channel 0, type 1, flags 2, payload 4, epoch 8, step 16, lane 24, sequence 28,
+ * phase 32, chunk 36, offset 40, descriptor 48, reserved 56. */
 
 void muster_frame_header_pack(const struct muster_frame_header *header,
                               uint8_t ret_bytes[MUSTER_FRAME_HEADER_BYTES])

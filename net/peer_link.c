@@ -281,8 +281,7 @@ void muster_peer_link_meet(struct muster_peer_link *link)
     if (strcmp(link->self.job, link->peer.job) != 0)
         muster_error_set(&error, MUSTER_FAILED_PRECONDITION,
                          "jobs differ: \"%s\" here, \"%s\" at peer %s", link->self.job,
-                         link->peer.job,
-                         muster_incarnation_format(&link->peer.incarnation, text));
+                         link->peer.job, muster_incarnation_format(&link->peer.incarnation, text));
     else if (muster_incarnation_is_equal(&link->self.incarnation, &link->peer.incarnation))
         muster_error_set(&error, MUSTER_FAILED_PRECONDITION, "process %s has met itself",
                          muster_incarnation_format(&link->peer.incarnation, text));

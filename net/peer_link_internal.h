@@ -4,9 +4,9 @@
 
 #include "net/peer_link.h"
 
-#define MUSTER_HELLO_BYTES 96
+#define MUSTER_HELLO_BYTES       96
 #define MUSTER_HELLO_START_BYTES 8 /* magic and version: alike in every version */
-#define MUSTER_LINK_INBOX_BYTES 4096
+#define MUSTER_LINK_INBOX_BYTES  4096
 
 enum muster_link_state {
     MUSTER_LINK_CONNECTING,
@@ -67,9 +67,9 @@ MUSTER_MUST_CHECK enum muster_rc muster_peer_hello_unpack(const uint8_t bytes[MU
 void muster_frame_header_pack(const struct muster_frame_header *header,
                               uint8_t ret_bytes[MUSTER_FRAME_HEADER_BYTES]);
 /** INVALID_ARGUMENT: an unknown channel or a payload above MUSTER_FRAME_PAYLOAD_MAX. */
-MUSTER_MUST_CHECK enum muster_rc
-muster_frame_header_unpack(const uint8_t bytes[MUSTER_FRAME_HEADER_BYTES],
-                           struct muster_frame_header *ret_header, struct muster_error *ret_error);
+MUSTER_MUST_CHECK enum muster_rc muster_frame_header_unpack(
+    const uint8_t bytes[MUSTER_FRAME_HEADER_BYTES], struct muster_frame_header *ret_header,
+    struct muster_error *ret_error);
 /** Magic and version of the first MUSTER_HELLO_START_BYTES. */
 MUSTER_MUST_CHECK enum muster_rc muster_peer_hello_check_start(const uint8_t *bytes,
                                                                struct muster_error *ret_error);

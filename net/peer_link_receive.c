@@ -190,9 +190,8 @@ static void start_read(struct muster_peer_link *link)
     link->is_reading_payload = link->receive == MUSTER_RECEIVE_PAYLOAD && link->payload != NULL &&
                                wanted > DIRECT_BYTES_MIN;
     if (link->is_reading_payload) {
-        size_t bytes_min = wanted < PROGRESS_BYTES || link->events->on_progress == NULL
-                               ? wanted
-                               : PROGRESS_BYTES;
+        size_t bytes_min =
+            wanted < PROGRESS_BYTES || link->events->on_progress == NULL ? wanted : PROGRESS_BYTES;
 
         rc = muster_stream_receive_into(&link->read, link->stream,
                                         link->payload + link->payload_done, bytes_min, wanted,

@@ -50,9 +50,8 @@ static int teardown(void **state)
 
 static void members_are_ordered_chief_first_then_by_name_and_index(void **state)
 {
-    struct muster_member members[] = {
-        make_member("worker", 10, 1), make_member("worker", 2, 2), make_member("evaluator", 0, 3),
-        make_member("chief", 0, 4)};
+    struct muster_member members[] = {make_member("worker", 10, 1), make_member("worker", 2, 2),
+                                      make_member("evaluator", 0, 3), make_member("chief", 0, 4)};
     struct muster_view fields = make_fields(members, 4);
     struct muster_view *view = NULL;
 
