@@ -4,6 +4,7 @@
 
 #include <muster/address.h>
 #include <muster/base.h>
+#include <muster/cluster_spec.h>
 #include <muster/collective.h>
 #include <muster/env.h>
 #include <muster/list.h>
@@ -11,6 +12,7 @@
 #include <muster/loop.h>
 #include <muster/mem.h>
 #include <muster/metrics.h>
+#include <muster/resolver.h>
 #include <muster/rpc.h>
 #include <muster/status.h>
 #include <muster/strategy.h>

@@ -1,0 +1,129 @@
+/* case_runner FILE...: run files of recorded behaviour; a line per failed case, then the counts. */
+#include "cases.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct kind {
+    const char *name;
+    case_fn *handler;
+};
+
+/* One row per `kind` or `resolver` of a case. */
+static const struct kind kinds[] = {
+    {"ClusterSpec", case_cluster_spec},
+    {"SimpleClusterResolver", case_simple_resolver},
+    {"TFConfigClusterResolver", case_tf_config_resolver},
+};
+
+case_fn *case_handler(const char *kind)
+{
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        if (strcmp(kinds[i].name, kind) == 0)
+            return kinds[i].handler;
+    }
+    return NULL;
+}
+
+void case_fail(struct case_run *run, const char *fmt, ...)
+{
+    va_list args;
+
+    if (run->is_failed)
+        return;
+    run->is_failed = true;
+    va_start(args, fmt);
+    vsnprintf(run->reason, sizeof(run->reason), fmt, args);
+    va_end(args);
+}
+
+static const char *variable_get(struct muster_vars *vars, const char *name)
+{
+    struct case_run *run = MUSTER_CONTAINER_OF(vars, struct case_run, vars);
+
+    return json_string_value(json_object_get(run->variables, name));
+}
+
+bool case_set_variable(struct case_run *run, const char *name, const json_t *value)
+{
+    if (value == NULL || json_is_null(value))
+        json_object_del(run->variables, name);
+    else if (!json_is_string(value) ||
+             json_object_set_new(run->variables, name, json_deep_copy(value)) != 0)
+        return false;
+    return true;
+}
+
+static void run_case(struct case_run *run)
+{
+    static const struct muster_vars_ops vars_ops = {.get = variable_get};
+    const json_t *env = json_object_get(run->one, "env");
+    const char *kind = case_text(json_object_get(run->one, "kind"));
+    case_fn *handler;
+
+    if (kind == NULL)
+        kind = case_text(json_object_get(run->one, "resolver"));
+    handler = kind != NULL ? case_handler(kind) : NULL;
+    if (handler == NULL) {
+        case_fail(run, "not built");
+        return;
+    }
+    run->vars.ops = &vars_ops;
+    run->variables = json_is_object(env) ? json_deep_copy(env) : json_object();
+    run->env->vars = &run->vars;
+    handler(run);
+    json_decref(run->variables);
+}
+
+struct counts {
+    unsigned passed;
+    unsigned failed;
+};
+
+static void run_file(struct muster_env *env, const char *path, struct counts *counts)
+{
+    json_error_t error;
+    json_t *root = json_load_file(path, 0, &error);
+    const json_t *cases = json_object_get(root, "cases");
+    const char *area = case_text(json_object_get(root, "area"));
+
+    if (!json_is_array(cases)) {
+        printf("%s: FAILED: no case file: %s\n", path, root == NULL ? error.text : "no \"cases\"");
+        counts->failed++;
+    }
+    for (size_t i = 0; i < json_array_size(cases); i++) {
+        struct case_run run = {.env = env, .one = json_array_get(cases, i)};
+        const char *name = case_text(json_object_get(run.one, "name"));
+
+        run_case(&run);
+        if (run.is_failed)
+            printf("%s/%s: FAILED: %s\n", area != NULL ? area : path, name != NULL ? name : "?",
+                   run.reason);
+        counts->passed += !run.is_failed;
+        counts->failed += run.is_failed;
+    }
+    json_decref(root);
+}
+
+int main(int argc, char **argv)
+{
+    struct counts counts = {0};
+    struct muster_env *env = NULL;
+
+    if (argc < 2 || strcmp(argv[1], "--help") == 0) {
+        printf("usage: case_runner FILE...\n\nRun files of recorded behaviour. Prints a line per "
+               "failed case and closes with 'N passed, N failed';\nexit code 1 if any failed.\n");
+        return argc < 2 ? 2 : 0;
+    }
+    if (muster_env_system_open(NULL, &env) != MUSTER_OK) {
+        fprintf(stderr, "case_runner: no environment\n");
+        return 1;
+    }
+    for (int i = 1; i < argc; i++)
+        run_file(env, argv[i], &counts);
+    muster_env_system_close(env);
+    printf("%u passed, %u failed\n", counts.passed, counts.failed);
+    return counts.failed > 0 ? 1 : 0;
+}

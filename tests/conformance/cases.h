@@ -1,0 +1,71 @@
+/* What the files of the case runner share: a case under way, and how an outcome is judged. */
+#ifndef MUSTER_CASES_H
+#define MUSTER_CASES_H
+
+#include <jansson.h>
+
+#include <muster/env.h>
+
+#define CASE_REASON_BYTES 600
+
+/** One case. A handler runs it and calls case_fail for the first thing that is wrong. */
+struct case_run {
+    struct muster_env *env; /* vars are those of the case */
+    const json_t *one;      /* the case */
+    bool is_failed;
+    char reason[CASE_REASON_BYTES];
+    /* private */
+    struct muster_vars vars;
+    json_t *variables; /* object from name to text */
+};
+
+/** What a call (or a construction) gave. */
+struct case_outcome {
+    enum muster_rc rc;
+    json_t *value; /* owned; with OK. NULL stands for null */
+    struct muster_error error;
+};
+
+typedef void case_fn(struct case_run *run);
+
+/** Handler of a kind (or resolver class); NULL: not built. */
+case_fn *case_handler(const char *kind);
+
+void case_fail(struct case_run *run, const char *fmt, ...) MUSTER_PRINTF(2, 3);
+
+/** Judge against `expectation`: {"expect": {"value"}}, {"error"} or {"ok"}, each replaced by
+ * "fixed_expect". `where` names the call. Releases outcome->value. */
+void case_judge(struct case_run *run, const char *where, const json_t *expectation,
+                struct case_outcome *outcome);
+
+/** Judge the construction. True: it was right, it worked, and there are calls to make (case_calls).
+ */
+bool case_judge_construct(struct case_run *run, struct case_outcome *outcome);
+/** The calls to make: "fixed_calls" where construction was a bug, else "calls"; NULL: none. */
+const json_t *case_calls(const struct case_run *run);
+
+/** Member of the arguments of the case or of a call; NULL when it is missing. */
+const json_t *case_argument(const json_t *holder, const char *name);
+/** Text of a json value, NULL for anything else. */
+const char *case_text(const json_t *value);
+
+/** Equal values: 1 equals 1.0, the order of members has no meaning. */
+bool case_values_are_equal(const json_t *a, const json_t *b);
+
+/** Change a variable of the case (value NULL or null: remove), as the call set_env does. */
+bool case_set_variable(struct case_run *run, const char *name, const json_t *value);
+
+struct muster_cluster_spec;
+/** The cluster that a case describes: jobs, {"cluster_def"} or {"cluster_spec_of"}. Gives. */
+enum muster_rc case_read_cluster(struct case_run *run, const json_t *cluster,
+                                 struct muster_cluster_spec **ret_spec,
+                                 struct muster_error *ret_error);
+/** as_dict and as_cluster_def of a cluster, as new json values. */
+json_t *case_cluster_dict(struct case_run *run, const struct muster_cluster_spec *spec);
+json_t *case_cluster_def(const struct muster_cluster_spec *spec);
+
+case_fn case_cluster_spec;
+case_fn case_simple_resolver;
+case_fn case_tf_config_resolver;
+
+#endif
