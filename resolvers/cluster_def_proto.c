@@ -48,13 +48,14 @@ static void fill_job(Tensorflow__JobDef *job, const struct muster_cluster_job *f
                      Tensorflow__JobDef__TasksEntry **pointers)
 {
     tensorflow__job_def__init(job);
-    job->name = (char *)(uintptr_t)from->name;
+    job->name = from->name[0] != '\0' ? (char *)(uintptr_t)from->name : NULL;
     job->n_tasks = from->task_count;
     job->tasks = pointers;
     for (size_t i = 0; i < from->task_count; i++) {
         const struct muster_cluster_task *task = &from->tasks[from->task_count - 1 - i];
 
         tensorflow__job_def__tasks_entry__init(&entries[i]);
+        entries[i].has_key = true;
         entries[i].key = task->index;
         entries[i].value = (char *)(uintptr_t)task->address;
         pointers[i] = &entries[i];
@@ -84,6 +85,11 @@ enum muster_rc muster_cluster_spec_pack(const struct muster_cluster_spec *spec,
     return rc;
 }
 
+static const char *text_or_empty(const char *text)
+{
+    return text != NULL ? text : "";
+}
+
 enum muster_rc muster_cluster_spec_unpack(struct muster_mem *mem, const void *bytes, size_t size,
                                           struct muster_cluster_spec **ret_spec,
                                           struct muster_error *ret_error)
@@ -105,10 +111,10 @@ enum muster_rc muster_cluster_spec_unpack(struct muster_mem *mem, const void *by
     for (size_t i = 0; i < def->n_job; i++) {
         const Tensorflow__JobDef *job = def->job[i];
 
-        muster_cluster_spec_builder_add_job(&builder, job->name);
+        muster_cluster_spec_builder_add_job(&builder, text_or_empty(job->name));
         for (size_t k = 0; k < job->n_tasks; k++)
             muster_cluster_spec_builder_add_task(&builder, job->tasks[k]->key,
-                                                 job->tasks[k]->value);
+                                                 text_or_empty(job->tasks[k]->value));
     }
     rc = muster_cluster_spec_build(&builder, ret_spec);
     if (rc != MUSTER_OK)

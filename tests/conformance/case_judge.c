@@ -109,8 +109,8 @@ void case_judge(struct case_run *run, const char *where, const json_t *expectati
 {
     const json_t *value = expected_part(expectation, "value");
     const json_t *error = expected_part(expectation, "error");
-    char wanted[240];
-    char seen[240];
+    char wanted[300];
+    char seen[300];
     bool is_right;
 
     if (value != NULL) {
