@@ -1,0 +1,374 @@
+/* Address and endpoint text to values and back. Pure: nothing is looked up. */
+#include <muster/address.h>
+
+#include <arpa/inet.h>
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#define UNIX_PREFIX "unix:"
+#define HOST_NAME_MAX_BYTES 253
+#define HOST_LABEL_MAX_BYTES 63
+
+/* A piece of a text, not NUL-terminated. */
+struct span {
+    const char *at;
+    size_t length;
+};
+
+static bool parse_number(struct span text, uint64_t max, uint64_t *ret_number)
+{
+    uint64_t number = 0;
+    size_t i;
+
+    if (text.length == 0 || text.length > 10)
+        return false;
+    for (i = 0; i < text.length; i++) {
+        if (!isdigit((unsigned char)text.at[i]))
+            return false;
+        number = number * 10 + (uint64_t)(text.at[i] - '0');
+    }
+    if (number > max)
+        return false;
+    *ret_number = number;
+    return true;
+}
+
+static bool parse_port(struct span text, uint16_t *ret_port)
+{
+    uint64_t number;
+
+    if (!parse_number(text, UINT16_MAX, &number))
+        return false;
+    *ret_port = (uint16_t)number;
+    return true;
+}
+
+static bool copy_span(struct span text, char *ret_text, size_t capacity)
+{
+    if (text.length >= capacity || memchr(text.at, '\0', text.length) != NULL)
+        return false;
+    memcpy(ret_text, text.at, text.length);
+    ret_text[text.length] = '\0';
+    return true;
+}
+
+static bool parse_ipv4(struct span text, struct muster_address *ret_address)
+{
+    char copy[INET_ADDRSTRLEN];
+
+    if (!copy_span(text, copy, sizeof(copy)) || inet_pton(AF_INET, copy, ret_address->ip) != 1)
+        return false;
+    ret_address->family = MUSTER_ADDRESS_IPV4;
+    return true;
+}
+
+/* RFC 4007 11: "fe80::1%3"; the zone is an interface number (its name would need a look-up). */
+static bool parse_ipv6(struct span text, struct muster_address *ret_address)
+{
+    const char *percent = memchr(text.at, '%', text.length);
+    char copy[INET6_ADDRSTRLEN];
+    uint64_t zone = 0;
+
+    if (percent != NULL) {
+        struct span zone_text = {percent + 1, text.length - (size_t)(percent - text.at) - 1};
+
+        if (!parse_number(zone_text, UINT32_MAX, &zone))
+            return false;
+        text.length = (size_t)(percent - text.at);
+    }
+    if (!copy_span(text, copy, sizeof(copy)) || inet_pton(AF_INET6, copy, ret_address->ip) != 1)
+        return false;
+    ret_address->family = MUSTER_ADDRESS_IPV6;
+    ret_address->scope_id = (uint32_t)zone;
+    return true;
+}
+
+static enum muster_rc parse_unix(const char *text, struct muster_address *ret_address,
+                                 struct muster_error *ret_error)
+{
+    const char *path = text + strlen(UNIX_PREFIX);
+
+    if (strncmp(path, "///", 3) == 0) /* unix:///absolute, as gRPC writes it */
+        path += 2;
+    if (path[0] == '\0' || (path[0] == '@' && path[1] == '\0'))
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "\"%s\": the path is missing (unix:/path or unix:@name)", text);
+    if (strlen(path) >= sizeof(ret_address->path))
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "\"%.100s...\": a unix path has at most %zu characters", text,
+                                sizeof(ret_address->path) - 1);
+    memset(ret_address, 0, sizeof(*ret_address));
+    ret_address->family = MUSTER_ADDRESS_UNIX;
+    memcpy(ret_address->path, path, strlen(path) + 1);
+    return MUSTER_OK;
+}
+
+/* Where host and port of a text are. */
+struct host_port {
+    struct span host;
+    struct span port; /* at NULL: there is none */
+    bool is_bracketed;
+};
+
+static enum muster_rc split_bracketed(const char *text, struct host_port *ret_parts,
+                                      struct muster_error *ret_error)
+{
+    const char *end = strchr(text, ']');
+
+    if (end == NULL)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "\"%.100s\": ']' is missing",
+                                text);
+    ret_parts->is_bracketed = true;
+    ret_parts->host = (struct span){text + 1, (size_t)(end - text) - 1};
+    if (end[1] == '\0') {
+        ret_parts->port = (struct span){NULL, 0};
+        return MUSTER_OK;
+    }
+    if (end[1] != ':')
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "\"%.100s\": after ']' only :port may follow", text);
+    ret_parts->port = (struct span){end + 2, strlen(end + 2)};
+    return MUSTER_OK;
+}
+
+/* Text with two or more colons and no brackets is all host: a bare IPv6 address. */
+static enum muster_rc split(const char *text, struct host_port *ret_parts,
+                            struct muster_error *ret_error)
+{
+    const char *colon = strchr(text, ':');
+
+    if (text[0] == '\0')
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "the address is empty");
+    if (text[0] == '[')
+        return split_bracketed(text, ret_parts, ret_error);
+    ret_parts->is_bracketed = false;
+    if (colon == NULL || strchr(colon + 1, ':') != NULL) {
+        ret_parts->host = (struct span){text, strlen(text)};
+        ret_parts->port = (struct span){NULL, 0};
+        return MUSTER_OK;
+    }
+    ret_parts->host = (struct span){text, (size_t)(colon - text)};
+    ret_parts->port = (struct span){colon + 1, strlen(colon + 1)};
+    return MUSTER_OK;
+}
+
+static enum muster_rc resolve_port(const char *text, struct span port, uint16_t default_port,
+                                   uint16_t *ret_port, struct muster_error *ret_error)
+{
+    if (port.at == NULL && default_port == 0)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "\"%.100s\": the port is missing (host:port)", text);
+    if (port.at == NULL) {
+        *ret_port = default_port;
+        return MUSTER_OK;
+    }
+    if (!parse_port(port, ret_port))
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "\"%.100s\": \"%.20s\" is not a port (0 to 65535)", text, port.at);
+    return MUSTER_OK;
+}
+
+/* The ip of host_port as an address, or INVALID_ARGUMENT; names are refused by the caller. */
+static bool parse_ip(const struct host_port *parts, struct muster_address *ret_address)
+{
+    if (parts->is_bracketed || memchr(parts->host.at, ':', parts->host.length) != NULL)
+        return parse_ipv6(parts->host, ret_address);
+    return parse_ipv4(parts->host, ret_address);
+}
+
+static enum muster_rc refuse_ip(const char *text, const struct host_port *parts,
+                                struct muster_error *ret_error)
+{
+    if (parts->is_bracketed && memchr(parts->host.at, '%', parts->host.length) != NULL)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "\"%.100s\": not an IPv6 address with a numeric zone (%%3)", text);
+    if (parts->is_bracketed)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "\"%.100s\": not an IPv6 address in brackets", text);
+    return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                            "\"%.100s\": not an IP address (1.2.3.4:80, [::1]:80, unix:/path)", text);
+}
+
+enum muster_rc muster_address_parse(const char *text, struct muster_address *ret_address,
+                                    struct muster_error *ret_error)
+{
+    struct muster_address address = {.family = MUSTER_ADDRESS_NONE};
+    struct host_port parts;
+    enum muster_rc rc;
+
+    if (strncmp(text, UNIX_PREFIX, strlen(UNIX_PREFIX)) == 0)
+        return parse_unix(text, ret_address, ret_error);
+    rc = split(text, &parts, ret_error);
+    if (rc != MUSTER_OK)
+        return rc;
+    if (!parse_ip(&parts, &address))
+        return refuse_ip(text, &parts, ret_error);
+    if (parts.port.at == NULL && !parts.is_bracketed && address.family == MUSTER_ADDRESS_IPV6)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "\"%.100s\": an IPv6 address needs brackets and a port ([::1]:80)",
+                                text);
+    rc = resolve_port(text, parts.port, 0, &address.port, ret_error);
+    if (rc == MUSTER_OK)
+        *ret_address = address;
+    return rc;
+}
+
+const char *muster_address_format(const struct muster_address *address,
+                                  char ret_text[MUSTER_ADDRESS_TEXT_BYTES])
+{
+    char ip[INET6_ADDRSTRLEN];
+    char zone[16] = "";
+
+    switch (address->family) {
+    case MUSTER_ADDRESS_IPV4:
+        inet_ntop(AF_INET, address->ip, ip, sizeof(ip));
+        snprintf(ret_text, MUSTER_ADDRESS_TEXT_BYTES, "%s:%u", ip, (unsigned)address->port);
+        break;
+    case MUSTER_ADDRESS_IPV6:
+        inet_ntop(AF_INET6, address->ip, ip, sizeof(ip));
+        if (address->scope_id != 0)
+            snprintf(zone, sizeof(zone), "%%%u", (unsigned)address->scope_id);
+        snprintf(ret_text, MUSTER_ADDRESS_TEXT_BYTES, "[%s%s]:%u", ip, zone,
+                 (unsigned)address->port);
+        break;
+    case MUSTER_ADDRESS_UNIX:
+        snprintf(ret_text, MUSTER_ADDRESS_TEXT_BYTES, UNIX_PREFIX "%.*s",
+                 (int)sizeof(address->path), address->path);
+        break;
+    case MUSTER_ADDRESS_NONE:
+    default:
+        snprintf(ret_text, MUSTER_ADDRESS_TEXT_BYTES, "none");
+        break;
+    }
+    return ret_text;
+}
+
+bool muster_address_is_equal(const struct muster_address *a, const struct muster_address *b)
+{
+    if (a->family != b->family)
+        return false;
+    switch (a->family) {
+    case MUSTER_ADDRESS_IPV4:
+        return a->port == b->port && memcmp(a->ip, b->ip, 4) == 0;
+    case MUSTER_ADDRESS_IPV6:
+        return a->port == b->port && a->scope_id == b->scope_id && memcmp(a->ip, b->ip, 16) == 0;
+    case MUSTER_ADDRESS_UNIX:
+        return strncmp(a->path, b->path, sizeof(a->path)) == 0;
+    case MUSTER_ADDRESS_NONE:
+    default:
+        return true;
+    }
+}
+
+bool muster_address_is_loopback(const struct muster_address *address)
+{
+    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+    static const uint8_t one[16] = {[15] = 1};
+
+    switch (address->family) {
+    case MUSTER_ADDRESS_IPV4:
+        return address->ip[0] == 127;
+    case MUSTER_ADDRESS_IPV6:
+        return memcmp(address->ip, one, sizeof(one)) == 0 ||
+               (memcmp(address->ip, mapped, sizeof(mapped)) == 0 && address->ip[12] == 127);
+    case MUSTER_ADDRESS_UNIX:
+        return true;
+    case MUSTER_ADDRESS_NONE:
+    default:
+        return false;
+    }
+}
+
+/* RFC 1123 2.1, plus '_' (service names), plus one final dot. */
+static bool is_host_name(struct span name)
+{
+    size_t label_bytes = 0;
+    size_t i;
+
+    if (name.length > 0 && name.at[name.length - 1] == '.')
+        name.length--;
+    if (name.length == 0 || name.length > HOST_NAME_MAX_BYTES)
+        return false;
+    for (i = 0; i < name.length; i++) {
+        unsigned char c = (unsigned char)name.at[i];
+        bool is_inner = label_bytes > 0 && i + 1 < name.length && name.at[i + 1] != '.';
+
+        if (c == '.' && label_bytes > 0)
+            label_bytes = 0;
+        else if (c < 0x80 && (isalnum(c) || c == '_' || (c == '-' && is_inner)))
+            label_bytes++;
+        else
+            return false;
+        if (label_bytes > HOST_LABEL_MAX_BYTES)
+            return false;
+    }
+    return true;
+}
+
+/* "1.2.3.400": dotted and the last label is a number. No such name exists, so it is a mistyped address. (A
+ * container's name may be twelve digits without a dot.) */
+static bool is_like_ipv4(struct span name)
+{
+    const char *dot;
+
+    if (name.length > 0 && name.at[name.length - 1] == '.')
+        name.length--;
+    dot = memrchr(name.at, '.', name.length);
+    if (dot == NULL || dot + 1 == name.at + name.length)
+        return false;
+    while (++dot < name.at + name.length)
+        if (!isdigit((unsigned char)*dot))
+            return false;
+    return true;
+}
+
+static enum muster_rc parse_host(const char *text, const struct host_port *parts,
+                                 struct muster_endpoint *ret_endpoint, struct muster_error *ret_error)
+{
+    bool is_name = !parts->is_bracketed && is_host_name(parts->host);
+
+    if (!parse_ip(parts, &ret_endpoint->address)) {
+        if (parts->host.length == 0)
+            return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                    "\"%.100s\": the host is missing (host:port)", text);
+        if (parts->is_bracketed)
+            return refuse_ip(text, parts, ret_error);
+        if (is_like_ipv4(parts->host) || !is_name)
+            return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                    "\"%.100s\": \"%.*s\" is neither a host name nor an IP address",
+                                    text, (int)(parts->host.length < 64 ? parts->host.length : 64),
+                                    parts->host.at);
+    }
+    if (!copy_span(parts->host, ret_endpoint->host, sizeof(ret_endpoint->host)))
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "the host name is too long");
+    return MUSTER_OK;
+}
+
+enum muster_rc muster_endpoint_parse(const char *text, uint16_t default_port,
+                                     struct muster_endpoint *ret_endpoint,
+                                     struct muster_error *ret_error)
+{
+    struct muster_endpoint endpoint = {.port = 0};
+    struct host_port parts;
+    enum muster_rc rc;
+
+    if (strncmp(text, UNIX_PREFIX, strlen(UNIX_PREFIX)) == 0) {
+        rc = parse_unix(text, &endpoint.address, ret_error);
+        if (rc == MUSTER_OK)
+            *ret_endpoint = endpoint;
+        return rc;
+    }
+    rc = split(text, &parts, ret_error);
+    if (rc == MUSTER_OK)
+        rc = parse_host(text, &parts, &endpoint, ret_error);
+    if (rc == MUSTER_OK)
+        rc = resolve_port(text, parts.port, default_port, &endpoint.port, ret_error);
+    if (rc != MUSTER_OK)
+        return rc;
+    endpoint.address.port = endpoint.port;
+    if (endpoint.address.family == MUSTER_ADDRESS_NONE)
+        memset(&endpoint.address, 0, sizeof(endpoint.address));
+    *ret_endpoint = endpoint;
+    return MUSTER_OK;
+}
