@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define UNIX_PREFIX "unix:"
-#define HOST_NAME_MAX_BYTES 253
+#define UNIX_PREFIX          "unix:"
+#define HOST_NAME_MAX_BYTES  253
 #define HOST_LABEL_MAX_BYTES 63
 
 /* A piece of a text, not NUL-terminated. */
@@ -187,7 +187,8 @@ static enum muster_rc refuse_ip(const char *text, const struct host_port *parts,
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "\"%.100s\": not an IPv6 address in brackets", text);
     return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                            "\"%.100s\": not an IP address (1.2.3.4:80, [::1]:80, unix:/path)", text);
+                            "\"%.100s\": not an IP address (1.2.3.4:80, [::1]:80, unix:/path)",
+                            text);
 }
 
 enum muster_rc muster_address_parse(const char *text, struct muster_address *ret_address,
@@ -306,8 +307,8 @@ static bool is_host_name(struct span name)
     return true;
 }
 
-/* "1.2.3.400": dotted and the last label is a number. No such name exists, so it is a mistyped address. (A
- * container's name may be twelve digits without a dot.) */
+/* "1.2.3.400": dotted and the last label is a number. No such name exists, so it is a mistyped
+ * address. (A container's name may be twelve digits without a dot.) */
 static bool is_like_ipv4(struct span name)
 {
     const char *dot;
@@ -324,7 +325,8 @@ static bool is_like_ipv4(struct span name)
 }
 
 static enum muster_rc parse_host(const char *text, const struct host_port *parts,
-                                 struct muster_endpoint *ret_endpoint, struct muster_error *ret_error)
+                                 struct muster_endpoint *ret_endpoint,
+                                 struct muster_error *ret_error)
 {
     bool is_name = !parts->is_bracketed && is_host_name(parts->host);
 

@@ -53,7 +53,8 @@ static void set_failure(struct attempt *attempt, int sys)
     (void)muster_error_set_sys(&attempt->error, rc, sys, "connect to %s", text);
 }
 
-/* A connect to a free port in the ephemeral range can meet itself (simultaneous open): nobody listens there. */
+/* A connect to a free port in the ephemeral range can meet itself (simultaneous open): nobody
+ * listens there. */
 static bool is_self_connected(const struct attempt *attempt)
 {
     struct muster_address local = muster_socket_local(attempt->fd);

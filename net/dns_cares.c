@@ -1,4 +1,5 @@
-/* DNS on c-ares. The channel lives while queries run, so every burst of queries reads resolv.conf afresh. */
+/* DNS on c-ares. The channel lives while queries run, so every burst of queries reads resolv.conf
+ * afresh. */
 #include "net/dns.h"
 
 #include <ares.h>
@@ -57,10 +58,10 @@ static void update_timer(struct muster_dns *dns)
         muster_timer_stop(&dns->timer);
         return;
     }
-    muster_timer_start(&dns->timer, dns->env->loop,
-                       muster_loop_after_ns(dns->env->loop,
-                                            (uint64_t)next->tv_sec * MUSTER_NS_PER_S +
-                                                (uint64_t)next->tv_usec * MUSTER_NS_PER_US));
+    muster_timer_start(
+        &dns->timer, dns->env->loop,
+        muster_loop_after_ns(dns->env->loop, (uint64_t)next->tv_sec * MUSTER_NS_PER_S +
+                                                 (uint64_t)next->tv_usec * MUSTER_NS_PER_US));
 }
 
 static void on_socket_ready(struct muster_fd_watch *watch, unsigned ready)
@@ -260,8 +261,8 @@ static void decide(struct query *query)
 static void decide_status(struct query *query, int status)
 {
     if (status != ARES_SUCCESS)
-        (void)muster_error_set(&query->error, rc_from_ares(status), "lookup of %s: %s",
-                               query->name, ares_strerror(status));
+        (void)muster_error_set(&query->error, rc_from_ares(status), "lookup of %s: %s", query->name,
+                               ares_strerror(status));
     decide(query);
 }
 
@@ -283,8 +284,7 @@ static void query_cancel(struct query *query)
 {
     if (query == NULL || query->is_decided)
         return;
-    (void)muster_error_set(&query->error, MUSTER_CANCELLED, "lookup of %s: cancelled",
-                           query->name);
+    (void)muster_error_set(&query->error, MUSTER_CANCELLED, "lookup of %s: cancelled", query->name);
     decide(query);
 }
 
@@ -417,7 +417,8 @@ static void add_service(struct muster_dns_srv *srv, const struct ares_srv_reply 
         .port = reply->port, .priority = reply->priority, .weight = reply->weight};
     size_t at = srv->service_count;
 
-    if (srv->service_count == MUSTER_DNS_SERVICES_MAX || strlen(reply->host) >= sizeof(service.target))
+    if (srv->service_count == MUSTER_DNS_SERVICES_MAX ||
+        strlen(reply->host) >= sizeof(service.target))
         return;
     memcpy(service.target, reply->host, strlen(reply->host) + 1);
     for (; at > 0 && is_before(&service, &srv->services[at - 1]); at--)

@@ -19,30 +19,32 @@ union muster_sockaddr {
 /** The kernel's form of address. Returns its length. */
 socklen_t muster_sockaddr_from(const struct muster_address *address,
                                union muster_sockaddr *ret_sockaddr);
-/** The value form; IPv4 in IPv6 (::ffff:1.2.3.4) becomes IPv4, an unnamed unix socket has an empty path. */
+/** The value form; IPv4 in IPv6 (::ffff:1.2.3.4) becomes IPv4, an unnamed unix socket has an empty
+ * path. */
 struct muster_address muster_sockaddr_to_address(const union muster_sockaddr *sockaddr,
                                                  socklen_t length);
 struct muster_address muster_socket_local(int fd);
 struct muster_address muster_socket_peer(int fd);
 
-/** A new non-blocking stream socket for addresses of that family, options applied. Errors: errno is set. */
-int muster_socket_new(enum muster_address_family family, const struct muster_stream_options *options);
+/** A new non-blocking stream socket for addresses of that family, options applied. Errors: errno is
+ * set. */
+int muster_socket_new(enum muster_address_family family,
+                      const struct muster_stream_options *options);
 /** The options that an accepted socket does not inherit. */
 void muster_socket_set_options(int fd, enum muster_address_family family,
                                const struct muster_stream_options *options);
 
 /* listener_socket.c */
 
-/** A bound, listening, non-blocking socket; a dead unix socket file in the way is removed. Errors as
- *  muster_listener_open. */
+/** A bound, listening, non-blocking socket; a dead unix socket file in the way is removed. Errors
+ * as muster_listener_open. */
 MUSTER_MUST_CHECK enum muster_rc muster_socket_listen(const struct muster_address *address,
                                                       const struct muster_stream_options *options,
                                                       int *ret_fd, struct muster_error *ret_error);
-MUSTER_MUST_CHECK enum muster_rc
-muster_listener_socket_open(struct muster_env *env, const struct muster_address *address,
-                            const struct muster_stream_options *options,
-                            muster_listener_accept_fn *on_accept, void *data,
-                            struct muster_listener **ret_listener, struct muster_error *ret_error);
+MUSTER_MUST_CHECK enum muster_rc muster_listener_socket_open(
+    struct muster_env *env, const struct muster_address *address,
+    const struct muster_stream_options *options, muster_listener_accept_fn *on_accept, void *data,
+    struct muster_listener **ret_listener, struct muster_error *ret_error);
 
 /* stream_socket.c */
 
@@ -52,9 +54,9 @@ MUSTER_MUST_CHECK enum muster_rc muster_stream_socket_open(struct muster_env *en
 
 /* connect_socket.c */
 
-MUSTER_MUST_CHECK enum muster_rc
-muster_connect_socket_start(struct muster_env *env, struct muster_connect *connect,
-                            const struct muster_stream_options *options, uint64_t deadline_ns);
+MUSTER_MUST_CHECK enum muster_rc muster_connect_socket_start(
+    struct muster_env *env, struct muster_connect *connect,
+    const struct muster_stream_options *options, uint64_t deadline_ns);
 void muster_connect_socket_cancel(struct muster_connect *connect);
 
 #endif

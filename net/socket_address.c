@@ -127,8 +127,8 @@ struct muster_address muster_socket_peer(int fd)
     return muster_sockaddr_to_address(&sockaddr, length);
 }
 
-/* A size above the kernel's limit would pin the buffer at that limit, often below what the kernel's own sizing
- * reaches: then the size is unlocked again and left to the kernel. */
+/* A size above the kernel's limit would pin the buffer at that limit, often below what the kernel's
+ * own sizing reaches: then the size is unlocked again and left to the kernel. */
 static void set_buffer(int fd, int option, int lock, uint32_t bytes)
 {
     int wanted = bytes > INT32_MAX / 2 ? INT32_MAX / 2 : (int)bytes;
@@ -162,7 +162,8 @@ void muster_socket_set_options(int fd, enum muster_address_family family,
                          sizeof(options->user_timeout_ms));
 }
 
-int muster_socket_new(enum muster_address_family family, const struct muster_stream_options *options)
+int muster_socket_new(enum muster_address_family family,
+                      const struct muster_stream_options *options)
 {
     int domain = family == MUSTER_ADDRESS_UNIX   ? AF_UNIX
                  : family == MUSTER_ADDRESS_IPV6 ? AF_INET6

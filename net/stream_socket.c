@@ -1,4 +1,5 @@
-/* A byte stream on a connected, non-blocking socket: gathered sends, receives straight into the caller's buffer. */
+/* A byte stream on a connected, non-blocking socket: gathered sends, receives straight into the
+ * caller's buffer. */
 #include "net/net_internal.h"
 
 #include <assert.h>
@@ -6,9 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define GATHER_COUNT_MAX   256
-#define TURN_BYTES_MAX     (4u << 20) /* then other descriptors have their turn */
-#define TURN_RECEIVES_MAX  64
+#define GATHER_COUNT_MAX  256
+#define TURN_BYTES_MAX    (4u << 20) /* then other descriptors have their turn */
+#define TURN_RECEIVES_MAX 64
 
 enum send_state {
     SEND_OPEN,
@@ -188,8 +189,8 @@ static void run_finished(struct socket_stream *socket)
         struct muster_stream_write *write =
             MUSTER_CONTAINER_OF(node, struct muster_stream_write, node);
 
-        write->done(write, write->bytes_done == write->bytes_total ? MUSTER_OK
-                                                                   : MUSTER_UNAVAILABLE);
+        write->done(write,
+                    write->bytes_done == write->bytes_total ? MUSTER_OK : MUSTER_UNAVAILABLE);
     }
 }
 
@@ -242,7 +243,8 @@ static size_t receive_bytes(struct socket_stream *socket, void *buffer, size_t b
         return (size_t)received;
     if (received < 0 && errno == EAGAIN)
         return 0;
-    /* A failed send may have taken the reset's error away from us: recv then shows an end that was none. */
+    /* A failed send may have taken the reset's error away from us: recv then shows an end that was
+     * none. */
     if (received == 0 && (socket->send_errno == 0 || socket->send_errno == EPIPE))
         socket->receive = RECEIVE_ENDED;
     else
@@ -291,8 +293,8 @@ static void receive_some(struct socket_stream *socket)
 
 static bool has_immediate_read(const struct socket_stream *socket)
 {
-    return socket->read != NULL && (socket->read->bytes_done >= socket->read->bytes_min ||
-                                    socket->receive != RECEIVE_OPEN);
+    return socket->read != NULL &&
+           (socket->read->bytes_done >= socket->read->bytes_min || socket->receive != RECEIVE_OPEN);
 }
 
 /* Events. */
@@ -307,8 +309,7 @@ static void cancel_requests(struct socket_stream *socket)
         struct muster_stream_write *write =
             MUSTER_CONTAINER_OF(node, struct muster_stream_write, node);
 
-        write->done(write,
-                    write->bytes_done == write->bytes_total ? MUSTER_OK : MUSTER_CANCELLED);
+        write->done(write, write->bytes_done == write->bytes_total ? MUSTER_OK : MUSTER_CANCELLED);
     }
     if (socket->read != NULL)
         finish_read(socket, MUSTER_CANCELLED);

@@ -41,18 +41,18 @@ struct muster_health_check {
 };
 
 /**
- * Serve `/healthz` (200 "ok", or 503 and one line per failed check) and `/metrics` (env->metrics in Prometheus
- * text) on address, by GET and HEAD.
+ * Serve `/healthz` (200 "ok", or 503 and one line per failed check) and `/metrics` (env->metrics in
+ * Prometheus text) on address, by GET and HEAD.
  *
  * Owns:    borrows env until closed. Gives.
  * Errors:  as muster_listener_open; UNIMPLEMENTED on a simulated loop.
  * Limits:  16 KiB of headers, 64 KiB of body, 30 s per idle connection.
  */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc
-muster_http_server_open(struct muster_env *env, const struct muster_address *address,
-                        struct muster_http_server **ret_server, struct muster_error *ret_error);
-MUSTER_API const struct muster_address *
-muster_http_server_address(const struct muster_http_server *server);
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_http_server_open(
+    struct muster_env *env, const struct muster_address *address,
+    struct muster_http_server **ret_server, struct muster_error *ret_error);
+MUSTER_API const struct muster_address *muster_http_server_address(
+    const struct muster_http_server *server);
 /** Connections are cut, then closed (may be NULL) runs. */
 MUSTER_API void muster_http_server_close(struct muster_http_server *server,
                                          muster_http_server_close_fn *closed);
@@ -61,7 +61,7 @@ MUSTER_API void *muster_http_server_data(const struct muster_http_server *server
 
 /** ALREADY_EXISTS: the path is taken. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_http_page_add(struct muster_http_server *server,
-                                                                  struct muster_http_page *page);
+                                                                 struct muster_http_page *page);
 /** Idempotent. */
 MUSTER_API void muster_http_page_remove(struct muster_http_page *page);
 MUSTER_API void muster_health_check_add(struct muster_http_server *server,
@@ -78,7 +78,8 @@ MUSTER_API void muster_http_reply_add(struct muster_http_reply *reply, const voi
                                       size_t count);
 MUSTER_API void muster_http_reply_printf(struct muster_http_reply *reply, const char *fmt, ...)
     MUSTER_PRINTF(2, 3);
-/** The value of a query parameter of the request ("?name=value", decoded), or NULL. Borrowed during on_request. */
+/** The value of a query parameter of the request ("?name=value", decoded), or NULL. Borrowed during
+ * on_request. */
 MUSTER_API const char *muster_http_reply_query(const struct muster_http_reply *reply,
                                                const char *name);
 
