@@ -7,6 +7,7 @@
 #include <muster/cluster_spec.h>
 #include <muster/collective.h>
 #include <muster/env.h>
+#include <muster/http_server.h>
 #include <muster/list.h>
 #include <muster/log.h>
 #include <muster/loop.h>

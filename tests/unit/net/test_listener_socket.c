@@ -178,10 +178,9 @@ static struct muster_stream *wait_accept(struct fixture *fixture)
 
 static bool is_listening(const struct muster_address *address)
 {
-    static const struct muster_stream_options defaults = {.send_buffer_bytes = 0};
     union muster_sockaddr sockaddr;
     socklen_t length = muster_sockaddr_from(address, &sockaddr);
-    int fd = muster_socket_new(address->family, &defaults);
+    int fd = socket(sockaddr.any.sa_family, SOCK_STREAM, 0);
     bool is_connected = connect(fd, &sockaddr.any, length) == 0;
 
     close(fd);
