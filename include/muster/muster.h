@@ -7,12 +7,17 @@
 #include <muster/cluster_spec.h>
 #include <muster/collective.h>
 #include <muster/env.h>
+#include <muster/hash.h>
 #include <muster/http_server.h>
+#include <muster/json.h>
 #include <muster/list.h>
 #include <muster/log.h>
 #include <muster/loop.h>
 #include <muster/mem.h>
 #include <muster/metrics.h>
+#include <muster/options.h>
+#include <muster/registry.h>
+#include <muster/registry_server.h>
 #include <muster/resolver.h>
 #include <muster/rpc.h>
 #include <muster/status.h>
