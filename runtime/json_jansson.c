@@ -1,5 +1,5 @@
-/* The only file that includes jansson: a muster_json is a json_t. Its allocator is set per process,
- * so a library must leave it alone; limits bound what a text can make it allocate. */
+/* JSON values on jansson: the one file that includes it. Its allocator is set per process, so a
+ * library must leave it alone; the limits bound what a text can make it allocate. */
 #include <muster/json.h>
 
 #include <math.h>
@@ -7,23 +7,23 @@
 
 #include <jansson.h>
 
-static json_t *value_of(const struct muster_json *json)
+static json_t *json_of(const struct muster_json *value)
 {
-    return (json_t *)(uintptr_t)json;
+    return (json_t *)(uintptr_t)value;
 }
 
-static struct muster_json *ours_of(json_t *value)
+static struct muster_json *value_of(json_t *json)
 {
-    return (struct muster_json *)value;
+    return (struct muster_json *)(void *)json;
 }
 
 /* Deepest nesting of brackets outside strings; exact for valid text, harmless for other. */
-static size_t depth_of(const char *text, size_t bytes)
+static size_t depth_of(const char *text, size_t size)
 {
     size_t depth = 0, deepest = 0;
     bool is_string = false;
 
-    for (size_t i = 0; i < bytes; i++) {
+    for (size_t i = 0; i < size; i++) {
         char c = text[i];
 
         if (is_string && c == '\\')
@@ -40,44 +40,41 @@ static size_t depth_of(const char *text, size_t bytes)
     return deepest;
 }
 
-enum muster_rc muster_json_parse(const char *text, size_t bytes,
-                                 const struct muster_json_limits *limits,
-                                 struct muster_json **ret_root, struct muster_error *ret_error)
+enum muster_rc muster_json_parse(const char *text, size_t size, struct muster_json **ret_root,
+                                 struct muster_error *ret_error)
 {
-    size_t bytes_max =
-        limits == NULL || limits->bytes_max == 0 ? MUSTER_JSON_BYTES_MAX : limits->bytes_max;
-    unsigned depth_max =
-        limits == NULL || limits->depth_max == 0 ? MUSTER_JSON_DEPTH_MAX : limits->depth_max;
     json_error_t error;
     json_t *root;
 
-    if (bytes > bytes_max)
+    if (size > MUSTER_JSON_BYTES_MAX)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
-                                "JSON text of %zu bytes is larger than %zu", bytes, bytes_max);
-    if (depth_of(text, bytes) > depth_max)
+                                "JSON of %zu bytes is larger than %u", size, MUSTER_JSON_BYTES_MAX);
+    if (depth_of(text, size) > MUSTER_JSON_DEPTH_MAX)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
-                                "JSON is nested deeper than %u", depth_max);
-    root = json_loadb(text, bytes, JSON_DECODE_ANY, &error);
-    if (root != NULL) {
-        *ret_root = ours_of(root);
-        return MUSTER_OK;
+                                "JSON is nested deeper than %u", MUSTER_JSON_DEPTH_MAX);
+    root = json_loadb(text, size, JSON_DECODE_ANY, &error);
+    if (root == NULL) {
+        if (json_error_code(&error) == json_error_out_of_memory)
+            return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
+                                    "no memory to parse JSON");
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "bad JSON at line %d, column %d: %s", error.line, error.column,
+                                error.text);
     }
-    if (json_error_code(&error) == json_error_out_of_memory)
-        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for JSON");
-    return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "line %d column %d: %s", error.line,
-                            error.column, error.text);
+    *ret_root = value_of(root);
+    return MUSTER_OK;
 }
 
 void muster_json_free(struct muster_json *root)
 {
-    json_decref(value_of(root));
+    json_decref(json_of(root));
 }
 
-enum muster_json_kind muster_json_kind(const struct muster_json *json)
+enum muster_json_kind muster_json_kind(const struct muster_json *value)
 {
-    if (json == NULL)
+    if (value == NULL)
         return MUSTER_JSON_NULL;
-    switch (json_typeof(value_of(json))) {
+    switch (json_typeof(json_of(value))) {
     case JSON_OBJECT:
         return MUSTER_JSON_OBJECT;
     case JSON_ARRAY:
@@ -97,142 +94,131 @@ enum muster_json_kind muster_json_kind(const struct muster_json *json)
     return MUSTER_JSON_NULL;
 }
 
-const struct muster_json *muster_json_get(const struct muster_json *json, const char *key)
+const char *muster_json_kind_name(const struct muster_json *value)
 {
-    return ours_of(json_object_get(value_of(json), key));
+    static const char *const names[] = {"null", "true or false", "number", "number",
+                                        "text", "list",          "object"};
+
+    return names[muster_json_kind(value)];
 }
 
-size_t muster_json_count(const struct muster_json *json)
+bool muster_json_is_true(const struct muster_json *value)
 {
-    if (json_is_object(value_of(json)))
-        return json_object_size(value_of(json));
-    return json_array_size(value_of(json));
+    return json_is_true(json_of(value));
 }
 
-const struct muster_json *muster_json_at(const struct muster_json *json, size_t index)
+int64_t muster_json_integer(const struct muster_json *value)
 {
-    return ours_of(json_array_get(value_of(json), index));
+    return json_integer_value(json_of(value));
 }
 
-const char *muster_json_text(const struct muster_json *json)
+double muster_json_number(const struct muster_json *value)
 {
-    return json_string_value(value_of(json));
+    return json_number_value(json_of(value));
 }
 
-bool muster_json_integer(const struct muster_json *json, int64_t *ret_value)
+const char *muster_json_text(const struct muster_json *value)
 {
-    if (!json_is_integer(value_of(json)))
+    return json_string_value(json_of(value));
+}
+
+size_t muster_json_count(const struct muster_json *value)
+{
+    if (json_is_array(json_of(value)))
+        return json_array_size(json_of(value));
+    return json_object_size(json_of(value));
+}
+
+struct muster_json *muster_json_at(const struct muster_json *array, size_t index)
+{
+    return value_of(json_array_get(json_of(array), index));
+}
+
+struct muster_json *muster_json_member(const struct muster_json *object, const char *name)
+{
+    return value_of(json_object_get(json_of(object), name));
+}
+
+static bool walk_to(struct muster_json_walk *walk, void *position)
+{
+    if (position == NULL)
         return false;
-    *ret_value = json_integer_value(value_of(json));
+    walk->position = position;
+    walk->name = json_object_iter_key(position);
+    walk->value = value_of(json_object_iter_value(position));
     return true;
 }
 
-bool muster_json_number(const struct muster_json *json, double *ret_value)
+bool muster_json_walk_first(struct muster_json_walk *walk, const struct muster_json *object)
 {
-    if (!json_is_number(value_of(json)))
-        return false;
-    *ret_value = json_number_value(value_of(json));
-    return true;
+    walk->object = value_of(json_of(object));
+    return walk_to(walk, json_object_iter(json_of(object)));
 }
 
-bool muster_json_bool(const struct muster_json *json, bool *ret_value)
+bool muster_json_walk_next(struct muster_json_walk *walk)
 {
-    if (!json_is_boolean(value_of(json)))
-        return false;
-    *ret_value = json_is_true(value_of(json));
-    return true;
+    return walk_to(walk, json_object_iter_next(json_of(walk->object), walk->position));
 }
 
-bool muster_json_next(const struct muster_json *object, struct muster_json_iter *iter)
+struct muster_json *muster_json_object_new(void)
 {
-    json_t *value = value_of(object);
-
-    iter->at = iter->at == NULL ? json_object_iter(value) : json_object_iter_next(value, iter->at);
-    if (iter->at == NULL)
-        return false;
-    iter->key = json_object_iter_key(iter->at);
-    iter->value = ours_of(json_object_iter_value(iter->at));
-    return true;
+    return value_of(json_object());
 }
 
-struct muster_json *muster_json_new_object(void)
+struct muster_json *muster_json_array_new(void)
 {
-    return ours_of(json_object());
+    return value_of(json_array());
 }
 
-struct muster_json *muster_json_new_array(void)
+struct muster_json *muster_json_null_new(void)
 {
-    return ours_of(json_array());
+    return value_of(json_null());
 }
 
-struct muster_json *muster_json_new_null(void)
+struct muster_json *muster_json_bool_new(bool value)
 {
-    return ours_of(json_null());
+    return value_of(json_boolean(value));
 }
 
-struct muster_json *muster_json_new_bool(bool value)
+struct muster_json *muster_json_integer_new(int64_t value)
 {
-    return ours_of(json_boolean(value));
+    return value_of(json_integer(value));
 }
 
-struct muster_json *muster_json_new_integer(int64_t value)
+struct muster_json *muster_json_real_new(double value)
 {
-    return ours_of(json_integer(value));
+    return isfinite(value) ? value_of(json_real(value)) : NULL;
 }
 
-struct muster_json *muster_json_new_real(double value)
+struct muster_json *muster_json_text_new(const char *text)
 {
-    return isfinite(value) ? ours_of(json_real(value)) : muster_json_new_null();
+    return value_of(text == NULL ? json_null() : json_string(text));
 }
 
-struct muster_json *muster_json_new_text(const char *text)
+bool muster_json_set(struct muster_json *object, const char *name, struct muster_json *value)
 {
-    return ours_of(json_string(text));
+    return json_object_set_new(json_of(object), name, json_of(value)) == 0;
 }
 
-enum muster_rc muster_json_set(struct muster_json *object, const char *key,
-                               struct muster_json *value)
+bool muster_json_append(struct muster_json *array, struct muster_json *value)
 {
-    if (json_object_set_new(value_of(object), key, value_of(value)) != 0)
-        return value == NULL ? MUSTER_INVALID_ARGUMENT : MUSTER_RESOURCE_EXHAUSTED;
-    return MUSTER_OK;
+    return json_array_append_new(json_of(array), json_of(value)) == 0;
 }
 
-enum muster_rc muster_json_append(struct muster_json *array, struct muster_json *value)
+enum muster_rc muster_json_format(const struct muster_json *root, bool is_pretty,
+                                  struct muster_mem *mem, char **ret_text)
 {
-    if (json_array_append_new(value_of(array), value_of(value)) != 0)
-        return value == NULL ? MUSTER_INVALID_ARGUMENT : MUSTER_RESOURCE_EXHAUSTED;
-    return MUSTER_OK;
-}
-
-static size_t dump_flags(enum muster_json_style style)
-{
-    switch (style) {
-    case MUSTER_JSON_PRETTY:
-        return JSON_ENCODE_ANY | JSON_INDENT(2);
-    case MUSTER_JSON_SORTED:
-        return JSON_ENCODE_ANY | JSON_COMPACT | JSON_SORT_KEYS;
-    case MUSTER_JSON_LINE:
-        break;
-    }
-    return JSON_ENCODE_ANY | JSON_COMPACT;
-}
-
-enum muster_rc muster_json_format(const struct muster_json *json, enum muster_json_style style,
-                                  struct muster_mem *mem, char **ret_text, size_t *ret_bytes)
-{
-    size_t flags = dump_flags(style);
-    size_t bytes = json_dumpb(value_of(json), NULL, 0, flags);
+    size_t flags = JSON_ENCODE_ANY | (is_pretty ? JSON_INDENT(2) : JSON_COMPACT);
+    size_t size = json_dumpb(json_of(root), NULL, 0, flags);
     char *text;
 
-    if (bytes == 0) /* no value is empty text */
+    if (size == 0)
         return MUSTER_RESOURCE_EXHAUSTED;
-    text = muster_mem_alloc(mem, bytes + 1);
+    text = muster_mem_alloc(mem, size + 1);
     if (text == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;
-    json_dumpb(value_of(json), text, bytes, flags);
-    text[bytes] = '\0';
+    json_dumpb(json_of(root), text, size, flags);
+    text[size] = '\0';
     *ret_text = text;
-    *ret_bytes = bytes;
     return MUSTER_OK;
 }

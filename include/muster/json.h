@@ -1,4 +1,4 @@
-/* JSON values: read with limits, built, and written. */
+/* JSON values: parsed from text, looked at, built and written. */
 #ifndef MUSTER_JSON_H
 #define MUSTER_JSON_H
 
@@ -8,12 +8,11 @@
 
 MUSTER_BEGIN
 
-/** One value. A tree is owned through its root; values inside are borrowed from it. Allocated on the C library's
- *  heap, bounded by the limits of parse. */
+/** One value. A root is owned by who got it; what is inside a value lives as long as the value. */
 struct muster_json;
 
 enum muster_json_kind {
-    MUSTER_JSON_NULL,
+    MUSTER_JSON_NULL, /* also the kind of a missing value (NULL pointer) */
     MUSTER_JSON_BOOL,
     MUSTER_JSON_INTEGER,
     MUSTER_JSON_REAL,
@@ -22,77 +21,77 @@ enum muster_json_kind {
     MUSTER_JSON_OBJECT,
 };
 
-#define MUSTER_JSON_BYTES_MAX (1u << 20) /* default limit of a text */
-#define MUSTER_JSON_DEPTH_MAX 64u        /* default limit of nesting */
-
-struct muster_json_limits {
-    size_t bytes_max;   /* 0: MUSTER_JSON_BYTES_MAX */
-    unsigned depth_max; /* 0: MUSTER_JSON_DEPTH_MAX */
-};
+#define MUSTER_JSON_BYTES_MAX (16u << 20)
+#define MUSTER_JSON_DEPTH_MAX 64u
 
 /**
- * Read one JSON value, a scalar too. A repeated key keeps its last value.
+ * Parse a whole text: any value at the top, blanks around it, nothing else behind it. Of a repeated
+ * name the last value counts. Memory is jansson's (the C library's heap), bounded by a small
+ * multiple of `size`.
  *
- * Owns:    gives the root. limits NULL: the defaults.
- * Errors:  INVALID_ARGUMENT "line 2 column 7: …", RESOURCE_EXHAUSTED (a limit, named, or memory).
+ * Owns:    gives the root.
+ * Errors:  INVALID_ARGUMENT names line, column and what is wrong; RESOURCE_EXHAUSTED (memory, more
+ * than MUSTER_JSON_BYTES_MAX bytes or MUSTER_JSON_DEPTH_MAX levels; named).
  */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_json_parse(const char *text, size_t bytes,
-                                                              const struct muster_json_limits *limits,
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_json_parse(const char *text, size_t size,
                                                               struct muster_json **ret_root,
                                                               struct muster_error *ret_error);
-/** A root only. NULL is accepted. */
+/** Give a root back; NULL is accepted. */
 MUSTER_API void muster_json_free(struct muster_json *root);
 
-/* Reading. A NULL value reads as absent everywhere, so look-ups may be chained. */
-MUSTER_API enum muster_json_kind muster_json_kind(const struct muster_json *json);
-/** The member of an object, or NULL. */
-MUSTER_API const struct muster_json *muster_json_get(const struct muster_json *json, const char *key);
-/** Elements of an array or members of an object; 0 of anything else. */
-MUSTER_API size_t muster_json_count(const struct muster_json *json);
-/** The element of an array, or NULL. */
-MUSTER_API const struct muster_json *muster_json_at(const struct muster_json *json, size_t index);
-/** The text of a string, or NULL. */
-MUSTER_API const char *muster_json_text(const struct muster_json *json);
-/** False (and *ret_value as it was) when the value is of another kind. A real is no integer; an integer is a number. */
-MUSTER_API bool muster_json_integer(const struct muster_json *json, int64_t *ret_value);
-MUSTER_API bool muster_json_number(const struct muster_json *json, double *ret_value);
-MUSTER_API bool muster_json_bool(const struct muster_json *json, bool *ret_value);
+/* Looking. A NULL value is taken as JSON's null, so look-ups can be chained. */
+MUSTER_API enum muster_json_kind muster_json_kind(const struct muster_json *value);
+/** "object", "number", ...: for error texts. Static. */
+MUSTER_API const char *muster_json_kind_name(const struct muster_json *value);
+MUSTER_API bool muster_json_is_true(const struct muster_json *value);
+/** 0 when it is no integer. */
+MUSTER_API int64_t muster_json_integer(const struct muster_json *value);
+/** Of an integer or a real; 0 otherwise. */
+MUSTER_API double muster_json_number(const struct muster_json *value);
+/** Borrowed; NULL when it is no text. Never holds a NUL inside. */
+MUSTER_API const char *muster_json_text(const struct muster_json *value);
+/** Elements of an array or members of an object; 0 otherwise. */
+MUSTER_API size_t muster_json_count(const struct muster_json *value);
+/** Borrowed; NULL past the end or when it is no array. */
+MUSTER_API struct muster_json *muster_json_at(const struct muster_json *array, size_t index);
+/** Borrowed; NULL when there is no such member or it is no object. */
+MUSTER_API struct muster_json *muster_json_member(const struct muster_json *object,
+                                                  const char *name);
 
-/** Members of an object in the order of the text. Start from all zero. */
-struct muster_json_iter {
-    const char *key;
-    const struct muster_json *value;
+/** A walk over the members of an object in their order in the text. */
+struct muster_json_walk {
+    const char *name;          /* borrowed */
+    struct muster_json *value; /* borrowed */
     /* private */
-    void *at;
+    struct muster_json *object;
+    void *position;
 };
-/** False at the end. */
-MUSTER_API bool muster_json_next(const struct muster_json *object, struct muster_json_iter *iter);
+/** Set to the first member; false when there is none. */
+MUSTER_API bool muster_json_walk_first(struct muster_json_walk *walk,
+                                       const struct muster_json *object);
+MUSTER_API bool muster_json_walk_next(struct muster_json_walk *walk);
 
-/* Building. Makers give, or return NULL without memory; set and append take the value (NULL: fails). */
-MUSTER_API struct muster_json *muster_json_new_object(void);
-MUSTER_API struct muster_json *muster_json_new_array(void);
-MUSTER_API struct muster_json *muster_json_new_null(void);
-MUSTER_API struct muster_json *muster_json_new_bool(bool value);
-MUSTER_API struct muster_json *muster_json_new_integer(int64_t value);
-/** JSON has no NaN and no infinity: these become null. */
-MUSTER_API struct muster_json *muster_json_new_real(double value);
-/** NULL when text is not UTF-8. */
-MUSTER_API struct muster_json *muster_json_new_text(const char *text);
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_json_set(struct muster_json *object, const char *key,
-                                                            struct muster_json *value);
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_json_append(struct muster_json *array,
-                                                               struct muster_json *value);
+/* Building. A value that cannot be made is NULL; handing NULL on makes the receiver fail, so only
+ * the last step needs a check. */
+MUSTER_API struct muster_json *muster_json_object_new(void);
+MUSTER_API struct muster_json *muster_json_array_new(void);
+MUSTER_API struct muster_json *muster_json_null_new(void);
+MUSTER_API struct muster_json *muster_json_bool_new(bool value);
+MUSTER_API struct muster_json *muster_json_integer_new(int64_t value);
+/** NULL for what JSON cannot write (infinite, not a number). */
+MUSTER_API struct muster_json *muster_json_real_new(double value);
+/** NULL text gives null; text that is no UTF-8 gives NULL. Copies. */
+MUSTER_API struct muster_json *muster_json_text_new(const char *text);
+/** Takes value (also on failure). False: out of memory, or value is NULL. Copies name. */
+MUSTER_API bool muster_json_set(struct muster_json *object, const char *name,
+                                struct muster_json *value);
+MUSTER_API bool muster_json_append(struct muster_json *array, struct muster_json *value);
 
-enum muster_json_style {
-    MUSTER_JSON_LINE,   /* one line, no spaces */
-    MUSTER_JSON_PRETTY, /* two spaces of indentation */
-    MUSTER_JSON_SORTED, /* one line, keys sorted: equal values give equal text */
-};
-/** Gives text of *ret_bytes bytes and a NUL. */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_json_format(const struct muster_json *json,
-                                                               enum muster_json_style style,
-                                                               struct muster_mem *mem, char **ret_text,
-                                                               size_t *ret_bytes);
+/** One line of text, members in their order; `is_pretty`: indented lines. Gives. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_json_format(const struct muster_json *root,
+                                                               bool is_pretty,
+                                                               struct muster_mem *mem,
+                                                               char **ret_text);
 
 MUSTER_END
 

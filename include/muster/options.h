@@ -10,13 +10,15 @@
 MUSTER_BEGIN
 
 enum muster_option_kind {
-    MUSTER_OPTION_FLAG,     /* bool; --x, --no-x, --x=true */
-    MUSTER_OPTION_TEXT,     /* const char *, borrowed from argv, the variable or the table; default NULL */
+    MUSTER_OPTION_FLAG, /* bool; --x, --no-x, --x=true */
+    MUSTER_OPTION_TEXT, /* const char *, borrowed from argv, the variable or the table; default NULL
+                         */
     MUSTER_OPTION_TEXTS,    /* struct muster_option_texts; the flag may be repeated */
     MUSTER_OPTION_CHOICE,   /* const char *, one of `choices` */
     MUSTER_OPTION_NUMBER,   /* uint64_t in [min, max] */
     MUSTER_OPTION_REAL,     /* double */
-    MUSTER_OPTION_DURATION, /* uint64_t ns: "10" counts `unit`, "250ms" itself (ns, us, ms, s, m, h) */
+    MUSTER_OPTION_DURATION, /* uint64_t ns: "10" counts `unit`, "250ms" itself (ns, us, ms, s, m, h)
+                             */
     MUSTER_OPTION_BYTES,    /* uint64_t: "65536", "64K" = "64KiB", "1M", "1G" */
 };
 
@@ -33,7 +35,7 @@ struct muster_option {
     char letter;          /* 'n' for -n; 0: none */
     const char *variable; /* environment variable, or NULL */
     enum muster_option_kind kind;
-    size_t offset;        /* of the value in the settings struct: offsetof(struct settings, field) */
+    size_t offset; /* of the value in the settings struct: offsetof(struct settings, field) */
     const char *fallback; /* the default as a user would write it; NULL: zero */
     const char *unit;     /* "s", "bytes", "tasks"; a DURATION needs one of its units; NULL: none */
     const char *choices;  /* CHOICE: "auto|shm|tcp" */
@@ -49,42 +51,45 @@ struct muster_options {
     const char *about;   /* a sentence or two */
     const struct muster_option *rows;
     size_t row_count;
-    bool stops_at_word; /* options end at the first argument that is none (a program and its arguments) */
+    bool stops_at_word; /* options end at the first argument that is none (a program and its
+                           arguments) */
 };
 
 /**
- * Fill *settings: defaults, then environment variables, then argv[1..argc). "--" ends the options. Arguments that
- * are no options are moved behind the others; they are argv[*ret_rest..argc), in their order.
+ * Fill *settings: defaults, then environment variables, then argv[1..argc). "--" ends the options.
+ * Arguments that are no options are moved behind the others; they are argv[*ret_rest..argc), in
+ * their order.
  *
  * Owns:    settings borrows text from argv, vars and the table.
- * Errors:  INVALID_ARGUMENT names the culprit ("--max-restart: unknown option; did you mean --max-restarts?");
- *          CANCELLED: -h or --help was given.
+ * Errors:  INVALID_ARGUMENT names the culprit ("--max-restart: unknown option; did you mean
+ * --max-restarts?"); CANCELLED: -h or --help was given.
  */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_options_parse(const struct muster_options *options,
-                                                                 struct muster_vars *vars, int argc,
-                                                                 char **argv, void *settings,
-                                                                 int *ret_rest,
-                                                                 struct muster_error *ret_error);
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_options_parse(
+    const struct muster_options *options, struct muster_vars *vars, int argc, char **argv,
+    void *settings, int *ret_rest, struct muster_error *ret_error);
 
 /** The page of `muster COMMAND --help`. Gives. */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_options_help(const struct muster_options *options,
-                                                                struct muster_mem *mem,
-                                                                char **ret_text, size_t *ret_bytes);
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_options_help(
+    const struct muster_options *options, struct muster_mem *mem, char **ret_text,
+    size_t *ret_bytes);
 
-/** Every option of every command with variable, default and unit: the page of `muster help options`. Gives. */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc
-muster_options_table(const struct muster_options *const *commands, size_t command_count,
-                     struct muster_mem *mem, char **ret_text, size_t *ret_bytes);
+/** Every option of every command with variable, default and unit: the page of `muster help
+ * options`. Gives. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_options_table(
+    const struct muster_options *const *commands, size_t command_count, struct muster_mem *mem,
+    char **ret_text, size_t *ret_bytes);
 
 /** The nearest of `count` names to `name`, or NULL when none is near. For "did you mean". */
 MUSTER_API const char *muster_options_nearest(const char *name, const char *const *names,
                                               size_t count);
 
 /** "250ms" → ns; a bare number counts `unit`. INVALID_ARGUMENT. */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_duration_parse(const char *text, const char *unit,
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_duration_parse(const char *text,
+                                                                  const char *unit,
                                                                   uint64_t *ret_ns);
 /** "64K" → 65536. INVALID_ARGUMENT. */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_bytes_parse(const char *text, uint64_t *ret_bytes);
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_bytes_parse(const char *text,
+                                                               uint64_t *ret_bytes);
 
 MUSTER_END
 
