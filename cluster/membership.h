@@ -1,4 +1,5 @@
-/* Membership as a pure step machine: (state, event, now) -> actions. No I/O, no clock; the driver executes the actions. */
+/* Membership as a pure step machine: (state, event, now) -> actions. No I/O, no clock; the driver
+ * executes the actions. */
 #ifndef MUSTER_CLUSTER_MEMBERSHIP_H
 #define MUSTER_CLUSTER_MEMBERSHIP_H
 
@@ -11,15 +12,15 @@
 struct muster_membership;
 
 enum muster_membership_state {
-    MUSTER_MEMBERSHIP_IDLE,       /* not started */
-    MUSTER_MEMBERSHIP_FORMING,    /* no view yet, or every member of the last one is confirmed dead */
-    MUSTER_MEMBERSHIP_JOINING,    /* a view exists without this process */
-    MUSTER_MEMBERSHIP_STEADY,     /* member; its group runs */
-    MUSTER_MEMBERSHIP_FROZEN,     /* member; its group stands still, somebody else leads the change */
+    MUSTER_MEMBERSHIP_IDLE,    /* not started */
+    MUSTER_MEMBERSHIP_FORMING, /* no view yet, or every member of the last one is confirmed dead */
+    MUSTER_MEMBERSHIP_JOINING, /* a view exists without this process */
+    MUSTER_MEMBERSHIP_STEADY,  /* member; its group runs */
+    MUSTER_MEMBERSHIP_FROZEN,  /* member; its group stands still, somebody else leads the change */
     MUSTER_MEMBERSHIP_COLLECTING, /* leads: waits for progress vectors */
     MUSTER_MEMBERSHIP_WAITING,    /* leads: too few members would remain; waits for a return */
-    MUSTER_MEMBERSHIP_PROPOSING,  /* a compare-and-swap is under way, or its outcome is being read */
-    MUSTER_MEMBERSHIP_LEFT,       /* out by its own wish, or failed; final */
+    MUSTER_MEMBERSHIP_PROPOSING, /* a compare-and-swap is under way, or its outcome is being read */
+    MUSTER_MEMBERSHIP_LEFT,      /* out by its own wish, or failed; final */
 };
 #define MUSTER_MEMBERSHIP_STATES 9
 
@@ -41,25 +42,26 @@ enum muster_membership_event_kind {
     MUSTER_EVENT_START,
     MUSTER_EVENT_REGISTRY_UP,
     MUSTER_EVENT_REGISTRY_DOWN,
-    MUSTER_EVENT_SNAPSHOT_BEGIN,  /* a Range of the whole prefix follows … */
-    MUSTER_EVENT_SNAPSHOT_END,    /* … and is complete: what was not in it is gone */
-    MUSTER_EVENT_MEMBER_PUT,      /* member, revision */
-    MUSTER_EVENT_MEMBER_DELETED,  /* peer */
-    MUSTER_EVENT_DEAD_PUT,        /* peer, text: confirmed by the launcher */
-    MUSTER_EVENT_VIEW_PUT,        /* view, revision: the watch showed it */
-    MUSTER_EVENT_VIEW_READ,       /* rc; OK: view (NULL = key absent), revision. Answers ACTION_READ_VIEW */
-    MUSTER_EVENT_CAS_ANSWERED,    /* id, cas, revision */
-    MUSTER_EVENT_LINK_UP,         /* peer: a control link is ready */
-    MUSTER_EVENT_LINK_DOWN,       /* peer, text: the last one is gone, or ACTION_CONNECT failed */
-    MUSTER_EVENT_CONTROL,         /* peer, control */
-    MUSTER_EVENT_PROCESS_DEAD,    /* peer, text: confirmed by the operating system */
-    MUSTER_EVENT_TICK,            /* the timer of ACTION_SET_TIMER */
-    MUSTER_EVENT_FROZEN,          /* progress (takes): answers ACTION_FREEZE */
-    MUSTER_EVENT_READY,           /* committed_step: this observer wants to be admitted */
-    MUSTER_EVENT_LEAVE,           /* this process wants to go */
-    MUSTER_EVENT_ABORT_PROPOSED,  /* op, rc: by the local group */
-    MUSTER_EVENT_PEER_SUSPECTED,  /* peer, text: by the local group, a data link is gone */
-    MUSTER_EVENT_HIGHER_EPOCH,    /* peer: it sent a frame of a later epoch */
+    MUSTER_EVENT_SNAPSHOT_BEGIN, /* a Range of the whole prefix follows … */
+    MUSTER_EVENT_SNAPSHOT_END,   /* … and is complete: what was not in it is gone */
+    MUSTER_EVENT_MEMBER_PUT,     /* member, revision */
+    MUSTER_EVENT_MEMBER_DELETED, /* peer */
+    MUSTER_EVENT_DEAD_PUT,       /* peer, text: confirmed by the launcher */
+    MUSTER_EVENT_VIEW_PUT,       /* view, revision: the watch showed it */
+    MUSTER_EVENT_VIEW_READ, /* rc; OK: view (NULL = key absent), revision. Answers ACTION_READ_VIEW
+                             */
+    MUSTER_EVENT_CAS_ANSWERED,   /* id, cas, revision */
+    MUSTER_EVENT_LINK_UP,        /* peer: a control link is ready */
+    MUSTER_EVENT_LINK_DOWN,      /* peer, text: the last one is gone, or ACTION_CONNECT failed */
+    MUSTER_EVENT_CONTROL,        /* peer, control */
+    MUSTER_EVENT_PROCESS_DEAD,   /* peer, text: confirmed by the operating system */
+    MUSTER_EVENT_TICK,           /* the timer of ACTION_SET_TIMER */
+    MUSTER_EVENT_FROZEN,         /* progress (takes): answers ACTION_FREEZE */
+    MUSTER_EVENT_READY,          /* committed_step: this observer wants to be admitted */
+    MUSTER_EVENT_LEAVE,          /* this process wants to go */
+    MUSTER_EVENT_ABORT_PROPOSED, /* op, rc: by the local group */
+    MUSTER_EVENT_PEER_SUSPECTED, /* peer, text: by the local group, a data link is gone */
+    MUSTER_EVENT_HIGHER_EPOCH,   /* peer: it sent a frame of a later epoch */
 };
 
 enum muster_cas_outcome { MUSTER_CAS_WON, MUSTER_CAS_LOST, MUSTER_CAS_UNKNOWN };
@@ -100,7 +102,8 @@ enum muster_membership_action_kind {
     MUSTER_ACTION_TRACE,       /* trace_kind, and numbers */
 };
 
-/** What to do, in order. Views are owned by the list; control.progress is the machine's, valid until the next step. */
+/** What to do, in order. Views are owned by the list; control.progress is the machine's, valid
+ * until the next step. */
 struct muster_membership_action {
     enum muster_membership_action_kind kind;
     struct muster_incarnation peer;
@@ -130,16 +133,15 @@ void muster_membership_actions_clear(struct muster_membership_actions *actions);
 void muster_membership_actions_fini(struct muster_membership_actions *actions);
 
 /** Gives. Errors: RESOURCE_EXHAUSTED, INVALID_ARGUMENT (job name too long or empty). */
-MUSTER_MUST_CHECK enum muster_rc
-muster_membership_new(const struct muster_membership_options *options,
-                      struct muster_membership **ret_machine);
+MUSTER_MUST_CHECK enum muster_rc muster_membership_new(
+    const struct muster_membership_options *options, struct muster_membership **ret_machine);
 void muster_membership_free(struct muster_membership *machine);
 
 /** One step; appends to actions. Errors: RESOURCE_EXHAUSTED (the machine must be given up). */
-MUSTER_MUST_CHECK enum muster_rc
-muster_membership_step(struct muster_membership *machine,
-                       const struct muster_membership_event *event, uint64_t now_ns,
-                       struct muster_membership_actions *actions);
+MUSTER_MUST_CHECK enum muster_rc muster_membership_step(struct muster_membership *machine,
+                                                        const struct muster_membership_event *event,
+                                                        uint64_t now_ns,
+                                                        struct muster_membership_actions *actions);
 
 enum muster_membership_state muster_membership_state(const struct muster_membership *machine);
 const char *muster_membership_state_name(enum muster_membership_state state);
@@ -150,10 +152,10 @@ bool muster_membership_is_member(const struct muster_membership *machine);
 /** What it believes of a process it knows; ALIVE of a stranger. */
 enum muster_belief muster_membership_belief(const struct muster_membership *machine,
                                             const struct muster_incarnation *peer, uint64_t now_ns);
-/** The record of a process it knows (member or registered), or NULL. Borrowed until the next step. */
-const struct muster_member *
-muster_membership_find(const struct muster_membership *machine,
-                       const struct muster_incarnation *incarnation);
+/** The record of a process it knows (member or registered), or NULL. Borrowed until the next step.
+ */
+const struct muster_member *muster_membership_find(const struct muster_membership *machine,
+                                                   const struct muster_incarnation *incarnation);
 /** Registered tasks that would be in a first view now. */
 uint32_t muster_membership_candidate_count(const struct muster_membership *machine);
 bool muster_membership_is_candidate(const struct muster_membership *machine, const char *task_type,

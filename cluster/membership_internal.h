@@ -42,7 +42,7 @@ struct membership_change {
 struct membership_proposal {
     struct muster_view *view; /* owned; NULL: none */
     uint64_t cas_id;
-    bool is_reading;       /* the outcome is not known: reading the key */
+    bool is_reading; /* the outcome is not known: reading the key */
     bool is_read_sent;
     uint64_t read_due_ns;
     uint64_t backoff_ns;
@@ -69,6 +69,7 @@ struct muster_membership {
     size_t peer_count, peer_room;
     /* this process */
     struct muster_progress *progress; /* frozen in `view`; owned */
+    struct muster_progress *retired;  /* of the view before; actions of this step may point to it */
     uint64_t frozen_ns;
     bool is_ready;
     bool is_leaving;
@@ -92,9 +93,8 @@ struct muster_membership {
 
 /* membership.c */
 void muster_membership_move(struct muster_membership *machine, enum muster_membership_state to);
-struct muster_membership_action *
-muster_membership_act(struct muster_membership *machine,
-                      enum muster_membership_action_kind kind);
+struct muster_membership_action *muster_membership_act(struct muster_membership *machine,
+                                                       enum muster_membership_action_kind kind);
 void muster_membership_send(struct muster_membership *machine, const struct membership_peer *peer,
                             const struct muster_control *control);
 /** To every linked member of the view but this process. */
@@ -108,7 +108,8 @@ bool muster_membership_is_self(const struct muster_membership *machine,
                                const struct muster_incarnation *incarnation);
 
 /* membership_peers.c */
-/** Found or made; NULL: no memory (machine->rc says so). Pointers hold until the next peer is made. */
+/** Found or made; NULL: no memory (machine->rc says so). Pointers hold until the next peer is made.
+ */
 struct membership_peer *muster_membership_peer(struct muster_membership *machine,
                                                const struct muster_incarnation *incarnation);
 struct membership_peer *muster_membership_peer_find(const struct muster_membership *machine,
@@ -151,21 +152,31 @@ void muster_membership_settle_joining(struct muster_membership *machine);
 
 /* membership_form.c */
 void muster_membership_settle_forming(struct muster_membership *machine);
+/** Nobody of the last view can come back: confirmed by the launcher or the system (or
+ * is_force_new). */
 bool muster_membership_is_view_dead(const struct muster_membership *machine);
+
+/* admission.c */
+/** This process has asked to join the next view, and nothing stands against it. */
+bool muster_membership_is_admissible(const struct muster_membership *machine,
+                                     const struct membership_peer *peer);
+/** Records of all admissible joiners into members (room for every peer). Returns how many. */
+size_t muster_membership_joiners(const struct muster_membership *machine,
+                                 struct muster_member *members);
 
 /* membership_change.c */
 void muster_membership_settle_member(struct muster_membership *machine);
 void muster_membership_settle_change(struct muster_membership *machine);
-/** Describes who goes, comes and leaves, for view.reason. */
-void muster_membership_describe(const struct muster_membership *machine, char *text, size_t room);
 
 /* membership_propose.c */
-/** Takes view. */
+/** Takes view. Moves to PROPOSING. */
 void muster_membership_propose(struct muster_membership *machine, struct muster_view *view);
 void muster_membership_cas_answered(struct muster_membership *machine,
                                     const struct muster_membership_event *event);
 void muster_membership_view_read(struct muster_membership *machine,
                                  const struct muster_membership_event *event);
+/** False until the revision of the key is known; sees to it that it will be. */
+bool muster_membership_knows_revision(struct muster_membership *machine);
 void muster_membership_settle_proposal(struct muster_membership *machine);
 void muster_membership_proposal_fini(struct muster_membership *machine);
 

@@ -33,8 +33,10 @@ void muster_suspicion_init(struct muster_suspicion *suspicion, bool is_same_host
 
 void muster_suspicion_expect(struct muster_suspicion *suspicion, uint64_t now_ns)
 {
-    if (suspicion->watched_ns == 0)
-        suspicion->watched_ns = now_ns > 0 ? now_ns : 1;
+    if (suspicion->watched_ns != 0)
+        return;
+    suspicion->watched_ns = now_ns > 0 ? now_ns : 1;
+    suspicion->lost_ns = 0; /* lost before it was a member: no matter */
 }
 
 void muster_suspicion_unexpect(struct muster_suspicion *suspicion)

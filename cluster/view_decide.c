@@ -106,6 +106,8 @@ static void add_joiners(struct decision *decision)
 {
     uint64_t from_step = joiner_from_step(decision);
 
+    if (decision->stayer_count == 0)
+        return; /* nobody would have the state */
     for (size_t i = decision->input->joiner_count; i-- > 0;) {
         const struct muster_member *joiner = &decision->input->joiners[i];
 

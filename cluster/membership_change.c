@@ -1,0 +1,320 @@
+/* Leading a change of view: causes, whose turn it is, collecting votes, deciding. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cluster/membership_internal.h"
+#include "cluster/view_decide.h"
+
+#define TAKEOVER_STEP_NS       (30 * MUSTER_NS_PER_MS)
+#define STALL_NS               (5 * MUSTER_NS_PER_S)
+#define STALL_STEP_NS          (500 * MUSTER_NS_PER_MS)
+#define FREEZE_INTERVAL_NS     (100 * MUSTER_NS_PER_MS)
+#define REFRESH_BACKOFF_MIN_NS (100 * MUSTER_NS_PER_MS)
+#define REFRESH_BACKOFF_MAX_NS (10 * MUSTER_NS_PER_S)
+
+static uint32_t own_rank(const struct muster_membership *machine)
+{
+    uint32_t rank = 0;
+
+    muster_view_find(machine->view, &machine->options.self.incarnation, &rank);
+    return rank;
+}
+
+/* --- causes --- */
+
+static bool may_leave(struct muster_membership *machine)
+{
+    return muster_membership_is_due(machine, machine->leave_hold_ns);
+}
+
+static bool has_lost_member(const struct muster_membership *machine)
+{
+    for (size_t i = 0; i < machine->peer_count; i++)
+        if (muster_membership_in_view(machine, &machine->peers[i]) &&
+            muster_membership_peer_belief(machine, &machine->peers[i]) != MUSTER_BELIEF_ALIVE)
+            return true;
+    return false;
+}
+
+/* A member that only its peer has lost: the next epoch gives both new links. Not in a tight loop.
+ */
+static bool has_accused(struct muster_membership *machine)
+{
+    for (size_t i = 0; i < machine->peer_count; i++)
+        if (machine->peers[i].accused_epoch == machine->view->epoch)
+            return muster_membership_is_due(machine, machine->refresh_due_ns);
+    return false;
+}
+
+static bool has_wish(struct muster_membership *machine)
+{
+    uint64_t epoch = machine->view->epoch;
+    bool is_leave = machine->is_leaving;
+
+    if (machine->abort_epoch == epoch)
+        return true;
+    for (size_t i = 0; i < machine->peer_count; i++) {
+        const struct membership_peer *peer = &machine->peers[i];
+
+        if (peer->abort_epoch == epoch || muster_membership_is_admissible(machine, peer))
+            return true;
+        is_leave = is_leave || peer->leave_epoch == epoch;
+    }
+    return is_leave && may_leave(machine);
+}
+
+/* --- whose turn --- */
+
+/* The lowest rank that is not believed dead leads: at once behind confirmed deaths, after a while
+ * behind suspicions. */
+static bool is_own_turn(struct muster_membership *machine)
+{
+    uint32_t rank = own_rank(machine);
+    bool is_sure = true;
+
+    for (uint32_t i = 0; i < rank; i++) {
+        const struct membership_peer *peer =
+            muster_membership_peer_find(machine, &machine->view->members[i].incarnation);
+        enum muster_belief belief =
+            peer == NULL ? MUSTER_BELIEF_ALIVE : muster_membership_peer_belief(machine, peer);
+
+        if (belief < MUSTER_BELIEF_SUSPECTED) {
+            machine->takeover_due_ns = 0;
+            return false;
+        }
+        is_sure = is_sure && belief == MUSTER_BELIEF_DEAD;
+    }
+    if (is_sure)
+        return true;
+    if (machine->takeover_due_ns == 0)
+        machine->takeover_due_ns =
+            machine->now_ns + muster_membership_jitter(machine, rank * TAKEOVER_STEP_NS);
+    return muster_membership_is_due(machine, machine->takeover_due_ns);
+}
+
+/* Frozen for long: whoever leads cannot finish (cut off from the registry, say). The swap settles
+ * rivals. */
+static bool is_stalled(struct muster_membership *machine)
+{
+    return machine->state == MUSTER_MEMBERSHIP_FROZEN && machine->progress != NULL &&
+           muster_membership_is_due(machine, machine->frozen_ns + STALL_NS +
+                                                 own_rank(machine) * STALL_STEP_NS);
+}
+
+static void start_change(struct muster_membership *machine)
+{
+    machine->change.id = ++machine->id_last;
+    machine->change.below_since_ns = 0;
+    machine->change.freeze_due_ns = 0;
+    if (machine->progress == NULL && machine->state == MUSTER_MEMBERSHIP_STEADY)
+        muster_membership_act(machine, MUSTER_ACTION_FREEZE);
+    muster_membership_move(machine, MUSTER_MEMBERSHIP_COLLECTING);
+}
+
+static void space_refreshes(struct muster_membership *machine)
+{
+    uint64_t backoff = machine->refresh_backoff_ns * 2;
+
+    if (machine->now_ns > machine->refresh_due_ns + REFRESH_BACKOFF_MAX_NS)
+        backoff = 0;
+    if (backoff < REFRESH_BACKOFF_MIN_NS)
+        backoff = REFRESH_BACKOFF_MIN_NS;
+    if (backoff > REFRESH_BACKOFF_MAX_NS)
+        backoff = REFRESH_BACKOFF_MAX_NS;
+    machine->refresh_backoff_ns = backoff;
+    machine->refresh_due_ns = machine->now_ns + backoff;
+}
+
+void muster_membership_settle_member(struct muster_membership *machine)
+{
+    if (!muster_membership_knows_revision(machine) || !machine->is_registry_up)
+        return;
+    if (is_stalled(machine)) {
+        start_change(machine);
+        return;
+    }
+    if (!has_lost_member(machine) && !has_wish(machine) && !has_accused(machine))
+        return;
+    if (!is_own_turn(machine))
+        return;
+    if (has_accused(machine))
+        space_refreshes(machine);
+    start_change(machine);
+}
+
+/* --- collecting --- */
+
+static bool is_voter(const struct muster_membership *machine, const struct membership_peer *peer)
+{
+    return peer->vote != NULL && muster_membership_in_view(machine, peer) &&
+           muster_membership_peer_belief(machine, peer) < MUSTER_BELIEF_SUSPECTED;
+}
+
+static bool is_awaited(const struct muster_membership *machine, const struct membership_peer *peer)
+{
+    return peer->vote == NULL && muster_membership_in_view(machine, peer) &&
+           !muster_membership_is_self(machine, &peer->member.incarnation) &&
+           muster_membership_peer_belief(machine, peer) < MUSTER_BELIEF_SUSPECTED;
+}
+
+/* Ask all that have not voted; the suspected too: who answers stays. Returns whether anybody is
+ * waited for. */
+static bool ask_for_votes(struct muster_membership *machine)
+{
+    struct muster_control control = {.kind = MUSTER_CONTROL_FREEZE};
+    bool is_time = muster_membership_is_due(machine, machine->change.freeze_due_ns);
+    bool is_any_awaited = false;
+
+    control.epoch = machine->view->epoch;
+    control.change_id = machine->change.id;
+    for (size_t i = 0; i < machine->peer_count; i++) {
+        const struct membership_peer *peer = &machine->peers[i];
+
+        is_any_awaited = is_any_awaited || is_awaited(machine, peer);
+        if (is_time && peer->vote == NULL && muster_membership_in_view(machine, peer))
+            muster_membership_send(machine, peer, &control);
+    }
+    if (is_time) {
+        machine->change.freeze_due_ns = machine->now_ns + FREEZE_INTERVAL_NS;
+        muster_membership_is_due(machine, machine->change.freeze_due_ns);
+    }
+    return is_any_awaited;
+}
+
+/* --- deciding --- */
+
+static void append(char *text, size_t room, const char *format, ...) MUSTER_PRINTF(3, 4);
+static void append(char *text, size_t room, const char *format, ...)
+{
+    size_t length = strlen(text);
+    va_list args;
+
+    va_start(args, format);
+    if (length < room)
+        vsnprintf(text + length, room - length, format, args);
+    va_end(args);
+}
+
+static void describe(struct muster_membership *machine, char *text, size_t room)
+{
+    text[0] = '\0';
+    for (size_t i = 0; i < machine->peer_count; i++) {
+        const struct membership_peer *peer = &machine->peers[i];
+        const char *separator = text[0] == '\0' ? "" : ", ";
+
+        if (muster_membership_is_admissible(machine, peer))
+            append(text, room, "%s%s:%u joined", separator, peer->member.task_type,
+                   peer->member.task_index);
+        else if (!muster_membership_in_view(machine, peer) ||
+                 muster_membership_is_self(machine, &peer->member.incarnation))
+            continue;
+        else if (!is_voter(machine, peer))
+            append(text, room, "%s%s:%u lost (%s)", separator, peer->member.task_type,
+                   peer->member.task_index, peer->death[0] == '\0' ? "silent" : peer->death);
+        else if (peer->leave_epoch == machine->view->epoch && may_leave(machine))
+            append(text, room, "%s%s:%u left", separator, peer->member.task_type,
+                   peer->member.task_index);
+    }
+    if (machine->is_leaving)
+        append(text, room, "%s%s:%u left", text[0] == '\0' ? "" : ", ",
+               machine->options.self.task_type, machine->options.self.task_index);
+    if (text[0] == '\0')
+        append(text, room, "links renewed or an operation aborted");
+}
+
+static size_t collect_votes(struct muster_membership *machine, struct muster_vote *votes)
+{
+    size_t count = 0;
+
+    votes[count].incarnation = machine->options.self.incarnation;
+    votes[count].progress = machine->progress;
+    votes[count++].is_leaving = machine->is_leaving && may_leave(machine);
+    for (size_t i = 0; i < machine->peer_count; i++) {
+        const struct membership_peer *peer = &machine->peers[i];
+
+        if (!is_voter(machine, peer))
+            continue;
+        votes[count].incarnation = peer->member.incarnation;
+        votes[count].progress = peer->vote;
+        votes[count++].is_leaving = peer->leave_epoch == machine->view->epoch && may_leave(machine);
+    }
+    return count;
+}
+
+static enum muster_rc decide(struct muster_membership *machine, bool is_abort_all,
+                             struct muster_view **ret_view, uint32_t *ret_leaver_count)
+{
+    struct muster_mem *mem = machine->options.mem;
+    char reason[sizeof(machine->view->reason)];
+    struct muster_vote *votes = muster_mem_alloc_zero(mem, machine->peer_count + 1, sizeof(*votes));
+    struct muster_member *joiners =
+        muster_mem_alloc_zero(mem, machine->peer_count, sizeof(*joiners));
+    struct muster_decide_input input = {.mem = mem, .view = machine->view, .votes = votes};
+    enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
+
+    if (votes != NULL && joiners != NULL) {
+        describe(machine, reason, sizeof(reason));
+        input.vote_count = collect_votes(machine, votes);
+        input.joiners = joiners;
+        input.joiner_count = muster_membership_joiners(machine, joiners);
+        input.is_abort_all = is_abort_all;
+        input.reason = reason;
+        rc = muster_view_decide(&input, ret_view);
+    }
+    *ret_leaver_count = 0;
+    for (size_t i = 0; i < input.vote_count; i++)
+        if (votes[i].is_leaving)
+            ++*ret_leaver_count;
+    muster_mem_free(mem, joiners);
+    muster_mem_free(mem, votes);
+    return rc;
+}
+
+/* Fewer than min_members would remain (who leaves by its own wish does not count): wait for a
+ * return. */
+static bool must_wait(struct muster_membership *machine, const struct muster_view *next,
+                      uint32_t leaver_count)
+{
+    uint32_t min_members = machine->options.min_members;
+
+    if (next->member_count + leaver_count >= min_members) {
+        machine->change.below_since_ns = 0;
+        return false;
+    }
+    if (machine->change.below_since_ns == 0)
+        machine->change.below_since_ns = machine->now_ns;
+    if (machine->state == MUSTER_MEMBERSHIP_COLLECTING)
+        muster_membership_move(machine, MUSTER_MEMBERSHIP_WAITING);
+    return true;
+}
+
+static bool has_waited(struct muster_membership *machine)
+{
+    return muster_membership_is_due(machine, machine->change.below_since_ns +
+                                                 machine->options.min_members_timeout_ns);
+}
+
+void muster_membership_settle_change(struct muster_membership *machine)
+{
+    struct muster_view *view = NULL;
+    uint32_t leaver_count;
+    enum muster_rc rc;
+
+    if (ask_for_votes(machine) || machine->progress == NULL || !machine->is_registry_up ||
+        !muster_membership_knows_revision(machine))
+        return;
+    rc = decide(machine, false, &view, &leaver_count);
+    if (rc == MUSTER_OK && must_wait(machine, view, leaver_count)) {
+        muster_view_unref(view);
+        view = NULL;
+        if (!has_waited(machine))
+            return;
+        rc = decide(machine, true, &view, &leaver_count);
+    }
+    if (rc != MUSTER_OK) {
+        machine->rc = rc;
+        return;
+    }
+    muster_membership_propose(machine, view);
+}

@@ -1,0 +1,195 @@
+/* Control messages: what each means to the membership machine, and the words it says by itself. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cluster/membership_internal.h"
+#include "cluster/progress_proto.h"
+
+#define LEAVE_INTERVAL_NS (50 * MUSTER_NS_PER_MS)
+
+static uint64_t epoch_of(const struct muster_membership *machine)
+{
+    return machine->view == NULL ? 0 : machine->view->epoch;
+}
+
+void muster_membership_request_view(struct muster_membership *machine,
+                                    const struct membership_peer *peer)
+{
+    struct muster_control control = {.kind = MUSTER_CONTROL_VIEW_REQUEST};
+
+    control.epoch = epoch_of(machine);
+    muster_membership_send(machine, peer, &control);
+}
+
+/* True when both are in the same epoch; else the one that is behind gets the view. */
+static bool is_same_epoch(struct muster_membership *machine, const struct membership_peer *peer,
+                          uint64_t epoch)
+{
+    if (epoch < epoch_of(machine))
+        muster_membership_send_commit(machine, peer);
+    else if (epoch > epoch_of(machine))
+        muster_membership_request_view(machine, peer);
+    return epoch == epoch_of(machine) && epoch != 0;
+}
+
+static bool is_before_self(const struct muster_membership *machine,
+                           const struct membership_peer *peer)
+{
+    uint32_t rank, own;
+
+    return muster_view_find(machine->view, &peer->member.incarnation, &rank) &&
+           muster_view_find(machine->view, &machine->options.self.incarnation, &own) && rank < own;
+}
+
+static void on_freeze(struct muster_membership *machine, struct membership_peer *peer,
+                      const struct muster_control *control)
+{
+    if (!is_same_epoch(machine, peer, control->epoch) || !muster_membership_is_member(machine) ||
+        !muster_membership_in_view(machine, peer))
+        return;
+    peer->asked_change_id = control->change_id;
+    if (machine->state == MUSTER_MEMBERSHIP_STEADY) {
+        muster_membership_act(machine, MUSTER_ACTION_FREEZE);
+        muster_membership_move(machine, MUSTER_MEMBERSHIP_FROZEN);
+    } else if ((machine->state == MUSTER_MEMBERSHIP_COLLECTING ||
+                machine->state == MUSTER_MEMBERSHIP_WAITING) &&
+               is_before_self(machine, peer)) {
+        machine->frozen_ns = machine->now_ns;
+        muster_membership_move(machine, MUSTER_MEMBERSHIP_FROZEN); /* the lower rank leads */
+    }
+    muster_membership_answer_freeze(machine, peer);
+}
+
+static void on_progress(struct muster_membership *machine, struct membership_peer *peer,
+                        const struct muster_control *control)
+{
+    struct muster_progress *vote = NULL;
+
+    if (!muster_membership_is_member(machine) || !muster_membership_in_view(machine, peer) ||
+        control->progress->epoch != machine->view->epoch)
+        return;
+    if (muster_progress_copy(machine->options.mem, control->progress, &vote) != MUSTER_OK) {
+        machine->rc = MUSTER_RESOURCE_EXHAUSTED;
+        return;
+    }
+    muster_progress_free(peer->vote);
+    peer->vote = vote;
+}
+
+static void on_join(struct muster_membership *machine, struct membership_peer *peer,
+                    const struct muster_control *control)
+{
+    if (!muster_incarnation_is_equal(&control->member.incarnation, &peer->member.incarnation) ||
+        peer->suspicion.is_dead)
+        return;
+    if (!is_same_epoch(machine, peer, control->epoch) || muster_membership_in_view(machine, peer))
+        return;
+    muster_membership_peer_record(machine, peer, &control->member);
+    peer->join_epoch = control->is_ready ? control->epoch : 0;
+}
+
+static void on_heartbeat(struct muster_membership *machine, struct membership_peer *peer,
+                         const struct muster_control *control)
+{
+    char text[MUSTER_CONTROL_TEXT_BYTES], name[MUSTER_INCARNATION_TEXT_BYTES];
+
+    if (!is_same_epoch(machine, peer, control->epoch) ||
+        control->view_digest == machine->view->digest)
+        return;
+    snprintf(text, sizeof(text), "another view of epoch %llu at %s",
+             (unsigned long long)control->epoch,
+             muster_incarnation_format(&peer->member.incarnation, name));
+    muster_membership_fail(machine, MUSTER_DATA_LOSS, text);
+}
+
+static void on_suspect(struct muster_membership *machine, const struct muster_control *control)
+{
+    struct membership_peer *accused;
+
+    if (muster_membership_is_self(machine, &control->accused))
+        return;
+    accused = muster_membership_peer(machine, &control->accused);
+    if (accused == NULL)
+        return;
+    if (control->is_confirmed)
+        muster_membership_confirm_dead(machine, accused, control->text);
+    else if (control->epoch == epoch_of(machine) && muster_membership_in_view(machine, accused))
+        accused->accused_epoch = control->epoch;
+}
+
+static void on_leave(struct muster_membership *machine, struct membership_peer *peer,
+                     const struct muster_control *control)
+{
+    if (is_same_epoch(machine, peer, control->epoch) && muster_membership_in_view(machine, peer))
+        peer->leave_epoch = control->epoch;
+}
+
+void muster_membership_control(struct muster_membership *machine, struct membership_peer *peer,
+                               const struct muster_control *control)
+{
+    switch (control->kind) {
+    case MUSTER_CONTROL_FREEZE:
+        on_freeze(machine, peer, control);
+        return;
+    case MUSTER_CONTROL_PROGRESS:
+        on_progress(machine, peer, control);
+        return;
+    case MUSTER_CONTROL_COMMIT:
+        muster_membership_saw_view(machine, control->view, control->revision);
+        return;
+    case MUSTER_CONTROL_VIEW_REQUEST:
+        if (control->epoch < epoch_of(machine))
+            muster_membership_send_commit(machine, peer);
+        return;
+    case MUSTER_CONTROL_JOIN:
+        on_join(machine, peer, control);
+        return;
+    case MUSTER_CONTROL_LEAVE:
+        on_leave(machine, peer, control);
+        return;
+    case MUSTER_CONTROL_ABORT_PROPOSE:
+        if (is_same_epoch(machine, peer, control->epoch) &&
+            muster_membership_in_view(machine, peer))
+            peer->abort_epoch = control->epoch;
+        return;
+    case MUSTER_CONTROL_HEARTBEAT:
+        on_heartbeat(machine, peer, control);
+        return;
+    case MUSTER_CONTROL_SUSPECT:
+        on_suspect(machine, control);
+        return;
+    }
+}
+
+/* --- words said by itself --- */
+
+static void send_heartbeats(struct muster_membership *machine)
+{
+    struct muster_control control = {.kind = MUSTER_CONTROL_HEARTBEAT};
+
+    control.epoch = epoch_of(machine);
+    control.view_digest = machine->view == NULL ? 0 : machine->view->digest;
+    for (size_t i = 0; i < machine->peer_count; i++)
+        muster_membership_send(machine, &machine->peers[i], &control);
+}
+
+void muster_membership_settle_words(struct muster_membership *machine)
+{
+    struct muster_control leave = {.kind = MUSTER_CONTROL_LEAVE};
+
+    if (muster_membership_is_due(machine, machine->heartbeat_due_ns)) {
+        send_heartbeats(machine);
+        machine->heartbeat_due_ns =
+            machine->now_ns +
+            muster_membership_jitter(machine, machine->options.heartbeat_interval_ns);
+        muster_membership_is_due(machine, machine->heartbeat_due_ns);
+    }
+    if (!machine->is_leaving || !muster_membership_is_member(machine))
+        return;
+    if (muster_membership_is_due(machine, machine->leave_due_ns)) {
+        leave.epoch = epoch_of(machine);
+        muster_membership_send_members(machine, &leave);
+        machine->leave_due_ns = machine->now_ns + LEAVE_INTERVAL_NS;
+        muster_membership_is_due(machine, machine->leave_due_ns);
+    }
+}

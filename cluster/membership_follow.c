@@ -1,0 +1,214 @@
+/* Following: freeze, vote, and enter (or drop out of) the view that somebody committed. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cluster/membership_internal.h"
+#include "cluster/progress_proto.h"
+
+#define JOIN_INTERVAL_NS (200 * MUSTER_NS_PER_MS)
+#define LEAVE_HOLD_NS    (20 * MUSTER_NS_PER_MS)
+
+void muster_membership_send_commit(struct muster_membership *machine,
+                                   const struct membership_peer *peer)
+{
+    struct muster_control control = {.kind = MUSTER_CONTROL_COMMIT};
+
+    if (machine->view == NULL)
+        return;
+    control.view = machine->view;
+    control.revision = machine->is_revision_known ? machine->revision : 0;
+    muster_membership_send(machine, peer, &control);
+}
+
+void muster_membership_answer_freeze(struct muster_membership *machine,
+                                     struct membership_peer *peer)
+{
+    struct muster_control control = {.kind = MUSTER_CONTROL_PROGRESS};
+
+    peer->has_asked = machine->progress == NULL;
+    if (peer->has_asked)
+        return;
+    control.change_id = peer->asked_change_id;
+    control.progress = machine->progress;
+    muster_membership_send(machine, peer, &control);
+}
+
+void muster_membership_frozen(struct muster_membership *machine, struct muster_progress *progress)
+{
+    muster_progress_free(machine->retired);
+    machine->retired = machine->progress;
+    machine->progress = progress;
+    machine->frozen_ns = machine->now_ns;
+    for (size_t i = 0; i < machine->peer_count; i++)
+        if (machine->peers[i].has_asked)
+            muster_membership_answer_freeze(machine, &machine->peers[i]);
+}
+
+/* --- leaving --- */
+
+static void left(struct muster_membership *machine)
+{
+    struct muster_membership_action *action =
+        muster_membership_act(machine, MUSTER_ACTION_ABORT_ALL);
+
+    muster_error_set(&action->error, MUSTER_CANCELLED, "this process has left the job");
+    muster_membership_act(machine, MUSTER_ACTION_DEREGISTER);
+    muster_membership_act(machine, MUSTER_ACTION_TELL_LEFT);
+    muster_membership_move(machine, MUSTER_MEMBERSHIP_LEFT);
+}
+
+void muster_membership_leave(struct muster_membership *machine)
+{
+    machine->is_leaving = true;
+    machine->leave_due_ns = 0;
+    if (machine->state == MUSTER_MEMBERSHIP_IDLE || machine->state == MUSTER_MEMBERSHIP_FORMING ||
+        machine->state == MUSTER_MEMBERSHIP_JOINING)
+        left(machine);
+}
+
+/* --- a newer view --- */
+
+static void enter(struct muster_membership *machine, bool is_hand_over)
+{
+    struct muster_membership_action *action =
+        muster_membership_act(machine, MUSTER_ACTION_OPEN_GROUP);
+
+    action->view = muster_view_ref(machine->view);
+    action->is_hand_over = is_hand_over;
+    machine->is_ready = false;
+    muster_membership_move(machine, MUSTER_MEMBERSHIP_STEADY);
+}
+
+static void exclude(struct muster_membership *machine)
+{
+    struct muster_error error;
+    struct muster_membership_action *action;
+
+    if (machine->is_leaving) {
+        left(machine);
+        return;
+    }
+    muster_error_set(&error, MUSTER_ABORTED, "left out of epoch %llu: %s",
+                     (unsigned long long)machine->view->epoch, machine->view->reason);
+    muster_membership_act(machine, MUSTER_ACTION_ABORT_ALL)->error = error;
+    action = muster_membership_act(machine, MUSTER_ACTION_TELL_EXCLUDED);
+    action->error = error;
+    action->view = muster_view_ref(machine->view);
+    machine->is_ready = false;
+    machine->committed_step = 0;
+    muster_membership_move(machine, MUSTER_MEMBERSHIP_JOINING);
+}
+
+/* Still an observer. An empty view after one with members: the job is over. */
+static void observe(struct muster_membership *machine, bool had_members)
+{
+    if (machine->is_leaving)
+        left(machine);
+    else if (machine->state == MUSTER_MEMBERSHIP_PROPOSING)
+        muster_membership_move(machine, MUSTER_MEMBERSHIP_JOINING);
+    if (machine->state != MUSTER_MEMBERSHIP_LEFT && had_members && machine->view->member_count == 0)
+        muster_membership_fail(machine, MUSTER_FAILED_PRECONDITION,
+                               "the job has ended: all its members have left");
+}
+
+/* A leaver that was kept for what it holds asks again a little later, not in a tight loop. */
+static void hold_leavers(struct muster_membership *machine, const struct muster_view *next)
+{
+    bool is_kept = machine->is_leaving;
+
+    for (size_t i = 0; i < machine->peer_count; i++)
+        if (machine->view != NULL && machine->peers[i].leave_epoch == machine->view->epoch &&
+            muster_view_find(next, &machine->peers[i].member.incarnation, NULL))
+            is_kept = true;
+    if (is_kept && machine->view != NULL)
+        machine->leave_hold_ns = machine->now_ns + LEAVE_HOLD_NS;
+}
+
+static void adopt_view(struct muster_membership *machine, struct muster_view *view,
+                       uint64_t revision)
+{
+    struct muster_view *old = machine->view;
+
+    hold_leavers(machine, view);
+    machine->view = muster_view_ref(view);
+    machine->revision = revision;
+    machine->is_revision_known = revision != 0;
+    machine->read_due_ns = 0;
+    muster_view_unref(old);
+    muster_membership_proposal_fini(machine);
+    muster_progress_free(machine->retired);
+    machine->retired = machine->progress;
+    machine->progress = NULL;
+    machine->takeover_due_ns = 0;
+    machine->forming_due_ns = 0;
+    machine->heartbeat_due_ns = 0;
+    machine->join_due_ns = 0;
+    muster_membership_peers_follow(machine);
+}
+
+static void follow(struct muster_membership *machine, struct muster_view *view, uint64_t revision)
+{
+    bool was = muster_membership_is_member(machine);
+    bool is = muster_view_find(view, &machine->options.self.incarnation, NULL);
+    bool had_members = machine->view != NULL && machine->view->member_count > 0;
+
+    if (was && is && (machine->progress == NULL || view->epoch != machine->view->epoch + 1)) {
+        muster_membership_fail(machine, MUSTER_INTERNAL,
+                               "a view counts on this process, which never voted for it");
+        return;
+    }
+    adopt_view(machine, view, revision);
+    if (is)
+        enter(machine, was);
+    else if (was)
+        exclude(machine);
+    else
+        observe(machine, had_members);
+}
+
+void muster_membership_saw_view(struct muster_membership *machine, struct muster_view *view,
+                                uint64_t revision)
+{
+    if (machine->state == MUSTER_MEMBERSHIP_LEFT || machine->state == MUSTER_MEMBERSHIP_IDLE)
+        return;
+    if (strcmp(view->job, machine->job) != 0) {
+        muster_membership_fail(machine, MUSTER_FAILED_PRECONDITION, "the view is of another job");
+        return;
+    }
+    if (machine->view == NULL || view->epoch > machine->view->epoch) {
+        follow(machine, view, revision);
+        return;
+    }
+    if (view->epoch < machine->view->epoch)
+        return;
+    if (view->digest != machine->view->digest) {
+        muster_membership_fail(machine, MUSTER_DATA_LOSS, "two views of one epoch");
+        return;
+    }
+    if (revision != 0) {
+        machine->revision = revision;
+        machine->is_revision_known = true;
+    }
+}
+
+/* --- an observer --- */
+
+void muster_membership_settle_joining(struct muster_membership *machine)
+{
+    struct muster_control control = {.kind = MUSTER_CONTROL_JOIN};
+
+    if (muster_membership_is_view_dead(machine)) {
+        machine->forming_since_ns = machine->now_ns;
+        muster_membership_move(machine, MUSTER_MEMBERSHIP_FORMING);
+        return;
+    }
+    if (!machine->is_ready || !muster_membership_is_due(machine, machine->join_due_ns))
+        return;
+    control.epoch = machine->view->epoch;
+    control.member = machine->options.self;
+    control.committed_step = machine->committed_step;
+    control.is_ready = true;
+    muster_membership_send_members(machine, &control);
+    machine->join_due_ns = machine->now_ns + JOIN_INTERVAL_NS;
+    muster_membership_is_due(machine, machine->join_due_ns);
+}

@@ -1,0 +1,155 @@
+/* The first view, and a new beginning when every member of the last one is dead. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cluster/membership_internal.h"
+
+#define FORMING_STEP_NS (50 * MUSTER_NS_PER_MS) /* rank k proposes k of them later than the first  \
+                                                 */
+
+bool muster_membership_is_view_dead(const struct muster_membership *machine)
+{
+    const struct muster_view *view = machine->view;
+
+    for (uint32_t i = 0; i < view->member_count; i++) {
+        const struct membership_peer *peer =
+            muster_membership_peer_find(machine, &view->members[i].incarnation);
+
+        if (peer == NULL)
+            return false;
+        if (peer->suspicion.is_dead)
+            continue;
+        if (!machine->options.is_force_new || peer->link == MEMBERSHIP_LINK_UP ||
+            peer->is_registered)
+            return false;
+    }
+    return true;
+}
+
+/* Of two processes with one task the one registered later counts. */
+static bool is_superseded(const struct muster_membership *machine,
+                          const struct membership_peer *peer)
+{
+    for (size_t i = 0; i < machine->peer_count; i++) {
+        const struct membership_peer *other = &machine->peers[i];
+
+        if (other != peer && other->is_registered && other->has_record &&
+            !other->suspicion.is_dead &&
+            muster_member_compare(&other->member, &peer->member) == 0 &&
+            other->register_revision > peer->register_revision)
+            return true;
+    }
+    return false;
+}
+
+static bool is_candidate(const struct muster_membership *machine,
+                         const struct membership_peer *peer)
+{
+    return peer->is_registered && peer->has_record && !peer->suspicion.is_dead &&
+           !is_superseded(machine, peer);
+}
+
+uint32_t muster_membership_candidate_count(const struct muster_membership *machine)
+{
+    uint32_t count = 0;
+
+    for (size_t i = 0; i < machine->peer_count; i++)
+        if (is_candidate(machine, &machine->peers[i]))
+            count++;
+    return count;
+}
+
+bool muster_membership_is_candidate(const struct muster_membership *machine, const char *task_type,
+                                    uint32_t task_index)
+{
+    for (size_t i = 0; i < machine->peer_count; i++)
+        if (is_candidate(machine, &machine->peers[i]) &&
+            machine->peers[i].member.task_index == task_index &&
+            strcmp(machine->peers[i].member.task_type, task_type) == 0)
+            return true;
+    return false;
+}
+
+static bool has_enough(struct muster_membership *machine)
+{
+    uint32_t count = muster_membership_candidate_count(machine);
+
+    if (count >= machine->options.expected_count)
+        return true;
+    return muster_membership_is_due(machine, machine->forming_since_ns +
+                                                 machine->options.min_members_timeout_ns) &&
+           count >= machine->options.min_members;
+}
+
+/* The place of this process among the candidates. */
+static uint32_t own_place(const struct muster_membership *machine)
+{
+    uint32_t place = 0;
+
+    for (size_t i = 0; i < machine->peer_count; i++)
+        if (is_candidate(machine, &machine->peers[i]) &&
+            muster_member_compare(&machine->peers[i].member, &machine->options.self) < 0)
+            place++;
+    return place;
+}
+
+static int compare_members(const void *a, const void *b)
+{
+    return muster_member_compare(a, b);
+}
+
+static enum muster_rc make_view(const struct muster_membership *machine,
+                                struct muster_view **ret_view)
+{
+    struct muster_mem *mem = machine->options.mem;
+    struct muster_view fields = {.plan = machine->options.plan, .reason = "first view"};
+    enum muster_rc rc;
+
+    memcpy(fields.job, machine->job, sizeof(fields.job));
+    fields.epoch = machine->view == NULL ? 1 : machine->view->epoch + 1;
+    if (machine->view != NULL)
+        memcpy(fields.reason, "new beginning", sizeof("new beginning"));
+    fields.members = muster_mem_alloc_zero(mem, machine->peer_count, sizeof(*fields.members));
+    if (fields.members == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    for (size_t i = 0; i < machine->peer_count; i++)
+        if (is_candidate(machine, &machine->peers[i])) {
+            fields.members[fields.member_count] = machine->peers[i].member;
+            fields.members[fields.member_count++].from_step = 0;
+        }
+    qsort(fields.members, fields.member_count, sizeof(*fields.members), compare_members);
+    rc = muster_view_new(mem, &fields, ret_view);
+    muster_mem_free(mem, fields.members);
+    return rc;
+}
+
+void muster_membership_settle_forming(struct muster_membership *machine)
+{
+    const struct membership_peer *self =
+        muster_membership_peer_find(machine, &machine->options.self.incarnation);
+    struct muster_view *view = NULL;
+
+    if (machine->view != NULL && !muster_membership_is_view_dead(machine)) {
+        muster_membership_move(machine, MUSTER_MEMBERSHIP_JOINING);
+        return;
+    }
+    if (!machine->is_registry_up || !machine->is_synced || self == NULL ||
+        !is_candidate(machine, self) || !has_enough(machine)) {
+        machine->forming_due_ns = 0;
+        return;
+    }
+    if (machine->forming_due_ns == 0)
+        machine->forming_due_ns =
+            machine->now_ns +
+            muster_membership_jitter(machine, own_place(machine) * FORMING_STEP_NS);
+    if (!muster_membership_is_due(machine, machine->forming_due_ns))
+        return;
+    if (machine->view != NULL && !muster_membership_knows_revision(machine))
+        return;
+    if (make_view(machine, &view) != MUSTER_OK) {
+        machine->rc = MUSTER_RESOURCE_EXHAUSTED;
+        return;
+    }
+    machine->forming_due_ns = 0;
+    muster_membership_propose(machine, view);
+}
