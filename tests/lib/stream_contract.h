@@ -1,0 +1,28 @@
+/* What every byte stream must keep, whatever carries it: the same cases run over sockets and over simulated links. */
+#ifndef MUSTER_STREAM_CONTRACT_H
+#define MUSTER_STREAM_CONTRACT_H
+
+#include <muster/env.h>
+#include <muster/stream.h>
+
+/** A process that talks to itself over its own network. */
+struct stream_contract {
+    void *data;
+    struct muster_env *env;
+    struct muster_address address; /* where to listen; port 0 */
+    /* Code between enter and leave is code of the process; both may be NULL. */
+    void (*enter)(struct stream_contract *contract);
+    void (*leave)(struct stream_contract *contract);
+    /* Let something happen. */
+    void (*turn)(struct stream_contract *contract);
+};
+
+typedef void stream_contract_open_fn(struct stream_contract *contract);
+typedef void stream_contract_close_fn(struct stream_contract *contract);
+
+/** All cases as one cmocka group; open makes a fresh environment for each, close checks it for leaks.
+ *  Returns the number of failed cases. */
+int stream_contract_run(const char *group, stream_contract_open_fn *open,
+                        stream_contract_close_fn *close);
+
+#endif

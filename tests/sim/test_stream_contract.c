@@ -1,0 +1,73 @@
+/* Simulated streams keep the contract of stream.h, in calm and in bad networks. */
+#include "tests/lib/stream_contract.h"
+
+#include <assert.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+
+#include "tests/sim/world.h"
+
+static struct sim_conditions conditions;
+
+static void enter(struct stream_contract *contract)
+{
+    sim_enter(contract->data);
+}
+
+static void leave(struct stream_contract *contract)
+{
+    sim_leave(contract->data);
+}
+
+static void turn(struct stream_contract *contract)
+{
+    (void)sim_step(sim_node_world(contract->data));
+}
+
+static void start(struct sim_node *node, struct muster_env *env, void *data)
+{
+    (void)node;
+    (void)env;
+    (void)data;
+}
+
+static void open_contract(struct stream_contract *contract)
+{
+    struct sim_world *world = sim_world_open(7, &conditions);
+    struct sim_host *host = sim_host_add(world, "host");
+    struct sim_node *node = sim_node_start(
+        world, &(struct sim_node_options){.name = "both", .host = host, .start = start});
+
+    (void)sim_step(world);
+    contract->data = node;
+    contract->env = sim_node_env(node);
+    contract->address = sim_host_address(host, 0);
+    contract->enter = enter;
+    contract->leave = leave;
+    contract->turn = turn;
+}
+
+static void close_contract(struct stream_contract *contract)
+{
+    struct sim_node *node = contract->data;
+    struct sim_world *world = sim_node_world(node);
+
+    sim_exit(node);
+    assert_null(sim_failure(world));
+    assert_int_equal(sim_world_close(world), 0);
+}
+
+int main(void)
+{
+    int failed_count;
+
+    conditions = sim_conditions_calm;
+    failed_count = stream_contract_run("calm", open_contract, close_contract);
+    conditions.split_permille = 600;
+    conditions.segment_bytes_max = 20000;
+    conditions.send_buffer_bytes = 3000;
+    conditions.receive_buffer_bytes = 5000;
+    conditions.jitter_permille = 900;
+    return failed_count + stream_contract_run("split", open_contract, close_contract);
+}
