@@ -19,7 +19,7 @@ struct pair {
     struct muster_listener *listener;
     struct muster_connect connect;
     struct muster_stream *client, *server;
-    unsigned connect_count, accept_count, closed_count;
+    unsigned connect_count, accept_count, closed_count, listener_closed_count;
     enum muster_rc connect_rc;
     bool is_inside; /* a call that must not call back is under way */
 };
@@ -93,13 +93,13 @@ static void on_read(struct muster_stream_read *read, enum muster_rc rc)
 }
 
 static enum muster_rc submit(struct pair *pair, struct seen_write *seen,
-                             struct muster_stream *stream, void *bytes, size_t count)
+                             struct muster_stream *stream, const void *bytes, size_t count)
 {
     enum muster_rc rc;
 
     seen->pair = pair;
     seen->write.data = seen;
-    seen->iov[0] = (struct iovec){.iov_base = bytes, .iov_len = count};
+    seen->iov[0] = (struct iovec){.iov_base = (void *)(uintptr_t)bytes, .iov_len = count};
     enter(pair);
     rc = muster_stream_submit(&seen->write, stream, seen->iov, 1, on_write);
     leave(pair);
@@ -437,7 +437,7 @@ static void on_listener_closed(struct muster_listener *listener)
 {
     struct pair *pair = listener->data;
 
-    pair->closed_count++;
+    pair->listener_closed_count++;
 }
 
 static void start_connect(struct pair *pair, const struct muster_address *address,
@@ -454,15 +454,13 @@ static void start_connect(struct pair *pair, const struct muster_address *addres
 
 static void close_listener(struct pair *pair)
 {
-    unsigned before = pair->closed_count;
-
     if (pair->listener == NULL)
         return;
     enter(pair);
     muster_listener_close(pair->listener, on_listener_closed);
     leave(pair);
     pair->listener = NULL;
-    run_until_count(pair, &pair->closed_count, before + 1);
+    run_until_count(pair, &pair->listener_closed_count, 1);
 }
 
 static void connecting_where_nobody_listens_is_unavailable(struct pair *pair)

@@ -1,0 +1,71 @@
+/* The table of profiles, and what all runs share. */
+#include "tests/sim/profile.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static const struct sim_profile profiles[] = {
+    {"streams", "random traffic over streams; every byte is checked", "streams",
+     sim_profile_streams, 0},
+};
+
+const struct sim_profile *sim_profile_at(size_t index)
+{
+    return index < sizeof(profiles) / sizeof(profiles[0]) ? &profiles[index] : NULL;
+}
+
+const struct sim_profile *sim_profile_find(const char *name)
+{
+    size_t i;
+
+    for (i = 0; sim_profile_at(i) != NULL; i++)
+        if (strcmp(profiles[i].name, name) == 0)
+            return &profiles[i];
+    return NULL;
+}
+
+struct sim_world *sim_run_open(struct sim_run *run)
+{
+    struct muster_rng_seeded rng;
+    struct sim_conditions conditions;
+    struct sim_world *world;
+
+    muster_rng_seeded_init(&rng, run->seed ^ UINT64_C(0x5157a4e5));
+    conditions = sim_conditions_draw(&rng.rng);
+    world = sim_world_open(run->seed, &conditions);
+    sim_world_set_fill(world, run->fill);
+    sim_world_set_trace(world, run->trace);
+    return world;
+}
+
+void sim_run_close(struct sim_run *run, struct sim_world *world, uint64_t faults)
+{
+    const char *failure = sim_failure(world);
+
+    run->hash = sim_world_hash(world);
+    run->events = sim_world_event_count(world);
+    run->faults = faults;
+    run->failure[0] = '\0';
+    if (failure != NULL)
+        snprintf(run->failure, sizeof(run->failure), "%s", failure);
+    (void)sim_world_close(world);
+}
+
+bool sim_run_twice(const struct sim_profile *profile, uint64_t seed, struct sim_run *ret_run)
+{
+    struct sim_run first = {.seed = seed, .fill = 0xA5};
+    struct sim_run second = {.seed = seed, .fill = 0x5A};
+
+    profile->run(&first, profile);
+    *ret_run = first;
+    if (first.failure[0] != '\0')
+        return false;
+    profile->run(&second, profile);
+    if (first.hash == second.hash && first.events == second.events)
+        return true;
+    snprintf(ret_run->failure, sizeof(ret_run->failure),
+             "two runs differ: %" PRIu64 " and %" PRIu64 " events, hashes %016" PRIx64
+             " and %016" PRIx64,
+             first.events, second.events, first.hash, second.hash);
+    return false;
+}
