@@ -1,4 +1,5 @@
-/* What every byte stream must keep, whatever carries it: the same cases run over sockets and over simulated links. */
+/* What every byte stream must keep, whatever carries it: the same cases run over sockets and over
+ * simulated links. */
 #ifndef MUSTER_STREAM_CONTRACT_H
 #define MUSTER_STREAM_CONTRACT_H
 
@@ -20,8 +21,8 @@ struct stream_contract {
 typedef void stream_contract_open_fn(struct stream_contract *contract);
 typedef void stream_contract_close_fn(struct stream_contract *contract);
 
-/** All cases as one cmocka group; open makes a fresh environment for each, close checks it for leaks.
- *  Returns the number of failed cases. */
+/** All cases as one cmocka group; open makes a fresh environment for each, close checks it for
+ * leaks. Returns the number of failed cases. */
 int stream_contract_run(const char *group, stream_contract_open_fn *open,
                         stream_contract_close_fn *close);
 

@@ -227,8 +227,7 @@ static void schedule_next(struct sim_faults *faults)
 static void on_next(struct sim_event *event)
 {
     struct sim_faults *faults = event->data;
-    enum sim_fault_kind kind =
-        (enum sim_fault_kind)faults->kinds[draw(faults, faults->kind_count)];
+    enum sim_fault_kind kind = (enum sim_fault_kind)faults->kinds[draw(faults, faults->kind_count)];
 
     if (inject(faults, kind)) {
         faults->count++;
@@ -301,8 +300,7 @@ void sim_faults_free(struct sim_faults *faults)
         return;
     sim_event_cancel(faults->world, &faults->next);
     while (!muster_list_is_empty(&faults->lasting)) {
-        struct lasting *lasting =
-            MUSTER_CONTAINER_OF(faults->lasting.next, struct lasting, link);
+        struct lasting *lasting = MUSTER_CONTAINER_OF(faults->lasting.next, struct lasting, link);
 
         sim_event_cancel(faults->world, &lasting->end);
         muster_list_remove(&lasting->link);

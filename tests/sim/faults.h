@@ -1,31 +1,32 @@
-/* Faults at random: swarm style, a seed first draws which kinds exist and how often, then they happen. */
+/* Faults at random: swarm style, a seed first draws which kinds exist and how often, then they
+ * happen. */
 #ifndef MUSTER_SIM_FAULTS_H
 #define MUSTER_SIM_FAULTS_H
 
 #include "tests/sim/world.h"
 
-#define SIM_FAULT_MAP(X)                                        \
-    X(KILL, "kill")               /* kill -9 between turns */   \
-    X(KILL_WITHIN, "kill_within") /* kill -9 inside a turn */   \
-    X(CRASH_HOST, "crash_host")   /* and boot later */          \
-    X(PAUSE, "pause")             /* SIGSTOP for a while */     \
-    X(CUT, "cut")                 /* two hosts, both ways */    \
-    X(CUT_ONE_WAY, "cut_one_way")                               \
-    X(ISOLATE, "isolate")         /* one host from all others */ \
-    X(RESET, "reset")             /* one stream */              \
-    X(STALL, "stall")             /* one stream for a while */  \
-    X(SLOW, "slow")               /* one process for a while */ \
-    X(DRIFT, "drift")             /* one clock, from now on */
+#define SIM_FAULT_MAP(X)                                                                           \
+    X(KILL, "kill")               /* kill -9 between turns */                                      \
+    X(KILL_WITHIN, "kill_within") /* kill -9 inside a turn */                                      \
+    X(CRASH_HOST, "crash_host")   /* and boot later */                                             \
+    X(PAUSE, "pause")             /* SIGSTOP for a while */                                        \
+    X(CUT, "cut")                 /* two hosts, both ways */                                       \
+    X(CUT_ONE_WAY, "cut_one_way")                                                                  \
+    X(ISOLATE, "isolate") /* one host from all others */                                           \
+    X(RESET, "reset")     /* one stream */                                                         \
+    X(STALL, "stall")     /* one stream for a while */                                             \
+    X(SLOW, "slow")       /* one process for a while */                                            \
+    X(DRIFT, "drift")     /* one clock, from now on */
 
 enum sim_fault_kind {
 #define X(name, text) SIM_FAULT_##name,
     SIM_FAULT_MAP(X)
 #undef X
-    SIM_FAULT_COUNT
+        SIM_FAULT_COUNT
 };
 #define SIM_FAULT_BIT(name) (1u << SIM_FAULT_##name)
-#define SIM_FAULTS_ALL ((1u << SIM_FAULT_COUNT) - 1)
-#define SIM_FAULTS_DEADLY \
+#define SIM_FAULTS_ALL      ((1u << SIM_FAULT_COUNT) - 1)
+#define SIM_FAULTS_DEADLY                                                                          \
     (SIM_FAULT_BIT(KILL) | SIM_FAULT_BIT(KILL_WITHIN) | SIM_FAULT_BIT(CRASH_HOST))
 
 const char *sim_fault_name(enum sim_fault_kind kind);

@@ -1,4 +1,5 @@
-/* muster-sim: runs seeds of the simulated world, on all cores, and says how to repeat what fails. */
+/* muster-sim: runs seeds of the simulated world, on all cores, and says how to repeat what fails.
+ */
 #include <assert.h>
 #include <errno.h>
 #include <getopt.h>
@@ -12,9 +13,9 @@
 
 #include "tests/sim/profile.h"
 
-#define JOBS_MAX 64
+#define JOBS_MAX     64
 #define FAILURES_MAX 64
-#define WORK_CHUNK 8
+#define WORK_CHUNK   8
 
 struct options {
     uint64_t first, last;
@@ -36,7 +37,7 @@ struct board {
     uint64_t failure_count;
     struct failure failures[FAILURES_MAX];
     struct slot {
-        uint64_t item; /* under way; UINT64_MAX: none */
+        uint64_t item;   /* under way; UINT64_MAX: none */
         uint64_t resume; /* after a crash: the rest of its chunk */
         uint64_t resume_end;
     } slots[JOBS_MAX];
@@ -247,8 +248,7 @@ static int trace(const struct options *options)
 
     for (item = 0; item < item_count(options); item++) {
         const struct sim_profile *profile = item_profile(options, item);
-        struct sim_run run = {
-            .seed = item_seed(options, item), .trace = stdout, .fill = 0xA5};
+        struct sim_run run = {.seed = item_seed(options, item), .trace = stdout, .fill = 0xA5};
 
         printf("== seed %" PRIu64 ", profile %s\n", run.seed, profile->name);
         profile->run(&run, profile);
@@ -357,7 +357,9 @@ static int parse_arguments(int argc, char **argv, struct options *options)
 int main(int argc, char **argv)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    struct options options = {.jobs = cores < 1 ? 1 : cores > JOBS_MAX ? JOBS_MAX : (uint32_t)cores};
+    struct options options = {.jobs = cores < 1          ? 1
+                                      : cores > JOBS_MAX ? JOBS_MAX
+                                                         : (uint32_t)cores};
     struct board *board;
     int rc = parse_arguments(argc, argv, &options);
 

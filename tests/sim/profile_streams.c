@@ -1,17 +1,18 @@
-/* Profile "streams": processes send patterns to each other over streams; no byte is lost, added or moved. */
+/* Profile "streams": processes send patterns to each other over streams; no byte is lost, added or
+ * moved. */
 #include <inttypes.h>
 #include <string.h>
 
 #include "tests/sim/faults.h"
 #include "tests/sim/profile.h"
 
-#define NODES_MAX 5
-#define PORT 4000
+#define NODES_MAX       5
+#define PORT            4000
 #define CHUNK_BYTES_MAX 6000
-#define TALKS_MAX 24
-#define RUN_NS (3 * MUSTER_NS_PER_S)
-#define HEAL_NS (20 * MUSTER_NS_PER_S)
-#define STEP_NS (20 * MUSTER_NS_PER_MS)
+#define TALKS_MAX       24
+#define RUN_NS          (3 * MUSTER_NS_PER_S)
+#define HEAL_NS         (20 * MUSTER_NS_PER_S)
+#define STEP_NS         (20 * MUSTER_NS_PER_MS)
 
 struct scene;
 
@@ -26,7 +27,8 @@ struct talker {
     bool is_closing;
 };
 
-/* One side of one connection. The key of a connection is its client's hello; each direction has its own pattern. */
+/* One side of one connection. The key of a connection is its client's hello; each direction has its
+ * own pattern. */
 struct talk {
     struct talker *talker;
     struct muster_list link;
@@ -204,8 +206,8 @@ static void on_connect(struct muster_connect *connect, enum muster_rc rc)
     }
     talk->iov[0] = (struct iovec){.iov_base = &talk->key, .iov_len = sizeof(talk->key)};
     talk->hello_write.data = talk;
-    talk->is_saying = muster_stream_submit(&talk->hello_write, talk->stream, talk->iov, 1,
-                                           on_write) == MUSTER_OK;
+    talk->is_saying =
+        muster_stream_submit(&talk->hello_write, talk->stream, talk->iov, 1, on_write) == MUSTER_OK;
     start_read(talk);
 }
 
@@ -377,9 +379,9 @@ void sim_profile_streams(struct sim_run *run, const struct sim_profile *profile)
         snprintf(name, sizeof(name), "talker%" PRIu32, i);
         scene.hosts[i] = sim_host_add(scene.world, name);
         scene.nodes[i] = sim_node_start(
-            scene.world, &(struct sim_node_options){
-                             .name = name, .host = scene.hosts[i], .start = start_talker,
-                             .data = &scene});
+            scene.world,
+            &(struct sim_node_options){
+                .name = name, .host = scene.hosts[i], .start = start_talker, .data = &scene});
     }
     faults = sim_faults_start(scene.world, &options);
     while (sim_world_now_ns(scene.world) < end_ns &&

@@ -1,4 +1,5 @@
-/* Hosts and what the processes on them see: names, files, variables, the deaths of neighbours; cuts between hosts. */
+/* Hosts and what the processes on them see: names, files, variables, the deaths of neighbours; cuts
+ * between hosts. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -7,7 +8,7 @@
 
 #include "tests/sim/sim_internal.h"
 
-#define FIRST_PORT 30000
+#define FIRST_PORT    30000
 #define WALL_START_NS UINT64_C(1700000000000000000)
 
 /* Hosts. */

@@ -194,7 +194,7 @@ struct sim_segment {
 struct sim_connection;
 struct sim_pipe {
     struct sim_connection *connection;
-    uint32_t from; /* side */
+    uint32_t from;  /* side */
     uint8_t *bytes; /* ring of [read, taken) */
     size_t room;
     uint64_t taken, sent, arrived, read; /* offsets in the stream */
@@ -237,11 +237,11 @@ struct sim_stream {
     uint8_t unread[MUSTER_STREAM_UNREAD_MAX];
     uint32_t unread_first, unread_count;
     enum sim_side { SIM_SIDE_NONE, SIM_SIDE_OPEN, SIM_SIDE_CLOSING, SIM_SIDE_GONE } phase;
-    bool is_accepted;    /* the program has it */
-    bool is_shut;        /* no more submits */
-    bool is_reset;       /* the peer or the network ended it */
-    bool is_head_free;   /* the rest of a recalled write may go first */
-    bool is_silent;      /* gone without a word: its host crashed */
+    bool is_accepted;  /* the program has it */
+    bool is_shut;      /* no more submits */
+    bool is_reset;     /* the peer or the network ended it */
+    bool is_head_free; /* the rest of a recalled write may go first */
+    bool is_silent;    /* gone without a word: its host crashed */
     muster_stream_close_fn *closed;
     struct sim_ready ready;
     struct sim_event reset;
@@ -258,8 +258,7 @@ struct sim_connection {
 struct sim_connection *sim_connection_new(struct sim_world *world, struct sim_host *client,
                                           struct sim_host *server);
 void sim_connection_open_side(struct sim_connection *connection, uint32_t side,
-                              struct sim_node *node,
-                              const struct muster_stream_options *options);
+                              struct sim_node *node, const struct muster_stream_options *options);
 /** The process or its kernel lets go of this side. Frees the connection when both are gone. */
 void sim_stream_drop(struct sim_stream *stream, bool is_silent);
 /** A reset packet sets out towards this side. */

@@ -6,8 +6,8 @@
 
 #include "tests/sim/sim_internal.h"
 
-#define SYN_RETRY_MIN_NS (20 * MUSTER_NS_PER_MS)
-#define SYN_RETRY_MAX_NS (500 * MUSTER_NS_PER_MS)
+#define SYN_RETRY_MIN_NS         (20 * MUSTER_NS_PER_MS)
+#define SYN_RETRY_MAX_NS         (500 * MUSTER_NS_PER_MS)
 #define UNREACHABLE_DELAY_MAX_NS (5 * MUSTER_NS_PER_MS)
 
 struct sim_listener {
@@ -57,11 +57,11 @@ static bool is_wildcard(const struct muster_address *address)
 {
     static const uint8_t zero[16];
 
-    return address->family != MUSTER_ADDRESS_UNIX &&
-           memcmp(address->ip, zero, sizeof(zero)) == 0;
+    return address->family != MUSTER_ADDRESS_UNIX && memcmp(address->ip, zero, sizeof(zero)) == 0;
 }
 
-static bool is_answered_by(const struct sim_listener *listener, const struct muster_address *address)
+static bool is_answered_by(const struct sim_listener *listener,
+                           const struct muster_address *address)
 {
     if (listener->address.family == MUSTER_ADDRESS_UNIX || address->family == MUSTER_ADDRESS_UNIX)
         return muster_address_is_equal(&listener->address, address);
@@ -76,8 +76,7 @@ static struct sim_listener *find_listener(const struct sim_host *host,
     const struct muster_list *link;
 
     for (link = host->listeners.next; link != &host->listeners; link = link->next) {
-        struct sim_listener *listener =
-            MUSTER_CONTAINER_OF(link, struct sim_listener, host_link);
+        struct sim_listener *listener = MUSTER_CONTAINER_OF(link, struct sim_listener, host_link);
 
         if (is_answered_by(listener, address))
             return listener;
@@ -90,7 +89,8 @@ static bool is_port_taken(const struct sim_host *host, const struct muster_addre
     const struct muster_list *link;
 
     for (link = host->listeners.next; link != &host->listeners; link = link->next) {
-        const struct sim_listener *other = MUSTER_CONTAINER_OF(link, struct sim_listener, host_link);
+        const struct sim_listener *other =
+            MUSTER_CONTAINER_OF(link, struct sim_listener, host_link);
 
         if (address->family == MUSTER_ADDRESS_UNIX
                 ? muster_address_is_equal(&other->address, address)
@@ -350,8 +350,7 @@ static void on_syn(struct sim_event *event)
 }
 
 static enum muster_rc net_connect(struct muster_net *net, struct muster_connect *connect,
-                                  const struct muster_stream_options *options,
-                                  uint64_t deadline_ns)
+                                  const struct muster_stream_options *options, uint64_t deadline_ns)
 {
     struct sim_node *node = node_of(net);
     struct sim_world *world = node->world;

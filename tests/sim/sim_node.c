@@ -7,7 +7,8 @@
 
 #include "tests/sim/sim_internal.h"
 
-#define CLOCK_START_MAX_NS (UINT64_C(1) << 50) /* monotonic clocks of hosts have nothing in common */
+#define CLOCK_START_MAX_NS                                                                         \
+    (UINT64_C(1) << 50) /* monotonic clocks of hosts have nothing in common */
 
 static struct sim_node *node_of(const struct muster_loop *loop)
 {

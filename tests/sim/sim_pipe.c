@@ -1,4 +1,5 @@
-/* One direction of a connection: bytes are taken, cut into segments, travel, wait, arrive, are acknowledged. */
+/* One direction of a connection: bytes are taken, cut into segments, travel, wait, arrive, are
+ * acknowledged. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +8,7 @@
 
 #define RETRANSMIT_MIN_NS (10 * MUSTER_NS_PER_MS)
 #define RETRANSMIT_MAX_NS (200 * MUSTER_NS_PER_MS)
-#define SMALL_BYTES 128 /* small messages are often cut to single bytes */
+#define SMALL_BYTES       128 /* small messages are often cut to single bytes */
 
 static struct sim_stream *receiver(struct sim_pipe *pipe)
 {
@@ -26,8 +27,7 @@ static struct sim_host *host_of(const struct sim_pipe *pipe, uint32_t side)
 
 static bool is_blocked(const struct sim_pipe *pipe, uint32_t from)
 {
-    return sim_link_is_dead(pipe->connection->world, host_of(pipe, from),
-                            host_of(pipe, 1 - from));
+    return sim_link_is_dead(pipe->connection->world, host_of(pipe, from), host_of(pipe, 1 - from));
 }
 
 static uint64_t latency_ns(const struct sim_pipe *pipe, uint32_t from)

@@ -1,4 +1,5 @@
-/* Simulated byte streams: what a program sees of a connection. Keeps the contract of stream.h to the letter. */
+/* Simulated byte streams: what a program sees of a connection. Keeps the contract of stream.h to
+ * the letter. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +8,8 @@
 
 #define READ_BUDGET_BYTES (256u * 1024)
 #define READ_BUDGET_COUNT 64
-#define RESET_LOSES_PERMILLE 500 /* bytes that arrived before a reset and were not read yet may be lost */
+#define RESET_LOSES_PERMILLE                                                                       \
+    500 /* bytes that arrived before a reset and were not read yet may be lost */
 
 static struct sim_stream *ours_of(const struct muster_stream *stream)
 {
@@ -185,7 +187,8 @@ static void end_read(struct sim_stream *stream, enum muster_rc rc, bool is_eof)
 static bool read_part(struct sim_stream *stream, size_t *ret_count)
 {
     struct muster_stream_read *read = stream->read;
-    size_t count = take(stream, read->buffer + read->bytes_done, read->bytes_max - read->bytes_done);
+    size_t count =
+        take(stream, read->buffer + read->bytes_done, read->bytes_max - read->bytes_done);
 
     *ret_count = count;
     read->bytes_done += count;
@@ -270,7 +273,8 @@ static void free_when_over(struct sim_connection *connection)
         sim_connection_free(connection);
 }
 
-/* The kernel's part of a close: what was taken still goes out, unless the reader left bytes lying. */
+/* The kernel's part of a close: what was taken still goes out, unless the reader left bytes lying.
+ */
 static void close_in_kernel(struct sim_stream *stream, bool is_silent)
 {
     stream->is_silent = is_silent;
@@ -373,8 +377,7 @@ void sim_stream_send_reset(struct sim_stream *stream)
 {
     struct sim_world *world = world_of(stream);
     const struct sim_host *from = stream->connection->hosts[1 - stream->side];
-    uint64_t delay_ns =
-        sim_link_latency_ns(world, from, stream->connection->hosts[stream->side]);
+    uint64_t delay_ns = sim_link_latency_ns(world, from, stream->connection->hosts[stream->side]);
 
     if (stream->phase != SIM_SIDE_OPEN || stream->is_reset ||
         sim_event_is_scheduled(&stream->reset))

@@ -9,7 +9,7 @@
 
 #include "tests/sim/sim_internal.h"
 
-#define START_NS MUSTER_NS_PER_S
+#define START_NS   MUSTER_NS_PER_S
 #define HASH_PRIME UINT64_C(0x9E3779B97F4A7C15)
 
 const struct sim_conditions sim_conditions_calm = {

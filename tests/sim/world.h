@@ -1,4 +1,5 @@
-/* The simulated world: hosts, processes, clocks and links of a whole cluster in one process, drawn from one seed. */
+/* The simulated world: hosts, processes, clocks and links of a whole cluster in one process, drawn
+ * from one seed. */
 #ifndef MUSTER_SIM_WORLD_H
 #define MUSTER_SIM_WORLD_H
 
@@ -38,7 +39,8 @@ struct sim_conditions sim_conditions_draw(struct muster_rng *rng);
 
 /** Everything that happens follows from the seed. conditions NULL: calm. Gives. */
 struct sim_world *sim_world_open(uint64_t seed, const struct sim_conditions *conditions);
-/** Drops what still runs. Returns the number of blocks that processes which ended in order had leaked. */
+/** Drops what still runs. Returns the number of blocks that processes which ended in order had
+ * leaked. */
 size_t sim_world_close(struct sim_world *world);
 
 uint64_t sim_world_now_ns(const struct sim_world *world);
@@ -51,7 +53,8 @@ uint64_t sim_world_event_count(const struct sim_world *world);
 void sim_world_set_trace(struct sim_world *world, FILE *file);
 /** Records of the nodes' own logs go to the trace up to this level. */
 void sim_world_set_log_level(struct sim_world *world, enum muster_log_level level);
-/** Fresh memory of nodes is filled with this byte: two runs that differ show uninitialised bytes. */
+/** Fresh memory of nodes is filled with this byte: two runs that differ show uninitialised bytes.
+ */
 void sim_world_set_fill(struct sim_world *world, uint8_t fill);
 /** A line and a number of the scenario's own in the trace and in the hash. kind is static text. */
 void sim_note(struct sim_world *world, const char *kind, uint64_t a, uint64_t b, uint64_t c);
@@ -64,7 +67,8 @@ const char *sim_failure(const struct sim_world *world);
 typedef bool sim_condition_fn(void *data);
 typedef void sim_action_fn(void *data);
 
-/** Run the next event only, then the oracles. False: nothing is left to happen, or something is wrong. */
+/** Run the next event only, then the oracles. False: nothing is left to happen, or something is
+ * wrong. */
 bool sim_step(struct sim_world *world);
 /** Step until the condition holds, at most limit_ns from now. False: it does not hold. */
 bool sim_run_until(struct sim_world *world, sim_condition_fn *condition, void *data,
@@ -98,7 +102,8 @@ struct sim_node_options {
     struct sim_host *host;
     sim_main_fn *start;
     void *data;
-    const char *const *vars; /* NAME, value, NAME, value, … NULL; borrowed for the life of the node */
+    const char *const
+        *vars; /* NAME, value, NAME, value, … NULL; borrowed for the life of the node */
 };
 
 /** Start a process; `start` runs in its first turn. The node's memory is the world's, and lasts. */
@@ -110,19 +115,22 @@ struct sim_host *sim_node_host(const struct sim_node *node);
 struct sim_world *sim_node_world(const struct sim_node *node);
 int64_t sim_node_pid(const struct sim_node *node);
 struct muster_env *sim_node_env(struct sim_node *node);
-/** What the scenario does between enter and leave is done by this process, between two of its turns. The process
- *  must be alive; the world does not step meanwhile. */
+/** What the scenario does between enter and leave is done by this process, between two of its
+ * turns. The process must be alive; the world does not step meanwhile. */
 void sim_enter(struct sim_node *node);
 void sim_leave(struct sim_node *node);
 /** The program's own object, for oracles; set in start. NULL after its death. */
 void sim_node_set_program(struct sim_node *node, void *program);
 void *sim_node_program(const struct sim_node *node);
 
-/** kill -9: memory is dropped as it is, the kernel closes the streams (FIN, or reset when bytes are unread). */
+/** kill -9: memory is dropped as it is, the kernel closes the streams (FIN, or reset when bytes are
+ * unread). */
 void sim_kill(struct sim_node *node);
-/** kill -9 inside one of its turns, after `actions` more writes or callbacks, so that half is done. */
+/** kill -9 inside one of its turns, after `actions` more writes or callbacks, so that half is done.
+ */
 void sim_kill_within(struct sim_node *node, uint32_t actions);
-/** The program has closed everything and returns from main: what it has not freed is counted as leaked. */
+/** The program has closed everything and returns from main: what it has not freed is counted as
+ * leaked. */
 void sim_exit(struct sim_node *node);
 /** SIGSTOP and SIGCONT: no turns; the kernel still takes and acknowledges data. */
 void sim_pause(struct sim_node *node);

@@ -1,0 +1,48 @@
+/* Sockets keep the contract of stream.h: TCP and unix. */
+#include "tests/lib/stream_contract.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <cmocka.h>
+#include <unistd.h>
+
+#include "tests/lib/test_env.h"
+
+static struct test_env test;
+static struct muster_address address;
+
+static void turn(struct stream_contract *contract)
+{
+    muster_loop_turn(contract->env->loop, 0);
+}
+
+static void open_contract(struct stream_contract *contract)
+{
+    test_env_open(&test);
+    assert_int_equal(muster_net_system_open(&test.env, &test.env.net), MUSTER_OK);
+    *contract = (struct stream_contract){
+        .env = &test.env,
+        .address = address,
+        .turn = turn,
+    };
+}
+
+static void close_contract(struct stream_contract *contract)
+{
+    (void)contract;
+    muster_net_system_close(test.env.net);
+    test_env_close(&test);
+}
+
+int main(void)
+{
+    char text[MUSTER_ADDRESS_TEXT_BYTES];
+    int failed_count;
+
+    assert_int_equal(muster_address_parse("127.0.0.1:0", &address, NULL), MUSTER_OK);
+    failed_count = stream_contract_run("tcp", open_contract, close_contract);
+    snprintf(text, sizeof(text), "unix:@muster-stream-contract-%d", (int)getpid());
+    assert_int_equal(muster_address_parse(text, &address, NULL), MUSTER_OK);
+    return failed_count + stream_contract_run("unix", open_contract, close_contract);
+}
