@@ -87,7 +87,7 @@ enum muster_rc muster_peer_hello_unpack(const uint8_t bytes[MUSTER_HELLO_BYTES],
 
     if (rc != MUSTER_OK)
         return rc;
-    if (purpose != MUSTER_LINK_CONTROL && purpose != MUSTER_LINK_DATA)
+    if (purpose > MUSTER_LINK_STATE)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "the peer's hello has unknown purpose %u", purpose);
     if (!is_job_valid(bytes + 32))

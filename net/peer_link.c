@@ -285,6 +285,9 @@ void muster_peer_link_meet(struct muster_peer_link *link)
     else if (muster_incarnation_is_equal(&link->self.incarnation, &link->peer.incarnation))
         muster_error_set(&error, MUSTER_FAILED_PRECONDITION, "process %s has met itself",
                          muster_incarnation_format(&link->peer.incarnation, text));
+    else if (!link->is_opener && link->peer.purpose == MUSTER_LINK_AS_OPENED)
+        muster_error_set(&error, MUSTER_INVALID_ARGUMENT,
+                         "the peer does not say what the link is for");
     if (error.rc != MUSTER_OK) {
         muster_peer_link_fail(link, &error);
         return;
@@ -293,6 +296,7 @@ void muster_peer_link_meet(struct muster_peer_link *link)
         link->self.purpose = link->peer.purpose;
         link->self.stripe = link->peer.stripe;
     }
+    link->peer.purpose = link->self.purpose;
     muster_timer_stop(&link->timer);
     link->state = MUSTER_LINK_READY;
     for (node = link->frames.next; node != &link->frames; node = node->next)
@@ -418,6 +422,7 @@ enum muster_rc muster_peer_link_accept(struct muster_env *env, struct muster_str
         muster_stream_close(stream, NULL);
         return rc;
     }
+    link->self.purpose = MUSTER_LINK_AS_OPENED;
     link->stream = stream;
     muster_timer_start(&link->timer, env->loop, deadline_ns);
     start_hello(link);

@@ -1,0 +1,382 @@
+/* State catch-up: a joiner against real state servers over loopback. */
+#include "test_env.h"
+
+#include <string.h>
+
+#include <muster/stream.h>
+
+#include "cluster/catch_up.h"
+#include "cluster/state_server.h"
+
+enum { MEMBERS = 3, WEIGHTS = 300000, BIASES = 7 };
+
+/* The registered state of one process: a tensor of several chunks and a small one. */
+struct state {
+    float *weights;
+    int64_t biases[BIASES];
+    struct muster_node_tensor tensors[2];
+    struct muster_state_chunks chunks;
+};
+
+struct member {
+    struct world *world;
+    struct state state;
+    struct muster_state_server *server;
+    struct muster_listener *listener;
+    struct muster_peer_hello hello;
+    struct muster_peer_link *greeting; /* accepted, hello not there yet */
+    unsigned links;
+};
+
+struct world {
+    struct test_env test;
+    struct member members[MEMBERS];
+    struct state joiner;
+    struct muster_view *view;
+    struct muster_catch_up catch_up;
+    enum muster_rc rc;
+    bool is_done;
+    bool is_listener_closed;
+};
+
+static void state_init(struct state *state, struct muster_env *env, float seed)
+{
+    state->weights = muster_mem_alloc(env->mem, WEIGHTS * sizeof(float));
+    assert_non_null(state->weights);
+    for (int i = 0; i < WEIGHTS; i++)
+        state->weights[i] = seed + (float)i;
+    for (int i = 0; i < BIASES; i++)
+        state->biases[i] = (int64_t)seed * 100 + i;
+    state->tensors[0] = (struct muster_node_tensor){"weights", {state->weights, WEIGHTS, MUSTER_F32}};
+    state->tensors[1] = (struct muster_node_tensor){"biases", {state->biases, BIASES, MUSTER_I64}};
+    assert_int_equal(muster_state_chunks_init(&state->chunks, env->mem, state->tensors, 2), MUSTER_OK);
+}
+
+static void state_fini(struct state *state, struct muster_env *env)
+{
+    muster_state_chunks_fini(&state->chunks);
+    muster_mem_free(env->mem, state->weights);
+}
+
+static void on_ready(struct muster_peer_link *link)
+{
+    struct member *member = muster_peer_link_data(link);
+
+    assert_int_equal(muster_peer_link_hello(link)->purpose, MUSTER_LINK_STATE);
+    member->greeting = NULL;
+    member->links++;
+    muster_state_server_accept(member->server, link);
+}
+
+static void on_down(struct muster_peer_link *link, const struct muster_error *error)
+{
+    struct member *member = muster_peer_link_data(link);
+
+    (void)error;
+    member->greeting = NULL;
+    muster_peer_link_close(link);
+}
+
+static const struct muster_peer_link_events greeting_events = {.on_ready = on_ready, .on_down = on_down};
+
+static void on_accept(struct muster_listener *listener, struct muster_stream *stream)
+{
+    struct member *member = listener->data;
+    struct muster_env *env = &member->world->test.env;
+
+    assert_int_equal(muster_peer_link_accept(env, stream, &member->hello,
+                                             muster_loop_after_ns(env->loop, 10 * MUSTER_NS_PER_S),
+                                             &greeting_events, member, &member->greeting),
+                     MUSTER_OK);
+}
+
+static void hello_init(struct muster_peer_hello *hello, uint8_t id)
+{
+    memset(hello, 0, sizeof(*hello));
+    memcpy(hello->job, "test", 5);
+    hello->version = MUSTER_PEER_VERSION;
+    memset(hello->incarnation.bytes, id, sizeof(hello->incarnation.bytes));
+}
+
+static void world_open(struct world *world)
+{
+    struct muster_member entries[MEMBERS];
+    struct muster_view fields = {.epoch = 2, .member_count = MEMBERS, .members = entries, .job = "test"};
+    struct muster_address any;
+
+    memset(world, 0, sizeof(*world));
+    memset(entries, 0, sizeof(entries));
+    test_env_open(&world->test);
+    assert_int_equal(muster_net_system_open(&world->test.env, &world->test.env.net), MUSTER_OK);
+    assert_int_equal(muster_address_parse("127.0.0.1:0", &any, NULL), MUSTER_OK);
+    for (uint8_t i = 0; i < MEMBERS; i++) {
+        struct member *member = &world->members[i];
+
+        member->world = world;
+        hello_init(&member->hello, (uint8_t)(i + 1));
+        state_init(&member->state, &world->test.env, 1);
+        assert_int_equal(muster_state_server_open(&world->test.env, &member->server), MUSTER_OK);
+        muster_state_server_set_chunks(member->server, &member->state.chunks);
+        assert_int_equal(muster_listener_open(world->test.env.net, &any, NULL, on_accept, member,
+                                              &member->listener, NULL),
+                         MUSTER_OK);
+        entries[i].incarnation = member->hello.incarnation;
+        memcpy(entries[i].task_type, "worker", 7);
+        entries[i].task_index = i;
+        entries[i].address = *muster_listener_address(member->listener);
+    }
+    assert_int_equal(muster_view_new(world->test.env.mem, &fields, &world->view), MUSTER_OK);
+    state_init(&world->joiner, &world->test.env, 9);
+}
+
+static void member_close(struct member *member)
+{
+    if (member->listener == NULL)
+        return;
+    if (member->greeting != NULL)
+        muster_peer_link_close(member->greeting);
+    muster_state_server_close(member->server);
+    muster_listener_close(member->listener, NULL);
+    member->listener = NULL;
+}
+
+static void world_close(struct world *world)
+{
+    struct muster_env *env = &world->test.env;
+
+    for (int i = 0; i < MEMBERS; i++)
+        member_close(&world->members[i]);
+    test_env_turn(env, 10);
+    for (int i = 0; i < MEMBERS; i++)
+        state_fini(&world->members[i].state, env);
+    state_fini(&world->joiner, env);
+    muster_view_unref(world->view);
+    muster_net_system_close(env->net);
+    test_env_close(&world->test);
+}
+
+static void on_caught_up(struct muster_catch_up *catch_up, enum muster_rc rc)
+{
+    struct world *world = catch_up->data;
+
+    world->is_done = true;
+    world->rc = rc;
+}
+
+static void start(struct world *world, uint64_t step)
+{
+    struct muster_catch_up_options options = {
+        .env = &world->test.env,
+        .chunks = &world->joiner.chunks,
+        .view = world->view,
+        .step = step,
+        .deadline_ns = muster_loop_after_ns(world->test.env.loop, 30 * MUSTER_NS_PER_S),
+    };
+
+    hello_init(&options.hello, 99);
+    world->catch_up.data = world;
+    assert_int_equal(muster_catch_up_start(&world->catch_up, &options, on_caught_up), MUSTER_OK);
+    assert_false(world->is_done);
+}
+
+static void commit_all(struct world *world, uint64_t step)
+{
+    for (int i = 0; i < MEMBERS; i++)
+        muster_state_server_commit(world->members[i].server, step);
+}
+
+static void finish(struct world *world, enum muster_rc expected)
+{
+    test_env_run_until(&world->test.env, test_env_is_true, &world->is_done);
+    if (world->rc != expected)
+        fail_msg("%s: %s", muster_rc_name(world->rc), world->catch_up.error.text);
+}
+
+static void assert_same_state(const struct world *world)
+{
+    const struct state *theirs = &world->members[1].state;
+
+    assert_memory_equal(world->joiner.weights, theirs->weights, WEIGHTS * sizeof(float));
+    assert_memory_equal(world->joiner.biases, theirs->biases, sizeof(theirs->biases));
+}
+
+static void joiner_gets_every_byte_from_all_members(void **state)
+{
+    struct world world;
+
+    (void)state;
+    world_open(&world);
+    commit_all(&world, 5);
+
+    start(&world, 5);
+    finish(&world, MUSTER_OK);
+
+    assert_same_state(&world);
+    assert_int_equal(world.catch_up.sources, MEMBERS);
+    assert_int_equal(world.catch_up.bytes_fetched, WEIGHTS * sizeof(float) + BIASES * sizeof(int64_t));
+    world_close(&world);
+}
+
+static void equal_chunks_are_not_fetched(void **state)
+{
+    struct world world;
+
+    (void)state;
+    world_open(&world);
+    memcpy(world.joiner.weights, world.members[0].state.weights, WEIGHTS * sizeof(float));
+    world.joiner.weights[0] += 1; /* one chunk differs, and the biases */
+    commit_all(&world, 5);
+
+    start(&world, 5);
+    finish(&world, MUSTER_OK);
+
+    assert_same_state(&world);
+    assert_int_equal(world.catch_up.bytes_fetched, MUSTER_STATE_CHUNK_BYTES + BIASES * sizeof(int64_t));
+    world_close(&world);
+}
+
+static void request_waits_for_the_commit(void **state)
+{
+    struct world world;
+
+    (void)state;
+    world_open(&world);
+    commit_all(&world, 4);
+
+    start(&world, 5);
+    while (world.members[0].links + world.members[1].links + world.members[2].links < MEMBERS)
+        test_env_turn(&world.test.env, 1);
+    test_env_turn(&world.test.env, 20);
+    assert_false(world.is_done);
+    for (int i = 0; i < MEMBERS; i++) {
+        muster_state_server_touch(world.members[i].server);
+        world.members[i].state.weights[7] = 77;
+    }
+    commit_all(&world, 5);
+    finish(&world, MUSTER_OK);
+
+    assert_same_state(&world);
+    world_close(&world);
+}
+
+static void death_of_a_source_is_made_up_by_the_others(void **state)
+{
+    struct world world;
+
+    (void)state;
+    world_open(&world);
+    commit_all(&world, 5);
+
+    start(&world, 5);
+    while (world.members[2].links == 0)
+        test_env_turn(&world.test.env, 1);
+    member_close(&world.members[2]);
+    finish(&world, MUSTER_OK);
+
+    assert_same_state(&world);
+    world_close(&world);
+}
+
+static void death_of_all_sources_is_unavailable(void **state)
+{
+    struct world world;
+
+    (void)state;
+    world_open(&world);
+
+    start(&world, 5); /* nobody has committed yet */
+    while (world.members[0].links + world.members[1].links + world.members[2].links < MEMBERS)
+        test_env_turn(&world.test.env, 1);
+    for (int i = 0; i < MEMBERS; i++)
+        member_close(&world.members[i]);
+
+    finish(&world, MUSTER_UNAVAILABLE);
+    world_close(&world);
+}
+
+static void members_that_disagree_are_named(void **state)
+{
+    struct world world;
+
+    (void)state;
+    world_open(&world);
+    world.members[1].state.biases[3]++;
+    commit_all(&world, 5);
+
+    start(&world, 5);
+    finish(&world, MUSTER_DATA_LOSS);
+
+    assert_non_null(strstr(world.catch_up.error.text, "worker:0"));
+    assert_non_null(strstr(world.catch_up.error.text, "worker:1"));
+    world_close(&world);
+}
+
+static void tensor_of_another_shape_is_named(void **state)
+{
+    struct world world;
+
+    (void)state;
+    world_open(&world);
+    commit_all(&world, 5);
+    muster_state_chunks_fini(&world.joiner.chunks);
+    world.joiner.tensors[1].tensor.count = BIASES - 1;
+    assert_int_equal(
+        muster_state_chunks_init(&world.joiner.chunks, world.test.env.mem, world.joiner.tensors, 2), MUSTER_OK);
+
+    start(&world, 5);
+    finish(&world, MUSTER_INVALID_ARGUMENT);
+
+    assert_non_null(strstr(world.catch_up.error.text, "\"biases\""));
+    assert_int_equal(world.joiner.weights[5], 9 + 5); /* untouched */
+    world_close(&world);
+}
+
+static void state_that_is_past_is_refused(void **state)
+{
+    struct world world;
+
+    (void)state;
+    world_open(&world);
+    commit_all(&world, 5);
+    for (int i = 0; i < MEMBERS; i++)
+        muster_state_server_touch(world.members[i].server);
+
+    start(&world, 5);
+    finish(&world, MUSTER_UNAVAILABLE);
+
+    assert_non_null(strstr(world.catch_up.error.text, "past"));
+    world_close(&world);
+}
+
+static void cancel_still_calls_back_once(void **state)
+{
+    struct world world;
+
+    (void)state;
+    world_open(&world);
+
+    start(&world, 5);
+    muster_catch_up_cancel(&world.catch_up);
+    muster_catch_up_cancel(&world.catch_up);
+    assert_false(world.is_done);
+
+    finish(&world, MUSTER_CANCELLED);
+    world_close(&world);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(joiner_gets_every_byte_from_all_members),
+        cmocka_unit_test(equal_chunks_are_not_fetched),
+        cmocka_unit_test(request_waits_for_the_commit),
+        cmocka_unit_test(death_of_a_source_is_made_up_by_the_others),
+        cmocka_unit_test(death_of_all_sources_is_unavailable),
+        cmocka_unit_test(members_that_disagree_are_named),
+        cmocka_unit_test(tensor_of_another_shape_is_named),
+        cmocka_unit_test(state_that_is_past_is_refused),
+        cmocka_unit_test(cancel_still_calls_back_once),
+    };
+
+    return cmocka_run_group_tests_name("catch_up", tests, NULL, NULL);
+}
