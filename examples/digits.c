@@ -281,16 +281,18 @@ static enum muster_rc train(struct muster_strategy *strategy, struct network *ne
     struct muster_tensor tensor = {&sum, sizeof(sum) / sizeof(float), MUSTER_F32};
     enum muster_rc rc = MUSTER_OK;
     double start = now_s(), seen = 0;
-    uint64_t step = 0;
+    uint64_t step, done = 0;
 
-    while (step < settings->steps) {
+    while (done < settings->steps) {
         rc = muster_strategy_begin(strategy, &step, NULL);
-        if (rc != MUSTER_OK || step > settings->steps)
+        if (rc != MUSTER_OK || step > settings->steps) /* too late: the others have finished */
             break;
 
         compute_share(net, images, settings, step, muster_strategy_rank(strategy),
                       muster_strategy_size(strategy), &sum);
         rc = muster_strategy_all_reduce(strategy, &tensor, 1, MUSTER_SUM);
+        if (rc == MUSTER_ABORTED)
+            continue; /* nothing was changed: begin says where to go on */
         if (rc != MUSTER_OK)
             break;
         update(net, velocity, &sum, settings, step);
@@ -301,6 +303,7 @@ static enum muster_rc train(struct muster_strategy *strategy, struct network *ne
         rc = muster_strategy_commit(strategy);
         if (rc != MUSTER_OK)
             break;
+        done = step;
     }
     return rc;
 }
@@ -347,7 +350,7 @@ int main(int argc, char **argv)
 {
     static struct images train_set, test_set;
     static struct network net, velocity;
-    struct settings settings = {"examples/data/digits.csv", 900, 256, 0.2f, 0.9f};
+    struct settings settings = {"examples/data/digits.csv", 900, 512, 0.2f, 0.9f};
     struct muster_tensor state[] = {{&net, WEIGHTS, MUSTER_F32}, {&velocity, WEIGHTS, MUSTER_F32}};
     struct muster_strategy *strategy = NULL;
     struct muster_error error = {0};

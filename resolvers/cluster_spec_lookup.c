@@ -169,8 +169,9 @@ enum muster_rc muster_cluster_spec_task_address(const struct muster_cluster_spec
         return rc;
     address = muster_cluster_job_address(found, index);
     if (address == NULL)
-        return muster_error_set(ret_error, MUSTER_NOT_FOUND, "job '%s' has no task %lld", job,
-                                (long long)index);
+        return muster_error_set(ret_error, MUSTER_NOT_FOUND,
+                                "job '%s' has no task %lld (it has %zu in all)", job,
+                                (long long)index, found->task_count);
     *ret_address = address;
     return MUSTER_OK;
 }

@@ -23,7 +23,8 @@ static enum muster_rc read_config(struct muster_resolver *resolver, struct muste
                                 VARIABLE " is longer than %zu bytes",
                                 MUSTER_CLUSTER_SPEC_BYTES_MAX);
     if (muster_json_parse(text, strlen(text), &config, &bad) != MUSTER_OK)
-        return muster_error_set(ret_error, bad.rc, VARIABLE ": %s", bad.text);
+        return muster_error_set(ret_error, bad.rc, VARIABLE ": %s (correct it, or unset it)",
+                                bad.text);
     if (muster_json_kind(config) != MUSTER_JSON_OBJECT) {
         muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                          VARIABLE " is %s instead of an object with 'cluster' and 'task'",
@@ -218,6 +219,7 @@ static enum muster_rc master_of_task(struct muster_resolver *resolver,
                                      const struct muster_task_query *query, char **ret_url,
                                      struct muster_error *ret_error)
 {
+    struct muster_error unknown = {0};
     const char *address = NULL;
     struct task task = {0};
     enum muster_rc rc = find_task(resolver, query, &task, ret_error);
@@ -230,7 +232,10 @@ static enum muster_rc master_of_task(struct muster_resolver *resolver,
         rc = muster_error_set(ret_error, MUSTER_NOT_FOUND,
                               "no task type: set " VARIABLE ".task.type");
     if (rc == MUSTER_OK)
-        rc = muster_cluster_spec_task_address(spec, task.type, task.id, &address, ret_error);
+        rc = muster_cluster_spec_task_address(spec, task.type, task.id, &address, &unknown);
+    if (unknown.rc != MUSTER_OK)
+        muster_error_set(ret_error, rc, VARIABLE ": %s; correct its task or its cluster",
+                         unknown.text);
     if (rc == MUSTER_OK)
         rc = muster_master_url_format(resolver->env->mem, task.rpc_layer, address, ret_url,
                                       ret_error);

@@ -37,7 +37,8 @@ muster_strategy_register(struct muster_strategy *strategy, const char *name,
                          const struct muster_tensor *tensor);
 
 /**
- * Begin the next step. The first call gives every member rank 0's registered tensors (a new job) or the
+ * Begin the next step. Call it again when an operation of the step ended ABORTED: the step is run again, or the members'
+ * state has replaced this one's. The first call gives every member rank 0's registered tensors (a new job) or the
  * members' committed state (a joiner, or a member that was excluded while it was alive: *ret_is_restored).
  *
  * Units:  *ret_step counts from 1.
@@ -70,6 +71,9 @@ MUSTER_API uint32_t muster_strategy_num_replicas_in_sync(const struct muster_str
 MUSTER_API uint64_t muster_strategy_epoch(const struct muster_strategy *strategy);
 /** Members that contributed to the last delivered operation. */
 MUSTER_API uint32_t muster_strategy_contributors(const struct muster_strategy *strategy);
+/** How the last delivered operation ended: contributors, and the verdict if a change of view fell into it. Borrowed. */
+MUSTER_API const struct muster_op_result *
+muster_strategy_result(const struct muster_strategy *strategy);
 
 /** 16 hexadecimal digits of XXH3 over all registered tensors in order of registration. */
 #define MUSTER_DIGEST_TEXT_BYTES 17

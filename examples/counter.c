@@ -1,0 +1,31 @@
+/* Every worker adds 1 in each of 1,000 steps; the total survives the death of any of them. */
+#include <stdio.h>
+#include <muster/muster.h>
+
+int main(void)
+{
+    double total = 0, share;
+    struct muster_tensor state = {&total, 1, MUSTER_F64}, tensor = {&share, 1, MUSTER_F64};
+    struct muster_strategy *strategy;
+    struct muster_error error;
+    uint64_t step = 0;
+
+    if (muster_strategy_open(NULL, &strategy, &error) != MUSTER_OK) {
+        fprintf(stderr, "counter: %s\n", error.text);
+        return 1;
+    }
+    enum muster_rc rc = muster_strategy_register(strategy, "total", &state);
+    while (rc == MUSTER_OK && step < 1000) {
+        rc = muster_strategy_begin(strategy, &step, NULL); /* a joiner gets the others' total here */
+        share = 1;
+        if (rc == MUSTER_OK)
+            rc = muster_strategy_all_reduce(strategy, &tensor, 1, MUSTER_SUM);
+        total += rc == MUSTER_OK ? share : 0;
+        if (rc == MUSTER_OK)
+            rc = muster_strategy_commit(strategy);
+    }
+    if (rc == MUSTER_OK && muster_strategy_rank(strategy) == 0)
+        printf("total %.0f\n", total);
+    muster_strategy_close(strategy);
+    return rc == MUSTER_OK ? 0 : 1;
+}

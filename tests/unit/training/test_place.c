@@ -1,0 +1,143 @@
+/* Which task of how many: from TF_CONFIG, from torchrun's variables, and clear errors for
+ * everything else. */
+#include "test_env.h"
+#include "test_vars.h"
+
+#include <string.h>
+
+#include "training/place.h"
+
+struct row {
+    const char *name;
+    struct test_var vars[4];
+    const char *resolver;
+    enum muster_rc rc;
+    const char *task_type; /* or, for an error, what its text must name */
+    uint32_t index, count;
+};
+
+static const struct row rows[] = {
+    {"rank and world size", {{"RANK", "2"}, {"WORLD_SIZE", "4"}}, NULL, MUSTER_OK, "worker", 2, 4},
+    {"nothing at all", {{NULL, NULL}}, NULL, MUSTER_FAILED_PRECONDITION, "muster run", 0, 0},
+    {"rank without world size",
+     {{"RANK", "0"}},
+     NULL,
+     MUSTER_FAILED_PRECONDITION,
+     "WORLD_SIZE",
+     0,
+     0},
+    {"rank outside",
+     {{"RANK", "4"}, {"WORLD_SIZE", "4"}},
+     NULL,
+     MUSTER_INVALID_ARGUMENT,
+     "RANK=4",
+     0,
+     0},
+    {"rank is no number",
+     {{"RANK", "x1"}, {"WORLD_SIZE", "4"}},
+     NULL,
+     MUSTER_INVALID_ARGUMENT,
+     "RANK=x1",
+     0,
+     0},
+    {"negative rank",
+     {{"RANK", "-1"}, {"WORLD_SIZE", "4"}},
+     NULL,
+     MUSTER_INVALID_ARGUMENT,
+     "RANK=-1",
+     0,
+     0},
+    {"rank too large",
+     {{"RANK", "99999999999999999999"}, {"WORLD_SIZE", "4"}},
+     NULL,
+     MUSTER_INVALID_ARGUMENT,
+     "RANK=",
+     0,
+     0},
+    {"TF_CONFIG wins over RANK",
+     {{"TF_CONFIG",
+       "{\"cluster\":{\"chief\":[\"a:1\"],\"worker\":[\"b:1\",\"c:1\"],\"ps\":[\"d:1\"]},"
+       "\"task\":{\"type\":\"worker\",\"index\":1}}"},
+      {"RANK", "0"},
+      {"WORLD_SIZE", "9"}},
+     NULL,
+     MUSTER_OK,
+     "worker",
+     1,
+     3},
+    {"malformed TF_CONFIG",
+     {{"TF_CONFIG", "{\"cluster\":"}},
+     NULL,
+     MUSTER_INVALID_ARGUMENT,
+     "TF_CONFIG",
+     0,
+     0},
+    {"task index outside the cluster",
+     {{"TF_CONFIG",
+       "{\"cluster\":{\"worker\":[\"b:1\",\"c:1\"]},\"task\":{\"type\":\"worker\",\"index\":2}}"}},
+     NULL,
+     MUSTER_NOT_FOUND,
+     "2",
+     0,
+     0},
+    {"unknown job",
+     {{"TF_CONFIG",
+       "{\"cluster\":{\"worker\":[\"b:1\"]},\"task\":{\"type\":\"chief\",\"index\":0}}"}},
+     NULL,
+     MUSTER_NOT_FOUND,
+     "chief",
+     0,
+     0},
+    {"TF_CONFIG without a task",
+     {{"TF_CONFIG", "{\"cluster\":{\"worker\":[\"b:1\"]}}"}},
+     NULL,
+     MUSTER_INVALID_ARGUMENT,
+     "task",
+     0,
+     0},
+    {"unknown resolver",
+     {{"RANK", "0"}, {"WORLD_SIZE", "1"}},
+     "nonsense:x",
+     MUSTER_INVALID_ARGUMENT,
+     "nonsense",
+     0,
+     0},
+};
+
+static void each_environment_gives_its_place(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct row *row = &rows[i];
+        struct muster_place place = {.expected_count = 0};
+        struct muster_error error = {.rc = MUSTER_OK};
+        struct test_vars vars;
+        struct test_env test;
+        enum muster_rc rc;
+
+        test_env_open(&test);
+        test_vars_init(&vars, row->vars);
+        test.env.vars = &vars.vars;
+
+        rc = muster_place_find(&test.env, row->resolver, &place, &error);
+
+        if (rc != row->rc)
+            fail_msg("%s: %s (%s), expected %s", row->name, muster_rc_name(rc), error.text,
+                     muster_rc_name(row->rc));
+        if (rc != MUSTER_OK && strstr(error.text, row->task_type) == NULL)
+            fail_msg("%s: the text does not name %s: %s", row->name, row->task_type, error.text);
+        if (rc == MUSTER_OK &&
+            (strcmp(place.task_type, row->task_type) != 0 || place.task_index != row->index ||
+             place.expected_count != row->count))
+            fail_msg("%s: %s:%u of %u", row->name, place.task_type, place.task_index,
+                     place.expected_count);
+        test_env_close(&test);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(each_environment_gives_its_place)};
+
+    return cmocka_run_group_tests_name("place", tests, NULL, NULL);
+}

@@ -1,0 +1,83 @@
+/* The table of sub-commands, and what all of them do alike. */
+#include "commands.h"
+
+const struct command commands[] = {
+    {"resolve", "show the cluster that this process is in", command_resolve, &resolve_options},
+    {"version", "show the version", command_version, &version_options},
+    {"help", "show this, or 'help COMMAND', 'help options', 'help exit-codes'", command_help, NULL},
+};
+const size_t command_count = sizeof(commands) / sizeof(commands[0]);
+
+static void print_help(const struct muster_options *options)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+
+    if (muster_options_help(options, muster_mem_system(), &text, &bytes) == MUSTER_OK)
+        fwrite(text, 1, bytes, stdout);
+    muster_mem_free(muster_mem_system(), text);
+}
+
+bool command_parse(const struct muster_options *options, int argc, char **argv, void *settings,
+                   int *ret_rest, int *ret_exit)
+{
+    struct muster_error error = {0};
+    enum muster_rc rc =
+        muster_options_parse(options, muster_vars_system(), argc, argv, settings, ret_rest, &error);
+
+    if (rc == MUSTER_OK)
+        return true;
+    if (rc == MUSTER_CANCELLED) {
+        print_help(options);
+        *ret_exit = EXIT_OK;
+        return false;
+    }
+    fprintf(stderr, "%s: %s ('%s --help' shows all options)\n", options->command, error.text,
+            options->command);
+    *ret_exit = EXIT_USAGE;
+    return false;
+}
+
+bool command_parse_all(const struct muster_options *options, int argc, char **argv, void *settings,
+                       int *ret_exit)
+{
+    int rest = argc;
+
+    if (!command_parse(options, argc, argv, settings, &rest, ret_exit))
+        return false;
+    if (rest == argc)
+        return true;
+    fprintf(stderr, "%s: unexpected argument '%s' ('%s --help' shows all options)\n",
+            options->command, argv[rest], options->command);
+    *ret_exit = EXIT_USAGE;
+    return false;
+}
+
+int command_exit_of(enum muster_rc rc)
+{
+    switch (rc) {
+    case MUSTER_OK:
+        return EXIT_OK;
+    case MUSTER_INVALID_ARGUMENT:
+    case MUSTER_NOT_FOUND:
+    case MUSTER_OUT_OF_RANGE:
+    case MUSTER_DATA_LOSS:
+        return EXIT_BAD_INPUT;
+    case MUSTER_UNAVAILABLE:
+    case MUSTER_DEADLINE_EXCEEDED:
+    case MUSTER_ALREADY_EXISTS:
+        return EXIT_UNAVAILABLE;
+    case MUSTER_PERMISSION_DENIED:
+    case MUSTER_UNAUTHENTICATED:
+        return EXIT_DENIED;
+    default:
+        return EXIT_OTHER;
+    }
+}
+
+int command_fail(const char *name, const struct muster_error *error)
+{
+    fprintf(stderr, "muster %s: %s\n", name,
+            error->text[0] != '\0' ? error->text : muster_rc_text(error->rc));
+    return command_exit_of(error->rc);
+}

@@ -1,0 +1,59 @@
+/* The sub-commands of `muster`, their exit codes, and what their files share. */
+#ifndef MUSTER_COMMANDS_H
+#define MUSTER_COMMANDS_H
+
+#include <stdio.h>
+
+#include <muster/env.h>
+#include <muster/options.h>
+#include <muster/status.h>
+
+/* Shown by `muster help exit-codes`; `muster run` adds those of its workers. */
+enum command_exit {
+    EXIT_OK = 0,
+    EXIT_OTHER = 1,       /* something failed that has no code of its own */
+    EXIT_USAGE = 2,       /* unknown command, flag or value */
+    EXIT_BAD_INPUT = 3,   /* input data are malformed, or name what does not exist */
+    EXIT_UNAVAILABLE = 4, /* a server cannot be reached, an address is taken, time is up */
+    EXIT_DENIED = 5,      /* permission denied */
+    EXIT_NOT_RUNNABLE = 126,
+    EXIT_NOT_FOUND = 127,
+    EXIT_SIGNAL = 128, /* + the number of the signal */
+};
+
+struct command {
+    const char *name;
+    const char *summary; /* a few words */
+    /** argv[0] is the command's name. Returns the exit code. */
+    int (*run)(int argc, char **argv);
+    const struct muster_options *options; /* NULL: none */
+};
+
+extern const struct command commands[];
+extern const size_t command_count;
+
+int command_help(int argc, char **argv);
+int command_resolve(int argc, char **argv);
+int command_version(int argc, char **argv);
+
+extern const struct muster_options resolve_options;
+extern const struct muster_options version_options;
+
+/**
+ * Parse argv into *settings. True: go on, *ret_rest is the first argument that is no option. False:
+ * --help was printed or an error named on standard error; *ret_exit is the exit code.
+ */
+bool command_parse(const struct muster_options *options, int argc, char **argv, void *settings,
+                   int *ret_rest, int *ret_exit);
+
+/** The same, for a command that takes options only. */
+bool command_parse_all(const struct muster_options *options, int argc, char **argv, void *settings,
+                       int *ret_exit);
+
+/** "muster NAME: <error>" on standard error. Returns the exit code of the error. */
+int command_fail(const char *name, const struct muster_error *error);
+
+/** The exit code that stands for rc. */
+int command_exit_of(enum muster_rc rc);
+
+#endif

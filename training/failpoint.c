@@ -1,0 +1,49 @@
+/* The chosen death: SIGKILL to oneself, so that nothing is flushed, closed or said. */
+#include "training/failpoint.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool parse_number(const char **text, const char *name, uint64_t *ret_value)
+{
+    size_t length = strlen(name);
+    char *end = NULL;
+
+    if (strncmp(*text, name, length) != 0 || (*text)[length] < '0' || (*text)[length] > '9')
+        return false;
+    *ret_value = strtoull(*text + length, &end, 10);
+    *text = end;
+    return true;
+}
+
+enum muster_rc muster_failpoint_init(struct muster_failpoint *failpoint, struct muster_env *env,
+                                     struct muster_error *ret_error)
+{
+    const char *text = muster_vars_get(env->vars, "MUSTER_KILL");
+    const char *rest = text;
+    uint64_t step = 0, chunk = 0;
+    bool is_good;
+
+    memset(failpoint, 0, sizeof(*failpoint));
+    if (text == NULL || *text == '\0')
+        return MUSTER_OK;
+    is_good = parse_number(&rest, "step=", &step);
+    if (is_good && *rest == ',')
+        is_good = parse_number(&rest, ",chunk=", &chunk) && chunk <= UINT32_MAX;
+    if (!is_good || *rest != '\0')
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "MUSTER_KILL=%s: expected step=S or step=S,chunk=C", text);
+    failpoint->is_armed = true;
+    failpoint->step = step;
+    failpoint->chunk = (uint32_t)chunk;
+    return MUSTER_OK;
+}
+
+void muster_failpoint_hit(struct muster_failpoint *failpoint, uint64_t step)
+{
+    if (!failpoint->is_armed || step != failpoint->step)
+        return;
+    if (failpoint->seen++ == failpoint->chunk)
+        raise(SIGKILL);
+}

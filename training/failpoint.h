@@ -1,0 +1,25 @@
+/* MUSTER_KILL: the process raises SIGKILL inside the wire, at a chosen step and chunk. For fault
+ * tests and demonstrations. */
+#ifndef MUSTER_TRAINING_FAILPOINT_H
+#define MUSTER_TRAINING_FAILPOINT_H
+
+#include <muster/env.h>
+
+struct muster_failpoint {
+    bool is_armed;
+    uint64_t step;
+    uint32_t chunk; /* the chunk-th chunk event of that step's operations, from 0 */
+    uint32_t seen;
+};
+
+/** Reads MUSTER_KILL ("step=150" or "step=150,chunk=3"); unset disarms. Errors: INVALID_ARGUMENT.
+ */
+MUSTER_MUST_CHECK enum muster_rc muster_failpoint_init(struct muster_failpoint *failpoint,
+                                                       struct muster_env *env,
+                                                       struct muster_error *ret_error);
+
+/** A chunk of an operation of `step` has passed the wire; does not return when it was the chosen
+ * one. */
+void muster_failpoint_hit(struct muster_failpoint *failpoint, uint64_t step);
+
+#endif

@@ -1,0 +1,25 @@
+/* Which task of how many a process is. */
+#ifndef MUSTER_TRAINING_PLACE_H
+#define MUSTER_TRAINING_PLACE_H
+
+#include <muster/env.h>
+#include <muster/view.h>
+
+struct muster_place {
+    char task_type[MUSTER_JOB_NAME_BYTES]; /* "worker" */
+    uint32_t task_index;
+    uint32_t expected_count; /* tasks that train together */
+};
+
+/**
+ * Ask the resolver (URI, may be NULL), else TF_CONFIG, else RANK and WORLD_SIZE. Turns env's loop
+ * until the answer is there.
+ *
+ * Errors: INVALID_ARGUMENT, NOT_FOUND (task outside the cluster), FAILED_PRECONDITION (nothing says
+ * it); the text names the culprit and the remedy.
+ */
+MUSTER_MUST_CHECK enum muster_rc muster_place_find(struct muster_env *env, const char *resolver,
+                                                   struct muster_place *ret_place,
+                                                   struct muster_error *ret_error);
+
+#endif

@@ -1,0 +1,207 @@
+/* Reports to the launcher: one JSON object per line, each in one write so that lines never mix. */
+#include "training/report.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LINE_BYTES 2048 /* below PIPE_BUF: a write of one line is atomic */
+
+struct muster_report {
+    struct muster_mem *mem;
+    int fd; /* -1: nobody listens */
+};
+
+/* A line under construction; text beyond LINE_BYTES makes it invalid, and it is dropped whole. */
+struct line {
+    char text[LINE_BYTES];
+    size_t length;
+    bool is_cut;
+};
+
+static void MUSTER_PRINTF(2, 3) add(struct line *line, const char *fmt, ...)
+{
+    size_t room = sizeof(line->text) - line->length;
+    va_list args;
+    int length;
+
+    va_start(args, fmt);
+    length = vsnprintf(line->text + line->length, room, fmt, args);
+    va_end(args);
+    if (length < 0 || (size_t)length >= room)
+        line->is_cut = true;
+    else
+        line->length += (size_t)length;
+}
+
+static void add_text(struct line *line, const char *name, const char *text)
+{
+    add(line, ",\"%s\":\"", name);
+    for (; *text != '\0'; text++) {
+        unsigned char c = (unsigned char)*text;
+
+        if (c == '"' || c == '\\')
+            add(line, "\\%c", c);
+        else if (c < 0x20)
+            add(line, "\\u%04x", c);
+        else
+            add(line, "%c", c);
+    }
+    add(line, "\"");
+}
+
+/* "a b" becomes ["a","b"]. */
+static void add_words(struct line *line, const char *name, const char *words)
+{
+    const char *comma = "";
+
+    add(line, ",\"%s\":[", name);
+    while (*words != '\0') {
+        size_t length = strcspn(words, " ");
+
+        if (length > 0) {
+            add(line, "%s\"%.*s\"", comma, (int)length, words);
+            comma = ",";
+        }
+        words += length;
+        words += strspn(words, " ");
+    }
+    add(line, "]");
+}
+
+static void add_values(struct line *line, const struct muster_report_values *values)
+{
+    add(line, ",\"values\":{");
+    for (size_t i = 0; i < values->count; i++) {
+        add(line, "%s\"%s\":", i > 0 ? "," : "", values->at[i].name);
+        if (isfinite(values->at[i].value))
+            add(line, "%.9g", values->at[i].value);
+        else
+            add(line, "null");
+    }
+    add(line, "}");
+}
+
+static void send_line(struct muster_report *report, struct line *line)
+{
+    ssize_t written;
+
+    add(line, "}\n");
+    if (line->is_cut || report->fd < 0)
+        return;
+    written = write(report->fd, line->text, line->length);
+    if (written < 0) { /* the launcher is gone: nobody is left to tell */
+        close(report->fd);
+        report->fd = -1;
+    }
+}
+
+void muster_report_values_set(struct muster_report_values *values, const char *name, double value)
+{
+    char clean[MUSTER_REPORT_NAME_BYTES];
+    size_t i, length = 0;
+
+    for (; *name != '\0' && length < sizeof(clean) - 1; name++)
+        clean[length++] =
+            *name == '"' || *name == '\\' || (unsigned char)*name < 0x20 ? '_' : *name;
+    clean[length] = '\0';
+    for (i = 0; i < values->count && strcmp(values->at[i].name, clean) != 0; i++)
+        ;
+    if (i == MUSTER_REPORT_VALUES_MAX)
+        return;
+    memcpy(values->at[i].name, clean, length + 1);
+    values->at[i].value = value;
+    if (i == values->count)
+        values->count++;
+}
+
+enum muster_rc muster_report_open(struct muster_env *env, struct muster_report **ret_report,
+                                  struct muster_error *ret_error)
+{
+    const char *text = muster_vars_get(env->vars, "MUSTER_REPORT_FD");
+    struct muster_report *report;
+    char *end = NULL;
+    long fd = -1;
+
+    if (text != NULL && *text != '\0') {
+        fd = strtol(text, &end, 10);
+        if (*end != '\0' || fd < 0 || fd > 1 << 20)
+            return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                    "MUSTER_REPORT_FD=%s is no descriptor; unset it", text);
+    }
+    report = muster_mem_alloc_zero(env->mem, 1, sizeof(*report));
+    if (report == NULL)
+        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
+    report->mem = env->mem;
+    report->fd = (int)fd;
+    *ret_report = report;
+    return MUSTER_OK;
+}
+
+void muster_report_close(struct muster_report *report)
+{
+    if (report == NULL)
+        return;
+    if (report->fd >= 0)
+        close(report->fd);
+    muster_mem_free(report->mem, report);
+}
+
+void muster_report_progress(struct muster_report *report, uint64_t step, uint64_t epoch,
+                            uint32_t member_count, const struct muster_report_values *values)
+{
+    struct line line = {.length = 0};
+
+    add(&line,
+        "{\"report\":\"progress\",\"step\":%" PRIu64 ",\"epoch\":%" PRIu64 ",\"members\":%" PRIu32,
+        step, epoch, member_count);
+    add_values(&line, values);
+    send_line(report, &line);
+}
+
+void muster_report_view(struct muster_report *report, const struct muster_report_view *view)
+{
+    struct line line = {.length = 0};
+
+    add(&line,
+        "{\"report\":\"view\",\"epoch\":%" PRIu64 ",\"members\":%" PRIu32 ",\"step\":%" PRIu64,
+        view->epoch, view->member_count, view->step);
+    add_words(&line, "lost", view->lost);
+    add_words(&line, "joined", view->joined);
+    if (view->recovery_ms >= 0)
+        add(&line, ",\"recovery_ms\":%.3f", view->recovery_ms);
+    if (view->op != NULL) {
+        add_text(&line, "op", view->op);
+        add_text(&line, "phase", view->phase);
+        add_text(&line, "verdict", view->verdict);
+    }
+    send_line(report, &line);
+}
+
+void muster_report_rejoined(struct muster_report *report, uint64_t epoch, double catch_up_ms,
+                            uint64_t from_step)
+{
+    struct line line = {.length = 0};
+
+    add(&line,
+        "{\"report\":\"rejoined\",\"epoch\":%" PRIu64
+        ",\"catch_up_ms\":%.3f,\"from_step\":%" PRIu64,
+        epoch, catch_up_ms, from_step);
+    send_line(report, &line);
+}
+
+void muster_report_result(struct muster_report *report, const struct muster_report_result *result,
+                          const struct muster_report_values *values)
+{
+    struct line line = {.length = 0};
+
+    add(&line, "{\"report\":\"result\",\"steps\":%" PRIu64 ",\"steps_lost\":%" PRIu64,
+        result->steps, result->steps_lost);
+    add_text(&line, "digest", result->digest);
+    add_values(&line, values);
+    send_line(report, &line);
+}

@@ -1,0 +1,58 @@
+/* What a worker tells its launcher: JSON lines on MUSTER_REPORT_FD (docs/protocol.md). */
+#ifndef MUSTER_TRAINING_REPORT_H
+#define MUSTER_TRAINING_REPORT_H
+
+#include <muster/env.h>
+
+#define MUSTER_REPORT_VALUES_MAX 16
+#define MUSTER_REPORT_NAME_BYTES 32
+
+/** Named numbers of the user's program, in order of first mention; a new value replaces the old
+ * one. */
+struct muster_report_values {
+    size_t count;
+    struct {
+        char name[MUSTER_REPORT_NAME_BYTES];
+        double value;
+    } at[MUSTER_REPORT_VALUES_MAX];
+};
+
+/** Names beyond MUSTER_REPORT_VALUES_MAX are dropped, longer names cut. */
+void muster_report_values_set(struct muster_report_values *values, const char *name, double value);
+
+struct muster_report;
+
+struct muster_report_view {
+    uint64_t epoch;
+    uint32_t member_count;
+    const char *lost;   /* "worker:2 worker:3", may be empty */
+    const char *joined; /* likewise */
+    double recovery_ms; /* < 0: nothing was interrupted or lost */
+    const char *op;     /* the interrupted operation, or NULL */
+    const char *phase;
+    const char *verdict;
+    uint64_t step;
+};
+
+struct muster_report_result {
+    uint64_t steps;
+    uint64_t steps_lost;
+    const char *digest;
+};
+
+/** Takes the descriptor named by MUSTER_REPORT_FD; without one every report is dropped.
+ * INVALID_ARGUMENT. Gives. */
+MUSTER_MUST_CHECK enum muster_rc muster_report_open(struct muster_env *env,
+                                                    struct muster_report **ret_report,
+                                                    struct muster_error *ret_error);
+void muster_report_close(struct muster_report *report);
+
+void muster_report_progress(struct muster_report *report, uint64_t step, uint64_t epoch,
+                            uint32_t member_count, const struct muster_report_values *values);
+void muster_report_view(struct muster_report *report, const struct muster_report_view *view);
+void muster_report_rejoined(struct muster_report *report, uint64_t epoch, double catch_up_ms,
+                            uint64_t from_step);
+void muster_report_result(struct muster_report *report, const struct muster_report_result *result,
+                          const struct muster_report_values *values);
+
+#endif

@@ -1,0 +1,77 @@
+/* The strategy's state, shared by training/strategy*.c. Everything belongs to the loop, except the
+ * snapshot that the program's calls leave for its own reading. */
+#ifndef MUSTER_TRAINING_STRATEGY_INTERNAL_H
+#define MUSTER_TRAINING_STRATEGY_INTERNAL_H
+
+#include <muster/env.h>
+#include <muster/runtime.h>
+#include <muster/strategy.h>
+
+#include "cluster/member.h"
+#include "training/failpoint.h"
+#include "training/place.h"
+#include "training/report.h"
+
+#define MUSTER_STRATEGY_OPS_MAX 64 /* operations in flight for one call */
+
+/** Where the program stands. */
+enum muster_strategy_state {
+    MUSTER_STRATEGY_OPEN,    /* tensors may be registered */
+    MUSTER_STRATEGY_WAITING, /* not a member yet, or excluded: on_ready will come */
+    MUSTER_STRATEGY_READY,   /* between steps */
+    MUSTER_STRATEGY_STEP,    /* between begin and commit */
+    MUSTER_STRATEGY_FAILED,  /* error says why; only close is left */
+};
+
+struct muster_strategy {
+    struct muster_env *env;
+    struct muster_runtime *runtime;
+    struct muster_node *node;
+    struct muster_report *report;
+    struct muster_failpoint failpoint;
+    struct muster_error error;
+
+    enum muster_strategy_state state;
+    struct muster_node_tensor *tensors;
+    size_t tensor_count;
+    size_t tensor_capacity;
+
+    uint64_t step;           /* the one begun last */
+    uint64_t committed_step; /* the highest */
+    uint64_t steps_lost;
+    uint64_t next_step; /* valid when on_ready has come */
+    bool is_ready;      /* on_ready has come and was not taken yet */
+    bool is_restored;
+    uint64_t waiting_since_ns;
+
+    uint64_t op_timeout_ns;
+    struct muster_op ops[MUSTER_STRATEGY_OPS_MAX];
+    size_t ops_started; /* of the running call, the first ones of ops */
+    size_t ops_open;
+    enum muster_rc ops_rc; /* the first failure of the call */
+    const char *op_name;
+
+    struct muster_report_values progress, results;
+    uint64_t progress_reported_ns;
+
+    /* the program's own copy */
+    uint32_t rank, size;
+    struct muster_op_result result; /* of the last delivered operation */
+    uint64_t epoch;
+};
+
+/** The node's events; data is the strategy. */
+extern const struct muster_node_events muster_strategy_node_events;
+
+/** Wait in the driver's seat until *done(strategy) or failure. Returns the strategy's error when it
+ * failed. */
+MUSTER_MUST_CHECK enum muster_rc muster_strategy_wait(struct muster_strategy *strategy,
+                                                      bool (*is_done)(void *data));
+
+/** Give every member of a new job rank 0's tensors. In the seat. */
+MUSTER_MUST_CHECK enum muster_rc muster_strategy_share_state(struct muster_strategy *strategy);
+
+/** Keep rank, size and epoch as of now for the program. In the seat. */
+void muster_strategy_snapshot(struct muster_strategy *strategy);
+
+#endif
