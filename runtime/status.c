@@ -34,7 +34,7 @@ const char *muster_rc_text(enum muster_rc rc)
     return "unknown error";
 }
 
-static void set_text(struct muster_error *error, const char *fmt, va_list args)
+MUSTER_PRINTF(2, 0) static void set_text(struct muster_error *error, const char *fmt, va_list args)
 {
     int length = vsnprintf(error->text, sizeof(error->text), fmt, args);
 

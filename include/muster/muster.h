@@ -20,6 +20,7 @@
 #include <muster/registry_server.h>
 #include <muster/resolver.h>
 #include <muster/rpc.h>
+#include <muster/runtime.h>
 #include <muster/status.h>
 #include <muster/strategy.h>
 #include <muster/stream.h>

@@ -148,6 +148,8 @@ struct muster_rpc_server_options {
     uint32_t connections_max;          /* 0: 10,000 */
     uint64_t keepalive_interval_ns;    /* 0: 2 h */
     uint64_t keepalive_timeout_ns;     /* 0: 20 s */
+    uint64_t ping_interval_min_ns;     /* 0: 5 s; a client that pings faster is sent away */
+    uint64_t handshake_timeout_ns;     /* 0: 10 s for the first HTTP/2 frames */
 };
 
 typedef void muster_rpc_server_close_fn(struct muster_rpc_server *server);

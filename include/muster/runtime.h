@@ -1,0 +1,95 @@
+/* A loop that goes on while the program computes: a keeper thread drives it whenever the program is
+ * elsewhere. */
+#ifndef MUSTER_RUNTIME_H
+#define MUSTER_RUNTIME_H
+
+#include <muster/base.h>
+#include <muster/env.h>
+#include <muster/list.h>
+#include <muster/loop.h>
+#include <muster/status.h>
+
+MUSTER_BEGIN
+
+struct muster_runtime;
+
+struct muster_runtime_options {
+    struct muster_env
+        *env;         /* borrowed until close; its loop is a real one of its own (not joined) */
+    uint64_t tick_ns; /* the keeper takes the seat after 1 to 2 ticks without use; 0: 0.5 ms */
+};
+
+/**
+ * Start the keeper. From now on env, its loop and everything on it may be touched only by loop
+ * callbacks, or between enter and leave.
+ *
+ * Owns:    gives. Borrows options->env.
+ * Errors:  RESOURCE_EXHAUSTED, INVALID_ARGUMENT (no env).
+ * Thread:  the thread that calls this, or one at a time that takes its part, is "the program".
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_runtime_open(
+    const struct muster_runtime_options *options, struct muster_runtime **ret_runtime);
+
+/** Stop the keeper; afterwards env belongs to the caller alone. Program tasks still queued are
+ * dropped. Not between enter and leave. NULL is accepted. */
+MUSTER_API void muster_runtime_close(struct muster_runtime *runtime);
+
+MUSTER_API struct muster_env *muster_runtime_env(const struct muster_runtime *runtime);
+
+/**
+ * Take the driver's seat: the caller may start, cancel and look at everything until leave. Runs
+ * waiting program tasks. Nests. Costs a few ns when the seat stayed with the program, a thread hop
+ * when the keeper has it.
+ *
+ * Thread:  the program; never from a loop callback.
+ */
+MUSTER_API void muster_runtime_enter(struct muster_runtime *runtime);
+/** Give the seat back. The keeper takes it when it stays unused for about a millisecond. */
+MUSTER_API void muster_runtime_leave(struct muster_runtime *runtime);
+
+/**
+ * Drive the loop in the caller's thread until is_done(data); it is asked in the seat. May be called
+ * between enter and leave and from a program task.
+ *
+ * Units:   deadline_ns is loop time, absolute; UINT64_MAX: none.
+ * Errors:  DEADLINE_EXCEEDED.
+ * Thread:  the program.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_runtime_wait(struct muster_runtime *runtime,
+                                                                bool (*is_done)(void *data),
+                                                                void *data, uint64_t deadline_ns);
+
+/**
+ * Run task on the program's thread, in the seat but outside loop turns: at its next enter or inside
+ * wait. User callbacks go this way, since the keeper must not run them. A no-op when the task is
+ * posted already; muster_task_cancel takes it back.
+ *
+ * Owns:    borrows task until it has begun to run.
+ * Thread:  in the seat (loop callbacks included).
+ */
+MUSTER_API void muster_runtime_post_program(struct muster_runtime *runtime,
+                                            struct muster_task *task);
+
+struct muster_poller;
+/** True when something moved. Runs in the seat, thousands of times between two turns: no system
+ * calls. */
+typedef bool muster_poller_fn(struct muster_poller *poller);
+
+/** Memory that others write and no descriptor tells of (shared-memory slots). Caller's memory. */
+struct muster_poller {
+    void *data;
+    muster_poller_fn *on_poll;
+    /* private */
+    struct muster_list node;
+};
+
+/** Look at poller while the program waits. A waiting program without progress sleeps up to 0.2 ms
+ * between looks. Borrows poller until remove. In the seat. */
+MUSTER_API void muster_runtime_add_poller(struct muster_runtime *runtime,
+                                          struct muster_poller *poller);
+/** Not from within on_poll of another poller. */
+MUSTER_API void muster_runtime_remove_poller(struct muster_poller *poller);
+
+MUSTER_END
+
+#endif

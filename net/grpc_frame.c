@@ -1,0 +1,157 @@
+/* gRPC's length-prefixed messages: a parser for bytes cut anywhere, and the prefix of what is sent.
+ */
+#include "net/grpc_frame.h"
+
+#include <assert.h>
+#include <string.h>
+
+#define CAPACITY_MIN  1024
+#define CAPACITY_KEPT (16u << 10) /* a larger buffer is given back between messages */
+
+void muster_grpc_parser_init(struct muster_grpc_parser *parser, struct muster_mem *mem,
+                             size_t message_max_bytes)
+{
+    memset(parser, 0, sizeof(*parser));
+    parser->mem = mem;
+    parser->message_max_bytes = message_max_bytes;
+}
+
+void muster_grpc_parser_fini(struct muster_grpc_parser *parser)
+{
+    muster_mem_free(parser->mem, parser->buffer);
+    parser->buffer = NULL;
+    parser->capacity = 0;
+}
+
+void muster_grpc_parser_reset(struct muster_grpc_parser *parser)
+{
+    parser->prefix_filled = 0;
+    parser->filled = 0;
+    if (parser->capacity > CAPACITY_KEPT)
+        muster_grpc_parser_fini(parser);
+}
+
+bool muster_grpc_parser_is_empty(const struct muster_grpc_parser *parser)
+{
+    return parser->prefix_filled == 0;
+}
+
+static void skip(struct muster_bytes *bytes, size_t count)
+{
+    bytes->data = (const uint8_t *)bytes->data + count;
+    bytes->size -= count;
+}
+
+/* True when the prefix is complete. */
+static bool take_prefix(struct muster_grpc_parser *parser, struct muster_bytes *bytes)
+{
+    size_t count = (size_t)(MUSTER_GRPC_PREFIX_BYTES - parser->prefix_filled);
+    const uint8_t *p = parser->prefix;
+
+    if (count > bytes->size)
+        count = bytes->size;
+    if (count > 0) {
+        memcpy(parser->prefix + parser->prefix_filled, bytes->data, count);
+        parser->prefix_filled = (uint8_t)(parser->prefix_filled + count);
+        skip(bytes, count);
+    }
+    if (parser->prefix_filled < MUSTER_GRPC_PREFIX_BYTES)
+        return false;
+    parser->message_bytes =
+        (size_t)p[1] << 24 | (size_t)p[2] << 16 | (size_t)p[3] << 8 | (size_t)p[4];
+    return true;
+}
+
+/* Room for `more` bytes behind what is filled: the declared size is a claim, so growth follows
+ * arrival. */
+static bool reserve(struct muster_grpc_parser *parser, size_t more)
+{
+    size_t need = parser->filled + more;
+    size_t capacity = parser->capacity * 2;
+    uint8_t *buffer;
+
+    if (need <= parser->capacity)
+        return true;
+    if (capacity < need)
+        capacity = need;
+    if (capacity < CAPACITY_MIN)
+        capacity = CAPACITY_MIN;
+    if (capacity > parser->message_bytes && parser->message_bytes >= CAPACITY_MIN)
+        capacity = parser->message_bytes;
+    buffer = muster_mem_realloc(parser->mem, parser->buffer, capacity);
+    if (buffer == NULL)
+        return false;
+    parser->buffer = buffer;
+    parser->capacity = capacity;
+    return true;
+}
+
+static enum muster_grpc_parsed collect(struct muster_grpc_parser *parser,
+                                       struct muster_bytes *bytes)
+{
+    size_t count = parser->message_bytes - parser->filled;
+
+    if (count > bytes->size)
+        count = bytes->size;
+    if (count > 0) {
+        if (!reserve(parser, count))
+            return MUSTER_GRPC_NO_MEMORY;
+        memcpy(parser->buffer + parser->filled, bytes->data, count);
+        parser->filled += count;
+        skip(bytes, count);
+    }
+    return parser->filled < parser->message_bytes ? MUSTER_GRPC_NEED_MORE : MUSTER_GRPC_MESSAGE;
+}
+
+enum muster_grpc_parsed muster_grpc_parser_next(struct muster_grpc_parser *parser,
+                                                struct muster_bytes *bytes,
+                                                struct muster_bytes *ret_message)
+{
+    enum muster_grpc_parsed parsed = MUSTER_GRPC_MESSAGE;
+
+    if (parser->prefix_filled == 0 && parser->capacity > CAPACITY_KEPT)
+        muster_grpc_parser_fini(parser);
+    if (!take_prefix(parser, bytes))
+        return MUSTER_GRPC_NEED_MORE;
+    if (parser->prefix[0] != 0)
+        return MUSTER_GRPC_BAD_FLAG;
+    if (parser->message_bytes > parser->message_max_bytes)
+        return MUSTER_GRPC_TOO_LARGE;
+    if (parser->filled == 0 && bytes->size >= parser->message_bytes) {
+        ret_message->data = bytes->data;
+        ret_message->size = parser->message_bytes;
+        skip(bytes, parser->message_bytes);
+    } else {
+        parsed = collect(parser, bytes);
+        if (parsed != MUSTER_GRPC_MESSAGE)
+            return parsed;
+        ret_message->data = parser->buffer;
+        ret_message->size = parser->filled;
+    }
+    parser->prefix_filled = 0;
+    parser->filled = 0;
+    return parsed;
+}
+
+bool muster_grpc_parser_hold(struct muster_grpc_parser *parser, struct muster_bytes *message)
+{
+    if (message->data == parser->buffer && message->data != NULL)
+        return true;
+    parser->message_bytes = message->size;
+    if (!reserve(parser, message->size > 0 ? message->size : 1))
+        return false;
+    if (message->size > 0)
+        memcpy(parser->buffer, message->data, message->size);
+    message->data = parser->buffer;
+    return true;
+}
+
+void muster_grpc_prefix_format(size_t bytes, uint8_t ret_prefix[MUSTER_GRPC_PREFIX_BYTES])
+{
+    assert(bytes <= UINT32_MAX);
+    ret_prefix[0] = 0;
+    ret_prefix[1] = (uint8_t)(bytes >> 24);
+    ret_prefix[2] = (uint8_t)(bytes >> 16);
+    ret_prefix[3] = (uint8_t)(bytes >> 8);
+    ret_prefix[4] = (uint8_t)bytes;
+}

@@ -1,0 +1,59 @@
+/* gRPC's length-prefixed messages: a parser for bytes cut anywhere, and the prefix of what is sent.
+ */
+#ifndef MUSTER_NET_GRPC_FRAME_H
+#define MUSTER_NET_GRPC_FRAME_H
+
+#include <muster/mem.h>
+#include <muster/rpc.h>
+#include <muster/status.h>
+
+#define MUSTER_GRPC_PREFIX_BYTES 5
+
+/** Collects one message at a time. Caller's memory. */
+struct muster_grpc_parser {
+    struct muster_mem *mem;
+    size_t message_max_bytes;
+    uint8_t prefix[MUSTER_GRPC_PREFIX_BYTES];
+    uint8_t prefix_filled;
+    size_t message_bytes; /* valid once the prefix is complete */
+    uint8_t *buffer;      /* NULL until a message comes in pieces */
+    size_t capacity;
+    size_t filled;
+};
+
+enum muster_grpc_parsed {
+    MUSTER_GRPC_NEED_MORE,
+    MUSTER_GRPC_MESSAGE,
+    MUSTER_GRPC_TOO_LARGE, /* refused before it is buffered; message_bytes tells the size */
+    MUSTER_GRPC_BAD_FLAG,  /* compressed, or a flag that does not exist; prefix[0] tells it */
+    MUSTER_GRPC_NO_MEMORY,
+};
+
+void muster_grpc_parser_init(struct muster_grpc_parser *parser, struct muster_mem *mem,
+                             size_t message_max_bytes);
+void muster_grpc_parser_fini(struct muster_grpc_parser *parser);
+/** Forget a message in progress, and keep a small buffer for the next call. */
+void muster_grpc_parser_reset(struct muster_grpc_parser *parser);
+
+/**
+ * Take bytes from the front of *bytes until a message is complete. A message that lies whole in
+ * *bytes is shown in place, else it is collected (never reserving more than twice what has come).
+ *
+ * Owns: borrows bytes; *ret_message is valid until the next call and while bytes are.
+ */
+MUSTER_MUST_CHECK enum muster_grpc_parsed muster_grpc_parser_next(struct muster_grpc_parser *parser,
+                                                                  struct muster_bytes *bytes,
+                                                                  struct muster_bytes *ret_message);
+
+/** Keep a message that was shown in place beyond its bytes, until the next call. False: no memory.
+ */
+MUSTER_MUST_CHECK bool muster_grpc_parser_hold(struct muster_grpc_parser *parser,
+                                               struct muster_bytes *message);
+
+/** False in the middle of a message. */
+bool muster_grpc_parser_is_empty(const struct muster_grpc_parser *parser);
+
+/** The prefix of an uncompressed message; bytes <= UINT32_MAX. */
+void muster_grpc_prefix_format(size_t bytes, uint8_t ret_prefix[MUSTER_GRPC_PREFIX_BYTES]);
+
+#endif

@@ -1,0 +1,115 @@
+/* What one gathered write of an HTTP/2 session holds: small frames copied, large payloads by
+ * reference. */
+#include "net/h2_output.h"
+
+#include <assert.h>
+#include <string.h>
+
+struct muster_h2_buffer *muster_h2_buffer_new(struct muster_mem *mem, size_t size)
+{
+    struct muster_h2_buffer *buffer = muster_mem_alloc(mem, sizeof(*buffer) + size);
+
+    if (buffer == NULL)
+        return NULL;
+    muster_list_init(&buffer->node);
+    buffer->mem = mem;
+    buffer->size = size;
+    buffer->offset = 0;
+    buffer->refs = 1;
+    return buffer;
+}
+
+void muster_h2_buffer_ref(struct muster_h2_buffer *buffer)
+{
+    buffer->refs++;
+}
+
+void muster_h2_buffer_unref(struct muster_h2_buffer *buffer)
+{
+    if (buffer == NULL || --buffer->refs > 0)
+        return;
+    muster_mem_free(buffer->mem, buffer);
+}
+
+enum muster_rc muster_h2_output_init(struct muster_h2_output *output, struct muster_mem *mem)
+{
+    memset(output, 0, sizeof(*output));
+    output->mem = mem;
+    output->gather = muster_mem_alloc(mem, MUSTER_H2_GATHER_BYTES);
+    return output->gather != NULL ? MUSTER_OK : MUSTER_RESOURCE_EXHAUSTED;
+}
+
+void muster_h2_output_fini(struct muster_h2_output *output)
+{
+    if (output->mem == NULL)
+        return;
+    muster_h2_output_reset(output);
+    muster_mem_free(output->mem, output->gather);
+    output->gather = NULL;
+}
+
+bool muster_h2_output_is_full(const struct muster_h2_output *output)
+{
+    /* A DATA frame is a head and at most three pieces. */
+    return output->gather_used + MUSTER_H2_GATHER_RESERVE > MUSTER_H2_GATHER_BYTES ||
+           output->piece_count + 4 > MUSTER_H2_OUTPUT_PIECES ||
+           output->bytes >= MUSTER_H2_OUTPUT_BYTES;
+}
+
+static bool continues_last_piece(const struct muster_h2_output *output, const void *bytes)
+{
+    const struct iovec *last;
+
+    if (output->piece_count == 0)
+        return false;
+    last = &output->pieces[output->piece_count - 1];
+    return output->held[output->piece_count - 1] == NULL &&
+           (const uint8_t *)last->iov_base + last->iov_len == (const uint8_t *)bytes;
+}
+
+static void piece_add(struct muster_h2_output *output, void *bytes, size_t count,
+                      struct muster_h2_buffer *held)
+{
+    output->bytes += count;
+    if (held == NULL && continues_last_piece(output, bytes)) {
+        output->pieces[output->piece_count - 1].iov_len += count;
+        return;
+    }
+    assert(output->piece_count < MUSTER_H2_OUTPUT_PIECES);
+    output->pieces[output->piece_count].iov_base = bytes;
+    output->pieces[output->piece_count].iov_len = count;
+    output->held[output->piece_count] = held;
+    output->piece_count++;
+}
+
+void muster_h2_output_copy(struct muster_h2_output *output, const void *bytes, size_t count)
+{
+    uint8_t *at = output->gather + output->gather_used;
+
+    if (count == 0)
+        return;
+    assert(count <= MUSTER_H2_GATHER_BYTES - output->gather_used);
+    memcpy(at, bytes, count);
+    output->gather_used += count;
+    piece_add(output, at, count, NULL);
+}
+
+void muster_h2_output_refer(struct muster_h2_output *output, struct muster_h2_buffer *buffer,
+                            size_t offset, size_t count)
+{
+    if (count <= MUSTER_H2_COPY_BYTES_MAX) {
+        muster_h2_output_copy(output, buffer->bytes + offset, count);
+        return;
+    }
+    muster_h2_buffer_ref(buffer);
+    piece_add(output, buffer->bytes + offset, count, buffer);
+}
+
+void muster_h2_output_reset(struct muster_h2_output *output)
+{
+    for (size_t i = 0; i < output->piece_count; i++)
+        muster_h2_buffer_unref(output->held[i]);
+    output->piece_count = 0;
+    output->gather_used = 0;
+    output->bytes = 0;
+}

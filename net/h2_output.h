@@ -1,0 +1,60 @@
+/* What one gathered write of an HTTP/2 session holds: small frames copied, large payloads by
+ * reference. */
+#ifndef MUSTER_NET_H2_OUTPUT_H
+#define MUSTER_NET_H2_OUTPUT_H
+
+#include <sys/uio.h>
+
+#include <muster/list.h>
+#include <muster/mem.h>
+#include <muster/status.h>
+
+/** Bytes on their way out, counted, so that a write in flight outlives the stream that queued them.
+ */
+struct muster_h2_buffer {
+    struct muster_list node; /* a stream's body */
+    struct muster_mem *mem;
+    size_t size;
+    size_t offset; /* framed so far */
+    uint32_t refs;
+    uint8_t bytes[];
+};
+
+/** One reference, room for size bytes, or NULL. Gives. */
+struct muster_h2_buffer *muster_h2_buffer_new(struct muster_mem *mem, size_t size);
+void muster_h2_buffer_ref(struct muster_h2_buffer *buffer);
+/** NULL is accepted. */
+void muster_h2_buffer_unref(struct muster_h2_buffer *buffer);
+
+#define MUSTER_H2_GATHER_BYTES   (64u << 10)
+#define MUSTER_H2_GATHER_RESERVE (20u << 10) /* more than any frame but DATA takes */
+#define MUSTER_H2_OUTPUT_PIECES  64
+#define MUSTER_H2_COPY_BYTES_MAX 4096 /* copying less is cheaper than another piece */
+#define MUSTER_H2_OUTPUT_BYTES   (1u << 20)
+
+/** Caller's memory; the gather buffer is allocated by init. */
+struct muster_h2_output {
+    struct muster_mem *mem;
+    uint8_t *gather;
+    size_t gather_used;
+    struct iovec pieces[MUSTER_H2_OUTPUT_PIECES];
+    struct muster_h2_buffer *held[MUSTER_H2_OUTPUT_PIECES]; /* NULL: in gather */
+    size_t piece_count;
+    size_t bytes;
+};
+
+MUSTER_MUST_CHECK enum muster_rc muster_h2_output_init(struct muster_h2_output *output,
+                                                       struct muster_mem *mem);
+void muster_h2_output_fini(struct muster_h2_output *output);
+
+/** True when another frame may not fit: write first. */
+bool muster_h2_output_is_full(const struct muster_h2_output *output);
+/** Copy; count <= MUSTER_H2_GATHER_RESERVE and not full. */
+void muster_h2_output_copy(struct muster_h2_output *output, const void *bytes, size_t count);
+/** Append part of a buffer, by reference when it is large. */
+void muster_h2_output_refer(struct muster_h2_output *output, struct muster_h2_buffer *buffer,
+                            size_t offset, size_t count);
+/** Forget all pieces and let their buffers go. */
+void muster_h2_output_reset(struct muster_h2_output *output);
+
+#endif

@@ -1,0 +1,249 @@
+/* A channel: its connectivity state, backoff, and the calls that wait for a connection. */
+#include <stdio.h>
+#include <string.h>
+
+#include "net/rpc_channel_internal.h"
+
+#define CONNECT_TIMEOUT_NS   (20 * MUSTER_NS_PER_S)
+#define BACKOFF_BASE_NS      MUSTER_NS_PER_S
+#define BACKOFF_MAX_NS       (120 * MUSTER_NS_PER_S)
+#define BACKOFF_JITTER       200 /* permille */
+#define KEEPALIVE_TIMEOUT_NS (20 * MUSTER_NS_PER_S)
+#define MESSAGE_MAX_BYTES    (4u << 20)
+
+static struct muster_grpc_call *call_of(struct muster_list *node)
+{
+    return MUSTER_CONTAINER_OF(node, struct muster_grpc_call, node);
+}
+
+static void connect_begin(struct muster_channel *channel)
+{
+    muster_timer_stop(&channel->backoff_timer);
+    channel->state = MUSTER_CHANNEL_CONNECTING;
+    muster_channel_connect_begin(channel);
+}
+
+/* No connection, nothing in progress: connect when somebody waits for it. */
+static void become_idle(struct muster_channel *channel)
+{
+    channel->state = MUSTER_CHANNEL_IDLE;
+    if (!muster_list_is_empty(&channel->waiting))
+        connect_begin(channel);
+}
+
+static void on_backoff(struct muster_timer *timer)
+{
+    become_idle(timer->data);
+}
+
+void muster_channel_place(struct muster_channel *channel, struct muster_grpc_call *call)
+{
+    char text[MUSTER_ERROR_TEXT_BYTES];
+
+    switch (channel->state) {
+    case MUSTER_CHANNEL_READY:
+        if (muster_grpc_call_submit(call, channel->current) == MUSTER_OK)
+            return;
+        muster_list_append(&channel->waiting, &call->node);
+        /* It is down (on_down follows), or its stream ids are used up: it ends when its calls have.
+         */
+        muster_h2_session_drain(channel->current->session);
+        muster_channel_transport_lost(channel, channel->current, &channel->error);
+        break;
+    case MUSTER_CHANNEL_IDLE:
+        muster_list_append(&channel->waiting, &call->node);
+        connect_begin(channel);
+        break;
+    case MUSTER_CHANNEL_TRANSIENT_FAILURE:
+        if (!call->wait_for_ready) {
+            (void)snprintf(text, sizeof(text), "%.200s: %.30s", channel->error.text,
+                           channel->target.authority);
+            muster_grpc_call_decide(call, MUSTER_UNAVAILABLE, text);
+            break;
+        }
+        muster_list_append(&channel->waiting, &call->node);
+        break;
+    case MUSTER_CHANNEL_CONNECTING:
+        muster_list_append(&channel->waiting, &call->node);
+        break;
+    case MUSTER_CHANNEL_SHUTDOWN:
+        muster_grpc_call_decide(call, MUSTER_CANCELLED, "channel is closed");
+        break;
+    }
+}
+
+/* Place again all who wait: in READY they are sent, in TRANSIENT_FAILURE the impatient ones fail.
+ */
+static void place_waiting(struct muster_channel *channel)
+{
+    struct muster_list waiting;
+    struct muster_list *node;
+
+    muster_list_take_all(&waiting, &channel->waiting);
+    while ((node = muster_list_pop(&waiting)) != NULL)
+        muster_channel_place(channel, call_of(node));
+}
+
+void muster_channel_attempt_failed(struct muster_channel *channel)
+{
+    struct muster_env *env = channel->env;
+    uint64_t delay_ns = muster_rng_jitter(env->rng, channel->backoff_ns, BACKOFF_JITTER);
+
+    MUSTER_LOG(env, DEBUG, "rpc_connect_failed", "target", channel->target.authority, "reason",
+               channel->error.text);
+    channel->state = MUSTER_CHANNEL_TRANSIENT_FAILURE;
+    muster_timer_start(&channel->backoff_timer, env->loop,
+                       muster_loop_after_ns(env->loop, delay_ns));
+    channel->backoff_ns += channel->backoff_ns / 5 * 3; /* factor 1.6 */
+    if (channel->backoff_ns > channel->options.backoff_max_ns)
+        channel->backoff_ns = channel->options.backoff_max_ns;
+    place_waiting(channel);
+}
+
+void muster_channel_transport_ready(struct muster_channel *channel)
+{
+    channel->state = MUSTER_CHANNEL_READY;
+    memset(&channel->error, 0, sizeof(channel->error));
+    place_waiting(channel);
+}
+
+void muster_channel_transport_lost(struct muster_channel *channel,
+                                   struct muster_rpc_transport *transport,
+                                   const struct muster_error *error)
+{
+    struct muster_error copy = *error;
+
+    if (channel->current != transport)
+        return;
+    channel->current = NULL;
+    if (channel->state == MUSTER_CHANNEL_SHUTDOWN)
+        return;
+    if (!transport->is_ready) {
+        muster_channel_connect_next(channel, &copy);
+    } else if (transport->has_served) { /* it was healthy: the first attempt is immediate */
+        channel->backoff_ns = channel->options.backoff_base_ns;
+        channel->error = copy;
+        become_idle(channel);
+    } else {
+        channel->error = copy;
+        muster_channel_attempt_failed(channel);
+    }
+}
+
+static void options_default(struct muster_channel_options *options)
+{
+    if (options->connect_timeout_ns == 0)
+        options->connect_timeout_ns = CONNECT_TIMEOUT_NS;
+    if (options->backoff_base_ns == 0)
+        options->backoff_base_ns = BACKOFF_BASE_NS;
+    if (options->backoff_max_ns == 0)
+        options->backoff_max_ns = BACKOFF_MAX_NS;
+    if (options->keepalive_timeout_ns == 0)
+        options->keepalive_timeout_ns = KEEPALIVE_TIMEOUT_NS;
+    if (options->receive_message_max_bytes == 0)
+        options->receive_message_max_bytes = MESSAGE_MAX_BYTES;
+}
+
+static void channel_free(struct muster_channel *channel)
+{
+    struct muster_list *node;
+
+    while ((node = muster_list_pop(&channel->free_calls)) != NULL)
+        muster_grpc_call_free(call_of(node));
+    muster_timer_stop(&channel->backoff_timer);
+    muster_task_cancel(&channel->closed_task);
+    muster_mem_free(channel->env->mem, channel);
+}
+
+static void on_closed_task(struct muster_task *task)
+{
+    struct muster_channel *channel = task->data;
+
+    if (channel->closed != NULL)
+        channel->closed(channel);
+    channel_free(channel);
+}
+
+void muster_channel_check_closed(struct muster_channel *channel)
+{
+    if (channel->state == MUSTER_CHANNEL_SHUTDOWN && muster_list_is_empty(&channel->calls) &&
+        muster_list_is_empty(&channel->transports) && !channel->is_looking_up &&
+        !channel->is_connecting)
+        muster_task_post(&channel->closed_task, channel->env->loop);
+}
+
+static void channel_init(struct muster_channel *channel, struct muster_env *env,
+                         const struct muster_channel_options *options)
+{
+    channel->env = env;
+    if (options != NULL)
+        channel->options = *options;
+    options_default(&channel->options);
+    channel->state = MUSTER_CHANNEL_IDLE;
+    channel->backoff_ns = channel->options.backoff_base_ns;
+    muster_list_init(&channel->transports);
+    muster_list_init(&channel->waiting);
+    muster_list_init(&channel->calls);
+    muster_list_init(&channel->free_calls);
+    muster_timer_init(&channel->backoff_timer, on_backoff, channel);
+    muster_task_init(&channel->closed_task, on_closed_task, channel);
+}
+
+enum muster_rc muster_channel_open(struct muster_env *env, const char *target,
+                                   const struct muster_channel_options *options,
+                                   struct muster_channel **ret_channel,
+                                   struct muster_error *ret_error)
+{
+    struct muster_channel *channel = muster_mem_alloc_zero(env->mem, 1, sizeof(*channel));
+    enum muster_rc rc;
+
+    if (channel == NULL)
+        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
+    channel_init(channel, env, options);
+    rc = muster_rpc_target_parse(target, &channel->target, ret_error);
+    if (rc != MUSTER_OK) {
+        muster_mem_free(env->mem, channel);
+        return rc;
+    }
+    if (channel->options.authority != NULL)
+        (void)snprintf(channel->target.authority, sizeof(channel->target.authority), "%s",
+                       channel->options.authority);
+    *ret_channel = channel;
+    return MUSTER_OK;
+}
+
+void muster_channel_close(struct muster_channel *channel, muster_channel_close_fn *closed)
+{
+    struct muster_list *node, *next;
+
+    if (channel->state == MUSTER_CHANNEL_SHUTDOWN)
+        return;
+    channel->state = MUSTER_CHANNEL_SHUTDOWN;
+    channel->closed = closed;
+    channel->current = NULL;
+    muster_timer_stop(&channel->backoff_timer);
+    for (node = channel->calls.next; node != &channel->calls; node = node->next)
+        muster_grpc_call_decide(MUSTER_CONTAINER_OF(node, struct muster_grpc_call, channel_node),
+                                MUSTER_CANCELLED, "channel is closed");
+    muster_channel_connect_cancel(channel);
+    for (node = channel->transports.next; node != &channel->transports; node = next) {
+        next = node->next;
+        muster_rpc_transport_close(MUSTER_CONTAINER_OF(node, struct muster_rpc_transport, node));
+    }
+    muster_channel_check_closed(channel);
+}
+
+enum muster_channel_state muster_channel_state(const struct muster_channel *channel)
+{
+    return channel->state;
+}
+
+void muster_channel_set_data(struct muster_channel *channel, void *data)
+{
+    channel->data = data;
+}
+
+void *muster_channel_data(const struct muster_channel *channel)
+{
+    return channel->data;
+}

@@ -1,0 +1,138 @@
+/* What the files of the gRPC client share: channel, transports and calls. */
+#ifndef MUSTER_NET_RPC_CHANNEL_INTERNAL_H
+#define MUSTER_NET_RPC_CHANNEL_INTERNAL_H
+
+#include <muster/rpc.h>
+
+#include "net/grpc_frame.h"
+#include "net/grpc_metadata.h"
+#include "net/grpc_timeout.h"
+#include "net/h2_session.h"
+#include "net/rpc_keepalive.h"
+#include "net/rpc_target.h"
+
+struct muster_channel;
+
+/** One connection of a channel. The channel may have several: one current, others draining. */
+struct muster_rpc_transport {
+    struct muster_list node;
+    struct muster_channel *channel;
+    struct muster_h2_session *session;
+    struct muster_rpc_keepalive keepalive;
+    struct muster_timer handshake_timer;
+    bool is_ready;   /* the server's SETTINGS are there */
+    bool has_served; /* a call got an answer: the connection was healthy */
+    bool is_closing;
+};
+
+struct muster_channel {
+    struct muster_env *env;
+    void *data;
+    struct muster_channel_options options;
+    struct muster_rpc_target target;
+    enum muster_channel_state state;
+    struct muster_error error; /* of the last failed attempt */
+    struct muster_list transports;
+    struct muster_rpc_transport *current; /* connecting or ready; NULL: none */
+    struct muster_list waiting;           /* calls without a transport */
+    struct muster_list calls;             /* all calls, by channel_node */
+    struct muster_list free_calls;
+    uint32_t free_call_count;
+    struct muster_timer backoff_timer;
+    uint64_t backoff_ns;
+    /* the attempt in progress */
+    size_t endpoint_at, endpoints_tried;
+    struct muster_address addresses[MUSTER_LOOKUP_ADDRESSES_MAX];
+    size_t address_count, address_at;
+    struct muster_lookup lookup;
+    struct muster_connect connect;
+    bool is_looking_up, is_connecting;
+    struct muster_task closed_task;
+    muster_channel_close_fn *closed;
+};
+
+enum muster_grpc_call_state {
+    MUSTER_GRPC_CALL_WAITING, /* for a transport */
+    MUSTER_GRPC_CALL_ACTIVE,  /* has a stream */
+    MUSTER_GRPC_CALL_DECIDED, /* the outcome is known; done is due in the next turn */
+    MUSTER_GRPC_CALL_DONE,    /* done has run; the stream may still have to close */
+};
+
+struct muster_grpc_call {
+    struct muster_h2_stream stream;
+    struct muster_list node;         /* of waiting or free_calls */
+    struct muster_list channel_node; /* of calls */
+    struct muster_channel *channel;
+    struct muster_rpc_transport *transport;
+    struct muster_call *call; /* NULL once done */
+    enum muster_grpc_call_state state;
+    bool is_streaming;  /* the session has the stream */
+    bool is_delivering; /* done is running */
+    uint64_t deadline_ns;
+    char timeout_text[MUSTER_GRPC_TIMEOUT_TEXT_BYTES];
+    bool wait_for_ready;
+    muster_call_event_fn *on_headers;
+    muster_call_message_fn *on_message;
+    muster_call_event_fn *on_writable;
+    struct muster_grpc_metadata request; /* in wire form; the first entry is :path */
+    struct muster_grpc_metadata initial, trailing;
+    struct muster_grpc_parser parser;
+    struct muster_timer timer;
+    struct muster_task done_task;
+    unsigned attempts;
+    /* the response */
+    int http_status;
+    bool has_headers;
+    bool is_grpc;
+    bool has_unknown_encoding;
+    bool has_status;
+    enum muster_rc status;
+    enum muster_rc metadata_rc;
+    struct muster_error outcome;
+};
+
+/* rpc_channel.c */
+/** Put a call without transport where it belongs, connecting when needed. */
+void muster_channel_place(struct muster_channel *channel, struct muster_grpc_call *call);
+void muster_channel_attempt_failed(struct muster_channel *channel);
+void muster_channel_transport_ready(struct muster_channel *channel);
+/** The current transport takes no more calls. */
+void muster_channel_transport_lost(struct muster_channel *channel,
+                                   struct muster_rpc_transport *transport,
+                                   const struct muster_error *error);
+void muster_channel_check_closed(struct muster_channel *channel);
+
+/* rpc_channel_connect.c */
+void muster_channel_connect_begin(struct muster_channel *channel);
+/** The address under trial did not work; error is why. */
+void muster_channel_connect_next(struct muster_channel *channel, const struct muster_error *error);
+void muster_channel_connect_cancel(struct muster_channel *channel);
+
+/* rpc_channel_transport.c */
+/** Takes stream; becomes the channel's current. */
+MUSTER_MUST_CHECK enum muster_rc muster_rpc_transport_open(struct muster_channel *channel,
+                                                           struct muster_stream *stream);
+void muster_rpc_transport_close(struct muster_rpc_transport *transport);
+
+/* grpc_call.c */
+/** Send the call on a transport. FAILED_PRECONDITION: the transport takes none. */
+MUSTER_MUST_CHECK enum muster_rc muster_grpc_call_submit(struct muster_grpc_call *call,
+                                                         struct muster_rpc_transport *transport);
+/** Decide the outcome; done follows from the loop. */
+void muster_grpc_call_decide(struct muster_grpc_call *call, enum muster_rc rc, const char *text);
+void muster_grpc_call_free(struct muster_grpc_call *call);
+/* its stream's events */
+void muster_grpc_call_on_headers(struct muster_grpc_call *call, bool is_end);
+void muster_grpc_call_on_data(struct muster_grpc_call *call, struct muster_bytes bytes);
+void muster_grpc_call_on_end(struct muster_grpc_call *call);
+void muster_grpc_call_on_over_limit(struct muster_grpc_call *call);
+void muster_grpc_call_on_drained(struct muster_grpc_call *call);
+void muster_grpc_call_on_close(struct muster_grpc_call *call, uint32_t code);
+
+/* grpc_call_headers.c */
+void muster_grpc_call_header_parse(struct muster_grpc_call *call, const char *name,
+                                   size_t name_bytes, const char *value, size_t value_bytes);
+MUSTER_MUST_CHECK enum muster_rc muster_grpc_call_request(struct muster_grpc_call *call,
+                                                          struct muster_h2_session *session);
+
+#endif

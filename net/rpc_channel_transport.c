@@ -1,0 +1,206 @@
+/* One connection of a channel: HTTP/2 events to calls, readiness, keepalive and GOAWAY. */
+#include <string.h>
+
+#include "net/rpc_channel_internal.h"
+
+#define STREAM_WINDOW_BYTES     (1u << 20)
+#define CONNECTION_WINDOW_BYTES (16u << 20)
+#define FRAME_MAX_BYTES         (256u << 10)
+#define HEADER_LIST_MAX_BYTES   (16u << 10)
+
+static struct muster_rpc_transport *transport_of(const struct muster_h2_session *session)
+{
+    return muster_h2_session_data(session);
+}
+
+static struct muster_h2_stream *on_begin(struct muster_h2_session *session)
+{
+    (void)session; /* servers begin no streams: push is off */
+    return NULL;
+}
+
+static void on_header(struct muster_h2_stream *stream, const char *name, size_t name_bytes,
+                      const char *value, size_t value_bytes)
+{
+    muster_grpc_call_header_parse(stream->data, name, name_bytes, value, value_bytes);
+}
+
+static void on_headers(struct muster_h2_stream *stream, bool is_end)
+{
+    muster_grpc_call_on_headers(stream->data, is_end);
+}
+
+static void on_data(struct muster_h2_stream *stream, const void *bytes, size_t count, bool is_end)
+{
+    (void)is_end;
+    muster_grpc_call_on_data(stream->data, (struct muster_bytes){bytes, count});
+}
+
+static void on_end(struct muster_h2_stream *stream)
+{
+    muster_grpc_call_on_end(stream->data);
+}
+
+static void on_over_limit(struct muster_h2_stream *stream)
+{
+    muster_grpc_call_on_over_limit(stream->data);
+}
+
+static void on_trailers(struct muster_h2_stream *stream)
+{
+    (void)stream; /* clients send none */
+}
+
+static void on_drained(struct muster_h2_stream *stream)
+{
+    muster_grpc_call_on_drained(stream->data);
+}
+
+static void on_close(struct muster_h2_stream *stream, uint32_t code)
+{
+    muster_grpc_call_on_close(stream->data, code);
+}
+
+static void on_settings(struct muster_h2_session *session)
+{
+    struct muster_rpc_transport *transport = transport_of(session);
+
+    muster_timer_stop(&transport->handshake_timer);
+    transport->is_ready = true;
+    if (transport->channel->current == transport)
+        muster_channel_transport_ready(transport->channel);
+}
+
+static void on_ping(struct muster_h2_session *session)
+{
+    (void)session;
+}
+
+static void on_pong(struct muster_h2_session *session)
+{
+    (void)session; /* keepalive counts received bytes */
+}
+
+static void on_goaway(struct muster_h2_session *session, uint32_t code, const char *text,
+                      size_t length)
+{
+    static const char pings[] = "too_many_pings";
+    struct muster_rpc_transport *transport = transport_of(session);
+    struct muster_channel *channel = transport->channel;
+    struct muster_error error;
+
+    if (code == MUSTER_H2_ENHANCE_YOUR_CALM && length == sizeof(pings) - 1 &&
+        memcmp(text, pings, length) == 0)
+        channel->options.keepalive_interval_ns *= 2; /* gRPC A8 */
+    (void)muster_error_set(&error, MUSTER_UNAVAILABLE, "server is going away (code %u)", code);
+    transport->has_served = transport->has_served || code == MUSTER_H2_NO_ERROR;
+    muster_channel_transport_lost(channel, transport, &error);
+}
+
+static void on_closed(struct muster_h2_session *session)
+{
+    struct muster_rpc_transport *transport = transport_of(session);
+    struct muster_channel *channel = transport->channel;
+
+    muster_list_remove(&transport->node);
+    muster_mem_free(channel->env->mem, transport);
+    muster_channel_check_closed(channel);
+}
+
+void muster_rpc_transport_close(struct muster_rpc_transport *transport)
+{
+    if (transport->is_closing)
+        return;
+    transport->is_closing = true;
+    muster_timer_stop(&transport->handshake_timer);
+    muster_rpc_keepalive_stop(&transport->keepalive);
+    muster_h2_session_close(transport->session, on_closed);
+}
+
+static void on_down(struct muster_h2_session *session, const struct muster_error *error)
+{
+    struct muster_rpc_transport *transport = transport_of(session);
+
+    muster_channel_transport_lost(transport->channel, transport, error);
+    muster_rpc_transport_close(transport);
+}
+
+static const struct muster_h2_events events = {
+    .on_begin = on_begin,
+    .on_header = on_header,
+    .on_headers = on_headers,
+    .on_data = on_data,
+    .on_end = on_end,
+    .on_over_limit = on_over_limit,
+    .on_trailers = on_trailers,
+    .on_drained = on_drained,
+    .on_close = on_close,
+    .on_settings = on_settings,
+    .on_ping = on_ping,
+    .on_pong = on_pong,
+    .on_goaway = on_goaway,
+    .on_down = on_down,
+};
+
+static void give_up(struct muster_rpc_transport *transport, const char *text)
+{
+    struct muster_error error;
+
+    (void)muster_error_set(&error, MUSTER_UNAVAILABLE, "%s", text);
+    muster_h2_session_fail(transport->session, &error);
+}
+
+static void on_handshake_timeout(struct muster_timer *timer)
+{
+    give_up(timer->data, "server did not answer as HTTP/2");
+}
+
+static void on_dead(struct muster_rpc_keepalive *keepalive)
+{
+    give_up(keepalive->data, "keepalive timeout");
+}
+
+static void transport_start(struct muster_rpc_transport *transport)
+{
+    struct muster_channel *channel = transport->channel;
+    struct muster_loop *loop = channel->env->loop;
+
+    transport->keepalive.data = transport;
+    transport->keepalive.on_dead = on_dead;
+    transport->keepalive.interval_ns = channel->options.keepalive_interval_ns;
+    transport->keepalive.timeout_ns = channel->options.keepalive_timeout_ns;
+    muster_rpc_keepalive_start(&transport->keepalive, loop, transport->session);
+    muster_timer_init(&transport->handshake_timer, on_handshake_timeout, transport);
+    muster_timer_start(&transport->handshake_timer, loop,
+                       muster_loop_after_ns(loop, channel->options.connect_timeout_ns));
+}
+
+enum muster_rc muster_rpc_transport_open(struct muster_channel *channel,
+                                         struct muster_stream *stream)
+{
+    const struct muster_h2_options options = {
+        .stream_window_bytes = STREAM_WINDOW_BYTES,
+        .connection_window_bytes = CONNECTION_WINDOW_BYTES,
+        .header_list_max_bytes = HEADER_LIST_MAX_BYTES,
+        .frame_max_bytes = FRAME_MAX_BYTES,
+    };
+    struct muster_rpc_transport *transport =
+        muster_mem_alloc_zero(channel->env->mem, 1, sizeof(*transport));
+    enum muster_rc rc;
+
+    if (transport == NULL) {
+        muster_stream_close(stream, NULL);
+        return MUSTER_RESOURCE_EXHAUSTED;
+    }
+    transport->channel = channel;
+    rc = muster_h2_session_open(channel->env, stream, &options, &events, transport,
+                                &transport->session);
+    if (rc != MUSTER_OK) {
+        muster_mem_free(channel->env->mem, transport);
+        return rc;
+    }
+    transport_start(transport);
+    muster_list_append(&channel->transports, &transport->node);
+    channel->current = transport;
+    return MUSTER_OK;
+}

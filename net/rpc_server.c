@@ -1,0 +1,203 @@
+/* The gRPC server: listeners, the method table, and its orderly end. */
+#include <string.h>
+
+#include "net/rpc_server_internal.h"
+
+#define MESSAGE_MAX_BYTES     (4u << 20)
+#define SEND_QUEUE_MAX_BYTES  (64u << 20)
+#define STREAMS_MAX           1000
+#define CONNECTIONS_MAX       10000
+#define KEEPALIVE_INTERVAL_NS (7200 * MUSTER_NS_PER_S)
+#define KEEPALIVE_TIMEOUT_NS  (20 * MUSTER_NS_PER_S)
+#define PING_INTERVAL_MIN_NS  (5 * MUSTER_NS_PER_S)
+#define HANDSHAKE_TIMEOUT_NS  (10 * MUSTER_NS_PER_S)
+
+struct rpc_listener {
+    struct muster_list node;
+    struct muster_rpc_server *server;
+    struct muster_listener *listener;
+};
+
+static void server_free(struct muster_rpc_server *server)
+{
+    struct muster_list *node;
+
+    while ((node = muster_list_pop(&server->free_rpcs)) != NULL)
+        muster_rpc_free(MUSTER_CONTAINER_OF(node, struct muster_rpc, node));
+    muster_rpc_method_table_fini(&server->methods);
+    muster_timer_stop(&server->close_timer);
+    muster_task_cancel(&server->closed_task);
+    muster_mem_free(server->env->mem, server);
+}
+
+static void on_closed_task(struct muster_task *task)
+{
+    struct muster_rpc_server *server = task->data;
+
+    if (server->closed != NULL)
+        server->closed(server);
+    server_free(server);
+}
+
+static void check_closed(struct muster_rpc_server *server)
+{
+    if (server->is_closing && muster_list_is_empty(&server->listeners) &&
+        muster_list_is_empty(&server->connections))
+        muster_task_post(&server->closed_task, server->env->loop);
+}
+
+static void on_close_deadline(struct muster_timer *timer)
+{
+    struct muster_rpc_server *server = timer->data;
+    struct muster_list *node, *next;
+
+    for (node = server->connections.next; node != &server->connections; node = next) {
+        next = node->next;
+        muster_rpc_connection_close(MUSTER_CONTAINER_OF(node, struct muster_rpc_connection, node));
+    }
+}
+
+#define DEFAULT_TO(field, value)                                                                   \
+    do {                                                                                           \
+        if (options->field == 0)                                                                   \
+            options->field = (value);                                                              \
+    } while (0)
+
+static void options_default(struct muster_rpc_server_options *options)
+{
+    DEFAULT_TO(receive_message_max_bytes, MESSAGE_MAX_BYTES);
+    DEFAULT_TO(send_queue_max_bytes, SEND_QUEUE_MAX_BYTES);
+    DEFAULT_TO(concurrent_streams_max, STREAMS_MAX);
+    DEFAULT_TO(connections_max, CONNECTIONS_MAX);
+    DEFAULT_TO(keepalive_interval_ns, KEEPALIVE_INTERVAL_NS);
+    DEFAULT_TO(keepalive_timeout_ns, KEEPALIVE_TIMEOUT_NS);
+    DEFAULT_TO(ping_interval_min_ns, PING_INTERVAL_MIN_NS);
+    DEFAULT_TO(handshake_timeout_ns, HANDSHAKE_TIMEOUT_NS);
+}
+
+enum muster_rc muster_rpc_server_open(struct muster_env *env,
+                                      const struct muster_rpc_server_options *options,
+                                      struct muster_rpc_server **ret_server)
+{
+    struct muster_rpc_server *server = muster_mem_alloc_zero(env->mem, 1, sizeof(*server));
+
+    if (server == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    server->env = env;
+    if (options != NULL)
+        server->options = *options;
+    options_default(&server->options);
+    server->methods.mem = env->mem;
+    muster_list_init(&server->listeners);
+    muster_list_init(&server->connections);
+    muster_list_init(&server->free_rpcs);
+    muster_timer_init(&server->close_timer, on_close_deadline, server);
+    muster_task_init(&server->closed_task, on_closed_task, server);
+    *ret_server = server;
+    return MUSTER_OK;
+}
+
+enum muster_rc muster_rpc_server_add(struct muster_rpc_server *server,
+                                     const struct muster_rpc_method *methods, size_t count,
+                                     void *service)
+{
+    return muster_rpc_method_table_add(&server->methods, methods, count, service);
+}
+
+static void on_accept(struct muster_listener *listener, struct muster_stream *stream)
+{
+    struct rpc_listener *rpc_listener = listener->data;
+
+    if (muster_rpc_server_attach(rpc_listener->server, stream) != MUSTER_OK)
+        MUSTER_LOG(rpc_listener->server->env, WARN, "rpc_connection_refused");
+}
+
+enum muster_rc muster_rpc_server_listen(struct muster_rpc_server *server,
+                                        const struct muster_address *address,
+                                        struct muster_address *ret_bound,
+                                        struct muster_error *ret_error)
+{
+    const struct muster_stream_options options = {
+        .user_timeout_ms = (uint32_t)(server->options.keepalive_timeout_ns / MUSTER_NS_PER_MS)};
+    struct rpc_listener *rpc_listener;
+    enum muster_rc rc;
+
+    if (server->is_closing)
+        return muster_error_set(ret_error, MUSTER_FAILED_PRECONDITION, "server is closing");
+    rpc_listener = muster_mem_alloc_zero(server->env->mem, 1, sizeof(*rpc_listener));
+    if (rpc_listener == NULL)
+        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
+    rpc_listener->server = server;
+    rc = muster_listener_open(server->env->net, address, &options, on_accept, rpc_listener,
+                              &rpc_listener->listener, ret_error);
+    if (rc != MUSTER_OK) {
+        muster_mem_free(server->env->mem, rpc_listener);
+        return rc;
+    }
+    muster_list_append(&server->listeners, &rpc_listener->node);
+    if (ret_bound != NULL)
+        *ret_bound = *muster_listener_address(rpc_listener->listener);
+    return MUSTER_OK;
+}
+
+enum muster_rc muster_rpc_server_attach(struct muster_rpc_server *server,
+                                        struct muster_stream *stream)
+{
+    if (server->is_closing) {
+        muster_stream_close(stream, NULL);
+        return MUSTER_FAILED_PRECONDITION;
+    }
+    if (server->connection_count >= server->options.connections_max) {
+        muster_stream_close(stream, NULL);
+        return MUSTER_RESOURCE_EXHAUSTED;
+    }
+    return muster_rpc_connection_open(server, stream);
+}
+
+void muster_rpc_server_connection_gone(struct muster_rpc_server *server,
+                                       struct muster_rpc_connection *connection)
+{
+    muster_list_remove(&connection->node);
+    server->connection_count--;
+    check_closed(server);
+}
+
+static void on_listener_closed(struct muster_listener *listener)
+{
+    struct rpc_listener *rpc_listener = listener->data;
+    struct muster_rpc_server *server = rpc_listener->server;
+
+    muster_list_remove(&rpc_listener->node);
+    muster_mem_free(server->env->mem, rpc_listener);
+    check_closed(server);
+}
+
+void muster_rpc_server_close(struct muster_rpc_server *server, uint64_t deadline_ns,
+                             muster_rpc_server_close_fn *closed)
+{
+    struct muster_list *node, *next;
+
+    if (server->is_closing)
+        return;
+    server->is_closing = true;
+    server->closed = closed;
+    for (node = server->listeners.next; node != &server->listeners; node = next) {
+        next = node->next;
+        muster_listener_close(MUSTER_CONTAINER_OF(node, struct rpc_listener, node)->listener,
+                              on_listener_closed);
+    }
+    for (node = server->connections.next; node != &server->connections; node = node->next)
+        muster_rpc_connection_drain(MUSTER_CONTAINER_OF(node, struct muster_rpc_connection, node));
+    muster_timer_start(&server->close_timer, server->env->loop, deadline_ns);
+    check_closed(server);
+}
+
+void muster_rpc_server_set_data(struct muster_rpc_server *server, void *data)
+{
+    server->data = data;
+}
+
+void *muster_rpc_server_data(const struct muster_rpc_server *server)
+{
+    return server->data;
+}

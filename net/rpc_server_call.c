@@ -1,0 +1,397 @@
+/* A call as the server sees it: from its headers through its messages to its one on_end. */
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "net/grpc_status.h"
+#include "net/rpc_server_internal.h"
+
+#define FREE_RPCS_MAX 256
+
+static const bool moves[4][4] = {
+    [MUSTER_RPC_STARTING] = {[MUSTER_RPC_OPEN] = true, [MUSTER_RPC_ENDED] = true},
+    [MUSTER_RPC_OPEN] = {[MUSTER_RPC_FINISHED] = true, [MUSTER_RPC_ENDED] = true},
+    [MUSTER_RPC_FINISHED] = {[MUSTER_RPC_ENDED] = true},
+};
+
+static void rpc_move(struct muster_rpc *rpc, enum muster_rpc_state state)
+{
+    assert(moves[rpc->state][state]);
+    rpc->state = state;
+}
+
+static void on_expire(struct muster_timer *timer);
+
+static void rpc_reset(struct muster_rpc *rpc)
+{
+    muster_h2_stream_init(&rpc->stream, rpc, 0);
+    muster_grpc_parser_reset(&rpc->parser);
+    muster_grpc_metadata_reset(&rpc->metadata);
+    muster_grpc_metadata_reset(&rpc->initial);
+    muster_grpc_metadata_reset(&rpc->trailing);
+    rpc->method = NULL;
+    rpc->service = NULL;
+    rpc->data = NULL;
+    rpc->state = MUSTER_RPC_STARTING;
+    rpc->deadline_ns = UINT64_MAX;
+    rpc->is_post = rpc->is_get = rpc->is_root = rpc->is_grpc = false;
+    rpc->has_bad_timeout = rpc->has_unknown_encoding = false;
+    rpc->metadata_rc = MUSTER_OK;
+    rpc->is_half_closed = rpc->are_headers_sent = rpc->is_overflowing = false;
+    rpc->has_message = false;
+    rpc->held = (struct muster_bytes){NULL, 0};
+    rpc->status = MUSTER_OK;
+    rpc->message[0] = '\0';
+}
+
+struct muster_rpc *muster_rpc_new(struct muster_rpc_connection *connection)
+{
+    struct muster_rpc_server *server = connection->server;
+    struct muster_mem *mem = server->env->mem;
+    struct muster_list *node = muster_list_pop(&server->free_rpcs);
+    struct muster_rpc *rpc;
+
+    if (node != NULL) {
+        rpc = MUSTER_CONTAINER_OF(node, struct muster_rpc, node);
+        server->free_rpc_count--;
+    } else {
+        rpc = muster_mem_alloc_zero(mem, 1, sizeof(*rpc));
+        if (rpc == NULL)
+            return NULL;
+        muster_list_init(&rpc->node);
+        muster_timer_init(&rpc->timer, on_expire, rpc);
+        muster_grpc_parser_init(&rpc->parser, mem, server->options.receive_message_max_bytes);
+        muster_grpc_metadata_init(&rpc->metadata, mem);
+        muster_grpc_metadata_init(&rpc->initial, mem);
+        muster_grpc_metadata_init(&rpc->trailing, mem);
+    }
+    rpc->connection = connection;
+    rpc_reset(rpc);
+    return rpc;
+}
+
+void muster_rpc_free(struct muster_rpc *rpc)
+{
+    muster_grpc_parser_fini(&rpc->parser);
+    muster_grpc_metadata_fini(&rpc->metadata);
+    muster_grpc_metadata_fini(&rpc->initial);
+    muster_grpc_metadata_fini(&rpc->trailing);
+    muster_mem_free(rpc->parser.mem, rpc);
+}
+
+/* Keep a few for the next calls. */
+static void rpc_release(struct muster_rpc *rpc)
+{
+    struct muster_rpc_server *server = rpc->connection->server;
+
+    muster_timer_stop(&rpc->timer);
+    muster_h2_stream_fini(&rpc->stream);
+    if (server->free_rpc_count >= FREE_RPCS_MAX) {
+        muster_rpc_free(rpc);
+        return;
+    }
+    muster_grpc_parser_reset(&rpc->parser);
+    server->free_rpc_count++;
+    muster_list_prepend(&server->free_rpcs, &rpc->node);
+}
+
+static void end(struct muster_rpc *rpc, enum muster_rc rc)
+{
+    muster_timer_stop(&rpc->timer);
+    rpc_move(rpc, MUSTER_RPC_ENDED);
+    if (rpc->method != NULL && rpc->method->on_end != NULL)
+        rpc->method->on_end(rpc, rc);
+}
+
+static void send_status(struct muster_rpc *rpc, enum muster_rc status, const char *message)
+{
+    rpc->status = status;
+    if (message != NULL)
+        (void)muster_grpc_message_encode(message, rpc->message, sizeof(rpc->message));
+    rpc->connection->ping_strikes = 0;
+    if (!rpc->are_headers_sent)
+        muster_rpc_respond_trailers_only(rpc);
+    else
+        muster_h2_stream_end(&rpc->stream);
+}
+
+/* The library ends the call: what is queued is dropped, the client is told why. */
+static void rpc_abort(struct muster_rpc *rpc, enum muster_rc status, const char *message)
+{
+    bool is_known = rpc->state != MUSTER_RPC_STARTING;
+
+    if (rpc->state == MUSTER_RPC_ENDED)
+        return;
+    muster_h2_body_discard(&rpc->stream.body);
+    if (rpc->state != MUSTER_RPC_FINISHED)
+        send_status(rpc, status, message);
+    if (is_known)
+        end(rpc, status);
+    else
+        rpc_move(rpc, MUSTER_RPC_ENDED);
+}
+
+static void on_expire(struct muster_timer *timer)
+{
+    struct muster_rpc *rpc = timer->data;
+
+    if (rpc->is_overflowing) {
+        rpc_abort(rpc, MUSTER_RESOURCE_EXHAUSTED, "send queue limit exceeded");
+    } else if (rpc->state == MUSTER_RPC_FINISHED) { /* the client does not take the rest */
+        muster_h2_stream_reset(&rpc->stream, MUSTER_H2_CANCEL);
+    } else {
+        rpc_abort(rpc, MUSTER_DEADLINE_EXCEEDED, "deadline exceeded");
+    }
+}
+
+static bool is_acceptable(struct muster_rpc *rpc)
+{
+    enum muster_rpc_refusal refusal = muster_rpc_headers_judge(rpc);
+
+    if (refusal != MUSTER_RPC_ACCEPTED) {
+        muster_rpc_refuse(rpc, refusal);
+        return false;
+    }
+    if (rpc->has_bad_timeout)
+        rpc_abort(rpc, MUSTER_INTERNAL, "malformed grpc-timeout");
+    else if (rpc->metadata_rc == MUSTER_RESOURCE_EXHAUSTED)
+        rpc_abort(rpc, MUSTER_RESOURCE_EXHAUSTED, "too much metadata");
+    else if (rpc->metadata_rc != MUSTER_OK)
+        rpc_abort(rpc, MUSTER_INTERNAL, "malformed metadata");
+    else if (rpc->method == NULL)
+        rpc_abort(rpc, MUSTER_UNIMPLEMENTED, "unknown method");
+    else if (rpc->has_unknown_encoding)
+        rpc_abort(rpc, MUSTER_UNIMPLEMENTED, "unknown grpc-encoding");
+    else
+        return true;
+    return false;
+}
+
+void muster_rpc_on_headers(struct muster_rpc *rpc)
+{
+    if (rpc->state != MUSTER_RPC_STARTING || !is_acceptable(rpc))
+        return;
+    rpc_move(rpc, MUSTER_RPC_OPEN);
+    if (rpc->deadline_ns != UINT64_MAX)
+        muster_timer_start(&rpc->timer, rpc->connection->server->env->loop, rpc->deadline_ns);
+    if (rpc->method->on_start != NULL)
+        rpc->method->on_start(rpc);
+}
+
+static void refuse_message(struct muster_rpc *rpc, enum muster_grpc_parsed parsed)
+{
+    char text[96];
+
+    if (parsed == MUSTER_GRPC_TOO_LARGE) {
+        (void)snprintf(text, sizeof(text), "message of %zu bytes is larger than %zu",
+                       rpc->parser.message_bytes, rpc->parser.message_max_bytes);
+        rpc_abort(rpc, MUSTER_RESOURCE_EXHAUSTED, text);
+    } else if (parsed == MUSTER_GRPC_NO_MEMORY) {
+        rpc_abort(rpc, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
+    } else {
+        rpc_abort(rpc, MUSTER_INTERNAL, "compressed message without grpc-encoding");
+    }
+}
+
+/* A unary request waits for the end of the stream, so that one that is reset at once costs no work.
+ */
+static void unary_message(struct muster_rpc *rpc, struct muster_bytes message, bool is_last)
+{
+    if (rpc->has_message) {
+        rpc_abort(rpc, MUSTER_UNIMPLEMENTED, "unary call with more than one message");
+        return;
+    }
+    rpc->has_message = true;
+    if (is_last) {
+        rpc->method->on_message(rpc, message);
+        return;
+    }
+    if (!muster_grpc_parser_hold(&rpc->parser, &message)) {
+        refuse_message(rpc, MUSTER_GRPC_NO_MEMORY);
+        return;
+    }
+    rpc->held = message;
+}
+
+void muster_rpc_on_data(struct muster_rpc *rpc, struct muster_bytes bytes, bool is_last)
+{
+    size_t count = bytes.size;
+    struct muster_bytes message;
+
+    while (rpc->state == MUSTER_RPC_OPEN && bytes.size > 0) {
+        enum muster_grpc_parsed parsed = muster_grpc_parser_next(&rpc->parser, &bytes, &message);
+
+        if (parsed == MUSTER_GRPC_NEED_MORE)
+            break;
+        if (parsed != MUSTER_GRPC_MESSAGE)
+            refuse_message(rpc, parsed);
+        else if (rpc->method->is_unary)
+            unary_message(rpc, message, is_last);
+        else
+            rpc->method->on_message(rpc, message);
+    }
+    muster_h2_stream_consume(&rpc->stream, count);
+}
+
+void muster_rpc_on_end(struct muster_rpc *rpc)
+{
+    rpc->is_half_closed = true;
+    if (rpc->state != MUSTER_RPC_OPEN)
+        return;
+    if (!muster_grpc_parser_is_empty(&rpc->parser)) {
+        rpc_abort(rpc, MUSTER_INTERNAL, "message is cut off");
+        return;
+    }
+    if (rpc->method->is_unary && !rpc->has_message) {
+        rpc_abort(rpc, MUSTER_UNIMPLEMENTED, "unary call without a message");
+        return;
+    }
+    if (rpc->held.data != NULL) {
+        struct muster_bytes message = rpc->held;
+
+        rpc->held.data = NULL;
+        rpc->method->on_message(rpc, message);
+    }
+    if (rpc->state == MUSTER_RPC_OPEN && rpc->method->on_half_close != NULL)
+        rpc->method->on_half_close(rpc);
+}
+
+void muster_rpc_on_over_limit(struct muster_rpc *rpc)
+{
+    if (rpc->state == MUSTER_RPC_OPEN || rpc->state == MUSTER_RPC_FINISHED)
+        end(rpc, MUSTER_RESOURCE_EXHAUSTED);
+    else if (rpc->state == MUSTER_RPC_STARTING)
+        rpc_move(rpc, MUSTER_RPC_ENDED);
+}
+
+void muster_rpc_on_trailers(struct muster_rpc *rpc)
+{
+    muster_rpc_submit_trailers(rpc);
+}
+
+void muster_rpc_on_drained(struct muster_rpc *rpc)
+{
+    if (rpc->state == MUSTER_RPC_OPEN && rpc->method->on_writable != NULL)
+        rpc->method->on_writable(rpc);
+}
+
+static enum muster_rc end_rc(const struct muster_rpc *rpc, uint32_t code)
+{
+    if (rpc->state == MUSTER_RPC_FINISHED && code == MUSTER_H2_NO_ERROR)
+        return MUSTER_OK;
+    if (code == MUSTER_H2_LOST)
+        return MUSTER_UNAVAILABLE;
+    if (rpc->deadline_ns <= muster_loop_now_ns(rpc->connection->server->env->loop))
+        return MUSTER_DEADLINE_EXCEEDED;
+    return MUSTER_CANCELLED;
+}
+
+void muster_rpc_on_close(struct muster_rpc *rpc, uint32_t code)
+{
+    if (rpc->state == MUSTER_RPC_OPEN || rpc->state == MUSTER_RPC_FINISHED)
+        end(rpc, end_rc(rpc, code));
+    rpc_release(rpc);
+}
+
+/* What services call. */
+
+enum muster_rc muster_rpc_send(struct muster_rpc *rpc, const void *message, size_t bytes)
+{
+    struct muster_rpc_server *server = rpc->connection->server;
+    struct muster_h2_buffer *buffer;
+
+    if (rpc->state != MUSTER_RPC_OPEN || rpc->is_overflowing)
+        return MUSTER_FAILED_PRECONDITION;
+    if (bytes > UINT32_MAX ||
+        rpc->stream.body.bytes + bytes > server->options.send_queue_max_bytes) {
+        rpc->is_overflowing = true; /* acted upon from the loop: on_end never runs inside a send */
+        muster_timer_start(&rpc->timer, server->env->loop, 0);
+        return MUSTER_RESOURCE_EXHAUSTED;
+    }
+    buffer = muster_h2_buffer_new(server->env->mem, MUSTER_GRPC_PREFIX_BYTES + bytes);
+    if (buffer == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    muster_grpc_prefix_format(bytes, buffer->bytes);
+    if (bytes > 0)
+        memcpy(buffer->bytes + MUSTER_GRPC_PREFIX_BYTES, message, bytes);
+    rpc->connection->ping_strikes = 0;
+    if (!rpc->are_headers_sent)
+        muster_rpc_respond(rpc);
+    muster_h2_stream_send(&rpc->stream, buffer);
+    return MUSTER_OK;
+}
+
+void muster_rpc_finish(struct muster_rpc *rpc, enum muster_rc rc, const char *message)
+{
+    if (rpc->state != MUSTER_RPC_OPEN || rpc->is_overflowing)
+        return;
+    rpc_move(rpc, MUSTER_RPC_FINISHED);
+    send_status(rpc, rc, message);
+}
+
+/* Metadata that gRPC does not allow is a mistake of the service: it is left out and logged. */
+static void store_user(struct muster_rpc *rpc, struct muster_grpc_metadata *store,
+                       const struct muster_metadata *metadata)
+{
+    struct muster_error error;
+
+    if (muster_grpc_metadata_add_user(store, metadata, &error) != MUSTER_OK)
+        MUSTER_LOG(rpc->connection->server->env, WARN, "rpc_metadata_refused", "method",
+                   rpc->method->path, "reason", error.text);
+}
+
+void muster_rpc_send_headers(struct muster_rpc *rpc, struct muster_metadata metadata)
+{
+    if (rpc->state != MUSTER_RPC_OPEN || rpc->are_headers_sent)
+        return;
+    store_user(rpc, &rpc->initial, &metadata);
+    muster_rpc_respond(rpc);
+}
+
+void muster_rpc_set_trailers(struct muster_rpc *rpc, struct muster_metadata metadata)
+{
+    if (rpc->state != MUSTER_RPC_OPEN)
+        return;
+    muster_grpc_metadata_reset(&rpc->trailing);
+    store_user(rpc, &rpc->trailing, &metadata);
+}
+
+size_t muster_rpc_queued_bytes(const struct muster_rpc *rpc)
+{
+    return rpc->stream.body.bytes;
+}
+
+void *muster_rpc_service(const struct muster_rpc *rpc)
+{
+    return rpc->service;
+}
+
+void muster_rpc_set_data(struct muster_rpc *rpc, void *data)
+{
+    rpc->data = data;
+}
+
+void *muster_rpc_data(const struct muster_rpc *rpc)
+{
+    return rpc->data;
+}
+
+struct muster_env *muster_rpc_env(const struct muster_rpc *rpc)
+{
+    return rpc->connection->server->env;
+}
+
+struct muster_metadata muster_rpc_metadata(const struct muster_rpc *rpc)
+{
+    return muster_grpc_metadata_view(&rpc->metadata);
+}
+
+const struct muster_address *muster_rpc_peer(const struct muster_rpc *rpc)
+{
+    return muster_stream_peer(muster_h2_session_stream(rpc->connection->session));
+}
+
+uint64_t muster_rpc_deadline_ns(const struct muster_rpc *rpc)
+{
+    return rpc->deadline_ns;
+}

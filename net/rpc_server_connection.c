@@ -1,0 +1,203 @@
+/* One client's connection to the server: HTTP/2 events to calls, keepalive, ping strikes, drain. */
+#include "net/rpc_server_internal.h"
+
+#define STREAM_WINDOW_BYTES     (1u << 20)
+#define CONNECTION_WINDOW_BYTES (16u << 20)
+#define FRAME_MAX_BYTES         (256u << 10)
+#define HEADER_LIST_MAX_BYTES   (16u << 10)
+#define PING_STRIKES_MAX        2 /* gRPC A8 */
+
+static struct muster_rpc_connection *connection_of(const struct muster_h2_session *session)
+{
+    return muster_h2_session_data(session);
+}
+
+static struct muster_h2_stream *on_begin(struct muster_h2_session *session)
+{
+    struct muster_rpc *rpc = muster_rpc_new(connection_of(session));
+
+    return rpc != NULL ? &rpc->stream : NULL;
+}
+
+static void on_header(struct muster_h2_stream *stream, const char *name, size_t name_bytes,
+                      const char *value, size_t value_bytes)
+{
+    muster_rpc_header_parse(stream->data, name, name_bytes, value, value_bytes);
+}
+
+static void on_headers(struct muster_h2_stream *stream, bool is_end)
+{
+    (void)is_end;
+    muster_rpc_on_headers(stream->data);
+}
+
+static void on_data(struct muster_h2_stream *stream, const void *bytes, size_t count, bool is_end)
+{
+    muster_rpc_on_data(stream->data, (struct muster_bytes){bytes, count}, is_end);
+}
+
+static void on_end(struct muster_h2_stream *stream)
+{
+    muster_rpc_on_end(stream->data);
+}
+
+static void on_over_limit(struct muster_h2_stream *stream)
+{
+    muster_rpc_on_over_limit(stream->data);
+}
+
+static void on_trailers(struct muster_h2_stream *stream)
+{
+    muster_rpc_on_trailers(stream->data);
+}
+
+static void on_drained(struct muster_h2_stream *stream)
+{
+    muster_rpc_on_drained(stream->data);
+}
+
+static void on_close(struct muster_h2_stream *stream, uint32_t code)
+{
+    muster_rpc_on_close(stream->data, code);
+}
+
+static void on_settings(struct muster_h2_session *session)
+{
+    muster_timer_stop(&connection_of(session)->handshake_timer);
+}
+
+/* gRPC A8: a client that pings faster than it may gets strikes; data from us forgives them. */
+static void on_ping(struct muster_h2_session *session)
+{
+    struct muster_rpc_connection *connection = connection_of(session);
+    const struct muster_rpc_server *server = connection->server;
+    uint64_t now_ns = muster_loop_now_ns(server->env->loop);
+
+    if (connection->last_ping_ns != 0 &&
+        now_ns - connection->last_ping_ns < server->options.ping_interval_min_ns)
+        connection->ping_strikes++;
+    connection->last_ping_ns = now_ns;
+    if (connection->ping_strikes > PING_STRIKES_MAX)
+        muster_h2_session_terminate(session, MUSTER_H2_ENHANCE_YOUR_CALM, "too_many_pings");
+}
+
+static void on_pong(struct muster_h2_session *session)
+{
+    (void)session; /* keepalive counts received bytes */
+}
+
+static void on_goaway(struct muster_h2_session *session, uint32_t code, const char *text,
+                      size_t length)
+{
+    (void)session; /* the client leaves; its calls end by themselves */
+    (void)code;
+    (void)text;
+    (void)length;
+}
+
+static void on_closed(struct muster_h2_session *session)
+{
+    struct muster_rpc_connection *connection = connection_of(session);
+    struct muster_rpc_server *server = connection->server;
+
+    muster_rpc_server_connection_gone(server, connection);
+    muster_mem_free(server->env->mem, connection);
+}
+
+void muster_rpc_connection_close(struct muster_rpc_connection *connection)
+{
+    muster_timer_stop(&connection->handshake_timer);
+    muster_rpc_keepalive_stop(&connection->keepalive);
+    muster_h2_session_close(connection->session, on_closed);
+}
+
+static void on_down(struct muster_h2_session *session, const struct muster_error *error)
+{
+    struct muster_rpc_connection *connection = connection_of(session);
+
+    MUSTER_LOG(connection->server->env, DEBUG, "rpc_connection_ended", "reason", error->text);
+    muster_rpc_connection_close(connection);
+}
+
+static const struct muster_h2_events events = {
+    .on_begin = on_begin,
+    .on_header = on_header,
+    .on_headers = on_headers,
+    .on_data = on_data,
+    .on_end = on_end,
+    .on_over_limit = on_over_limit,
+    .on_trailers = on_trailers,
+    .on_drained = on_drained,
+    .on_close = on_close,
+    .on_settings = on_settings,
+    .on_ping = on_ping,
+    .on_pong = on_pong,
+    .on_goaway = on_goaway,
+    .on_down = on_down,
+};
+
+static void on_handshake_timeout(struct muster_timer *timer)
+{
+    muster_rpc_connection_close(timer->data);
+}
+
+static void on_dead(struct muster_rpc_keepalive *keepalive)
+{
+    struct muster_rpc_connection *connection = keepalive->data;
+
+    MUSTER_LOG(connection->server->env, DEBUG, "rpc_keepalive_timeout");
+    muster_rpc_connection_close(connection);
+}
+
+static void connection_start(struct muster_rpc_connection *connection)
+{
+    struct muster_rpc_server *server = connection->server;
+    struct muster_loop *loop = server->env->loop;
+
+    connection->keepalive.data = connection;
+    connection->keepalive.on_dead = on_dead;
+    connection->keepalive.interval_ns = server->options.keepalive_interval_ns;
+    connection->keepalive.timeout_ns = server->options.keepalive_timeout_ns;
+    connection->keepalive.is_idle_allowed = true;
+    muster_rpc_keepalive_start(&connection->keepalive, loop, connection->session);
+    muster_timer_init(&connection->handshake_timer, on_handshake_timeout, connection);
+    muster_timer_start(&connection->handshake_timer, loop,
+                       muster_loop_after_ns(loop, server->options.handshake_timeout_ns));
+}
+
+enum muster_rc muster_rpc_connection_open(struct muster_rpc_server *server,
+                                          struct muster_stream *stream)
+{
+    const struct muster_h2_options options = {
+        .is_server = true,
+        .stream_window_bytes = STREAM_WINDOW_BYTES,
+        .connection_window_bytes = CONNECTION_WINDOW_BYTES,
+        .concurrent_streams_max = server->options.concurrent_streams_max,
+        .header_list_max_bytes = HEADER_LIST_MAX_BYTES,
+        .frame_max_bytes = FRAME_MAX_BYTES,
+    };
+    struct muster_rpc_connection *connection =
+        muster_mem_alloc_zero(server->env->mem, 1, sizeof(*connection));
+    enum muster_rc rc;
+
+    if (connection == NULL) {
+        muster_stream_close(stream, NULL);
+        return MUSTER_RESOURCE_EXHAUSTED;
+    }
+    connection->server = server;
+    rc = muster_h2_session_open(server->env, stream, &options, &events, connection,
+                                &connection->session);
+    if (rc != MUSTER_OK) {
+        muster_mem_free(server->env->mem, connection);
+        return rc;
+    }
+    connection_start(connection);
+    muster_list_append(&server->connections, &connection->node);
+    server->connection_count++;
+    return MUSTER_OK;
+}
+
+void muster_rpc_connection_drain(struct muster_rpc_connection *connection)
+{
+    muster_h2_session_drain(connection->session);
+}

@@ -1,0 +1,121 @@
+/* What the files of the gRPC server share: server, connections and calls. */
+#ifndef MUSTER_NET_RPC_SERVER_INTERNAL_H
+#define MUSTER_NET_RPC_SERVER_INTERNAL_H
+
+#include <muster/rpc.h>
+
+#include "net/grpc_frame.h"
+#include "net/grpc_metadata.h"
+#include "net/h2_guard.h"
+#include "net/h2_session.h"
+#include "net/rpc_keepalive.h"
+#include "net/rpc_method_table.h"
+
+#define MUSTER_RPC_MESSAGE_TEXT_BYTES 512 /* grpc-message, percent-encoded */
+
+struct muster_rpc_connection;
+
+struct muster_rpc_server {
+    struct muster_env *env;
+    void *data;
+    struct muster_rpc_server_options options;
+    struct muster_rpc_method_table methods;
+    struct muster_list listeners;
+    struct muster_list connections;
+    uint32_t connection_count;
+    struct muster_list free_rpcs; /* kept for the next calls */
+    uint32_t free_rpc_count;
+    bool is_closing;
+    struct muster_timer close_timer;
+    struct muster_task closed_task;
+    muster_rpc_server_close_fn *closed;
+};
+
+struct muster_rpc_connection {
+    struct muster_list node;
+    struct muster_rpc_server *server;
+    struct muster_h2_session *session;
+    struct muster_rpc_keepalive keepalive;
+    struct muster_timer handshake_timer;
+    uint64_t last_ping_ns;
+    uint32_t ping_strikes;
+};
+
+enum muster_rpc_state {
+    MUSTER_RPC_STARTING, /* request headers are coming in */
+    MUSTER_RPC_OPEN,     /* the service has it */
+    MUSTER_RPC_FINISHED, /* the service has finished it; trailers are on their way */
+    MUSTER_RPC_ENDED,    /* on_end has run, or the service never knew it */
+};
+
+/** How a request that is no proper call is answered. */
+enum muster_rpc_refusal {
+    MUSTER_RPC_ACCEPTED,
+    MUSTER_RPC_PAGE,               /* GET / */
+    MUSTER_RPC_NOT_FOUND,          /* GET anything else */
+    MUSTER_RPC_METHOD_NOT_ALLOWED, /* 405 */
+    MUSTER_RPC_UNSUPPORTED_MEDIA,  /* 415 */
+};
+
+struct muster_rpc {
+    struct muster_h2_stream stream;
+    struct muster_list node; /* of the server's free list */
+    struct muster_rpc_connection *connection;
+    const struct muster_rpc_method *method;
+    void *service;
+    void *data;
+    enum muster_rpc_state state;
+    struct muster_grpc_parser parser;
+    struct muster_grpc_metadata metadata;
+    struct muster_grpc_metadata initial;
+    struct muster_grpc_metadata trailing;
+    struct muster_timer timer; /* the deadline, or an overflow to be acted upon */
+    uint64_t deadline_ns;
+    /* the request line */
+    bool is_post, is_get, is_root, is_grpc;
+    bool has_bad_timeout, has_unknown_encoding;
+    enum muster_rc metadata_rc;
+    /* progress */
+    bool is_half_closed;
+    bool are_headers_sent;
+    bool is_overflowing;
+    bool has_message;
+    struct muster_bytes held; /* a unary request that waits for the end of the stream */
+    /* the outcome */
+    enum muster_rc status;
+    char message[MUSTER_RPC_MESSAGE_TEXT_BYTES];
+};
+
+/* rpc_server.c */
+void muster_rpc_server_connection_gone(struct muster_rpc_server *server,
+                                       struct muster_rpc_connection *connection);
+
+/* rpc_server_connection.c */
+MUSTER_MUST_CHECK enum muster_rc muster_rpc_connection_open(struct muster_rpc_server *server,
+                                                            struct muster_stream *stream);
+/** GOAWAY; the connection ends when its calls have. */
+void muster_rpc_connection_drain(struct muster_rpc_connection *connection);
+/** At once; its calls end UNAVAILABLE. */
+void muster_rpc_connection_close(struct muster_rpc_connection *connection);
+
+/* rpc_server_call.c: the life of a call, driven by its connection's events. */
+struct muster_rpc *muster_rpc_new(struct muster_rpc_connection *connection);
+void muster_rpc_on_headers(struct muster_rpc *rpc);
+void muster_rpc_on_data(struct muster_rpc *rpc, struct muster_bytes bytes, bool is_last);
+void muster_rpc_on_end(struct muster_rpc *rpc);
+void muster_rpc_on_over_limit(struct muster_rpc *rpc);
+void muster_rpc_on_trailers(struct muster_rpc *rpc);
+void muster_rpc_on_drained(struct muster_rpc *rpc);
+void muster_rpc_on_close(struct muster_rpc *rpc, uint32_t code);
+void muster_rpc_free(struct muster_rpc *rpc);
+
+/* rpc_server_headers.c: what is read from request headers and written as response headers. */
+void muster_rpc_header_parse(struct muster_rpc *rpc, const char *name, size_t name_bytes,
+                             const char *value, size_t value_bytes);
+enum muster_rpc_refusal muster_rpc_headers_judge(const struct muster_rpc *rpc);
+void muster_rpc_refuse(struct muster_rpc *rpc, enum muster_rpc_refusal refusal);
+void muster_rpc_respond(struct muster_rpc *rpc);
+void muster_rpc_respond_trailers_only(struct muster_rpc *rpc);
+void muster_rpc_submit_trailers(struct muster_rpc *rpc);
+
+#endif

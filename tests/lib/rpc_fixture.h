@@ -1,0 +1,71 @@
+/* A gRPC server with small methods and a channel to it, on one loop over loopback sockets. */
+#ifndef MUSTER_RPC_FIXTURE_H
+#define MUSTER_RPC_FIXTURE_H
+
+#include <muster/rpc.h>
+
+#include "test_env.h"
+
+struct rpc_fixture {
+    struct test_env test;
+    struct muster_env *env;
+    struct muster_rpc_server *server;
+    struct muster_channel *channel;
+    struct muster_address address;
+    /* seen by the server */
+    unsigned started, ended, writable;
+    enum muster_rc end_rc;
+    struct muster_rpc *hanging; /* the newest call of /test.Echo/Hang, NULL once ended */
+    uint64_t deadline_ns;
+    bool is_server_closed, is_channel_closed;
+};
+
+/** Environment, server on a free port, channel. NULL options: defaults. */
+void rpc_fixture_open(struct rpc_fixture *fixture, const struct muster_rpc_server_options *server,
+                      const struct muster_channel_options *channel);
+void rpc_fixture_close(struct rpc_fixture *fixture);
+/** (Again) a server at fixture->address (port 0: a free one). */
+void rpc_fixture_serve(struct rpc_fixture *fixture,
+                       const struct muster_rpc_server_options *options);
+/** Close the server, letting calls end for grace_ns, and wait for it. */
+void rpc_fixture_stop_serving(struct rpc_fixture *fixture, uint64_t grace_ns);
+void rpc_fixture_dial(struct rpc_fixture *fixture, const char *target,
+                      const struct muster_channel_options *options);
+void rpc_fixture_hang_up(struct rpc_fixture *fixture);
+/** Loop time from now. */
+uint64_t rpc_fixture_after_ms(const struct rpc_fixture *fixture, uint64_t ms);
+
+/* Methods: Unary, Bidi (echo), Source (request "N": N messages "0".."N-1"), Sink (answers the byte
+ * count), Hang (never answers), Fail (request "CODE text"), Metadata (gives metadata back, initial
+ * and trailing), Burst (request "SIZE": sends messages of SIZE until its queue refuses one), Large
+ * (request "SIZE": one message of SIZE). */
+
+/** A call that records all it is told. */
+struct rpc_probe {
+    struct muster_call call;
+    char messages[4096]; /* joined by ',' */
+    unsigned message_count;
+    size_t message_bytes;
+    unsigned headers, writable, done;
+    enum muster_rc rc;
+    char text[MUSTER_ERROR_TEXT_BYTES];
+    char initial[256], trailing[256]; /* "name=value;" */
+    void (*on_message_hook)(struct rpc_probe *probe);
+    void (*on_done_hook)(struct rpc_probe *probe);
+    void *data;
+};
+/** method is short: "Unary". */
+enum muster_rc rpc_probe_start(struct rpc_probe *probe, struct rpc_fixture *fixture,
+                               const char *method, uint64_t deadline_ns);
+enum muster_rc rpc_probe_start_with(struct rpc_probe *probe, struct rpc_fixture *fixture,
+                                    struct muster_call_options *options);
+void rpc_probe_send(struct rpc_probe *probe, const char *text);
+/** Turn the loop until done has run. */
+void rpc_probe_wait(struct rpc_probe *probe, struct rpc_fixture *fixture);
+/** Turn until so many messages have come (or done). */
+void rpc_probe_wait_messages(struct rpc_probe *probe, struct rpc_fixture *fixture, unsigned count);
+/** start, send text, half-close, wait. */
+void rpc_probe_ask(struct rpc_probe *probe, struct rpc_fixture *fixture, const char *method,
+                   const char *text);
+
+#endif
