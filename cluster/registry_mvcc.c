@@ -382,13 +382,14 @@ enum muster_rc muster_mvcc_compact(struct muster_mvcc *mvcc, int64_t revision,
     return MUSTER_OK;
 }
 
+/* Changes at the compact revision itself stay until the next compaction: a watch may begin there.
+ */
 enum muster_rc muster_mvcc_compact_some(struct muster_mvcc *mvcc, int64_t rows, bool *ret_is_done)
 {
     int64_t from = mvcc->meta.compacted_seq;
     int64_t end = 0;
     int64_t upto = 0;
-    enum muster_rc rc =
-        muster_registry_store_seek(mvcc->store, mvcc->meta.compact_revision + 1, &end);
+    enum muster_rc rc = muster_registry_store_seek(mvcc->store, mvcc->meta.compact_revision, &end);
 
     if (rc != MUSTER_OK)
         return rc;
