@@ -3,6 +3,7 @@
 
 const struct command commands[] = {
     {"resolve", "show the cluster that this process is in", command_resolve, &resolve_options},
+    {"registry", "serve the registry over the etcd v3 API", command_registry, &registry_options},
     {"version", "show the version", command_version, &version_options},
     {"help", "show this, or 'help COMMAND', 'help options', 'help exit-codes'", command_help, NULL},
 };
