@@ -6,6 +6,7 @@
 
 #include <muster/log.h>
 #include <muster/registry_server.h>
+#include <muster/stream.h>
 
 #define DRAIN_NS MUSTER_NS_PER_S
 
@@ -191,7 +192,13 @@ int command_registry(int argc, char **argv)
     if (muster_log_level_parse(settings.log_level, &level) == MUSTER_OK &&
         muster_log_file_open(env->mem, stderr, false, level, &log) == MUSTER_OK)
         env->log = log;
-    code = serve_in(env, &settings);
+    if (muster_net_system_open(env, &env->net) == MUSTER_OK) {
+        code = serve_in(env, &settings);
+        muster_net_system_close(env->net);
+    } else {
+        fprintf(stderr, "muster registry: no network\n");
+        code = EXIT_OTHER;
+    }
     env->log = NULL;
     muster_log_file_close(log);
     muster_env_system_close(env);
