@@ -7,6 +7,8 @@
 static const struct sim_profile profiles[] = {
     {"streams", "random traffic over streams; every byte is checked", "streams",
      sim_profile_streams, 0},
+    {"rpc", "gRPC calls of all kinds under faults: one end each, deadlines hold", "rpc",
+     sim_profile_rpc, 0},
 };
 
 const struct sim_profile *sim_profile_at(size_t index)

@@ -37,5 +37,6 @@ void sim_run_close(struct sim_run *run, struct sim_world *world, uint64_t faults
 bool sim_run_twice(const struct sim_profile *profile, uint64_t seed, struct sim_run *ret_run);
 
 void sim_profile_streams(struct sim_run *run, const struct sim_profile *profile);
+void sim_profile_rpc(struct sim_run *run, const struct sim_profile *profile);
 
 #endif
