@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+"""Sizes of files and functions: reports what deserves a look, fails on what is refused."""
+import os
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(os.environ.get("MUSTER_SOURCE_DIR", pathlib.Path(__file__).resolve().parents[2]))
+FOLDERS = "include runtime proto net resolvers collective cluster training tools examples tests".split()
+
+FILE_LOOK, FILE_REFUSED = 500, 1000
+HEADER_LOOK = 200
+FUNCTION_LOOK, FUNCTION_REFUSED = 60, 100
+COLUMNS_REFUSED = 120
+
+NAME = re.compile(r"(\w+)\(")
+
+
+def functions(lines):
+    """Name, first line and length of each body; the layout puts both braces of a function in column 0."""
+    start = None
+    for number, line in enumerate(lines, 1):
+        if line == "{":
+            start = number
+        elif line == "}" and start is not None:
+            at = start - 1
+            while at > 1 and lines[at - 2].strip() and not lines[at - 2].rstrip().endswith((";", "}", "*/")):
+                at -= 1
+            match = NAME.search(" ".join(lines[at - 1:start]))
+            yield (match.group(1) if match else "?"), start, number - start - 1
+            start = None
+
+
+def main():
+    look, refused = [], []
+    file_count = function_count = 0
+    for path in (p for folder in FOLDERS for p in sorted((ROOT / folder).rglob("*.[ch]"))):
+        relative = path.relative_to(ROOT).as_posix()
+        lines = path.read_text().splitlines()
+        file_count += 1
+        if len(lines) > FILE_REFUSED:
+            refused.append(f"{relative}: {len(lines)} lines")
+        elif len(lines) > (HEADER_LOOK if path.suffix == ".h" else FILE_LOOK):
+            look.append(f"{relative}: {len(lines)} lines")
+        for number, line in enumerate(lines, 1):
+            if len(line) > COLUMNS_REFUSED:
+                refused.append(f"{relative}:{number}: {len(line)} columns")
+        for name, start, length in functions(lines):
+            function_count += 1
+            if length > FUNCTION_REFUSED:
+                refused.append(f"{relative}:{start}: {name} has {length} lines")
+            elif length > FUNCTION_LOOK:
+                look.append(f"{relative}:{start}: {name} has {length} lines")
+    for title, rows in (("worth a look", look), ("refused", refused)):
+        if rows:
+            print(f"{title}:\n  " + "\n  ".join(rows))
+    print(f"{file_count} files, {function_count} functions, {len(look)} to look at, {len(refused)} refused")
+    return 1 if refused or file_count == 0 else 0
+
+
+sys.exit(main())

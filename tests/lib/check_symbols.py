@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""What the layers call: libc's time, sockets, randomness, environment, threads and processes only in adapter files.
+
+Also: every global symbol of our objects begins with muster_, and the shared library exports nothing else."""
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(os.environ.get("MUSTER_SOURCE_DIR", pathlib.Path(__file__).resolve().parents[2]))
+BUILD = pathlib.Path(os.environ.get("MUSTER_BINARY_DIR", ROOT / "build-asan"))
+LAYERS = "runtime proto net resolvers collective cluster training".split()
+
+NET_SOCKETS = r"net/(\w*socket\w*|net_system|dns_cares|http_server_libevent)\.c"
+SHARED_MEMORY = r"collective/(wire_shm\w*|shm_\w+)\.c|runtime/host_\w+\.c"
+GPU_THREAD = r"collective/gpu_thread\.c"
+
+# What is forbidden, and the adapter files where it is the point of the file.
+RULES = [
+    ("time", r"clock_gettime|clock_nanosleep|nanosleep|gettimeofday|time|usleep|sleep|timerfd_\w+|times|clock|alarm",
+     {"runtime/loop_libevent.c": "clock_gettime", "runtime/host_system.c": "clock_gettime",
+      "runtime/driver_seat.c": "nanosleep"}),
+    ("sockets", r"socket|socketpair|connect|bind|listen|accept4?|send|sendto|sendmsg|sendmmsg|recv|recvfrom|recvmsg|"
+     r"recvmmsg|shutdown|[gs]etsockopt|getsockname|getpeername|getaddrinfo|getnameinfo|gethostby\w+|gethostname",
+     {NET_SOCKETS: r".*"}),
+    ("descriptors", r"read|write|readv|writev|pread|pwrite|open|openat|fopen|fdopen|creat|pipe2?|dup[23]?|close|fcntl|"
+     r"ioctl|poll|ppoll|select|pselect|epoll_\w+|eventfd|signalfd|memfd_create|shm_open|mmap|rename|unlink|mkstemp",
+     {NET_SOCKETS: r".*", SHARED_MEMORY: r".*", GPU_THREAD: r".*",
+      "runtime/loop_libevent.c": r"read|write|close|dup|epoll_\w+|eventfd",
+      "runtime/files_system.c": r"open|read|write|close|rename|unlink",
+      "runtime/host_system.c": r"close"}),
+    ("randomness", r"getrandom|getentropy|rand|srand|rand_r|random|srandom|[delmnj]rand48|arc4random\w*|RAND_\w+",
+     {"runtime/rng_system.c": "getrandom"}),
+    ("environment", r"getenv|secure_getenv|setenv|unsetenv|putenv|environ",
+     {"runtime/vars_system.c": "getenv"}),
+    ("threads", r"pthread_\w+|thrd_\w+|mtx_\w+|cnd_\w+",
+     {"runtime/driver_seat.c": r".*", GPU_THREAD: r".*", SHARED_MEMORY: r"pthread_mutex\w*"}),
+    ("processes", r"fork|vfork|clone|exec[lv]\w*|posix_spawn\w*|wait|waitpid|waitid|kill|system|popen|signal|sigaction|"
+     r"syscall|prctl|process_vm_\w+|exit|_exit",
+     {"runtime/loop_libevent.c": "signal", "runtime/host_system.c": "syscall", SHARED_MEMORY: r".*"}),
+    ("the heap", r"malloc|calloc|realloc|free|strdup|strndup|asprintf|aligned_alloc|posix_memalign|memalign",
+     {"runtime/mem.c": "realloc|free"}),
+]
+# Libraries that hand out or take memory of the C library's heap.
+HEAP_OF_LIBRARIES = r"net/(tls|crypto)_openssl\.c|net/dns_cares\.c|net/h2_session\.c|net/http_\w+\.c|cluster/registry_store_sqlite\.c"
+
+
+def undefined(path):
+    output = subprocess.run(["nm", "-u", path], check=True, capture_output=True, text=True).stdout
+    for line in output.splitlines():
+        name = line.split()[-1].split("@")[0]
+        yield re.sub(r"^__(\w+)_chk$", r"\1", name)
+
+
+def defined(path, *flags):
+    output = subprocess.run(["nm", "--defined-only", "-g", *flags, path], check=True, capture_output=True, text=True)
+    for line in output.stdout.splitlines():
+        words = line.split()
+        if len(words) == 3 and words[1] in "TDBRVWi":
+            yield words[2].split("@")[0]
+
+
+def is_allowed(source, name, adapters):
+    return any(re.fullmatch(files, source) and re.fullmatch(names, name) for files, names in adapters.items())
+
+
+def check_object(source, path):
+    for name in undefined(path):
+        for topic, names, adapters in RULES:
+            if not re.fullmatch(names, name) or is_allowed(source, name, adapters):
+                continue
+            if topic == "the heap" and re.fullmatch(HEAP_OF_LIBRARIES, source):
+                continue
+            yield f"{source} calls {name}: {topic} is for its adapter"
+    for name in defined(path):
+        if not re.match(r"muster_|__(asan|odr_asan|ubsan|tsan|gcov|llvm|start|stop)|_?_sancov", name):
+            yield f"{source} defines {name}: global names begin with muster_"
+
+
+def check_shared_library(path):
+    for name in defined(path, "-D"):
+        if not re.match(r"muster_|__(asan|odr_asan|ubsan|tsan)|_(init|fini|edata|end)$|__bss_start$|.*gcov", name):
+            yield f"{path.name} exports {name}"
+
+
+def main():
+    wrong = []
+    count = 0
+    for layer in LAYERS:
+        folder = BUILD / "CMakeFiles" / f"muster_{layer}.dir" / layer
+        for path in sorted(folder.glob("*.c.o")):
+            if not (ROOT / layer / path.name[:-2]).exists():
+                continue  # left over from a source that is gone
+            count += 1
+            wrong.extend(check_object(f"{layer}/{path.name[:-2]}", path))
+    library = BUILD / "lib" / "libmuster.so"
+    if library.exists():
+        wrong.extend(check_shared_library(library))
+    if count == 0:
+        print("no objects: build first")
+        return 77
+    print("\n".join(wrong))
+    print(f"{count} objects, {len(wrong)} findings")
+    return 1 if wrong else 0
+
+
+sys.exit(main())
