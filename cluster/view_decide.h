@@ -29,7 +29,8 @@ struct muster_decide_input {
  *
  * Members: voters keep their from_step; a leaver with an open operation stays for one more epoch,
  * because somebody may need what it holds; a joiner takes part from the step after the highest that
- * anybody has begun. A joiner whose task is held by a voter is left out (the voter is alive); where all leave nobody joins.
+ * anybody has begun. A joiner whose task is held by a voter is left out (the voter is alive); where
+ * all leave nobody joins.
  * Verdicts: one for every operation that is open at a voter, and the ABORTED ones of E that a voter
  * has not met yet.
  *

@@ -16,7 +16,8 @@ struct muster_group_events {
                        const struct muster_error *error);
     /* Deadline or cancel of an operation: ask the leader for ABORTED. */
     void (*on_abort_proposed)(void *data, const struct muster_op_id *op, enum muster_rc why);
-    /* A frame of a higher epoch came from peer: ask it for that view. The link stays paused until the next group opens. */
+    /* A frame of a higher epoch came from peer: ask it for that view. The link stays paused until the next
+     * group opens. */
     void (*on_higher_epoch)(void *data, const struct muster_incarnation *peer, uint64_t epoch);
 };
 

@@ -1,45 +1,10 @@
 /* The view as a value: build, count, look up. Its wire form is in view_proto.c. */
 #include <muster/view.h>
 
-#include "runtime/hash.h"
-
 #include <stdlib.h>
 #include <string.h>
 
-bool muster_incarnation_is_equal(const struct muster_incarnation *a,
-                                 const struct muster_incarnation *b)
-{
-    return memcmp(a->bytes, b->bytes, sizeof(a->bytes)) == 0;
-}
-
-bool muster_incarnation_is_zero(const struct muster_incarnation *a)
-{
-    static const struct muster_incarnation zero;
-
-    return muster_incarnation_is_equal(a, &zero);
-}
-
-const char *muster_incarnation_format(const struct muster_incarnation *a,
-                                      char ret_text[MUSTER_INCARNATION_TEXT_BYTES])
-{
-    static const char digits[] = "0123456789abcdef";
-
-    for (size_t i = 0; i < sizeof(a->bytes); i++) {
-        ret_text[2 * i] = digits[a->bytes[i] >> 4];
-        ret_text[2 * i + 1] = digits[a->bytes[i] & 15];
-    }
-    ret_text[MUSTER_INCARNATION_TEXT_BYTES - 1] = '\0';
-    return ret_text;
-}
-
-int muster_op_id_compare(const struct muster_op_id *a, const struct muster_op_id *b)
-{
-    if (a->lane != b->lane)
-        return a->lane < b->lane ? -1 : 1;
-    if (a->step != b->step)
-        return a->step < b->step ? -1 : 1;
-    return (a->sequence > b->sequence) - (a->sequence < b->sequence);
-}
+#include <muster/hash.h>
 
 int muster_member_compare(const struct muster_member *a, const struct muster_member *b)
 {

@@ -4,8 +4,9 @@
 #define MUSTER_NET_PEER_LINK_H
 
 #include <muster/env.h>
+#include <muster/incarnation.h>
+#include <muster/op_id.h>
 #include <muster/stream.h>
-#include <muster/view.h>
 
 /* A port tells a peer link from HTTP/2 ("PRI ") by its first four bytes. */
 #define MUSTER_PEER_MAGIC   "MSTR"

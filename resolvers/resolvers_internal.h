@@ -5,7 +5,7 @@
 #include <muster/cluster_spec.h>
 #include <muster/resolver.h>
 
-#include "runtime/json_jansson.h"
+#include <muster/json.h>
 
 /** A cluster description of a JSON value; `what` names the value in errors ("TF_CONFIG.cluster").
  * Gives. */

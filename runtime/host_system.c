@@ -18,7 +18,7 @@ struct host_system {
     struct muster_mem *mem;
     struct muster_loop *loop;
     struct muster_list watches;
-    char key[KEY_BYTES];
+    char key[MUSTER_HOST_KEY_BYTES];
 };
 
 static struct host_system *ours_of(struct muster_host *host)
@@ -98,7 +98,7 @@ static void make_key(struct host_system *ours)
 
     if (rc == MUSTER_OK && bytes > 0 && stat("/proc/self/ns/pid", &ns) == 0) {
         boot_id[strcspn(boot_id, "\n")] = '\0';
-        snprintf(ours->key, sizeof(ours->key), "%.64s/%llu", boot_id,
+        snprintf(ours->key, sizeof(ours->key), "%.40s/%llu", boot_id,
                  (unsigned long long)ns.st_ino);
     } else {
         snprintf(ours->key, sizeof(ours->key), "alone/%016llx",

@@ -99,6 +99,7 @@ struct muster_host_ops {
 struct muster_host {
     const struct muster_host_ops *ops;
 };
+#define MUSTER_HOST_KEY_BYTES 64 /* with its NUL */
 /** Names the machine and its process-id namespace: two processes with equal keys may watch each other. */
 MUSTER_API const char *muster_host_key(struct muster_host *host);
 MUSTER_API int64_t muster_host_pid(struct muster_host *host);

@@ -9,12 +9,14 @@
 #include <muster/env.h>
 #include <muster/hash.h>
 #include <muster/http_server.h>
+#include <muster/incarnation.h>
 #include <muster/json.h>
 #include <muster/list.h>
 #include <muster/log.h>
 #include <muster/loop.h>
 #include <muster/mem.h>
 #include <muster/metrics.h>
+#include <muster/op_id.h>
 #include <muster/options.h>
 #include <muster/registry.h>
 #include <muster/registry_server.h>

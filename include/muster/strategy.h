@@ -37,9 +37,9 @@ muster_strategy_register(struct muster_strategy *strategy, const char *name,
                          const struct muster_tensor *tensor);
 
 /**
- * Begin the next step. Call it again when an operation of the step ended ABORTED: the step is run again, or the members'
- * state has replaced this one's. The first call gives every member rank 0's registered tensors (a new job) or the
- * members' committed state (a joiner, or a member that was excluded while it was alive: *ret_is_restored).
+ * Begin the next step. Call it again when an operation of the step ended ABORTED: the step is run again, or the
+ * members' state has replaced this one's. The first call gives every member rank 0's registered tensors (a new
+ * job) or the members' committed state (a joiner, or a member that was excluded while it was alive: *ret_is_restored).
  *
  * Units:  *ret_step counts from 1.
  * Errors: UNAVAILABLE, ABORTED (below min members), INVALID_ARGUMENT (the state differs in shape from the members'; the
@@ -49,7 +49,8 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_begin(struct muster_
                                                                    uint64_t *ret_step,
                                                                    bool *ret_is_restored);
 
-/** Reduce each of `count` tensors over all members, in place; blocks until all are delivered. See muster_all_reduce_start. */
+/** Reduce each of `count` tensors over all members, in place; blocks until all are delivered. See
+ *  muster_all_reduce_start. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc
 muster_strategy_all_reduce(struct muster_strategy *strategy, const struct muster_tensor *tensors,
                            size_t count, enum muster_reduction reduction);

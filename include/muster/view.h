@@ -4,26 +4,13 @@
 
 #include <muster/address.h>
 #include <muster/base.h>
+#include <muster/env.h>
+#include <muster/incarnation.h>
 #include <muster/mem.h>
+#include <muster/op_id.h>
 #include <muster/status.h>
 
 MUSTER_BEGIN
-
-/** 128 random bits made at the start of a process: the only identity that is compared. */
-struct muster_incarnation {
-    uint8_t bytes[16];
-};
-
-#define MUSTER_INCARNATION_TEXT_BYTES 33
-#define MUSTER_JOB_NAME_BYTES 64
-#define MUSTER_HOST_KEY_BYTES 64
-
-MUSTER_API bool muster_incarnation_is_equal(const struct muster_incarnation *a,
-                                            const struct muster_incarnation *b);
-MUSTER_API bool muster_incarnation_is_zero(const struct muster_incarnation *a);
-/** 32 hexadecimal digits. Returns ret_text. */
-MUSTER_API const char *muster_incarnation_format(const struct muster_incarnation *a,
-                                                 char ret_text[MUSTER_INCARNATION_TEXT_BYTES]);
 
 /** What a process says of itself; a member of a view, or a joiner. */
 struct muster_member {
@@ -35,15 +22,6 @@ struct muster_member {
     int64_t pid;
     uint64_t from_step; /* first step this member takes part in; 0 = from the start */
 };
-
-/** Names one collective operation for ever: all members issue the operations of a lane in the same order. */
-struct muster_op_id {
-    uint64_t step; /* of the training loop; 0 before the first begin */
-    uint32_t lane;
-    uint32_t sequence; /* within (step, lane), from 0 */
-};
-/** <0, 0, >0 by (lane, step, sequence). */
-MUSTER_API int muster_op_id_compare(const struct muster_op_id *a, const struct muster_op_id *b);
 
 enum muster_verdict_kind {
     MUSTER_VERDICT_ADOPT,   /* complete it with the contribution of the lost members */
@@ -94,7 +72,8 @@ struct muster_view {
 MUSTER_API int muster_member_compare(const struct muster_member *a, const struct muster_member *b);
 
 /** A deep copy of `fields` (its private part is ignored), members and verdicts sorted, digest computed. Gives.
- *  INVALID_ARGUMENT: no epoch, no member, an incarnation that is zero or twice there, a verdict twice, text without end. */
+ *  INVALID_ARGUMENT: no epoch, no member, an incarnation that is zero or twice there, a verdict twice, text
+ *  without end. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_view_new(struct muster_mem *mem,
                                                              const struct muster_view *fields,
                                                              struct muster_view **ret_view);

@@ -211,16 +211,6 @@ static void the_last_reference_frees(void **state)
     assert_int_equal(mem->block_count, 0);
 }
 
-static void incarnation_is_shown_in_hexadecimal(void **state)
-{
-    struct muster_incarnation incarnation = {.bytes = {0xab, 0x01, [15] = 0xf0}};
-    char text[MUSTER_INCARNATION_TEXT_BYTES];
-
-    (void)state;
-    assert_string_equal(muster_incarnation_format(&incarnation, text),
-                        "ab0100000000000000000000000000f0");
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -231,7 +221,6 @@ int main(void)
         cmocka_unit_test(verdict_is_found_by_operation),
         cmocka_unit_test(fields_that_are_no_view_are_refused),
         cmocka_unit_test(the_last_reference_frees),
-        cmocka_unit_test(incarnation_is_shown_in_hexadecimal),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);
