@@ -4,9 +4,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -26,7 +24,7 @@ struct libevent_loop {
     bool is_joined; /* the base is the caller's: `tick` brings the loop its turns */
     bool is_in_turn;
     bool is_stopped;
-    bool is_clock_stale; /* the poll may have slept: read the clock before the next callback */
+    bool is_clock_stale; /* the poll may have slept: read the clock when it is asked for */
     bool has_foreign_events;
     uint64_t now_ns;
     struct event tick;
@@ -45,14 +43,6 @@ struct fd_impl {
     struct libevent_loop *ours;
     struct muster_list node;
     int mirror_dup; /* own duplicate, so that two watches may share a descriptor; -1: none */
-};
-
-struct muster_wake {
-    struct muster_mem *mem;
-    muster_wake_fn *on_wake;
-    void *data;
-    struct muster_fd_watch watch;
-    int fd;
 };
 
 static struct libevent_loop *ours_of(const struct muster_loop *loop)
@@ -76,14 +66,6 @@ static struct timeval to_timeval(uint64_t ns)
         .tv_sec = (time_t)(us / 1000000),
         .tv_usec = (suseconds_t)(us % 1000000),
     };
-}
-
-static void refresh_clock(struct libevent_loop *ours)
-{
-    if (!ours->is_clock_stale)
-        return;
-    ours->is_clock_stale = ours->is_joined;
-    ours->now_ns = clock_ns();
 }
 
 /* The time at which the loop next has work of its own: 0 with tasks waiting, UINT64_MAX for never.
@@ -156,6 +138,7 @@ static bool run_own_work(struct libevent_loop *ours)
     bool has_run;
 
     ours->now_ns = clock_ns();
+    ours->is_clock_stale = false;
     has_run = run_timers(ours);
     return run_tasks(ours) || has_run;
 }
@@ -188,7 +171,7 @@ static void on_fd_event(evutil_socket_t fd, short events, void *data)
         ready |= MUSTER_FD_READ;
     if ((events & EV_WRITE) != 0)
         ready |= MUSTER_FD_WRITE;
-    refresh_clock(ours);
+    ours->is_clock_stale = ours->is_clock_stale || !was_in_turn;
     ours->is_in_turn = true;
     watch->on_ready(watch, ready);
     ours->is_in_turn = was_in_turn;
@@ -197,9 +180,15 @@ static void on_fd_event(evutil_socket_t fd, short events, void *data)
 
 static uint64_t libevent_now_ns(const struct muster_loop *loop)
 {
-    const struct libevent_loop *ours = ours_of(loop);
+    struct libevent_loop *ours = ours_of(loop);
 
-    return ours->is_in_turn ? ours->now_ns : clock_ns();
+    if (!ours->is_in_turn)
+        return clock_ns();
+    if (ours->is_clock_stale) { /* read late, so that foreign events on the base see it right too */
+        ours->is_clock_stale = false;
+        ours->now_ns = clock_ns();
+    }
+    return ours->now_ns;
 }
 
 static void libevent_timer_start(struct muster_loop *loop, struct muster_timer *timer)
@@ -357,7 +346,6 @@ enum muster_rc muster_loop_open(struct muster_mem *mem, struct event_base *base,
     ours->loop.ops = &libevent_ops;
     ours->mem = mem;
     ours->is_joined = base != NULL;
-    ours->is_clock_stale = true;
     ours->base = base != NULL ? base : base_new();
     ours->tick_due_ns = UINT64_MAX;
     ours->mirror_fd = -1;
@@ -469,70 +457,4 @@ struct event_base *muster_loop_event_base(struct muster_loop *loop)
 {
     ours_of(loop)->has_foreign_events = true;
     return ours_of(loop)->base;
-}
-
-static void on_wake_readable(struct muster_fd_watch *watch, unsigned ready)
-{
-    struct muster_wake *wake = watch->data;
-    uint64_t count;
-
-    (void)ready;
-    if (read(wake->fd, &count, sizeof(count)) == (ssize_t)sizeof(count))
-        wake->on_wake(wake);
-}
-
-enum muster_rc muster_wake_open(struct muster_mem *mem, struct muster_loop *loop,
-                                muster_wake_fn *on_wake, void *data, struct muster_wake **ret_wake)
-{
-    struct muster_wake *wake = muster_mem_alloc_zero(mem, 1, sizeof(*wake));
-    enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
-
-    if (wake == NULL)
-        return rc;
-    wake->mem = mem;
-    wake->on_wake = on_wake;
-    wake->data = data;
-    wake->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (wake->fd < 0) {
-        rc = muster_rc_from_errno(errno);
-        goto fail;
-    }
-    wake->watch.fd = wake->fd;
-    wake->watch.wanted = MUSTER_FD_READ;
-    wake->watch.data = wake;
-    wake->watch.on_ready = on_wake_readable;
-    rc = muster_fd_watch_open(&wake->watch, loop);
-    if (rc != MUSTER_OK)
-        goto fail;
-    *ret_wake = wake;
-    return MUSTER_OK;
-fail:
-    muster_wake_close(wake);
-    return rc;
-}
-
-void *muster_wake_data(const struct muster_wake *wake)
-{
-    return wake->data;
-}
-
-void muster_wake_signal(struct muster_wake *wake)
-{
-    const uint64_t one = 1;
-    int saved = errno; /* a signal handler must not disturb it */
-
-    /* EAGAIN: the counter is full, so the loop is being woken already. */
-    while (write(wake->fd, &one, sizeof(one)) < 0 && errno == EINTR)
-        continue;
-    errno = saved;
-}
-
-void muster_wake_close(struct muster_wake *wake)
-{
-    if (wake == NULL)
-        return;
-    muster_fd_watch_close(&wake->watch);
-    if (wake->fd >= 0)
-        close(wake->fd);
-    muster_mem_free(wake->mem, wake);
 }

@@ -11,6 +11,8 @@
 
 #include <event2/event.h>
 
+#include "runtime/loop_libevent.h"
+
 static char order[16];
 
 static void note(char what)
@@ -360,6 +362,34 @@ static void the_descriptor_of_the_loop_tells_when_a_turn_is_needed(void **state)
     close(pair[1]);
 }
 
+static uint64_t foreign_now_ns;
+
+static void on_foreign(evutil_socket_t fd, short events, void *data)
+{
+    struct muster_loop *loop = data;
+
+    (void)fd;
+    (void)events;
+    foreign_now_ns = muster_loop_now_ns(loop);
+    note('f');
+}
+
+static void a_foreign_event_sees_the_time_after_the_poll(void **state)
+{
+    struct muster_loop *loop = loop_of(state);
+    struct timeval delay = {.tv_usec = 3000};
+    uint64_t start_ns = muster_loop_now_ns(loop);
+    struct event *foreign = evtimer_new(muster_loop_event_base(loop), on_foreign, loop);
+
+    assert_true(muster_loop_next_due_ns(loop) <= start_ns + MUSTER_NS_PER_S);
+    evtimer_add(foreign, &delay);
+    while (strlen(order) == 0)
+        muster_loop_turn(loop, UINT64_MAX);
+    assert_true(foreign_now_ns >= start_ns + 3 * MUSTER_NS_PER_MS);
+
+    event_free(foreign);
+}
+
 static void next_due_names_the_first_timer_or_now_for_tasks(void **state)
 {
     struct muster_loop *loop = loop_of(state);
@@ -398,6 +428,7 @@ int main(void)
         CASE(run_returns_after_stop),
         CASE(a_joined_loop_works_inside_the_callers_base),
         CASE(the_descriptor_of_the_loop_tells_when_a_turn_is_needed),
+        CASE(a_foreign_event_sees_the_time_after_the_poll),
         CASE(next_due_names_the_first_timer_or_now_for_tasks),
     };
 
