@@ -19,7 +19,13 @@ struct muster_group_events {
     /* A frame of a higher epoch came from peer: ask it for that view. The link stays paused until the next
      * group opens. */
     void (*on_higher_epoch)(void *data, const struct muster_incarnation *peer, uint64_t epoch);
+    /* No verdict came within the grace period: all open operations have ended here (DEADLINE_EXCEEDED, CANCELLED,
+     * ABORTED) and the group is frozen. This member's state may differ: it must leave and come back by catch-up. */
+    void (*on_expired)(void *data, const struct muster_error *error);
 };
+
+#define MUSTER_ABORT_GRACE_NS_DEFAULT (2 * MUSTER_NS_PER_S)
+#define MUSTER_LANES_MAX              64u
 
 struct muster_group_options {
     struct muster_env *env;
@@ -28,6 +34,7 @@ struct muster_group_options {
     struct muster_wire *wire; /* borrowed; serves one group at a time, survives epochs */
     const struct muster_group_events *events;
     void *data;
+    uint64_t abort_grace_ns; /* from a proposed abort to DEADLINE_EXCEEDED; 0: 2 s */
 };
 
 /** A group for options->view. Members whose from_step is later than an operation's step take no part in it. Gives. */
@@ -54,21 +61,49 @@ void muster_group_abort_all(struct muster_group *group, const struct muster_erro
 /** The group must have no open operation. */
 void muster_group_close(struct muster_group *group);
 
+/** No operation is open and no result is retained for others: leaving now costs nobody anything. */
+bool muster_group_is_idle(const struct muster_group *group);
+
 /** The wire: links to peers over which frames of collectives travel. One per process; groups come and go. */
 struct muster_wire_events {
+    /* May be NULL. A DATA link is gone, whether or not the peer is a member. */
     void (*on_link_down)(void *data, const struct muster_incarnation *peer,
                          const struct muster_error *error);
+    /* May be NULL (then such frames are dropped): frames of channel STATE, as in muster_peer_link_events. */
+    void *(*on_state_frame)(void *data, struct muster_peer_link *link,
+                            const struct muster_frame_header *header);
+    void (*on_state_payload)(void *data, struct muster_peer_link *link,
+                             const struct muster_frame_header *header, void *buffer);
 };
 struct muster_wire_options {
     struct muster_env *env;
-    struct muster_peer_hello hello; /* job, incarnation; purpose is set inside */
-    uint32_t send_buffer_bytes;     /* 0: 4 MiB */
-    uint32_t receive_buffer_bytes;  /* 0: 4 MiB */
+    struct muster_peer_hello hello;          /* job, incarnation; purpose is set inside */
+    const struct muster_wire_events *events; /* may be NULL; borrowed */
+    void *data;
 };
 MUSTER_MUST_CHECK enum muster_rc muster_wire_tcp_open(const struct muster_wire_options *options,
                                                       struct muster_wire **ret_wire);
 /** An accepted DATA link (after on_ready). Takes link. Of two members the one with the smaller incarnation connects. */
 void muster_wire_accept(struct muster_wire *wire, struct muster_peer_link *link);
+/** Have a link to this process, whoever is smaller (a joiner, for state). Groups connect by themselves. */
+void muster_wire_connect(struct muster_wire *wire, const struct muster_member *member);
+/** The ready DATA link to that process, or NULL. Borrowed until on_link_down. */
+struct muster_peer_link *muster_wire_link(struct muster_wire *wire,
+                                          const struct muster_incarnation *peer);
+/** No group may be open. */
 void muster_wire_close(struct muster_wire *wire);
+
+/** A point inside an operation: a chunk is about to be sent, or has been received and is not used yet. */
+struct muster_failpoint {
+    struct muster_op_id op;
+    uint32_t chunk;
+    const char *phase; /* "reduce", "gather", "direct", "repair" */
+    bool is_send;
+};
+/** Called on every chunk. True: the wire is cut on the spot, as if the process had died here (tests); a real process
+ *  raises SIGKILL instead of returning. */
+typedef bool muster_failpoint_fn(void *data, const struct muster_failpoint *at);
+/** fn NULL: none. */
+void muster_wire_set_failpoint(struct muster_wire *wire, muster_failpoint_fn *fn, void *data);
 
 #endif

@@ -226,7 +226,8 @@ static bool recall_frame(struct muster_peer_link *link, struct muster_frame *fra
     return is_whole;
 }
 
-void muster_peer_link_recall(struct muster_peer_link *link, uint64_t epoch)
+void muster_peer_link_recall_matching(struct muster_peer_link *link,
+                                      const struct muster_frame_match *match)
 {
     struct muster_list *node = link->frames.next;
 
@@ -234,14 +235,27 @@ void muster_peer_link_recall(struct muster_peer_link *link, uint64_t epoch)
         struct muster_frame *frame = MUSTER_CONTAINER_OF(node, struct muster_frame, node);
 
         node = node->next;
-        if (frame->header.channel != MUSTER_FRAME_COLLECTIVE || frame->header.epoch >= epoch)
+        if (!muster_frame_is_match(match, &frame->header) || recall_frame(link, frame))
             continue;
-        if (!recall_frame(link, frame)) {
-            muster_error_set(&link->error, MUSTER_RESOURCE_EXHAUSTED,
-                             "no memory for the rest of a frame");
-            muster_task_post(&link->task, link->env->loop);
-        }
+        muster_error_set(&link->error, MUSTER_RESOURCE_EXHAUSTED,
+                         "no memory for the rest of a frame");
+        muster_task_post(&link->task, link->env->loop);
     }
+}
+
+void muster_peer_link_recall(struct muster_peer_link *link, uint64_t epoch)
+{
+    const struct muster_frame_match match = {.epoch_end = epoch};
+
+    muster_peer_link_recall_matching(link, &match);
+}
+
+void muster_peer_link_recall_op(struct muster_peer_link *link, const struct muster_op_id *op)
+{
+    const struct muster_frame_match match = {.epoch_end = UINT64_MAX, .op = op};
+
+    muster_peer_link_recall_matching(link, &match);
+    muster_peer_link_discard_matching(link, &match);
 }
 
 /* --- Meeting --- */

@@ -80,7 +80,19 @@ void muster_peer_link_fail(struct muster_peer_link *link, const struct muster_er
 /** The hello of the peer is in link->peer: compare, answer, become ready. */
 void muster_peer_link_meet(struct muster_peer_link *link);
 
+/** Which COLLECTIVE frames: of epochs < epoch_end and, unless NULL, of op. */
+struct muster_frame_match {
+    uint64_t epoch_end;
+    const struct muster_op_id *op;
+};
+bool muster_frame_is_match(const struct muster_frame_match *match,
+                           const struct muster_frame_header *header);
+void muster_peer_link_recall_matching(struct muster_peer_link *link,
+                                      const struct muster_frame_match *match);
+
 /* peer_link_receive.c */
+void muster_peer_link_discard_matching(struct muster_peer_link *link,
+                                       const struct muster_frame_match *match);
 /** Go on with what is in the inbox, then read on. */
 void muster_peer_link_receive(struct muster_peer_link *link);
 

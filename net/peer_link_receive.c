@@ -213,10 +213,18 @@ void muster_peer_link_receive(struct muster_peer_link *link)
         start_read(link);
 }
 
-void muster_peer_link_discard_receiving(struct muster_peer_link *link, uint64_t epoch)
+bool muster_frame_is_match(const struct muster_frame_match *match,
+                           const struct muster_frame_header *header)
+{
+    return header->channel == MUSTER_FRAME_COLLECTIVE && header->epoch < match->epoch_end &&
+           (match->op == NULL || muster_op_id_compare(match->op, &header->op) == 0);
+}
+
+void muster_peer_link_discard_matching(struct muster_peer_link *link,
+                                       const struct muster_frame_match *match)
 {
     if (link->receive != MUSTER_RECEIVE_PAYLOAD || link->payload == NULL ||
-        link->header.channel != MUSTER_FRAME_COLLECTIVE || link->header.epoch >= epoch)
+        !muster_frame_is_match(match, &link->header))
         return;
     if (link->is_reading && link->is_reading_payload) {
         link->payload_done += (uint32_t)muster_stream_receive_recall(&link->read, link->stream);
@@ -224,6 +232,13 @@ void muster_peer_link_discard_receiving(struct muster_peer_link *link, uint64_t 
     }
     link->payload = NULL;
     muster_task_post(&link->task, link->env->loop);
+}
+
+void muster_peer_link_discard_receiving(struct muster_peer_link *link, uint64_t epoch)
+{
+    const struct muster_frame_match match = {.epoch_end = epoch};
+
+    muster_peer_link_discard_matching(link, &match);
 }
 
 void muster_peer_link_pause(struct muster_peer_link *link)

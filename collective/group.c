@@ -1,0 +1,241 @@
+/* A group: the members of one epoch, their lanes of operations, and the callbacks that are due. */
+#include "collective/group_internal.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+/* --- Participants --- */
+
+uint32_t muster_group_participants(const struct muster_group *group, uint64_t step)
+{
+    uint32_t count = 0;
+
+    if (step >= group->from_step_max)
+        return group->view->member_count;
+    for (uint32_t rank = 0; rank < group->view->member_count; rank++)
+        count += group->view->members[rank].from_step <= step;
+    return count;
+}
+
+uint32_t muster_group_participant_rank(const struct muster_group *group, uint64_t step,
+                                       uint32_t index)
+{
+    uint32_t rank = 0;
+
+    if (step >= group->from_step_max)
+        return index;
+    for (;; rank++) {
+        assert(rank < group->view->member_count);
+        if (group->view->members[rank].from_step <= step && index-- == 0)
+            return rank;
+    }
+}
+
+uint32_t muster_group_participant_index(const struct muster_group *group, uint64_t step,
+                                        uint32_t rank)
+{
+    uint32_t index = 0;
+
+    if (step >= group->from_step_max)
+        return rank;
+    if (group->view->members[rank].from_step > step)
+        return UINT32_MAX;
+    for (uint32_t i = 0; i < rank; i++)
+        index += group->view->members[i].from_step <= step;
+    return index;
+}
+
+const char *muster_group_rank_name(const struct muster_group *group, uint32_t rank, char *ret_text,
+                                   size_t size)
+{
+    const struct muster_member *member = &group->view->members[rank];
+
+    snprintf(ret_text, size, "%s:%u", member->task_type, member->task_index);
+    return ret_text;
+}
+
+struct muster_run *muster_group_find(const struct muster_group *group,
+                                     const struct muster_op_id *id)
+{
+    const struct muster_list *runs = &group->lanes[id->lane].runs;
+
+    for (struct muster_list *node = runs->next; node != runs; node = node->next) {
+        struct muster_run *run = MUSTER_CONTAINER_OF(node, struct muster_run, node);
+
+        if (muster_op_id_compare(&run->id, id) == 0)
+            return run;
+    }
+    return NULL;
+}
+
+/* --- Callbacks --- */
+
+void muster_group_run_done(struct muster_group *group)
+{
+    struct muster_list *node;
+
+    while ((node = muster_list_pop(&group->done)) != NULL) {
+        struct muster_op *op = MUSTER_CONTAINER_OF(node, struct muster_op, node);
+
+        op->done(op, op->error.rc);
+    }
+}
+
+static void on_task(struct muster_task *task)
+{
+    struct muster_group *group = task->data;
+
+    muster_group_run_done(group);
+    if (!group->is_closed)
+        return;
+    muster_view_unref(group->view);
+    muster_mem_free(group->env->mem, group->receiving);
+    muster_mem_free(group->env->mem, group->is_rank_paused);
+    muster_mem_free(group->env->mem, group);
+}
+
+/* --- Life --- */
+
+static size_t early_bytes_max(const struct muster_view *view)
+{
+    struct muster_plan_parameters plan = muster_plan_parameters_clamp(&view->plan);
+    size_t rings = MUSTER_LANE_COST_MAX / MUSTER_RING_COST;
+    size_t needed = 2 * rings * 2 * view->member_count * plan.chunk_bytes;
+
+    return needed > MUSTER_EARLY_BYTES_MAX ? needed : MUSTER_EARLY_BYTES_MAX;
+}
+
+static void init_lists(struct muster_group *group)
+{
+    for (uint32_t lane = 0; lane < MUSTER_LANES_MAX; lane++)
+        muster_list_init(&group->lanes[lane].runs);
+    muster_list_init(&group->held);
+    muster_list_init(&group->done);
+    muster_list_init(&group->early);
+    muster_task_init(&group->task, on_task, group);
+}
+
+static void init_steps(struct muster_group *group)
+{
+    const struct muster_view *view = group->view;
+
+    for (uint32_t rank = 0; rank < view->member_count; rank++)
+        if (view->members[rank].from_step > group->from_step_max)
+            group->from_step_max = view->members[rank].from_step;
+    group->begun_step = view->members[group->rank].from_step;
+}
+
+enum muster_rc muster_group_open(const struct muster_group_options *options,
+                                 struct muster_group **ret_group)
+{
+    struct muster_mem *mem = options->env->mem;
+    struct muster_group *group = NULL;
+    enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
+    uint32_t rank;
+
+    if (!muster_view_find(options->view, &options->self, &rank))
+        return MUSTER_INVALID_ARGUMENT;
+    group = muster_mem_alloc_zero(mem, 1, sizeof(*group));
+    if (group == NULL)
+        goto fail;
+    group->receiving =
+        muster_mem_alloc_zero(mem, options->view->member_count, sizeof(*group->receiving));
+    group->is_rank_paused = muster_mem_alloc_zero(mem, options->view->member_count, sizeof(bool));
+    if (group->receiving == NULL || group->is_rank_paused == NULL)
+        goto fail;
+    group->env = options->env;
+    group->self = options->self;
+    group->wire = options->wire;
+    group->pool = muster_wire_pool(options->wire);
+    group->events = options->events;
+    group->data = options->data;
+    group->rank = rank;
+    group->abort_grace_ns =
+        options->abort_grace_ns != 0 ? options->abort_grace_ns : MUSTER_ABORT_GRACE_NS_DEFAULT;
+    group->early_bytes_max = early_bytes_max(options->view);
+    init_lists(group);
+    rc = muster_wire_attach(group->wire, options->view, &muster_group_wire_client, group);
+    if (rc != MUSTER_OK)
+        goto fail;
+    group->view = muster_view_ref(options->view);
+    init_steps(group);
+    *ret_group = group;
+    return MUSTER_OK;
+fail:
+    if (group != NULL) {
+        muster_mem_free(mem, group->receiving);
+        muster_mem_free(mem, group->is_rank_paused);
+    }
+    muster_mem_free(mem, group);
+    return rc;
+}
+
+static bool has_open_operation(const struct muster_group *group)
+{
+    if (!muster_list_is_empty(&group->held))
+        return true;
+    for (uint32_t lane = 0; lane < group->lane_count; lane++) {
+        const struct muster_list *runs = &group->lanes[lane].runs;
+
+        for (const struct muster_list *node = runs->next; node != runs; node = node->next)
+            if (MUSTER_CONTAINER_OF(node, struct muster_run, node)->op != NULL)
+                return true;
+    }
+    return false;
+}
+
+bool muster_group_is_idle(const struct muster_group *group)
+{
+    if (!muster_list_is_empty(&group->held) || !muster_list_is_empty(&group->done))
+        return false;
+    for (uint32_t lane = 0; lane < group->lane_count; lane++)
+        if (!muster_list_is_empty(&group->lanes[lane].runs))
+            return false;
+    return true;
+}
+
+void muster_group_close(struct muster_group *group)
+{
+    if (group == NULL)
+        return;
+    assert(!group->is_closed && !has_open_operation(group));
+    group->is_closed = true;
+    muster_group_abandon_receiving(group, NULL);
+    muster_group_drop_early(group);
+    for (uint32_t lane = 0; lane < group->lane_count; lane++) {
+        struct muster_list *runs = &group->lanes[lane].runs;
+
+        while (!muster_list_is_empty(runs))
+            muster_run_free(MUSTER_CONTAINER_OF(runs->next, struct muster_run, node));
+    }
+    muster_wire_detach(group->wire, group);
+    muster_task_post(&group->task, group->env->loop);
+}
+
+void muster_group_begin_step(struct muster_group *group, uint64_t step)
+{
+    if (step > group->begun_step)
+        group->begun_step = step;
+}
+
+void muster_group_commit_step(struct muster_group *group, uint64_t step)
+{
+    if (step > group->committed_step)
+        group->committed_step = step;
+}
+
+uint32_t muster_group_rank(const struct muster_group *group)
+{
+    return group->rank;
+}
+
+uint32_t muster_group_size(const struct muster_group *group)
+{
+    return group->view->member_count;
+}
+
+const struct muster_view *muster_group_view(const struct muster_group *group)
+{
+    return group->view;
+}

@@ -1,0 +1,273 @@
+/* What the files of a group share: the group, its lanes, and one run per operation. */
+#ifndef MUSTER_COLLECTIVE_GROUP_INTERNAL_H
+#define MUSTER_COLLECTIVE_GROUP_INTERNAL_H
+
+#include "collective/plan.h"
+#include "collective/wire.h"
+
+#define MUSTER_DESCRIPTION_TEXT_BYTES 96
+
+/* Of one lane, at the same time: 4 rings or 64 direct exchanges; more wait their turn. */
+#define MUSTER_LANE_COST_MAX 64u
+#define MUSTER_RING_COST     16u
+#define MUSTER_DIRECT_COST   1u
+/* Frames of operations that have not been started here: their links pause beyond this. */
+#define MUSTER_EARLY_BYTES_MAX ((size_t)64 << 20)
+
+/** What the caller asked for; the same on every member but for the pointers. */
+struct muster_op_call {
+    enum muster_op_kind kind;
+    enum muster_reduction reduction;
+    enum muster_dtype dtype;
+    uint64_t count;      /* elements of the whole vector */
+    uint64_t part_count; /* all_gather, reduce_scatter: elements of one part; else 0 */
+    const void *input;   /* all_reduce, broadcast: the same as output */
+    void *output;
+    struct muster_incarnation root; /* broadcast; else zero */
+};
+
+enum muster_run_state {
+    MUSTER_RUN_HELD,      /* started while the group was frozen: belongs to the next epoch */
+    MUSTER_RUN_QUEUED,    /* issued, waits for its turn in the lane */
+    MUSTER_RUN_ACTIVE,    /* frames travel */
+    MUSTER_RUN_COMPLETE,  /* the whole result is here */
+    MUSTER_RUN_DELIVERED, /* the caller has it */
+    MUSTER_RUN_ENDED,     /* ended without a result; kept until all members know (mismatch) */
+};
+
+/** Bits of run->chunks[c]. */
+enum {
+    MUSTER_CHUNK_REDUCED = 1, /* its partial sum has arrived */
+    MUSTER_CHUNK_FINAL = 2,   /* its final value is here */
+    MUSTER_CHUNK_TOLD = 4,    /* its final value, or the news of it, has arrived */
+    MUSTER_CHUNK_ASKED = 8,   /* fetched from a survivor */
+};
+
+/** Bits of run->heard[participant]. */
+enum {
+    MUSTER_HEARD_INPUT = 1,
+    MUSTER_HEARD_COMPLETE = 2,
+    MUSTER_HEARD_ISSUED = 4,   /* it has started the operation */
+    MUSTER_HEARD_ANSWER = 8,   /* to QUERY */
+    MUSTER_HEARD_MISMATCH = 16, /* its own description */
+};
+
+/** One operation, from start until it is stable. Library memory, reused. */
+struct muster_run {
+    struct muster_list node; /* lane->runs, in order, or group->held */
+    struct muster_group *group;
+    struct muster_op *op; /* NULL once it was handed back */
+    struct muster_op_id id;
+    struct muster_op_call call;
+    uint64_t descriptor;
+    enum muster_run_state state;
+    struct muster_op_result result;
+    enum muster_op_phase phase; /* at the freeze */
+    uint64_t deadline_ns;
+    struct muster_timer timer;
+    enum muster_rc abort_why; /* CANCELLED, DEADLINE_EXCEEDED: proposed; OK: not */
+    uint8_t timer_stage;      /* enum timer_stage of run_deadline.c */
+    bool is_mismatched;       /* own description has been sent */
+
+    uint32_t participant_count, self_index; /* in this epoch; the plan may be of an earlier one */
+    uint32_t complete_count;                /* participants that are known to be complete */
+    struct muster_plan plan;
+    bool is_adopting; /* completes by fetching; the plan is the one of the epoch before */
+    bool has_next_started;
+    uint32_t final_count; /* wanted chunks that are final here */
+    uint32_t start_next;  /* next chunk of plan.start_block to send */
+    uint32_t start_final; /* of them, known to be final */
+    uint32_t input_count; /* direct: inputs here, the own one included */
+    /* one buffer of the pool: */
+    void *memory;
+    void **undo;     /* by chunk: the input that a final value replaced, or NULL */
+    void **inputs;   /* by participant (direct) */
+    void *finished;  /* direct: the whole result */
+    uint8_t *chunks; /* by chunk */
+    uint8_t *heard;  /* by participant */
+};
+
+struct muster_lane {
+    bool has_issued, has_stable;
+    struct muster_op_id issued_through, stable_through;
+    uint64_t step;         /* of next_sequence */
+    uint32_t next_sequence;
+    uint32_t cost;         /* of active and retained runs */
+    struct muster_list runs;
+};
+
+enum muster_receive_mode {
+    MUSTER_RECEIVE_NOTHING, /* discarded */
+    MUSTER_RECEIVE_EARLY,   /* for an operation that is not active here yet */
+    MUSTER_RECEIVE_DATA,    /* into the run's memory */
+    MUSTER_RECEIVE_NOTE,    /* no payload, or a description */
+};
+
+/** The frame that is coming in from one peer. */
+struct muster_receiving {
+    enum muster_receive_mode mode;
+    struct muster_run *run;
+    uint8_t type;
+    uint32_t chunk;
+    uint8_t *buffer;  /* of the pool, or NULL when it goes straight into the tensor */
+    size_t used;      /* bytes of it that have been added in */
+};
+
+/** A whole frame kept for later. */
+struct muster_early {
+    struct muster_list node;
+    uint32_t rank;
+    struct muster_frame_header header;
+    void *buffer;
+};
+
+struct muster_group {
+    struct muster_env *env;
+    struct muster_view *view;
+    struct muster_incarnation self;
+    struct muster_wire *wire;
+    struct muster_buffer_pool *pool;
+    const struct muster_group_events *events;
+    void *data;
+    uint64_t abort_grace_ns;
+    uint32_t rank;
+    uint64_t from_step_max; /* operations of this step and later have all members as participants */
+    uint64_t begun_step, committed_step;
+    uint64_t frozen_begun_step, frozen_committed_step; /* what the vector says while frozen */
+    uint64_t frozen_ns;
+    bool is_frozen;
+    bool is_ended;  /* handed over, expired or aborted: starts fail */
+    bool is_closed;
+    struct muster_lane lanes[MUSTER_LANES_MAX];
+    uint32_t lane_count;
+    struct muster_list held; /* started while frozen */
+    struct muster_list done; /* user's operations whose callbacks are due */
+    struct muster_list early;
+    size_t early_bytes, early_bytes_max;
+    struct muster_receiving *receiving; /* by rank */
+    bool *is_rank_paused;               /* by rank: its early frames exceed the limit */
+    struct muster_task task;            /* callbacks, waiting runs, free */
+};
+
+/* group.c */
+uint32_t muster_group_participants(const struct muster_group *group, uint64_t step);
+/** Rank of the participant with that index in an operation of that step. */
+uint32_t muster_group_participant_rank(const struct muster_group *group, uint64_t step,
+                                       uint32_t index);
+/** Index of that rank among the participants; UINT32_MAX: takes no part. */
+uint32_t muster_group_participant_index(const struct muster_group *group, uint64_t step,
+                                        uint32_t rank);
+struct muster_run *muster_group_find(const struct muster_group *group,
+                                     const struct muster_op_id *id);
+/** "worker:3" */
+const char *muster_group_rank_name(const struct muster_group *group, uint32_t rank, char *ret_text,
+                                   size_t size);
+/** Run the callbacks that are due. The last thing that an event does: they may do anything. */
+void muster_group_run_done(struct muster_group *group);
+
+/* run.c */
+MUSTER_MUST_CHECK enum muster_rc muster_run_new(struct muster_group *group,
+                                                const struct muster_op_call *call,
+                                                struct muster_op *op, struct muster_run **ret_run);
+/** The run becomes part of the group's epoch: plan, verdict of the view, its turn. */
+void muster_run_issue(struct muster_run *run);
+/** Take part in the group's epoch: participants, nothing heard yet. */
+void muster_run_join_epoch(struct muster_run *run);
+/** Make the plan for this group's participants. */
+void muster_run_make_plan(struct muster_run *run);
+/** Give it the memory of its plan. False: no memory; the run has ended with RESOURCE_EXHAUSTED. */
+bool muster_run_take_memory(struct muster_run *run);
+/** Give up all memory of the plan: staging, undo copies, inputs. */
+void muster_run_drop_memory(struct muster_run *run);
+/** Start runs of the lane whose turn has come. */
+void muster_lane_advance(struct muster_group *group, struct muster_lane *lane);
+/** Deliver what can be, forget what is stable, start what waits. */
+void muster_lane_settle(struct muster_group *group, struct muster_lane *lane);
+/** The whole result is here: tell all, deliver what can be. */
+void muster_run_complete(struct muster_run *run);
+void muster_run_hear_complete(struct muster_run *run, uint32_t participant);
+/** Hand the user's operation back with rc; error text must be in op->error already. */
+void muster_run_hand_back(struct muster_run *run, enum muster_rc rc);
+/** Hand back, and forget the run. */
+void muster_run_end(struct muster_run *run, enum muster_rc rc);
+void muster_run_free(struct muster_run *run);
+/** "all_reduce #12" */
+const char *muster_run_name(const struct muster_run *run, char *ret_text, size_t size);
+/** "all_reduce(sum, f32 x 1024)" */
+const char *muster_call_describe(const struct muster_op_call *call, char *ret_text, size_t size);
+uint64_t muster_call_hash(const struct muster_op_call *call);
+const char *muster_op_kind_name(enum muster_op_kind kind);
+/** Send a frame of this run to a participant. */
+void muster_run_send(struct muster_run *run, enum muster_frame_type type, uint32_t participant,
+                     uint32_t chunk, const void *payload, uint32_t bytes, void *buffer);
+void muster_run_send_all(struct muster_run *run, enum muster_frame_type type);
+/** Where chunk c lies in the output, and how long it is. */
+void *muster_run_chunk_at(const struct muster_run *run, uint32_t c, size_t *ret_bytes);
+/** Save the input under a chunk of the output that is about to change. False: no memory. */
+bool muster_run_save_undo(struct muster_run *run, uint32_t c);
+/** Put all saved inputs back. */
+void muster_run_restore(struct muster_run *run);
+
+/* run_ring.c */
+void muster_ring_start(struct muster_run *run);
+void *muster_ring_receive(struct muster_run *run, const struct muster_frame_header *header,
+                          struct muster_receiving *receiving);
+void muster_ring_progress(struct muster_run *run, struct muster_receiving *receiving,
+                          size_t bytes_done);
+void muster_ring_finish(struct muster_run *run, struct muster_receiving *receiving);
+/** The frame will not be finished: undo what was done with its first part. */
+void muster_ring_abandon(struct muster_run *run, struct muster_receiving *receiving);
+void muster_ring_hear_start(struct muster_run *run);
+/** Chunk c has become final here by whatever way: count it. */
+void muster_ring_mark_final(struct muster_run *run, uint32_t c);
+
+/* run_direct.c */
+void muster_direct_start(struct muster_run *run);
+void *muster_direct_receive(struct muster_run *run, uint32_t participant,
+                            const struct muster_frame_header *header,
+                            struct muster_receiving *receiving);
+void muster_direct_finish(struct muster_run *run, uint32_t participant,
+                          struct muster_receiving *receiving);
+/** Copy the result to the caller's memory: at delivery. */
+void muster_direct_deliver(struct muster_run *run);
+
+/* group_receive.c */
+extern const struct muster_wire_client muster_group_wire_client;
+/** Use the frames that came before their run was active. The run may end in here. */
+void muster_group_replay_early(struct muster_group *group, const struct muster_op_id *id);
+void muster_group_drop_early(struct muster_group *group);
+/** Forget the half-received frames (their links discard them), restoring what they changed. */
+void muster_group_abandon_receiving(struct muster_group *group, const struct muster_run *run);
+
+/* run_deadline.c */
+void muster_run_start_deadline(struct muster_run *run);
+void muster_run_propose_abort(struct muster_run *run, enum muster_rc why);
+/** After a change of view that did not end it. */
+void muster_run_propose_again(struct muster_run *run);
+void muster_run_hear_status(struct muster_run *run, uint32_t participant, bool is_issued);
+/** op->error for an operation that ends because it was aborted: whose fault it is, as far as known. */
+void muster_run_explain_abort(struct muster_run *run, enum muster_rc rc, const char *reason);
+
+/* run_mismatch.c */
+void muster_run_send_mismatch(struct muster_run *run);
+/** The description of participant arrived. */
+void muster_run_hear_mismatch(struct muster_run *run, uint32_t participant, uint64_t descriptor,
+                              const char *text, size_t bytes);
+
+/* run_repair.c */
+/** The view says ADOPT: fetch what is missing. */
+void muster_run_adopt(struct muster_run *run, const struct muster_verdict *verdict);
+void muster_repair_serve(struct muster_run *run, uint32_t participant, uint32_t first,
+                         uint32_t count);
+void *muster_repair_receive(struct muster_run *run, const struct muster_frame_header *header,
+                            struct muster_receiving *receiving);
+void muster_repair_finish(struct muster_run *run, struct muster_receiving *receiving);
+
+/* group_freeze.c */
+/** Links forget the epoch's frames, half-received chunks are rolled back. Idempotent. */
+void muster_group_stop(struct muster_group *group);
+/** Stop, and end every operation: `first` (may be NULL) with first_rc, the others with why->rc. */
+void muster_group_end_all(struct muster_group *group, const struct muster_error *why,
+                          struct muster_run *first, enum muster_rc first_rc);
+
+#endif

@@ -1,0 +1,445 @@
+/* A run: one operation from its start until every member is known to have its result. */
+#include "collective/group_internal.h"
+
+#include "runtime/hash.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+const char *muster_op_kind_name(enum muster_op_kind kind)
+{
+    static const char *const names[] = {
+        [MUSTER_OP_ALL_REDUCE] = "all_reduce",         [MUSTER_OP_BROADCAST] = "broadcast",
+        [MUSTER_OP_ALL_GATHER] = "all_gather",         [MUSTER_OP_BARRIER] = "barrier",
+        [MUSTER_OP_REDUCE_SCATTER] = "reduce_scatter",
+    };
+
+    return names[kind];
+}
+
+const char *muster_call_describe(const struct muster_op_call *call, char *ret_text, size_t size)
+{
+    static const char *const reductions[] = {
+        [MUSTER_SUM] = "sum, ", [MUSTER_MEAN] = "mean, ", [MUSTER_MIN] = "min, ",
+        [MUSTER_MAX] = "max, ", [MUSTER_PROD] = "prod, "};
+    static const char *const dtypes[] = {[MUSTER_F32] = "f32",
+                                         [MUSTER_F64] = "f64",
+                                         [MUSTER_I32] = "i32",
+                                         [MUSTER_I64] = "i64",
+                                         [MUSTER_U8] = "u8"};
+    bool has_reduction =
+        call->kind == MUSTER_OP_ALL_REDUCE || call->kind == MUSTER_OP_REDUCE_SCATTER;
+    char root[MUSTER_INCARNATION_TEXT_BYTES];
+    int length;
+
+    if (call->kind == MUSTER_OP_BARRIER) {
+        snprintf(ret_text, size, "barrier()");
+        return ret_text;
+    }
+    length = snprintf(ret_text, size, "%s(%s%s x %llu", muster_op_kind_name(call->kind),
+                      has_reduction ? reductions[call->reduction] : "", dtypes[call->dtype],
+                      (unsigned long long)(call->part_count > 0 ? call->part_count : call->count));
+    if (length < 0 || (size_t)length >= size)
+        return ret_text;
+    if (call->kind == MUSTER_OP_BROADCAST)
+        snprintf(ret_text + length, size - (size_t)length, ", root %.8s)",
+                 muster_incarnation_format(&call->root, root));
+    else
+        snprintf(ret_text + length, size - (size_t)length, ")");
+    return ret_text;
+}
+
+/* Free of the number of members: the description outlives a change of view. */
+uint64_t muster_call_hash(const struct muster_op_call *call)
+{
+    const uint64_t words[] = {(uint64_t)call->kind, (uint64_t)call->reduction,
+                              (uint64_t)call->dtype,
+                              call->part_count > 0 ? call->part_count : call->count};
+
+    return muster_hash64(call->root.bytes, sizeof(call->root.bytes),
+                         muster_hash64(words, sizeof(words), 0));
+}
+
+const char *muster_run_name(const struct muster_run *run, char *ret_text, size_t size)
+{
+    if (run->id.step == 0)
+        snprintf(ret_text, size, "%s #%u", muster_op_kind_name(run->call.kind), run->id.sequence);
+    else
+        snprintf(ret_text, size, "%s #%u of step %llu", muster_op_kind_name(run->call.kind),
+                 run->id.sequence, (unsigned long long)run->id.step);
+    return ret_text;
+}
+
+static struct muster_lane *lane_of(struct muster_run *run)
+{
+    return &run->group->lanes[run->id.lane];
+}
+
+static uint32_t cost_of(const struct muster_run *run)
+{
+    return run->plan.algorithm == MUSTER_ALGORITHM_RING ? MUSTER_RING_COST : MUSTER_DIRECT_COST;
+}
+
+/* --- Frames --- */
+
+void muster_run_send(struct muster_run *run, enum muster_frame_type type, uint32_t participant,
+                     uint32_t chunk, const void *payload, uint32_t bytes, void *buffer)
+{
+    struct muster_group *group = run->group;
+    struct muster_frame_header header = {
+        .channel = MUSTER_FRAME_COLLECTIVE,
+        .type = (uint8_t)type,
+        .payload_bytes = bytes,
+        .epoch = group->view->epoch,
+        .op = run->id,
+        .chunk = chunk,
+        .descriptor = run->descriptor,
+    };
+
+    muster_wire_send(group->wire, muster_group_participant_rank(group, run->id.step, participant),
+                     &header, payload, buffer);
+}
+
+void muster_run_send_all(struct muster_run *run, enum muster_frame_type type)
+{
+    for (uint32_t i = 0; i < run->participant_count; i++)
+        if (i != run->self_index)
+            muster_run_send(run, type, i, 0, NULL, 0, NULL);
+}
+
+/* --- Memory --- */
+
+static bool changes_input(const struct muster_run *run)
+{
+    return run->call.kind == MUSTER_OP_ALL_REDUCE &&
+           run->plan.algorithm == MUSTER_ALGORITHM_RING;
+}
+
+bool muster_run_take_memory(struct muster_run *run)
+{
+    size_t chunk_count = run->plan.chunk_count, n = run->plan.n;
+    size_t bytes = (chunk_count + n) * sizeof(void *) + chunk_count + n;
+    uint8_t *memory;
+
+    if (run->memory != NULL)
+        return true;
+    memory = muster_buffer_get(run->group->pool, bytes);
+    if (memory == NULL) {
+        muster_run_propose_abort(run, MUSTER_RESOURCE_EXHAUSTED);
+        return false;
+    }
+    memset(memory, 0, bytes);
+    run->memory = memory;
+    run->undo = (void **)(void *)memory;
+    run->inputs = run->undo + chunk_count;
+    run->chunks = (uint8_t *)(run->inputs + n);
+    run->heard = run->chunks + chunk_count;
+    lane_of(run)->cost += cost_of(run);
+    return true;
+}
+
+void muster_run_drop_memory(struct muster_run *run)
+{
+    if (run->memory == NULL)
+        return;
+    for (uint32_t c = 0; c < run->plan.chunk_count; c++)
+        muster_buffer_unref(run->undo[c]);
+    for (uint32_t i = 0; i < run->plan.n; i++)
+        muster_buffer_unref(run->inputs[i]);
+    muster_buffer_unref(run->finished);
+    run->finished = NULL;
+    muster_buffer_unref(run->memory);
+    run->memory = NULL;
+    run->final_count = run->start_next = run->start_final = run->input_count = 0;
+    run->has_next_started = false;
+    lane_of(run)->cost -= cost_of(run);
+}
+
+void *muster_run_chunk_at(const struct muster_run *run, uint32_t c, size_t *ret_bytes)
+{
+    struct muster_plan_chunk chunk = muster_plan_chunk(&run->plan, c);
+    uint64_t first = chunk.first;
+
+    if (run->call.kind == MUSTER_OP_REDUCE_SCATTER)
+        first -= chunk.block * run->plan.block_elements;
+    *ret_bytes = chunk.count * run->plan.element_bytes;
+    return (uint8_t *)run->call.output + first * run->plan.element_bytes;
+}
+
+bool muster_run_save_undo(struct muster_run *run, uint32_t c)
+{
+    size_t bytes;
+    const void *at = muster_run_chunk_at(run, c, &bytes);
+
+    if (!changes_input(run) || run->undo[c] != NULL)
+        return true;
+    run->undo[c] = muster_buffer_get(run->group->pool, bytes);
+    if (run->undo[c] == NULL)
+        return false;
+    memcpy(run->undo[c], at, bytes);
+    return true;
+}
+
+void muster_run_restore(struct muster_run *run)
+{
+    if (run->memory == NULL || !changes_input(run) || run->state == MUSTER_RUN_DELIVERED)
+        return;
+    for (uint32_t c = 0; c < run->plan.chunk_count; c++) {
+        size_t bytes;
+        void *at = muster_run_chunk_at(run, c, &bytes);
+
+        if (run->undo[c] == NULL)
+            continue;
+        memcpy(at, run->undo[c], bytes);
+        muster_buffer_unref(run->undo[c]);
+        run->undo[c] = NULL;
+    }
+}
+
+/* --- Life --- */
+
+enum muster_rc muster_run_new(struct muster_group *group, const struct muster_op_call *call,
+                              struct muster_op *op, struct muster_run **ret_run)
+{
+    struct muster_lane *lane = &group->lanes[op->lane];
+    struct muster_run *run = muster_buffer_get(group->pool, sizeof(*run));
+
+    if (run == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    memset(run, 0, sizeof(*run));
+    if (lane->step != group->begun_step) {
+        lane->step = group->begun_step;
+        lane->next_sequence = 0;
+    }
+    if (group->lane_count <= op->lane)
+        group->lane_count = op->lane + 1;
+    run->group = group;
+    run->op = op;
+    run->id = (struct muster_op_id){
+        .step = lane->step, .lane = op->lane, .sequence = lane->next_sequence++};
+    run->call = *call;
+    run->descriptor = muster_call_hash(call);
+    run->deadline_ns = op->deadline_ns;
+    muster_list_init(&run->node);
+    op->impl = run;
+    op->id = run->id;
+    muster_run_start_deadline(run);
+    *ret_run = run;
+    return MUSTER_OK;
+}
+
+void muster_run_free(struct muster_run *run)
+{
+    muster_timer_stop(&run->timer);
+    muster_list_remove(&run->node);
+    muster_run_drop_memory(run);
+    muster_buffer_unref(run);
+}
+
+void muster_run_hand_back(struct muster_run *run, enum muster_rc rc)
+{
+    struct muster_op *op = run->op;
+
+    muster_timer_stop(&run->timer);
+    if (op == NULL)
+        return;
+    run->op = NULL;
+    op->impl = NULL;
+    op->result = run->result;
+    op->result.epoch = run->group->view->epoch;
+    if (rc == MUSTER_OK)
+        op->error = (struct muster_error){.rc = MUSTER_OK};
+    op->error.rc = rc;
+    muster_list_append(&run->group->done, &op->node);
+    muster_task_post(&run->group->task, run->group->env->loop);
+}
+
+void muster_run_end(struct muster_run *run, enum muster_rc rc)
+{
+    muster_run_hand_back(run, rc);
+    muster_run_free(run);
+}
+
+void muster_run_join_epoch(struct muster_run *run)
+{
+    struct muster_group *group = run->group;
+
+    run->participant_count = muster_group_participants(group, run->id.step);
+    run->self_index = muster_group_participant_index(group, run->id.step, group->rank);
+    run->complete_count = 0;
+    assert(run->self_index < run->participant_count);
+    if (run->memory != NULL)
+        memset(run->heard, 0, run->plan.n);
+}
+
+void muster_run_make_plan(struct muster_run *run)
+{
+    struct muster_group *group = run->group;
+    struct muster_plan_input input = {
+        .kind = run->call.kind,
+        .n = run->participant_count,
+        .index = run->self_index,
+        .count = run->call.count,
+        .element_bytes = muster_dtype_bytes(run->call.dtype),
+        .parameters = group->view->plan,
+    };
+    uint32_t root;
+
+    assert(run->memory == NULL);
+    if (run->call.kind == MUSTER_OP_BROADCAST &&
+        muster_view_find(group->view, &run->call.root, &root))
+        input.root = muster_group_participant_index(group, run->id.step, root);
+    if (input.root >= input.n)
+        input.root = 0;
+    run->plan = muster_plan_make(&input);
+}
+
+static void activate(struct muster_run *run)
+{
+    if (!muster_run_take_memory(run))
+        return;
+    run->state = MUSTER_RUN_ACTIVE;
+    run->result.contributor_count = run->plan.n;
+    run->heard[run->self_index] = MUSTER_HEARD_ISSUED;
+    if (run->plan.algorithm == MUSTER_ALGORITHM_RING)
+        muster_ring_start(run);
+    else
+        muster_direct_start(run);
+}
+
+void muster_lane_advance(struct muster_group *group, struct muster_lane *lane)
+{
+    struct muster_list *node = lane->runs.next;
+
+    if (group->is_frozen)
+        return;
+    while (node != &lane->runs) {
+        struct muster_run *run = MUSTER_CONTAINER_OF(node, struct muster_run, node);
+        struct muster_op_id id = run->id;
+
+        node = node->next;
+        if (run->state != MUSTER_RUN_QUEUED || run->abort_why == MUSTER_RESOURCE_EXHAUSTED)
+            continue;
+        if (lane->cost > 0 && lane->cost + cost_of(run) > MUSTER_LANE_COST_MAX)
+            return;
+        activate(run);
+        muster_group_replay_early(group, &id);
+        node = lane->runs.next; /* completions may have changed the list */
+    }
+}
+
+static const char *abort_reason(const struct muster_run *run, const struct muster_verdict *verdict)
+{
+    const struct muster_view *view = run->group->view;
+
+    if (verdict != NULL && verdict->kind == MUSTER_VERDICT_ABORTED)
+        return view->reason;
+    if (run->call.kind == MUSTER_OP_BROADCAST && verdict == NULL &&
+        !muster_view_find(view, &run->call.root, NULL))
+        return "the root is no member";
+    if (view->is_below_min)
+        return "fewer than the minimum of members";
+    if (run->call.part_count > 0 &&
+        run->call.count != run->call.part_count * run->participant_count)
+        return "the number of members has changed";
+    return NULL;
+}
+
+void muster_run_issue(struct muster_run *run)
+{
+    struct muster_lane *lane = lane_of(run);
+    const struct muster_verdict *verdict = muster_view_verdict(run->group->view, &run->id);
+    struct muster_group *group;
+    const char *reason;
+
+    muster_run_join_epoch(run);
+    reason = abort_reason(run, verdict);
+    lane->has_issued = true;
+    lane->issued_through = run->id;
+    run->state = MUSTER_RUN_QUEUED;
+    muster_list_remove(&run->node);
+    muster_list_append(&lane->runs, &run->node);
+    muster_run_make_plan(run);
+    if (reason != NULL) {
+        muster_run_explain_abort(run, MUSTER_ABORTED, reason);
+        muster_run_end(run, MUSTER_ABORTED);
+        return;
+    }
+    group = run->group;
+    if (verdict != NULL && verdict->kind == MUSTER_VERDICT_ADOPT) {
+        muster_run_adopt(run, verdict);
+        muster_group_replay_early(group, &verdict->op);
+    }
+    muster_lane_advance(group, lane);
+}
+
+/* --- Completion --- */
+
+static bool is_deliverable(const struct muster_run *run)
+{
+    return run->state == MUSTER_RUN_COMPLETE &&
+           (run->plan.algorithm == MUSTER_ALGORITHM_DIRECT ||
+            run->complete_count == run->participant_count);
+}
+
+static void deliver(struct muster_run *run)
+{
+    if (run->plan.algorithm == MUSTER_ALGORITHM_DIRECT)
+        muster_direct_deliver(run);
+    run->state = MUSTER_RUN_DELIVERED;
+    muster_run_hand_back(run, MUSTER_OK);
+}
+
+static bool is_stable(const struct muster_run *run)
+{
+    return (run->state == MUSTER_RUN_DELIVERED &&
+            run->complete_count == run->participant_count) ||
+           (run->state == MUSTER_RUN_ENDED && run->complete_count == run->participant_count);
+}
+
+/* Callbacks come in lane order; what all members have is forgotten. */
+void muster_lane_settle(struct muster_group *group, struct muster_lane *lane)
+{
+    struct muster_list *node;
+    bool has_freed = false;
+
+    for (node = lane->runs.next; node != &lane->runs; node = node->next) {
+        struct muster_run *run = MUSTER_CONTAINER_OF(node, struct muster_run, node);
+
+        if (is_deliverable(run))
+            deliver(run);
+        if (run->state < MUSTER_RUN_DELIVERED)
+            break;
+    }
+    while (!muster_list_is_empty(&lane->runs)) {
+        struct muster_run *run =
+            MUSTER_CONTAINER_OF(lane->runs.next, struct muster_run, node);
+
+        if (!is_stable(run))
+            break;
+        lane->has_stable = true;
+        lane->stable_through = run->id;
+        muster_run_free(run);
+        has_freed = true;
+    }
+    if (has_freed)
+        muster_lane_advance(group, lane);
+}
+
+void muster_run_complete(struct muster_run *run)
+{
+    assert(run->state == MUSTER_RUN_ACTIVE);
+    run->state = MUSTER_RUN_COMPLETE;
+    muster_run_send_all(run, MUSTER_FRAME_COMPLETE);
+    muster_run_hear_complete(run, run->self_index);
+}
+
+void muster_run_hear_complete(struct muster_run *run, uint32_t participant)
+{
+    if ((run->heard[participant] & MUSTER_HEARD_COMPLETE) != 0)
+        return;
+    run->heard[participant] |= MUSTER_HEARD_COMPLETE;
+    run->complete_count++;
+    muster_lane_settle(run->group, lane_of(run));
+}

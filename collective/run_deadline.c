@@ -1,0 +1,161 @@
+/* Deadlines and cancel: ask who is missing, propose the abort, give up after the grace period. */
+#include "collective/group_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define ANSWER_NS (20 * MUSTER_NS_PER_MS)
+
+enum timer_stage {
+    TIMER_DEADLINE, /* the operation's own */
+    TIMER_ANSWERS,  /* the others say whether they have started it */
+    TIMER_GRACE,    /* the verdict is awaited */
+};
+
+static void start_timer(struct muster_run *run, enum timer_stage stage, uint64_t due_ns)
+{
+    run->timer_stage = (uint8_t)stage;
+    muster_timer_start(&run->timer, run->group->env->loop, due_ns);
+}
+
+static bool is_in_epoch(const struct muster_run *run)
+{
+    return run->memory != NULL && !run->group->is_frozen;
+}
+
+static uint32_t silent_count(const struct muster_run *run)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < run->participant_count; i++)
+        if (i != run->self_index &&
+            (run->heard[i] & (MUSTER_HEARD_ISSUED | MUSTER_HEARD_ANSWER)) == 0)
+            count++;
+    return count;
+}
+
+static void ask(struct muster_run *run)
+{
+    for (uint32_t i = 0; i < run->participant_count; i++)
+        if (i != run->self_index && (run->heard[i] & MUSTER_HEARD_ISSUED) == 0)
+            muster_run_send(run, MUSTER_FRAME_QUERY, i, 0, NULL, 0, NULL);
+}
+
+static enum muster_rc own_reason(const struct muster_run *run)
+{
+    return run->abort_why != MUSTER_OK ? run->abort_why : MUSTER_DEADLINE_EXCEEDED;
+}
+
+static void expire(struct muster_run *run)
+{
+    struct muster_group *group = run->group;
+    struct muster_error why;
+    char name[64];
+
+    muster_run_explain_abort(run, own_reason(run), NULL);
+    muster_error_set(&why, MUSTER_ABORTED, "no verdict came on %s within the grace period",
+                     muster_run_name(run, name, sizeof(name)));
+    muster_group_end_all(group, &why, run, own_reason(run));
+    if (group->events->on_expired != NULL)
+        group->events->on_expired(group->data, &why);
+}
+
+static void on_timer(struct muster_timer *timer)
+{
+    struct muster_run *run = timer->data;
+
+    switch ((enum timer_stage)run->timer_stage) {
+    case TIMER_DEADLINE:
+        if (!is_in_epoch(run) || silent_count(run) == 0) {
+            muster_run_propose_abort(run, MUSTER_DEADLINE_EXCEEDED);
+            return;
+        }
+        start_timer(run, TIMER_ANSWERS, muster_loop_after_ns(run->group->env->loop, ANSWER_NS));
+        ask(run);
+        return;
+    case TIMER_ANSWERS:
+        muster_run_propose_abort(run, own_reason(run));
+        return;
+    case TIMER_GRACE:
+        expire(run);
+        return;
+    }
+}
+
+void muster_run_start_deadline(struct muster_run *run)
+{
+    muster_timer_init(&run->timer, on_timer, run);
+    start_timer(run, TIMER_DEADLINE, run->deadline_ns);
+}
+
+void muster_run_propose_abort(struct muster_run *run, enum muster_rc why)
+{
+    struct muster_group *group = run->group;
+    struct muster_op_id id = run->id;
+
+    if (run->op == NULL)
+        return;
+    run->abort_why = why;
+    start_timer(run, TIMER_GRACE, muster_loop_after_ns(group->env->loop, group->abort_grace_ns));
+    if (group->events->on_abort_proposed != NULL)
+        group->events->on_abort_proposed(group->data, &id, why);
+}
+
+void muster_run_propose_again(struct muster_run *run)
+{
+    if (run->op != NULL && run->abort_why != MUSTER_OK)
+        start_timer(run, TIMER_ANSWERS, 0);
+}
+
+void muster_run_hear_status(struct muster_run *run, uint32_t participant, bool is_issued)
+{
+    if (run->memory == NULL)
+        return;
+    run->heard[participant] |= MUSTER_HEARD_ANSWER;
+    if (is_issued)
+        run->heard[participant] |= MUSTER_HEARD_ISSUED;
+    if (run->op != NULL && run->timer_stage == TIMER_ANSWERS && silent_count(run) == 0)
+        start_timer(run, TIMER_ANSWERS, 0);
+}
+
+void muster_op_cancel(struct muster_op *op)
+{
+    struct muster_run *run = op->impl;
+
+    if (run != NULL && run->abort_why == MUSTER_OK)
+        muster_run_propose_abort(run, MUSTER_CANCELLED);
+}
+
+/* The first participant that has not started it, or UINT32_MAX. */
+static uint32_t find_culprit(const struct muster_run *run)
+{
+    if (run->memory == NULL || run->is_adopting)
+        return UINT32_MAX;
+    for (uint32_t i = 0; i < run->participant_count && i < run->plan.n; i++)
+        if (i != run->self_index && (run->heard[i] & MUSTER_HEARD_ISSUED) == 0)
+            return i;
+    return UINT32_MAX;
+}
+
+void muster_run_explain_abort(struct muster_run *run, enum muster_rc rc, const char *reason)
+{
+    uint32_t culprit = find_culprit(run);
+    char name[64], who[96];
+    uint32_t rank;
+
+    if (run->op == NULL)
+        return;
+    muster_run_name(run, name, sizeof(name));
+    if (culprit != UINT32_MAX && rc != MUSTER_CANCELLED && run->abort_why != MUSTER_OK) {
+        rank = muster_group_participant_rank(run->group, run->id.step, culprit);
+        muster_error_set(&run->op->error, rc, "rank %u (%s) has not %s %s", rank,
+                         muster_group_rank_name(run->group, rank, who, sizeof(who)),
+                         (run->heard[culprit] & MUSTER_HEARD_ANSWER) != 0 ? "called"
+                                                                          : "answered about",
+                         name);
+    } else if (reason != NULL && reason[0] != '\0') {
+        muster_error_set(&run->op->error, rc, "%s: %s", name, reason);
+    } else {
+        muster_error_set(&run->op->error, rc, "%s: %s", name, muster_rc_text(rc));
+    }
+}

@@ -1,0 +1,175 @@
+/* Direct exchange for tiny operations: every input everywhere, everybody reduces all in rank order. */
+#include "collective/group_internal.h"
+#include "collective/kernels.h"
+
+#include <string.h>
+
+static bool is_giver(const struct muster_run *run, uint32_t participant)
+{
+    return run->plan.kind != MUSTER_OP_BROADCAST || participant == run->plan.root;
+}
+
+static uint32_t giver_count(const struct muster_run *run)
+{
+    return run->plan.kind == MUSTER_OP_BROADCAST ? 1 : run->plan.n;
+}
+
+static size_t input_bytes(const struct muster_run *run)
+{
+    uint64_t count = run->call.kind == MUSTER_OP_ALL_GATHER ? run->call.part_count : run->call.count;
+
+    return run->call.kind == MUSTER_OP_BARRIER ? 0 : count * run->plan.element_bytes;
+}
+
+static size_t result_bytes(const struct muster_run *run)
+{
+    return run->call.kind == MUSTER_OP_BARRIER ? 0 : run->call.count * run->plan.element_bytes;
+}
+
+static bool reduce_inputs(struct muster_run *run)
+{
+    const struct muster_op_call *call = &run->call;
+
+    run->finished = muster_buffer_get(run->group->pool, result_bytes(run));
+    if (run->finished == NULL)
+        return false;
+    memcpy(run->finished, run->inputs[0], result_bytes(run));
+    for (uint32_t i = 1; i < run->plan.n; i++)
+        muster_kernel_reduce(call->dtype, call->reduction, run->finished, run->inputs[i],
+                             call->count);
+    if (call->reduction == MUSTER_MEAN)
+        muster_kernel_divide(call->dtype, run->finished, run->plan.n, call->count);
+    return true;
+}
+
+static bool join_inputs(struct muster_run *run)
+{
+    size_t part = input_bytes(run);
+
+    run->finished = muster_buffer_get(run->group->pool, result_bytes(run));
+    if (run->finished == NULL)
+        return false;
+    for (uint32_t i = 0; i < run->plan.n; i++)
+        memcpy((uint8_t *)run->finished + i * part, run->inputs[i], part);
+    return true;
+}
+
+/* False: no memory. */
+static bool make_result(struct muster_run *run)
+{
+    switch (run->call.kind) {
+    case MUSTER_OP_ALL_REDUCE:
+    case MUSTER_OP_REDUCE_SCATTER:
+        return reduce_inputs(run);
+    case MUSTER_OP_ALL_GATHER:
+        return join_inputs(run);
+    case MUSTER_OP_BROADCAST:
+        run->finished = muster_buffer_ref(run->inputs[run->plan.root]);
+        return true;
+    case MUSTER_OP_BARRIER:
+        return true;
+    }
+    return false;
+}
+
+static void take_input(struct muster_run *run, uint32_t participant, void *buffer)
+{
+    run->inputs[participant] = buffer;
+    run->heard[participant] |= MUSTER_HEARD_INPUT;
+    if (++run->input_count < giver_count(run))
+        return;
+    if (!make_result(run)) {
+        muster_run_propose_abort(run, MUSTER_RESOURCE_EXHAUSTED);
+        return;
+    }
+    run->chunks[0] |= MUSTER_CHUNK_FINAL;
+    run->final_count = 1;
+    muster_run_complete(run);
+}
+
+/* Alone, of whatever size: the input is the result. */
+static void start_alone(struct muster_run *run)
+{
+    if (run->call.output != run->call.input)
+        memmove(run->call.output, run->call.input, result_bytes(run));
+    run->chunks[0] |= MUSTER_CHUNK_FINAL;
+    run->final_count = 1;
+    muster_run_complete(run);
+}
+
+static void send_input(struct muster_run *run, void *buffer)
+{
+    size_t bytes = input_bytes(run);
+
+    for (uint32_t i = 0; i < run->plan.n; i++)
+        if (i != run->plan.index)
+            muster_run_send(run, MUSTER_FRAME_INPUT, i, 0, buffer, (uint32_t)bytes,
+                            buffer != NULL ? muster_buffer_ref(buffer) : NULL);
+}
+
+void muster_direct_start(struct muster_run *run)
+{
+    size_t bytes = input_bytes(run);
+    void *buffer = NULL;
+
+    if (run->plan.n == 1) {
+        start_alone(run);
+        return;
+    }
+    if (!is_giver(run, run->plan.index)) {
+        muster_run_send(run, MUSTER_FRAME_START, run->plan.prev, 0, NULL, 0, NULL);
+        return;
+    }
+    if (bytes > 0) {
+        buffer = muster_buffer_get(run->group->pool, bytes);
+        if (buffer == NULL) {
+            muster_run_propose_abort(run, MUSTER_RESOURCE_EXHAUSTED);
+            return;
+        }
+        memcpy(buffer, run->call.input, bytes);
+    }
+    send_input(run, buffer);
+    take_input(run, run->plan.index, buffer);
+}
+
+void *muster_direct_receive(struct muster_run *run, uint32_t participant,
+                            const struct muster_frame_header *header,
+                            struct muster_receiving *receiving)
+{
+    if (run->plan.algorithm != MUSTER_ALGORITHM_DIRECT || run->is_adopting ||
+        !is_giver(run, participant) || header->payload_bytes != input_bytes(run) ||
+        (run->heard[participant] & MUSTER_HEARD_INPUT) != 0)
+        return NULL;
+    receiving->mode = MUSTER_RECEIVE_DATA;
+    receiving->run = run;
+    receiving->type = header->type;
+    receiving->chunk = 0;
+    if (header->payload_bytes > 0)
+        receiving->buffer = muster_buffer_get(run->group->pool, header->payload_bytes);
+    return receiving->buffer;
+}
+
+void muster_direct_finish(struct muster_run *run, uint32_t participant,
+                          struct muster_receiving *receiving)
+{
+    void *buffer = receiving->buffer;
+
+    receiving->buffer = NULL;
+    take_input(run, participant, buffer);
+}
+
+void muster_direct_deliver(struct muster_run *run)
+{
+    const uint8_t *from = run->finished;
+    size_t bytes = result_bytes(run);
+
+    if (from == NULL || bytes == 0)
+        return;
+    if (run->call.kind == MUSTER_OP_REDUCE_SCATTER) {
+        bytes = run->call.part_count * run->plan.element_bytes;
+        from += run->plan.index * bytes;
+    }
+    if (run->call.kind != MUSTER_OP_BROADCAST || run->plan.index != run->plan.root ||
+        run->is_adopting)
+        memcpy(run->call.output, from, bytes);
+}

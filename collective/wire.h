@@ -1,0 +1,63 @@
+/* The wire as groups see it: peers by incarnation, frames out, frames in. */
+#ifndef MUSTER_COLLECTIVE_WIRE_H
+#define MUSTER_COLLECTIVE_WIRE_H
+
+#include "collective/buffer_pool.h"
+#include "collective/group.h"
+
+struct muster_wire_peer;
+
+/** Types of frames of channel COLLECTIVE. */
+enum muster_frame_type {
+    MUSTER_FRAME_START = 1, /* the sender has started the op and takes final chunks */
+    MUSTER_FRAME_REDUCE,    /* partial sum of a chunk */
+    MUSTER_FRAME_GATHER,    /* final value of a chunk; without payload: it is final at its owner */
+    MUSTER_FRAME_INPUT,     /* the whole input of the sender (direct) */
+    MUSTER_FRAME_COMPLETE,  /* the sender has its whole result */
+    MUSTER_FRAME_FETCH,     /* wanted: chunks [chunk, chunk + phase) */
+    MUSTER_FRAME_CHUNK,     /* final value of a chunk, asked for by FETCH */
+    MUSTER_FRAME_MISMATCH,  /* payload: the description of the operation as the sender calls it */
+    MUSTER_FRAME_QUERY,     /* have you started it? */
+    MUSTER_FRAME_STATUS,    /* flags 1: yes */
+};
+
+/** What the wire tells the group that it serves. Like muster_peer_link_events, with the peer's rank. */
+struct muster_wire_client {
+    void *(*on_frame)(void *client, uint32_t rank, const struct muster_frame_header *header);
+    void (*on_progress)(void *client, uint32_t rank, const struct muster_frame_header *header,
+                        void *buffer, uint32_t bytes_done);
+    void (*on_payload)(void *client, uint32_t rank, const struct muster_frame_header *header,
+                       void *buffer);
+    /* A frame of a higher epoch waits on this peer's link, which is paused until the next attach. */
+    void (*on_higher_epoch)(void *client, const struct muster_incarnation *peer, uint64_t epoch);
+    void (*on_link_down)(void *client, uint32_t rank, const struct muster_error *error);
+};
+
+/** Serve `client`: the members of view get links, and only frames of its epoch are let through. Links of others stay until
+ *  they break. RESOURCE_EXHAUSTED. */
+MUSTER_MUST_CHECK enum muster_rc muster_wire_attach(struct muster_wire *wire,
+                                                    const struct muster_view *view,
+                                                    const struct muster_wire_client *client,
+                                                    void *data);
+/** Serve nobody; a no-op when another client is attached. */
+void muster_wire_detach(struct muster_wire *wire, void *data);
+
+/** One frame to the member with that rank. payload is borrowed until it is sent or taken back by recall; `buffer`
+ *  (from the wire's pool, may be NULL) is unreferenced then. Frames to a peer whose link has broken are dropped. */
+void muster_wire_send(struct muster_wire *wire, uint32_t rank,
+                      const struct muster_frame_header *header, const void *payload, void *buffer);
+
+/** Take back every frame of epochs < epoch, and stop receiving into their buffers. */
+void muster_wire_recall(struct muster_wire *wire, uint64_t epoch);
+/** The same for one operation. */
+void muster_wire_recall_op(struct muster_wire *wire, const struct muster_op_id *op);
+
+/** Read no further frames from that peer until resume (the frame in on_frame that got NULL is asked for again). */
+void muster_wire_pause(struct muster_wire *wire, uint32_t rank);
+void muster_wire_resume(struct muster_wire *wire, uint32_t rank);
+/** The peer breaks the protocol: its link is closed. */
+void muster_wire_refuse(struct muster_wire *wire, uint32_t rank, const char *text);
+
+struct muster_buffer_pool *muster_wire_pool(struct muster_wire *wire);
+
+#endif

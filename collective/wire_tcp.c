@@ -1,0 +1,621 @@
+/* The wire over peer links of purpose DATA: one per pair of processes, kept across epochs. */
+#include "collective/wire.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#define CONNECT_TIMEOUT_NS (10 * MUSTER_NS_PER_S)
+#define RETRY_FIRST_NS     (20 * MUSTER_NS_PER_MS)
+#define RETRY_MAX_NS       MUSTER_NS_PER_S
+#define RETRY_JITTER       200u /* per mille */
+
+/* One frame on its way. */
+struct wire_frame {
+    struct muster_frame frame;
+    struct muster_wire_peer *peer;
+    struct muster_list node; /* peer->frames, or wire->idle_frames */
+    void *buffer;
+};
+
+struct muster_wire_peer {
+    struct muster_wire *wire;
+    struct muster_list node;
+    struct muster_incarnation incarnation;
+    char name[MUSTER_JOB_NAME_BYTES + 16]; /* "worker:3", for people */
+    struct muster_address address;
+    struct muster_peer_link *link; /* ready or on its way, or NULL */
+    uint32_t rank;                 /* in the attached view */
+    bool is_member;
+    bool is_wanted; /* connect again when the link is lost */
+    bool is_broken; /* a link was lost since attach: frames are missing, so none follow */
+    bool is_paused;
+    struct muster_list frames;
+    struct muster_timer retry;
+    uint64_t retry_ns;
+};
+
+struct muster_wire {
+    struct muster_env *env;
+    struct muster_peer_hello hello;
+    const struct muster_wire_events *events;
+    void *events_data;
+    struct muster_buffer_pool pool;
+    struct muster_list peers;
+    struct muster_list idle_frames;
+    const struct muster_wire_client *client;
+    void *client_data;
+    uint64_t epoch;
+    uint32_t member_count;
+    struct muster_wire_peer **members; /* by rank; NULL for this process */
+    muster_failpoint_fn *failpoint;
+    void *failpoint_data;
+    bool is_cut;
+};
+
+static void connect_peer(struct muster_wire_peer *peer);
+
+/* --- Frames --- */
+
+static void frame_release(struct wire_frame *out)
+{
+    muster_list_remove(&out->node);
+    muster_buffer_unref(out->buffer);
+    out->buffer = NULL;
+    muster_list_prepend(&out->peer->wire->idle_frames, &out->node);
+}
+
+static void on_frame_done(struct muster_frame *frame, enum muster_rc rc)
+{
+    (void)rc;
+    frame_release(frame->data);
+}
+
+static struct wire_frame *frame_take(struct muster_wire *wire)
+{
+    struct muster_list *node = muster_list_pop(&wire->idle_frames);
+    struct wire_frame *out;
+
+    if (node != NULL)
+        return MUSTER_CONTAINER_OF(node, struct wire_frame, node);
+    out = muster_mem_alloc_zero(wire->env->mem, 1, sizeof(*out));
+    if (out != NULL)
+        muster_list_init(&out->node);
+    return out;
+}
+
+static void release_all(struct muster_wire_peer *peer)
+{
+    while (!muster_list_is_empty(&peer->frames))
+        frame_release(MUSTER_CONTAINER_OF(peer->frames.next, struct wire_frame, node));
+}
+
+/* --- Failpoint --- */
+
+static const char *phase_of(uint8_t type)
+{
+    switch (type) {
+    case MUSTER_FRAME_REDUCE:
+        return "reduce";
+    case MUSTER_FRAME_GATHER:
+        return "gather";
+    case MUSTER_FRAME_INPUT:
+        return "direct";
+    case MUSTER_FRAME_CHUNK:
+        return "repair";
+    default:
+        return NULL;
+    }
+}
+
+static void drop_link(struct muster_wire_peer *peer)
+{
+    struct muster_peer_link *link = peer->link;
+
+    peer->link = NULL;
+    muster_peer_link_close(link);
+}
+
+static void cut(struct muster_wire *wire)
+{
+    wire->is_cut = true;
+    for (struct muster_list *node = wire->peers.next; node != &wire->peers; node = node->next) {
+        struct muster_wire_peer *peer = MUSTER_CONTAINER_OF(node, struct muster_wire_peer, node);
+
+        muster_timer_stop(&peer->retry);
+        drop_link(peer);
+        release_all(peer);
+    }
+}
+
+/* Returns whether the process goes on. */
+static bool pass_failpoint(struct muster_wire *wire, const struct muster_frame_header *header,
+                           bool is_send)
+{
+    struct muster_failpoint at = {.op = header->op,
+                                  .chunk = header->chunk,
+                                  .phase = phase_of(header->type),
+                                  .is_send = is_send};
+
+    if (wire->failpoint == NULL || at.phase == NULL)
+        return true;
+    if (wire->failpoint(wire->failpoint_data, &at))
+        cut(wire);
+    return !wire->is_cut;
+}
+
+void muster_wire_set_failpoint(struct muster_wire *wire, muster_failpoint_fn *fn, void *data)
+{
+    wire->failpoint = fn;
+    wire->failpoint_data = data;
+}
+
+/* --- Peers --- */
+
+static struct muster_wire_peer *find_peer(const struct muster_wire *wire,
+                                          const struct muster_incarnation *incarnation)
+{
+    for (struct muster_list *node = wire->peers.next; node != &wire->peers; node = node->next) {
+        struct muster_wire_peer *peer = MUSTER_CONTAINER_OF(node, struct muster_wire_peer, node);
+
+        if (muster_incarnation_is_equal(&peer->incarnation, incarnation))
+            return peer;
+    }
+    return NULL;
+}
+
+static void on_retry(struct muster_timer *timer)
+{
+    connect_peer(timer->data);
+}
+
+static struct muster_wire_peer *peer_get(struct muster_wire *wire,
+                                         const struct muster_incarnation *incarnation)
+{
+    struct muster_wire_peer *peer = find_peer(wire, incarnation);
+
+    if (peer != NULL)
+        return peer;
+    peer = muster_mem_alloc_zero(wire->env->mem, 1, sizeof(*peer));
+    if (peer == NULL)
+        return NULL;
+    peer->wire = wire;
+    peer->incarnation = *incarnation;
+    peer->retry_ns = RETRY_FIRST_NS;
+    muster_list_init(&peer->frames);
+    muster_timer_init(&peer->retry, on_retry, peer);
+    muster_list_append(&wire->peers, &peer->node);
+    return peer;
+}
+
+static void peer_free(struct muster_wire_peer *peer)
+{
+    muster_timer_stop(&peer->retry);
+    drop_link(peer);
+    release_all(peer);
+    muster_list_remove(&peer->node);
+    muster_mem_free(peer->wire->env->mem, peer);
+}
+
+static void set_name(struct muster_wire_peer *peer, const struct muster_member *member)
+{
+    snprintf(peer->name, sizeof(peer->name), "%s:%u", member->task_type, member->task_index);
+    peer->address = member->address;
+}
+
+static void retry_later(struct muster_wire_peer *peer)
+{
+    struct muster_env *env = peer->wire->env;
+    uint64_t delay = muster_rng_jitter(env->rng, peer->retry_ns, RETRY_JITTER);
+
+    peer->retry_ns = peer->retry_ns * 2 < RETRY_MAX_NS ? peer->retry_ns * 2 : RETRY_MAX_NS;
+    muster_timer_start(&peer->retry, env->loop, muster_loop_after_ns(env->loop, delay));
+}
+
+/* What was queued is lost, so nothing more may follow in this epoch. */
+static void lose_link(struct muster_wire_peer *peer, const struct muster_error *error)
+{
+    struct muster_wire *wire = peer->wire;
+    struct muster_incarnation incarnation = peer->incarnation;
+    struct muster_error named;
+    bool was_member = peer->is_member;
+
+    muster_error_set(&named, error->rc, "%s: %s", peer->name[0] != '\0' ? peer->name : "peer",
+                     error->text);
+    drop_link(peer);
+    if (was_member) {
+        peer->is_broken = true;
+        release_all(peer);
+    }
+    if (peer->is_wanted)
+        retry_later(peer);
+    else if (!was_member)
+        peer_free(peer);
+    if (was_member && wire->client != NULL)
+        wire->client->on_link_down(wire->client_data, peer->rank, &named);
+    if (!wire->is_cut && wire->events != NULL && wire->events->on_link_down != NULL)
+        wire->events->on_link_down(wire->events_data, &incarnation, &named);
+}
+
+/* --- Events of links --- */
+
+static void send_pending(struct muster_wire_peer *peer)
+{
+    for (struct muster_list *node = peer->frames.next; node != &peer->frames; node = node->next) {
+        struct wire_frame *out = MUSTER_CONTAINER_OF(node, struct wire_frame, node);
+        enum muster_rc rc = muster_peer_link_send(&out->frame, peer->link, on_frame_done);
+
+        assert(rc == MUSTER_OK);
+        (void)rc;
+    }
+}
+
+static void on_ready(struct muster_peer_link *link)
+{
+    struct muster_wire_peer *peer = muster_peer_link_data(link);
+    struct muster_error error;
+
+    if (!muster_incarnation_is_equal(&muster_peer_link_hello(link)->incarnation,
+                                     &peer->incarnation)) {
+        muster_error_set(&error, MUSTER_UNAVAILABLE, "another process answers at its address");
+        lose_link(peer, &error);
+        return;
+    }
+    peer->retry_ns = RETRY_FIRST_NS;
+    send_pending(peer);
+}
+
+static void pause_for_epoch(struct muster_wire_peer *peer, uint64_t epoch)
+{
+    struct muster_wire *wire = peer->wire;
+
+    peer->is_paused = true;
+    muster_peer_link_pause(peer->link);
+    if (wire->client != NULL)
+        wire->client->on_higher_epoch(wire->client_data, &peer->incarnation, epoch);
+}
+
+static void *on_frame(struct muster_peer_link *link, const struct muster_frame_header *header)
+{
+    struct muster_wire_peer *peer = muster_peer_link_data(link);
+    struct muster_wire *wire = peer->wire;
+
+    if (header->channel == MUSTER_FRAME_STATE)
+        return wire->events != NULL && wire->events->on_state_frame != NULL
+                   ? wire->events->on_state_frame(wire->events_data, link, header)
+                   : NULL;
+    if (header->channel != MUSTER_FRAME_COLLECTIVE)
+        return NULL;
+    if (header->epoch > wire->epoch || wire->client == NULL) {
+        pause_for_epoch(peer, header->epoch);
+        return NULL;
+    }
+    if (header->epoch < wire->epoch || !peer->is_member || peer->is_broken)
+        return NULL;
+    return wire->client->on_frame(wire->client_data, peer->rank, header);
+}
+
+static bool is_for_client(const struct muster_wire_peer *peer,
+                          const struct muster_frame_header *header)
+{
+    return header->channel == MUSTER_FRAME_COLLECTIVE && peer->wire->client != NULL &&
+           header->epoch == peer->wire->epoch && peer->is_member && !peer->is_broken;
+}
+
+static void on_progress(struct muster_peer_link *link, const struct muster_frame_header *header,
+                        void *buffer, uint32_t bytes_done)
+{
+    struct muster_wire_peer *peer = muster_peer_link_data(link);
+
+    if (is_for_client(peer, header))
+        peer->wire->client->on_progress(peer->wire->client_data, peer->rank, header, buffer,
+                                        bytes_done);
+}
+
+static void on_payload(struct muster_peer_link *link, const struct muster_frame_header *header,
+                       void *buffer)
+{
+    struct muster_wire_peer *peer = muster_peer_link_data(link);
+    struct muster_wire *wire = peer->wire;
+
+    if (header->channel == MUSTER_FRAME_STATE && wire->events != NULL &&
+        wire->events->on_state_payload != NULL)
+        wire->events->on_state_payload(wire->events_data, link, header, buffer);
+    if (is_for_client(peer, header) && pass_failpoint(wire, header, false))
+        wire->client->on_payload(wire->client_data, peer->rank, header, buffer);
+}
+
+static void on_down(struct muster_peer_link *link, const struct muster_error *error)
+{
+    lose_link(muster_peer_link_data(link), error);
+}
+
+static const struct muster_peer_link_events link_events = {
+    .on_ready = on_ready,
+    .on_frame = on_frame,
+    .on_progress = on_progress,
+    .on_payload = on_payload,
+    .on_down = on_down,
+};
+
+/* --- Links --- */
+
+static void connect_peer(struct muster_wire_peer *peer)
+{
+    struct muster_wire *wire = peer->wire;
+    uint64_t deadline_ns = muster_loop_after_ns(wire->env->loop, CONNECT_TIMEOUT_NS);
+
+    if (peer->link != NULL || wire->is_cut)
+        return;
+    if (muster_peer_link_open(wire->env, &peer->address, &wire->hello, deadline_ns, &link_events,
+                              peer, &peer->link) != MUSTER_OK)
+        retry_later(peer);
+}
+
+/* Of two links the one that the smaller incarnation opened stays; of two from one side the newer. */
+static bool is_better(const struct muster_wire_peer *peer, const struct muster_peer_link *link)
+{
+    bool is_opener = muster_peer_link_is_opener(link);
+    bool is_smaller = memcmp(peer->wire->hello.incarnation.bytes, peer->incarnation.bytes,
+                             sizeof(peer->incarnation.bytes)) < 0;
+
+    return peer->link == NULL || muster_peer_link_is_opener(peer->link) == is_opener ||
+           is_opener == is_smaller;
+}
+
+void muster_wire_accept(struct muster_wire *wire, struct muster_peer_link *link)
+{
+    struct muster_wire_peer *peer = peer_get(wire, &muster_peer_link_hello(link)->incarnation);
+    struct muster_error error;
+
+    if (peer == NULL || wire->is_cut || !is_better(peer, link)) {
+        muster_peer_link_close(link);
+        return;
+    }
+    if (peer->link != NULL && muster_peer_link_is_ready(peer->link) && peer->is_member) {
+        bool is_wanted = peer->is_wanted;
+
+        muster_error_set(&error, MUSTER_UNAVAILABLE, "the peer has replaced the connection");
+        peer->is_wanted = false;
+        lose_link(peer, &error);
+        peer->is_wanted = is_wanted;
+    }
+    drop_link(peer);
+    muster_timer_stop(&peer->retry);
+    peer->link = link;
+    peer->is_paused = false;
+    muster_peer_link_set_owner(link, &link_events, peer);
+    send_pending(peer);
+}
+
+void muster_wire_connect(struct muster_wire *wire, const struct muster_member *member)
+{
+    struct muster_wire_peer *peer = peer_get(wire, &member->incarnation);
+
+    if (peer == NULL)
+        return;
+    set_name(peer, member);
+    peer->is_wanted = true;
+    connect_peer(peer);
+}
+
+struct muster_peer_link *muster_wire_link(struct muster_wire *wire,
+                                          const struct muster_incarnation *incarnation)
+{
+    struct muster_wire_peer *peer = find_peer(wire, incarnation);
+
+    if (peer == NULL || peer->link == NULL || !muster_peer_link_is_ready(peer->link))
+        return NULL;
+    return peer->link;
+}
+
+/* --- Serving a group --- */
+
+static void attach_member(struct muster_wire *wire, const struct muster_view *view, uint32_t rank)
+{
+    struct muster_wire_peer *peer = wire->members[rank];
+
+    set_name(peer, &view->members[rank]);
+    peer->rank = rank;
+    peer->is_member = true;
+    peer->is_broken = false;
+    peer->is_wanted = memcmp(wire->hello.incarnation.bytes, peer->incarnation.bytes,
+                             sizeof(peer->incarnation.bytes)) < 0;
+    if (peer->is_wanted)
+        connect_peer(peer);
+}
+
+static void leave_members(struct muster_wire *wire)
+{
+    struct muster_list *node = wire->peers.next;
+
+    while (node != &wire->peers) {
+        struct muster_wire_peer *peer = MUSTER_CONTAINER_OF(node, struct muster_wire_peer, node);
+
+        node = node->next;
+        if (peer->is_member)
+            peer->is_wanted = false;
+        peer->is_member = false;
+        if (peer->is_paused && peer->link != NULL)
+            muster_peer_link_resume(peer->link);
+        peer->is_paused = false;
+    }
+}
+
+static void forget_strangers(struct muster_wire *wire)
+{
+    struct muster_list *node = wire->peers.next;
+
+    while (node != &wire->peers) {
+        struct muster_wire_peer *peer = MUSTER_CONTAINER_OF(node, struct muster_wire_peer, node);
+
+        node = node->next;
+        if (!peer->is_member && !peer->is_wanted && peer->link == NULL)
+            peer_free(peer);
+    }
+}
+
+enum muster_rc muster_wire_attach(struct muster_wire *wire, const struct muster_view *view,
+                                  const struct muster_wire_client *client, void *data)
+{
+    struct muster_wire_peer **members =
+        muster_mem_alloc_zero(wire->env->mem, view->member_count, sizeof(struct muster_wire_peer *));
+
+    if (members == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    for (uint32_t rank = 0; rank < view->member_count; rank++) {
+        const struct muster_incarnation *incarnation = &view->members[rank].incarnation;
+
+        if (muster_incarnation_is_equal(incarnation, &wire->hello.incarnation))
+            continue;
+        members[rank] = peer_get(wire, incarnation);
+        if (members[rank] == NULL) {
+            muster_mem_free(wire->env->mem, members);
+            return MUSTER_RESOURCE_EXHAUSTED;
+        }
+    }
+    leave_members(wire);
+    muster_mem_free(wire->env->mem, wire->members);
+    wire->members = members;
+    wire->member_count = view->member_count;
+    wire->epoch = view->epoch;
+    wire->client = client;
+    wire->client_data = data;
+    for (uint32_t rank = 0; rank < view->member_count; rank++)
+        if (members[rank] != NULL)
+            attach_member(wire, view, rank);
+    forget_strangers(wire);
+    return MUSTER_OK;
+}
+
+void muster_wire_detach(struct muster_wire *wire, void *data)
+{
+    if (wire->client_data != data)
+        return;
+    wire->client = NULL;
+    wire->client_data = NULL;
+}
+
+void muster_wire_send(struct muster_wire *wire, uint32_t rank,
+                      const struct muster_frame_header *header, const void *payload, void *buffer)
+{
+    struct muster_wire_peer *peer = wire->members[rank];
+    struct wire_frame *out = NULL;
+
+    if (!wire->is_cut && pass_failpoint(wire, header, true) && !peer->is_broken)
+        out = frame_take(wire);
+    if (out == NULL) {
+        muster_buffer_unref(buffer);
+        if (!wire->is_cut && !peer->is_broken)
+            muster_wire_refuse(wire, rank, "no memory for a frame");
+        return;
+    }
+    out->peer = peer;
+    out->buffer = buffer;
+    out->frame.data = out;
+    out->frame.header = *header;
+    out->frame.payload = payload;
+    muster_list_append(&peer->frames, &out->node);
+    if (peer->link == NULL || !muster_peer_link_is_ready(peer->link))
+        return;
+    if (muster_peer_link_send(&out->frame, peer->link, on_frame_done) != MUSTER_OK)
+        frame_release(out);
+}
+
+void muster_wire_recall(struct muster_wire *wire, uint64_t epoch)
+{
+    for (struct muster_list *node = wire->peers.next; node != &wire->peers; node = node->next) {
+        struct muster_wire_peer *peer = MUSTER_CONTAINER_OF(node, struct muster_wire_peer, node);
+
+        if (peer->link != NULL) {
+            muster_peer_link_recall(peer->link, epoch);
+            muster_peer_link_discard_receiving(peer->link, epoch);
+        }
+        release_all(peer);
+    }
+}
+
+static void release_op(struct muster_wire_peer *peer, const struct muster_op_id *op)
+{
+    struct muster_list *node = peer->frames.next;
+
+    while (node != &peer->frames) {
+        struct wire_frame *out = MUSTER_CONTAINER_OF(node, struct wire_frame, node);
+
+        node = node->next;
+        if (muster_op_id_compare(&out->frame.header.op, op) == 0)
+            frame_release(out);
+    }
+}
+
+void muster_wire_recall_op(struct muster_wire *wire, const struct muster_op_id *op)
+{
+    for (struct muster_list *node = wire->peers.next; node != &wire->peers; node = node->next) {
+        struct muster_wire_peer *peer = MUSTER_CONTAINER_OF(node, struct muster_wire_peer, node);
+
+        if (peer->link != NULL)
+            muster_peer_link_recall_op(peer->link, op);
+        release_op(peer, op);
+    }
+}
+
+void muster_wire_pause(struct muster_wire *wire, uint32_t rank)
+{
+    if (wire->members[rank]->link != NULL)
+        muster_peer_link_pause(wire->members[rank]->link);
+}
+
+void muster_wire_resume(struct muster_wire *wire, uint32_t rank)
+{
+    if (wire->members[rank]->link != NULL)
+        muster_peer_link_resume(wire->members[rank]->link);
+}
+
+void muster_wire_refuse(struct muster_wire *wire, uint32_t rank, const char *text)
+{
+    struct muster_error error;
+
+    muster_error_set(&error, MUSTER_UNAVAILABLE, "%s", text);
+    lose_link(wire->members[rank], &error);
+}
+
+struct muster_buffer_pool *muster_wire_pool(struct muster_wire *wire)
+{
+    return &wire->pool;
+}
+
+/* --- Life --- */
+
+enum muster_rc muster_wire_tcp_open(const struct muster_wire_options *options,
+                                    struct muster_wire **ret_wire)
+{
+    struct muster_wire *wire = muster_mem_alloc_zero(options->env->mem, 1, sizeof(*wire));
+
+    if (wire == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    wire->env = options->env;
+    wire->hello = options->hello;
+    wire->hello.purpose = MUSTER_LINK_DATA;
+    wire->events = options->events;
+    wire->events_data = options->data;
+    muster_buffer_pool_init(&wire->pool, options->env->mem);
+    muster_list_init(&wire->peers);
+    muster_list_init(&wire->idle_frames);
+    *ret_wire = wire;
+    return MUSTER_OK;
+}
+
+void muster_wire_close(struct muster_wire *wire)
+{
+    struct muster_list *node;
+
+    if (wire == NULL)
+        return;
+    while (!muster_list_is_empty(&wire->peers))
+        peer_free(MUSTER_CONTAINER_OF(wire->peers.next, struct muster_wire_peer, node));
+    while ((node = muster_list_pop(&wire->idle_frames)) != NULL)
+        muster_mem_free(wire->env->mem, MUSTER_CONTAINER_OF(node, struct wire_frame, node));
+    muster_buffer_pool_fini(&wire->pool);
+    muster_mem_free(wire->env->mem, wire->members);
+    muster_mem_free(wire->env->mem, wire);
+}
