@@ -16,11 +16,12 @@ struct muster_group_events {
                        const struct muster_error *error);
     /* Deadline or cancel of an operation: ask the leader for ABORTED. */
     void (*on_abort_proposed)(void *data, const struct muster_op_id *op, enum muster_rc why);
-    /* A frame of a higher epoch came from peer: ask it for that view. The link stays paused until the next
-     * group opens. */
+    /* A frame of a higher epoch came from peer: ask it for that view. The link stays paused until
+     * the next group opens. */
     void (*on_higher_epoch)(void *data, const struct muster_incarnation *peer, uint64_t epoch);
-    /* No verdict came within the grace period: all open operations have ended here (DEADLINE_EXCEEDED, CANCELLED,
-     * ABORTED) and the group is frozen. This member's state may differ: it must leave and come back by catch-up. */
+    /* No verdict came within the grace period: all open operations have ended here
+     * (DEADLINE_EXCEEDED, CANCELLED, ABORTED) and the group is frozen. This member's state may
+     * differ: it must leave and come back by catch-up. */
     void (*on_expired)(void *data, const struct muster_error *error);
 };
 
@@ -37,7 +38,8 @@ struct muster_group_options {
     uint64_t abort_grace_ns; /* from a proposed abort to DEADLINE_EXCEEDED; 0: 2 s */
 };
 
-/** A group for options->view. Members whose from_step is later than an operation's step take no part in it. Gives. */
+/** A group for options->view. Members whose from_step is later than an operation's step take no
+ * part in it. Gives. */
 MUSTER_MUST_CHECK enum muster_rc muster_group_open(const struct muster_group_options *options,
                                                    struct muster_group **ret_group);
 
@@ -45,17 +47,19 @@ MUSTER_MUST_CHECK enum muster_rc muster_group_open(const struct muster_group_opt
 void muster_group_begin_step(struct muster_group *group, uint64_t step);
 void muster_group_commit_step(struct muster_group *group, uint64_t step);
 
-/** Stop: no operation completes, no byte of an operation changes, nothing of this epoch is sent after this returns. New
- *  operations may be started; they wait for the next epoch. Idempotent. ret_progress: gives, muster_progress_fini. */
+/** Stop: no operation completes, no byte of an operation changes, nothing of this epoch is sent
+ * after this returns. New operations may be started; they wait for the next epoch. Idempotent.
+ * ret_progress: gives, muster_progress_fini. */
 MUSTER_MUST_CHECK enum muster_rc muster_group_freeze(struct muster_group *group,
                                                      struct muster_progress *ret_progress);
 
-/** Apply the verdicts of next's view to the open operations of the frozen group: ADOPT fetches what is missing and
- *  completes, RETRY restores inputs and runs again on next, ABORTED restores and completes. All open operations
- *  move to next. Then `group` is empty and can be closed. */
+/** Apply the verdicts of next's view to the open operations of the frozen group: ADOPT fetches what
+ * is missing and completes, RETRY restores inputs and runs again on next, ABORTED restores and
+ * completes. All open operations move to next. Then `group` is empty and can be closed. */
 void muster_group_hand_over(struct muster_group *group, struct muster_group *next);
 
-/** Every open operation ends with rc (`why` is copied into op->error). For the excluded and the leaving. */
+/** Every open operation ends with rc (`why` is copied into op->error). For the excluded and the
+ * leaving. */
 void muster_group_abort_all(struct muster_group *group, const struct muster_error *why);
 
 /** The group must have no open operation. */
@@ -64,12 +68,14 @@ void muster_group_close(struct muster_group *group);
 /** No operation is open and no result is retained for others: leaving now costs nobody anything. */
 bool muster_group_is_idle(const struct muster_group *group);
 
-/** The wire: links to peers over which frames of collectives travel. One per process; groups come and go. */
+/** The wire: links to peers over which frames of collectives travel. One per process; groups come
+ * and go. */
 struct muster_wire_events {
     /* May be NULL. A DATA link is gone, whether or not the peer is a member. */
     void (*on_link_down)(void *data, const struct muster_incarnation *peer,
                          const struct muster_error *error);
-    /* May be NULL (then such frames are dropped): frames of channel STATE, as in muster_peer_link_events. */
+    /* May be NULL (then such frames are dropped): frames of channel STATE, as in
+     * muster_peer_link_events. */
     void *(*on_state_frame)(void *data, struct muster_peer_link *link,
                             const struct muster_frame_header *header);
     void (*on_state_payload)(void *data, struct muster_peer_link *link,
@@ -83,9 +89,11 @@ struct muster_wire_options {
 };
 MUSTER_MUST_CHECK enum muster_rc muster_wire_tcp_open(const struct muster_wire_options *options,
                                                       struct muster_wire **ret_wire);
-/** An accepted DATA link (after on_ready). Takes link. Of two members the one with the smaller incarnation connects. */
+/** An accepted DATA link (after on_ready). Takes link. Of two members the one with the smaller
+ * incarnation connects. */
 void muster_wire_accept(struct muster_wire *wire, struct muster_peer_link *link);
-/** Have a link to this process, whoever is smaller (a joiner, for state). Groups connect by themselves. */
+/** Have a link to this process, whoever is smaller (a joiner, for state). Groups connect by
+ * themselves. */
 void muster_wire_connect(struct muster_wire *wire, const struct muster_member *member);
 /** The ready DATA link to that process, or NULL. Borrowed until on_link_down. */
 struct muster_peer_link *muster_wire_link(struct muster_wire *wire,
@@ -93,17 +101,18 @@ struct muster_peer_link *muster_wire_link(struct muster_wire *wire,
 /** No group may be open. */
 void muster_wire_close(struct muster_wire *wire);
 
-/** A point inside an operation: a chunk is about to be sent, or has been received and is not used yet. */
-struct muster_failpoint {
+/** A point inside an operation: a chunk is about to be sent, or has been received and is not used
+ * yet. */
+struct muster_wire_point {
     struct muster_op_id op;
     uint32_t chunk;
     const char *phase; /* "reduce", "gather", "direct", "repair" */
     bool is_send;
 };
-/** Called on every chunk. True: the wire is cut on the spot, as if the process had died here (tests); a real process
- *  raises SIGKILL instead of returning. */
-typedef bool muster_failpoint_fn(void *data, const struct muster_failpoint *at);
+/** Called on every chunk. True: the wire is cut on the spot, as if the process had died here
+ * (tests); a real process raises SIGKILL instead of returning. */
+typedef bool muster_wire_point_fn(void *data, const struct muster_wire_point *at);
 /** fn NULL: none. */
-void muster_wire_set_failpoint(struct muster_wire *wire, muster_failpoint_fn *fn, void *data);
+void muster_wire_set_failpoint(struct muster_wire *wire, muster_wire_point_fn *fn, void *data);
 
 #endif

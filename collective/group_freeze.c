@@ -20,8 +20,8 @@ static bool is_known_everywhere(const struct muster_run *run)
     return run->complete_count == run->participant_count;
 }
 
-/* A complete reduce_scatter holds its own part only. "Complete" would offer the others' parts too, so it says so only
- * when nobody needs any. */
+/* A complete reduce_scatter holds its own part only. "Complete" would offer the others' parts too,
+ * so it says so only when nobody needs any. */
 static bool holds_whole_result(const struct muster_run *run)
 {
     return run->plan.kind != MUSTER_OP_REDUCE_SCATTER ||
@@ -123,8 +123,7 @@ static enum muster_rc show_lanes(const struct muster_group *group, struct muster
 
 static enum muster_rc show_runs(const struct muster_group *group, struct muster_progress *progress)
 {
-    progress->ops =
-        muster_mem_alloc_zero(progress->mem, count_runs(group), sizeof(*progress->ops));
+    progress->ops = muster_mem_alloc_zero(progress->mem, count_runs(group), sizeof(*progress->ops));
     if (progress->ops == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;
     for (uint32_t lane = 0; lane < group->lane_count; lane++) {
@@ -159,15 +158,4 @@ enum muster_rc muster_group_freeze(struct muster_group *group, struct muster_pro
     }
     *ret_progress = progress;
     return MUSTER_OK;
-}
-
-void muster_progress_fini(struct muster_progress *progress)
-{
-    if (progress->mem == NULL)
-        return;
-    for (uint32_t i = 0; i < progress->op_count; i++)
-        muster_mem_free(progress->mem, progress->ops[i].chunks_final);
-    muster_mem_free(progress->mem, progress->ops);
-    muster_mem_free(progress->mem, progress->lanes);
-    memset(progress, 0, sizeof(*progress));
 }

@@ -35,8 +35,8 @@ static void move_run(struct muster_run *run, struct muster_group *next)
     struct muster_lane *to = &next->lanes[run->id.lane];
 
     if (run->memory != NULL) {
-        uint32_t cost = run->plan.algorithm == MUSTER_ALGORITHM_RING ? MUSTER_RING_COST
-                                                                     : MUSTER_DIRECT_COST;
+        uint32_t cost =
+            run->plan.algorithm == MUSTER_ALGORITHM_RING ? MUSTER_RING_COST : MUSTER_DIRECT_COST;
 
         from->cost -= cost;
         to->cost += cost;

@@ -47,8 +47,8 @@ enum {
 enum {
     MUSTER_HEARD_INPUT = 1,
     MUSTER_HEARD_COMPLETE = 2,
-    MUSTER_HEARD_ISSUED = 4,   /* it has started the operation */
-    MUSTER_HEARD_ANSWER = 8,   /* to QUERY */
+    MUSTER_HEARD_ISSUED = 4,    /* it has started the operation */
+    MUSTER_HEARD_ANSWER = 8,    /* to QUERY */
     MUSTER_HEARD_MISMATCH = 16, /* its own description */
 };
 
@@ -90,9 +90,9 @@ struct muster_run {
 struct muster_lane {
     bool has_issued, has_stable;
     struct muster_op_id issued_through, stable_through;
-    uint64_t step;         /* of next_sequence */
+    uint64_t step; /* of next_sequence */
     uint32_t next_sequence;
-    uint32_t cost;         /* of active and retained runs */
+    uint32_t cost; /* of active and retained runs */
     struct muster_list runs;
 };
 
@@ -109,8 +109,8 @@ struct muster_receiving {
     struct muster_run *run;
     uint8_t type;
     uint32_t chunk;
-    uint8_t *buffer;  /* of the pool, or NULL when it goes straight into the tensor */
-    size_t used;      /* bytes of it that have been added in */
+    uint8_t *buffer; /* of the pool, or NULL when it goes straight into the tensor */
+    size_t used;     /* bytes of it that have been added in */
 };
 
 /** A whole frame kept for later. */
@@ -136,7 +136,7 @@ struct muster_group {
     uint64_t frozen_begun_step, frozen_committed_step; /* what the vector says while frozen */
     uint64_t frozen_ns;
     bool is_frozen;
-    bool is_ended;  /* handed over, expired or aborted: starts fail */
+    bool is_ended; /* handed over, expired or aborted: starts fail */
     bool is_closed;
     struct muster_lane lanes[MUSTER_LANES_MAX];
     uint32_t lane_count;
@@ -245,7 +245,8 @@ void muster_run_propose_abort(struct muster_run *run, enum muster_rc why);
 /** After a change of view that did not end it. */
 void muster_run_propose_again(struct muster_run *run);
 void muster_run_hear_status(struct muster_run *run, uint32_t participant, bool is_issued);
-/** op->error for an operation that ends because it was aborted: whose fault it is, as far as known. */
+/** op->error for an operation that ends because it was aborted: whose fault it is, as far as known.
+ */
 void muster_run_explain_abort(struct muster_run *run, enum muster_rc rc, const char *reason);
 
 /* run_mismatch.c */

@@ -286,7 +286,8 @@ static void on_payload(void *client, uint32_t rank, const struct muster_frame_he
     muster_group_run_done(group);
 }
 
-/* The frame goes the same way as from the wire; its buffer takes the place of the one that would be filled. */
+/* The frame goes the same way as from the wire; its buffer takes the place of the one that would be
+ * filled. */
 static void replay(struct muster_group *group, struct muster_early *early)
 {
     struct muster_receiving receiving = {.mode = MUSTER_RECEIVE_NOTHING};

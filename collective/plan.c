@@ -43,11 +43,6 @@ static bool has_parts(enum muster_op_kind kind)
     return kind == MUSTER_OP_ALL_GATHER || kind == MUSTER_OP_REDUCE_SCATTER;
 }
 
-static bool has_reduction(enum muster_op_kind kind)
-{
-    return kind == MUSTER_OP_ALL_REDUCE || kind == MUSTER_OP_REDUCE_SCATTER;
-}
-
 static void make_direct(struct muster_plan *plan)
 {
     plan->algorithm = MUSTER_ALGORITHM_DIRECT;
@@ -96,7 +91,7 @@ static void make_ring(struct muster_plan *plan, uint32_t chunk_bytes_max)
     plan->chunk_count = plan->chunks_per_block * plan->block_count;
     plan->start_block = plan->prev;
     plan->window = (uint32_t)clamp(WINDOW_CHUNKS_ALL / (plan->n - 1), WINDOW_MIN, WINDOW_MAX);
-    plan->is_next_asked = !has_reduction(plan->kind);
+    plan->is_next_asked = !plan->has_reduction;
 }
 
 struct muster_plan muster_plan_make(const struct muster_plan_input *input)
@@ -111,6 +106,8 @@ struct muster_plan muster_plan_make(const struct muster_plan_input *input)
         .prev = (input->index + input->n - 1) % input->n,
         .count = input->count,
         .element_bytes = input->element_bytes,
+        .has_reduction =
+            input->kind == MUSTER_OP_ALL_REDUCE || input->kind == MUSTER_OP_REDUCE_SCATTER,
     };
 
     assert(input->index < input->n && input->root < input->n);
@@ -132,7 +129,7 @@ static enum muster_reduce_step reduce_step(const struct muster_plan *plan, uint3
 {
     uint32_t position = distance(plan, (block + 1) % plan->n, plan->index);
 
-    if (!has_reduction(plan->kind))
+    if (!plan->has_reduction)
         return MUSTER_REDUCE_NONE;
     if (position == 0)
         return MUSTER_REDUCE_START;

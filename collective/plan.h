@@ -56,6 +56,7 @@ struct muster_plan {
     uint32_t block_count;    /* chunk c = block c / chunks_per_block */
     uint32_t chunks_per_block;
     uint32_t chunk_count;
+    bool has_reduction;
     uint32_t start_block; /* whose partial sums begin here, chunk by chunk … */
     uint32_t window;      /* … at most so many beyond the last that is known to be final */
     bool is_next_asked;   /* final chunks are sent only after `next` has said that it has started */

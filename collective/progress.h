@@ -5,10 +5,11 @@
 #include <muster/collective.h>
 
 enum muster_op_phase {
-    MUSTER_PHASE_REDUCE,   /* partial sums travel; no destination byte has changed */
-    MUSTER_PHASE_GATHER,   /* final chunks travel */
-    MUSTER_PHASE_COMPLETE, /* this member has the whole result */
-    MUSTER_PHASE_DELIVERED, /* complete, and its callback has run (small operations, inputs retained) */
+    MUSTER_PHASE_REDUCE,    /* partial sums travel; no destination byte has changed */
+    MUSTER_PHASE_GATHER,    /* final chunks travel */
+    MUSTER_PHASE_COMPLETE,  /* this member has the whole result */
+    MUSTER_PHASE_DELIVERED, /* complete, and its callback has run (small operations, inputs
+                               retained) */
 };
 
 /** One operation that was issued here and is not known to be complete everywhere. */
@@ -17,8 +18,8 @@ struct muster_progress_op {
     uint64_t descriptor;
     enum muster_op_kind kind;
     enum muster_op_phase phase;
-    bool has_inputs; /* the original input can still be restored */
-    bool is_abort_proposed; /* deadline or cancel */
+    bool has_inputs;                /* the original input can still be restored */
+    bool is_abort_proposed;         /* deadline or cancel */
     struct muster_incarnation root; /* broadcast; else zero */
     uint32_t chunk_count;
     uint8_t *chunks_final; /* bitmap, bit c = chunk c is final here; (chunk_count + 7) / 8 bytes */
@@ -30,14 +31,15 @@ struct muster_progress {
     uint64_t epoch;
     uint64_t begun_step;
     uint64_t committed_step;
-    /* per lane 0 … lane_count - 1: all operations <= issued are issued here; all <= stable are known to be complete on
-     * every member of the epoch (lane.step/sequence; a zero id with has_* false means none) */
+    /* per lane 0 … lane_count - 1: all operations <= issued are issued here; all <= stable are
+     * known to be complete on every member of the epoch (lane.step/sequence; a zero id with has_*
+     * false means none) */
     uint32_t lane_count;
     struct muster_progress_lane {
         bool has_issued, has_stable;
         struct muster_op_id issued_through;
         struct muster_op_id stable_through;
-    } *lanes;
+    } * lanes;
     uint32_t op_count;
     struct muster_progress_op *ops; /* open operations, by op id */
 };

@@ -20,9 +20,11 @@ const char *muster_op_kind_name(enum muster_op_kind kind)
 
 const char *muster_call_describe(const struct muster_op_call *call, char *ret_text, size_t size)
 {
-    static const char *const reductions[] = {
-        [MUSTER_SUM] = "sum, ", [MUSTER_MEAN] = "mean, ", [MUSTER_MIN] = "min, ",
-        [MUSTER_MAX] = "max, ", [MUSTER_PROD] = "prod, "};
+    static const char *const reductions[] = {[MUSTER_SUM] = "sum, ",
+                                             [MUSTER_MEAN] = "mean, ",
+                                             [MUSTER_MIN] = "min, ",
+                                             [MUSTER_MAX] = "max, ",
+                                             [MUSTER_PROD] = "prod, "};
     static const char *const dtypes[] = {[MUSTER_F32] = "f32",
                                          [MUSTER_F64] = "f64",
                                          [MUSTER_I32] = "i32",
@@ -112,8 +114,7 @@ void muster_run_send_all(struct muster_run *run, enum muster_frame_type type)
 
 static bool changes_input(const struct muster_run *run)
 {
-    return run->call.kind == MUSTER_OP_ALL_REDUCE &&
-           run->plan.algorithm == MUSTER_ALGORITHM_RING;
+    return run->call.kind == MUSTER_OP_ALL_REDUCE && run->plan.algorithm == MUSTER_ALGORITHM_RING;
 }
 
 bool muster_run_take_memory(struct muster_run *run)
@@ -378,9 +379,8 @@ void muster_run_issue(struct muster_run *run)
 
 static bool is_deliverable(const struct muster_run *run)
 {
-    return run->state == MUSTER_RUN_COMPLETE &&
-           (run->plan.algorithm == MUSTER_ALGORITHM_DIRECT ||
-            run->complete_count == run->participant_count);
+    return run->state == MUSTER_RUN_COMPLETE && (run->plan.algorithm == MUSTER_ALGORITHM_DIRECT ||
+                                                 run->complete_count == run->participant_count);
 }
 
 static void deliver(struct muster_run *run)
@@ -393,8 +393,7 @@ static void deliver(struct muster_run *run)
 
 static bool is_stable(const struct muster_run *run)
 {
-    return (run->state == MUSTER_RUN_DELIVERED &&
-            run->complete_count == run->participant_count) ||
+    return (run->state == MUSTER_RUN_DELIVERED && run->complete_count == run->participant_count) ||
            (run->state == MUSTER_RUN_ENDED && run->complete_count == run->participant_count);
 }
 
@@ -413,8 +412,7 @@ void muster_lane_settle(struct muster_group *group, struct muster_lane *lane)
             break;
     }
     while (!muster_list_is_empty(&lane->runs)) {
-        struct muster_run *run =
-            MUSTER_CONTAINER_OF(lane->runs.next, struct muster_run, node);
+        struct muster_run *run = MUSTER_CONTAINER_OF(lane->runs.next, struct muster_run, node);
 
         if (!is_stable(run))
             break;

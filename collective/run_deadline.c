@@ -148,11 +148,10 @@ void muster_run_explain_abort(struct muster_run *run, enum muster_rc rc, const c
     muster_run_name(run, name, sizeof(name));
     if (culprit != UINT32_MAX && rc != MUSTER_CANCELLED && run->abort_why != MUSTER_OK) {
         rank = muster_group_participant_rank(run->group, run->id.step, culprit);
-        muster_error_set(&run->op->error, rc, "rank %u (%s) has not %s %s", rank,
-                         muster_group_rank_name(run->group, rank, who, sizeof(who)),
-                         (run->heard[culprit] & MUSTER_HEARD_ANSWER) != 0 ? "called"
-                                                                          : "answered about",
-                         name);
+        muster_error_set(
+            &run->op->error, rc, "rank %u (%s) has not %s %s", rank,
+            muster_group_rank_name(run->group, rank, who, sizeof(who)),
+            (run->heard[culprit] & MUSTER_HEARD_ANSWER) != 0 ? "called" : "answered about", name);
     } else if (reason != NULL && reason[0] != '\0') {
         muster_error_set(&run->op->error, rc, "%s: %s", name, reason);
     } else {

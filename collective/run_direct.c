@@ -1,4 +1,5 @@
-/* Direct exchange for tiny operations: every input everywhere, everybody reduces all in rank order. */
+/* Direct exchange for tiny operations: every input everywhere, everybody reduces all in rank order.
+ */
 #include "collective/group_internal.h"
 #include "collective/kernels.h"
 
@@ -16,7 +17,8 @@ static uint32_t giver_count(const struct muster_run *run)
 
 static size_t input_bytes(const struct muster_run *run)
 {
-    uint64_t count = run->call.kind == MUSTER_OP_ALL_GATHER ? run->call.part_count : run->call.count;
+    uint64_t count =
+        run->call.kind == MUSTER_OP_ALL_GATHER ? run->call.part_count : run->call.count;
 
     return run->call.kind == MUSTER_OP_BARRIER ? 0 : count * run->plan.element_bytes;
 }
@@ -57,6 +59,8 @@ static bool join_inputs(struct muster_run *run)
 /* False: no memory. */
 static bool make_result(struct muster_run *run)
 {
+    if (result_bytes(run) == 0)
+        return true;
     switch (run->call.kind) {
     case MUSTER_OP_ALL_REDUCE:
     case MUSTER_OP_REDUCE_SCATTER:
@@ -90,7 +94,7 @@ static void take_input(struct muster_run *run, uint32_t participant, void *buffe
 /* Alone, of whatever size: the input is the result. */
 static void start_alone(struct muster_run *run)
 {
-    if (run->call.output != run->call.input)
+    if (run->call.output != run->call.input && result_bytes(run) > 0)
         memmove(run->call.output, run->call.input, result_bytes(run));
     run->chunks[0] |= MUSTER_CHUNK_FINAL;
     run->final_count = 1;

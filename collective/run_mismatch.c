@@ -1,4 +1,5 @@
-/* Members that call different operations under one id: each says what it has called, all end at once. */
+/* Members that call different operations under one id: each says what it has called, all end at
+ * once. */
 #include "collective/group_internal.h"
 
 #include <string.h>
@@ -48,7 +49,8 @@ static void explain(struct muster_run *run, uint32_t participant, const char *te
                      ours);
 }
 
-/* Nothing of the caller's is borrowed afterwards; the run stays as a mark until all have said what they called. */
+/* Nothing of the caller's is borrowed afterwards; the run stays as a mark until all have said what
+ * they called. */
 static void end_mismatched(struct muster_run *run)
 {
     struct muster_group *group = run->group;

@@ -65,8 +65,7 @@ static void fetch_from(struct muster_run *run, const struct muster_chunk_source 
 
 static void finish_if_whole(struct muster_run *run)
 {
-    if (run->state == MUSTER_RUN_ACTIVE &&
-        run->final_count == muster_plan_wanted_count(&run->plan))
+    if (run->state == MUSTER_RUN_ACTIVE && run->final_count == muster_plan_wanted_count(&run->plan))
         muster_run_complete(run);
 }
 

@@ -1,4 +1,5 @@
-/* The ring: partial sums to each chunk's owner, final values onwards, all chunks in flight at once. */
+/* The ring: partial sums to each chunk's owner, final values onwards, all chunks in flight at once.
+ */
 #include "collective/group_internal.h"
 #include "collective/kernels.h"
 
@@ -17,14 +18,14 @@ static size_t bytes_of(const struct muster_run *run, const struct muster_plan_ch
     return chunk->count * run->plan.element_bytes;
 }
 
-/* Begin as many partial sums as the window allows. They leave from the tensor: its chunk is overwritten only by the final
- * value, which cannot come before this partial sum has arrived at the next member. */
+/* Begin as many partial sums as the window allows. They leave from the tensor: its chunk is
+ * overwritten only by the final value, which cannot come before this partial sum has arrived at the
+ * next member. */
 static void pump(struct muster_run *run)
 {
     const struct muster_plan *plan = &run->plan;
 
-    if (muster_plan_chunk(plan, plan->start_block * plan->chunks_per_block).reduce !=
-        MUSTER_REDUCE_START)
+    if (!plan->has_reduction)
         return;
     while (run->start_next < plan->chunks_per_block &&
            run->start_next < run->start_final + plan->window) {
@@ -58,8 +59,7 @@ static void forward(struct muster_run *run, uint32_t c)
     case MUSTER_GATHER_SOURCE:
     case MUSTER_GATHER_PASS:
         if (!run->plan.is_next_asked || run->has_next_started)
-            muster_run_send(run, MUSTER_FRAME_GATHER, run->plan.next, c, at, (uint32_t)bytes,
-                            NULL);
+            muster_run_send(run, MUSTER_FRAME_GATHER, run->plan.next, c, at, (uint32_t)bytes, NULL);
         break;
     case MUSTER_GATHER_NONE:
     case MUSTER_GATHER_LAST:
@@ -104,7 +104,8 @@ static void hold_own(struct muster_run *run)
             continue;
         at = muster_run_chunk_at(run, c, &bytes);
         part_offset = (chunk.first - chunk.block * plan->block_elements) * plan->element_bytes;
-        if (plan->kind == MUSTER_OP_ALL_GATHER && at != (const uint8_t *)run->call.input + part_offset)
+        if (plan->kind == MUSTER_OP_ALL_GATHER &&
+            at != (const uint8_t *)run->call.input + part_offset)
             memcpy(at, (const uint8_t *)run->call.input + part_offset, bytes);
         muster_ring_mark_final(run, c);
     }
@@ -268,8 +269,8 @@ void muster_ring_abandon(struct muster_run *run, struct muster_receiving *receiv
 
     muster_buffer_unref(receiving->buffer);
     receiving->buffer = NULL;
-    if (run->undo[c] == NULL || (is_partial && muster_plan_chunk(&run->plan, c).reduce !=
-                                                   MUSTER_REDUCE_FINISH))
+    if (run->undo[c] == NULL ||
+        (is_partial && muster_plan_chunk(&run->plan, c).reduce != MUSTER_REDUCE_FINISH))
         return;
     memcpy(at, run->undo[c], is_partial ? receiving->used : bytes);
     muster_buffer_unref(run->undo[c]);

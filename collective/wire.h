@@ -21,20 +21,22 @@ enum muster_frame_type {
     MUSTER_FRAME_STATUS,    /* flags 1: yes */
 };
 
-/** What the wire tells the group that it serves. Like muster_peer_link_events, with the peer's rank. */
+/** What the wire tells the group that it serves. Like muster_peer_link_events, with the peer's
+ * rank. */
 struct muster_wire_client {
     void *(*on_frame)(void *client, uint32_t rank, const struct muster_frame_header *header);
     void (*on_progress)(void *client, uint32_t rank, const struct muster_frame_header *header,
                         void *buffer, uint32_t bytes_done);
     void (*on_payload)(void *client, uint32_t rank, const struct muster_frame_header *header,
                        void *buffer);
-    /* A frame of a higher epoch waits on this peer's link, which is paused until the next attach. */
+    /* A frame of a higher epoch waits on this peer's link, which is paused until the next attach.
+     */
     void (*on_higher_epoch)(void *client, const struct muster_incarnation *peer, uint64_t epoch);
     void (*on_link_down)(void *client, uint32_t rank, const struct muster_error *error);
 };
 
-/** Serve `client`: the members of view get links, and only frames of its epoch are let through. Links of others stay until
- *  they break. RESOURCE_EXHAUSTED. */
+/** Serve `client`: the members of view get links, and only frames of its epoch are let through.
+ * Links of others stay until they break. RESOURCE_EXHAUSTED. */
 MUSTER_MUST_CHECK enum muster_rc muster_wire_attach(struct muster_wire *wire,
                                                     const struct muster_view *view,
                                                     const struct muster_wire_client *client,
@@ -42,8 +44,9 @@ MUSTER_MUST_CHECK enum muster_rc muster_wire_attach(struct muster_wire *wire,
 /** Serve nobody; a no-op when another client is attached. */
 void muster_wire_detach(struct muster_wire *wire, void *data);
 
-/** One frame to the member with that rank. payload is borrowed until it is sent or taken back by recall; `buffer`
- *  (from the wire's pool, may be NULL) is unreferenced then. Frames to a peer whose link has broken are dropped. */
+/** One frame to the member with that rank. payload is borrowed until it is sent or taken back by
+ * recall; `buffer` (from the wire's pool, may be NULL) is unreferenced then. Frames to a peer whose
+ * link has broken are dropped. */
 void muster_wire_send(struct muster_wire *wire, uint32_t rank,
                       const struct muster_frame_header *header, const void *payload, void *buffer);
 
@@ -52,7 +55,8 @@ void muster_wire_recall(struct muster_wire *wire, uint64_t epoch);
 /** The same for one operation. */
 void muster_wire_recall_op(struct muster_wire *wire, const struct muster_op_id *op);
 
-/** Read no further frames from that peer until resume (the frame in on_frame that got NULL is asked for again). */
+/** Read no further frames from that peer until resume (the frame in on_frame that got NULL is asked
+ * for again). */
 void muster_wire_pause(struct muster_wire *wire, uint32_t rank);
 void muster_wire_resume(struct muster_wire *wire, uint32_t rank);
 /** The peer breaks the protocol: its link is closed. */

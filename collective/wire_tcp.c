@@ -48,7 +48,7 @@ struct muster_wire {
     uint64_t epoch;
     uint32_t member_count;
     struct muster_wire_peer **members; /* by rank; NULL for this process */
-    muster_failpoint_fn *failpoint;
+    muster_wire_point_fn *failpoint;
     void *failpoint_data;
     bool is_cut;
 };
@@ -132,10 +132,10 @@ static void cut(struct muster_wire *wire)
 static bool pass_failpoint(struct muster_wire *wire, const struct muster_frame_header *header,
                            bool is_send)
 {
-    struct muster_failpoint at = {.op = header->op,
-                                  .chunk = header->chunk,
-                                  .phase = phase_of(header->type),
-                                  .is_send = is_send};
+    struct muster_wire_point at = {.op = header->op,
+                                   .chunk = header->chunk,
+                                   .phase = phase_of(header->type),
+                                   .is_send = is_send};
 
     if (wire->failpoint == NULL || at.phase == NULL)
         return true;
@@ -144,7 +144,7 @@ static bool pass_failpoint(struct muster_wire *wire, const struct muster_frame_h
     return !wire->is_cut;
 }
 
-void muster_wire_set_failpoint(struct muster_wire *wire, muster_failpoint_fn *fn, void *data)
+void muster_wire_set_failpoint(struct muster_wire *wire, muster_wire_point_fn *fn, void *data)
 {
     wire->failpoint = fn;
     wire->failpoint_data = data;
@@ -352,7 +352,8 @@ static void connect_peer(struct muster_wire_peer *peer)
         retry_later(peer);
 }
 
-/* Of two links the one that the smaller incarnation opened stays; of two from one side the newer. */
+/* Of two links the one that the smaller incarnation opened stays; of two from one side the newer.
+ */
 static bool is_better(const struct muster_wire_peer *peer, const struct muster_peer_link *link)
 {
     bool is_opener = muster_peer_link_is_opener(link);
@@ -458,8 +459,8 @@ static void forget_strangers(struct muster_wire *wire)
 enum muster_rc muster_wire_attach(struct muster_wire *wire, const struct muster_view *view,
                                   const struct muster_wire_client *client, void *data)
 {
-    struct muster_wire_peer **members =
-        muster_mem_alloc_zero(wire->env->mem, view->member_count, sizeof(struct muster_wire_peer *));
+    struct muster_wire_peer **members = muster_mem_alloc_zero(wire->env->mem, view->member_count,
+                                                              sizeof(struct muster_wire_peer *));
 
     if (members == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;

@@ -16,9 +16,9 @@ struct muster_peer_link;
 
 enum muster_link_purpose {
     MUSTER_LINK_AS_OPENED = 0, /* said by the accepting side: what the opener says */
-    MUSTER_LINK_CONTROL = 1, /* membership, heartbeats, state manifests: never behind data */
-    MUSTER_LINK_DATA = 2,    /* chunks of collectives */
-    MUSTER_LINK_STATE = 3,   /* chunks of the training state, on their way to a joiner */
+    MUSTER_LINK_CONTROL = 1,   /* membership, heartbeats, state manifests: never behind data */
+    MUSTER_LINK_DATA = 2,      /* chunks of collectives */
+    MUSTER_LINK_STATE = 3,     /* chunks of the training state, on their way to a joiner */
 };
 
 /** What each side says first, 96 bytes on the wire. A mismatch of job or version refuses the link

@@ -1,0 +1,64 @@
+/* Up to 17 members of a group in one process, on one loop, joined by loopback sockets: for tests.
+ */
+#ifndef MUSTER_TEST_GROUP_RING_H
+#define MUSTER_TEST_GROUP_RING_H
+
+#include "test_env.h"
+
+#include <muster/stream.h>
+
+#include "collective/group.h"
+
+#define GROUP_RING_MAX 17
+
+struct group_ring;
+
+/** What a failpoint does with its member: the k-th passing of any failpoint cuts it. */
+struct group_ring_member {
+    struct group_ring *ring;
+    struct muster_member self;
+    struct muster_listener *listener;
+    struct muster_wire *wire;
+    struct muster_group *group;                            /* NULL when not in the view */
+    struct muster_group *frozen;                           /* between freeze and hand-over */
+    struct muster_peer_link *accepted[4 * GROUP_RING_MAX]; /* hello awaited */
+    unsigned passed;                                       /* failpoints */
+    unsigned cut_at;                                       /* 0: never */
+    bool is_dead;
+    unsigned suspect_count, abort_count, expired_count, higher_count;
+    struct muster_op_id abort_op;
+    enum muster_rc abort_why;
+};
+
+struct group_ring {
+    struct test_env test;
+    uint32_t count; /* members ever made */
+    struct group_ring_member members[GROUP_RING_MAX];
+    struct muster_plan_parameters plan;
+    struct muster_view *view;
+    uint64_t abort_grace_ns;
+    bool is_stopped_at_cut; /* freeze all others the moment that a member is cut */
+    bool has_cut;
+};
+
+/** A ring of n members in a view of epoch 1; small chunks, so that small tensors have many. */
+void group_ring_open(struct group_ring *ring, uint32_t n);
+/** Closes what is open; every operation must have ended or belong to dead members. */
+void group_ring_close(struct group_ring *ring);
+
+/** Turn the loop until every op of ops[0 … count - 1] has ended (op->data counts callbacks as bool
+ * *). */
+void group_ring_turn(struct group_ring *ring, unsigned turns);
+
+/** Kill a member: links drop, nothing of it is heard any more. Its open operations end ABORTED. */
+void group_ring_kill(struct group_ring *ring, uint32_t index);
+
+/** Freeze all living members, decide view E+1 without the dead (and with `joiner`, an index of a
+ * new member, or UINT32_MAX), hand over. */
+void group_ring_change(struct group_ring *ring, uint32_t joiner);
+/** The parts of it. */
+void group_ring_freeze(struct group_ring *ring);
+/** Add a member that is in no view yet. Returns its index. */
+uint32_t group_ring_add(struct group_ring *ring);
+
+#endif

@@ -1,0 +1,580 @@
+/* Operations of a group without failures: results, bits, order, mismatch, deadlines, memory. */
+#include "group_ring.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define CANARY 0x5a
+
+/* One operation of one member, with its memory. */
+struct call {
+    struct muster_op op;
+    uint8_t *input, *output; /* output == input for in-place operations */
+    size_t input_bytes, output_bytes;
+    unsigned done_count;
+    enum muster_rc rc;
+    unsigned *order;
+    unsigned at; /* order of its callback */
+};
+
+static void on_done(struct muster_op *op, enum muster_rc rc)
+{
+    struct call *call = op->data;
+
+    call->done_count++;
+    call->rc = rc;
+    if (call->order != NULL)
+        call->at = ++*call->order;
+}
+
+static void run_until_done(struct group_ring *ring, const struct call *calls, size_t count)
+{
+    bool is_done;
+    unsigned turns = 0;
+
+    do {
+        muster_loop_turn(ring->test.env.loop, MUSTER_NS_PER_MS);
+        is_done = true;
+        for (size_t i = 0; i < count; i++)
+            is_done = is_done && calls[i].done_count > 0;
+        if (++turns > 20000)
+            fail_msg("the operations hang");
+    } while (!is_done);
+}
+
+static void call_init(struct call *call, struct group_ring *ring, size_t input_bytes,
+                      size_t output_bytes)
+{
+    memset(call, 0, sizeof(*call));
+    call->op.data = call;
+    call->op.deadline_ns = muster_loop_after_ns(ring->test.env.loop, 30 * MUSTER_NS_PER_S);
+    call->input_bytes = input_bytes;
+    call->output_bytes = output_bytes;
+    call->input = malloc(input_bytes + 16);
+    call->output = output_bytes > 0 ? malloc(output_bytes + 16) : call->input;
+    assert_non_null(call->input);
+    assert_non_null(call->output);
+    memset(call->input + input_bytes, CANARY, 16);
+    if (output_bytes > 0)
+        memset(call->output, CANARY, output_bytes + 16);
+}
+
+static void call_fini(struct call *call)
+{
+    for (size_t i = 0; i < 16; i++) {
+        assert_int_equal(call->input[call->input_bytes + i], CANARY);
+        if (call->output_bytes > 0)
+            assert_int_equal(call->output[call->output_bytes + i], CANARY);
+    }
+    if (call->output_bytes > 0)
+        free(call->output);
+    free(call->input);
+}
+
+/* Small whole numbers, exact in every dtype and order: 1 and 2 only, so that products stay small
+ * too. */
+static uint32_t value_at(uint32_t member, uint64_t i)
+{
+    return 1 + ((member * 7 + (uint32_t)i) % 5 == 0);
+}
+
+static void put(enum muster_dtype dtype, void *at, uint64_t i, double value)
+{
+    switch (dtype) {
+    case MUSTER_F32:
+        ((float *)at)[i] = (float)value;
+        break;
+    case MUSTER_F64:
+        ((double *)at)[i] = value;
+        break;
+    case MUSTER_I32:
+        ((int32_t *)at)[i] = (int32_t)value;
+        break;
+    case MUSTER_I64:
+        ((int64_t *)at)[i] = (int64_t)value;
+        break;
+    case MUSTER_U8:
+        ((uint8_t *)at)[i] = (uint8_t)value;
+        break;
+    }
+}
+
+static double get(enum muster_dtype dtype, const void *at, uint64_t i)
+{
+    switch (dtype) {
+    case MUSTER_F32:
+        return (double)((const float *)at)[i];
+    case MUSTER_F64:
+        return ((const double *)at)[i];
+    case MUSTER_I32:
+        return ((const int32_t *)at)[i];
+    case MUSTER_I64:
+        return (double)((const int64_t *)at)[i];
+    case MUSTER_U8:
+        return ((const uint8_t *)at)[i];
+    }
+    return 0;
+}
+
+static void fill(struct call *call, enum muster_dtype dtype, uint32_t member, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++)
+        put(dtype, call->input, i, value_at(member, i));
+}
+
+static double reduced_at(enum muster_reduction reduction, enum muster_dtype dtype, uint32_t n,
+                         uint64_t i)
+{
+    double value = value_at(0, i);
+
+    for (uint32_t member = 1; member < n; member++) {
+        double other = value_at(member, i);
+
+        if (reduction == MUSTER_MIN)
+            value = other < value ? other : value;
+        else if (reduction == MUSTER_MAX)
+            value = other > value ? other : value;
+        else if (reduction == MUSTER_PROD)
+            value *= other;
+        else
+            value += other;
+    }
+    if (reduction == MUSTER_MEAN && dtype == MUSTER_F32)
+        return (double)((float)value / (float)n);
+    if (reduction == MUSTER_MEAN && dtype == MUSTER_F64)
+        return value / n;
+    return reduction == MUSTER_MEAN ? (double)((uint64_t)value / n) : value;
+}
+
+static struct muster_tensor tensor_of(void *data, uint64_t count, enum muster_dtype dtype)
+{
+    return (struct muster_tensor){.data = data, .count = count, .dtype = dtype};
+}
+
+static void start_all_reduce(struct group_ring *ring, struct call *call, uint32_t member,
+                             uint64_t count, enum muster_dtype dtype,
+                             enum muster_reduction reduction)
+{
+    struct muster_tensor tensor = tensor_of(call->input, count, dtype);
+
+    assert_int_equal(muster_all_reduce_start(&call->op, ring->members[member].group, &tensor,
+                                             reduction, on_done),
+                     MUSTER_OK);
+    assert_int_equal(call->done_count, 0);
+}
+
+static void check_all_reduce(struct group_ring *ring, uint64_t count, enum muster_dtype dtype,
+                             enum muster_reduction reduction)
+{
+    struct call calls[GROUP_RING_MAX] = {{.done_count = 0}};
+    uint32_t n = ring->view->member_count;
+
+    for (uint32_t member = 0; member < n; member++) {
+        call_init(&calls[member], ring, count * muster_dtype_bytes(dtype), 0);
+        fill(&calls[member], dtype, member, count);
+        start_all_reduce(ring, &calls[member], member, count, dtype, reduction);
+    }
+    run_until_done(ring, calls, n);
+
+    for (uint32_t member = 0; member < n; member++) {
+        assert_int_equal(calls[member].rc, MUSTER_OK);
+        assert_int_equal(calls[member].done_count, 1);
+        assert_int_equal(calls[member].op.result.contributor_count, n);
+        for (uint64_t i = 0; i < count; i++)
+            if (get(dtype, calls[member].input, i) != reduced_at(reduction, dtype, n, i))
+                fail_msg("n %u dtype %d reduction %d count %llu: element %llu of rank %u", n, dtype,
+                         reduction, (unsigned long long)count, (unsigned long long)i, member);
+        call_fini(&calls[member]);
+    }
+}
+
+static const uint64_t counts[] = {0, 1, 3, 64, 65, 700, 3001};
+
+static void all_reduce_gives_the_exact_result_for_every_dtype_and_reduction(void **state)
+{
+    (void)state;
+    for (uint32_t n = 1; n <= 5; n++) {
+        struct group_ring ring;
+
+        group_ring_open(&ring, n);
+        for (int dtype = MUSTER_F32; dtype <= MUSTER_U8; dtype++)
+            for (int reduction = MUSTER_SUM; reduction <= MUSTER_PROD; reduction++)
+                for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
+                    check_all_reduce(&ring, counts[i], (enum muster_dtype)dtype,
+                                     (enum muster_reduction)reduction);
+        group_ring_close(&ring);
+    }
+}
+
+/* Values whose sum depends on the order of additions. */
+static void all_ranks_have_the_same_bits(void **state)
+{
+    static const uint64_t sizes[] = {13, 5000};
+
+    (void)state;
+    for (uint32_t n = 2; n <= 5; n++) {
+        struct group_ring ring;
+
+        group_ring_open(&ring, n);
+        for (size_t s = 0; s < 2; s++) {
+            struct call calls[GROUP_RING_MAX] = {{.done_count = 0}};
+
+            for (uint32_t member = 0; member < n; member++) {
+                call_init(&calls[member], &ring, sizes[s] * sizeof(float), 0);
+                for (uint64_t i = 0; i < sizes[s]; i++)
+                    ((float *)(void *)calls[member].input)[i] =
+                        1.0f / (float)(1 + (i * 31 + member * 17) % 1009) *
+                        ((i + member) % 3 == 0 ? 1e6f : 1.0f);
+                start_all_reduce(&ring, &calls[member], member, sizes[s], MUSTER_F32, MUSTER_SUM);
+            }
+            run_until_done(&ring, calls, n);
+            for (uint32_t member = 1; member < n; member++)
+                assert_memory_equal(calls[0].input, calls[member].input, sizes[s] * sizeof(float));
+            for (uint32_t member = 0; member < n; member++)
+                call_fini(&calls[member]);
+        }
+        group_ring_close(&ring);
+    }
+}
+
+static void broadcast_gives_the_root_s_tensor_to_all(void **state)
+{
+    (void)state;
+    for (uint32_t n = 1; n <= 5; n++) {
+        struct group_ring ring;
+
+        group_ring_open(&ring, n);
+        for (uint32_t root = 0; root < n; root++)
+            for (size_t s = 0; s < sizeof(counts) / sizeof(counts[0]); s++) {
+                struct call calls[GROUP_RING_MAX] = {{.done_count = 0}};
+
+                for (uint32_t member = 0; member < n; member++) {
+                    struct muster_tensor tensor;
+
+                    call_init(&calls[member], &ring, counts[s] * sizeof(int32_t), 0);
+                    fill(&calls[member], MUSTER_I32, member, counts[s]);
+                    tensor = tensor_of(calls[member].input, counts[s], MUSTER_I32);
+                    assert_int_equal(muster_broadcast_start(&calls[member].op,
+                                                            ring.members[member].group, &tensor,
+                                                            root, on_done),
+                                     MUSTER_OK);
+                }
+                run_until_done(&ring, calls, n);
+                for (uint32_t member = 0; member < n; member++) {
+                    assert_int_equal(calls[member].rc, MUSTER_OK);
+                    for (uint64_t i = 0; i < counts[s]; i++)
+                        assert_true(get(MUSTER_I32, calls[member].input, i) == value_at(root, i));
+                    call_fini(&calls[member]);
+                }
+            }
+        group_ring_close(&ring);
+    }
+}
+
+static void all_gather_joins_the_parts_in_rank_order(void **state)
+{
+    (void)state;
+    for (uint32_t n = 1; n <= 5; n++) {
+        struct group_ring ring;
+
+        group_ring_open(&ring, n);
+        for (size_t s = 1; s < sizeof(counts) / sizeof(counts[0]); s++) {
+            struct call calls[GROUP_RING_MAX] = {{.done_count = 0}};
+            uint64_t count = counts[s];
+
+            for (uint32_t member = 0; member < n; member++) {
+                struct muster_tensor input, output;
+
+                call_init(&calls[member], &ring, count * sizeof(int64_t),
+                          n * count * sizeof(int64_t));
+                fill(&calls[member], MUSTER_I64, member, count);
+                input = tensor_of(calls[member].input, count, MUSTER_I64);
+                output = tensor_of(calls[member].output, n * count, MUSTER_I64);
+                assert_int_equal(muster_all_gather_start(&calls[member].op,
+                                                         ring.members[member].group, &input,
+                                                         &output, on_done),
+                                 MUSTER_OK);
+            }
+            run_until_done(&ring, calls, n);
+            for (uint32_t member = 0; member < n; member++) {
+                assert_int_equal(calls[member].rc, MUSTER_OK);
+                for (uint32_t part = 0; part < n; part++)
+                    for (uint64_t i = 0; i < count; i++)
+                        assert_true(get(MUSTER_I64, calls[member].output, part * count + i) ==
+                                    value_at(part, i));
+                call_fini(&calls[member]);
+            }
+        }
+        group_ring_close(&ring);
+    }
+}
+
+static void reduce_scatter_gives_each_rank_its_part(void **state)
+{
+    (void)state;
+    for (uint32_t n = 1; n <= 5; n++) {
+        struct group_ring ring;
+
+        group_ring_open(&ring, n);
+        for (size_t s = 1; s < sizeof(counts) / sizeof(counts[0]); s++) {
+            struct call calls[GROUP_RING_MAX] = {{.done_count = 0}};
+            uint64_t count = counts[s];
+
+            for (uint32_t member = 0; member < n; member++) {
+                struct muster_tensor input, output;
+
+                call_init(&calls[member], &ring, n * count * sizeof(double),
+                          count * sizeof(double));
+                fill(&calls[member], MUSTER_F64, member, n * count);
+                input = tensor_of(calls[member].input, n * count, MUSTER_F64);
+                output = tensor_of(calls[member].output, count, MUSTER_F64);
+                assert_int_equal(muster_reduce_scatter_start(&calls[member].op,
+                                                             ring.members[member].group, &input,
+                                                             &output, MUSTER_MEAN, on_done),
+                                 MUSTER_OK);
+            }
+            run_until_done(&ring, calls, n);
+            for (uint32_t member = 0; member < n; member++) {
+                assert_int_equal(calls[member].rc, MUSTER_OK);
+                for (uint64_t i = 0; i < n * count; i++)
+                    assert_true(get(MUSTER_F64, calls[member].input, i) == value_at(member, i));
+                for (uint64_t i = 0; i < count; i++)
+                    assert_true(get(MUSTER_F64, calls[member].output, i) ==
+                                reduced_at(MUSTER_MEAN, MUSTER_F64, n, member * count + i));
+                call_fini(&calls[member]);
+            }
+        }
+        group_ring_close(&ring);
+    }
+}
+
+static void barrier_waits_for_the_last(void **state)
+{
+    struct group_ring ring;
+    struct call calls[3];
+
+    (void)state;
+    group_ring_open(&ring, 3);
+    for (uint32_t member = 0; member < 3; member++)
+        call_init(&calls[member], &ring, 0, 0);
+    for (uint32_t member = 0; member < 2; member++)
+        assert_int_equal(
+            muster_barrier_start(&calls[member].op, ring.members[member].group, on_done),
+            MUSTER_OK);
+    group_ring_turn(&ring, 100);
+    assert_int_equal(calls[0].done_count + calls[1].done_count, 0);
+
+    assert_int_equal(muster_barrier_start(&calls[2].op, ring.members[2].group, on_done), MUSTER_OK);
+    run_until_done(&ring, calls, 3);
+
+    for (uint32_t member = 0; member < 3; member++) {
+        assert_int_equal(calls[member].rc, MUSTER_OK);
+        call_fini(&calls[member]);
+    }
+    group_ring_close(&ring);
+}
+
+#define MANY 150
+
+/* Member 1 starts everything only when member 0's frames are there: they wait as early frames. */
+static void many_operations_end_in_the_order_of_their_start(void **state)
+{
+    struct group_ring ring;
+    static struct call calls[2][MANY];
+    unsigned order[2] = {0, 0};
+
+    (void)state;
+    group_ring_open(&ring, 2);
+    for (uint32_t member = 0; member < 2; member++) {
+        for (unsigned k = 0; k < MANY; k++) {
+            uint64_t count = k % 3 == 0 ? 600 : 5;
+
+            call_init(&calls[member][k], &ring, count * sizeof(int32_t), 0);
+            calls[member][k].order = &order[member];
+            for (uint64_t i = 0; i < count; i++)
+                put(MUSTER_I32, calls[member][k].input, i, (double)(k + i + member));
+            start_all_reduce(&ring, &calls[member][k], member, count, MUSTER_I32, MUSTER_SUM);
+        }
+        group_ring_turn(&ring, 50);
+    }
+    run_until_done(&ring, calls[0], 2 * MANY);
+
+    for (uint32_t member = 0; member < 2; member++)
+        for (unsigned k = 0; k < MANY; k++) {
+            assert_int_equal(calls[member][k].rc, MUSTER_OK);
+            assert_int_equal(calls[member][k].at, k + 1);
+            assert_true(get(MUSTER_I32, calls[member][k].input, 3) == 2 * (k + 3) + 1);
+            call_fini(&calls[member][k]);
+        }
+    group_ring_close(&ring);
+}
+
+static void lanes_do_not_wait_for_each_other(void **state)
+{
+    struct group_ring ring;
+    struct call calls[2][2];
+
+    (void)state;
+    group_ring_open(&ring, 2);
+    for (uint32_t member = 0; member < 2; member++)
+        for (uint32_t lane = 0; lane < 2; lane++) {
+            call_init(&calls[member][lane], &ring, 4000, 0);
+            fill(&calls[member][lane], MUSTER_I32, member, 1000);
+            calls[member][lane].op.lane = lane;
+        }
+    start_all_reduce(&ring, &calls[0][0], 0, 1000, MUSTER_I32, MUSTER_SUM);
+    group_ring_turn(&ring, 50);
+    start_all_reduce(&ring, &calls[0][1], 0, 1000, MUSTER_I32, MUSTER_SUM);
+    start_all_reduce(&ring, &calls[1][1], 1, 1000, MUSTER_I32, MUSTER_SUM);
+    run_until_done(&ring, &calls[0][1], 1);
+    run_until_done(&ring, &calls[1][1], 1);
+    assert_int_equal(calls[0][0].done_count, 0);
+    start_all_reduce(&ring, &calls[1][0], 1, 1000, MUSTER_I32, MUSTER_SUM);
+    run_until_done(&ring, calls[0], 4);
+
+    for (uint32_t member = 0; member < 2; member++)
+        for (uint32_t lane = 0; lane < 2; lane++) {
+            assert_int_equal(calls[member][lane].rc, MUSTER_OK);
+            call_fini(&calls[member][lane]);
+        }
+    group_ring_close(&ring);
+}
+
+static void a_steady_step_allocates_nothing(void **state)
+{
+    struct group_ring ring;
+    uint64_t before = 0;
+
+    (void)state;
+    group_ring_open(&ring, 3);
+    for (unsigned round = 0; round < 6; round++) {
+        check_all_reduce(&ring, 3000, MUSTER_F32, MUSTER_SUM);
+        check_all_reduce(&ring, 10, MUSTER_F32, MUSTER_SUM);
+        group_ring_turn(&ring, 20);
+        if (round == 3)
+            before = ring.test.mem.alloc_count;
+    }
+
+    assert_int_equal(ring.test.mem.alloc_count, before);
+    group_ring_close(&ring);
+}
+
+static void mismatched_calls_fail_on_every_rank_and_name_both(void **state)
+{
+    struct group_ring ring;
+    struct call calls[3], again[3];
+
+    (void)state;
+    group_ring_open(&ring, 3);
+    for (uint32_t member = 0; member < 3; member++) {
+        uint64_t count = member == 1 ? 500 : 501;
+
+        call_init(&calls[member], &ring, count * 4, 0);
+        memset(calls[member].input, 7, count * 4);
+        start_all_reduce(&ring, &calls[member], member, count, MUSTER_F32, MUSTER_SUM);
+    }
+    run_until_done(&ring, calls, 3);
+
+    for (uint32_t member = 0; member < 3; member++) {
+        assert_int_equal(calls[member].rc, MUSTER_INVALID_ARGUMENT);
+        assert_non_null(strstr(calls[member].op.error.text, "f32 x 500)"));
+        assert_non_null(strstr(calls[member].op.error.text, "f32 x 501)"));
+        for (size_t i = 0; i < calls[member].input_bytes; i++)
+            assert_int_equal(calls[member].input[i], 7);
+        call_fini(&calls[member]);
+    }
+    /* The lane goes on. */
+    for (uint32_t member = 0; member < 3; member++) {
+        call_init(&again[member], &ring, 4000, 0);
+        fill(&again[member], MUSTER_I32, member, 1000);
+        start_all_reduce(&ring, &again[member], member, 1000, MUSTER_I32, MUSTER_SUM);
+    }
+    run_until_done(&ring, again, 3);
+    for (uint32_t member = 0; member < 3; member++) {
+        assert_int_equal(again[member].rc, MUSTER_OK);
+        call_fini(&again[member]);
+    }
+    group_ring_turn(&ring, 20);
+    assert_true(muster_group_is_idle(ring.members[0].group));
+    group_ring_close(&ring);
+}
+
+/* Non-roots of a broadcast send no data: two different roots must not leave everybody waiting. */
+static void broadcasts_of_different_roots_do_not_hang(void **state)
+{
+    struct group_ring ring;
+    struct call calls[2];
+
+    (void)state;
+    for (uint64_t count = 1; count <= 1000; count += 999) {
+        group_ring_open(&ring, 2);
+        for (uint32_t member = 0; member < 2; member++) {
+            struct muster_tensor tensor;
+
+            call_init(&calls[member], &ring, count * 4, 0);
+            tensor = tensor_of(calls[member].input, count, MUSTER_F32);
+            assert_int_equal(muster_broadcast_start(&calls[member].op, ring.members[member].group,
+                                                    &tensor, 1 - member, on_done),
+                             MUSTER_OK);
+        }
+        run_until_done(&ring, calls, 2);
+        for (uint32_t member = 0; member < 2; member++) {
+            assert_int_equal(calls[member].rc, MUSTER_INVALID_ARGUMENT);
+            call_fini(&calls[member]);
+        }
+        group_ring_close(&ring);
+    }
+}
+
+static void impossible_arguments_are_refused_at_once(void **state)
+{
+    struct group_ring ring;
+    struct call call;
+    struct muster_tensor tensor, part;
+
+    (void)state;
+    group_ring_open(&ring, 2);
+    call_init(&call, &ring, 64, 64);
+    tensor = tensor_of(call.input + 1, 2, MUSTER_F32);
+    assert_int_equal(
+        muster_all_reduce_start(&call.op, ring.members[0].group, &tensor, MUSTER_SUM, on_done),
+        MUSTER_INVALID_ARGUMENT);
+    tensor = tensor_of(call.input, 4, MUSTER_F32);
+    assert_int_equal(muster_broadcast_start(&call.op, ring.members[0].group, &tensor, 2, on_done),
+                     MUSTER_INVALID_ARGUMENT);
+    part = tensor_of(call.output, 4, MUSTER_F32);
+    assert_int_equal(
+        muster_all_gather_start(&call.op, ring.members[0].group, &tensor, &part, on_done),
+        MUSTER_INVALID_ARGUMENT);
+    call.op.lane = MUSTER_LANES_MAX;
+    assert_int_equal(muster_barrier_start(&call.op, ring.members[0].group, on_done),
+                     MUSTER_INVALID_ARGUMENT);
+    call.op.lane = 0;
+    call.op.deadline_ns = 0;
+    assert_int_equal(muster_barrier_start(&call.op, ring.members[0].group, on_done),
+                     MUSTER_INVALID_ARGUMENT);
+
+    assert_int_equal(call.done_count, 0);
+    call_fini(&call);
+    group_ring_close(&ring);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_reduce_gives_the_exact_result_for_every_dtype_and_reduction),
+        cmocka_unit_test(all_ranks_have_the_same_bits),
+        cmocka_unit_test(broadcast_gives_the_root_s_tensor_to_all),
+        cmocka_unit_test(all_gather_joins_the_parts_in_rank_order),
+        cmocka_unit_test(reduce_scatter_gives_each_rank_its_part),
+        cmocka_unit_test(barrier_waits_for_the_last),
+        cmocka_unit_test(many_operations_end_in_the_order_of_their_start),
+        cmocka_unit_test(lanes_do_not_wait_for_each_other),
+        cmocka_unit_test(a_steady_step_allocates_nothing),
+        cmocka_unit_test(mismatched_calls_fail_on_every_rank_and_name_both),
+        cmocka_unit_test(broadcasts_of_different_roots_do_not_hang),
+        cmocka_unit_test(impossible_arguments_are_refused_at_once),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
