@@ -399,8 +399,10 @@ enum muster_rc muster_call_send(struct muster_call *user, const void *message, s
     struct muster_grpc_call *call = user->impl;
     struct muster_h2_buffer *buffer;
 
-    if (call == NULL || call->state >= MUSTER_GRPC_CALL_DECIDED || call->stream.body.is_ended)
+    if (call == NULL || call->stream.body.is_ended)
         return MUSTER_FAILED_PRECONDITION;
+    if (call->state >= MUSTER_GRPC_CALL_DECIDED)
+        return MUSTER_OK; /* done is on its way and tells why nothing is sent */
     if (bytes > UINT32_MAX ||
         (call->stream.body.bytes > 0 && call->stream.body.bytes + bytes > QUEUED_BYTES_MAX))
         return MUSTER_RESOURCE_EXHAUSTED;
@@ -418,7 +420,7 @@ void muster_call_half_close(struct muster_call *user)
 {
     struct muster_grpc_call *call = user->impl;
 
-    if (call != NULL && call->state < MUSTER_GRPC_CALL_DECIDED)
+    if (call != NULL)
         muster_h2_stream_end(&call->stream);
 }
 

@@ -78,7 +78,7 @@ static void on_ping(struct muster_h2_session *session)
 
 static void on_pong(struct muster_h2_session *session)
 {
-    (void)session; /* keepalive counts received bytes */
+    muster_rpc_keepalive_on_pong(&transport_of(session)->keepalive);
 }
 
 static void on_goaway(struct muster_h2_session *session, uint32_t code, const char *text,

@@ -12,7 +12,7 @@ static void on_expire(struct muster_timer *timer)
     struct muster_rpc_keepalive *keepalive = timer->data;
     uint64_t bytes = muster_h2_session_received_bytes(keepalive->session);
 
-    if (bytes != keepalive->seen_bytes) { /* anything that arrives shows life, the answer too */
+    if (bytes != keepalive->seen_bytes) { /* anything that arrives shows life */
         keepalive->seen_bytes = bytes;
         keepalive->is_waiting = false;
         wait_for(keepalive, keepalive->interval_ns);
@@ -37,6 +37,15 @@ void muster_rpc_keepalive_start(struct muster_rpc_keepalive *keepalive, struct m
     muster_timer_init(&keepalive->timer, on_expire, keepalive);
     if (keepalive->interval_ns > 0)
         wait_for(keepalive, keepalive->interval_ns);
+}
+
+void muster_rpc_keepalive_on_pong(struct muster_rpc_keepalive *keepalive)
+{
+    if (!keepalive->is_waiting)
+        return;
+    keepalive->is_waiting = false;
+    keepalive->seen_bytes = muster_h2_session_received_bytes(keepalive->session);
+    wait_for(keepalive, keepalive->interval_ns);
 }
 
 void muster_rpc_keepalive_stop(struct muster_rpc_keepalive *keepalive)

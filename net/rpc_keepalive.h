@@ -25,6 +25,8 @@ struct muster_rpc_keepalive {
 /** Borrows session until stop. */
 void muster_rpc_keepalive_start(struct muster_rpc_keepalive *keepalive, struct muster_loop *loop,
                                 struct muster_h2_session *session);
+/** The answer to a ping is here. */
+void muster_rpc_keepalive_on_pong(struct muster_rpc_keepalive *keepalive);
 /** Idempotent; also for one that never started (all zero). */
 void muster_rpc_keepalive_stop(struct muster_rpc_keepalive *keepalive);
 

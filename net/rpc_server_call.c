@@ -226,7 +226,7 @@ void muster_rpc_on_data(struct muster_rpc *rpc, struct muster_bytes bytes, bool 
         if (parsed != MUSTER_GRPC_MESSAGE)
             refuse_message(rpc, parsed);
         else if (rpc->method->is_unary)
-            unary_message(rpc, message, is_last);
+            unary_message(rpc, message, is_last && bytes.size == 0);
         else
             rpc->method->on_message(rpc, message);
     }

@@ -104,13 +104,474 @@ static void both_sides_of_a_bidirectional_call_take_turns(void **state)
     assert_string_equal(probe.text, "bye");
 }
 
+static void a_status_comes_with_its_text(void **state)
+{
+    struct rpc_fixture *fixture = *state;
+    struct rpc_probe probe = {.done = 0};
+
+    rpc_probe_ask(&probe, fixture, "Fail", "5 no % \xc3\xbc\n\t");
+
+    assert_int_equal(probe.rc, MUSTER_NOT_FOUND);
+    assert_string_equal(probe.text, "no % \xc3\xbc\n\t");
+    assert_int_equal(fixture->end_rc, MUSTER_OK); /* the service ended it itself */
+}
+
+static void every_status_code_arrives(void **state)
+{
+    struct rpc_fixture *fixture = *state;
+
+    for (unsigned code = 0; code <= 16; code++) {
+        struct rpc_probe probe = {.done = 0};
+        char text[8];
+
+        (void)snprintf(text, sizeof(text), "%u", code);
+        rpc_probe_ask(&probe, fixture, "Fail", text);
+        assert_int_equal(probe.rc, code);
+    }
+}
+
+static void an_unknown_method_is_unimplemented(void **state)
+{
+    struct rpc_fixture *fixture = *state;
+    struct rpc_probe probe = {.done = 0};
+
+    rpc_probe_ask(&probe, fixture, "Nothing", "x");
+
+    assert_int_equal(probe.rc, MUSTER_UNIMPLEMENTED);
+    assert_string_equal(probe.text, "unknown method");
+}
+
+static void a_method_without_slash_is_refused_at_start(void **state)
+{
+    struct rpc_fixture *fixture = *state;
+    struct rpc_probe probe = {.done = 0};
+    struct muster_call_options options = {.method = "Unary", .deadline_ns = UINT64_MAX};
+
+    assert_int_equal(rpc_probe_start_with(&probe, fixture, &options), MUSTER_INVALID_ARGUMENT);
+    test_env_turn(fixture->env, 4);
+    assert_int_equal(probe.done, 0);
+}
+
+static void metadata_travels_both_ways(void **state)
+{
+    struct rpc_fixture *fixture = *state;
+    struct rpc_probe probe = {.done = 0};
+    const struct muster_metadata_entry entries[] = {
+        {"x-text", "plain value", 11}, {"x-raw-bin", "\0\xff~", 3}, {"x-text", "again", 5}};
+    struct muster_call_options options = {
+        .method = "/test.Echo/Metadata", .deadline_ns = UINT64_MAX, .metadata = {entries, 3}};
+
+    assert_int_equal(rpc_probe_start_with(&probe, fixture, &options), MUSTER_OK);
+    rpc_probe_send(&probe, "m");
+    muster_call_half_close(&probe.call);
+    rpc_probe_wait(&probe, fixture);
+
+    assert_int_equal(probe.rc, MUSTER_OK);
+    assert_string_equal(probe.initial, "x-text=plain value;x-raw-bin=;x-text=again;");
+    assert_string_equal(probe.trailing, probe.initial);
+}
+
+static void reserved_metadata_is_refused_at_start(void **state)
+{
+    struct rpc_fixture *fixture = *state;
+    struct rpc_probe probe = {.done = 0};
+    const char *const names[] = {"grpc-status", "UPPER", ":path", "", "te"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const struct muster_metadata_entry entry = {names[i], "v", 1};
+        struct muster_call_options options = {
+            .method = "/test.Echo/Unary", .deadline_ns = UINT64_MAX, .metadata = {&entry, 1}};
+
+        assert_int_equal(rpc_probe_start_with(&probe, fixture, &options), MUSTER_INVALID_ARGUMENT);
+    }
+}
+
+static void headers_beyond_the_limit_exhaust_the_server(void **state)
+{
+    struct rpc_fixture *fixture = *state;
+    struct rpc_probe probe = {.done = 0};
+    char *value = malloc(20000);
+    const struct muster_metadata_entry entry = {"x-long", value, 20000};
+    struct muster_call_options options = {
+        .method = "/test.Echo/Unary", .deadline_ns = UINT64_MAX, .metadata = {&entry, 1}};
+
+    memset(value, 'v', 20000);
+    assert_int_equal(rpc_probe_start_with(&probe, fixture, &options), MUSTER_OK);
+    rpc_probe_wait(&probe, fixture);
+    free(value);
+
+    assert_int_equal(probe.rc, MUSTER_RESOURCE_EXHAUSTED);
+    assert_int_equal(fixture->started, 0);
+    memset(&probe, 0, sizeof(probe));
+    rpc_probe_ask(&probe, fixture, "Unary", "the connection lives");
+    assert_int_equal(probe.rc, MUSTER_OK);
+}
+
+static void a_deadline_ends_the_call_on_both_sides(void **state)
+{
+    struct rpc_fixture *fixture = *state;
+    struct rpc_probe probe = {.done = 0};
+
+    assert_int_equal(rpc_probe_start(&probe, fixture, "Hang", rpc_fixture_after_ms(fixture, 20)),
+                     MUSTER_OK);
+    rpc_probe_wait(&probe, fixture);
+
+    assert_int_equal(probe.rc, MUSTER_DEADLINE_EXCEEDED);
+    while (fixture->ended == 0)
+        test_env_turn(fixture->env, 1);
+    assert_true(fixture->end_rc == MUSTER_DEADLINE_EXCEEDED || fixture->end_rc == MUSTER_CANCELLED);
+}
+
+static void the_server_is_told_the_deadline(void **state)
+{
+    struct rpc_fixture *fixture = *state;
+    struct rpc_probe probe = {.done = 0};
+    uint64_t deadline_ns = rpc_fixture_after_ms(fixture, 60000);
+
+    assert_int_equal(rpc_probe_start(&probe, fixture, "Unary", deadline_ns), MUSTER_OK);
+    rpc_probe_send(&probe, "x");
+    muster_call_half_close(&probe.call);
+    rpc_probe_wait(&probe, fixture);
+
+    assert_int_equal(probe.rc, MUSTER_OK);
+    assert_true(fixture->deadline_ns >= deadline_ns);
+    assert_true(fixture->deadline_ns < deadline_ns + 30 * MUSTER_NS_PER_S);
+}
+
+static void a_deadline_in_the_past_is_told_from_the_loop(void **state)
+{
+    struct rpc_fixture *fixture = *state;
+    struct rpc_probe probe = {.done = 0};
+
+    assert_int_equal(rpc_probe_start(&probe, fixture, "Unary", 1), MUSTER_OK);
+    assert_int_equal(probe.done, 0);
+    rpc_probe_wait(&probe, fixture);
+
+    assert_int_equal(probe.rc, MUSTER_DEADLINE_EXCEEDED);
+}
+
+static void a_cancelled_call_ends_on_both_sides(void **state)
+{
+    struct rpc_fixture *fixture = *state;
+    struct rpc_probe probe = {.done = 0};
+
+    assert_int_equal(rpc_probe_start(&probe, fixture, "Hang", UINT64_MAX), MUSTER_OK);
+    while (fixture->hanging == NULL)
+        test_env_turn(fixture->env, 1);
+    muster_call_cancel(&probe.call);
+    muster_call_cancel(&probe.call);
+    assert_int_equal(probe.done, 0);
+    rpc_probe_wait(&probe, fixture);
+
+    assert_int_equal(probe.rc, MUSTER_CANCELLED);
+    while (fixture->ended == 0)
+        test_env_turn(fixture->env, 1);
+    assert_int_equal(fixture->end_rc, MUSTER_CANCELLED);
+    assert_int_equal(probe.done, 1);
+}
+
+static void a_call_cancelled_at_once_never_starts(void **state)
+{
+    struct rpc_fixture *fixture = *state;
+    struct rpc_probe first = {.done = 0}, probe = {.done = 0};
+
+    rpc_probe_ask(&first, fixture, "Unary", "connect");
+    assert_int_equal(rpc_probe_start(&probe, fixture, "Hang", UINT64_MAX), MUSTER_OK);
+    muster_call_cancel(&probe.call);
+    rpc_probe_wait(&probe, fixture);
+
+    assert_int_equal(probe.rc, MUSTER_CANCELLED);
+    test_env_turn(fixture->env, 20);
+    assert_int_equal(fixture->started, 1);
+}
+
+static void cancel_now(struct rpc_probe *probe)
+{
+    muster_call_cancel(&probe->call);
+}
+
+static void cancel_inside_a_message_stops_the_stream(void **state)
+{
+    struct rpc_fixture *fixture = *state;
+    struct rpc_probe probe = {.on_message_hook = cancel_now};
+
+    rpc_probe_ask(&probe, fixture, "Source", "1000");
+
+    assert_int_equal(probe.rc, MUSTER_CANCELLED);
+    assert_int_equal(probe.message_count, 1);
+}
+
+struct chain {
+    struct rpc_fixture *fixture;
+    unsigned left;
+    bool is_finished;
+};
+
+static void ask_again(struct rpc_probe *probe)
+{
+    struct chain *chain = probe->data;
+
+    if (chain->left-- == 0) {
+        chain->is_finished = true;
+        return;
+    }
+    assert_int_equal(rpc_probe_start(probe, chain->fixture, "Unary", UINT64_MAX), MUSTER_OK);
+    rpc_probe_send(probe, "again");
+    muster_call_half_close(&probe->call);
+}
+
+static void the_same_memory_may_be_used_again_in_done(void **state)
+{
+    struct rpc_fixture *fixture = *state;
+    struct chain chain = {fixture, 10, false};
+    struct rpc_probe probe = {.on_done_hook = ask_again, .data = &chain};
+
+    ask_again(&probe);
+    test_env_run_until(fixture->env, test_env_is_true, &chain.is_finished);
+
+    assert_int_equal(probe.done, 10);
+    assert_int_equal(probe.rc, MUSTER_OK);
+}
+
+static void a_send_after_half_close_or_done_fails(void **state)
+{
+    struct rpc_fixture *fixture = *state;
+    struct rpc_probe probe = {.done = 0};
+
+    assert_int_equal(rpc_probe_start(&probe, fixture, "Unary", UINT64_MAX), MUSTER_OK);
+    rpc_probe_send(&probe, "x");
+    muster_call_half_close(&probe.call);
+    assert_int_equal(muster_call_send(&probe.call, "y", 1), MUSTER_FAILED_PRECONDITION);
+    rpc_probe_wait(&probe, fixture);
+
+    assert_int_equal(muster_call_send(&probe.call, "y", 1), MUSTER_FAILED_PRECONDITION);
+    muster_call_half_close(&probe.call);
+    muster_call_cancel(&probe.call);
+    assert_int_equal(probe.done, 1);
+}
+
+static void a_unary_method_wants_exactly_one_message(void **state)
+{
+    struct rpc_fixture *fixture = *state;
+    struct rpc_probe none = {.done = 0}, two = {.done = 0};
+
+    assert_int_equal(rpc_probe_start(&none, fixture, "Unary", UINT64_MAX), MUSTER_OK);
+    muster_call_half_close(&none.call);
+    rpc_probe_wait(&none, fixture);
+    assert_int_equal(none.rc, MUSTER_UNIMPLEMENTED);
+
+    assert_int_equal(rpc_probe_start(&two, fixture, "Unary", UINT64_MAX), MUSTER_OK);
+    rpc_probe_send(&two, "1");
+    rpc_probe_send(&two, "2");
+    muster_call_half_close(&two.call);
+    rpc_probe_wait(&two, fixture);
+    assert_int_equal(two.rc, MUSTER_UNIMPLEMENTED);
+    assert_int_equal(fixture->ended, 2);
+}
+
+static void a_message_before_the_end_of_the_stream_waits_for_it(void **state)
+{
+    struct rpc_fixture *fixture = *state;
+    struct rpc_probe probe = {.done = 0};
+
+    assert_int_equal(rpc_probe_start(&probe, fixture, "Unary", UINT64_MAX), MUSTER_OK);
+    rpc_probe_send(&probe, "held");
+    while (fixture->started == 0)
+        test_env_turn(fixture->env, 1);
+    test_env_turn(fixture->env, 8);
+    assert_int_equal(probe.message_count, 0);
+    muster_call_half_close(&probe.call);
+    rpc_probe_wait(&probe, fixture);
+
+    assert_string_equal(probe.messages, "held");
+}
+
+static void a_request_beyond_the_limit_is_refused(void **state)
+{
+    struct rpc_fixture *fixture = *state;
+    struct rpc_probe probe = {.done = 0};
+    char *block = calloc(1, (4u << 20) + 1);
+
+    assert_int_equal(rpc_probe_start(&probe, fixture, "Unary", UINT64_MAX), MUSTER_OK);
+    assert_int_equal(muster_call_send(&probe.call, block, (4u << 20) + 1), MUSTER_OK);
+    muster_call_half_close(&probe.call);
+    rpc_probe_wait(&probe, fixture);
+    free(block);
+
+    assert_int_equal(probe.rc, MUSTER_RESOURCE_EXHAUSTED);
+    assert_string_equal(probe.text, "message of 4194305 bytes is larger than 4194304");
+}
+
+static void a_response_beyond_the_limit_is_refused(void **state)
+{
+    struct rpc_fixture *fixture = *state;
+    struct rpc_probe probe = {.done = 0};
+
+    rpc_probe_ask(&probe, fixture, "Large", "4194305");
+
+    assert_int_equal(probe.rc, MUSTER_RESOURCE_EXHAUSTED);
+    assert_int_equal(probe.message_count, 0);
+}
+
+static void a_service_that_floods_its_queue_is_stopped(void **state)
+{
+    struct rpc_fixture *fixture = *state;
+    struct rpc_probe probe = {.done = 0};
+
+    rpc_probe_ask(&probe, fixture, "Burst", "4000000");
+
+    assert_int_equal(probe.rc, MUSTER_RESOURCE_EXHAUSTED);
+    assert_int_equal(fixture->end_rc, MUSTER_RESOURCE_EXHAUSTED);
+}
+
+static void a_slow_stream_tells_when_its_queue_is_empty(void **state)
+{
+    struct rpc_fixture *fixture = *state;
+    struct rpc_probe probe = {.done = 0};
+
+    assert_int_equal(rpc_probe_start(&probe, fixture, "Bidi", UINT64_MAX), MUSTER_OK);
+    rpc_probe_send(&probe, "x");
+    assert_true(muster_call_queued_bytes(&probe.call) > 0);
+    rpc_probe_wait_messages(&probe, fixture, 1);
+
+    assert_int_equal(probe.writable, 1);
+    assert_int_equal(muster_call_queued_bytes(&probe.call), 0);
+    assert_int_equal(fixture->writable, 1);
+    muster_call_half_close(&probe.call);
+    rpc_probe_wait(&probe, fixture);
+}
+
+static void large_messages_cross_many_windows(void **state)
+{
+    struct rpc_fixture *fixture = *state;
+    struct muster_rpc_server_options server = {.receive_message_max_bytes = 9u << 20};
+    struct muster_channel_options channel = {.receive_message_max_bytes = 9u << 20};
+    struct rpc_probe probe = {.done = 0};
+    char *block = calloc(1, 8u << 20), target[MUSTER_ADDRESS_TEXT_BYTES];
+
+    rpc_fixture_hang_up(fixture);
+    rpc_fixture_stop_serving(fixture, 0);
+    rpc_fixture_serve(fixture, &server);
+    rpc_fixture_dial(fixture, muster_address_format(&fixture->address, target), &channel);
+    assert_int_equal(rpc_probe_start(&probe, fixture, "Bidi", UINT64_MAX), MUSTER_OK);
+    assert_int_equal(muster_call_send(&probe.call, block, 8u << 20), MUSTER_OK);
+    rpc_probe_send(&probe, "small");
+    assert_int_equal(muster_call_send(&probe.call, block, 8u << 20), MUSTER_OK);
+    muster_call_half_close(&probe.call);
+    rpc_probe_wait(&probe, fixture);
+    free(block);
+
+    assert_int_equal(probe.rc, MUSTER_OK);
+    assert_int_equal(probe.message_count, 3);
+    assert_int_equal(probe.message_bytes, (16u << 20) + 5);
+}
+
+static void two_hundred_calls_run_at_once(void **state)
+{
+    struct rpc_fixture *fixture = *state;
+    struct rpc_probe *probes = calloc(200, sizeof(*probes));
+
+    for (unsigned i = 0; i < 200; i++) {
+        char text[16];
+
+        assert_int_equal(rpc_probe_start(&probes[i], fixture, "Unary", UINT64_MAX), MUSTER_OK);
+        (void)snprintf(text, sizeof(text), "n%u", i);
+        rpc_probe_send(&probes[i], text);
+        muster_call_half_close(&probes[i].call);
+    }
+    for (unsigned i = 0; i < 200; i++) {
+        char text[16];
+
+        rpc_probe_wait(&probes[i], fixture);
+        (void)snprintf(text, sizeof(text), "n%u", i);
+        assert_int_equal(probes[i].rc, MUSTER_OK);
+        assert_string_equal(probes[i].messages, text);
+    }
+    free(probes);
+}
+
+struct unary_probe {
+    struct muster_unary unary;
+    unsigned done;
+    enum muster_rc rc;
+    char response[64];
+    bool is_done;
+};
+
+static void on_unary_done(struct muster_unary *unary, enum muster_rc rc)
+{
+    struct unary_probe *probe = unary->data;
+
+    probe->done++;
+    probe->rc = rc;
+    assert_int_equal(unary->status.rc, rc);
+    if (rc == MUSTER_OK)
+        memcpy(probe->response, unary->response.data, unary->response.size);
+    probe->is_done = true;
+}
+
+static void unary_ask(struct unary_probe *probe, struct rpc_fixture *fixture, const char *method,
+                      const char *text)
+{
+    memset(probe, 0, sizeof(*probe));
+    probe->unary.data = probe;
+    assert_int_equal(muster_unary_start(&probe->unary, fixture->channel, method, text, strlen(text),
+                                        UINT64_MAX, on_unary_done),
+                     MUSTER_OK);
+    test_env_run_until(fixture->env, test_env_is_true, &probe->is_done);
+}
+
+static void the_unary_helper_asks_and_answers(void **state)
+{
+    struct unary_probe probe;
+
+    unary_ask(&probe, *state, "/test.Echo/Unary", "question");
+    assert_int_equal(probe.rc, MUSTER_OK);
+    assert_string_equal(probe.response, "question");
+    unary_ask(&probe, *state, "/test.Echo/Fail", "7 denied");
+    assert_int_equal(probe.rc, MUSTER_PERMISSION_DENIED);
+    assert_string_equal(probe.unary.status.text, "denied");
+    unary_ask(&probe, *state, "/test.Echo/Source", "0");
+    assert_int_equal(probe.rc, MUSTER_UNIMPLEMENTED);
+    unary_ask(&probe, *state, "/test.Echo/Source", "2");
+    assert_int_equal(probe.rc, MUSTER_UNIMPLEMENTED);
+    assert_int_equal(probe.done, 1);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest rpc[] = {
-        CASE(a_unary_call_is_answered),         CASE(an_empty_message_is_a_message),
-        CASE(a_server_stream_arrives_in_order), CASE(a_server_stream_may_be_empty),
-        CASE(a_client_stream_is_summed_up),     CASE(both_sides_of_a_bidirectional_call_take_turns),
+        CASE(a_unary_call_is_answered),
+        CASE(an_empty_message_is_a_message),
+        CASE(a_server_stream_arrives_in_order),
+        CASE(a_server_stream_may_be_empty),
+        CASE(a_client_stream_is_summed_up),
+        CASE(both_sides_of_a_bidirectional_call_take_turns),
+        CASE(a_status_comes_with_its_text),
+        CASE(every_status_code_arrives),
+        CASE(an_unknown_method_is_unimplemented),
+        CASE(a_method_without_slash_is_refused_at_start),
+        CASE(metadata_travels_both_ways),
+        CASE(reserved_metadata_is_refused_at_start),
+        CASE(headers_beyond_the_limit_exhaust_the_server),
+        CASE(a_deadline_ends_the_call_on_both_sides),
+        CASE(the_server_is_told_the_deadline),
+        CASE(a_deadline_in_the_past_is_told_from_the_loop),
+        CASE(a_cancelled_call_ends_on_both_sides),
+        CASE(a_call_cancelled_at_once_never_starts),
+        CASE(cancel_inside_a_message_stops_the_stream),
+        CASE(the_same_memory_may_be_used_again_in_done),
+        CASE(a_send_after_half_close_or_done_fails),
+        CASE(a_unary_method_wants_exactly_one_message),
+        CASE(a_message_before_the_end_of_the_stream_waits_for_it),
+        CASE(a_request_beyond_the_limit_is_refused),
+        CASE(a_response_beyond_the_limit_is_refused),
+        CASE(a_service_that_floods_its_queue_is_stopped),
+        CASE(a_slow_stream_tells_when_its_queue_is_empty),
+        CASE(large_messages_cross_many_windows),
+        CASE(two_hundred_calls_run_at_once),
+        CASE(the_unary_helper_asks_and_answers),
     };
 
     return cmocka_run_group_tests(rpc, NULL, NULL);
