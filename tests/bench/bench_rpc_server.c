@@ -1,0 +1,219 @@
+/* Serves bench.Echo (proto/echo.proto) in plain text, for outside load generators: bench_rpc_server
+ * --port P. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <muster/env.h>
+#include <muster/rpc.h>
+
+#include "proto/echo.pb-c.h"
+#include "proto/guard.h"
+
+#define MESSAGE_MAX_BYTES (64u << 20)
+
+/* How far a Sink or a Source is; the call's data. */
+struct progress {
+    int32_t size;
+    int32_t count; /* Sink: messages seen; Source: messages left */
+};
+
+static void reply(struct muster_rpc *rpc, const void *message)
+{
+    struct muster_mem *mem = muster_rpc_env(rpc)->mem;
+    void *bytes = NULL;
+    size_t size = 0;
+    enum muster_rc rc = muster_proto_pack(mem, message, &bytes, &size);
+
+    if (rc == MUSTER_OK)
+        rc = muster_rpc_send(rpc, bytes, size);
+    muster_mem_free(mem, bytes);
+    if (rc != MUSTER_OK)
+        muster_rpc_finish(rpc, rc, "answer cannot be queued");
+}
+
+static bool unpack(struct muster_rpc *rpc, const ProtobufCMessageDescriptor *descriptor,
+                   struct muster_bytes bytes, void *ret_message)
+{
+    struct muster_error error;
+
+    if (muster_proto_unpack(muster_rpc_env(rpc)->mem, descriptor, bytes.data, bytes.size, NULL,
+                            ret_message, &error) == MUSTER_OK)
+        return true;
+    muster_rpc_finish(rpc, MUSTER_INVALID_ARGUMENT, error.text);
+    return false;
+}
+
+static void on_unary(struct muster_rpc *rpc, struct muster_bytes bytes)
+{
+    Bench__Msg *message = NULL;
+
+    if (!unpack(rpc, &bench__msg__descriptor, bytes, &message))
+        return;
+    reply(rpc, message);
+    muster_proto_free(message);
+    muster_rpc_finish(rpc, MUSTER_OK, NULL);
+}
+
+static void on_progress_start(struct muster_rpc *rpc)
+{
+    struct progress *progress =
+        muster_mem_alloc_zero(muster_rpc_env(rpc)->mem, 1, sizeof(*progress));
+
+    muster_rpc_set_data(rpc, progress);
+    if (progress == NULL)
+        muster_rpc_finish(rpc, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
+}
+
+static void on_progress_end(struct muster_rpc *rpc, enum muster_rc rc)
+{
+    (void)rc;
+    muster_mem_free(muster_rpc_env(rpc)->mem, muster_rpc_data(rpc));
+}
+
+static void on_sink_message(struct muster_rpc *rpc, struct muster_bytes bytes)
+{
+    struct progress *progress = muster_rpc_data(rpc);
+    Bench__Msg *message = NULL;
+
+    if (!unpack(rpc, &bench__msg__descriptor, bytes, &message))
+        return;
+    progress->count++;
+    progress->size += (int32_t)message->payload.len;
+    muster_proto_free(message);
+}
+
+static void on_sink_end(struct muster_rpc *rpc)
+{
+    const struct progress *progress = muster_rpc_data(rpc);
+    Bench__Req answer;
+
+    bench__req__init(&answer);
+    answer.size = progress->size;
+    answer.count = progress->count;
+    reply(rpc, &answer);
+    muster_rpc_finish(rpc, MUSTER_OK, NULL);
+}
+
+/* Send until a quarter MiB is queued; on_writable goes on. */
+static void source_send(struct muster_rpc *rpc)
+{
+    struct progress *progress = muster_rpc_data(rpc);
+    Bench__Msg message;
+
+    bench__msg__init(&message);
+    message.payload.len = (size_t)progress->size;
+    message.payload.data = calloc(1, (size_t)progress->size + 1);
+    while (progress->count > 0 && muster_rpc_queued_bytes(rpc) < (256u << 10)) {
+        reply(rpc, &message);
+        progress->count--;
+    }
+    free(message.payload.data);
+    if (progress->count == 0)
+        muster_rpc_finish(rpc, MUSTER_OK, NULL);
+}
+
+static void on_source(struct muster_rpc *rpc, struct muster_bytes bytes)
+{
+    struct progress *progress = muster_rpc_data(rpc);
+    Bench__Req *request = NULL;
+
+    if (!unpack(rpc, &bench__req__descriptor, bytes, &request))
+        return;
+    progress->size = request->size;
+    progress->count = request->count;
+    muster_proto_free(request);
+    if (progress->size < 0 || progress->size > (int32_t)MESSAGE_MAX_BYTES || progress->count < 0)
+        muster_rpc_finish(rpc, MUSTER_INVALID_ARGUMENT, "size or count is out of range");
+    else
+        source_send(rpc);
+}
+
+static const struct muster_rpc_method methods[] = {
+    {.path = "/bench.Echo/Unary", .on_message = on_unary, .is_unary = true},
+    {.path = "/bench.Echo/Sink",
+     .on_start = on_progress_start,
+     .on_message = on_sink_message,
+     .on_half_close = on_sink_end,
+     .on_end = on_progress_end},
+    {.path = "/bench.Echo/Source",
+     .on_start = on_progress_start,
+     .on_message = on_source,
+     .on_writable = source_send,
+     .on_end = on_progress_end,
+     .is_unary = true},
+};
+
+static struct muster_wake *stop_wake;
+
+static void on_signal(int number)
+{
+    (void)number;
+    muster_wake_signal(stop_wake);
+}
+
+static void on_closed(struct muster_rpc_server *server)
+{
+    struct muster_env *env = muster_rpc_server_data(server);
+
+    muster_loop_stop(env->loop);
+}
+
+static void on_stop(struct muster_wake *wake)
+{
+    struct muster_rpc_server *server = muster_wake_data(wake);
+    struct muster_env *env = muster_rpc_server_data(server);
+
+    muster_rpc_server_close(server, muster_loop_after_ns(env->loop, MUSTER_NS_PER_S), on_closed);
+}
+
+static int serve(struct muster_env *env, const char *port)
+{
+    const struct muster_rpc_server_options options = {
+        .receive_message_max_bytes = MESSAGE_MAX_BYTES, .ping_interval_min_ns = MUSTER_NS_PER_MS};
+    struct muster_rpc_server *server = NULL;
+    struct muster_address address;
+    struct muster_error error = {.text = "out of memory"};
+    char text[MUSTER_ADDRESS_TEXT_BYTES];
+
+    (void)snprintf(text, sizeof(text), "127.0.0.1:%s", port);
+    if (muster_address_parse(text, &address, &error) != MUSTER_OK ||
+        muster_rpc_server_open(env, &options, &server) != MUSTER_OK ||
+        muster_rpc_server_add(server, methods, sizeof(methods) / sizeof(methods[0]), NULL) !=
+            MUSTER_OK ||
+        muster_rpc_server_listen(server, &address, &address, &error) != MUSTER_OK ||
+        muster_wake_open(env->mem, env->loop, on_stop, server, &stop_wake) != MUSTER_OK) {
+        fprintf(stderr, "bench_rpc_server: %s\n", error.text);
+        return 1;
+    }
+    muster_rpc_server_set_data(server, env);
+    (void)signal(SIGINT, on_signal);
+    (void)signal(SIGTERM, on_signal);
+    printf("listening %s\n", muster_address_format(&address, text));
+    (void)fflush(stdout);
+    muster_loop_run(env->loop);
+    muster_wake_close(stop_wake);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct muster_env *env = NULL;
+    const char *port = "0";
+    int failed;
+
+    for (int i = 1; i + 1 < argc; i++) {
+        if (strcmp(argv[i], "--port") == 0)
+            port = argv[i + 1];
+    }
+    if (muster_env_system_open(NULL, &env) != MUSTER_OK ||
+        muster_net_system_open(env, &env->net) != MUSTER_OK) {
+        fprintf(stderr, "bench_rpc_server: no environment\n");
+        return 1;
+    }
+    failed = serve(env, port);
+    muster_net_system_close(env->net);
+    muster_env_system_close(env);
+    return failed;
+}
