@@ -272,35 +272,6 @@ static void ready(struct muster_membership *machine, uint64_t committed_step)
     machine->join_due_ns = 0;
 }
 
-static void propose_abort(struct muster_membership *machine,
-                          const struct muster_membership_event *event)
-{
-    struct muster_control control = {.kind = MUSTER_CONTROL_ABORT_PROPOSE};
-
-    if (!muster_membership_is_member(machine))
-        return;
-    machine->abort_epoch = machine->view->epoch;
-    control.epoch = machine->view->epoch;
-    control.op = event->op;
-    control.reason = event->rc;
-    muster_membership_send_members(machine, &control);
-}
-
-static void suspect(struct muster_membership *machine, const struct muster_membership_event *event)
-{
-    struct membership_peer *peer = muster_membership_peer_find(machine, &event->peer);
-    struct muster_control control = {.kind = MUSTER_CONTROL_SUSPECT};
-
-    if (peer == NULL || !muster_membership_is_member(machine) ||
-        !muster_membership_in_view(machine, peer))
-        return;
-    peer->accused_epoch = machine->view->epoch;
-    control.epoch = machine->view->epoch;
-    control.accused = event->peer;
-    snprintf(control.text, sizeof(control.text), "%s", event->text == NULL ? "" : event->text);
-    muster_membership_send_members(machine, &control);
-}
-
 /* A death seen here is news for members on other hosts. */
 static void process_dead(struct muster_membership *machine,
                          const struct muster_membership_event *event)
@@ -386,10 +357,10 @@ static void dispatch(struct muster_membership *machine, const struct muster_memb
         muster_membership_leave(machine);
         return;
     case MUSTER_EVENT_ABORT_PROPOSED:
-        propose_abort(machine, event);
+        muster_membership_propose_abort(machine, event);
         return;
     case MUSTER_EVENT_PEER_SUSPECTED:
-        suspect(machine, event);
+        muster_membership_suspect(machine, event);
         return;
     case MUSTER_EVENT_HIGHER_EPOCH:
         higher_epoch(machine, event);

@@ -173,12 +173,74 @@ static void send_heartbeats(struct muster_membership *machine)
         muster_membership_send(machine, &machine->peers[i], &control);
 }
 
+static void send_suspicion(struct muster_membership *machine, const struct membership_peer *peer)
+{
+    struct muster_control control = {.kind = MUSTER_CONTROL_SUSPECT};
+
+    control.epoch = epoch_of(machine);
+    control.accused = peer->member.incarnation;
+    snprintf(control.text, sizeof(control.text), "data link lost");
+    muster_membership_send_members(machine, &control);
+}
+
+static void send_abort(struct muster_membership *machine)
+{
+    struct muster_control control = {.kind = MUSTER_CONTROL_ABORT_PROPOSE};
+
+    control.epoch = epoch_of(machine);
+    control.op = machine->abort_op;
+    control.reason = machine->abort_rc;
+    muster_membership_send_members(machine, &control);
+}
+
+static void send_leave(struct muster_membership *machine)
+{
+    struct muster_control control = {.kind = MUSTER_CONTROL_LEAVE};
+
+    control.epoch = epoch_of(machine);
+    muster_membership_send_members(machine, &control);
+}
+
+void muster_membership_propose_abort(struct muster_membership *machine,
+                                     const struct muster_membership_event *event)
+{
+    if (!muster_membership_is_member(machine))
+        return;
+    machine->abort_epoch = epoch_of(machine);
+    machine->abort_op = event->op;
+    machine->abort_rc = event->rc;
+    send_abort(machine);
+}
+
+void muster_membership_suspect(struct muster_membership *machine,
+                               const struct muster_membership_event *event)
+{
+    struct membership_peer *peer = muster_membership_peer_find(machine, &event->peer);
+
+    if (peer == NULL || !muster_membership_is_member(machine) ||
+        !muster_membership_in_view(machine, peer))
+        return;
+    peer->accused_epoch = peer->lost_epoch = epoch_of(machine);
+    send_suspicion(machine, peer);
+}
+
+/* Proposals are repeated until the view changes: a link may have been down, a leader may be new. */
+static void repeat_proposals(struct muster_membership *machine)
+{
+    if (!muster_membership_is_member(machine))
+        return;
+    if (machine->abort_epoch == epoch_of(machine))
+        send_abort(machine);
+    for (size_t i = 0; i < machine->peer_count; i++)
+        if (machine->peers[i].lost_epoch == epoch_of(machine))
+            send_suspicion(machine, &machine->peers[i]);
+}
+
 void muster_membership_settle_words(struct muster_membership *machine)
 {
-    struct muster_control leave = {.kind = MUSTER_CONTROL_LEAVE};
-
     if (muster_membership_is_due(machine, machine->heartbeat_due_ns)) {
         send_heartbeats(machine);
+        repeat_proposals(machine);
         machine->heartbeat_due_ns =
             machine->now_ns +
             muster_membership_jitter(machine, machine->options.heartbeat_interval_ns);
@@ -187,8 +249,7 @@ void muster_membership_settle_words(struct muster_membership *machine)
     if (!machine->is_leaving || !muster_membership_is_member(machine))
         return;
     if (muster_membership_is_due(machine, machine->leave_due_ns)) {
-        leave.epoch = epoch_of(machine);
-        muster_membership_send_members(machine, &leave);
+        send_leave(machine);
         machine->leave_due_ns = machine->now_ns + LEAVE_INTERVAL_NS;
         muster_membership_is_due(machine, machine->leave_due_ns);
     }

@@ -5,8 +5,9 @@
 #include "cluster/membership_internal.h"
 #include "cluster/progress_proto.h"
 
-#define JOIN_INTERVAL_NS (200 * MUSTER_NS_PER_MS)
-#define LEAVE_HOLD_NS    (20 * MUSTER_NS_PER_MS)
+#define JOIN_INTERVAL_NS  (200 * MUSTER_NS_PER_MS)
+#define LEAVE_HOLD_MIN_NS (20 * MUSTER_NS_PER_MS)
+#define LEAVE_HOLD_MAX_NS (5 * MUSTER_NS_PER_S)
 
 void muster_membership_send_commit(struct muster_membership *machine,
                                    const struct membership_peer *peer)
@@ -111,17 +112,33 @@ static void observe(struct muster_membership *machine, bool had_members)
                                "the job has ended: all its members have left");
 }
 
-/* A leaver that was kept for what it holds asks again a little later, not in a tight loop. */
+static bool keeps_leaver(const struct muster_membership *machine, const struct muster_view *next)
+{
+    if (machine->is_leaving)
+        return true;
+    for (size_t i = 0; i < machine->peer_count; i++)
+        if (machine->peers[i].leave_epoch == machine->view->epoch &&
+            muster_view_find(next, &machine->peers[i].member.incarnation, NULL))
+            return true;
+    return false;
+}
+
+/* A leaver that was kept for what it holds is asked again later and later: every change interrupts
+ * the others' work. */
 static void hold_leavers(struct muster_membership *machine, const struct muster_view *next)
 {
-    bool is_kept = machine->is_leaving;
+    uint64_t span = machine->leave_hold_span_ns * 2;
 
-    for (size_t i = 0; i < machine->peer_count; i++)
-        if (machine->view != NULL && machine->peers[i].leave_epoch == machine->view->epoch &&
-            muster_view_find(next, &machine->peers[i].member.incarnation, NULL))
-            is_kept = true;
-    if (is_kept && machine->view != NULL)
-        machine->leave_hold_ns = machine->now_ns + LEAVE_HOLD_NS;
+    if (machine->view == NULL || !keeps_leaver(machine, next)) {
+        machine->leave_hold_span_ns = 0;
+        return;
+    }
+    if (span < LEAVE_HOLD_MIN_NS)
+        span = LEAVE_HOLD_MIN_NS;
+    if (span > LEAVE_HOLD_MAX_NS)
+        span = LEAVE_HOLD_MAX_NS;
+    machine->leave_hold_span_ns = span;
+    machine->leave_hold_ns = machine->now_ns + span;
 }
 
 static void adopt_view(struct muster_membership *machine, struct muster_view *view,

@@ -25,7 +25,8 @@ struct membership_peer {
     uint64_t connect_backoff_ns;
     uint64_t join_epoch; /* it knows this view and asks to join the next */
     uint64_t leave_epoch;
-    uint64_t accused_epoch; /* another member has lost it */
+    uint64_t accused_epoch; /* a member has lost it */
+    uint64_t lost_epoch;    /* this process has lost it: says so until the view changes */
     uint64_t abort_epoch;   /* it proposes to abort an operation */
     bool has_asked;         /* it has sent Freeze and waits for our vector */
     uint64_t asked_change_id;
@@ -74,7 +75,8 @@ struct muster_membership {
     bool is_ready;
     bool is_leaving;
     uint64_t committed_step;
-    uint64_t join_due_ns, leave_due_ns, leave_hold_ns;
+    uint64_t join_due_ns, leave_due_ns;
+    uint64_t leave_hold_ns, leave_hold_span_ns; /* no change for leavers before */
     uint64_t abort_epoch;
     struct muster_op_id abort_op;
     enum muster_rc abort_rc;
@@ -137,6 +139,10 @@ void muster_membership_control(struct muster_membership *machine, struct members
 void muster_membership_request_view(struct muster_membership *machine,
                                     const struct membership_peer *peer);
 void muster_membership_settle_words(struct muster_membership *machine);
+void muster_membership_propose_abort(struct muster_membership *machine,
+                                     const struct muster_membership_event *event);
+void muster_membership_suspect(struct muster_membership *machine,
+                               const struct muster_membership_event *event);
 
 /* membership_follow.c */
 /** A committed view, wherever it was seen. revision 0: not known. */

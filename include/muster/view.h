@@ -60,7 +60,7 @@ struct muster_view {
     uint64_t epoch;                  /* from 1 */
     struct muster_plan_parameters plan;
     uint32_t member_count;
-    struct muster_member *members; /* by (task_type, task_index); the position is the rank */
+    struct muster_member *members; /* by (task_type, task_index); the position is the rank. None: all have left */
     uint32_t verdict_count;
     struct muster_verdict *verdicts; /* of operations open at the switch to this epoch; by op id */
     char reason[128];                /* "worker:2 killed", for people */
