@@ -1,7 +1,7 @@
 /* A run: one operation from its start until every member is known to have its result. */
 #include "collective/group_internal.h"
 
-#include "runtime/hash.h"
+#include <muster/hash.h>
 
 #include <assert.h>
 #include <stdio.h>
