@@ -72,7 +72,7 @@ struct muster_view {
 MUSTER_API int muster_member_compare(const struct muster_member *a, const struct muster_member *b);
 
 /** A deep copy of `fields` (its private part is ignored), members and verdicts sorted, digest computed. Gives.
- *  INVALID_ARGUMENT: no epoch, no member, an incarnation that is zero or twice there, a verdict twice, text
+ *  INVALID_ARGUMENT: no epoch, an incarnation that is zero or twice there, a verdict twice, text
  *  without end. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_view_new(struct muster_mem *mem,
                                                              const struct muster_view *fields,
