@@ -116,6 +116,7 @@ static void deliver(struct muster_grpc_call *call)
     call->is_delivering = true;
     user->impl = NULL;
     user->status = call->outcome;
+    user->is_unsent = call->attempts == 0;
     user->initial_metadata = muster_grpc_metadata_view(&call->initial);
     user->trailing_metadata = muster_grpc_metadata_view(&call->trailing);
     user->done(user, call->outcome.rc);

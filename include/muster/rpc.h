@@ -88,6 +88,7 @@ struct muster_call {
     /* valid in done */
     struct muster_error status; /* rc and grpc-message */
     struct muster_metadata initial_metadata, trailing_metadata; /* borrowed until done returns */
+    bool is_unsent; /* it ended before a connection took it: the server cannot have acted */
     /* private */
     muster_call_done_fn *done;
     void *impl;
