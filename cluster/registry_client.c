@@ -25,8 +25,11 @@ static enum muster_rc open_channel(struct muster_registry *registry, const char 
         .keepalive_timeout_ns = PING_TIMEOUT_NS,
         .receive_message_max_bytes = RECEIVE_BYTES_MAX,
     };
-    enum muster_rc rc = MUSTER_OK;
+    struct muster_endpoint parsed;
+    enum muster_rc rc = muster_endpoint_parse(endpoint, 0, &parsed, ret_error);
 
+    if (rc != MUSTER_OK)
+        return rc;
     if (registry->channel_count == MUSTER_REGISTRY_ENDPOINTS_MAX)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "more than %d registry endpoints", MUSTER_REGISTRY_ENDPOINTS_MAX);
