@@ -4,6 +4,9 @@ target_compile_definitions(muster_flags INTERFACE _GNU_SOURCE)
 target_compile_options(muster_flags INTERFACE $<$<COMPILE_LANGUAGE:C>:-Wall -Wextra -Wpedantic -Werror -Wconversion
   -Wsign-conversion -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wold-style-definition -Wvla -Wundef
   -Wformat=2 -Wwrite-strings -Wpointer-arith -Wimplicit-fallthrough -Wdouble-promotion>
+  # What only an assertion uses is unused in a release build.
+  $<$<CONFIG:Release>:-Wno-unused-function -Wno-unused-variable -Wno-unused-but-set-variable
+  -Wno-unused-const-variable -Wno-unused-parameter>
   -ffp-contract=off -fno-math-errno -fstack-protector-strong)
 target_include_directories(muster_flags INTERFACE ${CMAKE_SOURCE_DIR}/include)
 
