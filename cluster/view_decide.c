@@ -38,6 +38,7 @@ struct op_case {
     size_t issued;       /* of them, open or stable */
     size_t complete;     /* of them, whole result */
     bool is_forced;      /* somebody has delivered it */
+    bool is_stable;      /* somebody knows that everybody has the whole result */
     bool is_abort_proposed;
     bool is_mismatched;
     bool has_inputs;
@@ -233,6 +234,7 @@ static void weigh_stayer(struct op_case *op_case, const struct decision *decisio
         op_case->issued++;
         op_case->complete++;
         op_case->is_forced = true;
+        op_case->is_stable = true;
         break;
     case STANDING_GONE:
         op_case->is_abort_proposed = true;
@@ -320,7 +322,7 @@ static enum muster_rc try_adopt(const struct decision *decision, const struct op
     *ret_is_adopted = false;
     if (op_case->is_mismatched)
         return MUSTER_OK;
-    if (op_case->complete == op_case->stay) {
+    if (op_case->complete == op_case->stay || op_case->is_stable) {
         *ret_is_adopted = true;
         return MUSTER_OK;
     }

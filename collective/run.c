@@ -330,12 +330,13 @@ void muster_lane_advance(struct muster_group *group, struct muster_lane *lane)
     }
 }
 
+/* Why the operation cannot run in this epoch, or NULL. */
 static const char *abort_reason(const struct muster_run *run, const struct muster_verdict *verdict)
 {
     const struct muster_view *view = run->group->view;
 
     if (verdict != NULL && verdict->kind == MUSTER_VERDICT_ABORTED)
-        return view->reason;
+        return "aborted";
     if (run->call.kind == MUSTER_OP_BROADCAST && verdict == NULL &&
         !muster_view_find(view, &run->call.root, NULL))
         return "the root is no member";
@@ -345,6 +346,17 @@ static const char *abort_reason(const struct muster_run *run, const struct muste
         run->call.count != run->call.part_count * run->participant_count)
         return "the number of members has changed";
     return NULL;
+}
+
+static void refuse_run(struct muster_run *run, const char *reason)
+{
+    char text[192];
+
+    snprintf(text, sizeof(text), "%s (epoch %llu: %s)", reason,
+             (unsigned long long)run->group->view->epoch, run->group->view->reason);
+    run->result.verdict = MUSTER_VERDICT_ABORTED;
+    muster_run_explain_abort(run, MUSTER_ABORTED, text);
+    muster_run_end(run, MUSTER_ABORTED);
 }
 
 void muster_run_issue(struct muster_run *run)
@@ -363,8 +375,7 @@ void muster_run_issue(struct muster_run *run)
     muster_list_append(&lane->runs, &run->node);
     muster_run_make_plan(run);
     if (reason != NULL) {
-        muster_run_explain_abort(run, MUSTER_ABORTED, reason);
-        muster_run_end(run, MUSTER_ABORTED);
+        refuse_run(run, reason);
         return;
     }
     group = run->group;

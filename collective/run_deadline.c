@@ -84,6 +84,7 @@ static void on_timer(struct muster_timer *timer)
 
 void muster_run_start_deadline(struct muster_run *run)
 {
+    muster_timer_stop(&run->timer);
     muster_timer_init(&run->timer, on_timer, run);
     start_timer(run, TIMER_DEADLINE, run->deadline_ns);
 }

@@ -218,8 +218,14 @@ void group_ring_open(struct group_ring *ring, uint32_t n)
     snprintf(fields.job, sizeof(fields.job), "test");
     fields.plan = ring->plan;
     assert_int_equal(muster_view_new(ring->test.env.mem, &fields, &ring->view), MUSTER_OK);
-    for (uint32_t i = 0; i < n; i++)
-        ring->members[i].group = open_group(&ring->members[i], ring->view);
+    group_ring_reopen(ring);
+}
+
+void group_ring_reopen(struct group_ring *ring)
+{
+    for (uint32_t i = 0; i < ring->view->member_count; i++)
+        if (ring->members[i].group == NULL)
+            ring->members[i].group = open_group(&ring->members[i], ring->view);
 }
 
 void group_ring_turn(struct group_ring *ring, unsigned turns)

@@ -13,14 +13,14 @@
 
 struct group_ring;
 
-/** What a failpoint does with its member: the k-th passing of any failpoint cuts it. */
+/** The cut_at-th chunk that it sends or receives is its last moment. */
 struct group_ring_member {
     struct group_ring *ring;
     struct muster_member self;
     struct muster_listener *listener;
     struct muster_wire *wire;
-    struct muster_group *group;                            /* NULL when not in the view */
-    struct muster_group *frozen;                           /* between freeze and hand-over */
+    struct muster_group *group; /* NULL when not in the view */
+
     struct muster_peer_link *accepted[4 * GROUP_RING_MAX]; /* hello awaited */
     unsigned passed;                                       /* failpoints */
     unsigned cut_at;                                       /* 0: never */
@@ -56,7 +56,8 @@ void group_ring_kill(struct group_ring *ring, uint32_t index);
 /** Freeze all living members, decide view E+1 without the dead (and with `joiner`, an index of a
  * new member, or UINT32_MAX), hand over. */
 void group_ring_change(struct group_ring *ring, uint32_t joiner);
-/** The parts of it. */
+/** Open groups for the current view where there are none (after they were closed by hand). */
+void group_ring_reopen(struct group_ring *ring);
 void group_ring_freeze(struct group_ring *ring);
 /** Add a member that is in no view yet. Returns its index. */
 uint32_t group_ring_add(struct group_ring *ring);
