@@ -33,7 +33,7 @@ THIRD_PARTY = [
     (r"xxhash", r"runtime/hash_xxhash\.c"),
     (r"(google/)?protobuf-c/", r"proto/.*|\w+/\w+_(proto|service)\.[ch]"),
     (r"proto/\w+\.pb-c\.h", r"proto/.*|\w+/\w+_(proto|service)\.[ch]"),
-    (r"nghttp2/", r"net/h2_session\.c"),
+    (r"nghttp2/", r"net/h2_session(_\w+)?\.[ch]"),
     (r"openssl/", r"net/(tls|crypto)_openssl\.c"),
     (r"curl/", r"net/http_client_curl\.c"),
     (r"zlib", r"net/grpc_gzip\.c"),

@@ -1,0 +1,55 @@
+/* What the files of the HTTP/2 adapter share; the only ones that know nghttp2. */
+#ifndef MUSTER_NET_H2_SESSION_INTERNAL_H
+#define MUSTER_NET_H2_SESSION_INTERNAL_H
+
+#include <nghttp2/nghttp2.h>
+
+#include "net/h2_guard.h"
+#include "net/h2_session.h"
+
+#define MUSTER_H2_DRAIN_PING "mstrdrn" /* eight bytes with its NUL */
+
+enum muster_h2_session_state {
+    MUSTER_H2_SESSION_OPEN,
+    MUSTER_H2_SESSION_ENDING, /* error is known, on_down is due */
+    MUSTER_H2_SESSION_DOWN,   /* on_down was called */
+    MUSTER_H2_SESSION_CLOSED,
+};
+
+struct muster_h2_session {
+    struct muster_env *env;
+    struct muster_stream *stream;
+    const struct muster_h2_events *events;
+    void *data;
+    struct muster_h2_options options;
+    nghttp2_session *ng;
+    enum muster_h2_session_state state;
+    struct muster_error error;
+    struct muster_list streams;
+    struct muster_list drained;
+    struct muster_task flush_task;
+    struct muster_stream_read read;
+    uint8_t *read_buffer;
+    struct muster_stream_write write;
+    struct muster_h2_output output;
+    uint64_t received_bytes;
+    struct muster_h2_ids ids;
+    struct muster_h2_bucket resets, empties;
+    unsigned depth; /* of calls into nghttp2 and of events */
+    bool is_writing, is_reading;
+    bool is_terminating;
+    bool is_close_wanted;
+    bool has_settings;
+    muster_h2_session_close_fn *closed;
+};
+
+/* h2_session.c */
+/** Something is to be sent: flush when the loop is back. */
+void muster_h2_session_wake(struct muster_h2_session *session);
+
+/* h2_session_events.c */
+void muster_h2_session_set_callbacks(nghttp2_session_callbacks *callbacks);
+ssize_t muster_h2_on_body_read(nghttp2_session *ng, int32_t id, uint8_t *buffer, size_t length,
+                               uint32_t *flags, nghttp2_data_source *source, void *data);
+
+#endif
