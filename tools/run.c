@@ -1,0 +1,213 @@
+/* muster run: opens the parts, turns the loop until the last worker has ended, closes the parts. */
+#include "run.h"
+
+#include "commands.h"
+
+#include <muster/stream.h>
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+void run_finish(struct run *run)
+{
+    bool has_failed = false;
+
+    if (run->state == RUN_STATE_DONE)
+        return;
+    run->state = RUN_STATE_DONE;
+    for (uint32_t i = 0; i < run->task_count; i++)
+        has_failed = has_failed || run->tasks[i].state != RUN_TASK_LEFT;
+    if (run->failed != NULL)
+        run->exit_code = run->failed_code;
+    else if (has_failed)
+        run->exit_code = run->stop_signal != 0 ? EXIT_SIGNAL + run->stop_signal : EXIT_OTHER;
+    muster_timer_stop(&run->grace_timer);
+    muster_loop_stop(run->env->loop);
+}
+
+static bool fail(const char *what)
+{
+    fprintf(stderr, "muster run: %s\n", what);
+    return false;
+}
+
+/* Each worker costs three pipes and a pidfd here. */
+static void raise_descriptor_limit(struct run *run)
+{
+    struct rlimit limit;
+
+    getrlimit(RLIMIT_NOFILE, &run->descriptors);
+    limit = run->descriptors;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+static bool open_log_dir(struct run *run)
+{
+    const struct run_settings *settings = &run->settings;
+    const char *temporary = getenv("TMPDIR");
+
+    if (settings->log_dir != NULL) {
+        if (strlen(settings->log_dir) >= sizeof(run->log_dir))
+            return fail("the name of --log-dir is too long");
+        strcpy(run->log_dir, settings->log_dir);
+        if (mkdir(run->log_dir, 0777) == 0 || errno == EEXIST)
+            return true;
+        fprintf(stderr, "muster run: cannot make the directory %s: %s (choose another --log-dir)\n",
+                run->log_dir, strerror(errno));
+        return false;
+    }
+    if (settings->tee == NULL && settings->redirects == NULL)
+        return true;
+    snprintf(run->log_dir, sizeof(run->log_dir), "%s/muster-run-XXXXXX",
+             temporary != NULL ? temporary : "/tmp");
+    if (mkdtemp(run->log_dir) == NULL)
+        return fail("cannot make a directory for logs: name one with --log-dir");
+    run_tell(run, "logs are in %s", run->log_dir);
+    return true;
+}
+
+/* Ports that were free just now: MASTER_PORT, and those of the cluster in TF_CONFIG. */
+static bool open_ports(struct run *run)
+{
+    const struct run_settings *settings = &run->settings;
+    uint16_t *ports = calloc(settings->worker_count + 1u, sizeof(ports[0]));
+    char *cluster = NULL;
+    size_t bytes = 0;
+    FILE *file;
+
+    if (ports == NULL || !run_ports_find(ports, settings->worker_count + 1u)) {
+        free(ports);
+        return fail("no free port on 127.0.0.1");
+    }
+    run->master_port = settings->master_port != 0 ? (uint16_t)settings->master_port
+                                                  : ports[settings->worker_count];
+    file = settings->nodes_max == 1 ? open_memstream(&cluster, &bytes) : NULL;
+    if (file != NULL) {
+        fputs("{\"worker\": [", file);
+        for (uint32_t i = 0; i < settings->worker_count; i++)
+            fprintf(file, "%s\"127.0.0.1:%u\"", i > 0 ? ", " : "", ports[i]);
+        fputs("]}", file);
+        fclose(file);
+    }
+    run->tf_cluster = cluster;
+    free(ports);
+    return true;
+}
+
+static bool is_same_terminal(void)
+{
+    struct stat out, err;
+
+    return isatty(STDOUT_FILENO) && isatty(STDERR_FILENO) && fstat(STDOUT_FILENO, &out) == 0 &&
+           fstat(STDERR_FILENO, &err) == 0 && out.st_rdev == err.st_rdev;
+}
+
+static void open_sinks(struct run *run)
+{
+    run_sink_open(&run->sinks[0], run, STDOUT_FILENO);
+    run_sink_open(&run->sinks[1], run, STDERR_FILENO);
+    run->out = &run->sinks[0];
+    run->err = is_same_terminal() ? run->out : &run->sinks[1];
+}
+
+static void close_sinks(struct run *run)
+{
+    run_sink_close(&run->sinks[0]);
+    run_sink_close(&run->sinks[1]);
+}
+
+static bool open_tasks(struct run *run)
+{
+    run->tasks = calloc(run->settings.worker_count, sizeof(run->tasks[0]));
+    if (run->tasks == NULL)
+        return fail("no memory");
+    run->task_count = run->settings.worker_count;
+    for (uint32_t i = 0; i < run->task_count; i++)
+        run_task_init(&run->tasks[i], run, i);
+    return true;
+}
+
+static void run_open_loop(struct run *run)
+{
+    run->started_ns = muster_loop_now_ns(run->env->loop);
+    run_task_start_all(run);
+    if (run->state != RUN_STATE_DONE)
+        muster_loop_run(run->env->loop);
+    run_progress_stop(run);
+    run_events_flush(run);
+    run_summary_print(run);
+    if (!run_summary_write(run) && run->exit_code == EXIT_OK)
+        run->exit_code = EXIT_OTHER;
+}
+
+static int run_in(struct run *run)
+{
+    struct muster_error error = {0};
+
+    open_sinks(run);
+    run_progress_init(run);
+    muster_timer_init(&run->grace_timer, NULL, run);
+    run->exit_code = EXIT_OK;
+    if (!open_tasks(run) || !open_log_dir(run) || !open_ports(run)) {
+        run->exit_code = EXIT_OTHER;
+    } else if (!run_registry_open(run, &error)) {
+        run->exit_code = command_fail("run", &error);
+    } else if (!run_signals_open(run)) {
+        run->exit_code = EXIT_OTHER;
+        fail("cannot handle signals");
+    } else {
+        run_events_init(run);
+        run_open_loop(run);
+        run_signals_close(run);
+    }
+    run_registry_close(run);
+    close_sinks(run);
+    free(run->tasks);
+    free(run->tf_cluster);
+    return run->exit_code;
+}
+
+static int open_and_run(struct run *run)
+{
+    int code = EXIT_OTHER;
+
+    if (muster_env_system_open(NULL, &run->env) != MUSTER_OK) {
+        fail("no event loop");
+        return EXIT_OTHER;
+    }
+    if (muster_net_system_open(run->env, &run->env->net) == MUSTER_OK) {
+        code = run_in(run);
+        muster_net_system_close(run->env->net);
+    } else {
+        fail("no network");
+    }
+    muster_env_system_close(run->env);
+    return code;
+}
+
+int command_run(int argc, char **argv)
+{
+    struct run *run = calloc(1, sizeof(*run));
+    int code = EXIT_OTHER;
+
+    if (run == NULL)
+        abort();
+    if (run_settings_read(&run->settings, argc, argv, &code)) {
+        run->pid = getpid();
+        run->guard_fd = run_guard_start(&run->guard_pid);
+        prctl(PR_SET_CHILD_SUBREAPER, 1);
+        raise_descriptor_limit(run);
+        code = open_and_run(run);
+        run_guard_stop(run->guard_fd, run->guard_pid);
+        run_child_sweep();
+    }
+    free(run);
+    return code;
+}

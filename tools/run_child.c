@@ -1,0 +1,217 @@
+/* Starting a worker, signalling it, and leaving nothing behind. */
+#include "run.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define FD_FLOOR 10 /* our ends stay above what the child uses */
+
+struct pipes {
+    int out[2], err[2], report[2], failure[2]; /* read end, write end */
+    int null;
+};
+
+static void pipes_close(struct pipes *pipes)
+{
+    int *const all[] = {&pipes->out[0],     &pipes->out[1],     &pipes->err[0],
+                        &pipes->err[1],     &pipes->report[0],  &pipes->report[1],
+                        &pipes->failure[0], &pipes->failure[1], &pipes->null};
+
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        if (*all[i] >= 0)
+            close(*all[i]);
+        *all[i] = -1;
+    }
+}
+
+static bool pipe_open(int ends[2])
+{
+    int low[2];
+
+    if (pipe2(low, O_CLOEXEC) != 0)
+        return false;
+    for (int i = 0; i < 2; i++) {
+        ends[i] = fcntl(low[i], F_DUPFD_CLOEXEC, FD_FLOOR);
+        close(low[i]);
+    }
+    return ends[0] >= 0 && ends[1] >= 0;
+}
+
+static bool pipes_open(struct pipes *pipes)
+{
+    *pipes = (struct pipes){{-1, -1}, {-1, -1}, {-1, -1}, {-1, -1}, -1};
+    pipes->null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (pipes->null >= 0 && pipe_open(pipes->out) && pipe_open(pipes->err) &&
+        pipe_open(pipes->report) && pipe_open(pipes->failure)) {
+        fcntl(pipes->out[0], F_SETFL, O_NONBLOCK);
+        fcntl(pipes->err[0], F_SETFL, O_NONBLOCK);
+        fcntl(pipes->report[0], F_SETFL, O_NONBLOCK);
+        return true;
+    }
+    pipes_close(pipes);
+    return false;
+}
+
+/* In the child. The process dies with its launcher, and gets signals as if it had been started
+ * alone. */
+static void become_worker(struct run *run, struct pipes *pipes, char **environment)
+{
+    struct sigaction usual = {.sa_handler = SIG_DFL};
+    sigset_t none;
+    int failure;
+
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != run->pid)
+        _exit(EXIT_FAILURE);
+    sigaction(SIGPIPE, &usual, NULL);
+    setrlimit(RLIMIT_NOFILE, &run->descriptors);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    dup2(pipes->null, STDIN_FILENO);
+    dup2(pipes->out[1], STDOUT_FILENO);
+    dup2(pipes->err[1], STDERR_FILENO);
+    dup2(pipes->report[1], RUN_REPORT_FD);
+    syscall(SYS_close_range, RUN_REPORT_FD + 1u, ~0u, 1u << 2 /* CLOSE_RANGE_CLOEXEC */);
+    execvpe(run->settings.program[0], run->settings.program, environment);
+    failure = errno;
+    if (write(pipes->failure[1], &failure, sizeof(failure)) < 0)
+        _exit(EXIT_FAILURE);
+    _exit(EXIT_FAILURE);
+}
+
+/* Waits for the exec: 0, or the errno of its failure. */
+static int exec_result(int fd)
+{
+    int failure = 0;
+    ssize_t got;
+
+    do
+        got = read(fd, &failure, sizeof(failure));
+    while (got < 0 && errno == EINTR);
+    return got == (ssize_t)sizeof(failure) ? failure : 0;
+}
+
+static void on_exit_watched(struct muster_process_watch *watch)
+{
+    struct run_task *task = watch->data;
+
+    task->is_watched = false;
+    run_task_on_exit(task);
+}
+
+static int adopt(struct run_task *task, struct pipes *pipes, pid_t pid)
+{
+    struct run *run = task->run;
+    int failure;
+
+    setpgid(pid, pid); /* whoever comes first: child or we */
+    close(pipes->failure[1]);
+    pipes->failure[1] = -1;
+    failure = exec_result(pipes->failure[0]);
+    if (failure != 0) {
+        waitpid(pid, NULL, 0);
+        return failure;
+    }
+    task->pid = pid;
+    run_guard_add(run, pid);
+    task->watch =
+        (struct muster_process_watch){.data = task, .on_exit = on_exit_watched, .pid = pid};
+    task->is_watched = muster_process_watch_open(&task->watch, run->env->host) == MUSTER_OK;
+    run_stream_open(&task->out, task, pipes->out[0], run_output_line);
+    run_stream_open(&task->err, task, pipes->err[0], run_output_line);
+    run_stream_open(&task->report, task, pipes->report[0], run_report_line);
+    pipes->out[0] = pipes->err[0] = pipes->report[0] = -1;
+    return 0;
+}
+
+int run_child_start(struct run_task *task)
+{
+    char **environment = run_environment_new(task);
+    struct pipes pipes;
+    int failure = 0;
+    pid_t pid;
+
+    if (!pipes_open(&pipes)) {
+        failure = errno;
+        goto out;
+    }
+    pid = fork();
+    if (pid == 0)
+        become_worker(task->run, &pipes, environment);
+    failure = pid < 0 ? errno : adopt(task, &pipes, pid);
+    pipes_close(&pipes);
+out:
+    run_environment_free(environment);
+    return failure;
+}
+
+void run_child_signal(const struct run_task *task, int signal)
+{
+    if (task->state != RUN_TASK_RUNNING)
+        return;
+    kill(-task->pid, signal);
+    if (signal != SIGKILL)
+        kill(-task->pid, SIGCONT); /* a stopped process would not see it */
+}
+
+static struct run_task *task_of_pid(struct run *run, pid_t pid)
+{
+    for (uint32_t i = 0; i < run->task_count; i++) {
+        if (run->tasks[i].state == RUN_TASK_RUNNING && run->tasks[i].pid == pid)
+            return &run->tasks[i];
+    }
+    return NULL;
+}
+
+/* We are the reaper of orphans below us, so these come here as well. */
+void run_child_reap(struct run *run)
+{
+    for (;;) {
+        siginfo_t info = {.si_pid = 0};
+        struct run_task *task;
+
+        if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
+            return;
+        task = task_of_pid(run, info.si_pid);
+        if (task == NULL) {
+            waitpid(info.si_pid, NULL, WNOHANG);
+            continue;
+        }
+        if (task->is_watched)
+            muster_process_watch_close(&task->watch);
+        task->is_watched = false;
+        run_task_on_exit(task);
+    }
+}
+
+/* The kernel lists our children; what a killed one leaves becomes ours in turn. */
+void run_child_sweep(void)
+{
+    for (unsigned round = 0; round < 1000; round++) {
+        char path[64];
+        FILE *file;
+        int pid;
+        bool is_found = false;
+
+        snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
+        file = fopen(path, "re");
+        while (file != NULL && fscanf(file, "%d", &pid) == 1) {
+            kill(pid, SIGKILL);
+            is_found = true;
+        }
+        if (file != NULL)
+            fclose(file);
+        if (!is_found)
+            return;
+        while (waitpid(-1, NULL, 0) < 0 && errno == EINTR)
+            ;
+    }
+}

@@ -1,0 +1,129 @@
+/* The environment of a worker: ours, torchrun's names, TF_CONFIG, and muster's own
+ * (docs/protocol.md). */
+#include "run.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define OWN_MAX 40
+
+struct builder {
+    char *own[OWN_MAX]; /* "NAME=value" */
+    size_t count;
+};
+
+static void add(struct builder *builder, const char *name, const char *fmt, ...)
+    MUSTER_PRINTF(3, 4);
+static void add(struct builder *builder, const char *name, const char *fmt, ...)
+{
+    va_list args;
+    char *value = NULL;
+    char *whole = NULL;
+
+    va_start(args, fmt);
+    if (vasprintf(&value, fmt, args) < 0 || asprintf(&whole, "%s=%s", name, value) < 0 ||
+        builder->count == OWN_MAX)
+        abort();
+    va_end(args);
+    free(value);
+    builder->own[builder->count++] = whole;
+}
+
+static void add_torchrun(struct builder *builder, const struct run_task *task)
+{
+    const struct run_settings *settings = &task->run->settings;
+    uint64_t restarts = settings->is_gang ? task->run->gang_restarts : task->restarts;
+
+    add(builder, "RANK", "%u", task->rank);
+    add(builder, "LOCAL_RANK", "%u", task->local_rank);
+    add(builder, "WORLD_SIZE", "%u", settings->world_size);
+    add(builder, "LOCAL_WORLD_SIZE", "%u", settings->worker_count);
+    add(builder, "GROUP_RANK", "%llu", (unsigned long long)settings->node_rank);
+    add(builder, "GROUP_WORLD_SIZE", "%u", settings->nodes_max);
+    add(builder, "ROLE_NAME", "default");
+    add(builder, "ROLE_RANK", "%u", task->rank);
+    add(builder, "ROLE_WORLD_SIZE", "%u", settings->world_size);
+    add(builder, "MASTER_ADDR", "%s", settings->master_addr);
+    add(builder, "MASTER_PORT", "%u", task->run->master_port);
+    add(builder, "TORCHELASTIC_RESTART_COUNT", "%llu", (unsigned long long)restarts);
+    add(builder, "TORCHELASTIC_MAX_RESTARTS", "%llu", (unsigned long long)settings->restarts_max);
+    add(builder, "TORCHELASTIC_RUN_ID", "%s", settings->job_name);
+    if (settings->worker_count > 1 && getenv("OMP_NUM_THREADS") == NULL)
+        add(builder, "OMP_NUM_THREADS", "1");
+    if (getenv("PYTHONUNBUFFERED") == NULL)
+        add(builder, "PYTHONUNBUFFERED",
+            "1"); /* lines come when they are printed, not at the end */
+}
+
+static void add_muster(struct builder *builder, const struct run_task *task)
+{
+    const struct run_settings *settings = &task->run->settings;
+    char incarnation[MUSTER_INCARNATION_TEXT_BYTES];
+    uint64_t restarts = task->lives > 0 ? task->lives - 1 : 0;
+
+    add(builder, "MUSTER_REGISTRY", "%s", run_registry_endpoint(task->run));
+    add(builder, "MUSTER_JOB", "%s", settings->job_name);
+    add(builder, "MUSTER_INCARNATION", "%s",
+        muster_incarnation_format(&task->incarnation, incarnation));
+    add(builder, "MUSTER_RESTART_COUNT", "%llu", (unsigned long long)restarts);
+    add(builder, "MUSTER_REPORT_FD", "%d", RUN_REPORT_FD);
+    add(builder, "MUSTER_MIN_MEMBERS", "%llu", (unsigned long long)settings->members_min);
+    add(builder, "MUSTER_MIN_MEMBERS_TIMEOUT_S", "%llu",
+        (unsigned long long)(settings->members_min_timeout_ns / MUSTER_NS_PER_S));
+    for (size_t i = 0; i < settings->kill_count; i++) {
+        if (settings->kills[i].rank == task->rank && task->lives == 1)
+            add(builder, "MUSTER_KILL", "%s", settings->kills[i].point);
+    }
+    if (task->run->tf_cluster != NULL)
+        add(builder, "TF_CONFIG",
+            "{\"cluster\": %s, \"task\": {\"type\": \"worker\", \"index\": %u}}",
+            task->run->tf_cluster, task->rank);
+}
+
+/* Ours replaces what we were started with; what only a launcher above us meant is not passed on. */
+static bool is_replaced(const struct builder *builder, const char *entry)
+{
+    static const char *const never[] = {"MUSTER_KILL=", "MUSTER_REPORT_FD=", "MUSTER_INCARNATION="};
+    size_t name = strcspn(entry, "=");
+
+    for (size_t i = 0; i < sizeof(never) / sizeof(never[0]); i++) {
+        if (strncmp(entry, never[i], strlen(never[i])) == 0)
+            return true;
+    }
+    for (size_t i = 0; i < builder->count; i++) {
+        if (strncmp(entry, builder->own[i], name + 1) == 0)
+            return true;
+    }
+    return false;
+}
+
+char **run_environment_new(const struct run_task *task)
+{
+    struct builder builder = {.count = 0};
+    size_t inherited = 0;
+    size_t count = 0;
+    char **all;
+
+    add_torchrun(&builder, task);
+    add_muster(&builder, task);
+    while (environ[inherited] != NULL)
+        inherited++;
+    all = calloc(inherited + builder.count + 1, sizeof(all[0]));
+    if (all == NULL)
+        abort();
+    for (size_t i = 0; i < inherited; i++) {
+        if (!is_replaced(&builder, environ[i]) && (all[count++] = strdup(environ[i])) == NULL)
+            abort();
+    }
+    memcpy(all + count, builder.own, builder.count * sizeof(all[0]));
+    return all;
+}
+
+void run_environment_free(char **environment)
+{
+    for (size_t i = 0; environment[i] != NULL; i++)
+        free(environment[i]);
+    free(environment);
+}

@@ -1,0 +1,430 @@
+/* The command line of `muster run`, read and checked. */
+#include "run.h"
+
+#include "commands.h"
+
+#include <ctype.h>
+#include <glob.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define ROW(field) .offset = offsetof(struct run_settings, field)
+
+static const struct muster_option rows[] = {
+    {.name = "nproc-per-node",
+     .letter = 'n',
+     ROW(procs_text),
+     .kind = MUSTER_OPTION_TEXT,
+     .fallback = "1",
+     .value = "N|auto|cpu|gpu",
+     .unit = "workers",
+     .help = "Workers on this machine: a number, or one per CPU or GPU (auto: per GPU if there is "
+             "any)."},
+    {.name = "max-restarts",
+     ROW(restarts_max),
+     .kind = MUSTER_OPTION_NUMBER,
+     .fallback = "3",
+     .unit = "per task",
+     .help = "How often a worker that dies is started again."},
+    {.name = "restart",
+     ROW(restart),
+     .kind = MUSTER_OPTION_CHOICE,
+     .choices = "worker|all",
+     .fallback = "worker",
+     .help = "Who is started again: the worker that died, or, for programs that do not use muster, "
+             "all of them."},
+    {.name = "min-members",
+     ROW(members_min),
+     .kind = MUSTER_OPTION_NUMBER,
+     .fallback = "1",
+     .unit = "workers",
+     .min = 1,
+     .max = RUN_WORKERS_MAX,
+     .help = "With fewer workers left the job waits, and ends when none can come back."},
+    {.name = "min-members-timeout",
+     ROW(members_min_timeout_ns),
+     .kind = MUSTER_OPTION_DURATION,
+     .fallback = "60",
+     .unit = "s",
+     .help = "How long it waits."},
+    {.name = "job",
+     ROW(job),
+     .kind = MUSTER_OPTION_TEXT,
+     .value = "NAME",
+     .help = "The job's name in the registry. A name of its own by default."},
+    {.name = "registry",
+     .variable = "MUSTER_REGISTRY",
+     ROW(registry),
+     .kind = MUSTER_OPTION_TEXT,
+     .fallback = "embedded",
+     .value = "HOST:PORT,…|embedded",
+     .help =
+         "Where members find each other: in this process, or a 'muster registry' or etcd cluster."},
+    {.name = "nnodes",
+     ROW(nodes_text),
+     .kind = MUSTER_OPTION_TEXT,
+     .fallback = "1",
+     .value = "MIN[:MAX]",
+     .unit = "machines",
+     .help = "Machines of the job. More than one needs --node-rank, --master-addr, --master-port, "
+             "--job and --registry."},
+    {.name = "node-rank",
+     ROW(node_rank),
+     .kind = MUSTER_OPTION_NUMBER,
+     .fallback = "0",
+     .max = RUN_WORKERS_MAX,
+     .help = "Which of the machines this is."},
+    {.name = "master-addr",
+     ROW(master_addr),
+     .kind = MUSTER_OPTION_TEXT,
+     .fallback = "127.0.0.1",
+     .value = "HOST",
+     .help = "MASTER_ADDR of the workers: the machine of node rank 0."},
+    {.name = "master-port",
+     ROW(master_port),
+     .kind = MUSTER_OPTION_NUMBER,
+     .fallback = "0",
+     .max = 65535,
+     .help = "MASTER_PORT of the workers; 0 takes a free one."},
+    {.name = "log-dir",
+     ROW(log_dir),
+     .kind = MUSTER_OPTION_TEXT,
+     .value = "DIR",
+     .help =
+         "Write the output of each worker to DIR/attempt_K/RANK/stdout.log and stderr.log, too."},
+    {.name = "tee",
+     ROW(tee),
+     .kind = MUSTER_OPTION_TEXT,
+     .value = "MASK",
+     .help = "What goes both to the console and to a file: 1 standard output, 2 error, 3 both, or "
+             "per local rank "
+             "'0:3,1:1'. Without a mask: 3."},
+    {.name = "redirects",
+     ROW(redirects),
+     .kind = MUSTER_OPTION_TEXT,
+     .value = "MASK",
+     .help = "What goes to a file only; masks as for --tee."},
+    {.name = "json",
+     ROW(json),
+     .kind = MUSTER_OPTION_TEXT,
+     .value = "FILE",
+     .help = "Write a summary as one JSON object; '-' is standard output."},
+    {.name = "kill",
+     ROW(kill_texts),
+     .kind = MUSTER_OPTION_TEXTS,
+     .value = "TASK@step=S[,chunk=C]",
+     .help = "A failpoint: this worker (worker:2, or a rank) kills itself with SIGKILL inside an "
+             "operation of step S, "
+             "in its first life. May be repeated."},
+    {.name = "grace",
+     ROW(grace_ns),
+     .kind = MUSTER_OPTION_DURATION,
+     .fallback = "30",
+     .unit = "s",
+     .help = "From SIGTERM to SIGKILL when workers are told to end."},
+    {.name = "quiet",
+     .letter = 'q',
+     ROW(is_quiet),
+     .kind = MUSTER_OPTION_FLAG,
+     .help = "No progress, events or summary; errors only."},
+};
+
+const struct muster_options run_options = {
+    .command = "muster run",
+    .usage = "[options] -- PROGRAM [ARGS]",
+    .about = "Start workers on this machine, keep them going when some die, and end with 0 when "
+             "all of them "
+             "did. They get torchrun's environment variables and TF_CONFIG. Nothing outlives this "
+             "command.",
+    .rows = rows,
+    .row_count = sizeof(rows) / sizeof(rows[0]),
+    .stops_at_word = true,
+};
+
+static bool refuse(int *ret_exit, const char *fmt, ...) MUSTER_PRINTF(2, 3);
+static bool refuse(int *ret_exit, const char *fmt, ...)
+{
+    va_list args;
+
+    fputs("muster run: ", stderr);
+    va_start(args, fmt);
+    vfprintf(stderr, fmt, args);
+    va_end(args);
+    fputs(" ('muster run --help' shows all options)\n", stderr);
+    *ret_exit = EXIT_USAGE;
+    return false;
+}
+
+/* A whole decimal number up to max, ended by `end`; *ret_rest is behind it. */
+static bool read_number(const char *text, char end, uint64_t max, uint64_t *ret_value,
+                        const char **ret_rest)
+{
+    uint64_t value = 0;
+
+    if (!isdigit((unsigned char)*text))
+        return false;
+    for (; isdigit((unsigned char)*text); text++) {
+        value = value * 10 + (uint64_t)(*text - '0');
+        if (value > max)
+            return false;
+    }
+    if (*text != end)
+        return false;
+    *ret_value = value;
+    if (ret_rest != NULL)
+        *ret_rest = end != '\0' ? text + 1 : text;
+    return true;
+}
+
+static uint32_t count_gpus(void)
+{
+    glob_t found;
+    uint32_t count = 0;
+
+    if (glob("/dev/nvidia[0-9]*", 0, NULL, &found) == 0)
+        count = (uint32_t)found.gl_pathc;
+    globfree(&found);
+    return count;
+}
+
+static uint32_t count_cpus(void)
+{
+    long count = sysconf(_SC_NPROCESSORS_ONLN);
+
+    return count > 0 ? (uint32_t)count : 1;
+}
+
+static bool read_workers(struct run_settings *settings, int *ret_exit)
+{
+    const char *text = settings->procs_text;
+    uint64_t count = 0;
+
+    if (strcmp(text, "cpu") == 0)
+        count = count_cpus();
+    else if (strcmp(text, "gpu") == 0)
+        count = count_gpus();
+    else if (strcmp(text, "auto") == 0)
+        count = count_gpus() > 0 ? count_gpus() : count_cpus();
+    else if (!read_number(text, '\0', RUN_WORKERS_MAX, &count, NULL))
+        return refuse(ret_exit, "-n %s: not a number from 1 to %d, auto, cpu or gpu", text,
+                      RUN_WORKERS_MAX);
+    if (count == 0)
+        return refuse(ret_exit, "-n %s: that is no worker", text);
+    settings->worker_count = (uint32_t)count;
+    return true;
+}
+
+static bool read_nodes(struct run_settings *settings, int *ret_exit)
+{
+    const char *text = settings->nodes_text;
+    uint64_t min = 0;
+    uint64_t max = 0;
+
+    if (read_number(text, '\0', RUN_WORKERS_MAX, &min, NULL))
+        max = min;
+    else if (!read_number(text, ':', RUN_WORKERS_MAX, &min, &text) ||
+             !read_number(text, '\0', RUN_WORKERS_MAX, &max, NULL))
+        return refuse(ret_exit, "--nnodes %s: not of the form MIN or MIN:MAX",
+                      settings->nodes_text);
+    if (min == 0 || min > max)
+        return refuse(ret_exit, "--nnodes %s: at least 1, and MIN not above MAX",
+                      settings->nodes_text);
+    if (settings->node_rank >= max)
+        return refuse(ret_exit, "--node-rank %llu: there are %llu machines (--nnodes)",
+                      (unsigned long long)settings->node_rank, (unsigned long long)max);
+    if (max * settings->worker_count > RUN_WORKERS_MAX)
+        return refuse(ret_exit, "%llu machines with %u workers each are more than %d workers",
+                      (unsigned long long)max, settings->worker_count, RUN_WORKERS_MAX);
+    settings->nodes_min = (uint32_t)min;
+    settings->nodes_max = (uint32_t)max;
+    settings->rank_first = (uint32_t)settings->node_rank * settings->worker_count;
+    settings->world_size = (uint32_t)max * settings->worker_count;
+    return true;
+}
+
+static bool check_many_nodes(const struct run_settings *settings, int *ret_exit)
+{
+    if (settings->nodes_max == 1)
+        return true;
+    if (settings->is_embedded)
+        return refuse(ret_exit,
+                      "--nnodes %s needs a registry that all machines reach: start one with "
+                      "'muster registry --listen HOST:PORT' and name it with --registry",
+                      settings->nodes_text);
+    if (settings->job == NULL || settings->master_port == 0 ||
+        strcmp(settings->master_addr, "127.0.0.1") == 0)
+        return refuse(ret_exit,
+                      "--nnodes %s needs the same --job, --master-addr and --master-port on "
+                      "all machines",
+                      settings->nodes_text);
+    return true;
+}
+
+static bool read_job(struct run_settings *settings, int *ret_exit)
+{
+    const char *job = settings->job;
+    uint64_t number = muster_rng_next(muster_rng_system());
+
+    if (job == NULL) {
+        snprintf(settings->job_name, sizeof(settings->job_name), "run-%08x",
+                 (unsigned)(number & 0xffffffffu));
+        return true;
+    }
+    if (job[0] == '\0' || strlen(job) >= sizeof(settings->job_name) || strchr(job, '/') != NULL)
+        return refuse(ret_exit, "--job '%s': a name has 1 to %zu characters and no '/'", job,
+                      sizeof(settings->job_name) - 1);
+    snprintf(settings->job_name, sizeof(settings->job_name), "%s", job);
+    return true;
+}
+
+/* "worker:2@step=150,chunk=3" */
+static bool read_kill(struct run_settings *settings, const char *text, int *ret_exit)
+{
+    const char *task = strncmp(text, "worker:", 7) == 0 ? text + 7 : text;
+    struct run_kill *kill = &settings->kills[settings->kill_count];
+    const char *point = NULL;
+    uint64_t rank = 0;
+    uint64_t number = 0;
+    const char *rest = NULL;
+
+    if (!read_number(task, '@', UINT32_MAX, &rank, &point))
+        return refuse(ret_exit,
+                      "--kill %s: not of the form TASK@step=S[,chunk=C], TASK being worker:2 or 2",
+                      text);
+    if (rank >= settings->world_size)
+        return refuse(ret_exit, "--kill %s: there is no worker:%llu, the last is worker:%u", text,
+                      (unsigned long long)rank, settings->world_size - 1);
+    if (strncmp(point, "step=", 5) != 0 || strlen(point) >= sizeof(kill->point) ||
+        !(read_number(point + 5, '\0', UINT64_MAX / 16, &number, &rest) ||
+          (read_number(point + 5, ',', UINT64_MAX / 16, &number, &rest) &&
+           strncmp(rest, "chunk=", 6) == 0 &&
+           read_number(rest + 6, '\0', UINT32_MAX, &number, NULL))))
+        return refuse(ret_exit, "--kill %s: '%s' is not of the form step=S or step=S,chunk=C", text,
+                      point);
+    kill->rank = (uint32_t)rank;
+    snprintf(kill->point, sizeof(kill->point), "%s", point);
+    settings->kill_count++;
+    return true;
+}
+
+bool run_mask_of(const char *text, uint32_t local_rank, unsigned *ret_mask)
+{
+    uint64_t mask = 0;
+    uint64_t rank = 0;
+
+    *ret_mask = 0;
+    if (text == NULL || read_number(text, '\0', 3, &mask, NULL)) {
+        *ret_mask = (unsigned)mask;
+        return true;
+    }
+    for (;;) {
+        if (!read_number(text, ':', UINT32_MAX, &rank, &text))
+            return false;
+        if (read_number(text, '\0', 3, &mask, NULL)) {
+            *ret_mask = rank == local_rank ? (unsigned)mask : *ret_mask;
+            return true;
+        }
+        if (!read_number(text, ',', 3, &mask, &text))
+            return false;
+        *ret_mask = rank == local_rank ? (unsigned)mask : *ret_mask;
+    }
+}
+
+static bool check(struct run_settings *settings, int *ret_exit)
+{
+    unsigned mask;
+
+    settings->is_gang = strcmp(settings->restart, "all") == 0;
+    settings->is_embedded = strcmp(settings->registry, "embedded") == 0;
+    if (!read_workers(settings, ret_exit) || !read_nodes(settings, ret_exit) ||
+        !check_many_nodes(settings, ret_exit) || !read_job(settings, ret_exit))
+        return false;
+    if (settings->nodes_min < settings->nodes_max &&
+        settings->members_min < settings->nodes_min * settings->worker_count)
+        settings->members_min = settings->nodes_min * settings->worker_count;
+    if (settings->members_min > settings->world_size)
+        return refuse(ret_exit, "--min-members %llu: there are only %u workers",
+                      (unsigned long long)settings->members_min, settings->world_size);
+    if (!run_mask_of(settings->tee, 0, &mask))
+        return refuse(ret_exit, "--tee %s: not a mask such as 3 or 0:1,1:2", settings->tee);
+    if (!run_mask_of(settings->redirects, 0, &mask))
+        return refuse(ret_exit, "--redirects %s: not a mask such as 3 or 0:1,1:2",
+                      settings->redirects);
+    for (size_t i = 0; i < settings->kill_texts.count; i++) {
+        if (!read_kill(settings, settings->kill_texts.values[i], ret_exit))
+            return false;
+    }
+    if (settings->program[0] == NULL)
+        return refuse(ret_exit, "no program: write it behind '--'");
+    return true;
+}
+
+static bool is_mask_option(const char *argument)
+{
+    return strcmp(argument, "--tee") == 0 || strcmp(argument, "--redirects") == 0;
+}
+
+/* torchrun's spelling with '_', and --tee and --redirects without a mask, as the option table knows
+ * them. */
+static char *respell(const char *argument, const char *next)
+{
+    static const char both[] = "=3";
+    size_t length = strlen(argument);
+    char *copy = malloc(length + sizeof(both));
+    unsigned mask;
+
+    if (copy == NULL)
+        abort();
+    memcpy(copy, argument, length + 1);
+    for (size_t i = 2; length > 2 && copy[0] == '-' && copy[1] == '-' && i < length; i++) {
+        if (copy[i] == '=')
+            break;
+        copy[i] = copy[i] == '_' ? '-' : copy[i];
+    }
+    if (is_mask_option(copy) && (next == NULL || !run_mask_of(next, 0, &mask)))
+        memcpy(copy + length, both, sizeof(both));
+    return copy;
+}
+
+/* Where the options certainly end: at "--", else unknown (0). */
+static int options_end(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--") == 0)
+            return i;
+    }
+    return 0;
+}
+
+static bool has_unbuilt(int end, char **argv, int *ret_exit)
+{
+    for (int i = 1; i < end; i++) {
+        if (strncmp(argv[i], "--resumable", 11) == 0 || strncmp(argv[i], "--resume", 8) == 0) {
+            refuse(ret_exit, "%s: not built yet; workers end with this command", argv[i]);
+            return true;
+        }
+    }
+    return false;
+}
+
+bool run_settings_read(struct run_settings *settings, int argc, char **argv, int *ret_exit)
+{
+    static char **spelled; /* for the life of the process: settings borrow its texts */
+    int end = options_end(argc, argv);
+    int rest = argc;
+
+    spelled = calloc((size_t)argc + 1, sizeof(spelled[0]));
+    if (spelled == NULL)
+        abort();
+    for (int i = 0; i < argc; i++)
+        spelled[i] = end == 0 || i < end ? respell(argv[i], argv[i + 1]) : argv[i];
+    *settings = (struct run_settings){.worker_count = 0};
+    if (has_unbuilt(end, argv, ret_exit))
+        return false;
+    if (!command_parse(&run_options, argc, spelled, settings, &rest, ret_exit))
+        return false;
+    settings->program = argv + rest; /* as it was spelled */
+    return check(settings, ret_exit);
+}

@@ -1,0 +1,106 @@
+/* Progress: one line that is drawn anew on a terminal, a plain line now and then elsewhere. */
+#include "run.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#define DRAW_NS (100 * MUSTER_NS_PER_MS)
+#define LOG_NS  (10 * MUSTER_NS_PER_S)
+
+static const char clear_line[] = "\r\033[K";
+
+/* "5,210" */
+static void format_grouped(double value, char *text, size_t bytes)
+{
+    char digits[32];
+    size_t length, used = 0;
+
+    snprintf(digits, sizeof(digits), "%.0f", value);
+    length = strlen(digits);
+    for (size_t i = 0; i < length && used + 2 < bytes; i++) {
+        if (i > 0 && (length - i) % 3 == 0 && digits[i - 1] != '-')
+            text[used++] = ',';
+        text[used++] = digits[i];
+    }
+    text[used] = '\0';
+}
+
+/* "images_per_s" is shown as "5,210 images/s", others as "loss 0.310". */
+static size_t format_value(const char *name, double value, char *text, size_t bytes)
+{
+    const char *per_s = strstr(name, "_per_s");
+    char number[40];
+    int length;
+
+    if (per_s != NULL && strcmp(per_s, "_per_s") == 0) {
+        format_grouped(value, number, sizeof(number));
+        length = snprintf(text, bytes, ", %s %.*s/s", number, (int)(per_s - name), name);
+    } else {
+        length = snprintf(text, bytes, ", %s %.4g", name, value);
+    }
+    return length > 0 && (size_t)length < bytes ? (size_t)length : 0;
+}
+
+static void format_progress(const struct run_progress *progress, char *text, size_t bytes)
+{
+    size_t length = (size_t)snprintf(text, bytes, "step %llu", (unsigned long long)progress->step);
+
+    for (size_t i = 0; i < progress->values.count; i++)
+        length += format_value(progress->values.at[i].name, progress->values.at[i].value,
+                               text + length, bytes - length);
+    snprintf(text + length, bytes - length, ", %llu members, epoch %llu",
+             (unsigned long long)progress->members, (unsigned long long)progress->epoch);
+}
+
+static void on_due(struct muster_timer *timer)
+{
+    struct run *run = timer->data;
+    char text[400];
+
+    if (!run->progress.is_changed)
+        return;
+    format_progress(&run->progress, text, sizeof(text));
+    run->progress.is_changed = false;
+    if (!run->progress.is_terminal) {
+        run_tell(run, "%s", text);
+        return;
+    }
+    run_progress_clear(run);
+    run_sink_write(run->err, text, strlen(text));
+    run->progress.is_shown = true;
+}
+
+void run_progress_init(struct run *run)
+{
+    muster_timer_init(&run->progress.timer, on_due, run);
+    run->progress.is_terminal = isatty(STDERR_FILENO) != 0;
+}
+
+void run_progress_on_report(struct run *run)
+{
+    struct muster_loop *loop = run->env->loop;
+
+    if (run->settings.is_quiet || muster_timer_is_started(&run->progress.timer))
+        return;
+    muster_timer_start(&run->progress.timer, loop,
+                       muster_loop_after_ns(loop, run->progress.is_terminal ? DRAW_NS : LOG_NS));
+}
+
+void run_progress_clear(struct run *run)
+{
+    if (!run->progress.is_shown)
+        return;
+    run->progress.is_shown = false;
+    run_sink_write(run->err, clear_line, sizeof(clear_line) - 1);
+    /* It comes back once the other line is out. */
+    run->progress.is_changed = true;
+    run_progress_on_report(run);
+}
+
+void run_progress_stop(struct run *run)
+{
+    muster_timer_stop(&run->progress.timer);
+    if (run->progress.is_shown)
+        run_sink_write(run->err, clear_line, sizeof(clear_line) - 1);
+    run->progress.is_shown = false;
+}

@@ -1,0 +1,198 @@
+/* Where the members find each other: a registry inside this process, or one elsewhere; and
+ * confirmed deaths. */
+#include "run.h"
+
+#include <muster/registry.h>
+#include <muster/registry_server.h>
+#include <muster/stream.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#define PUT_WITHIN_NS   (5 * MUSTER_NS_PER_S)
+#define PUT_AGAIN_NS    (200 * MUSTER_NS_PER_MS)
+#define CLOSE_WITHIN_NS (2 * MUSTER_NS_PER_S)
+
+struct run_registry {
+    struct run *run;
+    struct muster_registry_store *store;
+    struct muster_registry_server *server;
+    struct muster_registry *client;
+    char endpoint[512];
+    struct muster_list deaths; /* being written */
+    bool is_closing;
+    bool is_client_closed, is_server_closed;
+};
+
+/* One death that the registry does not know yet. */
+struct death {
+    struct muster_registry_op op;
+    struct run_registry *registry;
+    struct muster_list node;
+    struct muster_timer again;
+    char key[160];
+    char how[64];
+};
+
+static struct muster_bytes bytes_of(const char *text)
+{
+    return (struct muster_bytes){.data = text, .size = strlen(text)};
+}
+
+static bool serve(struct run_registry *registry, struct muster_error *ret_error)
+{
+    struct muster_registry_store_options store_options = {.path = NULL};
+    struct muster_registry_server_options options = {.listen = "127.0.0.1:0"};
+    struct muster_env *env = registry->run->env;
+    char text[MUSTER_ADDRESS_TEXT_BYTES];
+
+    if (muster_registry_store_open(env->mem, &store_options, &registry->store, ret_error) !=
+        MUSTER_OK)
+        return false;
+    if (muster_registry_server_open(env, registry->store, &options, &registry->server, ret_error) !=
+        MUSTER_OK)
+        return false;
+    muster_registry_server_set_data(registry->server, registry);
+    snprintf(registry->endpoint, sizeof(registry->endpoint), "%s",
+             muster_address_format(muster_registry_server_address(registry->server), text));
+    return true;
+}
+
+bool run_registry_open(struct run *run, struct muster_error *ret_error)
+{
+    struct run_registry *registry = calloc(1, sizeof(*registry));
+    struct muster_registry_options options = {.endpoints = NULL};
+
+    if (registry == NULL)
+        abort();
+    registry->run = run;
+    muster_list_init(&registry->deaths);
+    run->registry = registry;
+    if (!run->settings.is_embedded)
+        snprintf(registry->endpoint, sizeof(registry->endpoint), "%s", run->settings.registry);
+    else if (!serve(registry, ret_error))
+        return false;
+    options.endpoints = registry->endpoint;
+    if (muster_registry_open(run->env, &options, &registry->client, ret_error) != MUSTER_OK)
+        return false;
+    muster_registry_set_data(registry->client, registry);
+    return true;
+}
+
+const char *run_registry_endpoint(const struct run *run)
+{
+    return run->registry->endpoint;
+}
+
+static void write_death(struct death *death);
+
+static void forget(struct death *death)
+{
+    muster_list_remove(&death->node);
+    free(death);
+}
+
+static void on_written(struct muster_registry_op *op, enum muster_rc rc)
+{
+    struct death *death = op->data;
+    struct muster_loop *loop = death->registry->run->env->loop;
+
+    if (rc == MUSTER_OK || death->registry->is_closing)
+        forget(death);
+    else
+        muster_timer_start(&death->again, loop, muster_loop_after_ns(loop, PUT_AGAIN_NS));
+}
+
+static void on_again(struct muster_timer *timer)
+{
+    write_death(timer->data);
+}
+
+static void write_death(struct death *death)
+{
+    struct muster_loop *loop = death->registry->run->env->loop;
+
+    death->op.data = death;
+    if (muster_registry_put_start(
+            &death->op, death->registry->client, bytes_of(death->key), bytes_of(death->how), 0,
+            muster_loop_after_ns(loop, PUT_WITHIN_NS), on_written) != MUSTER_OK)
+        forget(death);
+}
+
+void run_registry_confirm_death(struct run *run, const struct run_task *task, const char *how)
+{
+    struct death *death = calloc(1, sizeof(*death));
+    char incarnation[MUSTER_INCARNATION_TEXT_BYTES];
+
+    if (death == NULL)
+        abort();
+    death->registry = run->registry;
+    muster_timer_init(&death->again, on_again, death);
+    snprintf(death->key, sizeof(death->key), "/muster/%s/dead/%s", run->settings.job_name,
+             muster_incarnation_format(&task->incarnation, incarnation));
+    snprintf(death->how, sizeof(death->how), "%s", how);
+    muster_list_append(&run->registry->deaths, &death->node);
+    write_death(death);
+}
+
+static void on_client_closed(struct muster_registry *client)
+{
+    struct run_registry *registry = muster_registry_data(client);
+
+    registry->is_client_closed = true;
+}
+
+static void on_server_closed(struct muster_registry_server *server)
+{
+    struct run_registry *registry = muster_registry_server_data(server);
+
+    registry->is_server_closed = true;
+}
+
+static bool are_deaths_written(const struct run_registry *registry)
+{
+    return muster_list_is_empty(&registry->deaths);
+}
+
+static void drop_waiting_deaths(struct run_registry *registry)
+{
+    struct muster_list *node = registry->deaths.next;
+
+    while (node != &registry->deaths) {
+        struct death *death = MUSTER_CONTAINER_OF(node, struct death, node);
+
+        node = node->next;
+        if (!muster_timer_is_started(&death->again))
+            continue;
+        muster_timer_stop(&death->again);
+        forget(death);
+    }
+}
+
+void run_registry_close(struct run *run)
+{
+    struct run_registry *registry = run->registry;
+    struct muster_loop *loop = run->env->loop;
+    uint64_t until_ns = muster_loop_after_ns(loop, CLOSE_WITHIN_NS);
+
+    if (registry == NULL)
+        return;
+    while (!are_deaths_written(registry) && !run->settings.is_embedded &&
+           muster_loop_now_ns(loop) < until_ns)
+        muster_loop_turn(loop, 10 * MUSTER_NS_PER_MS);
+    registry->is_closing = true;
+    drop_waiting_deaths(registry);
+    if (registry->client != NULL) {
+        muster_registry_close(registry->client, on_client_closed);
+        while (!registry->is_client_closed)
+            muster_loop_turn(loop, UINT64_MAX);
+    }
+    if (registry->server != NULL) {
+        muster_registry_server_close(registry->server, muster_loop_now_ns(loop), on_server_closed);
+        while (!registry->is_server_closed)
+            muster_loop_turn(loop, UINT64_MAX);
+    }
+    muster_registry_store_close(registry->store);
+    free(registry);
+    run->registry = NULL;
+}

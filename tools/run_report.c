@@ -1,0 +1,97 @@
+/* Lines of JSON that workers write on MUSTER_REPORT_FD (docs/protocol.md). */
+#include "run.h"
+
+#include <string.h>
+
+static void read_values(struct run_values *values, const struct muster_json *map)
+{
+    struct muster_json_walk walk;
+
+    for (bool more = muster_json_walk_first(&walk, map); more;
+         more = muster_json_walk_next(&walk)) {
+        enum muster_json_kind kind = muster_json_kind(walk.value);
+        size_t at = 0;
+
+        if (kind != MUSTER_JSON_INTEGER && kind != MUSTER_JSON_REAL)
+            continue;
+        while (at < values->count && strcmp(values->at[at].name, walk.name) != 0)
+            at++;
+        if (at == RUN_VALUES_MAX || strlen(walk.name) >= RUN_VALUE_NAME_BYTES)
+            continue;
+        strcpy(values->at[at].name, walk.name);
+        values->at[at].value = muster_json_number(walk.value);
+        if (at == values->count)
+            values->count++;
+    }
+}
+
+static uint64_t number_of(const struct muster_json *report, const char *name)
+{
+    int64_t value = muster_json_integer(muster_json_member(report, name));
+
+    return value > 0 ? (uint64_t)value : 0;
+}
+
+static void note_epoch(struct run *run, const struct muster_json *report)
+{
+    uint64_t epoch = number_of(report, "epoch");
+
+    if (epoch > run->epoch_last)
+        run->epoch_last = epoch;
+}
+
+static void on_progress(struct run_task *task, const struct muster_json *report)
+{
+    struct run_progress *progress = &task->run->progress;
+
+    task->step = number_of(report, "step");
+    if (task->step < progress->step)
+        return;
+    progress->step = task->step;
+    progress->epoch = number_of(report, "epoch");
+    progress->members = number_of(report, "members");
+    progress->is_changed = true;
+    read_values(&progress->values, muster_json_member(report, "values"));
+    run_progress_on_report(task->run);
+}
+
+static void on_result(struct run_task *task, const struct muster_json *report)
+{
+    const char *digest = muster_json_text(muster_json_member(report, "digest"));
+
+    task->has_result = true;
+    task->steps = number_of(report, "steps");
+    task->steps_lost = number_of(report, "steps_lost");
+    snprintf(task->digest, sizeof(task->digest), "%s", digest != NULL ? digest : "");
+    read_values(&task->results, muster_json_member(report, "values"));
+}
+
+static void on_report(struct run_task *task, const struct muster_json *report)
+{
+    const char *kind = muster_json_text(muster_json_member(report, "report"));
+
+    if (kind == NULL)
+        return;
+    task->has_reported = true;
+    note_epoch(task->run, report);
+    if (strcmp(kind, "progress") == 0)
+        on_progress(task, report);
+    else if (strcmp(kind, "view") == 0)
+        run_events_on_view(task, report);
+    else if (strcmp(kind, "rejoined") == 0)
+        run_events_on_rejoined(task, report);
+    else if (strcmp(kind, "result") == 0)
+        on_result(task, report);
+}
+
+/* A line that is no report is the worker's mistake, and no reason to stop. */
+void run_report_line(void *data, const char *line, size_t length)
+{
+    struct run_stream *stream = data;
+    struct muster_json *report = NULL;
+
+    if (muster_json_parse(line, length, &report, NULL) != MUSTER_OK)
+        return;
+    on_report(stream->task, report);
+    muster_json_free(report);
+}

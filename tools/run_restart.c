@@ -1,0 +1,32 @@
+/* What happens after a worker has ended: a pure decision. */
+#include "run.h"
+
+#define SHORT_LIFE_NS (5 * MUSTER_NS_PER_S)
+#define DELAY_NS      (100 * MUSTER_NS_PER_MS)
+#define DELAY_MAX_NS  (5 * MUSTER_NS_PER_S)
+
+enum run_action run_restart_decide(const struct run_restart_question *question)
+{
+    if (question->is_stopping)
+        return RUN_ACTION_NONE;
+    if (question->is_success)
+        return RUN_ACTION_LEAVE;
+    if (question->is_runnable && question->restarts < question->restarts_max)
+        return question->is_gang ? RUN_ACTION_RESTART_ALL : RUN_ACTION_RESTART;
+    if (question->is_gang || !question->is_runnable)
+        return RUN_ACTION_END_ALL;
+    if (question->others_left < question->members_min)
+        return RUN_ACTION_END_ALL;
+    return RUN_ACTION_GO_ON;
+}
+
+uint64_t run_restart_delay_ns(uint64_t restarts, uint64_t life_ns)
+{
+    uint64_t delay = DELAY_NS;
+
+    if (restarts == 0 || life_ns >= SHORT_LIFE_NS)
+        return 0;
+    while (--restarts > 0 && delay < DELAY_MAX_NS)
+        delay *= 2;
+    return delay < DELAY_MAX_NS ? delay : DELAY_MAX_NS;
+}

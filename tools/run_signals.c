@@ -1,0 +1,63 @@
+/* Signals to the launcher: passed on to the workers, once; the second time they are killed. */
+#include "run.h"
+
+#include <signal.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+static void on_stop_signal(struct run *run, int signal)
+{
+    if (run->stop_signal != 0) {
+        run_tell(run, "SIG%s again: killing all workers", sigabbrev_np(signal));
+        run_task_kill_all(run);
+        return;
+    }
+    run->stop_signal = signal;
+    run_tell(run, "SIG%s: passed on to the workers, which have %.0f s to end", sigabbrev_np(signal),
+             (double)run->settings.grace_ns / (double)MUSTER_NS_PER_S);
+    if (run->state == RUN_STATE_STOPPING)
+        run_task_kill_all(run);
+    run_task_end_all(run, signal);
+}
+
+static void on_signal(struct muster_fd_watch *watch, unsigned ready)
+{
+    struct run *run = watch->data;
+    struct signalfd_siginfo info;
+
+    (void)ready;
+    if (read(watch->fd, &info, sizeof(info)) != (ssize_t)sizeof(info))
+        return;
+    if (info.ssi_signo == SIGCHLD)
+        run_child_reap(run);
+    else
+        on_stop_signal(run, (int)info.ssi_signo);
+}
+
+bool run_signals_open(struct run *run)
+{
+    static const int handled[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGCHLD};
+    sigset_t set;
+    int fd;
+
+    sigemptyset(&set);
+    for (size_t i = 0; i < sizeof(handled) / sizeof(handled[0]); i++)
+        sigaddset(&set, handled[i]);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (fd < 0)
+        return false;
+    run->signal_watch = (struct muster_fd_watch){
+        .data = run, .on_ready = on_signal, .fd = fd, .wanted = MUSTER_FD_READ};
+    if (muster_fd_watch_open(&run->signal_watch, run->env->loop) == MUSTER_OK)
+        return true;
+    close(fd);
+    return false;
+}
+
+void run_signals_close(struct run *run)
+{
+    muster_fd_watch_close(&run->signal_watch);
+    close(run->signal_watch.fd);
+}

@@ -1,0 +1,127 @@
+/* A descriptor of ours (standard output, standard error), written without ever blocking the loop.
+ */
+#include "run.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PIECE_BYTES   4096u /* a writable pipe takes this much without blocking (PIPE_BUF) */
+#define PATIENCE_MS   10000 /* at the end, for a reader that does not read */
+#define CAPACITY_KEEP ((size_t)64 << 10)
+
+/* Write one piece. False: nothing could be written. */
+static bool write_piece(struct run_sink *sink)
+{
+    size_t count = sink->end - sink->start;
+    ssize_t written;
+
+    if (sink->is_watched && count > PIECE_BYTES)
+        count = PIECE_BYTES;
+    written = write(sink->fd, sink->bytes + sink->start, count);
+    if (written < 0 && (errno == EAGAIN || errno == EINTR))
+        return false;
+    if (written < 0) {
+        sink->is_broken = true; /* nobody reads any more: the workers go on */
+        sink->start = sink->end;
+        return false;
+    }
+    sink->start += (size_t)written;
+    return true;
+}
+
+static void rewind_when_empty(struct run_sink *sink)
+{
+    if (sink->start < sink->end)
+        return;
+    sink->start = sink->end = 0;
+    if (sink->capacity > CAPACITY_KEEP) {
+        free(sink->bytes);
+        sink->bytes = NULL;
+        sink->capacity = 0;
+    }
+}
+
+static void on_writable(struct muster_fd_watch *watch, unsigned ready)
+{
+    struct run_sink *sink = watch->data;
+
+    (void)ready;
+    write_piece(sink);
+    rewind_when_empty(sink);
+    if (sink->start == sink->end)
+        muster_fd_watch_update(&sink->watch, 0);
+    run_output_balance(sink->run);
+}
+
+void run_sink_open(struct run_sink *sink, struct run *run, int fd)
+{
+    *sink = (struct run_sink){.run = run, .fd = fd};
+    sink->watch.data = sink;
+    sink->watch.fd = fd;
+    sink->watch.on_ready = on_writable;
+    sink->watch.wanted = MUSTER_FD_WRITE;
+    sink->is_watched = muster_fd_watch_open(&sink->watch, run->env->loop) == MUSTER_OK;
+    if (sink->is_watched)
+        muster_fd_watch_update(&sink->watch, 0);
+}
+
+static bool reserve(struct run_sink *sink, size_t count)
+{
+    size_t used = sink->end - sink->start;
+    size_t wanted = sink->capacity == 0 ? PIECE_BYTES : sink->capacity;
+    char *grown;
+
+    if (sink->start > 0 && sink->end + count > sink->capacity) {
+        memmove(sink->bytes, sink->bytes + sink->start, used);
+        sink->start = 0;
+        sink->end = used;
+    }
+    while (wanted < used + count)
+        wanted *= 2;
+    if (wanted == sink->capacity)
+        return true;
+    grown = realloc(sink->bytes, wanted);
+    if (grown == NULL)
+        return false;
+    sink->bytes = grown;
+    sink->capacity = wanted;
+    return true;
+}
+
+void run_sink_write(struct run_sink *sink, const char *bytes, size_t count)
+{
+    if (sink->is_broken || count == 0 || !reserve(sink, count))
+        return;
+    memcpy(sink->bytes + sink->end, bytes, count);
+    sink->end += count;
+    if (sink->is_watched) {
+        muster_fd_watch_update(&sink->watch, MUSTER_FD_WRITE);
+        return;
+    }
+    while (sink->start < sink->end && write_piece(sink))
+        ;
+    rewind_when_empty(sink);
+}
+
+bool run_sink_is_full(const struct run_sink *sink)
+{
+    return sink->end - sink->start > RUN_SINK_BYTES_MAX;
+}
+
+void run_sink_close(struct run_sink *sink)
+{
+    struct pollfd poll_fd = {.fd = sink->fd, .events = POLLOUT};
+
+    if (sink->is_watched)
+        muster_fd_watch_close(&sink->watch);
+    while (sink->start < sink->end && !sink->is_broken) {
+        if (poll(&poll_fd, 1, PATIENCE_MS) <= 0)
+            break;
+        write_piece(sink);
+    }
+    free(sink->bytes);
+    *sink = (struct run_sink){.fd = -1, .is_broken = true};
+}

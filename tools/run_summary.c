@@ -1,0 +1,336 @@
+/* How the run ended: for people, and as one JSON object for programs. */
+#include "run.h"
+
+#include "commands.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* What the members' results say together. */
+struct outcome {
+    uint32_t results;
+    uint64_t steps, steps_lost;
+    bool is_identical;
+    const struct run_values *values; /* of the first worker with a result */
+    double recovery_median_ms, recovery_max_ms;
+};
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double left = *(const double *)a;
+    double right = *(const double *)b;
+
+    return left < right ? -1 : left > right;
+}
+
+static void gather(struct run *run, struct outcome *outcome)
+{
+    const char *digest = NULL;
+    size_t count = run->recovery_count;
+
+    *outcome = (struct outcome){.is_identical = true};
+    for (uint32_t i = 0; i < run->task_count; i++) {
+        const struct run_task *task = &run->tasks[i];
+
+        if (!task->has_result)
+            continue;
+        outcome->results++;
+        if (digest == NULL) {
+            digest = task->digest;
+            outcome->values = &task->results;
+        }
+        outcome->is_identical = outcome->is_identical && strcmp(digest, task->digest) == 0;
+        outcome->steps = task->steps > outcome->steps ? task->steps : outcome->steps;
+        outcome->steps_lost =
+            task->steps_lost > outcome->steps_lost ? task->steps_lost : outcome->steps_lost;
+    }
+    outcome->is_identical = outcome->is_identical && outcome->results > 0;
+    if (count == 0)
+        return;
+    qsort(run->recoveries_ms, count, sizeof(double), compare_doubles);
+    outcome->recovery_max_ms = run->recoveries_ms[count - 1];
+    outcome->recovery_median_ms =
+        (run->recoveries_ms[(count - 1) / 2] + run->recoveries_ms[count / 2]) / 2;
+}
+
+static double seconds_of(const struct run *run)
+{
+    return (double)(muster_loop_now_ns(run->env->loop) - run->started_ns) / (double)MUSTER_NS_PER_S;
+}
+
+/* --- text */
+
+static const double *find_value(const struct run_values *values, const char *name)
+{
+    for (size_t i = 0; values != NULL && i < values->count; i++) {
+        if (strcmp(values->at[i].name, name) == 0)
+            return &values->at[i].value;
+    }
+    return NULL;
+}
+
+static const char *plural(uint64_t count)
+{
+    return count == 1 ? "" : "s";
+}
+
+static void tell_training(struct run *run, const struct outcome *outcome)
+{
+    const double *accuracy = find_value(outcome->values, "accuracy");
+    char slowest[64] = "";
+
+    if (accuracy != NULL)
+        run_tell(run, "done: test accuracy %.1f %% after %llu steps in %.1f s", *accuracy * 100,
+                 (unsigned long long)outcome->steps, seconds_of(run));
+    else
+        run_tell(run, "done: %llu steps in %.1f s", (unsigned long long)outcome->steps,
+                 seconds_of(run));
+    if (run->recovery_count > 0)
+        snprintf(slowest, sizeof(slowest), ", slowest recovery %.1f ms", outcome->recovery_max_ms);
+    run_tell(run, "%llu kill%s survived, %llu step%s lost%s, %llu survivor%s restarted",
+             (unsigned long long)run->kills, plural(run->kills),
+             (unsigned long long)outcome->steps_lost, plural(outcome->steps_lost), slowest,
+             (unsigned long long)run->survivors_restarted, plural(run->survivors_restarted));
+    if (outcome->is_identical)
+        run_tell(run, "weights byte-identical on %u worker%s", outcome->results,
+                 plural(outcome->results));
+    else
+        run_tell(run, "WEIGHTS DIFFER between workers");
+    for (uint32_t i = 0; i < run->task_count; i++) {
+        if (run->tasks[i].has_result)
+            run_tell(run, "  %s %s", run->tasks[i].name, run->tasks[i].digest);
+    }
+}
+
+static void write_plain(struct run *run, const char *fmt, ...) MUSTER_PRINTF(2, 3);
+static void write_plain(struct run *run, const char *fmt, ...)
+{
+    va_list args;
+    char *text = NULL;
+    int length;
+
+    va_start(args, fmt);
+    length = vasprintf(&text, fmt, args);
+    va_end(args);
+    if (length > 0)
+        run_sink_write(run->err, text, (size_t)length);
+    free(text);
+}
+
+static void print_failure(struct run *run)
+{
+    const struct run_task *task = run->failed;
+    unsigned kept = task->last_line_count < RUN_LAST_LINES ? task->last_line_count : RUN_LAST_LINES;
+    time_t seconds = (time_t)(task->ended_wall_ns / MUSTER_NS_PER_S);
+    char host[128] = "?";
+    char when[64] = "?";
+    char how[64];
+    struct tm parts;
+
+    if (task->pid == 0)
+        return; /* it never started, which was told */
+    gethostname(host, sizeof(host) - 1);
+    if (localtime_r(&seconds, &parts) != NULL)
+        strftime(when, sizeof(when), "%Y-%m-%d %H:%M:%S %z", &parts);
+    run_progress_clear(run);
+    write_plain(run,
+                "muster run: first failure\n"
+                "  task       %s (rank %u)\n"
+                "  host       %s\n"
+                "  pid        %d\n"
+                "  ended      %s, exit code of this run %d\n"
+                "  time       %s\n"
+                "  restarts   %llu of %llu used\n",
+                task->name, task->rank, host, (int)task->pid,
+                run_task_death(task->wait_status, how, sizeof(how)), run->exit_code, when,
+                (unsigned long long)(run->settings.is_gang ? run->gang_restarts : task->restarts),
+                (unsigned long long)run->settings.restarts_max);
+    if (kept > 0)
+        write_plain(run, "  last output\n");
+    for (unsigned i = 0; i < kept; i++)
+        write_plain(run, "    %s\n",
+                    task->last_lines[(task->last_line_count - kept + i) % RUN_LAST_LINES]);
+}
+
+void run_summary_print(struct run *run)
+{
+    struct outcome outcome;
+
+    gather(run, &outcome);
+    if (outcome.results > 0)
+        tell_training(run, &outcome);
+    else if (run->restarts > 0 && run->exit_code == 0)
+        run_tell(run, "all workers ended with 0 after %llu restart%s in %.1f s",
+                 (unsigned long long)run->restarts, plural(run->restarts), seconds_of(run));
+    if (run->failed != NULL)
+        print_failure(run);
+}
+
+/* --- JSON */
+
+static struct muster_json *number(uint64_t value)
+{
+    return muster_json_integer_new((int64_t)value);
+}
+
+static struct muster_json *real_or_null(bool is_known, double value)
+{
+    return is_known ? muster_json_real_new(value) : muster_json_null_new();
+}
+
+static struct muster_json *digests_of(const struct run *run)
+{
+    struct muster_json *digests = muster_json_array_new();
+
+    for (uint32_t i = 0; i < run->task_count; i++) {
+        if (run->tasks[i].has_result &&
+            !muster_json_append(digests, muster_json_text_new(run->tasks[i].digest)))
+            return digests;
+    }
+    return digests;
+}
+
+static struct muster_json *recovery_of(const struct run *run, const struct outcome *outcome)
+{
+    struct muster_json *recovery = muster_json_object_new();
+    bool is_known = run->recovery_count > 0;
+
+    if (!muster_json_set(recovery, "median", real_or_null(is_known, outcome->recovery_median_ms)) ||
+        !muster_json_set(recovery, "max", real_or_null(is_known, outcome->recovery_max_ms))) {
+        muster_json_free(recovery);
+        return NULL;
+    }
+    return recovery;
+}
+
+static struct muster_json *values_of(const struct outcome *outcome)
+{
+    struct muster_json *values = muster_json_object_new();
+
+    for (size_t i = 0; outcome->values != NULL && i < outcome->values->count; i++) {
+        if (!muster_json_set(values, outcome->values->at[i].name,
+                             muster_json_real_new(outcome->values->at[i].value)))
+            continue; /* infinite or not a number: JSON has no word for it */
+    }
+    return values;
+}
+
+static struct muster_json *tasks_of(const struct run *run)
+{
+    struct muster_json *tasks = muster_json_array_new();
+
+    for (uint32_t i = 0; i < run->task_count; i++) {
+        const struct run_task *task = &run->tasks[i];
+        struct muster_json *one = muster_json_object_new();
+
+        if (!muster_json_set(one, "task", muster_json_text_new(task->name)) ||
+            !muster_json_set(one, "rank", number(task->rank)) ||
+            !muster_json_set(one, "restarts", number(task->lives > 0 ? task->lives - 1 : 0)) ||
+            !muster_json_set(one, "exit_code",
+                             number((uint64_t)run_task_exit_code(task->wait_status)))) {
+            muster_json_free(one);
+            one = NULL;
+        }
+        if (!muster_json_append(tasks, one))
+            break;
+    }
+    return tasks;
+}
+
+static struct muster_json *failure_of(const struct run *run)
+{
+    struct muster_json *failure = muster_json_object_new();
+    char how[64];
+
+    if (run->failed == NULL) {
+        muster_json_free(failure);
+        return muster_json_null_new();
+    }
+    if (!muster_json_set(failure, "task", muster_json_text_new(run->failed->name)) ||
+        !muster_json_set(failure, "pid", muster_json_integer_new(run->failed->pid)) ||
+        !muster_json_set(failure, "exit_code", muster_json_integer_new(run->failed_code)) ||
+        !muster_json_set(
+            failure, "how",
+            muster_json_text_new(run_task_death(run->failed->wait_status, how, sizeof(how))))) {
+        muster_json_free(failure);
+        return NULL;
+    }
+    return failure;
+}
+
+static struct muster_json *summary_of(struct run *run)
+{
+    struct muster_json *root = muster_json_object_new();
+    struct outcome outcome;
+    const double *accuracy;
+    bool is_whole;
+
+    gather(run, &outcome);
+    accuracy = find_value(outcome.values, "accuracy");
+    is_whole = muster_json_set(root, "exit_code", muster_json_integer_new(run->exit_code)) &&
+               muster_json_set(root, "accuracy",
+                               real_or_null(accuracy != NULL, accuracy != NULL ? *accuracy : 0)) &&
+               muster_json_set(root, "steps", number(outcome.steps)) &&
+               muster_json_set(root, "kills", number(run->kills)) &&
+               muster_json_set(root, "restarts", number(run->restarts)) &&
+               muster_json_set(root, "rejoins", number(run->rejoins)) &&
+               muster_json_set(root, "steps_lost", number(outcome.steps_lost)) &&
+               muster_json_set(root, "epochs", number(run->epoch_last)) &&
+               muster_json_set(root, "recovery_ms", recovery_of(run, &outcome)) &&
+               muster_json_set(root, "recovery_ms_max",
+                               real_or_null(run->recovery_count > 0, outcome.recovery_max_ms)) &&
+               muster_json_set(root, "identical",
+                               outcome.results > 0 ? muster_json_bool_new(outcome.is_identical)
+                                                   : muster_json_null_new()) &&
+               muster_json_set(root, "digests", digests_of(run)) &&
+               muster_json_set(root, "survivors_restarted", number(run->survivors_restarted)) &&
+               muster_json_set(root, "workers", number(run->task_count)) &&
+               muster_json_set(root, "seconds", muster_json_real_new(seconds_of(run))) &&
+               muster_json_set(root, "job", muster_json_text_new(run->settings.job_name)) &&
+               muster_json_set(root, "values", values_of(&outcome)) &&
+               muster_json_set(root, "tasks", tasks_of(run)) &&
+               muster_json_set(root, "first_failure", failure_of(run));
+    if (is_whole)
+        return root;
+    muster_json_free(root);
+    return NULL;
+}
+
+static bool write_text(struct run *run, char *text)
+{
+    const char *path = run->settings.json;
+    size_t length = strlen(text);
+    enum muster_rc rc;
+
+    text[length] = '\n'; /* in place of the NUL: files take a count */
+    if (strcmp(path, "-") == 0) {
+        run_sink_write(run->out, text, length + 1);
+        return true;
+    }
+    rc = muster_files_write(run->env->files, path, text, length + 1);
+    if (rc == MUSTER_OK)
+        return true;
+    run_progress_clear(run);
+    write_plain(run, "muster run: cannot write the summary to %s: %s\n", path, muster_rc_text(rc));
+    return false;
+}
+
+bool run_summary_write(struct run *run)
+{
+    struct muster_json *root;
+    char *text = NULL;
+    bool is_written = false;
+
+    if (run->settings.json == NULL)
+        return true;
+    root = summary_of(run);
+    if (root != NULL && muster_json_format(root, false, run->env->mem, &text) == MUSTER_OK)
+        is_written = write_text(run, text);
+    muster_mem_free(run->env->mem, text);
+    muster_json_free(root);
+    return is_written;
+}

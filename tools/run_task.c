@@ -1,0 +1,337 @@
+/* The life of each worker, and what its end means for the others. */
+#include "run.h"
+
+#include "commands.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void task_move(struct run_task *task, enum run_task_state to)
+{
+    static const unsigned allowed[] = {
+        [RUN_TASK_NEW] = 1u << RUN_TASK_WAITING | 1u << RUN_TASK_RUNNING | 1u << RUN_TASK_FAILED,
+        [RUN_TASK_WAITING] =
+            1u << RUN_TASK_RUNNING | 1u << RUN_TASK_FAILED | 1u << RUN_TASK_WAITING,
+        [RUN_TASK_RUNNING] = 1u << RUN_TASK_LEFT | 1u << RUN_TASK_FAILED | 1u << RUN_TASK_WAITING,
+        [RUN_TASK_LEFT] = 1u << RUN_TASK_WAITING, /* a gang restart takes it in again */
+        [RUN_TASK_FAILED] = 1u << RUN_TASK_WAITING,
+    };
+
+    assert((allowed[task->state] & 1u << to) != 0);
+    task->state = to;
+}
+
+static uint64_t count_tasks(const struct run *run, enum run_task_state state)
+{
+    uint64_t count = 0;
+
+    for (uint32_t i = 0; i < run->task_count; i++)
+        count += run->tasks[i].state == state;
+    return count;
+}
+
+int run_task_exit_code(int wait_status)
+{
+    return WIFSIGNALED(wait_status) ? EXIT_SIGNAL + WTERMSIG(wait_status)
+                                    : WEXITSTATUS(wait_status);
+}
+
+const char *run_task_death(int wait_status, char *text, size_t bytes)
+{
+    const char *name = WIFSIGNALED(wait_status) ? sigabbrev_np(WTERMSIG(wait_status)) : NULL;
+
+    if (!WIFSIGNALED(wait_status))
+        snprintf(text, bytes, "exited with code %d", WEXITSTATUS(wait_status));
+    else if (name != NULL)
+        snprintf(text, bytes, "killed by SIG%s", name);
+    else
+        snprintf(text, bytes, "killed by signal %d", WTERMSIG(wait_status));
+    return text;
+}
+
+/* The whole run ends when nobody is running or to be started. */
+static void check_done(struct run *run)
+{
+    if (count_tasks(run, RUN_TASK_RUNNING) == 0 && count_tasks(run, RUN_TASK_WAITING) == 0)
+        run_finish(run);
+}
+
+static void note_failure(struct run_task *task, int code)
+{
+    struct run *run = task->run;
+
+    if (run->failed != NULL)
+        return;
+    run->failed = task;
+    run->failed_code = code;
+}
+
+static const char *why_not_runnable(int failure)
+{
+    if (failure == ENOENT)
+        return "; give its path, or put it into PATH (a script's interpreter must exist, too)";
+    if (failure == EACCES)
+        return "; is it executable (chmod +x)?";
+    if (failure == ENOEXEC)
+        return "; a script needs a first line such as #!/bin/sh";
+    return "";
+}
+
+/* The program cannot be started at all: trying again would not help. */
+static void fail_start(struct run_task *task, int failure)
+{
+    struct run *run = task->run;
+    int code = failure == ENOENT || failure == ENOTDIR ? EXIT_NOT_FOUND : EXIT_NOT_RUNNABLE;
+
+    task_move(task, RUN_TASK_FAILED);
+    task->wait_status = W_EXITCODE(code, 0);
+    if (run->failed == NULL) {
+        run_progress_clear(run);
+        fprintf(stderr, "muster run: cannot start '%s': %s%s\n", run->settings.program[0],
+                strerror(failure), why_not_runnable(failure));
+    }
+    note_failure(task, code);
+    run_task_end_all(run, SIGTERM);
+}
+
+static void start(struct run_task *task)
+{
+    struct run *run = task->run;
+    int failure;
+
+    task->lives++;
+    muster_rng_fill(run->env->rng, task->incarnation.bytes, sizeof(task->incarnation.bytes));
+    task->started_ns = muster_loop_now_ns(run->env->loop);
+    task->last_line_count = 0;
+    task->has_result = false;
+    task->has_reported = false;
+    if (!run_output_open_logs(task)) {
+        task_move(task, RUN_TASK_FAILED);
+        task->wait_status = W_EXITCODE(EXIT_OTHER, 0);
+        note_failure(task, EXIT_OTHER);
+        run_task_end_all(run, SIGTERM);
+        return;
+    }
+    failure = run_child_start(task);
+    if (failure != 0)
+        fail_start(task, failure);
+    else
+        task_move(task, RUN_TASK_RUNNING);
+}
+
+static void on_start_due(struct muster_timer *timer)
+{
+    struct run_task *task = timer->data;
+
+    start(task);
+    check_done(task->run);
+}
+
+static void start_later(struct run_task *task, uint64_t delay_ns)
+{
+    struct muster_loop *loop = task->run->env->loop;
+
+    task_move(task, RUN_TASK_WAITING);
+    muster_timer_start(&task->start_timer, loop, muster_loop_after_ns(loop, delay_ns));
+}
+
+void run_task_init(struct run_task *task, struct run *run, uint32_t local_rank)
+{
+    task->run = run;
+    task->local_rank = local_rank;
+    task->rank = run->settings.rank_first + local_rank;
+    task->out.log_fd = task->err.log_fd = task->report.log_fd = -1;
+    snprintf(task->name, sizeof(task->name), "worker:%u", task->rank);
+    muster_timer_init(&task->start_timer, on_start_due, task);
+}
+
+void run_task_start_all(struct run *run)
+{
+    for (uint32_t i = 0; i < run->task_count && run->state == RUN_STATE_RUNNING; i++)
+        start(&run->tasks[i]);
+    check_done(run);
+}
+
+/* --- all end */
+
+static void signal_all(struct run *run, int signal)
+{
+    for (uint32_t i = 0; i < run->task_count; i++)
+        run_child_signal(&run->tasks[i], signal);
+}
+
+void run_task_kill_all(struct run *run)
+{
+    signal_all(run, SIGKILL);
+}
+
+static void on_grace_over(struct muster_timer *timer)
+{
+    run_task_kill_all(timer->data);
+}
+
+static void signal_with_grace(struct run *run, int signal)
+{
+    struct muster_loop *loop = run->env->loop;
+
+    signal_all(run, signal);
+    muster_timer_init(&run->grace_timer, on_grace_over, run);
+    muster_timer_start(&run->grace_timer, loop, muster_loop_after_ns(loop, run->settings.grace_ns));
+}
+
+void run_task_end_all(struct run *run, int signal)
+{
+    if (run->state == RUN_STATE_STOPPING || run->state == RUN_STATE_DONE)
+        return;
+    run->state = RUN_STATE_STOPPING;
+    for (uint32_t i = 0; i < run->task_count; i++) {
+        struct run_task *task = &run->tasks[i];
+
+        if (task->state != RUN_TASK_WAITING)
+            continue;
+        muster_timer_stop(&task->start_timer);
+        task_move(task, RUN_TASK_FAILED);
+    }
+    signal_with_grace(run, signal);
+}
+
+/* --- a gang restart */
+
+static void start_gang(struct run *run)
+{
+    muster_timer_stop(&run->grace_timer);
+    run->state = RUN_STATE_RUNNING;
+    if (run->settings.master_port == 0)
+        run_ports_find(&run->master_port, 1);
+    for (uint32_t i = 0; i < run->task_count; i++)
+        start_later(&run->tasks[i],
+                    run_restart_delay_ns(run->gang_restarts - 1,
+                                         run->tasks[i].ended_ns - run->tasks[i].started_ns));
+}
+
+static void begin_regrouping(struct run *run, const struct run_task *cause)
+{
+    run->gang_restarts++;
+    run->restarts++;
+    for (uint32_t i = 0; i < run->task_count; i++)
+        run->survivors_restarted += &run->tasks[i] != cause;
+    run->state = RUN_STATE_REGROUPING;
+    signal_with_grace(run, SIGTERM);
+}
+
+/* --- the end of one */
+
+static void confirm_death(struct run_task *task, int wait_status)
+{
+    char how[64];
+
+    if (WIFSIGNALED(wait_status) && sigabbrev_np(WTERMSIG(wait_status)) != NULL)
+        snprintf(how, sizeof(how), "SIG%s", sigabbrev_np(WTERMSIG(wait_status)));
+    else if (WIFSIGNALED(wait_status))
+        snprintf(how, sizeof(how), "signal %d", WTERMSIG(wait_status));
+    else
+        snprintf(how, sizeof(how), "exit %d", WEXITSTATUS(wait_status));
+    run_registry_confirm_death(task->run, task, how);
+}
+
+/* First what others wait for, then what the process left: its group, its zombie, its last output.
+ */
+static void collect(struct run_task *task)
+{
+    siginfo_t info = {.si_pid = 0};
+
+    if (waitid(P_PID, (id_t)task->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+        info.si_pid == task->pid)
+        task->wait_status = info.si_code == CLD_EXITED ? W_EXITCODE(info.si_status, 0)
+                                                       : W_EXITCODE(0, info.si_status);
+    confirm_death(task, task->wait_status);
+    kill(-task->pid, SIGKILL);
+    waitpid(task->pid, NULL, 0);
+    run_guard_remove(task->run, task->pid);
+    task->ended_ns = muster_loop_now_ns(task->run->env->loop);
+    task->ended_wall_ns = muster_host_wall_ns(task->run->env->host);
+    run_stream_drain(&task->report);
+    run_stream_drain(&task->out);
+    run_stream_drain(&task->err);
+}
+
+static enum run_action decide(const struct run_task *task)
+{
+    const struct run *run = task->run;
+    struct run_restart_question question = {
+        .is_stopping = run->state != RUN_STATE_RUNNING,
+        .is_gang = run->settings.is_gang,
+        .is_success = task->wait_status == 0,
+        .is_runnable = true,
+        .restarts = run->settings.is_gang ? run->gang_restarts : task->restarts,
+        .restarts_max = run->settings.restarts_max,
+        .others_left = count_tasks(run, RUN_TASK_RUNNING) - 1 + count_tasks(run, RUN_TASK_WAITING) +
+                       count_tasks(run, RUN_TASK_LEFT),
+        .members_min = run->settings.members_min,
+    };
+
+    return run_restart_decide(&question);
+}
+
+static void restart(struct run_task *task)
+{
+    uint64_t delay_ns = run_restart_delay_ns(task->restarts, task->ended_ns - task->started_ns);
+
+    task->restarts++;
+    task->run->restarts++;
+    start_later(task, delay_ns);
+}
+
+static void give_up(struct run_task *task)
+{
+    note_failure(task, run_task_exit_code(task->wait_status));
+    task_move(task, RUN_TASK_FAILED);
+}
+
+static void regroup_when_all_ended(struct run *run)
+{
+    if (run->state == RUN_STATE_REGROUPING && count_tasks(run, RUN_TASK_RUNNING) == 0 &&
+        count_tasks(run, RUN_TASK_WAITING) == 0)
+        start_gang(run);
+}
+
+void run_task_on_exit(struct run_task *task)
+{
+    struct run *run = task->run;
+    enum run_action action;
+
+    collect(task);
+    action = decide(task);
+    if (WIFSIGNALED(task->wait_status) && action != RUN_ACTION_NONE)
+        run->kills++;
+    if (action != RUN_ACTION_NONE && action != RUN_ACTION_LEAVE)
+        run_events_on_death(task);
+    switch (action) {
+    case RUN_ACTION_NONE:
+        task_move(task, task->wait_status == 0 ? RUN_TASK_LEFT : RUN_TASK_FAILED);
+        break;
+    case RUN_ACTION_LEAVE:
+        task_move(task, RUN_TASK_LEFT);
+        break;
+    case RUN_ACTION_RESTART:
+        restart(task);
+        break;
+    case RUN_ACTION_RESTART_ALL:
+        task_move(task, RUN_TASK_FAILED);
+        begin_regrouping(run, task);
+        break;
+    case RUN_ACTION_GO_ON:
+        give_up(task);
+        break;
+    case RUN_ACTION_END_ALL:
+        give_up(task);
+        run_task_end_all(run, SIGTERM);
+        break;
+    }
+    regroup_when_all_ended(run);
+    check_done(run);
+}
