@@ -207,6 +207,7 @@ struct run_task {
     char last_lines[RUN_LAST_LINES][RUN_LAST_LINE_BYTES];
     unsigned last_line_count; /* ever, of this life */
     bool is_death_untold;     /* its event waits for what the others say about it */
+    int death_status;         /* wait status of the last death */
     struct muster_timer death_timer;
     /* what it reported */
     bool has_reported;
@@ -255,7 +256,7 @@ run_line_fn run_report_line;
 /** A change of view, as the members tell it. */
 struct run_epoch {
     bool is_open;
-    unsigned slot; /* in run->epochs */
+    struct run *run;
     uint64_t epoch;
     uint64_t members;
     uint64_t step;

@@ -7,7 +7,7 @@
 
 #include "commands.h"
 
-#define GATHER_NS     (100 * MUSTER_NS_PER_MS) /* members report the same change within this time */
+#define GATHER_NS     (300 * MUSTER_NS_PER_MS) /* members report the same change within this time */
 #define DEATH_WAIT_NS (2 * MUSTER_NS_PER_S)    /* for the members' word on a death */
 
 void run_tell(struct run *run, const char *fmt, ...)
@@ -51,7 +51,7 @@ static void tell_death(struct run_task *task)
 
     if (task->step > 0)
         snprintf(step, sizeof(step), " at step %llu", (unsigned long long)task->step);
-    if (run->state == RUN_STATE_REGROUPING)
+    if (run->settings.is_gang && run->failed == NULL)
         snprintf(next, sizeof(next), ", all workers start again (%llu of %llu)",
                  (unsigned long long)run->gang_restarts,
                  (unsigned long long)run->settings.restarts_max);
@@ -84,13 +84,14 @@ static bool others_report(const struct run_task *task)
     return false;
 }
 
-/* Runs in the turn after the death, when the decision about it is known. */
+/* Told in a later turn, when the decision about it is known. */
 void run_events_on_death(struct run_task *task)
 {
     struct muster_loop *loop = task->run->env->loop;
     bool is_waiting = task->has_reported && others_report(task);
 
     task->is_death_untold = true;
+    task->death_status = task->wait_status;
     muster_timer_start(&task->death_timer, loop,
                        muster_loop_after_ns(loop, is_waiting ? DEATH_WAIT_NS : 0));
 }
@@ -125,7 +126,7 @@ static unsigned describe_lost(struct run *run, const struct run_epoch *epoch, ch
         char how[64] = "lost";
 
         if (task != NULL && task->is_death_untold) {
-            run_task_death(task->wait_status, how, sizeof(how));
+            run_task_death(task->death_status, how, sizeof(how));
             task->is_death_untold = false;
             muster_timer_stop(&task->death_timer);
         } else if (task != NULL && task->state == RUN_TASK_LEFT) {
@@ -209,13 +210,47 @@ static void tell_epoch(struct run *run, struct run_epoch *epoch)
         run_tell(run, "epoch 1 with %llu members", (unsigned long long)epoch->members);
 }
 
+/* In the order of their numbers. */
+static void tell_epochs_before(struct run *run, uint64_t number)
+{
+    for (;;) {
+        struct run_epoch *first = NULL;
+
+        for (size_t i = 0; i < sizeof(run->epochs) / sizeof(run->epochs[0]); i++) {
+            struct run_epoch *epoch = &run->epochs[i];
+
+            if (epoch->is_open && epoch->epoch < number &&
+                (first == NULL || epoch->epoch < first->epoch))
+                first = epoch;
+        }
+        if (first == NULL)
+            return;
+        tell_epoch(run, first);
+    }
+}
+
+/* The launcher may hear of a death from the members before it has reaped the process. */
+static bool are_deaths_known(struct run *run, const struct run_epoch *epoch)
+{
+    char names[sizeof(epoch->lost)];
+    char *rest = NULL;
+
+    memcpy(names, epoch->lost, sizeof(names));
+    for (char *name = strtok_r(names, " ", &rest); name != NULL;
+         name = strtok_r(NULL, " ", &rest)) {
+        const struct run_task *task = task_of_name(run, name);
+
+        if (task != NULL && task->state == RUN_TASK_RUNNING && !task->is_death_untold)
+            return false;
+    }
+    return true;
+}
+
 static void on_gathered(struct muster_timer *timer)
 {
     struct run_epoch *epoch = timer->data;
-    struct run *run = (struct run *)(void *)((char *)(void *)(epoch - epoch->slot) -
-                                             offsetof(struct run, epochs));
 
-    tell_epoch(run, epoch);
+    tell_epochs_before(epoch->run, epoch->epoch + 1);
 }
 
 static struct run_epoch *epoch_of(struct run *run, uint64_t number)
@@ -250,9 +285,8 @@ static void open_epoch(struct run *run, struct run_epoch *epoch, uint64_t number
 {
     const struct muster_json *lost = muster_json_member(report, "lost");
     struct muster_loop *loop = run->env->loop;
-    unsigned slot = epoch->slot;
 
-    *epoch = (struct run_epoch){.slot = slot, .is_open = true, .epoch = number};
+    *epoch = (struct run_epoch){.run = run, .is_open = true, .epoch = number};
     epoch->members = (uint64_t)muster_json_integer(muster_json_member(report, "members"));
     for (size_t i = 0; i < muster_json_count(lost); i++) {
         const char *name = muster_json_text(muster_json_at(lost, i));
@@ -290,8 +324,8 @@ void run_events_on_view(struct run_task *task, const struct muster_json *report)
     copy_text(epoch->op, sizeof(epoch->op), report, "op");
     copy_text(epoch->phase, sizeof(epoch->phase), report, "phase");
     copy_text(epoch->verdict, sizeof(epoch->verdict), report, "verdict");
-    if (epoch->reports >= epoch->members)
-        tell_epoch(run, epoch);
+    if (epoch->reports >= epoch->members && are_deaths_known(run, epoch))
+        tell_epochs_before(run, epoch->epoch + 1);
 }
 
 void run_events_on_rejoined(struct run_task *task, const struct muster_json *report)
@@ -300,24 +334,20 @@ void run_events_on_rejoined(struct run_task *task, const struct muster_json *rep
     double catch_up_ms = muster_json_number(muster_json_member(report, "catch_up_ms"));
 
     task->run->rejoins++;
+    tell_epochs_before(task->run, epoch > 0 ? (uint64_t)epoch : 0);
     run_tell(task->run, "%s rejoined in %.0f ms, epoch %lld", task->name, catch_up_ms,
              (long long)epoch);
 }
 
 void run_events_init(struct run *run)
 {
-    for (unsigned i = 0; i < sizeof(run->epochs) / sizeof(run->epochs[0]); i++)
-        run->epochs[i].slot = i;
     for (uint32_t i = 0; i < run->task_count; i++)
         muster_timer_init(&run->tasks[i].death_timer, on_death_unexplained, &run->tasks[i]);
 }
 
 void run_events_flush(struct run *run)
 {
-    for (size_t i = 0; i < sizeof(run->epochs) / sizeof(run->epochs[0]); i++) {
-        if (run->epochs[i].is_open)
-            tell_epoch(run, &run->epochs[i]);
-    }
+    tell_epochs_before(run, UINT64_MAX);
     for (uint32_t i = 0; i < run->task_count; i++) {
         if (run->tasks[i].is_death_untold)
             tell_death(&run->tasks[i]);

@@ -12,6 +12,8 @@
 
 static void append(struct run_stream *stream, const char *bytes, size_t count)
 {
+    if (count == 0)
+        return;
     if (stream->length + count > stream->capacity) {
         size_t wanted = stream->capacity == 0 ? 1024 : stream->capacity;
         char *grown;

@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define PIECE_BYTES   4096u /* a writable pipe takes this much without blocking (PIPE_BUF) */
@@ -56,6 +57,15 @@ static void on_writable(struct muster_fd_watch *watch, unsigned ready)
     run_output_balance(sink->run);
 }
 
+/* A regular file or /dev/null never blocks, and cannot be watched. */
+static bool can_block(int fd)
+{
+    struct stat status;
+
+    return isatty(fd) ||
+           (fstat(fd, &status) == 0 && (S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode)));
+}
+
 void run_sink_open(struct run_sink *sink, struct run *run, int fd)
 {
     *sink = (struct run_sink){.run = run, .fd = fd};
@@ -63,7 +73,8 @@ void run_sink_open(struct run_sink *sink, struct run *run, int fd)
     sink->watch.fd = fd;
     sink->watch.on_ready = on_writable;
     sink->watch.wanted = MUSTER_FD_WRITE;
-    sink->is_watched = muster_fd_watch_open(&sink->watch, run->env->loop) == MUSTER_OK;
+    sink->is_watched =
+        can_block(fd) && muster_fd_watch_open(&sink->watch, run->env->loop) == MUSTER_OK;
     if (sink->is_watched)
         muster_fd_watch_update(&sink->watch, 0);
 }

@@ -1,0 +1,408 @@
+#!/usr/bin/env python3
+"""`muster run` with programs that know nothing of muster: exit codes, output, environment, restarts, signals, and that
+nothing outlives it."""
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+
+MUSTER = os.path.join(os.environ["MUSTER_BINARY_DIR"], "bin", "muster")
+CLEAN = {k: v for k, v in os.environ.items()
+         if not re.match(r"MUSTER_(?!BINARY_DIR|SOURCE_DIR)|TF_CONFIG|RANK$|WORLD_SIZE|OMP_NUM|PYTHONUNBUF", k)}
+
+
+def command(*args, script=None, program=None):
+    tail = ["sh", "-c", script] if script is not None else list(program)
+    return [MUSTER, "run", *args, "--", *tail]
+
+
+def run(*args, script=None, program=None, **variables):
+    return subprocess.run(command(*args, script=script, program=program), env=dict(CLEAN, **variables), text=True,
+                          capture_output=True, timeout=120)
+
+
+def summary(*args, script):
+    with tempfile.TemporaryDirectory() as where:
+        path = os.path.join(where, "summary.json")
+        done = run(*args, "--json", path, script=script)
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    assert text.count("\n") == 1, text
+    return done, json.loads(text)
+
+
+def is_alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] not in ("Z", "X")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def wait_until(holds, seconds=30):
+    end = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+class ExitCodes(unittest.TestCase):
+    def test_all_workers_with_0_is_0_and_quiet(self):
+        done = run("-n", "3", program=["true"])
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+
+    def test_code_and_signal_of_the_first_failure(self):
+        for script, code in (("exit 3", 3), ("kill -9 $$", 137), ("kill -TERM $$", 143)):
+            done = run("-n", "2", "--max-restarts", "0", "--min-members", "2",
+                       script=f"[ $RANK = 0 ] && exec sleep 60; {script}")
+            self.assertEqual(done.returncode, code, done.stderr)
+
+    def test_programs_that_cannot_run_are_named_and_not_tried_again(self):
+        for program, code, text in (("/nowhere/prog", 127, "No such file"), ("no-such-program", 127, "PATH"),
+                                    ("/etc/passwd", 126, "chmod +x"), ("/", 126, "Permission denied")):
+            done = run("-n", "2", program=[program])
+            self.assertEqual(done.returncode, code, program)
+            self.assertEqual(done.stderr.count("cannot start"), 1, done.stderr)
+            self.assertIn(f"'{program}'", done.stderr)
+            self.assertIn(text, done.stderr)
+
+    def test_bad_options_name_the_culprit(self):
+        for args, text in (
+            (["--max-restart", "1"], "--max-restarts"), (["-n", "0"], "-n 0"), (["-n", "many"], "-n many"),
+            (["--restart", "none"], "none"), (["-n", "2", "--min-members", "3"], "--min-members 3"),
+            (["--kill", "worker:1@step=1"], "worker:1"), (["--kill", "0@stp=1"], "stp=1"),
+            (["--kill", "0@step=1,chunk=x"], "chunk=x"), (["--kill", "zero@step=1"], "zero"),
+            (["--nnodes", "2"], "muster registry"), (["--nnodes", "3:2"], "3:2"), (["--tee", "0:9"], "0:9"),
+            (["--job", "a/b"], "a/b"), (["--resumable", "/tmp"], "not built"), (["--registry", "nowhere"], "nowhere"),
+        ):
+            done = run(*args, program=["true"])
+            self.assertNotEqual(done.returncode, 0, args)
+            self.assertIn(text, done.stderr)
+        self.assertEqual(run("--bogus", program=["true"]).returncode, 2)
+        done = subprocess.run([MUSTER, "run", "-n", "2"], text=True, capture_output=True, timeout=60)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("no program", done.stderr)
+
+    def test_summary_of_the_first_failure(self):
+        done = run("-n", "2", "--max-restarts", "1", "--min-members", "2",
+                   script="[ $RANK = 1 ] || exec sleep 60; echo last words >&2; exit 7")
+        self.assertEqual(done.returncode, 7)
+        tail = done.stderr[done.stderr.index("first failure"):]
+        for text in ("worker:1", "pid", "exited with code 7", "1 of 1 used", "last words"):
+            self.assertIn(text, tail)
+
+
+class Environment(unittest.TestCase):
+    def test_every_worker_gets_torchruns_names_and_tf_config(self):
+        done = run("-n", "3", "--job", "abc", "--max-restarts", "5", script="env | sort")
+        seen = {}
+        for line in done.stdout.splitlines():
+            worker, _, rest = line.partition("] ")
+            name, _, value = rest.partition("=")
+            seen.setdefault(worker.lstrip("["), {})[name] = value
+        self.assertEqual(sorted(seen), ["worker:0", "worker:1", "worker:2"])
+        for rank in range(3):
+            env = seen[f"worker:{rank}"]
+            for name, value in {
+                "RANK": rank, "WORLD_SIZE": 3, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": 3, "GROUP_RANK": 0,
+                "ROLE_RANK": rank, "ROLE_WORLD_SIZE": 3, "MASTER_ADDR": "127.0.0.1", "TORCHELASTIC_RESTART_COUNT": 0,
+                "TORCHELASTIC_MAX_RESTARTS": 5, "TORCHELASTIC_RUN_ID": "abc", "OMP_NUM_THREADS": 1, "MUSTER_JOB": "abc",
+                "MUSTER_RESTART_COUNT": 0, "MUSTER_MIN_MEMBERS": 1, "MUSTER_MIN_MEMBERS_TIMEOUT_S": 60,
+            }.items():
+                self.assertEqual(env.get(name), str(value), name)
+            self.assertRegex(env["MUSTER_REGISTRY"], r"^127\.0\.0\.1:\d+$")
+            config = json.loads(env["TF_CONFIG"])
+            self.assertEqual(config["task"], {"type": "worker", "index": rank})
+            self.assertEqual(config["cluster"], json.loads(seen["worker:0"]["TF_CONFIG"])["cluster"])
+        ports = [a.rsplit(":", 1)[1] for a in config["cluster"]["worker"]] + [env["MASTER_PORT"]]
+        self.assertEqual(len(set(ports)), 4)
+        self.assertEqual(len({env["MUSTER_INCARNATION"] for env in seen.values()}), 3)
+        for env in seen.values():
+            self.assertRegex(env["MUSTER_INCARNATION"], "^[0-9a-f]{32}$")
+
+    def test_omp_threads_of_the_user_stay(self):
+        self.assertIn("OMP_NUM_THREADS=7", run("-n", "2", script="env", OMP_NUM_THREADS="7").stdout)
+        self.assertNotIn("OMP_NUM_THREADS", run("-n", "1", script="env").stdout)
+
+    def test_the_report_descriptor_is_open_and_no_other(self):
+        done = run("-n", "1", script="ls /proc/$$/fd | tr '\\n' ' '; echo x >&$MUSTER_REPORT_FD && echo written")
+        self.assertEqual(done.stdout, "[worker:0] 0 1 2 3 written\n")
+
+    def test_kill_reaches_the_first_life_of_its_task_only(self):
+        done = run("-n", "2", "--kill", "worker:1@step=4,chunk=2",
+                   script="echo \"$RANK.$MUSTER_RESTART_COUNT:$MUSTER_KILL\"; [ -z \"$MUSTER_KILL\" ] || kill -9 $$")
+        self.assertEqual(sorted(line.split()[1] for line in done.stdout.splitlines()),
+                         ["0.0:", "1.0:step=4,chunk=2", "1.1:"])
+
+    def test_torchruns_spelling_and_many_nodes(self):
+        done = run("--nproc_per_node=2", "--nnodes", "1:2", "--node-rank", "1", "--registry", "127.0.0.1:1", "--job",
+                   "j", "--master-addr", "node0", "--master-port", "29500",
+                   script="echo $RANK/$WORLD_SIZE $LOCAL_RANK $GROUP_RANK $MASTER_ADDR:$MASTER_PORT $MUSTER_MIN_MEMBERS")
+        self.assertEqual(sorted(done.stdout.splitlines()),
+                         ["[worker:2] 2/4 0 1 node0:29500 2", "[worker:3] 3/4 1 1 node0:29500 2"])
+
+    def test_arguments_of_the_program_are_its_own(self):
+        done = run("-n", "1", program=["printf", "%s|", "--tee", "--a_b", "-n", "--", "x y"])
+        self.assertEqual(done.stdout, "[worker:0] --tee|--a_b|-n|--|x y|\n")
+
+
+class Output(unittest.TestCase):
+    def test_lines_are_never_split(self):
+        line = "abcdefghij" * 30
+        script = f"i=0; while [ $i -lt 300 ]; do printf %s $RANK; printf '%s\\n' {line}; i=$((i+1)); done"
+        done = run("-n", "4", script=script)
+        lines = done.stdout.splitlines()
+        self.assertEqual(len(lines), 1200)
+        for text in lines:
+            self.assertRegex(text, rf"^\[worker:(\d)\] \1{line}$")
+
+    def test_a_line_in_pieces_comes_out_whole_and_the_last_one_too(self):
+        done = run("-n", "2", script="printf a; sleep 0.05; printf b; sleep 0.05; echo c; printf end")
+        self.assertEqual(sorted(done.stdout.splitlines()),
+                         ["[worker:0] abc", "[worker:0] end", "[worker:1] abc", "[worker:1] end"])
+
+    def test_standard_error_stays_apart(self):
+        done = run("-n", "1", script="echo out; echo; echo err >&2")
+        self.assertEqual(done.stdout, "[worker:0] out\n[worker:0] \n")
+        self.assertEqual(done.stderr, "[worker:0] err\n")
+
+    def test_a_reader_that_waits_loses_nothing(self):
+        script = "i=0; while [ $i -lt 3000 ]; do printf '%02000d\\n' $i; i=$((i+1)); done"
+        with subprocess.Popen(command("-n", "2", script=script), env=CLEAN, stdout=subprocess.PIPE) as child:
+            time.sleep(0.5)
+            text = child.stdout.read()
+            self.assertEqual(child.wait(60), 0)
+        self.assertEqual(text.count(b"\n"), 6000)
+
+    def test_a_reader_that_is_gone_stops_nobody(self):
+        with subprocess.Popen(command("-n", "2", script="i=0; while [ $i -lt 500 ]; do echo line $i; i=$((i+1)); done"),
+                              env=CLEAN, stdout=subprocess.PIPE) as child:
+            child.stdout.close()
+            self.assertEqual(child.wait(60), 0)
+
+    def test_log_files_per_rank_and_attempt(self):
+        with tempfile.TemporaryDirectory() as where:
+            logs = os.path.join(where, "logs")
+            done = run("-n", "2", "--log-dir", logs,
+                       script="echo out $RANK.$MUSTER_RESTART_COUNT; echo err >&2; [ $RANK.$MUSTER_RESTART_COUNT != 1.0 ]")
+            self.assertEqual(done.returncode, 0)
+            self.assertIn("[worker:1] out 1.1", done.stdout)
+            for path, text in (("attempt_0/0/stdout.log", "out 0.0\n"), ("attempt_0/1/stdout.log", "out 1.0\n"),
+                               ("attempt_1/1/stdout.log", "out 1.1\n"), ("attempt_1/1/stderr.log", "err\n")):
+                with open(os.path.join(logs, path), encoding="utf-8") as file:
+                    self.assertEqual(file.read(), text)
+
+    def test_redirects_and_tee_take_masks(self):
+        with tempfile.TemporaryDirectory() as logs:
+            done = run("-n", "2", "--log-dir", logs, "--redirects", "0:1,1:2", script="echo out; echo err >&2")
+            self.assertEqual((done.stdout, done.stderr), ("[worker:1] out\n", "[worker:0] err\n"))
+            self.assertTrue(os.path.exists(f"{logs}/attempt_0/0/stdout.log"))
+            self.assertFalse(os.path.exists(f"{logs}/attempt_0/0/stderr.log"))
+            done = run("-n", "1", "--log-dir", logs, "--tee", script="echo out; echo err >&2")
+            self.assertEqual((done.stdout, done.stderr), ("[worker:0] out\n", "[worker:0] err\n"))
+            self.assertTrue(os.path.exists(f"{logs}/attempt_0/0/stderr.log"))
+
+    def test_a_log_directory_that_cannot_be_made(self):
+        done = run("-n", "1", "--log-dir", "/proc/nothing", program=["true"])
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("/proc/nothing", done.stderr)
+
+
+class Restarts(unittest.TestCase):
+    def test_only_the_worker_that_died_starts_again(self):
+        done, result = summary("-n", "3", script="echo life; [ $RANK.$MUSTER_RESTART_COUNT != 1.0 ] || kill -9 $$; sleep 0.2")
+        self.assertEqual(done.returncode, 0)
+        self.assertEqual(sorted(done.stdout.split("\n")[:-1]),
+                         ["[worker:0] life", "[worker:1] life", "[worker:1] life", "[worker:2] life"])
+        self.assertEqual([result[k] for k in ("exit_code", "restarts", "kills", "survivors_restarted", "workers")],
+                         [0, 1, 1, 0, 3])
+        for key in ("epochs", "recovery_ms", "accuracy", "steps", "steps_lost", "rejoins", "recovery_ms_max",
+                    "identical", "digests"):
+            self.assertIn(key, result)
+        self.assertEqual(set(result["recovery_ms"]), {"median", "max"})
+        self.assertIn("worker:1 killed by SIGKILL", done.stderr)
+
+    def test_others_go_on_without_a_task_that_has_no_restart_left(self):
+        done, result = summary("-n", "3", "--max-restarts", "1", "--min-members", "2",
+                               script="[ $RANK = 1 ] && exit 5; sleep 0.5; echo finished")
+        self.assertEqual(done.stdout.count("finished"), 2)
+        self.assertEqual((done.returncode, result["exit_code"], result["restarts"]), (5, 5, 1))
+        self.assertEqual(result["first_failure"]["task"], "worker:1")
+
+    def test_too_few_left_ends_all(self):
+        done, result = summary("-n", "3", "--max-restarts", "0", "--min-members", "3",
+                               script="[ $RANK = 1 ] && exit 5; exec sleep 60")
+        self.assertEqual((done.returncode, result["exit_code"]), (5, 5))
+
+    def test_an_early_exit_with_0_is_a_leave(self):
+        done, result = summary("-n", "2", "--min-members", "2", script="[ $RANK = 1 ] && exit 0; sleep 0.2; echo finished")
+        self.assertEqual((done.returncode, result["restarts"]), (0, 0))
+        self.assertIn("[worker:0] finished", done.stdout)
+
+    def test_a_gang_starts_again_as_a_whole(self):
+        done, result = summary("-n", "3", "--restart", "all", script=(
+            "echo gang $TORCHELASTIC_RESTART_COUNT; [ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0; "
+            "[ $RANK = 1 ] && sleep 0.3 && exit 4; exec sleep 60"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout.count("gang 0"), 3)
+        self.assertEqual(done.stdout.count("gang 1"), 3)
+        self.assertEqual((result["restarts"], result["survivors_restarted"]), (1, 2))
+
+    def test_a_gang_gives_up_with_the_code_of_the_failure(self):
+        done = run("-n", "2", "--restart", "all", "--max-restarts", "1",
+                   script="echo gang; [ $RANK = 1 ] && sleep 0.3 && exit 4; exec sleep 60")
+        self.assertEqual((done.returncode, done.stdout.count("gang")), (4, 4))
+
+
+class Signals(unittest.TestCase):
+    def start(self, *args, script):
+        child = subprocess.Popen(command(*args, script=script), env=CLEAN, text=True, stdout=subprocess.PIPE,
+                                 stderr=subprocess.PIPE)
+        self.addCleanup(child.communicate)
+        self.addCleanup(child.kill)
+        return child
+
+    def lines(self, child, count):
+        return sorted(child.stdout.readline().strip().partition("] ")[2] for _ in range(count))
+
+    def test_they_are_passed_on_and_nobody_is_started_again(self):
+        for number, name in ((signal.SIGTERM, "TERM"), (signal.SIGINT, "INT"), (signal.SIGHUP, "HUP")):
+            child = self.start("-n", "2", script=(
+                f"trap 'echo got {name}; exit 9' {name}; echo ready; while :; do sleep 0.02; done"))
+            self.assertEqual(self.lines(child, 2), ["ready"] * 2)
+            child.send_signal(number)
+            self.assertEqual(self.lines(child, 2), [f"got {name}"] * 2)
+            self.assertEqual(child.wait(60), 128 + number)
+
+    def test_workers_that_end_with_0_make_it_0(self):
+        child = self.start("-n", "2", script="trap 'exit 0' TERM; echo ready; while :; do sleep 0.02; done")
+        self.lines(child, 2)
+        child.terminate()
+        self.assertEqual(child.wait(60), 0)
+
+    def test_a_deaf_worker_is_killed_after_the_grace_time(self):
+        child = self.start("-n", "2", "--grace", "100ms", script="trap '' TERM; echo ready; while :; do sleep 0.02; done")
+        self.lines(child, 2)
+        child.terminate()
+        self.assertEqual(child.wait(60), 143)
+
+    def test_a_second_signal_kills_at_once(self):
+        child = self.start("-n", "2", "--grace", "1h", script=(
+            "trap 'echo deaf' INT; echo ready; while :; do sleep 0.02; done"))
+        self.lines(child, 2)
+        child.send_signal(signal.SIGINT)
+        self.assertEqual(self.lines(child, 2), ["deaf"] * 2)
+        child.send_signal(signal.SIGINT)
+        self.assertEqual(child.wait(60), 130)
+
+    def test_nothing_outlives_a_killed_launcher(self):
+        child = self.start("-n", "2", script="sleep 600 & echo $$ $!; wait")
+        pids = [int(pid) for line in self.lines(child, 2) for pid in line.split()]
+        self.assertEqual(len(pids), 4)
+        self.assertTrue(all(is_alive(pid) for pid in pids))
+        child.kill()
+        self.assertTrue(wait_until(lambda: not any(is_alive(pid) for pid in pids)))
+
+    def test_nothing_outlives_an_orderly_end(self):
+        child = self.start("-n", "2", script="sleep 600 & setsid sleep 600 & sleep 0.2; pgrep -P $$ sleep | tr '\\n' ' '; echo $!; exit 0")
+        pids = [int(pid) for line in self.lines(child, 2) for pid in line.split()]
+        self.assertGreaterEqual(len(pids), 4)
+        self.assertEqual(child.wait(60), 0)
+        self.assertFalse(any(is_alive(pid) for pid in pids))
+
+    def test_a_dead_worker_takes_its_children_along(self):
+        child = self.start("-n", "2", "--max-restarts", "0", script=(
+            "[ $RANK = 0 ] && exec sleep 600; sleep 600 & echo $!; kill -9 $$"))
+        orphan = int(self.lines(child, 1)[0])
+        self.assertTrue(wait_until(lambda: not is_alive(orphan)))
+        self.assertIsNone(child.poll())
+
+
+def fake_worker(rank):
+    """What rank 0 … 3 of a job report, of whom worker:2 is killed once."""
+    def report(**fields):
+        os.write(3, (json.dumps(fields) + "\n").encode())
+
+    life = int(os.environ["MUSTER_RESTART_COUNT"])
+    where = os.environ["FAKE_DIR"]
+    if rank == 2 and life == 0:
+        report(report="progress", step=150, epoch=1, members=4, values={"loss": 0.5})
+        wait_until(lambda: len(os.listdir(where)) == 3)
+        os.kill(os.getpid(), signal.SIGKILL)
+    if rank == 2:
+        report(report="rejoined", epoch=3, catch_up_ms=41.0, from_step=163)
+    else:
+        report(report="view", epoch=1, members=4, lost=[], joined=[], recovery_ms=0)
+        report(report="progress", step=150, epoch=1, members=4, values={"loss": 0.31, "images_per_s": 5210.0})
+        open(f"{where}/{rank}", "w", encoding="utf-8").close()
+        report(report="view", epoch=2, members=3, lost=["worker:2"], joined=[], recovery_ms=1.0 + rank / 10,
+               op="all_reduce #812", phase="reduce", verdict="retry", step=150)
+    os.write(3, b"this is no report\n")
+    time.sleep(0.3)
+    report(report="result", steps=900, steps_lost=0, values={"accuracy": 0.97}, digest="00112233aabbccdd")
+
+
+class Reports(unittest.TestCase):
+    def run_fake(self, *args, **kwargs):
+        with tempfile.TemporaryDirectory() as where:
+            program = ["python3", os.path.abspath(__file__), "fake"]
+            return kwargs.pop("how", run)("-n", "4", *args, program=program, FAKE_DIR=where, **kwargs)
+
+    def test_events_are_told_once_in_plain_words(self):
+        done = self.run_fake("--json", "-")
+        told = [line for line in done.stderr.splitlines() if line.startswith("[muster]")]
+        self.assertIn("[muster] worker:2 killed by SIGKILL at step 150, operation 812 (reduce phase) retried without it, "
+                      "epoch 2 with 3 members after 1.3 ms", told)
+        self.assertIn("[muster] worker:2 rejoined in 41 ms, epoch 3", told)
+        self.assertEqual(sum("worker:2 killed" in line for line in told), 1)
+        self.assertTrue(any("test accuracy 97.0 %" in line for line in told))
+        self.assertTrue(any("byte-identical on 4 workers" in line for line in told))
+
+        result = json.loads(done.stdout)
+        self.assertEqual(
+            {k: result[k] for k in ("exit_code", "accuracy", "steps", "kills", "rejoins", "steps_lost", "epochs",
+                                    "recovery_ms", "recovery_ms_max", "identical", "digests", "survivors_restarted")},
+            {"exit_code": 0, "accuracy": 0.97, "steps": 900, "kills": 1, "rejoins": 1, "steps_lost": 0, "epochs": 3,
+             "recovery_ms": {"median": 1.3, "max": 1.3}, "recovery_ms_max": 1.3, "identical": True,
+             "digests": ["00112233aabbccdd"] * 4, "survivors_restarted": 0})
+
+    def test_a_terminal_shows_one_progress_line(self):
+        master, slave = pty.openpty()
+        seen = []
+
+        def read():
+            try:
+                while data := os.read(master, 4096):
+                    seen.append(data)
+            except OSError:
+                pass
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        with tempfile.TemporaryDirectory() as where:
+            program = ["python3", os.path.abspath(__file__), "fake"]
+            done = subprocess.run(command("-n", "4", program=program), env=dict(CLEAN, FAKE_DIR=where), stdout=slave,
+                                  stderr=slave, timeout=120)
+        os.close(slave)
+        reader.join()
+        os.close(master)
+        text = b"".join(seen).decode()
+        self.assertEqual(done.returncode, 0)
+        self.assertRegex(text, r"step 150, loss 0\.\d+(, 5,210 images/s)?, 4 members, epoch 1(\r\x1b\[K|$)")
+        self.assertRegex(text, r"(^|\n|\x1b\[K)\[muster\] worker:2 rejoined")
+
+
+if __name__ == "__main__":
+    import sys
+    if sys.argv[1:] == ["fake"]:
+        fake_worker(int(os.environ["RANK"]))
+    else:
+        unittest.main()
