@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+"""grpcio (gRPC's C core) as a stranger on both sides: its client against our server, our client against its server.
+
+Needs bench_rpc_server and bench_rpc_client, and grpcio (MUSTER_GRPCIO_PYTHON names an interpreter that has it).
+"""
+import os
+import subprocess
+import sys
+from concurrent import futures
+
+SKIP = 77
+BUILD = os.environ.get("MUSTER_BINARY_DIR", "build-asan")
+ENVIRONMENT = dict(os.environ, ASAN_OPTIONS="detect_leaks=1")
+
+try:
+    import grpc
+except ImportError:
+    other = os.environ.get("MUSTER_GRPCIO_PYTHON")
+    if other and not os.environ.get("MUSTER_GRPCIO_TRIED"):
+        os.environ["MUSTER_GRPCIO_TRIED"] = "1"
+        os.execv(other, [other] + sys.argv)
+    print("skipped: the Python module grpcio is not installed (pip install grpcio)")
+    sys.exit(SKIP)
+
+
+def program(name):
+    path = os.path.join(BUILD, "bin", name)
+    if not os.path.exists(path):
+        print(f"skipped: {path} is not built")
+        sys.exit(SKIP)
+    return path
+
+
+def varint(value):
+    out = b""
+    while value > 0x7F:
+        out += bytes([value & 0x7F | 0x80])
+        value >>= 7
+    return out + bytes([value])
+
+
+def message(payload):
+    return b"\x0a" + varint(len(payload)) + payload if payload else b""
+
+
+def request(size, count):
+    return b"\x08" + varint(size) + b"\x10" + varint(count)
+
+
+def read_varint(data, at):
+    value = shift = 0
+    while True:
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return value, at
+
+
+def fields(data):
+    """Number -> value of a flat message of varints and bytes."""
+    found, at = {}, 0
+    while at < len(data):
+        tag, at = read_varint(data, at)
+        if tag & 7 == 0:
+            found[tag >> 3], at = read_varint(data, at)
+        else:
+            length, at = read_varint(data, at)
+            found[tag >> 3] = data[at:at + length]
+            at += length
+    return found
+
+
+def expect(what, is_right):
+    print(("ok " if is_right else "FAILED ") + what)
+    if not is_right:
+        sys.exit(1)
+
+
+def code_of(call):
+    try:
+        call()
+    except grpc.RpcError as error:
+        return error.code(), error.details()
+    return grpc.StatusCode.OK, ""
+
+
+def check_server():
+    server = subprocess.Popen([program("bench_rpc_server"), "--port", "0"], stdout=subprocess.PIPE,
+                              text=True, env=ENVIRONMENT)
+    try:
+        port = server.stdout.readline().rsplit(":", 1)[1].strip()
+        options = [("grpc.max_receive_message_length", 64 << 20),
+                   ("grpc.keepalive_time_ms", 10000)]
+        with grpc.insecure_channel(f"127.0.0.1:{port}", options=options) as channel:
+            call_server(channel)
+    finally:
+        server.terminate()
+        status = server.wait(timeout=60)
+    expect("the server ends in order", status == 0)
+
+
+def call_server(channel):
+    unary = channel.unary_unary("/bench.Echo/Unary")
+    for size in (0, 1, 1000, 100000, 5 << 20):
+        reply = unary(message(b"x" * size), timeout=60)
+        expect(f"unary of {size} bytes", reply == message(b"x" * size))
+    replies = list(channel.unary_stream("/bench.Echo/Source")(request(70000, 100), timeout=60))
+    expect("server stream", len(replies) == 100 and all(len(fields(r)[1]) == 70000 for r in replies))
+    answer = channel.stream_unary("/bench.Echo/Sink")((message(b"y" * 999) for _ in range(200)),
+                                                      timeout=60)
+    expect("client stream", fields(answer) == {1: 999 * 200, 2: 200})
+    calls = [unary.future(message(b"%d" % i), timeout=60) for i in range(300)]
+    expect("300 calls at once", all(c.result() == message(b"%d" % i) for i, c in enumerate(calls)))
+    code, details = code_of(lambda: channel.unary_unary("/bench.Echo/Missing")(b"", timeout=60))
+    expect("unknown method", code == grpc.StatusCode.UNIMPLEMENTED and details == "unknown method")
+    code, _ = code_of(lambda: unary(b"\x0a\xff", timeout=60))
+    expect("malformed message", code == grpc.StatusCode.INVALID_ARGUMENT)
+    stream = channel.unary_stream("/bench.Echo/Source")(request(1000, 1 << 30), timeout=60)
+    next(stream)
+    stream.cancel()
+    expect("cancel of a stream", code_of(lambda: next(stream))[0] == grpc.StatusCode.CANCELLED)
+    stream = channel.unary_stream("/bench.Echo/Source")(request(1000, 1 << 30), timeout=0.2)
+    code, _ = code_of(lambda: [None for _ in stream])
+    expect("deadline of a stream", code == grpc.StatusCode.DEADLINE_EXCEEDED)
+    code, _ = code_of(lambda: unary(message(b"m"), timeout=60,
+                                    metadata=[("x-big", "v" * 7000), ("x-raw-bin", b"\x00\xff")]))
+    expect("metadata", code == grpc.StatusCode.OK)
+    code, _ = code_of(lambda: unary(message(b"m"), timeout=60, metadata=[("x-big", "v" * 20000)]))
+    expect("too much metadata", code == grpc.StatusCode.RESOURCE_EXHAUSTED)
+    expect("the connection lives on", unary(message(b"z"), timeout=60) == message(b"z"))
+
+
+class Echo(grpc.GenericRpcHandler):
+    def service(self, details):
+        if details.method == "/bench.Echo/Unary":
+            return grpc.unary_unary_rpc_method_handler(lambda data, context: data)
+        if details.method == "/bench.Echo/Source":
+            return grpc.unary_stream_rpc_method_handler(self.source)
+        if details.method == "/bench.Echo/Sink":
+            return grpc.stream_unary_rpc_method_handler(self.sink)
+        return None
+
+    def source(self, data, context):
+        wanted = fields(data)
+        for _ in range(wanted[2]):
+            yield message(b"s" * wanted[1])
+
+    def sink(self, stream, context):
+        sizes = [len(fields(data)[1]) for data in stream]
+        return request(sum(sizes), len(sizes))
+
+
+def check_client():
+    client = program("bench_rpc_client")
+    server = grpc.server(futures.ThreadPoolExecutor(4), handlers=[Echo()],
+                         options=[("grpc.max_receive_message_length", 64 << 20)])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        for extra in (["--check", "1"], ["--calls", "300", "--inflight", "50"],
+                      ["--calls", "8", "--inflight", "2", "--bytes", str(6 << 20)]):
+            done = subprocess.run([client, "--port", str(port)] + extra, capture_output=True,
+                                  text=True, timeout=120, env=ENVIRONMENT)
+            print(done.stdout, done.stderr, end="")
+            expect("our client " + " ".join(extra), done.returncode == 0)
+    finally:
+        server.stop(None)
+
+
+if __name__ == "__main__":
+    check_server()
+    check_client()

@@ -1,0 +1,47 @@
+#!/bin/bash
+# curl, nghttp and h2load as strangers in front of the gRPC server's port.
+set -u
+bin=${MUSTER_BINARY_DIR:-build-asan}/bin/bench_rpc_server
+for tool in curl nghttp h2load; do
+    command -v "$tool" > /dev/null || { echo "skipped: $tool is not installed"; exit 77; }
+done
+[ -x "$bin" ] || { echo "skipped: $bin is not built"; exit 77; }
+work=$(mktemp -d)
+"$bin" --port 0 > "$work/ready" &
+server=$!
+trap 'kill $server 2> /dev/null; rm -rf "$work"' EXIT
+for _ in $(seq 500); do
+    [ -s "$work/ready" ] && break
+    sleep 0.02
+done
+base=http://127.0.0.1:$(sed 's/.*://' "$work/ready")
+failed=0
+expect() { # what expected seen
+    if [ "$2" = "$3" ]; then echo "ok $1"; else echo "FAILED $1: expected $2, seen $3"; failed=1; fi
+}
+status() { curl -s -o "$work/body" -w '%{http_code} %{http_version}' --http2-prior-knowledge "$@"; }
+
+expect "GET / is answered" "200 2" "$(status "$base/")"
+expect "the page is not empty" yes "$([ -s "$work/body" ] && echo yes)"
+expect "GET of anything else is not" "404 2" "$(status "$base/x")"
+expect "PUT is no call" "405 2" "$(status -X PUT -d x "$base/bench.Echo/Unary")"
+expect "another content-type is no call" "415 2" "$(status -d x "$base/bench.Echo/Unary")"
+grpc=(-H 'content-type: application/grpc' -H 'te: trailers')
+printf '\0\0\0\0\4\12\2hi' > "$work/hi"
+expect "a call is answered" "200 2" "$(status "${grpc[@]}" --data-binary "@$work/hi" "$base/bench.Echo/Unary")"
+expect "with the same bytes" "$(od -An -tx1 < "$work/hi")" "$(od -An -tx1 < "$work/body")"
+curl -s -D "$work/head" -o /dev/null --http2-prior-knowledge "${grpc[@]}" -d '' "$base/no.Such/Method"
+expect "an unknown method is told in the headers" "grpc-status: 12" \
+    "$(tr -d '\r' < "$work/head" | grep '^grpc-status')"
+curl -s -D "$work/head" -o /dev/null --http2-prior-knowledge "${grpc[@]}" -H 'grpc-encoding: snappy' \
+    --data-binary "@$work/hi" "$base/bench.Echo/Unary"
+expect "an unknown compression is told with what is known" yes \
+    "$(grep -q '^grpc-accept-encoding: .*identity' "$work/head" && echo yes)"
+nghttp -v "${grpc[@]}" -d "$work/hi" "$base/bench.Echo/Unary" > "$work/frames" 2>&1
+expect "the trailers carry the status" yes "$(grep -q 'grpc-status: 0' "$work/frames" && echo yes)"
+h2load -n 3000 -c 8 -m 32 "${grpc[@]}" -d "$work/hi" "$base/bench.Echo/Unary" > "$work/load" 2>&1
+expect "3000 calls over 8 connections" "3000 succeeded" "$(grep -o '3000 succeeded' "$work/load")"
+kill $server
+wait $server
+expect "the server ends in order" 0 $?
+exit $failed
