@@ -82,7 +82,7 @@ static bool open_ports(struct run *run)
     size_t bytes = 0;
     FILE *file;
 
-    if (ports == NULL || !run_ports_find(ports, settings->worker_count + 1u)) {
+    if (ports == NULL || !run_ports_find(run->env->rng, ports, settings->worker_count + 1u)) {
         free(ports);
         return fail("no free port on 127.0.0.1");
     }
@@ -155,10 +155,10 @@ static int run_in(struct run *run)
     run_progress_init(run);
     muster_timer_init(&run->grace_timer, NULL, run);
     run->exit_code = EXIT_OK;
-    if (!open_tasks(run) || !open_log_dir(run) || !open_ports(run)) {
-        run->exit_code = EXIT_OTHER;
-    } else if (!run_registry_open(run, &error)) {
+    if (!run_registry_open(run, &error)) {
         run->exit_code = command_fail("run", &error);
+    } else if (!open_tasks(run) || !open_log_dir(run) || !open_ports(run)) {
+        run->exit_code = EXIT_OTHER;
     } else if (!run_signals_open(run)) {
         run->exit_code = EXIT_OTHER;
         fail("cannot handle signals");

@@ -111,7 +111,8 @@ struct run_stream {
 /** Take the read end fd. */
 bool run_stream_open(struct run_stream *stream, struct run_task *task, int fd,
                      run_line_fn *on_line);
-/** Read what is there, hand on a last line without its end, close. */
+/** Read what a dead worker left (a pipe holds 1 MiB at most), hand on a last line without its end,
+ * close. */
 void run_stream_drain(struct run_stream *stream);
 /** Stop or go on reading all workers' output, as the sinks have room. */
 void run_output_balance(struct run *run);
@@ -136,8 +137,9 @@ void run_child_sweep(void);
 char **run_environment_new(const struct run_task *task);
 void run_environment_free(char **environment);
 
-/** count free TCP ports of 127.0.0.1, all different. */
-bool run_ports_find(uint16_t *ret_ports, size_t count);
+/** count free TCP ports of 127.0.0.1, all different, that nobody gets who asks the kernel for any
+ * port. */
+bool run_ports_find(struct muster_rng *rng, uint16_t *ret_ports, size_t count);
 
 /** A process that ends all groups when we are killed. Returns the descriptor that feeds it, or -1.
  */
@@ -225,7 +227,7 @@ void run_task_start_all(struct run *run);
 void run_task_on_exit(struct run_task *task);
 /** Tell all to end: signal now, SIGKILL after the grace time. */
 void run_task_end_all(struct run *run, int signal);
-void run_task_kill_all(struct run *run);
+void run_task_signal_all(struct run *run, int signal);
 /** The exit code that a wait status stands for: its own, or 128 + signal. */
 int run_task_exit_code(int wait_status);
 /** "killed by SIGKILL", "exited with code 3". Returns text. */

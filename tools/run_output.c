@@ -8,7 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define READ_BYTES ((size_t)64 << 10)
+#define READ_BYTES      ((size_t)64 << 10)
+#define DRAIN_BYTES_MAX ((size_t)1 << 20) /* a stranger that holds the pipe may write for ever */
 
 static void append(struct run_stream *stream, const char *bytes, size_t count)
 {
@@ -112,13 +113,17 @@ bool run_stream_open(struct run_stream *stream, struct run_task *task, int fd, r
         return false;
     }
     stream->is_open = true;
+    if (task->run->is_output_held && on_line == run_output_line)
+        muster_fd_watch_update(&stream->watch, 0);
     return true;
 }
 
 void run_stream_drain(struct run_stream *stream)
 {
-    while (stream->is_open && read_some(stream))
-        ;
+    for (size_t taken = 0; taken < DRAIN_BYTES_MAX; taken += READ_BYTES) {
+        if (!stream->is_open || !read_some(stream))
+            break;
+    }
     close_stream(stream);
 }
 

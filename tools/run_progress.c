@@ -2,6 +2,7 @@
 #include "run.h"
 
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #define DRAW_NS (100 * MUSTER_NS_PER_MS)
@@ -52,6 +53,16 @@ static void format_progress(const struct run_progress *progress, char *text, siz
              (unsigned long long)progress->members, (unsigned long long)progress->epoch);
 }
 
+/* A line that wraps could not be taken back. */
+static void cut_to_terminal(char *text)
+{
+    struct winsize size = {.ws_col = 0};
+
+    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 &&
+        strlen(text) >= size.ws_col)
+        text[size.ws_col - 1] = '\0';
+}
+
 static void on_due(struct muster_timer *timer)
 {
     struct run *run = timer->data;
@@ -66,6 +77,7 @@ static void on_due(struct muster_timer *timer)
         return;
     }
     run_progress_clear(run);
+    cut_to_terminal(text);
     run_sink_write(run->err, text, strlen(text));
     run->progress.is_shown = true;
 }

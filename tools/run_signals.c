@@ -1,4 +1,5 @@
-/* Signals to the launcher: passed on to the workers, once; the second time they are killed. */
+/* Signals to the launcher, passed on to the workers. One that means stop ends the run; the second
+ * one kills. */
 #include "run.h"
 
 #include <signal.h>
@@ -10,14 +11,14 @@ static void on_stop_signal(struct run *run, int signal)
 {
     if (run->stop_signal != 0) {
         run_tell(run, "SIG%s again: killing all workers", sigabbrev_np(signal));
-        run_task_kill_all(run);
+        run_task_signal_all(run, SIGKILL);
         return;
     }
     run->stop_signal = signal;
     run_tell(run, "SIG%s: passed on to the workers, which have %.0f s to end", sigabbrev_np(signal),
              (double)run->settings.grace_ns / (double)MUSTER_NS_PER_S);
     if (run->state == RUN_STATE_STOPPING)
-        run_task_kill_all(run);
+        run_task_signal_all(run, SIGKILL);
     run_task_end_all(run, signal);
 }
 
@@ -31,13 +32,15 @@ static void on_signal(struct muster_fd_watch *watch, unsigned ready)
         return;
     if (info.ssi_signo == SIGCHLD)
         run_child_reap(run);
+    else if (info.ssi_signo == SIGUSR1 || info.ssi_signo == SIGUSR2)
+        run_task_signal_all(run, (int)info.ssi_signo);
     else
         on_stop_signal(run, (int)info.ssi_signo);
 }
 
 bool run_signals_open(struct run *run)
 {
-    static const int handled[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGCHLD};
+    static const int handled[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD};
     sigset_t set;
     int fd;
 

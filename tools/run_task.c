@@ -158,27 +158,22 @@ void run_task_start_all(struct run *run)
 
 /* --- all end */
 
-static void signal_all(struct run *run, int signal)
+void run_task_signal_all(struct run *run, int signal)
 {
     for (uint32_t i = 0; i < run->task_count; i++)
         run_child_signal(&run->tasks[i], signal);
 }
 
-void run_task_kill_all(struct run *run)
-{
-    signal_all(run, SIGKILL);
-}
-
 static void on_grace_over(struct muster_timer *timer)
 {
-    run_task_kill_all(timer->data);
+    run_task_signal_all(timer->data, SIGKILL);
 }
 
 static void signal_with_grace(struct run *run, int signal)
 {
     struct muster_loop *loop = run->env->loop;
 
-    signal_all(run, signal);
+    run_task_signal_all(run, signal);
     muster_timer_init(&run->grace_timer, on_grace_over, run);
     muster_timer_start(&run->grace_timer, loop, muster_loop_after_ns(loop, run->settings.grace_ns));
 }
@@ -206,7 +201,7 @@ static void start_gang(struct run *run)
     muster_timer_stop(&run->grace_timer);
     run->state = RUN_STATE_RUNNING;
     if (run->settings.master_port == 0)
-        run_ports_find(&run->master_port, 1);
+        run_ports_find(run->env->rng, &run->master_port, 1);
     for (uint32_t i = 0; i < run->task_count; i++)
         start_later(&run->tasks[i],
                     run_restart_delay_ns(run->gang_restarts - 1,

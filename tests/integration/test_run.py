@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -169,6 +170,11 @@ class Output(unittest.TestCase):
         self.assertEqual(sorted(done.stdout.splitlines()),
                          ["[worker:0] abc", "[worker:0] end", "[worker:1] abc", "[worker:1] end"])
 
+    def test_a_line_above_the_limit_is_cut_into_lines_and_nothing_is_lost(self):
+        done = run("-n", "1", script="head -c 2500000 /dev/zero | tr '\\0' x; echo; echo after")
+        lines = [line.partition("] ")[2] for line in done.stdout.splitlines()]
+        self.assertEqual([len(line) for line in lines], [1 << 20, 1 << 20, 2500000 - (2 << 20), 5])
+
     def test_standard_error_stays_apart(self):
         done = run("-n", "1", script="echo out; echo; echo err >&2")
         self.assertEqual(done.stdout, "[worker:0] out\n[worker:0] \n")
@@ -282,6 +288,13 @@ class Signals(unittest.TestCase):
             self.assertEqual(self.lines(child, 2), [f"got {name}"] * 2)
             self.assertEqual(child.wait(60), 128 + number)
 
+    def test_user_signals_are_passed_on_and_the_run_goes_on(self):
+        child = self.start("-n", "2", script="trap 'echo usr; exit 0' USR1; echo ready; while :; do sleep 0.02; done")
+        self.lines(child, 2)
+        child.send_signal(signal.SIGUSR1)
+        self.assertEqual(self.lines(child, 2), ["usr"] * 2)
+        self.assertEqual(child.wait(60), 0)
+
     def test_workers_that_end_with_0_make_it_0(self):
         child = self.start("-n", "2", script="trap 'exit 0' TERM; echo ready; while :; do sleep 0.02; done")
         self.lines(child, 2)
@@ -324,6 +337,32 @@ class Signals(unittest.TestCase):
         orphan = int(self.lines(child, 1)[0])
         self.assertTrue(wait_until(lambda: not is_alive(orphan)))
         self.assertIsNone(child.poll())
+
+
+class ConfirmedDeaths(unittest.TestCase):
+    def test_the_registry_knows_each_death_and_how_it_came(self):
+        if not shutil.which("etcdctl"):
+            self.skipTest("etcdctl is not installed")
+        registry = subprocess.Popen([MUSTER, "registry", "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True,
+                                    stderr=subprocess.DEVNULL)
+        self.addCleanup(registry.communicate)
+        self.addCleanup(registry.kill)
+        endpoint = registry.stdout.readline().split()[1]
+        done = run("-n", "2", "--job", "deaths", "--registry", endpoint, script=(
+            "echo $RANK.$MUSTER_RESTART_COUNT $MUSTER_INCARNATION $MUSTER_REGISTRY; case $RANK.$MUSTER_RESTART_COUNT in "
+            "1.0) kill -9 $$;; 1.1) exit 3;; esac"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lives = {}
+        for line in done.stdout.splitlines():
+            life, incarnation, seen = line.split()[1:]
+            lives[life] = incarnation
+            self.assertEqual(seen, endpoint)
+        keys = subprocess.run(["etcdctl", "--endpoints", endpoint, "get", "--prefix", "/muster/deaths/dead/"], text=True,
+                              capture_output=True, timeout=60, env=dict(os.environ, ETCDCTL_API="3")).stdout.split("\n")
+        found = dict(zip(keys[0::2], keys[1::2]))
+        self.assertEqual(found.get(f"/muster/deaths/dead/{lives['1.0']}"), "SIGKILL")
+        self.assertEqual(found.get(f"/muster/deaths/dead/{lives['1.1']}"), "exit 3")
+        self.assertEqual(found.get(f"/muster/deaths/dead/{lives['0.0']}"), "exit 0")
 
 
 def fake_worker(rank):
