@@ -5,6 +5,7 @@
 
 #include "net/grpc_status.h"
 #include "net/rpc_channel_internal.h"
+#include "net/rpc_message.h"
 
 #define FREE_CALLS_MAX   256
 #define ATTEMPTS_MAX     5
@@ -398,25 +399,45 @@ enum muster_rc muster_call_start(struct muster_call *user, struct muster_channel
     return MUSTER_OK;
 }
 
-enum muster_rc muster_call_send(struct muster_call *user, const void *message, size_t bytes)
+/* OK: go on. In *ret_call NULL: done is on its way and tells why nothing is sent. */
+static enum muster_rc send_check(struct muster_call *user, size_t bytes,
+                                 struct muster_grpc_call **ret_call)
 {
     struct muster_grpc_call *call = user->impl;
-    struct muster_h2_buffer *buffer;
 
     if (call == NULL || call->stream.body.is_ended)
         return MUSTER_FAILED_PRECONDITION;
-    if (call->state >= MUSTER_GRPC_CALL_DECIDED)
-        return MUSTER_OK; /* done is on its way and tells why nothing is sent */
     if (bytes > UINT32_MAX ||
         (call->stream.body.bytes > 0 && call->stream.body.bytes + bytes > QUEUED_BYTES_MAX))
         return MUSTER_RESOURCE_EXHAUSTED;
-    buffer = muster_h2_buffer_new(call->channel->env->mem, MUSTER_GRPC_PREFIX_BYTES + bytes);
-    if (buffer == NULL)
-        return MUSTER_RESOURCE_EXHAUSTED;
-    muster_grpc_prefix_format(bytes, buffer->bytes);
-    if (bytes > 0)
-        memcpy(buffer->bytes + MUSTER_GRPC_PREFIX_BYTES, message, bytes);
-    muster_h2_stream_send(&call->stream, buffer);
+    *ret_call = call->state >= MUSTER_GRPC_CALL_DECIDED ? NULL : call;
+    return MUSTER_OK;
+}
+
+enum muster_rc muster_call_send(struct muster_call *user, const void *message, size_t bytes)
+{
+    struct muster_grpc_call *call = NULL;
+    enum muster_rc rc = send_check(user, bytes, &call);
+
+    if (rc != MUSTER_OK || call == NULL)
+        return rc;
+    return muster_rpc_message_send(&call->stream, call->channel->env->mem, message, bytes);
+}
+
+enum muster_rc muster_call_send_loan(struct muster_call *user, struct muster_loan *loan,
+                                     const struct iovec *pieces, size_t count,
+                                     muster_loan_fn *released)
+{
+    struct muster_grpc_call *call = NULL;
+    enum muster_rc rc = send_check(user, muster_rpc_message_bytes(pieces, count), &call);
+
+    if (rc != MUSTER_OK)
+        return rc;
+    if (call != NULL)
+        return muster_rpc_message_lend(&call->stream, call->channel->env, loan, pieces, count,
+                                       released);
+    call = user->impl;
+    muster_rpc_message_return(loan, call->channel->env, released);
     return MUSTER_OK;
 }
 

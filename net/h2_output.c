@@ -16,6 +16,24 @@ struct muster_h2_buffer *muster_h2_buffer_new(struct muster_mem *mem, size_t siz
     buffer->size = size;
     buffer->offset = 0;
     buffer->refs = 1;
+    buffer->data = buffer->bytes;
+    buffer->release = NULL;
+    buffer->lender = NULL;
+    return buffer;
+}
+
+struct muster_h2_buffer *muster_h2_buffer_lend(struct muster_mem *mem, const void *data,
+                                               size_t size, void (*release)(void *lender),
+                                               void *lender)
+{
+    struct muster_h2_buffer *buffer = muster_h2_buffer_new(mem, 0);
+
+    if (buffer == NULL)
+        return NULL;
+    buffer->size = size;
+    buffer->data = data;
+    buffer->release = release;
+    buffer->lender = lender;
     return buffer;
 }
 
@@ -28,6 +46,8 @@ void muster_h2_buffer_unref(struct muster_h2_buffer *buffer)
 {
     if (buffer == NULL || --buffer->refs > 0)
         return;
+    if (buffer->release != NULL)
+        buffer->release(buffer->lender);
     muster_mem_free(buffer->mem, buffer);
 }
 
@@ -67,7 +87,7 @@ static bool continues_last_piece(const struct muster_h2_output *output, const vo
            (const uint8_t *)last->iov_base + last->iov_len == (const uint8_t *)bytes;
 }
 
-static void piece_add(struct muster_h2_output *output, void *bytes, size_t count,
+static void piece_add(struct muster_h2_output *output, const void *bytes, size_t count,
                       struct muster_h2_buffer *held)
 {
     output->bytes += count;
@@ -76,7 +96,7 @@ static void piece_add(struct muster_h2_output *output, void *bytes, size_t count
         return;
     }
     assert(output->piece_count < MUSTER_H2_OUTPUT_PIECES);
-    output->pieces[output->piece_count].iov_base = bytes;
+    output->pieces[output->piece_count].iov_base = (void *)(uintptr_t)bytes;
     output->pieces[output->piece_count].iov_len = count;
     output->held[output->piece_count] = held;
     output->piece_count++;
@@ -98,11 +118,11 @@ void muster_h2_output_refer(struct muster_h2_output *output, struct muster_h2_bu
                             size_t offset, size_t count)
 {
     if (count <= MUSTER_H2_COPY_BYTES_MAX) {
-        muster_h2_output_copy(output, buffer->bytes + offset, count);
+        muster_h2_output_copy(output, buffer->data + offset, count);
         return;
     }
     muster_h2_buffer_ref(buffer);
-    piece_add(output, buffer->bytes + offset, count, buffer);
+    piece_add(output, buffer->data + offset, count, buffer);
 }
 
 void muster_h2_output_reset(struct muster_h2_output *output)

@@ -17,11 +17,19 @@ struct muster_h2_buffer {
     size_t size;
     size_t offset; /* framed so far */
     uint32_t refs;
+    const uint8_t *data;           /* bytes, or what somebody lends */
+    void (*release)(void *lender); /* NULL: nobody lends */
+    void *lender;
     uint8_t bytes[];
 };
 
 /** One reference, room for size bytes, or NULL. Gives. */
 struct muster_h2_buffer *muster_h2_buffer_new(struct muster_mem *mem, size_t size);
+/** As muster_h2_buffer_new, of bytes that are lent until release(lender) runs (inside the last
+ * unref). */
+struct muster_h2_buffer *muster_h2_buffer_lend(struct muster_mem *mem, const void *data,
+                                               size_t size, void (*release)(void *lender),
+                                               void *lender);
 void muster_h2_buffer_ref(struct muster_h2_buffer *buffer);
 /** NULL is accepted. */
 void muster_h2_buffer_unref(struct muster_h2_buffer *buffer);

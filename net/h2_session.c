@@ -82,6 +82,7 @@ static void on_stream_closed(struct muster_stream *stream)
 {
     struct muster_h2_session *session = stream->data;
 
+    muster_h2_output_reset(&session->output);
     if (session->closed != NULL)
         session->closed(session);
     session_free(session);

@@ -107,6 +107,14 @@ void muster_channel_transport_ready(struct muster_channel *channel)
     place_waiting(channel);
 }
 
+/* A server that accepts and dies again and again is not hurried. */
+static bool was_healthy(const struct muster_channel *channel,
+                        const struct muster_rpc_transport *transport)
+{
+    return transport->has_served || muster_loop_now_ns(channel->env->loop) - transport->ready_ns >=
+                                        channel->options.backoff_base_ns;
+}
+
 void muster_channel_transport_lost(struct muster_channel *channel,
                                    struct muster_rpc_transport *transport,
                                    const struct muster_error *error)
@@ -120,7 +128,7 @@ void muster_channel_transport_lost(struct muster_channel *channel,
         return;
     if (!transport->is_ready) {
         muster_channel_connect_next(channel, &copy);
-    } else if (transport->has_served) { /* it was healthy: the first attempt is immediate */
+    } else if (was_healthy(channel, transport)) { /* the first attempt is immediate */
         channel->backoff_ns = channel->options.backoff_base_ns;
         channel->error = copy;
         become_idle(channel);

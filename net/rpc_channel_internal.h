@@ -20,8 +20,9 @@ struct muster_rpc_transport {
     struct muster_h2_session *session;
     struct muster_rpc_keepalive keepalive;
     struct muster_timer handshake_timer;
-    bool is_ready;   /* the server's SETTINGS are there */
-    bool has_served; /* a call got an answer: the connection was healthy */
+    bool is_ready; /* the server's SETTINGS are there */
+    uint64_t ready_ns;
+    bool has_served; /* a call got an answer */
     bool is_closing;
 };
 

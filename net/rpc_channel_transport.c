@@ -67,6 +67,7 @@ static void on_settings(struct muster_h2_session *session)
 
     muster_timer_stop(&transport->handshake_timer);
     transport->is_ready = true;
+    transport->ready_ns = muster_loop_now_ns(transport->channel->env->loop);
     if (transport->channel->current == transport)
         muster_channel_transport_ready(transport->channel);
 }

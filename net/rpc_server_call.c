@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "net/grpc_status.h"
+#include "net/rpc_message.h"
 #include "net/rpc_server_internal.h"
 
 #define FREE_RPCS_MAX 256
@@ -298,30 +299,51 @@ void muster_rpc_on_close(struct muster_rpc *rpc, uint32_t code)
 
 /* What services call. */
 
-enum muster_rc muster_rpc_send(struct muster_rpc *rpc, const void *message, size_t bytes)
+static enum muster_rc send_check(struct muster_rpc *rpc, size_t bytes)
 {
     struct muster_rpc_server *server = rpc->connection->server;
-    struct muster_h2_buffer *buffer;
 
     if (rpc->state != MUSTER_RPC_OPEN || rpc->is_overflowing)
         return MUSTER_FAILED_PRECONDITION;
-    if (bytes > UINT32_MAX ||
-        rpc->stream.body.bytes + bytes > server->options.send_queue_max_bytes) {
-        rpc->is_overflowing = true; /* acted upon from the loop: on_end never runs inside a send */
-        muster_timer_start(&rpc->timer, server->env->loop, 0);
-        return MUSTER_RESOURCE_EXHAUSTED;
-    }
-    buffer = muster_h2_buffer_new(server->env->mem, MUSTER_GRPC_PREFIX_BYTES + bytes);
-    if (buffer == NULL)
-        return MUSTER_RESOURCE_EXHAUSTED;
-    muster_grpc_prefix_format(bytes, buffer->bytes);
-    if (bytes > 0)
-        memcpy(buffer->bytes + MUSTER_GRPC_PREFIX_BYTES, message, bytes);
+    if (bytes <= UINT32_MAX &&
+        rpc->stream.body.bytes + bytes <= server->options.send_queue_max_bytes)
+        return MUSTER_OK;
+    rpc->is_overflowing = true; /* acted upon from the loop: on_end never runs inside a send */
+    muster_timer_start(&rpc->timer, server->env->loop, 0);
+    return MUSTER_RESOURCE_EXHAUSTED;
+}
+
+/* The first message takes the headers with it. */
+static enum muster_rc sent(struct muster_rpc *rpc, enum muster_rc rc)
+{
+    if (rc != MUSTER_OK)
+        return rc;
     rpc->connection->ping_strikes = 0;
     if (!rpc->are_headers_sent)
         muster_rpc_respond(rpc);
-    muster_h2_stream_send(&rpc->stream, buffer);
     return MUSTER_OK;
+}
+
+enum muster_rc muster_rpc_send(struct muster_rpc *rpc, const void *message, size_t bytes)
+{
+    enum muster_rc rc = send_check(rpc, bytes);
+
+    if (rc != MUSTER_OK)
+        return rc;
+    return sent(rpc, muster_rpc_message_send(&rpc->stream, rpc->connection->server->env->mem,
+                                             message, bytes));
+}
+
+enum muster_rc muster_rpc_send_loan(struct muster_rpc *rpc, struct muster_loan *loan,
+                                    const struct iovec *pieces, size_t count,
+                                    muster_loan_fn *released)
+{
+    enum muster_rc rc = send_check(rpc, muster_rpc_message_bytes(pieces, count));
+
+    if (rc != MUSTER_OK)
+        return rc;
+    return sent(rpc, muster_rpc_message_lend(&rpc->stream, rpc->connection->server->env, loan,
+                                             pieces, count, released));
 }
 
 void muster_rpc_finish(struct muster_rpc *rpc, enum muster_rc rc, const char *message)

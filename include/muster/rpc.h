@@ -35,6 +35,18 @@ struct muster_metadata {
 MUSTER_API const struct muster_metadata_entry *
 muster_metadata_find(const struct muster_metadata *metadata, const char *name);
 
+/** A message that is sent without a copy. Caller's memory, borrowed with its pieces until released. */
+struct muster_loan;
+typedef void muster_loan_fn(struct muster_loan *loan);
+struct muster_loan {
+    void *data;
+    /* private */
+    muster_loan_fn *released;
+    struct muster_loop *loop;
+    struct muster_task task;
+    size_t buffer_count;
+};
+
 /* Client. */
 
 enum muster_channel_state {
@@ -98,9 +110,14 @@ struct muster_call {
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc
 muster_call_start(struct muster_call *call, struct muster_channel *channel,
                   const struct muster_call_options *options, muster_call_done_fn *done);
-/** Queue one message (copied). FAILED_PRECONDITION after half_close or done. */
+/** Queue one message (copied). FAILED_PRECONDITION after half_close or done; RESOURCE_EXHAUSTED beyond 256 MiB queued. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_call_send(struct muster_call *call,
                                                               const void *message, size_t bytes);
+/** As muster_call_send of all pieces in order, without a copy. released runs exactly once, from the loop, when nobody
+ *  reads the pieces any more, however the call ends. pieces itself is borrowed during the call only. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc
+muster_call_send_loan(struct muster_call *call, struct muster_loan *loan,
+                      const struct iovec *pieces, size_t count, muster_loan_fn *released);
 /** No more messages from this side. */
 MUSTER_API void muster_call_half_close(struct muster_call *call);
 MUSTER_API void muster_call_cancel(struct muster_call *call);
@@ -189,6 +206,10 @@ MUSTER_API void muster_rpc_send_headers(struct muster_rpc *rpc, struct muster_me
 /** Queue one message (copied). RESOURCE_EXHAUSTED beyond the bound; FAILED_PRECONDITION after finish. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_rpc_send(struct muster_rpc *rpc, const void *message,
                                                              size_t bytes);
+/** As muster_rpc_send of all pieces in order, without a copy; see muster_call_send_loan. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc
+muster_rpc_send_loan(struct muster_rpc *rpc, struct muster_loan *loan, const struct iovec *pieces,
+                     size_t count, muster_loan_fn *released);
 MUSTER_API size_t muster_rpc_queued_bytes(const struct muster_rpc *rpc);
 /** Trailers with status and message (NULL: none; copied). on_end follows once they are out. */
 MUSTER_API void muster_rpc_finish(struct muster_rpc *rpc, enum muster_rc rc, const char *message);

@@ -490,6 +490,90 @@ static void two_hundred_calls_run_at_once(void **state)
     free(probes);
 }
 
+struct loan_probe {
+    struct muster_loan loan;
+    unsigned released;
+};
+
+static void on_released(struct muster_loan *loan)
+{
+    ((struct loan_probe *)loan->data)->released++;
+}
+
+static void lent_pieces_are_sent_in_order_and_returned(void **state)
+{
+    struct rpc_fixture *fixture = *state;
+    struct rpc_probe probe = {.done = 0};
+    struct loan_probe loan = {.loan = {.data = &loan}}, nothing = {.loan = {.data = &nothing}};
+    size_t bytes = 1u << 20;
+    char *block = calloc(1, bytes);
+    const struct iovec pieces[] = {
+        {(void *)(uintptr_t) "head", 4}, {block, bytes}, {NULL, 0}, {block, 100}};
+
+    assert_int_equal(rpc_probe_start(&probe, fixture, "Bidi", UINT64_MAX), MUSTER_OK);
+    assert_int_equal(muster_call_send_loan(&probe.call, &loan.loan, pieces, 4, on_released),
+                     MUSTER_OK);
+    assert_int_equal(muster_call_send_loan(&probe.call, &nothing.loan, NULL, 0, on_released),
+                     MUSTER_OK);
+    assert_int_equal(nothing.released, 0);
+    muster_call_half_close(&probe.call);
+    rpc_probe_wait(&probe, fixture);
+    test_env_turn(fixture->env, 4);
+
+    assert_int_equal(probe.rc, MUSTER_OK);
+    assert_int_equal(probe.message_count, 2);
+    assert_int_equal(probe.message_bytes, bytes + 104);
+    assert_int_equal(loan.released, 1);
+    assert_int_equal(nothing.released, 1);
+    free(block);
+}
+
+static void a_loan_comes_back_from_a_cancelled_call(void **state)
+{
+    struct rpc_fixture *fixture = *state;
+    struct rpc_probe probe = {.done = 0};
+    struct loan_probe first = {.loan = {.data = &first}}, second = {.loan = {.data = &second}};
+    static char block[3u << 20];
+    const struct iovec piece = {block, sizeof(block)};
+
+    assert_int_equal(rpc_probe_start(&probe, fixture, "Hang", UINT64_MAX), MUSTER_OK);
+    assert_int_equal(muster_call_send_loan(&probe.call, &first.loan, &piece, 1, on_released),
+                     MUSTER_OK);
+    while (fixture->hanging == NULL)
+        test_env_turn(fixture->env, 1);
+    muster_call_cancel(&probe.call);
+    assert_int_equal(muster_call_send_loan(&probe.call, &second.loan, &piece, 1, on_released),
+                     MUSTER_OK);
+    rpc_probe_wait(&probe, fixture);
+    test_env_turn(fixture->env, 20);
+
+    assert_int_equal(first.released, 1);
+    assert_int_equal(second.released, 1);
+}
+
+static void a_loan_that_cannot_be_taken_is_not_returned(void **state)
+{
+    struct rpc_fixture *fixture = *state;
+    struct rpc_probe probe = {.done = 0};
+    struct loan_probe loan = {.loan = {.data = &loan}};
+    const struct iovec pieces[] = {{(void *)(uintptr_t) "a", 1}, {(void *)(uintptr_t) "b", 1}};
+
+    assert_int_equal(rpc_probe_start(&probe, fixture, "Unary", UINT64_MAX), MUSTER_OK);
+    for (uint64_t at = 1; at <= 4; at++) {
+        fixture->test.mem.fail_at = at;
+        assert_int_equal(muster_call_send_loan(&probe.call, &loan.loan, pieces, 2, on_released),
+                         MUSTER_RESOURCE_EXHAUSTED);
+    }
+    fixture->test.mem.fail_at = 0;
+    muster_call_half_close(&probe.call);
+    assert_int_equal(muster_call_send_loan(&probe.call, &loan.loan, pieces, 2, on_released),
+                     MUSTER_FAILED_PRECONDITION);
+    rpc_probe_wait(&probe, fixture);
+    test_env_turn(fixture->env, 4);
+
+    assert_int_equal(loan.released, 0);
+}
+
 struct unary_probe {
     struct muster_unary unary;
     unsigned done;
@@ -571,6 +655,9 @@ int main(void)
         CASE(a_slow_stream_tells_when_its_queue_is_empty),
         CASE(large_messages_cross_many_windows),
         CASE(two_hundred_calls_run_at_once),
+        CASE(lent_pieces_are_sent_in_order_and_returned),
+        CASE(a_loan_comes_back_from_a_cancelled_call),
+        CASE(a_loan_that_cannot_be_taken_is_not_returned),
         CASE(the_unary_helper_asks_and_answers),
     };
 
