@@ -8,13 +8,13 @@
 
 #include <muster/env.h>
 #include <muster/json.h>
-#include <muster/options.h>
 #include <muster/view.h>
 
-#define RUN_WORKERS_MAX      4096
-#define RUN_LINE_BYTES_MAX   ((size_t)1 << 20) /* a longer line is cut into lines of this size */
-#define RUN_SINK_BYTES_MAX   ((size_t)4 << 20) /* queued for a slow reader; then workers wait */
-#define RUN_LAST_LINES       12                /* kept per task for the report of its failure */
+#include "run_options.h"
+#include "run_output.h"
+#include "run_restart.h"
+
+#define RUN_LAST_LINES       12 /* kept per task for the report of its failure */
 #define RUN_LAST_LINE_BYTES  240
 #define RUN_NAME_BYTES       24
 #define RUN_DIGEST_BYTES     40
@@ -25,102 +25,6 @@
 
 struct run;
 struct run_task;
-
-/* --- options: run_options.c */
-
-struct run_kill {
-    uint32_t rank;
-    char point[48]; /* "step=150,chunk=3", the value of MUSTER_KILL */
-};
-
-struct run_settings {
-    /* as given */
-    const char *procs_text;
-    const char *nodes_text;
-    const char *restart;
-    const char *registry;
-    const char *job;
-    const char *log_dir;
-    const char *tee;
-    const char *redirects;
-    const char *json;
-    const char *master_addr;
-    struct muster_option_texts kill_texts;
-    uint64_t node_rank;
-    uint64_t master_port;
-    uint64_t restarts_max;
-    uint64_t members_min;
-    uint64_t members_min_timeout_ns;
-    uint64_t grace_ns;
-    bool is_quiet;
-    /* worked out */
-    char **program;        /* program and arguments, NULL at the end */
-    uint32_t worker_count; /* on this machine */
-    uint32_t nodes_min, nodes_max;
-    uint32_t rank_first;
-    uint32_t world_size;
-    bool is_gang;
-    bool is_embedded;
-    struct run_kill kills[MUSTER_OPTION_TEXTS_MAX];
-    size_t kill_count;
-    char job_name[MUSTER_JOB_NAME_BYTES];
-};
-
-/** Parse and check the command line. False: *ret_exit says how to end. */
-bool run_settings_read(struct run_settings *settings, int argc, char **argv, int *ret_exit);
-
-enum run_stream_mask { RUN_MASK_OUT = 1, RUN_MASK_ERR = 2 };
-/** "3" or "0:1,2:3": which streams of this local rank are meant. text NULL: none. False: malformed.
- */
-bool run_mask_of(const char *text, uint32_t local_rank, unsigned *ret_mask);
-
-/* --- what goes out: run_sink.c */
-
-/** A descriptor of ours that is written without blocking the loop. */
-struct run_sink {
-    struct muster_fd_watch watch;
-    struct run *run;
-    int fd;
-    bool is_watched; /* false: regular files and such, written at once */
-    bool is_broken;
-    char *bytes;
-    size_t start, end, capacity;
-};
-void run_sink_open(struct run_sink *sink, struct run *run, int fd);
-/** Queue (and soon write) bytes. */
-void run_sink_write(struct run_sink *sink, const char *bytes, size_t count);
-/** Write what is queued, waiting for a slow reader up to 10 s. */
-void run_sink_close(struct run_sink *sink);
-bool run_sink_is_full(const struct run_sink *sink);
-
-/* --- what workers print: run_output.c */
-
-typedef void run_line_fn(void *data, const char *line, size_t length);
-
-/** One pipe of a child, read by lines. */
-struct run_stream {
-    struct muster_fd_watch watch;
-    struct run_task *task;
-    run_line_fn *on_line;
-    struct run_sink *console; /* NULL: not shown */
-    int log_fd;               /* -1: none */
-    bool is_open;
-    char *line;
-    size_t length, capacity;
-};
-/** Take the read end fd. */
-bool run_stream_open(struct run_stream *stream, struct run_task *task, int fd,
-                     run_line_fn *on_line);
-/** Read what a dead worker left (a pipe holds 1 MiB at most), hand on a last line without its end,
- * close. */
-void run_stream_drain(struct run_stream *stream);
-/** Stop or go on reading all workers' output, as the sinks have room. */
-void run_output_balance(struct run *run);
-/** on_line of standard output and error: prefix, console, log file, last lines. `data` is the
- * stream. */
-run_line_fn run_output_line;
-/** Log files of this life of task, by --log-dir, --tee and --redirects. False: told why. */
-bool run_output_open_logs(struct run_task *task);
 
 /* --- children: run_child.c, run_environment.c, run_ports.c, run_guard.c */
 
@@ -147,30 +51,6 @@ int run_guard_start(pid_t *ret_pid);
 void run_guard_add(const struct run *run, pid_t group);
 void run_guard_remove(const struct run *run, pid_t group);
 void run_guard_stop(int fd, pid_t pid);
-
-/* --- policy: run_restart.c (pure) */
-
-enum run_action {
-    RUN_ACTION_NONE,        /* everything is ending anyway */
-    RUN_ACTION_LEAVE,       /* it is done */
-    RUN_ACTION_RESTART,     /* this one */
-    RUN_ACTION_RESTART_ALL, /* all of them */
-    RUN_ACTION_GO_ON,       /* without it: it has no restart left */
-    RUN_ACTION_END_ALL,     /* too few are left */
-};
-struct run_restart_question {
-    bool is_stopping;
-    bool is_gang;
-    bool is_success;   /* exit code 0 */
-    bool is_runnable;  /* false: the program cannot be executed */
-    uint64_t restarts; /* used: by the task, in a gang by the gang */
-    uint64_t restarts_max;
-    uint64_t others_left; /* running, to be started, or done with 0 */
-    uint64_t members_min;
-};
-enum run_action run_restart_decide(const struct run_restart_question *question);
-/** Wait before the next start: 0 at first and after a long life, then doubling. */
-uint64_t run_restart_delay_ns(uint64_t restarts, uint64_t life_ns);
 
 /* --- tasks: run_task.c */
 

@@ -1,5 +1,5 @@
 /* What happens after a worker has ended: a pure decision. */
-#include "run.h"
+#include "run_restart.h"
 
 #define SHORT_LIFE_NS (5 * MUSTER_NS_PER_S)
 #define DELAY_NS      (100 * MUSTER_NS_PER_MS)

@@ -1,0 +1,58 @@
+/* What workers print: pipes read by lines, and descriptors of ours written without blocking the
+ * loop. */
+#ifndef MUSTER_RUN_OUTPUT_H
+#define MUSTER_RUN_OUTPUT_H
+
+#include <muster/loop.h>
+
+#define RUN_LINE_BYTES_MAX ((size_t)1 << 20) /* a longer line is cut into lines of this size */
+#define RUN_SINK_BYTES_MAX ((size_t)4 << 20) /* queued for a slow reader; then workers wait */
+
+struct run;
+struct run_task;
+
+/** A descriptor of ours that is written without blocking the loop. */
+struct run_sink {
+    struct muster_fd_watch watch;
+    struct run *run;
+    int fd;
+    bool is_watched; /* false: regular files and such, written at once */
+    bool is_broken;
+    char *bytes;
+    size_t start, end, capacity;
+};
+void run_sink_open(struct run_sink *sink, struct run *run, int fd);
+/** Queue (and soon write) bytes. */
+void run_sink_write(struct run_sink *sink, const char *bytes, size_t count);
+/** Write what is queued, waiting for a slow reader up to 10 s. */
+void run_sink_close(struct run_sink *sink);
+bool run_sink_is_full(const struct run_sink *sink);
+
+typedef void run_line_fn(void *data, const char *line, size_t length);
+
+/** One pipe of a child, read by lines. */
+struct run_stream {
+    struct muster_fd_watch watch;
+    struct run_task *task;
+    run_line_fn *on_line;
+    struct run_sink *console; /* NULL: not shown */
+    int log_fd;               /* -1: none */
+    bool is_open;
+    char *line;
+    size_t length, capacity;
+};
+/** Take the read end fd. */
+bool run_stream_open(struct run_stream *stream, struct run_task *task, int fd,
+                     run_line_fn *on_line);
+/** Read what a dead worker left (a pipe holds 1 MiB at most), hand on a last line without its end,
+ * close. */
+void run_stream_drain(struct run_stream *stream);
+/** Stop or go on reading all workers' output, as the sinks have room. */
+void run_output_balance(struct run *run);
+/** on_line of standard output and error: prefix, console, log file, last lines. `data` is the
+ * stream. */
+run_line_fn run_output_line;
+/** Log files of this life of task, by --log-dir, --tee and --redirects. False: told why. */
+bool run_output_open_logs(struct run_task *task);
+
+#endif
