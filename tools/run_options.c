@@ -332,6 +332,26 @@ bool run_mask_of(const char *text, uint32_t local_rank, unsigned *ret_mask)
     }
 }
 
+/* Now, not at the end of a long training. */
+static bool check_json(const struct run_settings *settings, int *ret_exit)
+{
+    const char *slash = settings->json != NULL ? strrchr(settings->json, '/') : NULL;
+    char *folder;
+    bool is_writable;
+
+    if (settings->json == NULL || strcmp(settings->json, "-") == 0)
+        return true;
+    folder = slash == NULL
+                 ? strdup(".")
+                 : strndup(settings->json,
+                           slash == settings->json ? 1 : (size_t)(slash - settings->json));
+    is_writable = folder != NULL && access(folder, W_OK) == 0;
+    free(folder);
+    if (!is_writable || (slash != NULL ? slash[1] : settings->json[0]) == '\0')
+        return refuse(ret_exit, "--json %s: a file cannot be written there", settings->json);
+    return true;
+}
+
 static bool check(struct run_settings *settings, int *ret_exit)
 {
     unsigned mask;
@@ -339,7 +359,8 @@ static bool check(struct run_settings *settings, int *ret_exit)
     settings->is_gang = strcmp(settings->restart, "all") == 0;
     settings->is_embedded = strcmp(settings->registry, "embedded") == 0;
     if (!read_workers(settings, ret_exit) || !read_nodes(settings, ret_exit) ||
-        !check_many_nodes(settings, ret_exit) || !read_job(settings, ret_exit))
+        !check_many_nodes(settings, ret_exit) || !read_job(settings, ret_exit) ||
+        !check_json(settings, ret_exit))
         return false;
     if (settings->nodes_min < settings->nodes_max &&
         settings->members_min < settings->nodes_min * settings->worker_count)

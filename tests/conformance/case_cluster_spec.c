@@ -73,7 +73,7 @@ enum muster_rc case_read_cluster(struct case_run *run, const json_t *cluster,
     enum muster_rc rc;
     char *text;
 
-    if (json_object_size(cluster) == 1 && def != NULL && json_object_get(def, "job") != NULL)
+    if (json_object_size(cluster) == 1 && def != NULL)
         return read_cluster_def(run, def, ret_spec, ret_error);
     if (json_object_size(cluster) == 1 && original != NULL)
         return copy_cluster(run, original, ret_spec, ret_error);
