@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <sys/epoll.h>
+#include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -27,8 +28,11 @@ struct libevent_loop {
     bool is_clock_stale; /* the poll may have slept: read the clock when it is asked for */
     bool has_foreign_events;
     uint64_t now_ns;
+    bool has_skipped_poll;
     struct event tick;
     uint64_t tick_due_ns; /* UINT64_MAX: not armed */
+    int tick_fd; /* timerfd of a base of our own: libevent would set one before every poll; -1:
+                    joined */
     struct muster_timer_queue timers;
     struct muster_list tasks;
     struct muster_list watches;
@@ -79,6 +83,17 @@ static uint64_t next_due_ns(const struct libevent_loop *ours)
     return first == NULL ? UINT64_MAX : first->due_ns;
 }
 
+static void set_tick_fd(const struct libevent_loop *ours, uint64_t due_ns)
+{
+    struct itimerspec spec = {.it_value = {.tv_sec = 0}}; /* zero disarms */
+
+    if (due_ns != UINT64_MAX) {
+        spec.it_value.tv_sec = (time_t)(due_ns / MUSTER_NS_PER_S);
+        spec.it_value.tv_nsec = (long)(due_ns % MUSTER_NS_PER_S) + (due_ns == 0);
+    }
+    (void)timerfd_settime(ours->tick_fd, TFD_TIMER_ABSTIME, &spec, NULL);
+}
+
 static void arm_tick(struct libevent_loop *ours, uint64_t due_ns, uint64_t now_ns)
 {
     struct timeval delay;
@@ -86,6 +101,10 @@ static void arm_tick(struct libevent_loop *ours, uint64_t due_ns, uint64_t now_n
     if (due_ns == ours->tick_due_ns)
         return;
     ours->tick_due_ns = due_ns;
+    if (!ours->is_joined) {
+        set_tick_fd(ours, due_ns);
+        return;
+    }
     if (due_ns == UINT64_MAX) {
         event_del(&ours->tick);
         return;
@@ -146,10 +165,12 @@ static bool run_own_work(struct libevent_loop *ours)
 static void on_tick(evutil_socket_t fd, short events, void *data)
 {
     struct libevent_loop *ours = data;
+    uint64_t count;
 
-    (void)fd;
     (void)events;
     ours->tick_due_ns = UINT64_MAX;
+    if (!ours->is_joined && read(fd, &count, sizeof(count)) < 0)
+        return;
     if (ours->is_in_turn) /* our own turn sleeps in poll: the next turn does the work */
         return;
     ours->is_in_turn = true;
@@ -330,10 +351,23 @@ static struct event_base *base_new(void)
 
     if (config == NULL)
         return NULL;
-    if (event_config_set_flag(config, EVENT_BASE_FLAG_PRECISE_TIMER | EVENT_BASE_FLAG_NOLOCK) == 0)
+    if (event_config_set_flag(config, EVENT_BASE_FLAG_NOLOCK) == 0)
         base = event_base_new_with_config(config);
     event_config_free(config);
     return base;
+}
+
+static bool open_tick(struct libevent_loop *ours)
+{
+    if (ours->base == NULL)
+        return false;
+    if (ours->is_joined)
+        return evtimer_assign(&ours->tick, ours->base, on_tick, ours) == 0;
+    ours->tick_fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+    return ours->tick_fd >= 0 &&
+           event_assign(&ours->tick, ours->base, ours->tick_fd, EV_READ | EV_PERSIST, on_tick,
+                        ours) == 0 &&
+           event_add(&ours->tick, NULL) == 0;
 }
 
 enum muster_rc muster_loop_open(struct muster_mem *mem, struct event_base *base,
@@ -348,11 +382,12 @@ enum muster_rc muster_loop_open(struct muster_mem *mem, struct event_base *base,
     ours->is_joined = base != NULL;
     ours->base = base != NULL ? base : base_new();
     ours->tick_due_ns = UINT64_MAX;
+    ours->tick_fd = -1;
     ours->mirror_fd = -1;
     muster_timer_queue_init(&ours->timers);
     muster_list_init(&ours->tasks);
     muster_list_init(&ours->watches);
-    if (ours->base == NULL || evtimer_assign(&ours->tick, ours->base, on_tick, ours) != 0) {
+    if (!open_tick(ours)) {
         muster_loop_close(&ours->loop);
         return MUSTER_RESOURCE_EXHAUSTED;
     }
@@ -368,11 +403,12 @@ void muster_loop_close(struct muster_loop *loop)
     if (loop == NULL)
         return;
     assert(muster_list_is_empty(&ours->watches));
-    if (ours->base != NULL) {
+    if (event_initialized(&ours->tick))
         event_del(&ours->tick);
-        if (!ours->is_joined)
-            event_base_free(ours->base);
-    }
+    if (ours->base != NULL && !ours->is_joined)
+        event_base_free(ours->base);
+    if (ours->tick_fd >= 0)
+        close(ours->tick_fd);
     if (ours->mirror_fd >= 0)
         close(ours->mirror_fd);
     muster_mem_free(ours->mem, ours);
@@ -381,6 +417,15 @@ void muster_loop_close(struct muster_loop *loop)
 static uint64_t add_saturating(uint64_t a, uint64_t b)
 {
     return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
+/* After own work the caller may only want to look at what changed, so a turn that could have waited
+ * saves the poll; never twice in a row, so that descriptors are not forgotten. */
+static bool may_skip_poll(struct libevent_loop *ours, bool has_run, uint64_t wait_ns)
+{
+    ours->has_skipped_poll = has_run && wait_ns > 0 && !ours->is_joined &&
+                             !ours->has_skipped_poll && next_due_ns(ours) > ours->now_ns;
+    return ours->has_skipped_poll;
 }
 
 void muster_loop_turn(struct muster_loop *loop, uint64_t wait_ns)
@@ -393,6 +438,10 @@ void muster_loop_turn(struct muster_loop *loop, uint64_t wait_ns)
     assert(!ours->is_in_turn);
     ours->is_in_turn = true;
     has_run = run_own_work(ours);
+    if (may_skip_poll(ours, has_run, wait_ns)) {
+        ours->is_in_turn = false;
+        return;
+    }
     until_ns = next_due_ns(ours);
     if (has_run || wait_ns == 0 || until_ns <= ours->now_ns || ours->is_stopped) {
         flags = EVLOOP_NONBLOCK;

@@ -353,8 +353,12 @@ static void compare_run(enum mode mode, size_t chunk_bytes)
     show(&run, plain_s[ROUNDS / 2], muster_s[ROUNDS / 2]);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc == 3) {
+        compare_run(argv[1][0] == 'o' ? ONE_WAY : PING_PONG, strtoul(argv[2], NULL, 10));
+        return 0;
+    }
     static const size_t sizes[] = {64, 64 << 10, 256 << 10, 1 << 20};
     size_t i;
 
