@@ -353,15 +353,17 @@ static void compare_run(enum mode mode, size_t chunk_bytes)
     show(&run, plain_s[ROUNDS / 2], muster_s[ROUNDS / 2]);
 }
 
+/* bench_stream [one_way|ping_pong CHUNK_BYTES]: all sizes, or the one named. */
 int main(int argc, char **argv)
 {
-    if (argc == 3) {
-        compare_run(argv[1][0] == 'o' ? ONE_WAY : PING_PONG, strtoul(argv[2], NULL, 10));
-        return 0;
-    }
     static const size_t sizes[] = {64, 64 << 10, 256 << 10, 1 << 20};
     size_t i;
 
+    if (argc == 3) {
+        compare_run(strcmp(argv[1], "one_way") == 0 ? ONE_WAY : PING_PONG,
+                    strtoul(argv[2], NULL, 10));
+        return 0;
+    }
     for (i = 1; i < sizeof(sizes) / sizeof(sizes[0]); i++)
         compare_run(ONE_WAY, sizes[i]);
     for (i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
