@@ -261,6 +261,8 @@ static void use(struct muster_group *group, uint32_t rank, const struct muster_f
         break;
     case MUSTER_RECEIVE_EARLY:
         keep_early(group, rank, header, receiving);
+        if (is_issued(group, &header->op)) /* it began while the payload was coming in */
+            muster_group_replay_early(group, &header->op);
         break;
     case MUSTER_RECEIVE_NOTE:
         use_note(group, rank, header, receiving->buffer);

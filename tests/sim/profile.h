@@ -38,5 +38,6 @@ bool sim_run_twice(const struct sim_profile *profile, uint64_t seed, struct sim_
 
 void sim_profile_streams(struct sim_run *run, const struct sim_profile *profile);
 void sim_profile_rpc(struct sim_run *run, const struct sim_profile *profile);
+void sim_profile_collective(struct sim_run *run, const struct sim_profile *profile);
 
 #endif

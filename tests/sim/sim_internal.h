@@ -80,7 +80,8 @@ struct sim_world {
     size_t connection_count;
     struct sim_oracle *oracles;
     struct sim_oracle **oracles_tail;
-    struct sim_node *running; /* whose turn it is */
+    struct sim_node *running;         /* whose turn it is */
+    const struct sim_node *last_node; /* whose turn the last event was; NULL: no turn */
     int64_t next_pid;
     uint64_t next_connection;
     size_t leak_count;
@@ -265,6 +266,7 @@ void sim_stream_drop(struct sim_stream *stream, bool is_silent);
 void sim_stream_send_reset(struct sim_stream *stream);
 void sim_stream_reset(struct sim_stream *stream);
 void sim_connection_free(struct sim_connection *connection);
+void sim_connections_print(const struct sim_world *world, FILE *file);
 /** The links between these hosts (NULL: all) work again: go on. */
 void sim_connections_resume(struct sim_world *world, const struct sim_host *a,
                             const struct sim_host *b);

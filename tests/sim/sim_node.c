@@ -147,6 +147,7 @@ static void on_turn(struct sim_event *event)
 
     sim_note(world, "turn", (uint64_t)node->pid, 0, 0);
     world->running = node;
+    world->last_node = node;
     node->now_ns = to_node_ns(node, world->now_ns);
     run_timers(node);
     run_tasks(node);
@@ -174,7 +175,10 @@ void sim_leave(struct sim_node *node)
 {
     sim_node_enter(node);
     node->world->running = NULL;
-    sim_node_wake(node);
+    if (node->life == SIM_DYING)
+        sim_node_die(node, false);
+    else
+        sim_node_wake(node);
 }
 
 static uint64_t loop_now_ns(const struct muster_loop *loop)

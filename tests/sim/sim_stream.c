@@ -1,6 +1,7 @@
 /* Simulated byte streams: what a program sees of a connection. Keeps the contract of stream.h to
  * the letter. */
 #include <assert.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -478,6 +479,32 @@ void sim_connections_resume(struct sim_world *world, const struct sim_host *a,
             continue;
         sim_pipe_resume(&connection->pipes[0]);
         sim_pipe_resume(&connection->pipes[1]);
+    }
+}
+
+/* For the trace of a failed run: what stands where. */
+void sim_connections_print(const struct sim_world *world, FILE *file)
+{
+    const struct muster_list *link;
+    uint32_t i;
+
+    for (link = world->connections.next; link != &world->connections; link = link->next) {
+        const struct sim_connection *connection =
+            MUSTER_CONTAINER_OF(link, struct sim_connection, link);
+
+        for (i = 0; i < 2; i++) {
+            const struct sim_stream *side = &connection->sides[i];
+            const struct sim_pipe *pipe = &connection->pipes[i];
+
+            fprintf(file,
+                    "  stream %" PRIu64 " of %s on %s: taken %" PRIu64 " sent %" PRIu64
+                    " arrived %" PRIu64 " read %" PRIu64 "%s%s%s%s%s\n",
+                    connection->number, side->node != NULL ? side->node->name : "-",
+                    connection->hosts[i]->name, pipe->taken, pipe->sent, pipe->arrived, pipe->read,
+                    muster_list_is_empty(&side->writes) ? "" : ", writes",
+                    side->read != NULL ? ", reads" : "", side->is_reset ? ", reset" : "",
+                    pipe->is_fin_sent ? ", fin" : "", side->phase == SIM_SIDE_GONE ? ", gone" : "");
+        }
     }
 }
 

@@ -133,9 +133,10 @@ void sim_fail(struct sim_world *world, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(world->failure, sizeof(world->failure), fmt, args);
     va_end(args);
-    if (world->trace != NULL)
-        fprintf(world->trace, "%14.6f ms FAILURE: %s\n", (double)world->now_ns / 1e6,
-                world->failure);
+    if (world->trace == NULL)
+        return;
+    fprintf(world->trace, "%14.6f ms FAILURE: %s\n", (double)world->now_ns / 1e6, world->failure);
+    sim_connections_print(world, world->trace);
 }
 
 const char *sim_failure(const struct sim_world *world)
@@ -230,6 +231,7 @@ bool sim_step(struct sim_world *world)
     sim_event_cancel(world, event);
     world->now_ns = event->time_ns;
     world->event_count++;
+    world->last_node = NULL;
     event->on_time(event);
     for (oracle = world->oracles; oracle != NULL; oracle = oracle->next)
         oracle->check(oracle->data);

@@ -1,0 +1,83 @@
+/* A training loop in a simulated process: begin, all_reduce, update, commit, with every result
+ * checked. */
+#ifndef MUSTER_SIM_TRAINEE_H
+#define MUSTER_SIM_TRAINEE_H
+
+#include <muster/collective.h>
+
+#include "tests/sim/ledger.h"
+#include "tests/sim/world.h"
+
+#define TRAINEE_OPS_MAX     3
+#define TRAINEE_STATE_COUNT 40 /* elements of the training state */
+
+struct trainee;
+
+/** What the loop asks of whoever keeps its membership. `keeper` is trainee->keeper. */
+struct trainee_keeper_ops {
+    /* The group to start operations on. */
+    struct muster_group *(*group)(void *keeper);
+    /* The epoch that this process is a member of now; 0: none. */
+    uint64_t (*epoch)(void *keeper);
+    void (*begin_step)(void *keeper, uint64_t step);
+    void (*commit_step)(void *keeper, uint64_t step);
+    /* A result is about to be seen. */
+    void (*touch)(void *keeper);
+    /* Between two steps, after trainee_wish_leave: the loop has stopped. */
+    void (*may_leave)(void *keeper);
+};
+
+struct trainee_op {
+    struct trainee *trainee;
+    struct muster_op op;
+    struct muster_op_id id; /* expected */
+    uint64_t shape;         /* what is reduced: the same on every rank */
+    enum trainee_op_state {
+        TRAINEE_OP_NONE,
+        TRAINEE_OP_OPEN,
+        TRAINEE_OP_OK,
+        TRAINEE_OP_FAILED
+    } state;
+    bool is_barrier;
+    struct muster_tensor tensor;
+    union trainee_elements {
+        int64_t i64[1];
+        double f64[1];
+    } * values, *inputs; /* blocks of their own: a byte too far is seen */
+};
+
+struct trainee {
+    struct sim_world *world;
+    struct ledger *ledger;
+    struct muster_env *env;
+    uint32_t life;
+    uint64_t seed; /* of the run: shapes follow from it */
+    const struct trainee_keeper_ops *ops;
+    void *keeper;
+    int64_t state[TRAINEE_STATE_COUNT];
+    uint64_t step;      /* under way; 0: none */
+    uint64_t committed; /* last */
+    bool is_running, wants_leave;
+    uint32_t sequence;                     /* of the next operation in this step */
+    uint32_t op_count, issued, done_count; /* of this round */
+    struct trainee_op slots[TRAINEE_OPS_MAX];
+    struct muster_timer timer;
+    uint64_t pace_ns;
+};
+
+/** seed: of the run. The trainee lies in the process's memory. */
+void trainee_init(struct trainee *trainee, struct sim_node *node, struct ledger *ledger,
+                  const struct muster_incarnation *incarnation, uint64_t seed,
+                  const struct trainee_keeper_ops *ops, void *keeper);
+/** The state is that after next_step - 1: go on with next_step. */
+void trainee_go(struct trainee *trainee, uint64_t next_step);
+/** Before the process ends in order; no operation is open. */
+void trainee_fini(struct trainee *trainee);
+/** No longer a member: nothing is started until the next go. Open operations still call back. */
+void trainee_halt(struct trainee *trainee);
+void trainee_wish_leave(struct trainee *trainee);
+uint64_t trainee_state_digest(const struct trainee *trainee);
+/** The state that every life begins a job with. */
+void trainee_reset_state(struct trainee *trainee);
+
+#endif

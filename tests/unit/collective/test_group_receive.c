@@ -1,0 +1,60 @@
+/* Frames that come before, while and after their operation begins. */
+#include "tests/lib/group_ring.h"
+
+#include "collective/group_internal.h"
+
+static void count_done(struct muster_op *op, enum muster_rc rc)
+{
+    unsigned *count = op->data;
+
+    assert_int_equal(rc, MUSTER_OK);
+    ++*count;
+}
+
+static void start_barrier(struct group_ring *ring, uint32_t member, struct muster_op *op,
+                          unsigned *count)
+{
+    struct muster_loop *loop = ring->test.env.loop;
+
+    *op = (struct muster_op){.data = count};
+    op->deadline_ns = muster_loop_after_ns(loop, 60 * MUSTER_NS_PER_S);
+    assert_int_equal(muster_barrier_start(op, ring->members[member].group, count_done), MUSTER_OK);
+}
+
+/* Member 1 has called; its frame's header is here before member 0 calls, its payload after. */
+static void a_frame_is_used_whose_operation_begins_while_it_comes_in(void **state)
+{
+    static struct group_ring ring;
+    struct muster_op first, second;
+    unsigned first_count = 0, second_count = 0, turns;
+    struct muster_frame_header header = {.channel = MUSTER_FRAME_COLLECTIVE,
+                                         .type = MUSTER_FRAME_INPUT};
+    struct muster_group *group;
+    void *buffer;
+
+    (void)state;
+    group_ring_open(&ring, 2);
+    group = ring.members[0].group;
+    start_barrier(&ring, 1, &second, &second_count);
+    header.epoch = ring.view->epoch;
+    header.op = second.id;
+    header.descriptor = ((const struct muster_run *)second.impl)->descriptor;
+    buffer = muster_group_wire_client.on_frame(group, 1, &header);
+    start_barrier(&ring, 0, &first, &first_count);
+    muster_group_wire_client.on_payload(group, 1, &header, buffer);
+
+    assert_int_equal(first_count, 1);
+    for (turns = 0; turns < 100000 && second_count == 0; turns++)
+        group_ring_turn(&ring, 1);
+    assert_int_equal(second_count, 1);
+    group_ring_close(&ring);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_frame_is_used_whose_operation_begins_while_it_comes_in),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
