@@ -110,7 +110,8 @@ struct muster_call {
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc
 muster_call_start(struct muster_call *call, struct muster_channel *channel,
                   const struct muster_call_options *options, muster_call_done_fn *done);
-/** Queue one message (copied). FAILED_PRECONDITION after half_close or done; RESOURCE_EXHAUSTED beyond 256 MiB queued. */
+/** Queue one message (copied). FAILED_PRECONDITION after half_close or done; RESOURCE_EXHAUSTED beyond
+ *  256 MiB queued. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_call_send(struct muster_call *call,
                                                               const void *message, size_t bytes);
 /** As muster_call_send of all pieces in order, without a copy. released runs exactly once, from the loop, when nobody

@@ -721,6 +721,39 @@ static void any_cut_of_the_input_is_survived(void **state)
     assert_int_equal(fixture->ends, 1);
 }
 
+static void any_flipped_bit_of_the_input_is_survived(void **state)
+{
+    static uint8_t input[512];
+    static const uint8_t more[4] = {0, 1, 0, 0}, cancel[4] = {0, 0, 0, 8};
+    struct fixture *fixture = *state;
+    size_t size = sizeof(PREFACE) - 1;
+
+    memcpy(input, PREFACE, size);
+    size += frame_put(input + size, SETTINGS, 0, 0, "\0\4\0\1\0\0", 6);
+    size += frame_put(input + size, HEADERS, END_HEADERS, 1, request_block, sizeof(request_block));
+    size += frame_put(input + size, WINDOW, 0, 0, more, 4);
+    size += frame_put(input + size, DATA, END_STREAM, 1, "payload", 7);
+    size += frame_put(input + size, HEADERS, END_HEADERS, 3, request_block, sizeof(request_block));
+    size += frame_put(input + size, PING, 0, 0, "12345678", 8);
+    size += frame_put(input + size, RST, 0, 3, cancel, 4);
+    for (size_t bit = (sizeof(PREFACE) - 1) * 8; bit < size * 8; bit++) {
+        fixture->begun = fixture->closes = fixture->downs = 0;
+        fixture->sent_bytes = 0;
+        fixture->is_gone = false;
+        open_session(fixture, true);
+        input[bit / 8] ^= (uint8_t)(1u << bit % 8);
+        feed(fixture, input, size);
+        input[bit / 8] ^= (uint8_t)(1u << bit % 8);
+        turn(fixture);
+        if (fixture->downs == 0)
+            muster_h2_session_close(fixture->session, on_gone);
+        turn(fixture);
+        assert_true(fixture->is_gone);
+        assert_int_equal(fixture->closes, fixture->begun);
+    }
+    fixture->downs = 1; /* nothing is left for the tear-down */
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -746,6 +779,7 @@ int main(void)
         CASE(streams_above_goaways_last_were_never_processed),
         CASE(a_request_cancelled_before_it_left_is_closed),
         CASE(any_cut_of_the_input_is_survived),
+        CASE(any_flipped_bit_of_the_input_is_survived),
     };
 
     return cmocka_run_group_tests(session, NULL, NULL);

@@ -369,6 +369,81 @@ static void a_server_that_says_nothing_is_given_up(void **state)
     test_env_turn(fixture->env, 4);
 }
 
+struct silent {
+    struct muster_stream *stream;
+    struct muster_stream_write write;
+    struct iovec piece;
+    bool is_written;
+};
+
+static void on_silent_written(struct muster_stream_write *write, enum muster_rc rc)
+{
+    ((struct silent *)write->data)->is_written = rc == MUSTER_OK;
+}
+
+static void on_silent(struct muster_listener *listener, struct muster_stream *stream)
+{
+    static const uint8_t settings[9] = {0, 0, 0, 4, 0, 0, 0, 0, 0};
+    struct silent *silent = listener->data;
+
+    silent->stream = stream;
+    silent->write.data = silent;
+    silent->piece = (struct iovec){(void *)(uintptr_t)settings, sizeof(settings)};
+    assert_int_equal(
+        muster_stream_submit(&silent->write, stream, &silent->piece, 1, on_silent_written),
+        MUSTER_OK);
+}
+
+/* A peer that greets and then neither answers nor acknowledges a ping. */
+static void a_server_that_falls_silent_is_given_up(void **state)
+{
+    struct rpc_fixture *fixture = *state;
+    struct muster_channel_options options = quick;
+    struct muster_listener *listener = NULL;
+    struct silent silent = {.stream = NULL};
+    struct muster_address address;
+    struct rpc_probe probe = {.done = 0};
+    char target[MUSTER_ADDRESS_TEXT_BYTES];
+
+    assert_int_equal(muster_address_parse("127.0.0.1:0", &address, NULL), MUSTER_OK);
+    assert_int_equal(muster_listener_open(fixture->env->net, &address, NULL, on_silent, &silent,
+                                          &listener, NULL),
+                     MUSTER_OK);
+    rpc_fixture_hang_up(fixture);
+    options.keepalive_interval_ns = 2 * MUSTER_NS_PER_MS;
+    options.keepalive_timeout_ns = 4 * MUSTER_NS_PER_MS;
+    rpc_fixture_dial(fixture, muster_address_format(muster_listener_address(listener), target),
+                     &options);
+    rpc_probe_ask(&probe, fixture, "Unary", "x");
+
+    assert_true(silent.is_written);
+    assert_int_equal(probe.rc, MUSTER_UNAVAILABLE);
+    assert_string_equal(probe.text, "keepalive timeout");
+    rpc_fixture_hang_up(fixture);
+    muster_stream_close(silent.stream, NULL);
+    muster_listener_close(listener, NULL);
+    test_env_turn(fixture->env, 4);
+}
+
+/* With the default backoff of a second a failed attempt would fail the call as well. */
+static void the_first_attempt_after_a_healthy_connection_is_immediate(void **state)
+{
+    struct rpc_fixture *fixture = *state;
+    struct rpc_probe probe = {.done = 0}, after = {.done = 0};
+
+    redial(fixture, "127.0.0.1:", NULL);
+    rpc_probe_ask(&probe, fixture, "Unary", "x");
+    rpc_fixture_stop_serving(fixture, 0);
+    for (unsigned i = 0; i < 1000 && muster_channel_state(fixture->channel) == MUSTER_CHANNEL_READY;
+         i++)
+        muster_loop_turn(fixture->env->loop, MUSTER_NS_PER_MS);
+    assert_int_equal(muster_channel_state(fixture->channel), MUSTER_CHANNEL_IDLE);
+    rpc_fixture_serve(fixture, NULL);
+    rpc_probe_ask(&after, fixture, "Unary", "x");
+
+    assert_int_equal(after.rc, MUSTER_OK);
+}
+
 static void pings_keep_a_quiet_call_alive(void **state)
 {
     struct rpc_fixture *fixture = *state;
@@ -482,6 +557,8 @@ int main(void)
         CASE(a_call_behind_the_limit_can_be_cancelled),
         CASE(a_server_at_its_connection_limit_turns_others_away),
         CASE(a_server_that_says_nothing_is_given_up),
+        CASE(a_server_that_falls_silent_is_given_up),
+        CASE(the_first_attempt_after_a_healthy_connection_is_immediate),
         CASE(pings_keep_a_quiet_call_alive),
         CASE(a_client_that_pings_too_often_is_sent_away),
         CASE(a_bad_target_is_refused_with_a_reason),
