@@ -138,7 +138,8 @@ struct muster_connect {
     struct muster_net *net;
     void *impl;
 };
-/** deadline_ns is absolute loop time. By done: UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED. */
+/** deadline_ns is absolute loop time. By done: UNAVAILABLE (however the peer cannot be reached), DEADLINE_EXCEEDED,
+ *  CANCELLED, PERMISSION_DENIED. Returned: INVALID_ARGUMENT (no address), RESOURCE_EXHAUSTED (descriptors, memory). */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc
 muster_connect_start(struct muster_connect *connect, struct muster_net *net,
                      const struct muster_address *address, const struct muster_stream_options *options,
