@@ -171,7 +171,9 @@ fail:
     return rc;
 }
 
-static bool has_open_operation(const struct muster_group *group)
+__attribute__((unused)) /* by assert alone */
+static bool
+has_open_operation(const struct muster_group *group)
 {
     if (!muster_list_is_empty(&group->held))
         return true;
