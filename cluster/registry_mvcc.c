@@ -41,6 +41,7 @@ enum muster_rc muster_mvcc_rollback(struct muster_mvcc *mvcc)
 {
     muster_registry_store_rollback(mvcc->store);
     mvcc->is_meta_stale = false;
+    mvcc->clean_seq = 0;
     return muster_registry_store_load_meta(mvcc->store, &mvcc->meta);
 }
 
@@ -378,19 +379,25 @@ enum muster_rc muster_mvcc_compact(struct muster_mvcc *mvcc, int64_t revision,
         return muster_error_set(ret_error, MUSTER_OUT_OF_RANGE,
                                 "etcdserver: mvcc: required revision is a future revision");
     mvcc->meta.compact_revision = revision;
+    mvcc->clean_seq = 0;
     mvcc->is_meta_stale = true;
     return MUSTER_OK;
 }
 
-/* Changes at the compact revision itself stay until the next compaction: a watch may begin there.
+/* What changes at or below the compact revision have replaced goes, and deletions below it.
+ * Deletions at the compact revision itself stay until the next compaction: a watch may begin there.
  */
 enum muster_rc muster_mvcc_compact_some(struct muster_mvcc *mvcc, int64_t rows, bool *ret_is_done)
 {
-    int64_t from = mvcc->meta.compacted_seq;
+    struct muster_registry_meta *meta = &mvcc->meta;
+    int64_t from = mvcc->clean_seq > meta->compacted_seq ? mvcc->clean_seq : meta->compacted_seq;
+    int64_t kept_from = 0; /* rows of the compact revision begin here */
     int64_t end = 0;
     int64_t upto = 0;
-    enum muster_rc rc = muster_registry_store_seek(mvcc->store, mvcc->meta.compact_revision, &end);
+    enum muster_rc rc = muster_registry_store_seek(mvcc->store, meta->compact_revision, &kept_from);
 
+    if (rc == MUSTER_OK)
+        rc = muster_registry_store_seek(mvcc->store, meta->compact_revision + 1, &end);
     if (rc != MUSTER_OK)
         return rc;
     upto = end - 1 - from > rows ? from + rows : end - 1;
@@ -399,10 +406,11 @@ enum muster_rc muster_mvcc_compact_some(struct muster_mvcc *mvcc, int64_t rows, 
         return MUSTER_OK;
     rc = muster_registry_store_begin(mvcc->store);
     if (rc == MUSTER_OK)
-        rc = muster_registry_store_compact(mvcc->store, from, upto);
+        rc = muster_registry_store_compact(mvcc->store, from, upto, kept_from - 1);
     if (rc != MUSTER_OK)
         return rc;
-    mvcc->meta.compacted_seq = upto;
+    mvcc->clean_seq = upto;
+    meta->compacted_seq = upto < kept_from ? upto : kept_from - 1;
     mvcc->is_meta_stale = true;
     return MUSTER_OK;
 }

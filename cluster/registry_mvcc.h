@@ -125,6 +125,7 @@ struct muster_mvcc {
     bool is_full; /* the owner's: refuse puts */
     /* private */
     int64_t writing_revision; /* of the request being applied */
+    int64_t clean_seq;        /* log rows up to here have been visited for this compaction */
     bool has_written;
     bool is_meta_stale; /* newer here than in the store */
 };

@@ -86,10 +86,11 @@ MUSTER_MUST_CHECK enum muster_rc muster_registry_store_scan_log(struct muster_re
 MUSTER_MUST_CHECK enum muster_rc muster_registry_store_seek(struct muster_registry_store *store,
                                                             int64_t revision, int64_t *ret_seq);
 
-/** Clean the log rows in (after_seq, upto_seq], all at or below the compact revision: what they
- * replaced goes, and deletions themselves. */
+/** Clean after the log rows in (after_seq, upto_seq], all at or below the compact revision: what
+ * they replaced goes; of deletions, those up to deletions_seq go themselves. */
 MUSTER_MUST_CHECK enum muster_rc muster_registry_store_compact(struct muster_registry_store *store,
-                                                               int64_t after_seq, int64_t upto_seq);
+                                                               int64_t after_seq, int64_t upto_seq,
+                                                               int64_t deletions_seq);
 
 MUSTER_MUST_CHECK enum muster_rc muster_registry_store_put_lease(
     struct muster_registry_store *store, int64_t id, int64_t ttl_s);

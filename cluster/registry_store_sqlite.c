@@ -224,7 +224,7 @@ static int set_up(struct muster_registry_store *store, bool is_durable)
 {
     static const char settings[] = "PRAGMA locking_mode = EXCLUSIVE; PRAGMA page_size = 4096;"
                                    "PRAGMA cache_size = -32768; PRAGMA temp_store = MEMORY;"
-                                   "PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0";
+                                   "PRAGMA journal_mode = WAL";
     int code = sqlite3_exec(store->db, settings, NULL, NULL, NULL);
 
     if (code == SQLITE_OK)
@@ -275,13 +275,13 @@ enum muster_rc muster_registry_store_open(struct muster_mem *mem,
     store->quota_bytes = options->quota_bytes != 0 ? options->quota_bytes : QUOTA_BYTES_DEFAULT;
     code = sqlite3_open_v2(path, &store->db,
                            SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
-    if (code == SQLITE_OK) {
-        sqlite3_wal_hook(store->db, on_journal, store);
+    if (code == SQLITE_OK)
         code = set_up(store, options->is_durable);
-    }
     if (code == SQLITE_OK)
         code = load_last_seq(store);
     if (code == SQLITE_OK) {
+        /* Takes the place of SQLite's own automatic checkpoint, which would run amid puts. */
+        sqlite3_wal_hook(store->db, on_journal, store);
         *ret_store = store;
         return MUSTER_OK;
     }
@@ -529,7 +529,7 @@ enum muster_rc muster_registry_store_seek(struct muster_registry_store *store, i
 }
 
 enum muster_rc muster_registry_store_compact(struct muster_registry_store *store, int64_t after_seq,
-                                             int64_t upto_seq)
+                                             int64_t upto_seq, int64_t deletions_seq)
 {
     static const enum statement steps[] = {STATEMENT_COMPACT_REPLACED, STATEMENT_COMPACT_KEYS,
                                            STATEMENT_COMPACT_DELETIONS};
@@ -537,10 +537,11 @@ enum muster_rc muster_registry_store_compact(struct muster_registry_store *store
     sqlite3_reset(statement(store, STATEMENT_READ));
     for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
         sqlite3_stmt *stmt = statement(store, steps[i]);
+        bool is_for_all = steps[i] == STATEMENT_COMPACT_REPLACED || upto_seq < deletions_seq;
         enum muster_rc rc = MUSTER_OK;
 
         sqlite3_bind_int64(stmt, 1, after_seq);
-        sqlite3_bind_int64(stmt, 2, upto_seq);
+        sqlite3_bind_int64(stmt, 2, is_for_all ? upto_seq : deletions_seq);
         rc = run(store, steps[i]);
         if (rc != MUSTER_OK)
             return rc;
