@@ -1,4 +1,9 @@
-/* gRPC over HTTP/2: channels and calls (client), servers and methods. Messages are bytes here. */
+/* gRPC over HTTP/2: channels and calls (client), servers and methods. Messages are bytes here.
+ *
+ * Fixed limits, both sides: 16 KiB of headers (beyond: RESOURCE_EXHAUSTED), 100 metadata entries, windows of 1 MiB per
+ * stream and 16 MiB per connection. A stream that the server never processed is sent again, at most 4 times, while its
+ * request is below 256 KiB. Too many resets, provoked stream errors, empty or CONTINUATION frames, settings or pings
+ * end the connection. The limits that can be set stand in the options. */
 #ifndef MUSTER_RPC_H
 #define MUSTER_RPC_H
 
