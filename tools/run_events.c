@@ -155,9 +155,14 @@ static void describe_operation(const struct run_epoch *epoch, unsigned lost, cha
     text[0] = '\0';
     if (epoch->op[0] == '\0')
         return;
-    add_text(text, bytes, ", operation %s", number != NULL ? number + 1 : epoch->op);
+    if (number != NULL) /* "all_reduce #812 of step 150" */
+        add_text(text, bytes, ", operation %.*s (%.*s", (int)strspn(number + 1, "0123456789"),
+                 number + 1, (int)strcspn(epoch->op, " #"), epoch->op);
+    else
+        add_text(text, bytes, ", operation %s (interrupted", epoch->op);
     if (epoch->phase[0] != '\0')
-        add_text(text, bytes, " (%s phase)", epoch->phase);
+        add_text(text, bytes, ", %s phase", epoch->phase);
+    add_text(text, bytes, ")");
     for (size_t i = 0; i < sizeof(verdicts) / sizeof(verdicts[0]); i++) {
         if (strcasecmp(epoch->verdict, verdicts[i].verdict) == 0) {
             add_text(text, bytes, " %s", lost > 1 ? verdicts[i].many : verdicts[i].one);

@@ -44,6 +44,7 @@ bool run_signals_open(struct run *run)
     sigset_t set;
     int fd;
 
+    signal(SIGCHLD, SIG_DFL); /* ignored, it would make the kernel reap what we wait for */
     sigemptyset(&set);
     for (size_t i = 0; i < sizeof(handled) / sizeof(handled[0]); i++)
         sigaddset(&set, handled[i]);

@@ -296,6 +296,11 @@ class Signals(unittest.TestCase):
         self.assertEqual(self.lines(child, 2), ["usr"] * 2)
         self.assertEqual(child.wait(60), 0)
 
+    def test_a_parent_that_ignores_its_children_changes_nothing(self):
+        done = subprocess.run(command("-n", "2", "--max-restarts", "0", script="exit 3"), env=CLEAN, timeout=60,
+                              capture_output=True, preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+        self.assertEqual(done.returncode, 3)
+
     def test_workers_that_end_with_0_make_it_0(self):
         child = self.start("-n", "2", script="trap 'exit 0' TERM; echo ready; while :; do sleep 0.02; done")
         self.lines(child, 2)
@@ -384,7 +389,7 @@ def fake_worker(rank):
         report(report="progress", step=150, epoch=1, members=4, values={"loss": 0.31, "images_per_s": 5210.0})
         open(f"{where}/{rank}", "w", encoding="utf-8").close()
         report(report="view", epoch=2, members=3, lost=["worker:2"], joined=[], recovery_ms=1.0 + rank / 10,
-               op="all_reduce #812", phase="reduce", verdict="retry", step=150)
+               op="all_reduce #812 of step 150", phase="reduce", verdict="retry", step=150)
     os.write(3, b"this is no report\n")
     time.sleep(0.3)
     report(report="result", steps=900, steps_lost=0, values={"accuracy": 0.97}, digest="00112233aabbccdd")
@@ -399,7 +404,7 @@ class Reports(unittest.TestCase):
     def test_events_are_told_once_in_plain_words(self):
         done = self.run_fake("--json", "-")
         told = [line for line in done.stderr.splitlines() if line.startswith("[muster]")]
-        self.assertIn("[muster] worker:2 killed by SIGKILL at step 150, operation 812 (reduce phase) retried without it, "
+        self.assertIn("[muster] worker:2 killed by SIGKILL at step 150, operation 812 (all_reduce, reduce phase) retried without it, "
                       "epoch 2 with 3 members after 1.3 ms", told)
         self.assertIn("[muster] worker:2 rejoined in 41 ms, epoch 3", told)
         self.assertEqual(sum("worker:2 killed" in line for line in told), 1)
