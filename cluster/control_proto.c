@@ -153,6 +153,7 @@ static void fill_small(struct message *message, const struct muster_control *con
     } else if (control->kind == MUSTER_CONTROL_LEAVE) {
         muster__leave__init(&message->body.leave);
         message->body.leave.epoch = control->epoch;
+        message->body.leave.is_resigning = control->is_resigning;
         message->control.body_case = MUSTER__CONTROL__BODY_LEAVE;
         message->control.leave = &message->body.leave;
     } else {
@@ -282,6 +283,7 @@ static enum muster_rc read_control(struct muster_mem *mem, const Muster__Control
     case MUSTER__CONTROL__BODY_LEAVE:
         control->kind = MUSTER_CONTROL_LEAVE;
         control->epoch = message->leave->epoch;
+        control->is_resigning = message->leave->is_resigning != 0;
         return MUSTER_OK;
     case MUSTER__CONTROL__BODY_ABORT_PROPOSE:
         control->kind = MUSTER_CONTROL_ABORT_PROPOSE;

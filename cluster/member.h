@@ -8,6 +8,7 @@
 #include <muster/view.h>
 
 struct muster_node;
+struct muster_wire;
 
 /** What a new view means to this member; borrowed during on_view. */
 struct muster_view_change {
@@ -50,7 +51,8 @@ struct muster_node_options {
     uint32_t expected_count;         /* tasks of epoch 1 */
     uint32_t min_members;            /* 0: 1 */
     uint64_t min_members_timeout_ns; /* 0: 60 s */
-    uint64_t start_timeout_ns;       /* 0: 5 min: on_failed names the tasks that did not come */
+    bool is_force_new;         /* begin anew although the last members are not confirmed dead */
+    uint64_t start_timeout_ns; /* 0: 5 min: on_failed names the tasks that did not come */
     struct muster_incarnation incarnation; /* zero: drawn */
     struct muster_address listen;          /* family NONE: 127.0.0.1:0 */
     struct muster_plan_parameters
@@ -64,8 +66,10 @@ MUSTER_MUST_CHECK enum muster_rc muster_node_open(const struct muster_node_optio
                                                   struct muster_node **ret_node,
                                                   struct muster_error *ret_error);
 
-/** The training state, once, before on_ready can come. Borrows the tensors' memory until close;
- * copies the list. */
+/** The training state, before on_ready can come; and the same tensors again after each on_excluded,
+ * when the program has stopped touching them: only then the process asks to be admitted and its
+ * memory is overwritten. Borrows the tensors' memory until close; copies the list. Errors:
+ * FAILED_PRECONDITION (named already, or other tensors than before), RESOURCE_EXHAUSTED. */
 MUSTER_MUST_CHECK enum muster_rc muster_node_set_state(struct muster_node *node,
                                                        const struct muster_node_tensor *tensors,
                                                        size_t count);
@@ -75,9 +79,14 @@ MUSTER_MUST_CHECK enum muster_rc muster_node_set_state(struct muster_node *node,
 struct muster_group *muster_node_group(const struct muster_node *node);
 const struct muster_view *muster_node_view(const struct muster_node *node);
 const struct muster_incarnation *muster_node_incarnation(const struct muster_node *node);
+/** For failpoints. */
+struct muster_wire *muster_node_wire(const struct muster_node *node);
+/** Where this process listens. */
+const struct muster_address *muster_node_address(const struct muster_node *node);
 
 /** Steps rise only. begin: new operations belong to step. commit: the tensors are state `step`;
- * joiners may read them until the first delivery of a later step. */
+ * joiners may read them until the first delivery of a later step. The state that all have before
+ * the first begin is committed as step 0. */
 void muster_node_begin_step(struct muster_node *node, uint64_t step);
 void muster_node_commit_step(struct muster_node *node, uint64_t step);
 

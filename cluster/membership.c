@@ -176,6 +176,12 @@ bool muster_membership_is_self(const struct muster_membership *machine,
     return muster_incarnation_is_equal(&machine->options.self.incarnation, incarnation);
 }
 
+bool muster_membership_goes(const struct muster_membership *machine)
+{
+    return machine->is_leaving ||
+           (machine->view != NULL && machine->resign_epoch == machine->view->epoch);
+}
+
 /* --- new, free, questions --- */
 
 static void fill_defaults(struct muster_membership_options *options)
@@ -242,6 +248,24 @@ bool muster_membership_is_member(const struct muster_membership *machine)
            muster_view_find(machine->view, &machine->options.self.incarnation, NULL);
 }
 
+uint64_t muster_membership_timer_ns(const struct muster_membership *machine)
+{
+    return machine->timer_due_ns == 0 ? UINT64_MAX : machine->timer_due_ns;
+}
+
+void muster_membership_set_committed(struct muster_membership *machine, uint64_t step)
+{
+    machine->committed_step = step;
+}
+
+uint64_t muster_membership_committed_by(const struct muster_membership *machine,
+                                        const struct muster_incarnation *incarnation)
+{
+    const struct membership_peer *peer = muster_membership_peer_find(machine, incarnation);
+
+    return peer == NULL ? 0 : peer->committed_step;
+}
+
 /* --- one step --- */
 
 static void start(struct muster_membership *machine)
@@ -263,6 +287,14 @@ static void tick(struct muster_membership *machine)
         return;
     for (size_t i = 0; i < machine->peer_count; i++)
         muster_suspicion_forgive(&machine->peers[i].suspicion, lag);
+}
+
+static void resign(struct muster_membership *machine)
+{
+    if (!muster_membership_is_member(machine))
+        return;
+    machine->resign_epoch = machine->view->epoch;
+    machine->leave_due_ns = 0;
 }
 
 static void ready(struct muster_membership *machine, uint64_t committed_step)
@@ -355,6 +387,9 @@ static void dispatch(struct muster_membership *machine, const struct muster_memb
         return;
     case MUSTER_EVENT_LEAVE:
         muster_membership_leave(machine);
+        return;
+    case MUSTER_EVENT_RESIGN:
+        resign(machine);
         return;
     case MUSTER_EVENT_ABORT_PROPOSED:
         muster_membership_propose_abort(machine, event);

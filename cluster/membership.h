@@ -50,15 +50,16 @@ enum muster_membership_event_kind {
     MUSTER_EVENT_VIEW_PUT,       /* view, revision: the watch showed it */
     MUSTER_EVENT_VIEW_READ, /* rc; OK: view (NULL = key absent), revision. Answers ACTION_READ_VIEW
                              */
-    MUSTER_EVENT_CAS_ANSWERED,   /* id, cas, revision */
-    MUSTER_EVENT_LINK_UP,        /* peer: a control link is ready */
-    MUSTER_EVENT_LINK_DOWN,      /* peer, text: the last one is gone, or ACTION_CONNECT failed */
-    MUSTER_EVENT_CONTROL,        /* peer, control */
-    MUSTER_EVENT_PROCESS_DEAD,   /* peer, text: confirmed by the operating system */
-    MUSTER_EVENT_TICK,           /* the timer of ACTION_SET_TIMER */
-    MUSTER_EVENT_FROZEN,         /* progress (takes): answers ACTION_FREEZE */
-    MUSTER_EVENT_READY,          /* committed_step: this observer wants to be admitted */
-    MUSTER_EVENT_LEAVE,          /* this process wants to go */
+    MUSTER_EVENT_CAS_ANSWERED, /* id, cas, revision */
+    MUSTER_EVENT_LINK_UP,      /* peer: a control link is ready */
+    MUSTER_EVENT_LINK_DOWN,    /* peer, text: the last one is gone, or ACTION_CONNECT failed */
+    MUSTER_EVENT_CONTROL,      /* peer, control */
+    MUSTER_EVENT_PROCESS_DEAD, /* peer, text: confirmed by the operating system */
+    MUSTER_EVENT_TICK,         /* the timer of ACTION_SET_TIMER */
+    MUSTER_EVENT_FROZEN,       /* progress (takes): answers ACTION_FREEZE */
+    MUSTER_EVENT_READY,        /* committed_step: this observer wants to be admitted */
+    MUSTER_EVENT_LEAVE,        /* this process wants to go */
+    MUSTER_EVENT_RESIGN, /* its operations have expired: out of this epoch, then back by catch-up */
     MUSTER_EVENT_ABORT_PROPOSED, /* op, rc: by the local group */
     MUSTER_EVENT_PEER_SUSPECTED, /* peer, text: by the local group, a data link is gone */
     MUSTER_EVENT_HIGHER_EPOCH,   /* peer: it sent a frame of a later epoch */
@@ -156,6 +157,13 @@ enum muster_belief muster_membership_belief(const struct muster_membership *mach
  */
 const struct muster_member *muster_membership_find(const struct muster_membership *machine,
                                                    const struct muster_incarnation *incarnation);
+/** When EVENT_TICK is due (what the last ACTION_SET_TIMER said). UINT64_MAX: never. */
+uint64_t muster_membership_timer_ns(const struct muster_membership *machine);
+/** The last committed step, shown in heartbeats from now on. */
+void muster_membership_set_committed(struct muster_membership *machine, uint64_t step);
+/** What a peer's heartbeats showed. */
+uint64_t muster_membership_committed_by(const struct muster_membership *machine,
+                                        const struct muster_incarnation *peer);
 /** Registered tasks that would be in a first view now. */
 uint32_t muster_membership_candidate_count(const struct muster_membership *machine);
 bool muster_membership_is_candidate(const struct muster_membership *machine, const char *task_type,

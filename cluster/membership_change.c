@@ -50,7 +50,7 @@ static bool has_accused(struct muster_membership *machine)
 static bool has_wish(struct muster_membership *machine)
 {
     uint64_t epoch = machine->view->epoch;
-    bool is_leave = machine->is_leaving;
+    bool is_leave = muster_membership_goes(machine);
 
     if (machine->abort_epoch == epoch)
         return true;
@@ -216,7 +216,7 @@ static void describe(struct muster_membership *machine, char *text, size_t room)
             append(text, room, "%s%s:%u left", separator, peer->member.task_type,
                    peer->member.task_index);
     }
-    if (machine->is_leaving)
+    if (muster_membership_goes(machine))
         append(text, room, "%s%s:%u left", text[0] == '\0' ? "" : ", ",
                machine->options.self.task_type, machine->options.self.task_index);
     if (text[0] == '\0')
@@ -229,7 +229,7 @@ static size_t collect_votes(struct muster_membership *machine, struct muster_vot
 
     votes[count].incarnation = machine->options.self.incarnation;
     votes[count].progress = machine->progress;
-    votes[count++].is_leaving = machine->is_leaving && may_leave(machine);
+    votes[count++].is_leaving = muster_membership_goes(machine) && may_leave(machine);
     for (size_t i = 0; i < machine->peer_count; i++) {
         const struct membership_peer *peer = &machine->peers[i];
 
@@ -240,6 +240,25 @@ static size_t collect_votes(struct muster_membership *machine, struct muster_vot
         votes[count++].is_leaving = peer->leave_epoch == machine->view->epoch && may_leave(machine);
     }
     return count;
+}
+
+/* When nobody else would remain, those who only resign stay: what they lost is lost for all alike.
+ */
+static void keep_resigning(const struct muster_membership *machine, struct muster_vote *votes,
+                           size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!votes[i].is_leaving)
+            return;
+    for (size_t i = 0; i < count; i++) {
+        const struct membership_peer *peer =
+            muster_membership_peer_find(machine, &votes[i].incarnation);
+
+        if (muster_membership_is_self(machine, &votes[i].incarnation))
+            votes[i].is_leaving = machine->is_leaving;
+        else if (peer != NULL && peer->is_resigning)
+            votes[i].is_leaving = false;
+    }
 }
 
 static enum muster_rc decide(struct muster_membership *machine, bool is_abort_all,
@@ -256,6 +275,7 @@ static enum muster_rc decide(struct muster_membership *machine, bool is_abort_al
     if (votes != NULL && joiners != NULL) {
         describe(machine, reason, sizeof(reason));
         input.vote_count = collect_votes(machine, votes);
+        keep_resigning(machine, votes, input.vote_count);
         input.joiners = joiners;
         input.joiner_count = muster_membership_joiners(machine, joiners);
         input.is_abort_all = is_abort_all;

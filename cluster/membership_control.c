@@ -93,6 +93,7 @@ static void on_heartbeat(struct muster_membership *machine, struct membership_pe
 {
     char text[MUSTER_CONTROL_TEXT_BYTES], name[MUSTER_INCARNATION_TEXT_BYTES];
 
+    peer->committed_step = control->progress_count;
     if (!is_same_epoch(machine, peer, control->epoch) ||
         control->view_digest == machine->view->digest)
         return;
@@ -120,8 +121,10 @@ static void on_suspect(struct muster_membership *machine, const struct muster_co
 static void on_leave(struct muster_membership *machine, struct membership_peer *peer,
                      const struct muster_control *control)
 {
-    if (is_same_epoch(machine, peer, control->epoch) && muster_membership_in_view(machine, peer))
+    if (is_same_epoch(machine, peer, control->epoch) && muster_membership_in_view(machine, peer)) {
         peer->leave_epoch = control->epoch;
+        peer->is_resigning = control->is_resigning;
+    }
 }
 
 void muster_membership_control(struct muster_membership *machine, struct membership_peer *peer,
@@ -169,6 +172,7 @@ static void send_heartbeats(struct muster_membership *machine)
 
     control.epoch = epoch_of(machine);
     control.view_digest = machine->view == NULL ? 0 : machine->view->digest;
+    control.progress_count = machine->committed_step;
     for (size_t i = 0; i < machine->peer_count; i++)
         muster_membership_send(machine, &machine->peers[i], &control);
 }
@@ -198,6 +202,7 @@ static void send_leave(struct muster_membership *machine)
     struct muster_control control = {.kind = MUSTER_CONTROL_LEAVE};
 
     control.epoch = epoch_of(machine);
+    control.is_resigning = !machine->is_leaving;
     muster_membership_send_members(machine, &control);
 }
 
@@ -246,7 +251,7 @@ void muster_membership_settle_words(struct muster_membership *machine)
             muster_membership_jitter(machine, machine->options.heartbeat_interval_ns);
         muster_membership_is_due(machine, machine->heartbeat_due_ns);
     }
-    if (!machine->is_leaving || !muster_membership_is_member(machine))
+    if (!muster_membership_goes(machine) || !muster_membership_is_member(machine))
         return;
     if (muster_membership_is_due(machine, machine->leave_due_ns)) {
         send_leave(machine);

@@ -114,7 +114,7 @@ static void observe(struct muster_membership *machine, bool had_members)
 
 static bool keeps_leaver(const struct muster_membership *machine, const struct muster_view *next)
 {
-    if (machine->is_leaving)
+    if (muster_membership_goes(machine))
         return true;
     for (size_t i = 0; i < machine->peer_count; i++)
         if (machine->peers[i].leave_epoch == machine->view->epoch &&

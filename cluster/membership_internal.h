@@ -25,10 +25,12 @@ struct membership_peer {
     uint64_t connect_backoff_ns;
     uint64_t join_epoch; /* it knows this view and asks to join the next */
     uint64_t leave_epoch;
-    uint64_t accused_epoch; /* a member has lost it */
-    uint64_t lost_epoch;    /* this process has lost it: says so until the view changes */
-    uint64_t abort_epoch;   /* it proposes to abort an operation */
-    bool has_asked;         /* it has sent Freeze and waits for our vector */
+    bool is_resigning;       /* with leave_epoch: it means to come back */
+    uint64_t committed_step; /* by its heartbeats */
+    uint64_t accused_epoch;  /* a member has lost it */
+    uint64_t lost_epoch;     /* this process has lost it: says so until the view changes */
+    uint64_t abort_epoch;    /* it proposes to abort an operation */
+    bool has_asked;          /* it has sent Freeze and waits for our vector */
     uint64_t asked_change_id;
     struct muster_progress *vote; /* of the present view; owned */
 };
@@ -74,6 +76,7 @@ struct muster_membership {
     uint64_t frozen_ns;
     bool is_ready;
     bool is_leaving;
+    uint64_t resign_epoch; /* its operations of this view have expired */
     uint64_t committed_step;
     uint64_t join_due_ns, leave_due_ns;
     uint64_t leave_hold_ns, leave_hold_span_ns; /* no change for leavers before */
@@ -106,6 +109,8 @@ void muster_membership_fail(struct muster_membership *machine, enum muster_rc rc
 /** Something is due at due_ns: true when it is now; else the machine wakes then. */
 bool muster_membership_is_due(struct muster_membership *machine, uint64_t due_ns);
 uint64_t muster_membership_jitter(struct muster_membership *machine, uint64_t delay_ns);
+/** It leaves the job, or this epoch. */
+bool muster_membership_goes(const struct muster_membership *machine);
 bool muster_membership_is_self(const struct muster_membership *machine,
                                const struct muster_incarnation *incarnation);
 

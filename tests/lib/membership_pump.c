@@ -462,6 +462,14 @@ static void connect(struct pump_node *node, const struct muster_membership_actio
     push(node->pump, event, latency(node->pump));
 }
 
+/* A step inside this one (FROZEN) may have moved it already: the machine knows. */
+static void set_timer(struct pump_node *node, struct pump_event event)
+{
+    uint64_t due = muster_membership_timer_ns(node->machine);
+
+    push(node->pump, event, due > node->pump->now_ns ? due - node->pump->now_ns : 0);
+}
+
 static void execute(struct pump_node *node, const struct muster_membership_action *action)
 {
     struct pump *pump = node->pump;
@@ -512,7 +520,7 @@ static void execute(struct pump_node *node, const struct muster_membership_actio
     case MUSTER_ACTION_SET_TIMER:
         event.kind = PUMP_TIMER;
         event.generation = ++node->timer_generation;
-        push(pump, event, action->due_ns > pump->now_ns ? action->due_ns - pump->now_ns : 0);
+        set_timer(node, event);
         return;
     case MUSTER_ACTION_TELL_EXCLUDED:
         told_excluded(node);

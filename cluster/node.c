@@ -1,0 +1,340 @@
+/* A node: opening in order, the questions that training asks, and closing part by part. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cluster/node_internal.h"
+
+#define START_TIMEOUT_NS (5 * 60 * MUSTER_NS_PER_S)
+#define CLOSING_TURNS    4 /* what links and groups still have to free in turns of their own */
+
+/* --- opening --- */
+
+static void on_timer(struct muster_timer *timer)
+{
+    muster_node_feed_kind(timer->data, MUSTER_EVENT_TICK);
+}
+
+static void name_missing(const struct muster_node *node, char *text, size_t room)
+{
+    size_t length = 0;
+
+    text[0] = '\0';
+    for (uint32_t task = 0; task < node->expected_count && length + 1 < room; task++)
+        if (!muster_membership_is_candidate(node->machine, node->member.task_type, task))
+            length += (size_t)snprintf(text + length, room - length, "%s%s:%u",
+                                       length == 0 ? "" : ", ", node->member.task_type, task);
+}
+
+static void on_start_timer(struct muster_timer *timer)
+{
+    struct muster_node *node = timer->data;
+    struct muster_error error;
+    char missing[160];
+
+    name_missing(node, missing, sizeof(missing));
+    if (muster_membership_is_member(node->machine))
+        return;
+    if (!node->registry.is_up)
+        muster_error_set(&error, MUSTER_UNAVAILABLE, "the registry cannot be reached");
+    else if (muster_membership_view(node->machine) != NULL)
+        muster_error_set(&error, MUSTER_DEADLINE_EXCEEDED,
+                         "the members of epoch %llu did not admit this process",
+                         (unsigned long long)muster_membership_view(node->machine)->epoch);
+    else
+        muster_error_set(&error, MUSTER_DEADLINE_EXCEEDED, "these tasks did not come: %s", missing);
+    muster_node_fail(node, &error);
+}
+
+static void on_task(struct muster_task *task)
+{
+    muster_node_run_news(task->data);
+}
+
+static void on_peer(struct muster_port *port, struct muster_stream *stream)
+{
+    muster_node_accept(muster_port_data(port), stream);
+}
+
+static enum muster_rc copy_labels(struct muster_node *node,
+                                  const struct muster_node_options *options,
+                                  struct muster_error *ret_error)
+{
+    const char *job = options->job == NULL ? "" : options->job;
+    const char *task_type = options->task_type == NULL ? "worker" : options->task_type;
+
+    if (job[0] == '\0' || strlen(job) >= sizeof(node->job) || strchr(job, '/') != NULL)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "job name \"%.80s\" must have 1 to %zu bytes and no slash", job,
+                                sizeof(node->job) - 1);
+    if (strlen(task_type) >= sizeof(node->member.task_type))
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "task type \"%.80s\" is too long", task_type);
+    snprintf(node->job, sizeof(node->job), "%s", job);
+    snprintf(node->member.task_type, sizeof(node->member.task_type), "%s", task_type);
+    node->member.task_index = options->task_index;
+    return MUSTER_OK;
+}
+
+static void make_identity(struct muster_node *node, const struct muster_node_options *options)
+{
+    node->self = options->incarnation;
+    if (muster_incarnation_is_zero(&node->self))
+        muster_rng_fill(node->env->rng, node->self.bytes, sizeof(node->self.bytes));
+    node->member.incarnation = node->self;
+    node->member.pid = muster_host_pid(node->env->host);
+    snprintf(node->member.host_key, sizeof(node->member.host_key), "%s",
+             muster_host_key(node->env->host));
+    memcpy(node->hello.job, node->job, sizeof(node->hello.job));
+    node->hello.incarnation = node->self;
+    node->hello.version = MUSTER_PEER_VERSION;
+}
+
+static enum muster_rc open_port(struct muster_node *node, const struct muster_address *listen,
+                                struct muster_error *ret_error)
+{
+    struct muster_address address = *listen;
+    enum muster_rc rc;
+
+    if (address.family == MUSTER_ADDRESS_NONE) {
+        address.family = MUSTER_ADDRESS_IPV4;
+        address.ip[0] = 127;
+        address.ip[3] = 1;
+    }
+    rc = muster_port_open(node->env, &address, NULL, on_peer, node, &node->port, ret_error);
+    if (rc == MUSTER_OK)
+        node->member.address = *muster_port_address(node->port);
+    return rc;
+}
+
+static enum muster_rc open_wire(struct muster_node *node, struct muster_error *ret_error)
+{
+    struct muster_wire_options options = {.env = node->env, .hello = node->hello};
+    enum muster_rc rc;
+
+    options.events = &muster_node_wire_events;
+    options.data = node;
+    rc = muster_wire_tcp_open(&options, &node->wire);
+    if (rc == MUSTER_OK)
+        rc = muster_state_server_open(node->env, &node->state_server);
+    return rc == MUSTER_OK ? rc : muster_error_set(ret_error, rc, "no memory for a node");
+}
+
+static enum muster_rc make_machine(struct muster_node *node,
+                                   const struct muster_node_options *options,
+                                   struct muster_error *ret_error)
+{
+    struct muster_membership_options machine = {.mem = node->env->mem, .rng = node->env->rng};
+    enum muster_rc rc;
+
+    machine.job = node->job;
+    machine.self = node->member;
+    machine.expected_count = options->expected_count;
+    machine.min_members = options->min_members;
+    machine.min_members_timeout_ns = options->min_members_timeout_ns;
+    machine.plan = options->plan;
+    machine.is_force_new = options->is_force_new;
+    rc = muster_membership_new(&machine, &node->machine);
+    return rc == MUSTER_OK ? rc : muster_error_set(ret_error, rc, "no memory for a node");
+}
+
+static void init_metrics(struct muster_node *node)
+{
+    struct muster_metrics *metrics = node->env->metrics;
+
+    muster_metric_init(&node->epoch_metric, metrics, MUSTER_GAUGE, "muster_membership_epoch",
+                       "Epoch of the view this process is in.", NULL);
+    muster_metric_init(&node->members_metric, metrics, MUSTER_GAUGE, "muster_membership_members",
+                       "Members of that view.", NULL);
+    muster_metric_init(&node->changes_metric, metrics, MUSTER_COUNTER,
+                       "muster_membership_views_total", "Views this process has entered.", NULL);
+}
+
+static struct muster_node *node_new(const struct muster_node_options *options)
+{
+    struct muster_node *node = muster_mem_alloc_zero(options->env->mem, 1, sizeof(*node));
+
+    if (node == NULL)
+        return NULL;
+    node->env = options->env;
+    node->events = options->events;
+    node->data = options->data;
+    node->expected_count = options->expected_count == 0 ? 1 : options->expected_count;
+    muster_list_init(&node->peers);
+    muster_list_init(&node->strangers);
+    muster_list_init(&node->news);
+    muster_list_init(&node->registry.requests);
+    muster_timer_init(&node->timer, on_timer, node);
+    muster_timer_init(&node->start_timer, on_start_timer, node);
+    muster_timer_init(&node->leave_timer, muster_node_on_leave_timer, node);
+    muster_task_init(&node->task, on_task, node);
+    init_metrics(node);
+    return node;
+}
+
+static void start(struct muster_node *node, uint64_t timeout_ns)
+{
+    muster_timer_start(
+        &node->start_timer, node->env->loop,
+        muster_loop_after_ns(node->env->loop, timeout_ns == 0 ? START_TIMEOUT_NS : timeout_ns));
+    muster_node_feed_kind(node, MUSTER_EVENT_START);
+    muster_node_watch_registry(node);
+}
+
+enum muster_rc muster_node_open(const struct muster_node_options *options,
+                                struct muster_node **ret_node, struct muster_error *ret_error)
+{
+    struct muster_node *node = node_new(options);
+    enum muster_rc rc;
+
+    if (node == NULL)
+        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a node");
+    rc = copy_labels(node, options, ret_error);
+    if (rc != MUSTER_OK)
+        goto fail;
+    make_identity(node, options);
+    rc = open_port(node, &options->listen, ret_error);
+    if (rc != MUSTER_OK)
+        goto fail;
+    rc = open_wire(node, ret_error);
+    if (rc != MUSTER_OK)
+        goto fail;
+    rc = make_machine(node, options, ret_error);
+    if (rc != MUSTER_OK)
+        goto fail;
+    rc = muster_node_registry_open(node, options->registry, ret_error);
+    if (rc != MUSTER_OK)
+        goto fail;
+    start(node, options->start_timeout_ns);
+    *ret_node = node;
+    return MUSTER_OK;
+fail:
+    muster_node_close(node, NULL, NULL);
+    return rc;
+}
+
+/* --- questions --- */
+
+struct muster_group *muster_node_group(const struct muster_node *node)
+{
+    return node->group;
+}
+
+const struct muster_view *muster_node_view(const struct muster_node *node)
+{
+    return node->machine == NULL ? NULL : muster_membership_view(node->machine);
+}
+
+const struct muster_incarnation *muster_node_incarnation(const struct muster_node *node)
+{
+    return &node->self;
+}
+
+struct muster_wire *muster_node_wire(const struct muster_node *node)
+{
+    return node->wire;
+}
+
+const struct muster_address *muster_node_address(const struct muster_node *node)
+{
+    return &node->member.address;
+}
+
+/* --- closing --- */
+
+static void free_node(struct muster_node *node)
+{
+    muster_node_fn *closed = node->closed;
+    void *data = node->closed_data;
+    struct muster_mem *mem = node->env->mem;
+
+    muster_membership_free(node->machine);
+    if (node->has_chunks)
+        muster_state_chunks_fini(&node->chunks);
+    muster_metric_fini(&node->epoch_metric);
+    muster_metric_fini(&node->members_metric);
+    muster_metric_fini(&node->changes_metric);
+    if (closed != NULL)
+        closed(node, data);
+    muster_mem_free(mem, node);
+}
+
+static void on_closing_turn(struct muster_task *task)
+{
+    struct muster_node *node = task->data;
+
+    if (++node->closing_turns < CLOSING_TURNS)
+        muster_task_post(task, node->env->loop);
+    else
+        free_node(node);
+}
+
+void muster_node_part_closed(struct muster_node *node)
+{
+    if (--node->closing_parts > 0)
+        return;
+    muster_state_server_close(node->state_server);
+    if (node->wire != NULL)
+        muster_wire_close(node->wire);
+    muster_task_init(&node->task, on_closing_turn, node);
+    muster_task_post(&node->task, node->env->loop);
+}
+
+static void on_port_closed(struct muster_port *port)
+{
+    muster_node_part_closed(muster_port_data(port));
+}
+
+static void on_registry_closed(struct muster_registry *registry)
+{
+    muster_node_part_closed(muster_registry_data(registry));
+}
+
+static void drop_news(struct muster_node *node)
+{
+    struct muster_list *at;
+
+    while ((at = muster_list_pop(&node->news)) != NULL)
+        muster_mem_free(node->env->mem, MUSTER_CONTAINER_OF(at, struct node_news, list_node));
+    if (node->tell.is_view) {
+        muster_view_unref(node->tell.view);
+        muster_view_unref(node->tell.previous);
+    }
+}
+
+static void stop_everything(struct muster_node *node)
+{
+    struct muster_error why;
+
+    muster_timer_stop(&node->timer);
+    muster_timer_stop(&node->start_timer);
+    muster_timer_stop(&node->leave_timer);
+    muster_task_cancel(&node->task);
+    muster_error_set(&why, MUSTER_CANCELLED, "the node is closed");
+    muster_node_abort_group(node, &why);
+    muster_node_links_close(node);
+    drop_news(node);
+}
+
+void muster_node_close(struct muster_node *node, muster_node_fn *closed, void *data)
+{
+    if (node == NULL || node->is_closing)
+        return;
+    node->is_closing = true;
+    node->closed = closed;
+    node->closed_data = data;
+    node->closing_parts = 1;
+    stop_everything(node);
+    if (node->is_catching) {
+        node->closing_parts++;
+        muster_catch_up_cancel(&node->catch_up);
+    }
+    if (node->port != NULL) {
+        node->closing_parts++;
+        muster_port_close(node->port, on_port_closed);
+    }
+    if (node->registry.client != NULL) {
+        node->closing_parts++;
+        muster_node_registry_close(node, on_registry_closed);
+    }
+    muster_node_part_closed(node);
+}

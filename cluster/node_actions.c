@@ -1,0 +1,242 @@
+/* A node gives its machine events and carries out what it says; the program is told when the
+ * machine is at rest. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cluster/node_internal.h"
+#include "cluster/progress_proto.h"
+
+void muster_node_note_cause(struct muster_node *node)
+{
+    if (node->cause_ns == 0)
+        node->cause_ns = muster_loop_now_ns(node->env->loop);
+}
+
+void muster_node_fail(struct muster_node *node, const struct muster_error *error)
+{
+    if (node->tell.is_failed)
+        return;
+    MUSTER_LOG(node->env, ERROR, "node_failed", "rc", muster_rc_name(error->rc), "reason",
+               error->text);
+    node->tell.is_failed = true;
+    node->tell.error = *error;
+    muster_task_post(&node->task, node->env->loop);
+}
+
+static void excluded(struct muster_node *node, const struct muster_membership_action *action)
+{
+    MUSTER_LOG(node->env, WARN, "excluded", "epoch", action->view->epoch, "reason",
+               action->error.text);
+    muster_node_state_excluded(node);
+    node->tell.is_excluded = true;
+    if (!node->tell.is_failed)
+        node->tell.error = action->error;
+}
+
+static void set_timer(struct muster_node *node)
+{
+    uint64_t due = muster_membership_timer_ns(node->machine);
+
+    if (due == UINT64_MAX)
+        muster_timer_stop(&node->timer);
+    else
+        muster_timer_start(&node->timer, node->env->loop, due);
+}
+
+static void execute(struct muster_node *node, const struct muster_membership_action *action)
+{
+    switch (action->kind) {
+    case MUSTER_ACTION_SEND:
+        muster_node_send(node, &action->peer, &action->control);
+        return;
+    case MUSTER_ACTION_CONNECT:
+        muster_node_connect(node, &action->member);
+        return;
+    case MUSTER_ACTION_DISCONNECT:
+        muster_node_disconnect(node, &action->peer);
+        return;
+    case MUSTER_ACTION_WATCH:
+        muster_node_watch(node, &action->member);
+        return;
+    case MUSTER_ACTION_FREEZE:
+        muster_node_freeze(node);
+        return;
+    case MUSTER_ACTION_OPEN_GROUP:
+        muster_node_open_group(node, action->view, action->is_hand_over);
+        return;
+    case MUSTER_ACTION_ABORT_ALL:
+        muster_node_abort_group(node, &action->error);
+        return;
+    case MUSTER_ACTION_CAS:
+        muster_node_cas(node, action->id, action->view, action->revision);
+        return;
+    case MUSTER_ACTION_READ_VIEW:
+        muster_node_read_view(node);
+        return;
+    case MUSTER_ACTION_REGISTER:
+        muster_node_register(node);
+        return;
+    case MUSTER_ACTION_DEREGISTER:
+        muster_node_deregister(node);
+        return;
+    case MUSTER_ACTION_SET_TIMER:
+        set_timer(node);
+        return;
+    case MUSTER_ACTION_TELL_EXCLUDED:
+        excluded(node, action);
+        return;
+    case MUSTER_ACTION_TELL_LEFT:
+        node->tell.is_left = true;
+        return;
+    case MUSTER_ACTION_TELL_FAILED:
+        muster_node_fail(node, &action->error);
+        node->tell.is_left = true;
+        return;
+    case MUSTER_ACTION_TRACE:
+        muster_trace_emit(node->env, action->trace_kind, action->numbers[0], action->numbers[1],
+                          action->numbers[2]);
+        return;
+    }
+}
+
+/* --- telling the program --- */
+
+static void tell_view(struct muster_node *node)
+{
+    struct muster_view_change change = {.view = node->tell.view, .previous = node->tell.previous};
+    struct muster_error error;
+
+    change.group = node->group;
+    change.cause_ns = node->tell.cause_ns;
+    change.opened_ns = node->tell.opened_ns;
+    node->tell.is_view = false;
+    node->tell.view = node->tell.previous = NULL;
+    if (change.view->is_below_min) {
+        muster_error_set(&error, MUSTER_ABORTED,
+                         "too few members: %u are left after waiting for a return (%s)",
+                         change.view->member_count, change.view->reason);
+        muster_node_fail(node, &error);
+    }
+    if (node->group != NULL && node->events->on_view != NULL)
+        node->events->on_view(node->data, &change);
+    muster_view_unref((struct muster_view *)(uintptr_t)change.view);
+    muster_view_unref((struct muster_view *)(uintptr_t)change.previous);
+}
+
+static void tell_ready(struct muster_node *node)
+{
+    node->tell.is_ready = false;
+    if (node->events->on_ready != NULL)
+        node->events->on_ready(node->data, node->tell.next_step, node->tell.is_restored);
+}
+
+static void tell_excluded(struct muster_node *node)
+{
+    struct muster_error error = node->tell.error;
+
+    node->tell.is_excluded = false;
+    if (node->events->on_excluded != NULL)
+        node->events->on_excluded(node->data, &error);
+}
+
+static void tell_failed(struct muster_node *node)
+{
+    struct muster_error error = node->tell.error;
+
+    if (node->tell.is_failure_told)
+        return;
+    node->tell.is_failure_told = true;
+    if (node->events->on_failed != NULL)
+        node->events->on_failed(node->data, &error);
+}
+
+/* Each callback may start the next step, or close the node. */
+static void tell(struct muster_node *node)
+{
+    if (node->tell.is_view && !node->is_closing)
+        tell_view(node);
+    if (node->tell.is_excluded && !node->is_closing)
+        tell_excluded(node);
+    if (node->tell.is_ready && !node->is_closing)
+        tell_ready(node);
+    if (node->tell.is_failed && !node->is_closing)
+        tell_failed(node);
+    if (node->tell.is_left && !node->is_closing) {
+        node->tell.is_left = false;
+        muster_node_is_out(node);
+    }
+}
+
+/* --- feeding --- */
+
+void muster_node_feed(struct muster_node *node, const struct muster_membership_event *event)
+{
+    struct muster_membership_actions actions;
+    struct muster_error error;
+    enum muster_rc rc;
+
+    if (node->is_closing || node->machine == NULL) {
+        muster_progress_free(event->progress);
+        return;
+    }
+    node->depth++;
+    muster_membership_actions_init(&actions, node->env->mem);
+    rc =
+        muster_membership_step(node->machine, event, muster_loop_now_ns(node->env->loop), &actions);
+    for (size_t i = 0; i < actions.count; i++)
+        execute(node, &actions.items[i]);
+    muster_membership_actions_fini(&actions);
+    if (rc != MUSTER_OK) {
+        muster_error_set(&error, rc, "no memory for a change of membership");
+        muster_node_fail(node, &error);
+    }
+    node->depth--;
+    if (node->depth == 0)
+        tell(node);
+}
+
+void muster_node_feed_kind(struct muster_node *node, enum muster_membership_event_kind kind)
+{
+    struct muster_membership_event event = {.kind = kind};
+
+    muster_node_feed(node, &event);
+}
+
+void muster_node_feed_peer(struct muster_node *node, enum muster_membership_event_kind kind,
+                           const struct muster_incarnation *peer, const char *text)
+{
+    struct muster_membership_event event = {.kind = kind, .peer = *peer, .text = text};
+
+    muster_node_feed(node, &event);
+}
+
+void muster_node_post(struct muster_node *node, const struct muster_membership_event *event,
+                      const char *text)
+{
+    struct node_news *news;
+
+    if (node->is_closing)
+        return;
+    news = muster_mem_alloc_zero(node->env->mem, 1, sizeof(*news));
+    if (news == NULL)
+        return; /* all news of this kind are repeated by links, deadlines or the system */
+    news->event = *event;
+    snprintf(news->text, sizeof(news->text), "%s", text == NULL ? "" : text);
+    muster_list_append(&node->news, &news->list_node);
+    muster_task_post(&node->task, node->env->loop);
+}
+
+void muster_node_run_news(struct muster_node *node)
+{
+    struct muster_list *at;
+
+    while ((at = muster_list_pop(&node->news)) != NULL) {
+        struct node_news *news = MUSTER_CONTAINER_OF(at, struct node_news, list_node);
+
+        news->event.text = news->text;
+        muster_node_feed(node, &news->event);
+        muster_mem_free(node->env->mem, news);
+    }
+    if (node->depth == 0)
+        tell(node);
+}

@@ -1,0 +1,139 @@
+/* Groups of a node: frozen, opened and handed over as the machine says; what they report goes to
+ * the machine. */
+#include "cluster/node_internal.h"
+#include "cluster/progress_proto.h"
+
+/* --- what groups say --- */
+
+static void on_suspect(void *data, const struct muster_incarnation *peer,
+                       const struct muster_error *error)
+{
+    struct muster_membership_event event = {.kind = MUSTER_EVENT_PEER_SUSPECTED, .peer = *peer};
+    struct muster_node *node = data;
+
+    muster_node_note_cause(node);
+    muster_node_post(node, &event, error->text);
+}
+
+static void on_abort_proposed(void *data, const struct muster_op_id *op, enum muster_rc why)
+{
+    struct muster_membership_event event = {.kind = MUSTER_EVENT_ABORT_PROPOSED, .rc = why};
+    struct muster_node *node = data;
+
+    event.op = *op;
+    muster_node_post(node, &event, NULL);
+}
+
+static void on_higher_epoch(void *data, const struct muster_incarnation *peer, uint64_t epoch)
+{
+    struct muster_membership_event event = {.kind = MUSTER_EVENT_HIGHER_EPOCH, .peer = *peer};
+    struct muster_node *node = data;
+
+    (void)epoch;
+    muster_node_post(node, &event, NULL);
+}
+
+static void on_expired(void *data, const struct muster_error *error)
+{
+    struct muster_membership_event event = {.kind = MUSTER_EVENT_RESIGN};
+    struct muster_node *node = data;
+
+    muster_node_post(node, &event, error->text);
+}
+
+static const struct muster_group_events group_events = {
+    .on_suspect = on_suspect,
+    .on_abort_proposed = on_abort_proposed,
+    .on_higher_epoch = on_higher_epoch,
+    .on_expired = on_expired,
+};
+
+/* Groups report broken links of members themselves; state has links of its own. */
+const struct muster_wire_events muster_node_wire_events = {.on_link_down = NULL};
+
+/* --- what the machine says --- */
+
+void muster_node_freeze(struct muster_node *node)
+{
+    struct muster_membership_event event = {.kind = MUSTER_EVENT_FROZEN};
+    struct muster_progress *progress = muster_mem_alloc_zero(node->env->mem, 1, sizeof(*progress));
+    struct muster_error error;
+    enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
+
+    muster_node_note_cause(node);
+    if (progress != NULL)
+        rc = muster_group_freeze(node->group, progress);
+    if (rc == MUSTER_OK) {
+        event.progress = progress;
+        muster_node_feed(node, &event);
+        return;
+    }
+    muster_mem_free(node->env->mem, progress);
+    muster_error_set(&error, rc, "the group cannot be frozen");
+    muster_node_fail(node, &error);
+}
+
+static void record_view(struct muster_node *node, struct muster_view *view, struct muster_view *old)
+{
+    uint32_t rank = 0;
+
+    muster_view_find(view, &node->self, &rank);
+    MUSTER_LOG(node->env, INFO, "view_changed", "epoch", view->epoch, "members", view->member_count,
+               "rank", rank, "verdicts", view->verdict_count, "reason", view->reason);
+    muster_trace_emit(node->env, "view_entered", view->epoch, view->member_count,
+                      view->verdict_count);
+    muster_metric_set(&node->epoch_metric, (int64_t)view->epoch);
+    muster_metric_set(&node->members_metric, view->member_count);
+    muster_metric_add(&node->changes_metric, 1);
+    if (node->tell.is_view) { /* the program has not heard of the one before */
+        muster_view_unref(node->tell.view);
+        muster_view_unref(node->tell.previous);
+    }
+    node->tell.is_view = true;
+    node->tell.view = muster_view_ref(view);
+    node->tell.previous = old;
+    node->tell.cause_ns = node->cause_ns;
+    node->tell.opened_ns = muster_loop_now_ns(node->env->loop);
+    node->cause_ns = 0;
+}
+
+void muster_node_open_group(struct muster_node *node, struct muster_view *view, bool is_hand_over)
+{
+    struct muster_group_options options = {.env = node->env, .view = view, .self = node->self};
+    struct muster_group *old = node->group;
+    struct muster_view *previous = NULL;
+    struct muster_error error;
+    enum muster_rc rc;
+
+    options.wire = node->wire;
+    options.events = &group_events;
+    options.data = node;
+    rc = muster_group_open(&options, &node->group);
+    if (rc != MUSTER_OK) {
+        node->group = old;
+        muster_error_set(&error, rc, "the group of epoch %llu cannot be opened",
+                         (unsigned long long)view->epoch);
+        muster_node_fail(node, &error);
+        return;
+    }
+    if (old != NULL) {
+        previous = muster_view_ref(
+            (struct muster_view *)(uintptr_t)muster_group_view(old)); /* counted, never written */
+        muster_group_hand_over(old, node->group);
+        muster_group_close(old);
+    }
+    record_view(node, view, previous);
+    if (!is_hand_over)
+        muster_node_state_entered(node);
+}
+
+void muster_node_abort_group(struct muster_node *node, const struct muster_error *why)
+{
+    struct muster_group *group = node->group;
+
+    node->group = NULL;
+    if (group == NULL)
+        return;
+    muster_group_abort_all(group, why);
+    muster_group_close(group);
+}
