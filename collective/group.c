@@ -227,6 +227,21 @@ void muster_group_commit_step(struct muster_group *group, uint64_t step)
         group->committed_step = step;
 }
 
+const char *muster_group_algorithm(const struct muster_group *group, enum muster_op_kind kind,
+                                   uint64_t count, enum muster_dtype dtype)
+{
+    const struct muster_plan_input input = {
+        .kind = kind,
+        .n = group->view->member_count,
+        .index = group->rank,
+        .count = count,
+        .element_bytes = muster_dtype_bytes(dtype),
+        .parameters = group->view->plan,
+    };
+
+    return muster_plan_make(&input).algorithm == MUSTER_ALGORITHM_RING ? "ring" : "direct";
+}
+
 uint32_t muster_group_rank(const struct muster_group *group)
 {
     return group->rank;

@@ -100,6 +100,11 @@ muster_barrier_start(struct muster_op *op, struct muster_group *group, muster_op
 /** done still comes, with CANCELLED unless the operation was delivered before; proposes ABORTED to all. */
 MUSTER_API void muster_op_cancel(struct muster_op *op);
 
+/** "direct" or "ring": how an operation on a whole vector of `count` elements would run now. Static text. */
+MUSTER_API const char *muster_group_algorithm(const struct muster_group *group,
+                                              enum muster_op_kind kind, uint64_t count,
+                                              enum muster_dtype dtype);
+
 MUSTER_API uint32_t muster_group_rank(const struct muster_group *group);
 MUSTER_API uint32_t muster_group_size(const struct muster_group *group);
 MUSTER_API const struct muster_view *muster_group_view(const struct muster_group *group);
