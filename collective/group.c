@@ -194,7 +194,7 @@ bool muster_group_is_idle(const struct muster_group *group)
     for (uint32_t lane = 0; lane < group->lane_count; lane++)
         if (!muster_list_is_empty(&group->lanes[lane].runs))
             return false;
-    return true;
+    return muster_wire_is_idle(group->wire);
 }
 
 void muster_group_close(struct muster_group *group)

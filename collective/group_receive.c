@@ -317,7 +317,7 @@ void muster_group_replay_early(struct muster_group *group, const struct muster_o
     while ((early = find_early(group, &op)) != NULL) {
         struct muster_run *run = muster_group_find(group, &op);
 
-        if (run != NULL && run->state <= MUSTER_RUN_QUEUED)
+        if (run == NULL ? !is_issued(group, &op) : run->state <= MUSTER_RUN_QUEUED)
             break;
         replay(group, early);
         has_freed = true;

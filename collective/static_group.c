@@ -2,7 +2,7 @@
 #include <muster/static_group.h>
 
 #include "collective/group.h"
-#include "runtime/hash.h"
+#include <muster/hash.h>
 
 #include <stdio.h>
 #include <string.h>

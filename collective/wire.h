@@ -62,6 +62,9 @@ void muster_wire_resume(struct muster_wire *wire, uint32_t rank);
 /** The peer breaks the protocol: its link is closed. */
 void muster_wire_refuse(struct muster_wire *wire, uint32_t rank, const char *text);
 
+/** Every frame has left. */
+bool muster_wire_is_idle(const struct muster_wire *wire);
+
 struct muster_buffer_pool *muster_wire_pool(struct muster_wire *wire);
 
 #endif

@@ -580,6 +580,15 @@ void muster_wire_refuse(struct muster_wire *wire, uint32_t rank, const char *tex
     lose_link(wire->members[rank], &error);
 }
 
+bool muster_wire_is_idle(const struct muster_wire *wire)
+{
+    for (struct muster_list *node = wire->peers.next; node != &wire->peers; node = node->next)
+        if (!muster_list_is_empty(
+                &MUSTER_CONTAINER_OF(node, struct muster_wire_peer, node)->frames))
+            return false;
+    return true;
+}
+
 struct muster_buffer_pool *muster_wire_pool(struct muster_wire *wire)
 {
     return &wire->pool;

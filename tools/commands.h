@@ -32,6 +32,7 @@ struct command {
 extern const struct command commands[];
 extern const size_t command_count;
 
+int command_bench(int argc, char **argv);
 int command_help(int argc, char **argv);
 int command_registry(int argc, char **argv);
 int command_resolve(int argc, char **argv);

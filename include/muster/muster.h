@@ -23,6 +23,7 @@
 #include <muster/resolver.h>
 #include <muster/rpc.h>
 #include <muster/runtime.h>
+#include <muster/static_group.h>
 #include <muster/status.h>
 #include <muster/strategy.h>
 #include <muster/stream.h>

@@ -205,14 +205,22 @@ uint32_t group_ring_add(struct group_ring *ring)
 
 void group_ring_open(struct group_ring *ring, uint32_t n)
 {
+    const struct muster_plan_parameters plan = {.chunk_bytes = CHUNK_BYTES,
+                                                .direct_max_bytes = DIRECT_BYTES};
+
+    group_ring_open_plan(ring, n, &plan);
+}
+
+void group_ring_open_plan(struct group_ring *ring, uint32_t n,
+                          const struct muster_plan_parameters *plan)
+{
     struct muster_member members[GROUP_RING_MAX];
     struct muster_view fields = {.epoch = 1, .member_count = n, .members = members};
 
     memset(ring, 0, sizeof(*ring));
     test_env_open(&ring->test);
     assert_int_equal(muster_net_system_open(&ring->test.env, &ring->test.env.net), MUSTER_OK);
-    ring->plan = (struct muster_plan_parameters){.chunk_bytes = CHUNK_BYTES,
-                                                 .direct_max_bytes = DIRECT_BYTES};
+    ring->plan = *plan;
     for (uint32_t i = 0; i < n; i++)
         members[group_ring_add(ring)] = ring->members[i].self;
     snprintf(fields.job, sizeof(fields.job), "test");

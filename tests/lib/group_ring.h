@@ -43,6 +43,9 @@ struct group_ring {
 
 /** A ring of n members in a view of epoch 1; small chunks, so that small tensors have many. */
 void group_ring_open(struct group_ring *ring, uint32_t n);
+/** The same with other plan parameters. */
+void group_ring_open_plan(struct group_ring *ring, uint32_t n,
+                          const struct muster_plan_parameters *plan);
 /** Closes what is open; every operation must have ended or belong to dead members. */
 void group_ring_close(struct group_ring *ring);
 

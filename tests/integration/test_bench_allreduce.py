@@ -1,0 +1,42 @@
+#!/usr/bin/env python3
+"""muster bench allreduce: between real processes all ranks get the same bytes, and the keys of the contract are there.
+
+Processes run at their own pace: members start while early chunks of others are half received."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+MUSTER = pathlib.Path(os.environ.get("MUSTER_BINARY_DIR", "build-asan")) / "bin/muster"
+KEYS = {"bench", "n", "bytes", "wire", "memory", "algorithm", "median_us", "p99_us", "identical"}
+
+
+def bench(*arguments):
+    output = subprocess.run([MUSTER, "bench", "allreduce", "--json", *arguments], capture_output=True, text=True,
+                            timeout=120)
+    assert output.returncode == 0, output.stderr
+    return [json.loads(line) for line in output.stdout.splitlines()]
+
+
+def check_sizes(n, dtype):
+    lines = bench("-n", str(n), "--bytes", "1K,64K,512K,3M", "--iters", "8", "--dtype", dtype)
+    assert [line["bytes"] for line in lines] == [1 << 10, 64 << 10, 512 << 10, 3 << 20], lines
+    for line in lines:
+        assert KEYS <= line.keys(), line
+        assert line["identical"] is True and line["n"] == n and line["median_us"] > 0, line
+    assert lines[0]["algorithm"] == "direct" and lines[-1]["algorithm"] == "ring", lines
+
+
+def check_usage():
+    output = subprocess.run([MUSTER, "bench", "allreduce", "--bytes", "7"], capture_output=True, text=True, timeout=60)
+    assert output.returncode == 2 and "--bytes 7" in output.stderr, output.stderr
+
+
+if __name__ == "__main__":
+    if not MUSTER.exists():
+        print("skipped: the command muster is not built")
+        sys.exit(77)
+    check_usage()
+    check_sizes(2, "f32")
+    check_sizes(3, "u8")

@@ -1,0 +1,20 @@
+/* The benchmarks of `muster bench`, one file each. */
+#ifndef MUSTER_TOOLS_BENCH_H
+#define MUSTER_TOOLS_BENCH_H
+
+#include <muster/options.h>
+
+/** One benchmark; argv[0] is its name. Returns the exit code. */
+struct bench {
+    const char *name;
+    const char *summary;
+    int (*run)(int argc, char **argv);
+};
+
+int bench_allreduce(int argc, char **argv);
+extern const struct muster_options bench_allreduce_options;
+
+/** The q-quantile (0 … 1) of count > 0 samples; sorts them. */
+double bench_quantile(double *samples, size_t count, double q);
+
+#endif
