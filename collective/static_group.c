@@ -1,4 +1,5 @@
-/* A group of fixed members: a listener, a wire, and a view of epoch 1 that everybody makes alike. */
+/* A group of fixed members: a listener, a wire, and a view of epoch 1 that everybody makes alike.
+ */
 #include <muster/static_group.h>
 
 #include "collective/group.h"
@@ -142,8 +143,8 @@ enum muster_rc muster_static_group_open(struct muster_env *env, const char *job,
     return MUSTER_OK;
 }
 
-const struct muster_address *
-muster_static_group_address(const struct muster_static_group *static_group)
+const struct muster_address *muster_static_group_address(
+    const struct muster_static_group *static_group)
 {
     return muster_listener_address(static_group->listener);
 }
@@ -190,9 +191,8 @@ enum muster_rc muster_static_group_join(struct muster_static_group *static_group
                                         const struct muster_plan_parameters *parameters)
 {
     struct muster_wire_options wire_options = {.env = static_group->env};
-    struct muster_group_options options = {.env = static_group->env,
-                                           .events = &group_events,
-                                           .data = static_group};
+    struct muster_group_options options = {
+        .env = static_group->env, .events = &group_events, .data = static_group};
     struct muster_view *view = NULL;
     enum muster_rc rc;
 

@@ -139,8 +139,7 @@ static bool is_member_valid(const struct muster_member *member)
 
 static bool are_fields_valid(const struct muster_view *fields)
 {
-    if (fields->epoch == 0 ||
-        !has_text_end(fields->job, sizeof(fields->job)) ||
+    if (fields->epoch == 0 || !has_text_end(fields->job, sizeof(fields->job)) ||
         !has_text_end(fields->reason, sizeof(fields->reason)))
         return false;
     for (uint32_t i = 0; i < fields->member_count; i++)

@@ -96,8 +96,10 @@ static const struct muster_option rows[] = {
 const struct muster_options bench_allreduce_options = {
     .command = "muster bench allreduce",
     .usage = "[-n N] [--bytes A,B,…] [--json]",
-    .about = "Time all-reduces (sum) between N processes. Each rank rewrites its tensor before each "
-             "operation, a barrier stands in front of the clock; a sample is the time of the slowest rank.",
+    .about =
+        "Time all-reduces (sum) between N processes. Each rank rewrites its tensor before each "
+        "operation, a barrier stands in front of the clock; a sample is the time of the slowest "
+        "rank.",
     .rows = rows,
     .row_count = sizeof(rows) / sizeof(rows[0]),
 };
@@ -291,8 +293,8 @@ static bool measure(struct rank *rank, uint64_t bytes, size_t iteration, struct 
         return false;
     prepare_op(rank);
     begin_us = now_us();
-    if (!wait_done(rank, muster_all_reduce_start(&rank->op, rank->group, &tensor, MUSTER_SUM,
-                                                 on_done)))
+    if (!wait_done(rank,
+                   muster_all_reduce_start(&rank->op, rank->group, &tensor, MUSTER_SUM, on_done)))
         return false;
     ret_sample->us = now_us() - begin_us;
     ret_sample->digest = muster_hash64(rank->tensor, bytes, 0);
@@ -333,8 +335,7 @@ static bool join(struct rank *rank, int from_parent, int to_parent)
     struct muster_error error;
 
     if (muster_env_system_open(NULL, &rank->env) != MUSTER_OK ||
-        (rank->env->net == NULL &&
-         muster_net_system_open(rank->env, &rank->env->net) != MUSTER_OK))
+        (rank->env->net == NULL && muster_net_system_open(rank->env, &rank->env->net) != MUSTER_OK))
         return false;
     if (muster_static_group_open(rank->env, "bench", &rank->static_group, &error) != MUSTER_OK) {
         fprintf(stderr, "muster bench: %s\n", error.text);
@@ -362,9 +363,9 @@ static int run_rank(const struct bench_run *run, uint32_t index, int from_parent
     for (size_t i = 0; i < run->size_count; i++) {
         char text[16] = "";
 
-        algorithm = muster_group_algorithm(rank.group, MUSTER_OP_ALL_REDUCE,
-                                           run->sizes[i] / muster_dtype_bytes(run->dtype),
-                                           run->dtype);
+        algorithm =
+            muster_group_algorithm(rank.group, MUSTER_OP_ALL_REDUCE,
+                                   run->sizes[i] / muster_dtype_bytes(run->dtype), run->dtype);
         snprintf(text, sizeof(text), "%s", algorithm);
         if (!write_all(to_parent, text, sizeof(text)) ||
             !measure_size(&rank, run->sizes[i], to_parent))
@@ -425,8 +426,7 @@ static void print_line(const struct bench_run *run, uint64_t bytes, const char *
                "\"memory\":\"private\",\"dtype\":\"%s\",\"algorithm\":\"%s\",\"iters\":%zu,"
                "\"median_us\":%.1f,\"p99_us\":%.1f,\"gbytes_per_s\":%.3f,\"identical\":%s}\n",
                run->rank_count, (unsigned long long)bytes, run->settings->dtype, algorithm, count,
-               median_us, p99_us, (double)bytes / median_us / 1e3,
-               is_identical ? "true" : "false");
+               median_us, p99_us, (double)bytes / median_us / 1e3, is_identical ? "true" : "false");
     else
         printf("n %u  %10llu bytes  tcp  %-6s  median %10.1f us  p99 %10.1f us  %7.3f GB/s  %s\n",
                run->rank_count, (unsigned long long)bytes, algorithm, median_us, p99_us,

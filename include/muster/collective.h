@@ -37,12 +37,12 @@ typedef void muster_op_fn(struct muster_op *op, enum muster_rc rc);
 
 /** Who contributed to a delivered operation. */
 struct muster_op_result {
-    uint64_t epoch;              /* in which it was delivered */
-    uint32_t contributor_count;  /* the divisor of MEAN */
+    uint64_t epoch;                   /* in which it was delivered */
+    uint32_t contributor_count;       /* the divisor of MEAN */
     enum muster_verdict_kind verdict; /* of its last interruption */
-    bool is_interrupted;         /* a change of view fell into it */
-    uint64_t interrupted_ns;     /* loop time of the freeze, 0 = not interrupted */
-    const char *phase;           /* where this member stood at the freeze ("reduce", "gather", "complete") */
+    bool is_interrupted;              /* a change of view fell into it */
+    uint64_t interrupted_ns;          /* loop time of the freeze, 0 = not interrupted */
+    const char *phase; /* where this member stood at the freeze ("reduce", "gather", "complete") */
 };
 
 /** One operation. Caller's memory, borrowed from start to done. */
@@ -67,40 +67,40 @@ struct muster_op {
  * Shape:   count elements of dtype, contiguous; equal on every rank.
  * Units:   op->deadline_ns is loop time, absolute.
  * Owns:    borrows op and the tensor's memory until done.
- * Errors:  returned INVALID_ARGUMENT, FAILED_PRECONDITION (group closed); by done ABORTED, INVALID_ARGUMENT
- *          (another rank called something else: error names both), DEADLINE_EXCEEDED, CANCELLED.
- * Order:   all ranks start the same operations of a lane in the same order.
+ * Errors:  returned INVALID_ARGUMENT, FAILED_PRECONDITION (group closed); by done ABORTED,
+ * INVALID_ARGUMENT (another rank called something else: error names both), DEADLINE_EXCEEDED,
+ * CANCELLED. Order:   all ranks start the same operations of a lane in the same order.
  */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc
-muster_all_reduce_start(struct muster_op *op, struct muster_group *group,
-                        const struct muster_tensor *tensor, enum muster_reduction reduction,
-                        muster_op_fn *done);
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_all_reduce_start(
+    struct muster_op *op, struct muster_group *group, const struct muster_tensor *tensor,
+    enum muster_reduction reduction, muster_op_fn *done);
 
 /** tensor of `root` (rank in the group's view) to all. Same rules as all_reduce. */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc
-muster_broadcast_start(struct muster_op *op, struct muster_group *group,
-                       const struct muster_tensor *tensor, uint32_t root, muster_op_fn *done);
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_broadcast_start(
+    struct muster_op *op, struct muster_group *group, const struct muster_tensor *tensor,
+    uint32_t root, muster_op_fn *done);
 
 /** output->count = n * input->count; part r is rank r's input. */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc
-muster_all_gather_start(struct muster_op *op, struct muster_group *group,
-                        const struct muster_tensor *input, const struct muster_tensor *output,
-                        muster_op_fn *done);
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_all_gather_start(
+    struct muster_op *op, struct muster_group *group, const struct muster_tensor *input,
+    const struct muster_tensor *output, muster_op_fn *done);
 
 /** input->count = n * output->count; rank r receives part r of the reduction. */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc
-muster_reduce_scatter_start(struct muster_op *op, struct muster_group *group,
-                            const struct muster_tensor *input, const struct muster_tensor *output,
-                            enum muster_reduction reduction, muster_op_fn *done);
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_reduce_scatter_start(
+    struct muster_op *op, struct muster_group *group, const struct muster_tensor *input,
+    const struct muster_tensor *output, enum muster_reduction reduction, muster_op_fn *done);
 
 /** done when all members have started it. */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc
-muster_barrier_start(struct muster_op *op, struct muster_group *group, muster_op_fn *done);
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_barrier_start(struct muster_op *op,
+                                                                 struct muster_group *group,
+                                                                 muster_op_fn *done);
 
-/** done still comes, with CANCELLED unless the operation was delivered before; proposes ABORTED to all. */
+/** done still comes, with CANCELLED unless the operation was delivered before; proposes ABORTED to
+ * all. */
 MUSTER_API void muster_op_cancel(struct muster_op *op);
 
-/** "direct" or "ring": how an operation on a whole vector of `count` elements would run now. Static text. */
+/** "direct" or "ring": how an operation on a whole vector of `count` elements would run now. Static
+ * text. */
 MUSTER_API const char *muster_group_algorithm(const struct muster_group *group,
                                               enum muster_op_kind kind, uint64_t count,
                                               enum muster_dtype dtype);

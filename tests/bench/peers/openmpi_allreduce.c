@@ -1,5 +1,5 @@
-/* Open MPI's all-reduce, measured as `muster bench allreduce` measures: rewrite, barrier, clock; the slowest rank counts.
- * usage: mpirun … openmpi_allreduce BYTES ITERATIONS */
+/* Open MPI, measured as `muster bench allreduce` measures: rewrite, barrier, clock; the slowest
+ * rank counts. usage: mpirun … openmpi_allreduce BYTES ITERATIONS */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,8 +45,9 @@ int main(int argc, char **argv)
     }
     if (rank == 0) {
         qsort(samples, (size_t)iterations, sizeof(*samples), compare);
-        printf("{\"peer\":\"openmpi\",\"n\":%d,\"bytes\":%zu,\"wire\":\"tcp\",\"median_us\":%.1f}\n",
-               size, bytes, samples[iterations / 2]);
+        printf(
+            "{\"peer\":\"openmpi\",\"n\":%d,\"bytes\":%zu,\"wire\":\"tcp\",\"median_us\":%.1f}\n",
+            size, bytes, samples[iterations / 2]);
     }
     MPI_Finalize();
     free(tensor);
