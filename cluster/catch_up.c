@@ -46,8 +46,7 @@ struct fetch {
     struct muster_timer timer;
 };
 
-/* --- the end
- * ---------------------------------------------------------------------------------------- */
+/* --- the end --- */
 
 static void drop_source(struct source *source)
 {
@@ -102,8 +101,7 @@ static void announce_end(struct fetch *fetch)
     owner->done(owner, rc);
 }
 
-/* --- fetching
- * --------------------------------------------------------------------------------------- */
+/* --- fetching --- */
 
 static void ask_for_chunk(struct source *source, uint32_t chunk)
 {
@@ -210,8 +208,7 @@ static void on_deadline(struct muster_timer *timer)
            fetch->step);
 }
 
-/* --- agreement
- * -------------------------------------------------------------------------------------- */
+/* --- agreement --- */
 
 /* Once every member has answered or gone: those that answered must tell the same. */
 static void look_at_manifests(struct fetch *fetch)
@@ -274,8 +271,7 @@ static void lose_source(struct source *source, const struct muster_error *error)
     hand_out(fetch);
 }
 
-/* --- frames
- * ----------------------------------------------------------------------------------------- */
+/* --- frames --- */
 
 static void take_manifest(struct source *source, const void *payload, uint32_t bytes)
 {
@@ -397,8 +393,7 @@ static const struct muster_peer_link_events events = {
     .on_down = on_down,
 };
 
-/* --- start
- * ------------------------------------------------------------------------------------------ */
+/* --- start --- */
 
 static enum muster_rc open_source(struct fetch *fetch,
                                   const struct muster_catch_up_options *options,

@@ -149,8 +149,7 @@ static void on_hash_turn(struct muster_task *task)
         muster_task_post(task, server->env->loop);
 }
 
-/* --- requests
- * --------------------------------------------------------------------------------------- */
+/* --- requests --- */
 
 static void on_chunk_sent(struct muster_frame *frame, enum muster_rc rc)
 {
@@ -265,8 +264,7 @@ static const struct muster_peer_link_events events = {
     .on_down = on_down,
 };
 
-/* --- life
- * ------------------------------------------------------------------------------------------- */
+/* --- life --- */
 
 enum muster_rc muster_state_server_open(struct muster_env *env,
                                         struct muster_state_server **ret_server)

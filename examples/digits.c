@@ -64,8 +64,7 @@ struct settings {
     float learning_rate, momentum;
 };
 
-/* --- data
- * ----------------------------------------------------------------------------------------- */
+/* --- data --- */
 
 static int load_images(const char *path, struct images *train, struct images *test)
 {
@@ -101,8 +100,7 @@ static int load_images(const char *path, struct images *train, struct images *te
     return 0;
 }
 
-/* --- the network
- * ---------------------------------------------------------------------------------- */
+/* --- the network --- */
 
 static uint32_t next_random(uint32_t *state)
 {
@@ -230,8 +228,7 @@ static double accuracy(const struct network *net, const struct images *set)
     return (double)right / set->count;
 }
 
-/* --- training
- * ------------------------------------------------------------------------------------- */
+/* --- training --- */
 
 /* The images of a step are drawn from the step's number alone, the share of a member from its rank:
  * no coordination, and nothing to redistribute when the members change. */

@@ -8,13 +8,17 @@
 
 static const struct bench benches[] = {
     {"allreduce", "all-reduce between processes of this machine", bench_allreduce},
+    {"recover", "kill workers inside an all_reduce, measure what it costs the others",
+     bench_recover},
+    {"recover-worker", NULL, bench_recover_worker},
 };
 
 static void print_benches(FILE *file)
 {
     fprintf(file, "usage: muster bench NAME [options]\n\n");
     for (size_t i = 0; i < sizeof(benches) / sizeof(benches[0]); i++)
-        fprintf(file, "  %-12s %s\n", benches[i].name, benches[i].summary);
+        if (benches[i].summary != NULL)
+            fprintf(file, "  %-12s %s\n", benches[i].name, benches[i].summary);
     fprintf(file, "\n'muster bench NAME --help' shows the options of one.\n");
 }
 

@@ -7,12 +7,16 @@
 /** One benchmark; argv[0] is its name. Returns the exit code. */
 struct bench {
     const char *name;
-    const char *summary;
+    const char *summary; /* NULL: not for people, a part of another */
     int (*run)(int argc, char **argv);
 };
 
 int bench_allreduce(int argc, char **argv);
 extern const struct muster_options bench_allreduce_options;
+int bench_recover(int argc, char **argv);
+extern const struct muster_options bench_recover_options;
+/** What `muster bench recover` starts as workers. */
+int bench_recover_worker(int argc, char **argv);
 
 /** The q-quantile (0 … 1) of count > 0 samples; sorts them. */
 double bench_quantile(double *samples, size_t count, double q);

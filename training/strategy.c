@@ -1,0 +1,401 @@
+/* The strategy: life of a training process from open to close, and the step: begin … commit. */
+#include <muster/strategy.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <muster/stream.h>
+
+#include "training/strategy_internal.h"
+
+#define OP_TIMEOUT_NS        (300 * MUSTER_NS_PER_S)
+#define LEAVE_TIMEOUT_NS     (10 * MUSTER_NS_PER_S)
+#define PROGRESS_INTERVAL_NS (50 * MUSTER_NS_PER_MS)
+
+/* --- open --- */
+
+static enum muster_rc open_log(struct muster_env *env, struct muster_error *ret_error)
+{
+    const char *text = muster_vars_get(env->vars, "MUSTER_LOG_LEVEL");
+    enum muster_log_level level = MUSTER_LOG_WARN;
+
+    if (text != NULL && muster_log_level_parse(text, &level) != MUSTER_OK)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "MUSTER_LOG_LEVEL=%s: expected error, warn, info, debug or trace",
+                                text);
+    return muster_log_file_open(env->mem, stderr, false, level, &env->log);
+}
+
+static uint64_t var_u64(struct muster_env *env, const char *name)
+{
+    const char *text = muster_vars_get(env->vars, name);
+
+    return text == NULL ? 0 : strtoull(text, NULL, 10);
+}
+
+static enum muster_rc read_incarnation(struct muster_env *env,
+                                       struct muster_incarnation *ret_incarnation,
+                                       struct muster_error *ret_error)
+{
+    const char *text = muster_vars_get(env->vars, "MUSTER_INCARNATION");
+
+    memset(ret_incarnation, 0, sizeof(*ret_incarnation));
+    if (text == NULL || *text == '\0' || muster_incarnation_parse(text, ret_incarnation) == MUSTER_OK)
+        return MUSTER_OK;
+    return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                            "MUSTER_INCARNATION=%s: expected 32 hexadecimal digits", text);
+}
+
+static enum muster_rc open_node(struct muster_strategy *strategy,
+                                const struct muster_strategy_options *options,
+                                struct muster_error *ret_error)
+{
+    struct muster_env *env = strategy->env;
+    struct muster_place place;
+    struct muster_node_options node = {
+        .env = env,
+        .registry = options->registry != NULL ? options->registry
+                                              : muster_vars_get(env->vars, "MUSTER_REGISTRY"),
+        .job = options->job != NULL ? options->job : muster_vars_get(env->vars, "MUSTER_JOB"),
+        .min_members = (uint32_t)var_u64(env, "MUSTER_MIN_MEMBERS"),
+        .min_members_timeout_ns = var_u64(env, "MUSTER_MIN_MEMBERS_TIMEOUT_S") * MUSTER_NS_PER_S,
+        .start_timeout_ns = options->start_timeout_ns,
+        .events = &muster_strategy_node_events,
+        .data = strategy,
+    };
+    enum muster_rc rc = read_incarnation(env, &node.incarnation, ret_error);
+
+    if (rc == MUSTER_OK)
+        rc = muster_place_find(env, options->resolver, &place, ret_error);
+    if (rc != MUSTER_OK)
+        return rc;
+    if (node.registry == NULL)
+        return muster_error_set(
+            ret_error, MUSTER_FAILED_PRECONDITION,
+            "no registry: start this program with `muster run -n N -- PROGRAM`, or set "
+            "MUSTER_REGISTRY=HOST:PORT");
+    if (node.job == NULL)
+        node.job = "default";
+    node.task_type = place.task_type;
+    node.task_index = place.task_index;
+    node.expected_count = place.expected_count;
+    return muster_node_open(&node, &strategy->node, ret_error);
+}
+
+static void free_strategy(struct muster_strategy *strategy)
+{
+    struct muster_env *env = strategy->env;
+
+    for (size_t i = 0; i < strategy->tensor_count; i++)
+        muster_mem_free(env->mem, (char *)(uintptr_t)strategy->tensors[i].name);
+    muster_mem_free(env->mem, strategy->tensors);
+    muster_report_close(strategy->report);
+    muster_runtime_close(strategy->runtime);
+    muster_net_system_close(env->net);
+    muster_log_file_close(env->log);
+    muster_mem_free(env->mem, strategy);
+    muster_env_system_close(env);
+}
+
+static enum muster_rc new_strategy(struct muster_strategy **ret_strategy,
+                                   struct muster_error *ret_error)
+{
+    struct muster_strategy *strategy;
+    struct muster_env *env;
+    enum muster_rc rc = muster_env_system_open(NULL, &env);
+
+    if (rc != MUSTER_OK)
+        return muster_error_set(ret_error, rc, "cannot open an event loop: %s", muster_rc_text(rc));
+    strategy = muster_mem_alloc_zero(env->mem, 1, sizeof(*strategy));
+    if (strategy == NULL) {
+        muster_env_system_close(env);
+        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
+    }
+    strategy->env = env;
+    *ret_strategy = strategy;
+    return MUSTER_OK;
+}
+
+enum muster_rc muster_strategy_open(const struct muster_strategy_options *options,
+                                    struct muster_strategy **ret_strategy,
+                                    struct muster_error *ret_error)
+{
+    static const struct muster_strategy_options defaults;
+    struct muster_error error = {.rc = MUSTER_OK};
+    struct muster_strategy *strategy = NULL;
+    enum muster_rc rc;
+
+    options = options != NULL ? options : &defaults;
+    rc = new_strategy(&strategy, ret_error);
+    if (rc != MUSTER_OK)
+        return rc;
+    strategy->op_timeout_ns = options->op_timeout_ns != 0 ? options->op_timeout_ns : OP_TIMEOUT_NS;
+    rc = open_log(strategy->env, &error);
+    if (rc == MUSTER_OK)
+        rc = muster_net_system_open(strategy->env, &strategy->env->net);
+    if (rc == MUSTER_OK)
+        rc = muster_failpoint_init(&strategy->failpoint, strategy->env, &error);
+    if (rc == MUSTER_OK)
+        rc = muster_report_open(strategy->env, &strategy->report, &error);
+    if (rc == MUSTER_OK)
+        rc = open_node(strategy, options, &error);
+    if (rc == MUSTER_OK)
+        rc = muster_runtime_open(&(struct muster_runtime_options){.env = strategy->env},
+                                 &strategy->runtime);
+    if (rc != MUSTER_OK)
+        goto fail;
+    *ret_strategy = strategy;
+    return MUSTER_OK;
+fail:
+    muster_error_set(ret_error, rc, "%s", error.text[0] != '\0' ? error.text : muster_rc_text(rc));
+    muster_strategy_close(strategy);
+    return rc;
+}
+
+enum muster_rc muster_strategy_register(struct muster_strategy *strategy, const char *name,
+                                        const struct muster_tensor *tensor)
+{
+    struct muster_mem *mem = strategy->env->mem;
+    struct muster_node_tensor *grown;
+    char *copy;
+
+    if (strategy->state != MUSTER_STRATEGY_OPEN)
+        return muster_error_set(&strategy->error, MUSTER_FAILED_PRECONDITION,
+                                "register %s: tensors are registered before the first begin", name);
+    for (size_t i = 0; i < strategy->tensor_count; i++)
+        if (strcmp(strategy->tensors[i].name, name) == 0)
+            return muster_error_set(&strategy->error, MUSTER_ALREADY_EXISTS,
+                                    "register %s: the name is taken", name);
+    if (strategy->tensor_count == strategy->tensor_capacity) {
+        size_t capacity = 2 * strategy->tensor_capacity + 8;
+
+        grown = muster_mem_realloc(mem, strategy->tensors, capacity * sizeof(*grown));
+        if (grown == NULL)
+            return muster_error_set(&strategy->error, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
+        strategy->tensors = grown;
+        strategy->tensor_capacity = capacity;
+    }
+    copy = muster_mem_strdup(mem, name);
+    if (copy == NULL)
+        return muster_error_set(&strategy->error, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
+    strategy->tensors[strategy->tensor_count++] =
+        (struct muster_node_tensor){.name = copy, .tensor = *tensor};
+    return MUSTER_OK;
+}
+
+/* --- steps --- */
+
+static bool is_ready_or_failed(void *data)
+{
+    const struct muster_strategy *strategy = data;
+
+    return strategy->is_ready || strategy->state == MUSTER_STRATEGY_FAILED;
+}
+
+/* Become a member (again): wait for the node, and in a new job hand out rank 0's tensors. */
+static enum muster_rc become_ready(struct muster_strategy *strategy)
+{
+    enum muster_rc rc = muster_strategy_wait(strategy, is_ready_or_failed);
+
+    if (rc != MUSTER_OK)
+        return rc;
+    strategy->is_ready = false;
+    strategy->state = MUSTER_STRATEGY_READY;
+    if (strategy->is_restored) {
+        if (strategy->committed_step >= strategy->next_step)
+            strategy->steps_lost += strategy->committed_step - (strategy->next_step - 1);
+        strategy->committed_step = strategy->next_step - 1;
+        return MUSTER_OK;
+    }
+    rc = muster_strategy_share_state(strategy);
+    if (rc != MUSTER_OK)
+        return rc;
+    muster_node_commit_step(strategy->node, 0);
+    strategy->next_step = 1;
+    return MUSTER_OK;
+}
+
+static enum muster_rc begin_in_seat(struct muster_strategy *strategy)
+{
+    enum muster_rc rc = MUSTER_OK;
+
+    if (strategy->state == MUSTER_STRATEGY_OPEN) {
+        strategy->state = MUSTER_STRATEGY_WAITING;
+        rc = muster_node_set_state(strategy->node, strategy->tensors, strategy->tensor_count);
+        if (rc != MUSTER_OK)
+            return muster_error_set(&strategy->error, rc, "cannot register the training state: %s",
+                                    muster_rc_text(rc));
+    }
+    if (strategy->state == MUSTER_STRATEGY_WAITING || strategy->is_ready) {
+        rc = become_ready(strategy);
+        if (rc == MUSTER_ABORTED) /* excluded meanwhile: the next begin waits for the return */
+            rc = become_ready(strategy);
+    } else {
+        strategy->is_restored = false;
+        strategy->next_step = strategy->committed_step + 1;
+    }
+    if (rc != MUSTER_OK)
+        return rc;
+    strategy->step = strategy->next_step;
+    strategy->state = MUSTER_STRATEGY_STEP;
+    muster_node_begin_step(strategy->node, strategy->step);
+    muster_strategy_snapshot(strategy);
+    return MUSTER_OK;
+}
+
+enum muster_rc muster_strategy_begin(struct muster_strategy *strategy, uint64_t *ret_step,
+                                     bool *ret_is_restored)
+{
+    enum muster_rc rc;
+
+    if (strategy->state == MUSTER_STRATEGY_FAILED)
+        return strategy->error.rc;
+    muster_runtime_enter(strategy->runtime);
+    rc = begin_in_seat(strategy);
+    muster_runtime_leave(strategy->runtime);
+    if (rc != MUSTER_OK)
+        return rc;
+    *ret_step = strategy->step;
+    if (ret_is_restored != NULL)
+        *ret_is_restored = strategy->is_restored;
+    return MUSTER_OK;
+}
+
+enum muster_rc muster_strategy_commit(struct muster_strategy *strategy)
+{
+    uint64_t now_ns;
+
+    if (strategy->state == MUSTER_STRATEGY_FAILED)
+        return strategy->error.rc;
+    if (strategy->state == MUSTER_STRATEGY_WAITING) /* excluded: begin brings the members' state */
+        return MUSTER_OK;
+    if (strategy->state != MUSTER_STRATEGY_STEP)
+        return muster_error_set(&strategy->error, MUSTER_FAILED_PRECONDITION,
+                                "commit without begin");
+    muster_runtime_enter(strategy->runtime);
+    strategy->state = MUSTER_STRATEGY_READY;
+    strategy->committed_step = strategy->step;
+    muster_node_commit_step(strategy->node, strategy->step);
+    now_ns = muster_loop_now_ns(strategy->env->loop);
+    if (now_ns - strategy->progress_reported_ns >= PROGRESS_INTERVAL_NS) {
+        strategy->progress_reported_ns = now_ns;
+        muster_report_progress(strategy->report, strategy->step, strategy->epoch,
+                               muster_node_view(strategy->node) != NULL
+                                   ? muster_node_view(strategy->node)->member_count
+                                   : 0,
+                               &strategy->progress);
+    }
+    muster_runtime_leave(strategy->runtime);
+    return MUSTER_OK;
+}
+
+/* --- what the program reads --- */
+
+const struct muster_error *muster_strategy_error(const struct muster_strategy *strategy)
+{
+    return &strategy->error;
+}
+
+uint32_t muster_strategy_rank(const struct muster_strategy *strategy)
+{
+    return strategy->rank;
+}
+
+uint32_t muster_strategy_size(const struct muster_strategy *strategy)
+{
+    return strategy->size;
+}
+
+uint32_t muster_strategy_num_replicas_in_sync(const struct muster_strategy *strategy)
+{
+    return strategy->size;
+}
+
+uint64_t muster_strategy_epoch(const struct muster_strategy *strategy)
+{
+    return strategy->epoch;
+}
+
+uint32_t muster_strategy_contributors(const struct muster_strategy *strategy)
+{
+    return strategy->result.contributor_count;
+}
+
+const struct muster_op_result *muster_strategy_result(const struct muster_strategy *strategy)
+{
+    return &strategy->result;
+}
+
+void muster_strategy_report(struct muster_strategy *strategy, const char *name, double value)
+{
+    muster_report_values_set(&strategy->progress, name, value);
+}
+
+void muster_strategy_report_result(struct muster_strategy *strategy, const char *name, double value)
+{
+    muster_report_values_set(&strategy->results, name, value);
+}
+
+/* --- close --- */
+
+static void on_gone(struct muster_node *node, void *data)
+{
+    bool *is_gone = data;
+
+    (void)node;
+    *is_gone = true;
+}
+
+static bool is_true(void *data)
+{
+    return *(const bool *)data;
+}
+
+static void report_result(struct muster_strategy *strategy)
+{
+    char digest[MUSTER_DIGEST_TEXT_BYTES];
+
+    muster_strategy_state_digest(strategy, digest);
+    muster_report_result(strategy->report,
+                         &(struct muster_report_result){.steps = strategy->committed_step,
+                                                        .steps_lost = strategy->steps_lost,
+                                                        .digest = digest},
+                         &strategy->results);
+}
+
+/* Without a keeper thread yet (open failed half-way) the loop is turned right here. */
+static void wait_until(struct muster_strategy *strategy, bool *is_gone)
+{
+    if (strategy->runtime != NULL) {
+        enum muster_rc rc = muster_runtime_wait(strategy->runtime, is_true, is_gone, UINT64_MAX);
+        (void)rc; /* no deadline: the node's own one ends the wait */
+        return;
+    }
+    while (!*is_gone)
+        muster_loop_turn(strategy->env->loop, UINT64_MAX);
+}
+
+void muster_strategy_close(struct muster_strategy *strategy)
+{
+    bool has_left = false, is_closed = false;
+
+    if (strategy == NULL)
+        return;
+    if (strategy->runtime != NULL)
+        muster_runtime_enter(strategy->runtime);
+    if (strategy->node != NULL) {
+        if (strategy->state == MUSTER_STRATEGY_READY || strategy->state == MUSTER_STRATEGY_STEP) {
+            report_result(strategy);
+            muster_node_leave(strategy->node,
+                              muster_loop_after_ns(strategy->env->loop, LEAVE_TIMEOUT_NS), on_gone,
+                              &has_left);
+            wait_until(strategy, &has_left);
+        }
+        muster_node_close(strategy->node, on_gone, &is_closed);
+        wait_until(strategy, &is_closed);
+    }
+    if (strategy->runtime != NULL)
+        muster_runtime_leave(strategy->runtime);
+    free_strategy(strategy);
+}

@@ -1,0 +1,221 @@
+/* The strategy's blocking operations: start on the current group, wait in the driver's seat. */
+#include <string.h>
+
+#include <muster/hash.h>
+
+#include "collective/group.h"
+#include "training/strategy_internal.h"
+
+enum muster_rc muster_strategy_wait(struct muster_strategy *strategy, bool (*is_done)(void *data))
+{
+    enum muster_rc rc = muster_runtime_wait(strategy->runtime, is_done, strategy, UINT64_MAX);
+
+    if (strategy->state == MUSTER_STRATEGY_FAILED)
+        return strategy->error.rc;
+    return rc;
+}
+
+static bool are_ops_done(void *data)
+{
+    const struct muster_strategy *strategy = data;
+
+    return strategy->ops_open == 0;
+}
+
+static void on_op_done(struct muster_op *op, enum muster_rc rc)
+{
+    struct muster_strategy *strategy = op->data;
+
+    strategy->ops_open--;
+    if (rc == MUSTER_OK) {
+        strategy->result = op->result;
+        muster_node_touch_state(strategy->node);
+    } else if (strategy->ops_rc == MUSTER_OK) {
+        strategy->ops_rc = rc;
+        if (strategy->state != MUSTER_STRATEGY_FAILED)
+            muster_error_set(&strategy->error, rc, "%s: %s", strategy->op_name,
+                             op->error.text[0] != '\0' ? op->error.text : muster_rc_text(rc));
+    }
+}
+
+/* One operation of a call, ready to start. */
+static struct muster_op *next_op(struct muster_strategy *strategy)
+{
+    struct muster_op *op = &strategy->ops[strategy->ops_started];
+
+    memset(op, 0, sizeof(*op));
+    op->data = strategy;
+    op->deadline_ns = muster_loop_after_ns(strategy->env->loop, strategy->op_timeout_ns);
+    return op;
+}
+
+/* Operations of a call: `start` puts the i-th on the group. */
+struct call {
+    const char *name;
+    const struct muster_tensor *tensors;
+    size_t count;
+    enum muster_reduction reduction;
+    uint32_t root;
+    enum muster_rc (*start)(const struct call *call, size_t i, struct muster_op *op,
+                            struct muster_group *group);
+};
+
+static enum muster_rc start_all_reduce(const struct call *call, size_t i, struct muster_op *op,
+                                       struct muster_group *group)
+{
+    return muster_all_reduce_start(op, group, &call->tensors[i], call->reduction, on_op_done);
+}
+
+static enum muster_rc start_broadcast(const struct call *call, size_t i, struct muster_op *op,
+                                      struct muster_group *group)
+{
+    return muster_broadcast_start(op, group, &call->tensors[i], call->root, on_op_done);
+}
+
+static enum muster_rc start_barrier(const struct call *call, size_t i, struct muster_op *op,
+                                    struct muster_group *group)
+{
+    (void)call;
+    (void)i;
+    return muster_barrier_start(op, group, on_op_done);
+}
+
+/* Start and wait for up to MUSTER_STRATEGY_OPS_MAX operations at a time. */
+static enum muster_rc run_in_seat(struct muster_strategy *strategy, const struct call *call)
+{
+    size_t i = 0;
+
+    strategy->ops_rc = MUSTER_OK;
+    strategy->op_name = call->name;
+    while (i < call->count && strategy->ops_rc == MUSTER_OK) {
+        enum muster_rc rc = MUSTER_OK;
+
+        strategy->ops_started = 0;
+        while (i < call->count && strategy->ops_started < MUSTER_STRATEGY_OPS_MAX &&
+               rc == MUSTER_OK) {
+            struct muster_group *group = muster_node_group(strategy->node);
+
+            if (group == NULL)
+                rc = muster_error_set(&strategy->error, MUSTER_ABORTED,
+                                      "%s: this member is not in the current view", call->name);
+            else
+                rc = call->start(call, i, next_op(strategy), group);
+            if (rc == MUSTER_OK) {
+                strategy->ops_started++;
+                strategy->ops_open++;
+                i++;
+            } else if (rc != MUSTER_ABORTED) {
+                muster_error_set(&strategy->error, rc, "%s of tensor %zu: %s", call->name, i,
+                                 muster_rc_text(rc));
+            }
+        }
+        if (rc != MUSTER_OK)
+            strategy->ops_rc = rc;
+        rc = muster_strategy_wait(strategy, are_ops_done);
+        if (rc != MUSTER_OK)
+            return rc;
+    }
+    return strategy->ops_rc;
+}
+
+static enum muster_rc run(struct muster_strategy *strategy, const struct call *call)
+{
+    enum muster_rc rc;
+
+    if (strategy->state == MUSTER_STRATEGY_FAILED)
+        return strategy->error.rc;
+    if (strategy->state != MUSTER_STRATEGY_STEP)
+        return muster_error_set(&strategy->error,
+                                strategy->state == MUSTER_STRATEGY_WAITING
+                                    ? MUSTER_ABORTED
+                                    : MUSTER_FAILED_PRECONDITION,
+                                "%s: call begin first", call->name);
+    muster_runtime_enter(strategy->runtime);
+    rc = run_in_seat(strategy, call);
+    muster_runtime_leave(strategy->runtime);
+    return rc;
+}
+
+enum muster_rc muster_strategy_all_reduce(struct muster_strategy *strategy,
+                                          const struct muster_tensor *tensors, size_t count,
+                                          enum muster_reduction reduction)
+{
+    return run(strategy, &(struct call){.name = "all_reduce",
+                                        .tensors = tensors,
+                                        .count = count,
+                                        .reduction = reduction,
+                                        .start = start_all_reduce});
+}
+
+enum muster_rc muster_strategy_broadcast(struct muster_strategy *strategy,
+                                         const struct muster_tensor *tensor, uint32_t root)
+{
+    return run(strategy, &(struct call){.name = "broadcast",
+                                        .tensors = tensor,
+                                        .count = 1,
+                                        .root = root,
+                                        .start = start_broadcast});
+}
+
+enum muster_rc muster_strategy_barrier(struct muster_strategy *strategy)
+{
+    return run(strategy, &(struct call){.name = "barrier", .count = 1, .start = start_barrier});
+}
+
+/* A root that dies aborts the broadcast for everybody; all survivors then repeat it from the new
+ * rank 0. */
+enum muster_rc muster_strategy_share_state(struct muster_strategy *strategy)
+{
+    uint32_t attempts = muster_node_view(strategy->node)->member_count;
+    enum muster_rc rc = MUSTER_OK;
+
+    for (size_t i = 0; i < strategy->tensor_count && rc == MUSTER_OK; i++) {
+        struct call call = {.name = "broadcast of the initial state",
+                            .tensors = &strategy->tensors[i].tensor,
+                            .count = 1,
+                            .root = 0,
+                            .start = start_broadcast};
+        do {
+            rc = run_in_seat(strategy, &call);
+        } while (rc == MUSTER_ABORTED && strategy->state == MUSTER_STRATEGY_READY &&
+                 attempts-- > 1);
+    }
+    return rc;
+}
+
+void muster_strategy_snapshot(struct muster_strategy *strategy)
+{
+    const struct muster_view *view = muster_node_view(strategy->node);
+    const struct muster_incarnation *self = muster_node_incarnation(strategy->node);
+
+    if (view == NULL)
+        return;
+    strategy->epoch = view->epoch;
+    strategy->size = 0;
+    for (uint32_t i = 0; i < view->member_count; i++) {
+        if (view->members[i].from_step > strategy->step)
+            continue;
+        if (muster_incarnation_is_equal(&view->members[i].incarnation, self))
+            strategy->rank = strategy->size;
+        strategy->size++;
+    }
+}
+
+void muster_strategy_state_digest(const struct muster_strategy *strategy,
+                                  char ret_text[MUSTER_DIGEST_TEXT_BYTES])
+{
+    struct muster_hash_stream hash;
+    uint64_t digest;
+
+    muster_hash_stream_init(&hash);
+    for (size_t i = 0; i < strategy->tensor_count; i++) {
+        const struct muster_tensor *tensor = &strategy->tensors[i].tensor;
+
+        muster_hash_stream_add(&hash, tensor->data,
+                               (size_t)tensor->count * muster_dtype_bytes(tensor->dtype));
+    }
+    digest = muster_hash_stream_hash64(&hash);
+    for (int i = 15; i >= 0; i--, digest >>= 4)
+        ret_text[i] = "0123456789abcdef"[digest & 15];
+    ret_text[16] = '\0';
+}
