@@ -7,6 +7,7 @@
 
 #include <muster/stream.h>
 
+#include "collective/group.h"
 #include "training/strategy_internal.h"
 
 #define OP_TIMEOUT_NS        (300 * MUSTER_NS_PER_S)
@@ -41,10 +42,18 @@ static enum muster_rc read_incarnation(struct muster_env *env,
     const char *text = muster_vars_get(env->vars, "MUSTER_INCARNATION");
 
     memset(ret_incarnation, 0, sizeof(*ret_incarnation));
-    if (text == NULL || *text == '\0' || muster_incarnation_parse(text, ret_incarnation) == MUSTER_OK)
+    if (text == NULL || *text == '\0' ||
+        muster_incarnation_parse(text, ret_incarnation) == MUSTER_OK)
         return MUSTER_OK;
     return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                             "MUSTER_INCARNATION=%s: expected 32 hexadecimal digits", text);
+}
+
+/* Does not return at the chosen point: SIGKILL. */
+static bool on_wire_point(void *data, const struct muster_wire_point *at)
+{
+    muster_failpoint_hit(data, at->op.step);
+    return false;
 }
 
 static enum muster_rc open_node(struct muster_strategy *strategy,
@@ -80,7 +89,11 @@ static enum muster_rc open_node(struct muster_strategy *strategy,
     node.task_type = place.task_type;
     node.task_index = place.task_index;
     node.expected_count = place.expected_count;
-    return muster_node_open(&node, &strategy->node, ret_error);
+    rc = muster_node_open(&node, &strategy->node, ret_error);
+    if (rc == MUSTER_OK && strategy->failpoint.is_armed)
+        muster_wire_set_failpoint(muster_node_wire(strategy->node), on_wire_point,
+                                  &strategy->failpoint);
+    return rc;
 }
 
 static void free_strategy(struct muster_strategy *strategy)
@@ -216,27 +229,35 @@ static enum muster_rc become_ready(struct muster_strategy *strategy)
     return MUSTER_OK;
 }
 
+/* The node may overwrite the tensors from here on: the program is inside begin. */
+static enum muster_rc offer_state(struct muster_strategy *strategy)
+{
+    enum muster_rc rc =
+        muster_node_set_state(strategy->node, strategy->tensors, strategy->tensor_count);
+
+    if (rc != MUSTER_OK)
+        return muster_error_set(&strategy->error, rc, "cannot register the training state: %s",
+                                muster_rc_text(rc));
+    strategy->is_state_offered = true;
+    return MUSTER_OK;
+}
+
 static enum muster_rc begin_in_seat(struct muster_strategy *strategy)
 {
-    enum muster_rc rc = MUSTER_OK;
+    enum muster_rc rc;
 
-    if (strategy->state == MUSTER_STRATEGY_OPEN) {
-        strategy->state = MUSTER_STRATEGY_WAITING;
-        rc = muster_node_set_state(strategy->node, strategy->tensors, strategy->tensor_count);
-        if (rc != MUSTER_OK)
-            return muster_error_set(&strategy->error, rc, "cannot register the training state: %s",
-                                    muster_rc_text(rc));
-    }
-    if (strategy->state == MUSTER_STRATEGY_WAITING || strategy->is_ready) {
-        rc = become_ready(strategy);
-        if (rc == MUSTER_ABORTED) /* excluded meanwhile: the next begin waits for the return */
-            rc = become_ready(strategy);
-    } else {
+    if (strategy->state == MUSTER_STRATEGY_READY || strategy->state == MUSTER_STRATEGY_STEP) {
         strategy->is_restored = false;
         strategy->next_step = strategy->committed_step + 1;
     }
-    if (rc != MUSTER_OK)
-        return rc;
+    while (strategy->state == MUSTER_STRATEGY_OPEN || strategy->state == MUSTER_STRATEGY_WAITING) {
+        strategy->state = MUSTER_STRATEGY_WAITING;
+        rc = strategy->is_state_offered ? MUSTER_OK : offer_state(strategy);
+        if (rc == MUSTER_OK)
+            rc = become_ready(strategy);
+        if (rc != MUSTER_OK && strategy->state != MUSTER_STRATEGY_WAITING)
+            return rc; /* WAITING: excluded meanwhile, the node comes back */
+    }
     strategy->step = strategy->next_step;
     strategy->state = MUSTER_STRATEGY_STEP;
     muster_node_begin_step(strategy->node, strategy->step);

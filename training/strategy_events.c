@@ -116,6 +116,7 @@ static void on_excluded(void *data, const struct muster_error *why)
     strategy->error = *why;
     strategy->state = MUSTER_STRATEGY_WAITING;
     strategy->is_ready = false;
+    strategy->is_state_offered = false;
     strategy->waiting_since_ns = muster_loop_now_ns(strategy->env->loop);
 }
 

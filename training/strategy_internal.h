@@ -42,6 +42,7 @@ struct muster_strategy {
     uint64_t next_step; /* valid when on_ready has come */
     bool is_ready;      /* on_ready has come and was not taken yet */
     bool is_restored;
+    bool is_state_offered; /* the node knows the tensors and may overwrite them */
     uint64_t waiting_since_ns;
 
     uint64_t op_timeout_ns;
