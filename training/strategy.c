@@ -126,6 +126,7 @@ static enum muster_rc new_strategy(struct muster_strategy **ret_strategy,
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
     }
     strategy->env = env;
+    strategy->waiting_since_ns = muster_loop_now_ns(env->loop);
     *ret_strategy = strategy;
     return MUSTER_OK;
 }

@@ -4,12 +4,10 @@
 
 #include "training/strategy_internal.h"
 
-#define NAMES_BYTES 512
-
 /* Members of `view` that are not in `other` (NULL: none), as "worker:2 worker:3"; cut at the end of
  * names. */
 static void list_missing(const struct muster_view *view, const struct muster_view *other,
-                         char names[NAMES_BYTES])
+                         char names[MUSTER_STRATEGY_NAMES_BYTES])
 {
     size_t length = 0;
 
@@ -20,9 +18,9 @@ static void list_missing(const struct muster_view *view, const struct muster_vie
 
         if (other != NULL && muster_view_find(other, &member->incarnation, NULL))
             continue;
-        written = snprintf(names + length, NAMES_BYTES - length, "%s%s:%u", length > 0 ? " " : "",
-                           member->task_type, member->task_index);
-        if (written < 0 || (size_t)written >= NAMES_BYTES - length) {
+        written = snprintf(names + length, MUSTER_STRATEGY_NAMES_BYTES - length, "%s%s:%u",
+                           length > 0 ? " " : "", member->task_type, member->task_index);
+        if (written < 0 || (size_t)written >= MUSTER_STRATEGY_NAMES_BYTES - length) {
             names[length] = '\0';
             return;
         }
@@ -59,38 +57,59 @@ static const struct muster_op *find_interrupted(const struct muster_strategy *st
     return NULL;
 }
 
-static void on_view(void *data, const struct muster_view_change *change)
+/* A view that interrupted an operation is told when that operation has ended: then its phase is
+ * known. */
+void muster_strategy_tell_view(struct muster_strategy *strategy, const struct muster_op *op)
 {
-    struct muster_strategy *strategy = data;
-    const struct muster_view *view = change->view;
-    const struct muster_verdict *verdict = NULL;
-    const struct muster_op *op = find_interrupted(strategy, view, &verdict);
-    char lost[NAMES_BYTES], joined[NAMES_BYTES], name[80];
+    struct muster_strategy_change *change = &strategy->change;
+    char name[80];
     struct muster_report_view report = {
-        .epoch = view->epoch,
-        .member_count = view->member_count,
-        .lost = lost,
-        .joined = joined,
-        .recovery_ms = -1,
-        .step = strategy->step,
+        .epoch = change->epoch,
+        .member_count = change->member_count,
+        .lost = change->lost,
+        .joined = change->joined,
+        .recovery_ms = change->recovery_ms,
+        .step = change->step,
     };
 
-    list_missing(change->previous, view, lost);
-    if (change->previous != NULL)
-        list_missing(view, change->previous, joined);
-    else
-        joined[0] = '\0';
-    if (lost[0] != '\0')
-        report.recovery_ms =
-            (double)(change->opened_ns - change->cause_ns) / (double)MUSTER_NS_PER_MS;
+    if (!change->is_untold)
+        return;
+    change->is_untold = false;
     if (op != NULL) {
         snprintf(name, sizeof(name), "%s %llu/%u", strategy->op_name,
                  (unsigned long long)op->id.step, op->id.sequence);
         report.op = name;
-        report.phase = op->result.phase != NULL ? op->result.phase : "not started";
-        report.verdict = verdict_name(verdict->kind);
+        report.phase = op->result.phase != NULL ? op->result.phase : "start";
+        report.verdict = verdict_name(change->verdict);
     }
     muster_report_view(strategy->report, &report);
+}
+
+static void on_view(void *data, const struct muster_view_change *opened)
+{
+    struct muster_strategy *strategy = data;
+    struct muster_strategy_change *change = &strategy->change;
+    const struct muster_view *view = opened->view;
+    const struct muster_verdict *verdict = NULL;
+
+    muster_strategy_tell_view(strategy, NULL); /* a change on the heels of another */
+    change->is_untold = true;
+    change->epoch = view->epoch;
+    change->member_count = view->member_count;
+    change->step = strategy->step;
+    change->recovery_ms = -1;
+    change->joined[0] = '\0';
+    list_missing(opened->previous, view, change->lost);
+    if (opened->previous != NULL)
+        list_missing(view, opened->previous, change->joined);
+    if (change->lost[0] != '\0')
+        change->recovery_ms =
+            (double)(opened->opened_ns - opened->cause_ns) / (double)MUSTER_NS_PER_MS;
+    change->op = find_interrupted(strategy, view, &verdict);
+    if (change->op != NULL)
+        change->verdict = verdict->kind;
+    else
+        muster_strategy_tell_view(strategy, NULL);
 }
 
 static void on_ready(void *data, uint64_t next_step, bool is_restored)

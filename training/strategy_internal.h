@@ -23,6 +23,19 @@ enum muster_strategy_state {
     MUSTER_STRATEGY_FAILED,  /* error says why; only close is left */
 };
 
+/** The last change of view, until the launcher has been told. */
+#define MUSTER_STRATEGY_NAMES_BYTES 512
+struct muster_strategy_change {
+    bool is_untold;
+    uint64_t epoch;
+    uint64_t step;
+    uint32_t member_count;
+    double recovery_ms; /* < 0: nobody was lost */
+    char lost[MUSTER_STRATEGY_NAMES_BYTES], joined[MUSTER_STRATEGY_NAMES_BYTES];
+    const struct muster_op *op; /* the operation it interrupted, or NULL */
+    enum muster_verdict_kind verdict;
+};
+
 struct muster_strategy {
     struct muster_env *env;
     struct muster_runtime *runtime;
@@ -52,6 +65,7 @@ struct muster_strategy {
     enum muster_rc ops_rc; /* the first failure of the call */
     const char *op_name;
 
+    struct muster_strategy_change change;
     struct muster_report_values progress, results;
     uint64_t progress_reported_ns;
 
@@ -71,6 +85,10 @@ MUSTER_MUST_CHECK enum muster_rc muster_strategy_wait(struct muster_strategy *st
 
 /** Give every member of a new job rank 0's tensors. In the seat. */
 MUSTER_MUST_CHECK enum muster_rc muster_strategy_share_state(struct muster_strategy *strategy);
+
+/** Tell the launcher of the last change of view, if it was not yet; op is the operation it
+ * interrupted, ended, or NULL. */
+void muster_strategy_tell_view(struct muster_strategy *strategy, const struct muster_op *op);
 
 /** Keep rank, size and epoch as of now for the program. In the seat. */
 void muster_strategy_snapshot(struct muster_strategy *strategy);

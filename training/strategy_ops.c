@@ -27,6 +27,8 @@ static void on_op_done(struct muster_op *op, enum muster_rc rc)
     struct muster_strategy *strategy = op->data;
 
     strategy->ops_open--;
+    if (op == strategy->change.op)
+        muster_strategy_tell_view(strategy, op);
     if (rc == MUSTER_OK) {
         strategy->result = op->result;
         muster_node_touch_state(strategy->node);
