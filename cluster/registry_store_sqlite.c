@@ -219,10 +219,11 @@ static int prepare_schema(sqlite3 *db)
     return code;
 }
 
-/* The exclusive lock is taken here and held until close. */
+/* The exclusive lock is taken here and held until close. Small pages: a put touches a few, and each
+ * goes to the journal whole. */
 static int set_up(struct muster_registry_store *store, bool is_durable)
 {
-    static const char settings[] = "PRAGMA locking_mode = EXCLUSIVE; PRAGMA page_size = 4096;"
+    static const char settings[] = "PRAGMA locking_mode = EXCLUSIVE; PRAGMA page_size = 1024;"
                                    "PRAGMA cache_size = -32768; PRAGMA temp_store = MEMORY;"
                                    "PRAGMA journal_mode = WAL";
     int code = sqlite3_exec(store->db, settings, NULL, NULL, NULL);
