@@ -1,13 +1,22 @@
 #!/usr/bin/env bash
-# The registry client's test cases against a real etcd server.
+# The registry client's test cases against real etcd: three members, then two of them.
 set -euo pipefail
 command -v etcd >/dev/null || { echo "skipped: etcd is not installed (Debian: etcd-server)"; exit 77; }
 command -v etcdctl >/dev/null || { echo "skipped: etcdctl is not installed (Debian: etcd-client)"; exit 77; }
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
-etcd_pid=
-trap 'kill $etcd_pid 2>/dev/null || true; rm -rf "$work"' EXIT
+etcd_pids=()
+trap 'kill "${etcd_pids[@]}" 2>/dev/null || true; rm -rf "$work"' EXIT
 # shellcheck source=../lib/etcd.sh
 . "$here/../lib/etcd.sh"
-start_etcd "$work/etcd"
-MUSTER_TEST_REGISTRY=$etcd_endpoint "$MUSTER_BINARY_DIR/tests/test_cluster_registry_client"
+start_etcd_cluster "$work/etcd"
+export MUSTER_TEST_REGISTRY=$etcd_endpoints
+
+"$MUSTER_BINARY_DIR/tests/test_cluster_registry_client"
+
+kill -9 "${etcd_pids[0]}"
+wait "${etcd_pids[0]}" 2>/dev/null || true
+for _ in $(seq 100); do # until the others have a leader
+    ETCDCTL_API=3 etcdctl --endpoints "${etcd_endpoints#*,}" --dial-timeout=1s endpoint health >/dev/null 2>&1 && break
+done
+"$MUSTER_BINARY_DIR/tests/test_cluster_registry_client"

@@ -655,6 +655,43 @@ static void rollback_forgets_what_was_not_committed(void **state)
     close_fixture(&f);
 }
 
+static void a_request_without_memory_is_refused_or_undone_whole(void **state)
+{
+    struct fixture f;
+    char text[4][64];
+    struct muster_mvcc_request ops[4] = {op(text[0], "put x 1"), op(text[1], "range a * by=value"),
+                                         op(text[2], "del a c prev"), op(text[3], "put b 2 prev")};
+    unsigned refusals = 0;
+
+    (void)state;
+    ops[3].put.key = bytes_of("Z");
+    open_fixture(&f);
+    run_script(&f, ABC);
+    muster_registry_arena_fini(&f.arena);
+    for (size_t limit = 0; limit < 20000; limit += 64) {
+        struct muster_mvcc_request request = txn_of(NULL, 0, ops, 4, NULL, 0);
+        struct muster_mvcc_result result;
+        struct muster_error error;
+        bool is_broken = false;
+
+        f.arena.limit_bytes = limit;
+        if (muster_mvcc_apply(&f.mvcc, &request, &f.arena, &result, &error, &is_broken) ==
+            MUSTER_OK)
+            break;
+        refusals++;
+        assert_int_equal(error.rc, MUSTER_RESOURCE_EXHAUSTED);
+        assert_true(is_broken || !muster_registry_store_is_writing(f.store));
+        assert_int_equal(muster_mvcc_rollback(&f.mvcc), MUSTER_OK);
+        assert_int_equal(f.mvcc.meta.revision, 4);
+        muster_registry_arena_reset(&f.arena);
+    }
+    assert_true(refusals > 10);
+    muster_registry_arena_reset(&f.arena);
+    f.arena.limit_bytes = MUSTER_MVCC_ANSWER_BYTES_MAX;
+    assert_string_equal(line(&f, "range a *"), "c=3:4,4,1 x=1:5,5,1 #2");
+    close_fixture(&f);
+}
+
 static void a_full_store_refuses_puts_and_allows_deletes(void **state)
 {
     struct fixture f;
@@ -759,6 +796,7 @@ int main(void)
         cmocka_unit_test(both_branches_of_an_inner_txn_may_put_one_key),
         cmocka_unit_test(keys_of_a_lease_go_in_one_revision),
         cmocka_unit_test(rollback_forgets_what_was_not_committed),
+        cmocka_unit_test(a_request_without_memory_is_refused_or_undone_whole),
         cmocka_unit_test(a_full_store_refuses_puts_and_allows_deletes),
         cmocka_unit_test(hash_tells_equal_histories_and_different_ones),
         cmocka_unit_test(history_agrees_with_a_model),
