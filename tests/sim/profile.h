@@ -39,5 +39,7 @@ bool sim_run_twice(const struct sim_profile *profile, uint64_t seed, struct sim_
 void sim_profile_streams(struct sim_run *run, const struct sim_profile *profile);
 void sim_profile_rpc(struct sim_run *run, const struct sim_profile *profile);
 void sim_profile_collective(struct sim_run *run, const struct sim_profile *profile);
+/** variant: place in the table of plays. */
+void sim_profile_membership(struct sim_run *run, const struct sim_profile *profile);
 
 #endif

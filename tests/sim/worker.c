@@ -1,0 +1,282 @@
+/* A worker of a cast: a training program over muster_node. */
+#include "tests/sim/worker.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "cluster/member.h"
+#include "collective/group.h"
+#include "tests/sim/registry_stage.h"
+#include "tests/sim/sim_internal.h"
+#include "tests/sim/trainee.h"
+
+#define LEAVE_TIMEOUT_NS (20 * MUSTER_NS_PER_S)
+
+struct worker {
+    struct cast_task *task;
+    struct sim_node *process;
+    struct muster_env *env;
+    struct muster_node *node;
+    struct muster_node_tensor tensor;
+    struct trainee trainee;
+    uint32_t chunks_to_live; /* a kill at a chunk is armed; 0: not */
+    bool is_leaving;
+};
+
+static struct sim_world *world_of(const struct worker *worker)
+{
+    return worker->task->cast->world;
+}
+
+/* What the training loop asks. */
+
+static struct muster_group *worker_group(void *keeper)
+{
+    return muster_node_group(((struct worker *)keeper)->node);
+}
+
+static uint64_t worker_epoch(void *keeper)
+{
+    const struct worker *worker = keeper;
+    const struct muster_view *view = muster_node_view(worker->node);
+
+    return view != NULL && muster_view_find(view, &worker->task->incarnation, NULL) ? view->epoch
+                                                                                    : 0;
+}
+
+static void worker_begin_step(void *keeper, uint64_t step)
+{
+    muster_node_begin_step(((struct worker *)keeper)->node, step);
+}
+
+static void worker_commit_step(void *keeper, uint64_t step)
+{
+    muster_node_commit_step(((struct worker *)keeper)->node, step);
+}
+
+static void worker_touch(void *keeper)
+{
+    muster_node_touch_state(((struct worker *)keeper)->node);
+}
+
+static void on_closed(struct muster_node *node, void *data)
+{
+    struct worker *worker = data;
+    struct sim_node *process = worker->process;
+
+    (void)node;
+    trainee_fini(&worker->trainee);
+    sim_node_set_program(process, NULL);
+    muster_mem_free(worker->env->mem, worker);
+    sim_exit(process);
+}
+
+static void on_left(struct muster_node *node, void *data)
+{
+    muster_node_close(node, on_closed, data);
+}
+
+static void worker_may_leave(void *keeper)
+{
+    struct worker *worker = keeper;
+
+    if (worker->is_leaving)
+        return;
+    worker->is_leaving = true;
+    muster_node_leave(worker->node, muster_loop_after_ns(worker->env->loop, LEAVE_TIMEOUT_NS),
+                      on_left, worker);
+}
+
+static const struct trainee_keeper_ops keeper_ops = {
+    .group = worker_group,
+    .epoch = worker_epoch,
+    .begin_step = worker_begin_step,
+    .commit_step = worker_commit_step,
+    .touch = worker_touch,
+    .may_leave = worker_may_leave,
+};
+
+/* What the node tells. */
+
+static void on_view(void *data, const struct muster_view_change *change)
+{
+    struct worker *worker = data;
+
+    ledger_entered(worker->task->cast->ledger, worker->trainee.life, change->view);
+}
+
+static void on_ready(void *data, uint64_t next_step, bool is_restored)
+{
+    struct worker *worker = data;
+
+    if (worker->trainee.is_running) {
+        sim_fail(world_of(worker), "life %u is ready twice", worker->trainee.life);
+        return;
+    }
+    if (is_restored) {
+        worker->trainee.committed = next_step - 1;
+        trainee_go(&worker->trainee, next_step);
+        return;
+    }
+    trainee_reset_state(&worker->trainee);
+    muster_node_commit_step(worker->node, 0);
+    trainee_go(&worker->trainee, 1);
+}
+
+static void name_state(struct worker *worker)
+{
+    worker->tensor.name = "state";
+    worker->tensor.tensor = (struct muster_tensor){
+        .data = worker->trainee.state, .count = TRAINEE_STATE_COUNT, .dtype = MUSTER_I64};
+    if (muster_node_set_state(worker->node, &worker->tensor, 1) != MUSTER_OK)
+        sim_fail(world_of(worker), "the state of life %u is refused", worker->trainee.life);
+}
+
+static void on_excluded(void *data, const struct muster_error *why)
+{
+    struct worker *worker = data;
+
+    (void)why;
+    trainee_halt(&worker->trainee);
+    ledger_excluded(worker->task->cast->ledger, worker->trainee.life);
+    if (worker->trainee.wants_leave)
+        worker_may_leave(worker);
+    else
+        name_state(worker);
+}
+
+/* Ends like a program that prints the error and exits; the launcher starts it again. */
+static void on_failed(void *data, const struct muster_error *error)
+{
+    struct worker *worker = data;
+
+    sim_note(world_of(worker), "failed", worker->trainee.life, (uint64_t)error->rc, 0);
+    if (worker->task->cast->on_failed == NULL ||
+        !worker->task->cast->on_failed(worker->task, error))
+        sim_fail(world_of(worker), "life %u cannot go on: %s: %s", worker->trainee.life,
+                 muster_rc_name(error->rc), error->text);
+    trainee_halt(&worker->trainee);
+    muster_node_close(worker->node, on_closed, worker);
+}
+
+static const struct muster_node_events events = {
+    .on_view = on_view,
+    .on_ready = on_ready,
+    .on_excluded = on_excluded,
+    .on_failed = on_failed,
+};
+
+/* kill -9 at a chunk, inside the wire. */
+static bool on_point(void *data, const struct muster_wire_point *at)
+{
+    struct worker *worker = data;
+
+    (void)at;
+    if (worker->chunks_to_live == 0 || --worker->chunks_to_live > 0)
+        return false;
+    sim_kill(worker->process);
+    return true;
+}
+
+static void start(struct sim_node *process, struct muster_env *env, void *data)
+{
+    struct cast_task *task = data;
+    struct cast *cast = task->cast;
+    struct worker *worker = muster_mem_alloc_zero(env->mem, 1, sizeof(*worker));
+    struct muster_node_options options = {
+        .env = env,
+        .registry = REGISTRY_STAGE_ENDPOINT,
+        .job = REGISTRY_STAGE_JOB,
+        .task_type = "worker",
+        .task_index = task->index,
+        .expected_count = cast->task_count,
+        .min_members = cast->min_members,
+        .min_members_timeout_ns = cast->options.min_members_timeout_ns,
+        .incarnation = task->incarnation,
+        .listen = sim_host_address(task->host, 0),
+        .plan = cast->plan,
+        .events = &events,
+        .data = worker,
+    };
+    struct muster_error error = {.rc = MUSTER_OK};
+
+    worker->task = task;
+    worker->process = process;
+    worker->env = env;
+    trainee_init(&worker->trainee, process, cast->ledger, &task->incarnation, cast->seed,
+                 &keeper_ops, worker);
+    if (muster_node_open(&options, &worker->node, &error) != MUSTER_OK) {
+        sim_fail(cast->world, "a node does not open: %s", error.text);
+        return;
+    }
+    muster_wire_set_failpoint(muster_node_wire(worker->node), on_point, worker);
+    sim_node_set_program(process, worker);
+    name_state(worker);
+}
+
+/* What the cast asks. */
+
+static void leave(struct cast_task *task)
+{
+    struct worker *worker = sim_node_program(task->node);
+
+    if (worker != NULL)
+        trainee_wish_leave(&worker->trainee);
+}
+
+static bool status(const struct cast_task *task, struct cast_status *ret_status)
+{
+    struct worker *worker = sim_node_program(task->node);
+
+    if (worker == NULL)
+        return false;
+    *ret_status =
+        (struct cast_status){.epoch = worker_epoch(worker), .step = worker->trainee.committed};
+    return true;
+}
+
+static void kill_at_chunk(struct cast_task *task, uint32_t chunks)
+{
+    struct worker *worker = sim_node_program(task->node);
+
+    if (worker != NULL)
+        worker->chunks_to_live = chunks;
+}
+
+static void open_parts(struct cast *cast)
+{
+    cast->parts = registry_stage_open(cast->world, cast->registry_host, cast->ledger);
+}
+
+static void close_parts(struct cast *cast)
+{
+    registry_stage_close(cast->parts);
+}
+
+static void confirm_dead(struct cast *cast, const struct muster_incarnation *incarnation)
+{
+    registry_stage_confirm_dead(cast->parts, incarnation);
+}
+
+static void registry_kill(struct cast *cast)
+{
+    registry_stage_kill(cast->parts);
+}
+
+static void registry_restart(struct cast *cast)
+{
+    registry_stage_restart(cast->parts);
+}
+
+const struct cast_ops worker_ops = {
+    .name = "membership",
+    .open = open_parts,
+    .close = close_parts,
+    .start = start,
+    .leave = leave,
+    .status = status,
+    .kill_at_chunk = kill_at_chunk,
+    .confirm_dead = confirm_dead,
+    .registry_kill = registry_kill,
+    .registry_restart = registry_restart,
+};
