@@ -50,6 +50,11 @@ static void on_task(struct muster_task *task)
     muster_node_run_news(task->data);
 }
 
+static void on_excluded_task(struct muster_task *task)
+{
+    muster_node_tell_excluded(task->data);
+}
+
 static void on_peer(struct muster_port *port, struct muster_stream *stream)
 {
     muster_node_accept(muster_port_data(port), stream);
@@ -167,6 +172,7 @@ static struct muster_node *node_new(const struct muster_node_options *options)
     muster_timer_init(&node->start_timer, on_start_timer, node);
     muster_timer_init(&node->leave_timer, muster_node_on_leave_timer, node);
     muster_task_init(&node->task, on_task, node);
+    muster_task_init(&node->excluded_task, on_excluded_task, node);
     init_metrics(node);
     return node;
 }
@@ -309,6 +315,7 @@ static void stop_everything(struct muster_node *node)
     muster_timer_stop(&node->start_timer);
     muster_timer_stop(&node->leave_timer);
     muster_task_cancel(&node->task);
+    muster_task_cancel(&node->excluded_task);
     muster_error_set(&why, MUSTER_CANCELLED, "the node is closed");
     muster_node_abort_group(node, &why);
     muster_node_links_close(node);

@@ -31,6 +31,7 @@ static void excluded(struct muster_node *node, const struct muster_membership_ac
     node->tell.is_excluded = true;
     if (!node->tell.is_failed)
         node->tell.error = action->error;
+    muster_task_post(&node->excluded_task, node->env->loop);
 }
 
 static void set_timer(struct muster_node *node)
@@ -130,10 +131,12 @@ static void tell_ready(struct muster_node *node)
         node->events->on_ready(node->data, node->tell.next_step, node->tell.is_restored);
 }
 
-static void tell_excluded(struct muster_node *node)
+void muster_node_tell_excluded(struct muster_node *node)
 {
     struct muster_error error = node->tell.error;
 
+    if (!node->tell.is_excluded || node->is_closing)
+        return;
     node->tell.is_excluded = false;
     if (node->events->on_excluded != NULL)
         node->events->on_excluded(node->data, &error);
@@ -155,8 +158,6 @@ static void tell(struct muster_node *node)
 {
     if (node->tell.is_view && !node->is_closing)
         tell_view(node);
-    if (node->tell.is_excluded && !node->is_closing)
-        tell_excluded(node);
     if (node->tell.is_ready && !node->is_closing)
         tell_ready(node);
     if (node->tell.is_failed && !node->is_closing)

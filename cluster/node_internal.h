@@ -121,7 +121,8 @@ struct muster_node {
     unsigned depth; /* of steps inside steps */
     uint64_t cause_ns;
     struct muster_list peers, strangers, news;
-    struct muster_task task; /* news, tells */
+    struct muster_task task;          /* news, tells */
+    struct muster_task excluded_task; /* tells of an exclusion, behind the ends of operations */
     struct node_registry registry;
     struct node_tell tell;
     /* state */
@@ -161,6 +162,7 @@ void muster_node_post(struct muster_node *node, const struct muster_membership_e
 void muster_node_fail(struct muster_node *node, const struct muster_error *error);
 void muster_node_note_cause(struct muster_node *node);
 void muster_node_run_news(struct muster_node *node);
+void muster_node_tell_excluded(struct muster_node *node);
 
 /* node_links.c */
 struct node_peer *muster_node_peer_find(struct muster_node *node,

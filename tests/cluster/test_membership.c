@@ -165,6 +165,9 @@ static void on_excluded(void *data, const struct muster_error *why)
     struct worker *worker = data;
 
     worker->exclusions++;
+    if (worker->is_op_open)
+        sim_fail(worker->job->world, "worker:%u is excluded before its operation has ended",
+                 worker->task);
     memset(worker->has_sum, 0, sizeof(worker->has_sum)); /* what it saw meanwhile is overwritten */
     worker->error = *why;
     muster_timer_stop(&worker->timer);
