@@ -37,7 +37,7 @@ struct worker {
     uint64_t epoch;
     uint32_t members;
     unsigned exclusions, restores, adopts, retries, aborts;
-    bool is_failed, is_left, has_other_shape, is_op_open;
+    bool is_failed, is_left, is_closed, has_other_shape, is_op_open;
     struct muster_error error;
     int64_t sums[STEPS_MAX]; /* of the state after each step, in this membership */
     bool has_sum[STEPS_MAX];
@@ -701,6 +701,65 @@ static void a_leaver_goes_and_the_others_train_on(void **state)
     close_job(&job);
 }
 
+static void on_closed(struct muster_node *node, void *data)
+{
+    struct worker *worker = data;
+
+    (void)node;
+    muster_mem_free(worker->env->mem, worker->state);
+    muster_mem_free(worker->env->mem, worker->gradient);
+    worker->is_closed = true;
+}
+
+static bool are_all_left(void *data)
+{
+    struct job *job = data;
+
+    for (unsigned i = 0; i < job->worker_count; i++)
+        if (is_alive(&job->workers[i]) && !job->workers[i].is_left)
+            return false;
+    return true;
+}
+
+static bool are_all_closed(void *data)
+{
+    struct job *job = data;
+
+    for (unsigned i = 0; i < job->worker_count; i++)
+        if (is_alive(&job->workers[i]) && !job->workers[i].is_closed)
+            return false;
+    return true;
+}
+
+static void all_leave_close_and_leak_nothing(void **state)
+{
+    struct job job;
+
+    (void)state;
+    start_job(&job, 15, 3, 1);
+    sim_kill(job.workers[1].process);
+    start_task(&job, 1);
+    assert_trains(&job);
+
+    for (unsigned i = 0; i < job.worker_count; i++)
+        if (is_alive(&job.workers[i]))
+            leave(&job.workers[i]);
+    assert_true(sim_run_until(job.world, are_all_left, &job, 8 * MUSTER_NS_PER_S));
+    for (unsigned i = 0; i < job.worker_count; i++)
+        if (is_alive(&job.workers[i])) {
+            sim_enter(job.workers[i].process);
+            muster_node_close(job.workers[i].node, on_closed, &job.workers[i]);
+            sim_leave(job.workers[i].process);
+        }
+    assert_true(sim_run_until(job.world, are_all_closed, &job, MUSTER_NS_PER_S));
+    sim_run_for(job.world, 10 * MUSTER_NS_PER_MS);
+    for (unsigned i = 0; i < job.worker_count; i++)
+        if (is_alive(&job.workers[i]))
+            sim_exit(job.workers[i].process);
+    assert_int_equal(sim_world_close(job.world), 0);
+    muster_registry_store_close(job.store);
+}
+
 static void a_slower_death_inside_a_turn_changes_nothing(void **state)
 {
     (void)state;
@@ -735,6 +794,7 @@ int main(void)
         cmocka_unit_test(below_min_members_for_too_long_the_job_is_told),
         cmocka_unit_test(a_joiner_with_another_tensor_shape_is_refused_by_name),
         cmocka_unit_test(a_leaver_goes_and_the_others_train_on),
+        cmocka_unit_test(all_leave_close_and_leak_nothing),
         cmocka_unit_test(a_slower_death_inside_a_turn_changes_nothing),
     };
 
