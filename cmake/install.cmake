@@ -5,6 +5,8 @@ install(DIRECTORY ${CMAKE_SOURCE_DIR}/include/muster DESTINATION ${CMAKE_INSTALL
 install(TARGETS muster_static muster_shared
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 
+# Relative, so that an installed tree can be moved.
+file(RELATIVE_PATH MUSTER_PC_TO_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 configure_file(${CMAKE_SOURCE_DIR}/cmake/muster.pc.in ${CMAKE_BINARY_DIR}/muster.pc @ONLY)
 install(FILES ${CMAKE_BINARY_DIR}/muster.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 

@@ -1,4 +1,5 @@
 /* muster help: the commands, the page of one of them, all options, the exit codes. */
+#include "bench.h"
 #include "commands.h"
 
 #include <string.h>
@@ -35,10 +36,10 @@ static void print_commands(FILE *file)
 
 static int print_options(void)
 {
-    const struct muster_options *tables[32];
+    const struct muster_options *tables[32] = {&bench_allreduce_options, &bench_recover_options};
     char *text = NULL;
     size_t bytes = 0;
-    size_t count = 0;
+    size_t count = 2;
 
     for (size_t i = 0; i < command_count && count < sizeof(tables) / sizeof(tables[0]); i++) {
         if (commands[i].options != NULL)
@@ -57,7 +58,7 @@ static int print_page(const char *name)
     char *argv[] = {NULL, help, NULL};
 
     for (size_t i = 0; i < command_count; i++) {
-        if (strcmp(commands[i].name, name) == 0 && commands[i].options != NULL) {
+        if (strcmp(commands[i].name, name) == 0 && commands[i].run != command_help) {
             argv[0] = (char *)(uintptr_t)commands[i].name;
             return commands[i].run(2, argv);
         }
