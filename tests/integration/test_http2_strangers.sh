@@ -12,6 +12,7 @@ server=$!
 trap 'kill $server 2> /dev/null; rm -rf "$work"' EXIT
 for _ in $(seq 500); do
     [ -s "$work/ready" ] && break
+    kill -0 $server 2> /dev/null || break
     sleep 0.02
 done
 base=http://127.0.0.1:$(sed 's/.*://' "$work/ready")
@@ -24,8 +25,9 @@ status() { curl -s -o "$work/body" -w '%{http_code} %{http_version}' --http2-pri
 expect "GET / is answered" "200 2" "$(status "$base/")"
 expect "the page is not empty" yes "$([ -s "$work/body" ] && echo yes)"
 expect "GET of anything else is not" "404 2" "$(status "$base/x")"
-expect "PUT is no call" "405 2" "$(status -X PUT -d x "$base/bench.Echo/Unary")"
-expect "another content-type is no call" "415 2" "$(status -d x "$base/bench.Echo/Unary")"
+# Refused without a body: curl 7.88 takes an answer that comes before the end of its upload for an error.
+expect "PUT is no call" "405 2" "$(status -X PUT "$base/bench.Echo/Unary")"
+expect "another content-type is no call" "415 2" "$(status -X POST "$base/bench.Echo/Unary")"
 grpc=(-H 'content-type: application/grpc' -H 'te: trailers')
 printf '\0\0\0\0\4\12\2hi' > "$work/hi"
 expect "a call is answered" "200 2" "$(status "${grpc[@]}" --data-binary "@$work/hi" "$base/bench.Echo/Unary")"
@@ -34,7 +36,7 @@ curl -s -D "$work/head" -o /dev/null --http2-prior-knowledge "${grpc[@]}" -d '' 
 expect "an unknown method is told in the headers" "grpc-status: 12" \
     "$(tr -d '\r' < "$work/head" | grep '^grpc-status')"
 curl -s -D "$work/head" -o /dev/null --http2-prior-knowledge "${grpc[@]}" -H 'grpc-encoding: snappy' \
-    --data-binary "@$work/hi" "$base/bench.Echo/Unary"
+    -X POST "$base/bench.Echo/Unary"
 expect "an unknown compression is told with what is known" yes \
     "$(grep -q '^grpc-accept-encoding: .*identity' "$work/head" && echo yes)"
 nghttp -v "${grpc[@]}" -d "$work/hi" "$base/bench.Echo/Unary" > "$work/frames" 2>&1
