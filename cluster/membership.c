@@ -294,6 +294,7 @@ static void resign(struct muster_membership *machine)
     if (!muster_membership_is_member(machine))
         return;
     machine->resign_epoch = machine->view->epoch;
+    machine->is_vote_void = machine->progress != NULL;
     machine->leave_due_ns = 0;
 }
 

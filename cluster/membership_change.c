@@ -242,23 +242,40 @@ static size_t collect_votes(struct muster_membership *machine, struct muster_vot
     return count;
 }
 
-/* When nobody else would remain, those who only resign stay: what they lost is lost for all alike.
- */
-static void keep_resigning(const struct muster_membership *machine, struct muster_vote *votes,
-                           size_t count)
+static bool means_to_come_back(const struct muster_membership *machine,
+                               const struct muster_vote *vote)
 {
-    for (size_t i = 0; i < count; i++)
+    const struct membership_peer *peer;
+
+    if (muster_membership_is_self(machine, &vote->incarnation))
+        return !machine->is_leaving;
+    peer = muster_membership_peer_find(machine, &vote->incarnation);
+    return peer != NULL && peer->is_resigning;
+}
+
+static bool is_further(const struct muster_progress *a, const struct muster_progress *b)
+{
+    if (a->committed_step != b->committed_step)
+        return a->committed_step > b->committed_step;
+    return a->begun_step > b->begun_step;
+}
+
+/* When nobody else would remain, of those who only resign the one that is furthest stays: the
+ * others come back to its state. */
+static void keep_one(const struct muster_membership *machine, struct muster_vote *votes,
+                     size_t count)
+{
+    struct muster_vote *best = NULL;
+
+    for (size_t i = 0; i < count; i++) {
         if (!votes[i].is_leaving)
             return;
-    for (size_t i = 0; i < count; i++) {
-        const struct membership_peer *peer =
-            muster_membership_peer_find(machine, &votes[i].incarnation);
-
-        if (muster_membership_is_self(machine, &votes[i].incarnation))
-            votes[i].is_leaving = machine->is_leaving;
-        else if (peer != NULL && peer->is_resigning)
-            votes[i].is_leaving = false;
+        if (means_to_come_back(machine, &votes[i]) &&
+            (best == NULL || is_further(votes[i].progress, best->progress)))
+            best = &votes[i];
     }
+    if (best != NULL)
+        best->is_leaving = false;
 }
 
 static enum muster_rc decide(struct muster_membership *machine, bool is_abort_all,
@@ -275,7 +292,7 @@ static enum muster_rc decide(struct muster_membership *machine, bool is_abort_al
     if (votes != NULL && joiners != NULL) {
         describe(machine, reason, sizeof(reason));
         input.vote_count = collect_votes(machine, votes);
-        keep_resigning(machine, votes, input.vote_count);
+        keep_one(machine, votes, input.vote_count);
         input.joiners = joiners;
         input.joiner_count = muster_membership_joiners(machine, joiners);
         input.is_abort_all = is_abort_all;

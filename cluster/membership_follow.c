@@ -163,8 +163,19 @@ static void adopt_view(struct muster_membership *machine, struct muster_view *vi
     muster_membership_peers_follow(machine);
 }
 
+/* The view counts on operations that have ended here meanwhile: stand still, and be left out of the
+ * next one. */
+static void enter_resigning(struct muster_membership *machine)
+{
+    machine->resign_epoch = machine->view->epoch;
+    machine->leave_due_ns = 0;
+    muster_membership_act(machine, MUSTER_ACTION_FREEZE);
+    muster_membership_move(machine, MUSTER_MEMBERSHIP_FROZEN);
+}
+
 static void follow(struct muster_membership *machine, struct muster_view *view, uint64_t revision)
 {
+    bool is_void = machine->is_vote_void;
     bool was = muster_membership_is_member(machine);
     bool is = muster_view_find(view, &machine->options.self.incarnation, NULL);
     bool had_members = machine->view != NULL && machine->view->member_count > 0;
@@ -174,12 +185,15 @@ static void follow(struct muster_membership *machine, struct muster_view *view, 
                                "a view counts on this process, which never voted for it");
         return;
     }
+    machine->is_vote_void = false;
     adopt_view(machine, view, revision);
     if (is)
         enter(machine, was);
-    else if (was)
+    if (was && is && is_void)
+        enter_resigning(machine);
+    if (was && !is)
         exclude(machine);
-    else
+    if (!was && !is)
         observe(machine, had_members);
 }
 

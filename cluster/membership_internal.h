@@ -77,6 +77,7 @@ struct muster_membership {
     bool is_ready;
     bool is_leaving;
     uint64_t resign_epoch; /* its operations of this view have expired */
+    bool is_vote_void;     /* … after it had voted for the next */
     uint64_t committed_step;
     uint64_t join_due_ns, leave_due_ns;
     uint64_t leave_hold_ns, leave_hold_span_ns; /* no change for leavers before */

@@ -37,6 +37,7 @@ struct op_case {
     size_t stay;         /* of them, still here */
     size_t issued;       /* of them, open or stable */
     size_t complete;     /* of them, whole result */
+    size_t gone;         /* of them, ended alone */
     bool is_forced;      /* somebody has delivered it */
     bool is_stable;      /* somebody knows that everybody has the whole result */
     bool is_abort_proposed;
@@ -237,6 +238,7 @@ static void weigh_stayer(struct op_case *op_case, const struct decision *decisio
         op_case->is_stable = true;
         break;
     case STANDING_GONE:
+        op_case->gone++;
         op_case->is_abort_proposed = true;
         break;
     case STANDING_UNISSUED:
@@ -322,7 +324,9 @@ static enum muster_rc try_adopt(const struct decision *decision, const struct op
     *ret_is_adopted = false;
     if (op_case->is_mismatched)
         return MUSTER_OK;
-    if (op_case->complete == op_case->stay || op_case->is_stable) {
+    /* Who has ended it alone needs nothing: it is on its way out. */
+    if (op_case->is_stable ||
+        (op_case->complete > 0 && op_case->complete + op_case->gone == op_case->stay)) {
         *ret_is_adopted = true;
         return MUSTER_OK;
     }

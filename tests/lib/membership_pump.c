@@ -697,6 +697,14 @@ void pump_propose_abort(struct pump *pump, unsigned node)
     step(&pump->nodes[node], &event);
 }
 
+void pump_expire(struct pump *pump, unsigned node)
+{
+    if (pump->nodes[node].op_count == 0)
+        return;
+    pump_ops_expire(&pump->nodes[node]);
+    step_kind(&pump->nodes[node], MUSTER_EVENT_RESIGN);
+}
+
 /* --- events --- */
 
 static void on_control(struct pump *pump, struct pump_event *event)
@@ -930,6 +938,11 @@ void pump_print(const struct pump *pump)
 {
     fprintf(stderr, "time %.3f s, epoch %llu, registry %s\n", (double)pump->now_ns / 1e9,
             (unsigned long long)pump_epoch(pump), pump->is_registry_up ? "up" : "down");
+    for (unsigned i = 0; i < 1024 && i <= pump_epoch(pump); i++)
+        if (pump->epochs[i] != NULL)
+            fprintf(stderr, "epoch %u: %u members, %u verdicts, %s\n", i,
+                    pump->epochs[i]->member_count, pump->epochs[i]->verdict_count,
+                    pump->epochs[i]->reason);
     for (unsigned i = 0; i < pump->node_count; i++) {
         const struct pump_node *node = &pump->nodes[i];
         const struct muster_view *view = muster_membership_view(node->machine);
@@ -940,6 +953,14 @@ void pump_print(const struct pump *pump)
                 node->is_left ? " left" : "", view == NULL ? 0ULL : (unsigned long long)view->epoch,
                 pump_is_member(pump, i) ? " member" : "", node->is_registered ? " registered" : "",
                 (unsigned long long)node->begun_step);
+        for (unsigned k = 0; k < node->op_count; k++)
+            fprintf(stderr, "   op %llu.%u %s chunks %llx %llx %llx, complete from %llx\n",
+                    (unsigned long long)node->ops[k].id.step, node->ops[k].id.sequence,
+                    node->ops[k].is_delivered ? "delivered" : "open",
+                    (unsigned long long)node->ops[k].chunks[0],
+                    (unsigned long long)node->ops[k].chunks[1],
+                    (unsigned long long)node->ops[k].chunks[2],
+                    (unsigned long long)node->ops[k].complete_from);
     }
 }
 

@@ -129,6 +129,8 @@ void pump_registry(struct pump *pump, bool is_up);
 void pump_see_registry(struct pump *pump, unsigned node, bool sees);
 void pump_suspect(struct pump *pump, unsigned by, unsigned accused);
 void pump_propose_abort(struct pump *pump, unsigned node);
+/** Its operations end without a verdict. */
+void pump_expire(struct pump *pump, unsigned node);
 
 void pump_run(struct pump *pump, uint64_t span_ns);
 /** Until is_done or span_ns has passed; returns is_done. */
@@ -152,6 +154,7 @@ void pump_ops_complete(struct pump_node *node, unsigned from, uint64_t epoch,
 struct muster_progress *pump_ops_freeze(struct pump_node *node);
 void pump_ops_open(struct pump_node *node, struct muster_view *view, bool is_hand_over);
 void pump_ops_abort(struct pump_node *node);
+void pump_ops_expire(struct pump_node *node);
 /* of membership_pump.c, for the model */
 uint64_t pump_random(struct pump *pump, uint64_t bound);
 void pump_send_complete(struct pump_node *node, unsigned to, uint64_t epoch,

@@ -155,7 +155,8 @@ static bool fetch(struct pump_node *node, struct pump_op *op, const struct muste
         if (chunk < source->first || chunk >= source->first + source->count)
             continue;
         holder = &pump->nodes[pump_node_of(pump, &node->view->members[source->rank].incarnation)];
-        if (!holder->is_alive || holder->view == NULL || holder->view->epoch != node->view->epoch)
+        if (!holder->is_alive || holder->is_frozen || holder->view == NULL ||
+            holder->view->epoch != node->view->epoch)
             return false;
         for (unsigned k = 0; k < holder->op_count; k++)
             if (muster_op_id_compare(&holder->ops[k].id, &op->id) == 0 &&
@@ -383,4 +384,14 @@ void pump_ops_abort(struct pump_node *node)
     node->view = NULL;
     node->is_frozen = false;
     node->op_count = 0;
+}
+
+/* All open operations end here with an error; the group takes no part in anything more. */
+void pump_ops_expire(struct pump_node *node)
+{
+    for (unsigned i = 0; i < node->op_count; i++)
+        if (!node->ops[i].is_delivered)
+            node->next_sequence = node->ops[i].id.sequence + 1;
+    node->op_count = 0;
+    node->is_frozen = true;
 }

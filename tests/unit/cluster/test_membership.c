@@ -505,6 +505,49 @@ static void an_abort_that_one_proposes_all_get(void **state)
     close_world(&world);
 }
 
+static void who_gets_no_verdict_leaves_the_epoch_and_comes_back(void **state)
+{
+    struct world world;
+
+    (void)state;
+    open_world(&world, 25, 3);
+    start_tasks(&world, 3, 1);
+    pump_run(&world.pump, PUMP_MS(100));
+
+    pump_expire(&world.pump, 1);
+    pump_run(&world.pump, PUMP_S(2));
+    assert_settles(&world);
+
+    assert_true(world.pump.nodes[1].is_excluded_once);
+    assert_true(pump_is_member(&world.pump, 1));
+    close_world(&world);
+}
+
+static void where_all_get_no_verdict_one_stays_and_the_others_come_back(void **state)
+{
+    struct world world;
+
+    (void)state;
+    open_world(&world, 26, 3);
+    start_tasks(&world, 3, 1);
+    pump_run(&world.pump, PUMP_MS(100));
+    pump_registry(&world.pump, false);
+    pump_run(&world.pump, PUMP_MS(100));
+    for (unsigned i = 0; i < 3; i++)
+        pump_expire(&world.pump, i);
+    pump_run(&world.pump, PUMP_S(1));
+
+    pump_registry(&world.pump, true);
+    pump_run(&world.pump, PUMP_S(1));
+    assert_settles(&world);
+
+    assert_int_equal(world.pump.key_view->member_count, 3);
+    assert_int_equal(world.pump.nodes[0].is_excluded_once + world.pump.nodes[1].is_excluded_once +
+                         world.pump.nodes[2].is_excluded_once,
+                     2);
+    close_world(&world);
+}
+
 /* --- random stories --- */
 
 static unsigned random_alive(struct pump *pump)
@@ -533,7 +576,7 @@ static void restart_missing(struct pump *pump, uint32_t tasks, unsigned hosts, u
 static void fault(struct pump *pump, uint32_t tasks, unsigned hosts, uint32_t kinds)
 {
     unsigned a = random_alive(pump), b = random_alive(pump);
-    uint32_t kind = (uint32_t)pump_random(pump, 14);
+    uint32_t kind = (uint32_t)pump_random(pump, 15);
 
     if ((kinds >> kind & 1) == 0)
         return;
@@ -580,6 +623,9 @@ static void fault(struct pump *pump, uint32_t tasks, unsigned hosts, uint32_t ki
         else
             pump_crash_silently(pump, a);
         return;
+    case 14:
+        pump_expire(pump, a);
+        return;
     default:
         return;
     }
@@ -620,7 +666,7 @@ static void random_story(uint64_t seed)
     open_world(&world, seed, 1);
     tasks = 2 + (uint32_t)pump_random(pump, 4);
     hosts = 1 + (unsigned)pump_random(pump, tasks);
-    kinds = (uint32_t)pump_random(pump, 1u << 14);
+    kinds = (uint32_t)pump_random(pump, 1u << 15);
     pump->expected_count = tasks;
     pump->min_members = (uint32_t)pump_random(pump, 3);
     pump->lose_answer_percent = (uint32_t)pump_random(pump, 2) * 30;
@@ -685,6 +731,8 @@ int main(void)
         cmocka_unit_test(a_leader_cut_off_from_the_registry_is_overtaken),
         cmocka_unit_test(a_lost_answer_is_read_from_the_key),
         cmocka_unit_test(an_abort_that_one_proposes_all_get),
+        cmocka_unit_test(who_gets_no_verdict_leaves_the_epoch_and_comes_back),
+        cmocka_unit_test(where_all_get_no_verdict_one_stays_and_the_others_come_back),
         cmocka_unit_test(random_stories_keep_every_rule),
     };
 
