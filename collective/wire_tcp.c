@@ -1,5 +1,5 @@
 /* The wire over peer links of purpose DATA: one per pair of processes, kept across epochs. */
-#include "collective/wire.h"
+#include "collective/wire_tcp_internal.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -10,145 +10,7 @@
 #define RETRY_MAX_NS       MUSTER_NS_PER_S
 #define RETRY_JITTER       200u /* per mille */
 
-/* One frame on its way. */
-struct wire_frame {
-    struct muster_frame frame;
-    struct muster_wire_peer *peer;
-    struct muster_list node; /* peer->frames, or wire->idle_frames */
-    void *buffer;
-};
-
-struct muster_wire_peer {
-    struct muster_wire *wire;
-    struct muster_list node;
-    struct muster_incarnation incarnation;
-    char name[MUSTER_JOB_NAME_BYTES + 16]; /* "worker:3", for people */
-    struct muster_address address;
-    struct muster_peer_link *link; /* ready or on its way, or NULL */
-    uint32_t rank;                 /* in the attached view */
-    bool is_member;
-    bool is_wanted; /* connect again when the link is lost */
-    bool is_broken; /* a link was lost since attach: frames are missing, so none follow */
-    bool is_paused;
-    struct muster_list frames;
-    struct muster_timer retry;
-    uint64_t retry_ns;
-};
-
-struct muster_wire {
-    struct muster_env *env;
-    struct muster_peer_hello hello;
-    const struct muster_wire_events *events;
-    void *events_data;
-    struct muster_buffer_pool pool;
-    struct muster_list peers;
-    struct muster_list idle_frames;
-    const struct muster_wire_client *client;
-    void *client_data;
-    uint64_t epoch;
-    uint32_t member_count;
-    struct muster_wire_peer **members; /* by rank; NULL for this process */
-    muster_wire_point_fn *failpoint;
-    void *failpoint_data;
-    bool is_cut;
-};
-
 static void connect_peer(struct muster_wire_peer *peer);
-
-/* --- Frames --- */
-
-static void frame_release(struct wire_frame *out)
-{
-    muster_list_remove(&out->node);
-    muster_buffer_unref(out->buffer);
-    out->buffer = NULL;
-    muster_list_prepend(&out->peer->wire->idle_frames, &out->node);
-}
-
-static void on_frame_done(struct muster_frame *frame, enum muster_rc rc)
-{
-    (void)rc;
-    frame_release(frame->data);
-}
-
-static struct wire_frame *frame_take(struct muster_wire *wire)
-{
-    struct muster_list *node = muster_list_pop(&wire->idle_frames);
-    struct wire_frame *out;
-
-    if (node != NULL)
-        return MUSTER_CONTAINER_OF(node, struct wire_frame, node);
-    out = muster_mem_alloc_zero(wire->env->mem, 1, sizeof(*out));
-    if (out != NULL)
-        muster_list_init(&out->node);
-    return out;
-}
-
-static void release_all(struct muster_wire_peer *peer)
-{
-    while (!muster_list_is_empty(&peer->frames))
-        frame_release(MUSTER_CONTAINER_OF(peer->frames.next, struct wire_frame, node));
-}
-
-/* --- Failpoint --- */
-
-static const char *phase_of(uint8_t type)
-{
-    switch (type) {
-    case MUSTER_FRAME_REDUCE:
-        return "reduce";
-    case MUSTER_FRAME_GATHER:
-        return "gather";
-    case MUSTER_FRAME_INPUT:
-        return "direct";
-    case MUSTER_FRAME_CHUNK:
-        return "repair";
-    default:
-        return NULL;
-    }
-}
-
-static void drop_link(struct muster_wire_peer *peer)
-{
-    struct muster_peer_link *link = peer->link;
-
-    peer->link = NULL;
-    muster_peer_link_close(link);
-}
-
-static void cut(struct muster_wire *wire)
-{
-    wire->is_cut = true;
-    for (struct muster_list *node = wire->peers.next; node != &wire->peers; node = node->next) {
-        struct muster_wire_peer *peer = MUSTER_CONTAINER_OF(node, struct muster_wire_peer, node);
-
-        muster_timer_stop(&peer->retry);
-        drop_link(peer);
-        release_all(peer);
-    }
-}
-
-/* Returns whether the process goes on. */
-static bool pass_failpoint(struct muster_wire *wire, const struct muster_frame_header *header,
-                           bool is_send)
-{
-    struct muster_wire_point at = {.op = header->op,
-                                   .chunk = header->chunk,
-                                   .phase = phase_of(header->type),
-                                   .is_send = is_send};
-
-    if (wire->failpoint == NULL || at.phase == NULL)
-        return true;
-    if (wire->failpoint(wire->failpoint_data, &at))
-        cut(wire);
-    return !wire->is_cut;
-}
-
-void muster_wire_set_failpoint(struct muster_wire *wire, muster_wire_point_fn *fn, void *data)
-{
-    wire->failpoint = fn;
-    wire->failpoint_data = data;
-}
 
 /* --- Peers --- */
 
@@ -191,8 +53,8 @@ static struct muster_wire_peer *peer_get(struct muster_wire *wire,
 static void peer_free(struct muster_wire_peer *peer)
 {
     muster_timer_stop(&peer->retry);
-    drop_link(peer);
-    release_all(peer);
+    muster_wire_drop_link(peer);
+    muster_wire_release_frames(peer);
     muster_list_remove(&peer->node);
     muster_mem_free(peer->wire->env->mem, peer);
 }
@@ -222,10 +84,10 @@ static void lose_link(struct muster_wire_peer *peer, const struct muster_error *
 
     muster_error_set(&named, error->rc, "%s: %s", peer->name[0] != '\0' ? peer->name : "peer",
                      error->text);
-    drop_link(peer);
+    muster_wire_drop_link(peer);
     if (was_member) {
         peer->is_broken = true;
-        release_all(peer);
+        muster_wire_release_frames(peer);
     }
     if (peer->is_wanted)
         retry_later(peer);
@@ -239,17 +101,6 @@ static void lose_link(struct muster_wire_peer *peer, const struct muster_error *
 
 /* --- Events of links --- */
 
-static void send_pending(struct muster_wire_peer *peer)
-{
-    for (struct muster_list *node = peer->frames.next; node != &peer->frames; node = node->next) {
-        struct wire_frame *out = MUSTER_CONTAINER_OF(node, struct wire_frame, node);
-        enum muster_rc rc = muster_peer_link_send(&out->frame, peer->link, on_frame_done);
-
-        assert(rc == MUSTER_OK);
-        (void)rc;
-    }
-}
-
 static void on_ready(struct muster_peer_link *link)
 {
     struct muster_wire_peer *peer = muster_peer_link_data(link);
@@ -262,7 +113,7 @@ static void on_ready(struct muster_peer_link *link)
         return;
     }
     peer->retry_ns = RETRY_FIRST_NS;
-    send_pending(peer);
+    muster_wire_send_pending(peer);
 }
 
 static void pause_for_epoch(struct muster_wire_peer *peer, uint64_t epoch)
@@ -321,7 +172,7 @@ static void on_payload(struct muster_peer_link *link, const struct muster_frame_
     if (header->channel == MUSTER_FRAME_STATE && wire->events != NULL &&
         wire->events->on_state_payload != NULL)
         wire->events->on_state_payload(wire->events_data, link, header, buffer);
-    if (is_for_client(peer, header) && pass_failpoint(wire, header, false))
+    if (is_for_client(peer, header) && muster_wire_pass_point(wire, header, false))
         wire->client->on_payload(wire->client_data, peer->rank, header, buffer);
 }
 
@@ -381,12 +232,12 @@ void muster_wire_accept(struct muster_wire *wire, struct muster_peer_link *link)
         lose_link(peer, &error);
         peer->is_wanted = is_wanted;
     }
-    drop_link(peer);
+    muster_wire_drop_link(peer);
     muster_timer_stop(&peer->retry);
     peer->link = link;
     peer->is_paused = false;
     muster_peer_link_set_owner(link, &link_events, peer);
-    send_pending(peer);
+    muster_wire_send_pending(peer);
 }
 
 void muster_wire_connect(struct muster_wire *wire, const struct muster_member *member)
@@ -497,69 +348,6 @@ void muster_wire_detach(struct muster_wire *wire, void *data)
     wire->client_data = NULL;
 }
 
-void muster_wire_send(struct muster_wire *wire, uint32_t rank,
-                      const struct muster_frame_header *header, const void *payload, void *buffer)
-{
-    struct muster_wire_peer *peer = wire->members[rank];
-    struct wire_frame *out = NULL;
-
-    if (!wire->is_cut && pass_failpoint(wire, header, true) && !peer->is_broken)
-        out = frame_take(wire);
-    if (out == NULL) {
-        muster_buffer_unref(buffer);
-        if (!wire->is_cut && !peer->is_broken)
-            muster_wire_refuse(wire, rank, "no memory for a frame");
-        return;
-    }
-    out->peer = peer;
-    out->buffer = buffer;
-    out->frame.data = out;
-    out->frame.header = *header;
-    out->frame.payload = payload;
-    muster_list_append(&peer->frames, &out->node);
-    if (peer->link == NULL || !muster_peer_link_is_ready(peer->link))
-        return;
-    if (muster_peer_link_send(&out->frame, peer->link, on_frame_done) != MUSTER_OK)
-        frame_release(out);
-}
-
-void muster_wire_recall(struct muster_wire *wire, uint64_t epoch)
-{
-    for (struct muster_list *node = wire->peers.next; node != &wire->peers; node = node->next) {
-        struct muster_wire_peer *peer = MUSTER_CONTAINER_OF(node, struct muster_wire_peer, node);
-
-        if (peer->link != NULL) {
-            muster_peer_link_recall(peer->link, epoch);
-            muster_peer_link_discard_receiving(peer->link, epoch);
-        }
-        release_all(peer);
-    }
-}
-
-static void release_op(struct muster_wire_peer *peer, const struct muster_op_id *op)
-{
-    struct muster_list *node = peer->frames.next;
-
-    while (node != &peer->frames) {
-        struct wire_frame *out = MUSTER_CONTAINER_OF(node, struct wire_frame, node);
-
-        node = node->next;
-        if (muster_op_id_compare(&out->frame.header.op, op) == 0)
-            frame_release(out);
-    }
-}
-
-void muster_wire_recall_op(struct muster_wire *wire, const struct muster_op_id *op)
-{
-    for (struct muster_list *node = wire->peers.next; node != &wire->peers; node = node->next) {
-        struct muster_wire_peer *peer = MUSTER_CONTAINER_OF(node, struct muster_wire_peer, node);
-
-        if (peer->link != NULL)
-            muster_peer_link_recall_op(peer->link, op);
-        release_op(peer, op);
-    }
-}
-
 void muster_wire_pause(struct muster_wire *wire, uint32_t rank)
 {
     if (wire->members[rank]->link != NULL)
@@ -578,15 +366,6 @@ void muster_wire_refuse(struct muster_wire *wire, uint32_t rank, const char *tex
 
     muster_error_set(&error, MUSTER_UNAVAILABLE, "%s", text);
     lose_link(wire->members[rank], &error);
-}
-
-bool muster_wire_is_idle(const struct muster_wire *wire)
-{
-    for (struct muster_list *node = wire->peers.next; node != &wire->peers; node = node->next)
-        if (!muster_list_is_empty(
-                &MUSTER_CONTAINER_OF(node, struct muster_wire_peer, node)->frames))
-            return false;
-    return true;
 }
 
 struct muster_buffer_pool *muster_wire_pool(struct muster_wire *wire)

@@ -319,23 +319,30 @@ static struct muster_view *decide(struct group_ring *ring, uint32_t joiner)
     return next;
 }
 
-void group_ring_change(struct group_ring *ring, uint32_t joiner)
+void group_ring_decide(struct group_ring *ring, uint32_t joiner)
 {
     struct muster_view *next = decide(ring, joiner);
 
-    for (uint32_t i = 0; i < ring->count; i++) {
-        struct group_ring_member *member = &ring->members[i];
-        struct muster_group *group;
-
-        if (!is_voter(member) && i != joiner)
-            continue;
-        group = open_group(member, next);
-        if (member->group != NULL) {
-            muster_group_hand_over(member->group, group);
-            muster_group_close(member->group);
-        }
-        member->group = group;
-    }
     muster_view_unref(ring->view);
     ring->view = next;
+}
+
+void group_ring_follow(struct group_ring *ring, uint32_t index)
+{
+    struct group_ring_member *member = &ring->members[index];
+    struct muster_group *group = open_group(member, ring->view);
+
+    if (member->group != NULL) {
+        muster_group_hand_over(member->group, group);
+        muster_group_close(member->group);
+    }
+    member->group = group;
+}
+
+void group_ring_change(struct group_ring *ring, uint32_t joiner)
+{
+    group_ring_decide(ring, joiner);
+    for (uint32_t i = 0; i < ring->count; i++)
+        if (is_voter(&ring->members[i]) || i == joiner)
+            group_ring_follow(ring, i);
 }

@@ -59,6 +59,9 @@ void group_ring_kill(struct group_ring *ring, uint32_t index);
 /** Freeze all living members, decide view E+1 without the dead (and with `joiner`, an index of a
  * new member, or UINT32_MAX), hand over. */
 void group_ring_change(struct group_ring *ring, uint32_t joiner);
+/** The same in two steps: the votes become ring->view; one member follows to it. */
+void group_ring_decide(struct group_ring *ring, uint32_t joiner);
+void group_ring_follow(struct group_ring *ring, uint32_t index);
 /** Open groups for the current view where there are none (after they were closed by hand). */
 void group_ring_reopen(struct group_ring *ring);
 void group_ring_freeze(struct group_ring *ring);

@@ -1,0 +1,183 @@
+/* The sending half of the TCP wire: frames, failpoints, recall. */
+#include "collective/wire_tcp_internal.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* --- Frames --- */
+
+static void frame_release(struct wire_frame *out)
+{
+    muster_list_remove(&out->node);
+    muster_buffer_unref(out->buffer);
+    out->buffer = NULL;
+    muster_list_prepend(&out->peer->wire->idle_frames, &out->node);
+}
+
+static void on_frame_done(struct muster_frame *frame, enum muster_rc rc)
+{
+    (void)rc;
+    frame_release(frame->data);
+}
+
+static struct wire_frame *frame_take(struct muster_wire *wire)
+{
+    struct muster_list *node = muster_list_pop(&wire->idle_frames);
+    struct wire_frame *out;
+
+    if (node != NULL)
+        return MUSTER_CONTAINER_OF(node, struct wire_frame, node);
+    out = muster_mem_alloc_zero(wire->env->mem, 1, sizeof(*out));
+    if (out != NULL)
+        muster_list_init(&out->node);
+    return out;
+}
+
+void muster_wire_release_frames(struct muster_wire_peer *peer)
+{
+    while (!muster_list_is_empty(&peer->frames))
+        frame_release(MUSTER_CONTAINER_OF(peer->frames.next, struct wire_frame, node));
+}
+
+/* --- Failpoint --- */
+
+static const char *phase_of(uint8_t type)
+{
+    switch (type) {
+    case MUSTER_FRAME_REDUCE:
+        return "reduce";
+    case MUSTER_FRAME_GATHER:
+        return "gather";
+    case MUSTER_FRAME_INPUT:
+        return "direct";
+    case MUSTER_FRAME_CHUNK:
+        return "repair";
+    default:
+        return NULL;
+    }
+}
+
+void muster_wire_drop_link(struct muster_wire_peer *peer)
+{
+    struct muster_peer_link *link = peer->link;
+
+    peer->link = NULL;
+    muster_peer_link_close(link);
+}
+
+static void cut(struct muster_wire *wire)
+{
+    wire->is_cut = true;
+    for (struct muster_list *node = wire->peers.next; node != &wire->peers; node = node->next) {
+        struct muster_wire_peer *peer = MUSTER_CONTAINER_OF(node, struct muster_wire_peer, node);
+
+        muster_timer_stop(&peer->retry);
+        muster_wire_drop_link(peer);
+        muster_wire_release_frames(peer);
+    }
+}
+
+/* Returns whether the process goes on. */
+bool muster_wire_pass_point(struct muster_wire *wire, const struct muster_frame_header *header,
+                            bool is_send)
+{
+    struct muster_wire_point at = {.op = header->op,
+                                   .chunk = header->chunk,
+                                   .phase = phase_of(header->type),
+                                   .is_send = is_send};
+
+    if (wire->failpoint == NULL || at.phase == NULL)
+        return true;
+    if (wire->failpoint(wire->failpoint_data, &at))
+        cut(wire);
+    return !wire->is_cut;
+}
+
+void muster_wire_set_failpoint(struct muster_wire *wire, muster_wire_point_fn *fn, void *data)
+{
+    wire->failpoint = fn;
+    wire->failpoint_data = data;
+}
+
+void muster_wire_send(struct muster_wire *wire, uint32_t rank,
+                      const struct muster_frame_header *header, const void *payload, void *buffer)
+{
+    struct muster_wire_peer *peer = wire->members[rank];
+    struct wire_frame *out = NULL;
+
+    if (!wire->is_cut && muster_wire_pass_point(wire, header, true) && !peer->is_broken)
+        out = frame_take(wire);
+    if (out == NULL) {
+        muster_buffer_unref(buffer);
+        if (!wire->is_cut && !peer->is_broken)
+            muster_wire_refuse(wire, rank, "no memory for a frame");
+        return;
+    }
+    out->peer = peer;
+    out->buffer = buffer;
+    out->frame.data = out;
+    out->frame.header = *header;
+    out->frame.payload = payload;
+    muster_list_append(&peer->frames, &out->node);
+    if (peer->link == NULL || !muster_peer_link_is_ready(peer->link))
+        return;
+    if (muster_peer_link_send(&out->frame, peer->link, on_frame_done) != MUSTER_OK)
+        frame_release(out);
+}
+
+void muster_wire_recall(struct muster_wire *wire, uint64_t epoch)
+{
+    for (struct muster_list *node = wire->peers.next; node != &wire->peers; node = node->next) {
+        struct muster_wire_peer *peer = MUSTER_CONTAINER_OF(node, struct muster_wire_peer, node);
+
+        if (peer->link != NULL) {
+            muster_peer_link_recall(peer->link, epoch);
+            muster_peer_link_discard_receiving(peer->link, epoch);
+        }
+        muster_wire_release_frames(peer);
+    }
+}
+
+static void release_op(struct muster_wire_peer *peer, const struct muster_op_id *op)
+{
+    struct muster_list *node = peer->frames.next;
+
+    while (node != &peer->frames) {
+        struct wire_frame *out = MUSTER_CONTAINER_OF(node, struct wire_frame, node);
+
+        node = node->next;
+        if (muster_op_id_compare(&out->frame.header.op, op) == 0)
+            frame_release(out);
+    }
+}
+
+void muster_wire_recall_op(struct muster_wire *wire, const struct muster_op_id *op)
+{
+    for (struct muster_list *node = wire->peers.next; node != &wire->peers; node = node->next) {
+        struct muster_wire_peer *peer = MUSTER_CONTAINER_OF(node, struct muster_wire_peer, node);
+
+        if (peer->link != NULL)
+            muster_peer_link_recall_op(peer->link, op);
+        release_op(peer, op);
+    }
+}
+
+bool muster_wire_is_idle(const struct muster_wire *wire)
+{
+    for (struct muster_list *node = wire->peers.next; node != &wire->peers; node = node->next)
+        if (!muster_list_is_empty(
+                &MUSTER_CONTAINER_OF(node, struct muster_wire_peer, node)->frames))
+            return false;
+    return true;
+}
+
+void muster_wire_send_pending(struct muster_wire_peer *peer)
+{
+    for (struct muster_list *node = peer->frames.next; node != &peer->frames; node = node->next) {
+        struct wire_frame *out = MUSTER_CONTAINER_OF(node, struct wire_frame, node);
+        enum muster_rc rc = muster_peer_link_send(&out->frame, peer->link, on_frame_done);
+
+        assert(rc == MUSTER_OK);
+        (void)rc;
+    }
+}

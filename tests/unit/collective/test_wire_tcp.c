@@ -1,0 +1,203 @@
+/* The TCP wire: frames of other epochs, lost links, links of strangers, state frames. */
+#include "group_ring.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "collective/group_internal.h"
+#include "collective/wire_tcp_internal.h"
+
+#define COUNT 300
+
+struct call {
+    struct muster_op op;
+    int32_t tensor[COUNT];
+    unsigned done_count;
+    enum muster_rc rc;
+};
+
+static struct group_ring ring;
+static struct call calls[3];
+
+static void on_done(struct muster_op *op, enum muster_rc rc)
+{
+    struct call *call = op->data;
+
+    call->done_count++;
+    call->rc = rc;
+}
+
+static void start(uint32_t member)
+{
+    struct call *call = &calls[member];
+    const struct muster_tensor tensor = {.data = call->tensor, .count = COUNT, .dtype = MUSTER_I32};
+
+    memset(call, 0, sizeof(*call));
+    call->op.data = call;
+    call->op.deadline_ns = muster_loop_after_ns(ring.test.env.loop, 30 * MUSTER_NS_PER_S);
+    for (int32_t i = 0; i < COUNT; i++)
+        call->tensor[i] = i + (int32_t)member;
+    assert_int_equal(muster_all_reduce_start(&call->op, ring.members[member].group, &tensor,
+                                             MUSTER_SUM, on_done),
+                     MUSTER_OK);
+}
+
+static void wait_for(uint32_t n)
+{
+    for (uint32_t member = 0; member < n; member++) {
+        for (unsigned i = 0; i < 3000 && calls[member].done_count == 0; i++)
+            muster_loop_turn(ring.test.env.loop, MUSTER_NS_PER_MS);
+        assert_int_equal(calls[member].done_count, 1);
+        assert_int_equal(calls[member].rc, MUSTER_OK);
+        assert_int_equal(calls[member].tensor[7], 7 * (int32_t)n + (n == 2 ? 1 : 3));
+    }
+}
+
+static void a_frame_of_a_higher_epoch_waits_for_that_view(void **state)
+{
+    (void)state;
+    group_ring_open(&ring, 2);
+    group_ring_turn(&ring, 10);
+    group_ring_decide(&ring, UINT32_MAX);
+    group_ring_follow(&ring, 0);
+    start(0);
+    group_ring_turn(&ring, 30);
+    assert_int_equal(ring.members[1].higher_count, 1);
+    group_ring_follow(&ring, 1);
+    start(1);
+    wait_for(2);
+
+    group_ring_close(&ring);
+}
+
+/* Member 1 goes on to epoch 2 before a frame that member 0 sent in epoch 1 is read. */
+static void a_frame_of_a_lower_epoch_is_dropped(void **state)
+{
+    (void)state;
+    group_ring_open(&ring, 2);
+    group_ring_turn(&ring, 10);
+    start(0);
+    test_env_turn(&ring.test.env, 1);
+    group_ring_change(&ring, UINT32_MAX);
+    start(1);
+    wait_for(2);
+
+    assert_int_equal(calls[0].op.result.verdict, MUSTER_VERDICT_RETRY);
+    assert_true(calls[0].op.result.is_interrupted);
+    assert_string_equal(calls[0].op.result.phase, "reduce");
+    group_ring_close(&ring);
+}
+
+static void a_lost_link_is_a_suspicion_and_the_next_epoch_has_a_new_one(void **state)
+{
+    (void)state;
+    group_ring_open(&ring, 2);
+    start(0);
+    group_ring_turn(&ring, 10);
+    muster_wire_refuse(ring.members[0].wire, 1, "torn by the test");
+    for (unsigned i = 0; i < 500 && ring.members[1].suspect_count == 0; i++)
+        muster_loop_turn(ring.test.env.loop, MUSTER_NS_PER_MS);
+    assert_int_equal(ring.members[0].suspect_count, 1);
+    assert_int_equal(ring.members[1].suspect_count, 1);
+    start(1);
+    group_ring_turn(&ring, 30);
+    assert_int_equal(calls[0].done_count + calls[1].done_count, 0);
+    group_ring_change(&ring, UINT32_MAX);
+    wait_for(2);
+
+    group_ring_close(&ring);
+}
+
+static void a_chunk_that_no_plan_knows_breaks_the_link(void **state)
+{
+    struct muster_frame_header header = {.channel = MUSTER_FRAME_COLLECTIVE,
+                                         .type = MUSTER_FRAME_REDUCE,
+                                         .epoch = 1,
+                                         .chunk = UINT32_MAX,
+                                         .payload_bytes = 4};
+
+    (void)state;
+    group_ring_open(&ring, 2);
+    start(1);
+    header.op = calls[1].op.id;
+    header.descriptor = ((const struct muster_run *)calls[1].op.impl)->descriptor;
+    muster_wire_send(ring.members[0].wire, 1, &header, "abcd", NULL);
+    for (unsigned i = 0; i < 500 && ring.members[1].suspect_count == 0; i++)
+        muster_loop_turn(ring.test.env.loop, MUSTER_NS_PER_MS);
+
+    assert_int_equal(ring.members[1].suspect_count, 1);
+    group_ring_close(&ring);
+}
+
+/* --- State frames --- */
+
+struct state_listener {
+    uint8_t bytes[8];
+    unsigned frame_count, payload_count;
+};
+
+static void *on_state_frame(void *data, struct muster_peer_link *link,
+                            const struct muster_frame_header *header)
+{
+    struct state_listener *listener = data;
+
+    (void)link;
+    listener->frame_count++;
+    return header->payload_bytes <= sizeof(listener->bytes) ? listener->bytes : NULL;
+}
+
+static void on_state_payload(void *data, struct muster_peer_link *link,
+                             const struct muster_frame_header *header, void *buffer)
+{
+    struct state_listener *listener = data;
+
+    (void)link;
+    (void)header;
+    assert_ptr_equal(buffer, listener->bytes);
+    listener->payload_count++;
+}
+
+/* A process that is no member yet reaches members over the wire for state. */
+static void a_joiner_may_connect_and_exchange_state_frames(void **state)
+{
+    static const struct muster_wire_events events = {.on_state_frame = on_state_frame,
+                                                     .on_state_payload = on_state_payload};
+    const struct muster_frame_header header = {
+        .channel = MUSTER_FRAME_STATE, .type = 1, .payload_bytes = 5};
+    struct state_listener listener = {.frame_count = 0};
+    struct muster_peer_link *link = NULL;
+    uint32_t joiner;
+
+    (void)state;
+    group_ring_open(&ring, 2);
+    joiner = group_ring_add(&ring);
+    ring.members[1].wire->events = &events;
+    ring.members[1].wire->events_data = &listener;
+    muster_wire_connect(ring.members[joiner].wire, &ring.members[1].self);
+    for (unsigned i = 0; i < 500 && link == NULL; i++) {
+        muster_loop_turn(ring.test.env.loop, MUSTER_NS_PER_MS);
+        link = muster_wire_link(ring.members[joiner].wire, &ring.members[1].self.incarnation);
+    }
+    assert_non_null(link);
+    assert_int_equal(muster_peer_link_send_copy(link, &header, "state"), MUSTER_OK);
+    for (unsigned i = 0; i < 500 && listener.payload_count == 0; i++)
+        muster_loop_turn(ring.test.env.loop, MUSTER_NS_PER_MS);
+
+    assert_memory_equal(listener.bytes, "state", 5);
+    assert_int_equal(listener.frame_count, 1);
+    assert_null(muster_wire_link(ring.members[0].wire, &ring.members[joiner].self.incarnation));
+    group_ring_close(&ring);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_frame_of_a_higher_epoch_waits_for_that_view),
+        cmocka_unit_test(a_frame_of_a_lower_epoch_is_dropped),
+        cmocka_unit_test(a_lost_link_is_a_suspicion_and_the_next_epoch_has_a_new_one),
+        cmocka_unit_test(a_chunk_that_no_plan_knows_breaks_the_link),
+        cmocka_unit_test(a_joiner_may_connect_and_exchange_state_frames),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
