@@ -58,6 +58,7 @@ static enum muster_rc fill_progress(struct message *message, struct muster_mem *
         return rc;
     progress->vector.data = message->nested;
     progress->change_id = control->change_id;
+    progress->is_resigning = control->is_resigning;
     message->control.body_case = MUSTER__CONTROL__BODY_PROGRESS;
     message->control.progress = progress;
     return MUSTER_OK;
@@ -262,6 +263,7 @@ static enum muster_rc read_control(struct muster_mem *mem, const Muster__Control
     case MUSTER__CONTROL__BODY_PROGRESS:
         control->kind = MUSTER_CONTROL_PROGRESS;
         control->change_id = message->progress->change_id;
+        control->is_resigning = message->progress->is_resigning != 0;
         return muster_progress_unpack(mem, message->progress->vector.data,
                                       message->progress->vector.len, &control->progress);
     case MUSTER__CONTROL__BODY_COMMIT:

@@ -182,6 +182,12 @@ bool muster_membership_goes(const struct muster_membership *machine)
            (machine->view != NULL && machine->resign_epoch == machine->view->epoch);
 }
 
+bool muster_membership_votes_resigning(const struct muster_membership *machine)
+{
+    return machine->view != NULL && machine->resign_epoch == machine->view->epoch &&
+           !machine->is_vote_void;
+}
+
 /* --- new, free, questions --- */
 
 static void fill_defaults(struct muster_membership_options *options)

@@ -196,6 +196,13 @@ static void append(char *text, size_t room, const char *format, ...)
     va_end(args);
 }
 
+/* Who has resigned is out whatever waits: it stands still. A leaver is not in such haste. */
+static bool peer_goes(struct muster_membership *machine, const struct membership_peer *peer)
+{
+    return peer->is_vote_resigning ||
+           (peer->leave_epoch == machine->view->epoch && !peer->is_resigning && may_leave(machine));
+}
+
 static void describe(struct muster_membership *machine, char *text, size_t room)
 {
     text[0] = '\0';
@@ -212,7 +219,7 @@ static void describe(struct muster_membership *machine, char *text, size_t room)
         else if (!is_voter(machine, peer))
             append(text, room, "%s%s:%u lost (%s)", separator, peer->member.task_type,
                    peer->member.task_index, peer->death[0] == '\0' ? "silent" : peer->death);
-        else if (peer->leave_epoch == machine->view->epoch && may_leave(machine))
+        else if (peer_goes(machine, peer))
             append(text, room, "%s%s:%u left", separator, peer->member.task_type,
                    peer->member.task_index);
     }
@@ -229,7 +236,8 @@ static size_t collect_votes(struct muster_membership *machine, struct muster_vot
 
     votes[count].incarnation = machine->options.self.incarnation;
     votes[count].progress = machine->progress;
-    votes[count++].is_leaving = muster_membership_goes(machine) && may_leave(machine);
+    votes[count++].is_leaving =
+        muster_membership_votes_resigning(machine) || (machine->is_leaving && may_leave(machine));
     for (size_t i = 0; i < machine->peer_count; i++) {
         const struct membership_peer *peer = &machine->peers[i];
 
@@ -237,7 +245,7 @@ static size_t collect_votes(struct muster_membership *machine, struct muster_vot
             continue;
         votes[count].incarnation = peer->member.incarnation;
         votes[count].progress = peer->vote;
-        votes[count++].is_leaving = peer->leave_epoch == machine->view->epoch && may_leave(machine);
+        votes[count++].is_leaving = peer_goes(machine, peer);
     }
     return count;
 }
@@ -250,7 +258,8 @@ static bool means_to_come_back(const struct muster_membership *machine,
     if (muster_membership_is_self(machine, &vote->incarnation))
         return !machine->is_leaving;
     peer = muster_membership_peer_find(machine, &vote->incarnation);
-    return peer != NULL && peer->is_resigning;
+    return peer != NULL && peer->is_vote_resigning &&
+           (peer->leave_epoch != machine->view->epoch || peer->is_resigning);
 }
 
 static bool is_further(const struct muster_progress *a, const struct muster_progress *b)

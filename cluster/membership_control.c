@@ -74,6 +74,7 @@ static void on_progress(struct muster_membership *machine, struct membership_pee
     }
     muster_progress_free(peer->vote);
     peer->vote = vote;
+    peer->is_vote_resigning = control->is_resigning;
 }
 
 static void on_join(struct muster_membership *machine, struct membership_peer *peer,

@@ -31,6 +31,7 @@ void muster_membership_answer_freeze(struct muster_membership *machine,
         return;
     control.change_id = peer->asked_change_id;
     control.progress = machine->progress;
+    control.is_resigning = muster_membership_votes_resigning(machine);
     muster_membership_send(machine, peer, &control);
 }
 

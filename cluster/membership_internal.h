@@ -33,6 +33,7 @@ struct membership_peer {
     bool has_asked;          /* it has sent Freeze and waits for our vector */
     uint64_t asked_change_id;
     struct muster_progress *vote; /* of the present view; owned */
+    bool is_vote_resigning;       /* what the vote says with it */
 };
 
 /** The change that this member leads. */
@@ -112,6 +113,8 @@ bool muster_membership_is_due(struct muster_membership *machine, uint64_t due_ns
 uint64_t muster_membership_jitter(struct muster_membership *machine, uint64_t delay_ns);
 /** It leaves the job, or this epoch. */
 bool muster_membership_goes(const struct muster_membership *machine);
+/** Its operations had expired when it voted, and the vote says so. */
+bool muster_membership_votes_resigning(const struct muster_membership *machine);
 bool muster_membership_is_self(const struct muster_membership *machine,
                                const struct muster_incarnation *incarnation);
 
