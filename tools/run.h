@@ -143,6 +143,7 @@ struct run_epoch {
     uint64_t members;
     uint64_t step;
     uint32_t reports;
+    uint32_t waits; /* for the launcher to reap who was lost */
     double recovery_ms;
     char lost[512];
     char op[64], phase[32], verdict[32];

@@ -62,7 +62,7 @@ static void tell_death(struct run_task *task)
                  (unsigned long long)run->settings.restarts_max);
     task->is_death_untold = false;
     muster_timer_stop(&task->death_timer);
-    run_tell(run, "%s %s%s%s", task->name, run_task_death(task->wait_status, how, sizeof(how)),
+    run_tell(run, "%s %s%s%s", task->name, run_task_death(task->death_status, how, sizeof(how)),
              step, next);
 }
 
@@ -156,13 +156,11 @@ static void describe_operation(const struct run_epoch *epoch, unsigned lost, cha
     if (epoch->op[0] == '\0')
         return;
     if (number != NULL) /* "all_reduce #812 of step 150" */
-        add_text(text, bytes, ", operation %.*s (%.*s", (int)strspn(number + 1, "0123456789"),
+        add_text(text, bytes, ", operation %.*s (%.*s, ", (int)strspn(number + 1, "0123456789"),
                  number + 1, (int)strcspn(epoch->op, " #"), epoch->op);
     else
-        add_text(text, bytes, ", operation %s (interrupted", epoch->op);
-    if (epoch->phase[0] != '\0')
-        add_text(text, bytes, ", %s phase", epoch->phase);
-    add_text(text, bytes, ")");
+        add_text(text, bytes, ", operation %s (", epoch->op);
+    add_text(text, bytes, "%s phase)", epoch->phase[0] != '\0' ? epoch->phase : "start");
     for (size_t i = 0; i < sizeof(verdicts) / sizeof(verdicts[0]); i++) {
         if (strcasecmp(epoch->verdict, verdicts[i].verdict) == 0) {
             add_text(text, bytes, " %s", lost > 1 ? verdicts[i].many : verdicts[i].one);
@@ -254,7 +252,13 @@ static bool are_deaths_known(struct run *run, const struct run_epoch *epoch)
 static void on_gathered(struct muster_timer *timer)
 {
     struct run_epoch *epoch = timer->data;
+    struct muster_loop *loop = epoch->run->env->loop;
 
+    if (!are_deaths_known(epoch->run, epoch) && epoch->waits < DEATH_WAIT_NS / GATHER_NS) {
+        epoch->waits++;
+        muster_timer_start(timer, loop, muster_loop_after_ns(loop, GATHER_NS));
+        return;
+    }
     tell_epochs_before(epoch->run, epoch->epoch + 1);
 }
 
