@@ -101,6 +101,7 @@ enum muster_receive_mode {
     MUSTER_RECEIVE_EARLY,   /* for an operation that is not active here yet */
     MUSTER_RECEIVE_DATA,    /* into the run's memory */
     MUSTER_RECEIVE_NOTE,    /* no payload, or a description */
+    MUSTER_RECEIVE_SHORT,   /* there is no memory for it */
 };
 
 /** The frame that is coming in from one peer. */

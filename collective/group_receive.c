@@ -130,7 +130,7 @@ static void *receive_data(struct muster_run *run, uint32_t rank,
         place = muster_ring_receive(run, header, receiving);
     if (receiving->mode == MUSTER_RECEIVE_NOTHING && run->state == MUSTER_RUN_ACTIVE)
         muster_wire_refuse(group->wire, rank, "a chunk came that no plan knows");
-    else if (receiving->mode == MUSTER_RECEIVE_DATA && place == NULL && header->payload_bytes > 0) {
+    if (receiving->mode == MUSTER_RECEIVE_SHORT) {
         receiving->mode = MUSTER_RECEIVE_NOTHING;
         muster_run_propose_abort(run, MUSTER_RESOURCE_EXHAUSTED);
     }
@@ -258,6 +258,7 @@ static void use(struct muster_group *group, uint32_t rank, const struct muster_f
 {
     switch (receiving->mode) {
     case MUSTER_RECEIVE_NOTHING:
+    case MUSTER_RECEIVE_SHORT:
         break;
     case MUSTER_RECEIVE_EARLY:
         keep_early(group, rank, header, receiving);

@@ -148,8 +148,11 @@ void *muster_direct_receive(struct muster_run *run, uint32_t participant,
     receiving->run = run;
     receiving->type = header->type;
     receiving->chunk = 0;
-    if (header->payload_bytes > 0)
-        receiving->buffer = muster_buffer_get(run->group->pool, header->payload_bytes);
+    if (header->payload_bytes == 0)
+        return NULL;
+    receiving->buffer = muster_buffer_get(run->group->pool, header->payload_bytes);
+    if (receiving->buffer == NULL)
+        receiving->mode = MUSTER_RECEIVE_SHORT;
     return receiving->buffer;
 }
 

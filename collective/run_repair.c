@@ -129,7 +129,11 @@ void *muster_repair_receive(struct muster_run *run, const struct muster_frame_he
     receiving->run = run;
     receiving->type = header->type;
     receiving->chunk = c;
-    return muster_run_save_undo(run, c) ? place : NULL;
+    if (place == NULL || !muster_run_save_undo(run, c)) {
+        receiving->mode = MUSTER_RECEIVE_SHORT;
+        return NULL;
+    }
+    return place;
 }
 
 void muster_repair_finish(struct muster_run *run, struct muster_receiving *receiving)

@@ -156,8 +156,10 @@ static void *receive_partial(struct muster_run *run, const struct muster_plan_ch
     uint32_t c = receiving->chunk;
 
     receiving->buffer = muster_buffer_get(pool, bytes_of(run, chunk));
-    if (receiving->buffer == NULL)
+    if (receiving->buffer == NULL) {
+        receiving->mode = MUSTER_RECEIVE_SHORT;
         return NULL;
+    }
     if (chunk->reduce != MUSTER_REDUCE_FINISH || run->plan.kind != MUSTER_OP_ALL_REDUCE)
         return receiving->buffer;
     /* Filled piece by piece, just before the sum replaces the input. */
@@ -166,6 +168,7 @@ static void *receive_partial(struct muster_run *run, const struct muster_plan_ch
         return receiving->buffer;
     muster_buffer_unref(receiving->buffer);
     receiving->buffer = NULL;
+    receiving->mode = MUSTER_RECEIVE_SHORT;
     return NULL;
 }
 
@@ -187,8 +190,10 @@ void *muster_ring_receive(struct muster_run *run, const struct muster_frame_head
     receiving->chunk = header->chunk;
     if (header->type == MUSTER_FRAME_REDUCE)
         return receive_partial(run, &chunk, receiving);
-    if (!muster_run_save_undo(run, header->chunk))
+    if (!muster_run_save_undo(run, header->chunk)) {
+        receiving->mode = MUSTER_RECEIVE_SHORT;
         return NULL;
+    }
     return muster_run_chunk_at(run, header->chunk, &bytes);
 }
 

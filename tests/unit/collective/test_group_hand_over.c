@@ -633,6 +633,73 @@ static void the_excluded_member_keeps_its_inputs(void **state)
     close_scene(&scene);
 }
 
+/* --- Memory --- */
+
+static bool try_start(const struct scene *scene, uint32_t member)
+{
+    const struct muster_tensor tensor = {
+        .data = seats[member].input, .count = seats[member].input_count, .dtype = MUSTER_I32};
+
+    return muster_all_reduce_start(&seats[member].op, ring.members[member].group, &tensor,
+                                   scene->reduction, on_done) == MUSTER_OK;
+}
+
+/* One outcome, or an abort that names the want of memory where it was felt. */
+static void check_short_of_memory(const struct scene *scene)
+{
+    bool is_ok = seats[0].rc == MUSTER_OK;
+
+    for (uint32_t member = 0; member < scene->n; member++) {
+        assert_int_equal(seats[member].done_count, 1);
+        assert_int_equal(seats[member].rc == MUSTER_OK, is_ok);
+        if (is_ok)
+            check_result(scene, member, 0);
+        else {
+            assert_true(seats[member].rc == MUSTER_ABORTED ||
+                        seats[member].rc == MUSTER_RESOURCE_EXHAUSTED);
+            check_inputs(scene, member);
+        }
+    }
+}
+
+/* Returns whether the k-th allocation was reached. */
+static bool play_short_of_memory(const struct scene *scene, unsigned k)
+{
+    bool is_started = true, has_failed;
+
+    open_scene(scene);
+    group_ring_turn(&ring, 12);
+    ring.test.mem.fail_at = k;
+    for (uint32_t member = 0; member < scene->n; member++)
+        is_started = try_start(scene, member) && is_started;
+    group_ring_turn(&ring, 40);
+    has_failed = ring.test.mem.fail_at == 0;
+    ring.test.mem.fail_at = 0;
+    if (is_started && !are_survivors_done(scene->n)) {
+        group_ring_change(&ring, UINT32_MAX);
+        run_survivors(scene->n);
+    }
+    if (is_started)
+        check_short_of_memory(scene);
+    close_scene(scene);
+    return has_failed;
+}
+
+static void without_memory_an_operation_is_retried_or_aborted_on_all(void **state)
+{
+    static const struct scene scenes[] = {{MUSTER_OP_ALL_REDUCE, MUSTER_SUM, 3, 250, 0, false},
+                                          {MUSTER_OP_ALL_REDUCE, MUSTER_SUM, 3, 5, 0, false}};
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        unsigned k = 1;
+
+        while (play_short_of_memory(&scenes[i], k))
+            k++;
+        assert_true(k > 8);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -652,6 +719,7 @@ int main(void)
         cmocka_unit_test(cancel_ends_the_operation_on_all),
         cmocka_unit_test(without_a_verdict_the_member_gives_up_after_the_grace_period),
         cmocka_unit_test(the_excluded_member_keeps_its_inputs),
+        cmocka_unit_test(without_memory_an_operation_is_retried_or_aborted_on_all),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
