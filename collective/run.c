@@ -388,10 +388,15 @@ void muster_run_issue(struct muster_run *run)
 
 /* --- Completion --- */
 
+/* Direct: who has all inputs knows that all have called. A broadcast needs one input only, and must
+ * not end a step that a joiner has not reached (docs/protocol.md, "Steps and state"). */
 static bool is_deliverable(const struct muster_run *run)
 {
-    return run->state == MUSTER_RUN_COMPLETE && (run->plan.algorithm == MUSTER_ALGORITHM_DIRECT ||
-                                                 run->complete_count == run->participant_count);
+    bool has_all_called =
+        run->plan.algorithm == MUSTER_ALGORITHM_DIRECT && run->call.kind != MUSTER_OP_BROADCAST;
+
+    return run->state == MUSTER_RUN_COMPLETE &&
+           (has_all_called || run->complete_count == run->participant_count);
 }
 
 static void deliver(struct muster_run *run)

@@ -13,6 +13,22 @@ uint64_t cast_draw(struct cast *cast, uint64_t bound)
     return bound == 0 ? 0 : muster_rng_below(sim_world_rng(cast->world), bound);
 }
 
+/* Nobody who holds the state that this joiner wants is alive any more. */
+bool cast_is_state_lost(const struct cast_task *task)
+{
+    const struct cast *cast = task->cast;
+    uint64_t epoch = ledger_epoch(cast->ledger);
+    uint64_t step = ledger_from_step(cast->ledger, epoch, task->life);
+    ledger_lives_type older = step == 0 ? 0 : ledger_participants(cast->ledger, epoch, step - 1);
+    uint32_t i;
+
+    for (i = 0; i < cast->task_count; i++)
+        if (cast_is_alive(&cast->tasks[i]) && &cast->tasks[i] != task &&
+            (older >> cast->tasks[i].life & 1) != 0)
+            return false;
+    return true;
+}
+
 bool cast_chance(struct cast *cast, uint32_t permille)
 {
     return cast_draw(cast, 1000) < permille;
@@ -340,7 +356,7 @@ void cast_start_faults(struct cast *cast, uint32_t allowed)
 
 void cast_heal(struct cast *cast)
 {
-    uint32_t i;
+    uint32_t i, wanted_count = 0;
 
     sim_note(cast->world, "cast_heal", 0, 0, 0);
     for (i = 0; i < cast->task_count; i++)
@@ -351,4 +367,8 @@ void cast_heal(struct cast *cast)
     else
         sim_heal_all(cast->world);
     cast->ops->registry_restart(cast);
+    for (i = 0; i < cast->task_count; i++)
+        wanted_count += cast->tasks[i].is_wanted;
+    for (i = 0; i < cast->task_count && wanted_count < cast->min_members; i++)
+        cast_start(&cast->tasks[i], 0); /* too few would wait for ever, and rightly */
 }

@@ -96,6 +96,8 @@ bool cast_is_alive(const struct cast_task *task);
 /** Random living tasks; NULL: none. */
 struct cast_task *cast_any(struct cast *cast);
 struct cast_task *cast_any_member(struct cast *cast);
+/** It was admitted, and everybody who has the state that it needs is dead: it may give up. */
+bool cast_is_state_lost(const struct cast_task *task);
 /** The living member of lowest rank in the newest epoch. */
 struct cast_task *cast_leader(struct cast *cast);
 /** kill -9: at once, or within a turn to come (drawn). The launcher restarts it after a while if

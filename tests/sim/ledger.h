@@ -27,6 +27,12 @@ ledger_lives_type ledger_members(const struct ledger *ledger, uint64_t epoch);
 /** Members of an accepted epoch that take part in operations of `step`. */
 ledger_lives_type ledger_participants(const struct ledger *ledger, uint64_t epoch, uint64_t step);
 
+/** The rank of a life among those who take part; 0 when it does not. */
+uint64_t ledger_place(const struct ledger *ledger, uint64_t epoch, uint64_t step, uint32_t life);
+
+/** The first step of a life in an epoch; 0 when it is no member. */
+uint64_t ledger_from_step(const struct ledger *ledger, uint64_t epoch, uint32_t life);
+
 /** The registry accepted this view: epochs follow each other without a gap, one view each. */
 void ledger_committed(struct ledger *ledger, const struct muster_view *view);
 /** A process acts as a member of this view: committed before, the same for all, rising. */
@@ -44,6 +50,7 @@ struct ledger_outcome {
     ledger_lives_type contributors; /* OK: whose inputs are in the value */
     uint64_t digest;                /* OK: of the bytes */
     bool has_value;                 /* false: a barrier, nothing to compare */
+    bool is_partial;                /* of one member (broadcast), not of all */
 };
 /** Its callback: once; all members that say OK and stay say the same. */
 void ledger_done(struct ledger *ledger, uint32_t life, const struct muster_op_id *op,

@@ -17,6 +17,9 @@ struct trainee;
 struct trainee_keeper_ops {
     /* The group to start operations on. */
     struct muster_group *(*group)(void *keeper);
+    /* False: a change is under way (the group is frozen); the loop waits with what depends on the
+     * members. */
+    bool (*may_start)(void *keeper);
     /* The epoch that this process is a member of now; 0: none. */
     uint64_t (*epoch)(void *keeper);
     void (*begin_step)(void *keeper, uint64_t step);
@@ -27,23 +30,23 @@ struct trainee_keeper_ops {
     void (*may_leave)(void *keeper);
 };
 
+struct trainee_op;
+typedef void trainee_op_fn(struct trainee_op *op);
 struct trainee_op {
     struct trainee *trainee;
     struct muster_op op;
     struct muster_op_id id; /* expected */
-    uint64_t shape;         /* what is reduced: the same on every rank */
+    uint64_t shape;         /* what is done: the same on every rank */
+    enum muster_op_kind kind;
     enum trainee_op_state {
         TRAINEE_OP_NONE,
         TRAINEE_OP_OPEN,
         TRAINEE_OP_OK,
         TRAINEE_OP_FAILED
     } state;
-    bool is_barrier;
-    struct muster_tensor tensor;
-    union trainee_elements {
-        int64_t i64[1];
-        double f64[1];
-    } * values, *inputs; /* blocks of their own: a byte too far is seen */
+    struct muster_tensor input, output; /* one and the same where the operation is in place */
+    void *saved;                        /* the input as it was */
+    trainee_op_fn *done;
 };
 
 struct trainee {
@@ -57,8 +60,9 @@ struct trainee {
     int64_t state[TRAINEE_STATE_COUNT];
     uint64_t step;      /* under way; 0: none */
     uint64_t committed; /* last */
-    bool is_running, wants_leave;
-    uint32_t sequence;                     /* of the next operation in this step */
+    bool is_running, wants_leave, may_cancel;
+    bool has_all_kinds; /* also what depends on the members; then nothing is started while frozen */
+    uint32_t sequence;  /* of the next operation in this step */
     uint32_t op_count, issued, done_count; /* of this round */
     struct trainee_op slots[TRAINEE_OPS_MAX];
     struct muster_timer timer;
@@ -79,5 +83,16 @@ void trainee_wish_leave(struct trainee *trainee);
 uint64_t trainee_state_digest(const struct trainee *trainee);
 /** The state that every life begins a job with. */
 void trainee_reset_state(struct trainee *trainee);
+
+/* trainee_op.c */
+uint64_t sim_mix(uint64_t a, uint64_t b);
+uint64_t sim_digest(const void *bytes, size_t count);
+/** done runs after the result has been checked and entered in the ledger. */
+void trainee_op_start(struct trainee_op *op, struct trainee *trainee, const struct muster_op_id *id,
+                      trainee_op_fn *done);
+/** A number that all members have from it. */
+int64_t trainee_op_gradient(const struct trainee_op *op, uint64_t i);
+/** Frees its memory; it is not open. */
+void trainee_op_fini(struct trainee_op *op);
 
 #endif

@@ -44,6 +44,12 @@ static uint64_t worker_epoch(void *keeper)
                                                                                     : 0;
 }
 
+static bool worker_may_start(void *keeper)
+{
+    (void)keeper;
+    return true;
+}
+
 static void worker_begin_step(void *keeper, uint64_t step)
 {
     muster_node_begin_step(((struct worker *)keeper)->node, step);
@@ -89,6 +95,7 @@ static void worker_may_leave(void *keeper)
 
 static const struct trainee_keeper_ops keeper_ops = {
     .group = worker_group,
+    .may_start = worker_may_start,
     .epoch = worker_epoch,
     .begin_step = worker_begin_step,
     .commit_step = worker_commit_step,
@@ -145,14 +152,20 @@ static void on_excluded(void *data, const struct muster_error *why)
         name_state(worker);
 }
 
+static bool is_expected(struct cast_task *task, const struct muster_error *error)
+{
+    if (error->rc == MUSTER_UNAVAILABLE && cast_is_state_lost(task))
+        return true;
+    return task->cast->on_failed != NULL && task->cast->on_failed(task, error);
+}
+
 /* Ends like a program that prints the error and exits; the launcher starts it again. */
 static void on_failed(void *data, const struct muster_error *error)
 {
     struct worker *worker = data;
 
     sim_note(world_of(worker), "failed", worker->trainee.life, (uint64_t)error->rc, 0);
-    if (worker->task->cast->on_failed == NULL ||
-        !worker->task->cast->on_failed(worker->task, error))
+    if (!is_expected(worker->task, error))
         sim_fail(world_of(worker), "life %u cannot go on: %s: %s", worker->trainee.life,
                  muster_rc_name(error->rc), error->text);
     trainee_halt(&worker->trainee);

@@ -50,9 +50,47 @@ static void a_frame_is_used_whose_operation_begins_while_it_comes_in(void **stat
     group_ring_close(&ring);
 }
 
+static void start_broadcast(struct group_ring *ring, uint32_t member, struct muster_op *op,
+                            int32_t *value, unsigned *count)
+{
+    struct muster_tensor tensor = {.data = value, .count = 1, .dtype = MUSTER_I32};
+
+    *op = (struct muster_op){.data = count};
+    op->deadline_ns = muster_loop_after_ns(ring->test.env.loop, 60 * MUSTER_NS_PER_S);
+    assert_int_equal(
+        muster_broadcast_start(op, ring->members[member].group, &tensor, 0, count_done), MUSTER_OK);
+}
+
+/* Else a step could end that a joiner has not reached, and take the state away that it begins with.
+ */
+static void a_broadcast_ends_when_the_last_member_has_called(void **state)
+{
+    static struct group_ring ring;
+    struct muster_op ops[3];
+    int32_t values[3] = {7, 0, 0};
+    unsigned count = 0, turns;
+
+    (void)state;
+    group_ring_open(&ring, 3);
+    start_broadcast(&ring, 0, &ops[0], &values[0], &count);
+    start_broadcast(&ring, 1, &ops[1], &values[1], &count);
+    for (turns = 0; turns < 2000; turns++)
+        group_ring_turn(&ring, 1);
+    assert_int_equal(count, 0);
+    start_broadcast(&ring, 2, &ops[2], &values[2], &count);
+    for (turns = 0; turns < 100000 && count < 3; turns++)
+        group_ring_turn(&ring, 1);
+
+    assert_int_equal(count, 3);
+    assert_int_equal(values[1], 7);
+    assert_int_equal(values[2], 7);
+    group_ring_close(&ring);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_broadcast_ends_when_the_last_member_has_called),
         cmocka_unit_test(a_frame_is_used_whose_operation_begins_while_it_comes_in),
     };
 
