@@ -301,8 +301,8 @@ static bool is_step_identical(const struct recover *run, uint64_t step)
     for (uint32_t t = 0; t < run->tasks; t++) {
         const struct recover_record *record = record_of(run, t, step);
 
-        if (atomic_load(&record->done_ns) == 0)
-            continue;
+        if (atomic_load(&record->done_ns) == 0 || record->digest == 0)
+            continue; /* killed before it had the result, or before it had looked at it */
         if (record->is_wrong || (first != NULL && (record->digest != first->digest ||
                                                    record->contributors != first->contributors)))
             return false;

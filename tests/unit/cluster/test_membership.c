@@ -678,6 +678,8 @@ static void random_story(uint64_t seed)
     }
     heal(pump);
     restart_missing(pump, tasks, hosts, 1);
+    pump_run(pump, PUMP_S(20)); /* who was leaving has left */
+    restart_missing(pump, tasks, hosts, 1);
     if (!pump_run_until(pump, pump_is_settled, PUMP_S(60)) && pump_alive_count(pump) > 0)
         pump_fail(pump, "does not settle");
     before = deliveries(pump);
