@@ -1,0 +1,250 @@
+#!/usr/bin/env python3
+"""The strategy of training, call by call, in real processes that meet at a `muster registry`."""
+import os
+import signal
+import sys
+import time
+import unittest
+
+sys.path.insert(0, os.path.join(os.environ["MUSTER_SOURCE_DIR"], "tests", "lib"))
+from puppets import PATIENCE_S, Job, ask_each, ask_every, each, every, ok
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.job = Job()
+        self.addCleanup(self.job.stop)
+
+    def started(self, size, **options):
+        """Members in the middle of step 1."""
+        members = self.job.members(size, **options)
+        for got in every(members, "begin"):
+            self.assertEqual((got["step"], got["size"]), (1, size))
+        return members
+
+    def commit(self, members):
+        every(members, "set total 7")
+        every(members, "commit")
+
+    def rejoin(self, others, newcomer, command="begin"):
+        """The others train on, one all_reduce a step, until the newcomer is in; all of them in the middle of that step."""
+        newcomer.tell(command)
+        for _ in range(10000):
+            if newcomer.has_answered():
+                break
+            got = every(others, "begin")
+            if got[0]["size"] == len(others) + 1:
+                break
+            every(others, "all_reduce 1 1")
+            self.commit(others)
+        joined = ok(newcomer.hear())
+        if joined["step"] != got[0]["step"]:
+            self.assertLess(got[0]["step"], joined["step"])
+            got = every(others, "begin")
+        self.assertEqual({joined["step"]}, {one["step"] for one in got})
+        self.assertEqual({len(others) + 1}, {one["size"] for one in [*got, joined]})
+        return joined
+
+    def end(self, members):
+        for member in members:
+            member.child.stdin.close()
+        for member in members:
+            member.end()
+
+
+class Steps(Case):
+    def test_a_step_of_three(self):
+        members = self.started(3)
+        self.assertEqual([got["value"] for got in every(members, "get total")], [1, 1, 1])  # rank 0's
+        for got in each(members, lambda m: f"all_reduce 1000 {m.rank + 1} sum"):
+            self.assertEqual((got["value"], got["contributors"], got["interrupted"]), (6, 3, 0))
+        for got in each(members, lambda m: f"all_reduce 100000 {m.rank + 1} mean"):
+            self.assertEqual(got["value"], 2)
+        for name, value in (("min", 2), ("max", 4), ("prod", 24)):
+            for got in each(members, lambda m: f"all_reduce 3 {m.rank + 2} {name}"):
+                self.assertEqual(got["value"], value)
+        for got in each(members, lambda m: f"broadcast 10 {m.rank + 5} 2"):
+            self.assertEqual(got["value"], 7)
+        every(members, "barrier")
+        self.commit(members)
+        self.assertEqual([got["step"] for got in every(members, "begin")], [2, 2, 2])
+        self.assertEqual(len({got["digest"] for got in every(members, "digest")}), 1)
+        self.end(members)
+
+    def test_a_barrier_holds_until_the_last_has_come(self):
+        members = self.started(2)
+        members[0].tell("barrier")
+        time.sleep(0.2)
+        self.assertFalse(members[0].has_answered())
+        members[1].ok("barrier")
+        ok(members[0].hear())
+        self.end(members)
+
+    def test_many_tensors_of_many_sizes_come_from_rank_0(self):
+        state = (("a", 1), ("b", 0), ("c", 70000), ("d", 5))
+        members = self.started(2, state=state)
+        for name, count in state:
+            self.assertEqual([got["value"] for got in every(members, f"get {name}")], [count and 1] * 2)
+        self.end(members)
+
+    def test_one_member_alone(self):
+        members = self.started(1)
+        self.assertEqual(members[0].ok("all_reduce 10 3 mean")["value"], 3)
+        members[0].ok("broadcast 1 2")
+        members[0].ok("barrier")
+        members[0].ok("commit")
+        self.end(members)
+
+
+class Deaths(Case):
+    def test_the_mean_divides_by_those_who_contributed(self):
+        members = self.started(3)
+        each(members, lambda m: f"all_reduce 10 {m.rank + 1} mean")
+        ask = members[:2]
+        for member in ask:
+            member.tell(f"all_reduce 100000 {member.rank + 1} mean")
+        members[2].kill()
+        for member in ask:
+            got = ok(member.hear())
+            self.assertEqual((got["value"], got["contributors"], got["interrupted"]), (1.5, 2, 1))
+        self.commit(ask)
+        for got in every(ask, "begin"):
+            self.assertEqual((got["step"], got["size"], got["epoch"]), (2, 2, 2))
+        self.end(ask)
+
+    def test_rank_0_dies_and_ranks_move_up(self):
+        members = self.started(3)
+        members[0].kill()
+        rest = members[1:]
+        for got in every(rest, "all_reduce 10 4 mean"):
+            self.assertEqual((got["value"], got["contributors"]), (4, 2))
+        self.commit(rest)
+        self.assertEqual([(got["rank"], got["size"]) for got in every(rest, "begin")], [(0, 2), (1, 2)])
+        self.end(rest)
+
+    def test_a_joiner_begins_with_the_members_state(self):
+        members = self.started(3)
+        every(members, "all_reduce 10 1")
+        self.commit(members)
+        members[2].kill()
+        rest = members[:2]
+        newcomer = self.job.puppet(2, 3)
+        newcomer.ok("open")
+        newcomer.ok("register total 8 99")
+        got = self.rejoin(rest, newcomer)
+        self.assertEqual((got["restored"], got["rank"]), (1, 2))
+        self.assertEqual(newcomer.ok("get total")["value"], 7)
+        every([*rest, newcomer], "all_reduce 10 1")
+        self.assertEqual(len({got["digest"] for got in every([*rest, newcomer], "digest")}), 1)
+        self.end([*rest, newcomer])
+
+    def test_a_broadcast_whose_root_dies_is_aborted_and_the_step_runs_again(self):
+        members = self.started(3)
+        for member in members[1:]:
+            member.tell("broadcast 1000 5 0")
+        members[0].kill()
+        for member in members[1:]:
+            self.assertRegex(member.hear(), r"^ABORTED broadcast: ")
+        for got in every(members[1:], "begin"):
+            self.assertEqual((got["step"], got["restored"], got["size"]), (1, 0, 2))
+        every(members[1:], "broadcast 1000 5 0")
+        self.end(members[1:])
+
+
+class Calls(Case):
+    def test_calls_out_of_order_are_refused_and_harm_nothing(self):
+        members = self.job.members(2)
+        refused = ask_every(members, "register total 8 1")
+        for line in refused:
+            self.assertRegex(line, r"^ALREADY_EXISTS .*total")
+        for command in ("all_reduce 1 1", "broadcast 1 1", "barrier"):
+            for line in ask_every(members, command):
+                self.assertRegex(line, r"^FAILED_PRECONDITION .*call begin first")
+        for line in ask_every(members, "commit"):
+            self.assertRegex(line, r"^FAILED_PRECONDITION commit without begin")
+        every(members, "begin")
+        for line in ask_every(members, "register late 8 1"):
+            self.assertRegex(line, r"^FAILED_PRECONDITION .*late.*before the first begin")
+        for line in ask_every(members, "broadcast 1 1 9"):
+            self.assertRegex(line, r"^INVALID_ARGUMENT .*broadcast.*\b9\b")
+        every(members, "all_reduce 1 1")
+        every(members, "commit")
+        for line in ask_every(members, "all_reduce 1 1"):
+            self.assertRegex(line, r"^FAILED_PRECONDITION .*call begin first")
+        for line in ask_every(members, "commit"):
+            self.assertRegex(line, r"^FAILED_PRECONDITION commit without begin")
+        self.end(members)
+
+    def test_begin_twice_is_the_same_step(self):
+        members = self.started(2)
+        self.assertEqual([got["step"] for got in every(members, "begin")], [1, 1])
+        every(members, "all_reduce 1 1")
+        self.end(members)
+
+    def test_close_before_begin(self):
+        members = self.job.members(2)
+        every(members, "close")
+        self.end(members)
+
+    def test_close_before_begin_of_one_lets_the_other_go_on(self):
+        members = self.job.members(2)
+        members[0].tell("begin")
+        members[1].ok("close")
+        ok(members[0].hear())
+        self.assertEqual(members[0].ok("all_reduce 1 3 mean")["value"], 3)
+        self.end(members)
+
+    def test_close_in_the_middle_of_a_step_is_a_leave(self):
+        members = self.started(3)
+        for member in members[:2]:
+            member.tell("all_reduce 10 4 mean")
+        members[2].ok("close")
+        for member in members[:2]:
+            got = ok(member.hear())
+            self.assertEqual((got["value"], got["contributors"]), (4, 2))
+        self.end(members)
+
+    def test_two_strategies_one_after_the_other(self):
+        members = self.started(2)
+        every(members, "commit")
+        every(members, "close")
+        every(members, "open")
+        each(members, lambda m: f"register other 3 {m.rank + 5}")
+        for got in every(members, "begin"):
+            self.assertEqual((got["step"], got["size"]), (1, 2))
+        self.assertEqual([got["value"] for got in every(members, "get other")], [5, 5])
+        every(members, "all_reduce 1 1")
+        self.end(members)
+
+
+class Silence(Case):
+    def test_a_member_that_never_calls_is_named(self):
+        members = self.started(3, op_timeout_s=1)
+        for line in ask_every(members[:2], "all_reduce 10 1"):
+            self.assertRegex(line, r"^(DEADLINE_EXCEEDED|ABORTED) all_reduce: .*\b2\b")
+        late = members[2].ask("all_reduce 10 1")
+        self.assertRegex(late, r"^(DEADLINE_EXCEEDED|ABORTED) all_reduce: ")
+        for got in every(members, "begin"):
+            self.assertEqual((got["step"], got["size"]), (1, 3))
+        for got in every(members, "all_reduce 10 1"):
+            self.assertEqual(got["value"], 3)
+        self.end(members)
+
+    def test_a_member_that_stands_still_is_waited_for(self):
+        members = self.started(3)
+        members[2].send_signal(signal.SIGSTOP)
+        for member in members:
+            member.tell("all_reduce 10 1")
+        time.sleep(3)
+        self.assertFalse(members[0].has_answered())
+        members[2].send_signal(signal.SIGCONT)
+        for member in members:
+            got = ok(member.hear())
+            self.assertEqual((got["value"], got["contributors"], got["interrupted"]), (3, 3, 0))
+        self.commit(members)
+        self.assertEqual([got["epoch"] for got in every(members, "begin")], [1, 1, 1])
+        self.end(members)
+
+
+if __name__ == "__main__":
+    unittest.main()

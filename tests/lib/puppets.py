@@ -1,0 +1,143 @@
+"""Members of a job as puppets (tests/programs/puppet.c): a test says, command by command, what each of them does."""
+import collections
+import os
+import queue
+import re
+import signal
+import subprocess
+import threading
+
+BINARIES = os.environ["MUSTER_BINARY_DIR"]
+MUSTER = os.path.join(BINARIES, "bin", "muster")
+PROGRAMS = os.path.join(BINARIES, "tests", "programs")
+CLEAN = {k: v for k, v in os.environ.items()
+         if not re.match(r"MUSTER_(?!BINARY_DIR|SOURCE_DIR)|TF_CONFIG|RANK$|WORLD_SIZE", k)}
+PATIENCE_S = 120  # a hang is a failure; nothing that works takes as long, even on a busy machine
+
+
+class Puppet:
+    def __init__(self, registry, rank, size, **variables):
+        env = dict(CLEAN, MUSTER_REGISTRY=registry, RANK=str(rank), WORLD_SIZE=str(size))
+        env.update({k: str(v) for k, v in variables.items()})
+        self.rank = rank
+        self.child = subprocess.Popen([os.path.join(PROGRAMS, "puppet")], env=env, text=True, bufsize=1,
+                                      stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.errors = collections.deque(maxlen=200)
+        self.answers = queue.Queue()
+        self.threads = [threading.Thread(target=self.read, args=args, daemon=True)
+                        for args in ((self.child.stdout, self.answers.put), (self.child.stderr, self.errors.append))]
+        for thread in self.threads:
+            thread.start()
+
+    def read(self, pipe, take):
+        for line in pipe:
+            take(line.rstrip("\n"))
+        if pipe is self.child.stdout:
+            take(None)
+
+    def tell(self, command):
+        self.child.stdin.write(command + "\n")
+
+    def hear(self):
+        try:
+            line = self.answers.get(timeout=PATIENCE_S)
+        except queue.Empty:
+            raise AssertionError(f"rank {self.rank} does not answer; it said {list(self.errors)}") from None
+        if line is None:
+            raise AssertionError(f"rank {self.rank} is gone ({self.child.wait()}); it said {list(self.errors)}")
+        return line
+
+    def ask(self, command):
+        self.tell(command)
+        return self.hear()
+
+    def ok(self, command):
+        return ok(self.ask(command))
+
+    def has_answered(self):
+        return not self.answers.empty()
+
+    def send_signal(self, number):
+        self.child.send_signal(number)
+
+    def kill(self):
+        self.child.kill()
+        self.child.wait()
+
+    def end(self):
+        """Close in order, and give the exit code: that of the sanitizers, too."""
+        self.child.stdin.close()
+        code = self.child.wait(timeout=PATIENCE_S)
+        for thread in self.threads:
+            thread.join()
+        assert code == 0, (self.rank, code, list(self.errors))
+
+    def discard(self):
+        if self.child.poll() is None:
+            self.child.send_signal(signal.SIGCONT)
+            self.child.kill()
+        self.child.wait()
+        for thread in self.threads:
+            thread.join()
+        for pipe in (self.child.stdin, self.child.stdout, self.child.stderr):
+            try:
+                pipe.close()
+            except BrokenPipeError:
+                pass
+
+
+def ok(line):
+    """The fields of an answer that must be "ok name=value …"."""
+    assert line == "ok" or line.startswith("ok "), line
+    return {name: float(value) if re.fullmatch(r"[-+.\de]+", value) else value
+            for name, value in (word.split("=", 1) for word in line.split()[1:])}
+
+
+class Job:
+    """A registry and the puppets that meet there."""
+
+    def __init__(self):
+        self.registry = subprocess.Popen([MUSTER, "registry", "--listen", "127.0.0.1:0", "--log-level", "error"],
+                                         env=CLEAN, text=True, stdout=subprocess.PIPE)
+        words = self.registry.stdout.readline().split()
+        assert words[:1] == ["listening"], words
+        self.address = words[1]
+        self.puppets = []
+
+    def puppet(self, rank, size, **variables):
+        self.puppets.append(Puppet(self.address, rank, size, **variables))
+        return self.puppets[-1]
+
+    def members(self, size, op_timeout_s=0, state=(("total", 8),), **variables):
+        """`size` puppets that have opened and registered their state; its values are 1 + the rank."""
+        members = [self.puppet(rank, size, **variables) for rank in range(size)]
+        every(members, f"open {op_timeout_s}")
+        for name, count in state:
+            each(members, lambda m: f"register {name} {count} {m.rank + 1}")
+        return members
+
+    def stop(self):
+        for puppet in self.puppets:
+            puppet.discard()
+        self.registry.terminate()
+        self.registry.wait(timeout=PATIENCE_S)
+        self.registry.stdout.close()
+
+
+def ask_each(members, command):
+    """What each answers to command(member), all at the same time."""
+    for member in members:
+        member.tell(command(member))
+    return [member.hear() for member in members]
+
+
+def each(members, command):
+    return [ok(line) for line in ask_each(members, command)]
+
+
+def ask_every(members, command):
+    return ask_each(members, lambda _: command)
+
+
+def every(members, command):
+    return each(members, lambda _: command)

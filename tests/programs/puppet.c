@@ -1,0 +1,268 @@
+/* A training program on strings: it reads one command per line from standard input and answers each
+ * with one line, "ok …" or "NAME_OF_RC text", so that a test decides in which order the members of
+ * a job do what. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <muster/muster.h>
+
+enum { WORDS_MAX = 8, TENSORS_MAX = 8 };
+
+struct words {
+    char *at[WORDS_MAX];
+    int count;
+};
+
+static struct muster_strategy *strategy;
+static struct {
+    char name[32];
+    struct muster_tensor tensor;
+} tensors[TENSORS_MAX]; /* the registered ones */
+static int tensor_count;
+
+static const char *word(const struct words *words, int i, const char *fallback)
+{
+    return i < words->count ? words->at[i] : fallback;
+}
+
+static uint64_t number(const struct words *words, int i, const char *fallback)
+{
+    return strtoull(word(words, i, fallback), NULL, 10);
+}
+
+static double seconds(const struct words *words, int i)
+{
+    return strtod(word(words, i, "0"), NULL);
+}
+
+static void answer_error(enum muster_rc rc, const char *text)
+{
+    printf("%s %s\n", muster_rc_name(rc), text);
+}
+
+/* "ok" and whatever the caller prints behind it, or the error. */
+static bool is_ok(enum muster_rc rc)
+{
+    if (rc != MUSTER_OK)
+        answer_error(rc, muster_strategy_error(strategy)->text);
+    return rc == MUSTER_OK;
+}
+
+static void *filled(uint64_t count, double value)
+{
+    double *data = calloc(count == 0 ? 1 : count, sizeof(*data));
+
+    if (data == NULL)
+        abort();
+    for (uint64_t i = 0; i < count; i++)
+        data[i] = value;
+    return data;
+}
+
+/* open [op_timeout_s [start_timeout_s]]; 0 = the default */
+static void command_open(const struct words *words)
+{
+    struct muster_strategy_options options = {
+        .op_timeout_ns = (uint64_t)(seconds(words, 1) * 1e9),
+        .start_timeout_ns = (uint64_t)(seconds(words, 2) * 1e9),
+    };
+    struct muster_error error = {0};
+    enum muster_rc rc = muster_strategy_open(&options, &strategy, &error);
+
+    if (rc == MUSTER_OK)
+        printf("ok\n");
+    else
+        answer_error(rc, error.text);
+}
+
+/* register NAME COUNT VALUE: of f64 */
+static void command_register(const struct words *words)
+{
+    struct muster_tensor tensor = {.count = number(words, 2, "1"), .dtype = MUSTER_F64};
+
+    if (tensor_count == TENSORS_MAX)
+        abort();
+    tensor.data = filled(tensor.count, seconds(words, 3));
+    if (!is_ok(muster_strategy_register(strategy, word(words, 1, ""), &tensor))) {
+        free(tensor.data);
+        return;
+    }
+    snprintf(tensors[tensor_count].name, sizeof(tensors[0].name), "%s", word(words, 1, ""));
+    tensors[tensor_count++].tensor = tensor;
+    printf("ok\n");
+}
+
+static struct muster_tensor *find(const char *name)
+{
+    for (int i = 0; i < tensor_count; i++)
+        if (strcmp(tensors[i].name, name) == 0)
+            return &tensors[i].tensor;
+    abort();
+}
+
+/* set NAME VALUE: every element */
+static void command_set(const struct words *words)
+{
+    struct muster_tensor *tensor = find(word(words, 1, ""));
+
+    for (uint64_t i = 0; i < tensor->count; i++)
+        ((double *)tensor->data)[i] = seconds(words, 2);
+    printf("ok\n");
+}
+
+/* The one value that all elements have. */
+static void print_value(const struct muster_tensor *tensor)
+{
+    const double *data = tensor->data;
+
+    for (uint64_t i = 1; i < tensor->count; i++)
+        if (memcmp(&data[i], &data[0], sizeof(data[0])) != 0) {
+            printf(" value=mixed");
+            return;
+        }
+    printf(" value=%.17g", tensor->count > 0 ? data[0] : 0.0);
+}
+
+static void command_get(const struct words *words)
+{
+    printf("ok");
+    print_value(find(word(words, 1, "")));
+    printf("\n");
+}
+
+static void command_begin(const struct words *words)
+{
+    uint64_t step = 0;
+    bool is_restored = false;
+
+    (void)words;
+    if (is_ok(muster_strategy_begin(strategy, &step, &is_restored)))
+        printf("ok step=%" PRIu64 " restored=%d rank=%u size=%u epoch=%" PRIu64 "\n", step,
+               is_restored, muster_strategy_rank(strategy), muster_strategy_size(strategy),
+               muster_strategy_epoch(strategy));
+}
+
+static enum muster_reduction reduction_of(const char *name)
+{
+    static const char *const names[] = {"sum", "mean", "min", "max", "prod"};
+
+    for (int i = 0; i < 5; i++)
+        if (strcmp(names[i], name) == 0)
+            return (enum muster_reduction)i;
+    abort();
+}
+
+/* all_reduce COUNT VALUE [sum|mean|min|max|prod] */
+static void command_all_reduce(const struct words *words)
+{
+    struct muster_tensor tensor = {.count = number(words, 1, "1"), .dtype = MUSTER_F64};
+
+    tensor.data = filled(tensor.count, seconds(words, 2));
+    if (is_ok(muster_strategy_all_reduce(strategy, &tensor, 1,
+                                         reduction_of(word(words, 3, "sum"))))) {
+        printf("ok");
+        print_value(&tensor);
+        printf(" contributors=%u interrupted=%d\n", muster_strategy_contributors(strategy),
+               muster_strategy_result(strategy)->is_interrupted);
+    }
+    free(tensor.data);
+}
+
+/* broadcast COUNT VALUE [ROOT] */
+static void command_broadcast(const struct words *words)
+{
+    struct muster_tensor tensor = {.count = number(words, 1, "1"), .dtype = MUSTER_F64};
+
+    tensor.data = filled(tensor.count, seconds(words, 2));
+    if (is_ok(muster_strategy_broadcast(strategy, &tensor, (uint32_t)number(words, 3, "0")))) {
+        printf("ok");
+        print_value(&tensor);
+        printf("\n");
+    }
+    free(tensor.data);
+}
+
+static void command_barrier(const struct words *words)
+{
+    (void)words;
+    if (is_ok(muster_strategy_barrier(strategy)))
+        printf("ok\n");
+}
+
+static void command_commit(const struct words *words)
+{
+    (void)words;
+    if (is_ok(muster_strategy_commit(strategy)))
+        printf("ok\n");
+}
+
+static void command_digest(const struct words *words)
+{
+    char text[MUSTER_DIGEST_TEXT_BYTES];
+
+    (void)words;
+    muster_strategy_state_digest(strategy, text);
+    printf("ok digest=%s\n", text);
+}
+
+static void command_close(const struct words *words)
+{
+    (void)words;
+    muster_strategy_close(strategy);
+    strategy = NULL;
+    while (tensor_count > 0)
+        free(tensors[--tensor_count].tensor.data);
+    printf("ok\n");
+}
+
+static const struct {
+    const char *name;
+    void (*run)(const struct words *words);
+    bool needs_strategy;
+} commands[] = {
+    {"open", command_open, false},
+    {"register", command_register, true},
+    {"set", command_set, true},
+    {"get", command_get, true},
+    {"begin", command_begin, true},
+    {"all_reduce", command_all_reduce, true},
+    {"broadcast", command_broadcast, true},
+    {"barrier", command_barrier, true},
+    {"commit", command_commit, true},
+    {"digest", command_digest, true},
+    {"close", command_close, false},
+};
+
+static void obey(char *line)
+{
+    struct words words = {.count = 0};
+    char *rest = NULL;
+
+    for (char *at = strtok_r(line, " \n", &rest); at != NULL && words.count < WORDS_MAX;
+         at = strtok_r(NULL, " \n", &rest))
+        words.at[words.count++] = at;
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
+        if (strcmp(commands[i].name, word(&words, 0, "")) != 0)
+            continue;
+        if (commands[i].needs_strategy && strategy == NULL)
+            printf("unheard: there is no strategy\n");
+        else
+            commands[i].run(&words);
+        fflush(stdout);
+        return;
+    }
+    printf("unheard: what is %s?\n", word(&words, 0, "nothing"));
+    fflush(stdout);
+}
+
+int main(void)
+{
+    char line[256];
+
+    while (fgets(line, sizeof(line), stdin) != NULL)
+        obey(line);
+    command_close(&(struct words){.count = 0});
+    return 0;
+}

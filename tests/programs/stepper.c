@@ -1,0 +1,70 @@
+/* A training program for tests of a whole job: COUNT elements of state named NAME, STEPS steps,
+ * each one all_reduce of ELEMENTS elements. Ends with 0, or with 1 and the error's text. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <muster/muster.h>
+
+static uint64_t number(int argc, char **argv, int i, uint64_t fallback)
+{
+    return i < argc ? strtoull(argv[i], NULL, 10) : fallback;
+}
+
+static enum muster_rc train(struct muster_strategy *strategy, struct muster_tensor *state,
+                            struct muster_tensor *share, uint64_t steps)
+{
+    double *total = state->data, *values = share->data;
+    enum muster_rc rc = MUSTER_OK;
+    uint64_t step = 0;
+
+    while (step < steps) {
+        rc = muster_strategy_begin(strategy, &step, NULL);
+        if (rc != MUSTER_OK || step > steps)
+            return rc;
+        for (uint64_t i = 0; i < share->count; i++)
+            values[i] = 1;
+        rc = muster_strategy_all_reduce(strategy, share, 1, MUSTER_MEAN);
+        if (rc == MUSTER_ABORTED) {
+            step--;
+            continue;
+        }
+        if (rc != MUSTER_OK)
+            return rc;
+        for (uint64_t i = 0; i < state->count; i++)
+            total[i] += values[0];
+        rc = muster_strategy_commit(strategy);
+        if (rc != MUSTER_OK)
+            return rc;
+    }
+    return MUSTER_OK;
+}
+
+/* stepper STEPS [COUNT [NAME [ELEMENTS]]] */
+int main(int argc, char **argv)
+{
+    struct muster_tensor state = {.count = number(argc, argv, 2, 8), .dtype = MUSTER_F64};
+    struct muster_tensor share = {.count = number(argc, argv, 4, 1), .dtype = MUSTER_F64};
+    const char *name = argc > 3 ? argv[3] : "total";
+    struct muster_strategy *strategy = NULL;
+    struct muster_error error = {0};
+    enum muster_rc rc;
+
+    state.data = calloc(state.count, sizeof(double));
+    share.data = calloc(share.count, sizeof(double));
+    if (state.data == NULL || share.data == NULL)
+        abort();
+    rc = muster_strategy_open(NULL, &strategy, &error);
+    if (rc == MUSTER_OK)
+        rc = muster_strategy_register(strategy, name, &state);
+    if (rc == MUSTER_OK)
+        rc = train(strategy, &state, &share, number(argc, argv, 1, 1));
+    if (rc == MUSTER_OK)
+        printf("total %g\n", *(double *)state.data);
+    else
+        fprintf(stderr, "stepper: %s: %s\n", muster_rc_name(rc),
+                strategy != NULL ? muster_strategy_error(strategy)->text : error.text);
+    muster_strategy_close(strategy);
+    free(state.data);
+    free(share.data);
+    return rc == MUSTER_OK ? 0 : 1;
+}
