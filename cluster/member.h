@@ -52,6 +52,8 @@ struct muster_node_options {
     uint32_t min_members;            /* 0: 1 */
     uint64_t min_members_timeout_ns; /* 0: 60 s */
     bool is_force_new;         /* begin anew although the last members are not confirmed dead */
+    uint64_t evict_after_ns;   /* 0: 30 s; how long a member of this host may stand still with its
+                                  links lost before it is left out */
     uint64_t start_timeout_ns; /* 0: 5 min: on_failed names the tasks that did not come */
     struct muster_incarnation incarnation; /* zero: drawn */
     struct muster_address listen;          /* family NONE: 127.0.0.1:0 */
@@ -73,6 +75,18 @@ MUSTER_MUST_CHECK enum muster_rc muster_node_open(const struct muster_node_optio
 MUSTER_MUST_CHECK enum muster_rc muster_node_set_state(struct muster_node *node,
                                                        const struct muster_node_tensor *tensors,
                                                        size_t count);
+
+/** The names, types and sizes of the state as bytes for the others. Gives. */
+MUSTER_MUST_CHECK enum muster_rc muster_node_pack_state(const struct muster_node *node,
+                                                        void **ret_bytes, size_t *ret_size);
+/** Whether another member's bytes describe the same state; else INVALID_ARGUMENT names the first
+ * tensor that differs. After muster_node_set_state. */
+MUSTER_MUST_CHECK enum muster_rc muster_node_match_state(const struct muster_node *node,
+                                                         const void *bytes, size_t size,
+                                                         struct muster_error *ret_error);
+
+/** This process cannot take part: it leaves, so that nobody waits for it; on_failed comes. */
+void muster_node_give_up(struct muster_node *node, const struct muster_error *why);
 
 /** The group of the current view, or NULL (observer, excluded). While a change is under way: the
  * frozen one; operations may be started on it and run in the next epoch. */

@@ -35,13 +35,23 @@ static void on_start_timer(struct muster_timer *timer)
     if (muster_membership_is_member(node->machine))
         return;
     if (!node->registry.is_up)
-        muster_error_set(&error, MUSTER_UNAVAILABLE, "the registry cannot be reached");
+        muster_error_set(&error, MUSTER_UNAVAILABLE,
+                         "the registry at %s cannot be reached; start it with 'muster registry' or "
+                         "set MUSTER_REGISTRY",
+                         node->registry.endpoints);
     else if (muster_membership_view(node->machine) != NULL)
         muster_error_set(&error, MUSTER_DEADLINE_EXCEEDED,
-                         "the members of epoch %llu did not admit this process",
-                         (unsigned long long)muster_membership_view(node->machine)->epoch);
+                         "the members of job %s (epoch %llu) did not admit this process: does "
+                         "another process hold the task %s:%u?",
+                         node->job,
+                         (unsigned long long)muster_membership_view(node->machine)->epoch,
+                         node->member.task_type, node->member.task_index);
     else
-        muster_error_set(&error, MUSTER_DEADLINE_EXCEEDED, "these tasks did not come: %s", missing);
+        muster_error_set(
+            &error, MUSTER_DEADLINE_EXCEEDED,
+            "these tasks did not come to job %s: %s; start them with the same registry "
+            "and job name (MUSTER_REGISTRY, MUSTER_JOB)",
+            node->job, missing);
     muster_node_fail(node, &error);
 }
 
@@ -138,6 +148,7 @@ static enum muster_rc make_machine(struct muster_node *node,
     machine.min_members_timeout_ns = options->min_members_timeout_ns;
     machine.plan = options->plan;
     machine.is_force_new = options->is_force_new;
+    machine.suspicion.evict_after_ns = options->evict_after_ns;
     rc = muster_membership_new(&machine, &node->machine);
     return rc == MUSTER_OK ? rc : muster_error_set(ret_error, rc, "no memory for a node");
 }

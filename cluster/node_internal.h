@@ -77,6 +77,7 @@ enum node_state {
 
 struct node_registry {
     struct muster_registry *client;
+    char endpoints[128]; /* for people; cut */
     char prefix[MUSTER_JOB_NAME_BYTES + 16]; /* "/muster/<job>/" */
     bool is_up;
     struct muster_timer poll; /* is it connected? */

@@ -329,6 +329,7 @@ enum muster_rc muster_node_registry_open(struct muster_node *node, const char *e
     muster_timer_init(&registry->poll, on_poll, node);
     muster_timer_init(&registry->registration_retry, on_registration_retry, node);
     snprintf(registry->prefix, sizeof(registry->prefix), "/muster/%s/", node->job);
+    snprintf(registry->endpoints, sizeof(registry->endpoints), "%s", endpoints);
     rc = muster_registry_open(node->env, &options, &registry->client, ret_error);
     if (rc != MUSTER_OK)
         return rc;

@@ -12,8 +12,8 @@ static void tell_ready(struct muster_node *node, uint64_t next_step, bool is_res
     muster_task_post(&node->task, node->env->loop);
 }
 
-/* It was admitted and cannot take part: the members must not wait for it. */
-static void give_up(struct muster_node *node, const struct muster_error *error)
+/* Also when it was admitted already: the members must not wait for it. */
+void muster_node_give_up(struct muster_node *node, const struct muster_error *error)
 {
     struct muster_membership_event event = {.kind = MUSTER_EVENT_LEAVE};
 
@@ -46,7 +46,7 @@ static void caught_up(struct muster_catch_up *catch_up, enum muster_rc rc)
         return;
     }
     if (rc != MUSTER_OK) {
-        give_up(node, &catch_up->error);
+        muster_node_give_up(node, &catch_up->error);
         return;
     }
     MUSTER_LOG(node->env, INFO, "caught_up", "step", step, "bytes_fetched", catch_up->bytes_fetched,
@@ -73,7 +73,7 @@ static void start_catch_up(struct muster_node *node, uint64_t step)
     if (rc == MUSTER_OK)
         return;
     muster_error_set(&error, rc, "no memory to catch up");
-    give_up(node, &error);
+    muster_node_give_up(node, &error);
 }
 
 void muster_node_state_entered(struct muster_node *node)
@@ -136,6 +136,25 @@ enum muster_rc muster_node_set_state(struct muster_node *node,
     else
         muster_node_feed_kind(node, MUSTER_EVENT_READY);
     return MUSTER_OK;
+}
+
+enum muster_rc muster_node_pack_state(const struct muster_node *node, void **ret_bytes,
+                                      size_t *ret_size)
+{
+    return muster_state_manifest_pack(&node->chunks, 0, NULL, ret_bytes, ret_size);
+}
+
+enum muster_rc muster_node_match_state(const struct muster_node *node, const void *bytes,
+                                       size_t size, struct muster_error *ret_error)
+{
+    struct muster_state_manifest theirs = {.mem = NULL};
+    enum muster_rc rc =
+        muster_state_manifest_unpack(node->env->mem, bytes, size, &theirs, ret_error);
+
+    if (rc == MUSTER_OK)
+        rc = muster_state_match(&node->chunks, &theirs, ret_error);
+    muster_state_manifest_fini(&theirs);
+    return rc;
 }
 
 void muster_node_begin_step(struct muster_node *node, uint64_t step)

@@ -120,7 +120,8 @@ enum muster_rc muster_state_match(const struct muster_state_chunks *ours,
         if ((uint32_t)mine->tensor.dtype != other->dtype || mine->tensor.count != other->count)
             return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                     "state tensor \"%s\" has %" PRIu64
-                                    " elements of %s here and %" PRIu64 " of %s on the other side",
+                                    " elements of %s here and %" PRIu64 " of %s on the other side; "
+                                    "register the same everywhere",
                                     mine->name, mine->tensor.count, dtype_name(mine->tensor.dtype),
                                     other->count, dtype_name(other->dtype));
     }
@@ -128,7 +129,7 @@ enum muster_rc muster_state_match(const struct muster_state_chunks *ours,
         return muster_error_set(
             ret_error, MUSTER_INVALID_ARGUMENT,
             "%zu state tensors are registered here and %zu on the other side; \"%s\" "
-            "is on one side only",
+            "is on one side only; register the same everywhere",
             ours->tensor_count, theirs->tensor_count,
             ours->tensor_count > both ? ours->tensors[both].name : theirs->tensors[both].name);
     return MUSTER_OK;

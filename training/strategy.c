@@ -35,6 +35,21 @@ static uint64_t var_u64(struct muster_env *env, const char *name)
     return text == NULL ? 0 : strtoull(text, NULL, 10);
 }
 
+/* MUSTER_EVICT_AFTER_S: seconds, also fractions. */
+static enum muster_rc read_evict_after(struct muster_env *env, uint64_t *ret_ns,
+                                       struct muster_error *ret_error)
+{
+    const char *text = muster_vars_get(env->vars, "MUSTER_EVICT_AFTER_S");
+    char *end = NULL;
+    double seconds = text == NULL || *text == '\0' ? 0 : strtod(text, &end);
+
+    if (end != NULL && (*end != '\0' || !(seconds > 0 && seconds <= 1e6)))
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "MUSTER_EVICT_AFTER_S=%s: expected seconds above 0", text);
+    *ret_ns = (uint64_t)(seconds * (double)MUSTER_NS_PER_S);
+    return MUSTER_OK;
+}
+
 static enum muster_rc read_incarnation(struct muster_env *env,
                                        struct muster_incarnation *ret_incarnation,
                                        struct muster_error *ret_error)
@@ -75,6 +90,8 @@ static enum muster_rc open_node(struct muster_strategy *strategy,
     };
     enum muster_rc rc = read_incarnation(env, &node.incarnation, ret_error);
 
+    if (rc == MUSTER_OK)
+        rc = read_evict_after(env, &node.evict_after_ns, ret_error);
     if (rc == MUSTER_OK)
         rc = muster_place_find(env, options->resolver, &place, ret_error);
     if (rc != MUSTER_OK)
@@ -207,6 +224,13 @@ static bool is_ready_or_failed(void *data)
     return strategy->is_ready || strategy->state == MUSTER_STRATEGY_FAILED;
 }
 
+/* Without the state of the others this member can do nothing: they go on without it. */
+static void give_up(struct muster_strategy *strategy)
+{
+    strategy->state = MUSTER_STRATEGY_FAILED;
+    muster_node_give_up(strategy->node, &strategy->error);
+}
+
 /* Become a member (again): wait for the node, and in a new job hand out rank 0's tensors. */
 static enum muster_rc become_ready(struct muster_strategy *strategy)
 {
@@ -223,8 +247,11 @@ static enum muster_rc become_ready(struct muster_strategy *strategy)
         return MUSTER_OK;
     }
     rc = muster_strategy_share_state(strategy);
-    if (rc != MUSTER_OK)
+    if (rc != MUSTER_OK) {
+        if (strategy->state == MUSTER_STRATEGY_READY)
+            give_up(strategy);
         return rc;
+    }
     muster_node_commit_step(strategy->node, 0);
     strategy->next_step = 1;
     return MUSTER_OK;
@@ -398,22 +425,33 @@ static void wait_until(struct muster_strategy *strategy, bool *is_gone)
         muster_loop_turn(strategy->env->loop, UINT64_MAX);
 }
 
+/* In order; one that has failed does not wait for anybody. */
+static void leave(struct muster_strategy *strategy)
+{
+    bool is_member =
+        strategy->state == MUSTER_STRATEGY_READY || strategy->state == MUSTER_STRATEGY_STEP;
+    bool has_left = false;
+
+    if (is_member)
+        report_result(strategy);
+    else if (muster_node_group(strategy->node) == NULL)
+        return;
+    muster_node_leave(strategy->node,
+                      muster_loop_after_ns(strategy->env->loop, is_member ? LEAVE_TIMEOUT_NS : 0),
+                      on_gone, &has_left);
+    wait_until(strategy, &has_left);
+}
+
 void muster_strategy_close(struct muster_strategy *strategy)
 {
-    bool has_left = false, is_closed = false;
+    bool is_closed = false;
 
     if (strategy == NULL)
         return;
     if (strategy->runtime != NULL)
         muster_runtime_enter(strategy->runtime);
     if (strategy->node != NULL) {
-        if (strategy->state == MUSTER_STRATEGY_READY || strategy->state == MUSTER_STRATEGY_STEP) {
-            report_result(strategy);
-            muster_node_leave(strategy->node,
-                              muster_loop_after_ns(strategy->env->loop, LEAVE_TIMEOUT_NS), on_gone,
-                              &has_left);
-            wait_until(strategy, &has_left);
-        }
+        leave(strategy);
         muster_node_close(strategy->node, on_gone, &is_closed);
         wait_until(strategy, &is_closed);
     }

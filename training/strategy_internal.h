@@ -83,8 +83,14 @@ extern const struct muster_node_events muster_strategy_node_events;
 MUSTER_MUST_CHECK enum muster_rc muster_strategy_wait(struct muster_strategy *strategy,
                                                       bool (*is_done)(void *data));
 
-/** Give every member of a new job rank 0's tensors. In the seat. */
+/** Give every member of a new job rank 0's tensors. In the seat. INVALID_ARGUMENT: this member has
+ * registered other tensors than rank 0; the error names the first. */
 MUSTER_MUST_CHECK enum muster_rc muster_strategy_share_state(struct muster_strategy *strategy);
+
+/** muster_strategy_broadcast in any state; name is for errors. In the seat. */
+MUSTER_MUST_CHECK enum muster_rc muster_strategy_broadcast_in_seat(
+    struct muster_strategy *strategy, const char *name, const struct muster_tensor *tensor,
+    uint32_t root);
 
 /** Tell the launcher of the last change of view, if it was not yet; op is the operation it
  * interrupted, ended, or NULL. */

@@ -82,6 +82,26 @@ static enum muster_rc start_barrier(const struct call *call, size_t i, struct mu
     return muster_barrier_start(op, group, on_op_done);
 }
 
+/* The i-th operation of a call could not be started. */
+static void explain_refusal(struct muster_strategy *strategy, const struct call *call, size_t i,
+                            enum muster_rc rc)
+{
+    const struct muster_view *view = muster_node_view(strategy->node);
+
+    if (rc == MUSTER_INVALID_ARGUMENT && call->start == start_broadcast &&
+        call->root >= view->member_count)
+        muster_error_set(&strategy->error, rc, "%s: there is no rank %u, the last is %u",
+                         call->name, call->root, view->member_count - 1);
+    else if (rc == MUSTER_INVALID_ARGUMENT)
+        muster_error_set(&strategy->error, rc,
+                         "%s of tensor %zu: unknown type or reduction, data NULL or not aligned to "
+                         "the type, or a root that takes no part in this step",
+                         call->name, i);
+    else
+        muster_error_set(&strategy->error, rc, "%s of tensor %zu: %s", call->name, i,
+                         muster_rc_text(rc));
+}
+
 /* Start and wait for up to MUSTER_STRATEGY_OPS_MAX operations at a time. */
 static enum muster_rc run_in_seat(struct muster_strategy *strategy, const struct call *call)
 {
@@ -107,8 +127,7 @@ static enum muster_rc run_in_seat(struct muster_strategy *strategy, const struct
                 strategy->ops_open++;
                 i++;
             } else if (rc != MUSTER_ABORTED) {
-                muster_error_set(&strategy->error, rc, "%s of tensor %zu: %s", call->name, i,
-                                 muster_rc_text(rc));
+                explain_refusal(strategy, call, i, rc);
             }
         }
         if (rc != MUSTER_OK)
@@ -164,25 +183,13 @@ enum muster_rc muster_strategy_barrier(struct muster_strategy *strategy)
     return run(strategy, &(struct call){.name = "barrier", .count = 1, .start = start_barrier});
 }
 
-/* A root that dies aborts the broadcast for everybody; all survivors then repeat it from the new
- * rank 0. */
-enum muster_rc muster_strategy_share_state(struct muster_strategy *strategy)
+enum muster_rc muster_strategy_broadcast_in_seat(struct muster_strategy *strategy, const char *name,
+                                                 const struct muster_tensor *tensor, uint32_t root)
 {
-    uint32_t attempts = muster_node_view(strategy->node)->member_count;
-    enum muster_rc rc = MUSTER_OK;
-
-    for (size_t i = 0; i < strategy->tensor_count && rc == MUSTER_OK; i++) {
-        struct call call = {.name = "broadcast of the initial state",
-                            .tensors = &strategy->tensors[i].tensor,
-                            .count = 1,
-                            .root = 0,
-                            .start = start_broadcast};
-        do {
-            rc = run_in_seat(strategy, &call);
-        } while (rc == MUSTER_ABORTED && strategy->state == MUSTER_STRATEGY_READY &&
-                 attempts-- > 1);
-    }
-    return rc;
+    return run_in_seat(
+        strategy,
+        &(struct call){
+            .name = name, .tensors = tensor, .count = 1, .root = root, .start = start_broadcast});
 }
 
 void muster_strategy_snapshot(struct muster_strategy *strategy)
