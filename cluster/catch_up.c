@@ -322,7 +322,7 @@ static void take_refusal(struct source *source, const void *payload, uint32_t by
 
     muster_state_refusal_unpack(source->fetch->env->mem, payload, bytes, &error);
     if (error.rc == MUSTER_INVALID_ARGUMENT)
-        finish(source->fetch, error.rc, "%s: %s", source->name, error.text);
+        finish(source->fetch, error.rc, "%s refuses: %s", source->name, error.text);
     else
         lose_source(source, &error);
 }

@@ -226,8 +226,6 @@ static void describe(struct muster_membership *machine, char *text, size_t room)
     if (muster_membership_goes(machine))
         append(text, room, "%s%s:%u left", text[0] == '\0' ? "" : ", ",
                machine->options.self.task_type, machine->options.self.task_index);
-    if (text[0] == '\0')
-        append(text, room, "links renewed or an operation aborted");
 }
 
 static size_t collect_votes(struct muster_membership *machine, struct muster_vote *votes)
@@ -269,6 +267,51 @@ static bool is_further(const struct muster_progress *a, const struct muster_prog
     return a->begun_step > b->begun_step;
 }
 
+static bool has_issued(const struct muster_progress *progress, const struct muster_op_id *id)
+{
+    return id->lane < progress->lane_count && progress->lanes[id->lane].has_issued &&
+           muster_op_id_compare(&progress->lanes[id->lane].issued_through, id) >= 0;
+}
+
+/* The first rank that holds up an operation that somebody wants aborted. */
+static bool find_late(const struct muster_membership *machine, const struct muster_vote *votes,
+                      size_t count, const struct muster_op_id *id, uint32_t *ret_rank)
+{
+    bool is_found = false;
+
+    for (size_t i = 0; i < count; i++) {
+        uint32_t rank;
+
+        if (has_issued(votes[i].progress, id) ||
+            !muster_view_find(machine->view, &votes[i].incarnation, &rank) ||
+            machine->view->members[rank].from_step > id->step || (is_found && rank > *ret_rank))
+            continue;
+        *ret_rank = rank;
+        is_found = true;
+    }
+    return is_found;
+}
+
+/* Those whose own deadline has not passed read here who was late. */
+static void describe_abort(const struct muster_membership *machine, const struct muster_vote *votes,
+                           size_t count, char *text, size_t room)
+{
+    for (size_t i = 0; i < count; i++)
+        for (uint32_t k = 0; k < votes[i].progress->op_count; k++) {
+            const struct muster_progress_op *op = &votes[i].progress->ops[k];
+            const struct muster_member *member;
+            uint32_t rank;
+
+            if (!op->is_abort_proposed || !find_late(machine, votes, count, &op->id, &rank))
+                continue;
+            member = &machine->view->members[rank];
+            snprintf(text, room, "rank %u (%s:%u) had not called operation #%u of step %llu", rank,
+                     member->task_type, member->task_index, op->id.sequence,
+                     (unsigned long long)op->id.step);
+            return;
+        }
+}
+
 /* When nobody else would remain, of those who only resign the one that is furthest stays: the
  * others come back to its state. */
 static void keep_one(const struct muster_membership *machine, struct muster_vote *votes,
@@ -301,6 +344,10 @@ static enum muster_rc decide(struct muster_membership *machine, bool is_abort_al
     if (votes != NULL && joiners != NULL) {
         describe(machine, reason, sizeof(reason));
         input.vote_count = collect_votes(machine, votes);
+        if (reason[0] == '\0')
+            describe_abort(machine, votes, input.vote_count, reason, sizeof(reason));
+        if (reason[0] == '\0')
+            append(reason, sizeof(reason), "links renewed or an operation aborted");
         keep_one(machine, votes, input.vote_count);
         input.joiners = joiners;
         input.joiner_count = muster_membership_joiners(machine, joiners);

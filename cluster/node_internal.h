@@ -86,6 +86,7 @@ struct node_registry {
     bool is_lease_started;
     struct muster_registry_lease lease;
     struct muster_registry_op put;
+    uint64_t registered_revision; /* of the first put; 0: none yet */
     struct muster_timer registration_retry;
     enum node_watching watching;
     struct muster_registry_op range;

@@ -85,6 +85,8 @@ static void on_put(struct muster_registry_op *op, enum muster_rc rc)
         return;
     }
     node->registry.registration = NODE_REGISTERED;
+    if (node->registry.registered_revision == 0)
+        node->registry.registered_revision = op->revision;
     see_whether_up(node);
 }
 

@@ -9,13 +9,43 @@
 
 /* --- one key --- */
 
+static void fail_other_version(struct muster_node *node, const char *who)
+{
+    struct muster_error error;
+
+    muster_error_set(&error, MUSTER_FAILED_PRECONDITION,
+                     "%s of job %s speak another version of the peer protocol than this process, "
+                     "which speaks %u; build all of them with the same muster",
+                     who, node->job, MUSTER_PEER_VERSION);
+    muster_node_fail(node, &error);
+}
+
+/* Of two versions the one that was there first has the job. */
+static void show_other_version(struct muster_node *node, const struct muster_registry_kv *kv,
+                               const struct muster_incarnation *incarnation)
+{
+    bool is_first = node->registry.registered_revision == 0 ||
+                    kv->mod_revision < node->registry.registered_revision;
+
+    MUSTER_LOG(node->env, WARN, "member_of_another_version", "revision", kv->mod_revision);
+    if (is_first && !muster_membership_is_member(node->machine) &&
+        muster_membership_belief(node->machine, incarnation, 0) != MUSTER_BELIEF_DEAD)
+        fail_other_version(node, "others");
+}
+
 void muster_node_show_view(struct muster_node *node, enum muster_membership_event_kind kind,
                            struct muster_bytes value, uint64_t revision)
 {
     struct muster_membership_event event = {.kind = kind, .revision = revision};
     struct muster_error error;
+    enum muster_rc rc;
 
-    if (muster_view_unpack(node->env->mem, value.data, value.size, &event.view) != MUSTER_OK) {
+    rc = muster_view_unpack(node->env->mem, value.data, value.size, &event.view);
+    if (rc == MUSTER_FAILED_PRECONDITION) {
+        fail_other_version(node, "the members");
+        return;
+    }
+    if (rc != MUSTER_OK) {
         muster_error_set(&error, MUSTER_DATA_LOSS, "the view of job %s in the registry is damaged",
                          node->job);
         muster_node_fail(node, &error);
@@ -30,10 +60,14 @@ static void show_member(struct muster_node *node, const struct muster_registry_k
 {
     struct muster_membership_event event = {.kind = MUSTER_EVENT_MEMBER_PUT};
     struct muster_member member;
+    enum muster_rc rc =
+        muster_member_unpack(node->env->mem, kv->value.data, kv->value.size, &member);
 
-    if (muster_member_unpack(node->env->mem, kv->value.data, kv->value.size, &member) !=
-            MUSTER_OK ||
-        !muster_incarnation_is_equal(&member.incarnation, incarnation)) {
+    if (rc == MUSTER_FAILED_PRECONDITION) {
+        show_other_version(node, kv, incarnation);
+        return;
+    }
+    if (rc != MUSTER_OK || !muster_incarnation_is_equal(&member.incarnation, incarnation)) {
         MUSTER_LOG(node->env, WARN, "member_key_damaged", "revision", kv->mod_revision);
         return;
     }

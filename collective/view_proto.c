@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "net/peer_link.h"
 #include "proto/guard.h"
 #include "proto/membership.pb-c.h"
 
@@ -34,6 +35,7 @@ static void member_to_message(const struct muster_member *member,
     message->host_key = (char *)(uintptr_t)member->host_key;
     message->pid = member->pid;
     message->from_step = member->from_step;
+    message->version = MUSTER_PEER_VERSION;
 }
 
 static bool copy_text(char *to, size_t room, const char *from)
@@ -52,6 +54,8 @@ static enum muster_rc member_from_message(const Muster__Member *message,
     struct muster_member member;
 
     memset(&member, 0, sizeof(member));
+    if (message->version != MUSTER_PEER_VERSION)
+        return MUSTER_FAILED_PRECONDITION;
     if (message->incarnation.len != sizeof(member.incarnation.bytes))
         return MUSTER_INVALID_ARGUMENT;
     memcpy(member.incarnation.bytes, message->incarnation.data, sizeof(member.incarnation.bytes));

@@ -266,8 +266,10 @@ static void on_hello_written(struct muster_stream_write *write, enum muster_rc r
     struct muster_error error;
 
     link->is_hello_queued = false;
-    if (rc == MUSTER_OK)
+    if (rc == MUSTER_OK) {
+        muster_peer_link_receive(link);
         return;
+    }
     muster_error_set(&error, MUSTER_UNAVAILABLE, "the connection was lost before the hello");
     muster_peer_link_fail(link, &error);
 }
@@ -318,11 +320,12 @@ void muster_peer_link_meet(struct muster_peer_link *link)
     link->events->on_ready(link);
 }
 
+/* The peer's hello is read once ours is out: a refusal must not take ours back, from which the
+ * other side learns why. */
 static void start_hello(struct muster_peer_link *link)
 {
     link->state = MUSTER_LINK_HELLO;
     send_hello(link);
-    muster_peer_link_receive(link);
 }
 
 static void on_connected(struct muster_connect *connect, enum muster_rc rc)

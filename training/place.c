@@ -104,6 +104,7 @@ static enum muster_rc place_in_spec(const struct muster_cluster_spec *spec, cons
                                     bool has_task_id, int64_t task_id, struct muster_place *place,
                                     struct muster_error *ret_error)
 {
+    struct muster_error error;
     const char *address;
     enum muster_rc rc;
 
@@ -112,9 +113,12 @@ static enum muster_rc place_in_spec(const struct muster_cluster_spec *spec, cons
             ret_error, MUSTER_INVALID_ARGUMENT,
             "the resolver does not say which task this process is; TF_CONFIG needs "
             "\"task\": {\"type\": …, \"index\": …}");
-    rc = muster_cluster_spec_task_address(spec, task_type, task_id, &address, ret_error);
+    rc = muster_cluster_spec_task_address(spec, task_type, task_id, &address, &error);
     if (rc != MUSTER_OK)
-        return rc;
+        return muster_error_set(ret_error, rc,
+                                "this process is said to be task %s:%lld, but %s; correct "
+                                "TF_CONFIG.task (or whatever the resolver reads)",
+                                task_type, (long long)task_id, error.text);
     place->expected_count = 0;
     for (size_t i = 0; i < sizeof(training_jobs) / sizeof(training_jobs[0]); i++) {
         size_t count = 0;

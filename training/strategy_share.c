@@ -29,9 +29,10 @@ static enum muster_rc compare_shape(struct muster_strategy *strategy, uint32_t r
     struct muster_error error;
     enum muster_rc rc = muster_node_match_state(strategy->node, bytes, size, &error);
 
-    return rc == MUSTER_OK ? rc
-                           : muster_error_set(&strategy->error, rc, "%s:%u: %s", giver->task_type,
-                                              giver->task_index, error.text);
+    return rc == MUSTER_OK
+               ? rc
+               : muster_error_set(&strategy->error, rc, "compared with the state of %s:%u: %s",
+                                  giver->task_type, giver->task_index, error.text);
 }
 
 /* Takes bytes, those of the root; on other members room for them. */
