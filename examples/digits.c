@@ -307,34 +307,33 @@ static enum muster_rc train(struct muster_strategy *strategy, struct network *ne
 
 static int parse_arguments(int argc, char **argv, struct settings *settings)
 {
-    for (int i = 1; i < argc; i++) {
-        const char *value = i + 1 < argc ? argv[i + 1] : NULL;
+    for (int i = 1; i < argc; i += 2) {
+        const char *name = argv[i], *value = i + 1 < argc ? argv[i + 1] : NULL;
 
-        if (strcmp(argv[i], "--help") == 0) {
+        if (strcmp(name, "--help") == 0) {
             printf("usage: muster run -n 4 -- digits [--data FILE] [--steps N] [--batch N]\n"
                    "                                 [--learning-rate X] [--momentum X]\n");
             exit(0);
         }
         if (value == NULL) {
             fprintf(stderr, "digits: %s: unknown argument or missing value (--help shows all)\n",
-                    argv[i]);
+                    name);
             return -1;
         }
-        if (strcmp(argv[i], "--data") == 0)
+        if (strcmp(name, "--data") == 0)
             settings->data = value;
-        else if (strcmp(argv[i], "--steps") == 0)
+        else if (strcmp(name, "--steps") == 0)
             settings->steps = strtoull(value, NULL, 10);
-        else if (strcmp(argv[i], "--batch") == 0)
+        else if (strcmp(name, "--batch") == 0)
             settings->batch = atoi(value);
-        else if (strcmp(argv[i], "--learning-rate") == 0)
+        else if (strcmp(name, "--learning-rate") == 0)
             settings->learning_rate = strtof(value, NULL);
-        else if (strcmp(argv[i], "--momentum") == 0)
+        else if (strcmp(name, "--momentum") == 0)
             settings->momentum = strtof(value, NULL);
         else {
-            fprintf(stderr, "digits: unknown argument %s (--help shows all)\n", argv[i]);
+            fprintf(stderr, "digits: unknown argument %s (--help shows all)\n", name);
             return -1;
         }
-        i++;
     }
     if (settings->steps < 1 || settings->batch < 1) {
         fprintf(stderr, "digits: --steps and --batch must be at least 1\n");
