@@ -89,8 +89,8 @@ static enum muster_rc parse_unix(const char *text, struct muster_address *ret_ad
 {
     const char *path = text + strlen(UNIX_PREFIX);
 
-    if (strncmp(path, "///", 3) == 0) /* unix:///absolute, as gRPC writes it */
-        path += 2;
+    while (path[0] == '/' && path[1] == '/') /* unix:///absolute, as gRPC writes it */
+        path++;
     if (path[0] == '\0' || (path[0] == '@' && path[1] == '\0'))
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "\"%s\": the path is missing (unix:/path or unix:@name)", text);

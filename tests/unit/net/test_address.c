@@ -29,6 +29,7 @@ static void address_text_comes_back_in_its_canonical_form(void **state)
         {"[fe80::1%4294967295]:65535", "[fe80::1%4294967295]:65535", MUSTER_ADDRESS_IPV6},
         {"unix:/run/muster.sock", "unix:/run/muster.sock", MUSTER_ADDRESS_UNIX},
         {"unix:///run/muster.sock", "unix:/run/muster.sock", MUSTER_ADDRESS_UNIX},
+        {"unix://////run/x", "unix:/run/x", MUSTER_ADDRESS_UNIX},
         {"unix:relative", "unix:relative", MUSTER_ADDRESS_UNIX},
         {"unix:@abstract", "unix:@abstract", MUSTER_ADDRESS_UNIX},
         {"unix:" PATH_107, "unix:" PATH_107, MUSTER_ADDRESS_UNIX},
