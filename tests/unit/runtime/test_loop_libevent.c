@@ -60,23 +60,35 @@ static struct muster_loop *loop_of(void **state)
     return ((struct test_env *)*state)->env.loop;
 }
 
+static struct muster_timer first_started, second_started, first_due;
+
+/* Inside a turn the time stands still: no delay of this process can move a due time into the past.
+ */
+static void start_three_timers(struct muster_task *task)
+{
+    struct muster_loop *loop = task->data;
+    uint64_t now_ns = muster_loop_now_ns(loop);
+
+    muster_timer_start(&first_started, loop, now_ns + 2000);
+    muster_timer_start(&second_started, loop, now_ns + 2000);
+    muster_timer_start(&first_due, loop, now_ns + 1000);
+}
+
 static void timers_fire_by_due_time_then_start_order(void **state)
 {
     struct muster_loop *loop = loop_of(state);
-    uint64_t now_ns = muster_loop_now_ns(loop);
-    struct muster_timer a, b, c;
+    struct muster_task task;
 
-    muster_timer_init(&a, note_timer, (char[]){"a"});
-    muster_timer_init(&b, note_timer, (char[]){"b"});
-    muster_timer_init(&c, note_timer, (char[]){"c"});
-    muster_timer_start(&b, loop, now_ns + 2000);
-    muster_timer_start(&c, loop, now_ns + 2000);
-    muster_timer_start(&a, loop, now_ns + 1000);
+    muster_timer_init(&first_due, note_timer, (char[]){"a"});
+    muster_timer_init(&first_started, note_timer, (char[]){"b"});
+    muster_timer_init(&second_started, note_timer, (char[]){"c"});
+    muster_task_init(&task, start_three_timers, loop);
+    muster_task_post(&task, loop);
     while (strlen(order) < 3)
         muster_loop_turn(loop, MUSTER_NS_PER_S);
 
     assert_string_equal(order, "abc");
-    assert_false(muster_timer_is_started(&a));
+    assert_false(muster_timer_is_started(&first_due));
 }
 
 static struct muster_task second;
