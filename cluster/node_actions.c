@@ -44,6 +44,16 @@ static void set_timer(struct muster_node *node)
         muster_timer_start(&node->timer, node->env->loop, due);
 }
 
+static void moved(struct muster_node *node, const struct muster_membership_action *action)
+{
+    const uint64_t *numbers = action->numbers;
+
+    muster_trace_emit(node->env, action->trace_kind, numbers[0], numbers[1], numbers[2]);
+    MUSTER_LOG(node->env, DEBUG, action->trace_kind, "epoch", numbers[0], "from",
+               muster_membership_state_name((enum muster_membership_state)numbers[1]), "to",
+               muster_membership_state_name((enum muster_membership_state)numbers[2]));
+}
+
 static void execute(struct muster_node *node, const struct muster_membership_action *action)
 {
     switch (action->kind) {
@@ -94,8 +104,7 @@ static void execute(struct muster_node *node, const struct muster_membership_act
         node->tell.is_left = true;
         return;
     case MUSTER_ACTION_TRACE:
-        muster_trace_emit(node->env, action->trace_kind, action->numbers[0], action->numbers[1],
-                          action->numbers[2]);
+        moved(node, action);
         return;
     }
 }

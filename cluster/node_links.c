@@ -56,6 +56,7 @@ static void on_down(struct muster_peer_link *link, const struct muster_error *er
     bool was_last = link == peer->link || peer->link == NULL;
 
     if (link == peer->link) {
+        MUSTER_LOG(peer->node->env, DEBUG, "control_link_down", "reason", error->text);
         drop_link(peer);
         muster_node_note_cause(peer->node);
     } else {
@@ -298,6 +299,7 @@ static void on_exit_of_process(struct muster_process_watch *watch)
 {
     struct node_peer *peer = watch->data;
 
+    MUSTER_LOG(peer->node->env, DEBUG, "process_ended", "pid", (long long)watch->pid);
     muster_node_note_cause(peer->node);
     muster_node_feed_peer(peer->node, MUSTER_EVENT_PROCESS_DEAD, &peer->incarnation,
                           "process ended");

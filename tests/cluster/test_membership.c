@@ -54,7 +54,7 @@ struct job {
     struct worker workers[LIVES_MAX];
     unsigned worker_count;
     uint32_t expected_count, min_members;
-    uint64_t pace_ns;
+    uint64_t pace_ns, start_timeout_ns;
 };
 
 /* --- a worker's program --- */
@@ -203,6 +203,7 @@ static void start_worker_process(struct sim_node *process, struct muster_env *en
     options.expected_count = job->expected_count;
     options.min_members = job->min_members;
     options.min_members_timeout_ns = 10 * MUSTER_NS_PER_S;
+    options.start_timeout_ns = job->start_timeout_ns;
     options.incarnation = worker->incarnation;
     options.listen =
         sim_host_address(sim_node_host(process), (uint16_t)(WORKER_PORT + worker->index));
@@ -760,6 +761,45 @@ static void all_leave_close_and_leak_nothing(void **state)
     muster_registry_store_close(job.store);
 }
 
+static void who_waits_too_long_names_the_missing_tasks(void **state)
+{
+    struct job job;
+
+    (void)state;
+    open_job(&job, 16, 1);
+    job.expected_count = 4;
+    job.start_timeout_ns = 3 * MUSTER_NS_PER_S;
+    start_task(&job, 0);
+    start_task(&job, 2);
+
+    sim_run_for(job.world, 4 * MUSTER_NS_PER_S);
+
+    assert_true(job.workers[0].is_failed);
+    assert_int_equal(job.workers[0].error.rc, MUSTER_DEADLINE_EXCEEDED);
+    assert_non_null(strstr(job.workers[0].error.text, "worker:1, worker:3"));
+    close_job(&job);
+}
+
+static void without_a_registry_the_start_fails_and_says_so(void **state)
+{
+    struct job job;
+
+    (void)state;
+    open_job(&job, 17, 1);
+    sim_run_for(job.world, 10 * MUSTER_NS_PER_MS);
+    sim_kill(job.registry);
+    job.expected_count = 1;
+    job.start_timeout_ns = 3 * MUSTER_NS_PER_S;
+    start_task(&job, 0);
+
+    sim_run_for(job.world, 4 * MUSTER_NS_PER_S);
+
+    assert_true(job.workers[0].is_failed);
+    assert_int_equal(job.workers[0].error.rc, MUSTER_UNAVAILABLE);
+    assert_non_null(strstr(job.workers[0].error.text, "registry"));
+    close_job(&job);
+}
+
 static void a_slower_death_inside_a_turn_changes_nothing(void **state)
 {
     (void)state;
@@ -795,6 +835,8 @@ int main(void)
         cmocka_unit_test(a_joiner_with_another_tensor_shape_is_refused_by_name),
         cmocka_unit_test(a_leaver_goes_and_the_others_train_on),
         cmocka_unit_test(all_leave_close_and_leak_nothing),
+        cmocka_unit_test(who_waits_too_long_names_the_missing_tasks),
+        cmocka_unit_test(without_a_registry_the_start_fails_and_says_so),
         cmocka_unit_test(a_slower_death_inside_a_turn_changes_nothing),
     };
 
