@@ -1,42 +1,12 @@
 /* The world around membership machines: time, links, registry, processes; oracles on what they do.
  */
-#include "membership_pump.h"
+#include "membership_pump_internal.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "cluster/progress_proto.h"
-
-enum pump_event_kind {
-    PUMP_CONTROL,
-    PUMP_COMPLETE,
-    PUMP_CONNECT,
-    PUMP_LINK_DOWN,
-    PUMP_TIMER,
-    PUMP_WATCH,
-    PUMP_CAS,
-    PUMP_CAS_LATE,
-    PUMP_READ,
-    PUMP_REGISTER,
-    PUMP_PROCESS_DEAD,
-    PUMP_DEAD_KEY,
-    PUMP_LEASE,
-    PUMP_OPS,
-    PUMP_READY,
-};
-
-struct pump_event {
-    uint64_t due_ns, sequence;
-    enum pump_event_kind kind;
-    unsigned from, to, generation;
-    uint64_t link_sequence;
-    void *bytes;
-    size_t size;
-    struct muster_view *view;
-    uint64_t id, revision, epoch;
-    struct muster_op_id op;
-};
 
 void pump_fail(struct pump *pump, const char *format, ...)
 {
@@ -61,7 +31,7 @@ static bool is_before(const struct pump_event *a, const struct pump_event *b)
     return a->due_ns < b->due_ns || (a->due_ns == b->due_ns && a->sequence < b->sequence);
 }
 
-static void push(struct pump *pump, struct pump_event event, uint64_t delay_ns)
+void pump_push(struct pump *pump, struct pump_event event, uint64_t delay_ns)
 {
     size_t at = pump->heap_count++;
 
@@ -99,7 +69,7 @@ static struct pump_event pop(struct pump *pump)
     return top;
 }
 
-static uint64_t latency(struct pump *pump)
+uint64_t pump_latency(struct pump *pump)
 {
     uint64_t us = 20 + pump_random(pump, 300);
 
@@ -129,13 +99,11 @@ static uint64_t *received_of(struct pump *pump, unsigned from, unsigned to)
     return from < to ? &link->received : &link->received_back;
 }
 
-static void step(struct pump_node *node, const struct muster_membership_event *event);
-
-static void step_kind(struct pump_node *node, enum muster_membership_event_kind kind)
+void pump_step_kind(struct pump_node *node, enum muster_membership_event_kind kind)
 {
     struct muster_membership_event event = {.kind = kind};
 
-    step(node, &event);
+    pump_step(node, &event);
 }
 
 static void step_peer(struct pump_node *node, enum muster_membership_event_kind kind, unsigned peer,
@@ -144,7 +112,7 @@ static void step_peer(struct pump_node *node, enum muster_membership_event_kind 
     struct muster_membership_event event = {.kind = kind, .text = text};
 
     event.peer = node->pump->nodes[peer].member.incarnation;
-    step(node, &event);
+    pump_step(node, &event);
 }
 
 static void drop_link(struct pump *pump, unsigned a, unsigned b)
@@ -167,10 +135,10 @@ static void break_link(struct pump *pump, unsigned a, unsigned b)
     event.generation = link_of(pump, a, b)->generation;
     event.from = a;
     event.to = b;
-    push(pump, event, latency(pump));
+    pump_push(pump, event, pump_latency(pump));
     event.from = b;
     event.to = a;
-    push(pump, event, latency(pump));
+    pump_push(pump, event, pump_latency(pump));
 }
 
 static void send_bytes(struct pump_node *node, unsigned to, struct pump_event event)
@@ -186,7 +154,7 @@ static void send_bytes(struct pump_node *node, unsigned to, struct pump_event ev
     event.to = to;
     event.generation = link->generation;
     event.link_sequence = (*sent_of(pump, node->index, to))++;
-    push(pump, event, latency(pump));
+    pump_push(pump, event, pump_latency(pump));
 }
 
 void pump_send_complete(struct pump_node *node, unsigned to, uint64_t epoch,
@@ -196,197 +164,7 @@ void pump_send_complete(struct pump_node *node, unsigned to, uint64_t epoch,
 
     event.from = node->index;
     event.to = to;
-    push(node->pump, event, latency(node->pump));
-}
-
-/* --- the registry --- */
-
-static void wake_watchers(struct pump *pump)
-{
-    for (unsigned i = 0; i < pump->node_count; i++)
-        if (pump->nodes[i].is_alive)
-            push(pump, (struct pump_event){.kind = PUMP_WATCH, .to = i}, latency(pump));
-}
-
-static void log_change(struct pump *pump, enum pump_change_kind kind, unsigned node,
-                       struct muster_view *view)
-{
-    if (pump->log_count == pump->log_room) {
-        pump->log_room = pump->log_room == 0 ? 64 : pump->log_room * 2;
-        pump->log = muster_mem_realloc(pump->mem, pump->log, pump->log_room * sizeof(*pump->log));
-    }
-    pump->log[pump->log_count++] = (struct pump_change){kind, node, view};
-    wake_watchers(pump);
-}
-
-static void check_view(struct pump *pump, struct muster_view *view)
-{
-    if (view->epoch >= 1024) {
-        pump_fail(pump, "epochs without end");
-        return;
-    }
-    if (pump->epochs[view->epoch] == NULL)
-        pump->epochs[view->epoch] = muster_view_ref(view);
-    else if (pump->epochs[view->epoch]->digest != view->digest)
-        pump_fail(pump, "two views of epoch %llu", (unsigned long long)view->epoch);
-}
-
-static bool apply_cas(struct pump *pump, const struct pump_event *event)
-{
-    uint64_t present = pump->key_view == NULL ? 0 : pump->key_revision;
-
-    if (present != event->revision)
-        return false;
-    if (pump->key_view != NULL && event->view->epoch != pump->key_view->epoch + 1)
-        pump_fail(pump, "epoch %llu follows epoch %llu", (unsigned long long)event->view->epoch,
-                  (unsigned long long)pump->key_view->epoch);
-    muster_view_unref(pump->key_view);
-    pump->key_view = muster_view_ref(event->view);
-    log_change(pump, PUMP_VIEW_PUT, 0, muster_view_ref(event->view));
-    pump->key_revision = pump->log_count;
-    pump->views_seen++;
-    check_view(pump, event->view);
-    return true;
-}
-
-static bool reaches_registry(const struct pump_node *node)
-{
-    return node->pump->is_registry_up && node->sees_registry;
-}
-
-static void on_cas(struct pump *pump, struct pump_event *event)
-{
-    struct pump_node *node = &pump->nodes[event->from];
-    struct muster_membership_event answer = {.kind = MUSTER_EVENT_CAS_ANSWERED, .id = event->id};
-    bool is_lost_answer = pump_random(pump, 100) < pump->lose_answer_percent;
-
-    answer.cas = MUSTER_CAS_UNKNOWN;
-    if (node->stops_before_cas) {
-        node->stops_before_cas = false;
-        pump_kill(pump, event->from);
-    } else if (reaches_registry(node) && is_lost_answer && pump_random(pump, 2) == 0) {
-        struct pump_event late = *event; /* the request overtakes its own answer */
-
-        late.kind = PUMP_CAS_LATE;
-        late.view = muster_view_ref(event->view);
-        push(pump, late, PUMP_MS(pump_random(pump, 300)));
-    } else if (reaches_registry(node)) {
-        bool is_won = apply_cas(pump, event);
-
-        if (is_won && node->stops_after_cas) {
-            node->stops_after_cas = false;
-            pump_kill(pump, event->from);
-        }
-        if (!is_lost_answer)
-            answer.cas = is_won ? MUSTER_CAS_WON : MUSTER_CAS_LOST;
-    }
-    answer.revision = pump->key_revision;
-    step(node, &answer);
-}
-
-static void on_read(struct pump *pump, struct pump_node *node)
-{
-    struct muster_membership_event answer = {.kind = MUSTER_EVENT_VIEW_READ};
-
-    answer.rc = reaches_registry(node) ? MUSTER_OK : MUSTER_UNAVAILABLE;
-    answer.view = pump->key_view;
-    answer.revision = pump->key_view == NULL ? 0 : pump->key_revision;
-    step(node, &answer);
-}
-
-static void show_change(struct pump_node *node, const struct pump_change *change, uint64_t revision)
-{
-    struct pump_node *other = &node->pump->nodes[change->node];
-    struct muster_membership_event event = {.revision = revision, .view = change->view};
-
-    event.peer = other->member.incarnation;
-    event.member = &other->member;
-    event.text = "SIGKILL";
-    switch (change->kind) {
-    case PUMP_MEMBER_PUT:
-        event.kind = MUSTER_EVENT_MEMBER_PUT;
-        break;
-    case PUMP_MEMBER_DELETED:
-        event.kind = MUSTER_EVENT_MEMBER_DELETED;
-        break;
-    case PUMP_DEAD_PUT:
-        event.kind = MUSTER_EVENT_DEAD_PUT;
-        break;
-    case PUMP_VIEW_PUT:
-        event.kind = MUSTER_EVENT_VIEW_PUT;
-        break;
-    }
-    step(node, &event);
-}
-
-static void on_watch(struct pump *pump, struct pump_node *node)
-{
-    while (node->is_alive && reaches_registry(node) && node->watched < pump->log_count) {
-        size_t at = node->watched++;
-        struct pump_change change = pump->log[at];
-
-        show_change(node, &change, at + 1);
-    }
-}
-
-static void on_register(struct pump *pump, struct pump_node *node)
-{
-    if (!node->wants_registered || !node->is_alive || node->is_registered ||
-        !reaches_registry(node))
-        return;
-    node->is_registered = true;
-    log_change(pump, PUMP_MEMBER_PUT, node->index, NULL);
-}
-
-static void deregister(struct pump *pump, struct pump_node *node)
-{
-    if (!node->is_registered)
-        return;
-    node->is_registered = false;
-    log_change(pump, PUMP_MEMBER_DELETED, node->index, NULL);
-}
-
-static void on_lease(struct pump *pump, struct pump_node *node)
-{
-    bool is_kept = node->is_alive && reaches_registry(node);
-
-    if (is_kept || !pump->is_registry_up)
-        node->registry_cut_ns = 0;
-    else if (node->registry_cut_ns == 0)
-        node->registry_cut_ns = pump->now_ns;
-    else if (pump->now_ns - node->registry_cut_ns >= PUMP_S(10))
-        deregister(pump, node);
-    if (node->is_alive || node->is_registered)
-        push(pump, (struct pump_event){.kind = PUMP_LEASE, .to = node->index}, PUMP_S(1));
-    if (is_kept && node->wants_registered && !node->is_registered)
-        on_register(pump, node);
-}
-
-static void sight_changed(struct pump *pump, struct pump_node *node)
-{
-    if (!node->is_alive)
-        return;
-    step_kind(node, reaches_registry(node) ? MUSTER_EVENT_REGISTRY_UP : MUSTER_EVENT_REGISTRY_DOWN);
-    push(pump, (struct pump_event){.kind = PUMP_WATCH, .to = node->index}, latency(pump));
-    push(pump, (struct pump_event){.kind = PUMP_REGISTER, .to = node->index}, latency(pump));
-}
-
-void pump_registry(struct pump *pump, bool is_up)
-{
-    if (pump->is_registry_up == is_up)
-        return;
-    pump->is_registry_up = is_up;
-    for (unsigned i = 0; i < pump->node_count; i++)
-        sight_changed(pump, &pump->nodes[i]);
-}
-
-void pump_see_registry(struct pump *pump, unsigned node, bool sees)
-{
-    if (pump->nodes[node].sees_registry == sees)
-        return;
-    pump->nodes[node].sees_registry = sees;
-    if (pump->is_registry_up)
-        sight_changed(pump, &pump->nodes[node]);
+    pump_push(node->pump, event, pump_latency(node->pump));
 }
 
 /* --- actions --- */
@@ -409,9 +187,9 @@ static void watch_process(struct pump_node *node, const struct muster_membership
     unsigned other = pump_node_of(node->pump, &action->member.incarnation);
 
     if (!node->pump->nodes[other].is_alive)
-        push(node->pump,
-             (struct pump_event){.kind = PUMP_PROCESS_DEAD, .from = other, .to = node->index},
-             latency(node->pump));
+        pump_push(node->pump,
+                  (struct pump_event){.kind = PUMP_PROCESS_DEAD, .from = other, .to = node->index},
+                  pump_latency(node->pump));
 }
 
 static void freeze(struct pump_node *node)
@@ -421,14 +199,14 @@ static void freeze(struct pump_node *node)
     if (node->view == NULL)
         pump_fail(node->pump, "node %u freezes without a group", node->index);
     event.progress = pump_ops_freeze(node);
-    step(node, &event);
+    pump_step(node, &event);
 }
 
 static void open_group(struct pump_node *node, const struct muster_membership_action *action)
 {
     struct pump *pump = node->pump;
 
-    check_view(pump, action->view);
+    pump_check_view(pump, action->view);
     if (pump->key_view == NULL || pump->key_view->epoch < action->view->epoch)
         pump_fail(pump, "node %u enters epoch %llu before it is committed", node->index,
                   (unsigned long long)action->view->epoch);
@@ -440,8 +218,8 @@ static void open_group(struct pump_node *node, const struct muster_membership_ac
 static void told_excluded(struct pump_node *node)
 {
     node->is_excluded_once = true;
-    push(node->pump, (struct pump_event){.kind = PUMP_READY, .to = node->index},
-         PUMP_MS(pump_random(node->pump, 300)));
+    pump_push(node->pump, (struct pump_event){.kind = PUMP_READY, .to = node->index},
+              PUMP_MS(pump_random(node->pump, 300)));
 }
 
 static void told_failed(struct pump_node *node, const struct muster_membership_action *action)
@@ -459,7 +237,7 @@ static void connect(struct pump_node *node, const struct muster_membership_actio
     struct pump_event event = {.kind = PUMP_CONNECT, .from = node->index};
 
     event.to = pump_node_of(node->pump, &action->member.incarnation);
-    push(node->pump, event, latency(node->pump));
+    pump_push(node->pump, event, pump_latency(node->pump));
 }
 
 /* A step inside this one (FROZEN) may have moved it already: the machine knows. */
@@ -467,7 +245,7 @@ static void set_timer(struct pump_node *node, struct pump_event event)
 {
     uint64_t due = muster_membership_timer_ns(node->machine);
 
-    push(node->pump, event, due > node->pump->now_ns ? due - node->pump->now_ns : 0);
+    pump_push(node->pump, event, due > node->pump->now_ns ? due - node->pump->now_ns : 0);
 }
 
 static void execute(struct pump_node *node, const struct muster_membership_action *action)
@@ -502,20 +280,20 @@ static void execute(struct pump_node *node, const struct muster_membership_actio
         event.view = muster_view_ref(action->view);
         event.id = action->id;
         event.revision = action->revision;
-        push(pump, event, latency(pump));
+        pump_push(pump, event, pump_latency(pump));
         return;
     case MUSTER_ACTION_READ_VIEW:
         event.kind = PUMP_READ;
-        push(pump, event, latency(pump));
+        pump_push(pump, event, pump_latency(pump));
         return;
     case MUSTER_ACTION_REGISTER:
         node->wants_registered = true;
         event.kind = PUMP_REGISTER;
-        push(pump, event, latency(pump));
+        pump_push(pump, event, pump_latency(pump));
         return;
     case MUSTER_ACTION_DEREGISTER:
         node->wants_registered = false;
-        deregister(pump, node);
+        pump_deregister(pump, node);
         return;
     case MUSTER_ACTION_SET_TIMER:
         event.kind = PUMP_TIMER;
@@ -536,7 +314,7 @@ static void execute(struct pump_node *node, const struct muster_membership_actio
     }
 }
 
-static void step(struct pump_node *node, const struct muster_membership_event *event)
+void pump_step(struct pump_node *node, const struct muster_membership_event *event)
 {
     struct pump *pump = node->pump;
     struct muster_membership_actions actions;
@@ -602,16 +380,16 @@ unsigned pump_start(struct pump *pump, uint32_t task, unsigned host)
     node->is_alive = true;
     node->sees_registry = true;
     make_machine(node);
-    push(pump, (struct pump_event){.kind = PUMP_LEASE, .to = node->index}, PUMP_S(1));
-    push(pump, (struct pump_event){.kind = PUMP_OPS, .to = node->index}, latency(pump));
-    push(pump, (struct pump_event){.kind = PUMP_READY, .to = node->index},
-         PUMP_MS(pump_random(pump, 300)));
-    step_kind(node, MUSTER_EVENT_START);
-    if (reaches_registry(node))
-        step_kind(node, MUSTER_EVENT_REGISTRY_UP);
-    step_kind(node, MUSTER_EVENT_SNAPSHOT_BEGIN);
-    on_watch(pump, node);
-    step_kind(node, MUSTER_EVENT_SNAPSHOT_END);
+    pump_push(pump, (struct pump_event){.kind = PUMP_LEASE, .to = node->index}, PUMP_S(1));
+    pump_push(pump, (struct pump_event){.kind = PUMP_OPS, .to = node->index}, pump_latency(pump));
+    pump_push(pump, (struct pump_event){.kind = PUMP_READY, .to = node->index},
+              PUMP_MS(pump_random(pump, 300)));
+    pump_step_kind(node, MUSTER_EVENT_START);
+    if (pump_reaches_registry(node))
+        pump_step_kind(node, MUSTER_EVENT_REGISTRY_UP);
+    pump_step_kind(node, MUSTER_EVENT_SNAPSHOT_BEGIN);
+    pump_on_watch(pump, node);
+    pump_step_kind(node, MUSTER_EVENT_SNAPSHOT_END);
     return node->index;
 }
 
@@ -627,13 +405,13 @@ static void stop_node(struct pump_node *node, bool is_told)
         if (i == node->index)
             continue;
         if (is_told && strcmp(pump->nodes[i].member.host_key, node->member.host_key) == 0)
-            push(pump, event, latency(pump));
+            pump_push(pump, event, pump_latency(pump));
         if (is_told)
             break_link(pump, node->index, i);
     }
     if (is_told)
-        push(pump, (struct pump_event){.kind = PUMP_DEAD_KEY, .to = node->index},
-             PUMP_MS(1 + pump_random(pump, 50)));
+        pump_push(pump, (struct pump_event){.kind = PUMP_DEAD_KEY, .to = node->index},
+                  PUMP_MS(1 + pump_random(pump, 50)));
 }
 
 void pump_kill(struct pump *pump, unsigned node)
@@ -648,19 +426,14 @@ void pump_crash_silently(struct pump *pump, unsigned node)
         stop_node(&pump->nodes[node], false);
 }
 
-void pump_confirm(struct pump *pump, unsigned node)
-{
-    log_change(pump, PUMP_DEAD_PUT, node, NULL);
-}
-
 void pump_leave(struct pump *pump, unsigned node)
 {
-    step_kind(&pump->nodes[node], MUSTER_EVENT_LEAVE);
+    pump_step_kind(&pump->nodes[node], MUSTER_EVENT_LEAVE);
 }
 
 void pump_ready(struct pump *pump, unsigned node)
 {
-    step_kind(&pump->nodes[node], MUSTER_EVENT_READY);
+    pump_step_kind(&pump->nodes[node], MUSTER_EVENT_READY);
 }
 
 void pump_pause(struct pump *pump, unsigned node, uint64_t span_ns)
@@ -694,7 +467,7 @@ void pump_propose_abort(struct pump *pump, unsigned node)
         return;
     pump->nodes[node].ops[0].is_abort_proposed = true;
     event.op = pump->nodes[node].ops[0].id;
-    step(&pump->nodes[node], &event);
+    pump_step(&pump->nodes[node], &event);
 }
 
 void pump_expire(struct pump *pump, unsigned node)
@@ -702,7 +475,7 @@ void pump_expire(struct pump *pump, unsigned node)
     if (pump->nodes[node].op_count == 0)
         return;
     pump_ops_expire(&pump->nodes[node]);
-    step_kind(&pump->nodes[node], MUSTER_EVENT_RESIGN);
+    pump_step_kind(&pump->nodes[node], MUSTER_EVENT_RESIGN);
 }
 
 /* --- events --- */
@@ -719,7 +492,7 @@ static void on_control(struct pump *pump, struct pump_event *event)
         struct pump_event again = *event; /* in order, and after the partition */
 
         event->bytes = NULL;
-        push(pump, again, PUMP_MS(link->is_blocked ? 20 : 0) + 100 * MUSTER_NS_PER_US);
+        pump_push(pump, again, PUMP_MS(link->is_blocked ? 20 : 0) + 100 * MUSTER_NS_PER_US);
         return;
     }
     ++*received_of(pump, event->from, event->to);
@@ -729,7 +502,7 @@ static void on_control(struct pump *pump, struct pump_event *event)
     }
     news.peer = pump->nodes[event->from].member.incarnation;
     news.control = &control;
-    step(&pump->nodes[event->to], &news);
+    pump_step(&pump->nodes[event->to], &news);
     muster_control_fini(&control);
 }
 
@@ -742,7 +515,7 @@ static void on_complete(struct pump *pump, struct pump_event *event)
         return;
     if (link_of(pump, event->from, event->to)->is_blocked || event->epoch > epoch) {
         if (pump->nodes[event->from].is_alive)
-            push(pump, *event, PUMP_MS(20));
+            pump_push(pump, *event, PUMP_MS(20));
         return;
     }
     pump_ops_complete(node, event->from, event->epoch, &event->op);
@@ -778,7 +551,7 @@ static void on_timer(struct pump *pump, struct pump_event *event)
     struct pump_node *node = &pump->nodes[event->to];
 
     if (node->timer_generation == event->generation)
-        step_kind(node, MUSTER_EVENT_TICK);
+        pump_step_kind(node, MUSTER_EVENT_TICK);
 }
 
 static void on_ops(struct pump *pump, struct pump_node *node)
@@ -786,8 +559,8 @@ static void on_ops(struct pump *pump, struct pump_node *node)
     if (!node->is_alive || !pump->has_ops)
         return;
     pump_ops_tick(node);
-    push(pump, (struct pump_event){.kind = PUMP_OPS, .to = node->index},
-         PUMP_MS(5 + pump_random(pump, 30)));
+    pump_push(pump, (struct pump_event){.kind = PUMP_OPS, .to = node->index},
+              PUMP_MS(5 + pump_random(pump, 30)));
 }
 
 static void dispatch(struct pump *pump, struct pump_event *event)
@@ -811,20 +584,20 @@ static void dispatch(struct pump *pump, struct pump_event *event)
         on_timer(pump, event);
         return;
     case PUMP_WATCH:
-        on_watch(pump, to);
+        pump_on_watch(pump, to);
         return;
     case PUMP_CAS:
-        on_cas(pump, event);
+        pump_on_cas(pump, event);
         return;
     case PUMP_CAS_LATE:
-        if (reaches_registry(&pump->nodes[event->from]))
-            apply_cas(pump, event);
+        if (pump_reaches_registry(&pump->nodes[event->from]))
+            pump_apply_cas(pump, event);
         return;
     case PUMP_READ:
-        on_read(pump, to);
+        pump_on_read(pump, to);
         return;
     case PUMP_REGISTER:
-        on_register(pump, to);
+        pump_on_register(pump, to);
         return;
     case PUMP_PROCESS_DEAD:
         step_peer(to, MUSTER_EVENT_PROCESS_DEAD, event->from, "process ended");
@@ -833,7 +606,7 @@ static void dispatch(struct pump *pump, struct pump_event *event)
         pump_confirm(pump, event->to);
         return;
     case PUMP_LEASE:
-        on_lease(pump, to);
+        pump_on_lease(pump, to);
         return;
     case PUMP_OPS:
         on_ops(pump, to);
@@ -863,7 +636,7 @@ static void turn(struct pump *pump)
     if (is_paused(pump, &event)) {
         unsigned who = event.kind == PUMP_LINK_DOWN ? event.from : event.to;
 
-        push(pump, event, pump->nodes[who].paused_until_ns - pump->now_ns);
+        pump_push(pump, event, pump->nodes[who].paused_until_ns - pump->now_ns);
         return;
     }
     dispatch(pump, &event);
