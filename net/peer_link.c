@@ -374,8 +374,10 @@ static void on_task(struct muster_task *task)
     }
     if (link->error.rc != MUSTER_OK && link->state != MUSTER_LINK_DOWN)
         muster_peer_link_fail(link, &link->error);
-    else if (link->state == MUSTER_LINK_READY)
+    else if (link->state == MUSTER_LINK_READY) {
+        link->turn_bytes = 0;
         muster_peer_link_receive(link);
+    }
 }
 
 static enum muster_rc link_new(struct muster_env *env, const struct muster_peer_hello *hello,

@@ -53,6 +53,7 @@ struct muster_peer_link {
     struct muster_frame_header header;
     uint8_t *payload; /* NULL: discarded */
     uint32_t payload_done;
+    size_t turn_bytes; /* of payloads taken in this turn */
     size_t inbox_begin, inbox_end;
     uint8_t inbox[MUSTER_LINK_INBOX_BYTES];
 };

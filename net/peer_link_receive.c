@@ -5,6 +5,9 @@
 #include <string.h>
 
 #define PROGRESS_BYTES (64u << 10)
+/* After so many bytes the turn ends: what their use has queued, here or on other links, leaves
+ * before more is read, so that both directions of a link are busy at the same time. */
+#define TURN_BYTES (256u << 10)
 /* A shorter rest of a payload is read through the inbox, together with the headers behind it. */
 #define DIRECT_BYTES_MIN 2048u
 
@@ -82,6 +85,7 @@ static void finish_frame(struct muster_peer_link *link)
 
     link->receive = MUSTER_RECEIVE_HEADER;
     link->payload = NULL;
+    link->turn_bytes += link->header.payload_bytes;
     if (link->header.payload_bytes == 0)
         link->events->on_payload(link, &link->header, NULL);
     else if (payload != NULL)
@@ -207,10 +211,14 @@ static void start_read(struct muster_peer_link *link)
 
 void muster_peer_link_receive(struct muster_peer_link *link)
 {
-    while (is_live(link) && take_step(link)) {
+    while (is_live(link) && link->turn_bytes < TURN_BYTES && take_step(link)) {
     }
-    if (is_live(link))
+    if (!is_live(link))
+        return;
+    if (link->turn_bytes < TURN_BYTES)
         start_read(link);
+    else
+        muster_task_post(&link->task, link->env->loop);
 }
 
 bool muster_frame_is_match(const struct muster_frame_match *match,
