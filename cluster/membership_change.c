@@ -280,7 +280,7 @@ static bool find_late(const struct muster_membership *machine, const struct must
     bool is_found = false;
 
     for (size_t i = 0; i < count; i++) {
-        uint32_t rank;
+        uint32_t rank = 0;
 
         if (has_issued(votes[i].progress, id) ||
             !muster_view_find(machine->view, &votes[i].incarnation, &rank) ||
@@ -300,7 +300,7 @@ static void describe_abort(const struct muster_membership *machine, const struct
         for (uint32_t k = 0; k < votes[i].progress->op_count; k++) {
             const struct muster_progress_op *op = &votes[i].progress->ops[k];
             const struct muster_member *member;
-            uint32_t rank;
+            uint32_t rank = 0;
 
             if (!op->is_abort_proposed || !find_late(machine, votes, count, &op->id, &rank))
                 continue;
