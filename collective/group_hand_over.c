@@ -57,7 +57,9 @@ static void retry_run(struct muster_run *run, struct muster_group *next)
     move_run(run, next);
     muster_run_join_epoch(run);
     muster_run_make_plan(run);
-    muster_run_propose_again(run);
+    /* adopted for the members of one epoch, it may come to be run again in another */
+    if (!muster_run_is_refused(run, muster_view_verdict(next->view, &run->id)))
+        muster_run_propose_again(run);
 }
 
 static void adopt_run(struct muster_run *run, struct muster_group *next,

@@ -68,6 +68,8 @@ struct muster_run {
     enum muster_rc abort_why; /* CANCELLED, DEADLINE_EXCEEDED: proposed; OK: not */
     uint8_t timer_stage;      /* enum timer_stage of run_deadline.c */
     bool is_mismatched;       /* own description has been sent */
+    bool is_unfit; /* started for the members of another epoch: never runs, all must agree on its
+                      end */
 
     uint32_t participant_count, self_index; /* in this epoch; the plan may be of an earlier one */
     uint32_t complete_count;                /* participants that are known to be complete */
@@ -172,6 +174,8 @@ MUSTER_MUST_CHECK enum muster_rc muster_run_new(struct muster_group *group,
                                                 struct muster_op *op, struct muster_run **ret_run);
 /** The run becomes part of the group's epoch: plan, verdict of the view, its turn. */
 void muster_run_issue(struct muster_run *run);
+/** True: it does not fit the members of this epoch, and its abort has been proposed to all. */
+bool muster_run_is_refused(struct muster_run *run, const struct muster_verdict *verdict);
 /** Take part in the group's epoch: participants, nothing heard yet. */
 void muster_run_join_epoch(struct muster_run *run);
 /** Make the plan for this group's participants. */

@@ -153,6 +153,8 @@ static void *receive(struct muster_group *group, uint32_t rank,
         return NULL;
     if (header->type == MUSTER_FRAME_QUERY || (run != NULL && is_about(header->type)))
         return receive_note(group, rank, header, receiving);
+    if (run != NULL && run->is_unfit)
+        return NULL;
     if (run != NULL && header->descriptor != run->descriptor) {
         muster_run_send_mismatch(run);
         return NULL;

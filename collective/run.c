@@ -320,7 +320,8 @@ void muster_lane_advance(struct muster_group *group, struct muster_lane *lane)
         struct muster_op_id id = run->id;
 
         node = node->next;
-        if (run->state != MUSTER_RUN_QUEUED || run->abort_why == MUSTER_RESOURCE_EXHAUSTED)
+        if (run->state != MUSTER_RUN_QUEUED || run->is_unfit ||
+            run->abort_why == MUSTER_RESOURCE_EXHAUSTED)
             continue;
         if (lane->cost > 0 && lane->cost + cost_of(run) > MUSTER_LANE_COST_MAX)
             return;
@@ -330,25 +331,28 @@ void muster_lane_advance(struct muster_group *group, struct muster_lane *lane)
     }
 }
 
-/* Why the operation cannot run in this epoch, or NULL. */
+/* Why no member runs the operation in this epoch, or NULL. */
 static const char *abort_reason(const struct muster_run *run, const struct muster_verdict *verdict)
 {
-    const struct muster_view *view = run->group->view;
-
     if (verdict != NULL && verdict->kind == MUSTER_VERDICT_ABORTED)
         return "aborted";
+    return run->group->view->is_below_min ? "fewer than the minimum of members" : NULL;
+}
+
+/* Started with a root or a size that this epoch does not have, or NULL. The others may have called
+ * it with what fits, and wait: they must be told. */
+static const char *misfit(const struct muster_run *run, const struct muster_verdict *verdict)
+{
     if (run->call.kind == MUSTER_OP_BROADCAST && verdict == NULL &&
-        !muster_view_find(view, &run->call.root, NULL))
+        !muster_view_find(run->group->view, &run->call.root, NULL))
         return "the root is no member";
-    if (view->is_below_min)
-        return "fewer than the minimum of members";
     if (run->call.part_count > 0 &&
         run->call.count != run->call.part_count * run->participant_count)
         return "the number of members has changed";
     return NULL;
 }
 
-static void refuse_run(struct muster_run *run, const char *reason)
+static void explain(struct muster_run *run, const char *reason)
 {
     char text[192];
 
@@ -356,7 +360,18 @@ static void refuse_run(struct muster_run *run, const char *reason)
              (unsigned long long)run->group->view->epoch, run->group->view->reason);
     run->result.verdict = MUSTER_VERDICT_ABORTED;
     muster_run_explain_abort(run, MUSTER_ABORTED, text);
-    muster_run_end(run, MUSTER_ABORTED);
+}
+
+bool muster_run_is_refused(struct muster_run *run, const struct muster_verdict *verdict)
+{
+    const char *reason = misfit(run, verdict);
+
+    if (reason == NULL)
+        return false;
+    explain(run, reason);
+    run->is_unfit = true; /* the explanation stays */
+    muster_run_propose_abort(run, MUSTER_ABORTED);
+    return true;
 }
 
 void muster_run_issue(struct muster_run *run)
@@ -375,9 +390,12 @@ void muster_run_issue(struct muster_run *run)
     muster_list_append(&lane->runs, &run->node);
     muster_run_make_plan(run);
     if (reason != NULL) {
-        refuse_run(run, reason);
+        explain(run, reason);
+        muster_run_end(run, MUSTER_ABORTED);
         return;
     }
+    if (muster_run_is_refused(run, verdict))
+        return;
     group = run->group;
     if (verdict != NULL && verdict->kind == MUSTER_VERDICT_ADOPT) {
         muster_run_adopt(run, verdict);

@@ -144,7 +144,7 @@ void muster_run_explain_abort(struct muster_run *run, enum muster_rc rc, const c
     char name[64], who[96];
     uint32_t rank;
 
-    if (run->op == NULL)
+    if (run->op == NULL || run->is_unfit)
         return;
     muster_run_name(run, name, sizeof(name));
     if (culprit != UINT32_MAX && rc != MUSTER_CANCELLED && run->abort_why != MUSTER_OK) {

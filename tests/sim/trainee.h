@@ -61,8 +61,9 @@ struct trainee {
     uint64_t step;      /* under way; 0: none */
     uint64_t committed; /* last */
     bool is_running, wants_leave, may_cancel;
-    bool has_all_kinds; /* also what depends on the members; then nothing is started while frozen */
-    uint32_t sequence;  /* of the next operation in this step */
+    bool is_ending;      /* its keeper is being closed */
+    bool has_broadcasts; /* the root is a rank: then nothing is started while frozen */
+    uint32_t sequence;   /* of the next operation in this step */
     uint32_t op_count, issued, done_count; /* of this round */
     struct trainee_op slots[TRAINEE_OPS_MAX];
     struct muster_timer timer;

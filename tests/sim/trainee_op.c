@@ -240,7 +240,7 @@ static bool is_expected(const struct trainee_op *op, enum muster_rc rc)
     return rc == MUSTER_ABORTED ||
            (op->trainee->may_cancel &&
             (rc == MUSTER_CANCELLED || rc == MUSTER_DEADLINE_EXCEEDED)) ||
-           (op->trainee->wants_leave && rc == MUSTER_CANCELLED);
+           ((op->trainee->wants_leave || op->trainee->is_ending) && rc == MUSTER_CANCELLED);
 }
 
 static void judge(struct trainee_op *op, enum muster_rc rc)
@@ -304,18 +304,18 @@ static uint32_t participants_now(const struct muster_group *group, uint64_t step
 
 static void choose_shape(struct trainee_op *op, uint32_t participant_count)
 {
-    enum { KINDS = 9, KINDS_FREE = 6 };
+    enum { KINDS = 9 };
     static const enum muster_op_kind kinds[KINDS] = {
-        MUSTER_OP_ALL_REDUCE, MUSTER_OP_ALL_REDUCE, MUSTER_OP_ALL_REDUCE,
-        MUSTER_OP_ALL_REDUCE, MUSTER_OP_ALL_REDUCE, MUSTER_OP_BARRIER,
-        MUSTER_OP_BROADCAST,  MUSTER_OP_ALL_GATHER, MUSTER_OP_REDUCE_SCATTER,
+        MUSTER_OP_ALL_REDUCE, MUSTER_OP_ALL_REDUCE,     MUSTER_OP_ALL_REDUCE,
+        MUSTER_OP_ALL_REDUCE, MUSTER_OP_ALL_REDUCE,     MUSTER_OP_BARRIER,
+        MUSTER_OP_ALL_GATHER, MUSTER_OP_REDUCE_SCATTER, MUSTER_OP_BROADCAST,
     };
     uint64_t shape = sim_mix(sim_mix(op->trainee->seed, op->id.step), op->id.sequence);
     uint64_t count_max = UINT64_C(1) << (shape >> 8 & 0xFF) % 10;
     uint64_t count = 1 + (shape >> 24 & 0xFFFF) % count_max;
 
     op->shape = shape;
-    op->kind = kinds[(shape >> 40) % (op->trainee->has_all_kinds ? KINDS : KINDS_FREE)];
+    op->kind = kinds[(shape >> 40) % (op->trainee->has_broadcasts ? KINDS : KINDS - 1)];
     op->input.dtype = op->output.dtype = (shape >> 20 & 1) != 0 ? MUSTER_F64 : MUSTER_I64;
     op->input.count = op->output.count = count;
     if (op->kind == MUSTER_OP_ALL_GATHER)
@@ -364,8 +364,15 @@ void trainee_op_start(struct trainee_op *op, struct trainee *trainee, const stru
     choose_shape(op, participant_count);
     make_room(op);
     fill_input(op);
-    ledger_started(trainee->ledger, trainee->life, id);
     rc = start(op, group, root);
+    if (rc == MUSTER_FAILED_PRECONDITION && trainee->may_cancel) {
+        /* no verdict came in time on what was cancelled: the group has ended, an exclusion follows
+         */
+        op->state = TRAINEE_OP_NONE;
+        trainee_halt(trainee);
+        return;
+    }
+    ledger_started(trainee->ledger, trainee->life, id);
     if (rc != MUSTER_OK)
         complain(op, "refused to start", (uint64_t)rc);
     else if (trainee->may_cancel && muster_rng_below(trainee->env->rng, CANCEL_ONE_IN) == 0)

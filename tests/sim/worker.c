@@ -169,6 +169,7 @@ static void on_failed(void *data, const struct muster_error *error)
         sim_fail(world_of(worker), "life %u cannot go on: %s: %s", worker->trainee.life,
                  muster_rc_name(error->rc), error->text);
     trainee_halt(&worker->trainee);
+    worker->trainee.is_ending = true;
     muster_node_close(worker->node, on_closed, worker);
 }
 

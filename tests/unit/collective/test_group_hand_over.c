@@ -270,6 +270,18 @@ static void check_next_operation(const struct scene *scene, unsigned dead)
         }
 }
 
+/* An operation that fits the members no more is ended by a change of its own. */
+static void change_when_proposed(uint32_t n)
+{
+    bool is_proposed = false;
+
+    group_ring_turn(&ring, 20);
+    for (uint32_t member = 0; member < n; member++)
+        is_proposed = is_proposed || (is_living(member) && ring.members[member].abort_count > 0);
+    if (is_proposed)
+        group_ring_change(&ring, UINT32_MAX);
+}
+
 /* Returns whether the k-th point exists. */
 static bool play(const struct scene *scene, uint32_t victim, unsigned k)
 {
@@ -286,6 +298,7 @@ static bool play(const struct scene *scene, uint32_t victim, unsigned k)
         group_ring_kill(&ring, victim);
         group_ring_change(&ring, UINT32_MAX);
         group_ring_turn(&ring, 2); /* the victim's callback */
+        change_when_proposed(scene->n);
         run_survivors(scene->n);
         check_survivors(scene, &victim, 1);
         check_next_operation(scene, 1u << victim);

@@ -87,9 +87,57 @@ static void a_broadcast_ends_when_the_last_member_has_called(void **state)
     group_ring_close(&ring);
 }
 
+static void record_rc(struct muster_op *op, enum muster_rc rc)
+{
+    *(enum muster_rc *)op->data = rc;
+}
+
+static void start_gather(struct group_ring *ring, uint32_t member, struct muster_op *op,
+                         int32_t *values, uint32_t n, enum muster_rc *rc)
+{
+    struct muster_tensor input = {.data = values, .count = 1, .dtype = MUSTER_I32};
+    struct muster_tensor output = {.data = values + 1, .count = n, .dtype = MUSTER_I32};
+
+    *op = (struct muster_op){.data = rc};
+    op->deadline_ns = muster_loop_after_ns(ring->test.env.loop, 60 * MUSTER_NS_PER_S);
+    assert_int_equal(
+        muster_all_gather_start(op, ring->members[member].group, &input, &output, record_rc),
+        MUSTER_OK);
+}
+
+/* Started while frozen for three, called by the other for the two that are left: it ends ABORTED
+ * for both. */
+static void a_held_operation_that_fits_no_more_ends_alike_on_all(void **state)
+{
+    static struct group_ring ring;
+    struct muster_op first, second;
+    int32_t first_values[4] = {1}, second_values[4] = {2};
+    enum muster_rc first_rc = MUSTER_UNKNOWN, second_rc = MUSTER_UNKNOWN;
+    unsigned turns;
+
+    (void)state;
+    group_ring_open(&ring, 3);
+    group_ring_freeze(&ring);
+    start_gather(&ring, 0, &first, first_values, 3, &first_rc);
+    group_ring_kill(&ring, 2);
+    group_ring_change(&ring, UINT32_MAX);
+    start_gather(&ring, 1, &second, second_values, 2, &second_rc);
+    for (turns = 0; turns < 2000; turns++)
+        group_ring_turn(&ring, 1);
+    assert_int_equal(ring.members[0].abort_count, 1);
+    group_ring_change(&ring, UINT32_MAX);
+    for (turns = 0; turns < 2000; turns++)
+        group_ring_turn(&ring, 1);
+
+    assert_int_equal(first_rc, MUSTER_ABORTED);
+    assert_int_equal(second_rc, MUSTER_ABORTED);
+    group_ring_close(&ring);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_held_operation_that_fits_no_more_ends_alike_on_all),
         cmocka_unit_test(a_broadcast_ends_when_the_last_member_has_called),
         cmocka_unit_test(a_frame_is_used_whose_operation_begins_while_it_comes_in),
     };
