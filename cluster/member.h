@@ -88,8 +88,8 @@ MUSTER_MUST_CHECK enum muster_rc muster_node_match_state(const struct muster_nod
 /** This process cannot take part: it leaves, so that nobody waits for it; on_failed comes. */
 void muster_node_give_up(struct muster_node *node, const struct muster_error *why);
 
-/** The group of the current view, or NULL (observer, excluded). While a change is under way: the
- * frozen one; operations may be started on it and run in the next epoch. */
+/** The group of the current view, or NULL (observer, excluded, operations expired). While a change
+ * is under way: the frozen one; operations may be started on it and run in the next epoch. */
 struct muster_group *muster_node_group(const struct muster_node *node);
 const struct muster_view *muster_node_view(const struct muster_node *node);
 const struct muster_incarnation *muster_node_incarnation(const struct muster_node *node);

@@ -176,16 +176,19 @@ bool muster_membership_is_self(const struct muster_membership *machine,
     return muster_incarnation_is_equal(&machine->options.self.incarnation, incarnation);
 }
 
+bool muster_membership_is_resigning(const struct muster_membership *machine)
+{
+    return machine->view != NULL && machine->resign_epoch == machine->view->epoch;
+}
+
 bool muster_membership_goes(const struct muster_membership *machine)
 {
-    return machine->is_leaving ||
-           (machine->view != NULL && machine->resign_epoch == machine->view->epoch);
+    return machine->is_leaving || muster_membership_is_resigning(machine);
 }
 
 bool muster_membership_votes_resigning(const struct muster_membership *machine)
 {
-    return machine->view != NULL && machine->resign_epoch == machine->view->epoch &&
-           !machine->is_vote_void;
+    return muster_membership_is_resigning(machine) && !machine->is_vote_void;
 }
 
 /* --- new, free, questions --- */

@@ -150,6 +150,8 @@ const char *muster_membership_state_name(enum muster_membership_state state);
 struct muster_view *muster_membership_view(const struct muster_membership *machine);
 /** This process is in that view. */
 bool muster_membership_is_member(const struct muster_membership *machine);
+/** The operations of this process in that view have expired: it is on its way out, and back. */
+bool muster_membership_is_resigning(const struct muster_membership *machine);
 /** What it believes of a process it knows; ALIVE of a stranger. */
 enum muster_belief muster_membership_belief(const struct muster_membership *machine,
                                             const struct muster_incarnation *peer, uint64_t now_ns);

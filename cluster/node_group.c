@@ -38,6 +38,7 @@ static void on_expired(void *data, const struct muster_error *error)
     struct muster_membership_event event = {.kind = MUSTER_EVENT_RESIGN};
     struct muster_node *node = data;
 
+    node->is_expired = true;
     muster_node_post(node, &event, error->text);
 }
 
@@ -116,6 +117,7 @@ void muster_node_open_group(struct muster_node *node, struct muster_view *view, 
         muster_node_fail(node, &error);
         return;
     }
+    node->is_expired = muster_membership_is_resigning(node->machine);
     if (old != NULL) {
         previous = muster_view_ref(
             (struct muster_view *)(uintptr_t)muster_group_view(old)); /* counted, never written */
@@ -132,6 +134,7 @@ void muster_node_abort_group(struct muster_node *node, const struct muster_error
     struct muster_group *group = node->group;
 
     node->group = NULL;
+    node->is_expired = false;
     if (group == NULL)
         return;
     muster_group_abort_all(group, why);

@@ -77,7 +77,7 @@ enum node_state {
 
 struct node_registry {
     struct muster_registry *client;
-    char endpoints[128]; /* for people; cut */
+    char endpoints[128];                     /* for people; cut */
     char prefix[MUSTER_JOB_NAME_BYTES + 16]; /* "/muster/<job>/" */
     bool is_up;
     struct muster_timer poll; /* is it connected? */
@@ -117,6 +117,7 @@ struct muster_node {
     struct muster_port *port;
     struct muster_wire *wire;
     struct muster_group *group;
+    bool is_expired; /* its operations have ended without a verdict: it takes no more */
     struct muster_membership *machine;
     struct muster_timer timer;
     struct muster_timer start_timer;

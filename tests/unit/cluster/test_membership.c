@@ -650,8 +650,7 @@ static uint64_t deliveries(const struct pump *pump)
     uint64_t sum = 0;
 
     for (unsigned i = 0; i < pump->node_count; i++)
-        if (pump->nodes[i].is_alive)
-            sum += pump->nodes[i].deliveries;
+        sum += pump->nodes[i].deliveries;
     return sum;
 }
 
