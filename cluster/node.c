@@ -233,7 +233,7 @@ fail:
 
 struct muster_group *muster_node_group(const struct muster_node *node)
 {
-    return node->is_expired ? NULL : node->group;
+    return node->expiry != NODE_NOT_EXPIRED ? NULL : node->group;
 }
 
 const struct muster_view *muster_node_view(const struct muster_node *node)

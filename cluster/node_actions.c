@@ -23,15 +23,28 @@ void muster_node_fail(struct muster_node *node, const struct muster_error *error
     muster_task_post(&node->task, node->env->loop);
 }
 
-static void excluded(struct muster_node *node, const struct muster_membership_action *action)
+void muster_node_exclude(struct muster_node *node, const struct muster_error *why)
 {
-    MUSTER_LOG(node->env, WARN, "excluded", "epoch", action->view->epoch, "reason",
-               action->error.text);
     muster_node_state_excluded(node);
     node->tell.is_excluded = true;
     if (!node->tell.is_failed)
-        node->tell.error = action->error;
+        node->tell.error = *why;
     muster_task_post(&node->excluded_task, node->env->loop);
+}
+
+/* A program whose operations had expired knows already, and may have named its state again. */
+static void excluded(struct muster_node *node, const struct muster_membership_action *action)
+{
+    struct muster_membership_event ready = {.kind = MUSTER_EVENT_READY};
+    bool is_told = node->expiry != NODE_NOT_EXPIRED;
+
+    MUSTER_LOG(node->env, WARN, "excluded", "epoch", action->view->epoch, "reason",
+               action->error.text);
+    node->expiry = NODE_NOT_EXPIRED;
+    if (!is_told)
+        muster_node_exclude(node, &action->error);
+    else if (node->state == NODE_STATE_NAMED)
+        muster_node_post(node, &ready, NULL);
 }
 
 static void set_timer(struct muster_node *node)

@@ -38,7 +38,8 @@ static void on_expired(void *data, const struct muster_error *error)
     struct muster_membership_event event = {.kind = MUSTER_EVENT_RESIGN};
     struct muster_node *node = data;
 
-    node->is_expired = true;
+    node->expiry = NODE_EXPIRED;
+    muster_node_exclude(node, error);
     muster_node_post(node, &event, error->text);
 }
 
@@ -117,7 +118,6 @@ void muster_node_open_group(struct muster_node *node, struct muster_view *view, 
         muster_node_fail(node, &error);
         return;
     }
-    node->is_expired = muster_membership_is_resigning(node->machine);
     if (old != NULL) {
         previous = muster_view_ref(
             (struct muster_view *)(uintptr_t)muster_group_view(old)); /* counted, never written */
@@ -127,6 +127,8 @@ void muster_node_open_group(struct muster_node *node, struct muster_view *view, 
     record_view(node, view, previous);
     if (!is_hand_over)
         muster_node_state_entered(node);
+    else if (node->expiry == NODE_EXPIRED && !muster_membership_is_resigning(node->machine))
+        muster_node_state_kept(node);
 }
 
 void muster_node_abort_group(struct muster_node *node, const struct muster_error *why)
@@ -134,7 +136,6 @@ void muster_node_abort_group(struct muster_node *node, const struct muster_error
     struct muster_group *group = node->group;
 
     node->group = NULL;
-    node->is_expired = false;
     if (group == NULL)
         return;
     muster_group_abort_all(group, why);

@@ -67,6 +67,13 @@ enum node_watching {
     NODE_WATCHING_WAITS, /* to try again */
 };
 
+/** Operations that have ended without a verdict. */
+enum node_expiry {
+    NODE_NOT_EXPIRED,
+    NODE_EXPIRED, /* the program has been told that it is out; the next view says so, or not */
+    NODE_KEPT,    /* all had expired, and this one stays with what it holds; not told yet */
+};
+
 /** How far the training state of this process is. */
 enum node_state {
     NODE_STATE_NONE,     /* no tensors named (again, after an exclusion) */
@@ -117,7 +124,7 @@ struct muster_node {
     struct muster_port *port;
     struct muster_wire *wire;
     struct muster_group *group;
-    bool is_expired; /* its operations have ended without a verdict: it takes no more */
+    enum node_expiry expiry;
     struct muster_membership *machine;
     struct muster_timer timer;
     struct muster_timer start_timer;
@@ -135,6 +142,7 @@ struct muster_node {
     struct muster_state_server *state_server;
     struct muster_catch_up catch_up;
     bool is_catching;
+    uint64_t committed_step;
     uint64_t catching_step;
     /* leaving */
     struct muster_timer leave_timer;
@@ -164,6 +172,8 @@ void muster_node_post(struct muster_node *node, const struct muster_membership_e
 /** on_failed, once the machine is at rest. The node leaves what it is in. */
 void muster_node_fail(struct muster_node *node, const struct muster_error *error);
 void muster_node_note_cause(struct muster_node *node);
+/** Its state is void; on_excluded comes behind the ends of operations. */
+void muster_node_exclude(struct muster_node *node, const struct muster_error *why);
 void muster_node_run_news(struct muster_node *node);
 void muster_node_tell_excluded(struct muster_node *node);
 
@@ -208,6 +218,8 @@ extern const struct muster_wire_events muster_node_wire_events;
 /** This process has entered its first view, or has come back. */
 void muster_node_state_entered(struct muster_node *node);
 void muster_node_state_excluded(struct muster_node *node);
+/** Its operations had expired, but it stays: what it holds is the members' state. */
+void muster_node_state_kept(struct muster_node *node);
 
 /* node.c */
 /** One of the parts that close by themselves has closed. */

@@ -97,6 +97,15 @@ void muster_node_state_excluded(struct muster_node *node)
         muster_catch_up_cancel(&node->catch_up);
 }
 
+void muster_node_state_kept(struct muster_node *node)
+{
+    node->expiry = NODE_KEPT;
+    if (node->state != NODE_STATE_NAMED)
+        return; /* set_state comes back here */
+    node->expiry = NODE_NOT_EXPIRED;
+    tell_ready(node, node->committed_step + 1, true);
+}
+
 /* The same tensors again, after an exclusion: nothing to rebuild, and a cancelled catch-up may
  * still look at them. */
 static bool are_named(const struct muster_node *node, const struct muster_node_tensor *tensors,
@@ -131,7 +140,11 @@ enum muster_rc muster_node_set_state(struct muster_node *node,
         muster_state_server_set_chunks(node->state_server, &node->chunks);
     node->has_chunks = true;
     node->state = NODE_STATE_NAMED;
-    if (node->group != NULL)
+    if (node->expiry == NODE_KEPT)
+        muster_node_state_kept(node);
+    else if (node->expiry == NODE_EXPIRED)
+        return MUSTER_OK; /* the next view says how it goes on */
+    else if (node->group != NULL)
         muster_node_state_entered(node);
     else
         muster_node_feed_kind(node, MUSTER_EVENT_READY);
@@ -169,6 +182,7 @@ void muster_node_commit_step(struct muster_node *node, uint64_t step)
         return;
     muster_group_commit_step(node->group, step);
     muster_membership_set_committed(node->machine, step);
+    node->committed_step = step;
     muster_state_server_commit(node->state_server, step);
 }
 
