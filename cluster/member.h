@@ -54,6 +54,7 @@ struct muster_node_options {
     bool is_force_new;         /* begin anew although the last members are not confirmed dead */
     uint64_t evict_after_ns;   /* 0: 30 s; how long a member of this host may stand still with its
                                   links lost before it is left out */
+    bool is_return;            /* started again: a job that all have left is over (OUT_OF_RANGE) */
     uint64_t start_timeout_ns; /* 0: 5 min: on_failed names the tasks that did not come */
     struct muster_incarnation incarnation; /* zero: drawn */
     struct muster_address listen;          /* family NONE: 127.0.0.1:0 */

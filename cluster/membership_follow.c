@@ -101,15 +101,19 @@ static void exclude(struct muster_membership *machine)
     muster_membership_move(machine, MUSTER_MEMBERSHIP_JOINING);
 }
 
-/* Still an observer. An empty view after one with members: the job is over. */
+/* Still an observer. An empty view after one with members, or found by who comes back: the job is
+ * over. */
 static void observe(struct muster_membership *machine, bool had_members)
 {
+    bool knew_members = had_members || machine->options.is_return;
+
     if (machine->is_leaving)
         left(machine);
     else if (machine->state == MUSTER_MEMBERSHIP_PROPOSING)
         muster_membership_move(machine, MUSTER_MEMBERSHIP_JOINING);
-    if (machine->state != MUSTER_MEMBERSHIP_LEFT && had_members && machine->view->member_count == 0)
-        muster_membership_fail(machine, MUSTER_FAILED_PRECONDITION,
+    if (machine->state != MUSTER_MEMBERSHIP_LEFT && knew_members &&
+        machine->view->member_count == 0)
+        muster_membership_fail(machine, MUSTER_OUT_OF_RANGE,
                                "the job has ended: all its members have left");
 }
 

@@ -149,6 +149,7 @@ static enum muster_rc make_machine(struct muster_node *node,
     machine.plan = options->plan;
     machine.is_force_new = options->is_force_new;
     machine.suspicion.evict_after_ns = options->evict_after_ns;
+    machine.is_return = options->is_return;
     rc = muster_membership_new(&machine, &node->machine);
     return rc == MUSTER_OK ? rc : muster_error_set(ret_error, rc, "no memory for a node");
 }

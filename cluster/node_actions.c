@@ -16,8 +16,11 @@ void muster_node_fail(struct muster_node *node, const struct muster_error *error
 {
     if (node->tell.is_failed)
         return;
-    MUSTER_LOG(node->env, ERROR, "node_failed", "rc", muster_rc_name(error->rc), "reason",
-               error->text);
+    if (error->rc == MUSTER_OUT_OF_RANGE)
+        MUSTER_LOG(node->env, INFO, "job_over", "reason", error->text);
+    else
+        MUSTER_LOG(node->env, ERROR, "node_failed", "rc", muster_rc_name(error->rc), "reason",
+                   error->text);
     node->tell.is_failed = true;
     node->tell.error = *error;
     muster_task_post(&node->task, node->env->loop);

@@ -282,7 +282,9 @@ static enum muster_rc train(struct muster_strategy *strategy, struct network *ne
 
     while (done < settings->steps) {
         rc = muster_strategy_begin(strategy, &step, NULL);
-        if (rc != MUSTER_OK || step > settings->steps) /* too late: the others have finished */
+        if (rc == MUSTER_OUT_OF_RANGE) /* came back too late: the others have finished */
+            return MUSTER_OK;
+        if (rc != MUSTER_OK || step > settings->steps)
             break;
 
         compute_share(net, images, settings, step, muster_strategy_rank(strategy),

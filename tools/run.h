@@ -90,9 +90,14 @@ struct run_task {
     unsigned last_line_count; /* ever, of this life */
     bool is_death_untold;     /* its event waits for what the others say about it */
     int death_status;         /* wait status of the last death */
+    uint64_t death_step;      /* the last that it reported before */
+    bool is_rejoin_untold;    /* waits for its death to be told */
+    int64_t rejoin_epoch;
+    double catch_up_ms;
     struct muster_timer death_timer;
     /* what it reported */
     bool has_reported;
+    bool is_too_late; /* it came back when the others had finished */
     uint64_t step;
     bool has_result;
     uint64_t steps, steps_lost;

@@ -72,6 +72,7 @@ static void become_worker(struct run *run, struct pipes *pipes, char **environme
     if (getppid() != run->pid)
         _exit(EXIT_FAILURE);
     sigaction(SIGPIPE, &usual, NULL);
+    sigaction(SIGINT, &usual, NULL); /* ignored by what a script starts with '&'; we pass it on */
     setrlimit(RLIMIT_NOFILE, &run->descriptors);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);

@@ -68,6 +68,8 @@ static void add_muster(struct builder *builder, const struct run_task *task)
     add(builder, "MUSTER_INCARNATION", "%s",
         muster_incarnation_format(&task->incarnation, incarnation));
     add(builder, "MUSTER_RESTART_COUNT", "%llu", (unsigned long long)restarts);
+    add(builder, "MUSTER_REJOIN", "%d",
+        restarts > 0 && settings->world_size > 1 && !settings->is_gang);
     add(builder, "MUSTER_REPORT_FD", "%d", RUN_REPORT_FD);
     add(builder, "MUSTER_MIN_MEMBERS", "%llu", (unsigned long long)settings->members_min);
     add(builder, "MUSTER_MIN_MEMBERS_TIMEOUT_S", "%llu",

@@ -42,6 +42,16 @@ static struct run_task *task_of_name(struct run *run, const char *name)
 
 /* --- deaths */
 
+/* One change can lose a worker and take its next life in: first the death is told. */
+static void tell_rejoin(struct run_task *task)
+{
+    if (!task->is_rejoin_untold || task->is_death_untold)
+        return;
+    task->is_rejoin_untold = false;
+    run_tell(task->run, "%s rejoined in %.0f ms, epoch %lld", task->name, task->catch_up_ms,
+             (long long)task->rejoin_epoch);
+}
+
 static void tell_death(struct run_task *task)
 {
     struct run *run = task->run;
@@ -49,8 +59,8 @@ static void tell_death(struct run_task *task)
     char step[40] = "";
     char next[64] = "";
 
-    if (task->step > 0)
-        snprintf(step, sizeof(step), " at step %llu", (unsigned long long)task->step);
+    if (task->death_step > 0)
+        snprintf(step, sizeof(step), " at step %llu", (unsigned long long)task->death_step);
     if (run->settings.is_gang && run->failed == NULL)
         snprintf(next, sizeof(next), ", all workers start again (%llu of %llu)",
                  (unsigned long long)run->gang_restarts,
@@ -64,6 +74,7 @@ static void tell_death(struct run_task *task)
     muster_timer_stop(&task->death_timer);
     run_tell(run, "%s %s%s%s", task->name, run_task_death(task->death_status, how, sizeof(how)),
              step, next);
+    tell_rejoin(task);
 }
 
 static void on_death_unexplained(struct muster_timer *timer)
@@ -71,14 +82,14 @@ static void on_death_unexplained(struct muster_timer *timer)
     tell_death(timer->data);
 }
 
-static bool others_report(const struct run_task *task)
+static bool others_run(const struct run_task *task)
 {
     const struct run *run = task->run;
 
     for (uint32_t i = 0; i < run->task_count; i++) {
         const struct run_task *other = &run->tasks[i];
 
-        if (other != task && other->state == RUN_TASK_RUNNING && other->has_reported)
+        if (other != task && other->state == RUN_TASK_RUNNING)
             return true;
     }
     return false;
@@ -88,10 +99,11 @@ static bool others_report(const struct run_task *task)
 void run_events_on_death(struct run_task *task)
 {
     struct muster_loop *loop = task->run->env->loop;
-    bool is_waiting = task->has_reported && others_report(task);
+    bool is_waiting = task->run->epoch_last > 0 && others_run(task); /* members will tell */
 
     task->is_death_untold = true;
     task->death_status = task->wait_status;
+    task->death_step = task->step;
     muster_timer_start(&task->death_timer, loop,
                        muster_loop_after_ns(loop, is_waiting ? DEATH_WAIT_NS : 0));
 }
@@ -207,10 +219,14 @@ static void tell_epoch(struct run *run, struct run_epoch *epoch)
     if (epoch->recovery_ms > 0 && lost > 0 && run->recovery_count < RUN_RECOVERIES_MAX)
         run->recoveries_ms[run->recovery_count++] = epoch->recovery_ms;
     if (lost > 0)
-        run_tell(run, "%s%s%s, epoch %llu with %llu members%s", who, step, operation,
-                 (unsigned long long)epoch->epoch, (unsigned long long)epoch->members, after);
+        run_tell(run, "%s%s%s, epoch %llu with %llu member%s%s", who, step, operation,
+                 (unsigned long long)epoch->epoch, (unsigned long long)epoch->members,
+                 epoch->members == 1 ? "" : "s", after);
     else if (epoch->epoch == 1)
-        run_tell(run, "epoch 1 with %llu members", (unsigned long long)epoch->members);
+        run_tell(run, "epoch 1 with %llu member%s", (unsigned long long)epoch->members,
+                 epoch->members == 1 ? "" : "s");
+    for (uint32_t i = 0; i < run->task_count; i++)
+        tell_rejoin(&run->tasks[i]);
 }
 
 /* In the order of their numbers. */
@@ -289,20 +305,29 @@ static void copy_text(char *to, size_t bytes, const struct muster_json *report, 
         snprintf(to, bytes, "%s", text);
 }
 
-static void open_epoch(struct run *run, struct run_epoch *epoch, uint64_t number,
-                       const struct muster_json *report)
+/* A joiner knows nobody who was lost: the first that does says who, and at which step. */
+static void copy_lost(struct run_epoch *epoch, const struct muster_json *report)
 {
     const struct muster_json *lost = muster_json_member(report, "lost");
-    struct muster_loop *loop = run->env->loop;
 
-    *epoch = (struct run_epoch){.run = run, .is_open = true, .epoch = number};
-    epoch->members = (uint64_t)muster_json_integer(muster_json_member(report, "members"));
+    if (epoch->lost[0] != '\0' || muster_json_count(lost) == 0)
+        return;
+    epoch->step = 0;
     for (size_t i = 0; i < muster_json_count(lost); i++) {
         const char *name = muster_json_text(muster_json_at(lost, i));
 
         if (name != NULL)
             add_text(epoch->lost, sizeof(epoch->lost), "%s%s", i > 0 ? " " : "", name);
     }
+}
+
+static void open_epoch(struct run *run, struct run_epoch *epoch, uint64_t number,
+                       const struct muster_json *report)
+{
+    struct muster_loop *loop = run->env->loop;
+
+    *epoch = (struct run_epoch){.run = run, .is_open = true, .epoch = number};
+    epoch->members = (uint64_t)muster_json_integer(muster_json_member(report, "members"));
     muster_timer_init(&epoch->timer, on_gathered, epoch);
     muster_timer_start(&epoch->timer, loop, muster_loop_after_ns(loop, GATHER_NS));
     if (number > run->epoch_told)
@@ -326,6 +351,7 @@ void run_events_on_view(struct run_task *task, const struct muster_json *report)
         open_epoch(run, epoch, (uint64_t)number, report);
     }
     epoch->reports++;
+    copy_lost(epoch, report);
     if (step > 0 && epoch->step == 0)
         epoch->step = (uint64_t)step;
     if (recovery_ms > epoch->recovery_ms)
@@ -344,8 +370,10 @@ void run_events_on_rejoined(struct run_task *task, const struct muster_json *rep
 
     task->run->rejoins++;
     tell_epochs_before(task->run, epoch > 0 ? (uint64_t)epoch : 0);
-    run_tell(task->run, "%s rejoined in %.0f ms, epoch %lld", task->name, catch_up_ms,
-             (long long)epoch);
+    task->is_rejoin_untold = true;
+    task->rejoin_epoch = epoch;
+    task->catch_up_ms = catch_up_ms;
+    tell_rejoin(task);
 }
 
 void run_events_init(struct run *run)

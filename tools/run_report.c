@@ -66,6 +66,12 @@ static void on_result(struct run_task *task, const struct muster_json *report)
     read_values(&task->results, muster_json_member(report, "values"));
 }
 
+static void on_over(struct run_task *task)
+{
+    task->is_too_late = true;
+    run_tell(task->run, "%s came back too late: the others have finished", task->name);
+}
+
 static void on_report(struct run_task *task, const struct muster_json *report)
 {
     const char *kind = muster_json_text(muster_json_member(report, "report"));
@@ -82,6 +88,8 @@ static void on_report(struct run_task *task, const struct muster_json *report)
         run_events_on_rejoined(task, report);
     else if (strcmp(kind, "result") == 0)
         on_result(task, report);
+    else if (strcmp(kind, "over") == 0)
+        on_over(task);
 }
 
 /* A line that is no report is the worker's mistake, and no reason to stop. */

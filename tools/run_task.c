@@ -109,6 +109,7 @@ static void start(struct run_task *task)
     task->last_line_count = 0;
     task->has_result = false;
     task->has_reported = false;
+    task->is_too_late = false;
     if (!run_output_open_logs(task)) {
         task_move(task, RUN_TASK_FAILED);
         task->wait_status = W_EXITCODE(EXIT_OTHER, 0);
@@ -260,7 +261,8 @@ static enum run_action decide(const struct run_task *task)
     struct run_restart_question question = {
         .is_stopping = run->state != RUN_STATE_RUNNING,
         .is_gang = run->settings.is_gang,
-        .is_success = task->wait_status == 0,
+        .is_success =
+            task->wait_status == 0 || (task->is_too_late && count_tasks(run, RUN_TASK_LEFT) > 0),
         .is_runnable = true,
         .restarts = run->settings.is_gang ? run->gang_restarts : task->restarts,
         .restarts_max = run->settings.restarts_max,

@@ -194,6 +194,14 @@ void muster_report_rejoined(struct muster_report *report, uint64_t epoch, double
     send_line(report, &line);
 }
 
+void muster_report_over(struct muster_report *report)
+{
+    struct line line = {.length = 0};
+
+    add(&line, "{\"report\":\"over\"");
+    send_line(report, &line);
+}
+
 void muster_report_result(struct muster_report *report, const struct muster_report_result *result,
                           const struct muster_report_values *values)
 {

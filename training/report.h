@@ -52,6 +52,8 @@ void muster_report_progress(struct muster_report *report, uint64_t step, uint64_
 void muster_report_view(struct muster_report *report, const struct muster_report_view *view);
 void muster_report_rejoined(struct muster_report *report, uint64_t epoch, double catch_up_ms,
                             uint64_t from_step);
+/** This process came back to a job that has ended. */
+void muster_report_over(struct muster_report *report);
 void muster_report_result(struct muster_report *report, const struct muster_report_result *result,
                           const struct muster_report_values *values);
 

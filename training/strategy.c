@@ -116,6 +116,7 @@ static enum muster_rc open_node(struct muster_strategy *strategy,
                                               : muster_vars_get(env->vars, "MUSTER_REGISTRY"),
         .job = options->job != NULL ? options->job : muster_vars_get(env->vars, "MUSTER_JOB"),
         .start_timeout_ns = options->start_timeout_ns,
+        .is_return = var_u64(env, "MUSTER_REJOIN") != 0,
         .events = &muster_strategy_node_events,
         .data = strategy,
     };

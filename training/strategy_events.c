@@ -145,6 +145,8 @@ static void on_failed(void *data, const struct muster_error *error)
 
     strategy->error = *error;
     strategy->state = MUSTER_STRATEGY_FAILED;
+    if (error->rc == MUSTER_OUT_OF_RANGE)
+        muster_report_over(strategy->report);
 }
 
 const struct muster_node_events muster_strategy_node_events = {

@@ -43,7 +43,8 @@ muster_strategy_register(struct muster_strategy *strategy, const char *name,
  *
  * Units:  *ret_step counts from 1.
  * Errors: UNAVAILABLE, ABORTED (below min members), INVALID_ARGUMENT (the state differs in shape from the members'; the
- *         error names the tensor).
+ *         error names the tensor), OUT_OF_RANGE (restarted by `muster run` too late: all members have left, the job is
+ *         over. The launcher counts such an end as a success whatever the exit code).
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_begin(struct muster_strategy *strategy,
                                                                    uint64_t *ret_step,

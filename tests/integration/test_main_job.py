@@ -53,6 +53,10 @@ def main():
 
     summary, text = run("--kill", f"worker:1@step={STEPS // 4},chunk=0", "--kill", f"worker:3@step={STEPS // 4},chunk=1")
     check_survived(summary, text, 2)
+    summary, text = run("--kill", "worker:1@step=20", "--kill", "worker:0@step=20", steps=20)
+    check("who comes back to a finished job does not begin it anew",
+          summary["steps"] == 20 and summary["identical"] is True and summary["kills"] == 2, summary, text)
+    check("and is told of", text.count("came back too late") + text.count("rejoined in") == 2, summary, text)
     print("main job: trained through the deaths of a worker, the leader, and two at once")
 
 

@@ -116,7 +116,7 @@ class Environment(unittest.TestCase):
                 "RANK": rank, "WORLD_SIZE": 3, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": 3, "GROUP_RANK": 0,
                 "ROLE_RANK": rank, "ROLE_WORLD_SIZE": 3, "MASTER_ADDR": "127.0.0.1", "TORCHELASTIC_RESTART_COUNT": 0,
                 "TORCHELASTIC_MAX_RESTARTS": 5, "TORCHELASTIC_RUN_ID": "abc", "OMP_NUM_THREADS": 1, "MUSTER_JOB": "abc",
-                "MUSTER_RESTART_COUNT": 0, "MUSTER_MIN_MEMBERS": 1, "MUSTER_MIN_MEMBERS_TIMEOUT_S": 60,
+                "MUSTER_RESTART_COUNT": 0, "MUSTER_REJOIN": 0, "MUSTER_MIN_MEMBERS": 1, "MUSTER_MIN_MEMBERS_TIMEOUT_S": 60,
             }.items():
                 self.assertEqual(env.get(name), str(value), name)
             self.assertRegex(env["MUSTER_REGISTRY"], r"^127\.0\.0\.1:\d+$")
@@ -382,12 +382,20 @@ def fake_worker(rank):
         report(report="progress", step=150, epoch=1, members=4, values={"loss": 0.5})
         wait_until(lambda: len(os.listdir(where)) == 3)
         os.kill(os.getpid(), signal.SIGKILL)
-    if rank == 2:
+    if rank == 2 and "FAKE_AT_ONCE" in os.environ:  # lost and taken in again by one change
+        wait_until(lambda: len(os.listdir(where)) == 3)
+        report(report="view", epoch=2, members=4, lost=[], joined=["worker:2"], recovery_ms=0, step=151)
+        report(report="rejoined", epoch=2, catch_up_ms=41.0, from_step=151)
+        open(f"{where}/rejoined", "w", encoding="utf-8").close()
+    elif rank == 2:
         report(report="rejoined", epoch=3, catch_up_ms=41.0, from_step=163)
     else:
         report(report="view", epoch=1, members=4, lost=[], joined=[], recovery_ms=0)
         report(report="progress", step=150, epoch=1, members=4, values={"loss": 0.31, "images_per_s": 5210.0})
         open(f"{where}/{rank}", "w", encoding="utf-8").close()
+        if "FAKE_AT_ONCE" in os.environ:
+            wait_until(lambda: os.path.exists(f"{where}/rejoined"))
+            report(report="progress", step=170, epoch=2, members=4, values={"loss": 0.31})
         report(report="view", epoch=2, members=3, lost=["worker:2"], joined=[], recovery_ms=1.0 + rank / 10,
                op="all_reduce #812 of step 150", phase="reduce", verdict="retry", step=150)
     os.write(3, b"this is no report\n")
@@ -400,6 +408,20 @@ class Reports(unittest.TestCase):
         with tempfile.TemporaryDirectory() as where:
             program = ["python3", os.path.abspath(__file__), "fake"]
             return kwargs.pop("how", run)("-n", "4", *args, program=program, FAKE_DIR=where, **kwargs)
+
+    def test_a_death_is_told_before_the_rejoin_of_the_same_change(self):
+        told = self.run_fake(FAKE_AT_ONCE="1").stderr.splitlines()
+        death = [i for i, line in enumerate(told) if "worker:2 killed by SIGKILL at step 150, operation 812" in line]
+        self.assertEqual(len(death), 1, told)
+        self.assertGreater(told.index("[muster] worker:2 rejoined in 41 ms, epoch 2"), death[0])
+
+    def test_who_comes_back_too_late_has_not_failed(self):
+        done = run("-n", "2", "--json", "-", script=(
+            "case $RANK.$MUSTER_REJOIN in 0.0) sleep 0.2;; 1.0) kill -9 $$;; "
+            "*) sleep 0.4; echo '{\"report\":\"over\"}' >&3; exit 1;; esac"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(json.loads(done.stdout)["restarts"], 1)
+        self.assertIn("[muster] worker:1 came back too late: the others have finished", done.stderr)
 
     def test_events_are_told_once_in_plain_words(self):
         done = self.run_fake("--json", "-")

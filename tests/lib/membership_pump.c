@@ -226,7 +226,7 @@ static void told_failed(struct pump_node *node, const struct muster_membership_a
 {
     node->is_failed = true;
     node->error = action->error;
-    if (action->error.rc != MUSTER_FAILED_PRECONDITION)
+    if (action->error.rc != MUSTER_FAILED_PRECONDITION && action->error.rc != MUSTER_OUT_OF_RANGE)
         pump_fail(node->pump, "node %u failed: %s", node->index, action->error.text);
 }
 
@@ -356,6 +356,7 @@ static void make_machine(struct pump_node *node)
         .min_members_timeout_ns = PUMP_S(8),
         .heartbeat_interval_ns = PUMP_MS(250),
         .is_force_new = pump->is_force_new,
+        .is_return = pump->is_return,
     };
 
     options.suspicion.silence_floor_ns = PUMP_S(1);

@@ -105,7 +105,7 @@ struct pump {
     char failure[256]; /* the first rule that was broken; empty: none */
     /* options of new nodes */
     uint32_t expected_count, min_members;
-    bool is_force_new;
+    bool is_force_new, is_return;
 };
 
 void pump_open(struct pump *pump, struct muster_mem *mem, uint64_t seed);

@@ -329,7 +329,7 @@ static const struct play plays[] = {
 static bool may_fail(struct cast_task *task, const struct muster_error *error)
 {
     (void)task;
-    return error->rc == MUSTER_ABORTED || error->rc == MUSTER_FAILED_PRECONDITION;
+    return error->rc == MUSTER_ABORTED || error->rc == MUSTER_OUT_OF_RANGE;
 }
 
 static void leave_all(struct cast *cast)

@@ -325,6 +325,27 @@ static void an_observer_learns_that_the_job_has_ended(void **state)
     close_world(&world);
 }
 
+static void who_comes_back_when_all_have_left_does_not_begin_anew(void **state)
+{
+    struct world world;
+    unsigned late;
+
+    (void)state;
+    open_world(&world, 15, 2);
+    start_tasks(&world, 2, 1);
+    pump_leave(&world.pump, 0);
+    pump_leave(&world.pump, 1);
+    pump_run(&world.pump, PUMP_S(3));
+    world.pump.is_return = true;
+    late = pump_start(&world.pump, 1, 0);
+    pump_run(&world.pump, PUMP_S(20));
+
+    assert_true(world.pump.nodes[late].is_failed);
+    assert_int_equal(world.pump.nodes[late].error.rc, MUSTER_OUT_OF_RANGE);
+    assert_int_equal(world.pump.key_view->member_count, 0);
+    close_world(&world);
+}
+
 static void when_all_are_dead_joiners_begin_anew_only_after_confirmation(void **state)
 {
     struct world world;
@@ -723,6 +744,7 @@ int main(void)
         cmocka_unit_test(a_leaver_goes_without_a_retry),
         cmocka_unit_test(when_all_leave_the_last_view_is_empty),
         cmocka_unit_test(an_observer_learns_that_the_job_has_ended),
+        cmocka_unit_test(who_comes_back_when_all_have_left_does_not_begin_anew),
         cmocka_unit_test(when_all_are_dead_joiners_begin_anew_only_after_confirmation),
         cmocka_unit_test(force_new_begins_anew_when_leases_are_over),
         cmocka_unit_test(below_min_members_the_survivors_wait_for_a_return),
