@@ -83,7 +83,7 @@ static enum muster_rc read_incarnation(struct muster_env *env,
 static enum muster_rc read_variables(struct muster_env *env, struct muster_node_options *node,
                                      struct muster_error *ret_error)
 {
-    uint64_t min_members = 0, timeout_s = 0;
+    uint64_t min_members = 0, timeout_s = 0, rejoin = 0;
     enum muster_rc rc = read_incarnation(env, &node->incarnation, ret_error);
 
     if (rc == MUSTER_OK)
@@ -91,7 +91,10 @@ static enum muster_rc read_variables(struct muster_env *env, struct muster_node_
     if (rc == MUSTER_OK)
         rc = read_number(env, "MUSTER_MIN_MEMBERS_TIMEOUT_S", SECONDS_MAX, &timeout_s, ret_error);
     if (rc == MUSTER_OK)
+        rc = read_number(env, "MUSTER_REJOIN", 1, &rejoin, ret_error);
+    if (rc == MUSTER_OK)
         rc = read_evict_after(env, &node->evict_after_ns, ret_error);
+    node->is_return = rejoin != 0;
     node->min_members = (uint32_t)min_members;
     node->min_members_timeout_ns = timeout_s * MUSTER_NS_PER_S;
     return rc;
@@ -116,7 +119,6 @@ static enum muster_rc open_node(struct muster_strategy *strategy,
                                               : muster_vars_get(env->vars, "MUSTER_REGISTRY"),
         .job = options->job != NULL ? options->job : muster_vars_get(env->vars, "MUSTER_JOB"),
         .start_timeout_ns = options->start_timeout_ns,
-        .is_return = var_u64(env, "MUSTER_REJOIN") != 0,
         .events = &muster_strategy_node_events,
         .data = strategy,
     };
