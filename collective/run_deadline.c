@@ -77,7 +77,11 @@ static void on_timer(struct muster_timer *timer)
         muster_run_propose_abort(run, own_reason(run));
         return;
     case TIMER_GRACE:
-        expire(run);
+        /* what cannot run here is nobody's fault: its end can wait for the registry */
+        if (run->is_unfit && muster_loop_now_ns(run->group->env->loop) < run->deadline_ns)
+            muster_run_propose_abort(run, MUSTER_ABORTED);
+        else
+            expire(run);
         return;
     }
 }

@@ -277,23 +277,28 @@ static bool has_state(const struct role *role, uint64_t step)
     return actor != NULL && actor->trainee.is_running && actor->trainee.committed == step;
 }
 
-/* State of a joiner: all older members must agree about it; copied from any. */
+/* State of a joiner: all older members must agree about it; where none is left, another joiner may
+ * have it. */
 static const struct actor *find_holder(const struct stage *stage, uint64_t step)
 {
     ledger_lives_type older = ledger_participants(stage->ledger, stage->view->epoch, step);
-    const struct actor *holder = NULL;
+    const struct actor *holder = NULL, *joiner = NULL;
     uint32_t i;
 
     for (i = 0; i < stage->role_count; i++) {
         const struct role *role = &stage->roles[i];
 
-        if (!is_alive(role) || (older >> role->life & 1) == 0)
+        if (!is_alive(role) || !is_member(role))
             continue;
+        if ((older >> role->life & 1) == 0) {
+            joiner = has_state(role, step) ? actor_of(role) : joiner;
+            continue;
+        }
         if (!has_state(role, step))
             return NULL;
         holder = actor_of(role);
     }
-    return holder;
+    return holder != NULL ? holder : joiner;
 }
 
 static void find_state(struct muster_timer *timer)

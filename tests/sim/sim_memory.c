@@ -5,7 +5,7 @@
 
 #include "tests/sim/sim_internal.h"
 
-#define FILL_BYTES_MAX 4096 /* large buffers are only filled at their start */
+#define FILL_BYTES_MAX (256u << 10) /* larger buffers are only filled at their start */
 
 struct block {
     struct muster_list link;
