@@ -92,7 +92,7 @@ void muster_node_state_excluded(struct muster_node *node)
 {
     node->state = NODE_STATE_NONE;
     node->tell.is_ready = false;
-    muster_state_server_touch(node->state_server);
+    muster_state_server_withdraw(node->state_server);
     if (node->is_catching)
         muster_catch_up_cancel(&node->catch_up);
 }

@@ -35,6 +35,7 @@ struct muster_state_server {
     uint64_t step; /* of the last commit */
     bool has_state;
     bool is_clean;
+    bool is_withdrawn; /* left out: what is asked of it is refused, not kept waiting */
     uint8_t (*hashes)[MUSTER_HASH128_BYTES]; /* of `step`; the first hashed_count are there */
     uint32_t hashed_count;
     struct muster_task hash_task;
@@ -80,6 +81,14 @@ static void refuse_past(struct client *client, uint32_t chunk, uint64_t step)
     refuse(client, chunk, &error);
 }
 
+static void refuse_withdrawn(struct client *client)
+{
+    struct muster_error error;
+
+    muster_error_set(&error, MUSTER_UNAVAILABLE, "this process has been left out of the job");
+    refuse(client, UINT32_MAX, &error);
+}
+
 static void send_manifest(struct client *client)
 {
     struct muster_state_server *server = client->server;
@@ -117,6 +126,10 @@ static void look_at_requests(struct muster_state_server *server)
         struct client *client = MUSTER_CONTAINER_OF(node, struct client, node);
 
         next = node->next;
+        if (client->wants_manifest && server->is_withdrawn) {
+            client->wants_manifest = false;
+            refuse_withdrawn(client);
+        }
         if (!client->wants_manifest || !server->has_state)
             continue;
         if (client->wanted_step < server->step ||
@@ -300,6 +313,7 @@ void muster_state_server_commit(struct muster_state_server *server, uint64_t ste
     server->step = step;
     server->has_state = true;
     server->is_clean = true;
+    server->is_withdrawn = false;
     server->hashed_count = 0;
     look_at_requests(server);
 }
@@ -309,6 +323,14 @@ void muster_state_server_touch(struct muster_state_server *server)
     if (!server->is_clean)
         return;
     server->is_clean = false;
+    muster_task_cancel(&server->hash_task);
+    look_at_requests(server);
+}
+
+void muster_state_server_withdraw(struct muster_state_server *server)
+{
+    server->is_clean = false;
+    server->is_withdrawn = true;
     muster_task_cancel(&server->hash_task);
     look_at_requests(server);
 }

@@ -23,6 +23,10 @@ void muster_state_server_commit(struct muster_state_server *server, uint64_t ste
  * when the step they name is past. */
 void muster_state_server_touch(struct muster_state_server *server);
 
+/** This process is no member any more: joiners that wait for its next commit are refused, for they
+ * may be what it waits for. Until the next commit. */
+void muster_state_server_withdraw(struct muster_state_server *server);
+
 /** A joiner's STATE link after on_ready. Takes link. */
 void muster_state_server_accept(struct muster_state_server *server, struct muster_peer_link *link);
 
