@@ -56,6 +56,7 @@ struct muster_node_options {
                                   links lost before it is left out */
     bool is_return;            /* started again: a job that all have left is over (OUT_OF_RANGE) */
     uint64_t start_timeout_ns; /* 0: 5 min: on_failed names the tasks that did not come */
+    const char *host_key;      /* NULL: the system's; who has another one is on another host */
     struct muster_incarnation incarnation; /* zero: drawn */
     struct muster_address listen;          /* family NONE: 127.0.0.1:0 */
     struct muster_plan_parameters

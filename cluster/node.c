@@ -98,7 +98,7 @@ static void make_identity(struct muster_node *node, const struct muster_node_opt
     node->member.incarnation = node->self;
     node->member.pid = muster_host_pid(node->env->host);
     snprintf(node->member.host_key, sizeof(node->member.host_key), "%s",
-             muster_host_key(node->env->host));
+             options->host_key != NULL ? options->host_key : muster_host_key(node->env->host));
     memcpy(node->hello.job, node->job, sizeof(node->hello.job));
     node->hello.incarnation = node->self;
     node->hello.version = MUSTER_PEER_VERSION;

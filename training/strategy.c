@@ -79,6 +79,19 @@ static enum muster_rc read_incarnation(struct muster_env *env,
                             "MUSTER_INCARNATION=%s: expected 32 hexadecimal digits", text);
 }
 
+static enum muster_rc read_host_key(struct muster_env *env, const char **ret_key,
+                                    struct muster_error *ret_error)
+{
+    const char *text = muster_vars_get(env->vars, "MUSTER_HOST_KEY");
+
+    if (text != NULL && strlen(text) >= MUSTER_HOST_KEY_BYTES)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "MUSTER_HOST_KEY=%.80s…: expected less than %d bytes", text,
+                                MUSTER_HOST_KEY_BYTES);
+    *ret_key = text != NULL && *text != '\0' ? text : NULL;
+    return MUSTER_OK;
+}
+
 /* What the launcher says in variables. */
 static enum muster_rc read_variables(struct muster_env *env, struct muster_node_options *node,
                                      struct muster_error *ret_error)
@@ -94,6 +107,8 @@ static enum muster_rc read_variables(struct muster_env *env, struct muster_node_
         rc = read_number(env, "MUSTER_REJOIN", 1, &rejoin, ret_error);
     if (rc == MUSTER_OK)
         rc = read_evict_after(env, &node->evict_after_ns, ret_error);
+    if (rc == MUSTER_OK)
+        rc = read_host_key(env, &node->host_key, ret_error);
     node->is_return = rejoin != 0;
     node->min_members = (uint32_t)min_members;
     node->min_members_timeout_ns = timeout_s * MUSTER_NS_PER_S;
