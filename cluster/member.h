@@ -100,9 +100,13 @@ struct muster_wire *muster_node_wire(const struct muster_node *node);
 /** Where this process listens. */
 const struct muster_address *muster_node_address(const struct muster_node *node);
 
-/** Steps rise only. begin: new operations belong to step. commit: the tensors are state `step`;
- * joiners may read them until the first delivery of a later step. The state that all have before
- * the first begin is committed as step 0. */
+/** A change of view is under way: who takes part in a step that begins now is not known yet. */
+bool muster_node_is_changing(const struct muster_node *node);
+
+/** Steps rise only; begin not while the view is changing, commit at any time. begin: new operations
+ * belong to step. commit: the tensors are state `step`; joiners may read them until the first
+ * delivery of a later step. The state that all have before the first begin is committed as step 0.
+ */
 void muster_node_begin_step(struct muster_node *node, uint64_t step);
 void muster_node_commit_step(struct muster_node *node, uint64_t step);
 

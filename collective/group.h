@@ -53,6 +53,9 @@ void muster_group_commit_step(struct muster_group *group, uint64_t step);
 MUSTER_MUST_CHECK enum muster_rc muster_group_freeze(struct muster_group *group,
                                                      struct muster_progress *ret_progress);
 
+/** Between freeze and the end of the group. */
+bool muster_group_is_frozen(const struct muster_group *group);
+
 /** Apply the verdicts of next's view to the open operations of the frozen group: ADOPT fetches what
  * is missing and completes, RETRY restores inputs and runs again on next, ABORTED restores and
  * completes. All open operations move to next. Then `group` is empty and can be closed. */

@@ -159,3 +159,8 @@ enum muster_rc muster_group_freeze(struct muster_group *group, struct muster_pro
     *ret_progress = progress;
     return MUSTER_OK;
 }
+
+bool muster_group_is_frozen(const struct muster_group *group)
+{
+    return group->is_frozen;
+}

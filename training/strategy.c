@@ -317,14 +317,23 @@ static enum muster_rc offer_state(struct muster_strategy *strategy)
     return MUSTER_OK;
 }
 
-static enum muster_rc begin_in_seat(struct muster_strategy *strategy)
+static bool is_member(const struct muster_strategy *strategy)
+{
+    return strategy->state == MUSTER_STRATEGY_READY || strategy->state == MUSTER_STRATEGY_STEP;
+}
+
+static bool is_view_settled(void *data)
+{
+    const struct muster_strategy *strategy = data;
+
+    return !is_member(strategy) || !muster_node_is_changing(strategy->node);
+}
+
+/* Until this process is a member that has the state. */
+static enum muster_rc enter(struct muster_strategy *strategy)
 {
     enum muster_rc rc;
 
-    if (strategy->state == MUSTER_STRATEGY_READY || strategy->state == MUSTER_STRATEGY_STEP) {
-        strategy->is_restored = false;
-        strategy->next_step = strategy->committed_step + 1;
-    }
     while (strategy->state == MUSTER_STRATEGY_OPEN || strategy->state == MUSTER_STRATEGY_WAITING) {
         strategy->state = MUSTER_STRATEGY_WAITING;
         rc = strategy->is_state_offered ? MUSTER_OK : offer_state(strategy);
@@ -333,6 +342,26 @@ static enum muster_rc begin_in_seat(struct muster_strategy *strategy)
         if (rc != MUSTER_OK && strategy->state != MUSTER_STRATEGY_WAITING)
             return rc; /* WAITING: excluded meanwhile, the node comes back */
     }
+    return MUSTER_OK;
+}
+
+/* A member that votes for a view says which step it has begun, and a joiner takes part from the
+ * next one. Who began that step between its vote and the view would count without the joiner. */
+static enum muster_rc begin_in_seat(struct muster_strategy *strategy)
+{
+    enum muster_rc rc;
+
+    if (is_member(strategy)) {
+        strategy->is_restored = false;
+        strategy->next_step = strategy->committed_step + 1;
+    }
+    do {
+        rc = enter(strategy);
+        if (rc == MUSTER_OK)
+            rc = muster_strategy_wait(strategy, is_view_settled);
+        if (rc != MUSTER_OK)
+            return rc;
+    } while (!is_member(strategy));
     strategy->step = strategy->next_step;
     strategy->state = MUSTER_STRATEGY_STEP;
     muster_node_begin_step(strategy->node, strategy->step);
@@ -475,17 +504,16 @@ static void wait_until(struct muster_strategy *strategy, bool *is_gone)
 /* In order; one that has failed does not wait for anybody. */
 static void leave(struct muster_strategy *strategy)
 {
-    bool is_member =
-        strategy->state == MUSTER_STRATEGY_READY || strategy->state == MUSTER_STRATEGY_STEP;
     bool has_left = false;
 
-    if (is_member)
+    if (is_member(strategy))
         report_result(strategy);
     else if (muster_node_group(strategy->node) == NULL)
         return;
-    muster_node_leave(strategy->node,
-                      muster_loop_after_ns(strategy->env->loop, is_member ? LEAVE_TIMEOUT_NS : 0),
-                      on_gone, &has_left);
+    muster_node_leave(
+        strategy->node,
+        muster_loop_after_ns(strategy->env->loop, is_member(strategy) ? LEAVE_TIMEOUT_NS : 0),
+        on_gone, &has_left);
     wait_until(strategy, &has_left);
 }
 

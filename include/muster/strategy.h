@@ -20,11 +20,11 @@ struct muster_strategy_options {
 };
 
 /**
- * Find the cluster, register, and become a member of the first view, or an observer of a running job.
- * Blocks. Runs muster on a keeper thread whenever the program is elsewhere. Gives.
+ * Find out which task this process is, and start towards membership: of the first view, or of a running job.
+ * Does not wait for the others, begin does. Runs muster on a keeper thread whenever the program is elsewhere. Gives.
  *
- * Errors: FAILED_PRECONDITION (not started by `muster run` and no registry named), UNAVAILABLE (registry),
- *         DEADLINE_EXCEEDED (others did not come; the text names who is missing), INVALID_ARGUMENT (TF_CONFIG …).
+ * Errors: FAILED_PRECONDITION (not started by `muster run` and no registry named), INVALID_ARGUMENT, NOT_FOUND
+ *         (TF_CONFIG, RANK, a variable of muster: the text names it). Who is missing shows in begin.
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc
 muster_strategy_open(const struct muster_strategy_options *options,
@@ -41,26 +41,41 @@ muster_strategy_register(struct muster_strategy *strategy, const char *name,
  * members' state has replaced this one's. The first call gives every member rank 0's registered tensors (a new
  * job) or the members' committed state (a joiner, or a member that was excluded while it was alive: *ret_is_restored).
  *
- * Units:  *ret_step counts from 1.
- * Errors: UNAVAILABLE, ABORTED (below min members), INVALID_ARGUMENT (the state differs in shape from the members'; the
- *         error names the tensor), OUT_OF_RANGE (restarted by `muster run` too late: all members have left, the job is
- *         over. The launcher counts such an end as a success whatever the exit code).
+ * Waits for the others (start_timeout_ns), and for a change of view that is under way.
+ *
+ * Units:  *ret_step counts from 1. ret_is_restored may be NULL.
+ * Errors: each is final, only close is left: UNAVAILABLE (registry; no member is left that has the state),
+ *         DEADLINE_EXCEEDED (others did not come or did not admit this process; the text names who), ABORTED (below
+ *         min members), INVALID_ARGUMENT (the state differs in shape from the members'; the text names the tensor; the
+ *         others go on), FAILED_PRECONDITION (the members speak another version), OUT_OF_RANGE
+ *         (restarted by `muster run` too late: all members have left, the job is over. The launcher counts such an end
+ *         as a success whatever the exit code).
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_begin(struct muster_strategy *strategy,
                                                                    uint64_t *ret_step,
                                                                    bool *ret_is_restored);
 
-/** Reduce each of `count` tensors over all members, in place; blocks until all are delivered. See
- *  muster_all_reduce_start. */
+/**
+ * Reduce each of `count` tensors over all members, in place; blocks until all are delivered. See
+ * muster_all_reduce_start. MEAN divides by those who contributed.
+ *
+ * Errors: FAILED_PRECONDITION (begin first), INVALID_ARGUMENT (a bad tensor; or a rank has called something else: the
+ *         text names both calls), DEADLINE_EXCEEDED and ABORTED (op_timeout_ns has passed here or on another rank: the
+ *         text names the rank that did not call; or this member was left out). Inputs are then as they were; begin
+ *         says how to go on.
+ */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc
 muster_strategy_all_reduce(struct muster_strategy *strategy, const struct muster_tensor *tensors,
                            size_t count, enum muster_reduction reduction);
+/** tensor of rank `root` to all; ABORTED when root dies before anybody has it. Other errors as above. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc
 muster_strategy_broadcast(struct muster_strategy *strategy, const struct muster_tensor *tensor,
                           uint32_t root);
+/** Returns when all members have called it. Errors as above. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_barrier(struct muster_strategy *strategy);
 
-/** The registered tensors are now the state after this step. */
+/** The registered tensors are now the state after this step. FAILED_PRECONDITION without begin. OK also for a member
+ *  that was left out meanwhile: its next begin brings the members' state. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_commit(struct muster_strategy *strategy);
 
 /** Detail of the last error of a call on this strategy. */
