@@ -100,7 +100,8 @@ struct muster_wire *muster_node_wire(const struct muster_node *node);
 /** Where this process listens. */
 const struct muster_address *muster_node_address(const struct muster_node *node);
 
-/** A change of view is under way: who takes part in a step that begins now is not known yet. */
+/** A change of view is under way, or one has left this process out (on_excluded comes): who takes
+ * part in a step that begins now is not known yet. */
 bool muster_node_is_changing(const struct muster_node *node);
 
 /** Steps rise only; begin not while the view is changing, commit at any time. begin: new operations

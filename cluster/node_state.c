@@ -172,7 +172,7 @@ enum muster_rc muster_node_match_state(const struct muster_node *node, const voi
 
 bool muster_node_is_changing(const struct muster_node *node)
 {
-    return node->group != NULL && muster_group_is_frozen(node->group);
+    return node->group == NULL || muster_group_is_frozen(node->group);
 }
 
 void muster_node_begin_step(struct muster_node *node, uint64_t step)
