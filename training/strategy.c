@@ -1,7 +1,6 @@
 /* The strategy: life of a training process from open to close, and the step: begin … commit. */
 #include <muster/strategy.h>
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,10 +9,10 @@
 
 #include "collective/group.h"
 #include "training/strategy_internal.h"
+#include "training/variables.h"
 
 #define OP_TIMEOUT_NS        (300 * MUSTER_NS_PER_S)
 #define LEAVE_TIMEOUT_NS     (10 * MUSTER_NS_PER_S)
-#define SECONDS_MAX          1000000000
 #define PROGRESS_INTERVAL_NS (50 * MUSTER_NS_PER_MS)
 
 /* --- open --- */
@@ -28,91 +27,6 @@ static enum muster_rc open_log(struct muster_env *env, struct muster_error *ret_
                                 "MUSTER_LOG_LEVEL=%s: expected error, warn, info, debug or trace",
                                 text);
     return muster_log_file_open(env->mem, stderr, false, level, &env->log);
-}
-
-/* A whole number; *ret_value stays when the variable is not set. */
-static enum muster_rc read_number(struct muster_env *env, const char *name, uint64_t max,
-                                  uint64_t *ret_value, struct muster_error *ret_error)
-{
-    const char *text = muster_vars_get(env->vars, name);
-    char *end = NULL;
-    uint64_t value;
-
-    if (text == NULL || *text == '\0')
-        return MUSTER_OK;
-    errno = 0;
-    value = strtoull(text, &end, 10);
-    if (errno != 0 || *text < '0' || *text > '9' || *end != '\0' || value > max)
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "%s=%s: expected a whole number up to %llu", name, text,
-                                (unsigned long long)max);
-    *ret_value = value;
-    return MUSTER_OK;
-}
-
-/* MUSTER_EVICT_AFTER_S: seconds, also fractions. */
-static enum muster_rc read_evict_after(struct muster_env *env, uint64_t *ret_ns,
-                                       struct muster_error *ret_error)
-{
-    const char *text = muster_vars_get(env->vars, "MUSTER_EVICT_AFTER_S");
-    char *end = NULL;
-    double seconds = text == NULL || *text == '\0' ? 0 : strtod(text, &end);
-
-    if (end != NULL && (*end != '\0' || !(seconds > 0 && seconds <= SECONDS_MAX)))
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "MUSTER_EVICT_AFTER_S=%s: expected seconds above 0", text);
-    *ret_ns = (uint64_t)(seconds * (double)MUSTER_NS_PER_S);
-    return MUSTER_OK;
-}
-
-static enum muster_rc read_incarnation(struct muster_env *env,
-                                       struct muster_incarnation *ret_incarnation,
-                                       struct muster_error *ret_error)
-{
-    const char *text = muster_vars_get(env->vars, "MUSTER_INCARNATION");
-
-    memset(ret_incarnation, 0, sizeof(*ret_incarnation));
-    if (text == NULL || *text == '\0' ||
-        muster_incarnation_parse(text, ret_incarnation) == MUSTER_OK)
-        return MUSTER_OK;
-    return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                            "MUSTER_INCARNATION=%s: expected 32 hexadecimal digits", text);
-}
-
-static enum muster_rc read_host_key(struct muster_env *env, const char **ret_key,
-                                    struct muster_error *ret_error)
-{
-    const char *text = muster_vars_get(env->vars, "MUSTER_HOST_KEY");
-
-    if (text != NULL && strlen(text) >= MUSTER_HOST_KEY_BYTES)
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "MUSTER_HOST_KEY=%.80s…: expected less than %d bytes", text,
-                                MUSTER_HOST_KEY_BYTES);
-    *ret_key = text != NULL && *text != '\0' ? text : NULL;
-    return MUSTER_OK;
-}
-
-/* What the launcher says in variables. */
-static enum muster_rc read_variables(struct muster_env *env, struct muster_node_options *node,
-                                     struct muster_error *ret_error)
-{
-    uint64_t min_members = 0, timeout_s = 0, rejoin = 0;
-    enum muster_rc rc = read_incarnation(env, &node->incarnation, ret_error);
-
-    if (rc == MUSTER_OK)
-        rc = read_number(env, "MUSTER_MIN_MEMBERS", UINT32_MAX, &min_members, ret_error);
-    if (rc == MUSTER_OK)
-        rc = read_number(env, "MUSTER_MIN_MEMBERS_TIMEOUT_S", SECONDS_MAX, &timeout_s, ret_error);
-    if (rc == MUSTER_OK)
-        rc = read_number(env, "MUSTER_REJOIN", 1, &rejoin, ret_error);
-    if (rc == MUSTER_OK)
-        rc = read_evict_after(env, &node->evict_after_ns, ret_error);
-    if (rc == MUSTER_OK)
-        rc = read_host_key(env, &node->host_key, ret_error);
-    node->is_return = rejoin != 0;
-    node->min_members = (uint32_t)min_members;
-    node->min_members_timeout_ns = timeout_s * MUSTER_NS_PER_S;
-    return rc;
 }
 
 /* Does not return at the chosen point: SIGKILL. */
@@ -137,7 +51,7 @@ static enum muster_rc open_node(struct muster_strategy *strategy,
         .events = &muster_strategy_node_events,
         .data = strategy,
     };
-    enum muster_rc rc = read_variables(env, &node, ret_error);
+    enum muster_rc rc = muster_training_read_variables(env, &node, ret_error);
 
     if (rc == MUSTER_OK)
         rc = muster_place_find(env, options->resolver, &place, ret_error);
