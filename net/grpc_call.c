@@ -177,7 +177,7 @@ static void on_expire(struct muster_timer *timer)
 enum muster_rc muster_grpc_call_submit(struct muster_grpc_call *call,
                                        struct muster_rpc_transport *transport)
 {
-    enum muster_rc rc = muster_grpc_call_request(call, transport->session);
+    enum muster_rc rc = muster_grpc_call_request(call, transport->session.h2);
 
     if (rc != MUSTER_OK)
         return rc;

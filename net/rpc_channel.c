@@ -47,7 +47,7 @@ void muster_channel_place(struct muster_channel *channel, struct muster_grpc_cal
         muster_list_append(&channel->waiting, &call->node);
         /* It is down (on_down follows), or its stream ids are used up: it ends when its calls have.
          */
-        muster_h2_session_drain(channel->current->session);
+        muster_h2_session_drain(channel->current->session.h2);
         muster_channel_transport_lost(channel, channel->current, &channel->error);
         break;
     case MUSTER_CHANNEL_IDLE:

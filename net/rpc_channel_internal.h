@@ -8,7 +8,7 @@
 #include "net/grpc_metadata.h"
 #include "net/grpc_timeout.h"
 #include "net/h2_session.h"
-#include "net/rpc_keepalive.h"
+#include "net/rpc_session.h"
 #include "net/rpc_target.h"
 
 struct muster_channel;
@@ -17,9 +17,7 @@ struct muster_channel;
 struct muster_rpc_transport {
     struct muster_list node;
     struct muster_channel *channel;
-    struct muster_h2_session *session;
-    struct muster_rpc_keepalive keepalive;
-    struct muster_timer handshake_timer;
+    struct muster_rpc_session session;
     bool is_ready; /* the server's SETTINGS are there */
     uint64_t ready_ns;
     bool has_served; /* a call got an answer */

@@ -1,12 +1,7 @@
-/* One connection of a channel: HTTP/2 events to calls, readiness, keepalive and GOAWAY. */
+/* One connection of a channel: HTTP/2 events to calls, readiness and GOAWAY. */
 #include <string.h>
 
 #include "net/rpc_channel_internal.h"
-
-#define STREAM_WINDOW_BYTES     (1u << 20)
-#define CONNECTION_WINDOW_BYTES (16u << 20)
-#define FRAME_MAX_BYTES         (256u << 10)
-#define HEADER_LIST_MAX_BYTES   (16u << 10)
 
 static struct muster_rpc_transport *transport_of(const struct muster_h2_session *session)
 {
@@ -65,7 +60,7 @@ static void on_settings(struct muster_h2_session *session)
 {
     struct muster_rpc_transport *transport = transport_of(session);
 
-    muster_timer_stop(&transport->handshake_timer);
+    muster_rpc_session_on_settings(&transport->session);
     transport->is_ready = true;
     transport->ready_ns = muster_loop_now_ns(transport->channel->env->loop);
     if (transport->channel->current == transport)
@@ -79,7 +74,7 @@ static void on_ping(struct muster_h2_session *session)
 
 static void on_pong(struct muster_h2_session *session)
 {
-    muster_rpc_keepalive_on_pong(&transport_of(session)->keepalive);
+    muster_rpc_session_on_pong(&transport_of(session)->session);
 }
 
 static void on_goaway(struct muster_h2_session *session, uint32_t code, const char *text,
@@ -113,9 +108,7 @@ void muster_rpc_transport_close(struct muster_rpc_transport *transport)
     if (transport->is_closing)
         return;
     transport->is_closing = true;
-    muster_timer_stop(&transport->handshake_timer);
-    muster_rpc_keepalive_stop(&transport->keepalive);
-    muster_h2_session_close(transport->session, on_closed);
+    muster_rpc_session_close(&transport->session, on_closed);
 }
 
 static void on_down(struct muster_h2_session *session, const struct muster_error *error)
@@ -143,47 +136,13 @@ static const struct muster_h2_events events = {
     .on_down = on_down,
 };
 
-static void give_up(struct muster_rpc_transport *transport, const char *text)
-{
-    struct muster_error error;
-
-    (void)muster_error_set(&error, MUSTER_UNAVAILABLE, "%s", text);
-    muster_h2_session_fail(transport->session, &error);
-}
-
-static void on_handshake_timeout(struct muster_timer *timer)
-{
-    give_up(timer->data, "server did not answer as HTTP/2");
-}
-
-static void on_dead(struct muster_rpc_keepalive *keepalive)
-{
-    give_up(keepalive->data, "keepalive timeout");
-}
-
-static void transport_start(struct muster_rpc_transport *transport)
-{
-    struct muster_channel *channel = transport->channel;
-    struct muster_loop *loop = channel->env->loop;
-
-    transport->keepalive.data = transport;
-    transport->keepalive.on_dead = on_dead;
-    transport->keepalive.interval_ns = channel->options.keepalive_interval_ns;
-    transport->keepalive.timeout_ns = channel->options.keepalive_timeout_ns;
-    muster_rpc_keepalive_start(&transport->keepalive, loop, transport->session);
-    muster_timer_init(&transport->handshake_timer, on_handshake_timeout, transport);
-    muster_timer_start(&transport->handshake_timer, loop,
-                       muster_loop_after_ns(loop, channel->options.connect_timeout_ns));
-}
-
 enum muster_rc muster_rpc_transport_open(struct muster_channel *channel,
                                          struct muster_stream *stream)
 {
-    const struct muster_h2_options options = {
-        .stream_window_bytes = STREAM_WINDOW_BYTES,
-        .connection_window_bytes = CONNECTION_WINDOW_BYTES,
-        .header_list_max_bytes = HEADER_LIST_MAX_BYTES,
-        .frame_max_bytes = FRAME_MAX_BYTES,
+    const struct muster_rpc_session_options options = {
+        .keepalive_interval_ns = channel->options.keepalive_interval_ns,
+        .keepalive_timeout_ns = channel->options.keepalive_timeout_ns,
+        .handshake_timeout_ns = channel->options.connect_timeout_ns,
     };
     struct muster_rpc_transport *transport =
         muster_mem_alloc_zero(channel->env->mem, 1, sizeof(*transport));
@@ -194,13 +153,12 @@ enum muster_rc muster_rpc_transport_open(struct muster_channel *channel,
         return MUSTER_RESOURCE_EXHAUSTED;
     }
     transport->channel = channel;
-    rc = muster_h2_session_open(channel->env, stream, &options, &events, transport,
-                                &transport->session);
+    rc = muster_rpc_session_open(&transport->session, channel->env, stream, &options, &events,
+                                 transport);
     if (rc != MUSTER_OK) {
         muster_mem_free(channel->env->mem, transport);
         return rc;
     }
-    transport_start(transport);
     muster_list_append(&channel->transports, &transport->node);
     channel->current = transport;
     return MUSTER_OK;

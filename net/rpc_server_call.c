@@ -413,7 +413,7 @@ struct muster_metadata muster_rpc_metadata(const struct muster_rpc *rpc)
 
 const struct muster_address *muster_rpc_peer(const struct muster_rpc *rpc)
 {
-    return muster_stream_peer(muster_h2_session_stream(rpc->connection->session));
+    return muster_stream_peer(muster_h2_session_stream(rpc->connection->session.h2));
 }
 
 uint64_t muster_rpc_deadline_ns(const struct muster_rpc *rpc)

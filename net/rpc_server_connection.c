@@ -1,11 +1,7 @@
-/* One client's connection to the server: HTTP/2 events to calls, keepalive, ping strikes, drain. */
+/* One client's connection to the server: HTTP/2 events to calls, ping strikes, drain. */
 #include "net/rpc_server_internal.h"
 
-#define STREAM_WINDOW_BYTES     (1u << 20)
-#define CONNECTION_WINDOW_BYTES (16u << 20)
-#define FRAME_MAX_BYTES         (256u << 10)
-#define HEADER_LIST_MAX_BYTES   (16u << 10)
-#define PING_STRIKES_MAX        2 /* gRPC A8 */
+#define PING_STRIKES_MAX 2 /* gRPC A8 */
 
 static struct muster_rpc_connection *connection_of(const struct muster_h2_session *session)
 {
@@ -63,7 +59,7 @@ static void on_close(struct muster_h2_stream *stream, uint32_t code)
 
 static void on_settings(struct muster_h2_session *session)
 {
-    muster_timer_stop(&connection_of(session)->handshake_timer);
+    muster_rpc_session_on_settings(&connection_of(session)->session);
 }
 
 /* gRPC A8: a client that pings faster than it may gets strikes; data from us forgives them. */
@@ -83,7 +79,7 @@ static void on_ping(struct muster_h2_session *session)
 
 static void on_pong(struct muster_h2_session *session)
 {
-    muster_rpc_keepalive_on_pong(&connection_of(session)->keepalive);
+    muster_rpc_session_on_pong(&connection_of(session)->session);
 }
 
 static void on_goaway(struct muster_h2_session *session, uint32_t code, const char *text,
@@ -106,9 +102,7 @@ static void on_closed(struct muster_h2_session *session)
 
 void muster_rpc_connection_close(struct muster_rpc_connection *connection)
 {
-    muster_timer_stop(&connection->handshake_timer);
-    muster_rpc_keepalive_stop(&connection->keepalive);
-    muster_h2_session_close(connection->session, on_closed);
+    muster_rpc_session_close(&connection->session, on_closed);
 }
 
 static void on_down(struct muster_h2_session *session, const struct muster_error *error)
@@ -136,45 +130,15 @@ static const struct muster_h2_events events = {
     .on_down = on_down,
 };
 
-static void on_handshake_timeout(struct muster_timer *timer)
-{
-    muster_rpc_connection_close(timer->data);
-}
-
-static void on_dead(struct muster_rpc_keepalive *keepalive)
-{
-    struct muster_rpc_connection *connection = keepalive->data;
-
-    MUSTER_LOG(connection->server->env, DEBUG, "rpc_keepalive_timeout");
-    muster_rpc_connection_close(connection);
-}
-
-static void connection_start(struct muster_rpc_connection *connection)
-{
-    struct muster_rpc_server *server = connection->server;
-    struct muster_loop *loop = server->env->loop;
-
-    connection->keepalive.data = connection;
-    connection->keepalive.on_dead = on_dead;
-    connection->keepalive.interval_ns = server->options.keepalive_interval_ns;
-    connection->keepalive.timeout_ns = server->options.keepalive_timeout_ns;
-    connection->keepalive.is_idle_allowed = true;
-    muster_rpc_keepalive_start(&connection->keepalive, loop, connection->session);
-    muster_timer_init(&connection->handshake_timer, on_handshake_timeout, connection);
-    muster_timer_start(&connection->handshake_timer, loop,
-                       muster_loop_after_ns(loop, server->options.handshake_timeout_ns));
-}
-
 enum muster_rc muster_rpc_connection_open(struct muster_rpc_server *server,
                                           struct muster_stream *stream)
 {
-    const struct muster_h2_options options = {
+    const struct muster_rpc_session_options options = {
         .is_server = true,
-        .stream_window_bytes = STREAM_WINDOW_BYTES,
-        .connection_window_bytes = CONNECTION_WINDOW_BYTES,
         .concurrent_streams_max = server->options.concurrent_streams_max,
-        .header_list_max_bytes = HEADER_LIST_MAX_BYTES,
-        .frame_max_bytes = FRAME_MAX_BYTES,
+        .keepalive_interval_ns = server->options.keepalive_interval_ns,
+        .keepalive_timeout_ns = server->options.keepalive_timeout_ns,
+        .handshake_timeout_ns = server->options.handshake_timeout_ns,
     };
     struct muster_rpc_connection *connection =
         muster_mem_alloc_zero(server->env->mem, 1, sizeof(*connection));
@@ -185,13 +149,12 @@ enum muster_rc muster_rpc_connection_open(struct muster_rpc_server *server,
         return MUSTER_RESOURCE_EXHAUSTED;
     }
     connection->server = server;
-    rc = muster_h2_session_open(server->env, stream, &options, &events, connection,
-                                &connection->session);
+    rc = muster_rpc_session_open(&connection->session, server->env, stream, &options, &events,
+                                 connection);
     if (rc != MUSTER_OK) {
         muster_mem_free(server->env->mem, connection);
         return rc;
     }
-    connection_start(connection);
     muster_list_append(&server->connections, &connection->node);
     server->connection_count++;
     return MUSTER_OK;
@@ -199,5 +162,5 @@ enum muster_rc muster_rpc_connection_open(struct muster_rpc_server *server,
 
 void muster_rpc_connection_drain(struct muster_rpc_connection *connection)
 {
-    muster_h2_session_drain(connection->session);
+    muster_h2_session_drain(connection->session.h2);
 }

@@ -8,7 +8,7 @@
 #include "net/grpc_metadata.h"
 #include "net/h2_guard.h"
 #include "net/h2_session.h"
-#include "net/rpc_keepalive.h"
+#include "net/rpc_session.h"
 #include "net/rpc_method_table.h"
 
 #define MUSTER_RPC_MESSAGE_TEXT_BYTES 512 /* grpc-message, percent-encoded */
@@ -34,9 +34,7 @@ struct muster_rpc_server {
 struct muster_rpc_connection {
     struct muster_list node;
     struct muster_rpc_server *server;
-    struct muster_h2_session *session;
-    struct muster_rpc_keepalive keepalive;
-    struct muster_timer handshake_timer;
+    struct muster_rpc_session session;
     uint64_t last_ping_ns;
     uint32_t ping_strikes;
 };

@@ -1,0 +1,80 @@
+/* An HTTP/2 session before a stream that is played by hand: a case feeds frames and reads what was
+ * sent. */
+#ifndef MUSTER_TEST_H2_STAGE_H
+#define MUSTER_TEST_H2_STAGE_H
+
+#include "net/h2_session.h"
+
+#include "test_env.h"
+
+#define H2_STAGE_STREAMS_MAX         4096
+#define H2_STAGE_REQUEST_BLOCK_BYTES 6
+#define H2_PREFACE                   "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+/* RFC 9113 6 */
+enum {
+    FRAME_DATA = 0,
+    FRAME_HEADERS = 1,
+    FRAME_RST = 3,
+    FRAME_SETTINGS = 4,
+    FRAME_PING = 6,
+    FRAME_GOAWAY = 7,
+    FRAME_WINDOW = 8,
+    FRAME_CONT = 9
+};
+enum { FLAG_END_STREAM = 1, FLAG_ACK = 1, FLAG_END_HEADERS = 4 };
+
+/* POST / of http://x, without Huffman. */
+extern const uint8_t h2_stage_request_block[H2_STAGE_REQUEST_BLOCK_BYTES];
+
+struct h2_stage {
+    struct test_env test;
+    struct muster_stream stream; /* first for the fake transport */
+    struct muster_stream_read *read;
+    struct muster_stream_write *write;
+    struct muster_task write_task, close_task;
+    muster_stream_close_fn *closed;
+    uint8_t *sent;
+    size_t sent_bytes;
+    unsigned writes;
+    struct muster_h2_session *session;
+    bool is_gone;
+    /* events */
+    struct muster_h2_stream streams[H2_STAGE_STREAMS_MAX];
+    unsigned begun, closes, settings, pongs, goaways, downs, ends, over_limits, trailers, drained;
+    uint32_t close_code;
+    size_t data_bytes;
+    char down_text[MUSTER_ERROR_TEXT_BYTES];
+};
+
+/** stage is all zero. */
+void h2_stage_init(struct h2_stage *stage);
+/** Fails the case when the session, a stream or a block is left. */
+void h2_stage_fini(struct h2_stage *stage);
+/** For cmocka: *state is a stage; tear_down closes its session. */
+int h2_stage_set_up(void **state);
+int h2_stage_tear_down(void **state);
+
+/** Counts what it is told; expects the stage as the session's data. */
+extern const struct muster_h2_events h2_stage_events;
+void h2_stage_on_gone(struct muster_h2_session *session);
+
+void h2_stage_open(struct h2_stage *stage, bool is_server);
+/** *state, opened as a server and greeted by a client. */
+struct h2_stage *h2_stage_greet(void **state);
+/** A few turns of the loop. */
+void h2_stage_turn(struct h2_stage *stage);
+/** The peer sends. */
+void h2_stage_feed(struct h2_stage *stage, const void *bytes, size_t count);
+void h2_stage_feed_frame(struct h2_stage *stage, uint8_t type, uint8_t flags, uint32_t stream,
+                         const void *payload, size_t bytes);
+void h2_stage_feed_request(struct h2_stage *stage, uint32_t stream, uint8_t flags);
+/** A frame in wire form. Returns its size. */
+size_t h2_stage_frame_put(uint8_t *out, uint8_t type, uint8_t flags, uint32_t stream,
+                          const void *payload, size_t bytes);
+/** The n-th frame of a type that a server has sent (from 0), or NULL. */
+const uint8_t *h2_stage_sent_frame(const struct h2_stage *stage, uint8_t type, unsigned n);
+/** Of the first GOAWAY that was sent; there must be one. */
+uint32_t h2_stage_goaway_code(const struct h2_stage *stage);
+
+#endif
