@@ -4,27 +4,10 @@
 #include <string.h>
 
 #include "cluster/progress_proto.h"
+#include "collective/op_id_proto.h"
 #include "collective/view_proto.h"
 #include "proto/guard.h"
 #include "proto/membership.pb-c.h"
-
-#define PROGRESS_LANES_MAX  4096u
-#define PROGRESS_CHUNKS_MAX (1u << 24)
-
-static void op_id_to_message(const struct muster_op_id *id, Muster__OpId *message)
-{
-    muster__op_id__init(message);
-    message->step = id->step;
-    message->lane = id->lane;
-    message->sequence = id->sequence;
-}
-
-static void op_id_from_message(const Muster__OpId *message, struct muster_op_id *ret_id)
-{
-    ret_id->step = message->step;
-    ret_id->lane = message->lane;
-    ret_id->sequence = message->sequence;
-}
 
 /* --- messages: pack --- */
 
@@ -105,7 +88,7 @@ static void fill_heartbeat(struct message *message, const struct muster_control 
     Muster__Heartbeat *heartbeat = &message->body.heartbeat;
 
     muster__heartbeat__init(heartbeat);
-    op_id_to_message(&control->op, &message->op);
+    muster_op_id_to_message(&control->op, &message->op);
     heartbeat->epoch = control->epoch;
     heartbeat->view_digest = control->view_digest;
     heartbeat->progress = control->progress_count;
@@ -135,7 +118,7 @@ static void fill_abort(struct message *message, const struct muster_control *con
     Muster__AbortPropose *abort_propose = &message->body.abort_propose;
 
     muster__abort_propose__init(abort_propose);
-    op_id_to_message(&control->op, &message->op);
+    muster_op_id_to_message(&control->op, &message->op);
     abort_propose->epoch = control->epoch;
     abort_propose->op = &message->op;
     abort_propose->reason = (uint32_t)control->reason;
@@ -236,7 +219,7 @@ static enum muster_rc read_heartbeat(const Muster__Heartbeat *message,
     control->state = (enum muster_heartbeat_state)message->state;
     control->waiting_rank = message->waiting_rank;
     if (message->op != NULL)
-        op_id_from_message(message->op, &control->op);
+        muster_op_id_from_message(message->op, &control->op);
     return MUSTER_OK;
 }
 
@@ -245,7 +228,7 @@ static enum muster_rc read_abort(const Muster__AbortPropose *message,
 {
     if (message->op == NULL)
         return MUSTER_INVALID_ARGUMENT;
-    op_id_from_message(message->op, &control->op);
+    muster_op_id_from_message(message->op, &control->op);
     control->epoch = message->epoch;
     control->reason = (enum muster_rc)message->reason;
     return MUSTER_OK;

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "collective/op_id_proto.h"
 #include "proto/guard.h"
 #include "proto/membership.pb-c.h"
 
@@ -89,21 +90,6 @@ enum muster_rc muster_progress_copy(struct muster_mem *mem, const struct muster_
 
 /* --- progress vectors: bytes --- */
 
-static void op_id_to_message(const struct muster_op_id *id, Muster__OpId *message)
-{
-    muster__op_id__init(message);
-    message->step = id->step;
-    message->lane = id->lane;
-    message->sequence = id->sequence;
-}
-
-static void op_id_from_message(const Muster__OpId *message, struct muster_op_id *ret_id)
-{
-    ret_id->step = message->step;
-    ret_id->lane = message->lane;
-    ret_id->sequence = message->sequence;
-}
-
 /* The arrays of a packed vector. */
 struct packing {
     Muster__ProgressVector vector;
@@ -144,11 +130,11 @@ static void fill_lane(const struct muster_progress_lane *lane, Muster__ProgressL
 {
     muster__progress_lane__init(message);
     if (lane->has_issued) {
-        op_id_to_message(&lane->issued_through, &ids[0]);
+        muster_op_id_to_message(&lane->issued_through, &ids[0]);
         message->issued_through = &ids[0];
     }
     if (lane->has_stable) {
-        op_id_to_message(&lane->stable_through, &ids[1]);
+        muster_op_id_to_message(&lane->stable_through, &ids[1]);
         message->stable_through = &ids[1];
     }
 }
@@ -157,7 +143,7 @@ static void fill_op(const struct muster_progress_op *op, Muster__ProgressOp *mes
                     Muster__OpId *id)
 {
     muster__progress_op__init(message);
-    op_id_to_message(&op->id, id);
+    muster_op_id_to_message(&op->id, id);
     message->id = id;
     message->descriptor = op->descriptor;
     message->kind = (uint32_t)op->kind;
@@ -205,7 +191,7 @@ static enum muster_rc read_op(struct muster_mem *mem, const Muster__ProgressOp *
         message->chunks_final.len != bitmap_bytes(message->chunk_count) ||
         (message->root.len != 0 && message->root.len != sizeof(op->root.bytes)))
         return MUSTER_INVALID_ARGUMENT;
-    op_id_from_message(message->id, &op->id);
+    muster_op_id_from_message(message->id, &op->id);
     op->descriptor = message->descriptor;
     op->kind = (enum muster_op_kind)message->kind;
     op->phase = (enum muster_op_phase)message->phase;
@@ -223,9 +209,9 @@ static void read_lane(const Muster__ProgressLane *message, struct muster_progres
     lane->has_issued = message->issued_through != NULL;
     lane->has_stable = message->stable_through != NULL;
     if (lane->has_issued)
-        op_id_from_message(message->issued_through, &lane->issued_through);
+        muster_op_id_from_message(message->issued_through, &lane->issued_through);
     if (lane->has_stable)
-        op_id_from_message(message->stable_through, &lane->stable_through);
+        muster_op_id_from_message(message->stable_through, &lane->stable_through);
 }
 
 static enum muster_rc read_vector(struct muster_mem *mem, const Muster__ProgressVector *message,

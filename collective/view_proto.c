@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "collective/op_id_proto.h"
 #include "net/peer_link.h"
 #include "proto/guard.h"
 #include "proto/membership.pb-c.h"
@@ -168,10 +169,7 @@ static void fill_verdict(struct packing *packing, uint32_t index,
     Muster__OpId *op = &packing->ops[index];
 
     muster__verdict__init(message);
-    muster__op_id__init(op);
-    op->step = verdict->op.step;
-    op->lane = verdict->op.lane;
-    op->sequence = verdict->op.sequence;
+    muster_op_id_to_message(&verdict->op, op);
     message->op = op;
     message->descriptor = verdict->descriptor;
     message->kind = kind_to_message(verdict->kind);
@@ -253,9 +251,7 @@ static enum muster_rc read_verdict(struct muster_mem *mem, const Muster__Verdict
 {
     if (message->op == NULL || !kind_from_message(message->kind, &verdict->kind))
         return MUSTER_INVALID_ARGUMENT;
-    verdict->op.step = message->op->step;
-    verdict->op.lane = message->op->lane;
-    verdict->op.sequence = message->op->sequence;
+    muster_op_id_from_message(message->op, &verdict->op);
     verdict->descriptor = message->descriptor;
     verdict->chunk_count = message->chunk_count;
     if (message->n_sources == 0)

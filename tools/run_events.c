@@ -40,6 +40,25 @@ static struct run_task *task_of_name(struct run *run, const char *name)
     return NULL;
 }
 
+/* The names in epoch->lost, one after the other. */
+struct lost {
+    char names[sizeof(((struct run_epoch *)NULL)->lost)];
+    char *rest;
+};
+
+static struct lost lost_of(const struct run_epoch *epoch)
+{
+    struct lost lost = {.rest = NULL};
+
+    memcpy(lost.names, epoch->lost, sizeof(lost.names));
+    return lost;
+}
+
+static const char *next_lost(struct lost *lost)
+{
+    return strtok_r(lost->rest == NULL ? lost->names : NULL, " ", &lost->rest);
+}
+
 /* --- deaths */
 
 /* One change can lose a worker and take its next life in: first the death is told. */
@@ -126,14 +145,12 @@ static void add_text(char *text, size_t bytes, const char *fmt, ...)
 static unsigned describe_lost(struct run *run, const struct run_epoch *epoch, char *text,
                               size_t bytes)
 {
-    char names[sizeof(epoch->lost)];
-    char *rest = NULL;
+    struct lost lost = lost_of(epoch);
+    const char *name;
     unsigned count = 0;
 
     text[0] = '\0';
-    memcpy(names, epoch->lost, sizeof(names));
-    for (char *name = strtok_r(names, " ", &rest); name != NULL;
-         name = strtok_r(NULL, " ", &rest)) {
+    while ((name = next_lost(&lost)) != NULL) {
         struct run_task *task = task_of_name(run, name);
         char how[64] = "lost";
 
@@ -184,12 +201,10 @@ static void describe_operation(const struct run_epoch *epoch, unsigned lost, cha
 
 static bool are_done(struct run *run, const struct run_epoch *epoch)
 {
-    char names[sizeof(epoch->lost)];
-    char *rest = NULL;
+    struct lost lost = lost_of(epoch);
+    const char *name;
 
-    memcpy(names, epoch->lost, sizeof(names));
-    for (char *name = strtok_r(names, " ", &rest); name != NULL;
-         name = strtok_r(NULL, " ", &rest)) {
+    while ((name = next_lost(&lost)) != NULL) {
         const struct run_task *task = task_of_name(run, name);
 
         if (task == NULL || !task->has_result)
@@ -251,12 +266,10 @@ static void tell_epochs_before(struct run *run, uint64_t number)
 /* The launcher may hear of a death from the members before it has reaped the process. */
 static bool are_deaths_known(struct run *run, const struct run_epoch *epoch)
 {
-    char names[sizeof(epoch->lost)];
-    char *rest = NULL;
+    struct lost lost = lost_of(epoch);
+    const char *name;
 
-    memcpy(names, epoch->lost, sizeof(names));
-    for (char *name = strtok_r(names, " ", &rest); name != NULL;
-         name = strtok_r(NULL, " ", &rest)) {
+    while ((name = next_lost(&lost)) != NULL) {
         const struct run_task *task = task_of_name(run, name);
 
         if (task != NULL && task->state == RUN_TASK_RUNNING && !task->is_death_untold)
