@@ -6,10 +6,11 @@
 
 #include "net/peer_link.h"
 
-#define MAGIC_BYTES        4
-#define HTTP2_MAGIC        "PRI " /* RFC 9113 3.4 */
-#define SILENCE_MAX_NS     (10 * MUSTER_NS_PER_S)
-#define GREETING_COUNT_MAX 1024 /* connections that have not spoken yet; more are closed at once   \
+#define MAGIC_BYTES    4
+#define HTTP2_MAGIC    "PRI " /* RFC 9113 3.4 */
+#define SILENCE_MAX_NS (10 * MUSTER_NS_PER_S)
+#define GREETING_COUNT_MAX                                                                         \
+    1024 /* connections that have not spoken yet; more are closed at once   \
                                  */
 
 struct muster_port {

@@ -141,7 +141,7 @@ static void file_write(struct muster_log *log, enum muster_log_level level, uint
     fflush(ours->file);
 }
 
-enum muster_rc muster_log_file_open(struct muster_mem *mem, FILE *file, bool json,
+enum muster_rc muster_log_file_open(struct muster_mem *mem, FILE *file, bool is_json,
                                     enum muster_log_level level_max, struct muster_log **ret_log)
 {
     static const struct muster_log_ops ops = {.write = file_write};
@@ -153,7 +153,7 @@ enum muster_rc muster_log_file_open(struct muster_mem *mem, FILE *file, bool jso
     ours->log.level_max = level_max;
     ours->mem = mem;
     ours->file = file;
-    ours->is_json = json;
+    ours->is_json = is_json;
     muster_text_init(&ours->line, mem);
     *ret_log = &ours->log;
     return MUSTER_OK;

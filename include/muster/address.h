@@ -15,7 +15,7 @@ enum muster_address_family {
 };
 
 #define MUSTER_ADDRESS_TEXT_BYTES 160 /* room for any formatted address and its NUL */
-#define MUSTER_HOST_TEXT_BYTES 256
+#define MUSTER_HOST_TEXT_BYTES    256
 
 struct muster_address {
     enum muster_address_family family;
@@ -25,10 +25,11 @@ struct muster_address {
     char path[108];    /* unix; '@' first = abstract */
 };
 
-/** "1.2.3.4:80", "[::1]:80", "[fe80::1%3]:80", "unix:/path", "unix:@abstract". No names. INVALID_ARGUMENT. */
+/** "1.2.3.4:80", "[::1]:80", "[fe80::1%3]:80", "unix:/path", "unix:@abstract". No names.
+ * INVALID_ARGUMENT. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_address_parse(const char *text,
-                                                                  struct muster_address *ret_address,
-                                                                  struct muster_error *ret_error);
+                                                                 struct muster_address *ret_address,
+                                                                 struct muster_error *ret_error);
 /** The same text forms back. Returns ret_text. */
 MUSTER_API const char *muster_address_format(const struct muster_address *address,
                                              char ret_text[MUSTER_ADDRESS_TEXT_BYTES]);
@@ -43,10 +44,9 @@ struct muster_endpoint {
     uint16_t port;
 };
 /** default_port 0: the port is required. INVALID_ARGUMENT names what is wrong with the text. */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_endpoint_parse(const char *text,
-                                                                   uint16_t default_port,
-                                                                   struct muster_endpoint *ret_endpoint,
-                                                                   struct muster_error *ret_error);
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_endpoint_parse(
+    const char *text, uint16_t default_port, struct muster_endpoint *ret_endpoint,
+    struct muster_error *ret_error);
 
 MUSTER_END
 

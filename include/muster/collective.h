@@ -18,9 +18,9 @@ enum muster_reduction { MUSTER_SUM, MUSTER_MEAN, MUSTER_MIN, MUSTER_MAX, MUSTER_
 /** Bytes of one element. */
 MUSTER_API size_t muster_dtype_bytes(enum muster_dtype dtype);
 
-/** Contiguous memory of the caller. */
+/** Contiguous memory of the caller. The struct itself is read during the call only. */
 struct muster_tensor {
-    void *data;
+    void *data;     /* aligned to its element; borrowed by what it is given to, as said there */
     uint64_t count; /* elements */
     enum muster_dtype dtype;
 };
@@ -68,29 +68,35 @@ struct muster_op {
  * Units:   op->deadline_ns is loop time, absolute.
  * Owns:    borrows op and the tensor's memory until done.
  * Errors:  returned INVALID_ARGUMENT, FAILED_PRECONDITION (group closed); by done ABORTED,
- * INVALID_ARGUMENT (another rank called something else: error names both), DEADLINE_EXCEEDED,
- * CANCELLED. Order:   all ranks start the same operations of a lane in the same order.
+ *          INVALID_ARGUMENT (another rank called something else: error names both),
+ *          DEADLINE_EXCEEDED, CANCELLED.
+ * Order:   all ranks start the same operations of a lane in the same order.
+ * Thread:  loop only.
+ * Source:  Patarasuk & Yuan 2009 (large: ring, 2(n-1)/n of the bytes per rank); direct exchange
+ *          of the inputs (small).
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_all_reduce_start(
     struct muster_op *op, struct muster_group *group, const struct muster_tensor *tensor,
     enum muster_reduction reduction, muster_op_fn *done);
 
-/** tensor of `root` (rank in the group's view) to all. Same rules as all_reduce. */
+/** tensor of `root` (rank in the group's view) to all. Same rules as muster_all_reduce_start. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_broadcast_start(
     struct muster_op *op, struct muster_group *group, const struct muster_tensor *tensor,
     uint32_t root, muster_op_fn *done);
 
-/** output->count = n * input->count; part r is rank r's input. */
+/** output->count = n * input->count; part r is rank r's input. Borrows the memory of both until
+ * done; otherwise as muster_all_reduce_start. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_all_gather_start(
     struct muster_op *op, struct muster_group *group, const struct muster_tensor *input,
     const struct muster_tensor *output, muster_op_fn *done);
 
-/** input->count = n * output->count; rank r receives part r of the reduction. */
+/** input->count = n * output->count; rank r receives part r of the reduction. Borrows the memory
+ * of both until done; otherwise as muster_all_reduce_start. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_reduce_scatter_start(
     struct muster_op *op, struct muster_group *group, const struct muster_tensor *input,
     const struct muster_tensor *output, enum muster_reduction reduction, muster_op_fn *done);
 
-/** done when all members have started it. */
+/** done when all members have started it. Otherwise as muster_all_reduce_start. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_barrier_start(struct muster_op *op,
                                                                  struct muster_group *group,
                                                                  muster_op_fn *done);
@@ -105,8 +111,11 @@ MUSTER_API const char *muster_group_algorithm(const struct muster_group *group,
                                               enum muster_op_kind kind, uint64_t count,
                                               enum muster_dtype dtype);
 
+/** This member's position in the view. */
 MUSTER_API uint32_t muster_group_rank(const struct muster_group *group);
+/** Members of the view. */
 MUSTER_API uint32_t muster_group_size(const struct muster_group *group);
+/** Borrowed while the group is open. */
 MUSTER_API const struct muster_view *muster_group_view(const struct muster_group *group);
 
 MUSTER_END

@@ -39,16 +39,16 @@ struct muster_files_ops {
 struct muster_files {
     const struct muster_files_ops *ops;
 };
-/** The whole file, NUL-terminated (the NUL is not counted). Gives. Errors: NOT_FOUND, PERMISSION_DENIED,
- *  RESOURCE_EXHAUSTED (larger than limit_bytes). */
+/** The whole file, NUL-terminated (the NUL is not counted). Gives. Errors: NOT_FOUND,
+ * PERMISSION_DENIED, RESOURCE_EXHAUSTED (larger than limit_bytes). */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_files_read(struct muster_files *files,
-                                                               struct muster_mem *mem,
-                                                               const char *path, size_t limit_bytes,
-                                                               char **ret_text, size_t *ret_bytes);
+                                                              struct muster_mem *mem,
+                                                              const char *path, size_t limit_bytes,
+                                                              char **ret_text, size_t *ret_bytes);
 /** Replace the file atomically (write a neighbour, rename). */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_files_write(struct muster_files *files,
-                                                                const char *path, const void *bytes,
-                                                                size_t count);
+                                                               const char *path, const void *bytes,
+                                                               size_t count);
 MUSTER_API struct muster_files *muster_files_system(void);
 
 /* Random numbers. */
@@ -100,18 +100,21 @@ struct muster_host {
     const struct muster_host_ops *ops;
 };
 #define MUSTER_HOST_KEY_BYTES 64 /* with its NUL */
-/** Names the machine and its process-id namespace: two processes with equal keys may watch each other. */
+/** Names the machine and its process-id namespace: two processes with equal keys may watch each
+ * other. */
 MUSTER_API const char *muster_host_key(struct muster_host *host);
 MUSTER_API int64_t muster_host_pid(struct muster_host *host);
 /** Wall clock, ns since 1970: for people and records only, never for protocols. */
 MUSTER_API uint64_t muster_host_wall_ns(struct muster_host *host);
-/** Watch watch->pid; on_exit runs on the loop, once, and the watch is closed then. Errors: NOT_FOUND (no such
- *  process: it is dead already), UNIMPLEMENTED (a kernel or sandbox without pidfd). */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc
-muster_process_watch_open(struct muster_process_watch *watch, struct muster_host *host);
+/** Watch watch->pid; on_exit runs on the loop, once, and the watch is closed then. Errors:
+ * NOT_FOUND (no such process: it is dead already), UNIMPLEMENTED (a kernel or sandbox without
+ * pidfd). */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_process_watch_open(
+    struct muster_process_watch *watch, struct muster_host *host);
 /** Idempotent. */
 MUSTER_API void muster_process_watch_close(struct muster_process_watch *watch);
-/** The real host; process watches run on loop. The key is boot id and inode of the pid namespace. Gives. */
+/** The real host; process watches run on loop. The key is boot id and inode of the pid
+ * namespace. Gives. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_host_system_open(struct muster_mem *mem,
                                                                     struct muster_loop *loop,
                                                                     struct muster_host **ret_host);
@@ -133,15 +136,17 @@ struct muster_env {
     struct muster_trace *trace;     /* NULL: not traced */
 };
 
-/* env_system.c: a real environment: libevent loop, host, files, variables, kernel random numbers. */
+/* env_system.c: a real environment: libevent loop, host, files, variables, kernel random
+ * numbers. */
 struct muster_env_system_options {
     struct event_base *base; /* NULL: a loop of its own */
     struct muster_mem *mem;  /* NULL: the C library's heap */
 };
-/** Gives a real environment without net, http, backend and sinks: these belong to higher layers, so whoever
- *  assembles the program adds what it needs, first of all muster_net_system_open(env, &env->net). */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc
-muster_env_system_open(const struct muster_env_system_options *options, struct muster_env **ret_env);
+/** Gives a real environment without net, http, backend and sinks: these belong to higher layers,
+ * so whoever assembles the program adds what it needs, first of all muster_net_system_open(env,
+ * &env->net). */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_env_system_open(
+    const struct muster_env_system_options *options, struct muster_env **ret_env);
 MUSTER_API void muster_env_system_close(struct muster_env *env);
 
 MUSTER_END

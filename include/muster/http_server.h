@@ -44,7 +44,7 @@ struct muster_health_check {
  * Serve `/healthz` (200 "ok", or 503 and one line per failed check) and `/metrics` (env->metrics in
  * Prometheus text) on address, by GET and HEAD.
  *
- * Owns:    borrows env until closed. Gives.
+ * Owns:    gives; borrows env until closed.
  * Errors:  as muster_listener_open; UNIMPLEMENTED on a simulated loop.
  * Limits:  16 KiB of headers, 64 KiB of body, 30 s per idle connection.
  */

@@ -13,7 +13,7 @@ struct muster_incarnation {
 };
 
 #define MUSTER_INCARNATION_TEXT_BYTES 33
-#define MUSTER_JOB_NAME_BYTES 64 /* with its NUL */
+#define MUSTER_JOB_NAME_BYTES         64 /* with its NUL */
 
 MUSTER_API bool muster_incarnation_is_equal(const struct muster_incarnation *a,
                                             const struct muster_incarnation *b);
@@ -22,8 +22,8 @@ MUSTER_API bool muster_incarnation_is_zero(const struct muster_incarnation *a);
 MUSTER_API const char *muster_incarnation_format(const struct muster_incarnation *a,
                                                  char ret_text[MUSTER_INCARNATION_TEXT_BYTES]);
 /** 32 hexadecimal digits, not all zero. INVALID_ARGUMENT. */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc
-muster_incarnation_parse(const char *text, struct muster_incarnation *ret_incarnation);
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_incarnation_parse(
+    const char *text, struct muster_incarnation *ret_incarnation);
 
 MUSTER_END
 

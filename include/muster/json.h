@@ -31,7 +31,7 @@ enum muster_json_kind {
  *
  * Owns:    gives the root.
  * Errors:  INVALID_ARGUMENT names line, column and what is wrong; RESOURCE_EXHAUSTED (memory, more
- * than MUSTER_JSON_BYTES_MAX bytes or MUSTER_JSON_DEPTH_MAX levels; named).
+ *          than MUSTER_JSON_BYTES_MAX bytes or MUSTER_JSON_DEPTH_MAX levels; named).
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_json_parse(const char *text, size_t size,
                                                               struct muster_json **ret_root,
@@ -69,10 +69,11 @@ struct muster_json_walk {
 /** Set to the first member; false when there is none. */
 MUSTER_API bool muster_json_walk_first(struct muster_json_walk *walk,
                                        const struct muster_json *object);
+/** Set to the next member; false when there is none. */
 MUSTER_API bool muster_json_walk_next(struct muster_json_walk *walk);
 
-/* Building. A value that cannot be made is NULL; handing NULL on makes the receiver fail, so only
- * the last step needs a check. */
+/* Building. Each gives a root. A value that cannot be made is NULL; handing NULL on makes the
+ * receiver fail, so only the last step needs a check. */
 MUSTER_API struct muster_json *muster_json_object_new(void);
 MUSTER_API struct muster_json *muster_json_array_new(void);
 MUSTER_API struct muster_json *muster_json_null_new(void);
@@ -85,6 +86,7 @@ MUSTER_API struct muster_json *muster_json_text_new(const char *text);
 /** Takes value (also on failure). False: out of memory, or value is NULL. Copies name. */
 MUSTER_API bool muster_json_set(struct muster_json *object, const char *name,
                                 struct muster_json *value);
+/** As muster_json_set, at the end of an array. */
 MUSTER_API bool muster_json_append(struct muster_json *array, struct muster_json *value);
 
 /** One line of text, members in their order; `is_pretty`: indented lines. Gives. */

@@ -84,13 +84,15 @@ struct muster_log {
 
 /** Write one record; env->log NULL drops it. */
 MUSTER_API void muster_log_write(const struct muster_env *env, enum muster_log_level level,
-                                 const char *event, const struct muster_field *fields, size_t count);
+                                 const char *event, const struct muster_field *fields,
+                                 size_t count);
 
 MUSTER_API bool muster_log_wants(const struct muster_env *env, enum muster_log_level level);
 
 #ifndef __cplusplus
-/* MUSTER_LOG(env, WARN, "peer_lost", "task", id, "epoch", e): up to 8 name/value pairs; the kind of each value
- * follows from its C type. */
+/* MUSTER_LOG(env, WARN, "peer_lost", "task", id, "epoch", e): up to 8 name/value pairs; the kind of
+ * each value follows from its C type. */
+/* clang-format off */
 #define MUSTER_FIELD(name, value)                                                            \
     _Generic((value),                                                                        \
         char *: muster_field_text, const char *: muster_field_text, float: muster_field_f64, \
@@ -129,18 +131,20 @@ MUSTER_API bool muster_log_wants(const struct muster_env *env, enum muster_log_l
                      (const struct muster_field[]){MUSTER_LOG_CAT(                       \
                          MUSTER_FIELDS_, MUSTER_LOG_COUNT(__VA_ARGS__))(__VA_ARGS__)},   \
                      MUSTER_LOG_COUNT(__VA_ARGS__) / 2)
+/* clang-format on */
 #endif
 
-/** A sink that writes one line of text (or, with json, one JSON object) per record. Borrows file. Gives. */
+/** A sink that writes one line of text (or, with json, one JSON object) per record. Borrows
+ * file. Gives. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_log_file_open(struct muster_mem *mem, FILE *file,
-                                                                  bool json,
-                                                                  enum muster_log_level level_max,
-                                                                  struct muster_log **ret_log);
+                                                                 bool is_json,
+                                                                 enum muster_log_level level_max,
+                                                                 struct muster_log **ret_log);
 MUSTER_API void muster_log_file_close(struct muster_log *log);
 
 /** "warn" → MUSTER_LOG_WARN. Errors: INVALID_ARGUMENT. */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_log_level_parse(const char *text,
-                                                                    enum muster_log_level *ret_level);
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_log_level_parse(
+    const char *text, enum muster_log_level *ret_level);
 
 MUSTER_END
 

@@ -1,4 +1,6 @@
-/* The event loop: time, timers, posted tasks, descriptor readiness. Everything else hangs on it. */
+/* The event loop: time, timers, posted tasks, descriptor readiness. Everything else hangs on it,
+ * and whatever belongs to a loop is touched by the thread that turns it alone, unless said
+ * otherwise. */
 #ifndef MUSTER_LOOP_H
 #define MUSTER_LOOP_H
 
@@ -39,7 +41,7 @@ struct muster_task {
     struct muster_list node;
 };
 
-#define MUSTER_FD_READ 1u
+#define MUSTER_FD_READ  1u
 #define MUSTER_FD_WRITE 2u
 
 /** Level-triggered readiness of one descriptor. Caller's memory. Real loops only. */
@@ -69,14 +71,15 @@ struct muster_loop {
     const struct muster_loop_ops *ops;
 };
 
-/** Monotonic loop time. Within a turn it is read at the start and again when the poll returns, and all
- *  callbacks between see the same value; outside a turn it is the clock itself. */
+/** Monotonic loop time. Within a turn it is read at the start and again when the poll returns,
+ * and all callbacks between see the same value; outside a turn it is the clock itself. */
 MUSTER_API uint64_t muster_loop_now_ns(const struct muster_loop *loop);
 
 /** loop time + delay, saturating. */
 MUSTER_API uint64_t muster_loop_after_ns(const struct muster_loop *loop, uint64_t delay_ns);
 
-MUSTER_API void muster_timer_init(struct muster_timer *timer, muster_timer_fn *on_expire, void *data);
+MUSTER_API void muster_timer_init(struct muster_timer *timer, muster_timer_fn *on_expire,
+                                  void *data);
 
 /** Start, or move a started timer, to the absolute loop time due_ns (a past time fires next turn).
  *  Cannot fail, allocates nothing. Timers due at the same time fire in start order. */
@@ -102,25 +105,26 @@ MUSTER_API bool muster_task_is_posted(const struct muster_task *task);
 /** Begin to watch watch->fd for watch->wanted. Borrows watch until close.
  *  Errors: RESOURCE_EXHAUSTED; UNIMPLEMENTED in the simulated world. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_fd_watch_open(struct muster_fd_watch *watch,
-                                                                  struct muster_loop *loop);
+                                                                 struct muster_loop *loop);
 MUSTER_API void muster_fd_watch_update(struct muster_fd_watch *watch, unsigned wanted);
 /** Synchronous; does not close the descriptor. Idempotent. */
 MUSTER_API void muster_fd_watch_close(struct muster_fd_watch *watch);
 
 /* The libevent loop. */
 
-/** A loop of its own (base NULL), or one that joins the caller's event_base (then the caller turns the
- *  base and muster's work runs inside). Ignores SIGPIPE for the process. Gives. */
+/** A loop of its own (base NULL), or one that joins the caller's event_base (then the caller
+ * turns the base and muster's work runs inside). Ignores SIGPIPE for the process. Gives. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_loop_open(struct muster_mem *mem,
-                                                              struct event_base *base,
-                                                              struct muster_loop **ret_loop);
+                                                             struct event_base *base,
+                                                             struct muster_loop **ret_loop);
 
 /** Nothing may be started on the loop any more. NULL is accepted. */
 MUSTER_API void muster_loop_close(struct muster_loop *loop);
 
-/** One turn: read the clock, expire timers, run the tasks posted before this turn, poll for at most
- *  wait_ns (0: do not wait; UINT64_MAX: until something happens). A turn that ran a timer or a task does
- *  not wait (and may leave the poll to the next turn), so that its caller can look at what changed. */
+/** One turn: read the clock, expire timers, run the tasks posted before this turn, poll for at
+ * most wait_ns (0: do not wait; UINT64_MAX: until something happens). A turn that ran a timer
+ * or a task does not wait (and may leave the poll to the next turn), so that its caller can
+ * look at what changed. */
 MUSTER_API void muster_loop_turn(struct muster_loop *loop, uint64_t wait_ns);
 
 /** Turn until muster_loop_stop is called. */
@@ -129,9 +133,9 @@ MUSTER_API void muster_loop_run(struct muster_loop *loop);
 /** Make muster_loop_run return after the current turn. Loop thread only. */
 MUSTER_API void muster_loop_stop(struct muster_loop *loop);
 
-/** For embedding in another loop: a descriptor that becomes readable when a turn is needed, and the time of
- *  the next timer (0: at once, UINT64_MAX: none). Call muster_loop_turn(loop, 0) when either is due.
- *  The descriptor is the loop's; -1 when the system has none left. */
+/** For embedding in another loop: a descriptor that becomes readable when a turn is needed, and
+ * the time of the next timer (0: at once, UINT64_MAX: none). Call muster_loop_turn(loop, 0)
+ * when either is due. The descriptor is the loop's; -1 when the system has none left. */
 MUSTER_API int muster_loop_fd(struct muster_loop *loop);
 MUSTER_API uint64_t muster_loop_next_due_ns(const struct muster_loop *loop);
 
@@ -140,11 +144,12 @@ MUSTER_API uint64_t muster_loop_next_due_ns(const struct muster_loop *loop);
 struct muster_wake;
 typedef void muster_wake_fn(struct muster_wake *wake);
 
-/** Gives. on_wake runs on the loop once or more after each muster_wake_signal (signals coalesce). */
+/** Gives. on_wake runs on the loop once or more after each muster_wake_signal (signals
+ * coalesce). */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_wake_open(struct muster_mem *mem,
-                                                              struct muster_loop *loop,
-                                                              muster_wake_fn *on_wake, void *data,
-                                                              struct muster_wake **ret_wake);
+                                                             struct muster_loop *loop,
+                                                             muster_wake_fn *on_wake, void *data,
+                                                             struct muster_wake **ret_wake);
 MUSTER_API void *muster_wake_data(const struct muster_wake *wake);
 /** Any thread, any time until close; also from a signal handler. */
 MUSTER_API void muster_wake_signal(struct muster_wake *wake);

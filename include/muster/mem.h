@@ -8,7 +8,8 @@ MUSTER_BEGIN
 
 struct muster_mem;
 
-/** Provided by an allocator. `realloc` with ptr NULL allocates; with bytes 0 frees and returns NULL. */
+/** Provided by an allocator. `realloc` with ptr NULL allocates; with bytes 0 frees and returns
+ * NULL. */
 struct muster_mem_ops {
     void *(*realloc)(struct muster_mem *mem, void *ptr, size_t bytes);
 };
@@ -38,8 +39,8 @@ MUSTER_API char *muster_mem_strdup(struct muster_mem *mem, const char *text);
 MUSTER_API char *muster_mem_strndup(struct muster_mem *mem, const char *text, size_t length);
 
 /**
- * An allocator over `base` that refuses to hold more than limit_bytes at once and counts what it holds.
- * Used for limits in production, leak checks and allocation failures in tests.
+ * An allocator over `base` that refuses to hold more than limit_bytes at once and counts what
+ * it holds. Used for limits in production, leak checks and allocation failures in tests.
  */
 struct muster_mem_limited {
     struct muster_mem mem;

@@ -6,7 +6,8 @@
 
 MUSTER_BEGIN
 
-/** Names one collective operation for ever: all members issue the operations of a lane in the same order. */
+/** Names one collective operation for ever: all members issue the operations of a lane in the
+ * same order. */
 struct muster_op_id {
     uint64_t step; /* of the training loop; 0 before the first begin */
     uint32_t lane;

@@ -107,10 +107,17 @@ struct muster_registry_range {
     bool is_serializable; /* may be stale, works without a leader */
 };
 
-/** Keys ascending in op->kvs, op->count, op->revision (watch from revision + 1). Errors by done:
- * OUT_OF_RANGE (revision compacted or in the future). All starts: everything passed is copied;
- * deadline_ns is absolute loop time; returned FAILED_PRECONDITION (closing), RESOURCE_EXHAUSTED,
- * INVALID_ARGUMENT (empty key). */
+/**
+ * Read: keys ascending in op->kvs, op->count, op->revision (watch from revision + 1).
+ *
+ * Units:   deadline_ns is loop time, absolute.
+ * Owns:    borrows op until done; everything else that is passed is copied.
+ * Errors:  returned FAILED_PRECONDITION (closing), RESOURCE_EXHAUSTED, INVALID_ARGUMENT (empty
+ *          key); by done OUT_OF_RANGE (revision compacted or in the future) and those named at
+ *          muster_registry_op.
+ * Thread:  loop only. Units, Owns, Errors and Thread hold for every start below.
+ * Source:  etcdserverpb.KV.Range.
+ */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_registry_range_start(
     struct muster_registry_op *op, struct muster_registry *registry,
     const struct muster_registry_range *range, uint64_t deadline_ns, muster_registry_op_fn *done);

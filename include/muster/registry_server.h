@@ -46,8 +46,8 @@ typedef void muster_registry_server_close_fn(struct muster_registry_server *serv
  * Serve the registry in store. A server that died before (with the memory of its process) leaves
  * the store with what it had committed; every lease gets its full time again.
  *
- * Owns:    borrows env, store and rpc_server until closed.
- * Errors:  INVALID_ARGUMENT, ALREADY_EXISTS (address in use), UNAVAILABLE (store). Gives.
+ * Owns:    gives; borrows env, store and rpc_server until closed, options during the call.
+ * Errors:  INVALID_ARGUMENT, ALREADY_EXISTS (address in use), UNAVAILABLE (store).
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_registry_server_open(
     struct muster_env *env, struct muster_registry_store *store,

@@ -161,13 +161,19 @@ MUSTER_API void muster_resolver_close(struct muster_resolver *resolver,
  * Ask the platform, each time anew: clusters change.
  *
  * MASTER: the address of the task as a URL, "rpc_layer://host:port". NUM_ACCELERATORS: of the task,
- * when its type and id are known, else of all. Owns:    borrows resolve until done. Errors:
- * returned FAILED_PRECONDITION (closed); by done INVALID_ARGUMENT (the platform's data are
- * malformed), NOT_FOUND (job or task unknown), UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED …
+ * when its type and id are known, else of all.
+ *
+ * Owns:    borrows resolve until done.
+ * Errors:  returned FAILED_PRECONDITION (closed); by done INVALID_ARGUMENT (the platform's data
+ *          are malformed), NOT_FOUND (job or task unknown), UNAVAILABLE, DEADLINE_EXCEEDED,
+ *          CANCELLED.
+ * Thread:  loop only; done never runs inside this call.
+ * Source:  tf.distribute.cluster_resolver.ClusterResolver.
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_resolve_start(struct muster_resolve *resolve,
                                                                  struct muster_resolver *resolver,
                                                                  muster_resolve_fn *done);
+/** Idempotent; done still comes, with CANCELLED unless it had already won. */
 MUSTER_API void muster_resolve_cancel(struct muster_resolve *resolve);
 
 /** "tf_config", "static". Static text. */
@@ -175,9 +181,11 @@ MUSTER_API const char *muster_resolver_name(const struct muster_resolver *resolv
 /** *ret_text is NULL for "none". Gives, from env->mem. Errors: INVALID_ARGUMENT. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_resolver_task_type(
     struct muster_resolver *resolver, char **ret_text, struct muster_error *ret_error);
+/** *ret_is_set is false for "none". Errors: INVALID_ARGUMENT. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_resolver_task_id(
     struct muster_resolver *resolver, bool *ret_is_set, int64_t *ret_id,
     struct muster_error *ret_error);
+/** As muster_resolver_task_type. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_resolver_rpc_layer(
     struct muster_resolver *resolver, char **ret_text, struct muster_error *ret_error);
 /** Borrowed; NULL for "none". */

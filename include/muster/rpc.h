@@ -1,9 +1,10 @@
 /* gRPC over HTTP/2: channels and calls (client), servers and methods. Messages are bytes here.
  *
- * Fixed limits, both sides: 16 KiB of headers (beyond: RESOURCE_EXHAUSTED), 100 metadata entries, windows of 1 MiB per
- * stream and 16 MiB per connection. A stream that the server never processed is sent again, at most 4 times, while its
- * request is below 256 KiB. Too many resets, provoked stream errors, empty or CONTINUATION frames, settings or pings
- * end the connection. The limits that can be set stand in the options. */
+ * Fixed limits, both sides: 16 KiB of headers (beyond: RESOURCE_EXHAUSTED), 100 metadata
+ * entries, windows of 1 MiB per stream and 16 MiB per connection. A stream that the server never
+ * processed is sent again, at most 4 times, while its request is below 256 KiB. Too many resets,
+ * provoked stream errors, empty or CONTINUATION frames, settings or pings end the connection.
+ * The limits that can be set stand in the options. */
 #ifndef MUSTER_RPC_H
 #define MUSTER_RPC_H
 
@@ -37,10 +38,11 @@ struct muster_metadata {
     size_t count;
 };
 /** The first entry of that name, or NULL. Borrowed. */
-MUSTER_API const struct muster_metadata_entry *
-muster_metadata_find(const struct muster_metadata *metadata, const char *name);
+MUSTER_API const struct muster_metadata_entry *muster_metadata_find(
+    const struct muster_metadata *metadata, const char *name);
 
-/** A message that is sent without a copy. Caller's memory, borrowed with its pieces until released. */
+/** A message that is sent without a copy. Caller's memory, borrowed with its pieces until
+ * released. */
 struct muster_loan;
 typedef void muster_loan_fn(struct muster_loan *loan);
 struct muster_loan {
@@ -63,12 +65,12 @@ enum muster_channel_state {
 };
 
 struct muster_channel_options {
-    const char *authority;           /* NULL: from the target */
-    uint64_t connect_timeout_ns;     /* 0: 20 s */
-    uint64_t backoff_base_ns;        /* 0: 1 s; first reconnect waits this, jittered by 20 % */
-    uint64_t backoff_max_ns;         /* 0: 120 s; factor 1.6 */
-    uint64_t keepalive_interval_ns;  /* 0: no pings */
-    uint64_t keepalive_timeout_ns;   /* 0: 20 s */
+    const char *authority;            /* NULL: from the target */
+    uint64_t connect_timeout_ns;      /* 0: 20 s */
+    uint64_t backoff_base_ns;         /* 0: 1 s; first reconnect waits this, jittered by 20 % */
+    uint64_t backoff_max_ns;          /* 0: 120 s; factor 1.6 */
+    uint64_t keepalive_interval_ns;   /* 0: no pings */
+    uint64_t keepalive_timeout_ns;    /* 0: 20 s */
     size_t receive_message_max_bytes; /* 0: 4 MiB */
 };
 
@@ -77,21 +79,22 @@ typedef void muster_call_message_fn(struct muster_call *call, struct muster_byte
 typedef void muster_call_event_fn(struct muster_call *call);
 typedef void muster_call_done_fn(struct muster_call *call, enum muster_rc rc);
 
-/** target: "host:port", "dns:///host:port", "ipv4:…", "ipv6:…", "unix:/path"; several "host:port" joined by commas
- *  are tried in turn (pick first). Connects lazily, reconnects with jittered backoff. Gives. */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc
-muster_channel_open(struct muster_env *env, const char *target,
-                    const struct muster_channel_options *options, struct muster_channel **ret_channel,
-                    struct muster_error *ret_error);
+/** target: "host:port", "dns:///host:port", "ipv4:…", "ipv6:…", "unix:/path"; several
+ * "host:port" joined by commas are tried in turn (pick first). Connects lazily, reconnects with
+ * jittered backoff. Gives. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_channel_open(
+    struct muster_env *env, const char *target, const struct muster_channel_options *options,
+    struct muster_channel **ret_channel, struct muster_error *ret_error);
 /** Open calls end with CANCELLED, then closed (may be NULL) runs. */
-MUSTER_API void muster_channel_close(struct muster_channel *channel, muster_channel_close_fn *closed);
+MUSTER_API void muster_channel_close(struct muster_channel *channel,
+                                     muster_channel_close_fn *closed);
 MUSTER_API enum muster_channel_state muster_channel_state(const struct muster_channel *channel);
 MUSTER_API void muster_channel_set_data(struct muster_channel *channel, void *data);
 MUSTER_API void *muster_channel_data(const struct muster_channel *channel);
 
 struct muster_call_options {
-    const char *method;               /* "/package.Service/Method" */
-    uint64_t deadline_ns;             /* absolute loop time; UINT64_MAX only for long-lived streams */
+    const char *method;   /* "/package.Service/Method" */
+    uint64_t deadline_ns; /* absolute loop time; UINT64_MAX only for long-lived streams */
     struct muster_metadata metadata;  /* borrowed during start */
     bool wait_for_ready;              /* wait out TRANSIENT_FAILURE instead of UNAVAILABLE */
     muster_call_event_fn *on_headers; /* may be NULL */
@@ -103,7 +106,7 @@ struct muster_call_options {
 struct muster_call {
     void *data;
     /* valid in done */
-    struct muster_error status; /* rc and grpc-message */
+    struct muster_error status;                                 /* rc and grpc-message */
     struct muster_metadata initial_metadata, trailing_metadata; /* borrowed until done returns */
     bool is_unsent; /* it ended before a connection took it: the server cannot have acted */
     /* private */
@@ -112,20 +115,24 @@ struct muster_call {
 };
 
 /** Open the stream. done runs once, after the last message, with the gRPC status. */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc
-muster_call_start(struct muster_call *call, struct muster_channel *channel,
-                  const struct muster_call_options *options, muster_call_done_fn *done);
-/** Queue one message (copied). FAILED_PRECONDITION after half_close or done; RESOURCE_EXHAUSTED beyond
- *  256 MiB queued. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_call_start(
+    struct muster_call *call, struct muster_channel *channel,
+    const struct muster_call_options *options, muster_call_done_fn *done);
+/** Queue one message (copied). FAILED_PRECONDITION after half_close or done; RESOURCE_EXHAUSTED
+ * beyond 256 MiB queued. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_call_send(struct muster_call *call,
-                                                              const void *message, size_t bytes);
-/** As muster_call_send of all pieces in order, without a copy. released runs exactly once, from the loop, when nobody
- *  reads the pieces any more, however the call ends. pieces itself is borrowed during the call only. */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc
-muster_call_send_loan(struct muster_call *call, struct muster_loan *loan,
-                      const struct iovec *pieces, size_t count, muster_loan_fn *released);
+                                                             const void *message, size_t bytes);
+/** As muster_call_send of all pieces in order, without a copy. released runs exactly once, from
+ * the loop, when nobody reads the pieces any more, however the call ends. pieces itself is
+ * borrowed during the call only. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_call_send_loan(struct muster_call *call,
+                                                                  struct muster_loan *loan,
+                                                                  const struct iovec *pieces,
+                                                                  size_t count,
+                                                                  muster_loan_fn *released);
 /** No more messages from this side. */
 MUSTER_API void muster_call_half_close(struct muster_call *call);
+/** Idempotent; done still comes, with CANCELLED unless it had already won. */
 MUSTER_API void muster_call_cancel(struct muster_call *call);
 /** Bytes queued and not yet taken by flow control. */
 MUSTER_API size_t muster_call_queued_bytes(const struct muster_call *call);
@@ -142,21 +149,23 @@ struct muster_unary {
     void *copy;
 };
 typedef void muster_unary_done_fn(struct muster_unary *unary, enum muster_rc rc);
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc
-muster_unary_start(struct muster_unary *unary, struct muster_channel *channel, const char *method,
-                   const void *request, size_t bytes, uint64_t deadline_ns, muster_unary_done_fn *done);
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_unary_start(
+    struct muster_unary *unary, struct muster_channel *channel, const char *method,
+    const void *request, size_t bytes, uint64_t deadline_ns, muster_unary_done_fn *done);
+/** As muster_call_cancel. */
 MUSTER_API void muster_unary_cancel(struct muster_unary *unary);
 
 /* Server. */
 
 typedef void muster_rpc_event_fn(struct muster_rpc *rpc);
 typedef void muster_rpc_message_fn(struct muster_rpc *rpc, struct muster_bytes message);
-/** Runs exactly once per call, last: OK after a normal finish, CANCELLED / DEADLINE_EXCEEDED / UNAVAILABLE else. */
+/** Runs exactly once per call, last: OK after a normal finish, CANCELLED / DEADLINE_EXCEEDED /
+ * UNAVAILABLE else. */
 typedef void muster_rpc_end_fn(struct muster_rpc *rpc, enum muster_rc rc);
 
 /** One method; static or owned by the service, borrowed by the server until close. */
 struct muster_rpc_method {
-    const char *path; /* "/package.Service/Method" */
+    const char *path;                   /* "/package.Service/Method" */
     muster_rpc_event_fn *on_start;      /* headers are there; may be NULL */
     muster_rpc_message_fn *on_message;  /* each request message */
     muster_rpc_event_fn *on_half_close; /* the client will send no more; may be NULL */
@@ -166,32 +175,35 @@ struct muster_rpc_method {
 };
 
 struct muster_rpc_server_options {
-    size_t receive_message_max_bytes;  /* 0: 4 MiB */
-    size_t send_queue_max_bytes;       /* 0: 64 MiB per call; beyond it the call ends RESOURCE_EXHAUSTED */
-    uint32_t concurrent_streams_max;   /* 0: 1,000 per connection */
-    uint32_t connections_max;          /* 0: 10,000 */
-    uint64_t keepalive_interval_ns;    /* 0: 2 h */
-    uint64_t keepalive_timeout_ns;     /* 0: 20 s */
-    uint64_t ping_interval_min_ns;     /* 0: 5 s; a client that pings faster is sent away */
-    uint64_t handshake_timeout_ns;     /* 0: 10 s for the first HTTP/2 frames */
+    size_t receive_message_max_bytes; /* 0: 4 MiB */
+    size_t
+        send_queue_max_bytes; /* 0: 64 MiB per call; beyond it the call ends RESOURCE_EXHAUSTED */
+    uint32_t concurrent_streams_max; /* 0: 1,000 per connection */
+    uint32_t connections_max;        /* 0: 10,000 */
+    uint64_t keepalive_interval_ns;  /* 0: 2 h */
+    uint64_t keepalive_timeout_ns;   /* 0: 20 s */
+    uint64_t ping_interval_min_ns;   /* 0: 5 s; a client that pings faster is sent away */
+    uint64_t handshake_timeout_ns;   /* 0: 10 s for the first HTTP/2 frames */
 };
 
 typedef void muster_rpc_server_close_fn(struct muster_rpc_server *server);
 
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc
-muster_rpc_server_open(struct muster_env *env, const struct muster_rpc_server_options *options,
-                       struct muster_rpc_server **ret_server);
+/** Serves nothing until methods are added and an address is listened on. Borrows env until closed.
+ * Gives. Errors: RESOURCE_EXHAUSTED. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_rpc_server_open(
+    struct muster_env *env, const struct muster_rpc_server_options *options,
+    struct muster_rpc_server **ret_server);
 /** service is handed back by muster_rpc_service. ALREADY_EXISTS for a path that is taken. */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc
-muster_rpc_server_add(struct muster_rpc_server *server, const struct muster_rpc_method *methods,
-                      size_t count, void *service);
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_rpc_server_add(
+    struct muster_rpc_server *server, const struct muster_rpc_method *methods, size_t count,
+    void *service);
 /** Bind one more address. */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc
-muster_rpc_server_listen(struct muster_rpc_server *server, const struct muster_address *address,
-                         struct muster_address *ret_bound, struct muster_error *ret_error);
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_rpc_server_listen(
+    struct muster_rpc_server *server, const struct muster_address *address,
+    struct muster_address *ret_bound, struct muster_error *ret_error);
 /** Serve one accepted stream (first bytes unread). Takes stream. */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_rpc_server_attach(struct muster_rpc_server *server,
-                                                                      struct muster_stream *stream);
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_rpc_server_attach(
+    struct muster_rpc_server *server, struct muster_stream *stream);
 /** GOAWAY, let open calls end until deadline_ns, then close. closed may be NULL. */
 MUSTER_API void muster_rpc_server_close(struct muster_rpc_server *server, uint64_t deadline_ns,
                                         muster_rpc_server_close_fn *closed);
@@ -209,13 +221,16 @@ MUSTER_API const struct muster_address *muster_rpc_peer(const struct muster_rpc 
 MUSTER_API uint64_t muster_rpc_deadline_ns(const struct muster_rpc *rpc);
 /** Initial metadata (copied); must precede the first send. */
 MUSTER_API void muster_rpc_send_headers(struct muster_rpc *rpc, struct muster_metadata metadata);
-/** Queue one message (copied). RESOURCE_EXHAUSTED beyond the bound; FAILED_PRECONDITION after finish. */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_rpc_send(struct muster_rpc *rpc, const void *message,
-                                                             size_t bytes);
+/** Queue one message (copied). RESOURCE_EXHAUSTED beyond the bound; FAILED_PRECONDITION after
+ * finish. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_rpc_send(struct muster_rpc *rpc,
+                                                            const void *message, size_t bytes);
 /** As muster_rpc_send of all pieces in order, without a copy; see muster_call_send_loan. */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc
-muster_rpc_send_loan(struct muster_rpc *rpc, struct muster_loan *loan, const struct iovec *pieces,
-                     size_t count, muster_loan_fn *released);
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_rpc_send_loan(struct muster_rpc *rpc,
+                                                                 struct muster_loan *loan,
+                                                                 const struct iovec *pieces,
+                                                                 size_t count,
+                                                                 muster_loan_fn *released);
 MUSTER_API size_t muster_rpc_queued_bytes(const struct muster_rpc *rpc);
 /** Trailers with status and message (NULL: none; copied). on_end follows once they are out. */
 MUSTER_API void muster_rpc_finish(struct muster_rpc *rpc, enum muster_rc rc, const char *message);

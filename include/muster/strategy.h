@@ -1,4 +1,5 @@
-/* Elastic data-parallel training: begin → all_reduce … → update → commit, while workers die and come back. */
+/* Elastic data-parallel training: begin → all_reduce … → update → commit, while workers die and
+ * come back. For one thread, the program's; what needs the other members blocks. */
 #ifndef MUSTER_STRATEGY_H
 #define MUSTER_STRATEGY_H
 
@@ -20,91 +21,103 @@ struct muster_strategy_options {
 };
 
 /**
- * Find out which task this process is, and start towards membership: of the first view, or of a running job.
- * Does not wait for the others, begin does. Runs muster on a keeper thread whenever the program is elsewhere. Gives.
+ * Find out which task this process is, and start towards membership: of the first view, or of a
+ * running job. Does not wait for the others, begin does. Runs muster on a keeper thread
+ * whenever the program is elsewhere.
  *
- * Errors: FAILED_PRECONDITION (not started by `muster run` and no registry named), INVALID_ARGUMENT, NOT_FOUND
- *         (TF_CONFIG, RANK, a variable of muster: the text names it). Who is missing shows in begin.
+ * Owns:    gives; options are borrowed during the call.
+ * Errors:  FAILED_PRECONDITION (not started by `muster run` and no registry named),
+ *          INVALID_ARGUMENT, NOT_FOUND (TF_CONFIG, RANK, a variable of muster: the text names it).
+ *          Who is missing shows in begin.
  */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc
-muster_strategy_open(const struct muster_strategy_options *options,
-                     struct muster_strategy **ret_strategy, struct muster_error *ret_error);
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_open(
+    const struct muster_strategy_options *options, struct muster_strategy **ret_strategy,
+    struct muster_error *ret_error);
 
-/** Name a tensor that is part of the training state, the same on every member, before the first begin.
- *  Borrows tensor->data until close; name is copied. ALREADY_EXISTS, FAILED_PRECONDITION (after begin). */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc
-muster_strategy_register(struct muster_strategy *strategy, const char *name,
-                         const struct muster_tensor *tensor);
+/** Name a tensor that is part of the training state, the same on every member, before the first
+ * begin. Borrows tensor->data until close; name is copied. ALREADY_EXISTS, FAILED_PRECONDITION
+ * (after begin). */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_register(
+    struct muster_strategy *strategy, const char *name, const struct muster_tensor *tensor);
 
 /**
- * Begin the next step. Call it again when an operation of the step ended ABORTED: the step is run again, or the
- * members' state has replaced this one's. The first call gives every member rank 0's registered tensors (a new
- * job) or the members' committed state (a joiner, or a member that was excluded while it was alive: *ret_is_restored).
+ * Begin the next step. Call it again when an operation of the step ended ABORTED: the step is
+ * run again, or the members' state has replaced this one's. The first call gives every member
+ * rank 0's registered tensors (a new job) or the members' committed state (a joiner, or a
+ * member that was excluded while it was alive: *ret_is_restored).
  *
  * Waits for the others (start_timeout_ns), and for a change of view that is under way.
  *
- * Units:  *ret_step counts from 1. ret_is_restored may be NULL.
- * Errors: each is final, only close is left: UNAVAILABLE (registry; no member is left that has the state),
- *         DEADLINE_EXCEEDED (others did not come or did not admit this process; the text names who), ABORTED (below
- *         min members), INVALID_ARGUMENT (the state differs in shape from the members'; the text names the tensor; the
- *         others go on), FAILED_PRECONDITION (the members speak another version), OUT_OF_RANGE
- *         (restarted by `muster run` too late: all members have left, the job is over. The launcher counts such an end
- *         as a success whatever the exit code).
+ * Units:   *ret_step counts from 1. ret_is_restored may be NULL.
+ * Errors:  each is final, only close is left: UNAVAILABLE (registry; no member is left that has the
+ *          state), DEADLINE_EXCEEDED (others did not come or did not admit this process; the text
+ *          names who), ABORTED (below min members), INVALID_ARGUMENT (the state differs in shape
+ *          from the members'; the text names the tensor; the others go on), FAILED_PRECONDITION
+ *          (the members speak another version), OUT_OF_RANGE (restarted by `muster run` too late:
+ *          all members have left, the job is over. The launcher counts such an end as a success
+ *          whatever the exit code).
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_begin(struct muster_strategy *strategy,
-                                                                   uint64_t *ret_step,
-                                                                   bool *ret_is_restored);
+                                                                  uint64_t *ret_step,
+                                                                  bool *ret_is_restored);
 
 /**
- * Reduce each of `count` tensors over all members, in place; blocks until all are delivered. See
- * muster_all_reduce_start. MEAN divides by those who contributed.
+ * Reduce each of `count` tensors over all members, in place; blocks until all are delivered.
+ * See muster_all_reduce_start. MEAN divides by those who contributed.
  *
- * Errors: FAILED_PRECONDITION (begin first), INVALID_ARGUMENT (a bad tensor; or a rank has called something else: the
- *         text names both calls), DEADLINE_EXCEEDED and ABORTED (op_timeout_ns has passed here or on another rank: the
- *         text names the rank that did not call; or this member was left out). Inputs are then as they were; begin
- *         says how to go on.
+ * Errors:  FAILED_PRECONDITION (begin first), INVALID_ARGUMENT (a bad tensor; or a rank has called
+ *          something else: the text names both calls), DEADLINE_EXCEEDED and ABORTED (op_timeout_ns
+ *          has passed here or on another rank: the text names the rank that did not call; or this
+ *          member was left out). Inputs are then as they were; begin says how to go on.
  */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc
-muster_strategy_all_reduce(struct muster_strategy *strategy, const struct muster_tensor *tensors,
-                           size_t count, enum muster_reduction reduction);
-/** tensor of rank `root` to all; ABORTED when root dies before anybody has it. Other errors as above. */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc
-muster_strategy_broadcast(struct muster_strategy *strategy, const struct muster_tensor *tensor,
-                          uint32_t root);
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_all_reduce(
+    struct muster_strategy *strategy, const struct muster_tensor *tensors, size_t count,
+    enum muster_reduction reduction);
+/** tensor of rank `root` to all; ABORTED when root dies before anybody has it. Other errors as
+ * above. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_broadcast(
+    struct muster_strategy *strategy, const struct muster_tensor *tensor, uint32_t root);
 /** Returns when all members have called it. Errors as above. */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_barrier(struct muster_strategy *strategy);
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_barrier(
+    struct muster_strategy *strategy);
 
-/** The registered tensors are now the state after this step. FAILED_PRECONDITION without begin. OK also for a member
- *  that was left out meanwhile: its next begin brings the members' state. */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_commit(struct muster_strategy *strategy);
+/** The registered tensors are now the state after this step. FAILED_PRECONDITION without begin.
+ * OK also for a member that was left out meanwhile: its next begin brings the members' state. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_commit(
+    struct muster_strategy *strategy);
 
 /** Detail of the last error of a call on this strategy. */
 MUSTER_API const struct muster_error *muster_strategy_error(const struct muster_strategy *strategy);
 
-/* Valid between begin and commit; they change only in begin and when an operation was interrupted. */
+/* Valid between begin and commit; they change only in begin and when an operation was
+ * interrupted. */
 MUSTER_API uint32_t muster_strategy_rank(const struct muster_strategy *strategy);
 MUSTER_API uint32_t muster_strategy_size(const struct muster_strategy *strategy);
+/** Equal to the size: one replica per process. Source: tf.distribute.Strategy. */
 MUSTER_API uint32_t muster_strategy_num_replicas_in_sync(const struct muster_strategy *strategy);
 MUSTER_API uint64_t muster_strategy_epoch(const struct muster_strategy *strategy);
 /** Members that contributed to the last delivered operation. */
 MUSTER_API uint32_t muster_strategy_contributors(const struct muster_strategy *strategy);
-/** How the last delivered operation ended: contributors, and the verdict if a change of view fell into it. Borrowed. */
-MUSTER_API const struct muster_op_result *
-muster_strategy_result(const struct muster_strategy *strategy);
+/** How the last delivered operation ended: contributors, and the verdict if a change of view
+ * fell into it. Borrowed. */
+MUSTER_API const struct muster_op_result *muster_strategy_result(
+    const struct muster_strategy *strategy);
 
 /** 16 hexadecimal digits of XXH3 over all registered tensors in order of registration. */
 #define MUSTER_DIGEST_TEXT_BYTES 17
 MUSTER_API void muster_strategy_state_digest(const struct muster_strategy *strategy,
                                              char ret_text[MUSTER_DIGEST_TEXT_BYTES]);
 
-/** A named number for the launcher's progress line ("loss", "images_per_s"); shown with the next commit. */
+/** A named number for the launcher's progress line ("loss", "images_per_s"); shown with the next
+ * commit. */
 MUSTER_API void muster_strategy_report(struct muster_strategy *strategy, const char *name,
                                        double value);
 /** A named number for the summary at the end ("accuracy"). */
 MUSTER_API void muster_strategy_report_result(struct muster_strategy *strategy, const char *name,
                                               double value);
 
-/** Leave in order: wait until no other member needs this one, announce the leave, stop. NULL is accepted. */
+/** Leave in order: wait until no other member needs this one, announce the leave, stop. NULL is
+ * accepted. */
 MUSTER_API void muster_strategy_close(struct muster_strategy *strategy);
 
 MUSTER_END

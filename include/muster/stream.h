@@ -1,4 +1,5 @@
-/* Byte streams: connect, listen, read, write, close. Real sockets, TLS and simulated links look alike. */
+/* Byte streams: connect, listen, read, write, close. Real sockets, TLS and simulated links look
+ * alike. */
 #ifndef MUSTER_STREAM_H
 #define MUSTER_STREAM_H
 
@@ -69,50 +70,58 @@ struct muster_stream {
 };
 
 /**
- * Queue iov behind earlier writes; everything queued in one turn leaves in one system call where possible.
+ * Queue iov behind earlier writes; everything queued in one turn leaves in one system call
+ * where possible.
  *
  * Owns:    borrows write, the iovec array and its bytes until done.
  * Errors:  returned FAILED_PRECONDITION (closed or shut down); by done UNAVAILABLE, CANCELLED.
  * Thread:  loop only; done never runs inside this call.
  */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc
-muster_stream_submit(struct muster_stream_write *write, struct muster_stream *stream,
-                     const struct iovec *iov, size_t iov_count, muster_stream_write_fn *done);
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_stream_submit(struct muster_stream_write *write,
+                                                                 struct muster_stream *stream,
+                                                                 const struct iovec *iov,
+                                                                 size_t iov_count,
+                                                                 muster_stream_write_fn *done);
 
 /**
- * Receive at least bytes_min (>= 1) and at most bytes_max bytes straight into buffer. From within done the
- * next receive may be started at once; the stream goes on reading in the same turn within a budget.
+ * Receive at least bytes_min (>= 1) and at most bytes_max bytes straight into buffer. From
+ * within done the next receive may be started at once; the stream goes on reading in the same
+ * turn within a budget.
  *
  * Owns:    borrows read and buffer until done.
- * Errors:  returned FAILED_PRECONDITION (closed, or a read is open); by done UNAVAILABLE (is_eof tells an
- *          orderly end; bytes_done may be > 0 then), CANCELLED.
+ * Errors:  returned FAILED_PRECONDITION (closed, or a read is open); by done UNAVAILABLE (is_eof
+ *          tells an orderly end; bytes_done may be > 0 then), CANCELLED.
  */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc
-muster_stream_receive_into(struct muster_stream_read *read, struct muster_stream *stream, void *buffer,
-                           size_t bytes_min, size_t bytes_max, muster_stream_read_fn *done);
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_stream_receive_into(
+    struct muster_stream_read *read, struct muster_stream *stream, void *buffer, size_t bytes_min,
+    size_t bytes_max, muster_stream_read_fn *done);
 
-/** Synchronous cancel for owners that re-plan: unlinks the read, no callback comes; returns bytes placed. */
+/** Synchronous cancel for owners that re-plan: unlinks the read, no callback comes; returns
+ * bytes placed. */
 MUSTER_API size_t muster_stream_receive_recall(struct muster_stream_read *read,
                                                struct muster_stream *stream);
 
-/** Synchronous cancel of a queued write: no callback comes. Returns bytes already taken by the transport; a
- *  partly sent write leaves the byte stream in the middle: the owner must submit the rest FIRST (the stream
- *  accepts one submit at the head of the queue right after a recall of a partly sent write). */
+/** Synchronous cancel of a queued write: no callback comes. Returns bytes already taken by the
+ * transport; a partly sent write leaves the byte stream in the middle: the owner must submit
+ * the rest FIRST (the stream accepts one submit at the head of the queue right after a recall
+ * of a partly sent write). */
 MUSTER_API size_t muster_stream_submit_recall(struct muster_stream_write *write,
                                               struct muster_stream *stream);
 
-/** Without waiting: take what is there (up to bytes_max) when no read is open. 0: nothing yet or ended. */
-MUSTER_API size_t muster_stream_take_now(struct muster_stream *stream, void *buffer, size_t bytes_max);
+/** Without waiting: take what is there (up to bytes_max) when no read is open. 0: nothing yet or
+ * ended. */
+MUSTER_API size_t muster_stream_take_now(struct muster_stream *stream, void *buffer,
+                                         size_t bytes_max);
 
-/** Push bytes back in front of what was not read yet (at most MUSTER_STREAM_UNREAD_MAX in all; no read open):
- *  a port that looked at the first bytes hands the stream on as new. Copies. */
+/** Push bytes back in front of what was not read yet (at most MUSTER_STREAM_UNREAD_MAX in all;
+ * no read open): a port that looked at the first bytes hands the stream on as new. Copies. */
 MUSTER_API void muster_stream_unread(struct muster_stream *stream, const void *bytes, size_t count);
 
 /** Send FIN once the queued writes are out; no submit afterwards. */
 MUSTER_API void muster_stream_shutdown(struct muster_stream *stream);
 
-/** Complete open requests with CANCELLED, then call closed (may be NULL) last; the stream is freed after it.
- *  Queued bytes are dropped. */
+/** Complete open requests with CANCELLED, then call closed (may be NULL) last; the stream is
+ * freed after it. Queued bytes are dropped. */
 MUSTER_API void muster_stream_close(struct muster_stream *stream, muster_stream_close_fn *closed);
 
 MUSTER_API const struct muster_address *muster_stream_peer(const struct muster_stream *stream);
@@ -138,16 +147,17 @@ struct muster_connect {
     struct muster_net *net;
     void *impl;
 };
-/** deadline_ns is absolute loop time. By done: UNAVAILABLE (however the peer cannot be reached), DEADLINE_EXCEEDED,
- *  CANCELLED, PERMISSION_DENIED. Returned: INVALID_ARGUMENT (no address), RESOURCE_EXHAUSTED (descriptors, memory). */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc
-muster_connect_start(struct muster_connect *connect, struct muster_net *net,
-                     const struct muster_address *address, const struct muster_stream_options *options,
-                     uint64_t deadline_ns, muster_connect_fn *done);
+/** deadline_ns is absolute loop time. By done: UNAVAILABLE (however the peer cannot be reached),
+ * DEADLINE_EXCEEDED, CANCELLED, PERMISSION_DENIED. Returned: INVALID_ARGUMENT (no address),
+ * RESOURCE_EXHAUSTED (descriptors, memory). */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_connect_start(
+    struct muster_connect *connect, struct muster_net *net, const struct muster_address *address,
+    const struct muster_stream_options *options, uint64_t deadline_ns, muster_connect_fn *done);
 MUSTER_API void muster_connect_cancel(struct muster_connect *connect);
 
 /* Listen. */
-typedef void muster_listener_accept_fn(struct muster_listener *listener, struct muster_stream *stream);
+typedef void muster_listener_accept_fn(struct muster_listener *listener,
+                                       struct muster_stream *stream);
 typedef void muster_listener_close_fn(struct muster_listener *listener);
 struct muster_listener_ops {
     const struct muster_address *(*address)(const struct muster_listener *listener);
@@ -157,14 +167,16 @@ struct muster_listener {
     const struct muster_listener_ops *ops;
     void *data;
 };
-/** Bind and listen; port 0 takes a free one (see muster_listener_address). on_accept takes the stream.
- *  Errors: ALREADY_EXISTS (address in use; the text names it), PERMISSION_DENIED, INVALID_ARGUMENT. Gives. */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc
-muster_listener_open(struct muster_net *net, const struct muster_address *address,
-                     const struct muster_stream_options *options, muster_listener_accept_fn *on_accept,
-                     void *data, struct muster_listener **ret_listener, struct muster_error *ret_error);
-MUSTER_API const struct muster_address *
-muster_listener_address(const struct muster_listener *listener);
+/** Bind and listen; port 0 takes a free one (see muster_listener_address). on_accept takes the
+ * stream.
+ * Errors:  ALREADY_EXISTS (address in use; the text names it), PERMISSION_DENIED, INVALID_ARGUMENT.
+ *          Gives. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_listener_open(
+    struct muster_net *net, const struct muster_address *address,
+    const struct muster_stream_options *options, muster_listener_accept_fn *on_accept, void *data,
+    struct muster_listener **ret_listener, struct muster_error *ret_error);
+MUSTER_API const struct muster_address *muster_listener_address(
+    const struct muster_listener *listener);
 MUSTER_API void muster_listener_close(struct muster_listener *listener,
                                       muster_listener_close_fn *closed);
 
@@ -186,12 +198,13 @@ struct muster_lookup {
     bool is_cancelled;
     void *impl;
 };
-/** A and AAAA of host (ip text answers itself), each with port. NOT_FOUND, UNAVAILABLE, DEADLINE_EXCEEDED. */
+/** A and AAAA of host (ip text answers itself), each with port. NOT_FOUND, UNAVAILABLE,
+ * DEADLINE_EXCEEDED. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_lookup_start(struct muster_lookup *lookup,
-                                                                 struct muster_net *net,
-                                                                 const char *host, uint16_t port,
-                                                                 uint64_t deadline_ns,
-                                                                 muster_lookup_fn *done);
+                                                                struct muster_net *net,
+                                                                const char *host, uint16_t port,
+                                                                uint64_t deadline_ns,
+                                                                muster_lookup_fn *done);
 MUSTER_API void muster_lookup_cancel(struct muster_lookup *lookup);
 
 /** What a network implementation provides. */
@@ -213,7 +226,7 @@ struct muster_net {
 
 /** Sockets of the operating system on env's loop. Borrows env. Gives. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_net_system_open(struct muster_env *env,
-                                                                    struct muster_net **ret_net);
+                                                                   struct muster_net **ret_net);
 MUSTER_API void muster_net_system_close(struct muster_net *net);
 
 MUSTER_END

@@ -1,4 +1,5 @@
-/* The view: who is a member in one epoch, and how interrupted operations end. An immutable, counted value. */
+/* The view: who is a member in one epoch, and how interrupted operations end. An immutable,
+ * counted value. */
 #ifndef MUSTER_VIEW_H
 #define MUSTER_VIEW_H
 
@@ -41,8 +42,8 @@ struct muster_verdict {
     uint64_t descriptor; /* hash of the operation's description */
     enum muster_verdict_kind kind;
     uint32_t chunk_count;
-    uint32_t source_count; /* ADOPT: where to fetch what one lacks; empty when every survivor is complete */
-    struct muster_chunk_source *sources;
+    uint32_t source_count;               /* 0: every survivor is complete, or it is not ADOPT */
+    struct muster_chunk_source *sources; /* ADOPT: where to fetch what one lacks */
 };
 
 /** Plan parameters that all members must share. */
@@ -60,23 +61,24 @@ struct muster_view {
     uint64_t epoch;                  /* from 1 */
     struct muster_plan_parameters plan;
     uint32_t member_count;
-    struct muster_member *members; /* by (task_type, task_index); the position is the rank. None: all have left */
+    struct muster_member
+        *members; /* by (task_type, task_index); the position is the rank. None: all have left */
     uint32_t verdict_count;
     struct muster_verdict *verdicts; /* of operations open at the switch to this epoch; by op id */
     char reason[128];                /* "worker:2 killed", for people */
-    bool is_below_min; /* fewer than min_members, after waiting for a return: all operations ABORTED */
-    uint64_t digest;                 /* of all fields above, in a fixed order */
+    bool is_below_min; /* fewer than min_members after the wait: what could end ABORTED did */
+    uint64_t digest;   /* of all fields above, in a fixed order */
 };
 
 /** "chief" before everything else, then by name, then by index: the order of ranks. */
 MUSTER_API int muster_member_compare(const struct muster_member *a, const struct muster_member *b);
 
-/** A deep copy of `fields` (its private part is ignored), members and verdicts sorted, digest computed. Gives.
- *  INVALID_ARGUMENT: no epoch, an incarnation that is zero or twice there, a verdict twice, text
- *  without end. */
+/** A deep copy of `fields` (its private part is ignored), members and verdicts sorted, digest
+ * computed. Gives. INVALID_ARGUMENT: no epoch, an incarnation that is zero or twice there, a
+ * verdict twice, text without end. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_view_new(struct muster_mem *mem,
-                                                             const struct muster_view *fields,
-                                                             struct muster_view **ret_view);
+                                                            const struct muster_view *fields,
+                                                            struct muster_view **ret_view);
 MUSTER_API struct muster_view *muster_view_ref(struct muster_view *view);
 MUSTER_API void muster_view_unref(struct muster_view *view);
 
@@ -89,12 +91,12 @@ MUSTER_API const struct muster_verdict *muster_view_verdict(const struct muster_
 
 /** Wire form (proto/membership.proto, message View). Gives. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_view_pack(const struct muster_view *view,
-                                                              struct muster_mem *mem, void **ret_bytes,
-                                                              size_t *ret_size);
+                                                             struct muster_mem *mem,
+                                                             void **ret_bytes, size_t *ret_size);
 /** Errors: INVALID_ARGUMENT for bytes that are no valid view. Gives. */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_view_unpack(struct muster_mem *mem, const void *bytes,
-                                                                size_t size,
-                                                                struct muster_view **ret_view);
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_view_unpack(struct muster_mem *mem,
+                                                               const void *bytes, size_t size,
+                                                               struct muster_view **ret_view);
 
 MUSTER_END
 
