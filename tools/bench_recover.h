@@ -1,45 +1,108 @@
-/* `muster bench recover`: what supervisor and workers share through a mapped file. */
+/* `muster bench recover`: what supervisor and workers share through a mapped file, and what the
+ * files of the supervisor share. */
 #ifndef MUSTER_TOOLS_BENCH_RECOVER_H
 #define MUSTER_TOOLS_BENCH_RECOVER_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 enum {
     RECOVER_TASKS_MAX = 64,
-    RECOVER_STEPS_MAX = 1 << 16,
+    RECOVER_RING = 1 << 12, /* records kept per task */
 };
 
-/** One operation as one worker saw it. Written by that worker, done_ns last. */
+/** One operation as one worker saw it. Written by that worker: step first, then the rest. */
 struct recover_record {
+    _Atomic uint64_t step;     /* whose record this is; 0: nobody's */
     _Atomic uint64_t start_ns; /* CLOCK_MONOTONIC; 0: not started */
     _Atomic uint64_t done_ns;  /* 0: not done */
     uint64_t digest;           /* of the result's bytes */
     uint64_t epoch;
     uint32_t contributors;
     bool is_interrupted;
-    bool is_adopted;
-    bool is_wrong; /* elements do not agree on who contributed */
+    bool is_wrong;           /* elements do not agree on who contributed */
+    _Atomic bool is_checked; /* digest and is_wrong stand */
+};
+
+struct recover_task {
+    _Atomic int64_t pid;
+    _Atomic uint64_t lives;
+    _Atomic uint64_t step;        /* the last one started in this life; 0: none */
+    _Atomic uint64_t step_before; /* the last one started in the life before */
+    struct recover_record records[RECOVER_RING];
 };
 
 struct recover_shared {
     uint64_t bytes;            /* of the tensor */
     uint64_t victim_rss_bytes; /* memory that every worker touches */
     _Atomic uint32_t stop;
-    struct recover_task {
-        _Atomic int64_t pid;
-        _Atomic uint64_t step; /* the last one started */
-        struct recover_record records[RECOVER_STEPS_MAX];
-    } tasks[RECOVER_TASKS_MAX];
+    _Atomic uint64_t read_through; /* the supervisor has read all steps up to this one */
+    struct recover_task tasks[RECOVER_TASKS_MAX];
 };
 
 /** Environment variable that names the mapped file. */
 #define RECOVER_FILE_VAR "MUSTER_BENCH_RECOVER_FILE"
 
-/** Map the file at path (created and sized when create), or NULL with errno set. */
-struct recover_shared *recover_map(const char *path, bool create);
-
+struct recover_shared *recover_map(int fd);
 uint64_t recover_now_ns(void);
+/** The record of `step`, or NULL when the task has none (any more). */
+struct recover_record *recover_find(struct recover_shared *shared, uint32_t task, uint64_t step);
+
+/* --- the supervisor --- */
+
+struct recover_samples {
+    double *at;
+    size_t count, capacity;
+};
+void recover_sample(struct recover_samples *samples, double value);
+double recover_quantile(struct recover_samples *samples, double q);
+
+/** One kill that fell inside an operation. */
+struct recover_kill {
+    uint64_t duration_ns; /* from the last start to the last result */
+    uint64_t stall_ns;    /* from the kill to the last result */
+    bool is_adopted;      /* the victim's part is in the result */
+};
+
+struct recover {
+    uint32_t tasks;
+    uint64_t bytes, kills, victim_rss_bytes;
+    const char *wire;
+    uint64_t started_ns, give_up_ns, progress_due_ns;
+    uint64_t timeout_s;
+    uint64_t random;
+    /* the present crew */
+    char summary_path[64];
+    int fd;
+    pid_t launcher;
+    struct recover_shared *shared;
+    uint64_t calm_after, calm_count; /* calm steps in a row beyond calm_after */
+    struct recover_samples calm_ns;  /* durations of undisturbed operations */
+    /* the result */
+    struct recover_kill *log; /* of `in_op` */
+    uint64_t attempts, in_op, steps, steps_unfinished;
+    double one_less_ns;
+    bool is_different;
+};
+
+/** Start a crew of `tasks` workers. False: told why. */
+bool recover_crew_open(struct recover *run, uint32_t tasks);
+/** End it: politely, unless it has failed. Gives what the launcher says of it, -1 where nothing. */
+void recover_crew_close(struct recover *run, bool is_good, long *ret_restarts,
+                        long *ret_steps_lost);
+/** Read what the workers have done since; false after a nap: give up, told why. `what` is being
+ * waited for since since_ns. */
+bool recover_go_on(struct recover *run, const char *what, uint64_t since_ns);
+void recover_read_steps(struct recover *run);
+uint64_t recover_newest_step(const struct recover *run);
+/** Wait for count undisturbed operations in a row. */
+bool recover_wait_calm(struct recover *run, uint64_t count);
+/** Kill one worker, wait until the others have the result of what it was doing. */
+bool recover_kill_once(struct recover *run);
+/** Print the JSON line. Returns the exit code. */
+int recover_print(struct recover *run, long restarts, long steps_lost);
 
 #endif

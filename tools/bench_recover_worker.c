@@ -19,16 +19,11 @@
  * element of the result divided by its pattern names the same set of contributors. */
 enum { PATTERN = 61 };
 
-struct recover_shared *recover_map(const char *path, bool create)
+struct recover_shared *recover_map(int fd)
 {
-    int fd = open(path, create ? O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC : O_RDWR | O_CLOEXEC, 0600);
-    void *map = MAP_FAILED;
+    void *map =
+        mmap(NULL, sizeof(struct recover_shared), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 
-    if (fd < 0)
-        return NULL;
-    if (!create || ftruncate(fd, (off_t)sizeof(struct recover_shared)) == 0)
-        map = mmap(NULL, sizeof(struct recover_shared), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    close(fd);
     return map == MAP_FAILED ? NULL : map;
 }
 
@@ -40,35 +35,80 @@ uint64_t recover_now_ns(void)
     return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
 }
 
+struct recover_record *recover_find(struct recover_shared *shared, uint32_t task, uint64_t step)
+{
+    struct recover_record *record = &shared->tasks[task].records[step % RECOVER_RING];
+
+    return step != 0 && atomic_load(&record->step) == step ? record : NULL;
+}
+
+/* One period of what a tensor holds whose first element is `first`. */
+static void make_row(float *row, float first)
+{
+    for (uint64_t i = 0; i < PATTERN; i++)
+        row[i] = first * (float)(i + 1);
+}
+
 static void fill(float *values, uint64_t count, uint32_t task)
 {
-    float weight = (float)(UINT32_C(1) << (task % 16));
+    float row[PATTERN];
+    uint64_t i;
 
-    for (uint64_t i = 0; i < count; i++)
-        values[i] = weight * (float)(i % PATTERN + 1);
+    make_row(row, (float)(UINT32_C(1) << (task % 16)));
+    for (i = 0; i + PATTERN <= count; i += PATTERN)
+        memcpy(values + i, row, sizeof(row));
+    memcpy(values + i, row, (size_t)(count - i) * sizeof(float));
 }
 
 static bool is_uniform(const float *values, uint64_t count)
 {
-    float sum = values[0];
+    float row[PATTERN];
+    uint64_t i;
 
-    for (uint64_t i = 0; i < count; i++)
-        if (values[i] != sum * (float)(i % PATTERN + 1)) /* NOLINT: exact by construction */
+    make_row(row, values[0]);
+    for (i = 0; i + PATTERN <= count; i += PATTERN)
+        if (memcmp(values + i, row, sizeof(row)) != 0)
             return false;
-    return true;
+    return memcmp(values + i, row, (size_t)(count - i) * sizeof(float)) == 0;
 }
 
+/* FNV over 64-bit words in four lanes: the workers share the processors with what is measured. */
 static uint64_t digest(const float *values, uint64_t count)
 {
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    enum { LANES = 4 };
+    uint64_t hash[LANES] = {UINT64_C(0xcbf29ce484222325), 1, 2, 3}, words[LANES] = {0};
+    size_t bytes = (size_t)count * sizeof(float);
+    const char *at = (const char *)values;
 
-    for (uint64_t i = 0; i < count; i++) {
-        uint32_t bits;
+    for (size_t rest = bytes; rest > 0;) {
+        size_t part = rest < sizeof(words) ? rest : sizeof(words);
 
-        memcpy(&bits, &values[i], sizeof(bits));
-        hash = (hash ^ bits) * UINT64_C(0x100000001b3);
+        memcpy(words, at, part);
+        for (size_t i = 0; i < LANES; i++)
+            hash[i] = (hash[i] ^ words[i]) * UINT64_C(0x100000001b3);
+        at += part;
+        rest -= part;
     }
-    return hash;
+    for (size_t i = 1; i < LANES; i++)
+        hash[0] = (hash[0] ^ hash[i]) * UINT64_C(0x100000001b3);
+    return hash[0];
+}
+
+/* The slot of `step`, emptied; waits while the supervisor has not read what it holds. */
+static struct recover_record *take_record(struct recover_shared *shared, uint32_t task,
+                                          uint64_t step)
+{
+    struct recover_record *record = &shared->tasks[task].records[step % RECOVER_RING];
+    struct timespec nap = {0, 50000};
+
+    while (step >= atomic_load(&shared->read_through) + RECOVER_RING)
+        nanosleep(&nap, NULL);
+    atomic_store(&record->step, 0);
+    atomic_store(&record->start_ns, 0);
+    atomic_store(&record->done_ns, 0);
+    atomic_store(&record->is_checked, false);
+    atomic_store(&record->step, step);
+    return record;
 }
 
 /* One step; MUSTER_OK also when the step has to be begun again. */
@@ -85,10 +125,6 @@ static enum muster_rc run_step(struct muster_strategy *strategy, struct recover_
 
     if (rc != MUSTER_OK)
         return rc;
-    if (step >= RECOVER_STEPS_MAX) {
-        *ret_is_last = true;
-        return MUSTER_OK;
-    }
     last = atomic_load(&shared->stop) != 0 ? 1 : 0;
     fill(values, count, task);
     rc = muster_strategy_all_reduce(strategy, &vote, 1,
@@ -99,8 +135,7 @@ static enum muster_rc run_step(struct muster_strategy *strategy, struct recover_
         return rc;
     *ret_is_last = last > 0;
 
-    record = &shared->tasks[task].records[step];
-    memset(record, 0, sizeof(*record));
+    record = take_record(shared, task, step);
     atomic_store(&shared->tasks[task].step, step);
     atomic_store(&record->start_ns, recover_now_ns());
     rc = muster_strategy_all_reduce(strategy, &tensor, 1, MUSTER_SUM);
@@ -112,12 +147,32 @@ static enum muster_rc run_step(struct muster_strategy *strategy, struct recover_
     record->epoch = result->epoch;
     record->contributors = result->contributor_count;
     record->is_interrupted = result->is_interrupted;
-    record->is_adopted = result->is_interrupted && result->verdict == MUSTER_VERDICT_ADOPT;
     atomic_store(&record->done_ns, recover_now_ns());
 
     record->is_wrong = !is_uniform(values, count);
     record->digest = digest(values, count);
+    atomic_store(&record->is_checked, true);
     return muster_strategy_commit(strategy);
+}
+
+/* A new life: its pid, and no step yet. */
+static void sign_in(struct recover_task *task)
+{
+    atomic_store(&task->step_before, atomic_load(&task->step));
+    atomic_store(&task->step, 0);
+    atomic_store(&task->pid, (int64_t)getpid());
+    atomic_fetch_add(&task->lives, 1);
+}
+
+static struct recover_shared *open_shared(void)
+{
+    const char *path = getenv(RECOVER_FILE_VAR);
+    int fd = path != NULL ? open(path, O_RDWR | O_CLOEXEC) : -1;
+    struct recover_shared *shared = fd >= 0 ? recover_map(fd) : NULL;
+
+    if (fd >= 0)
+        close(fd);
+    return shared;
 }
 
 static void *touch_memory(uint64_t bytes)
@@ -131,8 +186,8 @@ static void *touch_memory(uint64_t bytes)
 
 int bench_recover_worker(int argc, char **argv)
 {
-    const char *path = getenv(RECOVER_FILE_VAR), *rank = getenv("RANK");
-    struct recover_shared *shared = path != NULL ? recover_map(path, false) : NULL;
+    const char *rank = getenv("RANK");
+    struct recover_shared *shared = open_shared();
     uint32_t task = rank != NULL ? (uint32_t)strtoul(rank, NULL, 10) : RECOVER_TASKS_MAX;
     uint64_t training_state = 0;
     struct muster_tensor state = {&training_state, sizeof(training_state), MUSTER_U8};
@@ -161,7 +216,7 @@ int bench_recover_worker(int argc, char **argv)
     if (rc == MUSTER_OK)
         rc = muster_strategy_register(strategy, "state", &state);
     if (rc == MUSTER_OK)
-        atomic_store(&shared->tasks[task].pid, (int64_t)getpid());
+        sign_in(&shared->tasks[task]);
     while (rc == MUSTER_OK && !is_last)
         rc = run_step(strategy, shared, task, values, &is_last);
     if (rc != MUSTER_OK)

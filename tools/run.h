@@ -75,7 +75,8 @@ struct run_task {
     char name[RUN_NAME_BYTES]; /* "worker:2" */
     uint32_t rank, local_rank;
     enum run_task_state state;
-    uint64_t restarts; /* of this task */
+    uint64_t restarts;        /* of this task */
+    uint64_t fruitless_lives; /* in a row, up to the one that ended last */
     unsigned lives;    /* starts so far */
     struct muster_timer start_timer;
     /* the present or last life */
@@ -97,6 +98,7 @@ struct run_task {
     struct muster_timer death_timer;
     /* what it reported */
     bool has_reported;
+    bool has_committed; /* a step */
     bool is_too_late; /* it came back when the others had finished */
     uint64_t step;
     bool has_result;

@@ -44,6 +44,7 @@ static void on_progress(struct run_task *task, const struct muster_json *report)
 {
     struct run_progress *progress = &task->run->progress;
 
+    task->has_committed = true;
     task->step = number_of(report, "step");
     if (task->step < progress->step)
         return;

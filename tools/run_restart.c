@@ -20,13 +20,18 @@ enum run_action run_restart_decide(const struct run_restart_question *question)
     return RUN_ACTION_GO_ON;
 }
 
-uint64_t run_restart_delay_ns(uint64_t restarts, uint64_t life_ns)
+bool run_restart_is_fruitless(bool has_committed, uint64_t life_ns)
+{
+    return !has_committed && life_ns < SHORT_LIFE_NS;
+}
+
+uint64_t run_restart_delay_ns(uint64_t fruitless_lives)
 {
     uint64_t delay = DELAY_NS;
 
-    if (restarts == 0 || life_ns >= SHORT_LIFE_NS)
+    if (fruitless_lives <= 1)
         return 0;
-    while (--restarts > 0 && delay < DELAY_MAX_NS)
+    for (uint64_t i = 2; i < fruitless_lives && delay < DELAY_MAX_NS; i++)
         delay *= 2;
     return delay < DELAY_MAX_NS ? delay : DELAY_MAX_NS;
 }

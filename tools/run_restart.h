@@ -23,7 +23,10 @@ struct run_restart_question {
     uint64_t members_min;
 };
 enum run_action run_restart_decide(const struct run_restart_question *question);
-/** Wait before the next start: 0 at first and after a long life, then doubling. */
-uint64_t run_restart_delay_ns(uint64_t restarts, uint64_t life_ns);
+/** A life that came to nothing: it was short, and no step was committed in it. A worker that is
+ * killed again and again while it does its part is no program that cannot run. */
+bool run_restart_is_fruitless(bool has_committed, uint64_t life_ns);
+/** Wait before the next start: 0 at first, then doubling with every fruitless life in a row. */
+uint64_t run_restart_delay_ns(uint64_t fruitless_lives);
 
 #endif

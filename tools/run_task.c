@@ -109,6 +109,7 @@ static void start(struct run_task *task)
     task->last_line_count = 0;
     task->has_result = false;
     task->has_reported = false;
+    task->has_committed = false;
     task->is_too_late = false;
     if (!run_output_open_logs(task)) {
         task_move(task, RUN_TASK_FAILED);
@@ -204,9 +205,7 @@ static void start_gang(struct run *run)
     if (run->settings.master_port == 0)
         run_ports_find(run->env->rng, &run->master_port, 1);
     for (uint32_t i = 0; i < run->task_count; i++)
-        start_later(&run->tasks[i],
-                    run_restart_delay_ns(run->gang_restarts - 1,
-                                         run->tasks[i].ended_ns - run->tasks[i].started_ns));
+        start_later(&run->tasks[i], run_restart_delay_ns(run->tasks[i].fruitless_lives));
 }
 
 static void begin_regrouping(struct run *run, const struct run_task *cause)
@@ -253,6 +252,10 @@ static void collect(struct run_task *task)
     run_stream_drain(&task->report);
     run_stream_drain(&task->out);
     run_stream_drain(&task->err);
+    if (run_restart_is_fruitless(task->has_committed, task->ended_ns - task->started_ns))
+        task->fruitless_lives++;
+    else
+        task->fruitless_lives = 0;
 }
 
 static enum run_action decide(const struct run_task *task)
@@ -276,11 +279,9 @@ static enum run_action decide(const struct run_task *task)
 
 static void restart(struct run_task *task)
 {
-    uint64_t delay_ns = run_restart_delay_ns(task->restarts, task->ended_ns - task->started_ns);
-
     task->restarts++;
     task->run->restarts++;
-    start_later(task, delay_ns);
+    start_later(task, run_restart_delay_ns(task->fruitless_lives));
 }
 
 static void give_up(struct run_task *task)

@@ -6,28 +6,56 @@ import subprocess
 import sys
 
 MUSTER = os.path.join(os.environ["MUSTER_BINARY_DIR"], "bin", "muster")
+QUANTILES = {"count", "median", "p90", "p99", "max"}
+
+
+def run(*args):
+    command = [MUSTER, "bench", "recover", *args]
+    return subprocess.run(command, capture_output=True, text=True, timeout=1000, check=False)
+
+
+def expect(condition, text, done):
+    if not condition:
+        sys.exit(f"{text}\nexit code {done.returncode}\n{done.stdout}\n{done.stderr}")
+
+
+def check(tasks, size, count, kills):
+    """One run; sizes from one direct message to a ring of many chunks."""
+    done = run("-n", str(tasks), "--bytes", size, "--kills", str(kills), "--json")
+    expect(done.returncode == 0, f"n={tasks} bytes={size} failed", done)
+    result = json.loads(done.stdout)
+    expected = {
+        "bench": "recover", "n": tasks, "bytes": count, "kills_in_op": kills, "identical": True, "steps_lost": 0,
+        "survivors_restarted": 0,
+    }
+    for key, value in expected.items():
+        expect(result[key] == value, f"{key} is {result[key]}, not {value}", done)
+    expect(result["kills"] >= kills, "fewer kills than asked for", done)
+    expect(result["adopted"] + result["retried"] == kills, "kills do not add up", done)
+    expect(result["steps"] > kills, "no step between the kills", done)
+    for key in ("undisturbed_ms", "undisturbed_one_less_ms", "seconds"):
+        expect(result[key] >= 0, f"no {key}", done)
+    expect(set(result["stall_ms"]) == QUANTILES and result["stall_ms"]["count"] == kills, "stalls", done)
+    overhead = result["overhead_ms"]
+    expect(set(overhead) == {"adopt", "retry", "control"}, "overheads", done)
+    for verdict, counter in (("adopt", "adopted"), ("retry", "retried")):
+        one = overhead[verdict]
+        expect((one["count"] if one else 0) == result[counter], f"overhead of {verdict}", done)
+    expect(overhead["control"]["count"] > 0, "no undisturbed operation", done)
 
 
 def main():
-    command = [MUSTER, "bench", "recover", "-n", "3", "--bytes", "1M", "--kills", "3", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
-    if done.returncode != 0:
-        sys.exit(f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}")
-    result = json.loads(done.stdout)
-    expected = {"bench": "recover", "n": 3, "bytes": 1 << 20, "identical": True, "survivors_restarted": 0}
-    for key, value in expected.items():
-        if result[key] != value:
-            sys.exit(f"{key} is {result[key]}, not {value}: {done.stdout}")
-    if result["kills_in_op"] < 3 or result["adopted"] + result["retried"] != result["kills_in_op"]:
-        sys.exit(f"kills do not add up: {done.stdout}")
-    for key in ("undisturbed_ms", "stall_ms", "overhead_ms"):
-        if key not in result:
-            sys.exit(f"no {key}: {done.stdout}")
+    for case in ((3, "1M", 1 << 20, 3), (2, "4K", 1 << 12, 4), (5, "256K", 1 << 18, 2)):
+        check(*case)
 
-    done = subprocess.run([MUSTER, "bench", "recover", "-n", "1"], capture_output=True, text=True, timeout=60, check=False)
-    if done.returncode != 2 or "-n" not in done.stderr and "tasks" not in done.stderr:
-        sys.exit(f"-n 1 is not refused: {done.returncode} {done.stderr}")
-    print("bench recover: three kills inside operations, survivors identical")
+    done = run("-n", "2", "--bytes", "4K", "--kills", "100000", "--timeout", "1", "--json")
+    expect(done.returncode == 1, "a run that exceeds its time ends with 1", done)
+    expect("--timeout are over" in done.stderr and "waiting for" in done.stderr and "worker:1: life" in done.stderr,
+           "it does not say what it waited for", done)
+
+    done = run("-n", "1")
+    expect(done.returncode == 2 and ("-n" in done.stderr or "tasks" in done.stderr), "-n 1 is not refused", done)
+    print("bench recover: kills inside operations, survivors identical")
 
 
 main()

@@ -87,15 +87,24 @@ static void the_first_restart_is_immediate_and_a_crash_loop_slows_down(void **st
     uint64_t before = 0;
     (void)state;
 
-    assert_int_equal(run_restart_delay_ns(0, 0), 0);
-    assert_int_equal(run_restart_delay_ns(9, 60 * MUSTER_NS_PER_S), 0);
-    for (uint64_t restarts = 1; restarts < 20; restarts++) {
-        uint64_t delay_ns = run_restart_delay_ns(restarts, 0);
+    assert_int_equal(run_restart_delay_ns(0), 0);
+    assert_int_equal(run_restart_delay_ns(1), 0);
+    for (uint64_t lives = 2; lives < 20; lives++) {
+        uint64_t delay_ns = run_restart_delay_ns(lives);
 
         assert_true(delay_ns > before || delay_ns == 5 * MUSTER_NS_PER_S);
         before = delay_ns;
     }
     assert_int_equal(before, 5 * MUSTER_NS_PER_S);
+}
+
+static void a_life_with_a_committed_step_or_a_long_one_is_not_fruitless(void **state)
+{
+    (void)state;
+
+    assert_true(run_restart_is_fruitless(false, MUSTER_NS_PER_S));
+    assert_false(run_restart_is_fruitless(true, MUSTER_NS_PER_S));
+    assert_false(run_restart_is_fruitless(false, 60 * MUSTER_NS_PER_S));
 }
 
 int main(void)
@@ -108,6 +117,7 @@ int main(void)
         cmocka_unit_test(nothing_is_decided_while_all_end),
         cmocka_unit_test(a_program_that_cannot_run_is_not_tried_again),
         cmocka_unit_test(the_first_restart_is_immediate_and_a_crash_loop_slows_down),
+        cmocka_unit_test(a_life_with_a_committed_step_or_a_long_one_is_not_fruitless),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
