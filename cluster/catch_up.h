@@ -31,18 +31,22 @@ struct muster_catch_up {
 };
 
 /**
- * Make the tensors of `chunks` state `step` of the members of view that take part in it (from_step
- * <= step).
+ * Make the tensors of `chunks` state `step` of the members of view. Every member is asked: those
+ * that take part in it (from_step <= step) must have it and must agree; another joiner may have
+ * got it already. A link that breaks is opened again until a view says that the member is gone
+ * (muster_catch_up_follow) or the deadline has passed.
  *
  * Owns:    borrows catch_up and the tensors' memory until done.
  * Errors:  returned RESOURCE_EXHAUSTED; by done INVALID_ARGUMENT (the members registered other
  * tensors; names the first that differs), DATA_LOSS (members disagree about the state, or send
- * other bytes than they announced; names them), UNAVAILABLE (no member is left that has it),
- * DEADLINE_EXCEEDED, CANCELLED.
+ * other bytes than they announced; names them), UNAVAILABLE (no member is left that has it, or
+ * they went on without this one), DEADLINE_EXCEEDED, CANCELLED.
  */
 MUSTER_MUST_CHECK enum muster_rc muster_catch_up_start(
     struct muster_catch_up *catch_up, const struct muster_catch_up_options *options,
     muster_catch_up_fn *done);
+/** A later view: who is no member of it is not asked any more. Borrows view during the call. */
+void muster_catch_up_follow(struct muster_catch_up *catch_up, const struct muster_view *view);
 /** done still comes, with CANCELLED unless it was on its way. */
 void muster_catch_up_cancel(struct muster_catch_up *catch_up);
 

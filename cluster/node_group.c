@@ -125,10 +125,13 @@ void muster_node_open_group(struct muster_node *node, struct muster_view *view, 
         muster_group_close(old);
     }
     record_view(node, view, previous);
+    muster_state_server_set_epoch(node->state_server, view->epoch);
     if (!is_hand_over)
         muster_node_state_entered(node);
     else if (node->expiry == NODE_EXPIRED && !muster_membership_is_resigning(node->machine))
         muster_node_state_kept(node);
+    else if (node->is_catching)
+        muster_catch_up_follow(&node->catch_up, view);
 }
 
 void muster_node_abort_group(struct muster_node *node, const struct muster_error *why)

@@ -32,7 +32,8 @@ struct muster_state_server {
     struct muster_env *env;
     const struct muster_state_chunks *chunks;
     struct muster_list clients;
-    uint64_t step; /* of the last commit */
+    uint64_t epoch; /* of the view that this process is in */
+    uint64_t step;  /* of the last commit */
     bool has_state;
     bool is_clean;
     bool is_withdrawn; /* left out: what is asked of it is refused, not kept waiting */
@@ -75,7 +76,7 @@ static void refuse_past(struct client *client, uint32_t chunk, uint64_t step)
 {
     struct muster_error error;
 
-    muster_error_set(&error, MUSTER_UNAVAILABLE,
+    muster_error_set(&error, MUSTER_OUT_OF_RANGE,
                      "state %" PRIu64 " is past; this member is at %" PRIu64, step,
                      client->server->step);
     refuse(client, chunk, &error);
@@ -95,6 +96,7 @@ static void send_manifest(struct client *client)
     struct muster_frame_header header = {
         .channel = MUSTER_FRAME_STATE,
         .type = MUSTER_STATE_MANIFEST,
+        .epoch = server->epoch,
         .op.step = server->step,
     };
     void *bytes = NULL;
@@ -297,6 +299,11 @@ void muster_state_server_set_chunks(struct muster_state_server *server,
                                     const struct muster_state_chunks *chunks)
 {
     server->chunks = chunks;
+}
+
+void muster_state_server_set_epoch(struct muster_state_server *server, uint64_t epoch)
+{
+    server->epoch = epoch;
 }
 
 void muster_state_server_commit(struct muster_state_server *server, uint64_t step)

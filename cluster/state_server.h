@@ -16,15 +16,18 @@ MUSTER_MUST_CHECK enum muster_rc muster_state_server_open(struct muster_env *env
 void muster_state_server_set_chunks(struct muster_state_server *server,
                                     const struct muster_state_chunks *chunks);
 
+/** This process is in the view of `epoch`: manifests say so. */
+void muster_state_server_set_epoch(struct muster_state_server *server, uint64_t epoch);
+
 /** The tensors are state `step` now: requests that waited for it are answered. */
 void muster_state_server_commit(struct muster_state_server *server, uint64_t step);
 
 /** The program may write the tensors from now on: requests wait for the next commit, or are refused
- * when the step they name is past. */
+ * (OUT_OF_RANGE, for good) when the step they name is past. */
 void muster_state_server_touch(struct muster_state_server *server);
 
-/** This process is no member any more: joiners that wait for its next commit are refused, for they
- * may be what it waits for. Until the next commit. */
+/** This process is no member any more: joiners that wait for its next commit are refused
+ * (UNAVAILABLE: for now), for they may be what it waits for. Until the next commit. */
 void muster_state_server_withdraw(struct muster_state_server *server);
 
 /** A joiner's STATE link after on_ready. Takes link. */

@@ -32,6 +32,7 @@ struct world {
     struct test_env test;
     struct member members[MEMBERS];
     struct state joiner;
+    struct muster_member entries[MEMBERS]; /* of the view */
     struct muster_view *view;
     struct muster_catch_up catch_up;
     enum muster_rc rc;
@@ -98,14 +99,32 @@ static void hello_init(struct muster_peer_hello *hello, uint8_t id)
     memset(hello->incarnation.bytes, id, sizeof(hello->incarnation.bytes));
 }
 
+static struct muster_view *view_of(struct world *world, uint64_t epoch, uint32_t first,
+                                   uint32_t count)
+{
+    struct muster_view fields = {
+        .epoch = epoch, .member_count = count, .members = &world->entries[first], .job = "test"};
+    struct muster_view *view = NULL;
+
+    assert_int_equal(muster_view_new(world->test.env.mem, &fields, &view), MUSTER_OK);
+    return view;
+}
+
+/* A later view with only `count` members from `first` on. */
+static void follow(struct world *world, uint64_t epoch, uint32_t first, uint32_t count)
+{
+    struct muster_view *view = view_of(world, epoch, first, count);
+
+    muster_catch_up_follow(&world->catch_up, view);
+    muster_view_unref(view);
+}
+
 static void world_open(struct world *world)
 {
-    struct muster_member entries[MEMBERS];
-    struct muster_view fields = {.epoch = 2, .member_count = MEMBERS, .members = entries, .job = "test"};
+    struct muster_member *entries = world->entries;
     struct muster_address any;
 
     memset(world, 0, sizeof(*world));
-    memset(entries, 0, sizeof(entries));
     test_env_open(&world->test);
     assert_int_equal(muster_net_system_open(&world->test.env, &world->test.env.net), MUSTER_OK);
     assert_int_equal(muster_address_parse("127.0.0.1:0", &any, NULL), MUSTER_OK);
@@ -125,7 +144,7 @@ static void world_open(struct world *world)
         entries[i].task_index = i;
         entries[i].address = *muster_listener_address(member->listener);
     }
-    assert_int_equal(muster_view_new(world->test.env.mem, &fields, &world->view), MUSTER_OK);
+    world->view = view_of(world, 2, 0, MEMBERS);
     state_init(&world->joiner, &world->test.env, 9);
 }
 
@@ -200,6 +219,12 @@ static void assert_same_state(const struct world *world)
     assert_memory_equal(world->joiner.biases, theirs->biases, sizeof(theirs->biases));
 }
 
+static void await_links(struct world *world)
+{
+    while (world->members[0].links + world->members[1].links + world->members[2].links < MEMBERS)
+        test_env_turn(&world->test.env, 1);
+}
+
 static void joiner_gets_every_byte_from_all_members(void **state)
 {
     struct world world;
@@ -244,8 +269,7 @@ static void request_waits_for_the_commit(void **state)
     commit_all(&world, 4);
 
     start(&world, 5);
-    while (world.members[0].links + world.members[1].links + world.members[2].links < MEMBERS)
-        test_env_turn(&world.test.env, 1);
+    await_links(&world);
     test_env_turn(&world.test.env, 20);
     assert_false(world.is_done);
     for (int i = 0; i < MEMBERS; i++) {
@@ -271,13 +295,14 @@ static void death_of_a_source_is_made_up_by_the_others(void **state)
     while (world.members[2].links == 0)
         test_env_turn(&world.test.env, 1);
     member_close(&world.members[2]);
+    follow(&world, 3, 0, 2);
     finish(&world, MUSTER_OK);
 
     assert_same_state(&world);
     world_close(&world);
 }
 
-static void death_of_all_sources_is_unavailable(void **state)
+static void death_of_all_sources_is_unavailable_when_the_view_says_so(void **state)
 {
     struct world world;
 
@@ -285,12 +310,123 @@ static void death_of_all_sources_is_unavailable(void **state)
     world_open(&world);
 
     start(&world, 5); /* nobody has committed yet */
-    while (world.members[0].links + world.members[1].links + world.members[2].links < MEMBERS)
-        test_env_turn(&world.test.env, 1);
+    await_links(&world);
     for (int i = 0; i < MEMBERS; i++)
         member_close(&world.members[i]);
+    test_env_turn(&world.test.env, 50);
+    assert_false(world.is_done);
+    follow(&world, 3, 0, 0);
 
     finish(&world, MUSTER_UNAVAILABLE);
+    world_close(&world);
+}
+
+/* As after a reset: the member lives on, and its links are gone. */
+static void break_links(struct member *member)
+{
+    struct muster_env *env = &member->world->test.env;
+
+    muster_state_server_close(member->server);
+    assert_int_equal(muster_state_server_open(env, &member->server), MUSTER_OK);
+    muster_state_server_set_chunks(member->server, &member->state.chunks);
+}
+
+static void a_broken_link_is_opened_again(void **state)
+{
+    struct world world;
+
+    (void)state;
+    world_open(&world);
+
+    start(&world, 5);
+    await_links(&world);
+    for (int i = 0; i < MEMBERS; i++)
+        break_links(&world.members[i]);
+    test_env_turn(&world.test.env, 20);
+    commit_all(&world, 5);
+    finish(&world, MUSTER_OK);
+
+    assert_same_state(&world);
+    world_close(&world);
+}
+
+static void who_is_silent_and_left_out_is_not_waited_for(void **state)
+{
+    struct world world;
+
+    (void)state;
+    world_open(&world);
+    muster_state_server_commit(world.members[1].server, 5);
+    muster_state_server_commit(world.members[2].server, 5);
+
+    start(&world, 5);
+    await_links(&world);
+    test_env_turn(&world.test.env, 50);
+    assert_false(world.is_done);
+    follow(&world, 3, 1, 2);
+    finish(&world, MUSTER_OK);
+
+    assert_same_state(&world);
+    world_close(&world);
+}
+
+static void a_joiner_that_has_the_state_serves_it(void **state)
+{
+    struct world world;
+
+    (void)state;
+    world_open(&world);
+    world.entries[1].from_step = 6; /* needs state 5, as we do */
+    muster_view_unref(world.view);
+    world.view = view_of(&world, 2, 1, 1);
+    muster_state_server_commit(world.members[1].server, 5);
+
+    start(&world, 5);
+    finish(&world, MUSTER_OK);
+
+    assert_same_state(&world);
+    world_close(&world);
+}
+
+static void a_joiner_without_the_state_is_not_waited_for(void **state)
+{
+    struct world world;
+
+    (void)state;
+    world_open(&world);
+    world.entries[2].from_step = 6;
+    muster_view_unref(world.view);
+    world.view = view_of(&world, 2, 0, MEMBERS);
+    muster_state_server_commit(world.members[0].server, 5);
+    muster_state_server_commit(world.members[1].server, 5);
+
+    start(&world, 5);
+    finish(&world, MUSTER_OK);
+
+    assert_same_state(&world);
+    world_close(&world);
+}
+
+static void an_answer_of_a_later_epoch_waits_for_its_view(void **state)
+{
+    struct world world;
+
+    (void)state;
+    world_open(&world);
+    world.members[0].state.biases[3]++; /* left out of epoch 3 for it */
+    commit_all(&world, 5);
+    muster_state_server_set_epoch(world.members[0].server, 2);
+    muster_state_server_set_epoch(world.members[1].server, 3);
+    muster_state_server_set_epoch(world.members[2].server, 3);
+
+    start(&world, 5);
+    await_links(&world);
+    test_env_turn(&world.test.env, 50);
+    assert_false(world.is_done);
+    follow(&world, 3, 1, 2);
+    finish(&world, MUSTER_OK);
+
+    assert_same_state(&world);
     world_close(&world);
 }
 
@@ -371,7 +507,12 @@ int main(void)
         cmocka_unit_test(equal_chunks_are_not_fetched),
         cmocka_unit_test(request_waits_for_the_commit),
         cmocka_unit_test(death_of_a_source_is_made_up_by_the_others),
-        cmocka_unit_test(death_of_all_sources_is_unavailable),
+        cmocka_unit_test(death_of_all_sources_is_unavailable_when_the_view_says_so),
+        cmocka_unit_test(a_broken_link_is_opened_again),
+        cmocka_unit_test(who_is_silent_and_left_out_is_not_waited_for),
+        cmocka_unit_test(a_joiner_that_has_the_state_serves_it),
+        cmocka_unit_test(a_joiner_without_the_state_is_not_waited_for),
+        cmocka_unit_test(an_answer_of_a_later_epoch_waits_for_its_view),
         cmocka_unit_test(members_that_disagree_are_named),
         cmocka_unit_test(tensor_of_another_shape_is_named),
         cmocka_unit_test(state_that_is_past_is_refused),
