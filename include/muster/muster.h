@@ -27,6 +27,8 @@
 #include <muster/status.h>
 #include <muster/strategy.h>
 #include <muster/stream.h>
+#include <muster/tpu_device_assignment.h>
+#include <muster/tpu_topology.h>
 #include <muster/trace.h>
 #include <muster/view.h>
 

@@ -1,0 +1,379 @@
+/* Replicas laid out in the TPU mesh. */
+#include <muster/tpu_device_assignment.h>
+
+#include "test_env.h"
+
+#include <string.h>
+
+#define CORES_MAX 512
+
+/* A mesh full of devices, devices_per_task of them to a task, cores fastest, then x, y, z; the
+ * first `missing` places of the walk stay empty. */
+static struct muster_tpu_topology *mesh(struct test_env *test, struct muster_tpu_coordinates shape,
+                                        int32_t devices_per_task, int32_t missing)
+{
+    static const size_t fastest_first[4] = {3, 0, 1, 2};
+    int32_t count = shape.at[0] * shape.at[1] * shape.at[2] * shape.at[3];
+    struct muster_tpu_coordinates devices[CORES_MAX];
+    struct muster_tpu_topology *topology = NULL;
+    struct muster_tpu_topology_options options;
+    struct muster_error error = {0};
+
+    for (int32_t n = missing; n < count; n++) {
+        int32_t rest = n;
+
+        for (size_t k = 0; k < 4; k++) {
+            size_t i = fastest_first[k];
+
+            devices[n - missing].at[i] = rest % shape.at[i];
+            rest /= shape.at[i];
+        }
+    }
+    options = (struct muster_tpu_topology_options){
+        .mesh_shape = shape.at,
+        .mesh_rank = 4,
+        .num_tasks = (count - missing) / devices_per_task,
+        .num_tpu_devices_per_task = devices_per_task,
+        .device_coordinates = devices[0].at,
+        .device_coordinate_count = (size_t)(count - missing) * 4,
+    };
+    if (muster_tpu_topology_new(test->env.mem, &options, &topology, &error) != MUSTER_OK)
+        fail_msg("%s", error.text);
+    return topology;
+}
+
+static struct muster_tpu_device_assignment *built(
+    struct test_env *test, struct muster_tpu_topology *topology,
+    struct muster_tpu_device_assignment_options options)
+{
+    struct muster_tpu_device_assignment *assignment = NULL;
+    struct muster_error error = {0};
+
+    if (muster_tpu_device_assignment_build(test->env.mem, topology, &options, &assignment,
+                                           &error) != MUSTER_OK)
+        fail_msg("%s", error.text);
+    return assignment;
+}
+
+static void assert_core(const struct muster_tpu_device_assignment *assignment, uint32_t replica,
+                        uint32_t core, struct muster_tpu_coordinates expected)
+{
+    const struct muster_tpu_coordinates *at =
+        muster_tpu_device_assignment_coordinates(assignment, replica, core);
+
+    if (memcmp(at, &expected, sizeof(expected)) != 0)
+        fail_msg("core %u of replica %u: (%d, %d, %d, %d)", core, replica, at->at[0], at->at[1],
+                 at->at[2], at->at[3]);
+}
+
+static void no_options_give_the_one_core_at_the_origin(void **state)
+{
+    struct muster_tpu_device_assignment *assignment;
+    struct muster_tpu_topology *topology;
+    struct test_env test;
+    (void)state;
+    test_env_open(&test);
+    topology = mesh(&test, (struct muster_tpu_coordinates){{2, 2, 1, 2}}, 8, 0);
+
+    assignment = built(&test, topology, (struct muster_tpu_device_assignment_options){0});
+
+    assert_int_equal(assignment->num_replicas, 1);
+    assert_int_equal(assignment->num_cores_per_replica, 1);
+    assert_core(assignment, 0, 0, (struct muster_tpu_coordinates){{0, 0, 0, 0}});
+    muster_tpu_device_assignment_unref(assignment);
+    muster_tpu_topology_unref(topology);
+    test_env_close(&test);
+}
+
+static void few_replicas_share_chips_before_they_spread(void **state)
+{
+    struct muster_tpu_device_assignment *assignment;
+    struct muster_tpu_topology *topology;
+    struct test_env test;
+    (void)state;
+    test_env_open(&test);
+    topology = mesh(&test, (struct muster_tpu_coordinates){{4, 4, 1, 2}}, 8, 0);
+
+    assignment =
+        built(&test, topology, (struct muster_tpu_device_assignment_options){.num_replicas = 4});
+
+    /* 4 replicas: (2,1,1,2), not (1,2,1,2): both cores of a chip, then x */
+    assert_core(assignment, 0, 0, (struct muster_tpu_coordinates){{0, 0, 0, 0}});
+    assert_core(assignment, 1, 0, (struct muster_tpu_coordinates){{0, 0, 0, 1}});
+    assert_core(assignment, 2, 0, (struct muster_tpu_coordinates){{1, 0, 0, 0}});
+    assert_core(assignment, 3, 0, (struct muster_tpu_coordinates){{1, 0, 0, 1}});
+    muster_tpu_device_assignment_unref(assignment);
+    muster_tpu_topology_unref(topology);
+    test_env_close(&test);
+}
+
+static void whole_chips_that_fill_the_mesh_form_a_ring(void **state)
+{
+    struct muster_tpu_device_assignment *assignment;
+    struct muster_tpu_topology *topology;
+    struct test_env test;
+    (void)state;
+    test_env_open(&test);
+    topology = mesh(&test, (struct muster_tpu_coordinates){{4, 4, 1, 2}}, 8, 0);
+
+    assignment = built(&test, topology,
+                       (struct muster_tpu_device_assignment_options){
+                           .computation_shape = {{1, 1, 1, 2}}, .num_replicas = 16});
+
+    assert_core(assignment, 3, 0, (struct muster_tpu_coordinates){{3, 0, 0, 0}});
+    assert_core(assignment, 3, 1, (struct muster_tpu_coordinates){{3, 0, 0, 1}});
+    assert_core(assignment, 4, 0, (struct muster_tpu_coordinates){{3, 1, 0, 0}});
+    assert_core(assignment, 6, 0, (struct muster_tpu_coordinates){{1, 1, 0, 0}});
+    assert_core(assignment, 15, 1, (struct muster_tpu_coordinates){{0, 1, 0, 1}});
+    muster_tpu_device_assignment_unref(assignment);
+
+    assignment =
+        built(&test, topology,
+              (struct muster_tpu_device_assignment_options){.computation_shape = {{1, 1, 1, 2}},
+                                                            .num_replicas = 16,
+                                                            .order = MUSTER_TPU_DEVICE_ORDER_MESH});
+    assert_core(assignment, 4, 0, (struct muster_tpu_coordinates){{0, 1, 0, 0}});
+    muster_tpu_device_assignment_unref(assignment);
+    muster_tpu_topology_unref(topology);
+    test_env_close(&test);
+}
+
+static void chips_within_a_replica_form_a_ring_too(void **state)
+{
+    struct muster_tpu_device_assignment *assignment;
+    struct muster_tpu_topology *topology;
+    struct test_env test;
+    (void)state;
+    test_env_open(&test);
+    topology = mesh(&test, (struct muster_tpu_coordinates){{4, 4, 1, 2}}, 8, 0);
+
+    assignment = built(&test, topology,
+                       (struct muster_tpu_device_assignment_options){
+                           .computation_shape = {{2, 2, 1, 2}}, .num_replicas = 4});
+
+    assert_core(assignment, 0, 4, (struct muster_tpu_coordinates){{1, 1, 0, 0}});
+    assert_core(assignment, 0, 6, (struct muster_tpu_coordinates){{0, 1, 0, 0}});
+    assert_core(assignment, 2, 0, (struct muster_tpu_coordinates){{2, 2, 0, 0}});
+    assert_core(assignment, 3, 7, (struct muster_tpu_coordinates){{0, 3, 0, 1}});
+    muster_tpu_device_assignment_unref(assignment);
+    muster_tpu_topology_unref(topology);
+    test_env_close(&test);
+}
+
+static void a_stride_interleaves_replicas(void **state)
+{
+    struct muster_tpu_device_assignment *assignment;
+    struct muster_tpu_topology *topology;
+    struct test_env test;
+    (void)state;
+    test_env_open(&test);
+    topology = mesh(&test, (struct muster_tpu_coordinates){{4, 1, 1, 2}}, 8, 0);
+
+    assignment =
+        built(&test, topology,
+              (struct muster_tpu_device_assignment_options){.computation_shape = {{2, 1, 1, 1}},
+                                                            .computation_stride = {{2, 1, 1, 1}},
+                                                            .num_replicas = 4});
+
+    assert_core(assignment, 0, 0, (struct muster_tpu_coordinates){{0, 0, 0, 0}});
+    assert_core(assignment, 0, 1, (struct muster_tpu_coordinates){{2, 0, 0, 0}});
+    assert_core(assignment, 1, 1, (struct muster_tpu_coordinates){{2, 0, 0, 1}});
+    assert_core(assignment, 2, 0, (struct muster_tpu_coordinates){{1, 0, 0, 0}});
+    assert_core(assignment, 2, 1, (struct muster_tpu_coordinates){{3, 0, 0, 0}});
+    muster_tpu_device_assignment_unref(assignment);
+    muster_tpu_topology_unref(topology);
+    test_env_close(&test);
+}
+
+static void every_full_layout_uses_every_core_once(void **state)
+{
+    static const struct muster_tpu_coordinates meshes[] = {
+        {{2, 2, 1, 2}}, {{4, 4, 1, 2}}, {{4, 2, 4, 1}}, {{2, 3, 2, 2}}, {{4, 4, 4, 1}}};
+    static const struct muster_tpu_coordinates shapes[] = {
+        {{1, 1, 1, 1}}, {{2, 1, 1, 1}}, {{1, 1, 2, 1}}, {{2, 1, 2, 1}}};
+    struct test_env test;
+    (void)state;
+    test_env_open(&test);
+
+    for (size_t n = 0; n < 40; n++) {
+        struct muster_tpu_coordinates size = meshes[n % 5], shape = shapes[n / 5 % 4];
+        int32_t places = size.at[0] * size.at[1] * size.at[2] * size.at[3];
+        uint32_t cores = (uint32_t)(shape.at[0] * shape.at[2]);
+        struct muster_tpu_device_assignment *assignment;
+        struct muster_tpu_topology *topology;
+        bool seen[CORES_MAX] = {false};
+
+        if (size.at[2] < shape.at[2])
+            continue;
+        topology = mesh(&test, size, 2, 0);
+        assignment = built(
+            &test, topology,
+            (struct muster_tpu_device_assignment_options){
+                .computation_shape = shape,
+                .num_replicas = (uint32_t)places / cores,
+                .order = n < 20 ? MUSTER_TPU_DEVICE_ORDER_AUTO : MUSTER_TPU_DEVICE_ORDER_MESH});
+        for (int32_t i = 0; i < places; i++) {
+            uint32_t task, device;
+
+            assert_int_equal(
+                muster_tpu_topology_find(topology, &assignment->cores[i], &task, &device, NULL),
+                MUSTER_OK);
+            assert_false(seen[task * 2 + device]);
+            seen[task * 2 + device] = true;
+        }
+        muster_tpu_device_assignment_unref(assignment);
+        muster_tpu_topology_unref(topology);
+    }
+    test_env_close(&test);
+}
+
+static void a_mesh_with_gaps_is_filled_in_task_order(void **state)
+{
+    struct muster_tpu_device_assignment *assignment = NULL;
+    struct muster_tpu_topology *topology;
+    struct muster_tpu_device_assignment_options options = {.computation_shape = {{1, 1, 1, 2}},
+                                                           .num_replicas = 3};
+    struct muster_error error = {0};
+    struct test_env test;
+    (void)state;
+    test_env_open(&test);
+    topology = mesh(&test, (struct muster_tpu_coordinates){{4, 1, 1, 2}}, 2, 2);
+
+    assignment = built(&test, topology, options);
+
+    assert_core(assignment, 0, 0, (struct muster_tpu_coordinates){{1, 0, 0, 0}});
+    assert_core(assignment, 2, 1, (struct muster_tpu_coordinates){{3, 0, 0, 1}});
+    muster_tpu_device_assignment_unref(assignment);
+    options.num_replicas = 4;
+    assert_int_equal(
+        muster_tpu_device_assignment_build(test.env.mem, topology, &options, &assignment, &error),
+        MUSTER_INVALID_ARGUMENT);
+    assert_non_null(strstr(error.text, "room for 3"));
+    options = (struct muster_tpu_device_assignment_options){.computation_stride = {{2, 1, 1, 1}}};
+    assert_int_equal(
+        muster_tpu_device_assignment_build(test.env.mem, topology, &options, &assignment, &error),
+        MUSTER_INVALID_ARGUMENT);
+    assert_non_null(strstr(error.text, "missing"));
+    muster_tpu_topology_unref(topology);
+    test_env_close(&test);
+}
+
+static void what_does_not_fit_is_refused(void **state)
+{
+    static const struct {
+        struct muster_tpu_device_assignment_options options;
+        const char *text;
+    } rows[] = {
+        {{.computation_shape = {{5, 1, 1, 1}}}, "dimension 0"},
+        {{.computation_shape = {{1, 1, 1, 2}}, .computation_stride = {{1, 1, 1, 2}}},
+         "dimension 3"},
+        {{.computation_shape = {{1, 0, 1, 1}}}, "computation_shape[1]"},
+        {{.computation_stride = {{1, 1, -1, 1}}}, "computation_stride[2]"},
+        {{.num_replicas = 33}, "room for 32"},
+        {{.num_replicas = 4, .order = MUSTER_TPU_DEVICE_ORDER_RING}, "ring"},
+    };
+    struct muster_tpu_topology *topology;
+    struct test_env test;
+    (void)state;
+    test_env_open(&test);
+    topology = mesh(&test, (struct muster_tpu_coordinates){{4, 4, 1, 2}}, 8, 0);
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct muster_tpu_device_assignment *assignment = NULL;
+        struct muster_error error = {0};
+
+        if (muster_tpu_device_assignment_build(test.env.mem, topology, &rows[i].options,
+                                               &assignment, &error) != MUSTER_INVALID_ARGUMENT ||
+            strstr(error.text, rows[i].text) == NULL)
+            fail_msg("row %zu: %s", i, error.text);
+    }
+    muster_tpu_topology_unref(topology);
+    test_env_close(&test);
+}
+
+static void replicas_are_found_by_the_task_that_computes_them(void **state)
+{
+    struct muster_tpu_device_assignment *assignment;
+    struct muster_tpu_topology *topology;
+    char name[MUSTER_TPU_DEVICE_NAME_BYTES];
+    uint32_t replicas[8] = {0}, ordinal = 9;
+    struct test_env test;
+    size_t count = 0;
+    (void)state;
+    test_env_open(&test);
+    topology = mesh(&test, (struct muster_tpu_coordinates){{2, 2, 1, 2}}, 4, 0);
+    assignment = built(&test, topology,
+                       (struct muster_tpu_device_assignment_options){
+                           .computation_shape = {{1, 1, 1, 2}}, .num_replicas = 4});
+
+    /* task 1 holds y = 1, which the ring visits third and fourth */
+    assert_int_equal(
+        muster_tpu_device_assignment_lookup_replicas(assignment, 1, 0, 8, replicas, &count, NULL),
+        MUSTER_OK);
+    assert_int_equal(count, 2);
+    assert_int_equal(replicas[0], 2);
+    assert_int_equal(replicas[1], 3);
+    assert_int_equal(
+        muster_tpu_device_assignment_lookup_replicas(assignment, 1, 0, 1, replicas, &count, NULL),
+        MUSTER_OUT_OF_RANGE);
+    assert_int_equal(
+        muster_tpu_device_assignment_lookup_replicas(assignment, 2, 0, 8, replicas, &count, NULL),
+        MUSTER_NOT_FOUND);
+    assert_int_equal(muster_tpu_device_assignment_tpu_ordinal(assignment, 2, 1, &ordinal, NULL),
+                     MUSTER_OK);
+    assert_int_equal(ordinal, 3);
+    assert_int_equal(muster_tpu_device_assignment_tpu_ordinal(assignment, 4, 0, &ordinal, NULL),
+                     MUSTER_OUT_OF_RANGE);
+    assert_int_equal(muster_tpu_device_assignment_device_name(assignment, 2, 1,
+                                                              MUSTER_TPU_DEVICE_TPU, "worker",
+                                                              sizeof(name), name, NULL),
+                     MUSTER_OK);
+    assert_string_equal(name, "/job:worker/task:1/device:TPU:3");
+    muster_tpu_device_assignment_unref(assignment);
+    muster_tpu_topology_unref(topology);
+    test_env_close(&test);
+}
+
+static void an_assignment_as_given_must_name_devices(void **state)
+{
+    static const struct muster_tpu_coordinates good[2] = {{{0, 0, 0, 1}}, {{1, 1, 0, 0}}},
+                                               bad[2] = {{{0, 0, 0, 1}}, {{2, 1, 0, 0}}};
+    struct muster_tpu_device_assignment *assignment = NULL;
+    struct muster_tpu_topology *topology;
+    struct muster_error error = {0};
+    struct test_env test;
+    (void)state;
+    test_env_open(&test);
+    topology = mesh(&test, (struct muster_tpu_coordinates){{2, 2, 1, 2}}, 4, 0);
+
+    assert_int_equal(
+        muster_tpu_device_assignment_new(test.env.mem, topology, good, 2, 1, &assignment, &error),
+        MUSTER_OK);
+    assert_core(assignment, 1, 0, good[1]);
+    muster_tpu_device_assignment_unref(assignment);
+    assert_int_equal(
+        muster_tpu_device_assignment_new(test.env.mem, topology, bad, 1, 2, &assignment, &error),
+        MUSTER_INVALID_ARGUMENT);
+    assert_int_equal(
+        muster_tpu_device_assignment_new(test.env.mem, topology, good, 0, 2, &assignment, &error),
+        MUSTER_INVALID_ARGUMENT);
+    muster_tpu_topology_unref(topology);
+    test_env_close(&test);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_options_give_the_one_core_at_the_origin),
+        cmocka_unit_test(few_replicas_share_chips_before_they_spread),
+        cmocka_unit_test(whole_chips_that_fill_the_mesh_form_a_ring),
+        cmocka_unit_test(chips_within_a_replica_form_a_ring_too),
+        cmocka_unit_test(a_stride_interleaves_replicas),
+        cmocka_unit_test(every_full_layout_uses_every_core_once),
+        cmocka_unit_test(a_mesh_with_gaps_is_filled_in_task_order),
+        cmocka_unit_test(what_does_not_fit_is_refused),
+        cmocka_unit_test(replicas_are_found_by_the_task_that_computes_them),
+        cmocka_unit_test(an_assignment_as_given_must_name_devices),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

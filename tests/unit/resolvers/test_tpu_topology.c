@@ -1,0 +1,231 @@
+/* The TPU mesh: what is refused, the way back from a place to its device, names, the wire form. */
+#include <muster/tpu_topology.h>
+
+#include "test_env.h"
+
+#include <string.h>
+
+/* Two tasks with two devices each in a 2x1x1x2 mesh: task t is chip x = t. */
+static const int32_t mesh_2x1x1x2[4] = {2, 1, 1, 2};
+static const int32_t devices_2x2[16] = {0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 1, 0, 0, 1};
+
+static struct muster_tpu_topology_options two_tasks(void)
+{
+    return (struct muster_tpu_topology_options){
+        .mesh_shape = mesh_2x1x1x2,
+        .mesh_rank = 4,
+        .num_tasks = 2,
+        .num_tpu_devices_per_task = 2,
+        .device_coordinates = devices_2x2,
+        .device_coordinate_count = 16,
+    };
+}
+
+static struct muster_tpu_topology *made(struct test_env *test,
+                                        const struct muster_tpu_topology_options *options)
+{
+    struct muster_tpu_topology *topology = NULL;
+    struct muster_error error = {0};
+
+    assert_int_equal(muster_tpu_topology_new(test->env.mem, options, &topology, &error), MUSTER_OK);
+    return topology;
+}
+
+static void a_place_leads_back_to_its_task_and_device(void **state)
+{
+    struct muster_tpu_topology_options options = two_tasks();
+    struct muster_tpu_coordinates at = {{1, 0, 0, 1}};
+    struct muster_tpu_topology *topology;
+    uint32_t task = 9, device = 9;
+    struct test_env test;
+    (void)state;
+    test_env_open(&test);
+
+    topology = made(&test, &options);
+
+    assert_int_equal(muster_tpu_topology_find(topology, &at, &task, &device, NULL), MUSTER_OK);
+    assert_int_equal(task, 1);
+    assert_int_equal(device, 1);
+    assert_memory_equal(muster_tpu_topology_device(topology, 1, 1), &at, sizeof(at));
+    assert_null(muster_tpu_topology_device(topology, 1, 2));
+    assert_null(muster_tpu_topology_device(topology, 2, 0));
+    assert_int_equal(topology->missing_device_count, 0);
+    muster_tpu_topology_unref(topology);
+    test_env_close(&test);
+}
+
+static void names_follow_tensorflow(void **state)
+{
+    struct muster_tpu_topology_options options = two_tasks();
+    struct muster_tpu_coordinates at = {{1, 0, 0, 1}};
+    struct muster_tpu_topology *topology;
+    char name[MUSTER_TPU_DEVICE_NAME_BYTES];
+    struct muster_error error = {0};
+    struct test_env test;
+    (void)state;
+    test_env_open(&test);
+    topology = made(&test, &options);
+
+    assert_int_equal(muster_tpu_topology_device_name(topology, &at, MUSTER_TPU_DEVICE_TPU, "worker",
+                                                     sizeof(name), name, &error),
+                     MUSTER_OK);
+    assert_string_equal(name, "/job:worker/task:1/device:TPU:1");
+    assert_int_equal(muster_tpu_topology_device_name(topology, &at, MUSTER_TPU_DEVICE_CPU, NULL,
+                                                     sizeof(name), name, &error),
+                     MUSTER_OK);
+    assert_string_equal(name, "/task:1/device:CPU:0");
+    assert_int_equal(muster_tpu_topology_device_name(topology, &at, MUSTER_TPU_DEVICE_CPU, NULL,
+                                                     strlen(name), name, &error),
+                     MUSTER_OUT_OF_RANGE);
+    muster_tpu_topology_unref(topology);
+    test_env_close(&test);
+}
+
+static void a_place_without_device_is_not_found(void **state)
+{
+    struct muster_tpu_topology_options options = two_tasks();
+    struct muster_tpu_coordinates gap = {{1, 0, 0, 0}}, outside = {{2, 0, 0, 0}};
+    struct muster_tpu_topology *topology;
+    struct muster_error error = {0};
+    struct test_env test;
+    (void)state;
+    test_env_open(&test);
+    options.num_tasks = 1;
+    options.device_coordinate_count = 8;
+
+    topology = made(&test, &options);
+
+    assert_int_equal(topology->missing_device_count, 2);
+    assert_int_equal(muster_tpu_topology_find(topology, &gap, NULL, NULL, &error),
+                     MUSTER_NOT_FOUND);
+    assert_int_equal(muster_tpu_topology_find(topology, &outside, NULL, NULL, &error),
+                     MUSTER_INVALID_ARGUMENT);
+    assert_non_null(strstr(error.text, "(2, 0, 0, 0)"));
+    muster_tpu_topology_unref(topology);
+    test_env_close(&test);
+}
+
+static void what_cannot_be_a_mesh_is_refused(void **state)
+{
+    static const int32_t flat_mesh[3] = {2, 1, 2}, zero_mesh[4] = {2, 0, 1, 2},
+                         huge_mesh[4] = {INT32_MAX, INT32_MAX, INT32_MAX, INT32_MAX};
+    static const int32_t outside[16] = {0, 0, 0, 0, 0, 0, 0, 2, 1, 0, 0, 0, 1, 0, 0, 1},
+                         negative[16] = {0, 0, 0, 0, 0, 0, 0, -1, 1, 0, 0, 0, 1, 0, 0, 1},
+                         twice[16] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 1};
+    static const struct {
+        const char *name;
+        const int32_t *mesh;
+        size_t rank;
+        int32_t tasks, devices;
+        const int32_t *coordinates;
+        size_t coordinate_count;
+        enum muster_rc rc;
+        const char *text;
+    } rows[] = {
+        {"rank 3", flat_mesh, 3, 2, 2, devices_2x2, 16, MUSTER_INVALID_ARGUMENT, "not 3"},
+        {"no rank", NULL, 0, 0, 0, NULL, 0, MUSTER_INVALID_ARGUMENT, "not 0"},
+        {"zero dimension", zero_mesh, 4, 2, 2, devices_2x2, 16, MUSTER_INVALID_ARGUMENT,
+         "mesh_shape[1]"},
+        {"huge", huge_mesh, 4, 0, 0, NULL, 0, MUSTER_RESOURCE_EXHAUSTED, "refused"},
+        {"negative tasks", mesh_2x1x1x2, 4, -1, 2, devices_2x2, 16, MUSTER_INVALID_ARGUMENT, "-1"},
+        {"negative devices", mesh_2x1x1x2, 4, 2, -2, devices_2x2, 16, MUSTER_INVALID_ARGUMENT,
+         "-2"},
+        {"too few coordinates", mesh_2x1x1x2, 4, 2, 2, devices_2x2, 12, MUSTER_INVALID_ARGUMENT,
+         "needs 16"},
+        {"too many devices", mesh_2x1x1x2, 4, 3, 2, devices_2x2, 24, MUSTER_INVALID_ARGUMENT,
+         "cannot hold 6"},
+        {"outside", mesh_2x1x1x2, 4, 2, 2, outside, 16, MUSTER_INVALID_ARGUMENT, "outside"},
+        {"negative place", mesh_2x1x1x2, 4, 2, 2, negative, 16, MUSTER_INVALID_ARGUMENT, "outside"},
+        {"one place twice", mesh_2x1x1x2, 4, 2, 2, twice, 16, MUSTER_INVALID_ARGUMENT,
+         "another one"},
+    };
+    struct test_env test;
+    (void)state;
+    test_env_open(&test);
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct muster_tpu_topology_options options = {
+            .mesh_shape = rows[i].mesh,
+            .mesh_rank = rows[i].rank,
+            .num_tasks = rows[i].tasks,
+            .num_tpu_devices_per_task = rows[i].devices,
+            .device_coordinates = rows[i].coordinates,
+            .device_coordinate_count = rows[i].coordinate_count,
+        };
+        struct muster_tpu_topology *topology = NULL;
+        struct muster_error error = {0};
+
+        if (muster_tpu_topology_new(test.env.mem, &options, &topology, &error) != rows[i].rc ||
+            strstr(error.text, rows[i].text) == NULL)
+            fail_msg("%s: %s", rows[i].name, error.text);
+    }
+    test_env_close(&test);
+}
+
+static void a_topology_survives_the_wire(void **state)
+{
+    struct muster_tpu_topology_options options = two_tasks();
+    struct muster_tpu_topology *topology, *again = NULL;
+    struct muster_error error = {0};
+    struct test_env test;
+    void *bytes = NULL;
+    size_t size = 0;
+    (void)state;
+    test_env_open(&test);
+    options.embedding_feature = MUSTER_TPU_EMBEDDING_V2;
+    topology = made(&test, &options);
+
+    assert_int_equal(muster_tpu_topology_pack(topology, test.env.mem, &bytes, &size), MUSTER_OK);
+    assert_int_equal(muster_tpu_topology_unpack(test.env.mem, bytes, size, &again, &error),
+                     MUSTER_OK);
+
+    assert_memory_equal(again->mesh_shape.at, mesh_2x1x1x2, sizeof(mesh_2x1x1x2));
+    assert_int_equal(again->num_tasks, 2);
+    assert_int_equal(again->num_tpu_devices_per_task, 2);
+    assert_int_equal(again->embedding_feature, MUSTER_TPU_EMBEDDING_V2);
+    assert_memory_equal(again->devices, devices_2x2, sizeof(devices_2x2));
+    muster_mem_free(test.env.mem, bytes);
+    muster_tpu_topology_unref(again);
+    muster_tpu_topology_unref(topology);
+    test_env_close(&test);
+}
+
+static void bytes_of_tensorflow_are_read(void **state)
+{
+    /* mesh_shape [1,1,1,2] packed, 1 task, 2 devices, coordinates packed, embedding V1 */
+    static const unsigned char bytes[] = {0x0a, 4, 1, 1, 1, 2, 0x10, 1, 0x18, 2, 0x22, 8,
+                                          0,    0, 0, 0, 0, 0, 0,    1, 0x2a, 2, 0x08, 1};
+    struct muster_tpu_topology *topology = NULL;
+    struct muster_error error = {0};
+    struct test_env test;
+    (void)state;
+    test_env_open(&test);
+
+    assert_int_equal(
+        muster_tpu_topology_unpack(test.env.mem, bytes, sizeof(bytes), &topology, &error),
+        MUSTER_OK);
+
+    assert_int_equal(topology->num_tpu_devices_per_task, 2);
+    assert_int_equal(topology->devices[1].at[3], 1);
+    assert_int_equal(topology->embedding_feature, MUSTER_TPU_EMBEDDING_V1);
+    muster_tpu_topology_unref(topology);
+    topology = NULL;
+    assert_int_equal(muster_tpu_topology_unpack(test.env.mem, bytes, 5, &topology, &error),
+                     MUSTER_INVALID_ARGUMENT);
+    assert_int_equal(muster_tpu_topology_unpack(test.env.mem, bytes, 0, &topology, &error),
+                     MUSTER_INVALID_ARGUMENT);
+    test_env_close(&test);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_place_leads_back_to_its_task_and_device),
+        cmocka_unit_test(names_follow_tensorflow),
+        cmocka_unit_test(a_place_without_device_is_not_found),
+        cmocka_unit_test(what_cannot_be_a_mesh_is_refused),
+        cmocka_unit_test(a_topology_survives_the_wire),
+        cmocka_unit_test(bytes_of_tensorflow_are_read),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
