@@ -143,10 +143,10 @@ void muster_registry_close(struct muster_registry *registry, muster_registry_clo
 {
     registry->is_closing = true;
     registry->closed = closed;
+    registry->channels_open = registry->channel_count; /* before what may find itself the last */
     muster_registry_stop_leases(registry);
     muster_registry_stop_watches(registry);
     muster_registry_stop_requests(registry);
-    registry->channels_open = registry->channel_count;
     for (size_t i = 0; i < registry->channel_count; i++)
         muster_channel_close(registry->channels[i], on_channel_closed);
     muster_registry_check_closed(registry);

@@ -657,6 +657,30 @@ static void a_watch_may_be_stopped_in_its_callback(void **state)
     close_fixture(&f);
 }
 
+/* The watch then waits to be opened again: closing frees it at once, while the channel takes longer. */
+static void closing_waits_for_the_channels_of_a_registry_that_is_away(void **state)
+{
+    struct fixture f;
+    struct watched watched;
+    struct muster_registry *working = NULL;
+
+    (void)state;
+    open_fixture(&f);
+    working = f.registry;
+    open_client(&f, "127.0.0.1:1");
+    watch(&f, &watched, 1);
+    assert_int_equal(
+        finish_op(&f, muster_registry_put_start(
+                          &f.op, f.registry, bytes_of(PREFIX "a"), bytes_of("1"), 0,
+                          muster_loop_after_ns(f.env->loop, 200 * MUSTER_NS_PER_MS), on_op)),
+        MUSTER_UNAVAILABLE);
+
+    close_client(&f);
+
+    f.registry = working;
+    close_fixture(&f);
+}
+
 static void large_values_pass_and_too_large_ones_are_refused(void **state)
 {
     static char large[1600 << 10];
@@ -762,6 +786,7 @@ int main(void)
         cmocka_unit_test(a_watch_shows_history_and_what_follows),
         cmocka_unit_test(a_watch_of_a_compacted_revision_ends_out_of_range),
         cmocka_unit_test(a_watch_may_be_stopped_in_its_callback),
+        cmocka_unit_test(closing_waits_for_the_channels_of_a_registry_that_is_away),
         cmocka_unit_test(large_values_pass_and_too_large_ones_are_refused),
         cmocka_unit_test(a_watch_and_a_lease_go_on_over_a_restart),
         cmocka_unit_test(a_watch_of_a_registry_that_forgot_everything_ends_data_loss),
