@@ -138,6 +138,8 @@ static void fill_small(struct message *message, const struct muster_control *con
         muster__leave__init(&message->body.leave);
         message->body.leave.epoch = control->epoch;
         message->body.leave.is_resigning = control->is_resigning;
+        message->body.leave.is_done = control->is_done;
+        message->body.leave.committed_step = control->committed_step;
         message->control.body_case = MUSTER__CONTROL__BODY_LEAVE;
         message->control.leave = &message->body.leave;
     } else {
@@ -269,6 +271,8 @@ static enum muster_rc read_control(struct muster_mem *mem, const Muster__Control
         control->kind = MUSTER_CONTROL_LEAVE;
         control->epoch = message->leave->epoch;
         control->is_resigning = message->leave->is_resigning != 0;
+        control->is_done = message->leave->is_done != 0;
+        control->committed_step = message->leave->committed_step;
         return MUSTER_OK;
     case MUSTER__CONTROL__BODY_ABORT_PROPOSE:
         control->kind = MUSTER_CONTROL_ABORT_PROPOSE;

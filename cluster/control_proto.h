@@ -40,6 +40,7 @@ struct muster_control {
     uint64_t committed_step;              /* join */
     bool is_ready;                        /* join */
     bool is_resigning;                    /* leave, progress: only this epoch */
+    bool is_done;                         /* leave: with its work done */
     bool is_confirmed;                    /* suspect: seen to die */
     struct muster_op_id op;               /* abort_propose, heartbeat */
     enum muster_rc reason;                /* abort_propose */

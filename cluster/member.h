@@ -118,9 +118,10 @@ void muster_node_touch_state(struct muster_node *node);
 typedef void muster_node_fn(struct muster_node *node, void *data);
 
 /** Wait (until deadline_ns) until no other member can need this one's memory, announce the leave,
- * then call left. */
-void muster_node_leave(struct muster_node *node, uint64_t deadline_ns, muster_node_fn *left,
-                       void *data);
+ * then call left. is_done: nothing has failed here, and what it has committed is its result; who
+ * comes back when nobody is left does not begin that work anew. */
+void muster_node_leave(struct muster_node *node, bool is_done, uint64_t deadline_ns,
+                       muster_node_fn *left, void *data);
 
 /** Drop everything; open operations end CANCELLED. closed may be NULL; the node is freed after it.
  */

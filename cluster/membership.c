@@ -396,7 +396,7 @@ static void dispatch(struct muster_membership *machine, const struct muster_memb
         ready(machine, event->committed_step);
         return;
     case MUSTER_EVENT_LEAVE:
-        muster_membership_leave(machine);
+        muster_membership_leave(machine, event->is_done);
         return;
     case MUSTER_EVENT_RESIGN:
         resign(machine);

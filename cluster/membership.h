@@ -34,7 +34,7 @@ struct muster_membership_options {
     uint64_t min_members_timeout_ns; /* 0: 60 s */
     uint64_t heartbeat_interval_ns;  /* 0: 100 ms */
     bool is_force_new; /* start anew although the last members are not confirmed dead */
-    bool is_return;    /* started again: a job without members is over, not to be begun anew */
+    bool is_return;    /* started again: what others have done is not to be begun anew */
     struct muster_plan_parameters plan; /* zeros: 256 KiB, 64 KiB; counts in the first view */
     struct muster_suspicion_policy suspicion;
 };
@@ -47,7 +47,7 @@ enum muster_membership_event_kind {
     MUSTER_EVENT_SNAPSHOT_END,   /* … and is complete: what was not in it is gone */
     MUSTER_EVENT_MEMBER_PUT,     /* member, revision */
     MUSTER_EVENT_MEMBER_DELETED, /* peer */
-    MUSTER_EVENT_DEAD_PUT,       /* peer, text: confirmed by the launcher */
+    MUSTER_EVENT_DEAD_PUT,       /* peer, text: confirmed by the launcher (docs/protocol.md) */
     MUSTER_EVENT_VIEW_PUT,       /* view, revision: the watch showed it */
     MUSTER_EVENT_VIEW_READ, /* rc; OK: view (NULL = key absent), revision. Answers ACTION_READ_VIEW
                              */
@@ -59,7 +59,7 @@ enum muster_membership_event_kind {
     MUSTER_EVENT_TICK,         /* the timer of ACTION_SET_TIMER */
     MUSTER_EVENT_FROZEN,       /* progress (takes): answers ACTION_FREEZE */
     MUSTER_EVENT_READY,        /* committed_step: this observer wants to be admitted */
-    MUSTER_EVENT_LEAVE,        /* this process wants to go */
+    MUSTER_EVENT_LEAVE,        /* this process wants to go; is_done: its work is */
     MUSTER_EVENT_RESIGN, /* its operations have expired: out of this epoch, then back by catch-up */
     MUSTER_EVENT_ABORT_PROPOSED, /* op, rc: by the local group */
     MUSTER_EVENT_PEER_SUSPECTED, /* peer, text: by the local group, a data link is gone */
@@ -80,6 +80,7 @@ struct muster_membership_event {
     uint64_t revision;
     uint64_t id;
     uint64_t committed_step;
+    bool is_done;
     enum muster_cas_outcome cas;
     enum muster_rc rc;
     const char *text;

@@ -234,6 +234,8 @@ static size_t collect_votes(struct muster_membership *machine, struct muster_vot
 
     votes[count].incarnation = machine->options.self.incarnation;
     votes[count].progress = machine->progress;
+    votes[count].is_done = machine->is_leaving && machine->is_done;
+    votes[count].done_step = machine->committed_step;
     votes[count++].is_leaving =
         muster_membership_votes_resigning(machine) || (machine->is_leaving && may_leave(machine));
     for (size_t i = 0; i < machine->peer_count; i++) {
@@ -243,6 +245,9 @@ static size_t collect_votes(struct muster_membership *machine, struct muster_vot
             continue;
         votes[count].incarnation = peer->member.incarnation;
         votes[count].progress = peer->vote;
+        votes[count].is_done =
+            peer->leave_epoch == machine->view->epoch && !peer->is_resigning && peer->is_done;
+        votes[count].done_step = peer->committed_step;
         votes[count++].is_leaving = peer_goes(machine, peer);
     }
     return count;

@@ -125,6 +125,9 @@ static void on_leave(struct muster_membership *machine, struct membership_peer *
     if (is_same_epoch(machine, peer, control->epoch) && muster_membership_in_view(machine, peer)) {
         peer->leave_epoch = control->epoch;
         peer->is_resigning = control->is_resigning;
+        peer->is_done = control->is_done;
+        if (control->committed_step > peer->committed_step)
+            peer->committed_step = control->committed_step;
     }
 }
 
@@ -204,6 +207,8 @@ static void send_leave(struct muster_membership *machine)
 
     control.epoch = epoch_of(machine);
     control.is_resigning = !machine->is_leaving;
+    control.is_done = machine->is_leaving && machine->is_done;
+    control.committed_step = machine->committed_step;
     muster_membership_send_members(machine, &control);
 }
 

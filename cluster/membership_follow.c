@@ -59,9 +59,10 @@ static void left(struct muster_membership *machine)
     muster_membership_move(machine, MUSTER_MEMBERSHIP_LEFT);
 }
 
-void muster_membership_leave(struct muster_membership *machine)
+void muster_membership_leave(struct muster_membership *machine, bool is_done)
 {
     machine->is_leaving = true;
+    machine->is_done = is_done;
     machine->leave_due_ns = 0;
     if (machine->state == MUSTER_MEMBERSHIP_IDLE || machine->state == MUSTER_MEMBERSHIP_FORMING ||
         machine->state == MUSTER_MEMBERSHIP_JOINING)
@@ -78,6 +79,7 @@ static void enter(struct muster_membership *machine, bool is_hand_over)
     action->view = muster_view_ref(machine->view);
     action->is_hand_over = is_hand_over;
     machine->is_ready = false;
+    machine->has_seen_members = true;
     muster_membership_move(machine, MUSTER_MEMBERSHIP_STEADY);
 }
 
@@ -101,20 +103,17 @@ static void exclude(struct muster_membership *machine)
     muster_membership_move(machine, MUSTER_MEMBERSHIP_JOINING);
 }
 
-/* Still an observer. An empty view after one with members, or found by who comes back: the job is
- * over. */
+/* Still an observer. An empty view after one with members: the job is over, if its work is done. */
 static void observe(struct muster_membership *machine, bool had_members)
 {
-    bool knew_members = had_members || machine->options.is_return;
-
+    if (had_members && machine->is_synced)
+        machine->has_seen_members = true;
     if (machine->is_leaving)
         left(machine);
     else if (machine->state == MUSTER_MEMBERSHIP_PROPOSING)
         muster_membership_move(machine, MUSTER_MEMBERSHIP_JOINING);
-    if (machine->state != MUSTER_MEMBERSHIP_LEFT && knew_members &&
-        machine->view->member_count == 0)
-        muster_membership_fail(machine, MUSTER_OUT_OF_RANGE,
-                               "the job has ended: all its members have left");
+    if (machine->view->member_count == 0)
+        muster_membership_settle_over(machine, true);
 }
 
 static bool keeps_leaver(const struct muster_membership *machine, const struct muster_view *next)
@@ -238,6 +237,7 @@ void muster_membership_settle_joining(struct muster_membership *machine)
         muster_membership_move(machine, MUSTER_MEMBERSHIP_FORMING);
         return;
     }
+    machine->has_seen_members = machine->has_seen_members || machine->is_synced;
     if (!machine->is_ready || !muster_membership_is_due(machine, machine->join_due_ns))
         return;
     control.epoch = machine->view->epoch;

@@ -27,6 +27,44 @@ bool muster_membership_is_view_dead(const struct muster_membership *machine)
     return true;
 }
 
+/* What somebody had done before leaving, or before its process ended with success, and whether
+ * anybody of the last view had gone beyond it. is_sure: only by what launchers have recorded. */
+static bool is_work_done(const struct muster_membership *machine, bool is_sure)
+{
+    const struct muster_view *view = machine->view;
+    bool is_done = view->is_done;
+    uint64_t done_step = view->done_step;
+    uint64_t step = 0;
+
+    for (uint32_t i = 0; i < view->member_count; i++) {
+        const struct membership_peer *peer =
+            muster_membership_peer_find(machine, &view->members[i].incarnation);
+
+        if (peer == NULL || (is_sure && !peer->is_recorded))
+            return false;
+        is_done = is_done || peer->is_recorded_done;
+        if (peer->is_recorded_done && peer->committed_step > done_step)
+            done_step = peer->committed_step;
+        if (peer->committed_step > step)
+            step = peer->committed_step;
+    }
+    return is_done && step <= done_step;
+}
+
+bool muster_membership_settle_over(struct muster_membership *machine, bool is_sure)
+{
+    if (machine->view == NULL || machine->is_leaving ||
+        !(machine->options.is_return || machine->has_seen_members) ||
+        !muster_membership_is_view_dead(machine) || !is_work_done(machine, is_sure))
+        return false;
+    muster_membership_fail(machine, MUSTER_OUT_OF_RANGE,
+                           machine->view->member_count == 0
+                               ? "the job has ended: all its members have left"
+                               : "the job has ended: some of its members have finished, and no "
+                                 "other is left");
+    return true;
+}
+
 /* Of two processes with one task the one registered later counts. */
 static bool is_superseded(const struct muster_membership *machine,
                           const struct membership_peer *peer)
@@ -134,6 +172,8 @@ void muster_membership_settle_forming(struct muster_membership *machine)
         muster_membership_move(machine, MUSTER_MEMBERSHIP_JOINING);
         return;
     }
+    if (machine->is_synced && muster_membership_settle_over(machine, true))
+        return;
     if (!machine->is_registry_up || !machine->is_synced || self == NULL ||
         !is_candidate(machine, self) || !has_enough(machine)) {
         machine->forming_due_ns = 0;
@@ -146,6 +186,8 @@ void muster_membership_settle_forming(struct muster_membership *machine)
     if (!muster_membership_is_due(machine, machine->forming_due_ns))
         return;
     if (machine->view != NULL && !muster_membership_knows_revision(machine))
+        return;
+    if (muster_membership_settle_over(machine, false))
         return;
     if (make_view(machine, &view) != MUSTER_OK) {
         machine->rc = MUSTER_RESOURCE_EXHAUSTED;

@@ -20,13 +20,16 @@ struct membership_peer {
     uint64_t register_revision;
     struct muster_suspicion suspicion;
     char death[48]; /* what killed it */
+    bool is_recorded; /* by its launcher, with the last step and whether its work was done */
+    bool is_recorded_done;
     enum membership_link link;
     uint64_t connect_due_ns;
     uint64_t connect_backoff_ns;
     uint64_t join_epoch; /* it knows this view and asks to join the next */
     uint64_t leave_epoch;
     bool is_resigning;       /* with leave_epoch: it means to come back */
-    uint64_t committed_step; /* by its heartbeats */
+    bool is_done;            /* with leave_epoch: its work is */
+    uint64_t committed_step; /* by its heartbeats, or by its launcher when it was dead */
     uint64_t accused_epoch;  /* a member has lost it */
     uint64_t lost_epoch;     /* this process has lost it: says so until the view changes */
     uint64_t abort_epoch;    /* it proposes to abort an operation */
@@ -77,6 +80,8 @@ struct muster_membership {
     uint64_t frozen_ns;
     bool is_ready;
     bool is_leaving;
+    bool is_done;          /* with is_leaving: and nothing had failed */
+    bool has_seen_members; /* living ones, or it was one: their job is not begun anew */
     uint64_t resign_epoch; /* its operations of this view have expired */
     bool is_vote_void;     /* … after it had voted for the next */
     uint64_t committed_step;
@@ -162,7 +167,7 @@ void muster_membership_send_commit(struct muster_membership *machine,
 void muster_membership_frozen(struct muster_membership *machine, struct muster_progress *progress);
 void muster_membership_answer_freeze(struct muster_membership *machine,
                                      struct membership_peer *peer);
-void muster_membership_leave(struct muster_membership *machine);
+void muster_membership_leave(struct muster_membership *machine, bool is_done);
 void muster_membership_settle_joining(struct muster_membership *machine);
 
 /* membership_form.c */
@@ -170,6 +175,9 @@ void muster_membership_settle_forming(struct muster_membership *machine);
 /** Nobody of the last view can come back: confirmed by the launcher or the system (or
  * is_force_new). */
 bool muster_membership_is_view_dead(const struct muster_membership *machine);
+/** Nobody of the last view lives, and what they had done needs no doing again: this process, which
+ * knew them or comes back, is told so. True: told. */
+bool muster_membership_settle_over(struct muster_membership *machine, bool is_sure);
 
 /* admission.c */
 /** This process has asked to join the next view, and nothing stands against it. */

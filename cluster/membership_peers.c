@@ -1,5 +1,6 @@
 /* What the membership machine knows of other processes: records, beliefs, links. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cluster/membership_internal.h"
@@ -110,6 +111,21 @@ bool muster_membership_in_view(const struct muster_membership *machine,
 {
     return machine->view != NULL &&
            muster_view_find(machine->view, &peer->member.incarnation, NULL);
+}
+
+/* "SIGKILL", "SIGKILL at step 150", "exit 0 at step 900, done" (docs/protocol.md) */
+static void read_record(struct membership_peer *peer, const char *text)
+{
+    static const char at[] = " at step ", done[] = ", done";
+    const char *step = strstr(text, at);
+    size_t length = strlen(text);
+    uint64_t number = step == NULL ? 0 : strtoull(step + sizeof(at) - 1, NULL, 10);
+
+    peer->is_recorded = true;
+    peer->is_recorded_done =
+        length >= sizeof(done) - 1 && strcmp(text + length - (sizeof(done) - 1), done) == 0;
+    if (number > peer->committed_step)
+        peer->committed_step = number;
 }
 
 void muster_membership_confirm_dead(struct muster_membership *machine, struct membership_peer *peer,
@@ -280,8 +296,10 @@ void muster_membership_registry_changed(struct muster_membership *machine,
         return;
     if (event->kind == MUSTER_EVENT_MEMBER_DELETED)
         member_gone(machine, peer);
-    else if (!muster_membership_is_self(machine, &event->peer))
-        muster_membership_confirm_dead(machine, peer, event->text);
+    if (event->kind != MUSTER_EVENT_DEAD_PUT || muster_membership_is_self(machine, &event->peer))
+        return;
+    read_record(peer, event->text == NULL ? "" : event->text);
+    muster_membership_confirm_dead(machine, peer, event->text);
 }
 
 /* --- a new view --- */

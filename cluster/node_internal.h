@@ -149,7 +149,7 @@ struct muster_node {
     uint64_t leave_deadline_ns;
     muster_node_fn *left;
     void *left_data;
-    bool is_leave_sent, is_out;
+    bool is_leave_done, is_leave_sent, is_out;
     /* closing */
     bool is_closing;
     unsigned closing_parts, closing_turns;

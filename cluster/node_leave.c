@@ -39,6 +39,14 @@ static void finish(struct muster_node *node)
         left(node, node->left_data);
 }
 
+static void feed_leave(struct muster_node *node)
+{
+    struct muster_membership_event event = {.kind = MUSTER_EVENT_LEAVE};
+
+    event.is_done = node->is_leave_done;
+    muster_node_feed(node, &event);
+}
+
 void muster_node_on_leave_timer(struct muster_timer *timer)
 {
     struct muster_node *node = timer->data;
@@ -56,7 +64,7 @@ void muster_node_on_leave_timer(struct muster_timer *timer)
     if (!node->is_leave_sent && (is_late || may_leave(node))) {
         node->is_leave_sent = true;
         node->leave_deadline_ns += LEAVE_GRACE_NS;
-        muster_node_feed_kind(node, MUSTER_EVENT_LEAVE);
+        feed_leave(node);
     }
     if (!node->is_closing && node->left != NULL)
         muster_timer_start(timer, node->env->loop, now + LEAVE_POLL_NS);
@@ -71,9 +79,10 @@ void muster_node_is_out(struct muster_node *node)
                            muster_loop_now_ns(node->env->loop));
 }
 
-void muster_node_leave(struct muster_node *node, uint64_t deadline_ns, muster_node_fn *left,
-                       void *data)
+void muster_node_leave(struct muster_node *node, bool is_done, uint64_t deadline_ns,
+                       muster_node_fn *left, void *data)
 {
+    node->is_leave_done = is_done;
     node->left = left;
     node->left_data = data;
     node->leave_deadline_ns = deadline_ns;

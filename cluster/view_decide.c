@@ -512,6 +512,25 @@ static void decision_fini(struct decision *decision)
     muster_mem_free(decision->mem, decision->stayers);
 }
 
+/* What the leavers had done, for those who come back when nobody is left to ask. */
+static void note_done(struct decision *decision)
+{
+    const struct muster_decide_input *input = decision->input;
+    struct muster_view *fields = &decision->fields;
+
+    fields->is_done = input->view->is_done;
+    fields->done_step = input->view->done_step;
+    for (size_t i = 0; i < input->vote_count; i++) {
+        const struct muster_vote *vote = &input->votes[i];
+
+        if (!vote->is_leaving || !vote->is_done || vote_stays(vote))
+            continue;
+        fields->is_done = true;
+        if (vote->done_step > fields->done_step)
+            fields->done_step = vote->done_step;
+    }
+}
+
 static void copy_reason(char to[128], const char *reason)
 {
     size_t length = reason == NULL ? 0 : strnlen(reason, 127);
@@ -535,6 +554,7 @@ enum muster_rc muster_view_decide(const struct muster_decide_input *input,
     decision.fields.is_below_min = input->is_abort_all;
     decision.fields.plan = input->view->plan;
     copy_reason(decision.fields.reason, input->reason);
+    note_done(&decision);
     rc = decide_members(&decision);
     if (rc == MUSTER_OK)
         rc = decide_ops(&decision);

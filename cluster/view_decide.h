@@ -11,6 +11,8 @@ struct muster_vote {
     struct muster_incarnation incarnation;
     const struct muster_progress *progress; /* borrowed; progress->epoch == E */
     bool is_leaving;
+    bool is_done; /* with is_leaving: its work is, up to done_step (its vote may be older) */
+    uint64_t done_step;
 };
 
 struct muster_decide_input {
@@ -30,7 +32,7 @@ struct muster_decide_input {
  * Members: voters keep their from_step; a leaver with an open operation stays for one more epoch,
  * because somebody may need what it holds; a joiner takes part from the step after the highest that
  * anybody has begun. A joiner whose task is held by a voter is left out (the voter is alive); where
- * all leave nobody joins.
+ * all leave nobody joins. Who goes with its work done is remembered: is_done, done_step.
  * Verdicts: one for every operation that is open at a voter, and the ABORTED ones of E that a voter
  * has not met yet.
  *

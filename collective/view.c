@@ -110,6 +110,8 @@ static uint64_t view_digest(const struct muster_view *view)
     for (uint32_t i = 0; i < view->verdict_count; i++)
         seed = hash_verdict(&view->verdicts[i], seed);
     seed = hash_u64(view->is_below_min, seed);
+    seed = hash_u64(view->is_done, seed);
+    seed = hash_u64(view->done_step, seed);
     return hash_text(view->reason, seed);
 }
 

@@ -276,6 +276,7 @@ static enum muster_rc begin_in_seat(struct muster_strategy *strategy)
         if (rc != MUSTER_OK)
             return rc;
     } while (!is_member(strategy));
+    strategy->ops_rc = MUSTER_OK; /* what failed before is behind it */
     strategy->step = strategy->next_step;
     strategy->state = MUSTER_STRATEGY_STEP;
     muster_node_begin_step(strategy->node, strategy->step);
@@ -317,8 +318,10 @@ enum muster_rc muster_strategy_commit(struct muster_strategy *strategy)
     strategy->committed_step = strategy->step;
     muster_node_commit_step(strategy->node, strategy->step);
     now_ns = muster_loop_now_ns(strategy->env->loop);
-    if (now_ns - strategy->progress_reported_ns >= PROGRESS_INTERVAL_NS) {
+    if (now_ns - strategy->progress_reported_ns >= PROGRESS_INTERVAL_NS ||
+        strategy->epoch != strategy->epoch_reported) {
         strategy->progress_reported_ns = now_ns;
+        strategy->epoch_reported = strategy->epoch; /* who dies now had gone on in it */
         muster_report_progress(strategy->report, strategy->step, strategy->epoch,
                                muster_node_view(strategy->node) != NULL
                                    ? muster_node_view(strategy->node)->member_count
@@ -415,17 +418,19 @@ static void wait_until(struct muster_strategy *strategy, bool *is_gone)
         muster_loop_turn(strategy->env->loop, UINT64_MAX);
 }
 
-/* In order; one that has failed does not wait for anybody. */
+/* In order; one that has failed does not wait for anybody. Who ends in the middle of a failure has
+ * no result. */
 static void leave(struct muster_strategy *strategy)
 {
+    bool is_done = is_member(strategy) && strategy->ops_rc == MUSTER_OK;
     bool has_left = false;
 
-    if (is_member(strategy))
+    if (is_done)
         report_result(strategy);
-    else if (muster_node_group(strategy->node) == NULL)
+    else if (!is_member(strategy) && muster_node_group(strategy->node) == NULL)
         return;
     muster_node_leave(
-        strategy->node,
+        strategy->node, is_done,
         muster_loop_after_ns(strategy->env->loop, is_member(strategy) ? LEAVE_TIMEOUT_NS : 0),
         on_gone, &has_left);
     wait_until(strategy, &has_left);

@@ -68,6 +68,7 @@ struct muster_strategy {
     struct muster_strategy_change change;
     struct muster_report_values progress, results;
     uint64_t progress_reported_ns;
+    uint64_t epoch_reported; /* of the last progress report */
 
     /* the program's own copy */
     uint32_t rank, size;

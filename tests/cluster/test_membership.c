@@ -679,7 +679,7 @@ static void leave(struct worker *worker)
 {
     sim_enter(worker->process);
     muster_timer_stop(&worker->timer);
-    muster_node_leave(worker->node, muster_loop_after_ns(worker->env->loop, 5 * MUSTER_NS_PER_S),
+    muster_node_leave(worker->node, true, muster_loop_after_ns(worker->env->loop, 5 * MUSTER_NS_PER_S),
                       on_left, worker);
     sim_leave(worker->process);
 }

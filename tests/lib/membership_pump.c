@@ -399,6 +399,8 @@ static void stop_node(struct pump_node *node, bool is_told)
     struct pump *pump = node->pump;
 
     node->is_alive = false;
+    snprintf(node->record, sizeof(node->record), "SIGKILL at step %llu",
+             (unsigned long long)node->committed_step);
     pump_ops_abort(node);
     for (unsigned i = 0; i < pump->node_count; i++) {
         struct pump_event event = {.kind = PUMP_PROCESS_DEAD, .from = node->index, .to = i};
@@ -429,7 +431,20 @@ void pump_crash_silently(struct pump *pump, unsigned node)
 
 void pump_leave(struct pump *pump, unsigned node)
 {
+    struct muster_membership_event event = {.kind = MUSTER_EVENT_LEAVE, .is_done = true};
+
+    pump_step(&pump->nodes[node], &event);
+}
+
+void pump_leave_undone(struct pump *pump, unsigned node)
+{
     pump_step_kind(&pump->nodes[node], MUSTER_EVENT_LEAVE);
+}
+
+void pump_commit(struct pump *pump, unsigned node, uint64_t step)
+{
+    pump->nodes[node].committed_step = step;
+    muster_membership_set_committed(pump->nodes[node].machine, step);
 }
 
 void pump_ready(struct pump *pump, unsigned node)

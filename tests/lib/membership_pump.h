@@ -33,6 +33,7 @@ struct pump_node {
     struct muster_member member;
     struct muster_membership *machine;
     bool is_alive, is_left, is_excluded_once, is_failed;
+    char record[64];   /* what its launcher writes down when it is dead */
     bool stops_before_cas, stops_after_cas; /* failpoints: dies at its next compare-and-swap */
     bool is_registered, wants_registered, sees_registry;
     uint64_t paused_until_ns;
@@ -119,7 +120,11 @@ void pump_kill(struct pump *pump, unsigned node);
 void pump_crash_silently(struct pump *pump, unsigned node);
 /** The launcher says that it is dead. */
 void pump_confirm(struct pump *pump, unsigned node);
+/** With its work done, or in the middle of a failure. */
 void pump_leave(struct pump *pump, unsigned node);
+void pump_leave_undone(struct pump *pump, unsigned node);
+/** Its program has committed this step. */
+void pump_commit(struct pump *pump, unsigned node, uint64_t step);
 void pump_ready(struct pump *pump, unsigned node);
 void pump_pause(struct pump *pump, unsigned node, uint64_t span_ns);
 void pump_block(struct pump *pump, unsigned a, unsigned b, bool is_blocked);

@@ -102,7 +102,7 @@ static void show_change(struct pump_node *node, const struct pump_change *change
 
     event.peer = other->member.incarnation;
     event.member = &other->member;
-    event.text = "SIGKILL";
+    event.text = other->record[0] != '\0' ? other->record : "SIGKILL";
     switch (change->kind) {
     case PUMP_MEMBER_PUT:
         event.kind = MUSTER_EVENT_MEMBER_PUT;

@@ -89,7 +89,7 @@ static void worker_may_leave(void *keeper)
     if (worker->is_leaving)
         return;
     worker->is_leaving = true;
-    muster_node_leave(worker->node, muster_loop_after_ns(worker->env->loop, LEAVE_TIMEOUT_NS),
+    muster_node_leave(worker->node, true, muster_loop_after_ns(worker->env->loop, LEAVE_TIMEOUT_NS),
                       on_left, worker);
 }
 

@@ -56,6 +56,8 @@ static struct muster_view *make_view(struct muster_mem *mem)
     fields.verdicts = verdicts;
     fields.verdict_count = 3;
     fields.is_below_min = true;
+    fields.is_done = true;
+    fields.done_step = 77;
     assert_int_equal(muster_view_new(mem, &fields, &view), MUSTER_OK);
     return view;
 }
@@ -90,6 +92,7 @@ static void a_view_comes_back_with_its_digest(void **state)
     assert_int_equal(back->verdicts[0].sources[1].count, 6);
     assert_int_equal(back->members[1].pid, 4712);
     assert_true(back->is_below_min);
+    assert_true(back->is_done && back->done_step == 77);
     assert_string_equal(back->reason, view->reason);
     muster_mem_free(mem, bytes);
     muster_view_unref(back);
@@ -244,7 +247,7 @@ static void every_small_message_comes_back(void **state)
     struct muster_control control = {.epoch = 8, .change_id = 3, .revision = 55}, back;
 
     (void)state;
-    control.is_ready = control.is_confirmed = control.is_resigning = true;
+    control.is_ready = control.is_confirmed = control.is_resigning = control.is_done = true;
     control.committed_step = 44;
     control.op = (struct muster_op_id){2, 3, 4};
     control.reason = MUSTER_DEADLINE_EXCEEDED;
@@ -272,7 +275,7 @@ static void every_small_message_comes_back(void **state)
         if (kind == MUSTER_CONTROL_HEARTBEAT)
             assert_true(back.view_digest == UINT64_MAX && back.waiting_rank == 2);
         if (kind == MUSTER_CONTROL_LEAVE)
-            assert_true(back.is_resigning);
+            assert_true(back.is_resigning && back.is_done && back.committed_step == 44);
         if (kind == MUSTER_CONTROL_ABORT_PROPOSE)
             assert_true(back.op.sequence == 4 && back.reason == MUSTER_DEADLINE_EXCEEDED);
         muster_control_fini(&back);

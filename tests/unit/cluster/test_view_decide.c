@@ -460,6 +460,52 @@ static void where_all_leave_nobody_joins(void **state)
     close_fixture(&f);
 }
 
+/* What is remembered of the leavers: {is_done, done_step} of two votes that leave. */
+static void who_leaves_with_its_work_done_is_remembered(void **state)
+{
+    static const struct {
+        bool is_done[2];
+        uint64_t steps[2];
+        enum told first;
+        bool is_remembered;
+        uint64_t step;
+    } leavers[] = {
+        {{true, true}, {5, 9}, LEAVES, true, 9},
+        {{true, false}, {5, 9}, LEAVES, true, 5},
+        {{false, false}, {5, 9}, LEAVES, false, 0},
+        {{true, false}, {5, 9}, LEAVES_OPEN, false, 0}, /* it stays for one more epoch */
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(leavers) / sizeof(leavers[0]); i++) {
+        struct fixture f;
+        struct muster_view *next, *last;
+        struct muster_decide_input input = {.reason = "x"};
+
+        open_fixture(&f, 0, NULL);
+        add_vote(&f, 0, leavers[i].first, MUSTER_OP_ALL_REDUCE);
+        add_vote(&f, 1, LEAVES, MUSTER_OP_ALL_REDUCE);
+        add_vote(&f, 2, OPEN, MUSTER_OP_ALL_REDUCE);
+        for (size_t k = 0; k < 2; k++) {
+            f.votes[k].is_done = leavers[i].is_done[k];
+            f.votes[k].done_step = leavers[i].steps[k];
+        }
+
+        next = decide(&f);
+        input.mem = &f.mem.mem;
+        input.view = next;
+        assert_int_equal(muster_view_decide(&input, &last), MUSTER_OK);
+
+        assert_int_equal(next->is_done, leavers[i].is_remembered);
+        assert_int_equal(next->done_step, leavers[i].step);
+        assert_int_equal(last->is_done, leavers[i].is_remembered);
+        assert_int_equal(last->done_step, leavers[i].step);
+        muster_view_unref(last);
+        muster_view_unref(next);
+        close_fixture(&f);
+    }
+}
+
 static void below_min_members_only_what_is_delivered_is_adopted(void **state)
 {
     struct fixture f;
@@ -652,6 +698,7 @@ int main(void)
         cmocka_unit_test(of_two_joiners_with_one_task_the_later_is_taken),
         cmocka_unit_test(a_leaver_with_an_open_operation_stays_for_it),
         cmocka_unit_test(where_all_leave_nobody_joins),
+        cmocka_unit_test(who_leaves_with_its_work_done_is_remembered),
         cmocka_unit_test(below_min_members_only_what_is_delivered_is_adopted),
         cmocka_unit_test(different_calls_under_one_name_are_aborted),
         cmocka_unit_test(an_abort_binds_who_has_not_issued_it_epochs_later),
