@@ -16,6 +16,7 @@ enum command_exit {
     EXIT_BAD_INPUT = 3,   /* input data are malformed, or name what does not exist */
     EXIT_UNAVAILABLE = 4, /* a server cannot be reached, an address is taken, time is up */
     EXIT_DENIED = 5,      /* permission denied */
+    EXIT_DIFFERENT = 6,   /* workers that ended with 0 have different weights */
     EXIT_NOT_RUNNABLE = 126,
     EXIT_NOT_FOUND = 127,
     EXIT_SIGNAL = 128, /* + the number of the signal */

@@ -13,6 +13,7 @@ static const char exit_codes[] =
     "    3  input data are malformed, or name a job, task or file that does not exist\n"
     "    4  a server cannot be reached, an address is in use, or time is up\n"
     "    5  permission denied\n"
+    "    6  'muster run': all workers ended with 0, but their weights differ after the same step\n"
     "\n"
     "'muster run' ends with the exit code of the first worker that failed for good (it had no\n"
     "restart left):\n"

@@ -14,19 +14,45 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* Who came back too late has not failed: the others had finished. If there are others, and one of
+ * them ended with 0. */
+static void blame_who_was_too_late(struct run *run)
+{
+    struct run_task *first = NULL;
+
+    for (uint32_t i = 0; i < run->task_count; i++) {
+        struct run_task *task = &run->tasks[i];
+
+        if (task->state == RUN_TASK_LEFT && !task->is_too_late)
+            return;
+        if (first == NULL && task->is_too_late)
+            first = task;
+    }
+    if (first == NULL || run->failed != NULL || run->settings.nodes_max > 1)
+        return;
+    first->wait_status = first->death_status;
+    run->failed = first;
+    run->failed_code = run_task_exit_code(first->wait_status);
+}
+
 void run_finish(struct run *run)
 {
+    struct run_outcome outcome;
     bool has_failed = false;
 
     if (run->state == RUN_STATE_DONE)
         return;
     run->state = RUN_STATE_DONE;
+    blame_who_was_too_late(run);
     for (uint32_t i = 0; i < run->task_count; i++)
         has_failed = has_failed || run->tasks[i].state != RUN_TASK_LEFT;
     if (run->failed != NULL)
         run->exit_code = run->failed_code;
     else if (has_failed)
         run->exit_code = run->stop_signal != 0 ? EXIT_SIGNAL + run->stop_signal : EXIT_OTHER;
+    run_outcome_gather(run, &outcome);
+    if (run->exit_code == EXIT_OK && outcome.is_different)
+        run->exit_code = EXIT_DIFFERENT;
     muster_timer_stop(&run->grace_timer);
     muster_loop_stop(run->env->loop);
 }

@@ -180,6 +180,20 @@ void run_progress_on_report(struct run *run);
 void run_progress_clear(struct run *run);
 void run_progress_stop(struct run *run);
 
+/** What the results say together: run_outcome.c. Who has left early has done fewer steps, and other
+ * weights; only those who did the most steps are compared. */
+struct run_outcome {
+    uint32_t results; /* of those */
+    uint64_t steps, steps_lost;
+    bool is_identical;
+    bool is_different;
+    const struct run_values *values; /* of the first of those */
+    double recovery_median_ms, recovery_max_ms;
+};
+void run_outcome_gather(struct run *run, struct run_outcome *ret_outcome);
+/** The task has a result, and nobody did more steps. */
+bool run_outcome_is_final(const struct run_outcome *outcome, const struct run_task *task);
+
 /** Text at the end and --json. */
 void run_summary_print(struct run *run);
 /** False: told why. */

@@ -62,6 +62,8 @@ static void on_result(struct run_task *task, const struct muster_json *report)
 
     task->has_result = true;
     task->steps = number_of(report, "steps");
+    if (task->steps > task->step)
+        task->step = task->steps;
     task->steps_lost = number_of(report, "steps_lost");
     snprintf(task->digest, sizeof(task->digest), "%s", digest != NULL ? digest : "");
     read_values(&task->results, muster_json_member(report, "values"));

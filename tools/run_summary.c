@@ -10,53 +10,6 @@
 #include <time.h>
 #include <unistd.h>
 
-/* What the members' results say together. */
-struct outcome {
-    uint32_t results;
-    uint64_t steps, steps_lost;
-    bool is_identical;
-    const struct run_values *values; /* of the first worker with a result */
-    double recovery_median_ms, recovery_max_ms;
-};
-
-static int compare_doubles(const void *a, const void *b)
-{
-    double left = *(const double *)a;
-    double right = *(const double *)b;
-
-    return left < right ? -1 : left > right;
-}
-
-static void gather(struct run *run, struct outcome *outcome)
-{
-    const char *digest = NULL;
-    size_t count = run->recovery_count;
-
-    *outcome = (struct outcome){.is_identical = true};
-    for (uint32_t i = 0; i < run->task_count; i++) {
-        const struct run_task *task = &run->tasks[i];
-
-        if (!task->has_result)
-            continue;
-        outcome->results++;
-        if (digest == NULL) {
-            digest = task->digest;
-            outcome->values = &task->results;
-        }
-        outcome->is_identical = outcome->is_identical && strcmp(digest, task->digest) == 0;
-        outcome->steps = task->steps > outcome->steps ? task->steps : outcome->steps;
-        outcome->steps_lost =
-            task->steps_lost > outcome->steps_lost ? task->steps_lost : outcome->steps_lost;
-    }
-    outcome->is_identical = outcome->is_identical && outcome->results > 0;
-    if (count == 0)
-        return;
-    qsort(run->recoveries_ms, count, sizeof(double), compare_doubles);
-    outcome->recovery_max_ms = run->recoveries_ms[count - 1];
-    outcome->recovery_median_ms =
-        (run->recoveries_ms[(count - 1) / 2] + run->recoveries_ms[count / 2]) / 2;
-}
-
 static double seconds_of(const struct run *run)
 {
     return (double)(muster_loop_now_ns(run->env->loop) - run->started_ns) / (double)MUSTER_NS_PER_S;
@@ -78,7 +31,52 @@ static const char *plural(uint64_t count)
     return count == 1 ? "" : "s";
 }
 
-static void tell_training(struct run *run, const struct outcome *outcome)
+static void write_plain(struct run *run, const char *fmt, ...) MUSTER_PRINTF(2, 3);
+static void write_plain(struct run *run, const char *fmt, ...)
+{
+    va_list args;
+    char *text = NULL;
+    int length;
+
+    va_start(args, fmt);
+    length = vasprintf(&text, fmt, args);
+    va_end(args);
+    if (length > 0)
+        run_sink_write(run->err, text, (size_t)length);
+    free(text);
+}
+
+/* Whoever relies on the result must not miss it: told with --quiet, too. */
+static void print_difference(struct run *run, const struct run_outcome *outcome)
+{
+    run_progress_clear(run);
+    write_plain(run,
+                "muster run: WEIGHTS DIFFER between workers after step %llu, exit code of this run "
+                "%d\n",
+                (unsigned long long)outcome->steps, run->exit_code);
+    for (uint32_t i = 0; i < run->task_count; i++) {
+        if (run_outcome_is_final(outcome, &run->tasks[i]))
+            write_plain(run, "  %s %s\n", run->tasks[i].name, run->tasks[i].digest);
+    }
+}
+
+static void tell_weights(struct run *run, const struct run_outcome *outcome)
+{
+    if (outcome->is_identical)
+        run_tell(run, "weights byte-identical on %u worker%s", outcome->results,
+                 plural(outcome->results));
+    for (uint32_t i = 0; i < run->task_count; i++) {
+        const struct run_task *task = &run->tasks[i];
+
+        if (run_outcome_is_final(outcome, task))
+            run_tell(run, "  %s %s", task->name, task->digest);
+        else if (task->has_result)
+            run_tell(run, "  %s had left after step %llu", task->name,
+                     (unsigned long long)task->steps);
+    }
+}
+
+static void tell_training(struct run *run, const struct run_outcome *outcome)
 {
     const double *accuracy = find_value(outcome->values, "accuracy");
     char slowest[64] = "";
@@ -95,30 +93,8 @@ static void tell_training(struct run *run, const struct outcome *outcome)
              (unsigned long long)run->kills, plural(run->kills),
              (unsigned long long)outcome->steps_lost, plural(outcome->steps_lost), slowest,
              (unsigned long long)run->survivors_restarted, plural(run->survivors_restarted));
-    if (outcome->is_identical)
-        run_tell(run, "weights byte-identical on %u worker%s", outcome->results,
-                 plural(outcome->results));
-    else
-        run_tell(run, "WEIGHTS DIFFER between workers");
-    for (uint32_t i = 0; i < run->task_count; i++) {
-        if (run->tasks[i].has_result)
-            run_tell(run, "  %s %s", run->tasks[i].name, run->tasks[i].digest);
-    }
-}
-
-static void write_plain(struct run *run, const char *fmt, ...) MUSTER_PRINTF(2, 3);
-static void write_plain(struct run *run, const char *fmt, ...)
-{
-    va_list args;
-    char *text = NULL;
-    int length;
-
-    va_start(args, fmt);
-    length = vasprintf(&text, fmt, args);
-    va_end(args);
-    if (length > 0)
-        run_sink_write(run->err, text, (size_t)length);
-    free(text);
+    if (!outcome->is_different)
+        tell_weights(run, outcome);
 }
 
 static void print_failure(struct run *run)
@@ -158,14 +134,16 @@ static void print_failure(struct run *run)
 
 void run_summary_print(struct run *run)
 {
-    struct outcome outcome;
+    struct run_outcome outcome;
 
-    gather(run, &outcome);
+    run_outcome_gather(run, &outcome);
     if (outcome.results > 0)
         tell_training(run, &outcome);
     else if (run->restarts > 0 && run->exit_code == 0)
         run_tell(run, "all workers ended with 0 after %llu restart%s in %.1f s",
                  (unsigned long long)run->restarts, plural(run->restarts), seconds_of(run));
+    if (outcome.is_different)
+        print_difference(run, &outcome);
     if (run->failed != NULL)
         print_failure(run);
 }
@@ -182,19 +160,19 @@ static struct muster_json *real_or_null(bool is_known, double value)
     return is_known ? muster_json_real_new(value) : muster_json_null_new();
 }
 
-static struct muster_json *digests_of(const struct run *run)
+static struct muster_json *digests_of(const struct run *run, const struct run_outcome *outcome)
 {
     struct muster_json *digests = muster_json_array_new();
 
     for (uint32_t i = 0; i < run->task_count; i++) {
-        if (run->tasks[i].has_result &&
+        if (run_outcome_is_final(outcome, &run->tasks[i]) &&
             !muster_json_append(digests, muster_json_text_new(run->tasks[i].digest)))
             return digests;
     }
     return digests;
 }
 
-static struct muster_json *recovery_of(const struct run *run, const struct outcome *outcome)
+static struct muster_json *recovery_of(const struct run *run, const struct run_outcome *outcome)
 {
     struct muster_json *recovery = muster_json_object_new();
     bool is_known = run->recovery_count > 0;
@@ -207,7 +185,7 @@ static struct muster_json *recovery_of(const struct run *run, const struct outco
     return recovery;
 }
 
-static struct muster_json *values_of(const struct outcome *outcome)
+static struct muster_json *values_of(const struct run_outcome *outcome)
 {
     struct muster_json *values = muster_json_object_new();
 
@@ -231,7 +209,10 @@ static struct muster_json *tasks_of(const struct run *run)
             !muster_json_set(one, "rank", number(task->rank)) ||
             !muster_json_set(one, "restarts", number(task->lives > 0 ? task->lives - 1 : 0)) ||
             !muster_json_set(one, "exit_code",
-                             number((uint64_t)run_task_exit_code(task->wait_status)))) {
+                             number((uint64_t)run_task_exit_code(task->wait_status))) ||
+            (task->has_result &&
+             (!muster_json_set(one, "steps", number(task->steps)) ||
+              !muster_json_set(one, "digest", muster_json_text_new(task->digest))))) {
             muster_json_free(one);
             one = NULL;
         }
@@ -265,11 +246,11 @@ static struct muster_json *failure_of(const struct run *run)
 static struct muster_json *summary_of(struct run *run)
 {
     struct muster_json *root = muster_json_object_new();
-    struct outcome outcome;
+    struct run_outcome outcome;
     const double *accuracy;
     bool is_whole;
 
-    gather(run, &outcome);
+    run_outcome_gather(run, &outcome);
     accuracy = find_value(outcome.values, "accuracy");
     is_whole = muster_json_set(root, "exit_code", muster_json_integer_new(run->exit_code)) &&
                muster_json_set(root, "accuracy",
@@ -286,7 +267,7 @@ static struct muster_json *summary_of(struct run *run)
                muster_json_set(root, "identical",
                                outcome.results > 0 ? muster_json_bool_new(outcome.is_identical)
                                                    : muster_json_null_new()) &&
-               muster_json_set(root, "digests", digests_of(run)) &&
+               muster_json_set(root, "digests", digests_of(run, &outcome)) &&
                muster_json_set(root, "survivors_restarted", number(run->survivors_restarted)) &&
                muster_json_set(root, "workers", number(run->task_count)) &&
                muster_json_set(root, "seconds", muster_json_real_new(seconds_of(run))) &&

@@ -111,6 +111,7 @@ static void start(struct run_task *task)
     task->has_reported = false;
     task->has_committed = false;
     task->is_too_late = false;
+    task->step = 0;
     if (!run_output_open_logs(task)) {
         task_move(task, RUN_TASK_FAILED);
         task->wait_status = W_EXITCODE(EXIT_OTHER, 0);
@@ -230,11 +231,18 @@ static void confirm_death(struct run_task *task, int wait_status)
         snprintf(how, sizeof(how), "signal %d", WTERMSIG(wait_status));
     else
         snprintf(how, sizeof(how), "exit %d", WEXITSTATUS(wait_status));
+    if (task->step > 0) { /* who comes back can tell whether all was done */
+        size_t length = strlen(how);
+
+        snprintf(how + length, sizeof(how) - length, " at step %llu%s",
+                 (unsigned long long)task->step,
+                 wait_status == 0 && task->has_result ? ", done" : "");
+    }
     run_registry_confirm_death(task->run, task, how);
 }
 
-/* First what others wait for, then what the process left: its group, its zombie, its last output.
- */
+/* First what others wait for, with the last step that it reported; then what the process left: its
+ * group, its zombie, its last output. */
 static void collect(struct run_task *task)
 {
     siginfo_t info = {.si_pid = 0};
@@ -243,13 +251,13 @@ static void collect(struct run_task *task)
         info.si_pid == task->pid)
         task->wait_status = info.si_code == CLD_EXITED ? W_EXITCODE(info.si_status, 0)
                                                        : W_EXITCODE(0, info.si_status);
+    run_stream_drain(&task->report);
     confirm_death(task, task->wait_status);
     kill(-task->pid, SIGKILL);
     waitpid(task->pid, NULL, 0);
     run_guard_remove(task->run, task->pid);
     task->ended_ns = muster_loop_now_ns(task->run->env->loop);
     task->ended_wall_ns = muster_host_wall_ns(task->run->env->host);
-    run_stream_drain(&task->report);
     run_stream_drain(&task->out);
     run_stream_drain(&task->err);
     if (run_restart_is_fruitless(task->has_committed, task->ended_ns - task->started_ns))
@@ -264,8 +272,7 @@ static enum run_action decide(const struct run_task *task)
     struct run_restart_question question = {
         .is_stopping = run->state != RUN_STATE_RUNNING,
         .is_gang = run->settings.is_gang,
-        .is_success =
-            task->wait_status == 0 || (task->is_too_late && count_tasks(run, RUN_TASK_LEFT) > 0),
+        .is_success = task->wait_status == 0 || task->is_too_late,
         .is_runnable = true,
         .restarts = run->settings.is_gang ? run->gang_restarts : task->restarts,
         .restarts_max = run->settings.restarts_max,

@@ -1,7 +1,9 @@
 /* A training program for tests of a whole job: COUNT elements of state named NAME, STEPS steps,
- * each one all_reduce of ELEMENTS elements. Ends with 0, or with 1 and the error's text. */
+ * each one all_reduce of ELEMENTS elements. Ends with 0, or with 1 and the error's text. With
+ * STEPPER_HOLD=1 it stands still after the last step, a member until it is killed. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <muster/muster.h>
 
@@ -58,11 +60,15 @@ int main(int argc, char **argv)
         rc = muster_strategy_register(strategy, name, &state);
     if (rc == MUSTER_OK)
         rc = train(strategy, &state, &share, number(argc, argv, 1, 1));
-    if (rc == MUSTER_OK)
+    if (rc == MUSTER_OK) {
         printf("total %g\n", *(double *)state.data);
+        fflush(stdout);
+    }
     else
         fprintf(stderr, "stepper: %s: %s\n", muster_rc_name(rc),
                 strategy != NULL ? muster_strategy_error(strategy)->text : error.text);
+    while (rc == MUSTER_OK && getenv("STEPPER_HOLD") != NULL)
+        pause();
     muster_strategy_close(strategy);
     free(state.data);
     free(share.data);

@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""How `muster run` ends: when the job has ended for some of its workers, and what their results say together."""
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, os.path.join(os.environ["MUSTER_SOURCE_DIR"], "tests", "lib"))
+from puppets import CLEAN, MUSTER, PATIENCE_S, PROGRAMS
+
+STEPPER = os.path.join(PROGRAMS, "stepper")
+
+
+def start(test, *args, script, **variables):
+    child = subprocess.Popen([MUSTER, "run", *args, "--", "sh", "-c", script], text=True, stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE, env=dict(CLEAN, STEPPER=STEPPER, **variables))
+    test.addCleanup(child.communicate)
+    test.addCleanup(child.kill)
+    return child
+
+
+def run(*args, script, **variables):
+    return subprocess.run([MUSTER, "run", *args, "--", "sh", "-c", script], text=True, capture_output=True,
+                          env=dict(CLEAN, STEPPER=STEPPER, **variables), timeout=PATIENCE_S, check=False)
+
+
+def lines_until(child, count, pattern):
+    """Output lines that match, when there are `count` of them."""
+    found = []
+    while len(found) < count:
+        line = child.stdout.readline()
+        assert line, (found, child.stderr.read())
+        found += re.findall(pattern, line)
+    return found
+
+
+def reporting(*reports):
+    """A worker that reports, by rank, and ends with 0."""
+    cases = " ".join(f"{rank}) echo '{json.dumps(dict(report='result', **report))}' >&3;;"
+                     for rank, report in enumerate(reports))
+    return f"case $RANK in {cases} esac"
+
+
+class Ended(unittest.TestCase):
+    HOLD = ('[ $RANK.$MUSTER_RESTART_COUNT = 0.0 ] && { $STEPPER 100 && echo has left; exit; }; '
+            '[ $MUSTER_RESTART_COUNT = 0 ] && export STEPPER_HOLD=1; echo pid $$; exec $STEPPER 100')
+
+    def test_who_is_killed_when_one_has_finished_comes_back_too_late(self):
+        child = start(self, "-n", "3", "--json", "-", script=self.HOLD)
+        seen = lines_until(child, 6, r"pid \d+|has left|total 100")
+        for word in seen:
+            if word.startswith("pid"):
+                os.kill(int(word.split()[1]), signal.SIGKILL)
+        out, err = child.communicate(timeout=PATIENCE_S)
+        result = json.loads(out.splitlines()[-1])
+        self.assertEqual((child.returncode, result["exit_code"]), (0, 0), err)
+        self.assertEqual(err.count("came back too late"), 2, err)
+        self.assertEqual((result["steps"], result["restarts"], result["identical"]), (100, 2, True))
+        self.assertEqual(len(result["digests"]), 1)
+        self.assertNotIn("total", out)  # nobody has trained again
+
+    def test_a_job_that_failed_on_all_workers_begins_anew(self):
+        done = run("-n", "3", "--json", "-", script=(
+            '[ $MUSTER_RESTART_COUNT = 0 ] && exec $STEPPER 50 8 total $((RANK == 1 ? 3 : 4)); exec $STEPPER 50'))
+        result = json.loads(done.stdout.splitlines()[-1])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual((result["steps"], result["identical"]), (50, True), done.stderr)
+        self.assertRegex(done.stdout, r"(?m)^\[worker:\d\] total 50$")  # who comes first may have done it alone
+
+    def test_a_job_of_which_no_worker_ended_with_0_is_no_success(self):
+        done = run("-n", "2", "--json", "-", script='$STEPPER 20; exit 3')
+        result = json.loads(done.stdout.splitlines()[-1])
+        self.assertEqual((done.returncode, result["exit_code"]), (3, 3), done.stderr)
+        self.assertIn("first failure", done.stderr)
+        self.assertIn("exited with code 3", done.stderr)
+
+
+class Weights(unittest.TestCase):
+    def test_different_weights_are_never_a_success(self):
+        for option in ([], ["--quiet"]):
+            done = run("-n", "3", "--json", "-", *option, script=reporting(
+                dict(steps=9, digest="aaaa"), dict(steps=9, digest="bbbb"), dict(steps=9, digest="aaaa")))
+            result = json.loads(done.stdout)
+            self.assertEqual((done.returncode, result["exit_code"], result["identical"]), (6, 6, False))
+            self.assertEqual(result["digests"], ["aaaa", "bbbb", "aaaa"])
+            self.assertIn("WEIGHTS DIFFER between workers after step 9, exit code of this run 6", done.stderr)
+            for text in ("worker:0 aaaa", "worker:1 bbbb", "worker:2 aaaa"):
+                self.assertIn(text, done.stderr)
+        page = subprocess.run([MUSTER, "help", "exit-codes"], text=True, capture_output=True, timeout=PATIENCE_S,
+                              check=True).stdout
+        self.assertRegex(page, r"(?m)^ +6 .*weights differ")
+
+    def test_a_failure_keeps_its_code(self):
+        done = run("-n", "2", "--max-restarts", "0", script=reporting(
+            dict(steps=9, digest="aaaa"), dict(steps=9, digest="bbbb")) + "; exit $((RANK * 5))")
+        self.assertEqual(done.returncode, 5)
+        self.assertIn("WEIGHTS DIFFER", done.stderr)
+
+    def test_who_left_early_is_not_compared(self):
+        done = run("-n", "2", "--json", "-", script=reporting(dict(steps=4, digest="aaaa"), dict(steps=9, digest="bbbb")))
+        result = json.loads(done.stdout)
+        self.assertEqual((done.returncode, result["steps"], result["identical"], result["digests"]), (0, 9, True, ["bbbb"]))
+        self.assertEqual([task["digest"] for task in result["tasks"]], ["aaaa", "bbbb"])
+        self.assertIn("worker:0 had left after step 4", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
