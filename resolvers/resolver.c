@@ -2,6 +2,7 @@
 #include <muster/resolver.h>
 
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 static enum muster_rc copy_text(struct muster_mem *mem, const char *text, char **ret_copy)
@@ -21,6 +22,10 @@ static void on_close(struct muster_task *task)
 {
     struct muster_resolver *resolver = task->data;
 
+    if (resolver->ops->stop != NULL && !resolver->is_stopped) {
+        resolver->ops->stop(resolver);
+        return;
+    }
     if (resolver->closed != NULL)
         resolver->closed(resolver);
     resolver->ops->close(resolver);
@@ -41,6 +46,8 @@ enum muster_rc muster_resolver_init(struct muster_resolver *resolver, struct mus
         .list_devices_data = options->list_devices_data,
     };
     muster_list_init(&resolver->pending);
+    muster_list_init(&resolver->watches);
+    snprintf(resolver->reason, sizeof(resolver->reason), "named by the caller");
     muster_task_init(&resolver->close_task, on_close, resolver);
     rc = copy_text(env->mem, options->task_type, &resolver->task_type);
     if (rc == MUSTER_OK)
@@ -146,9 +153,60 @@ void muster_resolver_close(struct muster_resolver *resolver, muster_resolver_clo
         muster_task_post(&resolver->close_task, resolver->env->loop);
 }
 
+void muster_resolver_stopped(struct muster_resolver *resolver)
+{
+    assert(!resolver->is_stopped);
+    resolver->is_stopped = true;
+    muster_task_post(&resolver->close_task, resolver->env->loop);
+}
+
 const char *muster_resolver_name(const struct muster_resolver *resolver)
 {
     return resolver->ops->name;
+}
+
+const char *muster_resolver_reason(const struct muster_resolver *resolver)
+{
+    return resolver->reason;
+}
+
+static bool is_override(const struct muster_resolver *resolver, enum muster_fact fact)
+{
+    switch (fact) {
+    case MUSTER_FACT_TASK_TYPE:
+        return resolver->task_type != NULL;
+    case MUSTER_FACT_TASK_ID:
+        return resolver->has_task_id;
+    case MUSTER_FACT_RPC_LAYER:
+        return resolver->rpc_layer != NULL;
+    case MUSTER_FACT_CLUSTER_SPEC:
+    case MUSTER_FACT_MASTER:
+    case MUSTER_FACT_NUM_ACCELERATORS:
+    case MUSTER_FACT_WORLD_SIZE:
+        break;
+    }
+    return false;
+}
+
+const char *muster_resolver_source(struct muster_resolver *resolver, enum muster_fact fact)
+{
+    const char *source = NULL;
+
+    if (resolver->ops->source != NULL)
+        source = resolver->ops->source(resolver, fact);
+    if (source == NULL && is_override(resolver, fact))
+        return "set by the caller";
+    return source != NULL ? source : resolver->ops->name;
+}
+
+enum muster_rc muster_resolver_world_size(struct muster_resolver *resolver, bool *ret_is_set,
+                                          uint32_t *ret_size, struct muster_error *ret_error)
+{
+    if (resolver->ops->world_size != NULL)
+        return resolver->ops->world_size(resolver, ret_is_set, ret_size, ret_error);
+    *ret_is_set = false;
+    *ret_size = 0;
+    return MUSTER_OK;
 }
 
 enum muster_rc muster_resolver_task_type(struct muster_resolver *resolver, char **ret_text,

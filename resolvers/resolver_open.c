@@ -1,132 +1,114 @@
-/* A resolver by scheme: one row per platform. */
+/* A resolver by scheme: one row per platform; and what auto takes for the mark of a platform. */
 #include "resolvers/resolvers_internal.h"
 
 #include <stdio.h>
 #include <string.h>
 
-typedef enum muster_rc scheme_open_fn(struct muster_env *env, const char *rest,
-                                      const struct muster_resolver_options *options,
-                                      struct muster_resolver **ret_resolver,
-                                      struct muster_error *ret_error);
-
 struct scheme {
     const char *name;
-    const char *mark; /* variable that shows that the platform is there; NULL: not chosen by auto */
-    scheme_open_fn *open;
+    muster_scheme_open_fn *open;
 };
 
-/* One "job=address,address" of a static URI. Cuts the text at its separators. */
-static enum muster_rc add_job(struct muster_cluster_spec_builder *builder, char *text,
-                              struct muster_error *ret_error)
-{
-    char *addresses = strchr(text, '=');
-    int32_t index = 0;
-    char *rest = NULL;
-
-    if (addresses == NULL || addresses == text)
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "'%s' is not of the form job=address,address", text);
-    *addresses = '\0';
-    addresses++;
-    muster_cluster_spec_builder_add_job(builder, text);
-    for (char *address = strtok_r(addresses, ",", &rest); address != NULL;
-         address = strtok_r(NULL, ",", &rest))
-        muster_cluster_spec_builder_add_task(builder, index++, address);
-    return MUSTER_OK;
-}
-
-/* "worker=a:1,b:1;ps=c:1" */
-static enum muster_rc parse_short(struct muster_mem *mem, const char *text,
-                                  struct muster_cluster_spec **ret_spec,
-                                  struct muster_error *ret_error)
-{
-    struct muster_cluster_spec_builder builder;
-    char *copy = muster_mem_strdup(mem, text);
-    enum muster_rc rc = MUSTER_OK;
-    char *rest = NULL;
-
-    if (copy == NULL)
-        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a cluster");
-    muster_cluster_spec_builder_init(&builder, mem, false);
-    for (char *job = strtok_r(copy, ";", &rest); job != NULL && rc == MUSTER_OK;
-         job = strtok_r(NULL, ";", &rest))
-        rc = add_job(&builder, job, ret_error);
-    if (rc == MUSTER_OK)
-        rc = muster_cluster_spec_build(&builder, ret_spec);
-    muster_cluster_spec_builder_fini(&builder);
-    muster_mem_free(mem, copy);
-    return rc;
-}
-
-static enum muster_rc open_static(struct muster_env *env, const char *rest,
-                                  const struct muster_resolver_options *options,
-                                  struct muster_resolver **ret_resolver,
-                                  struct muster_error *ret_error)
-{
-    struct muster_static_resolver_options own = {.common = *options, .master = ""};
-    enum muster_rc rc;
-
-    if (rest[0] == '{')
-        rc = muster_cluster_spec_parse(env->mem, rest, strlen(rest), &own.cluster_spec, ret_error);
-    else
-        rc = parse_short(env->mem, rest, &own.cluster_spec, ret_error);
-    if (rc != MUSTER_OK)
-        return rc;
-    if (own.common.environment == NULL)
-        own.common.environment = "";
-    rc = muster_static_resolver_open(env, &own, ret_resolver, ret_error);
-    muster_cluster_spec_unref(own.cluster_spec);
-    return rc;
-}
-
-static enum muster_rc open_tf_config(struct muster_env *env, const char *rest,
-                                     const struct muster_resolver_options *options,
-                                     struct muster_resolver **ret_resolver,
-                                     struct muster_error *ret_error)
-{
-    if (rest[0] != '\0')
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "tf_config: takes nothing behind the colon, found '%s'", rest);
-    return muster_tf_config_resolver_open(env, options, ret_resolver, ret_error);
-}
-
-/* In the order in which auto looks. */
+/* docs/resolvers.md describes each. */
 static const struct scheme schemes[] = {
-    {"tf_config", "TF_CONFIG", open_tf_config},
-    {"static", NULL, open_static},
+    {"tf_config", muster_tf_config_resolver_open_uri},
+    {"static", muster_static_resolver_open_uri},
+    {"union", muster_union_resolver_open_uri},
+    {"sagemaker", muster_sagemaker_resolver_open_uri},
 };
-static const size_t scheme_count = sizeof(schemes) / sizeof(schemes[0]);
 
-static void list_schemes(char *text, size_t bytes, bool marks)
+#define CLUE_VARIABLES_MAX 2
+
+/* All its variables are set, and nothing speaks against it. */
+struct clue {
+    const char *scheme;
+    const char *variables[CLUE_VARIABLES_MAX];
+    bool (*is_meant)(struct muster_env *env); /* NULL: always */
+};
+
+/* In the order in which auto looks: who was set closest to this process comes first. */
+static const struct clue clues[] = {
+    {"tf_config", {"TF_CONFIG"}, NULL},
+    {"sagemaker", {"SM_HOSTS", "SM_CURRENT_HOST"}, NULL},
+};
+
+#define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
+
+static const struct scheme *find_scheme(const char *name, size_t length)
 {
-    size_t length = 0;
-
-    text[0] = '\0';
-    for (size_t i = 0; i < scheme_count; i++) {
-        const char *name = marks ? schemes[i].mark : schemes[i].name;
-
-        if (name != NULL && length < bytes)
-            length += (size_t)snprintf(text + length, bytes - length, "%s%s",
-                                       length > 0 ? ", " : "", name);
+    for (size_t i = 0; i < COUNT_OF(schemes); i++) {
+        if (strlen(schemes[i].name) == length && memcmp(schemes[i].name, name, length) == 0)
+            return &schemes[i];
     }
+    return NULL;
 }
 
-static enum muster_rc open_auto(struct muster_env *env,
+static bool is_found(struct muster_env *env, const struct clue *clue)
+{
+    for (size_t i = 0; i < CLUE_VARIABLES_MAX && clue->variables[i] != NULL; i++) {
+        if (muster_vars_get(env->vars, clue->variables[i]) == NULL)
+            return false;
+    }
+    return clue->is_meant == NULL || clue->is_meant(env);
+}
+
+/* Names one behind the other; what does not fit is left out. */
+struct name_list {
+    char text[180];
+    size_t length;
+};
+
+static void add_name(struct name_list *list, const char *name)
+{
+    int added = snprintf(list->text + list->length, sizeof(list->text) - list->length, "%s%s",
+                         list->length > 0 ? ", " : "", name);
+
+    if (added > 0 && list->length + (size_t)added < sizeof(list->text))
+        list->length += (size_t)added;
+    list->text[list->length] = '\0';
+}
+
+/* "auto: SM_HOSTS and SM_CURRENT_HOST are set (also found: slurm)" */
+static void explain(struct muster_env *env, struct muster_resolver *resolver, size_t chosen)
+{
+    const struct clue *clue = &clues[chosen];
+    const char *second = clue->variables[1];
+    struct name_list others = {.length = 0};
+
+    for (size_t i = chosen + 1; i < COUNT_OF(clues); i++) {
+        if (strcmp(clues[i].scheme, clue->scheme) != 0 && is_found(env, &clues[i]))
+            add_name(&others, clues[i].scheme);
+    }
+    snprintf(resolver->reason, sizeof(resolver->reason), "auto: %s%s%s %s set%s%.80s%s",
+             clue->variables[0], second != NULL ? " and " : "", second != NULL ? second : "",
+             second != NULL ? "are" : "is", others.length > 0 ? " (also found: " : "", others.text,
+             others.length > 0 ? ")" : "");
+}
+
+static enum muster_rc open_auto(struct muster_env *env, const char *rest,
                                 const struct muster_resolver_options *options,
                                 struct muster_resolver **ret_resolver,
                                 struct muster_error *ret_error)
 {
-    char marks[120];
+    struct name_list marks = {.length = 0};
 
-    for (size_t i = 0; i < scheme_count; i++) {
-        if (schemes[i].mark != NULL && muster_vars_get(env->vars, schemes[i].mark) != NULL)
-            return schemes[i].open(env, "", options, ret_resolver, ret_error);
+    for (size_t i = 0; i < COUNT_OF(clues); i++) {
+        const char *name = clues[i].scheme;
+        enum muster_rc rc;
+
+        if (!is_found(env, &clues[i])) {
+            add_name(&marks, clues[i].variables[0]);
+            continue;
+        }
+        rc = find_scheme(name, strlen(name))->open(env, rest, options, ret_resolver, ret_error);
+        if (rc == MUSTER_OK)
+            explain(env, *ret_resolver, i);
+        return rc;
     }
-    list_schemes(marks, sizeof(marks), true);
     return muster_error_set(ret_error, MUSTER_NOT_FOUND,
                             "the environment describes no cluster (looked for %s): set one, or "
                             "name a resolver such as static:worker=host:port",
-                            marks);
+                            marks.text);
 }
 
 enum muster_rc muster_resolver_open(struct muster_env *env, const char *uri,
@@ -137,17 +119,18 @@ enum muster_rc muster_resolver_open(struct muster_env *env, const char *uri,
     static const struct muster_resolver_options no_options;
     size_t length = strcspn(uri, ":");
     const char *rest = uri[length] == ':' ? uri + length + 1 : uri + length;
-    char names[120];
+    const struct scheme *scheme = find_scheme(uri, length);
+    struct name_list names = {.length = 0};
 
     if (options == NULL)
         options = &no_options;
     if (length == strlen("auto") && memcmp(uri, "auto", length) == 0)
-        return open_auto(env, options, ret_resolver, ret_error);
-    for (size_t i = 0; i < scheme_count; i++) {
-        if (strlen(schemes[i].name) == length && memcmp(schemes[i].name, uri, length) == 0)
-            return schemes[i].open(env, rest, options, ret_resolver, ret_error);
-    }
-    list_schemes(names, sizeof(names), false);
+        return open_auto(env, rest, options, ret_resolver, ret_error);
+    if (scheme != NULL)
+        return scheme->open(env, rest, options, ret_resolver, ret_error);
+    for (size_t i = 0; i < COUNT_OF(schemes); i++)
+        add_name(&names, schemes[i].name);
     return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                            "there is no resolver '%.*s': use auto, %s", (int)length, uri, names);
+                            "there is no resolver '%.*s': use auto, %s",
+                            (int)(length < 40 ? length : 40), uri, names.text);
 }

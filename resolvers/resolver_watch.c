@@ -1,9 +1,12 @@
-/* A resolver asked again and again; only changes are told. */
-#include <muster/resolver.h>
+/* A resolver asked again and again; only changes that have settled are told. */
+#include <muster/resolver_watch.h>
 
 #include <string.h>
 
 #define INTERVAL_DEFAULT_NS (10 * MUSTER_NS_PER_S)
+#define SETTLE_DEFAULT_NS   (200 * MUSTER_NS_PER_MS)
+#define SETTLE_TIMES        5
+#define QUESTION_MIN_NS     MUSTER_NS_PER_S /* to answer in, however short the interval is */
 
 static void on_closed(struct muster_task *task)
 {
@@ -15,17 +18,68 @@ static void on_closed(struct muster_task *task)
         watch->closed(watch);
 }
 
-static void keep_asking(struct muster_resolver_watch *watch)
+static void ask_after(struct muster_resolver_watch *watch, uint64_t wait_ns)
 {
     struct muster_loop *loop = watch->resolver->env->loop;
 
-    muster_timer_start(&watch->timer, loop, muster_loop_after_ns(loop, watch->interval_ns));
+    muster_timer_start(&watch->timer, loop, muster_loop_after_ns(loop, wait_ns));
 }
 
-static bool is_change(const struct muster_resolver_watch *watch,
-                      const struct muster_cluster_spec *spec)
+static void forget_unsettled(struct muster_resolver_watch *watch)
 {
-    return watch->spec == NULL || !muster_cluster_spec_is_equal(watch->spec, spec);
+    muster_cluster_spec_unref(watch->unsettled);
+    watch->unsettled = NULL;
+}
+
+/* Takes spec. */
+static void tell(struct muster_resolver_watch *watch, struct muster_cluster_spec *spec)
+{
+    struct muster_cluster_spec *before = watch->spec;
+    struct muster_cluster_diff diff;
+
+    forget_unsettled(watch);
+    if (muster_cluster_diff_init(&diff, watch->resolver->env->mem, before, spec) != MUSTER_OK) {
+        muster_error_set(&watch->error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a change");
+        muster_cluster_spec_unref(spec);
+        return;
+    }
+    watch->spec = muster_cluster_spec_ref(spec);
+    watch->on_change(watch, spec, &diff);
+    muster_cluster_diff_fini(&diff);
+    muster_cluster_spec_unref(before);
+    muster_cluster_spec_unref(spec);
+}
+
+static bool is_settled(const struct muster_resolver_watch *watch,
+                       const struct muster_cluster_spec *spec)
+{
+    if (watch->spec == NULL)
+        return true;
+    if (watch->unsettled == NULL)
+        return false;
+    return muster_cluster_spec_is_equal(watch->unsettled, spec) ||
+           muster_loop_now_ns(watch->resolver->env->loop) >= watch->settle_end_ns;
+}
+
+/* Takes spec. */
+static void take_answer(struct muster_resolver_watch *watch, struct muster_cluster_spec *spec)
+{
+    struct muster_loop *loop = watch->resolver->env->loop;
+
+    if (watch->spec != NULL && muster_cluster_spec_is_equal(watch->spec, spec)) {
+        forget_unsettled(watch);
+        muster_cluster_spec_unref(spec);
+        return;
+    }
+    if (is_settled(watch, spec)) {
+        tell(watch, spec);
+        return;
+    }
+    if (watch->unsettled == NULL)
+        watch->settle_end_ns = muster_loop_after_ns(loop, SETTLE_TIMES * watch->settle_ns);
+    forget_unsettled(watch);
+    watch->unsettled = spec;
+    ask_after(watch, watch->settle_ns);
 }
 
 static void on_answer(struct muster_resolve *resolve, enum muster_rc rc)
@@ -39,27 +93,22 @@ static void on_answer(struct muster_resolve *resolve, enum muster_rc rc)
         muster_task_post(&watch->close_task, watch->resolver->env->loop);
         return;
     }
-    keep_asking(watch);
+    ask_after(watch, watch->is_hurried ? watch->settle_ns : watch->interval_ns);
     watch->error = resolve->error;
-    if (rc != MUSTER_OK)
-        return;
-    if (!is_change(watch, spec)) {
-        muster_cluster_spec_unref(spec);
-        return;
-    }
-    muster_cluster_spec_unref(watch->spec);
-    watch->spec = spec;
-    watch->on_change(watch, spec);
+    if (rc == MUSTER_OK)
+        take_answer(watch, spec);
 }
 
 static enum muster_rc ask(struct muster_resolver_watch *watch)
 {
+    struct muster_loop *loop = watch->resolver->env->loop;
     enum muster_rc rc;
 
+    watch->is_hurried = false;
     watch->resolve.what = MUSTER_RESOLVE_CLUSTER_SPEC;
     watch->resolve.data = watch;
-    watch->resolve.deadline_ns =
-        muster_loop_after_ns(watch->resolver->env->loop, watch->interval_ns);
+    watch->resolve.deadline_ns = muster_loop_after_ns(
+        loop, watch->interval_ns > QUESTION_MIN_NS ? watch->interval_ns : QUESTION_MIN_NS);
     rc = muster_resolve_start(&watch->resolve, watch->resolver, on_answer);
     watch->is_asking = rc == MUSTER_OK;
     return rc;
@@ -73,19 +122,56 @@ static void on_interval(struct muster_timer *timer)
         muster_error_set(&watch->error, MUSTER_FAILED_PRECONDITION, "the resolver is closed");
 }
 
+/* Many reports within settle_ns make one question. */
+static void hurry(struct muster_resolver_watch *watch)
+{
+    if (watch->is_hurried)
+        return;
+    watch->is_hurried = true;
+    if (!watch->is_asking)
+        ask_after(watch, watch->settle_ns);
+}
+
+void muster_resolver_changed(struct muster_resolver *resolver)
+{
+    struct muster_list *node;
+
+    for (node = resolver->watches.next; node != &resolver->watches; node = node->next)
+        hurry(MUSTER_CONTAINER_OF(node, struct muster_resolver_watch, node));
+}
+
+static void tell_watched(struct muster_resolver *resolver, bool is_watched)
+{
+    if (resolver->ops->watched != NULL)
+        resolver->ops->watched(resolver, is_watched);
+}
+
 enum muster_rc muster_resolver_watch_open(struct muster_resolver_watch *watch,
                                           struct muster_resolver *resolver)
 {
+    enum muster_rc rc;
+
     watch->resolver = resolver;
     watch->spec = NULL;
+    watch->unsettled = NULL;
     watch->closed = NULL;
     watch->is_closed = false;
     watch->error = (struct muster_error){0};
     if (watch->interval_ns == 0)
+        watch->interval_ns = resolver->ops->watch_interval_ns;
+    if (watch->interval_ns == 0)
         watch->interval_ns = INTERVAL_DEFAULT_NS;
+    if (watch->settle_ns == 0)
+        watch->settle_ns = SETTLE_DEFAULT_NS;
     muster_timer_init(&watch->timer, on_interval, watch);
     muster_task_init(&watch->close_task, on_closed, watch);
-    return ask(watch);
+    rc = ask(watch);
+    if (rc != MUSTER_OK)
+        return rc;
+    muster_list_append(&resolver->watches, &watch->node);
+    if (watch->node.prev == &resolver->watches)
+        tell_watched(resolver, true);
+    return MUSTER_OK;
 }
 
 void muster_resolver_watch_close(struct muster_resolver_watch *watch,
@@ -94,6 +180,10 @@ void muster_resolver_watch_close(struct muster_resolver_watch *watch,
     watch->is_closed = true;
     watch->closed = closed;
     muster_timer_stop(&watch->timer);
+    muster_list_remove(&watch->node);
+    if (muster_list_is_empty(&watch->resolver->watches))
+        tell_watched(watch->resolver, false);
+    forget_unsettled(watch);
     if (watch->is_asking)
         muster_resolve_cancel(&watch->resolve);
     else

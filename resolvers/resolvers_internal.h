@@ -33,4 +33,28 @@ MUSTER_MUST_CHECK enum muster_rc muster_resolver_count_devices(
  * digits. */
 bool muster_integer_parse(const char *text, int64_t *ret_value);
 
+/**
+ * The jobs of all clusters. Tasks of a job that several have stand one behind the other; where one
+ * of them gives it by index, all keep their indices. Pure.
+ *
+ * Owns:    gives a reference.
+ * Errors:  ALREADY_EXISTS names job and index that two of them have; RESOURCE_EXHAUSTED.
+ */
+MUSTER_MUST_CHECK enum muster_rc muster_cluster_spec_join(struct muster_mem *mem,
+                                                          struct muster_cluster_spec *const *specs,
+                                                          size_t spec_count,
+                                                          struct muster_cluster_spec **ret_spec,
+                                                          struct muster_error *ret_error);
+
+/** Opens a resolver of what stands behind the colon of its URI. Gives. */
+typedef enum muster_rc muster_scheme_open_fn(struct muster_env *env, const char *rest,
+                                             const struct muster_resolver_options *options,
+                                             struct muster_resolver **ret_resolver,
+                                             struct muster_error *ret_error);
+
+muster_scheme_open_fn muster_sagemaker_resolver_open_uri;
+muster_scheme_open_fn muster_static_resolver_open_uri;
+muster_scheme_open_fn muster_tf_config_resolver_open_uri;
+muster_scheme_open_fn muster_union_resolver_open_uri;
+
 #endif

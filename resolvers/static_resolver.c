@@ -97,3 +97,69 @@ fail_own:
 fail:
     return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a resolver");
 }
+
+/* The URI. */
+
+/* One "job=address,address" of a static URI. Cuts the text at its separators. */
+static enum muster_rc add_job(struct muster_cluster_spec_builder *builder, char *text,
+                              struct muster_error *ret_error)
+{
+    char *addresses = strchr(text, '=');
+    int32_t index = 0;
+    char *rest = NULL;
+
+    if (addresses == NULL || addresses == text)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "'%s' is not of the form job=address,address", text);
+    *addresses = '\0';
+    addresses++;
+    muster_cluster_spec_builder_add_job(builder, text);
+    for (char *address = strtok_r(addresses, ",", &rest); address != NULL;
+         address = strtok_r(NULL, ",", &rest))
+        muster_cluster_spec_builder_add_task(builder, index++, address);
+    return MUSTER_OK;
+}
+
+/* "worker=a:1,b:1;ps=c:1" */
+static enum muster_rc parse_short(struct muster_mem *mem, const char *text,
+                                  struct muster_cluster_spec **ret_spec,
+                                  struct muster_error *ret_error)
+{
+    struct muster_cluster_spec_builder builder;
+    char *copy = muster_mem_strdup(mem, text);
+    enum muster_rc rc = MUSTER_OK;
+    char *rest = NULL;
+
+    if (copy == NULL)
+        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a cluster");
+    muster_cluster_spec_builder_init(&builder, mem, false);
+    for (char *job = strtok_r(copy, ";", &rest); job != NULL && rc == MUSTER_OK;
+         job = strtok_r(NULL, ";", &rest))
+        rc = add_job(&builder, job, ret_error);
+    if (rc == MUSTER_OK)
+        rc = muster_cluster_spec_build(&builder, ret_spec);
+    muster_cluster_spec_builder_fini(&builder);
+    muster_mem_free(mem, copy);
+    return rc;
+}
+
+enum muster_rc muster_static_resolver_open_uri(struct muster_env *env, const char *rest,
+                                               const struct muster_resolver_options *options,
+                                               struct muster_resolver **ret_resolver,
+                                               struct muster_error *ret_error)
+{
+    struct muster_static_resolver_options own = {.common = *options, .master = ""};
+    enum muster_rc rc;
+
+    if (rest[0] == '{')
+        rc = muster_cluster_spec_parse(env->mem, rest, strlen(rest), &own.cluster_spec, ret_error);
+    else
+        rc = parse_short(env->mem, rest, &own.cluster_spec, ret_error);
+    if (rc != MUSTER_OK)
+        return rc;
+    if (own.common.environment == NULL)
+        own.common.environment = "";
+    rc = muster_static_resolver_open(env, &own, ret_resolver, ret_error);
+    muster_cluster_spec_unref(own.cluster_spec);
+    return rc;
+}

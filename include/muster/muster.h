@@ -4,6 +4,7 @@
 
 #include <muster/address.h>
 #include <muster/base.h>
+#include <muster/cluster_diff.h>
 #include <muster/cluster_spec.h>
 #include <muster/collective.h>
 #include <muster/env.h>
@@ -21,6 +22,8 @@
 #include <muster/registry.h>
 #include <muster/registry_server.h>
 #include <muster/resolver.h>
+#include <muster/resolver_watch.h>
+#include <muster/sagemaker_resolver.h>
 #include <muster/rpc.h>
 #include <muster/runtime.h>
 #include <muster/static_group.h>
@@ -30,6 +33,7 @@
 #include <muster/tpu_device_assignment.h>
 #include <muster/tpu_topology.h>
 #include <muster/trace.h>
+#include <muster/union_resolver.h>
 #include <muster/view.h>
 
 #endif

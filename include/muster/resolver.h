@@ -11,11 +11,9 @@ MUSTER_BEGIN
 
 struct muster_resolver;
 struct muster_resolve;
-struct muster_resolver_watch;
 
 typedef void muster_resolve_fn(struct muster_resolve *resolve, enum muster_rc rc);
 typedef void muster_resolver_close_fn(struct muster_resolver *resolver);
-typedef void muster_resolver_watch_close_fn(struct muster_resolver_watch *watch);
 
 #define MUSTER_ACCELERATOR_KINDS_MAX       16
 #define MUSTER_ACCELERATOR_KIND_TEXT_BYTES 32
@@ -27,6 +25,17 @@ struct muster_accelerators {
         char kind[MUSTER_ACCELERATOR_KIND_TEXT_BYTES];
         int64_t count;
     } kinds[MUSTER_ACCELERATOR_KINDS_MAX];
+};
+
+/** What a resolver can tell; each of them comes from somewhere (muster_resolver_source). */
+enum muster_fact {
+    MUSTER_FACT_CLUSTER_SPEC,
+    MUSTER_FACT_MASTER,
+    MUSTER_FACT_TASK_TYPE,
+    MUSTER_FACT_TASK_ID,
+    MUSTER_FACT_RPC_LAYER,
+    MUSTER_FACT_NUM_ACCELERATORS,
+    MUSTER_FACT_WORLD_SIZE,
 };
 
 enum muster_resolve_what {
@@ -82,6 +91,8 @@ struct muster_resolver_options {
     void *list_devices_data;
 };
 
+#define MUSTER_RESOLVER_REASON_BYTES 200
+
 /** What a kind of resolver provides. The text properties give memory of env->mem, or NULL for
  * "none". */
 struct muster_resolver_ops {
@@ -97,7 +108,20 @@ struct muster_resolver_ops {
                               struct muster_error *ret_error);
     enum muster_rc (*rpc_layer)(struct muster_resolver *resolver, char **ret_text,
                                 struct muster_error *ret_error);
+    /** How many tasks there are, where that is known without their addresses. NULL: never. */
+    enum muster_rc (*world_size)(struct muster_resolver *resolver, bool *ret_is_set,
+                                 uint32_t *ret_size, struct muster_error *ret_error);
+    /** "SLURM_STEP_NODELIST": where the last answer to this came from; borrowed until the next
+     * question. NULL: the platform as a whole. */
+    const char *(*source)(struct muster_resolver *resolver, enum muster_fact fact);
+    /** A first watch has come, or the last one has left: who can hear of changes begins, or ends,
+     * and calls muster_resolver_changed. NULL: watches ask at their interval. */
+    void (*watched)(struct muster_resolver *resolver, bool is_watched);
+    /** Nothing is pending: close what takes time, then call muster_resolver_stopped. NULL: nothing
+     * takes time. */
+    void (*stop)(struct muster_resolver *resolver);
     void (*close)(struct muster_resolver *resolver); /* nothing is pending; frees the resolver */
+    uint64_t watch_interval_ns; /* between two questions of a watch that does not say; 0: 10 s */
 };
 
 /** Embed as the first field of a resolver. The overrides win over what the platform says. */
@@ -111,10 +135,13 @@ struct muster_resolver {
     char *environment; /* or NULL */
     bool has_task_id;
     bool is_closed;
+    bool is_stopped; /* what took time is closed */
     int64_t task_id; /* override */
     muster_device_list_fn *list_devices;
     void *list_devices_data;
     struct muster_list pending; /* of muster_resolve */
+    struct muster_list watches; /* of muster_resolver_watch */
+    char reason[MUSTER_RESOLVER_REASON_BYTES];
     struct muster_task close_task;
     muster_resolver_close_fn *closed;
 };
@@ -122,8 +149,9 @@ struct muster_resolver {
 /* Opening. */
 
 /**
- * A resolver by scheme. "static:worker=a:1,b:1;ps=c:1" or "static:{JSON}"; "tf_config:" reads the
- * variable TF_CONFIG; "auto:" takes the first platform that left its mark in the environment.
+ * A resolver by scheme, with its options behind the colon: "static:worker=a:1,b:1;ps=c:1",
+ * "tf_config:", "slurm:port_base=8888&gpus_per_task=1" (docs/resolvers.md lists them all); "auto:"
+ * takes the first platform that left its mark in the environment.
  *
  * Owns:    gives; borrows env, and options during the call.
  * Errors:  INVALID_ARGUMENT names the scheme and those that exist; NOT_FOUND: auto found no mark.
@@ -178,6 +206,17 @@ MUSTER_API void muster_resolve_cancel(struct muster_resolve *resolve);
 
 /** "tf_config", "static". Static text. */
 MUSTER_API const char *muster_resolver_name(const struct muster_resolver *resolver);
+/** Why this resolver was taken: "auto: SLURM_PROCID is set", or "named by the caller". Borrowed. */
+MUSTER_API const char *muster_resolver_reason(const struct muster_resolver *resolver);
+/** Where the last answer about `fact` came from: "SLURM_STEP_NODELIST", "set by the caller". For
+ * people. Borrowed until the next question. */
+MUSTER_API const char *muster_resolver_source(struct muster_resolver *resolver,
+                                              enum muster_fact fact);
+/** How many tasks there are in all, known even where their addresses are not (RANK and WORLD_SIZE
+ * …); *ret_is_set false: count those of the cluster. Errors: INVALID_ARGUMENT. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_resolver_world_size(
+    struct muster_resolver *resolver, bool *ret_is_set, uint32_t *ret_size,
+    struct muster_error *ret_error);
 /** *ret_text is NULL for "none". Gives, from env->mem. Errors: INVALID_ARGUMENT. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_resolver_task_type(
     struct muster_resolver *resolver, char **ret_text, struct muster_error *ret_error);
@@ -200,39 +239,15 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_resolver_set_rpc_layer(
 MUSTER_API void muster_resolver_set_task_id(struct muster_resolver *resolver, bool is_set,
                                             int64_t task_id);
 
-/* Watching: ask again and again, tell what changed. */
-
-typedef void muster_resolver_change_fn(struct muster_resolver_watch *watch,
-                                       struct muster_cluster_spec *spec);
-/** Caller's memory. */
-struct muster_resolver_watch {
-    void *data;
-    muster_resolver_change_fn *on_change; /* first answer, then each different one; borrows spec */
-    uint64_t interval_ns;                 /* between two questions; 0: 10 s */
-    struct muster_error error;            /* of the last question; all zero when it was answered */
-    /* private */
-    struct muster_resolver *resolver;
-    struct muster_cluster_spec *spec;
-    struct muster_resolve resolve;
-    struct muster_timer timer;
-    struct muster_task close_task;
-    muster_resolver_watch_close_fn *closed;
-    bool is_asking;
-    bool is_closed;
-};
-/** A question that fails is asked again after the interval; the last answer stays. Borrows watch
- * and resolver until closed. Errors: FAILED_PRECONDITION (resolver closed). */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_resolver_watch_open(
-    struct muster_resolver_watch *watch, struct muster_resolver *resolver);
-/** on_change does not come any more; closed (may be NULL) comes last. */
-MUSTER_API void muster_resolver_watch_close(struct muster_resolver_watch *watch,
-                                            muster_resolver_watch_close_fn *closed);
-
 /* For those who provide a resolver. */
 
 /** Answer resolve once, from its start or later: done runs in the next turn. Results and error are
  * set before. */
 MUSTER_API void muster_resolve_finish(struct muster_resolve *resolve, enum muster_rc rc);
+/** What ops->stop had to close is closed. */
+MUSTER_API void muster_resolver_stopped(struct muster_resolver *resolver);
+/** Something has changed on the platform: every watch asks soon. */
+MUSTER_API void muster_resolver_changed(struct muster_resolver *resolver);
 /** Fill the common part. Errors: RESOURCE_EXHAUSTED. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_resolver_init(
     struct muster_resolver *resolver, struct muster_env *env, const struct muster_resolver_ops *ops,

@@ -1,7 +1,8 @@
 /* Cases of resolvers: construction, then calls on one object. */
 #include "cases.h"
 
-#include <muster/resolver.h>
+#include <muster/sagemaker_resolver.h>
+#include <muster/union_resolver.h>
 
 #include <stdlib.h>
 #include <string.h>
@@ -164,6 +165,18 @@ static void call_get_env(struct resolver_call *call)
     call->outcome->value = value != NULL ? json_string(value) : NULL;
 }
 
+static void call_task_info(struct resolver_call *call)
+{
+    struct case_outcome type = {0};
+    struct resolver_call of_type = {call->run, call->resolver, call->call, &type};
+
+    call_task_type(&of_type);
+    call_task_id(call);
+    if (type.rc != MUSTER_OK)
+        call->outcome->rc = type.rc;
+    call->outcome->value = json_pack("[o?, o?]", type.value, call->outcome->value);
+}
+
 static const struct {
     const char *name;
     void (*make)(struct resolver_call *call);
@@ -181,6 +194,7 @@ static const struct {
     {"set_rpc_layer", call_set_rpc_layer},
     {"set_env", call_set_env},
     {"get_env", call_get_env},
+    {"get_task_info", call_task_info},
 };
 
 static void make_call(struct case_run *run, struct muster_resolver *resolver, const json_t *one)
@@ -313,17 +327,79 @@ static enum muster_rc read_static(struct case_run *run,
     return case_read_cluster(run, cluster, &options->cluster_spec, ret_error);
 }
 
-void case_simple_resolver(struct case_run *run)
+static enum muster_rc open_simple(struct case_run *run, struct device_list *list,
+                                  struct muster_resolver **ret_resolver,
+                                  struct muster_error *ret_error)
 {
     struct muster_static_resolver_options options = {.cluster_spec = NULL};
+    enum muster_rc rc = read_static(run, &options, list, ret_error);
+
+    if (rc == MUSTER_OK)
+        rc = muster_static_resolver_open(run->env, &options, ret_resolver, ret_error);
+    muster_cluster_spec_unref(options.cluster_spec);
+    return rc;
+}
+
+void case_simple_resolver(struct case_run *run)
+{
     struct muster_resolver *resolver = NULL;
     struct case_outcome outcome = {0};
     struct device_list list = {0};
 
-    outcome.rc = read_static(run, &options, &list, &outcome.error);
+    outcome.rc = open_simple(run, &list, &resolver, &outcome.error);
+    run_calls(run, resolver, &outcome);
+    free(list.array);
+}
+
+/* What is no resolver becomes NULL, which the union refuses. */
+static enum muster_rc open_member(struct case_run *run, const json_t *member,
+                                  struct muster_resolver **ret_resolver,
+                                  struct muster_error *ret_error)
+{
+    const char *kind = case_text(json_object_get(member, "resolver"));
+    struct case_run own = {.env = run->env, .one = member};
+    struct device_list none = {0};
+
+    if (!json_is_object(member))
+        return MUSTER_OK;
+    if (kind == NULL || strcmp(kind, "SimpleClusterResolver") != 0)
+        return muster_error_set(ret_error, MUSTER_UNIMPLEMENTED, "member '%s': not built", kind);
+    return open_simple(&own, &none, ret_resolver, ret_error);
+}
+
+void case_union_resolver(struct case_run *run)
+{
+    const json_t *given = case_argument(run->one, "resolvers");
+    struct muster_resolver *members[MUSTER_UNION_MEMBERS_MAX] = {NULL};
+    struct muster_union_resolver_options options = {.members = members};
+    struct muster_resolver *resolver = NULL;
+    struct case_outcome outcome = {0};
+    struct device_list list = {0};
+
+    outcome.rc = read_common(run, &options.common, &list, &outcome.error);
+    for (size_t i = 0; i < json_array_size(given) && outcome.rc == MUSTER_OK; i++)
+        outcome.rc = open_member(run, json_array_get(given, i), &members[options.member_count++],
+                                 &outcome.error);
     if (outcome.rc == MUSTER_OK)
-        outcome.rc = muster_static_resolver_open(run->env, &options, &resolver, &outcome.error);
-    muster_cluster_spec_unref(options.cluster_spec);
+        outcome.rc = muster_union_resolver_open(run->env, &options, &resolver, &outcome.error);
+    run_calls(run, resolver, &outcome);
+    free(list.array);
+}
+
+void case_sagemaker_resolver(struct case_run *run)
+{
+    const json_t *port = case_argument(run->one, "port");
+    struct muster_sagemaker_resolver_options options = {.port = 0};
+    struct muster_resolver *resolver = NULL;
+    struct case_outcome outcome = {0};
+    struct device_list list = {0};
+
+    outcome.rc = read_common(run, &options.common, &list, &outcome.error);
+    if (port != NULL)
+        options.port = (uint16_t)(json_is_string(port) ? atoi(json_string_value(port))
+                                                       : json_integer_value(port));
+    if (outcome.rc == MUSTER_OK)
+        outcome.rc = muster_sagemaker_resolver_open(run->env, &options, &resolver, &outcome.error);
     run_calls(run, resolver, &outcome);
     free(list.array);
 }

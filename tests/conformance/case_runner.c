@@ -16,6 +16,8 @@ static const struct kind kinds[] = {
     {"ClusterSpec", case_cluster_spec},
     {"SimpleClusterResolver", case_simple_resolver},
     {"TFConfigClusterResolver", case_tf_config_resolver},
+    {"UnionResolver", case_union_resolver},
+    {"SageMakerClusterResolver", case_sagemaker_resolver},
 };
 
 case_fn *case_handler(const char *kind)

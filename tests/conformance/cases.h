@@ -65,7 +65,9 @@ json_t *case_cluster_dict(struct case_run *run, const struct muster_cluster_spec
 json_t *case_cluster_def(const struct muster_cluster_spec *spec);
 
 case_fn case_cluster_spec;
+case_fn case_sagemaker_resolver;
 case_fn case_simple_resolver;
 case_fn case_tf_config_resolver;
+case_fn case_union_resolver;
 
 #endif

@@ -2,6 +2,7 @@
 #include <muster/resolver.h>
 
 #include "test_env.h"
+#include "test_vars.h"
 
 #include <string.h>
 
@@ -50,7 +51,6 @@ struct world {
     unsigned answers;
     enum muster_rc rc;
     bool is_closed;
-    unsigned changes;
 };
 
 static void on_answer(struct muster_resolve *resolve, enum muster_rc rc)
@@ -70,7 +70,7 @@ static void world_open(struct world *world)
 {
     static const struct muster_resolver_options none;
 
-    *world = (struct world){.changes = 0};
+    *world = (struct world){.answers = 0};
     test_env_open(&world->test);
     world->env = &world->test.env;
     assert_int_equal(muster_resolver_init(&world->slow.resolver, world->env, &slow_ops, &none),
@@ -208,63 +208,6 @@ static void close_completes_open_questions_first(void **state)
     world_close(&world);
 }
 
-static void on_change(struct muster_resolver_watch *watch, struct muster_cluster_spec *spec)
-{
-    (void)spec;
-    ((struct world *)watch->data)->changes++;
-}
-
-static void on_watch_closed(struct muster_resolver_watch *watch)
-{
-    ((struct world *)watch->data)->answers++;
-}
-
-/* Wait for the next question of the watch and answer it. */
-static bool is_asked(void *data)
-{
-    return ((struct world *)data)->slow.open != NULL;
-}
-
-static void answer(struct world *world, const char *text)
-{
-    struct muster_resolve *resolve;
-
-    test_env_run_until(world->env, is_asked, world);
-    resolve = world->slow.open;
-    world->slow.open = NULL;
-    if (text != NULL)
-        resolve->cluster_spec = cluster(world, text);
-    muster_resolve_finish(
-        resolve,
-        text != NULL ? MUSTER_OK : muster_error_set(&resolve->error, MUSTER_UNAVAILABLE, "away"));
-    test_env_turn(world->env, 2);
-}
-
-static void a_watch_tells_only_what_changed(void **state)
-{
-    struct muster_resolver_watch watch = {.on_change = on_change, .interval_ns = 1000};
-    struct world world;
-    (void)state;
-
-    world_open(&world);
-    watch.data = &world;
-    watch.interval_ns = 1000;
-    assert_int_equal(muster_resolver_watch_open(&watch, &world.slow.resolver), MUSTER_OK);
-    answer(&world, "{\"w\":[\"a\"]}");
-    assert_int_equal(world.changes, 1);
-    answer(&world, "{\"w\":[\"a\"]}");
-    assert_int_equal(world.changes, 1);
-    answer(&world, NULL);
-    assert_int_equal(world.changes, 1);
-    answer(&world, "{\"w\":[\"b\"]}");
-    assert_int_equal(world.changes, 2);
-    muster_resolver_watch_close(&watch, on_watch_closed);
-    test_env_turn(world.env, 4);
-
-    assert_int_equal(world.answers, 1);
-    world_close(&world);
-}
-
 static void unknown_schemes_are_named_with_those_that_exist(void **state)
 {
     static const struct {
@@ -320,6 +263,61 @@ static void auto_without_a_mark_says_what_it_looked_for(void **state)
     world_close(&world);
 }
 
+static void auto_takes_the_first_mark_and_says_why(void **state)
+{
+    static const struct test_var list[] = {
+        {"TF_CONFIG", "{\"cluster\":{\"w\":[\"a\"]}}"},
+        {"SM_HOSTS", "[\"a\"]"},
+        {"SM_CURRENT_HOST", "a"},
+        {NULL, NULL},
+    };
+    static const struct {
+        size_t first; /* of list */
+        const char *name, *reason;
+    } rows[] = {
+        {0, "tf_config", "auto: TF_CONFIG is set (also found: sagemaker)"},
+        {1, "sagemaker", "auto: SM_HOSTS and SM_CURRENT_HOST are set"},
+    };
+    struct world world;
+    (void)state;
+
+    world_open(&world);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct muster_resolver *resolver = NULL;
+        struct test_vars vars;
+
+        test_vars_init(&vars, list + rows[i].first);
+        world.env->vars = &vars.vars;
+        assert_int_equal(muster_resolver_open(world.env, "auto:", NULL, &resolver, NULL),
+                         MUSTER_OK);
+        assert_string_equal(muster_resolver_name(resolver), rows[i].name);
+        assert_string_equal(muster_resolver_reason(resolver), rows[i].reason);
+        muster_resolver_close(resolver, NULL);
+        test_env_turn(world.env, 2);
+    }
+    world_close(&world);
+}
+
+static void what_the_caller_sets_is_said_to_come_from_it(void **state)
+{
+    struct muster_resolver *resolver = NULL;
+    struct world world;
+    (void)state;
+
+    world_open(&world);
+    assert_int_equal(
+        muster_resolver_open(world.env, "tf_config:task_type=w", NULL, &resolver, NULL), MUSTER_OK);
+
+    assert_string_equal(muster_resolver_source(resolver, MUSTER_FACT_TASK_TYPE),
+                        "set by the caller");
+    assert_string_equal(muster_resolver_source(resolver, MUSTER_FACT_TASK_ID), "TF_CONFIG.task");
+    assert_string_equal(muster_resolver_source(resolver, MUSTER_FACT_CLUSTER_SPEC),
+                        "TF_CONFIG.cluster");
+    assert_string_equal(muster_resolver_reason(resolver), "named by the caller");
+    muster_resolver_close(resolver, NULL);
+    world_close(&world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -329,9 +327,10 @@ int main(void)
         cmocka_unit_test(an_answer_that_was_given_wins_over_cancel),
         cmocka_unit_test(results_of_a_failed_question_are_dropped),
         cmocka_unit_test(close_completes_open_questions_first),
-        cmocka_unit_test(a_watch_tells_only_what_changed),
         cmocka_unit_test(unknown_schemes_are_named_with_those_that_exist),
         cmocka_unit_test(auto_without_a_mark_says_what_it_looked_for),
+        cmocka_unit_test(auto_takes_the_first_mark_and_says_why),
+        cmocka_unit_test(what_the_caller_sets_is_said_to_come_from_it),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
