@@ -7,8 +7,11 @@
 #include <muster/cluster_diff.h>
 #include <muster/cluster_spec.h>
 #include <muster/collective.h>
+#include <muster/credentials.h>
 #include <muster/env.h>
 #include <muster/hash.h>
+#include <muster/http.h>
+#include <muster/http_call.h>
 #include <muster/http_server.h>
 #include <muster/incarnation.h>
 #include <muster/json.h>
