@@ -1,7 +1,7 @@
 /* TPU cores for the logical cores of replicas: as given, or laid out in the mesh. */
 #include <muster/tpu_device_assignment.h>
 
-#include "tpu_ring.h"
+#include "resolvers/tpu_ring.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Rings through a box of chips, computed place by place. */
-#include "tpu_ring.h"
+#include "resolvers/tpu_ring.h"
 
 #include <stdbool.h>
 

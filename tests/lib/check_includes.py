@@ -19,8 +19,8 @@ LAYERS = {
 }
 PUBLIC_ONLY = {"tools", "examples"}  # these see include/muster/ and their own folder
 
-# Of net's internal headers resolvers see look-ups and the HTTP and gRPC clients.
-RESOLVERS_SEE_OF_NET = re.compile(r"net/(dns|http_client|http|grpc|rpc)\w*\.h")
+# Of net's internal headers resolvers see look-ups, the HTTP and gRPC clients, credentials and base64.
+RESOLVERS_SEE_OF_NET = re.compile(r"net/(dns|http_client|http|grpc|rpc|credentials|base64)\w*\.h")
 
 # Public headers without a source of their name.
 HEADER_LAYER = {"base": "runtime", "list": "runtime", "collective": "collective", "strategy": "training"}
