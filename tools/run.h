@@ -100,6 +100,7 @@ struct run_task {
     bool has_reported;
     bool has_committed; /* a step */
     bool is_too_late; /* it came back when the others had finished */
+    int misuse_code;  /* by which each of its lives so far said that it was called wrongly; or 0 */
     uint64_t step;
     bool has_result;
     uint64_t steps, steps_lost;
@@ -240,6 +241,7 @@ struct run {
     /* the first failure that had no restart left */
     const struct run_task *failed;
     int failed_code;
+    bool is_misuse; /* and no worker was called rightly */
     int exit_code;
 };
 

@@ -27,7 +27,9 @@ static const struct muster_option rows[] = {
      .kind = MUSTER_OPTION_NUMBER,
      .fallback = "3",
      .unit = "per task",
-     .help = "How often a worker that dies is started again."},
+     .help = "How often a worker that dies is started again. Not when all workers (with --restart "
+             "all: when any) end within 5 s with 2 or 64 (wrong arguments), 126 or 127 (no such "
+             "command) before they report anything."},
     {.name = "restart",
      ROW(restart),
      .kind = MUSTER_OPTION_CHOICE,
@@ -117,7 +119,7 @@ static const struct muster_option rows[] = {
      .value = "TASK@step=S[,chunk=C]",
      .help = "A failpoint: this worker (worker:2, or a rank) kills itself with SIGKILL inside an "
              "operation of step S, "
-             "in its first life. May be repeated."},
+             "in its first life. May be repeated, for different workers."},
     {.name = "grace",
      ROW(grace_ns),
      .kind = MUSTER_OPTION_DURATION,
@@ -279,6 +281,17 @@ static bool read_job(struct run_settings *settings, int *ret_exit)
     return true;
 }
 
+static bool refuse_task(const struct run_settings *settings, const char *text, int *ret_exit)
+{
+    int length = (int)strcspn(text, "@");
+
+    if (settings->world_size == 1)
+        return refuse(ret_exit, "--kill %s: there is no task '%.*s', only worker:0", text, length,
+                      text);
+    return refuse(ret_exit, "--kill %s: there is no task '%.*s', only worker:0 to worker:%u", text,
+                  length, text, settings->world_size - 1);
+}
+
 /* "worker:2@step=150,chunk=3" */
 static bool read_kill(struct run_settings *settings, const char *text, int *ret_exit)
 {
@@ -289,13 +302,19 @@ static bool read_kill(struct run_settings *settings, const char *text, int *ret_
     uint64_t number = 0;
     const char *rest = NULL;
 
-    if (!read_number(task, '@', UINT32_MAX, &rank, &point))
+    if (strchr(text, '@') == NULL)
         return refuse(ret_exit,
                       "--kill %s: not of the form TASK@step=S[,chunk=C], TASK being worker:2 or 2",
                       text);
-    if (rank >= settings->world_size)
-        return refuse(ret_exit, "--kill %s: there is no worker:%llu, the last is worker:%u", text,
-                      (unsigned long long)rank, settings->world_size - 1);
+    if (!read_number(task, '@', UINT32_MAX, &rank, &point) || rank >= settings->world_size)
+        return refuse_task(settings, text, ret_exit);
+    for (size_t i = 0; i < settings->kill_count; i++) {
+        if (settings->kills[i].rank == rank)
+            return refuse(ret_exit,
+                          "--kill %s: worker:%llu has one already, and kills itself in its first "
+                          "life only",
+                          text, (unsigned long long)rank);
+    }
     if (strncmp(point, "step=", 5) != 0 || strlen(point) >= sizeof(kill->point) ||
         !(read_number(point + 5, '\0', UINT64_MAX / 16, &number, &rest) ||
           (read_number(point + 5, ',', UINT64_MAX / 16, &number, &rest) &&

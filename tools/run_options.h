@@ -10,6 +10,7 @@
 struct run_kill {
     uint32_t rank;
     char point[48]; /* "step=150,chunk=3", the value of MUSTER_KILL */
+    bool is_reached; /* the first life of the task has ended by SIGKILL */
 };
 
 struct run_settings {

@@ -11,6 +11,8 @@ enum run_action run_restart_decide(const struct run_restart_question *question)
         return RUN_ACTION_NONE;
     if (question->is_success)
         return RUN_ACTION_LEAVE;
+    if (question->is_misuse_of_all || (question->is_misuse && question->is_gang))
+        return RUN_ACTION_END_ALL;
     if (question->is_runnable && question->restarts < question->restarts_max)
         return question->is_gang ? RUN_ACTION_RESTART_ALL : RUN_ACTION_RESTART;
     if (question->is_gang || !question->is_runnable)
@@ -18,6 +20,12 @@ enum run_action run_restart_decide(const struct run_restart_question *question)
     if (question->others_left < question->members_min)
         return RUN_ACTION_END_ALL;
     return RUN_ACTION_GO_ON;
+}
+
+bool run_restart_is_misuse(int exit_code, bool has_reported, uint64_t life_ns)
+{
+    return !has_reported && life_ns < SHORT_LIFE_NS &&
+           (exit_code == 2 || exit_code == 64 || exit_code == 126 || exit_code == 127);
 }
 
 bool run_restart_is_fruitless(bool has_committed, uint64_t life_ns)

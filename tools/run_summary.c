@@ -125,11 +125,35 @@ static void print_failure(struct run *run)
                 run_task_death(task->wait_status, how, sizeof(how)), run->exit_code, when,
                 (unsigned long long)(run->settings.is_gang ? run->gang_restarts : task->restarts),
                 (unsigned long long)run->settings.restarts_max);
+    if (run->is_misuse)
+        write_plain(run,
+                    "  reason     it ended so at once, before it reported anything, as programs do "
+                    "that were called wrongly: not started again\n");
     if (kept > 0)
         write_plain(run, "  last output\n");
     for (unsigned i = 0; i < kept; i++)
         write_plain(run, "    %s\n",
                     task->last_lines[(task->last_line_count - kept + i) % RUN_LAST_LINES]);
+}
+
+/* The failpoint of a worker on this machine that did not die of it. */
+static bool is_unreached(const struct run *run, const struct run_kill *kill)
+{
+    return !kill->is_reached && kill->rank >= run->settings.rank_first &&
+           kill->rank < run->settings.rank_first + run->task_count;
+}
+
+static void print_unreached(struct run *run)
+{
+    for (size_t i = 0; i < run->settings.kill_count; i++) {
+        const struct run_kill *kill = &run->settings.kills[i];
+
+        if (is_unreached(run, kill))
+            write_plain(run,
+                        "muster run: --kill worker:%u@%s was never reached: there was no such "
+                        "point in the first life of worker:%u\n",
+                        kill->rank, kill->point, kill->rank);
+    }
 }
 
 void run_summary_print(struct run *run)
@@ -142,6 +166,8 @@ void run_summary_print(struct run *run)
     else if (run->restarts > 0 && run->exit_code == 0)
         run_tell(run, "all workers ended with 0 after %llu restart%s in %.1f s",
                  (unsigned long long)run->restarts, plural(run->restarts), seconds_of(run));
+    run_progress_clear(run);
+    print_unreached(run);
     if (outcome.is_different)
         print_difference(run, &outcome);
     if (run->failed != NULL)
@@ -170,6 +196,21 @@ static struct muster_json *digests_of(const struct run *run, const struct run_ou
             return digests;
     }
     return digests;
+}
+
+static struct muster_json *unreached_of(const struct run *run)
+{
+    struct muster_json *kills = muster_json_array_new();
+    char text[96];
+
+    for (size_t i = 0; i < run->settings.kill_count; i++) {
+        const struct run_kill *kill = &run->settings.kills[i];
+
+        snprintf(text, sizeof(text), "worker:%u@%s", kill->rank, kill->point);
+        if (is_unreached(run, kill) && !muster_json_append(kills, muster_json_text_new(text)))
+            break;
+    }
+    return kills;
 }
 
 static struct muster_json *recovery_of(const struct run *run, const struct run_outcome *outcome)
@@ -257,6 +298,7 @@ static struct muster_json *summary_of(struct run *run)
                                real_or_null(accuracy != NULL, accuracy != NULL ? *accuracy : 0)) &&
                muster_json_set(root, "steps", number(outcome.steps)) &&
                muster_json_set(root, "kills", number(run->kills)) &&
+               muster_json_set(root, "kills_unreached", unreached_of(run)) &&
                muster_json_set(root, "restarts", number(run->restarts)) &&
                muster_json_set(root, "rejoins", number(run->rejoins)) &&
                muster_json_set(root, "steps_lost", number(outcome.steps_lost)) &&

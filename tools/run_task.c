@@ -10,6 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define MISUSE_WAIT_NS (250 * MUSTER_NS_PER_MS) /* the others may say the same of their start */
+
 static void task_move(struct run_task *task, enum run_task_state to)
 {
     static const unsigned allowed[] = {
@@ -266,6 +268,44 @@ static void collect(struct run_task *task)
         task->fruitless_lives = 0;
 }
 
+static void note_kill(struct run_task *task)
+{
+    struct run_settings *settings = &task->run->settings;
+
+    if (task->lives > 1 || !WIFSIGNALED(task->wait_status) ||
+        WTERMSIG(task->wait_status) != SIGKILL)
+        return;
+    for (size_t i = 0; i < settings->kill_count; i++) {
+        if (settings->kills[i].rank == task->rank)
+            settings->kills[i].is_reached = true;
+    }
+}
+
+static void note_misuse(struct run_task *task)
+{
+    int code = WIFEXITED(task->wait_status) ? WEXITSTATUS(task->wait_status) : 0;
+
+    if (!run_restart_is_misuse(code, task->has_reported, task->ended_ns - task->started_ns) ||
+        (task->lives > 1 && task->misuse_code != code))
+        code = 0;
+    task->misuse_code = code;
+}
+
+/* Nobody else runs, and every life so far has ended like this one. */
+static bool is_misuse_of_all(const struct run_task *task)
+{
+    const struct run *run = task->run;
+
+    for (uint32_t i = 0; i < run->task_count; i++) {
+        const struct run_task *other = &run->tasks[i];
+
+        if (other->misuse_code != task->misuse_code ||
+            (other != task && other->state != RUN_TASK_WAITING && other->state != RUN_TASK_FAILED))
+            return false;
+    }
+    return task->misuse_code != 0;
+}
+
 static enum run_action decide(const struct run_task *task)
 {
     const struct run *run = task->run;
@@ -274,6 +314,8 @@ static enum run_action decide(const struct run_task *task)
         .is_gang = run->settings.is_gang,
         .is_success = task->wait_status == 0 || task->is_too_late,
         .is_runnable = true,
+        .is_misuse = task->misuse_code != 0,
+        .is_misuse_of_all = is_misuse_of_all(task),
         .restarts = run->settings.is_gang ? run->gang_restarts : task->restarts,
         .restarts_max = run->settings.restarts_max,
         .others_left = count_tasks(run, RUN_TASK_RUNNING) - 1 + count_tasks(run, RUN_TASK_WAITING) +
@@ -286,9 +328,13 @@ static enum run_action decide(const struct run_task *task)
 
 static void restart(struct run_task *task)
 {
+    uint64_t delay_ns = run_restart_delay_ns(task->fruitless_lives);
+
     task->restarts++;
     task->run->restarts++;
-    start_later(task, run_restart_delay_ns(task->fruitless_lives));
+    if (task->misuse_code != 0 && delay_ns < MISUSE_WAIT_NS)
+        delay_ns = MISUSE_WAIT_NS;
+    start_later(task, delay_ns);
 }
 
 static void give_up(struct run_task *task)
@@ -310,6 +356,8 @@ void run_task_on_exit(struct run_task *task)
     enum run_action action;
 
     collect(task);
+    note_kill(task);
+    note_misuse(task);
     action = decide(task);
     if (WIFSIGNALED(task->wait_status) && action != RUN_ACTION_NONE)
         run->kills++;
@@ -333,6 +381,7 @@ void run_task_on_exit(struct run_task *task)
         give_up(task);
         break;
     case RUN_ACTION_END_ALL:
+        run->is_misuse = run->failed == NULL && task->misuse_code != 0;
         give_up(task);
         run_task_end_all(run, SIGTERM);
         break;

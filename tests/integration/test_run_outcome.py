@@ -107,5 +107,58 @@ class Weights(unittest.TestCase):
         self.assertIn("worker:0 had left after step 4", done.stderr)
 
 
+class Misuse(unittest.TestCase):
+    def test_wrong_arguments_are_not_tried_again(self):
+        for count in (1, 3):
+            for script, code in (("echo usage >&2; exit 2", 2), ("no-such-command", 127)):
+                done = run("-n", str(count), "--json", "-", script=script)
+                result = json.loads(done.stdout)
+                self.assertEqual((done.returncode, result["exit_code"]), (code, code))
+                self.assertLess(result["restarts"], count, done.stderr)  # a slow machine may start some once more
+                self.assertIn("called wrongly: not started again", done.stderr)
+                self.assertIn(f"exited with code {code}", done.stderr)
+
+    def test_a_gang_of_which_one_was_called_wrongly_is_not_tried_again(self):
+        done = run("-n", "2", "--restart", "all", "--json", "-", script="[ $RANK = 1 ] && exit 2; exec sleep 60")
+        self.assertEqual((done.returncode, json.loads(done.stdout)["restarts"]), (2, 0), done.stderr)
+
+    def test_other_codes_other_workers_and_late_failures_are_tried_again(self):
+        for script, code in (("exit 3", 3), ("exit $((RANK ? 2 : 64))", 2),
+                             ("echo '{\"report\":\"progress\",\"step\":1}' >&3; exit 2", 2),
+                             ("exit $((MUSTER_RESTART_COUNT ? 2 : 3))", 2)):
+            done = run("-n", "2", "--max-restarts", "1", "--json", "-", script=script)
+            self.assertEqual(json.loads(done.stdout)["restarts"], 2, (script, done.stderr))
+            self.assertIn(done.returncode, (code, 64))
+            self.assertNotIn("called wrongly", done.stderr)
+        done = run("-n", "2", "--json", "-", script="[ $RANK$MUSTER_RESTART_COUNT = 10 ] && exit 2; sleep 0.5")
+        self.assertEqual((done.returncode, json.loads(done.stdout)["restarts"]), (0, 1))
+
+    def test_the_rule_is_in_the_help(self):
+        page = subprocess.run([MUSTER, "run", "--help"], text=True, capture_output=True, timeout=PATIENCE_S, check=True)
+        self.assertRegex(re.sub(r"\s+", " ", page.stdout), "Not when all workers .* 2 or 64 .* 126 or 127")
+
+
+class Failpoints(unittest.TestCase):
+    def test_one_that_is_never_reached_is_told(self):
+        done = run("-n", "2", "--quiet", "--json", "-", "--kill", "worker:1@step=4000", "--kill", "0@step=3,chunk=0",
+                   script="exec $STEPPER 20")
+        result = json.loads(done.stdout.splitlines()[-1])
+        self.assertEqual((done.returncode, result["kills"]), (0, 1), done.stderr)
+        self.assertEqual(result["kills_unreached"], ["worker:1@step=4000"])
+        self.assertEqual(done.stderr.count("never reached"), 1)
+        self.assertIn("--kill worker:1@step=4000 was never reached", done.stderr)
+
+    def test_a_task_that_does_not_exist_is_an_error_that_names_the_tasks(self):
+        for count, kill, names in ((2, "worker:2@step=1", "worker:0 to worker:1"), (2, "ps:0@step=1", "worker:0 to worker:1"),
+                                   (1, "7@step=1", "only worker:0"), (2, "two@step=1", "worker:0 to worker:1")):
+            done = run("-n", str(count), "--kill", kill, script="exit 0")
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(f"there is no task '{kill.split('@', maxsplit=1)[0]}'", done.stderr)
+            self.assertIn(names, done.stderr)
+        done = run("-n", "2", "--kill", "0@step=1", "--kill", "worker:0@step=2", script="exit 0")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("worker:0 has one already", done.stderr)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -36,6 +36,35 @@ static void exit_code_0_is_a_leave_in_any_case(void **state)
     assert_int_equal(run_restart_decide(&question), RUN_ACTION_LEAVE);
 }
 
+static void wrong_arguments_of_all_workers_end_all_at_once(void **state)
+{
+    struct run_restart_question question = usual;
+    (void)state;
+
+    question.is_misuse = true;
+    assert_int_equal(run_restart_decide(&question), RUN_ACTION_RESTART);
+    question.is_misuse_of_all = true;
+    assert_int_equal(run_restart_decide(&question), RUN_ACTION_END_ALL);
+    question.is_misuse_of_all = false;
+    question.is_gang = true; /* a gang needs every one of them */
+    assert_int_equal(run_restart_decide(&question), RUN_ACTION_END_ALL);
+    question.is_success = true;
+    assert_int_equal(run_restart_decide(&question), RUN_ACTION_LEAVE);
+}
+
+static void misuse_is_a_code_that_comes_early_and_without_a_report(void **state)
+{
+    static const int codes[] = {2, 64, 126, 127};
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++)
+        assert_true(run_restart_is_misuse(codes[i], false, MUSTER_NS_PER_S));
+    assert_false(run_restart_is_misuse(1, false, 0));
+    assert_false(run_restart_is_misuse(137, false, 0));
+    assert_false(run_restart_is_misuse(2, true, 0));
+    assert_false(run_restart_is_misuse(2, false, 6 * MUSTER_NS_PER_S));
+}
+
 static void too_few_others_end_all(void **state)
 {
     struct run_restart_question question = usual;
@@ -112,6 +141,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_death_restarts_the_worker_until_its_restarts_are_used),
         cmocka_unit_test(exit_code_0_is_a_leave_in_any_case),
+        cmocka_unit_test(wrong_arguments_of_all_workers_end_all_at_once),
+        cmocka_unit_test(misuse_is_a_code_that_comes_early_and_without_a_report),
         cmocka_unit_test(too_few_others_end_all),
         cmocka_unit_test(a_gang_restarts_as_a_whole_or_ends),
         cmocka_unit_test(nothing_is_decided_while_all_end),
