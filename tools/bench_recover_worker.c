@@ -111,14 +111,23 @@ static struct recover_record *take_record(struct recover_shared *shared, uint32_
     return record;
 }
 
-/* One step; MUSTER_OK also when the step has to be begun again. */
+/* All tasks meet; the largest word of all. */
+static enum muster_rc meet(struct muster_strategy *strategy, float *word)
+{
+    struct muster_tensor tensor = {word, 1, MUSTER_F32};
+
+    return muster_strategy_all_reduce(strategy, &tensor, 1, MUSTER_MAX);
+}
+
+/* One step: all start the operation together, and look at its result when all have it, because
+ * fewer processors than workers would let the looking of one delay another. ABORTED: the step has
+ * to be begun again. */
 static enum muster_rc run_step(struct muster_strategy *strategy, struct recover_shared *shared,
                                uint32_t task, float *values, bool *ret_is_last)
 {
     uint64_t count = shared->bytes / sizeof(float), step;
     struct muster_tensor tensor = {values, count, MUSTER_F32};
-    float last = 0;
-    struct muster_tensor vote = {&last, 1, MUSTER_F32};
+    float last = 0, word = 0;
     const struct muster_op_result *result;
     struct recover_record *record;
     enum muster_rc rc = muster_strategy_begin(strategy, &step, NULL);
@@ -127,10 +136,7 @@ static enum muster_rc run_step(struct muster_strategy *strategy, struct recover_
         return rc;
     last = atomic_load(&shared->stop) != 0 ? 1 : 0;
     fill(values, count, task);
-    rc = muster_strategy_all_reduce(strategy, &vote, 1,
-                                    MUSTER_MAX); /* all stop alike; aligns the start */
-    if (rc == MUSTER_ABORTED)
-        return MUSTER_OK;
+    rc = meet(strategy, &last);
     if (rc != MUSTER_OK)
         return rc;
     *ret_is_last = last > 0;
@@ -139,8 +145,6 @@ static enum muster_rc run_step(struct muster_strategy *strategy, struct recover_
     atomic_store(&shared->tasks[task].step, step);
     atomic_store(&record->start_ns, recover_now_ns());
     rc = muster_strategy_all_reduce(strategy, &tensor, 1, MUSTER_SUM);
-    if (rc == MUSTER_ABORTED)
-        return MUSTER_OK;
     if (rc != MUSTER_OK)
         return rc;
     result = muster_strategy_result(strategy);
@@ -149,6 +153,9 @@ static enum muster_rc run_step(struct muster_strategy *strategy, struct recover_
     record->is_interrupted = result->is_interrupted;
     atomic_store(&record->done_ns, recover_now_ns());
 
+    rc = meet(strategy, &word);
+    if (rc != MUSTER_OK)
+        return rc;
     record->is_wrong = !is_uniform(values, count);
     record->digest = digest(values, count);
     atomic_store(&record->is_checked, true);
@@ -217,7 +224,7 @@ int bench_recover_worker(int argc, char **argv)
         rc = muster_strategy_register(strategy, "state", &state);
     if (rc == MUSTER_OK)
         sign_in(&shared->tasks[task]);
-    while (rc == MUSTER_OK && !is_last)
+    while ((rc == MUSTER_OK || rc == MUSTER_ABORTED) && !is_last)
         rc = run_step(strategy, shared, task, values, &is_last);
     if (rc != MUSTER_OK)
         fprintf(stderr, "muster bench recover, task %u: %s\n", task,

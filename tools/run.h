@@ -77,7 +77,7 @@ struct run_task {
     enum run_task_state state;
     uint64_t restarts;        /* of this task */
     uint64_t fruitless_lives; /* in a row, up to the one that ended last */
-    unsigned lives;    /* starts so far */
+    unsigned lives;           /* starts so far */
     struct muster_timer start_timer;
     /* the present or last life */
     struct muster_incarnation incarnation;
@@ -98,9 +98,11 @@ struct run_task {
     struct muster_timer death_timer;
     /* what it reported */
     bool has_reported;
-    bool has_committed; /* a step */
-    bool is_too_late; /* it came back when the others had finished */
-    int misuse_code;  /* by which each of its lives so far said that it was called wrongly; or 0 */
+    bool has_committed;  /* a step */
+    bool is_loss_told;   /* by the others: they go on without it */
+    uint64_t born_epoch; /* the last one known when it was started */
+    bool is_too_late;    /* it came back when the others had finished */
+    int misuse_code; /* by which each of its lives so far said that it was called wrongly; or 0 */
     uint64_t step;
     bool has_result;
     uint64_t steps, steps_lost;
@@ -113,6 +115,8 @@ void run_task_init(struct run_task *task, struct run *run, uint32_t local_rank);
 void run_task_start_all(struct run *run);
 /** The process has ended and is a zombie: confirm its death, collect, decide. */
 void run_task_on_exit(struct run_task *task);
+/** The members' view `epoch` is without it: now its next life is welcome. */
+void run_task_on_loss_told(struct run_task *task, uint64_t epoch);
 /** Tell all to end: signal now, SIGKILL after the grace time. */
 void run_task_end_all(struct run *run, int signal);
 void run_task_signal_all(struct run *run, int signal);
@@ -160,6 +164,8 @@ struct run_epoch {
 
 void run_events_init(struct run *run);
 void run_events_on_death(struct run_task *task);
+/** Whether members are there that will tell of task's death. */
+bool run_events_are_expected(const struct run_task *task);
 void run_events_on_view(struct run_task *task, const struct muster_json *report);
 void run_events_on_rejoined(struct run_task *task, const struct muster_json *report);
 /** Tell what still waits to be told. */

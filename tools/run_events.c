@@ -114,11 +114,16 @@ static bool others_run(const struct run_task *task)
     return false;
 }
 
+bool run_events_are_expected(const struct run_task *task)
+{
+    return task->run->epoch_last > 0 && others_run(task);
+}
+
 /* Told in a later turn, when the decision about it is known. */
 void run_events_on_death(struct run_task *task)
 {
     struct muster_loop *loop = task->run->env->loop;
-    bool is_waiting = task->run->epoch_last > 0 && others_run(task); /* members will tell */
+    bool is_waiting = run_events_are_expected(task);
 
     task->is_death_untold = true;
     task->death_status = task->wait_status;
@@ -334,6 +339,19 @@ static void copy_lost(struct run_epoch *epoch, const struct muster_json *report)
     }
 }
 
+static void note_losses(struct run *run, const struct muster_json *report, uint64_t epoch)
+{
+    const struct muster_json *lost = muster_json_member(report, "lost");
+
+    for (size_t i = 0; i < muster_json_count(lost); i++) {
+        const char *name = muster_json_text(muster_json_at(lost, i));
+        struct run_task *task = name != NULL ? task_of_name(run, name) : NULL;
+
+        if (task != NULL)
+            run_task_on_loss_told(task, epoch);
+    }
+}
+
 static void open_epoch(struct run *run, struct run_epoch *epoch, uint64_t number,
                        const struct muster_json *report)
 {
@@ -357,6 +375,7 @@ void run_events_on_view(struct run_task *task, const struct muster_json *report)
 
     if (number <= 0)
         return;
+    note_losses(run, report, (uint64_t)number);
     epoch = epoch_of(run, (uint64_t)number);
     if (!epoch->is_open) {
         if ((uint64_t)number <= run->epoch_told)

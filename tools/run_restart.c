@@ -4,6 +4,7 @@
 #define SHORT_LIFE_NS (5 * MUSTER_NS_PER_S)
 #define DELAY_NS      (100 * MUSTER_NS_PER_MS)
 #define DELAY_MAX_NS  (5 * MUSTER_NS_PER_S)
+#define UNTOLD_NS     (100 * MUSTER_NS_PER_MS) /* they may have other things to wait for */
 
 enum run_action run_restart_decide(const struct run_restart_question *question)
 {
@@ -42,4 +43,11 @@ uint64_t run_restart_delay_ns(uint64_t fruitless_lives)
     for (uint64_t i = 2; i < fruitless_lives && delay < DELAY_MAX_NS; i++)
         delay *= 2;
     return delay < DELAY_MAX_NS ? delay : DELAY_MAX_NS;
+}
+
+uint64_t run_restart_delay_untold_ns(uint64_t fruitless_lives)
+{
+    uint64_t delay = run_restart_delay_ns(fruitless_lives);
+
+    return delay > UNTOLD_NS ? delay : UNTOLD_NS;
 }

@@ -33,5 +33,8 @@ bool run_restart_is_fruitless(bool has_committed, uint64_t life_ns);
 bool run_restart_is_misuse(int exit_code, bool has_reported, uint64_t life_ns);
 /** Wait before the next start: 0 at first, then doubling with every fruitless life in a row. */
 uint64_t run_restart_delay_ns(uint64_t fruitless_lives);
+/** The same, when the members have yet to agree that the worker is lost: starting a process beside
+ * that would slow them down, and its return would interrupt what they have just begun again. */
+uint64_t run_restart_delay_untold_ns(uint64_t fruitless_lives);
 
 #endif

@@ -112,6 +112,8 @@ static void start(struct run_task *task)
     task->has_result = false;
     task->has_reported = false;
     task->has_committed = false;
+    task->is_loss_told = false;
+    task->born_epoch = run->epoch_last;
     task->is_too_late = false;
     task->step = 0;
     if (!run_output_open_logs(task)) {
@@ -326,15 +328,38 @@ static enum run_action decide(const struct run_task *task)
     return run_restart_decide(&question);
 }
 
-static void restart(struct run_task *task)
+/* Never sooner than this after its death. */
+static uint64_t restart_delay_ns(const struct run_task *task)
 {
     uint64_t delay_ns = run_restart_delay_ns(task->fruitless_lives);
 
+    return task->misuse_code != 0 && delay_ns < MISUSE_WAIT_NS ? MISUSE_WAIT_NS : delay_ns;
+}
+
+static void restart(struct run_task *task)
+{
+    bool is_settled = task->is_loss_told || !run_events_are_expected(task);
+    uint64_t delay_ns = restart_delay_ns(task);
+    uint64_t untold_ns = run_restart_delay_untold_ns(task->fruitless_lives);
+
     task->restarts++;
     task->run->restarts++;
-    if (task->misuse_code != 0 && delay_ns < MISUSE_WAIT_NS)
-        delay_ns = MISUSE_WAIT_NS;
-    start_later(task, delay_ns);
+    start_later(task, is_settled || delay_ns > untold_ns ? delay_ns : untold_ns);
+}
+
+void run_task_on_loss_told(struct run_task *task, uint64_t epoch)
+{
+    struct muster_loop *loop = task->run->env->loop;
+    uint64_t due_ns = task->ended_ns + restart_delay_ns(task);
+
+    if (epoch <= task->born_epoch)
+        return; /* a late word on the life before */
+    task->is_loss_told = true;
+    if (task->state != RUN_TASK_WAITING || task->run->settings.is_gang)
+        return;
+    if (due_ns < muster_loop_now_ns(loop))
+        due_ns = muster_loop_now_ns(loop);
+    muster_timer_start(&task->start_timer, loop, due_ns);
 }
 
 static void give_up(struct run_task *task)

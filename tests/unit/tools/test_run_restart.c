@@ -127,6 +127,16 @@ static void the_first_restart_is_immediate_and_a_crash_loop_slows_down(void **st
     assert_int_equal(before, 5 * MUSTER_NS_PER_S);
 }
 
+static void the_members_get_time_to_settle_before_the_restart_but_not_more_than_it_takes(
+    void **state)
+{
+    (void)state;
+
+    assert_in_range(run_restart_delay_untold_ns(0), 1, MUSTER_NS_PER_S);
+    assert_int_equal(run_restart_delay_untold_ns(0), run_restart_delay_untold_ns(1));
+    assert_int_equal(run_restart_delay_untold_ns(20), run_restart_delay_ns(20));
+}
+
 static void a_life_with_a_committed_step_or_a_long_one_is_not_fruitless(void **state)
 {
     (void)state;
@@ -148,6 +158,8 @@ int main(void)
         cmocka_unit_test(nothing_is_decided_while_all_end),
         cmocka_unit_test(a_program_that_cannot_run_is_not_tried_again),
         cmocka_unit_test(the_first_restart_is_immediate_and_a_crash_loop_slows_down),
+        cmocka_unit_test(
+            the_members_get_time_to_settle_before_the_restart_but_not_more_than_it_takes),
         cmocka_unit_test(a_life_with_a_committed_step_or_a_long_one_is_not_fruitless),
     };
 
