@@ -267,6 +267,18 @@ void muster_membership_set_committed(struct muster_membership *machine, uint64_t
     machine->committed_step = step;
 }
 
+void muster_membership_set_work(struct muster_membership *machine, bool is_busy,
+                                uint64_t ended_count)
+{
+    machine->is_busy = is_busy;
+    machine->ended_count = ended_count;
+}
+
+bool muster_membership_is_holding(const struct muster_membership *machine)
+{
+    return machine->hold.since_ns != 0;
+}
+
 uint64_t muster_membership_committed_by(const struct muster_membership *machine,
                                         const struct muster_incarnation *incarnation)
 {

@@ -165,6 +165,13 @@ const struct muster_member *muster_membership_find(const struct muster_membershi
 uint64_t muster_membership_timer_ns(const struct muster_membership *machine);
 /** The last committed step, shown in heartbeats from now on. */
 void muster_membership_set_committed(struct muster_membership *machine, uint64_t step);
+/** What the local group does, told before a step: is an operation under way, and how many have ended
+ * so far. A change that only lets somebody in is held until the next end (1 s at most): it would
+ * make all begin again what they are doing. */
+void muster_membership_set_work(struct muster_membership *machine, bool is_busy,
+                                uint64_t ended_count);
+/** A change waits for the end of an operation: give EVENT_TICK when one has ended. */
+bool muster_membership_is_holding(const struct muster_membership *machine);
 /** What a peer's heartbeats showed. */
 uint64_t muster_membership_committed_by(const struct muster_membership *machine,
                                         const struct muster_incarnation *peer);

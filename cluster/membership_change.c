@@ -10,6 +10,7 @@
 #define STALL_NS               (5 * MUSTER_NS_PER_S)
 #define STALL_STEP_NS          (500 * MUSTER_NS_PER_MS)
 #define FREEZE_INTERVAL_NS     (100 * MUSTER_NS_PER_MS)
+#define JOIN_HOLD_MAX_NS       (1 * MUSTER_NS_PER_S)
 #define REFRESH_BACKOFF_MIN_NS (100 * MUSTER_NS_PER_MS)
 #define REFRESH_BACKOFF_MAX_NS (10 * MUSTER_NS_PER_S)
 
@@ -47,21 +48,37 @@ static bool has_accused(struct muster_membership *machine)
     return false;
 }
 
+/* What is under way would have to begin again for somebody who takes no part in it. */
+static bool holds_joiners(struct muster_membership *machine)
+{
+    struct membership_hold *hold = &machine->hold;
+
+    if (hold->since_ns == 0) {
+        hold->since_ns = machine->now_ns > 0 ? machine->now_ns : 1;
+        hold->ended_count = machine->ended_count;
+    }
+    return machine->is_busy && machine->ended_count == hold->ended_count &&
+           !muster_membership_is_due(machine, hold->since_ns + JOIN_HOLD_MAX_NS);
+}
+
 static bool has_wish(struct muster_membership *machine)
 {
     uint64_t epoch = machine->view->epoch;
-    bool is_leave = muster_membership_goes(machine);
+    bool is_leave = muster_membership_goes(machine), is_join = false;
 
     if (machine->abort_epoch == epoch)
         return true;
     for (size_t i = 0; i < machine->peer_count; i++) {
         const struct membership_peer *peer = &machine->peers[i];
 
-        if (peer->abort_epoch == epoch || muster_membership_is_admissible(machine, peer))
+        if (peer->abort_epoch == epoch)
             return true;
+        is_join = is_join || muster_membership_is_admissible(machine, peer);
         is_leave = is_leave || peer->leave_epoch == epoch;
     }
-    return is_leave && may_leave(machine);
+    if (!is_join)
+        machine->hold.since_ns = 0;
+    return (is_join && !holds_joiners(machine)) || (is_leave && may_leave(machine));
 }
 
 /* --- whose turn --- */
@@ -107,6 +124,7 @@ static void start_change(struct muster_membership *machine)
     machine->change.id = ++machine->id_last;
     machine->change.below_since_ns = 0;
     machine->change.freeze_due_ns = 0;
+    machine->hold.since_ns = 0;
     if (machine->progress == NULL && machine->state == MUSTER_MEMBERSHIP_STEADY)
         muster_membership_act(machine, MUSTER_ACTION_FREEZE);
     muster_membership_move(machine, MUSTER_MEMBERSHIP_COLLECTING);

@@ -55,6 +55,12 @@ struct membership_proposal {
     uint64_t backoff_ns;
 };
 
+/** A joiner waits for the end of an operation. */
+struct membership_hold {
+    uint64_t since_ns; /* 0: no */
+    uint64_t ended_count;
+};
+
 struct muster_membership {
     struct muster_membership_options options;
     char job[MUSTER_JOB_NAME_BYTES];
@@ -90,7 +96,11 @@ struct muster_membership {
     uint64_t abort_epoch;
     struct muster_op_id abort_op;
     enum muster_rc abort_rc;
+    /* its group */
+    bool is_busy; /* an operation is under way */
+    uint64_t ended_count;
     /* leading */
+    struct membership_hold hold;
     struct membership_change change;
     struct membership_proposal proposal;
     uint64_t takeover_due_ns, stall_due_ns;

@@ -206,6 +206,8 @@ void muster_node_feed(struct muster_node *node, const struct muster_membership_e
         return;
     }
     node->depth++;
+    muster_membership_set_work(
+        node->machine, node->group != NULL && muster_group_is_busy(node->group), node->ended_count);
     muster_membership_actions_init(&actions, node->env->mem);
     rc =
         muster_membership_step(node->machine, event, muster_loop_now_ns(node->env->loop), &actions);

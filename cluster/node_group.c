@@ -43,11 +43,22 @@ static void on_expired(void *data, const struct muster_error *error)
     muster_node_post(node, &event, error->text);
 }
 
+static void on_ended(void *data)
+{
+    struct muster_membership_event event = {.kind = MUSTER_EVENT_TICK};
+    struct muster_node *node = data;
+
+    node->ended_count++;
+    if (muster_membership_is_holding(node->machine))
+        muster_node_post(node, &event, NULL);
+}
+
 static const struct muster_group_events group_events = {
     .on_suspect = on_suspect,
     .on_abort_proposed = on_abort_proposed,
     .on_higher_epoch = on_higher_epoch,
     .on_expired = on_expired,
+    .on_ended = on_ended,
 };
 
 /* Groups report broken links of members themselves; state has links of its own. */

@@ -124,6 +124,7 @@ struct muster_node {
     struct muster_port *port;
     struct muster_wire *wire;
     struct muster_group *group;
+    uint64_t ended_count; /* operations, of all groups */
     enum node_expiry expiry;
     struct muster_membership *machine;
     struct muster_timer timer;

@@ -171,9 +171,7 @@ fail:
     return rc;
 }
 
-__attribute__((unused)) /* by assert alone */
-static bool
-has_open_operation(const struct muster_group *group)
+bool muster_group_is_busy(const struct muster_group *group)
 {
     if (!muster_list_is_empty(&group->held))
         return true;
@@ -201,7 +199,7 @@ void muster_group_close(struct muster_group *group)
 {
     if (group == NULL)
         return;
-    assert(!group->is_closed && !has_open_operation(group));
+    assert(!group->is_closed && !muster_group_is_busy(group));
     group->is_closed = true;
     muster_group_abandon_receiving(group, NULL);
     muster_group_drop_early(group);

@@ -23,6 +23,8 @@ struct muster_group_events {
      * (DEADLINE_EXCEEDED, CANCELLED, ABORTED) and the group is frozen. This member's state may
      * differ: it must leave and come back by catch-up. */
     void (*on_expired)(void *data, const struct muster_error *error);
+    /* May be NULL. An operation has ended; its callback follows in a later turn. */
+    void (*on_ended)(void *data);
 };
 
 #define MUSTER_ABORT_GRACE_NS_DEFAULT (2 * MUSTER_NS_PER_S)
@@ -68,6 +70,8 @@ void muster_group_abort_all(struct muster_group *group, const struct muster_erro
 /** The group must have no open operation. */
 void muster_group_close(struct muster_group *group);
 
+/** An operation is under way: issued, and not ended here. */
+bool muster_group_is_busy(const struct muster_group *group);
 /** No operation is open and no result is retained for others: leaving now costs nobody anything. */
 bool muster_group_is_idle(const struct muster_group *group);
 

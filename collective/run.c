@@ -254,6 +254,8 @@ void muster_run_hand_back(struct muster_run *run, enum muster_rc rc)
     op->error.rc = rc;
     muster_list_append(&run->group->done, &op->node);
     muster_task_post(&run->group->task, run->group->env->loop);
+    if (run->group->events->on_ended != NULL)
+        run->group->events->on_ended(run->group->data);
 }
 
 void muster_run_end(struct muster_run *run, enum muster_rc rc)

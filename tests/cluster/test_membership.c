@@ -463,6 +463,30 @@ static void a_killed_worker_is_left_out_and_its_successor_joins(void **state)
     close_job(&job);
 }
 
+/* The others may have begun the next one, and nothing is lost with that. */
+static void a_joiner_makes_the_leader_begin_no_operation_again(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 60; seed < 70; seed++) {
+        struct job job;
+        struct worker *again;
+        unsigned retries;
+
+        start_job(&job, seed, 3, 2);
+        job.pace_ns = 20 * MUSTER_NS_PER_US; /* nearly always inside an operation */
+        sim_kill(job.workers[2].process);
+        assert_trains(&job);
+        retries = job.workers[0].retries;
+
+        again = start_task(&job, 2);
+        assert_trains(&job);
+
+        assert_int_equal(again->restores, 1);
+        assert_int_equal(job.workers[0].retries, retries);
+        close_job(&job);
+    }
+}
+
 static void the_death_of_the_leader_is_settled_by_the_next_rank(void **state)
 {
     struct job job;
@@ -822,6 +846,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(first_view_comes_when_all_tasks_are_there),
         cmocka_unit_test(a_killed_worker_is_left_out_and_its_successor_joins),
+        cmocka_unit_test(a_joiner_makes_the_leader_begin_no_operation_again),
         cmocka_unit_test(the_death_of_the_leader_is_settled_by_the_next_rank),
         cmocka_unit_test(several_deaths_leave_the_living_in_one_view),
         cmocka_unit_test(a_lost_host_is_suspected_and_left_out),

@@ -247,6 +247,69 @@ static void a_restarted_task_joins_and_takes_its_rank_again(void **state)
     close_world(&world);
 }
 
+/* Three members of which task 1 has died, and its next life; the leader's group is at work. */
+static unsigned open_world_with_joiner(struct world *world, uint64_t seed)
+{
+    unsigned again;
+
+    open_world(world, seed, 3);
+    start_tasks(world, 3, 1);
+    pump_kill(&world->pump, 1);
+    assert_settles(world);
+    muster_membership_set_work(world->pump.nodes[0].machine, true, 7);
+    again = pump_start(&world->pump, 1, 0);
+    pump_run(&world->pump, PUMP_MS(400));
+    assert_int_equal(pump_epoch(&world->pump), 2);
+    return again;
+}
+
+static void a_joiner_waits_for_the_end_of_the_operation_under_way(void **state)
+{
+    struct world world;
+    unsigned again;
+
+    (void)state;
+    again = open_world_with_joiner(&world, 41);
+
+    assert_true(muster_membership_is_holding(world.pump.nodes[0].machine));
+    muster_membership_set_work(world.pump.nodes[0].machine, true, 8);
+    pump_run(&world.pump, PUMP_MS(150));
+
+    assert_true(pump_is_member(&world.pump, again));
+    assert_false(muster_membership_is_holding(world.pump.nodes[0].machine));
+    close_world(&world);
+}
+
+static void a_joiner_does_not_wait_for_ever(void **state)
+{
+    struct world world;
+    unsigned again;
+
+    (void)state;
+    again = open_world_with_joiner(&world, 42);
+
+    pump_run(&world.pump, PUMP_S(1));
+
+    assert_true(pump_is_member(&world.pump, again));
+    close_world(&world);
+}
+
+static void a_death_lets_the_waiting_joiner_in(void **state)
+{
+    struct world world;
+    unsigned again;
+
+    (void)state;
+    again = open_world_with_joiner(&world, 43);
+
+    pump_kill(&world.pump, 2);
+    pump_run(&world.pump, PUMP_MS(60));
+
+    assert_true(pump_is_member(&world.pump, again));
+    assert_int_equal(pump_epoch(&world.pump), 3);
+    close_world(&world);
+}
+
 static void joins_and_losses_fit_into_one_change(void **state)
 {
     struct world world;
@@ -740,6 +803,9 @@ int main(void)
         cmocka_unit_test(a_paused_member_of_this_host_is_waited_for),
         cmocka_unit_test(the_excluded_but_alive_comes_back_in_the_same_process),
         cmocka_unit_test(a_restarted_task_joins_and_takes_its_rank_again),
+        cmocka_unit_test(a_joiner_waits_for_the_end_of_the_operation_under_way),
+        cmocka_unit_test(a_joiner_does_not_wait_for_ever),
+        cmocka_unit_test(a_death_lets_the_waiting_joiner_in),
         cmocka_unit_test(joins_and_losses_fit_into_one_change),
         cmocka_unit_test(a_leaver_goes_without_a_retry),
         cmocka_unit_test(when_all_leave_the_last_view_is_empty),
