@@ -335,14 +335,16 @@ static void describe_abort(const struct muster_membership *machine, const struct
         }
 }
 
-/* When nobody else would remain, of those who only resign the one that is furthest stays: the
- * others come back to its state. */
+/* When nobody else that has the state would remain, of those who only resign the one that is
+ * furthest stays: the others come back to its state. */
 static void keep_one(const struct muster_membership *machine, struct muster_vote *votes,
                      size_t count)
 {
     struct muster_vote *best = NULL;
 
     for (size_t i = 0; i < count; i++) {
+        if (votes[i].progress->lacks_state)
+            continue;
         if (!votes[i].is_leaving)
             return;
         if (means_to_come_back(machine, &votes[i]) &&
@@ -392,9 +394,9 @@ static enum muster_rc decide(struct muster_membership *machine, bool is_abort_al
 static bool must_wait(struct muster_membership *machine, const struct muster_view *next,
                       uint32_t leaver_count)
 {
-    uint32_t min_members = machine->options.min_members;
+    bool is_over = next->member_count == 0 || next->is_state_lost; /* nothing to return to */
 
-    if (next->member_count + leaver_count >= min_members) {
+    if (is_over || next->member_count + leaver_count >= machine->options.min_members) {
         machine->change.below_since_ns = 0;
         return false;
     }
@@ -411,6 +413,35 @@ static bool has_waited(struct muster_membership *machine)
                                                  machine->options.min_members_timeout_ns);
 }
 
+/* Suspected, for it does not vote, and perhaps alive: it may hold what nobody else has. */
+static bool may_hold_state(const struct muster_membership *machine,
+                           const struct membership_peer *peer)
+{
+    if (!muster_membership_in_view(machine, peer) ||
+        muster_membership_is_self(machine, &peer->member.incarnation) || is_voter(machine, peer) ||
+        peer->suspicion.is_dead)
+        return false;
+    return !machine->options.is_force_new || peer->is_registered;
+}
+
+/* None of those who vote has the training state. Who is only suspected may have it, and is waited
+ * for: as for a new beginning, only confirmed deaths allow to go on without. */
+static bool is_state_at_stake(const struct muster_membership *machine)
+{
+    bool is_perhaps_held = false;
+
+    if (!machine->progress->lacks_state)
+        return false;
+    for (size_t i = 0; i < machine->peer_count; i++) {
+        const struct membership_peer *peer = &machine->peers[i];
+
+        if (is_voter(machine, peer) && !peer->vote->lacks_state)
+            return false;
+        is_perhaps_held = is_perhaps_held || may_hold_state(machine, peer);
+    }
+    return is_perhaps_held;
+}
+
 void muster_membership_settle_change(struct muster_membership *machine)
 {
     struct muster_view *view = NULL;
@@ -418,7 +449,7 @@ void muster_membership_settle_change(struct muster_membership *machine)
     enum muster_rc rc;
 
     if (ask_for_votes(machine) || machine->progress == NULL || !machine->is_registry_up ||
-        !muster_membership_knows_revision(machine))
+        !muster_membership_knows_revision(machine) || is_state_at_stake(machine))
         return;
     rc = decide(machine, false, &view, &leaver_count);
     if (rc == MUSTER_OK && must_wait(machine, view, leaver_count)) {

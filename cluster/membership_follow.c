@@ -48,7 +48,7 @@ void muster_membership_frozen(struct muster_membership *machine, struct muster_p
 
 /* --- leaving --- */
 
-static void left(struct muster_membership *machine)
+void muster_membership_go(struct muster_membership *machine)
 {
     struct muster_membership_action *action =
         muster_membership_act(machine, MUSTER_ACTION_ABORT_ALL);
@@ -66,7 +66,7 @@ void muster_membership_leave(struct muster_membership *machine, bool is_done)
     machine->leave_due_ns = 0;
     if (machine->state == MUSTER_MEMBERSHIP_IDLE || machine->state == MUSTER_MEMBERSHIP_FORMING ||
         machine->state == MUSTER_MEMBERSHIP_JOINING)
-        left(machine);
+        muster_membership_go(machine);
 }
 
 /* --- a newer view --- */
@@ -89,9 +89,11 @@ static void exclude(struct muster_membership *machine)
     struct muster_membership_action *action;
 
     if (machine->is_leaving) {
-        left(machine);
+        muster_membership_go(machine);
         return;
     }
+    if (machine->view->member_count == 0 && muster_membership_settle_over(machine, true))
+        return;
     muster_error_set(&error, MUSTER_ABORTED, "left out of epoch %llu: %s",
                      (unsigned long long)machine->view->epoch, machine->view->reason);
     muster_membership_act(machine, MUSTER_ACTION_ABORT_ALL)->error = error;
@@ -109,7 +111,7 @@ static void observe(struct muster_membership *machine, bool had_members)
     if (had_members && machine->is_synced)
         machine->has_seen_members = true;
     if (machine->is_leaving)
-        left(machine);
+        muster_membership_go(machine);
     else if (machine->state == MUSTER_MEMBERSHIP_PROPOSING)
         muster_membership_move(machine, MUSTER_MEMBERSHIP_JOINING);
     if (machine->view->member_count == 0)

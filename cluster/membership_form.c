@@ -5,7 +5,8 @@
 #include "cluster/membership_internal.h"
 
 #define FORMING_STEP_NS                                                                            \
-    (50 * MUSTER_NS_PER_MS) /* rank k proposes k of them later than the first                      \
+    (50 *                                                                                          \
+     MUSTER_NS_PER_MS) /* rank k proposes k of them later than the first                      \
                              */
 
 bool muster_membership_is_view_dead(const struct muster_membership *machine)

@@ -178,6 +178,8 @@ void muster_membership_frozen(struct muster_membership *machine, struct muster_p
 void muster_membership_answer_freeze(struct muster_membership *machine,
                                      struct membership_peer *peer);
 void muster_membership_leave(struct muster_membership *machine, bool is_done);
+/** Out, and told so. */
+void muster_membership_go(struct muster_membership *machine);
 void muster_membership_settle_joining(struct muster_membership *machine);
 
 /* membership_form.c */

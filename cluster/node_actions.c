@@ -44,6 +44,7 @@ static void excluded(struct muster_node *node, const struct muster_membership_ac
     MUSTER_LOG(node->env, WARN, "excluded", "epoch", action->view->epoch, "reason",
                action->error.text);
     node->expiry = NODE_NOT_EXPIRED;
+    node->has_state = false;
     if (!is_told)
         muster_node_exclude(node, &action->error);
     else if (node->state == NODE_STATE_NAMED)
@@ -141,6 +142,12 @@ static void tell_view(struct muster_node *node)
         muster_error_set(&error, MUSTER_ABORTED,
                          "too few members: %u are left after waiting for a return (%s)",
                          change.view->member_count, change.view->reason);
+        muster_node_fail(node, &error);
+    }
+    if (change.view->is_state_lost && muster_node_lacks_state(node)) {
+        muster_error_set(&error, MUSTER_UNAVAILABLE,
+                         "the training state is lost: all that had it are dead (%s)",
+                         change.view->reason);
         muster_node_fail(node, &error);
     }
     if (node->group != NULL && node->events->on_view != NULL)

@@ -77,6 +77,7 @@ void muster_node_freeze(struct muster_node *node)
     if (progress != NULL)
         rc = muster_group_freeze(node->group, progress);
     if (rc == MUSTER_OK) {
+        progress->lacks_state = muster_node_lacks_state(node);
         event.progress = progress;
         muster_node_feed(node, &event);
         return;

@@ -143,6 +143,7 @@ struct muster_node {
     struct muster_state_server *state_server;
     struct muster_catch_up catch_up;
     bool is_catching;
+    bool has_state; /* the tensors are a state of this membership: committed, or caught up */
     uint64_t committed_step;
     uint64_t catching_step;
     /* leaving */
@@ -216,6 +217,8 @@ void muster_node_abort_group(struct muster_node *node, const struct muster_error
 extern const struct muster_wire_events muster_node_wire_events;
 
 /* node_state.c */
+/** A member that needs the state of others and does not have it. */
+bool muster_node_lacks_state(const struct muster_node *node);
 /** This process has entered its first view, or has come back. */
 void muster_node_state_entered(struct muster_node *node);
 void muster_node_state_excluded(struct muster_node *node);

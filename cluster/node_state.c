@@ -22,6 +22,18 @@ void muster_node_give_up(struct muster_node *node, const struct muster_error *er
     muster_node_post(node, &event, NULL);
 }
 
+/* The members went on without this one, which has not begun: out of the view, and in again with a
+ * later first step. */
+static void join_again(struct muster_node *node, const struct muster_error *why)
+{
+    struct muster_membership_event event = {.kind = MUSTER_EVENT_RESIGN};
+
+    MUSTER_LOG(node->env, WARN, "joins_again", "reason", why->text);
+    node->state = NODE_STATE_NAMED;
+    node->expiry = NODE_EXPIRED;
+    muster_node_post(node, &event, why->text);
+}
+
 static uint64_t own_from_step(const struct muster_node *node)
 {
     const struct muster_view *view = muster_membership_view(node->machine);
@@ -43,6 +55,10 @@ static void caught_up(struct muster_catch_up *catch_up, enum muster_rc rc)
     if (node->state != NODE_STATE_CATCHING) { /* excluded meanwhile: the next epoch begins again */
         if (node->state == NODE_STATE_NAMED && node->group != NULL)
             muster_node_state_entered(node);
+        return;
+    }
+    if (rc == MUSTER_UNAVAILABLE && !muster_membership_view(node->machine)->is_state_lost) {
+        join_again(node, &catch_up->error);
         return;
     }
     if (rc != MUSTER_OK) {
@@ -76,6 +92,11 @@ static void start_catch_up(struct muster_node *node, uint64_t step)
     muster_node_give_up(node, &error);
 }
 
+bool muster_node_lacks_state(const struct muster_node *node)
+{
+    return node->tell.is_failed || (own_from_step(node) > 0 && !node->has_state);
+}
+
 void muster_node_state_entered(struct muster_node *node)
 {
     uint64_t from_step = own_from_step(node);
@@ -99,6 +120,11 @@ void muster_node_state_excluded(struct muster_node *node)
 
 void muster_node_state_kept(struct muster_node *node)
 {
+    if (muster_node_lacks_state(node)) { /* a joiner that meant to join again: as if it had */
+        node->expiry = NODE_NOT_EXPIRED;
+        muster_node_state_entered(node);
+        return;
+    }
     node->expiry = NODE_KEPT;
     if (node->state != NODE_STATE_NAMED)
         return; /* set_state comes back here */
@@ -188,6 +214,7 @@ void muster_node_commit_step(struct muster_node *node, uint64_t step)
     muster_group_commit_step(node->group, step);
     muster_membership_set_committed(node->machine, step);
     node->committed_step = step;
+    node->has_state = true;
     muster_state_server_commit(node->state_server, step);
 }
 

@@ -70,6 +70,7 @@ enum muster_rc muster_progress_copy(struct muster_mem *mem, const struct muster_
     copy->epoch = progress->epoch;
     copy->begun_step = progress->begun_step;
     copy->committed_step = progress->committed_step;
+    copy->lacks_state = progress->lacks_state;
     copy->lane_count = progress->lane_count;
     if (progress->lane_count > 0)
         memcpy(copy->lanes, progress->lanes, progress->lane_count * sizeof(*copy->lanes));
@@ -167,6 +168,7 @@ static void fill_vector(struct packing *packing, const struct muster_progress *p
     vector->epoch = progress->epoch;
     vector->begun_step = progress->begun_step;
     vector->committed_step = progress->committed_step;
+    vector->lacks_state = progress->lacks_state;
     vector->n_lanes = progress->lane_count;
     vector->lanes = packing->lane_pointers;
     vector->n_ops = progress->op_count;
@@ -228,6 +230,7 @@ static enum muster_rc read_vector(struct muster_mem *mem, const Muster__Progress
     progress->epoch = message->epoch;
     progress->begun_step = message->begun_step;
     progress->committed_step = message->committed_step;
+    progress->lacks_state = message->lacks_state != 0;
     progress->lane_count = (uint32_t)message->n_lanes;
     for (uint32_t i = 0; i < progress->lane_count; i++)
         read_lane(message->lanes[i], &progress->lanes[i]);

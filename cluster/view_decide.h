@@ -32,7 +32,9 @@ struct muster_decide_input {
  * Members: voters keep their from_step; a leaver with an open operation stays for one more epoch,
  * because somebody may need what it holds; a joiner takes part from the step after the highest that
  * anybody has begun. A joiner whose task is held by a voter is left out (the voter is alive); where
- * all leave nobody joins. Who goes with its work done is remembered: is_done, done_step.
+ * all leave nobody joins. Who goes with its work done is remembered: is_done, done_step. Where
+ * nobody that stays has the training state nobody joins either: the view is empty when who held it
+ * leaves with its work done (the job is over), else marked is_state_lost.
  * Verdicts: one for every operation that is open at a voter, and the ABORTED ones of E that a voter
  * has not met yet.
  *

@@ -31,6 +31,7 @@ struct muster_progress {
     uint64_t epoch;
     uint64_t begun_step;
     uint64_t committed_step;
+    bool lacks_state; /* a joiner that has not caught up, or one that has failed */
     /* per lane 0 … lane_count - 1: all operations <= issued are issued here; all <= stable are
      * known to be complete on every member of the epoch (lane.step/sequence; a zero id with has_*
      * false means none) */

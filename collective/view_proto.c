@@ -202,6 +202,7 @@ static void fill_view(struct packing *packing, const struct muster_view *view)
     message->is_below_min = view->is_below_min;
     message->is_done = view->is_done;
     message->done_step = view->done_step;
+    message->is_state_lost = view->is_state_lost;
     for (uint32_t i = 0; i < view->member_count; i++) {
         member_to_message(&view->members[i], packing->addresses[i], &packing->members[i]);
         packing->member_pointers[i] = &packing->members[i];
@@ -315,6 +316,7 @@ static enum muster_rc read_view(struct muster_mem *mem, const Muster__View *mess
     fields->is_below_min = message->is_below_min != 0;
     fields->is_done = message->is_done != 0;
     fields->done_step = message->done_step;
+    fields->is_state_lost = message->is_state_lost != 0;
     fields->plan.chunk_bytes = message->chunk_bytes;
     fields->plan.direct_max_bytes = message->direct_max_bytes;
     fields->members = muster_mem_alloc_zero(mem, message->n_members, sizeof(*fields->members));

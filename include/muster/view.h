@@ -66,10 +66,11 @@ struct muster_view {
     uint32_t verdict_count;
     struct muster_verdict *verdicts; /* of operations open at the switch to this epoch; by op id */
     char reason[128];                /* "worker:2 killed", for people */
-    bool is_done;      /* somebody has left with its work done: nothing had failed there … */
+    bool is_done;       /* somebody has left with its work done: nothing had failed there … */
     uint64_t done_step; /* … and the last step that it had committed; the highest of all such */
-    bool is_below_min; /* fewer than min_members after the wait: what could end ABORTED did */
-    uint64_t digest;   /* of all fields above, in a fixed order */
+    bool is_below_min;  /* fewer than min_members after the wait: what could end ABORTED did */
+    bool is_state_lost; /* who held the training state is dead: members without it cannot go on */
+    uint64_t digest;    /* of all fields above, in a fixed order */
 };
 
 /** "chief" before everything else, then by name, then by index: the order of ranks. */

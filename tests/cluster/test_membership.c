@@ -55,6 +55,7 @@ struct job {
     unsigned worker_count;
     uint32_t expected_count, min_members;
     uint64_t pace_ns, start_timeout_ns;
+    uint64_t alone_from_step, alone_until_step;
 };
 
 /* --- a worker's program --- */
@@ -85,6 +86,16 @@ static void on_pause_over(struct muster_timer *timer)
     begin_step(timer->data);
 }
 
+static void end_step(struct worker *worker)
+{
+    muster_node_touch_state(worker->node);
+    for (unsigned i = 0; i < COUNT; i++)
+        worker->state[i] += worker->gradient[i];
+    commit(worker, worker->step);
+    muster_timer_start(&worker->timer, worker->env->loop,
+                       muster_loop_after_ns(worker->env->loop, worker->job->pace_ns));
+}
+
 static void on_reduced(struct muster_op *op, enum muster_rc rc)
 {
     struct worker *worker = op->data;
@@ -99,12 +110,14 @@ static void on_reduced(struct muster_op *op, enum muster_rc rc)
         worker->error = op->error;
         return; /* excluded, below min members, or closing: on_ready says when to go on */
     }
-    muster_node_touch_state(worker->node);
-    for (unsigned i = 0; i < COUNT; i++)
-        worker->state[i] += worker->gradient[i];
-    commit(worker, worker->step);
-    muster_timer_start(&worker->timer, worker->env->loop,
-                       muster_loop_after_ns(worker->env->loop, worker->job->pace_ns));
+    end_step(worker);
+}
+
+/* A step without an operation: nobody waits for anybody. */
+static bool is_alone_in_step(const struct worker *worker)
+{
+    return worker->step >= worker->job->alone_from_step &&
+           worker->step < worker->job->alone_until_step;
 }
 
 static void begin_step(struct worker *worker)
@@ -118,6 +131,11 @@ static void begin_step(struct worker *worker)
     muster_node_begin_step(worker->node, worker->step);
     for (unsigned i = 0; i < COUNT; i++)
         worker->gradient[i] = (int64_t)(i * worker->step + ((uint64_t)1 << worker->task));
+    if (is_alone_in_step(worker)) {
+        memset(worker->gradient, 0, COUNT * sizeof(*worker->gradient));
+        end_step(worker);
+        return;
+    }
     worker->op.data = worker;
     worker->op.deadline_ns = muster_loop_after_ns(worker->env->loop, 120 * MUSTER_NS_PER_S);
     worker->is_op_open =
@@ -824,6 +842,54 @@ static void without_a_registry_the_start_fails_and_says_so(void **state)
     close_job(&job);
 }
 
+static void a_joiner_whom_the_members_have_outrun_joins_again(void **state)
+{
+    struct job job;
+    struct worker *again;
+
+    (void)state;
+    start_job(&job, 22, 3, 3);
+    sim_kill(job.workers[2].process);
+    say_dead(&job, &job.workers[2]);
+    assert_trains(&job);
+    job.pace_ns = 200 * MUSTER_NS_PER_US;
+    job.alone_from_step = highest_step(&job) + 1;
+    job.alone_until_step = job.alone_from_step + 1000;
+    again = start_task(&job, 2);
+    assert_trains(&job);
+
+    assert_true(job.workers[0].epoch > 5); /* admitted and left out, until the members waited */
+    assert_false(again->is_failed);
+    assert_int_equal(again->exclusions, 0);
+    close_job(&job);
+}
+
+static void when_who_had_the_state_is_dead_the_joiner_is_told(void **state)
+{
+    struct job job;
+    struct worker *joiner;
+
+    (void)state;
+    start_job(&job, 23, 2, 2);
+    sim_kill(job.workers[1].process);
+    say_dead(&job, &job.workers[1]);
+    assert_trains(&job);
+    joiner = start_task(&job, 1);
+    while (joiner->epoch == 0 && sim_failure(job.world) == NULL)
+        sim_run_for(job.world, MUSTER_NS_PER_US * 10);
+    sim_kill(job.workers[0].process);
+    sim_run_for(job.world, 10 * MUSTER_NS_PER_S);
+    assert_false(joiner->is_failed); /* silence alone proves nothing */
+
+    say_dead(&job, &job.workers[0]);
+    sim_run_for(job.world, MUSTER_NS_PER_S);
+
+    assert_true(joiner->is_failed);
+    assert_int_equal(joiner->error.rc, MUSTER_UNAVAILABLE);
+    assert_non_null(strstr(joiner->error.text, "state is lost"));
+    close_job(&job);
+}
+
 static void a_slower_death_inside_a_turn_changes_nothing(void **state)
 {
     (void)state;
@@ -862,6 +928,8 @@ int main(void)
         cmocka_unit_test(all_leave_close_and_leak_nothing),
         cmocka_unit_test(who_waits_too_long_names_the_missing_tasks),
         cmocka_unit_test(without_a_registry_the_start_fails_and_says_so),
+        cmocka_unit_test(a_joiner_whom_the_members_have_outrun_joins_again),
+        cmocka_unit_test(when_who_had_the_state_is_dead_the_joiner_is_told),
         cmocka_unit_test(a_slower_death_inside_a_turn_changes_nothing),
     };
 

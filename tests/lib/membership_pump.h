@@ -43,7 +43,6 @@ struct pump_node {
     /* the model of its group */
     struct muster_view *view; /* NULL: no group */
     bool is_frozen, is_behind, is_fresh;
-    uint64_t behind_since_ns;
     uint64_t generation; /* epoch of the beginning that its steps count from */
     uint64_t begun_step, committed_step;
     uint32_t next_sequence;
@@ -103,7 +102,8 @@ struct pump {
     size_t outcome_count;
     uint64_t views_seen, verdicts_adopt, verdicts_retry, verdicts_abort;
     bool has_ops;
-    char failure[256]; /* the first rule that was broken; empty: none */
+    bool is_catch_up_held; /* joiners get no state */
+    char failure[256];     /* the first rule that was broken; empty: none */
     /* options of new nodes */
     uint32_t expected_count, min_members;
     bool is_force_new, is_return;

@@ -224,6 +224,8 @@ static bool catch_up(struct pump_node *node)
 
     if (!node->is_behind)
         return true;
+    if (node->pump->is_catch_up_held)
+        return false;
     muster_view_find(node->view, &node->member.incarnation, &rank);
     from_step = node->view->members[rank].from_step;
     for (uint32_t i = 0; i < node->view->member_count; i++) {
@@ -237,11 +239,6 @@ static bool catch_up(struct pump_node *node)
             pump_fail(node->pump, "step %llu ended without the joiner %u",
                       (unsigned long long)from_step, node->index);
         node->generation = other->generation;
-        node->is_behind = false;
-    }
-    /* Everybody who had the state is gone: this job starts over with what the joiner has. */
-    if (node->is_behind && node->pump->now_ns - node->behind_since_ns > PUMP_S(6)) {
-        node->generation = node->view->epoch << 8;
         node->is_behind = false;
     }
     if (!node->is_behind)
@@ -292,6 +289,7 @@ struct muster_progress *pump_ops_freeze(struct pump_node *node)
     progress->epoch = node->view == NULL ? 0 : node->view->epoch;
     progress->begun_step = node->begun_step;
     progress->committed_step = node->committed_step;
+    progress->lacks_state = node->is_behind;
     progress->lane_count = 1;
     progress->lanes = muster_mem_alloc_zero(mem, 1, sizeof(*progress->lanes));
     progress->lanes[0].has_issued = node->has_issued;
@@ -361,13 +359,13 @@ static void begin_anew(struct pump_node *node, const struct muster_view *view)
     node->has_issued = node->has_stable = false;
     node->generation = view->epoch;
     node->is_behind = view->members[rank].from_step > 0;
-    node->behind_since_ns = node->pump->now_ns;
 }
 
 void pump_ops_open(struct pump_node *node, struct muster_view *view, bool is_hand_over)
 {
     if (!is_hand_over)
         begin_anew(node, view);
+    node->is_failed = node->is_failed || (view->is_state_lost && node->is_behind);
     for (unsigned i = 0; i < node->op_count;)
         if (apply_verdict(node, &node->ops[i], view))
             i++;

@@ -13,20 +13,29 @@ uint64_t cast_draw(struct cast *cast, uint64_t bound)
     return bound == 0 ? 0 : muster_rng_below(sim_world_rng(cast->world), bound);
 }
 
-/* Nobody who holds the state that this joiner wants is alive any more. */
 bool cast_is_state_lost(const struct cast_task *task)
 {
+    const struct ledger *ledger = task->cast->ledger;
+
+    return ledger_is_state_lost(ledger, ledger_entered_epoch(ledger, task->life));
+}
+
+void cast_check_state_lost(const struct cast_task *task, uint64_t epoch)
+{
     const struct cast *cast = task->cast;
-    uint64_t epoch = ledger_epoch(cast->ledger);
-    uint64_t step = ledger_from_step(cast->ledger, epoch, task->life);
-    ledger_lives_type older = step == 0 ? 0 : ledger_participants(cast->ledger, epoch, step - 1);
     uint32_t i;
 
-    for (i = 0; i < cast->task_count; i++)
-        if (cast_is_alive(&cast->tasks[i]) && &cast->tasks[i] != task &&
-            (older >> cast->tasks[i].life & 1) != 0)
-            return false;
-    return true;
+    for (i = 0; i < cast->task_count; i++) {
+        const struct cast_task *other = &cast->tasks[i];
+        struct cast_status status = {.step = 0};
+
+        if (cast_is_alive(other) && cast->ops->status(other, &status) && status.has_state &&
+            (ledger_members(cast->ledger, epoch - 1) >> other->life & 1) != 0 &&
+            (ledger_members(cast->ledger, epoch) >> other->life & 1) == 0)
+            sim_fail(cast->world,
+                     "epoch %" PRIu64 " gives up the state that life %" PRIu32 " still has", epoch,
+                     other->life);
+    }
 }
 
 bool cast_chance(struct cast *cast, uint32_t permille)

@@ -18,6 +18,7 @@ struct cast_task;
 struct cast_status {
     uint64_t epoch; /* of the view that it is in; 0: in none */
     uint64_t step;  /* steps committed */
+    bool has_state; /* it is a member and has the training state */
     bool has_left;  /* ended by its own wish */
     bool has_failed;
 };
@@ -96,8 +97,10 @@ bool cast_is_alive(const struct cast_task *task);
 /** Random living tasks; NULL: none. */
 struct cast_task *cast_any(struct cast *cast);
 struct cast_task *cast_any_member(struct cast *cast);
-/** It was admitted, and everybody who has the state that it needs is dead: it may give up. */
+/** The view that it is in says that the state is lost: it may give up. */
 bool cast_is_state_lost(const struct cast_task *task);
+/** A view says so: nobody who was left out of it lives and has the state, or the run fails. */
+void cast_check_state_lost(const struct cast_task *task, uint64_t epoch);
 /** The living member of lowest rank in the newest epoch. */
 struct cast_task *cast_leader(struct cast *cast);
 /** kill -9: at once, or within a turn to come (drawn). The launcher restarts it after a while if

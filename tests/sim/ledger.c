@@ -14,6 +14,7 @@ struct epoch_entry {
     uint64_t digest;
     ledger_lives_type members;
     uint32_t member_count;
+    bool is_state_lost;
     struct {
         uint32_t life;
         uint64_t from_step;
@@ -179,6 +180,16 @@ uint64_t ledger_from_step(const struct ledger *ledger, uint64_t epoch, uint32_t 
     return 0;
 }
 
+bool ledger_is_state_lost(const struct ledger *ledger, uint64_t epoch)
+{
+    return epoch > 0 && epoch <= ledger->epoch && ledger->epochs[epoch].is_state_lost;
+}
+
+uint64_t ledger_entered_epoch(const struct ledger *ledger, uint32_t life)
+{
+    return ledger->entered[life];
+}
+
 static bool is_equal(const struct saying *a, const struct saying *b)
 {
     return a->contributors == b->contributors && a->digest == b->digest;
@@ -225,6 +236,7 @@ void ledger_committed(struct ledger *ledger, const struct muster_view *view)
         entry->members |= UINT64_C(1) << entry->list[i].life;
     }
     entry->member_count = i;
+    entry->is_state_lost = view->is_state_lost;
     if ((entry->members & ledger_members(ledger, ledger->epoch)) == 0)
         forget_history(ledger);
     else

@@ -33,6 +33,11 @@ uint64_t ledger_place(const struct ledger *ledger, uint64_t epoch, uint64_t step
 /** The first step of a life in an epoch; 0 when it is no member. */
 uint64_t ledger_from_step(const struct ledger *ledger, uint64_t epoch, uint32_t life);
 
+/** That view says that nobody has the training state any more. */
+bool ledger_is_state_lost(const struct ledger *ledger, uint64_t epoch);
+/** The last epoch that this life has entered; 0: none. */
+uint64_t ledger_entered_epoch(const struct ledger *ledger, uint32_t life);
+
 /** The registry accepted this view: epochs follow each other without a gap, one view each. */
 void ledger_committed(struct ledger *ledger, const struct muster_view *view);
 /** A process acts as a member of this view: committed before, the same for all, rising. */

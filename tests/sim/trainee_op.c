@@ -356,6 +356,11 @@ void trainee_op_start(struct trainee_op *op, struct trainee *trainee, const stru
     op->op.data = op;
     op->op.deadline_ns = muster_loop_after_ns(trainee->env->loop, OP_TIMEOUT_NS);
     op->state = TRAINEE_OP_OPEN;
+    if (group == NULL && trainee->ops->epoch(trainee->keeper) == 0) {
+        op->state = TRAINEE_OP_NONE; /* left out, and about to be told */
+        trainee_halt(trainee);
+        return;
+    }
     if (group == NULL) {
         complain(op, "no group to start it on", 0);
         return;

@@ -21,6 +21,7 @@ struct worker {
     struct trainee trainee;
     uint32_t chunks_to_live; /* a kill at a chunk is armed; 0: not */
     bool is_leaving;
+    bool has_state; /* of this membership */
 };
 
 static struct sim_world *world_of(const struct worker *worker)
@@ -110,6 +111,8 @@ static void on_view(void *data, const struct muster_view_change *change)
     struct worker *worker = data;
 
     ledger_entered(worker->task->cast->ledger, worker->trainee.life, change->view);
+    if (change->view->is_state_lost)
+        cast_check_state_lost(worker->task, change->view->epoch);
 }
 
 static void on_ready(void *data, uint64_t next_step, bool is_restored)
@@ -120,6 +123,7 @@ static void on_ready(void *data, uint64_t next_step, bool is_restored)
         sim_fail(world_of(worker), "life %u is ready twice", worker->trainee.life);
         return;
     }
+    worker->has_state = true;
     if (is_restored) {
         worker->trainee.committed = next_step - 1;
         trainee_go(&worker->trainee, next_step);
@@ -144,6 +148,7 @@ static void on_excluded(void *data, const struct muster_error *why)
     struct worker *worker = data;
 
     (void)why;
+    worker->has_state = false;
     trainee_halt(&worker->trainee);
     ledger_excluded(worker->task->cast->ledger, worker->trainee.life);
     if (worker->trainee.wants_leave)
@@ -244,8 +249,9 @@ static bool status(const struct cast_task *task, struct cast_status *ret_status)
 
     if (worker == NULL)
         return false;
-    *ret_status =
-        (struct cast_status){.epoch = worker_epoch(worker), .step = worker->trainee.committed};
+    *ret_status = (struct cast_status){.epoch = worker_epoch(worker),
+                                       .step = worker->trainee.committed,
+                                       .has_state = worker->has_state};
     return true;
 }
 

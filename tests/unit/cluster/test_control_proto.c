@@ -58,6 +58,7 @@ static struct muster_view *make_view(struct muster_mem *mem)
     fields.is_below_min = true;
     fields.is_done = true;
     fields.done_step = 77;
+    fields.is_state_lost = true;
     assert_int_equal(muster_view_new(mem, &fields, &view), MUSTER_OK);
     return view;
 }
@@ -93,6 +94,7 @@ static void a_view_comes_back_with_its_digest(void **state)
     assert_int_equal(back->members[1].pid, 4712);
     assert_true(back->is_below_min);
     assert_true(back->is_done && back->done_step == 77);
+    assert_true(back->is_state_lost);
     assert_string_equal(back->reason, view->reason);
     muster_mem_free(mem, bytes);
     muster_view_unref(back);
@@ -224,6 +226,7 @@ static void a_progress_vector_comes_back(void **state)
     op.chunks_final = bitmap;
     vector.lanes = lanes;
     vector.lane_count = 2;
+    vector.lacks_state = true;
     vector.ops = &op;
     control.progress = &vector;
 
@@ -231,6 +234,7 @@ static void a_progress_vector_comes_back(void **state)
 
     assert_int_equal(back.change_id, 12);
     assert_int_equal(back.progress->epoch, 6);
+    assert_true(back.progress->lacks_state);
     assert_true(back.progress->lanes[0].has_issued && !back.progress->lanes[0].has_stable);
     assert_int_equal(back.progress->lanes[1].stable_through.sequence, 9);
     assert_int_equal(back.progress->ops[0].kind, MUSTER_OP_BROADCAST);

@@ -632,6 +632,151 @@ static void where_all_get_no_verdict_one_stays_and_the_others_come_back(void **s
     close_world(&world);
 }
 
+/* --- joiners without the state --- */
+
+/* Task 0 has the state; task 1 has been killed and has joined again, and gets nothing. Returns the
+ * joiner. */
+static unsigned start_holder_and_joiner(struct world *world, uint64_t seed)
+{
+    unsigned joiner;
+
+    open_world(world, seed, 2);
+    start_tasks(world, 2, 2);
+    pump_run(&world->pump, PUMP_MS(100));
+    world->pump.is_catch_up_held = true;
+    pump_kill(&world->pump, 1);
+    joiner = pump_start(&world->pump, 1, 1);
+    assert_settles(world);
+    return joiner;
+}
+
+static void when_all_who_have_the_state_are_dead_the_others_are_told(void **state)
+{
+    struct world world;
+    unsigned joiner;
+
+    (void)state;
+    joiner = start_holder_and_joiner(&world, 31);
+    pump_kill(&world.pump, 0);
+    pump_run(&world.pump, PUMP_S(1));
+
+    assert_true(world.pump.key_view->is_state_lost);
+    assert_true(world.pump.nodes[joiner].is_failed);
+    close_world(&world);
+}
+
+static void after_the_state_is_lost_the_job_begins_anew(void **state)
+{
+    struct world world;
+
+    (void)state;
+    (void)start_holder_and_joiner(&world, 32);
+    world.pump.is_return = true;
+    pump_kill(&world.pump, 0);
+    pump_run(&world.pump, PUMP_S(1));
+    pump_start(&world.pump, 0, 0);
+    pump_start(&world.pump, 1, 1);
+    assert_settles(&world);
+
+    assert_int_equal(world.pump.key_view->member_count, 2);
+    assert_int_equal(world.pump.key_view->members[0].from_step, 0);
+    assert_false(world.pump.key_view->is_state_lost);
+    close_world(&world);
+}
+
+static void suspicion_alone_never_gives_up_the_state(void **state)
+{
+    struct world world;
+    unsigned joiner;
+    uint64_t epoch;
+
+    (void)state;
+    joiner = start_holder_and_joiner(&world, 33);
+    epoch = pump_epoch(&world.pump);
+    pump_crash_silently(&world.pump, 0);
+    pump_run(&world.pump, PUMP_S(60));
+    assert_int_equal(pump_epoch(&world.pump), epoch);
+    assert_false(world.pump.nodes[joiner].is_failed);
+
+    pump_confirm(&world.pump, 0);
+    pump_run(&world.pump, PUMP_S(1));
+    assert_true(world.pump.nodes[joiner].is_failed);
+    close_world(&world);
+}
+
+static void force_new_gives_up_the_state_when_leases_are_over(void **state)
+{
+    struct world world;
+    unsigned joiner;
+
+    (void)state;
+    joiner = start_holder_and_joiner(&world, 34);
+    pump_kill(&world.pump, joiner);
+    world.pump.is_force_new = true;
+    joiner = pump_start(&world.pump, 1, 1);
+    assert_settles(&world);
+    pump_crash_silently(&world.pump, 0);
+    pump_run(&world.pump, PUMP_S(60));
+
+    assert_true(world.pump.nodes[joiner].is_failed);
+    close_world(&world);
+}
+
+static void a_holder_cut_off_from_the_joiner_goes_on_without_it(void **state)
+{
+    struct world world;
+    unsigned joiner;
+
+    (void)state;
+    joiner = start_holder_and_joiner(&world, 35);
+    pump_block(&world.pump, 0, joiner, true);
+    pump_run(&world.pump, PUMP_S(10));
+
+    assert_true(pump_is_member(&world.pump, 0));
+    assert_false(pump_is_member(&world.pump, joiner));
+    pump_block(&world.pump, 0, joiner, false);
+    world.pump.is_catch_up_held = false;
+    assert_settles(&world);
+    close_world(&world);
+}
+
+static void the_job_is_over_when_the_last_that_has_the_state_leaves(void **state)
+{
+    struct world world;
+    unsigned joiner;
+
+    (void)state;
+    joiner = start_holder_and_joiner(&world, 36);
+    pump_expire(&world.pump, 0); /* no operation holds it back */
+    pump_leave(&world.pump, 0);
+    pump_run(&world.pump, PUMP_S(1));
+
+    assert_int_equal(world.pump.key_view->member_count, 0);
+    assert_int_equal(world.pump.nodes[joiner].error.rc, MUSTER_OUT_OF_RANGE);
+    close_world(&world);
+}
+
+static void who_resigns_without_the_state_is_never_the_one_that_stays(void **state)
+{
+    struct world world;
+    unsigned joiner;
+
+    (void)state;
+    joiner = start_holder_and_joiner(&world, 37);
+    pump_registry(&world.pump, false);
+    pump_run(&world.pump, PUMP_MS(200));
+    pump_expire(&world.pump, joiner);
+    pump_expire(&world.pump, 0);
+    pump_leave(&world.pump, 0);
+    pump_run(&world.pump, PUMP_MS(200));
+    pump_registry(&world.pump, true);
+    pump_run(&world.pump, PUMP_S(2));
+
+    assert_int_equal(world.pump.key_view->member_count, 0);
+    assert_int_equal(world.pump.nodes[joiner].error.rc, MUSTER_OUT_OF_RANGE);
+    close_world(&world);
+}
+
 /* --- random stories --- */
 
 static unsigned random_alive(struct pump *pump)
@@ -822,6 +967,13 @@ int main(void)
         cmocka_unit_test(an_abort_that_one_proposes_all_get),
         cmocka_unit_test(who_gets_no_verdict_leaves_the_epoch_and_comes_back),
         cmocka_unit_test(where_all_get_no_verdict_one_stays_and_the_others_come_back),
+        cmocka_unit_test(when_all_who_have_the_state_are_dead_the_others_are_told),
+        cmocka_unit_test(after_the_state_is_lost_the_job_begins_anew),
+        cmocka_unit_test(suspicion_alone_never_gives_up_the_state),
+        cmocka_unit_test(force_new_gives_up_the_state_when_leases_are_over),
+        cmocka_unit_test(a_holder_cut_off_from_the_joiner_goes_on_without_it),
+        cmocka_unit_test(the_job_is_over_when_the_last_that_has_the_state_leaves),
+        cmocka_unit_test(who_resigns_without_the_state_is_never_the_one_that_stays),
         cmocka_unit_test(random_stories_keep_every_rule),
     };
 

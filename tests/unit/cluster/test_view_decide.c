@@ -506,6 +506,74 @@ static void who_leaves_with_its_work_done_is_remembered(void **state)
     }
 }
 
+/* Task 3 has joined for step 7 and has not caught up. */
+static void open_with_joiner(struct fixture *f)
+{
+    open_fixture(f, 7, NULL);
+    f->vectors[3].lacks_state = true;
+    add_vote(f, 3, UNISSUED, MUSTER_OP_ALL_REDUCE);
+    f->joiners[0] = member(2, 1);
+    f->joiner_count = 1;
+}
+
+static void where_nobody_has_the_state_all_are_told_and_nobody_joins(void **state)
+{
+    struct fixture f;
+    struct muster_view *next;
+
+    (void)state;
+    open_with_joiner(&f);
+
+    next = decide(&f);
+
+    assert_true(next->is_state_lost);
+    assert_int_equal(next->member_count, 1);
+    muster_view_unref(next);
+    close_fixture(&f);
+}
+
+static void who_has_the_state_keeps_it_for_the_others(void **state)
+{
+    struct fixture f;
+    struct muster_view *next;
+
+    (void)state;
+    open_with_joiner(&f);
+    add_vote(&f, 1, UNISSUED, MUSTER_OP_ALL_REDUCE);
+
+    next = decide(&f);
+
+    assert_false(next->is_state_lost);
+    assert_int_equal(next->member_count, 3);
+    muster_view_unref(next);
+    close_fixture(&f);
+}
+
+static void with_the_last_that_has_the_state_the_job_ends(void **state)
+{
+    struct fixture f;
+    struct muster_view *next;
+
+    (void)state;
+    open_with_joiner(&f);
+    add_vote(&f, 1, LEAVES, MUSTER_OP_ALL_REDUCE);
+    f.votes[1].is_done = true;
+
+    next = decide(&f);
+
+    assert_false(next->is_state_lost);
+    assert_int_equal(next->member_count, 0);
+    muster_view_unref(next);
+    f.votes[1].is_done = false; /* it has failed */
+
+    next = decide(&f);
+
+    assert_true(next->is_state_lost);
+    assert_int_equal(next->member_count, 1);
+    muster_view_unref(next);
+    close_fixture(&f);
+}
+
 static void below_min_members_only_what_is_delivered_is_adopted(void **state)
 {
     struct fixture f;
@@ -699,6 +767,9 @@ int main(void)
         cmocka_unit_test(a_leaver_with_an_open_operation_stays_for_it),
         cmocka_unit_test(where_all_leave_nobody_joins),
         cmocka_unit_test(who_leaves_with_its_work_done_is_remembered),
+        cmocka_unit_test(where_nobody_has_the_state_all_are_told_and_nobody_joins),
+        cmocka_unit_test(who_has_the_state_keeps_it_for_the_others),
+        cmocka_unit_test(with_the_last_that_has_the_state_the_job_ends),
         cmocka_unit_test(below_min_members_only_what_is_delivered_is_adopted),
         cmocka_unit_test(different_calls_under_one_name_are_aborted),
         cmocka_unit_test(an_abort_binds_who_has_not_issued_it_epochs_later),
