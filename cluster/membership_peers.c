@@ -66,6 +66,13 @@ static void watch_process(struct muster_membership *machine, struct membership_p
     muster_membership_act(machine, MUSTER_ACTION_WATCH)->member = peer->member;
 }
 
+/* Of a view that this process is in too: it may die before any link to it was there. If another
+ * process has its number by then, that is watched for nothing. */
+static bool is_fellow(const struct muster_membership *machine, const struct membership_peer *peer)
+{
+    return muster_membership_is_member(machine) && muster_membership_in_view(machine, peer);
+}
+
 void muster_membership_peer_record(struct muster_membership *machine, struct membership_peer *peer,
                                    const struct muster_member *member)
 {
@@ -75,7 +82,7 @@ void muster_membership_peer_record(struct muster_membership *machine, struct mem
     peer->member.from_step = from_step;
     peer->has_record = true;
     peer->suspicion.is_same_host = is_same_host(machine, member);
-    if (peer->link == MEMBERSHIP_LINK_UP)
+    if (peer->link == MEMBERSHIP_LINK_UP || is_fellow(machine, peer))
         watch_process(machine, peer);
 }
 

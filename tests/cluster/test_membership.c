@@ -462,6 +462,36 @@ static void first_view_comes_when_all_tasks_are_there(void **state)
     close_job(&job);
 }
 
+static bool has_any_entered(void *data)
+{
+    const struct job *job = data;
+
+    for (unsigned i = 0; i < job->worker_count; i++)
+        if (job->workers[i].epoch > 0)
+            return true;
+    return false;
+}
+
+/* Links come after the view: no link of the dead may ever have been there. */
+static void who_dies_as_the_first_view_begins_is_missed_at_once(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 100; seed < 110; seed++) {
+        struct job job;
+
+        open_job(&job, seed, 1);
+        job.expected_count = 3;
+        for (uint32_t task = 0; task < 3; task++)
+            start_task(&job, task);
+        assert_true(sim_run_until(job.world, has_any_entered, &job, 20 * MUSTER_NS_PER_S));
+        sim_run_for(job.world, (seed - 100) * 50 * MUSTER_NS_PER_US);
+
+        sim_kill(job.workers[seed % 3].process);
+        assert_trains_within(&job, 2 * MUSTER_NS_PER_S);
+        close_job(&job);
+    }
+}
+
 static void a_killed_worker_is_left_out_and_its_successor_joins(void **state)
 {
     struct job job;
@@ -911,6 +941,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(first_view_comes_when_all_tasks_are_there),
+        cmocka_unit_test(who_dies_as_the_first_view_begins_is_missed_at_once),
         cmocka_unit_test(a_killed_worker_is_left_out_and_its_successor_joins),
         cmocka_unit_test(a_joiner_makes_the_leader_begin_no_operation_again),
         cmocka_unit_test(the_death_of_the_leader_is_settled_by_the_next_rank),
