@@ -55,6 +55,20 @@ void muster_group_commit_step(struct muster_group *group, uint64_t step);
 MUSTER_MUST_CHECK enum muster_rc muster_group_freeze(struct muster_group *group,
                                                      struct muster_progress *ret_progress);
 
+/** The root of a broadcast as a process, whatever its rank by now. */
+struct muster_root {
+    struct muster_incarnation incarnation;
+    uint64_t epoch; /* of the view by whose ranks the caller has chosen it */
+};
+
+/** muster_broadcast_start from a process. It ends ABORTED on all, at once, when the root takes no
+ * part any more, and when members that know different views have chosen different roots. */
+MUSTER_MUST_CHECK enum muster_rc muster_broadcast_start_from(struct muster_op *op,
+                                                             struct muster_group *group,
+                                                             const struct muster_tensor *tensor,
+                                                             const struct muster_root *root,
+                                                             muster_op_fn *done);
+
 /** Between freeze and the end of the group. */
 bool muster_group_is_frozen(const struct muster_group *group);
 

@@ -95,7 +95,7 @@ static enum muster_rc show_run(const struct muster_run *run, struct muster_mem *
     op->phase = is_ended ? MUSTER_PHASE_REDUCE : run->phase;
     op->has_inputs = !is_ended;
     op->is_abort_proposed = run->abort_why != MUSTER_OK;
-    op->root = run->call.root;
+    op->root = run->call.root.incarnation;
     op->chunk_count = run->plan.chunk_count;
     if (run->memory == NULL || is_ended)
         return MUSTER_OK;
@@ -130,9 +130,11 @@ static enum muster_rc show_runs(const struct muster_group *group, struct muster_
         const struct muster_list *runs = &group->lanes[lane].runs;
 
         for (const struct muster_list *node = runs->next; node != runs; node = node->next) {
-            enum muster_rc rc = show_run(MUSTER_CONTAINER_OF(node, struct muster_run, node),
-                                         progress->mem, &progress->ops[progress->op_count++]);
+            const struct muster_run *run = MUSTER_CONTAINER_OF(node, struct muster_run, node);
+            enum muster_rc rc = MUSTER_OK;
 
+            if (!run->is_contradicting) /* it ends alone: the adopted one stands */
+                rc = show_run(run, progress->mem, &progress->ops[progress->op_count++]);
             if (rc != MUSTER_OK)
                 return rc;
         }

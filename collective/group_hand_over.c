@@ -80,6 +80,8 @@ static void carry_out(struct muster_run *run, struct muster_group *next)
 
     if (run->state == MUSTER_RUN_ENDED || (run->op == NULL && verdict == NULL))
         muster_run_free(run);
+    else if (run->is_contradicting)
+        muster_run_end_contradicted(run);
     else if (verdict == NULL || verdict->kind == MUSTER_VERDICT_ABORTED)
         abort_run(run, next);
     else if (verdict->kind == MUSTER_VERDICT_ADOPT)
@@ -117,8 +119,8 @@ static void inherit(struct muster_group *next, struct muster_group *group)
     muster_task_post(&next->task, next->env->loop);
 }
 
-/* Somebody may still wait to hear that this member has the result. */
-static void confirm_stable(struct muster_group *next)
+/* Somebody may still wait to hear that this member has the result, or needs none. */
+static void confirm_ended(struct muster_group *next)
 {
     const struct muster_view *view = next->view;
 
@@ -134,7 +136,7 @@ static void confirm_stable(struct muster_group *next)
         if (verdict->op.lane >= next->lane_count || verdict->kind != MUSTER_VERDICT_ADOPT)
             continue;
         lane = &next->lanes[verdict->op.lane];
-        if (!lane->has_stable || muster_op_id_compare(&verdict->op, &lane->stable_through) > 0 ||
+        if (!lane->has_issued || muster_op_id_compare(&verdict->op, &lane->issued_through) > 0 ||
             muster_group_find(next, &verdict->op) != NULL)
             continue;
         for (uint32_t rank = 0; rank < view->member_count; rank++)
@@ -160,10 +162,10 @@ void muster_group_hand_over(struct muster_group *group, struct muster_group *nex
 
     assert(group->is_frozen && !next->is_frozen);
     inherit(next, group);
-    confirm_stable(next);
     for (uint32_t lane = 0; lane < group->lane_count; lane++)
         while ((run = pop_run(&group->lanes[lane].runs)) != NULL)
             carry_out(run, next);
+    confirm_ended(next);
     while (!muster_list_is_empty(&group->done))
         muster_list_append(&next->done, muster_list_pop(&group->done));
     muster_task_cancel(&group->task);

@@ -23,7 +23,7 @@ struct muster_op_call {
     uint64_t part_count; /* all_gather, reduce_scatter: elements of one part; else 0 */
     const void *input;   /* all_reduce, broadcast: the same as output */
     void *output;
-    struct muster_incarnation root; /* broadcast; else zero */
+    struct muster_root root; /* broadcast; else zero */
 };
 
 enum muster_run_state {
@@ -68,8 +68,9 @@ struct muster_run {
     enum muster_rc abort_why; /* CANCELLED, DEADLINE_EXCEEDED: proposed; OK: not */
     uint8_t timer_stage;      /* enum timer_stage of run_deadline.c */
     bool is_mismatched;       /* own description has been sent */
-    bool is_unfit; /* started for the members of another epoch: never runs, all must agree on its
-                      end */
+    bool is_contradicting; /* unfit because the members have adopted another operation */
+    bool is_unfit; /* does not fit the members of this epoch, or what they have adopted: never runs,
+                      all must agree on its end */
 
     uint32_t participant_count, self_index; /* in this epoch; the plan may be of an earlier one */
     uint32_t complete_count;                /* participants that are known to be complete */
@@ -201,6 +202,8 @@ const char *muster_run_name(const struct muster_run *run, char *ret_text, size_t
 /** "all_reduce(sum, f32 x 1024)" */
 const char *muster_call_describe(const struct muster_op_call *call, char *ret_text, size_t size);
 uint64_t muster_call_hash(const struct muster_op_call *call);
+/** Two descriptors of broadcasts that are alike but for their roots. */
+bool muster_call_differs_in_root(uint64_t a, uint64_t b);
 const char *muster_op_kind_name(enum muster_op_kind kind);
 /** Send a frame of this run to a participant. */
 void muster_run_send(struct muster_run *run, enum muster_frame_type type, uint32_t participant,
@@ -247,6 +250,8 @@ void muster_group_abandon_receiving(struct muster_group *group, const struct mus
 /* run_deadline.c */
 void muster_run_start_deadline(struct muster_run *run);
 void muster_run_propose_abort(struct muster_run *run, enum muster_rc why);
+/** The others are asked what they have adopted; without an answer it ends after the grace period. */
+void muster_run_await_answers(struct muster_run *run);
 /** After a change of view that did not end it. */
 void muster_run_propose_again(struct muster_run *run);
 void muster_run_hear_status(struct muster_run *run, uint32_t participant, bool is_issued);
@@ -257,8 +262,12 @@ void muster_run_explain_abort(struct muster_run *run, enum muster_rc rc, const c
 /* run_mismatch.c */
 void muster_run_send_mismatch(struct muster_run *run);
 /** The description of participant arrived. */
-void muster_run_hear_mismatch(struct muster_run *run, uint32_t participant, uint64_t descriptor,
-                              const char *text, size_t bytes);
+void muster_run_hear_mismatch(struct muster_run *run, uint32_t participant,
+                              const struct muster_frame_header *header, const char *text);
+/** The members have adopted another operation under this id: ask them which, and end. */
+void muster_run_contradict(struct muster_run *run);
+/** Nobody has said which. */
+void muster_run_end_contradicted(struct muster_run *run);
 
 /* run_repair.c */
 /** The view says ADOPT: fetch what is missing. */

@@ -233,7 +233,7 @@ static void use_note(struct muster_group *group, uint32_t rank,
         muster_run_hear_status(run, participant, header->flags == 1);
         break;
     case MUSTER_FRAME_MISMATCH:
-        muster_run_hear_mismatch(run, participant, header->descriptor, text, header->payload_bytes);
+        muster_run_hear_mismatch(run, participant, header, text);
         break;
     default:
         break;

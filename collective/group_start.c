@@ -76,9 +76,9 @@ enum muster_rc muster_all_reduce_start(struct muster_op *op, struct muster_group
     return start(op, group, &call, done);
 }
 
-enum muster_rc muster_broadcast_start(struct muster_op *op, struct muster_group *group,
-                                      const struct muster_tensor *tensor, uint32_t root,
-                                      muster_op_fn *done)
+enum muster_rc muster_broadcast_start_from(struct muster_op *op, struct muster_group *group,
+                                           const struct muster_tensor *tensor,
+                                           const struct muster_root *root, muster_op_fn *done)
 {
     struct muster_op_call call = {
         .kind = MUSTER_OP_BROADCAST,
@@ -86,13 +86,27 @@ enum muster_rc muster_broadcast_start(struct muster_op *op, struct muster_group 
         .count = tensor->count,
         .input = tensor->data,
         .output = tensor->data,
+        .root = *root,
     };
 
-    if (!is_tensor_valid(tensor) || root >= group->view->member_count ||
-        group->view->members[root].from_step > group->begun_step)
+    if (!is_tensor_valid(tensor))
         return MUSTER_INVALID_ARGUMENT;
-    call.root = group->view->members[root].incarnation;
     return start(op, group, &call, done);
+}
+
+enum muster_rc muster_broadcast_start(struct muster_op *op, struct muster_group *group,
+                                      const struct muster_tensor *tensor, uint32_t root,
+                                      muster_op_fn *done)
+{
+    const struct muster_view *view = group->view;
+
+    if (root >= view->member_count || view->members[root].from_step > group->begun_step)
+        return MUSTER_INVALID_ARGUMENT;
+    return muster_broadcast_start_from(
+        op, group, tensor,
+        &(struct muster_root){.incarnation = view->members[root].incarnation,
+                              .epoch = view->epoch},
+        done);
 }
 
 enum muster_rc muster_all_gather_start(struct muster_op *op, struct muster_group *group,

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define ROOT_MASK UINT64_C(0xFFFFFFFF) /* of a descriptor */
+
 const char *muster_op_kind_name(enum muster_op_kind kind)
 {
     static const char *const names[] = {
@@ -46,21 +48,28 @@ const char *muster_call_describe(const struct muster_op_call *call, char *ret_te
         return ret_text;
     if (call->kind == MUSTER_OP_BROADCAST)
         snprintf(ret_text + length, size - (size_t)length, ", root %.8s)",
-                 muster_incarnation_format(&call->root, root));
+                 muster_incarnation_format(&call->root.incarnation, root));
     else
         snprintf(ret_text + length, size - (size_t)length, ")");
     return ret_text;
 }
 
-/* Free of the number of members: the description outlives a change of view. */
+/* Free of the number of members: the description outlives a change of view. The low half is the
+ * root's, so that who differs in the root alone is known. */
 uint64_t muster_call_hash(const struct muster_op_call *call)
 {
     const uint64_t words[] = {(uint64_t)call->kind, (uint64_t)call->reduction,
                               (uint64_t)call->dtype,
                               call->part_count > 0 ? call->part_count : call->count};
+    const struct muster_incarnation *root = &call->root.incarnation;
 
-    return muster_hash64(call->root.bytes, sizeof(call->root.bytes),
-                         muster_hash64(words, sizeof(words), 0));
+    return (muster_hash64(words, sizeof(words), 0) & ~ROOT_MASK) |
+           (muster_hash64(root->bytes, sizeof(root->bytes), 0) & ROOT_MASK);
+}
+
+bool muster_call_differs_in_root(uint64_t a, uint64_t b)
+{
+    return a != b && ((a ^ b) & ~ROOT_MASK) == 0;
 }
 
 const char *muster_run_name(const struct muster_run *run, char *ret_text, size_t size)
@@ -291,7 +300,7 @@ void muster_run_make_plan(struct muster_run *run)
 
     assert(run->memory == NULL);
     if (run->call.kind == MUSTER_OP_BROADCAST &&
-        muster_view_find(group->view, &run->call.root, &root))
+        muster_view_find(group->view, &run->call.root.incarnation, &root))
         input.root = muster_group_participant_index(group, run->id.step, root);
     if (input.root >= input.n)
         input.root = 0;
@@ -341,13 +350,24 @@ static const char *abort_reason(const struct muster_run *run, const struct muste
     return run->group->view->is_below_min ? "fewer than the minimum of members" : NULL;
 }
 
+/* A root that has come back is a joiner: steps that had begun go on without it. */
+static bool takes_part(const struct muster_run *run, const struct muster_incarnation *member)
+{
+    uint32_t rank;
+
+    return muster_view_find(run->group->view, member, &rank) &&
+           muster_group_participant_index(run->group, run->id.step, rank) != UINT32_MAX;
+}
+
 /* Started with a root or a size that this epoch does not have, or NULL. The others may have called
  * it with what fits, and wait: they must be told. */
 static const char *misfit(const struct muster_run *run, const struct muster_verdict *verdict)
 {
-    if (run->call.kind == MUSTER_OP_BROADCAST && verdict == NULL &&
-        !muster_view_find(run->group->view, &run->call.root, NULL))
-        return "the root is no member";
+    bool is_adopted = verdict != NULL && verdict->kind == MUSTER_VERDICT_ADOPT;
+
+    if (run->call.kind == MUSTER_OP_BROADCAST && !is_adopted &&
+        !takes_part(run, &run->call.root.incarnation))
+        return "the root is gone";
     if (run->call.part_count > 0 &&
         run->call.count != run->call.part_count * run->participant_count)
         return "the number of members has changed";
@@ -400,6 +420,10 @@ void muster_run_issue(struct muster_run *run)
         return;
     group = run->group;
     if (verdict != NULL && verdict->kind == MUSTER_VERDICT_ADOPT) {
+        if (verdict->descriptor != run->descriptor) {
+            muster_run_contradict(run);
+            return;
+        }
         muster_run_adopt(run, verdict);
         muster_group_replay_early(group, &verdict->op);
     }

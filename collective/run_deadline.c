@@ -7,9 +7,10 @@
 #define ANSWER_NS (20 * MUSTER_NS_PER_MS)
 
 enum timer_stage {
-    TIMER_DEADLINE, /* the operation's own */
-    TIMER_ANSWERS,  /* the others say whether they have started it */
-    TIMER_GRACE,    /* the verdict is awaited */
+    TIMER_DEADLINE,     /* the operation's own */
+    TIMER_ANSWERS,      /* the others say whether they have started it */
+    TIMER_GRACE,        /* the verdict is awaited */
+    TIMER_CONTRADICTED, /* the others say what they have adopted */
 };
 
 static void start_timer(struct muster_run *run, enum timer_stage stage, uint64_t due_ns)
@@ -76,6 +77,9 @@ static void on_timer(struct muster_timer *timer)
     case TIMER_ANSWERS:
         muster_run_propose_abort(run, own_reason(run));
         return;
+    case TIMER_CONTRADICTED:
+        muster_run_end_contradicted(run);
+        return;
     case TIMER_GRACE:
         /* what cannot run here is nobody's fault: its end can wait for the registry */
         if (run->is_unfit && muster_loop_now_ns(run->group->env->loop) < run->deadline_ns)
@@ -91,6 +95,12 @@ void muster_run_start_deadline(struct muster_run *run)
     muster_timer_stop(&run->timer);
     muster_timer_init(&run->timer, on_timer, run);
     start_timer(run, TIMER_DEADLINE, run->deadline_ns);
+}
+
+void muster_run_await_answers(struct muster_run *run)
+{
+    start_timer(run, TIMER_CONTRADICTED,
+                muster_loop_after_ns(run->group->env->loop, run->group->abort_grace_ns));
 }
 
 void muster_run_propose_abort(struct muster_run *run, enum muster_rc why)

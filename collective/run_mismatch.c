@@ -4,26 +4,39 @@
 
 #include <string.h>
 
+/* False: no memory. */
+static bool send_description(struct muster_run *run, uint32_t participant)
+{
+    struct muster_group *group = run->group;
+    struct muster_frame_header header = {
+        .channel = MUSTER_FRAME_COLLECTIVE,
+        .type = MUSTER_FRAME_MISMATCH,
+        .epoch = group->view->epoch,
+        .op = run->id,
+        .offset = run->call.root.epoch,
+        .descriptor = run->descriptor,
+    };
+    char *text = muster_buffer_get(group->pool, MUSTER_DESCRIPTION_TEXT_BYTES);
+
+    if (text == NULL)
+        return false;
+    muster_call_describe(&run->call, text, MUSTER_DESCRIPTION_TEXT_BYTES);
+    header.payload_bytes = (uint32_t)strlen(text);
+    muster_wire_send(group->wire, muster_group_participant_rank(group, run->id.step, participant),
+                     &header, text, text);
+    return true;
+}
+
 void muster_run_send_mismatch(struct muster_run *run)
 {
-    struct muster_buffer_pool *pool = run->group->pool;
-
     if (run->is_mismatched || run->group->is_frozen)
         return;
     run->is_mismatched = true;
-    for (uint32_t i = 0; i < run->participant_count; i++) {
-        char *text;
-
-        if (i == run->self_index)
-            continue;
-        text = muster_buffer_get(pool, MUSTER_DESCRIPTION_TEXT_BYTES);
-        if (text == NULL) {
+    for (uint32_t i = 0; i < run->participant_count; i++)
+        if (i != run->self_index && !send_description(run, i)) {
             muster_run_propose_abort(run, MUSTER_INVALID_ARGUMENT);
             return;
         }
-        muster_call_describe(&run->call, text, MUSTER_DESCRIPTION_TEXT_BYTES);
-        muster_run_send(run, MUSTER_FRAME_MISMATCH, i, 0, text, (uint32_t)strlen(text), text);
-    }
 }
 
 /* The text comes from a peer: printable ASCII only. */
@@ -36,22 +49,42 @@ static void copy_text(char *to, size_t size, const char *text, size_t bytes)
     to[length] = '\0';
 }
 
-static void explain(struct muster_run *run, uint32_t participant, const char *text, size_t bytes)
+/* Members that know different views may mean different processes by one rank: nobody's mistake. */
+static enum muster_rc reason_of(const struct muster_run *run,
+                                const struct muster_frame_header *header)
+{
+    bool is_shift = run->call.kind == MUSTER_OP_BROADCAST &&
+                    muster_call_differs_in_root(run->descriptor, header->descriptor) &&
+                    run->call.root.epoch != header->offset;
+
+    return is_shift ? MUSTER_ABORTED : MUSTER_INVALID_ARGUMENT;
+}
+
+static void explain(struct muster_run *run, uint32_t participant,
+                    const struct muster_frame_header *header, const char *text)
 {
     uint32_t rank = muster_group_participant_rank(run->group, run->id.step, participant);
     char theirs[MUSTER_DESCRIPTION_TEXT_BYTES], ours[MUSTER_DESCRIPTION_TEXT_BYTES], who[96];
+    enum muster_rc rc = reason_of(run, header);
 
-    copy_text(theirs, sizeof(theirs), text, bytes);
+    copy_text(theirs, sizeof(theirs), text, header->payload_bytes);
     muster_call_describe(&run->call, ours, sizeof(ours));
-    muster_error_set(&run->op->error, MUSTER_INVALID_ARGUMENT,
-                     "operation #%u: rank %u (%s) has called %s, this rank %s", run->id.sequence,
-                     rank, muster_group_rank_name(run->group, rank, who, sizeof(who)), theirs,
-                     ours);
+    muster_group_rank_name(run->group, rank, who, sizeof(who));
+    if (rc == MUSTER_ABORTED)
+        muster_error_set(&run->op->error, rc,
+                         "ranks have changed: rank %u (%s) has called %s in epoch %llu, this rank "
+                         "%s in epoch %llu",
+                         rank, who, theirs, (unsigned long long)header->offset, ours,
+                         (unsigned long long)run->call.root.epoch);
+    else
+        muster_error_set(&run->op->error, rc,
+                         "operation #%u: rank %u (%s) has called %s, this rank %s",
+                         run->id.sequence, rank, who, theirs, ours);
 }
 
 /* Nothing of the caller's is borrowed afterwards; the run stays as a mark until all have said what
  * they called. */
-static void end_mismatched(struct muster_run *run)
+static void end_mismatched(struct muster_run *run, enum muster_rc rc)
 {
     struct muster_group *group = run->group;
 
@@ -61,19 +94,65 @@ static void end_mismatched(struct muster_run *run)
     run->is_mismatched = false; /* the recall took our description back */
     muster_run_send_mismatch(run);
     run->state = MUSTER_RUN_ENDED;
-    run->abort_why = MUSTER_INVALID_ARGUMENT;
+    run->abort_why = rc;
     run->complete_count = 1;
     for (uint32_t i = 0; i < run->participant_count; i++)
         if (i != run->self_index && (run->heard[i] & MUSTER_HEARD_MISMATCH) != 0)
             run->complete_count++;
-    muster_run_hand_back(run, MUSTER_INVALID_ARGUMENT);
+    muster_run_hand_back(run, rc);
 }
 
-void muster_run_hear_mismatch(struct muster_run *run, uint32_t participant, uint64_t descriptor,
-                              const char *text, size_t bytes)
+/* --- Against what has been adopted --- */
+
+/* The members' verdict stands; who has called something else ends alone. */
+void muster_run_contradict(struct muster_run *run)
 {
-    if (run->state >= MUSTER_RUN_DELIVERED && run->state != MUSTER_RUN_ENDED)
+    char ours[MUSTER_DESCRIPTION_TEXT_BYTES];
+
+    run->is_unfit = run->is_contradicting = true;
+    run->abort_why = MUSTER_INVALID_ARGUMENT;
+    muster_call_describe(&run->call, ours, sizeof(ours));
+    muster_error_set(&run->op->error, MUSTER_INVALID_ARGUMENT,
+                     "operation #%u: this rank has called %s, the others have completed another one",
+                     run->id.sequence, ours);
+    muster_run_await_answers(run);
+    muster_run_send_mismatch(run);
+}
+
+void muster_run_end_contradicted(struct muster_run *run)
+{
+    struct muster_group *group = run->group;
+    struct muster_lane *lane = &group->lanes[run->id.lane];
+
+    muster_run_end(run, MUSTER_INVALID_ARGUMENT);
+    if (!group->is_frozen)
+        muster_lane_settle(group, lane);
+}
+
+/* A member calls something else than what is decided here: it is told, and not waited for. */
+static void answer(struct muster_run *run, uint32_t participant, uint64_t descriptor)
+{
+    if (descriptor == run->descriptor || run->memory == NULL)
         return;
+    (void)send_description(run, participant); /* without memory it ends all the same, later */
+    muster_run_hear_complete(run, participant);
+}
+
+void muster_run_hear_mismatch(struct muster_run *run, uint32_t participant,
+                              const struct muster_frame_header *header, const char *text)
+{
+    if (run->state == MUSTER_RUN_DELIVERED || run->is_adopting) {
+        answer(run, participant, header->descriptor);
+        return;
+    }
+    if (run->is_contradicting) {
+        if (header->descriptor == run->descriptor)
+            return;
+        explain(run, participant, header, text);
+        run->op->error.rc = MUSTER_INVALID_ARGUMENT;
+        muster_run_end_contradicted(run);
+        return;
+    }
     if (run->memory == NULL && !muster_run_take_memory(run))
         return;
     if ((run->heard[participant] & MUSTER_HEARD_MISMATCH) != 0)
@@ -82,9 +161,9 @@ void muster_run_hear_mismatch(struct muster_run *run, uint32_t participant, uint
     muster_run_send_mismatch(run);
     if (run->state == MUSTER_RUN_ENDED)
         run->complete_count++;
-    else if (descriptor != run->descriptor && run->op != NULL) {
-        explain(run, participant, text, bytes);
-        end_mismatched(run);
+    else if (header->descriptor != run->descriptor && run->op != NULL) {
+        explain(run, participant, header, text);
+        end_mismatched(run, run->op->error.rc);
     }
     muster_lane_settle(run->group, &run->group->lanes[run->id.lane]);
 }

@@ -81,6 +81,7 @@ static void free_strategy(struct muster_strategy *strategy)
     for (size_t i = 0; i < strategy->tensor_count; i++)
         muster_mem_free(env->mem, (char *)(uintptr_t)strategy->tensors[i].name);
     muster_mem_free(env->mem, strategy->tensors);
+    muster_view_unref(strategy->view);
     muster_report_close(strategy->report);
     muster_runtime_close(strategy->runtime);
     muster_net_system_close(env->net);
@@ -185,6 +186,23 @@ static bool is_ready_or_failed(void *data)
     return strategy->is_ready || strategy->state == MUSTER_STRATEGY_FAILED;
 }
 
+static bool is_member(const struct muster_strategy *strategy)
+{
+    return strategy->state == MUSTER_STRATEGY_READY || strategy->state == MUSTER_STRATEGY_STEP;
+}
+
+static bool is_view_settled(void *data)
+{
+    const struct muster_strategy *strategy = data;
+
+    return !is_member(strategy) || !muster_node_is_changing(strategy->node);
+}
+
+enum muster_rc muster_strategy_wait_view(struct muster_strategy *strategy)
+{
+    return muster_strategy_wait(strategy, is_view_settled);
+}
+
 /* Without the state of the others this member can do nothing: they go on without it. */
 static void give_up(struct muster_strategy *strategy)
 {
@@ -192,7 +210,7 @@ static void give_up(struct muster_strategy *strategy)
     muster_node_give_up(strategy->node, &strategy->error);
 }
 
-/* Become a member (again): wait for the node, and in a new job hand out rank 0's tensors. */
+/* Become a member (again): wait for the node, and in a new job hand out the first one's tensors. */
 static enum muster_rc become_ready(struct muster_strategy *strategy)
 {
     enum muster_rc rc = muster_strategy_wait(strategy, is_ready_or_failed);
@@ -231,18 +249,6 @@ static enum muster_rc offer_state(struct muster_strategy *strategy)
     return MUSTER_OK;
 }
 
-static bool is_member(const struct muster_strategy *strategy)
-{
-    return strategy->state == MUSTER_STRATEGY_READY || strategy->state == MUSTER_STRATEGY_STEP;
-}
-
-static bool is_view_settled(void *data)
-{
-    const struct muster_strategy *strategy = data;
-
-    return !is_member(strategy) || !muster_node_is_changing(strategy->node);
-}
-
 /* Until this process is a member that has the state. */
 static enum muster_rc enter(struct muster_strategy *strategy)
 {
@@ -272,7 +278,7 @@ static enum muster_rc begin_in_seat(struct muster_strategy *strategy)
     do {
         rc = enter(strategy);
         if (rc == MUSTER_OK)
-            rc = muster_strategy_wait(strategy, is_view_settled);
+            rc = muster_strategy_wait_view(strategy);
         if (rc != MUSTER_OK)
             return rc;
     } while (!is_member(strategy));

@@ -8,6 +8,7 @@
 #include <muster/strategy.h>
 
 #include "cluster/member.h"
+#include "collective/group.h"
 #include "training/failpoint.h"
 #include "training/place.h"
 #include "training/report.h"
@@ -71,6 +72,7 @@ struct muster_strategy {
     uint64_t epoch_reported; /* of the last progress report */
 
     /* the program's own copy */
+    struct muster_view *view; /* shares; by which they are counted */
     uint32_t rank, size;
     struct muster_op_result result; /* of the last delivered operation */
     uint64_t epoch;
@@ -84,14 +86,23 @@ extern const struct muster_node_events muster_strategy_node_events;
 MUSTER_MUST_CHECK enum muster_rc muster_strategy_wait(struct muster_strategy *strategy,
                                                       bool (*is_done)(void *data));
 
-/** Give every member of a new job rank 0's tensors. In the seat. INVALID_ARGUMENT: this member has
- * registered other tensors than rank 0; the error names the first. */
+/** Wait until no change of view is under way, or this process is no member any more. In the seat. */
+MUSTER_MUST_CHECK enum muster_rc muster_strategy_wait_view(struct muster_strategy *strategy);
+
+/** Give every member of a new job the tensors of rank 0 (of the first that agrees with most, when
+ * shapes differ). In the seat. INVALID_ARGUMENT: this member has registered other tensors than most;
+ * the error names the first. */
 MUSTER_MUST_CHECK enum muster_rc muster_strategy_share_state(struct muster_strategy *strategy);
 
 /** muster_strategy_broadcast in any state; name is for errors. In the seat. */
 MUSTER_MUST_CHECK enum muster_rc muster_strategy_broadcast_in_seat(
     struct muster_strategy *strategy, const char *name, const struct muster_tensor *tensor,
-    uint32_t root);
+    const struct muster_root *root);
+
+/** part r of output is member r's input; otherwise as above. */
+MUSTER_MUST_CHECK enum muster_rc muster_strategy_all_gather_in_seat(
+    struct muster_strategy *strategy, const char *name, const struct muster_tensor *input,
+    const struct muster_tensor *output);
 
 /** Tell the launcher of the last change of view, if it was not yet; op is the operation it
  * interrupted, ended, or NULL. */

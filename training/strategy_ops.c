@@ -57,7 +57,7 @@ struct call {
     const struct muster_tensor *tensors;
     size_t count;
     enum muster_reduction reduction;
-    uint32_t root;
+    struct muster_root root;
     enum muster_rc (*start)(const struct call *call, size_t i, struct muster_op *op,
                             struct muster_group *group);
 };
@@ -71,7 +71,14 @@ static enum muster_rc start_all_reduce(const struct call *call, size_t i, struct
 static enum muster_rc start_broadcast(const struct call *call, size_t i, struct muster_op *op,
                                       struct muster_group *group)
 {
-    return muster_broadcast_start(op, group, &call->tensors[i], call->root, on_op_done);
+    return muster_broadcast_start_from(op, group, &call->tensors[i], &call->root, on_op_done);
+}
+
+static enum muster_rc start_all_gather(const struct call *call, size_t i, struct muster_op *op,
+                                       struct muster_group *group)
+{
+    (void)i;
+    return muster_all_gather_start(op, group, &call->tensors[0], &call->tensors[1], on_op_done);
 }
 
 static enum muster_rc start_barrier(const struct call *call, size_t i, struct muster_op *op,
@@ -86,16 +93,10 @@ static enum muster_rc start_barrier(const struct call *call, size_t i, struct mu
 static void explain_refusal(struct muster_strategy *strategy, const struct call *call, size_t i,
                             enum muster_rc rc)
 {
-    const struct muster_view *view = muster_node_view(strategy->node);
-
-    if (rc == MUSTER_INVALID_ARGUMENT && call->start == start_broadcast &&
-        call->root >= view->member_count)
-        muster_error_set(&strategy->error, rc, "%s: there is no rank %u, the last is %u",
-                         call->name, call->root, view->member_count - 1);
-    else if (rc == MUSTER_INVALID_ARGUMENT)
+    if (rc == MUSTER_INVALID_ARGUMENT)
         muster_error_set(&strategy->error, rc,
-                         "%s of tensor %zu: unknown type or reduction, data NULL or not aligned to "
-                         "the type, or a root that takes no part in this step",
+                         "%s of tensor %zu: unknown type or reduction, or data NULL or not aligned "
+                         "to the type",
                          call->name, i);
     else
         muster_error_set(&strategy->error, rc, "%s of tensor %zu: %s", call->name, i,
@@ -139,10 +140,9 @@ static enum muster_rc run_in_seat(struct muster_strategy *strategy, const struct
     return strategy->ops_rc;
 }
 
-static enum muster_rc run(struct muster_strategy *strategy, const struct call *call)
+/* Operations belong into a step. */
+static enum muster_rc check_step(struct muster_strategy *strategy, const char *name)
 {
-    enum muster_rc rc;
-
     if (strategy->state == MUSTER_STRATEGY_FAILED)
         return strategy->error.rc;
     if (strategy->state != MUSTER_STRATEGY_STEP)
@@ -150,7 +150,16 @@ static enum muster_rc run(struct muster_strategy *strategy, const struct call *c
                                 strategy->state == MUSTER_STRATEGY_WAITING
                                     ? MUSTER_ABORTED
                                     : MUSTER_FAILED_PRECONDITION,
-                                "%s: call begin first", call->name);
+                                "%s: call begin first", name);
+    return MUSTER_OK;
+}
+
+static enum muster_rc run(struct muster_strategy *strategy, const struct call *call)
+{
+    enum muster_rc rc = check_step(strategy, call->name);
+
+    if (rc != MUSTER_OK)
+        return rc;
     muster_runtime_enter(strategy->runtime);
     rc = run_in_seat(strategy, call);
     muster_runtime_leave(strategy->runtime);
@@ -168,14 +177,40 @@ enum muster_rc muster_strategy_all_reduce(struct muster_strategy *strategy,
                                         .start = start_all_reduce});
 }
 
+static bool takes_part(const struct muster_strategy *strategy, const struct muster_member *member)
+{
+    return member->from_step <= strategy->step;
+}
+
+/* The member that the program knows by this rank, since begin. */
+static struct muster_root root_of_rank(const struct muster_strategy *strategy, uint32_t rank)
+{
+    const struct muster_view *view = strategy->view;
+    struct muster_root root = {.epoch = view->epoch};
+
+    for (uint32_t i = 0; i < view->member_count; i++)
+        if (takes_part(strategy, &view->members[i]) && rank-- == 0) {
+            root.incarnation = view->members[i].incarnation;
+            break;
+        }
+    return root;
+}
+
 enum muster_rc muster_strategy_broadcast(struct muster_strategy *strategy,
                                          const struct muster_tensor *tensor, uint32_t root)
 {
-    return run(strategy, &(struct call){.name = "broadcast",
-                                        .tensors = tensor,
-                                        .count = 1,
-                                        .root = root,
-                                        .start = start_broadcast});
+    struct call call = {
+        .name = "broadcast", .tensors = tensor, .count = 1, .start = start_broadcast};
+    enum muster_rc rc = check_step(strategy, call.name);
+
+    if (rc != MUSTER_OK)
+        return rc;
+    if (root >= strategy->size)
+        return muster_error_set(&strategy->error, MUSTER_INVALID_ARGUMENT,
+                                "%s: there is no rank %u, the last is %u", call.name, root,
+                                strategy->size - 1);
+    call.root = root_of_rank(strategy, root);
+    return run(strategy, &call);
 }
 
 enum muster_rc muster_strategy_barrier(struct muster_strategy *strategy)
@@ -184,12 +219,25 @@ enum muster_rc muster_strategy_barrier(struct muster_strategy *strategy)
 }
 
 enum muster_rc muster_strategy_broadcast_in_seat(struct muster_strategy *strategy, const char *name,
-                                                 const struct muster_tensor *tensor, uint32_t root)
+                                                 const struct muster_tensor *tensor,
+                                                 const struct muster_root *root)
 {
     return run_in_seat(
         strategy,
         &(struct call){
-            .name = name, .tensors = tensor, .count = 1, .root = root, .start = start_broadcast});
+            .name = name, .tensors = tensor, .count = 1, .root = *root, .start = start_broadcast});
+}
+
+enum muster_rc muster_strategy_all_gather_in_seat(struct muster_strategy *strategy,
+                                                  const char *name,
+                                                  const struct muster_tensor *input,
+                                                  const struct muster_tensor *output)
+{
+    const struct muster_tensor tensors[] = {*input, *output};
+
+    return run_in_seat(
+        strategy,
+        &(struct call){.name = name, .tensors = tensors, .count = 1, .start = start_all_gather});
 }
 
 void muster_strategy_snapshot(struct muster_strategy *strategy)
@@ -199,10 +247,12 @@ void muster_strategy_snapshot(struct muster_strategy *strategy)
 
     if (view == NULL)
         return;
+    muster_view_unref(strategy->view);
+    strategy->view = muster_view_ref((struct muster_view *)(uintptr_t)view); /* counted only */
     strategy->epoch = view->epoch;
     strategy->size = 0;
     for (uint32_t i = 0; i < view->member_count; i++) {
-        if (view->members[i].from_step > strategy->step)
+        if (!takes_part(strategy, &view->members[i]))
             continue;
         if (muster_incarnation_is_equal(&view->members[i].incarnation, self))
             strategy->rank = strategy->size;

@@ -1,103 +1,218 @@
-/* The beginning of a new job: rank 0 says what its state looks like, then everybody gets its
- * values. Who has registered something else learns it before a byte of the state has moved, and
- * only it fails. */
+/* The beginning of a new job: the members compare what they have registered, and those who agree
+ * with most get the values of the first of them. Who has registered something else learns it before
+ * a byte of the state has moved, and only it fails. */
+#include <string.h>
+
+#include <muster/hash.h>
+#include <muster/log.h>
+
 #include "training/strategy_internal.h"
 
-#define SHAPE_BYTES_MAX (64u << 20)
+#define SHAPE_BYTES_MAX    (64u << 20)
+#define SHARE_ATTEMPTS_MAX 64 /* each ends with a change of view */
+#define COMPARE            "comparison of the registered tensors"
 
-/* Who hands out: the first that was there from the start. Who joins meanwhile is given the outcome
- * by catch-up. */
-static uint32_t root_of(const struct muster_view *view)
+/* One attempt. Members are those that were there from the start, in rank order; who joins meanwhile
+ * is given the outcome by catch-up. */
+struct share {
+    struct muster_strategy *strategy;
+    struct muster_view *view; /* shares */
+    uint32_t count, self;
+    uint64_t *digests; /* by member: of its description of the state */
+    void *shape;       /* this member's description */
+    size_t shape_bytes;
+    uint32_t giver;
+    uint32_t agreed; /* members that have described what the giver has */
+};
+
+static const struct muster_member *member_at(const struct share *share, uint32_t index)
 {
-    uint32_t rank = 0;
-
-    while (rank + 1 < view->member_count && view->members[rank].from_step > 0)
-        rank++;
-    return rank;
+    for (uint32_t rank = 0; rank < share->view->member_count; rank++)
+        if (share->view->members[rank].from_step == 0 && index-- == 0)
+            return &share->view->members[rank];
+    return NULL;
 }
 
-static bool is_root(const struct muster_strategy *strategy, uint32_t root)
+static struct muster_root giver_of(const struct share *share)
 {
-    return muster_incarnation_is_equal(&muster_node_view(strategy->node)->members[root].incarnation,
-                                       muster_node_incarnation(strategy->node));
+    return (struct muster_root){.incarnation = member_at(share, share->giver)->incarnation,
+                                .epoch = share->view->epoch};
 }
 
-static enum muster_rc compare_shape(struct muster_strategy *strategy, uint32_t root,
-                                    const void *bytes, size_t size)
+/* --- Who differs --- */
+
+static enum muster_rc gather_digests(struct share *share)
 {
-    const struct muster_member *giver = &muster_node_view(strategy->node)->members[root];
-    struct muster_error error;
+    uint64_t own = muster_hash64(share->shape, share->shape_bytes, 0);
+    struct muster_tensor input = {.data = &own, .count = 1, .dtype = MUSTER_I64};
+    struct muster_tensor output = {
+        .data = share->digests, .count = share->count, .dtype = MUSTER_I64};
+
+    return muster_strategy_all_gather_in_seat(share->strategy, COMPARE, &input, &output);
+}
+
+static uint32_t count_like(const struct share *share, uint32_t index)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < share->count; i++)
+        count += share->digests[i] == share->digests[index];
+    return count;
+}
+
+/* The first of the most; of two equal sides the one with the lowest rank. */
+static void choose_giver(struct share *share)
+{
+    for (uint32_t i = 0; i < share->count; i++) {
+        uint32_t like = count_like(share, i);
+
+        if (like <= share->agreed)
+            continue;
+        share->agreed = like;
+        share->giver = i;
+    }
+}
+
+static bool is_odd(const struct share *share, uint32_t index)
+{
+    return share->digests[index] != share->digests[share->giver];
+}
+
+static enum muster_rc explain_difference(const struct share *share, const void *bytes, size_t size)
+{
+    struct muster_strategy *strategy = share->strategy;
+    const struct muster_member *self = member_at(share, share->self);
+    const struct muster_member *giver = member_at(share, share->giver);
+    struct muster_error error = {.rc = MUSTER_OK};
     enum muster_rc rc = muster_node_match_state(strategy->node, bytes, size, &error);
 
-    return rc == MUSTER_OK
-               ? rc
-               : muster_error_set(&strategy->error, rc, "compared with the state of %s:%u: %s",
-                                  giver->task_type, giver->task_index, error.text);
+    if (rc == MUSTER_OK) /* another version describes the same in other words */
+        rc = muster_error_set(&error, MUSTER_INVALID_ARGUMENT, "the descriptions differ");
+    return muster_error_set(
+        &strategy->error, rc,
+        "%s:%u differs from %u of %u members; compared with the state of %s:%u: %s",
+        self->task_type, self->task_index, share->agreed, share->count, giver->task_type,
+        giver->task_index, error.text);
 }
 
-/* Takes bytes, those of the root; on other members room for them. */
-static enum muster_rc share_shape_bytes(struct muster_strategy *strategy, uint32_t root,
-                                        bool is_giver, void *bytes, uint64_t size)
+static enum muster_rc broadcast(const struct share *share, const char *name,
+                                const struct muster_tensor *tensor)
 {
-    struct muster_tensor shape = {.data = bytes, .count = size, .dtype = MUSTER_U8};
-    enum muster_rc rc =
-        muster_strategy_broadcast_in_seat(strategy, "broadcast of the state's shape", &shape, root);
+    struct muster_root root = giver_of(share);
 
-    if (rc == MUSTER_OK && !is_giver)
-        rc = compare_shape(strategy, root, bytes, (size_t)size);
-    muster_mem_free(strategy->env->mem, bytes);
-    return rc;
+    return muster_strategy_broadcast_in_seat(share->strategy, name, tensor, &root);
 }
 
-static enum muster_rc share_shape(struct muster_strategy *strategy, uint32_t root)
+/* The giver's description to all, so that the odd ones can say what differs. */
+static enum muster_rc share_shape(struct share *share)
 {
-    bool is_giver = is_root(strategy, root);
-    size_t packed = 0;
-    int64_t size = 0;
+    struct muster_mem *mem = share->strategy->env->mem;
+    bool is_giver = share->self == share->giver;
+    int64_t size = (int64_t)share->shape_bytes;
+    struct muster_tensor shape = {.data = share->shape, .dtype = MUSTER_U8};
     struct muster_tensor tensor = {.data = &size, .count = 1, .dtype = MUSTER_I64};
-    void *bytes = NULL;
-    enum muster_rc rc = MUSTER_OK;
+    enum muster_rc rc = broadcast(share, COMPARE, &tensor);
 
-    if (is_giver)
-        rc = muster_node_pack_state(strategy->node, &bytes, &packed);
-    size = (int64_t)packed;
-    if (rc == MUSTER_OK)
-        rc = muster_strategy_broadcast_in_seat(strategy, "broadcast of the state's shape", &tensor,
-                                               root);
-    if (rc == MUSTER_OK && !is_giver && (size < 0 || size > SHAPE_BYTES_MAX))
-        rc = muster_error_set(&strategy->error, MUSTER_DATA_LOSS,
-                              "rank %u describes its state with %lld bytes", root, (long long)size);
-    if (rc == MUSTER_OK && !is_giver) {
-        bytes = muster_mem_alloc(strategy->env->mem, (size_t)size);
-        if (bytes == NULL)
-            rc = MUSTER_RESOURCE_EXHAUSTED;
-    }
-    if (rc == MUSTER_OK)
-        return share_shape_bytes(strategy, root, is_giver, bytes, (uint64_t)size);
-    muster_mem_free(strategy->env->mem, bytes);
+    if (rc != MUSTER_OK)
+        return rc;
+    if (size < 0 || size > SHAPE_BYTES_MAX)
+        return muster_error_set(&share->strategy->error, MUSTER_DATA_LOSS,
+                                "rank %u describes its state with %lld bytes", share->giver,
+                                (long long)size);
+    shape.count = (uint64_t)size;
+    if (!is_giver)
+        shape.data = muster_mem_alloc(mem, (size_t)size);
+    if (shape.data == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    rc = broadcast(share, COMPARE, &shape);
+    if (rc == MUSTER_OK && is_odd(share, share->self))
+        rc = explain_difference(share, shape.data, (size_t)size);
+    if (!is_giver)
+        muster_mem_free(mem, shape.data);
     return rc;
+}
+
+static void log_odd(const struct share *share)
+{
+    for (uint32_t i = 0; i < share->count; i++)
+        if (is_odd(share, i))
+            MUSTER_LOG(share->strategy->env, WARN, "state_differs", "task",
+                       member_at(share, i)->task_type, "index", member_at(share, i)->task_index,
+                       "agreed", share->agreed, "members", share->count);
+}
+
+static enum muster_rc compare(struct share *share)
+{
+    enum muster_rc rc = gather_digests(share);
+
+    if (rc != MUSTER_OK)
+        return rc;
+    choose_giver(share);
+    if (share->agreed == share->count)
+        return MUSTER_OK;
+    log_odd(share);
+    return share_shape(share);
+}
+
+/* --- One attempt --- */
+
+static enum muster_rc share_init(struct share *share, struct muster_strategy *strategy)
+{
+    const struct muster_view *view = muster_group_view(muster_node_group(strategy->node));
+    const struct muster_incarnation *self = muster_node_incarnation(strategy->node);
+
+    memset(share, 0, sizeof(*share));
+    share->strategy = strategy;
+    share->view = muster_view_ref((struct muster_view *)(uintptr_t)view); /* counted only */
+    for (uint32_t rank = 0; rank < view->member_count; rank++) {
+        if (view->members[rank].from_step > 0)
+            continue;
+        if (muster_incarnation_is_equal(&view->members[rank].incarnation, self))
+            share->self = share->count;
+        share->count++;
+    }
+    share->digests =
+        muster_mem_alloc_zero(strategy->env->mem, share->count, sizeof(*share->digests));
+    if (share->digests == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    return muster_node_pack_state(strategy->node, &share->shape, &share->shape_bytes);
+}
+
+static void share_fini(struct share *share)
+{
+    muster_mem_free(share->strategy->env->mem, share->digests);
+    muster_mem_free(share->strategy->env->mem, share->shape);
+    muster_view_unref(share->view);
 }
 
 static enum muster_rc share_once(struct muster_strategy *strategy)
 {
-    uint32_t root = root_of(muster_node_view(strategy->node));
-    enum muster_rc rc = share_shape(strategy, root);
+    struct share share;
+    enum muster_rc rc = share_init(&share, strategy);
 
+    if (rc != MUSTER_OK)
+        muster_error_set(&strategy->error, rc, "%s: %s", COMPARE, muster_rc_text(rc));
+    else
+        rc = compare(&share);
     for (size_t i = 0; i < strategy->tensor_count && rc == MUSTER_OK; i++)
-        rc = muster_strategy_broadcast_in_seat(strategy, "broadcast of the initial state",
-                                               &strategy->tensors[i].tensor, root);
+        rc = broadcast(&share, "broadcast of the initial state", &strategy->tensors[i].tensor);
+    share_fini(&share);
     return rc;
 }
 
-/* An operation that is ABORTED is so for everybody (its root has died): all survivors repeat the
- * whole, from the new root. */
+/* An operation that is ABORTED is so for everybody (its root has died, say): all survivors repeat
+ * the whole, with a new giver. */
 enum muster_rc muster_strategy_share_state(struct muster_strategy *strategy)
 {
-    uint32_t attempts = muster_node_view(strategy->node)->member_count;
+    unsigned attempts = SHARE_ATTEMPTS_MAX;
     enum muster_rc rc;
 
     do {
+        rc = muster_strategy_wait_view(strategy);
+        if (rc != MUSTER_OK || strategy->state != MUSTER_STRATEGY_READY)
+            return rc != MUSTER_OK ? rc : MUSTER_ABORTED; /* excluded meanwhile */
         rc = share_once(strategy);
-    } while (rc == MUSTER_ABORTED && strategy->state == MUSTER_STRATEGY_READY && attempts-- > 1);
+    } while (rc == MUSTER_ABORTED && strategy->state == MUSTER_STRATEGY_READY &&
+             !muster_node_view(strategy->node)->is_below_min && --attempts > 0);
     return rc;
 }

@@ -79,7 +79,9 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_all_reduce_start(
     struct muster_op *op, struct muster_group *group, const struct muster_tensor *tensor,
     enum muster_reduction reduction, muster_op_fn *done);
 
-/** tensor of `root` (rank in the group's view) to all. Same rules as muster_all_reduce_start. */
+/** tensor of `root` (rank in the group's view) to all. Same rules as muster_all_reduce_start.
+ * ABORTED on all also when the root has gone, or members started it by the ranks of different
+ * views. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_broadcast_start(
     struct muster_op *op, struct muster_group *group, const struct muster_tensor *tensor,
     uint32_t root, muster_op_fn *done);

@@ -43,8 +43,9 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_register(
 /**
  * Begin the next step. Call it again when an operation of the step ended ABORTED: the step is
  * run again, or the members' state has replaced this one's. The first call gives every member
- * rank 0's registered tensors (a new job) or the members' committed state (a joiner, or a
- * member that was excluded while it was alive: *ret_is_restored).
+ * rank 0's registered tensors (a new job; the next rank's when rank 0 dies before all have them,
+ * or differs from most) or the members' committed state (a joiner, or a member that was
+ * excluded while it was alive: *ret_is_restored).
  *
  * Waits for the others (start_timeout_ns), and for a change of view that is under way.
  *
@@ -52,10 +53,10 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_register(
  * Errors:  each is final, only close is left: UNAVAILABLE (registry; no member is left that has the
  *          state), DEADLINE_EXCEEDED (others did not come or did not admit this process; the text
  *          names who), ABORTED (below min members), INVALID_ARGUMENT (the state differs in shape
- *          from the members'; the text names the tensor; the others go on), FAILED_PRECONDITION
- *          (the members speak another version), OUT_OF_RANGE (restarted by `muster run` too late:
- *          all members have left, the job is over. The launcher counts such an end as a success
- *          whatever the exit code).
+ *          from that of most members; the text names the tensor and a member of the other side;
+ *          the others go on), FAILED_PRECONDITION (the members speak another version),
+ *          OUT_OF_RANGE (restarted by `muster run` too late: all members have left, the job is
+ *          over. The launcher counts such an end as a success whatever the exit code).
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_begin(struct muster_strategy *strategy,
                                                                   uint64_t *ret_step,
@@ -73,8 +74,9 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_begin(struct muster_
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_all_reduce(
     struct muster_strategy *strategy, const struct muster_tensor *tensors, size_t count,
     enum muster_reduction reduction);
-/** tensor of rank `root` to all; ABORTED when root dies before anybody has it. Other errors as
- * above. */
+/** tensor of rank `root`, as counted since begin, to all. ABORTED on all when root dies before
+ * anybody has it, and when the ranks of a member that began the step later name another one:
+ * begin says how to go on. Other errors as above. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_broadcast(
     struct muster_strategy *strategy, const struct muster_tensor *tensor, uint32_t root);
 /** Returns when all members have called it. Errors as above. */
@@ -89,8 +91,7 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_commit(
 /** Detail of the last error of a call on this strategy. */
 MUSTER_API const struct muster_error *muster_strategy_error(const struct muster_strategy *strategy);
 
-/* Valid between begin and commit; they change only in begin and when an operation was
- * interrupted. */
+/* Valid between begin and commit; they change only in begin. */
 MUSTER_API uint32_t muster_strategy_rank(const struct muster_strategy *strategy);
 MUSTER_API uint32_t muster_strategy_size(const struct muster_strategy *strategy);
 /** Equal to the size: one replica per process. Source: tf.distribute.Strategy. */

@@ -220,12 +220,39 @@ class WithOthers(unittest.TestCase):
             for name, count in state:
                 members[1].ok(f"register {name} {count} 5")
             answers = ask_each(members, lambda _: "begin")
-            self.assertRegex(answers[1], "^INVALID_ARGUMENT compared with the state of worker:0: .*" + re.escape(culprit))
+            odd = "^INVALID_ARGUMENT worker:1 differs from 2 of 3 members; compared with the state of worker:0: .*" + re.escape(culprit)
+            self.assertRegex(answers[1], odd)
             for line in (answers[0], answers[2]):
                 ok(line)
-            self.assertRegex(members[1].ask("begin"), "^INVALID_ARGUMENT compared with the state of worker:0: .*" + re.escape(culprit))
+            self.assertRegex(members[1].ask("begin"), odd)
             members[1].ok("close")
             self.work_on(others)
+
+    def test_rank_0_is_the_odd_one(self):
+        members = [self.job.puppet(rank, 3) for rank in range(3)]
+        every(members, "open")
+        members[0].ok("register total 9 1")
+        others = members[1:]
+        each(others, lambda m: f"register total 8 {m.rank + 1}")
+        answers = ask_each(members, lambda _: "begin")
+        self.assertRegex(answers[0], "^INVALID_ARGUMENT worker:0 differs from 2 of 3 members; compared with the state of "
+                         'worker:1: state tensor "total" has 9 elements .* 8 ')
+        for line in answers[1:]:
+            ok(line)
+        self.assertEqual([got["value"] for got in every(others, "get total")], [2, 2])
+        members[0].ok("close")
+        self.work_on(others)
+
+    def test_of_two_that_differ_the_one_that_fails_names_both(self):
+        members = [self.job.puppet(rank, 2) for rank in range(2)]
+        every(members, "open")
+        each(members, lambda m: f"register total {8 + m.rank} 1")
+        answers = ask_each(members, lambda _: "begin")
+        ok(answers[0])
+        self.assertRegex(answers[1], "^INVALID_ARGUMENT worker:1 differs from 1 of 2 members; compared with the state of "
+                         'worker:0: state tensor "total" has 9 elements .* 8 ')
+        members[1].ok("close")
+        self.work_on(members[:1])
 
     def test_another_shape_of_a_joiner(self):
         members = self.job.members(3)

@@ -151,6 +151,53 @@ class Deaths(Case):
         self.end(members[1:])
 
 
+    def test_rank_0_dies_while_it_gives_its_state_out(self):
+        points = 0
+        for chunk in range(100):
+            job = {"MUSTER_JOB": f"job{chunk}"}
+            first = self.job.puppet(0, 3, MUSTER_KILL=f"step=0,chunk={chunk}", **job)
+            rest = [self.job.puppet(rank, 3, **job) for rank in (1, 2)]
+            members = [first, *rest]
+            every(members, "open")
+            each(members, lambda m: f"register total 8 {m.rank + 1}")
+            for member in members:
+                member.tell("begin")
+            for member in rest:
+                self.assertEqual(ok(member.hear())["step"], 1)
+            if first.is_alive():
+                ok(first.hear())
+                self.end(members)
+                break
+            points += 1
+            values = {got["value"] for got in every(rest, "get total")}
+            self.assertIn(values, ({1}, {2}))  # the old rank 0's, where somebody had them, or the new one's
+            for got in every(rest, "all_reduce 10 4 mean"):
+                self.assertEqual((got["value"], got["contributors"]), (4, 2))
+            self.end(rest)
+        self.assertGreaterEqual(points, 4)
+
+    def test_a_root_that_two_members_know_by_different_ranks(self):
+        members = self.started(3)
+        members[0].kill()
+        early, late = members[1:]
+        for _ in range(10000):
+            got = late.ok("begin")
+            if got["size"] == 2:
+                break
+        self.assertEqual((got["rank"], got["size"]), (1, 2))
+        # for early rank 1 is worker:1 as it was when it began the step, for late it is worker:2
+        lines = ask_every([early, late], "broadcast 10 5 1")
+        for line in lines:
+            self.assertRegex(line, "^ABORTED broadcast: ranks have changed: ")
+        late.tell("broadcast 10 3 0")
+        self.assertEqual(early.ok("broadcast 10 4 1")["value"], 4)
+        self.assertEqual(ok(late.hear())["value"], 4)
+        self.assertEqual([(got["rank"], got["size"]) for got in every([early, late], "begin")], [(0, 2), (1, 2)])
+        for got in each([early, late], lambda m: f"broadcast 10 {m.rank} 1"):
+            self.assertEqual(got["value"], 2)
+        self.end([early, late])
+
+
 class Calls(Case):
     def test_calls_out_of_order_are_refused_and_harm_nothing(self):
         members = self.job.members(2)

@@ -57,6 +57,9 @@ class Puppet:
     def has_answered(self):
         return not self.answers.empty()
 
+    def is_alive(self):
+        return self.child.poll() is None
+
     def send_signal(self, number):
         self.child.send_signal(number)
 

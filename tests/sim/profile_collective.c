@@ -98,13 +98,6 @@ static uint64_t actor_epoch(void *keeper)
     return actor->group == NULL ? 0 : actor->view->epoch;
 }
 
-static bool actor_may_start(void *keeper)
-{
-    const struct actor *actor = keeper;
-
-    return actor->role->vote == NULL && actor->role->epoch == actor->role->stage->view->epoch;
-}
-
 static void actor_begin_step(void *keeper, uint64_t step)
 {
     muster_group_begin_step(((struct actor *)keeper)->group, step);
@@ -122,7 +115,6 @@ static void actor_nothing(void *keeper)
 
 static const struct trainee_keeper_ops keeper_ops = {
     .group = actor_group,
-    .may_start = actor_may_start,
     .epoch = actor_epoch,
     .begin_step = actor_begin_step,
     .commit_step = actor_commit_step,
@@ -257,7 +249,6 @@ static void start_actor(struct sim_node *node, struct muster_env *env, void *dat
     sim_node_set_program(node, actor);
     trainee_init(&actor->trainee, node, role->stage->ledger, &role->member.incarnation,
                  role->stage->seed, &keeper_ops, actor);
-    actor->trainee.has_broadcasts = role->stage->seed % 2 == 0;
     fill_hello(actor, &options.hello);
     muster_timer_init(&actor->timer, find_state, actor);
     if (muster_listener_open(env->net, &address, NULL, on_accept, actor, &actor->listener,

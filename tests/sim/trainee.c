@@ -34,10 +34,6 @@ static void issue_next(struct trainee *trainee)
 {
     struct muster_op_id id = {.step = trainee->step, .sequence = trainee->sequence};
 
-    if (trainee->has_broadcasts && !trainee->ops->may_start(trainee->keeper)) {
-        wait_then(trainee, trainee->pace_ns / 10);
-        return;
-    }
     trainee->sequence++;
     trainee_op_start(&trainee->slots[trainee->issued++], trainee, &id, on_done);
     if (trainee->is_running && trainee->issued < trainee->op_count)

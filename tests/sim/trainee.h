@@ -17,9 +17,6 @@ struct trainee;
 struct trainee_keeper_ops {
     /* The group to start operations on. */
     struct muster_group *(*group)(void *keeper);
-    /* False: a change is under way (the group is frozen); the loop waits with what depends on the
-     * members. */
-    bool (*may_start)(void *keeper);
     /* The epoch that this process is a member of now; 0: none. */
     uint64_t (*epoch)(void *keeper);
     void (*begin_step)(void *keeper, uint64_t step);
@@ -61,9 +58,8 @@ struct trainee {
     uint64_t step;      /* under way; 0: none */
     uint64_t committed; /* last */
     bool is_running, wants_leave, may_cancel;
-    bool is_ending;      /* its keeper is being closed */
-    bool has_broadcasts; /* the root is a rank: then nothing is started while frozen */
-    uint32_t sequence;   /* of the next operation in this step */
+    bool is_ending;    /* its keeper is being closed */
+    uint32_t sequence; /* of the next operation in this step */
     uint32_t op_count, issued, done_count; /* of this round */
     struct trainee_op slots[TRAINEE_OPS_MAX];
     struct muster_timer timer;

@@ -288,18 +288,27 @@ int64_t trainee_op_gradient(const struct trainee_op *op, uint64_t i)
 
 /* Starting. */
 
-static uint32_t participants_now(const struct muster_group *group, uint64_t step,
-                                 uint32_t *ret_first)
+static uint32_t participants_now(const struct muster_group *group, uint64_t step)
 {
     const struct muster_view *view = muster_group_view(group);
     uint32_t count = 0, rank;
 
-    for (rank = view->member_count; rank-- > 0;)
-        if (view->members[rank].from_step <= step) {
-            *ret_first = rank;
-            count++;
-        }
+    for (rank = 0; rank < view->member_count; rank++)
+        count += view->members[rank].from_step <= step;
     return count;
+}
+
+/* The same place among the participants on every member: another process in another view. */
+static uint32_t choose_root(const struct trainee_op *op, const struct muster_group *group,
+                            uint32_t participant_count)
+{
+    const struct muster_view *view = muster_group_view(group);
+    uint32_t place = (uint32_t)((op->shape >> 4 & 0xF) % participant_count), rank = 0;
+
+    for (; rank + 1 < view->member_count; rank++)
+        if (view->members[rank].from_step <= op->id.step && place-- == 0)
+            break;
+    return rank;
 }
 
 static void choose_shape(struct trainee_op *op, uint32_t participant_count)
@@ -315,7 +324,7 @@ static void choose_shape(struct trainee_op *op, uint32_t participant_count)
     uint64_t count = 1 + (shape >> 24 & 0xFFFF) % count_max;
 
     op->shape = shape;
-    op->kind = kinds[(shape >> 40) % (op->trainee->has_broadcasts ? KINDS : KINDS - 1)];
+    op->kind = kinds[(shape >> 40) % KINDS];
     op->input.dtype = op->output.dtype = (shape >> 20 & 1) != 0 ? MUSTER_F64 : MUSTER_I64;
     op->input.count = op->output.count = count;
     if (op->kind == MUSTER_OP_ALL_GATHER)
@@ -324,13 +333,15 @@ static void choose_shape(struct trainee_op *op, uint32_t participant_count)
         op->input.count = count * participant_count;
 }
 
-static enum muster_rc start(struct trainee_op *op, struct muster_group *group, uint32_t root)
+static enum muster_rc start(struct trainee_op *op, struct muster_group *group,
+                            uint32_t participant_count)
 {
     switch (op->kind) {
     case MUSTER_OP_ALL_REDUCE:
         return muster_all_reduce_start(&op->op, group, &op->output, MUSTER_SUM, on_done);
     case MUSTER_OP_BROADCAST:
-        return muster_broadcast_start(&op->op, group, &op->output, root, on_done);
+        return muster_broadcast_start(&op->op, group, &op->output,
+                                      choose_root(op, group, participant_count), on_done);
     case MUSTER_OP_ALL_GATHER:
         return muster_all_gather_start(&op->op, group, &op->input, &op->output, on_done);
     case MUSTER_OP_REDUCE_SCATTER:
@@ -346,7 +357,7 @@ void trainee_op_start(struct trainee_op *op, struct trainee *trainee, const stru
                       trainee_op_fn *done)
 {
     struct muster_group *group = trainee->ops->group(trainee->keeper);
-    uint32_t root = 0, participant_count;
+    uint32_t participant_count;
     enum muster_rc rc;
 
     if (op->state == TRAINEE_OP_OPEN)
@@ -365,11 +376,11 @@ void trainee_op_start(struct trainee_op *op, struct trainee *trainee, const stru
         complain(op, "no group to start it on", 0);
         return;
     }
-    participant_count = participants_now(group, id->step, &root);
+    participant_count = participants_now(group, id->step);
     choose_shape(op, participant_count);
     make_room(op);
     fill_input(op);
-    rc = start(op, group, root);
+    rc = start(op, group, participant_count);
     if (rc == MUSTER_FAILED_PRECONDITION && trainee->may_cancel) {
         /* no verdict came in time on what was cancelled: the group has ended, an exclusion follows
          */

@@ -45,12 +45,6 @@ static uint64_t worker_epoch(void *keeper)
                                                                                     : 0;
 }
 
-static bool worker_may_start(void *keeper)
-{
-    (void)keeper;
-    return true;
-}
-
 static void worker_begin_step(void *keeper, uint64_t step)
 {
     muster_node_begin_step(((struct worker *)keeper)->node, step);
@@ -96,7 +90,6 @@ static void worker_may_leave(void *keeper)
 
 static const struct trainee_keeper_ops keeper_ops = {
     .group = worker_group,
-    .may_start = worker_may_start,
     .epoch = worker_epoch,
     .begin_step = worker_begin_step,
     .commit_step = worker_commit_step,
