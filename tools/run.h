@@ -159,6 +159,7 @@ struct run_epoch {
     double recovery_ms;
     char lost[512];
     char op[64], phase[32], verdict[32];
+    char reason[128]; /* "worker:2 left, worker:3 lost (SIGKILL)" */
     struct muster_timer timer;
 };
 

@@ -57,6 +57,14 @@ static void add_torchrun(struct builder *builder, const struct run_task *task)
             "1"); /* lines come when they are printed, not at the end */
 }
 
+/* Never 0, which would mean the default. */
+static uint64_t whole_seconds(uint64_t span_ns)
+{
+    uint64_t seconds = span_ns / MUSTER_NS_PER_S + (span_ns % MUSTER_NS_PER_S != 0);
+
+    return seconds > 0 ? seconds : 1;
+}
+
 static void add_muster(struct builder *builder, const struct run_task *task)
 {
     const struct run_settings *settings = &task->run->settings;
@@ -73,7 +81,7 @@ static void add_muster(struct builder *builder, const struct run_task *task)
     add(builder, "MUSTER_REPORT_FD", "%d", RUN_REPORT_FD);
     add(builder, "MUSTER_MIN_MEMBERS", "%llu", (unsigned long long)settings->members_min);
     add(builder, "MUSTER_MIN_MEMBERS_TIMEOUT_S", "%llu",
-        (unsigned long long)(settings->members_min_timeout_ns / MUSTER_NS_PER_S));
+        (unsigned long long)whole_seconds(settings->members_min_timeout_ns));
     for (size_t i = 0; i < settings->kill_count; i++) {
         if (settings->kills[i].rank == task->rank && task->lives == 1)
             add(builder, "MUSTER_KILL", "%s", settings->kills[i].point);

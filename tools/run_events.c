@@ -145,6 +145,17 @@ static void add_text(char *text, size_t bytes, const char *fmt, ...)
     va_end(args);
 }
 
+/* A worker of another launcher that the members say has left. */
+static bool has_left_elsewhere(const struct run_epoch *epoch, const char *name)
+{
+    char word[64];
+    const char *at;
+
+    snprintf(word, sizeof(word), "%s left", name);
+    at = strstr(epoch->reason, word);
+    return at != NULL && (at[strlen(word)] == '\0' || at[strlen(word)] == ',');
+}
+
 /* "worker:1 and worker:2 killed by SIGKILL"; names are separated by blanks in epoch->lost. Returns
  * how many. */
 static unsigned describe_lost(struct run *run, const struct run_epoch *epoch, char *text,
@@ -163,7 +174,8 @@ static unsigned describe_lost(struct run *run, const struct run_epoch *epoch, ch
             run_task_death(task->death_status, how, sizeof(how));
             task->is_death_untold = false;
             muster_timer_stop(&task->death_timer);
-        } else if (task != NULL && task->state == RUN_TASK_LEFT) {
+        } else if (task != NULL ? task->state == RUN_TASK_LEFT
+                                : has_left_elsewhere(epoch, name)) {
             snprintf(how, sizeof(how), "left");
         }
         add_text(text, bytes, "%s%s %s", count > 0 ? ", " : "", name, how);
@@ -212,7 +224,7 @@ static bool are_done(struct run *run, const struct run_epoch *epoch)
     while ((name = next_lost(&lost)) != NULL) {
         const struct run_task *task = task_of_name(run, name);
 
-        if (task == NULL || !task->has_result)
+        if (task != NULL ? !task->has_result : !has_left_elsewhere(epoch, name))
             return false;
     }
     return true;
@@ -391,6 +403,7 @@ void run_events_on_view(struct run_task *task, const struct muster_json *report)
     copy_text(epoch->op, sizeof(epoch->op), report, "op");
     copy_text(epoch->phase, sizeof(epoch->phase), report, "phase");
     copy_text(epoch->verdict, sizeof(epoch->verdict), report, "verdict");
+    copy_text(epoch->reason, sizeof(epoch->reason), report, "reason");
     if (epoch->reports >= epoch->members && are_deaths_known(run, epoch))
         tell_epochs_before(run, epoch->epoch + 1);
 }

@@ -4,6 +4,8 @@
 #include "commands.h"
 
 #include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <glob.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -50,7 +52,7 @@ static const struct muster_option rows[] = {
      .kind = MUSTER_OPTION_DURATION,
      .fallback = "60",
      .unit = "s",
-     .help = "How long it waits."},
+     .help = "How long it waits; counted in whole seconds, at least 1."},
     {.name = "job",
      ROW(job),
      .kind = MUSTER_OPTION_TEXT,
@@ -354,20 +356,19 @@ bool run_mask_of(const char *text, uint32_t local_rank, unsigned *ret_mask)
 /* Now, not at the end of a long training. */
 static bool check_json(const struct run_settings *settings, int *ret_exit)
 {
-    const char *slash = settings->json != NULL ? strrchr(settings->json, '/') : NULL;
-    char *folder;
-    bool is_writable;
+    bool is_there;
+    int fd;
 
     if (settings->json == NULL || strcmp(settings->json, "-") == 0)
         return true;
-    folder = slash == NULL
-                 ? strdup(".")
-                 : strndup(settings->json,
-                           slash == settings->json ? 1 : (size_t)(slash - settings->json));
-    is_writable = folder != NULL && access(folder, W_OK) == 0;
-    free(folder);
-    if (!is_writable || (slash != NULL ? slash[1] : settings->json[0]) == '\0')
-        return refuse(ret_exit, "--json %s: a file cannot be written there", settings->json);
+    is_there = access(settings->json, F_OK) == 0;
+    fd = open(settings->json, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return refuse(ret_exit, "--json '%s': a file cannot be written there: %s", settings->json,
+                      strerror(errno));
+    close(fd);
+    if (!is_there)
+        unlink(settings->json);
     return true;
 }
 
@@ -381,6 +382,11 @@ static bool check(struct run_settings *settings, int *ret_exit)
         !check_many_nodes(settings, ret_exit) || !read_job(settings, ret_exit) ||
         !check_json(settings, ret_exit))
         return false;
+    if (strncmp(settings->registry, "https:", 6) == 0)
+        return refuse(ret_exit,
+                      "--registry %s: TLS to a registry is not built; name it HOST:PORT or "
+                      "http://HOST:PORT",
+                      settings->registry);
     if (settings->nodes_min < settings->nodes_max &&
         settings->members_min < settings->nodes_min * settings->worker_count)
         settings->members_min = settings->nodes_min * settings->worker_count;

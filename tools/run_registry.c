@@ -12,6 +12,7 @@
 #define PUT_WITHIN_NS   (5 * MUSTER_NS_PER_S)
 #define PUT_AGAIN_NS    (200 * MUSTER_NS_PER_MS)
 #define CLOSE_WITHIN_NS (2 * MUSTER_NS_PER_S)
+#define SILENCE_NS      (3 * MUSTER_NS_PER_S) /* before people are told of it */
 
 struct run_registry {
     struct run *run;
@@ -20,6 +21,10 @@ struct run_registry {
     struct muster_registry *client;
     char endpoint[512];
     struct muster_list deaths; /* being written */
+    struct muster_registry_op probe;
+    bool is_probing;
+    struct muster_timer silence_timer;
+    bool is_silence_told;
     bool is_closing;
     bool is_client_closed, is_server_closed;
 };
@@ -58,6 +63,49 @@ static bool serve(struct run_registry *registry, struct muster_error *ret_error)
     return true;
 }
 
+static void on_probed(struct muster_registry_op *op, enum muster_rc rc)
+{
+    struct run_registry *registry = op->data;
+
+    (void)rc; /* whether the connection is up says enough */
+    registry->is_probing = false;
+}
+
+/* Something to connect for. */
+static void probe(struct run_registry *registry)
+{
+    struct muster_loop *loop = registry->run->env->loop;
+    struct muster_registry_range range = {.key = bytes_of("/muster/"),
+                                          .reach = MUSTER_REGISTRY_KEY};
+
+    if (registry->is_probing)
+        return;
+    registry->probe.data = registry;
+    registry->is_probing =
+        muster_registry_range_start(&registry->probe, registry->client, &range,
+                                    muster_loop_after_ns(loop, PUT_WITHIN_NS),
+                                    on_probed) == MUSTER_OK;
+}
+
+/* One elsewhere may be started after us: the workers wait for it. */
+static void on_silence(struct muster_timer *timer)
+{
+    struct run_registry *registry = timer->data;
+    struct muster_loop *loop = registry->run->env->loop;
+    bool is_up = muster_registry_is_connected(registry->client);
+
+    if (is_up && registry->is_silence_told)
+        run_tell(registry->run, "the registry at %s answers", registry->endpoint);
+    else if (!is_up && !registry->is_silence_told)
+        run_tell(registry->run,
+                 "the registry at %s does not answer: is 'muster registry' running there?",
+                 registry->endpoint);
+    registry->is_silence_told = !is_up;
+    if (!is_up)
+        probe(registry);
+    muster_timer_start(timer, loop, muster_loop_after_ns(loop, SILENCE_NS));
+}
+
 bool run_registry_open(struct run *run, struct muster_error *ret_error)
 {
     struct run_registry *registry = calloc(1, sizeof(*registry));
@@ -67,6 +115,7 @@ bool run_registry_open(struct run *run, struct muster_error *ret_error)
         abort();
     registry->run = run;
     muster_list_init(&registry->deaths);
+    muster_timer_init(&registry->silence_timer, on_silence, registry);
     run->registry = registry;
     if (!run->settings.is_embedded)
         snprintf(registry->endpoint, sizeof(registry->endpoint), "%s", run->settings.registry);
@@ -76,6 +125,11 @@ bool run_registry_open(struct run *run, struct muster_error *ret_error)
     if (muster_registry_open(run->env, &options, &registry->client, ret_error) != MUSTER_OK)
         return false;
     muster_registry_set_data(registry->client, registry);
+    if (run->settings.is_embedded)
+        return true;
+    probe(registry);
+    muster_timer_start(&registry->silence_timer, run->env->loop,
+                       muster_loop_after_ns(run->env->loop, SILENCE_NS));
     return true;
 }
 
@@ -181,6 +235,7 @@ void run_registry_close(struct run *run)
            muster_loop_now_ns(loop) < until_ns)
         muster_loop_turn(loop, 10 * MUSTER_NS_PER_MS);
     registry->is_closing = true;
+    muster_timer_stop(&registry->silence_timer);
     drop_waiting_deaths(registry);
     if (registry->client != NULL) {
         muster_registry_close(registry->client, on_client_closed);

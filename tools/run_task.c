@@ -320,8 +320,9 @@ static enum run_action decide(const struct run_task *task)
         .is_misuse_of_all = is_misuse_of_all(task),
         .restarts = run->settings.is_gang ? run->gang_restarts : task->restarts,
         .restarts_max = run->settings.restarts_max,
+        /* those of other launchers are theirs to count: taken for alive */
         .others_left = count_tasks(run, RUN_TASK_RUNNING) - 1 + count_tasks(run, RUN_TASK_WAITING) +
-                       count_tasks(run, RUN_TASK_LEFT),
+                       count_tasks(run, RUN_TASK_LEFT) + run->settings.world_size - run->task_count,
         .members_min = run->settings.members_min,
     };
 

@@ -172,6 +172,8 @@ void muster_report_view(struct muster_report *report, const struct muster_report
         view->epoch, view->member_count, view->step);
     add_words(&line, "lost", view->lost);
     add_words(&line, "joined", view->joined);
+    if (view->reason != NULL && view->reason[0] != '\0')
+        add_text(&line, "reason", view->reason);
     if (view->recovery_ms >= 0)
         add(&line, ",\"recovery_ms\":%.3f", view->recovery_ms);
     if (view->op != NULL) {

@@ -27,6 +27,7 @@ struct muster_report_view {
     uint32_t member_count;
     const char *lost;   /* "worker:2 worker:3", may be empty */
     const char *joined; /* likewise */
+    const char *reason; /* of the view: tells who left from who died */
     double recovery_ms; /* < 0: nothing was interrupted or lost */
     const char *op;     /* the interrupted operation, or NULL */
     const char *phase;

@@ -68,6 +68,7 @@ void muster_strategy_tell_view(struct muster_strategy *strategy, const struct mu
         .member_count = change->member_count,
         .lost = change->lost,
         .joined = change->joined,
+        .reason = change->reason,
         .recovery_ms = change->recovery_ms,
         .step = change->step,
     };
@@ -99,6 +100,7 @@ static void on_view(void *data, const struct muster_view_change *opened)
     change->step = strategy->step;
     change->recovery_ms = -1;
     change->joined[0] = '\0';
+    snprintf(change->reason, sizeof(change->reason), "%s", view->reason);
     list_missing(opened->previous, view, change->lost);
     if (opened->previous != NULL)
         list_missing(view, opened->previous, change->joined);

@@ -82,7 +82,7 @@ class ExitCodes(unittest.TestCase):
             (["--kill", "worker:1@step=1"], "worker:1"), (["--kill", "0@stp=1"], "stp=1"),
             (["--kill", "0@step=1,chunk=x"], "chunk=x"), (["--kill", "zero@step=1"], "zero"),
             (["--nnodes", "2"], "muster registry"), (["--nnodes", "3:2"], "3:2"), (["--tee", "0:9"], "0:9"),
-            (["--job", "a/b"], "a/b"), (["--json", "/nowhere/x"], "/nowhere/x"), (["--resumable", "/tmp"], "not built"), (["--registry", "nowhere"], "nowhere"),
+            (["--job", "a/b"], "a/b"), (["--json", "/nowhere/x"], "/nowhere/x"), (["--json", "/tmp"], "directory"), (["--resumable", "/tmp"], "not built"), (["--registry", "nowhere"], "nowhere"),
         ):
             done = run(*args, program=["true"])
             self.assertNotEqual(done.returncode, 0, args)
@@ -128,6 +128,11 @@ class Environment(unittest.TestCase):
         self.assertEqual(len({env["MUSTER_INCARNATION"] for env in seen.values()}), 3)
         for env in seen.values():
             self.assertRegex(env["MUSTER_INCARNATION"], "^[0-9a-f]{32}$")
+
+    def test_a_timeout_below_a_second_is_not_the_default(self):
+        for text, seconds in (("500ms", 1), ("0", 1), ("1500ms", 2), ("7", 7)):
+            done = run("-n", "1", "--min-members-timeout", text, script="echo =$MUSTER_MIN_MEMBERS_TIMEOUT_S=")
+            self.assertIn(f"={seconds}=", done.stdout, text)
 
     def test_omp_threads_of_the_user_stay(self):
         self.assertIn("OMP_NUM_THREADS=7", run("-n", "2", script="env", OMP_NUM_THREADS="7").stdout)

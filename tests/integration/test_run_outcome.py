@@ -9,7 +9,7 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.join(os.environ["MUSTER_SOURCE_DIR"], "tests", "lib"))
-from puppets import CLEAN, MUSTER, PATIENCE_S, PROGRAMS
+from puppets import CLEAN, MUSTER, PATIENCE_S, PROGRAMS, Job
 
 STEPPER = os.path.join(PROGRAMS, "stepper")
 
@@ -105,6 +105,55 @@ class Weights(unittest.TestCase):
         self.assertEqual((done.returncode, result["steps"], result["identical"], result["digests"]), (0, 9, True, ["bbbb"]))
         self.assertEqual([task["digest"] for task in result["tasks"]], ["aaaa", "bbbb"])
         self.assertIn("worker:0 had left after step 4", done.stderr)
+
+
+class ManyLaunchers(unittest.TestCase):
+    def setUp(self):
+        self.job = Job()
+        self.addCleanup(self.job.stop)
+
+    def launcher(self, node, *args, script):
+        return start(self, "--nnodes", "2", "--nproc-per-node", "2", "--node-rank", str(node), "--job", "two", "--registry",
+                     self.job.address, "--master-addr", "node0", "--master-port", "29500", "--json", "-", *args, script=script)
+
+    def test_one_job_survives_kills_on_both_machines(self):
+        both = [self.launcher(0, "--kill", "1@step=50", script="exec $STEPPER 2000"),
+                self.launcher(1, "--kill", "worker:2@step=90", script="exec $STEPPER 2000")]
+        results = []
+        for child in both:
+            out, err = child.communicate(timeout=PATIENCE_S)
+            results.append(json.loads(out.splitlines()[-1]))
+            self.assertEqual((child.returncode, results[-1]["kills"], results[-1]["kills_unreached"]), (0, 1, []), err)
+            self.assertRegex(err, r"epoch 1 with 4 members")
+            for line in err.splitlines():  # who has finished on the other machine is not lost
+                self.assertFalse(" lost" in line and "at step 2000" in line, err)
+        self.assertEqual(len(set(results[0]["digests"] + results[1]["digests"])), 1)
+
+    def test_a_job_that_one_machine_has_finished_is_over_for_the_other(self):
+        first = self.launcher(0, script="$STEPPER 100 && echo has left")
+        second = self.launcher(1, script="[ $MUSTER_RESTART_COUNT = 0 ] && export STEPPER_HOLD=1; echo pid $$; exec $STEPPER 100")
+        lines_until(first, 2, "has left")
+        for word in lines_until(second, 4, r"pid \d+|total 100"):
+            if word.startswith("pid"):
+                os.kill(int(word.split()[1]), signal.SIGKILL)
+        for child, late in ((first, 0), (second, 2)):
+            _, err = child.communicate(timeout=PATIENCE_S)
+            self.assertEqual((child.returncode, err.count("came back too late")), (0, late), err)
+
+    def test_a_failure_here_does_not_end_those_elsewhere(self):
+        both = [self.launcher(0, "--max-restarts", "0", "--min-members", "2", script="[ $RANK = 1 ] && exit 5; sleep 0.5; echo done"),
+                self.launcher(1, script="exit 0")]
+        out, err = both[0].communicate(timeout=PATIENCE_S)
+        self.assertEqual(both[0].returncode, 5, err)
+        self.assertIn("[worker:0] done", out)
+
+    def test_a_registry_that_does_not_answer_is_told(self):
+        child = start(self, "-n", "1", "--registry", "127.0.0.1:1", script="exec sleep 600")
+        self.assertIn("the registry at 127.0.0.1:1 does not answer", child.stderr.readline())
+        child.terminate()
+        done = run("-n", "1", "--registry", "https://127.0.0.1:1", script="exit 0")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("HOST:PORT", done.stderr)
 
 
 class Misuse(unittest.TestCase):
