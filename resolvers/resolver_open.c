@@ -15,6 +15,7 @@ static const struct scheme schemes[] = {
     {"static", muster_static_resolver_open_uri},
     {"union", muster_union_resolver_open_uri},
     {"sagemaker", muster_sagemaker_resolver_open_uri},
+    {"slurm", muster_slurm_resolver_open_uri},
 };
 
 #define CLUE_VARIABLES_MAX 2
@@ -30,6 +31,7 @@ struct clue {
 static const struct clue clues[] = {
     {"tf_config", {"TF_CONFIG"}, NULL},
     {"sagemaker", {"SM_HOSTS", "SM_CURRENT_HOST"}, NULL},
+    {"slurm", {"SLURM_PROCID", "SLURM_STEP_NODELIST"}, NULL},
 };
 
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))

@@ -1,5 +1,5 @@
 /* The real host: its name for neighbours, and pidfds that tell when a process dies. */
-#include <muster/env.h>
+#include "runtime/host_command.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -86,6 +86,17 @@ static void system_unwatch(struct muster_host *host, struct muster_process_watch
     close(watch->fd_watch.fd);
 }
 
+static enum muster_rc system_run(struct muster_host *host, struct muster_command *command)
+{
+    return muster_host_command_start(command, ours_of(host)->mem, ours_of(host)->loop);
+}
+
+static void system_cancel_run(struct muster_host *host, struct muster_command *command)
+{
+    (void)host;
+    muster_host_command_cancel(command);
+}
+
 /* A machine without /proc still gets a key: one that no other process shares, so nobody is watched.
  */
 static void make_key(struct host_system *ours)
@@ -116,6 +127,8 @@ enum muster_rc muster_host_system_open(struct muster_mem *mem, struct muster_loo
         .wall_ns = system_wall_ns,
         .watch = system_watch,
         .unwatch = system_unwatch,
+        .run = system_run,
+        .cancel_run = system_cancel_run,
     };
     struct host_system *ours = muster_mem_alloc_zero(mem, 1, sizeof(*ours));
 

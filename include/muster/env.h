@@ -77,6 +77,7 @@ MUSTER_API void muster_rng_seeded_init(struct muster_rng_seeded *seeded, uint64_
 
 /* The host: who am I, is that process dead. */
 struct muster_host;
+struct muster_command; /* command.h */
 struct muster_process_watch;
 typedef void muster_process_exit_fn(struct muster_process_watch *watch);
 /** Tells once when a process of this host has died. Caller's memory. */
@@ -95,6 +96,8 @@ struct muster_host_ops {
     uint64_t (*wall_ns)(struct muster_host *host);
     enum muster_rc (*watch)(struct muster_host *host, struct muster_process_watch *watch);
     void (*unwatch)(struct muster_host *host, struct muster_process_watch *watch);
+    enum muster_rc (*run)(struct muster_host *host, struct muster_command *command); /* or NULL */
+    void (*cancel_run)(struct muster_host *host, struct muster_command *command);
 };
 struct muster_host {
     const struct muster_host_ops *ops;

@@ -7,6 +7,7 @@
 #include <muster/cluster_diff.h>
 #include <muster/cluster_spec.h>
 #include <muster/collective.h>
+#include <muster/command.h>
 #include <muster/credentials.h>
 #include <muster/env.h>
 #include <muster/hash.h>
@@ -29,6 +30,7 @@
 #include <muster/sagemaker_resolver.h>
 #include <muster/rpc.h>
 #include <muster/runtime.h>
+#include <muster/slurm_resolver.h>
 #include <muster/static_group.h>
 #include <muster/status.h>
 #include <muster/strategy.h>

@@ -2,6 +2,7 @@
 #include "cases.h"
 
 #include <muster/sagemaker_resolver.h>
+#include <muster/slurm_resolver.h>
 #include <muster/union_resolver.h>
 
 #include <stdlib.h>
@@ -414,6 +415,73 @@ void case_tf_config_resolver(struct case_run *run)
     outcome.rc = read_common(run, &options, &list, &outcome.error);
     if (outcome.rc == MUSTER_OK)
         outcome.rc = muster_tf_config_resolver_open(run->env, &options, &resolver, &outcome.error);
+    run_calls(run, resolver, &outcome);
+    free(list.array);
+}
+
+#define CASE_PAIRS_MAX 64
+
+/* {"worker": 4, "ps": 1}; texts belong to the case. */
+static size_t read_jobs(const json_t *map, struct muster_slurm_job *jobs)
+{
+    size_t count = 0;
+    const char *name;
+    json_t *value;
+
+    json_object_foreach((json_t *)(uintptr_t)map, name, value)
+    {
+        if (count < CASE_PAIRS_MAX)
+            jobs[count++] = (struct muster_slurm_job){name, (uint32_t)json_integer_value(value)};
+    }
+    return count;
+}
+
+static void set_gpus(void *data, const char *devices)
+{
+    json_t *value = json_string(devices);
+
+    case_set_variable(data, "CUDA_VISIBLE_DEVICES", value);
+    json_decref(value);
+}
+
+static void read_gpus(struct case_run *run, struct muster_slurm_resolver_options *options)
+{
+    const json_t *per_node = case_argument(run->one, "gpus_per_node");
+    const json_t *per_task = case_argument(run->one, "gpus_per_task");
+    const json_t *auto_set = case_argument(run->one, "auto_set_gpu");
+
+    options->has_gpus_per_node = json_is_integer(per_node);
+    options->has_gpus_per_task = json_is_integer(per_task);
+    options->gpus_per_node = (uint32_t)json_integer_value(per_node);
+    options->gpus_per_task = (uint32_t)json_integer_value(per_task);
+    if (auto_set == NULL || json_is_true(auto_set))
+        options->set_gpus = set_gpus;
+    options->gpu_data = run;
+}
+
+void case_slurm_resolver(struct case_run *run)
+{
+    const json_t *tasks = case_argument(run->one, "tasks_per_node");
+    struct muster_slurm_job jobs[CASE_PAIRS_MAX];
+    struct muster_slurm_job counts[CASE_PAIRS_MAX];
+    struct muster_slurm_node nodes[CASE_PAIRS_MAX];
+    struct muster_slurm_resolver_options options = {.jobs = jobs, .nodes = nodes};
+    struct muster_resolver *resolver = NULL;
+    struct case_outcome outcome = {0};
+    struct device_list list = {0};
+
+    outcome.rc = read_common(run, &options.common, &list, &outcome.error);
+    options.job_count = read_jobs(case_argument(run->one, "jobs"), jobs);
+    options.node_count = read_jobs(tasks, counts);
+    for (size_t i = 0; i < options.node_count; i++)
+        nodes[i] = (struct muster_slurm_node){counts[i].name, counts[i].task_count};
+    options.tasks_per_node = (uint32_t)json_integer_value(tasks);
+    options.port_base = (uint16_t)json_integer_value(case_argument(run->one, "port_base"));
+    if (json_is_null(case_argument(run->one, "rpc_layer")))
+        options.common.rpc_layer = "";
+    read_gpus(run, &options);
+    if (outcome.rc == MUSTER_OK)
+        outcome.rc = muster_slurm_resolver_open(run->env, &options, &resolver, &outcome.error);
     run_calls(run, resolver, &outcome);
     free(list.array);
 }

@@ -18,6 +18,7 @@ static const struct kind kinds[] = {
     {"TFConfigClusterResolver", case_tf_config_resolver},
     {"UnionResolver", case_union_resolver},
     {"SageMakerClusterResolver", case_sagemaker_resolver},
+    {"SlurmClusterResolver", case_slurm_resolver},
 };
 
 case_fn *case_handler(const char *kind)

@@ -67,6 +67,7 @@ json_t *case_cluster_def(const struct muster_cluster_spec *spec);
 case_fn case_cluster_spec;
 case_fn case_sagemaker_resolver;
 case_fn case_simple_resolver;
+case_fn case_slurm_resolver;
 case_fn case_tf_config_resolver;
 case_fn case_union_resolver;
 

@@ -31,16 +31,18 @@ RULES = [
       "runtime/wake_eventfd.c": r"eventfd|read|write|close",
       "runtime/files_system.c": r"open|read|write|close|rename|unlink",
       "runtime/host_system.c": r"close",
+      "runtime/host_command.c": r"pipe2|fcntl|read|close",
       "training/report.c": r"write|close"}),  # the pipe that the launcher handed down
     ("randomness", r"getrandom|getentropy|rand|srand|rand_r|random|srandom|[delmnj]rand48|arc4random\w*|RAND_\w+",
      {"runtime/rng_system.c": "getrandom"}),
     ("environment", r"getenv|secure_getenv|setenv|unsetenv|putenv|environ",
-     {"runtime/vars_system.c": "getenv"}),
+     {"runtime/vars_system.c": "getenv", "runtime/host_command.c": "environ"}),
     ("threads", r"pthread_\w+|thrd_\w+|mtx_\w+|cnd_\w+",
      {"runtime/driver_seat.c": r".*", GPU_THREAD: r".*", SHARED_MEMORY: r"pthread_mutex\w*"}),
     ("processes", r"fork|vfork|clone|exec[lv]\w*|posix_spawn\w*|wait|waitpid|waitid|kill|system|popen|signal|sigaction|"
      r"syscall|prctl|process_vm_\w+|exit|_exit",
-     {"runtime/loop_libevent.c": "signal", "runtime/host_system.c": "syscall", SHARED_MEMORY: r".*"}),
+     {"runtime/loop_libevent.c": "signal", "runtime/host_system.c": "syscall",
+      "runtime/host_command.c": r"posix_spawn\w*|waitid|kill", SHARED_MEMORY: r".*"}),
     ("the heap", r"malloc|calloc|realloc|free|strdup|strndup|asprintf|aligned_alloc|posix_memalign|memalign",
      {"runtime/mem.c": "realloc|free"}),
 ]
