@@ -1,0 +1,44 @@
+/* What a test of a cloud's client needs: a leak-checked environment with network, HTTP client, variables, and a
+ * fake cloud. */
+#ifndef MUSTER_CLOUD_FIXTURE_H
+#define MUSTER_CLOUD_FIXTURE_H
+
+#include "fake_cloud.h"
+#include "test_env.h"
+
+#define CLOUD_FIXTURE_VARS 16
+
+struct cloud_fixture {
+    struct test_env test;
+    struct muster_env *env; /* &test.env */
+    struct fake_cloud *cloud;
+    struct muster_http_tls tls; /* trusts the cloud; for requests to it */
+    char folder[64];            /* for files; empty until asked for */
+    /* private */
+    struct muster_vars vars;
+    struct {
+        char name[64];
+        char value[512];
+    } list[CLOUD_FIXTURE_VARS];
+    size_t var_count;
+};
+
+/** options NULL: plain HTTP. No variable is set, no file is there, and the client uses no proxy. Fails the case
+ * when something cannot be opened. */
+void cloud_fixture_open(struct cloud_fixture *fixture, const struct fake_cloud_options *options);
+/** Fails the case when a block was not freed. */
+void cloud_fixture_close(struct cloud_fixture *fixture);
+
+/** Set a variable; {{base}} and {{hostport}} are replaced. NULL value: unset. */
+void cloud_fixture_set_var(struct cloud_fixture *fixture, const char *name, const char *value);
+/** Append a script of the cloud; the case fails when it is none. */
+void cloud_fixture_script(struct cloud_fixture *fixture, const char *json);
+/** Write text (with {{base}} and {{hostport}} replaced) to a file of that name. Returns its path, valid until
+ * the next call. */
+const char *cloud_fixture_write(struct cloud_fixture *fixture, const char *name, const char *text);
+/** base + path; valid until the next call. */
+const char *cloud_fixture_url(struct cloud_fixture *fixture, const char *path);
+/** Absolute loop time in that many seconds. */
+uint64_t cloud_fixture_in_s(struct cloud_fixture *fixture, uint64_t seconds);
+
+#endif
