@@ -233,6 +233,16 @@ void muster_credentials_close(struct muster_credentials *credentials,
         muster_task_post(&credentials->close_task, credentials->env->loop);
 }
 
+void muster_credentials_set_data(struct muster_credentials *credentials, void *data)
+{
+    credentials->data = data;
+}
+
+void *muster_credentials_data(const struct muster_credentials *credentials)
+{
+    return credentials->data;
+}
+
 const char *muster_credentials_text(const struct muster_credentials *credentials)
 {
     return credentials->text;

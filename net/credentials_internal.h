@@ -26,6 +26,7 @@ struct muster_credentials_ops {
 struct muster_credentials {
     const struct muster_credentials_ops *ops;
     struct muster_env *env;
+    void *data; /* of the owner */
     char text[MUSTER_CREDENTIALS_TEXT_BYTES];
     char *project;                 /* or NULL */
     char *token;                   /* or NULL */

@@ -16,6 +16,7 @@ static const struct scheme schemes[] = {
     {"union", muster_union_resolver_open_uri},
     {"sagemaker", muster_sagemaker_resolver_open_uri},
     {"slurm", muster_slurm_resolver_open_uri},
+    {"kubernetes", muster_kubernetes_resolver_open_uri},
 };
 
 #define CLUE_VARIABLES_MAX 2
@@ -32,6 +33,7 @@ static const struct clue clues[] = {
     {"tf_config", {"TF_CONFIG"}, NULL},
     {"sagemaker", {"SM_HOSTS", "SM_CURRENT_HOST"}, NULL},
     {"slurm", {"SLURM_PROCID", "SLURM_STEP_NODELIST"}, NULL},
+    {"kubernetes", {"KUBERNETES_SERVICE_HOST"}, NULL},
 };
 
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))

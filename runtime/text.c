@@ -151,7 +151,8 @@ enum muster_rc muster_text_take(struct muster_text *text, char **ret_bytes, size
     if (text->is_failed)
         return MUSTER_RESOURCE_EXHAUSTED;
     *ret_bytes = text->bytes;
-    *ret_count = text->count;
+    if (ret_count != NULL)
+        *ret_count = text->count;
     muster_text_init(text, text->mem);
     return MUSTER_OK;
 }

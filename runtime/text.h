@@ -30,7 +30,8 @@ void muster_text_add_json(struct muster_text *text, const char *string);
 /** A JSON number that reads back to the same double; null for what JSON cannot say. */
 void muster_text_add_json_number(struct muster_text *text, double number);
 
-/** The text, handed over; the object is empty afterwards. Gives. Errors: RESOURCE_EXHAUSTED. */
+/** The text, handed over; the object is empty afterwards. ret_count may be NULL. Gives. Errors:
+ * RESOURCE_EXHAUSTED (the text is still to be released by fini). */
 MUSTER_MUST_CHECK enum muster_rc muster_text_take(struct muster_text *text, char **ret_bytes,
                                                   size_t *ret_count);
 

@@ -79,6 +79,10 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_credentials_token_file_open(
 MUSTER_API void muster_credentials_close(struct muster_credentials *credentials,
                                          muster_credentials_close_fn *closed);
 
+/** A word of the owner's, for `closed`. */
+MUSTER_API void muster_credentials_set_data(struct muster_credentials *credentials, void *data);
+MUSTER_API void *muster_credentials_data(const struct muster_credentials *credentials);
+
 /** "service account x@y from /path (GOOGLE_APPLICATION_CREDENTIALS)": for people. Borrowed. */
 MUSTER_API const char *muster_credentials_text(const struct muster_credentials *credentials);
 /** The project that the credentials name, or NULL. Borrowed. */

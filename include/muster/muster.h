@@ -16,6 +16,7 @@
 #include <muster/http_server.h>
 #include <muster/incarnation.h>
 #include <muster/json.h>
+#include <muster/kubernetes_resolver.h>
 #include <muster/list.h>
 #include <muster/log.h>
 #include <muster/loop.h>

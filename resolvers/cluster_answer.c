@@ -1,0 +1,94 @@
+/* What was asked of a resolver, answered from the cluster that its platform has listed. */
+#include "resolvers/cluster_answer.h"
+
+#include "resolvers/resolvers_internal.h"
+
+/* The task that a question is about. */
+struct subject {
+    char *own_type; /* given by the resolver */
+    char *own_rpc_layer;
+    const char *type;
+    const char *rpc_layer;
+    bool has_id;
+    int64_t id;
+};
+
+static void subject_fini(struct subject *subject, struct muster_mem *mem)
+{
+    muster_mem_free(mem, subject->own_type);
+    muster_mem_free(mem, subject->own_rpc_layer);
+}
+
+static enum muster_rc find_subject(struct muster_resolve *resolve, struct subject *subject)
+{
+    const struct muster_task_query *query = &resolve->query;
+    struct muster_resolver *resolver = resolve->resolver;
+    enum muster_rc rc = MUSTER_OK;
+
+    if (query->task_type == NULL)
+        rc = muster_resolver_task_type(resolver, &subject->own_type, &resolve->error);
+    if (rc == MUSTER_OK && query->rpc_layer == NULL)
+        rc = muster_resolver_rpc_layer(resolver, &subject->own_rpc_layer, &resolve->error);
+    subject->type = query->task_type != NULL ? query->task_type : subject->own_type;
+    subject->rpc_layer = query->rpc_layer != NULL ? query->rpc_layer : subject->own_rpc_layer;
+    subject->has_id = query->has_task_id;
+    subject->id = query->task_id;
+    if (rc == MUSTER_OK && !subject->has_id)
+        rc = muster_resolver_task_id(resolver, &subject->has_id, &subject->id, &resolve->error);
+    return rc;
+}
+
+static enum muster_rc answer_master(struct muster_resolve *resolve, const struct subject *subject,
+                                    const struct muster_cluster_spec *spec)
+{
+    struct muster_mem *mem = resolve->resolver->env->mem;
+    const char *address = NULL;
+    enum muster_rc rc;
+
+    if (subject->type == NULL || subject->type[0] == '\0' || !subject->has_id)
+        return muster_master_url_format(mem, NULL, "", &resolve->master, &resolve->error);
+    rc = muster_cluster_spec_task_address(spec, subject->type, subject->id, &address,
+                                          &resolve->error);
+    if (rc == MUSTER_OK)
+        rc = muster_master_url_format(mem, subject->rpc_layer, address, &resolve->master,
+                                      &resolve->error);
+    return rc;
+}
+
+static enum muster_rc answer_about_task(struct muster_resolve *resolve,
+                                        const struct muster_cluster_spec *spec)
+{
+    struct subject subject = {.own_type = NULL};
+    enum muster_rc rc = find_subject(resolve, &subject);
+
+    if (rc == MUSTER_OK && resolve->what == MUSTER_RESOLVE_MASTER)
+        rc = answer_master(resolve, &subject, spec);
+    else if (rc == MUSTER_OK)
+        rc = muster_resolver_count_devices(resolve->resolver, subject.type,
+                                           subject.has_id ? &subject.id : NULL,
+                                           &resolve->accelerators, &resolve->error);
+    subject_fini(&subject, resolve->resolver->env->mem);
+    return rc;
+}
+
+enum muster_rc muster_resolve_answer_cluster(struct muster_resolve *resolve,
+                                             struct muster_cluster_spec *spec)
+{
+    enum muster_rc rc = MUSTER_OK;
+
+    if (resolve->what == MUSTER_RESOLVE_CLUSTER_SPEC) {
+        resolve->cluster_spec = spec;
+        return MUSTER_OK;
+    }
+    rc = answer_about_task(resolve, spec);
+    muster_cluster_spec_unref(spec);
+    return rc;
+}
+
+void muster_resolve_fail(struct muster_resolve *resolve, enum muster_rc rc,
+                         const struct muster_error *error)
+{
+    resolve->error = *error;
+    resolve->error.rc = rc;
+    muster_resolve_finish(resolve, rc);
+}

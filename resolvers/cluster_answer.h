@@ -1,0 +1,23 @@
+/* An answer made of a cluster that a platform has listed. */
+#ifndef MUSTER_RESOLVERS_CLUSTER_ANSWER_H
+#define MUSTER_RESOLVERS_CLUSTER_ANSWER_H
+
+#include <muster/resolver.h>
+
+/**
+ * Fill resolve's result, whatever was asked for, from the cluster: the cluster itself; the master, of
+ * the task asked for or else the resolver's own, "" when type or id is not known; the accelerators of
+ * that task. muster_resolve_finish is the caller's next step.
+ *
+ * Owns:    takes a reference of spec.
+ * Errors:  NOT_FOUND: job or task unknown; RESOURCE_EXHAUSTED.
+ * Source:  TensorFlow's KubernetesClusterResolver.master, GCEClusterResolver.master
+ */
+MUSTER_MUST_CHECK enum muster_rc muster_resolve_answer_cluster(struct muster_resolve *resolve,
+                                                               struct muster_cluster_spec *spec);
+
+/** Answer with the failure of a step (resolve->error is set): returns after finishing. */
+void muster_resolve_fail(struct muster_resolve *resolve, enum muster_rc rc,
+                         const struct muster_error *error);
+
+#endif

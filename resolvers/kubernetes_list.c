@@ -1,0 +1,223 @@
+/* Listing pods: part after part, page after page, then a cluster. */
+#include "resolvers/kubernetes_list.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define RESTARTS_MAX 3
+#define PAGES_MAX    1000 /* of one part */
+
+static struct muster_env *env_of(const struct muster_kubernetes_list *list)
+{
+    return list->options.server->env;
+}
+
+static void finish(struct muster_kubernetes_list *list, enum muster_rc rc)
+{
+    struct muster_mem *mem = env_of(list)->mem;
+
+    muster_http_call_fini(&list->call);
+    muster_kubernetes_pods_fini(&list->pods);
+    muster_mem_free(mem, list->places);
+    muster_mem_free(mem, list->url);
+    list->places = NULL;
+    list->url = NULL;
+    list->done(list, rc);
+}
+
+static enum muster_rc no_memory(struct muster_kubernetes_list *list)
+{
+    return muster_error_set(&list->error, MUSTER_RESOURCE_EXHAUSTED,
+                            "no memory for a list of pods");
+}
+
+static void on_page(struct muster_http_call *call, enum muster_rc rc);
+
+/* Ask for the next page of the part. */
+static enum muster_rc ask(struct muster_kubernetes_list *list)
+{
+    struct muster_kubernetes_query query = {.selector = list->options.parts[list->part].selector,
+                                            .continue_mark = list->pods.continue_mark};
+
+    muster_mem_free(env_of(list)->mem, list->url);
+    list->url = muster_kubernetes_url_format(list->options.server, &query);
+    if (list->url == NULL)
+        return no_memory(list);
+    muster_kubernetes_call_prepare(list->options.server, &list->call);
+    list->call.request.url = list->url;
+    list->call.request.deadline_ns = list->options.deadline_ns;
+    list->error = (struct muster_error){.rc = MUSTER_OK};
+    if (muster_http_call_start(&list->call, env_of(list), on_page) != MUSTER_OK) {
+        list->error = list->call.request.error;
+        if (list->error.rc == MUSTER_OK)
+            muster_error_set(&list->error, MUSTER_FAILED_PRECONDITION, "cannot ask %.120s",
+                             list->options.server->base_url);
+        return list->error.rc;
+    }
+    return MUSTER_OK;
+}
+
+static struct muster_kubernetes_place *new_place(struct muster_kubernetes_list *list)
+{
+    size_t wanted = list->place_capacity == 0 ? 64 : list->place_capacity * 2;
+    void *grown;
+
+    if (list->place_count == list->place_capacity) {
+        grown =
+            muster_mem_realloc(env_of(list)->mem, list->places, wanted * sizeof(list->places[0]));
+        if (grown == NULL)
+            return NULL;
+        list->places = grown;
+        list->place_capacity = wanted;
+    }
+    return &list->places[list->place_count++];
+}
+
+static enum muster_rc take_pod(struct muster_kubernetes_list *list,
+                               const struct muster_kubernetes_pod *pod)
+{
+    bool is_host = list->options.address == MUSTER_KUBERNETES_HOST_IP;
+    const char *ip = is_host ? pod->host_ip : pod->pod_ip;
+    bool is_ipv6 = strchr(ip, ':') != NULL;
+    struct muster_kubernetes_place *place;
+    int length;
+
+    if (strcmp(pod->phase, "Running") != 0)
+        return muster_error_set(&list->error, MUSTER_FAILED_PRECONDITION,
+                                "pod '%.63s' (namespace '%.40s') is in phase '%.20s', not Running; "
+                                "wait until all pods of '%.60s' run",
+                                pod->name, pod->name_space, pod->phase,
+                                list->options.parts[list->part].selector);
+    if (ip[0] == '\0')
+        return muster_error_set(&list->error, MUSTER_FAILED_PRECONDITION,
+                                "pod '%.63s' (namespace '%.40s') has no status.%s yet", pod->name,
+                                pod->name_space, is_host ? "hostIP" : "podIP");
+    place = new_place(list);
+    if (place == NULL)
+        return no_memory(list);
+    place->part = list->part;
+    length = snprintf(place->address, sizeof(place->address), "%s%s%s:%u", is_ipv6 ? "[" : "", ip,
+                      is_ipv6 ? "]" : "", (unsigned)list->options.port);
+    if (length < 0 || (size_t)length >= sizeof(place->address))
+        return muster_error_set(&list->error, MUSTER_INVALID_ARGUMENT,
+                                "pod '%.63s' has an address that is none: '%.60s'", pod->name, ip);
+    return MUSTER_OK;
+}
+
+static enum muster_rc build(struct muster_kubernetes_list *list)
+{
+    const struct muster_kubernetes_part *parts = list->options.parts;
+    struct muster_cluster_spec_builder builder;
+    size_t at = 0;
+    int32_t index = 0;
+    enum muster_rc rc;
+
+    muster_cluster_spec_builder_init(&builder, env_of(list)->mem, false);
+    for (size_t part = 0; part < list->options.part_count; part++) {
+        if (part == 0 || strcmp(parts[part].job, parts[part - 1].job) != 0) {
+            muster_cluster_spec_builder_add_job(&builder, parts[part].job);
+            index = 0;
+        }
+        for (; at < list->place_count && list->places[at].part == part; at++)
+            muster_cluster_spec_builder_add_task(&builder, index++, list->places[at].address);
+    }
+    rc = muster_cluster_spec_build(&builder, &list->cluster_spec);
+    muster_cluster_spec_builder_fini(&builder);
+    return rc == MUSTER_OK ? MUSTER_OK : no_memory(list);
+}
+
+/* All pages of the part are there. */
+static enum muster_rc take_part(struct muster_kubernetes_list *list)
+{
+    enum muster_rc rc = MUSTER_OK;
+
+    muster_kubernetes_pods_sort(&list->pods);
+    for (size_t i = 0; i < list->pods.count && rc == MUSTER_OK; i++)
+        rc = take_pod(list, &list->pods.pods[i]);
+    if (list->on_part != NULL)
+        list->on_part(list, list->part, list->pods.resource_version);
+    muster_kubernetes_pods_fini(&list->pods);
+    list->restart_count = list->page_count = 0;
+    list->part++;
+    return rc;
+}
+
+/* *ret_is_whole: nothing is left to ask. */
+static enum muster_rc take_page(struct muster_kubernetes_list *list, bool *ret_is_whole)
+{
+    const struct muster_http_request *request = &list->call.request;
+    enum muster_rc rc = muster_http_check(request, &list->error);
+
+    *ret_is_whole = false;
+    if (rc == MUSTER_OUT_OF_RANGE && list->restart_count < RESTARTS_MAX) {
+        list->restart_count++;
+        list->page_count = 0;
+        muster_kubernetes_pods_fini(&list->pods);
+        return MUSTER_OK;
+    }
+    if (rc == MUSTER_OK)
+        rc = muster_kubernetes_pods_add_page(&list->pods, request->answer, request->answer_bytes,
+                                             &list->error);
+    if (rc != MUSTER_OK)
+        return rc;
+    if (list->pods.count > MUSTER_KUBERNETES_PODS_MAX)
+        return muster_error_set(&list->error, MUSTER_RESOURCE_EXHAUSTED,
+                                "'%.80s' selects more than %d pods; name a narrower selector",
+                                list->options.parts[list->part].selector,
+                                MUSTER_KUBERNETES_PODS_MAX);
+    if (list->pods.continue_mark[0] != '\0' && ++list->page_count < PAGES_MAX)
+        return MUSTER_OK;
+    if (list->pods.continue_mark[0] != '\0')
+        return muster_error_set(&list->error, MUSTER_RESOURCE_EXHAUSTED,
+                                "'%.80s' gives pages without end (%d were read)",
+                                list->options.parts[list->part].selector, PAGES_MAX);
+    rc = take_part(list);
+    *ret_is_whole = rc == MUSTER_OK && list->part == list->options.part_count;
+    return rc;
+}
+
+static void on_page(struct muster_http_call *call, enum muster_rc rc)
+{
+    struct muster_kubernetes_list *list = call->data;
+    bool is_whole = false;
+
+    if (rc != MUSTER_OK)
+        list->error = call->request.error;
+    else
+        rc = take_page(list, &is_whole);
+    if (rc == MUSTER_OK && is_whole)
+        rc = build(list);
+    else if (rc == MUSTER_OK)
+        rc = ask(list);
+    if (rc != MUSTER_OK || is_whole)
+        finish(list, rc);
+}
+
+enum muster_rc muster_kubernetes_list_start(struct muster_kubernetes_list *list,
+                                            const struct muster_kubernetes_list_options *options,
+                                            muster_kubernetes_list_fn *done)
+{
+    enum muster_rc rc;
+
+    list->options = *options;
+    list->done = done;
+    list->cluster_spec = NULL;
+    list->places = NULL;
+    list->place_count = list->place_capacity = 0;
+    list->part = 0;
+    list->restart_count = list->page_count = 0;
+    list->url = NULL;
+    muster_http_call_init(&list->call, list);
+    muster_kubernetes_pods_init(&list->pods, env_of(list)->mem);
+    rc = ask(list);
+    if (rc != MUSTER_OK) {
+        muster_http_call_fini(&list->call);
+        muster_mem_free(env_of(list)->mem, list->url);
+    }
+    return rc;
+}
+
+void muster_kubernetes_list_cancel(struct muster_kubernetes_list *list)
+{
+    muster_http_call_cancel(&list->call);
+}
