@@ -42,6 +42,7 @@ struct muster_credentials {
     muster_credentials_close_fn *closed;
     bool is_fetching;
     bool is_closed;
+    bool is_last_resort; /* chosen for lack of others: errors say where else to put some */
 };
 
 /** Fill the common part; text names the source for people. */

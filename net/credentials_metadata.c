@@ -23,9 +23,17 @@ static void on_answer(struct muster_metadata_get *get, enum muster_rc rc)
 
     if (rc == MUSTER_NOT_FOUND)
         (void)muster_error_set(&error, rc,
-                               "%s: this machine has no service account; attach one, or "
-                               "set GOOGLE_APPLICATION_CREDENTIALS",
+                               "%s: this machine has no service account; attach one, or set "
+                               "GOOGLE_APPLICATION_CREDENTIALS",
                                self->credentials.text);
+    else if ((rc == MUSTER_UNAVAILABLE || rc == MUSTER_DEADLINE_EXCEEDED) &&
+             self->credentials.is_last_resort)
+        (void)muster_error_set(
+            &error, rc,
+            "no credentials: GOOGLE_APPLICATION_CREDENTIALS is not set, gcloud has "
+            "none, and %s does not answer; run gcloud auth application-default "
+            "login",
+            self->credentials.text);
     if (rc == MUSTER_OK)
         rc = muster_json_parse(get->text, get->bytes, &root, &error);
     if (rc == MUSTER_OK)

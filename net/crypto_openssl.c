@@ -1,0 +1,74 @@
+/* Signatures by OpenSSL. */
+#include "net/crypto.h"
+
+#include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+
+/* Without this OpenSSL would ask the terminal. */
+static int refuse_pass_phrase(char *out, int room, int is_writing, void *data)
+{
+    (void)out;
+    (void)room;
+    (void)is_writing;
+    (void)data;
+    return -1;
+}
+
+static EVP_PKEY *read_key(const char *pem)
+{
+    BIO *bio = BIO_new_mem_buf(pem, -1);
+    EVP_PKEY *key =
+        bio == NULL ? NULL : PEM_read_bio_PrivateKey(bio, NULL, refuse_pass_phrase, NULL);
+
+    BIO_free(bio);
+    return key;
+}
+
+static enum muster_rc sign(EVP_PKEY *key, const void *bytes, size_t size, struct muster_mem *mem,
+                           uint8_t **ret_signature, size_t *ret_signature_bytes)
+{
+    EVP_MD_CTX *context = EVP_MD_CTX_new();
+    uint8_t *signature = NULL;
+    size_t room = 0;
+    enum muster_rc rc = MUSTER_INTERNAL;
+
+    if (context != NULL && EVP_DigestSignInit(context, NULL, EVP_sha256(), NULL, key) == 1 &&
+        EVP_DigestSign(context, NULL, &room, bytes, size) == 1) {
+        signature = muster_mem_alloc(mem, room);
+        if (signature == NULL)
+            rc = MUSTER_RESOURCE_EXHAUSTED;
+        else if (EVP_DigestSign(context, signature, &room, bytes, size) == 1)
+            rc = MUSTER_OK;
+    }
+    EVP_MD_CTX_free(context);
+    if (rc != MUSTER_OK) {
+        muster_mem_free(mem, signature);
+        return rc;
+    }
+    *ret_signature = signature;
+    *ret_signature_bytes = room;
+    return MUSTER_OK;
+}
+
+enum muster_rc muster_crypto_sign_rs256(const char *key_pem, const void *bytes, size_t size,
+                                        struct muster_mem *mem, uint8_t **ret_signature,
+                                        size_t *ret_signature_bytes, struct muster_error *ret_error)
+{
+    EVP_PKEY *key = read_key(key_pem);
+    enum muster_rc rc;
+
+    if (key == NULL || !EVP_PKEY_is_a(key, "RSA") ||
+        EVP_PKEY_get_bits(key) < MUSTER_CRYPTO_RSA_BITS_MIN) {
+        rc = muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                              "the private key is no RSA key in PEM of %d bits or more",
+                              MUSTER_CRYPTO_RSA_BITS_MIN);
+    } else {
+        rc = sign(key, bytes, size, mem, ret_signature, ret_signature_bytes);
+        if (rc != MUSTER_OK)
+            (void)muster_error_set(ret_error, rc, "the signature cannot be made");
+    }
+    EVP_PKEY_free(key);
+    ERR_clear_error();
+    return rc;
+}
