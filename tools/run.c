@@ -160,10 +160,50 @@ static bool open_tasks(struct run *run)
     return true;
 }
 
+/* What a successor knows from the table. */
+static bool recall(struct run *run)
+{
+    const char *why = NULL;
+
+    if (run->resume == NULL || !run->resume->is_resumed)
+        return true;
+    if (run_table_load(run, &why))
+        return true;
+    fprintf(stderr, "muster run: --resume %s: %s\n", run->resume->dir, why);
+    return false;
+}
+
+static bool open_places(struct run *run)
+{
+    if (run->resume != NULL) {
+        run_table_init(run);
+        if (!run_spool_open(run))
+            return fail("the directory of --resumable cannot be watched");
+    }
+    return (run->resume != NULL && run->resume->is_resumed) ||
+           (open_log_dir(run) && open_ports(run));
+}
+
+static void start_clock(struct run *run)
+{
+    uint64_t now_ns = muster_loop_now_ns(run->env->loop);
+    uint64_t wall_ns = muster_host_wall_ns(run->env->host);
+    uint64_t age_ns = 0;
+
+    if (run->began_wall_ns == 0)
+        run->began_wall_ns = wall_ns;
+    else if (wall_ns > run->began_wall_ns)
+        age_ns = wall_ns - run->began_wall_ns;
+    run->started_ns = age_ns < now_ns ? now_ns - age_ns : 0;
+}
+
 static void run_open_loop(struct run *run)
 {
-    run->started_ns = muster_loop_now_ns(run->env->loop);
-    run_task_start_all(run);
+    start_clock(run);
+    if (run->resume != NULL && run->resume->is_resumed)
+        run_resume_take_over(run);
+    else
+        run_task_start_all(run);
     if (run->state != RUN_STATE_DONE)
         muster_loop_run(run->env->loop);
     run_progress_stop(run);
@@ -171,6 +211,9 @@ static void run_open_loop(struct run *run)
     run_summary_print(run);
     if (!run_summary_write(run) && run->exit_code == EXIT_OK)
         run->exit_code = EXIT_OTHER;
+    run_table_save(run);
+    if (run->resume != NULL)
+        run_spool_close(run);
 }
 
 static int run_in(struct run *run)
@@ -181,9 +224,13 @@ static int run_in(struct run *run)
     run_progress_init(run);
     muster_timer_init(&run->grace_timer, NULL, run);
     run->exit_code = EXIT_OK;
-    if (!run_registry_open(run, &error)) {
+    if (!open_tasks(run)) {
+        run->exit_code = EXIT_OTHER;
+    } else if (!recall(run)) {
+        run->exit_code = EXIT_BAD_INPUT;
+    } else if (!run_registry_open(run, &error)) {
         run->exit_code = command_fail("run", &error);
-    } else if (!open_tasks(run) || !open_log_dir(run) || !open_ports(run)) {
+    } else if (!open_places(run)) {
         run->exit_code = EXIT_OTHER;
     } else if (!run_signals_open(run)) {
         run->exit_code = EXIT_OTHER;
@@ -218,22 +265,40 @@ static int open_and_run(struct run *run)
     return code;
 }
 
+static bool open_resume(struct run *run, struct run_resume *resume, int argc, char **argv,
+                        int *ret_exit)
+{
+    const char *dir = run->settings.resume;
+
+    if (dir == NULL && run->settings.resumable == NULL)
+        return true;
+    resume->run = run;
+    run->resume = resume;
+    if (dir == NULL)
+        return run_resume_begin(resume, run->settings.resumable, argc, argv, ret_exit);
+    return run_resume_recall(resume, dir, &argv, &argc, ret_exit) &&
+           run_settings_read(&run->settings, argc, argv, ret_exit);
+}
+
 int command_run(int argc, char **argv)
 {
+    struct run_resume resume = {.lock_fd = -1};
     struct run *run = calloc(1, sizeof(*run));
     int code = EXIT_OTHER;
 
     if (run == NULL)
         abort();
-    if (run_settings_read(&run->settings, argc, argv, &code)) {
+    if (run_settings_read(&run->settings, argc, argv, &code) &&
+        open_resume(run, &resume, argc, argv, &code)) {
         run->pid = getpid();
-        run->guard_fd = run_guard_start(&run->guard_pid);
+        run->guard_fd = run->resume == NULL ? run_guard_start(&run->guard_pid) : -1;
         prctl(PR_SET_CHILD_SUBREAPER, 1);
         raise_descriptor_limit(run);
         code = open_and_run(run);
         run_guard_stop(run->guard_fd, run->guard_pid);
         run_child_sweep();
     }
+    run_resume_end(&resume);
     free(run);
     return code;
 }

@@ -13,6 +13,7 @@
 #include "run_options.h"
 #include "run_output.h"
 #include "run_restart.h"
+#include "run_resume.h"
 
 #define RUN_LAST_LINES       12 /* kept per task for the report of its failure */
 #define RUN_LAST_LINE_BYTES  240
@@ -30,6 +31,8 @@ struct run_task;
 
 /** Start the program for task. 0, or errno of what failed (ENOENT: no such program). */
 int run_child_start(struct run_task *task);
+/** Take over the present life of task from a launcher that has died; keeper 0: it has ended. */
+void run_child_adopt(struct run_task *task, pid_t keeper);
 /** Signal the task's whole process group. */
 void run_child_signal(const struct run_task *task, int signal);
 /** Reap children that are nobody's task; tasks that ended are handed to run_task_on_exit. */
@@ -81,7 +84,9 @@ struct run_task {
     struct muster_timer start_timer;
     /* the present or last life */
     struct muster_incarnation incarnation;
-    pid_t pid;
+    pid_t pid;      /* the worker's, or its keeper's: leads its process group. 0: not known */
+    int worker_pid; /* for people */
+    unsigned collected; /* lives that have ended and are counted */
     struct muster_process_watch watch;
     bool is_watched;
     struct run_stream out, err, report;
@@ -120,6 +125,11 @@ void run_task_on_loss_told(struct run_task *task, uint64_t epoch);
 /** Tell all to end: signal now, SIGKILL after the grace time. */
 void run_task_end_all(struct run *run, int signal);
 void run_task_signal_all(struct run *run, int signal);
+/** What a successor does: start now; go on with the end of all, or of the gang; see what follows.
+ */
+void run_task_start_again(struct run_task *task);
+void run_task_go_on_ending(struct run *run, bool is_gang_restart);
+void run_task_check(struct run *run);
 /** The exit code that a wait status stands for: its own, or 128 + signal. */
 int run_task_exit_code(int wait_status);
 /** "killed by SIGKILL", "exited with code 3". Returns text. */
@@ -238,7 +248,8 @@ struct run {
     int stop_signal; /* that told us to stop; 0: none */
     struct run_progress progress;
     struct run_epoch epochs[4]; /* being collected; the oldest is told first when full */
-    uint64_t started_ns;
+    uint64_t started_ns, began_wall_ns;
+    struct run_resume *resume; /* NULL: everything ends with this launcher */
     /* counts for the summary */
     uint64_t gang_restarts;
     uint64_t restarts, kills, rejoins, survivors_restarted;

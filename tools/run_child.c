@@ -16,6 +16,7 @@
 struct pipes {
     int out[2], err[2], report[2], failure[2]; /* read end, write end */
     int null;
+    pid_t parent; /* of the worker */
 };
 
 static void pipes_close(struct pipes *pipes)
@@ -44,17 +45,41 @@ static bool pipe_open(int ends[2])
     return ends[0] >= 0 && ends[1] >= 0;
 }
 
-static bool pipes_open(struct pipes *pipes)
+/* The keeper of a resumable worker passes files on; each end is as good as that of a pipe. */
+static bool files_open(const struct run_task *task, struct pipes *pipes)
 {
-    *pipes = (struct pipes){{-1, -1}, {-1, -1}, {-1, -1}, {-1, -1}, -1};
-    pipes->null = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    if (pipes->null >= 0 && pipe_open(pipes->out) && pipe_open(pipes->err) &&
-        pipe_open(pipes->report) && pipe_open(pipes->failure)) {
-        fcntl(pipes->out[0], F_SETFL, O_NONBLOCK);
-        fcntl(pipes->err[0], F_SETFL, O_NONBLOCK);
-        fcntl(pipes->report[0], F_SETFL, O_NONBLOCK);
-        return true;
+    int read_ends[3] = {-1, -1, -1};
+    int write_ends[3] = {-1, -1, -1};
+    bool is_good = run_spool_open_life(task, read_ends, write_ends);
+    int *const all[3] = {pipes->out, pipes->err, pipes->report};
+
+    for (int i = 0; i < 3; i++) {
+        all[i][0] = read_ends[i];
+        all[i][1] = write_ends[i] >= 0 ? fcntl(write_ends[i], F_DUPFD_CLOEXEC, FD_FLOOR) : -1;
+        close(write_ends[i]);
+        is_good = is_good && all[i][1] >= 0;
     }
+    return is_good;
+}
+
+static bool outputs_open(const struct run_task *task, struct pipes *pipes)
+{
+    if (task->run->resume != NULL)
+        return files_open(task, pipes);
+    if (!pipe_open(pipes->out) || !pipe_open(pipes->err) || !pipe_open(pipes->report))
+        return false;
+    fcntl(pipes->out[0], F_SETFL, O_NONBLOCK);
+    fcntl(pipes->err[0], F_SETFL, O_NONBLOCK);
+    fcntl(pipes->report[0], F_SETFL, O_NONBLOCK);
+    return true;
+}
+
+static bool pipes_open(const struct run_task *task, struct pipes *pipes)
+{
+    *pipes = (struct pipes){{-1, -1}, {-1, -1}, {-1, -1}, {-1, -1}, -1, task->run->pid};
+    pipes->null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (pipes->null >= 0 && pipe_open(pipes->failure) && outputs_open(task, pipes))
+        return true;
     pipes_close(pipes);
     return false;
 }
@@ -67,9 +92,10 @@ static void become_worker(struct run *run, struct pipes *pipes, char **environme
     sigset_t none;
     int failure;
 
-    setpgid(0, 0);
+    if (run->resume == NULL)
+        setpgid(0, 0); /* else its keeper's group */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != run->pid)
+    if (getppid() != pipes->parent)
         _exit(EXIT_FAILURE);
     sigaction(SIGPIPE, &usual, NULL);
     sigaction(SIGINT, &usual, NULL); /* ignored by what a script starts with '&'; we pass it on */
@@ -86,6 +112,30 @@ static void become_worker(struct run *run, struct pipes *pipes, char **environme
     if (write(pipes->failure[1], &failure, sizeof(failure)) < 0)
         _exit(EXIT_FAILURE);
     _exit(EXIT_FAILURE);
+}
+
+struct birth {
+    const struct run_task *task;
+    struct pipes *pipes;
+    char **environment;
+};
+
+static void be_born(void *data)
+{
+    struct birth *birth = data;
+
+    become_worker(birth->task->run, birth->pipes, birth->environment);
+}
+
+static void become_child(const struct run_task *task, struct pipes *pipes, char **environment)
+{
+    struct birth birth = {task, pipes, environment};
+
+    if (task->run->resume == NULL)
+        be_born(&birth);
+    setpgid(0, 0);
+    pipes->parent = getpid();
+    run_keeper(task, pipes->failure[1], be_born, &birth);
 }
 
 /* Waits for the exec: 0, or the errno of its failure. */
@@ -108,9 +158,38 @@ static void on_exit_watched(struct muster_process_watch *watch)
     run_task_on_exit(task);
 }
 
-static int adopt(struct run_task *task, struct pipes *pipes, pid_t pid)
+static void open_streams(struct run_task *task, int out, int err, int report)
 {
-    struct run *run = task->run;
+    run_stream_open(&task->out, task, out, run_output_line);
+    run_stream_open(&task->err, task, err, run_output_line);
+    run_stream_open(&task->report, task, report, run_report_line);
+}
+
+/* pid: the worker, or its keeper. */
+static void watch(struct run_task *task, pid_t pid)
+{
+    task->pid = pid;
+    task->watch =
+        (struct muster_process_watch){.data = task, .on_exit = on_exit_watched, .pid = pid};
+    task->is_watched =
+        pid > 0 && muster_process_watch_open(&task->watch, task->run->env->host) == MUSTER_OK;
+}
+
+void run_child_adopt(struct run_task *task, pid_t keeper)
+{
+    int read_ends[3] = {-1, -1, -1};
+    int write_ends[3] = {-1, -1, -1};
+
+    if (run_spool_open_life(task, read_ends, write_ends))
+        open_streams(task, read_ends[0], read_ends[1], read_ends[2]);
+    for (int i = 0; i < 3; i++)
+        close(write_ends[i]);
+    watch(task, keeper);
+}
+
+/* The worker has been started by us. */
+static int welcome(struct run_task *task, struct pipes *pipes, pid_t pid)
+{
     int failure;
 
     setpgid(pid, pid); /* whoever comes first: child or we */
@@ -121,14 +200,12 @@ static int adopt(struct run_task *task, struct pipes *pipes, pid_t pid)
         waitpid(pid, NULL, 0);
         return failure;
     }
-    task->pid = pid;
-    run_guard_add(run, pid);
-    task->watch =
-        (struct muster_process_watch){.data = task, .on_exit = on_exit_watched, .pid = pid};
-    task->is_watched = muster_process_watch_open(&task->watch, run->env->host) == MUSTER_OK;
-    run_stream_open(&task->out, task, pipes->out[0], run_output_line);
-    run_stream_open(&task->err, task, pipes->err[0], run_output_line);
-    run_stream_open(&task->report, task, pipes->report[0], run_report_line);
+    task->worker_pid = (int)pid;
+    if (task->run->resume != NULL)
+        run_keeper_find(task, &task->worker_pid);
+    run_guard_add(task->run, pid);
+    watch(task, pid);
+    open_streams(task, pipes->out[0], pipes->err[0], pipes->report[0]);
     pipes->out[0] = pipes->err[0] = pipes->report[0] = -1;
     return 0;
 }
@@ -140,14 +217,14 @@ int run_child_start(struct run_task *task)
     int failure = 0;
     pid_t pid;
 
-    if (!pipes_open(&pipes)) {
+    if (!pipes_open(task, &pipes)) {
         failure = errno;
         goto out;
     }
     pid = fork();
     if (pid == 0)
-        become_worker(task->run, &pipes, environment);
-    failure = pid < 0 ? errno : adopt(task, &pipes, pid);
+        become_child(task, &pipes, environment);
+    failure = pid < 0 ? errno : welcome(task, &pipes, pid);
     pipes_close(&pipes);
 out:
     run_environment_free(environment);
@@ -156,7 +233,7 @@ out:
 
 void run_child_signal(const struct run_task *task, int signal)
 {
-    if (task->state != RUN_TASK_RUNNING)
+    if (task->state != RUN_TASK_RUNNING || task->pid <= 0)
         return;
     kill(-task->pid, signal);
     if (signal != SIGKILL)

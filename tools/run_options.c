@@ -110,6 +110,18 @@ static const struct muster_option rows[] = {
      .kind = MUSTER_OPTION_TEXT,
      .value = "MASK",
      .help = "What goes to a file only; masks as for --tee."},
+    {.name = "resumable",
+     ROW(resumable),
+     .kind = MUSTER_OPTION_TEXT,
+     .value = "DIR",
+     .help = "Let the workers outlive this command when it is killed, and keep in DIR what a "
+             "successor needs. SIGTERM and Ctrl-C end them as ever."},
+    {.name = "resume",
+     ROW(resume),
+     .kind = MUSTER_OPTION_TEXT,
+     .value = "DIR",
+     .help = "Take over the workers of a killed 'muster run --resumable DIR', with its options and "
+             "its program. Alone."},
     {.name = "json",
      ROW(json),
      .kind = MUSTER_OPTION_TEXT,
@@ -141,7 +153,7 @@ const struct muster_options run_options = {
     .about = "Start workers on this machine, keep them going when some die, and end with 0 when "
              "all of them "
              "did. They get torchrun's environment variables and TF_CONFIG. Nothing outlives this "
-             "command.",
+             "command (but --resumable).",
     .rows = rows,
     .row_count = sizeof(rows) / sizeof(rows[0]),
     .stops_at_word = true,
@@ -444,33 +456,31 @@ static int options_end(int argc, char **argv)
     return 0;
 }
 
-static bool has_unbuilt(int end, char **argv, int *ret_exit)
-{
-    for (int i = 1; i < end; i++) {
-        if (strncmp(argv[i], "--resumable", 11) == 0 || strncmp(argv[i], "--resume", 8) == 0) {
-            refuse(ret_exit, "%s: not built yet; workers end with this command", argv[i]);
-            return true;
-        }
-    }
-    return false;
-}
-
 bool run_settings_read(struct run_settings *settings, int argc, char **argv, int *ret_exit)
 {
-    static char **spelled; /* for the life of the process: settings borrow its texts */
+    static char **kept[2]; /* for the life of the process: settings borrow the texts; --resume reads
+                            * a second time */
+    char **spelled;
     int end = options_end(argc, argv);
     int rest = argc;
 
     spelled = calloc((size_t)argc + 1, sizeof(spelled[0]));
     if (spelled == NULL)
         abort();
+    kept[kept[0] != NULL] = spelled;
     for (int i = 0; i < argc; i++)
         spelled[i] = end == 0 || i < end ? respell(argv[i], argv[i + 1]) : argv[i];
     *settings = (struct run_settings){.worker_count = 0};
-    if (has_unbuilt(end, argv, ret_exit))
-        return false;
     if (!command_parse(&run_options, argc, spelled, settings, &rest, ret_exit))
         return false;
     settings->program = argv + rest; /* as it was spelled */
+    if (settings->resume != NULL) /* what counts is what the first start was told */
+        return rest == argc && argc <= 3 &&
+                       strncmp(spelled[1], "--resume", 8) == 0
+                   ? true
+                   : refuse(ret_exit,
+                            "--resume %s stands alone: options and program are those of the "
+                            "first start",
+                            settings->resume);
     return check(settings, ret_exit);
 }

@@ -25,6 +25,8 @@ struct run_settings {
     const char *redirects;
     const char *json;
     const char *master_addr;
+    const char *resumable;
+    const char *resume;
     struct muster_option_texts kill_texts;
     uint64_t node_rank;
     uint64_t master_port;

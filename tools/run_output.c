@@ -60,12 +60,18 @@ static void take(struct run_stream *stream, const char *bytes, size_t count)
     }
 }
 
+static bool is_file(const struct run_stream *stream)
+{
+    return stream->task->run->resume != NULL;
+}
+
 static void close_stream(struct run_stream *stream)
 {
     if (!stream->is_open)
         return;
     stream->is_open = false;
-    muster_fd_watch_close(&stream->watch);
+    if (!is_file(stream))
+        muster_fd_watch_close(&stream->watch);
     close(stream->watch.fd);
     if (stream->length > 0)
         end_line(stream);
@@ -84,10 +90,11 @@ static bool read_some(struct run_stream *stream)
     ssize_t count = read(stream->watch.fd, bytes, sizeof(bytes));
 
     if (count > 0) {
+        stream->taken += (size_t)count;
         take(stream, bytes, (size_t)count);
         return true;
     }
-    if (count < 0 && (errno == EAGAIN || errno == EINTR))
+    if ((count < 0 && (errno == EAGAIN || errno == EINTR)) || (count == 0 && is_file(stream)))
         return false;
     close_stream(stream);
     return false;
@@ -108,6 +115,10 @@ bool run_stream_open(struct run_stream *stream, struct run_task *task, int fd, r
     stream->on_line = on_line;
     stream->watch = (struct muster_fd_watch){
         .data = stream, .on_ready = on_readable, .fd = fd, .wanted = MUSTER_FD_READ};
+    if (is_file(stream)) {
+        stream->is_open = lseek(fd, (off_t)stream->taken, SEEK_SET) >= 0;
+        return stream->is_open;
+    }
     if (muster_fd_watch_open(&stream->watch, task->run->env->loop) != MUSTER_OK) {
         close(fd);
         return false;
@@ -127,9 +138,22 @@ void run_stream_drain(struct run_stream *stream)
     close_stream(stream);
 }
 
+bool run_stream_poll(struct run_stream *stream)
+{
+    size_t taken = stream->taken;
+
+    for (size_t done = 0; done < DRAIN_BYTES_MAX; done += READ_BYTES) {
+        if (!stream->is_open || !read_some(stream))
+            break;
+    }
+    if (stream->taken > taken)
+        run_table_changed(stream->task->run);
+    return stream->taken >= taken + DRAIN_BYTES_MAX;
+}
+
 static void hold(struct run_stream *stream, bool is_held)
 {
-    if (stream->is_open)
+    if (stream->is_open && !is_file(stream))
         muster_fd_watch_update(&stream->watch, is_held ? 0 : MUSTER_FD_READ);
 }
 
@@ -144,6 +168,8 @@ void run_output_balance(struct run *run)
         hold(&run->tasks[i].out, is_full);
         hold(&run->tasks[i].err, is_full);
     }
+    if (!is_full && run->resume != NULL)
+        run_spool_poll_later(run);
 }
 
 static void keep_last(struct run_task *task, const char *line, size_t length)
@@ -201,7 +227,7 @@ void run_output_line(void *data, const char *line, size_t length)
 }
 
 /* DIR/attempt_K/RANK/name */
-static int open_log(const struct run_task *task, const char *name)
+static int open_log(const struct run_task *task, const char *name, bool is_continued)
 {
     const char *dir = task->run->log_dir;
     char path[1024];
@@ -213,14 +239,15 @@ static int open_log(const struct run_task *task, const char *name)
     snprintf(path, sizeof(path), "%s/attempt_%u/%u", dir, task->lives - 1, task->rank);
     mkdir(path, 0777);
     snprintf(path, sizeof(path), "%s/attempt_%u/%u/%s", dir, task->lives - 1, task->rank, name);
-    fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (is_continued ? 0 : O_TRUNC),
+              0666);
     if (fd < 0)
         fprintf(stderr, "muster run: cannot write %s: %s (choose another --log-dir)\n", path,
                 strerror(errno));
     return fd;
 }
 
-bool run_output_open_logs(struct run_task *task)
+bool run_output_open_logs(struct run_task *task, bool is_continued)
 {
     struct run *run = task->run;
     unsigned redirects = 0;
@@ -234,9 +261,10 @@ bool run_output_open_logs(struct run_task *task)
     task->out.log_fd = task->err.log_fd = -1;
     task->out.console = (redirects & RUN_MASK_OUT) != 0 ? NULL : run->out;
     task->err.console = (redirects & RUN_MASK_ERR) != 0 ? NULL : run->err;
-    if ((files & RUN_MASK_OUT) != 0 && (task->out.log_fd = open_log(task, "stdout.log")) < 0)
-        return false;
-    if ((files & RUN_MASK_ERR) != 0 && (task->err.log_fd = open_log(task, "stderr.log")) < 0)
-        return false;
-    return true;
+    if ((files & RUN_MASK_OUT) != 0)
+        task->out.log_fd = open_log(task, "stdout.log", is_continued);
+    if ((files & RUN_MASK_ERR) != 0)
+        task->err.log_fd = open_log(task, "stderr.log", is_continued);
+    return ((files & RUN_MASK_OUT) == 0 || task->out.log_fd >= 0) &&
+           ((files & RUN_MASK_ERR) == 0 || task->err.log_fd >= 0);
 }

@@ -37,22 +37,26 @@ struct run_stream {
     run_line_fn *on_line;
     struct run_sink *console; /* NULL: not shown */
     int log_fd;               /* -1: none */
+    size_t taken, freed;      /* of the file that stands for the pipe of a resumable worker */
     bool is_open;
     char *line;
     size_t length, capacity;
 };
-/** Take the read end fd. */
+/** Take the read end fd; of a file: from `taken` on. */
 bool run_stream_open(struct run_stream *stream, struct run_task *task, int fd,
                      run_line_fn *on_line);
 /** Read what a dead worker left (a pipe holds 1 MiB at most), hand on a last line without its end,
  * close. */
 void run_stream_drain(struct run_stream *stream);
+/** Of a file: read what is new. Whether there may be more. */
+bool run_stream_poll(struct run_stream *stream);
 /** Stop or go on reading all workers' output, as the sinks have room. */
 void run_output_balance(struct run *run);
 /** on_line of standard output and error: prefix, console, log file, last lines. `data` is the
  * stream. */
 run_line_fn run_output_line;
-/** Log files of this life of task, by --log-dir, --tee and --redirects. False: told why. */
-bool run_output_open_logs(struct run_task *task);
+/** Log files of this life of task, by --log-dir, --tee and --redirects; is_continued: at their
+ * ends. False: told why. */
+bool run_output_open_logs(struct run_task *task, bool is_continued);
 
 #endif

@@ -49,7 +49,15 @@ static bool serve(struct run_registry *registry, struct muster_error *ret_error)
     struct muster_registry_store_options store_options = {.path = NULL};
     struct muster_registry_server_options options = {.listen = "127.0.0.1:0"};
     struct muster_env *env = registry->run->env;
-    char text[MUSTER_ADDRESS_TEXT_BYTES];
+    struct run_resume *resume = registry->run->resume;
+    char text[MUSTER_ADDRESS_TEXT_BYTES], listen[32], path[600];
+
+    if (resume != NULL) { /* where the workers look for it, with what they know of it */
+        snprintf(path, sizeof(path), "%s/registry.db", resume->dir);
+        snprintf(listen, sizeof(listen), "127.0.0.1:%u", resume->registry_port);
+        store_options.path = path;
+        options.listen = listen;
+    }
 
     if (muster_registry_store_open(env->mem, &store_options, &registry->store, ret_error) !=
         MUSTER_OK)
@@ -58,6 +66,8 @@ static bool serve(struct run_registry *registry, struct muster_error *ret_error)
         MUSTER_OK)
         return false;
     muster_registry_server_set_data(registry->server, registry);
+    if (resume != NULL)
+        resume->registry_port = muster_registry_server_address(registry->server)->port;
     snprintf(registry->endpoint, sizeof(registry->endpoint), "%s",
              muster_address_format(muster_registry_server_address(registry->server), text));
     return true;

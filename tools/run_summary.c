@@ -107,7 +107,7 @@ static void print_failure(struct run *run)
     char how[64];
     struct tm parts;
 
-    if (task->pid == 0)
+    if (task->worker_pid == 0)
         return; /* it never started, which was told */
     gethostname(host, sizeof(host) - 1);
     if (localtime_r(&seconds, &parts) != NULL)
@@ -121,7 +121,7 @@ static void print_failure(struct run *run)
                 "  ended      %s, exit code of this run %d\n"
                 "  time       %s\n"
                 "  restarts   %llu of %llu used\n",
-                task->name, task->rank, host, (int)task->pid,
+                task->name, task->rank, host, task->worker_pid,
                 run_task_death(task->wait_status, how, sizeof(how)), run->exit_code, when,
                 (unsigned long long)(run->settings.is_gang ? run->gang_restarts : task->restarts),
                 (unsigned long long)run->settings.restarts_max);
@@ -273,7 +273,7 @@ static struct muster_json *failure_of(const struct run *run)
         return muster_json_null_new();
     }
     if (!muster_json_set(failure, "task", muster_json_text_new(run->failed->name)) ||
-        !muster_json_set(failure, "pid", muster_json_integer_new(run->failed->pid)) ||
+        !muster_json_set(failure, "pid", muster_json_integer_new(run->failed->worker_pid)) ||
         !muster_json_set(failure, "exit_code", muster_json_integer_new(run->failed_code)) ||
         !muster_json_set(
             failure, "how",

@@ -116,18 +116,24 @@ static void start(struct run_task *task)
     task->born_epoch = run->epoch_last;
     task->is_too_late = false;
     task->step = 0;
-    if (!run_output_open_logs(task)) {
+    task->out.taken = task->err.taken = task->report.taken = 0;
+    task->out.freed = task->err.freed = task->report.freed = 0;
+    if (!run_output_open_logs(task, false)) {
         task_move(task, RUN_TASK_FAILED);
         task->wait_status = W_EXITCODE(EXIT_OTHER, 0);
         note_failure(task, EXIT_OTHER);
         run_task_end_all(run, SIGTERM);
         return;
     }
+    run_table_save(run); /* before there is a process: a successor looks for it */
     failure = run_child_start(task);
-    if (failure != 0)
+    if (failure != 0) {
+        task->collected = task->lives;
         fail_start(task, failure);
-    else
+    } else {
         task_move(task, RUN_TASK_RUNNING);
+    }
+    run_table_changed(run);
 }
 
 static void on_start_due(struct muster_timer *timer)
@@ -144,6 +150,11 @@ static void start_later(struct run_task *task, uint64_t delay_ns)
 
     task_move(task, RUN_TASK_WAITING);
     muster_timer_start(&task->start_timer, loop, muster_loop_after_ns(loop, delay_ns));
+}
+
+void run_task_start_again(struct run_task *task)
+{
+    start_later(task, 0);
 }
 
 void run_task_init(struct run_task *task, struct run *run, uint32_t local_rank)
@@ -185,11 +196,8 @@ static void signal_with_grace(struct run *run, int signal)
     muster_timer_start(&run->grace_timer, loop, muster_loop_after_ns(loop, run->settings.grace_ns));
 }
 
-void run_task_end_all(struct run *run, int signal)
+static void cancel_starts(struct run *run)
 {
-    if (run->state == RUN_STATE_STOPPING || run->state == RUN_STATE_DONE)
-        return;
-    run->state = RUN_STATE_STOPPING;
     for (uint32_t i = 0; i < run->task_count; i++) {
         struct run_task *task = &run->tasks[i];
 
@@ -198,6 +206,14 @@ void run_task_end_all(struct run *run, int signal)
         muster_timer_stop(&task->start_timer);
         task_move(task, RUN_TASK_FAILED);
     }
+}
+
+void run_task_end_all(struct run *run, int signal)
+{
+    if (run->state == RUN_STATE_STOPPING || run->state == RUN_STATE_DONE)
+        return;
+    run->state = RUN_STATE_STOPPING;
+    cancel_starts(run);
     signal_with_grace(run, signal);
 }
 
@@ -220,6 +236,7 @@ static void begin_regrouping(struct run *run, const struct run_task *cause)
     for (uint32_t i = 0; i < run->task_count; i++)
         run->survivors_restarted += &run->tasks[i] != cause;
     run->state = RUN_STATE_REGROUPING;
+    cancel_starts(run);
     signal_with_grace(run, SIGTERM);
 }
 
@@ -245,20 +262,33 @@ static void confirm_death(struct run_task *task, int wait_status)
     run_registry_confirm_death(task->run, task, how);
 }
 
+/* True: its keeper has ended what it left. */
+static bool find_wait_status(struct run_task *task)
+{
+    siginfo_t info = {.si_pid = 0};
+    bool is_known = false;
+
+    if (task->run->resume != NULL)
+        task->wait_status = run_keeper_wait_status(task, &is_known);
+    else if (waitid(P_PID, (id_t)task->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+             info.si_pid == task->pid)
+        task->wait_status = info.si_code == CLD_EXITED ? W_EXITCODE(info.si_status, 0)
+                                                       : W_EXITCODE(0, info.si_status);
+    return is_known;
+}
+
 /* First what others wait for, with the last step that it reported; then what the process left: its
  * group, its zombie, its last output. */
 static void collect(struct run_task *task)
 {
-    siginfo_t info = {.si_pid = 0};
+    bool is_swept = find_wait_status(task);
 
-    if (waitid(P_PID, (id_t)task->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
-        info.si_pid == task->pid)
-        task->wait_status = info.si_code == CLD_EXITED ? W_EXITCODE(info.si_status, 0)
-                                                       : W_EXITCODE(0, info.si_status);
     run_stream_drain(&task->report);
     confirm_death(task, task->wait_status);
-    kill(-task->pid, SIGKILL);
-    waitpid(task->pid, NULL, 0);
+    if (task->pid > 0 && !is_swept)
+        kill(-task->pid, SIGKILL);
+    if (task->pid > 0)
+        waitpid(task->pid, NULL, 0);
     run_guard_remove(task->run, task->pid);
     task->ended_ns = muster_loop_now_ns(task->run->env->loop);
     task->ended_wall_ns = muster_host_wall_ns(task->run->env->host);
@@ -376,6 +406,23 @@ static void regroup_when_all_ended(struct run *run)
         start_gang(run);
 }
 
+void run_task_check(struct run *run)
+{
+    regroup_when_all_ended(run);
+    check_done(run);
+}
+
+void run_task_go_on_ending(struct run *run, bool is_gang_restart)
+{
+    if (!is_gang_restart) {
+        run_task_end_all(run, run->stop_signal != 0 ? run->stop_signal : SIGTERM);
+        return;
+    }
+    run->state = RUN_STATE_REGROUPING;
+    cancel_starts(run);
+    signal_with_grace(run, SIGTERM);
+}
+
 void run_task_on_exit(struct run_task *task)
 {
     struct run *run = task->run;
@@ -412,6 +459,8 @@ void run_task_on_exit(struct run_task *task)
         run_task_end_all(run, SIGTERM);
         break;
     }
-    regroup_when_all_ended(run);
-    check_done(run);
+    task->collected = task->lives;
+    if (run_table_save(run) && run->resume != NULL)
+        run_spool_remove_life(task);
+    run_task_check(run);
 }

@@ -1,0 +1,223 @@
+#!/usr/bin/env python3
+"""`muster run --resumable DIR`: workers outlive a launcher that is killed, and `--resume DIR` takes them over."""
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, os.path.join(os.environ["MUSTER_SOURCE_DIR"], "tests", "lib"))
+from puppets import CLEAN, MUSTER, PATIENCE_S, PROGRAMS
+
+STEPPER = os.path.join(PROGRAMS, "stepper")
+
+
+def is_alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] not in ("Z", "X")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def wait_until(holds):
+    end = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def lines_until(pipe, count, pattern):
+    found = []
+    while len(found) < count:
+        line = pipe.readline()
+        assert line, found
+        found += re.findall(pattern, line)
+    return found
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        where = tempfile.TemporaryDirectory()
+        self.addCleanup(where.cleanup)
+        self.where = where.name
+        self.dir = os.path.join(self.where, "run")
+        self.json = os.path.join(self.where, "summary.json")
+        self.addCleanup(self.end_all)
+
+    def path(self, name):
+        return os.path.join(self.where, name)
+
+    def touch(self, name):
+        with open(self.path(name), "w", encoding="utf-8"):
+            pass
+
+    def end_all(self):
+        """Whatever a test that failed has left: keepers lead the groups of their workers."""
+        lives = os.path.join(self.dir, "lives")
+        for name in os.listdir(lives) if os.path.isdir(lives) else []:
+            if name.endswith(".keeper"):
+                with open(os.path.join(lives, name), encoding="utf-8") as file:
+                    keeper, worker = map(int, file.read().split())
+                if is_alive(worker) and os.getpgid(worker) == keeper:
+                    os.killpg(keeper, signal.SIGKILL)
+
+    def start(self, *args):
+        child = subprocess.Popen([MUSTER, "run", *args], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                 env=dict(CLEAN, STEPPER=STEPPER, WHERE=self.where))
+        self.addCleanup(child.communicate)
+        self.addCleanup(child.kill)
+        return child
+
+    def first(self, *args, script):
+        return self.start("--resumable", self.dir, "--json", self.json, *args, "--", "sh", "-c", script)
+
+    def resume(self):
+        return self.start("--resume", self.dir)
+
+    def kill(self, launcher):
+        launcher.kill()
+        return launcher.communicate(timeout=PATIENCE_S)  # ends: nobody else holds its output
+
+    def end(self, launcher, code=0):
+        out, err = launcher.communicate(timeout=PATIENCE_S)
+        self.assertEqual(launcher.returncode, code, err)
+        with open(self.json, encoding="utf-8") as file:
+            return out, err, json.load(file)
+
+
+class TakenOver(Case):
+    def test_training_goes_on_without_its_launcher_and_with_the_next(self):
+        launcher = self.first("-n", "3", script="echo pid $$; exec $STEPPER 60000")
+        pids = [int(pid) for pid in lines_until(launcher.stdout, 3, r"pid (\d+)")]
+        lines_until(launcher.stderr, 1, "epoch 1 with 3 members")
+        self.kill(launcher)
+        self.assertTrue(all(map(is_alive, pids)))
+        successor = self.resume()
+        out, err, result = self.end(successor)
+        self.assertEqual(sorted(int(pid) for pid in re.findall(r"\(pid (\d+)\) taken over", err)), sorted(pids))
+        self.assertEqual(out.count("total 60000"), 3)
+        self.assertEqual((result["steps"], result["restarts"], result["kills"], result["identical"], len(result["digests"])),
+                         (60000, 0, 0, True, 3))
+        self.assertFalse(any(map(is_alive, pids)))
+        self.assertEqual(os.listdir(os.path.join(self.dir, "lives")), [])
+        self.assertFalse(os.path.exists(os.path.join(self.dir, "environment")))
+
+    def test_a_worker_killed_meanwhile_is_started_again_and_catches_up(self):
+        launcher = self.first("-n", "3", script="echo pid $RANK $$; exec $STEPPER 60000")
+        pids = dict(lines_until(launcher.stdout, 3, r"pid (\d) (\d+)"))
+        lines_until(launcher.stderr, 1, "epoch 1 with 3 members")
+        self.kill(launcher)
+        os.kill(int(pids["1"]), signal.SIGKILL)
+        wait_until(lambda: not is_alive(int(pids["1"])))
+        _, err, result = self.end(self.resume())
+        self.assertEqual(err.count("taken over"), 2, err)
+        self.assertEqual((result["restarts"], result["kills"], result["identical"]), (1, 1, True), err)
+        self.assertEqual(result["rejoins"] + err.count("came back too late"), 1, err)  # the others may be faster
+        self.assertIn("worker:1 killed by SIGKILL", err)
+
+    def test_what_ends_meanwhile_is_not_lost(self):
+        launcher = self.first("-n", "3", "--max-restarts", "0", script=(
+            "echo started; while [ ! -e $WHERE/go ]; do sleep 0.02; done; i=0; while [ $i -lt 2000 ]; do echo line $i; "
+            "i=$((i+1)); done; echo '{\"report\":\"result\",\"steps\":7,\"digest\":\"abcd\",\"values\":{\"accuracy\":0.5}}' >&3; "
+            "exit $((RANK == 2 ? 7 : 0))"))
+        lines_until(launcher.stdout, 3, "started")
+        self.kill(launcher)
+        self.touch("go")
+        wait_until(lambda: sum(name.endswith(".end") for name in os.listdir(os.path.join(self.dir, "lives"))) == 3)
+        out, err, result = self.end(self.resume(), 7)
+        self.assertEqual(len(re.findall(r"(?m)^\[worker:\d\] line \d+$", out)), 6000)
+        self.assertEqual((result["steps"], result["accuracy"], result["digests"]), (7, 0.5, ["abcd"] * 3))
+        self.assertEqual([task["exit_code"] for task in result["tasks"]], [0, 0, 7])
+        self.assertIn("first failure", err)
+
+    def test_a_launcher_killed_again_and_again_counts_each_death_once(self):
+        launcher = self.first("-n", "3", "--max-restarts", "9", "--log-dir", self.path("logs"), script=(
+            "echo life $MUSTER_RESTART_COUNT; [ $MUSTER_RESTART_COUNT -ge 4 ] && exit 0; "
+            "while [ ! -e $WHERE/$MUSTER_RESTART_COUNT ]; do sleep 0.01; done; kill -9 $$"))
+        for life in range(4):
+            lines_until(launcher.stdout, 3, f"life {life}")
+            if life % 2 == 0:
+                self.kill(launcher)
+                self.touch(str(life))
+            else:
+                self.touch(str(life))
+                self.kill(launcher)
+            launcher = self.resume()
+        _, err, result = self.end(launcher)
+        self.assertEqual((result["restarts"], result["kills"]), (12, 12), err)
+        for rank in range(3):
+            for life in range(5):
+                with open(self.path(f"logs/attempt_{life}/{rank}/stdout.log"), encoding="utf-8") as file:
+                    self.assertIn(f"life {life}\n", file.read())
+
+    def test_a_gang_goes_on_as_a_gang(self):
+        launcher = self.first("-n", "2", "--restart", "all", script=(
+            "echo gang $TORCHELASTIC_RESTART_COUNT; [ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0; "
+            "[ $RANK = 1 ] || exec sleep 600; while [ ! -e $WHERE/go ]; do sleep 0.02; done; exit 4"))
+        lines_until(launcher.stdout, 2, "gang 0")
+        self.kill(launcher)
+        self.touch("go")
+        out, _, result = self.end(self.resume())
+        self.assertEqual((out.count("gang 1"), result["restarts"], result["survivors_restarted"]), (2, 1, 1))
+
+    def test_the_command_goes_on_where_and_as_it_was_started(self):
+        os.mkdir(self.path("here"))
+        launcher = subprocess.Popen(
+            [MUSTER, "run", "--resumable", "../run", "-n", "1", "--json", "../summary.json", "--", "sh", "-c",
+             "echo $COLOUR in $PWD; while [ ! -e ../go ]; do sleep 0.02; done; [ $MUSTER_RESTART_COUNT = 1 ] || kill -9 $$"],
+            cwd=self.path("here"), env=dict(CLEAN, COLOUR="green"), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(launcher.communicate)
+        lines_until(launcher.stdout, 1, "green in .*/here")
+        self.kill(launcher)
+        self.touch("go")
+        out, _, _ = self.end(self.resume())
+        self.assertRegex(out, "green in .*/here")
+
+
+class Ended(Case):
+    def test_an_orderly_end_ends_the_workers(self):
+        launcher = self.first("-n", "2", script="sleep 600 & echo pid $$ $!; wait")
+        pids = [int(pid) for pair in lines_until(launcher.stdout, 2, r"pid (\d+) (\d+)") for pid in pair]
+        self.kill(launcher)
+        self.assertTrue(all(map(is_alive, pids)))
+        successor = self.resume()
+        lines_until(successor.stderr, 2, "taken over")
+        successor.terminate()
+        self.end(successor, 143)
+        wait_until(lambda: not any(map(is_alive, pids)))
+
+    def test_what_cannot_be_resumed_is_refused(self):
+        launcher = self.first("-n", "1", script="echo started; while [ ! -e $WHERE/go ]; do sleep 0.02; done")
+        lines_until(launcher.stdout, 1, "started")
+        empty = self.path("empty")
+        os.mkdir(empty)
+        for args, code, text in (
+            (["--resume", self.dir], 4, "another 'muster run' leads this run"),
+            (["--resumable", self.dir, "--", "true"], 4, "another 'muster run' leads this run"),
+            (["--resume", empty], 3, "no run"), (["--resume", self.path("nowhere")], 3, "No such file"),
+            (["--resume", self.dir, "-n", "2"], 2, "stands alone"), (["--resume", self.dir, "--", "true"], 2, "stands alone"),
+            (["--resumable", "/proc/nothing", "--", "true"], 5, "/proc/nothing"),
+        ):
+            done = self.start(*args)
+            _, err = done.communicate(timeout=PATIENCE_S)
+            self.assertEqual(done.returncode, code, (args, err))
+            self.assertIn(text, err)
+        self.kill(launcher)
+        done = self.first("-n", "1", script="true")
+        self.assertIn("--resume", done.communicate(timeout=PATIENCE_S)[1])
+        self.assertEqual(done.returncode, 2)
+        self.touch("go")
+        self.end(self.resume())
+        done = self.resume()
+        self.assertIn("has ended, with exit code 0", done.communicate(timeout=PATIENCE_S)[1])
+        self.assertEqual(done.returncode, 3)
+        self.end(self.first("-n", "1", script="exit 0"))  # the directory is free again
+
+
+if __name__ == "__main__":
+    unittest.main()
