@@ -314,6 +314,8 @@ static struct muster_view *decide(struct group_ring *ring, uint32_t joiner)
         input.joiner_count = 1;
     }
     assert_int_equal(muster_view_decide(&input, &next), MUSTER_OK);
+    for (uint32_t i = 0; i < next->verdict_count; i++)
+        ring->pieced_count += next->verdicts[i].source_count > 1;
     for (size_t i = 0; i < input.vote_count; i++)
         muster_progress_fini(&progress[i]);
     return next;

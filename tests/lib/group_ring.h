@@ -39,6 +39,7 @@ struct group_ring {
     uint64_t abort_grace_ns;
     bool is_stopped_at_cut; /* freeze all others the moment that a member is cut */
     bool has_cut;
+    unsigned pieced_count; /* verdicts ADOPT that join chunks of members none of which has all */
 };
 
 /** A ring of n members in a view of epoch 1; small chunks, so that small tensors have many. */

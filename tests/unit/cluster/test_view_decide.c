@@ -19,6 +19,7 @@ enum told {
     HAS_01, /* chunks 0 and 1 final */
     HAS_12,
     HAS_23,
+    HAS_ALL, /* all chunks final, and the phase does not say so: a broadcast's root */
     COMPLETE,
     DELIVERED,
     STABLE,
@@ -88,6 +89,7 @@ static uint8_t chunks_of(enum told told)
         return 6;
     case HAS_23:
         return 12;
+    case HAS_ALL:
     case COMPLETE:
     case DELIVERED:
         return 15;
@@ -256,6 +258,11 @@ static const struct row rows[] = {
     {"broadcast with its root",
      MUSTER_OP_BROADCAST,
      {OPEN, UNISSUED, LOST, OPEN},
+     MUSTER_VERDICT_RETRY,
+     ""},
+    {"broadcast with its root, not called everywhere",
+     MUSTER_OP_BROADCAST,
+     {HAS_ALL, UNISSUED, LOST, OPEN},
      MUSTER_VERDICT_RETRY,
      ""},
     {"broadcast without its root",

@@ -29,7 +29,7 @@ struct seat {
 
 static struct group_ring ring;
 static struct seat seats[GROUP_RING_MAX];
-static unsigned adopted_count, retried_count, aborted_count;
+static unsigned adopted_count, retried_count, aborted_count, pieced_count;
 
 static void on_done(struct muster_op *op, enum muster_rc rc)
 {
@@ -303,6 +303,7 @@ static bool play(const struct scene *scene, uint32_t victim, unsigned k)
         check_survivors(scene, &victim, 1);
         check_next_operation(scene, 1u << victim);
     }
+    pieced_count += ring.pieced_count;
     close_scene(scene);
     return has_cut;
 }
@@ -330,7 +331,7 @@ static void play_all(struct scene scene)
 static int reset_counts(void **state)
 {
     (void)state;
-    adopted_count = retried_count = aborted_count = 0;
+    adopted_count = retried_count = aborted_count = pieced_count = 0;
     return 0;
 }
 
@@ -339,7 +340,7 @@ static void ring_all_reduce_has_one_outcome_wherever_a_member_dies(void **state)
     (void)state;
     play_all((struct scene){MUSTER_OP_ALL_REDUCE, MUSTER_SUM, 2, 150, 0, false});
     play_all((struct scene){MUSTER_OP_ALL_REDUCE, MUSTER_MEAN, 3, 250, 0, false});
-    assert_true(adopted_count > 0 && retried_count > 0);
+    assert_true(adopted_count > 0 && retried_count > 0 && pieced_count > 0);
     assert_int_equal(aborted_count, 0);
 }
 
