@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -143,6 +144,13 @@ class Environment(unittest.TestCase):
         # ls itself takes the lowest free one, 4, for the directory
         self.assertEqual([line.split()[1] for line in done.stdout.splitlines()], ["written", *"01234"])
 
+    def test_what_the_launcher_inherited_is_not_passed_on(self):
+        with open("/dev/null", encoding="utf-8") as extra:
+            os.set_inheritable(extra.fileno(), True)
+            done = subprocess.run(command("-n", "1", script="exec ls /proc/self/fd"), env=CLEAN, text=True,
+                                  capture_output=True, timeout=120, pass_fds=[extra.fileno()])
+        self.assertEqual([line.split()[1] for line in done.stdout.splitlines()], [*"01234"])
+
     def test_kill_reaches_the_first_life_of_its_task_only(self):
         done = run("-n", "2", "--kill", "worker:1@step=4,chunk=2",
                    script="echo \"$RANK.$MUSTER_RESTART_COUNT:$MUSTER_KILL\"; [ -z \"$MUSTER_KILL\" ] || kill -9 $$")
@@ -267,6 +275,15 @@ class Restarts(unittest.TestCase):
         self.assertEqual(done.stdout.count("gang 0"), 3)
         self.assertEqual(done.stdout.count("gang 1"), 3)
         self.assertEqual((result["restarts"], result["survivors_restarted"]), (1, 2))
+
+    def test_a_start_costs_no_descriptor_for_good(self):
+        few = 80  # enough for eight workers at a time, not for one more per start
+        with tempfile.TemporaryDirectory() as logs:
+            done = subprocess.run(
+                command("-n", "8", "--max-restarts", "3", "--log-dir", logs, script="[ $MUSTER_RESTART_COUNT = 3 ]"),
+                env=CLEAN, text=True, capture_output=True, timeout=120,
+                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (few, few)))
+        self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_a_gang_gives_up_with_the_code_of_the_failure(self):
         done = run("-n", "2", "--restart", "all", "--max-restarts", "1",

@@ -447,6 +447,27 @@ static void members_that_disagree_are_named(void **state)
     world_close(&world);
 }
 
+/* The hashes of a step are computed once: a first catch-up fixes them, then the bytes change. */
+static void other_bytes_than_announced_are_fetched_from_the_others(void **state)
+{
+    struct world world;
+
+    (void)state;
+    world_open(&world);
+    commit_all(&world, 5);
+    start(&world, 5);
+    finish(&world, MUSTER_OK);
+    for (int i = 0; i < WEIGHTS; i++)
+        world.members[0].state.weights[i] = world.joiner.weights[i] = -1;
+    world.is_done = false;
+
+    start(&world, 5);
+    finish(&world, MUSTER_OK);
+
+    assert_same_state(&world);
+    world_close(&world);
+}
+
 static void tensor_of_another_shape_is_named(void **state)
 {
     struct world world;
@@ -514,6 +535,7 @@ int main(void)
         cmocka_unit_test(a_joiner_without_the_state_is_not_waited_for),
         cmocka_unit_test(an_answer_of_a_later_epoch_waits_for_its_view),
         cmocka_unit_test(members_that_disagree_are_named),
+        cmocka_unit_test(other_bytes_than_announced_are_fetched_from_the_others),
         cmocka_unit_test(tensor_of_another_shape_is_named),
         cmocka_unit_test(state_that_is_past_is_refused),
         cmocka_unit_test(cancel_still_calls_back_once),

@@ -247,6 +247,28 @@ static void a_restarted_task_joins_and_takes_its_rank_again(void **state)
     close_world(&world);
 }
 
+/* Nor is the job interrupted for it. */
+static void a_second_process_of_a_task_waits_while_the_first_lives(void **state)
+{
+    struct world world;
+    unsigned twin;
+
+    (void)state;
+    open_world(&world, 111, 3);
+    start_tasks(&world, 3, 1);
+
+    twin = pump_start(&world.pump, 1, 0);
+    pump_run(&world.pump, PUMP_S(5));
+    assert_int_equal(pump_epoch(&world.pump), 1);
+    for (unsigned i = 0; i < 3; i++)
+        assert_false(world.pump.nodes[i].is_frozen);
+    pump_kill(&world.pump, 1);
+    assert_settles(&world);
+
+    assert_true(pump_is_member(&world.pump, twin));
+    close_world(&world);
+}
+
 /* Three members of which task 1 has died, and its next life; the leader's group is at work. */
 static unsigned open_world_with_joiner(struct world *world, uint64_t seed)
 {
@@ -948,6 +970,7 @@ int main(void)
         cmocka_unit_test(a_paused_member_of_this_host_is_waited_for),
         cmocka_unit_test(the_excluded_but_alive_comes_back_in_the_same_process),
         cmocka_unit_test(a_restarted_task_joins_and_takes_its_rank_again),
+        cmocka_unit_test(a_second_process_of_a_task_waits_while_the_first_lives),
         cmocka_unit_test(a_joiner_waits_for_the_end_of_the_operation_under_way),
         cmocka_unit_test(a_joiner_does_not_wait_for_ever),
         cmocka_unit_test(a_death_lets_the_waiting_joiner_in),
