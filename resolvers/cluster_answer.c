@@ -38,6 +38,11 @@ static enum muster_rc find_subject(struct muster_resolve *resolve, struct subjec
     return rc;
 }
 
+static bool is_local(const struct subject *subject)
+{
+    return subject->type == NULL || subject->type[0] == '\0' || !subject->has_id;
+}
+
 static enum muster_rc answer_master(struct muster_resolve *resolve, const struct subject *subject,
                                     const struct muster_cluster_spec *spec)
 {
@@ -45,7 +50,7 @@ static enum muster_rc answer_master(struct muster_resolve *resolve, const struct
     const char *address = NULL;
     enum muster_rc rc;
 
-    if (subject->type == NULL || subject->type[0] == '\0' || !subject->has_id)
+    if (is_local(subject))
         return muster_master_url_format(mem, NULL, "", &resolve->master, &resolve->error);
     rc = muster_cluster_spec_task_address(spec, subject->type, subject->id, &address,
                                           &resolve->error);
@@ -85,10 +90,21 @@ enum muster_rc muster_resolve_answer_cluster(struct muster_resolve *resolve,
     return rc;
 }
 
-void muster_resolve_fail(struct muster_resolve *resolve, enum muster_rc rc,
-                         const struct muster_error *error)
+bool muster_resolve_answer_local(struct muster_resolve *resolve, enum muster_rc *ret_rc)
 {
-    resolve->error = *error;
-    resolve->error.rc = rc;
-    muster_resolve_finish(resolve, rc);
+    struct subject subject = {.own_type = NULL};
+    enum muster_rc rc = MUSTER_OK;
+    bool is_answered = false;
+
+    if (resolve->what != MUSTER_RESOLVE_MASTER)
+        return false;
+    rc = find_subject(resolve, &subject);
+    if (rc == MUSTER_OK && is_local(&subject)) {
+        rc = muster_master_url_format(resolve->resolver->env->mem, NULL, "", &resolve->master,
+                                      &resolve->error);
+        is_answered = true;
+    }
+    subject_fini(&subject, resolve->resolver->env->mem);
+    *ret_rc = rc;
+    return is_answered || rc != MUSTER_OK;
 }

@@ -16,8 +16,8 @@
 MUSTER_MUST_CHECK enum muster_rc muster_resolve_answer_cluster(struct muster_resolve *resolve,
                                                                struct muster_cluster_spec *spec);
 
-/** Answer with the failure of a step (resolve->error is set): returns after finishing. */
-void muster_resolve_fail(struct muster_resolve *resolve, enum muster_rc rc,
-                         const struct muster_error *error);
+/** True: a master was asked for, of a task without type or id, which is the local one, "": *ret_rc is how
+ * the question ends, and no cluster has to be listed. */
+bool muster_resolve_answer_local(struct muster_resolve *resolve, enum muster_rc *ret_rc);
 
 #endif

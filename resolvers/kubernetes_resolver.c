@@ -21,6 +21,7 @@ struct kubernetes_resolver {
     size_t part_count;
     uint16_t port;
     enum muster_kubernetes_address address;
+    bool has_no_rpc_layer; /* the caller wants none */
     size_t open_count; /* while it stops: watches and credentials that are not closed yet */
 };
 
@@ -72,9 +73,14 @@ static void kubernetes_start(struct muster_resolver *resolver, struct muster_res
         .address = own->address,
         .deadline_ns = resolve->deadline_ns,
     };
-    struct question *question = muster_mem_alloc_zero(resolver->env->mem, 1, sizeof(*question));
+    struct question *question;
     enum muster_rc rc;
 
+    if (muster_resolve_answer_local(resolve, &rc)) {
+        muster_resolve_finish(resolve, rc);
+        return;
+    }
+    question = muster_mem_alloc_zero(resolver->env->mem, 1, sizeof(*question));
     if (question == NULL) {
         rc = muster_error_set(&resolve->error, MUSTER_RESOURCE_EXHAUSTED, "no memory");
         muster_resolve_finish(resolve, rc);
@@ -105,6 +111,9 @@ static void kubernetes_cancel(struct muster_resolver *resolver, struct muster_re
 static enum muster_rc kubernetes_rpc_layer(struct muster_resolver *resolver, char **ret_text,
                                            struct muster_error *ret_error)
 {
+    *ret_text = NULL;
+    if (of(resolver)->has_no_rpc_layer)
+        return MUSTER_OK;
     *ret_text = muster_mem_strdup(resolver->env->mem, "grpc");
     if (*ret_text == NULL)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory");
@@ -279,6 +288,9 @@ static enum muster_rc own_init(struct kubernetes_resolver *own, struct muster_en
         return rc;
     if (common.environment == NULL)
         common.environment = "";
+    own->has_no_rpc_layer = common.rpc_layer != NULL && common.rpc_layer[0] == '\0';
+    if (own->has_no_rpc_layer)
+        common.rpc_layer = NULL;
     rc = muster_resolver_init(&own->resolver, env, &kubernetes_ops, &common);
     if (rc != MUSTER_OK)
         return muster_error_set(ret_error, rc, "no memory");

@@ -1,9 +1,7 @@
 /* Cases of resolvers: construction, then calls on one object. */
 #include "cases.h"
 
-#include <muster/sagemaker_resolver.h>
-#include <muster/slurm_resolver.h>
-#include <muster/union_resolver.h>
+#include <muster/resolver.h>
 
 #include <stdlib.h>
 #include <string.h>
@@ -265,8 +263,8 @@ static bool is_text_or_null(const json_t *value)
 }
 
 /* What all resolvers take. */
-static enum muster_rc read_common(struct case_run *run, struct muster_resolver_options *options,
-                                  struct device_list *list, struct muster_error *ret_error)
+enum muster_rc case_read_common(struct case_run *run, struct muster_resolver_options *options,
+                                struct muster_error *ret_error)
 {
     const json_t *task_type = case_argument(run->one, "task_type");
     const json_t *rpc_layer = case_argument(run->one, "rpc_layer");
@@ -275,213 +273,29 @@ static enum muster_rc read_common(struct case_run *run, struct muster_resolver_o
 
     if (!is_text_or_null(task_type) || !is_text_or_null(rpc_layer) || !is_text_or_null(environment))
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "an argument is no text");
-    list->names = json_object_get(run->one, "devices");
     *options = (struct muster_resolver_options){
         .task_type = case_text(task_type),
         .rpc_layer = case_text(rpc_layer),
         .environment = case_text(environment),
         .has_task_id = json_is_integer(task_id),
         .task_id = json_integer_value(task_id),
-        .list_devices = list_devices,
-        .list_devices_data = list,
     };
     return MUSTER_OK;
 }
 
-static enum muster_rc read_accelerators(const json_t *map, struct muster_accelerators *accelerators)
+void case_run_resolver(struct case_run *run, case_open_fn *open)
 {
-    const char *kind;
-    json_t *count;
-
-    json_object_foreach((json_t *)(uintptr_t)map, kind, count)
-    {
-        size_t at = accelerators->kind_count;
-
-        if (at == MUSTER_ACCELERATOR_KINDS_MAX || !json_is_integer(count) ||
-            strlen(kind) >= MUSTER_ACCELERATOR_KIND_TEXT_BYTES)
-            return MUSTER_INVALID_ARGUMENT;
-        memcpy(accelerators->kinds[at].kind, kind, strlen(kind) + 1);
-        accelerators->kinds[at].count = json_integer_value(count);
-        accelerators->kind_count++;
-    }
-    return MUSTER_OK;
-}
-
-/* A value of the wrong type has no place in these options: it becomes NULL, which the resolver
- * refuses. */
-static enum muster_rc read_static(struct case_run *run,
-                                  struct muster_static_resolver_options *options,
-                                  struct device_list *list, struct muster_error *ret_error)
-{
-    const json_t *cluster = case_argument(run->one, "cluster_spec");
-    const json_t *master = case_argument(run->one, "master");
-    enum muster_rc rc = read_common(run, &options->common, list, ret_error);
-
-    if (rc != MUSTER_OK)
-        return rc;
-    options->master = master != NULL ? case_text(master) : "";
-    if (case_argument(run->one, "environment") == NULL)
-        options->common.environment = "";
-    rc = read_accelerators(case_argument(run->one, "num_accelerators"), &options->accelerators);
-    if (rc != MUSTER_OK || json_object_get(cluster, "not_a_cluster_spec") != NULL)
-        return rc;
-    return case_read_cluster(run, cluster, &options->cluster_spec, ret_error);
-}
-
-static enum muster_rc open_simple(struct case_run *run, struct device_list *list,
-                                  struct muster_resolver **ret_resolver,
-                                  struct muster_error *ret_error)
-{
-    struct muster_static_resolver_options options = {.cluster_spec = NULL};
-    enum muster_rc rc = read_static(run, &options, list, ret_error);
-
-    if (rc == MUSTER_OK)
-        rc = muster_static_resolver_open(run->env, &options, ret_resolver, ret_error);
-    muster_cluster_spec_unref(options.cluster_spec);
-    return rc;
-}
-
-void case_simple_resolver(struct case_run *run)
-{
+    struct muster_resolver_options common;
     struct muster_resolver *resolver = NULL;
     struct case_outcome outcome = {0};
     struct device_list list = {0};
 
-    outcome.rc = open_simple(run, &list, &resolver, &outcome.error);
-    run_calls(run, resolver, &outcome);
-    free(list.array);
-}
-
-/* What is no resolver becomes NULL, which the union refuses. */
-static enum muster_rc open_member(struct case_run *run, const json_t *member,
-                                  struct muster_resolver **ret_resolver,
-                                  struct muster_error *ret_error)
-{
-    const char *kind = case_text(json_object_get(member, "resolver"));
-    struct case_run own = {.env = run->env, .one = member};
-    struct device_list none = {0};
-
-    if (!json_is_object(member))
-        return MUSTER_OK;
-    if (kind == NULL || strcmp(kind, "SimpleClusterResolver") != 0)
-        return muster_error_set(ret_error, MUSTER_UNIMPLEMENTED, "member '%s': not built", kind);
-    return open_simple(&own, &none, ret_resolver, ret_error);
-}
-
-void case_union_resolver(struct case_run *run)
-{
-    const json_t *given = case_argument(run->one, "resolvers");
-    struct muster_resolver *members[MUSTER_UNION_MEMBERS_MAX] = {NULL};
-    struct muster_union_resolver_options options = {.members = members};
-    struct muster_resolver *resolver = NULL;
-    struct case_outcome outcome = {0};
-    struct device_list list = {0};
-
-    outcome.rc = read_common(run, &options.common, &list, &outcome.error);
-    for (size_t i = 0; i < json_array_size(given) && outcome.rc == MUSTER_OK; i++)
-        outcome.rc = open_member(run, json_array_get(given, i), &members[options.member_count++],
-                                 &outcome.error);
+    outcome.rc = case_read_common(run, &common, &outcome.error);
+    list.names = json_object_get(run->one, "devices");
+    common.list_devices = list_devices;
+    common.list_devices_data = &list;
     if (outcome.rc == MUSTER_OK)
-        outcome.rc = muster_union_resolver_open(run->env, &options, &resolver, &outcome.error);
-    run_calls(run, resolver, &outcome);
-    free(list.array);
-}
-
-void case_sagemaker_resolver(struct case_run *run)
-{
-    const json_t *port = case_argument(run->one, "port");
-    struct muster_sagemaker_resolver_options options = {.port = 0};
-    struct muster_resolver *resolver = NULL;
-    struct case_outcome outcome = {0};
-    struct device_list list = {0};
-
-    outcome.rc = read_common(run, &options.common, &list, &outcome.error);
-    if (port != NULL)
-        options.port = (uint16_t)(json_is_string(port) ? atoi(json_string_value(port))
-                                                       : json_integer_value(port));
-    if (outcome.rc == MUSTER_OK)
-        outcome.rc = muster_sagemaker_resolver_open(run->env, &options, &resolver, &outcome.error);
-    run_calls(run, resolver, &outcome);
-    free(list.array);
-}
-
-void case_tf_config_resolver(struct case_run *run)
-{
-    struct muster_resolver_options options;
-    struct muster_resolver *resolver = NULL;
-    struct case_outcome outcome = {0};
-    struct device_list list = {0};
-
-    outcome.rc = read_common(run, &options, &list, &outcome.error);
-    if (outcome.rc == MUSTER_OK)
-        outcome.rc = muster_tf_config_resolver_open(run->env, &options, &resolver, &outcome.error);
-    run_calls(run, resolver, &outcome);
-    free(list.array);
-}
-
-#define CASE_PAIRS_MAX 64
-
-/* {"worker": 4, "ps": 1}; texts belong to the case. */
-static size_t read_jobs(const json_t *map, struct muster_slurm_job *jobs)
-{
-    size_t count = 0;
-    const char *name;
-    json_t *value;
-
-    json_object_foreach((json_t *)(uintptr_t)map, name, value)
-    {
-        if (count < CASE_PAIRS_MAX)
-            jobs[count++] = (struct muster_slurm_job){name, (uint32_t)json_integer_value(value)};
-    }
-    return count;
-}
-
-static void set_gpus(void *data, const char *devices)
-{
-    json_t *value = json_string(devices);
-
-    case_set_variable(data, "CUDA_VISIBLE_DEVICES", value);
-    json_decref(value);
-}
-
-static void read_gpus(struct case_run *run, struct muster_slurm_resolver_options *options)
-{
-    const json_t *per_node = case_argument(run->one, "gpus_per_node");
-    const json_t *per_task = case_argument(run->one, "gpus_per_task");
-    const json_t *auto_set = case_argument(run->one, "auto_set_gpu");
-
-    options->has_gpus_per_node = json_is_integer(per_node);
-    options->has_gpus_per_task = json_is_integer(per_task);
-    options->gpus_per_node = (uint32_t)json_integer_value(per_node);
-    options->gpus_per_task = (uint32_t)json_integer_value(per_task);
-    if (auto_set == NULL || json_is_true(auto_set))
-        options->set_gpus = set_gpus;
-    options->gpu_data = run;
-}
-
-void case_slurm_resolver(struct case_run *run)
-{
-    const json_t *tasks = case_argument(run->one, "tasks_per_node");
-    struct muster_slurm_job jobs[CASE_PAIRS_MAX];
-    struct muster_slurm_job counts[CASE_PAIRS_MAX];
-    struct muster_slurm_node nodes[CASE_PAIRS_MAX];
-    struct muster_slurm_resolver_options options = {.jobs = jobs, .nodes = nodes};
-    struct muster_resolver *resolver = NULL;
-    struct case_outcome outcome = {0};
-    struct device_list list = {0};
-
-    outcome.rc = read_common(run, &options.common, &list, &outcome.error);
-    options.job_count = read_jobs(case_argument(run->one, "jobs"), jobs);
-    options.node_count = read_jobs(tasks, counts);
-    for (size_t i = 0; i < options.node_count; i++)
-        nodes[i] = (struct muster_slurm_node){counts[i].name, counts[i].task_count};
-    options.tasks_per_node = (uint32_t)json_integer_value(tasks);
-    options.port_base = (uint16_t)json_integer_value(case_argument(run->one, "port_base"));
-    if (json_is_null(case_argument(run->one, "rpc_layer")))
-        options.common.rpc_layer = "";
-    read_gpus(run, &options);
-    if (outcome.rc == MUSTER_OK)
-        outcome.rc = muster_slurm_resolver_open(run->env, &options, &resolver, &outcome.error);
+        outcome.rc = open(run, &common, &resolver, &outcome.error);
     run_calls(run, resolver, &outcome);
     free(list.array);
 }

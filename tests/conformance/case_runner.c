@@ -1,6 +1,9 @@
 /* case_runner FILE...: run files of recorded behaviour; a line per failed case, then the counts. */
 #include "cases.h"
 
+#include <muster/http.h>
+#include <muster/stream.h>
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +22,7 @@ static const struct kind kinds[] = {
     {"UnionResolver", case_union_resolver},
     {"SageMakerClusterResolver", case_sagemaker_resolver},
     {"SlurmClusterResolver", case_slurm_resolver},
+    {"KubernetesClusterResolver", case_kubernetes_resolver},
 };
 
 case_fn *case_handler(const char *kind)
@@ -59,12 +63,28 @@ bool case_set_variable(struct case_run *run, const char *name, const json_t *val
     return true;
 }
 
-static void run_case(struct case_run *run)
+/* The variables are the case's own; everything else is the real world. */
+static void run_handler(struct case_run *run, case_fn *handler)
 {
     static const struct muster_vars_ops vars_ops = {.get = variable_get};
     const json_t *env = json_object_get(run->one, "env");
+    struct muster_vars *real = run->env->vars;
+
+    run->vars.ops = &vars_ops;
+    run->variables = json_is_object(env) ? json_deep_copy(env) : json_object();
+    run->env->vars = &run->vars;
+    handler(run);
+    run->env->vars = real;
+    json_decref(run->variables);
+}
+
+static void run_case(struct case_run *run)
+{
+    const json_t *written = run->one;
     const char *kind = case_text(json_object_get(run->one, "kind"));
+    struct case_cloud *cloud = NULL;
     case_fn *handler;
+    json_t *filled;
 
     if (kind == NULL)
         kind = case_text(json_object_get(run->one, "resolver"));
@@ -73,11 +93,14 @@ static void run_case(struct case_run *run)
         case_fail(run, "not built");
         return;
     }
-    run->vars.ops = &vars_ops;
-    run->variables = json_is_object(env) ? json_deep_copy(env) : json_object();
-    run->env->vars = &run->vars;
-    handler(run);
-    json_decref(run->variables);
+    filled = case_cloud_open(run, &cloud);
+    if (filled != NULL) {
+        run->one = filled;
+        run_handler(run, handler);
+        run->one = written;
+        json_decref(filled);
+    }
+    case_cloud_close(run, cloud);
 }
 
 struct counts {
@@ -110,6 +133,21 @@ static void run_file(struct muster_env *env, const char *path, struct counts *co
     json_decref(root);
 }
 
+static bool http_is_closed;
+
+static void on_http_closed(struct muster_http *http)
+{
+    (void)http;
+    http_is_closed = true;
+}
+
+static void close_http(struct muster_env *env)
+{
+    muster_http_close(env->http, on_http_closed);
+    while (!http_is_closed)
+        muster_loop_turn(env->loop, UINT64_MAX);
+}
+
 int main(int argc, char **argv)
 {
     struct counts counts = {0};
@@ -120,12 +158,16 @@ int main(int argc, char **argv)
                "failed case and closes with 'N passed, N failed';\nexit code 1 if any failed.\n");
         return argc < 2 ? 2 : 0;
     }
-    if (muster_env_system_open(NULL, &env) != MUSTER_OK) {
+    if (muster_env_system_open(NULL, &env) != MUSTER_OK ||
+        muster_net_system_open(env, &env->net) != MUSTER_OK ||
+        muster_http_curl_open(env, NULL, &env->http, NULL) != MUSTER_OK) {
         fprintf(stderr, "case_runner: no environment\n");
         return 1;
     }
     for (int i = 1; i < argc; i++)
         run_file(env, argv[i], &counts);
+    close_http(env);
+    muster_net_system_close(env->net);
     muster_env_system_close(env);
     printf("%u passed, %u failed\n", counts.passed, counts.failed);
     return counts.failed > 0 ? 1 : 0;

@@ -56,6 +56,7 @@ bool case_values_are_equal(const json_t *a, const json_t *b);
 bool case_set_variable(struct case_run *run, const char *name, const json_t *value);
 
 struct muster_cluster_spec;
+
 /** The cluster that a case describes: jobs, {"cluster_def"} or {"cluster_spec_of"}. Gives. */
 enum muster_rc case_read_cluster(struct case_run *run, const json_t *cluster,
                                  struct muster_cluster_spec **ret_spec,
@@ -64,7 +65,29 @@ enum muster_rc case_read_cluster(struct case_run *run, const json_t *cluster,
 json_t *case_cluster_dict(struct case_run *run, const struct muster_cluster_spec *spec);
 json_t *case_cluster_def(const struct muster_cluster_spec *spec);
 
+struct muster_resolver;
+struct muster_resolver_options;
+
+/** Opens the resolver of a case; common holds what all resolvers take. */
+typedef enum muster_rc case_open_fn(struct case_run *run,
+                                    const struct muster_resolver_options *common,
+                                    struct muster_resolver **ret_resolver,
+                                    struct muster_error *ret_error);
+/** Open, judge the construction, make the calls, close. */
+void case_run_resolver(struct case_run *run, case_open_fn *open);
+/** What all resolvers take, out of the case's arguments. Errors: INVALID_ARGUMENT. */
+enum muster_rc case_read_common(struct case_run *run, struct muster_resolver_options *options,
+                                struct muster_error *ret_error);
+
+/** The case with its placeholders filled in, its files written, and its server open. Gives; NULL:
+ * case_fail was called. */
+struct case_cloud;
+json_t *case_cloud_open(struct case_run *run, struct case_cloud **ret_cloud);
+/** NULL is accepted. Files are removed. */
+void case_cloud_close(struct case_run *run, struct case_cloud *cloud);
+
 case_fn case_cluster_spec;
+case_fn case_kubernetes_resolver;
 case_fn case_sagemaker_resolver;
 case_fn case_simple_resolver;
 case_fn case_slurm_resolver;
