@@ -27,7 +27,7 @@ MUSTER_MUST_CHECK enum muster_rc muster_dns_lookup(struct muster_dns *dns,
                                                    uint64_t deadline_ns);
 void muster_dns_lookup_cancel(struct muster_dns *dns, struct muster_lookup *lookup);
 
-#define MUSTER_DNS_SERVICES_MAX 64
+#define MUSTER_DNS_SERVICES_MAX 1024
 
 struct muster_dns_service {
     char target[MUSTER_HOST_TEXT_BYTES];
@@ -47,7 +47,7 @@ struct muster_dns_srv {
     void *impl;
 };
 /** name: "_etcd-server._tcp.example.org". By done: NOT_FOUND, UNAVAILABLE, DEADLINE_EXCEEDED,
- * CANCELLED. */
+ * CANCELLED, RESOURCE_EXHAUSTED (more services than there is room for). */
 MUSTER_MUST_CHECK enum muster_rc muster_dns_srv_start(struct muster_dns_srv *srv,
                                                       struct muster_dns *dns, const char *name,
                                                       uint64_t deadline_ns,

@@ -411,7 +411,8 @@ static bool is_before(const struct muster_dns_service *a, const struct muster_dn
     return a->priority != b->priority ? a->priority < b->priority : a->weight > b->weight;
 }
 
-static void add_service(struct muster_dns_srv *srv, const struct ares_srv_reply *reply)
+/* False: there is no room for it. */
+static bool add_service(struct muster_dns_srv *srv, const struct ares_srv_reply *reply)
 {
     struct muster_dns_service service = {
         .port = reply->port, .priority = reply->priority, .weight = reply->weight};
@@ -419,12 +420,13 @@ static void add_service(struct muster_dns_srv *srv, const struct ares_srv_reply 
 
     if (srv->service_count == MUSTER_DNS_SERVICES_MAX ||
         strlen(reply->host) >= sizeof(service.target))
-        return;
+        return false;
     memcpy(service.target, reply->host, strlen(reply->host) + 1);
     for (; at > 0 && is_before(&service, &srv->services[at - 1]); at--)
         srv->services[at] = srv->services[at - 1];
     srv->services[at] = service;
     srv->service_count++;
+    return true;
 }
 
 static void on_services(void *data, int status, int timeouts, unsigned char *bytes, int count)
@@ -438,8 +440,10 @@ static void on_services(void *data, int status, int timeouts, unsigned char *byt
         return;
     if (status == ARES_SUCCESS)
         status = ares_parse_srv_reply(bytes, count, &replies);
-    for (reply = replies; reply != NULL; reply = reply->next)
-        add_service(query->srv, reply);
+    for (reply = replies; reply != NULL; reply = reply->next) {
+        if (!add_service(query->srv, reply))
+            status = ARES_ENOMEM;
+    }
     if (replies != NULL)
         ares_free_data(replies);
     decide_status(query, status);

@@ -17,6 +17,12 @@ static const struct scheme schemes[] = {
     {"sagemaker", muster_sagemaker_resolver_open_uri},
     {"slurm", muster_slurm_resolver_open_uri},
     {"kubernetes", muster_kubernetes_resolver_open_uri},
+    {"torchrun", muster_torchrun_resolver_open_uri},
+    {"jax", muster_jax_resolver_open_uri},
+    {"openmpi", muster_openmpi_resolver_open_uri},
+    {"pmi", muster_pmi_resolver_open_uri},
+    {"file", muster_file_resolver_open_uri},
+    {"dns", muster_dns_resolver_open_uri},
 };
 
 #define CLUE_VARIABLES_MAX 2
@@ -28,11 +34,26 @@ struct clue {
     bool (*is_meant)(struct muster_env *env); /* NULL: always */
 };
 
+/* mpiexec inside a Slurm step leaves the step's own variables in place, which then speak of the
+ * daemon that started this process. */
+static bool is_step_own(struct muster_env *env)
+{
+    const char *rank = muster_vars_get(env->vars, "PMI_RANK");
+
+    return rank == NULL || strcmp(rank, muster_vars_get(env->vars, "SLURM_PROCID")) == 0;
+}
+
 /* In the order in which auto looks: who was set closest to this process comes first. */
 static const struct clue clues[] = {
     {"tf_config", {"TF_CONFIG"}, NULL},
+    {"torchrun", {"RANK", "WORLD_SIZE"}, NULL},
+    {"jax", {"JAX_COORDINATOR_ADDRESS"}, NULL},
+    {"jax", {"JAX_PROCESS_ID"}, NULL},
     {"sagemaker", {"SM_HOSTS", "SM_CURRENT_HOST"}, NULL},
-    {"slurm", {"SLURM_PROCID", "SLURM_STEP_NODELIST"}, NULL},
+    {"openmpi", {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, NULL},
+    {"slurm", {"SLURM_PROCID", "SLURM_STEP_NODELIST"}, is_step_own},
+    {"pmi", {"PMI_RANK"}, NULL},
+    {"pmi", {"PMIX_RANK"}, NULL},
     {"kubernetes", {"KUBERNETES_SERVICE_HOST"}, NULL},
 };
 

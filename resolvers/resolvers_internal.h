@@ -52,11 +52,17 @@ typedef enum muster_rc muster_scheme_open_fn(struct muster_env *env, const char 
                                              struct muster_resolver **ret_resolver,
                                              struct muster_error *ret_error);
 
+muster_scheme_open_fn muster_dns_resolver_open_uri;
+muster_scheme_open_fn muster_file_resolver_open_uri;
+muster_scheme_open_fn muster_jax_resolver_open_uri;
 muster_scheme_open_fn muster_kubernetes_resolver_open_uri;
+muster_scheme_open_fn muster_openmpi_resolver_open_uri;
+muster_scheme_open_fn muster_pmi_resolver_open_uri;
 muster_scheme_open_fn muster_sagemaker_resolver_open_uri;
 muster_scheme_open_fn muster_slurm_resolver_open_uri;
 muster_scheme_open_fn muster_static_resolver_open_uri;
 muster_scheme_open_fn muster_tf_config_resolver_open_uri;
+muster_scheme_open_fn muster_torchrun_resolver_open_uri;
 muster_scheme_open_fn muster_union_resolver_open_uri;
 
 #endif

@@ -1,15 +1,22 @@
 /* muster resolve: ask a resolver everything it knows, and show it. */
 #include "commands.h"
 
-#include <muster/json.h>
-#include <muster/resolver.h>
+#include "resolve.h"
 
+#include <muster/slurm_resolver.h>
+#include <muster/stream.h>
+
+#include <signal.h>
 #include <string.h>
 
 struct settings {
     const char *resolver;
     uint64_t timeout_ns;
+    uint64_t interval_ns;
+    uint64_t changes_max;
     bool is_json;
+    bool is_watching;
+    bool is_explaining;
 };
 
 static const struct muster_option rows[] = {
@@ -20,9 +27,11 @@ static const struct muster_option rows[] = {
      .offset = offsetof(struct settings, resolver),
      .fallback = "auto:",
      .value = "URI",
-     .help = "Who is asked: tf_config: (the variable TF_CONFIG), "
-             "static:worker=host:port,host:port;ps=…, "
-             "static:{JSON}, or auto: (the first whose mark is in the environment)."},
+     .help =
+         "Who is asked: auto: (the first whose mark is in the environment), tf_config:, "
+         "static:worker=host:port,host:port;ps=…, slurm:, sagemaker:, torchrun:, jax:, openmpi:, "
+         "pmi:, file:PATH, dns:_service._tcp.domain, dns:host:port, union:URI|URI … "
+         "docs/resolvers.md has them all, with their options."},
     {.name = "timeout",
      .kind = MUSTER_OPTION_DURATION,
      .offset = offsetof(struct settings, timeout_ns),
@@ -30,16 +39,40 @@ static const struct muster_option rows[] = {
      .unit = "s",
      .min = MUSTER_NS_PER_MS,
      .help = "How long to wait for answers."},
+    {.name = "watch",
+     .kind = MUSTER_OPTION_FLAG,
+     .offset = offsetof(struct settings, is_watching),
+     .help = "Then tell every task that is added, removed or moved, until SIGTERM or SIGINT."},
+    {.name = "interval",
+     .kind = MUSTER_OPTION_DURATION,
+     .offset = offsetof(struct settings, interval_ns),
+     .fallback = "0",
+     .unit = "s",
+     .help = "With --watch: how often to ask; 0 is as the resolver sees fit."},
+    {.name = "changes",
+     .kind = MUSTER_OPTION_NUMBER,
+     .offset = offsetof(struct settings, changes_max),
+     .fallback = "0",
+     .unit = "changes",
+     .help = "With --watch: end after so many; 0 is never."},
+    {.name = "explain",
+     .kind = MUSTER_OPTION_FLAG,
+     .offset = offsetof(struct settings, is_explaining),
+     .help = "Show on standard error every variable, file and request that was looked at; secrets "
+             "are not shown."},
     {.name = "json",
      .kind = MUSTER_OPTION_FLAG,
      .offset = offsetof(struct settings, is_json),
-     .help = "Print one JSON object."},
+     .help = "Print one JSON object, and one per change."},
 };
 
 const struct muster_options resolve_options = {
     .command = "muster resolve",
-    .usage = "[--resolver URI] [--json]",
-    .about = "Show the cluster that this process is in, as a resolver sees it from here.",
+    .usage = "[--resolver URI] [--watch] [--explain] [--json]",
+    .about =
+        "Show the cluster that this process is in, as a resolver sees it from here, and where "
+        "each fact comes from. Exit code 3: the platform's data are malformed or missing, 4: it "
+        "cannot be reached in time, 5: it refuses.",
     .rows = rows,
     .row_count = sizeof(rows) / sizeof(rows[0]),
 };
@@ -48,6 +81,7 @@ struct asking {
     struct muster_env *env;
     struct muster_resolver *resolver;
     const struct settings *settings;
+    struct muster_cluster_spec *spec; /* as printed */
     struct muster_error error;
     bool is_done;
     bool is_closed;
@@ -77,27 +111,16 @@ static bool ask(struct asking *asking, struct muster_resolve *resolve)
     return asking->error.rc == MUSTER_OK;
 }
 
-static struct muster_json *parse_text(const char *text)
-{
-    struct muster_json *value = NULL;
-
-    if (muster_json_parse(text, strlen(text), &value, NULL) != MUSTER_OK)
-        return NULL;
-    return value;
-}
-
 static bool add_cluster(struct asking *asking, struct muster_json *answer)
 {
     struct muster_resolve resolve = {.what = MUSTER_RESOLVE_CLUSTER_SPEC};
-    char *text = NULL;
-    bool is_added = false;
+    bool is_added;
 
     if (!ask(asking, &resolve))
         return false;
-    if (muster_cluster_spec_format(resolve.cluster_spec, asking->env->mem, &text) == MUSTER_OK)
-        is_added = muster_json_set(answer, "cluster_spec", parse_text(text));
-    muster_mem_free(asking->env->mem, text);
-    muster_cluster_spec_unref(resolve.cluster_spec);
+    is_added = muster_json_set(answer, "cluster_spec",
+                               resolve_spec_json(asking->env, resolve.cluster_spec));
+    asking->spec = resolve.cluster_spec;
     return is_added;
 }
 
@@ -159,6 +182,54 @@ static bool add_properties(struct asking *asking, struct muster_json *answer)
     return add_text(asking, answer, "rpc_layer", rc, rpc_layer);
 }
 
+static bool add_world_size(struct asking *asking, struct muster_json *answer)
+{
+    bool is_set = false;
+    uint32_t size = 0;
+
+    return muster_resolver_world_size(asking->resolver, &is_set, &size, &asking->error) ==
+               MUSTER_OK &&
+           muster_json_set(answer, "world_size",
+                           is_set ? muster_json_integer_new(size) : muster_json_null_new());
+}
+
+/* The key of each fact in the answer. */
+static const char *const fact_names[] = {
+    [MUSTER_FACT_CLUSTER_SPEC] = "cluster_spec",
+    [MUSTER_FACT_MASTER] = "master",
+    [MUSTER_FACT_TASK_TYPE] = "task_type",
+    [MUSTER_FACT_TASK_ID] = "task_id",
+    [MUSTER_FACT_RPC_LAYER] = "rpc_layer",
+    [MUSTER_FACT_NUM_ACCELERATORS] = "num_accelerators",
+    [MUSTER_FACT_WORLD_SIZE] = "world_size",
+};
+
+/* Of what is known. */
+static bool add_sources(struct asking *asking, struct muster_json *answer)
+{
+    struct muster_json *sources = muster_json_object_new();
+
+    for (size_t i = 0; i < sizeof(fact_names) / sizeof(fact_names[0]); i++) {
+        const char *source = muster_resolver_source(asking->resolver, (enum muster_fact)i);
+
+        if (muster_json_kind(muster_json_member(answer, fact_names[i])) == MUSTER_JSON_NULL)
+            continue;
+        if (!muster_json_set(sources, fact_names[i], muster_json_text_new(source))) {
+            muster_json_free(sources);
+            return false;
+        }
+    }
+    return muster_json_set(answer, "sources", sources);
+}
+
+static bool add_visible_devices(struct asking *asking, struct muster_json *answer)
+{
+    const char *devices = muster_slurm_resolver_visible_devices(asking->resolver);
+
+    return devices == NULL ||
+           muster_json_set(answer, "visible_devices", muster_json_text_new(devices));
+}
+
 /* All keys of the answer, or NULL with asking->error. */
 static struct muster_json *ask_all(struct asking *asking)
 {
@@ -166,8 +237,12 @@ static struct muster_json *ask_all(struct asking *asking)
 
     if (add_cluster(asking, answer) && add_master(asking, answer) &&
         add_properties(asking, answer) && add_accelerators(asking, answer) &&
+        add_visible_devices(asking, answer) && add_world_size(asking, answer) &&
         muster_json_set(answer, "resolver",
-                        muster_json_text_new(muster_resolver_name(asking->resolver))))
+                        muster_json_text_new(muster_resolver_name(asking->resolver))) &&
+        muster_json_set(answer, "reason",
+                        muster_json_text_new(muster_resolver_reason(asking->resolver))) &&
+        add_sources(asking, answer))
         return answer;
     muster_json_free(answer);
     if (asking->error.rc == MUSTER_OK)
@@ -175,39 +250,104 @@ static struct muster_json *ask_all(struct asking *asking)
     return NULL;
 }
 
-static void print_plain(struct muster_env *env, const struct muster_json *answer)
+/* Watching. */
+
+struct watching {
+    struct asking *asking;
+    struct muster_resolver_watch watch;
+    struct muster_wake *wake;
+    uint64_t told;
+    bool is_stopped;
+    bool is_closed;
+};
+
+/* The signal handler's only way to the loop. */
+static struct muster_wake *stop_wake;
+
+static void on_signal(int number)
 {
-    struct muster_json_walk walk;
-
-    for (bool more = muster_json_walk_first(&walk, answer); more;
-         more = muster_json_walk_next(&walk)) {
-        const char *text = muster_json_text(walk.value);
-        char *dumped = NULL;
-
-        if (text == NULL && muster_json_format(walk.value, false, env->mem, &dumped) == MUSTER_OK)
-            text = dumped;
-        if (muster_json_kind(walk.value) == MUSTER_JSON_NULL)
-            text = "none";
-        if (text != NULL && text[0] == '\0')
-            text = "(local)";
-        printf("%-17s %s\n", walk.name, text != NULL ? text : "");
-        muster_mem_free(env->mem, dumped);
-    }
+    (void)number;
+    muster_wake_signal(stop_wake);
 }
 
-static int print_answer(struct muster_env *env, const struct muster_json *answer, bool is_json)
+static void on_stop(struct muster_wake *wake)
 {
-    char *text = NULL;
+    ((struct watching *)muster_wake_data(wake))->is_stopped = true;
+}
 
-    if (!is_json) {
-        print_plain(env, answer);
-        return EXIT_OK;
+static void on_change(struct muster_resolver_watch *watch, struct muster_cluster_spec *spec,
+                      const struct muster_cluster_diff *diff)
+{
+    struct watching *watching = watch->data;
+    struct asking *asking = watching->asking;
+    const struct settings *settings = asking->settings;
+    struct muster_cluster_diff since_printed;
+
+    (void)diff; /* the first one speaks of a cluster that is already printed */
+    if (muster_cluster_diff_init(&since_printed, asking->env->mem, asking->spec, spec) != MUSTER_OK)
+        return;
+    if (since_printed.change_count > 0) {
+        resolve_print_change(asking->env, spec, &since_printed, settings->is_json);
+        watching->told++;
     }
-    if (muster_json_format(answer, false, env->mem, &text) != MUSTER_OK)
+    muster_cluster_diff_fini(&since_printed);
+    muster_cluster_spec_unref(asking->spec);
+    asking->spec = muster_cluster_spec_ref(spec);
+    if (settings->changes_max > 0 && watching->told >= settings->changes_max)
+        watching->is_stopped = true;
+}
+
+static void on_watch_closed(struct muster_resolver_watch *watch)
+{
+    ((struct watching *)watch->data)->is_closed = true;
+}
+
+static void set_signals(void (*handler)(int))
+{
+    struct sigaction action;
+
+    memset(&action, 0, sizeof(action));
+    action.sa_handler = handler;
+    sigemptyset(&action.sa_mask);
+    (void)sigaction(SIGTERM, &action, NULL);
+    (void)sigaction(SIGINT, &action, NULL);
+}
+
+/* Until a signal comes; each failure is told once. */
+static void follow(struct watching *watching)
+{
+    struct muster_loop *loop = watching->asking->env->loop;
+    enum muster_rc told_rc = MUSTER_OK;
+
+    stop_wake = watching->wake;
+    set_signals(on_signal);
+    while (!watching->is_stopped) {
+        muster_loop_turn(loop, UINT64_MAX);
+        if (watching->watch.error.rc != told_rc && watching->watch.error.rc != MUSTER_OK)
+            fprintf(stderr, "muster resolve: %s\n", watching->watch.error.text);
+        told_rc = watching->watch.error.rc;
+    }
+    set_signals(SIG_DFL);
+    muster_resolver_watch_close(&watching->watch, on_watch_closed);
+    while (!watching->is_closed)
+        muster_loop_turn(loop, UINT64_MAX);
+}
+
+static int watch_all(struct asking *asking)
+{
+    struct watching watching = {.asking = asking};
+    enum muster_rc rc =
+        muster_wake_open(asking->env->mem, asking->env->loop, on_stop, &watching, &watching.wake);
+
+    if (rc != MUSTER_OK)
         return EXIT_OTHER;
-    printf("%s\n", text);
-    muster_mem_free(env->mem, text);
-    return EXIT_OK;
+    watching.watch = (struct muster_resolver_watch){
+        .data = &watching, .on_change = on_change, .interval_ns = asking->settings->interval_ns};
+    rc = muster_resolver_watch_open(&watching.watch, asking->resolver);
+    if (rc == MUSTER_OK)
+        follow(&watching);
+    muster_wake_close(watching.wake);
+    return rc == MUSTER_OK ? EXIT_OK : EXIT_OTHER;
 }
 
 static void on_closed(struct muster_resolver *resolver)
@@ -215,23 +355,78 @@ static void on_closed(struct muster_resolver *resolver)
     ((struct asking *)resolver->data)->is_closed = true;
 }
 
+static void close_resolver(struct asking *asking)
+{
+    asking->resolver->data = asking;
+    muster_resolver_close(asking->resolver, on_closed);
+    while (!asking->is_closed)
+        muster_loop_turn(asking->env->loop, UINT64_MAX);
+}
+
 static int resolve_in(struct muster_env *env, const struct settings *settings)
 {
     struct asking asking = {.env = env, .settings = settings};
     struct muster_json *answer;
-    int code;
+    int code = EXIT_OK;
 
     if (muster_resolver_open(env, settings->resolver, NULL, &asking.resolver, &asking.error) !=
         MUSTER_OK)
         return command_fail("resolve", &asking.error);
     answer = ask_all(&asking);
-    code = answer != NULL ? print_answer(env, answer, settings->is_json)
-                          : command_fail("resolve", &asking.error);
+    if (answer == NULL)
+        code = command_fail("resolve", &asking.error);
+    else if (!resolve_print(env, answer, settings->is_json))
+        code = EXIT_OTHER;
     muster_json_free(answer);
-    asking.resolver->data = &asking;
-    muster_resolver_close(asking.resolver, on_closed);
-    while (!asking.is_closed)
-        muster_loop_turn(env->loop, UINT64_MAX);
+    if (code == EXIT_OK && settings->is_watching)
+        code = watch_all(&asking);
+    muster_cluster_spec_unref(asking.spec);
+    close_resolver(&asking);
+    return code;
+}
+
+static int explain_in(struct muster_env *env, const struct settings *settings)
+{
+    struct resolve_explain explain;
+    int code = EXIT_OTHER;
+
+    if (!settings->is_explaining)
+        return resolve_in(env, settings);
+    if (resolve_explain_init(&explain, env) == MUSTER_OK) {
+        code = resolve_in(env, settings);
+        resolve_explain_fini(&explain, env);
+    }
+    return code;
+}
+
+static bool is_http_closed;
+
+static void on_http_closed(struct muster_http *http)
+{
+    (void)http;
+    is_http_closed = true;
+}
+
+/* With a network and an HTTP client, for resolvers that need them. */
+static int connect_in(struct muster_env *env, const struct settings *settings)
+{
+    struct muster_error error = {0};
+    int code;
+
+    if (muster_net_system_open(env, &env->net) != MUSTER_OK) {
+        fprintf(stderr, "muster resolve: no network\n");
+        return EXIT_OTHER;
+    }
+    if (muster_http_curl_open(env, NULL, &env->http, &error) == MUSTER_OK)
+        code = explain_in(env, settings);
+    else
+        code = command_fail("resolve", &error);
+    if (env->http != NULL) {
+        muster_http_close(env->http, on_http_closed);
+        while (!is_http_closed)
+            muster_loop_turn(env->loop, UINT64_MAX);
+    }
+    muster_net_system_close(env->net);
     return code;
 }
 
@@ -247,7 +442,7 @@ int command_resolve(int argc, char **argv)
         fprintf(stderr, "muster resolve: no event loop\n");
         return EXIT_OTHER;
     }
-    code = resolve_in(env, &settings);
+    code = connect_in(env, &settings);
     muster_env_system_close(env);
     return code;
 }

@@ -95,7 +95,8 @@ static void add_muster(struct builder *builder, const struct run_task *task)
 /* Ours replaces what we were started with; what only a launcher above us meant is not passed on. */
 static bool is_replaced(const struct builder *builder, const char *entry)
 {
-    static const char *const never[] = {"MUSTER_KILL=", "MUSTER_REPORT_FD=", "MUSTER_INCARNATION="};
+    static const char *const never[] = {
+        "MUSTER_KILL=", "MUSTER_REPORT_FD=", "MUSTER_INCARNATION=", "MUSTER_RESOLVER="};
     size_t name = strcspn(entry, "=");
 
     for (size_t i = 0; i < sizeof(never) / sizeof(never[0]); i++) {

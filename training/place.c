@@ -1,13 +1,11 @@
-/* Which task of how many is this process? The resolver knows (TF_CONFIG …), or torchrun's RANK and
- * WORLD_SIZE. */
+/* Which task of how many is this process? A resolver knows: the one that is named, or that of what
+ * the environment shows. */
 #include "training/place.h"
 
-#include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include <muster/http.h>
 #include <muster/resolver.h>
 
 #define RESOLVE_TIMEOUT_NS (60 * MUSTER_NS_PER_S)
@@ -15,45 +13,6 @@
 /* The jobs whose tasks train together (multi_worker_util: chief and workers; ps and evaluator stand
  * aside). */
 static const char *const training_jobs[] = {"chief", "master", "worker"};
-
-static enum muster_rc read_number(struct muster_env *env, const char *name, uint64_t *ret_value,
-                                  struct muster_error *ret_error)
-{
-    const char *text = muster_vars_get(env->vars, name);
-    char *end = NULL;
-
-    if (text == NULL)
-        return muster_error_set(
-            ret_error, MUSTER_FAILED_PRECONDITION,
-            "%s is not set: start this program with `muster run -n N -- PROGRAM`, or "
-            "set TF_CONFIG, or RANK and WORLD_SIZE",
-            name);
-    errno = 0;
-    *ret_value = strtoull(text, &end, 10);
-    if (errno != 0 || end == text || *end != '\0' || *text == '-' || *ret_value > UINT32_MAX)
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "%s=%s: expected a whole number", name, text);
-    return MUSTER_OK;
-}
-
-static enum muster_rc find_by_rank(struct muster_env *env, struct muster_place *place,
-                                   struct muster_error *ret_error)
-{
-    uint64_t rank, size;
-    enum muster_rc rc = read_number(env, "RANK", &rank, ret_error);
-
-    if (rc == MUSTER_OK)
-        rc = read_number(env, "WORLD_SIZE", &size, ret_error);
-    if (rc != MUSTER_OK)
-        return rc;
-    if (rank >= size)
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "RANK=%" PRIu64 " is outside WORLD_SIZE=%" PRIu64, rank, size);
-    snprintf(place->task_type, sizeof(place->task_type), "worker");
-    place->task_index = (uint32_t)rank;
-    place->expected_count = (uint32_t)size;
-    return MUSTER_OK;
-}
 
 struct answer {
     bool is_there;
@@ -100,60 +59,87 @@ static enum muster_rc ask_cluster(struct muster_env *env, struct muster_resolver
     return answer.rc;
 }
 
-static enum muster_rc place_in_spec(const struct muster_cluster_spec *spec, const char *task_type,
-                                    bool has_task_id, int64_t task_id, struct muster_place *place,
-                                    struct muster_error *ret_error)
+/* The tasks that train together. */
+static uint32_t count_training_tasks(const struct muster_cluster_spec *spec)
 {
-    struct muster_error error;
-    const char *address;
-    enum muster_rc rc;
+    uint32_t count = 0;
 
-    if (task_type == NULL || !has_task_id)
-        return muster_error_set(
-            ret_error, MUSTER_INVALID_ARGUMENT,
-            "the resolver does not say which task this process is; TF_CONFIG needs "
-            "\"task\": {\"type\": …, \"index\": …}");
+    for (size_t i = 0; i < sizeof(training_jobs) / sizeof(training_jobs[0]); i++) {
+        const struct muster_cluster_job *job = muster_cluster_spec_job(spec, training_jobs[i]);
+
+        if (job != NULL)
+            count += (uint32_t)job->task_count;
+    }
+    return count;
+}
+
+/* Where the number of tasks is known, their addresses need not be. */
+static enum muster_rc count_tasks(struct muster_resolver *resolver,
+                                  const struct muster_cluster_spec *spec, const char *task_type,
+                                  int64_t task_id, uint32_t *ret_count,
+                                  struct muster_error *ret_error)
+{
+    struct muster_error error = {0};
+    const char *address;
+    bool is_known = false;
+    enum muster_rc rc = muster_resolver_world_size(resolver, &is_known, ret_count, ret_error);
+
+    if (rc != MUSTER_OK || is_known)
+        return rc;
     rc = muster_cluster_spec_task_address(spec, task_type, task_id, &address, &error);
     if (rc != MUSTER_OK)
         return muster_error_set(ret_error, rc,
-                                "this process is said to be task %s:%lld, but %s; correct "
-                                "TF_CONFIG.task (or whatever the resolver reads)",
-                                task_type, (long long)task_id, error.text);
-    place->expected_count = 0;
-    for (size_t i = 0; i < sizeof(training_jobs) / sizeof(training_jobs[0]); i++) {
-        size_t count = 0;
-
-        if (muster_cluster_spec_job(spec, training_jobs[i]) != NULL &&
-            muster_cluster_spec_num_tasks(spec, training_jobs[i], &count, ret_error) == MUSTER_OK)
-            place->expected_count += (uint32_t)count;
-    }
-    snprintf(place->task_type, sizeof(place->task_type), "%s", task_type);
-    place->task_index = (uint32_t)task_id;
+                                "this process is said to be task %s:%lld (%s), but %s; correct "
+                                "what the resolver '%s' reads",
+                                task_type, (long long)task_id,
+                                muster_resolver_source(resolver, MUSTER_FACT_TASK_ID), error.text,
+                                muster_resolver_name(resolver));
+    *ret_count = count_training_tasks(spec);
     return MUSTER_OK;
+}
+
+static enum muster_rc place_in_spec(struct muster_resolver *resolver,
+                                    const struct muster_cluster_spec *spec,
+                                    struct muster_place *place, struct muster_error *ret_error)
+{
+    struct muster_mem *mem = resolver->env->mem;
+    char *task_type = NULL;
+    bool has_task_id = false;
+    int64_t task_id = 0;
+    enum muster_rc rc = muster_resolver_task_type(resolver, &task_type, ret_error);
+
+    if (rc == MUSTER_OK)
+        rc = muster_resolver_task_id(resolver, &has_task_id, &task_id, ret_error);
+    if (rc == MUSTER_OK && (task_type == NULL || !has_task_id))
+        rc = muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                              "the resolver '%s' does not say which task this process is: set "
+                              "TF_CONFIG.task = {\"type\": …, \"index\": …}, or behind its name "
+                              "task_type=…&task_id=…",
+                              muster_resolver_name(resolver));
+    if (rc == MUSTER_OK)
+        rc = count_tasks(resolver, spec, task_type, task_id, &place->expected_count, ret_error);
+    if (rc == MUSTER_OK) {
+        snprintf(place->task_type, sizeof(place->task_type), "%s", task_type);
+        place->task_index = (uint32_t)task_id;
+    }
+    muster_mem_free(mem, task_type);
+    return rc;
 }
 
 static enum muster_rc find_by_resolver(struct muster_env *env, const char *uri,
                                        struct muster_place *place, struct muster_error *ret_error)
 {
-    struct muster_resolver_options options = {.task_type = NULL};
     struct muster_resolver *resolver = NULL;
     struct muster_cluster_spec *spec = NULL;
-    char *task_type = NULL;
-    bool has_task_id = false, is_closed = false;
-    int64_t task_id = 0;
-    enum muster_rc rc = muster_resolver_open(env, uri, &options, &resolver, ret_error);
+    bool is_closed = false;
+    enum muster_rc rc = muster_resolver_open(env, uri, NULL, &resolver, ret_error);
 
     if (rc != MUSTER_OK)
         return rc;
     resolver->data = &is_closed;
     rc = ask_cluster(env, resolver, &spec, ret_error);
     if (rc == MUSTER_OK)
-        rc = muster_resolver_task_type(resolver, &task_type, ret_error);
-    if (rc == MUSTER_OK)
-        rc = muster_resolver_task_id(resolver, &has_task_id, &task_id, ret_error);
-    if (rc == MUSTER_OK)
-        rc = place_in_spec(spec, task_type, has_task_id, task_id, place, ret_error);
-    muster_mem_free(env->mem, task_type);
+        rc = place_in_spec(resolver, spec, place, ret_error);
     muster_cluster_spec_unref(spec);
     muster_resolver_close(resolver, on_closed);
     while (!is_closed)
@@ -161,12 +147,75 @@ static enum muster_rc find_by_resolver(struct muster_env *env, const char *uri,
     return rc;
 }
 
+/* Waits for the end of the HTTP client that only this question needed. */
+struct http_end {
+    struct muster_http_tracer tracer; /* leads from the client to here */
+    bool is_closed;
+};
+
+static void on_http_closed(struct muster_http *http)
+{
+    MUSTER_CONTAINER_OF(http->tracer, struct http_end, tracer)->is_closed = true;
+}
+
+static void ignore_exchange(struct muster_http_tracer *tracer,
+                            const struct muster_http_exchange *exchange)
+{
+    (void)tracer;
+    (void)exchange;
+}
+
+/* Platforms with an API need an HTTP client. */
+static enum muster_rc find_with_http(struct muster_env *env, const char *uri,
+                                     struct muster_place *place, struct muster_error *ret_error)
+{
+    struct http_end end = {.tracer = {.on_exchange = ignore_exchange}};
+    enum muster_rc rc;
+
+    if (env->http != NULL)
+        return find_by_resolver(env, uri, place, ret_error);
+    rc = muster_http_curl_open(env, NULL, &env->http, ret_error);
+    if (rc != MUSTER_OK)
+        return rc;
+    env->http->tracer = &end.tracer;
+    rc = find_by_resolver(env, uri, place, ret_error);
+    muster_http_close(env->http, on_http_closed);
+    while (!end.is_closed)
+        muster_loop_turn(env->loop, UINT64_MAX);
+    env->http = NULL;
+    return rc;
+}
+
+/* Without one that is named: what the environment shows. */
+static enum muster_rc find_by_environment(struct muster_env *env, struct muster_place *place,
+                                          struct muster_error *ret_error)
+{
+    enum muster_rc rc;
+
+    if (muster_vars_get(env->vars, "TF_CONFIG") != NULL)
+        return find_by_resolver(env, "tf_config:", place, ret_error);
+    if (muster_vars_get(env->vars, "RANK") != NULL ||
+        muster_vars_get(env->vars, "WORLD_SIZE") != NULL)
+        return find_by_resolver(env, "torchrun:", place, ret_error);
+    rc = find_with_http(env, "auto:", place, ret_error);
+    if (rc == MUSTER_NOT_FOUND && place->expected_count == 0)
+        return muster_error_set(
+            ret_error, MUSTER_FAILED_PRECONDITION,
+            "RANK is not set, nor anything else that describes a cluster: start this program with "
+            "`muster run -n N -- PROGRAM`, or set TF_CONFIG, MUSTER_RESOLVER, or RANK and "
+            "WORLD_SIZE");
+    return rc;
+}
+
 enum muster_rc muster_place_find(struct muster_env *env, const char *resolver,
                                  struct muster_place *ret_place, struct muster_error *ret_error)
 {
-    if (resolver != NULL)
-        return find_by_resolver(env, resolver, ret_place, ret_error);
-    if (muster_vars_get(env->vars, "TF_CONFIG") != NULL)
-        return find_by_resolver(env, "tf_config:", ret_place, ret_error);
-    return find_by_rank(env, ret_place, ret_error);
+    struct muster_place place = {.expected_count = 0};
+    const char *uri = resolver != NULL ? resolver : muster_vars_get(env->vars, "MUSTER_RESOLVER");
+    enum muster_rc rc = uri != NULL ? find_with_http(env, uri, &place, ret_error)
+                                    : find_by_environment(env, &place, ret_error);
+
+    if (rc == MUSTER_OK)
+        *ret_place = place;
+    return rc;
 }

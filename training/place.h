@@ -12,8 +12,9 @@ struct muster_place {
 };
 
 /**
- * Ask the resolver (URI, may be NULL), else TF_CONFIG, else RANK and WORLD_SIZE. Turns env's loop
- * until the answer is there.
+ * Ask the resolver (URI, may be NULL), else the one that MUSTER_RESOLVER names, else TF_CONFIG, else
+ * RANK and WORLD_SIZE, else auto:. Turns env's loop until the answer is there; opens an HTTP client
+ * for that time where env has none.
  *
  * Errors: INVALID_ARGUMENT, NOT_FOUND (task outside the cluster), FAILED_PRECONDITION (nothing says
  * it); the text names the culprit and the remedy.

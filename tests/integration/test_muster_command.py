@@ -2,14 +2,16 @@
 """The command `muster`: help, unknown names, exit codes, and `muster resolve`."""
 import json
 import os
+import signal
 import subprocess
+import tempfile
 import unittest
 
 MUSTER = os.path.join(os.environ["MUSTER_BINARY_DIR"], "bin", "muster")
 
 
 def muster(*args, **variables):
-    env = {k: v for k, v in os.environ.items() if k not in ("TF_CONFIG", "MUSTER_RESOLVER")}
+    env = {k: v for k, v in os.environ.items() if k not in ("TF_CONFIG", "MUSTER_RESOLVER", "RANK", "WORLD_SIZE")}
     env.update(variables)
     return subprocess.run([MUSTER, *args], env=env, text=True, capture_output=True, timeout=60)
 
@@ -64,8 +66,13 @@ class Resolve(unittest.TestCase):
         done = muster("resolve", "--json", TF_CONFIG=json.dumps(self.CONFIG))
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(done.stdout.count("\n"), 1)
+        answer = json.loads(done.stdout)
+        sources = answer.pop("sources")
+        self.assertEqual(sources["cluster_spec"], "TF_CONFIG.cluster")
+        self.assertEqual(answer.pop("reason"), "auto: TF_CONFIG is set")
+        self.assertIsNone(answer.pop("world_size"))
         self.assertEqual(
-            json.loads(done.stdout),
+            answer,
             {"cluster_spec": {"worker": ["a:1", "b:2"]}, "master": "b:2", "task_type": "worker", "task_id": 1,
              "rpc_layer": None, "num_accelerators": {}, "resolver": "tf_config"})
 
@@ -74,6 +81,50 @@ class Resolve(unittest.TestCase):
                                 ([], {"MUSTER_RESOLVER": 'static:{"worker":["a:1"],"ps":["p:1"]}'})):
             done = muster("resolve", "--json", *args, **variables)
             self.assertEqual(json.loads(done.stdout)["cluster_spec"], {"worker": ["a:1"], "ps": ["p:1"]})
+
+    def test_plain_text_says_where_each_fact_comes_from(self):
+        done = muster("resolve", RANK="1", WORLD_SIZE="3", MASTER_ADDR="h", MASTER_PORT="7")
+        self.assertRegex(done.stdout, r"(?m)^master +h:7 +\(MASTER_ADDR, MASTER_PORT\)$")
+        self.assertRegex(done.stdout, r"(?m)^world_size +3 +\(WORLD_SIZE\)$")
+        self.assertRegex(done.stdout, r"(?m)^resolver +torchrun +\(auto: RANK and WORLD_SIZE are set\)$")
+
+    def test_explain_shows_what_was_looked_at_but_no_secret(self):
+        done = muster("resolve", "--explain", "--resolver", "slurm:gpus_per_node=0", SLURM_PROCID="0",
+                      SLURM_STEP_NUM_TASKS="1", SLURM_STEP_NODELIST="n1", SLURM_STEP_TASKS_PER_NODE="1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("SLURM_STEP_NODELIST=n1", done.stderr)
+        self.assertIn("SLURM_LOCALID is not set", done.stderr)
+        done = muster("resolve", "--explain", "--resolver", "file:/nonexistent/cluster.json")
+        self.assertIn("file      /nonexistent/cluster.json: not found", done.stderr)
+        self.assertEqual(done.returncode, 3)
+
+    def test_a_watch_tells_each_task_that_changes(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            self.write(file.name, {"w": ["a:1", "b:1"]})
+            with subprocess.Popen([MUSTER, "resolve", "--resolver", "file:" + file.name, "--watch", "--changes", "1",
+                                   "--interval", "0.05", "--json"], stdout=subprocess.PIPE, text=True) as watch:
+                self.assertEqual(json.loads(watch.stdout.readline())["cluster_spec"], {"w": ["a:1", "b:1"]})
+                self.write(file.name, {"w": ["a:1", "c:1", "d:1"]})
+                change = json.loads(watch.stdout.readline())
+                self.assertEqual(watch.wait(60), 0)
+        self.assertEqual(change, {
+            "added": [{"job": "w", "index": 2, "after": "d:1"}], "removed": [],
+            "moved": [{"job": "w", "index": 1, "before": "b:1", "after": "c:1"}],
+            "cluster_spec": {"w": ["a:1", "c:1", "d:1"]}})
+
+    def test_a_watch_ends_in_order_at_sigterm(self):
+        with subprocess.Popen([MUSTER, "resolve", "--resolver", "static:w=a:1", "--watch", "--json"],
+                              stdout=subprocess.PIPE, text=True) as watch:
+            watch.stdout.readline()
+            watch.send_signal(signal.SIGTERM)
+            self.assertIn(watch.wait(60), (0, -signal.SIGTERM))
+
+    @staticmethod
+    def write(path, cluster):
+        """In one piece, as whoever provides such a file should."""
+        with open(path + ".new", "w") as file:
+            json.dump(cluster, file)
+        os.replace(path + ".new", path)
 
     def test_plain_text(self):
         self.assertIn("b:2", muster("resolve", TF_CONFIG=json.dumps(self.CONFIG)).stdout)

@@ -1,29 +1,16 @@
 /* Names to addresses and services, against a name server of the test's own. */
+#include "name_server.h"
 #include "test_env.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "net/dns.h"
-
-#define TYPE_A     1
-#define TYPE_AAAA  28
-#define TYPE_SRV   33
-#define PACKET_MAX 512
-
-/* How the name server answers. */
-enum mood { ANSWERS, SAYS_NO_SUCH_NAME, FAILS, IS_SILENT };
 
 struct fixture {
     struct test_env test;
     struct muster_dns *dns;
-    struct muster_fd_watch watch; /* the name server's socket */
-    enum mood mood;
-    unsigned query_count;
+    struct name_server server;
 };
 
 struct lookup {
@@ -38,123 +25,15 @@ struct service {
     enum muster_rc rc;
 };
 
-/* The name server: RFC 1035 4.1, one question per packet. */
-
-struct packet {
-    uint8_t bytes[PACKET_MAX];
-    size_t count;
-};
-
-static void put16(struct packet *packet, unsigned value)
-{
-    assert_true(packet->count + 2 <= PACKET_MAX);
-    packet->bytes[packet->count++] = (uint8_t)(value >> 8);
-    packet->bytes[packet->count++] = (uint8_t)value;
-}
-
-static void put_bytes(struct packet *packet, const void *bytes, size_t count)
-{
-    assert_true(packet->count + count <= PACKET_MAX);
-    memcpy(packet->bytes + packet->count, bytes, count);
-    packet->count += count;
-}
-
-/* A record whose name is the question's. */
-static void put_record(struct packet *packet, unsigned type, const void *data, size_t bytes)
-{
-    put16(packet, 0xc00c);
-    put16(packet, type);
-    put16(packet, 1);
-    put16(packet, 0);
-    put16(packet, 60);
-    put16(packet, (unsigned)bytes);
-    put_bytes(packet, data, bytes);
-    packet->bytes[7]++;
-}
-
-static void put_service(struct packet *packet, unsigned priority, unsigned weight, unsigned port,
-                        const char *label)
-{
-    struct packet data = {.count = 0};
-
-    put16(&data, priority);
-    put16(&data, weight);
-    put16(&data, port);
-    data.bytes[data.count++] = (uint8_t)strlen(label);
-    put_bytes(&data, label, strlen(label));
-    data.bytes[data.count++] = 0;
-    put_record(packet, TYPE_SRV, data.bytes, data.count);
-}
-
-static void put_answers(struct packet *packet, unsigned type)
-{
-    static const uint8_t first[4] = {10, 1, 2, 3}, second[4] = {10, 1, 2, 4};
-    static const uint8_t third[16] = {0x20, 0x01, 0x0d, 0xb8, [15] = 7};
-
-    if (type == TYPE_A) {
-        put_record(packet, TYPE_A, first, 4);
-        put_record(packet, TYPE_A, second, 4);
-    } else if (type == TYPE_AAAA) {
-        put_record(packet, TYPE_AAAA, third, 16);
-    } else if (type == TYPE_SRV) {
-        put_service(packet, 20, 1, 2382, "late");
-        put_service(packet, 10, 1, 2380, "light");
-        put_service(packet, 10, 9, 2379, "heavy");
-    }
-}
-
-static void on_query(struct muster_fd_watch *watch, unsigned ready)
-{
-    struct fixture *fixture = watch->data;
-    struct sockaddr_in from;
-    socklen_t length = sizeof(from);
-    struct packet packet = {.count = 0};
-    ssize_t count =
-        recvfrom(watch->fd, packet.bytes, PACKET_MAX, 0, (struct sockaddr *)&from, &length);
-    size_t at = 12;
-    unsigned type;
-
-    (void)ready;
-    assert_true(count > 16);
-    fixture->query_count++;
-    if (fixture->mood == IS_SILENT)
-        return;
-    while (packet.bytes[at] != 0)
-        at += packet.bytes[at] + 1u;
-    type = (unsigned)packet.bytes[at + 1] << 8 | packet.bytes[at + 2];
-    packet.count = at + 5;
-    packet.bytes[2] = 0x81; /* an answer, recursion as asked for */
-    packet.bytes[3] = fixture->mood == SAYS_NO_SUCH_NAME ? 0x83
-                      : fixture->mood == FAILS           ? 0x82
-                                                         : 0x80;
-    memset(packet.bytes + 6, 0, 6);
-    if (fixture->mood == ANSWERS)
-        put_answers(&packet, type);
-    assert_int_equal(
-        sendto(watch->fd, packet.bytes, packet.count, 0, (struct sockaddr *)&from, length),
-        (ssize_t)packet.count);
-}
-
 static int set_up(void **state)
 {
     static struct fixture fixture;
     struct muster_dns_options options = {.timeout_ms = 20, .tries = 2};
-    struct sockaddr_in address = {.sin_family = AF_INET};
-    socklen_t length = sizeof(address);
-    char servers[32];
 
     memset(&fixture, 0, sizeof(fixture));
     test_env_open(&fixture.test);
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    fixture.watch.fd = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    assert_int_equal(bind(fixture.watch.fd, (struct sockaddr *)&address, length), 0);
-    assert_int_equal(getsockname(fixture.watch.fd, (struct sockaddr *)&address, &length), 0);
-    fixture.watch.data = &fixture;
-    fixture.watch.on_ready = on_query;
-    fixture.watch.wanted = MUSTER_FD_READ;
-    assert_int_equal(muster_fd_watch_open(&fixture.watch, fixture.test.env.loop), MUSTER_OK);
-    snprintf(servers, sizeof(servers), "127.0.0.1:%u", ntohs(address.sin_port));
-    options.servers = servers;
+    name_server_open(&fixture.server, &fixture.test.env);
+    options.servers = fixture.server.address;
     assert_int_equal(muster_dns_open(&fixture.test.env, &options, &fixture.dns), MUSTER_OK);
     *state = &fixture;
     return 0;
@@ -165,8 +44,7 @@ static int tear_down(void **state)
     struct fixture *fixture = *state;
 
     muster_dns_close(fixture->dns);
-    muster_fd_watch_close(&fixture->watch);
-    close(fixture->watch.fd);
+    name_server_close(&fixture->server);
     test_env_close(&fixture->test);
     return 0;
 }
@@ -246,7 +124,7 @@ static void ip_text_answers_itself_without_a_query(void **state)
         assert_int_equal(lookup.lookup.address_count, 1);
         assert_true(has_address(&lookup, rows[i].formatted));
     }
-    assert_int_equal(fixture->query_count, 0);
+    assert_int_equal(fixture->server.query_count, 0);
 }
 
 static void localhost_needs_no_name_server(void **state)
@@ -257,7 +135,7 @@ static void localhost_needs_no_name_server(void **state)
     assert_int_equal(look_up(fixture, &lookup, "localhost"), MUSTER_OK);
 
     assert_true(has_address(&lookup, "127.0.0.1:2222"));
-    assert_int_equal(fixture->query_count, 0);
+    assert_int_equal(fixture->server.query_count, 0);
 }
 
 static void unknown_name_is_not_found_and_named(void **state)
@@ -265,7 +143,7 @@ static void unknown_name_is_not_found_and_named(void **state)
     struct fixture *fixture = *state;
     struct lookup lookup;
 
-    fixture->mood = SAYS_NO_SUCH_NAME;
+    fixture->server.mood = SAYS_NO_SUCH_NAME;
     assert_int_equal(look_up(fixture, &lookup, "nosuch.example.org"), MUSTER_NOT_FOUND);
 
     assert_int_equal(lookup.lookup.error.rc, MUSTER_NOT_FOUND);
@@ -277,11 +155,11 @@ static void failing_and_silent_servers_are_unavailable_and_named(void **state)
     struct fixture *fixture = *state;
     struct lookup lookup;
 
-    fixture->mood = FAILS;
+    fixture->server.mood = FAILS;
     assert_int_equal(look_up(fixture, &lookup, "db.example.org"), MUSTER_UNAVAILABLE);
     assert_non_null(strstr(lookup.lookup.error.text, "db.example.org"));
 
-    fixture->mood = IS_SILENT;
+    fixture->server.mood = IS_SILENT;
     assert_int_equal(look_up(fixture, &lookup, "db.example.org"), MUSTER_UNAVAILABLE);
     assert_non_null(strstr(lookup.lookup.error.text, "db.example.org"));
 }
@@ -292,13 +170,13 @@ static void lookup_ends_at_its_deadline_and_the_late_answer_hurts_nobody(void **
     struct muster_loop *loop = fixture->test.env.loop;
     struct lookup lookup, next;
 
-    fixture->mood = IS_SILENT;
+    fixture->server.mood = IS_SILENT;
     start(fixture, &lookup, "slow.example.org", muster_loop_after_ns(loop, MUSTER_NS_PER_MS));
     test_env_run_until(&fixture->test.env, is_lookup_done, &lookup);
     assert_int_equal(lookup.rc, MUSTER_DEADLINE_EXCEEDED);
     assert_non_null(strstr(lookup.lookup.error.text, "slow.example.org"));
     memset(&lookup, 0x5a, sizeof(lookup)); /* the request is the caller's again */
-    fixture->mood = ANSWERS;
+    fixture->server.mood = ANSWERS;
 
     assert_int_equal(look_up(fixture, &next, "fast.example.org"), MUSTER_OK);
 }
@@ -344,7 +222,7 @@ static void close_forgets_queries_whose_requests_have_ended(void **state)
     struct fixture *fixture = *state;
     struct lookup lookup;
 
-    fixture->mood = IS_SILENT;
+    fixture->server.mood = IS_SILENT;
     start(fixture, &lookup, "slow.example.org", UINT64_MAX);
     muster_dns_lookup_cancel(fixture->dns, &lookup.lookup);
     test_env_run_until(&fixture->test.env, is_lookup_done, &lookup);
@@ -391,7 +269,7 @@ static void unknown_service_is_not_found_and_named(void **state)
 
     memset(&service, 0, sizeof(service));
     service.srv.data = &service;
-    fixture->mood = SAYS_NO_SUCH_NAME;
+    fixture->server.mood = SAYS_NO_SUCH_NAME;
     assert_int_equal(muster_dns_srv_start(&service.srv, fixture->dns, "_x._tcp.example.org",
                                           UINT64_MAX, on_services),
                      MUSTER_OK);
