@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "cluster/member.h"
-#include "collective/group.h"
+#include "collective/group_internal.h"
 #include "tests/sim/registry_stage.h"
 #include "tests/sim/sim_internal.h"
 #include "tests/sim/trainee.h"
@@ -36,11 +36,16 @@ static struct muster_group *worker_group(void *keeper)
     return muster_node_group(((struct worker *)keeper)->node);
 }
 
+/* 0 also when the group has ended by itself, for want of a verdict: what it says then binds nobody.
+ */
 static uint64_t worker_epoch(void *keeper)
 {
     const struct worker *worker = keeper;
     const struct muster_view *view = muster_node_view(worker->node);
+    const struct muster_group *group = muster_node_group(worker->node);
 
+    if (group == NULL || group->is_ended)
+        return 0;
     return view != NULL && muster_view_find(view, &worker->task->incarnation, NULL) ? view->epoch
                                                                                     : 0;
 }
