@@ -26,7 +26,8 @@ bool muster_membership_is_admissible(const struct muster_membership *machine,
 {
     return machine->view != NULL && peer->has_record && peer->join_epoch == machine->view->epoch &&
            peer->link == MEMBERSHIP_LINK_UP && !peer->suspicion.is_dead &&
-           !muster_membership_in_view(machine, peer) && !is_task_held(machine, peer);
+           !muster_membership_in_view(machine, peer) && !is_task_held(machine, peer) &&
+           !muster_membership_is_unreached(machine, &peer->member.incarnation);
 }
 
 size_t muster_membership_joiners(const struct muster_membership *machine,

@@ -109,6 +109,7 @@ static void fill_suspect(struct message *message, const struct muster_control *c
     suspect->incarnation.len = sizeof(control->accused.bytes);
     suspect->reason = (char *)(uintptr_t)control->text;
     suspect->is_confirmed = control->is_confirmed;
+    suspect->is_silence = control->is_silence;
     message->control.body_case = MUSTER__CONTROL__BODY_SUSPECT;
     message->control.suspect = suspect;
 }
@@ -207,6 +208,7 @@ static enum muster_rc read_suspect(const Muster__Suspect *message, struct muster
     memcpy(control->text, message->reason, length);
     control->epoch = message->epoch;
     control->is_confirmed = message->is_confirmed != 0;
+    control->is_silence = message->is_silence != 0;
     return MUSTER_OK;
 }
 

@@ -42,6 +42,7 @@ struct muster_control {
     bool is_resigning;                    /* leave, progress: only this epoch */
     bool is_done;                         /* leave: with its work done */
     bool is_confirmed;                    /* suspect: seen to die */
+    bool is_silence;                      /* suspect: not heard */
     struct muster_op_id op;               /* abort_propose, heartbeat */
     enum muster_rc reason;                /* abort_propose */
     uint64_t view_digest;                 /* heartbeat; 0 = no view */

@@ -146,13 +146,16 @@ static void space_refreshes(struct muster_membership *machine)
 
 void muster_membership_settle_member(struct muster_membership *machine)
 {
+    struct muster_incarnation outcast;
+
     if (!muster_membership_knows_revision(machine) || !machine->is_registry_up)
         return;
     if (is_stalled(machine)) {
         start_change(machine);
         return;
     }
-    if (!has_lost_member(machine) && !has_wish(machine) && !has_accused(machine))
+    if (!has_lost_member(machine) && !has_wish(machine) && !has_accused(machine) &&
+        !muster_membership_outcast(machine, &outcast))
         return;
     if (!is_own_turn(machine))
         return;
@@ -163,9 +166,17 @@ void muster_membership_settle_member(struct muster_membership *machine)
 
 /* --- collecting --- */
 
+static bool is_outcast(const struct muster_membership *machine,
+                       const struct muster_incarnation *incarnation)
+{
+    return machine->change.has_outcast &&
+           muster_incarnation_is_equal(&machine->change.outcast, incarnation);
+}
+
 static bool is_voter(const struct muster_membership *machine, const struct membership_peer *peer)
 {
-    return peer->vote != NULL && muster_membership_in_view(machine, peer) &&
+    return peer->vote != NULL && !is_outcast(machine, &peer->member.incarnation) &&
+           muster_membership_in_view(machine, peer) &&
            muster_membership_peer_belief(machine, peer) < MUSTER_BELIEF_SUSPECTED;
 }
 
@@ -221,6 +232,14 @@ static bool peer_goes(struct muster_membership *machine, const struct membership
            (peer->leave_epoch == machine->view->epoch && !peer->is_resigning && may_leave(machine));
 }
 
+static const char *why_lost(const struct muster_membership *machine,
+                            const struct membership_peer *peer)
+{
+    if (is_outcast(machine, &peer->member.incarnation))
+        return "another member does not reach it";
+    return peer->death[0] == '\0' ? "silent" : peer->death;
+}
+
 static void describe(struct muster_membership *machine, char *text, size_t room)
 {
     text[0] = '\0';
@@ -236,7 +255,7 @@ static void describe(struct muster_membership *machine, char *text, size_t room)
             continue;
         else if (!is_voter(machine, peer))
             append(text, room, "%s%s:%u lost (%s)", separator, peer->member.task_type,
-                   peer->member.task_index, peer->death[0] == '\0' ? "silent" : peer->death);
+                   peer->member.task_index, why_lost(machine, peer));
         else if (peer_goes(machine, peer))
             append(text, room, "%s%s:%u left", separator, peer->member.task_type,
                    peer->member.task_index);
@@ -246,16 +265,22 @@ static void describe(struct muster_membership *machine, char *text, size_t room)
                machine->options.self.task_type, machine->options.self.task_index);
 }
 
+static void own_vote(struct muster_membership *machine, struct muster_vote *vote)
+{
+    vote->incarnation = machine->options.self.incarnation;
+    vote->progress = machine->progress;
+    vote->is_done = machine->is_leaving && machine->is_done;
+    vote->done_step = machine->committed_step;
+    vote->is_leaving =
+        muster_membership_votes_resigning(machine) || (machine->is_leaving && may_leave(machine));
+}
+
 static size_t collect_votes(struct muster_membership *machine, struct muster_vote *votes)
 {
     size_t count = 0;
 
-    votes[count].incarnation = machine->options.self.incarnation;
-    votes[count].progress = machine->progress;
-    votes[count].is_done = machine->is_leaving && machine->is_done;
-    votes[count].done_step = machine->committed_step;
-    votes[count++].is_leaving =
-        muster_membership_votes_resigning(machine) || (machine->is_leaving && may_leave(machine));
+    if (!is_outcast(machine, &machine->options.self.incarnation))
+        own_vote(machine, &votes[count++]);
     for (size_t i = 0; i < machine->peer_count; i++) {
         const struct membership_peer *peer = &machine->peers[i];
 
@@ -449,7 +474,10 @@ void muster_membership_settle_change(struct muster_membership *machine)
     enum muster_rc rc;
 
     if (ask_for_votes(machine) || machine->progress == NULL || !machine->is_registry_up ||
-        !muster_membership_knows_revision(machine) || is_state_at_stake(machine))
+        !muster_membership_knows_revision(machine))
+        return;
+    machine->change.has_outcast = muster_membership_outcast(machine, &machine->change.outcast);
+    if (is_state_at_stake(machine))
         return;
     rc = decide(machine, false, &view, &leaver_count);
     if (rc == MUSTER_OK && must_wait(machine, view, leaver_count)) {

@@ -104,8 +104,10 @@ static void on_heartbeat(struct muster_membership *machine, struct membership_pe
     muster_membership_fail(machine, MUSTER_DATA_LOSS, text);
 }
 
-static void on_suspect(struct muster_membership *machine, const struct muster_control *control)
+static void on_suspect(struct muster_membership *machine, struct membership_peer *peer,
+                       const struct muster_control *control)
 {
+    struct muster_incarnation accuser = peer->member.incarnation; /* peer moves when one is made */
     struct membership_peer *accused;
 
     if (muster_membership_is_self(machine, &control->accused))
@@ -113,9 +115,15 @@ static void on_suspect(struct muster_membership *machine, const struct muster_co
     accused = muster_membership_peer(machine, &control->accused);
     if (accused == NULL)
         return;
-    if (control->is_confirmed)
+    if (control->is_confirmed) {
         muster_membership_confirm_dead(machine, accused, control->text);
-    else if (control->epoch == epoch_of(machine) && muster_membership_in_view(machine, accused))
+        return;
+    }
+    if (control->epoch != epoch_of(machine) || !muster_membership_in_view(machine, accused))
+        return;
+    if (control->is_silence)
+        muster_membership_quarrel(machine, &accuser, &control->accused);
+    else
         accused->accused_epoch = control->epoch;
 }
 
@@ -163,7 +171,7 @@ void muster_membership_control(struct muster_membership *machine, struct members
         on_heartbeat(machine, peer, control);
         return;
     case MUSTER_CONTROL_SUSPECT:
-        on_suspect(machine, control);
+        on_suspect(machine, peer, control);
         return;
     }
 }
@@ -189,6 +197,34 @@ static void send_suspicion(struct muster_membership *machine, const struct membe
     control.accused = peer->member.incarnation;
     snprintf(control.text, sizeof(control.text), "data link lost");
     muster_membership_send_members(machine, &control);
+}
+
+/* The lowest rank that this process hears; NULL: itself, or nobody. */
+static const struct membership_peer *find_leader(const struct muster_membership *machine)
+{
+    for (uint32_t i = 0; i < machine->view->member_count; i++) {
+        const struct muster_incarnation *incarnation = &machine->view->members[i].incarnation;
+        const struct membership_peer *peer = muster_membership_peer_find(machine, incarnation);
+
+        if (muster_membership_is_self(machine, incarnation))
+            return NULL;
+        if (peer != NULL && muster_membership_peer_belief(machine, peer) < MUSTER_BELIEF_SUSPECTED)
+            return peer;
+    }
+    return NULL;
+}
+
+void muster_membership_send_silence(struct muster_membership *machine,
+                                    const struct membership_peer *peer)
+{
+    const struct membership_peer *leader = find_leader(machine);
+    struct muster_control control = {.kind = MUSTER_CONTROL_SUSPECT, .is_silence = true};
+
+    control.epoch = epoch_of(machine);
+    control.accused = peer->member.incarnation;
+    snprintf(control.text, sizeof(control.text), "not heard");
+    if (leader != NULL && leader != peer)
+        muster_membership_send(machine, leader, &control);
 }
 
 static void send_abort(struct muster_membership *machine)
@@ -245,6 +281,10 @@ static void repeat_proposals(struct muster_membership *machine)
     for (size_t i = 0; i < machine->peer_count; i++)
         if (machine->peers[i].lost_epoch == epoch_of(machine))
             send_suspicion(machine, &machine->peers[i]);
+    for (size_t i = 0; i < machine->peer_count; i++)
+        if (muster_membership_in_view(machine, &machine->peers[i]) &&
+            muster_membership_peer_belief(machine, &machine->peers[i]) == MUSTER_BELIEF_SUSPECTED)
+            muster_membership_send_silence(machine, &machine->peers[i]);
 }
 
 void muster_membership_settle_words(struct muster_membership *machine)

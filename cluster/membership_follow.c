@@ -231,6 +231,32 @@ void muster_membership_saw_view(struct muster_membership *machine, struct muster
 
 /* --- an observer --- */
 
+/* Who would be a member must reach all members. Each of them is linked, or dead, or has been tried
+ * in vain: then the leader is told, and knows whether that one stays. */
+static bool has_tried_all(struct muster_membership *machine)
+{
+    for (size_t i = 0; i < machine->peer_count; i++) {
+        const struct membership_peer *peer = &machine->peers[i];
+
+        if (muster_membership_in_view(machine, peer) && !peer->suspicion.is_dead &&
+            peer->link != MEMBERSHIP_LINK_UP && peer->connect_backoff_ns == 0)
+            return false;
+    }
+    return true;
+}
+
+static void tell_unreached(struct muster_membership *machine)
+{
+    for (size_t i = 0; i < machine->peer_count; i++) {
+        const struct membership_peer *peer = &machine->peers[i];
+
+        if (muster_membership_in_view(machine, peer) && !peer->suspicion.is_dead &&
+            (peer->link != MEMBERSHIP_LINK_UP ||
+             muster_membership_peer_belief(machine, peer) >= MUSTER_BELIEF_SUSPECTED))
+            muster_membership_send_silence(machine, peer);
+    }
+}
+
 void muster_membership_settle_joining(struct muster_membership *machine)
 {
     struct muster_control control = {.kind = MUSTER_CONTROL_JOIN};
@@ -246,7 +272,8 @@ void muster_membership_settle_joining(struct muster_membership *machine)
     control.epoch = machine->view->epoch;
     control.member = machine->options.self;
     control.committed_step = machine->committed_step;
-    control.is_ready = true;
+    control.is_ready = has_tried_all(machine);
+    tell_unreached(machine);
     muster_membership_send_members(machine, &control);
     machine->join_due_ns = machine->now_ns + JOIN_INTERVAL_NS;
     muster_membership_is_due(machine, machine->join_due_ns);

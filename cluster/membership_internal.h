@@ -19,7 +19,7 @@ struct membership_peer {
     bool is_watched;
     uint64_t register_revision;
     struct muster_suspicion suspicion;
-    char death[48]; /* what killed it */
+    char death[48];   /* what killed it */
     bool is_recorded; /* by its launcher, with the last step and whether its work was done */
     bool is_recorded_done;
     enum membership_link link;
@@ -39,9 +39,19 @@ struct membership_peer {
     bool is_vote_resigning;       /* what the vote says with it */
 };
 
+#define MEMBERSHIP_QUARRELS_MAX 32
+
+/** Two processes of which one says that it does not reach the other. */
+struct membership_quarrel {
+    struct muster_incarnation a, b;
+    uint64_t since_ns, last_ns; /* when it was said, without a gap; last 0: free */
+};
+
 /** The change that this member leads. */
 struct membership_change {
     uint64_t id;
+    bool has_outcast; /* a member that votes and is left out all the same */
+    struct muster_incarnation outcast;
     uint64_t below_since_ns; /* too few members since; 0: enough */
     uint64_t freeze_due_ns;  /* send Freeze again to the silent */
 };
@@ -80,6 +90,7 @@ struct muster_membership {
     /* the others */
     struct membership_peer *peers;
     size_t peer_count, peer_room;
+    struct membership_quarrel quarrels[MEMBERSHIP_QUARRELS_MAX];
     /* this process */
     struct muster_progress *progress; /* frozen in `view`; owned */
     struct muster_progress *retired;  /* of the view before; actions of this step may point to it */
@@ -167,6 +178,9 @@ void muster_membership_propose_abort(struct muster_membership *machine,
                                      const struct muster_membership_event *event);
 void muster_membership_suspect(struct muster_membership *machine,
                                const struct muster_membership_event *event);
+/** To who leads: this process does not hear that one. */
+void muster_membership_send_silence(struct muster_membership *machine,
+                                    const struct membership_peer *peer);
 
 /* membership_follow.c */
 /** A committed view, wherever it was seen. revision 0: not known. */
@@ -202,6 +216,18 @@ size_t muster_membership_joiners(const struct muster_membership *machine,
 /* membership_change.c */
 void muster_membership_settle_member(struct muster_membership *machine);
 void muster_membership_settle_change(struct muster_membership *machine);
+
+/* membership_quarrel.c */
+/** One of the two says now that it does not reach the other. */
+void muster_membership_quarrel(struct muster_membership *machine,
+                               const struct muster_incarnation *a,
+                               const struct muster_incarnation *b);
+/** A joiner that says so of a member that stays. */
+bool muster_membership_is_unreached(const struct muster_membership *machine,
+                                    const struct muster_incarnation *joiner);
+/** A member to leave out because another and it have not reached each other for too long. */
+bool muster_membership_outcast(const struct muster_membership *machine,
+                               struct muster_incarnation *ret_outcast);
 
 /* membership_propose.c */
 /** Takes view. Moves to PROPOSING. */

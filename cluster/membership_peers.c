@@ -182,6 +182,7 @@ static void link_down(struct muster_membership *machine, struct membership_peer 
     peer->connect_backoff_ns = backoff;
     peer->link = MEMBERSHIP_LINK_NONE;
     peer->has_asked = false;
+    machine->join_due_ns = 0;
     muster_suspicion_link_down(&peer->suspicion, machine->now_ns);
 }
 

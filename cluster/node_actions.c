@@ -261,6 +261,15 @@ void muster_node_post(struct muster_node *node, const struct muster_membership_e
     muster_task_post(&node->task, node->env->loop);
 }
 
+void muster_node_resign(struct muster_node *node, const struct muster_error *why)
+{
+    struct muster_membership_event event = {.kind = MUSTER_EVENT_RESIGN};
+
+    node->expiry = NODE_EXPIRED;
+    node->is_resign_posted = true;
+    muster_node_post(node, &event, why->text);
+}
+
 void muster_node_run_news(struct muster_node *node)
 {
     struct muster_list *at;
@@ -269,6 +278,8 @@ void muster_node_run_news(struct muster_node *node)
         struct node_news *news = MUSTER_CONTAINER_OF(at, struct node_news, list_node);
 
         news->event.text = news->text;
+        if (news->event.kind == MUSTER_EVENT_RESIGN)
+            node->is_resign_posted = false;
         muster_node_feed(node, &news->event);
         muster_mem_free(node->env->mem, news);
     }

@@ -35,12 +35,10 @@ static void on_higher_epoch(void *data, const struct muster_incarnation *peer, u
 
 static void on_expired(void *data, const struct muster_error *error)
 {
-    struct muster_membership_event event = {.kind = MUSTER_EVENT_RESIGN};
     struct muster_node *node = data;
 
-    node->expiry = NODE_EXPIRED;
     muster_node_exclude(node, error);
-    muster_node_post(node, &event, error->text);
+    muster_node_resign(node, error);
 }
 
 static void on_ended(void *data)
@@ -111,10 +109,30 @@ static void record_view(struct muster_node *node, struct muster_view *view, stru
     node->cause_ns = 0;
 }
 
+/* It had resigned, and the view counts on it all the same. */
+static bool is_kept_now(const struct muster_node *node)
+{
+    return node->expiry == NODE_EXPIRED && !node->is_resign_posted &&
+           !muster_membership_is_resigning(node->machine);
+}
+
+/* Of all who could have known its operations it alone has stayed. They have ended; the step after
+ * its state begins again, and its operations count from 0 as those of the joiners do. */
+static void start_over(struct muster_node *node, struct muster_group *old)
+{
+    struct muster_error why;
+
+    muster_error_set(&why, MUSTER_ABORTED, "its operations have expired");
+    muster_group_abort_all(old, &why);
+    muster_group_begin_step(node->group, node->committed_step);
+    muster_group_commit_step(node->group, node->committed_step);
+}
+
 void muster_node_open_group(struct muster_node *node, struct muster_view *view, bool is_hand_over)
 {
     struct muster_group_options options = {.env = node->env, .view = view, .self = node->self};
     struct muster_group *old = node->group;
+    bool is_kept = is_hand_over && is_kept_now(node);
     struct muster_view *previous = NULL;
     struct muster_error error;
     enum muster_rc rc;
@@ -133,14 +151,17 @@ void muster_node_open_group(struct muster_node *node, struct muster_view *view, 
     if (old != NULL) {
         previous = muster_view_ref(
             (struct muster_view *)(uintptr_t)muster_group_view(old)); /* counted, never written */
-        muster_group_hand_over(old, node->group);
+        if (is_kept)
+            start_over(node, old);
+        else
+            muster_group_hand_over(old, node->group);
         muster_group_close(old);
     }
     record_view(node, view, previous);
     muster_state_server_set_epoch(node->state_server, view->epoch);
     if (!is_hand_over)
         muster_node_state_entered(node);
-    else if (node->expiry == NODE_EXPIRED && !muster_membership_is_resigning(node->machine))
+    else if (is_kept)
         muster_node_state_kept(node);
     else if (node->is_catching)
         muster_catch_up_follow(&node->catch_up, view);

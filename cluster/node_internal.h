@@ -126,6 +126,7 @@ struct muster_node {
     struct muster_group *group;
     uint64_t ended_count; /* operations, of all groups */
     enum node_expiry expiry;
+    bool is_resign_posted; /* the machine does not know yet */
     struct muster_membership *machine;
     struct muster_timer timer;
     struct muster_timer start_timer;
@@ -171,6 +172,8 @@ void muster_node_feed_peer(struct muster_node *node, enum muster_membership_even
  */
 void muster_node_post(struct muster_node *node, const struct muster_membership_event *event,
                       const char *text);
+/** Out of this epoch, and back by catch-up: its operations, or its catch-up, cannot end in it. */
+void muster_node_resign(struct muster_node *node, const struct muster_error *why);
 /** on_failed, once the machine is at rest. The node leaves what it is in. */
 void muster_node_fail(struct muster_node *node, const struct muster_error *error);
 void muster_node_note_cause(struct muster_node *node);

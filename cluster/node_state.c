@@ -26,12 +26,9 @@ void muster_node_give_up(struct muster_node *node, const struct muster_error *er
  * later first step. */
 static void join_again(struct muster_node *node, const struct muster_error *why)
 {
-    struct muster_membership_event event = {.kind = MUSTER_EVENT_RESIGN};
-
     MUSTER_LOG(node->env, WARN, "joins_again", "reason", why->text);
     node->state = NODE_STATE_NAMED;
-    node->expiry = NODE_EXPIRED;
-    muster_node_post(node, &event, why->text);
+    muster_node_resign(node, why);
 }
 
 static uint64_t own_from_step(const struct muster_node *node)
@@ -129,6 +126,7 @@ void muster_node_state_kept(struct muster_node *node)
     if (node->state != NODE_STATE_NAMED)
         return; /* set_state comes back here */
     node->expiry = NODE_NOT_EXPIRED;
+    muster_state_server_commit(node->state_server, node->committed_step);
     tell_ready(node, node->committed_step + 1, true);
 }
 

@@ -872,6 +872,28 @@ static void without_a_registry_the_start_fails_and_says_so(void **state)
     close_job(&job);
 }
 
+static void two_workers_that_never_reach_each_other_do_not_stop_the_job(void **state)
+{
+    struct job job;
+    uint64_t epoch;
+
+    (void)state;
+    start_job(&job, 24, 4, 4);
+    job.pace_ns = 200 * MUSTER_NS_PER_MS;
+    sim_cut(job.world, job.hosts[2], job.hosts[3], SIM_BOTH_WAYS);
+    sim_run_for(job.world, 30 * MUSTER_NS_PER_S);
+    epoch = job.workers[0].epoch;
+    assert_int_equal(job.workers[0].members, 3);
+    assert_true(job.workers[2].epoch == epoch || job.workers[3].epoch == epoch);
+
+    sim_run_for(job.world, 60 * MUSTER_NS_PER_S);
+    assert_int_equal(job.workers[0].epoch, epoch);
+    sim_heal(job.world, job.hosts[2], job.hosts[3]);
+    assert_trains(&job);
+    assert_int_equal(job.workers[0].members, 4);
+    close_job(&job);
+}
+
 static void a_joiner_whom_the_members_have_outrun_joins_again(void **state)
 {
     struct job job;
@@ -882,9 +904,9 @@ static void a_joiner_whom_the_members_have_outrun_joins_again(void **state)
     sim_kill(job.workers[2].process);
     say_dead(&job, &job.workers[2]);
     assert_trains(&job);
-    job.pace_ns = 200 * MUSTER_NS_PER_US;
+    job.pace_ns = 300 * MUSTER_NS_PER_US;
     job.alone_from_step = highest_step(&job) + 1;
-    job.alone_until_step = job.alone_from_step + 1000;
+    job.alone_until_step = job.alone_from_step + 3000;
     again = start_task(&job, 2);
     assert_trains(&job);
 
@@ -959,6 +981,7 @@ int main(void)
         cmocka_unit_test(all_leave_close_and_leak_nothing),
         cmocka_unit_test(who_waits_too_long_names_the_missing_tasks),
         cmocka_unit_test(without_a_registry_the_start_fails_and_says_so),
+        cmocka_unit_test(two_workers_that_never_reach_each_other_do_not_stop_the_job),
         cmocka_unit_test(a_joiner_whom_the_members_have_outrun_joins_again),
         cmocka_unit_test(when_who_had_the_state_is_dead_the_joiner_is_told),
         cmocka_unit_test(a_slower_death_inside_a_turn_changes_nothing),

@@ -49,6 +49,7 @@ struct ledger {
     uint32_t life_count;
     struct epoch_entry *epochs; /* [epoch] */
     uint64_t epoch;
+    uint64_t forgotten_epoch; /* what was said in epochs before it binds nobody */
     size_t epoch_room;
     struct op_entry *ops; /* [step * SEQUENCES_MAX + sequence] */
     size_t op_room;
@@ -126,6 +127,11 @@ uint32_t ledger_life(struct ledger *ledger, const struct muster_incarnation *inc
     }
     ledger->lives[i] = *incarnation;
     return ledger->life_count++;
+}
+
+uint32_t ledger_life_count(const struct ledger *ledger)
+{
+    return ledger->life_count;
 }
 
 /* Views. */
@@ -237,10 +243,12 @@ void ledger_committed(struct ledger *ledger, const struct muster_view *view)
     }
     entry->member_count = i;
     entry->is_state_lost = view->is_state_lost;
-    if ((entry->members & ledger_members(ledger, ledger->epoch)) == 0)
+    if ((entry->members & ledger_members(ledger, ledger->epoch)) == 0) {
         forget_history(ledger);
-    else
+        ledger->forgotten_epoch = view->epoch;
+    } else {
         check_members(ledger, entry->members);
+    }
     ledger->epoch = view->epoch;
     sim_note(ledger->world, "view", view->epoch, view->digest, entry->members);
 }
@@ -301,10 +309,18 @@ static struct op_entry *find_op(struct ledger *ledger, const struct muster_op_id
     return &ledger->ops[place];
 }
 
+/* It stood still while the others ended or began anew, and does not know yet: its books are gone. */
+static bool is_ghost(const struct ledger *ledger, uint32_t life)
+{
+    return ledger->entered[life] < ledger->forgotten_epoch;
+}
+
 void ledger_started(struct ledger *ledger, uint32_t life, const struct muster_op_id *id)
 {
     struct op_entry *op = find_op(ledger, id);
 
+    if (is_ghost(ledger, life))
+        return;
     if ((op->started >> life & 1) != 0)
         sim_fail(ledger->world,
                  "life %" PRIu32 " starts operation (%" PRIu64 ", %" PRIu32 ") twice", life,
@@ -399,6 +415,8 @@ void ledger_done(struct ledger *ledger, uint32_t life, const struct muster_op_id
 {
     struct op_entry *op = find_op(ledger, id);
 
+    if (is_ghost(ledger, life))
+        return;
     if ((op->done >> life & 1) != 0 || (op->started >> life & 1) == 0)
         sim_fail(ledger->world,
                  "operation (%" PRIu64 ", %" PRIu32 ") calls life %" PRIu32 " back %s", id->step,
@@ -421,6 +439,8 @@ void ledger_state(struct ledger *ledger, uint32_t life, uint64_t step, uint64_t 
 {
     struct state_entry *state;
 
+    if (is_ghost(ledger, life))
+        return;
     if (step >= STEPS_MAX) {
         sim_fail(ledger->world, "too many steps");
         return;

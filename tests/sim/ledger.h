@@ -20,6 +20,8 @@ void ledger_free(struct ledger *ledger);
 
 /** The number of an incarnation; a new one gets the next. */
 uint32_t ledger_life(struct ledger *ledger, const struct muster_incarnation *incarnation);
+/** How many have been numbered so far; there is room for LEDGER_LIVES_MAX. */
+uint32_t ledger_life_count(const struct ledger *ledger);
 /** Highest epoch that the registry has accepted; 0: none. */
 uint64_t ledger_epoch(const struct ledger *ledger);
 /** Members of an accepted epoch. */

@@ -9,6 +9,8 @@
 #define PROGRESS_NS (120 * MUSTER_NS_PER_S)
 #define START_NS    (60 * MUSTER_NS_PER_S)
 
+#define LIVES_IN_PLAY_MAX (LEDGER_LIVES_MAX * 5 / 8) /* the rest is for the end */
+
 /* One play. */
 struct play {
     const char *name;
@@ -291,6 +293,7 @@ static void play_mixed(struct cast *cast)
     end_ns = sim_world_now_ns(cast->world) + ms(cast, 20000);
     cast_start_faults(cast, SIM_FAULTS_ALL);
     while (sim_world_now_ns(cast->world) < end_ns &&
+           ledger_life_count(cast->ledger) < LIVES_IN_PLAY_MAX &&
            cast_run(cast, span(cast, 3 * MUSTER_NS_PER_S)))
         happen(cast);
 }

@@ -799,6 +799,141 @@ static void who_resigns_without_the_state_is_never_the_one_that_stays(void **sta
     close_world(&world);
 }
 
+/* --- two that do not reach each other --- */
+
+static void part(struct world *world, unsigned a, unsigned b)
+{
+    pump_block(&world->pump, a, b, true);
+    pump_reset_link(&world->pump, a, b);
+}
+
+static void of_two_that_never_reach_each_other_one_is_left_out(void **state)
+{
+    struct world world;
+    uint64_t epoch;
+
+    (void)state;
+    open_world(&world, 41, 3);
+    start_tasks(&world, 3, 3);
+    part(&world, 1, 2);
+    pump_run(&world.pump, PUMP_S(20));
+    assert_true(pump_is_member(&world.pump, 1));
+    assert_false(pump_is_member(&world.pump, 2));
+    epoch = pump_epoch(&world.pump);
+    pump_run(&world.pump, PUMP_S(60));
+    assert_int_equal(pump_epoch(&world.pump), epoch);
+
+    pump_block(&world.pump, 1, 2, false);
+    assert_settles(&world);
+    assert_int_equal(world.pump.key_view->member_count, 3);
+    close_world(&world);
+}
+
+static void a_pair_apart_for_a_moment_costs_no_member(void **state)
+{
+    struct world world;
+
+    (void)state;
+    open_world(&world, 42, 3);
+    start_tasks(&world, 3, 3);
+    part(&world, 1, 2);
+    pump_run(&world.pump, PUMP_S(5));
+    pump_block(&world.pump, 1, 2, false);
+    assert_settles(&world);
+
+    assert_int_equal(world.pump.key_view->member_count, 3);
+    for (unsigned i = 0; i < 3; i++)
+        assert_false(world.pump.nodes[i].is_excluded_once);
+    close_world(&world);
+}
+
+static void who_does_not_reach_several_is_the_one_left_out(void **state)
+{
+    struct world world;
+
+    (void)state;
+    open_world(&world, 43, 4);
+    start_tasks(&world, 4, 4);
+    part(&world, 1, 2);
+    part(&world, 1, 3);
+    pump_run(&world.pump, PUMP_S(30));
+
+    assert_false(pump_is_member(&world.pump, 1));
+    assert_int_equal(world.pump.key_view->member_count, 3);
+    close_world(&world);
+}
+
+static void on_one_host_nobody_is_left_out_for_a_lost_link(void **state)
+{
+    struct world world;
+
+    (void)state;
+    open_world(&world, 44, 4);
+    start_tasks(&world, 4, 2); /* 1 and 3 share a host */
+    part(&world, 1, 3);
+    pump_run(&world.pump, PUMP_S(60));
+
+    assert_int_equal(world.pump.key_view->member_count, 4);
+    assert_false(world.pump.nodes[3].is_excluded_once);
+    close_world(&world);
+}
+
+static void min_members_are_not_given_up_for_a_lost_link(void **state)
+{
+    struct world world;
+
+    (void)state;
+    open_world(&world, 45, 3);
+    world.pump.min_members = 3;
+    start_tasks(&world, 3, 3);
+    part(&world, 1, 2);
+    pump_run(&world.pump, PUMP_S(60));
+
+    assert_int_equal(world.pump.key_view->member_count, 3);
+    close_world(&world);
+}
+
+static void a_joiner_that_does_not_reach_a_member_waits_outside(void **state)
+{
+    struct world world;
+    unsigned joiner;
+    uint64_t epoch;
+
+    (void)state;
+    open_world(&world, 46, 3);
+    start_tasks(&world, 3, 3);
+    pump_kill(&world.pump, 2);
+    assert_settles(&world);
+    epoch = pump_epoch(&world.pump);
+    joiner = pump_start(&world.pump, 2, 2);
+    pump_block(&world.pump, 1, joiner, true);
+    pump_run(&world.pump, PUMP_S(20));
+    assert_int_equal(pump_epoch(&world.pump), epoch);
+
+    pump_block(&world.pump, 1, joiner, false);
+    assert_settles(&world);
+    assert_true(pump_is_member(&world.pump, joiner));
+    close_world(&world);
+}
+
+static void a_joiner_that_does_not_reach_a_dead_member_replaces_it(void **state)
+{
+    struct world world;
+    unsigned joiner;
+
+    (void)state;
+    open_world(&world, 47, 2);
+    world.pump.min_members = 2;
+    start_tasks(&world, 2, 2);
+    pump_crash_silently(&world.pump, 1); /* only silence tells */
+    joiner = pump_start(&world.pump, 2, 2);
+    pump_run(&world.pump, PUMP_S(20));
+
+    assert_true(pump_is_member(&world.pump, joiner));
+    assert_false(world.pump.key_view->is_below_min);
+    close_world(&world);
+}
+
 /* --- random stories --- */
 
 static unsigned random_alive(struct pump *pump)
@@ -997,6 +1132,13 @@ int main(void)
         cmocka_unit_test(a_holder_cut_off_from_the_joiner_goes_on_without_it),
         cmocka_unit_test(the_job_is_over_when_the_last_that_has_the_state_leaves),
         cmocka_unit_test(who_resigns_without_the_state_is_never_the_one_that_stays),
+        cmocka_unit_test(of_two_that_never_reach_each_other_one_is_left_out),
+        cmocka_unit_test(a_pair_apart_for_a_moment_costs_no_member),
+        cmocka_unit_test(who_does_not_reach_several_is_the_one_left_out),
+        cmocka_unit_test(on_one_host_nobody_is_left_out_for_a_lost_link),
+        cmocka_unit_test(min_members_are_not_given_up_for_a_lost_link),
+        cmocka_unit_test(a_joiner_that_does_not_reach_a_member_waits_outside),
+        cmocka_unit_test(a_joiner_that_does_not_reach_a_dead_member_replaces_it),
         cmocka_unit_test(random_stories_keep_every_rule),
     };
 
