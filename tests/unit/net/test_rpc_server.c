@@ -1,0 +1,193 @@
+/* The gRPC server before a client that is played by hand, on a virtual clock. */
+#include "h2_stage.h"
+#include "virtual_loop.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <muster/rpc.h>
+
+#define PATH "/test.Echo/Hang"
+
+struct fixture {
+    struct h2_stage stage;
+    struct virtual_loop loop;
+    struct muster_loop *real_loop;
+    struct muster_rpc_server *server;
+    unsigned started, ended;
+    uint64_t deadline_ns;
+    enum muster_rc end_rc;
+};
+
+static void on_start(struct muster_rpc *rpc)
+{
+    struct fixture *fixture = muster_rpc_service(rpc);
+
+    fixture->started++;
+    fixture->deadline_ns = muster_rpc_deadline_ns(rpc);
+}
+
+static void on_message(struct muster_rpc *rpc, struct muster_bytes message)
+{
+    (void)rpc;
+    (void)message;
+}
+
+static void on_end(struct muster_rpc *rpc, enum muster_rc rc)
+{
+    struct fixture *fixture = muster_rpc_service(rpc);
+
+    fixture->ended++;
+    fixture->end_rc = rc;
+}
+
+static const struct muster_rpc_method hang = {
+    .path = PATH, .on_start = on_start, .on_message = on_message, .on_end = on_end};
+
+static void on_closed(struct muster_rpc_server *server)
+{
+    ((struct fixture *)muster_rpc_server_data(server))->stage.is_gone = true;
+}
+
+static int set_up(void **state)
+{
+    struct fixture *fixture = calloc(1, sizeof(*fixture));
+    struct muster_env *env = &fixture->stage.test.env;
+
+    h2_stage_init(&fixture->stage);
+    virtual_loop_init(&fixture->loop);
+    fixture->real_loop = env->loop;
+    env->loop = &fixture->loop.loop;
+    assert_int_equal(muster_rpc_server_open(env, NULL, &fixture->server), MUSTER_OK);
+    muster_rpc_server_set_data(fixture->server, fixture);
+    assert_int_equal(muster_rpc_server_add(fixture->server, &hang, 1, fixture), MUSTER_OK);
+    assert_int_equal(muster_rpc_server_attach(fixture->server, &fixture->stage.stream), MUSTER_OK);
+    virtual_loop_advance(&fixture->loop, 0);
+    h2_stage_feed(&fixture->stage, H2_PREFACE, sizeof(H2_PREFACE) - 1);
+    h2_stage_feed_frame(&fixture->stage, FRAME_SETTINGS, 0, 0, NULL, 0);
+    virtual_loop_advance(&fixture->loop, 0);
+    *state = fixture;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *fixture = *state;
+
+    muster_rpc_server_close(fixture->server, fixture->loop.now_ns, on_closed);
+    virtual_loop_advance(&fixture->loop, MUSTER_NS_PER_S);
+    fixture->stage.test.env.loop = fixture->real_loop;
+    h2_stage_fini(&fixture->stage);
+    free(fixture);
+    return 0;
+}
+
+/* A literal header without Huffman. */
+static size_t put_header(uint8_t *out, const char *name, const char *value)
+{
+    size_t at = 0;
+
+    out[at++] = 0x00;
+    out[at++] = (uint8_t)strlen(name);
+    memcpy(out + at, name, strlen(name));
+    at += strlen(name);
+    out[at++] = (uint8_t)strlen(value);
+    memcpy(out + at, value, strlen(value));
+    return at + strlen(value);
+}
+
+static void feed_call(struct fixture *fixture, const char *timeout)
+{
+    uint8_t block[256] = {0x83, 0x86}; /* POST, http */
+    size_t at = 2;
+
+    at += put_header(block + at, ":path", PATH);
+    at += put_header(block + at, ":authority", "x");
+    at += put_header(block + at, "content-type", "application/grpc");
+    at += put_header(block + at, "te", "trailers");
+    if (timeout != NULL)
+        at += put_header(block + at, "grpc-timeout", timeout);
+    h2_stage_feed_frame(&fixture->stage, FRAME_HEADERS, FLAG_END_HEADERS, 1, block, at);
+    virtual_loop_advance(&fixture->loop, 0);
+}
+
+/* The client does not reset it. */
+static void a_call_ends_at_its_deadline_whatever_the_client_does(void **state)
+{
+    struct fixture *fixture = *state;
+
+    feed_call(fixture, "10m");
+    assert_int_equal(fixture->started, 1);
+    assert_true(fixture->deadline_ns == fixture->loop.now_ns + 10 * MUSTER_NS_PER_MS);
+    virtual_loop_advance(&fixture->loop, 10 * MUSTER_NS_PER_MS - 1);
+    assert_int_equal(fixture->ended, 0);
+    assert_null(h2_stage_sent_frame(&fixture->stage, FRAME_HEADERS, 0));
+    virtual_loop_advance(&fixture->loop, 1);
+
+    assert_int_equal(fixture->ended, 1);
+    assert_int_equal(fixture->end_rc, MUSTER_DEADLINE_EXCEEDED);
+    assert_non_null(h2_stage_sent_frame(&fixture->stage, FRAME_HEADERS, 0));
+}
+
+static void a_call_without_a_deadline_may_take_for_ever(void **state)
+{
+    struct fixture *fixture = *state;
+
+    feed_call(fixture, NULL);
+    assert_true(fixture->deadline_ns == UINT64_MAX);
+    virtual_loop_advance(&fixture->loop, 3600 * MUSTER_NS_PER_S);
+
+    assert_int_equal(fixture->ended, 0);
+}
+
+static void a_client_that_resets_a_call_ends_it(void **state)
+{
+    static const uint8_t cancel[4] = {0, 0, 0, MUSTER_H2_CANCEL};
+    struct fixture *fixture = *state;
+
+    feed_call(fixture, "10S");
+    h2_stage_feed_frame(&fixture->stage, FRAME_RST, 0, 1, cancel, sizeof(cancel));
+    virtual_loop_advance(&fixture->loop, 0);
+
+    assert_int_equal(fixture->ended, 1);
+    assert_int_equal(fixture->end_rc, MUSTER_CANCELLED);
+}
+
+static void a_client_that_pings_too_often_is_told_to_calm_down(void **state)
+{
+    struct fixture *fixture = *state;
+
+    for (unsigned i = 0; i < 4; i++) {
+        assert_null(h2_stage_sent_frame(&fixture->stage, FRAME_GOAWAY, 0));
+        h2_stage_feed_frame(&fixture->stage, FRAME_PING, 0, 0, "12345678", 8);
+        virtual_loop_advance(&fixture->loop, MUSTER_NS_PER_MS);
+    }
+
+    assert_int_equal(h2_stage_goaway_code(&fixture->stage), MUSTER_H2_ENHANCE_YOUR_CALM);
+}
+
+static void a_client_that_pings_seldom_stays(void **state)
+{
+    struct fixture *fixture = *state;
+
+    for (unsigned i = 0; i < 8; i++) {
+        h2_stage_feed_frame(&fixture->stage, FRAME_PING, 0, 0, "12345678", 8);
+        virtual_loop_advance(&fixture->loop, 6 * MUSTER_NS_PER_S);
+    }
+
+    assert_null(h2_stage_sent_frame(&fixture->stage, FRAME_GOAWAY, 0));
+}
+
+int main(void)
+{
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest server[] = {
+        CASE(a_call_ends_at_its_deadline_whatever_the_client_does),
+        CASE(a_call_without_a_deadline_may_take_for_ever),
+        CASE(a_client_that_resets_a_call_ends_it),
+        CASE(a_client_that_pings_too_often_is_told_to_calm_down),
+        CASE(a_client_that_pings_seldom_stays),
+    };
+
+    return cmocka_run_group_tests(server, NULL, NULL);
+}
