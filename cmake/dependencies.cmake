@@ -11,3 +11,15 @@ foreach(pair event:libevent_core event_http:libevent event_pthreads:libevent_pth
 endforeach()
 find_program(PROTOC protoc REQUIRED)
 find_program(PROTOC_GEN_C NAMES protoc-gen-c REQUIRED)
+
+# Security updates of 2023 and 2024 (CVE-2023-44487, CVE-2024-28182) brought these two; Debian 12 and Ubuntu 24.04 have them.
+include(CheckSymbolExists)
+set(CMAKE_REQUIRED_LIBRARIES PkgConfig::nghttp2)
+foreach(symbol nghttp2_option_set_stream_reset_rate_limit nghttp2_option_set_max_continuations)
+  check_symbol_exists(${symbol} nghttp2/nghttp2.h HAVE_${symbol})
+  if(NOT HAVE_${symbol})
+    message(FATAL_ERROR "libnghttp2-dev lacks ${symbol}, which guards against floods: install its security update "
+                        "(apt-get update && apt-get install --only-upgrade libnghttp2-dev)")
+  endif()
+endforeach()
+unset(CMAKE_REQUIRED_LIBRARIES)
