@@ -32,6 +32,16 @@ static bool are_apart(const void *a, uint64_t a_bytes, const void *b, uint64_t b
     return left + a_bytes <= right || right + b_bytes <= left;
 }
 
+/* A change of view is under way: it belongs to the next epoch, and runs there from its inputs. */
+static void hold(struct muster_group *group, struct muster_run *run)
+{
+    run->result.is_interrupted = true;
+    run->result.interrupted_ns = group->frozen_ns;
+    run->result.phase = "start";
+    run->result.verdict = MUSTER_VERDICT_RETRY;
+    muster_list_append(&group->held, &run->node);
+}
+
 static enum muster_rc start(struct muster_op *op, struct muster_group *group,
                             const struct muster_op_call *call, muster_op_fn *done)
 {
@@ -52,7 +62,7 @@ static enum muster_rc start(struct muster_op *op, struct muster_group *group,
     muster_list_init(&op->node);
     run->state = MUSTER_RUN_HELD;
     if (group->is_frozen)
-        muster_list_append(&group->held, &run->node);
+        hold(group, run);
     else
         muster_run_issue(run);
     return MUSTER_OK;

@@ -424,6 +424,7 @@ void muster_run_issue(struct muster_run *run)
             muster_run_contradict(run);
             return;
         }
+        run->result.verdict = MUSTER_VERDICT_ADOPT;
         muster_run_adopt(run, verdict);
         muster_group_replay_early(group, &verdict->op);
     }

@@ -75,7 +75,8 @@ struct muster_strategy {
     /* the program's own copy */
     struct muster_view *view; /* shares; by which they are counted */
     uint32_t rank, size;
-    struct muster_op_result result; /* of the last delivered operation */
+    struct muster_op_result result; /* of the last call that delivered anything */
+    bool has_result;                /* the running call has delivered something */
     uint64_t epoch;
 };
 

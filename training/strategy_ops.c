@@ -22,6 +22,21 @@ static bool are_ops_done(void *data)
     return strategy->ops_open == 0;
 }
 
+/* An interruption of any operation of the call is one of the call. */
+static void keep_result(struct muster_strategy *strategy, const struct muster_op_result *result)
+{
+    struct muster_op_result before = strategy->result;
+
+    strategy->result = *result;
+    if (strategy->has_result && before.is_interrupted && !result->is_interrupted) {
+        strategy->result.is_interrupted = true;
+        strategy->result.interrupted_ns = before.interrupted_ns;
+        strategy->result.phase = before.phase;
+        strategy->result.verdict = before.verdict;
+    }
+    strategy->has_result = true;
+}
+
 static void on_op_done(struct muster_op *op, enum muster_rc rc)
 {
     struct muster_strategy *strategy = op->data;
@@ -30,7 +45,7 @@ static void on_op_done(struct muster_op *op, enum muster_rc rc)
     if (op == strategy->change.op)
         muster_strategy_tell_view(strategy, op);
     if (rc == MUSTER_OK) {
-        strategy->result = op->result;
+        keep_result(strategy, &op->result);
         muster_node_touch_state(strategy->node);
     } else if (strategy->ops_rc == MUSTER_OK) {
         strategy->ops_rc = rc;
@@ -109,6 +124,7 @@ static enum muster_rc run_in_seat(struct muster_strategy *strategy, const struct
     size_t i = 0;
 
     strategy->ops_rc = MUSTER_OK;
+    strategy->has_result = false;
     strategy->op_name = call->name;
     while (i < call->count && strategy->ops_rc == MUSTER_OK) {
         enum muster_rc rc = MUSTER_OK;

@@ -40,9 +40,10 @@ struct muster_op_result {
     uint64_t epoch;                   /* in which it was delivered */
     uint32_t contributor_count;       /* the divisor of MEAN */
     enum muster_verdict_kind verdict; /* of its last interruption */
-    bool is_interrupted;              /* a change of view fell into it */
-    uint64_t interrupted_ns;          /* loop time of the freeze, 0 = not interrupted */
-    const char *phase; /* where this member stood at the freeze ("reduce", "gather", "complete") */
+    bool is_interrupted;     /* a change of view fell into it, or was under way when it started */
+    uint64_t interrupted_ns; /* loop time of the freeze, 0 = not interrupted */
+    const char *phase;       /* where this member stood at the freeze ("start", "reduce", "gather",
+                                "complete") */
 };
 
 /** One operation. Caller's memory, borrowed from start to done. */

@@ -99,8 +99,8 @@ MUSTER_API uint32_t muster_strategy_num_replicas_in_sync(const struct muster_str
 MUSTER_API uint64_t muster_strategy_epoch(const struct muster_strategy *strategy);
 /** Members that contributed to the last delivered operation. */
 MUSTER_API uint32_t muster_strategy_contributors(const struct muster_strategy *strategy);
-/** How the last delivered operation ended: contributors, and the verdict if a change of view
- * fell into it. Borrowed. */
+/** How the last delivered operation ended: contributors; and whether a change of view fell into
+ * its call (one call may reduce many tensors), with the verdict. Borrowed. */
 MUSTER_API const struct muster_op_result *muster_strategy_result(
     const struct muster_strategy *strategy);
 

@@ -112,6 +112,35 @@ class Deaths(Case):
             self.assertEqual((got["step"], got["size"], got["epoch"]), (2, 2, 2))
         self.end(ask)
 
+    def test_who_was_interrupted_knows_it(self):
+        # Of two chunks per block, rank 2 sends 8 and receives 4 sums and 4 results: at the 13th of them it has received
+        # a result, so that the others are in the middle of it too, and it lacks one, so that nobody has ended it.
+        members = [self.job.puppet(rank, 3, **({"MUSTER_KILL": "step=1,chunk=12"} if rank == 2 else {})) for rank in range(3)]
+        every(members, "open")
+        every(members, "register total 8 1")
+        every(members, "begin")
+        for member in members:
+            member.tell(f"all_reduce 100000 {member.rank + 1} mean")
+        got = [ok(member.hear()) for member in members[:2]]
+        self.assertEqual(got[0], got[1])
+        self.assertIn((got[0]["value"], got[0]["contributors"]), ((1.5, 2), (2, 3)))
+        self.assertEqual(got[0]["interrupted"], 1)
+        self.end(members[:2])
+
+    def test_an_interruption_of_any_tensor_of_a_call_is_told(self):
+        # 64 operations are in flight at most, so the 65th begins after the change. Rank 2 handles 24 chunks of its first
+        # four without a result of the others: at the 25th they are in the middle of the call.
+        members = [self.job.puppet(rank, 3, **({"MUSTER_KILL": "step=1,chunk=24"} if rank == 2 else {})) for rank in range(3)]
+        every(members, "open")
+        every(members, "register total 8 1")
+        every(members, "begin")
+        for member in members:
+            member.tell(f"all_reduce 5000 {member.rank + 1} mean 65")
+        for member in members[:2]:
+            got = ok(member.hear())
+            self.assertEqual((got["value"], got["contributors"], got["interrupted"]), (1.5, 2, 1))
+        self.end(members[:2])
+
     def test_rank_0_dies_and_ranks_move_up(self):
         members = self.started(3)
         members[0].kill()

@@ -8,7 +8,7 @@
 
 #include <muster/muster.h>
 
-enum { WORDS_MAX = 8, TENSORS_MAX = 8 };
+enum { WORDS_MAX = 8, TENSORS_MAX = 8, REDUCED_MAX = 100 };
 
 struct words {
     char *at[WORDS_MAX];
@@ -154,20 +154,27 @@ static enum muster_reduction reduction_of(const char *name)
     abort();
 }
 
-/* all_reduce COUNT VALUE [sum|mean|min|max|prod] */
+/* all_reduce COUNT VALUE [sum|mean|min|max|prod [TENSORS]]: in one call; the value is the last's */
 static void command_all_reduce(const struct words *words)
 {
-    struct muster_tensor tensor = {.count = number(words, 1, "1"), .dtype = MUSTER_F64};
+    struct muster_tensor reduced[REDUCED_MAX];
+    uint64_t count = number(words, 4, "1");
 
-    tensor.data = filled(tensor.count, seconds(words, 2));
-    if (is_ok(muster_strategy_all_reduce(strategy, &tensor, 1,
+    if (count == 0 || count > REDUCED_MAX)
+        abort();
+    for (uint64_t i = 0; i < count; i++)
+        reduced[i] = (struct muster_tensor){.data = filled(number(words, 1, "1"), seconds(words, 2)),
+                                            .count = number(words, 1, "1"),
+                                            .dtype = MUSTER_F64};
+    if (is_ok(muster_strategy_all_reduce(strategy, reduced, count,
                                          reduction_of(word(words, 3, "sum"))))) {
         printf("ok");
-        print_value(&tensor);
+        print_value(&reduced[count - 1]);
         printf(" contributors=%u interrupted=%d\n", muster_strategy_contributors(strategy),
                muster_strategy_result(strategy)->is_interrupted);
     }
-    free(tensor.data);
+    for (uint64_t i = 0; i < count; i++)
+        free(reduced[i].data);
 }
 
 /* broadcast COUNT VALUE [ROOT] */

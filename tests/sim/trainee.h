@@ -33,6 +33,7 @@ struct trainee_op {
     struct trainee *trainee;
     struct muster_op op;
     struct muster_op_id id; /* expected */
+    uint64_t epoch;         /* in which it was started */
     uint64_t shape;         /* what is done: the same on every rank */
     enum muster_op_kind kind;
     enum trainee_op_state {

@@ -210,8 +210,18 @@ static void check_count(const struct trainee_op *op, ledger_lives_type lives)
         complain(op, "the count of contributors is not that of lives", lives);
 }
 
+/* Between start and end lies a change of view, or none: the operation must know. */
+static void check_interruption(const struct trainee_op *op)
+{
+    const struct muster_op_result *result = &op->op.result;
+
+    if (result->is_interrupted != (result->epoch != op->epoch))
+        complain(op, "does not know whether it was interrupted since epoch", op->epoch);
+}
+
 static void check_ok(const struct trainee_op *op, struct ledger_outcome *outcome)
 {
+    check_interruption(op);
     outcome->has_value = true;
     switch (op->kind) {
     case MUSTER_OP_ALL_REDUCE:
@@ -376,6 +386,7 @@ void trainee_op_start(struct trainee_op *op, struct trainee *trainee, const stru
         complain(op, "no group to start it on", 0);
         return;
     }
+    op->epoch = muster_group_view(group)->epoch;
     participant_count = participants_now(group, id->step);
     choose_shape(op, participant_count);
     make_room(op);

@@ -506,6 +506,10 @@ static void operations_started_while_frozen_wait_for_the_next_epoch(void **state
 
     for (uint32_t member = 0; member < 3; member++) {
         assert_int_equal(seats[member].op.result.epoch, 2);
+        assert_true(seats[member].op.result.is_interrupted);
+        assert_string_equal(seats[member].op.result.phase, "start");
+        assert_int_equal(seats[member].op.result.verdict, MUSTER_VERDICT_RETRY);
+        assert_true(seats[member].op.result.interrupted_ns > 0);
         check_result(&scene, member, 0);
     }
     close_scene(&scene);
