@@ -49,7 +49,7 @@ enum {
     MUSTER_HEARD_COMPLETE = 2,
     MUSTER_HEARD_ISSUED = 4,    /* it has started the operation */
     MUSTER_HEARD_ANSWER = 8,    /* to QUERY */
-    MUSTER_HEARD_MISMATCH = 16, /* its own description */
+    MUSTER_HEARD_MISMATCH = 16, /* it has ended it, for another was called */
 };
 
 /** One operation, from start until it is stable. Library memory, reused. */
@@ -67,7 +67,7 @@ struct muster_run {
     struct muster_timer timer;
     enum muster_rc abort_why; /* CANCELLED, DEADLINE_EXCEEDED: proposed; OK: not */
     uint8_t timer_stage;      /* enum timer_stage of run_deadline.c */
-    bool is_mismatched;       /* own description has been sent */
+    bool is_mismatched;       /* own description has been sent (once more at the end) */
     bool is_contradicting; /* unfit because the members have adopted another operation */
     bool is_unfit; /* does not fit the members of this epoch, or what they have adopted: never runs,
                       all must agree on its end */

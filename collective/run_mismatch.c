@@ -4,6 +4,13 @@
 
 #include <string.h>
 
+#define MISMATCH_OVER 1u /* flag: the sender has ended the operation, or has its result */
+
+static bool is_over(const struct muster_run *run)
+{
+    return run->state >= MUSTER_RUN_DELIVERED || run->is_adopting;
+}
+
 /* False: no memory. */
 static bool send_description(struct muster_run *run, uint32_t participant)
 {
@@ -11,6 +18,7 @@ static bool send_description(struct muster_run *run, uint32_t participant)
     struct muster_frame_header header = {
         .channel = MUSTER_FRAME_COLLECTIVE,
         .type = MUSTER_FRAME_MISMATCH,
+        .flags = is_over(run) ? MISMATCH_OVER : 0,
         .epoch = group->view->epoch,
         .op = run->id,
         .offset = run->call.root.epoch,
@@ -82,8 +90,8 @@ static void explain(struct muster_run *run, uint32_t participant,
                          run->id.sequence, rank, who, theirs, ours);
 }
 
-/* Nothing of the caller's is borrowed afterwards; the run stays as a mark until all have said what
- * they called. */
+/* Nothing of the caller's is borrowed afterwards; the run stays as a mark until all have said that
+ * it is over for them: a change of view may come before they have heard of the difference. */
 static void end_mismatched(struct muster_run *run, enum muster_rc rc)
 {
     struct muster_group *group = run->group;
@@ -91,9 +99,9 @@ static void end_mismatched(struct muster_run *run, enum muster_rc rc)
     muster_wire_recall_op(group->wire, &run->id);
     muster_group_abandon_receiving(group, run);
     muster_run_restore(run);
-    run->is_mismatched = false; /* the recall took our description back */
-    muster_run_send_mismatch(run);
     run->state = MUSTER_RUN_ENDED;
+    run->is_mismatched = false; /* our description is sent again, as of who has ended */
+    muster_run_send_mismatch(run);
     run->abort_why = rc;
     run->complete_count = 1;
     for (uint32_t i = 0; i < run->participant_count; i++)
@@ -138,6 +146,19 @@ static void answer(struct muster_run *run, uint32_t participant, uint64_t descri
     muster_run_hear_complete(run, participant);
 }
 
+static void hear_over(struct muster_run *run, uint32_t participant,
+                      const struct muster_frame_header *header)
+{
+    bool is_known = (run->heard[participant] & MUSTER_HEARD_MISMATCH) != 0;
+
+    run->heard[participant] |= MUSTER_HEARD_ISSUED;
+    if (is_known || (header->flags & MISMATCH_OVER) == 0)
+        return;
+    run->heard[participant] |= MUSTER_HEARD_MISMATCH;
+    if (run->state == MUSTER_RUN_ENDED)
+        run->complete_count++;
+}
+
 void muster_run_hear_mismatch(struct muster_run *run, uint32_t participant,
                               const struct muster_frame_header *header, const char *text)
 {
@@ -155,13 +176,10 @@ void muster_run_hear_mismatch(struct muster_run *run, uint32_t participant,
     }
     if (run->memory == NULL && !muster_run_take_memory(run))
         return;
-    if ((run->heard[participant] & MUSTER_HEARD_MISMATCH) != 0)
-        return;
-    run->heard[participant] |= MUSTER_HEARD_MISMATCH | MUSTER_HEARD_ISSUED;
+    hear_over(run, participant, header);
     muster_run_send_mismatch(run);
-    if (run->state == MUSTER_RUN_ENDED)
-        run->complete_count++;
-    else if (header->descriptor != run->descriptor && run->op != NULL) {
+    if (run->state != MUSTER_RUN_ENDED && header->descriptor != run->descriptor &&
+        run->op != NULL) {
         explain(run, participant, header, text);
         end_mismatched(run, run->op->error.rc);
     }

@@ -128,14 +128,14 @@ class Deaths(Case):
         self.end(members[:2])
 
     def test_an_interruption_of_any_tensor_of_a_call_is_told(self):
-        # 64 operations are in flight at most, so the 65th begins after the change. Rank 2 handles 24 chunks of its first
-        # four without a result of the others: at the 25th they are in the middle of the call.
+        # 64 operations are started at a time, so the 65th begins after the change. Rank 2 handles 24 chunks of the first
+        # four rings without a result of the others: at the 25th they are in the middle of the call.
         members = [self.job.puppet(rank, 3, **({"MUSTER_KILL": "step=1,chunk=24"} if rank == 2 else {})) for rank in range(3)]
         every(members, "open")
         every(members, "register total 8 1")
         every(members, "begin")
         for member in members:
-            member.tell(f"all_reduce 5000 {member.rank + 1} mean 65")
+            member.tell(f"all_reduce 20000 {member.rank + 1} mean 65")
         for member in members[:2]:
             got = ok(member.hear())
             self.assertEqual((got["value"], got["contributors"], got["interrupted"]), (1.5, 2, 1))

@@ -213,6 +213,48 @@ static void different_roots_of_one_epoch_are_an_error(void **state)
     group_ring_close(&ring);
 }
 
+/* Member `to` hears what `from` has called, as from the wire, in no time. */
+static void hear_description(uint32_t to, uint32_t from)
+{
+    const struct muster_run *run = seats[from].op.impl;
+    struct muster_group *group = ring.members[to].group;
+    struct muster_frame_header header = {.channel = MUSTER_FRAME_COLLECTIVE,
+                                         .type = MUSTER_FRAME_MISMATCH,
+                                         .epoch = ring.view->epoch,
+                                         .op = run->id,
+                                         .descriptor = run->descriptor};
+    char text[MUSTER_DESCRIPTION_TEXT_BYTES];
+    void *buffer;
+
+    muster_call_describe(&run->call, text, sizeof(text));
+    header.payload_bytes = (uint32_t)strlen(text);
+    buffer = muster_group_wire_client.on_frame(group, from, &header);
+    memcpy(buffer, text, strlen(text));
+    muster_group_wire_client.on_payload(group, from, &header, buffer);
+}
+
+/* Member 0 has heard what member 1 calls and has ended; the Freeze reaches member 1 before it hears
+ * of member 0. Its broadcast is complete as it is the root, and must not count as the result. */
+static void who_is_frozen_before_it_hears_of_the_difference_is_aborted(void **state)
+{
+    const uint32_t all[] = {0, 1};
+
+    (void)state;
+    group_ring_open(&ring, 2);
+    group_ring_turn(&ring, 10);
+    all_reduce(0, 4);
+    broadcast(1, 1);
+    hear_description(0, 1);
+    assert_null(seats[0].op.impl);
+    group_ring_change(&ring, UINT32_MAX);
+    run_until_done(all, 2);
+
+    assert_ended(0, MUSTER_INVALID_ARGUMENT, "rank 1 (worker:1) has called broadcast(i32 x 4, root");
+    assert_int_equal(seats[1].rc, MUSTER_ABORTED);
+    check_next(all, 2);
+    group_ring_close(&ring);
+}
+
 /* --- What has been adopted --- */
 
 /* Members 0 and 1 hold the whole result of a broadcast that member 2 has not called; the view says
@@ -313,6 +355,7 @@ int main(void)
         cmocka_unit_test(a_root_that_died_before_it_was_issued_ends_it_with_the_next_change),
         cmocka_unit_test(a_root_that_takes_no_part_in_the_step_is_gone),
         cmocka_unit_test(different_roots_of_one_epoch_are_an_error),
+        cmocka_unit_test(who_is_frozen_before_it_hears_of_the_difference_is_aborted),
         cmocka_unit_test(who_calls_an_adopted_operation_late_gets_its_result),
         cmocka_unit_test(who_calls_another_operation_than_the_adopted_one_fails_alone),
         cmocka_unit_test(another_operation_than_the_adopted_one_does_not_undo_it_in_the_next_view),
