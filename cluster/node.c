@@ -5,6 +5,7 @@
 #include "cluster/node_internal.h"
 
 #define START_TIMEOUT_NS (5 * 60 * MUSTER_NS_PER_S)
+#define START_PATIENCE_NS (10 * MUSTER_NS_PER_S) /* of those who look at the log */
 #define CLOSING_TURNS    4 /* what links and groups still have to free in turns of their own */
 
 /* --- opening --- */
@@ -31,9 +32,16 @@ static void on_start_timer(struct muster_timer *timer)
     struct muster_error error;
     char missing[160];
 
-    name_missing(node, missing, sizeof(missing));
     if (muster_membership_is_member(node->machine))
         return;
+    name_missing(node, missing, sizeof(missing));
+    if (muster_loop_now_ns(node->env->loop) < node->start_deadline_ns) {
+        MUSTER_LOG(node->env, WARN, "waits_to_start", "job", node->job, "registry",
+                   node->registry.endpoints, "registry_up", node->registry.is_up, "missing_tasks",
+                   muster_membership_view(node->machine) == NULL ? missing : "");
+        muster_timer_start(timer, node->env->loop, node->start_deadline_ns);
+        return;
+    }
     if (!node->registry.is_up)
         muster_error_set(&error, MUSTER_UNAVAILABLE,
                          "the registry at %s cannot be reached; start it with 'muster registry' or "
@@ -191,9 +199,11 @@ static struct muster_node *node_new(const struct muster_node_options *options)
 
 static void start(struct muster_node *node, uint64_t timeout_ns)
 {
-    muster_timer_start(
-        &node->start_timer, node->env->loop,
-        muster_loop_after_ns(node->env->loop, timeout_ns == 0 ? START_TIMEOUT_NS : timeout_ns));
+    uint64_t patience_ns = timeout_ns < START_PATIENCE_NS ? timeout_ns : START_PATIENCE_NS;
+
+    node->start_deadline_ns = muster_loop_after_ns(node->env->loop, timeout_ns);
+    muster_timer_start(&node->start_timer, node->env->loop,
+                       muster_loop_after_ns(node->env->loop, patience_ns));
     muster_node_feed_kind(node, MUSTER_EVENT_START);
     muster_node_watch_registry(node);
 }
@@ -222,7 +232,7 @@ enum muster_rc muster_node_open(const struct muster_node_options *options,
     rc = muster_node_registry_open(node, options->registry, ret_error);
     if (rc != MUSTER_OK)
         goto fail;
-    start(node, options->start_timeout_ns);
+    start(node, options->start_timeout_ns == 0 ? START_TIMEOUT_NS : options->start_timeout_ns);
     *ret_node = node;
     return MUSTER_OK;
 fail:

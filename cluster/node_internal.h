@@ -130,6 +130,7 @@ struct muster_node {
     struct muster_membership *machine;
     struct muster_timer timer;
     struct muster_timer start_timer;
+    uint64_t start_deadline_ns;
     unsigned depth; /* of steps inside steps */
     uint64_t cause_ns;
     struct muster_list peers, strangers, news;

@@ -167,6 +167,10 @@ static int serve_in(struct muster_env *env, const struct settings *settings)
         serve(&service);
     else
         code = command_fail("registry", &error);
+    if (error.rc == MUSTER_ALREADY_EXISTS)
+        fprintf(stderr,
+                "muster registry: another process listens there; end it, or choose another "
+                "--listen (port 0 takes a free one)\n");
     /* A server that failed to open is taken down by the loop's next turns. */
     for (int turn = 0; turn < 4; turn++)
         muster_loop_turn(env->loop, 0);

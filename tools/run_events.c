@@ -84,6 +84,8 @@ static void tell_death(struct run_task *task)
         snprintf(next, sizeof(next), ", all workers start again (%llu of %llu)",
                  (unsigned long long)run->gang_restarts,
                  (unsigned long long)run->settings.restarts_max);
+    else if (run->is_misuse)
+        snprintf(next, sizeof(next), ", not started again");
     else if (task->state == RUN_TASK_FAILED)
         snprintf(next, sizeof(next), ", it has no restart left");
     else

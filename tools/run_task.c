@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -72,10 +73,14 @@ static void note_failure(struct run_task *task, int code)
     run->failed_code = code;
 }
 
-static const char *why_not_runnable(int failure)
+static const char *why_not_runnable(const char *program, int failure)
 {
+    struct stat about;
+
     if (failure == ENOENT)
         return "; give its path, or put it into PATH (a script's interpreter must exist, too)";
+    if (failure == EACCES && stat(program, &about) == 0 && S_ISDIR(about.st_mode))
+        return "; it is a directory";
     if (failure == EACCES)
         return "; is it executable (chmod +x)?";
     if (failure == ENOEXEC)
@@ -94,7 +99,7 @@ static void fail_start(struct run_task *task, int failure)
     if (run->failed == NULL) {
         run_progress_clear(run);
         fprintf(stderr, "muster run: cannot start '%s': %s%s\n", run->settings.program[0],
-                strerror(failure), why_not_runnable(failure));
+                strerror(failure), why_not_runnable(run->settings.program[0], failure));
     }
     note_failure(task, code);
     run_task_end_all(run, SIGTERM);
@@ -205,6 +210,10 @@ static void cancel_starts(struct run *run)
             continue;
         muster_timer_stop(&task->start_timer);
         task_move(task, RUN_TASK_FAILED);
+        if (!run->settings.is_gang && task->restarts > 0) { /* a restart that was not made */
+            task->restarts--;
+            run->restarts--;
+        }
     }
 }
 
@@ -338,6 +347,20 @@ static bool is_misuse_of_all(const struct run_task *task)
     return task->misuse_code != 0;
 }
 
+/* Its summary tells what was wrong. */
+static struct run_task *first_misuse(struct run *run)
+{
+    struct run_task *first = NULL;
+
+    for (uint32_t i = 0; i < run->task_count; i++) {
+        struct run_task *task = &run->tasks[i];
+
+        if (task->misuse_code != 0 && (first == NULL || task->ended_ns < first->ended_ns))
+            first = task;
+    }
+    return first;
+}
+
 static enum run_action decide(const struct run_task *task)
 {
     const struct run *run = task->run;
@@ -455,6 +478,8 @@ void run_task_on_exit(struct run_task *task)
         break;
     case RUN_ACTION_END_ALL:
         run->is_misuse = run->failed == NULL && task->misuse_code != 0;
+        if (run->is_misuse)
+            note_failure(first_misuse(run), task->misuse_code);
         give_up(task);
         run_task_end_all(run, SIGTERM);
         break;

@@ -75,6 +75,7 @@ class CommandLine(unittest.TestCase):
         self.assertEqual((done.returncode, done.stdout), (4, ""))
         self.assertIn(address, done.stderr)
         self.assertIn("in use", done.stderr)
+        self.assertIn("choose another --listen", done.stderr)
 
     def test_a_registry_in_use_goes_on(self):
         job = Job()

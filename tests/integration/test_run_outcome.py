@@ -164,6 +164,8 @@ class Misuse(unittest.TestCase):
                 result = json.loads(done.stdout)
                 self.assertEqual((done.returncode, result["exit_code"]), (code, code))
                 self.assertLess(result["restarts"], count, done.stderr)  # a slow machine may start some once more
+                self.assertEqual(result["restarts"], sum(task["restarts"] for task in result["tasks"]))
+                self.assertNotIn("no restart left", done.stderr)
                 self.assertIn("called wrongly: not started again", done.stderr)
                 self.assertIn(f"exited with code {code}", done.stderr)
 
