@@ -62,6 +62,20 @@ class Ended(unittest.TestCase):
         self.assertEqual(len(result["digests"]), 1)
         self.assertNotIn("total", out)  # nobody has trained again
 
+    def test_a_job_that_went_on_after_an_early_leave_begins_anew(self):
+        child = start(self, "-n", "3", "--json", "-", "--min-members", "2", "--min-members-timeout", "1", script=(
+            '[ $RANK = 0 ] && { $STEPPER 50 && echo has left; exit; }; '
+            '[ $MUSTER_RESTART_COUNT = 0 ] && export STEPPER_HOLD=1; echo pid $$; exec $STEPPER 100'))
+        for word in lines_until(child, 6, r"pid \d+|has left|total \d+"):
+            if word.startswith("pid"):
+                os.kill(int(word.split()[1]), signal.SIGKILL)
+        out, err = child.communicate(timeout=PATIENCE_S)
+        result = json.loads(out.splitlines()[-1])
+        self.assertEqual(child.returncode, 0, err)
+        self.assertEqual((result["steps"], result["identical"], len(result["digests"])), (100, True, 2), err)
+        self.assertEqual((out.count("total 100"), err.count("too late")), (2, 0), err)
+        self.assertIn("worker:0 had left after step 50", err)
+
     def test_a_job_that_failed_on_all_workers_begins_anew(self):
         done = run("-n", "3", "--json", "-", script=(
             '[ $MUSTER_RESTART_COUNT = 0 ] && exec $STEPPER 50 8 total $((RANK == 1 ? 3 : 4)); exec $STEPPER 50'))

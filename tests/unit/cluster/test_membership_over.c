@@ -140,6 +140,34 @@ static void nobody_says_over_before_the_launchers_have_told_how_far_the_dead_had
     close_world(&world);
 }
 
+/* The operating system is faster than the launcher: that it is dead does not say how far it was. */
+static void a_death_seen_before_its_record_does_not_say_over(void **state)
+{
+    struct world world;
+    unsigned late;
+    uint64_t epoch;
+
+    (void)state;
+    open_world(&world);
+    pump_leave(&world.pump, 0);
+    pump_run(&world.pump, PUMP_S(1));
+    pump_kill(&world.pump, 1);
+    pump_run(&world.pump, PUMP_S(1));
+    world.pump.is_return = true;
+    late = pump_start(&world.pump, 1, 2);
+    for (int i = 0; i < 1000 && !world.pump.links[2][late].is_up; i++)
+        pump_run(&world.pump, PUMP_MS(1));
+    pump_run(&world.pump, PUMP_MS(1));
+    assert_false(pump_is_member(&world.pump, late));
+    pump_commit(&world.pump, 2, 101);
+    pump_kill(&world.pump, 2);
+    epoch = pump_epoch(&world.pump);
+    pump_run(&world.pump, PUMP_S(70));
+
+    assert_began_anew(&world, late, epoch);
+    close_world(&world);
+}
+
 static void a_process_that_ended_with_success_counts_as_one_that_left(void **state)
 {
     struct world world;
@@ -227,6 +255,7 @@ int main(void)
         cmocka_unit_test(a_job_that_went_on_after_an_early_leave_begins_anew),
         cmocka_unit_test(
             nobody_says_over_before_the_launchers_have_told_how_far_the_dead_had_come),
+        cmocka_unit_test(a_death_seen_before_its_record_does_not_say_over),
         cmocka_unit_test(a_process_that_ended_with_success_counts_as_one_that_left),
         cmocka_unit_test(a_job_that_all_have_left_in_failure_begins_anew),
         cmocka_unit_test(a_first_life_begins_anew_whatever_others_have_done),
