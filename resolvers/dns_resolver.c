@@ -2,8 +2,8 @@
  * a host, "dns:workers.example.org:2222". */
 #include "net/dns.h"
 
+#include "resolvers/cluster_answer.h"
 #include "resolvers/resolvers_internal.h"
-#include "resolvers/spec_answer.h"
 #include "resolvers/uri_options.h"
 
 #include <stdio.h>
@@ -110,8 +110,7 @@ static enum muster_rc take_answer(struct question *question)
         rc = build_spec(own, addresses, count, &spec);
     }
     if (rc == MUSTER_OK)
-        rc = muster_spec_answer(resolve, spec, "");
-    muster_cluster_spec_unref(spec);
+        rc = muster_resolve_answer_cluster(resolve, spec);
     muster_mem_free(mem, addresses);
     return rc;
 }

@@ -1,6 +1,6 @@
 /* A cluster in a JSON file, read anew at each question: "file:/path?task_type=worker&task_id=0". */
+#include "resolvers/cluster_answer.h"
 #include "resolvers/resolvers_internal.h"
-#include "resolvers/spec_answer.h"
 #include "resolvers/uri_options.h"
 
 #include <stdio.h>
@@ -46,8 +46,7 @@ static void file_start(struct muster_resolver *resolver, struct muster_resolve *
     enum muster_rc rc = read_spec(of(resolver), &spec, &resolve->error);
 
     if (rc == MUSTER_OK)
-        rc = muster_spec_answer(resolve, spec, "");
-    muster_cluster_spec_unref(spec);
+        rc = muster_resolve_answer_cluster(resolve, spec);
     muster_resolve_finish(resolve, rc);
 }
 

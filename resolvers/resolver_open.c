@@ -131,8 +131,8 @@ static enum muster_rc open_auto(struct muster_env *env, const char *rest,
         return rc;
     }
     return muster_error_set(ret_error, MUSTER_NOT_FOUND,
-                            "the environment describes no cluster (looked for %s): set one, or "
-                            "name a resolver such as static:worker=host:port",
+                            "the environment describes no cluster: name a resolver such as "
+                            "static:worker=host:port, or set TF_CONFIG or another of %s",
                             marks.text);
 }
 

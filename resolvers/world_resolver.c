@@ -2,8 +2,8 @@
  * "worker"; addresses of the other tasks are not known, so they are not in the cluster. */
 #include "resolvers/world_resolver.h"
 
+#include "resolvers/cluster_answer.h"
 #include "resolvers/resolvers_internal.h"
-#include "resolvers/spec_answer.h"
 #include "resolvers/uri_options.h"
 
 #include <stdio.h>
@@ -96,7 +96,7 @@ static enum muster_rc answer(struct muster_resolve *resolve, const struct muster
     const char *address = "";
 
     if (resolve->what != MUSTER_RESOLVE_MASTER)
-        return muster_spec_answer(resolve, spec, "");
+        return muster_resolve_answer_cluster(resolve, muster_cluster_spec_ref(spec));
     if (query->task_type != NULL && query->has_task_id) {
         if (muster_cluster_spec_task_address(spec, query->task_type, query->task_id, &address,
                                              NULL) != MUSTER_OK)

@@ -2,9 +2,9 @@
 #include "commands.h"
 
 #include "resolve.h"
+#include "resolver_env.h"
 
 #include <muster/slurm_resolver.h>
-#include <muster/stream.h>
 
 #include <signal.h>
 #include <string.h>
@@ -250,6 +250,16 @@ static struct muster_json *ask_all(struct asking *asking)
     return NULL;
 }
 
+/* A platform that is not there, or contradicts itself, is bad input here. */
+static int fail(const struct muster_error *error)
+{
+    int code = command_fail("resolve", error);
+
+    return error->rc == MUSTER_FAILED_PRECONDITION || error->rc == MUSTER_ALREADY_EXISTS
+               ? EXIT_BAD_INPUT
+               : code;
+}
+
 /* Watching. */
 
 struct watching {
@@ -371,10 +381,10 @@ static int resolve_in(struct muster_env *env, const struct settings *settings)
 
     if (muster_resolver_open(env, settings->resolver, NULL, &asking.resolver, &asking.error) !=
         MUSTER_OK)
-        return command_fail("resolve", &asking.error);
+        return fail(&asking.error);
     answer = ask_all(&asking);
     if (answer == NULL)
-        code = command_fail("resolve", &asking.error);
+        code = fail(&asking.error);
     else if (!resolve_print(env, answer, settings->is_json))
         code = EXIT_OTHER;
     muster_json_free(answer);
@@ -399,50 +409,18 @@ static int explain_in(struct muster_env *env, const struct settings *settings)
     return code;
 }
 
-static bool is_http_closed;
-
-static void on_http_closed(struct muster_http *http)
-{
-    (void)http;
-    is_http_closed = true;
-}
-
-/* With a network and an HTTP client, for resolvers that need them. */
-static int connect_in(struct muster_env *env, const struct settings *settings)
-{
-    struct muster_error error = {0};
-    int code;
-
-    if (muster_net_system_open(env, &env->net) != MUSTER_OK) {
-        fprintf(stderr, "muster resolve: no network\n");
-        return EXIT_OTHER;
-    }
-    if (muster_http_curl_open(env, NULL, &env->http, &error) == MUSTER_OK)
-        code = explain_in(env, settings);
-    else
-        code = command_fail("resolve", &error);
-    if (env->http != NULL) {
-        muster_http_close(env->http, on_http_closed);
-        while (!is_http_closed)
-            muster_loop_turn(env->loop, UINT64_MAX);
-    }
-    muster_net_system_close(env->net);
-    return code;
-}
-
 int command_resolve(int argc, char **argv)
 {
     struct settings settings = {.is_json = false};
+    struct muster_error error = {0};
     struct muster_env *env = NULL;
     int code = EXIT_OK;
 
     if (!command_parse_all(&resolve_options, argc, argv, &settings, &code))
         return code;
-    if (muster_env_system_open(NULL, &env) != MUSTER_OK) {
-        fprintf(stderr, "muster resolve: no event loop\n");
-        return EXIT_OTHER;
-    }
-    code = connect_in(env, &settings);
-    muster_env_system_close(env);
+    if (resolver_env_open(&env, &error) != MUSTER_OK)
+        return command_fail("resolve", &error);
+    code = explain_in(env, &settings);
+    resolver_env_close(env);
     return code;
 }

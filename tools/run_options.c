@@ -74,6 +74,14 @@ static const struct muster_option rows[] = {
      .unit = "machines",
      .help = "Machines of the job. More than one needs --node-rank, --master-addr, --master-port, "
              "--job and --registry."},
+    {.name = "resolver",
+     ROW(resolver),
+     .kind = MUSTER_OPTION_TEXT,
+     .value = "URI",
+     .help = "Who knows how many machines there are, which one this is and where the first one is, "
+             "in place of --nnodes, --node-rank, --master-addr and --master-port: slurm:, "
+             "tf_config:, kubernetes: … (docs/resolvers.md). Each task of the cluster is one "
+             "'muster run'."},
     {.name = "node-rank",
      ROW(node_rank),
      .kind = MUSTER_OPTION_NUMBER,
@@ -390,9 +398,9 @@ static bool check(struct run_settings *settings, int *ret_exit)
 
     settings->is_gang = strcmp(settings->restart, "all") == 0;
     settings->is_embedded = strcmp(settings->registry, "embedded") == 0;
-    if (!read_workers(settings, ret_exit) || !read_nodes(settings, ret_exit) ||
-        !check_many_nodes(settings, ret_exit) || !read_job(settings, ret_exit) ||
-        !check_json(settings, ret_exit))
+    if (!read_workers(settings, ret_exit) || !run_place_read(settings, ret_exit) ||
+        !read_nodes(settings, ret_exit) || !check_many_nodes(settings, ret_exit) ||
+        !read_job(settings, ret_exit) || !check_json(settings, ret_exit))
         return false;
     if (strncmp(settings->registry, "https:", 6) == 0)
         return refuse(ret_exit,

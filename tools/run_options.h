@@ -13,8 +13,17 @@ struct run_kill {
     bool is_reached; /* the first life of the task has ended by SIGKILL */
 };
 
+/** Which machine of how many this is, as a resolver sees it; each runs one `muster run`. */
+struct run_place {
+    uint32_t machines;
+    uint32_t rank;
+    uint16_t master_port;  /* of the first machine's task; 0: not told */
+    char master_addr[256]; /* its host; "": not told */
+};
+
 struct run_settings {
     /* as given */
+    const char *resolver;
     const char *procs_text;
     const char *nodes_text;
     const char *restart;
@@ -46,7 +55,13 @@ struct run_settings {
     struct run_kill kills[MUSTER_OPTION_TEXTS_MAX];
     size_t kill_count;
     char job_name[MUSTER_JOB_NAME_BYTES];
+    struct run_place place; /* with resolver */
+    char place_text[16];    /* its number of machines */
 };
+
+/** With a resolver: ask it, and let its answer stand for the options that were not given. False:
+ * told on standard error, *ret_exit says how to end. */
+bool run_place_read(struct run_settings *settings, int *ret_exit);
 
 /** Parse and check the command line. False: *ret_exit says how to end. */
 bool run_settings_read(struct run_settings *settings, int argc, char **argv, int *ret_exit);

@@ -1,6 +1,8 @@
-/* How long a cluster of 10,000 tasks takes to parse, merge, compare, pack and unpack: one JSON
- * line. */
-#include <muster/cluster_spec.h>
+/* How long a cluster of 10,000 tasks takes to parse, merge, join, compare, pack and unpack: one JSON
+ * line, medians and maxima of several runs. */
+#include <muster/cluster_diff.h>
+
+#include "resolvers/resolvers_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +10,17 @@
 #include <time.h>
 
 #define TASKS 10000
+#define RUNS  31
+
+/* What every run works on. */
+struct input {
+    char *text;
+    struct muster_cluster_spec *spec;  /* of the text */
+    struct muster_cluster_spec *other; /* equal, but the last address */
+    struct muster_cluster_spec *twin;  /* equal, another object */
+    void *bytes;
+    size_t size;
+};
 
 static double now_ms(void)
 {
@@ -17,55 +30,150 @@ static double now_ms(void)
     return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
 }
 
-static char *make_text(void)
+static void check(bool is_right, const char *what)
+{
+    if (!is_right) {
+        fprintf(stderr, "bench_cluster_spec: %s failed\n", what);
+        exit(1);
+    }
+}
+
+/* Indices falling: they must be sorted. */
+static char *make_text(unsigned last_port)
 {
     char *text = malloc(TASKS * 40 + 64);
     size_t length = 0;
 
-    if (text == NULL)
-        exit(1);
+    check(text != NULL, "memory");
     length += (size_t)sprintf(text, "{\"worker\":{");
     for (unsigned i = TASKS; i-- > 0;)
-        length += (size_t)sprintf(text + length, "\"%u\":\"10.0.%u.%u:2222\"%s", i, i / 256,
-                                  i % 256, i > 0 ? "," : "}}");
+        length += (size_t)sprintf(text + length, "\"%u\":\"10.0.%u.%u:%u\"%s", i, i / 256, i % 256,
+                                  i + 1 == TASKS ? last_port : 2222u, i > 0 ? "," : "}}");
     return text;
+}
+
+static struct muster_cluster_spec *parse(const char *text)
+{
+    struct muster_cluster_spec *spec = NULL;
+
+    check(muster_cluster_spec_parse(muster_mem_system(), text, strlen(text), &spec, NULL) ==
+              MUSTER_OK,
+          "parse");
+    return spec;
+}
+
+static void run_parse(const struct input *input)
+{
+    muster_cluster_spec_unref(parse(input->text));
+}
+
+static void run_merge(const struct input *input)
+{
+    struct muster_cluster_spec *merged = NULL;
+
+    check(muster_cluster_spec_merge(muster_mem_system(), input->spec, input->other, &merged) ==
+              MUSTER_OK,
+          "merge");
+    muster_cluster_spec_unref(merged);
+}
+
+/* A union of two members. */
+static void run_join(const struct input *input)
+{
+    struct muster_cluster_spec *parts[2] = {input->spec, input->other};
+    struct muster_cluster_spec *joined = NULL;
+
+    check(muster_cluster_spec_join(muster_mem_system(), parts, 2, &joined, NULL) == MUSTER_OK &&
+              joined->jobs[0]->task_count == (size_t)2 * TASKS,
+          "join");
+    muster_cluster_spec_unref(joined);
+}
+
+static void run_compare(const struct input *input)
+{
+    check(muster_cluster_spec_is_equal(input->spec, input->twin) &&
+              !muster_cluster_spec_is_equal(input->spec, input->other),
+          "compare");
+}
+
+static void run_diff(const struct input *input)
+{
+    struct muster_cluster_diff diff;
+
+    check(muster_cluster_diff_init(&diff, muster_mem_system(), input->spec, input->other) ==
+                  MUSTER_OK &&
+              diff.moved_count == 1,
+          "diff");
+    muster_cluster_diff_fini(&diff);
+}
+
+static void run_pack(const struct input *input)
+{
+    void *bytes = NULL;
+    size_t size = 0;
+
+    check(muster_cluster_spec_pack(input->spec, muster_mem_system(), &bytes, &size) == MUSTER_OK,
+          "pack");
+    muster_mem_free(muster_mem_system(), bytes);
+}
+
+static void run_unpack(const struct input *input)
+{
+    struct muster_cluster_spec *spec = NULL;
+
+    check(muster_cluster_spec_unpack(muster_mem_system(), input->bytes, input->size, &spec, NULL) ==
+              MUSTER_OK,
+          "unpack");
+    muster_cluster_spec_unref(spec);
+}
+
+static int compare_times(const void *a, const void *b)
+{
+    double left = *(const double *)a;
+    double right = *(const double *)b;
+
+    return left < right ? -1 : left > right;
+}
+
+static void measure(const char *name, void (*run)(const struct input *), const struct input *input)
+{
+    double times[RUNS];
+
+    for (unsigned i = 0; i < RUNS; i++) {
+        double start = now_ms();
+
+        run(input);
+        times[i] = now_ms() - start;
+    }
+    qsort(times, RUNS, sizeof(times[0]), compare_times);
+    printf(",\"%s_ms\":%.3f,\"%s_max_ms\":%.3f", name, times[RUNS / 2], name, times[RUNS - 1]);
 }
 
 int main(void)
 {
-    struct muster_mem *mem = muster_mem_system();
-    struct muster_cluster_spec *spec = NULL;
-    struct muster_cluster_spec *merged = NULL;
-    struct muster_cluster_spec *back = NULL;
-    char *text = make_text();
-    void *bytes = NULL;
-    size_t size = 0;
-    double at[6];
-    bool is_equal;
+    char *other = make_text(1);
+    struct input input = {.text = make_text(2222)};
 
-    at[0] = now_ms();
-    if (muster_cluster_spec_parse(mem, text, strlen(text), &spec, NULL) != MUSTER_OK)
-        return 1;
-    at[1] = now_ms();
-    if (muster_cluster_spec_merge(mem, spec, spec, &merged) != MUSTER_OK)
-        return 1;
-    at[2] = now_ms();
-    is_equal = muster_cluster_spec_is_equal(spec, merged);
-    at[3] = now_ms();
-    if (muster_cluster_spec_pack(spec, mem, &bytes, &size) != MUSTER_OK)
-        return 1;
-    at[4] = now_ms();
-    if (muster_cluster_spec_unpack(mem, bytes, size, &back, NULL) != MUSTER_OK)
-        return 1;
-    at[5] = now_ms();
-    printf("{\"bench\":\"cluster_spec\",\"tasks\":%d,\"parse_ms\":%.3f,\"merge_ms\":%.3f,"
-           "\"compare_ms\":%.3f,\"pack_ms\":%.3f,\"unpack_ms\":%.3f,\"equal\":%s}\n",
-           TASKS, at[1] - at[0], at[2] - at[1], at[3] - at[2], at[4] - at[3], at[5] - at[4],
-           is_equal ? "true" : "false");
-    muster_cluster_spec_unref(spec);
-    muster_cluster_spec_unref(merged);
-    muster_cluster_spec_unref(back);
-    muster_mem_free(mem, bytes);
-    free(text);
+    input.spec = parse(input.text);
+    input.twin = parse(input.text);
+    input.other = parse(other);
+    check(muster_cluster_spec_pack(input.spec, muster_mem_system(), &input.bytes, &input.size) ==
+              MUSTER_OK,
+          "pack");
+    printf("{\"bench\":\"cluster_spec\",\"tasks\":%d,\"runs\":%d", TASKS, RUNS);
+    measure("parse", run_parse, &input);
+    measure("merge", run_merge, &input);
+    measure("join", run_join, &input);
+    measure("compare", run_compare, &input);
+    measure("diff", run_diff, &input);
+    measure("pack", run_pack, &input);
+    measure("unpack", run_unpack, &input);
+    printf("}\n");
+    muster_cluster_spec_unref(input.spec);
+    muster_cluster_spec_unref(input.twin);
+    muster_cluster_spec_unref(input.other);
+    muster_mem_free(muster_mem_system(), input.bytes);
+    free(input.text);
+    free(other);
     return 0;
 }

@@ -142,6 +142,19 @@ class Resolve(unittest.TestCase):
             for text in texts:
                 self.assertIn(text, done.stderr)
 
+    def test_exit_codes_tell_bad_input_from_what_cannot_be_reached(self):
+        for uri, variables, code, text in (
+            ("sagemaker:", {}, 3, "SM_HOSTS is not set"),
+            ("sagemaker:", {"SM_HOSTS": "[a]", "SM_CURRENT_HOST": "a"}, 3, "SM_HOSTS: bad JSON"),
+            ("slurm:", {"SLURM_PROCID": "0"}, 3, "SLURM_STEP_NUM_TASKS"),
+            ("union:static:{\"w\":{\"1\":\"a\"}}|static:w=a,b", {}, 3, "two members have task 1"),
+            ("file:/nonexistent/cluster.json", {}, 3, "/nonexistent/cluster.json"),
+            ("dns:_x._tcp.example.org?server=127.0.0.1:1", {}, 4, "_x._tcp.example.org"),
+        ):
+            done = muster("resolve", "--timeout", "2", "--resolver", uri, **variables)
+            self.assertEqual(done.returncode, code, (uri, done.stderr))
+            self.assertIn(text, done.stderr)
+
     def test_nothing_to_resolve_names_the_remedy(self):
         done = muster("resolve")
         self.assertEqual(done.returncode, 3)

@@ -164,6 +164,22 @@ class Environment(unittest.TestCase):
         self.assertEqual(sorted(done.stdout.splitlines()),
                          ["[worker:2] 2/4 0 1 node0:29500 2", "[worker:3] 3/4 1 1 node0:29500 2"])
 
+    def test_a_resolver_tells_the_machines(self):
+        config = {"cluster": {"chief": ["node0:29500"], "worker": ["node1:1", "node2:1"], "ps": ["node3:1"]},
+                  "task": {"type": "worker", "index": 0}}
+        many = ["-n", "2", "--registry", "127.0.0.1:1", "--job", "j", "--resolver", "tf_config:", "--quiet"]
+        script = "echo $RANK/$WORLD_SIZE $GROUP_RANK $MASTER_ADDR:$MASTER_PORT ${MUSTER_RESOLVER-unset}"
+        done = run(*many, script=script, TF_CONFIG=json.dumps(config), MUSTER_RESOLVER="zoo:")
+        self.assertEqual(sorted(line.split(" ", 1)[1] for line in done.stdout.splitlines()),
+                         ["2/6 1 node0:29500 unset", "3/6 1 node0:29500 unset"])
+        aside = dict(config, task={"type": "ps", "index": 0})
+        done = run(*many, script="true", TF_CONFIG=json.dumps(aside))
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("ps:0", done.stderr)
+        done = run(*many, "--nnodes", "2", script="true", TF_CONFIG=json.dumps(config))
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("leave out --nnodes", done.stderr)
+
     def test_arguments_of_the_program_are_its_own(self):
         done = run("-n", "1", program=["printf", "%s|", "--tee", "--a_b", "-n", "--", "x y"])
         self.assertEqual(done.stdout, "[worker:0] --tee|--a_b|-n|--|x y|\n")
