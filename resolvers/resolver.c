@@ -255,6 +255,8 @@ static enum muster_rc replace_text(struct muster_resolver *resolver, char **text
 enum muster_rc muster_resolver_set_task_type(struct muster_resolver *resolver,
                                              const char *task_type)
 {
+    if (resolver->ops->is_task_type_fixed)
+        return MUSTER_FAILED_PRECONDITION;
     return replace_text(resolver, &resolver->task_type, task_type);
 }
 

@@ -23,6 +23,7 @@ static const struct scheme schemes[] = {
     {"pmi", muster_pmi_resolver_open_uri},
     {"file", muster_file_resolver_open_uri},
     {"dns", muster_dns_resolver_open_uri},
+    {"gce", muster_gce_resolver_open_uri},
 };
 
 #define CLUE_VARIABLES_MAX 2

@@ -55,6 +55,7 @@ typedef enum muster_rc muster_scheme_open_fn(struct muster_env *env, const char 
 muster_scheme_open_fn muster_dns_resolver_open_uri;
 muster_scheme_open_fn muster_file_resolver_open_uri;
 muster_scheme_open_fn muster_jax_resolver_open_uri;
+muster_scheme_open_fn muster_gce_resolver_open_uri;
 muster_scheme_open_fn muster_kubernetes_resolver_open_uri;
 muster_scheme_open_fn muster_openmpi_resolver_open_uri;
 muster_scheme_open_fn muster_pmi_resolver_open_uri;

@@ -10,6 +10,7 @@
 #include <muster/command.h>
 #include <muster/credentials.h>
 #include <muster/env.h>
+#include <muster/gce_resolver.h>
 #include <muster/hash.h>
 #include <muster/http.h>
 #include <muster/http_call.h>

@@ -122,6 +122,7 @@ struct muster_resolver_ops {
     void (*stop)(struct muster_resolver *resolver);
     void (*close)(struct muster_resolver *resolver); /* nothing is pending; frees the resolver */
     uint64_t watch_interval_ns; /* between two questions of a watch that does not say; 0: 10 s */
+    bool is_task_type_fixed;    /* set_task_type is refused */
 };
 
 /** Embed as the first field of a resolver. The overrides win over what the platform says. */
@@ -231,7 +232,7 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_resolver_rpc_layer(
 MUSTER_API const char *muster_resolver_environment(const struct muster_resolver *resolver);
 
 /** Override what the platform says; NULL takes the override back. Copies. Errors:
- * RESOURCE_EXHAUSTED. */
+ * RESOURCE_EXHAUSTED; FAILED_PRECONDITION: the task type is fixed at open (GCE). */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_resolver_set_task_type(
     struct muster_resolver *resolver, const char *task_type);
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_resolver_set_rpc_layer(

@@ -22,6 +22,7 @@ static const struct kind kinds[] = {
     {"UnionResolver", case_union_resolver},
     {"SageMakerClusterResolver", case_sagemaker_resolver},
     {"SlurmClusterResolver", case_slurm_resolver},
+    {"GCEClusterResolver", case_gce_resolver},
     {"KubernetesClusterResolver", case_kubernetes_resolver},
 };
 

@@ -87,6 +87,7 @@ json_t *case_cloud_open(struct case_run *run, struct case_cloud **ret_cloud);
 void case_cloud_close(struct case_run *run, struct case_cloud *cloud);
 
 case_fn case_cluster_spec;
+case_fn case_gce_resolver;
 case_fn case_kubernetes_resolver;
 case_fn case_sagemaker_resolver;
 case_fn case_simple_resolver;
