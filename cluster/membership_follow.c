@@ -273,7 +273,8 @@ void muster_membership_settle_joining(struct muster_membership *machine)
     control.member = machine->options.self;
     control.committed_step = machine->committed_step;
     control.is_ready = has_tried_all(machine);
-    tell_unreached(machine);
+    if (control.is_ready)
+        tell_unreached(machine);
     muster_membership_send_members(machine, &control);
     machine->join_due_ns = machine->now_ns + JOIN_INTERVAL_NS;
     muster_membership_is_due(machine, machine->join_due_ns);
