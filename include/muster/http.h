@@ -168,7 +168,7 @@ struct muster_http {
 
 struct muster_http_curl_options {
     uint32_t connections_max;          /* 0: 256; all hosts together, idle ones included */
-    uint32_t connections_per_host_max; /* 0: 192 */
+    uint32_t connections_per_host_max; /* 0: 192; HTTP/2 takes at most 10 */
     const char *ca_file;   /* NULL: the system's authorities; borrowed during the call */
     bool is_proxy_ignored; /* https never through a proxy either */
 };

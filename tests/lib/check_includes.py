@@ -35,7 +35,7 @@ THIRD_PARTY = [
     (r"proto/\w+\.pb-c\.h", r"proto/.*|\w+/\w+_(proto|service)\.[ch]"),
     (r"nghttp2/", r"net/h2_session(_\w+)?\.[ch]"),
     (r"openssl/", r"net/(tls|crypto)_openssl\.c"),
-    (r"curl/", r"net/http_client_curl\.c"),
+    (r"curl/", r"net/http_client_curl(_\w+)?\.[ch]"),
     (r"zlib", r"net/grpc_gzip\.c"),
     (r"ares", r"net/dns_cares\.c"),
     (r"yaml", r"resolvers/yaml_libyaml\.c"),

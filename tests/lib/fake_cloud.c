@@ -236,6 +236,7 @@ static void on_greeting(struct muster_stream_read *read, enum muster_rc rc)
     struct greeting *greeting = read->data;
     struct fake_cloud *cloud = greeting->connection.cloud;
     struct muster_stream *stream = greeting->stream;
+    bool is_h2;
 
     if (rc == MUSTER_CANCELLED)
         return;
@@ -244,12 +245,13 @@ static void on_greeting(struct muster_stream_read *read, enum muster_rc rc)
         return;
     }
     muster_stream_unread(stream, greeting->bytes, GREETING_BYTES);
-    if (memcmp(greeting->bytes, "PRI ", GREETING_BYTES) == 0)
+    is_h2 = memcmp(greeting->bytes, "PRI ", GREETING_BYTES) == 0;
+    fake_connection_fini(&greeting->connection);
+    muster_mem_free(cloud->env->mem, greeting);
+    if (is_h2)
         fake_h2_open(cloud, stream);
     else
         fake_h1_open(cloud, stream);
-    fake_connection_fini(&greeting->connection);
-    muster_mem_free(cloud->env->mem, greeting);
 }
 
 static void on_accept(struct muster_listener *listener, struct muster_stream *stream)

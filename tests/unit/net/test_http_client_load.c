@@ -1,0 +1,169 @@
+/* Many requests at once: few connections over HTTP/2, a bound over HTTP/1.1, and no request held up by another. */
+#include "cloud_fixture.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define MANY 300
+
+struct asker {
+    struct muster_http_request request;
+    enum muster_rc rc;
+    bool is_done;
+};
+
+static struct asker askers[MANY];
+static size_t left;
+
+static void on_done(struct muster_http_request *request, enum muster_rc rc)
+{
+    struct asker *asker = request->data;
+
+    asker->rc = rc;
+    asker->is_done = true;
+    left--;
+}
+
+static bool is_over(void *data)
+{
+    (void)data;
+    return left == 0;
+}
+
+static void start(struct cloud_fixture *fixture, struct asker *asker, const char *path)
+{
+    static char urls[MANY][64];
+    char *url = urls[asker - askers];
+
+    snprintf(url, sizeof(urls[0]), "%s", cloud_fixture_url(fixture, path));
+    asker->is_done = false;
+    muster_http_request_init(&asker->request, asker);
+    asker->request.url = url;
+    asker->request.tls = &fixture->tls;
+    asker->request.deadline_ns = cloud_fixture_in_s(fixture, 50);
+    assert_int_equal(muster_http_start(&asker->request, fixture->env->http, on_done), MUSTER_OK);
+    left++;
+}
+
+static void run_many(struct cloud_fixture *fixture, const struct fake_cloud_options *options)
+{
+    cloud_fixture_open(fixture, options);
+    fake_cloud_say(fixture->cloud, "GET", "/", 200, "yes");
+    left = 0;
+    for (size_t i = 0; i < MANY; i++)
+        start(fixture, &askers[i], "/");
+    test_env_run_until(fixture->env, is_over, NULL);
+    for (size_t i = 0; i < MANY; i++) {
+        assert_int_equal(askers[i].rc, MUSTER_OK);
+        assert_string_equal(askers[i].request.answer, "yes");
+        muster_http_request_fini(&askers[i].request);
+    }
+}
+
+static void http2_carries_many_requests_on_few_connections(void **state)
+{
+    const struct fake_cloud_options options = {
+        .is_tls = true, .latency_ns = 5 * MUSTER_NS_PER_MS, .streams_max = 50};
+    struct cloud_fixture fixture;
+
+    (void)state;
+    run_many(&fixture, &options);
+    assert_in_range(fake_cloud_counts(fixture.cloud)->connections, 1, 10);
+    assert_in_range(fake_cloud_counts(fixture.cloud)->answers_open_peak, 50, 500);
+    cloud_fixture_close(&fixture);
+}
+
+static void http1_stays_below_its_bound_of_connections(void **state)
+{
+    const struct fake_cloud_options options = {.latency_ns = 5 * MUSTER_NS_PER_MS};
+    struct cloud_fixture fixture;
+
+    (void)state;
+    run_many(&fixture, &options);
+    assert_in_range(fake_cloud_counts(fixture.cloud)->connections_peak, 100, 192);
+    cloud_fixture_close(&fixture);
+}
+
+static void a_server_of_http1_over_tls_gets_many_connections_once_it_is_known(void **state)
+{
+    const struct fake_cloud_options options = {
+        .is_tls = true, .is_http1_only = true, .latency_ns = 20 * MUSTER_NS_PER_MS};
+    struct cloud_fixture fixture;
+
+    (void)state;
+    cloud_fixture_open(&fixture, &options);
+    fake_cloud_say(fixture.cloud, "GET", "/", 200, "yes");
+    left = 0;
+    for (size_t i = 0; i < 30; i++)
+        start(&fixture, &askers[i], "/");
+    test_env_run_until(fixture.env, is_over, NULL);
+    assert_in_range(fake_cloud_counts(fixture.cloud)->connections_peak, 11, 31);
+    for (size_t i = 0; i < 30; i++)
+        muster_http_request_fini(&askers[i].request);
+    cloud_fixture_close(&fixture);
+}
+
+/* The first request to a server finds out how it speaks; the others wait for that, but not for ever. */
+static void an_answer_that_never_comes_does_not_hold_up_other_requests(void **state)
+{
+    const struct fake_cloud_options options = {.is_tls = true};
+    struct cloud_fixture fixture;
+
+    (void)state;
+    cloud_fixture_open(&fixture, &options);
+    cloud_fixture_script(&fixture,
+                         "[{\"match\": {\"path\": \"/hang\"}, \"response\": {\"hang\": true}}]");
+    fake_cloud_say(fixture.cloud, "GET", "/", 200, "yes");
+    left = 0;
+    start(&fixture, &askers[0], "/hang");
+    start(&fixture, &askers[1], "/");
+    start(&fixture, &askers[2], "/");
+    test_env_run_until(fixture.env, test_env_is_true, &askers[1].is_done);
+    test_env_run_until(fixture.env, test_env_is_true, &askers[2].is_done);
+
+    assert_false(askers[0].is_done);
+    assert_string_equal(askers[1].request.answer, "yes");
+    muster_http_cancel(&askers[0].request);
+    test_env_run_until(fixture.env, is_over, NULL);
+    for (size_t i = 0; i < 3; i++)
+        muster_http_request_fini(&askers[i].request);
+    cloud_fixture_close(&fixture);
+}
+
+static void requests_that_wait_for_the_first_end_with_it_when_it_is_cancelled_or_they_are(
+    void **state)
+{
+    const struct fake_cloud_options options = {.is_tls = true};
+    struct cloud_fixture fixture;
+
+    (void)state;
+    cloud_fixture_open(&fixture, &options);
+    fake_cloud_say(fixture.cloud, "GET", "/", 200, "yes");
+    left = 0;
+    for (size_t i = 0; i < 4; i++)
+        start(&fixture, &askers[i], "/");
+    test_env_turn(fixture.env, 1);
+    muster_http_cancel(&askers[0].request); /* the one that finds out */
+    muster_http_cancel(&askers[2].request); /* one that waits */
+    test_env_run_until(fixture.env, is_over, NULL);
+
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(askers[i].rc, i % 2 == 0 ? MUSTER_CANCELLED : MUSTER_OK);
+        muster_http_request_fini(&askers[i].request);
+    }
+    cloud_fixture_close(&fixture);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(http2_carries_many_requests_on_few_connections),
+        cmocka_unit_test(http1_stays_below_its_bound_of_connections),
+        cmocka_unit_test(a_server_of_http1_over_tls_gets_many_connections_once_it_is_known),
+        cmocka_unit_test(an_answer_that_never_comes_does_not_hold_up_other_requests),
+        cmocka_unit_test(
+            requests_that_wait_for_the_first_end_with_it_when_it_is_cancelled_or_they_are),
+    };
+
+    return cmocka_run_group_tests_name("http client load", tests, NULL, NULL);
+}
