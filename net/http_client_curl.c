@@ -7,7 +7,7 @@
 #define CONNECTIONS_PER_HOST_MAX 192
 #define FEW_PER_HOST             10
 #define STREAMS_MAX              1000 /* per HTTP/2 connection; the server's own limit counts too */
-#define SCOUT_NS                 MUSTER_NS_PER_S
+#define SCOUT_NS                 (500 * MUSTER_NS_PER_MS)
 
 /* A descriptor of curl. */
 struct engine_socket {

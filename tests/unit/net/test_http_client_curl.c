@@ -1,4 +1,4 @@
-/* The client on curl against a real server: connections, TLS, HTTP/2, and servers that misbehave. */
+/* The client on curl against a real server: exchanges, streams, ends, and servers that misbehave. */
 #include "cloud_fixture.h"
 
 #include <stdio.h>
@@ -24,36 +24,6 @@ static int set_up_tls(void **state)
 {
     static struct cloud_fixture fixture;
     const struct fake_cloud_options options = {.is_tls = true};
-
-    cloud_fixture_open(&fixture, &options);
-    *state = &fixture;
-    return 0;
-}
-
-static int set_up_http1_tls(void **state)
-{
-    static struct cloud_fixture fixture;
-    const struct fake_cloud_options options = {.is_tls = true, .is_http1_only = true};
-
-    cloud_fixture_open(&fixture, &options);
-    *state = &fixture;
-    return 0;
-}
-
-static int set_up_expired(void **state)
-{
-    static struct cloud_fixture fixture;
-    const struct fake_cloud_options options = {.is_tls = true, .is_expired = true};
-
-    cloud_fixture_open(&fixture, &options);
-    *state = &fixture;
-    return 0;
-}
-
-static int set_up_mutual(void **state)
-{
-    static struct cloud_fixture fixture;
-    const struct fake_cloud_options options = {.is_tls = true, .wants_client = true};
 
     cloud_fixture_open(&fixture, &options);
     *state = &fixture;
@@ -514,160 +484,6 @@ static void a_closed_client_cancels_what_runs_and_starts_nothing(void **state)
     }
 }
 
-/* TLS. */
-
-static void http2_is_spoken_where_it_is_offered(void **state)
-{
-    struct cloud_fixture *fixture = *state;
-    struct outcome outcome;
-    struct muster_http_request request;
-
-    fake_cloud_say(fixture->cloud, "POST", "/h", 200, "yes");
-    muster_http_request_init(&request, &outcome);
-    request.method = "POST";
-    request.url = cloud_fixture_url(fixture, "/h");
-    request.body = "ping";
-    request.body_bytes = 4;
-
-    assert_int_equal(ask(fixture, &request), MUSTER_OK);
-    assert_string_equal(request.answer, "yes");
-    assert_true(fake_cloud_request(fixture->cloud, 0)->is_h2);
-    assert_string_equal(fake_cloud_request(fixture->cloud, 0)->body, "ping");
-    muster_http_request_fini(&request);
-}
-
-static void http1_is_spoken_where_nothing_else_is_offered(void **state)
-{
-    struct cloud_fixture *fixture = *state;
-    struct outcome outcome;
-    struct muster_http_request request;
-
-    fake_cloud_say(fixture->cloud, "GET", "/h", 200, "yes");
-    muster_http_request_init(&request, &outcome);
-    request.url = cloud_fixture_url(fixture, "/h");
-
-    assert_int_equal(ask(fixture, &request), MUSTER_OK);
-    assert_string_equal(request.answer, "yes");
-    assert_false(fake_cloud_request(fixture->cloud, 0)->is_h2);
-    muster_http_request_fini(&request);
-}
-
-static void a_server_of_an_unknown_authority_is_not_believed(void **state)
-{
-    struct cloud_fixture *fixture = *state;
-    static const struct muster_http_tls system_authorities = {.ca_file = NULL};
-    struct outcome outcome;
-    struct muster_http_request request;
-
-    muster_http_request_init(&request, &outcome);
-    request.url = cloud_fixture_url(fixture, "/");
-    request.tls = &system_authorities;
-
-    assert_int_equal(ask(fixture, &request), MUSTER_UNAUTHENTICATED);
-    assert_non_null(strstr(request.error.text, "certificate does not hold"));
-    assert_int_equal(fake_cloud_counts(fixture->cloud)->requests, 0);
-    muster_http_request_fini(&request);
-}
-
-static void an_expired_certificate_is_named(void **state)
-{
-    struct cloud_fixture *fixture = *state;
-    struct outcome outcome;
-    struct muster_http_request request;
-
-    muster_http_request_init(&request, &outcome);
-    request.url = cloud_fixture_url(fixture, "/");
-
-    assert_int_equal(ask(fixture, &request), MUSTER_UNAUTHENTICATED);
-    assert_non_null(strstr(request.error.text, "certificate has expired"));
-    assert_non_null(strstr(request.error.text, fake_cloud_base(fixture->cloud)));
-    muster_http_request_fini(&request);
-}
-
-static void verification_is_skipped_only_when_a_kubeconfig_says_so(void **state)
-{
-    struct cloud_fixture *fixture = *state;
-    static const struct muster_http_tls insecure = {.is_insecure_skip_verify = true};
-    struct outcome outcome;
-    struct muster_http_request request;
-
-    fake_cloud_say(fixture->cloud, "GET", "/", 200, "yes");
-    muster_http_request_init(&request, &outcome);
-    request.url = cloud_fixture_url(fixture, "/");
-    request.tls = &insecure;
-    assert_int_equal(ask(fixture, &request), MUSTER_OK);
-
-    /* A verified request must not ride on the unverified connection. */
-    request.tls = &fixture->tls;
-    assert_int_equal(ask(fixture, &request), MUSTER_UNAUTHENTICATED);
-    muster_http_request_fini(&request);
-}
-
-static void a_server_is_verified_under_another_name_if_asked(void **state)
-{
-    struct cloud_fixture *fixture = *state;
-    struct muster_http_tls tls = fixture->tls;
-    struct outcome outcome;
-    struct muster_http_request request;
-
-    fake_cloud_say(fixture->cloud, "GET", "/v", 200, "yes");
-    muster_http_request_init(&request, &outcome);
-    request.url = cloud_fixture_url(fixture, "/v");
-    request.tls = &tls;
-    tls.server_name = "localhost";
-    assert_int_equal(ask(fixture, &request), MUSTER_OK);
-    assert_string_equal(request.answer, "yes");
-    assert_string_equal(fake_cloud_request_header(fake_cloud_request(fixture->cloud, 0), "host"),
-                        fake_cloud_hostport(fixture->cloud));
-    tls.server_name = "elsewhere.test";
-    assert_int_equal(ask(fixture, &request), MUSTER_UNAUTHENTICATED);
-    muster_http_request_fini(&request);
-}
-
-static void a_client_certificate_opens_a_door_that_is_shut_without(void **state)
-{
-    struct cloud_fixture *fixture = *state;
-    const struct fake_identity *identity = fake_cloud_identity(fixture->cloud);
-    struct muster_http_tls tls = {.ca_pem = identity->ca_pem,
-                                  .cert_pem = identity->client_cert_pem,
-                                  .key_pem = identity->client_key_pem};
-    struct outcome outcome;
-    struct muster_http_request request;
-
-    fake_cloud_say(fixture->cloud, "GET", "/", 200, "welcome");
-    muster_http_request_init(&request, &outcome);
-    request.url = cloud_fixture_url(fixture, "/");
-    assert_int_equal(ask(fixture, &request), MUSTER_UNAVAILABLE);
-    request.tls = &tls;
-    assert_int_equal(ask(fixture, &request), MUSTER_OK);
-    assert_string_equal(request.answer, "welcome");
-    muster_http_request_fini(&request);
-}
-
-static void certificates_may_come_from_files(void **state)
-{
-    struct cloud_fixture *fixture = *state;
-    const struct fake_identity *identity = fake_cloud_identity(fixture->cloud);
-    char ca[256], cert[256], key[256];
-    struct muster_http_tls tls = {.ca_file = ca, .cert_file = cert, .key_file = key};
-    struct outcome outcome;
-    struct muster_http_request request;
-
-    strcpy(ca, cloud_fixture_write(fixture, "ca.pem", identity->ca_pem));
-    strcpy(cert, cloud_fixture_write(fixture, "cert.pem", identity->client_cert_pem));
-    strcpy(key, cloud_fixture_write(fixture, "key.pem", identity->client_key_pem));
-    fake_cloud_say(fixture->cloud, "GET", "/", 200, "welcome");
-    muster_http_request_init(&request, &outcome);
-    request.url = cloud_fixture_url(fixture, "/");
-    request.tls = &tls;
-    assert_int_equal(ask(fixture, &request), MUSTER_OK);
-
-    tls.ca_file = "/no/such/file";
-    assert_int_equal(ask(fixture, &request), MUSTER_FAILED_PRECONDITION);
-    assert_non_null(strstr(request.error.text, "trusted authorities cannot be used"));
-    muster_http_request_fini(&request);
-}
-
 #define T(name, prepare) cmocka_unit_test_setup_teardown(name, prepare, tear_down)
 
 int main(void)
@@ -691,15 +507,7 @@ int main(void)
         T(a_cancelled_request_is_told_so_once, set_up),
         T(a_look_up_of_a_name_does_not_hold_a_cancel, set_up),
         T(a_closed_client_cancels_what_runs_and_starts_nothing, set_up),
-        T(http2_is_spoken_where_it_is_offered, set_up_tls),
-        T(http1_is_spoken_where_nothing_else_is_offered, set_up_http1_tls),
         T(a_gigabyte_is_refused_before_it_is_held, set_up_tls),
-        T(a_server_of_an_unknown_authority_is_not_believed, set_up_tls),
-        T(an_expired_certificate_is_named, set_up_expired),
-        T(verification_is_skipped_only_when_a_kubeconfig_says_so, set_up_expired),
-        T(a_server_is_verified_under_another_name_if_asked, set_up_tls),
-        T(a_client_certificate_opens_a_door_that_is_shut_without, set_up_mutual),
-        T(certificates_may_come_from_files, set_up_mutual),
     };
 
     return cmocka_run_group_tests_name("http client", tests, NULL, NULL);
