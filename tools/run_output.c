@@ -131,7 +131,7 @@ bool run_stream_open(struct run_stream *stream, struct run_task *task, int fd, r
 
 void run_stream_drain(struct run_stream *stream)
 {
-    for (size_t taken = 0; taken < DRAIN_BYTES_MAX; taken += READ_BYTES) {
+    for (size_t taken = 0; taken < DRAIN_BYTES_MAX || is_file(stream); taken += READ_BYTES) {
         if (!stream->is_open || !read_some(stream))
             break;
     }

@@ -134,6 +134,8 @@ static void start(struct run_task *task)
     failure = run_child_start(task);
     if (failure != 0) {
         task->collected = task->lives;
+        if (run->resume != NULL)
+            run_spool_remove_life(task);
         fail_start(task, failure);
     } else {
         task_move(task, RUN_TASK_RUNNING);

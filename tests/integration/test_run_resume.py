@@ -135,6 +135,18 @@ class TakenOver(Case):
         self.assertEqual([task["exit_code"] for task in result["tasks"]], [0, 0, 7])
         self.assertIn("first failure", err)
 
+    def test_a_reader_that_waits_loses_nothing(self):
+        launcher = self.first("-n", "2", script="i=0; while [ $i -lt 3000 ]; do printf '%02000d\\n' $i; i=$((i+1)); done; : > $WHERE/$RANK")
+        wait_until(lambda: os.path.exists(self.path("0")) and os.path.exists(self.path("1")))
+        wait_until(lambda: os.listdir(os.path.join(self.dir, "lives")) == [])  # all collected, most of it not yet read
+        out, _, _ = self.end(launcher)
+        self.assertEqual(len(re.findall(r"(?m)^\[worker:\d\] \d{2000}$", out)), 6000)
+
+    def test_a_program_that_cannot_run_leaves_nothing(self):
+        launcher = self.start("--resumable", self.dir, "--json", self.json, "--", "/nowhere/prog")
+        self.end(launcher, 127)
+        self.assertEqual(os.listdir(os.path.join(self.dir, "lives")), [])
+
     def test_a_launcher_killed_again_and_again_counts_each_death_once(self):
         launcher = self.first("-n", "3", "--max-restarts", "9", "--log-dir", self.path("logs"), script=(
             "echo life $MUSTER_RESTART_COUNT; [ $MUSTER_RESTART_COUNT -ge 4 ] && exit 0; "
