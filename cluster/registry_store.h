@@ -48,6 +48,8 @@ void muster_registry_store_rollback(struct muster_registry_store *store);
 MUSTER_MUST_CHECK enum muster_rc muster_registry_store_begin(struct muster_registry_store *store);
 MUSTER_MUST_CHECK enum muster_rc muster_registry_store_commit(struct muster_registry_store *store);
 bool muster_registry_store_is_writing(const struct muster_registry_store *store);
+/** The last change that is committed, for who looks on while a transaction is open. */
+int64_t muster_registry_store_committed_seq(const struct muster_registry_store *store);
 /** The failing library's own words on the last error. Borrowed. */
 const char *muster_registry_store_error(const struct muster_registry_store *store);
 

@@ -30,7 +30,7 @@ struct muster_registry_store {
     struct muster_mem *mem;
     sqlite3 *db;
     sqlite3_stmt *statements[STATEMENT_COUNT];
-    int64_t last_seq;
+    int64_t last_seq, committed_seq;
     uint64_t page_bytes;
     uint64_t quota_bytes;
     uint64_t journal_pages;
@@ -251,7 +251,7 @@ static int load_last_seq(struct muster_registry_store *store)
     int64_t page_bytes = 0;
 
     if (code == SQLITE_ROW)
-        store->last_seq = sqlite3_column_int64(stmt, 0);
+        store->last_seq = store->committed_seq = sqlite3_column_int64(stmt, 0);
     sqlite3_reset(stmt);
     if (code != SQLITE_ROW)
         return code;
@@ -326,9 +326,16 @@ enum muster_rc muster_registry_store_commit(struct muster_registry_store *store)
     assert(store->is_writing);
     sqlite3_reset(statement(store, STATEMENT_READ));
     rc = run(store, STATEMENT_COMMIT);
-    if (rc == MUSTER_OK)
-        store->is_writing = false;
-    return rc;
+    if (rc != MUSTER_OK)
+        return rc;
+    store->is_writing = false;
+    store->committed_seq = store->last_seq;
+    return MUSTER_OK;
+}
+
+int64_t muster_registry_store_committed_seq(const struct muster_registry_store *store)
+{
+    return store->committed_seq;
 }
 
 void muster_registry_store_rollback(struct muster_registry_store *store)

@@ -173,6 +173,7 @@ static void *on_frame(void *client, uint32_t rank, const struct muster_frame_hea
     struct muster_group *group = client;
     struct muster_receiving *receiving = &group->receiving[rank];
 
+    muster_buffer_unref(receiving->buffer); /* of a frame that the link was told to discard */
     memset(receiving, 0, sizeof(*receiving));
     if (group->is_frozen || group->is_closed)
         return NULL;

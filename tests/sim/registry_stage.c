@@ -87,6 +87,8 @@ static enum muster_rc visit(void *data, const struct muster_registry_record *rec
     struct registry_stage *stage = data;
     struct muster_view *view = NULL;
 
+    if (record->seq > muster_registry_store_committed_seq(stage->store))
+        return MUSTER_OK; /* not accepted yet */
     stage->next_seq = record->seq + 1;
     if (record->key.size != strlen(VIEW_KEY) ||
         memcmp(record->key.data, VIEW_KEY, record->key.size) != 0)
@@ -110,7 +112,7 @@ static void look(void *data)
     struct registry_stage *stage = data;
 
     if (stage->world->last_node != stage->server_node ||
-        muster_registry_store_is_writing(stage->store))
+        muster_registry_store_committed_seq(stage->store) < stage->next_seq)
         return;
     if (muster_registry_store_scan_log(stage->store, stage->next_seq, visit, stage) != MUSTER_OK)
         sim_fail(stage->world, "the store cannot be read: %s",
