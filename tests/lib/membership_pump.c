@@ -175,6 +175,8 @@ static void send_control(struct pump_node *node, const struct muster_membership_
     struct pump_event event = {.kind = PUMP_CONTROL};
     unsigned to = pump_node_of(pump, &action->peer);
 
+    pump->silences_told +=
+        action->control.kind == MUSTER_CONTROL_SUSPECT && action->control.is_silence;
     if (muster_control_pack(&action->control, pump->mem, &event.bytes, &event.size) != MUSTER_OK) {
         pump_fail(pump, "control message does not pack");
         return;

@@ -33,7 +33,7 @@ struct pump_node {
     struct muster_member member;
     struct muster_membership *machine;
     bool is_alive, is_left, is_excluded_once, is_failed;
-    char record[64];   /* what its launcher writes down when it is dead */
+    char record[64];                        /* what its launcher writes down when it is dead */
     bool stops_before_cas, stops_after_cas; /* failpoints: dies at its next compare-and-swap */
     bool is_registered, wants_registered, sees_registry;
     uint64_t paused_until_ns;
@@ -100,6 +100,7 @@ struct pump {
     struct muster_op_id issuing[1024];
     struct pump_outcome outcomes[PUMP_OUTCOMES];
     size_t outcome_count;
+    uint64_t silences_told; /* words that somebody is not heard */
     uint64_t views_seen, verdicts_adopt, verdicts_retry, verdicts_abort;
     bool has_ops;
     bool is_catch_up_held; /* joiners get no state */
