@@ -45,8 +45,8 @@ struct run_stream {
 /** Take the read end fd; of a file: from `taken` on. */
 bool run_stream_open(struct run_stream *stream, struct run_task *task, int fd,
                      run_line_fn *on_line);
-/** Read what a dead worker left (a pipe holds 1 MiB at most, a file all that was not read yet), hand on a last line without its end,
- * close. */
+/** Read what a dead worker left (a pipe holds 1 MiB at most, a file all that was not read yet), hand
+ * on a last line without its end, close. */
 void run_stream_drain(struct run_stream *stream);
 /** Of a file: read what is new. Whether there may be more. */
 bool run_stream_poll(struct run_stream *stream);
