@@ -268,6 +268,7 @@ static void close_ends_a_tool_that_runs(void **state)
 
     assert_int_equal(world.answers, 1);
     assert_int_equal(world.rc, MUSTER_CANCELLED);
+    assert_null(world.tool.running);
     world.resolver = NULL;
     world_fini(&world);
 }

@@ -41,6 +41,19 @@ static const struct muster_resolver_ops member_ops = {
     .close = member_close,
 };
 
+static void wait_for_the_case(struct muster_resolver *resolver)
+{
+    (void)resolver;
+}
+
+static const struct muster_resolver_ops slow_member_ops = {
+    .name = "slow",
+    .start = member_start,
+    .cancel = member_cancel,
+    .stop = wait_for_the_case,
+    .close = member_close,
+};
+
 struct world {
     struct test_env test;
     struct muster_env *env;
@@ -199,6 +212,25 @@ static void a_question_about_the_master_goes_to_the_first_member_alone(void **st
     world_close(&world);
 }
 
+static void a_union_is_closed_when_its_slowest_member_is(void **state)
+{
+    struct world world;
+    (void)state;
+
+    world_open(&world);
+    world.members[1].resolver.ops = &slow_member_ops;
+    world.both->data = &world;
+    muster_resolver_close(world.both, on_closed);
+    test_env_turn(world.env, 5);
+    assert_true(world.is_freed[0]);
+    assert_false(world.is_closed);
+    muster_resolver_stopped(&world.members[1].resolver);
+    test_env_run_until(world.env, test_env_is_true, &world.is_closed);
+
+    test_env_turn(world.env, 1);
+    test_env_close(&world.test);
+}
+
 static void a_union_by_uri(void **state)
 {
     struct muster_resolver *resolver = NULL;
@@ -235,6 +267,7 @@ int main(void)
         cmocka_unit_test(cancel_cancels_every_member),
         cmocka_unit_test(a_late_member_ends_the_question_at_its_deadline),
         cmocka_unit_test(a_question_about_the_master_goes_to_the_first_member_alone),
+        cmocka_unit_test(a_union_is_closed_when_its_slowest_member_is),
         cmocka_unit_test(a_union_by_uri),
     };
 

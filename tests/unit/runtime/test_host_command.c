@@ -3,7 +3,12 @@
 
 #include "test_env.h"
 
+#include <poll.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
+
+#define GUARD_MS 60000
 
 struct world {
     struct test_env test;
@@ -91,9 +96,9 @@ static void a_program_that_is_not_there_is_not_found(void **state)
     test_env_close(&world.test);
 }
 
-static void a_program_and_its_children_end_at_the_deadline(void **state)
+static void a_program_ends_at_the_deadline(void **state)
 {
-    static const char *const argv[] = {"sh", "-c", "sleep 1000 & sleep 1000", NULL};
+    static const char *const argv[] = {"sh", "-c", "sleep 1000", NULL};
     struct world world;
     (void)state;
 
@@ -104,6 +109,35 @@ static void a_program_and_its_children_end_at_the_deadline(void **state)
 
     assert_int_equal(world.rc, MUSTER_DEADLINE_EXCEEDED);
     assert_null(world.command.output);
+    finish(&world);
+}
+
+/* Every process of the program holds the pipe: its end is theirs. */
+static void children_of_the_program_end_with_it(void **state)
+{
+    const char *argv[] = {"sh", "-c", NULL, NULL};
+    struct pollfd watched = {.events = POLLIN};
+    struct world world;
+    char script[80];
+    char byte = 0;
+    int fds[2];
+    (void)state;
+
+    world_open(&world);
+    assert_int_equal(pipe(fds), 0);
+    snprintf(script, sizeof(script), "sleep 1000 & echo >&%d; wait", fds[1]);
+    argv[2] = script;
+    assert_int_equal(start(&world, argv), MUSTER_OK);
+    close(fds[1]);
+    watched.fd = fds[0];
+    assert_int_equal(poll(&watched, 1, GUARD_MS), 1);
+    assert_int_equal(read(fds[0], &byte, 1), 1);
+    muster_command_cancel(&world.command);
+    test_env_run_until(&world.test.env, test_env_is_true, &world.is_done);
+
+    assert_int_equal(poll(&watched, 1, GUARD_MS), 1);
+    assert_int_equal(read(fds[0], &byte, 1), 0);
+    close(fds[0]);
     finish(&world);
 }
 
@@ -157,7 +191,8 @@ int main(void)
         cmocka_unit_test(output_and_status_come_back_once),
         cmocka_unit_test(a_signal_is_told_in_the_status),
         cmocka_unit_test(a_program_that_is_not_there_is_not_found),
-        cmocka_unit_test(a_program_and_its_children_end_at_the_deadline),
+        cmocka_unit_test(a_program_ends_at_the_deadline),
+        cmocka_unit_test(children_of_the_program_end_with_it),
         cmocka_unit_test(cancel_kills_and_may_be_repeated),
         cmocka_unit_test(endless_output_is_cut_off),
         cmocka_unit_test(a_host_that_runs_nothing_says_so),
