@@ -54,6 +54,8 @@ static enum muster_rc open_node(struct muster_strategy *strategy,
     enum muster_rc rc = muster_training_read_variables(env, &node, ret_error);
 
     if (rc == MUSTER_OK)
+        rc = muster_training_take_incarnation(&node, &strategy->has_incarnation, ret_error);
+    if (rc == MUSTER_OK)
         rc = muster_place_find(env, options->resolver, &place, ret_error);
     if (rc != MUSTER_OK)
         return rc;
@@ -82,6 +84,8 @@ static void free_strategy(struct muster_strategy *strategy)
         muster_mem_free(env->mem, (char *)(uintptr_t)strategy->tensors[i].name);
     muster_mem_free(env->mem, strategy->tensors);
     muster_view_unref(strategy->view);
+    if (strategy->has_incarnation)
+        muster_training_give_incarnation();
     muster_report_close(strategy->report);
     muster_runtime_close(strategy->runtime);
     muster_net_system_close(env->net);

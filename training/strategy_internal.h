@@ -46,6 +46,7 @@ struct muster_strategy {
     struct muster_failpoint failpoint;
     struct muster_error error;
 
+    bool has_incarnation; /* the launcher's, until it is freed */
     enum muster_strategy_state state;
     struct muster_node_tensor *tensors;
     size_t tensor_count;

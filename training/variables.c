@@ -2,10 +2,15 @@
 #include "training/variables.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define SECONDS_MAX 1000000000
+
+/* The launcher knows a process by one incarnation, and its return is one. */
+static atomic_flag is_incarnation_taken = ATOMIC_FLAG_INIT;
+static atomic_bool has_returned;
 
 /* A whole number; *ret_value stays when the variable is not set. */
 static enum muster_rc read_number(struct muster_env *env, const char *name, uint64_t max,
@@ -90,4 +95,26 @@ enum muster_rc muster_training_read_variables(struct muster_env *env,
     node->min_members = (uint32_t)min_members;
     node->min_members_timeout_ns = timeout_s * MUSTER_NS_PER_S;
     return rc;
+}
+
+enum muster_rc muster_training_take_incarnation(struct muster_node_options *node,
+                                                bool *ret_is_taken, struct muster_error *ret_error)
+{
+    static const struct muster_incarnation none;
+
+    if (muster_incarnation_is_equal(&node->incarnation, &none))
+        return MUSTER_OK;
+    if (atomic_flag_test_and_set(&is_incarnation_taken))
+        return muster_error_set(
+            ret_error, MUSTER_FAILED_PRECONDITION,
+            "a strategy is open in this process, which its launcher (MUSTER_INCARNATION) knows as "
+            "one member: end that one first (muster_strategy_close), or start more workers");
+    *ret_is_taken = true;
+    node->is_return = node->is_return && !atomic_exchange(&has_returned, true);
+    return MUSTER_OK;
+}
+
+void muster_training_give_incarnation(void)
+{
+    atomic_flag_clear(&is_incarnation_taken);
 }

@@ -26,7 +26,8 @@ struct muster_strategy_options {
  * whenever the program is elsewhere.
  *
  * Owns:    gives; options are borrowed during the call.
- * Errors:  FAILED_PRECONDITION (not started by `muster run` and no registry named),
+ * Errors:  FAILED_PRECONDITION (not started by `muster run` and no registry named; or started by it
+ *          and another strategy of this process is not closed yet: it is one member),
  *          INVALID_ARGUMENT, NOT_FOUND (TF_CONFIG, RANK, a variable of muster: the text names it).
  *          Who is missing shows in begin.
  */

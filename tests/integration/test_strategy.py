@@ -263,7 +263,7 @@ class Calls(Case):
         self.end(members)
 
     def test_close_before_begin_of_one_lets_the_other_go_on(self):
-        members = self.job.members(2)
+        members = self.job.members(2, MUSTER_MIN_MEMBERS_TIMEOUT_S=1)
         members[0].tell("begin")
         members[1].ok("close")
         ok(members[0].hear())
@@ -279,6 +279,36 @@ class Calls(Case):
             got = ok(member.hear())
             self.assertEqual((got["value"], got["contributors"]), (4, 2))
         self.end(members)
+
+    def launched(self, size):
+        """Puppets that their launcher knows by their incarnation, as under `muster run`."""
+        return [self.job.puppet(rank, size, MUSTER_INCARNATION=f"{rank + 1:032x}") for rank in range(size)]
+
+    def test_a_second_strategy_of_a_launched_process_has_to_wait_for_the_first(self):
+        members = self.launched(2)
+        every(members, "open")
+        every(members, "register total 8 1")
+        for line in ask_every(members, "open_another"):
+            self.assertRegex(line, "^FAILED_PRECONDITION .*one member.*muster_strategy_close")
+        every(members, "begin")
+        for got in every(members, "all_reduce 1 1"):
+            self.assertEqual((got["value"], got["contributors"]), (2, 2))
+        every(members, "commit")
+        every(members, "close")
+        every(members, "open")
+        each(members, lambda m: f"register other 3 {m.rank + 5}")
+        for got in every(members, "begin"):
+            self.assertEqual((got["step"], got["size"]), (1, 2))
+        self.assertEqual([got["value"] for got in every(members, "get other")], [5, 5])
+        self.end(members)
+
+    def test_a_failed_open_is_not_in_the_way_of_the_next(self):
+        member = self.job.puppet(0, 1, MUSTER_INCARNATION="7" * 32, MUSTER_RESTART_COUNT="0")
+        for _ in range(2):
+            self.assertRegex(member.ask("open 0 0 nowhere"), "^(INVALID_ARGUMENT|NOT_FOUND|UNAVAILABLE) ")
+        member.ok("open")
+        member.ok("begin")
+        self.end([member])
 
     def test_two_strategies_one_after_the_other(self):
         members = self.started(2)

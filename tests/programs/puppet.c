@@ -61,20 +61,35 @@ static void *filled(uint64_t count, double value)
     return data;
 }
 
-/* open [op_timeout_s [start_timeout_s]]; 0 = the default */
-static void command_open(const struct words *words)
+static void open_as(const struct words *words, struct muster_strategy **ret_strategy)
 {
     struct muster_strategy_options options = {
         .op_timeout_ns = (uint64_t)(seconds(words, 1) * 1e9),
         .start_timeout_ns = (uint64_t)(seconds(words, 2) * 1e9),
+        .resolver = word(words, 3, NULL),
     };
     struct muster_error error = {0};
-    enum muster_rc rc = muster_strategy_open(&options, &strategy, &error);
+    enum muster_rc rc = muster_strategy_open(&options, ret_strategy, &error);
 
     if (rc == MUSTER_OK)
         printf("ok\n");
     else
         answer_error(rc, error.text);
+}
+
+/* open [op_timeout_s [start_timeout_s [resolver]]]; 0 = the default */
+static void command_open(const struct words *words)
+{
+    open_as(words, &strategy);
+}
+
+/* The same, of a second one. */
+static void command_open_another(const struct words *words)
+{
+    struct muster_strategy *another = NULL;
+
+    open_as(words, &another);
+    muster_strategy_close(another);
 }
 
 /* register NAME COUNT VALUE: of f64 */
@@ -230,6 +245,7 @@ static const struct {
     bool needs_strategy;
 } commands[] = {
     {"open", command_open, false},
+    {"open_another", command_open_another, false},
     {"register", command_register, true},
     {"set", command_set, true},
     {"get", command_get, true},
