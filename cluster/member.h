@@ -52,8 +52,8 @@ struct muster_node_options {
     uint32_t min_members;            /* 0: 1 */
     uint64_t min_members_timeout_ns; /* 0: 60 s */
     bool is_force_new;         /* begin anew although the last members are not confirmed dead */
-    uint64_t evict_after_ns;   /* 0: 30 s; how long a member of this host may stand still with its
-                                  links lost before it is left out */
+    uint64_t evict_after_ns;   /* 0: 30 s; how long a member of this host may stand still, or be
+                                  without links, before it is left out */
     bool is_return;            /* started again: a job that all have left is over (OUT_OF_RANGE) */
     uint64_t start_timeout_ns; /* 0: 5 min: on_failed names the tasks that did not come */
     const char *host_key;      /* NULL: the system's; who has another one is on another host */

@@ -119,11 +119,23 @@ static bool has_passed(uint64_t since_ns, uint64_t span_ns, uint64_t now_ns)
     return since_ns != 0 && now_ns > since_ns && now_ns - since_ns >= span_ns;
 }
 
+/* Since when something is expected of it and nothing has come. */
+static uint64_t silent_since(const struct muster_suspicion *suspicion)
+{
+    if (suspicion->watched_ns == 0)
+        return 0;
+    return suspicion->heard_ns > suspicion->watched_ns ? suspicion->heard_ns
+                                                       : suspicion->watched_ns;
+}
+
+/* Its death would be confirmed: a silent process stands still. It may go on, so it is given time. */
 static enum muster_belief belief_here(const struct muster_suspicion *suspicion,
                                       const struct muster_suspicion_policy *policy, uint64_t now_ns)
 {
     if (suspicion->is_linked)
-        return MUSTER_BELIEF_ALIVE;
+        return has_passed(silent_since(suspicion), policy->evict_after_ns, now_ns)
+                   ? MUSTER_BELIEF_SUSPECTED
+                   : MUSTER_BELIEF_ALIVE;
     if (suspicion->lost_ns != 0)
         return has_passed(suspicion->lost_ns, policy->evict_after_ns, now_ns)
                    ? MUSTER_BELIEF_SUSPECTED
@@ -136,15 +148,10 @@ static enum muster_belief belief_here(const struct muster_suspicion *suspicion,
 static bool is_silent(const struct muster_suspicion *suspicion,
                       const struct muster_suspicion_policy *policy, uint64_t now_ns)
 {
-    uint64_t since = suspicion->heard_ns;
-
-    if (suspicion->watched_ns == 0)
-        return false;
     if (!suspicion->is_linked)
         return has_passed(suspicion->watched_ns, policy->connect_timeout_ns, now_ns);
-    if (since < suspicion->watched_ns)
-        since = suspicion->watched_ns;
-    return has_passed(since, muster_suspicion_silence_ns(suspicion, policy), now_ns);
+    return has_passed(silent_since(suspicion), muster_suspicion_silence_ns(suspicion, policy),
+                      now_ns);
 }
 
 enum muster_belief muster_suspicion_belief(const struct muster_suspicion *suspicion,

@@ -14,7 +14,7 @@ enum muster_belief {
 struct muster_suspicion_policy {
     uint64_t silence_floor_ns;   /* other host: never suspect a shorter silence; 0: 1 s */
     uint64_t connect_timeout_ns; /* other host: a link that never came up; 0: 5 s */
-    uint64_t evict_after_ns;     /* same host: lost for so long; 0: 30 s */
+    uint64_t evict_after_ns;     /* same host: lost or silent for so long; 0: 30 s */
     uint32_t deviation_factor;   /* deadline = median + factor * MAD of the gaps heard; 0: 8 */
 };
 /** Zeros replaced by the defaults. */

@@ -102,7 +102,8 @@ static void on_reduced(struct muster_op *op, enum muster_rc rc)
     struct worker *worker = op->data;
 
     worker->is_op_open = false;
-    if (op->result.is_interrupted && rc == MUSTER_OK) {
+    /* what was started during the change has waited, and was not begun again */
+    if (op->result.is_interrupted && rc == MUSTER_OK && strcmp(op->result.phase, "start") != 0) {
         worker->adopts += op->result.verdict == MUSTER_VERDICT_ADOPT;
         worker->second_tries +=
             op->result.verdict == MUSTER_VERDICT_RETRY && strcmp(op->result.phase, "start") != 0;
@@ -617,6 +618,29 @@ static void a_worker_paused_on_the_same_host_is_waited_for(void **state)
     close_job(&job);
 }
 
+/* For longer than it is waited for: the others go on, and it comes back as a joiner. The leader too.
+ */
+static void a_worker_paused_for_too_long_is_left_out_and_comes_back(void **state)
+{
+    (void)state;
+    for (unsigned task = 0; task < 3; task++) {
+        struct job job;
+
+        start_job(&job, 20 + task, 3, 1);
+        sim_pause(job.workers[task].process);
+        sim_run_for(job.world, 29 * MUSTER_NS_PER_S);
+        assert_int_equal(job.workers[(task + 1) % 3].epoch, 1);
+        sim_run_for(job.world, 3 * MUSTER_NS_PER_S);
+        assert_int_equal(job.workers[(task + 1) % 3].members, 2);
+
+        sim_resume(job.workers[task].process);
+        assert_trains(&job);
+        assert_int_equal(job.workers[task].restores, 1);
+        assert_int_equal(job.workers[task].members, 3);
+        close_job(&job);
+    }
+}
+
 static void training_goes_on_while_the_registry_is_away(void **state)
 {
     struct job job;
@@ -974,6 +998,7 @@ int main(void)
         cmocka_unit_test(a_lost_host_is_suspected_and_left_out),
         cmocka_unit_test(the_excluded_but_alive_catches_up_in_the_same_process),
         cmocka_unit_test(a_worker_paused_on_the_same_host_is_waited_for),
+        cmocka_unit_test(a_worker_paused_for_too_long_is_left_out_and_comes_back),
         cmocka_unit_test(training_goes_on_while_the_registry_is_away),
         cmocka_unit_test(a_death_while_the_registry_is_away_waits_for_it),
         cmocka_unit_test(when_all_are_dead_their_successors_begin_anew),

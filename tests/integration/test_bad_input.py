@@ -124,6 +124,7 @@ class Place(unittest.TestCase):
     def test_variables_that_are_no_numbers(self):
         for name, value in (("MUSTER_EVICT_AFTER_S", "soon"), ("MUSTER_EVICT_AFTER_S", "-1"),
                             ("MUSTER_MIN_MEMBERS", "two"), ("MUSTER_MIN_MEMBERS_TIMEOUT_S", "-3"),
+                            ("MUSTER_REJOIN", "maybe"), ("MUSTER_REJOIN", "2"),
                             ("MUSTER_INCARNATION", "xyz"), ("MUSTER_LOG_LEVEL", "loud"), ("MUSTER_KILL", "now")):
             env = dict(CLEAN, MUSTER_REGISTRY="127.0.0.1:1", RANK="0", WORLD_SIZE="1")
             done = subprocess.run([STEPPER, "1"], env=dict(env, **{name: value}), text=True, capture_output=True,
@@ -329,10 +330,10 @@ class WholeJobs(unittest.TestCase):
 
     def test_a_returning_worker_of_another_shape_fails_alone(self):
         done = run("-n", "3", "--max-restarts", "1", "--kill", "worker:2@step=5",
-                   script='[ $RANK.$MUSTER_RESTART_COUNT = 2.1 ] && exec $STEPPER 3000 9; exec $STEPPER 3000 8')
+                   script='[ $RANK.$MUSTER_RESTART_COUNT = 2.1 ] && exec $STEPPER 30000 9; exec $STEPPER 30000 8')
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertRegex(done.stderr, r'\[worker:2\] stepper: INVALID_ARGUMENT: worker:[01] refuses: state tensor "total" has 8 .* 9 ')
-        self.assertEqual(sorted(done.stdout.splitlines()), ["[worker:0] total 3000", "[worker:1] total 3000"])
+        self.assertEqual(sorted(done.stdout.splitlines()), ["[worker:0] total 30000", "[worker:1] total 30000"])
 
     def test_another_operation_ends_the_job_with_both_names(self):
         done = run("-n", "3", "--max-restarts", "0", script='exec $STEPPER 50 8 total $((RANK == 1 ? 3 : 4))')

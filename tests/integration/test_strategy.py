@@ -352,6 +352,47 @@ class Silence(Case):
         self.end(members)
 
 
+    def left_out(self, rank, evict_after_s=2):
+        """Members of which one stands still until the others have gone on without it: the others, and that one."""
+        members = self.started(3, MUSTER_EVICT_AFTER_S=evict_after_s)
+        every(members, "all_reduce 10 1")
+        self.commit(members)
+        every(members, "begin")
+        still = members.pop(rank)
+        stopped_s = time.monotonic()
+        still.send_signal(signal.SIGSTOP)
+        for got in every(members, "all_reduce 100000 2 mean"):
+            self.assertEqual((got["value"], got["contributors"], got["interrupted"]), (2, 2, 1))
+        # its last word may have been somewhat before the signal
+        self.assertGreater(time.monotonic() - stopped_s, evict_after_s / 2)
+        self.commit(members)
+        return members, still
+
+    def test_who_stands_still_for_too_long_is_left_out_and_comes_back(self):
+        for rank in (0, 2):
+            with self.subTest(rank=rank):
+                others, still = self.left_out(rank)
+                still.send_signal(signal.SIGCONT)
+                self.assertRegex(still.ask("all_reduce 100000 2 mean"), "^ABORTED ")
+                got = self.rejoin(others, still)
+                self.assertEqual((got["restored"], got["rank"]), (1, rank))
+                for got in every([*others, still], "all_reduce 10 1"):
+                    self.assertEqual((got["value"], got["contributors"]), (3, 3))
+                self.assertEqual(len({got["digest"] for got in every([*others, still], "digest")}), 1)
+                self.end([*others, still])
+
+    def test_who_stands_still_for_too_long_can_be_replaced(self):
+        others, still = self.left_out(1)
+        still.kill()
+        newcomer = self.job.puppet(1, 3)
+        newcomer.ok("open")
+        newcomer.ok("register total 8 99")
+        got = self.rejoin(others, newcomer)
+        self.assertEqual((got["restored"], got["rank"]), (1, 1))
+        self.assertEqual(newcomer.ok("get total")["value"], 7)
+        self.end([*others, newcomer])
+
+
 class Exclusion(Case):
     def test_who_was_left_out_while_it_stood_still_comes_back_in_the_same_process(self):
         members = [self.job.puppet(rank, 3) for rank in range(2)]

@@ -61,13 +61,25 @@ static void a_lost_link_on_this_host_is_a_doubt_until_evicted(void **state)
     assert_int_equal(belief(&peer, MS(32000)), MUSTER_BELIEF_SUSPECTED);
 }
 
-static void silence_on_this_host_is_no_reason(void **state)
+static void silence_on_this_host_is_no_reason_until_evicted(void **state)
 {
     struct muster_suspicion peer = member(true);
     uint64_t now = talk(&peer, 20, MS(100));
 
     (void)state;
-    assert_int_equal(belief(&peer, now + MS(100000)), MUSTER_BELIEF_ALIVE);
+    assert_int_equal(belief(&peer, now + MS(29999)), MUSTER_BELIEF_ALIVE);
+    assert_int_equal(belief(&peer, now + MS(30000)), MUSTER_BELIEF_SUSPECTED);
+    muster_suspicion_heard(&peer, now + MS(31000));
+    assert_int_equal(belief(&peer, now + MS(31001)), MUSTER_BELIEF_ALIVE);
+}
+
+static void who_is_no_member_may_be_silent_on_this_host(void **state)
+{
+    struct muster_suspicion peer = member(true);
+
+    (void)state;
+    muster_suspicion_unexpect(&peer);
+    assert_int_equal(belief(&peer, MS(100000)), MUSTER_BELIEF_ALIVE);
 }
 
 static void silence_of_another_host_is_measured_by_its_own_rhythm(void **state)
@@ -149,7 +161,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_lost_link_to_another_host_is_a_suspicion_at_once),
         cmocka_unit_test(a_lost_link_on_this_host_is_a_doubt_until_evicted),
-        cmocka_unit_test(silence_on_this_host_is_no_reason),
+        cmocka_unit_test(silence_on_this_host_is_no_reason_until_evicted),
+        cmocka_unit_test(who_is_no_member_may_be_silent_on_this_host),
         cmocka_unit_test(silence_of_another_host_is_measured_by_its_own_rhythm),
         cmocka_unit_test(an_unsteady_rhythm_is_given_more_time),
         cmocka_unit_test(who_never_connects_is_suspected_after_a_while),
