@@ -329,11 +329,13 @@ class WholeJobs(unittest.TestCase):
         self.assertEqual(sorted(done.stdout.splitlines()), ["[worker:0] total 200", "[worker:2] total 200"])
 
     def test_a_returning_worker_of_another_shape_fails_alone(self):
-        done = run("-n", "3", "--max-restarts", "1", "--kill", "worker:2@step=5",
-                   script='[ $RANK.$MUSTER_RESTART_COUNT = 2.1 ] && exec $STEPPER 30000 9; exec $STEPPER 30000 8')
+        with tempfile.TemporaryDirectory() as where:
+            done = run("-n", "3", "--max-restarts", "1", "--kill", "worker:2@step=5", STEPPER_HOLD=f"{where}/go", script=(
+                '[ $RANK.$MUSTER_RESTART_COUNT = 2.1 ] || exec $STEPPER 3000 8; $STEPPER 3000 9; code=$?; : > $STEPPER_HOLD; '
+                'exit $code'))
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertRegex(done.stderr, r'\[worker:2\] stepper: INVALID_ARGUMENT: worker:[01] refuses: state tensor "total" has 8 .* 9 ')
-        self.assertEqual(sorted(done.stdout.splitlines()), ["[worker:0] total 30000", "[worker:1] total 30000"])
+        self.assertEqual(sorted(done.stdout.splitlines()), ["[worker:0] total 3000", "[worker:1] total 3000"])
 
     def test_another_operation_ends_the_job_with_both_names(self):
         done = run("-n", "3", "--max-restarts", "0", script='exec $STEPPER 50 8 total $((RANK == 1 ? 3 : 4))')

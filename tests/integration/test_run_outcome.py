@@ -46,7 +46,7 @@ def reporting(*reports):
 
 class Ended(unittest.TestCase):
     HOLD = ('[ $RANK.$MUSTER_RESTART_COUNT = 0.0 ] && { $STEPPER 100 && echo has left; exit; }; '
-            '[ $MUSTER_RESTART_COUNT = 0 ] && export STEPPER_HOLD=1; echo pid $$; exec $STEPPER 100')
+            '[ $MUSTER_RESTART_COUNT = 0 ] && export STEPPER_HOLD=/nowhere; echo pid $$; exec $STEPPER 100')
 
     def test_who_is_killed_when_one_has_finished_comes_back_too_late(self):
         child = start(self, "-n", "3", "--json", "-", script=self.HOLD)
@@ -65,7 +65,7 @@ class Ended(unittest.TestCase):
     def test_a_job_that_went_on_after_an_early_leave_begins_anew(self):
         child = start(self, "-n", "3", "--json", "-", "--min-members", "2", "--min-members-timeout", "1", script=(
             '[ $RANK = 0 ] && { $STEPPER 50 && echo has left; exit; }; '
-            '[ $MUSTER_RESTART_COUNT = 0 ] && export STEPPER_HOLD=1; echo pid $$; exec $STEPPER 100'))
+            '[ $MUSTER_RESTART_COUNT = 0 ] && export STEPPER_HOLD=/nowhere; echo pid $$; exec $STEPPER 100'))
         for word in lines_until(child, 6, r"pid \d+|has left|total \d+"):
             if word.startswith("pid"):
                 os.kill(int(word.split()[1]), signal.SIGKILL)
@@ -145,7 +145,7 @@ class ManyLaunchers(unittest.TestCase):
 
     def test_a_job_that_one_machine_has_finished_is_over_for_the_other(self):
         first = self.launcher(0, script="$STEPPER 100 && echo has left")
-        second = self.launcher(1, script="[ $MUSTER_RESTART_COUNT = 0 ] && export STEPPER_HOLD=1; echo pid $$; exec $STEPPER 100")
+        second = self.launcher(1, script="[ $MUSTER_RESTART_COUNT = 0 ] && export STEPPER_HOLD=/nowhere; echo pid $$; exec $STEPPER 100")
         lines_until(first, 2, "has left")
         for word in lines_until(second, 4, r"pid \d+|total 100"):
             if word.startswith("pid"):

@@ -1,6 +1,6 @@
 /* A training program for tests of a whole job: COUNT elements of state named NAME, STEPS steps,
  * each one all_reduce of ELEMENTS elements. Ends with 0, or with 1 and the error's text. With
- * STEPPER_HOLD=1 it stands still after the last step, a member until it is killed. */
+ * STEPPER_HOLD=FILE it stands still after the last step, a member until there is such a file. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -46,6 +46,7 @@ int main(int argc, char **argv)
 {
     struct muster_tensor state = {.count = number(argc, argv, 2, 8), .dtype = MUSTER_F64};
     struct muster_tensor share = {.count = number(argc, argv, 4, 1), .dtype = MUSTER_F64};
+    const char *hold = getenv("STEPPER_HOLD");
     const char *name = argc > 3 ? argv[3] : "total";
     struct muster_strategy *strategy = NULL;
     struct muster_error error = {0};
@@ -67,8 +68,8 @@ int main(int argc, char **argv)
     else
         fprintf(stderr, "stepper: %s: %s\n", muster_rc_name(rc),
                 strategy != NULL ? muster_strategy_error(strategy)->text : error.text);
-    while (rc == MUSTER_OK && getenv("STEPPER_HOLD") != NULL)
-        pause();
+    while (rc == MUSTER_OK && hold != NULL && access(hold, F_OK) != 0)
+        usleep(10000);
     muster_strategy_close(strategy);
     free(state.data);
     free(share.data);
