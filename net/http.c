@@ -338,9 +338,11 @@ static void choose_method(struct muster_http_request *request)
     }
 }
 
+/* Every exchange ends here: the log and the tracer see it, without secrets. */
 static void trace(const struct muster_http_request *request, enum muster_rc rc)
 {
-    struct muster_http_tracer *tracer = request->http->tracer;
+    const struct muster_http *http = request->http;
+    struct muster_http_tracer *tracer = http->tracer;
     char url[1024];
     struct muster_http_exchange exchange = {
         .source = request->source != NULL ? request->source : "",
@@ -352,11 +354,16 @@ static void trace(const struct muster_http_request *request, enum muster_rc rc)
         .answer_bytes = request->answer_bytes,
     };
 
-    if (tracer == NULL)
+    if (tracer == NULL && !muster_log_wants(http->env, MUSTER_LOG_DEBUG))
         return;
     exchange.url = muster_http_url_redact(request->current_url, url, sizeof(url));
-    exchange.duration_ns = muster_loop_now_ns(request->http->env->loop) - request->started_ns;
-    tracer->on_exchange(tracer, &exchange);
+    exchange.duration_ns = muster_loop_now_ns(http->env->loop) - request->started_ns;
+    MUSTER_LOG(http->env, DEBUG, "http_exchange", "source", exchange.source, "method",
+               exchange.method, "url", exchange.url, "status", exchange.status, "attempt",
+               exchange.attempt, "us", exchange.duration_ns / MUSTER_NS_PER_US, "error",
+               exchange.error);
+    if (tracer != NULL)
+        tracer->on_exchange(tracer, &exchange);
 }
 
 static enum muster_rc follow_redirect(struct muster_http_request *request)

@@ -47,9 +47,11 @@ static const char *words_for(CURLcode code)
         return "the server hung up without an answer";
     case CURLE_WEIRD_SERVER_REPLY:
     case CURLE_UNSUPPORTED_PROTOCOL:
+        return "the answer is no HTTP";
+    case CURLE_SSL_CONNECT_ERROR:
+        return "the TLS handshake failed";
     case CURLE_HTTP2:
     case CURLE_HTTP2_STREAM:
-        return "the answer is no HTTP";
     case CURLE_SEND_ERROR:
     case CURLE_RECV_ERROR:
         return "the connection broke";

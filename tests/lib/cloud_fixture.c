@@ -153,3 +153,39 @@ uint64_t cloud_fixture_in_s(struct cloud_fixture *fixture, uint64_t seconds)
 {
     return muster_loop_after_ns(fixture->env->loop, seconds * MUSTER_NS_PER_S);
 }
+
+static void on_call(struct muster_http_call *call, enum muster_rc rc)
+{
+    struct cloud_caller *caller = call->data;
+
+    caller->count++;
+    caller->rc = rc;
+    caller->is_done = true;
+}
+
+void cloud_caller_init(struct cloud_fixture *fixture, struct cloud_caller *caller, const char *path)
+{
+    *caller = (struct cloud_caller){.count = 0};
+    muster_http_call_init(&caller->call, caller);
+    caller->call.request.url = cloud_fixture_url(fixture, path);
+    caller->call.request.deadline_ns = cloud_fixture_in_s(fixture, 30);
+    caller->call.request.tls = &fixture->tls;
+    caller->call.retry.backoff_first_ns = 1;
+    caller->call.retry.backoff_max_ns = 1;
+}
+
+void cloud_caller_start(struct cloud_fixture *fixture, struct cloud_caller *caller)
+{
+    caller->count = 0;
+    caller->is_done = false;
+    assert_int_equal(muster_http_call_start(&caller->call, fixture->env, on_call), MUSTER_OK);
+    assert_int_equal(caller->count, 0);
+}
+
+enum muster_rc cloud_caller_run(struct cloud_fixture *fixture, struct cloud_caller *caller)
+{
+    cloud_caller_start(fixture, caller);
+    test_env_run_until(fixture->env, test_env_is_true, &caller->is_done);
+    assert_int_equal(caller->count, 1);
+    return caller->rc;
+}

@@ -3,6 +3,8 @@
 #ifndef MUSTER_CLOUD_FIXTURE_H
 #define MUSTER_CLOUD_FIXTURE_H
 
+#include <muster/http_call.h>
+
 #include "fake_cloud.h"
 #include "test_env.h"
 
@@ -38,6 +40,20 @@ void cloud_fixture_script(struct cloud_fixture *fixture, const char *json);
 const char *cloud_fixture_write(struct cloud_fixture *fixture, const char *name, const char *text);
 /** base + path; valid until the next call. */
 const char *cloud_fixture_url(struct cloud_fixture *fixture, const char *path);
+/** A call and what came of it. */
+struct cloud_caller {
+    struct muster_http_call call; /* to be given back with muster_http_call_fini */
+    int count;
+    enum muster_rc rc;
+    bool is_done;
+};
+/** A call of base + path, 30 s from now, with hardly a wait between its attempts. */
+void cloud_caller_init(struct cloud_fixture *fixture, struct cloud_caller *caller,
+                       const char *path);
+void cloud_caller_start(struct cloud_fixture *fixture, struct cloud_caller *caller);
+/** Start it, turn the loop until its end, give its code. Again and again. */
+enum muster_rc cloud_caller_run(struct cloud_fixture *fixture, struct cloud_caller *caller);
+
 /** Absolute loop time in that many seconds. */
 uint64_t cloud_fixture_in_s(struct cloud_fixture *fixture, uint64_t seconds);
 

@@ -1,4 +1,4 @@
-/* Calls: repetition, Retry-After, tokens, deadlines; and the tracer that sees it all. */
+/* Calls: repetition, Retry-After, tokens, deadlines. */
 #include "cloud_fixture.h"
 
 #include <muster/credentials.h>
@@ -6,52 +6,24 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SEEN_MAX 8
-
-struct seen {
-    struct muster_http_tracer tracer;
-    size_t count;
-    struct {
-        char method[8], url[160], source[16], error[64];
-        int status;
-        uint32_t attempt;
-        enum muster_rc rc;
-    } list[SEEN_MAX];
-};
-
-struct caller {
-    struct muster_http_call call;
-    int count;
-    enum muster_rc rc;
-    bool is_done;
-};
-
-static struct seen seen;
+static size_t exchange_count;
 
 static void on_exchange(struct muster_http_tracer *tracer,
                         const struct muster_http_exchange *exchange)
 {
-    struct seen *list = tracer->data;
-    size_t i = list->count++;
-
-    if (i >= SEEN_MAX)
-        return;
-    snprintf(list->list[i].method, sizeof(list->list[i].method), "%s", exchange->method);
-    snprintf(list->list[i].url, sizeof(list->list[i].url), "%s", exchange->url);
-    snprintf(list->list[i].source, sizeof(list->list[i].source), "%s", exchange->source);
-    snprintf(list->list[i].error, sizeof(list->list[i].error), "%.60s", exchange->error);
-    list->list[i].status = exchange->status;
-    list->list[i].attempt = exchange->attempt;
-    list->list[i].rc = exchange->rc;
+    (void)tracer;
+    (void)exchange;
+    exchange_count++;
 }
 
 static int set_up(void **state)
 {
+    static struct muster_http_tracer tracer = {.on_exchange = on_exchange};
     static struct cloud_fixture fixture;
 
     cloud_fixture_open(&fixture, NULL);
-    seen = (struct seen){.tracer = {.data = &seen, .on_exchange = on_exchange}};
-    fixture.env->http->tracer = &seen.tracer;
+    exchange_count = 0;
+    fixture.env->http->tracer = &tracer;
     *state = &fixture;
     return 0;
 }
@@ -60,34 +32,6 @@ static int tear_down(void **state)
 {
     cloud_fixture_close(*state);
     return 0;
-}
-
-static void on_call(struct muster_http_call *call, enum muster_rc rc)
-{
-    struct caller *caller = call->data;
-
-    caller->count++;
-    caller->rc = rc;
-    caller->is_done = true;
-}
-
-static void prepare(struct cloud_fixture *fixture, struct caller *caller, const char *path)
-{
-    *caller = (struct caller){.count = 0};
-    muster_http_call_init(&caller->call, caller);
-    caller->call.request.url = cloud_fixture_url(fixture, path);
-    caller->call.request.deadline_ns = cloud_fixture_in_s(fixture, 30);
-    caller->call.retry.backoff_first_ns = 1; /* tests do not wait */
-    caller->call.retry.backoff_max_ns = 1;
-}
-
-static enum muster_rc run(struct cloud_fixture *fixture, struct caller *caller)
-{
-    assert_int_equal(muster_http_call_start(&caller->call, fixture->env, on_call), MUSTER_OK);
-    assert_int_equal(caller->count, 0);
-    test_env_run_until(fixture->env, test_env_is_true, &caller->is_done);
-    assert_int_equal(caller->count, 1);
-    return caller->rc;
 }
 
 static size_t requests_of(const struct cloud_fixture *fixture)
@@ -111,7 +55,7 @@ static void passing_failures_are_repeated_until_an_answer(void **state)
         "\"body\": \"0123\", \"truncate\": 2",
     };
     struct cloud_fixture *fixture = *state;
-    struct caller caller;
+    struct cloud_caller caller;
     char script[512];
 
     for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
@@ -122,8 +66,8 @@ static void passing_failures_are_repeated_until_an_answer(void **state)
                  "[{\"times\": 2, \"response\": {%s}}, {\"response\": {\"body\": \"yes\"}}]",
                  faults[i]);
         cloud_fixture_script(fixture, script);
-        prepare(fixture, &caller, "/");
-        assert_int_equal(run(fixture, &caller), MUSTER_OK);
+        cloud_caller_init(fixture, &caller, "/");
+        assert_int_equal(cloud_caller_run(fixture, &caller), MUSTER_OK);
         if (strcmp(caller.call.request.answer, "yes") != 0 || requests_of(fixture) != before + 3)
             fail_msg("%s: %s after %zu", faults[i], caller.call.request.answer,
                      requests_of(fixture) - before);
@@ -135,13 +79,13 @@ static void lasting_failures_are_told_at_once(void **state)
 {
     static const int statuses[] = {400, 401, 403, 404, 409, 410, 501};
     struct cloud_fixture *fixture = *state;
-    struct caller caller;
+    struct cloud_caller caller;
 
     for (size_t i = 0; i < sizeof(statuses) / sizeof(statuses[0]); i++) {
         fake_cloud_forget_script(fixture->cloud);
         fake_cloud_say(fixture->cloud, "GET", "/", statuses[i], NULL);
-        prepare(fixture, &caller, "/");
-        assert_int_equal(run(fixture, &caller), MUSTER_OK);
+        cloud_caller_init(fixture, &caller, "/");
+        assert_int_equal(cloud_caller_run(fixture, &caller), MUSTER_OK);
         assert_int_equal(caller.call.request.status, statuses[i]);
         assert_int_equal(requests_of(fixture), i + 1);
         muster_http_call_fini(&caller.call);
@@ -151,13 +95,13 @@ static void lasting_failures_are_told_at_once(void **state)
 static void repetition_ends_with_the_last_answer(void **state)
 {
     struct cloud_fixture *fixture = *state;
-    struct caller caller;
+    struct cloud_caller caller;
 
     fake_cloud_say(fixture->cloud, "GET", "/", 503, "still");
-    prepare(fixture, &caller, "/");
+    cloud_caller_init(fixture, &caller, "/");
     caller.call.retry.attempts_max = 3;
 
-    assert_int_equal(run(fixture, &caller), MUSTER_OK);
+    assert_int_equal(cloud_caller_run(fixture, &caller), MUSTER_OK);
     assert_int_equal(caller.call.request.status, 503);
     assert_string_equal(caller.call.request.answer, "still");
     assert_int_equal(requests_of(fixture), 3);
@@ -167,18 +111,16 @@ static void repetition_ends_with_the_last_answer(void **state)
 static void a_post_is_repeated_only_where_that_is_allowed(void **state)
 {
     struct cloud_fixture *fixture = *state;
-    struct caller caller;
+    struct cloud_caller caller;
 
     fake_cloud_say(fixture->cloud, "POST", "/", 503, NULL);
-    prepare(fixture, &caller, "/");
+    cloud_caller_init(fixture, &caller, "/");
     caller.call.request.method = "POST";
-    assert_int_equal(run(fixture, &caller), MUSTER_OK);
+    assert_int_equal(cloud_caller_run(fixture, &caller), MUSTER_OK);
     assert_int_equal(requests_of(fixture), 1);
-    caller.is_done = false;
-    caller.count = 0;
     caller.call.is_idempotent = true;
     caller.call.retry.attempts_max = 2;
-    assert_int_equal(run(fixture, &caller), MUSTER_OK);
+    assert_int_equal(cloud_caller_run(fixture, &caller), MUSTER_OK);
     assert_int_equal(requests_of(fixture), 3);
     muster_http_call_fini(&caller.call);
 }
@@ -186,15 +128,15 @@ static void a_post_is_repeated_only_where_that_is_allowed(void **state)
 static void a_refused_connection_is_tried_again_and_told_with_its_cause(void **state)
 {
     struct cloud_fixture *fixture = *state;
-    struct caller caller;
+    struct cloud_caller caller;
 
-    prepare(fixture, &caller, "/");
+    cloud_caller_init(fixture, &caller, "/");
     caller.call.request.url = "http://127.0.0.1:1/";
     caller.call.retry.attempts_max = 3;
 
-    assert_int_equal(run(fixture, &caller), MUSTER_UNAVAILABLE);
+    assert_int_equal(cloud_caller_run(fixture, &caller), MUSTER_UNAVAILABLE);
     assert_non_null(strstr(caller.call.request.error.text, "127.0.0.1:1"));
-    assert_int_equal(seen.count, 3);
+    assert_int_equal(exchange_count, 3);
     muster_http_call_fini(&caller.call);
 }
 
@@ -203,14 +145,14 @@ static void a_certificate_that_does_not_hold_is_not_tried_again(void **state)
     struct cloud_fixture *fixture = *state;
     const struct fake_cloud_options options = {.is_tls = true};
     struct fake_cloud *secure = NULL;
-    struct caller caller;
+    struct cloud_caller caller;
 
     assert_int_equal(fake_cloud_open(fixture->env, &options, &secure, NULL), MUSTER_OK);
-    prepare(fixture, &caller, "/");
+    cloud_caller_init(fixture, &caller, "/");
     caller.call.request.url = fake_cloud_base(secure);
 
-    assert_int_equal(run(fixture, &caller), MUSTER_UNAUTHENTICATED);
-    assert_int_equal(seen.count, 1);
+    assert_int_equal(cloud_caller_run(fixture, &caller), MUSTER_UNAUTHENTICATED);
+    assert_int_equal(exchange_count, 1);
     muster_http_call_fini(&caller.call);
     fake_cloud_close_wait(secure);
 }
@@ -218,15 +160,15 @@ static void a_certificate_that_does_not_hold_is_not_tried_again(void **state)
 static void an_attempt_that_hangs_gives_way_to_the_next(void **state)
 {
     struct cloud_fixture *fixture = *state;
-    struct caller caller;
+    struct cloud_caller caller;
 
     cloud_fixture_script(fixture, "[{\"times\": 1, \"response\": {\"hang\": true}}, "
                                   "{\"response\": {\"body\": \"yes\"}}]");
-    prepare(fixture, &caller, "/");
+    cloud_caller_init(fixture, &caller, "/");
     caller.call.retry.attempt_timeout_ns = 20 * MUSTER_NS_PER_MS;
     caller.call.retry.attempts_max = 1000;
 
-    assert_int_equal(run(fixture, &caller), MUSTER_OK);
+    assert_int_equal(cloud_caller_run(fixture, &caller), MUSTER_OK);
     assert_string_equal(caller.call.request.answer, "yes");
     muster_http_call_fini(&caller.call);
 }
@@ -244,14 +186,14 @@ static enum muster_rc on_piece(struct muster_http_request *request, const void *
 static void a_stream_that_has_begun_is_not_asked_for_again(void **state)
 {
     struct cloud_fixture *fixture = *state;
-    struct caller caller;
+    struct cloud_caller caller;
 
     cloud_fixture_script(fixture,
                          "[{\"response\": {\"chunks\": [{\"body\": \"one\"}], \"cut\": true}}]");
-    prepare(fixture, &caller, "/");
+    cloud_caller_init(fixture, &caller, "/");
     caller.call.request.on_body = on_piece;
 
-    assert_int_equal(run(fixture, &caller), MUSTER_UNAVAILABLE);
+    assert_int_equal(cloud_caller_run(fixture, &caller), MUSTER_UNAVAILABLE);
     assert_int_equal(requests_of(fixture), 1);
     muster_http_call_fini(&caller.call);
 }
@@ -263,12 +205,12 @@ static void retry_after_is_obeyed(void **state)
     struct cloud_fixture *fixture = *state;
     struct muster_loop *loop = fixture->env->loop;
     uint64_t before_ns = muster_loop_now_ns(loop);
-    struct caller caller;
+    struct cloud_caller caller;
 
     cloud_fixture_script(fixture, "[{\"times\": 1, \"response\": {\"status\": 429, \"headers\": "
                                   "{\"Retry-After\": \"7\"}}}, {\"response\": {\"body\": 1}}]");
-    prepare(fixture, &caller, "/");
-    assert_int_equal(muster_http_call_start(&caller.call, fixture->env, on_call), MUSTER_OK);
+    cloud_caller_init(fixture, &caller, "/");
+    cloud_caller_start(fixture, &caller);
     while (caller.call.state != MUSTER_HTTP_CALL_WAITING)
         muster_loop_turn(loop, MUSTER_NS_PER_MS);
     assert_in_range(caller.call.timer.due_ns, before_ns + 7 * MUSTER_NS_PER_S,
@@ -284,13 +226,13 @@ static void retry_after_is_obeyed(void **state)
 static void a_retry_after_beyond_the_deadline_is_not_waited_for(void **state)
 {
     struct cloud_fixture *fixture = *state;
-    struct caller caller;
+    struct cloud_caller caller;
 
     cloud_fixture_script(fixture, "[{\"response\": {\"status\": 429, \"headers\": "
                                   "{\"Retry-After\": \"3600\"}}}]");
-    prepare(fixture, &caller, "/");
+    cloud_caller_init(fixture, &caller, "/");
 
-    assert_int_equal(run(fixture, &caller), MUSTER_OK);
+    assert_int_equal(cloud_caller_run(fixture, &caller), MUSTER_OK);
     assert_int_equal(caller.call.request.status, 429);
     assert_int_equal(requests_of(fixture), 1);
     muster_http_call_fini(&caller.call);
@@ -299,15 +241,15 @@ static void a_retry_after_beyond_the_deadline_is_not_waited_for(void **state)
 static void the_deadline_holds_for_all_attempts_together(void **state)
 {
     struct cloud_fixture *fixture = *state;
-    struct caller caller;
+    struct cloud_caller caller;
     uint64_t deadline_ns = muster_loop_after_ns(fixture->env->loop, 50 * MUSTER_NS_PER_MS);
 
     cloud_fixture_script(fixture, "[{\"response\": {\"hang\": true}}]");
-    prepare(fixture, &caller, "/");
+    cloud_caller_init(fixture, &caller, "/");
     caller.call.request.deadline_ns = deadline_ns;
     caller.call.retry.attempts_max = 1000;
 
-    assert_int_equal(run(fixture, &caller), MUSTER_DEADLINE_EXCEEDED);
+    assert_int_equal(cloud_caller_run(fixture, &caller), MUSTER_DEADLINE_EXCEEDED);
     assert_true(muster_loop_now_ns(fixture->env->loop) >= deadline_ns);
     assert_int_equal(caller.call.request.deadline_ns, deadline_ns);
     muster_http_call_fini(&caller.call);
@@ -320,13 +262,13 @@ static void a_cancel_ends_a_call_in_every_state(void **state)
         "[{\"response\": {\"status\": 503, \"headers\": {\"Retry-After\": \"20\"}}}]",
     };
     struct cloud_fixture *fixture = *state;
-    struct caller caller;
+    struct cloud_caller caller;
 
     for (size_t i = 0; i < 2; i++) {
         fake_cloud_forget_script(fixture->cloud);
         cloud_fixture_script(fixture, scripts[i]);
-        prepare(fixture, &caller, "/");
-        assert_int_equal(muster_http_call_start(&caller.call, fixture->env, on_call), MUSTER_OK);
+        cloud_caller_init(fixture, &caller, "/");
+        cloud_caller_start(fixture, &caller);
         while (i == 1 ? caller.call.state != MUSTER_HTTP_CALL_WAITING : requests_of(fixture) == 0)
             muster_loop_turn(fixture->env->loop, MUSTER_NS_PER_MS);
         muster_http_call_cancel(&caller.call);
@@ -362,19 +304,17 @@ static void a_token_travels_beside_the_callers_headers(void **state)
     struct cloud_fixture *fixture = *state;
     struct muster_credentials *credentials = NULL;
     const struct fake_cloud_request *request;
-    struct caller caller;
+    struct cloud_caller caller;
 
     fake_cloud_say(fixture->cloud, "GET", "/", 200, NULL);
     assert_int_equal(muster_credentials_bearer_open(fixture->env, "tok", &credentials, NULL),
                      MUSTER_OK);
-    prepare(fixture, &caller, "/");
+    cloud_caller_init(fixture, &caller, "/");
     caller.call.credentials = credentials;
     caller.call.request.headers = &header;
     caller.call.request.header_count = 1;
     for (size_t i = 0; i < 2; i++) {
-        caller.is_done = false;
-        caller.count = 0;
-        assert_int_equal(run(fixture, &caller), MUSTER_OK);
+        assert_int_equal(cloud_caller_run(fixture, &caller), MUSTER_OK);
         request = fake_cloud_request(fixture->cloud, i);
         assert_string_equal(fake_cloud_request_header(request, "authorization"), "Bearer tok");
         assert_string_equal(fake_cloud_request_header(request, "x-mine"), "kept");
@@ -387,7 +327,7 @@ static void a_refused_token_is_fetched_anew_once(void **state)
 {
     struct cloud_fixture *fixture = *state;
     struct muster_credentials *credentials = NULL;
-    struct caller caller;
+    struct cloud_caller caller;
 
     cloud_fixture_set_var(fixture, "GCE_METADATA_HOST", "{{hostport}}");
     cloud_fixture_script(
@@ -400,9 +340,9 @@ static void a_refused_token_is_fetched_anew_once(void **state)
         "{\"headers\": {\"Metadata-Flavor\": \"Google\"}, \"body\": {\"access_token\": "
         "\"t2\"}}}]");
     assert_int_equal(muster_credentials_metadata_open(fixture->env, &credentials, NULL), MUSTER_OK);
-    prepare(fixture, &caller, "/x");
+    cloud_caller_init(fixture, &caller, "/x");
     caller.call.credentials = credentials;
-    assert_int_equal(run(fixture, &caller), MUSTER_OK);
+    assert_int_equal(cloud_caller_run(fixture, &caller), MUSTER_OK);
     assert_string_equal(caller.call.request.answer, "yes");
     assert_int_equal(requests_of(fixture), 4);
     muster_http_call_fini(&caller.call);
@@ -413,15 +353,15 @@ static void a_401_for_a_fresh_token_too_is_told(void **state)
 {
     struct cloud_fixture *fixture = *state;
     struct muster_credentials *credentials = NULL;
-    struct caller caller;
+    struct cloud_caller caller;
     struct muster_error error;
 
     fake_cloud_say(fixture->cloud, "GET", "/", 401, "{\"message\": \"go away, hush-token\"}");
     assert_int_equal(muster_credentials_bearer_open(fixture->env, "hush-token", &credentials, NULL),
                      MUSTER_OK);
-    prepare(fixture, &caller, "/");
+    cloud_caller_init(fixture, &caller, "/");
     caller.call.credentials = credentials;
-    assert_int_equal(run(fixture, &caller), MUSTER_OK);
+    assert_int_equal(cloud_caller_run(fixture, &caller), MUSTER_OK);
 
     assert_int_equal(requests_of(fixture), 2);
     assert_int_equal(muster_http_check(&caller.call.request, &error), MUSTER_UNAUTHENTICATED);
@@ -435,196 +375,19 @@ static void without_a_token_nothing_is_sent(void **state)
 {
     struct cloud_fixture *fixture = *state;
     struct muster_credentials *credentials = NULL;
-    struct caller caller;
+    struct cloud_caller caller;
 
     assert_int_equal(
         muster_credentials_token_file_open(fixture->env, "/no/such/token", &credentials, NULL),
         MUSTER_OK);
-    prepare(fixture, &caller, "/");
+    cloud_caller_init(fixture, &caller, "/");
     caller.call.credentials = credentials;
-    assert_int_equal(run(fixture, &caller), MUSTER_NOT_FOUND);
+    assert_int_equal(cloud_caller_run(fixture, &caller), MUSTER_NOT_FOUND);
 
     assert_non_null(strstr(caller.call.request.error.text, "/no/such/token"));
     assert_int_equal(requests_of(fixture), 0);
     muster_http_call_fini(&caller.call);
     close_credentials(fixture, credentials);
-}
-
-/* Redirects. */
-
-static void a_redirect_is_followed_on_the_same_server(void **state)
-{
-    struct cloud_fixture *fixture = *state;
-    static const struct muster_http_header header = {.name = "Authorization", .value = "Bearer t"};
-    struct caller caller;
-
-    cloud_fixture_script(fixture,
-                         "[{\"match\": {\"path\": \"/a\"}, \"response\": {\"status\": 302, "
-                         "\"headers\": {\"Location\": \"b?x=1\"}}}, {\"match\": {\"path\": "
-                         "\"/b\"}, \"response\": {\"body\": \"here\"}}]");
-    prepare(fixture, &caller, "/a");
-    caller.call.request.headers = &header;
-    caller.call.request.header_count = 1;
-    assert_int_equal(run(fixture, &caller), MUSTER_OK);
-
-    assert_string_equal(caller.call.request.answer, "here");
-    assert_string_equal(
-        fake_cloud_request_header(fake_cloud_request(fixture->cloud, 1), "authorization"),
-        "Bearer t");
-    assert_int_equal(seen.count, 2);
-    muster_http_call_fini(&caller.call);
-}
-
-/* What is asked of which host, and what comes of it, with a second cloud as the other host. */
-static void credentials_never_cross_to_another_host(void **state)
-{
-    static const struct muster_http_header secrets[] = {
-        {.name = "Authorization", .value = "Bearer hush"},
-        {.name = "Cookie", .value = "hush"},
-        {.name = "X-Auth-Token", .value = "hush"},
-        {.name = "X-Goog-Api-Key", .value = "hush"},
-        {.name = "Accept", .value = "text/plain"},
-    };
-    struct cloud_fixture *fixture = *state;
-    struct fake_cloud *other = NULL;
-    struct caller caller;
-    char script[256];
-
-    assert_int_equal(fake_cloud_open(fixture->env, NULL, &other, NULL), MUSTER_OK);
-    fake_cloud_say(other, "GET", NULL, 200, "there");
-    snprintf(script, sizeof(script),
-             "[{\"response\": {\"status\": 307, \"headers\": {\"Location\": \"%s/x\"}}}]",
-             fake_cloud_base(other));
-    cloud_fixture_script(fixture, script);
-    for (size_t i = 0; i < 6; i++) {
-        bool is_secret = i != 4;
-
-        prepare(fixture, &caller, "/");
-        caller.call.request.headers = i < 5 ? &secrets[i] : NULL;
-        caller.call.request.header_count = i < 5 ? 1 : 0;
-        caller.call.request.has_credentials = i == 5;
-        assert_int_equal(run(fixture, &caller), is_secret ? MUSTER_FAILED_PRECONDITION : MUSTER_OK);
-        if (is_secret)
-            assert_non_null(
-                strstr(caller.call.request.error.text, "where credentials must not go"));
-        muster_http_call_fini(&caller.call);
-    }
-    assert_int_equal(fake_cloud_counts(other)->requests, 1);
-    fake_cloud_close_wait(other);
-}
-
-static void https_never_leads_to_http(void **state)
-{
-    struct cloud_fixture *fixture = *state;
-    const struct fake_cloud_options options = {.is_tls = true};
-    struct fake_cloud *secure = NULL;
-    struct muster_http_tls tls = {.ca_file = NULL};
-    struct caller caller;
-    char script[256];
-
-    assert_int_equal(fake_cloud_open(fixture->env, &options, &secure, NULL), MUSTER_OK);
-    snprintf(script, sizeof(script),
-             "[{\"response\": {\"status\": 301, \"headers\": {\"Location\": \"%s/\"}}}]",
-             fake_cloud_base(fixture->cloud));
-    assert_int_equal(fake_cloud_script(secure, script, NULL), MUSTER_OK);
-    tls.ca_pem = fake_cloud_identity(secure)->ca_pem;
-    prepare(fixture, &caller, "/");
-    caller.call.request.url = fake_cloud_base(secure);
-    caller.call.request.tls = &tls;
-
-    assert_int_equal(run(fixture, &caller), MUSTER_FAILED_PRECONDITION);
-    assert_non_null(strstr(caller.call.request.error.text, "from https to http"));
-    assert_int_equal(requests_of(fixture), 0);
-    muster_http_call_fini(&caller.call);
-    fake_cloud_close_wait(secure);
-}
-
-static void redirects_end(void **state)
-{
-    struct cloud_fixture *fixture = *state;
-    struct caller caller;
-
-    cloud_fixture_script(fixture, "[{\"response\": {\"status\": 302, \"headers\": "
-                                  "{\"Location\": \"/\"}}}]");
-    prepare(fixture, &caller, "/");
-    assert_int_equal(run(fixture, &caller), MUSTER_FAILED_PRECONDITION);
-    assert_non_null(strstr(caller.call.request.error.text, "more than 5 redirects"));
-    assert_int_equal(requests_of(fixture), 6);
-
-    caller.is_done = false;
-    caller.count = 0;
-    caller.call.request.redirects_max = MUSTER_HTTP_REDIRECTS_NONE;
-    assert_int_equal(run(fixture, &caller), MUSTER_OK);
-    assert_int_equal(caller.call.request.status, 302);
-    muster_http_call_fini(&caller.call);
-}
-
-static void a_redirected_post_becomes_what_the_standard_says(void **state)
-{
-    static const struct {
-        int status;
-        const char *method, *body;
-    } rows[] = {{301, "GET", ""},
-                {302, "GET", ""},
-                {303, "GET", ""},
-                {307, "POST", "data"},
-                {308, "POST", "data"}};
-    struct cloud_fixture *fixture = *state;
-    struct caller caller;
-    char script[256];
-
-    for (size_t i = 0; i < 5; i++) {
-        const struct fake_cloud_request *last;
-
-        fake_cloud_forget_script(fixture->cloud);
-        snprintf(script, sizeof(script),
-                 "[{\"match\": {\"path\": \"/a\"}, \"response\": {\"status\": %d, \"headers\": "
-                 "{\"Location\": \"/b\"}}}, {\"response\": {}}]",
-                 rows[i].status);
-        cloud_fixture_script(fixture, script);
-        prepare(fixture, &caller, "/a");
-        caller.call.request.method = "POST";
-        caller.call.request.body = "data";
-        caller.call.request.body_bytes = 4;
-        assert_int_equal(run(fixture, &caller), MUSTER_OK);
-        last = fake_cloud_request(fixture->cloud, requests_of(fixture) - 1);
-        assert_string_equal(last->path, "/b");
-        assert_string_equal(last->method, rows[i].method);
-        assert_string_equal(last->body, rows[i].body);
-        muster_http_call_fini(&caller.call);
-    }
-}
-
-/* The tracer. */
-
-static void every_exchange_is_traced_without_secrets(void **state)
-{
-    struct cloud_fixture *fixture = *state;
-    struct muster_credentials *credentials = NULL;
-    struct caller caller;
-    char expected[160];
-
-    cloud_fixture_script(fixture, "[{\"times\": 1, \"response\": {\"status\": 503}}, "
-                                  "{\"response\": {\"body\": \"x\"}}]");
-    assert_int_equal(muster_credentials_bearer_open(fixture->env, "hush", &credentials, NULL),
-                     MUSTER_OK);
-    prepare(fixture, &caller, "/p?labelSelector=a&access_token=hush");
-    caller.call.credentials = credentials;
-    caller.call.request.source = "tpu";
-    assert_int_equal(run(fixture, &caller), MUSTER_OK);
-    muster_http_call_fini(&caller.call);
-    close_credentials(fixture, credentials);
-
-    assert_int_equal(seen.count, 2);
-    snprintf(expected, sizeof(expected), "%s/p?labelSelector=a&access_token=***",
-             fake_cloud_base(fixture->cloud));
-    for (size_t i = 0; i < 2; i++) {
-        assert_string_equal(seen.list[i].method, "GET");
-        assert_string_equal(seen.list[i].url, expected);
-        assert_string_equal(seen.list[i].source, "tpu");
-        assert_int_equal(seen.list[i].attempt, i);
-        assert_int_equal(seen.list[i].status, i == 0 ? 503 : 200);
-    }
 }
 
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -648,12 +411,6 @@ int main(void)
         T(a_refused_token_is_fetched_anew_once),
         T(a_401_for_a_fresh_token_too_is_told),
         T(without_a_token_nothing_is_sent),
-        T(a_redirect_is_followed_on_the_same_server),
-        T(credentials_never_cross_to_another_host),
-        T(https_never_leads_to_http),
-        T(redirects_end),
-        T(a_redirected_post_becomes_what_the_standard_says),
-        T(every_exchange_is_traced_without_secrets),
     };
 
     return cmocka_run_group_tests_name("http call", tests, NULL, NULL);
