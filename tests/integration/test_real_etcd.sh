@@ -11,12 +11,15 @@ trap 'kill "${etcd_pids[@]}" 2>/dev/null || true; rm -rf "$work"' EXIT
 . "$here/../lib/etcd.sh"
 start_etcd_cluster "$work/etcd"
 export MUSTER_TEST_REGISTRY=$etcd_endpoints
+run_cases() {
+    "$MUSTER_BINARY_DIR/tests/test_cluster_registry_client" && "$MUSTER_BINARY_DIR/tests/test_cluster_registry_client_watch"
+}
 
-"$MUSTER_BINARY_DIR/tests/test_cluster_registry_client"
+run_cases
 
 kill -9 "${etcd_pids[0]}"
 wait "${etcd_pids[0]}" 2>/dev/null || true
 for _ in $(seq 100); do # until the others have a leader
     ETCDCTL_API=3 etcdctl --endpoints "${etcd_endpoints#*,}" --dial-timeout=1s endpoint health >/dev/null 2>&1 && break
 done
-"$MUSTER_BINARY_DIR/tests/test_cluster_registry_client"
+run_cases

@@ -1,4 +1,5 @@
-/* When a channel tries again: growing, jittered, bounded waits, on a virtual clock and a net that refuses. */
+/* When a channel tries again: growing, jittered, bounded waits, on a virtual clock and a net
+ * that refuses. */
 #include "test_env.h"
 #include "virtual_loop.h"
 

@@ -1,0 +1,245 @@
+/* Who is let in by a peer link: hello, strangers, silence. */
+#include "link_pair.h"
+
+#include <string.h>
+
+static void both_sides_learn_who_the_other_is(void **state)
+{
+    struct link_pair pair;
+
+    (void)state;
+    link_pair_open(&pair);
+
+    for (size_t i = 0; i < 2; i++) {
+        const struct muster_peer_hello *hello = muster_peer_link_hello(pair.ends[i].link);
+
+        assert_true(muster_peer_link_is_ready(pair.ends[i].link));
+        assert_true(
+            muster_incarnation_is_equal(&hello->incarnation, &pair.hellos[1 - i].incarnation));
+        assert_string_equal(hello->job, "job");
+        assert_int_equal(hello->version, MUSTER_PEER_VERSION);
+        assert_int_equal(muster_peer_link_is_opener(pair.ends[i].link), i == 0);
+    }
+    assert_int_equal(muster_peer_link_hello(pair.ends[1].link)->stripe, 3);
+    assert_int_equal(muster_peer_link_hello(pair.ends[1].link)->purpose, MUSTER_LINK_DATA);
+    link_pair_close(&pair);
+}
+
+static void another_job_is_refused_on_both_sides_and_both_are_named(void **state)
+{
+    struct link_pair pair;
+
+    (void)state;
+    link_pair_init(&pair);
+    snprintf(pair.hellos[1].job, sizeof(pair.hellos[1].job), "other");
+    link_pair_connect(&pair);
+    test_env_run_until(&pair.test.env, link_pair_is_settled, &pair);
+
+    for (size_t i = 0; i < 2; i++) {
+        assert_false(pair.ends[i].is_ready);
+        assert_int_equal(pair.ends[i].error.rc, MUSTER_FAILED_PRECONDITION);
+        assert_non_null(strstr(pair.ends[i].error.text, "\"job\""));
+        assert_non_null(strstr(pair.ends[i].error.text, "\"other\""));
+    }
+    link_pair_close(&pair);
+}
+
+static void a_process_refuses_itself(void **state)
+{
+    struct link_pair pair;
+
+    (void)state;
+    link_pair_init(&pair);
+    pair.hellos[1].incarnation = pair.hellos[0].incarnation;
+    link_pair_connect(&pair);
+    test_env_run_until(&pair.test.env, link_pair_is_settled, &pair);
+
+    assert_int_equal(pair.ends[0].error.rc, MUSTER_FAILED_PRECONDITION);
+    link_pair_close(&pair);
+}
+
+static void nobody_listening_is_unavailable(void **state)
+{
+    struct link_pair pair;
+    struct muster_address address;
+
+    (void)state;
+    link_pair_init(&pair);
+    address = *muster_listener_address(pair.listener);
+    muster_listener_close(pair.listener, NULL);
+    test_env_turn(&pair.test.env, 2);
+    assert_int_equal(muster_peer_link_open(&pair.test.env, &address, &pair.hellos[0],
+                                           link_pair_soon(&pair), &link_pair_events, &pair.ends[0],
+                                           &pair.ends[0].link),
+                     MUSTER_OK);
+    test_env_run_until(&pair.test.env, test_env_is_true, &pair.ends[0].is_down);
+
+    assert_int_equal(pair.ends[0].error.rc, MUSTER_UNAVAILABLE);
+    assert_int_equal(muster_peer_link_send_copy(
+                         pair.ends[0].link,
+                         &(struct muster_frame_header){.channel = MUSTER_FRAME_MEMBERSHIP}, NULL),
+                     MUSTER_FAILED_PRECONDITION);
+    muster_peer_link_close(pair.ends[0].link);
+    test_env_turn(&pair.test.env, 3);
+    muster_net_system_close(pair.test.env.net);
+    test_env_close(&pair.test);
+}
+
+/* --- Cases: strangers --- */
+
+static void on_raw(struct muster_connect *connect, enum muster_rc rc)
+{
+    struct link_pair *pair = connect->data;
+
+    assert_int_equal(rc, MUSTER_OK);
+    pair->raw = connect->stream;
+}
+
+static bool has_raw(void *data)
+{
+    return ((struct link_pair *)data)->raw != NULL;
+}
+
+static void on_raw_written(struct muster_stream_write *write, enum muster_rc rc)
+{
+    (void)rc;
+    *(bool *)write->data = true;
+}
+
+/* A stranger connects and says these bytes. */
+static void say(struct link_pair *pair, const void *bytes, size_t count)
+{
+    struct muster_connect connect = {.data = pair};
+    bool is_written = false;
+    struct muster_stream_write write = {.data = &is_written};
+    struct iovec iov = {.iov_len = count};
+
+    link_pair_init(pair);
+    assert_int_equal(muster_connect_start(&connect, pair->test.env.net,
+                                          muster_listener_address(pair->listener), NULL,
+                                          link_pair_soon(pair), on_raw),
+                     MUSTER_OK);
+    test_env_run_until(&pair->test.env, has_raw, pair);
+    memcpy(&iov.iov_base, &bytes, sizeof(bytes));
+    assert_int_equal(muster_stream_submit(&write, pair->raw, &iov, 1, on_raw_written), MUSTER_OK);
+    test_env_run_until(&pair->test.env, test_env_is_true, &is_written);
+    test_env_run_until(&pair->test.env, link_pair_is_settled, pair);
+    test_env_turn(&pair->test.env, 10);
+}
+
+/* A good hello of another process, and a frame header behind it. */
+static void make_greeting(uint8_t bytes[MUSTER_HELLO_BYTES + MUSTER_FRAME_HEADER_BYTES],
+                          const struct muster_frame_header *header)
+{
+    struct muster_peer_hello hello = {.version = MUSTER_PEER_VERSION,
+                                      .purpose = MUSTER_LINK_DATA,
+                                      .incarnation = {.bytes = {42}},
+                                      .job = "job"};
+
+    muster_peer_hello_pack(&hello, bytes);
+    muster_frame_header_pack(header, bytes + MUSTER_HELLO_BYTES);
+}
+
+struct stranger {
+    const char *name;
+    size_t at; /* the byte that is changed … */
+    uint8_t value;
+    size_t count; /* … and how much is said */
+    enum muster_rc rc;
+    const char *text;
+};
+
+static void strangers_are_refused_with_a_reason(void **state)
+{
+    static const struct stranger strangers[] = {
+        {"no magic", 0, 'X', 96, MUSTER_INVALID_ARGUMENT, "does not speak"},
+        {"newer version", 4, 9, 96, MUSTER_FAILED_PRECONDITION, "1 here, 9 there"},
+        {"newer version, shorter hello", 4, 9, 8, MUSTER_FAILED_PRECONDITION, "1 here, 9 there"},
+        {"unknown purpose", 8, 77, 96, MUSTER_INVALID_ARGUMENT, "purpose 77"},
+        {"no incarnation", 16, 0, 96, MUSTER_INVALID_ARGUMENT, "no incarnation"},
+        {"control character in the job", 33, '\n', 96, MUSTER_INVALID_ARGUMENT, "malformed job"},
+        {"unknown channel", 96, 9, 160, MUSTER_INVALID_ARGUMENT, "channel 9"},
+        {"huge payload", 103, 0x7f, 160, MUSTER_INVALID_ARGUMENT, "the limit is"},
+    };
+    const struct muster_frame_header header = {.channel = MUSTER_FRAME_COLLECTIVE};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(strangers) / sizeof(strangers[0]); i++) {
+        uint8_t bytes[MUSTER_HELLO_BYTES + MUSTER_FRAME_HEADER_BYTES];
+        struct link_pair pair;
+
+        make_greeting(bytes, &header);
+        bytes[strangers[i].at] = strangers[i].value;
+        say(&pair, bytes, strangers[i].count);
+        if (!pair.ends[1].is_down || pair.ends[1].error.rc != strangers[i].rc ||
+            strstr(pair.ends[1].error.text, strangers[i].text) == NULL)
+            fail_msg("%s: %d %s", strangers[i].name, (int)pair.ends[1].error.rc,
+                     pair.ends[1].error.text);
+        link_pair_close(&pair);
+    }
+}
+
+static void on_raw_read(struct muster_stream_read *read, enum muster_rc rc)
+{
+    assert_int_equal(rc, MUSTER_OK);
+    *(bool *)read->data = true;
+}
+
+/* A process of another version gets our hello, so that it can name both sides too. */
+static void the_refused_side_still_hears_our_hello(void **state)
+{
+    uint8_t bytes[MUSTER_HELLO_BYTES + MUSTER_FRAME_HEADER_BYTES], answer[MUSTER_HELLO_BYTES];
+    const struct muster_frame_header header = {.channel = MUSTER_FRAME_COLLECTIVE};
+    bool is_read = false;
+    struct muster_stream_read read = {.data = &is_read};
+    struct link_pair pair;
+
+    (void)state;
+    make_greeting(bytes, &header);
+    bytes[4] = 2;
+    say(&pair, bytes, MUSTER_HELLO_BYTES);
+    assert_int_equal(muster_stream_receive_into(&read, pair.raw, answer, sizeof(answer),
+                                                sizeof(answer), on_raw_read),
+                     MUSTER_OK);
+    test_env_run_until(&pair.test.env, test_env_is_true, &is_read);
+
+    assert_memory_equal(answer, "MSTR\1\0\0\0", 8);
+    link_pair_close(&pair);
+}
+
+static void silence_ends_at_the_deadline(void **state)
+{
+    struct link_pair pair;
+    struct muster_connect connect = {.data = &pair};
+
+    (void)state;
+    link_pair_init(&pair);
+    assert_int_equal(muster_connect_start(&connect, pair.test.env.net,
+                                          muster_listener_address(pair.listener), NULL,
+                                          link_pair_soon(&pair), on_raw),
+                     MUSTER_OK);
+    test_env_run_until(&pair.test.env, has_raw, &pair);
+    for (unsigned i = 0; i < 100 && pair.ends[1].link == NULL; i++)
+        test_env_turn(&pair.test.env, 1);
+    /* The deadline is moved, not waited for. */
+    muster_timer_start(&pair.ends[1].link->timer, pair.test.env.loop, 0);
+    test_env_run_until(&pair.test.env, test_env_is_true, &pair.ends[1].is_down);
+
+    assert_int_equal(pair.ends[1].error.rc, MUSTER_DEADLINE_EXCEEDED);
+    link_pair_close(&pair);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(both_sides_learn_who_the_other_is),
+        cmocka_unit_test(another_job_is_refused_on_both_sides_and_both_are_named),
+        cmocka_unit_test(a_process_refuses_itself),
+        cmocka_unit_test(nobody_listening_is_unavailable),
+        cmocka_unit_test(strangers_are_refused_with_a_reason),
+        cmocka_unit_test(the_refused_side_still_hears_our_hello),
+        cmocka_unit_test(silence_ends_at_the_deadline),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
