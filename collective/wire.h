@@ -52,7 +52,8 @@ void muster_wire_send(struct muster_wire *wire, uint32_t rank,
 
 /** Take back every frame of epochs < epoch, and stop receiving into their buffers. */
 void muster_wire_recall(struct muster_wire *wire, uint64_t epoch);
-/** The same for one operation. */
+/** The same for one operation; a description (MISMATCH) that has begun to arrive is still received:
+ * it may be the one that says that the operation is over there. */
 void muster_wire_recall_op(struct muster_wire *wire, const struct muster_op_id *op);
 
 /** Read no further frames from that peer until resume (the frame in on_frame that got NULL is asked

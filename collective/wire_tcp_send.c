@@ -157,7 +157,7 @@ void muster_wire_recall_op(struct muster_wire *wire, const struct muster_op_id *
         struct muster_wire_peer *peer = MUSTER_CONTAINER_OF(node, struct muster_wire_peer, node);
 
         if (peer->link != NULL)
-            muster_peer_link_recall_op(peer->link, op);
+            muster_peer_link_recall_op(peer->link, op, MUSTER_FRAME_MISMATCH);
         release_op(peer, op);
     }
 }

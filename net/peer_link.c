@@ -250,12 +250,14 @@ void muster_peer_link_recall(struct muster_peer_link *link, uint64_t epoch)
     muster_peer_link_recall_matching(link, &match);
 }
 
-void muster_peer_link_recall_op(struct muster_peer_link *link, const struct muster_op_id *op)
+void muster_peer_link_recall_op(struct muster_peer_link *link, const struct muster_op_id *op,
+                                uint8_t kept_type)
 {
     const struct muster_frame_match match = {.epoch_end = UINT64_MAX, .op = op};
 
     muster_peer_link_recall_matching(link, &match);
-    muster_peer_link_discard_matching(link, &match);
+    if (link->header.type != kept_type)
+        muster_peer_link_discard_matching(link, &match);
 }
 
 /* --- Meeting --- */

@@ -133,8 +133,10 @@ void muster_peer_link_recall(struct muster_peer_link *link, uint64_t epoch);
 /** The payload being received (if any, COLLECTIVE, epoch < `epoch`) is discarded from here on; its
  * buffer is free. */
 void muster_peer_link_discard_receiving(struct muster_peer_link *link, uint64_t epoch);
-/** Both, for the COLLECTIVE frames of one operation. */
-void muster_peer_link_recall_op(struct muster_peer_link *link, const struct muster_op_id *op);
+/** Both, for the COLLECTIVE frames of one operation; but one of kept_type that has begun to arrive
+ * is received to its end. */
+void muster_peer_link_recall_op(struct muster_peer_link *link, const struct muster_op_id *op,
+                                uint8_t kept_type);
 /** Stop and resume reading frames (back-pressure, frames of a future epoch). A payload in progress
  * is finished first. */
 void muster_peer_link_pause(struct muster_peer_link *link);

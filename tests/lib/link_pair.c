@@ -32,6 +32,8 @@ static void on_progress(struct muster_peer_link *link, const struct muster_frame
     assert_ptr_equal(buffer, end->receiving);
     assert_true(bytes_done < header->payload_bytes);
     end->progress_count++;
+    if (end->recalls_but_it)
+        muster_peer_link_recall_op(link, &header->op, header->type);
     if (!end->takes_back)
         return;
     muster_peer_link_discard_receiving(link, header->epoch); /* not below it: no effect */

@@ -16,6 +16,7 @@ struct link_end {
     bool discards;        /* answers on_frame with NULL */
     bool pauses;          /* pauses in on_frame */
     bool takes_back;      /* discards the frame in on_progress and frees its buffer */
+    bool recalls_but_it;  /* recalls its operation in on_progress, and keeps its type */
     bool closes_in_frame; /* closes the link in on_payload */
     struct muster_error error;
     unsigned asked_count, payload_count, progress_count;

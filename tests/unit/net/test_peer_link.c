@@ -176,7 +176,7 @@ static void a_recall_of_one_operation_leaves_the_others(void **state)
         sent[i].frame.header.op = (struct muster_op_id){.step = 1, .sequence = 8 + i};
         link_pair_send_frame(&pair, &sent[i]);
     }
-    muster_peer_link_recall_op(pair.ends[0].link, &op);
+    muster_peer_link_recall_op(pair.ends[0].link, &op, UINT8_MAX);
     link_pair_await_payloads(&pair, 1);
 
     assert_int_equal(sent[0].done_count, 0);
@@ -202,6 +202,25 @@ static void the_buffer_of_a_half_received_frame_can_be_taken_back(void **state)
     assert_int_equal(pair.ends[1].progress_count, 1);
     assert_int_equal(pair.ends[1].headers[0].epoch, 2);
     assert_memory_equal(pair.ends[1].payloads[0], payload, 100);
+    free(payload);
+    link_pair_close(&pair);
+}
+
+static void a_half_received_frame_of_the_kept_type_is_received_to_its_end(void **state)
+{
+    struct link_pair pair;
+    struct link_sent sent;
+    uint8_t *payload = link_pair_pattern_new(LARGE_BYTES, 3);
+
+    (void)state;
+    link_pair_open(&pair);
+    pair.ends[1].recalls_but_it = true;
+    link_sent_init(&sent, 1, payload, LARGE_BYTES);
+    link_pair_send_frame(&pair, &sent);
+    link_pair_await_payloads(&pair, 1);
+
+    assert_true(pair.ends[1].progress_count > 1);
+    assert_memory_equal(pair.ends[1].payloads[0], payload, LARGE_BYTES);
     free(payload);
     link_pair_close(&pair);
 }
@@ -299,6 +318,7 @@ int main(void)
         cmocka_unit_test(a_recall_takes_back_old_epochs_and_keeps_the_stream_whole),
         cmocka_unit_test(a_recall_of_one_operation_leaves_the_others),
         cmocka_unit_test(the_buffer_of_a_half_received_frame_can_be_taken_back),
+        cmocka_unit_test(a_half_received_frame_of_the_kept_type_is_received_to_its_end),
         cmocka_unit_test(closing_cancels_queued_frames_at_once),
         cmocka_unit_test(a_link_may_be_closed_inside_its_own_event),
         cmocka_unit_test(a_lost_peer_fails_what_is_queued),
