@@ -44,8 +44,10 @@ static void on_wake(struct muster_wake *wake)
 
 static void drive(struct muster_driver_seat *seat)
 {
+    muster_loop_set_background(seat->loop, true);
     while (!atomic_load(&seat->is_wanted))
         muster_loop_turn(seat->loop, UINT64_MAX);
+    muster_loop_set_background(seat->loop, false);
 }
 
 static void hand_over(struct muster_driver_seat *seat)

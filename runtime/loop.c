@@ -66,6 +66,12 @@ bool muster_task_is_posted(const struct muster_task *task)
     return !muster_list_is_empty(&task->node);
 }
 
+void muster_loop_stay_awake(struct muster_loop *loop, uint64_t for_ns)
+{
+    if (loop->ops->stay_awake != NULL)
+        loop->ops->stay_awake(loop, for_ns);
+}
+
 enum muster_rc muster_fd_watch_open(struct muster_fd_watch *watch, struct muster_loop *loop)
 {
     enum muster_rc rc;

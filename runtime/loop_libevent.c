@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
@@ -28,6 +29,10 @@ struct libevent_loop {
     bool is_clock_stale; /* the poll may have slept: read the clock when it is asked for */
     bool has_foreign_events;
     uint64_t now_ns;
+    uint64_t awake_until_ns;  /* before it a turn does not sleep … */
+    uint64_t drowsy_until_ns; /* … but for this time: others want the processor */
+    bool is_background;
+    bool has_moved; /* an event of ours has come since this was cleared */
     bool has_skipped_poll;
     struct event tick;
     uint64_t tick_due_ns; /* UINT64_MAX: not armed */
@@ -39,6 +44,11 @@ struct libevent_loop {
     int mirror_fd; /* epoll over duplicates of all watched descriptors, made by muster_loop_fd; -1:
                       none */
 };
+
+/* A yield that comes back so late has let another thread run … */
+#define CROWDED_NS (10 * MUSTER_NS_PER_US)
+/* … and for so long the loop sleeps instead. */
+#define DROWSY_NS (10 * MUSTER_NS_PER_MS)
 
 /* The private side of a muster_fd_watch. */
 struct fd_impl {
@@ -169,6 +179,7 @@ static void on_tick(evutil_socket_t fd, short events, void *data)
 
     (void)events;
     ours->tick_due_ns = UINT64_MAX;
+    ours->has_moved = true;
     if (!ours->is_joined && read(fd, &count, sizeof(count)) < 0)
         return;
     if (ours->is_in_turn) /* our own turn sleeps in poll: the next turn does the work */
@@ -194,6 +205,7 @@ static void on_fd_event(evutil_socket_t fd, short events, void *data)
         ready |= MUSTER_FD_WRITE;
     ours->is_clock_stale = ours->is_clock_stale || !was_in_turn;
     ours->is_in_turn = true;
+    ours->has_moved = true;
     watch->on_ready(watch, ready);
     ours->is_in_turn = was_in_turn;
     rearm_joined(ours);
@@ -332,6 +344,15 @@ static void libevent_fd_update(struct muster_loop *loop, struct muster_fd_watch 
     (void)is_accepted;
 }
 
+static void libevent_stay_awake(struct muster_loop *loop, uint64_t for_ns)
+{
+    struct libevent_loop *ours = ours_of(loop);
+    uint64_t until_ns = muster_loop_after_ns(loop, for_ns);
+
+    if (until_ns > ours->awake_until_ns)
+        ours->awake_until_ns = until_ns;
+}
+
 static const struct muster_loop_ops libevent_ops = {
     .now_ns = libevent_now_ns,
     .timer_start = libevent_timer_start,
@@ -340,6 +361,7 @@ static const struct muster_loop_ops libevent_ops = {
     .fd_open = libevent_fd_open,
     .fd_update = libevent_fd_update,
     .fd_close = libevent_fd_close,
+    .stay_awake = libevent_stay_awake,
 };
 
 /* No locks in the base: one thread at a time turns it, and others only write to a wake's
@@ -428,11 +450,43 @@ static bool may_skip_poll(struct libevent_loop *ours, bool has_run, uint64_t wai
     return ours->has_skipped_poll;
 }
 
+static bool is_awake(const struct libevent_loop *ours, uint64_t now_ns)
+{
+    return now_ns < ours->awake_until_ns && now_ns >= ours->drowsy_until_ns &&
+           !ours->is_background && !ours->is_joined;
+}
+
+/* Instead of sleeping: let others run, and look again. When that takes long, some other thread needs
+ * this processor; then it is better to sleep, also because the system looks for a free processor
+ * for those that it wakes, but leaves those that run where they are. What foreign events do is not
+ * seen here, so with them the turn ends after one look. Returns whether the turn is over. */
+static bool look_around(struct libevent_loop *ours, uint64_t until_ns)
+{
+    uint64_t now_ns = ours->now_ns;
+
+    ours->has_moved = false;
+    while (is_awake(ours, now_ns)) {
+        uint64_t before_ns = now_ns;
+
+        sched_yield();
+        ours->is_clock_stale = true;
+        event_base_loop(ours->base, EVLOOP_NONBLOCK);
+        if (ours->has_moved || ours->has_foreign_events)
+            return true;
+        now_ns = clock_ns();
+        if (now_ns - before_ns > CROWDED_NS)
+            ours->drowsy_until_ns = now_ns + DROWSY_NS;
+        if (now_ns >= until_ns)
+            return true;
+    }
+    return false;
+}
+
 void muster_loop_turn(struct muster_loop *loop, uint64_t wait_ns)
 {
     struct libevent_loop *ours = ours_of(loop);
     int flags = EVLOOP_ONCE | EVLOOP_NO_EXIT_ON_EMPTY;
-    uint64_t until_ns, now_ns;
+    uint64_t until_ns;
     bool has_run;
 
     assert(!ours->is_in_turn);
@@ -443,13 +497,15 @@ void muster_loop_turn(struct muster_loop *loop, uint64_t wait_ns)
         return;
     }
     until_ns = next_due_ns(ours);
-    if (has_run || wait_ns == 0 || until_ns <= ours->now_ns || ours->is_stopped) {
+    if (until_ns > add_saturating(ours->now_ns, wait_ns))
+        until_ns = add_saturating(ours->now_ns, wait_ns);
+    if (has_run || until_ns <= ours->now_ns || ours->is_stopped) {
         flags = EVLOOP_NONBLOCK;
+    } else if (look_around(ours, until_ns)) {
+        ours->is_in_turn = false;
+        return;
     } else {
-        now_ns = clock_ns();
-        if (until_ns > add_saturating(now_ns, wait_ns))
-            until_ns = add_saturating(now_ns, wait_ns);
-        arm_tick(ours, until_ns, now_ns);
+        arm_tick(ours, until_ns, clock_ns());
     }
     ours->is_clock_stale = true;
     event_base_loop(ours->base, flags);
@@ -470,6 +526,11 @@ void muster_loop_run(struct muster_loop *loop)
 void muster_loop_stop(struct muster_loop *loop)
 {
     ours_of(loop)->is_stopped = true;
+}
+
+void muster_loop_set_background(struct muster_loop *loop, bool is_background)
+{
+    ours_of(loop)->is_background = is_background;
 }
 
 int muster_loop_fd(struct muster_loop *loop)

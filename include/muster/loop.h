@@ -64,6 +64,7 @@ struct muster_loop_ops {
     enum muster_rc (*fd_open)(struct muster_loop *loop, struct muster_fd_watch *watch);
     void (*fd_update)(struct muster_loop *loop, struct muster_fd_watch *watch, unsigned wanted);
     void (*fd_close)(struct muster_loop *loop, struct muster_fd_watch *watch);
+    void (*stay_awake)(struct muster_loop *loop, uint64_t for_ns); /* NULL: it never sleeps */
 };
 
 /** Embed as the first field of an implementation. */
@@ -138,6 +139,15 @@ MUSTER_API void muster_loop_stop(struct muster_loop *loop);
  * when either is due. The descriptor is the loop's; -1 when the system has none left. */
 MUSTER_API int muster_loop_fd(struct muster_loop *loop);
 MUSTER_API uint64_t muster_loop_next_due_ns(const struct muster_loop *loop);
+
+/** Something is expected within microseconds: for so long from now, a turn that would sleep looks again and again (yielding
+ *  the processor), because to fall asleep and be woken would take longer. Of several calls the latest time counts. A hint: loops that do
+ *  not sleep, joined ones and those in the background ignore it. */
+MUSTER_API void muster_loop_stay_awake(struct muster_loop *loop, uint64_t for_ns);
+
+/** While true nobody waits for what the loop does, so it never stays awake: its thread would take time from
+ *  those that compute. A loop of its own only. */
+MUSTER_API void muster_loop_set_background(struct muster_loop *loop, bool is_background);
 
 /* Waking the loop from another thread. */
 

@@ -376,6 +376,78 @@ static void the_descriptor_of_the_loop_tells_when_a_turn_is_needed(void **state)
 
 static uint64_t foreign_now_ns;
 
+static void a_loop_that_expects_something_looks_instead_of_sleeping(void **state)
+{
+    struct muster_loop *loop = loop_of(state);
+    bool has_slept = false;
+    struct muster_timer timer;
+
+    muster_timer_init(&timer, set_true, &has_slept);
+    muster_timer_start(&timer, loop, muster_loop_after_ns(loop, MUSTER_NS_PER_S));
+    (void)muster_loop_event_base(loop); /* for the sake of foreign events it looks once only */
+    muster_loop_stay_awake(loop, 60 * MUSTER_NS_PER_S);
+    muster_loop_stay_awake(loop, 1); /* the latest counts */
+
+    muster_loop_turn(loop, UINT64_MAX); /* asleep it would return when the timer is due … */
+    muster_loop_turn(loop, 0);          /* … and this turn would run it */
+    assert_false(has_slept);
+    muster_timer_stop(&timer);
+}
+
+static void who_looks_waits_no_shorter_and_no_longer(void **state)
+{
+    struct muster_loop *loop = loop_of(state);
+    bool is_due = false;
+    struct muster_timer timer;
+    uint64_t begin_ns;
+
+    muster_timer_init(&timer, set_true, &is_due);
+    muster_timer_start(&timer, loop, muster_loop_after_ns(loop, 5 * MUSTER_NS_PER_MS));
+    muster_loop_stay_awake(loop, 60 * MUSTER_NS_PER_S);
+    muster_loop_turn(loop, UINT64_MAX); /* until the timer is due … */
+    muster_loop_turn(loop, 0);          /* … which this turn sees */
+    assert_true(is_due);
+
+    begin_ns = muster_loop_now_ns(loop);
+    muster_loop_turn(loop, MUSTER_NS_PER_MS);
+    muster_loop_turn(loop, MUSTER_NS_PER_MS); /* the first may leave the poll to the second */
+    assert_true(muster_loop_now_ns(loop) - begin_ns >= MUSTER_NS_PER_MS);
+}
+
+static void a_descriptor_is_told_to_who_looks(void **state)
+{
+    struct muster_loop *loop = loop_of(state);
+    struct reader reader;
+    int pair[2];
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    reader_open(&reader, loop, pair[0], MUSTER_FD_READ);
+    assert_int_equal(write(pair[1], "x", 1), 1);
+    muster_loop_stay_awake(loop, UINT64_MAX);
+
+    muster_loop_turn(loop, UINT64_MAX);
+    assert_true(reader.is_ready);
+    close(pair[0]);
+    close(pair[1]);
+}
+
+static void a_loop_in_the_background_sleeps_whatever_it_expects(void **state)
+{
+    struct muster_loop *loop = loop_of(state);
+    bool has_slept = false;
+    struct muster_timer timer;
+
+    muster_timer_init(&timer, set_true, &has_slept);
+    muster_timer_start(&timer, loop, muster_loop_after_ns(loop, 20 * MUSTER_NS_PER_MS));
+    (void)muster_loop_event_base(loop);
+    muster_loop_set_background(loop, true);
+    muster_loop_stay_awake(loop, 60 * MUSTER_NS_PER_S);
+
+    muster_loop_turn(loop, UINT64_MAX);
+    muster_loop_turn(loop, 0);
+    assert_true(has_slept);
+}
+
 static void on_foreign(evutil_socket_t fd, short events, void *data)
 {
     struct muster_loop *loop = data;
@@ -440,6 +512,10 @@ int main(void)
         CASE(run_returns_after_stop),
         CASE(a_joined_loop_works_inside_the_callers_base),
         CASE(the_descriptor_of_the_loop_tells_when_a_turn_is_needed),
+        CASE(a_loop_that_expects_something_looks_instead_of_sleeping),
+        CASE(who_looks_waits_no_shorter_and_no_longer),
+        CASE(a_descriptor_is_told_to_who_looks),
+        CASE(a_loop_in_the_background_sleeps_whatever_it_expects),
         CASE(a_foreign_event_sees_the_time_after_the_poll),
         CASE(next_due_names_the_first_timer_or_now_for_tasks),
     };
