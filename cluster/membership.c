@@ -7,10 +7,10 @@
 #include <string.h>
 
 #include "cluster/progress_proto.h"
+#include "collective/plan.h"
 
 #define HEARTBEAT_INTERVAL_NS  (100 * MUSTER_NS_PER_MS)
 #define MIN_MEMBERS_TIMEOUT_NS (60 * MUSTER_NS_PER_S)
-#define CHUNK_BYTES            (256u << 10)
 #define DIRECT_MAX_BYTES       (64u << 10)
 #define JITTER_PERMILLE        250u
 #define SETTLE_ROUNDS_MAX      8
@@ -204,7 +204,7 @@ static void fill_defaults(struct muster_membership_options *options)
     if (options->heartbeat_interval_ns == 0)
         options->heartbeat_interval_ns = HEARTBEAT_INTERVAL_NS;
     if (options->plan.chunk_bytes == 0)
-        options->plan.chunk_bytes = CHUNK_BYTES;
+        options->plan.chunk_bytes = MUSTER_CHUNK_BYTES_DEFAULT;
     if (options->plan.direct_max_bytes == 0)
         options->plan.direct_max_bytes = DIRECT_MAX_BYTES;
     options->suspicion = muster_suspicion_policy_defaults(&options->suspicion);

@@ -35,7 +35,7 @@ struct muster_membership_options {
     uint64_t heartbeat_interval_ns;  /* 0: 100 ms */
     bool is_force_new; /* start anew although the last members are not confirmed dead */
     bool is_return;    /* started again: what others have done is not to be begun anew */
-    struct muster_plan_parameters plan; /* zeros: 256 KiB, 64 KiB; counts in the first view */
+    struct muster_plan_parameters plan; /* zeros: about 256 KiB, 64 KiB; counts in the first view */
     struct muster_suspicion_policy suspicion;
 };
 

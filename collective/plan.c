@@ -8,7 +8,8 @@
  * member. */
 #define WINDOW_CHUNKS_ALL 32u
 #define WINDOW_MIN        2u
-#define WINDOW_MAX        8u
+/* Two keep both directions busy; what is in flight beyond some 1 MiB only falls out of the cache. */
+#define WINDOW_MAX 4u
 
 static uint64_t divide_up(uint64_t a, uint64_t b)
 {

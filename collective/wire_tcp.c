@@ -9,6 +9,8 @@
 #define RETRY_FIRST_NS     (20 * MUSTER_NS_PER_MS)
 #define RETRY_MAX_NS       MUSTER_NS_PER_S
 #define RETRY_JITTER       200u /* per mille */
+/* To sleep and be woken takes 5 to 50 us, so who expects frames looks for so long first. */
+#define AWAKE_NS (100 * MUSTER_NS_PER_US)
 
 static void connect_peer(struct muster_wire_peer *peer);
 
@@ -143,6 +145,7 @@ static void *on_frame(struct muster_peer_link *link, const struct muster_frame_h
     }
     if (header->epoch < wire->epoch || !peer->is_member || peer->is_broken)
         return NULL;
+    muster_wire_expect(wire);
     return wire->client->on_frame(wire->client_data, peer->rank, header);
 }
 
@@ -158,9 +161,11 @@ static void on_progress(struct muster_peer_link *link, const struct muster_frame
 {
     struct muster_wire_peer *peer = muster_peer_link_data(link);
 
-    if (is_for_client(peer, header))
-        peer->wire->client->on_progress(peer->wire->client_data, peer->rank, header, buffer,
-                                        bytes_done);
+    if (!is_for_client(peer, header))
+        return;
+    muster_wire_expect(peer->wire);
+    peer->wire->client->on_progress(peer->wire->client_data, peer->rank, header, buffer,
+                                    bytes_done);
 }
 
 static void on_payload(struct muster_peer_link *link, const struct muster_frame_header *header,
@@ -262,6 +267,11 @@ struct muster_peer_link *muster_wire_link(struct muster_wire *wire,
 }
 
 /* --- Serving a group --- */
+
+void muster_wire_expect(struct muster_wire *wire)
+{
+    muster_loop_stay_awake(wire->env->loop, AWAKE_NS);
+}
 
 static void attach_member(struct muster_wire *wire, const struct muster_view *view, uint32_t rank)
 {

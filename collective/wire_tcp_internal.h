@@ -54,6 +54,8 @@ void muster_wire_send_pending(struct muster_wire_peer *peer);
 /** Forget the frames to this peer that no link holds. */
 void muster_wire_release_frames(struct muster_wire_peer *peer);
 void muster_wire_drop_link(struct muster_wire_peer *peer);
+/** Frames are on their way: do not fall asleep before the next have had time to come. */
+void muster_wire_expect(struct muster_wire *wire);
 /** Ask the failpoint about a chunk. Returns whether the process goes on. */
 bool muster_wire_pass_point(struct muster_wire *wire, const struct muster_frame_header *header,
                             bool is_send);

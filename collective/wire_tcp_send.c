@@ -113,6 +113,7 @@ void muster_wire_send(struct muster_wire *wire, uint32_t rank,
             muster_wire_refuse(wire, rank, "no memory for a frame");
         return;
     }
+    muster_wire_expect(wire);
     out->peer = peer;
     out->buffer = buffer;
     out->frame.data = out;

@@ -48,7 +48,7 @@ struct muster_verdict {
 
 /** Plan parameters that all members must share. */
 struct muster_plan_parameters {
-    uint32_t chunk_bytes;      /* 256 KiB */
+    uint32_t chunk_bytes;      /* 0: 261,824, about 256 KiB */
     uint32_t direct_max_bytes; /* up to this size: direct exchange instead of the ring */
 };
 
