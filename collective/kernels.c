@@ -2,6 +2,7 @@
 #include "collective/kernels.h"
 
 typedef void reduce_fn(void *into, const void *from, size_t count);
+typedef void swap_fn(void *into, void *from, size_t count);
 typedef void divide_fn(void *into, uint32_t divisor, size_t count);
 
 /* Signed sums and products wrap around by way of unsigned arithmetic. */
@@ -13,6 +14,18 @@ typedef void divide_fn(void *into, uint32_t divisor, size_t count);
                                                                                                    \
         for (size_t i = 0; i < count; i++)                                                         \
             a[i] = (expression);                                                                   \
+    }                                                                                              \
+    static void name##_swap(void *into, void *from, size_t count)                                  \
+    {                                                                                              \
+        type *restrict a = into;                                                                   \
+        type *restrict b = from;                                                                   \
+                                                                                                   \
+        for (size_t i = 0; i < count; i++) {                                                       \
+            type before = a[i];                                                                    \
+                                                                                                   \
+            a[i] = (expression);                                                                   \
+            b[i] = before;                                                                         \
+        }                                                                                          \
     }
 #define KERNELS(suffix, type, wide)                                                                \
     KERNEL(sum_##suffix, type, (type)((wide)a[i] + (wide)b[i]))                                    \
@@ -44,12 +57,30 @@ KERNELS(u8, uint8_t, uint32_t)
         [MUSTER_MAX] = max_##suffix, [MUSTER_PROD] = prod_##suffix                                 \
     }
 
+#define SWAP_ROW(suffix)                                                                           \
+    {                                                                                              \
+        [MUSTER_SUM] = sum_##suffix##_swap, [MUSTER_MEAN] = sum_##suffix##_swap,                   \
+        [MUSTER_MIN] = min_##suffix##_swap, [MUSTER_MAX] = max_##suffix##_swap,                    \
+        [MUSTER_PROD] = prod_##suffix##_swap                                                       \
+    }
+
 void muster_kernel_reduce(enum muster_dtype dtype, enum muster_reduction reduction, void *into,
                           const void *from, size_t count)
 {
     static reduce_fn *const kernels[][MUSTER_PROD + 1] = {
         [MUSTER_F32] = ROW(f32), [MUSTER_F64] = ROW(f64), [MUSTER_I32] = ROW(i32),
         [MUSTER_I64] = ROW(i64), [MUSTER_U8] = ROW(u8),
+    };
+
+    kernels[dtype][reduction](into, from, count);
+}
+
+void muster_kernel_reduce_swap(enum muster_dtype dtype, enum muster_reduction reduction, void *into,
+                               void *from, size_t count)
+{
+    static swap_fn *const kernels[][MUSTER_PROD + 1] = {
+        [MUSTER_F32] = SWAP_ROW(f32), [MUSTER_F64] = SWAP_ROW(f64), [MUSTER_I32] = SWAP_ROW(i32),
+        [MUSTER_I64] = SWAP_ROW(i64), [MUSTER_U8] = SWAP_ROW(u8),
     };
 
     kernels[dtype][reduction](into, from, count);

@@ -12,6 +12,10 @@
 void muster_kernel_reduce(enum muster_dtype dtype, enum muster_reduction reduction, void *into,
                           const void *from, size_t count);
 
+/** The same, and `from` becomes what `into` was: the copy that undoes it costs no pass of its own. */
+void muster_kernel_reduce_swap(enum muster_dtype dtype, enum muster_reduction reduction, void *into,
+                               void *from, size_t count);
+
 /** into[i] /= divisor (integers: towards zero). divisor > 0. */
 void muster_kernel_divide(enum muster_dtype dtype, void *into, uint32_t divisor, size_t count);
 

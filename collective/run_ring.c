@@ -152,24 +152,16 @@ static bool is_expected(const struct muster_run *run, const struct muster_frame_
 static void *receive_partial(struct muster_run *run, const struct muster_plan_chunk *chunk,
                              struct muster_receiving *receiving)
 {
-    struct muster_buffer_pool *pool = run->group->pool;
-    uint32_t c = receiving->chunk;
-
-    receiving->buffer = muster_buffer_get(pool, bytes_of(run, chunk));
-    if (receiving->buffer == NULL) {
+    receiving->buffer = muster_buffer_get(run->group->pool, bytes_of(run, chunk));
+    if (receiving->buffer == NULL)
         receiving->mode = MUSTER_RECEIVE_SHORT;
-        return NULL;
-    }
-    if (chunk->reduce != MUSTER_REDUCE_FINISH || run->plan.kind != MUSTER_OP_ALL_REDUCE)
-        return receiving->buffer;
-    /* Filled piece by piece, just before the sum replaces the input. */
-    run->undo[c] = muster_buffer_get(pool, bytes_of(run, chunk));
-    if (run->undo[c] != NULL)
-        return receiving->buffer;
-    muster_buffer_unref(receiving->buffer);
-    receiving->buffer = NULL;
-    receiving->mode = MUSTER_RECEIVE_SHORT;
-    return NULL;
+    return receiving->buffer;
+}
+
+/* The sum replaces the input, which then stands where the partial sum was: the undo copy. */
+static bool is_swapped(const struct muster_run *run, const struct muster_plan_chunk *chunk)
+{
+    return chunk->reduce == MUSTER_REDUCE_FINISH && run->plan.kind == MUSTER_OP_ALL_REDUCE;
 }
 
 void *muster_ring_receive(struct muster_run *run, const struct muster_frame_header *header,
@@ -214,11 +206,12 @@ static void add_input(struct muster_run *run, const struct muster_plan_chunk *ch
         return;
     }
     output = (uint8_t *)muster_run_chunk_at(run, receiving->chunk, &whole) + from;
-    if (run->plan.kind == MUSTER_OP_ALL_REDUCE)
-        memcpy((uint8_t *)run->undo[receiving->chunk] + from, output, bytes);
-    else
+    if (is_swapped(run, chunk)) {
+        muster_kernel_reduce_swap(call->dtype, call->reduction, output, partial, count);
+    } else {
         memcpy(output, input, bytes);
-    muster_kernel_reduce(call->dtype, call->reduction, output, partial, count);
+        muster_kernel_reduce(call->dtype, call->reduction, output, partial, count);
+    }
     if (call->reduction == MUSTER_MEAN)
         muster_kernel_divide(call->dtype, output, run->plan.n, count);
 }
@@ -246,7 +239,10 @@ static void finish_partial(struct muster_run *run, struct muster_receiving *rece
                         (uint32_t)bytes_of(run, &chunk), partial);
         return;
     }
-    muster_buffer_unref(partial);
+    if (is_swapped(run, &chunk))
+        run->undo[c] = partial;
+    else
+        muster_buffer_unref(partial);
     become_final(run, c);
 }
 
@@ -268,16 +264,18 @@ void muster_ring_finish(struct muster_run *run, struct muster_receiving *receivi
 void muster_ring_abandon(struct muster_run *run, struct muster_receiving *receiving)
 {
     uint32_t c = receiving->chunk;
+    struct muster_plan_chunk chunk = muster_plan_chunk(&run->plan, c);
     size_t bytes;
     uint8_t *at = muster_run_chunk_at(run, c, &bytes);
-    bool is_partial = receiving->type == MUSTER_FRAME_REDUCE;
 
+    if (receiving->type == MUSTER_FRAME_REDUCE) {
+        if (is_swapped(run, &chunk) && receiving->used > 0)
+            memcpy(at, receiving->buffer, receiving->used);
+    } else if (run->undo[c] != NULL) {
+        memcpy(at, run->undo[c], bytes);
+        muster_buffer_unref(run->undo[c]);
+        run->undo[c] = NULL;
+    }
     muster_buffer_unref(receiving->buffer);
     receiving->buffer = NULL;
-    if (run->undo[c] == NULL ||
-        (is_partial && muster_plan_chunk(&run->plan, c).reduce != MUSTER_REDUCE_FINISH))
-        return;
-    memcpy(at, run->undo[c], is_partial ? receiving->used : bytes);
-    muster_buffer_unref(run->undo[c]);
-    run->undo[c] = NULL;
 }

@@ -134,9 +134,91 @@ static void a_held_operation_that_fits_no_more_ends_alike_on_all(void **state)
     group_ring_close(&ring);
 }
 
+/* The sum stands in the tensor already, piece by piece, while the rest is still on its way. */
+static void a_half_summed_chunk_is_put_back_by_a_freeze(void **state)
+{
+    static struct group_ring ring;
+    static int32_t values[1 << 16];
+    const size_t count = sizeof(values) / sizeof(values[0]);
+    struct muster_tensor tensor = {.data = values, .count = count, .dtype = MUSTER_I32};
+    struct muster_frame_header header = {.channel = MUSTER_FRAME_COLLECTIVE,
+                                         .type = MUSTER_FRAME_REDUCE};
+    enum muster_rc rc = MUSTER_UNKNOWN;
+    const struct muster_run *run;
+    struct muster_op op = {.data = &rc};
+    struct muster_plan_chunk chunk;
+    int32_t *partial;
+
+    (void)state;
+    for (size_t i = 0; i < count; i++)
+        values[i] = (int32_t)i;
+    group_ring_open(&ring, 2);
+    op.deadline_ns = muster_loop_after_ns(ring.test.env.loop, 60 * MUSTER_NS_PER_S);
+    assert_int_equal(
+        muster_all_reduce_start(&op, ring.members[0].group, &tensor, MUSTER_SUM, record_rc),
+        MUSTER_OK);
+    run = op.impl;
+    chunk = muster_plan_chunk(&run->plan, 0);
+    assert_int_equal(chunk.reduce, MUSTER_REDUCE_FINISH);
+    header.epoch = ring.view->epoch;
+    header.op = op.id;
+    header.descriptor = run->descriptor;
+    header.payload_bytes = (uint32_t)(chunk.count * sizeof(values[0]));
+    partial = muster_group_wire_client.on_frame(ring.members[0].group, 1, &header);
+    assert_non_null(partial);
+    for (size_t i = 0; i < 8; i++)
+        partial[i] = 100;
+    muster_group_wire_client.on_progress(ring.members[0].group, 1, &header, partial,
+                                         8 * sizeof(partial[0]) + 1);
+
+    assert_int_equal(values[7], 107);
+    assert_int_equal(values[8], 8);
+    group_ring_freeze(&ring);
+    for (size_t i = 0; i < count; i++)
+        assert_int_equal(values[i], i);
+    group_ring_close(&ring);
+}
+
+static unsigned awake_count;
+
+static void count_awake(struct muster_loop *loop, uint64_t for_ns)
+{
+    (void)loop;
+    awake_count += for_ns > 0;
+}
+
+static void who_expects_frames_stays_awake(void **state)
+{
+    static struct group_ring ring;
+    struct muster_op first, second;
+    unsigned first_count = 0, second_count = 0, turns, sent;
+    const struct muster_loop_ops *before;
+    struct muster_loop_ops ops;
+
+    (void)state;
+    group_ring_open(&ring, 2);
+    before = ring.test.env.loop->ops;
+    ops = *before;
+    ops.stay_awake = count_awake;
+    ring.test.env.loop->ops = &ops;
+    awake_count = 0;
+    start_barrier(&ring, 0, &first, &first_count);
+    sent = awake_count;
+    start_barrier(&ring, 1, &second, &second_count);
+    for (turns = 0; turns < 100000 && first_count + second_count < 2; turns++)
+        group_ring_turn(&ring, 1);
+
+    assert_true(sent > 0);
+    assert_true(awake_count >= 2 * sent + 2); /* both have sent, and have received */
+    ring.test.env.loop->ops = before;
+    group_ring_close(&ring);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_half_summed_chunk_is_put_back_by_a_freeze),
+        cmocka_unit_test(who_expects_frames_stays_awake),
         cmocka_unit_test(a_held_operation_that_fits_no_more_ends_alike_on_all),
         cmocka_unit_test(a_broadcast_ends_when_the_last_member_has_called),
         cmocka_unit_test(a_frame_is_used_whose_operation_begins_while_it_comes_in),

@@ -1,4 +1,5 @@
-/* Element-wise arithmetic: every dtype and reduction, odd counts, wrap-around, NaN. */
+/* Element-wise arithmetic: every dtype and reduction, with and without the undo copy, odd counts,
+ * wrap-around, NaN. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,7 +16,7 @@
 
 #define CHECK(type, dtype)                                                                         \
     do {                                                                                           \
-        type a[COUNT + 1], b[COUNT], into[COUNT + 1];                                              \
+        type a[COUNT + 1], b[COUNT], into[COUNT + 1], swapped[COUNT + 1], before[COUNT];           \
         for (int i = 0; i <= COUNT; i++)                                                           \
             a[i] = (type)(i % 13 + 1);                                                             \
         for (int i = 0; i < COUNT; i++)                                                            \
@@ -31,6 +32,12 @@
                 assert_true(into[i] == expected);                                                  \
             }                                                                                      \
             assert_true(into[COUNT] == a[COUNT]);                                                  \
+            memcpy(swapped, a, sizeof(a));                                                         \
+            memcpy(before, b, sizeof(b));                                                          \
+            muster_kernel_reduce_swap(dtype, (enum muster_reduction)reduction, swapped, before,    \
+                                      COUNT);                                                      \
+            assert_memory_equal(swapped, into, sizeof(into));                                      \
+            assert_memory_equal(before, a, sizeof(before));                                        \
         }                                                                                          \
         memcpy(into, a, sizeof(a));                                                                \
         muster_kernel_divide(dtype, into, 3, COUNT);                                               \
