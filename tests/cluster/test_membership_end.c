@@ -1,0 +1,244 @@
+/* How training jobs of whole nodes end: leaving, closing, waiting in vain, refusal. */
+#include "tests/sim/train_job.h"
+
+#include <string.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+
+static void below_min_members_the_survivors_wait(void **state)
+{
+    struct train_job job;
+
+    (void)state;
+    train_job_open(&job, 11, 1);
+    job.expected_count = job.min_members = 3;
+    for (uint32_t task = 0; task < 3; task++)
+        train_job_start_task(&job, task);
+    train_job_assert_trains(&job);
+
+    sim_kill(job.workers[2].process);
+    sim_run_for(job.world, 3 * MUSTER_NS_PER_S);
+    assert_int_equal(job.workers[0].epoch, 1);
+    train_job_start_task(&job, 2);
+    train_job_assert_trains(&job);
+
+    assert_int_equal(job.workers[0].epoch, 2);
+    assert_false(job.workers[0].is_failed);
+    train_job_close(&job);
+}
+
+static void below_min_members_for_too_long_the_job_is_told(void **state)
+{
+    struct train_job job;
+
+    (void)state;
+    train_job_open(&job, 12, 1);
+    job.expected_count = job.min_members = 3;
+    for (uint32_t task = 0; task < 3; task++)
+        train_job_start_task(&job, task);
+    train_job_assert_trains(&job);
+
+    sim_kill(job.workers[2].process);
+    sim_run_for(job.world, 12 * MUSTER_NS_PER_S);
+
+    assert_true(job.workers[0].is_failed && job.workers[1].is_failed);
+    assert_int_equal(job.workers[0].error.rc, MUSTER_ABORTED);
+    train_job_close(&job);
+}
+
+static void a_joiner_with_another_tensor_shape_is_refused_by_name(void **state)
+{
+    struct train_job job;
+    struct train_worker *odd;
+
+    (void)state;
+    train_job_start(&job, 13, 2, 1);
+    odd = &job.workers[job.worker_count];
+    odd->has_other_shape = true;
+    train_job_start_task(&job, 2);
+    sim_run_for(job.world, 5 * MUSTER_NS_PER_S);
+
+    assert_true(odd->is_failed);
+    assert_int_equal(odd->error.rc, MUSTER_INVALID_ARGUMENT);
+    assert_non_null(strstr(odd->error.text, "weights"));
+    sim_kill(odd->process);
+    train_job_assert_trains(&job);
+    train_job_close(&job);
+}
+
+static void on_left(struct muster_node *node, void *data)
+{
+    struct train_worker *worker = data;
+
+    (void)node;
+    worker->is_left = true;
+}
+
+static void leave(struct train_worker *worker)
+{
+    sim_enter(worker->process);
+    muster_timer_stop(&worker->timer);
+    muster_node_leave(worker->node, true,
+                      muster_loop_after_ns(worker->env->loop, 5 * MUSTER_NS_PER_S), on_left,
+                      worker);
+    sim_leave(worker->process);
+}
+
+static void a_leaver_goes_and_the_others_train_on(void **state)
+{
+    struct train_job job;
+
+    (void)state;
+    train_job_start(&job, 14, 3, 1);
+
+    leave(&job.workers[0]);
+    sim_run_for(job.world, 7 * MUSTER_NS_PER_S);
+    assert_true(job.workers[0].is_left);
+    sim_kill(job.workers[0].process);
+    train_job_assert_trains(&job);
+
+    assert_int_equal(job.workers[1].members, 2);
+    assert_int_equal(job.workers[1].aborts, 0);
+    train_job_close(&job);
+}
+
+static void on_closed(struct muster_node *node, void *data)
+{
+    struct train_worker *worker = data;
+
+    (void)node;
+    muster_mem_free(worker->env->mem, worker->state);
+    muster_mem_free(worker->env->mem, worker->gradient);
+    worker->is_closed = true;
+}
+
+static bool are_all_left(void *data)
+{
+    struct train_job *job = data;
+
+    for (unsigned i = 0; i < job->worker_count; i++)
+        if (train_job_is_alive(&job->workers[i]) && !job->workers[i].is_left)
+            return false;
+    return true;
+}
+
+static bool are_all_closed(void *data)
+{
+    struct train_job *job = data;
+
+    for (unsigned i = 0; i < job->worker_count; i++)
+        if (train_job_is_alive(&job->workers[i]) && !job->workers[i].is_closed)
+            return false;
+    return true;
+}
+
+static void all_leave_close_and_leak_nothing(void **state)
+{
+    struct train_job job;
+
+    (void)state;
+    train_job_start(&job, 15, 3, 1);
+    sim_kill(job.workers[1].process);
+    train_job_start_task(&job, 1);
+    train_job_assert_trains(&job);
+
+    for (unsigned i = 0; i < job.worker_count; i++)
+        if (train_job_is_alive(&job.workers[i]))
+            leave(&job.workers[i]);
+    assert_true(sim_run_until(job.world, are_all_left, &job, 8 * MUSTER_NS_PER_S));
+    for (unsigned i = 0; i < job.worker_count; i++)
+        if (train_job_is_alive(&job.workers[i])) {
+            sim_enter(job.workers[i].process);
+            muster_node_close(job.workers[i].node, on_closed, &job.workers[i]);
+            sim_leave(job.workers[i].process);
+        }
+    assert_true(sim_run_until(job.world, are_all_closed, &job, MUSTER_NS_PER_S));
+    sim_run_for(job.world, 10 * MUSTER_NS_PER_MS);
+    for (unsigned i = 0; i < job.worker_count; i++)
+        if (train_job_is_alive(&job.workers[i]))
+            sim_exit(job.workers[i].process);
+    assert_int_equal(sim_world_close(job.world), 0);
+    muster_registry_store_close(job.store);
+}
+
+static void who_waits_too_long_names_the_missing_tasks(void **state)
+{
+    struct train_job job;
+
+    (void)state;
+    train_job_open(&job, 16, 1);
+    job.expected_count = 4;
+    job.start_timeout_ns = 3 * MUSTER_NS_PER_S;
+    train_job_start_task(&job, 0);
+    train_job_start_task(&job, 2);
+
+    sim_run_for(job.world, 4 * MUSTER_NS_PER_S);
+
+    assert_true(job.workers[0].is_failed);
+    assert_int_equal(job.workers[0].error.rc, MUSTER_DEADLINE_EXCEEDED);
+    assert_non_null(strstr(job.workers[0].error.text, "worker:1, worker:3"));
+    train_job_close(&job);
+}
+
+static void without_a_registry_the_start_fails_and_says_so(void **state)
+{
+    struct train_job job;
+
+    (void)state;
+    train_job_open(&job, 17, 1);
+    sim_run_for(job.world, 10 * MUSTER_NS_PER_MS);
+    sim_kill(job.registry);
+    job.expected_count = 1;
+    job.start_timeout_ns = 3 * MUSTER_NS_PER_S;
+    train_job_start_task(&job, 0);
+
+    sim_run_for(job.world, 4 * MUSTER_NS_PER_S);
+
+    assert_true(job.workers[0].is_failed);
+    assert_int_equal(job.workers[0].error.rc, MUSTER_UNAVAILABLE);
+    assert_non_null(strstr(job.workers[0].error.text, "registry"));
+    train_job_close(&job);
+}
+
+static void when_who_had_the_state_is_dead_the_joiner_is_told(void **state)
+{
+    struct train_job job;
+    struct train_worker *joiner;
+
+    (void)state;
+    train_job_start(&job, 23, 2, 2);
+    sim_kill(job.workers[1].process);
+    train_job_say_dead(&job, &job.workers[1]);
+    train_job_assert_trains(&job);
+    joiner = train_job_start_task(&job, 1);
+    while (joiner->epoch == 0 && sim_failure(job.world) == NULL)
+        sim_run_for(job.world, MUSTER_NS_PER_US * 10);
+    sim_kill(job.workers[0].process);
+    sim_run_for(job.world, 10 * MUSTER_NS_PER_S);
+    assert_false(joiner->is_failed); /* silence alone proves nothing */
+
+    train_job_say_dead(&job, &job.workers[0]);
+    sim_run_for(job.world, MUSTER_NS_PER_S);
+
+    assert_true(joiner->is_failed);
+    assert_int_equal(joiner->error.rc, MUSTER_UNAVAILABLE);
+    assert_non_null(strstr(joiner->error.text, "state is lost"));
+    train_job_close(&job);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(below_min_members_the_survivors_wait),
+        cmocka_unit_test(below_min_members_for_too_long_the_job_is_told),
+        cmocka_unit_test(a_joiner_with_another_tensor_shape_is_refused_by_name),
+        cmocka_unit_test(a_leaver_goes_and_the_others_train_on),
+        cmocka_unit_test(all_leave_close_and_leak_nothing),
+        cmocka_unit_test(who_waits_too_long_names_the_missing_tasks),
+        cmocka_unit_test(without_a_registry_the_start_fails_and_says_so),
+        cmocka_unit_test(when_who_had_the_state_is_dead_the_joiner_is_told),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,152 @@
+/* Members, and joiners, that do not reach each other: who is left out, who waits. */
+#include "membership_world.h"
+
+/* --- two that do not reach each other --- */
+
+static void part(struct membership_world *world, unsigned a, unsigned b)
+{
+    pump_block(&world->pump, a, b, true);
+    pump_reset_link(&world->pump, a, b);
+}
+
+static void of_two_that_never_reach_each_other_one_is_left_out(void **state)
+{
+    struct membership_world world;
+    uint64_t epoch;
+
+    (void)state;
+    membership_world_open(&world, 41, 3);
+    membership_world_start_tasks(&world, 3, 3);
+    part(&world, 1, 2);
+    pump_run(&world.pump, PUMP_S(20));
+    assert_true(pump_is_member(&world.pump, 1));
+    assert_false(pump_is_member(&world.pump, 2));
+    epoch = pump_epoch(&world.pump);
+    pump_run(&world.pump, PUMP_S(60));
+    assert_int_equal(pump_epoch(&world.pump), epoch);
+
+    pump_block(&world.pump, 1, 2, false);
+    membership_world_assert_settles(&world);
+    assert_int_equal(world.pump.key_view->member_count, 3);
+    membership_world_close(&world);
+}
+
+static void a_pair_apart_for_a_moment_costs_no_member(void **state)
+{
+    struct membership_world world;
+
+    (void)state;
+    membership_world_open(&world, 42, 3);
+    membership_world_start_tasks(&world, 3, 3);
+    part(&world, 1, 2);
+    pump_run(&world.pump, PUMP_S(5));
+    pump_block(&world.pump, 1, 2, false);
+    membership_world_assert_settles(&world);
+
+    assert_int_equal(world.pump.key_view->member_count, 3);
+    for (unsigned i = 0; i < 3; i++)
+        assert_false(world.pump.nodes[i].is_excluded_once);
+    membership_world_close(&world);
+}
+
+static void who_does_not_reach_several_is_the_one_left_out(void **state)
+{
+    struct membership_world world;
+
+    (void)state;
+    membership_world_open(&world, 43, 4);
+    membership_world_start_tasks(&world, 4, 4);
+    part(&world, 1, 2);
+    part(&world, 1, 3);
+    pump_run(&world.pump, PUMP_S(30));
+
+    assert_false(pump_is_member(&world.pump, 1));
+    assert_int_equal(world.pump.key_view->member_count, 3);
+    membership_world_close(&world);
+}
+
+static void on_one_host_nobody_is_left_out_for_a_lost_link(void **state)
+{
+    struct membership_world world;
+
+    (void)state;
+    membership_world_open(&world, 44, 4);
+    membership_world_start_tasks(&world, 4, 2); /* 1 and 3 share a host */
+    part(&world, 1, 3);
+    pump_run(&world.pump, PUMP_S(60));
+
+    assert_int_equal(world.pump.key_view->member_count, 4);
+    assert_false(world.pump.nodes[3].is_excluded_once);
+    membership_world_close(&world);
+}
+
+static void min_members_are_not_given_up_for_a_lost_link(void **state)
+{
+    struct membership_world world;
+
+    (void)state;
+    membership_world_open(&world, 45, 3);
+    world.pump.min_members = 3;
+    membership_world_start_tasks(&world, 3, 3);
+    part(&world, 1, 2);
+    pump_run(&world.pump, PUMP_S(60));
+
+    assert_int_equal(world.pump.key_view->member_count, 3);
+    membership_world_close(&world);
+}
+
+static void a_joiner_that_does_not_reach_a_member_waits_outside(void **state)
+{
+    struct membership_world world;
+    unsigned joiner;
+    uint64_t epoch;
+
+    (void)state;
+    membership_world_open(&world, 46, 3);
+    membership_world_start_tasks(&world, 3, 3);
+    pump_kill(&world.pump, 2);
+    membership_world_assert_settles(&world);
+    epoch = pump_epoch(&world.pump);
+    joiner = pump_start(&world.pump, 2, 2);
+    pump_block(&world.pump, 1, joiner, true);
+    pump_run(&world.pump, PUMP_S(20));
+    assert_int_equal(pump_epoch(&world.pump), epoch);
+
+    pump_block(&world.pump, 1, joiner, false);
+    membership_world_assert_settles(&world);
+    assert_true(pump_is_member(&world.pump, joiner));
+    membership_world_close(&world);
+}
+
+static void a_joiner_that_does_not_reach_a_dead_member_replaces_it(void **state)
+{
+    struct membership_world world;
+    unsigned joiner;
+
+    (void)state;
+    membership_world_open(&world, 47, 2);
+    world.pump.min_members = 2;
+    membership_world_start_tasks(&world, 2, 2);
+    pump_crash_silently(&world.pump, 1); /* only silence tells */
+    joiner = pump_start(&world.pump, 2, 2);
+    pump_run(&world.pump, PUMP_S(20));
+
+    assert_true(pump_is_member(&world.pump, joiner));
+    assert_false(world.pump.key_view->is_below_min);
+    membership_world_close(&world);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(of_two_that_never_reach_each_other_one_is_left_out),
+        cmocka_unit_test(a_pair_apart_for_a_moment_costs_no_member),
+        cmocka_unit_test(who_does_not_reach_several_is_the_one_left_out),
+        cmocka_unit_test(on_one_host_nobody_is_left_out_for_a_lost_link),
+        cmocka_unit_test(min_members_are_not_given_up_for_a_lost_link),
+        cmocka_unit_test(a_joiner_that_does_not_reach_a_member_waits_outside),
+        cmocka_unit_test(a_joiner_that_does_not_reach_a_dead_member_replaces_it),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
