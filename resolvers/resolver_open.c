@@ -24,6 +24,7 @@ static const struct scheme schemes[] = {
     {"file", muster_file_resolver_open_uri},
     {"dns", muster_dns_resolver_open_uri},
     {"gce", muster_gce_resolver_open_uri},
+    {"tpu", muster_tpu_resolver_open_uri},
 };
 
 #define CLUE_VARIABLES_MAX 2
@@ -55,6 +56,9 @@ static const struct clue clues[] = {
     {"slurm", {"SLURM_PROCID", "SLURM_STEP_NODELIST"}, is_step_own},
     {"pmi", {"PMI_RANK"}, NULL},
     {"pmi", {"PMIX_RANK"}, NULL},
+    {"tpu", {"KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS"}, NULL},
+    {"tpu", {"TPU_NAME"}, NULL},
+    {"tpu", {"TPU_CONFIG"}, NULL},
     {"kubernetes", {"KUBERNETES_SERVICE_HOST"}, NULL},
 };
 

@@ -37,7 +37,11 @@
 #include <muster/status.h>
 #include <muster/strategy.h>
 #include <muster/stream.h>
+#include <muster/tpu_client.h>
 #include <muster/tpu_device_assignment.h>
+#include <muster/tpu_node.h>
+#include <muster/tpu_resolver.h>
+#include <muster/tpu_system.h>
 #include <muster/tpu_topology.h>
 #include <muster/trace.h>
 #include <muster/union_resolver.h>

@@ -196,6 +196,8 @@ json_t *case_cloud_open(struct case_run *run, struct case_cloud **ret_cloud)
         snprintf(name, sizeof(name), "free%u", i);
         snprintf(port, sizeof(port), "%u", free_port(run));
         set_value(cloud, name, port);
+        set_value(cloud, "bound", port);
+        run->bound_port = (uint16_t)strtoul(port, NULL, 10);
     }
     if (json_object_get(run->one, "http") != NULL && !open_server(run, cloud))
         return NULL;

@@ -8,13 +8,6 @@
 
 #define ANSWER_WITHIN_NS (30 * MUSTER_NS_PER_S)
 
-struct resolver_call {
-    struct case_run *run;
-    struct muster_resolver *resolver;
-    const json_t *call;
-    struct case_outcome *outcome;
-};
-
 /* Ask and wait. */
 
 static void on_answer(struct muster_resolve *resolve, enum muster_rc rc)
@@ -26,7 +19,7 @@ static void on_answer(struct muster_resolve *resolve, enum muster_rc rc)
     resolve->data = NULL;
 }
 
-static bool ask(struct resolver_call *call, struct muster_resolve *resolve)
+static bool ask(struct case_call *call, struct muster_resolve *resolve)
 {
     struct muster_loop *loop = call->run->env->loop;
     const json_t *task_id = case_argument(call->call, "task_id");
@@ -45,7 +38,7 @@ static bool ask(struct resolver_call *call, struct muster_resolve *resolve)
     return call->outcome->rc == MUSTER_OK;
 }
 
-static void call_cluster_spec(struct resolver_call *call)
+static void call_cluster_spec(struct case_call *call)
 {
     struct muster_resolve resolve = {.what = MUSTER_RESOLVE_CLUSTER_SPEC};
 
@@ -55,7 +48,7 @@ static void call_cluster_spec(struct resolver_call *call)
     muster_cluster_spec_unref(resolve.cluster_spec);
 }
 
-static void call_cluster_def(struct resolver_call *call)
+static void call_cluster_def(struct case_call *call)
 {
     struct muster_resolve resolve = {.what = MUSTER_RESOLVE_CLUSTER_SPEC};
 
@@ -65,7 +58,7 @@ static void call_cluster_def(struct resolver_call *call)
     muster_cluster_spec_unref(resolve.cluster_spec);
 }
 
-static void call_master(struct resolver_call *call)
+static void call_master(struct case_call *call)
 {
     struct muster_resolve resolve = {.what = MUSTER_RESOLVE_MASTER};
 
@@ -75,7 +68,7 @@ static void call_master(struct resolver_call *call)
     muster_mem_free(call->run->env->mem, resolve.master);
 }
 
-static void call_num_accelerators(struct resolver_call *call)
+static void call_num_accelerators(struct case_call *call)
 {
     struct muster_resolve resolve = {.what = MUSTER_RESOLVE_NUM_ACCELERATORS};
 
@@ -89,13 +82,13 @@ static void call_num_accelerators(struct resolver_call *call)
 
 /* Properties. */
 
-static void take_text(struct resolver_call *call, char *text)
+static void take_text(struct case_call *call, char *text)
 {
     call->outcome->value = text != NULL ? json_string(text) : NULL;
     muster_mem_free(call->run->env->mem, text);
 }
 
-static void call_task_type(struct resolver_call *call)
+static void call_task_type(struct case_call *call)
 {
     char *text = NULL;
 
@@ -103,7 +96,7 @@ static void call_task_type(struct resolver_call *call)
     take_text(call, text);
 }
 
-static void call_rpc_layer(struct resolver_call *call)
+static void call_rpc_layer(struct case_call *call)
 {
     char *text = NULL;
 
@@ -111,7 +104,7 @@ static void call_rpc_layer(struct resolver_call *call)
     take_text(call, text);
 }
 
-static void call_task_id(struct resolver_call *call)
+static void call_task_id(struct case_call *call)
 {
     bool is_set = false;
     int64_t id = 0;
@@ -122,33 +115,33 @@ static void call_task_id(struct resolver_call *call)
         call->outcome->value = json_integer(id);
 }
 
-static void call_environment(struct resolver_call *call)
+static void call_environment(struct case_call *call)
 {
     const char *environment = muster_resolver_environment(call->resolver);
 
     call->outcome->value = environment != NULL ? json_string(environment) : NULL;
 }
 
-static void call_set_task_type(struct resolver_call *call)
+static void call_set_task_type(struct case_call *call)
 {
     call->outcome->rc = muster_resolver_set_task_type(
         call->resolver, case_text(case_argument(call->call, "value")));
 }
 
-static void call_set_rpc_layer(struct resolver_call *call)
+static void call_set_rpc_layer(struct case_call *call)
 {
     call->outcome->rc = muster_resolver_set_rpc_layer(
         call->resolver, case_text(case_argument(call->call, "value")));
 }
 
-static void call_set_task_id(struct resolver_call *call)
+static void call_set_task_id(struct case_call *call)
 {
     const json_t *id = case_argument(call->call, "value");
 
     muster_resolver_set_task_id(call->resolver, json_is_integer(id), json_integer_value(id));
 }
 
-static void call_set_env(struct resolver_call *call)
+static void call_set_env(struct case_call *call)
 {
     const char *name = case_text(case_argument(call->call, "name"));
 
@@ -156,7 +149,7 @@ static void call_set_env(struct resolver_call *call)
         call->outcome->rc = MUSTER_INVALID_ARGUMENT;
 }
 
-static void call_get_env(struct resolver_call *call)
+static void call_get_env(struct case_call *call)
 {
     const char *name = case_text(case_argument(call->call, "name"));
     const char *value = name != NULL ? muster_vars_get(call->run->env->vars, name) : NULL;
@@ -164,10 +157,10 @@ static void call_get_env(struct resolver_call *call)
     call->outcome->value = value != NULL ? json_string(value) : NULL;
 }
 
-static void call_task_info(struct resolver_call *call)
+static void call_task_info(struct case_call *call)
 {
     struct case_outcome type = {0};
-    struct resolver_call of_type = {call->run, call->resolver, call->call, &type};
+    struct case_call of_type = {call->run, call->resolver, call->call, &type};
 
     call_task_type(&of_type);
     call_task_id(call);
@@ -176,10 +169,7 @@ static void call_task_info(struct resolver_call *call)
     call->outcome->value = json_pack("[o?, o?]", type.value, call->outcome->value);
 }
 
-static const struct {
-    const char *name;
-    void (*make)(struct resolver_call *call);
-} resolver_calls[] = {
+static const struct case_call_kind resolver_calls[] = {
     {"cluster_spec", call_cluster_spec},
     {"cluster_def", call_cluster_def},
     {"master", call_master},
@@ -194,20 +184,31 @@ static const struct {
     {"set_env", call_set_env},
     {"get_env", call_get_env},
     {"get_task_info", call_task_info},
+    {"get_master", call_master},
+    {NULL, NULL},
 };
+
+static const struct case_call_kind *find_call(const struct case_call_kind *kinds, const char *name)
+{
+    while (kinds->name != NULL && (name == NULL || strcmp(kinds->name, name) != 0))
+        kinds++;
+    return kinds->name != NULL ? kinds : NULL;
+}
 
 static void make_call(struct case_run *run, struct muster_resolver *resolver, const json_t *one)
 {
     const char *name = case_text(json_object_get(one, "call"));
     struct case_outcome outcome = {0};
-    struct resolver_call call = {run, resolver, one, &outcome};
+    struct case_call call = {run, resolver, one, &outcome};
 
-    for (size_t i = 0; i < sizeof(resolver_calls) / sizeof(resolver_calls[0]); i++) {
-        if (name != NULL && strcmp(resolver_calls[i].name, name) == 0) {
-            resolver_calls[i].make(&call);
-            case_judge(run, name, one, &outcome);
-            return;
-        }
+    const struct case_call_kind *kind = find_call(resolver_calls, name);
+
+    if (kind == NULL && strcmp(muster_resolver_name(resolver), "tpu") == 0)
+        kind = find_call(case_tpu_calls, name);
+    if (kind != NULL) {
+        kind->make(&call);
+        case_judge(run, name, one, &outcome);
+        return;
     }
     case_fail(run, "call %s: not built", name != NULL ? name : "?");
 }

@@ -23,6 +23,8 @@ static const struct kind kinds[] = {
     {"SageMakerClusterResolver", case_sagemaker_resolver},
     {"SlurmClusterResolver", case_slurm_resolver},
     {"GCEClusterResolver", case_gce_resolver},
+    {"TPUClusterResolver", case_tpu_resolver},
+    {"TPUClient", case_tpu_resolver},
     {"KubernetesClusterResolver", case_kubernetes_resolver},
 };
 

@@ -12,6 +12,7 @@
 struct case_run {
     struct muster_env *env; /* vars are those of the case */
     const json_t *one;      /* the case */
+    uint16_t bound_port;    /* {{bound}}: what a server that the case starts listens on */
     bool is_failed;
     char reason[CASE_REASON_BYTES];
     /* private */
@@ -68,6 +69,21 @@ json_t *case_cluster_def(const struct muster_cluster_spec *spec);
 struct muster_resolver;
 struct muster_resolver_options;
 
+/** A call on a resolver, under way. */
+struct case_call {
+    struct case_run *run;
+    struct muster_resolver *resolver;
+    const json_t *call;
+    struct case_outcome *outcome;
+};
+
+struct case_call_kind {
+    const char *name;
+    void (*make)(struct case_call *call);
+};
+/** The calls that only a TPU resolver has; ends with a NULL name. */
+extern const struct case_call_kind case_tpu_calls[];
+
 /** Opens the resolver of a case; common holds what all resolvers take. */
 typedef enum muster_rc case_open_fn(struct case_run *run,
                                     const struct muster_resolver_options *common,
@@ -93,6 +109,7 @@ case_fn case_sagemaker_resolver;
 case_fn case_simple_resolver;
 case_fn case_slurm_resolver;
 case_fn case_tf_config_resolver;
+case_fn case_tpu_resolver;
 case_fn case_union_resolver;
 
 #endif

@@ -3,7 +3,7 @@
 set -eu
 runner=$MUSTER_BINARY_DIR/bin/case_runner
 recorded=$MUSTER_SOURCE_DIR/../shared/cases
-built="simple tf_config cluster_spec union sagemaker slurm kubernetes gce"
+built="simple tf_config cluster_spec union sagemaker slurm kubernetes gce tpu"
 
 files=
 for area in $built; do

@@ -1,0 +1,38 @@
+/* The TPU cores that a cluster's devices show: how many, on how many hosts. */
+#ifndef MUSTER_TPU_SYSTEM_H
+#define MUSTER_TPU_SYSTEM_H
+
+#include <muster/base.h>
+#include <muster/mem.h>
+#include <muster/status.h>
+
+MUSTER_BEGIN
+
+/** TensorFlow's TPUSystemMetadata. */
+struct muster_tpu_system {
+    uint32_t num_cores;
+    uint32_t num_hosts;
+    uint32_t num_of_cores_per_host;
+    /** Sorted by job, replica, task, kind and index; texts and array are owned. */
+    char **devices;
+    size_t device_count;
+    /* private */
+    struct muster_mem *mem;
+};
+
+/**
+ * Count device names ("/job:worker/replica:0/task:1/device:TPU:0").
+ *
+ * Owns:    copies names; *ret_system is to be given to muster_tpu_system_fini.
+ * Errors:  FAILED_PRECONDITION names two hosts with different numbers of cores; RESOURCE_EXHAUSTED.
+ * Source:  tensorflow/python/tpu/tpu_system_metadata.py
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_tpu_system_init(
+    struct muster_tpu_system *ret_system, struct muster_mem *mem, const char *const *names,
+    size_t count, struct muster_error *ret_error);
+/** All zero is accepted. */
+MUSTER_API void muster_tpu_system_fini(struct muster_tpu_system *system);
+
+MUSTER_END
+
+#endif

@@ -1,0 +1,20 @@
+/* What the files of the TPU resolver share. */
+#ifndef MUSTER_RESOLVERS_TPU_QUESTION_H
+#define MUSTER_RESOLVERS_TPU_QUESTION_H
+
+#include <muster/tpu_resolver.h>
+
+struct muster_tpu_resolver {
+    struct muster_resolver resolver;
+    struct muster_tpu_resolver_options options; /* texts stand in `texts` */
+    char *texts;
+    const char *job_name;
+    struct muster_tpu_client *client;
+    char *coordinator; /* address of the server that was started; NULL: none yet */
+    char source[160];
+};
+
+void muster_tpu_question_start(struct muster_resolver *resolver, struct muster_resolve *resolve);
+void muster_tpu_question_cancel(struct muster_resolver *resolver, struct muster_resolve *resolve);
+
+#endif

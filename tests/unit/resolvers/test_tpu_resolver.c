@@ -1,0 +1,336 @@
+/* TPU workers as tasks, against a played TPU API. */
+#include <muster/tpu_resolver.h>
+
+#include "cloud_fixture.h"
+#include "resolver_ask.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NODE(version, name) "/" version "/projects/p/locations/z/nodes/" name
+#define READY                                                                                      \
+    "{\"state\":\"READY\",\"networkEndpoints\":[{\"ipAddress\":\"10.0.0.1\",\"port\":8470}]}"
+#define AT(path, body) "{\"match\":{\"path\":\"" path "\"},\"response\":{\"body\":" body "}}"
+
+static struct muster_tpu_resolver_options tpu_n(const struct cloud_fixture *f)
+{
+    return (struct muster_tpu_resolver_options){
+        .client = {.tpu = "n",
+                   .project = "p",
+                   .zone = "z",
+                   .api_endpoint = fake_cloud_base(f->cloud),
+                   .is_anonymous = true}};
+}
+
+static struct muster_resolver *opened(struct cloud_fixture *f,
+                                      const struct muster_tpu_resolver_options *options)
+{
+    struct muster_resolver *resolver = NULL;
+    struct muster_error error = {0};
+
+    if (muster_tpu_resolver_open(f->env, options, &resolver, &error) != MUSTER_OK)
+        fail_msg("%s", error.text);
+    return resolver;
+}
+
+static void a_node_is_asked_anew_each_time(void **state)
+{
+    struct muster_tpu_resolver_options options;
+    struct muster_resolver *resolver;
+    struct cloud_fixture f;
+    (void)state;
+    cloud_fixture_open(&f, NULL);
+    cloud_fixture_script(&f, "[{\"match\":{\"path\":\"" NODE(
+                                 "v1", "n") "\"},\"times\":1,"
+                                            "\"response\":{\"body\":{\"state\":\"CREATING\"}}}," AT(
+                                                NODE("v1", "n"), READY) "]");
+    options = tpu_n(&f);
+    resolver = opened(&f, &options);
+
+    assert_says(ask_cluster(resolver), "FAILED_PRECONDITION", "TPU n", "CREATING", NULL);
+    assert_string_equal(ask_cluster(resolver), "{\"worker\":[\"10.0.0.1:8470\"]}");
+    assert_string_equal(ask_master(resolver, NULL, -1), "grpc://10.0.0.1:8470");
+    assert_says(ask_master(resolver, "ps", 0), "NOT_FOUND", NULL);
+
+    close_resolver(resolver);
+    cloud_fixture_close(&f);
+}
+
+/* tf.contrib: v1alpha1, a state that is not told is none, but health counts. */
+static void the_contrib_form_looks_at_health(void **state)
+{
+    struct muster_tpu_resolver_options options;
+    struct muster_resolver *resolver;
+    struct cloud_fixture f;
+    (void)state;
+    cloud_fixture_open(&f, NULL);
+    cloud_fixture_script(
+        &f, "[" AT(NODE("v1alpha1", "n"), "{\"ipAddress\":\"10.0.0.1\",\"port\":\"8470\"}") "," AT(
+                NODE("v1alpha1", "sick"),
+                "{\"state\":\"READY\",\"health\":\"TIMEOUT\",\"ipAddress\":\"1.1.1.1\"}") "]");
+    options = tpu_n(&f);
+    options.client.is_tf1 = true;
+    resolver = opened(&f, &options);
+    assert_string_equal(ask_cluster(resolver), "{\"worker\":[\"10.0.0.1:8470\"]}");
+    close_resolver(resolver);
+
+    options.client.tpu = "sick";
+    resolver = opened(&f, &options);
+    assert_says(ask_cluster(resolver), "FAILED_PRECONDITION", "unhealthy", "TIMEOUT", NULL);
+    close_resolver(resolver);
+
+    options.client.tpu = "localhost:1234,localhost:1235";
+    resolver = opened(&f, &options);
+    assert_string_equal(ask_cluster(resolver), "{}");
+    assert_string_equal(ask_master(resolver, NULL, -1), "localhost:1234");
+    close_resolver(resolver);
+    cloud_fixture_close(&f);
+}
+
+static void a_full_resource_name_needs_no_metadata(void **state)
+{
+    struct muster_tpu_resolver_options options;
+    struct muster_resolver *resolver;
+    struct cloud_fixture f;
+    (void)state;
+    cloud_fixture_open(&f, NULL);
+    cloud_fixture_script(&f, "[" AT(NODE("v1", "n"), READY) "]");
+    options = tpu_n(&f);
+    options.client.tpu = "projects/p/locations/z/nodes/n";
+    options.client.project = options.client.zone = NULL;
+    resolver = opened(&f, &options);
+
+    assert_string_equal(ask_cluster(resolver), "{\"worker\":[\"10.0.0.1:8470\"]}");
+
+    close_resolver(resolver);
+    cloud_fixture_close(&f);
+}
+
+struct server {
+    unsigned starts;
+    uint16_t port;
+};
+
+static enum muster_rc start_server(void *data, uint16_t *ret_port, struct muster_error *ret_error)
+{
+    struct server *server = data;
+
+    server->starts++;
+    *ret_port = server->port;
+    if (server->port == 0)
+        return muster_error_set(ret_error, MUSTER_UNAVAILABLE, "no port is free");
+    return MUSTER_OK;
+}
+
+static void the_coordinator_is_started_once_and_copies_share_it(void **state)
+{
+    struct muster_tpu_resolver_options options;
+    struct muster_resolver *resolver, *copy = NULL;
+    struct server server = {.port = 0};
+    struct muster_error error = {0};
+    struct cloud_fixture f;
+    (void)state;
+    cloud_fixture_open(&f, NULL);
+    cloud_fixture_set_var(&f, "GCE_METADATA_HOST", "{{hostport}}");
+    cloud_fixture_script(
+        &f,
+        "[{\"match\":{\"path\":\"/computeMetadata/v1/instance/network-interfaces/0/ip\"},"
+        "\"response\":{\"headers\":{\"Metadata-Flavor\":\"Google\"},\"body\":\"10.9.9.9\\n\"}}," AT(
+            NODE("v1", "n"), READY) "]");
+    options = tpu_n(&f);
+    options.coordinator_name = "coordinator";
+    options.start_server = start_server;
+    options.start_server_data = &server;
+    resolver = opened(&f, &options);
+
+    assert_says(ask_cluster(resolver), "UNAVAILABLE", "no port is free", NULL);
+    server.port = 4321;
+    assert_string_equal(ask_cluster(resolver), "{\"worker\":[\"10.0.0.1:8470\"],"
+                                               "\"coordinator\":[\"10.9.9.9:4321\"]}");
+    assert_string_equal(ask_master(resolver, "coordinator", 0), "grpc://10.9.9.9:4321");
+    assert_int_equal(muster_tpu_resolver_copy(resolver, &copy, &error), MUSTER_OK);
+    close_resolver(resolver);
+    assert_string_equal(ask_master(copy, "coordinator", 0), "grpc://10.9.9.9:4321");
+    assert_int_equal(server.starts, 2);
+
+    close_resolver(copy);
+    cloud_fixture_close(&f);
+}
+
+static void what_fails_names_the_tpu_and_the_cause(void **state)
+{
+    static const struct {
+        const char *response;
+        const char *prefix;
+        const char *word;
+    } rows[] = {
+        {"{\"status\":404,\"body\":{}}", "NOT_FOUND", "404"},
+        {"{\"status\":403,\"body\":{\"error\":{\"message\":\"not allowed\"}}}", "PERMISSION_DENIED",
+         "not allowed"},
+        {"{\"body\":\"garbage\"}", "INVALID_ARGUMENT", "TPU node"},
+        {"{\"body\":[]}", "INVALID_ARGUMENT", "instead of a node"},
+        {"{\"body\":{\"state\":\"READY\",\"networkEndpoints\":[{\"port\":1}]}}", "INVALID_ARGUMENT",
+         "ipAddress"},
+    };
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct muster_tpu_resolver_options options;
+        struct muster_resolver *resolver;
+        struct cloud_fixture f;
+        char script[512];
+
+        cloud_fixture_open(&f, NULL);
+        snprintf(script, sizeof(script), "[{\"response\":%s}]", rows[i].response);
+        cloud_fixture_script(&f, script);
+        options = tpu_n(&f);
+        resolver = opened(&f, &options);
+        assert_says(ask_cluster(resolver), rows[i].prefix, rows[i].word, NULL);
+        close_resolver(resolver);
+        cloud_fixture_close(&f);
+    }
+}
+
+/* Versions. */
+
+static void on_query(struct muster_tpu_query *query, enum muster_rc rc)
+{
+    (void)rc;
+    *(bool *)query->data = true;
+}
+
+static enum muster_rc ask_client(struct cloud_fixture *f, struct muster_tpu_client *client,
+                                 struct muster_tpu_query *query)
+{
+    bool is_done = false;
+
+    query->data = &is_done;
+    query->deadline_ns = cloud_fixture_in_s(f, 30);
+    assert_int_equal(muster_tpu_query_start(query, client, on_query), MUSTER_OK);
+    test_env_run_until(f->env, test_env_is_true, &is_done);
+    return query->rc;
+}
+
+static void a_version_is_set_on_every_worker(void **state)
+{
+    struct muster_tpu_query query = {.what = MUSTER_TPU_CONFIGURE_VERSION, .version = "2.9/1"};
+    struct muster_tpu_resolver_options options = {0};
+    struct muster_resolver *resolver;
+    struct cloud_fixture f;
+    (void)state;
+    cloud_fixture_open(&f, NULL);
+    cloud_fixture_script(&f,
+                         "[{\"match\":{\"method\":\"POST\",\"path\":\"/requestversion/2.9/1\","
+                         "\"query\":{\"restartType\":\"ifNeeded\"}},\"response\":{\"body\":\"\"}},"
+                         "{\"response\":{\"status\":503}}]");
+    options.client.tpu = "grpc://127.0.0.1:1,grpc://127.0.0.1:2,grpc://127.0.0.1:3";
+    options.client.version_port =
+        (uint16_t)strtoul(strrchr(fake_cloud_base(f.cloud), ':') + 1, NULL, 10);
+    resolver = opened(&f, &options);
+
+    query.is_restart_if_needed = true;
+    assert_int_equal(ask_client(&f, muster_tpu_resolver_client(resolver), &query), MUSTER_OK);
+    assert_int_equal(fake_cloud_counts(f.cloud)->requests, 3);
+
+    query.is_restart_if_needed = false;
+    query.deadline_ns = 0;
+    assert_int_not_equal(ask_client(&f, muster_tpu_resolver_client(resolver), &query), MUSTER_OK);
+    assert_non_null(strstr(query.error.text, "127.0.0.1"));
+
+    close_resolver(resolver);
+    cloud_fixture_close(&f);
+}
+
+/* Waiting. */
+
+static void on_waited(struct muster_tpu_wait *wait, enum muster_rc rc)
+{
+    (void)rc;
+    *(bool *)wait->data = true;
+}
+
+static void a_closing_client_ends_those_who_wait(void **state)
+{
+    struct muster_tpu_resolver_options options;
+    struct muster_resolver *resolver;
+    struct muster_tpu_wait wait = {.interval_ns = 600 * MUSTER_NS_PER_S};
+    struct cloud_fixture f;
+    bool is_done = false;
+    (void)state;
+    cloud_fixture_open(&f, NULL);
+    cloud_fixture_script(
+        &f, "[" AT(NODE("v1", "n"), "{\"state\":\"READY\",\"health\":\"TIMEOUT\"}") "]");
+    options = tpu_n(&f);
+    resolver = opened(&f, &options);
+    wait.data = &is_done;
+
+    assert_int_equal(muster_tpu_wait_start(&wait, muster_tpu_resolver_client(resolver), on_waited),
+                     MUSTER_OK);
+    assert_says(ask_cluster(resolver), "{", NULL);
+    close_resolver(resolver);
+
+    assert_true(is_done);
+    assert_int_equal(wait.error.rc, MUSTER_CANCELLED);
+    cloud_fixture_close(&f);
+}
+
+static void nobody_waits_where_no_api_tells_health(void **state)
+{
+    struct muster_tpu_resolver_options options = {.client = {.tpu = "grpc://10.0.0.1"}};
+    struct muster_resolver *resolver;
+    struct muster_tpu_wait wait = {0};
+    struct cloud_fixture f;
+    (void)state;
+    cloud_fixture_open(&f, NULL);
+    resolver = opened(&f, &options);
+
+    assert_int_equal(muster_tpu_wait_start(&wait, muster_tpu_resolver_client(resolver), on_waited),
+                     MUSTER_FAILED_PRECONDITION);
+    assert_says(wait.error.text, "TPU grpc://10.0.0.1", NULL);
+
+    close_resolver(resolver);
+    cloud_fixture_close(&f);
+}
+
+static void a_uri_and_the_environment_name_the_tpu(void **state)
+{
+    struct muster_resolver *resolver = NULL;
+    struct muster_error error = {0};
+    struct cloud_fixture f;
+    char uri[512];
+    (void)state;
+    cloud_fixture_open(&f, NULL);
+    cloud_fixture_script(&f, "[" AT(NODE("v2", "n"), READY) "]");
+    snprintf(uri, sizeof(uri),
+             "tpu:tpu=n&project=p&zone=z&api_version=v2&anonymous=1&job_name=tw&api_endpoint=%s",
+             fake_cloud_base(f.cloud));
+
+    assert_int_equal(muster_resolver_open(f.env, uri, NULL, &resolver, &error), MUSTER_OK);
+    assert_string_equal(ask_cluster(resolver), "{\"tw\":[\"10.0.0.1:8470\"]}");
+    close_resolver(resolver);
+
+    cloud_fixture_set_var(&f, "TPU_NAME", "grpc://10.0.0.7");
+    cloud_fixture_set_var(&f, "KUBERNETES_SERVICE_HOST", "10.0.0.1");
+    assert_int_equal(muster_resolver_open(f.env, "auto:", NULL, &resolver, &error), MUSTER_OK);
+    assert_string_equal(ask_master(resolver, NULL, -1), "grpc://10.0.0.7:8470");
+    assert_says(muster_resolver_reason(resolver), "auto: TPU_NAME is set", NULL);
+    close_resolver(resolver);
+    cloud_fixture_close(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_node_is_asked_anew_each_time),
+        cmocka_unit_test(the_contrib_form_looks_at_health),
+        cmocka_unit_test(a_full_resource_name_needs_no_metadata),
+        cmocka_unit_test(the_coordinator_is_started_once_and_copies_share_it),
+        cmocka_unit_test(what_fails_names_the_tpu_and_the_cause),
+        cmocka_unit_test(a_version_is_set_on_every_worker),
+        cmocka_unit_test(a_closing_client_ends_those_who_wait),
+        cmocka_unit_test(nobody_waits_where_no_api_tells_health),
+        cmocka_unit_test(a_uri_and_the_environment_name_the_tpu),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
