@@ -140,13 +140,14 @@ MUSTER_API void muster_loop_stop(struct muster_loop *loop);
 MUSTER_API int muster_loop_fd(struct muster_loop *loop);
 MUSTER_API uint64_t muster_loop_next_due_ns(const struct muster_loop *loop);
 
-/** Something is expected within microseconds: for so long from now, a turn that would sleep looks again and again (yielding
- *  the processor), because to fall asleep and be woken would take longer. Of several calls the latest time counts. A hint: loops that do
- *  not sleep, joined ones and those in the background ignore it. */
+/** Something is expected within microseconds: for so long from now, a turn that would sleep
+ * looks again and again (yielding the processor), because to fall asleep and be woken would
+ * take longer. Of several calls the latest time counts. A hint: loops that do not sleep, joined
+ * ones and those in the background ignore it. */
 MUSTER_API void muster_loop_stay_awake(struct muster_loop *loop, uint64_t for_ns);
 
-/** While true nobody waits for what the loop does, so it never stays awake: its thread would take time from
- *  those that compute. A loop of its own only. */
+/** While true nobody waits for what the loop does, so it never stays awake: its thread would
+ * take time from those that compute. A loop of its own only. */
 MUSTER_API void muster_loop_set_background(struct muster_loop *loop, bool is_background);
 
 /* Waking the loop from another thread. */

@@ -63,8 +63,8 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_slurm_resolver_open(
     struct muster_env *env, const struct muster_slurm_resolver_options *options,
     struct muster_resolver **ret_resolver, struct muster_error *ret_error);
 
-/** "2,3": the GPUs that the last answer gives to this process, for CUDA_VISIBLE_DEVICES; NULL: none,
- * or nothing was asked, or another resolver. Borrowed until the next question. */
+/** "2,3": the GPUs that the last answer gives to this process, for CUDA_VISIBLE_DEVICES; NULL:
+ * none, or nothing was asked, or another resolver. Borrowed until the next question. */
 MUSTER_API const char *muster_slurm_resolver_visible_devices(
     const struct muster_resolver *resolver);
 

@@ -13,7 +13,8 @@ MUSTER_BEGIN
 struct muster_strategy;
 
 struct muster_strategy_options {
-    const char *resolver;      /* "slurm:", "static:…"; NULL: MUSTER_RESOLVER, or what the environment shows */
+    const char
+        *resolver; /* "slurm:", "static:…"; NULL: MUSTER_RESOLVER, or what the environment shows */
     const char *registry;      /* "host:port"; NULL: MUSTER_REGISTRY */
     const char *job;           /* NULL: MUSTER_JOB, else "default" */
     uint64_t op_timeout_ns;    /* deadline of each operation; 0: 5 min */
