@@ -12,8 +12,6 @@
 #define PAUSE_MAX_NS   (5 * MUSTER_NS_PER_S)
 #define PAUSE_MIN_NS   (5 * MUSTER_NS_PER_MS) /* what is left of the time is no longer worth a try */
 #define MARGIN_NS      (20 * MUSTER_NS_PER_MS)
-/* The channel's own pauses are shorter than ours, so that each try is a new attempt. */
-#define CHANNEL_BACKOFF_NS (100 * MUSTER_NS_PER_MS)
 
 enum ask_state {
     ASK_WAITING, /* its turn has not come */
@@ -159,9 +157,8 @@ static enum muster_rc take_answer(struct muster_worker_ask *ask, struct muster_b
 {
     struct muster_worker_status *status = ask->status;
     struct muster_error error = {0};
-    enum muster_rc rc =
-        muster_worker_status_unpack(status->env->mem, response.data, response.size, &ask->devices,
-                                    &ask->device_count, &error);
+    enum muster_rc rc = muster_worker_status_unpack(status->env->mem, response.data, response.size,
+                                                    &ask->devices, &ask->device_count, &error);
 
     if (rc != MUSTER_OK)
         return muster_error_set(&status->error, rc,
@@ -192,8 +189,7 @@ static void refuse(struct muster_worker_ask *ask, enum muster_rc rc, const char 
 static uint64_t next_pause_ns(struct muster_worker_ask *ask)
 {
     uint64_t now_ns = muster_loop_now_ns(ask->status->env->loop);
-    uint64_t left_ns =
-        now_ns < ask->status->deadline_ns ? ask->status->deadline_ns - now_ns : 0;
+    uint64_t left_ns = now_ns < ask->status->deadline_ns ? ask->status->deadline_ns - now_ns : 0;
     uint64_t pause_ns = ask->pause_ns;
 
     if (ask->tries >= MUSTER_WORKER_STATUS_TRIES_MAX)
@@ -253,13 +249,14 @@ static void on_pause_over(struct muster_timer *timer)
 
 static void ask_begin(struct muster_worker_ask *ask)
 {
-    static const struct muster_channel_options options = {
+    struct muster_worker_status *status = ask->status;
+    /* The channel pauses for less time than we do, so that each try is a new attempt. */
+    struct muster_channel_options options = {
         .connect_timeout_ns = MUSTER_WORKER_STATUS_TRY_NS,
-        .backoff_base_ns = CHANNEL_BACKOFF_NS,
-        .backoff_max_ns = CHANNEL_BACKOFF_NS,
+        .backoff_base_ns = ask->pause_ns / 2,
+        .backoff_max_ns = ask->pause_ns / 2,
         .receive_message_max_bytes = MUSTER_WORKER_STATUS_RESPONSE_MAX,
     };
-    struct muster_worker_status *status = ask->status;
     struct muster_endpoint endpoint;
     struct muster_error error = {0};
     enum muster_rc rc = muster_endpoint_parse(ask->address, 0, &endpoint, &error);
@@ -296,7 +293,7 @@ static enum muster_rc asks_new(struct muster_worker_status *status, const char *
         struct muster_worker_ask *ask = &status->asks[i];
 
         ask->status = status;
-        ask->pause_ns = PAUSE_FIRST_NS;
+        ask->pause_ns = status->pause_first_ns != 0 ? status->pause_first_ns : PAUSE_FIRST_NS;
         muster_timer_init(&ask->timer, on_pause_over, ask);
         ask->address = muster_mem_strdup(mem, addresses[i]);
         if (ask->address == NULL) {
@@ -315,6 +312,7 @@ enum muster_rc muster_worker_status_start(struct muster_worker_status *status,
     struct muster_worker_status fresh = {
         .data = status->data,
         .try_timeout_ns = status->try_timeout_ns,
+        .pause_first_ns = status->pause_first_ns,
         .env = env,
         .done = done,
         .deadline_ns = deadline_ns > MARGIN_NS ? deadline_ns - MARGIN_NS : 0,

@@ -6,12 +6,12 @@
 #include <muster/loop.h>
 #include <muster/status.h>
 
-#define MUSTER_WORKER_STATUS_METHOD        "/tensorflow.WorkerService/GetStatus"
-#define MUSTER_WORKER_STATUS_WORKERS_MAX   65536u
-#define MUSTER_WORKER_STATUS_AT_ONCE       64u /* workers that are asked side by side */
-#define MUSTER_WORKER_STATUS_TRIES_MAX     120u
-#define MUSTER_WORKER_STATUS_TRY_NS        (5 * MUSTER_NS_PER_S)
-#define MUSTER_WORKER_STATUS_RESPONSE_MAX  ((size_t)1 << 20) /* bytes of one worker's answer */
+#define MUSTER_WORKER_STATUS_METHOD       "/tensorflow.WorkerService/GetStatus"
+#define MUSTER_WORKER_STATUS_WORKERS_MAX  65536u
+#define MUSTER_WORKER_STATUS_AT_ONCE      64u /* workers that are asked side by side */
+#define MUSTER_WORKER_STATUS_TRIES_MAX    120u
+#define MUSTER_WORKER_STATUS_TRY_NS       (5 * MUSTER_NS_PER_S)
+#define MUSTER_WORKER_STATUS_RESPONSE_MAX ((size_t)1 << 20) /* bytes of one worker's answer */
 
 struct muster_worker_status;
 struct muster_worker_ask;
@@ -22,8 +22,9 @@ struct muster_worker_status {
     void *data;
     /* may be set before start */
     uint64_t try_timeout_ns; /* of one try; 0: 5 s */
+    uint64_t pause_first_ns; /* before the second try, doubles up to 5 s; 0: 250 ms */
     /* valid in done with OK, until fini */
-    char **devices;      /* names of all devices of all workers, in the order of the addresses */
+    char **devices; /* names of all devices of all workers, in the order of the addresses */
     size_t device_count;
     struct muster_error error; /* names the worker and the remedy */
     /* private */
@@ -71,8 +72,7 @@ void muster_worker_status_fini(struct muster_worker_status *status);
  */
 MUSTER_MUST_CHECK enum muster_rc muster_worker_status_unpack(struct muster_mem *mem,
                                                              const void *bytes, size_t size,
-                                                             char ***ret_devices,
-                                                             size_t *ret_count,
+                                                             char ***ret_devices, size_t *ret_count,
                                                              struct muster_error *ret_error);
 /** Free what an unpack gave. NULL is accepted. */
 void muster_worker_status_devices_free(struct muster_mem *mem, char **devices, size_t count);
