@@ -176,8 +176,7 @@ static unsigned describe_lost(struct run *run, const struct run_epoch *epoch, ch
             run_task_death(task->death_status, how, sizeof(how));
             task->is_death_untold = false;
             muster_timer_stop(&task->death_timer);
-        } else if (task != NULL ? task->state == RUN_TASK_LEFT
-                                : has_left_elsewhere(epoch, name)) {
+        } else if (task != NULL ? task->state == RUN_TASK_LEFT : has_left_elsewhere(epoch, name)) {
             snprintf(how, sizeof(how), "left");
         }
         add_text(text, bytes, "%s%s %s", count > 0 ? ", " : "", name, how);
@@ -398,7 +397,8 @@ void run_events_on_view(struct run_task *task, const struct muster_json *report)
     }
     epoch->reports++;
     copy_lost(epoch, report);
-    if (step > 0 && epoch->step == 0)
+    if (step > 0 &&
+        (uint64_t)step > epoch->step) /* who had not begun it yet names the one before */
         epoch->step = (uint64_t)step;
     if (recovery_ms > epoch->recovery_ms)
         epoch->recovery_ms = recovery_ms;

@@ -435,7 +435,8 @@ def fake_worker(rank):
             wait_until(lambda: os.path.exists(f"{where}/rejoined"))
             report(report="progress", step=170, epoch=2, members=4, values={"loss": 0.31})
         report(report="view", epoch=2, members=3, lost=["worker:2"], joined=[], recovery_ms=1.0 + rank / 10,
-               op="all_reduce #812 of step 150", phase="reduce", verdict="retry", step=150)
+               op="all_reduce #812 of step 150", phase="reduce", verdict="retry",
+               step=149 if rank == 0 else 150)  # rank 0 had not begun the step
     os.write(3, b"this is no report\n")
     time.sleep(0.3)
     report(report="result", steps=900, steps_lost=0, values={"accuracy": 0.97}, digest="00112233aabbccdd")
