@@ -175,6 +175,8 @@ static void on_task(struct muster_task *task)
 
         if (exchange->is_cancelled)
             mark_ended(exchange, CURLE_ABORTED_BY_CALLBACK);
+        else if (exchange->rc != MUSTER_OK)
+            mark_ended(exchange, CURLE_OUT_OF_MEMORY);
         else
             dispatch(exchange);
     }
@@ -283,13 +285,29 @@ static struct engine_socket *socket_new(struct muster_curl_engine *engine, int f
     return socket;
 }
 
+/* No memory to hear of its socket. Curl is at work: the task takes the exchange out. */
+static void starve(CURL *easy)
+{
+    struct muster_curl_exchange *exchange;
+    char *private = NULL;
+
+    (void)curl_easy_getinfo(easy, CURLINFO_PRIVATE, &private);
+    exchange = (struct muster_curl_exchange *)(void *)private;
+    if (exchange == NULL || exchange->is_ended || exchange->rc != MUSTER_OK)
+        return;
+    exchange->rc =
+        muster_error_set(&exchange->request->error, MUSTER_RESOURCE_EXHAUSTED, "http: no memory");
+    muster_list_remove(&exchange->node);
+    muster_list_append(&exchange->client->fresh, &exchange->node);
+    wake(exchange->client);
+}
+
 static int on_curl_socket(CURL *easy, curl_socket_t fd, int what, void *data, void *socket_data)
 {
     struct muster_curl_engine *engine = data;
     struct engine_socket *socket = socket_data;
     unsigned wanted = 0;
 
-    (void)easy;
     if (what == CURL_POLL_REMOVE) {
         if (socket != NULL)
             socket_free(socket);
@@ -304,9 +322,10 @@ static int on_curl_socket(CURL *easy, curl_socket_t fd, int what, void *data, vo
         return 0;
     }
     socket = socket_new(engine, fd, wanted);
-    if (socket == NULL) /* -1 would end all requests; so only its own run into their deadline */
-        return 0;
-    (void)curl_multi_assign(engine->multi, fd, socket);
+    if (socket == NULL) /* -1 would end all requests: so only its own ends */
+        starve(easy);
+    else
+        (void)curl_multi_assign(engine->multi, fd, socket);
     return 0;
 }
 
