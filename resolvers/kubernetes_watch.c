@@ -12,13 +12,14 @@
 #define BACKOFF_MAX_NS (60 * MUSTER_NS_PER_S)
 #define HEALTHY_NS     (5 * MUSTER_NS_PER_S) /* a stream that lasted so long starts afresh */
 
-static const bool allowed[5][5] = {
-    /*                 OFF    UNLISTED STREAMING BACKOFF STOPPING */
-    /* OFF */ {false, true, false, false, false},
-    /* UNLISTED */ {true, false, true, true, false},
-    /* STREAMING */ {false, true, true, true, true},
-    /* BACKOFF */ {true, true, true, true, false},
-    /* STOPPING */ {true, false, false, false, false},
+static const bool allowed[6][6] = {
+    /*                 OFF    UNLISTED STREAMING BACKOFF STOPPING RENEWING */
+    /* OFF */ {false, true, false, false, false, false},
+    /* UNLISTED */ {true, false, true, true, false, false},
+    /* STREAMING */ {false, true, true, true, true, false},
+    /* BACKOFF */ {true, true, true, true, false, false},
+    /* STOPPING */ {true, false, false, false, false, true},
+    /* RENEWING */ {false, true, false, false, true, false},
 };
 
 static void move(struct muster_kubernetes_watch *watch, enum muster_kubernetes_watch_state state)
@@ -61,6 +62,7 @@ static void on_backoff_over(struct muster_timer *timer)
 static void turn_off(struct muster_kubernetes_watch *watch)
 {
     muster_text_clear(&watch->line);
+    watch->is_expired = false;
     move(watch, MUSTER_KUBERNETES_WATCH_OFF);
     watch->on_off(watch);
 }
@@ -106,6 +108,8 @@ static enum muster_rc on_body(struct muster_http_request *request, const void *b
         if (watch->line.count + length > LINE_BYTES_MAX)
             return MUSTER_RESOURCE_EXHAUSTED;
         muster_text_add(&watch->line, at, length);
+        if (watch->line.is_failed)
+            return MUSTER_RESOURCE_EXHAUSTED;
         if (newline != NULL && watch->line.count > 0) {
             rc = take_event(watch, watch->line.bytes, watch->line.count);
             muster_text_clear(&watch->line);
@@ -127,6 +131,10 @@ static void on_end(struct muster_http_call *call, enum muster_rc rc)
     watch->url = NULL;
     if (watch->state == MUSTER_KUBERNETES_WATCH_STOPPING) {
         turn_off(watch);
+        return;
+    }
+    if (watch->state == MUSTER_KUBERNETES_WATCH_RENEWING) {
+        ask_for_listing(watch); /* one that came meanwhile was passed over */
         return;
     }
     if (rc == MUSTER_OK && muster_http_status_rc(call->request.status) == MUSTER_OUT_OF_RANGE)
@@ -197,6 +205,8 @@ void muster_kubernetes_watch_start(struct muster_kubernetes_watch *watch)
 {
     if (watch->state == MUSTER_KUBERNETES_WATCH_OFF)
         move(watch, MUSTER_KUBERNETES_WATCH_UNLISTED);
+    else if (watch->state == MUSTER_KUBERNETES_WATCH_STOPPING)
+        move(watch, MUSTER_KUBERNETES_WATCH_RENEWING);
 }
 
 void muster_kubernetes_watch_stop(struct muster_kubernetes_watch *watch)
@@ -210,6 +220,9 @@ void muster_kubernetes_watch_stop(struct muster_kubernetes_watch *watch)
     case MUSTER_KUBERNETES_WATCH_UNLISTED:
     case MUSTER_KUBERNETES_WATCH_BACKOFF:
         turn_off(watch);
+        break;
+    case MUSTER_KUBERNETES_WATCH_RENEWING:
+        move(watch, MUSTER_KUBERNETES_WATCH_STOPPING);
         break;
     case MUSTER_KUBERNETES_WATCH_OFF:
     case MUSTER_KUBERNETES_WATCH_STOPPING:

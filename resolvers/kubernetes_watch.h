@@ -18,6 +18,7 @@ enum muster_kubernetes_watch_state {
     MUSTER_KUBERNETES_WATCH_STREAMING, /* a request is open */
     MUSTER_KUBERNETES_WATCH_BACKOFF,   /* waits before the next request */
     MUSTER_KUBERNETES_WATCH_STOPPING,  /* OFF once its request has ended */
+    MUSTER_KUBERNETES_WATCH_RENEWING,  /* wanted again before its request has ended */
 };
 
 /** Caller's memory. */
