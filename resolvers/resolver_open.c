@@ -25,6 +25,7 @@ static const struct scheme schemes[] = {
     {"dns", muster_dns_resolver_open_uri},
     {"gce", muster_gce_resolver_open_uri},
     {"tpu", muster_tpu_resolver_open_uri},
+    {"tpu_vm", muster_tpu_vm_resolver_open_uri},
 };
 
 #define CLUE_VARIABLES_MAX 2
@@ -45,6 +46,11 @@ static bool is_step_own(struct muster_env *env)
     return rank == NULL || strcmp(rank, muster_vars_get(env->vars, "SLURM_PROCID")) == 0;
 }
 
+static bool has_tpu_hosts(struct muster_env *env)
+{
+    return muster_vars_get(env->vars, "TPU_WORKER_HOSTNAMES")[0] != '\0';
+}
+
 /* In the order in which auto looks: who was set closest to this process comes first. */
 static const struct clue clues[] = {
     {"tf_config", {"TF_CONFIG"}, NULL},
@@ -59,6 +65,7 @@ static const struct clue clues[] = {
     {"tpu", {"KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS"}, NULL},
     {"tpu", {"TPU_NAME"}, NULL},
     {"tpu", {"TPU_CONFIG"}, NULL},
+    {"tpu_vm", {"TPU_WORKER_HOSTNAMES"}, has_tpu_hosts},
     {"kubernetes", {"KUBERNETES_SERVICE_HOST"}, NULL},
 };
 

@@ -65,6 +65,7 @@ muster_scheme_open_fn muster_static_resolver_open_uri;
 muster_scheme_open_fn muster_tf_config_resolver_open_uri;
 muster_scheme_open_fn muster_torchrun_resolver_open_uri;
 muster_scheme_open_fn muster_tpu_resolver_open_uri;
+muster_scheme_open_fn muster_tpu_vm_resolver_open_uri;
 muster_scheme_open_fn muster_union_resolver_open_uri;
 
 #endif

@@ -43,6 +43,7 @@
 #include <muster/tpu_resolver.h>
 #include <muster/tpu_system.h>
 #include <muster/tpu_topology.h>
+#include <muster/tpu_vm_resolver.h>
 #include <muster/trace.h>
 #include <muster/union_resolver.h>
 #include <muster/view.h>
