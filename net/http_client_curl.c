@@ -418,15 +418,18 @@ static bool set_client_texts(struct muster_curl_client *client,
                              const struct muster_http_curl_options *options)
 {
     struct muster_env *env = client->http.env;
+    const char *ca_file = options->ca_file;
     const char *proxy =
         options->is_proxy_ignored ? "" : first_of(env->vars, "HTTPS_PROXY", "https_proxy");
 
     client->proxy = muster_mem_strdup(env->mem, proxy);
     client->no_proxy = muster_mem_strdup(env->mem, first_of(env->vars, "NO_PROXY", "no_proxy"));
-    if (options->ca_file != NULL)
-        client->ca_file = muster_mem_strdup(env->mem, options->ca_file);
+    if (ca_file == NULL) /* by its name, because curl keeps only what comes from one file alone */
+        ca_file = curl_version_info(CURLVERSION_NOW)->cainfo;
+    if (ca_file != NULL)
+        client->ca_file = muster_mem_strdup(env->mem, ca_file);
     return client->proxy != NULL && client->no_proxy != NULL &&
-           (options->ca_file == NULL || client->ca_file != NULL);
+           (ca_file == NULL || client->ca_file != NULL);
 }
 
 static bool open_engines(struct muster_curl_client *client,

@@ -90,6 +90,33 @@ static enum muster_rc ask(struct cloud_fixture *fixture, struct muster_http_requ
     return outcome->rc;
 }
 
+static bool flag;
+
+static void on_closed(struct muster_http *http)
+{
+    (void)http;
+    flag = true;
+}
+
+/* Another client instead of the fixture's, which is returned. */
+static struct muster_http *open_another(struct cloud_fixture *fixture,
+                                        const struct muster_http_curl_options *options)
+{
+    struct muster_http *before = fixture->env->http;
+
+    assert_int_equal(muster_http_curl_open(fixture->env, options, &fixture->env->http, NULL),
+                     MUSTER_OK);
+    return before;
+}
+
+static void close_another(struct cloud_fixture *fixture, struct muster_http *before)
+{
+    flag = false;
+    muster_http_close(fixture->env->http, on_closed);
+    test_env_run_until(fixture->env, test_env_is_true, &flag);
+    fixture->env->http = before;
+}
+
 /* TLS. */
 
 static void http2_is_spoken_where_it_is_offered(void **state)
@@ -244,30 +271,45 @@ static void certificates_may_come_from_files(void **state)
     muster_http_request_fini(&request);
 }
 
-/* Proxies. */
-
-static bool flag;
-
-static void on_closed(struct muster_http *http)
+/* The system's file takes 25 ms to read. The first request finds out how the server speaks, the
+ * second goes to those who speak like that; from then on nobody looks at the file. */
+static void a_file_of_authorities_is_not_read_for_each_connection(void **state)
 {
-    (void)http;
-    flag = true;
+    static const struct muster_http_tls as_the_client = {.ca_file = NULL};
+    struct cloud_fixture *fixture = *state;
+    const struct muster_http_curl_options options = {
+        .ca_file =
+            cloud_fixture_write(fixture, "ca.pem", fake_cloud_identity(fixture->cloud)->ca_pem)};
+    struct muster_http *before = open_another(fixture, &options);
+    struct outcome outcome;
+    struct muster_http_request request;
+
+    cloud_fixture_script(fixture, "[{\"match\":{},\"response\":{\"headers\":{\"Connection\":"
+                                  "\"close\"},\"body\":\"yes\"}}]");
+    muster_http_request_init(&request, &outcome);
+    request.url = cloud_fixture_url(fixture, "/");
+    request.tls = &as_the_client;
+    assert_int_equal(ask(fixture, &request), MUSTER_OK);
+    assert_int_equal(ask(fixture, &request), MUSTER_OK);
+
+    cloud_fixture_write(fixture, "ca.pem", "no longer a certificate");
+    assert_int_equal(ask(fixture, &request), MUSTER_OK);
+    assert_int_equal(fake_cloud_counts(fixture->cloud)->connections, 3);
+
+    muster_http_request_fini(&request);
+    close_another(fixture, before);
 }
+
+/* Proxies. */
 
 /* A client that read the variables as they are now answers one request. */
 static enum muster_rc ask_anew(struct cloud_fixture *fixture, struct muster_http_request *request,
                                const struct muster_http_curl_options *options)
 {
-    struct muster_http *before = fixture->env->http;
-    enum muster_rc rc;
+    struct muster_http *before = open_another(fixture, options);
+    enum muster_rc rc = ask(fixture, request);
 
-    assert_int_equal(muster_http_curl_open(fixture->env, options, &fixture->env->http, NULL),
-                     MUSTER_OK);
-    rc = ask(fixture, request);
-    flag = false;
-    muster_http_close(fixture->env->http, on_closed);
-    test_env_run_until(fixture->env, test_env_is_true, &flag);
-    fixture->env->http = before;
+    close_another(fixture, before);
     return rc;
 }
 
@@ -324,6 +366,7 @@ int main(void)
         T(a_server_is_verified_under_another_name_if_asked, set_up_tls),
         T(a_client_certificate_opens_a_door_that_is_shut_without, set_up_mutual),
         T(certificates_may_come_from_files, set_up_mutual),
+        T(a_file_of_authorities_is_not_read_for_each_connection, set_up_http1_tls),
         T(https_goes_through_the_proxy_unless_told_otherwise, set_up_tls),
         T(plain_http_never_goes_through_a_proxy, set_up_plain),
     };
