@@ -8,6 +8,7 @@
 #define FEW_PER_HOST             10
 #define STREAMS_MAX              1000 /* per HTTP/2 connection; the server's own limit counts too */
 #define SCOUT_NS                 (500 * MUSTER_NS_PER_MS)
+#define BEGINS_PER_TURN          8 /* a new connection with TLS is most of a millisecond of work */
 
 /* A descriptor of curl. */
 struct engine_socket {
@@ -156,21 +157,30 @@ static void dispatch(struct muster_curl_exchange *exchange)
         }
         send_scout(exchange);
     }
-    if (origin->wire == MUSTER_HTTP_WIRE_1)
+    if (origin->wire == MUSTER_HTTP_WIRE_1) {
         engine = &client->many;
+        (void)curl_easy_setopt(exchange->easy, CURLOPT_PIPEWAIT, 0L); /* for nothing */
+    }
     if (curl_multi_add_handle(engine->multi, exchange->easy) == CURLM_OK)
         exchange->engine = engine;
     else
         mark_ended(exchange, CURLE_OUT_OF_MEMORY);
 }
 
+/* What is due in curl. */
+static void run_due(struct muster_curl_engine *engine)
+{
+    int running;
+
+    (void)curl_multi_socket_action(engine->multi, CURL_SOCKET_TIMEOUT, 0, &running);
+}
+
 static void on_task(struct muster_task *task)
 {
     struct muster_curl_client *client = task->data;
-    struct muster_list batch, *node;
+    struct muster_list *node;
 
-    muster_list_take_all(&batch, &client->fresh);
-    while ((node = muster_list_pop(&batch)) != NULL) {
+    for (int i = 0; i < BEGINS_PER_TURN && (node = muster_list_pop(&client->fresh)) != NULL; i++) {
         struct muster_curl_exchange *exchange = exchange_of(node);
 
         if (exchange->is_cancelled)
@@ -180,6 +190,11 @@ static void on_task(struct muster_task *task)
         else
             dispatch(exchange);
     }
+    /* Now, because curl's timer, a millisecond away, would find those of many turns. */
+    run_due(&client->few);
+    run_due(&client->many);
+    if (!muster_list_is_empty(&client->fresh))
+        wake(client);
     collect(client);
 }
 
@@ -252,9 +267,8 @@ static void on_socket_ready(struct muster_fd_watch *watch, unsigned ready)
 static void on_timer(struct muster_timer *timer)
 {
     struct muster_curl_engine *engine = timer->data;
-    int running;
 
-    (void)curl_multi_socket_action(engine->multi, CURL_SOCKET_TIMEOUT, 0, &running);
+    run_due(engine);
     collect(engine->client);
 }
 

@@ -57,6 +57,16 @@ static double now_ms(void)
     return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
 }
 
+/* The processor time of this process, or of the cloud's once it has ended. */
+static double cpu_ms(int who)
+{
+    struct rusage usage;
+
+    getrusage(who, &usage);
+    return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1e3 +
+           (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e-3;
+}
+
 /* The cloud's side. */
 
 static void put(int fd, const void *bytes, size_t count)
@@ -302,7 +312,7 @@ int main(int argc, char **argv)
                           .options = {.is_tls = true, .latency_ns = 50 * MUSTER_NS_PER_MS}};
     struct fake_cloud_counts counts;
     struct rusage usage;
-    double single_ms, warm_ms, all_ms;
+    double single_ms, warm_ms, all_ms, all_cpu_ms;
 
     read_arguments(&bench, argc, argv);
     start_cloud(&bench.cloud, &bench.options);
@@ -315,18 +325,22 @@ int main(int argc, char **argv)
     warm_ms = run(&bench, 1);
     close_http(&bench);
     open_http(&bench); /* all of them begin without connections, as the single one did */
+    all_cpu_ms = cpu_ms(RUSAGE_SELF);
     all_ms = run(&bench, bench.node_count);
+    all_cpu_ms = cpu_ms(RUSAGE_SELF) - all_cpu_ms;
     close_http(&bench);
     counts = end_cloud(&bench.cloud);
     getrusage(RUSAGE_SELF, &usage);
     printf("{\"bench\":\"tpu_resolve\",\"wire\":\"%s\",\"nodes\":%zu,\"failed\":%zu,"
            "\"single_ms\":%.1f,\"single_warm_ms\":%.1f,\"all_ms\":%.1f,\"ratio\":%.2f,"
-           "\"connections_peak\":%zu,\"connections_h2\":%zu,\"rss_peak_mb\":%.1f}\n",
+           "\"cpu_ms\":%.1f,\"cloud_cpu_ms\":%.1f,\"connections_peak\":%zu,\"connections_h2\":%zu,"
+           "\"rss_peak_mb\":%.1f}\n",
            !bench.options.is_tls         ? "http1"
            : bench.options.is_http1_only ? "http1 tls"
                                          : "http2 tls",
            bench.node_count, bench.failed, single_ms, warm_ms, all_ms, all_ms / single_ms,
-           counts.connections_peak, counts.connections_h2, (double)usage.ru_maxrss / 1024);
+           all_cpu_ms, cpu_ms(RUSAGE_CHILDREN), counts.connections_peak, counts.connections_h2,
+           (double)usage.ru_maxrss / 1024);
     unlink(bench.ca_file);
     muster_net_system_close(bench.env->net);
     muster_env_system_close(bench.env);

@@ -1,6 +1,7 @@
 /* Many requests at once: few connections over HTTP/2, a bound over HTTP/1.1, and no request held up by another. */
 #include "cloud_fixture.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -154,11 +155,54 @@ static void requests_that_wait_for_the_first_end_with_it_when_it_is_cancelled_or
     cloud_fixture_close(&fixture);
 }
 
+static size_t count_descriptors(void)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    size_t count = 0;
+
+    assert_non_null(folder);
+    while (readdir(folder) != NULL)
+        count++;
+    closedir(folder);
+    return count;
+}
+
+/* 192 handshakes in one turn would hold up everything else on the loop, the first answers included. */
+static void connections_are_begun_a_few_at_a_time(void **state)
+{
+    const struct fake_cloud_options options = {.latency_ns = 5 * MUSTER_NS_PER_MS};
+    struct cloud_fixture fixture;
+    size_t before, most = 0;
+
+    (void)state;
+    cloud_fixture_open(&fixture, &options);
+    fake_cloud_say(fixture.cloud, "GET", "/", 200, "yes");
+    left = 0;
+    for (size_t i = 0; i < MANY; i++)
+        start(&fixture, &askers[i], "/");
+
+    before = count_descriptors();
+    while (left > 0) {
+        size_t now;
+
+        test_env_turn(fixture.env, 1);
+        now = count_descriptors();
+        most = now > before && now - before > most ? now - before : most;
+        before = now;
+    }
+    assert_in_range(most, 1, 24); /* new ones in a turn, both ends of them counted */
+
+    for (size_t i = 0; i < MANY; i++)
+        muster_http_request_fini(&askers[i].request);
+    cloud_fixture_close(&fixture);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(http2_carries_many_requests_on_few_connections),
         cmocka_unit_test(http1_stays_below_its_bound_of_connections),
+        cmocka_unit_test(connections_are_begun_a_few_at_a_time),
         cmocka_unit_test(a_server_of_http1_over_tls_gets_many_connections_once_it_is_known),
         cmocka_unit_test(an_answer_that_never_comes_does_not_hold_up_other_requests),
         cmocka_unit_test(

@@ -271,7 +271,7 @@ static void certificates_may_come_from_files(void **state)
     muster_http_request_fini(&request);
 }
 
-/* The system's file takes 25 ms to read. The first request finds out how the server speaks, the
+/* The system's file takes 16 ms to read. The first request finds out how the server speaks, the
  * second goes to those who speak like that; from then on nobody looks at the file. */
 static void a_file_of_authorities_is_not_read_for_each_connection(void **state)
 {
