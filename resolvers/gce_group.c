@@ -1,11 +1,11 @@
 /* Listing a group, looking its instances up side by side, sorting their addresses. */
 #include "resolvers/gce_group.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "net/http_url.h"
+#include "resolvers/task_address.h"
 #include "runtime/text.h"
 
 #define PAGES_MAX 1000
@@ -122,17 +122,14 @@ static enum muster_rc take_instance(struct muster_gce_lookup *lookup, struct mus
     const struct muster_http_request *request = &lookup->call.request;
     struct muster_gce_address *address = &lookup->group->addresses[lookup->index];
     char ip[48];
-    bool is_ipv6;
     enum muster_rc rc = muster_http_check(request, error);
 
     if (rc == MUSTER_OK)
         rc = muster_gce_instance_ip(request->answer, request->answer_bytes, sizeof(ip), ip, error);
-    if (rc != MUSTER_OK)
-        return rc;
-    is_ipv6 = strchr(ip, ':') != NULL;
-    snprintf(address->text, sizeof(address->text), "%s%s%s:%u", is_ipv6 ? "[" : "", ip,
-             is_ipv6 ? "]" : "", (unsigned)lookup->group->options.port);
-    return MUSTER_OK;
+    if (rc == MUSTER_OK && !muster_task_address_format(ip, lookup->group->options.port,
+                                                       sizeof(address->text), address->text))
+        rc = muster_error_set(error, MUSTER_INVALID_ARGUMENT, "'%s' is no address", ip);
+    return rc;
 }
 
 static void on_instance(struct muster_http_call *call, enum muster_rc rc)

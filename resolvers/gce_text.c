@@ -1,9 +1,11 @@
 /* Pages of instances, and instances, as values. */
 #include "resolvers/gce_text.h"
 
+#include <string.h>
+
 #include <muster/json.h>
 
-#include <string.h>
+#include "resolvers/task_address.h"
 
 void muster_gce_instances_init(struct muster_gce_instances *instances, struct muster_mem *mem)
 {
@@ -108,7 +110,7 @@ enum muster_rc muster_gce_instance_ip(const char *text, size_t size, size_t ip_b
         return muster_error_set(ret_error, rc, "an instance: %s", bad.text);
     ip = muster_json_text(muster_json_member(
         muster_json_at(muster_json_member(root, "networkInterfaces"), 0), "networkIP"));
-    if (ip == NULL || ip[0] == '\0' || strlen(ip) >= ip_bytes)
+    if (ip == NULL || !muster_host_is_plausible(ip) || strlen(ip) >= ip_bytes)
         rc = muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                               "instance '%.63s' has no networkInterfaces[0].networkIP",
                               muster_json_text(muster_json_member(root, "name")) != NULL

@@ -1,8 +1,9 @@
 /* Listing pods: part after part, page after page, then a cluster. */
 #include "resolvers/kubernetes_list.h"
 
-#include <stdio.h>
 #include <string.h>
+
+#include "resolvers/task_address.h"
 
 #define RESTARTS_MAX 3
 #define PAGES_MAX    1000 /* of one part */
@@ -78,9 +79,7 @@ static enum muster_rc take_pod(struct muster_kubernetes_list *list,
 {
     bool is_host = list->options.address == MUSTER_KUBERNETES_HOST_IP;
     const char *ip = is_host ? pod->host_ip : pod->pod_ip;
-    bool is_ipv6 = strchr(ip, ':') != NULL;
     struct muster_kubernetes_place *place;
-    int length;
 
     if (strcmp(pod->phase, "Running") != 0)
         return muster_error_set(&list->error, MUSTER_FAILED_PRECONDITION,
@@ -96,9 +95,7 @@ static enum muster_rc take_pod(struct muster_kubernetes_list *list,
     if (place == NULL)
         return no_memory(list);
     place->part = list->part;
-    length = snprintf(place->address, sizeof(place->address), "%s%s%s:%u", is_ipv6 ? "[" : "", ip,
-                      is_ipv6 ? "]" : "", (unsigned)list->options.port);
-    if (length < 0 || (size_t)length >= sizeof(place->address))
+    if (!muster_task_address_format(ip, list->options.port, sizeof(place->address), place->address))
         return muster_error_set(&list->error, MUSTER_INVALID_ARGUMENT,
                                 "pod '%.63s' has an address that is none: '%.60s'", pod->name, ip);
     return MUSTER_OK;

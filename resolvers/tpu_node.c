@@ -1,10 +1,10 @@
 /* TPU nodes read from the API's JSON, and whether they can be used again. */
 #include <muster/tpu_node.h>
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "resolvers/task_address.h"
 #include "resolvers/tpu_text.h"
 
 static const char *text_of(const struct muster_json *object, const char *name)
@@ -42,7 +42,7 @@ static enum muster_rc read_endpoint(const struct muster_json *from,
 {
     const char *ip = text_of(from, "ipAddress");
 
-    if (ip == NULL || ip[0] == '\0' || strlen(ip) >= sizeof(endpoint->host))
+    if (ip == NULL || !muster_host_is_plausible(ip) || strlen(ip) >= sizeof(endpoint->host))
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "a network endpoint of the TPU node has no ipAddress");
     if (!read_port(muster_json_member(from, "port"), &endpoint->port))

@@ -7,10 +7,11 @@
 #include <muster/tpu_system.h>
 
 #include "resolvers/resolvers_internal.h"
+#include "resolvers/task_address.h"
 #include "resolvers/tpu_text.h"
 #include "resolvers/worker_status.h"
 
-#define ADDRESS_BYTES 300
+#define ADDRESS_BYTES MUSTER_TPU_ADDRESS_BYTES
 
 /* One question. */
 struct question {
@@ -74,10 +75,11 @@ static enum muster_rc check_ready(struct question *question)
 /* Address i of the node at its place in texts. */
 static const char *format_address(const struct question *question, size_t i, char *texts)
 {
+    const struct muster_tpu_endpoint *endpoint = &question->node->endpoints[i];
     char *text = texts + i * ADDRESS_BYTES;
 
-    (void)muster_tpu_endpoint_format(&question->node->endpoints[i], ADDRESS_BYTES, text);
-    return text;
+    return muster_task_address_format(endpoint->host, endpoint->port, ADDRESS_BYTES, text) ? text
+                                                                                           : "";
 }
 
 static enum muster_rc build_cluster(struct question *question,
@@ -233,23 +235,28 @@ static void go_on(struct question *question)
 static enum muster_rc start_coordinator(struct question *question, const char *ip)
 {
     struct muster_tpu_resolver *own = question->own;
-    struct muster_tpu_endpoint endpoint = {.port = 0};
-    char text[ADDRESS_BYTES];
-    enum muster_rc rc = MUSTER_OK;
+    uint16_t port = 0;
+    char *text;
+    enum muster_rc rc;
 
     if (own->coordinator != NULL) /* another question was faster */
         return MUSTER_OK;
-    if (strlen(ip) >= sizeof(endpoint.host))
-        return muster_error_set(&question->resolve->error, MUSTER_INVALID_ARGUMENT,
-                                "the metadata server gives no address of this machine");
-    memcpy(endpoint.host, ip, strlen(ip) + 1);
-    rc = own->options.start_server(own->options.start_server_data, &endpoint.port,
-                                   &question->resolve->error);
-    if (rc != MUSTER_OK)
+    text = muster_mem_alloc(mem_of(question), ADDRESS_BYTES); /* a started server is not lost */
+    if (text == NULL)
+        return no_memory(question);
+    if (!muster_task_address_format(ip, port, ADDRESS_BYTES, text))
+        rc = muster_error_set(&question->resolve->error, MUSTER_INVALID_ARGUMENT,
+                              "the metadata server gives no address of this machine");
+    else
+        rc = own->options.start_server(own->options.start_server_data, &port,
+                                       &question->resolve->error);
+    if (rc != MUSTER_OK) {
+        muster_mem_free(mem_of(question), text);
         return rc;
-    (void)muster_tpu_endpoint_format(&endpoint, sizeof(text), text);
-    own->coordinator = muster_mem_strdup(mem_of(question), text);
-    return own->coordinator != NULL ? MUSTER_OK : no_memory(question);
+    }
+    (void)muster_task_address_format(ip, port, ADDRESS_BYTES, text);
+    own->coordinator = text;
+    return MUSTER_OK;
 }
 
 static void on_local_ip(struct muster_tpu_query *query, enum muster_rc rc)

@@ -2,16 +2,14 @@
 #include "resolvers/tpu_text.h"
 
 #include <ctype.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "net/http_url.h"
+#include "resolvers/task_address.h"
 #include "runtime/text.h"
 
 #define SCHEME "grpc://"
-/* Names, addresses, and zones of addresses. */
-#define HOST "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:%"
 
 /* Days since 1970 of a civil date (Gregorian). */
 static int64_t days_of(int64_t year, int64_t month, int64_t day)
@@ -82,8 +80,7 @@ static bool read_endpoint(char *part, struct muster_tpu_endpoint *endpoint)
         if (!read_port(colon + 1, &endpoint->port))
             return false;
     }
-    if (host[0] == '\0' || strlen(host) >= sizeof(endpoint->host) ||
-        host[strspn(host, HOST)] != '\0')
+    if (strlen(host) >= sizeof(endpoint->host) || !muster_host_is_plausible(host))
         return false;
     memcpy(endpoint->host, host, strlen(host) + 1);
     return true;
@@ -126,15 +123,6 @@ enum muster_rc muster_tpu_endpoints_parse(struct muster_mem *mem, const char *te
     *ret_endpoints = endpoints;
     *ret_count = count;
     return MUSTER_OK;
-}
-
-int muster_tpu_endpoint_format(const struct muster_tpu_endpoint *endpoint, size_t bytes,
-                               char *ret_text)
-{
-    bool is_ipv6 = strchr(endpoint->host, ':') != NULL;
-
-    return snprintf(ret_text, bytes, "%s%s%s:%u", is_ipv6 ? "[" : "", endpoint->host,
-                    is_ipv6 ? "]" : "", (unsigned)endpoint->port);
 }
 
 /* text with `name` replaced by value wherever it stands. */

@@ -5,6 +5,8 @@
 #include <muster/env.h>
 #include <muster/tpu_node.h>
 
+#define MUSTER_TPU_ADDRESS_BYTES 300 /* room for the address of any endpoint */
+
 /** "2024-05-01T10:00:00.123Z" to whole seconds as ns since 1970; the fraction and what follows it is
  * dropped, as cloud_tpu_client does. False: malformed. */
 bool muster_tpu_time_parse(const char *text, uint64_t *ret_ns);
@@ -14,10 +16,6 @@ bool muster_tpu_time_parse(const char *text, uint64_t *ret_ns);
 MUSTER_MUST_CHECK enum muster_rc muster_tpu_endpoints_parse(
     struct muster_mem *mem, const char *text, struct muster_tpu_endpoint **ret_endpoints,
     size_t *ret_count, struct muster_error *ret_error);
-
-/** "host:port", an IPv6 address in brackets. Returns the length, as snprintf does. */
-int muster_tpu_endpoint_format(const struct muster_tpu_endpoint *endpoint, size_t bytes,
-                               char *ret_text);
 
 enum muster_tpu_target_kind {
     MUSTER_TPU_TARGET_LOCAL,     /* the TPU of this machine */

@@ -57,8 +57,8 @@ static void on_node(struct muster_tpu_query *query, enum muster_rc rc)
 
     wait->is_asking = false;
     if (wait->is_cancelled)
-        rc = MUSTER_CANCELLED;
-    if (rc != MUSTER_OK)
+        rc = muster_error_set(&wait->error, MUSTER_CANCELLED, "cancelled");
+    else if (rc != MUSTER_OK)
         wait->error = query->error;
     if (rc == MUSTER_OK && !is_healthy && ++wait->look_count >= LOOKS_PER_ROUND)
         sleep_or_give_up(wait, node);
@@ -80,7 +80,8 @@ static void look(struct muster_tpu_wait *wait)
     rc = muster_tpu_query_start(&wait->query, wait->client, on_node);
     wait->is_asking = rc == MUSTER_OK;
     if (rc != MUSTER_OK)
-        finish(wait, muster_error_set(&wait->error, rc, "the TPU client is closed"));
+        finish(wait, muster_error_set(&wait->error, rc, "cannot ask about the TPU: %s",
+                                      muster_rc_text(rc)));
 }
 
 static void on_interval(struct muster_timer *timer)

@@ -1,10 +1,10 @@
 /* The version service of TPU workers (port 8475): which runtime runs, and which one shall run. */
-#include <stdio.h>
 #include <string.h>
 
 #include <muster/json.h>
 
 #include "net/http_url.h"
+#include "resolvers/task_address.h"
 #include "resolvers/tpu_client.h"
 #include "runtime/text.h"
 
@@ -128,14 +128,14 @@ static char *format_url(const struct muster_tpu_work *work,
                         const struct muster_tpu_endpoint *endpoint)
 {
     const struct muster_tpu_query *query = work->query;
-    struct muster_tpu_endpoint service = *endpoint;
-    char hostport[300], *text = NULL;
+    char address[MUSTER_TPU_ADDRESS_BYTES], *text = NULL;
     struct muster_text url;
 
-    service.port = work->client->version_port;
-    (void)muster_tpu_endpoint_format(&service, sizeof(hostport), hostport);
+    if (!muster_task_address_format(endpoint->host, work->client->version_port, sizeof(address),
+                                    address))
+        return NULL;
     muster_text_init(&url, mem_of(work));
-    muster_text_add_format(&url, "http://%s/requestversion", hostport);
+    muster_text_add_format(&url, "http://%s/requestversion", address);
     if (query->what == MUSTER_TPU_CONFIGURE_VERSION) {
         muster_text_add_string(&url, "/");
         muster_http_url_add_encoded(&url, query->version, "");

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "resolvers/task_address.h"
 #include "resolvers/tpu_text.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
@@ -29,8 +30,9 @@ static void read_endpoints(const char *text)
         MUSTER_OK)
         return;
     for (size_t i = 0; i < count; i++) {
-        (void)muster_tpu_endpoint_format(&endpoints[i], sizeof(formatted), formatted);
-        if (muster_tpu_endpoints_parse(muster_mem_system(), formatted, &again, &count_again,
+        if (!muster_task_address_format(endpoints[i].host, endpoints[i].port, sizeof(formatted),
+                                        formatted) ||
+            muster_tpu_endpoints_parse(muster_mem_system(), formatted, &again, &count_again,
                                        NULL) != MUSTER_OK ||
             strcmp(again->host, endpoints[i].host) != 0 || again->port != endpoints[i].port)
             abort();

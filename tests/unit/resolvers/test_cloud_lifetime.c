@@ -1,6 +1,6 @@
 /* Cloud resolvers under bad weather: no memory at every allocation, given up or closed at every turn. */
 #include <muster/resolver.h>
-#include <muster/tpu_client.h>
+#include <muster/tpu_resolver.h>
 
 #include "cloud_fixture.h"
 #include "resolver_ask.h"
@@ -255,6 +255,55 @@ static void a_resolver_can_be_closed_at_any_turn_of_a_question(void **state)
     give_up_at_every_turn(true);
 }
 
+static enum muster_rc start_server(void *data, uint16_t *ret_port, struct muster_error *ret_error)
+{
+    (void)ret_error;
+    (*(int *)data)++;
+    *ret_port = 9;
+    return MUSTER_OK;
+}
+
+static void a_started_coordinator_is_never_lost_for_want_of_memory(void **state)
+{
+    static const struct row row = {
+        .uri = "",
+        .script = "[" META("instance/network-interfaces/0/ip", "\"10.0.0.9\"") "]",
+        .what = MUSTER_RESOLVE_CLUSTER_SPEC};
+    int server_count = 0;
+    struct muster_tpu_resolver_options options = {.client.tpu = "grpc://a:1",
+                                                  .coordinator_name = "c",
+                                                  .start_server = start_server,
+                                                  .start_server_data = &server_count};
+    struct stage stage;
+    enum muster_rc rc;
+    uint64_t fail_at = 0;
+    (void)state;
+    stage_open(&stage, &row);
+
+    do {
+        struct muster_resolver *resolver = NULL;
+        struct muster_error error;
+        struct asked asked;
+
+        server_count = 0;
+        assert_int_equal(muster_tpu_resolver_open(&stage.env, &options, &resolver, &error),
+                         MUSTER_OK);
+        stage.mem.fail_at = ++fail_at;
+        ask(&asked, &row, resolver);
+        test_env_run_until(&stage.env, test_env_is_true, &asked.is_done);
+        rc = asked.resolve.rc;
+        stage.mem.fail_at = 0;
+        ask(&asked, &row, resolver);
+        test_env_run_until(&stage.env, test_env_is_true, &asked.is_done);
+        assert_int_equal(asked.resolve.rc, MUSTER_OK);
+        assert_int_equal(server_count, 1);
+        close_resolver(resolver);
+    } while (rc != MUSTER_OK && fail_at < FAILS_MAX);
+
+    assert_true(fail_at > 5);
+    stage_close(&stage);
+}
+
 /* Queries of the TPU client. */
 
 static const struct query_row {
@@ -432,6 +481,7 @@ int main(void)
         cmocka_unit_test(want_of_memory_at_any_place_is_told_and_leaves_nothing_behind),
         cmocka_unit_test(a_question_can_be_given_up_at_any_turn),
         cmocka_unit_test(a_resolver_can_be_closed_at_any_turn_of_a_question),
+        cmocka_unit_test(a_started_coordinator_is_never_lost_for_want_of_memory),
         cmocka_unit_test(want_of_memory_ends_a_query_of_a_tpu_and_leaves_nothing_behind),
         cmocka_unit_test(a_query_of_a_tpu_can_be_given_up_at_any_turn),
     };

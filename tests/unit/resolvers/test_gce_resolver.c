@@ -45,11 +45,16 @@ static void instances_of_all_pages_are_sorted_by_address(void **state)
     (void)state;
     cloud_fixture_open(&f, NULL);
     cloud_fixture_script(
-        &f, "[{\"match\":{\"path\":\"" LIST "\",\"query\":{\"pageToken\":\"t/1\"}},\"response\":"
-            "{\"body\":{\"items\":[" ITEM("c") "]}}}," PAGE(ITEM("a") "," ITEM("b"), ",\"nextPageTo"
-                                                                                     "ken\":\"t/"
-                                                                                     "1\"") "," INSTANCE(
-                "a", "10.0.0.10") "," INSTANCE("b", "fd00::1") "," INSTANCE("c", "10.0.0.2") "]");
+        &f,
+        "[{\"match\":{\"path\":\"" LIST "\",\"query\":{\"pageToken\":\"t/1\"}},\"response\":"
+        "{\"body\":{\"items\":[" ITEM("c") "]}}}," PAGE(
+            ITEM("a") "," ITEM("b"),
+            ",\"nextPageTo"
+            "ken\":\"t/"
+            "1\"") "," INSTANCE("a",
+                                "10.0.0.10") "," INSTANCE("b",
+                                                          "fd00::1") "," INSTANCE("c",
+                                                                                  "10.0.0.2") "]");
     resolver = opened(&f, group_g(&f));
 
     assert_string_equal(ask_cluster(resolver),
@@ -158,6 +163,8 @@ static void one_instance_that_fails_ends_the_question(void **state)
         {"[" PAGE(ITEM("a") "," ITEM("b"), "") "," INSTANCE("a", "10.0.0.1") "]", "NOT_FOUND",
          "instances/b"},
         {"[" PAGE(ITEM("a"), "") ",{\"response\":{\"body\":{\"name\":\"a\"}}}]", "INVALID_ARGUMENT",
+         "networkIP"},
+        {"[" PAGE(ITEM("a"), "") "," INSTANCE("a", "10.0.0.1/x") "]", "INVALID_ARGUMENT",
          "networkIP"},
         {"[{\"response\":{\"status\":403,\"body\":{\"error\":{\"message\":\"no right\"}}}}]",
          "PERMISSION_DENIED", "no right"},

@@ -138,6 +138,9 @@ static void what_the_server_says_becomes_a_clear_error(void **state)
         {"{\"body\":{\"items\":[{\"metadata\":{\"name\":\"p-1\"},\"status\":{\"phase\":"
          "\"Running\"}}]}}",
          "FAILED_PRECONDITION", "hostIP"},
+        {"{\"body\":{\"items\":[{\"metadata\":{\"name\":\"p-1\"},\"status\":{\"phase\":"
+         "\"Running\",\"hostIP\":\"10.0.0.1 x\"}}]}}",
+         "INVALID_ARGUMENT", "10.0.0.1 x"},
         {"{\"status\":403,\"body\":{\"kind\":\"Status\",\"message\":\"pods is forbidden\"}}",
          "PERMISSION_DENIED", "pods is forbidden"},
         {"{\"status\":404,\"body\":{}}", "NOT_FOUND", "404"},

@@ -172,6 +172,8 @@ static void what_fails_names_the_tpu_and_the_cause(void **state)
         {"{\"body\":[]}", "INVALID_ARGUMENT", "instead of a node"},
         {"{\"body\":{\"state\":\"READY\",\"networkEndpoints\":[{\"port\":1}]}}", "INVALID_ARGUMENT",
          "ipAddress"},
+        {"{\"body\":{\"state\":\"READY\",\"ipAddress\":\"10.0.0.1/x\"}}", "INVALID_ARGUMENT",
+         "ipAddress"},
     };
     (void)state;
 

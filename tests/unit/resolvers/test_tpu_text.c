@@ -1,4 +1,5 @@
 /* Which TPU is meant, its endpoints, times, discovery documents. */
+#include "resolvers/task_address.h"
 #include "resolvers/tpu_text.h"
 
 #include "test_env.h"
@@ -61,7 +62,8 @@ static void endpoints_have_schemes_ports_and_brackets_or_not(void **state)
     for (size_t i = 0; i < count; i++) {
         assert_string_equal(endpoints[i].host, expected[i].host);
         assert_int_equal(endpoints[i].port, expected[i].port);
-        muster_tpu_endpoint_format(&endpoints[i], sizeof(text), text);
+        assert_true(
+            muster_task_address_format(endpoints[i].host, endpoints[i].port, sizeof(text), text));
         assert_string_equal(text, expected[i].text);
     }
     muster_mem_free(test.env.mem, endpoints);

@@ -1,0 +1,16 @@
+/* The addresses of tasks as clusters write them, made of what a platform says. */
+#ifndef MUSTER_RESOLVERS_TASK_ADDRESS_H
+#define MUSTER_RESOLVERS_TASK_ADDRESS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/** May text be an IP address or a host's name? Its letters are looked at, and that there are any. */
+bool muster_host_is_plausible(const char *text);
+
+/** "host:port", an IPv6 address in brackets. False: host is neither address nor name, or there is no
+ * room; nothing is written then. */
+bool muster_task_address_format(const char *host, uint16_t port, size_t bytes, char *ret_text);
+
+#endif
