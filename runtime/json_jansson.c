@@ -44,6 +44,7 @@ enum muster_rc muster_json_parse(const char *text, size_t size, struct muster_js
                                  struct muster_error *ret_error)
 {
     json_error_t error;
+    const char *near;
     json_t *root;
 
     if (size > MUSTER_JSON_BYTES_MAX)
@@ -57,9 +58,12 @@ enum muster_rc muster_json_parse(const char *text, size_t size, struct muster_js
         if (json_error_code(&error) == json_error_out_of_memory)
             return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
                                     "no memory to parse JSON");
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "bad JSON at line %d, column %d: %s", error.line, error.column,
-                                error.text);
+        /* Jansson ends with " near 'TEXT'", and the text may be a secret: the place is enough. */
+        near = strstr(error.text, " near '");
+        return muster_error_set(
+            ret_error, MUSTER_INVALID_ARGUMENT, "bad JSON at line %d, column %d: %.*s", error.line,
+            error.column,
+            near != NULL ? (int)(near - error.text) : (int)strlen(error.text), error.text);
     }
     *ret_root = value_of(root);
     return MUSTER_OK;

@@ -64,6 +64,24 @@ static void bad_text_is_named_with_its_place(void **state)
     }
 }
 
+/* Credential files are JSON. */
+static void what_stands_in_bad_text_is_not_told(void **state)
+{
+    static const char *const rows[] = {"{\"private_key\" \"secret\"}", "{\"a\": secret}", "{secret",
+                                       "[\"secret\" 1]", "{\"a\": \"\\secret\"}", "\"secret"};
+    struct muster_error error;
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct muster_json *root = NULL;
+
+        assert_int_equal(muster_json_parse(rows[i], strlen(rows[i]), &root, &error),
+                         MUSTER_INVALID_ARGUMENT);
+        assert_null(strstr(error.text, "secret"));
+        assert_non_null(strstr(error.text, "line 1"));
+    }
+}
+
 static void built_values_are_written_on_one_line(void **state)
 {
     struct muster_json *root = muster_json_object_new();
@@ -119,6 +137,7 @@ int main(void)
         cmocka_unit_test(members_come_in_the_order_of_the_text),
         cmocka_unit_test(what_is_missing_reads_as_null),
         cmocka_unit_test(bad_text_is_named_with_its_place),
+        cmocka_unit_test(what_stands_in_bad_text_is_not_told),
         cmocka_unit_test(deep_nesting_is_refused_but_not_in_strings),
         cmocka_unit_test(the_deepest_allowed_nesting_is_read),
         cmocka_unit_test(built_values_are_written_on_one_line),
