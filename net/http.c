@@ -153,7 +153,10 @@ void muster_http_cancel(struct muster_http_request *request)
 {
     if (request->http == NULL || request->reason != MUSTER_OK)
         return;
-    request->reason = MUSTER_CANCELLED;
+    /* At the deadline who asked may give up before the timer does: it is late all the same. */
+    request->reason = request->deadline_ns <= muster_loop_now_ns(request->http->env->loop)
+                          ? MUSTER_DEADLINE_EXCEEDED
+                          : MUSTER_CANCELLED;
     request->http->ops->cancel(request->http, request);
 }
 
