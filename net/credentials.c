@@ -36,12 +36,17 @@ static void on_get_task(struct muster_task *task)
     answer(get, get->rc);
 }
 
+static enum muster_rc set_late(struct muster_token_get *get)
+{
+    return muster_error_set(&get->error, MUSTER_DEADLINE_EXCEEDED,
+                            "%s: no token before the deadline; allow more time", get->credentials->text);
+}
+
 static void on_get_deadline(struct muster_timer *timer)
 {
     struct muster_token_get *get = timer->data;
 
-    answer(get, muster_error_set(&get->error, MUSTER_DEADLINE_EXCEEDED,
-                                 "%s: no token before the deadline", get->credentials->text));
+    answer(get, set_late(get));
 }
 
 static bool has_token(const struct muster_credentials *credentials, uint64_t until_ns)
@@ -71,6 +76,7 @@ enum muster_rc muster_token_get_start(struct muster_token_get *get,
                                 credentials->text);
     get->credentials = credentials;
     get->done = done;
+    get->deadline_ns = deadline_ns;
     get->token = NULL;
     get->rc = MUSTER_OK;
     get->error = (struct muster_error){.rc = MUSTER_OK};
@@ -93,8 +99,11 @@ void muster_token_get_cancel(struct muster_token_get *get)
 {
     if (get->credentials == NULL || get->rc != MUSTER_OK)
         return;
-    get->rc =
-        muster_error_set(&get->error, MUSTER_CANCELLED, "%s: cancelled", get->credentials->text);
+    if (get->deadline_ns <= muster_loop_now_ns(get->credentials->env->loop))
+        get->rc = set_late(get);
+    else
+        get->rc = muster_error_set(&get->error, MUSTER_CANCELLED, "%s: cancelled",
+                                   get->credentials->text);
     muster_timer_stop(&get->timer);
     muster_task_post(&get->task, get->credentials->env->loop);
 }

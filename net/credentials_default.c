@@ -22,8 +22,10 @@ static enum muster_rc open_file(struct muster_env *env, const char *path, const 
                                           MUSTER_CREDENTIALS_FILE_BYTES_MAX, &text, &bytes);
 
     if (rc != MUSTER_OK)
-        return muster_error_set(ret_error, rc, "credentials file %.120s%s: %s", path, origin,
-                                muster_rc_text(rc));
+        return muster_error_set(ret_error, rc,
+                                "credentials file %.100s%s: %s; name one that can be read%s", path,
+                                origin, muster_rc_text(rc),
+                                origin[0] != '\0' ? ", or unset the variable" : "");
     rc = muster_credentials_file_parse(text, bytes, &file, &detail);
     explicit_bzero(text, bytes);
     muster_mem_free(env->mem, text);
@@ -64,13 +66,16 @@ enum muster_rc muster_credentials_default_open(struct muster_env *env,
                                                struct muster_error *ret_error)
 {
     const char *named = muster_vars_get(env->vars, VARIABLE);
+    struct muster_error error;
     char path[PATH_BYTES_MAX];
     enum muster_rc rc;
 
     if (named != NULL && named[0] != '\0')
         return open_file(env, named, " (" VARIABLE ")", options, ret_credentials, ret_error);
     if (find_gcloud_path(env, path, sizeof(path))) {
-        rc = open_file(env, path, "", options, ret_credentials, ret_error);
+        rc = open_file(env, path, "", options, ret_credentials, &error);
+        if (rc != MUSTER_OK && rc != MUSTER_NOT_FOUND && ret_error != NULL)
+            *ret_error = error;
         if (rc != MUSTER_NOT_FOUND)
             return rc;
     }

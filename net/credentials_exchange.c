@@ -8,6 +8,7 @@
 #include "net/credentials_file.h"
 #include "net/credentials_internal.h"
 #include "net/credentials_jwt.h"
+#include "net/http_failure.h"
 #include "net/http_url.h"
 #include "runtime/text.h"
 
@@ -47,11 +48,20 @@ static void forget_request(struct exchange *exchange)
     forget(exchange, &exchange->authorization);
 }
 
-static void fail(struct exchange *exchange, enum muster_rc rc, const char *detail)
+/* has_asked: it is the token server's fault, and the words say what to do about it. */
+static void fail(struct exchange *exchange, enum muster_rc rc, const char *detail, bool has_asked)
 {
+    static const struct muster_http_remedies remedies = {
+        .missing = "is token_uri a token server?",
+        .untrusted = "renew it, or name its authority in SSL_CERT_FILE",
+        .unreachable = "check the network and token_uri",
+        .malformed = "is token_uri a token server?",
+    };
     struct muster_error error;
 
     (void)muster_error_set(&error, rc, "%s: %s", exchange->credentials.text, detail);
+    if (has_asked)
+        muster_http_failure_explain(&exchange->call, &remedies, &error);
     forget_request(exchange);
     muster_credentials_failed(&exchange->credentials, &error);
 }
@@ -196,7 +206,7 @@ static void send(struct exchange *exchange, const char *url, const char *content
     request->body_bytes = strlen(exchange->body);
     request->deadline_ns = deadline_ns;
     if (muster_http_call_start(&exchange->call, exchange->credentials.env, on_call) != MUSTER_OK)
-        fail(exchange, request->error.rc, request->error.text);
+        fail(exchange, request->error.rc, request->error.text, false);
 }
 
 static void exchange_fetch(struct muster_credentials *credentials, uint64_t deadline_ns)
@@ -220,7 +230,7 @@ static void exchange_fetch(struct muster_credentials *credentials, uint64_t dead
         rc = exchange->authorization != NULL ? MUSTER_OK : MUSTER_RESOURCE_EXHAUSTED;
     }
     if (rc != MUSTER_OK) {
-        fail(exchange, rc, error.text);
+        fail(exchange, rc, error.text, false);
         return;
     }
     exchange->is_impersonating = false;
@@ -267,7 +277,7 @@ static void impersonate(struct exchange *exchange, const char *token)
     if (exchange->authorization == NULL || make_impersonation_body(exchange) != MUSTER_OK) {
         if (exchange->authorization != NULL)
             exchange->authorization[0] = '\0';
-        fail(exchange, MUSTER_RESOURCE_EXHAUSTED, "no memory");
+        fail(exchange, MUSTER_RESOURCE_EXHAUSTED, "no memory", false);
         return;
     }
     snprintf(exchange->authorization, room, "Bearer %s", token);
@@ -307,6 +317,7 @@ static void refuse(struct exchange *exchange)
 {
     const struct muster_http_request *request = &exchange->call.request;
     struct muster_error error = {.text = ""};
+    bool is_told = request->status == 400 || request->status == 401 || request->status == 403;
     char text[MUSTER_ERROR_TEXT_BYTES * 2];
     enum muster_rc rc;
 
@@ -314,11 +325,11 @@ static void refuse(struct exchange *exchange)
     rc = muster_http_check(request, &error);
     if (request->status == 400)
         rc = MUSTER_UNAUTHENTICATED;
-    if (request->status == 400 || request->status == 401 || request->status == 403)
+    if (is_told)
         snprintf(text, sizeof(text), "%.110s; %s", error.text, remedy_of(exchange));
     else
         snprintf(text, sizeof(text), "%s", error.text);
-    fail(exchange, rc, text);
+    fail(exchange, rc, text, !is_told);
 }
 
 static void on_call(struct muster_http_call *call, enum muster_rc rc)
@@ -343,7 +354,7 @@ static void on_call(struct muster_http_call *call, enum muster_rc rc)
         rc = muster_token_answer_read(root, muster_host_wall_ns(env->host), &token, &lifetime_ns,
                                       &error);
     if (rc != MUSTER_OK) {
-        fail(exchange, rc, error.text);
+        fail(exchange, rc, error.text, true);
     } else if (exchange->file.impersonation_url != NULL && !exchange->is_impersonating) {
         impersonate(exchange, token);
     } else {

@@ -2,6 +2,7 @@
 #include "net/credentials_internal.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "net/http_metadata.h"
 
@@ -12,28 +13,39 @@ struct metadata_credentials {
     struct muster_metadata_get get;
 };
 
+/* What went wrong, who was asked, and where else a token may come from. */
+static void explain(const struct metadata_credentials *self, enum muster_rc rc,
+                    const struct muster_error *why, struct muster_error *ret_error)
+{
+    const char *text = self->credentials.text;
+    const char *cause = strstr(why->text, TOKEN_PATH ": ");
+
+    cause = cause != NULL ? cause + strlen(TOKEN_PATH ": ") : why->text;
+    if (rc == MUSTER_NOT_FOUND)
+        (void)muster_error_set(ret_error, rc,
+                               "%s: this machine has no service account; attach one, or set "
+                               "GOOGLE_APPLICATION_CREDENTIALS",
+                               text);
+    else if (self->credentials.is_last_resort &&
+             (rc == MUSTER_UNAVAILABLE || rc == MUSTER_DEADLINE_EXCEEDED))
+        (void)muster_error_set(ret_error, rc,
+                               "no credentials: GOOGLE_APPLICATION_CREDENTIALS is not set, gcloud "
+                               "has none; run gcloud auth application-default login (%.50s: %.70s)",
+                               text, cause);
+    else
+        (void)muster_error_set(ret_error, rc, "%s: %.110s; GCE_METADATA_HOST names the right one",
+                               text, cause);
+}
+
 static void on_answer(struct muster_metadata_get *get, enum muster_rc rc)
 {
     struct metadata_credentials *self = get->data;
     struct muster_env *env = self->credentials.env;
     struct muster_json *root = NULL;
-    struct muster_error error = get->error;
+    struct muster_error error = get->error, told;
     const char *token = NULL;
     uint64_t lifetime_ns = 0;
 
-    if (rc == MUSTER_NOT_FOUND)
-        (void)muster_error_set(&error, rc,
-                               "%s: this machine has no service account; attach one, or set "
-                               "GOOGLE_APPLICATION_CREDENTIALS",
-                               self->credentials.text);
-    else if ((rc == MUSTER_UNAVAILABLE || rc == MUSTER_DEADLINE_EXCEEDED) &&
-             self->credentials.is_last_resort)
-        (void)muster_error_set(
-            &error, rc,
-            "no credentials: GOOGLE_APPLICATION_CREDENTIALS is not set, gcloud has "
-            "none, and %s does not answer; run gcloud auth application-default "
-            "login",
-            self->credentials.text);
     if (rc == MUSTER_OK)
         rc = muster_json_parse(get->text, get->bytes, &root, &error);
     if (rc == MUSTER_OK)
@@ -42,8 +54,9 @@ static void on_answer(struct muster_metadata_get *get, enum muster_rc rc)
     if (rc == MUSTER_OK) {
         muster_credentials_fetched(&self->credentials, token, lifetime_ns);
     } else {
-        error.rc = rc;
-        muster_credentials_failed(&self->credentials, &error);
+        explain(self, rc, &error, &told);
+        told.rc = rc;
+        muster_credentials_failed(&self->credentials, &told);
     }
     muster_json_free(root);
 }

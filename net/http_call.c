@@ -177,10 +177,11 @@ static void on_token(struct muster_token_get *get, enum muster_rc rc)
 {
     struct muster_http_call *call = get->data;
 
-    if (call->is_cancelled) {
+    if (call->is_cancelled && (rc == MUSTER_OK || rc == MUSTER_CANCELLED)) {
         finish_cancelled(call);
         return;
     }
+    call->is_token_missing = rc != MUSTER_OK;
     if (rc != MUSTER_OK)
         call->request.error = get->error;
     if (rc == MUSTER_OK)
@@ -251,6 +252,7 @@ enum muster_rc muster_http_call_start(struct muster_http_call *call, struct must
     call->done = done;
     call->deadline_ns = call->request.deadline_ns;
     call->attempt = 0;
+    call->is_token_missing = false;
     call->has_refreshed = false;
     call->is_cancelled = false;
     call->request.data = call;

@@ -28,6 +28,7 @@ struct muster_token_get {
     muster_token_get_fn *done;
     struct muster_list node;
     struct muster_timer timer;
+    uint64_t deadline_ns;
     struct muster_task task;
     enum muster_rc rc;
 };
@@ -101,6 +102,7 @@ MUSTER_API const char *muster_credentials_project(const struct muster_credential
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_token_get_start(
     struct muster_token_get *get, struct muster_credentials *credentials, const char *stale_token,
     uint64_t deadline_ns, muster_token_get_fn *done);
+/** As muster_http_cancel. */
 MUSTER_API void muster_token_get_cancel(struct muster_token_get *get);
 
 MUSTER_END

@@ -114,7 +114,8 @@ MUSTER_API void muster_http_request_fini(struct muster_http_request *request);
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_http_start(struct muster_http_request *request,
                                                               struct muster_http *http,
                                                               muster_http_request_fn *done);
-/** Idempotent; done still comes, with CANCELLED unless it had already won. */
+/** Idempotent; done still comes, with CANCELLED unless it had already won; at the deadline or later
+ * with DEADLINE_EXCEEDED. */
 MUSTER_API void muster_http_cancel(struct muster_http_request *request);
 
 /** The value of a header of the answer (name in any case; the last one of that name), or NULL.
@@ -169,7 +170,8 @@ struct muster_http {
 struct muster_http_curl_options {
     uint32_t connections_max;          /* 0: 256; all hosts together, idle ones included */
     uint32_t connections_per_host_max; /* 0: 192; HTTP/2 takes at most 10 */
-    const char *ca_file;   /* NULL: the system's authorities; borrowed during the call */
+    const char *ca_file; /* NULL: the file that SSL_CERT_FILE of env->vars names, else the system's
+                            authorities; borrowed during the call */
     bool is_proxy_ignored; /* https never through a proxy either */
 };
 

@@ -40,6 +40,7 @@ struct muster_http_call {
     struct muster_http_request request;
     struct muster_credentials *credentials; /* borrowed until done; NULL: none */
     struct muster_http_retry retry;
+    bool is_token_missing; /* in done: the credentials failed, the server was not asked */
     bool is_idempotent; /* a POST that may be sent twice; GET, HEAD, PUT, DELETE, OPTIONS always may
                          */
     /* private */

@@ -552,6 +552,21 @@ static void the_file_of_gcloud_comes_before_the_metadata_server(void **state)
     close_credentials(fixture, credentials);
 }
 
+/* A caller that looks at the error alone must not take a file that may be missing for a failure. */
+static void what_is_not_there_leaves_no_error_behind(void **state)
+{
+    struct cloud_fixture *fixture = *state;
+    struct muster_credentials *credentials = NULL;
+    struct muster_error error = {.rc = MUSTER_OK, .text = ""};
+
+    cloud_fixture_set_var(fixture, "CLOUDSDK_CONFIG", "/nonexistent");
+    assert_int_equal(muster_credentials_default_open(fixture->env, NULL, &credentials, &error),
+                     MUSTER_OK);
+    assert_int_equal(error.rc, MUSTER_OK);
+    assert_string_equal(error.text, "");
+    close_credentials(fixture, credentials);
+}
+
 static void a_token_file_is_read_again_when_its_token_was_refused(void **state)
 {
     struct cloud_fixture *fixture = *state;
@@ -643,6 +658,7 @@ int main(void)
         T(a_missing_subject_file_is_named),
         T(an_unreadable_or_malformed_file_ends_the_search),
         T(the_file_of_gcloud_comes_before_the_metadata_server),
+        T(what_is_not_there_leaves_no_error_behind),
         T(a_token_file_is_read_again_when_its_token_was_refused),
         T(a_bearer_token_must_fit_into_a_header),
         T(an_answer_without_usable_token_is_refused),
