@@ -432,9 +432,12 @@ static bool set_client_texts(struct muster_curl_client *client,
                              const struct muster_http_curl_options *options)
 {
     struct muster_env *env = client->http.env;
-    const char *ca_file = options->ca_file;
     const char *proxy =
         options->is_proxy_ignored ? "" : first_of(env->vars, "HTTPS_PROXY", "https_proxy");
+    const char *ca_file = options->ca_file;
+
+    if (ca_file == NULL && first_of(env->vars, "SSL_CERT_FILE", "SSL_CERT_FILE")[0] != '\0')
+        ca_file = muster_vars_get(env->vars, "SSL_CERT_FILE");
 
     client->proxy = muster_mem_strdup(env->mem, proxy);
     client->no_proxy = muster_mem_strdup(env->mem, first_of(env->vars, "NO_PROXY", "no_proxy"));

@@ -15,6 +15,17 @@ static bool is_certificate_error(CURLcode code)
            code == CURLE_SSL_PINNEDPUBKEYNOTMATCH || code == CURLE_SSL_INVALIDCERTSTATUS;
 }
 
+/* An authority of the same name with another key (a cluster made anew): OpenSSL tells of the
+ * signature, not of the certificate. */
+static CURLcode code_of(const struct muster_curl_exchange *exchange, CURLcode code)
+{
+    if (code == CURLE_SSL_CONNECT_ERROR &&
+        (strstr(exchange->error, "asn1 encoding routines") != NULL ||
+         strstr(exchange->error, "rsa routines") != NULL))
+        return CURLE_PEER_FAILED_VERIFICATION;
+    return code;
+}
+
 static enum muster_rc rc_of(CURLcode code)
 {
     if (is_certificate_error(code))
@@ -64,11 +75,26 @@ static const char *words_for(CURLcode code)
     }
 }
 
-enum muster_rc muster_curl_exchange_fail(struct muster_curl_exchange *exchange, CURLcode code)
+/* What curl says beyond our own words, or the system. */
+static const char *detail_of(const struct muster_curl_exchange *exchange, CURLcode code,
+                             char *reason, size_t room)
+{
+    static const char problem[] = "SSL certificate problem: ";
+    const char *detail = exchange->error[0] != '\0' ? exchange->error : curl_easy_strerror(code);
+    long sys = 0;
+
+    if (code == CURLE_COULDNT_CONNECT &&
+        curl_easy_getinfo(exchange->easy, CURLINFO_OS_ERRNO, &sys) == CURLE_OK && sys != 0)
+        return strerror_r((int)sys, reason, room);
+    return strncmp(detail, problem, strlen(problem)) == 0 ? detail + strlen(problem) : detail;
+}
+
+enum muster_rc muster_curl_exchange_fail(struct muster_curl_exchange *exchange, CURLcode curl_code)
 {
     struct muster_http_request *request = exchange->request;
-    const char *detail = exchange->error[0] != '\0' ? exchange->error : curl_easy_strerror(code);
-    char url[96];
+    CURLcode code = code_of(exchange, curl_code);
+    char url[96], reason[96];
+    const char *detail = detail_of(exchange, code, reason, sizeof(reason));
 
     return muster_error_set(&request->error, rc_of(code), "%s %s: %s (%.*s)",
                             request->current_method,

@@ -172,6 +172,50 @@ static void a_server_of_an_unknown_authority_is_not_believed(void **state)
     muster_http_request_fini(&request);
 }
 
+/* A cluster that was made anew has an authority of the same name. */
+static void a_server_of_an_authority_of_the_same_name_is_not_believed(void **state)
+{
+    struct cloud_fixture *fixture = *state;
+    struct fake_identity *other = fake_identity_new(&(struct fake_identity_options){false, NULL});
+    struct muster_http_tls tls = {.ca_pem = other->ca_pem};
+    struct outcome outcome;
+    struct muster_http_request request;
+
+    muster_http_request_init(&request, &outcome);
+    request.url = cloud_fixture_url(fixture, "/");
+    request.tls = &tls;
+
+    assert_int_equal(ask(fixture, &request), MUSTER_UNAUTHENTICATED);
+    assert_non_null(strstr(request.error.text, "certificate does not hold"));
+    assert_int_equal(fake_cloud_counts(fixture->cloud)->requests, 0);
+    muster_http_request_fini(&request);
+    fake_identity_free(other);
+}
+
+static void the_authorities_of_ssl_cert_file_are_believed(void **state)
+{
+    struct cloud_fixture *fixture = *state;
+    static const struct muster_http_tls defaults = {.ca_file = NULL};
+    struct outcome outcome;
+    struct muster_http_request request;
+    struct muster_http *before = fixture->env->http;
+    struct muster_error error;
+
+    fake_cloud_say(fixture->cloud, "GET", "/", 200, "yes");
+    cloud_fixture_set_var(fixture, "SSL_CERT_FILE",
+                          cloud_fixture_write(fixture, "ca.pem", fixture->tls.ca_pem));
+    muster_http_close(before, NULL);
+    assert_int_equal(muster_http_curl_open(fixture->env, NULL, &fixture->env->http, &error),
+                     MUSTER_OK);
+    muster_http_request_init(&request, &outcome);
+    request.url = cloud_fixture_url(fixture, "/");
+    request.tls = &defaults;
+
+    assert_int_equal(ask(fixture, &request), MUSTER_OK);
+    assert_string_equal(request.answer, "yes");
+    muster_http_request_fini(&request);
+}
+
 static void an_expired_certificate_is_named(void **state)
 {
     struct cloud_fixture *fixture = *state;
@@ -361,6 +405,8 @@ int main(void)
         T(http2_is_spoken_where_it_is_offered, set_up_tls),
         T(http1_is_spoken_where_nothing_else_is_offered, set_up_http1_tls),
         T(a_server_of_an_unknown_authority_is_not_believed, set_up_tls),
+        T(a_server_of_an_authority_of_the_same_name_is_not_believed, set_up_tls),
+        T(the_authorities_of_ssl_cert_file_are_believed, set_up_tls),
         T(an_expired_certificate_is_named, set_up_expired),
         T(verification_is_skipped_only_when_a_kubeconfig_says_so, set_up_expired),
         T(a_server_is_verified_under_another_name_if_asked, set_up_tls),
