@@ -4,13 +4,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "net/http_failure.h"
 #include "net/http_url.h"
 #include "resolvers/task_address.h"
 #include "runtime/text.h"
 
-#define PAGES_MAX 1000
+#define PAGES_MAX          1000
+#define INSTANCE_BYTES_MAX (1u << 20) /* its metadata are at most 512 KiB */
 
 static const char list_body[] = "{\"instanceState\":\"RUNNING\"}";
+
+static const struct muster_http_remedies remedies = {
+    .refused = "renew the credentials (gcloud auth application-default login)",
+    .forbidden = "give this account roles/compute.viewer",
+    .missing = "is there such a group in this project and zone?",
+    .untrusted = "renew it, or name its authority in SSL_CERT_FILE",
+    .unreachable = "check the network and api_endpoint",
+    .malformed = "is api_endpoint a Compute Engine API?",
+};
 
 static struct muster_mem *mem_of(const struct muster_gce_group *group)
 {
@@ -117,6 +128,15 @@ static void build(struct muster_gce_group *group)
 
 static void look_up_next(struct muster_gce_lookup *lookup);
 
+static const struct muster_http_remedies instance_remedies = {
+    .refused = "renew the credentials (gcloud auth application-default login)",
+    .forbidden = "give this account roles/compute.viewer",
+    .missing = "was the instance deleted meanwhile? ask again",
+    .untrusted = "renew it, or name its authority in SSL_CERT_FILE",
+    .unreachable = "check the network and api_endpoint",
+    .malformed = "is api_endpoint a Compute Engine API?",
+};
+
 static enum muster_rc take_instance(struct muster_gce_lookup *lookup, struct muster_error *error)
 {
     const struct muster_http_request *request = &lookup->call.request;
@@ -143,6 +163,8 @@ static void on_instance(struct muster_http_call *call, enum muster_rc rc)
         error = call->request.error;
     else
         rc = take_instance(lookup, &error);
+    if (rc != MUSTER_OK)
+        muster_http_failure_explain(call, &instance_remedies, &error);
     if (rc != MUSTER_OK || group->rc != MUSTER_OK)
         fail(group, rc, &error);
     else if (group->next < group->instances.count)
@@ -163,6 +185,7 @@ static void look_up_next(struct muster_gce_lookup *lookup)
         return;
     }
     prepare(group, &lookup->call);
+    lookup->call.request.response_bytes_max = INSTANCE_BYTES_MAX;
     lookup->call.request.url = lookup->url;
     if (muster_http_call_start(&lookup->call, group->options.env, on_instance) == MUSTER_OK)
         group->open_count++;
@@ -208,10 +231,13 @@ static void on_page(struct muster_http_call *call, enum muster_rc rc)
     if (rc == MUSTER_OK)
         rc = muster_gce_instances_add_page(&group->instances, call->request.answer,
                                            call->request.answer_bytes, &error);
+    if (rc != MUSTER_OK)
+        muster_http_failure_explain(call, &remedies, &error);
     if (rc == MUSTER_OK && group->instances.page_token[0] != '\0' &&
         ++group->page_count == PAGES_MAX)
         rc = muster_error_set(&error, MUSTER_RESOURCE_EXHAUSTED,
-                              "instance group '%.63s' gives pages without end (%d were read)",
+                              "instance group '%.63s' gives pages without end (%d were read); is "
+                              "api_endpoint a Compute Engine API?",
                               group->options.instance_group, PAGES_MAX);
     if (rc != MUSTER_OK)
         fail(group, rc, &error);
@@ -247,13 +273,17 @@ static void ask_page(struct muster_gce_group *group)
 static void on_place(struct muster_google_place *place, enum muster_rc rc)
 {
     struct muster_gce_group *group = place->data;
+    struct muster_error error;
 
     if (rc == MUSTER_OK && group->is_cancelled)
         rc = muster_error_set(&place->error, MUSTER_CANCELLED, "cancelled");
-    if (rc != MUSTER_OK)
-        fail(group, rc, &place->error);
-    else
+    if (rc != MUSTER_OK) {
+        muster_error_set(&error, rc, "no %s= is given, and %s",
+                         place->project == NULL ? "project" : "zone", place->error.text);
+        fail(group, rc, &error);
+    } else {
         ask_page(group);
+    }
 }
 
 enum muster_rc muster_gce_group_start(struct muster_gce_group *group,

@@ -207,10 +207,11 @@ static enum muster_rc check_options(const struct muster_gce_resolver_options *op
 {
     if (options->instance_group == NULL || options->instance_group[0] == '\0')
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "a GCE resolver needs the name of an instance group");
+                                "a GCE resolver needs the name of an instance group; name it in "
+                                "instance_group=");
     if (options->port == 0)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "a GCE resolver needs the port that the tasks listen on");
+                                "a GCE resolver needs the port that the tasks listen on; name it in port=");
     return MUSTER_OK;
 }
 

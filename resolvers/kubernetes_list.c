@@ -3,10 +3,21 @@
 
 #include <string.h>
 
+#include "net/http_failure.h"
 #include "resolvers/task_address.h"
 
 #define RESTARTS_MAX 3
 #define PAGES_MAX    1000 /* of one part */
+
+static const struct muster_http_remedies remedies = {
+    .refused = "renew the token of the kubeconfig or service account",
+    .forbidden = "let this account list pods (kubectl auth can-i list pods)",
+    .missing = "is this the address of a Kubernetes API server?",
+    .untrusted = "mend the server's certificate, or name its authority (ca_file, "
+                 "certificate-authority)",
+    .unreachable = "is the API server up, and its address right?",
+    .malformed = "is this the address of a Kubernetes API server?",
+};
 
 static struct muster_env *env_of(const struct muster_kubernetes_list *list)
 {
@@ -155,8 +166,10 @@ static enum muster_rc take_page(struct muster_kubernetes_list *list, bool *ret_i
     if (rc == MUSTER_OK)
         rc = muster_kubernetes_pods_add_page(&list->pods, request->answer, request->answer_bytes,
                                              &list->error);
-    if (rc != MUSTER_OK)
+    if (rc != MUSTER_OK) {
+        muster_http_failure_explain(&list->call, &remedies, &list->error);
         return rc;
+    }
     if (list->pods.count > MUSTER_KUBERNETES_PODS_MAX)
         return muster_error_set(&list->error, MUSTER_RESOURCE_EXHAUSTED,
                                 "'%.80s' selects more than %d pods; name a narrower selector",
@@ -166,7 +179,8 @@ static enum muster_rc take_page(struct muster_kubernetes_list *list, bool *ret_i
         return MUSTER_OK;
     if (list->pods.continue_mark[0] != '\0')
         return muster_error_set(&list->error, MUSTER_RESOURCE_EXHAUSTED,
-                                "'%.80s' gives pages without end (%d were read)",
+                                "'%.80s' gives pages without end (%d were read); is this the address of a "
+                                "Kubernetes API server?",
                                 list->options.parts[list->part].selector, PAGES_MAX);
     rc = take_part(list);
     *ret_is_whole = rc == MUSTER_OK && list->part == list->options.part_count;
@@ -178,9 +192,10 @@ static void on_page(struct muster_http_call *call, enum muster_rc rc)
     struct muster_kubernetes_list *list = call->data;
     bool is_whole = false;
 
-    if (rc != MUSTER_OK)
+    if (rc != MUSTER_OK) {
         list->error = call->request.error;
-    else
+        muster_http_failure_explain(call, &remedies, &list->error);
+    } else
         rc = take_page(list, &is_whole);
     if (rc == MUSTER_OK && is_whole)
         rc = build(list);

@@ -2,9 +2,19 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "net/http_failure.h"
 #include "net/http_url.h"
 #include "resolvers/tpu_client.h"
 #include "runtime/text.h"
+
+static const struct muster_http_remedies remedies = {
+    .refused = "renew the credentials (gcloud auth application-default login)",
+    .forbidden = "give this account roles/tpu.viewer",
+    .missing = "is there such a TPU in this project and zone?",
+    .untrusted = "renew it, or name its authority in SSL_CERT_FILE",
+    .unreachable = "check the network and api_endpoint",
+    .malformed = "is api_endpoint a Cloud TPU API?",
+};
 
 static struct muster_mem *mem_of(const struct muster_tpu_work *work)
 {
@@ -85,7 +95,7 @@ static void on_place(struct muster_google_place *place, enum muster_rc rc)
     if (rc == MUSTER_OK)
         rc = name_resource(work);
     else
-        muster_error_set(&work->query->error, rc, "TPU %.60s: no %s is given, and %.120s",
+        muster_error_set(&work->query->error, rc, "TPU %.60s: no %s is given, and %s",
                          work->client->target.name, missing, place->error.text);
     muster_tpu_work_next(work, rc);
 }
@@ -104,9 +114,13 @@ static enum muster_rc take_answer(struct muster_tpu_work *work, enum muster_rc r
 
     if (rc == MUSTER_OK)
         rc = muster_http_check(&work->call.request, &error);
-    if (rc != MUSTER_OK)
-        muster_error_set(&work->query->error, rc, "TPU %.60s: %s: %.150s",
+    if (rc != MUSTER_OK && work->call.is_token_missing) {
+        work->query->error = error; /* it names the credentials and what helps */
+    } else if (rc != MUSTER_OK) {
+        muster_error_set(&work->query->error, rc, "TPU %.60s: %s: %s",
                          work->client->target.name, what, error.text);
+        muster_http_failure_explain(&work->call, &remedies, &work->query->error);
+    }
     return rc;
 }
 
@@ -134,8 +148,10 @@ static void on_document(struct muster_http_call *call, enum muster_rc rc)
         rc = muster_tpu_discovery_parse(mem_of(work), call->request.answer,
                                         call->request.answer_bytes, work->resource_name, &work->url,
                                         &error);
-        if (rc != MUSTER_OK)
+        if (rc != MUSTER_OK) {
             work->query->error = error;
+            muster_http_failure_explain(call, &remedies, &work->query->error);
+        }
     }
     muster_tpu_work_next(work, rc);
 }
@@ -150,9 +166,12 @@ static void on_node(struct muster_http_call *call, enum muster_rc rc)
     struct muster_tpu_work *work = call->data;
 
     rc = take_answer(work, rc, "the API does not tell of it");
-    if (rc == MUSTER_OK)
+    if (rc == MUSTER_OK) {
         rc = muster_tpu_node_parse(mem_of(work), call->request.answer, call->request.answer_bytes,
                                    &work->node, &work->query->error);
+        if (rc != MUSTER_OK)
+            muster_http_failure_explain(call, &remedies, &work->query->error);
+    }
     muster_tpu_work_next(work, rc);
 }
 

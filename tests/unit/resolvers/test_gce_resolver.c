@@ -219,6 +219,59 @@ static void what_is_missing_at_open_is_named(void **state)
     cloud_fixture_close(&f);
 }
 
+/* 32 of them come at a time. */
+static void an_instance_of_more_than_a_mebibyte_is_refused(void **state)
+{
+    struct muster_resolver *resolver;
+    struct cloud_fixture f;
+    (void)state;
+    cloud_fixture_open(&f, NULL);
+    cloud_fixture_script(&f, "[" PAGE(ITEM("a"), "") ",{\"response\":{\"body\":\" \","
+                             "\"repeat_bytes\":1048577}}]");
+    resolver = opened(&f, group_g(&f));
+
+    assert_says(ask_cluster(resolver), "RESOURCE_EXHAUSTED", "instances/a", "1048576", NULL);
+
+    close_resolver(resolver);
+    cloud_fixture_close(&f);
+}
+
+static void take_answer(struct muster_resolve *resolve, enum muster_rc rc)
+{
+    (void)rc;
+    *(bool *)resolve->data = true;
+}
+
+static void a_late_answer_names_the_request(void **state)
+{
+    static const char *const scripts[] = {
+        "[{\"response\":{\"hang\":true}}]",
+        "[" PAGE(ITEM("a"), "") ",{\"response\":{\"chunks\":[{\"body\":\"{\"}],\"hold\":true}}]",
+    };
+    static const char *const words[][2] = {{"listInstances", "no answer before the deadline"},
+                                           {"instances/a", "did not end before the deadline"}};
+    (void)state;
+
+    for (size_t i = 0; i < 2; i++) {
+        bool is_done = false;
+        struct muster_resolve resolve = {.data = &is_done, .what = MUSTER_RESOLVE_CLUSTER_SPEC};
+        struct muster_resolver *resolver;
+        struct cloud_fixture f;
+
+        cloud_fixture_open(&f, NULL);
+        cloud_fixture_script(&f, scripts[i]);
+        resolver = opened(&f, group_g(&f));
+        resolve.deadline_ns = muster_loop_after_ns(f.env->loop, 100 * MUSTER_NS_PER_MS);
+        assert_int_equal(muster_resolve_start(&resolve, resolver, take_answer), MUSTER_OK);
+        test_env_run_until(f.env, test_env_is_true, &is_done);
+
+        assert_int_equal(resolve.rc, MUSTER_DEADLINE_EXCEEDED);
+        assert_says(resolve.error.text, "", words[i][0], words[i][1], NULL);
+        close_resolver(resolver);
+        cloud_fixture_close(&f);
+    }
+}
+
 static void ignore_answer(struct muster_resolve *resolve, enum muster_rc rc)
 {
     (void)resolve;
@@ -252,6 +305,8 @@ int main(void)
         cmocka_unit_test(project_and_zone_come_from_the_metadata_server),
         cmocka_unit_test(the_token_of_the_metadata_server_is_sent_and_renewed_after_a_401),
         cmocka_unit_test(one_instance_that_fails_ends_the_question),
+        cmocka_unit_test(an_instance_of_more_than_a_mebibyte_is_refused),
+        cmocka_unit_test(a_late_answer_names_the_request),
         cmocka_unit_test(what_is_missing_at_open_is_named),
         cmocka_unit_test(a_question_can_be_given_up_before_its_first_request),
     };
