@@ -14,6 +14,7 @@ struct settings {
     uint64_t timeout_ns;
     uint64_t interval_ns;
     uint64_t changes_max;
+    const char *log_level;
     bool is_json;
     bool is_watching;
     bool is_explaining;
@@ -38,7 +39,7 @@ static const struct muster_option rows[] = {
      .fallback = "60",
      .unit = "s",
      .min = MUSTER_NS_PER_MS,
-     .help = "How long to wait for answers."},
+     .help = "How long to wait for all answers together."},
     {.name = "watch",
      .kind = MUSTER_OPTION_FLAG,
      .offset = offsetof(struct settings, is_watching),
@@ -58,8 +59,15 @@ static const struct muster_option rows[] = {
     {.name = "explain",
      .kind = MUSTER_OPTION_FLAG,
      .offset = offsetof(struct settings, is_explaining),
-     .help = "Show on standard error every variable, file and request that was looked at; secrets "
-             "are not shown."},
+     .help = "Show on standard error every variable, file and request that was looked at, with "
+             "--json as a JSON object each; secrets are not shown."},
+    {.name = "log-level",
+     .variable = "MUSTER_LOG_LEVEL",
+     .kind = MUSTER_OPTION_CHOICE,
+     .offset = offsetof(struct settings, log_level),
+     .fallback = "warn",
+     .choices = "error|warn|info|debug|trace",
+     .help = "How much goes to standard error."},
     {.name = "json",
      .kind = MUSTER_OPTION_FLAG,
      .offset = offsetof(struct settings, is_json),
@@ -83,6 +91,7 @@ struct asking {
     const struct settings *settings;
     struct muster_cluster_spec *spec; /* as printed */
     struct muster_error error;
+    uint64_t deadline_ns; /* of all questions together */
     bool is_done;
     bool is_closed;
 };
@@ -91,8 +100,8 @@ static void on_answer(struct muster_resolve *resolve, enum muster_rc rc)
 {
     struct asking *asking = resolve->data;
 
-    if (rc != MUSTER_OK)
-        asking->error = resolve->error;
+    asking->error = resolve->error;
+    asking->error.rc = rc;
     asking->is_done = true;
 }
 
@@ -103,7 +112,7 @@ static bool ask(struct asking *asking, struct muster_resolve *resolve)
 
     asking->is_done = false;
     resolve->data = asking;
-    resolve->deadline_ns = muster_loop_after_ns(loop, asking->settings->timeout_ns);
+    resolve->deadline_ns = asking->deadline_ns;
     if (muster_resolve_start(resolve, asking->resolver, on_answer) != MUSTER_OK)
         return false;
     while (!asking->is_done)
@@ -253,8 +262,11 @@ static struct muster_json *ask_all(struct asking *asking)
 /* A platform that is not there, or contradicts itself, is bad input here. */
 static int fail(const struct muster_error *error)
 {
-    int code = command_fail("resolve", error);
+    int code = command_exit_of(error->rc);
 
+    fprintf(stderr, "muster resolve: %s (%s)\n",
+            error->text[0] != '\0' ? error->text : muster_rc_text(error->rc),
+            muster_rc_name(error->rc));
     return error->rc == MUSTER_FAILED_PRECONDITION || error->rc == MUSTER_ALREADY_EXISTS
                ? EXIT_BAD_INPUT
                : code;
@@ -375,7 +387,9 @@ static void close_resolver(struct asking *asking)
 
 static int resolve_in(struct muster_env *env, const struct settings *settings)
 {
-    struct asking asking = {.env = env, .settings = settings};
+    struct asking asking = {.env = env,
+                            .settings = settings,
+                            .deadline_ns = muster_loop_after_ns(env->loop, settings->timeout_ns)};
     struct muster_json *answer;
     int code = EXIT_OK;
 
@@ -398,14 +412,28 @@ static int resolve_in(struct muster_env *env, const struct settings *settings)
 static int explain_in(struct muster_env *env, const struct settings *settings)
 {
     struct resolve_explain explain;
-    int code = EXIT_OTHER;
+    int code;
 
     if (!settings->is_explaining)
         return resolve_in(env, settings);
-    if (resolve_explain_init(&explain, env) == MUSTER_OK) {
-        code = resolve_in(env, settings);
-        resolve_explain_fini(&explain, env);
-    }
+    resolve_explain_init(&explain, env, settings->is_json);
+    code = resolve_in(env, settings);
+    resolve_explain_fini(&explain, env);
+    return code;
+}
+
+static int resolve_logged(struct muster_env *env, const struct settings *settings)
+{
+    enum muster_log_level level = MUSTER_LOG_WARN;
+    struct muster_log *log = NULL;
+    int code;
+
+    if (muster_log_level_parse(settings->log_level, &level) == MUSTER_OK &&
+        muster_log_file_open(env->mem, stderr, settings->is_json, level, &log) == MUSTER_OK)
+        env->log = log;
+    code = explain_in(env, settings);
+    env->log = NULL;
+    muster_log_file_close(log);
     return code;
 }
 
@@ -420,7 +448,7 @@ int command_resolve(int argc, char **argv)
         return code;
     if (resolver_env_open(&env, &error) != MUSTER_OK)
         return command_fail("resolve", &error);
-    code = explain_in(env, &settings);
+    code = resolve_logged(env, &settings);
     resolver_env_close(env);
     return code;
 }

@@ -8,19 +8,22 @@
 #include <muster/resolver_watch.h>
 
 /** Every look at the outside, told on standard error: variables and files as they are read, requests
- * when they are answered, and what resolvers log. Values of secrets are not shown. */
+ * when they are answered, and what resolvers log of name queries and programs. Values of secrets are
+ * not shown. */
 struct resolve_explain {
     struct muster_vars vars;
     struct muster_files files;
     struct muster_http_tracer tracer;
-    struct muster_log *log;
+    struct muster_log log;
     struct muster_vars *real_vars;
     struct muster_files *real_files;
+    struct muster_log *real_log;
+    bool is_json; /* a JSON object on each line: {"explain": "request", ...} */
     const char *seen[64]; /* names of variables that were told */
     size_t seen_count;
 };
 /** Stands in env for what is there; env->http may be NULL. Borrows env until fini. */
-enum muster_rc resolve_explain_init(struct resolve_explain *explain, struct muster_env *env);
+void resolve_explain_init(struct resolve_explain *explain, struct muster_env *env, bool is_json);
 void resolve_explain_fini(struct resolve_explain *explain, struct muster_env *env);
 
 /** One line, or plain text with the source of each fact. False: out of memory. */
