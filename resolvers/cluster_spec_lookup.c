@@ -90,7 +90,9 @@ static enum muster_rc find_job(const struct muster_cluster_spec *spec, const cha
     if (job == NULL && name == NULL)
         return muster_error_set(ret_error, MUSTER_NOT_FOUND, "no job is named");
     if (job == NULL)
-        return muster_error_set(ret_error, MUSTER_NOT_FOUND, "the cluster has no job '%s'; name one of its jobs, or start it", name);
+        return muster_error_set(ret_error, MUSTER_NOT_FOUND,
+                                "the cluster has no job '%s'; name one of its jobs, or start it",
+                                name);
     *ret_job = job;
     return MUSTER_OK;
 }
@@ -170,8 +172,9 @@ enum muster_rc muster_cluster_spec_task_address(const struct muster_cluster_spec
     address = muster_cluster_job_address(found, index);
     if (address == NULL)
         return muster_error_set(ret_error, MUSTER_NOT_FOUND,
-                                "job '%s' has no task %lld (it has %zu in all); name one that is there, or start it", job,
-                                (long long)index, found->task_count);
+                                "job '%s' has no task %lld (it has %zu in all); name one that is "
+                                "there, or start it",
+                                job, (long long)index, found->task_count);
     *ret_address = address;
     return MUSTER_OK;
 }
