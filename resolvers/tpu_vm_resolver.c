@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "resolvers/cluster_answer.h"
+#include "resolvers/metadata_watch.h"
 #include "resolvers/resolvers_internal.h"
 #include "resolvers/tpu_vm_query.h"
 #include "resolvers/tpu_vm_text.h"
@@ -12,12 +13,16 @@
 
 #define JOB           "worker"
 #define ADDRESS_BYTES 272
+#define WATCH_INTERVAL_NS                                                                          \
+    (60 * MUSTER_NS_PER_S) /* the metadata server tells of changes in between */
 
 struct tpu_vm_resolver {
     struct muster_resolver resolver;
     uint16_t port;
     uint16_t coordinator_port;
     bool has_no_rpc_layer;
+    struct muster_metadata_watch watch;
+    bool is_stopping; /* waits for the watch */
     /* What the metadata server told last. */
     bool is_known;
     bool has_task_id;
@@ -330,12 +335,53 @@ static const char *tpu_vm_source(struct muster_resolver *resolver, enum muster_f
     return NULL;
 }
 
+/* Watches. */
+
+static void on_change(struct muster_metadata_watch *watch)
+{
+    struct tpu_vm_resolver *own = watch->data;
+
+    muster_resolver_changed(&own->resolver);
+}
+
+static void on_off(struct muster_metadata_watch *watch)
+{
+    struct tpu_vm_resolver *own = watch->data;
+
+    if (own->is_stopping)
+        muster_resolver_stopped(&own->resolver);
+}
+
+/* Variables do not change. */
+static void tpu_vm_watched(struct muster_resolver *resolver, bool is_watched)
+{
+    struct muster_tpu_vm_texts texts;
+
+    read_variables(resolver->env, &texts);
+    if (is_watched && texts.hosts.value == NULL && may_ask_server(resolver->env))
+        muster_metadata_watch_start(&of(resolver)->watch);
+    else
+        muster_metadata_watch_stop(&of(resolver)->watch);
+}
+
 /* Opening and closing. */
+
+static void tpu_vm_stop(struct muster_resolver *resolver)
+{
+    struct tpu_vm_resolver *own = of(resolver);
+
+    own->is_stopping = true;
+    if (own->watch.state == MUSTER_METADATA_WATCH_OFF)
+        muster_resolver_stopped(resolver);
+    else
+        muster_metadata_watch_stop(&own->watch);
+}
 
 static void tpu_vm_close(struct muster_resolver *resolver)
 {
     struct muster_mem *mem = resolver->env->mem;
 
+    muster_metadata_watch_fini(&of(resolver)->watch);
     muster_resolver_fini(resolver);
     muster_mem_free(mem, of(resolver));
 }
@@ -349,7 +395,10 @@ static const struct muster_resolver_ops tpu_vm_ops = {
     .rpc_layer = tpu_vm_rpc_layer,
     .world_size = tpu_vm_world_size,
     .source = tpu_vm_source,
+    .watched = tpu_vm_watched,
+    .stop = tpu_vm_stop,
     .close = tpu_vm_close,
+    .watch_interval_ns = WATCH_INTERVAL_NS,
 };
 
 enum muster_rc muster_tpu_vm_resolver_open(struct muster_env *env,
@@ -376,6 +425,10 @@ enum muster_rc muster_tpu_vm_resolver_open(struct muster_env *env,
         muster_mem_free(env->mem, own);
         return muster_error_set(ret_error, rc, "no memory for a resolver of TPU VMs");
     }
+    muster_metadata_watch_init(&own->watch, env, MUSTER_TPU_VM_ENDPOINTS_PATH);
+    own->watch.data = own;
+    own->watch.on_change = on_change;
+    own->watch.on_off = on_off;
     *ret_resolver = &own->resolver;
     return MUSTER_OK;
 }

@@ -1,6 +1,8 @@
 /* TPU VMs as tasks: variables, and a played metadata server. */
 #include <muster/tpu_vm_resolver.h>
 
+#include <muster/resolver_watch.h>
+
 #include "cloud_fixture.h"
 #include "resolver_ask.h"
 
@@ -345,6 +347,103 @@ static void closing_ends_a_question(void **state)
     cloud_fixture_close(&f);
 }
 
+/* Watching. */
+
+#define TAGGED(seen, etag)                                                                         \
+    "{\"match\":{\"query\":{\"last_etag\":\"" seen "\"}},\"response\":{\"headers\":{\"Metadata-"   \
+    "Flavor\":\"Google\",\"ETag\":\"" etag "\"},\"body\":\"\"}}"
+#define ANSWER(hosts) ATTRIBUTE(ENDPOINTS, hosts) "," NO_ATTRIBUTE
+
+struct watcher {
+    struct muster_resolver_watch watch;
+    struct cloud_fixture *f;
+    unsigned told;
+    size_t task_count;
+    size_t awaited; /* tasks */
+    bool is_closed;
+};
+
+static void on_cluster(struct muster_resolver_watch *watch, struct muster_cluster_spec *spec,
+                       const struct muster_cluster_diff *diff)
+{
+    struct watcher *watcher = watch->data;
+
+    (void)diff;
+    watcher->told++;
+    watcher->task_count = spec->jobs[0]->task_count;
+}
+
+static bool has_told(void *data)
+{
+    const struct watcher *watcher = data;
+
+    return watcher->task_count == watcher->awaited;
+}
+
+static bool has_asked_twice(void *data)
+{
+    const struct watcher *watcher = data;
+    size_t questions = 0;
+
+    for (size_t i = 0; i < fake_cloud_counts(watcher->f->cloud)->requests; i++)
+        questions += strstr(fake_cloud_request(watcher->f->cloud, i)->target, "tpu-env") != NULL;
+    return questions >= 2 && !watcher->watch.is_asking;
+}
+
+static void on_watch_closed(struct muster_resolver_watch *watch)
+{
+    ((struct watcher *)watch->data)->is_closed = true;
+}
+
+static void a_watch_hears_of_new_workers(void **state)
+{
+    struct muster_resolver *resolver;
+    struct watcher watcher = {.awaited = 1};
+    struct cloud_fixture f;
+    (void)state;
+    open_with_server(&f, "[" TAGGED("0", "a") "," TAGGED("a", "a") "," ANSWER("h-0") "]");
+    resolver = opened(&f, "tpu_vm:");
+    watcher.f = &f;
+    watcher.watch = (struct muster_resolver_watch){
+        .data = &watcher, .on_change = on_cluster, .settle_ns = MUSTER_NS_PER_MS};
+    assert_int_equal(muster_resolver_watch_open(&watcher.watch, resolver), MUSTER_OK);
+    test_env_run_until(f.env, has_told, &watcher);
+    test_env_run_until(f.env, has_asked_twice, &watcher);
+
+    fake_cloud_forget_script(f.cloud);
+    cloud_fixture_script(&f, "[" TAGGED("a", "b") "," TAGGED("b", "b") "," ANSWER("h-0,h-1") "]");
+    watcher.awaited = 2;
+    test_env_run_until(f.env, has_told, &watcher);
+
+    assert_int_equal(watcher.told, 2);
+    muster_resolver_watch_close(&watcher.watch, on_watch_closed);
+    test_env_run_until(f.env, test_env_is_true, &watcher.is_closed);
+    close_resolver(resolver);
+    cloud_fixture_close(&f);
+}
+
+static void variables_are_not_watched(void **state)
+{
+    struct muster_resolver *resolver;
+    struct watcher watcher = {.awaited = 1};
+    struct cloud_fixture f;
+    (void)state;
+    open_with_server(&f, NULL);
+    cloud_fixture_set_var(&f, "TPU_WORKER_HOSTNAMES", "a");
+    resolver = opened(&f, "tpu_vm:");
+    watcher.watch = (struct muster_resolver_watch){.data = &watcher, .on_change = on_cluster};
+    assert_int_equal(muster_resolver_watch_open(&watcher.watch, resolver), MUSTER_OK);
+
+    test_env_run_until(f.env, has_told, &watcher);
+    test_env_turn(f.env, 20);
+
+    assert_int_equal(fake_cloud_counts(f.cloud)->requests, 0);
+    muster_resolver_watch_close(&watcher.watch, on_watch_closed);
+    test_env_run_until(f.env, test_env_is_true, &watcher.is_closed);
+    close_resolver(resolver);
+    cloud_fixture_close(&f);
+}
+
 static void auto_finds_the_mark(void **state)
 {
     struct muster_resolver *resolver;
@@ -388,6 +487,8 @@ int main(void)
         cmocka_unit_test(malformed_variables_are_told_at_once),
         cmocka_unit_test(accelerators_are_those_of_the_own_task),
         cmocka_unit_test(closing_ends_a_question),
+        cmocka_unit_test(a_watch_hears_of_new_workers),
+        cmocka_unit_test(variables_are_not_watched),
         cmocka_unit_test(auto_finds_the_mark),
     };
 
