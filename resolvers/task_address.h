@@ -6,11 +6,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/** May text be an IP address or a host's name? Its letters are looked at, and that there are any. */
+/** May text be an IP address or a host's name? Its letters are looked at, and that it has any. */
 bool muster_host_is_plausible(const char *text);
 
-/** "host:port", an IPv6 address in brackets. False: host is neither address nor name, or there is no
- * room; nothing is written then. */
+/** "host:port", an IPv6 address in brackets. False, and nothing is written: host is neither address
+ * nor name, or there is no room. */
 bool muster_task_address_format(const char *host, uint16_t port, size_t bytes, char *ret_text);
 
 #endif

@@ -161,6 +161,22 @@ static void discover(struct muster_tpu_work *work)
     call_api(work, work->client->discovery_url, false, on_document);
 }
 
+/* A version is set on workers that are there (cloud_tpu_client's network_endpoints). */
+static enum muster_rc check_workers(struct muster_tpu_work *work)
+{
+    const struct muster_tpu_node *node = work->node;
+    const char *name = work->client->target.name;
+
+    if (node->state == NULL || strcmp(node->state, "READY") != 0)
+        return muster_error_set(&work->query->error, MUSTER_FAILED_PRECONDITION,
+                                "TPU %.60s is not READY: its state is %.40s; wait until it is",
+                                name, node->state != NULL ? node->state : "not told");
+    if (node->endpoint_count == 0)
+        return muster_error_set(&work->query->error, MUSTER_FAILED_PRECONDITION,
+                                "TPU %.60s has no worker whose version could be set", name);
+    return MUSTER_OK;
+}
+
 static void on_node(struct muster_http_call *call, enum muster_rc rc)
 {
     struct muster_tpu_work *work = call->data;
@@ -172,6 +188,8 @@ static void on_node(struct muster_http_call *call, enum muster_rc rc)
         if (rc != MUSTER_OK)
             muster_http_failure_explain(call, &remedies, &work->query->error);
     }
+    if (rc == MUSTER_OK && work->query->what == MUSTER_TPU_CONFIGURE_VERSION)
+        rc = check_workers(work);
     muster_tpu_work_next(work, rc);
 }
 

@@ -143,6 +143,18 @@ static enum muster_rc keep_options(struct muster_tpu_resolver *own, struct muste
     return MUSTER_OK;
 }
 
+static enum muster_rc check_options(const struct muster_tpu_resolver_options *options,
+                                    struct muster_error *ret_error)
+{
+    if (options->coordinator_name != NULL && options->coordinator_address == NULL &&
+        options->start_server == NULL)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "coordinator '%.60s' has no address, and nothing here starts its "
+                                "server: give coordinator_address",
+                                options->coordinator_name);
+    return MUSTER_OK;
+}
+
 static enum muster_rc own_init(struct muster_tpu_resolver *own, struct muster_env *env,
                                const struct muster_tpu_resolver_options *options,
                                struct muster_error *ret_error)
@@ -174,9 +186,12 @@ enum muster_rc muster_tpu_resolver_open(struct muster_env *env,
                                         struct muster_resolver **ret_resolver,
                                         struct muster_error *ret_error)
 {
-    struct muster_tpu_resolver *own = muster_mem_alloc_zero(env->mem, 1, sizeof(*own));
-    enum muster_rc rc;
+    struct muster_tpu_resolver *own;
+    enum muster_rc rc = check_options(options, ret_error);
 
+    if (rc != MUSTER_OK)
+        return rc;
+    own = muster_mem_alloc_zero(env->mem, 1, sizeof(*own));
     if (own == NULL)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory");
     rc = own_init(own, env, options, ret_error);

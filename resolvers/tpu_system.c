@@ -1,10 +1,13 @@
-/* TPU cores counted by host. */
+/* TPU cores counted by host, and the job that holds them. */
 #include <muster/tpu_system.h>
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define DEFAULT_JOB     "tpu_worker"
+#define COORDINATOR_JOB "coordinator"
 
 /* "/job:J/replica:R/task:T/device:KIND:I"; parts that are missing count as nothing. */
 struct device {
@@ -164,4 +167,29 @@ void muster_tpu_system_fini(struct muster_tpu_system *system)
         muster_mem_free(system->mem, system->devices[i]);
     muster_mem_free(system->mem, system->devices);
     *system = (struct muster_tpu_system){.mem = NULL};
+}
+
+enum muster_rc muster_tpu_system_master_job(const char *master,
+                                            const struct muster_cluster_spec *spec,
+                                            const char **ret_job, struct muster_error *ret_error)
+{
+    size_t count = spec != NULL ? spec->job_count : 0;
+    bool is_local = master[0] == '\0' || strcmp(master, "local") == 0;
+
+    if (is_local || count == 0) {
+        *ret_job = is_local ? NULL : DEFAULT_JOB;
+        return MUSTER_OK;
+    }
+    if (muster_cluster_spec_job(spec, DEFAULT_JOB) != NULL)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "job name '" DEFAULT_JOB "' is reserved; name the job otherwise");
+    if (count > 2 || (count == 2 && muster_cluster_spec_job(spec, COORDINATOR_JOB) == NULL))
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "which of %zu jobs holds the TPU? One job is needed, or one beside "
+                                "'" COORDINATOR_JOB "'",
+                                count);
+    *ret_job = spec->jobs[0]->name;
+    if (count == 2 && strcmp(*ret_job, COORDINATOR_JOB) == 0)
+        *ret_job = spec->jobs[1]->name;
+    return MUSTER_OK;
 }

@@ -48,8 +48,8 @@ struct muster_tpu_client_options {
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_tpu_client_open(
     struct muster_env *env, const struct muster_tpu_client_options *options,
     struct muster_tpu_client **ret_client, struct muster_error *ret_error);
-/** Open queries and waits end with CANCELLED, then closed (may be NULL) runs and the client is freed.
- */
+/** Open queries and waits end with CANCELLED, then closed (may be NULL) runs, then the client is
+ * freed. */
 MUSTER_API void muster_tpu_client_close(struct muster_tpu_client *client,
                                         muster_tpu_client_close_fn *closed);
 MUSTER_API void muster_tpu_client_set_data(struct muster_tpu_client *client, void *data);
@@ -97,9 +97,10 @@ struct muster_tpu_query {
 /**
  * Ask, each time anew.
  *
- * Errors:  returned FAILED_PRECONDITION (closed); by done NOT_FOUND (no such node; a version that is not
- *          on offer), PERMISSION_DENIED, UNAUTHENTICATED, UNAVAILABLE, INVALID_ARGUMENT,
- *          DEADLINE_EXCEEDED, CANCELLED.
+ * Errors:  returned FAILED_PRECONDITION (closed), RESOURCE_EXHAUSTED; by done NOT_FOUND (no such
+ *          node; a version that is not on offer), FAILED_PRECONDITION (CONFIGURE_VERSION of a node
+ *          that is not READY, or has no workers), PERMISSION_DENIED, UNAUTHENTICATED, UNAVAILABLE,
+ *          INVALID_ARGUMENT, RESOURCE_EXHAUSTED, DEADLINE_EXCEEDED, CANCELLED.
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_tpu_query_start(struct muster_tpu_query *query,
                                                                    struct muster_tpu_client *client,

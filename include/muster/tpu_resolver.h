@@ -32,7 +32,8 @@ struct muster_tpu_resolver_options {
  * workers themselves (tensorflow.WorkerService.GetStatus).
  *
  * Owns:    gives; borrows env (http, net, files, vars, host, rng) until closed.
- * Errors:  returned as muster_tpu_client_open. Questions: FAILED_PRECONDITION: not READY, hosts with
+ * Errors:  returned as muster_tpu_client_open, and INVALID_ARGUMENT: a coordinator without address
+ *          and without start_server. Questions: FAILED_PRECONDITION: not READY, hosts with
  *          different numbers of cores; UNAVAILABLE: no worker answers; those of a query.
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_tpu_resolver_open(

@@ -3,6 +3,7 @@
 #define MUSTER_TPU_SYSTEM_H
 
 #include <muster/base.h>
+#include <muster/cluster_spec.h>
 #include <muster/mem.h>
 #include <muster/status.h>
 
@@ -32,6 +33,18 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_tpu_system_init(
     size_t count, struct muster_error *ret_error);
 /** All zero is accepted. */
 MUSTER_API void muster_tpu_system_fini(struct muster_tpu_system *system);
+
+/**
+ * The job whose tasks hold the TPU: of a local master ("", "local") none, NULL; without a cluster
+ * "tpu_worker"; else the only job, or the one beside "coordinator".
+ *
+ * Owns:    *ret_job is static, or borrowed from spec, which may be NULL.
+ * Errors:  INVALID_ARGUMENT: a job is called tpu_worker, which is reserved; no single job is left.
+ * Source:  tensorflow/python/tpu/tpu_system_metadata.py, master_job
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_tpu_system_master_job(
+    const char *master, const struct muster_cluster_spec *spec, const char **ret_job,
+    struct muster_error *ret_error);
 
 MUSTER_END
 

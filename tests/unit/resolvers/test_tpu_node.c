@@ -146,6 +146,53 @@ static void cores_are_counted_by_host_and_devices_sorted(void **state)
     test_env_close(&test);
 }
 
+/* tpu_system_metadata.master_job */
+static void the_job_of_the_workers_follows_from_the_cluster(void **state)
+{
+    static const struct {
+        const char *master;
+        const char *cluster; /* NULL: none */
+        const char *job;     /* NULL: none */
+        enum muster_rc rc;
+    } rows[] = {
+        {"", "{\"worker\":[\"a:1\"]}", NULL, MUSTER_OK},
+        {"local", NULL, NULL, MUSTER_OK},
+        {"grpc://a:1", NULL, "tpu_worker", MUSTER_OK},
+        {"grpc://a:1", "{}", "tpu_worker", MUSTER_OK},
+        {"grpc://a:1", "{\"w\":[\"a:1\"]}", "w", MUSTER_OK},
+        {"grpc://a:1", "{\"coordinator\":[\"c:1\"],\"w\":[\"a:1\"]}", "w", MUSTER_OK},
+        {"grpc://a:1", "{\"w\":[\"a:1\"],\"coordinator\":[\"c:1\"]}", "w", MUSTER_OK},
+        {"grpc://a:1", "{\"tpu_worker\":[\"a:1\"]}", NULL, MUSTER_INVALID_ARGUMENT},
+        {"grpc://a:1", "{\"w\":[\"a:1\"],\"ps\":[\"b:1\"]}", NULL, MUSTER_INVALID_ARGUMENT},
+        {"grpc://a:1", "{\"w\":[\"a:1\"],\"ps\":[\"b:1\"],\"coordinator\":[\"c:1\"]}", NULL,
+         MUSTER_INVALID_ARGUMENT},
+    };
+    struct test_env test;
+    (void)state;
+    test_env_open(&test);
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct muster_cluster_spec *spec = NULL;
+        struct muster_error error = {0};
+        const char *job = "none";
+
+        if (rows[i].cluster != NULL)
+            assert_int_equal(muster_cluster_spec_parse(test.env.mem, rows[i].cluster,
+                                                       strlen(rows[i].cluster), &spec, &error),
+                             MUSTER_OK);
+        assert_int_equal(muster_tpu_system_master_job(rows[i].master, spec, &job, &error),
+                         rows[i].rc);
+        if (rows[i].rc != MUSTER_OK)
+            assert_string_equal(job, "none");
+        else if (rows[i].job == NULL)
+            assert_null(job);
+        else
+            assert_string_equal(job, rows[i].job);
+        muster_cluster_spec_unref(spec);
+    }
+    test_env_close(&test);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -153,6 +200,7 @@ int main(void)
         cmocka_unit_test(what_is_no_node_is_refused),
         cmocka_unit_test(memory_that_ran_out_cools_down_for_90_seconds),
         cmocka_unit_test(cores_are_counted_by_host_and_devices_sorted),
+        cmocka_unit_test(the_job_of_the_workers_follows_from_the_cluster),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -244,6 +244,64 @@ static void a_version_is_set_on_every_worker(void **state)
     cloud_fixture_close(&f);
 }
 
+/* cloud_tpu_client: network_endpoints() of a node that is not READY is an error. */
+static void no_version_is_set_on_a_node_that_is_not_ready(void **state)
+{
+    static const struct {
+        const char *node;
+        const char *word;
+    } rows[] = {
+        {"{\"state\":\"CREATING\",\"ipAddress\":\"127.0.0.1\"}", "CREATING"},
+        {"{\"state\":\"READY\"}", "no worker"},
+    };
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct muster_tpu_query query = {.what = MUSTER_TPU_CONFIGURE_VERSION, .version = "2.9"};
+        struct muster_tpu_resolver_options options;
+        struct muster_resolver *resolver;
+        struct cloud_fixture f;
+        char script[512];
+
+        cloud_fixture_open(&f, NULL);
+        snprintf(script, sizeof(script),
+                 "[{\"match\":{\"path\":\"" NODE("v1", "n") "\"},"
+                                                            "\"response\":{\"body\":%s}}]",
+                 rows[i].node);
+        cloud_fixture_script(&f, script);
+        options = tpu_n(&f);
+        resolver = opened(&f, &options);
+
+        assert_int_equal(ask_client(&f, muster_tpu_resolver_client(resolver), &query),
+                         MUSTER_FAILED_PRECONDITION);
+        assert_non_null(strstr(query.error.text, rows[i].word));
+        assert_non_null(strstr(query.error.text, "TPU n"));
+        assert_int_equal(fake_cloud_counts(f.cloud)->requests, 1);
+
+        close_resolver(resolver);
+        cloud_fixture_close(&f);
+    }
+}
+
+/* A coordinator that nobody starts and that has no address would be missing silently. */
+static void a_coordinator_without_address_needs_somebody_to_start_it(void **state)
+{
+    struct muster_tpu_resolver_options options;
+    struct muster_resolver *resolver = NULL;
+    struct muster_error error = {0};
+    struct cloud_fixture f;
+    (void)state;
+    cloud_fixture_open(&f, NULL);
+    options = tpu_n(&f);
+    options.coordinator_name = "c";
+
+    assert_int_equal(muster_tpu_resolver_open(f.env, &options, &resolver, &error),
+                     MUSTER_INVALID_ARGUMENT);
+    assert_says(error.text, "coordinator 'c'", "coordinator_address", NULL);
+
+    cloud_fixture_close(&f);
+}
+
 /* Waiting. */
 
 static void on_waited(struct muster_tpu_wait *wait, enum muster_rc rc)
@@ -330,6 +388,8 @@ int main(void)
         cmocka_unit_test(the_coordinator_is_started_once_and_copies_share_it),
         cmocka_unit_test(what_fails_names_the_tpu_and_the_cause),
         cmocka_unit_test(a_version_is_set_on_every_worker),
+        cmocka_unit_test(no_version_is_set_on_a_node_that_is_not_ready),
+        cmocka_unit_test(a_coordinator_without_address_needs_somebody_to_start_it),
         cmocka_unit_test(a_closing_client_ends_those_who_wait),
         cmocka_unit_test(nobody_waits_where_no_api_tells_health),
         cmocka_unit_test(a_uri_and_the_environment_name_the_tpu),
