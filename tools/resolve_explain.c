@@ -19,6 +19,18 @@ static bool is_secret(const char *name)
     return false;
 }
 
+/* A URL may carry a key, or somebody's password. */
+static bool has_secret(const char *value)
+{
+    static const char *const words[] = {"key=", "token=", "secret=", "password=", "sig=", "@"};
+
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        if (strstr(value, "://") != NULL && strcasestr(value, words[i]) != NULL)
+            return true;
+    }
+    return false;
+}
+
 static bool is_first_time(struct resolve_explain *explain, const char *name)
 {
     for (size_t i = 0; i < explain->seen_count; i++) {
@@ -77,7 +89,7 @@ static const char *get_variable(struct muster_vars *vars, const char *name)
 {
     struct resolve_explain *explain = MUSTER_CONTAINER_OF(vars, struct resolve_explain, vars);
     const char *value = muster_vars_get(explain->real_vars, name);
-    bool is_shown = value != NULL && !is_secret(name);
+    bool is_shown = value != NULL && !is_secret(name) && !has_secret(value);
     struct muster_json *line;
 
     if (!is_first_time(explain, name))

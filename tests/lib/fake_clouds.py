@@ -73,11 +73,16 @@ def secrets_in(text, more=()):
     return sorted({mark for mark in marks if mark in text})
 
 
-def resolve(uri, *options, **variables):
-    """`muster resolve`, in an environment without any cloud but what variables say."""
+def clean_environment(**variables):
+    """Without any cloud but what variables say; None: not set."""
     clean = {k: v for k, v in os.environ.items()
              if re.match(r"PATH$|LD_|ASAN_|UBSAN_|LSAN_|MUSTER_BINARY|MUSTER_SOURCE|LANG|TMPDIR$", k)}
     clean.update(HOME="/nonexistent", GCE_METADATA_HOST="127.0.0.1:1")
     clean.update({k: v for k, v in variables.items() if v is not None})
-    return subprocess.run([MUSTER, "resolve", "--resolver", uri, *options], env=clean, text=True, capture_output=True,
-                          timeout=PATIENCE_S, check=False)
+    return clean
+
+
+def resolve(uri, *options, **variables):
+    """`muster resolve` in a clean environment with these variables."""
+    return subprocess.run([MUSTER, "resolve", "--resolver", uri, *options], env=clean_environment(**variables), text=True,
+                          capture_output=True, timeout=PATIENCE_S, check=False)
