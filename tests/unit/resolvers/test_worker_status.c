@@ -1,205 +1,29 @@
 /* Asking workers for their devices, against gRPC servers that play them. */
 #include "resolvers/worker_status.h"
 
-#include <muster/rpc.h>
-#include <muster/stream.h>
-#include <stdio.h>
 #include <string.h>
 
-#include "proto/guard.h"
-#include "proto/worker_status.pb-c.h"
-#include "test_env.h"
-
-#define PLAYED_MAX 100
-
-/* One worker, and what it does when it is asked. */
-struct played {
-    struct muster_rpc_server *server;
-    struct muster_address address;
-    char text[MUSTER_ADDRESS_TEXT_BYTES];
-    unsigned index;
-    unsigned device_count;
-    unsigned hangs;    /* so many questions get no answer */
-    unsigned refusals; /* then so many get this */
-    enum muster_rc refusal;
-    const char *raw; /* answered instead of devices; NULL: none */
-    bool is_deaf;    /* knows no method */
-    bool is_closed;
-    struct stage *stage;
-    struct muster_rpc *held; /* answered when the stage says so */
-    unsigned asked;          /* seen */
-};
+#include "worker_stage.h"
 
 struct stage {
-    struct test_env test;
-    struct muster_env *env;
-    struct played workers[PLAYED_MAX];
-    const char *addresses[PLAYED_MAX];
-    size_t count;
-    unsigned open, open_peak; /* questions that all workers together have not answered */
-    unsigned crowd;           /* questions are held until so many are open; 0: not at all */
-    unsigned answered;
-    struct muster_timer crowd_timer;
+    struct worker_stage played;
     struct muster_worker_status status;
     bool is_done;
     unsigned done_count;
     enum muster_rc rc;
 };
 
-static void send_devices(struct muster_rpc *rpc, const struct played *worker)
-{
-    Tensorflow__GetStatusResponse response = TENSORFLOW__GET_STATUS_RESPONSE__INIT;
-    Tensorflow__DeviceAttributes devices[8], *list[8];
-    struct muster_mem *mem = muster_rpc_env(rpc)->mem;
-    char names[8][64];
-    void *bytes = NULL;
-    size_t size = 0;
-
-    for (unsigned i = 0; i < worker->device_count; i++) {
-        tensorflow__device_attributes__init(&devices[i]);
-        snprintf(names[i], sizeof(names[i]), "/job:worker/replica:0/task:%u/device:TPU:%u",
-                 worker->index, i);
-        devices[i].name = names[i];
-        devices[i].device_type = (char *)(uintptr_t) "TPU";
-        devices[i].incarnation = 1 + i;
-        list[i] = &devices[i];
-    }
-    response.n_device_attributes = worker->device_count;
-    response.device_attributes = list;
-    assert_int_equal(muster_proto_pack(mem, &response, &bytes, &size), MUSTER_OK);
-    assert_int_equal(muster_rpc_send(rpc, bytes, size), MUSTER_OK);
-    muster_mem_free(mem, bytes);
-}
-
-/* Some time after the crowd is there: whoever else would come has come, too. */
-static void on_crowd(struct muster_timer *timer)
-{
-    struct stage *stage = timer->data;
-
-    for (size_t i = 0; i < stage->count; i++) {
-        struct muster_rpc *rpc = stage->workers[i].held;
-
-        stage->workers[i].held = NULL;
-        if (rpc == NULL)
-            continue;
-        stage->answered++;
-        send_devices(rpc, &stage->workers[i]);
-        muster_rpc_finish(rpc, MUSTER_OK, NULL);
-    }
-}
-
-static void hold(struct played *worker, struct muster_rpc *rpc)
-{
-    struct stage *stage = worker->stage;
-
-    worker->held = rpc;
-    if (stage->open == stage->crowd || stage->open == stage->count - stage->answered)
-        muster_timer_start(&stage->crowd_timer, stage->env->loop,
-                           muster_loop_after_ns(stage->env->loop, 20 * MUSTER_NS_PER_MS));
-}
-
-static void on_question(struct muster_rpc *rpc, struct muster_bytes message)
-{
-    struct played *worker = muster_rpc_service(rpc);
-
-    assert_int_equal(message.size, 0);
-    worker->asked++;
-    if (worker->stage->crowd > 0) {
-        hold(worker, rpc);
-        return;
-    }
-    if (worker->hangs > 0) {
-        worker->hangs--;
-        return;
-    }
-    if (worker->refusals > 0) {
-        worker->refusals--;
-        muster_rpc_finish(rpc, worker->refusal, "not now");
-        return;
-    }
-    if (worker->raw != NULL)
-        assert_int_equal(muster_rpc_send(rpc, worker->raw, strlen(worker->raw)), MUSTER_OK);
-    else
-        send_devices(rpc, worker);
-    muster_rpc_finish(rpc, MUSTER_OK, NULL);
-}
-
-static void on_question_start(struct muster_rpc *rpc)
-{
-    struct stage *stage = ((struct played *)muster_rpc_service(rpc))->stage;
-
-    if (++stage->open > stage->open_peak)
-        stage->open_peak = stage->open;
-}
-
-static void on_question_end(struct muster_rpc *rpc, enum muster_rc rc)
-{
-    (void)rc;
-    ((struct played *)muster_rpc_service(rpc))->stage->open--;
-}
-
-static void serve(struct stage *stage, struct played *worker)
-{
-    static const struct muster_rpc_method method = {.path = MUSTER_WORKER_STATUS_METHOD,
-                                                    .on_start = on_question_start,
-                                                    .on_message = on_question,
-                                                    .on_end = on_question_end,
-                                                    .is_unary = true};
-
-    assert_int_equal(muster_rpc_server_open(stage->env, NULL, &worker->server), MUSTER_OK);
-    muster_rpc_server_set_data(worker->server, worker);
-    if (!worker->is_deaf)
-        assert_int_equal(muster_rpc_server_add(worker->server, &method, 1, worker), MUSTER_OK);
-    assert_int_equal(
-        muster_rpc_server_listen(worker->server, &worker->address, &worker->address, NULL),
-        MUSTER_OK);
-    worker->is_closed = false;
-}
-
-static void on_server_closed(struct muster_rpc_server *server)
-{
-    struct played *worker = muster_rpc_server_data(server);
-
-    worker->server = NULL;
-    worker->is_closed = true;
-}
-
-static void leave(struct stage *stage, struct played *worker)
-{
-    if (worker->server == NULL)
-        return;
-    muster_rpc_server_close(worker->server, 0, on_server_closed);
-    test_env_run_until(stage->env, test_env_is_true, &worker->is_closed);
-}
-
 static void stage_open(struct stage *stage, size_t count)
 {
     memset(stage, 0, sizeof(*stage));
-    test_env_open(&stage->test);
-    stage->env = &stage->test.env;
-    assert_int_equal(muster_net_system_open(stage->env, &stage->env->net), MUSTER_OK);
-    stage->count = count;
+    worker_stage_open(&stage->played, count);
     stage->status.pause_first_ns = 20 * MUSTER_NS_PER_MS;
-    muster_timer_init(&stage->crowd_timer, on_crowd, stage);
-    for (unsigned i = 0; i < count; i++) {
-        struct played *worker = &stage->workers[i];
-
-        worker->index = i;
-        worker->device_count = 2;
-        worker->stage = stage;
-        assert_int_equal(muster_address_parse("127.0.0.1:0", &worker->address, NULL), MUSTER_OK);
-        serve(stage, worker);
-        stage->addresses[i] = muster_address_format(&worker->address, worker->text);
-    }
 }
 
 static void stage_close(struct stage *stage)
 {
     muster_worker_status_fini(&stage->status);
-    for (size_t i = 0; i < stage->count; i++)
-        leave(stage, &stage->workers[i]);
-    muster_net_system_close(stage->env->net);
-    test_env_close(&stage->test);
+    worker_stage_close(&stage->played);
 }
 
 static void on_done(struct muster_worker_status *status, enum muster_rc rc)
@@ -215,18 +39,18 @@ static void ask_start(struct stage *stage, uint64_t within_ms)
 {
     stage->status.data = stage;
     stage->is_done = false;
-    assert_int_equal(muster_worker_status_start(
-                         &stage->status, stage->env, stage->addresses, stage->count,
-                         muster_loop_after_ns(stage->env->loop, within_ms * MUSTER_NS_PER_MS),
-                         on_done),
-                     MUSTER_OK);
+    assert_int_equal(
+        muster_worker_status_start(
+            &stage->status, stage->played.env, stage->played.addresses, stage->played.count,
+            muster_loop_after_ns(stage->played.env->loop, within_ms * MUSTER_NS_PER_MS), on_done),
+        MUSTER_OK);
     assert_false(stage->is_done);
 }
 
 static void ask(struct stage *stage, uint64_t within_ms)
 {
     ask_start(stage, within_ms);
-    test_env_run_until(stage->env, test_env_is_true, &stage->is_done);
+    test_env_run_until(stage->played.env, test_env_is_true, &stage->is_done);
 }
 
 static void assert_failed(const struct stage *stage, enum muster_rc rc, const char *word,
@@ -245,9 +69,9 @@ static void devices_come_in_the_order_of_the_addresses(void **state)
     struct stage stage;
     (void)state;
     stage_open(&stage, 3);
-    stage.workers[1].device_count = 0;
-    stage.workers[0].refusals = 1; /* so it answers last */
-    stage.workers[0].refusal = MUSTER_UNAVAILABLE;
+    stage.played.workers[1].device_count = 0;
+    stage.played.workers[0].refusals = 1; /* so it answers last */
+    stage.played.workers[0].refusal = MUSTER_UNAVAILABLE;
 
     ask(&stage, 30000);
 
@@ -257,7 +81,7 @@ static void devices_come_in_the_order_of_the_addresses(void **state)
     assert_string_equal(stage.status.devices[1], "/job:worker/replica:0/task:0/device:TPU:1");
     assert_string_equal(stage.status.devices[2], "/job:worker/replica:0/task:2/device:TPU:0");
     assert_string_equal(stage.status.devices[3], "/job:worker/replica:0/task:2/device:TPU:1");
-    assert_int_equal(stage.workers[0].asked, 2);
+    assert_int_equal(stage.played.workers[0].asked, 2);
     assert_int_equal(stage.done_count, 1);
     stage_close(&stage);
 }
@@ -280,14 +104,14 @@ static void a_worker_that_hangs_is_asked_again(void **state)
     struct stage stage;
     (void)state;
     stage_open(&stage, 1);
-    stage.workers[0].hangs = 2;
+    stage.played.workers[0].hangs = 2;
     stage.status.try_timeout_ns = 50 * MUSTER_NS_PER_MS;
 
     ask(&stage, 30000);
 
     assert_int_equal(stage.rc, MUSTER_OK);
     assert_int_equal(stage.status.device_count, 2);
-    assert_int_equal(stage.workers[0].asked, 3);
+    assert_int_equal(stage.played.workers[0].asked, 3);
     stage_close(&stage);
 }
 
@@ -296,14 +120,15 @@ static void a_worker_that_hangs_to_the_end_is_named(void **state)
     struct stage stage;
     (void)state;
     stage_open(&stage, 2);
-    stage.workers[1].hangs = 1000;
+    stage.played.workers[1].hangs = 1000;
     stage.status.try_timeout_ns = 50 * MUSTER_NS_PER_MS;
 
     ask(&stage, 300);
 
-    assert_failed(&stage, MUSTER_UNAVAILABLE, "cannot connect to TPU worker", stage.addresses[1]);
-    assert_int_equal(stage.workers[0].asked, 1);
-    assert_true(stage.workers[1].asked > 1);
+    assert_failed(&stage, MUSTER_UNAVAILABLE, "cannot connect to TPU worker",
+                  stage.played.addresses[1]);
+    assert_int_equal(stage.played.workers[0].asked, 1);
+    assert_true(stage.played.workers[1].asked > 1);
     stage_close(&stage);
 }
 
@@ -313,14 +138,14 @@ static void who_hangs_is_waited_for_until_shortly_before_the_deadline(void **sta
     uint64_t deadline_ns;
     (void)state;
     stage_open(&stage, 1);
-    stage.workers[0].hangs = 1000;
+    stage.played.workers[0].hangs = 1000;
     ask_start(&stage, 200);
     deadline_ns = stage.status.deadline_ns;
 
-    test_env_run_until(stage.env, test_env_is_true, &stage.is_done);
+    test_env_run_until(stage.played.env, test_env_is_true, &stage.is_done);
 
-    assert_failed(&stage, MUSTER_UNAVAILABLE, "cannot connect", stage.addresses[0]);
-    assert_true(muster_loop_now_ns(stage.env->loop) >= deadline_ns - 5 * MUSTER_NS_PER_MS);
+    assert_failed(&stage, MUSTER_UNAVAILABLE, "cannot connect", stage.played.addresses[0]);
+    assert_true(muster_loop_now_ns(stage.played.env->loop) >= deadline_ns - 5 * MUSTER_NS_PER_MS);
     stage_close(&stage);
 }
 
@@ -329,11 +154,12 @@ static void a_worker_that_is_away_is_named_in_time(void **state)
     struct stage stage;
     (void)state;
     stage_open(&stage, 2);
-    leave(&stage, &stage.workers[0]);
+    worker_stage_leave(&stage.played, &stage.played.workers[0]);
 
     ask(&stage, 400);
 
-    assert_failed(&stage, MUSTER_UNAVAILABLE, "cannot connect to TPU worker", stage.addresses[0]);
+    assert_failed(&stage, MUSTER_UNAVAILABLE, "cannot connect to TPU worker",
+                  stage.played.addresses[0]);
     stage_close(&stage);
 }
 
@@ -346,7 +172,7 @@ static void on_return(struct muster_timer *timer)
 {
     struct return_of_worker *event = timer->data;
 
-    serve(event->stage, &event->stage->workers[0]);
+    worker_stage_serve(&event->stage->played, &event->stage->played.workers[0]);
 }
 
 static void a_worker_that_comes_back_answers(void **state)
@@ -355,11 +181,11 @@ static void a_worker_that_comes_back_answers(void **state)
     struct stage stage;
     (void)state;
     stage_open(&stage, 1);
-    leave(&stage, &stage.workers[0]);
+    worker_stage_leave(&stage.played, &stage.played.workers[0]);
     event.stage = &stage;
     muster_timer_init(&event.timer, on_return, &event);
-    muster_timer_start(&event.timer, stage.env->loop,
-                       muster_loop_after_ns(stage.env->loop, 50 * MUSTER_NS_PER_MS));
+    muster_timer_start(&event.timer, stage.played.env->loop,
+                       muster_loop_after_ns(stage.played.env->loop, 50 * MUSTER_NS_PER_MS));
 
     ask(&stage, 30000);
 
@@ -373,13 +199,13 @@ static void a_server_of_something_else_is_named_at_once(void **state)
     struct stage stage;
     (void)state;
     stage_open(&stage, 1);
-    leave(&stage, &stage.workers[0]);
-    stage.workers[0].is_deaf = true;
-    serve(&stage, &stage.workers[0]);
+    worker_stage_leave(&stage.played, &stage.played.workers[0]);
+    stage.played.workers[0].is_deaf = true;
+    worker_stage_serve(&stage.played, &stage.played.workers[0]);
 
     ask(&stage, 30000);
 
-    assert_failed(&stage, MUSTER_UNIMPLEMENTED, "UNIMPLEMENTED", stage.addresses[0]);
+    assert_failed(&stage, MUSTER_UNIMPLEMENTED, "UNIMPLEMENTED", stage.played.addresses[0]);
     stage_close(&stage);
 }
 
@@ -388,13 +214,13 @@ static void a_refusal_that_is_final_is_not_repeated(void **state)
     struct stage stage;
     (void)state;
     stage_open(&stage, 1);
-    stage.workers[0].refusals = 1;
-    stage.workers[0].refusal = MUSTER_PERMISSION_DENIED;
+    stage.played.workers[0].refusals = 1;
+    stage.played.workers[0].refusal = MUSTER_PERMISSION_DENIED;
 
     ask(&stage, 30000);
 
-    assert_failed(&stage, MUSTER_PERMISSION_DENIED, "not now", stage.addresses[0]);
-    assert_int_equal(stage.workers[0].asked, 1);
+    assert_failed(&stage, MUSTER_PERMISSION_DENIED, "not now", stage.played.addresses[0]);
+    assert_int_equal(stage.played.workers[0].asked, 1);
     stage_close(&stage);
 }
 
@@ -405,11 +231,12 @@ static void garbage_is_no_list_of_devices(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         stage_open(&stage, 1);
-        stage.workers[0].raw = texts[i];
+        stage.played.workers[0].raw = texts[i];
 
         ask(&stage, 30000);
 
-        assert_failed(&stage, MUSTER_INVALID_ARGUMENT, "lists no devices", stage.addresses[0]);
+        assert_failed(&stage, MUSTER_INVALID_ARGUMENT, "lists no devices",
+                      stage.played.addresses[0]);
         stage_close(&stage);
     }
 }
@@ -421,11 +248,11 @@ static void an_answer_beyond_all_measure_is_refused(void **state)
     (void)state;
     memset(huge, 'x', sizeof(huge) - 1);
     stage_open(&stage, 1);
-    stage.workers[0].raw = huge;
+    stage.played.workers[0].raw = huge;
 
     ask(&stage, 30000);
 
-    assert_failed(&stage, MUSTER_RESOURCE_EXHAUSTED, "TPU worker", stage.addresses[0]);
+    assert_failed(&stage, MUSTER_RESOURCE_EXHAUSTED, "TPU worker", stage.played.addresses[0]);
     stage_close(&stage);
 }
 
@@ -436,7 +263,7 @@ static void what_is_no_address_is_named(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         stage_open(&stage, 2);
-        stage.addresses[1] = texts[i];
+        stage.played.addresses[1] = texts[i];
 
         ask(&stage, 30000);
 
@@ -451,16 +278,16 @@ static void cancel_ends_the_question_once(void **state)
     (void)state;
     for (unsigned turns = 0; turns < 12; turns++) {
         stage_open(&stage, 2);
-        stage.workers[0].hangs = 1000;
+        stage.played.workers[0].hangs = 1000;
         ask_start(&stage, 30000);
         for (unsigned i = 0; i < turns; i++)
-            muster_loop_turn(stage.env->loop, MUSTER_NS_PER_MS);
+            muster_loop_turn(stage.played.env->loop, MUSTER_NS_PER_MS);
 
         muster_worker_status_cancel(&stage.status);
         muster_worker_status_cancel(&stage.status);
         assert_false(stage.is_done);
-        test_env_run_until(stage.env, test_env_is_true, &stage.is_done);
-        test_env_turn(stage.env, 4);
+        test_env_run_until(stage.played.env, test_env_is_true, &stage.is_done);
+        test_env_turn(stage.played.env, 4);
 
         assert_int_equal(stage.rc, MUSTER_CANCELLED);
         assert_int_equal(stage.done_count, 1);
@@ -473,13 +300,13 @@ static void cancel_ends_a_pause(void **state)
     struct stage stage;
     (void)state;
     stage_open(&stage, 1);
-    leave(&stage, &stage.workers[0]);
+    worker_stage_leave(&stage.played, &stage.played.workers[0]);
     ask_start(&stage, 30000);
     for (unsigned i = 0; i < 50; i++) /* the connection is refused by now */
-        muster_loop_turn(stage.env->loop, MUSTER_NS_PER_MS);
+        muster_loop_turn(stage.played.env->loop, MUSTER_NS_PER_MS);
 
     muster_worker_status_cancel(&stage.status);
-    test_env_run_until(stage.env, test_env_is_true, &stage.is_done);
+    test_env_run_until(stage.played.env, test_env_is_true, &stage.is_done);
 
     assert_int_equal(stage.rc, MUSTER_CANCELLED);
     stage_close(&stage);
@@ -489,16 +316,16 @@ static void no_more_than_64_are_asked_at_once(void **state)
 {
     static struct stage stage;
     (void)state;
-    stage_open(&stage, PLAYED_MAX);
-    stage.crowd = MUSTER_WORKER_STATUS_AT_ONCE;
+    stage_open(&stage, WORKER_STAGE_MAX);
+    stage.played.crowd = MUSTER_WORKER_STATUS_AT_ONCE;
     stage.status.try_timeout_ns = 50 * MUSTER_NS_PER_S;
 
     ask(&stage, 50000);
 
     assert_int_equal(stage.rc, MUSTER_OK);
-    assert_int_equal(stage.status.device_count, 2 * PLAYED_MAX);
+    assert_int_equal(stage.status.device_count, 2 * WORKER_STAGE_MAX);
     assert_string_equal(stage.status.devices[199], "/job:worker/replica:0/task:99/device:TPU:1");
-    assert_int_equal(stage.open_peak, MUSTER_WORKER_STATUS_AT_ONCE);
+    assert_int_equal(stage.played.open_peak, MUSTER_WORKER_STATUS_AT_ONCE);
     stage_close(&stage);
 }
 
@@ -529,17 +356,17 @@ static void lack_of_memory_ends_the_question(void **state)
         stage_open(&stage, 1);
         stage.status.data = &stage;
         stage.status.pause_first_ns = 5 * MUSTER_NS_PER_MS;
-        stage.test.mem.fail_at = at;
+        stage.played.test.mem.fail_at = at;
         rc = muster_worker_status_start(
-            &stage.status, stage.env, stage.addresses, 1,
-            muster_loop_after_ns(stage.env->loop, 30000 * MUSTER_NS_PER_MS), on_done);
+            &stage.status, stage.played.env, stage.played.addresses, 1,
+            muster_loop_after_ns(stage.played.env->loop, 30000 * MUSTER_NS_PER_MS), on_done);
         has_failed_start |= rc == MUSTER_RESOURCE_EXHAUSTED;
         if (rc == MUSTER_OK) {
-            test_env_run_until(stage.env, test_env_is_true, &stage.is_done);
+            test_env_run_until(stage.played.env, test_env_is_true, &stage.is_done);
             has_failed_later |= stage.rc == MUSTER_RESOURCE_EXHAUSTED;
             assert_int_equal(stage.done_count, 1);
         }
-        stage.test.mem.fail_at = 0;
+        stage.played.test.mem.fail_at = 0;
         stage_close(&stage);
     }
 
