@@ -72,7 +72,8 @@ static bool read_host(const char *text, size_t length, char ret_host[HOST_BYTES]
     snprintf(copy, sizeof(copy), "%.*s", (int)length, text);
     if (muster_endpoint_parse(copy, 1, &endpoint, NULL) != MUSTER_OK ||
         endpoint.address.family == MUSTER_ADDRESS_UNIX || endpoint.host[0] == '\0' ||
-        strpbrk(endpoint.host, BLANKS) != NULL)
+        strpbrk(endpoint.host, BLANKS) != NULL ||
+        strcmp(endpoint.host, "unix") == 0) /* with a port it would be a socket's path */
         return false;
     snprintf(ret_host, HOST_BYTES, endpoint.address.family == MUSTER_ADDRESS_IPV6 ? "[%s]" : "%s",
              endpoint.host);

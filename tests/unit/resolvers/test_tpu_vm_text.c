@@ -80,6 +80,7 @@ static const struct row rows[] = {
     {"a comma at the end", {HOSTS("a,")}, "INVALID_ARGUMENT: H[1] is ''"},
     {"no host", {HOSTS("a b")}, "INVALID_ARGUMENT: H[0] is 'a b'"},
     {"a path", {HOSTS("unix:/tmp/x")}, "INVALID_ARGUMENT: H[0] is 'unix:/tmp/x'"},
+    {"a host that reads as a socket", {HOSTS("a,unix")}, "INVALID_ARGUMENT: H[1] is 'unix'"},
     {"a slash", {HOSTS("a/b")}, "INVALID_ARGUMENT: H[0] is 'a/b'"},
     {"a URL", {HOSTS("grpc://a:1")}, "INVALID_ARGUMENT: H[0] is"},
     {"two fields", {HOSTS("a:b"), .are_endpoints = true}, "INVALID_ARGUMENT: H[0] is 'a:b'"},
