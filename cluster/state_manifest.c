@@ -82,24 +82,6 @@ void muster_state_chunk_hash(const struct muster_state_chunks *chunks, uint32_t 
     muster_hash128(at, bytes, ret_hash);
 }
 
-static const char *dtype_name(uint32_t dtype)
-{
-    switch (dtype) {
-    case MUSTER_F32:
-        return "f32";
-    case MUSTER_F64:
-        return "f64";
-    case MUSTER_I32:
-        return "i32";
-    case MUSTER_I64:
-        return "i64";
-    case MUSTER_U8:
-        return "u8";
-    default:
-        return "an unknown type";
-    }
-}
-
 enum muster_rc muster_state_match(const struct muster_state_chunks *ours,
                                   const struct muster_state_manifest *theirs,
                                   struct muster_error *ret_error)
@@ -122,8 +104,9 @@ enum muster_rc muster_state_match(const struct muster_state_chunks *ours,
                                     "state tensor \"%s\" has %" PRIu64
                                     " elements of %s here and %" PRIu64 " of %s on the other side; "
                                     "register the same everywhere",
-                                    mine->name, mine->tensor.count, dtype_name(mine->tensor.dtype),
-                                    other->count, dtype_name(other->dtype));
+                                    mine->name, mine->tensor.count,
+                                    muster_dtype_name(mine->tensor.dtype), other->count,
+                                    muster_dtype_name((enum muster_dtype)other->dtype));
     }
     if (ours->tensor_count != theirs->tensor_count)
         return muster_error_set(

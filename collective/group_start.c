@@ -20,9 +20,15 @@ static bool is_tensor_valid(const struct muster_tensor *tensor)
            (tensor->count == 0 || tensor->data != NULL) && (uintptr_t)tensor->data % bytes == 0;
 }
 
-static bool is_reduction(enum muster_reduction reduction)
+static bool has_meaning(const struct muster_group *group, const struct muster_op_call *call)
 {
-    return (unsigned)reduction <= MUSTER_PROD;
+    struct muster_error error;
+
+    if (muster_reduction_check(call->dtype, call->reduction, &error) == MUSTER_OK)
+        return true;
+    MUSTER_LOG(group->env, ERROR, "op_refused", "op", muster_op_kind_name(call->kind), "why",
+               error.text);
+    return false;
 }
 
 static bool are_apart(const void *a, uint64_t a_bytes, const void *b, uint64_t b_bytes)
@@ -81,7 +87,7 @@ enum muster_rc muster_all_reduce_start(struct muster_op *op, struct muster_group
         .output = tensor->data,
     };
 
-    if (!is_tensor_valid(tensor) || !is_reduction(reduction))
+    if (!is_tensor_valid(tensor) || !has_meaning(group, &call))
         return MUSTER_INVALID_ARGUMENT;
     return start(op, group, &call, done);
 }
@@ -114,8 +120,7 @@ enum muster_rc muster_broadcast_start(struct muster_op *op, struct muster_group 
         return MUSTER_INVALID_ARGUMENT;
     return muster_broadcast_start_from(
         op, group, tensor,
-        &(struct muster_root){.incarnation = view->members[root].incarnation,
-                              .epoch = view->epoch},
+        &(struct muster_root){.incarnation = view->members[root].incarnation, .epoch = view->epoch},
         done);
 }
 
@@ -162,7 +167,7 @@ enum muster_rc muster_reduce_scatter_start(struct muster_op *op, struct muster_g
     size_t bytes = muster_dtype_bytes(input->dtype);
 
     if (!is_tensor_valid(input) || !is_tensor_valid(output) || input->dtype != output->dtype ||
-        !is_reduction(reduction) || output->count == 0 || input->count != n * output->count ||
+        !has_meaning(group, &call) || output->count == 0 || input->count != n * output->count ||
         !are_apart(input->data, input->count * bytes, output->data, output->count * bytes))
         return MUSTER_INVALID_ARGUMENT;
     return start(op, group, &call, done);

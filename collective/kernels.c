@@ -1,112 +1,100 @@
-/* Element-wise arithmetic; plain loops that the compiler turns into vector instructions. */
+/* Which kernels run: types, reductions and pairs by name, and the fastest path of this machine. */
 #include "collective/kernels.h"
 
-typedef void reduce_fn(void *into, const void *from, size_t count);
-typedef void swap_fn(void *into, void *from, size_t count);
-typedef void divide_fn(void *into, uint32_t divisor, size_t count);
+#include <stdio.h>
 
-/* Signed sums and products wrap around by way of unsigned arithmetic. */
-#define KERNEL(name, type, expression)                                                             \
-    static void name(void *into, const void *from, size_t count)                                   \
-    {                                                                                              \
-        type *restrict a = into;                                                                   \
-        const type *restrict b = from;                                                             \
-                                                                                                   \
-        for (size_t i = 0; i < count; i++)                                                         \
-            a[i] = (expression);                                                                   \
-    }                                                                                              \
-    static void name##_swap(void *into, void *from, size_t count)                                  \
-    {                                                                                              \
-        type *restrict a = into;                                                                   \
-        type *restrict b = from;                                                                   \
-                                                                                                   \
-        for (size_t i = 0; i < count; i++) {                                                       \
-            type before = a[i];                                                                    \
-                                                                                                   \
-            a[i] = (expression);                                                                   \
-            b[i] = before;                                                                         \
-        }                                                                                          \
-    }
-#define KERNELS(suffix, type, wide)                                                                \
-    KERNEL(sum_##suffix, type, (type)((wide)a[i] + (wide)b[i]))                                    \
-    KERNEL(min_##suffix, type, b[i] < a[i] ? b[i] : a[i])                                          \
-    KERNEL(max_##suffix, type, b[i] > a[i] ? b[i] : a[i])                                          \
-    KERNEL(prod_##suffix, type, (type)((wide)a[i] * (wide)b[i]))                                   \
-    static void divide_##suffix(void *into, uint32_t divisor, size_t count)                        \
-    {                                                                                              \
-        type *a = into;                                                                            \
-                                                                                                   \
-        for (size_t i = 0; i < count; i++)                                                         \
-            a[i] = DIVIDE_##suffix(a[i], divisor);                                                 \
-    }
-#define DIVIDE_f32(a, divisor) ((a) / (float)(divisor))
-#define DIVIDE_f64(a, divisor) ((a) / (double)(divisor))
-#define DIVIDE_i32(a, divisor) ((int32_t)((int64_t)(a) / (int64_t)(divisor)))
-#define DIVIDE_i64(a, divisor) ((a) / (int64_t)(divisor))
-#define DIVIDE_u8(a, divisor)  ((uint8_t)((a) / (divisor)))
+static const struct {
+    const char *name;
+    size_t bytes;
+} dtypes[MUSTER_DTYPE_COUNT] = {
+    [MUSTER_F16] = {"f16", 2}, [MUSTER_BF16] = {"bf16", 2}, [MUSTER_F32] = {"f32", 4},
+    [MUSTER_F64] = {"f64", 8}, [MUSTER_I8] = {"i8", 1},     [MUSTER_U8] = {"u8", 1},
+    [MUSTER_I32] = {"i32", 4}, [MUSTER_U32] = {"u32", 4},   [MUSTER_I64] = {"i64", 8},
+    [MUSTER_U64] = {"u64", 8}, [MUSTER_BOOL] = {"bool", 1},
+};
 
-KERNELS(f32, float, float)
-KERNELS(f64, double, double)
-KERNELS(i32, int32_t, uint32_t)
-KERNELS(i64, int64_t, uint64_t)
-KERNELS(u8, uint8_t, uint32_t)
+static const char *const reductions[MUSTER_REDUCTION_COUNT] = {
+    [MUSTER_SUM] = "sum",   [MUSTER_MEAN] = "mean", [MUSTER_MIN] = "min", [MUSTER_MAX] = "max",
+    [MUSTER_PROD] = "prod", [MUSTER_AND] = "and",   [MUSTER_OR] = "or",   [MUSTER_XOR] = "xor",
+};
 
-#define ROW(suffix)                                                                                \
-    {                                                                                              \
-        [MUSTER_SUM] = sum_##suffix, [MUSTER_MEAN] = sum_##suffix, [MUSTER_MIN] = min_##suffix,    \
-        [MUSTER_MAX] = max_##suffix, [MUSTER_PROD] = prod_##suffix                                 \
-    }
+size_t muster_dtype_bytes(enum muster_dtype dtype)
+{
+    return (unsigned)dtype < MUSTER_DTYPE_COUNT ? dtypes[dtype].bytes : 0;
+}
 
-#define SWAP_ROW(suffix)                                                                           \
-    {                                                                                              \
-        [MUSTER_SUM] = sum_##suffix##_swap, [MUSTER_MEAN] = sum_##suffix##_swap,                   \
-        [MUSTER_MIN] = min_##suffix##_swap, [MUSTER_MAX] = max_##suffix##_swap,                    \
-        [MUSTER_PROD] = prod_##suffix##_swap                                                       \
-    }
+const char *muster_dtype_name(enum muster_dtype dtype)
+{
+    return (unsigned)dtype < MUSTER_DTYPE_COUNT ? dtypes[dtype].name : "an unknown type";
+}
+
+const char *muster_reduction_name(enum muster_reduction reduction)
+{
+    return (unsigned)reduction < MUSTER_REDUCTION_COUNT ? reductions[reduction]
+                                                        : "an unknown reduction";
+}
+
+bool muster_reduction_is_defined(enum muster_dtype dtype, enum muster_reduction reduction)
+{
+    return (unsigned)dtype < MUSTER_DTYPE_COUNT && (unsigned)reduction < MUSTER_REDUCTION_COUNT &&
+           muster_kernels_baseline()->reduce[dtype][reduction] != NULL;
+}
+
+enum muster_rc muster_reduction_check(enum muster_dtype dtype, enum muster_reduction reduction,
+                                      struct muster_error *ret_error)
+{
+    char choices[64] = "";
+    int length = 0;
+
+    if (muster_reduction_is_defined(dtype, reduction))
+        return MUSTER_OK;
+    if (muster_dtype_bytes(dtype) == 0)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "%s of type %d: there is none",
+                                muster_reduction_name(reduction), (int)dtype);
+    for (int i = 0; i < MUSTER_REDUCTION_COUNT; i++)
+        if (muster_reduction_is_defined(dtype, (enum muster_reduction)i))
+            length += snprintf(choices + length, sizeof(choices) - (size_t)length, "%s%s",
+                               length > 0 ? ", " : "", reductions[i]);
+    return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                            "%s of %s has no meaning: use one of %s, or another type%s",
+                            muster_reduction_name(reduction), dtypes[dtype].name, choices,
+                            dtype == MUSTER_BOOL ? " (u32 to count)" : "");
+}
+
+const struct muster_kernels *muster_kernels_at(size_t index)
+{
+    const struct muster_kernels *const paths[] = {muster_kernels_baseline(), muster_kernels_avx2(),
+                                                  muster_kernels_avx512()};
+
+    for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++)
+        if (paths[i] != NULL && index-- == 0)
+            return paths[i];
+    return NULL;
+}
+
+/* Asking the processor again costs a few loads: cheaper than state. */
+const struct muster_kernels *muster_kernels_best(void)
+{
+    const struct muster_kernels *kernels = muster_kernels_avx512();
+
+    if (kernels == NULL)
+        kernels = muster_kernels_avx2();
+    return kernels != NULL ? kernels : muster_kernels_baseline();
+}
 
 void muster_kernel_reduce(enum muster_dtype dtype, enum muster_reduction reduction, void *into,
                           const void *from, size_t count)
 {
-    static reduce_fn *const kernels[][MUSTER_PROD + 1] = {
-        [MUSTER_F32] = ROW(f32), [MUSTER_F64] = ROW(f64), [MUSTER_I32] = ROW(i32),
-        [MUSTER_I64] = ROW(i64), [MUSTER_U8] = ROW(u8),
-    };
-
-    kernels[dtype][reduction](into, from, count);
+    muster_kernels_best()->reduce[dtype][reduction](into, from, count);
 }
 
 void muster_kernel_reduce_swap(enum muster_dtype dtype, enum muster_reduction reduction, void *into,
                                void *from, size_t count)
 {
-    static swap_fn *const kernels[][MUSTER_PROD + 1] = {
-        [MUSTER_F32] = SWAP_ROW(f32), [MUSTER_F64] = SWAP_ROW(f64), [MUSTER_I32] = SWAP_ROW(i32),
-        [MUSTER_I64] = SWAP_ROW(i64), [MUSTER_U8] = SWAP_ROW(u8),
-    };
-
-    kernels[dtype][reduction](into, from, count);
+    muster_kernels_best()->swap[dtype][reduction](into, from, count);
 }
 
 void muster_kernel_divide(enum muster_dtype dtype, void *into, uint32_t divisor, size_t count)
 {
-    static divide_fn *const kernels[] = {
-        [MUSTER_F32] = divide_f32, [MUSTER_F64] = divide_f64, [MUSTER_I32] = divide_i32,
-        [MUSTER_I64] = divide_i64, [MUSTER_U8] = divide_u8,
-    };
-
-    kernels[dtype](into, divisor, count);
-}
-
-size_t muster_dtype_bytes(enum muster_dtype dtype)
-{
-    switch (dtype) {
-    case MUSTER_F32:
-    case MUSTER_I32:
-        return 4;
-    case MUSTER_F64:
-    case MUSTER_I64:
-        return 8;
-    case MUSTER_U8:
-        return 1;
-    }
-    return 0;
+    muster_kernels_best()->divide[dtype](into, divisor, count);
 }

@@ -1,13 +1,42 @@
-/* Element-wise arithmetic on host memory, in a fixed order per element. */
+/* Element-wise arithmetic on host memory, in a fixed order per element; the same bits on every
+ * path and machine. */
 #ifndef MUSTER_COLLECTIVE_KERNELS_H
 #define MUSTER_COLLECTIVE_KERNELS_H
 
 #include <muster/collective.h>
 
+#define MUSTER_DTYPE_COUNT     (MUSTER_BOOL + 1)
+#define MUSTER_REDUCTION_COUNT (MUSTER_XOR + 1)
+
+typedef void muster_kernel_reduce_fn(void *into, const void *from, size_t count);
+typedef void muster_kernel_swap_fn(void *into, void *from, size_t count);
+typedef void muster_kernel_divide_fn(void *into, uint32_t divisor, size_t count);
+
+/** The kernels of one path; NULL where the pair has no meaning, alike on every path. */
+struct muster_kernels {
+    const char *name;
+    muster_kernel_reduce_fn *reduce[MUSTER_DTYPE_COUNT][MUSTER_REDUCTION_COUNT];
+    muster_kernel_swap_fn *swap[MUSTER_DTYPE_COUNT][MUSTER_REDUCTION_COUNT];
+    muster_kernel_divide_fn *divide[MUSTER_DTYPE_COUNT];
+};
+
+/** What the compiler makes for every machine of the architecture (SSE2, NEON). */
+const struct muster_kernels *muster_kernels_baseline(void);
+/** NULL: not this architecture, or the processor or the system lacks it. */
+const struct muster_kernels *muster_kernels_avx2(void);
+const struct muster_kernels *muster_kernels_avx512(void);
+
+/** The paths that this machine has, slowest first: NULL from `index` on that there is none. */
+const struct muster_kernels *muster_kernels_at(size_t index);
+/** The fastest path of this machine. */
+const struct muster_kernels *muster_kernels_best(void);
+
+/** Whether reducing elements of this type by this reduction has a meaning. */
+bool muster_reduction_is_defined(enum muster_dtype dtype, enum muster_reduction reduction);
+
 /**
  * into[i] = into[i] (op) from[i] for count elements; MEAN adds. The memory does not overlap and is
- * aligned to the element. Integers wrap around; MIN and MAX of floats take `into` where the
- * comparison with a NaN fails.
+ * aligned to the element; the pair is defined. What the values become: enum muster_reduction.
  */
 void muster_kernel_reduce(enum muster_dtype dtype, enum muster_reduction reduction, void *into,
                           const void *from, size_t count);
@@ -16,7 +45,7 @@ void muster_kernel_reduce(enum muster_dtype dtype, enum muster_reduction reducti
 void muster_kernel_reduce_swap(enum muster_dtype dtype, enum muster_reduction reduction, void *into,
                                void *from, size_t count);
 
-/** into[i] /= divisor (integers: towards zero). divisor > 0. */
+/** into[i] /= divisor (integers: towards zero). divisor > 0; dtype has a MEAN. */
 void muster_kernel_divide(enum muster_dtype dtype, void *into, uint32_t divisor, size_t count);
 
 #endif

@@ -22,16 +22,6 @@ const char *muster_op_kind_name(enum muster_op_kind kind)
 
 const char *muster_call_describe(const struct muster_op_call *call, char *ret_text, size_t size)
 {
-    static const char *const reductions[] = {[MUSTER_SUM] = "sum, ",
-                                             [MUSTER_MEAN] = "mean, ",
-                                             [MUSTER_MIN] = "min, ",
-                                             [MUSTER_MAX] = "max, ",
-                                             [MUSTER_PROD] = "prod, "};
-    static const char *const dtypes[] = {[MUSTER_F32] = "f32",
-                                         [MUSTER_F64] = "f64",
-                                         [MUSTER_I32] = "i32",
-                                         [MUSTER_I64] = "i64",
-                                         [MUSTER_U8] = "u8"};
     bool has_reduction =
         call->kind == MUSTER_OP_ALL_REDUCE || call->kind == MUSTER_OP_REDUCE_SCATTER;
     char root[MUSTER_INCARNATION_TEXT_BYTES];
@@ -41,8 +31,9 @@ const char *muster_call_describe(const struct muster_op_call *call, char *ret_te
         snprintf(ret_text, size, "barrier()");
         return ret_text;
     }
-    length = snprintf(ret_text, size, "%s(%s%s x %llu", muster_op_kind_name(call->kind),
-                      has_reduction ? reductions[call->reduction] : "", dtypes[call->dtype],
+    length = snprintf(ret_text, size, "%s(%s%s%s x %llu", muster_op_kind_name(call->kind),
+                      has_reduction ? muster_reduction_name(call->reduction) : "",
+                      has_reduction ? ", " : "", muster_dtype_name(call->dtype),
                       (unsigned long long)(call->part_count > 0 ? call->part_count : call->count));
     if (length < 0 || (size_t)length >= size)
         return ret_text;

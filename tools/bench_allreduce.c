@@ -1,5 +1,6 @@
 /* muster bench allreduce: n processes, a static group, each size again and again. */
 #include "bench.h"
+#include "bench_elements.h"
 
 #include <muster/collective.h>
 #include <muster/hash.h>
@@ -70,8 +71,8 @@ static const struct muster_option rows[] = {
      .kind = MUSTER_OPTION_CHOICE,
      .offset = offsetof(struct settings, dtype),
      .fallback = "f32",
-     .choices = "f32|f64|i32|i64|u8",
-     .help = "Type of the elements."},
+     .choices = "f32|f64|i32|i64|u8|f16|bf16|i8|u32|u64|bool",
+     .help = "Type of the elements; bool is reduced by or, all others by sum."},
     {.name = "iters",
      .kind = MUSTER_OPTION_NUMBER,
      .offset = offsetof(struct settings, iterations),
@@ -221,27 +222,8 @@ static uint32_t value_at(uint32_t rank, uint64_t i, size_t iteration)
 
 static void rewrite(struct rank *rank, size_t iteration)
 {
-    for (uint64_t i = 0; i < rank->count; i++) {
-        uint32_t value = value_at(rank->index, i, iteration);
-
-        switch (rank->run->dtype) {
-        case MUSTER_F32:
-            ((float *)(void *)rank->tensor)[i] = (float)value;
-            break;
-        case MUSTER_F64:
-            ((double *)(void *)rank->tensor)[i] = value;
-            break;
-        case MUSTER_I32:
-            ((int32_t *)(void *)rank->tensor)[i] = (int32_t)value;
-            break;
-        case MUSTER_I64:
-            ((int64_t *)(void *)rank->tensor)[i] = value;
-            break;
-        case MUSTER_U8:
-            rank->tensor[i] = (uint8_t)value;
-            break;
-        }
-    }
+    for (uint64_t i = 0; i < rank->count; i++)
+        bench_element_put(rank->run->dtype, rank->tensor, i, value_at(rank->index, i, iteration));
 }
 
 static bool is_element_right(const struct rank *rank, uint64_t i, size_t iteration)
@@ -250,19 +232,7 @@ static bool is_element_right(const struct rank *rank, uint64_t i, size_t iterati
 
     for (uint32_t k = 0; k < rank->run->rank_count; k++)
         sum += value_at(k, i, iteration);
-    switch (rank->run->dtype) {
-    case MUSTER_F32:
-        return ((const float *)(const void *)rank->tensor)[i] == (float)sum;
-    case MUSTER_F64:
-        return ((const double *)(const void *)rank->tensor)[i] == sum;
-    case MUSTER_I32:
-        return ((const int32_t *)(const void *)rank->tensor)[i] == (int32_t)sum;
-    case MUSTER_I64:
-        return ((const int64_t *)(const void *)rank->tensor)[i] == sum;
-    case MUSTER_U8:
-        return rank->tensor[i] == (uint8_t)sum;
-    }
-    return false;
+    return bench_element_is(rank->run->dtype, rank->tensor, i, sum);
 }
 
 /* Every rank has the same bytes by the digests; here a few elements are compared with the truth. */
@@ -293,8 +263,8 @@ static bool measure(struct rank *rank, uint64_t bytes, size_t iteration, struct 
         return false;
     prepare_op(rank);
     begin_us = now_us();
-    if (!wait_done(rank,
-                   muster_all_reduce_start(&rank->op, rank->group, &tensor, MUSTER_SUM, on_done)))
+    if (!wait_done(rank, muster_all_reduce_start(&rank->op, rank->group, &tensor,
+                                                 bench_reduction(tensor.dtype), on_done)))
         return false;
     ret_sample->us = now_us() - begin_us;
     ret_sample->digest = muster_hash64(rank->tensor, bytes, 0);
@@ -499,11 +469,10 @@ static bool parse_sizes(struct bench_run *run, const char *text)
 
 static enum muster_dtype parse_dtype(const char *text)
 {
-    static const char *const names[] = {"f32", "f64", "i32", "i64", "u8"};
-    int dtype = MUSTER_F32;
+    int dtype = 0;
 
-    while (strcmp(names[dtype], text) != 0)
-        dtype++;
+    while (strcmp(muster_dtype_name((enum muster_dtype)dtype), text) != 0)
+        dtype++; /* the text is one of the choices */
     return (enum muster_dtype)dtype;
 }
 

@@ -108,10 +108,14 @@ static enum muster_rc start_barrier(const struct call *call, size_t i, struct mu
 static void explain_refusal(struct muster_strategy *strategy, const struct call *call, size_t i,
                             enum muster_rc rc)
 {
-    if (rc == MUSTER_INVALID_ARGUMENT)
+    struct muster_error why;
+
+    if (call->start == start_all_reduce &&
+        muster_reduction_check(call->tensors[i].dtype, call->reduction, &why) != MUSTER_OK)
+        muster_error_set(&strategy->error, rc, "%s of tensor %zu: %s", call->name, i, why.text);
+    else if (rc == MUSTER_INVALID_ARGUMENT)
         muster_error_set(&strategy->error, rc,
-                         "%s of tensor %zu: unknown type or reduction, or data NULL or not aligned "
-                         "to the type",
+                         "%s of tensor %zu: unknown type, or data NULL or not aligned to the type",
                          call->name, i);
     else
         muster_error_set(&strategy->error, rc, "%s of tensor %zu: %s", call->name, i,

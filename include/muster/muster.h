@@ -11,6 +11,7 @@
 #include <muster/credentials.h>
 #include <muster/env.h>
 #include <muster/gce_resolver.h>
+#include <muster/half.h>
 #include <muster/hash.h>
 #include <muster/http.h>
 #include <muster/http_call.h>

@@ -28,6 +28,11 @@ def check_sizes(n, dtype):
     assert lines[0]["algorithm"] == "direct" and lines[-1]["algorithm"] == "ring", lines
 
 
+def check_dtype(dtype):
+    lines = bench("-n", "3", "--bytes", "1K,512K", "--iters", "4", "--dtype", dtype)
+    assert [(line["dtype"], line["identical"]) for line in lines] == [(dtype, True)] * 2, lines
+
+
 def check_usage():
     output = subprocess.run([MUSTER, "bench", "allreduce", "--bytes", "7"], capture_output=True, text=True, timeout=60)
     assert output.returncode == 2 and "--bytes 7" in output.stderr, output.stderr
@@ -40,3 +45,5 @@ if __name__ == "__main__":
     check_usage()
     check_sizes(2, "f32")
     check_sizes(3, "u8")
+    for dtype in "f16 bf16 f64 i8 i32 u32 i64 u64 bool".split():
+        check_dtype(dtype)

@@ -243,6 +243,8 @@ class Calls(Case):
             self.assertRegex(line, r"^FAILED_PRECONDITION .*late.*before the first begin")
         for line in ask_every(members, "broadcast 1 1 9"):
             self.assertRegex(line, r"^INVALID_ARGUMENT .*broadcast.*\b9\b")
+        for line in ask_every(members, "all_reduce 1 1 xor"):
+            self.assertRegex(line, r"^INVALID_ARGUMENT all_reduce of tensor 0: xor of f64 has no meaning: use one of sum")
         every(members, "all_reduce 1 1")
         every(members, "commit")
         for line in ask_every(members, "all_reduce 1 1"):

@@ -42,9 +42,10 @@ THIRD_PARTY = [
     (r"sqlite3", r"cluster/registry_store_sqlite\.c"),
 ]
 
-# Headers of the system that need a reason: threads, and the GPU's control thread.
+# Headers of the system that need a reason: threads, and the GPU's control thread; instructions of one processor.
 SYSTEM_CONFINED = [
     (r"pthread\.h|threads\.h", r"runtime/driver_seat\.c|collective/(gpu_thread|wire_shm\w*|shm_\w+)\.c|tools/.*|examples/.*"),
+    (r"\w*(mm|x86)intrin\.h|arm_neon\.h", r"collective/kernels_\w+\.[ch]"),
 ]
 
 SYSTEM = set("""alloca assert complex ctype dirent dlfcn elf endian errno fcntl fenv float fnmatch glob ifaddrs immintrin

@@ -161,15 +161,13 @@ static void command_begin(const struct words *words)
 
 static enum muster_reduction reduction_of(const char *name)
 {
-    static const char *const names[] = {"sum", "mean", "min", "max", "prod"};
-
-    for (int i = 0; i < 5; i++)
-        if (strcmp(names[i], name) == 0)
+    for (int i = 0; i <= MUSTER_XOR; i++)
+        if (strcmp(muster_reduction_name((enum muster_reduction)i), name) == 0)
             return (enum muster_reduction)i;
     abort();
 }
 
-/* all_reduce COUNT VALUE [sum|mean|min|max|prod [TENSORS]]: in one call; the value is the last's */
+/* all_reduce COUNT VALUE [REDUCTION [TENSORS]]: in one call; the value is the last's */
 static void command_all_reduce(const struct words *words)
 {
     struct muster_tensor reduced[REDUCED_MAX];
@@ -178,9 +176,10 @@ static void command_all_reduce(const struct words *words)
     if (count == 0 || count > REDUCED_MAX)
         abort();
     for (uint64_t i = 0; i < count; i++)
-        reduced[i] = (struct muster_tensor){.data = filled(number(words, 1, "1"), seconds(words, 2)),
-                                            .count = number(words, 1, "1"),
-                                            .dtype = MUSTER_F64};
+        reduced[i] =
+            (struct muster_tensor){.data = filled(number(words, 1, "1"), seconds(words, 2)),
+                                   .count = number(words, 1, "1"),
+                                   .dtype = MUSTER_F64};
     if (is_ok(muster_strategy_all_reduce(strategy, reduced, count,
                                          reduction_of(word(words, 3, "sum"))))) {
         printf("ok");

@@ -1,5 +1,6 @@
 /* Operations of a group without failures: results, bits, order, mismatch, deadlines, memory. */
 #include "group_ring.h"
+#include "kernel_reference.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -78,72 +79,51 @@ static uint32_t value_at(uint32_t member, uint64_t i)
     return 1 + ((member * 7 + (uint32_t)i) % 5 == 0);
 }
 
-static void put(enum muster_dtype dtype, void *at, uint64_t i, double value)
+static uint32_t input_at(enum muster_dtype dtype, uint32_t member, uint64_t i)
 {
-    switch (dtype) {
-    case MUSTER_F32:
-        ((float *)at)[i] = (float)value;
-        break;
-    case MUSTER_F64:
-        ((double *)at)[i] = value;
-        break;
-    case MUSTER_I32:
-        ((int32_t *)at)[i] = (int32_t)value;
-        break;
-    case MUSTER_I64:
-        ((int64_t *)at)[i] = (int64_t)value;
-        break;
-    case MUSTER_U8:
-        ((uint8_t *)at)[i] = (uint8_t)value;
-        break;
-    }
-}
-
-static double get(enum muster_dtype dtype, const void *at, uint64_t i)
-{
-    switch (dtype) {
-    case MUSTER_F32:
-        return (double)((const float *)at)[i];
-    case MUSTER_F64:
-        return ((const double *)at)[i];
-    case MUSTER_I32:
-        return ((const int32_t *)at)[i];
-    case MUSTER_I64:
-        return (double)((const int64_t *)at)[i];
-    case MUSTER_U8:
-        return ((const uint8_t *)at)[i];
-    }
-    return 0;
+    return dtype == MUSTER_BOOL ? value_at(member, i) & 1 : value_at(member, i);
 }
 
 static void fill(struct call *call, enum muster_dtype dtype, uint32_t member, uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++)
-        put(dtype, call->input, i, value_at(member, i));
+        reference_put(dtype, call->input, i, input_at(dtype, member, i));
+}
+
+static uint32_t reduce_two(enum muster_reduction reduction, uint32_t value, uint32_t other)
+{
+    switch (reduction) {
+    case MUSTER_MIN:
+        return other < value ? other : value;
+    case MUSTER_MAX:
+        return other > value ? other : value;
+    case MUSTER_PROD:
+        return value * other;
+    case MUSTER_AND:
+        return value & other;
+    case MUSTER_OR:
+        return value | other;
+    case MUSTER_XOR:
+        return value ^ other;
+    default:
+        return value + other;
+    }
 }
 
 static double reduced_at(enum muster_reduction reduction, enum muster_dtype dtype, uint32_t n,
                          uint64_t i)
 {
-    double value = value_at(0, i);
+    uint32_t value = input_at(dtype, 0, i);
+    uint64_t mean = 0;
 
-    for (uint32_t member = 1; member < n; member++) {
-        double other = value_at(member, i);
-
-        if (reduction == MUSTER_MIN)
-            value = other < value ? other : value;
-        else if (reduction == MUSTER_MAX)
-            value = other > value ? other : value;
-        else if (reduction == MUSTER_PROD)
-            value *= other;
-        else
-            value += other;
-    }
-    if (reduction == MUSTER_MEAN && dtype == MUSTER_F32)
-        return (double)((float)value / (float)n);
-    if (reduction == MUSTER_MEAN && dtype == MUSTER_F64)
+    for (uint32_t member = 1; member < n; member++)
+        value = reduce_two(reduction, value, input_at(dtype, member, i));
+    if (reduction != MUSTER_MEAN)
+        return value;
+    if (!reference_is_float(dtype))
         return value / n;
-    return reduction == MUSTER_MEAN ? (double)((uint64_t)value / n) : value;
+    reference_encode(dtype, (double)value / n, &mean);
+    return reference_decode(dtype, &mean);
 }
 
 static struct muster_tensor tensor_of(void *data, uint64_t count, enum muster_dtype dtype)
@@ -181,7 +161,7 @@ static void check_all_reduce(struct group_ring *ring, uint64_t count, enum muste
         assert_int_equal(calls[member].done_count, 1);
         assert_int_equal(calls[member].op.result.contributor_count, n);
         for (uint64_t i = 0; i < count; i++)
-            if (get(dtype, calls[member].input, i) != reduced_at(reduction, dtype, n, i))
+            if (reference_get(dtype, calls[member].input, i) != reduced_at(reduction, dtype, n, i))
                 fail_msg("n %u dtype %d reduction %d count %llu: element %llu of rank %u", n, dtype,
                          reduction, (unsigned long long)count, (unsigned long long)i, member);
         call_fini(&calls[member]);
@@ -197,9 +177,13 @@ static void all_reduce_gives_the_exact_result_for_every_dtype_and_reduction(void
         struct group_ring ring;
 
         group_ring_open(&ring, n);
-        for (int dtype = MUSTER_F32; dtype <= MUSTER_U8; dtype++)
-            for (int reduction = MUSTER_SUM; reduction <= MUSTER_PROD; reduction++)
-                for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
+        for (int dtype = 0; dtype <= MUSTER_BOOL; dtype++)
+            for (int reduction = 0; reduction <= MUSTER_XOR; reduction++)
+                for (size_t i = 0;
+                     i < sizeof(counts) / sizeof(counts[0]) &&
+                     muster_reduction_check((enum muster_dtype)dtype,
+                                            (enum muster_reduction)reduction, NULL) == MUSTER_OK;
+                     i++)
                     check_all_reduce(&ring, counts[i], (enum muster_dtype)dtype,
                                      (enum muster_reduction)reduction);
         group_ring_close(&ring);
@@ -263,7 +247,8 @@ static void broadcast_gives_the_root_s_tensor_to_all(void **state)
                 for (uint32_t member = 0; member < n; member++) {
                     assert_int_equal(calls[member].rc, MUSTER_OK);
                     for (uint64_t i = 0; i < counts[s]; i++)
-                        assert_true(get(MUSTER_I32, calls[member].input, i) == value_at(root, i));
+                        assert_true(reference_get(MUSTER_I32, calls[member].input, i) ==
+                                    value_at(root, i));
                     call_fini(&calls[member]);
                 }
             }
@@ -300,8 +285,8 @@ static void all_gather_joins_the_parts_in_rank_order(void **state)
                 assert_int_equal(calls[member].rc, MUSTER_OK);
                 for (uint32_t part = 0; part < n; part++)
                     for (uint64_t i = 0; i < count; i++)
-                        assert_true(get(MUSTER_I64, calls[member].output, part * count + i) ==
-                                    value_at(part, i));
+                        assert_true(reference_get(MUSTER_I64, calls[member].output,
+                                                  part * count + i) == value_at(part, i));
                 call_fini(&calls[member]);
             }
         }
@@ -337,9 +322,10 @@ static void reduce_scatter_gives_each_rank_its_part(void **state)
             for (uint32_t member = 0; member < n; member++) {
                 assert_int_equal(calls[member].rc, MUSTER_OK);
                 for (uint64_t i = 0; i < n * count; i++)
-                    assert_true(get(MUSTER_F64, calls[member].input, i) == value_at(member, i));
+                    assert_true(reference_get(MUSTER_F64, calls[member].input, i) ==
+                                value_at(member, i));
                 for (uint64_t i = 0; i < count; i++)
-                    assert_true(get(MUSTER_F64, calls[member].output, i) ==
+                    assert_true(reference_get(MUSTER_F64, calls[member].output, i) ==
                                 reduced_at(MUSTER_MEAN, MUSTER_F64, n, member * count + i));
                 call_fini(&calls[member]);
             }
@@ -392,7 +378,7 @@ static void many_operations_end_in_the_order_of_their_start(void **state)
             call_init(&calls[member][k], &ring, count * sizeof(int32_t), 0);
             calls[member][k].order = &order[member];
             for (uint64_t i = 0; i < count; i++)
-                put(MUSTER_I32, calls[member][k].input, i, (double)(k + i + member));
+                reference_put(MUSTER_I32, calls[member][k].input, i, k + i + member);
             start_all_reduce(&ring, &calls[member][k], member, count, MUSTER_I32, MUSTER_SUM);
         }
         group_ring_turn(&ring, 50);
@@ -403,7 +389,7 @@ static void many_operations_end_in_the_order_of_their_start(void **state)
         for (unsigned k = 0; k < MANY; k++) {
             assert_int_equal(calls[member][k].rc, MUSTER_OK);
             assert_int_equal(calls[member][k].at, k + 1);
-            assert_true(get(MUSTER_I32, calls[member][k].input, 3) == 2 * (k + 3) + 1);
+            assert_true(reference_get(MUSTER_I32, calls[member][k].input, 3) == 2 * (k + 3) + 1);
             call_fini(&calls[member][k]);
         }
     group_ring_close(&ring);
@@ -559,6 +545,30 @@ static void impossible_arguments_are_refused_at_once(void **state)
     group_ring_close(&ring);
 }
 
+static void a_reduction_that_the_type_does_not_have_is_refused_at_once(void **state)
+{
+    struct group_ring ring;
+    struct call call;
+    struct muster_tensor tensor, output;
+
+    (void)state;
+    group_ring_open(&ring, 2);
+    call_init(&call, &ring, 64, 64);
+    tensor = tensor_of(call.input, 4, MUSTER_F32);
+    assert_int_equal(
+        muster_all_reduce_start(&call.op, ring.members[0].group, &tensor, MUSTER_XOR, on_done),
+        MUSTER_INVALID_ARGUMENT);
+    tensor = tensor_of(call.input, 4, MUSTER_BOOL);
+    output = tensor_of(call.output, 2, MUSTER_BOOL);
+    assert_int_equal(muster_reduce_scatter_start(&call.op, ring.members[0].group, &tensor, &output,
+                                                 MUSTER_MEAN, on_done),
+                     MUSTER_INVALID_ARGUMENT);
+
+    assert_int_equal(call.done_count, 0);
+    call_fini(&call);
+    group_ring_close(&ring);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -574,6 +584,7 @@ int main(void)
         cmocka_unit_test(mismatched_calls_fail_on_every_rank_and_name_both),
         cmocka_unit_test(broadcasts_of_different_roots_do_not_hang),
         cmocka_unit_test(impossible_arguments_are_refused_at_once),
+        cmocka_unit_test(a_reduction_that_the_type_does_not_have_is_refused_at_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
