@@ -279,8 +279,8 @@ static void no_secret_comes_into_the_log_whatever_fails(void **state)
         "{\"status\": 401, \"body\": \"hush\"}",
         "{\"status\": 503, \"body\": {\"message\": \"hush\"}}",
         "{\"close\": true}",
-        "{\"status\": 302, \"headers\": {\"Location\": "
-        "\"http://hush:hush@127.0.0.1:1/?key=hush\"}}",
+        ("{\"status\": 302, \"headers\": {\"Location\": "
+         "\"http://hush:hush@127.0.0.1:1/?key=hush\"}}"),
         "{\"status\": 302, \"headers\": {\"Location\": \"/?token=hush#hush\"}}",
         "{\"raw\": \"hush\\r\\n\\r\\n\"}",
         "{\"body\": \"hush\", \"truncate\": 2}",
