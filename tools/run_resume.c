@@ -248,6 +248,7 @@ static void take_over_task(struct run_task *task)
     struct run *run = task->run;
     int worker_pid = 0;
     int keeper;
+    bool has_end;
 
     if (task->collected == task->lives)
         return;
@@ -263,7 +264,8 @@ static void take_over_task(struct run_task *task)
     task->started_ns = 0; /* long ago */
     if (!run_output_open_logs(task, true))
         task->out.log_fd = task->err.log_fd = -1;
-    if (keeper != 0)
+    (void)run_keeper_wait_status(task, &has_end); /* its keeper may still be sweeping */
+    if (keeper != 0 && !has_end)
         run_tell(run, "%s (pid %d) taken over", task->name, worker_pid);
     run_child_adopt(task, keeper);
 }
