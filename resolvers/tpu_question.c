@@ -21,6 +21,7 @@ struct question {
     struct muster_worker_status status;
     struct muster_tpu_node *node;
     bool is_status_open;
+    bool is_cancelled;
 };
 
 static struct muster_mem *mem_of(const struct question *question)
@@ -259,6 +260,14 @@ static enum muster_rc start_coordinator(struct question *question, const char *i
     return MUSTER_OK;
 }
 
+/* A query that had its answer already when it was cancelled: nothing more is asked. */
+static enum muster_rc check_cancelled(struct question *question)
+{
+    if (!question->is_cancelled)
+        return MUSTER_OK;
+    return muster_error_set(&question->resolve->error, MUSTER_CANCELLED, "cancelled");
+}
+
 static void on_local_ip(struct muster_tpu_query *query, enum muster_rc rc)
 {
     struct question *question = query->data;
@@ -266,6 +275,8 @@ static void on_local_ip(struct muster_tpu_query *query, enum muster_rc rc)
     if (rc != MUSTER_OK)
         question->resolve->error = query->error;
     else
+        rc = check_cancelled(question);
+    if (rc == MUSTER_OK)
         rc = start_coordinator(question, query->text);
     muster_mem_free(mem_of(question), query->text);
     if (rc != MUSTER_OK)
@@ -297,6 +308,8 @@ static void on_node(struct muster_tpu_query *query, enum muster_rc rc)
     if (rc != MUSTER_OK)
         question->resolve->error = query->error;
     else
+        rc = check_cancelled(question);
+    if (rc == MUSTER_OK)
         rc = check_ready(question);
     if (rc != MUSTER_OK)
         finish(question, rc);
@@ -354,6 +367,7 @@ void muster_tpu_question_cancel(struct muster_resolver *resolver, struct muster_
     (void)resolver;
     if (question == NULL)
         return;
+    question->is_cancelled = true;
     if (question->is_status_open)
         muster_worker_status_cancel(&question->status);
     else

@@ -39,6 +39,7 @@
 #include <muster/strategy.h>
 #include <muster/stream.h>
 #include <muster/tpu_client.h>
+#include <muster/tpu_connect.h>
 #include <muster/tpu_device_assignment.h>
 #include <muster/tpu_node.h>
 #include <muster/tpu_resolver.h>
