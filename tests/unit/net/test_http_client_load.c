@@ -76,7 +76,8 @@ static void http2_carries_many_requests_on_few_connections(void **state)
 
 static void http1_stays_below_its_bound_of_connections(void **state)
 {
-    const struct fake_cloud_options options = {.latency_ns = 5 * MUSTER_NS_PER_MS};
+    /* so long that the first answer comes after the last connection */
+    const struct fake_cloud_options options = {.latency_ns = 300 * MUSTER_NS_PER_MS};
     struct cloud_fixture fixture;
 
     (void)state;
