@@ -273,6 +273,23 @@ enum muster_rc muster_http_provide_body(struct muster_http_request *request, con
     return MUSTER_OK;
 }
 
+enum muster_rc muster_http_replace_answer(struct muster_http_request *request, int status,
+                                          const void *bytes, size_t count)
+{
+    enum muster_rc rc;
+
+    request->answer_bytes = 0;
+    rc = grow_answer(request, count);
+    if (rc != MUSTER_OK)
+        return rc;
+    memcpy(request->answer_text, bytes, count);
+    request->answer_text[count] = '\0';
+    request->answer_bytes = count;
+    request->answer = request->answer_text;
+    request->status = status;
+    return MUSTER_OK;
+}
+
 const char *muster_http_response_header(const struct muster_http_request *request, const char *name)
 {
     const char *at = request->header_text;

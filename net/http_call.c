@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "net/http_memory.h"
 #include "net/http_retry.h"
 
 static void on_timer(struct muster_timer *timer);
@@ -47,7 +48,9 @@ static void forget_headers(struct muster_http_call *call)
     muster_mem_free(call->env->mem, call->all_headers);
     muster_mem_free(call->env->mem, call->authorization);
     call->all_headers = NULL;
+    muster_mem_free(call->env->mem, call->etag);
     call->authorization = NULL;
+    call->etag = NULL;
 }
 
 void muster_http_call_fini(struct muster_http_call *call)
@@ -133,13 +136,67 @@ static enum muster_rc send(struct muster_http_call *call)
     return rc;
 }
 
+static bool may_be_as_before(const struct muster_http_call *call)
+{
+    const char *method = call->request.method;
+
+    return call->memory != NULL && call->request.on_body == NULL &&
+           (method == NULL || strcmp(method, "GET") == 0);
+}
+
+static bool copy_authorization(struct muster_http_call *call, const char *token)
+{
+    size_t room = strlen(token) + sizeof("Bearer ");
+
+    call->authorization = muster_mem_alloc(call->env->mem, room);
+    if (call->authorization != NULL)
+        snprintf(call->authorization, room, "Bearer %s", token);
+    return call->authorization != NULL;
+}
+
+/* The caller's headers, the token (NULL: none), and the question whether the answer is as before. */
+static enum muster_rc set_headers(struct muster_http_call *call, const char *token)
+{
+    const struct muster_http_header *given;
+    struct muster_mem *mem = call->env->mem;
+    const char *etag;
+    size_t count;
+
+    forget_headers(call);
+    etag = may_be_as_before(call) ? muster_http_memory_etag(call->memory, call->request.url) : NULL;
+    given = call->request.headers;
+    count = call->request.header_count;
+    if (token == NULL && etag == NULL)
+        return MUSTER_OK;
+    call->etag = etag != NULL ? muster_mem_strdup(mem, etag) : NULL;
+    call->all_headers = muster_mem_alloc_zero(mem, count + 2, sizeof(*call->all_headers));
+    if (call->all_headers == NULL || (etag != NULL && call->etag == NULL) ||
+        (token != NULL && !copy_authorization(call, token)))
+        return muster_error_set(&call->request.error, MUSTER_RESOURCE_EXHAUSTED, "http: no memory");
+    if (count > 0)
+        memcpy(call->all_headers, given, count * sizeof(*call->all_headers));
+    call->headers = given;
+    call->header_count = count;
+    if (token != NULL)
+        call->all_headers[count++] =
+            (struct muster_http_header){.name = "Authorization", .value = call->authorization};
+    if (etag != NULL)
+        call->all_headers[count++] =
+            (struct muster_http_header){.name = "If-None-Match", .value = call->etag};
+    call->request.headers = call->all_headers;
+    call->request.header_count = count;
+    return MUSTER_OK;
+}
+
 /* Anything but OK: nothing was started. */
 static enum muster_rc begin_attempt(struct muster_http_call *call, const char *stale_token)
 {
     enum muster_rc rc;
 
-    if (call->credentials == NULL)
-        return send(call);
+    if (call->credentials == NULL) {
+        rc = set_headers(call, NULL);
+        return rc == MUSTER_OK ? send(call) : rc;
+    }
     rc = muster_token_get_start(&call->token_get, call->credentials, stale_token, call->deadline_ns,
                                 on_token);
     if (rc == MUSTER_OK)
@@ -147,30 +204,6 @@ static enum muster_rc begin_attempt(struct muster_http_call *call, const char *s
     else
         call->request.error = call->token_get.error;
     return rc;
-}
-
-static enum muster_rc add_authorization(struct muster_http_call *call, const char *token)
-{
-    struct muster_mem *mem = call->env->mem;
-    size_t room = strlen(token) + sizeof("Bearer ");
-    size_t count;
-
-    forget_headers(call);
-    count = call->request.header_count;
-    call->authorization = muster_mem_alloc(mem, room);
-    call->all_headers = muster_mem_alloc_zero(mem, count + 1, sizeof(*call->all_headers));
-    if (call->authorization == NULL || call->all_headers == NULL)
-        return muster_error_set(&call->request.error, MUSTER_RESOURCE_EXHAUSTED, "http: no memory");
-    snprintf(call->authorization, room, "Bearer %s", token);
-    if (count > 0)
-        memcpy(call->all_headers, call->request.headers, count * sizeof(*call->all_headers));
-    call->all_headers[count] =
-        (struct muster_http_header){.name = "Authorization", .value = call->authorization};
-    call->headers = call->request.headers;
-    call->header_count = count;
-    call->request.headers = call->all_headers;
-    call->request.header_count = count + 1;
-    return MUSTER_OK;
 }
 
 static void on_token(struct muster_token_get *get, enum muster_rc rc)
@@ -185,7 +218,7 @@ static void on_token(struct muster_token_get *get, enum muster_rc rc)
     if (rc != MUSTER_OK)
         call->request.error = get->error;
     if (rc == MUSTER_OK)
-        rc = add_authorization(call, get->token);
+        rc = set_headers(call, get->token);
     if (rc == MUSTER_OK)
         rc = send(call);
     if (rc != MUSTER_OK)
@@ -212,6 +245,8 @@ static void on_request(struct muster_http_request *request, enum muster_rc rc)
     }
     if (rc == MUSTER_OK && refresh_token(call))
         return;
+    if (rc == MUSTER_OK && may_be_as_before(call))
+        rc = muster_http_memory_take(call->memory, request);
     delay_ns = may_repeat(call, rc) ? choose_delay_ns(call, rc) : UINT64_MAX;
     if (delay_ns == UINT64_MAX) {
         finish(call, rc);

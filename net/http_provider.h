@@ -30,6 +30,11 @@ MUSTER_MUST_CHECK enum muster_rc muster_http_provide_header(struct muster_http_r
                                                             const char *value, size_t value_length);
 MUSTER_MUST_CHECK enum muster_rc muster_http_provide_body(struct muster_http_request *request,
                                                           const void *bytes, size_t count);
+/** Within done: another status and body instead of those that came; copies. Errors:
+ * RESOURCE_EXHAUSTED. */
+MUSTER_MUST_CHECK enum muster_rc muster_http_replace_answer(struct muster_http_request *request,
+                                                            int status, const void *bytes,
+                                                            size_t count);
 /** On the loop, never inside ops->start or ops->cancel. With a failure of the provider's own
  * request->error tells it. The request may be gone, or running anew, when this returns. */
 void muster_http_provide_end(struct muster_http_request *request, enum muster_rc rc);

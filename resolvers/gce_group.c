@@ -185,6 +185,7 @@ static void look_up_next(struct muster_gce_lookup *lookup)
         return;
     }
     prepare(group, &lookup->call);
+    lookup->call.memory = group->options.memory;
     lookup->call.request.response_bytes_max = INSTANCE_BYTES_MAX;
     lookup->call.request.url = lookup->url;
     if (muster_http_call_start(&lookup->call, group->options.env, on_instance) == MUSTER_OK)

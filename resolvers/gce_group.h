@@ -17,6 +17,7 @@ typedef void muster_gce_group_fn(struct muster_gce_group *group, enum muster_rc 
 struct muster_gce_group_options {
     struct muster_env *env;
     struct muster_credentials *credentials; /* NULL: none */
+    struct muster_http_memory *memory;      /* of instances; NULL: asked in full */
     const char *api_endpoint;               /* without a slash at the end */
     const char *project;                    /* NULL: the metadata server's */
     const char *zone;

@@ -7,6 +7,7 @@
 #include <muster/credentials.h>
 
 #include "resolvers/cluster_answer.h"
+#include "net/http_memory.h"
 #include "resolvers/gce_group.h"
 #include "resolvers/resolvers_internal.h"
 #include "resolvers/uri_options.h"
@@ -17,6 +18,7 @@
 struct gce_resolver {
     struct muster_resolver resolver;
     struct muster_credentials *credentials; /* NULL: none */
+    struct muster_http_memory memory;       /* of instances, for watches */
     char *api_endpoint;
     char *project; /* NULL: the metadata server's */
     char *zone;    /* NULL: the metadata server's */
@@ -65,6 +67,7 @@ static void gce_start(struct muster_resolver *resolver, struct muster_resolve *r
     struct muster_gce_group_options options = {
         .env = resolver->env,
         .credentials = own->credentials,
+        .memory = muster_resolve_is_watch(resolve) ? &own->memory : NULL,
         .api_endpoint = own->api_endpoint,
         .project = own->project,
         .zone = own->zone,
@@ -175,6 +178,7 @@ static void gce_stop(struct muster_resolver *resolver)
 
 static void own_free(struct gce_resolver *own, struct muster_mem *mem)
 {
+    muster_http_memory_fini(&own->memory);
     muster_mem_free(mem, own->api_endpoint);
     muster_mem_free(mem, own->project);
     muster_mem_free(mem, own->zone);
@@ -235,6 +239,7 @@ static enum muster_rc own_new(struct muster_env *env,
 
     if (own == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;
+    muster_http_memory_init(&own->memory, env->mem);
     own->api_endpoint = copy(env->mem, endpoint, &is_failed);
     own->project = copy(env->mem, options->project, &is_failed);
     own->zone = copy(env->mem, options->zone, &is_failed);

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "resolvers/resolvers_internal.h"
+
 #define INTERVAL_DEFAULT_NS (10 * MUSTER_NS_PER_S)
 #define SETTLE_DEFAULT_NS   (200 * MUSTER_NS_PER_MS)
 #define SETTLE_TIMES        5
@@ -114,6 +116,17 @@ static enum muster_rc ask(struct muster_resolver_watch *watch)
     return rc;
 }
 
+bool muster_resolve_is_watch(const struct muster_resolve *resolve)
+{
+    const struct muster_list *watches = &resolve->resolver->watches;
+    struct muster_list *node;
+
+    for (node = watches->next; node != watches; node = node->next)
+        if (&MUSTER_CONTAINER_OF(node, struct muster_resolver_watch, node)->resolve == resolve)
+            return true;
+    return false;
+}
+
 static void on_interval(struct muster_timer *timer)
 {
     struct muster_resolver_watch *watch = timer->data;
@@ -165,10 +178,12 @@ enum muster_rc muster_resolver_watch_open(struct muster_resolver_watch *watch,
         watch->settle_ns = SETTLE_DEFAULT_NS;
     muster_timer_init(&watch->timer, on_interval, watch);
     muster_task_init(&watch->close_task, on_closed, watch);
-    rc = ask(watch);
-    if (rc != MUSTER_OK)
-        return rc;
     muster_list_append(&resolver->watches, &watch->node);
+    rc = ask(watch);
+    if (rc != MUSTER_OK) {
+        muster_list_remove(&watch->node);
+        return rc;
+    }
     if (watch->node.prev == &resolver->watches)
         tell_watched(resolver, true);
     return MUSTER_OK;

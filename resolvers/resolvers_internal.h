@@ -46,6 +46,9 @@ MUSTER_MUST_CHECK enum muster_rc muster_cluster_spec_join(struct muster_mem *mem
                                                           struct muster_cluster_spec **ret_spec,
                                                           struct muster_error *ret_error);
 
+/** Is this the question of a watch? Only such may be answered "as before" by the platform. */
+bool muster_resolve_is_watch(const struct muster_resolve *resolve);
+
 /** Opens a resolver of what stands behind the colon of its URI. Gives. */
 typedef enum muster_rc muster_scheme_open_fn(struct muster_env *env, const char *rest,
                                              const struct muster_resolver_options *options,

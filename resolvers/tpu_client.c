@@ -10,6 +10,7 @@ static void client_free(struct muster_tpu_client *client)
 {
     struct muster_mem *mem = client->env->mem;
 
+    muster_http_memory_fini(&client->memory);
     muster_tpu_target_fini(&client->target);
     muster_mem_free(mem, client->discovery_url);
     muster_mem_free(mem, client->api_endpoint);
@@ -114,6 +115,7 @@ enum muster_rc muster_tpu_client_open(struct muster_env *env,
     client->env = env;
     client->version_port =
         options->version_port != 0 ? options->version_port : MUSTER_TPU_VERSION_PORT;
+    muster_http_memory_init(&client->memory, env->mem);
     muster_list_init(&client->queries);
     muster_list_init(&client->waits);
     muster_task_init(&client->close_task, on_close, client);

@@ -6,6 +6,7 @@
 #include <muster/http_call.h>
 #include <muster/tpu_client.h>
 
+#include "net/http_memory.h"
 #include "resolvers/google_place.h"
 #include "resolvers/tpu_text.h"
 
@@ -14,6 +15,7 @@ struct muster_tpu_client {
     void *data;
     struct muster_tpu_target target;
     struct muster_credentials *credentials; /* NULL: none */
+    struct muster_http_memory memory;       /* of the node, for queries of a watch */
     char *discovery_url;                    /* NULL: the fixed endpoint */
     char *api_endpoint;
     char *api_version;

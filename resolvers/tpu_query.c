@@ -246,6 +246,7 @@ static void ask_node(struct muster_tpu_work *work)
     }
     if (work->url == NULL)
         rc = format_url(work);
+    work->call.memory = work->query->is_watch ? &work->client->memory : NULL;
     if (rc == MUSTER_OK)
         call_api(work, work->url, true, on_node);
     else

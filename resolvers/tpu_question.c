@@ -291,6 +291,7 @@ static void ask(struct question *question, enum muster_tpu_what what, muster_tpu
 
     question->query.data = question;
     question->query.what = what;
+    question->query.is_watch = muster_resolve_is_watch(question->resolve);
     question->query.deadline_ns = question->resolve->deadline_ns;
     rc = muster_tpu_query_start(&question->query, question->own->client, done);
     if (rc != MUSTER_OK)

@@ -76,6 +76,7 @@ static void look(struct muster_tpu_wait *wait)
 
     wait->query.data = wait;
     wait->query.what = MUSTER_TPU_NODE;
+    wait->query.is_watch = false;
     wait->query.deadline_ns = muster_loop_after_ns(loop, LOOK_NS);
     rc = muster_tpu_query_start(&wait->query, wait->client, on_node);
     wait->is_asking = rc == MUSTER_OK;

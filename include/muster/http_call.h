@@ -12,6 +12,7 @@
 MUSTER_BEGIN
 
 struct muster_http_call;
+struct muster_http_memory; /* within the library */
 typedef void muster_http_call_fn(struct muster_http_call *call, enum muster_rc rc);
 
 #define MUSTER_HTTP_ATTEMPTS_DEFAULT 5u
@@ -41,6 +42,8 @@ struct muster_http_call {
     struct muster_credentials *credentials; /* borrowed until done; NULL: none */
     struct muster_http_retry retry;
     bool is_token_missing; /* in done: the credentials failed, the server was not asked */
+    struct muster_http_memory *memory; /* a GET may be answered "as before", which gives the answer
+                                          from there; borrowed until done; NULL: asked in full */
     bool is_idempotent; /* a POST that may be sent twice; GET, HEAD, PUT, DELETE, OPTIONS always may
                          */
     /* private */
@@ -54,6 +57,7 @@ struct muster_http_call {
     size_t header_count;
     struct muster_http_header *all_headers; /* the caller's and Authorization */
     char *authorization;                    /* "Bearer ..." of the last attempt */
+    char *etag;                             /* that is asked about */
     uint64_t deadline_ns;
     uint32_t attempt;
     bool has_refreshed; /* the token, after a 401 */

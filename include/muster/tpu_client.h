@@ -79,6 +79,7 @@ struct muster_tpu_query {
     enum muster_tpu_what what;
     uint64_t deadline_ns;      /* absolute loop time; required */
     const char *version;       /* CONFIGURE_VERSION: "2.9.1"; borrowed until done */
+    bool is_watch;             /* NODE: the API may say that it is as the last such query had it */
     bool is_restart_if_needed; /* CONFIGURE_VERSION: restartType ifNeeded instead of always */
     /* valid in done */
     struct muster_tpu_node *node; /* NODE: gives a reference */
