@@ -69,12 +69,14 @@ static uint64_t block_elements(const struct muster_plan *plan)
 }
 
 /* At least two chunks per block, so that adding overlaps with sending, but none below 64 KiB for
- * the calls' sake. A broadcast does not look at n: a member that joins in later must come to the
- * same chunks. */
+ * the calls' sake; all alike, because a short one at the end costs as many hops as a long one. A
+ * broadcast does not look at n: a member that joins in later must come to the same chunks. */
 static uint64_t chunk_elements(const struct muster_plan *plan, uint32_t chunk_bytes_max)
 {
     uint64_t pieces = plan->kind == MUSTER_OP_BROADCAST ? 8 : 2;
-    uint64_t bytes = divide_up(plan->block_elements * plan->element_bytes, pieces);
+    uint64_t block_bytes = plan->block_elements * plan->element_bytes;
+    uint64_t pieces_max = divide_up(block_bytes, chunk_bytes_max);
+    uint64_t bytes = divide_up(block_bytes, pieces_max > pieces ? pieces_max : pieces);
     uint64_t low =
         chunk_bytes_max < MUSTER_CHUNK_BYTES_MIN ? chunk_bytes_max : MUSTER_CHUNK_BYTES_MIN;
 

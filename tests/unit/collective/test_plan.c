@@ -321,9 +321,25 @@ static void parameters_from_a_view_are_kept_within_limits(void **state)
     assert_int_equal(muster_plan_parameters_clamp(&tiny).chunk_bytes, 64);
 }
 
+/* A short one at the end would cost as many hops as a long one. */
+static void the_chunks_of_a_block_are_alike(void **state)
+{
+    struct muster_plan_input input = {.kind = MUSTER_OP_ALL_REDUCE, .n = 4, .element_bytes = 4};
+
+    (void)state;
+    for (input.count = (uint64_t)1 << 18; input.count <= (uint64_t)1 << 26; input.count *= 2) {
+        struct muster_plan plan = muster_plan_make(&input);
+        struct muster_plan_chunk last = muster_plan_chunk(&plan, plan.chunks_per_block - 1);
+
+        assert_true(plan.chunk_elements * 4 <= MUSTER_CHUNK_BYTES_DEFAULT);
+        assert_true(last.count * 10 >= plan.chunk_elements * 9 - 10 * 16 * plan.chunks_per_block);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_chunks_of_a_block_are_alike),
         cmocka_unit_test(ring_plans_reduce_every_chunk_once_and_reach_everybody),
         cmocka_unit_test(parts_of_gather_and_scatter_are_the_blocks),
         cmocka_unit_test(tiny_operations_and_lonely_members_are_direct),
