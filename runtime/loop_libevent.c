@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
@@ -45,9 +46,9 @@ struct libevent_loop {
                       none */
 };
 
-/* A yield that comes back so late has let another thread run … */
-#define CROWDED_NS (10 * MUSTER_NS_PER_US)
-/* … and for so long the loop sleeps instead. */
+/* A yield that comes back so late may have let another thread run … */
+#define LATE_NS (2 * MUSTER_NS_PER_US)
+/* … and if it has, the loop sleeps instead for so long. */
 #define DROWSY_NS (10 * MUSTER_NS_PER_MS)
 
 /* The private side of a muster_fd_watch. */
@@ -456,27 +457,37 @@ static bool is_awake(const struct libevent_loop *ours, uint64_t now_ns)
            !ours->is_background && !ours->is_joined;
 }
 
-/* Instead of sleeping: let others run, and look again. When that takes long, some other thread needs
- * this processor; then it is better to sleep, also because the system looks for a free processor
+/* How often another thread has taken the processor from this one. */
+static long switch_count(void)
+{
+    struct rusage usage;
+
+    return getrusage(RUSAGE_THREAD, &usage) == 0 ? usage.ru_nivcsw : 0;
+}
+
+/* Instead of sleeping: let others run, and look again. If there are others that need this
+ * processor, it is better to sleep, also because the system looks for a free processor
  * for those that it wakes, but leaves those that run where they are. What foreign events do is not
  * seen here, so with them the turn ends after one look. Returns whether the turn is over. */
 static bool look_around(struct libevent_loop *ours, uint64_t until_ns)
 {
     uint64_t now_ns = ours->now_ns;
+    long switches;
 
+    if (!is_awake(ours, now_ns))
+        return false;
+    switches = switch_count();
     ours->has_moved = false;
     while (is_awake(ours, now_ns)) {
         uint64_t before_ns = now_ns;
 
         sched_yield();
+        now_ns = clock_ns();
+        if (now_ns - before_ns > LATE_NS && switch_count() != switches)
+            ours->drowsy_until_ns = now_ns + DROWSY_NS;
         ours->is_clock_stale = true;
         event_base_loop(ours->base, EVLOOP_NONBLOCK);
-        if (ours->has_moved || ours->has_foreign_events)
-            return true;
-        now_ns = clock_ns();
-        if (now_ns - before_ns > CROWDED_NS)
-            ours->drowsy_until_ns = now_ns + DROWSY_NS;
-        if (now_ns >= until_ns)
+        if (ours->has_moved || ours->has_foreign_events || now_ns >= until_ns)
             return true;
     }
     return false;
