@@ -39,7 +39,8 @@ static void on_get_task(struct muster_task *task)
 static enum muster_rc set_late(struct muster_token_get *get)
 {
     return muster_error_set(&get->error, MUSTER_DEADLINE_EXCEEDED,
-                            "%s: no token before the deadline; allow more time", get->credentials->text);
+                            "%s: no token before the deadline; allow more time",
+                            get->credentials->text);
 }
 
 static void on_get_deadline(struct muster_timer *timer)

@@ -1,4 +1,4 @@
-/* Failures of a server, by what went wrong: nothing came, a refusal came, or something that cannot be read. */
+/* Failures of a server, by what went wrong: nothing came, a refusal, or what cannot be read. */
 #include "net/http_failure.h"
 
 #include <stdio.h>
@@ -34,7 +34,8 @@ static const char *remedy_of(const struct muster_http_request *request,
     case MUSTER_INVALID_ARGUMENT:
         return remedies->malformed;
     case MUSTER_FAILED_PRECONDITION:
-        return "name the address that it leads to, if you trust it";
+        return request->status == 0 ? "mend that file"
+                                    : "name the address that it leads to, if you trust it";
     default:
         return NULL;
     }

@@ -15,8 +15,9 @@ struct muster_http_remedies {
 };
 
 /**
- * After a call that failed with error: its text names the server that was asked and ends with the remedy; what is too
- * long is shortened before it. A failure of the credentials names its own source and stays as it is.
+ * After a call that failed with error: its text names the server that was asked and ends with the
+ * remedy; what is too long is shortened before it. A failure of the credentials names its own
+ * source and stays as it is.
  */
 void muster_http_failure_explain(const struct muster_http_call *call,
                                 const struct muster_http_remedies *remedies,

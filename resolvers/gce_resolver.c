@@ -215,7 +215,8 @@ static enum muster_rc check_options(const struct muster_gce_resolver_options *op
                                 "instance_group=");
     if (options->port == 0)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "a GCE resolver needs the port that the tasks listen on; name it in port=");
+                                "a GCE resolver needs the port that the tasks listen on; name it in "
+                                "port=");
     return MUSTER_OK;
 }
 

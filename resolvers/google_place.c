@@ -38,6 +38,15 @@ static enum muster_rc take(struct muster_google_place *place, const char *text)
     return MUSTER_OK;
 }
 
+/* Some failures of the metadata server end with what helps already. */
+static void explain(struct muster_google_place *place, enum muster_rc rc)
+{
+    struct muster_error error = place->error;
+
+    if (strstr(error.text, "; ") == NULL)
+        muster_error_set(&place->error, rc, "%.210s; name it yourself", error.text);
+}
+
 static void on_value(struct muster_metadata_get *get, enum muster_rc rc)
 {
     struct muster_google_place *place = get->data;
@@ -46,6 +55,8 @@ static void on_value(struct muster_metadata_get *get, enum muster_rc rc)
         rc = take(place, get->text);
     else
         place->error = get->error;
+    if (rc != MUSTER_OK)
+        explain(place, rc);
     if (rc != MUSTER_OK)
         finish(place, rc);
     else if (place->project != NULL && place->zone != NULL)

@@ -263,7 +263,8 @@ static enum muster_rc read_user(struct reader *reader, const struct entry *user)
         (config->key_pem == NULL && config->key_file == NULL))
         return muster_error_set(reader->error, MUSTER_INVALID_ARGUMENT,
                                 "%.80s: user '" NAME_BYTES_SHOWN
-                                "' has a client certificate without key, or a key without one",
+                                "' has a client certificate without key, or a key without one; give "
+                                "both",
                                 user->path, user->name);
     if (config->token == NULL && config->token_file == NULL && config->cert_pem == NULL &&
         config->cert_file == NULL && config->username == NULL)

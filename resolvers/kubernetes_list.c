@@ -179,8 +179,8 @@ static enum muster_rc take_page(struct muster_kubernetes_list *list, bool *ret_i
         return MUSTER_OK;
     if (list->pods.continue_mark[0] != '\0')
         return muster_error_set(&list->error, MUSTER_RESOURCE_EXHAUSTED,
-                                "'%.80s' gives pages without end (%d were read); is this the address of a "
-                                "Kubernetes API server?",
+                                "'%.80s' gives pages without end (%d were read); is this the address "
+                                "of a Kubernetes API server?",
                                 list->options.parts[list->part].selector, PAGES_MAX);
     rc = take_part(list);
     *ret_is_whole = rc == MUSTER_OK && list->part == list->options.part_count;

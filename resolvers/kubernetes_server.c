@@ -40,11 +40,13 @@ static enum muster_rc check_file(struct muster_env *env, const char *path,
     muster_mem_free(env->mem, text);
     if (rc != MUSTER_OK)
         return muster_error_set(ret_error, MUSTER_FAILED_PRECONDITION,
-                                "cannot read the service account's %.120s: %s", path,
-                                muster_rc_text(rc));
+                                "cannot read the service account's %.120s: %s; does the pod mount "
+                                "it?",
+                                path, muster_rc_text(rc));
     if (size == 0)
         return muster_error_set(ret_error, MUSTER_FAILED_PRECONDITION,
-                                "the service account's %.120s is empty", path);
+                                "the service account's %.120s is empty; does the pod mount it?",
+                                path);
     return MUSTER_OK;
 }
 

@@ -7,9 +7,9 @@
 #include <muster/json.h>
 #include <muster/resolver_watch.h>
 
-/** Every look at the outside, told on standard error: variables and files as they are read, requests
- * when they are answered, and what resolvers log of name queries and programs. Values of secrets are
- * not shown. */
+/** Every look at the outside, told on standard error: variables and files as they are read,
+ * requests when they are answered, and what resolvers log of name queries and programs. Values of
+ * secrets are not shown. */
 struct resolve_explain {
     struct muster_vars vars;
     struct muster_files files;

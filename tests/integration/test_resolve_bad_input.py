@@ -3,6 +3,7 @@
 remedy, in time; never a hang, and never a secret, however much is shown."""
 import concurrent.futures
 import contextlib
+import json
 import os
 import sys
 import unittest
@@ -39,7 +40,8 @@ class Case:
             person = stack.enter_context(Person(cloud.base))
             fill = {"base": cloud.base, "hostport": cloud.hostport, "authority": cloud.authority,
                     "other_authority": other.authority, "person": person, "other": other.base,
-                    "kubeconfig": person.kubeconfig(cloud.base, token=SECRETS["kubeconfig-token"])}
+                    "port": cloud.port, "kubeconfig_with_key": person.kubeconfig(cloud.base, "with-key", has_key=True),
+                    "kubeconfig": person.kubeconfig(cloud.base, "kubeconfig")}
             variables = {name: value.format(**fill) for name, value in self.variables.items()}
             done = resolve(self.uri.format(**fill), "--timeout", self.timeout, *options, **dict(more, **variables))
             return done, secrets_in(told(done), person.marks), other.log
@@ -60,7 +62,7 @@ class Together(unittest.TestCase):
     """Most of a case is waiting: they run side by side."""
 
     def check(self, cases):
-        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        with concurrent.futures.ThreadPoolExecutor(24) as pool:
             turns = [(case, SHOWING[number % 2]) for number, case in enumerate(cases)]
             runs = [(case, showing, pool.submit(case.run, showing)) for case, showing in turns]
             for case, showing, run in runs:
@@ -92,74 +94,69 @@ HERE = {"GCE_METADATA_HOST": "{hostport}"}
 
 
 def quoting(answer, secret):
-    """The answer, in which @TOKEN@ is what was sent."""
-    text = answer.get("body")
-    if isinstance(text, dict):
-        answer = dict(answer, body={"error": {"message": f"who are you, {SECRETS[secret]}?"},
-                                    "message": f"{SECRETS[secret]} is nobody"}) if "error" in text else answer
-    return answer
+    """The answer, with what was sent for @TOKEN@."""
+    return json.loads(json.dumps(answer).replace("@TOKEN@", SECRETS[secret]))
+
+
+def kubernetes_cases():
+    return [Case("kubernetes: " + name, KUBERNETES, [pods(**quoting(answer, "bearer"))], code, status,
+                 ["http://127", "pods", *words]) for name, answer, status, code, words in answers()]
+
+
+def gce_cases():
+    return [Case("gce: " + name, GCE, metadata() + compute(**quoting(answer, "access-token")), code, status,
+                 ["http://127", "listInstances", *words], HERE)
+            for name, answer, status, code, words in answers() if "circle" not in name]
+
+
+def tpu_cases():
+    for name, answer, status, code, words in answers():
+        source = "http://127"
+        if "circle" in name:
+            continue
+        if name.startswith("wrong type"):  # an object that tells no state
+            source, status, code, words = "TPU n", "FAILED_PRECONDITION", 3, ["READY"]
+        yield Case("tpu: " + name, TPU, metadata() + [node(**quoting(answer, "access-token"))], code, status,
+                   [source, *words], HERE)
+
+
+def metadata_cases():
+    """Nothing secret is sent to a metadata server that it could quote."""
+    for name, answer, status, code, _ in answers():
+        if name in ("who are you", "forbidden", "broken", "out of order", "too many"):
+            continue
+        if name == "redirected in a circle":
+            status, code = "UNKNOWN", 1
+        answer = dict(answer, headers=dict(METADATA, **answer.get("headers", {})))
+        yield Case("metadata: " + name, GCE, metadata(token=entry("GET", TOKEN, **answer)) + compute(), code, status,
+                   ["metadata server 127"], HERE)
+
+
+def token_cases(kinds):
+    """Each kind of file, and the secret that its token server quotes."""
+    for kind, secret in kinds.items():
+        for name, answer, status, code, _ in answers():
+            if kind != "user" and name not in ("no JSON", "who are you", "too long", "never"):
+                continue
+            if name in ("too many", "redirected in a circle"):
+                continue
+            if name == "too deep":
+                status, code = "INVALID_ARGUMENT", 3
+            if secret is not None:
+                answer = quoting(answer, secret)
+            elif "error" in str(answer.get("body")):
+                answer = dict(answer, body={"error_description": "no"})
+            script = metadata() + [entry("POST", "/token", **answer)] + compute()
+            yield Case(f"{kind}: {name}", GCE + "&project=proj&zone=zone-b", script, code, status, [f"{kind}.json"],
+                       {"GOOGLE_APPLICATION_CREDENTIALS": "{person.%s}" % kind})
 
 
 class Answers(Together):
-    def test_kubernetes(self):
-        self.check([Case(name, KUBERNETES, [pods(**quoting(answer, "bearer"))], code, status, ["http://127", "pods", *words])
-                    for name, answer, status, code, words in answers()])
-
-    def test_gce(self):
-        self.check([Case(name, GCE, metadata() + compute(**quoting(answer, "access-token")), code, status,
-                         ["http://127", "listInstances", *words], HERE)
-                    for name, answer, status, code, words in answers() if "circle" not in name])
-
-    def test_tpu(self):
-        cases = []
-        for name, answer, status, code, words in answers():
-            if "circle" in name:
-                continue
-            if name.startswith("wrong type"):
-                status, code, words = "FAILED_PRECONDITION", 3, ["READY"]
-            cases.append(Case(name, TPU, metadata() + [node(**quoting(answer, "access-token"))], code, status,
-                              ["TPU n" if "READY" in words else "http://127", *words], HERE))
-        self.check(cases)
-
-    def test_the_metadata_server(self):
-        cases = []
-        for name, answer, status, code, _ in answers():
-            answer = dict(answer, headers=dict(METADATA, **answer.get("headers", {})))
-            if name == "too many":
-                continue
-            if name == "redirected in a circle":
-                status, code = "UNKNOWN", 1
-            script = metadata(token=entry("GET", TOKEN, **quoting(answer, "echo")))
-            if name in ("who are you", "forbidden", "broken", "out of order"):
-                continue  # nothing secret is sent there that could be quoted
-            cases.append(Case(name, GCE, script + compute(), code, status, ["metadata server 127"], HERE))
-        self.check(cases)
-
-
-class TokenServer(Together):
-    def test_files(self):
-        kinds = {"user": "refresh-token", "external": "subject-token", "service": "client-secret"}
-        with Person("http://x") as person:
-            if not person.has_key:
-                del kinds["service"]
-        cases = []
-        for kind, secret in kinds.items():
-            variables = {"GOOGLE_APPLICATION_CREDENTIALS": "{person.%s}" % kind}
-            for name, answer, status, code, _ in answers():
-                if kind != "user" and name not in ("no JSON", "who are you", "too long", "never"):
-                    continue
-                if name in ("too many", "redirected in a circle"):
-                    continue
-                if name == "too deep":
-                    status, code = "INVALID_ARGUMENT", 3
-                if kind == "service" and "error" in str(answer.get("body")):
-                    answer = dict(answer, body={"error_description": "no"})
-                else:
-                    answer = quoting(answer, secret)
-                script = metadata() + [entry("POST", "/token", **answer)] + compute()
-                cases.append(Case(f"{kind}: {name}", GCE + "&project=proj&zone=zone-b", script, code, status,
-                                  [f"{kind}.json"], variables))
-        self.check(cases)
+    def test_each_fault_of_each_server(self):
+        kinds = {"user": "refresh-token", "external": "subject-token"}
+        if Person.make_key() is not None:
+            kinds["service"] = None
+        self.check([*kubernetes_cases(), *gce_cases(), *tpu_cases(), *metadata_cases(), *token_cases(kinds)])
 
 
 class Mistakes(Together):
@@ -278,6 +275,42 @@ class Trust(Together):
                      "UNAVAILABLE", ["lacks", "gcloud auth application-default login"], HERE),
             ]
         self.check(for_all)
+
+
+    def test_metadata_servers_that_stumble(self):
+        """Over the zone."""
+        path = "/computeMetadata/v1/instance/zone"
+        cases = []
+        for name, answer, code, status, words in (
+                ("never", {"hang": True}, 4, "DEADLINE_EXCEEDED", ["no answer before", "GCE_METADATA_HOST"]),
+                ("404", {"status": 404, "body": "", "headers": METADATA}, 3, "NOT_FOUND", ["404", "name it yourself"]),
+                ("nothing", {"body": "", "headers": METADATA}, 3, "INVALID_ARGUMENT", ["no name", "name it yourself"]),
+                ("lines", {"body": "a b\nc", "headers": METADATA}, 3, "INVALID_ARGUMENT", ["no name", "name it yourself"])):
+            for uri in (GCE, TPU):
+                cases.append(Case(name, uri, metadata(zone=entry("GET", path, **answer)), code, status,
+                                  ["127.0.0.1", "zone", *words], HERE))
+        self.check(cases)
+
+    def test_who_we_are_in_kubernetes(self):
+        kubeconfig = "kubernetes:kubeconfig={kubeconfig}"
+        within = "kubernetes:token_file={person.token_file}&ca_file={authority}"
+        pod_ = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": "{port}"}
+        self.check([
+            Case("token of a kubeconfig", kubeconfig, [pods(**quoting(echoing(401), "kubeconfig-token"))], 5,
+                 "UNAUTHENTICATED", ["401", "renew the token"]),
+            Case("key without certificate", "kubernetes:kubeconfig={kubeconfig_with_key}", [pods()], 3, "INVALID_ARGUMENT",
+                 ["kubeconfig", "certificate without key", "; "]),
+            Case("token of a pod", within, [pods(**quoting(echoing(403), "bearer"))], 5, "PERMISSION_DENIED",
+                 ["403", "can-i list pods"], pod_, cloud=("--tls",)),
+            Case("certificate in a pod", within, [pods()], 5, "UNAUTHENTICATED", ["expired", "authority"], pod_,
+                 cloud=("--tls", "--expired")),
+            Case("no token in a pod", "kubernetes:token_file=/nonexistent/token", [], 3, "FAILED_PRECONDITION",
+                 ["/nonexistent/token", "does the pod mount it"], pod_),
+            Case("no authorities", KUBERNETES + "&ca_file=/nonexistent/ca", [pods()], 3, "FAILED_PRECONDITION",
+                 ["/nonexistent/ca", "mend that file"], cloud=("--tls",)),
+            Case("works", kubeconfig, [pods()], 0, "OK", POD_SPEC["worker"]),
+            Case("works in a pod", within, [pods()], 0, "OK", POD_SPEC["worker"], pod_, cloud=("--tls",)),
+        ])
 
 
 class SecondChance(Together):

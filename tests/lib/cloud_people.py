@@ -54,14 +54,13 @@ class Person:
             file.write(content if isinstance(content, str) else json.dumps(content))
         return path
 
-    def kubeconfig(self, server, ca_file=None, **user):
-        """A kubeconfig in JSON (which is YAML)."""
-        cluster = {"server": server}
-        if ca_file:
-            cluster["certificate-authority"] = ca_file
-        if self.key:
-            user["client-key-data"] = base64.b64encode(self.key.encode()).decode()
-            self.marks.append(user["client-key-data"][100:160])
-        return self.write("kubeconfig", {
-            "apiVersion": "v1", "kind": "Config", "current-context": "c", "clusters": [{"name": "k", "cluster": cluster}],
-            "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}], "users": [{"name": "u", "user": user}]})
+    def kubeconfig(self, server, name, has_key=False):
+        """A kubeconfig in JSON (which is YAML): a token, and if asked a key without certificate."""
+        user = {"token": SECRETS["kubeconfig-token"]}
+        if has_key:
+            user["client-key-data"] = base64.b64encode((self.key or "no key").encode()).decode()
+            self.marks.append(user["client-key-data"][100:160] or user["client-key-data"])
+        return self.write(name + ".kubeconfig", {
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "k", "cluster": {"server": server}}], "users": [{"name": "u", "user": user}],
+            "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}]})

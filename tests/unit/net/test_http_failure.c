@@ -45,6 +45,9 @@ static void each_kind_of_failure_has_its_remedy(void **state)
         {429, MUSTER_RESOURCE_EXHAUSTED, "GET http://h:1/path: why; try again later"},
         {200, MUSTER_RESOURCE_EXHAUSTED, "GET http://h:1/path: why; is it one?"},
         {200, MUSTER_INVALID_ARGUMENT, "GET http://h:1/path: why; is it one?"},
+        {0, MUSTER_FAILED_PRECONDITION, "GET http://h:1/path: why; mend that file"},
+        {307, MUSTER_FAILED_PRECONDITION,
+         "GET http://h:1/path: why; name the address that it leads to, if you trust it"},
         {0, MUSTER_CANCELLED, "why"},
     };
     (void)state;
