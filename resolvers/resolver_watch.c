@@ -84,6 +84,18 @@ static void take_answer(struct muster_resolver_watch *watch, struct muster_clust
     ask_after(watch, watch->settle_ns);
 }
 
+/* Watches that were opened together do not ask together for ever: the first pause is a part of the
+ * interval. */
+static uint64_t next_pause_ns(struct muster_resolver_watch *watch)
+{
+    if (watch->is_hurried)
+        return watch->settle_ns;
+    if (watch->is_spread)
+        return watch->interval_ns;
+    watch->is_spread = true;
+    return muster_rng_below(watch->resolver->env->rng, watch->interval_ns) + 1;
+}
+
 static void on_answer(struct muster_resolve *resolve, enum muster_rc rc)
 {
     struct muster_resolver_watch *watch = resolve->data;
@@ -95,7 +107,7 @@ static void on_answer(struct muster_resolve *resolve, enum muster_rc rc)
         muster_task_post(&watch->close_task, watch->resolver->env->loop);
         return;
     }
-    ask_after(watch, watch->is_hurried ? watch->settle_ns : watch->interval_ns);
+    ask_after(watch, next_pause_ns(watch));
     watch->error = resolve->error;
     if (rc == MUSTER_OK)
         take_answer(watch, spec);
@@ -169,6 +181,7 @@ enum muster_rc muster_resolver_watch_open(struct muster_resolver_watch *watch,
     watch->unsettled = NULL;
     watch->closed = NULL;
     watch->is_closed = false;
+    watch->is_spread = false;
     watch->error = (struct muster_error){0};
     if (watch->interval_ns == 0)
         watch->interval_ns = resolver->ops->watch_interval_ns;

@@ -20,7 +20,8 @@ typedef void muster_resolver_watch_close_fn(struct muster_resolver_watch *watch)
 struct muster_resolver_watch {
     void *data;
     muster_resolver_change_fn *on_change; /* first answer, then each different one */
-    uint64_t interval_ns;                 /* between two questions; 0: what the platform says */
+    uint64_t interval_ns;                 /* between two questions (the first pause is shorter, at
+                                             random); 0: what the platform says */
     uint64_t settle_ns; /* a change is told when it was seen twice, this long apart; 0: 200 ms */
     struct muster_error error; /* of the last question; all zero when it was answered */
     /* private */
@@ -35,6 +36,7 @@ struct muster_resolver_watch {
     muster_resolver_watch_close_fn *closed;
     bool is_asking;
     bool is_hurried; /* the platform told of a change since the last question began */
+    bool is_spread; /* the first pause is over */
     bool is_closed;
 };
 

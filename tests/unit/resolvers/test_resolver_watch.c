@@ -103,6 +103,22 @@ static void on_watch_closed(struct muster_resolver_watch *watch)
     ((struct world *)watch->data)->is_closed = true;
 }
 
+/* Another resolver and its watch in the environment of the first. */
+static void watch_beside(struct world *world, struct world *first)
+{
+    static const struct muster_resolver_options none;
+
+    *world = (struct world){.told = 0};
+    assert_int_equal(
+        muster_resolver_init(&world->platform.resolver, &first->env, &platform_ops, &none),
+        MUSTER_OK);
+    world->platform.answer = first->platform.answer;
+    world->watch.data = world;
+    world->watch.on_change = on_change;
+    assert_int_equal(muster_resolver_watch_open(&world->watch, &world->platform.resolver),
+                     MUSTER_OK);
+}
+
 static void world_close(struct world *world)
 {
     muster_resolver_watch_close(&world->watch, on_watch_closed);
@@ -112,6 +128,15 @@ static void world_close(struct world *world)
     muster_resolver_close(&world->platform.resolver, NULL);
     virtual_loop_advance(&world->loop, 1);
     test_env_close(&world->test);
+}
+
+/* The first pause is a random part of the interval: after it all are alike. */
+static void pass_first_pause(struct world *world)
+{
+    for (unsigned i = 0; i < 10000 && world->platform.asked < 2; i++)
+        virtual_loop_advance(&world->loop, MUSTER_NS_PER_MS);
+    assert_int_equal(world->platform.asked, 2);
+    world->platform.asked = 1;
 }
 
 static void the_first_answer_is_told_at_once_and_adds_every_task(void **state)
@@ -133,6 +158,7 @@ static void the_same_answer_is_not_told_again(void **state)
     (void)state;
 
     world_open(&world, "{\"w\":[\"a\"]}");
+    pass_first_pause(&world);
     virtual_loop_advance(&world.loop, 3 * INTERVAL_NS);
 
     assert_int_equal(world.platform.asked, 4);
@@ -146,6 +172,7 @@ static void a_change_is_told_once_it_has_settled(void **state)
     (void)state;
 
     world_open(&world, "{\"w\":[\"a\"]}");
+    pass_first_pause(&world);
     world.platform.answer = "{\"w\":[\"b\",\"c\"]}";
     virtual_loop_advance(&world.loop, INTERVAL_NS);
     assert_int_equal(world.told, 1);
@@ -163,6 +190,7 @@ static void a_change_that_is_taken_back_is_not_told(void **state)
     (void)state;
 
     world_open(&world, "{\"w\":[\"a\"]}");
+    pass_first_pause(&world);
     world.platform.answer = "{\"w\":[]}";
     virtual_loop_advance(&world.loop, INTERVAL_NS);
     world.platform.answer = "{\"w\":[\"a\"]}";
@@ -179,6 +207,7 @@ static void a_cluster_that_never_settles_is_told_all_the_same(void **state)
     (void)state;
 
     world_open(&world, "{\"w\":[\"a\"]}");
+    pass_first_pause(&world);
     world.platform.answer = answers[0];
     virtual_loop_advance(&world.loop, INTERVAL_NS);
     for (unsigned i = 1; i <= 5; i++) {
@@ -197,6 +226,7 @@ static void a_question_that_fails_keeps_the_last_answer_and_is_asked_again(void 
     (void)state;
 
     world_open(&world, "{\"w\":[\"a\"]}");
+    pass_first_pause(&world);
     world.platform.answer = NULL;
     virtual_loop_advance(&world.loop, INTERVAL_NS);
     assert_int_equal(world.watch.error.rc, MUSTER_UNAVAILABLE);
@@ -214,6 +244,7 @@ static void what_the_platform_reports_is_asked_for_soon_and_once(void **state)
     (void)state;
 
     world_open(&world, "{\"w\":[\"a\"]}");
+    pass_first_pause(&world);
     world.platform.answer = "{\"w\":[\"a\",\"b\"]}";
     for (unsigned i = 0; i < 10; i++)
         muster_resolver_changed(&world.platform.resolver);
@@ -226,6 +257,48 @@ static void what_the_platform_reports_is_asked_for_soon_and_once(void **state)
     world_close(&world);
 }
 
+#define WATCHES 1000
+
+static unsigned asked_of_all(const struct world *worlds)
+{
+    unsigned asked = 0;
+
+    for (size_t i = 0; i < WATCHES; i++)
+        asked += worlds[i].platform.asked;
+    return asked;
+}
+
+/* Opened at one moment; each asks once per interval, and no moment sees many of them. */
+static void a_thousand_watches_do_not_ask_at_once(void **state)
+{
+    static struct world worlds[WATCHES];
+    struct virtual_loop *loop = &worlds[0].loop;
+    unsigned before = 0, most = 0;
+    (void)state;
+    world_open(&worlds[0], "{\"w\":[\"a\"]}");
+    for (size_t i = 1; i < WATCHES; i++)
+        watch_beside(&worlds[i], &worlds[0]);
+    virtual_loop_advance(loop, INTERVAL_NS);
+    before = asked_of_all(worlds);
+
+    for (unsigned i = 0; i < 100; i++) {
+        unsigned now, start = asked_of_all(worlds);
+
+        virtual_loop_advance(loop, INTERVAL_NS / 100);
+        now = asked_of_all(worlds) - start;
+        most = now > most ? now : most;
+    }
+    assert_int_equal(asked_of_all(worlds) - before, WATCHES);
+    assert_in_range(most, 10, 40);
+
+    for (size_t i = 1; i < WATCHES; i++) {
+        muster_resolver_watch_close(&worlds[i].watch, on_watch_closed);
+        muster_resolver_close(&worlds[i].platform.resolver, NULL);
+    }
+    virtual_loop_advance(loop, 1);
+    world_close(&worlds[0]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -236,6 +309,7 @@ int main(void)
         cmocka_unit_test(a_cluster_that_never_settles_is_told_all_the_same),
         cmocka_unit_test(a_question_that_fails_keeps_the_last_answer_and_is_asked_again),
         cmocka_unit_test(what_the_platform_reports_is_asked_for_soon_and_once),
+        cmocka_unit_test(a_thousand_watches_do_not_ask_at_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
