@@ -176,6 +176,7 @@ static void on_instance(struct muster_http_call *call, enum muster_rc rc)
 static void look_up_next(struct muster_gce_lookup *lookup)
 {
     struct muster_gce_group *group = lookup->group;
+    enum muster_rc rc;
 
     lookup->index = group->next++;
     muster_mem_free(mem_of(group), lookup->url);
@@ -188,17 +189,17 @@ static void look_up_next(struct muster_gce_lookup *lookup)
     lookup->call.memory = group->options.memory;
     lookup->call.request.response_bytes_max = INSTANCE_BYTES_MAX;
     lookup->call.request.url = lookup->url;
-    if (muster_http_call_start(&lookup->call, group->options.env, on_instance) == MUSTER_OK)
+    rc = muster_http_call_start(&lookup->call, group->options.env, on_instance);
+    if (rc == MUSTER_OK)
         group->open_count++;
     else
-        fail(group, lookup->call.request.error.rc, &lookup->call.request.error);
+        fail(group, rc, &lookup->call.request.error);
 }
 
 static void look_up_all(struct muster_gce_group *group)
 {
     size_t count = group->instances.count;
 
-    group->instances.page_token[0] = '\0';
     group->addresses = muster_mem_alloc_zero(mem_of(group), count + 1, sizeof(group->addresses[0]));
     if (group->addresses == NULL) {
         fail_for_memory(group);
@@ -251,6 +252,7 @@ static void on_page(struct muster_http_call *call, enum muster_rc rc)
 static void ask_page(struct muster_gce_group *group)
 {
     static const struct muster_http_header headers[] = {{"Content-Type", "application/json"}};
+    enum muster_rc rc;
 
     muster_mem_free(mem_of(group), group->url);
     group->url = format_url(group, "instanceGroups", group->options.instance_group,
@@ -267,8 +269,9 @@ static void ask_page(struct muster_gce_group *group)
     group->list.request.header_count = sizeof(headers) / sizeof(headers[0]);
     group->list.request.body = list_body;
     group->list.request.body_bytes = sizeof(list_body) - 1;
-    if (muster_http_call_start(&group->list, group->options.env, on_page) != MUSTER_OK)
-        fail(group, group->list.request.error.rc, &group->list.request.error);
+    rc = muster_http_call_start(&group->list, group->options.env, on_page);
+    if (rc != MUSTER_OK)
+        fail(group, rc, &group->list.request.error);
 }
 
 static void on_place(struct muster_google_place *place, enum muster_rc rc)

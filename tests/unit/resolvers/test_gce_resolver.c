@@ -227,10 +227,28 @@ static void an_instance_of_more_than_a_mebibyte_is_refused(void **state)
     (void)state;
     cloud_fixture_open(&f, NULL);
     cloud_fixture_script(&f, "[" PAGE(ITEM("a"), "") ",{\"response\":{\"body\":\" \","
-                             "\"repeat_bytes\":1048577}}]");
+                                                     "\"repeat_bytes\":1048577}}]");
     resolver = opened(&f, group_g(&f));
 
     assert_says(ask_cluster(resolver), "RESOURCE_EXHAUSTED", "instances/a", "1048576", NULL);
+
+    close_resolver(resolver);
+    cloud_fixture_close(&f);
+}
+
+/* The list is a POST, but one that may be asked for again. */
+static void a_list_that_is_not_there_for_a_moment_is_asked_for_again(void **state)
+{
+    struct muster_resolver *resolver;
+    struct cloud_fixture f;
+    (void)state;
+    cloud_fixture_open(&f, NULL);
+    cloud_fixture_script(&f,
+                         "[{\"match\":{\"path\":\"" LIST "\"},\"times\":1,\"response\":{\"status\":"
+                         "503}}," PAGE(ITEM("a"), "") "," INSTANCE("a", "10.0.0.1") "]");
+    resolver = opened(&f, group_g(&f));
+
+    assert_string_equal(ask_cluster(resolver), "{\"worker\":[\"10.0.0.1:80\"]}");
 
     close_resolver(resolver);
     cloud_fixture_close(&f);
@@ -297,6 +315,62 @@ static void a_question_can_be_given_up_before_its_first_request(void **state)
     cloud_fixture_close(&f);
 }
 
+/* Nobody waits for what can change nothing any more: the deadline is far off. */
+static void a_failure_gives_up_the_other_look_ups(void **state)
+{
+    struct muster_resolve resolve = {.what = MUSTER_RESOLVE_CLUSTER_SPEC};
+    struct muster_resolver *resolver;
+    struct cloud_fixture f;
+    bool is_done = false;
+    (void)state;
+    cloud_fixture_open(&f, NULL);
+    cloud_fixture_script(
+        &f, "[" PAGE(ITEM("a") "," ITEM("b"), "") ",{\"match\":{\"path\":\"" ZONE
+                                                  "/instances/a\"},\"response\":{\"hang\":true}},"
+                                                  "{\"response\":{\"status\":403,\"body\":{}}}]");
+    resolver = opened(&f, group_g(&f));
+    resolve.data = &is_done;
+    resolve.deadline_ns = cloud_fixture_in_s(&f, 3600);
+
+    assert_int_equal(muster_resolve_start(&resolve, resolver, take_answer), MUSTER_OK);
+    test_env_run_until(f.env, test_env_is_true, &is_done);
+
+    assert_int_equal(resolve.rc, MUSTER_PERMISSION_DENIED);
+    close_resolver(resolver);
+    cloud_fixture_close(&f);
+}
+
+static bool has_asked(void *data)
+{
+    return fake_cloud_counts(((struct cloud_fixture *)data)->cloud)->requests > 0;
+}
+
+static void a_silent_metadata_server_is_given_up_with_the_question(void **state)
+{
+    struct muster_resolve resolve = {.what = MUSTER_RESOLVE_CLUSTER_SPEC};
+    struct muster_gce_resolver_options options;
+    struct muster_resolver *resolver;
+    struct cloud_fixture f;
+    bool is_done = false;
+    (void)state;
+    cloud_fixture_open(&f, NULL);
+    cloud_fixture_set_var(&f, "GCE_METADATA_HOST", "{{hostport}}");
+    cloud_fixture_script(&f, "[{\"response\":{\"hang\":true}}]");
+    options = group_g(&f);
+    options.zone = NULL;
+    resolver = opened(&f, options);
+    resolve.data = &is_done;
+    resolve.deadline_ns = cloud_fixture_in_s(&f, 3600);
+
+    assert_int_equal(muster_resolve_start(&resolve, resolver, take_answer), MUSTER_OK);
+    test_env_run_until(f.env, has_asked, &f);
+    close_resolver(resolver);
+
+    assert_int_equal(resolve.rc, MUSTER_CANCELLED);
+    assert_int_equal(fake_cloud_counts(f.cloud)->requests, 1);
+    cloud_fixture_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -309,6 +383,9 @@ int main(void)
         cmocka_unit_test(a_late_answer_names_the_request),
         cmocka_unit_test(what_is_missing_at_open_is_named),
         cmocka_unit_test(a_question_can_be_given_up_before_its_first_request),
+        cmocka_unit_test(a_list_that_is_not_there_for_a_moment_is_asked_for_again),
+        cmocka_unit_test(a_failure_gives_up_the_other_look_ups),
+        cmocka_unit_test(a_silent_metadata_server_is_given_up_with_the_question),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

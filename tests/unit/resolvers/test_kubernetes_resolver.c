@@ -81,50 +81,6 @@ static void jobs_selectors_namespace_and_pod_addresses_can_be_chosen(void **stat
     cloud_fixture_close(&f);
 }
 
-static void pages_are_followed_and_begun_anew_when_their_mark_expires(void **state)
-{
-    struct muster_resolver *resolver;
-    struct cloud_fixture f;
-    (void)state;
-    cloud_fixture_open(&f, NULL);
-    cloud_fixture_script(
-        &f,
-        "[{\"match\":{\"query_absent\":[\"continue\"]},\"times\":1,\"response\":{\"body\":"
-        "{\"metadata\":{\"continue\":\"old\"},\"items\":[" POD(
-            "x", "10.0.0.9") "]}}},"
-                             "{\"match\":{\"query\":{\"continue\":\"old\"}},\"response\":{"
-                             "\"status\":410,\"body\":{}}},"
-                             "{\"match\":{\"query_absent\":[\"continue\"]},\"response\":{\"body\":"
-                             "{\"metadata\":{\"continue\":\"m&1\"},\"items\":[" POD(
-                                 "b", "10.0.0.2") "]}}},"
-                                                  "{\"match\":{\"query\":{\"continue\":\"m&1\"}},"
-                                                  "\"response\":{\"body\":" LIST(
-                                                      POD("a", "10.0.0.1")) "}}]");
-    resolver = opened(&f, (struct muster_kubernetes_resolver_options){0});
-
-    assert_string_equal(ask_cluster(resolver),
-                        "{\"worker\":[\"10.0.0.1:8470\",\"10.0.0.2:8470\"]}");
-
-    close_resolver(resolver);
-    cloud_fixture_close(&f);
-}
-
-static void pages_without_end_are_given_up(void **state)
-{
-    struct muster_resolver *resolver;
-    struct cloud_fixture f;
-    (void)state;
-    cloud_fixture_open(&f, NULL);
-    cloud_fixture_script(&f, ANSWER("/api/v1/pods", "{\"metadata\":{\"continue\":\"more\"},"
-                                                    "\"items\":[]}"));
-    resolver = opened(&f, (struct muster_kubernetes_resolver_options){0});
-
-    assert_says(ask_cluster(resolver), "RESOURCE_EXHAUSTED", "without end", NULL);
-
-    close_resolver(resolver);
-    cloud_fixture_close(&f);
-}
-
 static void what_the_server_says_becomes_a_clear_error(void **state)
 {
     static const struct {
@@ -447,6 +403,28 @@ static void a_uri_names_selectors_and_the_rest(void **state)
     cloud_fixture_close(&f);
 }
 
+/* Its last request may still be open. */
+static void a_resolver_can_be_closed_right_after_its_watch(void **state)
+{
+    struct muster_resolver_watch watch = {.on_change = on_change};
+    struct muster_resolver *resolver;
+    struct told told = {.count = 0};
+    struct cloud_fixture f;
+    (void)state;
+    cloud_fixture_open(&f, NULL);
+    resolver = opened(&f, (struct muster_kubernetes_resolver_options){0});
+    say(&f, "[" HELD("7") "," LISTED("7", POD("a", "10.0.0.1")) "]");
+    watch.data = &told;
+    assert_int_equal(muster_resolver_watch_open(&watch, resolver), MUSTER_OK);
+    wait_streaming(&f, "7");
+
+    muster_resolver_watch_close(&watch, on_watch_closed);
+    close_resolver(resolver);
+
+    test_env_run_until(f.env, test_env_is_true, &told.is_closed);
+    cloud_fixture_close(&f);
+}
+
 static void ignore_answer(struct muster_resolve *resolve, enum muster_rc rc)
 {
     (void)resolve;
@@ -478,8 +456,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pods_become_tasks_in_the_order_of_their_names),
         cmocka_unit_test(jobs_selectors_namespace_and_pod_addresses_can_be_chosen),
-        cmocka_unit_test(pages_are_followed_and_begun_anew_when_their_mark_expires),
-        cmocka_unit_test(pages_without_end_are_given_up),
         cmocka_unit_test(what_the_server_says_becomes_a_clear_error),
         cmocka_unit_test(within_a_cluster_a_rotated_token_is_read_again),
         cmocka_unit_test(outside_of_a_cluster_and_without_files_the_remedy_is_named),
@@ -487,6 +463,7 @@ int main(void)
         cmocka_unit_test(a_server_that_cannot_prove_itself_gets_no_token),
         cmocka_unit_test(a_watch_tells_what_the_server_tells_and_outlives_its_streams),
         cmocka_unit_test(a_uri_names_selectors_and_the_rest),
+        cmocka_unit_test(a_resolver_can_be_closed_right_after_its_watch),
         cmocka_unit_test(closing_gives_up_an_open_question),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

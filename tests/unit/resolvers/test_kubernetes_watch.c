@@ -15,6 +15,7 @@ struct stage {
     struct muster_kubernetes_watch watch;
     int change_count;
     int off_count;
+    size_t stream_count;
     enum muster_kubernetes_watch_state awaited;
 };
 
@@ -60,11 +61,15 @@ static void wait_for(struct stage *stage, enum muster_kubernetes_watch_state sta
 
 static bool is_heard(void *data)
 {
-    return fake_cloud_push(((struct stage *)data)->f.cloud, "\n") == 1;
+    const struct stage *stage = data;
+
+    return fake_cloud_counts(stage->f.cloud)->requests == stage->stream_count &&
+           fake_cloud_push(stage->f.cloud, "\n") == 1;
 }
 
 static void stream(struct stage *stage)
 {
+    stage->stream_count++;
     muster_kubernetes_watch_listed(&stage->watch, "7");
     assert_int_equal(stage->watch.state, MUSTER_KUBERNETES_WATCH_STREAMING);
     test_env_run_until(stage->f.env, is_heard, stage);
@@ -153,6 +158,62 @@ static void a_change_is_told_and_its_version_kept(void **state)
     stage_close(&stage);
 }
 
+#define EXPIRED "{\"type\":\"ERROR\",\"object\":{\"code\":410}}\n"
+
+static void a_version_that_expires_again_and_again_is_asked_for_with_a_pause(void **state)
+{
+    struct stage stage;
+    (void)state;
+    stage_open(&stage);
+    muster_kubernetes_watch_start(&stage.watch);
+    stream(&stage);
+
+    fake_cloud_push(stage.f.cloud, EXPIRED);
+    wait_for(&stage, MUSTER_KUBERNETES_WATCH_UNLISTED);
+    stream(&stage);
+    fake_cloud_push(stage.f.cloud, EXPIRED);
+    while (stage.watch.state == MUSTER_KUBERNETES_WATCH_STREAMING)
+        muster_loop_turn(stage.f.env->loop, UINT64_MAX);
+
+    assert_int_equal(stage.watch.state, MUSTER_KUBERNETES_WATCH_BACKOFF);
+    assert_int_equal(stage.change_count, 1);
+    stage_close(&stage);
+}
+
+static void a_server_that_ends_streams_at_once_is_not_asked_in_a_circle(void **state)
+{
+    struct stage stage;
+    (void)state;
+    stage_open(&stage);
+    fake_cloud_forget_script(stage.f.cloud);
+    cloud_fixture_script(&stage.f, "[{\"response\":{\"body\":\"\"}}]");
+    muster_kubernetes_watch_start(&stage.watch);
+
+    muster_kubernetes_watch_listed(&stage.watch, "7");
+    wait_for(&stage, MUSTER_KUBERNETES_WATCH_BACKOFF);
+
+    assert_int_equal(fake_cloud_counts(stage.f.cloud)->requests, 1);
+    stage_close(&stage);
+}
+
+static void an_event_without_end_ends_the_stream(void **state)
+{
+    static char piece[1u << 20];
+    struct stage stage;
+    (void)state;
+    stage_open(&stage);
+    muster_kubernetes_watch_start(&stage.watch);
+    stream(&stage);
+    memset(piece, 'x', sizeof(piece) - 1);
+
+    for (int i = 0; i < 5; i++)
+        fake_cloud_push(stage.f.cloud, piece);
+    wait_for(&stage, MUSTER_KUBERNETES_WATCH_BACKOFF);
+
+    assert_int_equal(stage.change_count, 0);
+    stage_close(&stage);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -160,6 +221,9 @@ int main(void)
         cmocka_unit_test(a_watch_wanted_again_before_it_has_ended_asks_for_a_listing),
         cmocka_unit_test(a_watch_can_be_stopped_while_it_renews),
         cmocka_unit_test(an_event_that_memory_does_not_hold_ends_the_stream),
+        cmocka_unit_test(a_version_that_expires_again_and_again_is_asked_for_with_a_pause),
+        cmocka_unit_test(a_server_that_ends_streams_at_once_is_not_asked_in_a_circle),
+        cmocka_unit_test(an_event_without_end_ends_the_stream),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 
 #include "test_env.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define AT_S(seconds) (UINT64_C(1714557600) + (seconds)) * MUSTER_NS_PER_S /* 2024-05-01T10:00:00 */
@@ -75,6 +76,30 @@ static void what_is_no_node_is_refused(void **state)
 #define SYMPTOM(type)                                                                              \
     "{\"symptoms\":[{\"symptomType\":\"" type "\",\"createTime\":\"2024-05-01T10:00:00.5Z\"}]}"
 
+static void more_workers_than_any_tpu_has_are_refused(void **state)
+{
+    static const char head[] = "{\"networkEndpoints\":[", worker[] = "{\"ipAddress\":\"a\"},";
+    size_t worker_bytes = sizeof(worker) - 1, bytes = sizeof(head) - 1;
+    char *text = malloc(sizeof(head) + (MUSTER_TPU_WORKERS_MAX + 1) * worker_bytes + 2);
+    struct muster_tpu_node *node = NULL;
+    struct muster_error error = {0};
+    struct test_env test;
+    (void)state;
+    assert_non_null(text);
+    test_env_open(&test);
+    memcpy(text, head, bytes);
+    for (size_t i = 0; i <= MUSTER_TPU_WORKERS_MAX; i++, bytes += worker_bytes)
+        memcpy(text + bytes, worker, worker_bytes);
+    memcpy(text + bytes - 1, "]}", 2);
+
+    assert_int_equal(muster_tpu_node_parse(test.env.mem, text, bytes + 1, &node, &error),
+                     MUSTER_RESOURCE_EXHAUSTED);
+    assert_non_null(strstr(error.text, "65537"));
+
+    free(text);
+    test_env_close(&test);
+}
+
 static void memory_that_ran_out_cools_down_for_90_seconds(void **state)
 {
     static const struct {
@@ -89,6 +114,7 @@ static void memory_that_ran_out_cools_down_for_90_seconds(void **state)
         {"{\"state\":\"REPAIRING\"}", {0}, AT_S(0), true},
         {SYMPTOM("OUT_OF_MEMORY"), {0}, AT_S(89), false},
         {SYMPTOM("OUT_OF_MEMORY"), {0}, AT_S(90), true},
+        {SYMPTOM("OUT_OF_MEMORY"), {0}, AT_S(0) - 5 * MUSTER_NS_PER_S, false}, /* clocks differ */
         {SYMPTOM("HBM_OUT_OF_MEMORY"), {0}, AT_S(1), false},
         {SYMPTOM("HBM_OUT_OF_MEMORY"), {.is_hbm_oom_ignored = true}, AT_S(1), true},
         {SYMPTOM("OUT_OF_MEMORY"), {.is_runtime_oom_ignored = true}, AT_S(1), true},
@@ -198,6 +224,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_node_tells_its_state_and_endpoints),
         cmocka_unit_test(what_is_no_node_is_refused),
+        cmocka_unit_test(more_workers_than_any_tpu_has_are_refused),
         cmocka_unit_test(memory_that_ran_out_cools_down_for_90_seconds),
         cmocka_unit_test(cores_are_counted_by_host_and_devices_sorted),
         cmocka_unit_test(the_job_of_the_workers_follows_from_the_cluster),

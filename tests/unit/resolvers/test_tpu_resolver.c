@@ -158,6 +158,46 @@ static void the_coordinator_is_started_once_and_copies_share_it(void **state)
     cloud_fixture_close(&f);
 }
 
+static void on_master(struct muster_resolve *resolve, enum muster_rc rc)
+{
+    assert_int_equal(rc, MUSTER_OK);
+    assert_string_equal(resolve->master, "grpc://10.9.9.9:4321");
+    muster_mem_free(resolve->resolver->env->mem, resolve->master);
+    *(bool *)resolve->data = true;
+}
+
+static void questions_side_by_side_start_one_coordinator(void **state)
+{
+    struct server server = {.port = 4321};
+    struct muster_tpu_resolver_options options = {.client.tpu = "grpc://a:1",
+                                                  .coordinator_name = "c",
+                                                  .start_server = start_server,
+                                                  .start_server_data = &server};
+    struct muster_resolve resolves[2];
+    bool is_done[2] = {false, false};
+    struct muster_resolver *resolver;
+    struct cloud_fixture f;
+    (void)state;
+    cloud_fixture_open(&f, NULL);
+    cloud_fixture_set_var(&f, "GCE_METADATA_HOST", "{{hostport}}");
+    cloud_fixture_script(&f, "[{\"response\":{\"headers\":{\"Metadata-Flavor\":\"Google\"},"
+                             "\"body\":\"10.9.9.9\"}}]");
+    resolver = opened(&f, &options);
+
+    for (size_t i = 0; i < 2; i++) {
+        resolves[i] = (struct muster_resolve){.what = MUSTER_RESOLVE_MASTER, .data = &is_done[i]};
+        resolves[i].query.task_type = "c";
+        resolves[i].deadline_ns = cloud_fixture_in_s(&f, 30);
+        assert_int_equal(muster_resolve_start(&resolves[i], resolver, on_master), MUSTER_OK);
+    }
+    for (size_t i = 0; i < 2; i++)
+        test_env_run_until(f.env, test_env_is_true, &is_done[i]);
+
+    assert_int_equal(server.starts, 1);
+    close_resolver(resolver);
+    cloud_fixture_close(&f);
+}
+
 static void what_fails_names_the_tpu_and_the_cause(void **state)
 {
     static const struct {
@@ -302,12 +342,71 @@ static void a_coordinator_without_address_needs_somebody_to_start_it(void **stat
     cloud_fixture_close(&f);
 }
 
+static void a_query_given_up_at_once_asks_nothing(void **state)
+{
+    struct muster_tpu_query query = {.what = MUSTER_TPU_NODE};
+    struct muster_tpu_resolver_options options;
+    struct muster_resolver *resolver;
+    struct cloud_fixture f;
+    bool is_done = false;
+    (void)state;
+    cloud_fixture_open(&f, NULL);
+    cloud_fixture_script(&f, "[" AT(NODE("v1", "n"), READY) "]");
+    options = tpu_n(&f);
+    resolver = opened(&f, &options);
+    query.data = &is_done;
+    query.deadline_ns = cloud_fixture_in_s(&f, 30);
+
+    assert_int_equal(muster_tpu_query_start(&query, muster_tpu_resolver_client(resolver), on_query),
+                     MUSTER_OK);
+    muster_tpu_query_cancel(&query);
+    test_env_run_until(f.env, test_env_is_true, &is_done);
+
+    assert_int_equal(query.rc, MUSTER_CANCELLED);
+    assert_int_equal(fake_cloud_counts(f.cloud)->requests, 0);
+    close_resolver(resolver);
+    cloud_fixture_close(&f);
+}
+
 /* Waiting. */
 
 static void on_waited(struct muster_tpu_wait *wait, enum muster_rc rc)
 {
     (void)rc;
     *(bool *)wait->data = true;
+}
+
+static void hurry(struct muster_tpu_wait *wait, enum muster_rc rc)
+{
+    (void)rc;
+    muster_tpu_wait_look_now(wait);
+}
+
+/* Each round looks three times; a hurried interval counts as waited. */
+static void waiting_ends_when_another_interval_would_be_too_long(void **state)
+{
+    struct muster_tpu_wait wait = {
+        .timeout_ns = 90 * MUSTER_NS_PER_S, .interval_ns = 30 * MUSTER_NS_PER_S, .on_wait = hurry};
+    struct muster_tpu_resolver_options options;
+    struct muster_resolver *resolver;
+    struct cloud_fixture f;
+    bool is_done = false;
+    (void)state;
+    cloud_fixture_open(&f, NULL);
+    cloud_fixture_script(&f, "[" AT(NODE("v1", "n"), "{\"state\":\"READY\",\"health\":\"X\"}") "]");
+    options = tpu_n(&f);
+    resolver = opened(&f, &options);
+    wait.data = &is_done;
+
+    assert_int_equal(muster_tpu_wait_start(&wait, muster_tpu_resolver_client(resolver), on_waited),
+                     MUSTER_OK);
+    test_env_run_until(f.env, test_env_is_true, &is_done);
+
+    assert_int_equal(wait.error.rc, MUSTER_DEADLINE_EXCEEDED);
+    assert_says(wait.error.text, "TPU n", "READY", "X", NULL);
+    assert_int_equal(fake_cloud_counts(f.cloud)->requests, 4 * 3);
+    close_resolver(resolver);
+    cloud_fixture_close(&f);
 }
 
 static void a_closing_client_ends_those_who_wait(void **state)
@@ -386,8 +485,11 @@ int main(void)
         cmocka_unit_test(the_contrib_form_looks_at_health),
         cmocka_unit_test(a_full_resource_name_needs_no_metadata),
         cmocka_unit_test(the_coordinator_is_started_once_and_copies_share_it),
+        cmocka_unit_test(questions_side_by_side_start_one_coordinator),
         cmocka_unit_test(what_fails_names_the_tpu_and_the_cause),
         cmocka_unit_test(a_version_is_set_on_every_worker),
+        cmocka_unit_test(a_query_given_up_at_once_asks_nothing),
+        cmocka_unit_test(waiting_ends_when_another_interval_would_be_too_long),
         cmocka_unit_test(no_version_is_set_on_a_node_that_is_not_ready),
         cmocka_unit_test(a_coordinator_without_address_needs_somebody_to_start_it),
         cmocka_unit_test(a_closing_client_ends_those_who_wait),
