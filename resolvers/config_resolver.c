@@ -41,18 +41,6 @@ static enum muster_rc member_of_task(const struct muster_resolver *resolver,
     return MUSTER_OK;
 }
 
-static enum muster_rc give_text(struct muster_resolver *resolver, const char *text, char **ret_text,
-                                struct muster_error *ret_error)
-{
-    char *copy = muster_mem_strdup(resolver->env->mem, text);
-
-    if (copy == NULL)
-        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for %s",
-                                name_of(resolver));
-    *ret_text = copy;
-    return MUSTER_OK;
-}
-
 /* A member that is text, or NULL when it is missing or null. */
 static enum muster_rc text_member(const struct muster_resolver *resolver,
                                   const struct muster_json *config, const char *name,
@@ -82,13 +70,13 @@ static enum muster_rc type_of(struct muster_resolver *resolver, const struct mus
     case MUSTER_JSON_NULL:
         return MUSTER_OK;
     case MUSTER_JSON_TEXT:
-        return give_text(resolver, muster_json_text(type), ret_text, ret_error);
+        return muster_resolver_give_text(resolver, muster_json_text(type), ret_text, ret_error);
     case MUSTER_JSON_BOOL:
-        return give_text(resolver, muster_json_is_true(type) ? "True" : "False", ret_text,
-                         ret_error);
+        return muster_resolver_give_text(resolver, muster_json_is_true(type) ? "True" : "False",
+                                         ret_text, ret_error);
     case MUSTER_JSON_INTEGER:
         snprintf(number, sizeof(number), "%lld", (long long)muster_json_integer(type));
-        return give_text(resolver, number, ret_text, ret_error);
+        return muster_resolver_give_text(resolver, number, ret_text, ret_error);
     case MUSTER_JSON_REAL:
     case MUSTER_JSON_ARRAY:
     case MUSTER_JSON_OBJECT:
@@ -189,7 +177,7 @@ static enum muster_rc find_task(struct muster_resolver *resolver,
 
     *ret_task = (struct task){.has_id = query->has_task_id, .id = query->task_id};
     if (query->task_type != NULL)
-        rc = give_text(resolver, query->task_type, &ret_task->type, ret_error);
+        rc = muster_resolver_give_text(resolver, query->task_type, &ret_task->type, ret_error);
     else
         rc = muster_resolver_task_type(resolver, &ret_task->type, ret_error);
     if (rc == MUSTER_OK && !query->has_task_id)
@@ -197,7 +185,8 @@ static enum muster_rc find_task(struct muster_resolver *resolver,
     if (rc != MUSTER_OK)
         return rc;
     if (query->rpc_layer != NULL)
-        return give_text(resolver, query->rpc_layer, &ret_task->rpc_layer, ret_error);
+        return muster_resolver_give_text(resolver, query->rpc_layer, &ret_task->rpc_layer,
+                                         ret_error);
     return muster_resolver_rpc_layer(resolver, &ret_task->rpc_layer, ret_error);
 }
 
@@ -246,13 +235,13 @@ static enum muster_rc find_master(struct muster_resolver *resolver,
     enum muster_rc rc = text_member(resolver, config, "session_master", &session_master, ret_error);
 
     if (rc == MUSTER_OK && session_master != NULL)
-        return give_text(resolver, session_master, ret_url, ret_error);
+        return muster_resolver_give_text(resolver, session_master, ret_url, ret_error);
     if (rc == MUSTER_OK)
         rc = cluster_of(resolver, config, &spec, ret_error);
     if (rc != MUSTER_OK)
         return rc;
     if (is_local(spec))
-        rc = give_text(resolver, "", ret_url, ret_error);
+        rc = muster_resolver_give_text(resolver, "", ret_url, ret_error);
     else
         rc = master_of_task(resolver, spec, query, ret_url, ret_error);
     muster_cluster_spec_unref(spec);
@@ -338,7 +327,7 @@ enum muster_rc muster_config_resolver_rpc_layer(struct muster_resolver *resolver
     if (rc == MUSTER_OK)
         rc = text_member(resolver, config, "rpc_layer", &layer, ret_error);
     if (rc == MUSTER_OK && layer != NULL)
-        rc = give_text(resolver, layer, ret_text, ret_error);
+        rc = muster_resolver_give_text(resolver, layer, ret_text, ret_error);
     muster_json_free(config);
     return rc;
 }

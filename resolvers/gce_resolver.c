@@ -108,19 +108,10 @@ static void gce_cancel(struct muster_resolver *resolver, struct muster_resolve *
         muster_gce_group_cancel(&question->group);
 }
 
-static enum muster_rc give(struct muster_resolver *resolver, const char *text, char **ret_text,
-                           struct muster_error *ret_error)
-{
-    *ret_text = muster_mem_strdup(resolver->env->mem, text);
-    if (*ret_text == NULL)
-        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory");
-    return MUSTER_OK;
-}
-
 static enum muster_rc gce_task_type(struct muster_resolver *resolver, char **ret_text,
                                     struct muster_error *ret_error)
 {
-    return give(resolver, of(resolver)->job, ret_text, ret_error);
+    return muster_resolver_give_text(resolver, of(resolver)->job, ret_text, ret_error);
 }
 
 static enum muster_rc gce_task_id(struct muster_resolver *resolver, bool *ret_is_set,
@@ -136,7 +127,9 @@ static enum muster_rc gce_rpc_layer(struct muster_resolver *resolver, char **ret
                                     struct muster_error *ret_error)
 {
     *ret_text = NULL;
-    return of(resolver)->has_no_rpc_layer ? MUSTER_OK : give(resolver, "grpc", ret_text, ret_error);
+    return of(resolver)->has_no_rpc_layer
+               ? MUSTER_OK
+               : muster_resolver_give_text(resolver, "grpc", ret_text, ret_error);
 }
 
 static const char *gce_source(struct muster_resolver *resolver, enum muster_fact fact)

@@ -48,7 +48,6 @@ void muster_kubeconfig_fini(struct muster_kubeconfig *config)
         return;
     muster_mem_free(mem, config->context);
     muster_mem_free(mem, config->server);
-    muster_mem_free(mem, config->name_space);
     muster_mem_free(mem, config->server_name);
     muster_mem_free(mem, config->ca_file);
     muster_mem_free(mem, config->ca_pem);
@@ -59,7 +58,6 @@ void muster_kubeconfig_fini(struct muster_kubeconfig *config)
     wipe(mem, config->token);
     muster_mem_free(mem, config->token_file);
     muster_mem_free(mem, config->username);
-    wipe(mem, config->password);
     *config = (struct muster_kubeconfig){.mem = NULL};
 }
 
@@ -255,8 +253,6 @@ static enum muster_rc read_user(struct reader *reader, const struct entry *user)
         rc = copy_pem(reader, user, "client-key-data", &config->key_pem);
     if (rc == MUSTER_OK)
         rc = copy_text(reader, user, "username", &config->username);
-    if (rc == MUSTER_OK)
-        rc = copy_text(reader, user, "password", &config->password);
     if (rc != MUSTER_OK)
         return rc;
     if ((config->cert_pem == NULL && config->cert_file == NULL) !=
@@ -302,8 +298,6 @@ static enum muster_rc read_context(struct reader *reader, const char *wanted)
     const char *user_name = NULL;
     enum muster_rc rc = find_context(reader, wanted, &context);
 
-    if (rc == MUSTER_OK)
-        rc = copy_text(reader, &context, "namespace", &reader->config->name_space);
     if (rc == MUSTER_OK)
         rc = need_entry(reader, &context, "clusters", "cluster", &cluster);
     if (rc == MUSTER_OK)

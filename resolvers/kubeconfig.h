@@ -12,7 +12,6 @@ struct muster_kubeconfig {
     struct muster_mem *mem;
     char *context;     /* its name */
     char *server;      /* "https://host:port" without a slash at the end */
-    char *name_space;  /* of the context */
     char *server_name; /* tls-server-name */
     bool is_insecure_skip_verify;
     char *ca_file; /* absolute, or relative to the working directory */
@@ -24,7 +23,6 @@ struct muster_kubeconfig {
     char *token;
     char *token_file;
     char *username; /* HTTP basic authentication */
-    char *password;
 };
 
 /** One file's text. */

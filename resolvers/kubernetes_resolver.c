@@ -22,7 +22,7 @@ struct kubernetes_resolver {
     uint16_t port;
     enum muster_kubernetes_address address;
     bool has_no_rpc_layer; /* the caller wants none */
-    size_t open_count; /* while it stops: watches and credentials that are not closed yet */
+    size_t open_count;     /* while it stops: watches and credentials that are not closed yet */
 };
 
 /* One question. */
@@ -114,10 +114,7 @@ static enum muster_rc kubernetes_rpc_layer(struct muster_resolver *resolver, cha
     *ret_text = NULL;
     if (of(resolver)->has_no_rpc_layer)
         return MUSTER_OK;
-    *ret_text = muster_mem_strdup(resolver->env->mem, "grpc");
-    if (*ret_text == NULL)
-        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory");
-    return MUSTER_OK;
+    return muster_resolver_give_text(resolver, "grpc", ret_text, ret_error);
 }
 
 static const char *kubernetes_source(struct muster_resolver *resolver, enum muster_fact fact)

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "resolvers/resolvers_internal.h"
+
 static enum muster_rc copy_text(struct muster_mem *mem, const char *text, char **ret_copy)
 {
     char *copy = NULL;
@@ -15,6 +17,15 @@ static enum muster_rc copy_text(struct muster_mem *mem, const char *text, char *
             return MUSTER_RESOURCE_EXHAUSTED;
     }
     *ret_copy = copy;
+    return MUSTER_OK;
+}
+
+enum muster_rc muster_resolver_give_text(struct muster_resolver *resolver, const char *text,
+                                         char **ret_text, struct muster_error *ret_error)
+{
+    if (copy_text(resolver->env->mem, text, ret_text) != MUSTER_OK)
+        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for resolver '%s'",
+                                muster_resolver_name(resolver));
     return MUSTER_OK;
 }
 

@@ -29,6 +29,11 @@ MUSTER_MUST_CHECK enum muster_rc muster_resolver_count_devices(
     struct muster_resolver *resolver, const char *task_type, const int64_t *task_id,
     struct muster_accelerators *ret_accelerators, struct muster_error *ret_error);
 
+/** A copy of text as a property of the resolver. Gives. Errors: RESOURCE_EXHAUSTED. */
+MUSTER_MUST_CHECK enum muster_rc muster_resolver_give_text(struct muster_resolver *resolver,
+                                                           const char *text, char **ret_text,
+                                                           struct muster_error *ret_error);
+
 /** A whole decimal number as Python's int() reads it: blanks around, a sign, single '_' between
  * digits. */
 bool muster_integer_parse(const char *text, int64_t *ret_value);

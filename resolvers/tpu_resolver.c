@@ -13,19 +13,10 @@ static struct muster_tpu_resolver *of(struct muster_resolver *resolver)
     return MUSTER_CONTAINER_OF(resolver, struct muster_tpu_resolver, resolver);
 }
 
-static enum muster_rc give(struct muster_resolver *resolver, const char *text, char **ret_text,
-                           struct muster_error *ret_error)
-{
-    *ret_text = muster_mem_strdup(resolver->env->mem, text);
-    if (*ret_text == NULL)
-        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory");
-    return MUSTER_OK;
-}
-
 static enum muster_rc tpu_task_type(struct muster_resolver *resolver, char **ret_text,
                                     struct muster_error *ret_error)
 {
-    return give(resolver, of(resolver)->job_name, ret_text, ret_error);
+    return muster_resolver_give_text(resolver, of(resolver)->job_name, ret_text, ret_error);
 }
 
 static enum muster_rc tpu_task_id(struct muster_resolver *resolver, bool *ret_is_set,
@@ -41,7 +32,7 @@ static enum muster_rc tpu_task_id(struct muster_resolver *resolver, bool *ret_is
 static enum muster_rc tpu_rpc_layer(struct muster_resolver *resolver, char **ret_text,
                                     struct muster_error *ret_error)
 {
-    return give(resolver, "grpc", ret_text, ret_error);
+    return muster_resolver_give_text(resolver, "grpc", ret_text, ret_error);
 }
 
 static const char *tpu_source(struct muster_resolver *resolver, enum muster_fact fact)

@@ -231,28 +231,17 @@ static void tpu_vm_cancel(struct muster_resolver *resolver, struct muster_resolv
 
 /* Properties: the variables', where they tell the hosts; else the last answer's. */
 
-static enum muster_rc give(struct muster_resolver *resolver, const char *text, char **ret_text,
-                           struct muster_error *ret_error)
-{
-    char *copy = muster_mem_strdup(resolver->env->mem, text);
-
-    if (copy == NULL)
-        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory");
-    *ret_text = copy;
-    return MUSTER_OK;
-}
-
 static enum muster_rc tpu_vm_task_type(struct muster_resolver *resolver, char **ret_text,
                                        struct muster_error *ret_error)
 {
-    return give(resolver, JOB, ret_text, ret_error);
+    return muster_resolver_give_text(resolver, JOB, ret_text, ret_error);
 }
 
 static enum muster_rc tpu_vm_rpc_layer(struct muster_resolver *resolver, char **ret_text,
                                        struct muster_error *ret_error)
 {
     if (!of(resolver)->has_no_rpc_layer)
-        return give(resolver, "grpc", ret_text, ret_error);
+        return muster_resolver_give_text(resolver, "grpc", ret_text, ret_error);
     *ret_text = NULL;
     return MUSTER_OK;
 }

@@ -76,7 +76,6 @@ static void the_current_context_is_read(void **state)
     assert_string_equal(config.server_name, "api");
     assert_string_equal(config.ca_pem, "-----BEGIN X-----\n");
     assert_string_equal(config.token, "12345");
-    assert_string_equal(config.name_space, "ml");
     assert_false(config.is_insecure_skip_verify);
     assert_null(config.cert_file);
     muster_kubeconfig_fini(&config);
@@ -97,7 +96,6 @@ static void paths_are_relative_to_the_file_that_names_them(void **state)
     assert_string_equal(config.cert_file, "/abs/c.crt");
     assert_string_equal(config.key_file, "/home/me/.kube/c.key");
     assert_true(config.is_insecure_skip_verify);
-    assert_null(config.name_space);
     muster_kubeconfig_fini(&config);
     test_env_close(&test);
 }
