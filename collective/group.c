@@ -153,6 +153,8 @@ enum muster_rc muster_group_open(const struct muster_group_options *options,
     group->rank = rank;
     group->abort_grace_ns =
         options->abort_grace_ns != 0 ? options->abort_grace_ns : MUSTER_ABORT_GRACE_NS_DEFAULT;
+    group->answer_wait_ns =
+        options->answer_wait_ns != 0 ? options->answer_wait_ns : MUSTER_ANSWER_WAIT_NS_DEFAULT;
     group->early_bytes_max = early_bytes_max(options->view);
     init_lists(group);
     rc = muster_wire_attach(group->wire, options->view, &muster_group_wire_client, group);

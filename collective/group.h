@@ -28,6 +28,7 @@ struct muster_group_events {
 };
 
 #define MUSTER_ABORT_GRACE_NS_DEFAULT (2 * MUSTER_NS_PER_S)
+#define MUSTER_ANSWER_WAIT_NS_DEFAULT (20 * MUSTER_NS_PER_MS)
 #define MUSTER_LANES_MAX              64u
 
 struct muster_group_options {
@@ -38,6 +39,7 @@ struct muster_group_options {
     const struct muster_group_events *events;
     void *data;
     uint64_t abort_grace_ns; /* from a proposed abort to DEADLINE_EXCEEDED; 0: 2 s */
+    uint64_t answer_wait_ns; /* at a deadline, for the others to say where they are; 0: 20 ms */
 };
 
 /** A group for options->view. Members whose from_step is later than an operation's step take no

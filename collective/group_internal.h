@@ -133,7 +133,7 @@ struct muster_group {
     struct muster_buffer_pool *pool;
     const struct muster_group_events *events;
     void *data;
-    uint64_t abort_grace_ns;
+    uint64_t abort_grace_ns, answer_wait_ns;
     uint32_t rank;
     uint64_t from_step_max; /* operations of this step and later have all members as participants */
     uint64_t begun_step, committed_step;

@@ -4,8 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define ANSWER_NS (20 * MUSTER_NS_PER_MS)
-
 enum timer_stage {
     TIMER_DEADLINE,     /* the operation's own */
     TIMER_ANSWERS,      /* the others say whether they have started it */
@@ -71,7 +69,8 @@ static void on_timer(struct muster_timer *timer)
             muster_run_propose_abort(run, MUSTER_DEADLINE_EXCEEDED);
             return;
         }
-        start_timer(run, TIMER_ANSWERS, muster_loop_after_ns(run->group->env->loop, ANSWER_NS));
+        start_timer(run, TIMER_ANSWERS,
+                    muster_loop_after_ns(run->group->env->loop, run->group->answer_wait_ns));
         ask(run);
         return;
     case TIMER_ANSWERS:

@@ -9,6 +9,9 @@
 #define CHUNK_BYTES  256u
 #define DIRECT_BYTES 64u
 
+/* Until all have answered, however slow the machine is. */
+#define ANSWER_WAIT_NS (20 * MUSTER_NS_PER_S)
+
 /* --- Links --- */
 
 static struct muster_peer_hello hello_of(const struct group_ring_member *member)
@@ -169,6 +172,7 @@ static struct muster_group *open_group(struct group_ring_member *member, struct 
         .events = &group_events,
         .data = member,
         .abort_grace_ns = member->ring->abort_grace_ns,
+        .answer_wait_ns = ANSWER_WAIT_NS,
     };
     struct muster_group *group = NULL;
 

@@ -431,19 +431,23 @@ static void a_cancelled_request_is_told_so_once(void **state)
     muster_http_request_fini(&request);
 }
 
+/* Its thread may have answered before: then the cancel has come too late, and is tried again. */
 static void a_look_up_of_a_name_does_not_hold_a_cancel(void **state)
 {
     struct cloud_fixture *fixture = *state;
-    struct outcome outcome = {.count = 0};
+    struct outcome outcome = {.rc = MUSTER_UNAVAILABLE};
     struct muster_http_request request;
 
     muster_http_request_init(&request, &outcome);
     request.url = "http://no-such-host.invalid/";
     request.deadline_ns = UINT64_MAX;
-    assert_int_equal(muster_http_start(&request, fixture->env->http, on_done), MUSTER_OK);
-    test_env_turn(fixture->env, 1);
-    muster_http_cancel(&request);
-    test_env_run_until(fixture->env, test_env_is_true, &outcome.is_done);
+    for (unsigned i = 0; i < 50 && outcome.rc == MUSTER_UNAVAILABLE; i++) {
+        outcome = (struct outcome){.count = 0};
+        assert_int_equal(muster_http_start(&request, fixture->env->http, on_done), MUSTER_OK);
+        test_env_turn(fixture->env, 1);
+        muster_http_cancel(&request);
+        test_env_run_until(fixture->env, test_env_is_true, &outcome.is_done);
+    }
     assert_int_equal(outcome.rc, MUSTER_CANCELLED);
     muster_http_request_fini(&request);
 }
