@@ -6,6 +6,7 @@
 
 #include <muster/base.h>
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -14,6 +15,14 @@ MUSTER_BEGIN
 #define MUSTER_F16_NAN  0x7E00u
 #define MUSTER_BF16_NAN 0x7FC0u
 #define MUSTER_F32_NAN  0x7FC00000u
+
+/* a where `is_a`, else b; without a branch, which would keep compilers from making vectors. */
+static inline uint32_t muster_half_select(bool is_a, uint32_t a, uint32_t b)
+{
+    uint32_t mask = 0u - (uint32_t)is_a;
+
+    return (a & mask) | (b & ~mask);
+}
 
 /** Exact, but for the payload of a NaN. */
 static inline float muster_f16_to_f32(uint16_t half)
@@ -25,9 +34,9 @@ static inline float muster_f16_to_f32(uint16_t half)
     float value;
 
     memcpy(&subnormal_bits, &subnormal, sizeof(subnormal_bits));
-    bits = magnitude < 0x0400u ? subnormal_bits : bits;
-    bits = magnitude == 0x7C00u ? 0x7F800000u : bits;
-    bits = magnitude > 0x7C00u ? MUSTER_F32_NAN : bits | sign;
+    bits = muster_half_select(magnitude < 0x0400u, subnormal_bits, bits);
+    bits = muster_half_select(magnitude == 0x7C00u, 0x7F800000u, bits);
+    bits = muster_half_select(magnitude > 0x7C00u, MUSTER_F32_NAN, bits | sign);
     memcpy(&value, &bits, sizeof(value));
     return value;
 }
@@ -46,16 +55,17 @@ static inline uint16_t muster_f16_from_f32(float value)
     subnormal += 0.5f;
     memcpy(&subnormal_bits, &subnormal, sizeof(subnormal_bits));
     half = (magnitude - (112u << 23) + 0x0FFFu + (magnitude >> 13 & 1u)) >> 13;
-    half = magnitude < 113u << 23 ? subnormal_bits - (126u << 23) : half;
-    half = magnitude >= 143u << 23 ? 0x7C00u : half;
-    half = magnitude > 0x7F800000u ? MUSTER_F16_NAN : half | sign;
+    half = muster_half_select(magnitude < 113u << 23, subnormal_bits - (126u << 23), half);
+    half = muster_half_select(magnitude >= 143u << 23, 0x7C00u, half);
+    half = muster_half_select(magnitude > 0x7F800000u, MUSTER_F16_NAN, half | sign);
     return (uint16_t)half;
 }
 
 /** Exact, but for the payload of a NaN. */
 static inline float muster_bf16_to_f32(uint16_t half)
 {
-    uint32_t bits = (half & 0x7FFFu) > 0x7F80u ? MUSTER_F32_NAN : (uint32_t)half << 16;
+    bool is_nan = (half & 0x7FFFu) > 0x7F80u;
+    uint32_t bits = muster_half_select(is_nan, MUSTER_F32_NAN, (uint32_t)half << 16);
     float value;
 
     memcpy(&value, &bits, sizeof(value));
@@ -68,7 +78,8 @@ static inline uint16_t muster_bf16_from_f32(float value)
 
     memcpy(&bits, &value, sizeof(bits));
     half = (bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16;
-    return (uint16_t)((bits & 0x7FFFFFFFu) > 0x7F800000u ? MUSTER_BF16_NAN : half);
+    half = muster_half_select((bits & 0x7FFFFFFFu) > 0x7F800000u, MUSTER_BF16_NAN, half);
+    return (uint16_t)half;
 }
 
 MUSTER_END

@@ -512,63 +512,6 @@ static void broadcasts_of_different_roots_do_not_hang(void **state)
     }
 }
 
-static void impossible_arguments_are_refused_at_once(void **state)
-{
-    struct group_ring ring;
-    struct call call;
-    struct muster_tensor tensor, part;
-
-    (void)state;
-    group_ring_open(&ring, 2);
-    call_init(&call, &ring, 64, 64);
-    tensor = tensor_of(call.input + 1, 2, MUSTER_F32);
-    assert_int_equal(
-        muster_all_reduce_start(&call.op, ring.members[0].group, &tensor, MUSTER_SUM, on_done),
-        MUSTER_INVALID_ARGUMENT);
-    tensor = tensor_of(call.input, 4, MUSTER_F32);
-    assert_int_equal(muster_broadcast_start(&call.op, ring.members[0].group, &tensor, 2, on_done),
-                     MUSTER_INVALID_ARGUMENT);
-    part = tensor_of(call.output, 4, MUSTER_F32);
-    assert_int_equal(
-        muster_all_gather_start(&call.op, ring.members[0].group, &tensor, &part, on_done),
-        MUSTER_INVALID_ARGUMENT);
-    call.op.lane = MUSTER_LANES_MAX;
-    assert_int_equal(muster_barrier_start(&call.op, ring.members[0].group, on_done),
-                     MUSTER_INVALID_ARGUMENT);
-    call.op.lane = 0;
-    call.op.deadline_ns = 0;
-    assert_int_equal(muster_barrier_start(&call.op, ring.members[0].group, on_done),
-                     MUSTER_INVALID_ARGUMENT);
-
-    assert_int_equal(call.done_count, 0);
-    call_fini(&call);
-    group_ring_close(&ring);
-}
-
-static void a_reduction_that_the_type_does_not_have_is_refused_at_once(void **state)
-{
-    struct group_ring ring;
-    struct call call;
-    struct muster_tensor tensor, output;
-
-    (void)state;
-    group_ring_open(&ring, 2);
-    call_init(&call, &ring, 64, 64);
-    tensor = tensor_of(call.input, 4, MUSTER_F32);
-    assert_int_equal(
-        muster_all_reduce_start(&call.op, ring.members[0].group, &tensor, MUSTER_XOR, on_done),
-        MUSTER_INVALID_ARGUMENT);
-    tensor = tensor_of(call.input, 4, MUSTER_BOOL);
-    output = tensor_of(call.output, 2, MUSTER_BOOL);
-    assert_int_equal(muster_reduce_scatter_start(&call.op, ring.members[0].group, &tensor, &output,
-                                                 MUSTER_MEAN, on_done),
-                     MUSTER_INVALID_ARGUMENT);
-
-    assert_int_equal(call.done_count, 0);
-    call_fini(&call);
-    group_ring_close(&ring);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -583,8 +526,6 @@ int main(void)
         cmocka_unit_test(a_steady_step_allocates_nothing),
         cmocka_unit_test(mismatched_calls_fail_on_every_rank_and_name_both),
         cmocka_unit_test(broadcasts_of_different_roots_do_not_hang),
-        cmocka_unit_test(impossible_arguments_are_refused_at_once),
-        cmocka_unit_test(a_reduction_that_the_type_does_not_have_is_refused_at_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
