@@ -85,6 +85,8 @@ const struct muster_options resolve_options = {
     .row_count = sizeof(rows) / sizeof(rows[0]),
 };
 
+#define DEVICES_WITHIN_NS (5 * MUSTER_NS_PER_S) /* workers are asked for their devices */
+
 struct asking {
     struct muster_env *env;
     struct muster_resolver *resolver;
@@ -145,12 +147,36 @@ static bool add_master(struct asking *asking, struct muster_json *answer)
     return is_added;
 }
 
+/* Workers that cannot be asked for their devices do not hide where they are: {} and a warning. */
+static bool is_left_out(enum muster_rc rc)
+{
+    return rc == MUSTER_UNAVAILABLE || rc == MUSTER_DEADLINE_EXCEEDED || rc == MUSTER_UNIMPLEMENTED;
+}
+
+static bool add_warning(const struct muster_error *error, struct muster_json *answer)
+{
+    struct muster_json *warnings = muster_json_object_new();
+
+    fprintf(stderr, "muster resolve: warning: num_accelerators is not known: %s (%s)\n",
+            error->text, muster_rc_name(error->rc));
+    if (muster_json_set(warnings, "num_accelerators", muster_json_text_new(error->text)))
+        return muster_json_set(answer, "warnings", warnings);
+    muster_json_free(warnings);
+    return false;
+}
+
 static bool add_accelerators(struct asking *asking, struct muster_json *answer)
 {
     struct muster_resolve resolve = {.what = MUSTER_RESOLVE_NUM_ACCELERATORS};
     struct muster_json *map = muster_json_object_new();
+    uint64_t whole_ns = asking->deadline_ns;
+    uint64_t devices_ns = muster_loop_after_ns(asking->env->loop, DEVICES_WITHIN_NS);
+    bool is_known;
 
-    if (!ask(asking, &resolve)) {
+    asking->deadline_ns = devices_ns < whole_ns ? devices_ns : whole_ns;
+    is_known = ask(asking, &resolve);
+    asking->deadline_ns = whole_ns;
+    if (!is_known && (!is_left_out(asking->error.rc) || !add_warning(&asking->error, answer))) {
         muster_json_free(map);
         return false;
     }

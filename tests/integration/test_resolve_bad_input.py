@@ -327,9 +327,9 @@ class SecondChance(Together):
                 Case(name, KUBERNETES, [pods(times=1, **answer), pods()], 0, "OK", POD_SPEC["worker"], timeout="30"),
                 Case(name, GCE, metadata() + [entry("POST", GROUP, 1, **answer)] + compute(), 0, "OK", GCE_SPEC["worker"],
                      HERE, timeout="30"),
-                # READY: then its worker is asked, which is none
-                Case(name, TPU, metadata() + [node(times=1, **answer), node(body=ready_node())], 1, "UNIMPLEMENTED",
-                     ["127.0.0.1", "GetStatus", "TensorFlow"], HERE, timeout="30"),
+                # READY: then its worker is asked for its devices, which is none; the cluster is told all the same
+                Case(name, TPU, metadata() + [node(times=1, **answer), node(body=ready_node())], 0, "OK",
+                     ["worker", "127.0.0.1", "warning", "num_accelerators", "GetStatus"], HERE, timeout="30"),
             ]
         stale = entry("GET", TOKEN, 1, headers=METADATA, body=token_answer("stale-token"))
         fresh = {"headers": {"Authorization": "Bearer " + SECRETS["access-token"]}}
