@@ -70,6 +70,9 @@ MUSTER_MUST_CHECK enum muster_rc muster_node_open(const struct muster_node_optio
                                                   struct muster_node **ret_node,
                                                   struct muster_error *ret_error);
 
+/** The first view waits for count tasks (0: 1) from now on; without effect once there is one. */
+void muster_node_set_expected(struct muster_node *node, uint32_t count);
+
 /** The training state, before on_ready can come; and the same tensors again after each on_excluded,
  * when the program has stopped touching them: only then the process asks to be admitted and its
  * memory is overwritten. Borrows the tensors' memory until close; copies the list. Errors:

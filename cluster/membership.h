@@ -163,6 +163,8 @@ const struct muster_member *muster_membership_find(const struct muster_membershi
                                                    const struct muster_incarnation *incarnation);
 /** When EVENT_TICK is due (what the last ACTION_SET_TIMER said). UINT64_MAX: never. */
 uint64_t muster_membership_timer_ns(const struct muster_membership *machine);
+/** How many tasks the first view waits for from now on (EVENT_TICK lets it look). */
+void muster_membership_set_expected(struct muster_membership *machine, uint32_t count);
 /** The last committed step, shown in heartbeats from now on. */
 void muster_membership_set_committed(struct muster_membership *machine, uint64_t step);
 /** What the local group does, told before a step: is an operation under way, and how many have ended

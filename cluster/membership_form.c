@@ -110,6 +110,11 @@ bool muster_membership_is_candidate(const struct muster_membership *machine, con
     return false;
 }
 
+void muster_membership_set_expected(struct muster_membership *machine, uint32_t count)
+{
+    machine->options.expected_count = count == 0 ? 1 : count;
+}
+
 static bool has_enough(struct muster_membership *machine)
 {
     uint32_t count = muster_membership_candidate_count(machine);

@@ -4,9 +4,16 @@
 
 #include "cluster/node_internal.h"
 
-#define START_TIMEOUT_NS (5 * 60 * MUSTER_NS_PER_S)
+#define START_TIMEOUT_NS  (5 * 60 * MUSTER_NS_PER_S)
 #define START_PATIENCE_NS (10 * MUSTER_NS_PER_S) /* of those who look at the log */
-#define CLOSING_TURNS    4 /* what links and groups still have to free in turns of their own */
+#define CLOSING_TURNS     4 /* what links and groups still have to free in turns of their own */
+
+void muster_node_set_expected(struct muster_node *node, uint32_t count)
+{
+    node->expected_count = count == 0 ? 1 : count;
+    muster_membership_set_expected(node->machine, node->expected_count);
+    muster_node_feed_kind(node, MUSTER_EVENT_TICK);
+}
 
 /* --- opening --- */
 

@@ -73,6 +73,17 @@ static uint32_t count_training_tasks(const struct muster_cluster_spec *spec)
     return count;
 }
 
+uint32_t muster_place_count(struct muster_resolver *resolver,
+                            const struct muster_cluster_spec *spec)
+{
+    bool is_known = false;
+    uint32_t size = 0;
+
+    if (muster_resolver_world_size(resolver, &is_known, &size, NULL) != MUSTER_OK)
+        return 0;
+    return is_known ? size : count_training_tasks(spec);
+}
+
 /* Where the number of tasks is known, their addresses need not be. */
 static enum muster_rc count_tasks(struct muster_resolver *resolver,
                                   const struct muster_cluster_spec *spec, const char *task_type,

@@ -23,4 +23,11 @@ MUSTER_MUST_CHECK enum muster_rc muster_place_find(struct muster_env *env, const
                                                    struct muster_place *ret_place,
                                                    struct muster_error *ret_error);
 
+struct muster_cluster_spec;
+struct muster_resolver;
+/** How many tasks train together: the world size where the resolver knows it, else the chief, master
+ * and worker tasks of its cluster. 0: not known. */
+uint32_t muster_place_count(struct muster_resolver *resolver,
+                            const struct muster_cluster_spec *spec);
+
 #endif

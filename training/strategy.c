@@ -41,6 +41,9 @@ static enum muster_rc open_node(struct muster_strategy *strategy,
                                 struct muster_error *ret_error)
 {
     struct muster_env *env = strategy->env;
+    const char *resolver = options->resolver != NULL
+                               ? options->resolver
+                               : muster_vars_get(env->vars, "MUSTER_RESOLVER");
     struct muster_place place;
     struct muster_node_options node = {
         .env = env,
@@ -56,7 +59,7 @@ static enum muster_rc open_node(struct muster_strategy *strategy,
     if (rc == MUSTER_OK)
         rc = muster_training_take_incarnation(&node, &strategy->has_incarnation, ret_error);
     if (rc == MUSTER_OK)
-        rc = muster_place_find(env, options->resolver, &place, ret_error);
+        rc = muster_place_find(env, resolver, &place, ret_error);
     if (rc != MUSTER_OK)
         return rc;
     if (node.registry == NULL)
@@ -70,6 +73,8 @@ static enum muster_rc open_node(struct muster_strategy *strategy,
     node.task_index = place.task_index;
     node.expected_count = place.expected_count;
     rc = muster_node_open(&node, &strategy->node, ret_error);
+    if (rc == MUSTER_OK && resolver != NULL)
+        muster_expectation_open(&strategy->expectation, env, resolver, strategy->node);
     if (rc == MUSTER_OK && strategy->failpoint.is_armed)
         muster_wire_set_failpoint(muster_node_wire(strategy->node), on_wire_point,
                                   &strategy->failpoint);
@@ -454,6 +459,7 @@ void muster_strategy_close(struct muster_strategy *strategy)
         return;
     if (strategy->runtime != NULL)
         muster_runtime_enter(strategy->runtime);
+    muster_expectation_close(&strategy->expectation);
     if (strategy->node != NULL) {
         leave(strategy);
         muster_node_close(strategy->node, on_gone, &is_closed);

@@ -9,6 +9,7 @@
 
 #include "cluster/member.h"
 #include "collective/group.h"
+#include "training/expectation.h"
 #include "training/failpoint.h"
 #include "training/place.h"
 #include "training/report.h"
@@ -43,6 +44,7 @@ struct muster_strategy {
     struct muster_runtime *runtime;
     struct muster_node *node;
     struct muster_report *report;
+    struct muster_expectation expectation;
     struct muster_failpoint failpoint;
     struct muster_error error;
 

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """The strategy of training, call by call, in real processes that meet at a `muster registry`."""
+import json
 import os
 import signal
 import sys
+import tempfile
 import time
 import unittest
 
@@ -420,6 +422,37 @@ class Exclusion(Case):
             self.assertEqual((got["value"], got["contributors"]), (3, 3))
         self.commit([*members, far])
         self.end([*members, far])
+
+
+class Expectation(Case):
+    def platform_lists(self, path, count):
+        with open(path + ".new", "w", encoding="utf-8") as file:
+            json.dump({"worker": [f"host{i}:1" for i in range(count)]}, file)
+        os.rename(path + ".new", path)
+
+    def test_the_first_view_waits_for_those_whom_the_platform_lists_now(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "cluster.json")
+            self.platform_lists(path, 3)
+            members = [self.job.puppet(rank, 2, MUSTER_RESOLVER=f"file:{path}?task_type=worker&task_id={rank}",
+                                       MUSTER_MIN_MEMBERS_TIMEOUT_S=600)  # two alone would not be enough before
+                       for rank in range(2)]
+            every(members, "open")
+            every(members, "register total 8 1")
+            for member in members:
+                member.tell("begin")
+            deadline = time.monotonic() + PATIENCE_S
+            while not all(any("worker:2" in line for line in member.errors) for member in members):
+                self.assertLess(time.monotonic(), deadline, [list(member.errors) for member in members])
+                time.sleep(0.05)
+            self.assertFalse(any(member.has_answered() for member in members))
+
+            self.platform_lists(path, 2)  # the third machine is not coming
+            for member in members:
+                self.assertEqual(ok(member.hear())["size"], 2)
+            every(members, "all_reduce 10 1")
+            self.commit(members)
+            self.end(members)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,93 @@
+/* A resolver watched until the first view: its tasks are those that the view waits for. */
+#include "training/expectation.h"
+
+#include "training/place.h"
+
+static void on_change(struct muster_resolver_watch *watch, struct muster_cluster_spec *spec,
+                      const struct muster_cluster_diff *diff)
+{
+    struct muster_expectation *expectation = watch->data;
+    uint32_t count = muster_place_count(expectation->resolver, spec);
+
+    (void)diff;
+    if (count > 0 && expectation->is_watching)
+        muster_node_set_expected(expectation->node, count);
+}
+
+void muster_expectation_open(struct muster_expectation *expectation, struct muster_env *env,
+                             const char *uri, struct muster_node *node)
+{
+    expectation->env = env;
+    expectation->node = node;
+    if (env->http == NULL)
+        expectation->has_http = muster_http_curl_open(env, NULL, &env->http, NULL) == MUSTER_OK;
+    if (muster_resolver_open(env, uri, NULL, &expectation->resolver, NULL) != MUSTER_OK) {
+        expectation->resolver = NULL;
+        return;
+    }
+    expectation->watch =
+        (struct muster_resolver_watch){.data = expectation, .on_change = on_change};
+    expectation->is_watching =
+        muster_resolver_watch_open(&expectation->watch, expectation->resolver) == MUSTER_OK;
+    expectation->is_watch_closed = !expectation->is_watching;
+}
+
+static void on_watch_closed(struct muster_resolver_watch *watch)
+{
+    struct muster_expectation *expectation = watch->data;
+
+    expectation->is_watch_closed = true;
+}
+
+void muster_expectation_stop(struct muster_expectation *expectation)
+{
+    if (!expectation->is_watching)
+        return;
+    expectation->is_watching = false;
+    muster_resolver_watch_close(&expectation->watch, on_watch_closed);
+}
+
+static void on_resolver_closed(struct muster_resolver *resolver)
+{
+    struct muster_expectation *expectation = resolver->data;
+
+    expectation->is_resolver_closed = true;
+}
+
+static void on_http_closed(struct muster_http *http)
+{
+    MUSTER_CONTAINER_OF(http->tracer, struct muster_expectation, tracer)->is_http_closed = true;
+}
+
+static void ignore_exchange(struct muster_http_tracer *tracer,
+                            const struct muster_http_exchange *exchange)
+{
+    (void)tracer;
+    (void)exchange;
+}
+
+static void turn_until(const struct muster_expectation *expectation, const bool *is_done)
+{
+    while (!*is_done)
+        muster_loop_turn(expectation->env->loop, UINT64_MAX);
+}
+
+void muster_expectation_close(struct muster_expectation *expectation)
+{
+    if (expectation->resolver != NULL) {
+        muster_expectation_stop(expectation);
+        turn_until(expectation, &expectation->is_watch_closed);
+        expectation->resolver->data = expectation;
+        muster_resolver_close(expectation->resolver, on_resolver_closed);
+        turn_until(expectation, &expectation->is_resolver_closed);
+        expectation->resolver = NULL;
+    }
+    if (expectation->has_http) {
+        expectation->tracer.on_exchange = ignore_exchange;
+        expectation->env->http->tracer = &expectation->tracer;
+        muster_http_close(expectation->env->http, on_http_closed);
+        turn_until(expectation, &expectation->is_http_closed);
+        expectation->env->http = NULL;
+        expectation->has_http = false;
+    }
+}
