@@ -90,7 +90,8 @@ enum muster_rc muster_resolve_answer_cluster(struct muster_resolve *resolve,
     return rc;
 }
 
-bool muster_resolve_answer_local(struct muster_resolve *resolve, enum muster_rc *ret_rc)
+/* True: the local master was asked for, or the question failed; *ret_rc is how it ends. */
+static bool answer_local(struct muster_resolve *resolve, enum muster_rc *ret_rc)
 {
     struct subject subject = {.own_type = NULL};
     enum muster_rc rc = MUSTER_OK;
@@ -107,4 +108,27 @@ bool muster_resolve_answer_local(struct muster_resolve *resolve, enum muster_rc 
     subject_fini(&subject, resolve->resolver->env->mem);
     *ret_rc = rc;
     return is_answered || rc != MUSTER_OK;
+}
+
+void *muster_resolve_begin(struct muster_resolve *resolve, size_t bytes)
+{
+    enum muster_rc rc;
+
+    if (answer_local(resolve, &rc)) {
+        muster_resolve_finish(resolve, rc);
+        return NULL;
+    }
+    resolve->impl = muster_mem_alloc_zero(resolve->resolver->env->mem, 1, bytes);
+    if (resolve->impl == NULL) {
+        rc = muster_error_set(&resolve->error, MUSTER_RESOURCE_EXHAUSTED, "no memory");
+        muster_resolve_finish(resolve, rc);
+    }
+    return resolve->impl;
+}
+
+void muster_resolve_end(struct muster_resolve *resolve, enum muster_rc rc)
+{
+    muster_mem_free(resolve->resolver->env->mem, resolve->impl);
+    resolve->impl = NULL;
+    muster_resolve_finish(resolve, rc);
 }

@@ -16,8 +16,17 @@
 MUSTER_MUST_CHECK enum muster_rc muster_resolve_answer_cluster(struct muster_resolve *resolve,
                                                                struct muster_cluster_spec *spec);
 
-/** True: a master was asked for, of a task without type or id, which is the local one, "": *ret_rc is how
- * the question ends, and no cluster has to be listed. */
-bool muster_resolve_answer_local(struct muster_resolve *resolve, enum muster_rc *ret_rc);
+/**
+ * Begin a question that lists the platform's cluster: memory for its state, all zero, kept in
+ * resolve->impl until muster_resolve_end. NULL: the question is finished already, because the master
+ * of a task without type or id, which is the local one, "", needs no listing, or for lack of memory.
+ *
+ * Units:   bytes of the state.
+ * Owns:    borrowed by the caller until muster_resolve_end.
+ */
+void *muster_resolve_begin(struct muster_resolve *resolve, size_t bytes);
+
+/** Free the state and finish the question with rc; results and error are set before. */
+void muster_resolve_end(struct muster_resolve *resolve, enum muster_rc rc);
 
 #endif

@@ -41,15 +41,6 @@ static struct gce_resolver *of(struct muster_resolver *resolver)
     return MUSTER_CONTAINER_OF(resolver, struct gce_resolver, resolver);
 }
 
-static void end_question(struct question *question, enum muster_rc rc)
-{
-    struct muster_resolve *resolve = question->resolve;
-
-    resolve->impl = NULL;
-    muster_mem_free(resolve->resolver->env->mem, question);
-    muster_resolve_finish(resolve, rc);
-}
-
 static void on_group(struct muster_gce_group *group, enum muster_rc rc)
 {
     struct question *question = group->data;
@@ -58,7 +49,7 @@ static void on_group(struct muster_gce_group *group, enum muster_rc rc)
         rc = muster_resolve_answer_cluster(question->resolve, group->cluster_spec);
     else
         question->resolve->error = group->error;
-    end_question(question, rc);
+    muster_resolve_end(question->resolve, rc);
 }
 
 static void gce_start(struct muster_resolver *resolver, struct muster_resolve *resolve)
@@ -79,23 +70,15 @@ static void gce_start(struct muster_resolver *resolver, struct muster_resolve *r
     struct question *question;
     enum muster_rc rc;
 
-    if (muster_resolve_answer_local(resolve, &rc)) {
-        muster_resolve_finish(resolve, rc);
+    question = muster_resolve_begin(resolve, sizeof(*question));
+    if (question == NULL)
         return;
-    }
-    question = muster_mem_alloc_zero(resolver->env->mem, 1, sizeof(*question));
-    if (question == NULL) {
-        rc = muster_error_set(&resolve->error, MUSTER_RESOURCE_EXHAUSTED, "no memory");
-        muster_resolve_finish(resolve, rc);
-        return;
-    }
     question->resolve = resolve;
     question->group.data = question;
-    resolve->impl = question;
     rc = muster_gce_group_start(&question->group, &options, on_group);
     if (rc != MUSTER_OK) {
         resolve->error = question->group.error;
-        end_question(question, rc);
+        muster_resolve_end(resolve, rc);
     }
 }
 
@@ -207,9 +190,10 @@ static enum muster_rc check_options(const struct muster_gce_resolver_options *op
                                 "a GCE resolver needs the name of an instance group; name it in "
                                 "instance_group=");
     if (options->port == 0)
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "a GCE resolver needs the port that the tasks listen on; name it in "
-                                "port=");
+        return muster_error_set(
+            ret_error, MUSTER_INVALID_ARGUMENT,
+            "a GCE resolver needs the port that the tasks listen on; name it in "
+            "port=");
     return MUSTER_OK;
 }
 

@@ -57,9 +57,7 @@ static void on_list(struct muster_kubernetes_list *list, enum muster_rc rc)
         rc = muster_resolve_answer_cluster(resolve, list->cluster_spec);
     else
         resolve->error = list->error;
-    resolve->impl = NULL;
-    muster_mem_free(resolve->resolver->env->mem, question);
-    muster_resolve_finish(resolve, rc);
+    muster_resolve_end(resolve, rc);
 }
 
 static void kubernetes_start(struct muster_resolver *resolver, struct muster_resolve *resolve)
@@ -76,26 +74,16 @@ static void kubernetes_start(struct muster_resolver *resolver, struct muster_res
     struct question *question;
     enum muster_rc rc;
 
-    if (muster_resolve_answer_local(resolve, &rc)) {
-        muster_resolve_finish(resolve, rc);
+    question = muster_resolve_begin(resolve, sizeof(*question));
+    if (question == NULL)
         return;
-    }
-    question = muster_mem_alloc_zero(resolver->env->mem, 1, sizeof(*question));
-    if (question == NULL) {
-        rc = muster_error_set(&resolve->error, MUSTER_RESOURCE_EXHAUSTED, "no memory");
-        muster_resolve_finish(resolve, rc);
-        return;
-    }
     question->resolve = resolve;
     question->list.data = question;
     question->list.on_part = on_part;
-    resolve->impl = question;
     rc = muster_kubernetes_list_start(&question->list, &options, on_list);
     if (rc != MUSTER_OK) {
         resolve->error = question->list.error;
-        resolve->impl = NULL;
-        muster_mem_free(resolver->env->mem, question);
-        muster_resolve_finish(resolve, rc);
+        muster_resolve_end(resolve, rc);
     }
 }
 
