@@ -4,70 +4,15 @@
 
 #include <muster/base.h>
 #include <muster/env.h>
+#include <muster/reduction.h>
 #include <muster/status.h>
+#include <muster/tensor.h>
 #include <muster/view.h>
 
 MUSTER_BEGIN
 
 struct muster_group;
 struct muster_op;
-
-/** Elements of tensors. The numbers travel between processes: new ones come at the end. */
-enum muster_dtype {
-    MUSTER_F32,
-    MUSTER_F64,
-    MUSTER_I32,
-    MUSTER_I64,
-    MUSTER_U8,
-    MUSTER_F16,  /* IEEE binary16, as uint16_t: <muster/half.h> */
-    MUSTER_BF16, /* the upper half of an f32, as uint16_t */
-    MUSTER_I8,
-    MUSTER_U32,
-    MUSTER_U64,
-    MUSTER_BOOL, /* one byte; any but 0 is true, a reduction of two or more members gives 0 or 1 */
-};
-
-/**
- * What a reduction does with two elements; the same bits on every machine.
- *
- * SUM, PROD  floats round to nearest, ties to even; f16 and bf16 are added in f32 and rounded after
- *            each member. Integers wrap around. Not for bool.
- * MEAN       SUM, divided by the number of contributing members; integers (whose sum wraps around
- *            first) towards zero. Not for bool.
- * MIN, MAX   of floats: NaN when either is NaN; -0 is below +0. Of bool: AND and OR.
- * AND, OR, XOR  of the bits of integers, of the truth of bool. Not for floats.
- *
- * A NaN that comes out is the quiet one without payload (0x7FC00000 for f32), whatever went in.
- */
-enum muster_reduction {
-    MUSTER_SUM,
-    MUSTER_MEAN,
-    MUSTER_MIN,
-    MUSTER_MAX,
-    MUSTER_PROD,
-    MUSTER_AND,
-    MUSTER_OR,
-    MUSTER_XOR,
-};
-
-/** Bytes of one element; 0 for no type. */
-MUSTER_API size_t muster_dtype_bytes(enum muster_dtype dtype);
-/** "bf16". Static text, also for no type. */
-MUSTER_API const char *muster_dtype_name(enum muster_dtype dtype);
-/** "sum". Static text, also for no reduction. */
-MUSTER_API const char *muster_reduction_name(enum muster_reduction reduction);
-/** INVALID_ARGUMENT: the pair has no meaning; the error names both, and what has. What the _start
- * of a reduction checks (it logs the text). */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_reduction_check(enum muster_dtype dtype,
-                                                                   enum muster_reduction reduction,
-                                                                   struct muster_error *ret_error);
-
-/** Contiguous memory of the caller. The struct itself is read during the call only. */
-struct muster_tensor {
-    void *data;     /* aligned to its element; borrowed by what it is given to, as said there */
-    uint64_t count; /* elements */
-    enum muster_dtype dtype;
-};
 
 enum muster_op_kind {
     MUSTER_OP_ALL_REDUCE,

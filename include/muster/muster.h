@@ -26,6 +26,7 @@
 #include <muster/metrics.h>
 #include <muster/op_id.h>
 #include <muster/options.h>
+#include <muster/reduction.h>
 #include <muster/registry.h>
 #include <muster/registry_server.h>
 #include <muster/resolver.h>
@@ -38,6 +39,7 @@
 #include <muster/status.h>
 #include <muster/strategy.h>
 #include <muster/stream.h>
+#include <muster/tensor.h>
 #include <muster/tpu_client.h>
 #include <muster/tpu_connect.h>
 #include <muster/tpu_device_assignment.h>
