@@ -187,7 +187,7 @@ static void fill_vector(struct packing *packing, const struct muster_progress *p
 static enum muster_rc read_op(struct muster_mem *mem, const Muster__ProgressOp *message,
                               struct muster_progress_op *op)
 {
-    if (message->id == NULL || message->kind > (uint32_t)MUSTER_OP_BARRIER ||
+    if (message->id == NULL || message->kind > (uint32_t)MUSTER_OP_PERMUTE ||
         message->phase > (uint32_t)MUSTER_PHASE_DELIVERED ||
         message->chunk_count > PROGRESS_CHUNKS_MAX ||
         message->chunks_final.len != bitmap_bytes(message->chunk_count) ||

@@ -189,6 +189,20 @@ static bool cover(const struct decision *decision, const struct op_case *op_case
     return op_case->first->chunk_count > 0 || op_case->complete > 0;
 }
 
+/* Nobody holds what another lacks: whole only when every survivor has its part. */
+static bool is_only_for_all(const struct op_case *op_case)
+{
+    switch (op_case->first->kind) {
+    case MUSTER_OP_SCATTER:
+    case MUSTER_OP_ALL_TO_ALL:
+    case MUSTER_OP_ALL_TO_ALL_UNEVEN:
+    case MUSTER_OP_PERMUTE:
+        return true;
+    default:
+        return false;
+    }
+}
+
 static enum muster_rc try_adopt(const struct decision *decision, const struct op_case *op_case,
                                 struct muster_verdict *verdict, bool *ret_is_adopted)
 {
@@ -205,7 +219,7 @@ static enum muster_rc try_adopt(const struct decision *decision, const struct op
         *ret_is_adopted = true;
         return MUSTER_OK;
     }
-    if (op_case->issued != op_case->stay && !op_case->is_forced)
+    if ((op_case->issued != op_case->stay && !op_case->is_forced) || is_only_for_all(op_case))
         return MUSTER_OK;
     given = muster_mem_alloc_zero(decision->mem, decision->stayer_count, sizeof(*given));
     sources = muster_mem_alloc_zero(decision->mem, op_case->first->chunk_count, sizeof(*sources));
@@ -234,8 +248,17 @@ static bool can_retry(const struct op_case *op_case)
         return true;
     case MUSTER_OP_BROADCAST:
         return op_case->is_root_here;
+    case MUSTER_OP_REDUCE:
+        return op_case->is_root_here && op_case->has_inputs;
     case MUSTER_OP_ALL_GATHER:
     case MUSTER_OP_REDUCE_SCATTER:
+    case MUSTER_OP_GATHER:
+    case MUSTER_OP_SCATTER:
+    case MUSTER_OP_ALL_GATHER_UNEVEN:
+    case MUSTER_OP_REDUCE_SCATTER_UNEVEN:
+    case MUSTER_OP_ALL_TO_ALL:
+    case MUSTER_OP_ALL_TO_ALL_UNEVEN:
+    case MUSTER_OP_PERMUTE:
         return op_case->has_inputs && op_case->stay == op_case->participants;
     }
     return false;

@@ -239,7 +239,15 @@ const char *muster_group_algorithm(const struct muster_group *group, enum muster
         .parameters = group->view->plan,
     };
 
-    return muster_plan_make(&input).algorithm == MUSTER_ALGORITHM_RING ? "ring" : "direct";
+    switch (muster_plan_make(&input).algorithm) {
+    case MUSTER_ALGORITHM_RING:
+        return "ring";
+    case MUSTER_ALGORITHM_EXCHANGE:
+        return "exchange";
+    case MUSTER_ALGORITHM_DIRECT:
+        break;
+    }
+    return "direct";
 }
 
 uint32_t muster_group_rank(const struct muster_group *group)

@@ -24,8 +24,11 @@ static bool is_known_everywhere(const struct muster_run *run)
  * so it says so only when nobody needs any. */
 static bool holds_whole_result(const struct muster_run *run)
 {
-    return run->plan.kind != MUSTER_OP_REDUCE_SCATTER ||
-           run->plan.algorithm == MUSTER_ALGORITHM_DIRECT || is_known_everywhere(run);
+    bool is_scatter = run->plan.kind == MUSTER_OP_REDUCE_SCATTER ||
+                      run->plan.kind == MUSTER_OP_REDUCE_SCATTER_UNEVEN;
+
+    return !is_scatter || run->plan.algorithm == MUSTER_ALGORITHM_DIRECT ||
+           is_known_everywhere(run);
 }
 
 static enum muster_op_phase phase_of(const struct muster_run *run)
@@ -81,12 +84,18 @@ static uint32_t count_runs(const struct muster_group *group)
     return count;
 }
 
+/* Nobody but the root needs chunks of a reduce: there is nothing to fetch. */
+static uint32_t shown_chunks(const struct muster_run *run)
+{
+    return run->plan.kind == MUSTER_OP_REDUCE ? 0 : run->plan.chunk_count;
+}
+
 static enum muster_rc show_run(const struct muster_run *run, struct muster_mem *mem,
                                struct muster_progress_op *op)
 {
     bool is_ended = run->state == MUSTER_RUN_ENDED;
 
-    op->chunks_final = muster_mem_alloc_zero(mem, (run->plan.chunk_count + 7) / 8, 1);
+    op->chunks_final = muster_mem_alloc_zero(mem, (shown_chunks(run) + 7) / 8, 1);
     if (op->chunks_final == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;
     op->id = run->id;
@@ -96,10 +105,10 @@ static enum muster_rc show_run(const struct muster_run *run, struct muster_mem *
     op->has_inputs = !is_ended;
     op->is_abort_proposed = run->abort_why != MUSTER_OK;
     op->root = run->call.root.incarnation;
-    op->chunk_count = run->plan.chunk_count;
+    op->chunk_count = shown_chunks(run);
     if (run->memory == NULL || is_ended)
         return MUSTER_OK;
-    for (uint32_t c = 0; c < run->plan.chunk_count; c++)
+    for (uint32_t c = 0; c < shown_chunks(run); c++)
         if ((run->chunks[c] & MUSTER_CHUNK_FINAL) != 0)
             op->chunks_final[c / 8] |= (uint8_t)(1u << (c % 8));
     return MUSTER_OK;

@@ -35,8 +35,7 @@ static void move_run(struct muster_run *run, struct muster_group *next)
     struct muster_lane *to = &next->lanes[run->id.lane];
 
     if (run->memory != NULL) {
-        uint32_t cost =
-            run->plan.algorithm == MUSTER_ALGORITHM_RING ? MUSTER_RING_COST : MUSTER_DIRECT_COST;
+        uint32_t cost = muster_run_cost(run);
 
         from->cost -= cost;
         to->cost += cost;

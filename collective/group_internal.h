@@ -2,10 +2,15 @@
 #ifndef MUSTER_COLLECTIVE_GROUP_INTERNAL_H
 #define MUSTER_COLLECTIVE_GROUP_INTERNAL_H
 
+#include <muster/exchange.h>
+
 #include "collective/plan.h"
 #include "collective/wire.h"
 
 #define MUSTER_DESCRIPTION_TEXT_BYTES 96
+
+/* Of one tensor: far above any memory, far below any overflow. */
+#define MUSTER_OP_BYTES_MAX ((uint64_t)1 << 46)
 
 /* Of one lane, at the same time: 4 rings or 64 direct exchanges; more wait their turn. */
 #define MUSTER_LANE_COST_MAX 64u
@@ -20,10 +25,22 @@ struct muster_op_call {
     enum muster_reduction reduction;
     enum muster_dtype dtype;
     uint64_t count;      /* elements of the whole vector */
-    uint64_t part_count; /* all_gather, reduce_scatter: elements of one part; else 0 */
-    const void *input;   /* all_reduce, broadcast: the same as output */
+    uint64_t part_count; /* kinds with equal parts: elements of one; else 0 */
+    uint32_t n; /* kinds whose shape depends on it: participants when it was called; else 0 */
+    const void *input; /* all_reduce, broadcast, reduce: the same as output */
     void *output;
-    struct muster_root root; /* broadcast; else zero */
+    /* kinds with a root; else only the epoch, where the ranks of that view matter */
+    struct muster_root root;
+    /* Uneven parts: n + 1 elements where they begin, the last is the end; in a buffer of the pool
+     * that the run owns. For all_to_all those of the input, and then those of the output. */
+    uint64_t *offsets;
+    struct muster_route route; /* permute: indexes of participants */
+    /* What two members hold against each other (uneven counts), for the description. */
+    struct {
+        uint32_t rank; /* the other's */
+        uint64_t sent, expected;
+        bool is_set, is_sent_here;
+    } dispute;
 };
 
 enum muster_run_state {
@@ -52,6 +69,18 @@ enum {
     MUSTER_HEARD_MISMATCH = 16, /* it has ended it, for another was called */
 };
 
+/** What goes to and comes from one participant of an exchange, in pieces of the plan's chunks. */
+struct muster_exchange_peer {
+    const uint8_t *send_at;
+    uint8_t *receive_at;
+    uint64_t send_bytes, receive_bytes;
+    uint32_t sent, allowed; /* pieces: the next to send; how far it may go */
+    uint32_t received;      /* all pieces below have arrived … */
+    uint32_t beyond;        /* … and these beyond: bit i = piece received + i */
+    bool has_started;       /* its START has come */
+    bool is_awaited;        /* something is still to come from it */
+};
+
 /** One operation, from start until it is stable. Library memory, reused. */
 struct muster_run {
     struct muster_list node; /* lane->runs, in order, or group->held */
@@ -68,7 +97,7 @@ struct muster_run {
     enum muster_rc abort_why; /* CANCELLED, DEADLINE_EXCEEDED: proposed; OK: not */
     uint8_t timer_stage;      /* enum timer_stage of run_deadline.c */
     bool is_mismatched;       /* own description has been sent (once more at the end) */
-    bool is_contradicting; /* unfit because the members have adopted another operation */
+    bool is_contradicting;    /* unfit because the members have adopted another operation */
     bool is_unfit; /* does not fit the members of this epoch, or what they have adopted: never runs,
                       all must agree on its end */
 
@@ -77,10 +106,12 @@ struct muster_run {
     struct muster_plan plan;
     bool is_adopting; /* completes by fetching; the plan is the one of the epoch before */
     bool has_next_started;
-    uint32_t final_count; /* wanted chunks that are final here */
-    uint32_t start_next;  /* next chunk of plan.start_block to send */
-    uint32_t start_final; /* of them, known to be final */
-    uint32_t input_count; /* direct: inputs here, the own one included */
+    uint32_t final_count;               /* wanted chunks that are final here */
+    uint32_t start_next;                /* next chunk of plan.start_block to send */
+    uint32_t start_final;               /* of them, known to be final */
+    uint32_t input_count;               /* direct: inputs here, the own one included */
+    uint32_t peers_left;                /* exchange: participants from whom something is awaited */
+    struct muster_exchange_peer *peers; /* exchange: by participant; a buffer of the pool */
     /* one buffer of the pool: */
     void *memory;
     void **undo;     /* by chunk: the input that a final value replaced, or NULL */
@@ -202,8 +233,9 @@ const char *muster_run_name(const struct muster_run *run, char *ret_text, size_t
 /** "all_reduce(sum, f32 x 1024)" */
 const char *muster_call_describe(const struct muster_op_call *call, char *ret_text, size_t size);
 uint64_t muster_call_hash(const struct muster_op_call *call);
-/** Two descriptors of broadcasts that are alike but for their roots. */
+/** Two descriptors of calls that are alike but for what depends on the view: root, uneven parts. */
 bool muster_call_differs_in_root(uint64_t a, uint64_t b);
+bool muster_op_kind_has_root(enum muster_op_kind kind);
 const char *muster_op_kind_name(enum muster_op_kind kind);
 /** Send a frame of this run to a participant. */
 void muster_run_send(struct muster_run *run, enum muster_frame_type type, uint32_t participant,
@@ -215,6 +247,35 @@ void *muster_run_chunk_at(const struct muster_run *run, uint32_t c, size_t *ret_
 bool muster_run_save_undo(struct muster_run *run, uint32_t c);
 /** Put all saved inputs back. */
 void muster_run_restore(struct muster_run *run);
+
+/** What it counts for in its lane. */
+uint32_t muster_run_cost(const struct muster_run *run);
+/** Has no result of its own but for the root's: it is complete when the root is. */
+bool muster_run_awaits_root(const struct muster_run *run);
+
+/* group_start.c */
+/** A checked call becomes a run. Takes call->offsets. */
+MUSTER_MUST_CHECK enum muster_rc muster_group_start_call(struct muster_op *op,
+                                                         struct muster_group *group,
+                                                         const struct muster_op_call *call,
+                                                         muster_op_fn *done);
+bool muster_group_is_tensor_valid(const struct muster_tensor *tensor);
+bool muster_group_has_meaning(const struct muster_group *group, const struct muster_op_call *call);
+bool muster_group_are_apart(const void *a, uint64_t a_bytes, const void *b, uint64_t b_bytes);
+/** The root by its rank in the group's view. False: takes no part. */
+bool muster_group_find_root(const struct muster_group *group, uint32_t rank,
+                            struct muster_root *ret_root);
+
+/* run_exchange.c */
+void muster_exchange_start(struct muster_run *run);
+/** Where a piece goes; NULL: discarded. The run may have ended (counts that do not fit). */
+void *muster_exchange_receive(struct muster_run *run, uint32_t participant,
+                              const struct muster_frame_header *header,
+                              struct muster_receiving *receiving);
+void muster_exchange_finish(struct muster_run *run, uint32_t participant,
+                            const struct muster_receiving *receiving);
+void muster_exchange_hear_start(struct muster_run *run, uint32_t participant,
+                                const struct muster_frame_header *header);
 
 /* run_ring.c */
 void muster_ring_start(struct muster_run *run);
@@ -264,6 +325,9 @@ void muster_run_send_mismatch(struct muster_run *run);
 /** The description of participant arrived. */
 void muster_run_hear_mismatch(struct muster_run *run, uint32_t participant,
                               const struct muster_frame_header *header, const char *text);
+/** Counts of this rank and of participant do not fit: all end, told by both. */
+void muster_run_dispute(struct muster_run *run, uint32_t participant, uint64_t sent,
+                        uint64_t expected, bool is_sent_here);
 /** The members have adopted another operation under this id: ask them which, and end. */
 void muster_run_contradict(struct muster_run *run);
 /** Nobody has said which. */

@@ -111,7 +111,7 @@ static void *receive_note(struct muster_group *group, uint32_t rank,
 static bool is_data(uint8_t type)
 {
     return type == MUSTER_FRAME_REDUCE || type == MUSTER_FRAME_GATHER ||
-           type == MUSTER_FRAME_INPUT || type == MUSTER_FRAME_CHUNK;
+           type == MUSTER_FRAME_INPUT || type == MUSTER_FRAME_CHUNK || type == MUSTER_FRAME_PIECE;
 }
 
 static void *receive_data(struct muster_run *run, uint32_t rank,
@@ -122,6 +122,8 @@ static void *receive_data(struct muster_run *run, uint32_t rank,
     uint32_t participant = participant_of(group, rank, &header->op);
     void *place = NULL;
 
+    if (header->type == MUSTER_FRAME_PIECE)
+        return muster_exchange_receive(run, participant, header, receiving);
     if (header->type == MUSTER_FRAME_CHUNK)
         place = muster_repair_receive(run, header, receiving);
     else if (header->type == MUSTER_FRAME_INPUT)
@@ -221,7 +223,9 @@ static void use_note(struct muster_group *group, uint32_t rank,
         return;
     switch (header->type) {
     case MUSTER_FRAME_START:
-        if (participant == run->plan.next && run->state <= MUSTER_RUN_COMPLETE)
+        if (run->plan.algorithm == MUSTER_ALGORITHM_EXCHANGE)
+            muster_exchange_hear_start(run, participant, header);
+        else if (participant == run->plan.next && run->state <= MUSTER_RUN_COMPLETE)
             muster_ring_hear_start(run);
         break;
     case MUSTER_FRAME_COMPLETE:
@@ -252,6 +256,8 @@ static void use_data(struct muster_group *group, uint32_t rank,
         muster_repair_finish(run, receiving);
     else if (header->type == MUSTER_FRAME_INPUT)
         muster_direct_finish(run, participant_of(group, rank, &header->op), receiving);
+    else if (header->type == MUSTER_FRAME_PIECE)
+        muster_exchange_finish(run, participant_of(group, rank, &header->op), receiving);
     else
         muster_ring_finish(run, receiving);
 }

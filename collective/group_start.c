@@ -4,23 +4,20 @@
 #include <assert.h>
 #include <string.h>
 
-/* Far above any memory, far below any overflow. */
-#define OP_BYTES_MAX ((uint64_t)1 << 46)
-
 static bool is_dtype(enum muster_dtype dtype)
 {
     return muster_dtype_bytes(dtype) != 0;
 }
 
-static bool is_tensor_valid(const struct muster_tensor *tensor)
+bool muster_group_is_tensor_valid(const struct muster_tensor *tensor)
 {
     size_t bytes = muster_dtype_bytes(tensor->dtype);
 
-    return is_dtype(tensor->dtype) && tensor->count <= OP_BYTES_MAX / bytes &&
+    return is_dtype(tensor->dtype) && tensor->count <= MUSTER_OP_BYTES_MAX / bytes &&
            (tensor->count == 0 || tensor->data != NULL) && (uintptr_t)tensor->data % bytes == 0;
 }
 
-static bool has_meaning(const struct muster_group *group, const struct muster_op_call *call)
+bool muster_group_has_meaning(const struct muster_group *group, const struct muster_op_call *call)
 {
     struct muster_error error;
 
@@ -31,11 +28,23 @@ static bool has_meaning(const struct muster_group *group, const struct muster_op
     return false;
 }
 
-static bool are_apart(const void *a, uint64_t a_bytes, const void *b, uint64_t b_bytes)
+bool muster_group_are_apart(const void *a, uint64_t a_bytes, const void *b, uint64_t b_bytes)
 {
     uintptr_t left = (uintptr_t)a, right = (uintptr_t)b;
 
-    return left + a_bytes <= right || right + b_bytes <= left;
+    return a_bytes == 0 || b_bytes == 0 || left + a_bytes <= right || right + b_bytes <= left;
+}
+
+bool muster_group_find_root(const struct muster_group *group, uint32_t rank,
+                            struct muster_root *ret_root)
+{
+    const struct muster_view *view = group->view;
+
+    if (rank >= view->member_count || view->members[rank].from_step > group->begun_step)
+        return false;
+    ret_root->incarnation = view->members[rank].incarnation;
+    ret_root->epoch = view->epoch;
+    return true;
 }
 
 /* A change of view is under way: it belongs to the next epoch, and runs there from its inputs. */
@@ -48,8 +57,8 @@ static void hold(struct muster_group *group, struct muster_run *run)
     muster_list_append(&group->held, &run->node);
 }
 
-static enum muster_rc start(struct muster_op *op, struct muster_group *group,
-                            const struct muster_op_call *call, muster_op_fn *done)
+static enum muster_rc try_start(struct muster_op *op, struct muster_group *group,
+                                const struct muster_op_call *call, muster_op_fn *done)
 {
     struct muster_run *run;
     enum muster_rc rc;
@@ -74,6 +83,16 @@ static enum muster_rc start(struct muster_op *op, struct muster_group *group,
     return MUSTER_OK;
 }
 
+enum muster_rc muster_group_start_call(struct muster_op *op, struct muster_group *group,
+                                       const struct muster_op_call *call, muster_op_fn *done)
+{
+    enum muster_rc rc = try_start(op, group, call, done);
+
+    if (rc != MUSTER_OK)
+        muster_buffer_unref(call->offsets);
+    return rc;
+}
+
 enum muster_rc muster_all_reduce_start(struct muster_op *op, struct muster_group *group,
                                        const struct muster_tensor *tensor,
                                        enum muster_reduction reduction, muster_op_fn *done)
@@ -87,9 +106,29 @@ enum muster_rc muster_all_reduce_start(struct muster_op *op, struct muster_group
         .output = tensor->data,
     };
 
-    if (!is_tensor_valid(tensor) || !has_meaning(group, &call))
+    if (!muster_group_is_tensor_valid(tensor) || !muster_group_has_meaning(group, &call))
         return MUSTER_INVALID_ARGUMENT;
-    return start(op, group, &call, done);
+    return muster_group_start_call(op, group, &call, done);
+}
+
+enum muster_rc muster_reduce_start(struct muster_op *op, struct muster_group *group,
+                                   const struct muster_tensor *tensor,
+                                   enum muster_reduction reduction, uint32_t root,
+                                   muster_op_fn *done)
+{
+    struct muster_op_call call = {
+        .kind = MUSTER_OP_REDUCE,
+        .reduction = reduction,
+        .dtype = tensor->dtype,
+        .count = tensor->count,
+        .input = tensor->data,
+        .output = tensor->data,
+    };
+
+    if (!muster_group_is_tensor_valid(tensor) || !muster_group_has_meaning(group, &call) ||
+        !muster_group_find_root(group, root, &call.root))
+        return MUSTER_INVALID_ARGUMENT;
+    return muster_group_start_call(op, group, &call, done);
 }
 
 enum muster_rc muster_broadcast_start_from(struct muster_op *op, struct muster_group *group,
@@ -105,23 +144,20 @@ enum muster_rc muster_broadcast_start_from(struct muster_op *op, struct muster_g
         .root = *root,
     };
 
-    if (!is_tensor_valid(tensor))
+    if (!muster_group_is_tensor_valid(tensor))
         return MUSTER_INVALID_ARGUMENT;
-    return start(op, group, &call, done);
+    return muster_group_start_call(op, group, &call, done);
 }
 
 enum muster_rc muster_broadcast_start(struct muster_op *op, struct muster_group *group,
                                       const struct muster_tensor *tensor, uint32_t root,
                                       muster_op_fn *done)
 {
-    const struct muster_view *view = group->view;
+    struct muster_root from;
 
-    if (root >= view->member_count || view->members[root].from_step > group->begun_step)
+    if (!muster_group_find_root(group, root, &from))
         return MUSTER_INVALID_ARGUMENT;
-    return muster_broadcast_start_from(
-        op, group, tensor,
-        &(struct muster_root){.incarnation = view->members[root].incarnation, .epoch = view->epoch},
-        done);
+    return muster_broadcast_start_from(op, group, tensor, &from, done);
 }
 
 enum muster_rc muster_all_gather_start(struct muster_op *op, struct muster_group *group,
@@ -133,20 +169,22 @@ enum muster_rc muster_all_gather_start(struct muster_op *op, struct muster_group
         .dtype = input->dtype,
         .count = output->count,
         .part_count = input->count,
+        .n = muster_group_participants(group, group->begun_step),
         .input = input->data,
         .output = output->data,
     };
-    uint32_t n = muster_group_participants(group, group->begun_step);
+    uint32_t n = call.n;
     uint32_t index = muster_group_participant_index(group, group->begun_step, group->rank);
     size_t bytes = muster_dtype_bytes(input->dtype);
 
-    if (!is_tensor_valid(input) || !is_tensor_valid(output) || input->dtype != output->dtype ||
-        input->count == 0 || output->count != n * input->count || index >= n)
+    if (!muster_group_is_tensor_valid(input) || !muster_group_is_tensor_valid(output) ||
+        input->dtype != output->dtype || output->count != n * input->count || index >= n)
         return MUSTER_INVALID_ARGUMENT;
     if (input->data != (uint8_t *)output->data + index * input->count * bytes &&
-        !are_apart(input->data, input->count * bytes, output->data, output->count * bytes))
+        !muster_group_are_apart(input->data, input->count * bytes, output->data,
+                                output->count * bytes))
         return MUSTER_INVALID_ARGUMENT;
-    return start(op, group, &call, done);
+    return muster_group_start_call(op, group, &call, done);
 }
 
 enum muster_rc muster_reduce_scatter_start(struct muster_op *op, struct muster_group *group,
@@ -160,17 +198,20 @@ enum muster_rc muster_reduce_scatter_start(struct muster_op *op, struct muster_g
         .dtype = input->dtype,
         .count = input->count,
         .part_count = output->count,
+        .n = muster_group_participants(group, group->begun_step),
         .input = input->data,
         .output = output->data,
     };
-    uint32_t n = muster_group_participants(group, group->begun_step);
+    uint32_t n = call.n;
     size_t bytes = muster_dtype_bytes(input->dtype);
 
-    if (!is_tensor_valid(input) || !is_tensor_valid(output) || input->dtype != output->dtype ||
-        !has_meaning(group, &call) || output->count == 0 || input->count != n * output->count ||
-        !are_apart(input->data, input->count * bytes, output->data, output->count * bytes))
+    if (!muster_group_is_tensor_valid(input) || !muster_group_is_tensor_valid(output) ||
+        input->dtype != output->dtype || !muster_group_has_meaning(group, &call) ||
+        input->count != n * output->count ||
+        !muster_group_are_apart(input->data, input->count * bytes, output->data,
+                                output->count * bytes))
         return MUSTER_INVALID_ARGUMENT;
-    return start(op, group, &call, done);
+    return muster_group_start_call(op, group, &call, done);
 }
 
 enum muster_rc muster_barrier_start(struct muster_op *op, struct muster_group *group,
@@ -178,5 +219,5 @@ enum muster_rc muster_barrier_start(struct muster_op *op, struct muster_group *g
 {
     static const struct muster_op_call call = {.kind = MUSTER_OP_BARRIER, .dtype = MUSTER_U8};
 
-    return start(op, group, &call, done);
+    return muster_group_start_call(op, group, &call, done);
 }

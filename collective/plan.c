@@ -44,6 +44,28 @@ static bool has_parts(enum muster_op_kind kind)
     return kind == MUSTER_OP_ALL_GATHER || kind == MUSTER_OP_REDUCE_SCATTER;
 }
 
+static bool is_scatter(enum muster_op_kind kind)
+{
+    return kind == MUSTER_OP_REDUCE_SCATTER || kind == MUSTER_OP_REDUCE_SCATTER_UNEVEN;
+}
+
+/* One block, of the root's. */
+static bool has_one_block(enum muster_op_kind kind)
+{
+    return kind == MUSTER_OP_BROADCAST || kind == MUSTER_OP_REDUCE;
+}
+
+bool muster_plan_is_exchange(enum muster_op_kind kind)
+{
+    return kind == MUSTER_OP_GATHER || kind == MUSTER_OP_SCATTER || kind == MUSTER_OP_ALL_TO_ALL ||
+           kind == MUSTER_OP_ALL_TO_ALL_UNEVEN || kind == MUSTER_OP_PERMUTE;
+}
+
+static uint32_t owner_of(const struct muster_plan *plan, uint32_t block)
+{
+    return has_one_block(plan->kind) ? plan->root : block;
+}
+
 static void make_direct(struct muster_plan *plan)
 {
     plan->algorithm = MUSTER_ALGORITHM_DIRECT;
@@ -60,8 +82,14 @@ static void make_direct(struct muster_plan *plan)
 static uint64_t block_elements(const struct muster_plan *plan)
 {
     uint64_t line = LINE_BYTES / plan->element_bytes;
+    uint64_t longest = 0;
 
-    if (plan->kind == MUSTER_OP_BROADCAST)
+    for (uint32_t i = 0; plan->offsets != NULL && i < plan->n; i++)
+        if (plan->offsets[i + 1] - plan->offsets[i] > longest)
+            longest = plan->offsets[i + 1] - plan->offsets[i];
+    if (plan->offsets != NULL)
+        return longest;
+    if (has_one_block(plan->kind))
         return plan->count;
     if (has_parts(plan->kind))
         return plan->count / plan->n;
@@ -73,7 +101,7 @@ static uint64_t block_elements(const struct muster_plan *plan)
  * broadcast does not look at n: a member that joins in later must come to the same chunks. */
 static uint64_t chunk_elements(const struct muster_plan *plan, uint32_t chunk_bytes_max)
 {
-    uint64_t pieces = plan->kind == MUSTER_OP_BROADCAST ? 8 : 2;
+    uint64_t pieces = has_one_block(plan->kind) ? 8 : 2;
     uint64_t block_bytes = plan->block_elements * plan->element_bytes;
     uint64_t pieces_max = divide_up(block_bytes, chunk_bytes_max);
     uint64_t bytes = divide_up(block_bytes, pieces_max > pieces ? pieces_max : pieces);
@@ -88,13 +116,25 @@ static void make_ring(struct muster_plan *plan, uint32_t chunk_bytes_max)
 {
     plan->algorithm = MUSTER_ALGORITHM_RING;
     plan->block_elements = block_elements(plan);
-    plan->block_count = plan->kind == MUSTER_OP_BROADCAST ? 1 : plan->n;
+    plan->block_count = has_one_block(plan->kind) ? 1 : plan->n;
     plan->chunk_elements = chunk_elements(plan, chunk_bytes_max);
     plan->chunks_per_block = (uint32_t)divide_up(plan->block_elements, plan->chunk_elements);
     plan->chunk_count = plan->chunks_per_block * plan->block_count;
     plan->start_block = plan->prev;
     plan->window = (uint32_t)clamp(WINDOW_CHUNKS_ALL / (plan->n - 1), WINDOW_MIN, WINDOW_MAX);
     plan->is_next_asked = !plan->has_reduction;
+    if (plan->kind != MUSTER_OP_REDUCE)
+        return;
+    plan->start_block = plan->prev == plan->root ? 0 : UINT32_MAX;
+    plan->window = (uint32_t)clamp(2 * plan->n, WINDOW_MAX, WINDOW_CHUNKS_ALL);
+}
+
+/* Pieces, not chunks: each pair of members counts its own. */
+static void make_exchange(struct muster_plan *plan, uint32_t chunk_bytes_max)
+{
+    plan->algorithm = MUSTER_ALGORITHM_EXCHANGE;
+    plan->chunk_elements = chunk_bytes_max / plan->element_bytes;
+    plan->chunks_per_block = 1;
 }
 
 struct muster_plan muster_plan_make(const struct muster_plan_input *input)
@@ -108,14 +148,17 @@ struct muster_plan muster_plan_make(const struct muster_plan_input *input)
         .next = (input->index + 1) % input->n,
         .prev = (input->index + input->n - 1) % input->n,
         .count = input->count,
+        .offsets = muster_plan_is_exchange(input->kind) ? NULL : input->offsets,
         .element_bytes = input->element_bytes,
-        .has_reduction =
-            input->kind == MUSTER_OP_ALL_REDUCE || input->kind == MUSTER_OP_REDUCE_SCATTER,
+        .has_reduction = input->kind == MUSTER_OP_ALL_REDUCE || is_scatter(input->kind) ||
+                         input->kind == MUSTER_OP_REDUCE,
     };
 
     assert(input->index < input->n && input->root < input->n);
-    if (input->n == 1 || input->kind == MUSTER_OP_BARRIER ||
-        input->count * input->element_bytes <= parameters.direct_max_bytes)
+    if (muster_plan_is_exchange(input->kind))
+        make_exchange(&plan, parameters.chunk_bytes);
+    else if (input->n == 1 || input->kind == MUSTER_OP_BARRIER ||
+             input->count * input->element_bytes <= parameters.direct_max_bytes)
         make_direct(&plan);
     else
         make_ring(&plan, parameters.chunk_bytes);
@@ -130,7 +173,8 @@ static uint32_t distance(const struct muster_plan *plan, uint32_t from, uint32_t
 
 static enum muster_reduce_step reduce_step(const struct muster_plan *plan, uint32_t block)
 {
-    uint32_t position = distance(plan, (block + 1) % plan->n, plan->index);
+    uint32_t owner = owner_of(plan, block);
+    uint32_t position = distance(plan, (owner + 1) % plan->n, plan->index);
 
     if (!plan->has_reduction)
         return MUSTER_REDUCE_NONE;
@@ -141,10 +185,9 @@ static enum muster_reduce_step reduce_step(const struct muster_plan *plan, uint3
 
 static enum muster_gather_step gather_step(const struct muster_plan *plan, uint32_t block)
 {
-    uint32_t owner = plan->kind == MUSTER_OP_BROADCAST ? plan->root : block;
-    uint32_t position = distance(plan, owner, plan->index);
+    uint32_t position = distance(plan, owner_of(plan, block), plan->index);
 
-    if (plan->kind == MUSTER_OP_REDUCE_SCATTER) {
+    if (is_scatter(plan->kind) || plan->kind == MUSTER_OP_REDUCE) {
         if (position == 0)
             return MUSTER_GATHER_ALONE;
         return position == 1 ? MUSTER_GATHER_HEAR : MUSTER_GATHER_NONE;
@@ -154,19 +197,27 @@ static enum muster_gather_step gather_step(const struct muster_plan *plan, uint3
     return position == plan->n - 1 ? MUSTER_GATHER_LAST : MUSTER_GATHER_PASS;
 }
 
+uint64_t muster_plan_block_first(const struct muster_plan *plan, uint32_t block)
+{
+    uint64_t first;
+
+    if (plan->algorithm == MUSTER_ALGORITHM_DIRECT)
+        return block == 0 ? 0 : plan->count;
+    if (plan->offsets != NULL)
+        return plan->offsets[block];
+    first = block * plan->block_elements;
+    return first < plan->count ? first : plan->count;
+}
+
 struct muster_plan_chunk muster_plan_chunk(const struct muster_plan *plan, uint32_t c)
 {
     struct muster_plan_chunk chunk = {.block = c / plan->chunks_per_block};
-    uint64_t block_first = chunk.block * plan->block_elements;
-    uint64_t block_end = block_first + plan->block_elements;
+    uint64_t block_end = muster_plan_block_first(plan, chunk.block + 1);
     uint64_t end;
 
     assert(c < plan->chunk_count);
-    if (block_first > plan->count)
-        block_first = plan->count;
-    if (block_end > plan->count)
-        block_end = plan->count;
-    chunk.first = block_first + (c % plan->chunks_per_block) * plan->chunk_elements;
+    chunk.first = muster_plan_block_first(plan, chunk.block) +
+                  (c % plan->chunks_per_block) * plan->chunk_elements;
     if (chunk.first > block_end)
         chunk.first = block_end;
     end = chunk.first + plan->chunk_elements;
@@ -180,13 +231,17 @@ struct muster_plan_chunk muster_plan_chunk(const struct muster_plan *plan, uint3
 
 bool muster_plan_is_wanted(const struct muster_plan *plan, uint32_t c)
 {
-    return plan->algorithm == MUSTER_ALGORITHM_DIRECT || plan->kind != MUSTER_OP_REDUCE_SCATTER ||
+    if (plan->kind == MUSTER_OP_REDUCE)
+        return plan->index == plan->root;
+    return plan->algorithm == MUSTER_ALGORITHM_DIRECT || !is_scatter(plan->kind) ||
            c / plan->chunks_per_block == plan->index;
 }
 
 uint32_t muster_plan_wanted_count(const struct muster_plan *plan)
 {
-    if (plan->algorithm == MUSTER_ALGORITHM_RING && plan->kind == MUSTER_OP_REDUCE_SCATTER)
+    if (plan->kind == MUSTER_OP_REDUCE && plan->index != plan->root)
+        return 0;
+    if (plan->algorithm == MUSTER_ALGORITHM_RING && is_scatter(plan->kind))
         return plan->chunks_per_block;
     return plan->chunk_count;
 }

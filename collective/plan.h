@@ -12,6 +12,8 @@ enum muster_algorithm {
      * then the final value from the owner onwards. The value is ((x[b+1] + x[b+2]) + …) + x[b], b =
      * owner, computed once. */
     MUSTER_ALGORITHM_RING,
+    /* Every member sends each other its part, in pieces of chunk_elements. No chunks. */
+    MUSTER_ALGORITHM_EXCHANGE,
 };
 
 /** What a member does with the partial sum of a chunk. */
@@ -37,8 +39,10 @@ struct muster_plan_input {
     enum muster_op_kind kind;
     uint32_t n;     /* participants */
     uint32_t index; /* of this member among them */
-    uint32_t root;  /* broadcast: index of the root */
+    uint32_t root;  /* kinds with a root: its index */
     uint64_t count; /* elements of the whole vector: of the tensor, or of all parts together */
+    const uint64_t
+        *offsets; /* uneven parts: where each begins, n + 1 of them; borrowed by the plan */
     size_t element_bytes;
     struct muster_plan_parameters parameters; /* a zero means the default */
 };
@@ -50,14 +54,15 @@ struct muster_plan {
     uint32_t n, index, root;
     uint32_t next, prev; /* neighbours in the ring */
     uint64_t count;
+    const uint64_t *offsets; /* of blocks that differ in length; NULL: they do not */
     size_t element_bytes;
-    uint64_t block_elements; /* of one owner's block (the last may be shorter) */
+    uint64_t block_elements; /* of one owner's block (the last may be shorter), of the longest */
     uint64_t chunk_elements; /* (the last of a block may be shorter, even empty) */
     uint32_t block_count;    /* chunk c = block c / chunks_per_block */
     uint32_t chunks_per_block;
     uint32_t chunk_count;
     bool has_reduction;
-    uint32_t start_block; /* whose partial sums begin here, chunk by chunk … */
+    uint32_t start_block; /* whose partial sums begin here, chunk by chunk (UINT32_MAX: none) … */
     uint32_t window;      /* … at most so many beyond the last that is known to be final */
     bool is_next_asked;   /* final chunks are sent only after `next` has said that it has started */
 };
@@ -83,6 +88,11 @@ struct muster_plan muster_plan_make(const struct muster_plan_input *input);
 
 /** Geometry and this member's steps of chunk c < chunk_count. Pure. */
 struct muster_plan_chunk muster_plan_chunk(const struct muster_plan *plan, uint32_t c);
+
+/** First element of a block. */
+uint64_t muster_plan_block_first(const struct muster_plan *plan, uint32_t block);
+/** Members get parts that only they need, from those who have them. */
+bool muster_plan_is_exchange(enum muster_op_kind kind);
 
 /** The result of this member includes chunk c. */
 bool muster_plan_is_wanted(const struct muster_plan *plan, uint32_t c);

@@ -1,67 +1,9 @@
 /* A run: one operation from its start until every member is known to have its result. */
 #include "collective/group_internal.h"
 
-#include <muster/hash.h>
-
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
-
-#define ROOT_MASK UINT64_C(0xFFFFFFFF) /* of a descriptor */
-
-const char *muster_op_kind_name(enum muster_op_kind kind)
-{
-    static const char *const names[] = {
-        [MUSTER_OP_ALL_REDUCE] = "all_reduce",         [MUSTER_OP_BROADCAST] = "broadcast",
-        [MUSTER_OP_ALL_GATHER] = "all_gather",         [MUSTER_OP_BARRIER] = "barrier",
-        [MUSTER_OP_REDUCE_SCATTER] = "reduce_scatter",
-    };
-
-    return names[kind];
-}
-
-const char *muster_call_describe(const struct muster_op_call *call, char *ret_text, size_t size)
-{
-    bool has_reduction =
-        call->kind == MUSTER_OP_ALL_REDUCE || call->kind == MUSTER_OP_REDUCE_SCATTER;
-    char root[MUSTER_INCARNATION_TEXT_BYTES];
-    int length;
-
-    if (call->kind == MUSTER_OP_BARRIER) {
-        snprintf(ret_text, size, "barrier()");
-        return ret_text;
-    }
-    length = snprintf(ret_text, size, "%s(%s%s%s x %llu", muster_op_kind_name(call->kind),
-                      has_reduction ? muster_reduction_name(call->reduction) : "",
-                      has_reduction ? ", " : "", muster_dtype_name(call->dtype),
-                      (unsigned long long)(call->part_count > 0 ? call->part_count : call->count));
-    if (length < 0 || (size_t)length >= size)
-        return ret_text;
-    if (call->kind == MUSTER_OP_BROADCAST)
-        snprintf(ret_text + length, size - (size_t)length, ", root %.8s)",
-                 muster_incarnation_format(&call->root.incarnation, root));
-    else
-        snprintf(ret_text + length, size - (size_t)length, ")");
-    return ret_text;
-}
-
-/* Free of the number of members: the description outlives a change of view. The low half is the
- * root's, so that who differs in the root alone is known. */
-uint64_t muster_call_hash(const struct muster_op_call *call)
-{
-    const uint64_t words[] = {(uint64_t)call->kind, (uint64_t)call->reduction,
-                              (uint64_t)call->dtype,
-                              call->part_count > 0 ? call->part_count : call->count};
-    const struct muster_incarnation *root = &call->root.incarnation;
-
-    return (muster_hash64(words, sizeof(words), 0) & ~ROOT_MASK) |
-           (muster_hash64(root->bytes, sizeof(root->bytes), 0) & ROOT_MASK);
-}
-
-bool muster_call_differs_in_root(uint64_t a, uint64_t b)
-{
-    return a != b && ((a ^ b) & ~ROOT_MASK) == 0;
-}
 
 const char *muster_run_name(const struct muster_run *run, char *ret_text, size_t size)
 {
@@ -78,9 +20,21 @@ static struct muster_lane *lane_of(struct muster_run *run)
     return &run->group->lanes[run->id.lane];
 }
 
-static uint32_t cost_of(const struct muster_run *run)
+uint32_t muster_run_cost(const struct muster_run *run)
 {
+    struct muster_plan_parameters parameters =
+        muster_plan_parameters_clamp(&run->group->view->plan);
+    bool is_small = run->call.count * run->plan.element_bytes <= parameters.direct_max_bytes;
+
+    if (run->plan.algorithm == MUSTER_ALGORITHM_EXCHANGE)
+        return is_small ? MUSTER_DIRECT_COST : MUSTER_RING_COST;
     return run->plan.algorithm == MUSTER_ALGORITHM_RING ? MUSTER_RING_COST : MUSTER_DIRECT_COST;
+}
+
+bool muster_run_awaits_root(const struct muster_run *run)
+{
+    return (run->plan.kind == MUSTER_OP_REDUCE || run->plan.kind == MUSTER_OP_GATHER) &&
+           run->plan.index != run->plan.root;
 }
 
 /* --- Frames --- */
@@ -114,7 +68,23 @@ void muster_run_send_all(struct muster_run *run, enum muster_frame_type type)
 
 static bool changes_input(const struct muster_run *run)
 {
-    return run->call.kind == MUSTER_OP_ALL_REDUCE && run->plan.algorithm == MUSTER_ALGORITHM_RING;
+    bool is_in_place = run->call.kind == MUSTER_OP_ALL_REDUCE || run->call.kind == MUSTER_OP_REDUCE;
+
+    return is_in_place && run->plan.algorithm == MUSTER_ALGORITHM_RING;
+}
+
+/* False: no memory. */
+static bool take_peers(struct muster_run *run)
+{
+    size_t bytes = run->plan.n * sizeof(*run->peers);
+
+    if (run->plan.algorithm != MUSTER_ALGORITHM_EXCHANGE)
+        return true;
+    run->peers = muster_buffer_get(run->group->pool, bytes);
+    if (run->peers == NULL)
+        return false;
+    memset(run->peers, 0, bytes);
+    return true;
 }
 
 bool muster_run_take_memory(struct muster_run *run)
@@ -126,7 +96,8 @@ bool muster_run_take_memory(struct muster_run *run)
     if (run->memory != NULL)
         return true;
     memory = muster_buffer_get(run->group->pool, bytes);
-    if (memory == NULL) {
+    if (memory == NULL || !take_peers(run)) {
+        muster_buffer_unref(memory);
         muster_run_propose_abort(run, MUSTER_RESOURCE_EXHAUSTED);
         return false;
     }
@@ -136,7 +107,7 @@ bool muster_run_take_memory(struct muster_run *run)
     run->inputs = run->undo + chunk_count;
     run->chunks = (uint8_t *)(run->inputs + n);
     run->heard = run->chunks + chunk_count;
-    lane_of(run)->cost += cost_of(run);
+    lane_of(run)->cost += muster_run_cost(run);
     return true;
 }
 
@@ -150,11 +121,13 @@ void muster_run_drop_memory(struct muster_run *run)
         muster_buffer_unref(run->inputs[i]);
     muster_buffer_unref(run->finished);
     run->finished = NULL;
+    muster_buffer_unref(run->peers);
+    run->peers = NULL;
     muster_buffer_unref(run->memory);
     run->memory = NULL;
     run->final_count = run->start_next = run->start_final = run->input_count = 0;
     run->has_next_started = false;
-    lane_of(run)->cost -= cost_of(run);
+    lane_of(run)->cost -= muster_run_cost(run);
 }
 
 void *muster_run_chunk_at(const struct muster_run *run, uint32_t c, size_t *ret_bytes)
@@ -162,8 +135,9 @@ void *muster_run_chunk_at(const struct muster_run *run, uint32_t c, size_t *ret_
     struct muster_plan_chunk chunk = muster_plan_chunk(&run->plan, c);
     uint64_t first = chunk.first;
 
-    if (run->call.kind == MUSTER_OP_REDUCE_SCATTER)
-        first -= chunk.block * run->plan.block_elements;
+    if (run->call.kind == MUSTER_OP_REDUCE_SCATTER ||
+        run->call.kind == MUSTER_OP_REDUCE_SCATTER_UNEVEN)
+        first -= muster_plan_block_first(&run->plan, chunk.block);
     *ret_bytes = chunk.count * run->plan.element_bytes;
     return (uint8_t *)run->call.output + first * run->plan.element_bytes;
 }
@@ -235,6 +209,7 @@ void muster_run_free(struct muster_run *run)
     muster_timer_stop(&run->timer);
     muster_list_remove(&run->node);
     muster_run_drop_memory(run);
+    muster_buffer_unref(run->call.offsets);
     muster_buffer_unref(run);
 }
 
@@ -284,13 +259,14 @@ void muster_run_make_plan(struct muster_run *run)
         .n = run->participant_count,
         .index = run->self_index,
         .count = run->call.count,
+        .offsets = run->call.offsets,
         .element_bytes = muster_dtype_bytes(run->call.dtype),
         .parameters = group->view->plan,
     };
     uint32_t root;
 
     assert(run->memory == NULL);
-    if (run->call.kind == MUSTER_OP_BROADCAST &&
+    if (muster_op_kind_has_root(run->call.kind) &&
         muster_view_find(group->view, &run->call.root.incarnation, &root))
         input.root = muster_group_participant_index(group, run->id.step, root);
     if (input.root >= input.n)
@@ -305,10 +281,17 @@ static void activate(struct muster_run *run)
     run->state = MUSTER_RUN_ACTIVE;
     run->result.contributor_count = run->plan.n;
     run->heard[run->self_index] = MUSTER_HEARD_ISSUED;
-    if (run->plan.algorithm == MUSTER_ALGORITHM_RING)
-        muster_ring_start(run);
-    else
+    switch (run->plan.algorithm) {
+    case MUSTER_ALGORITHM_DIRECT:
         muster_direct_start(run);
+        break;
+    case MUSTER_ALGORITHM_RING:
+        muster_ring_start(run);
+        break;
+    case MUSTER_ALGORITHM_EXCHANGE:
+        muster_exchange_start(run);
+        break;
+    }
 }
 
 void muster_lane_advance(struct muster_group *group, struct muster_lane *lane)
@@ -325,7 +308,7 @@ void muster_lane_advance(struct muster_group *group, struct muster_lane *lane)
         if (run->state != MUSTER_RUN_QUEUED || run->is_unfit ||
             run->abort_why == MUSTER_RESOURCE_EXHAUSTED)
             continue;
-        if (lane->cost > 0 && lane->cost + cost_of(run) > MUSTER_LANE_COST_MAX)
+        if (lane->cost > 0 && lane->cost + muster_run_cost(run) > MUSTER_LANE_COST_MAX)
             return;
         activate(run);
         muster_group_replay_early(group, &id);
@@ -356,11 +339,10 @@ static const char *misfit(const struct muster_run *run, const struct muster_verd
 {
     bool is_adopted = verdict != NULL && verdict->kind == MUSTER_VERDICT_ADOPT;
 
-    if (run->call.kind == MUSTER_OP_BROADCAST && !is_adopted &&
+    if (muster_op_kind_has_root(run->call.kind) && !is_adopted &&
         !takes_part(run, &run->call.root.incarnation))
         return "the root is gone";
-    if (run->call.part_count > 0 &&
-        run->call.count != run->call.part_count * run->participant_count)
+    if (run->call.n > 0 && run->call.n != run->participant_count)
         return "the number of members has changed";
     return NULL;
 }
@@ -491,5 +473,9 @@ void muster_run_hear_complete(struct muster_run *run, uint32_t participant)
         return;
     run->heard[participant] |= MUSTER_HEARD_COMPLETE;
     run->complete_count++;
-    muster_lane_settle(run->group, lane_of(run));
+    if (run->state == MUSTER_RUN_ACTIVE && muster_run_awaits_root(run) &&
+        participant == run->plan.root)
+        muster_run_complete(run);
+    else
+        muster_lane_settle(run->group, lane_of(run));
 }

@@ -15,11 +15,21 @@ static uint32_t giver_count(const struct muster_run *run)
     return run->plan.kind == MUSTER_OP_BROADCAST ? 1 : run->plan.n;
 }
 
-static size_t input_bytes(const struct muster_run *run)
+/* Who needs the inputs to make the result. */
+static bool is_taker(const struct muster_run *run, uint32_t participant)
 {
-    uint64_t count =
-        run->call.kind == MUSTER_OP_ALL_GATHER ? run->call.part_count : run->call.count;
+    return run->plan.kind != MUSTER_OP_REDUCE || participant == run->plan.root;
+}
 
+static size_t input_bytes(const struct muster_run *run, uint32_t participant)
+{
+    const uint64_t *offsets = run->call.offsets;
+    uint64_t count = run->call.count;
+
+    if (run->call.kind == MUSTER_OP_ALL_GATHER)
+        count = run->call.part_count;
+    else if (run->call.kind == MUSTER_OP_ALL_GATHER_UNEVEN)
+        count = offsets[participant + 1] - offsets[participant];
     return run->call.kind == MUSTER_OP_BARRIER ? 0 : count * run->plan.element_bytes;
 }
 
@@ -46,13 +56,18 @@ static bool reduce_inputs(struct muster_run *run)
 
 static bool join_inputs(struct muster_run *run)
 {
-    size_t part = input_bytes(run);
+    uint8_t *at = muster_buffer_get(run->group->pool, result_bytes(run));
 
-    run->finished = muster_buffer_get(run->group->pool, result_bytes(run));
+    run->finished = at;
     if (run->finished == NULL)
         return false;
-    for (uint32_t i = 0; i < run->plan.n; i++)
-        memcpy((uint8_t *)run->finished + i * part, run->inputs[i], part);
+    for (uint32_t i = 0; i < run->plan.n; i++) {
+        size_t part = input_bytes(run, i);
+
+        if (part > 0)
+            memcpy(at, run->inputs[i], part);
+        at += part;
+    }
     return true;
 }
 
@@ -64,14 +79,23 @@ static bool make_result(struct muster_run *run)
     switch (run->call.kind) {
     case MUSTER_OP_ALL_REDUCE:
     case MUSTER_OP_REDUCE_SCATTER:
+    case MUSTER_OP_REDUCE_SCATTER_UNEVEN:
+    case MUSTER_OP_REDUCE:
         return reduce_inputs(run);
     case MUSTER_OP_ALL_GATHER:
+    case MUSTER_OP_ALL_GATHER_UNEVEN:
         return join_inputs(run);
     case MUSTER_OP_BROADCAST:
         run->finished = muster_buffer_ref(run->inputs[run->plan.root]);
         return true;
     case MUSTER_OP_BARRIER:
         return true;
+    case MUSTER_OP_GATHER:
+    case MUSTER_OP_SCATTER:
+    case MUSTER_OP_ALL_TO_ALL:
+    case MUSTER_OP_ALL_TO_ALL_UNEVEN:
+    case MUSTER_OP_PERMUTE:
+        break; /* exchanges */
     }
     return false;
 }
@@ -103,17 +127,17 @@ static void start_alone(struct muster_run *run)
 
 static void send_input(struct muster_run *run, void *buffer)
 {
-    size_t bytes = input_bytes(run);
+    size_t bytes = input_bytes(run, run->plan.index);
 
     for (uint32_t i = 0; i < run->plan.n; i++)
-        if (i != run->plan.index)
+        if (i != run->plan.index && is_taker(run, i))
             muster_run_send(run, MUSTER_FRAME_INPUT, i, 0, buffer, (uint32_t)bytes,
                             buffer != NULL ? muster_buffer_ref(buffer) : NULL);
 }
 
 void muster_direct_start(struct muster_run *run)
 {
-    size_t bytes = input_bytes(run);
+    size_t bytes = input_bytes(run, run->plan.index);
     void *buffer = NULL;
 
     if (run->plan.n == 1) {
@@ -133,7 +157,10 @@ void muster_direct_start(struct muster_run *run)
         memcpy(buffer, run->call.input, bytes);
     }
     send_input(run, buffer);
-    take_input(run, run->plan.index, buffer);
+    if (is_taker(run, run->plan.index))
+        take_input(run, run->plan.index, buffer);
+    else
+        muster_buffer_unref(buffer);
 }
 
 void *muster_direct_receive(struct muster_run *run, uint32_t participant,
@@ -141,7 +168,8 @@ void *muster_direct_receive(struct muster_run *run, uint32_t participant,
                             struct muster_receiving *receiving)
 {
     if (run->plan.algorithm != MUSTER_ALGORITHM_DIRECT || run->is_adopting ||
-        !is_giver(run, participant) || header->payload_bytes != input_bytes(run) ||
+        !is_giver(run, participant) || !is_taker(run, run->plan.index) ||
+        header->payload_bytes != input_bytes(run, participant) ||
         (run->heard[participant] & MUSTER_HEARD_INPUT) != 0)
         return NULL;
     receiving->mode = MUSTER_RECEIVE_DATA;
@@ -175,6 +203,11 @@ void muster_direct_deliver(struct muster_run *run)
     if (run->call.kind == MUSTER_OP_REDUCE_SCATTER) {
         bytes = run->call.part_count * run->plan.element_bytes;
         from += run->plan.index * bytes;
+    } else if (run->call.kind == MUSTER_OP_REDUCE_SCATTER_UNEVEN) {
+        const uint64_t *offsets = run->call.offsets + run->plan.index;
+
+        bytes = (offsets[1] - offsets[0]) * run->plan.element_bytes;
+        from += offsets[0] * run->plan.element_bytes;
     }
     if (run->call.kind != MUSTER_OP_BROADCAST || run->plan.index != run->plan.root ||
         run->is_adopting)

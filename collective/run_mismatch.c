@@ -5,6 +5,7 @@
 #include <string.h>
 
 #define MISMATCH_OVER 1u /* flag: the sender has ended the operation, or has its result */
+#define DISPUTED      (UINT64_C(1) << 63)
 
 static bool is_over(const struct muster_run *run)
 {
@@ -61,8 +62,7 @@ static void copy_text(char *to, size_t size, const char *text, size_t bytes)
 static enum muster_rc reason_of(const struct muster_run *run,
                                 const struct muster_frame_header *header)
 {
-    bool is_shift = run->call.kind == MUSTER_OP_BROADCAST &&
-                    muster_call_differs_in_root(run->descriptor, header->descriptor) &&
+    bool is_shift = muster_call_differs_in_root(run->descriptor, header->descriptor) &&
                     run->call.root.epoch != header->offset;
 
     return is_shift ? MUSTER_ABORTED : MUSTER_INVALID_ARGUMENT;
@@ -110,6 +110,28 @@ static void end_mismatched(struct muster_run *run, enum muster_rc rc)
     muster_run_hand_back(run, rc);
 }
 
+void muster_run_dispute(struct muster_run *run, uint32_t participant, uint64_t sent,
+                        uint64_t expected, bool is_sent_here)
+{
+    struct muster_group *group = run->group;
+    struct muster_lane *lane = &group->lanes[run->id.lane];
+    char ours[MUSTER_DESCRIPTION_TEXT_BYTES];
+
+    if (run->op == NULL)
+        return;
+    run->call.dispute.rank = muster_group_participant_rank(group, run->id.step, participant);
+    run->call.dispute.sent = sent;
+    run->call.dispute.expected = expected;
+    run->call.dispute.is_sent_here = is_sent_here;
+    run->call.dispute.is_set = true;
+    run->descriptor ^= DISPUTED; /* it no longer fits anybody's */
+    muster_call_describe(&run->call, ours, sizeof(ours));
+    muster_error_set(&run->op->error, MUSTER_INVALID_ARGUMENT,
+                     "operation #%u: this rank has called %s", run->id.sequence, ours);
+    end_mismatched(run, MUSTER_INVALID_ARGUMENT);
+    muster_lane_settle(group, lane);
+}
+
 /* --- Against what has been adopted --- */
 
 /* The members' verdict stands; who has called something else ends alone. */
@@ -120,9 +142,10 @@ void muster_run_contradict(struct muster_run *run)
     run->is_unfit = run->is_contradicting = true;
     run->abort_why = MUSTER_INVALID_ARGUMENT;
     muster_call_describe(&run->call, ours, sizeof(ours));
-    muster_error_set(&run->op->error, MUSTER_INVALID_ARGUMENT,
-                     "operation #%u: this rank has called %s, the others have completed another one",
-                     run->id.sequence, ours);
+    muster_error_set(
+        &run->op->error, MUSTER_INVALID_ARGUMENT,
+        "operation #%u: this rank has called %s, the others have completed another one",
+        run->id.sequence, ours);
     muster_run_await_answers(run);
     muster_run_send_mismatch(run);
 }

@@ -95,7 +95,7 @@ void muster_repair_serve(struct muster_run *run, uint32_t participant, uint32_t 
 {
     uint64_t end = (uint64_t)first + count;
 
-    if (run->plan.algorithm == MUSTER_ALGORITHM_RING && run->state == MUSTER_RUN_DELIVERED)
+    if (run->plan.algorithm != MUSTER_ALGORITHM_DIRECT && run->state == MUSTER_RUN_DELIVERED)
         return; /* the memory is the caller's again; who asks for it does not follow the protocol */
     for (uint64_t c = first; c < end && c < run->plan.chunk_count; c++) {
         size_t bytes;

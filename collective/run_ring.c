@@ -25,7 +25,7 @@ static void pump(struct muster_run *run)
 {
     const struct muster_plan *plan = &run->plan;
 
-    if (!plan->has_reduction)
+    if (!plan->has_reduction || plan->start_block >= plan->block_count)
         return;
     while (run->start_next < plan->chunks_per_block &&
            run->start_next < run->start_final + plan->window) {
@@ -78,7 +78,7 @@ static void note_start_block(struct muster_run *run, uint32_t c)
 
 static bool is_finished(const struct muster_run *run)
 {
-    return run->final_count == muster_plan_wanted_count(&run->plan);
+    return !muster_run_awaits_root(run) && run->final_count == muster_plan_wanted_count(&run->plan);
 }
 
 static void become_final(struct muster_run *run, uint32_t c)
@@ -103,8 +103,9 @@ static void hold_own(struct muster_run *run)
         if (chunk.reduce != MUSTER_REDUCE_NONE || chunk.gather != MUSTER_GATHER_SOURCE)
             continue;
         at = muster_run_chunk_at(run, c, &bytes);
-        part_offset = (chunk.first - chunk.block * plan->block_elements) * plan->element_bytes;
-        if (plan->kind == MUSTER_OP_ALL_GATHER &&
+        part_offset =
+            (chunk.first - muster_plan_block_first(plan, chunk.block)) * plan->element_bytes;
+        if (plan->kind != MUSTER_OP_BROADCAST && bytes > 0 &&
             at != (const uint8_t *)run->call.input + part_offset)
             memcpy(at, (const uint8_t *)run->call.input + part_offset, bytes);
         muster_ring_mark_final(run, c);
@@ -161,7 +162,8 @@ static void *receive_partial(struct muster_run *run, const struct muster_plan_ch
 /* The sum replaces the input, which then stands where the partial sum was: the undo copy. */
 static bool is_swapped(const struct muster_run *run, const struct muster_plan_chunk *chunk)
 {
-    return chunk->reduce == MUSTER_REDUCE_FINISH && run->plan.kind == MUSTER_OP_ALL_REDUCE;
+    return chunk->reduce == MUSTER_REDUCE_FINISH &&
+           (run->plan.kind == MUSTER_OP_ALL_REDUCE || run->plan.kind == MUSTER_OP_REDUCE);
 }
 
 void *muster_ring_receive(struct muster_run *run, const struct muster_frame_header *header,

@@ -9,7 +9,8 @@ struct muster_wire_peer;
 
 /** Types of frames of channel COLLECTIVE. */
 enum muster_frame_type {
-    MUSTER_FRAME_START = 1, /* the sender has started the op and takes final chunks */
+    MUSTER_FRAME_START = 1, /* the sender has started the op and takes final chunks; of an exchange:
+                               it has all pieces before `chunk`, expects `offset` elements */
     MUSTER_FRAME_REDUCE,    /* partial sum of a chunk */
     MUSTER_FRAME_GATHER,    /* final value of a chunk; without payload: it is final at its owner */
     MUSTER_FRAME_INPUT,     /* the whole input of the sender (direct) */
@@ -19,6 +20,7 @@ enum muster_frame_type {
     MUSTER_FRAME_MISMATCH,  /* payload: the description of the operation as the sender calls it */
     MUSTER_FRAME_QUERY,     /* have you started it? */
     MUSTER_FRAME_STATUS,    /* flags 1: yes */
+    MUSTER_FRAME_PIECE,     /* chunk-th piece of the part for the receiver; offset: its elements */
 };
 
 /** What the wire tells the group that it serves. Like muster_peer_link_events, with the peer's

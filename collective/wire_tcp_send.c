@@ -52,6 +52,8 @@ static const char *phase_of(uint8_t type)
         return "direct";
     case MUSTER_FRAME_CHUNK:
         return "repair";
+    case MUSTER_FRAME_PIECE:
+        return "exchange";
     default:
         return NULL;
     }

@@ -14,12 +14,21 @@ MUSTER_BEGIN
 struct muster_group;
 struct muster_op;
 
+/** The numbers travel between processes: new ones come at the end. */
 enum muster_op_kind {
     MUSTER_OP_ALL_REDUCE,
     MUSTER_OP_BROADCAST,
     MUSTER_OP_ALL_GATHER,
     MUSTER_OP_REDUCE_SCATTER,
     MUSTER_OP_BARRIER,
+    MUSTER_OP_REDUCE,
+    MUSTER_OP_GATHER,
+    MUSTER_OP_SCATTER,
+    MUSTER_OP_ALL_GATHER_UNEVEN,
+    MUSTER_OP_REDUCE_SCATTER_UNEVEN,
+    MUSTER_OP_ALL_TO_ALL,
+    MUSTER_OP_ALL_TO_ALL_UNEVEN,
+    MUSTER_OP_PERMUTE,
 };
 
 typedef void muster_op_fn(struct muster_op *op, enum muster_rc rc);
@@ -70,6 +79,15 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_all_reduce_start(
     struct muster_op *op, struct muster_group *group, const struct muster_tensor *tensor,
     enum muster_reduction reduction, muster_op_fn *done);
 
+/** The reduction of all members' `tensor` in that of `root` (rank in the group's view); the others'
+ * stay as they are. When the root dies: ABORTED on all, unless its result was whole. Otherwise as
+ * muster_all_reduce_start. Large: a chain that ends at the root; each rank sends its bytes once. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_reduce_start(struct muster_op *op,
+                                                                struct muster_group *group,
+                                                                const struct muster_tensor *tensor,
+                                                                enum muster_reduction reduction,
+                                                                uint32_t root, muster_op_fn *done);
+
 /** tensor of `root` (rank in the group's view) to all. Same rules as muster_all_reduce_start.
  * ABORTED on all also when the root has gone, or members started it by the ranks of different
  * views. */
@@ -98,7 +116,7 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_barrier_start(struct muster_o
  * all. */
 MUSTER_API void muster_op_cancel(struct muster_op *op);
 
-/** "direct" or "ring": how an operation on a whole vector of `count` elements would run now. Static
+/** "direct", "ring" or "exchange": how an operation on a whole vector of `count` elements would run now. Static
  * text. */
 MUSTER_API const char *muster_group_algorithm(const struct muster_group *group,
                                               enum muster_op_kind kind, uint64_t count,

@@ -10,6 +10,7 @@
 #include <muster/command.h>
 #include <muster/credentials.h>
 #include <muster/env.h>
+#include <muster/exchange.h>
 #include <muster/gce_resolver.h>
 #include <muster/half.h>
 #include <muster/hash.h>

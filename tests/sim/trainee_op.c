@@ -241,6 +241,8 @@ static void check_ok(const struct trainee_op *op, struct ledger_outcome *outcome
     case MUSTER_OP_BARRIER:
         outcome->has_value = false;
         return;
+    default:
+        break;
     }
     outcome->digest = sim_digest(op->output.data, tensor_bytes(&op->output));
 }
@@ -359,8 +361,9 @@ static enum muster_rc start(struct trainee_op *op, struct muster_group *group,
                                            on_done);
     case MUSTER_OP_BARRIER:
         return muster_barrier_start(&op->op, group, on_done);
+    default:
+        return MUSTER_INTERNAL;
     }
-    return MUSTER_INTERNAL;
 }
 
 void trainee_op_start(struct trainee_op *op, struct trainee *trainee, const struct muster_op_id *id,

@@ -107,6 +107,12 @@ static enum muster_op_phase phase_of(enum told told)
     return chunks_of(told) != 0 ? MUSTER_PHASE_GATHER : MUSTER_PHASE_REDUCE;
 }
 
+static bool has_chunks(enum muster_op_kind kind)
+{
+    return kind <= MUSTER_OP_REDUCE_SCATTER || kind == MUSTER_OP_ALL_GATHER_UNEVEN ||
+           kind == MUSTER_OP_REDUCE_SCATTER_UNEVEN;
+}
+
 static void add_vote(struct fixture *f, uint32_t rank, enum told told, enum muster_op_kind kind)
 {
     struct muster_progress *vector = &f->vectors[rank];
@@ -130,9 +136,9 @@ static void add_vote(struct fixture *f, uint32_t rank, enum told told, enum must
     op->phase = phase_of(told);
     op->has_inputs = told != OPEN_NO_INPUT;
     op->is_abort_proposed = told == CANCELLED_OPEN;
-    op->chunk_count = kind == MUSTER_OP_BARRIER ? 0 : CHUNKS;
+    op->chunk_count = has_chunks(kind) ? CHUNKS : 0;
     op->chunks_final = f->bitmaps[rank];
-    if (kind == MUSTER_OP_BROADCAST)
+    if (kind == MUSTER_OP_BROADCAST || kind == MUSTER_OP_REDUCE)
         op->root = f->view->members[0].incarnation;
     f->votes[f->vote_count].incarnation = f->view->members[rank].incarnation;
     f->votes[f->vote_count].progress = vector;
@@ -299,6 +305,58 @@ static const struct row rows[] = {
      MUSTER_OP_REDUCE_SCATTER,
      {OPEN, UNISSUED, OPEN, OPEN},
      MUSTER_VERDICT_RETRY,
+     ""},
+    {"reduce with its root", MUSTER_OP_REDUCE, {OPEN, OPEN, LOST, OPEN}, MUSTER_VERDICT_RETRY, ""},
+    {"reduce without its root",
+     MUSTER_OP_REDUCE,
+     {LOST, OPEN, OPEN, OPEN},
+     MUSTER_VERDICT_ABORTED,
+     ""},
+    {"reduce whose root was whole",
+     MUSTER_OP_REDUCE,
+     {LOST, OPEN, COMPLETE, OPEN},
+     MUSTER_VERDICT_ADOPT,
+     ""},
+    {"gather whose root was whole",
+     MUSTER_OP_GATHER,
+     {LOST, OPEN, COMPLETE, OPEN},
+     MUSTER_VERDICT_ADOPT,
+     ""},
+    {"gather with a loss", MUSTER_OP_GATHER, {OPEN, OPEN, LOST, OPEN}, MUSTER_VERDICT_ABORTED, ""},
+    {"scatter that one has not received",
+     MUSTER_OP_SCATTER,
+     {COMPLETE, OPEN, LOST, COMPLETE},
+     MUSTER_VERDICT_ABORTED,
+     ""},
+    {"scatter that all who are left have received",
+     MUSTER_OP_SCATTER,
+     {LOST, COMPLETE, COMPLETE, COMPLETE},
+     MUSTER_VERDICT_ADOPT,
+     ""},
+    {"all_to_all that one has not received",
+     MUSTER_OP_ALL_TO_ALL,
+     {COMPLETE, OPEN, LOST, COMPLETE},
+     MUSTER_VERDICT_ABORTED,
+     ""},
+    {"all_to_all without a loss",
+     MUSTER_OP_ALL_TO_ALL_UNEVEN,
+     {COMPLETE, OPEN, UNISSUED, COMPLETE},
+     MUSTER_VERDICT_RETRY,
+     ""},
+    {"permute that all who are left have received",
+     MUSTER_OP_PERMUTE,
+     {COMPLETE, COMPLETE, LOST, COMPLETE},
+     MUSTER_VERDICT_ADOPT,
+     ""},
+    {"uneven all_gather complete somewhere",
+     MUSTER_OP_ALL_GATHER_UNEVEN,
+     {OPEN, COMPLETE, LOST, OPEN},
+     MUSTER_VERDICT_ADOPT,
+     "0+4@1 "},
+    {"uneven reduce_scatter with a loss",
+     MUSTER_OP_REDUCE_SCATTER_UNEVEN,
+     {OPEN, OPEN, LOST, OPEN},
+     MUSTER_VERDICT_ABORTED,
      ""},
     {"all_gather with a leaver",
      MUSTER_OP_ALL_GATHER,

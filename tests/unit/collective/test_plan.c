@@ -49,7 +49,8 @@ static void pump(struct paper *paper, uint32_t member)
 {
     const struct muster_plan *plan = &paper->plans[member];
 
-    while (plan->has_reduction && paper->start_next[member] < plan->chunks_per_block &&
+    while (plan->has_reduction && plan->start_block < plan->block_count &&
+           paper->start_next[member] < plan->chunks_per_block &&
            paper->start_next[member] < paper->start_final[member] + plan->window) {
         struct message message = {.contributors = 1u << member, .order_count = 1};
         uint32_t in_flight;
@@ -207,6 +208,11 @@ static void check_cover(const struct muster_plan *plan)
     assert_true(next == plan->count);
 }
 
+static uint32_t owner_of(const struct muster_plan *plan, uint32_t c)
+{
+    return plan->kind == MUSTER_OP_REDUCE ? plan->root : c / plan->chunks_per_block;
+}
+
 /* ((x[b+1] + x[b+2]) + …) + x[b] for every chunk of block b, whatever the timing. */
 static void check_order(const struct paper *paper)
 {
@@ -214,18 +220,20 @@ static void check_order(const struct paper *paper)
 
     for (uint32_t c = 0; c < plan->chunk_count && plan->has_reduction; c++)
         for (uint32_t i = 0; i < paper->n; i++)
-            assert_int_equal(paper->value_of[c].order[i],
-                             (c / plan->chunks_per_block + 1 + i) % paper->n);
+            assert_int_equal(paper->value_of[c].order[i], (owner_of(plan, c) + 1 + i) % paper->n);
 }
 
 static const struct muster_plan_parameters small = {.chunk_bytes = 256, .direct_max_bytes = 1};
 
-static void check_plan(enum muster_op_kind kind, uint32_t n, uint64_t count, uint32_t root)
+/* offsets NULL: equal parts. */
+static void check_parts(enum muster_op_kind kind, uint32_t n, uint64_t count, uint32_t root,
+                        const uint64_t *offsets)
 {
     struct muster_plan_input input = {.kind = kind,
                                       .n = n,
                                       .root = root,
                                       .count = count,
+                                      .offsets = offsets,
                                       .element_bytes = 4,
                                       .parameters = small};
     struct paper paper;
@@ -242,6 +250,25 @@ static void check_plan(enum muster_op_kind kind, uint32_t n, uint64_t count, uin
     }
 }
 
+static void check_plan(enum muster_op_kind kind, uint32_t n, uint64_t count, uint32_t root)
+{
+    check_parts(kind, n, count, root, NULL);
+}
+
+/* Every third member has nothing, one has much. */
+static void parts_of_any_length_are_the_blocks(void **state)
+{
+    uint64_t offsets[N_MAX + 1] = {0};
+
+    (void)state;
+    for (uint32_t n = 2; n <= N_MAX; n++) {
+        for (uint32_t i = 0; i < n; i++)
+            offsets[i + 1] = offsets[i] + (i % 3 == 0 ? 0 : i % 3 == 1 ? 7 * i + 1 : 500);
+        check_parts(MUSTER_OP_ALL_GATHER_UNEVEN, n, offsets[n], 0, offsets);
+        check_parts(MUSTER_OP_REDUCE_SCATTER_UNEVEN, n, offsets[n], 0, offsets);
+    }
+}
+
 static void ring_plans_reduce_every_chunk_once_and_reach_everybody(void **state)
 {
     static const uint64_t counts[] = {1, 2, 63, 64, 65, 1000, 4097};
@@ -251,6 +278,7 @@ static void ring_plans_reduce_every_chunk_once_and_reach_everybody(void **state)
         for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
             check_plan(MUSTER_OP_ALL_REDUCE, n, counts[i], 0);
             check_plan(MUSTER_OP_BROADCAST, n, counts[i], (uint32_t)counts[i] % n);
+            check_plan(MUSTER_OP_REDUCE, n, counts[i], (uint32_t)counts[i] % n);
             check_plan(MUSTER_OP_ALL_GATHER, n, counts[i] * n, 0);
             check_plan(MUSTER_OP_REDUCE_SCATTER, n, counts[i] * n, 0);
         }
@@ -342,6 +370,7 @@ int main(void)
         cmocka_unit_test(the_chunks_of_a_block_are_alike),
         cmocka_unit_test(ring_plans_reduce_every_chunk_once_and_reach_everybody),
         cmocka_unit_test(parts_of_gather_and_scatter_are_the_blocks),
+        cmocka_unit_test(parts_of_any_length_are_the_blocks),
         cmocka_unit_test(tiny_operations_and_lonely_members_are_direct),
         cmocka_unit_test(chunks_of_a_broadcast_do_not_depend_on_the_members),
         cmocka_unit_test(parameters_from_a_view_are_kept_within_limits),

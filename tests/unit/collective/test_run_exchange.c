@@ -1,0 +1,460 @@
+/* Exchanges, reduce and uneven parts: every element where it belongs; one outcome wherever a member
+ * dies. */
+#include "exchange_scene.h"
+
+#include <string.h>
+
+#define I32 MUSTER_I32
+
+static struct exchange_stage stage;
+static unsigned adopted_count, retried_count, aborted_count;
+
+static const enum muster_op_kind kinds[] = {
+    MUSTER_OP_REDUCE,
+    MUSTER_OP_GATHER,
+    MUSTER_OP_SCATTER,
+    MUSTER_OP_ALL_GATHER_UNEVEN,
+    MUSTER_OP_REDUCE_SCATTER_UNEVEN,
+    MUSTER_OP_ALL_TO_ALL,
+    MUSTER_OP_ALL_TO_ALL_UNEVEN,
+    MUSTER_OP_PERMUTE,
+};
+#define KIND_COUNT (sizeof(kinds) / sizeof(kinds[0]))
+
+/* --- Without failures --- */
+
+static void check_all(uint32_t n)
+{
+    for (uint32_t member = 0; member < n; member++) {
+        if (stage.seats[member].rc != MUSTER_OK)
+            fail_msg("kind %d: member %u of %u ended with %d: %s", (int)stage.scene.kind, member, n,
+                     (int)stage.seats[member].rc, stage.seats[member].op.error.text);
+        exchange_stage_check_output(&stage, member, 0);
+        if (stage.scene.kind != MUSTER_OP_REDUCE || member != stage.scene.root)
+            exchange_stage_check_input(&stage, member);
+    }
+}
+
+static void every_element_arrives_at_every_size(void **state)
+{
+    static const uint64_t counts[] = {0, 1, 3, 16, 17, 150, 700};
+    static const enum muster_dtype dtypes[] = {MUSTER_U8, MUSTER_I32, MUSTER_I64};
+
+    (void)state;
+    for (uint32_t n = 1; n <= 5; n++) {
+        struct exchange_scene scene = {.kind = kinds[0], .n = n, .dtype = I32};
+
+        exchange_stage_open(&stage, &scene);
+        for (size_t i = 0; i < KIND_COUNT * 7 * 3; i++) {
+            scene.kind = kinds[i % KIND_COUNT];
+            scene.count = counts[i / KIND_COUNT % 7];
+            scene.dtype = dtypes[i / KIND_COUNT / 7];
+            scene.root = (uint32_t)i % n;
+            exchange_stage_set(&stage, &scene);
+            exchange_stage_start_all(&stage);
+            exchange_stage_run(&stage);
+            check_all(n);
+        }
+        exchange_stage_close(&stage);
+    }
+}
+
+static void a_part_may_lie_where_it_belongs(void **state)
+{
+    static const enum muster_op_kind in_place[] = {MUSTER_OP_GATHER, MUSTER_OP_SCATTER,
+                                                   MUSTER_OP_ALL_GATHER_UNEVEN};
+    static const uint64_t counts[] = {3, 200};
+
+    (void)state;
+    for (size_t i = 0; i < 6; i++) {
+        struct exchange_scene scene = {
+            .kind = in_place[i / 2], .n = 4, .count = counts[i % 2], .root = 2, .dtype = I32};
+
+        scene.is_in_place = true;
+        exchange_stage_open(&stage, &scene);
+        exchange_stage_start_all(&stage);
+        exchange_stage_run(&stage);
+        check_all(4);
+        exchange_stage_close(&stage);
+    }
+}
+
+/* Whoever comes late: what was sent before is kept, what is large waits for it. */
+static void who_comes_late_gets_everything(void **state)
+{
+    static const uint64_t counts[] = {0, 3, 300};
+
+    (void)state;
+    for (size_t i = 0; i < KIND_COUNT * 3 * 4; i++) {
+        struct exchange_scene scene = {.kind = kinds[i % KIND_COUNT],
+                                       .n = 4,
+                                       .count = counts[i / KIND_COUNT % 3],
+                                       .root = 1,
+                                       .dtype = I32};
+        uint32_t late = (uint32_t)(i / KIND_COUNT / 3);
+
+        exchange_stage_open(&stage, &scene);
+        for (uint32_t member = 0; member < 4; member++)
+            if (member != late)
+                exchange_stage_start(&stage, member);
+        group_ring_turn(&stage.ring, 30);
+        for (uint32_t member = 0; member < 4; member++)
+            assert_int_equal(stage.seats[member].done_count, 0);
+        exchange_stage_start(&stage, late);
+        exchange_stage_run(&stage);
+        check_all(4);
+        exchange_stage_close(&stage);
+    }
+}
+
+/* --- A death at every chunk --- */
+
+static bool is_living(uint32_t member)
+{
+    return !stage.ring.members[member].is_dead && stage.ring.members[member].group != NULL;
+}
+
+static void run_to_cut(void)
+{
+    for (unsigned turns = 0; !stage.ring.has_cut && !exchange_stage_is_done(&stage); turns++) {
+        muster_loop_turn(stage.ring.test.env.loop, MUSTER_NS_PER_MS);
+        if (turns > 3000)
+            fail_msg("the operation hangs");
+    }
+    if (stage.ring.has_cut && !stage.ring.is_stopped_at_cut)
+        group_ring_turn(&stage.ring, 12);
+}
+
+static void check_survivors(uint32_t victim)
+{
+    const struct exchange_seat *first = NULL;
+
+    for (uint32_t member = 0; member < stage.scene.n; member++) {
+        const struct exchange_seat *seat = &stage.seats[member];
+        bool is_whole = seat->op.result.contributor_count == stage.scene.n;
+
+        if (!is_living(member))
+            continue;
+        first = first != NULL ? first : seat;
+        assert_int_equal(seat->done_count, 1);
+        assert_int_equal(seat->rc, first->rc);
+        if (seat->rc == MUSTER_OK) {
+            assert_int_equal(seat->op.result.contributor_count, first->op.result.contributor_count);
+            exchange_stage_check_output(&stage, member, is_whole ? 0 : 1u << victim);
+            continue;
+        }
+        assert_int_equal(seat->rc, MUSTER_ABORTED);
+        assert_non_null(strstr(seat->op.error.text, "a member died"));
+        exchange_stage_check_input(&stage, member);
+    }
+    assert_non_null(first);
+    if (first->rc != MUSTER_OK)
+        aborted_count++;
+    else if (first->op.result.contributor_count == stage.scene.n)
+        adopted_count++;
+    else
+        retried_count++;
+}
+
+/* An operation that fits the members no more is ended by a change of its own. */
+static void change_when_proposed(void)
+{
+    bool is_proposed = false;
+
+    group_ring_turn(&stage.ring, 20);
+    for (uint32_t member = 0; member < stage.scene.n; member++)
+        is_proposed =
+            is_proposed || (is_living(member) && stage.ring.members[member].abort_count > 0);
+    if (is_proposed)
+        group_ring_change(&stage.ring, UINT32_MAX);
+}
+
+/* The survivors' next barrier works. */
+static void check_next(void)
+{
+    const struct muster_tensor nothing = {.dtype = MUSTER_U8};
+
+    for (uint32_t member = 0; member < stage.scene.n; member++) {
+        struct exchange_seat *seat = &stage.seats[member];
+
+        if (!is_living(member))
+            continue;
+        seat->done_count = 0;
+        seat->op.deadline_ns = muster_loop_after_ns(stage.ring.test.env.loop, 60 * MUSTER_NS_PER_S);
+        assert_int_equal(muster_all_to_all_start(&seat->op, stage.ring.members[member].group,
+                                                 &nothing, &nothing, seat->op.done),
+                         MUSTER_OK);
+    }
+    exchange_stage_run(&stage);
+    for (uint32_t member = 0; member < stage.scene.n; member++)
+        if (is_living(member))
+            assert_int_equal(stage.seats[member].rc, MUSTER_OK);
+}
+
+/* Returns whether the k-th point exists. */
+static bool play(const struct exchange_scene *scene, uint32_t victim, unsigned k)
+{
+    bool has_cut;
+
+    exchange_stage_open(&stage, scene);
+    stage.ring.members[victim].cut_at = k;
+    exchange_stage_start_all(&stage);
+    run_to_cut();
+    has_cut = stage.ring.has_cut;
+    if (has_cut) {
+        group_ring_kill(&stage.ring, victim);
+        group_ring_change(&stage.ring, UINT32_MAX);
+        group_ring_turn(&stage.ring, 2); /* the victim's callback */
+        change_when_proposed();
+        exchange_stage_run(&stage);
+        check_survivors(victim);
+        check_next();
+    }
+    exchange_stage_close(&stage);
+    return has_cut;
+}
+
+/* Every point of every victim, with the survivors stopped at once or after they got as far as they
+ * can. */
+static void play_all(struct exchange_scene scene)
+{
+    unsigned points = 0;
+
+    for (uint32_t victim = 0; victim < scene.n; victim++)
+        for (unsigned k = 1;; k++) {
+            bool has_cut;
+
+            scene.is_stopped_at_cut = (k & 1) != 0;
+            has_cut = play(&scene, victim, k);
+            scene.is_stopped_at_cut = !scene.is_stopped_at_cut;
+            if (!has_cut || !play(&scene, victim, k))
+                break;
+            points++;
+        }
+    assert_true(points > 0);
+}
+
+static int reset_counts(void **state)
+{
+    (void)state;
+    adopted_count = retried_count = aborted_count = 0;
+    return 0;
+}
+
+static void reduce_runs_again_without_the_dead_unless_the_root_is_dead(void **state)
+{
+    (void)state;
+    play_all((struct exchange_scene){MUSTER_OP_REDUCE, 3, 300, 1, I32, false, false});
+    play_all((struct exchange_scene){MUSTER_OP_REDUCE, 4, 5, 2, I32, false, false});
+    assert_true(retried_count > 0 && aborted_count > 0);
+}
+
+static void gather_is_whole_or_aborted_on_all(void **state)
+{
+    (void)state;
+    play_all((struct exchange_scene){MUSTER_OP_GATHER, 3, 300, 1, I32, false, false});
+    play_all((struct exchange_scene){MUSTER_OP_GATHER, 3, 3, 0, I32, false, false});
+    assert_true(aborted_count > 0);
+    assert_int_equal(retried_count, 0);
+}
+
+static void scatter_is_whole_or_aborted_on_all(void **state)
+{
+    (void)state;
+    play_all((struct exchange_scene){MUSTER_OP_SCATTER, 3, 300, 1, I32, false, false});
+    play_all((struct exchange_scene){MUSTER_OP_SCATTER, 3, 3, 0, I32, false, false});
+    assert_true(adopted_count > 0 && aborted_count > 0);
+    assert_int_equal(retried_count, 0);
+}
+
+static void all_to_all_is_whole_or_aborted_on_all(void **state)
+{
+    (void)state;
+    play_all((struct exchange_scene){MUSTER_OP_ALL_TO_ALL, 3, 200, 0, I32, false, false});
+    play_all((struct exchange_scene){MUSTER_OP_ALL_TO_ALL_UNEVEN, 4, 90, 0, I32, false, false});
+    play_all((struct exchange_scene){MUSTER_OP_PERMUTE, 4, 300, 0, I32, false, false});
+    assert_true(adopted_count > 0 && aborted_count > 0);
+    assert_int_equal(retried_count, 0);
+}
+
+static void uneven_parts_are_whole_or_aborted_on_all(void **state)
+{
+    (void)state;
+    play_all((struct exchange_scene){MUSTER_OP_ALL_GATHER_UNEVEN, 3, 90, 0, I32, false, false});
+    play_all((struct exchange_scene){MUSTER_OP_ALL_GATHER_UNEVEN, 3, 2, 0, I32, false, false});
+    play_all((struct exchange_scene){MUSTER_OP_REDUCE_SCATTER_UNEVEN, 3, 90, 0, I32, false, false});
+    play_all((struct exchange_scene){MUSTER_OP_REDUCE_SCATTER_UNEVEN, 3, 2, 0, I32, false, false});
+    assert_true(adopted_count > 0 && aborted_count > 0);
+    assert_int_equal(retried_count, 0);
+}
+
+/* --- Changes of view without a death, deadlines --- */
+
+/* All stay (a link was lost): everything runs again in the new epoch. */
+static void a_change_that_leaves_all_in_is_no_failure(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < KIND_COUNT; i++)
+        for (unsigned turns = 0; turns < 8; turns++) {
+            struct exchange_scene scene = {
+                .kind = kinds[i], .n = 3, .count = 250, .root = 1, .dtype = I32};
+
+            exchange_stage_open(&stage, &scene);
+            group_ring_turn(&stage.ring, 10);
+            exchange_stage_start_all(&stage);
+            group_ring_turn(&stage.ring, turns);
+            group_ring_change(&stage.ring, UINT32_MAX);
+            exchange_stage_run(&stage);
+            check_all(3);
+            exchange_stage_close(&stage);
+        }
+}
+
+static void a_deadline_names_who_is_missing(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < KIND_COUNT; i++) {
+        struct exchange_scene scene = {
+            .kind = kinds[i], .n = 3, .count = 250, .root = 2, .dtype = I32};
+
+        exchange_stage_open(&stage, &scene);
+        group_ring_turn(&stage.ring, 10);
+        stage.seats[0].op.deadline_ns =
+            muster_loop_after_ns(stage.ring.test.env.loop, 2 * MUSTER_NS_PER_MS);
+        exchange_stage_start(&stage, 0);
+        exchange_stage_start(&stage, 1);
+        for (unsigned turns = 0; stage.ring.members[0].abort_count == 0 && turns < 2000; turns++)
+            muster_loop_turn(stage.ring.test.env.loop, MUSTER_NS_PER_MS);
+        group_ring_change(&stage.ring, UINT32_MAX);
+        exchange_stage_start(&stage, 2);
+        exchange_stage_run(&stage);
+
+        assert_int_equal(stage.seats[0].rc, MUSTER_DEADLINE_EXCEEDED);
+        assert_non_null(strstr(stage.seats[0].op.error.text, "rank 2 (worker:2) has not called"));
+        for (uint32_t member = 0; member < 3; member++) {
+            assert_int_equal(stage.seats[member].rc,
+                             member == 0 ? MUSTER_DEADLINE_EXCEEDED : MUSTER_ABORTED);
+            exchange_stage_check_input(&stage, member);
+        }
+        exchange_stage_close(&stage);
+    }
+}
+
+/* --- Counts that do not fit --- */
+
+static void assert_ended(uint32_t member, const char *text)
+{
+    const struct exchange_seat *seat = &stage.seats[member];
+
+    if (seat->rc != MUSTER_INVALID_ARGUMENT || strstr(seat->op.error.text, text) == NULL)
+        fail_msg("member %u ended with %d: %s", member, (int)seat->rc, seat->op.error.text);
+}
+
+/* `first` starts alone before the others, so that either side may be the one that sees it. */
+static void play_counts(uint32_t first, uint64_t expected)
+{
+    struct exchange_scene scene = {
+        .kind = MUSTER_OP_ALL_TO_ALL_UNEVEN, .n = 4, .count = 2, .dtype = I32};
+
+    exchange_stage_open(&stage, &scene);
+    /* rank 1 has 6 for rank 0 */
+    assert_int_equal(stage.seats[1].send_counts[0], 6);
+    stage.seats[0].receive_counts[1] = expected;
+    exchange_stage_start(&stage, first);
+    group_ring_turn(&stage.ring, 20);
+    for (uint32_t member = 0; member < 4; member++)
+        if (member != first)
+            exchange_stage_start(&stage, member);
+    exchange_stage_run(&stage);
+
+    for (uint32_t member = 0; member < 4; member++) {
+        char from_0[64], from_1[64];
+        const char *text = stage.seats[member].op.error.text;
+
+        snprintf(from_0, sizeof(from_0), "(i32) with %u from rank 1, which sends 6",
+                 (unsigned)expected);
+        snprintf(from_1, sizeof(from_1), "(i32) with 6 for rank 0, which expects %u",
+                 (unsigned)expected);
+        assert_ended(member, strstr(text, "from rank 1") != NULL ? from_0 : from_1);
+    }
+    group_ring_turn(&stage.ring, 10);
+    check_next();
+    exchange_stage_close(&stage);
+}
+
+static void counts_that_do_not_fit_are_an_error_on_all(void **state)
+{
+    (void)state;
+    for (uint32_t first = 0; first < 4; first++) {
+        play_counts(first, 4);
+        play_counts(first, 0);
+    }
+}
+
+/* 0 -> 1 as 1 wants from 2; 1 -> 2 is no wish of 2, who awaits nobody. */
+static void who_sends_to_one_that_awaits_another_is_an_error_on_all(void **state)
+{
+    static const struct muster_route routes[] = {
+        {1, MUSTER_RANK_NONE}, {MUSTER_RANK_NONE, 2}, {MUSTER_RANK_NONE, MUSTER_RANK_NONE}};
+    static int32_t memory[3][2][100];
+    struct exchange_scene scene = {.kind = MUSTER_OP_PERMUTE, .n = 3, .count = 100, .dtype = I32};
+
+    (void)state;
+    exchange_stage_open(&stage, &scene);
+    for (uint32_t member = 0; member < 3; member++) {
+        struct exchange_seat *seat = &stage.seats[member];
+        const struct muster_tensor input = {memory[member][0], 100, I32};
+        const struct muster_tensor output = {memory[member][1], 100, I32};
+
+        assert_int_equal(muster_permute_start(&seat->op, stage.ring.members[member].group, &input,
+                                              &output, &routes[member], exchange_stage_done),
+                         MUSTER_OK);
+    }
+    exchange_stage_run(&stage);
+
+    for (uint32_t member = 0; member < 3; member++) {
+        assert_ended(member, "permute(i32 x 100) with ");
+        assert_ended(member, "rank 1");
+    }
+    exchange_stage_close(&stage);
+}
+
+static void uneven_counts_must_agree(void **state)
+{
+    struct exchange_scene scene = {
+        .kind = MUSTER_OP_ALL_GATHER_UNEVEN, .n = 3, .count = 2, .dtype = I32};
+
+    (void)state;
+    exchange_stage_open(&stage, &scene);
+    assert_int_equal(stage.seats[1].receive_counts[2], 2);
+    stage.seats[1].receive_counts[2] = 1;
+    exchange_stage_start_all(&stage);
+    exchange_stage_run(&stage);
+
+    assert_ended(0, "rank 1 (worker:1) has called all_gather_uneven(i32 x 2+0+1), this rank "
+                    "all_gather_uneven(i32 x 2+0+2)");
+    assert_ended(1, "this rank all_gather_uneven(i32 x 2+0+1)");
+    exchange_stage_close(&stage);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_element_arrives_at_every_size),
+        cmocka_unit_test(a_part_may_lie_where_it_belongs),
+        cmocka_unit_test(who_comes_late_gets_everything),
+        cmocka_unit_test_setup(reduce_runs_again_without_the_dead_unless_the_root_is_dead,
+                               reset_counts),
+        cmocka_unit_test_setup(gather_is_whole_or_aborted_on_all, reset_counts),
+        cmocka_unit_test_setup(scatter_is_whole_or_aborted_on_all, reset_counts),
+        cmocka_unit_test_setup(all_to_all_is_whole_or_aborted_on_all, reset_counts),
+        cmocka_unit_test_setup(uneven_parts_are_whole_or_aborted_on_all, reset_counts),
+        cmocka_unit_test(a_change_that_leaves_all_in_is_no_failure),
+        cmocka_unit_test(a_deadline_names_who_is_missing),
+        cmocka_unit_test(counts_that_do_not_fit_are_an_error_on_all),
+        cmocka_unit_test(who_sends_to_one_that_awaits_another_is_an_error_on_all),
+        cmocka_unit_test(uneven_counts_must_agree),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
