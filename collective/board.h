@@ -13,14 +13,17 @@ struct muster_board;
 
 /** Another process of this host. The board's memory. */
 struct muster_board_peer {
-    struct muster_list node;
+    struct muster_list node; /* the board's */
+    struct muster_board *board;
     struct muster_incarnation incarnation;
-    bool is_ready;  /* both map each other's boards, and all tensors shared so far */
-    bool is_failed; /* no connection will come: `why` says why not */
+    bool is_ready;  /* both map each other's boards, and all tensors shared so far; stays true */
+    bool is_failed; /* no connection will come, or it is gone again: `why` says why */
     struct muster_error why;
     const uint8_t
         *memory; /* its board, once ready; stays mapped until release, also when it dies */
     size_t memory_bytes;
+    bool can_read_memory;         /* muster_board_read_memory works; known once ready */
+    struct muster_error read_why; /* else: why it does not, for people */
 };
 
 /** Told on the loop. */
@@ -45,6 +48,10 @@ struct muster_board_ops {
                             const struct muster_board_peer *peer);
     const uint8_t *(*share_at)(const struct muster_board_peer *peer, uint32_t share,
                                uint64_t offset, size_t bytes);
+    enum muster_rc (*share_new)(struct muster_board *board, size_t bytes, void **ret_at);
+    void (*share_free)(struct muster_board *board, void *at);
+    enum muster_rc (*read_memory)(const struct muster_board_peer *peer, uint64_t at,
+                                  void *ret_bytes, size_t bytes);
 };
 
 /** Embed as the first field of an implementation. */
@@ -56,8 +63,12 @@ struct muster_board {
     void *events_data;
 };
 
+/** Close after its users; peers that are left are released. NULL is accepted. */
+void muster_board_close(struct muster_board *board);
+
 /** Have `member`, a process of this host, as a peer; on_peer tells the outcome (never inside, also
- * when it is known already: then in the next turn). A peer that exists is given again. */
+ * when it is known already: then in the next turn). Ready takes a connect of both sides, within 5 s
+ * of each other. A peer that exists is given again. RESOURCE_EXHAUSTED. */
 MUSTER_MUST_CHECK enum muster_rc muster_board_connect(struct muster_board *board,
                                                       const struct muster_member *member,
                                                       struct muster_board_peer **ret_peer);
@@ -82,8 +93,24 @@ bool muster_board_find_share(struct muster_board *board, const void *at, size_t 
 bool muster_board_is_share_mapped(const struct muster_board *board, uint32_t share,
                                   const struct muster_board_peer *peer);
 /** Where this process has mapped [offset, offset + bytes) of the peer's share; NULL: not mapped, or
- * outside of it. */
+ * outside of it. Valid until the owner frees the share, which it may do as soon as no operation
+ * that uses it is open there: so ask again for each operation. */
 const uint8_t *muster_board_share_at(const struct muster_board_peer *peer, uint32_t share,
                                      uint64_t offset, size_t bytes);
+
+/** Memory of zeroes, page aligned, that peers map (staging areas; tensors come from
+ * muster_tensor_new). It is told to the peers in the next turn. Gives, muster_board_share_free. Numbers
+ * of shares are never used again. RESOURCE_EXHAUSTED, UNIMPLEMENTED (no memfd here). */
+MUSTER_MUST_CHECK enum muster_rc muster_board_share_new(struct muster_board *board, size_t bytes,
+                                                        void **ret_at);
+/** NULL is accepted. */
+void muster_board_share_free(struct muster_board *board, void *at);
+
+/** Copy [at, at + bytes) of the peer's address space, any memory of it, to ret_bytes.
+ * UNAVAILABLE: it is dead (whatever has been copied is no data); INVALID_ARGUMENT: not readable there;
+ * PERMISSION_DENIED. */
+MUSTER_MUST_CHECK enum muster_rc muster_board_read_memory(const struct muster_board_peer *peer,
+                                                          uint64_t at, void *ret_bytes,
+                                                          size_t bytes);
 
 #endif

@@ -147,6 +147,7 @@ enum muster_rc muster_group_open(const struct muster_group_options *options,
     group->env = options->env;
     group->self = options->self;
     group->wire = options->wire;
+    group->board = options->board;
     group->pool = muster_wire_pool(options->wire);
     group->events = options->events;
     group->data = options->data;

@@ -7,6 +7,7 @@
 #include "collective/progress.h"
 #include "net/peer_link.h"
 
+struct muster_board;
 struct muster_wire;
 
 /** Told on the loop; `data` of the options. */
@@ -35,7 +36,8 @@ struct muster_group_options {
     struct muster_env *env;
     struct muster_view *view; /* shares */
     struct muster_incarnation self;
-    struct muster_wire *wire; /* borrowed; serves one group at a time, survives epochs */
+    struct muster_wire *wire;   /* borrowed; serves one group at a time, survives epochs */
+    struct muster_board *board; /* the same; NULL: members of this host use the wire as well */
     const struct muster_group_events *events;
     void *data;
     uint64_t abort_grace_ns; /* from a proposed abort to DEADLINE_EXCEEDED; 0: 2 s */

@@ -161,6 +161,7 @@ struct muster_group {
     struct muster_view *view;
     struct muster_incarnation self;
     struct muster_wire *wire;
+    struct muster_board *board; /* may be NULL */
     struct muster_buffer_pool *pool;
     const struct muster_group_events *events;
     void *data;

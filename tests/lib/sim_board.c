@@ -1,0 +1,517 @@
+/* One memfd for each board and share, mapped twice: by its owner to write, for all others to
+ * read. Death puts a private copy under the owner. */
+#include "sim_board.h"
+
+#include "test_env.h"
+
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define CONNECT_TIMEOUT_NS (5 * MUSTER_NS_PER_S)
+#define REFUSED_MAX        8
+
+/* What one member writes and all others read. */
+struct area {
+    struct muster_list node; /* board->shares */
+    uint8_t *memory;
+    const uint8_t *view;
+    size_t bytes;
+    uint32_t share;
+    bool is_told; /* the turn after its making: the peers have mapped it */
+};
+
+struct sim_board {
+    struct muster_board board;
+    struct sim_board_world *world;
+    struct muster_list node;
+    struct muster_incarnation incarnation;
+    struct area area;
+    struct muster_list shares;
+    struct muster_list peers;
+    uint32_t next_share;
+    bool is_dead;
+    bool is_closed; /* its owner has closed it; peers may still read it */
+    bool is_signalled;
+    struct muster_task task;
+    struct muster_incarnation refused[REFUSED_MAX];
+    unsigned refused_count;
+};
+
+struct sim_peer {
+    struct muster_board_peer peer;
+    struct sim_board *target; /* NULL until it is ready */
+    struct muster_timer timer;
+    bool is_told;
+    bool was_failed; /* as last told */
+};
+
+static struct sim_board *ours_of(const struct muster_board *board)
+{
+    return (struct sim_board *)(uintptr_t)board;
+}
+
+static struct sim_peer *sim_peer_of(const struct muster_board_peer *peer)
+{
+    return (struct sim_peer *)(uintptr_t)peer;
+}
+
+static void post(struct sim_board *ours)
+{
+    if (!ours->is_closed)
+        muster_task_post(&ours->task, ours->world->env->loop);
+}
+
+/* --- Areas --- */
+
+static void area_init(struct area *area, size_t bytes)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    int fd = memfd_create("sim_board", MFD_CLOEXEC);
+
+    area->bytes = bytes;
+    bytes = (bytes + page - 1) / page * page;
+    assert_true(fd >= 0);
+    assert_int_equal(ftruncate(fd, (off_t)bytes), 0);
+    area->memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    area->view = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+    assert_true(area->memory != MAP_FAILED && area->view != MAP_FAILED);
+    close(fd);
+}
+
+static void area_fini(struct area *area)
+{
+    munmap(area->memory, area->bytes);
+    munmap((void *)(uintptr_t)area->view, area->bytes);
+}
+
+static void area_cut(struct area *area)
+{
+    void *memory = mmap(area->memory, area->bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+
+    assert_ptr_equal(memory, area->memory);
+    memcpy(memory, area->view, area->bytes);
+}
+
+static struct area *find_area(const struct sim_board *ours, uint32_t share)
+{
+    for (struct muster_list *node = ours->shares.next; node != &ours->shares; node = node->next) {
+        struct area *area = MUSTER_CONTAINER_OF(node, struct area, node);
+
+        if (area->share == share)
+            return area;
+    }
+    return NULL;
+}
+
+/* --- Peers --- */
+
+static struct sim_board *find_board(struct sim_board_world *world,
+                                    const struct muster_incarnation *incarnation)
+{
+    for (struct muster_list *node = world->boards.next; node != &world->boards; node = node->next) {
+        struct sim_board *board = MUSTER_CONTAINER_OF(node, struct sim_board, node);
+
+        if (muster_incarnation_is_equal(&board->incarnation, incarnation))
+            return board;
+    }
+    return NULL;
+}
+
+static struct sim_peer *find_peer(const struct sim_board *ours,
+                                  const struct muster_incarnation *incarnation)
+{
+    for (struct muster_list *node = ours->peers.next; node != &ours->peers; node = node->next) {
+        struct sim_peer *peer = MUSTER_CONTAINER_OF(node, struct sim_peer, peer.node);
+
+        if (muster_incarnation_is_equal(&peer->peer.incarnation, incarnation))
+            return peer;
+    }
+    return NULL;
+}
+
+static void set_failed(struct sim_board *ours, struct sim_peer *peer, const char *why)
+{
+    if (peer->peer.is_failed)
+        return;
+    peer->peer.is_failed = true;
+    muster_error_set(&peer->peer.why, MUSTER_UNAVAILABLE, "%s", why);
+    muster_timer_stop(&peer->timer);
+    post(ours);
+}
+
+static void set_ready(struct sim_board *ours, struct sim_peer *peer, struct sim_board *target)
+{
+    peer->target = target;
+    peer->peer.is_ready = true;
+    peer->peer.memory = target->area.view;
+    peer->peer.memory_bytes = target->area.bytes;
+    peer->peer.can_read_memory = !ours->world->is_reading_forbidden;
+    if (ours->world->is_reading_forbidden)
+        muster_error_set(&peer->peer.read_why, MUSTER_PERMISSION_DENIED, "forbidden by the test");
+    muster_timer_stop(&peer->timer);
+    post(ours);
+}
+
+static bool is_refused(const struct sim_board *ours, const struct muster_incarnation *incarnation)
+{
+    for (unsigned i = 0; i < ours->refused_count; i++)
+        if (muster_incarnation_is_equal(&ours->refused[i], incarnation))
+            return true;
+    return false;
+}
+
+static void settle(struct sim_board *ours, struct sim_peer *peer)
+{
+    struct sim_board *target = find_board(ours->world, &peer->peer.incarnation);
+    struct sim_peer *back = target == NULL ? NULL : find_peer(target, &ours->incarnation);
+
+    if (is_refused(ours, &peer->peer.incarnation))
+        set_failed(ours, peer, "refused by the test");
+    else if (target == NULL || target->is_closed || target->is_dead || back == NULL)
+        return;
+    else if (back->peer.is_failed)
+        set_failed(ours, peer, back->peer.why.text);
+    else if (!back->peer.is_ready) {
+        set_ready(ours, peer, target);
+        set_ready(target, back, ours);
+    }
+}
+
+static void on_timeout(struct muster_timer *timer)
+{
+    struct sim_peer *peer = timer->data;
+
+    set_failed(ours_of(peer->peer.board), peer, "it did not connect in time");
+}
+
+static enum muster_rc sim_connect(struct muster_board *board, const struct muster_member *member,
+                                  struct muster_board_peer **ret_peer)
+{
+    struct sim_board *ours = ours_of(board);
+    struct muster_env *env = ours->world->env;
+    struct sim_peer *peer = find_peer(ours, &member->incarnation);
+
+    if (peer == NULL) {
+        peer = muster_mem_alloc_zero(env->mem, 1, sizeof(*peer));
+        if (peer == NULL)
+            return MUSTER_RESOURCE_EXHAUSTED;
+        peer->peer.board = board;
+        peer->peer.incarnation = member->incarnation;
+        muster_list_append(&ours->peers, &peer->peer.node);
+        muster_timer_init(&peer->timer, on_timeout, peer);
+        muster_timer_start(&peer->timer, env->loop,
+                           muster_loop_after_ns(env->loop, CONNECT_TIMEOUT_NS));
+        settle(ours, peer);
+    } else {
+        peer->is_told = false;
+        post(ours);
+    }
+    *ret_peer = &peer->peer;
+    return MUSTER_OK;
+}
+
+static void board_free(struct sim_board *ours);
+
+/* The last that shows a closed board frees it. */
+static bool is_shown(const struct sim_board *ours)
+{
+    struct muster_list *boards = &ours->world->boards;
+
+    for (struct muster_list *node = boards->next; node != boards; node = node->next) {
+        struct sim_peer *peer =
+            find_peer(MUSTER_CONTAINER_OF(node, struct sim_board, node), &ours->incarnation);
+
+        if (peer != NULL && peer->target == ours)
+            return true;
+    }
+    return false;
+}
+
+static void peer_free(struct sim_board *ours, struct sim_peer *peer)
+{
+    struct sim_board *target = peer->target;
+    struct sim_peer *back = target == NULL ? NULL : find_peer(target, &ours->incarnation);
+
+    muster_timer_stop(&peer->timer);
+    muster_list_remove(&peer->peer.node);
+    muster_mem_free(ours->world->env->mem, peer);
+    if (back != NULL)
+        set_failed(target, back, "it has closed the connection");
+    if (target != NULL && target->is_closed && !is_shown(target))
+        board_free(target);
+}
+
+static void sim_release(struct muster_board *board, struct muster_board_peer *peer)
+{
+    peer_free(ours_of(board), sim_peer_of(peer));
+}
+
+/* --- The rest of the table --- */
+
+static void sim_enter(struct muster_board *board)
+{
+    ours_of(board)->world->enter_count++;
+}
+
+static void sim_signal(struct muster_board *board, struct muster_board_peer *peer)
+{
+    struct sim_board *ours = ours_of(board), *target = sim_peer_of(peer)->target;
+
+    if (ours->is_dead || target == NULL || target->is_dead)
+        return;
+    ours->world->signal_count++;
+    target->is_signalled = true;
+    post(target);
+}
+
+static bool sim_is_dead(const struct muster_board_peer *peer)
+{
+    const struct sim_board *target = sim_peer_of(peer)->target;
+
+    return target != NULL && target->is_dead && !target->world->is_death_hidden;
+}
+
+static bool sim_find_share(struct muster_board *board, const void *at, size_t bytes,
+                           uint32_t *ret_share, uint64_t *ret_offset)
+{
+    struct sim_board *ours = ours_of(board);
+    uintptr_t from = (uintptr_t)at;
+
+    for (struct muster_list *node = ours->shares.next; node != &ours->shares; node = node->next) {
+        struct area *area = MUSTER_CONTAINER_OF(node, struct area, node);
+        uintptr_t start = (uintptr_t)area->memory;
+
+        if (from < start || bytes > area->bytes || from - start > area->bytes - bytes)
+            continue;
+        *ret_share = area->share;
+        *ret_offset = from - start;
+        return true;
+    }
+    return false;
+}
+
+static bool sim_is_share_mapped(const struct muster_board *board, uint32_t share,
+                                const struct muster_board_peer *peer)
+{
+    const struct area *area = find_area(ours_of(board), share);
+
+    return area != NULL && area->is_told && peer->is_ready;
+}
+
+static const uint8_t *sim_share_at(const struct muster_board_peer *peer, uint32_t share,
+                                   uint64_t offset, size_t bytes)
+{
+    const struct sim_board *target = sim_peer_of(peer)->target;
+    const struct area *area = target == NULL ? NULL : find_area(target, share);
+
+    if (area == NULL || !area->is_told || bytes > area->bytes || offset > area->bytes - bytes)
+        return NULL;
+    return area->view + offset;
+}
+
+static enum muster_rc sim_share_new(struct muster_board *board, size_t bytes, void **ret_at)
+{
+    struct sim_board *ours = ours_of(board);
+    struct area *area = muster_mem_alloc_zero(ours->world->env->mem, 1, sizeof(*area));
+
+    if (area == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    area_init(area, bytes == 0 ? 1 : bytes);
+    area->share = ++ours->next_share;
+    muster_list_append(&ours->shares, &area->node);
+    if (ours->is_dead)
+        area_cut(area);
+    post(ours);
+    *ret_at = area->memory;
+    return MUSTER_OK;
+}
+
+static void area_free(struct sim_board *ours, struct area *area)
+{
+    area_fini(area);
+    muster_list_remove(&area->node);
+    muster_mem_free(ours->world->env->mem, area);
+}
+
+/* What the dead free stays as it was for the others. */
+static void sim_share_free(struct muster_board *board, void *at)
+{
+    struct sim_board *ours = ours_of(board);
+
+    for (struct muster_list *node = ours->shares.next; node != &ours->shares; node = node->next) {
+        struct area *area = MUSTER_CONTAINER_OF(node, struct area, node);
+
+        if (area->memory != at)
+            continue;
+        if (!ours->is_dead)
+            area_free(ours, area);
+        return;
+    }
+    fail_msg("no share begins there");
+}
+
+static enum muster_rc sim_read_memory(const struct muster_board_peer *peer, uint64_t at,
+                                      void *ret_bytes, size_t bytes)
+{
+    const struct sim_board *target = sim_peer_of(peer)->target;
+
+    if (!peer->can_read_memory)
+        return MUSTER_PERMISSION_DENIED;
+    if (target == NULL || target->is_dead)
+        return MUSTER_UNAVAILABLE;
+    memcpy(ret_bytes, (const void *)(uintptr_t)at, bytes);
+    return MUSTER_OK;
+}
+
+/* --- Life --- */
+
+static struct sim_peer *next_news(struct sim_board *ours)
+{
+    for (struct muster_list *node = ours->peers.next; node != &ours->peers; node = node->next) {
+        struct sim_peer *peer = MUSTER_CONTAINER_OF(node, struct sim_peer, peer.node);
+
+        if ((peer->peer.is_ready || peer->peer.is_failed) &&
+            (!peer->is_told || peer->was_failed != peer->peer.is_failed))
+            return peer;
+    }
+    return NULL;
+}
+
+/* A call may release any peer. */
+static void on_turn(struct muster_task *task)
+{
+    struct sim_board *ours = task->data;
+    const struct muster_board_events *events = ours->board.events;
+    struct sim_peer *peer = NULL;
+
+    for (struct muster_list *node = ours->shares.next; node != &ours->shares; node = node->next)
+        MUSTER_CONTAINER_OF(node, struct area, node)->is_told |= !ours->is_dead;
+    while (!ours->is_dead && (peer = next_news(ours)) != NULL) {
+        peer->is_told = true;
+        peer->was_failed = peer->peer.is_failed;
+        if (events != NULL && events->on_peer != NULL)
+            events->on_peer(ours->board.events_data, &peer->peer);
+        events = ours->board.events;
+    }
+    if (!ours->is_signalled || ours->is_dead)
+        return;
+    ours->is_signalled = false;
+    if (events != NULL && events->on_signal != NULL)
+        events->on_signal(ours->board.events_data);
+}
+
+static void board_free(struct sim_board *ours)
+{
+    struct muster_mem *mem = ours->world->env->mem;
+
+    while (!muster_list_is_empty(&ours->shares))
+        area_free(ours, MUSTER_CONTAINER_OF(ours->shares.next, struct area, node));
+    area_fini(&ours->area);
+    muster_list_remove(&ours->node);
+    muster_mem_free(mem, ours);
+}
+
+static void sim_close(struct muster_board *board)
+{
+    struct sim_board *ours = ours_of(board);
+    struct muster_list *boards = &ours->world->boards;
+
+    while (!muster_list_is_empty(&ours->peers))
+        peer_free(ours, MUSTER_CONTAINER_OF(ours->peers.next, struct sim_peer, peer.node));
+    for (struct muster_list *node = boards->next; node != boards; node = node->next) {
+        struct sim_board *other = MUSTER_CONTAINER_OF(node, struct sim_board, node);
+        struct sim_peer *peer = find_peer(other, &ours->incarnation);
+
+        if (peer != NULL && peer->target == ours)
+            set_failed(other, peer, "it has closed the connection");
+    }
+    muster_task_cancel(&ours->task);
+    ours->is_closed = true;
+    if (!is_shown(ours))
+        board_free(ours);
+}
+
+static const struct muster_board_ops ops = {
+    .close = sim_close,
+    .connect = sim_connect,
+    .release = sim_release,
+    .enter = sim_enter,
+    .signal = sim_signal,
+    .is_dead = sim_is_dead,
+    .find_share = sim_find_share,
+    .is_share_mapped = sim_is_share_mapped,
+    .share_at = sim_share_at,
+    .share_new = sim_share_new,
+    .share_free = sim_share_free,
+    .read_memory = sim_read_memory,
+};
+
+void sim_board_world_init(struct sim_board_world *world, struct muster_env *env)
+{
+    *world = (struct sim_board_world){.env = env};
+    muster_list_init(&world->boards);
+}
+
+struct muster_board *sim_board_open(struct sim_board_world *world,
+                                    const struct muster_incarnation *incarnation,
+                                    size_t memory_bytes)
+{
+    struct sim_board *ours = muster_mem_alloc_zero(world->env->mem, 1, sizeof(*ours));
+
+    assert_non_null(ours);
+    assert_null(find_board(world, incarnation));
+    ours->world = world;
+    ours->incarnation = *incarnation;
+    area_init(&ours->area, memory_bytes);
+    ours->board.ops = &ops;
+    ours->board.memory = ours->area.memory;
+    ours->board.memory_bytes = memory_bytes;
+    muster_list_init(&ours->shares);
+    muster_list_init(&ours->peers);
+    muster_task_init(&ours->task, on_turn, ours);
+    muster_list_append(&world->boards, &ours->node);
+    return &ours->board;
+}
+
+void sim_board_kill(struct sim_board_world *world, const struct muster_incarnation *incarnation)
+{
+    struct sim_board *ours = find_board(world, incarnation);
+
+    assert_non_null(ours);
+    if (ours->is_dead)
+        return;
+    ours->is_dead = true;
+    area_cut(&ours->area);
+    for (struct muster_list *node = ours->shares.next; node != &ours->shares; node = node->next)
+        area_cut(MUSTER_CONTAINER_OF(node, struct area, node));
+    for (struct muster_list *node = world->boards.next; node != &world->boards; node = node->next) {
+        struct sim_board *other = MUSTER_CONTAINER_OF(node, struct sim_board, node);
+        struct sim_peer *peer = find_peer(other, incarnation);
+
+        if (peer != NULL && peer->peer.is_ready)
+            set_failed(other, peer, "it has died");
+    }
+}
+
+static void refuse(struct sim_board_world *world, const struct muster_incarnation *a,
+                   const struct muster_incarnation *b)
+{
+    struct sim_board *ours = find_board(world, a);
+    struct sim_peer *peer = NULL;
+
+    assert_non_null(ours);
+    assert_true(ours->refused_count < REFUSED_MAX);
+    ours->refused[ours->refused_count++] = *b;
+    peer = find_peer(ours, b);
+    if (peer != NULL)
+        set_failed(ours, peer, "refused by the test");
+}
+
+void sim_board_refuse(struct sim_board_world *world, const struct muster_incarnation *a,
+                      const struct muster_incarnation *b)
+{
+    refuse(world, a, b);
+    refuse(world, b, a);
+}

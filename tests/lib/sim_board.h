@@ -1,0 +1,35 @@
+/* Boards of several members in one process, for tests: any loop, also a virtual one; the test says
+ * who dies, and when. What a dead member writes from then on reaches nobody, though its code still
+ * runs; who writes to the memory of another is stopped by SIGSEGV, as between processes. */
+#ifndef MUSTER_TEST_SIM_BOARD_H
+#define MUSTER_TEST_SIM_BOARD_H
+
+#include "collective/board.h"
+
+struct sim_board_world {
+    struct muster_env *env;    /* its mem and loop */
+    bool is_death_hidden;      /* is_dead stays false: killed, but not confirmed yet */
+    bool is_reading_forbidden; /* of peers that become ready from now on */
+    unsigned signal_count;     /* signals ever sent */
+    unsigned enter_count;
+    struct muster_list boards;
+};
+
+/** Borrows env until all boards are closed. */
+void sim_board_world_init(struct sim_board_world *world, struct muster_env *env);
+
+/** The board of one member. Fails the case when it cannot be made. Gives, muster_board_close. */
+struct muster_board *sim_board_open(struct sim_board_world *world,
+                                    const struct muster_incarnation *incarnation,
+                                    size_t memory_bytes);
+
+/** From this moment on it writes to nobody; is_dead is true of it (unless hidden), and on_peer comes
+ * in the next turn. Its board may be closed before or after the others. */
+void sim_board_kill(struct sim_board_world *world, const struct muster_incarnation *incarnation);
+
+/** Connects between the two fail from now on, on both sides in the next turn; a connection that
+ * exists breaks. */
+void sim_board_refuse(struct sim_board_world *world, const struct muster_incarnation *a,
+                      const struct muster_incarnation *b);
+
+#endif
