@@ -125,7 +125,7 @@ static void children_of_the_program_end_with_it(void **state)
 
     world_open(&world);
     assert_int_equal(pipe(fds), 0);
-    snprintf(script, sizeof(script), "sleep 1000 & echo >&%d; wait", fds[1]);
+    snprintf(script, sizeof(script), "sleep 1000 & echo >/dev/fd/%d; wait", fds[1]);
     argv[2] = script;
     assert_int_equal(start(&world, argv), MUSTER_OK);
     close(fds[1]);
