@@ -68,9 +68,15 @@ static bool is_complete(const struct muster_progress_op *op)
     return op->phase >= MUSTER_PHASE_COMPLETE;
 }
 
+static bool has_begun(const struct muster_progress_op *op)
+{
+    return op->chunk_count > 0;
+}
+
 static bool has_chunk(const struct muster_progress_op *op, uint32_t chunk)
 {
-    return is_complete(op) || (op->chunks_final[chunk / 8] >> (chunk % 8) & 1) != 0;
+    return is_complete(op) ||
+           (chunk < op->chunk_count && (op->chunks_final[chunk / 8] >> (chunk % 8) & 1) != 0);
 }
 
 static void weigh_open(struct op_case *op_case, const struct decision *decision,
@@ -82,8 +88,10 @@ static void weigh_open(struct op_case *op_case, const struct decision *decision,
         op_case->first = first = op;
     op_case->issued++;
     if (op->descriptor != first->descriptor || op->kind != first->kind ||
-        op->chunk_count != first->chunk_count)
+        (has_begun(op) && has_begun(first) && op->chunk_count != first->chunk_count))
         op_case->is_mismatched = true;
+    else if (!has_begun(first))
+        op_case->first = op; /* who has not begun may not know into how many chunks it is cut */
     if (is_complete(op))
         op_case->complete++;
     if (op->phase == MUSTER_PHASE_DELIVERED)

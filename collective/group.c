@@ -162,7 +162,14 @@ enum muster_rc muster_group_open(const struct muster_group_options *options,
     if (rc != MUSTER_OK)
         goto fail;
     group->view = muster_view_ref(options->view);
+    group->shm_slots_max = options->shm_slots_max;
     init_steps(group);
+    rc = muster_shm_open(group, options->board);
+    if (rc != MUSTER_OK) {
+        muster_wire_detach(group->wire, group);
+        muster_view_unref(group->view);
+        goto fail;
+    }
     *ret_group = group;
     return MUSTER_OK;
 fail:
@@ -212,6 +219,7 @@ void muster_group_close(struct muster_group *group)
         while (!muster_list_is_empty(runs))
             muster_run_free(MUSTER_CONTAINER_OF(runs->next, struct muster_run, node));
     }
+    muster_shm_close(group);
     muster_wire_detach(group->wire, group);
     muster_task_post(&group->task, group->env->loop);
 }
@@ -240,15 +248,15 @@ const char *muster_group_algorithm(const struct muster_group *group, enum muster
         .parameters = group->view->plan,
     };
 
-    switch (muster_plan_make(&input).algorithm) {
-    case MUSTER_ALGORITHM_RING:
-        return "ring";
-    case MUSTER_ALGORITHM_EXCHANGE:
-        return "exchange";
-    case MUSTER_ALGORITHM_DIRECT:
-        break;
-    }
-    return "direct";
+    static const char *const names[] = {
+        [MUSTER_ALGORITHM_DIRECT] = "direct",     [MUSTER_ALGORITHM_RING] = "ring",
+        [MUSTER_ALGORITHM_EXCHANGE] = "exchange", [MUSTER_ALGORITHM_FLAT] = "flat",
+        [MUSTER_ALGORITHM_HOST] = "host",
+    };
+    struct muster_plan plan =
+        muster_shm_is_used(group) ? muster_shm_plan_make(&input) : muster_plan_make(&input);
+
+    return names[plan.algorithm];
 }
 
 uint32_t muster_group_rank(const struct muster_group *group)

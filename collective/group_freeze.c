@@ -27,7 +27,7 @@ static bool holds_whole_result(const struct muster_run *run)
     bool is_scatter = run->plan.kind == MUSTER_OP_REDUCE_SCATTER ||
                       run->plan.kind == MUSTER_OP_REDUCE_SCATTER_UNEVEN;
 
-    return !is_scatter || run->plan.algorithm == MUSTER_ALGORITHM_DIRECT ||
+    return !is_scatter || run->plan.algorithm == MUSTER_ALGORITHM_DIRECT || run->shm != NULL ||
            is_known_everywhere(run);
 }
 
@@ -37,11 +37,15 @@ static enum muster_op_phase phase_of(const struct muster_run *run)
         return MUSTER_PHASE_DELIVERED;
     if (run->state == MUSTER_RUN_COMPLETE && holds_whole_result(run))
         return MUSTER_PHASE_COMPLETE;
+    if (run->shm != NULL)
+        return muster_shm_is_ready(run) ? MUSTER_PHASE_GATHER : MUSTER_PHASE_REDUCE;
     return run->memory != NULL && run->final_count > 0 ? MUSTER_PHASE_GATHER : MUSTER_PHASE_REDUCE;
 }
 
 static void stop_run(struct muster_run *run, uint64_t now_ns)
 {
+    if (run->shm != NULL)
+        muster_shm_freeze(run);
     run->phase = phase_of(run);
     if (run->state >= MUSTER_RUN_DELIVERED || run->result.is_interrupted)
         return;
@@ -90,12 +94,22 @@ static uint32_t shown_chunks(const struct muster_run *run)
     return run->plan.kind == MUSTER_OP_REDUCE ? 0 : run->plan.chunk_count;
 }
 
+/* What all on one host have announced will be final, whoever dies. */
+static bool is_final(const struct muster_run *run, uint32_t c)
+{
+    if (run->shm != NULL)
+        return run->phase != MUSTER_PHASE_REDUCE;
+    return (run->chunks[c] & MUSTER_CHUNK_FINAL) != 0;
+}
+
 static enum muster_rc show_run(const struct muster_run *run, struct muster_mem *mem,
                                struct muster_progress_op *op)
 {
     bool is_ended = run->state == MUSTER_RUN_ENDED;
 
-    op->chunks_final = muster_mem_alloc_zero(mem, (shown_chunks(run) + 7) / 8, 1);
+    if (run->memory != NULL) /* else it has not begun: the plan may still change */
+        op->chunk_count = shown_chunks(run);
+    op->chunks_final = muster_mem_alloc_zero(mem, (op->chunk_count + 7) / 8, 1);
     if (op->chunks_final == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;
     op->id = run->id;
@@ -105,11 +119,12 @@ static enum muster_rc show_run(const struct muster_run *run, struct muster_mem *
     op->has_inputs = !is_ended;
     op->is_abort_proposed = run->abort_why != MUSTER_OK;
     op->root = run->call.root.incarnation;
-    op->chunk_count = shown_chunks(run);
     if (run->memory == NULL || is_ended)
         return MUSTER_OK;
-    for (uint32_t c = 0; c < shown_chunks(run); c++)
-        if ((run->chunks[c] & MUSTER_CHUNK_FINAL) != 0)
+    if (run->shm != NULL)
+        op->has_inputs = op->phase == MUSTER_PHASE_REDUCE;
+    for (uint32_t c = 0; c < op->chunk_count; c++)
+        if (is_final(run, c))
             op->chunks_final[c / 8] |= (uint8_t)(1u << (c % 8));
     return MUSTER_OK;
 }

@@ -5,6 +5,7 @@
 #include <muster/exchange.h>
 
 #include "collective/plan.h"
+#include "collective/shm.h"
 #include "collective/wire.h"
 
 #define MUSTER_DESCRIPTION_TEXT_BYTES 96
@@ -16,6 +17,7 @@
 #define MUSTER_LANE_COST_MAX 64u
 #define MUSTER_RING_COST     16u
 #define MUSTER_DIRECT_COST   1u
+#define MUSTER_FLAT_COST     4u /* a lane has 16 places on the board */
 /* Frames of operations that have not been started here: their links pause beyond this. */
 #define MUSTER_EARLY_BYTES_MAX ((size_t)64 << 20)
 
@@ -96,6 +98,7 @@ struct muster_run {
     struct muster_timer timer;
     enum muster_rc abort_why; /* CANCELLED, DEADLINE_EXCEEDED: proposed; OK: not */
     uint8_t timer_stage;      /* enum timer_stage of run_deadline.c */
+    uint64_t heard_over;      /* participants that had said MISMATCH before it had a board plan */
     bool is_mismatched;       /* own description has been sent (once more at the end) */
     bool is_contradicting;    /* unfit because the members have adopted another operation */
     bool is_unfit; /* does not fit the members of this epoch, or what they have adopted: never runs,
@@ -114,11 +117,12 @@ struct muster_run {
     struct muster_exchange_peer *peers; /* exchange: by participant; a buffer of the pool */
     /* one buffer of the pool: */
     void *memory;
-    void **undo;     /* by chunk: the input that a final value replaced, or NULL */
-    void **inputs;   /* by participant (direct) */
-    void *finished;  /* direct: the whole result */
-    uint8_t *chunks; /* by chunk */
-    uint8_t *heard;  /* by participant */
+    struct muster_shm_run *shm; /* through boards: instead of the next four */
+    void **undo;                /* by chunk: the input that a final value replaced, or NULL */
+    void **inputs;              /* by participant (direct) */
+    void *finished;             /* direct: the whole result */
+    uint8_t *chunks;            /* by chunk */
+    uint8_t *heard;             /* by participant */
 };
 
 struct muster_lane {
@@ -183,6 +187,12 @@ struct muster_group {
     struct muster_receiving *receiving; /* by rank */
     bool *is_rank_paused;               /* by rank: its early frames exceed the limit */
     struct muster_task task;            /* callbacks, waiting runs, free */
+    struct muster_shm *shm;             /* boards of the members; NULL: none */
+    struct muster_task shm_task;        /* operations through boards are under way … */
+    struct muster_timer shm_timer;      /* … and nothing has moved for a while */
+    uint32_t shm_idle_turns, shm_slots_max;
+    void (*shm_point)(void *data, const char *point); /* failpoint; NULL: none */
+    void *shm_point_data;
 };
 
 /* group.c */
@@ -215,6 +225,8 @@ void muster_run_join_epoch(struct muster_run *run);
 void muster_run_make_plan(struct muster_run *run);
 /** Give it the memory of its plan. False: no memory; the run has ended with RESOURCE_EXHAUSTED. */
 bool muster_run_take_memory(struct muster_run *run);
+/** What it holds, counted against MUSTER_LANE_COST_MAX. */
+uint32_t muster_run_cost(const struct muster_run *run);
 /** Give up all memory of the plan: staging, undo copies, inputs. */
 void muster_run_drop_memory(struct muster_run *run);
 /** Start runs of the lane whose turn has come. */

@@ -179,6 +179,10 @@ static void *on_frame(void *client, uint32_t rank, const struct muster_frame_hea
     memset(receiving, 0, sizeof(*receiving));
     if (group->is_frozen || group->is_closed)
         return NULL;
+    if (header->type == MUSTER_FRAME_BOARD) {
+        receiving->mode = MUSTER_RECEIVE_NOTE;
+        return NULL;
+    }
     if (header->op.lane >= MUSTER_LANES_MAX ||
         participant_of(group, rank, &header->op) == UINT32_MAX) {
         muster_wire_refuse(group->wire, rank, "a frame names no operation of this view");
@@ -214,9 +218,15 @@ static void answer_query(struct muster_group *group, uint32_t rank,
 static void use_note(struct muster_group *group, uint32_t rank,
                      const struct muster_frame_header *header, const void *text)
 {
-    struct muster_run *run = muster_group_find(group, &header->op);
-    uint32_t participant = participant_of(group, rank, &header->op);
+    struct muster_run *run;
+    uint32_t participant;
 
+    if (header->type == MUSTER_FRAME_BOARD) {
+        muster_shm_hear_answer(group, rank, header->flags == 1);
+        return;
+    }
+    run = muster_group_find(group, &header->op);
+    participant = participant_of(group, rank, &header->op);
     if (header->type == MUSTER_FRAME_QUERY)
         answer_query(group, rank, header);
     if (run == NULL)

@@ -222,7 +222,7 @@ struct muster_plan_chunk muster_plan_chunk(const struct muster_plan *plan, uint3
         chunk.first = block_end;
     end = chunk.first + plan->chunk_elements;
     chunk.count = (end < block_end ? end : block_end) - chunk.first;
-    if (plan->algorithm == MUSTER_ALGORITHM_DIRECT)
+    if (plan->algorithm != MUSTER_ALGORITHM_RING)
         return chunk;
     chunk.reduce = reduce_step(plan, chunk.block);
     chunk.gather = gather_step(plan, chunk.block);
@@ -233,8 +233,8 @@ bool muster_plan_is_wanted(const struct muster_plan *plan, uint32_t c)
 {
     if (plan->kind == MUSTER_OP_REDUCE)
         return plan->index == plan->root;
-    return plan->algorithm == MUSTER_ALGORITHM_DIRECT || !is_scatter(plan->kind) ||
-           c / plan->chunks_per_block == plan->index;
+    return plan->algorithm == MUSTER_ALGORITHM_DIRECT || plan->algorithm == MUSTER_ALGORITHM_FLAT ||
+           !is_scatter(plan->kind) || c / plan->chunks_per_block == plan->index;
 }
 
 uint32_t muster_plan_wanted_count(const struct muster_plan *plan)

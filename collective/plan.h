@@ -14,6 +14,10 @@ enum muster_algorithm {
     MUSTER_ALGORITHM_RING,
     /* Every member sends each other its part, in pieces of chunk_elements. No chunks. */
     MUSTER_ALGORITHM_EXCHANGE,
+    /* Through boards (shm.h). Every member reduces all inputs in rank order. One chunk. */
+    MUSTER_ALGORITHM_FLAT,
+    /* Through boards: each chunk is computed by its owner, in rank order, and copied by all. */
+    MUSTER_ALGORITHM_HOST,
 };
 
 /** What a member does with the partial sum of a chunk. */

@@ -24,11 +24,21 @@ uint32_t muster_run_cost(const struct muster_run *run)
 {
     struct muster_plan_parameters parameters =
         muster_plan_parameters_clamp(&run->group->view->plan);
-    bool is_small = run->call.count * run->plan.element_bytes <= parameters.direct_max_bytes;
 
-    if (run->plan.algorithm == MUSTER_ALGORITHM_EXCHANGE)
-        return is_small ? MUSTER_DIRECT_COST : MUSTER_RING_COST;
-    return run->plan.algorithm == MUSTER_ALGORITHM_RING ? MUSTER_RING_COST : MUSTER_DIRECT_COST;
+    switch (run->plan.algorithm) {
+    case MUSTER_ALGORITHM_EXCHANGE:
+        if (run->call.count * run->plan.element_bytes > parameters.direct_max_bytes)
+            return MUSTER_RING_COST;
+        return MUSTER_DIRECT_COST;
+    case MUSTER_ALGORITHM_RING:
+    case MUSTER_ALGORITHM_HOST:
+        return MUSTER_RING_COST;
+    case MUSTER_ALGORITHM_FLAT:
+        return MUSTER_FLAT_COST;
+    case MUSTER_ALGORITHM_DIRECT:
+        break;
+    }
+    return MUSTER_DIRECT_COST;
 }
 
 bool muster_run_awaits_root(const struct muster_run *run)
@@ -111,10 +121,8 @@ bool muster_run_take_memory(struct muster_run *run)
     return true;
 }
 
-void muster_run_drop_memory(struct muster_run *run)
+static void drop_buffers(struct muster_run *run)
 {
-    if (run->memory == NULL)
-        return;
     for (uint32_t c = 0; c < run->plan.chunk_count; c++)
         muster_buffer_unref(run->undo[c]);
     for (uint32_t i = 0; i < run->plan.n; i++)
@@ -123,6 +131,16 @@ void muster_run_drop_memory(struct muster_run *run)
     run->finished = NULL;
     muster_buffer_unref(run->peers);
     run->peers = NULL;
+}
+
+void muster_run_drop_memory(struct muster_run *run)
+{
+    if (run->memory == NULL)
+        return;
+    if (run->shm != NULL)
+        muster_shm_drop(run);
+    else
+        drop_buffers(run);
     muster_buffer_unref(run->memory);
     run->memory = NULL;
     run->final_count = run->start_next = run->start_final = run->input_count = 0;
@@ -220,6 +238,8 @@ void muster_run_hand_back(struct muster_run *run, enum muster_rc rc)
     muster_timer_stop(&run->timer);
     if (op == NULL)
         return;
+    if (rc != MUSTER_OK)
+        muster_shm_revoke(run);
     run->op = NULL;
     op->impl = NULL;
     op->result = run->result;
@@ -271,7 +291,21 @@ void muster_run_make_plan(struct muster_run *run)
         input.root = muster_group_participant_index(group, run->id.step, root);
     if (input.root >= input.n)
         input.root = 0;
-    run->plan = muster_plan_make(&input);
+    run->plan = muster_shm_is_used(group) ? muster_shm_plan_make(&input) : muster_plan_make(&input);
+}
+
+/* False: no room on the board for now. */
+static bool activate_shm(struct muster_run *run)
+{
+    struct muster_group *group = run->group;
+    struct muster_lane *lane = lane_of(run);
+
+    if (!muster_shm_prepare(run))
+        return run->abort_why == MUSTER_RESOURCE_EXHAUSTED;
+    muster_shm_start(run);
+    if (run->state == MUSTER_RUN_COMPLETE)
+        muster_lane_settle(group, lane);
+    return true;
 }
 
 static void activate(struct muster_run *run)
@@ -291,14 +325,30 @@ static void activate(struct muster_run *run)
     case MUSTER_ALGORITHM_EXCHANGE:
         muster_exchange_start(run);
         break;
+    case MUSTER_ALGORITHM_FLAT:
+    case MUSTER_ALGORITHM_HOST:
+        break;
     }
+}
+
+/* The members have agreed on boards since it was issued. */
+static void plan_for_shm(struct muster_run *run)
+{
+    if (run->plan.n == 1 || !muster_shm_has(run->call.kind) ||
+        (muster_plan_is_shm(&run->plan) && run->memory == NULL))
+        return;
+    for (uint32_t i = 0; run->memory != NULL && i < run->plan.n; i++)
+        if ((run->heard[i] & MUSTER_HEARD_MISMATCH) != 0)
+            run->heard_over |= UINT64_C(1) << i;
+    muster_run_drop_memory(run);
+    muster_run_make_plan(run);
 }
 
 void muster_lane_advance(struct muster_group *group, struct muster_lane *lane)
 {
     struct muster_list *node = lane->runs.next;
 
-    if (group->is_frozen)
+    if (group->is_frozen || !muster_shm_is_settled(group))
         return;
     while (node != &lane->runs) {
         struct muster_run *run = MUSTER_CONTAINER_OF(node, struct muster_run, node);
@@ -308,9 +358,14 @@ void muster_lane_advance(struct muster_group *group, struct muster_lane *lane)
         if (run->state != MUSTER_RUN_QUEUED || run->is_unfit ||
             run->abort_why == MUSTER_RESOURCE_EXHAUSTED)
             continue;
+        if (muster_shm_is_used(group))
+            plan_for_shm(run);
         if (lane->cost > 0 && lane->cost + muster_run_cost(run) > MUSTER_LANE_COST_MAX)
             return;
-        activate(run);
+        if (!muster_plan_is_shm(&run->plan))
+            activate(run);
+        else if (!activate_shm(run))
+            return;
         muster_group_replay_early(group, &id);
         node = lane->runs.next; /* completions may have changed the list */
     }
@@ -410,6 +465,8 @@ void muster_run_issue(struct muster_run *run)
  * not end a step that a joiner has not reached (docs/protocol.md, "Steps and state"). */
 static bool is_deliverable(const struct muster_run *run)
 {
+    if (run->shm != NULL)
+        return muster_shm_is_deliverable(run);
     bool has_all_called =
         run->plan.algorithm == MUSTER_ALGORITHM_DIRECT && run->call.kind != MUSTER_OP_BROADCAST;
 
@@ -427,8 +484,10 @@ static void deliver(struct muster_run *run)
 
 static bool is_stable(const struct muster_run *run)
 {
-    return (run->state == MUSTER_RUN_DELIVERED && run->complete_count == run->participant_count) ||
-           (run->state == MUSTER_RUN_ENDED && run->complete_count == run->participant_count);
+    if (run->state == MUSTER_RUN_DELIVERED && run->shm != NULL)
+        return muster_shm_is_stable(run);
+    return (run->state == MUSTER_RUN_DELIVERED || run->state == MUSTER_RUN_ENDED) &&
+           run->complete_count == run->participant_count;
 }
 
 /* Callbacks come in lane order; what all members have is forgotten. */

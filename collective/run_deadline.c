@@ -65,6 +65,8 @@ static void on_timer(struct muster_timer *timer)
 
     switch ((enum timer_stage)run->timer_stage) {
     case TIMER_DEADLINE:
+        if (run->shm != NULL)
+            muster_shm_hear(run);
         if (!is_in_epoch(run) || silent_count(run) == 0) {
             muster_run_propose_abort(run, MUSTER_DEADLINE_EXCEEDED);
             return;

@@ -71,6 +71,10 @@ static void finish_if_whole(struct muster_run *run)
 
 void muster_run_adopt(struct muster_run *run, const struct muster_verdict *verdict)
 {
+    if (run->shm != NULL) {
+        muster_shm_adopt(run);
+        return;
+    }
     if (run->memory == NULL && !muster_run_take_memory(run))
         return;
     run->is_adopting = true;
@@ -95,7 +99,8 @@ void muster_repair_serve(struct muster_run *run, uint32_t participant, uint32_t 
 {
     uint64_t end = (uint64_t)first + count;
 
-    if (run->plan.algorithm != MUSTER_ALGORITHM_DIRECT && run->state == MUSTER_RUN_DELIVERED)
+    if (run->shm != NULL ||
+        (run->plan.algorithm != MUSTER_ALGORITHM_DIRECT && run->state == MUSTER_RUN_DELIVERED))
         return; /* the memory is the caller's again; who asks for it does not follow the protocol */
     for (uint64_t c = first; c < end && c < run->plan.chunk_count; c++) {
         size_t bytes;

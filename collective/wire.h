@@ -21,6 +21,7 @@ enum muster_frame_type {
     MUSTER_FRAME_QUERY,     /* have you started it? */
     MUSTER_FRAME_STATUS,    /* flags 1: yes */
     MUSTER_FRAME_PIECE,     /* chunk-th piece of the part for the receiver; offset: its elements */
+    MUSTER_FRAME_BOARD,     /* flags 1: the sender can work through boards with all members */
 };
 
 /** What the wire tells the group that it serves. Like muster_peer_link_events, with the peer's

@@ -5,6 +5,10 @@
 #include <string.h>
 
 #include "cluster/view_decide.h"
+#include "collective/shm.h"
+
+bool group_ring_has_boards;
+uint32_t group_ring_slots_max;
 
 #define CHUNK_BYTES  256u
 #define DIRECT_BYTES 64u
@@ -171,6 +175,8 @@ static struct muster_group *open_group(struct group_ring_member *member, struct 
         .wire = member->wire,
         .events = &group_events,
         .data = member,
+        .board = member->board,
+        .shm_slots_max = member->ring->slots_max,
         .abort_grace_ns = member->ring->abort_grace_ns,
         .answer_wait_ns = ANSWER_WAIT_NS,
     };
@@ -204,6 +210,11 @@ uint32_t group_ring_add(struct group_ring *ring)
     options.hello = hello_of(member);
     assert_int_equal(muster_wire_tcp_open(&options, &member->wire), MUSTER_OK);
     muster_wire_set_failpoint(member->wire, on_failpoint, member);
+    if (ring->has_boards) {
+        snprintf(member->self.host_key, sizeof(member->self.host_key), "host");
+        member->board =
+            sim_board_open(&ring->boards, &member->self.incarnation, MUSTER_SHM_BOARD_BYTES);
+    }
     return index;
 }
 
@@ -225,6 +236,9 @@ void group_ring_open_plan(struct group_ring *ring, uint32_t n,
     test_env_open(&ring->test);
     assert_int_equal(muster_net_system_open(&ring->test.env, &ring->test.env.net), MUSTER_OK);
     ring->plan = *plan;
+    ring->has_boards = group_ring_has_boards;
+    ring->slots_max = group_ring_slots_max;
+    sim_board_world_init(&ring->boards, &ring->test.env);
     for (uint32_t i = 0; i < n; i++)
         members[group_ring_add(ring)] = ring->members[i].self;
     snprintf(fields.job, sizeof(fields.job), "test");
@@ -265,6 +279,8 @@ static void close_member(struct group_ring_member *member)
 
 void group_ring_kill(struct group_ring *ring, uint32_t index)
 {
+    if (ring->members[index].board != NULL)
+        sim_board_kill(&ring->boards, &ring->members[index].self.incarnation);
     ring->members[index].is_dead = true;
     if (ring->members[index].wire != NULL)
         close_member(&ring->members[index]);
@@ -279,6 +295,8 @@ void group_ring_close(struct group_ring *ring)
     }
     muster_view_unref(ring->view);
     group_ring_turn(ring, 6);
+    for (uint32_t i = 0; i < ring->count; i++)
+        muster_board_close(ring->members[i].board);
     muster_net_system_close(ring->test.env.net);
     test_env_close(&ring->test);
 }

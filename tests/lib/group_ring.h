@@ -8,6 +8,7 @@
 #include <muster/stream.h>
 
 #include "collective/group.h"
+#include "sim_board.h"
 
 #define GROUP_RING_MAX 17
 
@@ -20,6 +21,7 @@ struct group_ring_member {
     struct muster_listener *listener;
     struct muster_wire *wire;
     struct muster_group *group; /* NULL when not in the view */
+    struct muster_board *board; /* NULL: none */
 
     struct muster_peer_link *accepted[4 * GROUP_RING_MAX]; /* hello awaited */
     unsigned passed;                                       /* failpoints */
@@ -32,6 +34,9 @@ struct group_ring_member {
 
 struct group_ring {
     struct test_env test;
+    bool has_boards;
+    uint32_t slots_max; /* of operations through boards; 0: no limit */
+    struct sim_board_world boards;
     uint32_t count; /* members ever made */
     struct group_ring_member members[GROUP_RING_MAX];
     struct muster_plan_parameters plan;
@@ -41,6 +46,10 @@ struct group_ring {
     bool has_cut;
     unsigned pieced_count; /* verdicts ADOPT that join chunks of members none of which has all */
 };
+
+/** Rings that are opened from now on have boards: operations go through them. */
+extern bool group_ring_has_boards;
+extern uint32_t group_ring_slots_max;
 
 /** A ring of n members in a view of epoch 1; small chunks, so that small tensors have many. */
 void group_ring_open(struct group_ring *ring, uint32_t n);

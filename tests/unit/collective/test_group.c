@@ -528,5 +528,8 @@ int main(void)
         cmocka_unit_test(broadcasts_of_different_roots_do_not_hang),
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+
+    group_ring_has_boards = true;
+    return failed + cmocka_run_group_tests_name("tests with boards", tests, NULL, NULL);
 }

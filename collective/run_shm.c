@@ -1,0 +1,512 @@
+/* One operation through boards, from its announcement to its end. */
+#include "collective/shm_internal.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* --- Small things --- */
+
+void muster_group_set_shm_failpoint(struct muster_group *group, muster_shm_point_fn *fn, void *data)
+{
+    group->shm_point = fn;
+    group->shm_point_data = data;
+}
+
+void muster_shm_point(const struct muster_run *run, const char *point)
+{
+    if (run->group->shm_point != NULL)
+        run->group->shm_point(run->group->shm_point_data, point);
+}
+
+size_t muster_shm_input_bytes(const struct muster_run *run)
+{
+    const struct muster_op_call *call = &run->call;
+
+    if (call->kind == MUSTER_OP_BARRIER)
+        return 0;
+    return (call->kind == MUSTER_OP_ALL_GATHER ? call->part_count : call->count) *
+           run->plan.element_bytes;
+}
+
+static bool is_giver(const struct muster_run *run, uint32_t participant)
+{
+    return run->call.kind != MUSTER_OP_BROADCAST || participant == run->plan.root;
+}
+
+void muster_shm_wake(struct muster_run *run)
+{
+    struct muster_shm_run *shm = run->shm;
+
+    for (uint32_t i = 0; i < shm->n; i++) {
+        struct muster_board_peer *peer = shm->participants[i].peer;
+
+        if (peer != NULL && atomic_load_explicit(&muster_shm_board_of_peer(peer)->is_asleep,
+                                                 memory_order_relaxed) != 0)
+            muster_board_signal(shm->link->board, peer);
+    }
+}
+
+/* --- Beginning --- */
+
+static size_t line_up(size_t bytes)
+{
+    return (bytes + SHM_LINE_BYTES - 1) / SHM_LINE_BYTES * SHM_LINE_BYTES;
+}
+
+/* Of one buffer of the pool: the run, what it knows of each participant, and run->heard. */
+static void take_memory(struct muster_run *run, uint8_t *memory, uint32_t n)
+{
+    struct muster_shm_run *shm = (struct muster_shm_run *)(void *)memory;
+    uint32_t streams = run->plan.algorithm == MUSTER_ALGORITHM_HOST ? n : 0;
+
+    shm->participants = (struct muster_shm_participant *)(void *)(shm + 1);
+    shm->sources = (const void **)(void *)(shm->participants + n);
+    shm->productions = (struct muster_shm_production *)(void *)(shm->sources + n);
+    shm->streams = (struct muster_shm_stream *)(void *)(shm->productions + streams);
+    run->heard = (uint8_t *)(shm->streams + streams);
+    run->memory = memory;
+    run->shm = shm;
+}
+
+static size_t memory_bytes(const struct muster_run *run, uint32_t n)
+{
+    size_t streams = run->plan.algorithm == MUSTER_ALGORITHM_HOST ? n : 0;
+
+    return sizeof(struct muster_shm_run) +
+           n * (sizeof(struct muster_shm_participant) + sizeof(void *) + 1) +
+           streams * (sizeof(struct muster_shm_stream) + sizeof(struct muster_shm_production));
+}
+
+static void meet(struct muster_run *run, struct muster_shm *link, uint32_t index)
+{
+    struct muster_shm_run *shm = run->shm;
+    struct muster_shm_participant *participant = &shm->participants[index];
+    const struct muster_shm_board *board;
+
+    participant->rank = muster_group_participant_rank(run->group, run->id.step, index);
+    participant->peer = link->peers[participant->rank];
+    participant->board =
+        participant->peer != NULL ? participant->peer->memory : link->board->memory;
+    participant->board_bytes =
+        participant->peer != NULL ? participant->peer->memory_bytes : link->board->memory_bytes;
+    board = (const struct muster_shm_board *)(const void *)participant->board;
+    participant->lane = &board->lanes[run->id.lane];
+    participant->entry = &board->entries[run->id.lane][shm->entry_index];
+}
+
+/* Slots for the input (flat), or for chunks that this process sums. */
+static size_t slots_bytes(const struct muster_run *run, uint32_t *ret_count)
+{
+    size_t chunk = line_up(run->plan.chunk_elements * run->plan.element_bytes);
+    uint32_t count = run->plan.chunks_per_block;
+    uint32_t count_max;
+
+    *ret_count = 0;
+    if (run->plan.algorithm == MUSTER_ALGORITHM_FLAT)
+        return is_giver(run, run->plan.index) ? muster_shm_input_bytes(run) : 0;
+    if (run->call.kind != MUSTER_OP_ALL_REDUCE)
+        return 0;
+    count_max = (uint32_t)(MUSTER_SHM_SLOTS_BYTES / chunk);
+    if (run->group->shm_slots_max != 0)
+        count_max = run->group->shm_slots_max;
+    if (count_max < 2)
+        count_max = 2;
+    *ret_count = count < count_max ? count : count_max;
+    return *ret_count * chunk;
+}
+
+static bool take_slots(struct muster_run *run, struct muster_board *board)
+{
+    struct muster_shm_run *shm = run->shm;
+    uint32_t count;
+    size_t bytes = slots_bytes(run, &count);
+
+    if (bytes == 0)
+        return true;
+    shm->slots = muster_shm_heap_take(board, bytes, &shm->slot_class);
+    if (shm->slots == NULL)
+        return false;
+    shm->slot_bytes = count > 0 ? bytes / count : bytes;
+    shm->entry->slots_at = (uint32_t)((size_t)(shm->slots - board->memory) / SHM_LINE_BYTES);
+    shm->entry->slot_count = count;
+    return true;
+}
+
+bool muster_shm_prepare(struct muster_run *run)
+{
+    struct muster_shm *link = run->group->shm;
+    struct muster_shm_board *board = muster_shm_board_of(link->board);
+    uint32_t n = run->plan.n, entry = muster_shm_entry_index(&run->id);
+    size_t bytes = memory_bytes(run, n);
+    struct muster_shm_run *shm;
+    uint8_t *memory;
+
+    if (board->is_taken[run->id.lane][entry])
+        return false;
+    memory = muster_buffer_get(run->group->pool, bytes);
+    if (memory == NULL) {
+        muster_run_propose_abort(run, MUSTER_RESOURCE_EXHAUSTED);
+        return false;
+    }
+    memset(memory, 0, bytes);
+    take_memory(run, memory, n);
+    shm = run->shm;
+    shm->link = muster_shm_ref(link);
+    shm->n = n;
+    shm->index = run->plan.index;
+    shm->entry_index = entry;
+    shm->key = muster_shm_key(run->group->view->epoch, &run->id);
+    shm->ordinal = muster_shm_ordinal(&run->id);
+    shm->entry = &board->entries[run->id.lane][entry];
+    for (uint32_t i = 0; i < n; i++)
+        run->heard[i] = (run->heard_over >> i & 1) != 0 ? MUSTER_HEARD_MISMATCH : 0;
+    board->is_taken[run->id.lane][entry] = true;
+    run->group->lanes[run->id.lane].cost += muster_run_cost(run);
+    if (take_slots(run, link->board))
+        return true;
+    link->is_short = true;
+    muster_run_drop_memory(run);
+    return false;
+}
+
+/* True: the input can be announced. */
+static bool place_input(struct muster_run *run)
+{
+    struct muster_shm_run *shm = run->shm;
+    struct muster_shm_entry *entry = shm->entry;
+    struct muster_board *board = shm->link->board;
+    size_t bytes = muster_shm_input_bytes(run);
+
+    entry->input = SHM_INPUT_NONE;
+    if (bytes == 0 || !is_giver(run, shm->index))
+        return true;
+    if (run->plan.algorithm == MUSTER_ALGORITHM_FLAT) {
+        memcpy(shm->slots, run->call.input, bytes);
+        entry->input = SHM_INPUT_BOARD;
+        entry->input_offset = (uint64_t)(shm->slots - board->memory);
+        return true;
+    }
+    return muster_shm_show_input(run, bytes);
+}
+
+static void announce(struct muster_run *run)
+{
+    struct muster_shm_run *shm = run->shm;
+    struct muster_shm_entry *entry = shm->entry;
+    const struct muster_shm_board *board = muster_shm_board_of(shm->link->board);
+
+    entry->epoch = run->group->view->epoch;
+    entry->ordinal = shm->ordinal;
+    entry->descriptor = run->descriptor;
+    entry->done_before =
+        atomic_load_explicit(&board->lanes[run->id.lane].done, memory_order_relaxed);
+    muster_shm_point(run, "before ready");
+    atomic_store_explicit(&entry->ready, shm->key, memory_order_release);
+    muster_shm_point(run, "ready");
+    shm->is_announced = true;
+    muster_shm_wake(run);
+}
+
+static void begin_entry(struct muster_run *run)
+{
+    struct muster_shm_entry *entry = run->shm->entry;
+
+    muster_shm_point(run, "before start");
+    atomic_store_explicit(&entry->ready, 0, memory_order_relaxed);
+    atomic_thread_fence(memory_order_release); /* who still sees the old key sees old words */
+    atomic_store_explicit(&entry->complete, 0, memory_order_relaxed);
+    for (uint32_t i = 0; run->plan.algorithm == MUSTER_ALGORITHM_HOST && i < run->shm->n; i++) {
+        atomic_store_explicit(&entry->published[i], 0, memory_order_relaxed);
+        atomic_store_explicit(&entry->copied[i], 0, memory_order_relaxed);
+    }
+}
+
+void muster_shm_start(struct muster_run *run)
+{
+    struct muster_shm_run *shm = run->shm;
+
+    muster_board_enter(shm->link->board);
+    for (uint32_t i = 0; i < shm->n; i++)
+        meet(run, shm->link, i);
+    begin_entry(run);
+    if (run->plan.algorithm == MUSTER_ALGORITHM_HOST)
+        muster_shm_chunks_begin(run);
+    run->state = MUSTER_RUN_ACTIVE;
+    run->result.contributor_count = run->plan.n;
+    run->heard[shm->index] |= MUSTER_HEARD_ISSUED;
+    (void)muster_shm_step(run);
+    muster_shm_drive(run->group);
+}
+
+/* --- Who is there --- */
+
+/* NULL: not mapped yet, or it makes no sense. */
+static const uint8_t *find_input(const struct muster_run *run, uint32_t index)
+{
+    const struct muster_shm_participant *participant = &run->shm->participants[index];
+    const struct muster_shm_entry *entry = participant->entry;
+    size_t bytes = muster_shm_input_bytes(run);
+
+    if (participant->peer == NULL)
+        return run->shm->slots != NULL && run->plan.algorithm == MUSTER_ALGORITHM_FLAT
+                   ? run->shm->slots
+                   : run->call.input;
+    switch ((enum muster_shm_input)entry->input) {
+    case SHM_INPUT_NONE:
+        return NULL;
+    case SHM_INPUT_BOARD:
+        if (entry->input_offset > participant->board_bytes ||
+            bytes > participant->board_bytes - entry->input_offset)
+            return NULL;
+        return participant->board + entry->input_offset;
+    case SHM_INPUT_SHARE:
+        return muster_board_share_at(participant->peer, entry->input_share, entry->input_offset,
+                                     bytes);
+    }
+    return NULL;
+}
+
+static bool hear_ready(struct muster_run *run, uint32_t index)
+{
+    struct muster_shm_participant *participant = &run->shm->participants[index];
+    const struct muster_shm_entry *entry = participant->entry;
+
+    if (atomic_load_explicit(&entry->ready, memory_order_acquire) != run->shm->key)
+        return false;
+    if (entry->descriptor != run->descriptor) {
+        muster_run_send_mismatch(run);
+        return false;
+    }
+    if (is_giver(run, index) && muster_shm_input_bytes(run) > 0) {
+        participant->input = find_input(run, index);
+        if (participant->input == NULL)
+            return false;
+    }
+    participant->is_ready = true;
+    run->heard[index] |= MUSTER_HEARD_ISSUED;
+    run->shm->ready_count++;
+    return true;
+}
+
+static bool hear_all_ready(struct muster_run *run)
+{
+    struct muster_shm_run *shm = run->shm;
+    bool has_moved = false;
+
+    for (uint32_t i = 0; i < shm->n; i++)
+        if (!shm->participants[i].is_ready && hear_ready(run, i))
+            has_moved = true;
+    return has_moved;
+}
+
+bool muster_shm_is_valid(const struct muster_run *run)
+{
+    const struct muster_shm_run *shm = run->shm;
+
+    atomic_thread_fence(memory_order_acquire);
+    for (uint32_t i = 0; i < shm->n; i++)
+        if (atomic_load_explicit(&shm->participants[i].entry->ready, memory_order_relaxed) !=
+            shm->key)
+            return false;
+    return true;
+}
+
+void muster_shm_look(struct muster_run *run)
+{
+    struct muster_shm_run *shm = run->shm;
+
+    if (++shm->looks % SHM_LOOKS_PER_DEATH != 0)
+        return;
+    for (uint32_t i = 0; i < shm->n; i++) {
+        struct muster_shm_participant *participant = &shm->participants[i];
+
+        if (participant->peer != NULL && !participant->is_dead)
+            participant->is_dead = muster_board_is_dead(participant->peer);
+    }
+}
+
+void muster_shm_hear(struct muster_run *run)
+{
+    if (run->state == MUSTER_RUN_ACTIVE && !run->group->is_frozen)
+        (void)hear_all_ready(run);
+}
+
+/* --- The end --- */
+
+/* Operations of the lane end here in any order; the others see how far all have. */
+static void advance_done(struct muster_run *run)
+{
+    struct muster_shm_lane *own = &muster_shm_board_of(run->shm->link->board)->lanes[run->id.lane];
+    struct muster_list *runs = &run->group->lanes[run->id.lane].runs;
+    uint64_t done = 0;
+
+    for (struct muster_list *node = runs->next; node != runs; node = node->next) {
+        const struct muster_run *other = MUSTER_CONTAINER_OF(node, struct muster_run, node);
+
+        if (other->state < MUSTER_RUN_COMPLETE)
+            break;
+        done = muster_shm_ordinal(&other->id) + 1;
+    }
+    if (done > atomic_load_explicit(&own->done, memory_order_relaxed))
+        atomic_store_explicit(&own->done, done, memory_order_release);
+}
+
+static void complete(struct muster_run *run)
+{
+    struct muster_shm_run *shm = run->shm;
+
+    run->state = MUSTER_RUN_COMPLETE;
+    run->final_count = muster_plan_wanted_count(&run->plan);
+    muster_shm_point(run, "before complete");
+    if (run->plan.algorithm == MUSTER_ALGORITHM_HOST)
+        atomic_store_explicit(&shm->entry->complete, shm->key, memory_order_release);
+    advance_done(run);
+    muster_shm_point(run, "complete");
+    muster_shm_wake(run);
+}
+
+static bool is_complete(const struct muster_run *run,
+                        const struct muster_shm_participant *participant)
+{
+    const struct muster_shm_entry *entry = participant->entry;
+
+    if (participant->peer == NULL || participant->is_dead || participant->is_gone)
+        return true;
+    if (atomic_load_explicit(&participant->lane->done, memory_order_acquire) > run->shm->ordinal)
+        return true;
+    return atomic_load_explicit(&entry->ready, memory_order_acquire) == run->shm->key &&
+           atomic_load_explicit(&entry->complete, memory_order_acquire) == run->shm->key;
+}
+
+static bool hear_all_complete(struct muster_run *run)
+{
+    struct muster_shm_run *shm = run->shm;
+    uint32_t before = shm->complete_count;
+
+    if (before == shm->n)
+        return false;
+    for (uint32_t i = 0; i < shm->n; i++) {
+        struct muster_shm_participant *participant = &shm->participants[i];
+
+        if (participant->is_complete || !is_complete(run, participant))
+            continue;
+        participant->is_complete = true;
+        shm->complete_count++;
+    }
+    return shm->complete_count > before;
+}
+
+/* --- Work --- */
+
+static bool work(struct muster_run *run)
+{
+    struct muster_shm_run *shm = run->shm;
+    bool has_moved = false;
+
+    if (shm->is_blocked)
+        return false;
+    if (!shm->is_announced) {
+        if (!place_input(run))
+            return false;
+        announce(run);
+        has_moved = true;
+    }
+    if (shm->ready_count < shm->n) {
+        has_moved = hear_all_ready(run) || has_moved;
+        if (shm->ready_count < shm->n)
+            return has_moved;
+    }
+    if (run->plan.algorithm == MUSTER_ALGORITHM_FLAT) {
+        if (!muster_shm_flat_finish(run))
+            return has_moved;
+        complete(run);
+        return true;
+    }
+    has_moved = muster_shm_chunks_move(run) || has_moved;
+    if (!shm->is_blocked && muster_shm_chunks_are_whole(run)) {
+        complete(run);
+        has_moved = true;
+    }
+    return has_moved;
+}
+
+bool muster_shm_step(struct muster_run *run)
+{
+    bool has_moved = run->state == MUSTER_RUN_ACTIVE && work(run);
+
+    if (run->state == MUSTER_RUN_COMPLETE || run->state == MUSTER_RUN_DELIVERED)
+        has_moved = hear_all_complete(run) || has_moved;
+    if (!has_moved)
+        muster_shm_look(run);
+    return has_moved;
+}
+
+/* What the others can see and have not seen yet does not end it here alone: everybody holds all
+ * inputs. Chunks go the other way: all must have the result. */
+bool muster_shm_is_deliverable(const struct muster_run *run)
+{
+    return run->state == MUSTER_RUN_COMPLETE &&
+           (run->plan.algorithm == MUSTER_ALGORITHM_FLAT || muster_shm_is_stable(run));
+}
+
+bool muster_shm_is_stable(const struct muster_run *run)
+{
+    return run->shm->complete_count == run->shm->n;
+}
+
+void muster_shm_revoke(struct muster_run *run)
+{
+    struct muster_shm_run *shm = run->shm;
+
+    if (shm == NULL || !shm->is_announced)
+        return;
+    atomic_store_explicit(&shm->entry->ready, 0, memory_order_relaxed);
+    atomic_thread_fence(memory_order_release); /* before the caller's next store to its memory */
+    shm->is_blocked = true;
+}
+
+void muster_shm_drop(struct muster_run *run)
+{
+    struct muster_shm_run *shm = run->shm;
+    struct muster_shm *link = shm->link;
+
+    muster_shm_hide_input(run);
+    if (shm->slots != NULL)
+        muster_shm_heap_give(link->board, shm->slots, shm->slot_class);
+    muster_shm_board_of(link->board)->is_taken[run->id.lane][shm->entry_index] = false;
+    run->shm = NULL;
+    run->heard = NULL;
+    muster_shm_unref(link);
+}
+
+/* --- A change of view --- */
+
+bool muster_shm_is_ready(const struct muster_run *run)
+{
+    return run->shm->ready_count == run->shm->n;
+}
+
+void muster_shm_freeze(struct muster_run *run)
+{
+    if (run->state != MUSTER_RUN_ACTIVE)
+        return;
+    (void)hear_all_ready(run);
+    run->shm->is_blocked = !muster_shm_is_ready(run);
+}
+
+void muster_shm_adopt(struct muster_run *run)
+{
+    struct muster_shm_run *shm = run->shm;
+    const struct muster_view *view = run->group->view;
+
+    run->is_adopting = true;
+    shm->is_blocked = false;
+    for (uint32_t i = 0; i < shm->n; i++) {
+        struct muster_shm_participant *participant = &shm->participants[i];
+
+        if (participant->peer != NULL)
+            participant->is_gone = !muster_view_find(view, &participant->peer->incarnation, NULL);
+    }
+    (void)muster_shm_step(run);
+    muster_shm_drive(run->group);
+}

@@ -1,0 +1,65 @@
+/* Small operations through boards: every input in a slot of its owner, everybody reduces all. */
+#include "collective/shm_internal.h"
+#include "collective/kernels.h"
+
+#include <string.h>
+
+void muster_shm_reduce_all(const struct muster_op_call *call, void *into, const void **sources,
+                           uint32_t n, uint64_t count)
+{
+    memcpy(into, sources[0], count * muster_dtype_bytes(call->dtype));
+    for (uint32_t i = 1; i < n; i++)
+        muster_kernel_reduce(call->dtype, call->reduction, into, sources[i], count);
+    if (call->reduction == MUSTER_MEAN)
+        muster_kernel_divide(call->dtype, into, n, count);
+}
+
+static void reduce(struct muster_run *run, uint64_t first, uint64_t count)
+{
+    struct muster_shm_run *shm = run->shm;
+    const struct muster_op_call *call = &run->call;
+
+    for (uint32_t i = 0; i < shm->n; i++)
+        shm->sources[i] = shm->participants[i].input + first * run->plan.element_bytes;
+    muster_shm_reduce_all(call, call->output, shm->sources, shm->n, count);
+}
+
+static void join(struct muster_run *run)
+{
+    size_t part = muster_shm_input_bytes(run);
+
+    for (uint32_t i = 0; i < run->shm->n; i++)
+        memcpy((uint8_t *)run->call.output + i * part, run->shm->participants[i].input, part);
+}
+
+/* False: a slot has been used again, by a member that has gone on without this one. */
+bool muster_shm_flat_finish(struct muster_run *run)
+{
+    const struct muster_op_call *call = &run->call;
+    struct muster_shm_run *shm = run->shm;
+
+    muster_shm_point(run, "before flat");
+    switch (call->kind) {
+    case MUSTER_OP_BARRIER:
+        break;
+    case MUSTER_OP_ALL_REDUCE:
+        if (call->count > 0)
+            reduce(run, 0, call->count);
+        break;
+    case MUSTER_OP_REDUCE_SCATTER:
+        reduce(run, shm->index * call->part_count, call->part_count);
+        break;
+    case MUSTER_OP_ALL_GATHER:
+        join(run);
+        break;
+    case MUSTER_OP_BROADCAST:
+        if (shm->index != run->plan.root && call->count > 0)
+            memcpy(call->output, shm->participants[run->plan.root].input,
+                   muster_shm_input_bytes(run));
+        break;
+    default: /* muster_shm_has: no other comes here */
+        break;
+    }
+    shm->is_blocked = !muster_shm_is_valid(run);
+    return !shm->is_blocked;
+}

@@ -1,0 +1,83 @@
+/* Operations between the processes of one host: each shows its inputs and what it has computed on
+ * its board (board.h); nobody writes another's memory. */
+#ifndef MUSTER_COLLECTIVE_SHM_H
+#define MUSTER_COLLECTIVE_SHM_H
+
+#include "collective/board.h"
+#include "collective/plan.h"
+#include "collective/wire.h"
+
+struct muster_run;
+struct muster_lane;
+
+/* What a board should hold: entries of all lanes, and slots. Untouched pages cost nothing. */
+#define MUSTER_SHM_BOARD_BYTES ((size_t)64 << 20)
+/* More members of one host use TCP. */
+#define MUSTER_SHM_MEMBERS_MAX 64u
+/* Inputs up to this size are copied to slots, and everybody reduces all. */
+#define MUSTER_SHM_FLAT_BYTES (16u << 10)
+/* Chunks that stay in the first caches while they are summed and copied. */
+#define MUSTER_SHM_CHUNK_BYTES (32u << 10)
+
+/* --- Agreement (shm_link.c): one answer of each member, all yes or nobody --- */
+
+/** At the opening of a group: connect to the boards of all members, when all are on this host.
+ * board NULL: answers no. */
+MUSTER_MUST_CHECK enum muster_rc muster_shm_open(struct muster_group *group,
+                                                 struct muster_board *board);
+/** Boards of members that the next group does not have are released, when no run reads them. */
+void muster_shm_close(struct muster_group *group);
+/** Whether this epoch uses boards is known. Operations wait for it. */
+bool muster_shm_is_settled(const struct muster_group *group);
+bool muster_shm_is_used(const struct muster_group *group);
+/** The members may agree on boards: a function of the view. */
+bool muster_shm_is_eligible(const struct muster_view *view);
+/** A frame BOARD. */
+void muster_shm_hear_answer(struct muster_group *group, uint32_t rank, bool is_yes);
+
+/* --- Plans (shm_plan.c) --- */
+
+/** For operations through boards: FLAT or HOST (alone: DIRECT). Pure. */
+struct muster_plan muster_shm_plan_make(const struct muster_plan_input *input);
+/** Others run over the wire, in every epoch. */
+bool muster_shm_has(enum muster_op_kind kind);
+bool muster_plan_is_shm(const struct muster_plan *plan);
+
+/* --- One operation (run_shm.c) --- */
+
+/** False: no room on the board for now; the run waits in its lane. */
+bool muster_shm_prepare(struct muster_run *run);
+void muster_shm_start(struct muster_run *run);
+/** Some of its work. True: something moved. */
+bool muster_shm_step(struct muster_run *run);
+/** All participants are ready: it will end ADOPTED whatever happens, and work on it goes on while the
+ * group is frozen. Else it is stopped: no byte changes here. */
+void muster_shm_freeze(struct muster_run *run);
+bool muster_shm_is_ready(const struct muster_run *run);
+/** Go on in the group of the next epoch, among the participants of the old one. */
+void muster_shm_adopt(struct muster_run *run);
+bool muster_shm_is_deliverable(const struct muster_run *run);
+bool muster_shm_is_stable(const struct muster_run *run);
+/** The caller gets its memory back without a result: nobody may rely on it any more. */
+void muster_shm_revoke(struct muster_run *run);
+/** Its place on the board is free again. Before the run's memory goes. */
+void muster_shm_drop(struct muster_run *run);
+/** Note who has started it (run->heard). */
+void muster_shm_hear(struct muster_run *run);
+
+/* --- Driving (shm_progress.c) --- */
+
+/** Work on all operations of the group. True: something moved. Loop thread; callbacks follow in the
+ * next turn (muster_group_run_done). */
+bool muster_shm_progress(struct muster_group *group);
+/** From now on the loop works on them. */
+void muster_shm_drive(struct muster_group *group);
+void muster_shm_stop_driving(struct muster_group *group);
+void muster_shm_init_driving(struct muster_group *group);
+
+/** Called before and after every store that others see. Tests end the process there. */
+typedef void muster_shm_point_fn(void *data, const char *point);
+void muster_group_set_shm_failpoint(struct muster_group *group, muster_shm_point_fn *fn,
+                                    void *data);
+
+#endif

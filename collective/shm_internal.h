@@ -1,0 +1,169 @@
+/* What lies on a board, and one operation through boards. */
+#ifndef MUSTER_COLLECTIVE_SHM_INTERNAL_H
+#define MUSTER_COLLECTIVE_SHM_INTERNAL_H
+
+#include "collective/group_internal.h"
+#include "collective/shm.h"
+
+#include <stdatomic.h>
+
+#define MUSTER_SHM_BOARD_BYTES_MIN (sizeof(struct muster_shm_board) + ((size_t)4 << 20))
+#define SHM_STAGES_IDLE_MAX        8u
+#define SHM_LINE_BYTES             64u
+/* Slots of one operation: small ones need not wait for one that is free again. */
+#define MUSTER_SHM_SLOTS_BYTES ((size_t)2 << 20)
+#define SHM_LANE_ENTRIES       16u
+#define SHM_HEAP_CLASSES       32u
+/* A process looks whether the others are dead once in so many looks without news. */
+#define SHM_LOOKS_PER_DEATH 32u
+
+/** Where a participant's input lies. */
+enum muster_shm_input {
+    SHM_INPUT_NONE,  /* it gives nothing */
+    SHM_INPUT_BOARD, /* in a slot of its board */
+    SHM_INPUT_SHARE, /* in memory that the others have mapped */
+};
+
+/**
+ * One operation of one process, on its board. Written by its owner alone; kept until all
+ * participants have what they need of it, and validated again after reading: `ready` changes before
+ * anything else does.
+ */
+struct muster_shm_entry {
+    _Alignas(SHM_LINE_BYTES) _Atomic uint64_t ready; /* key of the operation, stored last */
+    uint64_t epoch, ordinal;
+    uint64_t descriptor;
+    uint64_t input_offset;
+    uint64_t done_before; /* host_lane.done at that time */
+    uint32_t input, input_share;
+    uint32_t slots_at, slot_count; /* lines; positions of chunks are taken modulo slot_count */
+    _Alignas(SHM_LINE_BYTES) _Atomic uint64_t complete; /* key: has its whole result */
+    /* by stream (owner of chunks): */
+    _Atomic uint32_t published[MUSTER_SHM_MEMBERS_MAX]; /* chunks before it have been summed */
+    _Atomic uint32_t copied[MUSTER_SHM_MEMBERS_MAX];    /* chunks before it have been copied */
+    /* its chunks `first` … of a stream stand in the slots of positions `base` … */
+    uint32_t first[MUSTER_SHM_MEMBERS_MAX], base[MUSTER_SHM_MEMBERS_MAX];
+};
+
+struct muster_shm_lane {
+    _Alignas(SHM_LINE_BYTES) _Atomic uint64_t done; /* it needs nothing of operations before it */
+};
+
+struct muster_shm_heap {
+    uint64_t top;                    /* bytes; 0: not initialised */
+    uint32_t free[SHM_HEAP_CLASSES]; /* lines; 0: none */
+};
+
+/** A copy of an input, for memory that the others do not map. */
+struct muster_shm_stage {
+    void *at; /* NULL: none */
+    size_t bytes;
+};
+
+struct muster_shm_board {
+    struct muster_shm_lane lanes[MUSTER_LANES_MAX];
+    struct muster_shm_entry entries[MUSTER_LANES_MAX][SHM_LANE_ENTRIES];
+    /* its owner's own */
+    _Alignas(SHM_LINE_BYTES) struct muster_shm_heap heap;
+    struct muster_shm_stage idle_stages[SHM_STAGES_IDLE_MAX];
+    bool is_taken[MUSTER_LANES_MAX][SHM_LANE_ENTRIES];
+    _Alignas(SHM_LINE_BYTES) _Atomic uint32_t is_asleep; /* wants to be signalled */
+};
+
+/** The members of one epoch that work through boards. Counted: by the group and by its runs, which
+ * may outlive it. */
+struct muster_shm {
+    struct muster_env *env;
+    struct muster_board *board; /* NULL: none */
+    struct muster_group *group; /* NULL: closed */
+    struct muster_list node;    /* the others of this board, a ring */
+    uint32_t references, n;
+    bool is_answered, is_settled, is_used, is_short;
+    uint32_t yes_count;
+    bool *is_heard;                   /* by rank */
+    struct muster_board_peer **peers; /* by rank; the own is NULL */
+};
+
+struct muster_shm_participant {
+    const struct muster_shm_entry *entry;
+    const struct muster_shm_lane *lane;
+    struct muster_board_peer *peer; /* NULL: this process */
+    const uint8_t *board;
+    size_t board_bytes;
+    const uint8_t *input;
+    uint32_t rank; /* in the epoch of the run */
+    bool is_ready, is_dead, is_gone, is_complete;
+};
+
+struct muster_shm_stream {
+    uint32_t next;     /* first chunk that has not been copied here */
+    uint32_t producer; /* participant from whose slots it will come */
+    uint32_t freed;    /* chunks before it have been copied by all */
+};
+
+/** Chunks that this process sums: its own stream, then those of the dead whose heir it is. */
+struct muster_shm_production {
+    uint32_t stream, first, base, next;
+};
+
+struct muster_shm_run {
+    struct muster_shm *link;
+    struct muster_shm_entry *entry; /* the own */
+    uint64_t key, ordinal;
+    uint32_t n, index, entry_index, stream_count;
+    uint32_t ready_count, complete_count, looks;
+    uint32_t production_count;
+    uint32_t slot_class; /* of the heap */
+    size_t slot_bytes;
+    uint8_t *slots; /* NULL: none */
+    struct muster_shm_stage stage;
+    bool is_announced, is_blocked;
+    struct muster_shm_participant *participants;
+    struct muster_shm_stream *streams;
+    struct muster_shm_production *productions;
+    const void **sources; /* scratch: n */
+};
+
+/* shm_link.c */
+struct muster_shm *muster_shm_ref(struct muster_shm *shm);
+void muster_shm_unref(struct muster_shm *shm);
+
+/* shm_board.c */
+struct muster_shm_board *muster_shm_board_of(struct muster_board *board);
+const struct muster_shm_board *muster_shm_board_of_peer(const struct muster_board_peer *peer);
+/** NULL: none left. */
+uint8_t *muster_shm_heap_take(struct muster_board *board, size_t bytes, uint32_t *ret_class);
+void muster_shm_heap_give(struct muster_board *board, uint8_t *at, uint32_t class);
+uint64_t muster_shm_ordinal(const struct muster_op_id *id);
+uint64_t muster_shm_key(uint64_t epoch, const struct muster_op_id *id);
+uint32_t muster_shm_entry_index(const struct muster_op_id *id);
+
+/* run_shm.c */
+void muster_shm_point(const struct muster_run *run, const char *point);
+/** Participants that have been read from are still there: what was read is what they had. */
+bool muster_shm_is_valid(const struct muster_run *run);
+/** Look who is dead, now and then. */
+void muster_shm_look(struct muster_run *run);
+size_t muster_shm_input_bytes(const struct muster_run *run);
+/** Signal the participants that sleep. */
+void muster_shm_wake(struct muster_run *run);
+
+/* run_shm_input.c */
+/** Fill in where the others find the input. False: not yet, or never (its abort is proposed). */
+bool muster_shm_show_input(struct muster_run *run, size_t bytes);
+void muster_shm_hide_input(struct muster_run *run);
+/** At the end of the last group. */
+void muster_shm_drop_stages(struct muster_board *board);
+
+/* run_shm_flat.c */
+/** into[i] = sources[0][i] (op) sources[1][i] …; MEAN divides. */
+void muster_shm_reduce_all(const struct muster_op_call *call, void *into, const void **sources,
+                           uint32_t n, uint64_t count);
+bool muster_shm_flat_finish(struct muster_run *run);
+/* run_shm_chunks.c */
+void muster_shm_chunks_begin(struct muster_run *run);
+/** Sum one chunk, copy what is there. True: something moved. */
+bool muster_shm_chunks_move(struct muster_run *run);
+bool muster_shm_chunks_are_whole(const struct muster_run *run);
+
+#endif

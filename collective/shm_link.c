@@ -1,0 +1,256 @@
+/* Whether an epoch uses boards: every member connects to all, and says how that ended. */
+#include "collective/shm_internal.h"
+
+#include <string.h>
+
+static const char *no_board_reason = "this process has no board";
+
+/* --- Life --- */
+
+struct muster_shm *muster_shm_ref(struct muster_shm *shm)
+{
+    shm->references++;
+    return shm;
+}
+
+static bool has_peer(const struct muster_shm *shm, const struct muster_board_peer *peer)
+{
+    for (uint32_t rank = 0; rank < shm->n; rank++)
+        if (shm->peers[rank] == peer)
+            return true;
+    return false;
+}
+
+static bool is_needed(const struct muster_shm *shm, const struct muster_board_peer *peer)
+{
+    for (const struct muster_list *node = shm->node.next; node != &shm->node; node = node->next)
+        if (has_peer(MUSTER_CONTAINER_OF(node, struct muster_shm, node), peer))
+            return true;
+    return false;
+}
+
+static void detach(struct muster_shm *shm)
+{
+    struct muster_board *board = shm->board;
+    struct muster_list *other = shm->node.next;
+
+    if (board == NULL)
+        return;
+    for (uint32_t rank = 0; rank < shm->n; rank++)
+        if (shm->peers[rank] != NULL && !is_needed(shm, shm->peers[rank]))
+            muster_board_release(board, shm->peers[rank]);
+    if (board->events_data == shm && other != &shm->node) {
+        board->events_data = MUSTER_CONTAINER_OF(other, struct muster_shm, node);
+    } else if (board->events_data == shm) {
+        muster_shm_drop_stages(board);
+        board->events = NULL;
+        board->events_data = NULL;
+    }
+    muster_list_remove(&shm->node);
+}
+
+void muster_shm_unref(struct muster_shm *shm)
+{
+    struct muster_mem *mem;
+
+    if (shm == NULL || --shm->references > 0)
+        return;
+    mem = shm->env->mem;
+    detach(shm);
+    muster_mem_free(mem, shm->is_heard);
+    muster_mem_free(mem, shm->peers);
+    muster_mem_free(mem, shm);
+}
+
+bool muster_shm_is_eligible(const struct muster_view *view)
+{
+    const struct muster_member *members = view->members;
+
+    if (view->member_count < 2 || view->member_count > MUSTER_SHM_MEMBERS_MAX ||
+        members[0].host_key[0] == '\0')
+        return false;
+    for (uint32_t rank = 1; rank < view->member_count; rank++)
+        if (strcmp(members[rank].host_key, members[0].host_key) != 0)
+            return false;
+    return true;
+}
+
+/* --- Answers --- */
+
+static void log_outcome(struct muster_shm *shm, const char *why)
+{
+    MUSTER_LOG(shm->env, INFO, "collective_wire", "epoch", shm->group->view->epoch, "wire",
+               shm->is_used ? "shm" : "tcp", "why", why);
+}
+
+static void settle(struct muster_shm *shm, bool is_used, const char *why)
+{
+    struct muster_group *group = shm->group;
+
+    shm->is_settled = true;
+    shm->is_used = is_used;
+    log_outcome(shm, why);
+    for (uint32_t lane = 0; lane < group->lane_count; lane++)
+        muster_lane_advance(group, &group->lanes[lane]);
+}
+
+static void hear(struct muster_shm *shm, uint32_t rank, bool is_yes, const char *why)
+{
+    if (shm->is_heard[rank] || shm->is_settled)
+        return;
+    shm->is_heard[rank] = true;
+    shm->yes_count += is_yes;
+    if (!is_yes)
+        settle(shm, false, why);
+    else if (shm->yes_count == shm->n)
+        settle(shm, true, "all members share a host");
+}
+
+static void answer(struct muster_shm *shm, bool is_yes, const char *why)
+{
+    struct muster_group *group = shm->group;
+    struct muster_frame_header header = {
+        .channel = MUSTER_FRAME_COLLECTIVE,
+        .type = MUSTER_FRAME_BOARD,
+        .flags = is_yes ? 1 : 0,
+        .epoch = group->view->epoch,
+        .op = {.step = group->from_step_max},
+    };
+
+    if (shm->is_answered)
+        return;
+    shm->is_answered = true;
+    for (uint32_t rank = 0; rank < shm->n; rank++)
+        if (rank != group->rank)
+            muster_wire_send(group->wire, rank, &header, NULL, NULL);
+    hear(shm, group->rank, is_yes, why);
+}
+
+void muster_shm_hear_answer(struct muster_group *group, uint32_t rank, bool is_yes)
+{
+    if (group->shm != NULL)
+        hear(group->shm, rank, is_yes, "a member cannot use its board");
+}
+
+static void answer_if_known(struct muster_shm *shm)
+{
+    uint32_t ready_count = 1;
+
+    for (uint32_t rank = 0; rank < shm->n && !shm->is_answered; rank++) {
+        const struct muster_board_peer *peer = shm->peers[rank];
+
+        if (rank == shm->group->rank)
+            continue;
+        if (peer->is_failed)
+            answer(shm, false, peer->why.text);
+        else
+            ready_count += peer->is_ready;
+    }
+    if (ready_count == shm->n)
+        answer(shm, true, "");
+}
+
+static void on_peer(void *data, struct muster_board_peer *peer)
+{
+    struct muster_shm *shm = data;
+
+    (void)peer;
+    if (shm->group == NULL)
+        return;
+    if (!shm->is_answered && !shm->group->is_frozen)
+        answer_if_known(shm);
+    muster_shm_drive(shm->group); /* a death: operations may have waited for it */
+}
+
+static void on_signal(void *data)
+{
+    struct muster_shm *shm = data;
+
+    if (shm->group != NULL)
+        muster_shm_drive(shm->group);
+}
+
+static const struct muster_board_events events = {.on_peer = on_peer, .on_signal = on_signal};
+
+/* --- Opening --- */
+
+/* A peer that has failed for an earlier group may come again. */
+static enum muster_rc connect(struct muster_shm *shm, const struct muster_member *member,
+                              struct muster_board_peer **ret_peer)
+{
+    enum muster_rc rc = muster_board_connect(shm->board, member, ret_peer);
+
+    if (rc != MUSTER_OK || !(*ret_peer)->is_failed || is_needed(shm, *ret_peer))
+        return rc;
+    muster_board_release(shm->board, *ret_peer);
+    return muster_board_connect(shm->board, member, ret_peer);
+}
+
+static bool connect_all(struct muster_shm *shm, const struct muster_view *view, uint32_t self)
+{
+    if (shm->board->events_data != NULL)
+        muster_list_append(&((struct muster_shm *)shm->board->events_data)->node, &shm->node);
+    shm->board->events = &events;
+    shm->board->events_data = shm;
+    for (uint32_t rank = 0; rank < shm->n; rank++)
+        if (rank != self && connect(shm, &view->members[rank], &shm->peers[rank]) != MUSTER_OK)
+            return false;
+    return true;
+}
+
+enum muster_rc muster_shm_open(struct muster_group *group, struct muster_board *board)
+{
+    struct muster_mem *mem = group->env->mem;
+    struct muster_shm *shm;
+
+    muster_shm_init_driving(group);
+    if (!muster_shm_is_eligible(group->view))
+        return MUSTER_OK;
+    shm = muster_mem_alloc_zero(mem, 1, sizeof(*shm));
+    if (shm == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    shm->env = group->env;
+    shm->references = 1;
+    muster_list_init(&shm->node);
+    shm->n = group->view->member_count;
+    shm->is_heard = muster_mem_alloc_zero(mem, shm->n, sizeof(bool));
+    shm->peers = muster_mem_alloc_zero(mem, shm->n, sizeof(struct muster_board_peer *));
+    if (shm->is_heard == NULL || shm->peers == NULL) {
+        muster_shm_unref(shm);
+        return MUSTER_RESOURCE_EXHAUSTED;
+    }
+    group->shm = shm;
+    shm->group = group;
+    if (board == NULL || board->memory_bytes < MUSTER_SHM_BOARD_BYTES_MIN) {
+        answer(shm, false, no_board_reason);
+        return MUSTER_OK;
+    }
+    shm->board = board;
+    if (connect_all(shm, group->view, group->rank))
+        answer_if_known(shm);
+    else
+        answer(shm, false, "a board could not be reached");
+    return MUSTER_OK;
+}
+
+void muster_shm_close(struct muster_group *group)
+{
+    struct muster_shm *shm = group->shm;
+
+    muster_shm_stop_driving(group);
+    if (shm == NULL)
+        return;
+    shm->group = NULL;
+    group->shm = NULL;
+    muster_shm_unref(shm);
+}
+
+bool muster_shm_is_settled(const struct muster_group *group)
+{
+    return group->shm == NULL || group->shm->is_settled;
+}
+
+bool muster_shm_is_used(const struct muster_group *group)
+{
+    return group->shm != NULL && group->shm->is_used;
+}

@@ -1,0 +1,98 @@
+/* Plans of operations through boards. */
+#include "collective/shm.h"
+
+#include <string.h>
+
+#define LINE_BYTES 64u
+/* The vector of a freeze has a bit for each chunk. */
+#define CHUNKS_MAX 65536u
+/* Chunks of one block: summing the next overlaps with copying the last. */
+#define PIECES_MIN        4u
+#define CHUNK_BYTES_SMALL (8u << 10)
+
+static uint64_t divide_up(uint64_t a, uint64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+static uint64_t smaller(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+bool muster_plan_is_shm(const struct muster_plan *plan)
+{
+    return plan->algorithm == MUSTER_ALGORITHM_FLAT || plan->algorithm == MUSTER_ALGORITHM_HOST;
+}
+
+bool muster_shm_has(enum muster_op_kind kind)
+{
+    return kind == MUSTER_OP_ALL_REDUCE || kind == MUSTER_OP_BROADCAST ||
+           kind == MUSTER_OP_ALL_GATHER || kind == MUSTER_OP_REDUCE_SCATTER ||
+           kind == MUSTER_OP_BARRIER;
+}
+
+static uint64_t block_elements(const struct muster_plan *plan)
+{
+    uint64_t line = LINE_BYTES / plan->element_bytes;
+
+    if (plan->kind == MUSTER_OP_BROADCAST)
+        return plan->count;
+    if (plan->kind == MUSTER_OP_ALL_GATHER || plan->kind == MUSTER_OP_REDUCE_SCATTER)
+        return plan->count / plan->n;
+    return divide_up(divide_up(plan->count, line), plan->n) * line;
+}
+
+static uint64_t chunk_elements(const struct muster_plan *plan, uint32_t chunk_bytes_max)
+{
+    uint64_t block_bytes = plan->block_elements * plan->element_bytes;
+    uint64_t bytes = divide_up(block_bytes, PIECES_MIN);
+
+    if (bytes < CHUNK_BYTES_SMALL)
+        bytes = CHUNK_BYTES_SMALL;
+    bytes = smaller(bytes, smaller(chunk_bytes_max, MUSTER_SHM_CHUNK_BYTES));
+    if (bytes < divide_up(block_bytes, CHUNKS_MAX / plan->n))
+        bytes = divide_up(block_bytes, CHUNKS_MAX / plan->n);
+    return divide_up(bytes, LINE_BYTES) * LINE_BYTES / plan->element_bytes;
+}
+
+static void make_chunks(struct muster_plan *plan, uint32_t chunk_bytes_max)
+{
+    plan->algorithm = MUSTER_ALGORITHM_HOST;
+    plan->block_elements = block_elements(plan);
+    plan->block_count = plan->kind == MUSTER_OP_BROADCAST ? 1 : plan->n;
+    plan->chunk_elements = chunk_elements(plan, chunk_bytes_max);
+    plan->chunks_per_block = (uint32_t)divide_up(plan->block_elements, plan->chunk_elements);
+    plan->chunk_count = plan->chunks_per_block * plan->block_count;
+}
+
+static void make_flat(struct muster_plan *plan)
+{
+    plan->algorithm = MUSTER_ALGORITHM_FLAT;
+    plan->block_elements = plan->chunk_elements = plan->count;
+    plan->block_count = plan->chunks_per_block = plan->chunk_count = 1;
+}
+
+static uint64_t flat_bytes_max(const struct muster_plan_parameters *parameters)
+{
+    return parameters->direct_max_bytes == 0
+               ? MUSTER_SHM_FLAT_BYTES
+               : smaller(parameters->direct_max_bytes, MUSTER_SHM_FLAT_BYTES);
+}
+
+struct muster_plan muster_shm_plan_make(const struct muster_plan_input *input)
+{
+    struct muster_plan_parameters parameters = muster_plan_parameters_clamp(&input->parameters);
+    struct muster_plan plan = muster_plan_make(input);
+
+    if (input->n == 1 || !muster_shm_has(input->kind))
+        return plan;
+    plan.is_next_asked = false;
+    plan.start_block = plan.window = 0;
+    if (input->kind == MUSTER_OP_BARRIER ||
+        input->count * input->element_bytes <= flat_bytes_max(&input->parameters))
+        make_flat(&plan);
+    else
+        make_chunks(&plan, parameters.chunk_bytes);
+    return plan;
+}
