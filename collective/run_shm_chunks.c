@@ -216,7 +216,7 @@ static const uint8_t *find_chunk(struct muster_run *run, uint32_t s, uint32_t j)
                (size_t)j * run->plan.chunk_elements * run->plan.element_bytes;
     }
     if (published(shm, stream->producer, s) <= j) {
-        if (!shm->participants[stream->producer].is_dead)
+        if (!shm->participants[stream->producer].is_dead && stream->producer != shm->index)
             return NULL;
         stream->producer = find_producer(run, s, j);
         if (published(shm, stream->producer, s) <= j)

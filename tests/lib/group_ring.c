@@ -11,6 +11,7 @@ bool group_ring_has_boards;
 uint32_t group_ring_slots_max;
 
 #define CHUNK_BYTES  256u
+#define BOARD_BYTES  ((size_t)6 << 20)
 #define DIRECT_BYTES 64u
 
 /* Until all have answered, however slow the machine is. */
@@ -213,7 +214,7 @@ uint32_t group_ring_add(struct group_ring *ring)
     if (ring->has_boards) {
         snprintf(member->self.host_key, sizeof(member->self.host_key), "host");
         member->board =
-            sim_board_open(&ring->boards, &member->self.incarnation, MUSTER_SHM_BOARD_BYTES);
+            sim_board_open(&ring->boards, &member->self.incarnation, BOARD_BYTES);
     }
     return index;
 }
