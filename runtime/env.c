@@ -1,6 +1,8 @@
 /* The calls of env.h that only pass on to an implementation's table. */
 #include <muster/env.h>
 
+#include "runtime/host_share.h"
+
 const char *muster_vars_get(struct muster_vars *vars, const char *name)
 {
     return vars->ops->get(vars, name);
@@ -32,6 +34,11 @@ int64_t muster_host_pid(struct muster_host *host)
 uint64_t muster_host_wall_ns(struct muster_host *host)
 {
     return host->ops->wall_ns(host);
+}
+
+struct muster_shares *muster_host_shares(struct muster_host *host)
+{
+    return host == NULL || host->ops->shares == NULL ? NULL : host->ops->shares(host);
 }
 
 enum muster_rc muster_process_watch_open(struct muster_process_watch *watch,

@@ -1,5 +1,6 @@
-/* The real host: its name for neighbours, and pidfds that tell when a process dies. */
+/* The real host: its name for neighbours, pidfds that tell when a process dies, shared memory. */
 #include "runtime/host_command.h"
+#include "runtime/host_share.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -18,6 +19,7 @@ struct host_system {
     struct muster_mem *mem;
     struct muster_loop *loop;
     struct muster_list watches;
+    struct muster_shares shares;
     char key[MUSTER_HOST_KEY_BYTES];
 };
 
@@ -97,6 +99,11 @@ static void system_cancel_run(struct muster_host *host, struct muster_command *c
     muster_host_command_cancel(command);
 }
 
+static struct muster_shares *system_shares(struct muster_host *host)
+{
+    return &ours_of(host)->shares;
+}
+
 /* A machine without /proc still gets a key: one that no other process shares, so nobody is watched.
  */
 static void make_key(struct host_system *ours)
@@ -129,6 +136,7 @@ enum muster_rc muster_host_system_open(struct muster_mem *mem, struct muster_loo
         .unwatch = system_unwatch,
         .run = system_run,
         .cancel_run = system_cancel_run,
+        .shares = system_shares,
     };
     struct host_system *ours = muster_mem_alloc_zero(mem, 1, sizeof(*ours));
 
@@ -138,6 +146,7 @@ enum muster_rc muster_host_system_open(struct muster_mem *mem, struct muster_loo
     ours->mem = mem;
     ours->loop = loop;
     muster_list_init(&ours->watches);
+    muster_shares_init(&ours->shares, mem);
     make_key(ours);
     *ret_host = &ours->host;
     return MUSTER_OK;
@@ -148,5 +157,6 @@ void muster_host_system_close(struct muster_host *host)
     if (host == NULL)
         return;
     assert(muster_list_is_empty(&ours_of(host)->watches));
+    muster_shares_fini(&ours_of(host)->shares);
     muster_mem_free(ours_of(host)->mem, ours_of(host));
 }

@@ -78,6 +78,7 @@ MUSTER_API void muster_rng_seeded_init(struct muster_rng_seeded *seeded, uint64_
 /* The host: who am I, is that process dead. */
 struct muster_host;
 struct muster_command; /* command.h */
+struct muster_shares;  /* memory that other processes of the host map: tensor.h */
 struct muster_process_watch;
 typedef void muster_process_exit_fn(struct muster_process_watch *watch);
 /** Tells once when a process of this host has died. Caller's memory. */
@@ -98,6 +99,7 @@ struct muster_host_ops {
     void (*unwatch)(struct muster_host *host, struct muster_process_watch *watch);
     enum muster_rc (*run)(struct muster_host *host, struct muster_command *command); /* or NULL */
     void (*cancel_run)(struct muster_host *host, struct muster_command *command);
+    struct muster_shares *(*shares)(struct muster_host *host); /* or NULL: nothing can be shared */
 };
 struct muster_host {
     const struct muster_host_ops *ops;

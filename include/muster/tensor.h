@@ -3,8 +3,11 @@
 #define MUSTER_TENSOR_H
 
 #include <muster/base.h>
+#include <muster/status.h>
 
 MUSTER_BEGIN
+
+struct muster_env;
 
 /** Elements of tensors. The numbers travel between processes: new ones come at the end. */
 enum muster_dtype {
@@ -32,6 +35,25 @@ struct muster_tensor {
     uint64_t count; /* elements */
     enum muster_dtype dtype;
 };
+
+/**
+ * A tensor of zeroes in memory that the other processes of this host map read-only, so that
+ * collectives on it copy nothing between processes; any tensor works, this one is faster. Where
+ * nothing can be shared (an old kernel, a sandbox, no descriptor left) it is ordinary memory.
+ *
+ * Shape:   count may be 0. The data is aligned to 64 bytes at least, mapped to whole pages, and takes
+ *          one descriptor until freed; huge pages are used when the host has reserved some.
+ * Owns:    gives, muster_tensor_free before env is closed.
+ * Errors:  INVALID_ARGUMENT (no type, size overflows), RESOURCE_EXHAUSTED.
+ * Thread:  loop only. With a strategy: muster_strategy_tensor_new.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_tensor_new(struct muster_env *env,
+                                                              enum muster_dtype dtype,
+                                                              uint64_t count,
+                                                              struct muster_tensor *ret_tensor);
+/** Of muster_tensor_new. No operation may use it any more; other processes unmap it by themselves. A
+ * tensor without data is accepted and left so. */
+MUSTER_API void muster_tensor_free(struct muster_env *env, struct muster_tensor *tensor);
 
 MUSTER_END
 

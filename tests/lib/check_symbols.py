@@ -13,7 +13,8 @@ BUILD = pathlib.Path(os.environ.get("MUSTER_BINARY_DIR", ROOT / "build-asan"))
 LAYERS = "runtime proto net resolvers collective cluster training".split()
 
 NET_SOCKETS = r"net/(\w*socket\w*|net_system|dns_cares|http_server_libevent)\.c"
-SHARED_MEMORY = r"collective/(wire_shm\w*|shm_\w+)\.c|runtime/host_\w+\.c"
+SHARED_MEMORY = r"collective/board_\w+\.c|runtime/host_\w+\.c"
+BOARD_SOCKET = r"collective/board_socket\.c"
 GPU_THREAD = r"collective/gpu_thread\.c"
 
 # What is forbidden, and the adapter files where it is the point of the file.
@@ -23,7 +24,7 @@ RULES = [
       "runtime/driver_seat.c": "nanosleep"}),
     ("sockets", r"socket|socketpair|connect|bind|listen|accept4?|send|sendto|sendmsg|sendmmsg|recv|recvfrom|recvmsg|"
      r"recvmmsg|shutdown|[gs]etsockopt|getsockname|getpeername|getaddrinfo|getnameinfo|gethostby\w+|gethostname",
-     {NET_SOCKETS: r".*"}),
+     {NET_SOCKETS: r".*", BOARD_SOCKET: r".*"}),
     ("descriptors", r"read|write|readv|writev|pread|pwrite|open|openat|fopen|fdopen|creat|pipe2?|dup[23]?|close|fcntl|"
      r"ioctl|poll|ppoll|select|pselect|epoll_\w+|eventfd|signalfd|memfd_create|shm_open|mmap|rename|unlink|mkstemp",
      {NET_SOCKETS: r".*", SHARED_MEMORY: r".*", GPU_THREAD: r".*",
@@ -38,7 +39,7 @@ RULES = [
     ("environment", r"getenv|secure_getenv|setenv|unsetenv|putenv|environ",
      {"runtime/vars_system.c": "getenv", "runtime/host_command.c": "environ"}),
     ("threads", r"pthread_\w+|thrd_\w+|mtx_\w+|cnd_\w+",
-     {"runtime/driver_seat.c": r".*", GPU_THREAD: r".*", SHARED_MEMORY: r"pthread_mutex\w*"}),
+     {"runtime/driver_seat.c": r".*", GPU_THREAD: r".*", SHARED_MEMORY: r"pthread_(mutex|key|[gs]etspecific)\w*"}),
     ("processes", r"fork|vfork|clone|exec[lv]\w*|posix_spawn\w*|wait|waitpid|waitid|kill|system|popen|signal|sigaction|"
      r"syscall|prctl|process_vm_\w+|exit|_exit",
      {"runtime/loop_libevent.c": "signal", "runtime/host_system.c": "syscall",
