@@ -1,5 +1,6 @@
 /* What every loop has in common: the calls of loop.h, passed to the implementation's table. */
 #include <muster/loop.h>
+#include <muster/poller.h>
 
 uint64_t muster_loop_now_ns(const struct muster_loop *loop)
 {
@@ -70,6 +71,35 @@ void muster_loop_stay_awake(struct muster_loop *loop, uint64_t for_ns)
 {
     if (loop->ops->stay_awake != NULL)
         loop->ops->stay_awake(loop, for_ns);
+}
+
+void muster_poller_start(struct muster_poller *poller, struct muster_loop *loop)
+{
+    if (poller->loop != NULL)
+        return;
+    poller->loop = loop;
+    muster_list_init(&poller->node);
+    if (loop->ops->poller_start != NULL)
+        loop->ops->poller_start(loop, poller);
+}
+
+void muster_poller_stop(struct muster_poller *poller)
+{
+    if (poller->loop == NULL)
+        return;
+    poller->loop = NULL;
+    muster_list_remove(&poller->node);
+}
+
+bool muster_poller_is_started(const struct muster_poller *poller)
+{
+    return poller->loop != NULL;
+}
+
+void muster_loop_set_crowd(struct muster_loop *loop, uint32_t count)
+{
+    if (loop->ops->set_crowd != NULL)
+        loop->ops->set_crowd(loop, count);
 }
 
 enum muster_rc muster_fd_watch_open(struct muster_fd_watch *watch, struct muster_loop *loop)

@@ -14,6 +14,7 @@
 #include <event2/event.h>
 #include <event2/event_struct.h>
 
+#include "runtime/loop_poll.h"
 #include "runtime/timer_queue.h"
 
 /* A loop that lends its base to foreign events cannot see them from outside: its owner looks this
@@ -39,6 +40,7 @@ struct libevent_loop {
     uint64_t tick_due_ns; /* UINT64_MAX: not armed */
     int tick_fd; /* timerfd of a base of our own: libevent would set one before every poll; -1:
                     joined */
+    struct muster_loop_poll poll;
     struct muster_timer_queue timers;
     struct muster_list tasks;
     struct muster_list watches;
@@ -88,10 +90,14 @@ static struct timeval to_timeval(uint64_t ns)
 static uint64_t next_due_ns(const struct libevent_loop *ours)
 {
     const struct muster_timer *first = muster_timer_queue_first(&ours->timers);
+    uint64_t due_ns = first == NULL ? UINT64_MAX : first->due_ns;
+    uint64_t look_ns = ours->poll.turn_ns + MUSTER_LOOP_SLEEP_NS;
 
     if (!muster_list_is_empty(&ours->tasks))
         return 0;
-    return first == NULL ? UINT64_MAX : first->due_ns;
+    if (ours->is_joined && !muster_loop_poll_is_idle(&ours->poll) && look_ns < due_ns)
+        return look_ns;
+    return due_ns;
 }
 
 static void set_tick_fd(const struct libevent_loop *ours, uint64_t due_ns)
@@ -170,7 +176,12 @@ static bool run_own_work(struct libevent_loop *ours)
     ours->now_ns = clock_ns();
     ours->is_clock_stale = false;
     has_run = run_timers(ours);
-    return run_tasks(ours) || has_run;
+    has_run = run_tasks(ours) || has_run;
+    if (ours->is_joined && !muster_loop_poll_is_idle(&ours->poll)) {
+        ours->poll.turn_ns = ours->now_ns;
+        has_run = muster_loop_poll_once(&ours->poll) || has_run;
+    }
+    return has_run;
 }
 
 static void on_tick(evutil_socket_t fd, short events, void *data)
@@ -354,6 +365,21 @@ static void libevent_stay_awake(struct muster_loop *loop, uint64_t for_ns)
         ours->awake_until_ns = until_ns;
 }
 
+static void libevent_poller_start(struct muster_loop *loop, struct muster_poller *poller)
+{
+    struct libevent_loop *ours = ours_of(loop);
+
+    if (muster_loop_poll_is_idle(&ours->poll))
+        muster_loop_poll_moved(&ours->poll, libevent_now_ns(loop));
+    muster_list_append(&ours->poll.pollers, &poller->node);
+    rearm_joined(ours);
+}
+
+static void libevent_set_crowd(struct muster_loop *loop, uint32_t count)
+{
+    muster_loop_poll_set_crowd(&ours_of(loop)->poll, count);
+}
+
 static const struct muster_loop_ops libevent_ops = {
     .now_ns = libevent_now_ns,
     .timer_start = libevent_timer_start,
@@ -363,6 +389,8 @@ static const struct muster_loop_ops libevent_ops = {
     .fd_update = libevent_fd_update,
     .fd_close = libevent_fd_close,
     .stay_awake = libevent_stay_awake,
+    .poller_start = libevent_poller_start,
+    .set_crowd = libevent_set_crowd,
 };
 
 /* No locks in the base: one thread at a time turns it, and others only write to a wake's
@@ -407,6 +435,7 @@ enum muster_rc muster_loop_open(struct muster_mem *mem, struct event_base *base,
     ours->tick_due_ns = UINT64_MAX;
     ours->tick_fd = -1;
     ours->mirror_fd = -1;
+    muster_loop_poll_init(&ours->poll);
     muster_timer_queue_init(&ours->timers);
     muster_list_init(&ours->tasks);
     muster_list_init(&ours->watches);
@@ -493,6 +522,79 @@ static bool look_around(struct libevent_loop *ours, uint64_t until_ns)
     return false;
 }
 
+/* --- Turns that look at memory --- */
+
+static bool look_at_descriptors(struct libevent_loop *ours, int flags)
+{
+    ours->has_moved = false;
+    ours->is_clock_stale = true;
+    event_base_loop(ours->base, flags);
+    ours->now_ns = clock_ns();
+    ours->is_clock_stale = false;
+    ours->poll.descriptors_due_ns = ours->now_ns + MUSTER_LOOP_DESCRIPTORS_NS;
+    return ours->has_moved;
+}
+
+/* A writer that looks before the flag stands is seen by the last look, one that looks later by the
+ * flag. */
+static void sleep_polling(struct libevent_loop *ours, uint64_t until_ns)
+{
+    uint64_t wake_ns = add_saturating(ours->now_ns, MUSTER_LOOP_SLEEP_NS);
+
+    muster_loop_poll_tell(&ours->poll, true);
+    if (!muster_loop_poll_once(&ours->poll)) {
+        arm_tick(ours, wake_ns < until_ns ? wake_ns : until_ns, ours->now_ns);
+        look_at_descriptors(ours, EVLOOP_ONCE | EVLOOP_NO_EXIT_ON_EMPTY);
+        muster_loop_poll_slept(&ours->poll);
+        if (!muster_loop_poll_once(&ours->poll))
+            goto awake;
+    }
+    muster_loop_poll_moved(&ours->poll, ours->now_ns);
+awake:
+    muster_loop_poll_tell(&ours->poll, false);
+}
+
+/* Nothing is to be done: look at memory, and every 10 us at descriptors, until something moves. */
+static void wait_polling(struct libevent_loop *ours, uint64_t until_ns)
+{
+    struct muster_loop_poll *poll = &ours->poll;
+    uint64_t now_ns = ours->now_ns;
+
+    while (!ours->is_background && !muster_loop_poll_is_tired(poll, now_ns)) {
+        bool has_moved = muster_loop_poll_spin(poll, until_ns, clock_ns, &now_ns);
+
+        ours->now_ns = now_ns;
+        if (!has_moved && now_ns >= poll->descriptors_due_ns) {
+            has_moved = look_at_descriptors(ours, EVLOOP_NONBLOCK);
+            now_ns = ours->now_ns;
+        }
+        if (has_moved)
+            muster_loop_poll_moved(poll, now_ns);
+        if (has_moved || now_ns >= until_ns || ours->has_foreign_events)
+            return;
+    }
+    sleep_polling(ours, until_ns);
+}
+
+static void turn_polling(struct libevent_loop *ours, uint64_t wait_ns, bool has_run)
+{
+    struct muster_loop_poll *poll = &ours->poll;
+    uint64_t until_ns = add_saturating(ours->now_ns, wait_ns);
+    uint64_t due_ns = next_due_ns(ours);
+
+    muster_loop_poll_begin(poll, ours->now_ns);
+    if (muster_loop_poll_once(poll))
+        has_run = true;
+    if (has_run)
+        muster_loop_poll_moved(poll, ours->now_ns);
+    until_ns = due_ns < until_ns ? due_ns : until_ns;
+    if (!has_run && until_ns > ours->now_ns && !ours->is_stopped)
+        wait_polling(ours, until_ns);
+    else if (wait_ns == 0 || ours->now_ns >= poll->descriptors_due_ns)
+        look_at_descriptors(ours, EVLOOP_NONBLOCK);
+    poll->turn_ns = ours->now_ns;
+}
+
 void muster_loop_turn(struct muster_loop *loop, uint64_t wait_ns)
 {
     struct libevent_loop *ours = ours_of(loop);
@@ -503,6 +605,11 @@ void muster_loop_turn(struct muster_loop *loop, uint64_t wait_ns)
     assert(!ours->is_in_turn);
     ours->is_in_turn = true;
     has_run = run_own_work(ours);
+    if (!muster_loop_poll_is_idle(&ours->poll) && !ours->is_joined) {
+        turn_polling(ours, wait_ns, has_run);
+        ours->is_in_turn = false;
+        return;
+    }
     if (may_skip_poll(ours, has_run, wait_ns)) {
         ours->is_in_turn = false;
         return;
@@ -566,11 +673,12 @@ uint64_t muster_loop_next_due_ns(const struct muster_loop *loop)
 {
     const struct libevent_loop *ours = ours_of(loop);
     uint64_t due_ns = next_due_ns(ours);
+    bool is_polling = !muster_loop_poll_is_idle(&ours->poll);
     uint64_t look_ns;
 
-    if (!ours->has_foreign_events)
+    if (!ours->has_foreign_events && !is_polling)
         return due_ns;
-    look_ns = clock_ns() + FOREIGN_POLL_NS;
+    look_ns = clock_ns() + (is_polling ? MUSTER_LOOP_SLEEP_NS : FOREIGN_POLL_NS);
     return due_ns < look_ns ? due_ns : look_ns;
 }
 

@@ -6,20 +6,11 @@
 
 #include "runtime/driver_seat.h"
 
-/* About 10 us of looking at shared memory between two turns of the loop (0.2 us each). */
-#define POLLS_PER_TURN 4000u
-/* Turns without progress before a wait with pollers sleeps, and for how long it sleeps between
- * looks. */
-#define EAGER_TURNS   20u
-#define POLL_SLEEP_NS (200 * MUSTER_NS_PER_US)
-
 struct muster_runtime {
     struct muster_env *env;
     struct muster_driver_seat *seat;
-    unsigned depth;      /* the program's nested enters; the program's alone */
-    unsigned poll_count; /* since the last turn */
+    unsigned depth; /* the program's nested enters; the program's alone */
     struct muster_list program_tasks;
-    struct muster_list pollers;
 };
 
 enum muster_rc muster_runtime_open(const struct muster_runtime_options *options,
@@ -36,7 +27,6 @@ enum muster_rc muster_runtime_open(const struct muster_runtime_options *options,
         return MUSTER_RESOURCE_EXHAUSTED;
     runtime->env = env;
     muster_list_init(&runtime->program_tasks);
-    muster_list_init(&runtime->pollers);
     rc = muster_driver_seat_open(env->mem, env->loop, options->tick_ns, &runtime->seat);
     if (rc != MUSTER_OK) {
         muster_mem_free(env->mem, runtime);
@@ -55,8 +45,6 @@ void muster_runtime_close(struct muster_runtime *runtime)
     muster_driver_seat_take(runtime->seat);
     muster_driver_seat_close(runtime->seat);
     while (muster_list_pop(&runtime->program_tasks) != NULL)
-        continue;
-    while (muster_list_pop(&runtime->pollers) != NULL)
         continue;
     muster_mem_free(runtime->env->mem, runtime);
 }
@@ -84,12 +72,6 @@ static bool run_program_tasks(struct muster_runtime *runtime)
     return has_run;
 }
 
-static void turn(struct muster_runtime *runtime, uint64_t wait_ns)
-{
-    runtime->poll_count = 0;
-    muster_loop_turn(runtime->env->loop, wait_ns);
-}
-
 void muster_runtime_enter(struct muster_runtime *runtime)
 {
     if (runtime->depth++ > 0)
@@ -98,7 +80,7 @@ void muster_runtime_enter(struct muster_runtime *runtime)
     /* A program that comes back more often than every tick keeps the keeper away: timers are its
      * duty then. */
     if (muster_driver_seat_is_turn_due(runtime->seat))
-        turn(runtime, 0);
+        muster_loop_turn(runtime->env->loop, 0);
     run_program_tasks(runtime);
 }
 
@@ -109,59 +91,15 @@ void muster_runtime_leave(struct muster_runtime *runtime)
         muster_driver_seat_release(runtime->seat);
 }
 
-static bool poll_once(struct muster_runtime *runtime)
-{
-    bool has_moved = false;
-    struct muster_list *next;
-
-    for (struct muster_list *at = runtime->pollers.next; at != &runtime->pollers; at = next) {
-        struct muster_poller *poller = MUSTER_CONTAINER_OF(at, struct muster_poller, node);
-
-        next = at->next;
-        has_moved = poller->on_poll(poller) || has_moved;
-    }
-    return has_moved;
-}
-
-/* Look at shared memory until something moved (true) or a turn of the loop is due. */
-static bool poll_many(struct muster_runtime *runtime)
-{
-    if (muster_list_is_empty(&runtime->pollers))
-        return false;
-    while (runtime->poll_count < POLLS_PER_TURN) {
-        runtime->poll_count++;
-        if (poll_once(runtime))
-            return true;
-    }
-    return false;
-}
-
 static void on_deadline(struct muster_timer *timer)
 {
     *(bool *)timer->data = true;
-}
-
-/* One round of a wait: shared memory, else a turn of the loop, then the program's callbacks. */
-static void wait_round(struct muster_runtime *runtime, unsigned *idle_turns)
-{
-    uint64_t wait_ns = UINT64_MAX;
-
-    if (!poll_many(runtime)) {
-        if (!muster_list_is_empty(&runtime->pollers))
-            wait_ns = (*idle_turns)++ < EAGER_TURNS ? 0 : POLL_SLEEP_NS;
-        turn(runtime, wait_ns);
-    } else {
-        *idle_turns = 0;
-    }
-    if (run_program_tasks(runtime))
-        *idle_turns = 0;
 }
 
 enum muster_rc muster_runtime_wait(struct muster_runtime *runtime, bool (*is_done)(void *data),
                                    void *data, uint64_t deadline_ns)
 {
     struct muster_timer timer;
-    unsigned idle_turns = 0;
     bool is_late = false;
     bool is_over;
 
@@ -172,8 +110,10 @@ enum muster_rc muster_runtime_wait(struct muster_runtime *runtime, bool (*is_don
         muster_timer_start(&timer, runtime->env->loop, deadline_ns);
     while (!is_over && !is_late) {
         /* Tasks that user callbacks posted last round must not wait behind a sleeping poll. */
-        if (!run_program_tasks(runtime))
-            wait_round(runtime, &idle_turns);
+        if (!run_program_tasks(runtime)) {
+            muster_loop_turn(runtime->env->loop, UINT64_MAX);
+            run_program_tasks(runtime);
+        }
         is_over = is_done(data);
     }
     muster_timer_stop(&timer);
@@ -185,14 +125,4 @@ void muster_runtime_post_program(struct muster_runtime *runtime, struct muster_t
 {
     if (!muster_task_is_posted(task))
         muster_list_append(&runtime->program_tasks, &task->node);
-}
-
-void muster_runtime_add_poller(struct muster_runtime *runtime, struct muster_poller *poller)
-{
-    muster_list_append(&runtime->pollers, &poller->node);
-}
-
-void muster_runtime_remove_poller(struct muster_poller *poller)
-{
-    muster_list_remove(&poller->node);
 }

@@ -17,6 +17,7 @@ struct muster_loop;
 struct muster_timer;
 struct muster_task;
 struct muster_fd_watch;
+struct muster_poller; /* poller.h */
 
 typedef void muster_timer_fn(struct muster_timer *timer);
 typedef void muster_task_fn(struct muster_task *task);
@@ -65,6 +66,9 @@ struct muster_loop_ops {
     void (*fd_update)(struct muster_loop *loop, struct muster_fd_watch *watch, unsigned wanted);
     void (*fd_close)(struct muster_loop *loop, struct muster_fd_watch *watch);
     void (*stay_awake)(struct muster_loop *loop, uint64_t for_ns); /* NULL: it never sleeps */
+    /* NULL: it does not poll; its world tells of every change */
+    void (*poller_start)(struct muster_loop *loop, struct muster_poller *poller);
+    void (*set_crowd)(struct muster_loop *loop, uint32_t count);
 };
 
 /** Embed as the first field of an implementation. */

@@ -27,6 +27,7 @@
 #include <muster/metrics.h>
 #include <muster/op_id.h>
 #include <muster/options.h>
+#include <muster/poller.h>
 #include <muster/reduction.h>
 #include <muster/registry.h>
 #include <muster/registry_server.h>

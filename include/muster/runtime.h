@@ -70,26 +70,6 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_runtime_wait(struct muster_ru
 MUSTER_API void muster_runtime_post_program(struct muster_runtime *runtime,
                                             struct muster_task *task);
 
-struct muster_poller;
-/** True when something moved. Runs in the seat, thousands of times between two turns: no system
- * calls. */
-typedef bool muster_poller_fn(struct muster_poller *poller);
-
-/** Memory that others write and no descriptor tells of (shared-memory slots). Caller's memory. */
-struct muster_poller {
-    void *data;
-    muster_poller_fn *on_poll;
-    /* private */
-    struct muster_list node;
-};
-
-/** Look at poller while the program waits. A waiting program without progress sleeps up to 0.2 ms
- * between looks. Borrows poller until remove. In the seat. */
-MUSTER_API void muster_runtime_add_poller(struct muster_runtime *runtime,
-                                          struct muster_poller *poller);
-/** Not from within on_poll of another poller. */
-MUSTER_API void muster_runtime_remove_poller(struct muster_poller *poller);
-
 MUSTER_END
 
 #endif

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <time.h>
 
+#include <muster/poller.h>
 #include <muster/runtime.h>
 
 static int set_up(void **state)
@@ -316,12 +317,12 @@ static void a_wait_sees_shared_memory_through_its_poller(void **state)
     pthread_t thread;
 
     muster_runtime_enter(runtime);
-    muster_runtime_add_poller(runtime, &poller);
+    muster_poller_start(&poller, muster_runtime_env(runtime)->loop);
     assert_int_equal(pthread_create(&thread, NULL, write_slot, &slot), 0);
     assert_int_equal(muster_runtime_wait(runtime, test_env_is_true, &slot.is_done, UINT64_MAX),
                      MUSTER_OK);
     pthread_join(thread, NULL);
-    muster_runtime_remove_poller(&poller);
+    muster_poller_stop(&poller);
     muster_runtime_leave(runtime);
 
     assert_true(slot.poll_count > 0);
@@ -342,9 +343,9 @@ static void a_busy_poller_does_not_starve_the_timers(void **state)
 
     ticker_start(&ticker, runtime);
     muster_runtime_enter(runtime);
-    muster_runtime_add_poller(runtime, &poller);
+    muster_poller_start(&poller, muster_runtime_env(runtime)->loop);
     assert_int_equal(muster_runtime_wait(runtime, has_ticked, &ticker, UINT64_MAX), MUSTER_OK);
-    muster_runtime_remove_poller(&poller);
+    muster_poller_stop(&poller);
     muster_runtime_leave(runtime);
     ticker_stop(&ticker);
 
