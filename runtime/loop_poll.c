@@ -3,6 +3,7 @@
 #include "runtime/loop_poll.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 #define LOOKS_PER_YIELD 2u   /* in a crowd */
 #define LOOKS_PER_CLOCK 128u /* else: reading the clock costs as much as several looks */
@@ -15,13 +16,16 @@
 /* Away for longer: the caller has computed meanwhile. */
 #define AWAY_NS (50 * MUSTER_NS_PER_US)
 
+/* Bound to a single processor: the others of the crowd are likely bound to others, and if they are
+ * not, the late yields tell. */
 static uint32_t count_processors(void)
 {
     cpu_set_t set;
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
 
-    if (sched_getaffinity(0, sizeof(set), &set) != 0)
-        return UINT32_MAX;
-    return (uint32_t)CPU_COUNT(&set);
+    if (sched_getaffinity(0, sizeof(set), &set) == 0 && CPU_COUNT(&set) > 1)
+        return (uint32_t)CPU_COUNT(&set);
+    return online > 0 ? (uint32_t)online : UINT32_MAX;
 }
 
 void muster_loop_poll_init(struct muster_loop_poll *poll)

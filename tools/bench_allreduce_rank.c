@@ -1,0 +1,256 @@
+/* muster bench allreduce, a rank: rewrite the tensor, meet, start, wait. */
+#include "bench_allreduce.h"
+#include "bench_elements.h"
+
+#include <muster/collective.h>
+#include <muster/hash.h>
+#include <muster/runtime.h>
+#include <muster/static_group.h>
+#include <muster/stream.h>
+
+#include "commands.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+#define TILE_ELEMENTS 3072u /* a multiple of the period of value_at */
+#define TIMEOUT_NS    (120 * MUSTER_NS_PER_S)
+
+struct rank {
+    const struct bench_run *run;
+    uint32_t index;
+    struct muster_env *env;
+    struct muster_runtime *runtime;
+    struct muster_static_group *static_group;
+    struct muster_group *group;
+    uint8_t *tensor;
+    uint64_t count;
+    bool is_done;
+    enum muster_rc rc;
+    struct muster_op op;
+};
+
+static void on_done(struct muster_op *op, enum muster_rc rc)
+{
+    struct rank *rank = op->data;
+
+    rank->is_done = true;
+    rank->rc = rc;
+}
+
+static bool is_done(void *data)
+{
+    return *(const bool *)data;
+}
+
+static bool is_good(const struct rank *rank, enum muster_rc started)
+{
+    if (started != MUSTER_OK)
+        fprintf(stderr, "muster bench: %s\n", muster_rc_text(started));
+    else if (rank->rc != MUSTER_OK)
+        fprintf(stderr, "muster bench: rank %u: %s\n", rank->index, rank->op.error.text);
+    return started == MUSTER_OK && rank->rc == MUSTER_OK;
+}
+
+static void prepare_op(struct rank *rank)
+{
+    rank->is_done = false;
+    rank->rc = MUSTER_OK;
+    rank->op.data = rank;
+    rank->op.deadline_ns = muster_loop_after_ns(rank->env->loop, TIMEOUT_NS);
+}
+
+/* Others may need what this rank still has to send. */
+static void drive(void *data)
+{
+    const struct rank *rank = data;
+
+    muster_runtime_enter(rank->runtime);
+    muster_loop_turn(rank->env->loop, 0);
+    muster_runtime_leave(rank->runtime);
+}
+
+static bool pass_barrier(struct rank *rank)
+{
+    enum muster_rc rc;
+
+    muster_runtime_enter(rank->runtime);
+    prepare_op(rank);
+    rc = muster_barrier_start(&rank->op, rank->group, on_done);
+    if (rc == MUSTER_OK)
+        rc = muster_runtime_wait(rank->runtime, is_done, &rank->is_done, UINT64_MAX);
+    muster_runtime_leave(rank->runtime);
+    return is_good(rank, rc);
+}
+
+/* Small whole numbers: their sums are exact in every type. */
+static uint32_t value_at(uint32_t rank, uint64_t i, size_t iteration)
+{
+    return (uint32_t)((i + rank + iteration) % 3);
+}
+
+/* The values repeat: a rank that took long here would take time from one that still measures on the
+ * same processor. */
+static void rewrite(struct rank *rank, size_t iteration)
+{
+    size_t element_bytes = muster_dtype_bytes(rank->run->dtype);
+    uint64_t first = rank->count < TILE_ELEMENTS ? rank->count : TILE_ELEMENTS;
+
+    for (uint64_t i = 0; i < first; i++)
+        bench_element_put(rank->run->dtype, rank->tensor, i, value_at(rank->index, i, iteration));
+    for (uint64_t i = first; i < rank->count; i += TILE_ELEMENTS) {
+        uint64_t count = rank->count - i < TILE_ELEMENTS ? rank->count - i : TILE_ELEMENTS;
+
+        memcpy(rank->tensor + i * element_bytes, rank->tensor, count * element_bytes);
+    }
+}
+
+static bool is_element_right(const struct rank *rank, uint64_t i, size_t iteration)
+{
+    uint32_t sum = 0;
+
+    for (uint32_t k = 0; k < rank->run->rank_count; k++)
+        sum += value_at(k, i, iteration);
+    return bench_element_is(rank->run->dtype, rank->tensor, i, sum);
+}
+
+/* Every rank has the same bytes by the digests; here a few elements are compared with the truth. */
+static bool is_result_right(const struct rank *rank, size_t iteration)
+{
+    for (uint64_t i = 0; i < rank->count; i += 1 + rank->count / 1000)
+        if (!is_element_right(rank, i, iteration))
+            return false;
+    return true;
+}
+
+static double now_us(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
+}
+
+/* What is timed: start, wait and callback, as a program calls them. */
+static enum muster_rc reduce(struct rank *rank)
+{
+    const struct muster_tensor tensor = {
+        .data = rank->tensor, .count = rank->count, .dtype = rank->run->dtype};
+    enum muster_rc rc;
+
+    muster_runtime_enter(rank->runtime);
+    prepare_op(rank);
+    rc = muster_all_reduce_start(&rank->op, rank->group, &tensor, bench_reduction(tensor.dtype),
+                                 on_done);
+    if (rc == MUSTER_OK)
+        rc = muster_runtime_wait(rank->runtime, is_done, &rank->is_done, UINT64_MAX);
+    muster_runtime_leave(rank->runtime);
+    return rc;
+}
+
+static bool measure(struct rank *rank, uint64_t bytes, size_t iteration,
+                    struct bench_sample *ret_sample)
+{
+    double begin_us;
+    enum muster_rc rc;
+
+    rewrite(rank, iteration);
+    bench_meet(rank->run->meet, rank->run->rank_count, drive, rank);
+    begin_us = now_us();
+    rc = reduce(rank);
+    ret_sample->us = now_us() - begin_us;
+    if (!is_good(rank, rc))
+        return false;
+    ret_sample->digest = muster_hash64(rank->tensor, bytes, 0);
+    if (is_result_right(rank, iteration))
+        return true;
+    fprintf(stderr, "muster bench: rank %u has a wrong sum\n", rank->index);
+    return false;
+}
+
+static bool tell_size(const struct rank *rank, int to_parent)
+{
+    struct bench_size size = {.algorithm = ""};
+
+    snprintf(
+        size.algorithm, sizeof(size.algorithm), "%s",
+        muster_group_algorithm(rank->group, MUSTER_OP_ALL_REDUCE, rank->count, rank->run->dtype));
+    return bench_write_all(to_parent, &size, sizeof(size));
+}
+
+/* Samples are told when all are there: whoever reads them takes time from those who measure. */
+static bool measure_size(struct rank *rank, uint64_t bytes, int to_parent)
+{
+    size_t iterations = bench_iterations(rank->run->settings, bytes);
+    struct bench_sample *samples = calloc(BENCH_WARM_UP + iterations, sizeof(*samples));
+    bool is_ok = samples != NULL;
+
+    rank->count = bytes / muster_dtype_bytes(rank->run->dtype);
+    rank->tensor = muster_mem_alloc(rank->env->mem, bytes);
+    is_ok = is_ok && rank->tensor != NULL && pass_barrier(rank);
+    for (size_t i = 0; i < BENCH_WARM_UP + iterations && is_ok; i++)
+        is_ok = measure(rank, bytes, i, &samples[i]);
+    is_ok = is_ok && pass_barrier(rank) && tell_size(rank, to_parent) &&
+            bench_write_all(to_parent, samples + BENCH_WARM_UP, iterations * sizeof(*samples));
+    muster_mem_free(rank->env->mem, rank->tensor);
+    free(samples);
+    return is_ok;
+}
+
+static bool join(struct rank *rank, int from_parent, int to_parent)
+{
+    struct muster_address addresses[BENCH_RANKS_MAX];
+    const struct bench_settings *settings = rank->run->settings;
+    const struct muster_plan_parameters parameters = {
+        .chunk_bytes = (uint32_t)settings->chunk_bytes,
+        .direct_max_bytes = (uint32_t)settings->direct_max_bytes};
+    struct muster_error error;
+
+    if (muster_env_system_open(NULL, &rank->env) != MUSTER_OK ||
+        (rank->env->net == NULL && muster_net_system_open(rank->env, &rank->env->net) != MUSTER_OK))
+        return false;
+    if (muster_static_group_open(rank->env, "bench", &rank->static_group, &error) != MUSTER_OK) {
+        fprintf(stderr, "muster bench: %s\n", error.text);
+        return false;
+    }
+    if (!bench_write_all(to_parent, muster_static_group_address(rank->static_group),
+                         sizeof(addresses[0])) ||
+        !bench_read_all(from_parent, addresses, rank->run->rank_count * sizeof(addresses[0])))
+        return false;
+    if (muster_static_group_join(rank->static_group, rank->index, addresses, rank->run->rank_count,
+                                 &parameters) != MUSTER_OK)
+        return false;
+    rank->group = muster_static_group_group(rank->static_group);
+    return muster_runtime_open(&(struct muster_runtime_options){.env = rank->env},
+                               &rank->runtime) == MUSTER_OK;
+}
+
+/* The others may still need the last frames. */
+static void wait_until_idle(struct rank *rank)
+{
+    muster_runtime_enter(rank->runtime);
+    while (!muster_static_group_is_idle(rank->static_group))
+        muster_loop_turn(rank->env->loop, MUSTER_NS_PER_S);
+    muster_runtime_leave(rank->runtime);
+}
+
+int bench_allreduce_rank(const struct bench_run *run, uint32_t index, int from_parent,
+                         int to_parent)
+{
+    struct rank rank = {.run = run, .index = index};
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (run->settings->is_bound)
+        bench_bind(index);
+    if (!join(&rank, from_parent, to_parent))
+        return EXIT_OTHER;
+    for (size_t i = 0; i < run->size_count; i++) {
+        if (!measure_size(&rank, run->sizes[i], to_parent))
+            return EXIT_OTHER;
+    }
+    wait_until_idle(&rank);
+    return EXIT_OK;
+}
