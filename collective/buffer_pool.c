@@ -39,6 +39,7 @@ void muster_buffer_pool_init(struct muster_buffer_pool *pool, struct muster_mem 
     pool->mem = mem;
     pool->held_bytes = 0;
     pool->lent_count = 0;
+    pool->lent_bytes = pool->lent_peak_bytes = 0;
     for (size_t i = 0; i < MUSTER_POOL_CLASSES; i++)
         muster_list_init(&pool->idle[i]);
 }
@@ -89,7 +90,15 @@ void *muster_buffer_get(struct muster_buffer_pool *pool, size_t bytes)
         return NULL;
     head_of(buffer)->references = 1;
     pool->lent_count++;
+    pool->lent_bytes += class_bytes(class);
+    if (pool->lent_bytes > pool->lent_peak_bytes)
+        pool->lent_peak_bytes = pool->lent_bytes;
     return buffer;
+}
+
+size_t muster_buffer_bytes(size_t bytes)
+{
+    return class_bytes(class_of(bytes));
 }
 
 void *muster_buffer_ref(void *buffer)
@@ -109,5 +118,6 @@ void muster_buffer_unref(void *buffer)
     if (--head->references > 0)
         return;
     head->pool->lent_count--;
+    head->pool->lent_bytes -= class_bytes(head->class);
     muster_list_prepend(&head->pool->idle[head->class], &head->node);
 }

@@ -236,8 +236,8 @@ void muster_group_commit_step(struct muster_group *group, uint64_t step)
         group->committed_step = step;
 }
 
-const char *muster_group_algorithm(const struct muster_group *group, enum muster_op_kind kind,
-                                   uint64_t count, enum muster_dtype dtype)
+static struct muster_plan plan_of(const struct muster_group *group, enum muster_op_kind kind,
+                                  uint64_t count, enum muster_dtype dtype)
 {
     const struct muster_plan_input input = {
         .kind = kind,
@@ -248,15 +248,27 @@ const char *muster_group_algorithm(const struct muster_group *group, enum muster
         .parameters = group->view->plan,
     };
 
+    return muster_shm_is_used(group) ? muster_shm_plan_make(&input) : muster_plan_make(&input);
+}
+
+const char *muster_group_algorithm(const struct muster_group *group, enum muster_op_kind kind,
+                                   uint64_t count, enum muster_dtype dtype)
+{
     static const char *const names[] = {
         [MUSTER_ALGORITHM_DIRECT] = "direct",     [MUSTER_ALGORITHM_RING] = "ring",
         [MUSTER_ALGORITHM_EXCHANGE] = "exchange", [MUSTER_ALGORITHM_FLAT] = "flat",
         [MUSTER_ALGORITHM_HOST] = "host",
     };
-    struct muster_plan plan =
-        muster_shm_is_used(group) ? muster_shm_plan_make(&input) : muster_plan_make(&input);
 
-    return names[plan.algorithm];
+    return names[plan_of(group, kind, count, dtype).algorithm];
+}
+
+struct muster_op_cost muster_group_cost(const struct muster_group *group, enum muster_op_kind kind,
+                                        uint64_t count, enum muster_dtype dtype)
+{
+    struct muster_plan plan = plan_of(group, kind, count, dtype);
+
+    return muster_plan_cost(&plan);
 }
 
 uint32_t muster_group_rank(const struct muster_group *group)

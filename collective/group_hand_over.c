@@ -40,7 +40,7 @@ static void move_run(struct muster_run *run, struct muster_group *next)
         from->cost -= cost;
         to->cost += cost;
     }
-    run->group = next;
+    muster_run_move(run, next);
     muster_list_append(&to->runs, &run->node);
 }
 
@@ -150,7 +150,7 @@ static void issue_held(struct muster_group *next, struct muster_group *group)
     struct muster_run *run;
 
     while ((run = pop_run(&group->held)) != NULL) {
-        run->group = next;
+        muster_run_move(run, next);
         muster_run_issue(run);
     }
 }

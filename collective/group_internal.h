@@ -180,6 +180,7 @@ struct muster_group {
     bool is_closed;
     struct muster_lane lanes[MUSTER_LANES_MAX];
     uint32_t lane_count;
+    uint32_t open_count;     /* operations that were not handed back */
     struct muster_list held; /* started while frozen */
     struct muster_list done; /* user's operations whose callbacks are due */
     struct muster_list early;
@@ -227,6 +228,8 @@ void muster_run_make_plan(struct muster_run *run);
 bool muster_run_take_memory(struct muster_run *run);
 /** What it holds, counted against MUSTER_LANE_COST_MAX. */
 uint32_t muster_run_cost(const struct muster_run *run);
+/** Of the buffer with its tables: by chunk, by participant. */
+size_t muster_run_table_bytes(const struct muster_plan *plan);
 /** Give up all memory of the plan: staging, undo copies, inputs. */
 void muster_run_drop_memory(struct muster_run *run);
 /** Start runs of the lane whose turn has come. */
@@ -236,6 +239,8 @@ void muster_lane_settle(struct muster_group *group, struct muster_lane *lane);
 /** The whole result is here: tell all, deliver what can be. */
 void muster_run_complete(struct muster_run *run);
 void muster_run_hear_complete(struct muster_run *run, uint32_t participant);
+/** The run belongs to another group from now on. */
+void muster_run_move(struct muster_run *run, struct muster_group *group);
 /** Hand the user's operation back with rc; error text must be in op->error already. */
 void muster_run_hand_back(struct muster_run *run, enum muster_rc rc);
 /** Hand back, and forget the run. */

@@ -103,6 +103,9 @@ bool muster_plan_is_wanted(const struct muster_plan *plan, uint32_t c);
 /** How many chunks muster_plan_is_wanted is true for. */
 uint32_t muster_plan_wanted_count(const struct muster_plan *plan);
 
+/** What this member sends, and the most library memory that it needs meanwhile. */
+struct muster_op_cost muster_plan_cost(const struct muster_plan *plan);
+
 /** parameters with defaults and limits applied. */
 struct muster_plan_parameters muster_plan_parameters_clamp(
     const struct muster_plan_parameters *parameters);

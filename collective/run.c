@@ -63,6 +63,7 @@ void muster_run_send(struct muster_run *run, enum muster_frame_type type, uint32
         .descriptor = run->descriptor,
     };
 
+    run->result.sent_bytes += bytes;
     muster_wire_send(group->wire, muster_group_participant_rank(group, run->id.step, participant),
                      &header, payload, buffer);
 }
@@ -97,10 +98,17 @@ static bool take_peers(struct muster_run *run)
     return true;
 }
 
+size_t muster_run_table_bytes(const struct muster_plan *plan)
+{
+    size_t entries = (size_t)plan->chunk_count + plan->n;
+
+    return entries * sizeof(void *) + entries;
+}
+
 bool muster_run_take_memory(struct muster_run *run)
 {
-    size_t chunk_count = run->plan.chunk_count, n = run->plan.n;
-    size_t bytes = (chunk_count + n) * sizeof(void *) + chunk_count + n;
+    size_t chunk_count = run->plan.chunk_count;
+    size_t bytes = muster_run_table_bytes(&run->plan);
     uint8_t *memory;
 
     if (run->memory != NULL)
@@ -115,7 +123,7 @@ bool muster_run_take_memory(struct muster_run *run)
     run->memory = memory;
     run->undo = (void **)(void *)memory;
     run->inputs = run->undo + chunk_count;
-    run->chunks = (uint8_t *)(run->inputs + n);
+    run->chunks = (uint8_t *)(run->inputs + run->plan.n);
     run->heard = run->chunks + chunk_count;
     lane_of(run)->cost += muster_run_cost(run);
     return true;
@@ -196,10 +204,14 @@ enum muster_rc muster_run_new(struct muster_group *group, const struct muster_op
                               struct muster_op *op, struct muster_run **ret_run)
 {
     struct muster_lane *lane = &group->lanes[op->lane];
-    struct muster_run *run = muster_buffer_get(group->pool, sizeof(*run));
+    struct muster_run *run;
 
+    if (group->open_count == 0)
+        group->pool->lent_peak_bytes = group->pool->lent_bytes;
+    run = muster_buffer_get(group->pool, sizeof(*run));
     if (run == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;
+    group->open_count++;
     memset(run, 0, sizeof(*run));
     if (lane->step != group->begun_step) {
         lane->step = group->begun_step;
@@ -242,7 +254,10 @@ void muster_run_hand_back(struct muster_run *run, enum muster_rc rc)
         muster_shm_revoke(run);
     run->op = NULL;
     op->impl = NULL;
+    run->group->open_count--;
     op->result = run->result;
+    op->result.memory_bytes =
+        run->group->pool->lent_peak_bytes + (run->shm != NULL ? muster_shm_held_bytes(run) : 0);
     op->result.epoch = run->group->view->epoch;
     if (rc == MUSTER_OK)
         op->error = (struct muster_error){.rc = MUSTER_OK};
@@ -251,6 +266,15 @@ void muster_run_hand_back(struct muster_run *run, enum muster_rc rc)
     muster_task_post(&run->group->task, run->group->env->loop);
     if (run->group->events->on_ended != NULL)
         run->group->events->on_ended(run->group->data);
+}
+
+void muster_run_move(struct muster_run *run, struct muster_group *group)
+{
+    if (run->op != NULL) {
+        run->group->open_count--;
+        group->open_count++;
+    }
+    run->group = group;
 }
 
 void muster_run_end(struct muster_run *run, enum muster_rc rc)

@@ -129,6 +129,7 @@ static void send_frame(struct muster_run *run, enum muster_frame_type type, uint
         .descriptor = run->descriptor,
     };
 
+    run->result.sent_bytes += payload_bytes;
     muster_wire_send(group->wire, muster_group_participant_rank(group, run->id.step, participant),
                      &header, payload, NULL);
 }

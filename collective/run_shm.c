@@ -68,9 +68,9 @@ static void take_memory(struct muster_run *run, uint8_t *memory, uint32_t n)
     run->shm = shm;
 }
 
-static size_t memory_bytes(const struct muster_run *run, uint32_t n)
+size_t muster_shm_table_bytes(const struct muster_plan *plan)
 {
-    size_t streams = run->plan.algorithm == MUSTER_ALGORITHM_HOST ? n : 0;
+    size_t n = plan->n, streams = plan->algorithm == MUSTER_ALGORITHM_HOST ? n : 0;
 
     return sizeof(struct muster_shm_run) +
            n * (sizeof(struct muster_shm_participant) + sizeof(void *) + 1) +
@@ -94,32 +94,41 @@ static void meet(struct muster_run *run, struct muster_shm *link, uint32_t index
     participant->entry = &board->entries[run->id.lane][shm->entry_index];
 }
 
-/* Slots for the input (flat), or for chunks that this process sums. */
-static size_t slots_bytes(const struct muster_run *run, uint32_t *ret_count)
+size_t muster_shm_slots_bytes(const struct muster_plan *plan, size_t input_bytes,
+                              uint32_t count_max, uint32_t *ret_count)
 {
-    size_t chunk = line_up(run->plan.chunk_elements * run->plan.element_bytes);
-    uint32_t count = run->plan.chunks_per_block;
-    uint32_t count_max;
+    size_t chunk = line_up(plan->chunk_elements * plan->element_bytes);
+    uint32_t count = plan->chunks_per_block;
 
     *ret_count = 0;
-    if (run->plan.algorithm == MUSTER_ALGORITHM_FLAT)
-        return is_giver(run, run->plan.index) ? muster_shm_input_bytes(run) : 0;
-    if (run->call.kind != MUSTER_OP_ALL_REDUCE)
+    if (plan->algorithm == MUSTER_ALGORITHM_FLAT)
+        return input_bytes;
+    if (plan->kind != MUSTER_OP_ALL_REDUCE)
         return 0;
-    count_max = (uint32_t)(MUSTER_SHM_SLOTS_BYTES / chunk);
-    if (run->group->shm_slots_max != 0)
-        count_max = run->group->shm_slots_max;
+    if (count_max == 0)
+        count_max = (uint32_t)(MUSTER_SHM_SLOTS_BYTES / chunk);
     if (count_max < 2)
         count_max = 2;
     *ret_count = count < count_max ? count : count_max;
     return *ret_count * chunk;
 }
 
+size_t muster_shm_held_bytes(const struct muster_run *run)
+{
+    const struct muster_shm_run *shm = run->shm;
+    size_t slots = shm->entry->slot_count > 0 ? shm->entry->slot_count : 1;
+
+    return (shm->slots != NULL ? slots * shm->slot_bytes : 0) +
+           (shm->stage.at != NULL ? shm->stage.bytes : 0);
+}
+
 static bool take_slots(struct muster_run *run, struct muster_board *board)
 {
     struct muster_shm_run *shm = run->shm;
+    size_t input_bytes = is_giver(run, run->plan.index) ? muster_shm_input_bytes(run) : 0;
     uint32_t count;
-    size_t bytes = slots_bytes(run, &count);
+    size_t bytes =
+        muster_shm_slots_bytes(&run->plan, input_bytes, run->group->shm_slots_max, &count);
 
     if (bytes == 0)
         return true;
@@ -137,7 +146,7 @@ bool muster_shm_prepare(struct muster_run *run)
     struct muster_shm *link = run->group->shm;
     struct muster_shm_board *board = muster_shm_board_of(link->board);
     uint32_t n = run->plan.n, entry = muster_shm_entry_index(&run->id);
-    size_t bytes = memory_bytes(run, n);
+    size_t bytes = muster_shm_table_bytes(&run->plan);
     struct muster_shm_run *shm;
     uint8_t *memory;
 
@@ -182,6 +191,7 @@ static bool place_input(struct muster_run *run)
         return true;
     if (run->plan.algorithm == MUSTER_ALGORITHM_FLAT) {
         memcpy(shm->slots, run->call.input, bytes);
+        run->result.sent_bytes += bytes;
         entry->input = SHM_INPUT_BOARD;
         entry->input_offset = (uint64_t)(shm->slots - board->memory);
         return true;

@@ -126,6 +126,8 @@ static bool produce(struct muster_run *run)
         return false;
     }
     production->next++;
+    if (run->call.kind == MUSTER_OP_ALL_REDUCE)
+        run->result.sent_bytes += muster_plan_chunk(&run->plan, c).count * run->plan.element_bytes;
     muster_shm_point(run, "before publish");
     atomic_store_explicit(&shm->entry->published[production->stream],
                           production->first + production->next, memory_order_release);

@@ -62,6 +62,8 @@ bool muster_shm_is_stable(const struct muster_run *run);
 void muster_shm_revoke(struct muster_run *run);
 /** Its place on the board is free again. Before the run's memory goes. */
 void muster_shm_drop(struct muster_run *run);
+/** Slots and staging of it. */
+size_t muster_shm_held_bytes(const struct muster_run *run);
 /** Note who has started it (run->heard). */
 void muster_shm_hear(struct muster_run *run);
 

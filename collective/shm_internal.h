@@ -145,6 +145,12 @@ bool muster_shm_is_valid(const struct muster_run *run);
 /** Look who is dead, now and then. */
 void muster_shm_look(struct muster_run *run);
 size_t muster_shm_input_bytes(const struct muster_run *run);
+/** The buffer with what a run knows of its participants. */
+size_t muster_shm_table_bytes(const struct muster_plan *plan);
+/** Slots for the input (flat), or for *ret_count chunks that this process sums. count_max 0: as many
+ * as are useful. */
+size_t muster_shm_slots_bytes(const struct muster_plan *plan, size_t input_bytes,
+                              uint32_t count_max, uint32_t *ret_count);
 /** Signal the participants that sleep. */
 void muster_shm_wake(struct muster_run *run);
 

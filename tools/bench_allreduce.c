@@ -184,9 +184,15 @@ static void print_line(const struct bench_run *run, uint64_t bytes, const struct
     if (run->settings->is_json)
         printf("{\"bench\":\"allreduce\",\"n\":%u,\"bytes\":%llu,\"wire\":\"tcp\","
                "\"memory\":\"private\",\"dtype\":\"%s\",\"algorithm\":\"%s\",\"iters\":%zu,"
-               "\"median_us\":%.3f,\"p99_us\":%.3f,\"gbytes_per_s\":%.3f,\"identical\":%s}\n",
+               "\"median_us\":%.3f,\"p99_us\":%.3f,\"gbytes_per_s\":%.3f,\"sent_bytes\":%llu,"
+               "\"plan_sent_bytes\":%llu,\"memory_bytes\":%llu,\"plan_memory_bytes\":%llu,"
+               "\"identical\":%s}\n",
                run->rank_count, (unsigned long long)bytes, run->settings->dtype,
                outcome->size.algorithm, outcome->count, median_us, p99_us, rate,
+               (unsigned long long)outcome->size.used.sent_bytes,
+               (unsigned long long)outcome->size.plan.sent_bytes,
+               (unsigned long long)outcome->size.used.memory_bytes,
+               (unsigned long long)outcome->size.plan.memory_bytes,
                outcome->is_identical ? "true" : "false");
     else
         printf("n %u  %10llu bytes  tcp  %-6s  median %10.2f us  p99 %10.2f us  %7.3f GB/s  %s\n",

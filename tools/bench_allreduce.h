@@ -4,7 +4,7 @@
 
 #include "bench_meet.h"
 
-#include <muster/tensor.h>
+#include <muster/collective.h>
 
 #include <sys/types.h>
 
@@ -39,9 +39,11 @@ struct bench_run {
     } children[BENCH_RANKS_MAX];
 };
 
-/** What a rank says of a size before its samples. */
+/** What a rank says of a size after it; its samples follow. */
 struct bench_size {
     char algorithm[16];
+    struct muster_op_cost plan; /* what its plan says */
+    struct muster_op_cost used; /* the most that an operation took */
 };
 
 /** One measured operation as a rank saw it. */

@@ -26,6 +26,7 @@ struct rank {
     struct muster_runtime *runtime;
     struct muster_static_group *static_group;
     struct muster_group *group;
+    struct muster_op_cost used; /* of this size, at most */
     uint8_t *tensor;
     uint64_t count;
     bool is_done;
@@ -151,6 +152,17 @@ static enum muster_rc reduce(struct rank *rank)
     return rc;
 }
 
+static void note_cost(struct rank *rank)
+{
+    const struct muster_op_result *result = &rank->op.result;
+    struct muster_op_cost *used = &rank->used;
+
+    used->sent_bytes =
+        result->sent_bytes > used->sent_bytes ? result->sent_bytes : used->sent_bytes;
+    used->memory_bytes =
+        result->memory_bytes > used->memory_bytes ? result->memory_bytes : used->memory_bytes;
+}
+
 static bool measure(struct rank *rank, uint64_t bytes, size_t iteration,
                     struct bench_sample *ret_sample)
 {
@@ -162,6 +174,7 @@ static bool measure(struct rank *rank, uint64_t bytes, size_t iteration,
     begin_us = now_us();
     rc = reduce(rank);
     ret_sample->us = now_us() - begin_us;
+    note_cost(rank);
     if (!is_good(rank, rc))
         return false;
     ret_sample->digest = muster_hash64(rank->tensor, bytes, 0);
@@ -173,7 +186,9 @@ static bool measure(struct rank *rank, uint64_t bytes, size_t iteration,
 
 static bool tell_size(const struct rank *rank, int to_parent)
 {
-    struct bench_size size = {.algorithm = ""};
+    struct bench_size size = {
+        .plan = muster_group_cost(rank->group, MUSTER_OP_ALL_REDUCE, rank->count, rank->run->dtype),
+        .used = rank->used};
 
     snprintf(
         size.algorithm, sizeof(size.algorithm), "%s",
@@ -189,6 +204,7 @@ static bool measure_size(struct rank *rank, uint64_t bytes, int to_parent)
     bool is_ok = samples != NULL;
 
     rank->count = bytes / muster_dtype_bytes(rank->run->dtype);
+    rank->used = (struct muster_op_cost){.sent_bytes = 0};
     rank->tensor = muster_mem_alloc(rank->env->mem, bytes);
     is_ok = is_ok && rank->tensor != NULL && pass_barrier(rank);
     for (size_t i = 0; i < BENCH_WARM_UP + iterations && is_ok; i++)

@@ -42,6 +42,14 @@ struct muster_op_result {
     uint64_t interrupted_ns; /* loop time of the freeze, 0 = not interrupted */
     const char *phase;       /* where this member stood at the freeze ("start", "reduce", "gather",
                                 "complete") */
+    uint64_t sent_bytes;     /* of tensors and sums, to other members */
+    uint64_t memory_bytes;   /* library memory in use at most meanwhile, by all open operations */
+};
+
+/** What an operation costs one member. */
+struct muster_op_cost {
+    uint64_t sent_bytes;   /* as in muster_op_result */
+    uint64_t memory_bytes; /* at most, when no other operation is open */
 };
 
 /** One operation. Caller's memory, borrowed from start to done. */
@@ -121,6 +129,11 @@ MUSTER_API void muster_op_cancel(struct muster_op *op);
 MUSTER_API const char *muster_group_algorithm(const struct muster_group *group,
                                               enum muster_op_kind kind, uint64_t count,
                                               enum muster_dtype dtype);
+
+/** What it would cost this member now (a broadcast: of rank 0). */
+MUSTER_API struct muster_op_cost muster_group_cost(const struct muster_group *group,
+                                                   enum muster_op_kind kind, uint64_t count,
+                                                   enum muster_dtype dtype);
 
 /** This member's position in the view. */
 MUSTER_API uint32_t muster_group_rank(const struct muster_group *group);

@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 MUSTER = pathlib.Path(os.environ.get("MUSTER_BINARY_DIR", "build-asan")) / "bin/muster"
-KEYS = {"bench", "n", "bytes", "wire", "memory", "algorithm", "median_us", "p99_us", "identical"}
+KEYS = {"bench", "n", "bytes", "wire", "memory", "algorithm", "median_us", "p99_us", "identical", "sent_bytes", "memory_bytes"}
 
 
 def bench(*arguments):
@@ -24,6 +24,8 @@ def check_sizes(n, dtype):
     assert [line["bytes"] for line in lines] == [1 << 10, 64 << 10, 512 << 10, 3 << 20], lines
     for line in lines:
         assert KEYS <= line.keys(), line
+        assert line["sent_bytes"] == line["plan_sent_bytes"] > 0, line
+        assert 0 < line["memory_bytes"], line
         assert line["identical"] is True and line["n"] == n and line["median_us"] > 0, line
     assert lines[0]["algorithm"] == "direct" and lines[-1]["algorithm"] == "ring", lines
 
