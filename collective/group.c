@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "collective/pair.h"
+
 /* --- Participants --- */
 
 uint32_t muster_group_participants(const struct muster_group *group, uint64_t step)
@@ -113,6 +115,7 @@ static void init_lists(struct muster_group *group)
     muster_list_init(&group->held);
     muster_list_init(&group->done);
     muster_list_init(&group->early);
+    muster_list_init(&group->pairs);
     muster_task_init(&group->task, on_task, group);
 }
 
@@ -183,7 +186,7 @@ fail:
 
 bool muster_group_is_busy(const struct muster_group *group)
 {
-    if (!muster_list_is_empty(&group->held))
+    if (!muster_list_is_empty(&group->held) || muster_pairs_are_busy(group))
         return true;
     for (uint32_t lane = 0; lane < group->lane_count; lane++) {
         const struct muster_list *runs = &group->lanes[lane].runs;
@@ -197,7 +200,8 @@ bool muster_group_is_busy(const struct muster_group *group)
 
 bool muster_group_is_idle(const struct muster_group *group)
 {
-    if (!muster_list_is_empty(&group->held) || !muster_list_is_empty(&group->done))
+    if (!muster_list_is_empty(&group->held) || !muster_list_is_empty(&group->done) ||
+        muster_pairs_are_busy(group))
         return false;
     for (uint32_t lane = 0; lane < group->lane_count; lane++)
         if (!muster_list_is_empty(&group->lanes[lane].runs))
@@ -213,6 +217,7 @@ void muster_group_close(struct muster_group *group)
     group->is_closed = true;
     muster_group_abandon_receiving(group, NULL);
     muster_group_drop_early(group);
+    muster_pairs_free(group);
     for (uint32_t lane = 0; lane < group->lane_count; lane++) {
         struct muster_list *runs = &group->lanes[lane].runs;
 

@@ -132,7 +132,8 @@ void muster_wire_close(struct muster_wire *wire);
 struct muster_wire_point {
     struct muster_op_id op;
     uint32_t chunk;
-    const char *phase; /* "reduce", "gather", "direct", "exchange", "repair" */
+    const char *phase; /* "reduce", "gather", "direct", "exchange", "message",
+                           "repair" */
     bool is_send;
 };
 /** Called on every chunk. True: the wire is cut on the spot, as if the process had died here

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "collective/pair.h"
+
 static const char *phase_name(enum muster_op_phase phase)
 {
     static const char *const names[] = {
@@ -65,6 +67,7 @@ void muster_group_stop(struct muster_group *group)
     muster_wire_recall(group->wire, group->view->epoch + 1);
     muster_group_abandon_receiving(group, NULL);
     muster_group_drop_early(group);
+    muster_pairs_stop(group);
     for (uint32_t lane = 0; lane < group->lane_count; lane++) {
         struct muster_list *runs = &group->lanes[lane].runs;
 

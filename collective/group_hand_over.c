@@ -4,6 +4,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "collective/pair.h"
+
 static struct muster_run *pop_run(struct muster_list *list)
 {
     struct muster_list *node = muster_list_pop(list);
@@ -164,6 +166,7 @@ void muster_group_hand_over(struct muster_group *group, struct muster_group *nex
     for (uint32_t lane = 0; lane < group->lane_count; lane++)
         while ((run = pop_run(&group->lanes[lane].runs)) != NULL)
             carry_out(run, next);
+    muster_pairs_hand_over(group, next);
     confirm_ended(next);
     while (!muster_list_is_empty(&group->done))
         muster_list_append(&next->done, muster_list_pop(&group->done));
@@ -200,6 +203,7 @@ void muster_group_end_all(struct muster_group *group, const struct muster_error 
     for (uint32_t lane = 0; lane < group->lane_count; lane++)
         end_list(&group->lanes[lane].runs, why, first, first_rc);
     end_list(&group->held, why, first, first_rc);
+    muster_pairs_end(group, why);
 }
 
 void muster_group_abort_all(struct muster_group *group, const struct muster_error *why)

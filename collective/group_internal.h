@@ -140,12 +140,14 @@ enum muster_receive_mode {
     MUSTER_RECEIVE_DATA,    /* into the run's memory */
     MUSTER_RECEIVE_NOTE,    /* no payload, or a description */
     MUSTER_RECEIVE_SHORT,   /* there is no memory for it */
+    MUSTER_RECEIVE_MESSAGE, /* between two members: message_receive.c */
 };
 
 /** The frame that is coming in from one peer. */
 struct muster_receiving {
     enum muster_receive_mode mode;
     struct muster_run *run;
+    struct muster_message *message; /* whose piece it is */
     uint8_t type;
     uint32_t chunk;
     uint8_t *buffer; /* of the pool, or NULL when it goes straight into the tensor */
@@ -184,6 +186,7 @@ struct muster_group {
     struct muster_list held; /* started while frozen */
     struct muster_list done; /* user's operations whose callbacks are due */
     struct muster_list early;
+    struct muster_list pairs; /* struct muster_pair: members with messages between them */
     size_t early_bytes, early_bytes_max;
     struct muster_receiving *receiving; /* by rank */
     bool *is_rank_paused;               /* by rank: its early frames exceed the limit */
@@ -327,6 +330,8 @@ void muster_group_drop_early(struct muster_group *group);
 void muster_group_abandon_receiving(struct muster_group *group, const struct muster_run *run);
 
 /* run_deadline.c */
+/** op->cancel of an operation of the group. */
+void muster_run_cancel(struct muster_op *op);
 void muster_run_start_deadline(struct muster_run *run);
 void muster_run_propose_abort(struct muster_run *run, enum muster_rc why);
 /** The others are asked what they have adopted; without an answer it ends after the grace period. */

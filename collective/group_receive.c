@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "collective/pair.h"
+
 #define NOTE_BYTES_MAX 256u
 
 static bool is_issued(const struct muster_group *group, const struct muster_op_id *id)
@@ -183,6 +185,8 @@ static void *on_frame(void *client, uint32_t rank, const struct muster_frame_hea
         receiving->mode = MUSTER_RECEIVE_NOTE;
         return NULL;
     }
+    if (muster_message_is_frame(header->type))
+        return muster_message_on_frame(group, rank, header, receiving);
     if (header->op.lane >= MUSTER_LANES_MAX ||
         participant_of(group, rank, &header->op) == UINT32_MAX) {
         muster_wire_refuse(group->wire, rank, "a frame names no operation of this view");
@@ -288,6 +292,9 @@ static void use(struct muster_group *group, uint32_t rank, const struct muster_f
         use_note(group, rank, header, receiving->buffer);
         muster_buffer_unref(receiving->buffer);
         receiving->buffer = NULL;
+        break;
+    case MUSTER_RECEIVE_MESSAGE:
+        muster_message_use(group, rank, header, receiving);
         break;
     case MUSTER_RECEIVE_DATA:
         use_data(group, rank, header, receiving);

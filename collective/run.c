@@ -228,6 +228,7 @@ enum muster_rc muster_run_new(struct muster_group *group, const struct muster_op
     run->deadline_ns = op->deadline_ns;
     muster_list_init(&run->node);
     op->impl = run;
+    op->cancel = muster_run_cancel;
     op->id = run->id;
     muster_run_start_deadline(run);
     *ret_run = run;

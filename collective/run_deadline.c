@@ -134,12 +134,18 @@ void muster_run_hear_status(struct muster_run *run, uint32_t participant, bool i
         start_timer(run, TIMER_ANSWERS, 0);
 }
 
-void muster_op_cancel(struct muster_op *op)
+void muster_run_cancel(struct muster_op *op)
 {
     struct muster_run *run = op->impl;
 
-    if (run != NULL && run->abort_why == MUSTER_OK)
+    if (run->abort_why == MUSTER_OK)
         muster_run_propose_abort(run, MUSTER_CANCELLED);
+}
+
+void muster_op_cancel(struct muster_op *op)
+{
+    if (op->impl != NULL)
+        op->cancel(op);
 }
 
 /* The first participant that has not started it, or UINT32_MAX. */

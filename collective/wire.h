@@ -22,6 +22,12 @@ enum muster_frame_type {
     MUSTER_FRAME_STATUS,    /* flags 1: yes */
     MUSTER_FRAME_PIECE,     /* chunk-th piece of the part for the receiver; offset: its elements */
     MUSTER_FRAME_BOARD,     /* flags 1: the sender can work through boards with all members */
+    /* Messages; flags: dtype, offset: elements; from the sender, phase: its lowest open sequence. */
+    MUSTER_FRAME_OFFER,    /* it has been started */
+    MUSTER_FRAME_TAKE,     /* the receiver has started it too, and has all pieces before `chunk` */
+    MUSTER_FRAME_MESSAGE,  /* chunk-th piece */
+    MUSTER_FRAME_WITHDRAW, /* the sender gives it up */
+    MUSTER_FRAME_OUTCOME,  /* from the receiver: how it ended (flags: rc; phase: dtype) */
 };
 
 /** What the wire tells the group that it serves. Like muster_peer_link_events, with the peer's

@@ -54,6 +54,8 @@ static const char *phase_of(uint8_t type)
         return "repair";
     case MUSTER_FRAME_PIECE:
         return "exchange";
+    case MUSTER_FRAME_MESSAGE:
+        return "message";
     default:
         return NULL;
     }

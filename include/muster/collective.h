@@ -66,6 +66,7 @@ struct muster_op {
     muster_op_fn *done;
     struct muster_list node;
     void *impl;
+    void (*cancel)(struct muster_op *op);
 };
 
 /**
