@@ -100,6 +100,9 @@ const struct muster_view *muster_node_view(const struct muster_node *node);
 const struct muster_incarnation *muster_node_incarnation(const struct muster_node *node);
 /** For failpoints. */
 struct muster_wire *muster_node_wire(const struct muster_node *node);
+/** The same for operations through boards, of all groups from now on; NULL: none. */
+void muster_node_set_shm_failpoint(struct muster_node *node,
+                                   void (*fn)(void *data, const char *point), void *data);
 /** Where this process listens. */
 const struct muster_address *muster_node_address(const struct muster_node *node);
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cluster/node_internal.h"
+#include "collective/board_system.h"
 
 #define START_TIMEOUT_NS  (5 * 60 * MUSTER_NS_PER_S)
 #define START_PATIENCE_NS (10 * MUSTER_NS_PER_S) /* of those who look at the log */
@@ -149,6 +150,16 @@ static enum muster_rc open_wire(struct muster_node *node, struct muster_error *r
     return rc == MUSTER_OK ? rc : muster_error_set(ret_error, rc, "no memory for a node");
 }
 
+static void open_board(struct muster_node *node)
+{
+    const struct muster_board_options options = {.env = node->env,
+                                                 .job = node->job,
+                                                 .self = &node->member,
+                                                 .memory_bytes = MUSTER_SHM_BOARD_BYTES};
+
+    node->board = muster_board_system_choose(&options);
+}
+
 static enum muster_rc make_machine(struct muster_node *node,
                                    const struct muster_node_options *options,
                                    struct muster_error *ret_error)
@@ -233,6 +244,7 @@ enum muster_rc muster_node_open(const struct muster_node_options *options,
     rc = open_wire(node, ret_error);
     if (rc != MUSTER_OK)
         goto fail;
+    open_board(node);
     rc = make_machine(node, options, ret_error);
     if (rc != MUSTER_OK)
         goto fail;
@@ -267,6 +279,14 @@ const struct muster_incarnation *muster_node_incarnation(const struct muster_nod
 struct muster_wire *muster_node_wire(const struct muster_node *node)
 {
     return node->wire;
+}
+
+void muster_node_set_shm_failpoint(struct muster_node *node, muster_shm_point_fn *fn, void *data)
+{
+    node->shm_failpoint = fn;
+    node->shm_failpoint_data = data;
+    if (node->group != NULL)
+        muster_group_set_shm_failpoint(node->group, fn, data);
 }
 
 const struct muster_address *muster_node_address(const struct muster_node *node)
@@ -310,6 +330,7 @@ void muster_node_part_closed(struct muster_node *node)
     muster_state_server_close(node->state_server);
     if (node->wire != NULL)
         muster_wire_close(node->wire);
+    muster_board_close(node->board);
     muster_task_init(&node->task, on_closing_turn, node);
     muster_task_post(&node->task, node->env->loop);
 }

@@ -15,6 +15,15 @@ static void on_suspect(void *data, const struct muster_incarnation *peer,
     muster_node_post(node, &event, error->text);
 }
 
+static void on_death(void *data, const struct muster_incarnation *peer)
+{
+    struct muster_membership_event event = {.kind = MUSTER_EVENT_PROCESS_DEAD, .peer = *peer};
+    struct muster_node *node = data;
+
+    muster_node_note_cause(node);
+    muster_node_post(node, &event, "process ended");
+}
+
 static void on_abort_proposed(void *data, const struct muster_op_id *op, enum muster_rc why)
 {
     struct muster_membership_event event = {.kind = MUSTER_EVENT_ABORT_PROPOSED, .rc = why};
@@ -53,6 +62,7 @@ static void on_ended(void *data)
 
 static const struct muster_group_events group_events = {
     .on_suspect = on_suspect,
+    .on_death = on_death,
     .on_abort_proposed = on_abort_proposed,
     .on_higher_epoch = on_higher_epoch,
     .on_expired = on_expired,
@@ -138,6 +148,7 @@ void muster_node_open_group(struct muster_node *node, struct muster_view *view, 
     enum muster_rc rc;
 
     options.wire = node->wire;
+    options.board = node->board;
     options.events = &group_events;
     options.data = node;
     rc = muster_group_open(&options, &node->group);
@@ -148,6 +159,7 @@ void muster_node_open_group(struct muster_node *node, struct muster_view *view, 
         muster_node_fail(node, &error);
         return;
     }
+    muster_group_set_shm_failpoint(node->group, node->shm_failpoint, node->shm_failpoint_data);
     if (old != NULL) {
         previous = muster_view_ref(
             (struct muster_view *)(uintptr_t)muster_group_view(old)); /* counted, never written */

@@ -10,6 +10,7 @@
 #include "cluster/membership.h"
 #include "cluster/state_server.h"
 #include "collective/group.h"
+#include "collective/shm.h"
 #include "net/port.h"
 
 #define MUSTER_NODE_LEASE_TTL_S 10
@@ -123,6 +124,9 @@ struct muster_node {
     struct muster_peer_hello hello;
     struct muster_port *port;
     struct muster_wire *wire;
+    struct muster_board *board; /* NULL: none */
+    muster_shm_point_fn *shm_failpoint;
+    void *shm_failpoint_data;
     struct muster_group *group;
     uint64_t ended_count; /* operations, of all groups */
     enum node_expiry expiry;

@@ -317,3 +317,21 @@ fail:
     system_close(&board->board);
     return rc;
 }
+
+struct muster_board *muster_board_system_choose(const struct muster_board_options *options)
+{
+    struct muster_env *env = options->env;
+    const char *wire = env->vars == NULL ? NULL : muster_vars_get(env->vars, "MUSTER_WIRE");
+    struct muster_board *board = NULL;
+    struct muster_error error;
+
+    if (wire != NULL && strcmp(wire, "tcp") == 0)
+        return NULL;
+    if (muster_board_system_open(options, &board, &error) == MUSTER_OK)
+        return board;
+    if (error.rc == MUSTER_UNIMPLEMENTED)
+        MUSTER_LOG(env, DEBUG, "no_board", "reason", error.text);
+    else
+        MUSTER_LOG(env, WARN, "no_board", "reason", error.text);
+    return NULL;
+}

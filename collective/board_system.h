@@ -21,4 +21,8 @@ MUSTER_MUST_CHECK enum muster_rc muster_board_system_open(
     const struct muster_board_options *options, struct muster_board **ret_board,
     struct muster_error *ret_error);
 
+/** The board that a process should have; NULL when it can have none (logged), or when MUSTER_WIRE=tcp
+ * says that all members use TCP. Gives. */
+struct muster_board *muster_board_system_choose(const struct muster_board_options *options);
+
 #endif

@@ -15,6 +15,8 @@ struct muster_group_events {
     /* A link to this rank is gone: a suspicion, not a verdict. */
     void (*on_suspect)(void *data, const struct muster_incarnation *peer,
                        const struct muster_error *error);
+    /* May be NULL. The board of this member of the host says that it is dead: no suspicion. */
+    void (*on_death)(void *data, const struct muster_incarnation *peer);
     /* Deadline or cancel of an operation: ask the leader for ABORTED. */
     void (*on_abort_proposed)(void *data, const struct muster_op_id *op, enum muster_rc why);
     /* A frame of a higher epoch came from peer: ask it for that view. The link stays paused until

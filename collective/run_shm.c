@@ -321,6 +321,12 @@ bool muster_shm_is_valid(const struct muster_run *run)
     return true;
 }
 
+static void tell_death(struct muster_group *group, const struct muster_incarnation *peer)
+{
+    if (!group->is_closed && group->events->on_death != NULL)
+        group->events->on_death(group->data, peer);
+}
+
 void muster_shm_look(struct muster_run *run)
 {
     struct muster_shm_run *shm = run->shm;
@@ -330,8 +336,11 @@ void muster_shm_look(struct muster_run *run)
     for (uint32_t i = 0; i < shm->n; i++) {
         struct muster_shm_participant *participant = &shm->participants[i];
 
-        if (participant->peer != NULL && !participant->is_dead)
-            participant->is_dead = muster_board_is_dead(participant->peer);
+        if (participant->peer == NULL || participant->is_dead ||
+            !muster_board_is_dead(participant->peer))
+            continue;
+        participant->is_dead = true;
+        tell_death(run->group, &participant->peer->incarnation);
     }
 }
 

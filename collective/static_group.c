@@ -2,7 +2,9 @@
  */
 #include <muster/static_group.h>
 
+#include "collective/board_system.h"
 #include "collective/group.h"
+#include "collective/shm.h"
 #include <muster/hash.h>
 
 #include <stdio.h>
@@ -24,6 +26,7 @@ struct muster_static_group {
     struct muster_listener *listener;
     struct muster_peer_hello hello;
     struct muster_wire *wire;
+    struct muster_board *board; /* NULL: none */
     struct muster_group *group;
     struct muster_list greetings;
     uint32_t greeting_count;
@@ -159,6 +162,18 @@ static void fill_member(struct muster_member *member, const char *job, uint32_t 
     snprintf(member->task_type, sizeof(member->task_type), "worker");
     member->task_index = rank;
     member->address = *address;
+    snprintf(member->host_key, sizeof(member->host_key), "static"); /* all listen on loopback */
+}
+
+static void open_board(struct muster_static_group *static_group, const struct muster_view *view,
+                       uint32_t rank)
+{
+    const struct muster_board_options options = {.env = static_group->env,
+                                                 .job = static_group->job,
+                                                 .self = &view->members[rank],
+                                                 .memory_bytes = MUSTER_SHM_BOARD_BYTES};
+
+    static_group->board = muster_board_system_choose(&options);
 }
 
 static enum muster_rc make_view(struct muster_static_group *static_group,
@@ -209,12 +224,15 @@ enum muster_rc muster_static_group_join(struct muster_static_group *static_group
     rc = muster_wire_tcp_open(&wire_options, &static_group->wire);
     if (rc != MUSTER_OK)
         goto done;
+    open_board(static_group, view, rank);
+    options.board = static_group->board;
     options.view = view;
     options.self = static_group->hello.incarnation;
     options.wire = static_group->wire;
     rc = muster_group_open(&options, &static_group->group);
     if (rc != MUSTER_OK) {
         muster_wire_close(static_group->wire);
+        muster_board_close(static_group->board);
         static_group->wire = NULL;
     }
 done:
@@ -251,5 +269,6 @@ void muster_static_group_close(struct muster_static_group *static_group)
         greeting_free(greeting);
     }
     muster_wire_close(static_group->wire);
+    muster_board_close(static_group->board);
     muster_mem_free(static_group->env->mem, static_group);
 }

@@ -36,6 +36,15 @@ static bool on_wire_point(void *data, const struct muster_wire_point *at)
     return false;
 }
 
+/* Of the step that has begun: its operations are under way. */
+static void on_shm_point(void *data, const char *point)
+{
+    struct muster_strategy *strategy = data;
+
+    (void)point;
+    muster_failpoint_hit(&strategy->failpoint, strategy->step);
+}
+
 static enum muster_rc open_node(struct muster_strategy *strategy,
                                 const struct muster_strategy_options *options,
                                 struct muster_error *ret_error)
@@ -75,9 +84,11 @@ static enum muster_rc open_node(struct muster_strategy *strategy,
     rc = muster_node_open(&node, &strategy->node, ret_error);
     if (rc == MUSTER_OK && resolver != NULL)
         muster_expectation_open(&strategy->expectation, env, resolver, strategy->node);
-    if (rc == MUSTER_OK && strategy->failpoint.is_armed)
+    if (rc == MUSTER_OK && strategy->failpoint.is_armed) {
         muster_wire_set_failpoint(muster_node_wire(strategy->node), on_wire_point,
                                   &strategy->failpoint);
+        muster_node_set_shm_failpoint(strategy->node, on_shm_point, strategy);
+    }
     return rc;
 }
 

@@ -34,7 +34,7 @@ struct muster_strategy_change {
     uint32_t member_count;
     double recovery_ms; /* < 0: nobody was lost */
     char lost[MUSTER_STRATEGY_NAMES_BYTES], joined[MUSTER_STRATEGY_NAMES_BYTES];
-    char reason[128]; /* the view's */
+    char reason[128];           /* the view's */
     const struct muster_op *op; /* the operation it interrupted, or NULL */
     enum muster_verdict_kind verdict;
 };

@@ -238,6 +238,29 @@ enum muster_rc muster_strategy_barrier(struct muster_strategy *strategy)
     return run(strategy, &(struct call){.name = "barrier", .count = 1, .start = start_barrier});
 }
 
+/* --- tensors that the other processes of the host map --- */
+
+enum muster_rc muster_strategy_tensor_new(struct muster_strategy *strategy, enum muster_dtype dtype,
+                                          uint64_t count, struct muster_tensor *ret_tensor)
+{
+    enum muster_rc rc;
+
+    muster_runtime_enter(strategy->runtime);
+    rc = muster_tensor_new(strategy->env, dtype, count, ret_tensor);
+    muster_runtime_leave(strategy->runtime);
+    if (rc != MUSTER_OK)
+        muster_error_set(&strategy->error, rc, "a tensor of %llu x %s: %s",
+                         (unsigned long long)count, muster_dtype_name(dtype), muster_rc_text(rc));
+    return rc;
+}
+
+void muster_strategy_tensor_free(struct muster_strategy *strategy, struct muster_tensor *tensor)
+{
+    muster_runtime_enter(strategy->runtime);
+    muster_tensor_free(strategy->env, tensor);
+    muster_runtime_leave(strategy->runtime);
+}
+
 enum muster_rc muster_strategy_broadcast_in_seat(struct muster_strategy *strategy, const char *name,
                                                  const struct muster_tensor *tensor,
                                                  const struct muster_root *root)
