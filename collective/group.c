@@ -71,6 +71,31 @@ struct muster_run *muster_group_find(const struct muster_group *group,
     return NULL;
 }
 
+struct participants {
+    const struct muster_group *group;
+    uint64_t step;
+};
+
+static const char *host_key(const void *data, uint32_t index)
+{
+    const struct participants *of = data;
+
+    return of->group->view->members[muster_group_participant_rank(of->group, of->step, index)]
+        .host_key;
+}
+
+/* The participants of a step are those of an earlier one and more: their number says who they are.
+ */
+const struct muster_topology *muster_group_topology(struct muster_group *group, uint64_t step)
+{
+    const struct participants of = {.group = group, .step = step};
+    uint32_t n = muster_group_participants(group, step);
+
+    if (group->topology.n != n)
+        muster_topology_make(&group->topology, n, host_key, &of);
+    return &group->topology;
+}
+
 /* --- Callbacks --- */
 
 void muster_group_run_done(struct muster_group *group)
@@ -94,6 +119,7 @@ static void on_task(struct muster_task *task)
     muster_view_unref(group->view);
     muster_mem_free(group->env->mem, group->receiving);
     muster_mem_free(group->env->mem, group->is_rank_paused);
+    muster_topology_fini(&group->topology, group->env->mem);
     muster_mem_free(group->env->mem, group);
 }
 
@@ -101,9 +127,8 @@ static void on_task(struct muster_task *task)
 
 static size_t early_bytes_max(const struct muster_view *view)
 {
-    struct muster_plan_parameters plan = muster_plan_parameters_clamp(&view->plan);
     size_t rings = MUSTER_LANE_COST_MAX / MUSTER_RING_COST;
-    size_t needed = 2 * rings * 2 * view->member_count * plan.chunk_bytes;
+    size_t needed = 2 * rings * 2 * view->member_count * muster_plan_chunk_bytes(&view->plan);
 
     return needed > MUSTER_EARLY_BYTES_MAX ? needed : MUSTER_EARLY_BYTES_MAX;
 }
@@ -145,7 +170,8 @@ enum muster_rc muster_group_open(const struct muster_group_options *options,
     group->receiving =
         muster_mem_alloc_zero(mem, options->view->member_count, sizeof(*group->receiving));
     group->is_rank_paused = muster_mem_alloc_zero(mem, options->view->member_count, sizeof(bool));
-    if (group->receiving == NULL || group->is_rank_paused == NULL)
+    if (group->receiving == NULL || group->is_rank_paused == NULL ||
+        muster_topology_init(&group->topology, mem, options->view->member_count) != MUSTER_OK)
         goto fail;
     group->env = options->env;
     group->self = options->self;
@@ -179,6 +205,7 @@ fail:
     if (group != NULL) {
         muster_mem_free(mem, group->receiving);
         muster_mem_free(mem, group->is_rank_paused);
+        muster_topology_fini(&group->topology, mem);
     }
     muster_mem_free(mem, group);
     return rc;
@@ -241,6 +268,20 @@ void muster_group_commit_step(struct muster_group *group, uint64_t step)
         group->committed_step = step;
 }
 
+static uint32_t count_hosts(const struct muster_view *view)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < view->member_count; i++) {
+        uint32_t k = 0;
+
+        while (strcmp(view->members[k].host_key, view->members[i].host_key) != 0)
+            k++;
+        count += k == i;
+    }
+    return count;
+}
+
 static struct muster_plan plan_of(const struct muster_group *group, enum muster_op_kind kind,
                                   uint64_t count, enum muster_dtype dtype)
 {
@@ -249,6 +290,7 @@ static struct muster_plan plan_of(const struct muster_group *group, enum muster_
         .n = group->view->member_count,
         .index = group->rank,
         .count = count,
+        .host_count = count_hosts(group->view),
         .element_bytes = muster_dtype_bytes(dtype),
         .parameters = group->view->plan,
     };
@@ -259,13 +301,7 @@ static struct muster_plan plan_of(const struct muster_group *group, enum muster_
 const char *muster_group_algorithm(const struct muster_group *group, enum muster_op_kind kind,
                                    uint64_t count, enum muster_dtype dtype)
 {
-    static const char *const names[] = {
-        [MUSTER_ALGORITHM_DIRECT] = "direct",     [MUSTER_ALGORITHM_RING] = "ring",
-        [MUSTER_ALGORITHM_EXCHANGE] = "exchange", [MUSTER_ALGORITHM_FLAT] = "flat",
-        [MUSTER_ALGORITHM_HOST] = "host",
-    };
-
-    return names[plan_of(group, kind, count, dtype).algorithm];
+    return muster_algorithm_name(plan_of(group, kind, count, dtype).algorithm);
 }
 
 struct muster_op_cost muster_group_cost(const struct muster_group *group, enum muster_op_kind kind,
@@ -273,7 +309,9 @@ struct muster_op_cost muster_group_cost(const struct muster_group *group, enum m
 {
     struct muster_plan plan = plan_of(group, kind, count, dtype);
 
-    return muster_plan_cost(&plan);
+    if (plan.algorithm == MUSTER_ALGORITHM_TWO_LEVEL && group->topology.n != plan.n)
+        return (struct muster_op_cost){.sent_bytes = 0};
+    return muster_plan_cost(&plan, &group->topology);
 }
 
 uint32_t muster_group_rank(const struct muster_group *group)

@@ -6,6 +6,7 @@
 
 #include "collective/plan.h"
 #include "collective/shm.h"
+#include "collective/topology.h"
 #include "collective/wire.h"
 
 #define MUSTER_DESCRIPTION_TEXT_BYTES 96
@@ -69,6 +70,7 @@ enum {
     MUSTER_HEARD_ISSUED = 4,    /* it has started the operation */
     MUSTER_HEARD_ANSWER = 8,    /* to QUERY */
     MUSTER_HEARD_MISMATCH = 16, /* it has ended it, for another was called */
+    MUSTER_HEARD_ASKED = 32,    /* START was sent to it (steps) */
 };
 
 /** What goes to and comes from one participant of an exchange, in pieces of the plan's chunks. */
@@ -117,12 +119,13 @@ struct muster_run {
     struct muster_exchange_peer *peers; /* exchange: by participant; a buffer of the pool */
     /* one buffer of the pool: */
     void *memory;
-    struct muster_shm_run *shm; /* through boards: instead of the next four */
-    void **undo;                /* by chunk: the input that a final value replaced, or NULL */
-    void **inputs;              /* by participant (direct) */
-    void *finished;             /* direct: the whole result */
-    uint8_t *chunks;            /* by chunk */
-    uint8_t *heard;             /* by participant */
+    struct muster_shm_run *shm;     /* through boards: instead of the next four */
+    void **undo;                    /* by chunk: the input that a final value replaced, or NULL */
+    void **inputs;                  /* by participant (direct) */
+    void *finished;                 /* direct: the whole result; steps: it grows here */
+    uint8_t *chunks;                /* by chunk */
+    uint8_t *heard;                 /* by participant */
+    struct muster_steps_run *steps; /* run_steps.c; a buffer of the pool, or NULL */
 };
 
 struct muster_lane {
@@ -188,6 +191,7 @@ struct muster_group {
     struct muster_list early;
     struct muster_list pairs; /* struct muster_pair: members with messages between them */
     size_t early_bytes, early_bytes_max;
+    struct muster_topology topology;    /* of the participants of the last plan */
     struct muster_receiving *receiving; /* by rank */
     bool *is_rank_paused;               /* by rank: its early frames exceed the limit */
     struct muster_task task;            /* callbacks, waiting runs, free */
@@ -207,6 +211,8 @@ uint32_t muster_group_participant_rank(const struct muster_group *group, uint64_
 /** Index of that rank among the participants; UINT32_MAX: takes no part. */
 uint32_t muster_group_participant_index(const struct muster_group *group, uint64_t step,
                                         uint32_t rank);
+/** Which participants of an operation of that step share a host. Borrowed until the next call. */
+const struct muster_topology *muster_group_topology(struct muster_group *group, uint64_t step);
 struct muster_run *muster_group_find(const struct muster_group *group,
                                      const struct muster_op_id *id);
 /** "worker:3" */
@@ -320,6 +326,24 @@ void muster_direct_finish(struct muster_run *run, uint32_t participant,
                           struct muster_receiving *receiving);
 /** Copy the result to the caller's memory: at delivery. */
 void muster_direct_deliver(struct muster_run *run);
+
+/* run_steps.c */
+void muster_steps_start(struct muster_run *run);
+void *muster_steps_receive(struct muster_run *run, uint32_t participant,
+                           const struct muster_frame_header *header,
+                           struct muster_receiving *receiving);
+void muster_steps_finish(struct muster_run *run, struct muster_receiving *receiving);
+/** A participant has started the operation: what waited for that goes out. The run may end. */
+void muster_steps_hear_start(struct muster_run *run);
+/** What the list of this member sends, and the memory of list, work and what waits. */
+struct muster_op_cost muster_steps_cost(const struct muster_plan *plan,
+                                        const struct muster_topology *topology);
+/** Copy the result to the caller's memory: at delivery. */
+void muster_steps_deliver(struct muster_run *run);
+/** Free the list and what has arrived. */
+void muster_steps_drop(struct muster_run *run);
+/** The result comes about in the caller's output, not in run->finished. */
+bool muster_steps_is_in_place(const struct muster_run *run);
 
 /* group_receive.c */
 extern const struct muster_wire_client muster_group_wire_client;

@@ -113,7 +113,8 @@ static void *receive_note(struct muster_group *group, uint32_t rank,
 static bool is_data(uint8_t type)
 {
     return type == MUSTER_FRAME_REDUCE || type == MUSTER_FRAME_GATHER ||
-           type == MUSTER_FRAME_INPUT || type == MUSTER_FRAME_CHUNK || type == MUSTER_FRAME_PIECE;
+           type == MUSTER_FRAME_INPUT || type == MUSTER_FRAME_CHUNK || type == MUSTER_FRAME_PIECE ||
+           type == MUSTER_FRAME_STEP;
 }
 
 static void *receive_data(struct muster_run *run, uint32_t rank,
@@ -130,6 +131,8 @@ static void *receive_data(struct muster_run *run, uint32_t rank,
         place = muster_repair_receive(run, header, receiving);
     else if (header->type == MUSTER_FRAME_INPUT)
         place = muster_direct_receive(run, participant, header, receiving);
+    else if (header->type == MUSTER_FRAME_STEP)
+        place = muster_steps_receive(run, participant, header, receiving);
     else if (participant == run->plan.prev)
         place = muster_ring_receive(run, header, receiving);
     if (receiving->mode == MUSTER_RECEIVE_NOTHING && run->state == MUSTER_RUN_ACTIVE)
@@ -239,6 +242,8 @@ static void use_note(struct muster_group *group, uint32_t rank,
     case MUSTER_FRAME_START:
         if (run->plan.algorithm == MUSTER_ALGORITHM_EXCHANGE)
             muster_exchange_hear_start(run, participant, header);
+        else if (run->steps != NULL)
+            muster_steps_hear_start(run);
         else if (participant == run->plan.next && run->state <= MUSTER_RUN_COMPLETE)
             muster_ring_hear_start(run);
         break;
@@ -272,6 +277,8 @@ static void use_data(struct muster_group *group, uint32_t rank,
         muster_direct_finish(run, participant_of(group, rank, &header->op), receiving);
     else if (header->type == MUSTER_FRAME_PIECE)
         muster_exchange_finish(run, participant_of(group, rank, &header->op), receiving);
+    else if (header->type == MUSTER_FRAME_STEP)
+        muster_steps_finish(run, receiving);
     else
         muster_ring_finish(run, receiving);
 }

@@ -78,10 +78,9 @@ void muster_message_pump(struct muster_message *message)
 static bool may_be_eager(const struct muster_message *message)
 {
     const struct muster_pair *pair = message->pair;
-    struct muster_plan_parameters parameters =
-        muster_plan_parameters_clamp(&message->group->view->plan);
+    uint32_t direct_max_bytes = muster_plan_direct_max_bytes(&message->group->view->plan);
 
-    return message->bytes <= parameters.direct_max_bytes &&
+    return message->bytes <= direct_max_bytes &&
            muster_message_pieces(message) <= MUSTER_MESSAGE_WINDOW &&
            message->bytes <= MUSTER_EAGER_BYTES_MAX - pair->eager_bytes &&
            pair->eager_count < MUSTER_EAGER_COUNT_MAX;
@@ -191,7 +190,7 @@ static struct muster_message *message_new(struct muster_op *op, struct muster_gr
     message->dtype = tensor->dtype;
     message->count = tensor->count;
     message->bytes = tensor->count * muster_dtype_bytes(tensor->dtype);
-    message->piece_bytes = muster_plan_parameters_clamp(&group->view->plan).chunk_bytes;
+    message->piece_bytes = muster_plan_chunk_bytes(&group->view->plan);
     muster_list_init(&message->node);
     muster_list_append(&way->messages, &message->node);
     muster_timer_init(&message->timer, on_timer, message);

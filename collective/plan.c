@@ -1,6 +1,8 @@
 /* Plans as values, computed from (kind, n, index, count, parameters) alone. */
 #include "collective/plan.h"
 
+#include "net/peer_link.h"
+
 #include <assert.h>
 
 #define LINE_BYTES 64u
@@ -10,6 +12,11 @@
 #define WINDOW_MIN        2u
 /* Two keep both directions busy; what is in flight beyond some 1 MiB only falls out of the cache. */
 #define WINDOW_MAX 4u
+/* Of chunks that are worked on at the same time, in plans of steps: a tree is deep. */
+#define WINDOW_TREE  24u
+#define WINDOW_STEPS 4u
+/* A chunk leaves as one message when it is folded in. */
+#define STEPS_CHUNK_BYTES_MAX ((uint64_t)MUSTER_FRAME_PAYLOAD_MAX)
 
 static uint64_t divide_up(uint64_t a, uint64_t b)
 {
@@ -23,22 +30,24 @@ static uint64_t clamp(uint64_t value, uint64_t low, uint64_t high)
     return value > high ? high : value;
 }
 
-struct muster_plan_parameters muster_plan_parameters_clamp(
-    const struct muster_plan_parameters *parameters)
+uint32_t muster_plan_chunk_bytes(const struct muster_plan_parameters *parameters)
 {
-    struct muster_plan_parameters result = *parameters;
+    uint64_t bytes =
+        parameters->chunk_bytes > 0 ? parameters->chunk_bytes : MUSTER_CHUNK_BYTES_DEFAULT;
 
-    if (result.chunk_bytes == 0)
-        result.chunk_bytes = MUSTER_CHUNK_BYTES_DEFAULT;
-    if (result.direct_max_bytes == 0)
-        result.direct_max_bytes = MUSTER_DIRECT_MAX_BYTES_DEFAULT;
-    result.chunk_bytes = (uint32_t)clamp(result.chunk_bytes, LINE_BYTES, MUSTER_CHUNK_BYTES_MAX);
-    result.chunk_bytes -= result.chunk_bytes % LINE_BYTES;
-    result.direct_max_bytes =
-        (uint32_t)clamp(result.direct_max_bytes, 1, MUSTER_DIRECT_MAX_BYTES_MAX);
-    return result;
+    bytes = clamp(bytes, LINE_BYTES, MUSTER_CHUNK_BYTES_MAX);
+    return (uint32_t)(bytes - bytes % LINE_BYTES);
 }
 
+uint32_t muster_plan_direct_max_bytes(const struct muster_plan_parameters *parameters)
+{
+    uint64_t bytes = parameters->direct_max_bytes > 0 ? parameters->direct_max_bytes
+                                                      : MUSTER_DIRECT_MAX_BYTES_DEFAULT;
+
+    return (uint32_t)clamp(bytes, 1, MUSTER_DIRECT_MAX_BYTES_MAX);
+}
+
+/* Equal parts. */
 static bool has_parts(enum muster_op_kind kind)
 {
     return kind == MUSTER_OP_ALL_GATHER || kind == MUSTER_OP_REDUCE_SCATTER;
@@ -68,12 +77,12 @@ static uint32_t owner_of(const struct muster_plan *plan, uint32_t block)
 
 static void make_direct(struct muster_plan *plan)
 {
-    plan->algorithm = MUSTER_ALGORITHM_DIRECT;
     plan->block_count = 1;
     plan->block_elements = plan->count;
     plan->chunk_elements = plan->count;
     plan->chunks_per_block = 1;
     plan->chunk_count = 1;
+    plan->window = 1;
     plan->is_next_asked = false;
 }
 
@@ -96,12 +105,12 @@ static uint64_t block_elements(const struct muster_plan *plan)
     return divide_up(divide_up(plan->count, line), plan->n) * line;
 }
 
-/* At least two chunks per block, so that adding overlaps with sending, but none below 64 KiB for
- * the calls' sake; all alike, because a short one at the end costs as many hops as a long one. A
- * broadcast does not look at n: a member that joins in later must come to the same chunks. */
-static uint64_t chunk_elements(const struct muster_plan *plan, uint32_t chunk_bytes_max)
+/* At least `pieces` chunks per block, so that adding overlaps with sending, but none below 64 KiB
+ * for the calls' sake; all alike, because a short one at the end costs as many hops as a long one.
+ */
+static uint64_t chunk_elements(const struct muster_plan *plan, uint64_t chunk_bytes_max,
+                               uint64_t pieces)
 {
-    uint64_t pieces = has_one_block(plan->kind) ? 8 : 2;
     uint64_t block_bytes = plan->block_elements * plan->element_bytes;
     uint64_t pieces_max = divide_up(block_bytes, chunk_bytes_max);
     uint64_t bytes = divide_up(block_bytes, pieces_max > pieces ? pieces_max : pieces);
@@ -112,14 +121,25 @@ static uint64_t chunk_elements(const struct muster_plan *plan, uint32_t chunk_by
     return bytes / plan->element_bytes;
 }
 
-static void make_ring(struct muster_plan *plan, uint32_t chunk_bytes_max)
+static void divide(struct muster_plan *plan, uint64_t chunk_bytes_max, uint64_t pieces)
 {
-    plan->algorithm = MUSTER_ALGORITHM_RING;
-    plan->block_elements = block_elements(plan);
-    plan->block_count = has_one_block(plan->kind) ? 1 : plan->n;
-    plan->chunk_elements = chunk_elements(plan, chunk_bytes_max);
+    plan->chunk_elements = chunk_elements(plan, chunk_bytes_max, pieces);
     plan->chunks_per_block = (uint32_t)divide_up(plan->block_elements, plan->chunk_elements);
     plan->chunk_count = plan->chunks_per_block * plan->block_count;
+}
+
+/* A broadcast does not look at n, nor at the algorithm: a member that joins in later must come to
+ * the same chunks. */
+static uint64_t pieces_of(const struct muster_plan *plan)
+{
+    return has_one_block(plan->kind) ? 8 : 2;
+}
+
+static void make_ring(struct muster_plan *plan, uint32_t chunk_bytes_max)
+{
+    plan->block_elements = block_elements(plan);
+    plan->block_count = has_one_block(plan->kind) ? 1 : plan->n;
+    divide(plan, chunk_bytes_max, pieces_of(plan));
     plan->start_block = plan->prev;
     plan->window = (uint32_t)clamp(WINDOW_CHUNKS_ALL / (plan->n - 1), WINDOW_MIN, WINDOW_MAX);
     plan->is_next_asked = !plan->has_reduction;
@@ -132,14 +152,27 @@ static void make_ring(struct muster_plan *plan, uint32_t chunk_bytes_max)
 /* Pieces, not chunks: each pair of members counts its own. */
 static void make_exchange(struct muster_plan *plan, uint32_t chunk_bytes_max)
 {
-    plan->algorithm = MUSTER_ALGORITHM_EXCHANGE;
     plan->chunk_elements = chunk_bytes_max / plan->element_bytes;
     plan->chunks_per_block = 1;
 }
 
+/* Each chunk of an all_reduce or a reduce goes through all members: it is cut into messages by the steps. */
+static void make_steps(struct muster_plan *plan, uint32_t chunk_bytes_max)
+{
+    bool is_tree = plan->algorithm == MUSTER_ALGORITHM_DOUBLE_TREE;
+    bool is_one = plan->kind == MUSTER_OP_ALL_REDUCE || has_one_block(plan->kind);
+    uint64_t messages = is_tree || !is_one || plan->kind == MUSTER_OP_BROADCAST ? 1 : plan->n;
+
+    plan->block_elements = is_one ? plan->count : block_elements(plan);
+    plan->block_count = is_one ? 1 : plan->n;
+    divide(plan, clamp(messages * chunk_bytes_max, 1, STEPS_CHUNK_BYTES_MAX),
+           messages > 1 ? 1 : pieces_of(plan));
+    plan->window = is_tree ? WINDOW_TREE : WINDOW_STEPS;
+}
+
 struct muster_plan muster_plan_make(const struct muster_plan_input *input)
 {
-    struct muster_plan_parameters parameters = muster_plan_parameters_clamp(&input->parameters);
+    uint32_t chunk_bytes = muster_plan_chunk_bytes(&input->parameters);
     struct muster_plan plan = {
         .kind = input->kind,
         .n = input->n,
@@ -155,13 +188,15 @@ struct muster_plan muster_plan_make(const struct muster_plan_input *input)
     };
 
     assert(input->index < input->n && input->root < input->n);
-    if (muster_plan_is_exchange(input->kind))
-        make_exchange(&plan, parameters.chunk_bytes);
-    else if (input->n == 1 || input->kind == MUSTER_OP_BARRIER ||
-             input->count * input->element_bytes <= parameters.direct_max_bytes)
+    plan.algorithm = muster_plan_choose(input);
+    if (plan.algorithm == MUSTER_ALGORITHM_EXCHANGE)
+        make_exchange(&plan, chunk_bytes);
+    else if (plan.algorithm == MUSTER_ALGORITHM_DIRECT)
         make_direct(&plan);
+    else if (plan.algorithm == MUSTER_ALGORITHM_RING)
+        make_ring(&plan, chunk_bytes);
     else
-        make_ring(&plan, parameters.chunk_bytes);
+        make_steps(&plan, chunk_bytes);
     return plan;
 }
 
@@ -241,7 +276,7 @@ uint32_t muster_plan_wanted_count(const struct muster_plan *plan)
 {
     if (plan->kind == MUSTER_OP_REDUCE && plan->index != plan->root)
         return 0;
-    if (plan->algorithm == MUSTER_ALGORITHM_RING && is_scatter(plan->kind))
+    if (plan->algorithm != MUSTER_ALGORITHM_DIRECT && is_scatter(plan->kind))
         return plan->chunks_per_block;
     return plan->chunk_count;
 }

@@ -3,22 +3,9 @@
 #define MUSTER_COLLECTIVE_PLAN_H
 
 #include <muster/collective.h>
+#include <muster/plan_parameters.h>
 
-enum muster_algorithm {
-    /* Every member sends its whole input to all; all reduce in rank order. One chunk: the whole
-       result. */
-    MUSTER_ALGORITHM_DIRECT,
-    /* Each chunk goes round the ring: partial sums from the member after its owner to its owner,
-     * then the final value from the owner onwards. The value is ((x[b+1] + x[b+2]) + …) + x[b], b =
-     * owner, computed once. */
-    MUSTER_ALGORITHM_RING,
-    /* Every member sends each other its part, in pieces of chunk_elements. No chunks. */
-    MUSTER_ALGORITHM_EXCHANGE,
-    /* Through boards (shm.h). Every member reduces all inputs in rank order. One chunk. */
-    MUSTER_ALGORITHM_FLAT,
-    /* Through boards: each chunk is computed by its owner, in rank order, and copied by all. */
-    MUSTER_ALGORITHM_HOST,
-};
+#include "collective/topology.h"
 
 /** What a member does with the partial sum of a chunk. */
 enum muster_reduce_step {
@@ -48,6 +35,8 @@ struct muster_plan_input {
     const uint64_t
         *offsets; /* uneven parts: where each begins, n + 1 of them; borrowed by the plan */
     size_t element_bytes;
+    uint32_t host_count;                      /* on which they live; 0: not known */
+    enum muster_wire_kind wire;               /* ANY: it is TCP */
     struct muster_plan_parameters parameters; /* a zero means the default */
 };
 
@@ -67,7 +56,8 @@ struct muster_plan {
     uint32_t chunk_count;
     bool has_reduction;
     uint32_t start_block; /* whose partial sums begin here, chunk by chunk (UINT32_MAX: none) … */
-    uint32_t window;      /* … at most so many beyond the last that is known to be final */
+    uint32_t window;      /* … at most so many beyond the last that is known to be final; plans of
+                             steps: chunks at work beyond the first that is not */
     bool is_next_asked;   /* final chunks are sent only after `next` has said that it has started */
 };
 
@@ -87,6 +77,15 @@ struct muster_plan_chunk {
 #define MUSTER_DIRECT_MAX_BYTES_DEFAULT (32u << 10)
 #define MUSTER_DIRECT_MAX_BYTES_MAX     (4u << 20)
 
+/** Which algorithm runs it; never AUTO. Pure. A broadcast is DIRECT by its size alone. */
+enum muster_algorithm muster_plan_choose(const struct muster_plan_input *input);
+/** It can run operations of that kind, whatever their size. */
+bool muster_algorithm_fits(enum muster_algorithm algorithm, enum muster_op_kind kind);
+/** Its sums are made in the order of the members. */
+bool muster_algorithm_is_reproducible(enum muster_algorithm algorithm);
+/** Rows that muster_plan_choose may be given: known numbers, not too many. */
+bool muster_plan_parameters_are_valid(const struct muster_plan_parameters *parameters);
+
 /** Pure: the same input gives the same plan everywhere. */
 struct muster_plan muster_plan_make(const struct muster_plan_input *input);
 
@@ -103,11 +102,13 @@ bool muster_plan_is_wanted(const struct muster_plan *plan, uint32_t c);
 /** How many chunks muster_plan_is_wanted is true for. */
 uint32_t muster_plan_wanted_count(const struct muster_plan *plan);
 
-/** What this member sends, and the most library memory that it needs meanwhile. */
-struct muster_op_cost muster_plan_cost(const struct muster_plan *plan);
+/** What this member sends, and the most library memory that it needs meanwhile. topology: of a
+ * TWO_LEVEL plan, else it may be NULL. */
+struct muster_op_cost muster_plan_cost(const struct muster_plan *plan,
+                                       const struct muster_topology *topology);
 
-/** parameters with defaults and limits applied. */
-struct muster_plan_parameters muster_plan_parameters_clamp(
-    const struct muster_plan_parameters *parameters);
+/** With defaults and limits applied. */
+uint32_t muster_plan_chunk_bytes(const struct muster_plan_parameters *parameters);
+uint32_t muster_plan_direct_max_bytes(const struct muster_plan_parameters *parameters);
 
 #endif

@@ -98,7 +98,8 @@ static struct muster_op_cost shm_cost(const struct muster_plan *plan)
     return cost;
 }
 
-struct muster_op_cost muster_plan_cost(const struct muster_plan *plan)
+struct muster_op_cost muster_plan_cost(const struct muster_plan *plan,
+                                       const struct muster_topology *topology)
 {
     struct muster_op_cost cost = {.sent_bytes = 0};
 
@@ -117,6 +118,9 @@ struct muster_op_cost muster_plan_cost(const struct muster_plan *plan)
     case MUSTER_ALGORITHM_FLAT:
     case MUSTER_ALGORITHM_HOST:
         return shm_cost(plan);
+    default:
+        cost = muster_steps_cost(plan, topology);
+        break;
     }
     cost.memory_bytes += muster_buffer_bytes(sizeof(struct muster_run)) +
                          muster_buffer_bytes(muster_run_table_bytes(plan)) +

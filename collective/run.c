@@ -22,23 +22,19 @@ static struct muster_lane *lane_of(struct muster_run *run)
 
 uint32_t muster_run_cost(const struct muster_run *run)
 {
-    struct muster_plan_parameters parameters =
-        muster_plan_parameters_clamp(&run->group->view->plan);
-
     switch (run->plan.algorithm) {
     case MUSTER_ALGORITHM_EXCHANGE:
-        if (run->call.count * run->plan.element_bytes > parameters.direct_max_bytes)
+        if (run->call.count * run->plan.element_bytes >
+            muster_plan_direct_max_bytes(&run->group->view->plan))
             return MUSTER_RING_COST;
         return MUSTER_DIRECT_COST;
-    case MUSTER_ALGORITHM_RING:
-    case MUSTER_ALGORITHM_HOST:
-        return MUSTER_RING_COST;
     case MUSTER_ALGORITHM_FLAT:
         return MUSTER_FLAT_COST;
     case MUSTER_ALGORITHM_DIRECT:
-        break;
+        return MUSTER_DIRECT_COST;
+    default:
+        return MUSTER_RING_COST;
     }
-    return MUSTER_DIRECT_COST;
 }
 
 bool muster_run_awaits_root(const struct muster_run *run)
@@ -135,6 +131,7 @@ static void drop_buffers(struct muster_run *run)
         muster_buffer_unref(run->undo[c]);
     for (uint32_t i = 0; i < run->plan.n; i++)
         muster_buffer_unref(run->inputs[i]);
+    muster_steps_drop(run);
     muster_buffer_unref(run->finished);
     run->finished = NULL;
     muster_buffer_unref(run->peers);
@@ -305,6 +302,7 @@ void muster_run_make_plan(struct muster_run *run)
         .index = run->self_index,
         .count = run->call.count,
         .offsets = run->call.offsets,
+        .host_count = muster_group_topology(group, run->id.step)->host_count,
         .element_bytes = muster_dtype_bytes(run->call.dtype),
         .parameters = group->view->plan,
     };
@@ -352,6 +350,9 @@ static void activate(struct muster_run *run)
         break;
     case MUSTER_ALGORITHM_FLAT:
     case MUSTER_ALGORITHM_HOST:
+        break;
+    default:
+        muster_steps_start(run);
         break;
     }
 }
@@ -503,6 +504,8 @@ static void deliver(struct muster_run *run)
 {
     if (run->plan.algorithm == MUSTER_ALGORITHM_DIRECT)
         muster_direct_deliver(run);
+    else
+        muster_steps_deliver(run);
     run->state = MUSTER_RUN_DELIVERED;
     muster_run_hand_back(run, MUSTER_OK);
 }

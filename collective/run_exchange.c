@@ -158,10 +158,7 @@ static void say_started(struct muster_run *run, uint32_t participant)
 /* Little goes at once: the others keep it until they have started. */
 static uint32_t first_allowed(const struct muster_run *run, const struct muster_exchange_peer *peer)
 {
-    struct muster_plan_parameters parameters =
-        muster_plan_parameters_clamp(&run->group->view->plan);
-
-    return peer->send_bytes <= parameters.direct_max_bytes ? WINDOW : 0;
+    return peer->send_bytes <= muster_plan_direct_max_bytes(&run->group->view->plan) ? WINDOW : 0;
 }
 
 static void copy_own(struct muster_run *run)

@@ -12,14 +12,24 @@ static uint8_t *direct_memory(struct muster_run *run)
     return run->finished;
 }
 
+/* In the caller's memory, not in the library's. */
+static bool is_in_place(const struct muster_run *run)
+{
+    return run->plan.algorithm != MUSTER_ALGORITHM_DIRECT &&
+           (run->plan.algorithm == MUSTER_ALGORITHM_RING || muster_steps_is_in_place(run));
+}
+
 /* Where chunk c is kept, and its size. NULL: no memory. */
 static uint8_t *chunk_memory(struct muster_run *run, uint32_t c, size_t *ret_bytes)
 {
-    if (run->plan.algorithm == MUSTER_ALGORITHM_RING)
+    struct muster_plan_chunk chunk = muster_plan_chunk(&run->plan, c);
+    uint8_t *memory;
+
+    if (is_in_place(run))
         return muster_run_chunk_at(run, c, ret_bytes);
-    *ret_bytes =
-        run->call.kind == MUSTER_OP_BARRIER ? 0 : run->call.count * run->plan.element_bytes;
-    return direct_memory(run);
+    *ret_bytes = run->call.kind == MUSTER_OP_BARRIER ? 0 : chunk.count * run->plan.element_bytes;
+    memory = direct_memory(run);
+    return memory != NULL ? memory + chunk.first * run->plan.element_bytes : NULL;
 }
 
 static bool is_missing(const struct muster_run *run, uint32_t c)
@@ -99,8 +109,7 @@ void muster_repair_serve(struct muster_run *run, uint32_t participant, uint32_t 
 {
     uint64_t end = (uint64_t)first + count;
 
-    if (run->shm != NULL ||
-        (run->plan.algorithm != MUSTER_ALGORITHM_DIRECT && run->state == MUSTER_RUN_DELIVERED))
+    if (run->shm != NULL || (is_in_place(run) && run->state == MUSTER_RUN_DELIVERED))
         return; /* the memory is the caller's again; who asks for it does not follow the protocol */
     for (uint64_t c = first; c < end && c < run->plan.chunk_count; c++) {
         size_t bytes;
@@ -110,7 +119,7 @@ void muster_repair_serve(struct muster_run *run, uint32_t participant, uint32_t 
         if ((run->chunks[c] & MUSTER_CHUNK_FINAL) == 0)
             continue;
         at = chunk_memory(run, (uint32_t)c, &bytes);
-        if (run->plan.algorithm == MUSTER_ALGORITHM_DIRECT && run->finished != NULL)
+        if (run->finished != NULL)
             buffer = muster_buffer_ref(run->finished);
         muster_run_send(run, MUSTER_FRAME_CHUNK, participant, (uint32_t)c, at, (uint32_t)bytes,
                         buffer);

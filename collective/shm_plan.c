@@ -82,10 +82,9 @@ static uint64_t flat_bytes_max(const struct muster_plan_parameters *parameters)
 
 struct muster_plan muster_shm_plan_make(const struct muster_plan_input *input)
 {
-    struct muster_plan_parameters parameters = muster_plan_parameters_clamp(&input->parameters);
     struct muster_plan plan = muster_plan_make(input);
 
-    if (input->n == 1 || !muster_shm_has(input->kind))
+    if (input->n == 1 || !muster_shm_has(input->kind) || plan.algorithm == input->parameters.forced)
         return plan;
     plan.is_next_asked = false;
     plan.start_block = plan.window = 0;
@@ -93,6 +92,6 @@ struct muster_plan muster_shm_plan_make(const struct muster_plan_input *input)
         input->count * input->element_bytes <= flat_bytes_max(&input->parameters))
         make_flat(&plan);
     else
-        make_chunks(&plan, parameters.chunk_bytes);
+        make_chunks(&plan, muster_plan_chunk_bytes(&input->parameters));
     return plan;
 }

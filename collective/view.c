@@ -6,6 +6,8 @@
 
 #include <muster/hash.h>
 
+#include "collective/plan.h"
+
 int muster_member_compare(const struct muster_member *a, const struct muster_member *b)
 {
     bool a_is_chief = strcmp(a->task_type, "chief") == 0;
@@ -98,11 +100,27 @@ static uint64_t hash_verdict(const struct muster_verdict *verdict, uint64_t seed
     return seed;
 }
 
+static uint64_t hash_plan(const struct muster_plan_parameters *plan, uint64_t seed)
+{
+    seed = hash_u64(((uint64_t)plan->chunk_bytes << 32) | plan->direct_max_bytes, seed);
+    seed = hash_u64(((uint64_t)plan->forced << 32) | plan->is_reproducible, seed);
+    seed = hash_u64(plan->row_count, seed);
+    for (uint32_t i = 0; i < plan->row_count; i++) {
+        const struct muster_plan_row *row = &plan->rows[i];
+        uint64_t small = ((uint64_t)row->kind << 24) | ((uint64_t)row->wire << 16) |
+                         ((uint64_t)row->span << 8) | row->algorithm;
+
+        seed = hash_u64((small << 32) | row->n_min, seed);
+        seed = hash_u64(row->bytes_max, seed);
+    }
+    return seed;
+}
+
 static uint64_t view_digest(const struct muster_view *view)
 {
     uint64_t seed = hash_text(view->job, view->epoch);
 
-    seed = hash_u64(((uint64_t)view->plan.chunk_bytes << 32) | view->plan.direct_max_bytes, seed);
+    seed = hash_plan(&view->plan, seed);
     seed = hash_u64(view->member_count, seed);
     for (uint32_t i = 0; i < view->member_count; i++)
         seed = hash_member(&view->members[i], seed);
@@ -142,7 +160,8 @@ static bool is_member_valid(const struct muster_member *member)
 
 static bool are_fields_valid(const struct muster_view *fields)
 {
-    if (fields->epoch == 0 || !has_text_end(fields->job, sizeof(fields->job)) ||
+    if (fields->epoch == 0 || !muster_plan_parameters_are_valid(&fields->plan) ||
+        !has_text_end(fields->job, sizeof(fields->job)) ||
         !has_text_end(fields->reason, sizeof(fields->reason)))
         return false;
     for (uint32_t i = 0; i < fields->member_count; i++)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "collective/op_id_proto.h"
+#include "collective/plan_proto.h"
 #include "net/peer_link.h"
 #include "proto/guard.h"
 #include "proto/membership.pb-c.h"
@@ -11,6 +12,7 @@
 /* The arrays that a packed view points into; one allocation each. */
 struct packing {
     Muster__View view;
+    struct muster_plan_message plan;
     Muster__Member *members;
     Muster__Member **member_pointers;
     char (*addresses)[MUSTER_ADDRESS_TEXT_BYTES];
@@ -198,6 +200,7 @@ static void fill_view(struct packing *packing, const struct muster_view *view)
     message->epoch = view->epoch;
     message->chunk_bytes = view->plan.chunk_bytes;
     message->direct_max_bytes = view->plan.direct_max_bytes;
+    message->plan = muster_plan_to_message(&view->plan, &packing->plan);
     message->reason = (char *)(uintptr_t)view->reason;
     message->is_below_min = view->is_below_min;
     message->is_done = view->is_done;
@@ -319,6 +322,8 @@ static enum muster_rc read_view(struct muster_mem *mem, const Muster__View *mess
     fields->is_state_lost = message->is_state_lost != 0;
     fields->plan.chunk_bytes = message->chunk_bytes;
     fields->plan.direct_max_bytes = message->direct_max_bytes;
+    if (!muster_plan_from_message(message->plan, &fields->plan))
+        return MUSTER_INVALID_ARGUMENT;
     fields->members = muster_mem_alloc_zero(mem, message->n_members, sizeof(*fields->members));
     fields->verdicts = muster_mem_alloc_zero(mem, message->n_verdicts, sizeof(*fields->verdicts));
     if (fields->members == NULL || fields->verdicts == NULL)

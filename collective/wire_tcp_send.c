@@ -48,6 +48,8 @@ static const char *phase_of(uint8_t type)
         return "reduce";
     case MUSTER_FRAME_GATHER:
         return "gather";
+    case MUSTER_FRAME_STEP:
+        return "step";
     case MUSTER_FRAME_INPUT:
         return "direct";
     case MUSTER_FRAME_CHUNK:

@@ -125,8 +125,8 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_barrier_start(struct muster_o
  * all. */
 MUSTER_API void muster_op_cancel(struct muster_op *op);
 
-/** "direct", "ring" or "exchange", through shared memory "flat" or "host": how an operation on a whole
- * vector of `count` elements would run now. Static text. */
+/** How an operation on a whole vector of `count` elements would run now: a name of
+ * muster_algorithm_name. Static text. */
 MUSTER_API const char *muster_group_algorithm(const struct muster_group *group,
                                               enum muster_op_kind kind, uint64_t count,
                                               enum muster_dtype dtype);

@@ -28,6 +28,8 @@
 #include <muster/metrics.h>
 #include <muster/op_id.h>
 #include <muster/options.h>
+#include <muster/plan_model.h>
+#include <muster/plan_parameters.h>
 #include <muster/poller.h>
 #include <muster/reduction.h>
 #include <muster/registry.h>

@@ -9,6 +9,7 @@
 #include <muster/incarnation.h>
 #include <muster/mem.h>
 #include <muster/op_id.h>
+#include <muster/plan_parameters.h>
 #include <muster/status.h>
 
 MUSTER_BEGIN
@@ -44,12 +45,6 @@ struct muster_verdict {
     uint32_t chunk_count;
     uint32_t source_count;               /* 0: every survivor is complete, or it is not ADOPT */
     struct muster_chunk_source *sources; /* ADOPT: where to fetch what one lacks */
-};
-
-/** Plan parameters that all members must share. */
-struct muster_plan_parameters {
-    uint32_t chunk_bytes;      /* 0: 261,824, about 256 KiB */
-    uint32_t direct_max_bytes; /* up to this size: direct exchange instead of the ring */
 };
 
 struct muster_view {

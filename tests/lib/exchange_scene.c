@@ -186,10 +186,23 @@ void exchange_stage_set(struct exchange_stage *stage, const struct exchange_scen
     }
 }
 
+static enum muster_algorithm forced;
+
+void exchange_stage_force(enum muster_algorithm algorithm)
+{
+    forced = algorithm;
+}
+
 void exchange_stage_open(struct exchange_stage *stage, const struct exchange_scene *scene)
 {
     memset(stage, 0, sizeof(*stage));
-    group_ring_open(&stage->ring, scene->n);
+    const struct muster_plan_parameters parameters = {
+        .chunk_bytes = 128, .direct_max_bytes = 1, .forced = forced};
+
+    if (forced == MUSTER_ALGORITHM_AUTO)
+        group_ring_open(&stage->ring, scene->n);
+    else
+        group_ring_open_plan(&stage->ring, scene->n, &parameters);
     stage->ring.is_stopped_at_cut = scene->is_stopped_at_cut;
     exchange_stage_set(stage, scene);
 }

@@ -34,6 +34,8 @@ struct exchange_stage {
     struct exchange_seat seats[GROUP_RING_MAX];
 };
 
+/** Stages opened from now on run what they can by this algorithm (AUTO: as usual). */
+void exchange_stage_force(enum muster_algorithm algorithm);
 void exchange_stage_open(struct exchange_stage *stage, const struct exchange_scene *scene);
 void exchange_stage_close(struct exchange_stage *stage);
 /** Fresh memory for another operation of the same stage. */

@@ -200,6 +200,8 @@ uint32_t group_ring_add(struct group_ring *ring)
     member->ring = ring;
     snprintf(member->self.task_type, sizeof(member->self.task_type), "worker");
     member->self.task_index = index;
+    snprintf(member->self.host_key, sizeof(member->self.host_key), "host-%u",
+             ring->per_host > 0 ? index / ring->per_host : 0);
     /* Not in rank order: who connects must not depend on it. */
     member->self.incarnation.bytes[0] = (uint8_t)(index * 37 + 11);
     member->self.incarnation.bytes[15] = (uint8_t)(index + 1);
@@ -230,6 +232,12 @@ void group_ring_open(struct group_ring *ring, uint32_t n)
 void group_ring_open_plan(struct group_ring *ring, uint32_t n,
                           const struct muster_plan_parameters *plan)
 {
+    group_ring_open_hosts(ring, n, plan, 0);
+}
+
+void group_ring_open_hosts(struct group_ring *ring, uint32_t n,
+                           const struct muster_plan_parameters *plan, uint32_t per_host)
+{
     struct muster_member members[GROUP_RING_MAX];
     struct muster_view fields = {.epoch = 1, .member_count = n, .members = members};
 
@@ -240,6 +248,7 @@ void group_ring_open_plan(struct group_ring *ring, uint32_t n,
     ring->has_boards = group_ring_has_boards;
     ring->slots_max = group_ring_slots_max;
     sim_board_world_init(&ring->boards, &ring->test.env);
+    ring->per_host = per_host;
     for (uint32_t i = 0; i < n; i++)
         members[group_ring_add(ring)] = ring->members[i].self;
     snprintf(fields.job, sizeof(fields.job), "test");

@@ -44,6 +44,7 @@ struct group_ring {
     uint64_t abort_grace_ns;
     bool is_stopped_at_cut; /* freeze all others the moment that a member is cut */
     bool has_cut;
+    uint32_t per_host;     /* members on one host; 0: all */
     unsigned pieced_count; /* verdicts ADOPT that join chunks of members none of which has all */
 };
 
@@ -56,6 +57,9 @@ void group_ring_open(struct group_ring *ring, uint32_t n);
 /** The same with other plan parameters. */
 void group_ring_open_plan(struct group_ring *ring, uint32_t n,
                           const struct muster_plan_parameters *plan);
+/** The same on hosts of per_host members each. */
+void group_ring_open_hosts(struct group_ring *ring, uint32_t n,
+                           const struct muster_plan_parameters *plan, uint32_t per_host);
 /** Closes what is open; every operation must have ended or belong to dead members. */
 void group_ring_close(struct group_ring *ring);
 

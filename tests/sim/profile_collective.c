@@ -452,6 +452,7 @@ static void commit_first(struct stage *stage)
     fields.member_count = stage->task_count;
     fields.plan.chunk_bytes = 64u << draw(stage, 5);
     fields.plan.direct_max_bytes = 16u << draw(stage, 8);
+    fields.plan.forced = (enum muster_algorithm)draw(stage, MUSTER_ALGORITHM_TWO_LEVEL + 1);
     if (muster_view_new(muster_mem_system(), &fields, &view) != MUSTER_OK)
         abort();
     commit(stage, view);

@@ -51,6 +51,16 @@ static struct muster_view *make_view(struct muster_mem *mem)
     verdicts[0].source_count = 2;
     fields.plan.chunk_bytes = 1 << 18;
     fields.plan.direct_max_bytes = 1 << 16;
+    fields.plan.forced = MUSTER_ALGORITHM_HALVING;
+    fields.plan.is_reproducible = true;
+    fields.plan.row_count = 2;
+    fields.plan.rows[0] = (struct muster_plan_row){.kind = MUSTER_PLAN_KIND_ANY,
+                                                   .wire = MUSTER_WIRE_SHM,
+                                                   .span = MUSTER_SPAN_HOSTS,
+                                                   .algorithm = MUSTER_ALGORITHM_BLOCKS,
+                                                   .n_min = 3,
+                                                   .bytes_max = UINT64_C(1) << 40};
+    fields.plan.rows[1].algorithm = MUSTER_ALGORITHM_RING;
     fields.members = members;
     fields.member_count = 2;
     fields.verdicts = verdicts;

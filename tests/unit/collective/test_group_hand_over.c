@@ -30,6 +30,8 @@ struct seat {
 static struct group_ring ring;
 static struct seat seats[GROUP_RING_MAX];
 static unsigned adopted_count, retried_count, aborted_count, pieced_count;
+static struct muster_plan_parameters parameters; /* zeros: the ring's own */
+static uint32_t per_host;
 
 static void on_done(struct muster_op *op, enum muster_rc rc)
 {
@@ -239,7 +241,10 @@ static void check_survivors(const struct scene *scene, const uint32_t *victims,
 
 static void open_scene(const struct scene *scene)
 {
-    group_ring_open(&ring, scene->n);
+    if (parameters.forced == MUSTER_ALGORITHM_AUTO)
+        group_ring_open(&ring, scene->n);
+    else
+        group_ring_open_hosts(&ring, scene->n, &parameters, per_host);
     ring.is_stopped_at_cut = scene->is_stopped_at_cut;
     for (uint32_t member = 0; member < scene->n; member++)
         seat_init(scene, member);
@@ -334,6 +339,7 @@ static int reset_counts(void **state)
 {
     (void)state;
     adopted_count = retried_count = aborted_count = pieced_count = 0;
+    memset(&parameters, 0, sizeof(parameters));
     return 0;
 }
 
@@ -351,6 +357,62 @@ static void direct_all_reduce_has_one_outcome_wherever_a_member_dies(void **stat
     (void)state;
     play_all((struct scene){MUSTER_OP_ALL_REDUCE, MUSTER_SUM, 2, 5, 0, false});
     play_all((struct scene){MUSTER_OP_ALL_REDUCE, MUSTER_MEAN, 4, 5, 0, false});
+    assert_true(adopted_count > 0 && retried_count > 0);
+    assert_int_equal(aborted_count, 0);
+}
+
+/* Of small messages, or of some that wait until their receiver has started. */
+static void force(enum muster_algorithm algorithm, uint32_t chunk_bytes, uint32_t members_per_host)
+{
+    parameters = (struct muster_plan_parameters){
+        .chunk_bytes = chunk_bytes, .direct_max_bytes = 1, .forced = algorithm};
+    per_host = members_per_host;
+}
+
+static void halving_has_one_outcome_wherever_a_member_dies(void **state)
+{
+    (void)state;
+    force(MUSTER_ALGORITHM_HALVING, 64, 0);
+    play_all((struct scene){MUSTER_OP_ALL_REDUCE, MUSTER_SUM, 2, 50, 0, false});
+    play_all((struct scene){MUSTER_OP_ALL_REDUCE, MUSTER_MEAN, 5, 90, 0, false});
+    force(MUSTER_ALGORITHM_HALVING, 16 << 10, 0);
+    play_all((struct scene){MUSTER_OP_ALL_REDUCE, MUSTER_SUM, 3, 17000, 0, false});
+    assert_true(adopted_count > 0 && retried_count > 0);
+    assert_int_equal(aborted_count, 0);
+}
+
+static void double_tree_has_one_outcome_wherever_a_member_dies(void **state)
+{
+    (void)state;
+    force(MUSTER_ALGORITHM_DOUBLE_TREE, 128, 0);
+    play_all((struct scene){MUSTER_OP_ALL_REDUCE, MUSTER_SUM, 4, 100, 0, false});
+    play_all((struct scene){MUSTER_OP_BROADCAST, MUSTER_SUM, 4, 100, 2, false});
+    force(MUSTER_ALGORITHM_DOUBLE_TREE, 32 << 10, 0);
+    play_all((struct scene){MUSTER_OP_ALL_REDUCE, MUSTER_MEAN, 3, 17000, 0, false});
+    assert_true(adopted_count > 0 && retried_count > 0 && aborted_count > 0);
+}
+
+static void blocks_have_one_outcome_wherever_a_member_dies(void **state)
+{
+    (void)state;
+    force(MUSTER_ALGORITHM_BLOCKS, 64, 0);
+    play_all((struct scene){MUSTER_OP_ALL_REDUCE, MUSTER_SUM, 4, 90, 0, false});
+    force(MUSTER_ALGORITHM_BLOCKS, 16 << 10, 0);
+    play_all((struct scene){MUSTER_OP_ALL_REDUCE, MUSTER_MEAN, 3, 17000, 0, false});
+    assert_true(adopted_count > 0 && retried_count > 0);
+    assert_int_equal(aborted_count, 0);
+    force(MUSTER_ALGORITHM_BLOCKS, 256, 0);
+    play_all((struct scene){MUSTER_OP_ALL_GATHER, MUSTER_SUM, 3, 100, 0, false});
+    play_all((struct scene){MUSTER_OP_REDUCE_SCATTER, MUSTER_SUM, 3, 100, 0, false});
+    assert_true(aborted_count > 0);
+}
+
+static void two_levels_have_one_outcome_wherever_a_member_dies(void **state)
+{
+    (void)state;
+    force(MUSTER_ALGORITHM_TWO_LEVEL, 64, 2);
+    play_all((struct scene){MUSTER_OP_ALL_REDUCE, MUSTER_SUM, 5, 60, 0, false});
+    play_all((struct scene){MUSTER_OP_ALL_REDUCE, MUSTER_MEAN, 4, 60, 0, false});
     assert_true(adopted_count > 0 && retried_count > 0);
     assert_int_equal(aborted_count, 0);
 }
@@ -443,6 +505,10 @@ static void a_second_death_during_the_repair_leaves_one_outcome(void **state)
     (void)state;
     play_all_twice((struct scene){MUSTER_OP_ALL_REDUCE, MUSTER_SUM, 4, 260, 0, false}, 5);
     play_all_twice((struct scene){MUSTER_OP_ALL_REDUCE, MUSTER_MEAN, 4, 5, 0, false}, 1);
+    force(MUSTER_ALGORITHM_HALVING, 64, 0);
+    play_all_twice((struct scene){MUSTER_OP_ALL_REDUCE, MUSTER_SUM, 4, 130, 0, false}, 3);
+    force(MUSTER_ALGORITHM_DOUBLE_TREE, 128, 0);
+    play_all_twice((struct scene){MUSTER_OP_ALL_REDUCE, MUSTER_SUM, 4, 300, 0, false}, 3);
     assert_true(adopted_count > 0 && retried_count > 0);
 }
 
@@ -727,11 +793,16 @@ int main(void)
                                reset_counts),
         cmocka_unit_test_setup(direct_all_reduce_has_one_outcome_wherever_a_member_dies,
                                reset_counts),
+        cmocka_unit_test_setup(halving_has_one_outcome_wherever_a_member_dies, reset_counts),
+        cmocka_unit_test_setup(double_tree_has_one_outcome_wherever_a_member_dies, reset_counts),
+        cmocka_unit_test_setup(blocks_have_one_outcome_wherever_a_member_dies, reset_counts),
+        cmocka_unit_test_setup(two_levels_have_one_outcome_wherever_a_member_dies, reset_counts),
         cmocka_unit_test_setup(broadcast_has_one_outcome_wherever_a_member_dies, reset_counts),
         cmocka_unit_test_setup(all_gather_is_whole_or_aborted_on_all, reset_counts),
         cmocka_unit_test_setup(reduce_scatter_is_whole_or_aborted_on_all, reset_counts),
         cmocka_unit_test_setup(barrier_ends_for_all_survivors, reset_counts),
-        cmocka_unit_test_setup(a_second_death_during_the_repair_leaves_one_outcome, reset_counts),
+        cmocka_unit_test_setup_teardown(a_second_death_during_the_repair_leaves_one_outcome,
+                                        reset_counts, reset_counts),
         cmocka_unit_test(a_joiner_takes_part_from_its_step_on),
         cmocka_unit_test(operations_started_while_frozen_wait_for_the_next_epoch),
         cmocka_unit_test(a_frozen_vector_does_not_move),

@@ -223,7 +223,8 @@ static void check_order(const struct paper *paper)
             assert_int_equal(paper->value_of[c].order[i], (owner_of(plan, c) + 1 + i) % paper->n);
 }
 
-static const struct muster_plan_parameters small = {.chunk_bytes = 256, .direct_max_bytes = 1};
+static const struct muster_plan_parameters small = {
+    .chunk_bytes = 256, .direct_max_bytes = 1, .forced = MUSTER_ALGORITHM_RING};
 
 /* offsets NULL: equal parts. */
 static void check_parts(enum muster_op_kind kind, uint32_t n, uint64_t count, uint32_t root,
@@ -343,10 +344,9 @@ static void parameters_from_a_view_are_kept_within_limits(void **state)
     const struct muster_plan_parameters tiny = {.chunk_bytes = 3, .direct_max_bytes = 1};
 
     (void)state;
-    assert_int_equal(muster_plan_parameters_clamp(&wild).chunk_bytes, MUSTER_CHUNK_BYTES_MAX);
-    assert_int_equal(muster_plan_parameters_clamp(&wild).direct_max_bytes,
-                     MUSTER_DIRECT_MAX_BYTES_MAX);
-    assert_int_equal(muster_plan_parameters_clamp(&tiny).chunk_bytes, 64);
+    assert_int_equal(muster_plan_chunk_bytes(&wild), MUSTER_CHUNK_BYTES_MAX);
+    assert_int_equal(muster_plan_direct_max_bytes(&wild), MUSTER_DIRECT_MAX_BYTES_MAX);
+    assert_int_equal(muster_plan_chunk_bytes(&tiny), 64);
 }
 
 /* A short one at the end would cost as many hops as a long one. */

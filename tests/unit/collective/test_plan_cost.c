@@ -108,6 +108,26 @@ static void what_is_sent_and_held_is_what_the_plan_says(void **state)
     group_ring_close(&ring);
 }
 
+static void plans_of_steps_send_and_hold_what_they_say(void **state)
+{
+    static const enum muster_op_kind kinds[] = {MUSTER_OP_ALL_REDUCE, MUSTER_OP_BROADCAST,
+                                                MUSTER_OP_ALL_GATHER, MUSTER_OP_REDUCE_SCATTER,
+                                                MUSTER_OP_REDUCE};
+    struct muster_plan_parameters parameters = {.chunk_bytes = 4096, .direct_max_bytes = 1};
+    struct group_ring ring;
+
+    (void)state;
+    for (int a = MUSTER_ALGORITHM_HALVING; a <= MUSTER_ALGORITHM_TWO_LEVEL; a++) {
+        parameters.forced = (enum muster_algorithm)a;
+        group_ring_open_hosts(&ring, MEMBERS, &parameters, 2);
+        for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
+            check(&ring, kinds[k], 300);
+            check(&ring, kinds[k], 30000);
+        }
+        group_ring_close(&ring);
+    }
+}
+
 static void a_ring_all_reduce_holds_a_copy_of_its_input(void **state)
 {
     struct group_ring ring;
@@ -126,10 +146,11 @@ static void a_ring_all_reduce_holds_a_copy_of_its_input(void **state)
 /* Patarasuk & Yuan 2009: no all-reduce sends less than 2 (n - 1) / n of the tensor. */
 static void a_ring_all_reduce_sends_no_more_than_it_must(void **state)
 {
-    struct muster_plan_input input = {.kind = MUSTER_OP_ALL_REDUCE,
-                                      .count = 17 * 16 * 15 * 1024,
-                                      .element_bytes = 4,
-                                      .parameters = {.direct_max_bytes = 1}};
+    struct muster_plan_input input = {
+        .kind = MUSTER_OP_ALL_REDUCE,
+        .count = 17 * 16 * 15 * 1024,
+        .element_bytes = 4,
+        .parameters = {.direct_max_bytes = 1, .forced = MUSTER_ALGORITHM_RING}};
 
     (void)state;
     for (input.n = 2; input.n <= 17; input.n++) {
@@ -138,7 +159,7 @@ static void a_ring_all_reduce_sends_no_more_than_it_must(void **state)
         for (input.index = 0; input.index < input.n; input.index++) {
             struct muster_plan plan = muster_plan_make(&input);
 
-            all += muster_plan_cost(&plan).sent_bytes;
+            all += muster_plan_cost(&plan, NULL).sent_bytes;
         }
         assert_int_equal(all, 2 * (input.n - 1) * input.count * input.element_bytes);
     }
@@ -148,6 +169,7 @@ int main(void)
 {
     const struct CMUnitTest cases[] = {
         cmocka_unit_test(what_is_sent_and_held_is_what_the_plan_says),
+        cmocka_unit_test(plans_of_steps_send_and_hold_what_they_say),
         cmocka_unit_test(a_ring_all_reduce_holds_a_copy_of_its_input),
         cmocka_unit_test(a_ring_all_reduce_sends_no_more_than_it_must),
     };

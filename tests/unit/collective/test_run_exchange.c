@@ -238,6 +238,7 @@ static int reset_counts(void **state)
 {
     (void)state;
     adopted_count = retried_count = aborted_count = 0;
+    exchange_stage_force(MUSTER_ALGORITHM_AUTO);
     return 0;
 }
 
@@ -247,6 +248,28 @@ static void reduce_runs_again_without_the_dead_unless_the_root_is_dead(void **st
     play_all((struct exchange_scene){MUSTER_OP_REDUCE, 3, 300, 1, I32, false, false});
     play_all((struct exchange_scene){MUSTER_OP_REDUCE, 4, 5, 2, I32, false, false});
     assert_true(retried_count > 0 && aborted_count > 0);
+}
+
+static void reduce_by_steps_runs_again_without_the_dead(void **state)
+{
+    static const enum muster_algorithm algorithms[] = {MUSTER_ALGORITHM_DOUBLE_TREE,
+                                                       MUSTER_ALGORITHM_BLOCKS};
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        exchange_stage_force(algorithms[i]);
+        play_all((struct exchange_scene){MUSTER_OP_REDUCE, 4, 100, 2, I32, false, false});
+    }
+    assert_true(retried_count > 0 && aborted_count > 0);
+}
+
+static void uneven_parts_by_blocks_are_whole_or_aborted_on_all(void **state)
+{
+    (void)state;
+    exchange_stage_force(MUSTER_ALGORITHM_BLOCKS);
+    play_all((struct exchange_scene){MUSTER_OP_ALL_GATHER_UNEVEN, 3, 90, 0, I32, false, false});
+    play_all((struct exchange_scene){MUSTER_OP_REDUCE_SCATTER_UNEVEN, 3, 90, 0, I32, false, false});
+    assert_true(adopted_count > 0 && aborted_count > 0);
 }
 
 static void gather_is_whole_or_aborted_on_all(void **state)
@@ -445,6 +468,10 @@ int main(void)
         cmocka_unit_test(who_comes_late_gets_everything),
         cmocka_unit_test_setup(reduce_runs_again_without_the_dead_unless_the_root_is_dead,
                                reset_counts),
+        cmocka_unit_test_setup_teardown(reduce_by_steps_runs_again_without_the_dead, reset_counts,
+                                        reset_counts),
+        cmocka_unit_test_setup_teardown(uneven_parts_by_blocks_are_whole_or_aborted_on_all,
+                                        reset_counts, reset_counts),
         cmocka_unit_test_setup(gather_is_whole_or_aborted_on_all, reset_counts),
         cmocka_unit_test_setup(scatter_is_whole_or_aborted_on_all, reset_counts),
         cmocka_unit_test_setup(all_to_all_is_whole_or_aborted_on_all, reset_counts),

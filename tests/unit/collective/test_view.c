@@ -114,7 +114,7 @@ static void digest_sees_every_field(void **state)
     struct muster_chunk_source source = {.first = 1, .count = 2, .rank = 1};
     struct muster_verdict verdict = {.op = {.step = 3}, .descriptor = 5, .chunk_count = 4};
     struct muster_view fields = make_fields(members, 2);
-    uint64_t digests[14];
+    uint64_t digests[18];
     size_t count = 0;
 
     digests[count++] = digest_of(*state, &fields);
@@ -125,6 +125,15 @@ static void digest_sees_every_field(void **state)
     fields.plan.chunk_bytes = 1;
     digests[count++] = digest_of(*state, &fields);
     fields.plan.direct_max_bytes = 1;
+    digests[count++] = digest_of(*state, &fields);
+    fields.plan.forced = MUSTER_ALGORITHM_RING;
+    digests[count++] = digest_of(*state, &fields);
+    fields.plan.is_reproducible = true;
+    digests[count++] = digest_of(*state, &fields);
+    fields.plan.row_count = 1;
+    fields.plan.rows[0].algorithm = MUSTER_ALGORITHM_RING;
+    digests[count++] = digest_of(*state, &fields);
+    fields.plan.rows[0].bytes_max = 7;
     digests[count++] = digest_of(*state, &fields);
     fields.reason[0] = 'x';
     digests[count++] = digest_of(*state, &fields);
