@@ -157,6 +157,8 @@ void muster_direct_start(struct muster_run *run)
         memcpy(buffer, run->call.input, bytes);
     }
     send_input(run, buffer);
+    if (run->plan.kind == MUSTER_OP_REDUCE) /* so that who means another root finds it out */
+        muster_run_send(run, MUSTER_FRAME_START, run->plan.prev, 0, NULL, 0, NULL);
     if (is_taker(run, run->plan.index))
         take_input(run, run->plan.index, buffer);
     else

@@ -190,7 +190,8 @@ void muster_exchange_start(struct muster_run *run)
         peer->allowed = first_allowed(run, peer);
         peer->is_awaited = peer->receive_bytes > 0 || is_checked(run);
         run->peers_left += peer->is_awaited;
-        if (peer->is_awaited)
+        /* the one before hears in any case: who means something else is found out somewhere */
+        if (peer->is_awaited || i == n - 1)
             say_started(run, participant);
     }
     for (uint32_t i = 1; i < n; i++)

@@ -115,7 +115,8 @@ static void hold_own(struct muster_run *run)
 void muster_ring_start(struct muster_run *run)
 {
     hold_own(run);
-    if (run->plan.is_next_asked)
+    /* a reduce says so only that members which mean different roots find it out */
+    if (run->plan.is_next_asked || run->plan.kind == MUSTER_OP_REDUCE)
         muster_run_send(run, MUSTER_FRAME_START, run->plan.prev, 0, NULL, 0, NULL);
     pump(run);
     if (is_finished(run))

@@ -177,13 +177,18 @@ static void seat_fini(struct exchange_seat *seat)
 
 /* --- The stage --- */
 
-void exchange_stage_set(struct exchange_stage *stage, const struct exchange_scene *scene)
+void exchange_stage_set_seat(struct exchange_stage *stage, const struct exchange_scene *scene,
+                             uint32_t member)
 {
     stage->scene = *scene;
-    for (uint32_t member = 0; member < scene->n; member++) {
-        seat_fini(&stage->seats[member]);
-        seat_init(stage, member);
-    }
+    seat_fini(&stage->seats[member]);
+    seat_init(stage, member);
+}
+
+void exchange_stage_set(struct exchange_stage *stage, const struct exchange_scene *scene)
+{
+    for (uint32_t member = 0; member < scene->n; member++)
+        exchange_stage_set_seat(stage, scene, member);
 }
 
 static enum muster_algorithm forced;

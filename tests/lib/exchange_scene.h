@@ -40,6 +40,9 @@ void exchange_stage_open(struct exchange_stage *stage, const struct exchange_sce
 void exchange_stage_close(struct exchange_stage *stage);
 /** Fresh memory for another operation of the same stage. */
 void exchange_stage_set(struct exchange_stage *stage, const struct exchange_scene *scene);
+/** The same for one member: it calls something else than the others. */
+void exchange_stage_set_seat(struct exchange_stage *stage, const struct exchange_scene *scene,
+                             uint32_t member);
 void exchange_stage_start(struct exchange_stage *stage, uint32_t member);
 /** The callback of all operations: op->data is a seat. */
 muster_op_fn exchange_stage_done;

@@ -35,6 +35,9 @@ struct trainee_op {
     struct muster_op_id id; /* expected */
     uint64_t epoch;         /* in which it was started */
     uint64_t shape;         /* what is done: the same on every rank */
+    uint64_t part;          /* elements of an even part; uneven ones are multiples of it */
+    uint32_t n, place;      /* of the participants when it was started; this one's place */
+    uint32_t root_life;     /* kinds with a root */
     enum muster_op_kind kind;
     enum trainee_op_state {
         TRAINEE_OP_NONE,
@@ -59,8 +62,8 @@ struct trainee {
     uint64_t step;      /* under way; 0: none */
     uint64_t committed; /* last */
     bool is_running, wants_leave, may_cancel;
-    bool is_ending;    /* its keeper is being closed */
-    uint32_t sequence; /* of the next operation in this step */
+    bool is_ending;                        /* its keeper is being closed */
+    uint32_t sequence;                     /* of the next operation in this step */
     uint32_t op_count, issued, done_count; /* of this round */
     struct trainee_op slots[TRAINEE_OPS_MAX];
     struct muster_timer timer;
@@ -90,6 +93,18 @@ void trainee_op_start(struct trainee_op *op, struct trainee *trainee, const stru
                       trainee_op_fn *done);
 /** A number that all members have from it. */
 int64_t trainee_op_gradient(const struct trainee_op *op, uint64_t i);
+/* trainee_exchange.c: the kinds whose outputs differ from member to member. */
+bool trainee_exchange_is(enum muster_op_kind kind);
+/** Counts of input and output. */
+void trainee_exchange_shape(struct trainee_op *op);
+enum muster_rc trainee_exchange_start(struct trainee_op *op, struct muster_group *group,
+                                      uint32_t root, muster_op_fn *done);
+/** Every element of the output is what the participants gave. */
+void trainee_exchange_check(const struct trainee_op *op);
+/** The input of a life at an element; of several lives, their sum. */
+int64_t trainee_op_value(const struct trainee_op *op, ledger_lives_type lives, uint64_t element);
+int64_t trainee_op_element(const struct muster_tensor *tensor, uint64_t i);
+void trainee_op_complain(const struct trainee_op *op, const char *what, uint64_t number);
 /** Frees its memory; it is not open. */
 void trainee_op_fini(struct trainee_op *op);
 

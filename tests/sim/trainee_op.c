@@ -48,7 +48,12 @@ static int64_t weight(const struct trainee_op *op, uint64_t element)
     return (int64_t)(1 + (sim_mix(op->shape, element) & 0xFF));
 }
 
-static void complain(const struct trainee_op *op, const char *what, uint64_t number)
+int64_t trainee_op_value(const struct trainee_op *op, ledger_lives_type lives, uint64_t element)
+{
+    return key_sum(lives) * weight(op, element);
+}
+
+void trainee_op_complain(const struct trainee_op *op, const char *what, uint64_t number)
 {
     sim_fail(op->trainee->world,
              "operation (%" PRIu64 ", %" PRIu32 ") of kind %d at life %" PRIu32 ": %s %" PRIx64,
@@ -62,7 +67,7 @@ static size_t tensor_bytes(const struct muster_tensor *tensor)
     return (size_t)tensor->count * muster_dtype_bytes(tensor->dtype);
 }
 
-static int64_t element_of(const struct muster_tensor *tensor, uint64_t i)
+int64_t trainee_op_element(const struct muster_tensor *tensor, uint64_t i)
 {
     return tensor->dtype == MUSTER_F64 ? (int64_t)((const double *)tensor->data)[i]
                                        : ((const int64_t *)tensor->data)[i];
@@ -78,7 +83,8 @@ static void set_element(const struct muster_tensor *tensor, uint64_t i, int64_t 
 
 static bool has_own_output(const struct trainee_op *op)
 {
-    return op->kind == MUSTER_OP_ALL_GATHER || op->kind == MUSTER_OP_REDUCE_SCATTER;
+    return op->kind == MUSTER_OP_ALL_GATHER || op->kind == MUSTER_OP_REDUCE_SCATTER ||
+           (trainee_exchange_is(op->kind) && op->kind != MUSTER_OP_REDUCE);
 }
 
 void trainee_op_fini(struct trainee_op *op)
@@ -135,11 +141,11 @@ static ledger_lives_type check_sum(const struct trainee_op *op, uint64_t epoch)
     ledger_lives_type lives;
     uint64_t i;
 
-    epoch = find_epoch(op, epoch, 0, element_of(&op->output, 0));
+    epoch = find_epoch(op, epoch, 0, trainee_op_element(&op->output, 0));
     lives = ledger_participants(op->trainee->ledger, epoch, op->id.step);
     for (i = 0; i < op->output.count; i++)
-        if (element_of(&op->output, i) != key_sum(lives) * weight(op, i)) {
-            complain(op, "wrong sum at element", i);
+        if (trainee_op_element(&op->output, i) != key_sum(lives) * weight(op, i)) {
+            trainee_op_complain(op, "wrong sum at element", i);
             break;
         }
     return lives;
@@ -155,13 +161,13 @@ static ledger_lives_type check_part(const struct trainee_op *op, uint64_t epoch)
     for (; epoch > 0; epoch--) {
         lives = ledger_participants(ledger, epoch, op->id.step);
         first = ledger_place(ledger, epoch, op->id.step, op->trainee->life) * op->output.count;
-        if (key_sum(lives) * weight(op, first) == element_of(&op->output, 0))
+        if (key_sum(lives) * weight(op, first) == trainee_op_element(&op->output, 0))
             break;
     }
     lives = ledger_participants(ledger, epoch, op->id.step);
     for (i = 0; i < op->output.count; i++)
-        if (element_of(&op->output, i) != key_sum(lives) * weight(op, first + i)) {
-            complain(op, "wrong part at element", i);
+        if (trainee_op_element(&op->output, i) != key_sum(lives) * weight(op, first + i)) {
+            trainee_op_complain(op, "wrong part at element", i);
             break;
         }
     return lives;
@@ -179,16 +185,16 @@ static uint32_t find_giver(const struct trainee_op *op, int64_t value)
 
 static ledger_lives_type check_copy(const struct trainee_op *op, uint64_t first, uint64_t count)
 {
-    uint32_t life = find_giver(op, element_of(&op->output, first));
+    uint32_t life = find_giver(op, trainee_op_element(&op->output, first));
     uint64_t i;
 
     if (life == LEDGER_LIVES_MAX) {
-        complain(op, "nobody's input at element", first);
+        trainee_op_complain(op, "nobody's input at element", first);
         return 0;
     }
     for (i = 0; i < count; i++)
-        if (element_of(&op->output, first + i) != key_of(life) * weight(op, i)) {
-            complain(op, "wrong copy at element", first + i);
+        if (trainee_op_element(&op->output, first + i) != key_of(life) * weight(op, i)) {
+            trainee_op_complain(op, "wrong copy at element", first + i);
             break;
         }
     return UINT64_C(1) << life;
@@ -207,7 +213,7 @@ static ledger_lives_type check_gathered(const struct trainee_op *op)
 static void check_count(const struct trainee_op *op, ledger_lives_type lives)
 {
     if ((uint32_t)__builtin_popcountll(lives) != op->op.result.contributor_count)
-        complain(op, "the count of contributors is not that of lives", lives);
+        trainee_op_complain(op, "the count of contributors is not that of lives", lives);
 }
 
 /* Between start and end lies a change of view, or none: the operation must know. */
@@ -216,7 +222,7 @@ static void check_interruption(const struct trainee_op *op)
     const struct muster_op_result *result = &op->op.result;
 
     if (result->is_interrupted != (result->epoch != op->epoch))
-        complain(op, "does not know whether it was interrupted since epoch", op->epoch);
+        trainee_op_complain(op, "does not know whether it was interrupted since epoch", op->epoch);
 }
 
 static void check_ok(const struct trainee_op *op, struct ledger_outcome *outcome)
@@ -241,8 +247,10 @@ static void check_ok(const struct trainee_op *op, struct ledger_outcome *outcome
     case MUSTER_OP_BARRIER:
         outcome->has_value = false;
         return;
-    default:
-        break;
+    default: /* each has something else: only that all have it can be compared */
+        trainee_exchange_check(op);
+        outcome->is_partial = true;
+        return;
     }
     outcome->digest = sim_digest(op->output.data, tensor_bytes(&op->output));
 }
@@ -266,11 +274,11 @@ static void judge(struct trainee_op *op, enum muster_rc rc)
     } else {
         outcome.epoch = trainee->ops->epoch(trainee->keeper);
         if (!is_expected(op, rc))
-            complain(op, op->op.error.text, (uint64_t)rc);
+            trainee_op_complain(op, op->op.error.text, (uint64_t)rc);
     }
     if (rc != MUSTER_OK && op->kind != MUSTER_OP_BARRIER && op->kind != MUSTER_OP_BROADCAST &&
         memcmp(op->input.data, op->saved, tensor_bytes(&op->input)) != 0)
-        complain(op, "inputs changed by a failure", (uint64_t)rc);
+        trainee_op_complain(op, "inputs changed by a failure", (uint64_t)rc);
     ledger_done(trainee->ledger, trainee->life, &op->id, &outcome);
 }
 
@@ -279,9 +287,9 @@ static void on_done(struct muster_op *base, enum muster_rc rc)
     struct trainee_op *op = base->data;
 
     if (muster_op_id_compare(&base->id, &op->id) != 0)
-        complain(op, "calls itself sequence", base->id.sequence);
+        trainee_op_complain(op, "calls itself sequence", base->id.sequence);
     if (op->state != TRAINEE_OP_OPEN)
-        complain(op, "called back twice", 0);
+        trainee_op_complain(op, "called back twice", 0);
     if (rc == MUSTER_OK)
         op->trainee->ops->touch(op->trainee->keeper);
     judge(op, rc);
@@ -293,9 +301,9 @@ int64_t trainee_op_gradient(const struct trainee_op *op, uint64_t i)
 {
     /* a part is different on each member: no gradient for a common state */
     if (op->state != TRAINEE_OP_OK || op->kind == MUSTER_OP_BARRIER ||
-        op->kind == MUSTER_OP_REDUCE_SCATTER)
+        op->kind == MUSTER_OP_REDUCE_SCATTER || trainee_exchange_is(op->kind))
         return 1;
-    return element_of(&op->output, i % op->output.count);
+    return trainee_op_element(&op->output, i % op->output.count);
 }
 
 /* Starting. */
@@ -325,11 +333,26 @@ static uint32_t choose_root(const struct trainee_op *op, const struct muster_gro
 
 static void choose_shape(struct trainee_op *op, uint32_t participant_count)
 {
-    enum { KINDS = 9 };
+    enum { KINDS = 18 };
     static const enum muster_op_kind kinds[KINDS] = {
-        MUSTER_OP_ALL_REDUCE, MUSTER_OP_ALL_REDUCE,     MUSTER_OP_ALL_REDUCE,
-        MUSTER_OP_ALL_REDUCE, MUSTER_OP_ALL_REDUCE,     MUSTER_OP_BARRIER,
-        MUSTER_OP_ALL_GATHER, MUSTER_OP_REDUCE_SCATTER, MUSTER_OP_BROADCAST,
+        MUSTER_OP_ALL_REDUCE,
+        MUSTER_OP_ALL_REDUCE,
+        MUSTER_OP_ALL_REDUCE,
+        MUSTER_OP_ALL_REDUCE,
+        MUSTER_OP_ALL_REDUCE,
+        MUSTER_OP_BARRIER,
+        MUSTER_OP_ALL_GATHER,
+        MUSTER_OP_REDUCE_SCATTER,
+        MUSTER_OP_BROADCAST,
+        MUSTER_OP_REDUCE,
+        MUSTER_OP_REDUCE,
+        MUSTER_OP_GATHER,
+        MUSTER_OP_SCATTER,
+        MUSTER_OP_ALL_TO_ALL,
+        MUSTER_OP_ALL_TO_ALL_UNEVEN,
+        MUSTER_OP_PERMUTE,
+        MUSTER_OP_ALL_GATHER_UNEVEN,
+        MUSTER_OP_REDUCE_SCATTER_UNEVEN,
     };
     uint64_t shape = sim_mix(sim_mix(op->trainee->seed, op->id.step), op->id.sequence);
     uint64_t count_max = UINT64_C(1) << (shape >> 8 & 0xFF) % 10;
@@ -343,6 +366,21 @@ static void choose_shape(struct trainee_op *op, uint32_t participant_count)
         op->output.count = count * participant_count;
     if (op->kind == MUSTER_OP_REDUCE_SCATTER)
         op->input.count = count * participant_count;
+    op->part = count;
+    op->n = participant_count;
+    op->place =
+        (uint32_t)ledger_place(op->trainee->ledger, op->epoch, op->id.step, op->trainee->life);
+    if (trainee_exchange_is(op->kind))
+        trainee_exchange_shape(op);
+}
+
+static enum muster_rc start_exchange(struct trainee_op *op, struct muster_group *group)
+{
+    uint32_t root = choose_root(op, group, op->n);
+
+    op->root_life =
+        ledger_life(op->trainee->ledger, &muster_group_view(group)->members[root].incarnation);
+    return trainee_exchange_start(op, group, root, on_done);
 }
 
 static enum muster_rc start(struct trainee_op *op, struct muster_group *group,
@@ -362,7 +400,7 @@ static enum muster_rc start(struct trainee_op *op, struct muster_group *group,
     case MUSTER_OP_BARRIER:
         return muster_barrier_start(&op->op, group, on_done);
     default:
-        return MUSTER_INTERNAL;
+        return start_exchange(op, group);
     }
 }
 
@@ -374,7 +412,7 @@ void trainee_op_start(struct trainee_op *op, struct trainee *trainee, const stru
     enum muster_rc rc;
 
     if (op->state == TRAINEE_OP_OPEN)
-        complain(op, "has never called back", 0);
+        trainee_op_complain(op, "has never called back", 0);
     trainee_op_fini(op);
     *op = (struct trainee_op){.trainee = trainee, .id = *id, .done = done};
     op->op.data = op;
@@ -386,7 +424,7 @@ void trainee_op_start(struct trainee_op *op, struct trainee *trainee, const stru
         return;
     }
     if (group == NULL) {
-        complain(op, "no group to start it on", 0);
+        trainee_op_complain(op, "no group to start it on", 0);
         return;
     }
     op->epoch = muster_group_view(group)->epoch;
@@ -404,7 +442,7 @@ void trainee_op_start(struct trainee_op *op, struct trainee *trainee, const stru
     }
     ledger_started(trainee->ledger, trainee->life, id);
     if (rc != MUSTER_OK)
-        complain(op, "refused to start", (uint64_t)rc);
+        trainee_op_complain(op, "refused to start", (uint64_t)rc);
     else if (trainee->may_cancel && muster_rng_below(trainee->env->rng, CANCEL_ONE_IN) == 0)
         muster_op_cancel(&op->op);
 }

@@ -442,6 +442,37 @@ static void who_sends_to_one_that_awaits_another_is_an_error_on_all(void **state
     exchange_stage_close(&stage);
 }
 
+/* Roots wait, the others send elsewhere: they must find out all the same. */
+static void different_roots_are_an_error_on_all(void **state)
+{
+    static const enum muster_op_kind rooted[] = {MUSTER_OP_REDUCE, MUSTER_OP_GATHER,
+                                                 MUSTER_OP_SCATTER};
+    static const uint64_t counts[] = {0, 3, 300};
+
+    (void)state;
+    for (size_t i = 0; i < 3 * 3 * 4; i++) {
+        struct exchange_scene scene = {.kind = rooted[i % 3],
+                                       .n = 2 + (uint32_t)i / 9 % 4,
+                                       .count = counts[i / 3 % 3],
+                                       .root = 0,
+                                       .dtype = I32};
+        uint32_t last = scene.n - 1;
+
+        exchange_stage_open(&stage, &scene);
+        for (uint32_t member = 0; member < last; member++)
+            exchange_stage_start(&stage, member);
+        group_ring_turn(&stage.ring, i % 2 == 0 ? 0 : 20);
+        scene.root = last;
+        exchange_stage_set_seat(&stage, &scene, last);
+        exchange_stage_start(&stage, last);
+        exchange_stage_run(&stage);
+
+        for (uint32_t member = 0; member < scene.n; member++)
+            assert_ended(member, ", root ");
+        exchange_stage_close(&stage);
+    }
+}
+
 static void uneven_counts_must_agree(void **state)
 {
     struct exchange_scene scene = {
@@ -480,6 +511,7 @@ int main(void)
         cmocka_unit_test(a_deadline_names_who_is_missing),
         cmocka_unit_test(counts_that_do_not_fit_are_an_error_on_all),
         cmocka_unit_test(who_sends_to_one_that_awaits_another_is_an_error_on_all),
+        cmocka_unit_test(different_roots_are_an_error_on_all),
         cmocka_unit_test(uneven_counts_must_agree),
     };
 
