@@ -249,6 +249,7 @@ static void start_actor(struct sim_node *node, struct muster_env *env, void *dat
     sim_node_set_program(node, actor);
     trainee_init(&actor->trainee, node, role->stage->ledger, &role->member.incarnation,
                  role->stage->seed, &keeper_ops, actor);
+    actor->trainee.has_mail = role->stage->seed % 2 == 0;
     fill_hello(actor, &options.hello);
     muster_timer_init(&actor->timer, find_state, actor);
     if (muster_listener_open(env->net, &address, NULL, on_accept, actor, &actor->listener,

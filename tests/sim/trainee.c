@@ -46,7 +46,17 @@ static void begin_step(struct trainee *trainee)
     trainee->issued = trainee->done_count = 0;
     trainee->op_count = 1 + (uint32_t)(sim_mix(trainee->seed, trainee->step) % TRAINEE_OPS_MAX);
     trainee->ops->begin_step(trainee->keeper, trainee->step);
+    trainee_mail_begin(trainee);
     issue_next(trainee);
+}
+
+void trainee_mail_closed(struct trainee *trainee)
+{
+    if (!trainee->is_running || trainee->mail_open > 0 || trainee->issued < trainee->op_count ||
+        trainee->done_count < trainee->op_count)
+        return;
+    muster_timer_stop(&trainee->timer);
+    wait_then(trainee, trainee->pace_ns);
 }
 
 /* What was aborted is started again, in the same order everywhere. False: nothing was. */
@@ -98,7 +108,8 @@ static void continue_step(struct trainee *trainee)
         return;
     if (trainee->issued < trainee->op_count)
         issue_next(trainee);
-    else if (trainee->done_count == trainee->op_count && !start_again(trainee))
+    else if (trainee->done_count == trainee->op_count && !start_again(trainee) &&
+             trainee->mail_open == 0)
         commit_step(trainee);
 }
 

@@ -50,6 +50,18 @@ struct trainee_op {
     trainee_op_fn *done;
 };
 
+/** A message to or from another member. */
+#define TRAINEE_MAILS_MAX  32
+#define TRAINEE_MAIL_COUNT 300
+struct trainee_mail {
+    struct trainee *trainee;
+    struct muster_op op;
+    uint64_t step, count;
+    uint32_t peer_life;
+    bool is_send, is_open;
+    int64_t values[TRAINEE_MAIL_COUNT];
+};
+
 struct trainee {
     struct sim_world *world;
     struct ledger *ledger;
@@ -66,6 +78,9 @@ struct trainee {
     uint32_t sequence;                     /* of the next operation in this step */
     uint32_t op_count, issued, done_count; /* of this round */
     struct trainee_op slots[TRAINEE_OPS_MAX];
+    bool has_mail; /* steps have messages too */
+    uint32_t mail_count, mail_open;
+    struct trainee_mail mails[TRAINEE_MAILS_MAX];
     struct muster_timer timer;
     uint64_t pace_ns;
 };
@@ -93,6 +108,12 @@ void trainee_op_start(struct trainee_op *op, struct trainee *trainee, const stru
                       trainee_op_fn *done);
 /** A number that all members have from it. */
 int64_t trainee_op_gradient(const struct trainee_op *op, uint64_t i);
+/* trainee_mail.c */
+/** Start the messages of the step. */
+void trainee_mail_begin(struct trainee *trainee);
+/** One has ended. */
+void trainee_mail_closed(struct trainee *trainee);
+
 /* trainee_exchange.c: the kinds whose outputs differ from member to member. */
 bool trainee_exchange_is(enum muster_op_kind kind);
 /** Counts of input and output. */
