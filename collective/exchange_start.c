@@ -36,6 +36,7 @@ static bool call_init(struct muster_op_call *call, const struct muster_group *gr
     call->kind = kind;
     call->dtype = dtype;
     call->n = muster_group_participants(group, group->begun_step);
+    call->members = muster_group_participants_hash(group, group->begun_step);
     call->root.epoch = group->view->epoch;
     call->route = (struct muster_route){MUSTER_RANK_NONE, MUSTER_RANK_NONE};
     *ret_index = muster_group_participant_index(group, group->begun_step, group->rank);

@@ -29,7 +29,8 @@ struct muster_op_call {
     enum muster_dtype dtype;
     uint64_t count;      /* elements of the whole vector */
     uint64_t part_count; /* kinds with equal parts: elements of one; else 0 */
-    uint32_t n; /* kinds whose shape depends on it: participants when it was called; else 0 */
+    uint32_t n;       /* kinds whose shape depends on it: participants when it was called; else 0 */
+    uint64_t members; /* kinds whose parts are for certain members: their hash then; else 0 */
     const void *input; /* all_reduce, broadcast, reduce: the same as output */
     void *output;
     /* kinds with a root; else only the epoch, where the ranks of that view matter */
@@ -205,6 +206,8 @@ struct muster_group {
 
 /* group.c */
 uint32_t muster_group_participants(const struct muster_group *group, uint64_t step);
+/** Who they are: equal for the same processes in the same order. */
+uint64_t muster_group_participants_hash(const struct muster_group *group, uint64_t step);
 /** Rank of the participant with that index in an operation of that step. */
 uint32_t muster_group_participant_rank(const struct muster_group *group, uint64_t step,
                                        uint32_t index);

@@ -333,6 +333,44 @@ static void a_change_that_leaves_all_in_is_no_failure(void **state)
         }
 }
 
+/* Started in a step that begins while the change is under way: as many members, but not the same. */
+static void parts_for_who_was_replaced_go_to_nobody_else(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < KIND_COUNT; i++) {
+        struct exchange_scene scene = {
+            .kind = kinds[i], .n = 3, .count = 4, .root = 0, .dtype = I32};
+        struct exchange_stage *s = &stage;
+        uint32_t joiner;
+
+        if (kinds[i] == MUSTER_OP_REDUCE)
+            continue;
+        exchange_stage_open(s, &scene);
+        group_ring_turn(&s->ring, 10);
+        /* only members 0 and 1 at first: member 2 is dead before anything begins */
+        group_ring_freeze(&s->ring);
+        for (uint32_t member = 0; member < 2; member++) {
+            muster_group_begin_step(s->ring.members[member].group, 1);
+            exchange_stage_start(s, member);
+        }
+        group_ring_kill(&s->ring, 2);
+        joiner = group_ring_add(&s->ring);
+        group_ring_change(&s->ring, joiner);
+        assert_int_equal(s->ring.view->members[2].from_step, 1);
+        muster_group_begin_step(s->ring.members[joiner].group, 1);
+        group_ring_turn(&s->ring, 20);
+        assert_true(s->ring.members[0].abort_count > 0);
+        group_ring_change(&s->ring, UINT32_MAX);
+        exchange_stage_run(s);
+        for (uint32_t member = 0; member < 2; member++) {
+            assert_int_equal(s->seats[member].rc, MUSTER_ABORTED);
+            assert_non_null(strstr(s->seats[member].op.error.text, "the members have changed"));
+            exchange_stage_check_input(s, member);
+        }
+        exchange_stage_close(s);
+    }
+}
+
 static void a_deadline_names_who_is_missing(void **state)
 {
     (void)state;
@@ -508,6 +546,7 @@ int main(void)
         cmocka_unit_test_setup(all_to_all_is_whole_or_aborted_on_all, reset_counts),
         cmocka_unit_test_setup(uneven_parts_are_whole_or_aborted_on_all, reset_counts),
         cmocka_unit_test(a_change_that_leaves_all_in_is_no_failure),
+        cmocka_unit_test(parts_for_who_was_replaced_go_to_nobody_else),
         cmocka_unit_test(a_deadline_names_who_is_missing),
         cmocka_unit_test(counts_that_do_not_fit_are_an_error_on_all),
         cmocka_unit_test(who_sends_to_one_that_awaits_another_is_an_error_on_all),
