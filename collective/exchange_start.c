@@ -28,19 +28,37 @@ static bool are_alike(const struct muster_tensor *a, const struct muster_tensor 
            a->dtype == b->dtype;
 }
 
-/* What all kinds in here begin with. False: this member takes no part. */
+/* What all kinds in here begin with, as of the members of a view. False: this one takes no part. */
+static bool call_init_in(struct muster_op_call *call, const struct muster_group *group,
+                         const struct muster_view *view, enum muster_op_kind kind,
+                         uint32_t *ret_index)
+{
+    uint64_t step = group->begun_step;
+    uint32_t index = MUSTER_RANK_NONE;
+
+    memset(call, 0, sizeof(*call));
+    call->kind = kind;
+    for (uint32_t rank = 0; rank < view->member_count; rank++) {
+        if (view->members[rank].from_step > step)
+            continue;
+        if (muster_incarnation_is_equal(&view->members[rank].incarnation, &group->self))
+            index = call->n;
+        call->n++;
+    }
+    call->members = muster_participants_hash(view, step);
+    call->root.epoch = view->epoch;
+    call->route = (struct muster_route){MUSTER_RANK_NONE, MUSTER_RANK_NONE};
+    *ret_index = index;
+    return index < call->n;
+}
+
 static bool call_init(struct muster_op_call *call, const struct muster_group *group,
                       enum muster_op_kind kind, enum muster_dtype dtype, uint32_t *ret_index)
 {
-    memset(call, 0, sizeof(*call));
-    call->kind = kind;
+    bool takes_part = call_init_in(call, group, group->view, kind, ret_index);
+
     call->dtype = dtype;
-    call->n = muster_group_participants(group, group->begun_step);
-    call->members = muster_group_participants_hash(group, group->begun_step);
-    call->root.epoch = group->view->epoch;
-    call->route = (struct muster_route){MUSTER_RANK_NONE, MUSTER_RANK_NONE};
-    *ret_index = muster_group_participant_index(group, group->begun_step, group->rank);
-    return *ret_index < call->n;
+    return takes_part;
 }
 
 /* --- Equal parts --- */
@@ -94,17 +112,46 @@ enum muster_rc muster_scatter_start(struct muster_op *op, struct muster_group *g
     return start_with_root(op, group, &call, output, input, root, done);
 }
 
-enum muster_rc muster_all_to_all_start(struct muster_op *op, struct muster_group *group,
-                                       const struct muster_tensor *input,
-                                       const struct muster_tensor *output, muster_op_fn *done)
+enum muster_rc muster_all_gather_start_in(struct muster_op *op, struct muster_group *group,
+                                          const struct muster_view *view,
+                                          const struct muster_tensor *input,
+                                          const struct muster_tensor *output, muster_op_fn *done)
 {
     struct muster_op_call call;
     uint32_t index;
 
-    if (!call_init(&call, group, MUSTER_OP_ALL_TO_ALL, input->dtype, &index) ||
+    if (!call_init_in(&call, group, view, MUSTER_OP_ALL_GATHER, &index) ||
+        !are_alike(input, output) || output->count != call.n * input->count ||
+        !is_own_or_apart(input, output, index * input->count))
+        return MUSTER_INVALID_ARGUMENT;
+    call.dtype = input->dtype;
+    call.count = output->count;
+    call.part_count = input->count;
+    call.input = input->data;
+    call.output = output->data;
+    return muster_group_start_call(op, group, &call, done);
+}
+
+enum muster_rc muster_all_to_all_start(struct muster_op *op, struct muster_group *group,
+                                       const struct muster_tensor *input,
+                                       const struct muster_tensor *output, muster_op_fn *done)
+{
+    return muster_all_to_all_start_in(op, group, group->view, input, output, done);
+}
+
+enum muster_rc muster_all_to_all_start_in(struct muster_op *op, struct muster_group *group,
+                                          const struct muster_view *view,
+                                          const struct muster_tensor *input,
+                                          const struct muster_tensor *output, muster_op_fn *done)
+{
+    struct muster_op_call call;
+    uint32_t index;
+
+    if (!call_init_in(&call, group, view, MUSTER_OP_ALL_TO_ALL, &index) ||
         !are_alike(input, output) || input->count != output->count || input->count % call.n != 0 ||
         !muster_group_are_apart(input->data, bytes_of(input), output->data, bytes_of(output)))
         return MUSTER_INVALID_ARGUMENT;
+    call.dtype = input->dtype;
     call.count = input->count;
     call.part_count = input->count / call.n;
     call.input = input->data;

@@ -22,9 +22,8 @@ uint32_t muster_group_participants(const struct muster_group *group, uint64_t st
     return count;
 }
 
-uint64_t muster_group_participants_hash(const struct muster_group *group, uint64_t step)
+uint64_t muster_participants_hash(const struct muster_view *view, uint64_t step)
 {
-    const struct muster_view *view = group->view;
     uint64_t hash = 0;
 
     for (uint32_t rank = 0; rank < view->member_count; rank++)

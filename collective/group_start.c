@@ -111,10 +111,10 @@ enum muster_rc muster_all_reduce_start(struct muster_op *op, struct muster_group
     return muster_group_start_call(op, group, &call, done);
 }
 
-enum muster_rc muster_reduce_start(struct muster_op *op, struct muster_group *group,
-                                   const struct muster_tensor *tensor,
-                                   enum muster_reduction reduction, uint32_t root,
-                                   muster_op_fn *done)
+enum muster_rc muster_reduce_start_from(struct muster_op *op, struct muster_group *group,
+                                        const struct muster_tensor *tensor,
+                                        enum muster_reduction reduction,
+                                        const struct muster_root *root, muster_op_fn *done)
 {
     struct muster_op_call call = {
         .kind = MUSTER_OP_REDUCE,
@@ -123,12 +123,24 @@ enum muster_rc muster_reduce_start(struct muster_op *op, struct muster_group *gr
         .count = tensor->count,
         .input = tensor->data,
         .output = tensor->data,
+        .root = *root,
     };
 
-    if (!muster_group_is_tensor_valid(tensor) || !muster_group_has_meaning(group, &call) ||
-        !muster_group_find_root(group, root, &call.root))
+    if (!muster_group_is_tensor_valid(tensor) || !muster_group_has_meaning(group, &call))
         return MUSTER_INVALID_ARGUMENT;
     return muster_group_start_call(op, group, &call, done);
+}
+
+enum muster_rc muster_reduce_start(struct muster_op *op, struct muster_group *group,
+                                   const struct muster_tensor *tensor,
+                                   enum muster_reduction reduction, uint32_t root,
+                                   muster_op_fn *done)
+{
+    struct muster_root from;
+
+    if (!muster_group_find_root(group, root, &from))
+        return MUSTER_INVALID_ARGUMENT;
+    return muster_reduce_start_from(op, group, tensor, reduction, &from, done);
 }
 
 enum muster_rc muster_broadcast_start_from(struct muster_op *op, struct muster_group *group,

@@ -426,7 +426,7 @@ static const char *misfit(const struct muster_run *run, const struct muster_verd
     if (run->call.n > 0 && run->call.n != run->participant_count)
         return "the number of members has changed";
     if (run->call.members != 0 &&
-        run->call.members != muster_group_participants_hash(run->group, run->id.step))
+        run->call.members != muster_participants_hash(run->group->view, run->id.step))
         return "the members have changed";
     return NULL;
 }

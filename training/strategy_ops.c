@@ -73,6 +73,7 @@ struct call {
     size_t count;
     enum muster_reduction reduction;
     struct muster_root root;
+    const struct muster_view *view; /* whose ranks the program knows */
     enum muster_rc (*start)(const struct call *call, size_t i, struct muster_op *op,
                             struct muster_group *group);
 };
@@ -96,6 +97,29 @@ static enum muster_rc start_all_gather(const struct call *call, size_t i, struct
     return muster_all_gather_start(op, group, &call->tensors[0], &call->tensors[1], on_op_done);
 }
 
+static enum muster_rc start_reduce(const struct call *call, size_t i, struct muster_op *op,
+                                   struct muster_group *group)
+{
+    return muster_reduce_start_from(op, group, &call->tensors[i], call->reduction, &call->root,
+                                    on_op_done);
+}
+
+static enum muster_rc start_all_gather_in(const struct call *call, size_t i, struct muster_op *op,
+                                          struct muster_group *group)
+{
+    (void)i;
+    return muster_all_gather_start_in(op, group, call->view, &call->tensors[0], &call->tensors[1],
+                                      on_op_done);
+}
+
+static enum muster_rc start_all_to_all(const struct call *call, size_t i, struct muster_op *op,
+                                       struct muster_group *group)
+{
+    (void)i;
+    return muster_all_to_all_start_in(op, group, call->view, &call->tensors[0], &call->tensors[1],
+                                      on_op_done);
+}
+
 static enum muster_rc start_barrier(const struct call *call, size_t i, struct muster_op *op,
                                     struct muster_group *group)
 {
@@ -110,9 +134,17 @@ static void explain_refusal(struct muster_strategy *strategy, const struct call 
 {
     struct muster_error why;
 
-    if (call->start == start_all_reduce &&
+    if ((call->start == start_all_reduce || call->start == start_reduce) &&
         muster_reduction_check(call->tensors[i].dtype, call->reduction, &why) != MUSTER_OK)
         muster_error_set(&strategy->error, rc, "%s of tensor %zu: %s", call->name, i, why.text);
+    else if (rc == MUSTER_INVALID_ARGUMENT && call->view != NULL)
+        muster_error_set(
+            &strategy->error, rc,
+            "%s of %s x %llu into %s x %llu on %u members: counts or types do not fit, "
+            "or the tensors overlap, or data is NULL or not aligned to the type",
+            call->name, muster_dtype_name(call->tensors[0].dtype),
+            (unsigned long long)call->tensors[0].count, muster_dtype_name(call->tensors[1].dtype),
+            (unsigned long long)call->tensors[1].count, strategy->size);
     else if (rc == MUSTER_INVALID_ARGUMENT)
         muster_error_set(&strategy->error, rc,
                          "%s of tensor %zu: unknown type, or data NULL or not aligned to the type",
@@ -216,21 +248,73 @@ static struct muster_root root_of_rank(const struct muster_strategy *strategy, u
     return root;
 }
 
-enum muster_rc muster_strategy_broadcast(struct muster_strategy *strategy,
-                                         const struct muster_tensor *tensor, uint32_t root)
+static enum muster_rc run_with_root(struct muster_strategy *strategy, struct call *call,
+                                    uint32_t root)
 {
-    struct call call = {
-        .name = "broadcast", .tensors = tensor, .count = 1, .start = start_broadcast};
-    enum muster_rc rc = check_step(strategy, call.name);
+    enum muster_rc rc = check_step(strategy, call->name);
 
     if (rc != MUSTER_OK)
         return rc;
     if (root >= strategy->size)
         return muster_error_set(&strategy->error, MUSTER_INVALID_ARGUMENT,
-                                "%s: there is no rank %u, the last is %u", call.name, root,
+                                "%s: there is no rank %u, the last is %u", call->name, root,
                                 strategy->size - 1);
-    call.root = root_of_rank(strategy, root);
+    call->root = root_of_rank(strategy, root);
+    return run(strategy, call);
+}
+
+enum muster_rc muster_strategy_broadcast(struct muster_strategy *strategy,
+                                         const struct muster_tensor *tensor, uint32_t root)
+{
+    struct call call = {
+        .name = "broadcast", .tensors = tensor, .count = 1, .start = start_broadcast};
+
+    return run_with_root(strategy, &call, root);
+}
+
+enum muster_rc muster_strategy_reduce(struct muster_strategy *strategy,
+                                      const struct muster_tensor *tensor,
+                                      enum muster_reduction reduction, uint32_t root)
+{
+    struct call call = {.name = "reduce",
+                        .tensors = tensor,
+                        .count = 1,
+                        .reduction = reduction,
+                        .start = start_reduce};
+
+    return run_with_root(strategy, &call, root);
+}
+
+/* Parts are by the ranks that the program knows. */
+static enum muster_rc run_by_ranks(struct muster_strategy *strategy, const char *name,
+                                   const struct muster_tensor *input,
+                                   const struct muster_tensor *output,
+                                   enum muster_rc (*start)(const struct call *call, size_t i,
+                                                           struct muster_op *op,
+                                                           struct muster_group *group))
+{
+    const struct muster_tensor tensors[] = {*input, *output};
+    struct call call = {.name = name, .tensors = tensors, .count = 1, .start = start};
+    enum muster_rc rc = check_step(strategy, name);
+
+    if (rc != MUSTER_OK)
+        return rc;
+    call.view = strategy->view;
     return run(strategy, &call);
+}
+
+enum muster_rc muster_strategy_all_gather(struct muster_strategy *strategy,
+                                          const struct muster_tensor *input,
+                                          const struct muster_tensor *output)
+{
+    return run_by_ranks(strategy, "all_gather", input, output, start_all_gather_in);
+}
+
+enum muster_rc muster_strategy_all_to_all(struct muster_strategy *strategy,
+                                          const struct muster_tensor *input,
+                                          const struct muster_tensor *output)
+{
+    return run_by_ranks(strategy, "all_to_all", input, output, start_all_to_all);
 }
 
 enum muster_rc muster_strategy_barrier(struct muster_strategy *strategy)

@@ -90,6 +90,21 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_all_reduce(
  * begin says how to go on. Other errors as above. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_broadcast(
     struct muster_strategy *strategy, const struct muster_tensor *tensor, uint32_t root);
+/** The reduction of all members' tensor in that of rank `root`; the others' stay as they are. ABORTED
+ * as for broadcast. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_reduce(
+    struct muster_strategy *strategy, const struct muster_tensor *tensor,
+    enum muster_reduction reduction, uint32_t root);
+/** Part r of output is rank r's input: output->count = size * input->count. Size and ranks are those
+ * since begin: ABORTED on all when a member has gone since. See muster_all_gather_start. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_all_gather(
+    struct muster_strategy *strategy, const struct muster_tensor *input,
+    const struct muster_tensor *output);
+/** Part s of rank r's output is part r of rank s's input; otherwise as all_gather. See
+ * muster_all_to_all_start. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_all_to_all(
+    struct muster_strategy *strategy, const struct muster_tensor *input,
+    const struct muster_tensor *output);
 /** Returns when all members have called it. Errors as above. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_barrier(
     struct muster_strategy *strategy);

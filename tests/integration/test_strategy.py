@@ -67,6 +67,13 @@ class Steps(Case):
                 self.assertEqual(got["value"], value)
         for got in each(members, lambda m: f"broadcast 10 {m.rank + 5} 2"):
             self.assertEqual(got["value"], 7)
+        got = each(members, lambda m: f"reduce 1000 {m.rank + 1} sum 1")
+        self.assertEqual([one["value"] for one in got], [1, 6, 3])
+        for count in (1, 1000, 100000):
+            for got in each(members, lambda m: f"all_gather {count} {m.rank + 5}"):
+                self.assertEqual(got["parts"], "5,6,7")
+            got = each(members, lambda m: f"all_to_all {count} {m.rank * 10}")
+            self.assertEqual([one["parts"] for one in got], ["0,10,20", "1,11,21", "2,12,22"])
         every(members, "barrier")
         self.commit(members)
         self.assertEqual([got["step"] for got in every(members, "begin")], [2, 2, 2])
@@ -181,6 +188,24 @@ class Deaths(Case):
         every(members[1:], "broadcast 1000 5 0")
         self.end(members[1:])
 
+
+    def test_parts_of_members_that_have_gone_are_aborted_on_all(self):
+        for name in ("all_gather", "all_to_all"):
+            members = [self.job.puppet(rank, 3, MUSTER_JOB=name) for rank in range(3)]
+            every(members, "open")
+            every(members, "register total 8 1")
+            every(members, "begin")
+            early, late = members[1:]
+            early.tell(f"{name} 100000 5")
+            members[0].kill()
+            self.assertRegex(early.hear(), f"^ABORTED {name}: ")
+            # late still counts three, and the others' begin waits for nobody that it could miss
+            self.assertRegex(ask_every([late], f"{name} 100000 5")[0], f"^ABORTED {name}: ")
+            for got in every([early, late], "begin"):
+                self.assertEqual((got["step"], got["size"]), (1, 2))
+            for got in each([early, late], lambda m: f"{name} 10 {m.rank * 10}"):
+                self.assertIn(",", got["parts"])
+            self.end([early, late])
 
     def has_begun(self, member):
         try:

@@ -205,6 +205,64 @@ static void command_broadcast(const struct words *words)
     free(tensor.data);
 }
 
+/* reduce COUNT VALUE REDUCTION ROOT */
+static void command_reduce(const struct words *words)
+{
+    struct muster_tensor tensor = {.count = number(words, 1, "1"), .dtype = MUSTER_F64};
+
+    tensor.data = filled(tensor.count, seconds(words, 2));
+    if (is_ok(muster_strategy_reduce(strategy, &tensor, reduction_of(word(words, 3, "sum")),
+                                     (uint32_t)number(words, 4, "0")))) {
+        printf("ok");
+        print_value(&tensor);
+        printf("\n");
+    }
+    free(tensor.data);
+}
+
+/* The first element of each part. */
+static void print_parts(const struct muster_tensor *tensor, uint32_t parts)
+{
+    const double *data = tensor->data;
+
+    printf("ok parts=");
+    for (uint32_t i = 0; i < parts; i++)
+        printf("%s%.17g", i == 0 ? "" : ",", data[i * (tensor->count / parts)]);
+    printf("\n");
+}
+
+/* all_gather COUNT VALUE */
+static void command_all_gather(const struct words *words)
+{
+    uint32_t size = muster_strategy_size(strategy);
+    struct muster_tensor input = {.count = number(words, 1, "1"), .dtype = MUSTER_F64};
+    struct muster_tensor output = {.count = input.count * size, .dtype = MUSTER_F64};
+
+    input.data = filled(input.count, seconds(words, 2));
+    output.data = filled(output.count, 0);
+    if (is_ok(muster_strategy_all_gather(strategy, &input, &output)))
+        print_parts(&output, size);
+    free(input.data);
+    free(output.data);
+}
+
+/* all_to_all COUNT VALUE: VALUE + r for rank r */
+static void command_all_to_all(const struct words *words)
+{
+    uint32_t size = muster_strategy_size(strategy);
+    uint64_t count = number(words, 1, "1");
+    struct muster_tensor input = {.count = count * size, .dtype = MUSTER_F64}, output = input;
+
+    input.data = filled(input.count, seconds(words, 2));
+    output.data = filled(output.count, 0);
+    for (uint64_t i = 0; i < input.count; i++)
+        ((double *)input.data)[i] += (double)(i / count);
+    if (is_ok(muster_strategy_all_to_all(strategy, &input, &output)))
+        print_parts(&output, size);
+    free(input.data);
+    free(output.data);
+}
+
 static void command_barrier(const struct words *words)
 {
     (void)words;
@@ -251,6 +309,9 @@ static const struct {
     {"begin", command_begin, true},
     {"all_reduce", command_all_reduce, true},
     {"broadcast", command_broadcast, true},
+    {"reduce", command_reduce, true},
+    {"all_gather", command_all_gather, true},
+    {"all_to_all", command_all_to_all, true},
     {"barrier", command_barrier, true},
     {"commit", command_commit, true},
     {"digest", command_digest, true},
