@@ -128,6 +128,7 @@ struct muster_wire_options {
     struct muster_peer_hello hello;          /* job, incarnation; purpose is set inside */
     const struct muster_wire_events *events; /* may be NULL; borrowed */
     void *data;
+    uint64_t heal_ns; /* a member whose connection breaks has so long to come back; 0: 3 s */
 };
 MUSTER_MUST_CHECK enum muster_rc muster_wire_tcp_open(const struct muster_wire_options *options,
                                                       struct muster_wire **ret_wire);

@@ -385,7 +385,7 @@ static void on_higher_epoch(void *client, const struct muster_incarnation *peer,
         group->events->on_higher_epoch(group->data, peer, epoch);
 }
 
-static void on_link_down(void *client, uint32_t rank, const struct muster_error *error)
+static void on_abandoned(void *client, uint32_t rank)
 {
     struct muster_group *group = client;
     struct muster_receiving *receiving = &group->receiving[rank];
@@ -395,6 +395,13 @@ static void on_link_down(void *client, uint32_t rank, const struct muster_error 
         muster_ring_abandon(receiving->run, receiving);
     muster_buffer_unref(receiving->buffer);
     memset(receiving, 0, sizeof(*receiving));
+}
+
+static void on_link_down(void *client, uint32_t rank, const struct muster_error *error)
+{
+    struct muster_group *group = client;
+
+    on_abandoned(client, rank);
     if (!group->is_closed && group->events->on_suspect != NULL)
         group->events->on_suspect(group->data, &group->view->members[rank].incarnation, error);
 }
@@ -404,5 +411,6 @@ const struct muster_wire_client muster_group_wire_client = {
     .on_progress = on_progress,
     .on_payload = on_payload,
     .on_higher_epoch = on_higher_epoch,
+    .on_abandoned = on_abandoned,
     .on_link_down = on_link_down,
 };

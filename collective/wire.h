@@ -42,6 +42,9 @@ struct muster_wire_client {
     /* A frame of a higher epoch waits on this peer's link, which is paused until the next attach.
      */
     void (*on_higher_epoch)(void *client, const struct muster_incarnation *peer, uint64_t epoch);
+    /* The frame that was coming in from there will not come to its end. */
+    void (*on_abandoned)(void *client, uint32_t rank);
+    /* The link is lost for good: a broken connection that is healed in time goes unnoticed. */
     void (*on_link_down)(void *client, uint32_t rank, const struct muster_error *error);
 };
 
@@ -54,9 +57,10 @@ MUSTER_MUST_CHECK enum muster_rc muster_wire_attach(struct muster_wire *wire,
 /** Serve nobody; a no-op when another client is attached. */
 void muster_wire_detach(struct muster_wire *wire, void *data);
 
-/** One frame to the member with that rank. payload is borrowed until it is sent or taken back by
- * recall; `buffer` (from the wire's pool, may be NULL) is unreferenced then. Frames to a peer whose
- * link has broken are dropped. */
+/** One frame to the member with that rank. payload is borrowed until the peer is known to have it or
+ * recall takes it back; `buffer` (from the wire's pool, may be NULL) is unreferenced then. Memory
+ * without a buffer may change as soon as something has come that depends on the frame's arrival (the
+ * final value of its chunk, COMPLETE of all). Frames to a peer whose link is lost are dropped. */
 void muster_wire_send(struct muster_wire *wire, uint32_t rank,
                       const struct muster_frame_header *header, const void *payload, void *buffer);
 

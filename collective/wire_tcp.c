@@ -48,6 +48,7 @@ static struct muster_wire_peer *peer_get(struct muster_wire *wire,
     peer->retry_ns = RETRY_FIRST_NS;
     muster_list_init(&peer->frames);
     muster_timer_init(&peer->retry, on_retry, peer);
+    muster_timer_init(&peer->heal_timer, muster_wire_on_heal_due, peer);
     muster_list_append(&wire->peers, &peer->node);
     return peer;
 }
@@ -76,8 +77,7 @@ static void retry_later(struct muster_wire_peer *peer)
     muster_timer_start(&peer->retry, env->loop, muster_loop_after_ns(env->loop, delay));
 }
 
-/* What was queued is lost, so nothing more may follow in this epoch. */
-static void lose_link(struct muster_wire_peer *peer, const struct muster_error *error)
+void muster_wire_lose_link(struct muster_wire_peer *peer, const struct muster_error *error)
 {
     struct muster_wire *wire = peer->wire;
     struct muster_incarnation incarnation = peer->incarnation;
@@ -106,15 +106,9 @@ static void lose_link(struct muster_wire_peer *peer, const struct muster_error *
 static void on_ready(struct muster_peer_link *link)
 {
     struct muster_wire_peer *peer = muster_peer_link_data(link);
-    struct muster_error error;
 
-    if (!muster_incarnation_is_equal(&muster_peer_link_hello(link)->incarnation,
-                                     &peer->incarnation)) {
-        muster_error_set(&error, MUSTER_UNAVAILABLE, "another process answers at its address");
-        lose_link(peer, &error);
-        return;
-    }
     peer->retry_ns = RETRY_FIRST_NS;
+    muster_wire_stop_healing(peer);
     muster_wire_send_pending(peer);
 }
 
@@ -183,7 +177,15 @@ static void on_payload(struct muster_peer_link *link, const struct muster_frame_
 
 static void on_down(struct muster_peer_link *link, const struct muster_error *error)
 {
-    lose_link(muster_peer_link_data(link), error);
+    muster_wire_lose_link(muster_peer_link_data(link), error);
+}
+
+static void on_abandoned(struct muster_peer_link *link)
+{
+    struct muster_wire_peer *peer = muster_peer_link_data(link);
+
+    if (peer->is_member && !peer->is_broken && peer->wire->client != NULL)
+        peer->wire->client->on_abandoned(peer->wire->client_data, peer->rank);
 }
 
 static const struct muster_peer_link_events link_events = {
@@ -192,6 +194,9 @@ static const struct muster_peer_link_events link_events = {
     .on_progress = on_progress,
     .on_payload = on_payload,
     .on_down = on_down,
+    .on_broken = muster_wire_on_broken,
+    .on_resumed = muster_wire_on_resumed,
+    .on_abandoned = on_abandoned,
 };
 
 /* --- Links --- */
@@ -199,12 +204,14 @@ static const struct muster_peer_link_events link_events = {
 static void connect_peer(struct muster_wire_peer *peer)
 {
     struct muster_wire *wire = peer->wire;
+    struct muster_peer_hello hello = wire->hello;
     uint64_t deadline_ns = muster_loop_after_ns(wire->env->loop, CONNECT_TIMEOUT_NS);
 
     if (peer->link != NULL || wire->is_cut)
         return;
-    if (muster_peer_link_open(wire->env, &peer->address, &wire->hello, deadline_ns, &link_events,
-                              peer, &peer->link) != MUSTER_OK)
+    hello.target = peer->incarnation;
+    if (muster_peer_link_open(wire->env, &peer->address, &hello, deadline_ns, &link_events, peer,
+                              &peer->link) != MUSTER_OK)
         retry_later(peer);
 }
 
@@ -220,29 +227,43 @@ static bool is_better(const struct muster_wire_peer *peer, const struct muster_p
            is_opener == is_smaller;
 }
 
-void muster_wire_accept(struct muster_wire *wire, struct muster_peer_link *link)
+void muster_wire_use_link(struct muster_wire_peer *peer, struct muster_peer_link *link)
 {
-    struct muster_wire_peer *peer = peer_get(wire, &muster_peer_link_hello(link)->incarnation);
-    struct muster_error error;
-
-    if (peer == NULL || wire->is_cut || !is_better(peer, link)) {
-        muster_peer_link_close(link);
-        return;
-    }
-    if (peer->link != NULL && muster_peer_link_is_ready(peer->link) && peer->is_member) {
-        bool is_wanted = peer->is_wanted;
-
-        muster_error_set(&error, MUSTER_UNAVAILABLE, "the peer has replaced the connection");
-        peer->is_wanted = false;
-        lose_link(peer, &error);
-        peer->is_wanted = is_wanted;
-    }
     muster_wire_drop_link(peer);
     muster_timer_stop(&peer->retry);
     peer->link = link;
     peer->is_paused = false;
     muster_peer_link_set_owner(link, &link_events, peer);
     muster_wire_send_pending(peer);
+}
+
+void muster_wire_accept(struct muster_wire *wire, struct muster_peer_link *link)
+{
+    const struct muster_peer_hello *hello = muster_peer_link_hello(link);
+    struct muster_wire_peer *peer;
+    struct muster_error error;
+
+    if (hello->intent != MUSTER_LINK_NEW && !wire->is_cut) {
+        muster_wire_accept_resuming(hello->intent == MUSTER_LINK_PROBE
+                                        ? find_peer(wire, &hello->incarnation)
+                                        : peer_get(wire, &hello->incarnation),
+                                    link);
+        return;
+    }
+    peer = peer_get(wire, &hello->incarnation);
+    if (peer == NULL || wire->is_cut || !is_better(peer, link)) {
+        muster_peer_link_close(link);
+        return;
+    }
+    if (peer->link != NULL && muster_peer_link_is_met(peer->link) && peer->is_member) {
+        bool is_wanted = peer->is_wanted;
+
+        muster_error_set(&error, MUSTER_UNAVAILABLE, "the peer has replaced the connection");
+        peer->is_wanted = false;
+        muster_wire_lose_link(peer, &error);
+        peer->is_wanted = is_wanted;
+    }
+    muster_wire_use_link(peer, link);
 }
 
 void muster_wire_connect(struct muster_wire *wire, const struct muster_member *member)
@@ -375,7 +396,7 @@ void muster_wire_refuse(struct muster_wire *wire, uint32_t rank, const char *tex
     struct muster_error error;
 
     muster_error_set(&error, MUSTER_UNAVAILABLE, "%s", text);
-    lose_link(wire->members[rank], &error);
+    muster_wire_lose_link(wire->members[rank], &error);
 }
 
 struct muster_buffer_pool *muster_wire_pool(struct muster_wire *wire)
@@ -397,6 +418,7 @@ enum muster_rc muster_wire_tcp_open(const struct muster_wire_options *options,
     wire->hello.purpose = MUSTER_LINK_DATA;
     wire->events = options->events;
     wire->events_data = options->data;
+    wire->heal_ns = options->heal_ns;
     muster_buffer_pool_init(&wire->pool, options->env->mem);
     muster_list_init(&wire->peers);
     muster_list_init(&wire->idle_frames);

@@ -27,6 +27,12 @@ struct muster_wire_peer {
     struct muster_list frames;
     struct muster_timer retry;
     uint64_t retry_ns;
+    /* while its link is broken and may come back: */
+    uint64_t heal_deadline_ns; /* 0: it is not broken */
+    uint64_t attempt_ns;
+    struct muster_error heal_error; /* what broke it */
+    struct muster_timer heal_timer;
+    struct muster_peer_link *probe; /* of the side that does not connect; or NULL */
 };
 
 struct muster_wire {
@@ -45,7 +51,27 @@ struct muster_wire {
     muster_wire_point_fn *failpoint;
     void *failpoint_data;
     bool is_cut;
+    uint64_t heal_ns;
+    uint64_t resumed_count;
 };
+
+/* wire_tcp.c */
+
+/** What was queued is lost, so nothing more may follow in this epoch. */
+void muster_wire_lose_link(struct muster_wire_peer *peer, const struct muster_error *error);
+
+/** The peer's link is this one from now on. */
+void muster_wire_use_link(struct muster_wire_peer *peer, struct muster_peer_link *link);
+/* wire_tcp_heal.c */
+
+/** Events of links. */
+void muster_wire_on_broken(struct muster_peer_link *link, const struct muster_error *error);
+void muster_wire_on_resumed(struct muster_peer_link *link);
+void muster_wire_on_heal_due(struct muster_timer *timer);
+/** The link is back, or has been given up. */
+void muster_wire_stop_healing(struct muster_wire_peer *peer);
+/** An accepted link that says RESUME or PROBE; peer may be NULL. Takes link. */
+void muster_wire_accept_resuming(struct muster_wire_peer *peer, struct muster_peer_link *link);
 
 /* wire_tcp_send.c */
 

@@ -67,6 +67,7 @@ void muster_wire_drop_link(struct muster_wire_peer *peer)
 {
     struct muster_peer_link *link = peer->link;
 
+    muster_wire_stop_healing(peer);
     peer->link = NULL;
     muster_peer_link_close(link);
 }
@@ -126,7 +127,7 @@ void muster_wire_send(struct muster_wire *wire, uint32_t rank,
     out->frame.header = *header;
     out->frame.payload = payload;
     muster_list_append(&peer->frames, &out->node);
-    if (peer->link == NULL || !muster_peer_link_is_ready(peer->link))
+    if (peer->link == NULL || !muster_peer_link_is_met(peer->link))
         return;
     if (muster_peer_link_send(&out->frame, peer->link, on_frame_done) != MUSTER_OK)
         frame_release(out);
@@ -169,11 +170,18 @@ void muster_wire_recall_op(struct muster_wire *wire, const struct muster_op_id *
     }
 }
 
+/* Frames that have left stay here until the peer has said that it has them. */
+static bool is_idle(const struct muster_wire_peer *peer)
+{
+    if (peer->link != NULL && muster_peer_link_is_met(peer->link))
+        return muster_peer_link_queued_bytes(peer->link) == 0;
+    return muster_list_is_empty(&peer->frames);
+}
+
 bool muster_wire_is_idle(const struct muster_wire *wire)
 {
     for (struct muster_list *node = wire->peers.next; node != &wire->peers; node = node->next)
-        if (!muster_list_is_empty(
-                &MUSTER_CONTAINER_OF(node, struct muster_wire_peer, node)->frames))
+        if (!is_idle(MUSTER_CONTAINER_OF(node, struct muster_wire_peer, node)))
             return false;
     return true;
 }

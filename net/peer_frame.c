@@ -36,7 +36,8 @@ static uint64_t get_u64(const uint8_t *at)
     return get_u32(at) | (uint64_t)get_u32(at + 4) << 32;
 }
 
-/* Hello: magic 0, version 4, purpose 8, stripe 12, incarnation 16, job 32. */
+/* Hello: magic 0, version 4, purpose 8, stripe 12, incarnation 16, job 32, session 96, received 104,
+ * intent 112, connection 116, target 120. */
 
 void muster_peer_hello_pack(const struct muster_peer_hello *hello,
                             uint8_t ret_bytes[MUSTER_HELLO_BYTES])
@@ -48,6 +49,11 @@ void muster_peer_hello_pack(const struct muster_peer_hello *hello,
     memcpy(ret_bytes + 16, hello->incarnation.bytes, sizeof(hello->incarnation.bytes));
     memset(ret_bytes + 32, 0, MUSTER_JOB_NAME_BYTES);
     memcpy(ret_bytes + 32, hello->job, strnlen(hello->job, MUSTER_JOB_NAME_BYTES - 1));
+    put_u64(ret_bytes + 96, hello->session);
+    put_u64(ret_bytes + 104, hello->received);
+    put_u32(ret_bytes + 112, (uint32_t)hello->intent);
+    put_u32(ret_bytes + 116, hello->connection);
+    memcpy(ret_bytes + 120, hello->target.bytes, sizeof(hello->target.bytes));
 }
 
 enum muster_rc muster_peer_hello_check_start(const uint8_t *bytes, struct muster_error *ret_error)
@@ -82,7 +88,7 @@ enum muster_rc muster_peer_hello_unpack(const uint8_t bytes[MUSTER_HELLO_BYTES],
                                         struct muster_peer_hello *ret_hello,
                                         struct muster_error *ret_error)
 {
-    uint32_t purpose = get_u32(bytes + 8);
+    uint32_t purpose = get_u32(bytes + 8), intent = get_u32(bytes + 112);
     enum muster_rc rc = muster_peer_hello_check_start(bytes, ret_error);
 
     if (rc != MUSTER_OK)
@@ -90,6 +96,9 @@ enum muster_rc muster_peer_hello_unpack(const uint8_t bytes[MUSTER_HELLO_BYTES],
     if (purpose > MUSTER_LINK_STATE)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "the peer's hello has unknown purpose %u", purpose);
+    if (intent > MUSTER_LINK_PROBE)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "the peer's hello has unknown intent %u", intent);
     if (!is_job_valid(bytes + 32))
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "the peer's hello has a malformed job name");
@@ -98,6 +107,11 @@ enum muster_rc muster_peer_hello_unpack(const uint8_t bytes[MUSTER_HELLO_BYTES],
     ret_hello->stripe = get_u32(bytes + 12);
     memcpy(ret_hello->incarnation.bytes, bytes + 16, sizeof(ret_hello->incarnation.bytes));
     memcpy(ret_hello->job, bytes + 32, sizeof(ret_hello->job));
+    ret_hello->session = get_u64(bytes + 96);
+    ret_hello->received = get_u64(bytes + 104);
+    ret_hello->intent = (enum muster_link_intent)intent;
+    ret_hello->connection = get_u32(bytes + 116);
+    memcpy(ret_hello->target.bytes, bytes + 120, sizeof(ret_hello->target.bytes));
     if (muster_incarnation_is_zero(&ret_hello->incarnation))
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "the peer's hello has no incarnation");
@@ -105,7 +119,7 @@ enum muster_rc muster_peer_hello_unpack(const uint8_t bytes[MUSTER_HELLO_BYTES],
 }
 
 /* Frame header: channel 0, type 1, flags 2, payload 4, epoch 8, step 16, lane 24, sequence 28,
- * phase 32, chunk 36, offset 40, descriptor 48, reserved 56. */
+ * phase 32, chunk 36, offset 40, descriptor 48, received 56. */
 
 void muster_frame_header_pack(const struct muster_frame_header *header,
                               uint8_t ret_bytes[MUSTER_FRAME_HEADER_BYTES])
@@ -122,7 +136,7 @@ void muster_frame_header_pack(const struct muster_frame_header *header,
     put_u32(ret_bytes + 36, header->chunk);
     put_u64(ret_bytes + 40, header->offset);
     put_u64(ret_bytes + 48, header->descriptor);
-    put_u64(ret_bytes + 56, 0);
+    put_u64(ret_bytes + 56, header->received);
 }
 
 enum muster_rc muster_frame_header_unpack(const uint8_t bytes[MUSTER_FRAME_HEADER_BYTES],
@@ -131,7 +145,7 @@ enum muster_rc muster_frame_header_unpack(const uint8_t bytes[MUSTER_FRAME_HEADE
 {
     uint32_t payload_bytes = get_u32(bytes + 4);
 
-    if (bytes[0] < MUSTER_FRAME_COLLECTIVE || bytes[0] > MUSTER_FRAME_STATE)
+    if (bytes[0] < MUSTER_FRAME_COLLECTIVE || bytes[0] > MUSTER_FRAME_LINK)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "a frame of unknown channel %u arrived", bytes[0]);
     if (payload_bytes > MUSTER_FRAME_PAYLOAD_MAX)
@@ -150,5 +164,6 @@ enum muster_rc muster_frame_header_unpack(const uint8_t bytes[MUSTER_FRAME_HEADE
     ret_header->chunk = get_u32(bytes + 36);
     ret_header->offset = get_u64(bytes + 40);
     ret_header->descriptor = get_u64(bytes + 48);
+    ret_header->received = get_u64(bytes + 56);
     return MUSTER_OK;
 }

@@ -16,47 +16,45 @@ struct owned_frame {
     uint8_t bytes[];
 };
 
-static size_t frame_bytes(const struct muster_frame *frame)
-{
-    return frame->iov[0].iov_len + frame->iov[1].iov_len;
-}
-
-static void end_frame(struct muster_peer_link *link, struct muster_frame *frame, enum muster_rc rc)
+void muster_frame_finish(struct muster_frame *frame, enum muster_rc rc)
 {
     muster_list_remove(&frame->node);
-    link->queued_bytes -= frame_bytes(frame);
     frame->link = NULL;
     frame->done(frame, rc);
 }
 
-static struct muster_frame *first_frame(const struct muster_peer_link *link)
+void muster_peer_link_recall_writes(struct muster_peer_link *link)
 {
-    if (muster_list_is_empty(&link->frames))
-        return NULL;
-    return MUSTER_CONTAINER_OF(link->frames.next, struct muster_frame, node);
+    if (link->is_hello_queued)
+        muster_stream_submit_recall(&link->hello_write, link->stream);
+    if (link->is_ack_queued)
+        muster_stream_submit_recall(&link->ack_write, link->stream);
+    link->is_hello_queued = link->is_ack_queued = false;
+    for (struct muster_list *node = link->frames.next; node != &link->frames; node = node->next) {
+        struct muster_frame *frame = MUSTER_CONTAINER_OF(node, struct muster_frame, node);
+
+        if (frame->write.data != NULL)
+            muster_stream_submit_recall(&frame->write, link->stream);
+        frame->write.data = NULL;
+    }
 }
 
 /* The stream forgets every write first: callbacks may close the link. */
 static void end_all_frames(struct muster_peer_link *link, enum muster_rc rc)
 {
-    struct muster_list *node;
-    struct muster_frame *frame;
+    struct muster_list *lists[] = {&link->unacked, &link->frames};
 
-    if (link->is_hello_queued)
-        muster_stream_submit_recall(&link->hello_write, link->stream);
-    link->is_hello_queued = false;
-    for (node = link->frames.next; node != &link->frames; node = node->next) {
-        frame = MUSTER_CONTAINER_OF(node, struct muster_frame, node);
-        if (frame->write.data != NULL)
-            muster_stream_submit_recall(&frame->write, link->stream);
-    }
-    while ((frame = first_frame(link)) != NULL)
-        end_frame(link, frame, rc);
+    muster_peer_link_recall_writes(link);
+    link->queued_bytes = 0;
+    for (size_t i = 0; i < 2; i++)
+        while (!muster_list_is_empty(lists[i]))
+            muster_frame_finish(MUSTER_CONTAINER_OF(lists[i]->next, struct muster_frame, node), rc);
 }
 
-static void drop_stream(struct muster_peer_link *link)
+void muster_peer_link_drop_stream(struct muster_peer_link *link)
 {
     muster_timer_stop(&link->timer);
+    muster_timer_stop(&link->ack_timer);
     if (link->is_connecting)
         muster_connect_cancel(&link->connect);
     if (link->stream == NULL)
@@ -77,7 +75,7 @@ void muster_peer_link_fail(struct muster_peer_link *link, const struct muster_er
     end_all_frames(link, MUSTER_UNAVAILABLE);
     if (link->state == MUSTER_LINK_CLOSED)
         return;
-    drop_stream(link);
+    muster_peer_link_drop_stream(link);
     link->events->on_down(link, &link->error);
 }
 
@@ -90,17 +88,27 @@ static void on_written(struct muster_stream_write *write, enum muster_rc rc)
     struct muster_error error;
 
     write->data = NULL;
-    end_frame(link, frame, rc == MUSTER_OK ? MUSTER_OK : MUSTER_UNAVAILABLE);
-    if (rc == MUSTER_OK)
+    if (rc != MUSTER_OK) {
+        muster_error_set(&error, MUSTER_UNAVAILABLE, "the connection was lost");
+        muster_peer_link_lose(link, &error);
         return;
-    muster_error_set(&error, MUSTER_UNAVAILABLE, "the connection was lost");
-    muster_peer_link_fail(link, &error);
+    }
+    link->queued_bytes -= muster_frame_bytes(frame);
+    link->written = frame->end;
+    if (link->session == 0 || frame->end <= link->acked) {
+        muster_frame_finish(frame, MUSTER_OK);
+        return;
+    }
+    muster_list_remove(&frame->node);
+    muster_list_append(&link->unacked, &frame->node);
 }
 
-static void submit_frame(struct muster_peer_link *link, struct muster_frame *frame)
+void muster_peer_link_submit(struct muster_peer_link *link, struct muster_frame *frame)
 {
     enum muster_rc rc;
 
+    if (frame->end == 0)
+        frame->end = link->submitted += muster_frame_bytes(frame);
     frame->write.data = frame;
     rc = muster_stream_submit(&frame->write, link->stream, frame->iov,
                               frame->iov[1].iov_len > 0 ? 2 : 1, on_written);
@@ -114,10 +122,11 @@ static void queue_frame(struct muster_peer_link *link, struct muster_frame *fram
     frame->done = done;
     frame->link = link;
     frame->write.data = NULL;
+    frame->end = 0;
     muster_list_append(&link->frames, &frame->node);
-    link->queued_bytes += frame_bytes(frame);
+    link->queued_bytes += muster_frame_bytes(frame);
     if (link->state == MUSTER_LINK_READY)
-        submit_frame(link, frame);
+        muster_peer_link_submit(link, frame);
 }
 
 enum muster_rc muster_peer_link_send(struct muster_frame *frame, struct muster_peer_link *link,
@@ -126,6 +135,8 @@ enum muster_rc muster_peer_link_send(struct muster_frame *frame, struct muster_p
     if (link->state >= MUSTER_LINK_DOWN)
         return MUSTER_FAILED_PRECONDITION;
     assert(frame->header.payload_bytes <= MUSTER_FRAME_PAYLOAD_MAX);
+    frame->header.received = link->received_told = link->received;
+    link->untold_frames = 0;
     muster_frame_header_pack(&frame->header, frame->packed);
     frame->iov[0].iov_base = frame->packed;
     frame->iov[0].iov_len = sizeof(frame->packed);
@@ -181,7 +192,7 @@ enum muster_rc muster_peer_link_send_copy(struct muster_peer_link *link,
 static bool send_rest(struct muster_peer_link *link, const struct muster_frame *frame, size_t sent,
                       struct muster_list *before)
 {
-    size_t left = frame_bytes(frame) - sent;
+    size_t left = muster_frame_bytes(frame) - sent;
     struct owned_frame *owned = owned_frame_new(link, left);
     uint8_t *at;
 
@@ -201,9 +212,10 @@ static bool send_rest(struct muster_peer_link *link, const struct muster_frame *
     owned->frame.iov[0].iov_len = left;
     owned->frame.done = on_owned_done;
     owned->frame.link = link;
+    owned->frame.end = frame->end;
     muster_list_append(before, &owned->frame.node);
     link->queued_bytes += left;
-    submit_frame(link, &owned->frame);
+    muster_peer_link_submit(link, &owned->frame);
     return true;
 }
 
@@ -213,17 +225,41 @@ static bool recall_frame(struct muster_peer_link *link, struct muster_frame *fra
     struct muster_list *after = frame->node.next;
     bool is_whole = true;
 
+    if (link->is_met && link->state != MUSTER_LINK_READY && frame->end > link->void_end)
+        link->void_end = frame->end; /* nobody knows how much of it the peer has */
     muster_list_remove(&frame->node);
-    link->queued_bytes -= frame_bytes(frame);
+    link->queued_bytes -= muster_frame_bytes(frame);
     frame->link = NULL;
     if (frame->write.data != NULL) {
         size_t sent = muster_stream_submit_recall(&frame->write, link->stream);
 
         frame->write.data = NULL;
-        if (sent > 0 && sent < frame_bytes(frame))
+        if (sent > 0)
+            link->begun_end = frame->end;
+        if (sent == muster_frame_bytes(frame) && frame->end > link->void_end)
+            link->void_end = frame->end;
+        if (sent > 0 && sent < muster_frame_bytes(frame))
             is_whole = send_rest(link, frame, sent, after);
     }
     return is_whole;
+}
+
+/* They are out, but nobody can send them again. */
+static void recall_unacked(struct muster_peer_link *link, const struct muster_frame_match *match)
+{
+    struct muster_list *node = link->unacked.next;
+
+    while (node != &link->unacked) {
+        struct muster_frame *frame = MUSTER_CONTAINER_OF(node, struct muster_frame, node);
+
+        node = node->next;
+        if (!muster_frame_is_match(match, &frame->header))
+            continue;
+        if (frame->end > link->void_end)
+            link->void_end = frame->end;
+        muster_list_remove(&frame->node);
+        frame->link = NULL;
+    }
 }
 
 void muster_peer_link_recall_matching(struct muster_peer_link *link,
@@ -231,6 +267,7 @@ void muster_peer_link_recall_matching(struct muster_peer_link *link,
 {
     struct muster_list *node = link->frames.next;
 
+    recall_unacked(link, match);
     while (node != &link->frames) {
         struct muster_frame *frame = MUSTER_CONTAINER_OF(node, struct muster_frame, node);
 
@@ -241,6 +278,7 @@ void muster_peer_link_recall_matching(struct muster_peer_link *link,
                          "no memory for the rest of a frame");
         muster_task_post(&link->task, link->env->loop);
     }
+    muster_peer_link_renumber(link);
 }
 
 void muster_peer_link_recall(struct muster_peer_link *link, uint64_t epoch)
@@ -273,7 +311,7 @@ static void on_hello_written(struct muster_stream_write *write, enum muster_rc r
         return;
     }
     muster_error_set(&error, MUSTER_UNAVAILABLE, "the connection was lost before the hello");
-    muster_peer_link_fail(link, &error);
+    muster_peer_link_lose(link, &error);
 }
 
 static void send_hello(struct muster_peer_link *link)
@@ -290,6 +328,16 @@ static void send_hello(struct muster_peer_link *link)
     link->is_hello_queued = rc == MUSTER_OK;
 }
 
+static bool is_met_by_mistake(const struct muster_peer_link *link)
+{
+    const struct muster_incarnation *target =
+        link->is_opener ? &link->self.target : &link->peer.target;
+    const struct muster_incarnation *reached =
+        link->is_opener ? &link->peer.incarnation : &link->self.incarnation;
+
+    return !muster_incarnation_is_zero(target) && !muster_incarnation_is_equal(target, reached);
+}
+
 void muster_peer_link_meet(struct muster_peer_link *link)
 {
     char text[MUSTER_INCARNATION_TEXT_BYTES];
@@ -303,6 +351,9 @@ void muster_peer_link_meet(struct muster_peer_link *link)
     else if (muster_incarnation_is_equal(&link->self.incarnation, &link->peer.incarnation))
         muster_error_set(&error, MUSTER_FAILED_PRECONDITION, "process %s has met itself",
                          muster_incarnation_format(&link->peer.incarnation, text));
+    else if (is_met_by_mistake(link))
+        muster_error_set(&error, MUSTER_FAILED_PRECONDITION,
+                         "another process answers at its address");
     else if (!link->is_opener && link->peer.purpose == MUSTER_LINK_AS_OPENED)
         muster_error_set(&error, MUSTER_INVALID_ARGUMENT,
                          "the peer does not say what the link is for");
@@ -315,10 +366,17 @@ void muster_peer_link_meet(struct muster_peer_link *link)
         link->self.stripe = link->peer.stripe;
     }
     link->peer.purpose = link->self.purpose;
+    if (link->is_opener && link->self.intent != MUSTER_LINK_NEW) {
+        link->state = MUSTER_LINK_ANSWER; /* the deadline goes on */
+        return;
+    }
+    if (!link->is_opener && link->peer.intent == MUSTER_LINK_NEW)
+        link->session = link->peer.session;
     muster_timer_stop(&link->timer);
     link->state = MUSTER_LINK_READY;
+    link->is_met = true;
     for (node = link->frames.next; node != &link->frames; node = node->next)
-        submit_frame(link, MUSTER_CONTAINER_OF(node, struct muster_frame, node));
+        muster_peer_link_submit(link, MUSTER_CONTAINER_OF(node, struct muster_frame, node));
     link->events->on_ready(link);
 }
 
@@ -344,10 +402,10 @@ static void on_connected(struct muster_connect *connect, enum muster_rc rc)
     if (link->state != MUSTER_LINK_CONNECTING) {
         if (rc == MUSTER_OK)
             muster_stream_close(connect->stream, NULL);
-        return;
+        return; /* DOWN, or an attempt to resume that was given up */
     }
     if (rc != MUSTER_OK) {
-        muster_peer_link_fail(link, &connect->error);
+        muster_peer_link_lose(link, &connect->error);
         return;
     }
     link->stream = connect->stream;
@@ -360,7 +418,7 @@ static void on_deadline(struct muster_timer *timer)
     struct muster_error error;
 
     muster_error_set(&error, MUSTER_DEADLINE_EXCEEDED, "the peer did not say hello in time");
-    muster_peer_link_fail(link, &error);
+    muster_peer_link_lose(link, &error);
 }
 
 /* --- Life --- */
@@ -396,9 +454,32 @@ static enum muster_rc link_new(struct muster_env *env, const struct muster_peer_
     link->self = *hello;
     link->self.version = MUSTER_PEER_VERSION;
     muster_list_init(&link->frames);
+    muster_list_init(&link->unacked);
     muster_timer_init(&link->timer, on_deadline, link);
+    muster_timer_init(&link->ack_timer, muster_peer_link_on_ack_due, link);
     muster_task_init(&link->task, on_task, link);
     *ret_link = link;
+    return MUSTER_OK;
+}
+
+enum muster_rc muster_peer_link_connect(struct muster_peer_link *link,
+                                        const struct muster_address *address, uint64_t deadline_ns)
+{
+    struct muster_stream_options options = {.user_timeout_ms = USER_TIMEOUT_MS};
+    enum muster_rc rc;
+
+    if (link->self.purpose == MUSTER_LINK_DATA) {
+        options.send_buffer_bytes = DATA_BUFFER_BYTES;
+        options.receive_buffer_bytes = DATA_BUFFER_BYTES;
+    }
+    link->connect.data = link;
+    rc = muster_connect_start(&link->connect, link->env->net, address, &options, deadline_ns,
+                              on_connected);
+    if (rc != MUSTER_OK)
+        return rc;
+    link->state = MUSTER_LINK_CONNECTING;
+    link->is_connecting = true;
+    muster_timer_start(&link->timer, link->env->loop, deadline_ns);
     return MUSTER_OK;
 }
 
@@ -407,26 +488,20 @@ enum muster_rc muster_peer_link_open(struct muster_env *env, const struct muster
                                      const struct muster_peer_link_events *events, void *data,
                                      struct muster_peer_link **ret_link)
 {
-    struct muster_stream_options options = {.user_timeout_ms = USER_TIMEOUT_MS};
     struct muster_peer_link *link = NULL;
     enum muster_rc rc = link_new(env, hello, events, data, &link);
 
     if (rc != MUSTER_OK)
         return rc;
-    if (hello->purpose == MUSTER_LINK_DATA) {
-        options.send_buffer_bytes = DATA_BUFFER_BYTES;
-        options.receive_buffer_bytes = DATA_BUFFER_BYTES;
-    }
     link->is_opener = true;
-    link->connect.data = link;
-    rc = muster_connect_start(&link->connect, env->net, address, &options, deadline_ns,
-                              on_connected);
+    if (hello->intent == MUSTER_LINK_NEW)
+        link->self.session = hello->purpose == MUSTER_LINK_DATA ? muster_rng_next(env->rng) | 1 : 0;
+    link->session = link->self.session;
+    rc = muster_peer_link_connect(link, address, deadline_ns);
     if (rc != MUSTER_OK) {
         muster_mem_free(env->mem, link);
         return rc;
     }
-    link->is_connecting = true;
-    muster_timer_start(&link->timer, env->loop, deadline_ns);
     *ret_link = link;
     return MUSTER_OK;
 }
@@ -457,7 +532,7 @@ void muster_peer_link_close(struct muster_peer_link *link)
         return;
     link->state = MUSTER_LINK_CLOSED;
     end_all_frames(link, MUSTER_CANCELLED);
-    drop_stream(link);
+    muster_peer_link_drop_stream(link);
     muster_task_post(&link->task, link->env->loop);
 }
 
@@ -481,6 +556,11 @@ const struct muster_peer_hello *muster_peer_link_hello(const struct muster_peer_
 bool muster_peer_link_is_ready(const struct muster_peer_link *link)
 {
     return link->state == MUSTER_LINK_READY;
+}
+
+bool muster_peer_link_is_met(const struct muster_peer_link *link)
+{
+    return link->is_met && link->state < MUSTER_LINK_DOWN;
 }
 
 bool muster_peer_link_is_opener(const struct muster_peer_link *link)

@@ -10,7 +10,7 @@
 
 /* A port tells a peer link from HTTP/2 ("PRI ") by its first four bytes. */
 #define MUSTER_PEER_MAGIC   "MSTR"
-#define MUSTER_PEER_VERSION 1u
+#define MUSTER_PEER_VERSION 2u
 
 struct muster_peer_link;
 
@@ -21,14 +21,25 @@ enum muster_link_purpose {
     MUSTER_LINK_STATE = 3,     /* chunks of the training state, on their way to a joiner */
 };
 
-/** What each side says first, 96 bytes on the wire. A mismatch of job or version refuses the link
- * with a text that names both. */
+enum muster_link_intent {
+    MUSTER_LINK_NEW = 0,
+    MUSTER_LINK_RESUME = 1, /* go on with the link of that session */
+    MUSTER_LINK_PROBE = 2,  /* is that session known? (asked by the side that does not connect) */
+};
+
+/** What each side says first, 136 bytes on the wire. A mismatch of job or version refuses the link
+ * with a text that names both. The opener alone sets what stands behind stripe. */
 struct muster_peer_hello {
     char job[MUSTER_JOB_NAME_BYTES];
     struct muster_incarnation incarnation;
     uint32_t version;
     enum muster_link_purpose purpose;
     uint32_t stripe;
+    enum muster_link_intent intent;
+    uint64_t session;    /* of the link, drawn by its opener; 0: a lost connection is its end */
+    uint64_t received;   /* RESUME: bytes that have arrived at the opener */
+    uint32_t connection; /* of the session, counted by its opener: this one; PROBE: the lost one */
+    struct muster_incarnation target; /* whom the opener means to reach; zero: whoever is there */
 };
 
 /** Who a frame is for. */
@@ -36,6 +47,7 @@ enum muster_frame_channel {
     MUSTER_FRAME_COLLECTIVE = 1,
     MUSTER_FRAME_MEMBERSHIP = 2,
     MUSTER_FRAME_STATE = 3,
+    MUSTER_FRAME_LINK = 4, /* between the links themselves; no bytes of the session */
 };
 
 /** 64 bytes on the wire, little endian, followed by payload_bytes. */
@@ -50,6 +62,7 @@ struct muster_frame_header {
     uint32_t chunk;
     uint64_t offset;     /* by type */
     uint64_t descriptor; /* hash of the operation's description */
+    uint64_t received;   /* the link's: bytes of the session that have arrived at the sender */
 };
 #define MUSTER_FRAME_HEADER_BYTES 64
 #define MUSTER_FRAME_PAYLOAD_MAX  (16u << 20)
@@ -57,7 +70,9 @@ struct muster_frame_header {
 struct muster_frame;
 typedef void muster_frame_done_fn(struct muster_frame *frame, enum muster_rc rc);
 
-/** One frame to send. Caller's memory, borrowed with its payload until done. */
+/** One frame to send. Caller's memory, borrowed with its payload until done: until it has left, or,
+ * when the link can be resumed, until the peer is known to have it. The payload may change earlier
+ * if the peer is known to have it by other ways (an answer that depends on it). */
 struct muster_frame {
     void *data;
     struct muster_frame_header header;
@@ -69,6 +84,7 @@ struct muster_frame {
     struct iovec iov[2];
     struct muster_stream_write write;
     struct muster_list node;
+    uint64_t end; /* offset in the session behind its last byte; 0: never handed to a stream */
 };
 
 /** Told by the link, on the loop. Static table; `link_data` is what open was given. */
@@ -91,6 +107,18 @@ struct muster_peer_link_events {
     /* The link has failed or the peer refused or closed it. The last event but on_close; the owner
      * must close. */
     void (*on_down)(struct muster_peer_link *link, const struct muster_error *error);
+    /* May be NULL: then a lost connection is on_down. A link has lost its connection (its opener's
+     * also before it was ready), or an attempt to resume it has failed (error: UNAVAILABLE, DEADLINE_EXCEEDED; sys
+     * ECONNREFUSED when nobody listens; FAILED_PRECONDITION when the peer does not know the
+     * session or another process answers: final). Frames may be sent; they wait. The owner calls
+     * muster_peer_link_reopen, waits for the peer's (muster_peer_link_take_over), or closes. */
+    void (*on_broken)(struct muster_peer_link *link, const struct muster_error *error);
+    /* May be NULL. It goes on where it was; nothing was lost or doubled but what the peer has taken
+     * back. */
+    void (*on_resumed)(struct muster_peer_link *link);
+    /* May be NULL. The peer has taken back the frame whose payload was being received: its buffer is
+     * free. */
+    void (*on_abandoned)(struct muster_peer_link *link);
 };
 
 /** Connect to address and say hello. Borrows env and events, copies hello. Gives. */
@@ -117,13 +145,46 @@ const struct muster_peer_hello *muster_peer_link_hello(const struct muster_peer_
 /** This side has connected (open), not accepted. */
 bool muster_peer_link_is_opener(const struct muster_peer_link *link);
 bool muster_peer_link_is_ready(const struct muster_peer_link *link);
+/** It has been ready, and is neither down nor closed: ready, or broken and perhaps on its way back.
+ */
+bool muster_peer_link_is_met(const struct muster_peer_link *link);
+
+/* --- Resuming a link whose connection broke (docs/protocol.md, "Links") --- */
+
+uint64_t muster_peer_link_session(const struct muster_peer_link *link);
+/** Which connection of the session it is on, or was on last. */
+uint32_t muster_peer_link_connection(const struct muster_peer_link *link);
+/** Opener, after on_broken: connect again and go on. Ends in on_resumed or on_broken. */
+MUSTER_MUST_CHECK enum muster_rc muster_peer_link_reopen(struct muster_peer_link *link,
+                                                         const struct muster_address *address,
+                                                         uint64_t deadline_ns);
+/** Acceptor: go on over the connection of `with`, whose hello says RESUME and the session of link.
+ * Closes with. Ends in on_resumed or on_broken. FAILED_PRECONDITION (nothing has happened): what the
+ * peer lacks is not here any more. */
+MUSTER_MUST_CHECK enum muster_rc muster_peer_link_take_over(struct muster_peer_link *link,
+                                                            struct muster_peer_link *with);
+/** An accepted link that says RESUME becomes the session that it names, from its beginning: the
+ * connection broke before this side had heard of it. FAILED_PRECONDITION: the peer has heard of this
+ * side. The peer gives up if it knows that something had arrived here. */
+MUSTER_MUST_CHECK enum muster_rc muster_peer_link_begin_late(struct muster_peer_link *link);
+enum muster_link_answer {
+    MUSTER_LINK_IS_KNOWN = 0,
+    MUSTER_LINK_IS_UNKNOWN = 1,
+    MUSTER_LINK_IS_LACKING = 2, /* known, but what the other side lacks was taken back */
+};
+/** To an accepted link whose hello says RESUME or PROBE. Takes link: it is closed when the answer is
+ * out. */
+void muster_peer_link_answer(struct muster_peer_link *link, enum muster_link_answer answer);
+/** The connection is known to be gone: on_broken follows before this returns. A no-op unless ready
+ * and resumable. */
+void muster_peer_link_break(struct muster_peer_link *link, const struct muster_error *why);
 
 /** Queue a frame (also before on_ready). FAILED_PRECONDITION when down. */
 MUSTER_MUST_CHECK enum muster_rc muster_peer_link_send(struct muster_frame *frame,
                                                        struct muster_peer_link *link,
                                                        muster_frame_done_fn *done);
 /** Queue a copy of header and payload; for small control messages. RESOURCE_EXHAUSTED beyond 64 MiB
- * queued. */
+ * that have not left. */
 MUSTER_MUST_CHECK enum muster_rc muster_peer_link_send_copy(
     struct muster_peer_link *link, const struct muster_frame_header *header, const void *payload);
 /** Take back all COLLECTIVE frames of epochs < epoch: the unsent are dropped, the unsent rest of
@@ -141,6 +202,9 @@ void muster_peer_link_recall_op(struct muster_peer_link *link, const struct must
  * is finished first. */
 void muster_peer_link_pause(struct muster_peer_link *link);
 void muster_peer_link_resume(struct muster_peer_link *link);
+/** Bytes that have not left. */
 size_t muster_peer_link_queued_bytes(const struct muster_peer_link *link);
+/** Bytes that have left and may have to be sent again. At most what both sockets hold and 1 MiB. */
+uint64_t muster_peer_link_unacked_bytes(const struct muster_peer_link *link);
 
 #endif

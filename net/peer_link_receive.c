@@ -23,7 +23,7 @@ static const uint8_t *inbox_front(const struct muster_peer_link *link)
 
 static bool is_live(const struct muster_peer_link *link)
 {
-    return link->state == MUSTER_LINK_HELLO || link->state == MUSTER_LINK_READY;
+    return link->state >= MUSTER_LINK_HELLO && link->state <= MUSTER_LINK_READY;
 }
 
 /* Each step returns whether another may follow without reading. */
@@ -49,17 +49,48 @@ static bool take_hello(struct muster_peer_link *link)
     return is_live(link);
 }
 
-static bool take_header(struct muster_peer_link *link)
+/* A header is taken from the inbox. False: it is not whole, or the link has failed. */
+static bool next_header(struct muster_peer_link *link, struct muster_frame_header *ret_header)
 {
     struct muster_error error = {.rc = MUSTER_OK};
 
     if (inbox_bytes(link) < MUSTER_FRAME_HEADER_BYTES)
         return false;
-    if (muster_frame_header_unpack(inbox_front(link), &link->header, &error) != MUSTER_OK) {
+    if (muster_frame_header_unpack(inbox_front(link), ret_header, &error) == MUSTER_OK &&
+        ret_header->channel == MUSTER_FRAME_LINK &&
+        (link->session == 0 || ret_header->payload_bytes > 0))
+        muster_error_set(&error, MUSTER_INVALID_ARGUMENT,
+                         "a frame of the link came that no link sends");
+    if (error.rc != MUSTER_OK) {
         muster_peer_link_fail(link, &error);
         return false;
     }
     link->inbox_begin += MUSTER_FRAME_HEADER_BYTES;
+    return true;
+}
+
+static bool take_answer(struct muster_peer_link *link)
+{
+    struct muster_frame_header answer;
+
+    if (!next_header(link, &answer))
+        return false;
+    muster_peer_link_hear_answer(link, &answer);
+    return is_live(link);
+}
+
+static bool take_header(struct muster_peer_link *link)
+{
+    struct muster_frame_header header;
+
+    if (!next_header(link, &header))
+        return false;
+    if (link->session != 0 && !muster_peer_link_hear_received(link, header.received))
+        return false;
+    if (header.channel == MUSTER_FRAME_LINK)
+        return true;
+    link->header = header;
+    link->received += MUSTER_FRAME_HEADER_BYTES;
     link->receive = MUSTER_RECEIVE_ASK;
     return true;
 }
@@ -90,6 +121,8 @@ static void finish_frame(struct muster_peer_link *link)
         link->events->on_payload(link, &link->header, NULL);
     else if (payload != NULL)
         link->events->on_payload(link, &link->header, payload);
+    if (link->session != 0 && link->state == MUSTER_LINK_READY)
+        muster_peer_link_note_received(link);
 }
 
 static bool take_payload(struct muster_peer_link *link)
@@ -101,6 +134,7 @@ static bool take_payload(struct muster_peer_link *link)
         memcpy(link->payload + link->payload_done, inbox_front(link), bytes);
     link->inbox_begin += bytes;
     link->payload_done += (uint32_t)bytes;
+    link->received += bytes;
     if (bytes < left)
         return false;
     finish_frame(link);
@@ -111,6 +145,8 @@ static bool take_step(struct muster_peer_link *link)
 {
     if (link->state == MUSTER_LINK_HELLO)
         return take_hello(link);
+    if (link->state == MUSTER_LINK_ANSWER)
+        return take_answer(link);
     switch (link->receive) {
     case MUSTER_RECEIVE_HEADER:
         return take_header(link);
@@ -132,7 +168,9 @@ static void on_read_done(struct muster_peer_link *link, enum muster_rc rc, bool 
     }
     muster_error_set(&error, MUSTER_UNAVAILABLE,
                      is_eof ? "the peer closed the connection" : "the connection was lost");
-    muster_peer_link_fail(link, &error);
+    if (is_eof && link->state == MUSTER_LINK_ANSWER && link->is_opener)
+        error.rc = MUSTER_FAILED_PRECONDITION; /* it lives and does not want to */
+    muster_peer_link_lose(link, &error);
 }
 
 static void on_inbox(struct muster_stream_read *read, enum muster_rc rc)
@@ -150,6 +188,7 @@ static void on_direct(struct muster_stream_read *read, enum muster_rc rc)
 
     link->is_reading = false;
     link->payload_done += (uint32_t)read->bytes_done;
+    link->received += read->bytes_done;
     if (rc == MUSTER_OK && link->events->on_progress != NULL &&
         link->payload_done < link->header.payload_bytes)
         link->events->on_progress(link, &link->header, link->payload, link->payload_done);
@@ -175,7 +214,7 @@ static size_t bytes_wanted(const struct muster_peer_link *link)
         return inbox_bytes(link) < MUSTER_HELLO_START_BYTES
                    ? MUSTER_HELLO_START_BYTES - inbox_bytes(link)
                    : MUSTER_HELLO_BYTES - inbox_bytes(link);
-    if (link->receive == MUSTER_RECEIVE_HEADER)
+    if (link->state == MUSTER_LINK_ANSWER || link->receive == MUSTER_RECEIVE_HEADER)
         return MUSTER_FRAME_HEADER_BYTES - inbox_bytes(link);
     if (link->payload == NULL)
         return 1;
@@ -184,15 +223,16 @@ static size_t bytes_wanted(const struct muster_peer_link *link)
 
 static void start_read(struct muster_peer_link *link)
 {
+    bool is_ready = link->state == MUSTER_LINK_READY;
     size_t wanted;
     enum muster_rc rc;
 
-    if (link->is_reading || link->receive == MUSTER_RECEIVE_ASK)
+    if (link->is_reading || (is_ready && link->receive == MUSTER_RECEIVE_ASK))
         return;
     wanted = bytes_wanted(link);
     link->read.data = link;
-    link->is_reading_payload = link->receive == MUSTER_RECEIVE_PAYLOAD && link->payload != NULL &&
-                               wanted > DIRECT_BYTES_MIN;
+    link->is_reading_payload = is_ready && link->receive == MUSTER_RECEIVE_PAYLOAD &&
+                               link->payload != NULL && wanted > DIRECT_BYTES_MIN;
     if (link->is_reading_payload) {
         size_t bytes_min =
             wanted < PROGRESS_BYTES || link->events->on_progress == NULL ? wanted : PROGRESS_BYTES;
@@ -235,7 +275,10 @@ void muster_peer_link_discard_matching(struct muster_peer_link *link,
         !muster_frame_is_match(match, &link->header))
         return;
     if (link->is_reading && link->is_reading_payload) {
-        link->payload_done += (uint32_t)muster_stream_receive_recall(&link->read, link->stream);
+        uint32_t bytes = (uint32_t)muster_stream_receive_recall(&link->read, link->stream);
+
+        link->payload_done += bytes;
+        link->received += bytes;
         link->is_reading = false;
     }
     link->payload = NULL;

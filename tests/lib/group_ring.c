@@ -301,7 +301,8 @@ void group_ring_close(struct group_ring *ring)
     for (uint32_t i = 0; i < ring->count; i++) {
         if (ring->members[i].wire != NULL)
             close_member(&ring->members[i]);
-        muster_listener_close(ring->members[i].listener, NULL);
+        if (ring->members[i].listener != NULL)
+            muster_listener_close(ring->members[i].listener, NULL);
     }
     muster_view_unref(ring->view);
     group_ring_turn(ring, 6);

@@ -11,6 +11,8 @@ static const struct sim_profile profiles[] = {
      sim_profile_rpc, 0},
     {"collective", "groups on the TCP wire; members die at any chunk; views decided by a director",
      "collective", sim_profile_collective, 0},
+    {"broken_links", "connections break inside epochs and are healed: no view changes of it",
+     "collective", sim_profile_collective, 1},
     {"first_view", "tasks start one by one, some late, some not at all", "membership",
      sim_profile_membership, 0},
     {"join", "a task comes back and others die meanwhile", "membership", sim_profile_membership, 1},

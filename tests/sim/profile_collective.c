@@ -59,6 +59,7 @@ struct stage {
     void *view_bytes;
     size_t view_size;
     bool is_changing, is_accused, is_over;
+    bool is_healing; /* connections break, processes do not: nobody may be suspected */
     uint64_t begin_ns, decide_ns, return_ns[TASKS_MAX];
     uint64_t step_wanted;
     uint64_t kills;
@@ -128,8 +129,10 @@ static void on_suspect(void *data, const struct muster_incarnation *peer,
     struct actor *actor = data;
 
     (void)peer;
-    (void)error;
     actor->role->stage->is_accused = true;
+    if (actor->role->stage->is_healing && strstr(error->text, "taken back") == NULL)
+        sim_fail(actor->role->stage->world, "a broken connection became a suspicion: %s",
+                 error->text);
 }
 
 static void on_abort_proposed(void *data, const struct muster_op_id *op, enum muster_rc why)
@@ -251,6 +254,7 @@ static void start_actor(struct sim_node *node, struct muster_env *env, void *dat
                  role->stage->seed, &keeper_ops, actor);
     actor->trainee.has_mail = role->stage->seed % 2 == 0;
     fill_hello(actor, &options.hello);
+    options.heal_ns = role->stage->is_healing ? HEAL_NS : 0;
     muster_timer_init(&actor->timer, find_state, actor);
     if (muster_listener_open(env->net, &address, NULL, on_accept, actor, &actor->listener,
                              &error) != MUSTER_OK ||
@@ -786,7 +790,13 @@ void sim_profile_collective(struct sim_run *run, const struct sim_profile *profi
     struct sim_faults *faults;
     uint64_t end_ns;
 
-    (void)profile;
+    stage->is_healing = profile->variant == 1;
+    if (stage->is_healing) {
+        options.allowed = SIM_FAULT_BIT(RESET);
+        options.interval_min_ns = MUSTER_NS_PER_MS;
+        options.interval_max_ns = 60 * MUSTER_NS_PER_MS;
+        options.count_max = 400;
+    }
     stage->world = sim_run_open(run);
     stage->seed = run->seed;
     stage->ledger = ledger_new(stage->world);
@@ -795,11 +805,12 @@ void sim_profile_collective(struct sim_run *run, const struct sim_profile *profi
     end_ns = sim_world_now_ns(stage->world) + RUN_NS;
     while (sim_world_now_ns(stage->world) < end_ns && play_on(stage)) {
         relaunch(stage);
-        if (draw(stage, 400) == 0)
+        if (!stage->is_healing && draw(stage, 400) == 0)
             arm_kill(stage);
     }
     if (!stage->is_over && sim_failure(stage->world) == NULL)
         end_play(stage, faults);
+    stage->is_healing = false; /* processes end now */
     if (!stage->is_over && sim_failure(stage->world) == NULL)
         close_processes(stage);
     stage->kills += sim_faults_count(faults);

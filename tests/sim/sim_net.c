@@ -1,6 +1,7 @@
 /* The simulated network as a process sees it: connect, listen, name look-up. */
 #include <assert.h>
 #include <arpa/inet.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,6 +27,7 @@ struct sim_listener {
 /* A connect under way. */
 struct sim_dial {
     struct muster_connect *connect;
+    int sys;
     struct sim_node *node;
     struct sim_host *target; /* NULL: nobody has that address */
     struct muster_stream_options options;
@@ -243,6 +245,7 @@ static void finish_dial(struct sim_dial *dial)
         abandon_connection(dial);
         muster_error_set(&connect->error, rc, "%s: %s",
                          muster_address_format(&connect->address, text), dial->text);
+        connect->error.sys = dial->sys;
     }
     connect->impl = NULL;
     dial_free(dial);
@@ -273,7 +276,10 @@ static void dial_on_timer(struct muster_timer *timer)
 
 static void on_refused(struct sim_event *event)
 {
-    end_dial(event->data, MUSTER_UNAVAILABLE, "connection refused");
+    struct sim_dial *dial = event->data;
+
+    dial->sys = ECONNREFUSED;
+    end_dial(dial, MUSTER_UNAVAILABLE, "connection refused");
 }
 
 static void retry(struct sim_dial *dial)

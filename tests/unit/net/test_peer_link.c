@@ -29,6 +29,7 @@ static void frames_arrive_whole_and_in_order_whatever_their_size(void **state)
         assert_int_equal(sent[i].done_count, 0);
     }
     link_pair_await_payloads(&pair, COUNT);
+    test_env_run_until(&pair.test.env, test_env_is_true, &sent[COUNT - 1].done_count);
 
     for (unsigned i = 0; i < COUNT; i++) {
         const struct muster_frame_header *header = &pair.ends[1].headers[i];
@@ -148,6 +149,7 @@ static void a_recall_takes_back_old_epochs_and_keeps_the_stream_whole(void **sta
     pair.ends[1].pauses = false;
     muster_peer_link_resume(pair.ends[1].link);
     link_pair_await_payloads(&pair, 3);
+    test_env_run_until(&pair.test.env, test_env_is_true, &next.done_count);
 
     for (size_t i = 0; i < 3; i++)
         assert_int_equal(sent[i].done_count, 0);

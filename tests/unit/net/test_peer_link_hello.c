@@ -152,14 +152,18 @@ struct stranger {
 static void strangers_are_refused_with_a_reason(void **state)
 {
     static const struct stranger strangers[] = {
-        {"no magic", 0, 'X', 96, MUSTER_INVALID_ARGUMENT, "does not speak"},
-        {"newer version", 4, 9, 96, MUSTER_FAILED_PRECONDITION, "1 here, 9 there"},
-        {"newer version, shorter hello", 4, 9, 8, MUSTER_FAILED_PRECONDITION, "1 here, 9 there"},
-        {"unknown purpose", 8, 77, 96, MUSTER_INVALID_ARGUMENT, "purpose 77"},
-        {"no incarnation", 16, 0, 96, MUSTER_INVALID_ARGUMENT, "no incarnation"},
-        {"control character in the job", 33, '\n', 96, MUSTER_INVALID_ARGUMENT, "malformed job"},
-        {"unknown channel", 96, 9, 160, MUSTER_INVALID_ARGUMENT, "channel 9"},
-        {"huge payload", 103, 0x7f, 160, MUSTER_INVALID_ARGUMENT, "the limit is"},
+        {"no magic", 0, 'X', 136, MUSTER_INVALID_ARGUMENT, "does not speak"},
+        {"newer version", 4, 9, 136, MUSTER_FAILED_PRECONDITION, "2 here, 9 there"},
+        {"newer version, shorter hello", 4, 9, 8, MUSTER_FAILED_PRECONDITION, "2 here, 9 there"},
+        {"unknown purpose", 8, 77, 136, MUSTER_INVALID_ARGUMENT, "purpose 77"},
+        {"no incarnation", 16, 0, 136, MUSTER_INVALID_ARGUMENT, "no incarnation"},
+        {"control character in the job", 33, '\n', 136, MUSTER_INVALID_ARGUMENT, "malformed job"},
+        {"unknown intent", 112, 3, 136, MUSTER_INVALID_ARGUMENT, "intent 3"},
+        {"meant for another", 120, 9, 136, MUSTER_FAILED_PRECONDITION, "another process"},
+        {"unknown channel", 136, 9, 200, MUSTER_INVALID_ARGUMENT, "channel 9"},
+        {"a frame of a link without session", 136, 4, 200, MUSTER_INVALID_ARGUMENT,
+         "no link sends"},
+        {"huge payload", 143, 0x7f, 200, MUSTER_INVALID_ARGUMENT, "the limit is"},
     };
     const struct muster_frame_header header = {.channel = MUSTER_FRAME_COLLECTIVE};
 
@@ -196,14 +200,14 @@ static void the_refused_side_still_hears_our_hello(void **state)
 
     (void)state;
     make_greeting(bytes, &header);
-    bytes[4] = 2;
+    bytes[4] = 1;
     say(&pair, bytes, MUSTER_HELLO_BYTES);
     assert_int_equal(muster_stream_receive_into(&read, pair.raw, answer, sizeof(answer),
                                                 sizeof(answer), on_raw_read),
                      MUSTER_OK);
     test_env_run_until(&pair.test.env, test_env_is_true, &is_read);
 
-    assert_memory_equal(answer, "MSTR\1\0\0\0", 8);
+    assert_memory_equal(answer, "MSTR\2\0\0\0", 8);
     link_pair_close(&pair);
 }
 

@@ -1,0 +1,205 @@
+/* The TCP wire: connections that break inside an epoch are healed, and no group sees it. */
+#include "group_ring.h"
+
+#include <string.h>
+
+#include "collective/group_internal.h"
+#include "collective/wire_tcp_internal.h"
+
+#define COUNT 900
+
+struct call {
+    struct muster_op op;
+    int32_t tensor[COUNT];
+    unsigned done_count;
+    enum muster_rc rc;
+};
+
+static struct group_ring ring;
+static struct call calls[4];
+static unsigned points, break_at; /* chunks sent or received by anybody */
+static uint32_t breaker;
+
+static void on_done(struct muster_op *op, enum muster_rc rc)
+{
+    struct call *call = op->data;
+
+    call->done_count++;
+    call->rc = rc;
+}
+
+static void start(uint32_t member, uint64_t count)
+{
+    struct call *call = &calls[member];
+    const struct muster_tensor tensor = {.data = call->tensor, .count = count, .dtype = MUSTER_I32};
+
+    memset(call, 0, sizeof(*call));
+    call->op.data = call;
+    call->op.deadline_ns = muster_loop_after_ns(ring.test.env.loop, 60 * MUSTER_NS_PER_S);
+    for (int32_t i = 0; i < COUNT; i++)
+        call->tensor[i] = i * (int32_t)(member + 1);
+    assert_int_equal(muster_all_reduce_start(&call->op, ring.members[member].group, &tensor,
+                                             MUSTER_SUM, on_done),
+                     MUSTER_OK);
+}
+
+static void check(uint32_t n, uint64_t count)
+{
+    for (uint32_t member = 0; member < n; member++) {
+        for (unsigned i = 0; i < 3000 && calls[member].done_count == 0; i++)
+            muster_loop_turn(ring.test.env.loop, MUSTER_NS_PER_MS);
+        assert_int_equal(calls[member].done_count, 1);
+        assert_int_equal(calls[member].rc, MUSTER_OK);
+        for (int32_t i = 0; i < (int32_t)count; i++)
+            assert_int_equal(calls[member].tensor[i], i * (int32_t)(n * (n + 1) / 2));
+        assert_int_equal(ring.members[member].suspect_count, 0);
+    }
+}
+
+static uint64_t resumed_count(uint32_t n)
+{
+    uint64_t count = 0;
+
+    for (uint32_t member = 0; member < n; member++)
+        count += ring.members[member].wire->resumed_count;
+    return count;
+}
+
+/* All connections of a member are gone. */
+static void break_links(uint32_t member)
+{
+    struct muster_wire *wire = ring.members[member].wire;
+    struct muster_error why;
+
+    muster_error_set(&why, MUSTER_UNAVAILABLE, "torn by the test");
+    for (uint32_t rank = 0; rank < wire->member_count; rank++)
+        if (wire->members[rank] != NULL && wire->members[rank]->link != NULL)
+            muster_peer_link_break(wire->members[rank]->link, &why);
+}
+
+static bool on_point(void *data, const struct muster_wire_point *at)
+{
+    (void)data;
+    (void)at;
+    if (++points == break_at)
+        break_links(breaker);
+    return false;
+}
+
+static void open_ring(uint32_t n)
+{
+    group_ring_open(&ring, n);
+    for (uint32_t member = 0; member < n; member++)
+        muster_wire_set_failpoint(ring.members[member].wire, on_point, NULL);
+    group_ring_turn(&ring, 10);
+    points = 0;
+}
+
+static void run(uint32_t n, uint64_t count)
+{
+    for (uint32_t member = 0; member < n; member++)
+        start(member, count);
+    check(n, count);
+}
+
+/* Every chunk that anybody sends or receives is a moment; every member is the one that loses. */
+static void a_break_at_any_chunk_is_healed(uint32_t n, uint64_t count)
+{
+    unsigned moments;
+
+    break_at = 0;
+    open_ring(n);
+    run(n, count);
+    moments = points;
+    assert_true(moments > 3);
+    for (breaker = 0; breaker < n; breaker++) {
+        for (break_at = 1; break_at <= moments; break_at += 1 + moments / 60) {
+            uint64_t before = resumed_count(n);
+
+            points = 0;
+            run(n, count);
+            run(n, count); /* what follows goes the same way */
+            assert_true(resumed_count(n) > before);
+        }
+    }
+    for (uint32_t member = 0; member < n; member++)
+        assert_int_equal(ring.members[member].suspect_count, 0);
+    group_ring_close(&ring);
+}
+
+static void two_members_lose_a_ring_s_link_at_any_chunk(void **state)
+{
+    (void)state;
+    a_break_at_any_chunk_is_healed(2, COUNT);
+}
+
+static void three_members_lose_a_ring_s_links_at_any_chunk(void **state)
+{
+    (void)state;
+    a_break_at_any_chunk_is_healed(3, COUNT);
+}
+
+static void a_direct_exchange_loses_its_links_at_any_chunk(void **state)
+{
+    (void)state;
+    a_break_at_any_chunk_is_healed(4, 16);
+}
+
+/* Nobody listens there any more: no waiting for it to come back. */
+static void a_dead_process_is_suspected_at_once(void **state)
+{
+    struct group_ring_member *dead;
+
+    (void)state;
+    for (uint32_t index = 0; index < 2; index++) {
+        break_at = 0;
+        open_ring(2);
+        dead = &ring.members[index];
+        muster_listener_close(dead->listener, NULL);
+        test_env_turn(&ring.test.env, 2);
+        ring.members[1 - index].wire->heal_ns = 1000 * MUSTER_NS_PER_S;
+        group_ring_kill(&ring, index);
+        for (unsigned i = 0; i < 5000 && ring.members[1 - index].suspect_count == 0; i++)
+            muster_loop_turn(ring.test.env.loop, MUSTER_NS_PER_MS);
+
+        assert_int_equal(ring.members[1 - index].suspect_count, 1);
+        dead->listener = NULL;
+        group_ring_close(&ring);
+    }
+}
+
+static bool both_suspect(void *data)
+{
+    (void)data;
+    return ring.members[0].suspect_count == 1 && ring.members[1].suspect_count == 1;
+}
+
+/* Both listen and answer nothing: at the bound it is a suspicion. */
+static void who_does_not_come_back_in_time_is_suspected(void **state)
+{
+    (void)state;
+    break_at = 0;
+    open_ring(2);
+    for (uint32_t member = 0; member < 2; member++) {
+        ring.members[member].wire->heal_ns = 30 * MUSTER_NS_PER_MS;
+        ring.members[member].is_dead = true; /* its listener closes what comes */
+    }
+    break_links(1);
+    test_env_run_until(&ring.test.env, both_suspect, NULL);
+
+    assert_int_equal(resumed_count(2), 0);
+    group_ring_close(&ring);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_members_lose_a_ring_s_link_at_any_chunk),
+        cmocka_unit_test(three_members_lose_a_ring_s_links_at_any_chunk),
+        cmocka_unit_test(a_direct_exchange_loses_its_links_at_any_chunk),
+        cmocka_unit_test(a_dead_process_is_suspected_at_once),
+        cmocka_unit_test(who_does_not_come_back_in_time_is_suspected),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
