@@ -22,11 +22,23 @@ static uint64_t ring_sent_bytes(const struct muster_plan *plan)
     return elements * plan->element_bytes;
 }
 
+/* Partial sums that have gone on and are not known to have arrived. */
+static uint64_t untold_chunks(const struct muster_plan *plan)
+{
+    uint64_t most = 1 + MUSTER_LINK_UNTOLD_BYTES / (plan->chunk_elements * plan->element_bytes + 1);
+    uint64_t passed = 0;
+
+    for (uint32_t c = 0; c < plan->chunk_count; c++)
+        passed += muster_plan_chunk(plan, c).reduce == MUSTER_REDUCE_PASS;
+    return passed < most ? passed : most;
+}
+
 static uint64_t ring_memory_bytes(const struct muster_plan *plan)
 {
     bool has_undo = plan->kind == MUSTER_OP_ALL_REDUCE || plan->kind == MUSTER_OP_REDUCE;
     uint64_t staged = plan->chunk_count < STAGED_CHUNKS_MAX ? plan->chunk_count : STAGED_CHUNKS_MAX;
-    uint64_t chunks = (has_undo ? plan->chunk_count : 0) + (plan->has_reduction ? staged : 0);
+    uint64_t chunks = (has_undo ? plan->chunk_count : 0) +
+                      (plan->has_reduction ? staged + untold_chunks(plan) : 0);
 
     return chunks * muster_buffer_bytes(plan->chunk_elements * plan->element_bytes);
 }

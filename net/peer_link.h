@@ -67,6 +67,10 @@ struct muster_frame_header {
 #define MUSTER_FRAME_HEADER_BYTES 64
 #define MUSTER_FRAME_PAYLOAD_MAX  (16u << 20)
 
+/* A link that can be resumed tells what has arrived when it sends anyhow, and by itself after so
+ * much. Until then the sender keeps it. */
+#define MUSTER_LINK_UNTOLD_BYTES (256u << 10)
+
 struct muster_frame;
 typedef void muster_frame_done_fn(struct muster_frame *frame, enum muster_rc rc);
 
@@ -204,7 +208,7 @@ void muster_peer_link_pause(struct muster_peer_link *link);
 void muster_peer_link_resume(struct muster_peer_link *link);
 /** Bytes that have not left. */
 size_t muster_peer_link_queued_bytes(const struct muster_peer_link *link);
-/** Bytes that have left and may have to be sent again. At most what both sockets hold and 1 MiB. */
+/** Bytes that have left and may have to be sent again. At most what both sockets hold and what is untold. */
 uint64_t muster_peer_link_unacked_bytes(const struct muster_peer_link *link);
 
 #endif

@@ -3,8 +3,7 @@
 
 #include <assert.h>
 
-/* Said with every frame that goes the other way; by itself after so much, or after so long. */
-#define TELL_BYTES  (1u << 20)
+/* Said with every frame that goes the other way; by itself after so many, or after so long. */
 #define TELL_FRAMES 256u
 #define TELL_NS     (20 * MUSTER_NS_PER_MS)
 #define ANSWER_NS   MUSTER_NS_PER_S
@@ -69,7 +68,8 @@ void muster_peer_link_note_received(struct muster_peer_link *link)
 {
     if (link->received == link->received_told || link->is_ack_queued)
         return;
-    if (link->received - link->received_told >= TELL_BYTES || ++link->untold_frames >= TELL_FRAMES)
+    if (link->received - link->received_told >= MUSTER_LINK_UNTOLD_BYTES ||
+        ++link->untold_frames >= TELL_FRAMES)
         submit_link_frame(link, MUSTER_LINK_FRAME_RECEIVED, 0, 0, on_told);
     else if (!muster_timer_is_started(&link->ack_timer))
         muster_timer_start(&link->ack_timer, link->env->loop,

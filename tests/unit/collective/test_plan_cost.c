@@ -6,6 +6,7 @@
 #include <muster/exchange.h>
 
 #include "collective/plan.h"
+#include "collective/wire_tcp_internal.h"
 
 #define MEMBERS   3u
 #define BYTES_MAX 400000u
@@ -58,11 +59,25 @@ static enum muster_rc start(struct call *call, struct muster_group *group, enum 
     }
 }
 
+/* Nothing is retained for others, nor for sending it again. */
+static bool is_settled(void *data)
+{
+    const struct group_ring *ring = data;
+
+    for (uint32_t i = 0; i < MEMBERS; i++)
+        for (uint32_t k = 0; k < MEMBERS; k++)
+            if (k != i && ring->members[i].wire->members[k]->link != NULL &&
+                muster_peer_link_unacked_bytes(ring->members[i].wire->members[k]->link) > 0)
+                return false;
+    return true;
+}
+
 static void run_alone(struct group_ring *ring, enum muster_op_kind kind, uint64_t count)
 {
     bool is_done = false;
 
-    group_ring_turn(ring, 50); /* nothing is retained for others */
+    group_ring_turn(ring, 50);
+    test_env_run_until(&ring->test.env, is_settled, ring);
     for (uint32_t i = 0; i < MEMBERS; i++) {
         struct call *call = &calls[i];
 

@@ -560,7 +560,8 @@ static void a_silent_receiver_tells_what_it_has(void **state)
             send_frame(end, i, 1);
         for (unsigned i = 0; i < 1000 && rig.ends[1].arrived_count < 8; i++)
             test_env_turn(&rig.test.env, 1);
-        assert_true(muster_peer_link_unacked_bytes(end->link) <= (1u << 20) + 8 * 9064);
+        assert_true(muster_peer_link_unacked_bytes(end->link) <=
+                    MUSTER_LINK_UNTOLD_BYTES + 8 * 9064);
         if (round % 13 == 12 || round == 29) {
             muster_peer_link_on_ack_due(&rig.ends[1].link->ack_timer);
             for (unsigned i = 0; i < 100 && muster_peer_link_unacked_bytes(end->link) > 0; i++)
