@@ -3,6 +3,7 @@
 #define MUSTER_COLLECTIVE_GROUP_INTERNAL_H
 
 #include <muster/exchange.h>
+#include <muster/poller.h>
 
 #include "collective/plan.h"
 #include "collective/shm.h"
@@ -197,7 +198,8 @@ struct muster_group {
     bool *is_rank_paused;               /* by rank: its early frames exceed the limit */
     struct muster_task task;            /* callbacks, waiting runs, free */
     struct muster_shm *shm;             /* boards of the members; NULL: none */
-    struct muster_task shm_task;        /* operations through boards are under way … */
+    struct muster_poller shm_poller;    /* operations through boards are under way … */
+    struct muster_task shm_task;        /* … on a loop that does not poll … */
     struct muster_timer shm_timer;      /* … and nothing has moved for a while */
     uint32_t shm_idle_turns, shm_slots_max;
     void (*shm_point)(void *data, const char *point); /* failpoint; NULL: none */

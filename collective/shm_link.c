@@ -89,6 +89,8 @@ static void settle(struct muster_shm *shm, bool is_used, const char *why)
 
     shm->is_settled = true;
     shm->is_used = is_used;
+    if (is_used)
+        muster_loop_set_crowd(shm->env->loop, shm->n);
     log_outcome(shm, why);
     for (uint32_t lane = 0; lane < group->lane_count; lane++)
         muster_lane_advance(group, &group->lanes[lane]);

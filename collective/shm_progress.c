@@ -1,7 +1,8 @@
 /* Work on the operations of a group, from its loop or from whoever polls. */
 #include "collective/shm_internal.h"
 
-/* Turns without news before the loop sleeps, and how long it sleeps when nobody signals. */
+/* Of loops that do not poll: turns without news before the loop sleeps, and how long it sleeps when
+ * nobody signals. */
 #define IDLE_TURNS_MAX 64u
 #define NAP_NS         (200 * MUSTER_NS_PER_US)
 
@@ -94,11 +95,31 @@ static void on_timer(struct muster_timer *timer)
     turn(group);
 }
 
+static bool on_poll(struct muster_poller *poller)
+{
+    uint32_t count = 0;
+    bool has_moved = progress(poller->data, &count);
+
+    if (count > 0)
+        return has_moved;
+    muster_poller_stop(poller);
+    return true;
+}
+
+static void on_sleep(struct muster_poller *poller, bool is_asleep)
+{
+    set_asleep(poller->data, is_asleep);
+}
+
 void muster_shm_drive(struct muster_group *group)
 {
     group->shm_idle_turns = 0;
     if (group->is_closed)
         return;
+    if (group->env->loop->ops->poller_start != NULL) {
+        muster_poller_start(&group->shm_poller, group->env->loop);
+        return;
+    }
     if (muster_timer_is_started(&group->shm_timer)) {
         muster_timer_stop(&group->shm_timer);
         set_asleep(group, false);
@@ -108,12 +129,15 @@ void muster_shm_drive(struct muster_group *group)
 
 void muster_shm_init_driving(struct muster_group *group)
 {
+    group->shm_poller =
+        (struct muster_poller){.data = group, .on_poll = on_poll, .on_sleep = on_sleep};
     muster_task_init(&group->shm_task, on_task, group);
     muster_timer_init(&group->shm_timer, on_timer, group);
 }
 
 void muster_shm_stop_driving(struct muster_group *group)
 {
+    muster_poller_stop(&group->shm_poller);
     muster_task_cancel(&group->shm_task);
     muster_timer_stop(&group->shm_timer);
 }

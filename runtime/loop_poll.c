@@ -50,8 +50,14 @@ bool muster_loop_poll_once(struct muster_loop_poll *poll)
         struct muster_poller *poller = MUSTER_CONTAINER_OF(at, struct muster_poller, node);
 
         next = at->next;
-        if (poller->on_poll(poller))
-            return true; /* it may have stopped others, the next one too */
+        if (!poller->on_poll(poller))
+            continue;
+        /* It may have stopped others, the next one too. It goes last, so that none starves. */
+        if (poller->loop != NULL) {
+            muster_list_remove(&poller->node);
+            muster_list_append(&poll->pollers, &poller->node);
+        }
+        return true;
     }
     return false;
 }

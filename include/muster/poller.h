@@ -29,7 +29,8 @@ struct muster_poller {
  * while, then sleeps for 0.2 ms at most. Only while something is expected: such a loop never rests.
  * A no-op when it is started. Simulated loops do not poll: their worlds tell of every change. */
 MUSTER_API void muster_poller_start(struct muster_poller *poller, struct muster_loop *loop);
-/** Idempotent. Inside an on_poll only if that returns true then. */
+/** Idempotent. Inside an on_poll only if that returns true then; a poller's memory outlives its
+ * on_poll. */
 MUSTER_API void muster_poller_stop(struct muster_poller *poller);
 MUSTER_API bool muster_poller_is_started(const struct muster_poller *poller);
 

@@ -110,6 +110,22 @@ static void a_poller_may_stop_itself_when_it_moves(void **state)
     muster_poller_stop(&second.poller);
 }
 
+static void a_busy_poller_does_not_starve_another(void **state)
+{
+    struct slot busy = {.moves_at = 1}, other = {.moves_at = 0};
+
+    slot_start(&busy, loop_of(state));
+    slot_start(&other, loop_of(state));
+    for (unsigned i = 0; i < 10; i++) {
+        busy.moves_at = 1;
+        muster_loop_turn(loop_of(state), UINT64_MAX);
+    }
+
+    assert_true(other.look_count >= 9);
+    muster_poller_stop(&busy.poller);
+    muster_poller_stop(&other.poller);
+}
+
 static void a_quiet_loop_sleeps_and_looks_again(void **state)
 {
     struct slot slot = {.moves_at = 0};
@@ -345,6 +361,7 @@ int main(void)
         CASE(a_move_ends_the_turn),
         CASE(a_stopped_poller_is_not_looked_at),
         CASE(a_poller_may_stop_itself_when_it_moves),
+        CASE(a_busy_poller_does_not_starve_another),
         CASE(a_quiet_loop_sleeps_and_looks_again),
         CASE(a_loop_in_the_background_sleeps_at_once),
         CASE(what_comes_before_the_sleep_is_seen),
