@@ -39,14 +39,14 @@ static const struct muster_option rows[] = {
      .kind = MUSTER_OPTION_CHOICE,
      .offset = offsetof(struct bench_settings, wire),
      .fallback = "auto",
-     .choices = "auto|tcp",
+     .choices = "auto|shm|tcp",
      .help = "How chunks travel."},
     {.name = "memory",
      .kind = MUSTER_OPTION_CHOICE,
      .offset = offsetof(struct bench_settings, memory),
-     .fallback = "private",
-     .choices = "private",
-     .help = "Where the tensors are."},
+     .fallback = "mapped",
+     .choices = "mapped|private",
+     .help = "Tensors that the others map (muster_tensor_new), or ordinary memory."},
     {.name = "dtype",
      .kind = MUSTER_OPTION_CHOICE,
      .offset = offsetof(struct bench_settings, dtype),
@@ -180,24 +180,27 @@ static void print_line(const struct bench_run *run, uint64_t bytes, const struct
     double median_us = bench_quantile(outcome->slowest, outcome->count, 0.5);
     double p99_us = bench_quantile(outcome->slowest, outcome->count, 0.99);
     double rate = (double)bytes / median_us / 1e3;
+    const char *wire = outcome->size.is_shm ? "shm" : "tcp";
 
     if (run->settings->is_json)
-        printf("{\"bench\":\"allreduce\",\"n\":%u,\"bytes\":%llu,\"wire\":\"tcp\","
-               "\"memory\":\"private\",\"dtype\":\"%s\",\"algorithm\":\"%s\",\"iters\":%zu,"
+        printf("{\"bench\":\"allreduce\",\"n\":%u,\"bytes\":%llu,\"wire\":\"%s\","
+               "\"memory\":\"%s\",\"dtype\":\"%s\",\"algorithm\":\"%s\",\"iters\":%zu,"
                "\"median_us\":%.3f,\"p99_us\":%.3f,\"gbytes_per_s\":%.3f,\"sent_bytes\":%llu,"
                "\"plan_sent_bytes\":%llu,\"memory_bytes\":%llu,\"plan_memory_bytes\":%llu,"
                "\"identical\":%s}\n",
-               run->rank_count, (unsigned long long)bytes, run->settings->dtype,
-               outcome->size.algorithm, outcome->count, median_us, p99_us, rate,
-               (unsigned long long)outcome->size.used.sent_bytes,
+               run->rank_count, (unsigned long long)bytes, wire, run->settings->memory,
+               run->settings->dtype, outcome->size.algorithm, outcome->count, median_us, p99_us,
+               rate, (unsigned long long)outcome->size.used.sent_bytes,
                (unsigned long long)outcome->size.plan.sent_bytes,
                (unsigned long long)outcome->size.used.memory_bytes,
                (unsigned long long)outcome->size.plan.memory_bytes,
                outcome->is_identical ? "true" : "false");
     else
-        printf("n %u  %10llu bytes  tcp  %-6s  median %10.2f us  p99 %10.2f us  %7.3f GB/s  %s\n",
-               run->rank_count, (unsigned long long)bytes, outcome->size.algorithm, median_us,
-               p99_us, rate, outcome->is_identical ? "identical" : "DIFFERENT");
+        printf(
+            "n %u  %10llu bytes  %s  %-7s  %-6s  median %10.2f us  p99 %10.2f us  %7.3f GB/s  %s\n",
+            run->rank_count, (unsigned long long)bytes, wire, run->settings->memory,
+            outcome->size.algorithm, median_us, p99_us, rate,
+            outcome->is_identical ? "identical" : "DIFFERENT");
     fflush(stdout);
 }
 

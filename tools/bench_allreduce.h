@@ -42,6 +42,7 @@ struct bench_run {
 /** What a rank says of a size after it; its samples follow. */
 struct bench_size {
     char algorithm[16];
+    bool is_shm;
     struct muster_op_cost plan; /* what its plan says */
     struct muster_op_cost used; /* the most that an operation took */
 };

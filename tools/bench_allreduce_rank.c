@@ -26,7 +26,8 @@ struct rank {
     struct muster_runtime *runtime;
     struct muster_static_group *static_group;
     struct muster_group *group;
-    struct muster_op_cost used; /* of this size, at most */
+    struct muster_op_cost used;  /* of this size, at most */
+    struct muster_tensor shared; /* the tensor, if it is mapped */
     uint8_t *tensor;
     uint64_t count;
     bool is_done;
@@ -184,16 +185,54 @@ static bool measure(struct rank *rank, uint64_t bytes, size_t iteration,
     return false;
 }
 
+static bool has_boards(const char *algorithm)
+{
+    return strcmp(algorithm, "flat") == 0 || strcmp(algorithm, "host") == 0;
+}
+
 static bool tell_size(const struct rank *rank, int to_parent)
 {
+    const char *algorithm =
+        muster_group_algorithm(rank->group, MUSTER_OP_ALL_REDUCE, rank->count, rank->run->dtype);
     struct bench_size size = {
         .plan = muster_group_cost(rank->group, MUSTER_OP_ALL_REDUCE, rank->count, rank->run->dtype),
-        .used = rank->used};
+        .used = rank->used,
+        .is_shm = has_boards(algorithm)};
 
-    snprintf(
-        size.algorithm, sizeof(size.algorithm), "%s",
-        muster_group_algorithm(rank->group, MUSTER_OP_ALL_REDUCE, rank->count, rank->run->dtype));
+    if (!size.is_shm && strcmp(rank->run->settings->wire, "shm") == 0) {
+        fprintf(stderr, "muster bench: rank %u: these processes share no memory\n", rank->index);
+        return false;
+    }
+    snprintf(size.algorithm, sizeof(size.algorithm), "%s", algorithm);
     return bench_write_all(to_parent, &size, sizeof(size));
+}
+
+/* What peers map, or ordinary memory. */
+static bool take_tensor(struct rank *rank)
+{
+    const struct bench_run *run = rank->run;
+    enum muster_rc rc = MUSTER_OK;
+
+    if (strcmp(run->settings->memory, "mapped") == 0) {
+        muster_runtime_enter(rank->runtime);
+        rc = muster_tensor_new(rank->env, run->dtype, rank->count, &rank->shared);
+        muster_runtime_leave(rank->runtime);
+        rank->tensor = rank->shared.data;
+        return rc == MUSTER_OK;
+    }
+    rank->tensor = muster_mem_alloc(rank->env->mem, rank->count * muster_dtype_bytes(run->dtype));
+    return rank->tensor != NULL;
+}
+
+static void give_tensor(struct rank *rank)
+{
+    if (rank->shared.data == NULL) {
+        muster_mem_free(rank->env->mem, rank->tensor);
+        return;
+    }
+    muster_runtime_enter(rank->runtime);
+    muster_tensor_free(rank->env, &rank->shared);
+    muster_runtime_leave(rank->runtime);
 }
 
 /* Samples are told when all are there: whoever reads them takes time from those who measure. */
@@ -205,13 +244,12 @@ static bool measure_size(struct rank *rank, uint64_t bytes, int to_parent)
 
     rank->count = bytes / muster_dtype_bytes(rank->run->dtype);
     rank->used = (struct muster_op_cost){.sent_bytes = 0};
-    rank->tensor = muster_mem_alloc(rank->env->mem, bytes);
-    is_ok = is_ok && rank->tensor != NULL && pass_barrier(rank);
+    is_ok = is_ok && take_tensor(rank) && pass_barrier(rank);
     for (size_t i = 0; i < BENCH_WARM_UP + iterations && is_ok; i++)
         is_ok = measure(rank, bytes, i, &samples[i]);
     is_ok = is_ok && pass_barrier(rank) && tell_size(rank, to_parent) &&
             bench_write_all(to_parent, samples + BENCH_WARM_UP, iterations * sizeof(*samples));
-    muster_mem_free(rank->env->mem, rank->tensor);
+    give_tensor(rank);
     free(samples);
     return is_ok;
 }
@@ -225,6 +263,8 @@ static bool join(struct rank *rank, int from_parent, int to_parent)
         .direct_max_bytes = (uint32_t)settings->direct_max_bytes};
     struct muster_error error;
 
+    if (strcmp(settings->wire, "tcp") == 0)
+        setenv("MUSTER_WIRE", "tcp", 1);
     if (muster_env_system_open(NULL, &rank->env) != MUSTER_OK ||
         (rank->env->net == NULL && muster_net_system_open(rank->env, &rank->env->net) != MUSTER_OK))
         return false;

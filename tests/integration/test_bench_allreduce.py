@@ -19,15 +19,18 @@ def bench(*arguments):
     return [json.loads(line) for line in output.stdout.splitlines()]
 
 
-def check_sizes(n, dtype):
-    lines = bench("-n", str(n), "--bytes", "1K,64K,512K,3M", "--iters", "8", "--dtype", dtype)
+def check_sizes(n, dtype, wire, memory):
+    lines = bench("-n", str(n), "--bytes", "1K,64K,512K,3M", "--iters", "8", "--dtype", dtype, "--wire", wire,
+                  "--memory", memory)
     assert [line["bytes"] for line in lines] == [1 << 10, 64 << 10, 512 << 10, 3 << 20], lines
     for line in lines:
         assert KEYS <= line.keys(), line
         assert line["sent_bytes"] == line["plan_sent_bytes"] > 0, line
         assert 0 < line["memory_bytes"], line
         assert line["identical"] is True and line["n"] == n and line["median_us"] > 0, line
-    assert lines[0]["algorithm"] == "direct" and lines[-1]["algorithm"] == "ring", lines
+        assert line["memory"] == memory and line["wire"] == (wire if wire != "auto" else line["wire"]), line
+    if wire == "tcp":
+        assert lines[0]["algorithm"] == "direct" and lines[-1]["algorithm"] == "ring", lines
 
 
 def check_dtype(dtype):
@@ -45,7 +48,9 @@ if __name__ == "__main__":
         print("skipped: the command muster is not built")
         sys.exit(77)
     check_usage()
-    check_sizes(2, "f32")
-    check_sizes(3, "u8")
+    check_sizes(2, "f32", "tcp", "private")
+    check_sizes(3, "u8", "tcp", "mapped")
+    check_sizes(2, "f32", "auto", "mapped")
+    check_sizes(4, "f64", "auto", "private")
     for dtype in "f16 bf16 f64 i8 i32 u32 i64 u64 bool".split():
         check_dtype(dtype)
