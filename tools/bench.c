@@ -28,7 +28,6 @@ int command_bench(int argc, char **argv)
         print_benches(stdout);
         return EXIT_OK;
     }
-    setenv("MUSTER_WIRE", "tcp", 0); /* what the benchmarks say that they measure */
     for (size_t i = 0; argc >= 2 && i < sizeof(benches) / sizeof(benches[0]); i++)
         if (strcmp(benches[i].name, argv[1]) == 0)
             return benches[i].run(argc - 1, argv + 1);

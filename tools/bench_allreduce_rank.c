@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <time.h>
+#include <unistd.h>
 
 #define TILE_ELEMENTS 3072u /* a multiple of the period of value_at */
 #define TIMEOUT_NS    (120 * MUSTER_NS_PER_S)
@@ -262,13 +263,16 @@ static bool join(struct rank *rank, int from_parent, int to_parent)
         .chunk_bytes = (uint32_t)settings->chunk_bytes,
         .direct_max_bytes = (uint32_t)settings->direct_max_bytes};
     struct muster_error error;
+    char job[32];
 
+    /* Members are known by job and rank: two runs at the same time are two jobs. */
+    snprintf(job, sizeof(job), "bench-%d", (int)getppid());
     if (strcmp(settings->wire, "tcp") == 0)
         setenv("MUSTER_WIRE", "tcp", 1);
     if (muster_env_system_open(NULL, &rank->env) != MUSTER_OK ||
         (rank->env->net == NULL && muster_net_system_open(rank->env, &rank->env->net) != MUSTER_OK))
         return false;
-    if (muster_static_group_open(rank->env, "bench", &rank->static_group, &error) != MUSTER_OK) {
+    if (muster_static_group_open(rank->env, job, &rank->static_group, &error) != MUSTER_OK) {
         fprintf(stderr, "muster bench: %s\n", error.text);
         return false;
     }

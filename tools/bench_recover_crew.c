@@ -40,6 +40,8 @@ static void run_launcher(const struct recover *run, uint32_t tasks, pid_t parent
     snprintf(count, sizeof(count), "%u", tasks);
     snprintf(restarts, sizeof(restarts), "%" PRIu64, run->kills * 20 + 100);
     setenv(RECOVER_FILE_VAR, path, 1);
+    if (strcmp(run->wire, "tcp") == 0)
+        setenv("MUSTER_WIRE", "tcp", 1);
     execl("/proc/self/exe", "muster", "run", "-n", count, "--max-restarts", restarts, "--json",
           run->summary_path, "--quiet", "--", "/proc/self/exe", "bench", "recover-worker",
           (char *)NULL);

@@ -22,6 +22,16 @@ struct meet {
     } took[MEET_RANKS_MAX];
 };
 
+/* To ask costs a file. */
+static unsigned meet_processors(void)
+{
+    static unsigned count;
+
+    if (count == 0)
+        count = (unsigned)sysconf(_SC_NPROCESSORS_ONLN);
+    return count;
+}
+
 /* The zeroed file named by MEET_FILE; binds this process to processor rank % processors. */
 static struct meet *meet_open(int rank)
 {
@@ -29,7 +39,7 @@ static struct meet *meet_open(int rank)
     cpu_set_t set;
 
     CPU_ZERO(&set);
-    CPU_SET(rank % (int)sysconf(_SC_NPROCESSORS_ONLN), &set);
+    CPU_SET(rank % (int)meet_processors(), &set);
     sched_setaffinity(0, sizeof(set), &set);
     return fd < 0 || ftruncate(fd, sizeof(struct meet)) != 0
                ? NULL
@@ -39,7 +49,7 @@ static struct meet *meet_open(int rank)
 static void meet_all(struct meet *meet, unsigned count)
 {
     unsigned generation = atomic_load(&meet->generation);
-    int is_crowded = count > (unsigned)sysconf(_SC_NPROCESSORS_ONLN);
+    int is_crowded = count > meet_processors();
 
     if (atomic_fetch_add(&meet->arrived, 1) + 1 == count) {
         atomic_store(&meet->arrived, 0);
