@@ -274,36 +274,42 @@ static enum muster_rc train(struct muster_strategy *strategy, struct network *ne
                             struct network *velocity, const struct images *images,
                             const struct settings *settings)
 {
-    static struct contribution sum;
-    struct muster_tensor tensor = {&sum, sizeof(sum) / sizeof(float), MUSTER_F32};
-    enum muster_rc rc = MUSTER_OK;
+    struct muster_tensor tensor; /* in memory that the other workers of this machine can see */
+    enum muster_rc rc = muster_strategy_tensor_new(
+        strategy, MUSTER_F32, sizeof(struct contribution) / sizeof(float), &tensor);
+    struct contribution *sum = rc == MUSTER_OK ? tensor.data : NULL;
     double start = now_s(), seen = 0;
     uint64_t step, done = 0;
 
+    if (rc != MUSTER_OK)
+        return rc;
     while (done < settings->steps) {
         rc = muster_strategy_begin(strategy, &step, NULL);
-        if (rc == MUSTER_OUT_OF_RANGE) /* came back too late: the others have finished */
-            return MUSTER_OK;
+        if (rc == MUSTER_OUT_OF_RANGE) { /* came back too late: the others have finished */
+            rc = MUSTER_OK;
+            break;
+        }
         if (rc != MUSTER_OK || step > settings->steps)
             break;
 
         compute_share(net, images, settings, step, muster_strategy_rank(strategy),
-                      muster_strategy_size(strategy), &sum);
+                      muster_strategy_size(strategy), sum);
         rc = muster_strategy_all_reduce(strategy, &tensor, 1, MUSTER_SUM);
         if (rc == MUSTER_ABORTED)
             continue; /* nothing was changed: begin says where to go on */
         if (rc != MUSTER_OK)
             break;
-        update(net, velocity, &sum, settings, step);
+        update(net, velocity, sum, settings, step);
 
-        seen += (double)sum.images;
-        muster_strategy_report(strategy, "loss", (double)(sum.loss / sum.images));
+        seen += (double)sum->images;
+        muster_strategy_report(strategy, "loss", (double)(sum->loss / sum->images));
         muster_strategy_report(strategy, "images_per_s", seen / (now_s() - start));
         rc = muster_strategy_commit(strategy);
         if (rc != MUSTER_OK)
             break;
         done = step;
     }
+    muster_strategy_tensor_free(strategy, &tensor);
     return rc;
 }
 
