@@ -6,12 +6,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 struct stand {
@@ -396,6 +395,75 @@ static void bytes_that_are_no_message_end_the_connection(void **state)
     close_world(&world);
 }
 
+/* A packet as a hostile process of the same user could send it. */
+static void send_noise(struct stand_world *world, int fd, int pipe_end)
+{
+    struct muster_rng *rng = world->test.env.rng;
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(3 * sizeof(int))];
+    } control = {.bytes = {0}};
+    struct muster_board_message message;
+    struct iovec iov = {.iov_base = &message, .iov_len = sizeof(message)};
+    struct msghdr header = {.msg_iov = &iov, .msg_iovlen = 1};
+    unsigned count = (unsigned)muster_rng_below(rng, 4);
+    int fds[3] = {pipe_end, fd, system_of(world, 1)->segment.fd};
+    struct cmsghdr *at = NULL;
+
+    muster_rng_fill(rng, &message, sizeof(message));
+    message.magic = MUSTER_BOARD_MAGIC;
+    message.type = 2 + (uint32_t)muster_rng_below(rng, 7);
+    message.share = (uint32_t)muster_rng_below(rng, 4);
+    message.bytes =
+        muster_rng_below(rng, 2) == 0 ? system_of(world, 1)->segment.bytes : muster_rng_next(rng);
+    if (muster_rng_below(rng, 50) == 0)
+        iov.iov_len = (size_t)muster_rng_below(rng, sizeof(message));
+    if (count > 0) {
+        header.msg_control = control.bytes;
+        header.msg_controllen = CMSG_SPACE(count * sizeof(int));
+        at = CMSG_FIRSTHDR(&header);
+        at->cmsg_level = SOL_SOCKET;
+        at->cmsg_type = SCM_RIGHTS;
+        at->cmsg_len = CMSG_LEN(count * sizeof(int));
+        memcpy(CMSG_DATA(at), fds, count * sizeof(int));
+    }
+    (void)sendmsg(fd, &header, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+static unsigned open_descriptors(void)
+{
+    unsigned count = 0;
+
+    for (int fd = 0; fd < 1024; fd++)
+        count += fcntl(fd, F_GETFD) >= 0;
+    return count;
+}
+
+static void noise_ends_the_connection_at_most(void **state)
+{
+    unsigned before = open_descriptors();
+    (void)state;
+
+    for (uint64_t seed = 1; seed <= 60; seed++) {
+        struct stand_world world;
+        int pipe_ends[2];
+
+        open_world(&world);
+        muster_rng_seeded_init(&world.test.rng, seed);
+        assert_int_equal(pipe(pipe_ends), 0);
+        connect_both(&world);
+        for (int i = 0; i < 100 && !world.stands[1].peer->is_failed; i++) {
+            send_noise(&world, muster_board_peer_system_of(world.stands[1].peer)->link->fd,
+                       pipe_ends[0]);
+            test_env_turn(&world.test.env, 2);
+        }
+        close(pipe_ends[0]);
+        close(pipe_ends[1]);
+        close_world(&world);
+    }
+    assert_int_equal(open_descriptors(), before);
+}
+
 static void a_stranger_that_nobody_wants_costs_nothing_at_close(void **state)
 {
     struct stand_world world;
@@ -664,6 +732,7 @@ int main(void)
         cmocka_unit_test(what_no_board_says_ends_the_connection),
         cmocka_unit_test(acknowledgements_of_nothing_are_ignored),
         cmocka_unit_test(bytes_that_are_no_message_end_the_connection),
+        cmocka_unit_test(noise_ends_the_connection_at_most),
         cmocka_unit_test(a_stranger_that_nobody_wants_costs_nothing_at_close),
         cmocka_unit_test(a_signal_wakes_the_other),
         cmocka_unit_test(tensors_made_before_are_mapped_when_it_is_ready),
