@@ -104,6 +104,14 @@ static void on_suspect(void *data, const struct muster_incarnation *peer,
     member->suspect_count++;
 }
 
+static void on_death(void *data, const struct muster_incarnation *peer)
+{
+    struct group_ring_member *member = data;
+
+    (void)peer;
+    member->death_count++;
+}
+
 static void on_abort_proposed(void *data, const struct muster_op_id *op, enum muster_rc why)
 {
     struct group_ring_member *member = data;
@@ -132,6 +140,7 @@ static void on_expired(void *data, const struct muster_error *error)
 
 static const struct muster_group_events group_events = {
     .on_suspect = on_suspect,
+    .on_death = on_death,
     .on_abort_proposed = on_abort_proposed,
     .on_higher_epoch = on_higher_epoch,
     .on_expired = on_expired,
@@ -215,8 +224,7 @@ uint32_t group_ring_add(struct group_ring *ring)
     muster_wire_set_failpoint(member->wire, on_failpoint, member);
     if (ring->has_boards) {
         snprintf(member->self.host_key, sizeof(member->self.host_key), "host");
-        member->board =
-            sim_board_open(&ring->boards, &member->self.incarnation, BOARD_BYTES);
+        member->board = sim_board_open(&ring->boards, &member->self.incarnation, BOARD_BYTES);
     }
     return index;
 }

@@ -27,7 +27,7 @@ struct group_ring_member {
     unsigned passed;                                       /* failpoints */
     unsigned cut_at;                                       /* 0: never */
     bool is_dead;
-    unsigned suspect_count, abort_count, expired_count, higher_count;
+    unsigned suspect_count, abort_count, expired_count, higher_count, death_count;
     struct muster_op_id abort_op;
     enum muster_rc abort_why;
 };

@@ -515,9 +515,39 @@ static void the_heir_of_the_dead_may_die_too(void **state)
     assert_int_equal(aborted_count, 0);
 }
 
+static void a_death_is_told_while_an_operation_waits(void **state)
+{
+    const struct scene scene = {
+        .kind = MUSTER_OP_ALL_REDUCE, .reduction = MUSTER_SUM, .n = 3, .count = 100};
+    (void)state;
+
+    group_ring_open(&ring, scene.n);
+    for (uint32_t i = 0; i < scene.n; i++)
+        seat_init(&scene, i);
+    group_ring_turn(&ring, 50);
+    seat_start(&scene, 0);
+    seat_start(&scene, 1);
+    group_ring_turn(&ring, 200);
+    assert_int_equal(ring.members[0].death_count, 0);
+    sim_board_kill(&ring.boards, &ring.members[2].self.incarnation); /* its links are whole */
+    ring.members[2].is_dead = true;
+    group_ring_turn(&ring, 200);
+
+    assert_int_equal(ring.members[0].death_count, 1);
+    assert_int_equal(ring.members[1].death_count, 1);
+    group_ring_change(&ring, UINT32_MAX);
+    for (int i = 0; i < 1000 && seats[0].done_count + seats[1].done_count < 2; i++)
+        group_ring_turn(&ring, 1);
+    assert_int_equal(seats[0].rc, MUSTER_OK);
+    for (uint32_t i = 0; i < scene.n; i++)
+        seat_fini(&scene, i);
+    group_ring_close(&ring);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_death_is_told_while_an_operation_waits),
         cmocka_unit_test_setup(small_all_reduce_has_one_outcome_wherever_a_member_dies,
                                reset_counts),
         cmocka_unit_test_setup(all_reduce_has_one_outcome_wherever_a_member_dies, reset_counts),
