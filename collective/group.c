@@ -255,6 +255,7 @@ void muster_group_close(struct muster_group *group)
         return;
     assert(!group->is_closed && !muster_group_is_busy(group));
     group->is_closed = true;
+    muster_group_device_close(group);
     muster_group_abandon_receiving(group, NULL);
     muster_group_drop_early(group);
     muster_pairs_free(group);

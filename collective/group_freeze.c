@@ -64,6 +64,7 @@ void muster_group_stop(struct muster_group *group)
     group->frozen_ns = muster_loop_now_ns(group->env->loop);
     group->frozen_begun_step = group->begun_step;
     group->frozen_committed_step = group->committed_step;
+    muster_group_device_freeze(group);
     muster_wire_recall(group->wire, group->view->epoch + 1);
     muster_group_abandon_receiving(group, NULL);
     muster_group_drop_early(group);
@@ -119,13 +120,14 @@ static enum muster_rc show_run(const struct muster_run *run, struct muster_mem *
     op->descriptor = run->descriptor;
     op->kind = run->call.kind;
     op->phase = is_ended ? MUSTER_PHASE_REDUCE : run->phase;
-    op->has_inputs = !is_ended;
+    /* what a device began with them has not been undone: never again from inputs */
+    op->has_inputs = !is_ended && run->call.device.kind == MUSTER_DEVICE_NONE;
     op->is_abort_proposed = run->abort_why != MUSTER_OK;
     op->root = run->call.root.incarnation;
     if (run->memory == NULL || is_ended)
         return MUSTER_OK;
     if (run->shm != NULL)
-        op->has_inputs = op->phase == MUSTER_PHASE_REDUCE;
+        op->has_inputs = op->has_inputs && op->phase == MUSTER_PHASE_REDUCE;
     for (uint32_t c = 0; c < op->chunk_count; c++)
         if (is_final(run, c))
             op->chunks_final[c / 8] |= (uint8_t)(1u << (c % 8));

@@ -177,6 +177,7 @@ void muster_group_hand_over(struct muster_group *group, struct muster_group *nex
         muster_lane_advance(next, &next->lanes[lane]);
     issue_held(next, group);
     group->is_ended = true;
+    muster_group_device_hand_over(group, next);
 }
 
 /* --- Giving up --- */
@@ -204,6 +205,7 @@ void muster_group_end_all(struct muster_group *group, const struct muster_error 
         end_list(&group->lanes[lane].runs, why, first, first_rc);
     end_list(&group->held, why, first, first_rc);
     muster_pairs_end(group, why);
+    muster_group_device_end(group, why);
 }
 
 void muster_group_abort_all(struct muster_group *group, const struct muster_error *why)

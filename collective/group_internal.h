@@ -2,6 +2,7 @@
 #ifndef MUSTER_COLLECTIVE_GROUP_INTERNAL_H
 #define MUSTER_COLLECTIVE_GROUP_INTERNAL_H
 
+#include <muster/backend.h>
 #include <muster/exchange.h>
 #include <muster/poller.h>
 
@@ -22,6 +23,15 @@
 #define MUSTER_FLAT_COST     4u /* a lane has 16 places on the board */
 /* Frames of operations that have not been started here: their links pause beyond this. */
 #define MUSTER_EARLY_BYTES_MAX ((size_t)64 << 20)
+
+/** An agreement on what runs elsewhere: how it calls itself. All zero: none. */
+struct muster_device_mark {
+    enum muster_device_kind kind;
+    enum muster_reduction reduction;
+    enum muster_dtype dtype;
+    uint64_t count;
+    struct muster_op_id id; /* given beforehand */
+};
 
 /** What the caller asked for; the same on every member but for the pointers. */
 struct muster_op_call {
@@ -46,6 +56,7 @@ struct muster_op_call {
         uint64_t sent, expected;
         bool is_set, is_sent_here;
     } dispute;
+    struct muster_device_mark device;
 };
 
 enum muster_run_state {
@@ -167,6 +178,21 @@ struct muster_early {
     void *buffer;
 };
 
+struct muster_group_device;
+/** What a backend that holds something for a group does with it. */
+struct muster_group_device_ops {
+    /* Stop everything on the device at once, wait for nothing. */
+    void (*freeze)(struct muster_group_device *device);
+    /* The frozen group is followed by next. */
+    void (*hand_over)(struct muster_group_device *device, struct muster_group *next);
+    /* Every operation ends with why. */
+    void (*end)(struct muster_group_device *device, const struct muster_error *why);
+    void (*close)(struct muster_group_device *device);
+};
+struct muster_group_device {
+    const struct muster_group_device_ops *ops;
+};
+
 struct muster_group {
     struct muster_env *env;
     struct muster_view *view;
@@ -204,6 +230,7 @@ struct muster_group {
     uint32_t shm_idle_turns, shm_slots_max;
     void (*shm_point)(void *data, const char *point); /* failpoint; NULL: none */
     void *shm_point_data;
+    struct muster_group_device *device; /* the backend's; NULL: none yet */
 };
 
 /* group.c */
@@ -226,7 +253,19 @@ const char *muster_group_rank_name(const struct muster_group *group, uint32_t ra
 /** Run the callbacks that are due. The last thing that an event does: they may do anything. */
 void muster_group_run_done(struct muster_group *group);
 
+/* backend.c: nothing without a device */
+void muster_group_device_freeze(struct muster_group *group);
+void muster_group_device_hand_over(struct muster_group *group, struct muster_group *next);
+void muster_group_device_end(struct muster_group *group, const struct muster_error *why);
+void muster_group_device_close(struct muster_group *group);
+/** "gpu all_reduce(sum, f32 x 1024)" */
+const char *muster_device_mark_describe(const struct muster_device_mark *mark, char *ret_text,
+                                        size_t size);
+uint64_t muster_device_mark_hash(const struct muster_device_mark *mark);
+
 /* run.c */
+/** The id of the next operation of that lane. */
+struct muster_op_id muster_lane_next_id(struct muster_group *group, uint32_t lane);
 MUSTER_MUST_CHECK enum muster_rc muster_run_new(struct muster_group *group,
                                                 const struct muster_op_call *call,
                                                 struct muster_op *op, struct muster_run **ret_run);

@@ -109,6 +109,8 @@ const char *muster_call_describe(const struct muster_op_call *call, char *ret_te
         call->kind == MUSTER_OP_ALL_REDUCE || call->kind == MUSTER_OP_REDUCE_SCATTER ||
         call->kind == MUSTER_OP_REDUCE_SCATTER_UNEVEN || call->kind == MUSTER_OP_REDUCE;
 
+    if (call->device.kind != MUSTER_DEVICE_NONE)
+        return muster_device_mark_describe(&call->device, ret_text, size);
     snprintf(ret_text, size, "%s(", muster_op_kind_name(call->kind));
     if (has_reduction)
         add_text(ret_text, size, "%s, ", muster_reduction_name(call->reduction));
@@ -139,7 +141,9 @@ uint64_t muster_call_hash(const struct muster_op_call *call)
     const uint64_t words[] = {(uint64_t)call->kind, (uint64_t)call->reduction,
                               (uint64_t)call->dtype, common_count(call)};
 
-    return (muster_hash64(words, sizeof(words), 0) & ~ROOT_MASK) | (hash_of_view(call) & ROOT_MASK);
+    return (muster_hash64(words, sizeof(words), muster_device_mark_hash(&call->device)) &
+            ~ROOT_MASK) |
+           (hash_of_view(call) & ROOT_MASK);
 }
 
 bool muster_call_differs_in_root(uint64_t a, uint64_t b)

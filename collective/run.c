@@ -7,11 +7,16 @@
 
 const char *muster_run_name(const struct muster_run *run, char *ret_text, size_t size)
 {
+    bool is_device = run->call.device.kind != MUSTER_DEVICE_NONE;
+    const char *prefix = is_device ? "gpu " : "";
+    const char *kind = is_device ? muster_device_kind_name(run->call.device.kind)
+                                 : muster_op_kind_name(run->call.kind);
+
     if (run->id.step == 0)
-        snprintf(ret_text, size, "%s #%u", muster_op_kind_name(run->call.kind), run->id.sequence);
+        snprintf(ret_text, size, "%s%s #%u", prefix, kind, run->id.sequence);
     else
-        snprintf(ret_text, size, "%s #%u of step %llu", muster_op_kind_name(run->call.kind),
-                 run->id.sequence, (unsigned long long)run->id.step);
+        snprintf(ret_text, size, "%s%s #%u of step %llu", prefix, kind, run->id.sequence,
+                 (unsigned long long)run->id.step);
     return ret_text;
 }
 
@@ -197,10 +202,21 @@ void muster_run_restore(struct muster_run *run)
 
 /* --- Life --- */
 
+struct muster_op_id muster_lane_next_id(struct muster_group *group, uint32_t index)
+{
+    struct muster_lane *lane = &group->lanes[index];
+
+    if (lane->step != group->begun_step) {
+        lane->step = group->begun_step;
+        lane->next_sequence = 0;
+    }
+    return (struct muster_op_id){
+        .step = lane->step, .lane = index, .sequence = lane->next_sequence++};
+}
+
 enum muster_rc muster_run_new(struct muster_group *group, const struct muster_op_call *call,
                               struct muster_op *op, struct muster_run **ret_run)
 {
-    struct muster_lane *lane = &group->lanes[op->lane];
     struct muster_run *run;
 
     if (group->open_count == 0)
@@ -210,16 +226,12 @@ enum muster_rc muster_run_new(struct muster_group *group, const struct muster_op
         return MUSTER_RESOURCE_EXHAUSTED;
     group->open_count++;
     memset(run, 0, sizeof(*run));
-    if (lane->step != group->begun_step) {
-        lane->step = group->begun_step;
-        lane->next_sequence = 0;
-    }
     if (group->lane_count <= op->lane)
         group->lane_count = op->lane + 1;
     run->group = group;
     run->op = op;
-    run->id = (struct muster_op_id){
-        .step = lane->step, .lane = op->lane, .sequence = lane->next_sequence++};
+    run->id = call->device.kind != MUSTER_DEVICE_NONE ? call->device.id
+                                                      : muster_lane_next_id(group, op->lane);
     run->call = *call;
     run->descriptor = muster_call_hash(call);
     run->deadline_ns = op->deadline_ns;

@@ -3,6 +3,7 @@
 #define MUSTER_MUSTER_H
 
 #include <muster/address.h>
+#include <muster/backend.h>
 #include <muster/base.h>
 #include <muster/cluster_diff.h>
 #include <muster/cluster_spec.h>
@@ -12,6 +13,7 @@
 #include <muster/env.h>
 #include <muster/exchange.h>
 #include <muster/gce_resolver.h>
+#include <muster/gpu.h>
 #include <muster/half.h>
 #include <muster/hash.h>
 #include <muster/http.h>

@@ -23,7 +23,8 @@ PUBLIC_ONLY = {"tools", "examples"}  # these see include/muster/ and their own f
 RESOLVERS_SEE_OF_NET = re.compile(r"net/(dns|http_client|http|grpc|rpc|credentials|base64)\w*\.h")
 
 # Public headers without a source of their name.
-HEADER_LAYER = {"base": "runtime", "list": "runtime", "poller": "runtime", "collective": "collective", "strategy": "training"}
+HEADER_LAYER = {"base": "runtime", "list": "runtime", "poller": "runtime", "collective": "collective", "strategy": "training",
+                "backend": "collective", "gpu": "collective"}
 
 # Third-party headers and the files they are confined to.
 THIRD_PARTY = [
@@ -44,7 +45,7 @@ THIRD_PARTY = [
 
 # Headers of the system that need a reason: threads, and the GPU's control thread; instructions of one processor.
 SYSTEM_CONFINED = [
-    (r"pthread\.h|threads\.h", r"runtime/driver_seat\.c|collective/(gpu_thread|board_\w+)\.[ch]|tools/.*|examples/.*"),
+    (r"pthread\.h|threads\.h", r"runtime/driver_seat\.c|collective/(gpu_control|board_\w+)\.[ch]|tools/.*|examples/.*"),
     (r"\w*(mm|x86)intrin\.h|arm_neon\.h", r"collective/kernels_\w+\.[ch]"),
 ]
 

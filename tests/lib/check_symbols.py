@@ -15,7 +15,7 @@ LAYERS = "runtime proto net resolvers collective cluster training".split()
 NET_SOCKETS = r"net/(\w*socket\w*|net_system|dns_cares|http_server_libevent)\.c"
 SHARED_MEMORY = r"collective/board_\w+\.c|runtime/host_\w+\.c"
 BOARD_SOCKET = r"collective/board_socket\.c"
-GPU_THREAD = r"collective/gpu_thread\.c"
+GPU_THREAD = r"collective/gpu_control\.c"
 
 # What is forbidden, and the adapter files where it is the point of the file.
 RULES = [
