@@ -1,0 +1,473 @@
+/* A libcuda.so.1 without a device: its memory is the host's, a stream is a thread with a queue. */
+#include "fake_gpu.h"
+#include "fake_knobs.h"
+
+#include <pthread.h>
+#include <stdint.h>
+#include <unistd.h>
+
+enum {
+    SUCCESS = 0,
+    INVALID_VALUE = 1,
+    OUT_OF_MEMORY = 2,
+    NO_DEVICE = 100,
+    INVALID_DEVICE = 101,
+    INVALID_CONTEXT = 201,
+    NOT_READY = 600,
+    LAUNCH_FAILED = 719,
+};
+
+#define MEMORY_MAX 4096
+
+static struct knob knobs[KNOBS_MAX] = {
+    {"no_device", 0},    {"devices", 1},        {"driver_version", 13020},
+    {"hold", 0},         {"lost_callbacks", 0}, {"alloc_fails", 0},
+    {"alloc_blocks", 0}, {"event_fails", 0},    {"launch_fails", 0},
+    {"misuse", 0},       {"streams", 0},        {"events", 0},
+    {"callbacks", 0},    {"device_stub", 0},    {NULL, 0},
+};
+
+struct fake_event {
+    uint64_t recorded, completed;
+    unsigned references;
+};
+
+enum item_kind { ITEM_WORK, ITEM_RECORD, ITEM_WAIT };
+
+struct item {
+    struct item *next;
+    enum item_kind kind;
+    void (*work)(void *data);
+    void *data;
+    struct fake_event *event;
+    uint64_t mark;
+};
+
+struct fake_stream {
+    struct item *first, **last;
+    bool is_busy, is_destroyed;
+};
+
+struct memory {
+    char *start;
+    size_t bytes;
+};
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static struct fake_stream *default_stream;
+static struct memory memories[MEMORY_MAX];
+static int context_object;
+static _Thread_local void *current;
+
+__attribute__((constructor)) static void start(void)
+{
+    knobs_from_environment("FAKE_CUDA_");
+}
+
+void fake_cuda_set(const char *name, long value)
+{
+    pthread_mutex_lock(&mutex);
+    atomic_store(&knob_find(name)->value, value);
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&mutex);
+}
+
+long fake_cuda_get(const char *name)
+{
+    return knob_get(name);
+}
+
+bool fake_cuda_has_context(void)
+{
+    if (current == &context_object)
+        return true;
+    knob_add("misuse", 1);
+    return false;
+}
+
+/* --- Streams: the mutex is held but for the work itself --- */
+
+static void event_unref(struct fake_event *event)
+{
+    if (--event->references == 0)
+        free(event);
+}
+
+static void run_item(struct item *item)
+{
+    if (item->kind == ITEM_RECORD) {
+        if (item->event->completed < item->mark)
+            item->event->completed = item->mark;
+        pthread_cond_broadcast(&changed);
+    } else if (item->kind == ITEM_WAIT) {
+        while (item->event->completed < item->mark)
+            pthread_cond_wait(&changed, &mutex);
+    } else {
+        pthread_mutex_unlock(&mutex);
+        item->work(item->data);
+        pthread_mutex_lock(&mutex);
+    }
+    if (item->event != NULL)
+        event_unref(item->event);
+}
+
+static void *run_stream(void *data)
+{
+    struct fake_stream *stream = data;
+
+    pthread_mutex_lock(&mutex);
+    for (;;) {
+        struct item *item;
+
+        while ((stream->first == NULL && !stream->is_destroyed) ||
+               (stream->first != NULL && knob_get("hold") != 0))
+            pthread_cond_wait(&changed, &mutex);
+        item = stream->first;
+        if (item == NULL)
+            break;
+        stream->first = item->next;
+        if (stream->first == NULL)
+            stream->last = &stream->first;
+        stream->is_busy = true;
+        run_item(item);
+        free(item);
+        stream->is_busy = false;
+        pthread_cond_broadcast(&changed);
+    }
+    knob_add("streams", -1);
+    free(stream);
+    pthread_mutex_unlock(&mutex);
+    return NULL;
+}
+
+static struct fake_stream *stream_new(void)
+{
+    struct fake_stream *stream = calloc(1, sizeof(*stream));
+    pthread_t thread;
+
+    stream->last = &stream->first;
+    knob_add("streams", 1);
+    pthread_create(&thread, NULL, run_stream, stream);
+    pthread_detach(thread);
+    return stream;
+}
+
+static struct fake_stream *stream_of(struct fake_stream *stream)
+{
+    if (stream != NULL)
+        return stream;
+    if (default_stream == NULL)
+        default_stream = stream_new();
+    return default_stream;
+}
+
+static void enqueue(struct fake_stream *stream, const struct item *fields)
+{
+    struct item *item = malloc(sizeof(*item));
+
+    *item = *fields;
+    item->next = NULL;
+    if (item->event != NULL)
+        item->event->references++;
+    stream = stream_of(stream);
+    *stream->last = item;
+    stream->last = &item->next;
+    pthread_cond_broadcast(&changed);
+}
+
+bool fake_cuda_enqueue(struct fake_stream *stream, void (*work)(void *data), void *data)
+{
+    pthread_mutex_lock(&mutex);
+    enqueue(stream, &(struct item){.kind = ITEM_WORK, .work = work, .data = data});
+    pthread_mutex_unlock(&mutex);
+    return true;
+}
+
+/* --- The API --- */
+
+#define NEED_CONTEXT()                                                                             \
+    do {                                                                                           \
+        if (!fake_cuda_has_context())                                                              \
+            return INVALID_CONTEXT;                                                                \
+    } while (0)
+
+FAKE_API int cuInit(unsigned flags)
+{
+    (void)flags;
+    return knob_get("no_device") != 0 ? NO_DEVICE : SUCCESS;
+}
+
+FAKE_API int cuDriverGetVersion(int *version)
+{
+    *version = (int)knob_get("driver_version");
+    return SUCCESS;
+}
+
+FAKE_API int cuDeviceGetCount(int *count)
+{
+    *count = (int)knob_get("devices");
+    return SUCCESS;
+}
+
+FAKE_API int cuDeviceGet(int *device, int ordinal)
+{
+    *device = 100 + ordinal;
+    return ordinal < knob_get("devices") ? SUCCESS : INVALID_DEVICE;
+}
+
+FAKE_API int cuDeviceGetName(char *name, int length, int device)
+{
+    snprintf(name, (size_t)length, "Fake GPU %d", device - 100);
+    return SUCCESS;
+}
+
+FAKE_API int cuDeviceTotalMem_v2(size_t *bytes, int device)
+{
+    (void)device;
+    *bytes = (size_t)1 << 30;
+    return SUCCESS;
+}
+
+FAKE_API int cuDeviceGetAttribute(int *value, int attribute, int device)
+{
+    (void)device;
+    *value = attribute == 75 ? 9 : 0;
+    return SUCCESS;
+}
+
+FAKE_API int cuDevicePrimaryCtxRetain(void **context, int device)
+{
+    (void)device;
+    *context = &context_object;
+    return SUCCESS;
+}
+
+FAKE_API int cuDevicePrimaryCtxRelease_v2(int device)
+{
+    (void)device;
+    return SUCCESS;
+}
+
+FAKE_API int cuCtxSetCurrent(void *context)
+{
+    current = context;
+    return SUCCESS;
+}
+
+FAKE_API int cuCtxGetCurrent(void **context)
+{
+    *context = current;
+    return SUCCESS;
+}
+
+FAKE_API int cuMemAlloc_v2(unsigned long long *memory, size_t bytes)
+{
+    int result = OUT_OF_MEMORY;
+    char *start = NULL;
+
+    NEED_CONTEXT();
+    pthread_mutex_lock(&mutex);
+    while (knob_get("alloc_blocks") != 0)
+        pthread_cond_wait(&changed, &mutex);
+    for (int i = 0; i < MEMORY_MAX && start == NULL && !knob_take("alloc_fails"); i++) {
+        if (memories[i].start != NULL)
+            continue;
+        start = calloc(1, bytes > 0 ? bytes : 1);
+        memories[i] = (struct memory){.start = start, .bytes = bytes};
+        *memory = (uintptr_t)start;
+        result = SUCCESS;
+    }
+    pthread_mutex_unlock(&mutex);
+    return result;
+}
+
+FAKE_API int cuMemFree_v2(unsigned long long memory)
+{
+    int result = INVALID_VALUE;
+
+    NEED_CONTEXT();
+    pthread_mutex_lock(&mutex);
+    for (int i = 0; i < MEMORY_MAX; i++) {
+        if (memories[i].start == NULL || (uintptr_t)memories[i].start != memory)
+            continue;
+        free(memories[i].start);
+        memories[i].start = NULL;
+        result = SUCCESS;
+    }
+    pthread_mutex_unlock(&mutex);
+    return result;
+}
+
+FAKE_API int cuPointerGetAttribute(void *value, int attribute, unsigned long long memory)
+{
+    int result = INVALID_VALUE;
+
+    pthread_mutex_lock(&mutex);
+    for (int i = 0; i < MEMORY_MAX && attribute == 3; i++)
+        if (memories[i].start != NULL && memory >= (uintptr_t)memories[i].start &&
+            memory < (uintptr_t)memories[i].start + memories[i].bytes)
+            result = SUCCESS;
+    pthread_mutex_unlock(&mutex);
+    if (result == SUCCESS)
+        *(unsigned long long *)value = memory;
+    return result;
+}
+
+struct copy {
+    void *to;
+    const void *from;
+    size_t bytes;
+};
+
+static void run_copy(void *data)
+{
+    struct copy *copy = data;
+
+    memcpy(copy->to, copy->from, copy->bytes);
+    free(copy);
+}
+
+static int start_copy(struct fake_stream *stream, void *to, const void *from, size_t bytes)
+{
+    struct copy *copy = malloc(sizeof(*copy));
+
+    *copy = (struct copy){.to = to, .from = from, .bytes = bytes};
+    fake_cuda_enqueue(stream, run_copy, copy);
+    return SUCCESS;
+}
+
+FAKE_API int cuMemcpyHtoDAsync_v2(unsigned long long to, const void *from, size_t bytes,
+                                  struct fake_stream *stream)
+{
+    NEED_CONTEXT();
+    return start_copy(stream, (void *)(uintptr_t)to, from, bytes);
+}
+
+FAKE_API int cuMemcpyDtoHAsync_v2(void *to, unsigned long long from, size_t bytes,
+                                  struct fake_stream *stream)
+{
+    NEED_CONTEXT();
+    return start_copy(stream, to, (const void *)(uintptr_t)from, bytes);
+}
+
+FAKE_API int cuStreamCreate(struct fake_stream **stream, unsigned flags)
+{
+    (void)flags;
+    NEED_CONTEXT();
+    *stream = stream_new();
+    return SUCCESS;
+}
+
+FAKE_API int cuStreamSynchronize(struct fake_stream *stream)
+{
+    NEED_CONTEXT();
+    pthread_mutex_lock(&mutex);
+    stream = stream_of(stream);
+    while (stream->first != NULL || stream->is_busy)
+        pthread_cond_wait(&changed, &mutex);
+    pthread_mutex_unlock(&mutex);
+    return SUCCESS;
+}
+
+FAKE_API int cuStreamDestroy_v2(struct fake_stream *stream)
+{
+    NEED_CONTEXT();
+    pthread_mutex_lock(&mutex);
+    stream->is_destroyed = true;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&mutex);
+    return SUCCESS;
+}
+
+FAKE_API int cuStreamWaitEvent(struct fake_stream *stream, struct fake_event *event, unsigned flags)
+{
+    (void)flags;
+    NEED_CONTEXT();
+    pthread_mutex_lock(&mutex);
+    enqueue(stream, &(struct item){.kind = ITEM_WAIT, .event = event, .mark = event->recorded});
+    pthread_mutex_unlock(&mutex);
+    return SUCCESS;
+}
+
+FAKE_API int cuEventCreate(struct fake_event **event, unsigned flags)
+{
+    (void)flags;
+    NEED_CONTEXT();
+    *event = calloc(1, sizeof(**event));
+    (*event)->references = 1;
+    knob_add("events", 1);
+    return SUCCESS;
+}
+
+FAKE_API int cuEventRecord(struct fake_event *event, struct fake_stream *stream)
+{
+    NEED_CONTEXT();
+    if (knob_take("event_fails"))
+        return LAUNCH_FAILED;
+    pthread_mutex_lock(&mutex);
+    event->recorded++;
+    enqueue(stream, &(struct item){.kind = ITEM_RECORD, .event = event, .mark = event->recorded});
+    pthread_mutex_unlock(&mutex);
+    return SUCCESS;
+}
+
+FAKE_API int cuEventQuery(struct fake_event *event)
+{
+    int result;
+
+    NEED_CONTEXT();
+    pthread_mutex_lock(&mutex);
+    result = event->completed >= event->recorded ? SUCCESS : NOT_READY;
+    pthread_mutex_unlock(&mutex);
+    return result;
+}
+
+FAKE_API int cuEventDestroy_v2(struct fake_event *event)
+{
+    NEED_CONTEXT();
+    pthread_mutex_lock(&mutex);
+    event_unref(event);
+    knob_add("events", -1);
+    pthread_mutex_unlock(&mutex);
+    return SUCCESS;
+}
+
+struct callback {
+    void (*fn)(void *data);
+    void *data;
+};
+
+static void run_callback(void *data)
+{
+    struct callback *callback = data;
+
+    if (knob_take("lost_callbacks")) {
+        free(callback);
+        return;
+    }
+    callback->fn(callback->data);
+    knob_add("callbacks", 1);
+    free(callback);
+}
+
+FAKE_API int cuLaunchHostFunc(struct fake_stream *stream, void (*fn)(void *data), void *data)
+{
+    struct callback *callback;
+
+    NEED_CONTEXT();
+    if (knob_take("launch_fails"))
+        return LAUNCH_FAILED;
+    callback = malloc(sizeof(*callback));
+    *callback = (struct callback){.fn = fn, .data = data};
+    fake_cuda_enqueue(stream, run_callback, callback);
+    return SUCCESS;
+}
+
+FAKE_API int cuGetErrorString(int result, const char **text)
+{
+    *text = result == NO_DEVICE       ? "no CUDA-capable device is detected"
+            : result == OUT_OF_MEMORY ? "out of memory"
+                                      : "fake error";
+    return SUCCESS;
+}
