@@ -9,9 +9,8 @@
 struct worker {
     struct muster_gpu_control *control;
     struct muster_gpu_request *current; /* NULL: waits */
-    pthread_t thread;
-    bool is_apart;     /* ends after `current` */
-    bool is_abandoned; /* its request is late */
+    bool is_apart;                      /* ends after `current` */
+    bool is_abandoned;                  /* its request is late */
 };
 
 struct muster_gpu_control {
@@ -109,18 +108,23 @@ static void *run_thread(void *data)
     return NULL;
 }
 
-/* Signals belong to the program's threads. */
+/* Signals belong to the program's threads. The worker may have ended, with its memory, when this
+ * returns. */
 static bool create_thread(struct worker *worker)
 {
     sigset_t all, before;
+    pthread_attr_t detached;
+    pthread_t thread;
     bool is_created;
 
+    if (pthread_attr_init(&detached) != 0)
+        return false;
+    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    is_created = pthread_create(&worker->thread, NULL, run_thread, worker) == 0;
+    is_created = pthread_create(&thread, &detached, run_thread, worker) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (is_created)
-        pthread_detach(worker->thread);
+    pthread_attr_destroy(&detached);
     return is_created;
 }
 

@@ -131,7 +131,7 @@ static enum muster_rc seal(struct muster_gpu_group *group, struct muster_gpu_op 
     if (rc != MUSTER_OK) {
         muster_gpu_slot_drop(op->slot, false);
         op->slot = NULL;
-    } else {
+    } else if (backend->options.is_stream_joined) {
         rc = muster_cuda_stream_wait(cuda, op->stream, op->finish, ret_error);
     }
     muster_cuda_leave(cuda, before);

@@ -18,6 +18,9 @@ struct muster_gpu_options {
     uint64_t init_timeout_ns;  /* of one try to make a communicator; 0: 60 s */
     uint64_t abort_timeout_ns; /* then a communicator is given up; 0: 10 s */
     uint32_t attempt_max;      /* to make one, per epoch and cause; 0: 3, at most 4 */
+    /* A user's stream also waits, on the device, for its operations that have been issued: for who
+     * puts work behind them before done. A communicator that does not end holds it up for ever. */
+    bool is_stream_joined;
     uint32_t lane; /* of its agreements with the other members, and the next one of its own; the
                       same on all; 0: 14 */
 };
@@ -60,8 +63,8 @@ MUSTER_API void muster_gpu_counters(const struct muster_backend *backend,
  * open with ABORTED, on some members perhaps after others have completed it.
  *
  * Shape:   count elements of dtype, contiguous; equal on every rank. data is a device address.
- * Order:   after everything that `stream` (a CUstream, NULL: the default stream) holds now. What is
- *          put into it after done, or after the operation was issued, comes after it.
+ * Order:   after everything that `stream` (a CUstream, NULL: the default stream) holds now, which
+ *          the host does not wait for; done comes when the device has finished it.
  * Owns:    borrows op, the tensor's memory and stream until done.
  * Errors:  returned FAILED_PRECONDITION (no backend, group closed), INVALID_ARGUMENT,
  *          UNIMPLEMENTED (NCCL has no such reduction), RESOURCE_EXHAUSTED; by done ABORTED (the

@@ -8,16 +8,37 @@
 #include <unistd.h>
 
 static struct knob knobs[KNOBS_MAX] = {
-    {"rank", -1},          {"polls", 0},          {"init_fails", 0},
-    {"init_hangs", 0},     {"init_blocks", 0},    {"id_fails", 0},
-    {"id_blocks", 0},      {"issue_fails", 0},    {"error_after", 0},
-    {"abort_blocks", 0},   {"destroy_blocks", 0}, {"finalize_hangs", 0},
-    {"finalize_fails", 0}, {"revoke_hangs", 0},   {"revoke_fails", 0},
-    {"shrink_fails", 0},   {"grow_fails", 0},     {"version", FAKE_NCCL_VERSION},
-    {"misuse", 0},         {"live", 0},           {"inits", 0},
-    {"shrinks", 0},        {"grows", 0},          {"aborts", 0},
-    {"revokes", 0},        {"destroys", 0},       {"named", 0},
-    {"aborting", 0},       {"aborting_max", 0},   {NULL, 0},
+    {"rank", -1},
+    {"polls", 0},
+    {"init_fails", 0},
+    {"init_hangs", 0},
+    {"init_blocks", 0},
+    {"id_fails", 0},
+    {"id_blocks", 0},
+    {"issue_fails", 0},
+    {"error_after", 0},
+    {"abort_blocks", 0},
+    {"destroy_blocks", 0},
+    {"finalize_hangs", 0},
+    {"finalize_fails", 0},
+    {"revoke_hangs", 0},
+    {"revoke_fails", 0},
+    {"shrink_fails", 0},
+    {"grow_fails", 0},
+    {"version", FAKE_NCCL_VERSION},
+    {"misuse", 0},
+    {"live", 0},
+    {"inits", 0},
+    {"shrinks", 0},
+    {"grows", 0},
+    {"aborts", 0},
+    {"revokes", 0},
+    {"destroys", 0},
+    {"named", 0},
+    {"aborting", 0},
+    {"aborting_max", 0},
+    {"issued", 0},
+    {NULL, 0},
 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -391,6 +412,7 @@ static int submit(struct fake_comm *comm, struct fake_job *job, struct fake_stre
     comm->job_count++;
     pthread_mutex_unlock(&mutex);
     fake_cuda_enqueue(stream, run_job, job);
+    knob_add("issued", 1);
     if (comm->error_due != SUCCESS)
         comm->error = comm->error_due;
     return begin_call(comm, CALL_OTHER) == IN_PROGRESS ? IN_PROGRESS

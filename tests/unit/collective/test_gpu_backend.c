@@ -199,9 +199,10 @@ static void the_users_stream_comes_before_and_after(void **state)
     struct muster_cuda_stream *streams[2];
     struct muster_error error;
     float *floats[2], source[2] = {1.0f, 2.0f}, after[2] = {0.0f, 0.0f};
+    const struct muster_gpu_options joined = {.is_stream_joined = true};
 
     (void)state;
-    gpu_stage_open(&stage, 2, GPU_STAGE_VERSION, NULL);
+    gpu_stage_open(&stage, 2, GPU_STAGE_VERSION, &joined);
     assert_int_equal(muster_cuda_open(muster_mem_system(), gpu_stage_cuda(), 0, &cuda, &error),
                      MUSTER_OK);
     for (uint32_t rank = 0; rank < 2; rank++) {
@@ -222,20 +223,25 @@ static void the_users_stream_comes_before_and_after(void **state)
                                                      MUSTER_SUM, streams[rank], gpu_call_done),
                          MUSTER_OK);
     }
-    stage.knobs.cuda_set("hold", 0);
-    gpu_stage_wait(&stage, calls, 2);
-    expect_ok(calls, 2);
+    gpu_stage_until(&stage, stage.knobs.nccl_get, "issued", 2);
+    group_ring_turn(&stage.ring, 2);
     (void)muster_cuda_enter(cuda);
-    for (uint32_t rank = 0; rank < 2; rank++) {
+    for (uint32_t rank = 0; rank < 2; rank++) /* behind it, before it is done */
         assert_int_equal(muster_cuda_copy_out(cuda, &after[rank], floats[rank], sizeof(float),
                                               streams[rank], &error),
                          MUSTER_OK);
+    assert_int_equal(calls[0].done_count + calls[1].done_count, 0);
+    stage.knobs.cuda_set("hold", 0);
+    for (uint32_t rank = 0; rank < 2; rank++) {
         assert_int_equal(muster_cuda_stream_synchronise(cuda, streams[rank], &error), MUSTER_OK);
         expect_all(&after[rank], 1, 3.0f);
         muster_cuda_stream_free(cuda, streams[rank]);
-        muster_gpu_free(stage.backend, floats[rank]);
     }
     muster_cuda_leave(cuda, NULL);
+    gpu_stage_wait(&stage, calls, 2);
+    expect_ok(calls, 2);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        muster_gpu_free(stage.backend, floats[rank]);
     muster_cuda_close(cuda);
     gpu_stage_close(&stage);
 }

@@ -1,0 +1,603 @@
+/* Members die, come, hang and fail under operations on a fake device: every
+ * operation ends once, and the next one finds a communicator. */
+#include "gpu_stage.h"
+
+#include <sched.h>
+#include <string.h>
+
+#define COUNT   5000u
+#define SOON_NS (20 * MUSTER_NS_PER_MS)
+#define NOBODY  UINT32_MAX
+#define ALLOCS  65u /* what the control ring holds, and the one at work */
+
+/* Sums of some members; the memory stays with the stage. */
+struct sums {
+    struct gpu_stage stage;
+    struct gpu_call calls[8];
+    float *floats[8];
+};
+
+static void sums_open(struct sums *sums, uint32_t n, int version,
+                      const struct muster_gpu_options *options)
+{
+    memset(sums, 0, sizeof(*sums));
+    gpu_stage_open(&sums->stage, n, version, options);
+    for (uint32_t i = 0; i < 8; i++)
+        sums->floats[i] = gpu_stage_floats(&sums->stage, COUNT, 1.0f);
+}
+
+static void free_memory(struct sums *sums)
+{
+    for (uint32_t i = 0; i < 8; i++)
+        muster_gpu_free(sums->stage.backend, sums->floats[i]);
+}
+
+static void sums_close(struct sums *sums)
+{
+    free_memory(sums);
+    gpu_stage_close(&sums->stage);
+}
+
+static struct muster_group *group_of(struct sums *sums, uint32_t member)
+{
+    return sums->stage.ring.members[member].group;
+}
+
+static void fill(float *floats, float value)
+{
+    for (unsigned i = 0; i < COUNT; i++)
+        floats[i] = value;
+}
+
+static void start_call(struct sums *sums, uint32_t member, struct gpu_call *call,
+                       uint64_t timeout_ns)
+{
+    struct muster_tensor tensor = {
+        .data = sums->floats[member], .count = COUNT, .dtype = MUSTER_F32};
+
+    gpu_call_init(call, &sums->stage);
+    if (timeout_ns != 0)
+        call->op.deadline_ns = muster_loop_after_ns(sums->stage.ring.test.env.loop, timeout_ns);
+    assert_int_equal(muster_gpu_all_reduce_start(&call->op, group_of(sums, member), &tensor,
+                                                 MUSTER_SUM, NULL, gpu_call_done),
+                     MUSTER_OK);
+}
+
+static void start_one(struct sums *sums, uint32_t member, uint64_t timeout_ns)
+{
+    start_call(sums, member, &sums->calls[member], timeout_ns);
+}
+
+static void wait_one(struct sums *sums, uint32_t member, enum muster_rc rc)
+{
+    gpu_stage_wait(&sums->stage, &sums->calls[member], 1);
+    if (sums->calls[member].rc != rc)
+        fail_msg("member %u: %d (%s), not %d", member, sums->calls[member].rc,
+                 sums->calls[member].op.error.text, rc);
+}
+
+/* All members of mask add 1: all get their number. */
+static void sum(struct sums *sums, unsigned mask)
+{
+    unsigned count = 0;
+
+    for (uint32_t i = 0; i < 8; i++) {
+        if ((mask & 1u << i) == 0)
+            continue;
+        count++;
+        fill(sums->floats[i], 1.0f);
+        start_one(sums, i, 0);
+    }
+    for (uint32_t i = 0; i < 8; i++) {
+        if ((mask & 1u << i) == 0)
+            continue;
+        wait_one(sums, i, MUSTER_OK);
+        for (unsigned k = 0; k < COUNT; k++)
+            if (sums->floats[i][k] != (float)count)
+                fail_msg("member %u has %f, not %u", i, (double)sums->floats[i][k], count);
+    }
+}
+
+static void commit(struct sums *sums, unsigned mask, enum muster_rc rc)
+{
+    for (uint32_t i = 0; i < 8; i++) {
+        if ((mask & 1u << i) == 0)
+            continue;
+        gpu_call_init(&sums->calls[i], &sums->stage);
+        assert_int_equal(
+            muster_gpu_commit_start(&sums->calls[i].op, group_of(sums, i), gpu_call_done),
+            MUSTER_OK);
+    }
+    for (uint32_t i = 0; i < 8; i++)
+        if ((mask & 1u << i) != 0)
+            wait_one(sums, i, rc);
+}
+
+static struct muster_gpu_counters counters_of(const struct sums *sums)
+{
+    struct muster_gpu_counters counters;
+
+    muster_gpu_counters(sums->stage.backend, &counters);
+    return counters;
+}
+
+/* Member 2's part fails on the device, those of the others hang. */
+static void hang_all(struct sums *sums, struct gpu_call *stuck)
+{
+    sums->stage.knobs.nccl_set("rank", 2);
+    sums->stage.knobs.nccl_set("error_after", 1);
+    for (uint32_t i = 0; i < 3; i++)
+        start_call(sums, i, i < 2 ? &stuck[i] : &sums->calls[i], 0);
+    gpu_stage_wait(&sums->stage, &sums->calls[2], 1);
+    sums->stage.knobs.nccl_set("error_after", 0);
+}
+
+/* --- Losses --- */
+
+static void a_death_in_the_middle_aborts_on_all_and_the_rest_go_on(void **state)
+{
+    static const struct {
+        int version;
+        unsigned shrunk;
+    } rows[] = {{21803, 0}, {22403, 0}, {22705, 0}, {22807, 2}, {22902, 2}, {23007, 2}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct sums sums;
+
+        sums_open(&sums, 3, rows[i].version, NULL);
+        sum(&sums, 7);
+        commit(&sums, 7, MUSTER_OK);
+        sums.stage.knobs.nccl_set("rank", 2);
+        sums.stage.knobs.nccl_set("issue_fails", 1);
+        for (uint32_t rank = 0; rank < 3; rank++)
+            start_one(&sums, rank, 0);
+        wait_one(&sums, 2, MUSTER_UNAVAILABLE);
+        group_ring_kill(&sums.stage.ring, 2);
+        assert_int_equal(sums.calls[0].done_count, 0);
+        group_ring_change(&sums.stage.ring, NOBODY);
+        wait_one(&sums, 0, MUSTER_ABORTED);
+        wait_one(&sums, 1, MUSTER_ABORTED);
+        assert_non_null(strstr(sums.calls[0].op.error.text, "the members have changed (epoch 2"));
+        commit(&sums, 3, MUSTER_ABORTED);
+        sum(&sums, 3);
+        commit(&sums, 3, MUSTER_OK);
+        assert_int_equal(counters_of(&sums).shrink_count, rows[i].shrunk);
+        assert_int_equal(counters_of(&sums).init_count, rows[i].shrunk > 0 ? 3 : 5);
+        sums_close(&sums);
+    }
+}
+
+static void a_quiet_communicator_is_shrunk_without_revoke(void **state)
+{
+    struct sums sums;
+
+    (void)state;
+    sums_open(&sums, 3, 22705, NULL);
+    sum(&sums, 7);
+    group_ring_kill(&sums.stage.ring, 1);
+    group_ring_change(&sums.stage.ring, NOBODY);
+    sum(&sums, 5);
+    assert_int_equal(counters_of(&sums).shrink_count, 2);
+    sums_close(&sums);
+}
+
+static void a_change_without_losses_keeps_it(void **state)
+{
+    struct sums sums;
+
+    (void)state;
+    sums_open(&sums, 2, 21803, NULL);
+    sum(&sums, 3);
+    group_ring_change(&sums.stage.ring, NOBODY);
+    sum(&sums, 3);
+    assert_int_equal(sums.stage.knobs.nccl_get("inits"), 2);
+    sums_close(&sums);
+}
+
+/* --- Joins --- */
+
+static void join(struct sums *sums)
+{
+    group_ring_change(&sums->stage.ring, group_ring_add(&sums->stage.ring));
+}
+
+/* From this step on the joiner takes part. */
+static void begin_step(struct sums *sums, unsigned mask)
+{
+    for (uint32_t i = 0; i < 8; i++)
+        if ((mask & 1u << i) != 0)
+            muster_group_begin_step(group_of(sums, i), 1);
+}
+
+static void a_joiner_is_grown_into_it_where_that_exists(void **state)
+{
+    static const int versions[] = {22807, 22902, 23007};
+
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        struct sums sums;
+        bool can_grow = versions[i] >= 22902;
+
+        sums_open(&sums, 2, versions[i], NULL);
+        sum(&sums, 3);
+        join(&sums);
+        sum(&sums, 3); /* of the step that was under way */
+        begin_step(&sums, 7);
+        sum(&sums, 7);
+        assert_int_equal(counters_of(&sums).grow_count, can_grow ? 3 : 0);
+        assert_int_equal(sums.stage.knobs.nccl_get("destroys"), can_grow ? 2 : 0);
+        sums_close(&sums);
+    }
+}
+
+static void a_loss_and_a_join_begin_anew(void **state)
+{
+    struct sums sums;
+
+    (void)state;
+    sums_open(&sums, 3, 23007, NULL);
+    sum(&sums, 7);
+    group_ring_kill(&sums.stage.ring, 0);
+    join(&sums);
+    begin_step(&sums, 14);
+    sum(&sums, 14);
+    assert_int_equal(counters_of(&sums).init_count, 6);
+    assert_int_equal(counters_of(&sums).grow_count + counters_of(&sums).shrink_count, 0);
+    sums_close(&sums);
+}
+
+/* --- Between epochs --- */
+
+static void what_starts_while_frozen_runs_in_the_next_epoch(void **state)
+{
+    struct sums sums;
+
+    (void)state;
+    sums_open(&sums, 2, 23007, NULL);
+    group_ring_freeze(&sums.stage.ring);
+    start_one(&sums, 0, 0);
+    group_ring_change(&sums.stage.ring, NOBODY);
+    start_one(&sums, 1, 0);
+    wait_one(&sums, 0, MUSTER_OK);
+    wait_one(&sums, 1, MUSTER_OK);
+    assert_int_equal(sums.calls[0].op.result.epoch, 2);
+    sums_close(&sums);
+}
+
+static void who_starts_it_after_the_change_hears_that_it_was_aborted(void **state)
+{
+    struct sums sums;
+
+    (void)state;
+    sums_open(&sums, 2, 23007, NULL);
+    start_one(&sums, 0, 0);
+    group_ring_turn(&sums.stage.ring, 20);
+    group_ring_change(&sums.stage.ring, NOBODY);
+    start_one(&sums, 1, 0);
+    wait_one(&sums, 0, MUSTER_ABORTED);
+    wait_one(&sums, 1, MUSTER_ABORTED);
+    sum(&sums, 3);
+    sums_close(&sums);
+}
+
+static void who_never_calls_is_named_at_the_deadline(void **state)
+{
+    struct sums sums;
+
+    (void)state;
+    sums_open(&sums, 2, 23007, NULL);
+    start_one(&sums, 0, SOON_NS);
+    while (sums.stage.ring.members[0].abort_count == 0)
+        group_ring_turn(&sums.stage.ring, 1);
+    group_ring_change(&sums.stage.ring, NOBODY);
+    wait_one(&sums, 0, MUSTER_DEADLINE_EXCEEDED);
+    assert_string_equal(sums.calls[0].op.error.text,
+                        "rank 1 (worker:1) has not called gpu all_reduce #0");
+    sums_close(&sums);
+}
+
+static void the_id_dies_with_its_maker_and_the_next_makes_another(void **state)
+{
+    struct sums sums;
+
+    (void)state;
+    sums_open(&sums, 3, 23007, NULL);
+    sums.stage.knobs.nccl_set("rank", 0);
+    sums.stage.knobs.nccl_set("id_blocks", 1);
+    for (uint32_t rank = 0; rank < 3; rank++)
+        start_one(&sums, rank, 0);
+    group_ring_turn(&sums.stage.ring, 50);
+    assert_int_equal(sums.stage.knobs.nccl_get("inits"), 0);
+    group_ring_kill(&sums.stage.ring, 0);
+    group_ring_change(&sums.stage.ring, NOBODY);
+    wait_one(&sums, 1, MUSTER_ABORTED);
+    sums.stage.knobs.nccl_set("id_blocks", 0);
+    sum(&sums, 6);
+    wait_one(&sums, 0, MUSTER_ABORTED);
+    sums_close(&sums);
+}
+
+static void a_death_while_it_comes_up_ends_that(void **state)
+{
+    struct sums sums;
+
+    (void)state;
+    sums_open(&sums, 3, 22902, NULL);
+    sums.stage.knobs.nccl_set("init_hangs", 3);
+    for (uint32_t rank = 0; rank < 3; rank++)
+        start_one(&sums, rank, 0);
+    gpu_stage_until(&sums.stage, sums.stage.knobs.nccl_get, "inits", 3);
+    group_ring_kill(&sums.stage.ring, 2);
+    group_ring_change(&sums.stage.ring, NOBODY);
+    wait_one(&sums, 0, MUSTER_ABORTED);
+    wait_one(&sums, 1, MUSTER_ABORTED);
+    sum(&sums, 3);
+    sums_close(&sums);
+}
+
+/* --- Faults of the library --- */
+
+static void an_init_that_fails_on_one_is_tried_again_by_all(void **state)
+{
+    struct sums sums;
+    const struct muster_gpu_options options = {.init_timeout_ns = 200 * MUSTER_NS_PER_MS};
+
+    (void)state;
+    sums_open(&sums, 2, 23007, &options);
+    sums.stage.knobs.nccl_set("rank", 1);
+    sums.stage.knobs.nccl_set("init_fails", 1);
+    sum(&sums, 3);
+    assert_int_equal(counters_of(&sums).failed_count, 2);
+    assert_int_equal(counters_of(&sums).init_count, 2);
+    sums_close(&sums);
+}
+
+static void when_every_try_fails_all_are_told_and_the_next_epoch_tries_again(void **state)
+{
+    struct sums sums;
+
+    (void)state;
+    sums_open(&sums, 2, 23007, NULL);
+    sums.stage.knobs.nccl_set("init_fails", 6);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        start_one(&sums, rank, 0);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        wait_one(&sums, rank, MUSTER_UNAVAILABLE);
+        assert_non_null(strstr(sums.calls[rank].op.error.text,
+                               "no communicator: rank 0: communicator: NCCL error 2"));
+    }
+    for (uint32_t rank = 0; rank < 2; rank++)
+        start_one(&sums, rank, 0);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        wait_one(&sums, rank, MUSTER_UNAVAILABLE);
+    group_ring_change(&sums.stage.ring, NOBODY);
+    sum(&sums, 3);
+    sums_close(&sums);
+}
+
+static void an_id_that_fails_is_tried_again(void **state)
+{
+    struct sums sums;
+
+    (void)state;
+    sums_open(&sums, 2, 23007, NULL);
+    sums.stage.knobs.nccl_set("id_fails", 2);
+    sum(&sums, 3);
+    assert_int_equal(counters_of(&sums).failed_count, 4);
+    sums_close(&sums);
+}
+
+static void a_shrink_that_fails_becomes_a_new_one(void **state)
+{
+    struct sums sums;
+
+    (void)state;
+    sums_open(&sums, 3, 23007, NULL);
+    sum(&sums, 7);
+    sums.stage.knobs.nccl_set("shrink_fails", 2);
+    group_ring_kill(&sums.stage.ring, 2);
+    group_ring_change(&sums.stage.ring, NOBODY);
+    sum(&sums, 3);
+    assert_int_equal(counters_of(&sums).shrink_count, 0);
+    assert_int_equal(counters_of(&sums).init_count, 5);
+    sums_close(&sums);
+}
+
+static void an_error_on_one_is_repaired_by_the_next_operation(void **state)
+{
+    struct sums sums;
+    struct gpu_call stuck[2];
+
+    (void)state;
+    sums_open(&sums, 3, 23007, NULL);
+    hang_all(&sums, stuck);
+    assert_non_null(strstr(sums.calls[2].op.error.text, "NCCL error 6"));
+    assert_int_equal(sums.calls[2].rc, MUSTER_UNAVAILABLE);
+    assert_int_equal(sums.stage.ring.members[2].abort_count, 1);
+    assert_int_equal(stuck[0].done_count, 0);
+    sum(&sums, 7);
+    gpu_stage_wait(&sums.stage, stuck, 2);
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(stuck[i].rc, MUSTER_ABORTED);
+        assert_non_null(strstr(stuck[i].op.error.text, "has failed on another rank"));
+    }
+    commit(&sums, 7, MUSTER_ABORTED);
+    assert_int_equal(sums.stage.ring.view->epoch, 1);
+    sums_close(&sums);
+}
+
+static void a_deadline_on_the_device_stops_it(void **state)
+{
+    struct sums sums;
+
+    (void)state;
+    sums_open(&sums, 2, 23007, NULL);
+    sum(&sums, 3);
+    sums.stage.knobs.nccl_set("rank", 1);
+    sums.stage.knobs.nccl_set("issue_fails", 1);
+    start_one(&sums, 0, 500 * MUSTER_NS_PER_MS);
+    start_one(&sums, 1, 0);
+    wait_one(&sums, 1, MUSTER_UNAVAILABLE);
+    wait_one(&sums, 0, MUSTER_DEADLINE_EXCEEDED);
+    assert_non_null(strstr(sums.calls[0].op.error.text, "the device has not finished it in time"));
+    assert_int_equal(sums.stage.ring.members[0].abort_count, 1);
+    sum(&sums, 3);
+    sums_close(&sums);
+}
+
+static void an_abort_that_never_returns_holds_nobody_up(void **state)
+{
+    struct sums sums;
+    const struct muster_gpu_options options = {.abort_timeout_ns = SOON_NS};
+
+    (void)state;
+    sums_open(&sums, 3, 22705, &options);
+    sum(&sums, 7);
+    sums.stage.knobs.nccl_set("rank", 2);
+    sums.stage.knobs.nccl_set("issue_fails", 1);
+    for (uint32_t rank = 0; rank < 3; rank++)
+        start_one(&sums, rank, 0);
+    wait_one(&sums, 2, MUSTER_UNAVAILABLE);
+    sums.stage.knobs.nccl_set("rank", -1);
+    sums.stage.knobs.nccl_set("abort_blocks", 1);
+    group_ring_kill(&sums.stage.ring, 2);
+    group_ring_change(&sums.stage.ring, NOBODY);
+    wait_one(&sums, 0, MUSTER_ABORTED);
+    wait_one(&sums, 1, MUSTER_ABORTED);
+    assert_true(counters_of(&sums).abandoned_count >= 2);
+    sum(&sums, 3); /* while the others are stuck */
+    assert_int_equal(counters_of(&sums).reclaimed_count, 0);
+    sums.stage.knobs.nccl_set("abort_blocks", 0);
+    while (counters_of(&sums).reclaimed_count < counters_of(&sums).abandoned_count)
+        muster_loop_turn(sums.stage.ring.test.env.loop, MUSTER_NS_PER_MS);
+    sums_close(&sums);
+}
+
+static void on_alloc(struct muster_gpu_alloc *alloc)
+{
+    assert_int_equal(alloc->error.rc, MUSTER_OK);
+    ++*(unsigned *)alloc->data;
+}
+
+static bool are_all_there(void *data)
+{
+    return *(unsigned *)data == ALLOCS;
+}
+
+static void a_full_control_ring_is_a_failed_try(void **state)
+{
+    static struct muster_gpu_alloc allocs[ALLOCS];
+    struct sums sums;
+    unsigned count = 0;
+
+    (void)state;
+    sums_open(&sums, 2, 23007, NULL);
+    sums.stage.knobs.cuda_set("alloc_blocks", 1);
+    for (unsigned i = 0; i < ALLOCS; i++) {
+        allocs[i] = (struct muster_gpu_alloc){.data = &count, .bytes = 16};
+        /* the first one leaves the ring at once or a little later */
+        while (muster_gpu_alloc_start(&allocs[i], sums.stage.backend, on_alloc) != MUSTER_OK)
+            sched_yield();
+    }
+    for (uint32_t rank = 0; rank < 2; rank++)
+        start_one(&sums, rank, 0);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        wait_one(&sums, rank, MUSTER_UNAVAILABLE);
+        assert_non_null(
+            strstr(sums.calls[rank].op.error.text, "rank 0: the queue of device calls is full"));
+    }
+    sums.stage.knobs.cuda_set("alloc_blocks", 0);
+    test_env_run_until(&sums.stage.ring.test.env, are_all_there, &count);
+    for (unsigned i = 0; i < ALLOCS; i++)
+        muster_gpu_free(sums.stage.backend, allocs[i].memory);
+    group_ring_change(&sums.stage.ring, NOBODY);
+    sum(&sums, 3);
+    sums_close(&sums);
+}
+
+static void the_end_of_a_group_ends_its_operations(void **state)
+{
+    struct sums sums;
+    const struct muster_error why = {.rc = MUSTER_ABORTED, .text = "left out"};
+
+    (void)state;
+    sums_open(&sums, 2, 23007, NULL);
+    sum(&sums, 3);
+    sums.stage.knobs.nccl_set("rank", 1);
+    sums.stage.knobs.nccl_set("issue_fails", 1);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        start_one(&sums, rank, 0);
+    wait_one(&sums, 1, MUSTER_UNAVAILABLE);
+    muster_group_abort_all(group_of(&sums, 0), &why);
+    wait_one(&sums, 0, MUSTER_ABORTED);
+    assert_string_equal(sums.calls[0].op.error.text, "left out");
+    sums_close(&sums);
+}
+
+static void the_end_at_any_turn_ends_everything(void **state)
+{
+    struct sums sums;
+    const struct muster_error why = {.rc = MUSTER_ABORTED, .text = "left out"};
+
+    (void)state;
+    for (unsigned turns = 0; turns < 60; turns += 3) {
+        sums_open(&sums, 2, turns % 2 == 0 ? 23007 : 22705, NULL);
+        sums.stage.knobs.nccl_set("polls", 2);
+        for (uint32_t rank = 0; rank < 2; rank++)
+            start_one(&sums, rank, 0);
+        group_ring_turn(&sums.stage.ring, turns);
+        for (uint32_t rank = 0; rank < 2; rank++)
+            muster_group_abort_all(group_of(&sums, rank), &why);
+        gpu_stage_wait(&sums.stage, sums.calls, 2);
+        sums_close(&sums);
+    }
+}
+
+static void a_death_at_any_turn_leaves_two_that_go_on(void **state)
+{
+    (void)state;
+    for (unsigned turns = 0; turns < 120; turns += 4) {
+        struct sums sums;
+
+        sums_open(&sums, 3, turns % 8 == 0 ? 23007 : 21803, NULL);
+        sums.stage.knobs.nccl_set("polls", 1);
+        for (uint32_t rank = 0; rank < 3; rank++)
+            start_one(&sums, rank, 0);
+        group_ring_turn(&sums.stage.ring, turns);
+        group_ring_kill(&sums.stage.ring, turns / 4 % 3);
+        group_ring_change(&sums.stage.ring, NOBODY);
+        gpu_stage_wait(&sums.stage, sums.calls, 3);
+        sum(&sums, 7u & ~(1u << turns / 4 % 3));
+        sums_close(&sums);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_death_in_the_middle_aborts_on_all_and_the_rest_go_on),
+        cmocka_unit_test(a_quiet_communicator_is_shrunk_without_revoke),
+        cmocka_unit_test(a_change_without_losses_keeps_it),
+        cmocka_unit_test(a_joiner_is_grown_into_it_where_that_exists),
+        cmocka_unit_test(a_loss_and_a_join_begin_anew),
+        cmocka_unit_test(what_starts_while_frozen_runs_in_the_next_epoch),
+        cmocka_unit_test(who_starts_it_after_the_change_hears_that_it_was_aborted),
+        cmocka_unit_test(who_never_calls_is_named_at_the_deadline),
+        cmocka_unit_test(the_id_dies_with_its_maker_and_the_next_makes_another),
+        cmocka_unit_test(a_death_while_it_comes_up_ends_that),
+        cmocka_unit_test(an_init_that_fails_on_one_is_tried_again_by_all),
+        cmocka_unit_test(when_every_try_fails_all_are_told_and_the_next_epoch_tries_again),
+        cmocka_unit_test(an_id_that_fails_is_tried_again),
+        cmocka_unit_test(a_shrink_that_fails_becomes_a_new_one),
+        cmocka_unit_test(an_error_on_one_is_repaired_by_the_next_operation),
+        cmocka_unit_test(a_deadline_on_the_device_stops_it),
+        cmocka_unit_test(an_abort_that_never_returns_holds_nobody_up),
+        cmocka_unit_test(a_full_control_ring_is_a_failed_try),
+        cmocka_unit_test(the_end_of_a_group_ends_its_operations),
+        cmocka_unit_test(the_end_at_any_turn_ends_everything),
+        cmocka_unit_test(a_death_at_any_turn_leaves_two_that_go_on),
+    };
+
+    return cmocka_run_group_tests_name("collective.gpu_recovery", tests, NULL, NULL);
+}
