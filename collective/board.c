@@ -45,6 +45,16 @@ bool muster_board_is_share_mapped(const struct muster_board *board, uint32_t sha
     return board->ops->is_share_mapped(board, share, peer);
 }
 
+void muster_board_reading_start(struct muster_board *board)
+{
+    board->ops->reading_start(board);
+}
+
+void muster_board_reading_stop(struct muster_board *board)
+{
+    board->ops->reading_stop(board);
+}
+
 const uint8_t *muster_board_share_at(const struct muster_board_peer *peer, uint32_t share,
                                      uint64_t offset, size_t bytes)
 {

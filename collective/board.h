@@ -46,6 +46,8 @@ struct muster_board_ops {
                        uint32_t *ret_share, uint64_t *ret_offset);
     bool (*is_share_mapped)(const struct muster_board *board, uint32_t share,
                             const struct muster_board_peer *peer);
+    void (*reading_start)(struct muster_board *board);
+    void (*reading_stop)(struct muster_board *board);
     const uint8_t *(*share_at)(const struct muster_board_peer *peer, uint32_t share,
                                uint64_t offset, size_t bytes);
     enum muster_rc (*share_new)(struct muster_board *board, size_t bytes, void **ret_at);
@@ -92,9 +94,12 @@ bool muster_board_find_share(struct muster_board *board, const void *at, size_t 
 /** The peer has said that it has mapped it. */
 bool muster_board_is_share_mapped(const struct muster_board *board, uint32_t share,
                                   const struct muster_board_peer *peer);
+/** What share_at gives between start and stop stays readable until stop. Calls nest; cheap. */
+void muster_board_reading_start(struct muster_board *board);
+void muster_board_reading_stop(struct muster_board *board);
 /** Where this process has mapped [offset, offset + bytes) of the peer's share; NULL: not mapped, or
- * outside of it. Valid until the owner frees the share, which it may do as soon as no operation
- * that uses it is open there: so ask again for each operation. */
+ * outside of it. The owner may free the share as soon as no operation that uses it is open there
+ * (it may have timed out); then this reads zeroes until reading_stop. */
 const uint8_t *muster_board_share_at(const struct muster_board_peer *peer, uint32_t share,
                                      uint64_t offset, size_t bytes);
 

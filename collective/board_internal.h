@@ -144,6 +144,8 @@ struct muster_board_system {
     struct muster_list strangers;
     unsigned stranger_count;
     struct muster_task task; /* calls on_peer */
+    unsigned reading_count;
+    struct muster_list retired; /* mappings that were freed while somebody read */
 };
 
 static inline struct muster_board_system *muster_board_system_of(const struct muster_board *board)
@@ -228,6 +230,8 @@ bool muster_board_system_is_share_mapped(const struct muster_board *board, uint3
                                          const struct muster_board_peer *peer);
 const uint8_t *muster_board_system_share_at(const struct muster_board_peer *peer, uint32_t share,
                                             uint64_t offset, size_t bytes);
+void muster_board_system_reading_start(struct muster_board *board);
+void muster_board_system_reading_stop(struct muster_board *board);
 enum muster_rc muster_board_system_share_new(struct muster_board *board, size_t bytes,
                                              void **ret_at);
 void muster_board_system_share_free(struct muster_board *board, void *at);

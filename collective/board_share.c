@@ -231,13 +231,65 @@ bool muster_board_map_share(struct muster_board_peer_system *peer, uint32_t numb
     return true;
 }
 
+/* A place that has been a share. */
+struct retired {
+    struct muster_list node;
+    void *memory;
+    size_t bytes;
+};
+
+static void unmap_retired(struct muster_board_system *board)
+{
+    struct muster_list *node;
+
+    while ((node = muster_list_pop(&board->retired)) != NULL) {
+        struct retired *retired = MUSTER_CONTAINER_OF(node, struct retired, node);
+
+        munmap(retired->memory, retired->bytes);
+        muster_mem_free(board->env->mem, retired);
+    }
+}
+
+void muster_board_system_reading_start(struct muster_board *base)
+{
+    muster_board_system_of(base)->reading_count++;
+}
+
+void muster_board_system_reading_stop(struct muster_board *base)
+{
+    struct muster_board_system *board = muster_board_system_of(base);
+
+    if (--board->reading_count == 0)
+        unmap_retired(board);
+}
+
+/* Who reads gets zeroes: the memory is given back now, the addresses later. Without memory to
+ * remember them they stay taken. */
+static void retire(struct muster_board_system *board, const struct muster_board_mapping *mapping)
+{
+    struct retired *retired = NULL;
+
+    if (board->reading_count == 0 ||
+        mmap(mapping->memory, mapping->bytes, PROT_READ,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == MAP_FAILED) {
+        munmap(mapping->memory, mapping->bytes);
+        return;
+    }
+    retired = muster_mem_alloc_zero(board->env->mem, 1, sizeof(*retired));
+    if (retired == NULL)
+        return;
+    retired->memory = mapping->memory;
+    retired->bytes = mapping->bytes;
+    muster_list_append(&board->retired, &retired->node);
+}
+
 void muster_board_unmap_share(struct muster_board_peer_system *peer, uint32_t number)
 {
     size_t at = mapping_position(peer, number);
 
     if (at == peer->mapping_count || peer->mappings[at].number != number)
         return;
-    munmap(peer->mappings[at].memory, peer->mappings[at].bytes);
+    retire(muster_board_system_of(peer->peer.board), &peer->mappings[at]);
     peer->mapping_count--;
     memmove(&peer->mappings[at], &peer->mappings[at + 1],
             (peer->mapping_count - at) * sizeof(*peer->mappings));

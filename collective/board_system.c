@@ -218,6 +218,8 @@ static void system_close(struct muster_board *base)
     while (!muster_list_is_empty(&board->strangers))
         muster_board_link_close(
             MUSTER_CONTAINER_OF(board->strangers.next, struct muster_board_link, node));
+    board->reading_count = 1;
+    muster_board_system_reading_stop(base);
     muster_share_listener_stop(&board->listener);
     muster_task_cancel(&board->task);
     muster_board_stop_listening(board);
@@ -241,6 +243,8 @@ static const struct muster_board_ops ops = {
     .is_dead = system_is_dead,
     .find_share = muster_board_system_find_share,
     .is_share_mapped = muster_board_system_is_share_mapped,
+    .reading_start = muster_board_system_reading_start,
+    .reading_stop = muster_board_system_reading_stop,
     .share_at = muster_board_system_share_at,
     .share_new = muster_board_system_share_new,
     .share_free = muster_board_system_share_free,
@@ -267,6 +271,7 @@ static struct muster_board_system *board_new(const struct muster_board_options *
     muster_list_init(&board->listener.node);
     muster_list_init(&board->peers);
     muster_list_init(&board->strangers);
+    muster_list_init(&board->retired);
     muster_task_init(&board->task, on_task, board);
     return board;
 }

@@ -161,6 +161,7 @@ bool muster_shm_prepare(struct muster_run *run)
     take_memory(run, memory, n);
     shm = run->shm;
     shm->link = muster_shm_ref(link);
+    muster_board_reading_start(link->board);
     shm->n = n;
     shm->index = run->plan.index;
     shm->entry_index = entry;
@@ -495,6 +496,7 @@ void muster_shm_drop(struct muster_run *run)
     muster_shm_board_of(link->board)->is_taken[run->id.lane][shm->entry_index] = false;
     run->shm = NULL;
     run->heard = NULL;
+    muster_board_reading_stop(link->board);
     muster_shm_unref(link);
 }
 

@@ -18,7 +18,8 @@ struct area {
     const uint8_t *view;
     size_t bytes;
     uint32_t share;
-    bool is_told; /* the turn after its making: the peers have mapped it */
+    bool is_told;  /* the turn after its making: the peers have mapped it */
+    bool is_freed; /* somebody reads it still */
 };
 
 struct sim_board {
@@ -99,7 +100,7 @@ static struct area *find_area(const struct sim_board *ours, uint32_t share)
     for (struct muster_list *node = ours->shares.next; node != &ours->shares; node = node->next) {
         struct area *area = MUSTER_CONTAINER_OF(node, struct area, node);
 
-        if (area->share == share)
+        if (area->share == share && !area->is_freed)
             return area;
     }
     return NULL;
@@ -283,7 +284,8 @@ static bool sim_find_share(struct muster_board *board, const void *at, size_t by
         struct area *area = MUSTER_CONTAINER_OF(node, struct area, node);
         uintptr_t start = (uintptr_t)area->memory;
 
-        if (from < start || bytes > area->bytes || from - start > area->bytes - bytes)
+        if (area->is_freed || from < start || bytes > area->bytes ||
+            from - start > area->bytes - bytes)
             continue;
         *ret_share = area->share;
         *ret_offset = from - start;
@@ -298,6 +300,42 @@ static bool sim_is_share_mapped(const struct muster_board *board, uint32_t share
     const struct area *area = find_area(ours_of(board), share);
 
     return area != NULL && area->is_told && peer->is_ready;
+}
+
+static void area_free(struct sim_board *ours, struct area *area)
+{
+    area_fini(area);
+    muster_list_remove(&area->node);
+    muster_mem_free(ours->world->env->mem, area);
+}
+
+static void free_unread(struct sim_board_world *world)
+{
+    for (struct muster_list *at = world->boards.next; at != &world->boards; at = at->next) {
+        struct sim_board *board = MUSTER_CONTAINER_OF(at, struct sim_board, node);
+        struct muster_list *node = board->shares.next;
+
+        while (node != &board->shares) {
+            struct area *area = MUSTER_CONTAINER_OF(node, struct area, node);
+
+            node = node->next;
+            if (area->is_freed)
+                area_free(board, area);
+        }
+    }
+}
+
+static void sim_reading_start(struct muster_board *board)
+{
+    ours_of(board)->world->reading_count++;
+}
+
+static void sim_reading_stop(struct muster_board *board)
+{
+    struct sim_board_world *world = ours_of(board)->world;
+
+    if (--world->reading_count == 0)
+        free_unread(world);
 }
 
 static const uint8_t *sim_share_at(const struct muster_board_peer *peer, uint32_t share,
@@ -328,13 +366,6 @@ static enum muster_rc sim_share_new(struct muster_board *board, size_t bytes, vo
     return MUSTER_OK;
 }
 
-static void area_free(struct sim_board *ours, struct area *area)
-{
-    area_fini(area);
-    muster_list_remove(&area->node);
-    muster_mem_free(ours->world->env->mem, area);
-}
-
 /* What the dead free stays as it was for the others. */
 static void sim_share_free(struct muster_board *board, void *at)
 {
@@ -343,9 +374,13 @@ static void sim_share_free(struct muster_board *board, void *at)
     for (struct muster_list *node = ours->shares.next; node != &ours->shares; node = node->next) {
         struct area *area = MUSTER_CONTAINER_OF(node, struct area, node);
 
-        if (area->memory != at)
+        if (area->memory != at || area->is_freed)
             continue;
-        if (!ours->is_dead)
+        if (ours->is_dead)
+            return;
+        memset(area->memory, 0, area->bytes);
+        area->is_freed = true;
+        if (ours->world->reading_count == 0)
             area_free(ours, area);
         return;
     }
@@ -442,6 +477,8 @@ static const struct muster_board_ops ops = {
     .is_dead = sim_is_dead,
     .find_share = sim_find_share,
     .is_share_mapped = sim_is_share_mapped,
+    .reading_start = sim_reading_start,
+    .reading_stop = sim_reading_stop,
     .share_at = sim_share_at,
     .share_new = sim_share_new,
     .share_free = sim_share_free,

@@ -12,6 +12,7 @@ struct sim_board_world {
     bool is_reading_forbidden; /* of peers that become ready from now on */
     unsigned signal_count;     /* signals ever sent */
     unsigned enter_count;
+    unsigned reading_count; /* of all boards: what is freed meanwhile reads as zeroes */
     struct muster_list boards;
 };
 

@@ -613,6 +613,46 @@ static void a_freed_share_is_unmapped(void **state)
     close_world(&world);
 }
 
+static bool is_mapped_at(const void *at)
+{
+    unsigned char resident;
+
+    return mincore((void *)(uintptr_t)at, 1, &resident) == 0;
+}
+
+static void a_share_that_is_freed_while_it_is_read_is_zeroes(void **state)
+{
+    struct stand_world world;
+    struct wait_for_share wait = {.owner = &world.stands[0]};
+    struct wait_for_end end = {.user = &world.stands[1]};
+    const uint8_t *view = NULL;
+    void *at = NULL;
+    uint64_t offset = 0;
+    (void)state;
+
+    open_world(&world);
+    connect_both(&world);
+    assert_int_equal(muster_board_share_new(world.stands[0].board, 9000, &at), MUSTER_OK);
+    memset(at, 7, 9000);
+    assert_true(muster_board_find_share(world.stands[0].board, at, 9000, &wait.share, &offset));
+    test_env_run_until(&world.test.env, is_mapped, &wait);
+    muster_board_reading_start(world.stands[1].board);
+    muster_board_reading_start(world.stands[1].board);
+    view = muster_board_share_at(world.stands[1].peer, wait.share, 0, 9000);
+    assert_int_equal(view[8999], 7);
+
+    muster_board_share_free(world.stands[0].board, at);
+    end.share = wait.share;
+    test_env_run_until(&world.test.env, is_unmapped, &end);
+
+    muster_board_reading_stop(world.stands[1].board);
+    for (size_t i = 0; i < 9000; i++)
+        assert_int_equal(view[i], 0);
+    muster_board_reading_stop(world.stands[1].board);
+    assert_false(is_mapped_at(view));
+    close_world(&world);
+}
+
 static void a_share_freed_before_it_was_told_is_no_error(void **state)
 {
     struct stand_world world;
@@ -738,6 +778,7 @@ int main(void)
         cmocka_unit_test(tensors_made_before_are_mapped_when_it_is_ready),
         cmocka_unit_test(a_late_tensor_is_told_and_acknowledged),
         cmocka_unit_test(a_freed_share_is_unmapped),
+        cmocka_unit_test(a_share_that_is_freed_while_it_is_read_is_zeroes),
         cmocka_unit_test(a_share_freed_before_it_was_told_is_no_error),
         cmocka_unit_test(without_descriptors_a_share_is_not_mapped_and_all_goes_on),
         cmocka_unit_test(every_failed_allocation_ends_in_ready_or_failed),

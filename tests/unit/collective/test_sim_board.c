@@ -177,6 +177,31 @@ static void a_share_is_mapped_by_peers_in_the_next_turn(void **state)
     close_fixture(&f);
 }
 
+static void a_share_that_is_freed_while_it_is_read_is_zeroes(void **state)
+{
+    struct fixture f;
+    const uint8_t *view = NULL;
+    void *at = NULL;
+    uint32_t share = 0;
+    uint64_t offset = 0;
+
+    (void)state;
+    open_fixture(&f);
+    connect_both(&f);
+    assert_int_equal(muster_board_share_new(f.boards[0], 1, &at), MUSTER_OK);
+    assert_true(muster_board_find_share(f.boards[0], at, 1, &share, &offset));
+    *(uint8_t *)at = 1;
+    virtual_loop_turn(&f.loop);
+    muster_board_reading_start(f.boards[1]);
+    view = muster_board_share_at(f.peers[1], share, 0, 1);
+
+    muster_board_share_free(f.boards[0], at);
+    assert_int_equal(*view, 0);
+    assert_null(muster_board_share_at(f.peers[1], share, 0, 1));
+    muster_board_reading_stop(f.boards[1]);
+    close_fixture(&f);
+}
+
 static void a_signal_comes_in_the_next_turn(void **state)
 {
     struct fixture f;
@@ -220,6 +245,7 @@ int main(void)
         cmocka_unit_test(nothing_that_the_dead_write_is_seen),
         cmocka_unit_test(the_memory_of_the_dead_stays_when_its_board_is_closed),
         cmocka_unit_test(a_share_is_mapped_by_peers_in_the_next_turn),
+        cmocka_unit_test(a_share_that_is_freed_while_it_is_read_is_zeroes),
         cmocka_unit_test(a_signal_comes_in_the_next_turn),
         cmocka_unit_test(refused_connections_fail_on_both_sides),
     };
