@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#include "collective/pair.h"
+
 #define ELEMENTS  1000u
 #define MAIL_MAX  600u
 #define TURNS_MAX 6000u
@@ -159,6 +161,9 @@ static void unasked_messages_do_not_stop_the_group(void **state)
     }
     run_ok(&barrier[0]);
     run_ok(&barrier[1]);
+    group_ring_turn(&ring, 20);
+    assert_int_equal(muster_pair_get(ring.members[1].group, 0)->kept_bytes,
+                     MUSTER_EAGER_COUNT_MAX * (5 * sizeof(int32_t) + sizeof(struct muster_early)));
     for (uint32_t i = 0; i < count; i++)
         receive_in(&mails[count + i], 1, 0, 5, 3);
     for (uint32_t i = 0; i < 2 * count; i++)
@@ -192,12 +197,16 @@ static void lanes_and_members_count_apart(void **state)
 static void a_change_that_leaves_both_in_delays_them_only(void **state)
 {
     static const uint64_t counts[] = {0, 5, 60, 900};
+    /* what goes unasked is one piece, or several */
+    static const struct muster_plan_parameters plans[] = {
+        {.chunk_bytes = 256, .direct_max_bytes = 64}, {.chunk_bytes = 64, .direct_max_bytes = 256}};
 
     (void)state;
-    for (unsigned turns = 0; turns < 24; turns++) {
+    for (unsigned play = 0; play < 48; play++) {
         const uint32_t ranks[] = {1, 2};
+        unsigned turns = play / 2;
 
-        group_ring_open(&ring, 3);
+        group_ring_open_plan(&ring, 3, &plans[play % 2]);
         for (unsigned i = 0; i < 4; i++) {
             send_in(&mails[i], 1, ranks[1], counts[i], 100, i % 2);
             receive_in(&mails[4 + i], 2, ranks[0], counts[i], i % 2);
@@ -256,6 +265,77 @@ static void started_while_frozen_they_go_in_the_next_epoch(void **state)
     run_ok(&mails[1]);
     check_values(&mails[1], 200, 100);
     assert_true(mails[1].op.result.is_interrupted);
+    group_ring_close(&ring);
+}
+
+/* A piece for member 1 from member 0, as from the wire. Returns whether it was wanted. */
+static bool bring_piece(uint32_t chunk, uint64_t count)
+{
+    struct muster_group *group = ring.members[1].group;
+    struct muster_frame_header header = {
+        .channel = MUSTER_FRAME_COLLECTIVE,
+        .type = MUSTER_FRAME_MESSAGE,
+        .flags = MUSTER_I32,
+        .payload_bytes = 256,
+        .epoch = 1,
+        .op = {.step = MUSTER_MESSAGE_STEP | 1},
+        .chunk = chunk,
+        .offset = count,
+    };
+    uint8_t *place = muster_group_wire_client.on_frame(group, 0, &header);
+
+    for (uint32_t i = 0; place != NULL && i < 64; i++)
+        ((int32_t *)(void *)place)[i] = (int32_t)(chunk * 64 + i + 1);
+    if (place != NULL)
+        muster_group_wire_client.on_payload(group, 0, &header, place);
+    return place != NULL;
+}
+
+static void pieces_come_in_any_order_and_count_once(void **state)
+{
+    (void)state;
+    group_ring_open(&ring, 2);
+    group_ring_turn(&ring, 10);
+    receive_in(&mails[0], 1, 0, 4 * 64, 0);
+    assert_true(bring_piece(0, 4 * 64));
+    assert_false(bring_piece(0, 4 * 64));
+    assert_true(bring_piece(2, 4 * 64));
+    assert_false(bring_piece(2, 4 * 64));
+    assert_true(bring_piece(3, 4 * 64));
+    group_ring_turn(&ring, 10);
+    assert_int_equal(mails[0].done_count, 0);
+    assert_int_equal(ring.members[0].suspect_count + ring.members[1].suspect_count, 0);
+    assert_true(bring_piece(1, 4 * 64));
+    run_ok(&mails[0]);
+    check_values(&mails[0], 4 * 64, 1);
+    group_ring_close(&ring);
+}
+
+static void leave_out(uint32_t member)
+{
+    const struct muster_error why = {.rc = MUSTER_ABORTED, .text = "excluded"};
+
+    muster_group_abort_all(ring.members[member].group, &why);
+    muster_group_close(ring.members[member].group);
+    ring.members[member].group = NULL;
+}
+
+/* The same process, another life: both count from the beginning. */
+static void who_was_left_out_and_returns_begins_anew(void **state)
+{
+    (void)state;
+    group_ring_open(&ring, 2);
+    check_next(1);
+    check_next(1);
+    send_in(&mails[0], 0, 1, 500, 1, 9);
+    send_in(&mails[1], 0, 1, 5, 1, 9);
+    group_ring_turn(&ring, 5);
+    leave_out(1);
+    group_ring_change(&ring, UINT32_MAX);
+    assert_ended(&mails[0], MUSTER_ABORTED, "rank 1 (worker:1) is gone");
+    assert_ended(&mails[1], MUSTER_ABORTED, "rank 1 (worker:1) is gone");
+    group_ring_change(&ring, 1);
+    check_next(1);
     group_ring_close(&ring);
 }
 
@@ -400,12 +480,18 @@ static void a_receive_that_was_cancelled_ends_its_send(void **state)
         group_ring_turn(&ring, turns);
         muster_op_cancel(&mails[1].op);
         run(&mails[1]);
+        group_ring_turn(&ring, 10); /* the news of it finds nobody */
         if (turns == 0)
             send_in(&mails[0], 0, 1, ELEMENTS, 1, 0);
         if (mails[1].rc == MUSTER_CANCELLED)
             assert_ended(&mails[0], MUSTER_ABORTED, "it has given it up");
         else
             run_ok(&mails[0]);
+        send_in(&mails[2], 0, 1, 5, 1, 0);
+        receive_in(&mails[3], 1, 0, 5, 0);
+        run_ok(&mails[2]);
+        run_ok(&mails[3]);
+        assert_int_equal(muster_pair_get(ring.members[1].group, 0)->outcome_count, 0);
         check_next(1);
         group_ring_close(&ring);
     }
@@ -517,6 +603,8 @@ int main(void)
         cmocka_unit_test(a_change_that_leaves_both_in_delays_them_only),
         cmocka_unit_test(many_changes_receive_nothing_twice),
         cmocka_unit_test(started_while_frozen_they_go_in_the_next_epoch),
+        cmocka_unit_test(pieces_come_in_any_order_and_count_once),
+        cmocka_unit_test(who_was_left_out_and_returns_begins_anew),
         cmocka_unit_test(the_death_of_one_ends_the_others_wherever_it_comes),
         cmocka_unit_test(different_counts_are_an_error_on_both_sides),
         cmocka_unit_test(oneself_and_nobody_are_no_partners),
