@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "collective/group_internal.h"
+
 #define I32 MUSTER_I32
 
 static struct exchange_stage stage;
@@ -105,6 +107,70 @@ static void who_comes_late_gets_everything(void **state)
         check_all(4);
         exchange_stage_close(&stage);
     }
+}
+
+/* The root tells member 1 that it has started and has all pieces before `chunk`. */
+static void tell_started(uint32_t chunk)
+{
+    struct muster_group *group = stage.ring.members[1].group;
+    const struct muster_run *run = stage.seats[1].op.impl;
+    struct muster_frame_header header = {.channel = MUSTER_FRAME_COLLECTIVE,
+                                         .type = MUSTER_FRAME_START,
+                                         .epoch = 1,
+                                         .op = run->id,
+                                         .chunk = chunk,
+                                         .offset = stage.scene.count,
+                                         .descriptor = run->descriptor};
+
+    (void)muster_group_wire_client.on_frame(group, 0, &header);
+    muster_group_wire_client.on_payload(group, 0, &header, NULL);
+}
+
+/* 10 pieces of 256 bytes; passed: those that have been given to the wire. */
+static void at_most_4_pieces_are_on_their_way_to_one_member(void **state)
+{
+    struct exchange_scene scene = {.kind = MUSTER_OP_GATHER, .n = 2, .count = 640, .dtype = I32};
+    const unsigned *passed = &stage.ring.members[1].passed;
+
+    (void)state;
+    exchange_stage_open(&stage, &scene);
+    exchange_stage_start(&stage, 1);
+    group_ring_turn(&stage.ring, 20);
+    assert_int_equal(*passed, 0);
+    tell_started(0);
+    assert_int_equal(*passed, 4);
+    tell_started(0);
+    assert_int_equal(*passed, 4);
+    tell_started(3);
+    assert_int_equal(*passed, 7);
+    exchange_stage_start(&stage, 0);
+    exchange_stage_run(&stage);
+    check_all(2);
+    assert_int_equal(*passed, 10);
+    exchange_stage_close(&stage);
+}
+
+static void steady_operations_allocate_nothing(void **state)
+{
+    struct exchange_scene scene = {.kind = kinds[0], .n = 3, .count = 200, .dtype = I32};
+    uint64_t before = 0;
+
+    (void)state;
+    exchange_stage_open(&stage, &scene);
+    for (unsigned round = 0; round < 8; round++) {
+        for (size_t i = 0; i < 2 * KIND_COUNT; i++) {
+            scene.kind = kinds[i / 2];
+            scene.count = i % 2 == 0 ? 200 : 3;
+            exchange_stage_set(&stage, &scene);
+            exchange_stage_start_all(&stage);
+            exchange_stage_run(&stage);
+            group_ring_turn(&stage.ring, 20);
+        }
+        if (round == 4)
+            before = stage.ring.test.mem.alloc_count;
+    }
+    assert_int_equal(stage.ring.test.mem.alloc_count, before);
+    exchange_stage_close(&stage);
 }
 
 /* --- A death at every chunk --- */
@@ -535,6 +601,8 @@ int main(void)
         cmocka_unit_test(every_element_arrives_at_every_size),
         cmocka_unit_test(a_part_may_lie_where_it_belongs),
         cmocka_unit_test(who_comes_late_gets_everything),
+        cmocka_unit_test(at_most_4_pieces_are_on_their_way_to_one_member),
+        cmocka_unit_test(steady_operations_allocate_nothing),
         cmocka_unit_test_setup(reduce_runs_again_without_the_dead_unless_the_root_is_dead,
                                reset_counts),
         cmocka_unit_test_setup_teardown(reduce_by_steps_runs_again_without_the_dead, reset_counts,
