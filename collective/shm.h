@@ -14,8 +14,10 @@ struct muster_lane;
 #define MUSTER_SHM_BOARD_BYTES ((size_t)64 << 20)
 /* More members of one host use TCP. */
 #define MUSTER_SHM_MEMBERS_MAX 64u
-/* Inputs up to this size are copied to slots, and everybody reduces all. */
-#define MUSTER_SHM_FLAT_BYTES (16u << 10)
+/* Up to this size inputs are copied to slots, and everybody reduces all; so many of all members
+ * together. */
+#define MUSTER_SHM_FLAT_BYTES     (64u << 10)
+#define MUSTER_SHM_FLAT_BYTES_ALL (256u << 10)
 /* Chunks that stay in the first caches while they are summed and copied. */
 #define MUSTER_SHM_CHUNK_BYTES (32u << 10)
 

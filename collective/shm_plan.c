@@ -73,11 +73,12 @@ static void make_flat(struct muster_plan *plan)
     plan->block_count = plan->chunks_per_block = plan->chunk_count = 1;
 }
 
-static uint64_t flat_bytes_max(const struct muster_plan_parameters *parameters)
+static uint64_t flat_bytes_max(const struct muster_plan_input *input)
 {
-    return parameters->direct_max_bytes == 0
-               ? MUSTER_SHM_FLAT_BYTES
-               : smaller(parameters->direct_max_bytes, MUSTER_SHM_FLAT_BYTES);
+    uint64_t bytes = smaller(MUSTER_SHM_FLAT_BYTES, MUSTER_SHM_FLAT_BYTES_ALL / input->n);
+    uint64_t wanted = input->parameters.direct_max_bytes;
+
+    return wanted == 0 ? bytes : smaller(wanted, bytes);
 }
 
 struct muster_plan muster_shm_plan_make(const struct muster_plan_input *input)
@@ -89,7 +90,7 @@ struct muster_plan muster_shm_plan_make(const struct muster_plan_input *input)
     plan.is_next_asked = false;
     plan.start_block = plan.window = 0;
     if (input->kind == MUSTER_OP_BARRIER ||
-        input->count * input->element_bytes <= flat_bytes_max(&input->parameters))
+        input->count * input->element_bytes <= flat_bytes_max(input))
         make_flat(&plan);
     else
         make_chunks(&plan, muster_plan_chunk_bytes(&input->parameters));

@@ -25,6 +25,7 @@ struct area {
 struct sim_board {
     struct muster_board board;
     struct sim_board_world *world;
+    struct muster_loop *loop; /* not touched once the member is dead: it may be gone */
     struct muster_list node;
     struct muster_incarnation incarnation;
     struct area area;
@@ -59,8 +60,14 @@ static struct sim_peer *sim_peer_of(const struct muster_board_peer *peer)
 
 static void post(struct sim_board *ours)
 {
-    if (!ours->is_closed)
-        muster_task_post(&ours->task, ours->world->env->loop);
+    if (!ours->is_closed && !ours->is_dead)
+        muster_task_post(&ours->task, ours->loop);
+}
+
+static void stop_timer(struct sim_board *ours, struct muster_timer *timer)
+{
+    if (!ours->is_dead)
+        muster_timer_stop(timer);
 }
 
 /* --- Areas --- */
@@ -138,7 +145,7 @@ static void set_failed(struct sim_board *ours, struct sim_peer *peer, const char
         return;
     peer->peer.is_failed = true;
     muster_error_set(&peer->peer.why, MUSTER_UNAVAILABLE, "%s", why);
-    muster_timer_stop(&peer->timer);
+    stop_timer(ours, &peer->timer);
     post(ours);
 }
 
@@ -151,7 +158,7 @@ static void set_ready(struct sim_board *ours, struct sim_peer *peer, struct sim_
     peer->peer.can_read_memory = !ours->world->is_reading_forbidden;
     if (ours->world->is_reading_forbidden)
         muster_error_set(&peer->peer.read_why, MUSTER_PERMISSION_DENIED, "forbidden by the test");
-    muster_timer_stop(&peer->timer);
+    stop_timer(ours, &peer->timer);
     post(ours);
 }
 
@@ -202,8 +209,9 @@ static enum muster_rc sim_connect(struct muster_board *board, const struct muste
         peer->peer.incarnation = member->incarnation;
         muster_list_append(&ours->peers, &peer->peer.node);
         muster_timer_init(&peer->timer, on_timeout, peer);
-        muster_timer_start(&peer->timer, env->loop,
-                           muster_loop_after_ns(env->loop, CONNECT_TIMEOUT_NS));
+        if (!ours->is_dead)
+            muster_timer_start(&peer->timer, ours->loop,
+                               muster_loop_after_ns(ours->loop, CONNECT_TIMEOUT_NS));
         settle(ours, peer);
     } else {
         peer->is_told = false;
@@ -235,7 +243,7 @@ static void peer_free(struct sim_board *ours, struct sim_peer *peer)
     struct sim_board *target = peer->target;
     struct sim_peer *back = target == NULL ? NULL : find_peer(target, &ours->incarnation);
 
-    muster_timer_stop(&peer->timer);
+    stop_timer(ours, &peer->timer);
     muster_list_remove(&peer->peer.node);
     muster_mem_free(ours->world->env->mem, peer);
     if (back != NULL)
@@ -462,7 +470,8 @@ static void sim_close(struct muster_board *board)
         if (peer != NULL && peer->target == ours)
             set_failed(other, peer, "it has closed the connection");
     }
-    muster_task_cancel(&ours->task);
+    if (!ours->is_dead)
+        muster_task_cancel(&ours->task);
     ours->is_closed = true;
     if (!is_shown(ours))
         board_free(ours);
@@ -495,11 +504,19 @@ struct muster_board *sim_board_open(struct sim_board_world *world,
                                     const struct muster_incarnation *incarnation,
                                     size_t memory_bytes)
 {
+    return sim_board_open_on(world, world->env->loop, incarnation, memory_bytes);
+}
+
+struct muster_board *sim_board_open_on(struct sim_board_world *world, struct muster_loop *loop,
+                                       const struct muster_incarnation *incarnation,
+                                       size_t memory_bytes)
+{
     struct sim_board *ours = muster_mem_alloc_zero(world->env->mem, 1, sizeof(*ours));
 
     assert_non_null(ours);
     assert_null(find_board(world, incarnation));
     ours->world = world;
+    ours->loop = loop;
     ours->incarnation = *incarnation;
     area_init(&ours->area, memory_bytes);
     ours->board.ops = &ops;
@@ -516,9 +533,11 @@ void sim_board_kill(struct sim_board_world *world, const struct muster_incarnati
 {
     struct sim_board *ours = find_board(world, incarnation);
 
-    assert_non_null(ours);
-    if (ours->is_dead)
+    if (ours == NULL || ours->is_dead)
         return;
+    muster_task_cancel(&ours->task);
+    for (struct muster_list *node = ours->peers.next; node != &ours->peers; node = node->next)
+        muster_timer_stop(&MUSTER_CONTAINER_OF(node, struct sim_peer, peer.node)->timer);
     ours->is_dead = true;
     area_cut(&ours->area);
     for (struct muster_list *node = ours->shares.next; node != &ours->shares; node = node->next)
@@ -551,4 +570,23 @@ void sim_board_refuse(struct sim_board_world *world, const struct muster_incarna
 {
     refuse(world, a, b);
     refuse(world, b, a);
+}
+
+void sim_board_world_fini(struct sim_board_world *world)
+{
+    bool has_closed;
+
+    do {
+        has_closed = false;
+        for (struct muster_list *node = world->boards.next; node != &world->boards;
+             node = node->next) {
+            struct sim_board *board = MUSTER_CONTAINER_OF(node, struct sim_board, node);
+
+            if (board->is_closed)
+                continue;
+            sim_close(&board->board);
+            has_closed = true;
+            break;
+        }
+    } while (has_closed);
 }

@@ -24,6 +24,13 @@ struct muster_board *sim_board_open(struct sim_board_world *world,
                                     const struct muster_incarnation *incarnation,
                                     size_t memory_bytes);
 
+/** The same, of a member with a loop of its own, which may be gone after its death. */
+struct muster_board *sim_board_open_on(struct sim_board_world *world, struct muster_loop *loop,
+                                       const struct muster_incarnation *incarnation,
+                                       size_t memory_bytes);
+/** Close all that are open; their loops are not turned any more. */
+void sim_board_world_fini(struct sim_board_world *world);
+
 /** From this moment on it writes to nobody; is_dead is true of it (unless hidden), and on_peer comes
  * in the next turn. Its board may be closed before or after the others. */
 void sim_board_kill(struct sim_board_world *world, const struct muster_incarnation *incarnation);

@@ -7,16 +7,19 @@
 #include "cluster/progress_proto.h"
 #include "cluster/view_decide.h"
 #include "collective/group.h"
+#include "collective/shm.h"
+#include "sim_board.h"
 #include "tests/sim/faults.h"
 #include "tests/sim/profile.h"
 #include "tests/sim/sim_internal.h"
 #include "tests/sim/trainee.h"
 
-#define TASKS_MAX 5
-#define PORT      5000
-#define RUN_NS    (4 * MUSTER_NS_PER_S)
-#define HEAL_NS   (60 * MUSTER_NS_PER_S)
-#define LIVES_MAX (LEDGER_LIVES_MAX - TASKS_MAX)
+#define TASKS_MAX   5
+#define PORT        5000
+#define BOARD_BYTES ((size_t)6 << 20)
+#define RUN_NS      (4 * MUSTER_NS_PER_S)
+#define HEAL_NS     (60 * MUSTER_NS_PER_S)
+#define LIVES_MAX   (LEDGER_LIVES_MAX - TASKS_MAX)
 
 struct stage;
 
@@ -39,6 +42,7 @@ struct actor {
     struct muster_env *env;
     struct muster_listener *listener;
     struct muster_wire *wire;
+    struct muster_board *board; /* NULL: none */
     struct muster_group *group;
     struct muster_view *view;
     struct trainee trainee;
@@ -60,6 +64,10 @@ struct stage {
     size_t view_size;
     bool is_changing, is_accused, is_over;
     bool is_healing; /* connections break, processes do not: nobody may be suspected */
+    bool has_boards; /* the members share a host */
+    uint32_t slots_max;
+    struct muster_env boards_env; /* memory only */
+    struct sim_board_world boards;
     uint64_t begin_ns, decide_ns, return_ns[TASKS_MAX];
     uint64_t step_wanted;
     uint64_t kills;
@@ -224,6 +232,26 @@ static void on_accept(struct muster_listener *listener, struct muster_stream *st
         sim_fail(actor->role->stage->world, "a link was not accepted");
 }
 
+/* kill -9 before or after a store that others see. */
+static void on_store(void *data, const char *point)
+{
+    struct actor *actor = data;
+
+    (void)point;
+    if (actor->chunks_to_live > 0 && --actor->chunks_to_live == 0)
+        sim_kill(actor->role->node);
+}
+
+/* What it stores from now on reaches nobody. */
+static void on_death(struct sim_node *node, void *data)
+{
+    struct role *role = data;
+
+    (void)node;
+    if (role->stage->has_boards)
+        sim_board_kill(&role->stage->boards, &role->member.incarnation);
+}
+
 /* kill -9 at a chunk, inside the wire. */
 static bool on_point(void *data, const struct muster_wire_point *at)
 {
@@ -250,6 +278,9 @@ static void start_actor(struct sim_node *node, struct muster_env *env, void *dat
     actor->env = env;
     actor->state_wanted = UINT64_MAX;
     sim_node_set_program(node, actor);
+    if (role->stage->has_boards)
+        actor->board = sim_board_open_on(&role->stage->boards, env->loop, &role->member.incarnation,
+                                         BOARD_BYTES);
     trainee_init(&actor->trainee, node, role->stage->ledger, &role->member.incarnation,
                  role->stage->seed, &keeper_ops, actor);
     actor->trainee.has_mail = role->stage->seed % 2 == 0;
@@ -358,6 +389,8 @@ static void enter_view(struct actor *actor, struct muster_view *view)
         .view = view,
         .self = actor->role->member.incarnation,
         .wire = actor->wire,
+        .board = actor->board,
+        .shm_slots_max = actor->role->stage->slots_max,
         .events = &group_events,
         .data = actor,
     };
@@ -369,6 +402,7 @@ static void enter_view(struct actor *actor, struct muster_view *view)
         sim_fail(actor->role->stage->world, "a group does not open");
         return;
     }
+    muster_group_set_shm_failpoint(next, on_store, actor);
     muster_view_unref(actor->view);
     actor->view = muster_view_ref(view);
     actor->group = next;
@@ -609,13 +643,14 @@ static void launch(struct stage *stage, uint32_t task)
     role->member.task_index = task;
     role->member.address = sim_host_address(stage->hosts[task], PORT);
     snprintf(role->member.host_key, sizeof(role->member.host_key), "%s",
-             sim_host_name(stage->hosts[task]));
+             stage->has_boards ? "one" : sim_host_name(stage->hosts[task]));
     role->life = ledger_life(stage->ledger, &role->member.incarnation);
     snprintf(name, sizeof(name), "worker:%" PRIu32, task);
     stage->holders[task] = stage->role_count++;
     role->node = sim_node_start(stage->world, &(struct sim_node_options){.name = name,
                                                                          .host = stage->hosts[task],
                                                                          .start = start_actor,
+                                                                         .on_death = on_death,
                                                                          .data = role});
     role->member.pid = sim_node_pid(role->node);
 }
@@ -735,6 +770,7 @@ static void close_processes(struct stage *stage)
         muster_timer_stop(&actor->timer);
         muster_view_unref(actor->view);
         muster_wire_close(actor->wire);
+        muster_board_close(actor->board);
         muster_listener_close(actor->listener, NULL);
         sim_leave(role->node);
     }
@@ -754,6 +790,7 @@ static void free_stage(struct stage *stage)
 
     for (i = 0; i < stage->role_count; i++)
         muster_progress_free(stage->roles[i].vote);
+    sim_board_world_fini(&stage->boards);
     muster_view_unref(stage->view);
     muster_mem_free(muster_mem_system(), stage->view_bytes);
     ledger_free(stage->ledger);
@@ -765,6 +802,10 @@ static void set_stage(struct stage *stage)
     uint32_t i;
 
     stage->task_count = 2 + (uint32_t)draw(stage, TASKS_MAX - 1);
+    stage->has_boards = draw(stage, 2) == 0;
+    stage->slots_max = draw(stage, 2) == 0 ? 0 : 2;
+    stage->boards_env.mem = muster_mem_system();
+    sim_board_world_init(&stage->boards, &stage->boards_env);
     for (i = 0; i < stage->task_count; i++) {
         char name[32];
 

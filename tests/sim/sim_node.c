@@ -49,10 +49,17 @@ void sim_node_enter(const struct sim_node *node)
     assert(node->world->running == node && "a process touched what is another's");
 }
 
+static void begin_dying(struct sim_node *node)
+{
+    node->life = SIM_DYING;
+    if (node->options.on_death != NULL)
+        node->options.on_death(node, node->options.data);
+}
+
 bool sim_node_is_gone(struct sim_node *node)
 {
     if (node->kill_countdown > 0 && --node->kill_countdown == 0)
-        node->life = SIM_DYING;
+        begin_dying(node);
     return node->life != SIM_ALIVE;
 }
 
@@ -315,6 +322,8 @@ struct sim_node *sim_node_start(struct sim_world *world, const struct sim_node_o
 
 void sim_node_die(struct sim_node *node, bool is_silent)
 {
+    if (node->life == SIM_ALIVE)
+        begin_dying(node);
     sim_note(node->world, "death", (uint64_t)node->pid, is_silent, node->is_exiting);
     node->life = SIM_DEAD;
     node->program = NULL;
@@ -334,7 +343,7 @@ void sim_kill(struct sim_node *node)
     if (node->life != SIM_ALIVE)
         return;
     if (node->world->running == node)
-        node->life = SIM_DYING;
+        begin_dying(node);
     else
         sim_node_die(node, false);
 }

@@ -97,11 +97,13 @@ bool sim_host_is_up(const struct sim_host *host);
 /** Runs inside the process, first of all. env and what it allocates die with the process. */
 typedef void sim_main_fn(struct sim_node *node, struct muster_env *env, void *data);
 
+typedef void sim_death_fn(struct sim_node *node, void *data);
 struct sim_node_options {
     const char *name;
     struct sim_host *host;
     sim_main_fn *start;
     void *data;
+    sim_death_fn *on_death; /* may be NULL: at the instant of its death, before anything is lost */
     const char *const
         *vars; /* NAME, value, NAME, value, … NULL; borrowed for the life of the node */
 };

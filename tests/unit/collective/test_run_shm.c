@@ -544,6 +544,25 @@ static void a_death_is_told_while_an_operation_waits(void **state)
     group_ring_close(&ring);
 }
 
+/* What an heir has noted for the chunks of the dead must not mislead the next operation there. */
+static void places_on_a_board_are_as_new_when_they_are_used_again(void **state)
+{
+    const struct scene scene = {MUSTER_OP_ALL_REDUCE, MUSTER_SUM, 3, 500, 0, false};
+    const uint32_t victim = 1;
+
+    (void)state;
+    open_scene(&scene);
+    seats[victim].cut_at = 16;
+    start_all(&scene);
+    run_to_cut(scene.n);
+    let_survivors_run(&scene, PACE_LATE);
+    assert_int_equal(unasked_count, 1);
+    change_without(victim);
+    for (unsigned i = 0; i < 40; i++)
+        check_next_operation(&scene, 1u << victim);
+    close_scene(&scene);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -559,6 +578,7 @@ int main(void)
         cmocka_unit_test_setup(broadcast_has_one_outcome_wherever_a_member_dies, reset_counts),
         cmocka_unit_test_setup(barrier_ends_for_all_survivors, reset_counts),
         cmocka_unit_test_setup(the_heir_of_the_dead_may_die_too, reset_counts),
+        cmocka_unit_test_setup(places_on_a_board_are_as_new_when_they_are_used_again, reset_counts),
     };
 
     group_ring_has_boards = true;
