@@ -354,8 +354,9 @@ void muster_shm_hear(struct muster_run *run)
 
 /* --- The end --- */
 
-/* Operations of the lane end here in any order; the others see how far all have. */
-static void advance_done(struct muster_run *run)
+/* Operations of the lane end here in any order; the others see how far all have. False: not as far
+ * as this one. */
+static bool advance_done(struct muster_run *run)
 {
     struct muster_shm_lane *own = &muster_shm_board_of(run->shm->link->board)->lanes[run->id.lane];
     struct muster_list *runs = &run->group->lanes[run->id.lane].runs;
@@ -370,6 +371,7 @@ static void advance_done(struct muster_run *run)
     }
     if (done > atomic_load_explicit(&own->done, memory_order_relaxed))
         atomic_store_explicit(&own->done, done, memory_order_release);
+    return done > run->shm->ordinal;
 }
 
 static void complete(struct muster_run *run)
@@ -379,9 +381,8 @@ static void complete(struct muster_run *run)
     run->state = MUSTER_RUN_COMPLETE;
     run->final_count = muster_plan_wanted_count(&run->plan);
     muster_shm_point(run, "before complete");
-    if (run->plan.algorithm == MUSTER_ALGORITHM_HOST)
+    if (!advance_done(run))
         atomic_store_explicit(&shm->entry->complete, shm->key, memory_order_release);
-    advance_done(run);
     muster_shm_point(run, "complete");
     muster_shm_wake(run);
 }
