@@ -314,33 +314,43 @@ static const char *host_key(const void *data, uint32_t i)
     return name;
 }
 
-static struct muster_plan_input input_of(const struct world *world, uint32_t index)
+static struct muster_plan_input input_of(const struct muster_plan_model *model, uint32_t index)
 {
-    const struct muster_plan_model *model = world->model;
-    struct muster_plan_input input = {
+    uint32_t per_host = model->ranks_per_host > 0 ? model->ranks_per_host : 1;
+
+    return (struct muster_plan_input){
         .kind = MUSTER_OP_ALL_REDUCE,
         .n = model->n,
         .index = index,
         .count = model->bytes / 4,
         .element_bytes = 4,
-        .host_count = world->topology.host_count,
+        .host_count = (model->n + per_host - 1) / per_host,
         .parameters = model->parameters,
     };
+}
 
-    if (model->algorithm == MUSTER_ALGORITHM_DIRECT) {
-        input.parameters.direct_max_bytes = MUSTER_DIRECT_MAX_BYTES_MAX;
-    } else if (model->algorithm != MUSTER_ALGORITHM_AUTO) {
-        input.parameters.direct_max_bytes = 1;
-        input.parameters.forced = model->algorithm;
-    }
-    return input;
+static void force(struct muster_plan_input *input, enum muster_algorithm algorithm)
+{
+    input->parameters.row_count = 0;
+    input->parameters.direct_max_bytes =
+        algorithm == MUSTER_ALGORITHM_DIRECT ? MUSTER_DIRECT_MAX_BYTES_MAX : 1;
+    input->parameters.forced = algorithm;
+}
+
+enum muster_algorithm muster_plan_model_choose(const struct muster_plan_model *model)
+{
+    const struct muster_plan_input input = input_of(model, 0);
+
+    return muster_plan_choose(&input);
 }
 
 static bool init_rank(struct world *world, uint32_t index)
 {
-    struct muster_plan_input input = input_of(world, index);
+    struct muster_plan_input input = input_of(world->model, index);
     struct rank *rank = &world->ranks[index];
 
+    if (world->model->algorithm != MUSTER_ALGORITHM_AUTO)
+        force(&input, world->model->algorithm);
     rank->plan = muster_plan_make(&input);
     rank->lists = muster_mem_alloc_zero(world->mem, rank->plan.chunk_count, sizeof(*rank->lists));
     return rank->lists != NULL;
@@ -420,9 +430,10 @@ static double bound_us(const struct world *world)
 
 static enum muster_rc check(const struct muster_plan_model *model, struct muster_error *ret_error)
 {
-    if (model->n == 0 || model->gbps <= 0 || model->local_gbps <= 0)
+    if (model->n == 0 || !(model->gbps > 0) || !(model->local_gbps > 0) ||
+        !(model->latency_us >= 0) || !(model->local_latency_us >= 0) || !(model->overhead_us >= 0))
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "a model needs members and bandwidths above 0");
+                                "a model needs members, bandwidths above 0, and no time below 0");
     return MUSTER_OK;
 }
 

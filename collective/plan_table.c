@@ -1,6 +1,7 @@
 /* Plan parameters as text: what `muster bench allreduce --tune` writes and people edit. */
 #include "collective/plan.h"
 
+#include <muster/env.h>
 #include <muster/options.h>
 
 #include <stdarg.h>
@@ -8,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define FILE_BYTES_MAX ((size_t)64 << 10)
 #define LINE_BYTES_MAX 256u
 #define WORDS_MAX      8u
 
@@ -204,6 +206,24 @@ enum muster_rc muster_plan_parameters_parse(const char *text,
     }
     *ret_parameters = parameters;
     return MUSTER_OK;
+}
+
+enum muster_rc muster_plan_parameters_read(struct muster_files *files, struct muster_mem *mem,
+                                           const char *path,
+                                           struct muster_plan_parameters *ret_parameters,
+                                           struct muster_error *ret_error)
+{
+    struct muster_error why;
+    char *text = NULL;
+    size_t size;
+    enum muster_rc rc = muster_files_read(files, mem, path, FILE_BYTES_MAX, &text, &size);
+
+    if (rc != MUSTER_OK)
+        return muster_error_set(ret_error, rc, "%s: %s; `muster bench tune --out FILE` writes one",
+                                path, muster_rc_text(rc));
+    rc = muster_plan_parameters_parse(text, ret_parameters, &why);
+    muster_mem_free(mem, text);
+    return rc == MUSTER_OK ? rc : muster_error_set(ret_error, rc, "%s: %s", path, why.text);
 }
 
 /* --- Writing --- */

@@ -8,6 +8,8 @@
 
 static const struct bench benches[] = {
     {"allreduce", "all-reduce between processes of this machine", bench_allreduce},
+    {"tune", "time all algorithms, write a table for `muster run --tune-file`", bench_tune},
+    {"scale", "all-reduce among many members, played through a model of the network", bench_scale},
     {"recover", "kill workers inside an all_reduce, measure what it costs the others",
      bench_recover},
     {"recover-worker", NULL, bench_recover_worker},
@@ -28,6 +30,8 @@ int command_bench(int argc, char **argv)
         print_benches(stdout);
         return EXIT_OK;
     }
+    if (argc >= 2 && strcmp(argv[1], "--tune") == 0)
+        return bench_tune(argc - 1, argv + 1);
     for (size_t i = 0; argc >= 2 && i < sizeof(benches) / sizeof(benches[0]); i++)
         if (strcmp(benches[i].name, argv[1]) == 0)
             return benches[i].run(argc - 1, argv + 1);

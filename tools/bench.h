@@ -13,6 +13,10 @@ struct bench {
 
 int bench_allreduce(int argc, char **argv);
 extern const struct muster_options bench_allreduce_options;
+int bench_scale(int argc, char **argv);
+extern const struct muster_options bench_scale_options;
+int bench_tune(int argc, char **argv);
+extern const struct muster_options bench_tune_options;
 int bench_recover(int argc, char **argv);
 extern const struct muster_options bench_recover_options;
 /** What `muster bench recover` starts as workers. */

@@ -18,6 +18,7 @@ struct bench_settings {
     const char *wire;
     const char *memory;
     const char *dtype;
+    const char *algorithm;
     uint64_t iterations;
     uint64_t chunk_bytes;
     uint64_t direct_max_bytes;

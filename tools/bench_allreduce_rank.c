@@ -255,13 +255,24 @@ static bool measure_size(struct rank *rank, uint64_t bytes, int to_parent)
     return is_ok;
 }
 
+/* One algorithm for all: the limit below which everything is direct makes way for it. */
+static struct muster_plan_parameters parameters_of(const struct bench_settings *settings)
+{
+    struct muster_plan_parameters parameters = {.chunk_bytes = (uint32_t)settings->chunk_bytes,
+                                                .direct_max_bytes =
+                                                    (uint32_t)settings->direct_max_bytes};
+
+    if (muster_algorithm_parse(settings->algorithm, &parameters.forced) &&
+        parameters.forced != MUSTER_ALGORITHM_AUTO)
+        parameters.direct_max_bytes = 1;
+    return parameters;
+}
+
 static bool join(struct rank *rank, int from_parent, int to_parent)
 {
     struct muster_address addresses[BENCH_RANKS_MAX];
     const struct bench_settings *settings = rank->run->settings;
-    const struct muster_plan_parameters parameters = {
-        .chunk_bytes = (uint32_t)settings->chunk_bytes,
-        .direct_max_bytes = (uint32_t)settings->direct_max_bytes};
+    const struct muster_plan_parameters parameters = parameters_of(settings);
     struct muster_error error;
     char job[32];
 

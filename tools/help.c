@@ -37,10 +37,11 @@ static void print_commands(FILE *file)
 
 static int print_options(void)
 {
-    const struct muster_options *tables[32] = {&bench_allreduce_options, &bench_recover_options};
+    const struct muster_options *tables[32] = {&bench_allreduce_options, &bench_recover_options,
+                                               &bench_scale_options, &bench_tune_options};
     char *text = NULL;
     size_t bytes = 0;
-    size_t count = 2;
+    size_t count = 4;
 
     for (size_t i = 0; i < command_count && count < sizeof(tables) / sizeof(tables[0]); i++) {
         if (commands[i].options != NULL)

@@ -82,6 +82,10 @@ static void add_muster(struct builder *builder, const struct run_task *task)
     add(builder, "MUSTER_MIN_MEMBERS", "%llu", (unsigned long long)settings->members_min);
     add(builder, "MUSTER_MIN_MEMBERS_TIMEOUT_S", "%llu",
         (unsigned long long)whole_seconds(settings->members_min_timeout_ns));
+    if (settings->tune_file != NULL)
+        add(builder, "MUSTER_TUNE_FILE", "%s", settings->tune_file);
+    if (strcmp(settings->reproducible, "no") != 0)
+        add(builder, "MUSTER_REPRODUCIBLE", "%s", settings->reproducible);
     for (size_t i = 0; i < settings->kill_count; i++) {
         if (settings->kills[i].rank == task->rank && task->lives == 1)
             add(builder, "MUSTER_KILL", "%s", settings->kills[i].point);

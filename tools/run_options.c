@@ -100,6 +100,19 @@ static const struct muster_option rows[] = {
      .fallback = "0",
      .max = 65535,
      .help = "MASTER_PORT of the workers; 0 takes a free one."},
+    {.name = "tune-file",
+     ROW(tune_file),
+     .kind = MUSTER_OPTION_TEXT,
+     .value = "FILE",
+     .help = "Which algorithm runs which operation: a table of `muster bench tune`. Counts in the "
+             "first view."},
+    {.name = "reproducible",
+     ROW(reproducible),
+     .kind = MUSTER_OPTION_CHOICE,
+     .choices = "no|view",
+     .fallback = "no",
+     .help = "view: the same bits of every reduction whatever the algorithm, the chunks, the wire "
+             "and the timing, as long as the members are the same."},
     {.name = "log-dir",
      ROW(log_dir),
      .kind = MUSTER_OPTION_TEXT,
@@ -374,6 +387,19 @@ bool run_mask_of(const char *text, uint32_t local_rank, unsigned *ret_mask)
 }
 
 /* Now, not at the end of a long training. */
+/* A table that nobody could read is told before anybody is started. */
+static bool check_tune_file(const struct run_settings *settings, int *ret_exit)
+{
+    struct muster_plan_parameters parameters;
+    struct muster_error error;
+
+    if (settings->tune_file == NULL ||
+        muster_plan_parameters_read(muster_files_system(), muster_mem_system(),
+                                    settings->tune_file, &parameters, &error) == MUSTER_OK)
+        return true;
+    return refuse(ret_exit, "--tune-file %s", error.text);
+}
+
 static bool check_json(const struct run_settings *settings, int *ret_exit)
 {
     bool is_there;
@@ -400,7 +426,8 @@ static bool check(struct run_settings *settings, int *ret_exit)
     settings->is_embedded = strcmp(settings->registry, "embedded") == 0;
     if (!read_workers(settings, ret_exit) || !run_place_read(settings, ret_exit) ||
         !read_nodes(settings, ret_exit) || !check_many_nodes(settings, ret_exit) ||
-        !read_job(settings, ret_exit) || !check_json(settings, ret_exit))
+        !read_job(settings, ret_exit) || !check_json(settings, ret_exit) ||
+        !check_tune_file(settings, ret_exit))
         return false;
     if (strncmp(settings->registry, "https:", 6) == 0)
         return refuse(ret_exit,

@@ -30,6 +30,7 @@ struct run_settings {
     const char *registry;
     const char *job;
     const char *log_dir;
+    const char *tune_file, *reproducible;
     const char *tee;
     const char *redirects;
     const char *json;

@@ -1,6 +1,8 @@
 /* What the launcher says of a member in environment variables, checked. */
 #include "training/variables.h"
 
+#include <muster/env.h>
+
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -74,6 +76,29 @@ static enum muster_rc read_host_key(struct muster_env *env, const char **ret_key
     return MUSTER_OK;
 }
 
+/* Both count in the first view only: its leader's are everybody's. */
+static enum muster_rc read_plan(struct muster_env *env, struct muster_plan_parameters *ret_plan,
+                                struct muster_error *ret_error)
+{
+    const char *path = muster_vars_get(env->vars, "MUSTER_TUNE_FILE");
+    const char *reproducible = muster_vars_get(env->vars, "MUSTER_REPRODUCIBLE");
+    struct muster_error why;
+    enum muster_rc rc;
+
+    if (path != NULL && *path != '\0') {
+        rc = muster_plan_parameters_read(env->files, env->mem, path, ret_plan, &why);
+        if (rc != MUSTER_OK)
+            return muster_error_set(ret_error, rc, "MUSTER_TUNE_FILE=%s", why.text);
+    }
+    if (reproducible == NULL || *reproducible == '\0' || strcmp(reproducible, "no") == 0)
+        return MUSTER_OK;
+    ret_plan->is_reproducible = true;
+    return strcmp(reproducible, "view") == 0
+               ? MUSTER_OK
+               : muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                  "MUSTER_REPRODUCIBLE=%s: expected view or no", reproducible);
+}
+
 enum muster_rc muster_training_read_variables(struct muster_env *env,
                                               struct muster_node_options *node,
                                               struct muster_error *ret_error)
@@ -91,6 +116,8 @@ enum muster_rc muster_training_read_variables(struct muster_env *env,
         rc = read_evict_after(env, &node->evict_after_ns, ret_error);
     if (rc == MUSTER_OK)
         rc = read_host_key(env, &node->host_key, ret_error);
+    if (rc == MUSTER_OK)
+        rc = read_plan(env, &node->plan, ret_error);
     node->is_return = rejoin != 0;
     node->min_members = (uint32_t)min_members;
     node->min_members_timeout_ns = timeout_s * MUSTER_NS_PER_S;

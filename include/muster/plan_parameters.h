@@ -4,6 +4,7 @@
 #define MUSTER_PLAN_PARAMETERS_H
 
 #include <muster/base.h>
+#include <muster/mem.h>
 #include <muster/status.h>
 
 #include <stdbool.h>
@@ -11,6 +12,8 @@
 #include <stdint.h>
 
 MUSTER_BEGIN
+
+struct muster_files;
 
 /** How an operation moves its data. Numbers are part of the view. */
 enum muster_algorithm {
@@ -94,6 +97,11 @@ MUSTER_API bool muster_algorithm_parse(const char *name, enum muster_algorithm *
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_plan_parameters_parse(
     const char *text, struct muster_plan_parameters *ret_parameters,
     struct muster_error *ret_error);
+/** The same of a file (at most 64 KiB); the text of an error begins with its path. Also NOT_FOUND,
+ * PERMISSION_DENIED. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_plan_parameters_read(
+    struct muster_files *files, struct muster_mem *mem, const char *path,
+    struct muster_plan_parameters *ret_parameters, struct muster_error *ret_error);
 /** The text that muster_plan_parameters_parse reads; cut to size. Returns the length of the whole. */
 MUSTER_API size_t muster_plan_parameters_format(const struct muster_plan_parameters *parameters,
                                                 char *ret_text, size_t size);
