@@ -16,6 +16,8 @@ static const char *const names[] = {
     [MUSTER_ALGORITHM_HOST] = "host",
 };
 
+#define DIRECT_MEMBERS 8u
+
 #define NAME_COUNT (sizeof(names) / sizeof(names[0]))
 
 /* What `muster bench --tune` replaces. An all_reduce above direct_max_bytes. */
@@ -24,6 +26,16 @@ static const struct muster_plan_row built_in[] = {
      .span = MUSTER_SPAN_HOSTS,
      .algorithm = MUSTER_ALGORITHM_TWO_LEVEL,
      .n_min = 4},
+    /* A ring has 2 (n - 1) latencies: worth it when they are short against the bytes. */
+    {.kind = MUSTER_OP_ALL_REDUCE, .algorithm = MUSTER_ALGORITHM_HALVING, .n_min = 256},
+    {.kind = MUSTER_OP_ALL_REDUCE,
+     .algorithm = MUSTER_ALGORITHM_HALVING,
+     .n_min = 64,
+     .bytes_max = 64u << 20},
+    {.kind = MUSTER_OP_ALL_REDUCE,
+     .algorithm = MUSTER_ALGORITHM_HALVING,
+     .n_min = 16,
+     .bytes_max = 8u << 20},
     {.kind = MUSTER_OP_ALL_REDUCE,
      .algorithm = MUSTER_ALGORITHM_HALVING,
      .n_min = 8,
@@ -146,25 +158,36 @@ static enum muster_algorithm find(const struct muster_plan_input *input,
     return MUSTER_ALGORITHM_AUTO;
 }
 
+/* Each member of an all_reduce gets as many inputs as there are members: 8 of direct_max_bytes, or
+ * more of fewer. The others send theirs to all anyway, or are not asked how many there are. */
+static bool is_small(const struct muster_plan_input *input)
+{
+    uint64_t bytes = input->count * input->element_bytes;
+    uint64_t max = muster_plan_direct_max_bytes(&input->parameters);
+
+    if (input->kind == MUSTER_OP_ALL_REDUCE && input->n > DIRECT_MEMBERS)
+        max = max * DIRECT_MEMBERS / input->n;
+    return bytes <= max;
+}
+
 enum muster_algorithm muster_plan_choose(const struct muster_plan_input *input)
 {
     const struct muster_plan_parameters *parameters = &input->parameters;
-    uint64_t bytes = input->count * input->element_bytes;
-    bool is_small = bytes <= muster_plan_direct_max_bytes(parameters);
+    bool is_direct = is_small(input);
     enum muster_algorithm algorithm;
 
     if (muster_plan_is_exchange(input->kind))
         return MUSTER_ALGORITHM_EXCHANGE;
-    if (input->n == 1 || input->kind == MUSTER_OP_BARRIER || bytes == 0 ||
-        (is_small && (input->kind == MUSTER_OP_BROADCAST || parameters->row_count == 0)))
+    if (input->n == 1 || input->kind == MUSTER_OP_BARRIER || input->count == 0 ||
+        (is_direct && (input->kind == MUSTER_OP_BROADCAST || parameters->row_count == 0)))
         return MUSTER_ALGORITHM_DIRECT;
-    if (!is_small && parameters->forced != MUSTER_ALGORITHM_AUTO &&
+    if (!is_direct && parameters->forced != MUSTER_ALGORITHM_AUTO &&
         is_usable(input, parameters->forced))
         return parameters->forced;
     algorithm = find(input, parameters->rows, parameters->row_count);
     if (algorithm != MUSTER_ALGORITHM_AUTO)
         return algorithm;
-    if (is_small)
+    if (is_direct)
         return MUSTER_ALGORITHM_DIRECT;
     algorithm = find(input, built_in, sizeof(built_in) / sizeof(built_in[0]));
     return algorithm != MUSTER_ALGORITHM_AUTO ? algorithm : MUSTER_ALGORITHM_BLOCKS;

@@ -31,6 +31,28 @@ static void the_first_row_that_fits_decides(void **state)
     assert_int_equal(muster_plan_choose(&input), MUSTER_ALGORITHM_RING);
 }
 
+/* What all members send to all grows with their square. */
+static void many_members_are_direct_up_to_smaller_sizes(void **state)
+{
+    struct muster_plan_input input = {.kind = MUSTER_OP_ALL_REDUCE, .element_bytes = 4};
+
+    (void)state;
+    input.parameters.direct_max_bytes = 4096;
+    input.count = 1024;
+    input.n = 8;
+    assert_int_equal(muster_plan_choose(&input), MUSTER_ALGORITHM_DIRECT);
+    input.n = 9;
+    assert_int_equal(muster_plan_choose(&input), MUSTER_ALGORITHM_HALVING);
+    input.n = 1024;
+    input.count = 8;
+    assert_int_equal(muster_plan_choose(&input), MUSTER_ALGORITHM_DIRECT);
+    input.count = 9;
+    assert_int_equal(muster_plan_choose(&input), MUSTER_ALGORITHM_HALVING);
+    input.kind = MUSTER_OP_BROADCAST;
+    input.count = 1024;
+    assert_int_equal(muster_plan_choose(&input), MUSTER_ALGORITHM_DIRECT);
+}
+
 static void rows_tell_hosts_and_wires_apart(void **state)
 {
     struct muster_plan_input input = usual();
@@ -141,6 +163,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_row_that_fits_decides),
+        cmocka_unit_test(many_members_are_direct_up_to_smaller_sizes),
         cmocka_unit_test(rows_tell_hosts_and_wires_apart),
         cmocka_unit_test(an_algorithm_runs_only_what_it_can),
         cmocka_unit_test(where_bits_must_be_the_same_sums_are_made_by_rank),
