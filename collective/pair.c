@@ -159,8 +159,9 @@ void muster_message_end(struct muster_message *message, enum muster_rc rc)
 {
     struct muster_group *group = message->group;
     struct muster_op *op = message->op;
+    bool is_sent_again = message->is_send && op->result.is_interrupted; /* and not awaited */
 
-    if (rc != MUSTER_OK && !group->is_frozen)
+    if ((rc != MUSTER_OK || is_sent_again) && !group->is_frozen)
         muster_wire_recall_op(group->wire, &message->id);
     stop_receiving(message);
     if (message->is_eager) {
