@@ -27,8 +27,10 @@ static void on_told(struct muster_stream_write *write, enum muster_rc rc)
     struct muster_error error;
 
     link->is_ack_queued = false;
-    if (rc == MUSTER_OK)
+    if (rc == MUSTER_OK) {
+        muster_peer_link_note_received(link); /* what has come meanwhile waits to be told too */
         return;
+    }
     muster_error_set(&error, MUSTER_UNAVAILABLE, "the connection was lost");
     muster_peer_link_lose(link, &error);
 }
