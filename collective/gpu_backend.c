@@ -261,9 +261,12 @@ static enum muster_rc open_parts(struct muster_gpu_backend *backend, struct must
     return rc;
 }
 
+/* A thread that is stuck in a library still uses what leads it there: that stays for ever. */
 static void backend_free(struct muster_gpu_backend *backend)
 {
     struct muster_list *node;
+    bool is_stuck = backend->device.control != NULL &&
+                    muster_gpu_control_stuck_count(backend->device.control) > 0;
 
     while ((node = muster_list_pop(&backend->idle_ops)) != NULL)
         muster_gpu_op_free(backend, MUSTER_CONTAINER_OF(node, struct muster_gpu_op, node));
@@ -271,6 +274,10 @@ static void backend_free(struct muster_gpu_backend *backend)
     muster_gpu_control_close(backend->device.control);
     if (backend->wake != NULL)
         muster_wake_close(backend->wake);
+    if (is_stuck) {
+        MUSTER_LOG(backend->env, ERROR, "gpu_left_behind", "name", backend->name);
+        return;
+    }
     muster_nccl_close(backend->device.nccl);
     muster_cuda_close(backend->device.cuda);
     muster_mem_free(backend->env->mem, backend);
@@ -341,8 +348,6 @@ static void on_closed_task(struct muster_task *task)
     muster_gpu_close_fn *on_closed = backend->on_closed;
     void *data = backend->on_closed_data;
 
-    while (muster_list_pop(&backend->device.communicators) != NULL) {
-    }
     backend_free(backend);
     if (on_closed != NULL)
         on_closed(data);

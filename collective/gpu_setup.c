@@ -13,6 +13,7 @@
 enum setup_step {
     SETUP_REST,     /* the old communicator comes to rest */
     SETUP_STANDING, /* what has everybody? */
+    SETUP_REVOKE,   /* shrink: quiet here, revoked elsewhere: the same everywhere */
     SETUP_MAKE_ID,  /* the first member makes the id … */
     SETUP_ID,       /* … and all get it */
     SETUP_MAKE,     /* the communicator comes up, or not */
@@ -432,6 +433,20 @@ static void let_old_go(struct muster_gpu_setup *setup, bool is_orderly)
     muster_gpu_communicator_release(old, is_orderly);
 }
 
+static void start_shrinking(struct muster_gpu_setup *setup)
+{
+    bool is_revoked_somewhere = false;
+
+    for (uint32_t i = 0; i < setup->count; i++)
+        is_revoked_somewhere |= setup->words[i].standing.parent == MUSTER_GPU_PARENT_REVOKED;
+    if (!is_revoked_somewhere || setup->group->comm->state == MUSTER_GPU_REVOKED) {
+        start_make(setup, NULL);
+        return;
+    }
+    setup->step = SETUP_REVOKE;
+    muster_gpu_communicator_stop(setup->group->comm);
+}
+
 static void carry_out(struct muster_gpu_setup *setup)
 {
     switch (setup->plan.kind) {
@@ -440,7 +455,7 @@ static void carry_out(struct muster_gpu_setup *setup)
         end(setup, &(struct muster_error){.rc = MUSTER_OK});
         return;
     case MUSTER_GPU_PLAN_SHRINK:
-        start_make(setup, NULL);
+        start_shrinking(setup);
         return;
     case MUSTER_GPU_PLAN_GROW:
         make_id(setup);
@@ -569,6 +584,17 @@ static bool is_at_rest(const struct muster_gpu_communicator *comm)
 
 void muster_gpu_setup_proceed(struct muster_gpu_setup *setup)
 {
+    struct muster_error why;
+
+    if (setup->step == SETUP_REVOKE && setup->group->comm->state == MUSTER_GPU_REVOKED) {
+        start_make(setup, NULL);
+        return;
+    }
+    if (setup->step == SETUP_REVOKE) {
+        muster_error_set(&why, MUSTER_UNAVAILABLE, "the old communicator could not be revoked");
+        start_outcome(setup, &why);
+        return;
+    }
     if (setup->step == SETUP_REST && is_at_rest(setup->group->comm))
         start_standing(setup);
 }

@@ -414,6 +414,12 @@ enum muster_rc muster_nccl_abort(const struct muster_nccl *nccl, struct muster_n
 
 /* --- Operations --- */
 
+/* Between start and end of a group a call may say that the communicator is busy with it. */
+static bool is_taken(int result)
+{
+    return result == NCCL_SUCCESS || result == NCCL_IN_PROGRESS;
+}
+
 static int exchange_parts(const struct muster_nccl *nccl, struct muster_nccl_comm *comm,
                           const struct muster_nccl_work *work, struct muster_cuda_stream *stream)
 {
@@ -422,15 +428,15 @@ static int exchange_parts(const struct muster_nccl *nccl, struct muster_nccl_com
 
     if (result != NCCL_SUCCESS)
         return result;
-    for (uint32_t i = 0; i < work->member_count && result == NCCL_SUCCESS; i++) {
+    for (uint32_t i = 0; i < work->member_count && is_taken(result); i++) {
         result = nccl->send((const char *)work->input + i * bytes, work->count, type, (int)i, comm,
                             stream);
-        if (result == NCCL_SUCCESS)
+        if (is_taken(result))
             result = nccl->receive((char *)work->output + i * bytes, work->count, type, (int)i,
                                    comm, stream);
     }
     end = nccl->group_end();
-    return result != NCCL_SUCCESS ? result : end;
+    return is_taken(result) ? end : result;
 }
 
 static int send_receive(const struct muster_nccl *nccl, struct muster_nccl_comm *comm,
@@ -442,10 +448,10 @@ static int send_receive(const struct muster_nccl *nccl, struct muster_nccl_comm 
         return result;
     if (work->to != MUSTER_DEVICE_NOBODY)
         result = nccl->send(work->input, work->count, type, (int)work->to, comm, stream);
-    if (work->from != MUSTER_DEVICE_NOBODY && result == NCCL_SUCCESS)
+    if (work->from != MUSTER_DEVICE_NOBODY && is_taken(result))
         result = nccl->receive(work->output, work->from_count, type, (int)work->from, comm, stream);
     end = nccl->group_end();
-    return result != NCCL_SUCCESS ? result : end;
+    return is_taken(result) ? end : result;
 }
 
 static int issue(const struct muster_nccl *nccl, struct muster_nccl_comm *comm,

@@ -65,7 +65,7 @@ MUSTER_API void muster_gpu_counters(const struct muster_backend *backend,
  * Shape:   count elements of dtype, contiguous; equal on every rank. data is a device address.
  * Order:   after everything that `stream` (a CUstream, NULL: the default stream) holds now, which
  *          the host does not wait for; done comes when the device has finished it.
- * Owns:    borrows op, the tensor's memory and stream until done.
+ * Owns:    borrows op, the tensor's memory and stream until done. op->lane is set to the backend's.
  * Errors:  returned FAILED_PRECONDITION (no backend, group closed), INVALID_ARGUMENT,
  *          UNIMPLEMENTED (NCCL has no such reduction), RESOURCE_EXHAUSTED; by done ABORTED (the
  *          members have changed), INVALID_ARGUMENT (another rank called something else: error names

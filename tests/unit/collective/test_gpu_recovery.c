@@ -15,6 +15,7 @@ struct sums {
     struct gpu_stage stage;
     struct gpu_call calls[8];
     float *floats[8];
+    uint32_t shift; /* member i has floats[i + shift] */
 };
 
 static void sums_open(struct sums *sums, uint32_t n, int version,
@@ -53,7 +54,7 @@ static void start_call(struct sums *sums, uint32_t member, struct gpu_call *call
                        uint64_t timeout_ns)
 {
     struct muster_tensor tensor = {
-        .data = sums->floats[member], .count = COUNT, .dtype = MUSTER_F32};
+        .data = sums->floats[member + sums->shift], .count = COUNT, .dtype = MUSTER_F32};
 
     gpu_call_init(call, &sums->stage);
     if (timeout_ns != 0)
@@ -85,7 +86,7 @@ static void sum(struct sums *sums, unsigned mask)
         if ((mask & 1u << i) == 0)
             continue;
         count++;
-        fill(sums->floats[i], 1.0f);
+        fill(sums->floats[i + sums->shift], 1.0f);
         start_one(sums, i, 0);
     }
     for (uint32_t i = 0; i < 8; i++) {
@@ -93,8 +94,9 @@ static void sum(struct sums *sums, unsigned mask)
             continue;
         wait_one(sums, i, MUSTER_OK);
         for (unsigned k = 0; k < COUNT; k++)
-            if (sums->floats[i][k] != (float)count)
-                fail_msg("member %u has %f, not %u", i, (double)sums->floats[i][k], count);
+            if (sums->floats[i + sums->shift][k] != (float)count)
+                fail_msg("member %u has %f, not %u", i, (double)sums->floats[i + sums->shift][k],
+                         count);
     }
 }
 
@@ -130,6 +132,20 @@ static void hang_all(struct sums *sums, struct gpu_call *stuck)
         start_call(sums, i, i < 2 ? &stuck[i] : &sums->calls[i], 0);
     gpu_stage_wait(&sums->stage, &sums->calls[2], 1);
     sums->stage.knobs.nccl_set("error_after", 0);
+}
+
+/* A reduce to member 0: the others are done when they have sent. */
+static void start_root(struct sums *sums, uint32_t last)
+{
+    for (uint32_t i = 0; i <= last; i++) {
+        struct muster_tensor tensor = {.data = sums->floats[i], .count = 4, .dtype = MUSTER_F32};
+        struct gpu_call *call = &sums->calls[i];
+
+        gpu_call_init(call, &sums->stage);
+        assert_int_equal(muster_gpu_reduce_start(&call->op, group_of(sums, i), &tensor, &tensor,
+                                                 MUSTER_SUM, 0, NULL, gpu_call_done),
+                         MUSTER_OK);
+    }
 }
 
 /* --- Losses --- */
@@ -178,6 +194,31 @@ static void a_quiet_communicator_is_shrunk_without_revoke(void **state)
     group_ring_kill(&sums.stage.ring, 1);
     group_ring_change(&sums.stage.ring, NOBODY);
     sum(&sums, 5);
+    assert_int_equal(counters_of(&sums).shrink_count, 2);
+    sums_close(&sums);
+}
+
+/* Member 0 is in the middle of work, member 1 is not: both revoke before they shrink. */
+static void what_is_revoked_on_one_is_revoked_on_all_before_it_shrinks(void **state)
+{
+    struct sums sums;
+
+    (void)state;
+    sums_open(&sums, 3, 23007, NULL);
+    sum(&sums, 7);
+    sums.stage.knobs.nccl_set("rank", 2);
+    sums.stage.knobs.nccl_set("error_after", 2);
+    start_root(&sums, 2);
+    wait_one(&sums, 2, MUSTER_UNAVAILABLE);
+    wait_one(&sums, 1, MUSTER_OK);
+    sums.stage.knobs.nccl_set("error_after", 0);
+    group_ring_kill(&sums.stage.ring, 2);
+    group_ring_change(&sums.stage.ring, NOBODY);
+    wait_one(&sums, 0, MUSTER_ABORTED);
+    assert_int_equal(sums.stage.knobs.nccl_get("revokes"), 1);
+    commit(&sums, 3, MUSTER_ABORTED);
+    sum(&sums, 3);
+    assert_int_equal(sums.stage.knobs.nccl_get("revokes"), 2);
     assert_int_equal(counters_of(&sums).shrink_count, 2);
     sums_close(&sums);
 }
@@ -416,6 +457,7 @@ static void an_error_on_one_is_repaired_by_the_next_operation(void **state)
     assert_int_equal(sums.calls[2].rc, MUSTER_UNAVAILABLE);
     assert_int_equal(sums.stage.ring.members[2].abort_count, 1);
     assert_int_equal(stuck[0].done_count, 0);
+    sums.shift = 4; /* what is stuck still reads its memory */
     sum(&sums, 7);
     gpu_stage_wait(&sums.stage, stuck, 2);
     for (unsigned i = 0; i < 2; i++) {
@@ -466,12 +508,60 @@ static void an_abort_that_never_returns_holds_nobody_up(void **state)
     wait_one(&sums, 0, MUSTER_ABORTED);
     wait_one(&sums, 1, MUSTER_ABORTED);
     assert_true(counters_of(&sums).abandoned_count >= 2);
-    sum(&sums, 3); /* while the others are stuck */
+    sums.shift = 4;
+    sum(&sums, 3); /* while the others are stuck, and read their memory */
     assert_int_equal(counters_of(&sums).reclaimed_count, 0);
     sums.stage.knobs.nccl_set("abort_blocks", 0);
     while (counters_of(&sums).reclaimed_count < counters_of(&sums).abandoned_count)
         muster_loop_turn(sums.stage.ring.test.env.loop, MUSTER_NS_PER_MS);
     sums_close(&sums);
+}
+
+static struct muster_backend *left_behind; /* and all that it leads to */
+
+static void on_closed(void *data)
+{
+    *(bool *)data = true;
+}
+
+static void closing_leaves_behind_what_is_stuck(void **state)
+{
+    struct sums sums;
+    struct muster_env env;
+    struct muster_gpu_options options = {.abort_timeout_ns = SOON_NS,
+                                         .cuda_library = gpu_stage_cuda()};
+    struct muster_error error;
+    bool is_closed = false;
+
+    (void)state;
+    sums_open(&sums, 2, 23007, NULL);
+    env = sums.stage.ring.test.env;
+    env.mem = muster_mem_system();
+    options.nccl_library = gpu_stage_nccl(23007);
+    assert_int_equal(muster_gpu_open(&env, &options, &left_behind, &error), MUSTER_OK);
+    sums.stage.ring.test.env.backend = left_behind;
+    sum(&sums, 3);
+    sums.stage.knobs.nccl_set("rank", 1);
+    sums.stage.knobs.nccl_set("abort_blocks", 1);
+    sums.stage.knobs.nccl_set("issue_fails", 1);
+    start_one(&sums, 1, 0);
+    start_one(&sums, 0, 0);
+    wait_one(&sums, 1, MUSTER_UNAVAILABLE);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        const struct muster_error why = {.rc = MUSTER_ABORTED, .text = "the end"};
+
+        muster_group_abort_all(group_of(&sums, rank), &why);
+        muster_group_close(group_of(&sums, rank));
+        sums.stage.ring.members[rank].group = NULL;
+    }
+    wait_one(&sums, 0, MUSTER_ABORTED);
+    muster_gpu_close(left_behind, on_closed, &is_closed);
+    test_env_run_until(&env, test_env_is_true, &is_closed);
+    sums.stage.knobs.nccl_set("abort_blocks", 0); /* now the thread comes back, to nobody */
+    gpu_stage_until(&sums.stage, sums.stage.knobs.nccl_get, "aborts", 2);
+    sums.stage.ring.test.env.backend = sums.stage.backend;
+    free_memory(&sums);
+    gpu_stage_close_unchecked(&sums.stage);
 }
 
 static void on_alloc(struct muster_gpu_alloc *alloc)
@@ -578,6 +668,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_death_in_the_middle_aborts_on_all_and_the_rest_go_on),
         cmocka_unit_test(a_quiet_communicator_is_shrunk_without_revoke),
+        cmocka_unit_test(what_is_revoked_on_one_is_revoked_on_all_before_it_shrinks),
         cmocka_unit_test(a_change_without_losses_keeps_it),
         cmocka_unit_test(a_joiner_is_grown_into_it_where_that_exists),
         cmocka_unit_test(a_loss_and_a_join_begin_anew),
@@ -593,6 +684,7 @@ int main(void)
         cmocka_unit_test(an_error_on_one_is_repaired_by_the_next_operation),
         cmocka_unit_test(a_deadline_on_the_device_stops_it),
         cmocka_unit_test(an_abort_that_never_returns_holds_nobody_up),
+        cmocka_unit_test(closing_leaves_behind_what_is_stuck),
         cmocka_unit_test(a_full_control_ring_is_a_failed_try),
         cmocka_unit_test(the_end_of_a_group_ends_its_operations),
         cmocka_unit_test(the_end_at_any_turn_ends_everything),
