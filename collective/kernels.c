@@ -2,6 +2,7 @@
 #include "collective/kernels.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static const struct {
     const char *name;
@@ -92,6 +93,15 @@ void muster_kernel_reduce_swap(enum muster_dtype dtype, enum muster_reduction re
                                void *from, size_t count)
 {
     muster_kernels_best()->swap[dtype][reduction](into, from, count);
+}
+
+void muster_kernel_reduce_all(enum muster_dtype dtype, enum muster_reduction reduction, void *into,
+                              const void *const *from, uint32_t n, size_t count)
+{
+    if (n > 1)
+        muster_kernels_best()->all[dtype][reduction](into, from, n, count);
+    else if (into != from[0] && count > 0)
+        memcpy(into, from[0], count * muster_dtype_bytes(dtype));
 }
 
 void muster_kernel_divide(enum muster_dtype dtype, void *into, uint32_t divisor, size_t count)

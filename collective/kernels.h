@@ -12,11 +12,14 @@ typedef void muster_kernel_reduce_fn(void *into, const void *from, size_t count)
 typedef void muster_kernel_swap_fn(void *into, void *from, size_t count);
 typedef void muster_kernel_divide_fn(void *into, uint32_t divisor, size_t count);
 
+typedef void muster_kernel_fold_fn(void *into, const void *const *from, uint32_t n, size_t count);
+
 /** The kernels of one path; NULL where the pair has no meaning, alike on every path. */
 struct muster_kernels {
     const char *name;
     muster_kernel_reduce_fn *reduce[MUSTER_DTYPE_COUNT][MUSTER_REDUCTION_COUNT];
     muster_kernel_swap_fn *swap[MUSTER_DTYPE_COUNT][MUSTER_REDUCTION_COUNT];
+    muster_kernel_fold_fn *all[MUSTER_DTYPE_COUNT][MUSTER_REDUCTION_COUNT];
     muster_kernel_divide_fn *divide[MUSTER_DTYPE_COUNT];
 };
 
@@ -44,6 +47,16 @@ void muster_kernel_reduce(enum muster_dtype dtype, enum muster_reduction reducti
 /** The same, and `from` becomes what `into` was: the copy that undoes it costs no pass of its own. */
 void muster_kernel_reduce_swap(enum muster_dtype dtype, enum muster_reduction reduction, void *into,
                                void *from, size_t count);
+
+/**
+ * into[i] = from[0][i] (op) from[1][i] (op) … from[n - 1][i], in this order, for count elements; MEAN
+ * is divided by n. Each source is read once. f16 and bf16 are added, multiplied and divided in f32
+ * and rounded once, at the end: other bits than n - 1 times muster_kernel_reduce; all other types
+ * have the same. n = 1 copies. `into` may be one of the sources; otherwise the memory does not
+ * overlap. Aligned to the element; the pair is defined; n > 0.
+ */
+void muster_kernel_reduce_all(enum muster_dtype dtype, enum muster_reduction reduction, void *into,
+                              const void *const *from, uint32_t n, size_t count);
 
 /** into[i] /= divisor (integers: towards zero). divisor > 0; dtype has a MEAN. */
 void muster_kernel_divide(enum muster_dtype dtype, void *into, uint32_t divisor, size_t count);

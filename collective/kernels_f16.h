@@ -55,6 +55,64 @@ struct f16_rest {
 F16_KERNEL(sum_f16, x + y)
 F16_KERNEL(prod_f16, x *y)
 
+/* Folds: all sources into one, widened once, rounded once. `result` is of x and the divisor d.
+ * The rest is the elements from range[0] up to range[1]. */
+#define F16_FOLD(name, operation, result)                                                          \
+    static inline KERNEL_TARGET f16_raw name##_vector(const void *const *from, uint32_t n,         \
+                                                      size_t at, f16_wide d)                       \
+    {                                                                                              \
+        f16_wide x = f16_widen(f16_load((const uint16_t *)from[0] + at));                          \
+                                                                                                   \
+        (void)d;                                                                                   \
+        for (uint32_t k = 1; k < n; k++)                                                           \
+            x = x operation f16_widen(f16_load((const uint16_t *)from[k] + at));                   \
+        return f16_narrow(result);                                                                 \
+    }                                                                                              \
+    static KERNEL_TARGET void name##_rest(uint16_t *into, const void *const *from, uint32_t n,     \
+                                          const size_t *range)                                     \
+    {                                                                                              \
+        const size_t bytes = (range[1] - range[0]) * sizeof(*into);                                \
+        const f16_wide d = f16_splat((float)n);                                                    \
+        uint16_t last[F16_LANES] = {0};                                                            \
+        f16_wide x;                                                                                \
+                                                                                                   \
+        (void)d;                                                                                   \
+        memcpy(last, (const uint16_t *)from[0] + range[0], bytes);                                 \
+        x = f16_widen(f16_load(last));                                                             \
+        for (uint32_t k = 1; k < n; k++) {                                                         \
+            memcpy(last, (const uint16_t *)from[k] + range[0], bytes);                             \
+            x = x operation f16_widen(f16_load(last));                                             \
+        }                                                                                          \
+        f16_store(last, f16_narrow(result));                                                       \
+        memcpy(into + range[0], last, bytes);                                                      \
+    }                                                                                              \
+    static inline KERNEL_TARGET void name##_each(uint16_t *into, const void *const *from,          \
+                                                 uint32_t n, size_t count)                         \
+    {                                                                                              \
+        const size_t range[2] = {count - count % F16_LANES, count};                                \
+        const f16_wide d = f16_splat((float)n);                                                    \
+                                                                                                   \
+        for (size_t i = 0; i < range[0]; i += F16_LANES)                                           \
+            f16_store(into + i, name##_vector(from, n, i, d));                                     \
+        if (range[0] < count)                                                                      \
+            name##_rest(into, from, n, range);                                                     \
+    }                                                                                              \
+    static KERNEL_TARGET void name(void *into, const void *const *from, uint32_t n, size_t count)  \
+    {                                                                                              \
+        if (n == 2)                                                                                \
+            name##_each(into, from, 2, count);                                                     \
+        else if (n == 3)                                                                           \
+            name##_each(into, from, 3, count);                                                     \
+        else if (n == 4)                                                                           \
+            name##_each(into, from, 4, count);                                                     \
+        else                                                                                       \
+            name##_each(into, from, n, count);                                                     \
+    }
+
+F16_FOLD(sum_f16_all, +, x)
+F16_FOLD(mean_f16_all, +, x / d)
+F16_FOLD(prod_f16_all, *, x)
+
 static KERNEL_TARGET void divide_f16(void *into, uint32_t divisor, size_t count)
 {
     const size_t rest = count % F16_LANES, whole = count - rest;

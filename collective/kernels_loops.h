@@ -30,16 +30,17 @@ typedef uint64_t any_u64 __attribute__((may_alias));
 
 /* `result` is an expression of x (into) and y (from). */
 #define KERNEL(name, type, result)                                                                 \
+    static inline KERNEL_TARGET type name##_of(type x, type y)                                     \
+    {                                                                                              \
+        return (result);                                                                           \
+    }                                                                                              \
     static KERNEL_TARGET void name(void *into, const void *from, size_t count)                     \
     {                                                                                              \
         type *restrict a = into;                                                                   \
         const type *restrict b = from;                                                             \
                                                                                                    \
-        for (size_t i = 0; i < count; i++) {                                                       \
-            const type x = a[i], y = b[i];                                                         \
-                                                                                                   \
-            a[i] = (result);                                                                       \
-        }                                                                                          \
+        for (size_t i = 0; i < count; i++)                                                         \
+            a[i] = name##_of(a[i], b[i]);                                                          \
     }                                                                                              \
     static KERNEL_TARGET void name##_swap(void *into, void *from, size_t count)                    \
     {                                                                                              \
@@ -47,24 +48,24 @@ typedef uint64_t any_u64 __attribute__((may_alias));
         type *restrict b = from;                                                                   \
                                                                                                    \
         for (size_t i = 0; i < count; i++) {                                                       \
-            const type x = a[i], y = b[i];                                                         \
+            const type x = a[i];                                                                   \
                                                                                                    \
-            a[i] = (result);                                                                       \
+            a[i] = name##_of(x, b[i]);                                                             \
             b[i] = x;                                                                              \
         }                                                                                          \
     }
 
 #define DIVIDE(name, type, as, result)                                                             \
+    static inline KERNEL_TARGET type name##_of(type x, as d)                                       \
+    {                                                                                              \
+        return (result);                                                                           \
+    }                                                                                              \
     static KERNEL_TARGET void name(void *into, uint32_t divisor, size_t count)                     \
     {                                                                                              \
         type *restrict a = into;                                                                   \
-        const as d = (as)divisor;                                                                  \
                                                                                                    \
-        for (size_t i = 0; i < count; i++) {                                                       \
-            const type x = a[i];                                                                   \
-                                                                                                   \
-            a[i] = (result);                                                                       \
-        }                                                                                          \
+        for (size_t i = 0; i < count; i++)                                                         \
+            a[i] = name##_of(a[i], (as)divisor);                                                   \
     }
 
 static inline KERNEL_TARGET float quiet_f32(float value)
@@ -183,8 +184,12 @@ DIVIDE(divide_f16, any_u16, float, muster_f16_from_f32(F16(x) / d))
 /* Floats in order of their bits, the negative ones turned round: -0 is below +0. */
 #define KEY(value, type, max)        ((type)((value) ^ ((value) >> (sizeof(type) * 8 - 1) & (max))))
 #define IS_NAN(value, max, infinity) (((value) & (max)) > (infinity))
+/* By masks: with branches, compilers make no vectors of several in a row. */
+#define MASK(is, type) ((type) - (type)(is))
 #define PICK(is_y, type, max, infinity, nan)                                                       \
-    ((IS_NAN(x, max, infinity) | IS_NAN(y, max, infinity)) ? (type)(nan) : (is_y) ? y : x)
+    (type)((type)(MASK(IS_NAN(x, max, infinity) | IS_NAN(y, max, infinity), type) & (type)(nan)) | \
+           (type)(~MASK(IS_NAN(x, max, infinity) | IS_NAN(y, max, infinity), type) &               \
+                  (x ^ (MASK(is_y, type) & (x ^ y)))))
 #define FLOAT_ORDER(suffix, type, max, infinity, nan)                                              \
     KERNEL(min_##suffix, type,                                                                     \
            PICK(KEY(y, type, max) < KEY(x, type, max), type, max, infinity, nan))                  \
@@ -196,8 +201,15 @@ FLOAT_ORDER(bf16, any_i16, 0x7FFF, 0x7F80, MUSTER_BF16_NAN)
 FLOAT_ORDER(f32, any_i32, INT32_MAX, 0x7F800000, MUSTER_F32_NAN)
 FLOAT_ORDER(f64, any_i64, INT64_MAX, 0x7FF0000000000000, 0x7FF8000000000000)
 
+#include "collective/kernels_fold.h"
+
+/* What MEAN is before the division; of a fold, with it. */
+#define MEAN_OF(bits, order)      sum_##bits
+#define MEAN_OF_swap(bits, order) sum_##bits##_swap
+#define MEAN_OF_all(bits, order)  mean_##order##_all
+
 #define ARITHMETIC(bits, order, end)                                                               \
-    [MUSTER_SUM] = sum_##bits##end, [MUSTER_MEAN] = sum_##bits##end,                               \
+    [MUSTER_SUM] = sum_##bits##end, [MUSTER_MEAN] = MEAN_OF##end(bits, order),                     \
     [MUSTER_PROD] = prod_##bits##end, [MUSTER_MIN] = min_##order##end,                             \
     [MUSTER_MAX] = max_##order##end
 #define LOGIC(bits, end)                                                                           \
@@ -222,6 +234,7 @@ static const struct muster_kernels loops = {
     .name = KERNEL_PATH,
     .reduce = PAIRS(),
     .swap = PAIRS(_swap),
+    .all = PAIRS(_all),
     .divide = {[MUSTER_F16] = divide_f16,
                [MUSTER_BF16] = divide_bf16,
                [MUSTER_F32] = divide_f32,

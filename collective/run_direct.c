@@ -45,12 +45,8 @@ static bool reduce_inputs(struct muster_run *run)
     run->finished = muster_buffer_get(run->group->pool, result_bytes(run));
     if (run->finished == NULL)
         return false;
-    memcpy(run->finished, run->inputs[0], result_bytes(run));
-    for (uint32_t i = 1; i < run->plan.n; i++)
-        muster_kernel_reduce(call->dtype, call->reduction, run->finished, run->inputs[i],
-                             call->count);
-    if (call->reduction == MUSTER_MEAN)
-        muster_kernel_divide(call->dtype, run->finished, run->plan.n, call->count);
+    muster_kernel_reduce_all(call->dtype, call->reduction, run->finished,
+                             (const void *const *)run->inputs, run->plan.n, call->count);
     return true;
 }
 

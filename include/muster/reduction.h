@@ -11,8 +11,9 @@ MUSTER_BEGIN
 /**
  * What a reduction does with two elements; the same bits on every machine.
  *
- * SUM, PROD  floats round to nearest, ties to even; f16 and bf16 are added in f32 and rounded after
- *            each member. Integers wrap around. Not for bool.
+ * SUM, PROD  floats round to nearest, ties to even. f16 and bf16 are added in f32: by algorithms that
+ *            have all inputs in one place ("direct", "flat") rounded once, at the end; by those where
+ *            partial sums travel ("ring") after each member. Integers wrap around. Not for bool.
  * MEAN       SUM, divided by the number of contributing members; integers (whose sum wraps around
  *            first) towards zero. Not for bool.
  * MIN, MAX   of floats: NaN when either is NaN; -0 is below +0. Of bool: AND and OR.

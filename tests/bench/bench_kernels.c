@@ -12,6 +12,7 @@
 #define ROUNDS      5
 #define CACHE_BYTES ((size_t)16 << 10)
 #define LARGE_BYTES ((size_t)32 << 20)
+#define CHUNK_BYTES ((size_t)64 << 10)
 #define CHECK_COUNT ((size_t)4099)
 
 /* Memory of one tensor each, aligned as a page. */
@@ -66,6 +67,31 @@ static double measure(muster_kernel_reduce_fn *reduce, muster_kernel_swap_fn *sw
     return (double)bytes / best_s * 1e-9;
 }
 
+/* GB of all sources together per second, a chunk of 64 KiB of each at a time. */
+static double measure_all(const struct muster_kernels *kernels, enum muster_dtype dtype,
+                          enum muster_reduction reduction, const struct buffers *buffers,
+                          uint32_t n)
+{
+    const size_t element = muster_dtype_bytes(dtype), chunks = LARGE_BYTES / n / CHUNK_BYTES;
+    double best_s = 1e9;
+
+    for (size_t round = 0; round < ROUNDS; round++) {
+        double begin_s = now_s(), took_s;
+
+        for (size_t i = 0; i < chunks; i++) {
+            const uint8_t *first = (const uint8_t *)buffers->from + i * n * CHUNK_BYTES;
+            const void *const from[4] = {first, first + CHUNK_BYTES, first + 2 * CHUNK_BYTES,
+                                         first + 3 * CHUNK_BYTES};
+
+            kernels->all[dtype][reduction]((uint8_t *)buffers->into + i * CHUNK_BYTES, from, n,
+                                           CHUNK_BYTES / element);
+        }
+        took_s = (now_s() - begin_s) / (double)chunks;
+        best_s = took_s < best_s ? took_s : best_s;
+    }
+    return (double)(n * CHUNK_BYTES) / best_s * 1e-9;
+}
+
 static void bench(const struct muster_kernels *kernels, enum muster_dtype dtype,
                   enum muster_reduction reduction, const struct buffers *buffers)
 {
@@ -77,11 +103,14 @@ static void bench(const struct muster_kernels *kernels, enum muster_dtype dtype,
     memset(buffers->into, 0, LARGE_BYTES);
     memset(buffers->from, 0, LARGE_BYTES);
     printf("{\"bench\":\"kernels\",\"dtype\":\"%s\",\"op\":\"%s\",\"path\":\"%s\","
-           "\"cache_gbps\":%.2f,\"memory_gbps\":%.2f,\"swap_memory_gbps\":%.2f}\n",
+           "\"cache_gbps\":%.2f,\"memory_gbps\":%.2f,\"swap_memory_gbps\":%.2f,"
+           "\"all2_gbps\":%.2f,\"all4_gbps\":%.2f}\n",
            muster_dtype_name(dtype), muster_reduction_name(reduction), kernels->name,
            measure(reduce, NULL, CACHE_BYTES, element, buffers),
            measure(reduce, NULL, LARGE_BYTES, element, buffers),
-           measure(NULL, swap, LARGE_BYTES, element, buffers));
+           measure(NULL, swap, LARGE_BYTES, element, buffers),
+           measure_all(kernels, dtype, reduction, buffers, 2),
+           measure_all(kernels, dtype, reduction, buffers, 4));
 }
 
 /* bench_kernels [DTYPE]: all types, or one. MEAN is SUM and a division at the end. */

@@ -184,6 +184,43 @@ void reference_reduce(enum muster_dtype dtype, enum muster_reduction reduction, 
                    (const uint8_t *)from + i * bytes);
 }
 
+static enum muster_dtype widened(enum muster_dtype dtype)
+{
+    return dtype == MUSTER_F16 || dtype == MUSTER_BF16 ? MUSTER_F32 : dtype;
+}
+
+static void widen(enum muster_dtype dtype, const void *from, void *into)
+{
+    if (widened(dtype) == dtype)
+        memcpy(into, from, muster_dtype_bytes(dtype));
+    else
+        reference_encode(MUSTER_F32, reference_decode(dtype, from), into);
+}
+
+void reference_reduce_all(enum muster_dtype dtype, enum muster_reduction reduction, void *into,
+                          const void *const *from, uint32_t n, size_t count)
+{
+    size_t bytes = muster_dtype_bytes(dtype);
+    enum muster_dtype wide = widened(dtype);
+
+    for (size_t i = 0; i < count; i++) {
+        uint64_t sum = 0, next = 0;
+        uint8_t *at = (uint8_t *)into + i * bytes;
+
+        widen(dtype, (const uint8_t *)from[0] + i * bytes, &sum);
+        for (uint32_t k = 1; k < n; k++) {
+            widen(dtype, (const uint8_t *)from[k] + i * bytes, &next);
+            reduce_one(wide, reduction, &sum, &next);
+        }
+        if (reduction == MUSTER_MEAN)
+            reference_divide(wide, &sum, n, 1);
+        if (wide == dtype)
+            memcpy(at, &sum, bytes);
+        else
+            reference_encode(dtype, reference_decode(wide, &sum), at);
+    }
+}
+
 void reference_divide(enum muster_dtype dtype, void *into, uint32_t divisor, size_t count)
 {
     size_t bytes = muster_dtype_bytes(dtype);
