@@ -11,8 +11,9 @@
 #include "collective/topology.h"
 #include "collective/wire.h"
 
-#define MUSTER_DESCRIPTION_TEXT_BYTES 96
+#include <muster/all_reduce.h>
 
+#define MUSTER_DESCRIPTION_TEXT_BYTES 96
 /* Of one tensor: far above any memory, far below any overflow. */
 #define MUSTER_OP_BYTES_MAX ((uint64_t)1 << 46)
 
@@ -57,6 +58,9 @@ struct muster_op_call {
         bool is_set, is_sent_here;
     } dispute;
     struct muster_device_mark device;
+    bool is_weighted; /* MEAN by weight */
+    uint64_t weight;
+    struct muster_user_reduction user; /* without a function: none */
 };
 
 enum muster_run_state {
@@ -136,6 +140,8 @@ struct muster_run {
     void **undo;                    /* by chunk: the input that a final value replaced, or NULL */
     void **inputs;                  /* by participant (direct) */
     void *finished;                 /* direct: the whole result; steps: it grows here */
+    uint64_t frame_weight;          /* of the elements of the next REDUCE or INPUT frame */
+    uint64_t *weights;              /* direct, by participant: a buffer of the pool, or NULL */
     uint8_t *chunks;                /* by chunk */
     uint8_t *heard;                 /* by participant */
     struct muster_steps_run *steps; /* run_steps.c; a buffer of the pool, or NULL */
@@ -168,6 +174,7 @@ struct muster_receiving {
     uint32_t chunk;
     uint8_t *buffer; /* of the pool, or NULL when it goes straight into the tensor */
     size_t used;     /* bytes of it that have been added in */
+    uint64_t weight; /* of the members whose elements it holds */
 };
 
 /** A whole frame kept for later. */

@@ -104,6 +104,12 @@ void muster_kernel_reduce_all(enum muster_dtype dtype, enum muster_reduction red
         memcpy(into, from[0], count * muster_dtype_bytes(dtype));
 }
 
+void muster_kernel_mean_weighted(enum muster_dtype dtype, void *into, const void *const *from,
+                                 const uint64_t *weights, uint32_t n, size_t count)
+{
+    muster_kernels_best()->weigh[dtype](into, from, weights, n, count);
+}
+
 void muster_kernel_divide(enum muster_dtype dtype, void *into, uint32_t divisor, size_t count)
 {
     muster_kernels_best()->divide[dtype](into, divisor, count);

@@ -12,6 +12,8 @@ typedef void muster_kernel_reduce_fn(void *into, const void *from, size_t count)
 typedef void muster_kernel_swap_fn(void *into, void *from, size_t count);
 typedef void muster_kernel_divide_fn(void *into, uint32_t divisor, size_t count);
 
+typedef void muster_kernel_weigh_fn(void *into, const void *const *from, const uint64_t *weights,
+                                    uint32_t n, size_t count);
 typedef void muster_kernel_fold_fn(void *into, const void *const *from, uint32_t n, size_t count);
 
 /** The kernels of one path; NULL where the pair has no meaning, alike on every path. */
@@ -20,6 +22,7 @@ struct muster_kernels {
     muster_kernel_reduce_fn *reduce[MUSTER_DTYPE_COUNT][MUSTER_REDUCTION_COUNT];
     muster_kernel_swap_fn *swap[MUSTER_DTYPE_COUNT][MUSTER_REDUCTION_COUNT];
     muster_kernel_fold_fn *all[MUSTER_DTYPE_COUNT][MUSTER_REDUCTION_COUNT];
+    muster_kernel_weigh_fn *weigh[MUSTER_DTYPE_COUNT];
     muster_kernel_divide_fn *divide[MUSTER_DTYPE_COUNT];
 };
 
@@ -57,6 +60,13 @@ void muster_kernel_reduce_swap(enum muster_dtype dtype, enum muster_reduction re
  */
 void muster_kernel_reduce_all(enum muster_dtype dtype, enum muster_reduction reduction, void *into,
                               const void *const *from, uint32_t n, size_t count);
+
+/**
+ * into[i] = sum(weights[k] * from[k][i]) / sum(weights), in f64 and rounded once; sources of weight 0
+ * are not looked at, all 0 gives 0. `into` may be one of the sources. Floats only; n > 0.
+ */
+void muster_kernel_mean_weighted(enum muster_dtype dtype, void *into, const void *const *from,
+                                 const uint64_t *weights, uint32_t n, size_t count);
 
 /** into[i] /= divisor (integers: towards zero). divisor > 0; dtype has a MEAN. */
 void muster_kernel_divide(enum muster_dtype dtype, void *into, uint32_t divisor, size_t count);

@@ -184,4 +184,47 @@ FOLD_BF16(sum_bf16, +, x)
 FOLD_BF16(mean_bf16, +, x / d)
 FOLD_BF16(prod_bf16, *, x)
 
+/* By weight: in f64, of those that have one. */
+#define WEIGH(suffix, type, as_f64, rounded)                                                       \
+    static KERNEL_TARGET void weigh_##suffix##_block(type *into, const void *const *from,          \
+                                                     const uint64_t *weights, uint32_t n,          \
+                                                     const size_t *range)                          \
+    {                                                                                              \
+        const size_t begin = range[0], count = range[1];                                           \
+        double sum[FOLD_BLOCK], total = 0;                                                         \
+                                                                                                   \
+        memset(sum, 0, sizeof(sum));                                                               \
+        for (uint32_t k = 0; k < n; k++) {                                                         \
+            const type *const s = (const type *)from[k] + begin;                                   \
+            const double weight = (double)weights[k];                                              \
+                                                                                                   \
+            if (weights[k] == 0)                                                                   \
+                continue;                                                                          \
+            for (size_t i = 0; i < count; i++)                                                     \
+                sum[i] += as_f64(s[i]) * weight;                                                   \
+            total += weight;                                                                       \
+        }                                                                                          \
+        total = total > 0 ? total : 1;                                                             \
+        for (size_t i = 0; i < count; i++) {                                                       \
+            const double x = sum[i] / total;                                                       \
+                                                                                                   \
+            into[begin + i] = (rounded);                                                           \
+        }                                                                                          \
+    }                                                                                              \
+    static KERNEL_TARGET void weigh_##suffix(void *into, const void *const *from,                  \
+                                             const uint64_t *weights, uint32_t n, size_t count)    \
+    {                                                                                              \
+        for (size_t i = 0; i < count; i += FOLD_BLOCK)                                             \
+            weigh_##suffix##_block(into, from, weights, n,                                         \
+                                   (const size_t[2]){i, fold_block(count - i)});                   \
+    }
+
+#define F16_AS_F64(x)  ((double)muster_f16_to_f32(x))
+#define BF16_AS_F64(x) ((double)muster_bf16_to_f32(x))
+
+WEIGH(f16, any_u16, F16_AS_F64, muster_f16_from_f32((float)x))
+WEIGH(bf16, any_u16, BF16_AS_F64, muster_bf16_from_f32((float)x))
+WEIGH(f32, any_f32, (double), quiet_f32((float)x))
+WEIGH(f64, any_f64, (double), quiet_f64(x))
+
 #endif

@@ -1,5 +1,5 @@
 /* What an operation was called with: its name, its description, and the hash that members compare. */
-#include "collective/group_internal.h"
+#include "collective/combine.h"
 
 #include <muster/hash.h>
 
@@ -105,17 +105,13 @@ static void describe_dispute(const struct muster_op_call *call, char *text, size
 
 const char *muster_call_describe(const struct muster_op_call *call, char *ret_text, size_t size)
 {
-    bool has_reduction =
-        call->kind == MUSTER_OP_ALL_REDUCE || call->kind == MUSTER_OP_REDUCE_SCATTER ||
-        call->kind == MUSTER_OP_REDUCE_SCATTER_UNEVEN || call->kind == MUSTER_OP_REDUCE;
+    char elements[64];
 
     if (call->device.kind != MUSTER_DEVICE_NONE)
         return muster_device_mark_describe(&call->device, ret_text, size);
     snprintf(ret_text, size, "%s(", muster_op_kind_name(call->kind));
-    if (has_reduction)
-        add_text(ret_text, size, "%s, ", muster_reduction_name(call->reduction));
     if (call->kind != MUSTER_OP_BARRIER) {
-        add_text(ret_text, size, "%s", muster_dtype_name(call->dtype));
+        add_text(ret_text, size, "%s", muster_call_elements_text(call, elements, sizeof(elements)));
         describe_shape(call, ret_text, size);
     }
     add_text(ret_text, size, ")");
@@ -138,8 +134,8 @@ static uint64_t hash_of_view(const struct muster_op_call *call)
  * depends on the view, so that who differs in the root alone is known. */
 uint64_t muster_call_hash(const struct muster_op_call *call)
 {
-    const uint64_t words[] = {(uint64_t)call->kind, (uint64_t)call->reduction,
-                              (uint64_t)call->dtype, common_count(call)};
+    const uint64_t words[] = {(uint64_t)call->kind, muster_call_elements_hash(call),
+                              common_count(call)};
 
     return (muster_hash64(words, sizeof(words), muster_device_mark_hash(&call->device)) &
             ~ROOT_MASK) |

@@ -90,7 +90,7 @@ static void make_direct(struct muster_plan *plan)
  * sees. */
 static uint64_t block_elements(const struct muster_plan *plan)
 {
-    uint64_t line = LINE_BYTES / plan->element_bytes;
+    uint64_t line = plan->element_bytes < LINE_BYTES ? LINE_BYTES / plan->element_bytes : 1;
     uint64_t longest = 0;
 
     for (uint32_t i = 0; plan->offsets != NULL && i < plan->n; i++)
@@ -118,7 +118,7 @@ static uint64_t chunk_elements(const struct muster_plan *plan, uint64_t chunk_by
         chunk_bytes_max < MUSTER_CHUNK_BYTES_MIN ? chunk_bytes_max : MUSTER_CHUNK_BYTES_MIN;
 
     bytes = clamp(divide_up(bytes, LINE_BYTES) * LINE_BYTES, low, chunk_bytes_max);
-    return bytes / plan->element_bytes;
+    return bytes > plan->element_bytes ? bytes / plan->element_bytes : 1;
 }
 
 static void divide(struct muster_plan *plan, uint64_t chunk_bytes_max, uint64_t pieces)

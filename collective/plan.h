@@ -35,8 +35,10 @@ struct muster_plan_input {
     const uint64_t
         *offsets; /* uneven parts: where each begins, n + 1 of them; borrowed by the plan */
     size_t element_bytes;
-    uint32_t host_count;                      /* on which they live; 0: not known */
-    enum muster_wire_kind wire;               /* ANY: it is TCP */
+    bool is_in_order;           /* elements are combined in the order of ranks only */
+    bool is_weighted;           /* partial results have a weight */
+    uint32_t host_count;        /* on which they live; 0: not known */
+    enum muster_wire_kind wire; /* ANY: it is TCP */
     struct muster_plan_parameters parameters; /* a zero means the default */
 };
 

@@ -124,8 +124,11 @@ static bool is_usable(const struct muster_plan_input *input, enum muster_algorit
         (input->kind == MUSTER_OP_BROADCAST ||
          input->count * input->element_bytes > MUSTER_DIRECT_MAX_BYTES_MAX))
         return false;
-    return !input->parameters.is_reproducible || !is_reduction(input->kind) ||
-           muster_algorithm_is_reproducible(algorithm);
+    if (input->is_weighted && algorithm != MUSTER_ALGORITHM_DIRECT &&
+        algorithm != MUSTER_ALGORITHM_RING && algorithm != MUSTER_ALGORITHM_BLOCKS)
+        return false;
+    return (!input->parameters.is_reproducible && !input->is_in_order) ||
+           !is_reduction(input->kind) || muster_algorithm_is_reproducible(algorithm);
 }
 
 static enum muster_host_span span_of(const struct muster_plan_input *input)

@@ -1,5 +1,5 @@
 /* A run: one operation from its start until every member is known to have its result. */
-#include "collective/group_internal.h"
+#include "collective/combine.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -61,6 +61,9 @@ void muster_run_send(struct muster_run *run, enum muster_frame_type type, uint32
         .epoch = group->view->epoch,
         .op = run->id,
         .chunk = chunk,
+        .offset = type == MUSTER_FRAME_REDUCE || type == MUSTER_FRAME_INPUT
+                      ? run->frame_weight
+                      : run->result.total_weight,
         .descriptor = run->descriptor,
     };
 
@@ -141,6 +144,8 @@ static void drop_buffers(struct muster_run *run)
     run->finished = NULL;
     muster_buffer_unref(run->peers);
     run->peers = NULL;
+    muster_buffer_unref(run->weights);
+    run->weights = NULL;
 }
 
 void muster_run_drop_memory(struct muster_run *run)
@@ -315,7 +320,9 @@ void muster_run_make_plan(struct muster_run *run)
         .count = run->call.count,
         .offsets = run->call.offsets,
         .host_count = muster_group_topology(group, run->id.step)->host_count,
-        .element_bytes = muster_dtype_bytes(run->call.dtype),
+        .element_bytes = muster_call_element_bytes(&run->call),
+        .is_in_order = run->call.user.reduce != NULL && !run->call.user.is_commutative,
+        .is_weighted = run->call.is_weighted,
         .parameters = group->view->plan,
     };
     uint32_t root;
@@ -349,6 +356,7 @@ static void activate(struct muster_run *run)
         return;
     run->state = MUSTER_RUN_ACTIVE;
     run->result.contributor_count = run->plan.n;
+    run->result.total_weight = 0;
     run->heard[run->self_index] = MUSTER_HEARD_ISSUED;
     switch (run->plan.algorithm) {
     case MUSTER_ALGORITHM_DIRECT:

@@ -1,7 +1,6 @@
 /* Direct exchange for tiny operations: every input everywhere, everybody reduces all in rank order.
  */
-#include "collective/group_internal.h"
-#include "collective/kernels.h"
+#include "collective/combine.h"
 
 #include <string.h>
 
@@ -45,8 +44,8 @@ static bool reduce_inputs(struct muster_run *run)
     run->finished = muster_buffer_get(run->group->pool, result_bytes(run));
     if (run->finished == NULL)
         return false;
-    muster_kernel_reduce_all(call->dtype, call->reduction, run->finished,
-                             (const void *const *)run->inputs, run->plan.n, call->count);
+    muster_combine_all(call, run->finished, (const void *const *)run->inputs, run->weights,
+                       run->plan.n, call->count);
     return true;
 }
 
@@ -96,9 +95,29 @@ static bool make_result(struct muster_run *run)
     return false;
 }
 
-static void take_input(struct muster_run *run, uint32_t participant, void *buffer)
+/* False: no memory. */
+static bool take_weight(struct muster_run *run, uint32_t participant, uint64_t weight)
+{
+    size_t bytes = run->plan.n * sizeof(*run->weights);
+
+    if (!run->call.is_weighted)
+        return true;
+    if (run->weights == NULL)
+        run->weights = muster_buffer_get(run->group->pool, bytes);
+    if (run->weights == NULL)
+        return false;
+    run->weights[participant] = weight;
+    run->result.total_weight += weight;
+    return true;
+}
+
+static void take_input(struct muster_run *run, uint32_t participant, void *buffer, uint64_t weight)
 {
     run->inputs[participant] = buffer;
+    if (!take_weight(run, participant, weight)) {
+        muster_run_propose_abort(run, MUSTER_RESOURCE_EXHAUSTED);
+        return;
+    }
     run->heard[participant] |= MUSTER_HEARD_INPUT;
     if (++run->input_count < giver_count(run))
         return;
@@ -116,6 +135,9 @@ static void start_alone(struct muster_run *run)
 {
     if (run->call.output != run->call.input && result_bytes(run) > 0)
         memmove(run->call.output, run->call.input, result_bytes(run));
+    run->result.total_weight = run->call.weight;
+    if (run->call.is_weighted && run->call.weight == 0 && result_bytes(run) > 0)
+        memset(run->call.output, 0, result_bytes(run));
     run->chunks[0] |= MUSTER_CHUNK_FINAL;
     run->final_count = 1;
     muster_run_complete(run);
@@ -152,11 +174,12 @@ void muster_direct_start(struct muster_run *run)
         }
         memcpy(buffer, run->call.input, bytes);
     }
+    run->frame_weight = run->call.weight;
     send_input(run, buffer);
     if (run->plan.kind == MUSTER_OP_REDUCE) /* so that who means another root finds it out */
         muster_run_send(run, MUSTER_FRAME_START, run->plan.prev, 0, NULL, 0, NULL);
     if (is_taker(run, run->plan.index))
-        take_input(run, run->plan.index, buffer);
+        take_input(run, run->plan.index, buffer, run->call.weight);
     else
         muster_buffer_unref(buffer);
 }
@@ -174,6 +197,7 @@ void *muster_direct_receive(struct muster_run *run, uint32_t participant,
     receiving->run = run;
     receiving->type = header->type;
     receiving->chunk = 0;
+    receiving->weight = header->offset;
     if (header->payload_bytes == 0)
         return NULL;
     receiving->buffer = muster_buffer_get(run->group->pool, header->payload_bytes);
@@ -188,7 +212,7 @@ void muster_direct_finish(struct muster_run *run, uint32_t participant,
     void *buffer = receiving->buffer;
 
     receiving->buffer = NULL;
-    take_input(run, participant, buffer);
+    take_input(run, participant, buffer, receiving->weight);
 }
 
 void muster_direct_deliver(struct muster_run *run)

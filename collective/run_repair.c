@@ -143,6 +143,7 @@ void *muster_repair_receive(struct muster_run *run, const struct muster_frame_he
     receiving->run = run;
     receiving->type = header->type;
     receiving->chunk = c;
+    receiving->weight = header->offset;
     if (place == NULL || !muster_run_save_undo(run, c)) {
         receiving->mode = MUSTER_RECEIVE_SHORT;
         return NULL;
@@ -152,6 +153,7 @@ void *muster_repair_receive(struct muster_run *run, const struct muster_frame_he
 
 void muster_repair_finish(struct muster_run *run, struct muster_receiving *receiving)
 {
+    run->result.total_weight = receiving->weight;
     muster_ring_mark_final(run, receiving->chunk);
     finish_if_whole(run);
 }

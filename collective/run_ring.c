@@ -1,7 +1,6 @@
 /* The ring: partial sums to each chunk's owner, final values onwards, all chunks in flight at once.
  */
-#include "collective/group_internal.h"
-#include "collective/kernels.h"
+#include "collective/combine.h"
 
 #include <assert.h>
 #include <string.h>
@@ -32,6 +31,7 @@ static void pump(struct muster_run *run)
         uint32_t c = plan->start_block * plan->chunks_per_block + run->start_next++;
         struct muster_plan_chunk chunk = muster_plan_chunk(plan, c);
 
+        run->frame_weight = run->call.weight;
         muster_run_send(run, MUSTER_FRAME_REDUCE, plan->next, c, input_at(run, &chunk),
                         (uint32_t)bytes_of(run, &chunk), NULL);
     }
@@ -183,6 +183,7 @@ void *muster_ring_receive(struct muster_run *run, const struct muster_frame_head
     receiving->run = run;
     receiving->type = header->type;
     receiving->chunk = header->chunk;
+    receiving->weight = header->offset;
     if (header->type == MUSTER_FRAME_REDUCE)
         return receive_partial(run, &chunk, receiving);
     if (!muster_run_save_undo(run, header->chunk)) {
@@ -200,23 +201,23 @@ static void add_input(struct muster_run *run, const struct muster_plan_chunk *ch
     size_t from = receiving->used, bytes = end - from, whole;
     size_t count = bytes / run->plan.element_bytes;
     uint8_t *partial = receiving->buffer + from;
-    uint8_t *input = input_at(run, chunk) + from;
+    struct muster_operand own = {input_at(run, chunk) + from, call->weight};
+    struct muster_operand sum = {partial, receiving->weight};
     uint8_t *output;
 
     receiving->used = end;
     if (chunk->reduce == MUSTER_REDUCE_PASS) {
-        muster_kernel_reduce(call->dtype, call->reduction, partial, input, count);
+        muster_combine(call, sum, own, count);
         return;
     }
     output = (uint8_t *)muster_run_chunk_at(run, receiving->chunk, &whole) + from;
     if (is_swapped(run, chunk)) {
-        muster_kernel_reduce_swap(call->dtype, call->reduction, output, partial, count);
+        muster_combine_swap(call, (struct muster_operand){output, call->weight}, sum, count);
     } else {
-        memcpy(output, input, bytes);
-        muster_kernel_reduce(call->dtype, call->reduction, output, partial, count);
+        memcpy(output, partial, bytes);
+        muster_combine(call, (struct muster_operand){output, receiving->weight}, own, count);
     }
-    if (call->reduction == MUSTER_MEAN)
-        muster_kernel_divide(call->dtype, output, run->plan.n, count);
+    muster_combine_finish(call, output, run->plan.n, count);
 }
 
 void muster_ring_progress(struct muster_run *run, struct muster_receiving *receiving,
@@ -237,11 +238,13 @@ static void finish_partial(struct muster_run *run, struct muster_receiving *rece
     add_input(run, &chunk, receiving, bytes_of(run, &chunk));
     run->chunks[c] |= MUSTER_CHUNK_REDUCED;
     receiving->buffer = NULL;
+    run->frame_weight = receiving->weight + run->call.weight;
     if (chunk.reduce == MUSTER_REDUCE_PASS) {
         muster_run_send(run, MUSTER_FRAME_REDUCE, run->plan.next, c, partial,
                         (uint32_t)bytes_of(run, &chunk), partial);
         return;
     }
+    run->result.total_weight = run->frame_weight;
     if (is_swapped(run, &chunk))
         run->undo[c] = partial;
     else
@@ -258,6 +261,7 @@ void muster_ring_finish(struct muster_run *run, struct muster_receiving *receivi
         return;
     }
     run->chunks[c] |= MUSTER_CHUNK_TOLD;
+    run->result.total_weight = receiving->weight;
     if (muster_plan_chunk(&run->plan, c).gather == MUSTER_GATHER_HEAR)
         note_start_block(run, c);
     else

@@ -61,7 +61,8 @@ static void take_memory(struct muster_run *run, uint8_t *memory, uint32_t n)
 
     shm->participants = (struct muster_shm_participant *)(void *)(shm + 1);
     shm->sources = (const void **)(void *)(shm->participants + n);
-    shm->productions = (struct muster_shm_production *)(void *)(shm->sources + n);
+    shm->weights = (uint64_t *)(void *)(shm->sources + n);
+    shm->productions = (struct muster_shm_production *)(void *)(shm->weights + n);
     shm->streams = (struct muster_shm_stream *)(void *)(shm->productions + streams);
     run->heard = (uint8_t *)(shm->streams + streams);
     run->memory = memory;
@@ -73,7 +74,7 @@ size_t muster_shm_table_bytes(const struct muster_plan *plan)
     size_t n = plan->n, streams = plan->algorithm == MUSTER_ALGORITHM_HOST ? n : 0;
 
     return sizeof(struct muster_shm_run) +
-           n * (sizeof(struct muster_shm_participant) + sizeof(void *) + 1) +
+           n * (sizeof(struct muster_shm_participant) + sizeof(void *) + sizeof(uint64_t) + 1) +
            streams * (sizeof(struct muster_shm_stream) + sizeof(struct muster_shm_production));
 }
 
@@ -209,6 +210,7 @@ static void announce(struct muster_run *run)
     entry->epoch = run->group->view->epoch;
     entry->ordinal = shm->ordinal;
     entry->descriptor = run->descriptor;
+    entry->weight = run->call.weight;
     entry->done_before =
         atomic_load_explicit(&board->lanes[run->id.lane].done, memory_order_relaxed);
     muster_shm_point(run, "before ready");
@@ -245,6 +247,7 @@ void muster_shm_start(struct muster_run *run)
         muster_shm_chunks_begin(run);
     run->state = MUSTER_RUN_ACTIVE;
     run->result.contributor_count = run->plan.n;
+    run->result.total_weight = 0;
     run->heard[shm->index] |= MUSTER_HEARD_ISSUED;
     (void)muster_shm_step(run);
     muster_shm_drive(run->group);
@@ -295,6 +298,8 @@ static bool hear_ready(struct muster_run *run, uint32_t index)
             return false;
     }
     participant->is_ready = true;
+    run->shm->weights[index] = entry->weight;
+    run->result.total_weight += entry->weight;
     run->heard[index] |= MUSTER_HEARD_ISSUED;
     run->shm->ready_count++;
     return true;

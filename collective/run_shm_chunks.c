@@ -86,11 +86,10 @@ static bool sum(struct muster_run *run, uint32_t c, uint8_t *into)
 {
     const struct muster_plan_chunk chunk = muster_plan_chunk(&run->plan, c);
     struct muster_shm_run *shm = run->shm;
-    const struct muster_op_call *call = &run->call;
 
     for (uint32_t i = 0; i < shm->n; i++)
         shm->sources[i] = shm->participants[i].input + chunk.first * run->plan.element_bytes;
-    muster_shm_reduce_all(call, into, shm->sources, shm->n, chunk.count);
+    muster_shm_reduce_all(run, into, chunk.count);
     return muster_shm_is_valid(run);
 }
 

@@ -1,27 +1,23 @@
 /* Small operations through boards: every input in a slot of its owner, everybody reduces all. */
 #include "collective/shm_internal.h"
-#include "collective/kernels.h"
+#include "collective/combine.h"
 
 #include <string.h>
 
-void muster_shm_reduce_all(const struct muster_op_call *call, void *into, const void **sources,
-                           uint32_t n, uint64_t count)
+void muster_shm_reduce_all(struct muster_run *run, void *into, uint64_t count)
 {
-    memcpy(into, sources[0], count * muster_dtype_bytes(call->dtype));
-    for (uint32_t i = 1; i < n; i++)
-        muster_kernel_reduce(call->dtype, call->reduction, into, sources[i], count);
-    if (call->reduction == MUSTER_MEAN)
-        muster_kernel_divide(call->dtype, into, n, count);
+    const struct muster_shm_run *shm = run->shm;
+
+    muster_combine_all(&run->call, into, shm->sources, shm->weights, shm->n, count);
 }
 
 static void reduce(struct muster_run *run, uint64_t first, uint64_t count)
 {
     struct muster_shm_run *shm = run->shm;
-    const struct muster_op_call *call = &run->call;
 
     for (uint32_t i = 0; i < shm->n; i++)
         shm->sources[i] = shm->participants[i].input + first * run->plan.element_bytes;
-    muster_shm_reduce_all(call, call->output, shm->sources, shm->n, count);
+    muster_shm_reduce_all(run, run->call.output, count);
 }
 
 static void join(struct muster_run *run)

@@ -1,6 +1,5 @@
 /* Plans of steps over frames: each chunk goes through its list, a window of chunks at a time. */
-#include "collective/group_internal.h"
-#include "collective/kernels.h"
+#include "collective/combine.h"
 #include "collective/plan_steps.h"
 
 #include <assert.h>
@@ -13,7 +12,9 @@
 struct muster_steps_run {
     struct muster_step *steps; /* of all chunks */
     void **kept;               /* by step: what has arrived and is not used yet, or NULL */
-    const void **operands;     /* by participant, for a sum of all */
+    const void **operands;     /* by participant, for a sum of all … */
+    uint64_t *weights;         /* … and theirs */
+    uint64_t *kept_weights;    /* by step */
     uint32_t *begin;           /* by chunk, and one more: its steps */
     uint32_t *cursor;          /* by chunk: the step that is next */
     uint8_t *has_arrived;      /* by step */
@@ -73,7 +74,8 @@ static size_t aligned(size_t bytes)
 static size_t state_bytes(uint32_t step_count, uint32_t chunk_count, uint32_t n)
 {
     return aligned(sizeof(struct muster_steps_run)) +
-           step_count * (sizeof(struct muster_step) + sizeof(void *)) + n * sizeof(void *) +
+           step_count * (sizeof(struct muster_step) + sizeof(void *) + sizeof(uint64_t)) +
+           n * (sizeof(void *) + sizeof(uint64_t)) +
            (2 * (size_t)chunk_count + 1) * sizeof(uint32_t) + step_count;
 }
 
@@ -90,7 +92,9 @@ static struct muster_steps_run *state_new(struct muster_buffer_pool *pool, uint3
     state->steps = (struct muster_step *)(void *)(memory + aligned(sizeof(*state)));
     state->kept = (void **)(void *)(state->steps + step_count);
     state->operands = (const void **)(void *)(state->kept + step_count);
-    state->begin = (uint32_t *)(void *)(state->operands + n);
+    state->kept_weights = (uint64_t *)(void *)(state->operands + n);
+    state->weights = state->kept_weights + step_count;
+    state->begin = (uint32_t *)(void *)(state->weights + n);
     state->cursor = state->begin + chunk_count + 1;
     state->has_arrived = (uint8_t *)(state->cursor + chunk_count);
     state->step_count = step_count;
@@ -168,6 +172,7 @@ static void send_frame(struct muster_run *run, uint32_t c, const struct muster_s
         .op = run->id,
         .chunk = c,
         .phase = step->message,
+        .offset = step->is_from_input ? run->call.weight : run->result.total_weight,
         .descriptor = run->descriptor,
     };
 
@@ -193,9 +198,30 @@ static void reduce(struct muster_run *run, uint32_t s)
 
     if (step->is_from_input)
         memcpy(work, input_at(run, step->first), bytes_of(run, step));
-    muster_kernel_reduce(call->dtype, call->reduction, work, run->steps->kept[s], step->count);
+    muster_combine(call, (struct muster_operand){work, 0},
+                   (struct muster_operand){run->steps->kept[s], 0}, step->count);
     muster_buffer_unref(run->steps->kept[s]);
     run->steps->kept[s] = NULL;
+}
+
+static void add_operand(struct muster_run *run, uint32_t *count, const void *at, uint64_t weight)
+{
+    run->steps->operands[*count] = at;
+    run->steps->weights[(*count)++] = weight;
+}
+
+/* Blocks have all inputs here; elsewhere the sums of one host go on to the others'. */
+static void combine_held(struct muster_run *run, void *work, uint32_t n, size_t count)
+{
+    const struct muster_steps_run *state = run->steps;
+    struct muster_op_call call = run->call;
+
+    if (run->plan.algorithm != MUSTER_ALGORITHM_BLOCKS && call.reduction == MUSTER_MEAN)
+        call.reduction = MUSTER_SUM;
+    muster_combine_all(&call, work, state->operands, state->weights, n, count);
+    run->result.total_weight = 0;
+    for (uint32_t i = 0; i < n; i++)
+        run->result.total_weight += state->weights[i];
 }
 
 /* The held ones come by rising participant; the own input has its place among them. */
@@ -211,17 +237,14 @@ static void reduce_held(struct muster_run *run, uint32_t c, uint32_t s)
         if (state->steps[before].kind != MUSTER_STEP_HOLD)
             continue;
         if (!has_own && state->steps[before].peer > run->plan.index) {
-            state->operands[count++] = input_at(run, step->first);
+            add_operand(run, &count, input_at(run, step->first), run->call.weight);
             has_own = true;
         }
-        state->operands[count++] = state->kept[before];
+        add_operand(run, &count, state->kept[before], state->kept_weights[before]);
     }
     if (!has_own)
-        state->operands[count++] = input_at(run, step->first);
-    memcpy(work, state->operands[0], bytes_of(run, step));
-    for (uint32_t i = 1; i < count; i++)
-        muster_kernel_reduce(run->call.dtype, run->call.reduction, work, state->operands[i],
-                             step->count);
+        add_operand(run, &count, input_at(run, step->first), run->call.weight);
+    combine_held(run, work, count, step->count);
     for (uint32_t before = state->begin[c]; before < s; before++) {
         if (state->steps[before].kind != MUSTER_STEP_HOLD)
             continue;
@@ -257,9 +280,8 @@ static bool run_step(struct muster_run *run, uint32_t c, uint32_t s)
             memcpy(work_at(run, step->first), input_at(run, step->first), bytes_of(run, step));
         break;
     case MUSTER_STEP_FINISH:
-        if (run->call.reduction == MUSTER_MEAN)
-            muster_kernel_divide(run->call.dtype, work_at(run, step->first), run->plan.n,
-                                 step->count);
+        if (run->plan.algorithm != MUSTER_ALGORITHM_BLOCKS)
+            muster_combine_finish(&run->call, work_at(run, step->first), run->plan.n, step->count);
         break;
     case MUSTER_STEP_RECEIVE: /* it is in its place */
     case MUSTER_STEP_HOLD:
@@ -397,6 +419,7 @@ void *muster_steps_receive(struct muster_run *run, uint32_t participant,
     receiving->run = run;
     receiving->type = header->type;
     receiving->chunk = s;
+    receiving->weight = header->offset;
     if (state->steps[s].kind == MUSTER_STEP_RECEIVE)
         return work_at(run, state->steps[s].first);
     receiving->buffer = muster_buffer_get(run->group->pool, header->payload_bytes);
@@ -427,6 +450,9 @@ void muster_steps_finish(struct muster_run *run, struct muster_receiving *receiv
 
     state->has_arrived[s] = 1;
     state->kept[s] = receiving->buffer;
+    state->kept_weights[s] = receiving->weight;
+    if (state->steps[s].kind == MUSTER_STEP_RECEIVE)
+        run->result.total_weight = receiving->weight;
     receiving->buffer = NULL;
     if (state->is_blocked) {
         advance_blocked(run);

@@ -34,6 +34,7 @@ struct muster_shm_entry {
     uint64_t epoch, ordinal;
     uint64_t descriptor;
     uint64_t input_offset;
+    uint64_t weight;
     uint64_t done_before; /* host_lane.done at that time */
     uint32_t input, input_share;
     uint32_t slots_at, slot_count; /* lines; positions of chunks are taken modulo slot_count */
@@ -122,6 +123,7 @@ struct muster_shm_run {
     struct muster_shm_stream *streams;
     struct muster_shm_production *productions;
     const void **sources; /* scratch: n */
+    uint64_t *weights;    /* by participant, of those that are ready */
 };
 
 /* shm_link.c */
@@ -162,9 +164,8 @@ void muster_shm_hide_input(struct muster_run *run);
 void muster_shm_drop_stages(struct muster_board *board);
 
 /* run_shm_flat.c */
-/** into[i] = sources[0][i] (op) sources[1][i] …; MEAN divides. */
-void muster_shm_reduce_all(const struct muster_op_call *call, void *into, const void **sources,
-                           uint32_t n, uint64_t count);
+/** into[i] = shm->sources[0][i] (op) shm->sources[1][i] …; MEAN divides. */
+void muster_shm_reduce_all(struct muster_run *run, void *into, uint64_t count);
 bool muster_shm_flat_finish(struct muster_run *run);
 /* run_shm_chunks.c */
 void muster_shm_chunks_begin(struct muster_run *run);

@@ -34,7 +34,7 @@ bool muster_shm_has(enum muster_op_kind kind)
 
 static uint64_t block_elements(const struct muster_plan *plan)
 {
-    uint64_t line = LINE_BYTES / plan->element_bytes;
+    uint64_t line = plan->element_bytes < LINE_BYTES ? LINE_BYTES / plan->element_bytes : 1;
 
     if (plan->kind == MUSTER_OP_BROADCAST)
         return plan->count;

@@ -37,6 +37,7 @@ typedef void muster_op_fn(struct muster_op *op, enum muster_rc rc);
 struct muster_op_result {
     uint64_t epoch;                   /* in which it was delivered */
     uint32_t contributor_count;       /* the divisor of MEAN */
+    uint64_t total_weight;            /* that of a weighted mean; else 0 */
     enum muster_verdict_kind verdict; /* of its last interruption */
     bool is_interrupted;     /* a change of view fell into it, or was under way when it started */
     uint64_t interrupted_ns; /* loop time of the freeze, 0 = not interrupted */

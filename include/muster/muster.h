@@ -3,6 +3,7 @@
 #define MUSTER_MUSTER_H
 
 #include <muster/address.h>
+#include <muster/all_reduce.h>
 #include <muster/backend.h>
 #include <muster/base.h>
 #include <muster/cluster_diff.h>

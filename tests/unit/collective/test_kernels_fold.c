@@ -170,12 +170,58 @@ static void one_source_is_copied_bit_by_bit(void **state)
     assert_int_equal(same, 7);
 }
 
+/* sum(weight * x) / sum(weight), one element at a time. */
+static void mean_weighted(enum muster_dtype dtype, const void *const *from, const uint64_t *weights,
+                          const struct trial *trial)
+{
+    size_t element = muster_dtype_bytes(dtype);
+
+    for (size_t i = 0; i < trial->count; i++) {
+        double sum = 0, total = 0;
+
+        for (uint32_t k = 0; k < trial->n; k++) {
+            if (weights[k] == 0)
+                continue;
+            sum += reference_decode(dtype, (const uint8_t *)from[k] + i * element) *
+                   (double)weights[k];
+            total += (double)weights[k];
+        }
+        reference_encode(dtype, total > 0 ? sum / total : 0, expected.bytes + i * element);
+    }
+}
+
+static void every_path_weighs_as_the_reference(void **state)
+{
+    static const uint64_t weights[SOURCES_MAX] = {3, 0, 1, 1000003, 0, 64, 7, UINT64_MAX, 2};
+    static const enum muster_dtype dtypes[] = {MUSTER_F16, MUSTER_BF16, MUSTER_F32, MUSTER_F64};
+    struct trial trial = {.reduction = MUSTER_MEAN};
+    const void *from[SOURCES_MAX];
+
+    (void)state;
+    for (size_t path = 0; (trial.kernels = muster_kernels_at(path)) != NULL; path++)
+        for (size_t d = 0; d < 4; d++)
+            for (trial.n = 1; trial.n <= SOURCES_MAX; trial.n++) {
+                trial.dtype = dtypes[d];
+                trial.shift = trial.n % 4;
+                trial.count = trial.n % 2 == 0 ? COUNT_MAX : trial.n * 7;
+                fill(&trial, from);
+                mean_weighted(trial.dtype, from, weights, &trial);
+                trial.kernels->weigh[trial.dtype](into.bytes, from, weights, trial.n, trial.count);
+                check(&trial, into.bytes, expected.bytes, "by weight");
+                trial.kernels->weigh[trial.dtype]((void *)(uintptr_t)from[trial.n - 1], from,
+                                                  weights, trial.n, trial.count);
+                check(&trial, (void *)(uintptr_t)from[trial.n - 1], expected.bytes,
+                      "by weight, in place");
+            }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_path_equals_the_reference_for_every_number_of_sources),
         cmocka_unit_test(all_types_but_the_small_floats_have_the_bits_of_pairwise_reduction),
         cmocka_unit_test(small_floats_are_rounded_once_for_all_sources),
+        cmocka_unit_test(every_path_weighs_as_the_reference),
         cmocka_unit_test(one_source_is_copied_bit_by_bit),
     };
 
