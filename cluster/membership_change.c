@@ -317,8 +317,9 @@ static bool is_further(const struct muster_progress *a, const struct muster_prog
 
 static bool has_issued(const struct muster_progress *progress, const struct muster_op_id *id)
 {
-    return id->lane < progress->lane_count && progress->lanes[id->lane].has_issued &&
-           muster_op_id_compare(&progress->lanes[id->lane].issued_through, id) >= 0;
+    const struct muster_progress_lane *lane = muster_progress_lane_of(progress, id);
+
+    return lane != NULL && lane->has_issued && muster_op_id_compare(&lane->issued_through, id) >= 0;
 }
 
 /* The first rank that holds up an operation that somebody wants aborted. */

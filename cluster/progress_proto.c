@@ -130,6 +130,7 @@ static void fill_lane(const struct muster_progress_lane *lane, Muster__ProgressL
                       Muster__OpId ids[2])
 {
     muster__progress_lane__init(message);
+    message->lane = lane->lane;
     if (lane->has_issued) {
         muster_op_id_to_message(&lane->issued_through, &ids[0]);
         message->issued_through = &ids[0];
@@ -151,6 +152,7 @@ static void fill_op(const struct muster_progress_op *op, Muster__ProgressOp *mes
     message->phase = (uint32_t)op->phase;
     message->has_inputs = op->has_inputs;
     message->is_abort_proposed = op->is_abort_proposed;
+    message->participants = op->participant_count;
     message->chunk_count = op->chunk_count;
     message->chunks_final.data = op->chunks_final;
     message->chunks_final.len = bitmap_bytes(op->chunk_count);
@@ -199,6 +201,7 @@ static enum muster_rc read_op(struct muster_mem *mem, const Muster__ProgressOp *
     op->phase = (enum muster_op_phase)message->phase;
     op->has_inputs = message->has_inputs != 0;
     op->is_abort_proposed = message->is_abort_proposed != 0;
+    op->participant_count = message->participants;
     op->chunk_count = message->chunk_count;
     if (message->root.len != 0)
         memcpy(op->root.bytes, message->root.data, sizeof(op->root.bytes));
@@ -208,6 +211,7 @@ static enum muster_rc read_op(struct muster_mem *mem, const Muster__ProgressOp *
 
 static void read_lane(const Muster__ProgressLane *message, struct muster_progress_lane *lane)
 {
+    lane->lane = message->lane;
     lane->has_issued = message->issued_through != NULL;
     lane->has_stable = message->stable_through != NULL;
     if (lane->has_issued)

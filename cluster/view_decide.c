@@ -53,14 +53,19 @@ static enum standing standing_of(const struct muster_progress *progress,
     *ret_op = find_op(progress, id);
     if (*ret_op != NULL)
         return STANDING_OPEN;
-    if (id->lane >= progress->lane_count)
+    lane = muster_progress_lane_of(progress, id);
+    if (lane == NULL)
         return STANDING_UNISSUED;
-    lane = &progress->lanes[id->lane];
     if (lane->has_stable && muster_op_id_compare(id, &lane->stable_through) <= 0)
         return STANDING_STABLE;
     if (lane->has_issued && muster_op_id_compare(id, &lane->issued_through) <= 0)
         return STANDING_GONE;
     return STANDING_UNISSUED;
+}
+
+static bool is_participant(const struct stayer *stayer, const struct muster_op_id *id)
+{
+    return stayer->from_step <= id->step && !muster_progress_is_apart(stayer->vote->progress, id);
 }
 
 static bool is_complete(const struct muster_progress_op *op)
@@ -137,8 +142,10 @@ static void weigh(struct op_case *op_case, const struct decision *decision)
         if (view->members[i].from_step <= op_case->id.step)
             op_case->participants++;
     for (size_t i = 0; i < decision->stayer_count; i++)
-        if (decision->stayers[i].from_step <= op_case->id.step)
+        if (is_participant(&decision->stayers[i], &op_case->id))
             weigh_stayer(op_case, decision, &decision->stayers[i]);
+    if (op_case->id.lane >= MUSTER_LANE_COLOR && op_case->first != NULL)
+        op_case->participants = op_case->first->participant_count;
 }
 
 /* How many chunks from `first` on are final at this stayer. */
@@ -292,11 +299,6 @@ static enum muster_rc decide_op(const struct decision *decision, const struct mu
 }
 
 /* --- all operations --- */
-
-static bool is_participant(const struct stayer *stayer, const struct muster_op_id *id)
-{
-    return stayer->from_step <= id->step;
-}
 
 static int compare_ids(const void *a, const void *b)
 {

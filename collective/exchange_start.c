@@ -30,22 +30,22 @@ static bool are_alike(const struct muster_tensor *a, const struct muster_tensor 
 
 /* What all kinds in here begin with, as of the members of a view. False: this one takes no part. */
 static bool call_init_in(struct muster_op_call *call, const struct muster_group *group,
-                         const struct muster_view *view, enum muster_op_kind kind,
+                         const struct muster_view *view, enum muster_op_kind kind, uint32_t lane,
                          uint32_t *ret_index)
 {
-    uint64_t step = group->begun_step;
+    const struct muster_op_id id = muster_group_next_id(group, lane);
     uint32_t index = MUSTER_RANK_NONE;
 
     memset(call, 0, sizeof(*call));
     call->kind = kind;
     for (uint32_t rank = 0; rank < view->member_count; rank++) {
-        if (view->members[rank].from_step > step)
+        if (!muster_op_takes_part(group, &id, &view->members[rank]))
             continue;
         if (muster_incarnation_is_equal(&view->members[rank].incarnation, &group->self))
             index = call->n;
         call->n++;
     }
-    call->members = muster_participants_hash(view, step);
+    call->members = muster_op_participants_hash(group, view, &id);
     call->root.epoch = view->epoch;
     call->route = (struct muster_route){MUSTER_RANK_NONE, MUSTER_RANK_NONE};
     *ret_index = index;
@@ -53,9 +53,10 @@ static bool call_init_in(struct muster_op_call *call, const struct muster_group 
 }
 
 static bool call_init(struct muster_op_call *call, const struct muster_group *group,
-                      enum muster_op_kind kind, enum muster_dtype dtype, uint32_t *ret_index)
+                      enum muster_op_kind kind, uint32_t lane, enum muster_dtype dtype,
+                      uint32_t *ret_index)
 {
-    bool takes_part = call_init_in(call, group, group->view, kind, ret_index);
+    bool takes_part = call_init_in(call, group, group->view, kind, lane, ret_index);
 
     call->dtype = dtype;
     return takes_part;
@@ -69,7 +70,7 @@ static enum muster_rc start_with_root(struct muster_op *op, struct muster_group 
                                       const struct muster_tensor *whole, uint32_t root,
                                       muster_op_fn *done)
 {
-    uint32_t index = muster_group_participant_index(group, group->begun_step, group->rank);
+    uint32_t index = muster_group_lane_rank(group, op->lane);
 
     if (!muster_group_find_root(group, root, &call->root) || !muster_group_is_tensor_valid(part))
         return MUSTER_INVALID_ARGUMENT;
@@ -90,7 +91,7 @@ enum muster_rc muster_gather_start(struct muster_op *op, struct muster_group *gr
     struct muster_op_call call;
     uint32_t index;
 
-    if (!call_init(&call, group, MUSTER_OP_GATHER, input->dtype, &index))
+    if (!call_init(&call, group, MUSTER_OP_GATHER, op->lane, input->dtype, &index))
         return MUSTER_INVALID_ARGUMENT;
     call.input = input->data;
     call.output = root == group->rank && output != NULL ? output->data : NULL;
@@ -105,7 +106,7 @@ enum muster_rc muster_scatter_start(struct muster_op *op, struct muster_group *g
     struct muster_op_call call;
     uint32_t index;
 
-    if (!call_init(&call, group, MUSTER_OP_SCATTER, output->dtype, &index))
+    if (!call_init(&call, group, MUSTER_OP_SCATTER, op->lane, output->dtype, &index))
         return MUSTER_INVALID_ARGUMENT;
     call.input = root == group->rank && input != NULL ? input->data : NULL;
     call.output = output->data;
@@ -120,7 +121,7 @@ enum muster_rc muster_all_gather_start_in(struct muster_op *op, struct muster_gr
     struct muster_op_call call;
     uint32_t index;
 
-    if (!call_init_in(&call, group, view, MUSTER_OP_ALL_GATHER, &index) ||
+    if (!call_init_in(&call, group, view, MUSTER_OP_ALL_GATHER, op->lane, &index) ||
         !are_alike(input, output) || output->count != call.n * input->count ||
         !is_own_or_apart(input, output, index * input->count))
         return MUSTER_INVALID_ARGUMENT;
@@ -147,7 +148,7 @@ enum muster_rc muster_all_to_all_start_in(struct muster_op *op, struct muster_gr
     struct muster_op_call call;
     uint32_t index;
 
-    if (!call_init_in(&call, group, view, MUSTER_OP_ALL_TO_ALL, &index) ||
+    if (!call_init_in(&call, group, view, MUSTER_OP_ALL_TO_ALL, op->lane, &index) ||
         !are_alike(input, output) || input->count != output->count || input->count % call.n != 0 ||
         !muster_group_are_apart(input->data, bytes_of(input), output->data, bytes_of(output)))
         return MUSTER_INVALID_ARGUMENT;
@@ -220,7 +221,7 @@ enum muster_rc muster_all_gather_uneven_start(struct muster_op *op, struct muste
     struct muster_tensor whole;
     uint32_t index;
 
-    if (!call_init(&call, group, MUSTER_OP_ALL_GATHER_UNEVEN, input->dtype, &index) ||
+    if (!call_init(&call, group, MUSTER_OP_ALL_GATHER_UNEVEN, op->lane, input->dtype, &index) ||
         !whole_of(output, call.n, &whole) || !are_alike(input, &whole) ||
         input->count != output->counts[index] ||
         !is_own_or_apart(input, &whole, first_of(output, index)))
@@ -241,7 +242,7 @@ enum muster_rc muster_reduce_scatter_uneven_start(struct muster_op *op, struct m
     struct muster_tensor whole;
     uint32_t index;
 
-    if (!call_init(&call, group, MUSTER_OP_REDUCE_SCATTER_UNEVEN, input->dtype, &index))
+    if (!call_init(&call, group, MUSTER_OP_REDUCE_SCATTER_UNEVEN, op->lane, input->dtype, &index))
         return MUSTER_INVALID_ARGUMENT;
     call.reduction = reduction;
     if (!whole_of(input, call.n, &whole) || !are_alike(&whole, output) ||
@@ -262,7 +263,7 @@ enum muster_rc muster_all_to_all_uneven_start(struct muster_op *op, struct muste
     struct muster_tensor from, to;
     uint32_t index;
 
-    if (!call_init(&call, group, MUSTER_OP_ALL_TO_ALL_UNEVEN, input->dtype, &index) ||
+    if (!call_init(&call, group, MUSTER_OP_ALL_TO_ALL_UNEVEN, op->lane, input->dtype, &index) ||
         !whole_of(input, call.n, &from) || !whole_of(output, call.n, &to) ||
         !are_alike(&from, &to) || input->counts[index] != output->counts[index] ||
         !muster_group_are_apart(from.data, bytes_of(&from), to.data, bytes_of(&to)))
@@ -297,7 +298,7 @@ enum muster_rc muster_permute_start(struct muster_op *op, struct muster_group *g
         from = (struct muster_tensor){.dtype = input->dtype};
     if (route->from == MUSTER_RANK_NONE)
         to = (struct muster_tensor){.dtype = output->dtype};
-    if (!call_init(&call, group, MUSTER_OP_PERMUTE, input->dtype, &index) ||
+    if (!call_init(&call, group, MUSTER_OP_PERMUTE, op->lane, input->dtype, &index) ||
         !is_route(route, index, call.n) || !are_alike(&from, &to) ||
         input->count != output->count ||
         input->count > MUSTER_OP_BYTES_MAX / muster_dtype_bytes(input->dtype) ||

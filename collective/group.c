@@ -73,7 +73,7 @@ const char *muster_group_rank_name(const struct muster_group *group, uint32_t ra
 struct muster_run *muster_group_find(const struct muster_group *group,
                                      const struct muster_op_id *id)
 {
-    const struct muster_list *runs = &group->lanes[id->lane].runs;
+    const struct muster_list *runs = &group->lanes[MUSTER_LANE_INDEX(id->lane)].runs;
 
     for (struct muster_list *node = runs->next; node != runs; node = node->next) {
         struct muster_run *run = MUSTER_CONTAINER_OF(node, struct muster_run, node);
@@ -86,26 +86,28 @@ struct muster_run *muster_group_find(const struct muster_group *group,
 
 struct participants {
     const struct muster_group *group;
-    uint64_t step;
+    const struct muster_op_id *id;
 };
 
 static const char *host_key(const void *data, uint32_t index)
 {
     const struct participants *of = data;
 
-    return of->group->view->members[muster_group_participant_rank(of->group, of->step, index)]
-        .host_key;
+    return of->group->view->members[muster_op_participant_rank(of->group, of->id, index)].host_key;
 }
 
 /* The participants of a step are those of an earlier one and more: their number says who they are.
  */
-const struct muster_topology *muster_group_topology(struct muster_group *group, uint64_t step)
+const struct muster_topology *muster_group_topology(struct muster_group *group,
+                                                    const struct muster_op_id *id)
 {
-    const struct participants of = {.group = group, .step = step};
-    uint32_t n = muster_group_participants(group, step);
+    const struct participants of = {.group = group, .id = id};
+    uint32_t n = muster_op_participants(group, id);
+    uint32_t lane = id->lane >= MUSTER_LANE_COLOR ? id->lane : 0;
 
-    if (group->topology.n != n)
+    if (group->topology.n != n || group->topology_lane != lane)
         muster_topology_make(&group->topology, n, host_key, &of);
+    group->topology_lane = lane;
     return &group->topology;
 }
 

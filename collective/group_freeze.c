@@ -118,6 +118,7 @@ static enum muster_rc show_run(const struct muster_run *run, struct muster_mem *
         return MUSTER_RESOURCE_EXHAUSTED;
     op->id = run->id;
     op->descriptor = run->descriptor;
+    op->participant_count = run->participant_count;
     op->kind = run->call.kind;
     op->phase = is_ended ? MUSTER_PHASE_REDUCE : run->phase;
     /* what a device began with them has not been undone: never again from inputs */

@@ -33,8 +33,8 @@ static void abort_run(struct muster_run *run, const struct muster_group *next)
 /* The lane of `next` counts what the run holds. */
 static void move_run(struct muster_run *run, struct muster_group *next)
 {
-    struct muster_lane *from = &run->group->lanes[run->id.lane];
-    struct muster_lane *to = &next->lanes[run->id.lane];
+    struct muster_lane *from = &run->group->lanes[MUSTER_LANE_INDEX(run->id.lane)];
+    struct muster_lane *to = &next->lanes[MUSTER_LANE_INDEX(run->id.lane)];
 
     if (run->memory != NULL) {
         uint32_t cost = muster_run_cost(run);
@@ -95,6 +95,7 @@ static void carry_out(struct muster_run *run, struct muster_group *next)
 
 static void inherit_lane(struct muster_lane *to, const struct muster_lane *from)
 {
+    to->is_used = from->is_used;
     to->has_issued = from->has_issued;
     to->has_stable = from->has_stable;
     to->issued_through = from->issued_through;
@@ -111,6 +112,7 @@ static void inherit(struct muster_group *next, struct muster_group *group)
         next->begun_step = group->begun_step;
     if (next->committed_step < group->committed_step)
         next->committed_step = group->committed_step;
+    muster_group_inherit_splits(next, group);
     next->lane_count = group->lane_count;
     for (uint32_t lane = 0; lane < group->lane_count; lane++)
         inherit_lane(&next->lanes[lane], &group->lanes[lane]);
@@ -134,15 +136,17 @@ static void confirm_ended(struct muster_group *next)
                                              .op = verdict->op,
                                              .descriptor = verdict->descriptor};
 
-        if (verdict->op.lane >= next->lane_count || verdict->kind != MUSTER_VERDICT_ADOPT)
+        if (MUSTER_LANE_INDEX(verdict->op.lane) >= next->lane_count ||
+            muster_op_participant_index(next, &verdict->op, next->rank) == UINT32_MAX ||
+            verdict->kind != MUSTER_VERDICT_ADOPT)
             continue;
-        lane = &next->lanes[verdict->op.lane];
+        lane = &next->lanes[MUSTER_LANE_INDEX(verdict->op.lane)];
         if (!lane->has_issued || muster_op_id_compare(&verdict->op, &lane->issued_through) > 0 ||
             muster_group_find(next, &verdict->op) != NULL)
             continue;
         for (uint32_t rank = 0; rank < view->member_count; rank++)
             if (rank != next->rank &&
-                muster_group_participant_index(next, verdict->op.step, rank) != UINT32_MAX)
+                muster_op_participant_index(next, &verdict->op, rank) != UINT32_MAX)
                 muster_wire_send(next->wire, rank, &header, NULL, NULL);
     }
 }

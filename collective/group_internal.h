@@ -12,6 +12,7 @@
 #include "collective/wire.h"
 
 #include <muster/all_reduce.h>
+#include <muster/split.h>
 
 #define MUSTER_DESCRIPTION_TEXT_BYTES 96
 /* Of one tensor: far above any memory, far below any overflow. */
@@ -147,7 +148,12 @@ struct muster_run {
     struct muster_steps_run *steps; /* run_steps.c; a buffer of the pool, or NULL */
 };
 
+/* The color of who takes part in nothing: no operation has it. */
+#define MUSTER_COLOR_NONE (MUSTER_COLOR_MAX + 2)
+
 struct muster_lane {
+    uint32_t split; /* of group->splits, plus one; 0: a lane of all */
+    bool is_used;
     bool has_issued, has_stable;
     struct muster_op_id issued_through, stable_through;
     uint64_t step; /* of next_sequence */
@@ -220,13 +226,16 @@ struct muster_group {
     bool is_closed;
     struct muster_lane lanes[MUSTER_LANES_MAX];
     uint32_t lane_count;
+    struct muster_split splits[MUSTER_SPLITS_MAX];
+    uint32_t split_count;
     uint32_t open_count;     /* operations that were not handed back */
     struct muster_list held; /* started while frozen */
     struct muster_list done; /* user's operations whose callbacks are due */
     struct muster_list early;
     struct muster_list pairs; /* struct muster_pair: members with messages between them */
     size_t early_bytes, early_bytes_max;
-    struct muster_topology topology;    /* of the participants of the last plan */
+    struct muster_topology topology;    /* of the participants of the last plan … */
+    uint32_t topology_lane;             /* … of this color's lane; 0: of all */
     struct muster_receiving *receiving; /* by rank */
     bool *is_rank_paused;               /* by rank: its early frames exceed the limit */
     struct muster_task task;            /* callbacks, waiting runs, free */
@@ -250,8 +259,9 @@ uint32_t muster_group_participant_rank(const struct muster_group *group, uint64_
 /** Index of that rank among the participants; UINT32_MAX: takes no part. */
 uint32_t muster_group_participant_index(const struct muster_group *group, uint64_t step,
                                         uint32_t rank);
-/** Which participants of an operation of that step share a host. Borrowed until the next call. */
-const struct muster_topology *muster_group_topology(struct muster_group *group, uint64_t step);
+/** Which participants of an operation share a host. Borrowed until the next call. */
+const struct muster_topology *muster_group_topology(struct muster_group *group,
+                                                    const struct muster_op_id *id);
 struct muster_run *muster_group_find(const struct muster_group *group,
                                      const struct muster_op_id *id);
 /** "worker:3" */
@@ -269,6 +279,25 @@ void muster_group_device_close(struct muster_group *group);
 const char *muster_device_mark_describe(const struct muster_device_mark *mark, char *ret_text,
                                         size_t size);
 uint64_t muster_device_mark_hash(const struct muster_device_mark *mark);
+
+/* split.c: as above, of an operation, which may be one of some members. */
+bool muster_op_takes_part(const struct muster_group *group, const struct muster_op_id *id,
+                          const struct muster_member *member);
+uint32_t muster_op_participants(const struct muster_group *group, const struct muster_op_id *id);
+/** Who they are among the members of `view`: equal for the same processes in the same order. */
+uint64_t muster_op_participants_hash(const struct muster_group *group,
+                                     const struct muster_view *view, const struct muster_op_id *id);
+uint32_t muster_op_participant_rank(const struct muster_group *group, const struct muster_op_id *id,
+                                    uint32_t index);
+uint32_t muster_op_participant_index(const struct muster_group *group,
+                                     const struct muster_op_id *id, uint32_t rank);
+/** False: this member has not made the split of this lane yet. */
+bool muster_group_is_lane_known(const struct muster_group *group, const struct muster_op_id *id);
+/** The lane as operations of this member name it: with its color. */
+uint32_t muster_group_lane_number(const struct muster_group *group, uint32_t lane);
+/** Step and lane of an operation that is started now. */
+struct muster_op_id muster_group_next_id(const struct muster_group *group, uint32_t lane);
+void muster_group_inherit_splits(struct muster_group *next, const struct muster_group *group);
 
 /* run.c */
 /** The id of the next operation of that lane. */

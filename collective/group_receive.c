@@ -9,7 +9,7 @@
 
 static bool is_issued(const struct muster_group *group, const struct muster_op_id *id)
 {
-    const struct muster_lane *lane = &group->lanes[id->lane];
+    const struct muster_lane *lane = &group->lanes[MUSTER_LANE_INDEX(id->lane)];
 
     return lane->has_issued && muster_op_id_compare(id, &lane->issued_through) <= 0;
 }
@@ -17,7 +17,7 @@ static bool is_issued(const struct muster_group *group, const struct muster_op_i
 static uint32_t participant_of(const struct muster_group *group, uint32_t rank,
                                const struct muster_op_id *id)
 {
-    return muster_group_participant_index(group, id->step, rank);
+    return muster_op_participant_index(group, id, rank);
 }
 
 /* --- Early frames --- */
@@ -156,6 +156,8 @@ static void *receive(struct muster_group *group, uint32_t rank,
 {
     struct muster_run *run = muster_group_find(group, &header->op);
 
+    if (!is_about(header->type) && !muster_group_is_lane_known(group, &header->op))
+        return receive_early(group, rank, header, receiving);
     if (run == NULL && is_issued(group, &header->op) && header->type != MUSTER_FRAME_QUERY)
         return NULL;
     if (header->type == MUSTER_FRAME_QUERY || (run != NULL && is_about(header->type)))
@@ -190,8 +192,9 @@ static void *on_frame(void *client, uint32_t rank, const struct muster_frame_hea
     }
     if (muster_message_is_frame(header->type))
         return muster_message_on_frame(group, rank, header, receiving);
-    if (header->op.lane >= MUSTER_LANES_MAX ||
-        participant_of(group, rank, &header->op) == UINT32_MAX) {
+    if (MUSTER_LANE_INDEX(header->op.lane) >= MUSTER_LANES_MAX ||
+        (muster_group_is_lane_known(group, &header->op) &&
+         participant_of(group, rank, &header->op) == UINT32_MAX)) {
         muster_wire_refuse(group->wire, rank, "a frame names no operation of this view");
         return NULL;
     }

@@ -57,6 +57,19 @@ static void hold(struct muster_group *group, struct muster_run *run)
     muster_list_append(&group->held, &run->node);
 }
 
+/* A root of another color; one that is gone is found out later, by all. */
+static bool has_wrong_root(const struct muster_group *group, const struct muster_op_call *call,
+                           uint32_t lane)
+{
+    const struct muster_op_id id = muster_group_next_id(group, lane);
+    uint32_t rank;
+
+    return muster_op_kind_has_root(call->kind) &&
+           muster_view_find(group->view, &call->root.incarnation, &rank) &&
+           group->view->members[rank].from_step <= id.step &&
+           muster_op_participant_index(group, &id, rank) == UINT32_MAX;
+}
+
 static enum muster_rc try_start(struct muster_op *op, struct muster_group *group,
                                 const struct muster_op_call *call, muster_op_fn *done)
 {
@@ -68,6 +81,9 @@ static enum muster_rc try_start(struct muster_op *op, struct muster_group *group
         return MUSTER_INVALID_ARGUMENT;
     if (group->is_ended || group->is_closed)
         return MUSTER_FAILED_PRECONDITION;
+    if (muster_group_lane_rank(group, op->lane) == UINT32_MAX ||
+        has_wrong_root(group, call, op->lane))
+        return MUSTER_INVALID_ARGUMENT;
     rc = muster_run_new(group, call, op, &run);
     if (rc != MUSTER_OK)
         return rc;
@@ -181,12 +197,12 @@ enum muster_rc muster_all_gather_start(struct muster_op *op, struct muster_group
         .dtype = input->dtype,
         .count = output->count,
         .part_count = input->count,
-        .n = muster_group_participants(group, group->begun_step),
+        .n = muster_group_lane_size(group, op->lane),
         .input = input->data,
         .output = output->data,
     };
     uint32_t n = call.n;
-    uint32_t index = muster_group_participant_index(group, group->begun_step, group->rank);
+    uint32_t index = muster_group_lane_rank(group, op->lane);
     size_t bytes = muster_dtype_bytes(input->dtype);
 
     if (!muster_group_is_tensor_valid(input) || !muster_group_is_tensor_valid(output) ||
@@ -210,7 +226,7 @@ enum muster_rc muster_reduce_scatter_start(struct muster_op *op, struct muster_g
         .dtype = input->dtype,
         .count = input->count,
         .part_count = output->count,
-        .n = muster_group_participants(group, group->begun_step),
+        .n = muster_group_lane_size(group, op->lane),
         .input = input->data,
         .output = output->data,
     };

@@ -12,3 +12,23 @@ void muster_progress_fini(struct muster_progress *progress)
     progress->lane_count = 0;
     progress->lanes = NULL;
 }
+
+const struct muster_progress_lane *muster_progress_lane_of(const struct muster_progress *progress,
+                                                           const struct muster_op_id *id)
+{
+    uint32_t index = MUSTER_LANE_INDEX(id->lane);
+
+    if (index >= progress->lane_count || progress->lanes[index].lane != id->lane)
+        return NULL;
+    return &progress->lanes[index];
+}
+
+/* Who has not made the split yet may have any color. */
+bool muster_progress_is_apart(const struct muster_progress *progress, const struct muster_op_id *id)
+{
+    uint32_t index = MUSTER_LANE_INDEX(id->lane);
+
+    return id->lane >= MUSTER_LANE_COLOR && index < progress->lane_count &&
+           progress->lanes[index].lane >= MUSTER_LANE_COLOR &&
+           progress->lanes[index].lane != id->lane;
+}

@@ -4,6 +4,10 @@
 
 #include <muster/collective.h>
 
+/* An operation's lane has the color of those who take part above its number, plus one; 0: of all. */
+#define MUSTER_LANE_COLOR     256u
+#define MUSTER_LANE_INDEX(id) ((id) % MUSTER_LANE_COLOR)
+
 enum muster_op_phase {
     MUSTER_PHASE_REDUCE,    /* partial sums travel; no destination byte has changed */
     MUSTER_PHASE_GATHER,    /* final chunks travel */
@@ -21,6 +25,7 @@ struct muster_progress_op {
     bool has_inputs;                /* the original input can still be restored */
     bool is_abort_proposed;         /* deadline or cancel */
     struct muster_incarnation root; /* broadcast; else zero */
+    uint32_t participant_count;
     uint32_t chunk_count;
     uint8_t *chunks_final; /* bitmap, bit c = chunk c is final here; (chunk_count + 7) / 8 bytes */
 };
@@ -37,6 +42,7 @@ struct muster_progress {
      * false means none) */
     uint32_t lane_count;
     struct muster_progress_lane {
+        uint32_t lane; /* with the color of this member where the lane is split */
         bool has_issued, has_stable;
         struct muster_op_id issued_through;
         struct muster_op_id stable_through;
@@ -44,6 +50,14 @@ struct muster_progress {
     uint32_t op_count;
     struct muster_progress_op *ops; /* open operations, by op id */
 };
+
+/** The lane of an operation; NULL when it is split there and the member has another color, or has
+ * used none so high. */
+const struct muster_progress_lane *muster_progress_lane_of(const struct muster_progress *progress,
+                                                           const struct muster_op_id *id);
+/** The member takes no part in it: it has another color. */
+bool muster_progress_is_apart(const struct muster_progress *progress,
+                              const struct muster_op_id *id);
 
 void muster_progress_fini(struct muster_progress *progress);
 

@@ -22,7 +22,7 @@ const char *muster_run_name(const struct muster_run *run, char *ret_text, size_t
 
 static struct muster_lane *lane_of(struct muster_run *run)
 {
-    return &run->group->lanes[run->id.lane];
+    return &run->group->lanes[MUSTER_LANE_INDEX(run->id.lane)];
 }
 
 uint32_t muster_run_cost(const struct muster_run *run)
@@ -68,8 +68,8 @@ void muster_run_send(struct muster_run *run, enum muster_frame_type type, uint32
     };
 
     run->result.sent_bytes += bytes;
-    muster_wire_send(group->wire, muster_group_participant_rank(group, run->id.step, participant),
-                     &header, payload, buffer);
+    muster_wire_send(group->wire, muster_op_participant_rank(group, &run->id, participant), &header,
+                     payload, buffer);
 }
 
 void muster_run_send_all(struct muster_run *run, enum muster_frame_type type)
@@ -215,8 +215,10 @@ struct muster_op_id muster_lane_next_id(struct muster_group *group, uint32_t ind
         lane->step = group->begun_step;
         lane->next_sequence = 0;
     }
-    return (struct muster_op_id){
-        .step = lane->step, .lane = index, .sequence = lane->next_sequence++};
+    lane->is_used = true;
+    return (struct muster_op_id){.step = lane->step,
+                                 .lane = muster_group_lane_number(group, index),
+                                 .sequence = lane->next_sequence++};
 }
 
 enum muster_rc muster_run_new(struct muster_group *group, const struct muster_op_call *call,
@@ -302,8 +304,8 @@ void muster_run_join_epoch(struct muster_run *run)
 {
     struct muster_group *group = run->group;
 
-    run->participant_count = muster_group_participants(group, run->id.step);
-    run->self_index = muster_group_participant_index(group, run->id.step, group->rank);
+    run->participant_count = muster_op_participants(group, &run->id);
+    run->self_index = muster_op_participant_index(group, &run->id, group->rank);
     run->complete_count = 0;
     assert(run->self_index < run->participant_count);
     if (run->memory != NULL)
@@ -319,7 +321,7 @@ void muster_run_make_plan(struct muster_run *run)
         .index = run->self_index,
         .count = run->call.count,
         .offsets = run->call.offsets,
-        .host_count = muster_group_topology(group, run->id.step)->host_count,
+        .host_count = muster_group_topology(group, &run->id)->host_count,
         .element_bytes = muster_call_element_bytes(&run->call),
         .is_in_order = run->call.user.reduce != NULL && !run->call.user.is_commutative,
         .is_weighted = run->call.is_weighted,
@@ -330,7 +332,7 @@ void muster_run_make_plan(struct muster_run *run)
     assert(run->memory == NULL);
     if (muster_op_kind_has_root(run->call.kind) &&
         muster_view_find(group->view, &run->call.root.incarnation, &root))
-        input.root = muster_group_participant_index(group, run->id.step, root);
+        input.root = muster_op_participant_index(group, &run->id, root);
     if (input.root >= input.n)
         input.root = 0;
     run->plan = muster_shm_is_used(group) ? muster_shm_plan_make(&input) : muster_plan_make(&input);
@@ -431,7 +433,7 @@ static bool takes_part(const struct muster_run *run, const struct muster_incarna
     uint32_t rank;
 
     return muster_view_find(run->group->view, member, &rank) &&
-           muster_group_participant_index(run->group, run->id.step, rank) != UINT32_MAX;
+           muster_op_participant_index(run->group, &run->id, rank) != UINT32_MAX;
 }
 
 /* Started with a root or a size that this epoch does not have, or NULL. The others may have called
@@ -446,7 +448,7 @@ static const char *misfit(const struct muster_run *run, const struct muster_verd
     if (run->call.n > 0 && run->call.n != run->participant_count)
         return "the number of members has changed";
     if (run->call.members != 0 &&
-        run->call.members != muster_participants_hash(run->group->view, run->id.step))
+        run->call.members != muster_op_participants_hash(run->group, run->group->view, &run->id))
         return "the members have changed";
     return NULL;
 }

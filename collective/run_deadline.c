@@ -169,7 +169,7 @@ void muster_run_explain_abort(struct muster_run *run, enum muster_rc rc, const c
         return;
     muster_run_name(run, name, sizeof(name));
     if (culprit != UINT32_MAX && rc != MUSTER_CANCELLED && run->abort_why != MUSTER_OK) {
-        rank = muster_group_participant_rank(run->group, run->id.step, culprit);
+        rank = muster_op_participant_rank(run->group, &run->id, culprit);
         muster_error_set(
             &run->op->error, rc, "rank %u (%s) has not %s %s", rank,
             muster_group_rank_name(run->group, rank, who, sizeof(who)),

@@ -130,7 +130,7 @@ static void send_frame(struct muster_run *run, enum muster_frame_type type, uint
     };
 
     run->result.sent_bytes += payload_bytes;
-    muster_wire_send(group->wire, muster_group_participant_rank(group, run->id.step, participant),
+    muster_wire_send(group->wire, muster_op_participant_rank(group, &run->id, participant),
                      &header, payload, NULL);
 }
 
@@ -262,7 +262,7 @@ void *muster_exchange_receive(struct muster_run *run, uint32_t participant,
     }
     if (!is_expected(run, peer, header)) {
         muster_wire_refuse(run->group->wire,
-                           muster_group_participant_rank(run->group, run->id.step, participant),
+                           muster_op_participant_rank(run->group, &run->id, participant),
                            "a piece came that nobody awaits");
         return NULL;
     }

@@ -31,7 +31,7 @@ static bool send_description(struct muster_run *run, uint32_t participant)
         return false;
     muster_call_describe(&run->call, text, MUSTER_DESCRIPTION_TEXT_BYTES);
     header.payload_bytes = (uint32_t)strlen(text);
-    muster_wire_send(group->wire, muster_group_participant_rank(group, run->id.step, participant),
+    muster_wire_send(group->wire, muster_op_participant_rank(group, &run->id, participant),
                      &header, text, text);
     return true;
 }
@@ -71,7 +71,7 @@ static enum muster_rc reason_of(const struct muster_run *run,
 static void explain(struct muster_run *run, uint32_t participant,
                     const struct muster_frame_header *header, const char *text)
 {
-    uint32_t rank = muster_group_participant_rank(run->group, run->id.step, participant);
+    uint32_t rank = muster_op_participant_rank(run->group, &run->id, participant);
     char theirs[MUSTER_DESCRIPTION_TEXT_BYTES], ours[MUSTER_DESCRIPTION_TEXT_BYTES], who[96];
     enum muster_rc rc = reason_of(run, header);
 
@@ -114,12 +114,12 @@ void muster_run_dispute(struct muster_run *run, uint32_t participant, uint64_t s
                         uint64_t expected, bool is_sent_here)
 {
     struct muster_group *group = run->group;
-    struct muster_lane *lane = &group->lanes[run->id.lane];
+    struct muster_lane *lane = &group->lanes[MUSTER_LANE_INDEX(run->id.lane)];
     char ours[MUSTER_DESCRIPTION_TEXT_BYTES];
 
     if (run->op == NULL)
         return;
-    run->call.dispute.rank = muster_group_participant_rank(group, run->id.step, participant);
+    run->call.dispute.rank = muster_op_participant_rank(group, &run->id, participant);
     run->call.dispute.sent = sent;
     run->call.dispute.expected = expected;
     run->call.dispute.is_sent_here = is_sent_here;
@@ -153,7 +153,7 @@ void muster_run_contradict(struct muster_run *run)
 void muster_run_end_contradicted(struct muster_run *run)
 {
     struct muster_group *group = run->group;
-    struct muster_lane *lane = &group->lanes[run->id.lane];
+    struct muster_lane *lane = &group->lanes[MUSTER_LANE_INDEX(run->id.lane)];
 
     muster_run_end(run, MUSTER_INVALID_ARGUMENT);
     if (!group->is_frozen)
@@ -206,5 +206,5 @@ void muster_run_hear_mismatch(struct muster_run *run, uint32_t participant,
         explain(run, participant, header, text);
         end_mismatched(run, run->op->error.rc);
     }
-    muster_lane_settle(run->group, &run->group->lanes[run->id.lane]);
+    muster_lane_settle(run->group, &run->group->lanes[MUSTER_LANE_INDEX(run->id.lane)]);
 }

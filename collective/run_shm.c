@@ -84,15 +84,15 @@ static void meet(struct muster_run *run, struct muster_shm *link, uint32_t index
     struct muster_shm_participant *participant = &shm->participants[index];
     const struct muster_shm_board *board;
 
-    participant->rank = muster_group_participant_rank(run->group, run->id.step, index);
+    participant->rank = muster_op_participant_rank(run->group, &run->id, index);
     participant->peer = link->peers[participant->rank];
     participant->board =
         participant->peer != NULL ? participant->peer->memory : link->board->memory;
     participant->board_bytes =
         participant->peer != NULL ? participant->peer->memory_bytes : link->board->memory_bytes;
     board = (const struct muster_shm_board *)(const void *)participant->board;
-    participant->lane = &board->lanes[run->id.lane];
-    participant->entry = &board->entries[run->id.lane][shm->entry_index];
+    participant->lane = &board->lanes[MUSTER_LANE_INDEX(run->id.lane)];
+    participant->entry = &board->entries[MUSTER_LANE_INDEX(run->id.lane)][shm->entry_index];
 }
 
 size_t muster_shm_slots_bytes(const struct muster_plan *plan, size_t input_bytes,
@@ -151,7 +151,7 @@ bool muster_shm_prepare(struct muster_run *run)
     struct muster_shm_run *shm;
     uint8_t *memory;
 
-    if (board->is_taken[run->id.lane][entry])
+    if (board->is_taken[MUSTER_LANE_INDEX(run->id.lane)][entry])
         return false;
     memory = muster_buffer_get(run->group->pool, bytes);
     if (memory == NULL) {
@@ -168,11 +168,11 @@ bool muster_shm_prepare(struct muster_run *run)
     shm->entry_index = entry;
     shm->key = muster_shm_key(run->group->view->epoch, &run->id);
     shm->ordinal = muster_shm_ordinal(&run->id);
-    shm->entry = &board->entries[run->id.lane][entry];
+    shm->entry = &board->entries[MUSTER_LANE_INDEX(run->id.lane)][entry];
     for (uint32_t i = 0; i < n; i++)
         run->heard[i] = (run->heard_over >> i & 1) != 0 ? MUSTER_HEARD_MISMATCH : 0;
-    board->is_taken[run->id.lane][entry] = true;
-    run->group->lanes[run->id.lane].cost += muster_run_cost(run);
+    board->is_taken[MUSTER_LANE_INDEX(run->id.lane)][entry] = true;
+    run->group->lanes[MUSTER_LANE_INDEX(run->id.lane)].cost += muster_run_cost(run);
     if (take_slots(run, link->board))
         return true;
     link->is_short = true;
@@ -212,7 +212,7 @@ static void announce(struct muster_run *run)
     entry->descriptor = run->descriptor;
     entry->weight = run->call.weight;
     entry->done_before =
-        atomic_load_explicit(&board->lanes[run->id.lane].done, memory_order_relaxed);
+        atomic_load_explicit(&board->lanes[MUSTER_LANE_INDEX(run->id.lane)].done, memory_order_relaxed);
     muster_shm_point(run, "before ready");
     atomic_store_explicit(&entry->ready, shm->key, memory_order_release);
     muster_shm_point(run, "ready");
@@ -363,8 +363,8 @@ void muster_shm_hear(struct muster_run *run)
  * as this one. */
 static bool advance_done(struct muster_run *run)
 {
-    struct muster_shm_lane *own = &muster_shm_board_of(run->shm->link->board)->lanes[run->id.lane];
-    struct muster_list *runs = &run->group->lanes[run->id.lane].runs;
+    struct muster_shm_lane *own = &muster_shm_board_of(run->shm->link->board)->lanes[MUSTER_LANE_INDEX(run->id.lane)];
+    struct muster_list *runs = &run->group->lanes[MUSTER_LANE_INDEX(run->id.lane)].runs;
     uint64_t done = 0;
 
     for (struct muster_list *node = runs->next; node != runs; node = node->next) {
@@ -500,7 +500,7 @@ void muster_shm_drop(struct muster_run *run)
     muster_shm_hide_input(run);
     if (shm->slots != NULL)
         muster_shm_heap_give(link->board, shm->slots, shm->slot_class);
-    muster_shm_board_of(link->board)->is_taken[run->id.lane][shm->entry_index] = false;
+    muster_shm_board_of(link->board)->is_taken[MUSTER_LANE_INDEX(run->id.lane)][shm->entry_index] = false;
     run->shm = NULL;
     run->heard = NULL;
     muster_board_reading_stop(link->board);

@@ -132,7 +132,7 @@ static bool take_memory(struct muster_run *run)
 {
     const struct muster_plan *plan = &run->plan;
     struct muster_buffer_pool *pool = run->group->pool;
-    const struct muster_topology *topology = muster_group_topology(run->group, run->id.step);
+    const struct muster_topology *topology = muster_group_topology(run->group, &run->id);
     struct muster_step *scratch =
         muster_buffer_get(pool, muster_steps_max(plan) * sizeof(struct muster_step));
 
@@ -177,8 +177,8 @@ static void send_frame(struct muster_run *run, uint32_t c, const struct muster_s
     };
 
     run->result.sent_bytes += header.payload_bytes;
-    muster_wire_send(group->wire, muster_group_participant_rank(group, run->id.step, step->peer),
-                     &header, payload, buffer);
+    muster_wire_send(group->wire, muster_op_participant_rank(group, &run->id, step->peer), &header,
+                     payload, buffer);
 }
 
 static void send_step(struct muster_run *run, uint32_t c, const struct muster_step *step)

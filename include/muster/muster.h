@@ -40,6 +40,7 @@
 #include <muster/resolver.h>
 #include <muster/resolver_watch.h>
 #include <muster/sagemaker_resolver.h>
+#include <muster/split.h>
 #include <muster/rpc.h>
 #include <muster/runtime.h>
 #include <muster/slurm_resolver.h>
