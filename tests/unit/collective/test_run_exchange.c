@@ -1,6 +1,7 @@
 /* Exchanges, reduce and uneven parts: every element where it belongs; one outcome wherever a member
  * dies. */
 #include "exchange_scene.h"
+#include "kernel_reference.h"
 
 #include <string.h>
 
@@ -59,6 +60,55 @@ static void every_element_arrives_at_every_size(void **state)
         }
         exchange_stage_close(&stage);
     }
+}
+
+/* Small numbers, exact in every type and order of adding. */
+static void reduce_gives_the_root_what_all_reduce_gives_all(void **state)
+{
+    static uint8_t reduced[3][8 * 600], all[3][8 * 600], before[8 * 600];
+    static const uint64_t counts[] = {7, 600};
+    struct exchange_scene scene = {.kind = MUSTER_OP_REDUCE, .n = 3, .dtype = I32};
+
+    (void)state;
+    exchange_stage_open(&stage, &scene);
+    for (unsigned play = 0; play < 2 * 2 * (MUSTER_BOOL + 1); play++) {
+        enum muster_dtype dtype = (enum muster_dtype)(play / 4);
+        enum muster_reduction reduction = play % 2 == 0 ? MUSTER_MAX : MUSTER_MEAN;
+        uint64_t count = counts[play / 2 % 2];
+        uint32_t root = play % 3;
+
+        if (dtype == MUSTER_BOOL)
+            reduction = MUSTER_OR;
+        for (uint32_t member = 0; member < 3; member++) {
+            const struct muster_tensor one = {reduced[member], count, dtype};
+            struct muster_group *group = stage.ring.members[member].group;
+
+            for (uint64_t i = 0; i < count; i++)
+                reference_put(dtype, reduced[member], i,
+                              dtype == MUSTER_BOOL ? (member + i) % 3 == 0 : member * 3 + i % 8);
+            memcpy(all[member], reduced[member], sizeof(all[member]));
+            exchange_stage_set_seat(&stage, &scene, member);
+            assert_int_equal(muster_reduce_start(&stage.seats[member].op, group, &one, reduction,
+                                                 root, exchange_stage_done),
+                             MUSTER_OK);
+        }
+        memcpy(before, all[(root + 1) % 3], sizeof(before));
+        exchange_stage_run(&stage);
+        for (uint32_t member = 0; member < 3; member++) {
+            const struct muster_tensor other = {all[member], count, dtype};
+
+            assert_int_equal(stage.seats[member].rc, MUSTER_OK);
+            exchange_stage_set_seat(&stage, &scene, member);
+            assert_int_equal(muster_all_reduce_start(&stage.seats[member].op,
+                                                     stage.ring.members[member].group, &other,
+                                                     reduction, exchange_stage_done),
+                             MUSTER_OK);
+        }
+        exchange_stage_run(&stage);
+        assert_memory_equal(reduced[root], all[root], count * muster_dtype_bytes(dtype));
+        assert_memory_equal(reduced[(root + 1) % 3], before, count * muster_dtype_bytes(dtype));
+    }
+    exchange_stage_close(&stage);
 }
 
 static void a_part_may_lie_where_it_belongs(void **state)
@@ -599,6 +649,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_element_arrives_at_every_size),
+        cmocka_unit_test(reduce_gives_the_root_what_all_reduce_gives_all),
         cmocka_unit_test(a_part_may_lie_where_it_belongs),
         cmocka_unit_test(who_comes_late_gets_everything),
         cmocka_unit_test(at_most_4_pieces_are_on_their_way_to_one_member),
