@@ -18,7 +18,7 @@ enum {
 
 struct recover_settings {
     uint64_t tasks, bytes, kills, victim_rss_bytes, seed, timeout_s;
-    const char *wire;
+    const char *wire, *memory;
     bool is_json;
 };
 
@@ -100,9 +100,15 @@ static const struct muster_option rows[] = {
     {.name = "wire",
      .kind = MUSTER_OPTION_CHOICE,
      .offset = offsetof(struct recover_settings, wire),
-     .fallback = "tcp",
-     .choices = "auto|tcp",
-     .help = "How chunks travel."},
+     .fallback = "auto",
+     .choices = "auto|shm|tcp",
+     .help = "How chunks travel; auto: through shared memory where there is some."},
+    {.name = "memory",
+     .kind = MUSTER_OPTION_CHOICE,
+     .offset = offsetof(struct recover_settings, memory),
+     .fallback = "mapped",
+     .choices = "mapped|private",
+     .help = "Tensors that the others map, or ordinary memory."},
     {.name = "victim-rss-bytes",
      .kind = MUSTER_OPTION_BYTES,
      .offset = offsetof(struct recover_settings, victim_rss_bytes),
@@ -151,6 +157,7 @@ int bench_recover(int argc, char **argv)
     run.kills = settings.kills;
     run.victim_rss_bytes = settings.victim_rss_bytes;
     run.wire = settings.wire;
+    run.memory = settings.memory;
     run.random = settings.seed * UINT64_C(2654435769) + UINT64_C(88172645463325252);
     run.timeout_s = settings.timeout_s;
     run.started_ns = recover_now_ns();

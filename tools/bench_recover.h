@@ -23,6 +23,7 @@ struct recover_record {
     uint64_t epoch;
     uint32_t contributors;
     bool is_interrupted;
+    bool is_shm;             /* it ran over shared memory */
     bool is_wrong;           /* elements do not agree on who contributed */
     _Atomic bool is_checked; /* digest and is_wrong stand */
 };
@@ -37,8 +38,11 @@ struct recover_task {
 
 struct recover_shared {
     uint64_t bytes;            /* of the tensor */
+    bool is_mapped;            /* peers map it */
     uint64_t victim_rss_bytes; /* memory that every worker touches */
     _Atomic uint32_t stop;
+    _Atomic uint32_t
+        is_held; /* a new life waits: its start would take time from what is measured */
     _Atomic uint64_t read_through; /* the supervisor has read all steps up to this one */
     struct recover_task tasks[RECOVER_TASKS_MAX];
 };
@@ -65,12 +69,14 @@ struct recover_kill {
     uint64_t duration_ns; /* from the last start to the last result */
     uint64_t stall_ns;    /* from the kill to the last result */
     bool is_adopted;      /* the victim's part is in the result */
+    bool is_issued;       /* all had started it well before the kill */
+    bool is_shm;          /* it ran over shared memory */
 };
 
 struct recover {
     uint32_t tasks;
     uint64_t bytes, kills, victim_rss_bytes;
-    const char *wire;
+    const char *wire, *memory;
     uint64_t started_ns, give_up_ns, progress_due_ns;
     uint64_t timeout_s;
     uint64_t random;

@@ -64,6 +64,7 @@ bool recover_crew_open(struct recover *run, uint32_t tasks)
     if (run->shared == NULL)
         return fail("map shared memory");
     run->shared->bytes = run->bytes;
+    run->shared->is_mapped = strcmp(run->memory, "mapped") == 0;
     run->shared->victim_rss_bytes = run->victim_rss_bytes;
     run->launcher = fork();
     if (run->launcher == 0)

@@ -16,6 +16,8 @@
 
 #define AIMED_MIN_NS  UINT64_C(2000000) /* shorter operations are hit by chance */
 #define DEATH_WAIT_MS 20000
+/* From the moment that a worker writes down before it starts an operation until it has issued it. */
+#define ISSUE_MAX_NS UINT64_C(3000000)
 
 /* --- samples --- */
 
@@ -140,39 +142,56 @@ static void note_kill(struct recover *run, uint32_t victim, uint64_t step, uint6
     struct recover_kill *entry = &run->log[run->in_op++];
     uint64_t start = 0, done = 0;
 
+    entry->is_issued = true;
     for (uint32_t t = 0; t < run->tasks; t++) {
         const struct recover_record *record = recover_find(run->shared, t, step);
         uint64_t s = atomic_load(&record->start_ns), d = atomic_load(&record->done_ns);
 
         start = s > start ? s : start;
         done = d > done ? d : done;
-        if (t != victim)
-            entry->is_adopted = record->contributors == run->tasks;
+        entry->is_issued = entry->is_issued && s != 0 && s + ISSUE_MAX_NS < kill_ns;
+        if (t == victim)
+            continue;
+        entry->is_adopted = record->contributors == run->tasks;
+        entry->is_shm = record->is_shm;
     }
     entry->duration_ns = done > start ? done - start : 0;
     entry->stall_ns = done > kill_ns ? done - kill_ns : 0;
+}
+
+/* The others finish what the victim was doing. False: told why. */
+static bool watch_the_others(struct recover *run, uint32_t victim, uint64_t step, uint64_t kill_ns)
+{
+    const struct recover_record *record = recover_find(run->shared, victim, step);
+    uint64_t since_ns = recover_now_ns();
+    char what[64];
+
+    if (record == NULL || atomic_load(&record->start_ns) == 0 || atomic_load(&record->done_ns) != 0)
+        return true; /* between two operations */
+    snprintf(what, sizeof(what), "step %" PRIu64 ", in which worker:%u was killed", step, victim);
+    while (!is_done_by_others(run, victim, step))
+        if (!recover_go_on(run, what, since_ns))
+            return false;
+    note_kill(run, victim, step, kill_ns);
+    return true;
 }
 
 bool recover_kill_once(struct recover *run)
 {
     uint32_t victim = (uint32_t)(next_random(run) % run->tasks);
     struct recover_task *task = &run->shared->tasks[victim];
-    uint64_t life = atomic_load(&task->lives), kill_ns, since_ns, step;
-    struct recover_record *record;
-    char what[64];
+    uint64_t life, kill_ns;
+    bool is_good;
 
-    if (!wait_for_moment(run) || !kill_and_wait(run, victim, &kill_ns))
+    if (!wait_for_moment(run))
         return false;
-    step = last_step_of(task, life);
-    run->calm_after = recover_newest_step(run) + 1;
-    record = recover_find(run->shared, victim, step);
-    if (record == NULL || atomic_load(&record->start_ns) == 0 || atomic_load(&record->done_ns) != 0)
-        return true; /* between two operations */
-    snprintf(what, sizeof(what), "step %" PRIu64 ", in which worker:%u was killed", step, victim);
-    since_ns = recover_now_ns();
-    while (!is_done_by_others(run, victim, step))
-        if (!recover_go_on(run, what, since_ns))
-            return false;
-    note_kill(run, victim, step, kill_ns);
-    return true;
+    life = atomic_load(&task->lives);
+    atomic_store(&run->shared->is_held, 1);
+    is_good = kill_and_wait(run, victim, &kill_ns);
+    if (is_good) {
+        run->calm_after = recover_newest_step(run) + 1;
+        is_good = watch_the_others(run, victim, last_step_of(task, life), kill_ns);
+    }
+    atomic_store(&run->shared->is_held, 0);
+    return is_good;
 }

@@ -151,6 +151,7 @@ static enum muster_rc run_step(struct muster_strategy *strategy, struct recover_
     record->epoch = result->epoch;
     record->contributors = result->contributor_count;
     record->is_interrupted = result->is_interrupted;
+    record->is_shm = strcmp(result->wire, "shm") == 0;
     atomic_store(&record->done_ns, recover_now_ns());
 
     rc = meet(strategy, &word);
@@ -191,19 +192,75 @@ static void *touch_memory(uint64_t bytes)
     return memory;
 }
 
+static void wait_while_held(struct recover_shared *shared)
+{
+    struct timespec nap = {0, 500000};
+
+    while (atomic_load(&shared->is_held) != 0 && atomic_load(&shared->stop) == 0)
+        nanosleep(&nap, NULL);
+}
+
+/* The tensor that is reduced, and the memory that makes a death slow. */
+struct load {
+    struct muster_tensor shared; /* of the strategy, if it is mapped */
+    float *values;
+    void *ballast;
+};
+
+static enum muster_rc load_open(struct load *load, struct muster_strategy *strategy,
+                                const struct recover_shared *shared)
+{
+    uint64_t count = shared->bytes / sizeof(float);
+    enum muster_rc rc = MUSTER_OK;
+
+    load->ballast = touch_memory(shared->victim_rss_bytes);
+    if (shared->is_mapped) {
+        rc = muster_strategy_tensor_new(strategy, MUSTER_F32, count, &load->shared);
+        load->values = load->shared.data;
+    } else {
+        load->values = malloc(shared->bytes);
+    }
+    return rc == MUSTER_OK && load->values == NULL ? MUSTER_RESOURCE_EXHAUSTED : rc;
+}
+
+static void load_close(struct load *load, struct muster_strategy *strategy)
+{
+    if (load->shared.data != NULL)
+        muster_strategy_tensor_free(strategy, &load->shared);
+    else
+        free(load->values);
+    free(load->ballast);
+}
+
+static enum muster_rc train(struct muster_strategy *strategy, struct recover_shared *shared,
+                            uint32_t task)
+{
+    static uint64_t training_state; /* until the strategy is closed */
+    struct muster_tensor state = {&training_state, sizeof(training_state), MUSTER_U8};
+    struct load load = {.values = NULL};
+    bool is_last = false;
+    enum muster_rc rc = load_open(&load, strategy, shared);
+
+    if (rc == MUSTER_OK) {
+        fill(load.values, shared->bytes / sizeof(float), task);
+        rc = muster_strategy_register(strategy, "state", &state);
+    }
+    if (rc == MUSTER_OK)
+        sign_in(&shared->tasks[task]);
+    while ((rc == MUSTER_OK || rc == MUSTER_ABORTED) && !is_last)
+        rc = run_step(strategy, shared, task, load.values, &is_last);
+    load_close(&load, strategy);
+    return rc;
+}
+
 int bench_recover_worker(int argc, char **argv)
 {
     const char *rank = getenv("RANK");
     struct recover_shared *shared = open_shared();
     uint32_t task = rank != NULL ? (uint32_t)strtoul(rank, NULL, 10) : RECOVER_TASKS_MAX;
-    uint64_t training_state = 0;
-    struct muster_tensor state = {&training_state, sizeof(training_state), MUSTER_U8};
     struct muster_strategy *strategy = NULL;
     struct muster_error error = {.rc = MUSTER_OK};
-    bool is_last = false;
     enum muster_rc rc;
-    float *values;
-    void *ballast;
 
     (void)argc;
     (void)argv;
@@ -211,26 +268,13 @@ int bench_recover_worker(int argc, char **argv)
         fprintf(stderr, "muster bench recover-worker: started by `muster bench recover` only\n");
         return 2;
     }
-    values = malloc(shared->bytes);
-    ballast = touch_memory(shared->victim_rss_bytes);
-    if (values == NULL) {
-        fprintf(stderr, "muster bench recover: no memory for a tensor of %llu bytes\n",
-                (unsigned long long)shared->bytes);
-        return 1;
-    }
-    fill(values, shared->bytes / sizeof(float), task);
+    wait_while_held(shared);
     rc = muster_strategy_open(NULL, &strategy, &error);
     if (rc == MUSTER_OK)
-        rc = muster_strategy_register(strategy, "state", &state);
-    if (rc == MUSTER_OK)
-        sign_in(&shared->tasks[task]);
-    while ((rc == MUSTER_OK || rc == MUSTER_ABORTED) && !is_last)
-        rc = run_step(strategy, shared, task, values, &is_last);
+        rc = train(strategy, shared, task);
     if (rc != MUSTER_OK)
-        fprintf(stderr, "muster bench recover, task %u: %s\n", task,
+        fprintf(stderr, "muster bench recover, task %u: %s: %s\n", task, muster_rc_text(rc),
                 strategy != NULL ? muster_strategy_error(strategy)->text : error.text);
     muster_strategy_close(strategy);
-    free(ballast);
-    free(values);
     return rc == MUSTER_OK ? 0 : 1;
 }

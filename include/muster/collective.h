@@ -43,6 +43,7 @@ struct muster_op_result {
     uint64_t interrupted_ns; /* loop time of the freeze, 0 = not interrupted */
     const char *phase;       /* where this member stood at the freeze ("start", "reduce", "gather",
                                 "complete") */
+    const char *wire;        /* what it ran over: "shm" (boards of this host) or "tcp" */
     uint64_t sent_bytes;     /* of tensors and sums, to other members */
     uint64_t memory_bytes;   /* library memory in use at most meanwhile, by all open operations */
 };

@@ -19,15 +19,17 @@ def expect(condition, text, done):
         sys.exit(f"{text}\nexit code {done.returncode}\n{done.stdout}\n{done.stderr}")
 
 
-def check(tasks, size, count, kills):
+def check(tasks, size, count, kills, wire, memory):
     """One run; sizes from one direct message to a ring of many chunks."""
-    done = run("-n", str(tasks), "--bytes", size, "--kills", str(kills), "--json")
+    done = run("-n", str(tasks), "--bytes", size, "--kills", str(kills), "--wire", wire, "--memory", memory, "--json")
     expect(done.returncode == 0, f"n={tasks} bytes={size} failed", done)
     result = json.loads(done.stdout)
     expected = {
         "bench": "recover", "n": tasks, "bytes": count, "kills_in_op": kills, "identical": True, "steps_lost": 0,
-        "survivors_restarted": 0,
+        "survivors_restarted": 0, "memory": memory,
     }
+    if wire == "tcp":
+        expected["wire"] = "tcp"
     for key, value in expected.items():
         expect(result[key] == value, f"{key} is {result[key]}, not {value}", done)
     expect(result["kills"] >= kills, "fewer kills than asked for", done)
@@ -37,7 +39,7 @@ def check(tasks, size, count, kills):
         expect(result[key] >= 0, f"no {key}", done)
     expect(set(result["stall_ms"]) == QUANTILES and result["stall_ms"]["count"] == kills, "stalls", done)
     overhead = result["overhead_ms"]
-    expect(set(overhead) == {"adopt", "retry", "control"}, "overheads", done)
+    expect(set(overhead) == {"all", "adopt", "retry", "control"}, "overheads", done)
     for verdict, counter in (("adopt", "adopted"), ("retry", "retried")):
         one = overhead[verdict]
         expect((one["count"] if one else 0) == result[counter], f"overhead of {verdict}", done)
@@ -45,7 +47,9 @@ def check(tasks, size, count, kills):
 
 
 def main():
-    for case in ((3, "1M", 1 << 20, 3), (2, "4K", 1 << 12, 4), (5, "256K", 1 << 18, 2)):
+    for case in ((3, "1M", 1 << 20, 3, "tcp", "private"), (2, "4K", 1 << 12, 4, "tcp", "private"),
+                 (5, "256K", 1 << 18, 2, "tcp", "mapped"), (3, "1M", 1 << 20, 4, "auto", "mapped"),
+                 (3, "1M", 1 << 20, 3, "auto", "private"), (2, "4K", 1 << 12, 3, "auto", "mapped")):
         check(*case)
 
     done = run("-n", "2", "--bytes", "4K", "--kills", "100000", "--timeout", "1", "--json")
