@@ -15,7 +15,7 @@
 #define SHM_LANE_ENTRIES       16u
 #define SHM_HEAP_CLASSES       32u
 /* A process looks whether the others are dead once in so many looks without news. */
-#define SHM_LOOKS_PER_DEATH 32u
+#define SHM_LOOKS_PER_DEATH 2u
 
 /** Where a participant's input lies. */
 enum muster_shm_input {
