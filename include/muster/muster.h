@@ -49,6 +49,7 @@
 #include <muster/strategy.h>
 #include <muster/stream.h>
 #include <muster/tensor.h>
+#include <muster/tensor_list.h>
 #include <muster/tpu_client.h>
 #include <muster/tpu_connect.h>
 #include <muster/tpu_device_assignment.h>
