@@ -72,6 +72,8 @@ void cast_open(struct cast *cast, struct sim_world *world, uint64_t seed,
     cast->seed = seed;
     cast->plan.chunk_bytes = 64u << cast_draw(cast, 5);
     cast->plan.direct_max_bytes = 16u << cast_draw(cast, 8);
+    cast->plan.forced = (enum muster_algorithm)cast_draw(cast, MUSTER_ALGORITHM_TWO_LEVEL + 1);
+    cast->plan.is_reproducible = cast_draw(cast, 4) == 0;
     cast->task_count = options->task_count_min + (uint32_t)cast_draw(cast, range);
     cast->min_members = 1;
     if (options->min_members_max > 1)
