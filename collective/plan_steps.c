@@ -55,7 +55,8 @@ static void put_finish(struct maker *maker, struct range range)
 static struct range block_of(const struct maker *maker, struct range range, uint32_t b,
                              uint32_t parts)
 {
-    uint64_t line = LINE_BYTES / maker->plan->element_bytes;
+    size_t bytes = maker->plan->element_bytes;
+    uint64_t line = bytes < LINE_BYTES ? LINE_BYTES / bytes : 1;
     uint64_t lines = (range.count + line - 1) / line;
     uint64_t begin = lines * b / parts * line, end = lines * (b + 1) / parts * line;
 

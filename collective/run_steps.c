@@ -1,5 +1,6 @@
 /* Plans of steps over frames: each chunk goes through its list, a window of chunks at a time. */
 #include "collective/combine.h"
+#include "collective/kernels.h"
 #include "collective/plan_steps.h"
 
 #include <assert.h>
@@ -195,11 +196,17 @@ static void reduce(struct muster_run *run, uint32_t s)
     const struct muster_step *step = &run->steps->steps[s];
     const struct muster_op_call *call = &run->call;
     uint8_t *work = work_at(run, step->first);
+    const void *both[] = {input_at(run, step->first), run->steps->kept[s]};
 
-    if (step->is_from_input)
-        memcpy(work, input_at(run, step->first), bytes_of(run, step));
-    muster_combine(call, (struct muster_operand){work, 0},
-                   (struct muster_operand){run->steps->kept[s], 0}, step->count);
+    if (step->is_from_input && call->user.reduce != NULL)
+        memcpy(work, both[0], bytes_of(run, step));
+    if (step->is_from_input && call->user.reduce == NULL)
+        muster_kernel_reduce_all(call->dtype,
+                                 call->reduction == MUSTER_MEAN ? MUSTER_SUM : call->reduction,
+                                 work, both, 2, step->count);
+    else
+        muster_combine(call, (struct muster_operand){work, 0},
+                       (struct muster_operand){run->steps->kept[s], 0}, step->count);
     muster_buffer_unref(run->steps->kept[s]);
     run->steps->kept[s] = NULL;
 }

@@ -306,6 +306,27 @@ static void owners_hold_the_inputs_in_the_order_of_the_members(void **state)
     paper_close(&paper, test.env.mem);
 }
 
+/* The program's own elements may be longer than a cache line. */
+static void long_elements_are_cut_between_elements(void **state)
+{
+    struct muster_plan_input input = {.kind = MUSTER_OP_ALL_REDUCE,
+                                      .n = 5,
+                                      .count = 123,
+                                      .element_bytes = 100,
+                                      .parameters = {.chunk_bytes = 256, .direct_max_bytes = 1}};
+
+    (void)state;
+    for (int a = MUSTER_ALGORITHM_HALVING; a <= MUSTER_ALGORITHM_TWO_LEVEL; a++) {
+        struct paper paper;
+
+        input.parameters.forced = (enum muster_algorithm)a;
+        paper_open(&paper, test.env.mem, &input, 2);
+        paper_run(&paper, 1, UINT32_MAX);
+        check_results(&paper);
+        paper_close(&paper, test.env.mem);
+    }
+}
+
 static void messages_of_one_number_do_not_meet(void **state)
 {
     const struct scene scene = {MUSTER_ALGORITHM_TWO_LEVEL, MUSTER_OP_ALL_REDUCE, 13, 0, 3, 4096};
@@ -356,6 +377,7 @@ int main(void)
         CASE(bytes_per_member_are_as_documented),
         CASE(nobody_sends_more_than_twice_in_the_double_tree),
         CASE(owners_hold_the_inputs_in_the_order_of_the_members),
+        CASE(long_elements_are_cut_between_elements),
         CASE(messages_of_one_number_do_not_meet),
     };
 
