@@ -45,7 +45,7 @@ static enum muster_rc op_get(struct muster_gpu_group *group, struct muster_gpu_o
                              struct muster_error *ret_error)
 {
     struct muster_list *node;
-    struct muster_gpu_op *op;
+    struct muster_gpu_op *op = NULL;
     struct muster_gpu_op kept;
     enum muster_rc rc;
 
