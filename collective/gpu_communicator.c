@@ -18,7 +18,7 @@ static const unsigned moves[MUSTER_GPU_STATE_COUNT] = {
     [MUSTER_GPU_INITIALISING] = TO(READY) | TO(FAILED) | TO(ABORTING) | TO(ABANDONED) | TO(GONE),
     [MUSTER_GPU_READY] = TO(ISSUING) | TO(FAILED) | TO(REVOKING) | TO(FINALISING) | TO(ABORTING),
     [MUSTER_GPU_ISSUING] = TO(READY) | TO(FAILED) | TO(REVOKING) | TO(ABORTING),
-    [MUSTER_GPU_FAILED] = TO(ABORTING) | TO(GONE),
+    [MUSTER_GPU_FAILED] = TO(ABORTING) | TO(ABANDONED) | TO(GONE),
     [MUSTER_GPU_REVOKING] = TO(REVOKED) | TO(ABORTING),
     [MUSTER_GPU_REVOKED] = TO(ABORTING),
     [MUSTER_GPU_FINALISING] = TO(DESTROYING) | TO(ABORTING),
@@ -70,6 +70,19 @@ static void tell_stopped(struct muster_gpu_communicator *comm)
 
 static void start_abort(struct muster_gpu_communicator *comm);
 
+/* The library writes it on a thread of its own while it makes a child. */
+static struct muster_nccl_comm *handle_of(const struct muster_gpu_communicator *comm)
+{
+    return __atomic_load_n(&comm->nccl, __ATOMIC_ACQUIRE);
+}
+
+static void leave_parent(struct muster_gpu_communicator *comm)
+{
+    if (comm->parent != NULL)
+        comm->parent->child = NULL;
+    comm->parent = NULL;
+}
+
 static void set_failed(struct muster_gpu_communicator *comm, const struct muster_error *why)
 {
     muster_timer_stop(&comm->timer);
@@ -99,6 +112,7 @@ static void free_comm(struct muster_gpu_communicator *comm)
 
     muster_cuda_stream_free(device->cuda, comm->stream);
     muster_cuda_leave(device->cuda, before);
+    leave_parent(comm);
     muster_timer_stop(&comm->timer);
     muster_list_remove(&comm->node);
     muster_mem_free(mem, comm->excluded);
@@ -107,9 +121,22 @@ static void free_comm(struct muster_gpu_communicator *comm)
         device->on_gone(device);
 }
 
+/* Whatever the parent was making has ended with it. */
+static void let_child_go(struct muster_gpu_communicator *comm)
+{
+    struct muster_gpu_communicator *child = comm->child;
+
+    if (child == NULL)
+        return;
+    leave_parent(child);
+    if (child->is_abort_wanted || child->state == MUSTER_GPU_ABANDONED)
+        start_abort(child);
+}
+
 static void set_gone(struct muster_gpu_communicator *comm)
 {
     muster_timer_stop(&comm->timer);
+    let_child_go(comm);
     if (comm->was_abandoned) {
         comm->device->reclaimed_count++;
         MUSTER_LOG(comm->device->env, WARN, "gpu_communicator_reclaimed", "name", comm->name);
@@ -122,10 +149,8 @@ static void set_gone(struct muster_gpu_communicator *comm)
         tell_stopped(comm);
 }
 
-static void on_late(struct muster_gpu_request *request)
+static void abandon(struct muster_gpu_communicator *comm)
 {
-    struct muster_gpu_communicator *comm = request->data;
-
     muster_timer_stop(&comm->timer);
     comm->was_abandoned = true;
     comm->device->abandoned_count++;
@@ -134,6 +159,16 @@ static void on_late(struct muster_gpu_request *request)
     move(comm, MUSTER_GPU_ABANDONED);
     muster_error_set(&comm->error, MUSTER_UNAVAILABLE, "communicator %s does not end", comm->name);
     tell_stopped(comm);
+}
+
+static void on_late(struct muster_gpu_request *request)
+{
+    struct muster_gpu_communicator *comm = request->data;
+    struct muster_gpu_communicator *child = comm->child;
+
+    abandon(comm);
+    if (child != NULL && child->is_abort_wanted && child->state != MUSTER_GPU_ABANDONED)
+        abandon(child); /* it could only end with its parent */
 }
 
 static void work_abort(struct muster_gpu_request *request)
@@ -181,7 +216,13 @@ static void start_abort(struct muster_gpu_communicator *comm)
         comm->is_abort_wanted = true; /* when its call has returned */
         return;
     }
-    if (comm->nccl == NULL) {
+    if (comm->parent != NULL) { /* there is nothing to abort but the parent */
+        comm->is_abort_wanted = true;
+        if (muster_gpu_communicator_is_quiet(comm->parent))
+            start_abort(comm->parent);
+        return;
+    }
+    if (handle_of(comm) == NULL) {
         set_gone(comm);
         return;
     }
@@ -230,11 +271,37 @@ static enum muster_rc poll(struct muster_gpu_communicator *comm, bool *ret_is_pe
                            struct muster_error *ret_error)
 {
     struct muster_gpu_device *device = comm->device;
-    void *before = muster_cuda_enter(device->cuda);
-    enum muster_rc rc = muster_nccl_poll(device->nccl, comm->nccl, ret_is_pending, ret_error);
+    struct muster_nccl_comm *handle =
+        comm->parent != NULL ? handle_of(comm->parent) : handle_of(comm);
+    enum muster_rc rc;
+    void *before;
 
+    if (handle == NULL) { /* not even the library knows it yet */
+        *ret_is_pending = true;
+        return MUSTER_OK;
+    }
+    before = muster_cuda_enter(device->cuda);
+    rc = muster_nccl_poll(device->nccl, handle, ret_is_pending, ret_error);
     muster_cuda_leave(device->cuda, before);
     return rc;
+}
+
+/* The parent has done its part, or has failed: from now on the child speaks for itself. */
+static void finish_in_parent(struct muster_gpu_communicator *comm, enum muster_rc rc,
+                             const struct muster_error *error)
+{
+    struct muster_error why;
+
+    leave_parent(comm);
+    if (rc != MUSTER_OK) {
+        fail_and_tell(comm, error);
+    } else if (handle_of(comm) == NULL) {
+        muster_error_set(&why, MUSTER_INTERNAL, "communicator %s: the library gave none",
+                         comm->name);
+        fail_and_tell(comm, &why);
+    } else {
+        start_poll(comm);
+    }
 }
 
 static void give_up(struct muster_gpu_communicator *comm)
@@ -289,7 +356,11 @@ static void on_timer(struct muster_timer *timer)
     struct muster_error error;
     bool is_pending;
 
-    if (poll(comm, &is_pending, &error) != MUSTER_OK)
+    enum muster_rc rc = poll(comm, &is_pending, &error);
+
+    if (comm->parent != NULL && (rc != MUSTER_OK || !is_pending))
+        finish_in_parent(comm, rc, &error);
+    else if (rc != MUSTER_OK)
         on_poll_error(comm, &error);
     else if (!is_pending)
         settle(comm);
@@ -339,15 +410,16 @@ static void work_start(struct muster_gpu_request *request)
 {
     struct muster_gpu_communicator *comm = request->data;
     const struct muster_nccl *nccl = comm->device->nccl;
+    struct muster_nccl_comm *parent = comm->parent != NULL ? comm->parent->nccl : NULL;
     const struct muster_nccl_id *id = comm->has_id ? &comm->id : NULL;
     struct muster_nccl_place place = {.count = comm->count, .rank = comm->rank, .name = comm->name};
 
     if (comm->is_shrinking)
         comm->answer.rc =
-            muster_nccl_shrink(nccl, comm->parent, comm->excluded, comm->excluded_count, comm->name,
+            muster_nccl_shrink(nccl, parent, comm->excluded, comm->excluded_count, comm->name,
                                &comm->nccl, &comm->is_call_pending, &comm->answer);
     else if (comm->is_growing)
-        comm->answer.rc = muster_nccl_grow(nccl, comm->parent, &place, id, &comm->nccl,
+        comm->answer.rc = muster_nccl_grow(nccl, parent, &place, id, &comm->nccl,
                                            &comm->is_call_pending, &comm->answer);
     else
         comm->answer.rc = muster_nccl_init(nccl, &place, &comm->id, &comm->nccl,
@@ -359,14 +431,12 @@ static void on_start_answer(struct muster_gpu_request *request)
 {
     struct muster_gpu_communicator *comm = request->data;
 
-    if (comm->state == MUSTER_GPU_ABANDONED || comm->is_abort_wanted) {
+    if (comm->answer.rc != MUSTER_OK || !comm->is_call_pending)
+        leave_parent(comm);
+    if (comm->state == MUSTER_GPU_ABANDONED || comm->is_abort_wanted)
         start_abort(comm);
-        return;
-    }
-    if (comm->answer.rc != MUSTER_OK)
+    else if (comm->answer.rc != MUSTER_OK)
         fail_and_tell(comm, &comm->answer);
-    else if (!comm->is_call_pending)
-        settle(comm);
     else
         begin_poll(comm, comm->device->init_timeout_ns);
 }
@@ -381,6 +451,7 @@ static void start(struct muster_gpu_communicator *comm)
     if (muster_gpu_control_start(device->control, &comm->request, device->init_timeout_ns) ==
         MUSTER_OK)
         return;
+    leave_parent(comm);
     muster_error_set(&why, MUSTER_RESOURCE_EXHAUSTED, "the queue of device calls is full");
     fail_and_tell(comm, &why);
 }
@@ -394,7 +465,7 @@ void muster_gpu_communicator_start_init(struct muster_gpu_communicator *comm,
 }
 
 void muster_gpu_communicator_start_shrink(struct muster_gpu_communicator *comm,
-                                          const struct muster_gpu_communicator *parent,
+                                          struct muster_gpu_communicator *parent,
                                           const uint32_t *excluded, uint32_t excluded_count)
 {
     struct muster_error why;
@@ -410,16 +481,19 @@ void muster_gpu_communicator_start_shrink(struct muster_gpu_communicator *comm,
     for (uint32_t i = 0; i < excluded_count; i++)
         comm->excluded[i] = (int)excluded[i];
     comm->excluded_count = excluded_count;
-    comm->parent = parent->nccl;
+    comm->parent = parent;
+    parent->child = comm;
     comm->is_shrinking = true;
     start(comm);
 }
 
 void muster_gpu_communicator_start_grow(struct muster_gpu_communicator *comm,
-                                        const struct muster_gpu_communicator *parent,
+                                        struct muster_gpu_communicator *parent,
                                         const struct muster_nccl_id *id)
 {
-    comm->parent = parent != NULL ? parent->nccl : NULL;
+    comm->parent = parent;
+    if (parent != NULL)
+        parent->child = comm;
     comm->is_growing = true;
     comm->has_id = id != NULL;
     if (id != NULL)

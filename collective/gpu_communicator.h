@@ -67,11 +67,13 @@ struct muster_gpu_communicator {
     struct muster_cuda_stream *stream;
     /* private */
     struct muster_nccl_comm *nccl;
-    struct muster_nccl_comm *parent; /* shrink, grow */
+    /* Shrink, grow: until the parent has done it, the library says only of the parent how it
+     * stands, and writes `nccl` at its end. The two know each other for so long. */
+    struct muster_gpu_communicator *parent, *child;
     struct muster_nccl_id id;
     bool has_id, is_shrinking, is_growing;
     bool is_call_pending; /* of the request's call, when it has returned */
-    bool is_abort_wanted; /* as soon as the call has returned */
+    bool is_abort_wanted; /* as soon as the call has returned, or the parent has ended */
     bool was_abandoned;
     int *excluded;
     uint32_t excluded_count;
@@ -101,14 +103,14 @@ MUSTER_MUST_CHECK enum muster_rc muster_gpu_communicator_new(
 /* NONE -> INITIALISING; an error comes as on_failed. */
 void muster_gpu_communicator_start_init(struct muster_gpu_communicator *comm,
                                         const struct muster_nccl_id *id);
-/** excluded: ranks of parent; copied. parent is quiet (READY or REVOKED), and stays until this one
- * is READY or FAILED. */
+/** excluded: ranks of parent; copied. parent is quiet (READY or REVOKED) and not used otherwise until
+ * this one is READY or FAILED; released before, it is aborted, and this one with it. */
 void muster_gpu_communicator_start_shrink(struct muster_gpu_communicator *comm,
-                                          const struct muster_gpu_communicator *parent,
+                                          struct muster_gpu_communicator *parent,
                                           const uint32_t *excluded, uint32_t excluded_count);
 /** parent NULL: this member is new. id NULL: an old member that did not make it. */
 void muster_gpu_communicator_start_grow(struct muster_gpu_communicator *comm,
-                                        const struct muster_gpu_communicator *parent,
+                                        struct muster_gpu_communicator *parent,
                                         const struct muster_nccl_id *id);
 
 /** READY -> READY (on its stream now) or ISSUING (on_ready follows). An error: FAILED, without

@@ -141,6 +141,8 @@ static struct fake_comm *comm_new(const char *name, int count, int rank)
 
 static void comm_free(struct fake_comm *comm)
 {
+    if (comm->child != NULL)
+        comm_free(comm->child);
     pthread_mutex_lock(&mutex);
     atomic_store(&comm->is_stopped, true);
     while (comm->job_count > 0)
@@ -213,10 +215,42 @@ static bool is_arrived(struct fake_comm *comm)
     return true;
 }
 
+/* As the real one: the parent says how its child stands, which is written when it is up. */
+static int poll_child(struct fake_comm *comm)
+{
+    struct fake_comm *child = comm->child;
+    int result = child->error;
+
+    if (result == SUCCESS && !is_arrived(child))
+        return IN_PROGRESS;
+    comm->call = CALL_NONE;
+    comm->child = NULL;
+    child->call = CALL_NONE;
+    if (result != SUCCESS)
+        comm_free(child);
+    *comm->ret_child = result == SUCCESS ? child : NULL;
+    return result;
+}
+
+#if FAKE_NCCL_VERSION >= 22703
+static int make_child(struct fake_comm *comm, struct fake_comm *child, struct fake_comm **ret_child)
+{
+    comm->call = CALL_CHILD;
+    comm->child = child;
+    comm->ret_child = ret_child;
+    *ret_child = NULL;
+    return IN_PROGRESS;
+}
+#endif
+
 FAKE_API int ncclCommGetAsyncError(struct fake_comm *comm, int *result)
 {
     if (!is_live(comm))
         return INVALID_ARGUMENT;
+    if (comm->call == CALL_CHILD) {
+        *result = poll_child(comm);
+        return SUCCESS;
+    }
     *result = comm->error;
     if (comm->error != SUCCESS)
         return SUCCESS;
@@ -320,9 +354,8 @@ FAKE_API int ncclCommShrink(struct fake_comm *parent, int *excluded, int count,
     length = (size_t)snprintf(name, sizeof(name), "%.100s", parent->name);
     for (int i = 0; i < count && length + 8 < sizeof(name); i++)
         length += (size_t)snprintf(name + length, sizeof(name) - length, "-x%d", excluded[i]);
-    *ret_comm = comm_new(name, parent->count - count, rank);
     knob_add("shrinks", 1);
-    return IN_PROGRESS;
+    return make_child(parent, comm_new(name, parent->count - count, rank), ret_comm);
 }
 #endif
 
@@ -359,7 +392,8 @@ FAKE_API int ncclCommGrow(struct fake_comm *parent, int count, const struct uniq
             return REMOTE_ERROR;
         name_growth(parent, name, sizeof(name));
         parent->growth++;
-        *ret_comm = comm_new(name, count, parent->rank);
+        knob_add("grows", 1);
+        return make_child(parent, comm_new(name, count, parent->rank), ret_comm);
     }
     knob_add("grows", 1);
     return IN_PROGRESS;

@@ -33,7 +33,7 @@ struct config {
     int rest[4];
 };
 
-enum fake_call { CALL_NONE, CALL_INIT, CALL_REVOKE, CALL_OTHER };
+enum fake_call { CALL_NONE, CALL_INIT, CALL_REVOKE, CALL_CHILD, CALL_OTHER };
 
 struct fake_segment;
 
@@ -48,6 +48,7 @@ struct fake_comm {
     atomic_bool is_stopped; /* its jobs return */
     int job_count;          /* the library's mutex */
     int op_count, growth;
+    struct fake_comm *child, **ret_child; /* being made: told to the caller at its end */
     struct fake_segment *segment;
     size_t segment_bytes;
 };

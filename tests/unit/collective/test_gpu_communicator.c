@@ -583,6 +583,98 @@ static void shrink_and_grow_make_new_ones_of_old(void **state)
     stage_close(&stage, 8);
 }
 
+/* Until the parent is done nobody knows the child: it can only be stopped with the parent. */
+static void a_child_that_hangs_ends_with_its_parent(void **state)
+{
+    static const bool is_abort_stuck[] = {false, true};
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct stage stage;
+        struct muster_gpu_communicator *parent;
+        const uint32_t excluded = 1;
+
+        stage_open(&stage, 23007);
+        bring_up(&stage, 2);
+        parent = stage.comms[0];
+        stage.knobs.nccl_set("init_hangs", 1);
+        muster_gpu_communicator_start_shrink(new_comm(&stage, 1, 0), parent, &excluded, 1);
+        while (stage.comms[0]->request.state != MUSTER_GPU_REQUEST_IDLE)
+            test_env_turn(&stage.test.env, 1);
+        assert_null(stage.comms[0]->nccl);
+        if (is_abort_stuck[i]) {
+            stage.knobs.nccl_set("abort_blocks", 1);
+            stage.device.abort_timeout_ns = SOON_NS;
+        }
+        release(&stage, 0, false);
+        assert_int_equal(parent->state, MUSTER_GPU_ABORTING);
+        if (is_abort_stuck[i]) {
+            until(&stage, &stage.stopped, 1);
+            assert_int_equal(parent->state, MUSTER_GPU_ABANDONED);
+            assert_int_equal(stage.device.abandoned_count, 2);
+            assert_int_equal(stage.gone, 0);
+            stage.knobs.nccl_set("abort_blocks", 0);
+            stage.device.abort_timeout_ns = FAR_NS;
+        }
+        muster_gpu_communicator_release(parent, false);
+        release(&stage, 1, false);
+        stage_close(&stage, 3);
+    }
+}
+
+static void a_child_that_takes_too_long_fails(void **state)
+{
+    struct stage stage;
+    struct muster_gpu_communicator *parent;
+    const uint32_t excluded = 1;
+
+    (void)state;
+    stage_open(&stage, 23007);
+    bring_up(&stage, 2);
+    parent = stage.comms[0];
+    stage.knobs.nccl_set("init_hangs", 1);
+    muster_gpu_communicator_start_shrink(new_comm(&stage, 1, 0), parent, &excluded, 1);
+    stage.device.init_timeout_ns = SOON_NS; /* of the polls */
+    until(&stage, &stage.failed, 1);
+    assert_int_equal(stage.comms[0]->error.rc, MUSTER_DEADLINE_EXCEEDED);
+    stage.knobs.nccl_set("abort_blocks", 1);
+    stage.device.abort_timeout_ns = SOON_NS;
+    muster_gpu_communicator_stop(stage.comms[0]);
+    until(&stage, &stage.stopped, 2);
+    assert_int_equal(stage.comms[0]->state, MUSTER_GPU_ABANDONED);
+    stage.device.abort_timeout_ns = FAR_NS;
+    stage.knobs.nccl_set("abort_blocks", 0);
+    release(&stage, 0, false);
+    muster_gpu_communicator_release(parent, false);
+    release(&stage, 1, false);
+    until(&stage, &stage.gone, 3);
+    assert_int_equal(stage.device.reclaimed_count, 2);
+    stage_close(&stage, 3);
+}
+
+static void a_child_that_fails_says_so_through_its_parent(void **state)
+{
+    struct stage stage;
+    struct muster_gpu_communicator *parent;
+    const uint32_t excluded = 1;
+
+    (void)state;
+    stage_open(&stage, 23007);
+    bring_up(&stage, 2);
+    parent = stage.comms[0];
+    stage.knobs.nccl_set("init_fails", 1);
+    muster_gpu_communicator_start_shrink(new_comm(&stage, 1, 0), parent, &excluded, 1);
+    until(&stage, &stage.failed, 1);
+    assert_string_equal(stage.comms[0]->error.text,
+                        "communicator: NCCL error 2: unhandled system error");
+    muster_gpu_communicator_stop(stage.comms[0]);
+    assert_int_equal(stage.comms[0]->state, MUSTER_GPU_GONE);
+    release(&stage, 0, false);
+    muster_gpu_communicator_release(parent, true);
+    release(&stage, 1, true);
+    stage_close(&stage, 3);
+}
+
 static void every_allowed_move_has_been_made(void **state)
 {
     unsigned missing = 0;
@@ -626,6 +718,9 @@ int main(void)
         cmocka_unit_test(an_end_that_hangs_becomes_an_abort),
         cmocka_unit_test(a_destroy_that_never_returns_is_abandoned),
         cmocka_unit_test(shrink_and_grow_make_new_ones_of_old),
+        cmocka_unit_test(a_child_that_hangs_ends_with_its_parent),
+        cmocka_unit_test(a_child_that_takes_too_long_fails),
+        cmocka_unit_test(a_child_that_fails_says_so_through_its_parent),
         cmocka_unit_test(every_allowed_move_has_been_made),
     };
 
