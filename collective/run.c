@@ -191,7 +191,10 @@ bool muster_run_save_undo(struct muster_run *run, uint32_t c)
 
 void muster_run_restore(struct muster_run *run)
 {
-    if (run->memory == NULL || !changes_input(run) || run->state == MUSTER_RUN_DELIVERED)
+    if (run->memory == NULL || run->state == MUSTER_RUN_DELIVERED)
+        return;
+    muster_shm_flat_restore(run);
+    if (!changes_input(run))
         return;
     for (uint32_t c = 0; c < run->plan.chunk_count; c++) {
         size_t bytes;

@@ -28,6 +28,17 @@ static void join(struct muster_run *run)
         memcpy((uint8_t *)run->call.output + i * part, run->shm->participants[i].input, part);
 }
 
+/* The own slot holds the input until the run is dropped. */
+void muster_shm_flat_restore(struct muster_run *run)
+{
+    const struct muster_shm_run *shm = run->shm;
+    size_t bytes = muster_shm_input_bytes(run);
+
+    if (run->plan.algorithm == MUSTER_ALGORITHM_FLAT && run->call.kind == MUSTER_OP_ALL_REDUCE &&
+        shm != NULL && shm->slots != NULL && shm->is_announced && bytes > 0)
+        memcpy(run->call.output, shm->slots, bytes);
+}
+
 /* False: a slot has been used again, by a member that has gone on without this one. */
 bool muster_shm_flat_finish(struct muster_run *run)
 {

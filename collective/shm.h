@@ -60,6 +60,8 @@ bool muster_shm_is_ready(const struct muster_run *run);
 void muster_shm_adopt(struct muster_run *run);
 bool muster_shm_is_deliverable(const struct muster_run *run);
 bool muster_shm_is_stable(const struct muster_run *run);
+/** A small one that is over, whose turn has not come: its input again. */
+void muster_shm_flat_restore(struct muster_run *run);
 /** The caller gets its memory back without a result: nobody may rely on it any more. */
 void muster_shm_revoke(struct muster_run *run);
 /** Its place on the board is free again. Before the run's memory goes. */

@@ -517,6 +517,46 @@ static void a_deadline_names_who_is_missing(void **state)
     }
 }
 
+/* Through boards it is over at once, but its turn has not come: what goes over the wire is first. */
+static void what_is_complete_out_of_turn_can_still_be_aborted(void **state)
+{
+    const struct muster_error why = {.rc = MUSTER_ABORTED, .text = "excluded"};
+    struct exchange_scene scene = {.kind = MUSTER_OP_GATHER, .n = 2, .count = 5000, .dtype = I32};
+    struct exchange_seat after[2];
+    int32_t values[2][4];
+
+    (void)state;
+    group_ring_has_boards = true;
+    exchange_stage_open(&stage, &scene);
+    group_ring_turn(&stage.ring, 30);
+    exchange_stage_start_all(&stage);
+    memset(after, 0, sizeof(after));
+    for (int32_t member = 0; member < 2; member++) {
+        const struct muster_tensor tensor = {values[member], 4, I32};
+
+        for (int32_t i = 0; i < 4; i++)
+            values[member][i] = 10 * member + i;
+        after[member].op.data = &after[member];
+        after[member].op.deadline_ns = stage.seats[member].op.deadline_ns;
+        assert_int_equal(muster_all_reduce_start(&after[member].op,
+                                                 stage.ring.members[member].group, &tensor,
+                                                 MUSTER_SUM, exchange_stage_done),
+                         MUSTER_OK);
+    }
+    for (unsigned turns = 0; values[0][0] == 0 && turns < 1000; turns++)
+        muster_loop_turn(stage.ring.test.env.loop, 0);
+    assert_int_equal(values[0][0], 10);
+    if (after[0].done_count == 0) {
+        muster_group_abort_all(stage.ring.members[0].group, &why);
+        group_ring_turn(&stage.ring, 2);
+        assert_int_equal(after[0].rc, MUSTER_ABORTED);
+        for (int32_t i = 0; i < 4; i++)
+            assert_int_equal(values[0][i], i);
+    }
+    exchange_stage_close(&stage);
+    group_ring_has_boards = false;
+}
+
 /* --- Counts that do not fit --- */
 
 static void assert_ended(uint32_t member, const char *text)
@@ -667,6 +707,7 @@ int main(void)
         cmocka_unit_test(a_change_that_leaves_all_in_is_no_failure),
         cmocka_unit_test(parts_for_who_was_replaced_go_to_nobody_else),
         cmocka_unit_test(a_deadline_names_who_is_missing),
+        cmocka_unit_test(what_is_complete_out_of_turn_can_still_be_aborted),
         cmocka_unit_test(counts_that_do_not_fit_are_an_error_on_all),
         cmocka_unit_test(who_sends_to_one_that_awaits_another_is_an_error_on_all),
         cmocka_unit_test(different_roots_are_an_error_on_all),
