@@ -102,6 +102,8 @@ static void on_part_done(struct muster_op *op, enum muster_rc rc)
         list->user->error = op->error;
     if (--list->open_count == 0)
         finish(list);
+    else if (rc == MUSTER_INVALID_ARGUMENT)
+        muster_list_op_cancel(list->user); /* others may have fewer parts, and never come to ours */
 }
 
 /* --- The beginning --- */

@@ -99,6 +99,7 @@ static void free_strategy(struct muster_strategy *strategy)
     for (size_t i = 0; i < strategy->tensor_count; i++)
         muster_mem_free(env->mem, (char *)(uintptr_t)strategy->tensors[i].name);
     muster_mem_free(env->mem, strategy->tensors);
+    muster_list_op_fini(&strategy->list);
     muster_view_unref(strategy->view);
     if (strategy->has_incarnation)
         muster_training_give_incarnation();
@@ -144,7 +145,10 @@ enum muster_rc muster_strategy_open(const struct muster_strategy_options *option
     if (rc != MUSTER_OK)
         return rc;
     strategy->op_timeout_ns = options->op_timeout_ns != 0 ? options->op_timeout_ns : OP_TIMEOUT_NS;
-    rc = open_log(strategy->env, &error);
+    strategy->communication = options->communication;
+    rc = muster_strategy_check_communication(&options->communication, &error);
+    if (rc == MUSTER_OK)
+        rc = open_log(strategy->env, &error);
     if (rc == MUSTER_OK)
         rc = muster_net_system_open(strategy->env, &strategy->env->net);
     if (rc == MUSTER_OK)

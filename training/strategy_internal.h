@@ -6,6 +6,7 @@
 #include <muster/env.h>
 #include <muster/runtime.h>
 #include <muster/strategy.h>
+#include <muster/tensor_list.h>
 
 #include "cluster/member.h"
 #include "collective/group.h"
@@ -64,6 +65,8 @@ struct muster_strategy {
     uint64_t waiting_since_ns;
 
     uint64_t op_timeout_ns;
+    struct muster_communication_options communication;
+    struct muster_list_op list;
     struct muster_op ops[MUSTER_STRATEGY_OPS_MAX];
     size_t ops_started; /* of the running call, the first ones of ops */
     size_t ops_open;
@@ -112,6 +115,10 @@ MUSTER_MUST_CHECK enum muster_rc muster_strategy_all_gather_in_seat(
 /** Tell the launcher of the last change of view, if it was not yet; op is the operation it
  * interrupted, ended, or NULL. */
 void muster_strategy_tell_view(struct muster_strategy *strategy, const struct muster_op *op);
+
+/** FAILED_PRECONDITION: the error has the remedy. */
+MUSTER_MUST_CHECK enum muster_rc muster_strategy_check_communication(
+    const struct muster_communication_options *options, struct muster_error *ret_error);
 
 /** Keep rank, size and epoch as of now for the program. In the seat. */
 void muster_strategy_snapshot(struct muster_strategy *strategy);

@@ -1,6 +1,7 @@
 /* The strategy's blocking operations: start on the current group, wait in the driver's seat. */
 #include <string.h>
 
+#include <muster/all_reduce.h>
 #include <muster/hash.h>
 
 #include "collective/group.h"
@@ -55,33 +56,46 @@ static void on_op_done(struct muster_op *op, enum muster_rc rc)
     }
 }
 
-/* One operation of a call, ready to start. */
-static struct muster_op *next_op(struct muster_strategy *strategy)
-{
-    struct muster_op *op = &strategy->ops[strategy->ops_started];
-
-    memset(op, 0, sizeof(*op));
-    op->data = strategy;
-    op->deadline_ns = muster_loop_after_ns(strategy->env->loop, strategy->op_timeout_ns);
-    return op;
-}
-
 /* Operations of a call: `start` puts the i-th on the group. */
 struct call {
     const char *name;
     const struct muster_tensor *tensors;
     size_t count;
     enum muster_reduction reduction;
+    uint64_t weight;
+    uint64_t timeout_ns; /* 0: the strategy's */
     struct muster_root root;
     const struct muster_view *view; /* whose ranks the program knows */
     enum muster_rc (*start)(const struct call *call, size_t i, struct muster_op *op,
                             struct muster_group *group);
 };
 
+static uint64_t timeout_of(const struct muster_strategy *strategy, const struct call *call)
+{
+    return call->timeout_ns != 0 ? call->timeout_ns : strategy->op_timeout_ns;
+}
+
+/* One operation of a call, ready to start. */
+static struct muster_op *next_op(struct muster_strategy *strategy, const struct call *call)
+{
+    struct muster_op *op = &strategy->ops[strategy->ops_started];
+
+    memset(op, 0, sizeof(*op));
+    op->data = strategy;
+    op->deadline_ns = muster_loop_after_ns(strategy->env->loop, timeout_of(strategy, call));
+    return op;
+}
+
 static enum muster_rc start_all_reduce(const struct call *call, size_t i, struct muster_op *op,
                                        struct muster_group *group)
 {
     return muster_all_reduce_start(op, group, &call->tensors[i], call->reduction, on_op_done);
+}
+
+static enum muster_rc start_weighted(const struct call *call, size_t i, struct muster_op *op,
+                                     struct muster_group *group)
+{
+    return muster_all_reduce_weighted_start(op, group, &call->tensors[i], call->weight, on_op_done);
 }
 
 static enum muster_rc start_broadcast(const struct call *call, size_t i, struct muster_op *op,
@@ -174,7 +188,7 @@ static enum muster_rc run_in_seat(struct muster_strategy *strategy, const struct
                 rc = muster_error_set(&strategy->error, MUSTER_ABORTED,
                                       "%s: this member is not in the current view", call->name);
             else
-                rc = call->start(call, i, next_op(strategy), group);
+                rc = call->start(call, i, next_op(strategy, call), group);
             if (rc == MUSTER_OK) {
                 strategy->ops_started++;
                 strategy->ops_open++;
@@ -218,15 +232,105 @@ static enum muster_rc run(struct muster_strategy *strategy, const struct call *c
     return rc;
 }
 
+/* --- All-reduce, as the options say --- */
+
+enum muster_rc muster_strategy_check_communication(
+    const struct muster_communication_options *options, struct muster_error *ret_error)
+{
+    if (options->implementation != MUSTER_COMMUNICATION_NCCL)
+        return MUSTER_OK;
+    return muster_error_set(ret_error, MUSTER_FAILED_PRECONDITION,
+                            "communication NCCL: a strategy's tensors are in host memory; use AUTO "
+                            "or RING, or muster_gpu_open and its operations for device memory");
+}
+
+static void on_list_done(struct muster_list_op *list, enum muster_rc rc)
+{
+    struct muster_strategy *strategy = list->data;
+
+    strategy->ops_open--;
+    if (rc == MUSTER_OK) {
+        keep_result(strategy, &list->result);
+        muster_node_touch_state(strategy->node);
+        return;
+    }
+    strategy->ops_rc = rc;
+    if (strategy->state != MUSTER_STRATEGY_FAILED)
+        muster_error_set(&strategy->error, rc, "%s: %s", strategy->op_name,
+                         list->error.text[0] != '\0' ? list->error.text : muster_rc_text(rc));
+}
+
+static enum muster_rc run_list_in_seat(struct muster_strategy *strategy, const struct call *call,
+                                       uint64_t bytes_per_pack)
+{
+    struct muster_group *group = muster_node_group(strategy->node);
+    struct muster_list_op *list = &strategy->list;
+    enum muster_rc rc;
+
+    strategy->ops_rc = MUSTER_OK;
+    strategy->has_result = false;
+    strategy->op_name = call->name;
+    strategy->ops_started = 0;
+    if (group == NULL)
+        return muster_error_set(&strategy->error, MUSTER_ABORTED,
+                                "%s: this member is not in the current view", call->name);
+    list->data = strategy;
+    list->deadline_ns = muster_loop_after_ns(strategy->env->loop, timeout_of(strategy, call));
+    list->bytes_per_pack = bytes_per_pack;
+    rc = muster_all_reduce_list_start(list, group, call->tensors, call->count, call->reduction,
+                                      on_list_done);
+    if (rc != MUSTER_OK)
+        return muster_error_set(&strategy->error, rc,
+                                "%s of %zu tensors: %s (types, NULL, alignment, overlap?)",
+                                call->name, call->count, muster_rc_text(rc));
+    strategy->ops_open++;
+    rc = muster_strategy_wait(strategy, are_ops_done);
+    return rc != MUSTER_OK ? rc : strategy->ops_rc;
+}
+
+enum muster_rc muster_strategy_all_reduce_with(struct muster_strategy *strategy,
+                                               const struct muster_tensor *tensors, size_t count,
+                                               enum muster_reduction reduction,
+                                               const struct muster_communication_options *options)
+{
+    const struct muster_communication_options merged =
+        muster_communication_merge(&strategy->communication, options);
+    const struct call call = {.name = "all_reduce",
+                              .tensors = tensors,
+                              .count = count,
+                              .reduction = reduction,
+                              .timeout_ns = merged.timeout_ns,
+                              .start = start_all_reduce};
+    enum muster_rc rc = check_step(strategy, call.name);
+
+    if (rc == MUSTER_OK)
+        rc = muster_strategy_check_communication(&merged, &strategy->error);
+    if (rc != MUSTER_OK || merged.bytes_per_pack == 0 || count < 2)
+        return rc != MUSTER_OK ? rc : run(strategy, &call);
+    muster_runtime_enter(strategy->runtime);
+    rc = run_list_in_seat(strategy, &call, merged.bytes_per_pack);
+    muster_runtime_leave(strategy->runtime);
+    return rc;
+}
+
 enum muster_rc muster_strategy_all_reduce(struct muster_strategy *strategy,
                                           const struct muster_tensor *tensors, size_t count,
                                           enum muster_reduction reduction)
 {
+    return muster_strategy_all_reduce_with(strategy, tensors, count, reduction, NULL);
+}
+
+enum muster_rc muster_strategy_all_reduce_weighted(struct muster_strategy *strategy,
+                                                   const struct muster_tensor *tensors,
+                                                   size_t count, uint64_t weight)
+{
     return run(strategy, &(struct call){.name = "all_reduce",
                                         .tensors = tensors,
                                         .count = count,
-                                        .reduction = reduction,
-                                        .start = start_all_reduce});
+                                        .reduction = MUSTER_MEAN,
+                                        .weight = weight,
+                                        .timeout_ns = strategy->communication.timeout_ns,
+                                        .start = start_weighted});
 }
 
 static bool takes_part(const struct muster_strategy *strategy, const struct muster_member *member)

@@ -10,6 +10,7 @@
 #include <muster/cluster_spec.h>
 #include <muster/collective.h>
 #include <muster/command.h>
+#include <muster/communication.h>
 #include <muster/credentials.h>
 #include <muster/env.h>
 #include <muster/exchange.h>

@@ -5,6 +5,7 @@
 
 #include <muster/base.h>
 #include <muster/collective.h>
+#include <muster/communication.h>
 #include <muster/status.h>
 #include <muster/view.h>
 
@@ -19,6 +20,7 @@ struct muster_strategy_options {
     const char *job;           /* NULL: MUSTER_JOB, else "default" */
     uint64_t op_timeout_ns;    /* deadline of each operation; 0: 5 min */
     uint64_t start_timeout_ns; /* waiting for the first view; 0: 5 min */
+    struct muster_communication_options communication; /* of every call, unless it says otherwise */
 };
 
 /**
@@ -28,7 +30,8 @@ struct muster_strategy_options {
  *
  * Owns:    gives; options are borrowed during the call.
  * Errors:  FAILED_PRECONDITION (not started by `muster run` and no registry named; or started by it
- *          and another strategy of this process is not closed yet: it is one member),
+ *          and another strategy of this process is not closed yet: it is one member; or
+ *          communication NCCL, which tensors in host memory do not have),
  *          INVALID_ARGUMENT, NOT_FOUND (TF_CONFIG, RANK, a variable of muster: the text names it).
  *          Who is missing shows in begin.
  */
@@ -85,6 +88,17 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_begin(struct muster_
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_all_reduce(
     struct muster_strategy *strategy, const struct muster_tensor *tensors, size_t count,
     enum muster_reduction reduction);
+/** The same with options of this call over those of the strategy. With bytes_per_pack the tensors
+ * travel in packs, the last first (muster_all_reduce_list_start), and after an error those that did
+ * not travel in place are as they were. Errors also: FAILED_PRECONDITION (NCCL). */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_all_reduce_with(
+    struct muster_strategy *strategy, const struct muster_tensor *tensors, size_t count,
+    enum muster_reduction reduction, const struct muster_communication_options *options);
+/** The mean by weight (muster_all_reduce_weighted_start), the number of this member's examples for
+ * one. Floats only. muster_strategy_result has the total. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_all_reduce_weighted(
+    struct muster_strategy *strategy, const struct muster_tensor *tensors, size_t count,
+    uint64_t weight);
 /** tensor of rank `root`, as counted since begin, to all. ABORTED on all when root dies before
  * anybody has it, and when the ranks of a member that began the step later name another one:
  * begin says how to go on. Other errors as above. */

@@ -191,6 +191,65 @@ static void command_all_reduce(const struct words *words)
         free(reduced[i].data);
 }
 
+/* all_reduce_weighted COUNT VALUE WEIGHT */
+static void command_all_reduce_weighted(const struct words *words)
+{
+    struct muster_tensor tensor = {.count = number(words, 1, "1"), .dtype = MUSTER_F64};
+
+    tensor.data = filled(tensor.count, seconds(words, 2));
+    if (is_ok(muster_strategy_all_reduce_weighted(strategy, &tensor, 1, number(words, 3, "1")))) {
+        printf("ok");
+        print_value(&tensor);
+        printf(" weight=%" PRIu64 "\n", muster_strategy_result(strategy)->total_weight);
+    }
+    free(tensor.data);
+}
+
+static enum muster_dtype dtype_of(const char *name)
+{
+    for (int i = 0; i <= MUSTER_BOOL; i++)
+        if (strcmp(muster_dtype_name((enum muster_dtype)i), name) == 0)
+            return (enum muster_dtype)i;
+    abort();
+}
+
+static bool are_bytes(const uint8_t *at, size_t bytes, uint8_t value)
+{
+    for (size_t i = 0; i < bytes; i++)
+        if (at[i] != value)
+            return false;
+    return true;
+}
+
+/* all_reduce_packed DTYPE COUNT REDUCTION TENSORS BYTES_PER_PACK [TIMEOUT_S]: of bytes 1, in packs;
+ * after an error: whether the memory is as it was. */
+static void command_all_reduce_packed(const struct words *words)
+{
+    const struct muster_communication_options options = {
+        .bytes_per_pack = number(words, 5, "0"), .timeout_ns = (uint64_t)(seconds(words, 6) * 1e9)};
+    struct muster_tensor tensors_of_call[REDUCED_MAX];
+    uint64_t count = number(words, 4, "1"), elements = number(words, 2, "1");
+    enum muster_dtype dtype = dtype_of(word(words, 1, "f64"));
+    size_t bytes = elements * muster_dtype_bytes(dtype), stride = (bytes + 15) / 8 * 8;
+    uint8_t *memory = malloc(count * stride + 1);
+    enum muster_rc rc;
+
+    if (memory == NULL || count > REDUCED_MAX)
+        abort();
+    memset(memory, 1, count * stride + 1);
+    for (uint64_t i = 0; i < count; i++)
+        tensors_of_call[i] =
+            (struct muster_tensor){.data = memory + i * stride, .count = elements, .dtype = dtype};
+    rc = muster_strategy_all_reduce_with(strategy, tensors_of_call, count,
+                                         reduction_of(word(words, 3, "sum")), &options);
+    if (rc == MUSTER_OK)
+        printf("ok first=%u last=%u\n", memory[0], memory[count * stride - stride]);
+    else
+        printf("%s %s intact=%d\n", muster_rc_name(rc), muster_strategy_error(strategy)->text,
+               are_bytes(memory, count * stride, 1));
+    free(memory);
+}
+
 /* broadcast COUNT VALUE [ROOT] */
 static void command_broadcast(const struct words *words)
 {
@@ -308,6 +367,8 @@ static const struct {
     {"get", command_get, true},
     {"begin", command_begin, true},
     {"all_reduce", command_all_reduce, true},
+    {"all_reduce_weighted", command_all_reduce_weighted, true},
+    {"all_reduce_packed", command_all_reduce_packed, true},
     {"broadcast", command_broadcast, true},
     {"reduce", command_reduce, true},
     {"all_gather", command_all_gather, true},
