@@ -24,7 +24,7 @@ static void join(struct muster_run *run)
 {
     size_t part = muster_shm_input_bytes(run);
 
-    for (uint32_t i = 0; i < run->shm->n; i++)
+    for (uint32_t i = 0; i < run->shm->n && part > 0; i++)
         memcpy((uint8_t *)run->call.output + i * part, run->shm->participants[i].input, part);
 }
 
@@ -54,7 +54,8 @@ bool muster_shm_flat_finish(struct muster_run *run)
             reduce(run, 0, call->count);
         break;
     case MUSTER_OP_REDUCE_SCATTER:
-        reduce(run, shm->index * call->part_count, call->part_count);
+        if (call->part_count > 0)
+            reduce(run, shm->index * call->part_count, call->part_count);
         break;
     case MUSTER_OP_ALL_GATHER:
         join(run);

@@ -557,6 +557,50 @@ static void what_is_complete_out_of_turn_can_still_be_aborted(void **state)
     group_ring_has_boards = false;
 }
 
+static enum muster_rc start_nothing(uint32_t member, bool is_gather)
+{
+    static uint64_t nothing;
+    const struct muster_tensor none = {&nothing, 0, I32};
+    struct exchange_seat *seat = &stage.seats[member];
+    struct muster_group *group = stage.ring.members[member].group;
+
+    return is_gather ? muster_all_gather_start(&seat->op, group, &none, &none, exchange_stage_done)
+                     : muster_reduce_scatter_start(&seat->op, group, &none, &none, MUSTER_SUM,
+                                                   exchange_stage_done);
+}
+
+/* Nothing is moved, and still all agree. */
+static void parts_of_no_elements_wait_for_all(void **state)
+{
+    struct exchange_scene scene = {.kind = MUSTER_OP_GATHER, .n = 3, .dtype = I32};
+
+    (void)state;
+    for (unsigned play = 0; play < 4; play++) {
+        group_ring_has_boards = play >= 2;
+        exchange_stage_open(&stage, &scene);
+        group_ring_turn(&stage.ring, 30);
+        for (uint32_t member = 0; member < 2; member++)
+            assert_int_equal(start_nothing(member, play % 2 == 0), MUSTER_OK);
+        group_ring_turn(&stage.ring, 30);
+        assert_int_equal(stage.seats[0].done_count + stage.seats[1].done_count, 0);
+        assert_int_equal(start_nothing(2, play % 2 == 0), MUSTER_OK);
+        exchange_stage_run(&stage);
+        check_all(3);
+        exchange_stage_close(&stage);
+    }
+    group_ring_has_boards = false;
+}
+
+/* Members of one host: what boards do not have goes over the wire. */
+static void exchanges_work_beside_boards(void **state)
+{
+    group_ring_has_boards = true;
+    every_element_arrives_at_every_size(state);
+    uneven_parts_are_whole_or_aborted_on_all(state);
+    all_to_all_is_whole_or_aborted_on_all(state);
+    group_ring_has_boards = false;
+}
+
 /* --- Counts that do not fit --- */
 
 static void assert_ended(uint32_t member, const char *text)
@@ -708,6 +752,8 @@ int main(void)
         cmocka_unit_test(parts_for_who_was_replaced_go_to_nobody_else),
         cmocka_unit_test(a_deadline_names_who_is_missing),
         cmocka_unit_test(what_is_complete_out_of_turn_can_still_be_aborted),
+        cmocka_unit_test(parts_of_no_elements_wait_for_all),
+        cmocka_unit_test_setup(exchanges_work_beside_boards, reset_counts),
         cmocka_unit_test(counts_that_do_not_fit_are_an_error_on_all),
         cmocka_unit_test(who_sends_to_one_that_awaits_another_is_an_error_on_all),
         cmocka_unit_test(different_roots_are_an_error_on_all),
