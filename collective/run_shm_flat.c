@@ -34,8 +34,9 @@ void muster_shm_flat_restore(struct muster_run *run)
     const struct muster_shm_run *shm = run->shm;
     size_t bytes = muster_shm_input_bytes(run);
 
-    if (run->plan.algorithm == MUSTER_ALGORITHM_FLAT && run->call.kind == MUSTER_OP_ALL_REDUCE &&
-        shm != NULL && shm->slots != NULL && shm->is_announced && bytes > 0)
+    if (run->plan.algorithm == MUSTER_ALGORITHM_FLAT && run->call.input == run->call.output &&
+        run->call.kind == MUSTER_OP_ALL_REDUCE && shm != NULL && shm->slots != NULL &&
+        shm->is_announced && bytes > 0)
         memcpy(run->call.output, shm->slots, bytes);
 }
 
