@@ -53,13 +53,13 @@ static enum muster_rc op_get(struct muster_gpu_group *group, struct muster_gpu_o
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "%u operations are open",
                                 group->open_count);
     node = muster_list_pop(&group->backend->idle_ops);
-    if (node == NULL) {
+    if (node != NULL) {
+        op = MUSTER_CONTAINER_OF(node, struct muster_gpu_op, node);
+    } else {
         rc = op_new(group->backend, &op, ret_error);
         if (rc != MUSTER_OK)
             return rc;
-        node = &op->node;
     }
-    op = MUSTER_CONTAINER_OF(node, struct muster_gpu_op, node);
     kept = *op;
     memset(op, 0, sizeof(*op));
     op->order = kept.order;
