@@ -81,15 +81,30 @@ static bool is_slot_free(struct muster_shm_run *shm, uint32_t position)
     return stream->freed > j;
 }
 
+/* The slot's lines are where they were read last. Stores of single registers would fetch each of
+ * them from there first, a copy of whole lines does not: sums are made in scratch memory that stays
+ * in the first cache, and copied from there to the slot and to the tensor. */
+static uint8_t *scratch_for(const struct muster_run *run, size_t bytes)
+{
+    bool is_useful = run->call.kind == MUSTER_OP_ALL_REDUCE && bytes <= MUSTER_SHM_CHUNK_BYTES;
+
+    return is_useful ? run->shm->link->scratch : NULL;
+}
+
 /* False: the inputs are not what they were any more. */
 static bool sum(struct muster_run *run, uint32_t c, uint8_t *into)
 {
     const struct muster_plan_chunk chunk = muster_plan_chunk(&run->plan, c);
     struct muster_shm_run *shm = run->shm;
+    size_t bytes = chunk.count * run->plan.element_bytes;
+    uint8_t *scratch = scratch_for(run, bytes);
 
     for (uint32_t i = 0; i < shm->n; i++)
         shm->sources[i] = shm->participants[i].input + chunk.first * run->plan.element_bytes;
-    muster_shm_reduce_all(run, into, chunk.count);
+    muster_shm_reduce_all(run, scratch != NULL ? scratch : into, chunk.count);
+    if (scratch != NULL)
+        memcpy(into, scratch, bytes);
+    shm->link->scratch_slot = scratch != NULL ? into : NULL;
     return muster_shm_is_valid(run);
 }
 
@@ -201,7 +216,10 @@ static const uint8_t *slot_of(const struct muster_run *run, uint32_t producer, u
     if (entry->slot_count == 0)
         return NULL;
     at += (size_t)(position % entry->slot_count) * shm->slot_bytes;
-    return at + shm->slot_bytes <= participant->board_bytes ? participant->board + at : NULL;
+    if (at + shm->slot_bytes > participant->board_bytes)
+        return NULL;
+    return participant->board + at == shm->link->scratch_slot ? shm->link->scratch
+                                                              : participant->board + at;
 }
 
 /* Where chunk j of the stream can be read now, or NULL. */

@@ -83,6 +83,8 @@ struct muster_shm {
     uint32_t yes_count;
     bool *is_heard;                   /* by rank */
     struct muster_board_peer **peers; /* by rank; the own is NULL */
+    uint8_t *scratch;            /* MUSTER_SHM_CHUNK_BYTES; NULL: no board */
+    const uint8_t *scratch_slot; /* holds what scratch holds; NULL: none */
 };
 
 struct muster_shm_participant {

@@ -59,6 +59,7 @@ void muster_shm_unref(struct muster_shm *shm)
     detach(shm);
     muster_mem_free(mem, shm->is_heard);
     muster_mem_free(mem, shm->peers);
+    muster_mem_free(mem, shm->scratch);
     muster_mem_free(mem, shm);
 }
 
@@ -225,6 +226,11 @@ enum muster_rc muster_shm_open(struct muster_group *group, struct muster_board *
     shm->group = group;
     if (board == NULL || board->memory_bytes < MUSTER_SHM_BOARD_BYTES_MIN) {
         answer(shm, false, no_board_reason);
+        return MUSTER_OK;
+    }
+    shm->scratch = muster_mem_alloc_zero(mem, MUSTER_SHM_CHUNK_BYTES, 1);
+    if (shm->scratch == NULL) {
+        answer(shm, false, "no memory");
         return MUSTER_OK;
     }
     shm->board = board;
