@@ -47,6 +47,12 @@ class Tune(unittest.TestCase):
             done = muster("run", "-n", "3", "--tune-file", self.file, "--", STEPPER, "3")
             self.assertEqual(done.returncode, 0, done.stderr)
 
+    def test_members_that_share_hosts_train(self):
+        self.write("direct_max_bytes 1\nrule all_reduce any hosts 0 - two_level\n")
+        script = f"MUSTER_HOST_KEY=host$((RANK / 2)) exec {STEPPER} 3"
+        done = muster("run", "-n", "5", "--tune-file", self.file, "--", "sh", "-c", script)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
     def test_a_bad_table_is_told_before_anybody_starts(self):
         self.write("\nrule all_reduce tcp any 2 64K tree\n")
         for done in (muster("run", "-n", "2", "--tune-file", self.file, "--", "true"),
