@@ -32,6 +32,11 @@ static const struct muster_plan_row built_in[] = {
      .algorithm = MUSTER_ALGORITHM_HALVING,
      .n_min = 64,
      .bytes_max = 64u << 20},
+    /* Two latencies, as long as n messages cost less than the others' latencies. */
+    {.kind = MUSTER_OP_ALL_REDUCE,
+     .span = MUSTER_SPAN_SPREAD,
+     .algorithm = MUSTER_ALGORITHM_BLOCKS,
+     .bytes_max = 256u << 10},
     {.kind = MUSTER_OP_ALL_REDUCE,
      .algorithm = MUSTER_ALGORITHM_HALVING,
      .n_min = 16,
@@ -133,10 +138,11 @@ static bool is_usable(const struct muster_plan_input *input, enum muster_algorit
 
 static enum muster_host_span span_of(const struct muster_plan_input *input)
 {
+    if (input->host_count == 0)
+        return MUSTER_SPAN_ANY; /* not known: no row that asks for it */
     if (input->host_count == 1)
         return MUSTER_SPAN_ONE_HOST;
-    return input->host_count == 0 || input->host_count == input->n ? MUSTER_SPAN_SPREAD
-                                                                   : MUSTER_SPAN_HOSTS;
+    return input->host_count == input->n ? MUSTER_SPAN_SPREAD : MUSTER_SPAN_HOSTS;
 }
 
 static bool is_match(const struct muster_plan_input *input, const struct muster_plan_row *row)

@@ -34,7 +34,8 @@ static void the_first_row_that_fits_decides(void **state)
 /* What all members send to all grows with their square. */
 static void many_members_are_direct_up_to_smaller_sizes(void **state)
 {
-    struct muster_plan_input input = {.kind = MUSTER_OP_ALL_REDUCE, .element_bytes = 4};
+    struct muster_plan_input input = {
+        .kind = MUSTER_OP_ALL_REDUCE, .element_bytes = 4, .host_count = 1};
 
     (void)state;
     input.parameters.direct_max_bytes = 4096;
@@ -51,6 +52,37 @@ static void many_members_are_direct_up_to_smaller_sizes(void **state)
     input.kind = MUSTER_OP_BROADCAST;
     input.count = 1024;
     assert_int_equal(muster_plan_choose(&input), MUSTER_ALGORITHM_DIRECT);
+}
+
+/* Without rows. Source: `muster bench scale`. */
+static void the_built_in_table_goes_by_members_hosts_and_bytes(void **state)
+{
+    static const struct {
+        uint32_t n, host_count;
+        uint64_t bytes;
+        enum muster_algorithm algorithm;
+    } rows[] = {
+        {4, 4, 16 << 10, MUSTER_ALGORITHM_DIRECT},
+        {4, 4, 64 << 10, MUSTER_ALGORITHM_BLOCKS},
+        {4, 1, 64 << 10, MUSTER_ALGORITHM_RING},
+        {16, 16, 1 << 20, MUSTER_ALGORITHM_HALVING},
+        {16, 16, 64 << 20, MUSTER_ALGORITHM_RING},
+        {64, 64, 64 << 10, MUSTER_ALGORITHM_HALVING},
+        {64, 8, 64 << 10, MUSTER_ALGORITHM_TWO_LEVEL},
+        {64, 8, 64 << 20, MUSTER_ALGORITHM_TWO_LEVEL},
+        {1024, 1024, 64 << 20, MUSTER_ALGORITHM_HALVING},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct muster_plan_input input = {.kind = MUSTER_OP_ALL_REDUCE,
+                                          .n = rows[i].n,
+                                          .host_count = rows[i].host_count,
+                                          .count = rows[i].bytes / 4,
+                                          .element_bytes = 4};
+
+        assert_int_equal(muster_plan_choose(&input), rows[i].algorithm);
+    }
 }
 
 static void rows_tell_hosts_and_wires_apart(void **state)
@@ -164,6 +196,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_row_that_fits_decides),
         cmocka_unit_test(many_members_are_direct_up_to_smaller_sizes),
+        cmocka_unit_test(the_built_in_table_goes_by_members_hosts_and_bytes),
         cmocka_unit_test(rows_tell_hosts_and_wires_apart),
         cmocka_unit_test(an_algorithm_runs_only_what_it_can),
         cmocka_unit_test(where_bits_must_be_the_same_sums_are_made_by_rank),
