@@ -120,6 +120,9 @@ static void on_alloc(struct muster_gpu_request *request)
     struct muster_gpu_alloc *alloc = request->data;
     struct muster_gpu_backend *backend = alloc->impl;
 
+    if (request->is_skipped)
+        muster_error_set(&alloc->error, MUSTER_DEADLINE_EXCEEDED,
+                         "no device memory: other calls take too long");
     muster_mem_free(backend->env->mem, request);
     backend->alloc_count--;
     alloc->done(alloc);

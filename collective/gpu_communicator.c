@@ -1,11 +1,10 @@
 /* The states of a communicator: a table of allowed moves, one function that moves, and what each
  * call, answer and tick of the timer does in each state. */
-#include "collective/gpu_communicator.h"
+#include "collective/gpu_communicator_internal.h"
 
 #include <muster/trace.h>
 
 #include <assert.h>
-#include <stdio.h>
 #include <string.h>
 
 #define POLL_FIRST_NS (50 * MUSTER_NS_PER_US)
@@ -43,7 +42,7 @@ const char *muster_gpu_state_name(enum muster_gpu_state state)
     return names[state];
 }
 
-static void move(struct muster_gpu_communicator *comm, enum muster_gpu_state to)
+void muster_gpu_communicator_move(struct muster_gpu_communicator *comm, enum muster_gpu_state to)
 {
     struct muster_gpu_device *device = comm->device;
 
@@ -68,15 +67,13 @@ static void tell_stopped(struct muster_gpu_communicator *comm)
         comm->events->on_stopped(comm);
 }
 
-static void start_abort(struct muster_gpu_communicator *comm);
-
 /* The library writes it on a thread of its own while it makes a child. */
 static struct muster_nccl_comm *handle_of(const struct muster_gpu_communicator *comm)
 {
     return __atomic_load_n(&comm->nccl, __ATOMIC_ACQUIRE);
 }
 
-static void leave_parent(struct muster_gpu_communicator *comm)
+void muster_gpu_communicator_leave_parent(struct muster_gpu_communicator *comm)
 {
     if (comm->parent != NULL)
         comm->parent->child = NULL;
@@ -87,18 +84,19 @@ static void set_failed(struct muster_gpu_communicator *comm, const struct muster
 {
     muster_timer_stop(&comm->timer);
     comm->error = *why;
-    move(comm, MUSTER_GPU_FAILED);
+    muster_gpu_communicator_move(comm, MUSTER_GPU_FAILED);
     MUSTER_LOG(comm->device->env, WARN, "gpu_communicator_failed", "name", comm->name, "why",
                why->text);
 }
 
-static void fail_and_tell(struct muster_gpu_communicator *comm, const struct muster_error *why)
+void muster_gpu_communicator_fail_and_tell(struct muster_gpu_communicator *comm,
+                                           const struct muster_error *why)
 {
     set_failed(comm, why);
     if (comm->events != NULL)
         comm->events->on_failed(comm);
     else
-        start_abort(comm);
+        muster_gpu_communicator_abort(comm);
 }
 
 /* --- The end --- */
@@ -112,7 +110,7 @@ static void free_comm(struct muster_gpu_communicator *comm)
 
     muster_cuda_stream_free(device->cuda, comm->stream);
     muster_cuda_leave(device->cuda, before);
-    leave_parent(comm);
+    muster_gpu_communicator_leave_parent(comm);
     muster_timer_stop(&comm->timer);
     muster_list_remove(&comm->node);
     muster_mem_free(mem, comm->excluded);
@@ -125,12 +123,17 @@ static void free_comm(struct muster_gpu_communicator *comm)
 static void let_child_go(struct muster_gpu_communicator *comm)
 {
     struct muster_gpu_communicator *child = comm->child;
+    struct muster_error why;
 
     if (child == NULL)
         return;
-    leave_parent(child);
+    muster_gpu_communicator_leave_parent(child);
+    muster_error_set(&why, MUSTER_UNAVAILABLE,
+                     "communicator %s: the one that it is made of has ended", child->name);
     if (child->is_abort_wanted || child->state == MUSTER_GPU_ABANDONED)
-        start_abort(child);
+        muster_gpu_communicator_abort(child);
+    else if (child->state == MUSTER_GPU_INITIALISING)
+        muster_gpu_communicator_fail_and_tell(child, &why);
 }
 
 static void set_gone(struct muster_gpu_communicator *comm)
@@ -141,7 +144,7 @@ static void set_gone(struct muster_gpu_communicator *comm)
         comm->device->reclaimed_count++;
         MUSTER_LOG(comm->device->env, WARN, "gpu_communicator_reclaimed", "name", comm->name);
     }
-    move(comm, MUSTER_GPU_GONE);
+    muster_gpu_communicator_move(comm, MUSTER_GPU_GONE);
     comm->nccl = NULL;
     if (comm->events == NULL)
         free_comm(comm);
@@ -156,7 +159,7 @@ static void abandon(struct muster_gpu_communicator *comm)
     comm->device->abandoned_count++;
     MUSTER_LOG(comm->device->env, ERROR, "gpu_communicator_abandoned", "name", comm->name, "state",
                muster_gpu_state_name(comm->state));
-    move(comm, MUSTER_GPU_ABANDONED);
+    muster_gpu_communicator_move(comm, MUSTER_GPU_ABANDONED);
     muster_error_set(&comm->error, MUSTER_UNAVAILABLE, "communicator %s does not end", comm->name);
     tell_stopped(comm);
 }
@@ -164,9 +167,11 @@ static void abandon(struct muster_gpu_communicator *comm)
 static void on_late(struct muster_gpu_request *request)
 {
     struct muster_gpu_communicator *comm = request->data;
-    struct muster_gpu_communicator *child = comm->child;
+    struct muster_gpu_communicator *child = comm->child, *parent = comm->parent;
 
     abandon(comm);
+    if (parent != NULL && parent->is_abort_wanted) /* it has waited long enough for this call */
+        muster_gpu_communicator_abort(parent);
     if (child != NULL && child->is_abort_wanted && child->state != MUSTER_GPU_ABANDONED)
         abandon(child); /* it could only end with its parent */
 }
@@ -190,14 +195,18 @@ static void on_ended(struct muster_gpu_request *request)
 {
     struct muster_gpu_communicator *comm = request->data;
 
+    if (request->is_skipped) {
+        muster_gpu_communicator_abort(comm);
+        return;
+    }
     if (comm->answer.rc != MUSTER_OK)
         MUSTER_LOG(comm->device->env, WARN, "gpu_communicator_end", "name", comm->name, "why",
                    comm->answer.text);
     set_gone(comm);
 }
 
-static void prepare_request(struct muster_gpu_communicator *comm, muster_gpu_request_fn *work,
-                            muster_gpu_request_fn *on_answer)
+void muster_gpu_communicator_prepare(struct muster_gpu_communicator *comm,
+                                     muster_gpu_request_fn *work, muster_gpu_request_fn *on_answer)
 {
     comm->answer = (struct muster_error){.rc = MUSTER_OK};
     comm->request.data = comm;
@@ -207,7 +216,7 @@ static void prepare_request(struct muster_gpu_communicator *comm, muster_gpu_req
 }
 
 /* Each abort has a thread of its own: they all begin before one of them can wait for another. */
-static void start_abort(struct muster_gpu_communicator *comm)
+void muster_gpu_communicator_abort(struct muster_gpu_communicator *comm)
 {
     struct muster_gpu_device *device = comm->device;
 
@@ -216,18 +225,22 @@ static void start_abort(struct muster_gpu_communicator *comm)
         comm->is_abort_wanted = true; /* when its call has returned */
         return;
     }
+    if (comm->child != NULL && comm->child->request.state == MUSTER_GPU_REQUEST_STARTED) {
+        comm->is_abort_wanted = true; /* the child's call uses it */
+        return;
+    }
     if (comm->parent != NULL) { /* there is nothing to abort but the parent */
         comm->is_abort_wanted = true;
         if (muster_gpu_communicator_is_quiet(comm->parent))
-            start_abort(comm->parent);
+            muster_gpu_communicator_abort(comm->parent);
         return;
     }
     if (handle_of(comm) == NULL) {
         set_gone(comm);
         return;
     }
-    move(comm, MUSTER_GPU_ABORTING);
-    prepare_request(comm, work_abort, on_ended);
+    muster_gpu_communicator_move(comm, MUSTER_GPU_ABORTING);
+    muster_gpu_communicator_prepare(comm, work_abort, on_ended);
     if (muster_gpu_control_start_apart(device->control, &comm->request, device->abort_timeout_ns) ==
         MUSTER_OK)
         return;
@@ -239,14 +252,14 @@ static void start_destroy(struct muster_gpu_communicator *comm)
 {
     struct muster_gpu_device *device = comm->device;
 
-    prepare_request(comm, work_destroy, on_ended);
+    muster_gpu_communicator_prepare(comm, work_destroy, on_ended);
     if (muster_gpu_control_start(device->control, &comm->request, device->abort_timeout_ns) !=
         MUSTER_OK) {
-        start_abort(comm);
+        muster_gpu_communicator_abort(comm);
         return;
     }
     muster_timer_stop(&comm->timer);
-    move(comm, MUSTER_GPU_DESTROYING);
+    muster_gpu_communicator_move(comm, MUSTER_GPU_DESTROYING);
 }
 
 /* --- Polling --- */
@@ -260,7 +273,7 @@ static void start_poll(struct muster_gpu_communicator *comm)
     comm->poll_ns = comm->poll_ns * 2 < POLL_LAST_NS ? comm->poll_ns * 2 : POLL_LAST_NS;
 }
 
-static void begin_poll(struct muster_gpu_communicator *comm, uint64_t timeout_ns)
+void muster_gpu_communicator_begin_poll(struct muster_gpu_communicator *comm, uint64_t timeout_ns)
 {
     comm->poll_ns = POLL_FIRST_NS;
     comm->give_up_ns = muster_loop_after_ns(comm->device->env->loop, timeout_ns);
@@ -292,13 +305,13 @@ static void finish_in_parent(struct muster_gpu_communicator *comm, enum muster_r
 {
     struct muster_error why;
 
-    leave_parent(comm);
+    muster_gpu_communicator_leave_parent(comm);
     if (rc != MUSTER_OK) {
-        fail_and_tell(comm, error);
+        muster_gpu_communicator_fail_and_tell(comm, error);
     } else if (handle_of(comm) == NULL) {
         muster_error_set(&why, MUSTER_INTERNAL, "communicator %s: the library gave none",
                          comm->name);
-        fail_and_tell(comm, &why);
+        muster_gpu_communicator_fail_and_tell(comm, &why);
     } else {
         start_poll(comm);
     }
@@ -309,12 +322,12 @@ static void give_up(struct muster_gpu_communicator *comm)
     struct muster_error why;
 
     if (comm->state == MUSTER_GPU_REVOKING || comm->state == MUSTER_GPU_FINALISING) {
-        start_abort(comm);
+        muster_gpu_communicator_abort(comm);
         return;
     }
     muster_error_set(&why, MUSTER_DEADLINE_EXCEEDED, "communicator %s: %s took too long",
                      comm->name, muster_gpu_state_name(comm->state));
-    fail_and_tell(comm, &why);
+    muster_gpu_communicator_fail_and_tell(comm, &why);
 }
 
 /* The call that was pending has ended well. */
@@ -324,13 +337,13 @@ static void settle(struct muster_gpu_communicator *comm)
     switch (comm->state) {
     case MUSTER_GPU_INITIALISING:
     case MUSTER_GPU_ISSUING:
-        move(comm, MUSTER_GPU_READY);
+        muster_gpu_communicator_move(comm, MUSTER_GPU_READY);
         tell_ready(comm);
         return;
     case MUSTER_GPU_REVOKING:
-        move(comm, MUSTER_GPU_REVOKED);
+        muster_gpu_communicator_move(comm, MUSTER_GPU_REVOKED);
         if (comm->events == NULL)
-            start_abort(comm);
+            muster_gpu_communicator_abort(comm);
         else
             tell_stopped(comm);
         return;
@@ -345,17 +358,16 @@ static void settle(struct muster_gpu_communicator *comm)
 static void on_poll_error(struct muster_gpu_communicator *comm, const struct muster_error *why)
 {
     if (comm->state == MUSTER_GPU_REVOKING || comm->state == MUSTER_GPU_FINALISING)
-        start_abort(comm);
+        muster_gpu_communicator_abort(comm);
     else
-        fail_and_tell(comm, why);
+        muster_gpu_communicator_fail_and_tell(comm, why);
 }
 
-static void on_timer(struct muster_timer *timer)
+void muster_gpu_communicator_on_timer(struct muster_timer *timer)
 {
     struct muster_gpu_communicator *comm = timer->data;
     struct muster_error error;
     bool is_pending;
-
     enum muster_rc rc = poll(comm, &is_pending, &error);
 
     if (comm->parent != NULL && (rc != MUSTER_OK || !is_pending))
@@ -368,137 +380,6 @@ static void on_timer(struct muster_timer *timer)
         give_up(comm);
     else
         start_poll(comm);
-}
-
-/* --- The beginning --- */
-
-enum muster_rc muster_gpu_communicator_new(const struct muster_gpu_communicator_options *options,
-                                           struct muster_gpu_communicator **ret_comm,
-                                           struct muster_error *ret_error)
-{
-    struct muster_gpu_device *device = options->device;
-    struct muster_gpu_communicator *comm =
-        muster_mem_alloc_zero(device->env->mem, 1, sizeof(*comm));
-    enum muster_rc rc;
-    void *before;
-
-    if (comm == NULL)
-        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory");
-    before = muster_cuda_enter(device->cuda);
-    rc = muster_cuda_stream_new(device->cuda, &comm->stream, ret_error);
-    muster_cuda_leave(device->cuda, before);
-    if (rc != MUSTER_OK) {
-        muster_mem_free(device->env->mem, comm);
-        return rc;
-    }
-    comm->data = options->data;
-    comm->device = device;
-    comm->events = options->events;
-    comm->key = options->key;
-    comm->count = options->count;
-    comm->rank = options->rank;
-    snprintf(comm->name, sizeof(comm->name), "muster-%08llx",
-             (unsigned long long)(options->key & UINT32_MAX));
-    muster_timer_init(&comm->timer, on_timer, comm);
-    muster_list_append(&device->communicators, &comm->node);
-    *ret_comm = comm;
-    return MUSTER_OK;
-}
-
-/* On the thread. */
-static void work_start(struct muster_gpu_request *request)
-{
-    struct muster_gpu_communicator *comm = request->data;
-    const struct muster_nccl *nccl = comm->device->nccl;
-    struct muster_nccl_comm *parent = comm->parent != NULL ? comm->parent->nccl : NULL;
-    const struct muster_nccl_id *id = comm->has_id ? &comm->id : NULL;
-    struct muster_nccl_place place = {.count = comm->count, .rank = comm->rank, .name = comm->name};
-
-    if (comm->is_shrinking)
-        comm->answer.rc =
-            muster_nccl_shrink(nccl, parent, comm->excluded, comm->excluded_count, comm->name,
-                               &comm->nccl, &comm->is_call_pending, &comm->answer);
-    else if (comm->is_growing)
-        comm->answer.rc = muster_nccl_grow(nccl, parent, &place, id, &comm->nccl,
-                                           &comm->is_call_pending, &comm->answer);
-    else
-        comm->answer.rc = muster_nccl_init(nccl, &place, &comm->id, &comm->nccl,
-                                           &comm->is_call_pending, &comm->answer);
-}
-
-/* The call has returned, perhaps when nobody waits for it any more. */
-static void on_start_answer(struct muster_gpu_request *request)
-{
-    struct muster_gpu_communicator *comm = request->data;
-
-    if (comm->answer.rc != MUSTER_OK || !comm->is_call_pending)
-        leave_parent(comm);
-    if (comm->state == MUSTER_GPU_ABANDONED || comm->is_abort_wanted)
-        start_abort(comm);
-    else if (comm->answer.rc != MUSTER_OK)
-        fail_and_tell(comm, &comm->answer);
-    else
-        begin_poll(comm, comm->device->init_timeout_ns);
-}
-
-static void start(struct muster_gpu_communicator *comm)
-{
-    struct muster_gpu_device *device = comm->device;
-    struct muster_error why;
-
-    move(comm, MUSTER_GPU_INITIALISING);
-    prepare_request(comm, work_start, on_start_answer);
-    if (muster_gpu_control_start(device->control, &comm->request, device->init_timeout_ns) ==
-        MUSTER_OK)
-        return;
-    leave_parent(comm);
-    muster_error_set(&why, MUSTER_RESOURCE_EXHAUSTED, "the queue of device calls is full");
-    fail_and_tell(comm, &why);
-}
-
-void muster_gpu_communicator_start_init(struct muster_gpu_communicator *comm,
-                                        const struct muster_nccl_id *id)
-{
-    comm->id = *id;
-    comm->has_id = true;
-    start(comm);
-}
-
-void muster_gpu_communicator_start_shrink(struct muster_gpu_communicator *comm,
-                                          struct muster_gpu_communicator *parent,
-                                          const uint32_t *excluded, uint32_t excluded_count)
-{
-    struct muster_error why;
-
-    comm->excluded =
-        muster_mem_alloc_zero(comm->device->env->mem, excluded_count, sizeof(*comm->excluded));
-    if (comm->excluded == NULL) {
-        muster_error_set(&why, MUSTER_RESOURCE_EXHAUSTED, "no memory");
-        move(comm, MUSTER_GPU_INITIALISING);
-        fail_and_tell(comm, &why);
-        return;
-    }
-    for (uint32_t i = 0; i < excluded_count; i++)
-        comm->excluded[i] = (int)excluded[i];
-    comm->excluded_count = excluded_count;
-    comm->parent = parent;
-    parent->child = comm;
-    comm->is_shrinking = true;
-    start(comm);
-}
-
-void muster_gpu_communicator_start_grow(struct muster_gpu_communicator *comm,
-                                        struct muster_gpu_communicator *parent,
-                                        const struct muster_nccl_id *id)
-{
-    comm->parent = parent;
-    if (parent != NULL)
-        parent->child = comm;
-    comm->is_growing = true;
-    comm->has_id = id != NULL;
-    if (id != NULL)
-        comm->id = *id;
-    start(comm);
 }
 
 /* --- Work --- */
@@ -522,8 +403,9 @@ enum muster_rc muster_gpu_communicator_issue(struct muster_gpu_communicator *com
         return muster_error_set(ret_error, rc, "%s", error.text);
     }
     if (is_pending) {
-        move(comm, MUSTER_GPU_ISSUING);
-        begin_poll(comm, device->init_timeout_ns); /* the first one connects */
+        muster_gpu_communicator_move(comm, MUSTER_GPU_ISSUING);
+        muster_gpu_communicator_begin_poll(comm,
+                                           device->init_timeout_ns); /* the first one connects */
     }
     return MUSTER_OK;
 }
@@ -534,7 +416,7 @@ void muster_gpu_communicator_look(struct muster_gpu_communicator *comm)
     bool is_pending;
 
     if (comm->state == MUSTER_GPU_READY && poll(comm, &is_pending, &error) != MUSTER_OK)
-        fail_and_tell(comm, &error);
+        muster_gpu_communicator_fail_and_tell(comm, &error);
 }
 
 void muster_gpu_communicator_fail(struct muster_gpu_communicator *comm,
@@ -556,11 +438,12 @@ static void start_revoke(struct muster_gpu_communicator *comm)
 
     muster_cuda_leave(device->cuda, before);
     if (rc != MUSTER_OK) {
-        start_abort(comm);
+        muster_gpu_communicator_abort(comm);
         return;
     }
-    move(comm, MUSTER_GPU_REVOKING);
-    begin_poll(comm, device->abort_timeout_ns); /* the first look is in a later turn */
+    muster_gpu_communicator_move(comm, MUSTER_GPU_REVOKING);
+    muster_gpu_communicator_begin_poll(
+        comm, device->abort_timeout_ns); /* the first look is in a later turn */
 }
 
 void muster_gpu_communicator_stop(struct muster_gpu_communicator *comm)
@@ -573,12 +456,12 @@ void muster_gpu_communicator_stop(struct muster_gpu_communicator *comm)
         if (can_revoke)
             start_revoke(comm);
         else
-            start_abort(comm);
+            muster_gpu_communicator_abort(comm);
         return;
     case MUSTER_GPU_NONE:
     case MUSTER_GPU_INITIALISING:
     case MUSTER_GPU_FAILED:
-        start_abort(comm);
+        muster_gpu_communicator_abort(comm);
         return;
     default:
         return;
@@ -606,11 +489,11 @@ static void start_finalise(struct muster_gpu_communicator *comm)
 
     muster_cuda_leave(device->cuda, before);
     if (rc != MUSTER_OK) {
-        start_abort(comm);
+        muster_gpu_communicator_abort(comm);
         return;
     }
-    move(comm, MUSTER_GPU_FINALISING);
-    begin_poll(comm, device->abort_timeout_ns);
+    muster_gpu_communicator_move(comm, MUSTER_GPU_FINALISING);
+    muster_gpu_communicator_begin_poll(comm, device->abort_timeout_ns);
 }
 
 void muster_gpu_communicator_release(struct muster_gpu_communicator *comm, bool is_orderly)
@@ -623,17 +506,17 @@ void muster_gpu_communicator_release(struct muster_gpu_communicator *comm, bool 
         free_comm(comm);
         return;
     case MUSTER_GPU_READY:
-        if (is_orderly)
+        if (is_orderly && comm->child == NULL)
             start_finalise(comm);
         else
-            start_abort(comm);
+            muster_gpu_communicator_abort(comm);
         return;
     case MUSTER_GPU_NONE:
     case MUSTER_GPU_INITIALISING:
     case MUSTER_GPU_ISSUING:
     case MUSTER_GPU_FAILED:
     case MUSTER_GPU_REVOKED:
-        start_abort(comm);
+        muster_gpu_communicator_abort(comm);
         return;
     default: /* ends by itself */
         return;

@@ -70,6 +70,7 @@ struct muster_gpu_communicator {
     /* Shrink, grow: until the parent has done it, the library says only of the parent how it
      * stands, and writes `nccl` at its end. The two know each other for so long. */
     struct muster_gpu_communicator *parent, *child;
+    struct muster_nccl_comm *parent_nccl; /* for the thread */
     struct muster_nccl_id id;
     bool has_id, is_shrinking, is_growing;
     bool is_call_pending; /* of the request's call, when it has returned */

@@ -80,9 +80,12 @@ static void work(struct worker *worker)
     while (request != NULL) {
         worker->current = request;
         request->worker = worker;
-        pthread_mutex_unlock(&control->mutex);
-        request->work(request);
-        pthread_mutex_lock(&control->mutex);
+        request->is_begun = true;
+        if (!request->is_skipped) {
+            pthread_mutex_unlock(&control->mutex);
+            request->work(request);
+            pthread_mutex_lock(&control->mutex);
+        }
         answer(worker, request);
         request = worker->is_apart ? NULL : take_next(worker);
     }
@@ -139,8 +142,10 @@ static struct worker *worker_start(struct muster_gpu_control *control,
     worker->current = request;
     worker->is_apart = request != NULL;
     pthread_mutex_lock(&control->mutex);
-    if (request != NULL)
+    if (request != NULL) {
         request->worker = worker;
+        request->is_begun = true;
+    }
     control->thread_count++;
     control->references++;
     pthread_mutex_unlock(&control->mutex);
@@ -189,31 +194,39 @@ static void on_wake(struct muster_wake *wake)
     }
 }
 
-/* The thread that works on it takes no other request any more. */
-static bool abandon(struct muster_gpu_control *control, struct muster_gpu_request *request)
+enum lateness { LATE_NOT, LATE_IN_RING, LATE_APART, LATE_AT_WORK };
+
+/* What has not begun never will; the thread that works on it takes no other request any more. */
+static enum lateness abandon(struct muster_gpu_control *control, struct muster_gpu_request *request)
 {
+    enum lateness lateness = LATE_NOT; /* finished: its answer is on the way */
     struct worker *worker;
-    bool is_ring = false;
 
     pthread_mutex_lock(&control->mutex);
     worker = request->worker;
-    if (worker != NULL) {
+    if (!request->is_begun) {
+        request->is_skipped = true;
+        lateness = LATE_IN_RING;
+    } else if (worker != NULL) {
         worker->is_abandoned = true;
         control->stuck_count++;
-        is_ring = !worker->is_apart;
+        lateness = worker->is_apart ? LATE_APART : LATE_AT_WORK;
     }
     pthread_mutex_unlock(&control->mutex);
-    return is_ring;
+    return lateness;
 }
 
 static void on_timer(struct muster_timer *timer)
 {
     struct muster_gpu_request *request = timer->data;
     struct muster_gpu_control *control = request->control;
+    enum lateness lateness = abandon(control, request);
 
+    if (lateness == LATE_NOT)
+        return;
     request->state = MUSTER_GPU_REQUEST_LATE;
     control->late_count++;
-    if (abandon(control, request)) {
+    if (lateness == LATE_AT_WORK) {
         MUSTER_LOG(control->env, ERROR, "gpu_thread_stuck");
         control->worker = worker_start(control, NULL);
     }
@@ -257,6 +270,7 @@ static void prepare(struct muster_gpu_control *control, struct muster_gpu_reques
     assert(request->state == MUSTER_GPU_REQUEST_IDLE);
     request->control = control;
     request->worker = NULL;
+    request->is_begun = request->is_skipped = false;
     muster_list_init(&request->node);
     muster_timer_init(&request->timer, on_timer, request);
 }

@@ -25,11 +25,13 @@ struct muster_gpu_request {
     muster_gpu_request_fn *on_answer; /* on the loop: the work is done. Once */
     muster_gpu_request_fn *on_late; /* on the loop: it is not done in time. At most once, before */
     enum muster_gpu_request_state state;
+    bool is_skipped; /* in on_answer: it was late before it had begun, and its work is left out */
     /* private */
     struct muster_gpu_control *control;
     struct muster_timer timer;
     struct muster_list node; /* finished; the control's mutex */
     void *worker;            /* that works on it; the control's mutex */
+    bool is_begun;           /* the control's mutex */
 };
 
 #define MUSTER_GPU_RING_COUNT 64u

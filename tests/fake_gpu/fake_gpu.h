@@ -19,8 +19,10 @@ FAKE_API long fake_cuda_get(const char *name);
 
 /* libnccl.so.2: rank (whom faults concern; -1: all), polls (how often each call is in progress),
  * init_fails, init_hangs, init_blocks, id_fails, id_blocks, issue_fails, error_after (operations),
- * abort_blocks, destroy_blocks, finalize_hangs, finalize_fails, revoke_hangs, revoke_fails, shrink_fails, grow_fails;
- * counts misuse, live, inits, shrinks, grows, aborts, revokes, destroys, issued. */
+ * abort_blocks, destroy_blocks, finalize_hangs, finalize_fails, revoke_hangs, revoke_fails,
+ * shrink_fails, shrink_blocks, shrink_late (fails without a look at the parent), grow_fails; counts
+ * misuse, live, inits, shrinks, grows, aborts, revokes, destroys, issued, blocked (calls that wait),
+ * named, aborting, aborting_max. */
 FAKE_API void fake_nccl_set(const char *name, long value);
 FAKE_API long fake_nccl_get(const char *name);
 

@@ -8,37 +8,23 @@
 #include <unistd.h>
 
 static struct knob knobs[KNOBS_MAX] = {
-    {"rank", -1},
-    {"polls", 0},
-    {"init_fails", 0},
-    {"init_hangs", 0},
-    {"init_blocks", 0},
-    {"id_fails", 0},
-    {"id_blocks", 0},
-    {"issue_fails", 0},
-    {"error_after", 0},
-    {"abort_blocks", 0},
-    {"destroy_blocks", 0},
-    {"finalize_hangs", 0},
-    {"finalize_fails", 0},
-    {"revoke_hangs", 0},
-    {"revoke_fails", 0},
-    {"shrink_fails", 0},
-    {"grow_fails", 0},
-    {"version", FAKE_NCCL_VERSION},
-    {"misuse", 0},
-    {"live", 0},
-    {"inits", 0},
-    {"shrinks", 0},
-    {"grows", 0},
-    {"aborts", 0},
-    {"revokes", 0},
-    {"destroys", 0},
-    {"named", 0},
-    {"aborting", 0},
-    {"aborting_max", 0},
-    {"issued", 0},
-    {NULL, 0},
+    {"rank", -1},          {"polls", 0},
+    {"init_fails", 0},     {"init_hangs", 0},
+    {"init_blocks", 0},    {"id_fails", 0},
+    {"id_blocks", 0},      {"issue_fails", 0},
+    {"error_after", 0},    {"abort_blocks", 0},
+    {"destroy_blocks", 0}, {"finalize_hangs", 0},
+    {"finalize_fails", 0}, {"revoke_hangs", 0},
+    {"revoke_fails", 0},   {"shrink_fails", 0},
+    {"shrink_blocks", 0},  {"shrink_late", 0},
+    {"grow_fails", 0},     {"version", FAKE_NCCL_VERSION},
+    {"misuse", 0},         {"live", 0},
+    {"inits", 0},          {"shrinks", 0},
+    {"grows", 0},          {"aborts", 0},
+    {"revokes", 0},        {"destroys", 0},
+    {"named", 0},          {"aborting", 0},
+    {"aborting_max", 0},   {"issued", 0},
+    {"blocked", 0},        {NULL, 0},
 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -90,8 +76,10 @@ static void block(const char *fault, int rank)
     if (!concerns(rank))
         return;
     pthread_mutex_lock(&mutex);
+    knob_add("blocked", 1);
     while (knob_get(fault) != 0)
         pthread_cond_wait(&changed, &mutex);
+    knob_add("blocked", -1);
     pthread_mutex_unlock(&mutex);
 }
 
@@ -347,8 +335,11 @@ FAKE_API int ncclCommShrink(struct fake_comm *parent, int *excluded, int count,
         count >= parent->count || parent->call != CALL_NONE || parent->job_count != 0 ||
         is_excluded(excluded, count, parent->rank))
         return misuse();
-    if (happens("shrink_fails", parent->rank))
+    rank = parent->rank;
+    block("shrink_blocks", rank);
+    if (knob_get("shrink_late") != 0 || happens("shrink_fails", rank))
         return REMOTE_ERROR;
+    rank = 0;
     for (int i = 0; i < parent->rank; i++)
         rank += !is_excluded(excluded, count, i);
     length = (size_t)snprintf(name, sizeof(name), "%.100s", parent->name);

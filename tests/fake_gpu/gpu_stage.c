@@ -37,9 +37,9 @@ static void reset(const struct gpu_knobs *knobs, int version)
         "polls",          "init_fails",     "init_hangs",   "init_blocks",  "id_fails",
         "id_blocks",      "issue_fails",    "error_after",  "abort_blocks", "destroy_blocks",
         "finalize_hangs", "finalize_fails", "revoke_hangs", "revoke_fails", "shrink_fails",
-        "grow_fails",     "misuse",         "inits",        "shrinks",      "grows",
-        "aborts",         "revokes",        "destroys",     "named",        "aborting_max",
-        "issued"};
+        "shrink_blocks",  "shrink_late",    "grow_fails",   "misuse",       "inits",
+        "shrinks",        "grows",          "aborts",       "revokes",      "destroys",
+        "named",          "aborting_max",   "issued"};
 
     for (size_t i = 0; i < sizeof(cuda) / sizeof(cuda[0]); i++)
         knobs->cuda_set(cuda[i], 0);

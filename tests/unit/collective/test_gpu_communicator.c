@@ -172,6 +172,14 @@ static void release(struct stage *stage, uint32_t rank, bool is_orderly)
     stage->comms[rank] = NULL;
 }
 
+/* Its call is in the library, and is said to be there too long. */
+static void make_late(struct stage *stage, uint32_t rank)
+{
+    while (stage->knobs.nccl_get("blocked") == 0)
+        test_env_turn(&stage->test.env, 1);
+    muster_timer_start(&stage->comms[rank]->request.timer, stage->test.env.loop, 0);
+}
+
 /* --- Cases --- */
 
 static void it_comes_up_and_ends_in_order(void **state)
@@ -260,9 +268,9 @@ static void an_init_call_that_does_not_return_is_abandoned_and_reclaimed(void **
 
     (void)state;
     stage_open(&stage, 23007);
-    stage.device.init_timeout_ns = SOON_NS;
     stage.knobs.nccl_set("init_blocks", 1);
     start_ranks(&stage, 1);
+    make_late(&stage, 0);
     until(&stage, &stage.stopped, 1);
     assert_int_equal(stage.comms[0]->state, MUSTER_GPU_ABANDONED);
     assert_int_equal(stage.device.abandoned_count, 1);
@@ -534,11 +542,10 @@ static void a_destroy_that_never_returns_is_abandoned(void **state)
     stage_open(&stage, 23007);
     bring_up(&stage, 1);
     stage.knobs.nccl_set("destroy_blocks", 1);
-    release(&stage, 0, true);
-    stage.device.abort_timeout_ns = SOON_NS;
+    muster_gpu_communicator_release(stage.comms[0], true);
+    make_late(&stage, 0);
     while (stage.device.abandoned_count == 0)
-        muster_loop_turn(stage.test.env.loop, MUSTER_NS_PER_MS);
-    stage.device.abort_timeout_ns = FAR_NS;
+        test_env_turn(&stage.test.env, 1);
 
     /* the next request finds a thread */
     bring_up(&stage, 1);
@@ -675,6 +682,45 @@ static void a_child_that_fails_says_so_through_its_parent(void **state)
     stage_close(&stage, 3);
 }
 
+/* The child's call uses the parent: its end waits for that, but not for ever. */
+static void a_parent_ends_after_the_call_of_its_child(void **state)
+{
+    static const bool is_late[] = {false, true};
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct stage stage;
+        struct muster_gpu_communicator *parent;
+        const uint32_t excluded = 1;
+
+        stage_open(&stage, 23007);
+        bring_up(&stage, 2);
+        parent = stage.comms[0];
+        stage.knobs.nccl_set("shrink_blocks", 1);
+        muster_gpu_communicator_start_shrink(new_comm(&stage, 1, 0), parent, &excluded, 1);
+        muster_gpu_communicator_release(parent, true);
+        assert_int_equal(parent->state, MUSTER_GPU_READY);
+        assert_int_equal(stage.knobs.nccl_get("aborting_max"), 0);
+        if (is_late[i]) {
+            make_late(&stage, 0);
+            until(&stage, &stage.stopped, 1);
+            assert_int_equal(stage.comms[0]->state, MUSTER_GPU_ABANDONED);
+        }
+        if (!is_late[i]) {
+            stage.knobs.nccl_set("shrink_blocks", 0);
+            until(&stage, &stage.stopped, 1);
+            assert_int_equal(stage.comms[0]->state, MUSTER_GPU_GONE);
+        } else {
+            until(&stage, &stage.gone, 1);
+        }
+        release(&stage, 0, false);
+        release(&stage, 1, false);
+        stage.knobs.nccl_set("shrink_late", is_late[i]); /* its parent is gone */
+        stage.knobs.nccl_set("shrink_blocks", 0);
+        stage_close(&stage, 3);
+    }
+}
+
 static void every_allowed_move_has_been_made(void **state)
 {
     unsigned missing = 0;
@@ -721,6 +767,7 @@ int main(void)
         cmocka_unit_test(a_child_that_hangs_ends_with_its_parent),
         cmocka_unit_test(a_child_that_takes_too_long_fails),
         cmocka_unit_test(a_child_that_fails_says_so_through_its_parent),
+        cmocka_unit_test(a_parent_ends_after_the_call_of_its_child),
         cmocka_unit_test(every_allowed_move_has_been_made),
     };
 

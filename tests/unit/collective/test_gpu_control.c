@@ -209,6 +209,26 @@ static void another_thread_takes_over_from_one_that_is_stuck(void **state)
     stage_close(&stage);
 }
 
+static void what_is_late_in_the_ring_never_begins(void **state)
+{
+    struct stage stage;
+
+    (void)state;
+    stage_open(&stage);
+    assert_int_equal(start(&stage, 0, work_at_door, FAR_NS), MUSTER_OK);
+    wait_for_waiters(1);
+    assert_int_equal(start(&stage, 1, work, 1), MUSTER_OK);
+    run_until(&stage, &stage.late, 1);
+    assert_int_equal(stage.jobs[1].late, 1);
+    assert_int_equal(muster_gpu_control_stuck_count(stage.control), 0);
+    set_door(true);
+    run_until(&stage, &stage.answered, 2);
+    assert_int_equal(stage.jobs[1].worked, 0);
+    assert_true(stage.jobs[1].request.is_skipped);
+    assert_false(stage.jobs[0].request.is_skipped);
+    stage_close(&stage);
+}
+
 static void requests_apart_all_begin_before_one_ends(void **state)
 {
     struct stage stage;
@@ -252,6 +272,7 @@ int main(void)
         cmocka_unit_test(requests_are_answered_in_order),
         cmocka_unit_test(a_full_ring_refuses_and_nothing_has_happened),
         cmocka_unit_test(another_thread_takes_over_from_one_that_is_stuck),
+        cmocka_unit_test(what_is_late_in_the_ring_never_begins),
         cmocka_unit_test(requests_apart_all_begin_before_one_ends),
         cmocka_unit_test(closing_leaves_a_stuck_thread_to_itself),
     };

@@ -267,7 +267,8 @@ static void a_joiner_is_grown_into_it_where_that_exists(void **state)
         begin_step(&sums, 7);
         sum(&sums, 7);
         assert_int_equal(counters_of(&sums).grow_count, can_grow ? 3 : 0);
-        assert_int_equal(sums.stage.knobs.nccl_get("destroys"), can_grow ? 2 : 0);
+        if (can_grow) /* the old one ends in order, meanwhile */
+            gpu_stage_until(&sums.stage, sums.stage.knobs.nccl_get, "destroys", 2);
         sums_close(&sums);
     }
 }
@@ -382,7 +383,7 @@ static void a_death_while_it_comes_up_ends_that(void **state)
 static void an_init_that_fails_on_one_is_tried_again_by_all(void **state)
 {
     struct sums sums;
-    const struct muster_gpu_options options = {.init_timeout_ns = 200 * MUSTER_NS_PER_MS};
+    const struct muster_gpu_options options = {.init_timeout_ns = MUSTER_NS_PER_S};
 
     (void)state;
     sums_open(&sums, 2, 23007, &options);
@@ -478,7 +479,7 @@ static void a_deadline_on_the_device_stops_it(void **state)
     sum(&sums, 3);
     sums.stage.knobs.nccl_set("rank", 1);
     sums.stage.knobs.nccl_set("issue_fails", 1);
-    start_one(&sums, 0, 500 * MUSTER_NS_PER_MS);
+    start_one(&sums, 0, 2 * MUSTER_NS_PER_S);
     start_one(&sums, 1, 0);
     wait_one(&sums, 1, MUSTER_UNAVAILABLE);
     wait_one(&sums, 0, MUSTER_DEADLINE_EXCEEDED);

@@ -151,5 +151,5 @@ int main(void)
         cmocka_unit_test(different_versions_are_refused_by_name),
     };
 
-    return cmocka_run_group_tests_name("collective.gpu_setup", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("collective.gpu_plan", tests, NULL, NULL);
 }
