@@ -193,13 +193,14 @@ static void print_line(const struct bench_run *run, uint64_t bytes, const struct
                "\"memory\":\"%s\",\"dtype\":\"%s\",\"algorithm\":\"%s\",\"iters\":%zu,"
                "\"median_us\":%.3f,\"p99_us\":%.3f,\"gbytes_per_s\":%.3f,\"sent_bytes\":%llu,"
                "\"plan_sent_bytes\":%llu,\"memory_bytes\":%llu,\"plan_memory_bytes\":%llu,"
-               "\"identical\":%s}\n",
+               "\"steady_allocations\":%llu,\"identical\":%s}\n",
                run->rank_count, (unsigned long long)bytes, wire, run->settings->memory,
                run->settings->dtype, outcome->size.algorithm, outcome->count, median_us, p99_us,
                rate, (unsigned long long)outcome->size.used.sent_bytes,
                (unsigned long long)outcome->size.plan.sent_bytes,
                (unsigned long long)outcome->size.used.memory_bytes,
                (unsigned long long)outcome->size.plan.memory_bytes,
+               (unsigned long long)outcome->size.steady_allocations,
                outcome->is_identical ? "true" : "false");
     else
         printf(

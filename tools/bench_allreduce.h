@@ -44,8 +44,9 @@ struct bench_run {
 struct bench_size {
     char algorithm[16];
     bool is_shm;
-    struct muster_op_cost plan; /* what its plan says */
-    struct muster_op_cost used; /* the most that an operation took */
+    struct muster_op_cost plan;  /* what its plan says */
+    uint64_t steady_allocations; /* in the later half of its operations */
+    struct muster_op_cost used;  /* the most that an operation took */
 };
 
 /** One measured operation as a rank saw it. */

@@ -27,8 +27,10 @@ struct rank {
     struct muster_runtime *runtime;
     struct muster_static_group *static_group;
     struct muster_group *group;
-    struct muster_op_cost used;  /* of this size, at most */
-    struct muster_tensor shared; /* the tensor, if it is mapped */
+    struct muster_mem_limited mem; /* counts */
+    uint64_t steady_allocations;   /* in the later half of the operations of this size */
+    struct muster_op_cost used;    /* of this size, at most */
+    struct muster_tensor shared;   /* the tensor, if it is mapped */
     uint8_t *tensor;
     uint64_t count;
     bool is_done;
@@ -198,6 +200,7 @@ static bool tell_size(const struct rank *rank, int to_parent)
     struct bench_size size = {
         .plan = muster_group_cost(rank->group, MUSTER_OP_ALL_REDUCE, rank->count, rank->run->dtype),
         .used = rank->used,
+        .steady_allocations = rank->steady_allocations,
         .is_shm = has_boards(algorithm)};
 
     if (!size.is_shm && strcmp(rank->run->settings->wire, "shm") == 0) {
@@ -246,8 +249,12 @@ static bool measure_size(struct rank *rank, uint64_t bytes, int to_parent)
     rank->count = bytes / muster_dtype_bytes(rank->run->dtype);
     rank->used = (struct muster_op_cost){.sent_bytes = 0};
     is_ok = is_ok && take_tensor(rank) && pass_barrier(rank);
-    for (size_t i = 0; i < BENCH_WARM_UP + iterations && is_ok; i++)
+    for (size_t i = 0; i < BENCH_WARM_UP + iterations && is_ok; i++) {
+        if (i == BENCH_WARM_UP + iterations / 2)
+            rank->steady_allocations = rank->mem.alloc_count;
         is_ok = measure(rank, bytes, i, &samples[i]);
+    }
+    rank->steady_allocations = rank->mem.alloc_count - rank->steady_allocations;
     is_ok = is_ok && pass_barrier(rank) && tell_size(rank, to_parent) &&
             bench_write_all(to_parent, samples + BENCH_WARM_UP, iterations * sizeof(*samples));
     give_tensor(rank);
@@ -280,7 +287,9 @@ static bool join(struct rank *rank, int from_parent, int to_parent)
     snprintf(job, sizeof(job), "bench-%d", (int)getppid());
     if (strcmp(settings->wire, "tcp") == 0)
         setenv("MUSTER_WIRE", "tcp", 1);
-    if (muster_env_system_open(NULL, &rank->env) != MUSTER_OK ||
+    muster_mem_limited_init(&rank->mem, muster_mem_system(), 0);
+    if (muster_env_system_open(&(struct muster_env_system_options){.mem = &rank->mem.mem},
+                               &rank->env) != MUSTER_OK ||
         (rank->env->net == NULL && muster_net_system_open(rank->env, &rank->env->net) != MUSTER_OK))
         return false;
     if (muster_static_group_open(rank->env, job, &rank->static_group, &error) != MUSTER_OK) {
@@ -311,8 +320,10 @@ static void wait_until_idle(struct rank *rank)
 int bench_allreduce_rank(const struct bench_run *run, uint32_t index, int from_parent,
                          int to_parent)
 {
-    struct rank rank = {.run = run, .index = index};
+    static struct rank rank; /* its keeper goes on until the process ends */
 
+    rank.run = run;
+    rank.index = index;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (run->settings->is_bound)
         bench_bind(index);
