@@ -28,6 +28,8 @@ size_t muster_shm_input_bytes(const struct muster_run *run)
            run->plan.element_bytes;
 }
 
+#define OWNED_BYTES_MAX 4096u /* taken back ahead of time */
+
 static bool is_giver(const struct muster_run *run, uint32_t participant)
 {
     return run->call.kind != MUSTER_OP_BROADCAST || participant == run->plan.root;
@@ -211,8 +213,8 @@ static void announce(struct muster_run *run)
     entry->ordinal = shm->ordinal;
     entry->descriptor = run->descriptor;
     entry->weight = run->call.weight;
-    entry->done_before =
-        atomic_load_explicit(&board->lanes[MUSTER_LANE_INDEX(run->id.lane)].done, memory_order_relaxed);
+    entry->done_before = atomic_load_explicit(&board->lanes[MUSTER_LANE_INDEX(run->id.lane)].done,
+                                              memory_order_relaxed);
     muster_shm_point(run, "before ready");
     atomic_store_explicit(&entry->ready, shm->key, memory_order_release);
     muster_shm_point(run, "ready");
@@ -363,7 +365,8 @@ void muster_shm_hear(struct muster_run *run)
  * as this one. */
 static bool advance_done(struct muster_run *run)
 {
-    struct muster_shm_lane *own = &muster_shm_board_of(run->shm->link->board)->lanes[MUSTER_LANE_INDEX(run->id.lane)];
+    struct muster_shm_lane *own =
+        &muster_shm_board_of(run->shm->link->board)->lanes[MUSTER_LANE_INDEX(run->id.lane)];
     struct muster_list *runs = &run->group->lanes[MUSTER_LANE_INDEX(run->id.lane)].runs;
     uint64_t done = 0;
 
@@ -379,6 +382,19 @@ static bool advance_done(struct muster_run *run)
     return done > run->shm->ordinal;
 }
 
+/* The others have read the entry that comes next when it was used last: take its lines back before
+ * they are on somebody's way. */
+static void own_next_entry(const struct muster_run *run)
+{
+    struct muster_shm_board *board = muster_shm_board_of(run->shm->link->board);
+    struct muster_shm_entry *entry =
+        &board->entries[MUSTER_LANE_INDEX(run->id.lane)]
+                       [(run->shm->entry_index + 1) % SHM_LANE_ENTRIES];
+
+    muster_shm_own_line(&entry->ready);
+    muster_shm_own_line(&entry->complete);
+}
+
 static void complete(struct muster_run *run)
 {
     struct muster_shm_run *shm = run->shm;
@@ -390,6 +406,7 @@ static void complete(struct muster_run *run)
         atomic_store_explicit(&shm->entry->complete, shm->key, memory_order_release);
     muster_shm_point(run, "complete");
     muster_shm_wake(run);
+    own_next_entry(run);
 }
 
 static bool is_complete(const struct muster_run *run,
@@ -492,15 +509,29 @@ void muster_shm_revoke(struct muster_run *run)
     shm->is_blocked = true;
 }
 
+/* Small slots are likely the next operation's: as own_next_entry. */
+static void own_slots(const struct muster_run *run)
+{
+    size_t bytes = run->plan.count * run->plan.element_bytes;
+
+    if (run->plan.algorithm != MUSTER_ALGORITHM_FLAT || bytes > OWNED_BYTES_MAX)
+        return;
+    for (size_t at = 0; at < bytes; at += SHM_LINE_BYTES)
+        muster_shm_own_line(run->shm->slots + at);
+}
+
 void muster_shm_drop(struct muster_run *run)
 {
     struct muster_shm_run *shm = run->shm;
     struct muster_shm *link = shm->link;
 
     muster_shm_hide_input(run);
-    if (shm->slots != NULL)
+    if (shm->slots != NULL) {
+        own_slots(run);
         muster_shm_heap_give(link->board, shm->slots, shm->slot_class);
-    muster_shm_board_of(link->board)->is_taken[MUSTER_LANE_INDEX(run->id.lane)][shm->entry_index] = false;
+    }
+    muster_shm_board_of(link->board)->is_taken[MUSTER_LANE_INDEX(run->id.lane)][shm->entry_index] =
+        false;
     run->shm = NULL;
     run->heard = NULL;
     muster_board_reading_stop(link->board);

@@ -128,6 +128,17 @@ struct muster_shm_run {
     uint64_t *weights;    /* by participant, of those that are ready */
 };
 
+/** A hint: this processor will write the line, so fetch it for writing. Without options compilers turn
+ * their own hint into one for reading. */
+static inline void muster_shm_own_line(const void *at)
+{
+#if defined(__x86_64__)
+    __asm__ volatile("prefetchw %0" : : "m"(*(const uint8_t *)at));
+#else
+    __builtin_prefetch(at, 1);
+#endif
+}
+
 /* shm_link.c */
 struct muster_shm *muster_shm_ref(struct muster_shm *shm);
 void muster_shm_unref(struct muster_shm *shm);
