@@ -59,13 +59,14 @@ static void hand_over(struct muster_driver_seat *seat)
     pthread_mutex_unlock(&seat->mutex);
 }
 
-/* A program that waits for long in the seat needs no watching: sleep until it leaves. The flag is
- * set before the word is read, and the program writes the word before it reads the flag, so one of
- * the two sees the other. */
+/* A program that waits for long in the seat needs no watching: sleep until it leaves. Its leaving
+ * takes no fence (which would wait for its last stores to reach the others): it may read the flag
+ * before its word is seen, but not a whole tick before. */
 static void sleep_until_left(struct muster_driver_seat *seat)
 {
-    pthread_mutex_lock(&seat->mutex);
     atomic_store(&seat->is_keeper_asleep, true);
+    nanosleep(&seat->tick, NULL);
+    pthread_mutex_lock(&seat->mutex);
     while (atomic_load(&seat->holder) == SEAT_BUSY && !atomic_load(&seat->is_ending))
         pthread_cond_wait(&seat->left, &seat->mutex);
     atomic_store(&seat->is_keeper_asleep, false);
@@ -212,8 +213,8 @@ void muster_driver_seat_take(struct muster_driver_seat *seat)
 void muster_driver_seat_release(struct muster_driver_seat *seat)
 {
     count_use(seat);
-    atomic_store(&seat->holder, SEAT_PARKED);
-    if (!atomic_load(&seat->is_keeper_asleep))
+    atomic_store_explicit(&seat->holder, SEAT_PARKED, memory_order_release);
+    if (!atomic_load_explicit(&seat->is_keeper_asleep, memory_order_relaxed))
         return;
     pthread_mutex_lock(&seat->mutex);
     pthread_cond_signal(&seat->left);

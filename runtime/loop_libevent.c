@@ -36,6 +36,8 @@ struct libevent_loop {
     bool is_background;
     bool has_moved; /* an event of ours has come since this was cleared */
     bool has_skipped_poll;
+    bool is_second; /* the last turn ended because something moved in memory: this one belongs to it */
+    bool was_second; /* never twice in a row: timers */
     struct event tick;
     uint64_t tick_due_ns; /* UINT64_MAX: not armed */
     int tick_fd; /* timerfd of a base of our own: libevent would set one before every poll; -1:
@@ -169,10 +171,22 @@ static bool run_tasks(struct libevent_loop *ours)
     return has_run;
 }
 
+/* What has moved has posted tasks: they are all that is new since the clock was read. */
+static bool run_second(struct libevent_loop *ours)
+{
+    ours->is_second = false;
+    ours->was_second = true;
+    ours->is_clock_stale = true;
+    return run_tasks(ours);
+}
+
 static bool run_own_work(struct libevent_loop *ours)
 {
     bool has_run;
 
+    if (ours->is_second && !muster_list_is_empty(&ours->tasks))
+        return run_second(ours);
+    ours->is_second = ours->was_second = false;
     ours->now_ns = clock_ns();
     ours->is_clock_stale = false;
     has_run = run_timers(ours);
@@ -564,6 +578,7 @@ static void wait_polling(struct libevent_loop *ours, uint64_t until_ns)
         bool has_moved = muster_loop_poll_spin(poll, until_ns, clock_ns, &now_ns);
 
         ours->now_ns = now_ns;
+        ours->is_second = has_moved && !ours->was_second;
         if (!has_moved && now_ns >= poll->descriptors_due_ns) {
             has_moved = look_at_descriptors(ours, EVLOOP_NONBLOCK);
             now_ns = ours->now_ns;
@@ -583,8 +598,10 @@ static void turn_polling(struct libevent_loop *ours, uint64_t wait_ns, bool has_
     uint64_t due_ns = next_due_ns(ours);
 
     muster_loop_poll_begin(poll, ours->now_ns);
-    if (muster_loop_poll_once(poll))
+    if (muster_loop_poll_once(poll)) {
+        ours->is_second = !ours->was_second;
         has_run = true;
+    }
     if (has_run)
         muster_loop_poll_moved(poll, ours->now_ns);
     until_ns = due_ns < until_ns ? due_ns : until_ns;
