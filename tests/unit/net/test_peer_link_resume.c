@@ -575,6 +575,28 @@ static void a_silent_receiver_tells_what_it_has(void **state)
     rig_close();
 }
 
+/* The first of five frames makes it tell; the others come before that has left. */
+static void what_arrives_while_it_is_telling_is_told_too(void **state)
+{
+    struct muster_peer_link *link;
+
+    (void)state;
+    rig_open(small, 5);
+    rig_join();
+    link = rig.ends[1].link;
+    link->untold_frames = 255;
+    for (unsigned i = 0; i < 5; i++)
+        send_frame(&rig.ends[0], i, 1);
+    for (unsigned i = 0; i < 1000 && (rig.ends[1].arrived_count < 5 || link->is_ack_queued); i++)
+        test_env_turn(&rig.test.env, 1);
+
+    assert_int_equal(rig.ends[1].arrived_count, 5);
+    assert_true(link->received_told > 0);
+    if (link->received_told != link->received)
+        assert_true(muster_timer_is_started(&link->ack_timer));
+    rig_close();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -591,6 +613,7 @@ int main(void)
         cmocka_unit_test(frames_that_had_arrived_may_be_taken_back),
         cmocka_unit_test(taking_back_what_has_not_left_keeps_the_count),
         cmocka_unit_test(a_silent_receiver_tells_what_it_has),
+        cmocka_unit_test(what_arrives_while_it_is_telling_is_told_too),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
