@@ -11,12 +11,36 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 extern char **environ;
+
+/* What libevent takes from glibc 2.36: here, so that an older one will do. */
+uint32_t arc4random(void);
+void arc4random_buf(void *bytes, size_t count);
+
+void arc4random_buf(void *bytes, size_t count)
+{
+    for (size_t done = 0; done < count;) {
+        ssize_t got = getrandom((char *)bytes + done, count - done, 0);
+
+        if (got < 0 && errno != EINTR)
+            abort();
+        done += got > 0 ? (size_t)got : 0;
+    }
+}
+
+uint32_t arc4random(void)
+{
+    uint32_t value;
+
+    arc4random_buf(&value, sizeof(value));
+    return value;
+}
 
 #define WAIT_S       180 /* for anything: then the check has failed */
 #define STEPS_BEFORE 3   /* steps between changes */

@@ -1,12 +1,5 @@
 /* One rank: a member of a group over loopback, with the GPU as its backend. */
-#include "gpu_check.h"
-
-#include <muster/gpu.h>
-#include <muster/half.h>
-#include <muster/stream.h>
-
-#include "collective/gpu_internal.h"
-#include "collective/group.h"
+#include "gpu_check_rank.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -16,37 +9,10 @@
 #include <unistd.h>
 
 #define OP_NS    (120 * MUSTER_NS_PER_S)
-#define VALUES   1000u
 #define TIMES    20u
-#define LINKS    (4 * CHECK_RANKS_MAX)
 #define STEP_BIT 20 /* steps of an epoch: epoch << 20 | step */
 
-struct rank {
-    struct check_options options;
-    struct muster_env *env;
-    struct muster_backend *backend;
-    struct muster_cuda *cuda;
-    struct muster_cuda_stream *stream;
-    struct muster_listener *listener;
-    struct muster_peer_link *accepted[LINKS];
-    struct muster_wire *wire;
-    struct muster_view *view;
-    struct muster_group *group;
-    struct muster_fd_watch watch;
-    char line[CHECK_LINE_BYTES];
-    size_t line_bytes;
-    enum check_phase phase;
-    uint64_t step, step_epoch;
-    bool is_frozen, is_quitting, is_done;
-    enum muster_rc rc;
-    struct muster_op op;
-    void *memory[2];
-    uint8_t *host;
-};
-
-static void say(struct rank *rank, const char *format, ...) MUSTER_PRINTF(2, 3);
-
-static void say(struct rank *rank, const char *format, ...)
+void check_say(struct rank *rank, const char *format, ...)
 {
     char line[CHECK_LINE_BYTES];
     va_list list;
@@ -67,17 +33,17 @@ static void say(struct rank *rank, const char *format, ...)
     }
 }
 
-static void give_up(struct rank *rank, const char *what, const char *text)
+void check_give_up(struct rank *rank, const char *what, const char *text)
 {
-    say(rank, "failed rank %u: %s: %s", rank->options.rank, what, text);
+    check_say(rank, "failed rank %u: %s: %s", rank->options.rank, what, text);
     exit(1);
 }
 
-static void need(struct rank *rank, enum muster_rc rc, const char *what,
-                 const struct muster_error *error)
+void check_need(struct rank *rank, enum muster_rc rc, const char *what,
+                const struct muster_error *error)
 {
     if (rc != MUSTER_OK)
-        give_up(rank, what, error != NULL ? error->text : muster_rc_name(rc));
+        check_give_up(rank, what, error != NULL ? error->text : muster_rc_name(rc));
 }
 
 /* --- Links --- */
@@ -168,7 +134,7 @@ static void freeze(struct rank *rank)
     rank->is_frozen = true;
     if (rank->group != NULL && muster_group_freeze(rank->group, &progress) == MUSTER_OK)
         muster_progress_fini(&progress);
-    say(rank, "frozen");
+    check_say(rank, "frozen");
 }
 
 static struct muster_view *read_view(struct rank *rank, char *text)
@@ -194,14 +160,16 @@ static struct muster_view *read_view(struct rank *rank, char *text)
         at = end;
         if (*at == ' ') {
             *at = '\0';
-            need(rank, muster_address_parse(text, &member->address, &error), "address", &error);
+            check_need(rank, muster_address_parse(text, &member->address, &error), "address",
+                       &error);
             *at = ' ';
         } else {
-            need(rank, muster_address_parse(text, &member->address, &error), "address", &error);
+            check_need(rank, muster_address_parse(text, &member->address, &error), "address",
+                       &error);
         }
     }
     snprintf(fields.job, sizeof(fields.job), "gpu_check");
-    need(rank, muster_view_new(rank->env->mem, &fields, &view), "view", NULL);
+    check_need(rank, muster_view_new(rank->env->mem, &fields, &view), "view", NULL);
     return view;
 }
 
@@ -215,7 +183,7 @@ static void follow(struct rank *rank, char *text)
     rank->view = read_view(rank, text);
     options.view = rank->view;
     options.self = incarnation_of(rank->options.rank, rank->options.life);
-    need(rank, muster_group_open(&options, &next), "group", NULL);
+    check_need(rank, muster_group_open(&options, &next), "group", NULL);
     if (rank->group != NULL) {
         muster_group_hand_over(rank->group, next);
         muster_group_close(rank->group);
@@ -282,14 +250,14 @@ static enum muster_rc finish(struct rank *rank, enum muster_rc rc)
     return rank->rc;
 }
 
-static enum muster_rc run(struct rank *rank, struct muster_device_call *call)
+enum muster_rc check_run(struct rank *rank, struct muster_device_call *call)
 {
     call->stream = rank->stream;
     prepare(rank);
     return finish(rank, muster_backend_start(&rank->op, rank->group, call, on_done));
 }
 
-static void copy(struct rank *rank, unsigned which, void *in, void *out, size_t bytes)
+void check_copy(struct rank *rank, unsigned which, void *in, void *out, size_t bytes)
 {
     struct muster_error error;
     void *before = muster_cuda_enter(rank->cuda);
@@ -301,206 +269,7 @@ static void copy(struct rank *rank, unsigned which, void *in, void *out, size_t 
     if (rc == MUSTER_OK)
         rc = muster_cuda_stream_synchronise(rank->cuda, rank->stream, &error);
     muster_cuda_leave(rank->cuda, before);
-    need(rank, rc, "copy", &error);
-}
-
-/* --- Values --- */
-
-static double load(enum muster_dtype dtype, const uint8_t *at)
-{
-    union {
-        float f32;
-        double f64;
-        int32_t i32;
-        int64_t i64;
-        uint32_t u32;
-        uint64_t u64;
-        uint16_t half;
-        int8_t i8;
-        uint8_t u8;
-    } value;
-
-    memcpy(&value, at, muster_dtype_bytes(dtype));
-    switch (dtype) {
-    case MUSTER_F32:
-        return (double)value.f32;
-    case MUSTER_F64:
-        return value.f64;
-    case MUSTER_I32:
-        return (double)value.i32;
-    case MUSTER_I64:
-        return (double)value.i64;
-    case MUSTER_U32:
-        return (double)value.u32;
-    case MUSTER_U64:
-        return (double)value.u64;
-    case MUSTER_F16:
-        return (double)muster_f16_to_f32(value.half);
-    case MUSTER_BF16:
-        return (double)muster_bf16_to_f32(value.half);
-    case MUSTER_I8:
-        return (double)value.i8;
-    default:
-        return (double)value.u8;
-    }
-}
-
-static void store(enum muster_dtype dtype, uint8_t *at, double number)
-{
-    float f32 = (float)number;
-    int32_t i32 = (int32_t)number;
-    int64_t i64 = (int64_t)number;
-    uint16_t half;
-
-    switch (dtype) {
-    case MUSTER_F32:
-        memcpy(at, &f32, sizeof(f32));
-        return;
-    case MUSTER_F64:
-        memcpy(at, &number, sizeof(number));
-        return;
-    case MUSTER_I32:
-    case MUSTER_U32:
-        memcpy(at, &i32, sizeof(i32));
-        return;
-    case MUSTER_I64:
-    case MUSTER_U64:
-        memcpy(at, &i64, sizeof(i64));
-        return;
-    case MUSTER_F16:
-    case MUSTER_BF16:
-        half = dtype == MUSTER_F16 ? muster_f16_from_f32(f32) : muster_bf16_from_f32(f32);
-        memcpy(at, &half, sizeof(half));
-        return;
-    default:
-        at[0] = (uint8_t)i32;
-        return;
-    }
-}
-
-/* Small whole numbers: every type and order gives the same. */
-static double input_of(uint32_t rank, uint32_t i)
-{
-    return (double)((i + rank) % 3 + 1);
-}
-
-static double reduce(uint32_t n, uint32_t i, enum muster_reduction reduction)
-{
-    double result = input_of(0, i);
-
-    for (uint32_t rank = 1; rank < n; rank++) {
-        double other = input_of(rank, i);
-
-        if (reduction == MUSTER_PROD)
-            result *= other;
-        else if (reduction == MUSTER_MIN)
-            result = other < result ? other : result;
-        else if (reduction == MUSTER_MAX)
-            result = other > result ? other : result;
-        else
-            result += other;
-    }
-    return result;
-}
-
-struct expectation {
-    enum muster_device_kind kind;
-    enum muster_reduction reduction;
-    enum muster_dtype dtype;
-    uint32_t n, rank, part; /* part: VALUES / n */
-};
-
-static double expected(const struct expectation *e, uint32_t i)
-{
-    switch (e->kind) {
-    case MUSTER_DEVICE_ALL_REDUCE:
-    case MUSTER_DEVICE_REDUCE:
-        return reduce(e->n, i, e->reduction);
-    case MUSTER_DEVICE_BROADCAST:
-        return input_of(e->n - 1, i);
-    case MUSTER_DEVICE_ALL_GATHER:
-        return input_of(i / e->part, i % e->part);
-    case MUSTER_DEVICE_REDUCE_SCATTER:
-        return reduce(e->n, e->rank * e->part + i, e->reduction);
-    case MUSTER_DEVICE_ALL_TO_ALL:
-        return input_of(i / e->part, e->rank * e->part + i % e->part);
-    default:
-        return input_of((e->rank + e->n - 1) % e->n, i);
-    }
-}
-
-static uint32_t output_count(const struct expectation *e)
-{
-    if (e->kind == MUSTER_DEVICE_REDUCE_SCATTER)
-        return e->part;
-    return e->kind == MUSTER_DEVICE_REDUCE && e->rank != e->n - 1 ? 0 : e->n * e->part;
-}
-
-static void fill_inputs(struct rank *rank, const struct expectation *e, uint32_t count)
-{
-    size_t bytes = muster_dtype_bytes(e->dtype);
-
-    for (uint32_t i = 0; i < count; i++)
-        store(e->dtype, rank->host + i * bytes, input_of(e->rank, i));
-    copy(rank, 0, rank->host, NULL, count * bytes);
-}
-
-static void compare(struct rank *rank, const struct expectation *e, unsigned which)
-{
-    size_t bytes = muster_dtype_bytes(e->dtype);
-    uint32_t count = output_count(e);
-    char text[128];
-
-    copy(rank, which, NULL, rank->host, count * bytes);
-    for (uint32_t i = 0; i < count; i++) {
-        double got = load(e->dtype, rank->host + i * bytes), want = expected(e, i);
-
-        if (got == want)
-            continue;
-        snprintf(text, sizeof(text), "%s of %s: element %u is %g, not %g",
-                 muster_device_kind_name(e->kind), muster_dtype_name(e->dtype), i, got, want);
-        give_up(rank, "values", text);
-    }
-}
-
-static void check_one(struct rank *rank, enum muster_device_kind kind, enum muster_dtype dtype,
-                      enum muster_reduction reduction)
-{
-    uint32_t n = rank->view->member_count;
-    struct expectation e = {.kind = kind,
-                            .reduction = reduction,
-                            .dtype = dtype,
-                            .n = n,
-                            .rank = muster_group_rank(rank->group),
-                            .part = VALUES / n};
-    bool is_in_place = kind == MUSTER_DEVICE_ALL_REDUCE || kind == MUSTER_DEVICE_BROADCAST;
-    uint32_t inputs = kind == MUSTER_DEVICE_ALL_GATHER ? e.part : n * e.part;
-    struct muster_device_call call = {.kind = kind, .reduction = reduction, .root = n - 1};
-
-    fill_inputs(rank, &e, inputs);
-    call.input = (struct muster_tensor){rank->memory[0], inputs, dtype};
-    call.output =
-        (struct muster_tensor){rank->memory[is_in_place ? 0 : 1],
-                               kind == MUSTER_DEVICE_REDUCE_SCATTER ? e.part : n * e.part, dtype};
-    call.to = (e.rank + 1) % n;
-    call.from = (e.rank + n - 1) % n;
-    need(rank, run(rank, &call), muster_device_kind_name(kind), &rank->op.error);
-    compare(rank, &e, is_in_place ? 0 : 1);
-}
-
-static void check_values(struct rank *rank)
-{
-    static const enum muster_reduction reductions[] = {MUSTER_SUM, MUSTER_MIN, MUSTER_MAX,
-                                                       MUSTER_PROD};
-    unsigned count = 0;
-
-    for (enum muster_dtype dtype = MUSTER_F32; dtype < MUSTER_BOOL; dtype++)
-        for (size_t i = 0; i < 4; i++, count++)
-            check_one(rank, MUSTER_DEVICE_ALL_REDUCE, dtype, reductions[i]);
-    for (enum muster_device_kind kind = MUSTER_DEVICE_BROADCAST; kind <= MUSTER_DEVICE_ALL_TO_ALL;
-         kind++, count++)
-        check_one(rank, kind, MUSTER_F32, MUSTER_SUM);
-    say(rank, "result rank %u: %u operations equal the host's", rank->options.rank, count);
+    check_need(rank, rc, "copy", &error);
 }
 
 /* --- Times --- */
@@ -523,14 +292,15 @@ static void check_times(struct rank *rank)
         for (unsigned i = 0; i < TIMES; i++) {
             uint64_t start_ns = muster_loop_now_ns(rank->env->loop);
 
-            need(rank, run(rank, &call), "all_reduce", &rank->op.error);
+            check_need(rank, check_run(rank, &call), "all_reduce", &rank->op.error);
             times[i] = muster_loop_now_ns(rank->env->loop) - start_ns;
         }
         qsort(times, TIMES, sizeof(times[0]), compare_times);
         if (rank->options.rank == 0)
-            say(rank, "result all_reduce of %llu bytes, %u ranks: median %.1f us, fastest %.1f us",
-                (unsigned long long)bytes, rank->view->member_count, (double)times[TIMES / 2] / 1e3,
-                (double)times[0] / 1e3);
+            check_say(rank,
+                      "result all_reduce of %llu bytes, %u ranks: median %.1f us, fastest %.1f us",
+                      (unsigned long long)bytes, rank->view->member_count,
+                      (double)times[TIMES / 2] / 1e3, (double)times[0] / 1e3);
     }
 }
 
@@ -554,7 +324,7 @@ static void begin_step(struct rank *rank)
 static bool is_interrupted(struct rank *rank, enum muster_rc rc)
 {
     if (rc != MUSTER_OK && rc != MUSTER_ABORTED && rc != MUSTER_UNAVAILABLE)
-        need(rank, rc, "step", &rank->op.error);
+        check_need(rank, rc, "step", &rank->op.error);
     wait_for_view(rank);
     return rc != MUSTER_OK || rank->step_epoch != rank->view->epoch;
 }
@@ -570,19 +340,19 @@ static bool run_step(struct rank *rank)
     begin_step(rank);
     for (uint64_t i = 0; i < count; i++)
         floats[i] = 1.0f;
-    copy(rank, 0, floats, NULL, count * 4);
+    check_copy(rank, 0, floats, NULL, count * 4);
     call.input = (struct muster_tensor){rank->memory[0], count, MUSTER_F32};
     call.output = call.input;
-    if (is_interrupted(rank, run(rank, &call)))
+    if (is_interrupted(rank, check_run(rank, &call)))
         return false;
     prepare(rank);
     if (is_interrupted(rank,
                        finish(rank, muster_gpu_commit_start(&rank->op, rank->group, on_done))))
         return false;
-    copy(rank, 0, NULL, floats, count * 4);
+    check_copy(rank, 0, NULL, floats, count * 4);
     for (uint64_t i = 0; i < count; i++)
         if (floats[i] != want)
-            give_up(rank, "step", "a wrong sum was committed");
+            check_give_up(rank, "step", "a wrong sum was committed");
     return true;
 }
 
@@ -590,8 +360,8 @@ static void run_steps(struct rank *rank)
 {
     while (rank->phase == PHASE_STEPS) {
         if (run_step(rank))
-            say(rank, "step %llu %llu", (unsigned long long)rank->step_epoch,
-                (unsigned long long)rank->step);
+            check_say(rank, "step %llu %llu", (unsigned long long)rank->step_epoch,
+                      (unsigned long long)rank->step);
         muster_loop_turn(rank->env->loop, 0);
         wait_for_view(rank);
     }
@@ -606,7 +376,7 @@ static void *device_memory(struct rank *rank, size_t bytes)
     enum muster_rc rc = muster_cuda_alloc(rank->cuda, bytes, &memory, &error);
 
     muster_cuda_leave(rank->cuda, before);
-    need(rank, rc, "memory", &error);
+    check_need(rank, rc, "memory", &error);
     return memory;
 }
 
@@ -618,28 +388,29 @@ static void open_rank(struct rank *rank)
     struct muster_error error;
     void *before;
 
-    need(rank, muster_env_system_open(NULL, &rank->env), "environment", NULL);
-    need(rank, muster_net_system_open(rank->env, &rank->env->net), "net", NULL);
-    need(rank, muster_gpu_open(rank->env, NULL, &rank->backend, &error), "gpu", &error);
+    check_need(rank, muster_env_system_open(NULL, &rank->env), "environment", NULL);
+    check_need(rank, muster_net_system_open(rank->env, &rank->env->net), "net", NULL);
+    check_need(rank, muster_gpu_open(rank->env, NULL, &rank->backend, &error), "gpu", &error);
     rank->env->backend = rank->backend;
     rank->cuda = muster_gpu_backend_of(rank->backend)->device.cuda;
     before = muster_cuda_enter(rank->cuda);
-    need(rank, muster_cuda_stream_new(rank->cuda, &rank->stream, &error), "stream", &error);
+    check_need(rank, muster_cuda_stream_new(rank->cuda, &rank->stream, &error), "stream", &error);
     muster_cuda_leave(rank->cuda, before);
     rank->memory[0] = device_memory(rank, bytes);
     rank->memory[1] = device_memory(rank, bytes);
     rank->host = calloc(1, bytes);
     wire.env = rank->env;
-    need(rank, muster_wire_tcp_open(&wire, &rank->wire), "wire", NULL);
-    need(rank, muster_address_parse("127.0.0.1:0", &any, &error), "address", &error);
-    need(rank,
-         muster_listener_open(rank->env->net, &any, NULL, on_accept, rank, &rank->listener, &error),
-         "listener", &error);
+    check_need(rank, muster_wire_tcp_open(&wire, &rank->wire), "wire", NULL);
+    check_need(rank, muster_address_parse("127.0.0.1:0", &any, &error), "address", &error);
+    check_need(
+        rank,
+        muster_listener_open(rank->env->net, &any, NULL, on_accept, rank, &rank->listener, &error),
+        "listener", &error);
     rank->watch.fd = rank->options.socket;
     rank->watch.wanted = MUSTER_FD_READ;
     rank->watch.data = rank;
     rank->watch.on_ready = on_parent;
-    need(rank, muster_fd_watch_open(&rank->watch, rank->env->loop), "socket", NULL);
+    check_need(rank, muster_fd_watch_open(&rank->watch, rank->env->loop), "socket", NULL);
 }
 
 static void on_closed(void *data)
@@ -664,13 +435,14 @@ static void close_rank(struct rank *rank)
     muster_gpu_free(rank->backend, rank->memory[0]);
     muster_gpu_free(rank->backend, rank->memory[1]);
     muster_gpu_counters(rank->backend, &counters);
-    say(rank,
-        "result rank %u: communicators: %llu begun anew, %llu shrunk, %llu grown; %llu tries "
-        "failed, %llu abandoned, %llu callbacks lost",
-        rank->options.rank, (unsigned long long)counters.init_count,
-        (unsigned long long)counters.shrink_count, (unsigned long long)counters.grow_count,
-        (unsigned long long)counters.failed_count, (unsigned long long)counters.abandoned_count,
-        (unsigned long long)counters.lost_callback_count);
+    check_say(rank,
+              "result rank %u: communicators: %llu begun anew, %llu shrunk, %llu grown; %llu tries "
+              "failed, %llu abandoned, %llu callbacks lost",
+              rank->options.rank, (unsigned long long)counters.init_count,
+              (unsigned long long)counters.shrink_count, (unsigned long long)counters.grow_count,
+              (unsigned long long)counters.failed_count,
+              (unsigned long long)counters.abandoned_count,
+              (unsigned long long)counters.lost_callback_count);
     close_backend(rank->env, rank->backend);
 }
 
@@ -681,25 +453,26 @@ int check_rank_main(const struct check_options *options)
 
     rank.options = *options;
     open_rank(&rank);
-    say(&rank, "listening %s", muster_address_format(muster_listener_address(rank.listener), text));
+    check_say(&rank, "listening %s",
+              muster_address_format(muster_listener_address(rank.listener), text));
     while (!rank.is_quitting) {
         enum check_phase phase = rank.phase;
 
         if (phase == PHASE_VALUES)
-            check_values(&rank);
+            check_rank_values(&rank);
         else if (phase == PHASE_TIMES)
             check_times(&rank);
         else if (phase == PHASE_STEPS)
             run_steps(&rank);
         if (phase == PHASE_VALUES || phase == PHASE_TIMES) {
             rank.phase = PHASE_NONE;
-            say(&rank, "finished");
+            check_say(&rank, "finished");
         }
         if (rank.phase == PHASE_NONE && !rank.is_quitting)
             muster_loop_turn(rank.env->loop, UINT64_MAX);
     }
     close_rank(&rank);
-    say(&rank, "closed");
+    check_say(&rank, "closed");
     return 0;
 }
 
