@@ -164,6 +164,7 @@ bool muster_shm_prepare(struct muster_run *run)
     take_memory(run, memory, n);
     shm = run->shm;
     shm->link = muster_shm_ref(link);
+    muster_board_enter(link->board);
     muster_board_reading_start(link->board);
     shm->n = n;
     shm->index = run->plan.index;
@@ -476,8 +477,12 @@ static bool work(struct muster_run *run)
 
 bool muster_shm_step(struct muster_run *run)
 {
-    bool has_moved = run->state == MUSTER_RUN_ACTIVE && work(run);
+    bool has_moved = false;
 
+    if (run->state == MUSTER_RUN_ACTIVE) {
+        muster_board_enter(run->shm->link->board);
+        has_moved = work(run);
+    }
     if (run->state == MUSTER_RUN_COMPLETE || run->state == MUSTER_RUN_DELIVERED)
         has_moved = hear_all_complete(run) || has_moved;
     if (!has_moved)
@@ -504,6 +509,7 @@ void muster_shm_revoke(struct muster_run *run)
 
     if (shm == NULL || !shm->is_announced)
         return;
+    muster_board_enter(shm->link->board);
     atomic_store_explicit(&shm->entry->ready, 0, memory_order_relaxed);
     atomic_thread_fence(memory_order_release); /* before the caller's next store to its memory */
     shm->is_blocked = true;

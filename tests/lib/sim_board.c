@@ -35,6 +35,7 @@ struct sim_board {
     bool is_dead;
     bool is_closed; /* its owner has closed it; peers may still read it */
     bool is_signalled;
+    bool is_entered;
     struct muster_task task;
     struct muster_incarnation refused[REFUSED_MAX];
     unsigned refused_count;
@@ -261,7 +262,7 @@ static void sim_release(struct muster_board *board, struct muster_board_peer *pe
 
 static void sim_enter(struct muster_board *board)
 {
-    ours_of(board)->world->enter_count++;
+    ours_of(board)->is_entered = true;
 }
 
 static void sim_signal(struct muster_board *board, struct muster_board_peer *peer)
@@ -527,6 +528,11 @@ struct muster_board *sim_board_open_on(struct sim_board_world *world, struct mus
     muster_task_init(&ours->task, on_turn, ours);
     muster_list_append(&world->boards, &ours->node);
     return &ours->board;
+}
+
+bool sim_board_is_entered(const struct muster_board *board)
+{
+    return ours_of(board)->is_entered;
 }
 
 void sim_board_kill(struct sim_board_world *world, const struct muster_incarnation *incarnation)

@@ -11,8 +11,7 @@ struct sim_board_world {
     bool is_death_hidden;      /* is_dead stays false: killed, but not confirmed yet */
     bool is_reading_forbidden; /* of peers that become ready from now on */
     unsigned signal_count;     /* signals ever sent */
-    unsigned enter_count;
-    unsigned reading_count; /* of all boards: what is freed meanwhile reads as zeroes */
+    unsigned reading_count;    /* of all boards: what is freed meanwhile reads as zeroes */
     struct muster_list boards;
 };
 
@@ -30,6 +29,9 @@ struct muster_board *sim_board_open_on(struct sim_board_world *world, struct mus
                                        size_t memory_bytes);
 /** Close all that are open; their loops are not turned any more. */
 void sim_board_world_fini(struct sim_board_world *world);
+
+/** Somebody has called muster_board_enter, as one must before writing. */
+bool sim_board_is_entered(const struct muster_board *board);
 
 /** From this moment on it writes to nobody; is_dead is true of it (unless hidden), and on_peer comes
  * in the next turn. Its board may be closed before or after the others. */

@@ -45,6 +45,7 @@ static void on_point(void *data, const char *point)
     uint32_t index = member->self.task_index;
 
     (void)point;
+    assert_true(sim_board_is_entered(member->board));
     if (member->is_dead || ++seats[index].passed != seats[index].cut_at)
         return;
     member->is_dead = true;
