@@ -234,6 +234,7 @@ static void begin_entry(struct muster_run *run)
     for (uint32_t i = 0; run->plan.algorithm == MUSTER_ALGORITHM_HOST && i < run->shm->n; i++) {
         atomic_store_explicit(&entry->published[i], 0, memory_order_relaxed);
         atomic_store_explicit(&entry->copied[i], 0, memory_order_relaxed);
+        entry->first[i] = entry->base[i] = 0; /* of an heir, when members had other numbers */
         entry->first[i] = entry->base[i] = 0;
     }
 }

@@ -28,6 +28,7 @@ struct seat {
 static struct group_ring ring;
 static struct seat seats[GROUP_RING_MAX];
 static bool has_cut;
+static unsigned next_operations = 1;
 static unsigned adopted_count, retried_count, aborted_count, unasked_count;
 
 static void on_done(struct muster_op *op, enum muster_rc rc)
@@ -355,7 +356,8 @@ static bool play(const struct scene *scene, uint32_t victim, unsigned k, enum pa
         change_when_proposed(scene->n);
         run_survivors(scene->n);
         check_survivors(scene, &victim, 1);
-        check_next_operation(scene, 1u << victim);
+        for (unsigned i = 0; i < next_operations; i++)
+            check_next_operation(scene, 1u << victim);
     }
     close_scene(scene);
     return was_cut;
@@ -408,6 +410,19 @@ static void slots_are_used_again_wherever_a_member_dies(void **state)
     play_all((struct scene){MUSTER_OP_ALL_REDUCE, MUSTER_SUM, 3, 900, 0, false});
     assert_true(adopted_count > 0 && retried_count > 0 && unasked_count > 0);
     assert_int_equal(aborted_count, 0);
+}
+
+/* Who was the heir of a chunk, and has another number now. */
+static void all_places_on_the_board_are_used_again_after_a_death(void **state)
+{
+    const struct scene scene = {MUSTER_OP_ALL_REDUCE, MUSTER_SUM, 4, 500, 0, false};
+    (void)state;
+
+    next_operations = 17;
+    for (unsigned k = 1; play(&scene, 1, k, PACE_LATE); k++)
+        ;
+    next_operations = 1;
+    assert_true(adopted_count > 0);
 }
 
 static void staged_all_reduce_has_one_outcome_wherever_a_member_dies(void **state)
@@ -572,6 +587,7 @@ int main(void)
                                reset_counts),
         cmocka_unit_test_setup(all_reduce_has_one_outcome_wherever_a_member_dies, reset_counts),
         cmocka_unit_test_setup(slots_are_used_again_wherever_a_member_dies, reset_counts),
+        cmocka_unit_test_setup(all_places_on_the_board_are_used_again_after_a_death, reset_counts),
         cmocka_unit_test_setup(staged_all_reduce_has_one_outcome_wherever_a_member_dies,
                                reset_counts),
         cmocka_unit_test_setup(reduce_scatter_is_whole_or_aborted_on_all, reset_counts),
