@@ -84,6 +84,8 @@ void muster_board_probe(struct muster_board_peer_system *peer, uint64_t at, uint
         muster_error_set(&peer->peer.read_why, MUSTER_FAILED_PRECONDITION,
                          "process_vm_readv reads another process than the peer: do both share one "
                          "process-id namespace?");
+    MUSTER_LOG(muster_board_system_of(peer->peer.board)->env, DEBUG, "memory_not_readable", "pid",
+               (long long)peer->pid, "reason", peer->peer.read_why.text);
 }
 
 enum muster_rc muster_board_system_read_memory(const struct muster_board_peer *base, uint64_t at,
