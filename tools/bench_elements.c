@@ -52,11 +52,3 @@ void bench_element_put(enum muster_dtype dtype, void *tensor, uint64_t i, uint32
 
     memcpy((uint8_t *)tensor + i * bytes, &element, bytes);
 }
-
-bool bench_element_is(enum muster_dtype dtype, const void *tensor, uint64_t i, uint32_t value)
-{
-    size_t bytes = muster_dtype_bytes(dtype);
-    union element element = element_of(dtype, value);
-
-    return memcmp((const uint8_t *)tensor + i * bytes, &element, bytes) == 0;
-}
