@@ -35,10 +35,10 @@ struct muster_plan_input {
     const uint64_t
         *offsets; /* uneven parts: where each begins, n + 1 of them; borrowed by the plan */
     size_t element_bytes;
-    bool is_in_order;           /* elements are combined in the order of ranks only */
-    bool is_weighted;           /* partial results have a weight */
-    uint32_t host_count;        /* on which they live; 0: not known */
-    enum muster_wire_kind wire; /* ANY: it is TCP */
+    bool is_in_order;                         /* elements are combined in the order of ranks only */
+    bool is_weighted;                         /* partial results have a weight */
+    uint32_t host_count;                      /* on which they live; 0: not known */
+    enum muster_wire_kind wire;               /* ANY: it is TCP */
     struct muster_plan_parameters parameters; /* a zero means the default */
 };
 
@@ -81,6 +81,10 @@ struct muster_plan_chunk {
 
 /** Which algorithm runs it; never AUTO. Pure. A broadcast is DIRECT by its size alone. */
 enum muster_algorithm muster_plan_choose(const struct muster_plan_input *input);
+/** A rule for shared memory (wire shm) says that this operation goes over the sockets all the same:
+ * *ret_input is what to make the plan of. Pure. */
+bool muster_plan_leaves_shm(const struct muster_plan_input *input,
+                            struct muster_plan_input *ret_input);
 /** It can run operations of that kind, whatever their size. */
 bool muster_algorithm_fits(enum muster_algorithm algorithm, enum muster_op_kind kind);
 /** Its sums are made in the order of the members. */

@@ -167,6 +167,25 @@ static enum muster_algorithm find(const struct muster_plan_input *input,
     return MUSTER_ALGORITHM_AUTO;
 }
 
+bool muster_plan_leaves_shm(const struct muster_plan_input *input,
+                            struct muster_plan_input *ret_input)
+{
+    struct muster_plan_input by_shm = *input;
+    enum muster_algorithm algorithm = MUSTER_ALGORITHM_AUTO;
+
+    by_shm.wire = MUSTER_WIRE_SHM;
+    for (uint32_t i = 0; i < by_shm.parameters.row_count && algorithm == MUSTER_ALGORITHM_AUTO; i++)
+        if (by_shm.parameters.rows[i].wire == MUSTER_WIRE_SHM)
+            algorithm = find(&by_shm, &by_shm.parameters.rows[i], 1);
+    if (algorithm == MUSTER_ALGORITHM_AUTO)
+        return false;
+    by_shm.parameters.row_count = 0;
+    by_shm.parameters.forced = algorithm;
+    by_shm.parameters.direct_max_bytes = 1;
+    *ret_input = by_shm;
+    return true;
+}
+
 /* Each member of an all_reduce gets as many inputs as there are members: 8 of direct_max_bytes, or
  * more of fewer. The others send theirs to all anyway, or are not asked how many there are. */
 static bool is_small(const struct muster_plan_input *input)

@@ -84,9 +84,12 @@ static uint64_t flat_bytes_max(const struct muster_plan_input *input)
 struct muster_plan muster_shm_plan_make(const struct muster_plan_input *input)
 {
     struct muster_plan plan = muster_plan_make(input);
+    struct muster_plan_input by_sockets;
 
     if (input->n == 1 || !muster_shm_has(input->kind) || plan.algorithm == input->parameters.forced)
         return plan;
+    if (input->parameters.row_count > 0 && muster_plan_leaves_shm(input, &by_sockets))
+        return muster_plan_make(&by_sockets);
     plan.is_next_asked = false;
     plan.start_block = plan.window = 0;
     if (input->kind == MUSTER_OP_BARRIER ||

@@ -110,6 +110,26 @@ static void rows_tell_hosts_and_wires_apart(void **state)
     assert_int_equal(muster_plan_choose(&input), MUSTER_ALGORITHM_HALVING);
 }
 
+/* Where all members share memory only rules that say so lead away from it. */
+static void rules_for_shared_memory_lead_to_the_sockets(void **state)
+{
+    struct muster_plan_input input = usual(), by_sockets;
+
+    (void)state;
+    input.parameters.row_count = 2;
+    input.parameters.rows[0] =
+        (struct muster_plan_row){.kind = MUSTER_PLAN_KIND_ANY, .algorithm = MUSTER_ALGORITHM_RING};
+    input.parameters.rows[1] = (struct muster_plan_row){.kind = MUSTER_OP_ALL_REDUCE,
+                                                        .wire = MUSTER_WIRE_SHM,
+                                                        .bytes_max = 1 << 20,
+                                                        .algorithm = MUSTER_ALGORITHM_HALVING};
+    assert_true(muster_plan_leaves_shm(&input, &by_sockets));
+    assert_int_equal(muster_plan_choose(&by_sockets), MUSTER_ALGORITHM_HALVING);
+    input.count++;
+    assert_false(muster_plan_leaves_shm(&input, &by_sockets));
+    assert_int_equal(muster_plan_choose(&input), MUSTER_ALGORITHM_RING);
+}
+
 /* A row may name what cannot run an operation: it is passed over. */
 static void an_algorithm_runs_only_what_it_can(void **state)
 {
@@ -198,6 +218,7 @@ int main(void)
         cmocka_unit_test(many_members_are_direct_up_to_smaller_sizes),
         cmocka_unit_test(the_built_in_table_goes_by_members_hosts_and_bytes),
         cmocka_unit_test(rows_tell_hosts_and_wires_apart),
+        cmocka_unit_test(rules_for_shared_memory_lead_to_the_sockets),
         cmocka_unit_test(an_algorithm_runs_only_what_it_can),
         cmocka_unit_test(where_bits_must_be_the_same_sums_are_made_by_rank),
         cmocka_unit_test(a_broadcast_has_the_same_chunks_whatever_runs_it),

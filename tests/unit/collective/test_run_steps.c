@@ -108,6 +108,36 @@ static void all_members_have_the_sum_whatever_the_algorithm(void **state)
         }
 }
 
+/* By force, or by a rule for shared memory. */
+static void steps_run_beside_boards(void **state)
+{
+    struct muster_plan_parameters parameters = {.chunk_bytes = 1024, .row_count = 1};
+
+    (void)state;
+    parameters.rows[0] = (struct muster_plan_row){.kind = MUSTER_OP_ALL_REDUCE,
+                                                  .wire = MUSTER_WIRE_SHM,
+                                                  .algorithm = MUSTER_ALGORITHM_HALVING,
+                                                  .bytes_max = 80000};
+    group_ring_has_boards = true;
+    memset(seats, 0, sizeof(seats));
+    group_ring_open_hosts(&ring, 3, &parameters, 0);
+    group_ring_turn(&ring, 50);
+    assert_string_equal(
+        muster_group_algorithm(ring.members[0].group, MUSTER_OP_ALL_REDUCE, 10000, MUSTER_I64),
+        "halving");
+    assert_string_equal(
+        muster_group_algorithm(ring.members[0].group, MUSTER_OP_ALL_REDUCE, 10001, MUSTER_I64),
+        "host");
+    for (uint64_t count = 10000; count <= 10001; count++) {
+        for (uint32_t member = 0; member < 3; member++)
+            start(member, count, MUSTER_SUM);
+        finish(3);
+        check(3, count, MUSTER_SUM);
+    }
+    group_ring_close(&ring);
+    group_ring_has_boards = false;
+}
+
 /* Nothing but START and small messages comes before an operation has been started. */
 static void a_late_member_keeps_little_of_what_the_others_send(void **state)
 {
@@ -181,6 +211,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_members_have_the_sum_whatever_the_algorithm),
+        cmocka_unit_test(steps_run_beside_boards),
         cmocka_unit_test(a_late_member_keeps_little_of_what_the_others_send),
         cmocka_unit_test(a_steady_operation_allocates_nothing),
         cmocka_unit_test(a_message_that_no_plan_knows_breaks_the_link),
