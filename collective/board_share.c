@@ -181,15 +181,13 @@ void *muster_board_map(int fd, uint64_t bytes)
 {
     struct stat status;
     int seals = fcntl(fd, F_GET_SEALS);
-    void *memory = NULL;
 
     if (seals < 0 || (seals & SEALS_NEEDED) != SEALS_NEEDED || (seals & SEALS_WRITING) == 0)
         return NULL;
     if (bytes == 0 || bytes > SIZE_MAX || fstat(fd, &status) != 0 || status.st_size < 0 ||
         (uint64_t)status.st_size != bytes)
         return NULL;
-    memory = mmap(NULL, (size_t)bytes, PROT_READ, MAP_SHARED, fd, 0);
-    return memory == MAP_FAILED ? NULL : memory;
+    return muster_shared_memory_map(fd, (size_t)bytes, PROT_READ);
 }
 
 static size_t mapping_position(const struct muster_board_peer_system *peer, uint32_t number)

@@ -8,7 +8,10 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define HUGE_BYTES     ((size_t)2 << 20)
+#define HUGE_BYTES ((size_t)2 << 20)
+#ifndef MADV_COLLAPSE /* Linux 6.1 */
+#define MADV_COLLAPSE 25
+#endif
 #define CAPACITY_LEAST 16
 
 /* --- One memory --- */
@@ -28,20 +31,43 @@ static bool round_up(size_t bytes, size_t unit, size_t *ret_bytes)
     return true;
 }
 
+uint8_t *muster_shared_memory_map(int fd, size_t bytes, int protection)
+{
+    size_t room = bytes + HUGE_BYTES, before;
+    uint8_t *start, *memory;
+
+    if (bytes < HUGE_BYTES)
+        start = mmap(NULL, bytes, protection, MAP_SHARED, fd, 0);
+    else
+        start = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (start == MAP_FAILED || bytes < HUGE_BYTES)
+        return start == MAP_FAILED ? NULL : start;
+    before = (HUGE_BYTES - (uintptr_t)start % HUGE_BYTES) % HUGE_BYTES;
+    memory = mmap(start + before, bytes, protection, MAP_SHARED | MAP_FIXED, fd, 0);
+    if (memory == MAP_FAILED) {
+        munmap(start, room);
+        return NULL;
+    }
+    if (before > 0)
+        munmap(start, before);
+    munmap(memory + bytes, HUGE_BYTES - before);
+    return memory;
+}
+
 /* The seals come after the only mapping that may write. Returns an errno. */
 static int open_pages(const char *name, size_t bytes, unsigned flags,
                       struct muster_shared_memory *ret_shared)
 {
     int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | flags);
-    void *memory = MAP_FAILED;
+    void *memory = NULL;
     int sys;
 
     if (fd < 0)
         return errno;
     if (ftruncate(fd, (off_t)bytes) != 0)
         goto fail;
-    memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (memory == MAP_FAILED)
+    memory = muster_shared_memory_map(fd, bytes, PROT_READ | PROT_WRITE);
+    if (memory == NULL)
         goto fail;
     if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) !=
         0)
@@ -51,7 +77,7 @@ static int open_pages(const char *name, size_t bytes, unsigned flags,
     return 0;
 fail:
     sys = errno;
-    if (memory != MAP_FAILED)
+    if (memory != NULL)
         munmap(memory, bytes);
     close(fd);
     return sys;
@@ -77,9 +103,19 @@ enum muster_rc muster_shared_memory_open(const char *name, size_t bytes,
     if (open_huge(name, bytes, ret_shared))
         return MUSTER_OK;
     sys = open_pages(name, rounded, 0, ret_shared);
-    if (sys == 0 && rounded >= HUGE_BYTES)
-        (void)madvise(ret_shared->memory, rounded, MADV_HUGEPAGE); /* if the host allows it */
     return sys == 0 ? MUSTER_OK : rc_of(sys);
+}
+
+/* Each must hold a page first: the kernel makes no huge page of nothing. */
+void muster_shared_memory_commit(struct muster_shared_memory *shared)
+{
+    size_t bytes = shared->bytes - shared->bytes % HUGE_BYTES;
+
+    if (shared->is_huge || bytes == 0)
+        return;
+    for (size_t i = 0; i < bytes; i += HUGE_BYTES)
+        ((volatile uint8_t *)shared->memory)[i] = 0;
+    shared->is_huge = madvise(shared->memory, bytes, MADV_COLLAPSE) == 0;
 }
 
 void muster_shared_memory_close(struct muster_shared_memory *shared)
@@ -181,6 +217,7 @@ enum muster_rc muster_share_new(struct muster_shares *shares, size_t bytes,
         muster_mem_free(shares->mem, share);
         return rc;
     }
+    muster_shared_memory_commit(&share->shared);
     share->number = ++shares->number_last;
     insert(shares, share);
     for (struct muster_list *node = shares->listeners.next; node != &shares->listeners;

@@ -10,7 +10,7 @@ struct muster_shared_memory {
     int fd;
     uint8_t *memory;
     size_t bytes;
-    bool is_huge; /* pages of MFD_HUGETLB */
+    bool is_huge; /* in pages of 2 MiB but for what is left over */
 };
 
 /** Only this mapping can write, whoever has the descriptor: the file is sealed (F_SEAL_FUTURE_WRITE,
@@ -18,6 +18,12 @@ struct muster_shared_memory {
  * (a kernel before 5.1, a sandbox). Gives. */
 MUSTER_MUST_CHECK enum muster_rc muster_shared_memory_open(const char *name, size_t bytes,
                                                            struct muster_shared_memory *ret_shared);
+/** All of it is about to be written: take it at once, in huge pages where the kernel makes some
+ * (Linux 6.1, whatever its settings). 64 MiB come in 11 ms instead of 50, and what maps them ends in
+ * microseconds instead of 2 to 7 ms: a process that dies gives its processor back. */
+void muster_shared_memory_commit(struct muster_shared_memory *shared);
+/** Map such a file where huge pages can be mapped as they are. NULL: not possible. munmap. */
+uint8_t *muster_shared_memory_map(int fd, size_t bytes, int protection);
 /** Idempotent. */
 void muster_shared_memory_close(struct muster_shared_memory *shared);
 

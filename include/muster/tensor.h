@@ -42,7 +42,7 @@ struct muster_tensor {
  * nothing can be shared (an old kernel, a sandbox, no descriptor left) it is ordinary memory.
  *
  * Shape:   count may be 0. The data is aligned to 64 bytes at least, mapped to whole pages, and takes
- *          one descriptor until freed; huge pages are used when the host has reserved some.
+ *          one descriptor until freed; committed at once, in huge pages where the kernel makes some.
  * Owns:    gives, muster_tensor_free before env is closed.
  * Errors:  INVALID_ARGUMENT (no type, size overflows), RESOURCE_EXHAUSTED.
  * Thread:  loop only. With a strategy: muster_strategy_tensor_new.

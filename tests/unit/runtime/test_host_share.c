@@ -55,6 +55,29 @@ static void others_read_what_the_owner_writes_and_cannot_write(void **state)
     muster_shared_memory_close(&shared);
 }
 
+static void large_memory_can_be_mapped_in_huge_pages(void **state)
+{
+    const size_t huge = (size_t)2 << 20;
+    struct muster_shared_memory shared;
+    uint8_t *view;
+    (void)state;
+
+    assert_int_equal(muster_shared_memory_open("test", 2 * huge + 5000, &shared), MUSTER_OK);
+    view = muster_shared_memory_map(shared.fd, shared.bytes, PROT_READ);
+    assert_non_null(view);
+    assert_int_equal((uintptr_t)shared.memory % huge, 0);
+    assert_int_equal((uintptr_t)view % huge, 0);
+
+    shared.memory[2 * huge + 4999] = 7;
+    muster_shared_memory_commit(&shared); /* whether the kernel makes huge pages is its business */
+    shared.memory[huge] = 5;
+    assert_int_equal(view[huge], 5);
+    assert_int_equal(view[2 * huge + 4999], 7);
+
+    assert_int_equal(munmap(view, shared.bytes), 0);
+    muster_shared_memory_close(&shared);
+}
+
 static void a_size_that_no_process_has_is_refused(void **state)
 {
     struct muster_shared_memory shared;
@@ -167,6 +190,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(others_read_what_the_owner_writes_and_cannot_write),
+        cmocka_unit_test(large_memory_can_be_mapped_in_huge_pages),
         cmocka_unit_test(a_size_that_no_process_has_is_refused),
         cmocka_unit_test(a_range_is_found_when_all_of_it_is_in_one_share),
         cmocka_unit_test(listeners_hear_of_every_share_and_numbers_are_new),
