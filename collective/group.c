@@ -330,6 +330,15 @@ struct muster_op_cost muster_group_cost(const struct muster_group *group, enum m
     return muster_plan_cost(&plan, &group->topology);
 }
 
+enum muster_rc muster_group_set_priority(struct muster_group *group, uint32_t lane,
+                                         uint8_t priority)
+{
+    if (lane >= MUSTER_LANES_MAX)
+        return MUSTER_INVALID_ARGUMENT;
+    muster_wire_set_priority(group->wire, lane, priority);
+    return MUSTER_OK;
+}
+
 uint32_t muster_group_rank(const struct muster_group *group)
 {
     return group->rank;

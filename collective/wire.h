@@ -64,6 +64,10 @@ void muster_wire_detach(struct muster_wire *wire, void *data);
 void muster_wire_send(struct muster_wire *wire, uint32_t rank,
                       const struct muster_frame_header *header, const void *payload, void *buffer);
 
+/** Frames of the lane with that index go before queued ones of lanes of lower priority (0 … 255, 0 at
+ * first). */
+void muster_wire_set_priority(struct muster_wire *wire, uint32_t lane, uint8_t priority);
+
 /** Take back every frame of epochs < epoch, and stop receiving into their buffers. */
 void muster_wire_recall(struct muster_wire *wire, uint64_t epoch);
 /** The same for one operation; a description (MISMATCH) that has begun to arrive is still received:

@@ -51,6 +51,7 @@ struct muster_wire {
     muster_wire_point_fn *failpoint;
     void *failpoint_data;
     bool is_cut;
+    uint8_t priorities[MUSTER_LANES_MAX];
     uint64_t heal_ns;
     uint64_t resumed_count;
 };

@@ -126,11 +126,17 @@ void muster_wire_send(struct muster_wire *wire, uint32_t rank,
     out->frame.data = out;
     out->frame.header = *header;
     out->frame.payload = payload;
+    out->frame.priority = wire->priorities[MUSTER_LANE_INDEX(header->op.lane) % MUSTER_LANES_MAX];
     muster_list_append(&peer->frames, &out->node);
     if (peer->link == NULL || !muster_peer_link_is_met(peer->link))
         return;
     if (muster_peer_link_send(&out->frame, peer->link, on_frame_done) != MUSTER_OK)
         frame_release(out);
+}
+
+void muster_wire_set_priority(struct muster_wire *wire, uint32_t lane, uint8_t priority)
+{
+    wire->priorities[lane] = priority;
 }
 
 void muster_wire_recall(struct muster_wire *wire, uint64_t epoch)

@@ -116,6 +116,39 @@ void muster_peer_link_submit(struct muster_peer_link *link, struct muster_frame 
     (void)rc;
 }
 
+/* The frame, or the head of the list, behind which this one goes. */
+static struct muster_list *place_of(struct muster_peer_link *link, const struct muster_frame *frame)
+{
+    struct muster_list *node = link->frames.prev;
+
+    while (node != &link->frames) {
+        const struct muster_frame *other = MUSTER_CONTAINER_OF(node, struct muster_frame, node);
+
+        if (other->priority >= frame->priority || other->header.channel == 0 ||
+            muster_peer_link_has_begun(link, other))
+            break;
+        node = node->prev;
+    }
+    return node;
+}
+
+/* Those behind it have not begun: the stream gives them back and gets them again. */
+static void submit_before(struct muster_peer_link *link, struct muster_frame *frame)
+{
+    struct muster_list *node;
+
+    for (node = link->frames.prev; node != &frame->node; node = node->prev) {
+        struct muster_frame *other = MUSTER_CONTAINER_OF(node, struct muster_frame, node);
+        size_t sent = muster_stream_submit_recall(&other->write, link->stream);
+
+        assert(sent == 0);
+        (void)sent;
+    }
+    for (node = &frame->node; node != &link->frames; node = node->next)
+        muster_peer_link_submit(link, MUSTER_CONTAINER_OF(node, struct muster_frame, node));
+    muster_peer_link_renumber(link);
+}
+
 static void queue_frame(struct muster_peer_link *link, struct muster_frame *frame,
                         muster_frame_done_fn *done)
 {
@@ -123,10 +156,12 @@ static void queue_frame(struct muster_peer_link *link, struct muster_frame *fram
     frame->link = link;
     frame->write.data = NULL;
     frame->end = 0;
-    muster_list_append(&link->frames, &frame->node);
+    muster_list_prepend(place_of(link, frame), &frame->node);
     link->queued_bytes += muster_frame_bytes(frame);
-    if (link->state == MUSTER_LINK_READY)
+    if (link->state == MUSTER_LINK_READY && frame->node.next == &link->frames)
         muster_peer_link_submit(link, frame);
+    else if (link->state == MUSTER_LINK_READY)
+        submit_before(link, frame);
 }
 
 enum muster_rc muster_peer_link_send(struct muster_frame *frame, struct muster_peer_link *link,

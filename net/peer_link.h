@@ -81,6 +81,7 @@ struct muster_frame {
     void *data;
     struct muster_frame_header header;
     const void *payload; /* header.payload_bytes of it */
+    uint8_t priority;    /* goes before queued ones of less that have not begun to leave */
     /* private */
     muster_frame_done_fn *done;
     struct muster_peer_link *link;

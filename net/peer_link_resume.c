@@ -102,8 +102,8 @@ uint64_t muster_peer_link_unacked_bytes(const struct muster_peer_link *link)
     return link->session == 0 ? 0 : link->written - link->acked;
 }
 
-/* Its offset stands: bytes of it may have arrived. */
-static bool has_begun(const struct muster_peer_link *link, const struct muster_frame *frame)
+bool muster_peer_link_has_begun(const struct muster_peer_link *link,
+                                const struct muster_frame *frame)
 {
     return frame->write.bytes_done > 0 || frame->end <= link->begun_end;
 }
@@ -116,7 +116,7 @@ static uint64_t begun_through(const struct muster_peer_link *link)
     for (struct muster_list *node = link->frames.next; node != &link->frames; node = node->next) {
         const struct muster_frame *frame = MUSTER_CONTAINER_OF(node, struct muster_frame, node);
 
-        if (frame->end > end && has_begun(link, frame))
+        if (frame->end > end && muster_peer_link_has_begun(link, frame))
             end = frame->end;
     }
     return end;
@@ -131,7 +131,7 @@ void muster_peer_link_renumber(struct muster_peer_link *link)
     for (struct muster_list *node = link->frames.next; node != &link->frames; node = node->next) {
         struct muster_frame *frame = MUSTER_CONTAINER_OF(node, struct muster_frame, node);
 
-        if (!has_begun(link, frame))
+        if (!muster_peer_link_has_begun(link, frame))
             frame->end = link->submitted += muster_frame_bytes(frame);
     }
 }
@@ -164,7 +164,7 @@ static void forget_offsets(struct muster_peer_link *link)
     for (struct muster_list *node = link->frames.next; node != &link->frames; node = node->next) {
         struct muster_frame *frame = MUSTER_CONTAINER_OF(node, struct muster_frame, node);
 
-        if (!has_begun(link, frame))
+        if (!muster_peer_link_has_begun(link, frame))
             frame->end = 0;
     }
 }

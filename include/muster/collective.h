@@ -138,6 +138,14 @@ MUSTER_API struct muster_op_cost muster_group_cost(const struct muster_group *gr
                                                    enum muster_op_kind kind, uint64_t count,
                                                    enum muster_dtype dtype);
 
+/** What this process sends for operations of the lane goes before what waits to be sent for lanes of
+ * lower priority, on every link; what has begun to leave goes on. 0 (least) at first; lasts over
+ * changes of view. Members may differ. Operations through boards (one host) have no queue.
+ * INVALID_ARGUMENT: no such lane. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_group_set_priority(struct muster_group *group,
+                                                                      uint32_t lane,
+                                                                      uint8_t priority);
+
 /** This member's position in the view. */
 MUSTER_API uint32_t muster_group_rank(const struct muster_group *group);
 /** Members of the view. */

@@ -117,9 +117,68 @@ static void a_paused_link_asks_again_after_resume(void **state)
     link_pair_close(&pair);
 }
 
-/* --- Cases: recall --- */
+/* All are queued before the loop turns; the first one of the stream's turn has not begun either. */
+static void a_frame_of_higher_priority_goes_before_those_that_wait(void **state)
+{
+    static const uint8_t priorities[] = {0, 0, 5, 0, 9, 5};
+    static const uint8_t order[] = {4, 2, 5, 0, 1, 3};
+    enum { COUNT = sizeof(order) };
+    struct link_pair pair;
+    struct link_sent sent[COUNT];
+    uint8_t *payload = link_pair_pattern_new(100000, 3);
+
+    (void)state;
+    link_pair_open(&pair);
+    for (uint32_t i = 0; i < COUNT; i++) {
+        link_sent_init(&sent[i], 1, payload, 100000 - i);
+        sent[i].frame.header.phase = i;
+        sent[i].frame.priority = priorities[i];
+        link_pair_send_frame(&pair, &sent[i]);
+    }
+    link_pair_await_payloads(&pair, COUNT);
+
+    for (uint32_t i = 0; i < COUNT; i++) {
+        assert_int_equal(pair.ends[1].headers[i].phase, order[i]);
+        assert_memory_equal(pair.ends[1].payloads[i], payload, 100000 - order[i]);
+    }
+    assert_int_equal(muster_peer_link_queued_bytes(pair.ends[0].link), 0);
+    free(payload);
+    link_pair_close(&pair);
+}
 
 #define LARGE_BYTES (16u << 20)
+
+/* The receiver is paused, so that of two large frames the first is half out. */
+static void a_frame_that_has_begun_to_leave_goes_on(void **state)
+{
+    struct link_pair pair;
+    struct link_sent sent[3];
+    uint8_t *payload = link_pair_pattern_new(LARGE_BYTES, 9);
+
+    (void)state;
+    link_pair_open(&pair);
+    pair.ends[1].pauses = true;
+    for (uint32_t i = 0; i < 3; i++) {
+        if (i == 2)
+            test_env_turn(&pair.test.env, 50);
+        link_sent_init(&sent[i], 1, payload, i == 2 ? 7 : LARGE_BYTES);
+        sent[i].frame.header.phase = i;
+        sent[i].frame.priority = i == 2;
+        link_pair_send_frame(&pair, &sent[i]);
+    }
+    pair.ends[1].pauses = false;
+    muster_peer_link_resume(pair.ends[1].link);
+    link_pair_await_payloads(&pair, 3);
+
+    assert_int_equal(pair.ends[1].headers[0].phase, 0);
+    assert_int_equal(pair.ends[1].headers[1].phase, 2);
+    assert_int_equal(pair.ends[1].headers[2].phase, 1);
+    assert_memory_equal(pair.ends[1].payloads[2], payload, LARGE_BYTES);
+    free(payload);
+    link_pair_close(&pair);
+}
+
+/* --- Cases: recall --- */
 
 /* The receiver is paused, so frames of many MiB cannot all leave: one is half out. */
 static void a_recall_takes_back_old_epochs_and_keeps_the_stream_whole(void **state)
@@ -317,6 +376,8 @@ int main(void)
         cmocka_unit_test(frames_may_be_queued_before_the_link_is_ready),
         cmocka_unit_test(a_discarded_frame_leaves_the_next_one_whole),
         cmocka_unit_test(a_paused_link_asks_again_after_resume),
+        cmocka_unit_test(a_frame_of_higher_priority_goes_before_those_that_wait),
+        cmocka_unit_test(a_frame_that_has_begun_to_leave_goes_on),
         cmocka_unit_test(a_recall_takes_back_old_epochs_and_keeps_the_stream_whole),
         cmocka_unit_test(a_recall_of_one_operation_leaves_the_others),
         cmocka_unit_test(the_buffer_of_a_half_received_frame_can_be_taken_back),
