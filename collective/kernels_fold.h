@@ -53,22 +53,18 @@ static inline KERNEL_TARGET size_t fold_block(size_t left)
         const type *s0 = (const type *)from[0] + begin, *s1 = (const type *)from[1] + begin;       \
         wide sum[FOLD_BLOCK];                                                                      \
                                                                                                    \
-        FOLD_LOOP                                                                                  \
         for (size_t i = 0; i < count; i++)                                                         \
             sum[i] = next(first(s0[i]), s1[i]);                                                    \
         for (uint32_t k = 2; k + 1 < n; k += 2) {                                                  \
             s0 = (const type *)from[k] + begin;                                                    \
             s1 = (const type *)from[k + 1] + begin;                                                \
-            FOLD_LOOP                                                                              \
             for (size_t i = 0; i < count; i++)                                                     \
                 sum[i] = next(next(sum[i], s0[i]), s1[i]);                                         \
         }                                                                                          \
         s0 = (const type *)from[n - 1] + begin;                                                    \
         if (n % 2 == 1)                                                                            \
-            FOLD_LOOP                                                                              \
-        for (size_t i = 0; i < count; i++)                                                         \
-            sum[i] = next(sum[i], s0[i]);                                                          \
-        FOLD_LOOP                                                                                  \
+            for (size_t i = 0; i < count; i++)                                                     \
+                sum[i] = next(sum[i], s0[i]);                                                      \
         for (size_t i = 0; i < count; i++)                                                         \
             into[begin + i] = name##_end(sum[i], (as)n);                                           \
     }                                                                                              \
