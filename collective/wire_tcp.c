@@ -237,11 +237,22 @@ void muster_wire_use_link(struct muster_wire_peer *peer, struct muster_peer_link
     muster_wire_send_pending(peer);
 }
 
+/* The peer has given up the session: in an earlier epoch, then it has nothing of this one and all is
+ * sent again; or in this one, then it has said so, and drops what comes. */
+static void begin_anew(struct muster_wire_peer *peer)
+{
+    struct muster_wire *wire = peer->wire;
+
+    muster_peer_link_yield(peer->link);
+    muster_wire_drop_link(peer);
+    if (!peer->is_broken && wire->client != NULL)
+        wire->client->on_abandoned(wire->client_data, peer->rank);
+}
+
 void muster_wire_accept(struct muster_wire *wire, struct muster_peer_link *link)
 {
     const struct muster_peer_hello *hello = muster_peer_link_hello(link);
     struct muster_wire_peer *peer;
-    struct muster_error error;
 
     if (hello->intent != MUSTER_LINK_NEW && !wire->is_cut) {
         muster_wire_accept_resuming(hello->intent == MUSTER_LINK_PROBE
@@ -255,14 +266,8 @@ void muster_wire_accept(struct muster_wire *wire, struct muster_peer_link *link)
         muster_peer_link_close(link);
         return;
     }
-    if (peer->link != NULL && muster_peer_link_is_met(peer->link) && peer->is_member) {
-        bool is_wanted = peer->is_wanted;
-
-        muster_error_set(&error, MUSTER_UNAVAILABLE, "the peer has replaced the connection");
-        peer->is_wanted = false;
-        muster_wire_lose_link(peer, &error);
-        peer->is_wanted = is_wanted;
-    }
+    if (peer->link != NULL && muster_peer_link_is_met(peer->link) && peer->is_member)
+        begin_anew(peer);
     muster_wire_use_link(peer, link);
 }
 

@@ -180,6 +180,9 @@ enum muster_link_answer {
 /** To an accepted link whose hello says RESUME or PROBE. Takes link: it is closed when the answer is
  * out. */
 void muster_peer_link_answer(struct muster_peer_link *link, enum muster_link_answer answer);
+/** Give all frames back to who has sent them, as if they never had been: none of their callbacks
+ * will run. Then the link can only be closed. */
+void muster_peer_link_yield(struct muster_peer_link *link);
 /** The connection is known to be gone: on_broken follows before this returns. A no-op unless ready
  * and resumable. */
 void muster_peer_link_break(struct muster_peer_link *link, const struct muster_error *why);

@@ -447,3 +447,16 @@ uint32_t muster_peer_link_connection(const struct muster_peer_link *link)
 {
     return link->connection;
 }
+
+void muster_peer_link_yield(struct muster_peer_link *link)
+{
+    struct muster_list *node;
+
+    if (link->stream != NULL)
+        muster_peer_link_recall_writes(link);
+    take_back_unacked(link);
+    drop_rests(link);
+    while ((node = muster_list_pop(&link->frames)) != NULL)
+        MUSTER_CONTAINER_OF(node, struct muster_frame, node)->link = NULL;
+    link->queued_bytes = 0;
+}
