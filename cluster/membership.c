@@ -11,7 +11,6 @@
 
 #define HEARTBEAT_INTERVAL_NS  (100 * MUSTER_NS_PER_MS)
 #define MIN_MEMBERS_TIMEOUT_NS (60 * MUSTER_NS_PER_S)
-#define DIRECT_MAX_BYTES       (64u << 10)
 #define JITTER_PERMILLE        250u
 #define SETTLE_ROUNDS_MAX      8
 
@@ -205,8 +204,6 @@ static void fill_defaults(struct muster_membership_options *options)
         options->heartbeat_interval_ns = HEARTBEAT_INTERVAL_NS;
     if (options->plan.chunk_bytes == 0)
         options->plan.chunk_bytes = MUSTER_CHUNK_BYTES_DEFAULT;
-    if (options->plan.direct_max_bytes == 0)
-        options->plan.direct_max_bytes = DIRECT_MAX_BYTES;
     options->suspicion = muster_suspicion_policy_defaults(&options->suspicion);
 }
 

@@ -43,7 +43,7 @@ static const struct muster_plan_row built_in[] = {
      .bytes_max = 8u << 20},
     {.kind = MUSTER_OP_ALL_REDUCE,
      .algorithm = MUSTER_ALGORITHM_HALVING,
-     .n_min = 8,
+     .n_min = 4,
      .bytes_max = 1u << 20},
     {.kind = MUSTER_PLAN_KIND_ANY, .algorithm = MUSTER_ALGORITHM_RING},
 };
@@ -186,6 +186,14 @@ bool muster_plan_leaves_shm(const struct muster_plan_input *input,
     return true;
 }
 
+/* Few members on TCP: one exchange of everything is sooner over than the hops of a ring, until its
+ * bytes weigh more (measured over loopback). */
+static bool is_few_by_default(const struct muster_plan_input *input)
+{
+    return input->parameters.direct_max_bytes == 0 && input->kind == MUSTER_OP_ALL_REDUCE &&
+           input->wire != MUSTER_WIRE_SHM && input->n < DIRECT_MEMBERS;
+}
+
 /* Each member of an all_reduce gets as many inputs as there are members: 8 of direct_max_bytes, or
  * more of fewer. The others send theirs to all anyway, or are not asked how many there are. */
 static bool is_small(const struct muster_plan_input *input)
@@ -193,6 +201,8 @@ static bool is_small(const struct muster_plan_input *input)
     uint64_t bytes = input->count * input->element_bytes;
     uint64_t max = muster_plan_direct_max_bytes(&input->parameters);
 
+    if (is_few_by_default(input))
+        return bytes <= (input->n < 4 ? 256u << 10 : 64u << 10);
     if (input->kind == MUSTER_OP_ALL_REDUCE && input->n > DIRECT_MEMBERS)
         max = max * DIRECT_MEMBERS / input->n;
     return bytes <= max;

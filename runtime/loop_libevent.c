@@ -33,6 +33,7 @@ struct libevent_loop {
     uint64_t now_ns;
     uint64_t awake_until_ns;  /* before it a turn does not sleep … */
     uint64_t drowsy_until_ns; /* … but for this time: others want the processor */
+    uint64_t drowsy_ns;
     bool is_background;
     bool has_moved; /* an event of ours has come since this was cleared */
     bool has_skipped_poll;
@@ -52,8 +53,10 @@ struct libevent_loop {
 
 /* A yield that comes back so late may have let another thread run … */
 #define LATE_NS (2 * MUSTER_NS_PER_US)
-/* … and if it has, the loop sleeps instead for so long. */
-#define DROWSY_NS (10 * MUSTER_NS_PER_MS)
+/* … and if it has, the loop sleeps instead for so long, each time twice as long while it happens
+ * again and again: once is a passer-by, who shares the processor comes back. */
+#define DROWSY_FIRST_NS (100 * MUSTER_NS_PER_US)
+#define DROWSY_MAX_NS   (10 * MUSTER_NS_PER_MS)
 
 /* The private side of a muster_fd_watch. */
 struct fd_impl {
@@ -508,6 +511,18 @@ static long switch_count(void)
     return getrusage(RUSAGE_THREAD, &usage) == 0 ? usage.ru_nivcsw : 0;
 }
 
+static void become_drowsy(struct libevent_loop *ours, uint64_t now_ns)
+{
+    bool is_again = now_ns < ours->drowsy_until_ns + 2 * ours->drowsy_ns;
+
+    ours->drowsy_ns = is_again ? 2 * ours->drowsy_ns : DROWSY_FIRST_NS;
+    if (ours->drowsy_ns < DROWSY_FIRST_NS)
+        ours->drowsy_ns = DROWSY_FIRST_NS;
+    if (ours->drowsy_ns > DROWSY_MAX_NS)
+        ours->drowsy_ns = DROWSY_MAX_NS;
+    ours->drowsy_until_ns = now_ns + ours->drowsy_ns;
+}
+
 /* Instead of sleeping: let others run, and look again. If there are others that need this
  * processor, it is better to sleep, also because the system looks for a free processor
  * for those that it wakes, but leaves those that run where they are. What foreign events do is not
@@ -527,7 +542,7 @@ static bool look_around(struct libevent_loop *ours, uint64_t until_ns)
         sched_yield();
         now_ns = clock_ns();
         if (now_ns - before_ns > LATE_NS && switch_count() != switches)
-            ours->drowsy_until_ns = now_ns + DROWSY_NS;
+            become_drowsy(ours, now_ns);
         ours->is_clock_stale = true;
         event_base_loop(ours->base, EVLOOP_NONBLOCK);
         if (ours->has_moved || ours->has_foreign_events || now_ns >= until_ns)

@@ -503,7 +503,9 @@ static void play_all_twice(struct scene scene, unsigned first_k_step)
 static void a_second_death_during_the_repair_leaves_one_outcome(void **state)
 {
     (void)state;
+    force(MUSTER_ALGORITHM_RING, 256, 0);
     play_all_twice((struct scene){MUSTER_OP_ALL_REDUCE, MUSTER_SUM, 4, 260, 0, false}, 5);
+    parameters = (struct muster_plan_parameters){.forced = MUSTER_ALGORITHM_AUTO};
     play_all_twice((struct scene){MUSTER_OP_ALL_REDUCE, MUSTER_MEAN, 4, 5, 0, false}, 1);
     force(MUSTER_ALGORITHM_HALVING, 64, 0);
     play_all_twice((struct scene){MUSTER_OP_ALL_REDUCE, MUSTER_SUM, 4, 130, 0, false}, 3);

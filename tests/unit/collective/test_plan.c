@@ -307,13 +307,24 @@ static void parts_of_gather_and_scatter_are_the_blocks(void **state)
 
 static void tiny_operations_and_lonely_members_are_direct(void **state)
 {
-    struct muster_plan_input input = {.kind = MUSTER_OP_ALL_REDUCE, .n = 4, .element_bytes = 4};
+    static const struct {
+        uint32_t n;
+        uint64_t bytes;
+        enum muster_algorithm next;
+    } ends[] = {{2, 256 << 10, MUSTER_ALGORITHM_RING},
+                {3, 256 << 10, MUSTER_ALGORITHM_RING},
+                {4, 64 << 10, MUSTER_ALGORITHM_HALVING},
+                {8, MUSTER_DIRECT_MAX_BYTES_DEFAULT, MUSTER_ALGORITHM_HALVING}};
+    struct muster_plan_input input = {.kind = MUSTER_OP_ALL_REDUCE, .element_bytes = 4};
 
     (void)state;
-    input.count = MUSTER_DIRECT_MAX_BYTES_DEFAULT / 4;
-    assert_int_equal(muster_plan_make(&input).algorithm, MUSTER_ALGORITHM_DIRECT);
-    input.count++;
-    assert_int_equal(muster_plan_make(&input).algorithm, MUSTER_ALGORITHM_RING);
+    for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
+        input.n = ends[i].n;
+        input.count = ends[i].bytes / 4;
+        assert_int_equal(muster_plan_make(&input).algorithm, MUSTER_ALGORITHM_DIRECT);
+        input.count++;
+        assert_int_equal(muster_plan_make(&input).algorithm, ends[i].next);
+    }
     input.n = 1;
     assert_int_equal(muster_plan_make(&input).algorithm, MUSTER_ALGORITHM_DIRECT);
     assert_int_equal(muster_plan_make(&input).chunk_count, 1);
@@ -352,7 +363,10 @@ static void parameters_from_a_view_are_kept_within_limits(void **state)
 /* A short one at the end would cost as many hops as a long one. */
 static void the_chunks_of_a_block_are_alike(void **state)
 {
-    struct muster_plan_input input = {.kind = MUSTER_OP_ALL_REDUCE, .n = 4, .element_bytes = 4};
+    struct muster_plan_input input = {.kind = MUSTER_OP_ALL_REDUCE,
+                                      .n = 4,
+                                      .element_bytes = 4,
+                                      .parameters = {.forced = MUSTER_ALGORITHM_RING}};
 
     (void)state;
     for (input.count = (uint64_t)1 << 18; input.count <= (uint64_t)1 << 26; input.count *= 2) {
