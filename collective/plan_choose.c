@@ -186,12 +186,12 @@ bool muster_plan_leaves_shm(const struct muster_plan_input *input,
     return true;
 }
 
-/* Few members on TCP: one exchange of everything is sooner over than the hops of a ring, until its
+/* Few members of one host on TCP: one exchange of everything is sooner over than the hops of a ring, until its
  * bytes weigh more (measured over loopback). */
 static bool is_few_by_default(const struct muster_plan_input *input)
 {
     return input->parameters.direct_max_bytes == 0 && input->kind == MUSTER_OP_ALL_REDUCE &&
-           input->wire != MUSTER_WIRE_SHM && input->n < DIRECT_MEMBERS;
+           input->wire != MUSTER_WIRE_SHM && input->n < DIRECT_MEMBERS && input->host_count <= 1;
 }
 
 /* Each member of an all_reduce gets as many inputs as there are members: 8 of direct_max_bytes, or

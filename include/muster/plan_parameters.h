@@ -74,9 +74,9 @@ struct muster_plan_row {
 
 /** Plan parameters that all members must share: a part of the view. Zeros are the defaults. */
 struct muster_plan_parameters {
-    uint32_t chunk_bytes;      /* 0: 261,824, about 256 KiB */
-    /* Up to this size: direct exchange. 0: 32 KiB; an all_reduce over TCP 256 KiB among 2 or 3
-     * members, 64 KiB among 4 to 7. */
+    uint32_t chunk_bytes; /* 0: 261,824, about 256 KiB */
+    /* Up to this size: direct exchange. 0: 32 KiB; an all_reduce over TCP within a host 256 KiB among
+     * 2 or 3 members, 64 KiB among 4 to 7. */
     uint32_t direct_max_bytes;
     /* Not AUTO: every operation that it can run and that is not as small runs so. */
     enum muster_algorithm forced;

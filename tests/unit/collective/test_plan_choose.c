@@ -64,7 +64,9 @@ static void the_built_in_table_goes_by_members_hosts_and_bytes(void **state)
     } rows[] = {
         {4, 4, 16 << 10, MUSTER_ALGORITHM_DIRECT},
         {4, 4, 64 << 10, MUSTER_ALGORITHM_BLOCKS},
-        {4, 1, 64 << 10, MUSTER_ALGORITHM_RING},
+        {2, 1, 256 << 10, MUSTER_ALGORITHM_DIRECT},
+        {2, 1, 257 << 10, MUSTER_ALGORITHM_RING},
+        {4, 1, 64 << 10, MUSTER_ALGORITHM_DIRECT},
         {16, 16, 1 << 20, MUSTER_ALGORITHM_HALVING},
         {16, 16, 64 << 20, MUSTER_ALGORITHM_RING},
         {64, 64, 64 << 10, MUSTER_ALGORITHM_HALVING},
