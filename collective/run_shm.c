@@ -527,11 +527,22 @@ static void own_slots(const struct muster_run *run)
         muster_shm_own_line(run->shm->slots + at);
 }
 
+/* Left out of the view, but alive: it may still read. */
+static bool is_anybody_gone(const struct muster_shm_run *shm)
+{
+    for (uint32_t i = 0; i < shm->n; i++)
+        if (shm->participants[i].is_gone && !shm->participants[i].is_dead)
+            return true;
+    return false;
+}
+
 void muster_shm_drop(struct muster_run *run)
 {
     struct muster_shm_run *shm = run->shm;
     struct muster_shm *link = shm->link;
 
+    if (run->state < MUSTER_RUN_COMPLETE || is_anybody_gone(shm))
+        muster_shm_revoke(run);
     muster_shm_hide_input(run);
     if (shm->slots != NULL) {
         own_slots(run);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collective/shm.h"
+#include "collective/shm_internal.h"
 
 /* One operation on all members. */
 struct scene {
@@ -579,6 +579,32 @@ static void places_on_a_board_are_as_new_when_they_are_used_again(void **state)
     close_scene(&scene);
 }
 
+static uint64_t shown_key(uint32_t member, const struct muster_op *op)
+{
+    const struct muster_shm_board *board =
+        (const struct muster_shm_board *)(const void *)ring.members[member].board->memory;
+
+    return board->entries[0][muster_shm_entry_index(&op->id)].ready;
+}
+
+/* The caller may write its memory again: nobody must read it as an input. */
+static void an_operation_without_a_result_takes_its_announcement_back(void **state)
+{
+    const struct scene scene = {MUSTER_OP_ALL_REDUCE, MUSTER_SUM, 2, 500, 0, false};
+
+    (void)state;
+    open_scene(&scene);
+    seat_start(&scene, 0);
+    assert_int_not_equal(shown_key(0, &seats[0].op), 0);
+    muster_op_cancel(&seats[0].op);
+    group_ring_change(&ring, UINT32_MAX);
+    group_ring_turn(&ring, 2);
+
+    assert_int_equal(seats[0].rc, MUSTER_CANCELLED);
+    assert_int_equal(shown_key(0, &seats[0].op), 0);
+    close_scene(&scene);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -595,6 +621,8 @@ int main(void)
         cmocka_unit_test_setup(broadcast_has_one_outcome_wherever_a_member_dies, reset_counts),
         cmocka_unit_test_setup(barrier_ends_for_all_survivors, reset_counts),
         cmocka_unit_test_setup(the_heir_of_the_dead_may_die_too, reset_counts),
+        cmocka_unit_test_setup(an_operation_without_a_result_takes_its_announcement_back,
+                               reset_counts),
         cmocka_unit_test_setup(places_on_a_board_are_as_new_when_they_are_used_again, reset_counts),
     };
 
