@@ -167,6 +167,7 @@ bool muster_shm_prepare(struct muster_run *run)
     muster_board_enter(link->board);
     muster_board_reading_start(link->board);
     shm->n = n;
+    shm->looks = 1;
     shm->index = run->plan.index;
     shm->entry_index = entry;
     shm->key = muster_shm_key(run->group->view->epoch, &run->id);
@@ -285,6 +286,14 @@ static const uint8_t *find_input(const struct muster_run *run, uint32_t index)
     return NULL;
 }
 
+static uint64_t *said_done(const struct muster_run *run,
+                           const struct muster_shm_participant *participant)
+{
+    const struct muster_shm *link = run->shm->link;
+
+    return &link->done[(size_t)MUSTER_LANE_INDEX(run->id.lane) * link->n + participant->rank];
+}
+
 static bool hear_ready(struct muster_run *run, uint32_t index)
 {
     struct muster_shm_participant *participant = &run->shm->participants[index];
@@ -302,6 +311,8 @@ static bool hear_ready(struct muster_run *run, uint32_t index)
             return false;
     }
     participant->is_ready = true;
+    if (*said_done(run, participant) < entry->done_before)
+        *said_done(run, participant) = entry->done_before;
     run->shm->weights[index] = entry->weight;
     run->result.total_weight += entry->weight;
     run->heard[index] |= MUSTER_HEARD_ISSUED;
@@ -418,6 +429,10 @@ static bool is_complete(const struct muster_run *run,
 
     if (participant->peer == NULL || participant->is_dead || participant->is_gone)
         return true;
+    if (*said_done(run, participant) > run->shm->ordinal)
+        return true;
+    if (run->state == MUSTER_RUN_DELIVERED && run->shm->looks % SHM_LOOKS_PER_DONE != 0)
+        return false; /* it need not be known at once: leave the line to its owner */
     if (atomic_load_explicit(&participant->lane->done, memory_order_acquire) > run->shm->ordinal)
         return true;
     return atomic_load_explicit(&entry->ready, memory_order_acquire) == run->shm->key &&

@@ -16,6 +16,8 @@
 #define SHM_HEAP_CLASSES       32u
 /* A process looks whether the others are dead once in so many looks without news. */
 #define SHM_LOOKS_PER_DEATH 2u
+/* … and how far they are with what has been delivered here, when no announcement has said it. */
+#define SHM_LOOKS_PER_DONE 16u
 
 /** Where a participant's input lies. */
 enum muster_shm_input {
@@ -81,6 +83,7 @@ struct muster_shm {
     uint32_t references, n;
     bool is_answered, is_settled, is_used, is_short;
     uint32_t yes_count;
+    uint64_t *done;                   /* by lane and rank: what announcements said; a hint */
     bool *is_heard;                   /* by rank */
     struct muster_board_peer **peers; /* by rank; the own is NULL */
     uint8_t *scratch;            /* MUSTER_SHM_CHUNK_BYTES; NULL: no board */

@@ -58,6 +58,7 @@ void muster_shm_unref(struct muster_shm *shm)
     mem = shm->env->mem;
     detach(shm);
     muster_mem_free(mem, shm->is_heard);
+    muster_mem_free(mem, shm->done);
     muster_mem_free(mem, shm->peers);
     muster_mem_free(mem, shm->scratch);
     muster_mem_free(mem, shm);
@@ -218,7 +219,8 @@ enum muster_rc muster_shm_open(struct muster_group *group, struct muster_board *
     shm->n = group->view->member_count;
     shm->is_heard = muster_mem_alloc_zero(mem, shm->n, sizeof(bool));
     shm->peers = muster_mem_alloc_zero(mem, shm->n, sizeof(struct muster_board_peer *));
-    if (shm->is_heard == NULL || shm->peers == NULL) {
+    shm->done = muster_mem_alloc_zero(mem, (size_t)shm->n * MUSTER_LANES_MAX, sizeof(uint64_t));
+    if (shm->is_heard == NULL || shm->peers == NULL || shm->done == NULL) {
         muster_shm_unref(shm);
         return MUSTER_RESOURCE_EXHAUSTED;
     }
