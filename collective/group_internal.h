@@ -206,6 +206,13 @@ struct muster_group_device {
     const struct muster_group_device_ops *ops;
 };
 
+/** The last plan that was made. */
+struct muster_plan_memo {
+    struct muster_plan_input input;
+    struct muster_plan plan;
+    bool is_set, is_shm;
+};
+
 struct muster_group {
     struct muster_env *env;
     struct muster_view *view;
@@ -240,9 +247,10 @@ struct muster_group {
     bool *is_rank_paused;               /* by rank: its early frames exceed the limit */
     struct muster_task task;            /* callbacks, waiting runs, free */
     struct muster_shm *shm;             /* boards of the members; NULL: none */
-    struct muster_poller shm_poller;    /* operations through boards are under way … */
-    struct muster_task shm_task;        /* … on a loop that does not poll … */
-    struct muster_timer shm_timer;      /* … and nothing has moved for a while */
+    struct muster_plan_memo plan_memo;
+    struct muster_poller shm_poller; /* operations through boards are under way … */
+    struct muster_task shm_task;     /* … on a loop that does not poll … */
+    struct muster_timer shm_timer;   /* … and nothing has moved for a while */
     uint32_t shm_idle_turns, shm_slots_max;
     void (*shm_point)(void *data, const char *point); /* failpoint; NULL: none */
     void *shm_point_data;

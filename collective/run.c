@@ -316,6 +316,33 @@ void muster_run_join_epoch(struct muster_run *run)
         memset(run->heard, 0, run->plan.n);
 }
 
+/* A step's operations are mostly like the one before. */
+static bool is_remembered(const struct muster_plan_memo *memo,
+                          const struct muster_plan_input *input, bool is_shm)
+{
+    const struct muster_plan_input *last = &memo->input;
+
+    return memo->is_set && memo->is_shm == is_shm && last->kind == input->kind &&
+           last->n == input->n && last->index == input->index && last->root == input->root &&
+           last->count == input->count && last->offsets == NULL && input->offsets == NULL &&
+           last->element_bytes == input->element_bytes && last->is_in_order == input->is_in_order &&
+           last->is_weighted == input->is_weighted && last->host_count == input->host_count;
+}
+
+static void plan_by(struct muster_run *run, const struct muster_plan_input *input)
+{
+    struct muster_plan_memo *memo = &run->group->plan_memo;
+    bool is_shm = muster_shm_is_used(run->group);
+
+    if (!is_remembered(memo, input, is_shm)) {
+        memo->input = *input;
+        memo->plan = is_shm ? muster_shm_plan_make(input) : muster_plan_make(input);
+        memo->is_shm = is_shm;
+        memo->is_set = true;
+    }
+    run->plan = memo->plan;
+}
+
 void muster_run_make_plan(struct muster_run *run)
 {
     struct muster_group *group = run->group;
@@ -339,7 +366,7 @@ void muster_run_make_plan(struct muster_run *run)
         input.root = muster_op_participant_index(group, &run->id, root);
     if (input.root >= input.n)
         input.root = 0;
-    run->plan = muster_shm_is_used(group) ? muster_shm_plan_make(&input) : muster_plan_make(&input);
+    plan_by(run, &input);
 }
 
 /* False: no room on the board for now. */

@@ -260,6 +260,14 @@ void muster_shm_start(struct muster_run *run)
 
 /* --- Who is there --- */
 
+/* To read the own input as well: the tensor becomes the result element by element, but for
+ * reductions that go through it several times. */
+static bool is_slot_needed(const struct muster_run *run)
+{
+    return run->shm->slots != NULL && run->plan.algorithm == MUSTER_ALGORITHM_FLAT &&
+           (run->call.user.reduce != NULL || run->call.is_weighted);
+}
+
 /* NULL: not mapped yet, or it makes no sense. */
 static const uint8_t *find_input(const struct muster_run *run, uint32_t index)
 {
@@ -268,9 +276,7 @@ static const uint8_t *find_input(const struct muster_run *run, uint32_t index)
     size_t bytes = muster_shm_input_bytes(run);
 
     if (participant->peer == NULL)
-        return run->shm->slots != NULL && run->plan.algorithm == MUSTER_ALGORITHM_FLAT
-                   ? run->shm->slots
-                   : run->call.input;
+        return is_slot_needed(run) ? run->shm->slots : run->call.input;
     switch ((enum muster_shm_input)entry->input) {
     case SHM_INPUT_NONE:
         return NULL;
