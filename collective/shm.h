@@ -16,8 +16,8 @@ struct muster_lane;
 #define MUSTER_SHM_MEMBERS_MAX 64u
 /* Up to this size inputs are copied to slots, and everybody reduces all; so many of all members
  * together. */
-#define MUSTER_SHM_FLAT_BYTES     (64u << 10)
-#define MUSTER_SHM_FLAT_BYTES_ALL (256u << 10)
+#define MUSTER_SHM_FLAT_BYTES     (256u << 10)
+#define MUSTER_SHM_FLAT_BYTES_ALL (512u << 10)
 /* Chunks that stay in the first caches while they are summed and copied. */
 #define MUSTER_SHM_CHUNK_BYTES (32u << 10)
 

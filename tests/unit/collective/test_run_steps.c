@@ -127,7 +127,7 @@ static void steps_run_beside_boards(void **state)
         "halving");
     assert_string_equal(
         muster_group_algorithm(ring.members[0].group, MUSTER_OP_ALL_REDUCE, 10001, MUSTER_I64),
-        "host");
+        "flat");
     for (uint64_t count = 10000; count <= 10001; count++) {
         for (uint32_t member = 0; member < 3; member++)
             start(member, count, MUSTER_SUM);
