@@ -186,11 +186,11 @@ class WithOthers(unittest.TestCase):
         every(members, "begin")
         for member in members:
             with socket.create_connection(("127.0.0.1", listening_port(member.child.pid)), timeout=PATIENCE_S) as wire:
-                wire.sendall(b"MSTR" + struct.pack("<III", 2, 1, 0) + b"\7" * 16 + b"default".ljust(64, b"\0"))
+                wire.sendall(b"MSTR" + struct.pack("<III", 9, 1, 0) + b"\7" * 16 + b"default".ljust(64, b"\0"))
                 got = b""
                 while data := wire.recv(4096):
                     got += data
-                self.assertEqual(got[:8], b"MSTR" + struct.pack("<I", 1))  # it says its own, then closes
+                self.assertEqual(got[:8], b"MSTR" + struct.pack("<I", 2))  # it says its own, then closes
         self.work_on(members)
 
     def test_members_of_another_version_do_not_meet(self):

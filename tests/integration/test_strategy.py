@@ -137,9 +137,9 @@ class Deaths(Case):
         self.end(members[:2])
 
     def test_an_interruption_of_any_tensor_of_a_call_is_told(self):
-        # 64 operations are started at a time, so the 65th begins after the change. Rank 2 handles 24 chunks of the first
-        # four rings without a result of the others: at the 25th they are in the middle of the call.
-        members = [self.job.puppet(rank, 3, **({"MUSTER_KILL": "step=1,chunk=24"} if rank == 2 else {})) for rank in range(3)]
+        # 64 operations are started at a time, so the 65th begins after the change. Rank 2 announces them in 192 steps
+        # (over TCP it sends 128 inputs) without the others: at the 201st they are in the middle of the call.
+        members = [self.job.puppet(rank, 3, **({"MUSTER_KILL": "step=1,chunk=200"} if rank == 2 else {})) for rank in range(3)]
         every(members, "open")
         every(members, "register total 8 1")
         every(members, "begin")
