@@ -247,6 +247,8 @@ struct muster_group {
     bool *is_rank_paused;               /* by rank: its early frames exceed the limit */
     struct muster_task task;            /* callbacks, waiting runs, free */
     struct muster_shm *shm;             /* boards of the members; NULL: none */
+    const char *wire_name;              /* static; NULL: not known yet */
+    char wire_reason[320];              /* for people */
     struct muster_plan_memo plan_memo;
     struct muster_poller shm_poller; /* operations through boards are under way … */
     struct muster_task shm_task;     /* … on a loop that does not poll … */

@@ -232,7 +232,7 @@ static void use_note(struct muster_group *group, uint32_t rank,
     uint32_t participant;
 
     if (header->type == MUSTER_FRAME_BOARD) {
-        muster_shm_hear_answer(group, rank, header->flags == 1);
+        muster_shm_hear_answer(group, rank, header->flags == 1, header->chunk);
         return;
     }
     run = muster_group_find(group, &header->op);

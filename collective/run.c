@@ -277,6 +277,7 @@ void muster_run_hand_back(struct muster_run *run, enum muster_rc rc)
     run->group->open_count--;
     op->result = run->result;
     op->result.wire = run->shm != NULL ? "shm" : "tcp";
+    op->result.input = muster_shm_input_name(run);
     op->result.memory_bytes =
         run->group->pool->lent_peak_bytes + (run->shm != NULL ? muster_shm_held_bytes(run) : 0);
     op->result.epoch = run->group->view->epoch;

@@ -35,7 +35,8 @@ bool muster_shm_is_used(const struct muster_group *group);
 /** The members may agree on boards: a function of the view. */
 bool muster_shm_is_eligible(const struct muster_view *view);
 /** A frame BOARD. */
-void muster_shm_hear_answer(struct muster_group *group, uint32_t rank, bool is_yes);
+void muster_shm_hear_answer(struct muster_group *group, uint32_t rank, bool is_yes,
+                            uint32_t refusal);
 
 /* --- Plans (shm_plan.c) --- */
 
@@ -50,6 +51,8 @@ bool muster_plan_is_shm(const struct muster_plan *plan);
 /** False: no room on the board for now; the run waits in its lane. */
 bool muster_shm_prepare(struct muster_run *run);
 void muster_shm_start(struct muster_run *run);
+/** How it shows its input (any run): muster_op_result. */
+const char *muster_shm_input_name(const struct muster_run *run);
 /** Some of its work. True: something moved. */
 bool muster_shm_step(struct muster_run *run);
 /** All participants are ready: it will end ADOPTED whatever happens, and work on it goes on while the

@@ -86,8 +86,8 @@ struct muster_shm {
     uint64_t *done;                   /* by lane and rank: what announcements said; a hint */
     bool *is_heard;                   /* by rank */
     struct muster_board_peer **peers; /* by rank; the own is NULL */
-    uint8_t *scratch;            /* MUSTER_SHM_CHUNK_BYTES; NULL: no board */
-    const uint8_t *scratch_slot; /* holds what scratch holds; NULL: none */
+    uint8_t *scratch;                 /* MUSTER_SHM_CHUNK_BYTES; NULL: no board */
+    const uint8_t *scratch_slot;      /* holds what scratch holds; NULL: none */
 };
 
 struct muster_shm_participant {
@@ -141,6 +141,24 @@ static inline void muster_shm_own_line(const void *at)
     __builtin_prefetch(at, 1);
 #endif
 }
+
+/** Why a member says no to boards: of a frame BOARD, as its `chunk`. */
+enum muster_shm_refusal {
+    MUSTER_SHM_REFUSES, /* it does not say why */
+    MUSTER_SHM_REFUSES_BY_CHOICE,
+    MUSTER_SHM_HAS_NO_BOARD,
+    MUSTER_SHM_HAS_NO_MEMORY,
+    MUSTER_SHM_REACHES_NO_PEER,
+};
+
+/* shm_reason.c */
+/** The group's wire is settled: kept for muster_group_wire_reason, and logged. */
+__attribute__((format(printf, 3, 4))) void muster_shm_say(struct muster_group *group,
+                                                          const char *wire, const char *fmt, ...);
+/** NULL: its members may agree on boards. */
+const char *muster_shm_ineligible_reason(const struct muster_view *view);
+/** After the name of a member. Static text. */
+const char *muster_shm_refusal_text(uint32_t refusal);
 
 /* shm_link.c */
 struct muster_shm *muster_shm_ref(struct muster_shm *shm);

@@ -1,9 +1,8 @@
 /* Whether an epoch uses boards: every member connects to all, and says how that ended. */
 #include "collective/shm_internal.h"
 
+#include <stdio.h>
 #include <string.h>
-
-static const char *no_board_reason = "this process has no board";
 
 /* --- Life --- */
 
@@ -66,26 +65,12 @@ void muster_shm_unref(struct muster_shm *shm)
 
 bool muster_shm_is_eligible(const struct muster_view *view)
 {
-    const struct muster_member *members = view->members;
-
-    if (view->member_count < 2 || view->member_count > MUSTER_SHM_MEMBERS_MAX ||
-        members[0].host_key[0] == '\0')
-        return false;
-    for (uint32_t rank = 1; rank < view->member_count; rank++)
-        if (strcmp(members[rank].host_key, members[0].host_key) != 0)
-            return false;
-    return true;
+    return muster_shm_ineligible_reason(view) == NULL;
 }
 
 /* --- Answers --- */
 
-static void log_outcome(struct muster_shm *shm, const char *why)
-{
-    MUSTER_LOG(shm->env, INFO, "collective_wire", "epoch", shm->group->view->epoch, "wire",
-               shm->is_used ? "shm" : "tcp", "why", why);
-}
-
-static void settle(struct muster_shm *shm, bool is_used, const char *why)
+static void settle(struct muster_shm *shm, bool is_used)
 {
     struct muster_group *group = shm->group;
 
@@ -93,24 +78,29 @@ static void settle(struct muster_shm *shm, bool is_used, const char *why)
     shm->is_used = is_used;
     if (is_used)
         muster_loop_set_crowd(shm->env->loop, shm->n);
-    log_outcome(shm, why);
     for (uint32_t lane = 0; lane < group->lane_count; lane++)
         muster_lane_advance(group, &group->lanes[lane]);
 }
 
-static void hear(struct muster_shm *shm, uint32_t rank, bool is_yes, const char *why)
+/* False: it was heard before, or no longer matters. */
+static bool note_answer(struct muster_shm *shm, uint32_t rank, bool is_yes)
 {
     if (shm->is_heard[rank] || shm->is_settled)
-        return;
+        return false;
     shm->is_heard[rank] = true;
     shm->yes_count += is_yes;
-    if (!is_yes)
-        settle(shm, false, why);
-    else if (shm->yes_count == shm->n)
-        settle(shm, true, "all members share a host");
+    return true;
 }
 
-static void answer(struct muster_shm *shm, bool is_yes, const char *why)
+static void hear_yes(struct muster_shm *shm, uint32_t rank)
+{
+    if (!note_answer(shm, rank, true) || shm->yes_count < shm->n)
+        return;
+    muster_shm_say(shm->group, "shm", "all members share a host");
+    settle(shm, true);
+}
+
+static void send_answer(struct muster_shm *shm, bool is_yes, enum muster_shm_refusal refusal)
 {
     struct muster_group *group = shm->group;
     struct muster_frame_header header = {
@@ -119,21 +109,48 @@ static void answer(struct muster_shm *shm, bool is_yes, const char *why)
         .flags = is_yes ? 1 : 0,
         .epoch = group->view->epoch,
         .op = {.step = group->from_step_max},
+        .chunk = refusal,
     };
 
-    if (shm->is_answered)
-        return;
     shm->is_answered = true;
     for (uint32_t rank = 0; rank < shm->n; rank++)
         if (rank != group->rank)
             muster_wire_send(group->wire, rank, &header, NULL, NULL);
-    hear(shm, group->rank, is_yes, why);
 }
 
-void muster_shm_hear_answer(struct muster_group *group, uint32_t rank, bool is_yes)
+static void refuse(struct muster_shm *shm, enum muster_shm_refusal refusal, const char *why)
 {
-    if (group->shm != NULL)
-        hear(group->shm, rank, is_yes, "a member cannot use its board");
+    send_answer(shm, false, refusal);
+    if (!note_answer(shm, shm->group->rank, false))
+        return;
+    muster_shm_say(shm->group, "tcp", "%s", why);
+    settle(shm, false);
+}
+
+static void refuse_peer(struct muster_shm *shm, uint32_t rank)
+{
+    const struct muster_member *member = &shm->group->view->members[rank];
+    char why[sizeof(shm->group->wire_reason)];
+
+    snprintf(why, sizeof(why), "the board of %.32s:%u cannot be used: %.200s", member->task_type,
+             member->task_index, shm->peers[rank]->why.text);
+    refuse(shm, MUSTER_SHM_REACHES_NO_PEER, why);
+}
+
+void muster_shm_hear_answer(struct muster_group *group, uint32_t rank, bool is_yes,
+                            uint32_t refusal)
+{
+    const struct muster_member *member = &group->view->members[rank];
+
+    if (group->shm == NULL)
+        return;
+    if (is_yes) {
+        hear_yes(group->shm, rank);
+    } else if (note_answer(group->shm, rank, false)) {
+        muster_shm_say(group, "tcp", "%s:%u %s", member->task_type, member->task_index,
+                       muster_shm_refusal_text(refusal));
+        settle(group->shm, false);
+    }
 }
 
 static void answer_if_known(struct muster_shm *shm)
@@ -146,12 +163,14 @@ static void answer_if_known(struct muster_shm *shm)
         if (rank == shm->group->rank)
             continue;
         if (peer->is_failed)
-            answer(shm, false, peer->why.text);
+            refuse_peer(shm, rank);
         else
             ready_count += peer->is_ready;
     }
-    if (ready_count == shm->n)
-        answer(shm, true, "");
+    if (shm->is_answered || ready_count < shm->n)
+        return;
+    send_answer(shm, true, MUSTER_SHM_REFUSES);
+    hear_yes(shm, shm->group->rank);
 }
 
 static void on_peer(void *data, struct muster_board_peer *peer)
@@ -202,14 +221,27 @@ static bool connect_all(struct muster_shm *shm, const struct muster_view *view, 
     return true;
 }
 
+static void refuse_without_board(struct muster_shm *shm)
+{
+    struct muster_vars *vars = shm->env->vars;
+    const char *wire = vars == NULL ? NULL : muster_vars_get(vars, "MUSTER_WIRE");
+
+    if (wire != NULL && strcmp(wire, "tcp") == 0)
+        refuse(shm, MUSTER_SHM_REFUSES_BY_CHOICE, "MUSTER_WIRE=tcp");
+    else
+        refuse(shm, MUSTER_SHM_HAS_NO_BOARD, "this process has no board");
+}
+
 enum muster_rc muster_shm_open(struct muster_group *group, struct muster_board *board)
 {
     struct muster_mem *mem = group->env->mem;
     struct muster_shm *shm;
 
     muster_shm_init_driving(group);
-    if (!muster_shm_is_eligible(group->view))
+    if (!muster_shm_is_eligible(group->view)) {
+        muster_shm_say(group, "tcp", "%s", muster_shm_ineligible_reason(group->view));
         return MUSTER_OK;
+    }
     shm = muster_mem_alloc_zero(mem, 1, sizeof(*shm));
     if (shm == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;
@@ -227,19 +259,19 @@ enum muster_rc muster_shm_open(struct muster_group *group, struct muster_board *
     group->shm = shm;
     shm->group = group;
     if (board == NULL || board->memory_bytes < MUSTER_SHM_BOARD_BYTES_MIN) {
-        answer(shm, false, no_board_reason);
+        refuse_without_board(shm);
         return MUSTER_OK;
     }
     shm->scratch = muster_mem_alloc_zero(mem, MUSTER_SHM_CHUNK_BYTES, 1);
     if (shm->scratch == NULL) {
-        answer(shm, false, "no memory");
+        refuse(shm, MUSTER_SHM_HAS_NO_MEMORY, "no memory for operations through boards");
         return MUSTER_OK;
     }
     shm->board = board;
     if (connect_all(shm, group->view, group->rank))
         answer_if_known(shm);
     else
-        answer(shm, false, "a board could not be reached");
+        refuse(shm, MUSTER_SHM_REACHES_NO_PEER, "no memory to connect to a board");
     return MUSTER_OK;
 }
 

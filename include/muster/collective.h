@@ -44,6 +44,9 @@ struct muster_op_result {
     const char *phase;       /* where this member stood at the freeze ("start", "reduce", "gather",
                                 "complete") */
     const char *wire;        /* what it ran over: "shm" (boards of this host) or "tcp" */
+    const char *input;       /* how the others got at this member's input: "mapped" (where it is:
+                                muster_tensor_new), "slot" (small: copied to the board), "staged"
+                                (copied to mapped memory), "none" (it gave nothing), "sent" (TCP) */
     uint64_t sent_bytes;     /* of tensors and sums, to other members */
     uint64_t memory_bytes;   /* library memory in use at most meanwhile, by all open operations */
 };
@@ -137,6 +140,16 @@ MUSTER_API const char *muster_group_algorithm(const struct muster_group *group,
 MUSTER_API struct muster_op_cost muster_group_cost(const struct muster_group *group,
                                                    enum muster_op_kind kind, uint64_t count,
                                                    enum muster_dtype dtype);
+
+/** What operations of this epoch run over where both can do them: "shm" or "tcp"; "" while members
+ * still connect their boards (operations wait for it). Static text. */
+MUSTER_API const char *muster_group_wire(const struct muster_group *group);
+/** Why, for people: "all members share a host", "members on several hosts", "MUSTER_WIRE=tcp",
+ * "worker:2 has no board"; "" while it is not known. Borrowed while the group is open. */
+MUSTER_API const char *muster_group_wire_reason(const struct muster_group *group);
+/** Whether this process could read ordinary memory of all others (process_vm_readv): "possible", or
+ * why it is refused, for people; "" without boards. Operations do without. Borrowed, as above. */
+MUSTER_API const char *muster_group_memory_reading(const struct muster_group *group);
 
 /** What this process sends for operations of the lane goes before what waits to be sent for lanes of
  * lower priority, on every link; what has begun to leave goes on. 0 (least) at first; lasts over
