@@ -81,7 +81,8 @@ static const struct muster_option rows[] = {
     {.name = "json",
      .kind = MUSTER_OPTION_FLAG,
      .offset = offsetof(struct bench_settings, is_json),
-     .help = "Print one JSON object per size."},
+     .help = "Print one JSON object per size: with wire_reason (why shm or tcp), and input (how a "
+             "rank showed its tensor: mapped, slot, staged, sent)."},
 };
 
 const struct muster_options bench_allreduce_options = {
@@ -181,6 +182,37 @@ struct outcome {
     bool is_identical;
 };
 
+/* As a JSON string; control characters are left out. */
+static void print_text(const char *key, const char *text)
+{
+    printf("\"%s\":\"", key);
+    for (; *text != '\0'; text++) {
+        if (*text == '"' || *text == '\\')
+            putchar('\\');
+        if ((unsigned char)*text >= ' ')
+            putchar(*text);
+    }
+    printf("\",");
+}
+
+static void print_choice(const struct outcome *outcome)
+{
+    print_text("wire_reason", outcome->size.wire_reason);
+    print_text("input", outcome->size.input);
+    print_text("process_vm_readv", outcome->size.memory_reading);
+}
+
+/* Rows of a table say it once, above. */
+static void print_reason(const struct bench_run *run, uint64_t bytes, const struct outcome *outcome)
+{
+    if (bytes != run->sizes[0])
+        return;
+    printf("wire %s: %s", outcome->size.is_shm ? "shm" : "tcp", outcome->size.wire_reason);
+    if (outcome->size.memory_reading[0] != '\0' && strcmp(run->settings->memory, "private") == 0)
+        printf("; process_vm_readv: %s", outcome->size.memory_reading);
+    putchar('\n');
+}
+
 static void print_line(const struct bench_run *run, uint64_t bytes, const struct outcome *outcome)
 {
     double median_us = bench_quantile(outcome->slowest, outcome->count, 0.5);
@@ -188,26 +220,29 @@ static void print_line(const struct bench_run *run, uint64_t bytes, const struct
     double rate = (double)bytes / median_us / 1e3;
     const char *wire = outcome->size.is_shm ? "shm" : "tcp";
 
-    if (run->settings->is_json)
-        printf("{\"bench\":\"allreduce\",\"n\":%u,\"bytes\":%llu,\"wire\":\"%s\","
-               "\"memory\":\"%s\",\"dtype\":\"%s\",\"algorithm\":\"%s\",\"iters\":%zu,"
+    if (run->settings->is_json) {
+        printf("{\"bench\":\"allreduce\",\"n\":%u,\"bytes\":%llu,\"wire\":\"%s\",", run->rank_count,
+               (unsigned long long)bytes, wire);
+        print_choice(outcome);
+        printf("\"memory\":\"%s\",\"dtype\":\"%s\",\"algorithm\":\"%s\",\"iters\":%zu,"
                "\"median_us\":%.3f,\"p99_us\":%.3f,\"gbytes_per_s\":%.3f,\"sent_bytes\":%llu,"
                "\"plan_sent_bytes\":%llu,\"memory_bytes\":%llu,\"plan_memory_bytes\":%llu,"
                "\"steady_allocations\":%llu,\"identical\":%s}\n",
-               run->rank_count, (unsigned long long)bytes, wire, run->settings->memory,
-               run->settings->dtype, outcome->size.algorithm, outcome->count, median_us, p99_us,
-               rate, (unsigned long long)outcome->size.used.sent_bytes,
+               run->settings->memory, run->settings->dtype, outcome->size.algorithm, outcome->count,
+               median_us, p99_us, rate, (unsigned long long)outcome->size.used.sent_bytes,
                (unsigned long long)outcome->size.plan.sent_bytes,
                (unsigned long long)outcome->size.used.memory_bytes,
                (unsigned long long)outcome->size.plan.memory_bytes,
                (unsigned long long)outcome->size.steady_allocations,
                outcome->is_identical ? "true" : "false");
-    else
-        printf(
-            "n %u  %10llu bytes  %s  %-7s  %-6s  median %10.2f us  p99 %10.2f us  %7.3f GB/s  %s\n",
-            run->rank_count, (unsigned long long)bytes, wire, run->settings->memory,
-            outcome->size.algorithm, median_us, p99_us, rate,
-            outcome->is_identical ? "identical" : "DIFFERENT");
+    } else {
+        print_reason(run, bytes, outcome);
+        printf("n %u  %10llu bytes  %s  %-7s  %-6s  %-6s  median %10.2f us  p99 %10.2f us  %7.3f "
+               "GB/s  %s\n",
+               run->rank_count, (unsigned long long)bytes, wire, run->settings->memory,
+               outcome->size.input, outcome->size.algorithm, median_us, p99_us, rate,
+               outcome->is_identical ? "identical" : "DIFFERENT");
+    }
     fflush(stdout);
 }
 

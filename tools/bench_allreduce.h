@@ -43,6 +43,9 @@ struct bench_run {
 /** What a rank says of a size after it; its samples follow. */
 struct bench_size {
     char algorithm[16];
+    char input[16];        /* muster_op_result */
+    char wire_reason[256]; /* muster_group_wire_reason */
+    char memory_reading[256];
     bool is_shm;
     struct muster_op_cost plan;  /* what its plan says */
     uint64_t steady_allocations; /* in the later half of its operations */

@@ -31,6 +31,7 @@ struct rank {
     struct muster_mem_limited mem;       /* counts */
     uint64_t steady_allocations;         /* in the later half of the operations of this size */
     struct muster_op_cost used;          /* of this size, at most */
+    const char *input;                   /* of the last operation */
     struct muster_tensor shared;         /* the tensor, if it is mapped */
     void *inputs[PHASES], *sums[PHASES]; /* by iteration: its own tile, and that of the result */
     uint8_t *tensor;
@@ -175,11 +176,12 @@ static enum muster_rc reduce(struct rank *rank)
     return rc;
 }
 
-static void note_cost(struct rank *rank)
+static void note_result(struct rank *rank)
 {
     const struct muster_op_result *result = &rank->op.result;
     struct muster_op_cost *used = &rank->used;
 
+    rank->input = result->input;
     used->sent_bytes =
         result->sent_bytes > used->sent_bytes ? result->sent_bytes : used->sent_bytes;
     used->memory_bytes =
@@ -197,9 +199,9 @@ static bool measure(struct rank *rank, uint64_t bytes, size_t iteration,
     begin_us = now_us();
     rc = reduce(rank);
     ret_sample->us = now_us() - begin_us;
-    note_cost(rank);
     if (!is_good(rank, rc))
         return false;
+    note_result(rank);
     ret_sample->digest = muster_hash64(rank->tensor, bytes, 0);
     if (is_result_right(rank, iteration))
         return true;
@@ -227,6 +229,11 @@ static bool tell_size(const struct rank *rank, int to_parent)
         return false;
     }
     snprintf(size.algorithm, sizeof(size.algorithm), "%s", algorithm);
+    snprintf(size.input, sizeof(size.input), "%s", rank->input);
+    snprintf(size.wire_reason, sizeof(size.wire_reason), "%s",
+             muster_group_wire_reason(rank->group));
+    snprintf(size.memory_reading, sizeof(size.memory_reading), "%s",
+             muster_group_memory_reading(rank->group));
     return bench_write_all(to_parent, &size, sizeof(size));
 }
 

@@ -9,12 +9,13 @@ import subprocess
 import sys
 
 MUSTER = pathlib.Path(os.environ.get("MUSTER_BINARY_DIR", "build-asan")) / "bin/muster"
-KEYS = {"bench", "n", "bytes", "wire", "memory", "algorithm", "median_us", "p99_us", "identical", "sent_bytes", "memory_bytes"}
+KEYS = {"bench", "n", "bytes", "wire", "memory", "algorithm", "median_us", "p99_us", "identical", "sent_bytes", "memory_bytes",
+        "wire_reason", "input", "process_vm_readv"}
 
 
-def bench(*arguments):
+def bench(*arguments, **variables):
     output = subprocess.run([MUSTER, "bench", "allreduce", "--json", *arguments], capture_output=True, text=True,
-                            timeout=120)
+                            timeout=120, env={**os.environ, **variables})
     assert output.returncode == 0, output.stderr
     return [json.loads(line) for line in output.stdout.splitlines()]
 
@@ -39,6 +40,21 @@ def check_dtype(dtype):
     assert [(line["dtype"], line["identical"]) for line in lines] == [(dtype, True)] * 2, lines
 
 
+def check_choice(memory, wire, reason, inputs, **variables):
+    lines = bench("-n", "2", "--bytes", "1K,1M", "--iters", "4", "--memory", memory, **variables)
+    for line, shown in zip(lines, inputs, strict=True):
+        assert (line["wire"], line["wire_reason"], line["input"]) == (wire, reason, shown), line
+        assert (line["process_vm_readv"] != "") == (wire == "shm"), line
+
+
+def check_choices():
+    check_choice("mapped", "tcp", "MUSTER_WIRE=tcp", ["sent", "sent"], MUSTER_WIRE="tcp")
+    if bench("-n", "2", "--bytes", "1K", "--iters", "1")[0]["wire_reason"] == "this process has no board":
+        return  # no memfd here
+    check_choice("mapped", "shm", "all members share a host", ["slot", "mapped"])
+    check_choice("private", "shm", "all members share a host", ["slot", "staged"])
+
+
 def check_usage():
     output = subprocess.run([MUSTER, "bench", "allreduce", "--bytes", "7"], capture_output=True, text=True, timeout=60)
     assert output.returncode == 2 and "--bytes 7" in output.stderr, output.stderr
@@ -49,6 +65,7 @@ if __name__ == "__main__":
         print("skipped: the command muster is not built")
         sys.exit(77)
     check_usage()
+    check_choices()
     check_sizes(2, "f32", "tcp", "private")
     check_sizes(3, "u8", "tcp", "mapped")
     check_sizes(2, "f32", "auto", "mapped")
