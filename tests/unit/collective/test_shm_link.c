@@ -2,6 +2,9 @@
  * input. */
 #include "group_ring.h"
 
+#include <muster/log.h>
+
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -83,6 +86,46 @@ static void boards_of_one_host_are_the_wire(void **state)
 
     for (uint32_t i = 0; i < MEMBERS; i++)
         check_wire(i, "shm", "all members share a host");
+
+    group_ring_close(&ring);
+}
+
+struct counting_log {
+    struct muster_log log;
+    unsigned told_count;
+    char why[64];
+};
+
+static void count_wires(struct muster_log *log, enum muster_log_level level, uint64_t wall_ns,
+                        const char *event, const struct muster_field *fields, size_t count)
+{
+    struct counting_log *counting = (struct counting_log *)(void *)log;
+
+    (void)wall_ns;
+    if (strcmp(event, "collective_wire") != 0)
+        return;
+    assert_int_equal(level, MUSTER_LOG_INFO);
+    counting->told_count++;
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(fields[i].name, "why") == 0)
+            snprintf(counting->why, sizeof(counting->why), "%s", fields[i].text);
+}
+
+static void the_log_says_it_once_per_epoch(void **state)
+{
+    static const struct muster_log_ops counting_ops = {.write = count_wires};
+    struct counting_log counting = {.log = {.ops = &counting_ops, .level_max = MUSTER_LOG_INFO}};
+
+    (void)state;
+    group_ring_open(&ring, MEMBERS);
+    ring.test.env.log = &counting.log;
+    check_wire(0, "shm", "");
+    check_input(SMALL, true, "mapped"); /* chunks of these rings are small */
+    assert_int_equal(counting.told_count, MEMBERS);
+    assert_string_equal(counting.why, "all members share a host");
+    group_ring_change(&ring, UINT32_MAX);
+    test_env_run_until(&ring.test.env, is_settled, NULL);
+    assert_int_equal(counting.told_count, 2 * MEMBERS);
 
     group_ring_close(&ring);
 }
@@ -186,6 +229,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(boards_of_one_host_are_the_wire),
+        cmocka_unit_test(the_log_says_it_once_per_epoch),
         cmocka_unit_test(an_operation_says_how_it_showed_its_input),
         cmocka_unit_test(members_on_several_hosts_use_the_wire),
         cmocka_unit_test(a_member_without_a_board_is_named),
