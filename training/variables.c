@@ -76,6 +76,30 @@ static enum muster_rc read_host_key(struct muster_env *env, const char **ret_key
     return MUSTER_OK;
 }
 
+static bool is_of_one_host(const struct muster_address *address)
+{
+    static const uint8_t any[sizeof(address->ip)];
+    size_t bytes = address->family == MUSTER_ADDRESS_IPV4 ? 4 : sizeof(any);
+
+    return address->family != MUSTER_ADDRESS_UNIX && memcmp(address->ip, any, bytes) != 0;
+}
+
+/* The others connect to what is listened at, so that "all addresses" would say nothing to them. */
+static enum muster_rc read_listen(struct muster_env *env, struct muster_address *ret_listen,
+                                  struct muster_error *ret_error)
+{
+    const char *text = muster_vars_get(env->vars, "MUSTER_LISTEN");
+    struct muster_error why;
+
+    if (text == NULL || *text == '\0' ||
+        (muster_address_parse(text, ret_listen, &why) == MUSTER_OK && is_of_one_host(ret_listen)))
+        return MUSTER_OK;
+    return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                            "MUSTER_LISTEN=%s: expected an IP address of this host and a port, 0 "
+                            "for a free one (10.0.0.1:0, [fd00::1]:0)",
+                            text);
+}
+
 /* Both count in the first view only: its leader's are everybody's. */
 static enum muster_rc read_plan(struct muster_env *env, struct muster_plan_parameters *ret_plan,
                                 struct muster_error *ret_error)
@@ -116,6 +140,8 @@ enum muster_rc muster_training_read_variables(struct muster_env *env,
         rc = read_evict_after(env, &node->evict_after_ns, ret_error);
     if (rc == MUSTER_OK)
         rc = read_host_key(env, &node->host_key, ret_error);
+    if (rc == MUSTER_OK)
+        rc = read_listen(env, &node->listen, ret_error);
     if (rc == MUSTER_OK)
         rc = read_plan(env, &node->plan, ret_error);
     node->is_return = rejoin != 0;

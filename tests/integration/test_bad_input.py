@@ -123,6 +123,7 @@ class Place(unittest.TestCase):
 
     def test_variables_that_are_no_numbers(self):
         for name, value in (("MUSTER_EVICT_AFTER_S", "soon"), ("MUSTER_EVICT_AFTER_S", "-1"),
+                            ("MUSTER_LISTEN", "here"), ("MUSTER_LISTEN", "0.0.0.0:0"), ("MUSTER_LISTEN", "unix:/there"),
                             ("MUSTER_MIN_MEMBERS", "two"), ("MUSTER_MIN_MEMBERS_TIMEOUT_S", "-3"),
                             ("MUSTER_REJOIN", "maybe"), ("MUSTER_REJOIN", "2"),
                             ("MUSTER_INCARNATION", "xyz"), ("MUSTER_LOG_LEVEL", "loud"), ("MUSTER_KILL", "now")):

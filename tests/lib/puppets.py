@@ -16,11 +16,11 @@ PATIENCE_S = 120  # a hang is a failure; nothing that works takes as long, even 
 
 
 class Puppet:
-    def __init__(self, registry, rank, size, **variables):
+    def __init__(self, registry, rank, size, prefix=(), **variables):
         env = dict(CLEAN, MUSTER_REGISTRY=registry, RANK=str(rank), WORLD_SIZE=str(size))
         env.update({k: str(v) for k, v in variables.items()})
         self.rank = rank
-        self.child = subprocess.Popen([os.path.join(PROGRAMS, "puppet")], env=env, text=True, bufsize=1,
+        self.child = subprocess.Popen([*prefix, os.path.join(PROGRAMS, "puppet")], env=env, text=True, bufsize=1,
                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.errors = collections.deque(maxlen=200)
         self.answers = queue.Queue()
@@ -99,8 +99,8 @@ def ok(line):
 class Job:
     """A registry and the puppets that meet there."""
 
-    def __init__(self):
-        self.registry = subprocess.Popen([MUSTER, "registry", "--listen", "127.0.0.1:0", "--log-level", "error"],
+    def __init__(self, prefix=(), ip="127.0.0.1"):
+        self.registry = subprocess.Popen([*prefix, MUSTER, "registry", "--listen", f"{ip}:0", "--log-level", "error"],
                                          env=CLEAN, text=True, stdout=subprocess.PIPE)
         words = self.registry.stdout.readline().split()
         assert words[:1] == ["listening"], words
