@@ -261,18 +261,18 @@ void muster_board_system_reading_stop(struct muster_board *base)
         unmap_retired(board);
 }
 
-/* Who reads gets zeroes: the memory is given back now, the addresses later. Without memory to
- * remember them they stay taken. */
+/* Who reads gets zeroes: the memory is given back now (later, when that is not possible), the
+ * addresses later. Without memory to remember them they stay taken. */
 static void retire(struct muster_board_system *board, const struct muster_board_mapping *mapping)
 {
     struct retired *retired = NULL;
 
-    if (board->reading_count == 0 ||
-        mmap(mapping->memory, mapping->bytes, PROT_READ,
-             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == MAP_FAILED) {
+    if (board->reading_count == 0) {
         munmap(mapping->memory, mapping->bytes);
         return;
     }
+    (void)mmap(mapping->memory, mapping->bytes, PROT_READ,
+               MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
     retired = muster_mem_alloc_zero(board->env->mem, 1, sizeof(*retired));
     if (retired == NULL)
         return;

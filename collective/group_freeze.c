@@ -128,7 +128,8 @@ static enum muster_rc show_run(const struct muster_run *run, struct muster_mem *
     if (run->memory == NULL || is_ended)
         return MUSTER_OK;
     if (run->shm != NULL)
-        op->has_inputs = op->has_inputs && op->phase == MUSTER_PHASE_REDUCE;
+        op->has_inputs =
+            op->has_inputs && op->phase == MUSTER_PHASE_REDUCE && muster_shm_has_input(run);
     for (uint32_t c = 0; c < op->chunk_count; c++)
         if (is_final(run, c))
             op->chunks_final[c / 8] |= (uint8_t)(1u << (c % 8));

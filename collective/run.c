@@ -607,6 +607,7 @@ void muster_run_complete(struct muster_run *run)
 {
     assert(run->state == MUSTER_RUN_ACTIVE);
     run->state = MUSTER_RUN_COMPLETE;
+    muster_shm_advance(run->group, &run->id);
     muster_run_send_all(run, MUSTER_FRAME_COMPLETE);
     muster_run_hear_complete(run, run->self_index);
 }

@@ -4,6 +4,8 @@
 #include <assert.h>
 #include <string.h>
 
+#define OWNED_BYTES_MAX 4096u /* taken back ahead of time */
+
 /* --- Small things --- */
 
 void muster_group_set_shm_failpoint(struct muster_group *group, muster_shm_point_fn *fn, void *data)
@@ -27,8 +29,6 @@ size_t muster_shm_input_bytes(const struct muster_run *run)
     return (call->kind == MUSTER_OP_ALL_GATHER ? call->part_count : call->count) *
            run->plan.element_bytes;
 }
-
-#define OWNED_BYTES_MAX 4096u /* taken back ahead of time */
 
 static bool is_giver(const struct muster_run *run, uint32_t participant)
 {
@@ -236,7 +236,6 @@ static void begin_entry(struct muster_run *run)
         atomic_store_explicit(&entry->published[i], 0, memory_order_relaxed);
         atomic_store_explicit(&entry->copied[i], 0, memory_order_relaxed);
         entry->first[i] = entry->base[i] = 0; /* of an heir, when members had other numbers */
-        entry->first[i] = entry->base[i] = 0;
     }
 }
 
@@ -300,27 +299,42 @@ static uint64_t *said_done(const struct muster_run *run,
     return &link->done[(size_t)MUSTER_LANE_INDEX(run->id.lane) * link->n + participant->rank];
 }
 
+/* The key repeats after 65,536 steps, the number does not. */
+static bool is_announced_by(const struct muster_run *run, const struct muster_shm_entry *entry)
+{
+    return atomic_load_explicit(&entry->ready, memory_order_acquire) == run->shm->key &&
+           entry->ordinal == run->shm->ordinal;
+}
+
 static bool hear_ready(struct muster_run *run, uint32_t index)
 {
     struct muster_shm_participant *participant = &run->shm->participants[index];
     const struct muster_shm_entry *entry = participant->entry;
+    bool is_input_needed = is_giver(run, index) && muster_shm_input_bytes(run) > 0;
+    uint64_t descriptor, weight, done_before;
+    const uint8_t *input;
 
-    if (atomic_load_explicit(&entry->ready, memory_order_acquire) != run->shm->key)
+    if (!is_announced_by(run, entry))
         return false;
-    if (entry->descriptor != run->descriptor) {
+    descriptor = entry->descriptor;
+    input = is_input_needed ? find_input(run, index) : NULL;
+    weight = entry->weight;
+    done_before = entry->done_before;
+    atomic_thread_fence(memory_order_acquire);
+    if (!is_announced_by(run, entry)) /* taken back meanwhile: it may be another's by now */
+        return false;
+    if (descriptor != run->descriptor) {
         muster_run_send_mismatch(run);
         return false;
     }
-    if (is_giver(run, index) && muster_shm_input_bytes(run) > 0) {
-        participant->input = find_input(run, index);
-        if (participant->input == NULL)
-            return false;
-    }
+    if (is_input_needed && input == NULL)
+        return false;
+    participant->input = input;
     participant->is_ready = true;
-    if (*said_done(run, participant) < entry->done_before)
-        *said_done(run, participant) = entry->done_before;
-    run->shm->weights[index] = entry->weight;
-    run->result.total_weight += entry->weight;
+    if (*said_done(run, participant) < done_before)
+        *said_done(run, participant) = done_before;
+    run->shm->weights[index] = weight;
+    run->result.total_weight += weight;
     run->heard[index] |= MUSTER_HEARD_ISSUED;
     run->shm->ready_count++;
     return true;
@@ -380,13 +394,12 @@ void muster_shm_hear(struct muster_run *run)
 
 /* --- The end --- */
 
-/* Operations of the lane end here in any order; the others see how far all have. False: not as far
- * as this one. */
-static bool advance_done(struct muster_run *run)
+/* Operations of the lane end here in any order; the others see how far all have. */
+static uint64_t advance_done(struct muster_board *board, struct muster_group *group,
+                             uint32_t lane_index)
 {
-    struct muster_shm_lane *own =
-        &muster_shm_board_of(run->shm->link->board)->lanes[MUSTER_LANE_INDEX(run->id.lane)];
-    struct muster_list *runs = &run->group->lanes[MUSTER_LANE_INDEX(run->id.lane)].runs;
+    struct muster_shm_lane *own = &muster_shm_board_of(board)->lanes[lane_index];
+    struct muster_list *runs = &group->lanes[lane_index].runs;
     uint64_t done = 0;
 
     for (struct muster_list *node = runs->next; node != runs; node = node->next) {
@@ -398,7 +411,25 @@ static bool advance_done(struct muster_run *run)
     }
     if (done > atomic_load_explicit(&own->done, memory_order_relaxed))
         atomic_store_explicit(&own->done, done, memory_order_release);
-    return done > run->shm->ordinal;
+    return done;
+}
+
+void muster_shm_advance(struct muster_group *group, const struct muster_op_id *id)
+{
+    if (group->shm == NULL || !group->shm->is_used)
+        return;
+    muster_board_enter(group->shm->board);
+    (void)advance_done(group->shm->board, group, MUSTER_LANE_INDEX(id->lane));
+}
+
+void muster_shm_start_over(struct muster_group *group)
+{
+    if (group->shm == NULL || group->shm->board == NULL)
+        return;
+    muster_board_enter(group->shm->board);
+    for (uint32_t lane = 0; lane < MUSTER_LANES_MAX; lane++)
+        atomic_store_explicit(&muster_shm_board_of(group->shm->board)->lanes[lane].done, 0,
+                              memory_order_release);
 }
 
 /* The others have read the entry that comes next when it was used last: take its lines back before
@@ -421,7 +452,7 @@ static void complete(struct muster_run *run)
     run->state = MUSTER_RUN_COMPLETE;
     run->final_count = muster_plan_wanted_count(&run->plan);
     muster_shm_point(run, "before complete");
-    if (!advance_done(run))
+    if (advance_done(shm->link->board, run->group, MUSTER_LANE_INDEX(run->id.lane)) <= shm->ordinal)
         atomic_store_explicit(&shm->entry->complete, shm->key, memory_order_release);
     muster_shm_point(run, "complete");
     muster_shm_wake(run);
@@ -581,7 +612,17 @@ void muster_shm_drop(struct muster_run *run)
 
 bool muster_shm_is_ready(const struct muster_run *run)
 {
-    return run->shm->ready_count == run->shm->n;
+    return run->shm->ready_count == run->shm->n && muster_shm_is_valid(run);
+}
+
+bool muster_shm_has_input(const struct muster_run *run)
+{
+    if (run->plan.algorithm != MUSTER_ALGORITHM_HOST || run->call.kind != MUSTER_OP_ALL_REDUCE)
+        return true;
+    for (uint32_t s = 0; s < run->shm->stream_count; s++)
+        if (run->shm->streams[s].next > 0)
+            return false;
+    return true;
 }
 
 void muster_shm_freeze(struct muster_run *run)

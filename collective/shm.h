@@ -58,7 +58,10 @@ bool muster_shm_step(struct muster_run *run);
 /** All participants are ready: it will end ADOPTED whatever happens, and work on it goes on while the
  * group is frozen. Else it is stopped: no byte changes here. */
 void muster_shm_freeze(struct muster_run *run);
+/** All have announced it, and nobody has taken that back. */
 bool muster_shm_is_ready(const struct muster_run *run);
+/** The caller's tensor is as it was. */
+bool muster_shm_has_input(const struct muster_run *run);
 /** Go on in the group of the next epoch, among the participants of the old one. */
 void muster_shm_adopt(struct muster_run *run);
 bool muster_shm_is_deliverable(const struct muster_run *run);
@@ -76,9 +79,10 @@ void muster_shm_hear(struct muster_run *run);
 
 /* --- Driving (shm_progress.c) --- */
 
-/** Work on all operations of the group. True: something moved. Loop thread; callbacks follow in the
- * next turn (muster_group_run_done). */
-bool muster_shm_progress(struct muster_group *group);
+/** An operation of the wire is complete: operations behind it in its lane may be known to be. */
+void muster_shm_advance(struct muster_group *group, const struct muster_op_id *id);
+/** The group is the only one that knows of its operations; they are counted from 0 again. */
+void muster_shm_start_over(struct muster_group *group);
 /** From now on the loop works on them. */
 void muster_shm_drive(struct muster_group *group);
 void muster_shm_stop_driving(struct muster_group *group);

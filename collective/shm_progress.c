@@ -49,13 +49,6 @@ static bool progress(struct muster_group *group, uint32_t *ret_count)
     return has_moved;
 }
 
-bool muster_shm_progress(struct muster_group *group)
-{
-    uint32_t count = 0;
-
-    return progress(group, &count);
-}
-
 /* --- From the loop --- */
 
 static void set_asleep(struct muster_group *group, bool is_asleep)
