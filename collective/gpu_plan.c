@@ -1,5 +1,5 @@
-/* What becomes of a communicator when the members have changed: the same on all, from what all have. Pure.
- */
+/* What becomes of a communicator when the members have changed: the same on all, from what all
+ * have. Pure. */
 #include "collective/gpu_setup.h"
 
 #include "collective/nccl_library.h"

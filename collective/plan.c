@@ -156,7 +156,8 @@ static void make_exchange(struct muster_plan *plan, uint32_t chunk_bytes_max)
     plan->chunks_per_block = 1;
 }
 
-/* Each chunk of an all_reduce or a reduce goes through all members: it is cut into messages by the steps. */
+/* Each chunk of an all_reduce or a reduce goes through all members: it is cut into messages by the
+ * steps. */
 static void make_steps(struct muster_plan *plan, uint32_t chunk_bytes_max)
 {
     bool is_tree = plan->algorithm == MUSTER_ALGORITHM_DOUBLE_TREE;

@@ -186,8 +186,8 @@ bool muster_plan_leaves_shm(const struct muster_plan_input *input,
     return true;
 }
 
-/* Few members of one host on TCP: one exchange of everything is sooner over than the hops of a ring, until its
- * bytes weigh more (measured over loopback). */
+/* Few members of one host on TCP: one exchange of everything is sooner over than the hops of a
+ * ring, until its bytes weigh more (measured over loopback). */
 static bool is_few_by_default(const struct muster_plan_input *input)
 {
     return input->parameters.direct_max_bytes == 0 && input->kind == MUSTER_OP_ALL_REDUCE &&

@@ -10,7 +10,8 @@
 struct muster_run;
 struct muster_lane;
 
-/* What a board should hold: entries of all lanes, and slots. Untouched pages cost nothing. */
+/* What a board should hold: entries of all lanes, and slots. Untouched pages cost nothing, unless
+ * huge pages are reserved: then all of it is taken from those at once. */
 #define MUSTER_SHM_BOARD_BYTES ((size_t)64 << 20)
 /* More members of one host use TCP. */
 #define MUSTER_SHM_MEMBERS_MAX 64u

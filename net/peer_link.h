@@ -113,10 +113,11 @@ struct muster_peer_link_events {
      * must close. */
     void (*on_down)(struct muster_peer_link *link, const struct muster_error *error);
     /* May be NULL: then a lost connection is on_down. A link has lost its connection (its opener's
-     * also before it was ready), or an attempt to resume it has failed (error: UNAVAILABLE, DEADLINE_EXCEEDED; sys
-     * ECONNREFUSED when nobody listens; FAILED_PRECONDITION when the peer does not know the
-     * session or another process answers: final). Frames may be sent; they wait. The owner calls
-     * muster_peer_link_reopen, waits for the peer's (muster_peer_link_take_over), or closes. */
+     * also before it was ready), or an attempt to resume it has failed (error: UNAVAILABLE,
+     * DEADLINE_EXCEEDED; sys ECONNREFUSED when nobody listens; FAILED_PRECONDITION when the peer
+     * does not know the session or another process answers: final). Frames may be sent; they wait.
+     * The owner calls muster_peer_link_reopen, waits for the peer's (muster_peer_link_take_over),
+     * or closes. */
     void (*on_broken)(struct muster_peer_link *link, const struct muster_error *error);
     /* May be NULL. It goes on where it was; nothing was lost or doubled but what the peer has taken
      * back. */
@@ -212,7 +213,8 @@ void muster_peer_link_pause(struct muster_peer_link *link);
 void muster_peer_link_resume(struct muster_peer_link *link);
 /** Bytes that have not left. */
 size_t muster_peer_link_queued_bytes(const struct muster_peer_link *link);
-/** Bytes that have left and may have to be sent again. At most what both sockets hold and what is untold. */
+/** Bytes that have left and may have to be sent again. At most what both sockets hold and what is
+ * untold. */
 uint64_t muster_peer_link_unacked_bytes(const struct muster_peer_link *link);
 
 #endif

@@ -111,10 +111,10 @@ void muster_peer_link_note_received(struct muster_peer_link *link);
 void muster_peer_link_hear_answer(struct muster_peer_link *link,
                                   const struct muster_frame_header *answer);
 void muster_peer_link_on_ack_due(struct muster_timer *timer);
-/** The offsets of the frames that have not begun to leave, after one was taken back. */
 /** Its offset in the session stands: bytes of it may have arrived. */
 bool muster_peer_link_has_begun(const struct muster_peer_link *link,
                                 const struct muster_frame *frame);
+/** The offsets of the frames that have not begun to leave, after one was taken back. */
 void muster_peer_link_renumber(struct muster_peer_link *link);
 
 /* peer_link.c */

@@ -86,8 +86,10 @@ struct muster_op {
  *          DEADLINE_EXCEEDED, CANCELLED.
  * Order:   all ranks start the same operations of a lane in the same order.
  * Thread:  loop only.
- * Source:  Patarasuk & Yuan 2009 (large: ring, 2(n-1)/n of the bytes per rank); direct exchange
- *          of the inputs (small).
+ * Source:  small: direct exchange of the inputs. Large, over TCP: Patarasuk & Yuan 2009 (ring,
+ *          2(n-1)/n of the bytes per rank), Rabenseifner 2004 (halving and doubling), Sanders,
+ *          Speck & Träff 2009 (double binary tree), blocks, two levels; on one host: boards
+ *          (docs/boards.md). Which one: docs/collectives.md.
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_all_reduce_start(
     struct muster_op *op, struct muster_group *group, const struct muster_tensor *tensor,
