@@ -1,7 +1,6 @@
 /* A group: the members of one epoch, their lanes of operations, and the callbacks that are due. */
 #include "collective/group_internal.h"
 
-#include <muster/hash.h>
 
 #include <assert.h>
 #include <stdio.h>
@@ -20,31 +19,6 @@ uint32_t muster_group_participants(const struct muster_group *group, uint64_t st
     for (uint32_t rank = 0; rank < group->view->member_count; rank++)
         count += group->view->members[rank].from_step <= step;
     return count;
-}
-
-uint64_t muster_participants_hash(const struct muster_view *view, uint64_t step)
-{
-    uint64_t hash = 0;
-
-    for (uint32_t rank = 0; rank < view->member_count; rank++)
-        if (view->members[rank].from_step <= step)
-            hash = muster_hash64(view->members[rank].incarnation.bytes,
-                                 sizeof(view->members[rank].incarnation.bytes), hash);
-    return hash;
-}
-
-uint32_t muster_group_participant_rank(const struct muster_group *group, uint64_t step,
-                                       uint32_t index)
-{
-    uint32_t rank = 0;
-
-    if (step >= group->from_step_max)
-        return index;
-    for (;; rank++) {
-        assert(rank < group->view->member_count);
-        if (group->view->members[rank].from_step <= step && index-- == 0)
-            return rank;
-    }
 }
 
 uint32_t muster_group_participant_index(const struct muster_group *group, uint64_t step,

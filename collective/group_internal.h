@@ -261,11 +261,6 @@ struct muster_group {
 
 /* group.c */
 uint32_t muster_group_participants(const struct muster_group *group, uint64_t step);
-/** Who they are: equal for the same processes in the same order. */
-uint64_t muster_participants_hash(const struct muster_view *view, uint64_t step);
-/** Rank of the participant with that index in an operation of that step. */
-uint32_t muster_group_participant_rank(const struct muster_group *group, uint64_t step,
-                                       uint32_t index);
 /** Index of that rank among the participants; UINT32_MAX: takes no part. */
 uint32_t muster_group_participant_index(const struct muster_group *group, uint64_t step,
                                         uint32_t rank);

@@ -211,7 +211,6 @@ static void announce(struct muster_run *run)
     struct muster_shm_entry *entry = shm->entry;
     const struct muster_shm_board *board = muster_shm_board_of(shm->link->board);
 
-    entry->epoch = run->group->view->epoch;
     entry->ordinal = shm->ordinal;
     entry->descriptor = run->descriptor;
     entry->weight = run->call.weight;

@@ -33,7 +33,7 @@ enum muster_shm_input {
  */
 struct muster_shm_entry {
     _Alignas(SHM_LINE_BYTES) _Atomic uint64_t ready; /* key of the operation, stored last */
-    uint64_t epoch, ordinal;
+    uint64_t ordinal;
     uint64_t descriptor;
     uint64_t input_offset;
     uint64_t weight;
