@@ -1,7 +1,6 @@
 /* A group: the members of one epoch, their lanes of operations, and the callbacks that are due. */
 #include "collective/group_internal.h"
 
-
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
