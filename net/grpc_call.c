@@ -247,20 +247,12 @@ void muster_grpc_call_on_headers(struct muster_grpc_call *call, bool is_end)
 
 static void finish_parse(struct muster_grpc_call *call, enum muster_grpc_parsed parsed)
 {
-    char text[96];
+    char text[MUSTER_GRPC_EXPLANATION_BYTES];
+    enum muster_rc rc = muster_grpc_parser_explain(&call->parser, parsed, text);
 
-    if (parsed == MUSTER_GRPC_TOO_LARGE) {
-        (void)snprintf(text, sizeof(text), "message of %zu bytes is larger than %zu",
-                       call->parser.message_bytes, call->parser.message_max_bytes);
-        finish(call, MUSTER_RESOURCE_EXHAUSTED, text, false);
-    } else if (parsed == MUSTER_GRPC_NO_MEMORY) {
-        finish(call, MUSTER_RESOURCE_EXHAUSTED, "out of memory", false);
-    } else {
-        finish(call, MUSTER_INTERNAL,
-               call->has_unknown_encoding ? "response has an unknown grpc-encoding"
-                                          : "compressed message without grpc-encoding",
-               false);
-    }
+    if (parsed == MUSTER_GRPC_BAD_FLAG && call->has_unknown_encoding)
+        (void)snprintf(text, sizeof(text), "response has an unknown grpc-encoding");
+    finish(call, rc, text, false);
 }
 
 void muster_grpc_call_on_data(struct muster_grpc_call *call, struct muster_bytes bytes)
@@ -387,6 +379,8 @@ enum muster_rc muster_call_start(struct muster_call *user, struct muster_channel
     call->call = user;
     call->deadline_ns = options->deadline_ns;
     call->wait_for_ready = options->wait_for_ready;
+    call->compression = options->compression;
+    call->is_compressing = options->compression != MUSTER_COMPRESSION_NONE;
     call->on_headers = options->on_headers;
     call->on_message = options->on_message;
     call->on_writable = options->on_writable;
@@ -421,7 +415,8 @@ enum muster_rc muster_call_send(struct muster_call *user, const void *message, s
 
     if (rc != MUSTER_OK || call == NULL)
         return rc;
-    return muster_rpc_message_send(&call->stream, call->channel->env->mem, message, bytes);
+    return muster_rpc_message_send(&call->stream, call->channel->env->mem, message, bytes,
+                                   call->is_compressing);
 }
 
 enum muster_rc muster_call_send_loan(struct muster_call *user, struct muster_loan *loan,
@@ -435,10 +430,25 @@ enum muster_rc muster_call_send_loan(struct muster_call *user, struct muster_loa
         return rc;
     if (call != NULL)
         return muster_rpc_message_lend(&call->stream, call->channel->env, loan, pieces, count,
-                                       released);
+                                       call->is_compressing, released);
     call = user->impl;
     muster_rpc_message_return(loan, call->channel->env, released);
     return MUSTER_OK;
+}
+
+void muster_call_set_compressing(struct muster_call *user, bool is_compressing)
+{
+    struct muster_grpc_call *call = user->impl;
+
+    if (call != NULL)
+        call->is_compressing = is_compressing && call->compression != MUSTER_COMPRESSION_NONE;
+}
+
+bool muster_call_is_compressed(const struct muster_call *user)
+{
+    const struct muster_grpc_call *call = user->impl;
+
+    return call != NULL && call->parser.is_compressed;
 }
 
 void muster_call_half_close(struct muster_call *user)

@@ -48,7 +48,9 @@ static bool parse_own(struct muster_grpc_call *call, const char *name, size_t na
         return true;
     }
     if (is_text(name, name_bytes, "grpc-encoding")) {
-        call->has_unknown_encoding = !is_text(value, value_bytes, "identity");
+        call->parser.takes_gzip = is_text(value, value_bytes, "gzip");
+        call->has_unknown_encoding =
+            !call->parser.takes_gzip && !is_text(value, value_bytes, "identity");
         return true;
     }
     return is_text(name, name_bytes, "grpc-accept-encoding");
@@ -90,6 +92,8 @@ static size_t head_format(struct muster_grpc_call *call, struct muster_h2_header
         MUSTER_H2_STATIC("te", "trailers"),
         MUSTER_H2_STATIC("content-type", "application/grpc"),
         MUSTER_H2_STATIC("user-agent", "muster/" MUSTER_VERSION),
+        MUSTER_H2_STATIC("grpc-accept-encoding", "identity,gzip"),
+        MUSTER_H2_STATIC("grpc-encoding", "gzip"),
     };
     const struct muster_metadata_entry *path = &call->request.entries[0];
     const char *authority = call->channel->target.authority;
@@ -110,6 +114,9 @@ static size_t head_format(struct muster_grpc_call *call, struct muster_h2_header
     }
     headers[count++] = fixed[3];
     headers[count++] = fixed[4];
+    headers[count++] = fixed[5];
+    if (call->compression == MUSTER_COMPRESSION_GZIP)
+        headers[count++] = fixed[6];
     return count;
 }
 

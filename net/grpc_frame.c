@@ -3,10 +3,15 @@
 #include "net/grpc_frame.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
+
+#include "net/grpc_gzip.h"
 
 #define CAPACITY_MIN  1024
 #define CAPACITY_KEPT (16u << 10) /* a larger buffer is given back between messages */
+
+enum { FLAG_PLAIN, FLAG_COMPRESSED };
 
 void muster_grpc_parser_init(struct muster_grpc_parser *parser, struct muster_mem *mem,
                              size_t message_max_bytes)
@@ -16,17 +21,28 @@ void muster_grpc_parser_init(struct muster_grpc_parser *parser, struct muster_me
     parser->message_max_bytes = message_max_bytes;
 }
 
+static void drop_plain(struct muster_grpc_parser *parser)
+{
+    muster_mem_free(parser->mem, parser->plain);
+    parser->plain = NULL;
+}
+
 void muster_grpc_parser_fini(struct muster_grpc_parser *parser)
 {
     muster_mem_free(parser->mem, parser->buffer);
     parser->buffer = NULL;
     parser->capacity = 0;
+    drop_plain(parser);
 }
 
 void muster_grpc_parser_reset(struct muster_grpc_parser *parser)
 {
     parser->prefix_filled = 0;
     parser->filled = 0;
+    parser->takes_gzip = false;
+    parser->is_compressed = false;
+    if (parser->plain != NULL)
+        drop_plain(parser);
     if (parser->capacity > CAPACITY_KEPT)
         muster_grpc_parser_fini(parser);
 }
@@ -103,17 +119,44 @@ static enum muster_grpc_parsed collect(struct muster_grpc_parser *parser,
     return parser->filled < parser->message_bytes ? MUSTER_GRPC_NEED_MORE : MUSTER_GRPC_MESSAGE;
 }
 
+static enum muster_grpc_parsed unpack(struct muster_grpc_parser *parser,
+                                      struct muster_bytes *message)
+{
+    struct muster_bytes plain = {NULL, 0};
+
+    switch (muster_grpc_gzip_inflate(parser->mem, *message, parser->message_max_bytes, &plain)) {
+    case MUSTER_OK:
+        parser->plain = (uint8_t *)(uintptr_t)plain.data;
+        *message = plain;
+        return MUSTER_GRPC_MESSAGE;
+    case MUSTER_OUT_OF_RANGE:
+        return MUSTER_GRPC_PLAIN_TOO_LARGE;
+    case MUSTER_RESOURCE_EXHAUSTED:
+        return MUSTER_GRPC_NO_MEMORY;
+    default:
+        return MUSTER_GRPC_BAD_GZIP;
+    }
+}
+
+static bool is_flag_known(const struct muster_grpc_parser *parser)
+{
+    return parser->prefix[0] == FLAG_PLAIN ||
+           (parser->prefix[0] == FLAG_COMPRESSED && parser->takes_gzip);
+}
+
 enum muster_grpc_parsed muster_grpc_parser_next(struct muster_grpc_parser *parser,
                                                 struct muster_bytes *bytes,
                                                 struct muster_bytes *ret_message)
 {
     enum muster_grpc_parsed parsed = MUSTER_GRPC_MESSAGE;
 
+    if (parser->plain != NULL)
+        drop_plain(parser);
     if (parser->prefix_filled == 0 && parser->capacity > CAPACITY_KEPT)
         muster_grpc_parser_fini(parser);
     if (!take_prefix(parser, bytes))
         return MUSTER_GRPC_NEED_MORE;
-    if (parser->prefix[0] != 0)
+    if (!is_flag_known(parser))
         return MUSTER_GRPC_BAD_FLAG;
     if (parser->message_bytes > parser->message_max_bytes)
         return MUSTER_GRPC_TOO_LARGE;
@@ -130,12 +173,14 @@ enum muster_grpc_parsed muster_grpc_parser_next(struct muster_grpc_parser *parse
     }
     parser->prefix_filled = 0;
     parser->filled = 0;
-    return parsed;
+    parser->is_compressed = parser->prefix[0] == FLAG_COMPRESSED;
+    return parser->is_compressed ? unpack(parser, ret_message) : parsed;
 }
 
 bool muster_grpc_parser_hold(struct muster_grpc_parser *parser, struct muster_bytes *message)
 {
-    if (message->data == parser->buffer && message->data != NULL)
+    if (message->data != NULL &&
+        (message->data == parser->buffer || message->data == parser->plain))
         return true;
     parser->message_bytes = message->size;
     if (!reserve(parser, message->size > 0 ? message->size : 1))
@@ -146,10 +191,41 @@ bool muster_grpc_parser_hold(struct muster_grpc_parser *parser, struct muster_by
     return true;
 }
 
-void muster_grpc_prefix_format(size_t bytes, uint8_t ret_prefix[MUSTER_GRPC_PREFIX_BYTES])
+enum muster_rc muster_grpc_parser_explain(const struct muster_grpc_parser *parser,
+                                          enum muster_grpc_parsed parsed,
+                                          char ret_text[MUSTER_GRPC_EXPLANATION_BYTES])
+{
+    const size_t bytes = MUSTER_GRPC_EXPLANATION_BYTES;
+
+    switch (parsed) {
+    case MUSTER_GRPC_TOO_LARGE:
+        (void)snprintf(ret_text, bytes, "message of %zu bytes is larger than %zu",
+                       parser->message_bytes, parser->message_max_bytes);
+        return MUSTER_RESOURCE_EXHAUSTED;
+    case MUSTER_GRPC_PLAIN_TOO_LARGE:
+        (void)snprintf(ret_text, bytes, "compressed message of %zu bytes holds more than %zu",
+                       parser->message_bytes, parser->message_max_bytes);
+        return MUSTER_RESOURCE_EXHAUSTED;
+    case MUSTER_GRPC_NO_MEMORY:
+        (void)snprintf(ret_text, bytes, "out of memory");
+        return MUSTER_RESOURCE_EXHAUSTED;
+    case MUSTER_GRPC_BAD_GZIP:
+        (void)snprintf(ret_text, bytes, "compressed message is no gzip");
+        return MUSTER_INTERNAL;
+    default:
+        if (parser->prefix[0] == FLAG_COMPRESSED)
+            (void)snprintf(ret_text, bytes, "compressed message without grpc-encoding");
+        else
+            (void)snprintf(ret_text, bytes, "message has the unknown flag %d", parser->prefix[0]);
+        return MUSTER_INTERNAL;
+    }
+}
+
+void muster_grpc_prefix_format(size_t bytes, bool is_compressed,
+                               uint8_t ret_prefix[MUSTER_GRPC_PREFIX_BYTES])
 {
     assert(bytes <= UINT32_MAX);
-    ret_prefix[0] = 0;
+    ret_prefix[0] = is_compressed ? FLAG_COMPRESSED : FLAG_PLAIN;
     ret_prefix[1] = (uint8_t)(bytes >> 24);
     ret_prefix[2] = (uint8_t)(bytes >> 16);
     ret_prefix[3] = (uint8_t)(bytes >> 8);

@@ -19,13 +19,18 @@ struct muster_grpc_parser {
     uint8_t *buffer;      /* NULL until a message comes in pieces */
     size_t capacity;
     size_t filled;
+    bool takes_gzip;    /* the peer said grpc-encoding: gzip */
+    bool is_compressed; /* the message shown last was */
+    uint8_t *plain;     /* and this is what came out */
 };
 
 enum muster_grpc_parsed {
     MUSTER_GRPC_NEED_MORE,
     MUSTER_GRPC_MESSAGE,
-    MUSTER_GRPC_TOO_LARGE, /* refused before it is buffered; message_bytes tells the size */
-    MUSTER_GRPC_BAD_FLAG,  /* compressed, or a flag that does not exist; prefix[0] tells it */
+    MUSTER_GRPC_TOO_LARGE,       /* refused before it is buffered; message_bytes tells the size */
+    MUSTER_GRPC_BAD_FLAG,        /* compressed without takes_gzip, or a flag that does not exist */
+    MUSTER_GRPC_PLAIN_TOO_LARGE, /* it was small, but not what came out of it */
+    MUSTER_GRPC_BAD_GZIP,
     MUSTER_GRPC_NO_MEMORY,
 };
 
@@ -38,6 +43,7 @@ void muster_grpc_parser_reset(struct muster_grpc_parser *parser);
 /**
  * Take bytes from the front of *bytes until a message is complete. A message that lies whole in
  * *bytes is shown in place, else it is collected (never reserving more than twice what has come).
+ * A compressed one is shown inflated, at most message_max_bytes of it.
  *
  * Owns: borrows bytes; *ret_message is valid until the next call and while bytes are.
  */
@@ -50,10 +56,17 @@ MUSTER_MUST_CHECK enum muster_grpc_parsed muster_grpc_parser_next(struct muster_
 MUSTER_MUST_CHECK bool muster_grpc_parser_hold(struct muster_grpc_parser *parser,
                                                struct muster_bytes *message);
 
+#define MUSTER_GRPC_EXPLANATION_BYTES 96
+/** What to tell the peer of a message that was refused (parsed is neither of the first two). */
+enum muster_rc muster_grpc_parser_explain(const struct muster_grpc_parser *parser,
+                                          enum muster_grpc_parsed parsed,
+                                          char ret_text[MUSTER_GRPC_EXPLANATION_BYTES]);
+
 /** False in the middle of a message. */
 bool muster_grpc_parser_is_empty(const struct muster_grpc_parser *parser);
 
-/** The prefix of an uncompressed message; bytes <= UINT32_MAX. */
-void muster_grpc_prefix_format(size_t bytes, uint8_t ret_prefix[MUSTER_GRPC_PREFIX_BYTES]);
+/** The prefix of a message; bytes <= UINT32_MAX. */
+void muster_grpc_prefix_format(size_t bytes, bool is_compressed,
+                               uint8_t ret_prefix[MUSTER_GRPC_PREFIX_BYTES]);
 
 #endif

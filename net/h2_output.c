@@ -37,6 +37,19 @@ struct muster_h2_buffer *muster_h2_buffer_lend(struct muster_mem *mem, const voi
     return buffer;
 }
 
+struct muster_h2_buffer *muster_h2_buffer_shrink(struct muster_h2_buffer *buffer, size_t size)
+{
+    struct muster_h2_buffer *shrunk =
+        muster_mem_realloc(buffer->mem, buffer, sizeof(*buffer) + size);
+
+    if (shrunk == NULL)
+        shrunk = buffer;
+    muster_list_init(&shrunk->node);
+    shrunk->data = shrunk->bytes;
+    shrunk->size = size;
+    return shrunk;
+}
+
 void muster_h2_buffer_ref(struct muster_h2_buffer *buffer)
 {
     buffer->refs++;

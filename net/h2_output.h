@@ -30,6 +30,9 @@ struct muster_h2_buffer *muster_h2_buffer_new(struct muster_mem *mem, size_t siz
 struct muster_h2_buffer *muster_h2_buffer_lend(struct muster_mem *mem, const void *data,
                                                size_t size, void (*release)(void *lender),
                                                void *lender);
+/** Give back what is behind the first size bytes. Takes buffer, which is in no body; gives it at its
+ * new place. */
+struct muster_h2_buffer *muster_h2_buffer_shrink(struct muster_h2_buffer *buffer, size_t size);
 void muster_h2_buffer_ref(struct muster_h2_buffer *buffer);
 /** NULL is accepted. */
 void muster_h2_buffer_unref(struct muster_h2_buffer *buffer);

@@ -70,6 +70,8 @@ struct muster_grpc_call {
     uint64_t deadline_ns;
     char timeout_text[MUSTER_GRPC_TIMEOUT_TEXT_BYTES];
     bool wait_for_ready;
+    enum muster_compression compression;
+    bool is_compressing;
     muster_call_event_fn *on_headers;
     muster_call_message_fn *on_message;
     muster_call_event_fn *on_writable;

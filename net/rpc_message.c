@@ -1,24 +1,11 @@
-/* A message on its way into a body: gRPC's prefix, then a copy of the bytes or the lent pieces
- * themselves. */
+/* A message on its way into a body: gRPC's prefix, then a copy of the bytes, or the lent pieces
+ * themselves, or either compressed when that is smaller. */
 #include "net/rpc_message.h"
 
 #include <string.h>
 
 #include "net/grpc_frame.h"
-
-enum muster_rc muster_rpc_message_send(struct muster_h2_stream *stream, struct muster_mem *mem,
-                                       const void *message, size_t bytes)
-{
-    struct muster_h2_buffer *buffer = muster_h2_buffer_new(mem, MUSTER_GRPC_PREFIX_BYTES + bytes);
-
-    if (buffer == NULL)
-        return MUSTER_RESOURCE_EXHAUSTED;
-    muster_grpc_prefix_format(bytes, buffer->bytes);
-    if (bytes > 0)
-        memcpy(buffer->bytes + MUSTER_GRPC_PREFIX_BYTES, message, bytes);
-    muster_h2_stream_send(stream, buffer);
-    return MUSTER_OK;
-}
+#include "net/grpc_gzip.h"
 
 size_t muster_rpc_message_bytes(const struct iovec *pieces, size_t count)
 {
@@ -30,6 +17,55 @@ size_t muster_rpc_message_bytes(const struct iovec *pieces, size_t count)
         bytes += pieces[i].iov_len;
     }
     return bytes;
+}
+
+/* NULL: it would not be smaller, or there is no memory for it. */
+static struct muster_h2_buffer *compress(struct muster_mem *mem, const struct iovec *pieces,
+                                         size_t count)
+{
+    size_t bytes = muster_rpc_message_bytes(pieces, count), less = 0;
+    struct muster_h2_buffer *buffer;
+
+    if (bytes == 0)
+        return NULL;
+    buffer = muster_h2_buffer_new(mem, MUSTER_GRPC_PREFIX_BYTES + bytes - 1);
+    if (buffer == NULL)
+        return NULL;
+    if (muster_grpc_gzip_deflate(mem, pieces, count, buffer->bytes + MUSTER_GRPC_PREFIX_BYTES,
+                                 bytes - 1, &less) != MUSTER_OK) {
+        muster_h2_buffer_unref(buffer);
+        return NULL;
+    }
+    muster_grpc_prefix_format(less, true, buffer->bytes);
+    return muster_h2_buffer_shrink(buffer, MUSTER_GRPC_PREFIX_BYTES + less);
+}
+
+static bool send_compressed(struct muster_h2_stream *stream, struct muster_mem *mem,
+                            const struct iovec *pieces, size_t count)
+{
+    struct muster_h2_buffer *buffer = compress(mem, pieces, count);
+
+    if (buffer != NULL)
+        muster_h2_stream_send(stream, buffer);
+    return buffer != NULL;
+}
+
+enum muster_rc muster_rpc_message_send(struct muster_h2_stream *stream, struct muster_mem *mem,
+                                       const void *message, size_t bytes, bool is_compressing)
+{
+    const struct iovec whole = {(void *)(uintptr_t)message, bytes};
+    struct muster_h2_buffer *buffer;
+
+    if (is_compressing && send_compressed(stream, mem, &whole, 1))
+        return MUSTER_OK;
+    buffer = muster_h2_buffer_new(mem, MUSTER_GRPC_PREFIX_BYTES + bytes);
+    if (buffer == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    muster_grpc_prefix_format(bytes, false, buffer->bytes);
+    if (bytes > 0)
+        memcpy(buffer->bytes + MUSTER_GRPC_PREFIX_BYTES, message, bytes);
+    muster_h2_stream_send(stream, buffer);
+    return MUSTER_OK;
 }
 
 static void on_released(struct muster_task *task)
@@ -89,7 +125,7 @@ static enum muster_rc buffers_make(struct muster_list *buffers, struct muster_me
     buffer = muster_h2_buffer_new(mem, MUSTER_GRPC_PREFIX_BYTES);
     if (buffer == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;
-    muster_grpc_prefix_format(muster_rpc_message_bytes(pieces, count), buffer->bytes);
+    muster_grpc_prefix_format(muster_rpc_message_bytes(pieces, count), false, buffer->bytes);
     muster_list_append(buffers, &buffer->node);
     for (size_t i = 0; i < count; i++) {
         if (pieces[i].iov_len == 0)
@@ -106,13 +142,17 @@ static enum muster_rc buffers_make(struct muster_list *buffers, struct muster_me
 
 enum muster_rc muster_rpc_message_lend(struct muster_h2_stream *stream, struct muster_env *env,
                                        struct muster_loan *loan, const struct iovec *pieces,
-                                       size_t count, muster_loan_fn *released)
+                                       size_t count, bool is_compressing, muster_loan_fn *released)
 {
     struct muster_list buffers;
     struct muster_list *node;
     struct muster_h2_buffer *guard;
     enum muster_rc rc;
 
+    if (is_compressing && send_compressed(stream, env->mem, pieces, count)) {
+        muster_rpc_message_return(loan, env, released);
+        return MUSTER_OK;
+    }
     muster_list_init(&buffers);
     loan_init(loan, env, released);
     rc = buffers_make(&buffers, env->mem, loan, pieces, count);

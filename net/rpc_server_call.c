@@ -1,6 +1,5 @@
 /* A call as the server sees it: from its headers through its messages to its one on_end. */
 #include <assert.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "net/grpc_status.h"
@@ -39,7 +38,8 @@ static void rpc_reset(struct muster_rpc *rpc)
     rpc->state = MUSTER_RPC_STARTING;
     rpc->deadline_ns = UINT64_MAX;
     rpc->is_post = rpc->is_get = rpc->is_root = rpc->is_grpc = false;
-    rpc->has_bad_timeout = rpc->has_unknown_encoding = false;
+    rpc->has_bad_timeout = rpc->has_unknown_encoding = rpc->is_gzip_welcome = false;
+    rpc->has_compression = rpc->is_compressing = false;
     rpc->metadata_rc = MUSTER_OK;
     rpc->is_half_closed = rpc->are_headers_sent = rpc->is_overflowing = false;
     rpc->has_message = false;
@@ -184,17 +184,10 @@ void muster_rpc_on_headers(struct muster_rpc *rpc)
 
 static void refuse_message(struct muster_rpc *rpc, enum muster_grpc_parsed parsed)
 {
-    char text[96];
+    char text[MUSTER_GRPC_EXPLANATION_BYTES];
+    enum muster_rc rc = muster_grpc_parser_explain(&rpc->parser, parsed, text);
 
-    if (parsed == MUSTER_GRPC_TOO_LARGE) {
-        (void)snprintf(text, sizeof(text), "message of %zu bytes is larger than %zu",
-                       rpc->parser.message_bytes, rpc->parser.message_max_bytes);
-        rpc_abort(rpc, MUSTER_RESOURCE_EXHAUSTED, text);
-    } else if (parsed == MUSTER_GRPC_NO_MEMORY) {
-        rpc_abort(rpc, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
-    } else {
-        rpc_abort(rpc, MUSTER_INTERNAL, "compressed message without grpc-encoding");
-    }
+    rpc_abort(rpc, rc, text);
 }
 
 /* A unary request waits for the end of the stream, so that one that is reset at once costs no work.
@@ -331,7 +324,7 @@ enum muster_rc muster_rpc_send(struct muster_rpc *rpc, const void *message, size
     if (rc != MUSTER_OK)
         return rc;
     return sent(rpc, muster_rpc_message_send(&rpc->stream, rpc->connection->server->env->mem,
-                                             message, bytes));
+                                             message, bytes, rpc->is_compressing));
 }
 
 enum muster_rc muster_rpc_send_loan(struct muster_rpc *rpc, struct muster_loan *loan,
@@ -343,7 +336,7 @@ enum muster_rc muster_rpc_send_loan(struct muster_rpc *rpc, struct muster_loan *
     if (rc != MUSTER_OK)
         return rc;
     return sent(rpc, muster_rpc_message_lend(&rpc->stream, rpc->connection->server->env, loan,
-                                             pieces, count, released));
+                                             pieces, count, rpc->is_compressing, released));
 }
 
 void muster_rpc_finish(struct muster_rpc *rpc, enum muster_rc rc, const char *message)
@@ -371,6 +364,24 @@ void muster_rpc_send_headers(struct muster_rpc *rpc, struct muster_metadata meta
         return;
     store_user(rpc, &rpc->initial, &metadata);
     muster_rpc_respond(rpc);
+}
+
+void muster_rpc_set_compression(struct muster_rpc *rpc, enum muster_compression compression)
+{
+    if (rpc->are_headers_sent)
+        return;
+    rpc->has_compression = compression == MUSTER_COMPRESSION_GZIP && rpc->is_gzip_welcome;
+    rpc->is_compressing = rpc->has_compression;
+}
+
+void muster_rpc_set_compressing(struct muster_rpc *rpc, bool is_compressing)
+{
+    rpc->is_compressing = is_compressing && rpc->has_compression;
+}
+
+bool muster_rpc_is_compressed(const struct muster_rpc *rpc)
+{
+    return rpc->parser.is_compressed;
 }
 
 void muster_rpc_set_trailers(struct muster_rpc *rpc, struct muster_metadata metadata)

@@ -10,6 +10,27 @@ static bool is_text(const char *text, size_t bytes, const char *expected)
     return strlen(expected) == bytes && memcmp(text, expected, bytes) == 0;
 }
 
+/* Of a list with commas. */
+static bool has_word(const char *list, size_t bytes, const char *word)
+{
+    size_t at = 0;
+
+    while (at < bytes) {
+        size_t begin = at, end;
+
+        while (at < bytes && list[at] != ',')
+            at++;
+        end = at++;
+        while (begin < end && list[begin] == ' ')
+            begin++;
+        while (end > begin && list[end - 1] == ' ')
+            end--;
+        if (is_text(list + begin, end - begin, word))
+            return true;
+    }
+    return false;
+}
+
 static bool is_grpc_content_type(const char *value, size_t bytes)
 {
     static const char type[] = "application/grpc";
@@ -57,8 +78,12 @@ static void parse_timeout(struct muster_rpc *rpc, const char *value, size_t valu
 static bool parse_own(struct muster_rpc *rpc, const char *name, size_t name_bytes,
                       const char *value, size_t value_bytes)
 {
-    if (is_text(name, name_bytes, "te") || is_text(name, name_bytes, "grpc-accept-encoding"))
+    if (is_text(name, name_bytes, "te"))
         return true;
+    if (is_text(name, name_bytes, "grpc-accept-encoding")) {
+        rpc->is_gzip_welcome = rpc->is_gzip_welcome || has_word(value, value_bytes, "gzip");
+        return true;
+    }
     if (is_text(name, name_bytes, "content-type")) {
         rpc->is_grpc = is_grpc_content_type(value, value_bytes);
         return true;
@@ -68,7 +93,9 @@ static bool parse_own(struct muster_rpc *rpc, const char *name, size_t name_byte
         return true;
     }
     if (is_text(name, name_bytes, "grpc-encoding")) {
-        rpc->has_unknown_encoding = !is_text(value, value_bytes, "identity");
+        rpc->parser.takes_gzip = is_text(value, value_bytes, "gzip");
+        rpc->has_unknown_encoding =
+            !rpc->parser.takes_gzip && !is_text(value, value_bytes, "identity");
         return true;
     }
     return false;
@@ -157,18 +184,26 @@ static const struct muster_h2_header response_head[] = {
     MUSTER_H2_STATIC("content-type", "application/grpc"),
 };
 
+static const struct muster_h2_header accept_encoding =
+    MUSTER_H2_STATIC("grpc-accept-encoding", "identity,gzip");
+static const struct muster_h2_header encoding = MUSTER_H2_STATIC("grpc-encoding", "gzip");
+
 void muster_rpc_respond(struct muster_rpc *rpc)
 {
     struct muster_h2_header headers[MUSTER_H2_HEADERS_MAX];
-    size_t count;
+    size_t count = 2;
 
     rpc->are_headers_sent = true;
-    if (rpc->initial.count == 0) {
+    if (rpc->initial.count == 0 && !rpc->has_compression) {
         muster_h2_stream_respond(&rpc->stream, response_head, 2, false, true);
         return;
     }
     memcpy(headers, response_head, sizeof(response_head));
-    count = append(headers, 2, &rpc->initial);
+    if (rpc->has_compression) {
+        headers[count++] = encoding;
+        headers[count++] = accept_encoding;
+    }
+    count = append(headers, count, &rpc->initial);
     muster_h2_stream_respond(&rpc->stream, headers, count, false, true);
 }
 
@@ -205,8 +240,7 @@ void muster_rpc_respond_trailers_only(struct muster_rpc *rpc)
     memcpy(headers, response_head, sizeof(response_head));
     count = 2;
     if (rpc->has_unknown_encoding)
-        headers[count++] =
-            (struct muster_h2_header)MUSTER_H2_STATIC("grpc-accept-encoding", "identity");
+        headers[count++] = accept_encoding;
     count = append_status(headers, count, rpc);
     muster_h2_stream_respond(&rpc->stream, headers, count, true, false);
 }

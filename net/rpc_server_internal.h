@@ -72,10 +72,12 @@ struct muster_rpc {
     /* the request line */
     bool is_post, is_get, is_root, is_grpc;
     bool has_bad_timeout, has_unknown_encoding;
+    bool is_gzip_welcome; /* grpc-accept-encoding has it */
     enum muster_rc metadata_rc;
     /* progress */
     bool is_half_closed;
     bool are_headers_sent;
+    bool has_compression, is_compressing;
     bool is_overflowing;
     bool has_message;
     struct muster_bytes held; /* a unary request that waits for the end of the stream */

@@ -41,6 +41,13 @@ struct muster_metadata {
 MUSTER_API const struct muster_metadata_entry *muster_metadata_find(
     const struct muster_metadata *metadata, const char *name);
 
+/** Each message says itself whether it is compressed: one that would not get smaller is sent as it
+ * is. What comes in gzip is always taken. */
+enum muster_compression {
+    MUSTER_COMPRESSION_NONE,
+    MUSTER_COMPRESSION_GZIP, /* RFC 1952, at zlib's usual level */
+};
+
 /** A message that is sent without a copy. Caller's memory, borrowed with its pieces until
  * released. */
 struct muster_loan;
@@ -95,9 +102,10 @@ MUSTER_API void *muster_channel_data(const struct muster_channel *channel);
 struct muster_call_options {
     const char *method;   /* "/package.Service/Method" */
     uint64_t deadline_ns; /* absolute loop time; UINT64_MAX only for long-lived streams */
-    struct muster_metadata metadata;  /* borrowed during start */
-    bool wait_for_ready;              /* wait out TRANSIENT_FAILURE instead of UNAVAILABLE */
-    muster_call_event_fn *on_headers; /* may be NULL */
+    struct muster_metadata metadata;     /* borrowed during start */
+    bool wait_for_ready;                 /* wait out TRANSIENT_FAILURE instead of UNAVAILABLE */
+    enum muster_compression compression; /* of what is sent */
+    muster_call_event_fn *on_headers;    /* may be NULL */
     muster_call_message_fn *on_message;
     muster_call_event_fn *on_writable; /* the last send has left the queue; may be NULL */
 };
@@ -130,6 +138,11 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_call_send_loan(struct muster_
                                                                   const struct iovec *pieces,
                                                                   size_t count,
                                                                   muster_loan_fn *released);
+/** The messages sent from now on are compressed, or not; only of a call that started with a
+ * compression. */
+MUSTER_API void muster_call_set_compressing(struct muster_call *call, bool is_compressing);
+/** In on_message: whether this message came compressed. */
+MUSTER_API bool muster_call_is_compressed(const struct muster_call *call);
 /** No more messages from this side. */
 MUSTER_API void muster_call_half_close(struct muster_call *call);
 /** Idempotent; done still comes, with CANCELLED unless it had already won. */
@@ -221,6 +234,12 @@ MUSTER_API const struct muster_address *muster_rpc_peer(const struct muster_rpc 
 MUSTER_API uint64_t muster_rpc_deadline_ns(const struct muster_rpc *rpc);
 /** Initial metadata (copied); must precede the first send. */
 MUSTER_API void muster_rpc_send_headers(struct muster_rpc *rpc, struct muster_metadata metadata);
+/** Compress what is sent, if the client takes that; must precede headers and the first send. */
+MUSTER_API void muster_rpc_set_compression(struct muster_rpc *rpc,
+                                           enum muster_compression compression);
+/** As muster_call_set_compressing, and muster_call_is_compressed. */
+MUSTER_API void muster_rpc_set_compressing(struct muster_rpc *rpc, bool is_compressing);
+MUSTER_API bool muster_rpc_is_compressed(const struct muster_rpc *rpc);
 /** Queue one message (copied). RESOURCE_EXHAUSTED beyond the bound; FAILED_PRECONDITION after
  * finish. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_rpc_send(struct muster_rpc *rpc,

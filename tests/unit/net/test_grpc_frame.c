@@ -86,7 +86,7 @@ static void a_large_message_is_collected_byte_by_byte(void **state)
     struct muster_bytes message = {NULL, 0};
 
     memset(input, 'x', size + 5);
-    muster_grpc_prefix_format(size, input);
+    muster_grpc_prefix_format(size, false, input);
     for (size_t i = 0; i < size + 5; i++) {
         struct muster_bytes bytes = {input + i, 1};
 
