@@ -179,7 +179,6 @@ enum muster_rc muster_group_open(const struct muster_group_options *options,
     if (rc != MUSTER_OK)
         goto fail;
     group->view = muster_view_ref(options->view);
-    group->shm_slots_max = options->shm_slots_max;
     init_steps(group);
     rc = muster_shm_open(group, options->board);
     if (rc != MUSTER_OK) {

@@ -43,7 +43,6 @@ struct muster_group_options {
     const struct muster_group_events *events;
     void *data;
     uint64_t abort_grace_ns; /* from a proposed abort to DEADLINE_EXCEEDED; 0: 2 s */
-    uint32_t shm_slots_max;  /* of an operation through boards; 0: as many as are useful */
     uint64_t answer_wait_ns; /* at a deadline, for the others to say where they are; 0: 20 ms */
 };
 

@@ -253,7 +253,7 @@ struct muster_group {
     struct muster_poller shm_poller; /* operations through boards are under way … */
     struct muster_task shm_task;     /* … on a loop that does not poll … */
     struct muster_timer shm_timer;   /* … and nothing has moved for a while */
-    uint32_t shm_idle_turns, shm_slots_max;
+    uint32_t shm_idle_turns;
     void (*shm_point)(void *data, const char *point); /* failpoint; NULL: none */
     void *shm_point_data;
     struct muster_group_device *device; /* the backend's; NULL: none yet */

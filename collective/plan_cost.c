@@ -96,7 +96,6 @@ static struct muster_op_cost shm_cost(const struct muster_plan *plan)
     struct muster_op_cost cost = {.sent_bytes = 0};
     uint64_t first = (uint64_t)plan->index * plan->chunks_per_block;
     bool is_giver = plan->kind != MUSTER_OP_BROADCAST || plan->index == plan->root;
-    uint32_t count;
 
     if (plan->algorithm == MUSTER_ALGORITHM_FLAT)
         cost.sent_bytes = is_giver ? direct_input_bytes(plan) : 0;
@@ -106,7 +105,7 @@ static struct muster_op_cost shm_cost(const struct muster_plan *plan)
                 muster_plan_chunk(plan, (uint32_t)(first + i)).count * plan->element_bytes;
     cost.memory_bytes = muster_buffer_bytes(sizeof(struct muster_run)) +
                         muster_buffer_bytes(muster_shm_table_bytes(plan)) + muster_buffer_bytes(0) +
-                        muster_shm_slots_bytes(plan, cost.sent_bytes, 0, &count);
+                        muster_shm_slot_bytes(plan, cost.sent_bytes);
     return cost;
 }
 

@@ -64,8 +64,7 @@ static void take_memory(struct muster_run *run, uint8_t *memory, uint32_t n)
     shm->participants = (struct muster_shm_participant *)(void *)(shm + 1);
     shm->sources = (const void **)(void *)(shm->participants + n);
     shm->weights = (uint64_t *)(void *)(shm->sources + n);
-    shm->productions = (struct muster_shm_production *)(void *)(shm->weights + n);
-    shm->streams = (struct muster_shm_stream *)(void *)(shm->productions + streams);
+    shm->streams = (struct muster_shm_stream *)(void *)(shm->weights + n);
     run->heard = (uint8_t *)(shm->streams + streams);
     run->memory = memory;
     run->shm = shm;
@@ -77,7 +76,7 @@ size_t muster_shm_table_bytes(const struct muster_plan *plan)
 
     return sizeof(struct muster_shm_run) +
            n * (sizeof(struct muster_shm_participant) + sizeof(void *) + sizeof(uint64_t) + 1) +
-           streams * (sizeof(struct muster_shm_stream) + sizeof(struct muster_shm_production));
+           streams * sizeof(struct muster_shm_stream);
 }
 
 static void meet(struct muster_run *run, struct muster_shm *link, uint32_t index)
@@ -97,50 +96,35 @@ static void meet(struct muster_run *run, struct muster_shm *link, uint32_t index
     participant->entry = &board->entries[MUSTER_LANE_INDEX(run->id.lane)][shm->entry_index];
 }
 
-size_t muster_shm_slots_bytes(const struct muster_plan *plan, size_t input_bytes,
-                              uint32_t count_max, uint32_t *ret_count)
+size_t muster_shm_slot_bytes(const struct muster_plan *plan, size_t input_bytes)
 {
-    size_t chunk = line_up(plan->chunk_elements * plan->element_bytes);
-    uint32_t count = plan->chunks_per_block;
-
-    *ret_count = 0;
     if (plan->algorithm == MUSTER_ALGORITHM_FLAT)
         return input_bytes;
-    if (plan->kind != MUSTER_OP_ALL_REDUCE)
-        return 0;
-    if (count_max == 0)
-        count_max = (uint32_t)(MUSTER_SHM_SLOTS_BYTES / chunk);
-    if (count_max < 2)
-        count_max = 2;
-    *ret_count = count < count_max ? count : count_max;
-    return *ret_count * chunk;
+    return plan->kind == MUSTER_OP_ALL_REDUCE ? line_up(plan->chunk_elements * plan->element_bytes)
+                                              : 0;
 }
 
 size_t muster_shm_held_bytes(const struct muster_run *run)
 {
     const struct muster_shm_run *shm = run->shm;
-    size_t slots = shm->entry->slot_count > 0 ? shm->entry->slot_count : 1;
 
-    return (shm->slots != NULL ? slots * shm->slot_bytes : 0) +
+    return (shm->slot != NULL ? shm->slot_bytes : 0) +
            (shm->stage.at != NULL ? shm->stage.bytes : 0);
 }
 
-static bool take_slots(struct muster_run *run, struct muster_board *board)
+static bool take_slot(struct muster_run *run, struct muster_board *board)
 {
     struct muster_shm_run *shm = run->shm;
     size_t input_bytes = is_giver(run, run->plan.index) ? muster_shm_input_bytes(run) : 0;
-    uint32_t count;
-    size_t bytes =
-        muster_shm_slots_bytes(&run->plan, input_bytes, run->group->shm_slots_max, &count);
+    size_t bytes = muster_shm_slot_bytes(&run->plan, input_bytes);
 
     if (bytes == 0)
         return true;
-    shm->slots = muster_shm_heap_take(board, bytes, &shm->slot_class);
-    if (shm->slots == NULL)
+    shm->slot = muster_shm_heap_take(board, bytes, &shm->slot_class);
+    if (shm->slot == NULL)
         return false;
-    shm->slot_bytes = count > 0 ? bytes / count : bytes;
-    shm->entry->slots_at = (uint32_t)((size_t)(shm->slots - board->memory) / SHM_LINE_BYTES);
-    shm->entry->slot_count = count;
+    shm->slot_bytes = bytes;
+    shm->entry->slot_at = (uint32_t)((size_t)(shm->slot - board->memory) / SHM_LINE_BYTES);
     return true;
 }
 
@@ -177,7 +161,7 @@ bool muster_shm_prepare(struct muster_run *run)
         run->heard[i] = (run->heard_over >> i & 1) != 0 ? MUSTER_HEARD_MISMATCH : 0;
     board->is_taken[MUSTER_LANE_INDEX(run->id.lane)][entry] = true;
     run->group->lanes[MUSTER_LANE_INDEX(run->id.lane)].cost += muster_run_cost(run);
-    if (take_slots(run, link->board))
+    if (take_slot(run, link->board))
         return true;
     link->is_short = true;
     muster_run_drop_memory(run);
@@ -196,10 +180,10 @@ static bool place_input(struct muster_run *run)
     if (bytes == 0 || !is_giver(run, shm->index))
         return true;
     if (run->plan.algorithm == MUSTER_ALGORITHM_FLAT) {
-        memcpy(shm->slots, run->call.input, bytes);
+        memcpy(shm->slot, run->call.input, bytes);
         run->result.sent_bytes += bytes;
         entry->input = SHM_INPUT_BOARD;
-        entry->input_offset = (uint64_t)(shm->slots - board->memory);
+        entry->input_offset = (uint64_t)(shm->slot - board->memory);
         return true;
     }
     return muster_shm_show_input(run, bytes);
@@ -231,11 +215,11 @@ static void begin_entry(struct muster_run *run)
     atomic_store_explicit(&entry->ready, 0, memory_order_relaxed);
     atomic_thread_fence(memory_order_release); /* who still sees the old key sees old words */
     atomic_store_explicit(&entry->complete, 0, memory_order_relaxed);
-    for (uint32_t i = 0; run->plan.algorithm == MUSTER_ALGORITHM_HOST && i < run->shm->n; i++) {
+    if (run->plan.algorithm != MUSTER_ALGORITHM_HOST)
+        return;
+    atomic_store_explicit(&entry->held, 0, memory_order_relaxed);
+    for (uint32_t i = 0; i < run->shm->n; i++)
         atomic_store_explicit(&entry->published[i], 0, memory_order_relaxed);
-        atomic_store_explicit(&entry->copied[i], 0, memory_order_relaxed);
-        entry->first[i] = entry->base[i] = 0; /* of an heir, when members had other numbers */
-    }
 }
 
 void muster_shm_start(struct muster_run *run)
@@ -262,7 +246,7 @@ void muster_shm_start(struct muster_run *run)
  * reductions that go through it several times. */
 static bool is_slot_needed(const struct muster_run *run)
 {
-    return run->shm->slots != NULL && run->plan.algorithm == MUSTER_ALGORITHM_FLAT &&
+    return run->shm->slot != NULL && run->plan.algorithm == MUSTER_ALGORITHM_FLAT &&
            (run->call.user.reduce != NULL || run->call.is_weighted);
 }
 
@@ -274,7 +258,7 @@ static const uint8_t *find_input(const struct muster_run *run, uint32_t index)
     size_t bytes = muster_shm_input_bytes(run);
 
     if (participant->peer == NULL)
-        return is_slot_needed(run) ? run->shm->slots : run->call.input;
+        return is_slot_needed(run) ? run->shm->slot : run->call.input;
     switch ((enum muster_shm_input)entry->input) {
     case SHM_INPUT_NONE:
         return NULL;
@@ -575,7 +559,7 @@ static void own_slots(const struct muster_run *run)
     if (run->plan.algorithm != MUSTER_ALGORITHM_FLAT || bytes > OWNED_BYTES_MAX)
         return;
     for (size_t at = 0; at < bytes; at += SHM_LINE_BYTES)
-        muster_shm_own_line(run->shm->slots + at);
+        muster_shm_own_line(run->shm->slot + at);
 }
 
 /* Left out of the view, but alive: it may still read. */
@@ -595,9 +579,9 @@ void muster_shm_drop(struct muster_run *run)
     if (run->state < MUSTER_RUN_COMPLETE || is_anybody_gone(shm))
         muster_shm_revoke(run);
     muster_shm_hide_input(run);
-    if (shm->slots != NULL) {
+    if (shm->slot != NULL) {
         own_slots(run);
-        muster_shm_heap_give(link->board, shm->slots, shm->slot_class);
+        muster_shm_heap_give(link->board, shm->slot, shm->slot_class);
     }
     muster_shm_board_of(link->board)->is_taken[MUSTER_LANE_INDEX(run->id.lane)][shm->entry_index] =
         false;

@@ -35,9 +35,9 @@ void muster_shm_flat_restore(struct muster_run *run)
     size_t bytes = muster_shm_input_bytes(run);
 
     if (run->plan.algorithm == MUSTER_ALGORITHM_FLAT && run->call.input == run->call.output &&
-        run->call.kind == MUSTER_OP_ALL_REDUCE && shm != NULL && shm->slots != NULL &&
+        run->call.kind == MUSTER_OP_ALL_REDUCE && shm != NULL && shm->slot != NULL &&
         shm->is_announced && bytes > 0)
-        memcpy(run->call.output, shm->slots, bytes);
+        memcpy(run->call.output, shm->slot, bytes);
 }
 
 /* False: a slot has been used again, by a member that has gone on without this one. */

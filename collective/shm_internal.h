@@ -10,8 +10,6 @@
 #define MUSTER_SHM_BOARD_BYTES_MIN (sizeof(struct muster_shm_board) + ((size_t)4 << 20))
 #define SHM_STAGES_IDLE_MAX        8u
 #define SHM_LINE_BYTES             64u
-/* Slots of one operation: small ones need not wait for one that is free again. */
-#define MUSTER_SHM_SLOTS_BYTES ((size_t)2 << 20)
 #define SHM_LANE_ENTRIES       16u
 #define SHM_HEAP_CLASSES       32u
 /* A process looks whether the others are dead once in so many looks without news. */
@@ -39,13 +37,11 @@ struct muster_shm_entry {
     uint64_t weight;
     uint64_t done_before; /* host_lane.done at that time */
     uint32_t input, input_share;
-    uint32_t slots_at, slot_count; /* lines; positions of chunks are taken modulo slot_count */
+    uint32_t slot_at; /* lines */
     _Alignas(SHM_LINE_BYTES) _Atomic uint64_t complete; /* key: has its whole result */
-    /* by stream (owner of chunks): */
-    _Atomic uint32_t published[MUSTER_SHM_MEMBERS_MAX]; /* chunks before it have been summed */
-    _Atomic uint32_t copied[MUSTER_SHM_MEMBERS_MAX];    /* chunks before it have been copied */
-    /* its chunks `first` … of a stream stand in the slots of positions `base` … */
-    uint32_t first[MUSTER_SHM_MEMBERS_MAX], base[MUSTER_SHM_MEMBERS_MAX];
+    _Atomic uint32_t held; /* the slot has the sum of the chunk before it; 0: none */
+    /* by stream (owner of chunks): chunks before it are sums, in the place of its input; or not its */
+    _Atomic uint32_t published[MUSTER_SHM_MEMBERS_MAX];
 };
 
 struct muster_shm_lane {
@@ -86,8 +82,6 @@ struct muster_shm {
     uint64_t *done;                   /* by lane and rank: what announcements said; a hint */
     bool *is_heard;                   /* by rank */
     struct muster_board_peer **peers; /* by rank; the own is NULL */
-    uint8_t *scratch;                 /* MUSTER_SHM_CHUNK_BYTES; NULL: no board */
-    const uint8_t *scratch_slot;      /* holds what scratch holds; NULL: none */
 };
 
 struct muster_shm_participant {
@@ -102,14 +96,8 @@ struct muster_shm_participant {
 };
 
 struct muster_shm_stream {
-    uint32_t next;     /* first chunk that has not been copied here */
-    uint32_t producer; /* participant from whose slots it will come */
-    uint32_t freed;    /* chunks before it have been copied by all */
-};
-
-/** Chunks that this process sums: its own stream, then those of the dead whose heir it is. */
-struct muster_shm_production {
-    uint32_t stream, first, base, next;
+    uint32_t next;     /* first chunk that is not in the output here */
+    uint32_t producer; /* participant that sums it */
 };
 
 struct muster_shm_run {
@@ -118,15 +106,13 @@ struct muster_shm_run {
     uint64_t key, ordinal;
     uint32_t n, index, entry_index, stream_count;
     uint32_t ready_count, complete_count, looks;
-    uint32_t production_count;
     uint32_t slot_class; /* of the heap */
     size_t slot_bytes;
-    uint8_t *slots; /* NULL: none */
+    uint8_t *slot; /* NULL: none */
     struct muster_shm_stage stage;
     bool is_announced, is_blocked;
     struct muster_shm_participant *participants;
     struct muster_shm_stream *streams;
-    struct muster_shm_production *productions;
     const void **sources; /* scratch: n */
     uint64_t *weights;    /* by participant, of those that are ready */
 };
@@ -147,7 +133,6 @@ enum muster_shm_refusal {
     MUSTER_SHM_REFUSES, /* it does not say why */
     MUSTER_SHM_REFUSES_BY_CHOICE,
     MUSTER_SHM_HAS_NO_BOARD,
-    MUSTER_SHM_HAS_NO_MEMORY,
     MUSTER_SHM_REACHES_NO_PEER,
 };
 
@@ -183,10 +168,8 @@ void muster_shm_look(struct muster_run *run);
 size_t muster_shm_input_bytes(const struct muster_run *run);
 /** The buffer with what a run knows of its participants. */
 size_t muster_shm_table_bytes(const struct muster_plan *plan);
-/** Slots for the input (flat), or for *ret_count chunks that this process sums. count_max 0: as many
- * as are useful. */
-size_t muster_shm_slots_bytes(const struct muster_plan *plan, size_t input_bytes,
-                              uint32_t count_max, uint32_t *ret_count);
+/** A slot for the input (flat), or for the sum of one chunk. */
+size_t muster_shm_slot_bytes(const struct muster_plan *plan, size_t input_bytes);
 /** Signal the participants that sleep. */
 void muster_shm_wake(struct muster_run *run);
 
@@ -203,7 +186,8 @@ void muster_shm_reduce_all(struct muster_run *run, void *into, uint64_t count);
 bool muster_shm_flat_finish(struct muster_run *run);
 /* run_shm_chunks.c */
 void muster_shm_chunks_begin(struct muster_run *run);
-/** Sum one chunk, copy what is there. True: something moved. */
+/** Sum one chunk of each stream that is this process's, copy one of each that is there. True:
+ * something moved. */
 bool muster_shm_chunks_move(struct muster_run *run);
 bool muster_shm_chunks_are_whole(const struct muster_run *run);
 

@@ -59,7 +59,6 @@ void muster_shm_unref(struct muster_shm *shm)
     muster_mem_free(mem, shm->is_heard);
     muster_mem_free(mem, shm->done);
     muster_mem_free(mem, shm->peers);
-    muster_mem_free(mem, shm->scratch);
     muster_mem_free(mem, shm);
 }
 
@@ -260,11 +259,6 @@ enum muster_rc muster_shm_open(struct muster_group *group, struct muster_board *
     shm->group = group;
     if (board == NULL || board->memory_bytes < MUSTER_SHM_BOARD_BYTES_MIN) {
         refuse_without_board(shm);
-        return MUSTER_OK;
-    }
-    shm->scratch = muster_mem_alloc_zero(mem, MUSTER_SHM_CHUNK_BYTES, 1);
-    if (shm->scratch == NULL) {
-        refuse(shm, MUSTER_SHM_HAS_NO_MEMORY, "no memory for operations through boards");
         return MUSTER_OK;
     }
     shm->board = board;

@@ -38,7 +38,6 @@ const char *muster_shm_refusal_text(uint32_t refusal)
         [MUSTER_SHM_REFUSES] = "uses no board",
         [MUSTER_SHM_REFUSES_BY_CHOICE] = "has MUSTER_WIRE=tcp",
         [MUSTER_SHM_HAS_NO_BOARD] = "has no board",
-        [MUSTER_SHM_HAS_NO_MEMORY] = "has no memory for operations through boards",
         [MUSTER_SHM_REACHES_NO_PEER] = "cannot connect to a board",
     };
 

@@ -8,7 +8,6 @@
 #include "collective/shm.h"
 
 bool group_ring_has_boards;
-uint32_t group_ring_slots_max;
 
 #define CHUNK_BYTES  256u
 #define BOARD_BYTES  ((size_t)6 << 20)
@@ -186,7 +185,6 @@ static struct muster_group *open_group(struct group_ring_member *member, struct 
         .events = &group_events,
         .data = member,
         .board = member->board,
-        .shm_slots_max = member->ring->slots_max,
         .abort_grace_ns = member->ring->abort_grace_ns,
         .answer_wait_ns = ANSWER_WAIT_NS,
     };
@@ -254,7 +252,6 @@ void group_ring_open_hosts(struct group_ring *ring, uint32_t n,
     assert_int_equal(muster_net_system_open(&ring->test.env, &ring->test.env.net), MUSTER_OK);
     ring->plan = *plan;
     ring->has_boards = group_ring_has_boards;
-    ring->slots_max = group_ring_slots_max;
     sim_board_world_init(&ring->boards, &ring->test.env);
     ring->per_host = per_host;
     for (uint32_t i = 0; i < n; i++)

@@ -35,7 +35,6 @@ struct group_ring_member {
 struct group_ring {
     struct test_env test;
     bool has_boards;
-    uint32_t slots_max; /* of operations through boards; 0: no limit */
     struct sim_board_world boards;
     uint32_t count; /* members ever made */
     struct group_ring_member members[GROUP_RING_MAX];
@@ -50,7 +49,6 @@ struct group_ring {
 
 /** Rings that are opened from now on have boards: operations go through them. */
 extern bool group_ring_has_boards;
-extern uint32_t group_ring_slots_max;
 
 /** A ring of n members in a view of epoch 1; small chunks, so that small tensors have many. */
 void group_ring_open(struct group_ring *ring, uint32_t n);

@@ -65,7 +65,6 @@ struct stage {
     bool is_changing, is_accused, is_over;
     bool is_healing; /* connections break, processes do not: nobody may be suspected */
     bool has_boards; /* the members share a host */
-    uint32_t slots_max;
     struct muster_env boards_env; /* memory only */
     struct sim_board_world boards;
     uint64_t begin_ns, decide_ns, return_ns[TASKS_MAX];
@@ -390,7 +389,6 @@ static void enter_view(struct actor *actor, struct muster_view *view)
         .self = actor->role->member.incarnation,
         .wire = actor->wire,
         .board = actor->board,
-        .shm_slots_max = actor->role->stage->slots_max,
         .events = &group_events,
         .data = actor,
     };
@@ -803,7 +801,6 @@ static void set_stage(struct stage *stage)
 
     stage->task_count = 2 + (uint32_t)draw(stage, TASKS_MAX - 1);
     stage->has_boards = draw(stage, 2) == 0;
-    stage->slots_max = draw(stage, 2) == 0 ? 0 : 2;
     stage->boards_env.mem = muster_mem_system();
     sim_board_world_init(&stage->boards, &stage->boards_env);
     for (i = 0; i < stage->task_count; i++) {
