@@ -377,7 +377,7 @@ static void dispatch(struct muster_membership *machine, const struct muster_memb
         return;
     case MUSTER_EVENT_VIEW_PUT:
         if (event->view != NULL)
-            muster_membership_saw_view(machine, event->view, event->revision);
+            muster_membership_view_put(machine, event->view, event->revision);
         return;
     case MUSTER_EVENT_VIEW_READ:
         muster_membership_view_read(machine, event);

@@ -174,6 +174,8 @@ void muster_membership_set_work(struct muster_membership *machine, bool is_busy,
                                 uint64_t ended_count);
 /** A change waits for the end of an operation: give EVENT_TICK when one has ended. */
 bool muster_membership_is_holding(const struct muster_membership *machine);
+/** A change of view cannot go on: for whom or what, in words for the log, into text. */
+bool muster_membership_waits_for(const struct muster_membership *machine, char *text, size_t room);
 /** What a peer's heartbeats showed. */
 uint64_t muster_membership_committed_by(const struct muster_membership *machine,
                                         const struct muster_incarnation *peer);

@@ -29,7 +29,7 @@ static bool may_leave(struct muster_membership *machine)
     return muster_membership_is_due(machine, machine->leave_hold_ns);
 }
 
-static bool has_lost_member(const struct muster_membership *machine)
+bool muster_membership_has_lost_member(const struct muster_membership *machine)
 {
     for (size_t i = 0; i < machine->peer_count; i++)
         if (muster_membership_in_view(machine, &machine->peers[i]) &&
@@ -154,8 +154,8 @@ void muster_membership_settle_member(struct muster_membership *machine)
         start_change(machine);
         return;
     }
-    if (!has_lost_member(machine) && !has_wish(machine) && !has_accused(machine) &&
-        !muster_membership_outcast(machine, &outcast))
+    if (!muster_membership_has_lost_member(machine) && !has_wish(machine) &&
+        !has_accused(machine) && !muster_membership_outcast(machine, &outcast))
         return;
     if (!is_own_turn(machine))
         return;
@@ -173,17 +173,11 @@ static bool is_outcast(const struct muster_membership *machine,
            muster_incarnation_is_equal(&machine->change.outcast, incarnation);
 }
 
-static bool is_voter(const struct muster_membership *machine, const struct membership_peer *peer)
+bool muster_membership_is_voter(const struct muster_membership *machine,
+                                const struct membership_peer *peer)
 {
     return peer->vote != NULL && !is_outcast(machine, &peer->member.incarnation) &&
            muster_membership_in_view(machine, peer) &&
-           muster_membership_peer_belief(machine, peer) < MUSTER_BELIEF_SUSPECTED;
-}
-
-static bool is_awaited(const struct muster_membership *machine, const struct membership_peer *peer)
-{
-    return peer->vote == NULL && muster_membership_in_view(machine, peer) &&
-           !muster_membership_is_self(machine, &peer->member.incarnation) &&
            muster_membership_peer_belief(machine, peer) < MUSTER_BELIEF_SUSPECTED;
 }
 
@@ -200,7 +194,7 @@ static bool ask_for_votes(struct muster_membership *machine)
     for (size_t i = 0; i < machine->peer_count; i++) {
         const struct membership_peer *peer = &machine->peers[i];
 
-        is_any_awaited = is_any_awaited || is_awaited(machine, peer);
+        is_any_awaited = is_any_awaited || muster_membership_is_awaited(machine, peer);
         if (is_time && peer->vote == NULL && muster_membership_in_view(machine, peer))
             muster_membership_send(machine, peer, &control);
     }
@@ -253,7 +247,7 @@ static void describe(struct muster_membership *machine, char *text, size_t room)
         else if (!muster_membership_in_view(machine, peer) ||
                  muster_membership_is_self(machine, &peer->member.incarnation))
             continue;
-        else if (!is_voter(machine, peer))
+        else if (!muster_membership_is_voter(machine, peer))
             append(text, room, "%s%s:%u lost (%s)", separator, peer->member.task_type,
                    peer->member.task_index, why_lost(machine, peer));
         else if (peer_goes(machine, peer))
@@ -284,7 +278,7 @@ static size_t collect_votes(struct muster_membership *machine, struct muster_vot
     for (size_t i = 0; i < machine->peer_count; i++) {
         const struct membership_peer *peer = &machine->peers[i];
 
-        if (!is_voter(machine, peer))
+        if (!muster_membership_is_voter(machine, peer))
             continue;
         votes[count].incarnation = peer->member.incarnation;
         votes[count].progress = peer->vote;
@@ -439,35 +433,6 @@ static bool has_waited(struct muster_membership *machine)
                                                  machine->options.min_members_timeout_ns);
 }
 
-/* Suspected, for it does not vote, and perhaps alive: it may hold what nobody else has. */
-static bool may_hold_state(const struct muster_membership *machine,
-                           const struct membership_peer *peer)
-{
-    if (!muster_membership_in_view(machine, peer) ||
-        muster_membership_is_self(machine, &peer->member.incarnation) || is_voter(machine, peer) ||
-        peer->suspicion.is_dead)
-        return false;
-    return !machine->options.is_force_new || peer->is_registered;
-}
-
-/* None of those who vote has the training state. Who is only suspected may have it, and is waited
- * for: as for a new beginning, only confirmed deaths allow to go on without. */
-static bool is_state_at_stake(const struct muster_membership *machine)
-{
-    bool is_perhaps_held = false;
-
-    if (!machine->progress->lacks_state)
-        return false;
-    for (size_t i = 0; i < machine->peer_count; i++) {
-        const struct membership_peer *peer = &machine->peers[i];
-
-        if (is_voter(machine, peer) && !peer->vote->lacks_state)
-            return false;
-        is_perhaps_held = is_perhaps_held || may_hold_state(machine, peer);
-    }
-    return is_perhaps_held;
-}
-
 void muster_membership_settle_change(struct muster_membership *machine)
 {
     struct muster_view *view = NULL;
@@ -478,7 +443,7 @@ void muster_membership_settle_change(struct muster_membership *machine)
         !muster_membership_knows_revision(machine))
         return;
     machine->change.has_outcast = muster_membership_outcast(machine, &machine->change.outcast);
-    if (is_state_at_stake(machine))
+    if (muster_membership_is_state_at_stake(machine))
         return;
     rc = decide(machine, false, &view, &leaver_count);
     if (rc == MUSTER_OK && must_wait(machine, view, leaver_count)) {

@@ -21,12 +21,19 @@ void muster_membership_request_view(struct muster_membership *machine,
     muster_membership_send(machine, peer, &control);
 }
 
+/* It gets the view; a Freeze that came before it was for nothing, and is sent again behind it. */
+static void bring_up(struct muster_membership *machine, const struct membership_peer *peer)
+{
+    muster_membership_send_commit(machine, peer);
+    machine->change.freeze_due_ns = 0;
+}
+
 /* True when both are in the same epoch; else the one that is behind gets the view. */
 static bool is_same_epoch(struct muster_membership *machine, const struct membership_peer *peer,
                           uint64_t epoch)
 {
     if (epoch < epoch_of(machine))
-        muster_membership_send_commit(machine, peer);
+        bring_up(machine, peer);
     else if (epoch > epoch_of(machine))
         muster_membership_request_view(machine, peer);
     return epoch == epoch_of(machine) && epoch != 0;
@@ -150,11 +157,11 @@ void muster_membership_control(struct muster_membership *machine, struct members
         on_progress(machine, peer, control);
         return;
     case MUSTER_CONTROL_COMMIT:
-        muster_membership_saw_view(machine, control->view, control->revision);
+        muster_membership_view_put(machine, control->view, control->revision);
         return;
     case MUSTER_CONTROL_VIEW_REQUEST:
         if (control->epoch < epoch_of(machine))
-            muster_membership_send_commit(machine, peer);
+            bring_up(machine, peer);
         return;
     case MUSTER_CONTROL_JOIN:
         on_join(machine, peer, control);

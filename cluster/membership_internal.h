@@ -216,6 +216,11 @@ size_t muster_membership_joiners(const struct muster_membership *machine,
 /* membership_change.c */
 void muster_membership_settle_member(struct muster_membership *machine);
 void muster_membership_settle_change(struct muster_membership *machine);
+/** A member of the view is not believed alive. */
+bool muster_membership_has_lost_member(const struct muster_membership *machine);
+/** It has voted, and is believed alive. */
+bool muster_membership_is_voter(const struct muster_membership *machine,
+                                const struct membership_peer *peer);
 
 /* membership_quarrel.c */
 /** One of the two says now that it does not reach the other. */
@@ -229,7 +234,18 @@ bool muster_membership_is_unreached(const struct muster_membership *machine,
 bool muster_membership_outcast(const struct muster_membership *machine,
                                struct muster_incarnation *ret_outcast);
 
+/* membership_wait.c */
+/** Its vote is missing. */
+bool muster_membership_is_awaited(const struct muster_membership *machine,
+                                  const struct membership_peer *peer);
+/** None of those who vote has the training state. Who is only suspected may have it, and is waited
+ * for: as for a new beginning, only confirmed deaths allow to go on without. */
+bool muster_membership_is_state_at_stake(const struct muster_membership *machine);
+
 /* membership_propose.c */
+/** A committed view, from the registry's watch or a peer; our own proposal is announced then. */
+void muster_membership_view_put(struct muster_membership *machine, struct muster_view *view,
+                                uint64_t revision);
 /** Takes view. Moves to PROPOSING. */
 void muster_membership_propose(struct muster_membership *machine, struct muster_view *view);
 void muster_membership_cas_answered(struct muster_membership *machine,

@@ -46,6 +46,22 @@ static void committed(struct muster_membership *machine, struct muster_view *vie
     muster_membership_saw_view(machine, view, revision);
 }
 
+static bool is_proposed(const struct muster_membership *machine, const struct muster_view *view)
+{
+    return machine->proposal.view != NULL && view != NULL &&
+           machine->proposal.view->digest == view->digest;
+}
+
+/* The watch, or who sees it, may be faster than the answer to the swap. */
+void muster_membership_view_put(struct muster_membership *machine, struct muster_view *view,
+                                uint64_t revision)
+{
+    if (is_proposed(machine, view))
+        committed(machine, view, revision);
+    else
+        muster_membership_saw_view(machine, view, revision);
+}
+
 static void read_later(struct muster_membership *machine, bool is_at_once)
 {
     struct membership_proposal *proposal = &machine->proposal;
@@ -83,14 +99,8 @@ void muster_membership_cas_answered(struct muster_membership *machine,
  * again. */
 static void read_key(struct muster_membership *machine, struct muster_view *view, uint64_t revision)
 {
-    bool is_ours = machine->proposal.view != NULL && view != NULL &&
-                   machine->proposal.view->digest == view->digest;
-
     if (view != NULL && (machine->view == NULL || view->epoch > machine->view->epoch)) {
-        if (is_ours)
-            committed(machine, view, revision);
-        else
-            muster_membership_saw_view(machine, view, revision);
+        muster_membership_view_put(machine, view, revision);
         return;
     }
     machine->revision = view == NULL ? 0 : revision;

@@ -5,9 +5,11 @@
 #include "cluster/node_internal.h"
 #include "collective/board_system.h"
 
-#define START_TIMEOUT_NS  (5 * 60 * MUSTER_NS_PER_S)
-#define START_PATIENCE_NS (10 * MUSTER_NS_PER_S) /* of those who look at the log */
-#define CLOSING_TURNS     4 /* what links and groups still have to free in turns of their own */
+#define START_TIMEOUT_NS   (5 * 60 * MUSTER_NS_PER_S)
+#define START_PATIENCE_NS  (10 * MUSTER_NS_PER_S) /* of those who look at the log */
+#define CHANGE_PATIENCE_NS (1 * MUSTER_NS_PER_S)
+#define CHANGE_REPEAT_NS   (10 * MUSTER_NS_PER_S)
+#define CLOSING_TURNS      4 /* what links and groups still have to free in turns of their own */
 
 void muster_node_set_expected(struct muster_node *node, uint32_t count)
 {
@@ -18,9 +20,35 @@ void muster_node_set_expected(struct muster_node *node, uint32_t count)
 
 /* --- opening --- */
 
+/* What takes more than a moment is said, again and again, until it goes on. */
+static void log_wait(struct muster_node *node)
+{
+    uint64_t now_ns = muster_loop_now_ns(node->env->loop);
+    char what[240];
+
+    if (!muster_membership_waits_for(node->machine, what, sizeof(what))) {
+        node->wait_epoch = 0;
+        return;
+    }
+    if (node->wait_epoch != muster_membership_view(node->machine)->epoch) {
+        node->wait_epoch = muster_membership_view(node->machine)->epoch;
+        node->wait_since_ns = now_ns;
+        node->wait_due_ns = now_ns + CHANGE_PATIENCE_NS;
+    }
+    if (now_ns < node->wait_due_ns)
+        return;
+    node->wait_due_ns = now_ns + CHANGE_REPEAT_NS;
+    MUSTER_LOG(node->env, WARN, "change_waits", "job", node->job, "epoch", node->wait_epoch, "for",
+               what, "seconds", (now_ns - node->wait_since_ns) / MUSTER_NS_PER_S);
+}
+
 static void on_timer(struct muster_timer *timer)
 {
-    muster_node_feed_kind(timer->data, MUSTER_EVENT_TICK);
+    struct muster_node *node = timer->data;
+
+    muster_node_feed_kind(node, MUSTER_EVENT_TICK);
+    if (!node->is_closing)
+        log_wait(node);
 }
 
 static void name_missing(const struct muster_node *node, char *text, size_t room)

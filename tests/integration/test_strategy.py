@@ -261,6 +261,53 @@ class Deaths(Case):
         self.end([early, late])
 
 
+class ByHand(Case):
+    """No launcher says who is dead. Silence would take far longer than a test may: only the kernel's word lets them go on."""
+
+    def killed_at_once(self, size, victims, in_operation, **variables):
+        members = self.started(size, MUSTER_EVICT_AFTER_S=3600, **variables)
+        every(members, "all_reduce 100 1")
+        rest = [member for member in members if member.rank not in victims]
+        if in_operation:
+            for member in rest:
+                member.tell("all_reduce 100000 3 mean")
+        for rank in victims:
+            members[rank].child.kill()
+        if not in_operation:
+            for member in rest:
+                member.tell("all_reduce 100000 3 mean")
+        for member in rest:
+            got = ok(member.hear())
+            self.assertEqual((got["value"], got["contributors"]), (3, len(rest)))
+        self.commit(rest)
+        for got in every(rest, "begin"):
+            self.assertEqual((got["step"], got["size"]), (2, len(rest)))
+        self.assertEqual(len({got["digest"] for got in every(rest, "digest")}), 1)
+        self.end(rest)
+
+    def test_half_of_them_or_all_but_one_are_killed_at_once(self):
+        for size in (2, 4, 6):
+            for victims in (range(size // 2), range(size // 2, size), range(size - 1)):
+                for in_operation in (False, True):
+                    job = f"job{size}-{len(victims)}-{victims[0]}-{in_operation}"
+                    wire = {"MUSTER_WIRE": "tcp"} if in_operation and victims[0] == 0 else {}
+                    with self.subTest(size=size, victims=list(victims), in_operation=in_operation):
+                        self.killed_at_once(size, victims, in_operation, MUSTER_JOB=job, **wire)
+
+    def test_while_the_registry_is_dead_too_the_log_says_what_they_wait_for(self):
+        members = self.started(4)
+        self.job.registry.kill()
+        for member in members[:2]:
+            member.child.kill()
+        for member in members[2:]:
+            member.tell("all_reduce 1000 1")
+        deadline = time.monotonic() + PATIENCE_S
+        while not any("change_waits" in line and 'for="the registry"' in line for line in members[2].errors):
+            self.assertLess(time.monotonic(), deadline, list(members[2].errors))
+            time.sleep(0.05)
+        self.assertFalse(members[2].has_answered())
+
+
 class Calls(Case):
     def test_calls_out_of_order_are_refused_and_harm_nothing(self):
         members = self.job.members(2)

@@ -157,7 +157,8 @@ static void reap(struct cast_task *task)
         return;
     task->is_reported = true;
     sim_note(cast->world, "reaped", task->index, task->life, 0);
-    cast->ops->confirm_dead(cast, &task->incarnation);
+    if (!cast->is_by_hand)
+        cast->ops->confirm_dead(cast, &task->incarnation);
     task->act_ns = now_ns + cast_draw(cast, cast->options.restart_delay_max_ns + 1);
 }
 

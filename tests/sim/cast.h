@@ -79,6 +79,7 @@ struct cast {
     /* A process says that it cannot go on. True: the play expects that. NULL: never. */
     bool (*on_failed)(struct cast_task *task, const struct muster_error *error);
     bool is_launching; /* the launcher works */
+    bool is_by_hand;   /* processes were started by hand: nobody says that one is dead */
 };
 
 /** A cast on the stage, nobody started yet. */

@@ -143,6 +143,29 @@ static void play_several_deaths(struct cast *cast)
     }
 }
 
+/* On one host the kernel says who is dead; elsewhere a connection that ends makes the suspicion. */
+static uint64_t by_hand_limit_ns(const struct cast *cast)
+{
+    return cast->host_count == 1 ? MUSTER_NS_PER_S : 20 * MUSTER_NS_PER_S;
+}
+
+/* No launcher: half of the members, or all but one, are gone at once, and nobody says so. */
+static void play_by_hand(struct cast *cast)
+{
+    uint32_t count = cast_chance(cast, 500) ? cast->task_count / 2 : cast->task_count - 1;
+
+    cast->is_by_hand = true;
+    begin(cast);
+    while (count-- > 0)
+        cast_kill(cast_any(cast), false);
+    if (cast_chance(cast, 300))
+        cast_run(cast, span(cast, 50 * MUSTER_NS_PER_MS));
+    if (!cast_await_progress(cast, 2, by_hand_limit_ns(cast)))
+        return;
+    if (cast_chance(cast, 500))
+        cast_start(&cast->tasks[cast_draw(cast, cast->task_count)], 0);
+}
+
 static void play_leader_death(struct cast *cast)
 {
     uint32_t count = 1 + (uint32_t)cast_draw(cast, cast->task_count);
@@ -318,6 +341,7 @@ static const struct play plays[] = {
     {"leave", CAST(2, 5, CAST_ANY), play_leave, true},
     {"death", CAST(2, 5, CAST_ANY), play_death, false},
     {"several_deaths", CAST(3, 6, CAST_ANY), play_several_deaths, false},
+    {"by_hand", CAST(2, 6, CAST_ANY), play_by_hand, false},
     {"leader_death", CAST(2, 5, CAST_ANY), play_leader_death, false},
     {"rivals", CAST(3, 5, CAST_OWN_HOSTS), play_rivals, false},
     {"false_suspicion", CAST(2, 5, CAST_ANY), play_false_suspicion, false},

@@ -160,9 +160,84 @@ static void random_stories_keep_every_rule(void **state)
         random_story(seed);
 }
 
+static bool is_second_view_committed(struct pump *pump)
+{
+    return pump_epoch(pump) == 2;
+}
+
+/* A death begins the change to epoch 2, another that to epoch 3 as soon as 2 is committed; worker 2
+ * hears of views from others only. All is over before a leader asks a second time. */
+static void tell_of_two_deaths(uint64_t seed, bool is_answer_lost)
+{
+    struct membership_world world;
+    uint64_t before;
+
+    membership_world_open(&world, seed, 5);
+    membership_world_start_tasks(&world, 5, 1);
+    pump_see_registry(&world.pump, 2, false);
+    world.pump.lose_answer_percent = is_answer_lost ? 100 : 0;
+    world.pump.nodes[0].stops_after_cas = !is_answer_lost;
+    pump_kill(&world.pump, 4);
+    assert_true(pump_run_until(&world.pump, is_second_view_committed, PUMP_S(1)));
+    before = world.pump.now_ns;
+    world.pump.lose_answer_percent = 0;
+    if (is_answer_lost)
+        pump_kill(&world.pump, 3);
+    membership_world_assert_settles(&world);
+
+    if (world.pump.now_ns - before >= PUMP_MS(80))
+        fail_msg("seed %llu: %llu ms", (unsigned long long)seed,
+                 (unsigned long long)(world.pump.now_ns - before) / PUMP_MS(1));
+    membership_world_close(&world);
+}
+
+static void who_learns_that_its_view_was_taken_tells_it_before_it_asks_again(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 40; seed++)
+        tell_of_two_deaths(seed, true);
+}
+
+static void who_was_asked_too_early_is_asked_again_at_once(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 40; seed++)
+        tell_of_two_deaths(seed, false);
+}
+
+static void what_a_change_waits_for_is_told(void **state)
+{
+    struct membership_world world;
+    char what[240];
+
+    (void)state;
+    membership_world_open(&world, 60, 3);
+    membership_world_start_tasks(&world, 3, 1);
+    assert_false(muster_membership_waits_for(world.pump.nodes[0].machine, what, sizeof(what)));
+
+    pump_pause(&world.pump, 2, PUMP_S(5));
+    pump_kill(&world.pump, 1);
+    pump_run(&world.pump, PUMP_S(1));
+    assert_true(muster_membership_waits_for(world.pump.nodes[0].machine, what, sizeof(what)));
+    assert_string_equal(what, "worker:2 (it has not answered)");
+
+    pump_registry(&world.pump, false);
+    pump_run(&world.pump, PUMP_S(1));
+    assert_true(muster_membership_waits_for(world.pump.nodes[0].machine, what, sizeof(what)));
+    assert_string_equal(what, "the registry");
+
+    pump_registry(&world.pump, true);
+    membership_world_assert_settles(&world);
+    assert_false(muster_membership_waits_for(world.pump.nodes[0].machine, what, sizeof(what)));
+    membership_world_close(&world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_learns_that_its_view_was_taken_tells_it_before_it_asks_again),
+        cmocka_unit_test(who_was_asked_too_early_is_asked_again_at_once),
+        cmocka_unit_test(what_a_change_waits_for_is_told),
         cmocka_unit_test(random_stories_keep_every_rule),
     };
 

@@ -1,0 +1,114 @@
+/* What a change of view waits for: votes, a state that only a silent member may hold, the registry. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cluster/membership_internal.h"
+
+bool muster_membership_is_awaited(const struct muster_membership *machine,
+                                  const struct membership_peer *peer)
+{
+    return peer->vote == NULL && muster_membership_in_view(machine, peer) &&
+           !muster_membership_is_self(machine, &peer->member.incarnation) &&
+           muster_membership_peer_belief(machine, peer) < MUSTER_BELIEF_SUSPECTED;
+}
+
+/* Suspected, for it does not vote, and perhaps alive: it may hold what nobody else has. */
+static bool may_hold_state(const struct muster_membership *machine,
+                           const struct membership_peer *peer)
+{
+    if (!muster_membership_in_view(machine, peer) ||
+        muster_membership_is_self(machine, &peer->member.incarnation) ||
+        muster_membership_is_voter(machine, peer) || peer->suspicion.is_dead)
+        return false;
+    return !machine->options.is_force_new || peer->is_registered;
+}
+
+bool muster_membership_is_state_at_stake(const struct muster_membership *machine)
+{
+    bool is_perhaps_held = false;
+
+    if (!machine->progress->lacks_state)
+        return false;
+    for (size_t i = 0; i < machine->peer_count; i++) {
+        const struct membership_peer *peer = &machine->peers[i];
+
+        if (muster_membership_is_voter(machine, peer) && !peer->vote->lacks_state)
+            return false;
+        is_perhaps_held = is_perhaps_held || may_hold_state(machine, peer);
+    }
+    return is_perhaps_held;
+}
+
+/* --- in words --- */
+
+static void name(const struct membership_peer *peer, const char *why, char *text, size_t room)
+{
+    size_t length = strlen(text);
+
+    snprintf(text + length, room - length, "%s%s:%u (%s)", length == 0 ? "" : ", ",
+             peer->member.task_type, peer->member.task_index, why);
+}
+
+static void name_voters(const struct muster_membership *machine, char *text, size_t room)
+{
+    for (size_t i = 0; i < machine->peer_count; i++) {
+        const struct membership_peer *peer = &machine->peers[i];
+
+        if (!muster_membership_is_awaited(machine, peer))
+            continue;
+        name(peer,
+             muster_membership_peer_belief(machine, peer) == MUSTER_BELIEF_DOUBTED
+                 ? "its link is lost, its death is not confirmed"
+                 : "it has not answered",
+             text, room);
+    }
+}
+
+static void name_holders(const struct muster_membership *machine, char *text, size_t room)
+{
+    for (size_t i = 0; i < machine->peer_count; i++)
+        if (may_hold_state(machine, &machine->peers[i]))
+            name(&machine->peers[i], "nobody else has the state, its death is not confirmed", text,
+                 room);
+}
+
+static void name_leader(const struct muster_membership *machine, char *text, size_t room)
+{
+    for (uint32_t i = 0; i < machine->view->member_count; i++) {
+        const struct membership_peer *peer =
+            muster_membership_peer_find(machine, &machine->view->members[i].incarnation);
+
+        if (peer == NULL || muster_membership_is_self(machine, &peer->member.incarnation) ||
+            muster_membership_peer_belief(machine, peer) >= MUSTER_BELIEF_SUSPECTED)
+            continue;
+        name(peer, "it leads the change", text, room);
+        return;
+    }
+}
+
+static void describe(const struct muster_membership *machine, char *text, size_t room)
+{
+    if (machine->state == MUSTER_MEMBERSHIP_FROZEN) {
+        name_leader(machine, text, room);
+        return;
+    }
+    name_voters(machine, text, room);
+    if (text[0] == '\0' && machine->progress != NULL &&
+        muster_membership_is_state_at_stake(machine))
+        name_holders(machine, text, room);
+    if (text[0] == '\0' && machine->state == MUSTER_MEMBERSHIP_WAITING)
+        snprintf(text, room, "at least %u members", machine->options.min_members);
+}
+
+bool muster_membership_waits_for(const struct muster_membership *machine, char *text, size_t room)
+{
+    text[0] = '\0';
+    if (!muster_membership_is_member(machine) ||
+        (machine->state == MUSTER_MEMBERSHIP_STEADY && !muster_membership_has_lost_member(machine)))
+        return false;
+    if (!machine->is_registry_up)
+        snprintf(text, room, "the registry");
+    else if (machine->state != MUSTER_MEMBERSHIP_STEADY)
+        describe(machine, text, room);
+    return text[0] != '\0';
+}
