@@ -61,6 +61,9 @@ struct muster_node_options {
     struct muster_address listen;          /* family NONE: 127.0.0.1:0 */
     struct muster_plan_parameters
         plan; /* zeros: defaults; those of the view's first leader count */
+    /* Zeros: those of the view's first leader count. What is set here (also plan.is_reproducible) and
+     * not so there fails the node with INVALID_ARGUMENT, before it is admitted if it joins. */
+    struct muster_communication_options communication;
     const struct muster_node_events *events;
     void *data;
 };

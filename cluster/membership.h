@@ -36,6 +36,7 @@ struct muster_membership_options {
     bool is_force_new; /* start anew although the last members are not confirmed dead */
     bool is_return;    /* started again: what others have done is not to be begun anew */
     struct muster_plan_parameters plan; /* zeros: about 256 KiB, 64 KiB; counts in the first view */
+    struct muster_communication_options communication; /* the same */
     struct muster_suspicion_policy suspicion;
 };
 

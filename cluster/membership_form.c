@@ -147,7 +147,9 @@ static enum muster_rc make_view(const struct muster_membership *machine,
                                 struct muster_view **ret_view)
 {
     struct muster_mem *mem = machine->options.mem;
-    struct muster_view fields = {.plan = machine->options.plan, .reason = "first view"};
+    struct muster_view fields = {.plan = machine->options.plan,
+                                 .communication = machine->options.communication,
+                                 .reason = "first view"};
     enum muster_rc rc;
 
     memcpy(fields.job, machine->job, sizeof(fields.job));

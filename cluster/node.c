@@ -201,6 +201,7 @@ static enum muster_rc make_machine(struct muster_node *node,
     machine.min_members = options->min_members;
     machine.min_members_timeout_ns = options->min_members_timeout_ns;
     machine.plan = options->plan;
+    machine.communication = options->communication;
     machine.is_force_new = options->is_force_new;
     machine.suspicion.evict_after_ns = options->evict_after_ns;
     machine.is_return = options->is_return;
@@ -230,6 +231,8 @@ static struct muster_node *node_new(const struct muster_node_options *options)
     node->events = options->events;
     node->data = options->data;
     node->expected_count = options->expected_count == 0 ? 1 : options->expected_count;
+    node->asked = options->communication;
+    node->asks_reproducible = options->plan.is_reproducible;
     muster_list_init(&node->peers);
     muster_list_init(&node->strangers);
     muster_list_init(&node->news);

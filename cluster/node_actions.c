@@ -225,6 +225,7 @@ void muster_node_feed(struct muster_node *node, const struct muster_membership_e
         muster_error_set(&error, rc, "no memory for a change of membership");
         muster_node_fail(node, &error);
     }
+    muster_node_check_options(node);
     node->depth--;
     if (node->depth == 0)
         tell(node);

@@ -121,6 +121,9 @@ struct muster_node {
     struct muster_member member;
     char job[MUSTER_JOB_NAME_BYTES];
     uint32_t expected_count;
+    struct muster_communication_options asked; /* of what the view says */
+    bool asks_reproducible;
+    uint64_t checked_epoch; /* its view has been compared with them */
     struct muster_peer_hello hello;
     struct muster_port *port;
     struct muster_wire *wire;
@@ -218,6 +221,11 @@ void muster_node_unwatch_registry(struct muster_node *node);
 /** A view as bytes of the key. */
 void muster_node_show_view(struct muster_node *node, enum muster_membership_event_kind kind,
                            struct muster_bytes value, uint64_t revision);
+
+/* node_options.c */
+/** Gives up when this process has asked for options that the last view does not have, be it in it
+ * or not yet. */
+void muster_node_check_options(struct muster_node *node);
 
 /* node_group.c */
 void muster_node_freeze(struct muster_node *node);

@@ -442,6 +442,7 @@ enum muster_rc muster_view_decide(const struct muster_decide_input *input,
     decision.fields.epoch = input->view->epoch + 1;
     decision.fields.is_below_min = input->is_abort_all;
     decision.fields.plan = input->view->plan;
+    decision.fields.communication = input->view->communication;
     copy_reason(decision.fields.reason, input->reason);
     rc = muster_decide_members(&decision);
     if (rc == MUSTER_OK)

@@ -116,11 +116,20 @@ static uint64_t hash_plan(const struct muster_plan_parameters *plan, uint64_t se
     return seed;
 }
 
+static uint64_t hash_communication(const struct muster_communication_options *options,
+                                   uint64_t seed)
+{
+    seed = hash_u64((uint64_t)options->implementation, seed);
+    seed = hash_u64(options->bytes_per_pack, seed);
+    return hash_u64(options->timeout_ns, seed);
+}
+
 static uint64_t view_digest(const struct muster_view *view)
 {
     uint64_t seed = hash_text(view->job, view->epoch);
 
     seed = hash_plan(&view->plan, seed);
+    seed = hash_communication(&view->communication, seed);
     seed = hash_u64(view->member_count, seed);
     for (uint32_t i = 0; i < view->member_count; i++)
         seed = hash_member(&view->members[i], seed);
@@ -161,6 +170,7 @@ static bool is_member_valid(const struct muster_member *member)
 static bool are_fields_valid(const struct muster_view *fields)
 {
     if (fields->epoch == 0 || !muster_plan_parameters_are_valid(&fields->plan) ||
+        (unsigned)fields->communication.implementation > MUSTER_COMMUNICATION_NCCL ||
         !has_text_end(fields->job, sizeof(fields->job)) ||
         !has_text_end(fields->reason, sizeof(fields->reason)))
         return false;

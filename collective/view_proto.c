@@ -13,6 +13,7 @@
 struct packing {
     Muster__View view;
     struct muster_plan_message plan;
+    Muster__Communication communication;
     Muster__Member *members;
     Muster__Member **member_pointers;
     char (*addresses)[MUSTER_ADDRESS_TEXT_BYTES];
@@ -190,6 +191,29 @@ static void fill_verdict(struct packing *packing, uint32_t index,
     packing->verdict_pointers[index] = message;
 }
 
+static Muster__Communication *communication_to_message(
+    const struct muster_communication_options *options, Muster__Communication *memory)
+{
+    muster__communication__init(memory);
+    memory->implementation = options->implementation;
+    memory->bytes_per_pack = options->bytes_per_pack;
+    memory->timeout_ns = options->timeout_ns;
+    return memory;
+}
+
+/* Numbers out of range are refused with the view. */
+static struct muster_communication_options communication_from_message(
+    const Muster__Communication *message)
+{
+    if (message == NULL)
+        return (struct muster_communication_options){.timeout_ns = 0};
+    return (struct muster_communication_options){
+        .implementation = (enum muster_communication)message->implementation,
+        .bytes_per_pack = message->bytes_per_pack,
+        .timeout_ns = message->timeout_ns,
+    };
+}
+
 static void fill_view(struct packing *packing, const struct muster_view *view)
 {
     Muster__View *message = &packing->view;
@@ -201,6 +225,8 @@ static void fill_view(struct packing *packing, const struct muster_view *view)
     message->chunk_bytes = view->plan.chunk_bytes;
     message->direct_max_bytes = view->plan.direct_max_bytes;
     message->plan = muster_plan_to_message(&view->plan, &packing->plan);
+    message->communication =
+        communication_to_message(&view->communication, &packing->communication);
     message->reason = (char *)(uintptr_t)view->reason;
     message->is_below_min = view->is_below_min;
     message->is_done = view->is_done;
@@ -324,6 +350,7 @@ static enum muster_rc read_view(struct muster_mem *mem, const Muster__View *mess
     fields->plan.direct_max_bytes = message->direct_max_bytes;
     if (!muster_plan_from_message(message->plan, &fields->plan))
         return MUSTER_INVALID_ARGUMENT;
+    fields->communication = communication_from_message(message->communication);
     fields->members = muster_mem_alloc_zero(mem, message->n_members, sizeof(*fields->members));
     fields->verdicts = muster_mem_alloc_zero(mem, message->n_verdicts, sizeof(*fields->verdicts));
     if (fields->members == NULL || fields->verdicts == NULL)

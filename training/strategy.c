@@ -65,6 +65,8 @@ static enum muster_rc open_node(struct muster_strategy *strategy,
     };
     enum muster_rc rc = muster_training_read_variables(env, &node, ret_error);
 
+    node.communication = options->communication;
+    node.plan.is_reproducible = node.plan.is_reproducible || options->is_reproducible;
     if (rc == MUSTER_OK)
         rc = muster_training_take_incarnation(&node, &strategy->has_incarnation, ret_error);
     if (rc == MUSTER_OK)
@@ -146,6 +148,7 @@ enum muster_rc muster_strategy_open(const struct muster_strategy_options *option
         return rc;
     strategy->op_timeout_ns = options->op_timeout_ns != 0 ? options->op_timeout_ns : OP_TIMEOUT_NS;
     strategy->communication = options->communication;
+    strategy->is_reproducible = options->is_reproducible;
     rc = muster_strategy_check_communication(&options->communication, &error);
     if (rc == MUSTER_OK)
         rc = open_log(strategy->env, &error);
@@ -387,6 +390,18 @@ uint32_t muster_strategy_num_replicas_in_sync(const struct muster_strategy *stra
 uint64_t muster_strategy_epoch(const struct muster_strategy *strategy)
 {
     return strategy->epoch;
+}
+
+struct muster_communication_options muster_strategy_communication(
+    const struct muster_strategy *strategy)
+{
+    return strategy->communication;
+}
+
+bool muster_strategy_is_reproducible(const struct muster_strategy *strategy)
+{
+    return strategy->view != NULL ? strategy->view->plan.is_reproducible
+                                  : strategy->is_reproducible;
 }
 
 uint32_t muster_strategy_contributors(const struct muster_strategy *strategy)

@@ -65,7 +65,9 @@ struct muster_strategy {
     uint64_t waiting_since_ns;
 
     uint64_t op_timeout_ns;
-    struct muster_communication_options communication;
+    struct muster_communication_options
+        communication;    /* as asked for; the view's once there is one */
+    bool is_reproducible; /* as asked for */
     struct muster_list_op list;
     struct muster_op ops[MUSTER_STRATEGY_OPS_MAX];
     size_t ops_started; /* of the running call, the first ones of ops */

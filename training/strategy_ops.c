@@ -480,6 +480,7 @@ void muster_strategy_snapshot(struct muster_strategy *strategy)
         return;
     muster_view_unref(strategy->view);
     strategy->view = muster_view_ref((struct muster_view *)(uintptr_t)view); /* counted only */
+    strategy->communication = view->communication;
     strategy->epoch = view->epoch;
     strategy->size = 0;
     for (uint32_t i = 0; i < view->member_count; i++) {

@@ -16,12 +16,15 @@ enum muster_communication {
     MUSTER_COMMUNICATION_NCCL, /* by NCCL on the device: an error where there is none */
 };
 
-/** Zero is the default of each. Equal on all members: who cuts a list into other packs calls
- * something else, and both are told. Source: tf.distribute.experimental.CommunicationOptions. */
+/** Zero says nothing of each: what the view says holds, and if that says nothing the default. Those of
+ * a strategy are a part of the view: its first leader's are everybody's, and a strategy that sets
+ * another value is told when it joins. Those of one call are equal on all members: who cuts a list
+ * into other packs calls something else, and both are told.
+ * Source: tf.distribute.experimental.CommunicationOptions. */
 struct muster_communication_options {
     enum muster_communication implementation;
-    uint64_t bytes_per_pack; /* tensor_list.h; 0: each tensor travels alone */
-    uint64_t timeout_ns;     /* of each operation; 0: that of the strategy */
+    uint64_t bytes_per_pack; /* tensor_list.h; default: each tensor travels alone */
+    uint64_t timeout_ns;     /* of each operation; default: that of the strategy */
 };
 
 /** "AUTO". Static text, also for none. */

@@ -20,7 +20,12 @@ struct muster_strategy_options {
     const char *job;           /* NULL: MUSTER_JOB, else "default" */
     uint64_t op_timeout_ns;    /* deadline of each operation; 0: 5 min */
     uint64_t start_timeout_ns; /* waiting for the first view; 0: 5 min */
-    struct muster_communication_options communication; /* of every call, unless it says otherwise */
+    /* Of every call, unless it says otherwise. What is left unset is as the members have agreed (the
+     * first view has its leader's); what is set must be what they have, see begin. */
+    struct muster_communication_options communication;
+    bool
+        is_reproducible; /* so, too: the same bits of a sum whatever the timing (docs/collectives.md,
+                             "Bits"); MUSTER_REPRODUCIBLE asks for the same */
 };
 
 /**
@@ -67,8 +72,8 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_register(
  * Errors:  each is final, only close is left: UNAVAILABLE (registry; no member is left that has the
  *          state), DEADLINE_EXCEEDED (others did not come or did not admit this process; the text
  *          names who), ABORTED (below min members), INVALID_ARGUMENT (the state differs in shape
- *          from that of most members; the text names the tensor and a member of the other side;
- *          the others go on), FAILED_PRECONDITION (the members speak another version),
+ *          from that of most members, or an option from what the members have agreed on: the text
+ *          names both sides; the others go on), FAILED_PRECONDITION (the members speak another version),
  *          OUT_OF_RANGE (restarted by `muster run` too late: all members have left, the job is
  *          over. The launcher counts such an end as a success whatever the exit code).
  */
@@ -137,6 +142,10 @@ MUSTER_API uint32_t muster_strategy_size(const struct muster_strategy *strategy)
 /** Equal to the size: one replica per process. Source: tf.distribute.Strategy. */
 MUSTER_API uint32_t muster_strategy_num_replicas_in_sync(const struct muster_strategy *strategy);
 MUSTER_API uint64_t muster_strategy_epoch(const struct muster_strategy *strategy);
+/** What the members have agreed on; as given to open before the first begin. */
+MUSTER_API struct muster_communication_options muster_strategy_communication(
+    const struct muster_strategy *strategy);
+MUSTER_API bool muster_strategy_is_reproducible(const struct muster_strategy *strategy);
 /** Members that contributed to the last delivered operation. */
 MUSTER_API uint32_t muster_strategy_contributors(const struct muster_strategy *strategy);
 /** How the last delivered operation ended: contributors; and whether a change of view fell into

@@ -5,6 +5,7 @@
 
 #include <muster/address.h>
 #include <muster/base.h>
+#include <muster/communication.h>
 #include <muster/env.h>
 #include <muster/incarnation.h>
 #include <muster/mem.h>
@@ -55,6 +56,7 @@ struct muster_view {
     char job[MUSTER_JOB_NAME_BYTES]; /* job id: views of another job are refused */
     uint64_t epoch;                  /* from 1 */
     struct muster_plan_parameters plan;
+    struct muster_communication_options communication; /* of strategies */
     uint32_t member_count;
     struct muster_member
         *members; /* by (task_type, task_index); the position is the rank. None: all have left */

@@ -61,12 +61,47 @@ static void *filled(uint64_t count, double value)
     return data;
 }
 
+/* The value of a word NAME=VALUE; NULL: there is none. */
+static const char *named(const struct words *words, const char *name)
+{
+    size_t length = strlen(name);
+
+    for (int i = 1; i < words->count; i++)
+        if (strncmp(words->at[i], name, length) == 0 && words->at[i][length] == '=')
+            return words->at[i] + length + 1;
+    return NULL;
+}
+
+static uint64_t named_number(const struct words *words, const char *name)
+{
+    const char *text = named(words, name);
+
+    return text == NULL ? 0 : strtoull(text, NULL, 10);
+}
+
+/* communication=NAME bytes_per_pack=N timeout_ms=N */
+static struct muster_communication_options read_communication(const struct words *words)
+{
+    struct muster_communication_options options = {
+        .bytes_per_pack = named_number(words, "bytes_per_pack"),
+        .timeout_ns = named_number(words, "timeout_ms") * 1000000,
+    };
+    const char *name = named(words, "communication");
+
+    if (name != NULL &&
+        muster_communication_parse(name, &options.implementation, NULL) != MUSTER_OK)
+        abort();
+    return options;
+}
+
 static void open_as(const struct words *words, struct muster_strategy **ret_strategy)
 {
     struct muster_strategy_options options = {
         .op_timeout_ns = (uint64_t)(seconds(words, 1) * 1e9),
         .start_timeout_ns = (uint64_t)(seconds(words, 2) * 1e9),
-        .resolver = word(words, 3, NULL),
+        .resolver = strcmp(word(words, 3, "-"), "-") == 0 ? NULL : words->at[3],
+        .communication = read_communication(words),
+        .is_reproducible = named_number(words, "reproducible") != 0,
     };
     struct muster_error error = {0};
     enum muster_rc rc = muster_strategy_open(&options, ret_strategy, &error);
@@ -77,7 +112,7 @@ static void open_as(const struct words *words, struct muster_strategy **ret_stra
         answer_error(rc, error.text);
 }
 
-/* open [op_timeout_s [start_timeout_s [resolver]]]; 0 = the default */
+/* open [op_timeout_s [start_timeout_s [resolver [communication=NAME …]]]]; 0 and - are the default */
 static void command_open(const struct words *words)
 {
     open_as(words, &strategy);
@@ -336,6 +371,19 @@ static void command_commit(const struct words *words)
         printf("ok\n");
 }
 
+/* What the members have agreed on. */
+static void command_options(const struct words *words)
+{
+    struct muster_communication_options options = muster_strategy_communication(strategy);
+
+    (void)words;
+    printf("ok epoch=%" PRIu64 " communication=%s bytes_per_pack=%" PRIu64 " timeout_ms=%" PRIu64
+           " reproducible=%d\n",
+           muster_strategy_epoch(strategy), muster_communication_name(options.implementation),
+           options.bytes_per_pack, options.timeout_ns / 1000000,
+           muster_strategy_is_reproducible(strategy));
+}
+
 static void command_digest(const struct words *words)
 {
     char text[MUSTER_DIGEST_TEXT_BYTES];
@@ -375,6 +423,7 @@ static const struct {
     {"all_to_all", command_all_to_all, true},
     {"barrier", command_barrier, true},
     {"commit", command_commit, true},
+    {"options", command_options, true},
     {"digest", command_digest, true},
     {"close", command_close, false},
 };
