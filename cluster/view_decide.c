@@ -204,9 +204,12 @@ static bool cover(const struct decision *decision, const struct op_case *op_case
     return op_case->first->chunk_count > 0 || op_case->complete > 0;
 }
 
-/* Nobody holds what another lacks: whole only when every survivor has its part. */
+/* Nobody holds what another lacks: whole only when every survivor has its part. Through boards it
+ * has a chunk, which is final when all will have their parts. */
 static bool is_only_for_all(const struct op_case *op_case)
 {
+    if (has_begun(op_case->first))
+        return false;
     switch (op_case->first->kind) {
     case MUSTER_OP_SCATTER:
     case MUSTER_OP_ALL_TO_ALL:

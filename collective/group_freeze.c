@@ -92,10 +92,10 @@ static uint32_t count_runs(const struct muster_group *group)
     return count;
 }
 
-/* Nobody but the root needs chunks of a reduce: there is nothing to fetch. */
+/* Nobody but the root needs chunks of a reduce: over the wire there is nothing to fetch. */
 static uint32_t shown_chunks(const struct muster_run *run)
 {
-    return run->plan.kind == MUSTER_OP_REDUCE ? 0 : run->plan.chunk_count;
+    return run->plan.kind == MUSTER_OP_REDUCE && run->shm == NULL ? 0 : run->plan.chunk_count;
 }
 
 /* What all on one host have announced will be final, whoever dies. */

@@ -460,6 +460,9 @@ void muster_run_hear_mismatch(struct muster_run *run, uint32_t participant,
 /** Counts of this rank and of participant do not fit: all end, told by both. */
 void muster_run_dispute(struct muster_run *run, uint32_t participant, uint64_t sent,
                         uint64_t expected, bool is_sent_here);
+/** The same, of what this rank expects: it ends when the others have answered. */
+void muster_run_say_dispute(struct muster_run *run, uint32_t participant, uint64_t sent,
+                            uint64_t expected);
 /** The members have adopted another operation under this id: ask them which, and end. */
 void muster_run_contradict(struct muster_run *run);
 /** Nobody has said which. */

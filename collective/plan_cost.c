@@ -89,16 +89,36 @@ static uint64_t exchange_sent_bytes(const struct muster_plan *plan)
     }
 }
 
+/* Inputs that others want. Of uneven parts: at most. */
+static uint64_t shown_bytes(const struct muster_plan *plan)
+{
+    uint64_t whole = plan->count * plan->element_bytes;
+    bool is_root = plan->index == plan->root;
+
+    switch (plan->kind) {
+    case MUSTER_OP_BARRIER:
+        return 0;
+    case MUSTER_OP_BROADCAST:
+    case MUSTER_OP_SCATTER:
+        return is_root ? whole : 0;
+    case MUSTER_OP_GATHER:
+        return is_root ? 0 : whole / plan->n;
+    case MUSTER_OP_ALL_GATHER:
+        return whole / plan->n;
+    default:
+        return whole;
+    }
+}
+
 /* Through boards the others read what a member has written for them: its input (flat), or the sums of
  * its own block. Memory that the others do not map is copied for them besides. */
 static struct muster_op_cost shm_cost(const struct muster_plan *plan)
 {
     struct muster_op_cost cost = {.sent_bytes = 0};
     uint64_t first = (uint64_t)plan->index * plan->chunks_per_block;
-    bool is_giver = plan->kind != MUSTER_OP_BROADCAST || plan->index == plan->root;
 
     if (plan->algorithm == MUSTER_ALGORITHM_FLAT)
-        cost.sent_bytes = is_giver ? direct_input_bytes(plan) : 0;
+        cost.sent_bytes = shown_bytes(plan);
     else if (plan->kind == MUSTER_OP_ALL_REDUCE)
         for (uint32_t i = 0; i < plan->chunks_per_block; i++)
             cost.sent_bytes +=

@@ -44,7 +44,8 @@ uint32_t muster_run_cost(const struct muster_run *run)
 
 bool muster_run_awaits_root(const struct muster_run *run)
 {
-    return (run->plan.kind == MUSTER_OP_REDUCE || run->plan.kind == MUSTER_OP_GATHER) &&
+    return run->shm == NULL &&
+           (run->plan.kind == MUSTER_OP_REDUCE || run->plan.kind == MUSTER_OP_GATHER) &&
            run->plan.index != run->plan.root;
 }
 
@@ -414,7 +415,7 @@ static void activate(struct muster_run *run)
 /* The members have agreed on boards since it was issued. */
 static void plan_for_shm(struct muster_run *run)
 {
-    if (run->plan.n == 1 || !muster_shm_has(run->call.kind) ||
+    if (run->plan.n == 1 ||
         (muster_plan_is_shm(&run->plan) && run->memory == NULL))
         return;
     for (uint32_t i = 0; run->memory != NULL && i < run->plan.n; i++)

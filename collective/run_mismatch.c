@@ -110,6 +110,26 @@ static void end_mismatched(struct muster_run *run, enum muster_rc rc)
     muster_run_hand_back(run, rc);
 }
 
+static void set_dispute(struct muster_run *run, uint32_t participant, uint64_t sent,
+                        uint64_t expected, bool is_sent_here)
+{
+    run->call.dispute.rank = muster_op_participant_rank(run->group, &run->id, participant);
+    run->call.dispute.sent = sent;
+    run->call.dispute.expected = expected;
+    run->call.dispute.is_sent_here = is_sent_here;
+    run->call.dispute.is_set = true;
+    run->descriptor ^= DISPUTED; /* it no longer fits anybody's */
+}
+
+void muster_run_say_dispute(struct muster_run *run, uint32_t participant, uint64_t sent,
+                            uint64_t expected)
+{
+    if (run->op == NULL || run->group->is_frozen)
+        return;
+    set_dispute(run, participant, sent, expected, false);
+    muster_run_send_mismatch(run);
+}
+
 void muster_run_dispute(struct muster_run *run, uint32_t participant, uint64_t sent,
                         uint64_t expected, bool is_sent_here)
 {
@@ -119,12 +139,7 @@ void muster_run_dispute(struct muster_run *run, uint32_t participant, uint64_t s
 
     if (run->op == NULL)
         return;
-    run->call.dispute.rank = muster_op_participant_rank(group, &run->id, participant);
-    run->call.dispute.sent = sent;
-    run->call.dispute.expected = expected;
-    run->call.dispute.is_sent_here = is_sent_here;
-    run->call.dispute.is_set = true;
-    run->descriptor ^= DISPUTED; /* it no longer fits anybody's */
+    set_dispute(run, participant, sent, expected, is_sent_here);
     muster_call_describe(&run->call, ours, sizeof(ours));
     muster_error_set(&run->op->error, MUSTER_INVALID_ARGUMENT,
                      "operation #%u: this rank has called %s", run->id.sequence, ours);

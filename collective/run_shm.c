@@ -20,21 +20,6 @@ void muster_shm_point(const struct muster_run *run, const char *point)
         run->group->shm_point(run->group->shm_point_data, point);
 }
 
-size_t muster_shm_input_bytes(const struct muster_run *run)
-{
-    const struct muster_op_call *call = &run->call;
-
-    if (call->kind == MUSTER_OP_BARRIER)
-        return 0;
-    return (call->kind == MUSTER_OP_ALL_GATHER ? call->part_count : call->count) *
-           run->plan.element_bytes;
-}
-
-static bool is_giver(const struct muster_run *run, uint32_t participant)
-{
-    return run->call.kind != MUSTER_OP_BROADCAST || participant == run->plan.root;
-}
-
 void muster_shm_wake(struct muster_run *run)
 {
     struct muster_shm_run *shm = run->shm;
@@ -115,8 +100,7 @@ size_t muster_shm_held_bytes(const struct muster_run *run)
 static bool take_slot(struct muster_run *run, struct muster_board *board)
 {
     struct muster_shm_run *shm = run->shm;
-    size_t input_bytes = is_giver(run, run->plan.index) ? muster_shm_input_bytes(run) : 0;
-    size_t bytes = muster_shm_slot_bytes(&run->plan, input_bytes);
+    size_t bytes = muster_shm_slot_bytes(&run->plan, muster_shm_input_bytes(run));
 
     if (bytes == 0)
         return true;
@@ -177,7 +161,8 @@ static bool place_input(struct muster_run *run)
     size_t bytes = muster_shm_input_bytes(run);
 
     entry->input = SHM_INPUT_NONE;
-    if (bytes == 0 || !is_giver(run, shm->index))
+    muster_shm_show_parts(run);
+    if (bytes == 0)
         return true;
     if (run->plan.algorithm == MUSTER_ALGORITHM_FLAT) {
         memcpy(shm->slot, run->call.input, bytes);
@@ -207,6 +192,11 @@ static void announce(struct muster_run *run)
     muster_shm_wake(run);
 }
 
+static bool is_chunked(const struct muster_run *run)
+{
+    return run->plan.algorithm == MUSTER_ALGORITHM_HOST && run->call.kind == MUSTER_OP_ALL_REDUCE;
+}
+
 static void begin_entry(struct muster_run *run)
 {
     struct muster_shm_entry *entry = run->shm->entry;
@@ -215,7 +205,7 @@ static void begin_entry(struct muster_run *run)
     atomic_store_explicit(&entry->ready, 0, memory_order_relaxed);
     atomic_thread_fence(memory_order_release); /* who still sees the old key sees old words */
     atomic_store_explicit(&entry->complete, 0, memory_order_relaxed);
-    if (run->plan.algorithm != MUSTER_ALGORITHM_HOST)
+    if (!is_chunked(run))
         return;
     atomic_store_explicit(&entry->held, 0, memory_order_relaxed);
     for (uint32_t i = 0; i < run->shm->n; i++)
@@ -230,7 +220,7 @@ void muster_shm_start(struct muster_run *run)
     for (uint32_t i = 0; i < shm->n; i++)
         meet(run, shm->link, i);
     begin_entry(run);
-    if (run->plan.algorithm == MUSTER_ALGORITHM_HOST)
+    if (is_chunked(run))
         muster_shm_chunks_begin(run);
     run->state = MUSTER_RUN_ACTIVE;
     run->result.contributor_count = run->plan.n;
@@ -251,25 +241,25 @@ static bool is_slot_needed(const struct muster_run *run)
 }
 
 /* NULL: not mapped yet, or it makes no sense. */
-static const uint8_t *find_input(const struct muster_run *run, uint32_t index)
+static const uint8_t *find_input(const struct muster_run *run, uint32_t index,
+                                 const struct muster_shm_part *part)
 {
     const struct muster_shm_participant *participant = &run->shm->participants[index];
     const struct muster_shm_entry *entry = participant->entry;
-    size_t bytes = muster_shm_input_bytes(run);
+    uint64_t at = entry->input_offset + part->first;
 
     if (participant->peer == NULL)
-        return is_slot_needed(run) ? run->shm->slot : run->call.input;
+        return is_slot_needed(run) ? run->shm->slot
+                                   : (const uint8_t *)run->call.input + part->first;
     switch ((enum muster_shm_input)entry->input) {
     case SHM_INPUT_NONE:
         return NULL;
     case SHM_INPUT_BOARD:
-        if (entry->input_offset > participant->board_bytes ||
-            bytes > participant->board_bytes - entry->input_offset)
+        if (at > participant->board_bytes || part->bytes > participant->board_bytes - at)
             return NULL;
-        return participant->board + entry->input_offset;
+        return participant->board + at;
     case SHM_INPUT_SHARE:
-        return muster_board_share_at(participant->peer, entry->input_share, entry->input_offset,
-                                     bytes);
+        return muster_board_share_at(participant->peer, entry->input_share, at, part->bytes);
     }
     return NULL;
 }
@@ -293,14 +283,15 @@ static bool hear_ready(struct muster_run *run, uint32_t index)
 {
     struct muster_shm_participant *participant = &run->shm->participants[index];
     const struct muster_shm_entry *entry = participant->entry;
-    bool is_input_needed = is_giver(run, index) && muster_shm_input_bytes(run) > 0;
     uint64_t descriptor, weight, done_before;
+    struct muster_shm_part part;
     const uint8_t *input;
 
     if (!is_announced_by(run, entry))
         return false;
     descriptor = entry->descriptor;
-    input = is_input_needed ? find_input(run, index) : NULL;
+    part = muster_shm_part_of(run, index);
+    input = part.bytes > 0 ? find_input(run, index, &part) : NULL;
     weight = entry->weight;
     done_before = entry->done_before;
     atomic_thread_fence(memory_order_acquire);
@@ -310,9 +301,11 @@ static bool hear_ready(struct muster_run *run, uint32_t index)
         muster_run_send_mismatch(run);
         return false;
     }
-    if (is_input_needed && input == NULL)
+    if (!muster_shm_part_fits(run, index, &part) || (part.bytes > 0 && input == NULL))
         return false;
     participant->input = input;
+    participant->bytes = part.bytes;
+    run->shm->balance += part.balance;
     participant->is_ready = true;
     if (*said_done(run, participant) < done_before)
         *said_done(run, participant) = done_before;
@@ -479,6 +472,16 @@ static bool hear_all_complete(struct muster_run *run)
 
 /* --- Work --- */
 
+static bool move(struct muster_run *run)
+{
+    return is_chunked(run) ? muster_shm_chunks_move(run) : muster_shm_exchange_move(run);
+}
+
+static bool is_whole(const struct muster_run *run)
+{
+    return is_chunked(run) ? muster_shm_chunks_are_whole(run) : muster_shm_exchange_is_whole(run);
+}
+
 static bool work(struct muster_run *run)
 {
     struct muster_shm_run *shm = run->shm;
@@ -503,8 +506,8 @@ static bool work(struct muster_run *run)
         complete(run);
         return true;
     }
-    has_moved = muster_shm_chunks_move(run) || has_moved;
-    if (!shm->is_blocked && muster_shm_chunks_are_whole(run)) {
+    has_moved = move(run) || has_moved;
+    if (!shm->is_blocked && is_whole(run)) {
         complete(run);
         has_moved = true;
     }
@@ -600,9 +603,11 @@ bool muster_shm_is_ready(const struct muster_run *run)
 
 bool muster_shm_has_input(const struct muster_run *run)
 {
-    if (run->plan.algorithm != MUSTER_ALGORITHM_HOST || run->call.kind != MUSTER_OP_ALL_REDUCE)
+    bool is_in_place = run->plan.has_reduction && run->call.input == run->call.output;
+
+    if (run->plan.algorithm != MUSTER_ALGORITHM_HOST || !is_in_place)
         return true;
-    for (uint32_t s = 0; s < run->shm->stream_count; s++)
+    for (uint32_t s = 0; s < run->shm->n; s++)
         if (run->shm->streams[s].next > 0)
             return false;
     return true;

@@ -1,14 +1,8 @@
-/* Large operations through boards: each participant sums the chunks that it owns, in rank order, to
- * where the others find them, and copies everybody's into its own tensor; or copies what others
- * give. */
+/* A large all_reduce through boards: each participant sums the chunks that it owns, in rank order,
+ * to where the others find them, and copies everybody's into its own tensor. */
 #include "collective/shm_internal.h"
 
 #include <string.h>
-
-static bool is_pulled(const struct muster_run *run)
-{
-    return run->call.kind == MUSTER_OP_ALL_GATHER || run->call.kind == MUSTER_OP_BROADCAST;
-}
 
 static uint32_t chunk_of(const struct muster_run *run, uint32_t stream, uint32_t j)
 {
@@ -79,8 +73,6 @@ static bool sum(struct muster_run *run, uint32_t c)
     size_t bytes;
     uint8_t *output = muster_run_chunk_at(run, c, &bytes);
 
-    if (run->call.kind == MUSTER_OP_REDUCE_SCATTER) /* nobody else wants it */
-        return reduce(run, c, output);
     atomic_thread_fence(memory_order_release); /* what the slot held has been published */
     from = find_held(run, c);
     if (from == NULL) {
@@ -139,8 +131,7 @@ static bool copy(struct muster_run *run, uint32_t s, uint32_t j, const uint8_t *
     uint8_t *into = muster_run_chunk_at(run, chunk_of(run, s, j), &bytes);
 
     muster_shm_point(run, "before copy");
-    if (into != from) /* the root's tensor */
-        memcpy(into, from, bytes);
+    memcpy(into, from, bytes);
     if (!muster_shm_is_valid(run)) {
         shm->is_blocked = true;
         return false;
@@ -148,15 +139,6 @@ static bool copy(struct muster_run *run, uint32_t s, uint32_t j, const uint8_t *
     shm->streams[s].next = j + 1;
     muster_shm_point(run, "copy");
     return true;
-}
-
-static bool pull(struct muster_run *run, uint32_t s, uint32_t j)
-{
-    uint32_t giver = run->call.kind == MUSTER_OP_BROADCAST ? run->plan.root : s;
-
-    return copy(run, s, j,
-                run->shm->participants[giver].input +
-                    (size_t)j * run->plan.chunk_elements * run->plan.element_bytes);
 }
 
 /* --- All together --- */
@@ -169,8 +151,6 @@ static bool move(struct muster_run *run, uint32_t s)
 
     if (stream->next == run->plan.chunks_per_block)
         return false;
-    if (is_pulled(run))
-        return pull(run, s, stream->next);
     if (shm->participants[stream->producer].is_dead)
         stream->producer = find_producer(run, s, stream->next);
     if (stream->producer == shm->index)
@@ -181,21 +161,13 @@ static bool move(struct muster_run *run, uint32_t s)
                     offset_of(run, chunk_of(run, s, stream->next)));
 }
 
-static bool is_wanted(const struct muster_run *run, uint32_t s)
-{
-    return run->call.kind != MUSTER_OP_REDUCE_SCATTER || s == run->shm->index;
-}
-
 bool muster_shm_chunks_move(struct muster_run *run)
 {
     struct muster_shm_run *shm = run->shm;
     bool has_moved = false;
 
-    for (uint32_t i = 0; i < shm->stream_count && !shm->is_blocked; i++) {
-        uint32_t s = (shm->index + i) % shm->stream_count;
-
-        has_moved = (is_wanted(run, s) && move(run, s)) || has_moved;
-    }
+    for (uint32_t i = 0; i < shm->stream_count && !shm->is_blocked; i++)
+        has_moved = move(run, (shm->index + i) % shm->stream_count) || has_moved;
     return has_moved;
 }
 
@@ -204,7 +176,7 @@ bool muster_shm_chunks_are_whole(const struct muster_run *run)
     const struct muster_shm_run *shm = run->shm;
 
     for (uint32_t s = 0; s < shm->stream_count; s++)
-        if (is_wanted(run, s) && shm->streams[s].next < run->plan.chunks_per_block)
+        if (shm->streams[s].next < run->plan.chunks_per_block)
             return false;
     return true;
 }

@@ -376,6 +376,8 @@ void muster_steps_start(struct muster_run *run)
     run->steps->is_asking = run->plan.count * run->plan.element_bytes > EAGER_BYTES_MAX;
     if (run->steps->is_asking)
         ask(run);
+    else if (muster_op_kind_has_root(run->call.kind)) /* who means another one is found out */
+        muster_run_send(run, MUSTER_FRAME_START, run->plan.prev, 0, NULL, 0, NULL);
     advance_from(run, 0);
     complete_if_whole(run);
 }

@@ -21,6 +21,8 @@ struct muster_lane;
 #define MUSTER_SHM_FLAT_BYTES_ALL (512u << 10)
 /* Chunks that stay in the first caches while they are summed and copied. */
 #define MUSTER_SHM_CHUNK_BYTES (32u << 10)
+/* Pieces that are copied before looking at other operations. */
+#define MUSTER_SHM_PIECE_BYTES (128u << 10)
 
 /* --- Agreement (shm_link.c): one answer of each member, all yes or nobody --- */
 
@@ -43,8 +45,6 @@ void muster_shm_hear_answer(struct muster_group *group, uint32_t rank, bool is_y
 
 /** For operations through boards: FLAT or HOST (alone: DIRECT). Pure. */
 struct muster_plan muster_shm_plan_make(const struct muster_plan_input *input);
-/** Others run over the wire, in every epoch. */
-bool muster_shm_has(enum muster_op_kind kind);
 bool muster_plan_is_shm(const struct muster_plan *plan);
 
 /* --- One operation (run_shm.c) --- */

@@ -42,6 +42,15 @@ struct muster_shm_entry {
     _Atomic uint32_t held; /* the slot has the sum of the chunk before it; 0: none */
     /* by stream (owner of chunks): chunks before it are sums, in the place of its input; or not its */
     _Atomic uint32_t published[MUSTER_SHM_MEMBERS_MAX];
+    /* exchanges whose counts are the caller's: where the participants' parts begin in its input, in
+     * elements, and their end; and what makes 0 with the others' when all expect what they get */
+    uint64_t parts[MUSTER_SHM_MEMBERS_MAX + 1], balance;
+};
+
+/** What a participant takes of another's input, in bytes. */
+struct muster_shm_part {
+    uint64_t first, bytes;
+    uint64_t balance; /* as in its entry; else 0 */
 };
 
 struct muster_shm_lane {
@@ -90,13 +99,14 @@ struct muster_shm_participant {
     struct muster_board_peer *peer; /* NULL: this process */
     const uint8_t *board;
     size_t board_bytes;
-    const uint8_t *input;
+    const uint8_t *input; /* the part that this one takes … */
+    uint64_t bytes;       /* … and its length */
     uint32_t rank; /* in the epoch of the run */
     bool is_ready, is_dead, is_gone, is_complete;
 };
 
 struct muster_shm_stream {
-    uint32_t next;     /* first chunk that is not in the output here */
+    uint32_t next;     /* first chunk, or piece of a part, that is not in the output here */
     uint32_t producer; /* participant that sums it */
 };
 
@@ -104,6 +114,7 @@ struct muster_shm_run {
     struct muster_shm *link;
     struct muster_shm_entry *entry; /* the own */
     uint64_t key, ordinal;
+    uint64_t balance; /* of those that are ready */
     uint32_t n, index, entry_index, stream_count;
     uint32_t ready_count, complete_count, looks;
     uint32_t slot_class; /* of the heap */
@@ -165,7 +176,6 @@ void muster_shm_point(const struct muster_run *run, const char *point);
 bool muster_shm_is_valid(const struct muster_run *run);
 /** Look who is dead, now and then. */
 void muster_shm_look(struct muster_run *run);
-size_t muster_shm_input_bytes(const struct muster_run *run);
 /** The buffer with what a run knows of its participants. */
 size_t muster_shm_table_bytes(const struct muster_plan *plan);
 /** A slot for the input (flat), or for the sum of one chunk. */
@@ -179,6 +189,22 @@ bool muster_shm_show_input(struct muster_run *run, size_t bytes);
 void muster_shm_hide_input(struct muster_run *run);
 /** At the end of the last group. */
 void muster_shm_drop_stages(struct muster_board *board);
+
+/* run_shm_exchange.c */
+/** What this process shows of its input. */
+size_t muster_shm_input_bytes(const struct muster_run *run);
+/** What it takes of the participant's; from counts that one has announced, which may be nonsense. */
+struct muster_shm_part muster_shm_part_of(const struct muster_run *run, uint32_t giver);
+/** Announce the counts of the caller's. */
+void muster_shm_show_parts(struct muster_run *run);
+/** It is what is expected here; of the last participant: and all others get what they expect. */
+bool muster_shm_part_fits(struct muster_run *run, uint32_t giver,
+                          const struct muster_shm_part *part);
+/** Take a piece of each part, or sum one. True: something moved. */
+bool muster_shm_exchange_move(struct muster_run *run);
+bool muster_shm_exchange_is_whole(const struct muster_run *run);
+/** Everything at once. */
+void muster_shm_exchange_finish(struct muster_run *run);
 
 /* run_shm_flat.c */
 /** into[i] = shm->sources[0][i] (op) shm->sources[1][i] …; MEAN divides. */

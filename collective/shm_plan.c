@@ -25,21 +25,10 @@ bool muster_plan_is_shm(const struct muster_plan *plan)
     return plan->algorithm == MUSTER_ALGORITHM_FLAT || plan->algorithm == MUSTER_ALGORITHM_HOST;
 }
 
-bool muster_shm_has(enum muster_op_kind kind)
-{
-    return kind == MUSTER_OP_ALL_REDUCE || kind == MUSTER_OP_BROADCAST ||
-           kind == MUSTER_OP_ALL_GATHER || kind == MUSTER_OP_REDUCE_SCATTER ||
-           kind == MUSTER_OP_BARRIER;
-}
-
 static uint64_t block_elements(const struct muster_plan *plan)
 {
     uint64_t line = plan->element_bytes < LINE_BYTES ? LINE_BYTES / plan->element_bytes : 1;
 
-    if (plan->kind == MUSTER_OP_BROADCAST)
-        return plan->count;
-    if (plan->kind == MUSTER_OP_ALL_GATHER || plan->kind == MUSTER_OP_REDUCE_SCATTER)
-        return plan->count / plan->n;
     return divide_up(divide_up(plan->count, line), plan->n) * line;
 }
 
@@ -60,10 +49,19 @@ static void make_chunks(struct muster_plan *plan, uint32_t chunk_bytes_max)
 {
     plan->algorithm = MUSTER_ALGORITHM_HOST;
     plan->block_elements = block_elements(plan);
-    plan->block_count = plan->kind == MUSTER_OP_BROADCAST ? 1 : plan->n;
+    plan->block_count = plan->n;
     plan->chunk_elements = chunk_elements(plan, chunk_bytes_max);
     plan->chunks_per_block = (uint32_t)divide_up(plan->block_elements, plan->chunk_elements);
     plan->chunk_count = plan->chunks_per_block * plan->block_count;
+}
+
+/* Each takes its part: nobody has chunks for another. */
+static void make_parts(struct muster_plan *plan, uint32_t chunk_bytes_max)
+{
+    plan->algorithm = MUSTER_ALGORITHM_HOST;
+    plan->block_elements = plan->count;
+    plan->block_count = plan->chunks_per_block = plan->chunk_count = 1;
+    plan->chunk_elements = smaller(chunk_bytes_max, MUSTER_SHM_PIECE_BYTES) / plan->element_bytes;
 }
 
 static void make_flat(struct muster_plan *plan)
@@ -86,15 +84,18 @@ struct muster_plan muster_shm_plan_make(const struct muster_plan_input *input)
     struct muster_plan plan = muster_plan_make(input);
     struct muster_plan_input by_sockets;
 
-    if (input->n == 1 || !muster_shm_has(input->kind) || plan.algorithm == input->parameters.forced)
+    if (input->n == 1 || plan.algorithm == input->parameters.forced)
         return plan;
     if (input->parameters.row_count > 0 && muster_plan_leaves_shm(input, &by_sockets))
         return muster_plan_make(&by_sockets);
     plan.is_next_asked = false;
+    plan.offsets = NULL;
     plan.start_block = plan.window = 0;
     if (input->kind == MUSTER_OP_BARRIER ||
         input->count * input->element_bytes <= flat_bytes_max(input))
         make_flat(&plan);
+    else if (input->kind != MUSTER_OP_ALL_REDUCE)
+        make_parts(&plan, muster_plan_chunk_bytes(&input->parameters));
     else
         make_chunks(&plan, muster_plan_chunk_bytes(&input->parameters));
     return plan;

@@ -138,7 +138,7 @@ MUSTER_API const char *muster_group_algorithm(const struct muster_group *group,
                                               enum muster_op_kind kind, uint64_t count,
                                               enum muster_dtype dtype);
 
-/** What it would cost this member now (a broadcast: of rank 0). */
+/** What it would cost this member now (with a root: rank 0; uneven parts through boards: at most). */
 MUSTER_API struct muster_op_cost muster_group_cost(const struct muster_group *group,
                                                    enum muster_op_kind kind, uint64_t count,
                                                    enum muster_dtype dtype);

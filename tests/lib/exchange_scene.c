@@ -142,6 +142,16 @@ static void place_memory(const struct exchange_scene *scene, struct exchange_sea
         seat->input = seat->output + sum_of(seat->receive_counts, member) * bytes;
 }
 
+static void *memory_new(const struct exchange_seat *seat)
+{
+    void *memory = NULL;
+
+    if (seat->board == NULL)
+        return malloc(seat->memory_bytes);
+    assert_int_equal(muster_board_share_new(seat->board, seat->memory_bytes, &memory), MUSTER_OK);
+    return memory;
+}
+
 static void seat_init(struct exchange_stage *stage, uint32_t member)
 {
     const struct exchange_scene *scene = &stage->scene;
@@ -159,7 +169,8 @@ static void seat_init(struct exchange_stage *stage, uint32_t member)
     seat->output_bytes = fill_output(scene, member, 0, NULL) * bytes;
     seat->memory_bytes = seat->input_bytes + seat->output_bytes + 2 * CANARY_BYTES;
     seat->memory_bytes += 8 - seat->memory_bytes % 8;
-    seat->memory = malloc(seat->memory_bytes);
+    seat->board = scene->is_mapped ? stage->ring.members[member].board : NULL;
+    seat->memory = memory_new(seat);
     seat->wanted = malloc(seat->output_bytes + seat->input_bytes + 1);
     assert_non_null(seat->memory);
     assert_non_null(seat->wanted);
@@ -170,7 +181,10 @@ static void seat_init(struct exchange_stage *stage, uint32_t member)
 
 static void seat_fini(struct exchange_seat *seat)
 {
-    free(seat->memory);
+    if (seat->board == NULL)
+        free(seat->memory);
+    else if (seat->memory != NULL)
+        muster_board_share_free(seat->board, seat->memory);
     free(seat->wanted);
     seat->memory = seat->wanted = NULL;
 }
@@ -214,6 +228,9 @@ void exchange_stage_open(struct exchange_stage *stage, const struct exchange_sce
 
 void exchange_stage_close(struct exchange_stage *stage)
 {
+    for (uint32_t member = 0; member < GROUP_RING_MAX; member++)
+        if (stage->seats[member].board != NULL)
+            seat_fini(&stage->seats[member]);
     group_ring_close(&stage->ring);
     for (uint32_t member = 0; member < GROUP_RING_MAX; member++)
         seat_fini(&stage->seats[member]);

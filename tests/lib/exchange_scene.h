@@ -15,6 +15,7 @@ struct exchange_scene {
     enum muster_dtype dtype; /* U8, I32 or I64 */
     bool is_in_place;        /* where the kind allows it */
     bool is_stopped_at_cut;
+    bool is_mapped; /* memory that the other members see */
 };
 
 /** One member's operation, with its memory and what must be in it. */
@@ -22,6 +23,7 @@ struct exchange_seat {
     struct muster_op op;
     uint8_t *input, *output, *wanted; /* output may lie in the input, or the other way round */
     uint8_t *memory;
+    struct muster_board *board; /* whose it is; NULL: the heap's */
     size_t input_bytes, output_bytes, memory_bytes;
     uint64_t send_counts[GROUP_RING_MAX], receive_counts[GROUP_RING_MAX];
     unsigned done_count;
