@@ -48,7 +48,7 @@ static struct muster_wire_peer *peer_get(struct muster_wire *wire,
     peer->retry_ns = RETRY_FIRST_NS;
     muster_list_init(&peer->frames);
     muster_timer_init(&peer->retry, on_retry, peer);
-    muster_timer_init(&peer->heal_timer, muster_wire_on_heal_due, peer);
+    muster_link_heal_init(&peer->heal, wire->env, &wire->hello, muster_wire_on_given_up, peer);
     muster_list_append(&wire->peers, &peer->node);
     return peer;
 }
@@ -108,7 +108,7 @@ static void on_ready(struct muster_peer_link *link)
     struct muster_wire_peer *peer = muster_peer_link_data(link);
 
     peer->retry_ns = RETRY_FIRST_NS;
-    muster_wire_stop_healing(peer);
+    muster_link_heal_stop(&peer->heal);
     muster_wire_send_pending(peer);
 }
 

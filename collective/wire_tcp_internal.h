@@ -3,6 +3,7 @@
 #define MUSTER_COLLECTIVE_WIRE_TCP_INTERNAL_H
 
 #include "collective/wire.h"
+#include "net/link_heal.h"
 
 /* One frame on its way. */
 struct wire_frame {
@@ -27,12 +28,7 @@ struct muster_wire_peer {
     struct muster_list frames;
     struct muster_timer retry;
     uint64_t retry_ns;
-    /* while its link is broken and may come back: */
-    uint64_t heal_deadline_ns; /* 0: it is not broken */
-    uint64_t attempt_ns;
-    struct muster_error heal_error; /* what broke it */
-    struct muster_timer heal_timer;
-    struct muster_peer_link *probe; /* of the side that does not connect; or NULL */
+    struct muster_link_heal heal;
 };
 
 struct muster_wire {
@@ -68,9 +64,8 @@ void muster_wire_use_link(struct muster_wire_peer *peer, struct muster_peer_link
 /** Events of links. */
 void muster_wire_on_broken(struct muster_peer_link *link, const struct muster_error *error);
 void muster_wire_on_resumed(struct muster_peer_link *link);
-void muster_wire_on_heal_due(struct muster_timer *timer);
-/** The link is back, or has been given up. */
-void muster_wire_stop_healing(struct muster_wire_peer *peer);
+void muster_wire_on_given_up(struct muster_link_heal *heal, struct muster_peer_link *link,
+                             const struct muster_error *why);
 /** An accepted link that says RESUME or PROBE; peer may be NULL. Takes link. */
 void muster_wire_accept_resuming(struct muster_wire_peer *peer, struct muster_peer_link *link);
 

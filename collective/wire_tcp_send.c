@@ -67,7 +67,7 @@ void muster_wire_drop_link(struct muster_wire_peer *peer)
 {
     struct muster_peer_link *link = peer->link;
 
-    muster_wire_stop_healing(peer);
+    muster_link_heal_stop(&peer->heal);
     peer->link = NULL;
     muster_peer_link_close(link);
 }
