@@ -54,7 +54,8 @@ enum muster_membership_event_kind {
                              */
     MUSTER_EVENT_CAS_ANSWERED, /* id, cas, revision */
     MUSTER_EVENT_LINK_UP,      /* peer: a control link is ready */
-    MUSTER_EVENT_LINK_DOWN,    /* peer, text: the last one is gone, or ACTION_CONNECT failed */
+    MUSTER_EVENT_LINK_DOWN,    /* peer, text: the last one is gone for good (a broken connection
+                                * that is healed is no event), or ACTION_CONNECT failed */
     MUSTER_EVENT_CONTROL,      /* peer, control */
     MUSTER_EVENT_PROCESS_DEAD, /* peer, text: confirmed by the operating system */
     MUSTER_EVENT_TICK,         /* the timer of ACTION_SET_TIMER */
@@ -90,6 +91,7 @@ struct muster_membership_event {
 enum muster_membership_action_kind {
     MUSTER_ACTION_SEND,       /* control to peer (dropped when no link is up) */
     MUSTER_ACTION_CONNECT,    /* open a control link to member */
+    MUSTER_ACTION_RENEW,      /* peer is silent: another connection may do better */
     MUSTER_ACTION_DISCONNECT, /* close all links to peer */
     MUSTER_ACTION_WATCH,      /* member runs on this host: tell when its process dies */
     MUSTER_ACTION_FREEZE,     /* freeze the group and answer EVENT_FROZEN before any other event */

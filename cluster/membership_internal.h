@@ -23,6 +23,7 @@ struct membership_peer {
     bool is_recorded; /* by its launcher, with the last step and whether its work was done */
     bool is_recorded_done;
     enum membership_link link;
+    uint64_t renewed_ns; /* another connection was tried in the silence that was half over then */
     uint64_t connect_due_ns;
     uint64_t connect_backoff_ns;
     uint64_t join_epoch; /* it knows this view and asks to join the next */

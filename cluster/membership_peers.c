@@ -219,6 +219,18 @@ static bool drops_link(const struct muster_membership *machine, const struct mem
            machine->now_ns > peer->suspicion.heard_ns + STRANGER_SILENCE_NS;
 }
 
+/* Once per silence: the driver goes on by itself. */
+static void renew_link(struct muster_membership *machine, struct membership_peer *peer)
+{
+    uint64_t due_ns = muster_suspicion_renew_ns(&peer->suspicion, &machine->options.suspicion);
+
+    if (due_ns == UINT64_MAX || peer->renewed_ns == due_ns ||
+        !muster_membership_is_due(machine, due_ns))
+        return;
+    peer->renewed_ns = due_ns;
+    muster_membership_act(machine, MUSTER_ACTION_RENEW)->peer = peer->member.incarnation;
+}
+
 void muster_membership_settle_links(struct muster_membership *machine)
 {
     for (size_t i = 0; i < machine->peer_count; i++) {
@@ -230,6 +242,7 @@ void muster_membership_settle_links(struct muster_membership *machine)
             peer->link = MEMBERSHIP_LINK_NONE;
             muster_suspicion_link_down(&peer->suspicion, machine->now_ns);
         }
+        renew_link(machine, peer);
         if (peer->link != MEMBERSHIP_LINK_NONE || !opens_link(machine, peer) ||
             !muster_membership_is_due(machine, peer->connect_due_ns))
             continue;

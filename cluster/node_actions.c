@@ -80,6 +80,9 @@ static void execute(struct muster_node *node, const struct muster_membership_act
     case MUSTER_ACTION_CONNECT:
         muster_node_connect(node, &action->member);
         return;
+    case MUSTER_ACTION_RENEW:
+        muster_node_renew(node, &action->peer);
+        return;
     case MUSTER_ACTION_DISCONNECT:
         muster_node_disconnect(node, &action->peer);
         return;

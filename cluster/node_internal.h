@@ -11,6 +11,7 @@
 #include "cluster/state_server.h"
 #include "collective/group.h"
 #include "collective/shm.h"
+#include "net/link_heal.h"
 #include "net/port.h"
 
 #define MUSTER_NODE_LEASE_TTL_S 10
@@ -20,8 +21,10 @@ struct node_peer {
     struct muster_node *node;
     struct muster_list list_node;
     struct muster_incarnation incarnation;
-    struct muster_peer_link *link;    /* ready, or NULL */
+    struct muster_address address;    /* where this process has connected to it */
+    struct muster_peer_link *link;    /* ready, or broken and perhaps on its way back, or NULL */
     struct muster_peer_link *opening; /* connecting, or NULL */
+    struct muster_link_heal heal;     /* of one of the two */
     void *buffer;                     /* of the frame being received on link */
     struct muster_process_watch watch;
     bool is_watched;
@@ -195,6 +198,8 @@ void muster_node_tell_excluded(struct muster_node *node);
 struct node_peer *muster_node_peer_find(struct muster_node *node,
                                         const struct muster_incarnation *incarnation);
 void muster_node_connect(struct muster_node *node, const struct muster_member *member);
+/** It is silent: try another connection. */
+void muster_node_renew(struct muster_node *node, const struct muster_incarnation *peer);
 void muster_node_disconnect(struct muster_node *node, const struct muster_incarnation *peer);
 void muster_node_watch(struct muster_node *node, const struct muster_member *member);
 void muster_node_send(struct muster_node *node, const struct muster_incarnation *peer,

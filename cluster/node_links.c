@@ -24,6 +24,9 @@ struct node_peer *muster_node_peer_find(struct muster_node *node,
     return NULL;
 }
 
+static void on_given_up(struct muster_link_heal *heal, struct muster_peer_link *link,
+                        const struct muster_error *why);
+
 static struct node_peer *find_or_make(struct muster_node *node,
                                       const struct muster_incarnation *incarnation)
 {
@@ -36,15 +39,23 @@ static struct node_peer *find_or_make(struct muster_node *node,
         return NULL;
     peer->node = node;
     peer->incarnation = *incarnation;
+    muster_link_heal_init(&peer->heal, node->env, &node->hello, on_given_up, peer);
     muster_list_append(&node->peers, &peer->list_node);
     return peer;
 }
 
 /* --- frames --- */
 
+static void close_link(struct node_peer *peer, struct muster_peer_link *link)
+{
+    if (muster_link_heal_is_of(&peer->heal, link))
+        muster_link_heal_stop(&peer->heal);
+    muster_peer_link_close(link);
+}
+
 static void drop_link(struct node_peer *peer)
 {
-    muster_peer_link_close(peer->link);
+    close_link(peer, peer->link);
     peer->link = NULL;
     muster_mem_free(mem_of(peer), peer->buffer);
     peer->buffer = NULL;
@@ -62,7 +73,7 @@ static void on_down(struct muster_peer_link *link, const struct muster_error *er
     } else {
         if (link == peer->opening)
             peer->opening = NULL;
-        muster_peer_link_close(link);
+        close_link(peer, link);
     }
     if (was_last)
         muster_node_feed_peer(peer->node, MUSTER_EVENT_LINK_DOWN, &peer->incarnation, error->text);
@@ -127,7 +138,7 @@ static void use_link(struct node_peer *peer, struct muster_peer_link *link)
     if (peer->opening == link)
         peer->opening = NULL;
     if (peer->link != NULL && stays(peer, peer->link, link)) {
-        muster_peer_link_close(link);
+        close_link(peer, link);
         return;
     }
     if (peer->link != NULL)
@@ -139,15 +150,60 @@ static void use_link(struct node_peer *peer, struct muster_peer_link *link)
 static void on_ready(struct muster_peer_link *link)
 {
     struct node_peer *peer = muster_peer_link_data(link);
-    const struct muster_peer_hello *hello = muster_peer_link_hello(link);
-    struct muster_error error;
 
-    if (muster_incarnation_is_equal(&hello->incarnation, &peer->incarnation)) {
-        use_link(peer, link);
+    if (muster_link_heal_is_of(&peer->heal, link))
+        muster_link_heal_stop(&peer->heal);
+    use_link(peer, link);
+}
+
+/* --- broken connections --- */
+
+static void on_given_up(struct muster_link_heal *heal, struct muster_peer_link *link,
+                        const struct muster_error *why)
+{
+    (void)heal;
+    on_down(link, why);
+}
+
+/* Where a member listens, or where it was reached before there was a view. */
+static const struct muster_address *address_of(const struct node_peer *peer)
+{
+    const struct muster_member *member =
+        muster_membership_find(peer->node->machine, &peer->incarnation);
+
+    if (member != NULL)
+        return &member->address;
+    return peer->address.family != MUSTER_ADDRESS_NONE ? &peer->address : NULL;
+}
+
+/* A connection that never came up is the machine's to try again. One that did may be a link to the
+ * other side, although it has not answered yet. */
+static bool is_worth(const struct muster_peer_link *link, const struct muster_error *error)
+{
+    return muster_peer_link_is_met(link) || (error->rc == MUSTER_UNAVAILABLE && error->sys == 0);
+}
+
+static void on_broken(struct muster_peer_link *link, const struct muster_error *error)
+{
+    struct node_peer *peer = muster_peer_link_data(link);
+    struct muster_link_heal_goal goal = {.target = peer->incarnation};
+
+    if (!muster_link_heal_is_of(&peer->heal, link) &&
+        (muster_link_heal_is_busy(&peer->heal) || !is_worth(link, error))) {
+        on_down(link, error);
         return;
     }
-    muster_error_set(&error, MUSTER_UNAVAILABLE, "another process listens at its address");
-    on_down(link, &error);
+    goal.address = address_of(peer);
+    muster_link_heal_broken(&peer->heal, link, &goal, error);
+}
+
+static void on_resumed(struct muster_peer_link *link)
+{
+    struct node_peer *peer = muster_peer_link_data(link);
+    char name[MUSTER_INCARNATION_TEXT_BYTES];
+
+    muster_link_heal_resumed(&peer->heal, link,
+                             muster_incarnation_format(&peer->incarnation, name));
 }
 
 static const struct muster_peer_link_events control_events = {
@@ -155,6 +211,8 @@ static const struct muster_peer_link_events control_events = {
     .on_frame = on_frame,
     .on_payload = on_payload,
     .on_down = on_down,
+    .on_broken = on_broken,
+    .on_resumed = on_resumed,
 };
 
 void muster_node_connect(struct muster_node *node, const struct muster_member *member)
@@ -167,10 +225,13 @@ void muster_node_connect(struct muster_node *node, const struct muster_member *m
     if (peer != NULL && peer->opening != NULL)
         return;
     hello.purpose = MUSTER_LINK_CONTROL;
-    if (peer != NULL)
+    hello.target = member->incarnation;
+    if (peer != NULL) {
+        peer->address = member->address;
         rc = muster_peer_link_open(node->env, &member->address, &hello,
                                    muster_loop_after_ns(node->env->loop, CONNECT_TIMEOUT_NS),
                                    &control_events, peer, &peer->opening);
+    }
     if (rc == MUSTER_OK)
         return;
     failed.peer = member->incarnation;
@@ -184,8 +245,18 @@ void muster_node_disconnect(struct muster_node *node, const struct muster_incarn
     if (peer == NULL)
         return;
     drop_link(peer);
-    muster_peer_link_close(peer->opening);
+    close_link(peer, peer->opening);
     peer->opening = NULL;
+}
+
+void muster_node_renew(struct muster_node *node, const struct muster_incarnation *incarnation)
+{
+    struct node_peer *peer = muster_node_peer_find(node, incarnation);
+    struct muster_error error;
+
+    muster_error_set(&error, MUSTER_UNAVAILABLE, "the peer is silent");
+    if (peer != NULL && peer->link != NULL)
+        muster_peer_link_break(peer->link, &error);
 }
 
 void muster_node_send(struct muster_node *node, const struct muster_incarnation *incarnation,
@@ -238,6 +309,36 @@ static void take_control_link(struct muster_node *node, struct muster_peer_link 
     use_link(peer, link);
 }
 
+static struct muster_peer_link *link_of_session(const struct node_peer *peer, uint64_t session)
+{
+    struct muster_peer_link *const links[] = {peer->link, peer->opening};
+
+    for (size_t i = 0; i < 2; i++)
+        if (links[i] != NULL && muster_peer_link_session(links[i]) == session)
+            return links[i];
+    return NULL;
+}
+
+/* Its connection may have broken before its hello had come here: then it begins late. */
+static void take_resuming_link(struct muster_node *node, struct muster_peer_link *accepted)
+{
+    const struct muster_peer_hello *hello = muster_peer_link_hello(accepted);
+    struct node_peer *peer = muster_node_peer_find(node, &hello->incarnation);
+    struct muster_peer_link *link =
+        peer != NULL ? link_of_session(peer, hello->session) : NULL;
+    struct muster_error error;
+
+    if (hello->intent == MUSTER_LINK_PROBE)
+        muster_link_heal_answer_probe(link, accepted);
+    else if (link != NULL && muster_link_heal_accept(&peer->heal, link, accepted, &error) != MUSTER_OK)
+        on_down(link, &error);
+    else if (link == NULL && (peer == NULL || peer->link == NULL) &&
+             muster_peer_link_begin_late(accepted) == MUSTER_OK)
+        take_control_link(node, accepted);
+    else if (link == NULL)
+        muster_peer_link_answer(accepted, MUSTER_LINK_IS_UNKNOWN);
+}
+
 static void stranger_ready(struct muster_peer_link *link)
 {
     struct node_stranger *stranger = muster_peer_link_data(link);
@@ -246,7 +347,10 @@ static void stranger_ready(struct muster_peer_link *link)
     forget_stranger(stranger);
     switch (muster_peer_link_hello(link)->purpose) {
     case MUSTER_LINK_CONTROL:
-        take_control_link(node, link);
+        if (muster_peer_link_hello(link)->intent == MUSTER_LINK_NEW)
+            take_control_link(node, link);
+        else
+            take_resuming_link(node, link);
         return;
     case MUSTER_LINK_DATA:
         muster_wire_accept(node->wire, link);
@@ -347,7 +451,7 @@ void muster_node_links_close(struct muster_node *node)
         struct node_peer *peer = MUSTER_CONTAINER_OF(at, struct node_peer, list_node);
 
         drop_link(peer);
-        muster_peer_link_close(peer->opening);
+        close_link(peer, peer->opening);
         if (peer->is_watched)
             muster_process_watch_close(&peer->watch);
         muster_mem_free(node->env->mem, peer);

@@ -154,6 +154,15 @@ static bool is_silent(const struct muster_suspicion *suspicion,
                       now_ns);
 }
 
+uint64_t muster_suspicion_renew_ns(const struct muster_suspicion *suspicion,
+                                   const struct muster_suspicion_policy *policy)
+{
+    if (suspicion->is_same_host || suspicion->is_dead || !suspicion->is_linked ||
+        suspicion->watched_ns == 0)
+        return UINT64_MAX;
+    return silent_since(suspicion) + muster_suspicion_silence_ns(suspicion, policy) / 2;
+}
+
 enum muster_belief muster_suspicion_belief(const struct muster_suspicion *suspicion,
                                            const struct muster_suspicion_policy *policy,
                                            uint64_t now_ns)

@@ -48,6 +48,10 @@ void muster_suspicion_forgive(struct muster_suspicion *suspicion, uint64_t lag_n
 /** The silence after which a peer on another host is suspected. */
 uint64_t muster_suspicion_silence_ns(const struct muster_suspicion *suspicion,
                                      const struct muster_suspicion_policy *policy);
+/** When it has been silent for half of that: its connection may be what fails, and another one is
+ * tried while there is time. UINT64_MAX: not expected, not linked, or of this host. */
+uint64_t muster_suspicion_renew_ns(const struct muster_suspicion *suspicion,
+                                   const struct muster_suspicion_policy *policy);
 enum muster_belief muster_suspicion_belief(const struct muster_suspicion *suspicion,
                                            const struct muster_suspicion_policy *policy,
                                            uint64_t now_ns);

@@ -26,7 +26,7 @@ void muster_wire_on_resumed(struct muster_peer_link *link)
 {
     struct muster_wire_peer *peer = muster_peer_link_data(link);
 
-    muster_link_heal_resumed(&peer->heal, peer->name);
+    muster_link_heal_resumed(&peer->heal, link, peer->name);
     peer->wire->resumed_count++;
 }
 

@@ -32,6 +32,12 @@ bool muster_link_heal_is_busy(const struct muster_link_heal *heal)
     return heal->link != NULL;
 }
 
+bool muster_link_heal_is_of(const struct muster_link_heal *heal,
+                            const struct muster_peer_link *link)
+{
+    return link != NULL && heal->link == link;
+}
+
 static void give_up(struct muster_link_heal *heal, const struct muster_error *why)
 {
     struct muster_peer_link *link = heal->link;
@@ -194,10 +200,14 @@ void muster_link_heal_broken(struct muster_link_heal *heal, struct muster_peer_l
     attempt(heal);
 }
 
-void muster_link_heal_resumed(struct muster_link_heal *heal, const char *peer_name)
+void muster_link_heal_resumed(struct muster_link_heal *heal, const struct muster_peer_link *link,
+                              const char *peer_name)
 {
+    bool is_data = muster_peer_link_hello(link)->purpose == MUSTER_LINK_DATA;
+
     muster_link_heal_stop(heal);
-    MUSTER_LOG(heal->env, WARN, "link_resumed", "peer", peer_name, "reason", heal->error.text);
+    MUSTER_LOG(heal->env, WARN, "link_resumed", "link", is_data ? "data" : "control", "peer",
+               peer_name, "reason", heal->error.text);
 }
 
 /* --- What the other side's healer asks for --- */

@@ -45,10 +45,14 @@ void muster_link_heal_broken(struct muster_link_heal *heal, struct muster_peer_l
                              const struct muster_link_heal_goal *goal,
                              const struct muster_error *error);
 /** From on_resumed: logs what had broken it, and stops. */
-void muster_link_heal_resumed(struct muster_link_heal *heal, const char *peer_name);
+void muster_link_heal_resumed(struct muster_link_heal *heal, const struct muster_peer_link *link,
+                              const char *peer_name);
 /** The link is closed, or has been given up. */
 void muster_link_heal_stop(struct muster_link_heal *heal);
 bool muster_link_heal_is_busy(const struct muster_link_heal *heal);
+/** It is that link which is on its way back. */
+bool muster_link_heal_is_of(const struct muster_link_heal *heal,
+                            const struct muster_peer_link *link);
 
 /** An accepted link says PROBE; link: the one with its session, or NULL. Takes accepted. link may
  * be broken when this returns. */

@@ -530,7 +530,8 @@ enum muster_rc muster_peer_link_open(struct muster_env *env, const struct muster
         return rc;
     link->is_opener = true;
     if (hello->intent == MUSTER_LINK_NEW)
-        link->self.session = hello->purpose == MUSTER_LINK_DATA ? muster_rng_next(env->rng) | 1 : 0;
+        link->self.session =
+            hello->purpose == MUSTER_LINK_STATE ? 0 : muster_rng_next(env->rng) | 1;
     link->session = link->self.session;
     rc = muster_peer_link_connect(link, address, deadline_ns);
     if (rc != MUSTER_OK) {

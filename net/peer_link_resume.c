@@ -4,9 +4,10 @@
 #include <assert.h>
 
 /* Said with every frame that goes the other way; by itself after so many, or after so long. */
-#define TELL_FRAMES 256u
-#define TELL_NS     (20 * MUSTER_NS_PER_MS)
-#define ANSWER_NS   MUSTER_NS_PER_S
+#define TELL_FRAMES     256u
+#define TELL_NS         (20 * MUSTER_NS_PER_MS)
+#define TELL_CONTROL_NS (500 * MUSTER_NS_PER_MS) /* heartbeats say it sooner */
+#define ANSWER_NS       MUSTER_NS_PER_S
 
 size_t muster_frame_bytes(const struct muster_frame *frame)
 {
@@ -68,6 +69,8 @@ void muster_peer_link_on_ack_due(struct muster_timer *timer)
 
 void muster_peer_link_note_received(struct muster_peer_link *link)
 {
+    uint64_t delay_ns = link->self.purpose == MUSTER_LINK_CONTROL ? TELL_CONTROL_NS : TELL_NS;
+
     if (link->received == link->received_told || link->is_ack_queued)
         return;
     if (link->received - link->received_told >= MUSTER_LINK_UNTOLD_BYTES ||
@@ -75,7 +78,7 @@ void muster_peer_link_note_received(struct muster_peer_link *link)
         submit_link_frame(link, MUSTER_LINK_FRAME_RECEIVED, 0, 0, on_told);
     else if (!muster_timer_is_started(&link->ack_timer))
         muster_timer_start(&link->ack_timer, link->env->loop,
-                           muster_loop_after_ns(link->env->loop, TELL_NS));
+                           muster_loop_after_ns(link->env->loop, delay_ns));
 }
 
 bool muster_peer_link_hear_received(struct muster_peer_link *link, uint64_t received)

@@ -2,6 +2,7 @@
 """Members on two hosts: two network namespaces with a cable (veth) between them, which a case may cut and mend."""
 import json
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -169,7 +170,87 @@ class Cable(Case):
         self.end(members)
 
 
+class Connections(Case):
+    """Single connections between the hosts fail; the cable does not."""
+
+    def ports(self, members):
+        """The ports, near and far, of the connections between two members, the control link's first."""
+        registry_port = self.job.address.rsplit(":", 1)[1]
+        inside = self.hosts[0].inside
+        lines = subprocess.run([*inside, "ss", "-Htin", "state", "established", "dst", self.hosts[1].address],
+                               text=True, capture_output=True, check=True).stdout.splitlines()
+        found = []
+        for at in range(0, len(lines), 2):
+            near, far = (end.rsplit(":", 1)[1] for end in lines[at].split()[2:4])
+            bytes_acked = re.search(r"bytes_acked:(\d+)", lines[at + 1])
+            if near != registry_port:
+                found.append((int(bytes_acked[1]) if bytes_acked else 0, near, far))
+        self.assertEqual(len(found), 2, lines)
+        return [ends for _, *ends in sorted(found)]
+
+    def started_with_data(self):
+        members = self.started(2)
+        each(members, lambda m: f"all_reduce {COUNT} {m.rank + 0.1} mean")
+        return members
+
+    def assert_resumed(self, members, link, operations=1):
+        """Operations end as if nothing had been, until both have said that the link is back."""
+        deadline = time.monotonic() + PATIENCE_S
+        while operations > 0 or not all(any(f"link={link}" in line for line in list(m.errors)) for m in members):
+            self.assertLess(time.monotonic(), deadline, [list(member.errors) for member in members])
+            answers = each(members, lambda m: f"all_reduce {COUNT} {m.rank + 0.1} mean")
+            self.assertEqual(answers[0], answers[1])
+            self.assertEqual((answers[0]["contributors"], answers[0]["interrupted"]), (2, 0))
+            operations -= 1
+
+    def assert_same_view(self, members):
+        self.train(members)
+        self.assertEqual({(got["step"], got["size"], got["epoch"], got["restored"]) for got in every(members, "begin")},
+                         {(2, 2, self.epoch, 0)})
+        self.end(members)
+
+    def reset(self, near, far):
+        done = subprocess.run([*self.hosts[0].inside, "ss", "-K", "sport", "=", near, "dport", "=", far],
+                              text=True, capture_output=True)
+        if near not in done.stdout:
+            self.skipTest(f"ss cannot reset connections here: {done.stderr}")
+
+    def test_the_control_link_is_reset_and_no_view_changes(self):
+        members = self.started_with_data()
+        self.reset(*self.ports(members)[0])
+        self.assert_resumed(members, "control")
+        self.assert_same_view(members)
+
+    def test_both_links_are_reset_at_once_and_no_view_changes(self):
+        members = self.started_with_data()
+        for ends in self.ports(members):
+            self.reset(*ends)
+        self.assert_resumed(members, "control")
+        self.assert_resumed(members, "data")
+        self.assert_same_view(members)
+
+    def test_the_control_link_carries_nothing_any_more_and_no_view_changes(self):
+        members = self.started_with_data()
+        ends = self.ports(members)[0]
+        for host, (source, target) in zip(self.hosts, (ends, ends[::-1])):
+            host.do("route", "add", "blackhole", "default", "table", "7")
+            host.do("rule", "add", "pref", "1", "ipproto", "tcp", "sport", source, "dport", target, "lookup", "7")
+        self.assert_resumed(members, "control", operations=30)
+        self.assert_same_view(members)
+
+
 class Deaths(Case):
+    def test_who_dies_while_the_cable_is_cut_is_noticed_all_the_same(self):
+        members = self.started(2)
+        self.hosts[1].do("link", "set", "cable", "down")
+        members[1].kill()
+        got = members[0].ok(f"all_reduce {COUNT} 1 mean")
+        self.assertEqual((got["value"], got["contributors"]), (1, 1))
+        members[0].ok("commit")
+        got = members[0].ok("begin")
+        self.assertEqual((got["step"], got["size"], got["restored"]), (2, 1, 0))
+        self.end(members[:1])
+
     def test_one_of_a_host_is_killed_and_the_others_of_both_go_on(self):
         members = self.started(4)
         rest = members[:3]

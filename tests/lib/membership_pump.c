@@ -262,6 +262,8 @@ static void execute(struct pump_node *node, const struct muster_membership_actio
     case MUSTER_ACTION_CONNECT:
         connect(node, action);
         return;
+    case MUSTER_ACTION_RENEW:
+        return; /* its connections do not lose what they carry */
     case MUSTER_ACTION_DISCONNECT:
         break_link(pump, node->index, pump_node_of(pump, &action->peer));
         return;

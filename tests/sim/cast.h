@@ -58,6 +58,7 @@ struct cast_options {
     uint64_t restart_delay_max_ns;
     uint64_t confirm_delay_max_ns;
     enum cast_layout { CAST_ANY, CAST_ONE_HOST, CAST_OWN_HOSTS } layout;
+    bool is_patient; /* nobody cancels an operation */
 };
 
 struct cast {

@@ -33,6 +33,8 @@ static const struct sim_profile profiles[] = {
     {"registry_outage", "the registry dies and comes back during changes", "membership",
      sim_profile_membership, 12},
     {"mixed", "everything at random", "membership", sim_profile_membership, 13},
+    {"lost_connections", "connections of members break: no view changes of it", "membership",
+     sim_profile_membership, 14},
 };
 
 const struct sim_profile *sim_profile_at(size_t index)

@@ -278,6 +278,25 @@ static void play_registry_outage(struct cast *cast)
     }
 }
 
+/* Connections break, control links' too and often several at once; processes do not: nobody is
+ * suspected, no view changes. */
+static void play_lost_connections(struct cast *cast)
+{
+    uint64_t epoch, end_ns;
+
+    begin(cast);
+    epoch = ledger_epoch(cast->ledger);
+    end_ns = sim_world_now_ns(cast->world) + ms(cast, 10000);
+    while (sim_world_now_ns(cast->world) < end_ns && sim_failure(cast->world) == NULL) {
+        for (uint64_t count = 1 + cast_draw(cast, 1 + cast_draw(cast, 40)); count > 0; count--)
+            cast->fault_count += sim_reset_stream(cast->world, cast_draw(cast, UINT64_MAX));
+        if (!cast_run(cast, 1 + span(cast, MUSTER_NS_PER_S)))
+            return;
+        if (ledger_epoch(cast->ledger) != epoch)
+            sim_fail(cast->world, "a broken connection became a change of view");
+    }
+}
+
 static void happen(struct cast *cast)
 {
     switch (cast_draw(cast, 12)) {
@@ -335,6 +354,13 @@ static void play_mixed(struct cast *cast)
         .layout = CAST_ANY                                                                         \
     }
 
+#define CAST_PATIENT(low, high)                                                                    \
+    {                                                                                              \
+        .task_count_min = (low), .task_count_max = (high),                                         \
+        .restart_delay_max_ns = MUSTER_NS_PER_S, .confirm_delay_max_ns = 200 * MUSTER_NS_PER_MS,   \
+        .layout = CAST_ANY, .is_patient = true                                                     \
+    }
+
 static const struct play plays[] = {
     {"first_view", CAST_MIN(1, 5, 5, 5), play_first_view, false},
     {"join", CAST(2, 5, CAST_ANY), play_join, false},
@@ -350,6 +376,7 @@ static const struct play plays[] = {
     {"min_members", CAST_MIN(3, 5, 5, 3), play_min_members, true},
     {"registry_outage", CAST(2, 5, CAST_ANY), play_registry_outage, false},
     {"mixed", CAST_MIN(2, 5, 3, 3), play_mixed, true},
+    {"lost_connections", CAST_PATIENT(2, 5), play_lost_connections, false},
 };
 
 /* Too few members, or the job has ended: such a process is started again. */

@@ -222,6 +222,7 @@ static void start(struct sim_node *process, struct muster_env *env, void *data)
     worker->env = env;
     trainee_init(&worker->trainee, process, cast->ledger, &task->incarnation, cast->seed,
                  &keeper_ops, worker);
+    worker->trainee.may_cancel &= !cast->options.is_patient;
     if (muster_node_open(&options, &worker->node, &error) != MUSTER_OK) {
         sim_fail(cast->world, "a node does not open: %s", error.text);
         return;

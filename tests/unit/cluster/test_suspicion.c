@@ -156,6 +156,22 @@ static void what_was_lost_before_membership_does_not_count(void **state)
     assert_int_equal(belief(&peer, MS(3000)), MUSTER_BELIEF_ALIVE);
 }
 
+/* Another connection is tried while there is time; on this host nothing is lost on the way. */
+static void half_of_the_silence_is_left_for_another_connection(void **state)
+{
+    const struct muster_suspicion_policy full = policy();
+    struct muster_suspicion there = member(false), here = member(true);
+    uint64_t last = talk(&there, 20, MS(100));
+
+    (void)state;
+    talk(&here, 20, MS(100));
+
+    assert_int_equal(muster_suspicion_renew_ns(&there, &full), last + MS(500));
+    assert_true(muster_suspicion_renew_ns(&here, &full) == UINT64_MAX);
+    muster_suspicion_link_down(&there, last);
+    assert_true(muster_suspicion_renew_ns(&there, &full) == UINT64_MAX);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -169,6 +185,7 @@ int main(void)
         cmocka_unit_test(our_own_stall_is_not_their_silence),
         cmocka_unit_test(a_confirmed_death_is_final),
         cmocka_unit_test(what_was_lost_before_membership_does_not_count),
+        cmocka_unit_test(half_of_the_silence_is_left_for_another_connection),
     };
 
     return cmocka_run_group_tests_name("suspicion", tests, NULL, NULL);
