@@ -1,6 +1,8 @@
 /* The wire over peer links of purpose DATA: one per pair of processes, kept across epochs. */
 #include "collective/wire_tcp_internal.h"
 
+#include <muster/poller.h>
+
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -343,6 +345,19 @@ static void forget_strangers(struct muster_wire *wire)
     }
 }
 
+/* Those on this host compete for its processors. */
+static uint32_t count_neighbours(const struct muster_wire *wire, const struct muster_view *view)
+{
+    const char *host_key = NULL;
+    uint32_t count = 0, rank;
+
+    if (muster_view_find(view, &wire->hello.incarnation, &rank))
+        host_key = view->members[rank].host_key;
+    for (uint32_t i = 0; host_key != NULL && i < view->member_count; i++)
+        count += strcmp(view->members[i].host_key, host_key) == 0;
+    return count;
+}
+
 enum muster_rc muster_wire_attach(struct muster_wire *wire, const struct muster_view *view,
                                   const struct muster_wire_client *client, void *data)
 {
@@ -373,6 +388,7 @@ enum muster_rc muster_wire_attach(struct muster_wire *wire, const struct muster_
         if (members[rank] != NULL)
             attach_member(wire, view, rank);
     forget_strangers(wire);
+    muster_loop_set_crowd(wire->env->loop, count_neighbours(wire, view));
     return MUSTER_OK;
 }
 

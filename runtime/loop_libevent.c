@@ -530,18 +530,20 @@ static void become_drowsy(struct libevent_loop *ours, uint64_t now_ns)
 static bool look_around(struct libevent_loop *ours, uint64_t until_ns)
 {
     uint64_t now_ns = ours->now_ns;
+    bool is_crowd;
     long switches;
 
     if (!is_awake(ours, now_ns))
         return false;
-    switches = switch_count();
+    is_crowd = muster_loop_poll_is_crowd(&ours->poll);
+    switches = is_crowd ? 0 : switch_count();
     ours->has_moved = false;
     while (is_awake(ours, now_ns)) {
         uint64_t before_ns = now_ns;
 
         sched_yield();
         now_ns = clock_ns();
-        if (now_ns - before_ns > LATE_NS && switch_count() != switches)
+        if (!is_crowd && now_ns - before_ns > LATE_NS && switch_count() != switches)
             become_drowsy(ours, now_ns);
         ours->is_clock_stale = true;
         event_base_loop(ours->base, EVLOOP_NONBLOCK);

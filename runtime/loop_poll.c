@@ -88,7 +88,7 @@ void muster_loop_poll_slept(struct muster_loop_poll *poll)
 
 static bool is_crowded(const struct muster_loop_poll *poll, uint64_t now_ns)
 {
-    return poll->crowd > poll->processors || now_ns < poll->crowded_until_ns;
+    return muster_loop_poll_is_crowd(poll) || now_ns < poll->crowded_until_ns;
 }
 
 static bool look(struct muster_loop_poll *poll, unsigned count)
@@ -107,7 +107,7 @@ static uint64_t let_others_run(struct muster_loop_poll *poll, uint64_t now_ns,
 
     sched_yield();
     after_ns = clock_ns();
-    if (poll->crowd <= poll->processors && after_ns > now_ns + LATE_NS)
+    if (!muster_loop_poll_is_crowd(poll) && after_ns > now_ns + LATE_NS)
         poll->crowded_until_ns = after_ns + CROWDED_NS;
     return after_ns;
 }

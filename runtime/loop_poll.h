@@ -30,6 +30,11 @@ static inline bool muster_loop_poll_is_idle(const struct muster_loop_poll *poll)
 {
     return muster_list_is_empty(&poll->pollers);
 }
+/** There are known to be more members than processors: who waits lets the others run. */
+static inline bool muster_loop_poll_is_crowd(const struct muster_loop_poll *poll)
+{
+    return poll->crowd > poll->processors;
+}
 /** Look once. */
 bool muster_loop_poll_once(struct muster_loop_poll *poll);
 /** A turn begins: whoever comes back after a while expects something. */

@@ -189,9 +189,39 @@ static void a_joiner_may_connect_and_exchange_state_frames(void **state)
     group_ring_close(&ring);
 }
 
+static uint32_t crowd_sum;
+
+static void add_crowd(struct muster_loop *loop, uint32_t count)
+{
+    (void)loop;
+    crowd_sum += count;
+}
+
+static void the_loop_learns_how_many_share_the_host(void **state)
+{
+    const struct muster_plan_parameters plan = {.chunk_bytes = 0};
+    const struct muster_loop_ops *before;
+    struct muster_loop_ops ops;
+
+    (void)state;
+    group_ring_open_hosts(&ring, 4, &plan, 2);
+    before = ring.test.env.loop->ops;
+    ops = *before;
+    ops.set_crowd = add_crowd;
+    ring.test.env.loop->ops = &ops;
+    crowd_sum = 0;
+    group_ring_kill(&ring, 1);
+    group_ring_change(&ring, UINT32_MAX);
+
+    assert_int_equal(crowd_sum, 1 + 2 + 2); /* of three members */
+    ring.test.env.loop->ops = before;
+    group_ring_close(&ring);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_loop_learns_how_many_share_the_host),
         cmocka_unit_test(a_frame_of_a_higher_epoch_waits_for_that_view),
         cmocka_unit_test(a_frame_of_a_lower_epoch_is_dropped),
         cmocka_unit_test(a_lost_link_is_a_suspicion_and_the_next_epoch_has_a_new_one),
