@@ -81,12 +81,18 @@ static void meet(struct muster_run *run, struct muster_shm *link, uint32_t index
     participant->entry = &board->entries[MUSTER_LANE_INDEX(run->id.lane)][shm->entry_index];
 }
 
+static size_t chunk_slot_bytes(const struct muster_plan *plan)
+{
+    return line_up(plan->chunk_elements * plan->element_bytes);
+}
+
 size_t muster_shm_slot_bytes(const struct muster_plan *plan, size_t input_bytes)
 {
     if (plan->algorithm == MUSTER_ALGORITHM_FLAT)
         return input_bytes;
-    return plan->kind == MUSTER_OP_ALL_REDUCE ? line_up(plan->chunk_elements * plan->element_bytes)
-                                              : 0;
+    return plan->kind == MUSTER_OP_ALL_REDUCE
+               ? chunk_slot_bytes(plan) + muster_shm_marks_bytes(plan)
+               : 0;
 }
 
 size_t muster_shm_held_bytes(const struct muster_run *run)
@@ -108,6 +114,7 @@ static bool take_slot(struct muster_run *run, struct muster_board *board)
     if (shm->slot == NULL)
         return false;
     shm->slot_bytes = bytes;
+    shm->marks_offset = chunk_slot_bytes(&run->plan);
     shm->entry->slot_at = (uint32_t)((size_t)(shm->slot - board->memory) / SHM_LINE_BYTES);
     return true;
 }
@@ -207,9 +214,11 @@ static void begin_entry(struct muster_run *run)
     atomic_store_explicit(&entry->complete, 0, memory_order_relaxed);
     if (!is_chunked(run))
         return;
+    atomic_store_explicit(&entry->published, 0, memory_order_relaxed);
     atomic_store_explicit(&entry->held, 0, memory_order_relaxed);
-    for (uint32_t i = 0; i < run->shm->n; i++)
-        atomic_store_explicit(&entry->published[i], 0, memory_order_relaxed);
+    atomic_store_explicit(&entry->taken, 0, memory_order_relaxed);
+    if (run->shm->slot != NULL)
+        memset(run->shm->slot + run->shm->marks_offset, 0, muster_shm_marks_bytes(&run->plan));
 }
 
 void muster_shm_start(struct muster_run *run)

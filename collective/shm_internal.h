@@ -39,9 +39,11 @@ struct muster_shm_entry {
     uint32_t input, input_share;
     uint32_t slot_at; /* lines */
     _Alignas(SHM_LINE_BYTES) _Atomic uint64_t complete; /* key: has its whole result */
-    _Atomic uint32_t held; /* the slot has the sum of the chunk before it; 0: none */
-    /* by stream (owner of chunks): chunks before it are sums, in the place of its input; or not its */
-    _Atomic uint32_t published[MUSTER_SHM_MEMBERS_MAX];
+    _Atomic uint32_t published; /* chunks of its own before it are sums, in the place of its input */
+    _Atomic uint32_t held;      /* the slot has the sum of the chunk before it; 0: none */
+    /* It sums the chunk before it, which a dead participant has left: the others take another. 0:
+     * none. A hint. */
+    _Atomic uint32_t taken;
     /* exchanges whose counts are the caller's: where the participants' parts begin in its input, in
      * elements, and their end; and what makes 0 with the others' when all expect what they get */
     uint64_t parts[MUSTER_SHM_MEMBERS_MAX + 1], balance;
@@ -105,9 +107,9 @@ struct muster_shm_participant {
     bool is_ready, is_dead, is_gone, is_complete;
 };
 
+/** What one participant owns. */
 struct muster_shm_stream {
-    uint32_t next;     /* first chunk, or piece of a part, that is not in the output here */
-    uint32_t producer; /* participant that sums it */
+    uint32_t next; /* first chunk, or piece of a part, that is not known to be in the output here */
 };
 
 struct muster_shm_run {
@@ -118,8 +120,9 @@ struct muster_shm_run {
     uint32_t n, index, entry_index, stream_count;
     uint32_t ready_count, complete_count, looks;
     uint32_t slot_class; /* of the heap */
-    size_t slot_bytes;
-    uint8_t *slot; /* NULL: none */
+    size_t slot_bytes, marks_offset; /* of the whole slot; of the marks in it */
+    uint8_t *slot;                   /* NULL: none */
+    uint32_t idle; /* looks for a chunk that the dead have left, in vain */
     struct muster_shm_stage stage;
     bool is_announced, is_blocked;
     struct muster_shm_participant *participants;
@@ -212,9 +215,25 @@ void muster_shm_reduce_all(struct muster_run *run, void *into, uint64_t count);
 bool muster_shm_flat_finish(struct muster_run *run);
 /* run_shm_chunks.c */
 void muster_shm_chunks_begin(struct muster_run *run);
-/** Sum one chunk of each stream that is this process's, copy one of each that is there. True:
- * something moved. */
+/** Sum one chunk, copy one of each other owner that is there. True: something moved. */
 bool muster_shm_chunks_move(struct muster_run *run);
 bool muster_shm_chunks_are_whole(const struct muster_run *run);
+/** Bytes from the start of the tensor. */
+size_t muster_shm_chunk_offset(const struct muster_run *run, uint32_t c);
+/** Into the slot. False: the inputs are not what they were any more, the run is blocked. */
+bool muster_shm_reduce_chunk(struct muster_run *run, uint32_t c);
+/** The chunk's place will be overwritten, where its input is: from now on the sum in the slot counts. */
+void muster_shm_hold_chunk(struct muster_run *run, uint32_t c);
+/** Into the output, and into the copy of the input that the others read, if there is one: they find
+ * the sum in the place of this process's input. */
+void muster_shm_place_chunk(struct muster_run *run, uint32_t c, const uint8_t *from);
+/* run_shm_heirs.c */
+/** Sum a chunk that a dead participant has left and nobody has taken. True: something
+ * moved. */
+bool muster_shm_inherit(struct muster_run *run);
+/** Whoever shows the sum of a chunk which a dead participant has left; n: nobody. */
+uint32_t muster_shm_find_inherited(const struct muster_run *run, uint32_t c);
+/** Bytes of the marks for chunks that were inherited; they lie behind the slot. */
+size_t muster_shm_marks_bytes(const struct muster_plan *plan);
 
 #endif

@@ -22,7 +22,7 @@ struct seat {
     size_t input_count, output_count;
     unsigned done_count;
     enum muster_rc rc;
-    unsigned passed, cut_at;
+    unsigned passed, cut_at, stand_at;
 };
 
 static struct group_ring ring;
@@ -39,6 +39,32 @@ static void on_done(struct muster_op *op, enum muster_rc rc)
     seat->rc = rc;
 }
 
+static bool is_living(uint32_t member)
+{
+    return !ring.members[member].is_dead && ring.members[member].group != NULL;
+}
+
+static void work_as_far_as_it_can(uint32_t member)
+{
+    struct muster_list *runs = &ring.members[member].group->lanes[0].runs;
+
+    for (struct muster_list *node = runs->next; node != runs; node = node->next) {
+        struct muster_run *run = MUSTER_CONTAINER_OF(node, struct muster_run, node);
+
+        if (run->shm != NULL && run->state == MUSTER_RUN_ACTIVE)
+            (void)muster_shm_step(run);
+    }
+}
+
+/* The process does not run for a while, the others do. */
+static void stand(uint32_t index)
+{
+    for (unsigned turns = 0; turns < 400; turns++)
+        for (uint32_t member = 0; member < ring.count; member++)
+            if (member != index && is_living(member))
+                work_as_far_as_it_can(member);
+}
+
 /* The process ends: what it stores from now on reaches nobody. */
 static void on_point(void *data, const char *point)
 {
@@ -47,7 +73,12 @@ static void on_point(void *data, const char *point)
 
     (void)point;
     assert_true(sim_board_is_entered(member->board));
-    if (member->is_dead || ++seats[index].passed != seats[index].cut_at)
+    if (member->is_dead)
+        return;
+    seats[index].passed++;
+    if (seats[index].passed == seats[index].stand_at)
+        stand(index);
+    if (seats[index].passed != seats[index].cut_at)
         return;
     member->is_dead = true;
     has_cut = true;
@@ -132,11 +163,6 @@ static void seat_start(const struct scene *scene, uint32_t member)
     else if (scene->kind == MUSTER_OP_BARRIER)
         rc = muster_barrier_start(&seat->op, group, on_done);
     assert_int_equal(rc, MUSTER_OK);
-}
-
-static bool is_living(uint32_t member)
-{
-    return !ring.members[member].is_dead && ring.members[member].group != NULL;
 }
 
 static bool are_survivors_done(uint32_t n)
@@ -520,6 +546,77 @@ static void the_heir_of_the_dead_may_die_too(void **state)
     assert_int_equal(aborted_count, 0);
 }
 
+/* --- Several heirs --- */
+
+/* Bytes that the survivors have summed. */
+static uint64_t summed_bytes(uint32_t member)
+{
+    return seats[member].op.result.sent_bytes;
+}
+
+static void all_survivors_sum_what_the_dead_has_left(void **state)
+{
+    const struct scene scene = {MUSTER_OP_ALL_REDUCE, MUSTER_SUM, 4, 4096, 0, false};
+    const uint32_t victim = 1;
+    uint64_t bytes = scene.count * sizeof(int32_t), share = bytes / scene.n, all = 0;
+
+    (void)state;
+    open_scene(&scene);
+    seats[victim].cut_at = 7; /* it has published a chunk or two */
+    start_all(&scene);
+    run_to_cut(scene.n);
+    let_survivors_run(&scene, PACE_LATE);
+
+    assert_int_equal(unasked_count, 1);
+    for (uint32_t member = 0; member < scene.n; member++)
+        if (member != victim) {
+            assert_true(summed_bytes(member) >= share + share / scene.n);
+            all += summed_bytes(member);
+        }
+    assert_in_range(all, bytes - share / 2, bytes); /* nothing twice */
+    change_without(victim);
+    check_survivors(&scene, &victim, 1);
+    close_scene(&scene);
+}
+
+/* The k-th store after the death of another is followed by a pause. Returns whether it came. */
+static bool play_with_a_pause(const struct scene *scene, uint32_t victim, unsigned cut_at,
+                              uint32_t slow, unsigned k)
+{
+    bool has_stood;
+
+    open_scene(scene);
+    seats[victim].cut_at = cut_at;
+    start_all(scene);
+    run_to_cut(scene->n);
+    assert_true(has_cut);
+    seats[slow].stand_at = seats[slow].passed + k;
+    let_survivors_run(scene, PACE_LATE);
+    has_stood = seats[slow].passed >= seats[slow].stand_at;
+    change_without(victim);
+    run_survivors(scene->n);
+    check_survivors(scene, &victim, 1);
+    close_scene(scene);
+    return has_stood;
+}
+
+static void an_heir_may_be_kept_from_running_anywhere(void **state)
+{
+    const struct scene scene = {MUSTER_OP_ALL_REDUCE, MUSTER_SUM, 4, 500, 0, false};
+    const uint32_t victim = 1;
+    unsigned points = count_points(&scene, victim), pauses = 0;
+
+    (void)state;
+    for (unsigned cut_at = 1; cut_at <= points; cut_at += 3)
+        for (uint32_t slow = 0; slow < scene.n; slow++)
+            for (unsigned k = 1; slow != victim &&
+                                 play_with_a_pause(&scene, victim, cut_at, slow, k);
+                 k++)
+                pauses++;
+    assert_true(pauses > 100 && adopted_count > 0);
+    assert_int_equal(aborted_count, 0);
+}
+
 static void a_death_is_told_while_an_operation_waits(void **state)
 {
     const struct scene scene = {
@@ -609,6 +706,8 @@ int main(void)
         cmocka_unit_test_setup(broadcast_has_one_outcome_wherever_a_member_dies, reset_counts),
         cmocka_unit_test_setup(barrier_ends_for_all_survivors, reset_counts),
         cmocka_unit_test_setup(the_heir_of_the_dead_may_die_too, reset_counts),
+        cmocka_unit_test_setup(all_survivors_sum_what_the_dead_has_left, reset_counts),
+        cmocka_unit_test_setup(an_heir_may_be_kept_from_running_anywhere, reset_counts),
         cmocka_unit_test_setup(an_operation_without_a_result_takes_its_announcement_back,
                                reset_counts),
         cmocka_unit_test_setup(places_on_a_board_are_as_new_when_they_are_used_again, reset_counts),
