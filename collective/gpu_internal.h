@@ -46,6 +46,7 @@ struct muster_gpu_op {
     struct muster_gpu_word word;
     struct muster_gpu_word *words; /* of all; kept for the next use */
     uint32_t words_count;
+    uint32_t agreed_count; /* members that agree: words that count */
 };
 
 struct muster_gpu_backend {

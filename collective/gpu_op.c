@@ -140,11 +140,11 @@ static uint64_t broken_of(const struct muster_gpu_op *op, uint32_t count)
     return broken;
 }
 
-static void end_commit(struct muster_gpu_op *op, uint32_t count)
+static void end_commit(struct muster_gpu_op *op)
 {
     struct muster_error why = {.rc = MUSTER_OK};
 
-    for (uint32_t rank = 0; rank < count && why.rc == MUSTER_OK; rank++)
+    for (uint32_t rank = 0; rank < op->agreed_count && why.rc == MUSTER_OK; rank++)
         if (op->words[rank].is_fit == 0)
             muster_error_set(&why, MUSTER_ABORTED,
                              "operations of the step have failed on rank %u: run it again", rank);
@@ -155,13 +155,9 @@ static void end_commit(struct muster_gpu_op *op, uint32_t count)
 static void use_agreement(struct muster_gpu_op *op)
 {
     struct muster_gpu_group *group = op->group;
-    uint32_t count = muster_group_participants(group->group, op->id.step);
+    uint32_t count = op->agreed_count;
     struct muster_error why;
 
-    if (op->kind == MUSTER_DEVICE_COMMIT) {
-        end_commit(op, count);
-        return;
-    }
     if (muster_gpu_words_check(op->words, count, op->kind, &why) != MUSTER_OK)
         muster_gpu_op_end(op, &why);
     else
@@ -176,6 +172,8 @@ static void on_agreed(struct muster_op *agreement, enum muster_rc rc)
     muster_list_remove(&op->node);
     if (rc != MUSTER_OK)
         muster_gpu_op_end(op, &agreement->error);
+    else if (op->kind == MUSTER_DEVICE_COMMIT) /* others may have ended it so before a change */
+        end_commit(op);
     else if (group->group == NULL || group->is_frozen || agreement->result.is_interrupted ||
              agreement->result.epoch != group->group->view->epoch)
         end_changed(op);
@@ -237,6 +235,7 @@ static enum muster_rc start_agreement(struct muster_gpu_op *op)
 
     if (!has_room(op, count))
         return MUSTER_RESOURCE_EXHAUSTED;
+    op->agreed_count = count;
     call.output = op->words;
     op->word.broken = op->group->broken;
     op->word.is_fit = is_fit(op, count);

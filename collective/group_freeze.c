@@ -144,6 +144,7 @@ static enum muster_rc show_lanes(const struct muster_group *group, struct muster
         return MUSTER_RESOURCE_EXHAUSTED;
     progress->lane_count = group->lane_count;
     for (uint32_t i = 0; i < group->lane_count; i++) {
+        progress->lanes[i].lane = muster_group_lane_number(group, i);
         progress->lanes[i].has_issued = group->lanes[i].has_issued;
         progress->lanes[i].has_stable = group->lanes[i].has_stable;
         progress->lanes[i].issued_through = group->lanes[i].issued_through;

@@ -664,6 +664,36 @@ static void a_death_at_any_turn_leaves_two_that_go_on(void **state)
     }
 }
 
+/* Some may have heard of all commits when the others have not. */
+static void a_commit_with_a_death_at_any_turn_ends_alike(void **state)
+{
+    unsigned outcomes = 0;
+
+    (void)state;
+    for (unsigned turns = 0; turns < 24; turns++) {
+        struct sums sums;
+
+        sums_open(&sums, 3, 23007, NULL);
+        sum(&sums, 7);
+        for (uint32_t rank = 0; rank < 3; rank++) {
+            gpu_call_init(&sums.calls[rank], &sums.stage);
+            assert_int_equal(
+                muster_gpu_commit_start(&sums.calls[rank].op, group_of(&sums, rank), gpu_call_done),
+                MUSTER_OK);
+            group_ring_turn(&sums.stage.ring, turns % 4);
+        }
+        group_ring_turn(&sums.stage.ring, turns / 4);
+        group_ring_kill(&sums.stage.ring, 2);
+        group_ring_change(&sums.stage.ring, NOBODY);
+        gpu_stage_wait(&sums.stage, sums.calls, 3);
+        assert_int_equal(sums.calls[0].rc, sums.calls[1].rc);
+        outcomes |= sums.calls[0].rc == MUSTER_OK ? 1u : 2u;
+        sum(&sums, 3);
+        sums_close(&sums);
+    }
+    assert_int_equal(outcomes, 3); /* both have been seen */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -690,6 +720,7 @@ int main(void)
         cmocka_unit_test(the_end_of_a_group_ends_its_operations),
         cmocka_unit_test(the_end_at_any_turn_ends_everything),
         cmocka_unit_test(a_death_at_any_turn_leaves_two_that_go_on),
+        cmocka_unit_test(a_commit_with_a_death_at_any_turn_ends_alike),
     };
 
     return cmocka_run_group_tests_name("collective.gpu_recovery", tests, NULL, NULL);

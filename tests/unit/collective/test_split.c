@@ -323,6 +323,22 @@ static void one_change_of_view_decides_the_operations_of_all_colors(void **state
         assert_true(adopted_count > 10 && retried_count > 10);
 }
 
+/* By them the leader knows what is stable, and who takes part. */
+static void the_vector_names_lanes_with_their_colors(void **state)
+{
+    struct muster_progress progress;
+
+    (void)state;
+    open_ring(4);
+    assert_int_equal(muster_group_freeze(ring.members[1].group, &progress), MUSTER_OK);
+    assert_int_equal(progress.lanes[0].lane, 0);
+    assert_int_equal(progress.lanes[3].lane, 3);
+    assert_int_equal(progress.lanes[DATA_LANE].lane, DATA_LANE + 2 * MUSTER_LANE_COLOR);
+    assert_int_equal(progress.lanes[TENSOR_LANE].lane, TENSOR_LANE + MUSTER_LANE_COLOR);
+    muster_progress_fini(&progress);
+    group_ring_close(&ring);
+}
+
 static void a_joiner_takes_the_color_of_its_task(void **state)
 {
     (void)state;
@@ -416,6 +432,7 @@ int main(void)
         cmocka_unit_test(who_splits_late_has_missed_nothing),
         cmocka_unit_test(members_of_one_color_that_differ_are_told_and_the_others_go_on),
         cmocka_unit_test(one_change_of_view_decides_the_operations_of_all_colors),
+        cmocka_unit_test(the_vector_names_lanes_with_their_colors),
         cmocka_unit_test(a_joiner_takes_the_color_of_its_task),
         cmocka_unit_test(who_has_no_color_takes_part_in_nothing),
         cmocka_unit_test(splits_that_make_no_sense_are_refused),
