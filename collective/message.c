@@ -40,9 +40,10 @@ void muster_message_send_frame(const struct muster_message *message, enum muster
         .payload_bytes = bytes,
         .epoch = group->view->epoch,
         .op = message->id,
-        .phase = message->is_send ? first_open(message) : 0,
+        .phase = message->is_send ? first_open(message) : message->is_unreadable,
         .chunk = chunk,
         .offset = message->count,
+        .descriptor = type == MUSTER_FRAME_OFFER ? message->key : 0,
     };
 
     if (!group->is_frozen)
@@ -74,6 +75,11 @@ void muster_message_pump(struct muster_message *message)
     }
 }
 
+void muster_message_offer(struct muster_message *message)
+{
+    muster_message_send_frame(message, MUSTER_FRAME_OFFER, message->place, NULL, 0);
+}
+
 /* Little goes unasked, as long as the other need not keep too much. */
 static bool may_be_eager(const struct muster_message *message)
 {
@@ -97,8 +103,10 @@ static void begin_send(struct muster_message *message)
         message->pair->eager_bytes += message->bytes;
         message->pair->eager_count++;
     }
+    if (!message->is_eager && message->bytes > 0)
+        muster_message_show(message);
     if (!message->is_eager || message->bytes == 0) {
-        muster_message_send_frame(message, MUSTER_FRAME_OFFER, 0, NULL, 0);
+        muster_message_offer(message);
         return;
     }
     message->allowed = MUSTER_MESSAGE_WINDOW;
@@ -108,6 +116,8 @@ static void begin_send(struct muster_message *message)
 void muster_message_begin(struct muster_message *message)
 {
     set_id(message);
+    if (!message->is_send)
+        message->place = 0; /* the sender says it again */
     if (message->group->is_frozen)
         return;
     if (message->is_send)
@@ -193,6 +203,7 @@ static struct muster_message *message_new(struct muster_op *op, struct muster_gr
     message->piece_bytes = muster_plan_chunk_bytes(&group->view->plan);
     muster_list_init(&message->node);
     muster_list_append(&way->messages, &message->node);
+    muster_task_init(&message->task, muster_message_on_task, message);
     muster_timer_init(&message->timer, on_timer, message);
     muster_timer_start(&message->timer, group->env->loop, op->deadline_ns);
     return message;

@@ -78,7 +78,7 @@ void muster_message_give_up(struct muster_message *message, enum muster_rc rc)
     send_outcome(group, pair, &outcome);
 }
 
-static void complete(struct muster_message *message)
+void muster_message_complete(struct muster_message *message)
 {
     struct muster_outcome ok = {.lane = message->lane, .sequence = message->sequence};
 
@@ -168,7 +168,7 @@ static bool finish_piece(struct muster_message *message, uint32_t chunk)
         message->received++;
     }
     if (message->received == muster_message_pieces(message)) {
-        complete(message);
+        muster_message_complete(message);
         return false;
     }
     if (before / NEWS_PIECES != message->received / NEWS_PIECES)
@@ -302,7 +302,9 @@ static void hear_sender(struct muster_group *group, struct muster_pair *pair,
         muster_message_give_up(message, MUSTER_ABORTED);
     } else if (!has_mismatched(message, header)) {
         if (message->bytes == 0)
-            complete(message);
+            muster_message_complete(message);
+        else if (header->chunk != 0 && !message->is_unreadable)
+            muster_message_copy(message, header->chunk, header->descriptor);
         else
             muster_message_send_frame(message, MUSTER_FRAME_TAKE, message->received, NULL, 0);
     }
@@ -331,7 +333,13 @@ static void hear_take(struct muster_group *group, struct muster_pair *pair,
         return;
     }
     if (!is_same_shape(message, header) || message->bytes == 0) {
-        muster_message_send_frame(message, MUSTER_FRAME_OFFER, 0, NULL, 0);
+        muster_message_offer(message);
+        return;
+    }
+    if (header->phase != 0)
+        muster_message_hide(message);
+    if (message->place != 0) {
+        muster_message_offer(message);
         return;
     }
     if (header->chunk > muster_message_pieces(message))

@@ -155,6 +155,15 @@ static void stop_receiving(struct muster_message *message)
         memset(receiving, 0, sizeof(*receiving));
 }
 
+static const char *input_name(const struct muster_message *message)
+{
+    if (!message->is_send)
+        return "none";
+    if (message->place == 0)
+        return "sent";
+    return message->stage.at != NULL ? "staged" : "mapped";
+}
+
 void muster_message_end(struct muster_message *message, enum muster_rc rc)
 {
     struct muster_group *group = message->group;
@@ -168,6 +177,10 @@ void muster_message_end(struct muster_message *message, enum muster_rc rc)
         message->pair->eager_bytes -= message->bytes;
         message->pair->eager_count--;
     }
+    op->result.wire = message->place != 0 ? "shm" : "tcp";
+    op->result.input = input_name(message);
+    muster_message_hide(message);
+    muster_task_cancel(&message->task);
     muster_timer_stop(&message->timer);
     muster_list_remove(&message->node);
     muster_buffer_unref(message);

@@ -2,7 +2,7 @@
 #ifndef MUSTER_COLLECTIVE_PAIR_H
 #define MUSTER_COLLECTIVE_PAIR_H
 
-#include "collective/group_internal.h"
+#include "collective/shm_internal.h"
 
 /* Pieces on their way, beyond the last that the receiver is known to have. */
 #define MUSTER_MESSAGE_WINDOW 4u
@@ -64,6 +64,14 @@ struct muster_message {
     uint32_t sent, allowed;    /* pieces */
     uint32_t received, beyond; /* all below; bit i = received + i */
     struct muster_timer timer;
+    /* through boards: */
+    uint32_t place;                /* of what is shown, on the sender's board, plus one; 0: nothing */
+    uint64_t key;                  /* there */
+    uint64_t copied;               /* bytes, by the receiver */
+    bool is_unreadable;            /* for the receiver: it wants pieces */
+    struct muster_task task;       /* copies on */
+    struct muster_board *board;    /* the sender's */
+    struct muster_shm_stage stage; /* its copy, or none */
 };
 
 /* pair.c */
@@ -94,6 +102,8 @@ bool muster_pairs_are_busy(const struct muster_group *group);
 /** First news of it in this epoch. */
 void muster_message_begin(struct muster_message *message);
 void muster_message_pump(struct muster_message *message);
+/** An OFFER; it says where the tensor is shown. */
+void muster_message_offer(struct muster_message *message);
 void muster_message_send_frame(const struct muster_message *message, enum muster_frame_type type,
                                uint32_t chunk, const void *payload, uint32_t bytes);
 /** "send #3 to rank 1 (worker:1)" */
@@ -110,7 +120,18 @@ void muster_message_use(struct muster_group *group, uint32_t rank,
                         struct muster_receiving *receiving);
 /** Use what came before the receive was started. It may end in here. */
 void muster_message_replay(struct muster_message *message);
+/** Everything is here: it ends, and the sender is told. */
+void muster_message_complete(struct muster_message *message);
 /** A receive ends without a result, and the sender is told. */
 void muster_message_give_up(struct muster_message *message, enum muster_rc rc);
+
+/* shm_message.c */
+/** Show the tensor of a send, if its receiver can see it: else it goes in pieces. */
+void muster_message_show(struct muster_message *message);
+/** The caller gets its memory back: nobody may use what he reads there any more. */
+void muster_message_hide(struct muster_message *message);
+/** Copy what the sender shows. The message may end in here. */
+void muster_message_copy(struct muster_message *message, uint32_t place, uint64_t key);
+void muster_message_on_task(struct muster_task *task);
 
 #endif

@@ -59,7 +59,7 @@ static bool take_idle(struct muster_board *board, size_t bytes, struct muster_sh
 }
 
 /* In pieces: one long copy goes past the caches, from where the others would read it. */
-static void copy(uint8_t *into, const uint8_t *from, size_t bytes)
+void muster_shm_copy(uint8_t *into, const uint8_t *from, size_t bytes)
 {
     while (bytes > 0) {
         size_t piece = bytes < COPY_BYTES_MAX ? bytes : COPY_BYTES_MAX;
@@ -83,7 +83,13 @@ static bool take_new(struct muster_board *board, size_t bytes, struct muster_shm
     return true;
 }
 
-static void give(struct muster_board *board, struct muster_shm_stage *stage)
+bool muster_shm_stage_take(struct muster_board *board, size_t bytes,
+                           struct muster_shm_stage *ret_stage)
+{
+    return take_idle(board, bytes, ret_stage) || take_new(board, bytes, ret_stage);
+}
+
+void muster_shm_stage_give(struct muster_board *board, struct muster_shm_stage *stage)
 {
     struct muster_shm_stage *stages = idle_stages(board), *least = &stages[0];
 
@@ -118,12 +124,12 @@ bool muster_shm_show_input(struct muster_run *run, size_t bytes)
     if (shm->stage.at == NULL && show(run, run->call.input, bytes))
         return true;
     if (shm->stage.at == NULL) {
-        if (!take_idle(board, bytes, &shm->stage) && !take_new(board, bytes, &shm->stage)) {
+        if (!muster_shm_stage_take(board, bytes, &shm->stage)) {
             shm->is_blocked = true;
             muster_run_propose_abort(run, MUSTER_RESOURCE_EXHAUSTED);
             return false;
         }
-        copy(shm->stage.at, run->call.input, bytes);
+        muster_shm_copy(shm->stage.at, run->call.input, bytes);
     }
     return show(run, shm->stage.at, bytes);
 }
@@ -133,5 +139,5 @@ void muster_shm_hide_input(struct muster_run *run)
     struct muster_shm_run *shm = run->shm;
 
     if (shm->stage.at != NULL)
-        give(shm->link->board, &shm->stage);
+        muster_shm_stage_give(shm->link->board, &shm->stage);
 }

@@ -10,6 +10,8 @@
 #define MUSTER_SHM_BOARD_BYTES_MIN (sizeof(struct muster_shm_board) + ((size_t)4 << 20))
 #define SHM_STAGES_IDLE_MAX        8u
 #define SHM_LINE_BYTES             64u
+/* Messages that are shown at the same time: more go in frames. */
+#define SHM_SHOWN_MAX          64u
 #define SHM_LANE_ENTRIES       16u
 #define SHM_HEAP_CLASSES       32u
 /* A process looks whether the others are dead once in so many looks without news. */
@@ -70,13 +72,22 @@ struct muster_shm_stage {
     size_t bytes;
 };
 
+/** A tensor that the receiver of a message copies. Written by its owner alone. */
+struct muster_shm_shown {
+    _Alignas(SHM_LINE_BYTES) _Atomic uint64_t key; /* 0: none. Stored last, taken back first */
+    uint64_t offset;
+    uint32_t share;
+};
+
 struct muster_shm_board {
     struct muster_shm_lane lanes[MUSTER_LANES_MAX];
     struct muster_shm_entry entries[MUSTER_LANES_MAX][SHM_LANE_ENTRIES];
+    struct muster_shm_shown shown[SHM_SHOWN_MAX];
     /* its owner's own */
     _Alignas(SHM_LINE_BYTES) struct muster_shm_heap heap;
     struct muster_shm_stage idle_stages[SHM_STAGES_IDLE_MAX];
     bool is_taken[MUSTER_LANES_MAX][SHM_LANE_ENTRIES];
+    uint64_t shown_count; /* ever */
     _Alignas(SHM_LINE_BYTES) _Atomic uint32_t is_asleep; /* wants to be signalled */
 };
 
@@ -103,7 +114,7 @@ struct muster_shm_participant {
     size_t board_bytes;
     const uint8_t *input; /* the part that this one takes … */
     uint64_t bytes;       /* … and its length */
-    uint32_t rank; /* in the epoch of the run */
+    uint32_t rank;        /* in the epoch of the run */
     bool is_ready, is_dead, is_gone, is_complete;
 };
 
@@ -190,6 +201,13 @@ void muster_shm_wake(struct muster_run *run);
 /** Fill in where the others find the input. False: not yet, or never (its abort is proposed). */
 bool muster_shm_show_input(struct muster_run *run, size_t bytes);
 void muster_shm_hide_input(struct muster_run *run);
+/** Memory that peers map, or will: for a copy. False: none. */
+bool muster_shm_stage_take(struct muster_board *board, size_t bytes,
+                           struct muster_shm_stage *ret_stage);
+/** Keep it for the next operations. */
+void muster_shm_stage_give(struct muster_board *board, struct muster_shm_stage *stage);
+/** memcpy, through the caches. */
+void muster_shm_copy(uint8_t *into, const uint8_t *from, size_t bytes);
 /** At the end of the last group. */
 void muster_shm_drop_stages(struct muster_board *board);
 

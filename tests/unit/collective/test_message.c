@@ -14,13 +14,64 @@
 /* One send or receive. */
 struct mail {
     struct muster_op op;
-    int32_t values[ELEMENTS];
+    int32_t *values;
     unsigned done_count;
     enum muster_rc rc;
 };
 
 static struct group_ring ring;
 static struct mail mails[MAIL_MAX];
+static int32_t heap[MAIL_MAX * ELEMENTS];
+static int32_t *memory[GROUP_RING_MAX]; /* by member: mapped by the others, or the heap */
+static bool is_cut;
+
+/* Through boards: the members have agreed on them, and see each other's memory. */
+static void await_boards(uint32_t n)
+{
+    bool is_settled = false;
+
+    for (unsigned turns = 0; !is_settled; turns++) {
+        group_ring_turn(&ring, 1);
+        is_settled = true;
+        for (uint32_t member = 0; member < n; member++)
+            is_settled = is_settled && muster_shm_is_used(ring.members[member].group);
+        assert_true(turns < TURNS_MAX);
+    }
+    group_ring_turn(&ring, 2);
+}
+
+static void take_memory(uint32_t n)
+{
+    for (uint32_t member = 0; member < n; member++) {
+        void *mapped = heap;
+
+        if (group_ring_has_boards)
+            assert_int_equal(
+                muster_board_share_new(ring.members[member].board, sizeof(heap), &mapped),
+                MUSTER_OK);
+        memory[member] = mapped;
+    }
+    is_cut = false;
+    if (group_ring_has_boards)
+        await_boards(n);
+}
+
+static void open_ring_plan(uint32_t n, const struct muster_plan_parameters *plan)
+{
+    group_ring_open_plan(&ring, n, plan);
+    take_memory(n);
+}
+
+static void open_ring(uint32_t n)
+{
+    group_ring_open(&ring, n);
+    take_memory(n);
+}
+
+static void close_ring(void)
+{
+    group_ring_close(&ring);
+}
 
 static void on_done(struct muster_op *op, enum muster_rc rc)
 {
@@ -30,9 +81,12 @@ static void on_done(struct muster_op *op, enum muster_rc rc)
     mail->rc = rc;
 }
 
-static struct muster_tensor prepare(struct mail *mail, uint64_t count, int32_t first, uint32_t lane)
+static struct muster_tensor prepare(struct mail *mail, uint32_t member, uint64_t count, int32_t first,
+                                    uint32_t lane)
 {
     memset(mail, 0, sizeof(*mail));
+    mail->values = memory[member] + (mail - mails) * ELEMENTS;
+    memset(mail->values, 0, ELEMENTS * sizeof(int32_t));
     mail->op.data = mail;
     mail->op.lane = lane;
     mail->op.deadline_ns = muster_loop_after_ns(ring.test.env.loop, 60 * MUSTER_NS_PER_S);
@@ -44,7 +98,7 @@ static struct muster_tensor prepare(struct mail *mail, uint64_t count, int32_t f
 static void send_in(struct mail *mail, uint32_t from, uint32_t to, uint64_t count, int32_t first,
                     uint32_t lane)
 {
-    struct muster_tensor tensor = prepare(mail, count, first, lane);
+    struct muster_tensor tensor = prepare(mail, from, count, first, lane);
 
     assert_int_equal(muster_send_start(&mail->op, ring.members[from].group, &tensor, to, on_done),
                      MUSTER_OK);
@@ -52,7 +106,7 @@ static void send_in(struct mail *mail, uint32_t from, uint32_t to, uint64_t coun
 
 static void receive_in(struct mail *mail, uint32_t to, uint32_t from, uint64_t count, uint32_t lane)
 {
-    struct muster_tensor tensor = prepare(mail, count, 0, lane);
+    struct muster_tensor tensor = prepare(mail, to, count, 0, lane);
 
     assert_int_equal(
         muster_receive_start(&mail->op, ring.members[to].group, &tensor, from, on_done), MUSTER_OK);
@@ -110,7 +164,7 @@ static void both_may_send_first(void **state)
     static const uint64_t counts[] = {0, 1, 16, 17, 64, 65, ELEMENTS};
 
     (void)state;
-    group_ring_open(&ring, 2);
+    open_ring(2);
     for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
         send_in(&mails[0], 0, 1, counts[i], 100, 0);
         send_in(&mails[1], 1, 0, counts[i], 5000, 0);
@@ -124,13 +178,13 @@ static void both_may_send_first(void **state)
         check_values(&mails[3], counts[i], 100);
         assert_int_equal(mails[2].op.id.sequence, i);
     }
-    group_ring_close(&ring);
+    close_ring();
 }
 
 static void who_receives_first_waits_for_nobody_else(void **state)
 {
     (void)state;
-    group_ring_open(&ring, 3);
+    open_ring(3);
     receive_in(&mails[0], 2, 0, 500, 0);
     receive_in(&mails[1], 2, 0, 4, 0);
     group_ring_turn(&ring, 20);
@@ -140,7 +194,7 @@ static void who_receives_first_waits_for_nobody_else(void **state)
         run_ok(&mails[k]);
     check_values(&mails[0], 500, 7);
     check_values(&mails[1], 4, 9);
-    group_ring_close(&ring);
+    close_ring();
 }
 
 /* More than may be sent unasked: the rest waits, and nothing else does. */
@@ -150,11 +204,11 @@ static void unasked_messages_do_not_stop_the_group(void **state)
     struct mail *barrier = &mails[2 * count];
 
     (void)state;
-    group_ring_open(&ring, 2);
+    open_ring(2);
     for (uint32_t i = 0; i < count; i++)
         send_in(&mails[i], 0, 1, 5, (int32_t)(10 * i + 1), 3);
     for (uint32_t member = 0; member < 2; member++) {
-        (void)prepare(&barrier[member], 0, 0, 3);
+        (void)prepare(&barrier[member], member, 0, 0, 3);
         assert_int_equal(
             muster_barrier_start(&barrier[member].op, ring.members[member].group, on_done),
             MUSTER_OK);
@@ -170,13 +224,13 @@ static void unasked_messages_do_not_stop_the_group(void **state)
         run_ok(&mails[i]);
     for (uint32_t i = 0; i < count; i++)
         check_values(&mails[count + i], 5, (int32_t)(10 * i + 1));
-    group_ring_close(&ring);
+    close_ring();
 }
 
 static void lanes_and_members_count_apart(void **state)
 {
     (void)state;
-    group_ring_open(&ring, 3);
+    open_ring(3);
     send_in(&mails[0], 0, 1, 40, 100, 0);
     send_in(&mails[1], 0, 1, 40, 200, 5);
     send_in(&mails[2], 2, 1, 40, 300, 0);
@@ -188,7 +242,7 @@ static void lanes_and_members_count_apart(void **state)
     check_values(&mails[3], 40, 300);
     check_values(&mails[4], 40, 200);
     check_values(&mails[5], 40, 100);
-    group_ring_close(&ring);
+    close_ring();
 }
 
 /* --- Changes of view --- */
@@ -206,7 +260,7 @@ static void a_change_that_leaves_both_in_delays_them_only(void **state)
         const uint32_t ranks[] = {1, 2};
         unsigned turns = play / 2;
 
-        group_ring_open_plan(&ring, 3, &plans[play % 2]);
+        open_ring_plan(3, &plans[play % 2]);
         for (unsigned i = 0; i < 4; i++) {
             send_in(&mails[i], 1, ranks[1], counts[i], 100, i % 2);
             receive_in(&mails[4 + i], 2, ranks[0], counts[i], i % 2);
@@ -225,7 +279,7 @@ static void a_change_that_leaves_both_in_delays_them_only(void **state)
             check_values(&mails[4 + i], counts[i], 100);
             check_values(&mails[12 + i], counts[i], 900);
         }
-        group_ring_close(&ring);
+        close_ring();
     }
 }
 
@@ -233,7 +287,7 @@ static void a_change_that_leaves_both_in_delays_them_only(void **state)
 static void many_changes_receive_nothing_twice(void **state)
 {
     (void)state;
-    group_ring_open(&ring, 2);
+    open_ring(2);
     send_in(&mails[0], 0, 1, ELEMENTS, 100, 0);
     send_in(&mails[1], 0, 1, 6, 5000, 0);
     receive_in(&mails[2], 1, 0, ELEMENTS, 0);
@@ -247,13 +301,13 @@ static void many_changes_receive_nothing_twice(void **state)
     check_values(&mails[2], ELEMENTS, 100);
     check_values(&mails[3], 6, 5000);
     check_next(1);
-    group_ring_close(&ring);
+    close_ring();
 }
 
 static void started_while_frozen_they_go_in_the_next_epoch(void **state)
 {
     (void)state;
-    group_ring_open(&ring, 2);
+    open_ring(2);
     group_ring_turn(&ring, 10);
     group_ring_freeze(&ring);
     send_in(&mails[0], 0, 1, 200, 100, 0);
@@ -265,7 +319,7 @@ static void started_while_frozen_they_go_in_the_next_epoch(void **state)
     run_ok(&mails[1]);
     check_values(&mails[1], 200, 100);
     assert_true(mails[1].op.result.is_interrupted);
-    group_ring_close(&ring);
+    close_ring();
 }
 
 /* A piece for member 1 from member 0, as from the wire. Returns whether it was wanted. */
@@ -294,7 +348,7 @@ static bool bring_piece(uint32_t chunk, uint64_t count)
 static void pieces_come_in_any_order_and_count_once(void **state)
 {
     (void)state;
-    group_ring_open(&ring, 2);
+    open_ring(2);
     group_ring_turn(&ring, 10);
     receive_in(&mails[0], 1, 0, 4 * 64, 0);
     assert_true(bring_piece(0, 4 * 64));
@@ -308,7 +362,7 @@ static void pieces_come_in_any_order_and_count_once(void **state)
     assert_true(bring_piece(1, 4 * 64));
     run_ok(&mails[0]);
     check_values(&mails[0], 4 * 64, 1);
-    group_ring_close(&ring);
+    close_ring();
 }
 
 static void leave_out(uint32_t member)
@@ -324,7 +378,7 @@ static void leave_out(uint32_t member)
 static void who_was_left_out_and_returns_begins_anew(void **state)
 {
     (void)state;
-    group_ring_open(&ring, 2);
+    open_ring(2);
     check_next(1);
     check_next(1);
     send_in(&mails[0], 0, 1, 500, 1, 9);
@@ -336,7 +390,7 @@ static void who_was_left_out_and_returns_begins_anew(void **state)
     assert_ended(&mails[1], MUSTER_ABORTED, "rank 1 (worker:1) is gone");
     group_ring_change(&ring, 1);
     check_next(1);
-    group_ring_close(&ring);
+    close_ring();
 }
 
 /* Returns whether the k-th point of the victim exists. */
@@ -345,7 +399,7 @@ static bool play_death(uint32_t victim, unsigned k)
     uint32_t other = 3 - victim;
     bool has_cut;
 
-    group_ring_open(&ring, 3);
+    open_ring(3);
     ring.members[victim].cut_at = k;
     send_in(&mails[0], 1, 2, 600, 100, 0);
     receive_in(&mails[1], 2, 1, 600, 0);
@@ -372,7 +426,7 @@ static bool play_death(uint32_t victim, unsigned k)
         if (mails[3].rc == MUSTER_OK)
             check_values(&mails[3], 4, 50);
     }
-    group_ring_close(&ring);
+    close_ring();
     return has_cut;
 }
 
@@ -392,7 +446,7 @@ static void the_death_of_one_ends_the_others_wherever_it_comes(void **state)
 
 static void play_shapes(bool is_received_first, uint64_t sent, uint64_t expected)
 {
-    group_ring_open(&ring, 2);
+    open_ring(2);
     if (is_received_first)
         receive_in(&mails[1], 1, 0, expected, 0);
     group_ring_turn(&ring, 15);
@@ -409,7 +463,7 @@ static void play_shapes(bool is_received_first, uint64_t sent, uint64_t expected
     run_ok(&mails[0]);
     run_ok(&mails[1]);
     check_next(1);
-    group_ring_close(&ring);
+    close_ring();
 }
 
 static void different_counts_are_an_error_on_both_sides(void **state)
@@ -428,8 +482,8 @@ static void oneself_and_nobody_are_no_partners(void **state)
     struct muster_tensor tensor;
 
     (void)state;
-    group_ring_open(&ring, 2);
-    tensor = prepare(&mails[0], 4, 0, 0);
+    open_ring(2);
+    tensor = prepare(&mails[0], 0, 4, 0, 0);
     assert_int_equal(muster_send_start(&mails[0].op, ring.members[0].group, &tensor, 0, on_done),
                      MUSTER_INVALID_ARGUMENT);
     assert_int_equal(muster_receive_start(&mails[0].op, ring.members[0].group, &tensor, 2, on_done),
@@ -438,7 +492,7 @@ static void oneself_and_nobody_are_no_partners(void **state)
     assert_int_equal(muster_send_start(&mails[0].op, ring.members[0].group, &tensor, 1, on_done),
                      MUSTER_INVALID_ARGUMENT);
     assert_false(muster_group_is_busy(ring.members[0].group));
-    group_ring_close(&ring);
+    close_ring();
 }
 
 /* --- Giving up --- */
@@ -449,7 +503,7 @@ static void a_send_that_was_cancelled_ends_its_receive(void **state)
 
     (void)state;
     for (size_t i = 0; i < 4; i++) {
-        group_ring_open(&ring, 2);
+        open_ring(2);
         group_ring_turn(&ring, 10);
         send_in(&mails[0], 0, 1, counts[i % 2], 1, 0);
         send_in(&mails[2], 0, 1, counts[i % 2], 40, 0);
@@ -464,7 +518,7 @@ static void a_send_that_was_cancelled_ends_its_receive(void **state)
         run_ok(&mails[3]);
         check_values(&mails[3], counts[i % 2], 40);
         check_next(1);
-        group_ring_close(&ring);
+        close_ring();
     }
 }
 
@@ -472,7 +526,7 @@ static void a_receive_that_was_cancelled_ends_its_send(void **state)
 {
     (void)state;
     for (unsigned turns = 0; turns < 12; turns++) {
-        group_ring_open(&ring, 2);
+        open_ring(2);
         group_ring_turn(&ring, 10);
         receive_in(&mails[1], 1, 0, ELEMENTS, 0);
         if (turns > 0)
@@ -493,7 +547,7 @@ static void a_receive_that_was_cancelled_ends_its_send(void **state)
         run_ok(&mails[3]);
         assert_int_equal(muster_pair_get(ring.members[1].group, 0)->outcome_count, 0);
         check_next(1);
-        group_ring_close(&ring);
+        close_ring();
     }
 }
 
@@ -502,13 +556,13 @@ static void a_deadline_names_the_other(void **state)
     struct muster_tensor tensor;
 
     (void)state;
-    group_ring_open(&ring, 2);
+    open_ring(2);
     group_ring_turn(&ring, 10);
-    tensor = prepare(&mails[0], 5, 1, 0);
+    tensor = prepare(&mails[0], 0, 5, 1, 0);
     mails[0].op.deadline_ns = muster_loop_after_ns(ring.test.env.loop, 3 * MUSTER_NS_PER_MS);
     assert_int_equal(muster_send_start(&mails[0].op, ring.members[0].group, &tensor, 1, on_done),
                      MUSTER_OK);
-    tensor = prepare(&mails[1], 5, 0, 0);
+    tensor = prepare(&mails[1], 0, 5, 0, 0);
     mails[1].op.deadline_ns = muster_loop_after_ns(ring.test.env.loop, 3 * MUSTER_NS_PER_MS);
     assert_int_equal(muster_receive_start(&mails[1].op, ring.members[0].group, &tensor, 1, on_done),
                      MUSTER_OK);
@@ -516,14 +570,14 @@ static void a_deadline_names_the_other(void **state)
     assert_ended(&mails[1], MUSTER_DEADLINE_EXCEEDED,
                  "receive #0 from rank 1 (worker:1): rank 1 (worker:1) has not sent it");
     check_next(1);
-    group_ring_close(&ring);
+    close_ring();
 }
 
 /* The other is in the view and says nothing. */
 static void without_an_answer_a_send_gives_up_after_the_grace_period(void **state)
 {
     (void)state;
-    group_ring_open(&ring, 2);
+    open_ring(2);
     group_ring_turn(&ring, 10);
     muster_group_close(ring.members[0].group);
     ring.members[0].group = NULL;
@@ -536,7 +590,7 @@ static void without_an_answer_a_send_gives_up_after_the_grace_period(void **stat
     muster_op_cancel(&mails[0].op);
     assert_ended(&mails[0], MUSTER_CANCELLED, "send #0");
     group_ring_reopen(&ring);
-    group_ring_close(&ring);
+    close_ring();
 }
 
 static void the_excluded_end_theirs(void **state)
@@ -544,14 +598,14 @@ static void the_excluded_end_theirs(void **state)
     const struct muster_error why = {.rc = MUSTER_ABORTED, .text = "excluded"};
 
     (void)state;
-    group_ring_open(&ring, 2);
+    open_ring(2);
     send_in(&mails[0], 0, 1, 500, 1, 0);
     receive_in(&mails[1], 0, 1, 500, 0);
     group_ring_turn(&ring, 10);
     muster_group_abort_all(ring.members[0].group, &why);
     assert_ended(&mails[0], MUSTER_ABORTED, "excluded");
     assert_ended(&mails[1], MUSTER_ABORTED, "excluded");
-    group_ring_close(&ring);
+    close_ring();
 }
 
 /* Returns whether the k-th allocation was reached. */
@@ -560,11 +614,11 @@ static bool play_short_of_memory(unsigned k)
     static const uint64_t counts[] = {5, 500};
     bool is_started[4], has_failed;
 
-    group_ring_open(&ring, 2);
+    open_ring(2);
     group_ring_turn(&ring, 12);
     ring.test.mem.fail_at = k;
     for (unsigned i = 0; i < 4; i++) {
-        struct muster_tensor tensor = prepare(&mails[i], counts[i % 2], i < 2, 0);
+        struct muster_tensor tensor = prepare(&mails[i], i / 2, counts[i % 2], i < 2, 0);
         enum muster_rc rc =
             i < 2 ? muster_send_start(&mails[i].op, ring.members[0].group, &tensor, 1, on_done)
                   : muster_receive_start(&mails[i].op, ring.members[1].group, &tensor, 0, on_done);
@@ -579,7 +633,7 @@ static bool play_short_of_memory(unsigned k)
     for (unsigned i = 0; i < 4; i++)
         if (is_started[0] && is_started[1] && is_started[2] && is_started[3])
             run_ok(&mails[i]);
-    group_ring_close(&ring);
+    close_ring();
     return has_failed;
 }
 
@@ -592,6 +646,178 @@ static void without_memory_nothing_is_lost(void **state)
         k++;
     assert_true(k > 4);
 }
+
+/* --- Through boards --- */
+
+static int with_boards(void **state)
+{
+    (void)state;
+    group_ring_has_boards = true;
+    return 0;
+}
+
+static int without_boards(void **state)
+{
+    (void)state;
+    group_ring_has_boards = false;
+    return 0;
+}
+
+/* The process ends: what it stores from now on reaches nobody. */
+static void on_point(void *data, const char *point)
+{
+    struct group_ring_member *member = data;
+
+    (void)point;
+    if (member->is_dead || ++member->passed != member->cut_at)
+        return;
+    member->is_dead = true;
+    is_cut = true;
+    sim_board_kill(&ring.boards, &member->self.incarnation);
+}
+
+/* Returns whether the k-th point of the victim exists. */
+static bool play_death_at_a_store(uint32_t victim, unsigned k, bool is_received_first)
+{
+    bool was_cut;
+
+    open_ring(3);
+    ring.members[victim].passed = 0;
+    ring.members[victim].cut_at = k;
+    for (uint32_t member = 1; member <= 2; member++)
+        muster_group_set_shm_failpoint(ring.members[member].group, on_point, &ring.members[member]);
+    if (is_received_first)
+        receive_in(&mails[1], 2, 1, 600, 0);
+    group_ring_turn(&ring, 5);
+    send_in(&mails[0], 1, 2, 600, 100, 0);
+    if (!is_received_first)
+        receive_in(&mails[1], 2, 1, 600, 0);
+    for (unsigned turns = 0; turns < 60 && !is_cut; turns++)
+        group_ring_turn(&ring, 1);
+    was_cut = is_cut;
+    group_ring_turn(&ring, 30);
+    if (was_cut) {
+        struct mail *left = &mails[victim == 1 ? 1 : 0];
+
+        group_ring_kill(&ring, victim);
+        group_ring_change(&ring, UINT32_MAX);
+        run(left);
+        if (left->rc != MUSTER_OK)
+            assert_ended(left, MUSTER_ABORTED, "is gone (epoch 2: a member died)");
+    }
+    if (mails[1].rc == MUSTER_OK && mails[1].done_count > 0)
+        check_values(&mails[1], 600, 100);
+    close_ring();
+    return was_cut;
+}
+
+static void the_death_of_one_ends_the_others_at_every_store(void **state)
+{
+    (void)state;
+    for (unsigned play = 0; play < 4; play++) {
+        unsigned k = 1;
+
+        while (play_death_at_a_store(1 + play % 2, k, play < 2))
+            k++;
+        assert_true(k > 2);
+    }
+}
+
+static void the_receiver_copies_from_where_the_tensor_is(void **state)
+{
+    struct muster_tensor tensor;
+    int32_t private[300] = {1, 2, 3};
+
+    (void)state;
+    open_ring(2);
+    receive_in(&mails[1], 1, 0, 300, 0);
+    send_in(&mails[0], 0, 1, 300, 5, 0);
+    run_ok(&mails[0]);
+    run_ok(&mails[1]);
+    assert_string_equal(mails[0].op.result.wire, "shm");
+    assert_string_equal(mails[0].op.result.input, "mapped");
+    assert_string_equal(mails[1].op.result.wire, "shm");
+    for (unsigned i = 0; i < 2; i++) {
+        receive_in(&mails[1], 1, 0, 300, 0);
+        tensor = prepare(&mails[0], 0, 300, 0, 0);
+        tensor.data = private;
+        assert_int_equal(
+            muster_send_start(&mails[0].op, ring.members[0].group, &tensor, 1, on_done), MUSTER_OK);
+        run_ok(&mails[0]);
+        run_ok(&mails[1]);
+        assert_memory_equal(mails[1].values, private, sizeof(private));
+        /* the first time the receiver does not know the copy */
+        assert_string_equal(mails[0].op.result.input, i == 0 ? "sent" : "staged");
+        group_ring_turn(&ring, 10);
+    }
+    close_ring();
+}
+
+static void hide_at(void *data, const char *point)
+{
+    static const char *const points[] = {"before copy", "copy"};
+
+    if (mails[0].op.impl == NULL || strcmp(point, points[*(unsigned *)data]) != 0)
+        return;
+    muster_message_hide(mails[0].op.impl);
+    memset(mails[0].values, 0x5a, 4);
+}
+
+/* Given up without an answer: what has been copied may not be what was sent. */
+static void what_is_taken_back_meanwhile_is_not_received(void **state)
+{
+    (void)state;
+    for (unsigned at = 0; at < 2; at++) {
+        open_ring(2);
+        muster_group_set_shm_failpoint(ring.members[1].group, hide_at, &at);
+        receive_in(&mails[1], 1, 0, 300, 0);
+        send_in(&mails[0], 0, 1, 300, 5, 0);
+        run_ok(&mails[1]);
+        assert_string_equal(mails[1].op.result.wire, "tcp"); /* it has asked for pieces */
+        assert_int_equal(mails[1].values[0], 0x5a5a5a5a);
+        close_ring();
+    }
+}
+
+static void steady_messages_allocate_nothing(void **state)
+{
+    uint64_t before = 0;
+
+    (void)state;
+    open_ring(2);
+    for (unsigned round = 0; round < 12; round++) {
+        if (round == 8)
+            before = ring.test.mem.alloc_count;
+        send_in(&mails[0], 0, 1, 300, 5, 0);
+        receive_in(&mails[1], 1, 0, 300, 0);
+        run_ok(&mails[0]);
+        run_ok(&mails[1]);
+    }
+    assert_int_equal(ring.test.mem.alloc_count, before);
+    close_ring();
+}
+
+/* More than there are places: the others go in pieces. */
+static void many_messages_find_no_place(void **state)
+{
+    const uint32_t count = SHM_SHOWN_MAX + 6;
+
+    (void)state;
+    open_ring(2);
+    for (uint32_t i = 0; i < count; i++)
+        send_in(&mails[i], 0, 1, 100, (int32_t)(10 * i + 1), 3);
+    for (uint32_t i = 0; i < count; i++)
+        receive_in(&mails[count + i], 1, 0, 100, 3);
+    for (uint32_t i = 0; i < 2 * count; i++)
+        run_ok(&mails[i]);
+    for (uint32_t i = 0; i < count; i++)
+        check_values(&mails[count + i], 100, (int32_t)(10 * i + 1));
+    assert_string_equal(mails[0].op.result.wire, "shm");
+    assert_string_equal(mails[count - 1].op.result.wire, "tcp");
+    close_ring();
+}
+
+#define through_boards(test) cmocka_unit_test_setup_teardown(test, with_boards, without_boards)
 
 int main(void)
 {
@@ -614,6 +840,25 @@ int main(void)
         cmocka_unit_test(without_an_answer_a_send_gives_up_after_the_grace_period),
         cmocka_unit_test(the_excluded_end_theirs),
         cmocka_unit_test(without_memory_nothing_is_lost),
+        through_boards(both_may_send_first),
+        through_boards(who_receives_first_waits_for_nobody_else),
+        through_boards(unasked_messages_do_not_stop_the_group),
+        through_boards(lanes_and_members_count_apart),
+        through_boards(a_change_that_leaves_both_in_delays_them_only),
+        through_boards(many_changes_receive_nothing_twice),
+        through_boards(started_while_frozen_they_go_in_the_next_epoch),
+        through_boards(who_was_left_out_and_returns_begins_anew),
+        through_boards(different_counts_are_an_error_on_both_sides),
+        through_boards(a_send_that_was_cancelled_ends_its_receive),
+        through_boards(a_receive_that_was_cancelled_ends_its_send),
+        through_boards(a_deadline_names_the_other),
+        through_boards(without_an_answer_a_send_gives_up_after_the_grace_period),
+        through_boards(the_excluded_end_theirs),
+        through_boards(the_death_of_one_ends_the_others_at_every_store),
+        through_boards(the_receiver_copies_from_where_the_tensor_is),
+        through_boards(what_is_taken_back_meanwhile_is_not_received),
+        through_boards(steady_messages_allocate_nothing),
+        through_boards(many_messages_find_no_place),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
