@@ -6,7 +6,8 @@
 #include "net/rpc_message.h"
 #include "net/rpc_server_internal.h"
 
-#define FREE_RPCS_MAX 256
+#define FREE_RPCS_MAX     256
+#define MESSAGE_BYTES_MAX 4096 /* grpc-message, percent-encoded; the rest of it is left out */
 
 static const bool moves[4][4] = {
     [MUSTER_RPC_STARTING] = {[MUSTER_RPC_OPEN] = true, [MUSTER_RPC_ENDED] = true},
@@ -45,7 +46,6 @@ static void rpc_reset(struct muster_rpc *rpc)
     rpc->has_message = false;
     rpc->held = (struct muster_bytes){NULL, 0};
     rpc->status = MUSTER_OK;
-    rpc->message[0] = '\0';
 }
 
 struct muster_rpc *muster_rpc_new(struct muster_rpc_connection *connection)
@@ -107,11 +107,21 @@ static void end(struct muster_rpc *rpc, enum muster_rc rc)
         rpc->method->on_end(rpc, rc);
 }
 
+static void store_message(struct muster_rpc *rpc, const char *message)
+{
+    char text[MESSAGE_BYTES_MAX];
+    size_t bytes = muster_grpc_message_encode(message, text, sizeof(text));
+
+    if (muster_grpc_metadata_add_wire(&rpc->trailing, "grpc-message", 12, text, bytes) != MUSTER_OK)
+        MUSTER_LOG(rpc->connection->server->env, WARN, "rpc_status_text_dropped", "reason",
+                   "no memory");
+}
+
 static void send_status(struct muster_rpc *rpc, enum muster_rc status, const char *message)
 {
     rpc->status = status;
-    if (message != NULL)
-        (void)muster_grpc_message_encode(message, rpc->message, sizeof(rpc->message));
+    if (message != NULL && message[0] != '\0')
+        store_message(rpc, message);
     rpc->connection->ping_strikes = 0;
     if (!rpc->are_headers_sent)
         muster_rpc_respond_trailers_only(rpc);

@@ -174,6 +174,7 @@ static size_t append(struct muster_h2_header *headers, size_t count,
             .name_bytes = (uint16_t)strlen(entry->name),
             .value_bytes = (uint32_t)entry->value_bytes,
             .is_stable = true,
+            .is_volatile = strcmp(entry->name, "grpc-message") == 0,
         };
     }
     return count;
@@ -209,7 +210,7 @@ void muster_rpc_respond(struct muster_rpc *rpc)
 
 #define STATUS(number) MUSTER_H2_STATIC("grpc-status", number)
 
-/* grpc-status and grpc-message behind what is there already. */
+/* grpc-status, its text and trailing metadata behind what is there already. */
 static size_t append_status(struct muster_h2_header *headers, size_t count,
                             const struct muster_rpc *rpc)
 {
@@ -221,13 +222,6 @@ static size_t append_status(struct muster_h2_header *headers, size_t count,
 
     headers[count++] =
         statuses[rpc->status <= MUSTER_UNAUTHENTICATED ? rpc->status : MUSTER_UNKNOWN];
-    if (rpc->message[0] != '\0')
-        headers[count++] = (struct muster_h2_header){.name = "grpc-message",
-                                                     .value = rpc->message,
-                                                     .name_bytes = 12,
-                                                     .value_bytes = (uint32_t)strlen(rpc->message),
-                                                     .is_stable = true,
-                                                     .is_volatile = true};
     return append(headers, count, &rpc->trailing);
 }
 

@@ -11,8 +11,6 @@
 #include "net/rpc_session.h"
 #include "net/rpc_method_table.h"
 
-#define MUSTER_RPC_MESSAGE_TEXT_BYTES 512 /* grpc-message, percent-encoded */
-
 struct muster_rpc_connection;
 
 struct muster_rpc_server {
@@ -82,8 +80,7 @@ struct muster_rpc {
     bool has_message;
     struct muster_bytes held; /* a unary request that waits for the end of the stream */
     /* the outcome */
-    enum muster_rc status;
-    char message[MUSTER_RPC_MESSAGE_TEXT_BYTES];
+    enum muster_rc status; /* its text is in trailing */
 };
 
 /* rpc_server.c */

@@ -116,6 +116,21 @@ static void a_status_comes_with_its_text(void **state)
     assert_int_equal(fixture->end_rc, MUSTER_OK); /* the service ended it itself */
 }
 
+static void a_long_status_text_arrives_whole(void **state)
+{
+    struct rpc_fixture *fixture = *state;
+    struct rpc_probe probe = {.done = 0};
+    char text[MUSTER_ERROR_TEXT_BYTES];
+
+    memset(text, '\n', sizeof(text) - 1); /* three times as long on the wire */
+    memcpy(text, "9 ", 2);
+    text[sizeof(text) - 1] = '\0';
+    rpc_probe_ask(&probe, fixture, "Fail", text);
+
+    assert_int_equal(probe.rc, MUSTER_FAILED_PRECONDITION);
+    assert_string_equal(probe.text, text + 2);
+}
+
 static void every_status_code_arrives(void **state)
 {
     struct rpc_fixture *fixture = *state;
@@ -633,6 +648,7 @@ int main(void)
         CASE(a_client_stream_is_summed_up),
         CASE(both_sides_of_a_bidirectional_call_take_turns),
         CASE(a_status_comes_with_its_text),
+        CASE(a_long_status_text_arrives_whole),
         CASE(every_status_code_arrives),
         CASE(an_unknown_method_is_unimplemented),
         CASE(a_method_without_slash_is_refused_at_start),
