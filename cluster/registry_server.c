@@ -183,25 +183,6 @@ static enum muster_rc add_services(struct muster_registry_server *server)
     return MUSTER_OK;
 }
 
-/* ":2379" and "localhost:2379" besides address text; other names would need a look-up. */
-static enum muster_rc parse_listen(const char *text, struct muster_address *ret_address,
-                                   struct muster_error *ret_error)
-{
-    static const char localhost[] = "localhost:";
-    char full[MUSTER_ADDRESS_TEXT_BYTES];
-    int length = 0;
-
-    if (text[0] == ':')
-        length = snprintf(full, sizeof(full), "0.0.0.0%s", text);
-    else if (strncmp(text, localhost, sizeof(localhost) - 1) == 0)
-        length = snprintf(full, sizeof(full), "127.0.0.1:%s", text + sizeof(localhost) - 1);
-    else
-        length = snprintf(full, sizeof(full), "%s", text);
-    if (length < 0 || (size_t)length >= sizeof(full))
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "listen address is too long");
-    return muster_address_parse(full, ret_address, ret_error);
-}
-
 static enum muster_rc open_rpc(struct muster_registry_server *server,
                                struct muster_error *ret_error)
 {
@@ -215,7 +196,7 @@ static enum muster_rc open_rpc(struct muster_registry_server *server,
     }
     if (server->options.listen == NULL)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "no address to listen on");
-    rc = parse_listen(server->options.listen, &wanted, ret_error);
+    rc = muster_address_parse_listen(server->options.listen, &wanted, ret_error);
     if (rc != MUSTER_OK)
         return rc;
     rc = muster_rpc_server_open(server->env, &options, &server->rpc_server);

@@ -215,6 +215,25 @@ enum muster_rc muster_address_parse(const char *text, struct muster_address *ret
     return rc;
 }
 
+/* Other names would need a look-up. */
+enum muster_rc muster_address_parse_listen(const char *text, struct muster_address *ret_address,
+                                           struct muster_error *ret_error)
+{
+    static const char localhost[] = "localhost:";
+    char full[MUSTER_ADDRESS_TEXT_BYTES];
+    int length = 0;
+
+    if (text[0] == ':')
+        length = snprintf(full, sizeof(full), "0.0.0.0%s", text);
+    else if (strncmp(text, localhost, sizeof(localhost) - 1) == 0)
+        length = snprintf(full, sizeof(full), "127.0.0.1:%s", text + sizeof(localhost) - 1);
+    else
+        length = snprintf(full, sizeof(full), "%s", text);
+    if (length < 0 || (size_t)length >= sizeof(full))
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "listen address is too long");
+    return muster_address_parse(full, ret_address, ret_error);
+}
+
 const char *muster_address_format(const struct muster_address *address,
                                   char ret_text[MUSTER_ADDRESS_TEXT_BYTES])
 {

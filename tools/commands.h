@@ -34,12 +34,14 @@ extern const struct command commands[];
 extern const size_t command_count;
 
 int command_bench(int argc, char **argv);
+int command_coordinator(int argc, char **argv);
 int command_help(int argc, char **argv);
 int command_registry(int argc, char **argv);
 int command_resolve(int argc, char **argv);
 int command_run(int argc, char **argv);
 int command_version(int argc, char **argv);
 
+extern const struct muster_options coordinator_options;
 extern const struct muster_options registry_options;
 extern const struct muster_options resolve_options;
 extern const struct muster_options run_options;

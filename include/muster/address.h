@@ -30,6 +30,9 @@ struct muster_address {
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_address_parse(const char *text,
                                                                  struct muster_address *ret_address,
                                                                  struct muster_error *ret_error);
+/** Where to listen: also ":80" (every interface of IPv4) and "localhost:80". INVALID_ARGUMENT. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_address_parse_listen(
+    const char *text, struct muster_address *ret_address, struct muster_error *ret_error);
 /** The same text forms back. Returns ret_text. */
 MUSTER_API const char *muster_address_format(const struct muster_address *address,
                                              char ret_text[MUSTER_ADDRESS_TEXT_BYTES]);

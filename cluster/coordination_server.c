@@ -1,0 +1,411 @@
+/* The coordination service on a gRPC server. */
+#include <muster/coordination_server.h>
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "cluster/coordination_proto.h"
+
+#define HEARTBEAT_TIMEOUT_NS (100 * MUSTER_NS_PER_S)
+#define SHUTDOWN_TIMEOUT_NS  (300 * MUSTER_NS_PER_S)
+#define REGISTER_TIMEOUT_NS  (3600 * MUSTER_NS_PER_S)
+#define TASKS_MAX            1000000u
+#define MESSAGE_BYTES_MAX    ((size_t)64 << 20) /* topologies of large jobs */
+#define SERVER_STOPPED       "the coordination service is stopping"
+
+static const struct {
+    enum muster_coordination_dialect dialect;
+    enum muster_coordination_method method;
+    const char *path;
+} rows[] = {
+#define XLA(method, name)                                                                          \
+    {                                                                                              \
+        MUSTER_COORDINATION_XLA, MUSTER_COORDINATION_##method,                                     \
+            "/xla.coordination.CoordinationService/" name                                          \
+    }
+#define TENSORFLOW(method, name)                                                                   \
+    {                                                                                              \
+        MUSTER_COORDINATION_TENSORFLOW, MUSTER_COORDINATION_##method,                              \
+            "/tensorflow.CoordinationService/" name                                                \
+    }
+#define BOTH(method, name) XLA(method, name), TENSORFLOW(method, name)
+    BOTH(REGISTER, "RegisterTask"),
+    TENSORFLOW(WAIT_FOR_ALL, "WaitForAllTasks"),
+    BOTH(HEARTBEAT, "Heartbeat"),
+    BOTH(POLL_FOR_ERROR, "PollForError"),
+    BOTH(SHUTDOWN, "ShutdownTask"),
+    BOTH(RESET, "ResetTask"),
+    TENSORFLOW(REPORT_ERROR, "ReportErrorToService"),
+    XLA(WATCH, "WatchTasks"),
+    BOTH(WATCH, "WatchJobState"),
+    TENSORFLOW(TASK_STATE, "GetTaskState"),
+    BOTH(INSERT, "InsertKeyValue"),
+    BOTH(GET, "GetKeyValue"),
+    BOTH(TRY_GET, "TryGetKeyValue"),
+    BOTH(INCREMENT, "IncrementKeyValue"),
+    BOTH(DIRECTORY, "GetKeyValueDir"),
+    BOTH(DELETE, "DeleteKeyValue"),
+    BOTH(BARRIER, "Barrier"),
+    BOTH(CANCEL_BARRIER, "CancelBarrier"),
+    BOTH(ALIVE, "GetAliveTasks"),
+};
+#define METHODS (sizeof(rows) / sizeof(rows[0]))
+
+struct endpoint {
+    struct muster_coordination_server *server;
+    enum muster_coordination_dialect dialect;
+    enum muster_coordination_method method;
+    struct muster_rpc_method rpc_method;
+};
+
+struct muster_coordination_server {
+    struct muster_env *env;
+    void *data;
+    struct muster_coordination *coordination;
+    struct muster_rpc_server *rpc_server;
+    bool owns_rpc_server;
+    bool is_closed_dead;
+    bool is_closing;
+    struct muster_address address;
+    struct endpoint endpoints[METHODS];
+    struct muster_list questions; /* open calls, of struct question */
+    struct muster_timer timer;
+    struct muster_task close_task;
+    muster_coordination_server_close_fn *closed;
+};
+
+struct question {
+    struct muster_coordination_ask ask;
+    struct muster_list node;
+    const struct endpoint *endpoint;
+    struct muster_rpc *rpc;
+    bool is_answered;
+    bool is_task_known; /* ask.task is who asks */
+    uint32_t task;
+};
+
+/* --- Answers --- */
+
+static void attach_details(struct question *question,
+                           const struct muster_coordination_answer *answer)
+{
+    struct muster_mem *mem = question->endpoint->server->env->mem;
+    struct muster_metadata_entry entry = {.name = "grpc-status-details-bin"};
+    void *bytes = NULL;
+
+    if (muster_coordination_pack_details(mem, question->endpoint->dialect, answer, &bytes,
+                                         &entry.value_bytes) != MUSTER_OK ||
+        entry.value_bytes == 0)
+        return; /* the status itself still goes out */
+    entry.value = bytes;
+    muster_rpc_set_trailers(question->rpc, (struct muster_metadata){&entry, 1});
+    muster_mem_free(mem, bytes);
+}
+
+static void send_message(struct question *question, const struct muster_coordination_answer *answer)
+{
+    const struct endpoint *endpoint = question->endpoint;
+    struct muster_mem *mem = endpoint->server->env->mem;
+    void *bytes = NULL;
+    size_t size = 0;
+    enum muster_rc rc =
+        muster_coordination_pack(mem, endpoint->dialect, endpoint->method, answer, &bytes, &size);
+
+    if (rc == MUSTER_OK)
+        rc = muster_rpc_send(question->rpc, bytes, size);
+    muster_mem_free(mem, bytes);
+    muster_rpc_finish(question->rpc, rc, rc == MUSTER_OK ? NULL : "the answer is too large");
+}
+
+static void on_answer(void *data, struct muster_coordination_ask *ask,
+                      const struct muster_coordination_answer *answer)
+{
+    struct question *question = MUSTER_CONTAINER_OF(ask, struct question, ask);
+
+    (void)data;
+    question->is_answered = true;
+    if (answer->rc == MUSTER_OK) {
+        send_message(question, answer);
+        return;
+    }
+    attach_details(question, answer);
+    muster_rpc_finish(question->rpc, answer->rc, answer->text);
+}
+
+static const struct muster_coordination_ops ops = {.answer = on_answer};
+
+/* --- Questions --- */
+
+static void set_timer(struct muster_coordination_server *server)
+{
+    uint64_t due_ns = muster_coordination_due_ns(server->coordination);
+
+    if (due_ns == UINT64_MAX)
+        muster_timer_stop(&server->timer);
+    else if (!muster_timer_is_started(&server->timer) || server->timer.due_ns > due_ns)
+        muster_timer_start(&server->timer, server->env->loop, due_ns);
+}
+
+static void on_timer(struct muster_timer *timer)
+{
+    struct muster_coordination_server *server = timer->data;
+
+    muster_coordination_expire(server->coordination, muster_loop_now_ns(server->env->loop));
+    set_timer(server);
+}
+
+static struct question *question_new(struct muster_rpc *rpc)
+{
+    const struct endpoint *endpoint = muster_rpc_service(rpc);
+    struct muster_coordination_server *server = endpoint->server;
+    struct question *question = muster_mem_alloc_zero(server->env->mem, 1, sizeof(*question));
+
+    if (question == NULL)
+        return NULL;
+    question->endpoint = endpoint;
+    question->rpc = rpc;
+    muster_list_append(&server->questions, &question->node);
+    muster_rpc_set_data(rpc, question);
+    return question;
+}
+
+static void on_message(struct muster_rpc *rpc, struct muster_bytes bytes)
+{
+    const struct endpoint *endpoint = muster_rpc_service(rpc);
+    struct muster_coordination_server *server = endpoint->server;
+    struct muster_coordination_message message;
+    struct muster_error error = {.rc = MUSTER_OK};
+    struct question *question;
+
+    if (server->is_closing) {
+        muster_rpc_finish(rpc, MUSTER_CANCELLED, SERVER_STOPPED);
+        return;
+    }
+    if (muster_coordination_unpack(server->env->mem, endpoint->dialect, endpoint->method, bytes,
+                                   &message, &error) != MUSTER_OK) {
+        muster_rpc_finish(rpc, error.rc, error.text);
+        muster_coordination_release(&message);
+        return;
+    }
+    question = question_new(rpc);
+    if (question == NULL) {
+        muster_rpc_finish(rpc, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
+    } else {
+        question->is_task_known =
+            muster_coordination_find_asker(server->coordination, &message.request, &question->task);
+        muster_coordination_handle(server->coordination, muster_loop_now_ns(server->env->loop),
+                                   &message.request, &question->ask);
+        set_timer(server);
+    }
+    muster_coordination_release(&message);
+}
+
+static void on_end(struct muster_rpc *rpc, enum muster_rc rc)
+{
+    struct question *question = muster_rpc_data(rpc);
+    struct muster_coordination_server *server;
+    bool is_lost;
+
+    if (question == NULL)
+        return;
+    server = question->endpoint->server;
+    is_lost = !question->is_answered && question->is_task_known && rc == MUSTER_UNAVAILABLE;
+    if (!question->is_answered)
+        muster_coordination_drop(server->coordination, &question->ask);
+    if (is_lost && server->is_closed_dead && !server->is_closing) {
+        muster_coordination_lost(server->coordination, muster_loop_now_ns(server->env->loop),
+                                 question->task);
+        set_timer(server);
+    }
+    muster_list_remove(&question->node);
+    muster_mem_free(server->env->mem, question);
+}
+
+/* --- Opening --- */
+
+static enum muster_rc add_methods(struct muster_coordination_server *server)
+{
+    for (size_t i = 0; i < METHODS; i++) {
+        struct endpoint *endpoint = &server->endpoints[i];
+        enum muster_rc rc;
+
+        endpoint->server = server;
+        endpoint->dialect = rows[i].dialect;
+        endpoint->method = rows[i].method;
+        endpoint->rpc_method = (struct muster_rpc_method){
+            .path = rows[i].path, .on_message = on_message, .on_end = on_end, .is_unary = true};
+        rc = muster_rpc_server_add(server->rpc_server, &endpoint->rpc_method, 1, endpoint);
+        if (rc != MUSTER_OK)
+            return rc;
+    }
+    return MUSTER_OK;
+}
+
+static enum muster_rc open_rpc(struct muster_coordination_server *server,
+                               const struct muster_coordination_server_options *options,
+                               struct muster_error *ret_error)
+{
+    const struct muster_rpc_server_options rpc_options = {
+        .receive_message_max_bytes = MESSAGE_BYTES_MAX, .connections_max = TASKS_MAX};
+    struct muster_address wanted;
+    enum muster_rc rc;
+
+    if (options->rpc_server != NULL) {
+        server->rpc_server = options->rpc_server;
+        rc = add_methods(server);
+        return rc == MUSTER_OK ? rc : muster_error_set(ret_error, rc, "no memory for the service");
+    }
+    if (options->listen == NULL)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "no address to listen on");
+    rc = muster_address_parse_listen(options->listen, &wanted, ret_error);
+    if (rc != MUSTER_OK)
+        return rc;
+    rc = muster_rpc_server_open(server->env, &rpc_options, &server->rpc_server);
+    if (rc == MUSTER_OK) {
+        server->owns_rpc_server = true;
+        rc = add_methods(server);
+    }
+    if (rc != MUSTER_OK)
+        return muster_error_set(ret_error, rc, "no memory for the service");
+    return muster_rpc_server_listen(server->rpc_server, &wanted, &server->address, ret_error);
+}
+
+static uint64_t or_default(uint64_t value, uint64_t fallback)
+{
+    return value != 0 ? value : fallback;
+}
+
+static enum muster_rc open_coordination(struct muster_coordination_server *server,
+                                        const struct muster_coordination_server_options *options,
+                                        struct muster_error *ret_error)
+{
+    const struct muster_coordination_options own = {
+        .task_count = options->task_count,
+        .heartbeat_timeout_ns = or_default(options->heartbeat_timeout_ns, HEARTBEAT_TIMEOUT_NS),
+        .shutdown_timeout_ns = or_default(options->shutdown_timeout_ns, SHUTDOWN_TIMEOUT_NS),
+        .register_timeout_ns = or_default(options->register_timeout_ns, REGISTER_TIMEOUT_NS),
+        .service_incarnation = muster_rng_next(server->env->rng) | 1,
+        .is_recoverable = options->is_recoverable,
+    };
+    enum muster_rc rc =
+        muster_coordination_new(server->env->mem, &own, &ops, server, &server->coordination);
+
+    return rc == MUSTER_OK ? rc : muster_error_set(ret_error, rc, "no memory for the service");
+}
+
+static void free_server(struct muster_coordination_server *server)
+{
+    muster_timer_stop(&server->timer);
+    muster_coordination_free(server->coordination);
+    muster_mem_free(server->env->mem, server);
+}
+
+static void on_abandoned(struct muster_rpc_server *rpc_server)
+{
+    free_server(muster_rpc_server_data(rpc_server));
+}
+
+static void abandon(struct muster_coordination_server *server)
+{
+    if (!server->owns_rpc_server) {
+        free_server(server);
+        return;
+    }
+    muster_rpc_server_set_data(server->rpc_server, server);
+    muster_rpc_server_close(server->rpc_server, 0, on_abandoned);
+}
+
+enum muster_rc muster_coordination_server_open(
+    struct muster_env *env, const struct muster_coordination_server_options *options,
+    struct muster_coordination_server **ret_server, struct muster_error *ret_error)
+{
+    struct muster_coordination_server *server;
+    enum muster_rc rc;
+
+    if (options->task_count == 0 || options->task_count > TASKS_MAX)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "a job has 1 to %u tasks, not %" PRIu32, TASKS_MAX,
+                                options->task_count);
+    server = muster_mem_alloc_zero(env->mem, 1, sizeof(*server));
+    if (server == NULL)
+        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for the service");
+    server->env = env;
+    server->is_closed_dead = options->is_closed_dead;
+    muster_list_init(&server->questions);
+    muster_timer_init(&server->timer, on_timer, server);
+    rc = open_coordination(server, options, ret_error);
+    if (rc == MUSTER_OK)
+        rc = open_rpc(server, options, ret_error);
+    if (rc != MUSTER_OK) {
+        abandon(server);
+        return rc;
+    }
+    *ret_server = server;
+    return MUSTER_OK;
+}
+
+const struct muster_address *muster_coordination_server_address(
+    const struct muster_coordination_server *server)
+{
+    return server->owns_rpc_server ? &server->address : NULL;
+}
+
+void muster_coordination_server_set_data(struct muster_coordination_server *server, void *data)
+{
+    server->data = data;
+}
+
+void *muster_coordination_server_data(const struct muster_coordination_server *server)
+{
+    return server->data;
+}
+
+/* --- Closing --- */
+
+static void finish_close(struct muster_coordination_server *server)
+{
+    if (server->closed != NULL)
+        server->closed(server);
+    free_server(server);
+}
+
+static void on_close_task(struct muster_task *task)
+{
+    finish_close(task->data);
+}
+
+static void on_rpc_closed(struct muster_rpc_server *rpc_server)
+{
+    finish_close(muster_rpc_server_data(rpc_server));
+}
+
+static void end_questions(struct muster_coordination_server *server)
+{
+    for (struct muster_list *node = server->questions.next; node != &server->questions;
+         node = node->next) {
+        struct question *question = MUSTER_CONTAINER_OF(node, struct question, node);
+
+        if (question->is_answered)
+            continue;
+        question->is_answered = true;
+        muster_coordination_drop(server->coordination, &question->ask);
+        muster_rpc_finish(question->rpc, MUSTER_CANCELLED, SERVER_STOPPED);
+    }
+}
+
+void muster_coordination_server_close(struct muster_coordination_server *server,
+                                      uint64_t deadline_ns,
+                                      muster_coordination_server_close_fn *closed)
+{
+    server->is_closing = true;
+    server->closed = closed;
+    muster_timer_stop(&server->timer);
+    end_questions(server);
+    if (!server->owns_rpc_server) {
+        muster_task_init(&server->close_task, on_close_task, server);
+        muster_task_post(&server->close_task, server->env->loop);
+        return;
+    }
+    muster_rpc_server_set_data(server->rpc_server, server);
+    muster_rpc_server_close(server->rpc_server, deadline_ns, on_rpc_closed);
+}

@@ -1,0 +1,55 @@
+/* The coordination service of JAX and TensorFlow: tasks, keys, barriers, who is alive. */
+#ifndef MUSTER_COORDINATION_SERVER_H
+#define MUSTER_COORDINATION_SERVER_H
+
+#include <muster/address.h>
+#include <muster/base.h>
+#include <muster/env.h>
+#include <muster/rpc.h>
+#include <muster/status.h>
+
+MUSTER_BEGIN
+
+struct muster_coordination_server;
+
+struct muster_coordination_server_options {
+    uint32_t task_count; /* of the job; 1 to 1,000,000 */
+    struct muster_rpc_server
+        *rpc_server;    /* serve on this one (its owner listens); NULL: one of its own */
+    const char *listen; /* own server: as muster_address_parse_listen; port 0: a free one */
+    uint64_t heartbeat_timeout_ns; /* 0: 100 s */
+    uint64_t shutdown_timeout_ns;  /* 0: 300 s */
+    uint64_t register_timeout_ns;  /* 0: 3,600 s */
+    bool
+        is_recoverable; /* a task may die and come back: nobody is told, it is not alive meanwhile */
+    bool is_closed_dead; /* a task whose connection ends is dead at once */
+};
+
+typedef void muster_coordination_server_close_fn(struct muster_coordination_server *server);
+
+/**
+ * Serve /xla.coordination.CoordinationService (both numberings of its fields) and
+ * /tensorflow.CoordinationService (one job, by task number). When all tasks have shut down, the
+ * next job may begin.
+ *
+ * Owns:    gives; borrows env and rpc_server until closed, options during the call.
+ * Errors:  INVALID_ARGUMENT, ALREADY_EXISTS (address in use), RESOURCE_EXHAUSTED.
+ * Thread:  loop only.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_coordination_server_open(
+    struct muster_env *env, const struct muster_coordination_server_options *options,
+    struct muster_coordination_server **ret_server, struct muster_error *ret_error);
+/** Of its own server; NULL on another's. Borrowed. */
+MUSTER_API const struct muster_address *muster_coordination_server_address(
+    const struct muster_coordination_server *server);
+MUSTER_API void muster_coordination_server_set_data(struct muster_coordination_server *server,
+                                                    void *data);
+MUSTER_API void *muster_coordination_server_data(const struct muster_coordination_server *server);
+/** Questions that wait end CANCELLED. closed (may be NULL) runs last, from the loop. */
+MUSTER_API void muster_coordination_server_close(struct muster_coordination_server *server,
+                                                 uint64_t deadline_ns,
+                                                 muster_coordination_server_close_fn *closed);
+
+MUSTER_END
+
+#endif

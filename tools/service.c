@@ -1,0 +1,119 @@
+/* A command that serves until SIGTERM or SIGINT: environment, signals, the ready line. */
+#include "service.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <muster/log.h>
+#include <muster/stream.h>
+
+#include "commands.h"
+
+#define DRAIN_NS MUSTER_NS_PER_S
+
+/* The signal handler's only way to the loop. */
+static struct muster_wake *stop_wake;
+
+static void on_signal(int number)
+{
+    (void)number;
+    muster_wake_signal(stop_wake);
+}
+
+static void on_stop(struct muster_wake *wake)
+{
+    struct service *service = muster_wake_data(wake);
+
+    if (service->is_closing)
+        return;
+    service->is_closing = true;
+    service->kind->close(service, muster_loop_after_ns(service->env->loop, DRAIN_NS));
+}
+
+void service_closed(struct service *service)
+{
+    service->is_closed = true;
+}
+
+static void watch_signals(void)
+{
+    struct sigaction action;
+
+    memset(&action, 0, sizeof(action));
+    action.sa_handler = on_signal;
+    sigemptyset(&action.sa_mask);
+    (void)sigaction(SIGTERM, &action, NULL);
+    (void)sigaction(SIGINT, &action, NULL);
+}
+
+static void serve(struct service *service)
+{
+    char text[MUSTER_ADDRESS_TEXT_BYTES];
+
+    stop_wake = service->wake;
+    watch_signals();
+    printf("listening %s\n", muster_address_format(service->kind->address(service), text));
+    fflush(stdout);
+    while (!service->is_closed)
+        muster_loop_turn(service->env->loop, UINT64_MAX);
+    (void)signal(SIGTERM, SIG_DFL);
+    (void)signal(SIGINT, SIG_DFL);
+}
+
+static int serve_in(struct service *service)
+{
+    const char *name = service->kind->name;
+    struct muster_env *env = service->env;
+    struct muster_error error = {.rc = MUSTER_OK};
+    int code = EXIT_OK;
+
+    if (muster_wake_open(env->mem, env->loop, on_stop, service, &service->wake) != MUSTER_OK) {
+        fprintf(stderr, "muster %s: no wake descriptor\n", name);
+        return EXIT_OTHER;
+    }
+    if (service->kind->open(service, &error) == MUSTER_OK)
+        serve(service);
+    else
+        code = command_fail(name, &error);
+    if (error.rc == MUSTER_ALREADY_EXISTS)
+        fprintf(stderr,
+                "muster %s: another process listens there; end it, or choose another --listen "
+                "(port 0 takes a free one)\n",
+                name);
+    /* A server that failed to open is taken down by the loop's next turns. */
+    for (int turn = 0; turn < 4; turn++)
+        muster_loop_turn(env->loop, 0);
+    if (service->kind->clean != NULL)
+        service->kind->clean(service);
+    muster_wake_close(service->wake);
+    return code;
+}
+
+int service_run(struct service *service, const char *log_level)
+{
+    enum muster_log_level level = MUSTER_LOG_INFO;
+    struct muster_log *log = NULL;
+    struct muster_env *env = NULL;
+    int code;
+
+    if (muster_env_system_open(NULL, &env) != MUSTER_OK) {
+        fprintf(stderr, "muster %s: no event loop\n", service->kind->name);
+        return EXIT_OTHER;
+    }
+    service->env = env;
+    if (muster_log_level_parse(log_level, &level) == MUSTER_OK &&
+        muster_log_file_open(env->mem, stderr, false, level, &log) == MUSTER_OK)
+        env->log = log;
+    if (muster_net_system_open(env, &env->net) == MUSTER_OK) {
+        code = serve_in(service);
+        muster_net_system_close(env->net);
+    } else {
+        fprintf(stderr, "muster %s: no network\n", service->kind->name);
+        code = EXIT_OTHER;
+    }
+    env->log = NULL;
+    muster_log_file_close(log);
+    muster_env_system_close(env);
+    return code;
+}
