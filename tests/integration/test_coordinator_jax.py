@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""Unmodified JAX processes on `muster coordinator`: keys, barriers, collectives, deaths, rejoining, preemption, the end.
+
+Needs jax (MUSTER_JAX_PYTHON names an interpreter that has it: python3 -m venv DIR && DIR/bin/pip install jax).
+"""
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+SKIP = 77
+BUILD = os.environ.get("MUSTER_BINARY_DIR", "build-asan")
+HERE = os.path.dirname(os.path.abspath(__file__))
+TASK = os.path.join(HERE, "..", "programs", "jax_task.py")
+PYTHON = os.environ.get("MUSTER_JAX_PYTHON", sys.executable)
+DEADLINE_S = 120
+failures = []
+
+
+def check(name, seen, expected):
+    if seen != expected:
+        failures.append(name)
+        print(f"FAILED {name}: {seen!r} is not {expected!r}")
+
+
+class Coordinator:
+    def __init__(self, tasks, *flags):
+        command = [os.path.join(BUILD, "bin", "muster"), "coordinator", "--tasks", str(tasks), *flags]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.address = self.process.stdout.readline().split()[1]
+
+    def stop(self):
+        self.process.terminate()
+        check("the coordinator ends in order", self.process.wait(DEADLINE_S), 0)
+
+
+class Task:
+    def __init__(self, coordinator, number, tasks, *words, **environment):
+        self.errors = tempfile.TemporaryFile()
+        self.process = subprocess.Popen(
+            [PYTHON, TASK, coordinator.address, str(number), str(tasks), *words], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=self.errors, env=dict(os.environ, **environment))
+        self.rest = b""
+        self.lines = []
+
+    def hear(self, word):
+        """The rest of the line that begins with word; None: the process ended, or the time is over."""
+        until = time.monotonic() + DEADLINE_S
+        while True:
+            for line in self.lines:
+                if line.split(" ")[0] == word.split(" ")[0] and line.startswith(word):
+                    self.lines.remove(line)
+                    return line[len(word):].strip()
+            left = until - time.monotonic()
+            if left <= 0 or not select.select([self.process.stdout], [], [], left)[0]:
+                return None
+            data = os.read(self.process.stdout.fileno(), 65536)
+            if not data:
+                return None
+            *whole, self.rest = (self.rest + data).split(b"\n")
+            self.lines += [line.decode() for line in whole]
+
+    def go_on(self):
+        self.process.stdin.write(b"\n")
+        self.process.stdin.flush()
+
+    def end(self):
+        code = self.process.wait(DEADLINE_S)
+        self.errors.seek(0)
+        self.text = self.errors.read().decode(errors="replace")
+        return code
+
+
+def a_job_runs_from_begin_to_end():
+    coordinator = Coordinator(3)
+    words = ["keys", "barriers", "collective", "live", "shutdown"]
+    for job in range(2):  # the coordinator serves the next one, too
+        tasks = [Task(coordinator, i, 3, *words) for i in range(3)]
+        for i, task in enumerate(tasks):
+            check(f"keys of {i}", task.hear("keys"),
+                  "['v0', 'v1', 'v2'] [('d/k0', 'v0'), ('d/k1', 'v1'), ('d/k2', 'v2')] True True 6 [] [0, 0, 255]")
+            check(f"barriers of {i}", task.hear("barriers"), "True" if i == 0 else "passed")
+            check(f"collective of {i}", task.hear("collective"), "3 [1.0, 2.0, 3.0] 6.0 6.0")
+            check(f"live of {i}", task.hear("live"), "[0, 1, 2]")
+            check(f"shutdown of {i}", task.hear("shut down"), "")
+            check(f"exit of {i} in job {job}", task.end(), 0)
+    coordinator.stop()
+
+
+def a_missing_task_ends_the_wait():
+    coordinator = Coordinator(2)
+    task = Task(coordinator, 0, 2, INIT_S="1")
+    check("without the other one it ends", task.end() != 0, True)
+    check("and says why", "DEADLINE_EXCEEDED" in task.text, True)
+    coordinator.stop()
+
+
+def a_killed_task_is_told_to_all():
+    for flags, heartbeat in (([], "6"), (["--closed-is-dead"], "100")):
+        coordinator = Coordinator(3, "--heartbeat-timeout", heartbeat, *flags)
+        tasks = [Task(coordinator, i, 3, "wait", HEARTBEAT_S=heartbeat) for i in range(3)]
+        for task in tasks:
+            check("ready", task.hear("ready"), "")
+        tasks[1].process.send_signal(signal.SIGKILL)
+        tasks[1].end()
+        for i in (0, 2):
+            check(f"{i} ends", tasks[i].end() != 0, True)
+            check(f"{i} says who died {flags}", "unhealthy (stopped sending heartbeats)" in tasks[i].text, True)
+        coordinator.stop()
+
+
+def a_killed_task_comes_back():
+    coordinator = Coordinator(3, "--recoverable", "--closed-is-dead", "--heartbeat-timeout", "100")
+    settings = {"RECOVERABLE": "1", "HEARTBEAT_S": "100"}
+    tasks = [Task(coordinator, i, 3, "live", "wait", "live", "wait", "live", "shutdown", **settings) for i in range(3)]
+    for task in tasks:
+        check("all live", task.hear("live"), "[0, 1, 2]")
+    tasks[1].process.send_signal(signal.SIGKILL)
+    tasks[1].end()
+    for i in (0, 2):
+        tasks[i].go_on()
+    for i in (0, 2):
+        check("two live", tasks[i].hear("live"), "[0, 2]")
+    tasks[1] = Task(coordinator, 1, 3, "wait", "live", "shutdown", **settings)
+    check("the new one is ready", tasks[1].hear("ready"), "")
+    for task in tasks:
+        task.go_on()
+    for task in tasks:
+        check("three live again", task.hear("live"), "[0, 1, 2]")
+    for i, task in enumerate(tasks):
+        check(f"exit of {i}", task.end(), 0)
+    coordinator.stop()
+
+
+def a_preemption_stops_all_at_one_step():
+    coordinator = Coordinator(2)
+    tasks = [Task(coordinator, i, 2, "preemption", "shutdown") for i in range(2)]
+    for task in tasks:
+        check("stepping", task.hear("stepping"), "")
+    tasks[1].process.send_signal(signal.SIGTERM)
+    for task in tasks:
+        check("preempted", task.hear("preempted"), "")
+    for task in tasks:
+        check("exit", task.end(), 0)
+    coordinator.stop()
+
+
+def main():
+    if subprocess.run([PYTHON, "-c", "import jax"], stderr=subprocess.DEVNULL).returncode != 0:
+        print("skipped: the Python module jax is not installed (pip install jax; MUSTER_JAX_PYTHON names the interpreter)")
+        sys.exit(SKIP)
+    for test in (a_job_runs_from_begin_to_end, a_missing_task_ends_the_wait, a_killed_task_is_told_to_all,
+                 a_killed_task_comes_back, a_preemption_stops_all_at_one_step):
+        begun = time.monotonic()
+        test()
+        print(f"{test.__name__}: {time.monotonic() - begun:.1f} s", flush=True)
+    sys.exit(1 if failures else 0)
+
+
+main()
