@@ -4,6 +4,11 @@
 
 #include <string.h>
 
+/* So much is summed before copying begins: in turns both are slower (1 MiB: 3 to 5 %). */
+#define AHEAD_BYTES ((size_t)512 << 10)
+/* At once, before the loop looks for anything else. */
+#define MOVES_MAX 16u
+
 static uint32_t chunk_of(const struct muster_run *run, uint32_t stream, uint32_t j)
 {
     return stream * run->plan.chunks_per_block + j;
@@ -123,14 +128,36 @@ static bool move(struct muster_run *run, uint32_t s)
                 shm->participants[from].input + muster_shm_chunk_offset(run, chunk_of(run, s, j)));
 }
 
-bool muster_shm_chunks_move(struct muster_run *run)
+/* The others have enough to copy, so this process may copy, too. */
+static bool has_sums_to_spare(const struct muster_run *run)
+{
+    const struct muster_shm_run *shm = run->shm;
+    uint64_t chunk_bytes = run->plan.chunk_elements * run->plan.element_bytes;
+    uint32_t next = shm->streams[shm->index].next;
+
+    return next == run->plan.chunks_per_block ||
+           next > shm->streams[(shm->index + 1) % shm->n].next + AHEAD_BYTES / chunk_bytes;
+}
+
+static bool move_once(struct muster_run *run)
 {
     struct muster_shm_run *shm = run->shm;
     bool has_moved = false;
 
+    if (!has_sums_to_spare(run))
+        return move(run, shm->index);
     for (uint32_t i = 0; i < shm->stream_count && !shm->is_blocked; i++)
         has_moved = move(run, (shm->index + i) % shm->stream_count) || has_moved;
-    return has_moved || (!shm->is_blocked && muster_shm_inherit(run));
+    return has_moved;
+}
+
+bool muster_shm_chunks_move(struct muster_run *run)
+{
+    bool has_moved = false;
+
+    for (unsigned i = 0; i < MOVES_MAX && !run->shm->is_blocked && move_once(run); i++)
+        has_moved = true;
+    return has_moved || (!run->shm->is_blocked && muster_shm_inherit(run));
 }
 
 bool muster_shm_chunks_are_whole(const struct muster_run *run)

@@ -19,8 +19,8 @@ struct muster_lane;
  * together. */
 #define MUSTER_SHM_FLAT_BYTES     (256u << 10)
 #define MUSTER_SHM_FLAT_BYTES_ALL (512u << 10)
-/* Chunks that stay in the first caches while they are summed and copied. */
-#define MUSTER_SHM_CHUNK_BYTES (32u << 10)
+/* Chunks that stay in the caches while they are summed and copied. */
+#define MUSTER_SHM_CHUNK_BYTES (64u << 10)
 /* Pieces that are copied before looking at other operations. */
 #define MUSTER_SHM_PIECE_BYTES (128u << 10)
 

@@ -42,13 +42,14 @@ struct muster_shm_entry {
     uint32_t slot_at; /* lines */
     _Alignas(SHM_LINE_BYTES) _Atomic uint64_t complete; /* key: has its whole result */
     _Atomic uint32_t published; /* chunks of its own before it are sums, in the place of its input */
-    _Atomic uint32_t held;      /* the slot has the sum of the chunk before it; 0: none */
-    /* It sums the chunk before it, which a dead participant has left: the others take another. 0:
-     * none. A hint. */
-    _Atomic uint32_t taken;
     /* exchanges whose counts are the caller's: where the participants' parts begin in its input, in
      * elements, and their end; and what makes 0 with the others' when all expect what they get */
     uint64_t parts[MUSTER_SHM_MEMBERS_MAX + 1], balance;
+    /* The slot has the sum of the chunk before it; 0: none. Nobody looks before a death. */
+    _Alignas(SHM_LINE_BYTES) _Atomic uint32_t held;
+    /* It sums the chunk before it, which a dead participant has left: the others take another. 0:
+     * none. A hint. */
+    _Atomic uint32_t taken;
 };
 
 /** What a participant takes of another's input, in bytes. */
@@ -233,7 +234,7 @@ void muster_shm_reduce_all(struct muster_run *run, void *into, uint64_t count);
 bool muster_shm_flat_finish(struct muster_run *run);
 /* run_shm_chunks.c */
 void muster_shm_chunks_begin(struct muster_run *run);
-/** Sum one chunk, copy one of each other owner that is there. True: something moved. */
+/** Sum and copy some chunks that are there. True: something moved. */
 bool muster_shm_chunks_move(struct muster_run *run);
 bool muster_shm_chunks_are_whole(const struct muster_run *run);
 /** Bytes from the start of the tensor. */
