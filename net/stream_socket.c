@@ -9,6 +9,11 @@
 
 #define GATHER_COUNT_MAX  256
 #define TURN_BYTES_MAX    (4u << 20) /* then other descriptors have their turn */
+/* A turn sends whole writes until it has so much, of longer ones at most the second, and then looks
+ * for what has come in: the kernel's pages go back and forth between two neighbours while they are
+ * in the caches (1 MiB at once: a third slower over loopback, measured). */
+#define SEND_BYTES_ENOUGH (256u << 10)
+#define SEND_BYTES_MAX    (512u << 10)
 #define TURN_RECEIVES_MAX 64
 
 enum send_state {
@@ -74,7 +79,7 @@ static struct muster_stream_write *first_write(const struct socket_stream *socke
     return MUSTER_CONTAINER_OF(socket->writes.next, struct muster_stream_write, node);
 }
 
-/* Fills iov from the queue. Returns the number of entries. */
+/* Fills iov from the queue, with what one send takes. Returns the number of entries. */
 static size_t gather(const struct socket_stream *socket, struct iovec iov[GATHER_COUNT_MAX],
                      size_t *ret_bytes)
 {
@@ -88,13 +93,17 @@ static size_t gather(const struct socket_stream *socket, struct iovec iov[GATHER
         const struct muster_stream_write *write =
             MUSTER_CONTAINER_OF(node, struct muster_stream_write, node);
 
+        if (*ret_bytes >= SEND_BYTES_ENOUGH)
+            return count;
         for (; index < write->iov_count; index++, offset = 0) {
-            if (count == GATHER_COUNT_MAX)
+            if (count == GATHER_COUNT_MAX || *ret_bytes == SEND_BYTES_MAX)
                 return count;
             if (write->iov[index].iov_len == offset)
                 continue;
             iov[count].iov_base = (uint8_t *)write->iov[index].iov_base + offset;
             iov[count].iov_len = write->iov[index].iov_len - offset;
+            if (iov[count].iov_len > SEND_BYTES_MAX - *ret_bytes)
+                iov[count].iov_len = SEND_BYTES_MAX - *ret_bytes;
             *ret_bytes += iov[count].iov_len;
             count++;
         }
@@ -196,7 +205,7 @@ static void run_finished(struct socket_stream *socket)
 
 static void flush(struct socket_stream *socket)
 {
-    size_t budget = TURN_BYTES_MAX;
+    size_t budget = SEND_BYTES_ENOUGH;
 
     socket->is_blocked = false;
     while (first_write(socket) != NULL && !socket->is_rest_due && socket->send < SEND_ENDED) {

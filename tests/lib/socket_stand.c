@@ -12,8 +12,10 @@
 
 static unsigned next_order;
 
+/* The first takes much to send at once. */
 static void make_tcp_pair(int fds[2])
 {
+    const int send_buffer_bytes = 4 << 20;
     union muster_sockaddr address;
     socklen_t length = sizeof(address);
     struct muster_address loopback;
@@ -24,6 +26,9 @@ static void make_tcp_pair(int fds[2])
     assert_int_equal(listen(listener, 1), 0);
     assert_int_equal(getsockname(listener, &address.any, &length), 0);
     fds[0] = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(setsockopt(fds[0], SOL_SOCKET, SO_SNDBUF, &send_buffer_bytes,
+                                sizeof(send_buffer_bytes)),
+                     0);
     assert_int_equal(connect(fds[0], &address.any, length), 0);
     fds[1] = accept(listener, NULL, NULL);
     assert_true(fds[1] >= 0);

@@ -90,6 +90,30 @@ static void large_writes_go_on_when_the_kernel_buffer_was_full(void **state)
     free(received);
 }
 
+static void a_turn_sends_some_writes_and_leaves_the_rest_to_the_next(void **state)
+{
+    enum { WRITES = 9, BYTES = 100 << 10 };
+    struct socket_stand *fixture = *state;
+    uint8_t *pattern = socket_stand_make_pattern(WRITES * BYTES);
+    uint8_t *received = malloc(WRITES * BYTES);
+    struct iovec iov[WRITES];
+    struct muster_stream_write writes[WRITES];
+    struct socket_outcome outcomes[WRITES] = {{.done_count = 0}};
+
+    for (size_t i = 0; i < WRITES; i++) {
+        iov[i] = (struct iovec){pattern + i * BYTES, BYTES};
+        socket_stand_submit(fixture, &writes[i], &outcomes[i], &iov[i], 1);
+    }
+    test_env_turn(&fixture->test.env, 1);
+    assert_int_equal(outcomes[WRITES - 1].done_count, 0);
+    socket_stand_raw_receive(fixture, received, WRITES * BYTES);
+    socket_stand_wait_for(fixture, &outcomes[WRITES - 1]);
+
+    assert_memory_equal(received, pattern, WRITES * BYTES);
+    free(pattern);
+    free(received);
+}
+
 static void resubmit(struct muster_stream_write *write, enum muster_rc rc)
 {
     struct socket_outcome *outcome = write->data;
@@ -288,6 +312,7 @@ int main(void)
         CASE(more_pieces_than_one_system_call_takes_all_arrive),
         UNIX_CASE(more_pieces_than_one_system_call_takes_all_arrive),
         CASE(large_writes_go_on_when_the_kernel_buffer_was_full),
+        CASE(a_turn_sends_some_writes_and_leaves_the_rest_to_the_next),
         UNIX_CASE(large_writes_go_on_when_the_kernel_buffer_was_full),
         CASE(write_may_be_used_again_in_its_callback),
         CASE(receive_waits_for_the_minimum_and_takes_up_to_the_maximum),
