@@ -12,10 +12,8 @@
 
 static unsigned next_order;
 
-/* The first takes much to send at once. */
 static void make_tcp_pair(int fds[2])
 {
-    const int send_buffer_bytes = 4 << 20;
     union muster_sockaddr address;
     socklen_t length = sizeof(address);
     struct muster_address loopback;
@@ -26,9 +24,6 @@ static void make_tcp_pair(int fds[2])
     assert_int_equal(listen(listener, 1), 0);
     assert_int_equal(getsockname(listener, &address.any, &length), 0);
     fds[0] = socket(AF_INET, SOCK_STREAM, 0);
-    assert_int_equal(setsockopt(fds[0], SOL_SOCKET, SO_SNDBUF, &send_buffer_bytes,
-                                sizeof(send_buffer_bytes)),
-                     0);
     assert_int_equal(connect(fds[0], &address.any, length), 0);
     fds[1] = accept(listener, NULL, NULL);
     assert_true(fds[1] >= 0);
@@ -48,6 +43,7 @@ static void open_fixture(struct socket_stand *fixture, const int fds[2])
     set_nonblocking(fds[0]);
     set_nonblocking(fds[1]);
     fixture->fd = fds[1];
+    fixture->stream_fd = fds[0];
     assert_int_equal(muster_stream_socket_open(&fixture->test.env, fds[0], &fixture->stream),
                      MUSTER_OK);
     fixture->stream->data = fixture;

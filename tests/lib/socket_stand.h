@@ -11,6 +11,7 @@ struct socket_stand {
     struct test_env test;
     struct muster_stream *stream; /* NULL once closed */
     int fd;                       /* the other side; -1 once closed */
+    int stream_fd; /* the stream's, for its options */
     bool is_closed;
 };
 

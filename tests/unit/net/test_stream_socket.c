@@ -2,6 +2,7 @@
 #include "socket_stand.h"
 
 #include <stdlib.h>
+#include <sys/socket.h>
 
 static void writes_of_one_turn_arrive_in_order_and_complete_in_order(void **state)
 {
@@ -93,6 +94,7 @@ static void large_writes_go_on_when_the_kernel_buffer_was_full(void **state)
 static void a_turn_sends_some_writes_and_leaves_the_rest_to_the_next(void **state)
 {
     enum { WRITES = 9, BYTES = 100 << 10 };
+    const int much = 4 << 20; /* the kernel would take them all */
     struct socket_stand *fixture = *state;
     uint8_t *pattern = socket_stand_make_pattern(WRITES * BYTES);
     uint8_t *received = malloc(WRITES * BYTES);
@@ -100,6 +102,8 @@ static void a_turn_sends_some_writes_and_leaves_the_rest_to_the_next(void **stat
     struct muster_stream_write writes[WRITES];
     struct socket_outcome outcomes[WRITES] = {{.done_count = 0}};
 
+    assert_int_equal(
+        setsockopt(fixture->stream_fd, SOL_SOCKET, SO_SNDBUF, &much, sizeof(much)), 0);
     for (size_t i = 0; i < WRITES; i++) {
         iov[i] = (struct iovec){pattern + i * BYTES, BYTES};
         socket_stand_submit(fixture, &writes[i], &outcomes[i], &iov[i], 1);
