@@ -362,6 +362,30 @@ static void a_joiner_takes_the_color_of_its_task(void **state)
     group_ring_close(&ring);
 }
 
+static void a_vote_names_each_lane_with_its_color(void **state)
+{
+    const struct muster_op_id plain = {.lane = 1};
+    struct muster_progress progress;
+
+    (void)state;
+    open_ring(3);
+    for (uint32_t member = 0; member < 3; member++) {
+        struct muster_op_id column = {.lane = lanes[0] + (1 + member % 2) * MUSTER_LANE_COLOR};
+
+        prepare(0, member, 1)->lane = 1;
+        assert_int_equal(
+            muster_barrier_start(&seats[0][member].op, ring.members[member].group, on_done),
+            MUSTER_OK);
+        assert_int_equal(muster_group_freeze(ring.members[member].group, &progress), MUSTER_OK);
+        assert_true(muster_progress_lane_of(&progress, &plain)->has_issued);
+        assert_non_null(muster_progress_lane_of(&progress, &column));
+        column.lane += 2 * MUSTER_LANE_COLOR;
+        assert_true(muster_progress_is_apart(&progress, &column));
+        muster_progress_fini(&progress);
+    }
+    group_ring_close(&ring);
+}
+
 /* --- Bad calls --- */
 
 static uint32_t nobody_but_0(void *data, const struct muster_member *member)
@@ -434,6 +458,7 @@ int main(void)
         cmocka_unit_test(one_change_of_view_decides_the_operations_of_all_colors),
         cmocka_unit_test(the_vector_names_lanes_with_their_colors),
         cmocka_unit_test(a_joiner_takes_the_color_of_its_task),
+        cmocka_unit_test(a_vote_names_each_lane_with_its_color),
         cmocka_unit_test(who_has_no_color_takes_part_in_nothing),
         cmocka_unit_test(splits_that_make_no_sense_are_refused),
     };
