@@ -5,9 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collective/progress.h"
 #include "tests/sim/sim_internal.h"
 
-#define SEQUENCES_MAX 8 /* operations per step */
+#define SEQUENCES_MAX 8 /* operations per step and lane */
+#define LANES         4
+#define OPS_PER_STEP  (LANES * (1 + LEDGER_COLORS) * SEQUENCES_MAX)
 #define STEPS_MAX     60000
 
 struct epoch_entry {
@@ -51,7 +54,7 @@ struct ledger {
     uint64_t epoch;
     uint64_t forgotten_epoch; /* what was said in epochs before it binds nobody */
     size_t epoch_room;
-    struct op_entry *ops; /* [step * SEQUENCES_MAX + sequence] */
+    struct op_entry *ops; /* [place_of] */
     size_t op_room;
     struct state_entry *states; /* [step] */
     size_t state_room;
@@ -159,7 +162,36 @@ ledger_lives_type ledger_participants(const struct ledger *ledger, uint64_t epoc
     return lives;
 }
 
-uint64_t ledger_place(const struct ledger *ledger, uint64_t epoch, uint64_t step, uint32_t life)
+uint32_t ledger_color(const struct muster_incarnation *incarnation)
+{
+    return incarnation->bytes[0] % LEDGER_COLORS;
+}
+
+/* On a lane that is split: color + 1; else 0. */
+static uint32_t color_of(const struct muster_op_id *op)
+{
+    return op->lane / MUSTER_LANE_COLOR;
+}
+
+static bool takes_part(const struct ledger *ledger, uint32_t life, const struct muster_op_id *op)
+{
+    return color_of(op) == 0 || ledger_color(&ledger->lives[life]) + 1 == color_of(op);
+}
+
+ledger_lives_type ledger_participants_of(const struct ledger *ledger, uint64_t epoch,
+                                         const struct muster_op_id *op)
+{
+    ledger_lives_type lives = ledger_participants(ledger, epoch, op->step);
+    uint32_t life;
+
+    for (life = 0; life < ledger->life_count; life++)
+        if (!takes_part(ledger, life, op))
+            lives &= ~(UINT64_C(1) << life);
+    return lives;
+}
+
+uint64_t ledger_place(const struct ledger *ledger, uint64_t epoch, const struct muster_op_id *op,
+                      uint32_t life)
 {
     uint64_t place = 0;
     uint32_t i;
@@ -169,7 +201,8 @@ uint64_t ledger_place(const struct ledger *ledger, uint64_t epoch, uint64_t step
     for (i = 0; i < ledger->epochs[epoch].member_count; i++) {
         if (ledger->epochs[epoch].list[i].life == life)
             return place;
-        place += ledger->epochs[epoch].list[i].from_step <= step;
+        place += ledger->epochs[epoch].list[i].from_step <= op->step &&
+                 takes_part(ledger, ledger->epochs[epoch].list[i].life, op);
     }
     return 0;
 }
@@ -216,8 +249,9 @@ static void check_members(struct ledger *ledger, ledger_lives_type members)
                 first = saying;
             if (!is_equal(first, saying) || (ledger->ops[i].aborted & members) != 0)
                 sim_fail(ledger->world,
-                         "operation (%zu, %zu) has two results among the members of epoch %" PRIu64,
-                         i / SEQUENCES_MAX, i % SEQUENCES_MAX, ledger->epoch + 1);
+                         "operation %zu of step %zu has two results among the members of epoch "
+                         "%" PRIu64,
+                         i % OPS_PER_STEP, i / OPS_PER_STEP, ledger->epoch + 1);
         }
     }
 }
@@ -281,8 +315,8 @@ void ledger_excluded(struct ledger *ledger, uint32_t life)
 
         if ((op->started & ~op->done) >> life & 1)
             sim_fail(ledger->world,
-                     "life %" PRIu32 " is excluded and its operation (%zu, %zu) is still open",
-                     life, i / SEQUENCES_MAX, i % SEQUENCES_MAX);
+                     "life %" PRIu32 " is excluded and its operation %zu of step %zu is still open",
+                     life, i % OPS_PER_STEP, i / OPS_PER_STEP);
         op->started &= ~(UINT64_C(1) << life);
         op->done &= ~(UINT64_C(1) << life);
         op->aborted &= ~(UINT64_C(1) << life);
@@ -296,11 +330,19 @@ void ledger_excluded(struct ledger *ledger, uint32_t life)
 
 /* Operations. */
 
+static size_t place_of(const struct muster_op_id *id)
+{
+    size_t lane = MUSTER_LANE_INDEX(id->lane) + color_of(id) * LANES;
+
+    return (size_t)id->step * OPS_PER_STEP + lane * SEQUENCES_MAX + id->sequence;
+}
+
 static struct op_entry *find_op(struct ledger *ledger, const struct muster_op_id *id)
 {
-    size_t place = (size_t)id->step * SEQUENCES_MAX + id->sequence;
+    size_t place = place_of(id);
 
-    if (id->step >= STEPS_MAX || id->sequence >= SEQUENCES_MAX || id->lane != 0) {
+    if (id->step >= STEPS_MAX || id->sequence >= SEQUENCES_MAX ||
+        MUSTER_LANE_INDEX(id->lane) >= LANES || color_of(id) > LEDGER_COLORS) {
         sim_fail(ledger->world, "operation (%" PRIu64 ", %" PRIu32 ") is out of the book", id->step,
                  id->sequence);
         place = 0;
@@ -342,7 +384,7 @@ static bool is_whole(const struct ledger *ledger, const struct muster_op_id *id,
     uint64_t epoch;
 
     for (epoch = outcome->epoch; epoch > 0; epoch--)
-        if (ledger_participants(ledger, epoch, id->step) == outcome->contributors)
+        if (ledger_participants_of(ledger, epoch, id) == outcome->contributors)
             return true;
     return false;
 }
@@ -356,9 +398,9 @@ static void check_sayings(struct ledger *ledger, uint32_t life, const struct mus
 
     if ((op->aborted & members) != 0)
         sim_fail(ledger->world,
-                 "operation (%" PRIu64 ", %" PRIu32 ") is OK at life %" PRIu32
+                 "operation (%" PRIu64 ", %" PRIu32 ") of lane %" PRIu32 " is OK at life %" PRIu32
                  " and aborted at lives %" PRIx64,
-                 id->step, id->sequence, life, op->aborted & members);
+                 id->step, id->sequence, id->lane, life, op->aborted & members);
     for (saying = op->sayings; saying != NULL; saying = saying->next)
         if ((saying->who & members) != 0 &&
             (saying->contributors != outcome->contributors || saying->digest != outcome->digest))
@@ -404,9 +446,9 @@ static void check_aborted(struct ledger *ledger, uint32_t life, const struct mus
     for (saying = op->sayings; saying != NULL; saying = saying->next)
         if ((saying->who & ledger_members(ledger, outcome->epoch)) != 0)
             sim_fail(ledger->world,
-                     "operation (%" PRIu64 ", %" PRIu32 ") is aborted at life %" PRIu32
-                     " and OK at lives %" PRIx64,
-                     id->step, id->sequence, life, saying->who);
+                     "operation (%" PRIu64 ", %" PRIu32 ") of lane %" PRIu32
+                     " is aborted at life %" PRIu32 " and OK at lives %" PRIx64,
+                     id->step, id->sequence, id->lane, life, saying->who);
     op->aborted |= UINT64_C(1) << life;
 }
 
@@ -422,7 +464,7 @@ void ledger_done(struct ledger *ledger, uint32_t life, const struct muster_op_id
                  "operation (%" PRIu64 ", %" PRIu32 ") calls life %" PRIu32 " back %s", id->step,
                  id->sequence, life, (op->done >> life & 1) != 0 ? "twice" : "unasked");
     op->done |= UINT64_C(1) << life;
-    sim_note(ledger->world, "done", life, id->step * SEQUENCES_MAX + id->sequence,
+    sim_note(ledger->world, "done", life, place_of(id),
              outcome->rc == MUSTER_OK ? outcome->digest : (uint64_t)outcome->rc);
     if (outcome->rc == MUSTER_OK &&
         (!outcome->has_value || is_left_out(ledger, life, outcome->epoch)))

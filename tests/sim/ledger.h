@@ -28,9 +28,17 @@ uint64_t ledger_epoch(const struct ledger *ledger);
 ledger_lives_type ledger_members(const struct ledger *ledger, uint64_t epoch);
 /** Members of an accepted epoch that take part in operations of `step`. */
 ledger_lives_type ledger_participants(const struct ledger *ledger, uint64_t epoch, uint64_t step);
+/** The same of one operation: on a lane that is split, those of its color. */
+ledger_lives_type ledger_participants_of(const struct ledger *ledger, uint64_t epoch,
+                                         const struct muster_op_id *op);
 
 /** The rank of a life among those who take part; 0 when it does not. */
-uint64_t ledger_place(const struct ledger *ledger, uint64_t epoch, uint64_t step, uint32_t life);
+uint64_t ledger_place(const struct ledger *ledger, uint64_t epoch, const struct muster_op_id *op,
+                      uint32_t life);
+
+/** What every process splits lanes by: a function of the incarnation, which anybody can compute. */
+#define LEDGER_COLORS 2
+uint32_t ledger_color(const struct muster_incarnation *incarnation);
 
 /** The first step of a life in an epoch; 0 when it is no member. */
 uint64_t ledger_from_step(const struct ledger *ledger, uint64_t epoch, uint32_t life);

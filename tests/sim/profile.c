@@ -13,6 +13,8 @@ static const struct sim_profile profiles[] = {
      "collective", sim_profile_collective, 0},
     {"broken_links", "connections break inside epochs and are healed: no view changes of it",
      "collective", sim_profile_collective, 1},
+    {"lanes", "the same with splits, lists, weights, functions, priorities, mapped memory",
+     "collective", sim_profile_collective, 2},
     {"first_view", "tasks start one by one, some late, some not at all", "membership",
      sim_profile_membership, 0},
     {"join", "a task comes back and others die meanwhile", "membership", sim_profile_membership, 1},

@@ -63,8 +63,9 @@ struct stage {
     void *view_bytes;
     size_t view_size;
     bool is_changing, is_accused, is_over;
-    bool is_healing; /* connections break, processes do not: nobody may be suspected */
-    bool has_boards; /* the members share a host */
+    bool is_healing;              /* connections break, processes do not: nobody may be suspected */
+    bool has_boards;              /* the members share a host */
+    bool has_asides;              /* steps have operations on other lanes, too */
     struct muster_env boards_env; /* memory only */
     struct sim_board_world boards;
     uint64_t begin_ns, decide_ns, return_ns[TASKS_MAX];
@@ -121,6 +122,21 @@ static void actor_nothing(void *keeper)
     (void)keeper;
 }
 
+static void *actor_share(void *keeper, size_t bytes)
+{
+    const struct actor *actor = keeper;
+    void *memory = NULL;
+
+    if (actor->board == NULL || muster_board_share_new(actor->board, bytes, &memory) != MUSTER_OK)
+        return NULL;
+    return memory;
+}
+
+static void actor_unshare(void *keeper, void *memory)
+{
+    muster_board_share_free(((struct actor *)keeper)->board, memory);
+}
+
 static const struct trainee_keeper_ops keeper_ops = {
     .group = actor_group,
     .epoch = actor_epoch,
@@ -128,6 +144,17 @@ static const struct trainee_keeper_ops keeper_ops = {
     .commit_step = actor_commit_step,
     .touch = actor_nothing,
     .may_leave = actor_nothing,
+};
+
+static const struct trainee_keeper_ops sharing_keeper_ops = {
+    .group = actor_group,
+    .epoch = actor_epoch,
+    .begin_step = actor_begin_step,
+    .commit_step = actor_commit_step,
+    .touch = actor_nothing,
+    .may_leave = actor_nothing,
+    .share = actor_share,
+    .unshare = actor_unshare,
 };
 
 static void on_suspect(void *data, const struct muster_incarnation *peer,
@@ -281,8 +308,10 @@ static void start_actor(struct sim_node *node, struct muster_env *env, void *dat
         actor->board = sim_board_open_on(&role->stage->boards, env->loop, &role->member.incarnation,
                                          BOARD_BYTES);
     trainee_init(&actor->trainee, node, role->stage->ledger, &role->member.incarnation,
-                 role->stage->seed, &keeper_ops, actor);
+                 role->stage->seed, role->stage->has_asides ? &sharing_keeper_ops : &keeper_ops,
+                 actor);
     actor->trainee.has_mail = role->stage->seed % 2 == 0;
+    actor->trainee.has_asides = role->stage->has_asides;
     fill_hello(actor, &options.hello);
     options.heal_ns = role->stage->is_healing ? HEAL_NS : 0;
     muster_timer_init(&actor->timer, find_state, actor);
@@ -730,6 +759,11 @@ static void note_roles(struct stage *stage)
         for (slot = 0; slot < actor->trainee.issued; slot++)
             sim_note(stage->world, "slot", actor->trainee.slots[slot].id.sequence,
                      actor->trainee.slots[slot].state, actor->trainee.slots[slot].kind);
+        for (slot = 0; slot < TRAINEE_ASIDES_MAX; slot++)
+            if (actor->trainee.asides[slot].state == TRAINEE_OP_OPEN)
+                sim_note(stage->world, "aside", actor->trainee.asides[slot].id.sequence,
+                         actor->trainee.asides[slot].id.lane, actor->trainee.asides[slot].kind);
+        sim_note(stage->world, "open", actor->trainee.aside_open, actor->trainee.list.is_open, 0);
     }
 }
 
@@ -753,30 +787,47 @@ static void end_play(struct stage *stage, struct sim_faults *faults)
         }
 }
 
-static void close_processes(struct stage *stage)
+static void close_group(struct actor *actor)
+{
+    leave_group(actor);
+    muster_timer_stop(&actor->timer);
+    muster_view_unref(actor->view);
+    muster_wire_close(actor->wire);
+    muster_listener_close(actor->listener, NULL);
+}
+
+/* Behind the ends of its operations, whose tensors may be shares of the board. */
+static void close_board(struct actor *actor)
+{
+    trainee_fini(&actor->trainee);
+    muster_board_close(actor->board);
+}
+
+static void in_each_process(struct stage *stage, void (*act)(struct actor *actor))
 {
     uint32_t i;
 
     for (i = 0; i < stage->role_count; i++) {
         struct role *role = &stage->roles[i];
-        struct actor *actor = is_alive(role) ? actor_of(role) : NULL;
 
-        if (actor == NULL || sim_failure(stage->world) != NULL)
+        if (!is_alive(role) || actor_of(role) == NULL || sim_failure(stage->world) != NULL)
             continue;
         sim_enter(role->node);
-        leave_group(actor);
-        muster_timer_stop(&actor->timer);
-        muster_view_unref(actor->view);
-        muster_wire_close(actor->wire);
-        muster_board_close(actor->board);
-        muster_listener_close(actor->listener, NULL);
+        act(actor_of(role));
         sim_leave(role->node);
     }
     (void)sim_run_for(stage->world, 20 * MUSTER_NS_PER_S);
+}
+
+static void close_processes(struct stage *stage)
+{
+    uint32_t i;
+
+    in_each_process(stage, close_group);
+    in_each_process(stage, close_board);
     for (i = 0; i < stage->role_count && sim_failure(stage->world) == NULL; i++) {
         if (!is_alive(&stage->roles[i]))
             continue;
-        trainee_fini(&actor_of(&stage->roles[i])->trainee);
         muster_mem_free(sim_node_env(stage->roles[i].node)->mem, actor_of(&stage->roles[i]));
         sim_exit(stage->roles[i].node);
     }
@@ -829,6 +880,7 @@ void sim_profile_collective(struct sim_run *run, const struct sim_profile *profi
     uint64_t end_ns;
 
     stage->is_healing = profile->variant == 1;
+    stage->has_asides = profile->variant == 2;
     if (stage->is_healing) {
         options.allowed = SIM_FAULT_BIT(RESET);
         options.interval_min_ns = MUSTER_NS_PER_MS;

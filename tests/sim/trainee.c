@@ -35,7 +35,7 @@ static void issue_next(struct trainee *trainee)
     struct muster_op_id id = {.step = trainee->step, .sequence = trainee->sequence};
 
     trainee->sequence++;
-    trainee_op_start(&trainee->slots[trainee->issued++], trainee, &id, on_done);
+    trainee_op_start(&trainee->slots[trainee->issued++], trainee, &id, NULL, on_done);
     if (trainee->is_running && trainee->issued < trainee->op_count)
         wait_then(trainee, trainee->pace_ns / 10);
 }
@@ -47,12 +47,15 @@ static void begin_step(struct trainee *trainee)
     trainee->op_count = 1 + (uint32_t)(sim_mix(trainee->seed, trainee->step) % TRAINEE_OPS_MAX);
     trainee->ops->begin_step(trainee->keeper, trainee->step);
     trainee_mail_begin(trainee);
-    issue_next(trainee);
+    trainee_aside_begin(trainee);
+    if (trainee->is_running)
+        issue_next(trainee);
 }
 
-void trainee_mail_closed(struct trainee *trainee)
+void trainee_aside_closed(struct trainee *trainee)
 {
-    if (!trainee->is_running || trainee->mail_open > 0 || trainee->issued < trainee->op_count ||
+    trainee->aside_open--;
+    if (!trainee->is_running || trainee->aside_open > 0 || trainee->issued < trainee->op_count ||
         trainee->done_count < trainee->op_count)
         return;
     muster_timer_stop(&trainee->timer);
@@ -109,7 +112,7 @@ static void continue_step(struct trainee *trainee)
     if (trainee->issued < trainee->op_count)
         issue_next(trainee);
     else if (trainee->done_count == trainee->op_count && !start_again(trainee) &&
-             trainee->mail_open == 0)
+             trainee->aside_open == 0)
         commit_step(trainee);
 }
 
@@ -127,6 +130,7 @@ void trainee_init(struct trainee *trainee, struct sim_node *node, struct ledger 
     trainee->ledger = ledger;
     trainee->env = sim_node_env(node);
     trainee->life = ledger_life(ledger, incarnation);
+    trainee->color = ledger_color(incarnation);
     trainee->seed = seed;
     trainee->ops = ops;
     trainee->keeper = keeper;
@@ -165,6 +169,7 @@ void trainee_fini(struct trainee *trainee)
 
     for (i = 0; i < TRAINEE_OPS_MAX; i++)
         trainee_op_fini(&trainee->slots[i]);
+    trainee_aside_fini(trainee);
 }
 
 void trainee_halt(struct trainee *trainee)

@@ -4,6 +4,7 @@
 #define MUSTER_SIM_TRAINEE_H
 
 #include <muster/collective.h>
+#include <muster/tensor_list.h>
 
 #include "tests/sim/ledger.h"
 #include "tests/sim/world.h"
@@ -25,6 +26,16 @@ struct trainee_keeper_ops {
     void (*touch)(void *keeper);
     /* Between two steps, after trainee_wish_leave: the loop has stopped. */
     void (*may_leave)(void *keeper);
+    /* Memory that peers map; NULL: none, also where there is no such verb. */
+    void *(*share)(void *keeper, size_t bytes);
+    void (*unshare)(void *keeper, void *memory);
+};
+
+/** What a reduction makes of the inputs. */
+enum trainee_flavour {
+    TRAINEE_SUM,
+    TRAINEE_WEIGHTED, /* all_reduce: the mean by weight */
+    TRAINEE_USER,     /* all_reduce: a function of the program's own, not commutative */
 };
 
 struct trainee_op;
@@ -35,9 +46,11 @@ struct trainee_op {
     struct muster_op_id id; /* expected */
     uint64_t epoch;         /* in which it was started */
     uint64_t shape;         /* what is done: the same on every rank */
-    uint64_t part;          /* elements of an even part; uneven ones are multiples of it */
-    uint32_t n, place;      /* of the participants when it was started; this one's place */
-    uint32_t root_life;     /* kinds with a root */
+    enum trainee_flavour flavour;
+    bool is_unfit;      /* every member may have chosen another root */
+    uint64_t part;      /* elements of an even part; uneven ones are multiples of it */
+    uint32_t n, place;  /* of the participants when it was started; this one's place */
+    uint32_t root_life; /* kinds with a root */
     enum muster_op_kind kind;
     enum trainee_op_state {
         TRAINEE_OP_NONE,
@@ -46,11 +59,13 @@ struct trainee_op {
         TRAINEE_OP_FAILED
     } state;
     struct muster_tensor input, output; /* one and the same where the operation is in place */
+    bool is_shared;                     /* peers map the input */
     void *saved;                        /* the input as it was */
     trainee_op_fn *done;
 };
 
 /** A message to or from another member. */
+#define TRAINEE_ASIDES_MAX 5
 #define TRAINEE_MAILS_MAX  32
 #define TRAINEE_MAIL_COUNT 300
 struct trainee_mail {
@@ -62,11 +77,23 @@ struct trainee_mail {
     int64_t values[TRAINEE_MAIL_COUNT];
 };
 
+/** A list of tensors as one operation. */
+#define TRAINEE_LIST_MAX 6
+struct trainee_list {
+    struct trainee *trainee;
+    struct muster_list_op op;
+    uint64_t epoch, step, shape;
+    bool is_open, is_broadcast;
+    uint32_t count;
+    struct muster_tensor tensors[TRAINEE_LIST_MAX];
+    void *memory; /* of all of them, in drawn order, with gaps or without */
+};
+
 struct trainee {
     struct sim_world *world;
     struct ledger *ledger;
     struct muster_env *env;
-    uint32_t life;
+    uint32_t life, color;
     uint64_t seed; /* of the run: shapes follow from it */
     const struct trainee_keeper_ops *ops;
     void *keeper;
@@ -78,9 +105,12 @@ struct trainee {
     uint32_t sequence;                     /* of the next operation in this step */
     uint32_t op_count, issued, done_count; /* of this round */
     struct trainee_op slots[TRAINEE_OPS_MAX];
-    bool has_mail; /* steps have messages too */
-    uint32_t mail_count, mail_open;
+    bool has_mail;                   /* steps have messages too */
+    uint32_t mail_count, aside_open; /* messages, and what runs on other lanes */
     struct trainee_mail mails[TRAINEE_MAILS_MAX];
+    bool has_asides; /* steps have operations on other lanes, split ones too, and lists */
+    struct trainee_op asides[TRAINEE_ASIDES_MAX];
+    struct trainee_list list;
     struct muster_timer timer;
     uint64_t pace_ns;
 };
@@ -103,16 +133,45 @@ void trainee_reset_state(struct trainee *trainee);
 /* trainee_op.c */
 uint64_t sim_mix(uint64_t a, uint64_t b);
 uint64_t sim_digest(const void *bytes, size_t count);
+/** What members do alike; all zero: drawn from the operation's id. */
+struct trainee_wish {
+    uint64_t shape;
+    enum trainee_flavour flavour;
+    bool has_root; /* a kind with a root */
+    bool is_unfit;
+};
 /** done runs after the result has been checked and entered in the ledger. */
 void trainee_op_start(struct trainee_op *op, struct trainee *trainee, const struct muster_op_id *id,
-                      trainee_op_fn *done);
+                      const struct trainee_wish *wish, trainee_op_fn *done);
+/** True: it is one of this member, too. */
+bool trainee_op_takes_part(const struct muster_op_id *id, const struct muster_member *member);
+/** A number that stands for a set of lives in every sum. */
+int64_t trainee_key_sum(ledger_lives_type lives);
+
+/* trainee_reduce.c: all_reduce by weight, and by a function of the program's own. */
+void trainee_reduce_shape(struct trainee_op *op);
+void trainee_reduce_fill(struct trainee_op *op);
+enum muster_rc trainee_reduce_start(struct trainee_op *op, struct muster_group *group,
+                                    muster_op_fn *done);
+void trainee_reduce_check(const struct trainee_op *op, struct ledger_outcome *outcome);
+
+/* trainee_aside.c */
+/** Start what runs beside the loop in this step. */
+void trainee_aside_begin(struct trainee *trainee);
+/** A message, or an operation beside the loop, has ended. */
+void trainee_aside_closed(struct trainee *trainee);
+void trainee_aside_fini(struct trainee *trainee);
+
+/* trainee_list.c */
+/** False: refused, for the group has ended. */
+bool trainee_list_start(struct trainee *trainee, struct muster_group *group, uint64_t shape);
+void trainee_list_fini(struct trainee_list *list);
+
 /** A number that all members have from it. */
 int64_t trainee_op_gradient(const struct trainee_op *op, uint64_t i);
 /* trainee_mail.c */
 /** Start the messages of the step. */
 void trainee_mail_begin(struct trainee *trainee);
-/** One has ended. */
-void trainee_mail_closed(struct trainee *trainee);
 
 /* trainee_exchange.c: the kinds whose outputs differ from member to member. */
 bool trainee_exchange_is(enum muster_op_kind kind);

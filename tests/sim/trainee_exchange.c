@@ -105,7 +105,7 @@ enum muster_rc trainee_exchange_start(struct trainee_op *op, struct muster_group
 
 static ledger_lives_type participants(const struct trainee_op *op)
 {
-    return ledger_participants(op->trainee->ledger, op->epoch, op->id.step);
+    return ledger_participants_of(op->trainee->ledger, op->epoch, &op->id);
 }
 
 static ledger_lives_type life_at(const struct trainee_op *op, uint32_t place)
@@ -115,7 +115,7 @@ static ledger_lives_type life_at(const struct trainee_op *op, uint32_t place)
 
     for (life = 0; life < LEDGER_LIVES_MAX; life++)
         if ((lives >> life & 1) != 0 &&
-            ledger_place(op->trainee->ledger, op->epoch, op->id.step, life) == place)
+            ledger_place(op->trainee->ledger, op->epoch, &op->id, life) == place)
             return UINT64_C(1) << life;
     return 0;
 }
@@ -166,7 +166,7 @@ static void check_reduced(const struct trainee_op *op)
     uint64_t epoch = op->op.result.epoch;
 
     for (; epoch > 0; epoch--) {
-        lives = ledger_participants(op->trainee->ledger, epoch, op->id.step);
+        lives = ledger_participants_of(op->trainee->ledger, epoch, &op->id);
         if (lives != 0 && trainee_op_element(&op->output, 0) == trainee_op_value(op, lives, 0))
             break;
     }

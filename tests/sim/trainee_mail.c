@@ -51,8 +51,7 @@ static void on_done(struct muster_op *op, enum muster_rc rc)
                  (int)rc, op->error.text);
     sim_note(trainee->world, mail->is_send ? "sent" : "received", trainee->life, mail->step,
              (uint64_t)rc);
-    trainee->mail_open--;
-    trainee_mail_closed(trainee);
+    trainee_aside_closed(trainee);
 }
 
 static bool start(struct trainee *trainee, struct muster_group *group, uint32_t rank, bool is_send,
@@ -82,7 +81,7 @@ static bool start(struct trainee *trainee, struct muster_group *group, uint32_t 
         return false;
     }
     mail->is_open = true;
-    trainee->mail_open++;
+    trainee->aside_open++;
     if (trainee->may_cancel && muster_rng_below(trainee->env->rng, CANCEL_ONE_IN) == 0)
         muster_op_cancel(&mail->op);
     return true;

@@ -5,6 +5,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "collective/progress.h"
+
 #define OP_TIMEOUT_NS (300 * MUSTER_NS_PER_S)
 #define KEY_MASK      0xFFFFFF /* inputs are small whole numbers: sums are exact in every type */
 #define CANCEL_ONE_IN 150
@@ -32,7 +34,7 @@ static int64_t key_of(uint32_t life)
     return (int64_t)(sim_mix(77, life + 1) & KEY_MASK) | 1;
 }
 
-static int64_t key_sum(ledger_lives_type lives)
+int64_t trainee_key_sum(ledger_lives_type lives)
 {
     int64_t sum = 0;
     uint32_t life;
@@ -50,7 +52,7 @@ static int64_t weight(const struct trainee_op *op, uint64_t element)
 
 int64_t trainee_op_value(const struct trainee_op *op, ledger_lives_type lives, uint64_t element)
 {
-    return key_sum(lives) * weight(op, element);
+    return trainee_key_sum(lives) * weight(op, element);
 }
 
 void trainee_op_complain(const struct trainee_op *op, const char *what, uint64_t number)
@@ -94,7 +96,10 @@ void trainee_op_fini(struct trainee_op *op)
     if (op->trainee == NULL)
         return;
     mem = op->trainee->env->mem;
-    muster_mem_free(mem, op->input.data);
+    if (op->is_shared)
+        op->trainee->ops->unshare(op->trainee->keeper, op->input.data);
+    else
+        muster_mem_free(mem, op->input.data);
     if (op->output.data != op->input.data)
         muster_mem_free(mem, op->output.data);
     muster_mem_free(mem, op->saved);
@@ -106,7 +111,11 @@ static void make_room(struct trainee_op *op)
 {
     struct muster_mem *mem = op->trainee->env->mem;
 
-    op->input.data = muster_mem_alloc(mem, tensor_bytes(&op->input));
+    if ((op->shape >> 3 & 1) != 0 && op->trainee->ops->share != NULL)
+        op->input.data = op->trainee->ops->share(op->trainee->keeper, tensor_bytes(&op->input));
+    op->is_shared = op->input.data != NULL;
+    if (!op->is_shared)
+        op->input.data = muster_mem_alloc(mem, tensor_bytes(&op->input));
     op->saved = muster_mem_alloc(mem, tensor_bytes(&op->input));
     op->output.data =
         has_own_output(op) ? muster_mem_alloc(mem, tensor_bytes(&op->output)) : op->input.data;
@@ -116,7 +125,9 @@ static void fill_input(struct trainee_op *op)
 {
     uint64_t i;
 
-    for (i = 0; i < op->input.count; i++)
+    if (op->flavour == TRAINEE_USER)
+        trainee_reduce_fill(op);
+    for (i = 0; i < op->input.count && op->flavour != TRAINEE_USER; i++)
         set_element(&op->input, i, key_of(op->trainee->life) * weight(op, i));
     memcpy(op->saved, op->input.data, tensor_bytes(&op->input));
 }
@@ -128,9 +139,9 @@ static uint64_t find_epoch(const struct trainee_op *op, uint64_t epoch, uint64_t
                            int64_t value)
 {
     for (; epoch > 0; epoch--) {
-        ledger_lives_type lives = ledger_participants(op->trainee->ledger, epoch, op->id.step);
+        ledger_lives_type lives = ledger_participants_of(op->trainee->ledger, epoch, &op->id);
 
-        if (lives != 0 && key_sum(lives) * weight(op, element) == value)
+        if (lives != 0 && trainee_key_sum(lives) * weight(op, element) == value)
             return epoch;
     }
     return 0;
@@ -142,9 +153,9 @@ static ledger_lives_type check_sum(const struct trainee_op *op, uint64_t epoch)
     uint64_t i;
 
     epoch = find_epoch(op, epoch, 0, trainee_op_element(&op->output, 0));
-    lives = ledger_participants(op->trainee->ledger, epoch, op->id.step);
+    lives = ledger_participants_of(op->trainee->ledger, epoch, &op->id);
     for (i = 0; i < op->output.count; i++)
-        if (trainee_op_element(&op->output, i) != key_sum(lives) * weight(op, i)) {
+        if (trainee_op_element(&op->output, i) != trainee_key_sum(lives) * weight(op, i)) {
             trainee_op_complain(op, "wrong sum at element", i);
             break;
         }
@@ -159,14 +170,14 @@ static ledger_lives_type check_part(const struct trainee_op *op, uint64_t epoch)
     ledger_lives_type lives;
 
     for (; epoch > 0; epoch--) {
-        lives = ledger_participants(ledger, epoch, op->id.step);
-        first = ledger_place(ledger, epoch, op->id.step, op->trainee->life) * op->output.count;
-        if (key_sum(lives) * weight(op, first) == trainee_op_element(&op->output, 0))
+        lives = ledger_participants_of(ledger, epoch, &op->id);
+        first = ledger_place(ledger, epoch, &op->id, op->trainee->life) * op->output.count;
+        if (trainee_key_sum(lives) * weight(op, first) == trainee_op_element(&op->output, 0))
             break;
     }
-    lives = ledger_participants(ledger, epoch, op->id.step);
+    lives = ledger_participants_of(ledger, epoch, &op->id);
     for (i = 0; i < op->output.count; i++)
-        if (trainee_op_element(&op->output, i) != key_sum(lives) * weight(op, first + i)) {
+        if (trainee_op_element(&op->output, i) != trainee_key_sum(lives) * weight(op, first + i)) {
             trainee_op_complain(op, "wrong part at element", i);
             break;
         }
@@ -230,6 +241,11 @@ static void check_ok(const struct trainee_op *op, struct ledger_outcome *outcome
 {
     check_interruption(op);
     outcome->has_value = true;
+    if (op->flavour != TRAINEE_SUM) {
+        trainee_reduce_check(op, outcome);
+        outcome->digest = sim_digest(op->output.data, tensor_bytes(&op->output));
+        return;
+    }
     switch (op->kind) {
     case MUSTER_OP_ALL_REDUCE:
         outcome->contributors = check_sum(op, outcome->epoch);
@@ -258,7 +274,7 @@ static void check_ok(const struct trainee_op *op, struct ledger_outcome *outcome
 
 static bool is_expected(const struct trainee_op *op, enum muster_rc rc)
 {
-    return rc == MUSTER_ABORTED ||
+    return rc == MUSTER_ABORTED || (op->is_unfit && rc == MUSTER_INVALID_ARGUMENT) ||
            (op->trainee->may_cancel &&
             (rc == MUSTER_CANCELLED || rc == MUSTER_DEADLINE_EXCEEDED)) ||
            ((op->trainee->wants_leave || op->trainee->is_ending) && rc == MUSTER_CANCELLED);
@@ -309,13 +325,21 @@ int64_t trainee_op_gradient(const struct trainee_op *op, uint64_t i)
 
 /* Starting. */
 
-static uint32_t participants_now(const struct muster_group *group, uint64_t step)
+bool trainee_op_takes_part(const struct muster_op_id *id, const struct muster_member *member)
+{
+    uint32_t color = id->lane / MUSTER_LANE_COLOR;
+
+    return member->from_step <= id->step &&
+           (color == 0 || ledger_color(&member->incarnation) + 1 == color);
+}
+
+static uint32_t participants_now(const struct muster_group *group, const struct muster_op_id *id)
 {
     const struct muster_view *view = muster_group_view(group);
     uint32_t count = 0, rank;
 
     for (rank = 0; rank < view->member_count; rank++)
-        count += view->members[rank].from_step <= step;
+        count += trainee_op_takes_part(id, &view->members[rank]);
     return count;
 }
 
@@ -326,13 +350,25 @@ static uint32_t choose_root(const struct trainee_op *op, const struct muster_gro
     const struct muster_view *view = muster_group_view(group);
     uint32_t place = (uint32_t)((op->shape >> 4 & 0xF) % participant_count), rank = 0;
 
+    if (op->is_unfit)
+        place = (place + op->trainee->life / 2 % 2) % participant_count;
     for (; rank + 1 < view->member_count; rank++)
-        if (view->members[rank].from_step <= op->id.step && place-- == 0)
+        if (trainee_op_takes_part(&op->id, &view->members[rank]) && place-- == 0)
             break;
     return rank;
 }
 
-static void choose_shape(struct trainee_op *op, uint32_t participant_count)
+static enum muster_op_kind kind_with_root(uint64_t shape)
+{
+    static const enum muster_op_kind kinds[] = {MUSTER_OP_BROADCAST, MUSTER_OP_BROADCAST,
+                                                MUSTER_OP_REDUCE, MUSTER_OP_GATHER,
+                                                MUSTER_OP_SCATTER};
+
+    return kinds[(shape >> 40) % (sizeof(kinds) / sizeof(kinds[0]))];
+}
+
+static void choose_shape(struct trainee_op *op, const struct trainee_wish *wish,
+                         uint32_t participant_count)
 {
     enum { KINDS = 18 };
     static const enum muster_op_kind kinds[KINDS] = {
@@ -355,12 +391,18 @@ static void choose_shape(struct trainee_op *op, uint32_t participant_count)
         MUSTER_OP_ALL_GATHER_UNEVEN,
         MUSTER_OP_REDUCE_SCATTER_UNEVEN,
     };
-    uint64_t shape = sim_mix(sim_mix(op->trainee->seed, op->id.step), op->id.sequence);
+    uint64_t shape = wish->shape != 0
+                         ? wish->shape
+                         : sim_mix(sim_mix(op->trainee->seed, op->id.step), op->id.sequence);
     uint64_t count_max = UINT64_C(1) << (shape >> 8 & 0xFF) % 10;
     uint64_t count = 1 + (shape >> 24 & 0xFFFF) % count_max;
 
     op->shape = shape;
-    op->kind = kinds[(shape >> 40) % KINDS];
+    op->kind = wish->has_root ? kind_with_root(shape) : kinds[(shape >> 40) % KINDS];
+    op->is_unfit = wish->is_unfit;
+    op->flavour = wish->flavour;
+    if (op->flavour != TRAINEE_SUM)
+        op->kind = MUSTER_OP_ALL_REDUCE;
     op->input.dtype = op->output.dtype = (shape >> 20 & 1) != 0 ? MUSTER_F64 : MUSTER_I64;
     op->input.count = op->output.count = count;
     if (op->kind == MUSTER_OP_ALL_GATHER)
@@ -369,10 +411,11 @@ static void choose_shape(struct trainee_op *op, uint32_t participant_count)
         op->input.count = count * participant_count;
     op->part = count;
     op->n = participant_count;
-    op->place =
-        (uint32_t)ledger_place(op->trainee->ledger, op->epoch, op->id.step, op->trainee->life);
+    op->place = (uint32_t)ledger_place(op->trainee->ledger, op->epoch, &op->id, op->trainee->life);
     if (trainee_exchange_is(op->kind))
         trainee_exchange_shape(op);
+    if (op->flavour != TRAINEE_SUM)
+        trainee_reduce_shape(op);
 }
 
 static enum muster_rc start_exchange(struct trainee_op *op, struct muster_group *group)
@@ -387,6 +430,8 @@ static enum muster_rc start_exchange(struct trainee_op *op, struct muster_group 
 static enum muster_rc start(struct trainee_op *op, struct muster_group *group,
                             uint32_t participant_count)
 {
+    if (op->flavour != TRAINEE_SUM)
+        return trainee_reduce_start(op, group, on_done);
     switch (op->kind) {
     case MUSTER_OP_ALL_REDUCE:
         return muster_all_reduce_start(&op->op, group, &op->output, MUSTER_SUM, on_done);
@@ -406,8 +451,9 @@ static enum muster_rc start(struct trainee_op *op, struct muster_group *group,
 }
 
 void trainee_op_start(struct trainee_op *op, struct trainee *trainee, const struct muster_op_id *id,
-                      trainee_op_fn *done)
+                      const struct trainee_wish *wish, trainee_op_fn *done)
 {
+    static const struct trainee_wish none;
     struct muster_group *group = trainee->ops->group(trainee->keeper);
     uint32_t participant_count;
     enum muster_rc rc;
@@ -417,6 +463,7 @@ void trainee_op_start(struct trainee_op *op, struct trainee *trainee, const stru
     trainee_op_fini(op);
     *op = (struct trainee_op){.trainee = trainee, .id = *id, .done = done};
     op->op.data = op;
+    op->op.lane = MUSTER_LANE_INDEX(id->lane);
     op->op.deadline_ns = muster_loop_after_ns(trainee->env->loop, OP_TIMEOUT_NS);
     op->state = TRAINEE_OP_OPEN;
     if (group == NULL && trainee->ops->epoch(trainee->keeper) == 0) {
@@ -429,10 +476,13 @@ void trainee_op_start(struct trainee_op *op, struct trainee *trainee, const stru
         return;
     }
     op->epoch = muster_group_view(group)->epoch;
-    participant_count = participants_now(group, id->step);
-    choose_shape(op, participant_count);
+    participant_count = participants_now(group, id);
+    choose_shape(op, wish != NULL ? wish : &none, participant_count);
     make_room(op);
     fill_input(op);
+    sim_note(trainee->world, "op_start", trainee->life,
+             id->step * 10000 + id->lane * 10 + id->sequence,
+             (uint64_t)op->kind * 1000000 + op->input.count * 10 + op->flavour);
     rc = start(op, group, participant_count);
     if (rc == MUSTER_FAILED_PRECONDITION && trainee->may_cancel) {
         /* no verdict came in time on what was cancelled: the group has ended, an exclusion follows
