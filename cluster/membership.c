@@ -264,16 +264,15 @@ void muster_membership_set_committed(struct muster_membership *machine, uint64_t
     machine->committed_step = step;
 }
 
-void muster_membership_set_work(struct muster_membership *machine, bool is_busy,
-                                uint64_t ended_count)
+void muster_membership_set_work(struct muster_membership *machine,
+                                struct muster_membership_work work)
 {
-    machine->is_busy = is_busy;
-    machine->ended_count = ended_count;
+    machine->work = work;
 }
 
 bool muster_membership_is_holding(const struct muster_membership *machine)
 {
-    return machine->hold.since_ns != 0;
+    return machine->join_hold.since_ns != 0 || machine->work_hold.since_ns != 0;
 }
 
 uint64_t muster_membership_committed_by(const struct muster_membership *machine,

@@ -170,11 +170,18 @@ uint64_t muster_membership_timer_ns(const struct muster_membership *machine);
 void muster_membership_set_expected(struct muster_membership *machine, uint32_t count);
 /** The last committed step, shown in heartbeats from now on. */
 void muster_membership_set_committed(struct muster_membership *machine, uint64_t step);
-/** What the local group does, told before a step: is an operation under way, and how many have ended
- * so far. A change that only lets somebody in is held until the next end (1 s at most): it would
- * make all begin again what they are doing. */
-void muster_membership_set_work(struct muster_membership *machine, bool is_busy,
-                                uint64_t ended_count);
+/** What the local group does. */
+struct muster_membership_work {
+    bool is_busy; /* an operation is under way */
+    /* What is under way ends by itself whoever has died, and a change would take processors from it. */
+    bool is_finishing;
+    uint64_t ended_count; /* operations that have ended so far */
+};
+/** Told before a step. A change that only lets somebody in is held until the next end (1 s at most): it
+ * would make all begin again what they are doing. Any other is held so for 20 ms at most while the
+ * work is finishing. */
+void muster_membership_set_work(struct muster_membership *machine,
+                                struct muster_membership_work work);
 /** A change waits for the end of an operation: give EVENT_TICK when one has ended. */
 bool muster_membership_is_holding(const struct muster_membership *machine);
 /** A change of view cannot go on: for whom or what, in words for the log, into text. */

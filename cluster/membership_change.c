@@ -11,6 +11,7 @@
 #define STALL_STEP_NS          (500 * MUSTER_NS_PER_MS)
 #define FREEZE_INTERVAL_NS     (100 * MUSTER_NS_PER_MS)
 #define JOIN_HOLD_MAX_NS       (1 * MUSTER_NS_PER_S)
+#define WORK_HOLD_MAX_NS       (20 * MUSTER_NS_PER_MS)
 #define REFRESH_BACKOFF_MIN_NS (100 * MUSTER_NS_PER_MS)
 #define REFRESH_BACKOFF_MAX_NS (10 * MUSTER_NS_PER_S)
 
@@ -48,17 +49,22 @@ static bool has_accused(struct muster_membership *machine)
     return false;
 }
 
+/* Until an operation has ended. */
+static bool holds(struct muster_membership *machine, struct membership_hold *hold, bool is_wanted,
+                  uint64_t max_ns)
+{
+    if (hold->since_ns == 0) {
+        hold->since_ns = machine->now_ns > 0 ? machine->now_ns : 1;
+        hold->ended_count = machine->work.ended_count;
+    }
+    return is_wanted && machine->work.ended_count == hold->ended_count &&
+           !muster_membership_is_due(machine, hold->since_ns + max_ns);
+}
+
 /* What is under way would have to begin again for somebody who takes no part in it. */
 static bool holds_joiners(struct muster_membership *machine)
 {
-    struct membership_hold *hold = &machine->hold;
-
-    if (hold->since_ns == 0) {
-        hold->since_ns = machine->now_ns > 0 ? machine->now_ns : 1;
-        hold->ended_count = machine->ended_count;
-    }
-    return machine->is_busy && machine->ended_count == hold->ended_count &&
-           !muster_membership_is_due(machine, hold->since_ns + JOIN_HOLD_MAX_NS);
+    return holds(machine, &machine->join_hold, machine->work.is_busy, JOIN_HOLD_MAX_NS);
 }
 
 static bool has_wish(struct muster_membership *machine)
@@ -77,7 +83,7 @@ static bool has_wish(struct muster_membership *machine)
         is_leave = is_leave || peer->leave_epoch == epoch;
     }
     if (!is_join)
-        machine->hold.since_ns = 0;
+        machine->join_hold.since_ns = 0;
     return (is_join && !holds_joiners(machine)) || (is_leave && may_leave(machine));
 }
 
@@ -124,7 +130,7 @@ static void start_change(struct muster_membership *machine)
     machine->change.id = ++machine->id_last;
     machine->change.below_since_ns = 0;
     machine->change.freeze_due_ns = 0;
-    machine->hold.since_ns = 0;
+    machine->join_hold.since_ns = machine->work_hold.since_ns = 0;
     if (machine->progress == NULL && machine->state == MUSTER_MEMBERSHIP_STEADY)
         muster_membership_act(machine, MUSTER_ACTION_FREEZE);
     muster_membership_move(machine, MUSTER_MEMBERSHIP_COLLECTING);
@@ -155,9 +161,12 @@ void muster_membership_settle_member(struct muster_membership *machine)
         return;
     }
     if (!muster_membership_has_lost_member(machine) && !has_wish(machine) &&
-        !has_accused(machine) && !muster_membership_outcast(machine, &outcast))
+        !has_accused(machine) && !muster_membership_outcast(machine, &outcast)) {
+        machine->work_hold.since_ns = 0;
         return;
-    if (!is_own_turn(machine))
+    }
+    if (!is_own_turn(machine) ||
+        holds(machine, &machine->work_hold, machine->work.is_finishing, WORK_HOLD_MAX_NS))
         return;
     if (has_accused(machine))
         space_refreshes(machine);

@@ -163,7 +163,7 @@ static void adopt_view(struct muster_membership *machine, struct muster_view *vi
     machine->retired = machine->progress;
     machine->progress = NULL;
     machine->takeover_due_ns = 0;
-    machine->hold.since_ns = 0;
+    machine->join_hold.since_ns = machine->work_hold.since_ns = 0;
     machine->forming_due_ns = 0;
     machine->heartbeat_due_ns = 0;
     machine->join_due_ns = 0;

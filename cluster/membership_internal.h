@@ -66,7 +66,7 @@ struct membership_proposal {
     uint64_t backoff_ns;
 };
 
-/** A joiner waits for the end of an operation. */
+/** A change waits for the end of an operation. */
 struct membership_hold {
     uint64_t since_ns; /* 0: no */
     uint64_t ended_count;
@@ -109,10 +109,9 @@ struct muster_membership {
     struct muster_op_id abort_op;
     enum muster_rc abort_rc;
     /* its group */
-    bool is_busy; /* an operation is under way */
-    uint64_t ended_count;
+    struct muster_membership_work work;
     /* leading */
-    struct membership_hold hold;
+    struct membership_hold join_hold, work_hold;
     struct membership_change change;
     struct membership_proposal proposal;
     uint64_t takeover_due_ns, stall_due_ns;

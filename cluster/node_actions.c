@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <muster/poller.h>
+
 #include "cluster/node_internal.h"
 #include "cluster/progress_proto.h"
 
@@ -205,6 +207,18 @@ static void tell(struct muster_node *node)
 
 /* --- feeding --- */
 
+static struct muster_membership_work work_of(const struct muster_node *node)
+{
+    struct muster_membership_work work = {.ended_count = node->ended_count};
+
+    if (node->group == NULL)
+        return work;
+    work.is_busy = muster_group_is_busy(node->group);
+    work.is_finishing =
+        muster_loop_is_crowded(node->env->loop) && muster_group_is_finishing(node->group);
+    return work;
+}
+
 void muster_node_feed(struct muster_node *node, const struct muster_membership_event *event)
 {
     struct muster_membership_actions actions;
@@ -216,8 +230,7 @@ void muster_node_feed(struct muster_node *node, const struct muster_membership_e
         return;
     }
     node->depth++;
-    muster_membership_set_work(
-        node->machine, node->group != NULL && muster_group_is_busy(node->group), node->ended_count);
+    muster_membership_set_work(node->machine, work_of(node));
     muster_membership_actions_init(&actions, node->env->mem);
     rc =
         muster_membership_step(node->machine, event, muster_loop_now_ns(node->env->loop), &actions);

@@ -212,6 +212,28 @@ bool muster_group_is_busy(const struct muster_group *group)
     return false;
 }
 
+bool muster_group_is_finishing(const struct muster_group *group)
+{
+    bool is_busy = false;
+
+    if (!muster_list_is_empty(&group->held) || muster_pairs_are_busy(group))
+        return false;
+    for (uint32_t lane = 0; lane < group->lane_count; lane++) {
+        const struct muster_list *runs = &group->lanes[lane].runs;
+
+        for (const struct muster_list *node = runs->next; node != runs; node = node->next) {
+            const struct muster_run *run = MUSTER_CONTAINER_OF(node, struct muster_run, node);
+
+            if (run->op == NULL)
+                continue;
+            if (run->shm == NULL || !muster_shm_is_ready(run))
+                return false;
+            is_busy = true;
+        }
+    }
+    return is_busy;
+}
+
 bool muster_group_is_idle(const struct muster_group *group)
 {
     if (!muster_list_is_empty(&group->held) || !muster_list_is_empty(&group->done) ||

@@ -106,6 +106,9 @@ void muster_group_close(struct muster_group *group);
 
 /** An operation is under way: issued, and not ended here. */
 bool muster_group_is_busy(const struct muster_group *group);
+/** Operations are under way, and all of them will end by themselves, with the same result whoever
+ * dies: all members have announced them on boards. */
+bool muster_group_is_finishing(const struct muster_group *group);
 /** No operation is open and no result is retained for others: leaving now costs nobody anything. */
 bool muster_group_is_idle(const struct muster_group *group);
 

@@ -102,6 +102,11 @@ void muster_loop_set_crowd(struct muster_loop *loop, uint32_t count)
         loop->ops->set_crowd(loop, count);
 }
 
+bool muster_loop_is_crowded(const struct muster_loop *loop)
+{
+    return loop->ops->is_crowded != NULL && loop->ops->is_crowded(loop);
+}
+
 enum muster_rc muster_fd_watch_open(struct muster_fd_watch *watch, struct muster_loop *loop)
 {
     enum muster_rc rc;

@@ -397,6 +397,11 @@ static void libevent_set_crowd(struct muster_loop *loop, uint32_t count)
     muster_loop_poll_set_crowd(&ours_of(loop)->poll, count);
 }
 
+static bool libevent_is_crowded(const struct muster_loop *loop)
+{
+    return muster_loop_poll_is_crowd(&((const struct libevent_loop *)(const void *)loop)->poll);
+}
+
 static const struct muster_loop_ops libevent_ops = {
     .now_ns = libevent_now_ns,
     .timer_start = libevent_timer_start,
@@ -408,6 +413,7 @@ static const struct muster_loop_ops libevent_ops = {
     .stay_awake = libevent_stay_awake,
     .poller_start = libevent_poller_start,
     .set_crowd = libevent_set_crowd,
+    .is_crowded = libevent_is_crowded,
 };
 
 /* No locks in the base: one thread at a time turns it, and others only write to a wake's

@@ -69,6 +69,7 @@ struct muster_loop_ops {
     /* NULL: it does not poll; its world tells of every change */
     void (*poller_start)(struct muster_loop *loop, struct muster_poller *poller);
     void (*set_crowd)(struct muster_loop *loop, uint32_t count);
+    bool (*is_crowded)(const struct muster_loop *loop);
 };
 
 /** Embed as the first field of an implementation. */

@@ -37,6 +37,8 @@ MUSTER_API bool muster_poller_is_started(const struct muster_poller *poller);
 /** So many processes of this host wait for each other. With fewer processors than these a loop that
  * polls lets others run after a few looks. 0 or 1: none do. A hint. */
 MUSTER_API void muster_loop_set_crowd(struct muster_loop *loop, uint32_t count);
+/** More of them than processors, as set: whatever one does now it takes from the others. */
+MUSTER_API bool muster_loop_is_crowded(const struct muster_loop *loop);
 
 MUSTER_END
 

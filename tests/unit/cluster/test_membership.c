@@ -1,4 +1,5 @@
 /* Several membership machines in a small world: each case is one story. */
+#include "membership_pump_internal.h"
 #include "membership_world.h"
 
 #include <string.h>
@@ -252,6 +253,12 @@ static void a_second_process_of_a_task_waits_while_the_first_lives(void **state)
     membership_world_close(&world);
 }
 
+/* Of the leader. */
+static void set_work(struct membership_world *world, struct muster_membership_work work)
+{
+    muster_membership_set_work(world->pump.nodes[0].machine, work);
+}
+
 /* Three members of which task 1 has died, and its next life; the leader's group is at work. */
 static unsigned open_world_with_joiner(struct membership_world *world, uint64_t seed)
 {
@@ -261,7 +268,7 @@ static unsigned open_world_with_joiner(struct membership_world *world, uint64_t 
     membership_world_start_tasks(world, 3, 1);
     pump_kill(&world->pump, 1);
     membership_world_assert_settles(world);
-    muster_membership_set_work(world->pump.nodes[0].machine, true, 7);
+    set_work(world, (struct muster_membership_work){.is_busy = true, .ended_count = 7});
     again = pump_start(&world->pump, 1, 0);
     pump_run(&world->pump, PUMP_MS(400));
     assert_int_equal(pump_epoch(&world->pump), 2);
@@ -277,11 +284,60 @@ static void a_joiner_waits_for_the_end_of_the_operation_under_way(void **state)
     again = open_world_with_joiner(&world, 41);
 
     assert_true(muster_membership_is_holding(world.pump.nodes[0].machine));
-    muster_membership_set_work(world.pump.nodes[0].machine, true, 8);
+    set_work(&world, (struct muster_membership_work){.is_busy = true, .ended_count = 8});
     pump_run(&world.pump, PUMP_MS(150));
 
     assert_true(pump_is_member(&world.pump, again));
     assert_false(muster_membership_is_holding(world.pump.nodes[0].machine));
+    membership_world_close(&world);
+}
+
+/* Three members, task 1 has just died; what the leader does ends by itself. */
+static void open_world_with_work(struct membership_world *world, uint64_t seed)
+{
+    const struct muster_membership_work work = {
+        .is_busy = true, .is_finishing = true, .ended_count = 7};
+
+    membership_world_open(world, seed, 3);
+    membership_world_start_tasks(world, 3, 1);
+    set_work(world, work);
+    pump_kill(&world->pump, 1);
+    for (unsigned i = 0; i < 5000 && !muster_membership_is_holding(world->pump.nodes[0].machine); i++)
+        pump_run(&world->pump, PUMP_MS(1));
+    assert_true(muster_membership_is_holding(world->pump.nodes[0].machine));
+    pump_run(&world->pump, PUMP_MS(10));
+    assert_false(world->pump.nodes[0].is_frozen);
+    assert_int_equal(pump_epoch(&world->pump), 1);
+}
+
+static void a_change_waits_for_work_that_ends_by_itself(void **state)
+{
+    struct membership_world world;
+
+    (void)state;
+    open_world_with_work(&world, 43);
+
+    set_work(&world, (struct muster_membership_work){.is_busy = true, .is_finishing = true,
+                                                     .ended_count = 8});
+    pump_step_kind(&world.pump.nodes[0], MUSTER_EVENT_TICK);
+
+    assert_true(world.pump.nodes[0].is_frozen || pump_epoch(&world.pump) == 2);
+    membership_world_assert_settles(&world);
+    assert_false(muster_membership_is_holding(world.pump.nodes[0].machine));
+    membership_world_close(&world);
+}
+
+static void a_change_does_not_wait_long_for_work(void **state)
+{
+    struct membership_world world;
+
+    (void)state;
+    open_world_with_work(&world, 44);
+
+    pump_run(&world.pump, PUMP_MS(15));
+
+    assert_true(world.pump.nodes[0].is_frozen || pump_epoch(&world.pump) == 2);
+    membership_world_assert_settles(&world);
     membership_world_close(&world);
 }
 
@@ -654,6 +710,8 @@ int main(void)
         cmocka_unit_test(a_joiner_that_still_connects_does_not_say_that_it_hears_nobody),
         cmocka_unit_test(a_second_process_of_a_task_waits_while_the_first_lives),
         cmocka_unit_test(a_joiner_waits_for_the_end_of_the_operation_under_way),
+        cmocka_unit_test(a_change_waits_for_work_that_ends_by_itself),
+        cmocka_unit_test(a_change_does_not_wait_long_for_work),
         cmocka_unit_test(a_joiner_does_not_wait_for_ever),
         cmocka_unit_test(a_death_lets_the_waiting_joiner_in),
         cmocka_unit_test(joins_and_losses_fit_into_one_change),
