@@ -2,6 +2,7 @@
 #include "collective/cuda_driver.h"
 
 #include <dlfcn.h>
+#include <link.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -27,7 +28,9 @@
 #define ATTRIBUTE_CAPABILITY_MAJOR 75
 #define ATTRIBUTE_CAPABILITY_MINOR 76
 #define ATTRIBUTE_PAGEABLE_ACCESS  88
+#define POINTER_MEMORY_TYPE        2
 #define POINTER_DEVICE_POINTER     3
+#define MEMORY_TYPE_DEVICE         2u
 
 typedef unsigned long long device_pointer;
 
@@ -402,4 +405,53 @@ enum muster_rc muster_cuda_copy_out(const struct muster_cuda *cuda, void *host, 
 {
     return check(cuda, cuda->copy_out(host, pointer_of(device), bytes, stream),
                  "copy from the device", ret_error);
+}
+
+/* --- Without opening --- */
+
+struct wanted {
+    const char *name;
+    bool is_loaded;
+};
+
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash != NULL ? slash + 1 : path;
+}
+
+static int is_wanted(struct dl_phdr_info *object, size_t size, void *data)
+{
+    struct wanted *wanted = data;
+
+    (void)size;
+    wanted->is_loaded = strcmp(base_name(object->dlpi_name), wanted->name) == 0;
+    return wanted->is_loaded;
+}
+
+/* dlopen would look for a library that is not loaded in all folders, each time. */
+bool muster_cuda_look_init(struct muster_cuda_look *look, const char *library)
+{
+    const char *path = library != NULL ? library : LIBRARY_DEFAULT;
+    struct wanted wanted = {.name = base_name(path)};
+    void *handle, *function;
+
+    dl_iterate_phdr(is_wanted, &wanted);
+    handle = wanted.is_loaded ? dlopen(path, RTLD_NOW | RTLD_NOLOAD) : NULL;
+    if (handle == NULL)
+        return false;
+    function = dlsym(handle, "cuPointerGetAttribute");
+    memcpy(&look->pointer_attribute, &function, sizeof(function));
+    dlclose(handle);
+    return function != NULL;
+}
+
+bool muster_cuda_look_is_device(const struct muster_cuda_look *look, const void *memory)
+{
+    unsigned type = 0;
+
+    return look->pointer_attribute(&type, POINTER_MEMORY_TYPE, pointer_of(memory)) ==
+               CUDA_SUCCESS &&
+           type == MEMORY_TYPE_DEVICE;
 }

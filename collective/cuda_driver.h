@@ -84,4 +84,13 @@ MUSTER_MUST_CHECK enum muster_rc muster_cuda_copy_out(const struct muster_cuda *
                                                       struct muster_cuda_stream *stream,
                                                       struct muster_error *ret_error);
 
+/** What a driver that somebody in this process has loaded says of memory. */
+struct muster_cuda_look {
+    int (*pointer_attribute)(void *value, int attribute, unsigned long long memory);
+};
+/** library as for open, which it does not do: nothing is loaded or started. False: there is none. */
+bool muster_cuda_look_init(struct muster_cuda_look *look, const char *library);
+/** Allocated on a device, or managed: no memory of the host alone. */
+bool muster_cuda_look_is_device(const struct muster_cuda_look *look, const void *memory);
+
 #endif

@@ -214,6 +214,20 @@ static const char *library_of(const struct muster_env *env, const char *option, 
     return value != NULL && value[0] != '\0' ? value : NULL;
 }
 
+size_t muster_gpu_count_tensors(const struct muster_env *env, const struct muster_tensor *tensors,
+                                size_t count)
+{
+    const char *library = library_of(env, NULL, "MUSTER_CUDA_LIBRARY");
+    struct muster_cuda_look look;
+    size_t found = 0;
+
+    if (count == 0 || !muster_cuda_look_init(&look, library))
+        return 0;
+    for (size_t i = 0; i < count; i++)
+        found += muster_cuda_look_is_device(&look, tensors[i].data);
+    return found;
+}
+
 static void set_options(struct muster_gpu_backend *backend,
                         const struct muster_gpu_options *options)
 {

@@ -5,10 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <muster/gpu.h>
 #include <muster/stream.h>
 
 #include "collective/group.h"
-#include "training/strategy_internal.h"
+#include "training/strategy_device.h"
 #include "training/variables.h"
 
 #define OP_TIMEOUT_NS        (300 * MUSTER_NS_PER_S)
@@ -149,15 +150,15 @@ enum muster_rc muster_strategy_open(const struct muster_strategy_options *option
     strategy->op_timeout_ns = options->op_timeout_ns != 0 ? options->op_timeout_ns : OP_TIMEOUT_NS;
     strategy->communication = options->communication;
     strategy->is_reproducible = options->is_reproducible;
-    rc = muster_strategy_check_communication(&options->communication, &error);
-    if (rc == MUSTER_OK)
-        rc = open_log(strategy->env, &error);
+    rc = open_log(strategy->env, &error);
     if (rc == MUSTER_OK)
         rc = muster_net_system_open(strategy->env, &strategy->env->net);
     if (rc == MUSTER_OK)
         rc = muster_failpoint_init(&strategy->failpoint, strategy->env, &error);
     if (rc == MUSTER_OK)
         rc = muster_report_open(strategy->env, &strategy->report, &error);
+    if (rc == MUSTER_OK && options->communication.implementation == MUSTER_COMMUNICATION_NCCL)
+        rc = muster_strategy_open_device(strategy, &error); /* before anybody counts on this one */
     if (rc == MUSTER_OK)
         rc = open_node(strategy, options, &error);
     if (rc == MUSTER_OK)
@@ -180,6 +181,11 @@ enum muster_rc muster_strategy_register(struct muster_strategy *strategy, const 
     struct muster_node_tensor *grown;
     char *copy;
 
+    if (muster_gpu_count_tensors(strategy->env, tensor, 1) > 0)
+        return muster_error_set(&strategy->error, MUSTER_INVALID_ARGUMENT,
+                                "register %s: the state is kept in host memory, this is the "
+                                "device's: register a copy",
+                                name);
     if (strategy->state != MUSTER_STRATEGY_OPEN)
         return muster_error_set(&strategy->error, MUSTER_FAILED_PRECONDITION,
                                 "register %s: tensors are registered before the first begin", name);
@@ -237,6 +243,19 @@ static void give_up(struct muster_strategy *strategy)
     muster_node_give_up(strategy->node, &strategy->error);
 }
 
+/* Where the members have agreed on NCCL this one needs it, too. */
+static enum muster_rc follow_communication(struct muster_strategy *strategy)
+{
+    const struct muster_view *view = muster_node_view(strategy->node);
+    enum muster_rc rc = MUSTER_OK;
+
+    if (view != NULL && view->communication.implementation == MUSTER_COMMUNICATION_NCCL)
+        rc = muster_strategy_open_device(strategy, &strategy->error);
+    if (rc != MUSTER_OK)
+        give_up(strategy);
+    return rc;
+}
+
 /* Become a member (again): wait for the node, and in a new job hand out the first one's tensors. */
 static enum muster_rc become_ready(struct muster_strategy *strategy)
 {
@@ -246,6 +265,9 @@ static enum muster_rc become_ready(struct muster_strategy *strategy)
         return rc;
     strategy->is_ready = false;
     strategy->state = MUSTER_STRATEGY_READY;
+    rc = follow_communication(strategy);
+    if (rc != MUSTER_OK)
+        return rc;
     if (strategy->is_restored) {
         if (strategy->committed_step >= strategy->next_step)
             strategy->steps_lost += strategy->committed_step - (strategy->next_step - 1);
@@ -365,65 +387,6 @@ enum muster_rc muster_strategy_commit(struct muster_strategy *strategy)
     return MUSTER_OK;
 }
 
-/* --- what the program reads --- */
-
-const struct muster_error *muster_strategy_error(const struct muster_strategy *strategy)
-{
-    return &strategy->error;
-}
-
-uint32_t muster_strategy_rank(const struct muster_strategy *strategy)
-{
-    return strategy->rank;
-}
-
-uint32_t muster_strategy_size(const struct muster_strategy *strategy)
-{
-    return strategy->size;
-}
-
-uint32_t muster_strategy_num_replicas_in_sync(const struct muster_strategy *strategy)
-{
-    return strategy->size;
-}
-
-uint64_t muster_strategy_epoch(const struct muster_strategy *strategy)
-{
-    return strategy->epoch;
-}
-
-struct muster_communication_options muster_strategy_communication(
-    const struct muster_strategy *strategy)
-{
-    return strategy->communication;
-}
-
-bool muster_strategy_is_reproducible(const struct muster_strategy *strategy)
-{
-    return strategy->view != NULL ? strategy->view->plan.is_reproducible
-                                  : strategy->is_reproducible;
-}
-
-uint32_t muster_strategy_contributors(const struct muster_strategy *strategy)
-{
-    return strategy->result.contributor_count;
-}
-
-const struct muster_op_result *muster_strategy_result(const struct muster_strategy *strategy)
-{
-    return &strategy->result;
-}
-
-void muster_strategy_report(struct muster_strategy *strategy, const char *name, double value)
-{
-    muster_report_values_set(&strategy->progress, name, value);
-}
-
-void muster_strategy_report_result(struct muster_strategy *strategy, const char *name, double value)
-{
-    muster_report_values_set(&strategy->results, name, value);
-}
-
 /* --- close --- */
 
 static void on_gone(struct muster_node *node, void *data)
@@ -452,7 +415,7 @@ static void report_result(struct muster_strategy *strategy)
 }
 
 /* Without a keeper thread yet (open failed half-way) the loop is turned right here. */
-static void wait_until(struct muster_strategy *strategy, bool *is_gone)
+void muster_strategy_wait_until(struct muster_strategy *strategy, bool *is_gone)
 {
     if (strategy->runtime != NULL) {
         enum muster_rc rc = muster_runtime_wait(strategy->runtime, is_true, is_gone, UINT64_MAX);
@@ -478,7 +441,7 @@ static void leave(struct muster_strategy *strategy)
         strategy->node, is_done,
         muster_loop_after_ns(strategy->env->loop, is_member(strategy) ? LEAVE_TIMEOUT_NS : 0),
         on_gone, &has_left);
-    wait_until(strategy, &has_left);
+    muster_strategy_wait_until(strategy, &has_left);
 }
 
 void muster_strategy_close(struct muster_strategy *strategy)
@@ -493,8 +456,9 @@ void muster_strategy_close(struct muster_strategy *strategy)
     if (strategy->node != NULL) {
         leave(strategy);
         muster_node_close(strategy->node, on_gone, &is_closed);
-        wait_until(strategy, &is_closed);
+        muster_strategy_wait_until(strategy, &is_closed);
     }
+    muster_strategy_close_device(strategy);
     if (strategy->runtime != NULL)
         muster_runtime_leave(strategy->runtime);
     free_strategy(strategy);

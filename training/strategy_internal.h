@@ -68,6 +68,7 @@ struct muster_strategy {
     struct muster_communication_options
         communication;    /* as asked for; the view's once there is one */
     bool is_reproducible; /* as asked for */
+    void *stream;         /* of the program: comes before operations on the device */
     struct muster_list_op list;
     struct muster_op ops[MUSTER_STRATEGY_OPS_MAX];
     size_t ops_started; /* of the running call, the first ones of ops */
@@ -85,6 +86,7 @@ struct muster_strategy {
     uint32_t rank, size;
     struct muster_op_result result; /* of the last call that delivered anything */
     bool has_result;                /* the running call has delivered something */
+    bool has_started;               /* … has started something */
     uint64_t epoch;
 };
 
@@ -95,6 +97,9 @@ extern const struct muster_node_events muster_strategy_node_events;
  * failed. */
 MUSTER_MUST_CHECK enum muster_rc muster_strategy_wait(struct muster_strategy *strategy,
                                                       bool (*is_done)(void *data));
+
+/** The same until *is_done; there may be no runtime yet. */
+void muster_strategy_wait_until(struct muster_strategy *strategy, bool *is_done);
 
 /** Wait until no change of view is under way, or this process is no member any more. In the seat. */
 MUSTER_MUST_CHECK enum muster_rc muster_strategy_wait_view(struct muster_strategy *strategy);
@@ -117,10 +122,6 @@ MUSTER_MUST_CHECK enum muster_rc muster_strategy_all_gather_in_seat(
 /** Tell the launcher of the last change of view, if it was not yet; op is the operation it
  * interrupted, ended, or NULL. */
 void muster_strategy_tell_view(struct muster_strategy *strategy, const struct muster_op *op);
-
-/** FAILED_PRECONDITION: the error has the remedy. */
-MUSTER_MUST_CHECK enum muster_rc muster_strategy_check_communication(
-    const struct muster_communication_options *options, struct muster_error *ret_error);
 
 /** Keep rank, size and epoch as of now for the program. In the seat. */
 void muster_strategy_snapshot(struct muster_strategy *strategy);

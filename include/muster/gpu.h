@@ -45,6 +45,11 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_gpu_open(
     struct muster_env *env, const struct muster_gpu_options *options,
     struct muster_backend **ret_backend, struct muster_error *ret_error);
 
+/** How many of the tensors are in device memory, as the driver says that this process has loaded
+ * (MUSTER_CUDA_LIBRARY, else libcuda.so.1); without one: none. Opens nothing. */
+MUSTER_API size_t muster_gpu_count_tensors(const struct muster_env *env,
+                                           const struct muster_tensor *tensors, size_t count);
+
 typedef void muster_gpu_close_fn(void *data);
 /** After the groups that used it are closed. on_closed (may be NULL) comes last, in a later turn of
  * the loop: communicators end first, at most abort_timeout_ns each. NULL is accepted (no

@@ -35,8 +35,8 @@ struct muster_strategy_options {
  *
  * Owns:    gives; options are borrowed during the call.
  * Errors:  FAILED_PRECONDITION (not started by `muster run` and no registry named; or started by it
- *          and another strategy of this process is not closed yet: it is one member; or
- *          communication NCCL, which tensors in host memory do not have),
+ *          and another strategy of this process is not closed yet: it is one member),
+ *          UNAVAILABLE, UNIMPLEMENTED (communication NCCL without a device, a driver or an NCCL),
  *          INVALID_ARGUMENT, NOT_FOUND (TF_CONFIG, RANK, a variable of muster: the text names it).
  *          Who is missing shows in begin.
  */
@@ -55,7 +55,7 @@ MUSTER_API void muster_strategy_tensor_free(struct muster_strategy *strategy,
 
 /** Name a tensor that is part of the training state, the same on every member, before the first
  * begin. Borrows tensor->data until close; name is copied. ALREADY_EXISTS, FAILED_PRECONDITION
- * (after begin). */
+ * (after begin), INVALID_ARGUMENT (device memory). */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_register(
     struct muster_strategy *strategy, const char *name, const struct muster_tensor *tensor);
 
@@ -84,6 +84,11 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_begin(struct muster_
 /**
  * Reduce each of `count` tensors over all members, in place; blocks until all are delivered.
  * See muster_all_reduce_start. MEAN divides by those who contributed.
+ *
+ * Device memory (CUDA's) is reduced by NCCL, unless communication says RING; host memory otherwise,
+ * unless it says NCCL: FAILED_PRECONDITION or INVALID_ARGUMENT then. Also for broadcast, reduce,
+ * all_gather and all_to_all. On a device a change of view ends a call with ABORTED, after which its
+ * tensors may be partly written: run the step again from begin (docs/gpu.md).
  *
  * Errors:  FAILED_PRECONDITION (begin first), INVALID_ARGUMENT (a bad tensor; or a rank has called
  *          something else: the text names both calls), DEADLINE_EXCEEDED and ABORTED (op_timeout_ns
@@ -127,6 +132,10 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_all_to_all(
 /** Returns when all members have called it. Errors as above. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_barrier(
     struct muster_strategy *strategy);
+
+/** A CUstream of the program: what it holds when an operation on device memory is called comes before
+ * it. NULL: the default stream. Borrowed until the next one, or close. */
+MUSTER_API void muster_strategy_set_stream(struct muster_strategy *strategy, void *stream);
 
 /** The registered tensors are now the state after this step. FAILED_PRECONDITION without begin.
  * OK also for a member that was left out meanwhile: its next begin brings the members' state. */

@@ -304,12 +304,14 @@ FAKE_API int cuPointerGetAttribute(void *value, int attribute, unsigned long lon
     int result = INVALID_VALUE;
 
     pthread_mutex_lock(&mutex);
-    for (int i = 0; i < MEMORY_MAX && attribute == 3; i++)
+    for (int i = 0; i < MEMORY_MAX && (attribute == 2 || attribute == 3); i++)
         if (memories[i].start != NULL && memory >= (uintptr_t)memories[i].start &&
             memory < (uintptr_t)memories[i].start + memories[i].bytes)
             result = SUCCESS;
     pthread_mutex_unlock(&mutex);
-    if (result == SUCCESS)
+    if (result == SUCCESS && attribute == 2)
+        *(unsigned *)value = 2; /* device memory */
+    else if (result == SUCCESS)
         *(unsigned long long *)value = memory;
     return result;
 }

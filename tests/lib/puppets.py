@@ -12,7 +12,7 @@ MUSTER = os.path.join(BINARIES, "bin", "muster")
 PROGRAMS = os.path.join(BINARIES, "tests", "programs")
 CLEAN = {k: v for k, v in os.environ.items()
          if not re.match(r"MUSTER_(?!BINARY_DIR|SOURCE_DIR)|TF_CONFIG|RANK$|WORLD_SIZE", k)}
-PATIENCE_S = 120  # a hang is a failure; nothing that works takes as long, even on a busy machine
+PATIENCE_S = float(os.environ.get("PUPPETS_PATIENCE_S", 120))  # a hang is a failure; nothing that works takes as long, even on a busy machine
 
 
 class Puppet:

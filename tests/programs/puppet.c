@@ -1,6 +1,7 @@
 /* A training program on strings: it reads one command per line from standard input and answers each
  * with one line, "ok …" or "NAME_OF_RC text", so that a test decides in which order the members of
  * a job do what. */
+#include <dlfcn.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -256,12 +257,14 @@ static bool are_bytes(const uint8_t *at, size_t bytes, uint8_t value)
     return true;
 }
 
-/* all_reduce_packed DTYPE COUNT REDUCTION TENSORS BYTES_PER_PACK [TIMEOUT_S]: of bytes 1, in packs;
- * after an error: whether the memory is as it was. */
+/* all_reduce_packed DTYPE COUNT REDUCTION TENSORS BYTES_PER_PACK [TIMEOUT_S [communication=NAME]]: of
+ * bytes 1, in packs; after an error: whether the memory is as it was. */
 static void command_all_reduce_packed(const struct words *words)
 {
     const struct muster_communication_options options = {
-        .bytes_per_pack = number(words, 5, "0"), .timeout_ns = (uint64_t)(seconds(words, 6) * 1e9)};
+        .implementation = read_communication(words).implementation,
+        .bytes_per_pack = number(words, 5, "0"),
+        .timeout_ns = (uint64_t)(seconds(words, 6) * 1e9)};
     struct muster_tensor tensors_of_call[REDUCED_MAX];
     uint64_t count = number(words, 4, "1"), elements = number(words, 2, "1");
     enum muster_dtype dtype = dtype_of(word(words, 1, "f64"));
@@ -357,6 +360,105 @@ static void command_all_to_all(const struct words *words)
     free(output.data);
 }
 
+/* Device memory as a program with CUDA has it. The fake's is the host's, too. */
+static double *device_memory(uint64_t count, double value)
+{
+    static void *library;
+    int (*init)(unsigned), (*retain)(void **, int), (*use)(void *);
+    int (*alloc)(unsigned long long *, size_t);
+    unsigned long long address = 0;
+    void *context = NULL;
+    double *data;
+
+    if (library == NULL)
+        library = dlopen(getenv("MUSTER_CUDA_LIBRARY"), RTLD_NOW);
+    if (library == NULL)
+        abort();
+    *(void **)&init = dlsym(library, "cuInit");
+    *(void **)&retain = dlsym(library, "cuDevicePrimaryCtxRetain");
+    *(void **)&use = dlsym(library, "cuCtxSetCurrent");
+    *(void **)&alloc = dlsym(library, "cuMemAlloc_v2");
+    if (init(0) != 0 || retain(&context, 0) != 0 || use(context) != 0 ||
+        alloc(&address, count * sizeof(*data)) != 0)
+        abort();
+    data = (double *)(uintptr_t)address;
+    for (uint64_t i = 0; i < count; i++)
+        data[i] = value;
+    return data;
+}
+
+/* device_all_reduce COUNT VALUE [REDUCTION [TENSORS [communication=NAME]]]: of device memory, which is
+ * kept */
+static void command_device_all_reduce(const struct words *words)
+{
+    const struct muster_communication_options options = read_communication(words);
+    struct muster_tensor reduced[REDUCED_MAX];
+    uint64_t count = number(words, 4, "1");
+
+    for (uint64_t i = 0; i < count; i++)
+        reduced[i] =
+            (struct muster_tensor){.data = device_memory(number(words, 1, "1"), seconds(words, 2)),
+                                   .count = number(words, 1, "1"),
+                                   .dtype = MUSTER_F64};
+    if (!is_ok(muster_strategy_all_reduce_with(strategy, reduced, count,
+                                               reduction_of(word(words, 3, "sum")), &options)))
+        return;
+    printf("ok");
+    print_value(&reduced[count - 1]);
+    printf(" contributors=%u\n", muster_strategy_contributors(strategy));
+}
+
+/* device_broadcast COUNT VALUE ROOT */
+static void command_device_broadcast(const struct words *words)
+{
+    struct muster_tensor tensor = {.count = number(words, 1, "1"), .dtype = MUSTER_F64};
+
+    tensor.data = device_memory(tensor.count, seconds(words, 2));
+    if (is_ok(muster_strategy_broadcast(strategy, &tensor, (uint32_t)number(words, 3, "0")))) {
+        printf("ok");
+        print_value(&tensor);
+        printf("\n");
+    }
+}
+
+/* device_all_gather COUNT VALUE */
+static void command_device_all_gather(const struct words *words)
+{
+    uint32_t size = muster_strategy_size(strategy);
+    struct muster_tensor input = {.count = number(words, 1, "1"), .dtype = MUSTER_F64};
+    struct muster_tensor output = {.count = input.count * size, .dtype = MUSTER_F64};
+
+    input.data = device_memory(input.count, seconds(words, 2));
+    output.data = device_memory(output.count, 0);
+    if (is_ok(muster_strategy_all_gather(strategy, &input, &output)))
+        print_parts(&output, size);
+}
+
+/* device_register NAME */
+static void command_device_register(const struct words *words)
+{
+    const struct muster_tensor tensor = {
+        .data = device_memory(1, 0), .count = 1, .dtype = MUSTER_F64};
+
+    if (is_ok(muster_strategy_register(strategy, word(words, 1, ""), &tensor)))
+        printf("ok\n");
+}
+
+/* knob LIBRARY NAME VALUE: of the fake libraries, "cuda" or "nccl" */
+static void command_knob(const struct words *words)
+{
+    bool is_cuda = strcmp(word(words, 1, ""), "cuda") == 0;
+    void *library = dlopen(getenv(is_cuda ? "MUSTER_CUDA_LIBRARY" : "MUSTER_NCCL_LIBRARY"),
+                           RTLD_NOW | RTLD_NOLOAD);
+    void (*set)(const char *, long);
+
+    if (library == NULL)
+        abort();
+    *(void **)&set = dlsym(library, is_cuda ? "fake_cuda_set" : "fake_nccl_set");
+    set(word(words, 2, ""), (long)number(words, 3, "0"));
+    printf("ok\n");
+}
+
 static void command_barrier(const struct words *words)
 {
     (void)words;
@@ -421,6 +523,11 @@ static const struct {
     {"reduce", command_reduce, true},
     {"all_gather", command_all_gather, true},
     {"all_to_all", command_all_to_all, true},
+    {"device_all_reduce", command_device_all_reduce, true},
+    {"device_broadcast", command_device_broadcast, true},
+    {"device_all_gather", command_device_all_gather, true},
+    {"device_register", command_device_register, true},
+    {"knob", command_knob, false},
     {"barrier", command_barrier, true},
     {"commit", command_commit, true},
     {"options", command_options, true},

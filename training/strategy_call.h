@@ -1,0 +1,49 @@
+/* One blocking call of a strategy: operations that are started on the current group together and
+ * waited for in the driver's seat. */
+#ifndef MUSTER_TRAINING_STRATEGY_CALL_H
+#define MUSTER_TRAINING_STRATEGY_CALL_H
+
+#include <muster/backend.h>
+
+#include "training/strategy_internal.h"
+
+/** Operations of a call: `start` puts the i-th on the group, done is muster_strategy_on_op_done. */
+struct muster_strategy_call {
+    const char *name;
+    const struct muster_tensor *tensors;
+    size_t count;
+    enum muster_reduction reduction;
+    uint64_t weight;
+    uint64_t timeout_ns;     /* 0: the strategy's */
+    uint64_t bytes_per_pack; /* 0: each tensor alone; all_reduce only */
+    uint32_t lane;
+    struct muster_root root;
+    const struct muster_view
+        *view; /* whose ranks the program knows; tensors are input and output */
+    enum muster_device_kind device; /* what it is on device memory; NONE: for host memory only */
+    enum muster_communication by;   /* AUTO: as the strategy's options say */
+    enum muster_rc (*start)(const struct muster_strategy_call *call, size_t i, struct muster_op *op,
+                            struct muster_group *group);
+};
+
+/** FAILED_PRECONDITION or ABORTED: no step has begun. name is for the error. */
+MUSTER_MUST_CHECK enum muster_rc muster_strategy_check_step(struct muster_strategy *strategy,
+                                                            const char *name);
+/** Start all, up to MUSTER_STRATEGY_OPS_MAX at a time, and wait for them: in a step. */
+MUSTER_MUST_CHECK enum muster_rc muster_strategy_run(struct muster_strategy *strategy,
+                                                     const struct muster_strategy_call *call);
+/** The same in any state, in the seat. */
+MUSTER_MUST_CHECK enum muster_rc muster_strategy_run_in_seat(
+    struct muster_strategy *strategy, const struct muster_strategy_call *call);
+
+/** Until all operations that were started have ended. In the seat. */
+MUSTER_MUST_CHECK enum muster_rc muster_strategy_wait_ops(struct muster_strategy *strategy);
+
+void muster_strategy_on_op_done(struct muster_op *op, enum muster_rc rc);
+/** Of what was delivered: an interruption of any operation of the call is one of the call. */
+void muster_strategy_keep_result(struct muster_strategy *strategy,
+                                 const struct muster_op_result *result);
+uint64_t muster_strategy_timeout_of(const struct muster_strategy *strategy,
+                                    const struct muster_strategy_call *call);
+
+#endif

@@ -1,0 +1,179 @@
+/* Device memory: operations on the GPU backend, one outcome for each call on all members. */
+#include "training/strategy_device.h"
+
+#include <muster/gpu.h>
+
+#include "collective/group.h"
+
+/* --- The backend --- */
+
+enum muster_rc muster_strategy_open_device(struct muster_strategy *strategy,
+                                           struct muster_error *ret_error)
+{
+    struct muster_error why = {.rc = MUSTER_OK};
+    enum muster_rc rc;
+
+    if (strategy->env->backend != NULL)
+        return MUSTER_OK;
+    rc = muster_gpu_open(strategy->env, NULL, &strategy->env->backend, &why);
+    if (rc == MUSTER_OK)
+        return MUSTER_OK;
+    return muster_error_set(
+        ret_error, rc,
+        "communication NCCL: %.150s; tensors in host memory need none (AUTO or RING)", why.text);
+}
+
+static void on_closed(void *data)
+{
+    *(bool *)data = true;
+}
+
+void muster_strategy_close_device(struct muster_strategy *strategy)
+{
+    struct muster_backend *backend = strategy->env->backend;
+    bool is_closed = false;
+
+    if (backend == NULL)
+        return;
+    muster_gpu_close(backend, on_closed, &is_closed);
+    muster_strategy_wait_until(strategy, &is_closed);
+    strategy->env->backend = NULL;
+}
+
+void muster_strategy_set_stream(struct muster_strategy *strategy, void *stream)
+{
+    strategy->stream = stream;
+}
+
+/* --- Which memory --- */
+
+static size_t tensor_count(const struct muster_strategy_call *call)
+{
+    if (call->tensors == NULL)
+        return 0;
+    return call->view != NULL ? 2 : call->count;
+}
+
+static enum muster_communication implementation_of(const struct muster_strategy *strategy,
+                                                   const struct muster_strategy_call *call)
+{
+    return call->by != MUSTER_COMMUNICATION_AUTO ? call->by
+                                                 : strategy->communication.implementation;
+}
+
+/* All of it is device memory. */
+static enum muster_rc check_device_call(struct muster_strategy *strategy,
+                                        const struct muster_strategy_call *call)
+{
+    if (implementation_of(strategy, call) == MUSTER_COMMUNICATION_RING)
+        return muster_error_set(&strategy->error, MUSTER_FAILED_PRECONDITION,
+                                "%s: communication RING, and the tensors are in device memory: "
+                                "copy them to host memory, or use AUTO or NCCL",
+                                call->name);
+    if (call->device == MUSTER_DEVICE_NONE || call->lane != 0)
+        return muster_error_set(&strategy->error, MUSTER_UNIMPLEMENTED,
+                                "%s%s is not there for device memory: copy to host memory",
+                                call->name, call->lane != 0 ? " of a split" : "");
+    return muster_strategy_open_device(strategy, &strategy->error);
+}
+
+enum muster_rc muster_strategy_choose(struct muster_strategy *strategy,
+                                      const struct muster_strategy_call *call,
+                                      bool *ret_is_on_device)
+{
+    size_t count = tensor_count(call);
+    size_t on_device = muster_gpu_count_tensors(strategy->env, call->tensors, count);
+
+    *ret_is_on_device = on_device > 0;
+    if (on_device > 0 && on_device < count)
+        return muster_error_set(&strategy->error, MUSTER_INVALID_ARGUMENT,
+                                "%s: %zu of %zu tensors are in device memory, the others in host "
+                                "memory: use two calls",
+                                call->name, on_device, count);
+    if (on_device > 0)
+        return check_device_call(strategy, call);
+    if (count > 0 && implementation_of(strategy, call) == MUSTER_COMMUNICATION_NCCL)
+        return muster_error_set(&strategy->error, MUSTER_INVALID_ARGUMENT,
+                                "%s: communication NCCL, and the tensors are in host memory: use "
+                                "AUTO, or RING for this call",
+                                call->name);
+    return MUSTER_OK;
+}
+
+/* --- Running --- */
+
+static struct muster_device_call device_call_of(const struct muster_strategy *strategy,
+                                                const struct muster_strategy_call *call, size_t i)
+{
+    bool is_pair = call->view != NULL;
+
+    return (struct muster_device_call){
+        .kind = call->device,
+        .reduction = call->reduction,
+        .input = call->tensors[is_pair ? 0 : i],
+        .output = call->tensors[is_pair ? 1 : i],
+        .stream = strategy->stream,
+    };
+}
+
+/* Before any is started: the others would wait for those behind it. */
+static enum muster_rc check_all(struct muster_strategy *strategy,
+                                const struct muster_strategy_call *call)
+{
+    struct muster_error why = {.rc = MUSTER_OK};
+
+    for (size_t i = 0; i < call->count && why.rc == MUSTER_OK; i++) {
+        const struct muster_device_call device = device_call_of(strategy, call, i);
+
+        if (muster_backend_check(strategy->env->backend, &device, &why) != MUSTER_OK)
+            return muster_error_set(&strategy->error, why.rc, "%s of tensor %zu: %s", call->name, i,
+                                    why.text);
+    }
+    return MUSTER_OK;
+}
+
+static enum muster_rc start_on_device(const struct muster_strategy_call *call, size_t i,
+                                      struct muster_op *op, struct muster_group *group)
+{
+    struct muster_strategy *strategy = op->data;
+    struct muster_device_call device = device_call_of(strategy, call, i);
+
+    if ((device.kind == MUSTER_DEVICE_BROADCAST || device.kind == MUSTER_DEVICE_REDUCE) &&
+        !muster_view_find(muster_group_view(group), &call->root.incarnation, &device.root))
+        return muster_error_set(&strategy->error, MUSTER_ABORTED, "%s: the root is gone",
+                                call->name);
+    return muster_backend_start(op, group, &device, muster_strategy_on_op_done);
+}
+
+static enum muster_rc start_commit(const struct muster_strategy_call *call, size_t i,
+                                   struct muster_op *op, struct muster_group *group)
+{
+    (void)call;
+    (void)i;
+    return muster_gpu_commit_start(op, group, muster_strategy_on_op_done);
+}
+
+enum muster_rc muster_strategy_run_on_device(struct muster_strategy *strategy,
+                                             const struct muster_strategy_call *call)
+{
+    struct muster_strategy_call work = *call;
+    struct muster_strategy_call end = *call;
+    enum muster_rc rc = check_all(strategy, call), outcome;
+    struct muster_error error;
+
+    if (rc != MUSTER_OK)
+        return rc;
+    work.start = start_on_device;
+    end.start = start_commit;
+    end.count = 1;
+    rc = muster_strategy_run_in_seat(strategy, &work);
+    if (strategy->state == MUSTER_STRATEGY_FAILED || !strategy->has_started)
+        return rc;
+    error = strategy->error;
+    outcome = muster_strategy_run_in_seat(strategy, &end);
+    if (rc == MUSTER_OK || strategy->state == MUSTER_STRATEGY_FAILED)
+        return outcome;
+    strategy->error = error;
+    strategy->ops_rc = rc;
+    return rc;
+}

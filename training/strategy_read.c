@@ -1,0 +1,80 @@
+/* What the program reads of a strategy, and what it has the launcher told. */
+#include <muster/hash.h>
+
+#include "training/strategy_internal.h"
+
+const struct muster_error *muster_strategy_error(const struct muster_strategy *strategy)
+{
+    return &strategy->error;
+}
+
+uint32_t muster_strategy_rank(const struct muster_strategy *strategy)
+{
+    return strategy->rank;
+}
+
+uint32_t muster_strategy_size(const struct muster_strategy *strategy)
+{
+    return strategy->size;
+}
+
+uint32_t muster_strategy_num_replicas_in_sync(const struct muster_strategy *strategy)
+{
+    return strategy->size;
+}
+
+uint64_t muster_strategy_epoch(const struct muster_strategy *strategy)
+{
+    return strategy->epoch;
+}
+
+struct muster_communication_options muster_strategy_communication(
+    const struct muster_strategy *strategy)
+{
+    return strategy->communication;
+}
+
+bool muster_strategy_is_reproducible(const struct muster_strategy *strategy)
+{
+    return strategy->view != NULL ? strategy->view->plan.is_reproducible
+                                  : strategy->is_reproducible;
+}
+
+uint32_t muster_strategy_contributors(const struct muster_strategy *strategy)
+{
+    return strategy->result.contributor_count;
+}
+
+const struct muster_op_result *muster_strategy_result(const struct muster_strategy *strategy)
+{
+    return &strategy->result;
+}
+
+void muster_strategy_report(struct muster_strategy *strategy, const char *name, double value)
+{
+    muster_report_values_set(&strategy->progress, name, value);
+}
+
+void muster_strategy_report_result(struct muster_strategy *strategy, const char *name, double value)
+{
+    muster_report_values_set(&strategy->results, name, value);
+}
+
+void muster_strategy_state_digest(const struct muster_strategy *strategy,
+                                  char ret_text[MUSTER_DIGEST_TEXT_BYTES])
+{
+    struct muster_hash_stream hash;
+    uint64_t digest;
+
+    muster_hash_stream_init(&hash);
+    for (size_t i = 0; i < strategy->tensor_count; i++) {
+        const struct muster_tensor *tensor = &strategy->tensors[i].tensor;
+
+        muster_hash_stream_add(&hash, tensor->data,
+                               (size_t)tensor->count * muster_dtype_bytes(tensor->dtype));
+    }
+    digest = muster_hash_stream_hash64(&hash);
+    for (int i = 15; i >= 0; i--, digest >>= 4)
+        ret_text[i] = "0123456789abcdef"[digest & 15];
+    ret_text[16] = '\0';
+}
