@@ -106,7 +106,12 @@ static void on_task(struct muster_task *task)
 
 static void on_excluded_task(struct muster_task *task)
 {
-    muster_node_tell_excluded(task->data);
+    struct muster_node *node = task->data;
+
+    if (muster_group_is_awaited(node->board)) /* operations of it have not ended yet */
+        muster_task_post(task, node->env->loop);
+    else
+        muster_node_tell_excluded(node);
 }
 
 static void on_peer(struct muster_port *port, struct muster_stream *stream)
@@ -399,6 +404,7 @@ static void stop_everything(struct muster_node *node)
     muster_task_cancel(&node->excluded_task);
     muster_error_set(&why, MUSTER_CANCELLED, "the node is closed");
     muster_node_abort_group(node, &why);
+    muster_group_close_left(node->board);
     muster_node_links_close(node);
     drop_news(node);
 }

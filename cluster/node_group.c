@@ -168,7 +168,7 @@ void muster_node_open_group(struct muster_node *node, struct muster_view *view, 
             start_over(node, old);
         else
             muster_group_hand_over(old, node->group);
-        muster_group_close(old);
+        muster_group_leave(old);
     }
     record_view(node, view, previous);
     muster_state_server_set_epoch(node->state_server, view->epoch);
@@ -188,5 +188,5 @@ void muster_node_abort_group(struct muster_node *node, const struct muster_error
     if (group == NULL)
         return;
     muster_group_abort_all(group, why);
-    muster_group_close(group);
+    muster_group_leave(group);
 }

@@ -97,11 +97,20 @@ void muster_group_run_done(struct muster_group *group)
     }
 }
 
+void muster_group_finish(struct muster_group *group)
+{
+    group->is_left = false;
+    group->is_closed = true;
+    muster_shm_close(group);
+}
+
 static void on_task(struct muster_task *task)
 {
     struct muster_group *group = task->data;
 
     muster_group_run_done(group);
+    if (group->is_left && group->held_count == 0 && muster_list_is_empty(&group->done))
+        muster_group_finish(group);
     if (!group->is_closed)
         return;
     muster_view_unref(group->view);
@@ -245,25 +254,45 @@ bool muster_group_is_idle(const struct muster_group *group)
     return muster_wire_is_idle(group->wire);
 }
 
-void muster_group_close(struct muster_group *group)
+static void free_runs(struct muster_list *runs)
+{
+    struct muster_list *node = runs->next;
+
+    while (node != runs) {
+        struct muster_run *run = MUSTER_CONTAINER_OF(node, struct muster_run, node);
+
+        node = node->next;
+        if (!run->is_held)
+            muster_run_free(run);
+    }
+}
+
+void muster_group_leave(struct muster_group *group)
 {
     if (group == NULL)
         return;
-    assert(!group->is_closed && !muster_group_is_busy(group));
-    group->is_closed = true;
+    assert(!group->is_closed && !group->is_left);
+    group->is_left = true;
     muster_group_device_close(group);
     muster_group_abandon_receiving(group, NULL);
     muster_group_drop_early(group);
     muster_pairs_free(group);
-    for (uint32_t lane = 0; lane < group->lane_count; lane++) {
-        struct muster_list *runs = &group->lanes[lane].runs;
-
-        while (!muster_list_is_empty(runs))
-            muster_run_free(MUSTER_CONTAINER_OF(runs->next, struct muster_run, node));
-    }
-    muster_shm_close(group);
+    for (uint32_t lane = 0; lane < group->lane_count; lane++)
+        free_runs(&group->lanes[lane].runs);
+    assert(group->held_count > 0 || !muster_group_is_busy(group));
     muster_wire_detach(group->wire, group);
+    if (group->held_count == 0)
+        muster_group_finish(group);
     muster_task_post(&group->task, group->env->loop);
+}
+
+void muster_group_close(struct muster_group *group)
+{
+    if (group == NULL)
+        return;
+    muster_group_give_up_held(group);
+    assert(!muster_group_is_busy(group));
+    muster_group_leave(group);
 }
 
 void muster_group_begin_step(struct muster_group *group, uint64_t step)

@@ -98,11 +98,20 @@ bool muster_group_is_frozen(const struct muster_group *group);
 void muster_group_hand_over(struct muster_group *group, struct muster_group *next);
 
 /** Every open operation ends with rc (`why` is copied into op->error). For the excluded and the
- * leaving. */
+ * leaving. One through boards that all have announced ends when the others are through with its
+ * memory, with its result if it comes to one. */
 void muster_group_abort_all(struct muster_group *group, const struct muster_error *why);
 
-/** The group must have no open operation. */
+/** The group must have no open operation; those that only wait for others end now. */
 void muster_group_close(struct muster_group *group);
+
+/** After muster_group_abort_all, muster_group_hand_over: the group closes by itself as soon as nobody
+ * reads the memory of its operations any more, which have ended by then. */
+void muster_group_leave(struct muster_group *group);
+/** A group that was left has not closed yet, or not called back. */
+bool muster_group_is_awaited(const struct muster_board *board);
+/** Before the board and the wire are closed: groups that were left close now. */
+void muster_group_close_left(struct muster_board *board);
 
 /** An operation is under way: issued, and not ended here. */
 bool muster_group_is_busy(const struct muster_group *group);

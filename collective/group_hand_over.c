@@ -91,6 +91,22 @@ static void carry_out(struct muster_run *run, struct muster_group *next)
         retry_run(run, next);
 }
 
+/* What has ended here stays where it is held. */
+static void carry_out_all(struct muster_list *runs, struct muster_group *next)
+{
+    struct muster_list *node = runs->next;
+
+    while (node != runs) {
+        struct muster_run *run = MUSTER_CONTAINER_OF(node, struct muster_run, node);
+
+        node = node->next;
+        if (run->is_held)
+            continue;
+        muster_list_remove(&run->node);
+        carry_out(run, next);
+    }
+}
+
 /* --- All of them --- */
 
 static void inherit_lane(struct muster_lane *to, const struct muster_lane *from)
@@ -163,13 +179,10 @@ static void issue_held(struct muster_group *next, struct muster_group *group)
 
 void muster_group_hand_over(struct muster_group *group, struct muster_group *next)
 {
-    struct muster_run *run;
-
     assert(group->is_frozen && !next->is_frozen);
     inherit(next, group);
     for (uint32_t lane = 0; lane < group->lane_count; lane++)
-        while ((run = pop_run(&group->lanes[lane].runs)) != NULL)
-            carry_out(run, next);
+        carry_out_all(&group->lanes[lane].runs, next);
     muster_pairs_hand_over(group, next);
     confirm_ended(next);
     while (!muster_list_is_empty(&group->done))
@@ -189,14 +202,22 @@ void muster_group_hand_over(struct muster_group *group, struct muster_group *nex
 static void end_list(struct muster_list *runs, const struct muster_error *why,
                      struct muster_run *first, enum muster_rc first_rc)
 {
-    struct muster_run *run;
+    struct muster_list *node = runs->next;
 
-    while ((run = pop_run(runs)) != NULL) {
-        muster_run_restore(run);
-        run->result.verdict = MUSTER_VERDICT_ABORTED;
+    while (node != runs) {
+        struct muster_run *run = MUSTER_CONTAINER_OF(node, struct muster_run, node);
+        enum muster_rc rc = run == first ? first_rc : why->rc;
+
+        node = node->next;
+        if (run->is_held)
+            continue;
         if (run->op != NULL && run != first)
             run->op->error = *why;
-        muster_run_end(run, run == first ? first_rc : why->rc);
+        if (muster_run_hold(run, rc))
+            continue;
+        muster_run_restore(run);
+        run->result.verdict = MUSTER_VERDICT_ABORTED;
+        muster_run_end(run, rc);
     }
 }
 

@@ -116,11 +116,14 @@ struct muster_run {
     enum muster_op_phase phase; /* at the freeze */
     uint64_t deadline_ns;
     struct muster_timer timer;
+    uint64_t stalled_ns;      /* when to look next for participants that have stalled */
     enum muster_rc abort_why; /* CANCELLED, DEADLINE_EXCEEDED: proposed; OK: not */
     uint8_t timer_stage;      /* enum timer_stage of run_deadline.c */
     uint64_t heard_over;      /* participants that had said MISMATCH before it had a board plan */
     bool is_mismatched;       /* own description has been sent (once more at the end) */
     bool is_contradicting;    /* unfit because the members have adopted another operation */
+    bool is_held;             /* ended here, but others still read its memory; op is not handed back */
+    enum muster_rc held_rc;   /* what it ends with when it does not come to a result */
     bool is_unfit; /* does not fit the members of this epoch, or what they have adopted: never runs,
                       all must agree on its end */
 
@@ -230,7 +233,9 @@ struct muster_group {
     uint64_t frozen_ns;
     bool is_frozen;
     bool is_ended; /* handed over, expired or aborted: starts fail */
+    bool is_left;  /* closed as soon as its held runs have ended */
     bool is_closed;
+    uint32_t held_count;
     struct muster_lane lanes[MUSTER_LANES_MAX];
     uint32_t lane_count;
     struct muster_split splits[MUSTER_SPLITS_MAX];
@@ -274,6 +279,9 @@ const char *muster_group_rank_name(const struct muster_group *group, uint32_t ra
                                    size_t size);
 /** Run the callbacks that are due. The last thing that an event does: they may do anything. */
 void muster_group_run_done(struct muster_group *group);
+
+/** A group that was left and holds nothing any more is freed after its callbacks. */
+void muster_group_finish(struct muster_group *group);
 
 /* backend.c: nothing without a device */
 void muster_group_device_freeze(struct muster_group *group);
@@ -443,6 +451,10 @@ void muster_group_abandon_receiving(struct muster_group *group, const struct mus
 void muster_run_cancel(struct muster_op *op);
 void muster_run_start_deadline(struct muster_run *run);
 void muster_run_propose_abort(struct muster_run *run, enum muster_rc why);
+/** It cannot come to a result here, and no change of view helps: the group expires. */
+void muster_run_give_up(struct muster_run *run);
+/** A held run does not wait for ever. */
+void muster_run_await_release(struct muster_run *run);
 /** The others are asked what they have adopted; without an answer it ends after the grace period. */
 void muster_run_await_answers(struct muster_run *run);
 /** After a change of view that did not end it. */
@@ -476,6 +488,17 @@ void muster_repair_serve(struct muster_run *run, uint32_t participant, uint32_t 
 void *muster_repair_receive(struct muster_run *run, const struct muster_frame_header *header,
                             struct muster_receiving *receiving);
 void muster_repair_finish(struct muster_run *run, struct muster_receiving *receiving);
+
+/* group_leave.c */
+/** Ends alone, as muster_run_end; or stays in its lane until nobody reads its memory any more, and
+ * ends with its result if it comes to one. True: it stays. */
+bool muster_run_hold(struct muster_run *run, enum muster_rc rc);
+/** Held runs that nobody needs any more end. */
+void muster_lane_release(struct muster_lane *lane);
+/** It ends now, with its result if it is whole. */
+void muster_run_end_held(struct muster_run *run);
+/** All of them. */
+void muster_group_give_up_held(struct muster_group *group);
 
 /* group_freeze.c */
 /** Links forget the epoch's frames, half-received chunks are rolled back. Idempotent. */

@@ -259,6 +259,8 @@ void muster_run_free(struct muster_run *run)
 {
     muster_timer_stop(&run->timer);
     muster_list_remove(&run->node);
+    if (run->is_held && --run->group->held_count == 0)
+        muster_task_post(&run->group->task, run->group->env->loop);
     muster_run_drop_memory(run);
     muster_buffer_unref(run->call.offsets);
     muster_buffer_unref(run);
@@ -276,6 +278,8 @@ void muster_run_hand_back(struct muster_run *run, enum muster_rc rc)
     run->op = NULL;
     op->impl = NULL;
     run->group->open_count--;
+    run->result.is_torn = rc != MUSTER_OK && run->shm != NULL &&
+                          run->state < MUSTER_RUN_COMPLETE && !muster_shm_has_input(run);
     op->result = run->result;
     op->result.wire = run->shm != NULL ? "shm" : "tcp";
     op->result.input = muster_shm_input_name(run);

@@ -4,11 +4,16 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Survivors need as long as the memory takes; one that has stalled is evicted by then. */
+#define HELD_NS_MAX (30 * MUSTER_NS_PER_S)
+
 enum timer_stage {
     TIMER_DEADLINE,     /* the operation's own */
     TIMER_ANSWERS,      /* the others say whether they have started it */
     TIMER_GRACE,        /* the verdict is awaited */
     TIMER_CONTRADICTED, /* the others say what they have adopted */
+    TIMER_STALLED,      /* the others make progress, or are left behind */
+    TIMER_HELD,         /* the others are through with its memory */
 };
 
 static void start_timer(struct muster_run *run, enum timer_stage stage, uint64_t due_ns)
@@ -51,12 +56,26 @@ static void expire(struct muster_run *run)
     struct muster_error why;
     char name[64];
 
-    muster_run_explain_abort(run, own_reason(run), NULL);
+    muster_run_explain_abort(run, own_reason(run),
+                             muster_shm_is_left_behind(run) ? "the others went on without this rank"
+                                                            : NULL);
     muster_error_set(&why, MUSTER_ABORTED, "no verdict came on %s within the grace period",
                      muster_run_name(run, name, sizeof(name)));
     muster_group_end_all(group, &why, run, own_reason(run));
     if (group->events->on_expired != NULL)
         group->events->on_expired(group->data, &why);
+}
+
+/* Its end is sure, and no verdict can change it. */
+static void await_stalled(struct muster_run *run)
+{
+    struct muster_loop *loop = run->group->env->loop;
+
+    if (run->stalled_ns <= muster_loop_now_ns(loop)) {
+        muster_shm_leave_stalled(run);
+        run->stalled_ns = muster_loop_after_ns(loop, run->group->abort_grace_ns);
+    }
+    start_timer(run, TIMER_STALLED, run->stalled_ns);
 }
 
 static void on_timer(struct muster_timer *timer)
@@ -81,10 +100,21 @@ static void on_timer(struct muster_timer *timer)
     case TIMER_CONTRADICTED:
         muster_run_end_contradicted(run);
         return;
+    case TIMER_STALLED:
+        if (muster_shm_is_sure(run))
+            await_stalled(run);
+        else
+            muster_run_propose_abort(run, own_reason(run));
+        return;
+    case TIMER_HELD:
+        muster_run_end_held(run);
+        return;
     case TIMER_GRACE:
         /* what cannot run here is nobody's fault: its end can wait for the registry */
         if (run->is_unfit && muster_loop_now_ns(run->group->env->loop) < run->deadline_ns)
             muster_run_propose_abort(run, MUSTER_ABORTED);
+        else if (muster_shm_is_sure(run))
+            await_stalled(run);
         else
             expire(run);
         return;
@@ -109,12 +139,30 @@ void muster_run_propose_abort(struct muster_run *run, enum muster_rc why)
     struct muster_group *group = run->group;
     struct muster_op_id id = run->id;
 
-    if (run->op == NULL)
+    if (run->op == NULL || run->is_held)
         return;
+    if (muster_shm_is_sure(run)) {
+        await_stalled(run);
+        return;
+    }
     run->abort_why = why;
     start_timer(run, TIMER_GRACE, muster_loop_after_ns(group->env->loop, group->abort_grace_ns));
     if (group->events->on_abort_proposed != NULL)
         group->events->on_abort_proposed(group->data, &id, why);
+}
+
+void muster_run_give_up(struct muster_run *run)
+{
+    if (run->op == NULL || run->is_held)
+        return;
+    if (run->abort_why == MUSTER_OK && muster_loop_now_ns(run->group->env->loop) < run->deadline_ns)
+        run->abort_why = MUSTER_ABORTED;
+    start_timer(run, TIMER_GRACE, 0);
+}
+
+void muster_run_await_release(struct muster_run *run)
+{
+    start_timer(run, TIMER_HELD, muster_loop_after_ns(run->group->env->loop, HELD_NS_MAX));
 }
 
 void muster_run_propose_again(struct muster_run *run)

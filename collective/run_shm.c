@@ -212,6 +212,10 @@ static void begin_entry(struct muster_run *run)
     atomic_store_explicit(&entry->ready, 0, memory_order_relaxed);
     atomic_thread_fence(memory_order_release); /* who still sees the old key sees old words */
     atomic_store_explicit(&entry->complete, 0, memory_order_relaxed);
+    if (atomic_load_explicit(&entry->left, memory_order_relaxed) != 0) {
+        atomic_store_explicit(&entry->left, 0, memory_order_relaxed);
+        atomic_thread_fence(memory_order_release); /* before the number of the operation */
+    }
     if (!is_chunked(run))
         return;
     atomic_store_explicit(&entry->published, 0, memory_order_relaxed);
@@ -339,12 +343,18 @@ static bool hear_all_ready(struct muster_run *run)
 bool muster_shm_is_valid(const struct muster_run *run)
 {
     const struct muster_shm_run *shm = run->shm;
+    bool is_large = run->plan.algorithm == MUSTER_ALGORITHM_HOST;
 
     atomic_thread_fence(memory_order_acquire);
-    for (uint32_t i = 0; i < shm->n; i++)
-        if (atomic_load_explicit(&shm->participants[i].entry->ready, memory_order_relaxed) !=
-            shm->key)
+    for (uint32_t i = 0; i < shm->n; i++) {
+        const struct muster_shm_entry *entry = shm->participants[i].entry;
+
+        if (is_large &&
+            (atomic_load_explicit(&entry->left, memory_order_acquire) >> shm->index & 1) != 0)
             return false;
+        if (atomic_load_explicit(&entry->ready, memory_order_relaxed) != shm->key)
+            return false;
+    }
     return true;
 }
 
@@ -369,6 +379,8 @@ void muster_shm_look(struct muster_run *run)
         participant->is_dead = true;
         tell_death(run->group, &participant->peer->incarnation);
     }
+    if (run->plan.algorithm == MUSTER_ALGORITHM_HOST && run->state == MUSTER_RUN_ACTIVE)
+        muster_shm_hear_left(run);
 }
 
 void muster_shm_hear(struct muster_run *run)
@@ -449,7 +461,7 @@ static bool is_complete(const struct muster_run *run,
 {
     const struct muster_shm_entry *entry = participant->entry;
 
-    if (participant->peer == NULL || participant->is_dead || participant->is_gone)
+    if (participant->peer == NULL || muster_shm_is_out(participant))
         return true;
     if (*said_done(run, participant) > run->shm->ordinal)
         return true;
@@ -459,6 +471,11 @@ static bool is_complete(const struct muster_run *run,
         return true;
     return atomic_load_explicit(&entry->ready, memory_order_acquire) == run->shm->key &&
            atomic_load_explicit(&entry->complete, memory_order_acquire) == run->shm->key;
+}
+
+bool muster_shm_is_through(const struct muster_run *run, uint32_t index)
+{
+    return is_complete(run, &run->shm->participants[index]);
 }
 
 static bool hear_all_complete(struct muster_run *run)
@@ -508,6 +525,8 @@ static bool work(struct muster_run *run)
         has_moved = hear_all_ready(run) || has_moved;
         if (shm->ready_count < shm->n)
             return has_moved;
+        if (run->plan.algorithm == MUSTER_ALGORITHM_HOST)
+            atomic_thread_fence(memory_order_seq_cst); /* muster_shm_hold */
     }
     if (run->plan.algorithm == MUSTER_ALGORITHM_FLAT) {
         if (!muster_shm_flat_finish(run))
@@ -529,6 +548,7 @@ bool muster_shm_step(struct muster_run *run)
 
     if (run->state == MUSTER_RUN_ACTIVE) {
         muster_board_enter(run->shm->link->board);
+        muster_shm_beat(run);
         has_moved = work(run);
     }
     if (run->state == MUSTER_RUN_COMPLETE || run->state == MUSTER_RUN_DELIVERED)
@@ -616,10 +636,7 @@ bool muster_shm_has_input(const struct muster_run *run)
 
     if (run->plan.algorithm != MUSTER_ALGORITHM_HOST || !is_in_place)
         return true;
-    for (uint32_t s = 0; s < run->shm->n; s++)
-        if (run->shm->streams[s].next > 0)
-            return false;
-    return true;
+    return !run->shm->is_begun;
 }
 
 void muster_shm_freeze(struct muster_run *run)
@@ -640,9 +657,12 @@ void muster_shm_adopt(struct muster_run *run)
     for (uint32_t i = 0; i < shm->n; i++) {
         struct muster_shm_participant *participant = &shm->participants[i];
 
-        if (participant->peer != NULL)
-            participant->is_gone = !muster_view_find(view, &participant->peer->incarnation, NULL);
+        if (participant->peer != NULL &&
+            !muster_view_find(view, &participant->peer->incarnation, NULL))
+            muster_shm_leave(run, i);
     }
     (void)muster_shm_step(run);
+    if (shm->is_left_behind)
+        muster_run_give_up(run);
     muster_shm_drive(run->group);
 }

@@ -34,8 +34,8 @@ bool muster_shm_reduce_chunk(struct muster_run *run, uint32_t c)
     for (uint32_t i = 0; i < shm->n; i++)
         shm->sources[i] = shm->participants[i].input + muster_shm_chunk_offset(run, c);
     muster_shm_reduce_all(run, shm->slot, muster_plan_chunk(&run->plan, c).count);
-    shm->is_blocked = !muster_shm_is_valid(run);
-    return !shm->is_blocked;
+    muster_shm_point(run, "summed");
+    return muster_shm_is_valid(run);
 }
 
 void muster_shm_hold_chunk(struct muster_run *run, uint32_t c)
@@ -52,6 +52,7 @@ void muster_shm_place_chunk(struct muster_run *run, uint32_t c, const uint8_t *f
     size_t bytes;
     uint8_t *output = muster_run_chunk_at(run, c, &bytes);
 
+    shm->is_begun = true;
     if (shm->stage.at != NULL)
         memcpy((uint8_t *)shm->stage.at + muster_shm_chunk_offset(run, c), from, bytes);
     memcpy(output, from, bytes);
@@ -85,11 +86,10 @@ static bool copy(struct muster_run *run, uint32_t s, uint32_t j, const uint8_t *
     uint8_t *into = muster_run_chunk_at(run, chunk_of(run, s, j), &bytes);
 
     muster_shm_point(run, "before copy");
+    shm->is_begun = true;
     memcpy(into, from, bytes);
-    if (!muster_shm_is_valid(run)) {
-        shm->is_blocked = true;
+    if (!muster_shm_is_valid(run))
         return false;
-    }
     shm->streams[s].next = j + 1;
     muster_shm_point(run, "copy");
     return true;
@@ -102,7 +102,8 @@ static uint32_t find_sum(const struct muster_run *run, uint32_t s, uint32_t j)
 
     if (atomic_load_explicit(&owner->entry->published, memory_order_acquire) > j)
         return s;
-    return owner->is_dead ? muster_shm_find_inherited(run, chunk_of(run, s, j)) : run->shm->n;
+    return muster_shm_is_out(owner) ? muster_shm_find_inherited(run, chunk_of(run, s, j))
+                                    : run->shm->n;
 }
 
 /* --- All together --- */

@@ -204,10 +204,8 @@ static size_t next_bytes(const struct muster_run *run, uint32_t giver)
 
 static bool finish_piece(struct muster_run *run, uint32_t giver)
 {
-    if (!muster_shm_is_valid(run)) {
-        run->shm->is_blocked = true;
+    if (!muster_shm_is_valid(run))
         return false;
-    }
     run->shm->streams[giver].next++;
     muster_shm_point(run, "copy");
     return true;
@@ -243,9 +241,13 @@ static bool sum_piece(struct muster_run *run)
 
     if (bytes == 0)
         return false;
-    muster_shm_point(run, "before copy");
-    sum(run, run->shm->streams[0].next * piece_bytes(run), bytes);
-    return finish_piece(run, 0);
+    if (!run->shm->is_unsure) { /* once: the output may be the own input */
+        muster_shm_point(run, "before copy");
+        run->shm->is_begun = true;
+        sum(run, run->shm->streams[0].next * piece_bytes(run), bytes);
+    }
+    run->shm->is_unsure = !finish_piece(run, 0);
+    return !run->shm->is_unsure;
 }
 
 bool muster_shm_exchange_move(struct muster_run *run)

@@ -1,5 +1,5 @@
-/* What a dead participant of an all_reduce has left: whoever has nothing else to do sums the next
- * chunk that nobody shows.
+/* What a participant of an all_reduce who is out (dead, or left behind) has left: whoever has nothing
+ * else to do sums the next chunk that nobody shows.
  *
  * Nobody is asked. A process shows on its board which chunk it has taken, so that the others take
  * another; and it marks those whose sum stands in the place of its input. Two that take the same
@@ -69,15 +69,6 @@ static bool is_held(const struct muster_shm_participant *participant, uint32_t c
     return atomic_load_explicit(&participant->entry->held, memory_order_acquire) == c + 1;
 }
 
-/* The sum of a dead participant, who was about to place it: its input may be gone. Else NULL. */
-static const uint8_t *find_held(const struct muster_run *run, uint32_t c)
-{
-    for (uint32_t i = 0; i < run->shm->n; i++)
-        if (run->shm->participants[i].is_dead && is_held(&run->shm->participants[i], c))
-            return slot_of(run, i);
-    return NULL;
-}
-
 /* Another is at it. Who places its sum cannot be helped. */
 static bool is_in_hand(const struct muster_run *run, uint32_t c)
 {
@@ -86,7 +77,7 @@ static bool is_in_hand(const struct muster_run *run, uint32_t c)
     for (uint32_t i = 0; i < shm->n; i++) {
         const struct muster_shm_participant *participant = &shm->participants[i];
 
-        if (i == shm->index || participant->is_dead)
+        if (i == shm->index || muster_shm_is_out(participant))
             continue;
         if (is_held(participant, c) ||
             (shm->idle < IDLE_LOOKS_MAX &&
@@ -96,13 +87,46 @@ static bool is_in_hand(const struct muster_run *run, uint32_t c)
     return false;
 }
 
+/* The sum stands in somebody's tensor. */
+static bool is_shown(const struct muster_run *run, uint32_t c)
+{
+    const struct muster_shm_entry *owner =
+        run->shm->participants[c / run->plan.chunks_per_block].entry;
+
+    return muster_shm_find_inherited(run, c) < run->shm->n ||
+           atomic_load_explicit(&owner->published, memory_order_acquire) >
+               c % run->plan.chunks_per_block;
+}
+
 /* Somebody has begun to overwrite inputs with the sum. Held first: who holds another by now has
- * marked this one before. */
+ * shown this one before. */
 static bool is_begun(const struct muster_run *run, uint32_t c)
 {
     for (uint32_t i = 0; i < run->shm->n; i++)
-        if (is_held(&run->shm->participants[i], c) || is_marked(run, i, c))
+        if (is_held(&run->shm->participants[i], c))
             return true;
+    return is_shown(run, c);
+}
+
+/* The sum of a participant who is out and was about to place it: its input may be gone. One that
+ * lives may go on meanwhile: false when it has shown its sum and its slot may have another. */
+static bool take_held(struct muster_run *run, uint32_t i, uint32_t c)
+{
+    const uint8_t *slot = slot_of(run, i);
+
+    atomic_thread_fence(memory_order_release); /* what the own slot held has been shown */
+    if (slot == NULL)
+        return false;
+    memcpy(run->shm->slot, slot, run->shm->marks_offset);
+    return muster_shm_is_valid(run) && is_held(&run->shm->participants[i], c) && !is_shown(run, c);
+}
+
+/* True: the slot has it. */
+static bool find_held(struct muster_run *run, uint32_t c)
+{
+    for (uint32_t i = 0; i < run->shm->n; i++)
+        if (muster_shm_is_out(&run->shm->participants[i]) && is_held(&run->shm->participants[i], c))
+            return take_held(run, i, c);
     return false;
 }
 
@@ -113,12 +137,10 @@ static bool find_left(const struct muster_run *run, uint32_t *ret_c)
 
     for (uint32_t s = 0; s < shm->stream_count; s++)
         for (uint32_t j = shm->streams[s].next;
-             shm->participants[s].is_dead && j < run->plan.chunks_per_block; j++) {
+             muster_shm_is_out(&shm->participants[s]) && j < run->plan.chunks_per_block; j++) {
             uint32_t c = s * run->plan.chunks_per_block + j;
 
-            if (atomic_load_explicit(&shm->participants[s].entry->published,
-                                     memory_order_acquire) > j ||
-                muster_shm_find_inherited(run, c) < shm->n || is_in_hand(run, c))
+            if (is_shown(run, c) || is_in_hand(run, c))
                 continue;
             *ret_c = c;
             return true;
@@ -126,19 +148,15 @@ static bool find_left(const struct muster_run *run, uint32_t *ret_c)
     return false;
 }
 
-/* Into the slot, for all to see. False: the inputs are not what they were any more. */
+/* Into the slot. False: the inputs are not what they were any more. */
 static bool sum(struct muster_run *run, uint32_t c)
 {
-    if (!muster_shm_reduce_chunk(run, c) || is_begun(run, c))
-        return false;
-    muster_shm_hold_chunk(run, c);
-    return true;
+    return muster_shm_reduce_chunk(run, c) && !is_begun(run, c);
 }
 
 bool muster_shm_inherit(struct muster_run *run)
 {
     struct muster_shm_run *shm = run->shm;
-    const uint8_t *held;
     uint32_t c;
 
     if (!find_left(run, &c)) {
@@ -148,10 +166,10 @@ bool muster_shm_inherit(struct muster_run *run)
     shm->idle = 0;
     atomic_store_explicit(&shm->entry->taken, c + 1, memory_order_relaxed);
     muster_shm_point(run, "taken");
-    held = find_held(run, c);
-    if (held == NULL && !sum(run, c))
-        return !shm->is_blocked;
-    muster_shm_place_chunk(run, c, held != NULL ? held : shm->slot);
+    if (!find_held(run, c) && !sum(run, c))
+        return false;
+    muster_shm_hold_chunk(run, c);
+    muster_shm_place_chunk(run, c, shm->slot);
     mark(run, c);
     muster_shm_wake(run);
     return true;

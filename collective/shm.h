@@ -78,6 +78,19 @@ size_t muster_shm_held_bytes(const struct muster_run *run);
 /** Note who has started it (run->heard). */
 void muster_shm_hear(struct muster_run *run);
 
+/* --- Without those that have stalled (run_shm_leave.c) --- */
+
+/** All have announced it, so that nobody needs to wait for anybody: it ends well whatever happens. */
+bool muster_shm_is_sure(const struct muster_run *run);
+/** Note how far the others are, and leave those behind that are where they were the last time. */
+void muster_shm_leave_stalled(struct muster_run *run);
+bool muster_shm_is_left_behind(const struct muster_run *run);
+/** This process ends it alone. True: others still read its memory, so it goes on until they are
+ * through (run->is_held). False: the announcement is taken back. */
+bool muster_shm_hold(struct muster_run *run);
+/** A held run: nobody needs it any more, and it has no result. */
+bool muster_shm_is_released(const struct muster_run *run);
+
 /* --- Driving (shm_progress.c) --- */
 
 /** An operation of the wire is complete: operations behind it in its lane may be known to be. */

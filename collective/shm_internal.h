@@ -40,6 +40,8 @@ struct muster_shm_entry {
     uint64_t done_before; /* host_lane.done at that time */
     uint32_t input, input_share;
     uint32_t slot_at; /* lines */
+    /* Participants that it goes on without, a bit each; loaded before `ready` is validated. */
+    _Alignas(SHM_LINE_BYTES) _Atomic uint64_t left;
     _Alignas(SHM_LINE_BYTES) _Atomic uint64_t complete; /* key: has its whole result */
     _Atomic uint32_t published; /* chunks of its own before it are sums, in the place of its input */
     /* exchanges whose counts are the caller's: where the participants' parts begin in its input, in
@@ -90,6 +92,7 @@ struct muster_shm_board {
     bool is_taken[MUSTER_LANES_MAX][SHM_LANE_ENTRIES];
     uint64_t shown_count; /* ever */
     _Alignas(SHM_LINE_BYTES) _Atomic uint32_t is_asleep; /* wants to be signalled */
+    _Alignas(SHM_LINE_BYTES) _Atomic uint64_t beat; /* moves while it works on its operations */
 };
 
 /** The members of one epoch that work through boards. Counted: by the group and by its runs, which
@@ -115,8 +118,10 @@ struct muster_shm_participant {
     size_t board_bytes;
     const uint8_t *input; /* the part that this one takes … */
     uint64_t bytes;       /* … and its length */
-    uint32_t rank;        /* in the epoch of the run */
-    bool is_ready, is_dead, is_gone, is_complete;
+    uint64_t seen;        /* its beat at the last look for those that have stalled */
+    uint32_t rank; /* in the epoch of the run */
+    bool is_ready, is_dead, is_complete;
+    bool is_gone; /* it may live, and read; nobody waits for it */
 };
 
 /** What one participant owns. */
@@ -137,6 +142,10 @@ struct muster_shm_run {
     uint32_t idle; /* looks for a chunk that the dead have left, in vain */
     struct muster_shm_stage stage;
     bool is_announced, is_blocked;
+    bool is_begun;       /* something of an output has changed */
+    bool is_unsure;      /* the last piece of a sum has not been validated */
+    bool is_left_behind; /* the others have gone on without this process: it cannot end well here */
+    bool has_seen;       /* participants[i].seen are set */
     struct muster_shm_participant *participants;
     struct muster_shm_stream *streams;
     const void **sources; /* scratch: n */
@@ -197,6 +206,21 @@ size_t muster_shm_table_bytes(const struct muster_plan *plan);
 size_t muster_shm_slot_bytes(const struct muster_plan *plan, size_t input_bytes);
 /** Signal the participants that sleep. */
 void muster_shm_wake(struct muster_run *run);
+
+/* run_shm_leave.c */
+/** Nobody waits for it: its inputs and what it has published stay good. */
+static inline bool muster_shm_is_out(const struct muster_shm_participant *participant)
+{
+    return participant->is_dead || participant->is_gone;
+}
+/** This process runs. */
+void muster_shm_beat(struct muster_run *run);
+/** Go on without a participant that lives. Before anything that it may still read changes. */
+void muster_shm_leave(struct muster_run *run, uint32_t index);
+/** Whom the others have left behind is left behind here, too. */
+void muster_shm_hear_left(struct muster_run *run);
+/** The participant has all that it needs, or needs nothing any more (run_shm.c). */
+bool muster_shm_is_through(const struct muster_run *run, uint32_t index);
 
 /* run_shm_input.c */
 /** Fill in where the others find the input. False: not yet, or never (its abort is proposed). */

@@ -8,7 +8,7 @@
 
 static bool is_due(const struct muster_run *run)
 {
-    return muster_shm_is_deliverable(run) ||
+    return muster_shm_is_deliverable(run) || (run->is_held && muster_shm_is_released(run)) ||
            (run->state == MUSTER_RUN_DELIVERED && muster_shm_is_stable(run));
 }
 
@@ -26,8 +26,10 @@ static bool progress_lane(struct muster_group *group, struct muster_lane *lane, 
         has_moved = muster_shm_step(run) || has_moved;
         has_due = has_due || is_due(run);
     }
-    if (has_due)
+    if (has_due) {
+        muster_lane_release(lane);
         muster_lane_settle(group, lane);
+    }
     return has_moved || has_due;
 }
 

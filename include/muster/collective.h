@@ -39,6 +39,8 @@ struct muster_op_result {
     uint32_t contributor_count;       /* the divisor of MEAN */
     uint64_t total_weight;            /* that of a weighted mean; else 0 */
     enum muster_verdict_kind verdict; /* of its last interruption */
+    bool is_torn;            /* not OK: the tensor, reduced in place, holds old and new values
+                                (docs/boards.md says when; else it is as it was) */
     bool is_interrupted;     /* a change of view fell into it, or was under way when it started */
     uint64_t interrupted_ns; /* loop time of the freeze, 0 = not interrupted */
     const char *phase;       /* where this member stood at the freeze ("start", "reduce", "gather",
