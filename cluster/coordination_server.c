@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "cluster/coordination_keeper.h"
 #include "cluster/coordination_proto.h"
 
 #define HEARTBEAT_TIMEOUT_NS (100 * MUSTER_NS_PER_S)
@@ -69,6 +70,11 @@ struct muster_coordination_server {
     struct muster_address address;
     struct endpoint endpoints[METHODS];
     struct muster_list questions; /* open calls, of struct question */
+    bool has_keeper;
+    bool is_restoring;
+    struct muster_coordination_keeper keeper;
+    struct muster_list held; /* answers that wait for the commit, by held_node */
+    struct muster_task commit;
     struct muster_timer timer;
     struct muster_task close_task;
     muster_coordination_server_close_fn *closed;
@@ -76,63 +82,140 @@ struct muster_coordination_server {
 
 struct question {
     struct muster_coordination_ask ask;
-    struct muster_list node;
+    struct muster_list node, held_node;
     const struct endpoint *endpoint;
     struct muster_rpc *rpc;
+    bool is_task_known;
+    uint32_t task; /* who asks */
+    /* the answer, from then on */
     bool is_answered;
-    bool is_task_known; /* ask.task is who asks */
-    uint32_t task;
+    enum muster_rc rc;
+    char *text;
+    void *message, *details;
+    size_t message_bytes, details_bytes;
 };
 
 /* --- Answers --- */
 
-static void attach_details(struct question *question,
-                           const struct muster_coordination_answer *answer)
+static void send_answer(struct question *question)
 {
-    struct muster_mem *mem = question->endpoint->server->env->mem;
-    struct muster_metadata_entry entry = {.name = "grpc-status-details-bin"};
-    void *bytes = NULL;
-
-    if (muster_coordination_pack_details(mem, question->endpoint->dialect, answer, &bytes,
-                                         &entry.value_bytes) != MUSTER_OK ||
-        entry.value_bytes == 0)
-        return; /* the status itself still goes out */
-    entry.value = bytes;
-    muster_rpc_set_trailers(question->rpc, (struct muster_metadata){&entry, 1});
-    muster_mem_free(mem, bytes);
-}
-
-static void send_message(struct question *question, const struct muster_coordination_answer *answer)
-{
-    const struct endpoint *endpoint = question->endpoint;
-    struct muster_mem *mem = endpoint->server->env->mem;
-    void *bytes = NULL;
-    size_t size = 0;
-    enum muster_rc rc =
-        muster_coordination_pack(mem, endpoint->dialect, endpoint->method, answer, &bytes, &size);
+    const struct muster_metadata_entry details = {"grpc-status-details-bin", question->details,
+                                                  question->details_bytes};
+    enum muster_rc rc = question->rc;
 
     if (rc == MUSTER_OK)
-        rc = muster_rpc_send(question->rpc, bytes, size);
-    muster_mem_free(mem, bytes);
-    muster_rpc_finish(question->rpc, rc, rc == MUSTER_OK ? NULL : "the answer is too large");
+        rc = muster_rpc_send(question->rpc, question->message, question->message_bytes);
+    else if (question->details_bytes > 0)
+        muster_rpc_set_trailers(question->rpc, (struct muster_metadata){&details, 1});
+    muster_rpc_finish(question->rpc, rc, question->text);
+}
+
+static char *copy_text(struct muster_mem *mem, const char *text)
+{
+    size_t bytes = strlen(text) + 1;
+    char *copy = muster_mem_alloc(mem, bytes);
+
+    if (copy != NULL)
+        memcpy(copy, text, bytes);
+    return copy;
 }
 
 static void on_answer(void *data, struct muster_coordination_ask *ask,
                       const struct muster_coordination_answer *answer)
 {
+    struct muster_coordination_server *server = data;
     struct question *question = MUSTER_CONTAINER_OF(ask, struct question, ask);
+    const struct endpoint *endpoint = question->endpoint;
+    struct muster_mem *mem = server->env->mem;
 
-    (void)data;
     question->is_answered = true;
-    if (answer->rc == MUSTER_OK) {
-        send_message(question, answer);
-        return;
-    }
-    attach_details(question, answer);
-    muster_rpc_finish(question->rpc, answer->rc, answer->text);
+    question->rc = answer->rc;
+    if (answer->rc == MUSTER_OK)
+        question->rc = muster_coordination_pack(mem, endpoint->dialect, endpoint->method, answer,
+                                                &question->message, &question->message_bytes);
+    else if (muster_coordination_pack_details(mem, endpoint->dialect, answer, &question->details,
+                                              &question->details_bytes) != MUSTER_OK)
+        question->details_bytes = 0; /* the status itself still goes out */
+    if (answer->text != NULL)
+        question->text = copy_text(mem, answer->text);
+    if (server->has_keeper && server->keeper.is_dirty)
+        muster_list_append(&server->held, &question->held_node);
+    else
+        send_answer(question);
 }
 
-static const struct muster_coordination_ops ops = {.answer = on_answer};
+/* --- What outlives the process --- */
+
+static void send_held(struct muster_coordination_server *server)
+{
+    struct muster_list *node;
+
+    while ((node = muster_list_pop(&server->held)) != NULL)
+        send_answer(MUSTER_CONTAINER_OF(node, struct question, held_node));
+}
+
+/* A service that cannot keep what it is told serves on: its job lives as long as it does. */
+static void on_commit(struct muster_task *task)
+{
+    struct muster_coordination_server *server = task->data;
+
+    if (muster_coordination_keeper_commit(&server->keeper) != MUSTER_OK) {
+        MUSTER_LOG(server->env, ERROR, "coordination_data_lost", "error",
+                   muster_registry_store_error(server->keeper.store));
+        muster_coordination_keeper_close(&server->keeper);
+        server->has_keeper = false;
+    }
+    send_held(server);
+}
+
+static struct muster_coordination_keeper *keeper_of(struct muster_coordination_server *server)
+{
+    if (!server->has_keeper || server->is_restoring)
+        return NULL;
+    muster_task_post(&server->commit, server->env->loop);
+    return &server->keeper;
+}
+
+static void keep_key(void *data, struct muster_bytes key, const struct muster_bytes *value)
+{
+    struct muster_coordination_keeper *keeper = keeper_of(data);
+
+    if (keeper != NULL)
+        muster_coordination_keeper_put_key(keeper, key, value);
+}
+
+static void keep_task(void *data, const struct muster_coordination_task_info *task)
+{
+    struct muster_coordination_keeper *keeper = keeper_of(data);
+
+    if (keeper != NULL)
+        muster_coordination_keeper_put_task(keeper, task);
+}
+
+static void keep_barrier(void *data, struct muster_bytes id, int64_t counter, enum muster_rc rc,
+                         const char *text)
+{
+    struct muster_coordination_keeper *keeper = keeper_of(data);
+
+    if (keeper != NULL)
+        muster_coordination_keeper_put_barrier(keeper, id, counter, rc, text);
+}
+
+static void keep_nothing(void *data, uint64_t service_incarnation)
+{
+    struct muster_coordination_keeper *keeper = keeper_of(data);
+
+    if (keeper == NULL)
+        return;
+    muster_coordination_keeper_clear(keeper);
+    muster_coordination_keeper_put_service(keeper, service_incarnation);
+}
+
+static const struct muster_coordination_ops ops = {.answer = on_answer,
+                                                   .keep_key = keep_key,
+                                                   .keep_task = keep_task,
+                                                   .keep_barrier = keep_barrier,
+                                                   .keep_nothing = keep_nothing};
 
 /* --- Questions --- */
 
@@ -164,9 +247,22 @@ static struct question *question_new(struct muster_rpc *rpc)
         return NULL;
     question->endpoint = endpoint;
     question->rpc = rpc;
+    muster_list_init(&question->held_node);
     muster_list_append(&server->questions, &question->node);
     muster_rpc_set_data(rpc, question);
     return question;
+}
+
+static void question_free(struct question *question)
+{
+    struct muster_mem *mem = question->endpoint->server->env->mem;
+
+    muster_list_remove(&question->node);
+    muster_list_remove(&question->held_node);
+    muster_mem_free(mem, question->text);
+    muster_mem_free(mem, question->message);
+    muster_mem_free(mem, question->details);
+    muster_mem_free(mem, question);
 }
 
 static void on_message(struct muster_rpc *rpc, struct muster_bytes bytes)
@@ -217,8 +313,7 @@ static void on_end(struct muster_rpc *rpc, enum muster_rc rc)
                                  question->task);
         set_timer(server);
     }
-    muster_list_remove(&question->node);
-    muster_mem_free(server->env->mem, question);
+    question_free(question);
 }
 
 /* --- Opening --- */
@@ -275,28 +370,70 @@ static uint64_t or_default(uint64_t value, uint64_t fallback)
     return value != 0 ? value : fallback;
 }
 
+/* Which service the file is of; a new one is given its number. */
+static enum muster_rc open_keeper(struct muster_coordination_server *server, const char *path,
+                                  uint64_t *incarnation, struct muster_error *ret_error)
+{
+    uint64_t kept = 0;
+    enum muster_rc rc =
+        muster_coordination_keeper_open(&server->keeper, server->env->mem, path, ret_error);
+
+    if (rc != MUSTER_OK)
+        return rc;
+    server->has_keeper = true;
+    rc = muster_coordination_keeper_load_service(&server->keeper, &kept);
+    if (rc == MUSTER_OK && kept == 0) {
+        muster_coordination_keeper_put_service(&server->keeper, *incarnation);
+        rc = muster_coordination_keeper_commit(&server->keeper);
+    }
+    if (rc != MUSTER_OK)
+        return muster_error_set(ret_error, rc, "%s: what it holds is of no coordinator", path);
+    if (kept != 0)
+        *incarnation = kept;
+    return MUSTER_OK;
+}
+
 static enum muster_rc open_coordination(struct muster_coordination_server *server,
                                         const struct muster_coordination_server_options *options,
                                         struct muster_error *ret_error)
 {
-    const struct muster_coordination_options own = {
+    struct muster_coordination_options own = {
         .task_count = options->task_count,
         .heartbeat_timeout_ns = or_default(options->heartbeat_timeout_ns, HEARTBEAT_TIMEOUT_NS),
         .shutdown_timeout_ns = or_default(options->shutdown_timeout_ns, SHUTDOWN_TIMEOUT_NS),
         .register_timeout_ns = or_default(options->register_timeout_ns, REGISTER_TIMEOUT_NS),
         .service_incarnation = muster_rng_next(server->env->rng) | 1,
         .is_recoverable = options->is_recoverable,
+        .ends_polls = options->data != NULL,
     };
-    enum muster_rc rc =
-        muster_coordination_new(server->env->mem, &own, &ops, server, &server->coordination);
+    enum muster_rc rc = MUSTER_OK;
 
-    return rc == MUSTER_OK ? rc : muster_error_set(ret_error, rc, "no memory for the service");
+    if (options->data != NULL)
+        rc = open_keeper(server, options->data, &own.service_incarnation, ret_error);
+    if (rc != MUSTER_OK)
+        return rc;
+    rc = muster_coordination_new(server->env->mem, &own, &ops, server, &server->coordination);
+    if (rc != MUSTER_OK)
+        return muster_error_set(ret_error, rc, "no memory for the service");
+    if (!server->has_keeper)
+        return MUSTER_OK;
+    server->is_restoring = true;
+    rc = muster_coordination_keeper_load(&server->keeper, server->coordination,
+                                         muster_loop_now_ns(server->env->loop));
+    server->is_restoring = false;
+    set_timer(server);
+    return rc == MUSTER_OK
+               ? rc
+               : muster_error_set(ret_error, rc, "%s: what it holds is damaged", options->data);
 }
 
 static void free_server(struct muster_coordination_server *server)
 {
     muster_timer_stop(&server->timer);
+    muster_task_cancel(&server->commit);
     muster_coordination_free(server->coordination);
+    if (server->has_keeper)
+        muster_coordination_keeper_close(&server->keeper);
     muster_mem_free(server->env->mem, server);
 }
 
@@ -332,6 +469,8 @@ enum muster_rc muster_coordination_server_open(
     server->env = env;
     server->is_closed_dead = options->is_closed_dead;
     muster_list_init(&server->questions);
+    muster_list_init(&server->held);
+    muster_task_init(&server->commit, on_commit, server);
     muster_timer_init(&server->timer, on_timer, server);
     rc = open_coordination(server, options, ret_error);
     if (rc == MUSTER_OK)
@@ -390,6 +529,10 @@ static void end_questions(struct muster_coordination_server *server)
         question->is_answered = true;
         muster_coordination_drop(server->coordination, &question->ask);
         muster_rpc_finish(question->rpc, MUSTER_CANCELLED, SERVER_STOPPED);
+    }
+    if (muster_task_is_posted(&server->commit)) {
+        muster_task_cancel(&server->commit);
+        on_commit(&server->commit);
     }
 }
 

@@ -42,12 +42,15 @@ static void on_registered(struct muster_coordination *coordination,
                                            "not all tasks have registered");
 }
 
-/* Everybody has shut down: what comes now is the next job. */
+/* Everybody has shut down, or died for good: what comes now is the next job. */
 static bool is_over(const struct muster_coordination *coordination)
 {
-    for (uint32_t id = 0; id < coordination->options.task_count; id++)
-        if (!coordination->tasks[id].has_shut_down)
+    for (uint32_t id = 0; id < coordination->options.task_count; id++) {
+        const struct muster_coordination_task *task = &coordination->tasks[id];
+
+        if (!task->has_shut_down && task->state != MUSTER_TASK_ERROR)
             return false;
+    }
     return true;
 }
 

@@ -239,7 +239,7 @@ static void remember_path(struct socket_listener *socket)
     socket->inode = status.st_ino;
 }
 
-enum muster_rc muster_listener_socket_open(struct muster_env *env,
+enum muster_rc muster_listener_socket_open(struct muster_env *env, int fd,
                                            const struct muster_address *address,
                                            const struct muster_stream_options *options,
                                            muster_listener_accept_fn *on_accept, void *data,
@@ -247,10 +247,13 @@ enum muster_rc muster_listener_socket_open(struct muster_env *env,
                                            struct muster_error *ret_error)
 {
     struct socket_listener *socket = muster_mem_alloc_zero(env->mem, 1, sizeof(*socket));
-    enum muster_rc rc;
+    enum muster_rc rc = MUSTER_OK;
 
-    if (socket == NULL)
+    if (socket == NULL) {
+        if (fd >= 0)
+            close(fd);
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "listen: no memory");
+    }
     socket->listener.ops = &socket_ops;
     socket->listener.data = data;
     socket->env = env;
@@ -261,7 +264,9 @@ enum muster_rc muster_listener_socket_open(struct muster_env *env,
     socket->watch.data = socket;
     socket->watch.on_ready = on_ready;
     socket->watch.wanted = MUSTER_FD_READ;
-    rc = muster_socket_listen(address, options, &socket->watch.fd, ret_error);
+    socket->watch.fd = fd;
+    if (fd < 0)
+        rc = muster_socket_listen(address, options, &socket->watch.fd, ret_error);
     if (rc != MUSTER_OK)
         goto fail;
     socket->address = has_path(address) ? *address : muster_socket_local(socket->watch.fd);

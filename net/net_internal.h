@@ -41,8 +41,9 @@ void muster_socket_set_options(int fd, enum muster_address_family family,
 MUSTER_MUST_CHECK enum muster_rc muster_socket_listen(const struct muster_address *address,
                                                       const struct muster_stream_options *options,
                                                       int *ret_fd, struct muster_error *ret_error);
+/** fd: bound and listening, -1: none yet. Takes fd, also on failure. */
 MUSTER_MUST_CHECK enum muster_rc muster_listener_socket_open(
-    struct muster_env *env, const struct muster_address *address,
+    struct muster_env *env, int fd, const struct muster_address *address,
     const struct muster_stream_options *options, muster_listener_accept_fn *on_accept, void *data,
     struct muster_listener **ret_listener, struct muster_error *ret_error);
 

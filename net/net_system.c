@@ -2,10 +2,15 @@
 #include "net/dns.h"
 #include "net/net_internal.h"
 
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
 struct system_net {
     struct muster_net net;
     struct muster_env *env;
     struct muster_dns *dns;
+    int adopted_fd; /* -1: none */
 };
 
 static struct system_net *system_of(struct muster_net *net)
@@ -26,14 +31,36 @@ static void system_connect_cancel(struct muster_net *net, struct muster_connect 
     muster_connect_socket_cancel(connect);
 }
 
+static bool is_asked_for(const struct muster_address *bound, const struct muster_address *asked)
+{
+    struct muster_address any_port = *bound;
+
+    any_port.port = 0;
+    return muster_address_is_equal(bound, asked) || muster_address_is_equal(&any_port, asked);
+}
+
+/* -1: it is not the one. */
+static int take_adopted(struct system_net *system, const struct muster_address *asked)
+{
+    struct muster_address bound;
+    int fd = system->adopted_fd;
+
+    if (fd < 0 || muster_net_system_bound(fd, &bound) != MUSTER_OK || !is_asked_for(&bound, asked))
+        return -1;
+    system->adopted_fd = -1;
+    return fd;
+}
+
 static enum muster_rc system_listen(struct muster_net *net, const struct muster_address *address,
                                     const struct muster_stream_options *options,
                                     muster_listener_accept_fn *on_accept, void *data,
                                     struct muster_listener **ret_listener,
                                     struct muster_error *ret_error)
 {
-    return muster_listener_socket_open(system_of(net)->env, address, options, on_accept, data,
-                                       ret_listener, ret_error);
+    struct system_net *system = system_of(net);
+
+    return muster_listener_socket_open(system->env, take_adopted(system, address), address, options,
+                                       on_accept, data, ret_listener, ret_error);
 }
 
 static enum muster_rc system_lookup(struct muster_net *net, struct muster_lookup *lookup,
@@ -64,6 +91,7 @@ enum muster_rc muster_net_system_open(struct muster_env *env, struct muster_net 
         return rc;
     system->net.ops = &system_ops;
     system->env = env;
+    system->adopted_fd = -1;
     rc = muster_dns_open(env, NULL, &system->dns);
     if (rc != MUSTER_OK) {
         muster_mem_free(env->mem, system);
@@ -80,6 +108,38 @@ void muster_net_system_close(struct muster_net *net)
     if (net == NULL)
         return;
     system = system_of(net);
+    if (system->adopted_fd >= 0)
+        close(system->adopted_fd);
     muster_dns_close(system->dns);
     muster_mem_free(system->env->mem, system);
+}
+
+enum muster_rc muster_net_system_bind(const struct muster_address *address, int *ret_fd,
+                                      struct muster_error *ret_error)
+{
+    static const struct muster_stream_options defaults = {.send_buffer_bytes = 0};
+
+    return muster_socket_listen(address, &defaults, ret_fd, ret_error);
+}
+
+enum muster_rc muster_net_system_bound(int fd, struct muster_address *ret_address)
+{
+    int is_listening = 0;
+    socklen_t length = sizeof(is_listening);
+
+    if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &is_listening, &length) != 0 || !is_listening)
+        return MUSTER_INVALID_ARGUMENT;
+    *ret_address = muster_socket_local(fd);
+    return MUSTER_OK;
+}
+
+void muster_net_system_adopt(struct muster_net *net, int fd)
+{
+    struct system_net *system = system_of(net);
+
+    if (system->adopted_fd >= 0)
+        close(system->adopted_fd);
+    system->adopted_fd = fd;
+    (void)fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+    (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
 }

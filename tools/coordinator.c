@@ -2,10 +2,15 @@
 #include "commands.h"
 
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <muster/coordination_server.h>
+#include <muster/stream.h>
 
+#include "holder.h"
 #include "service.h"
+
+#define HOLD_S 60 /* a successor within this time finds the connections that came meanwhile */
 
 struct settings {
     const char *listen;
@@ -15,6 +20,7 @@ struct settings {
     uint64_t register_timeout_ns;
     bool is_recoverable;
     bool is_closed_dead;
+    const char *data;
     const char *log_level;
 };
 
@@ -63,6 +69,13 @@ static const struct muster_option rows[] = {
      .kind = MUSTER_OPTION_FLAG,
      .offset = offsetof(struct settings, is_closed_dead),
      .help = "A task whose connection ends is dead at once, not only after the heartbeat timeout."},
+    {.name = "data",
+     .letter = 'd',
+     .kind = MUSTER_OPTION_TEXT,
+     .offset = offsetof(struct settings, data),
+     .value = "FILE",
+     .help = "Keep everything in this file: killed and started again, the coordinator goes on with "
+             "its job."},
     {.name = "log-level",
      .variable = "MUSTER_LOG_LEVEL",
      .kind = MUSTER_OPTION_CHOICE,
@@ -85,6 +98,7 @@ const struct muster_options coordinator_options = {
 struct coordinator {
     struct service service;
     struct muster_coordination_server *server;
+    int holder; /* -1: none */
 };
 
 static struct coordinator *coordinator_of(struct service *service)
@@ -103,6 +117,35 @@ static void raise_descriptor_limit(void)
     (void)setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+/* The socket of the coordinator that was killed, when it is where this one shall listen; else a new
+ * one. Held from now on. */
+static enum muster_rc hold(struct coordinator *coordinator, const char *data, const char *listen,
+                           struct muster_error *ret_error)
+{
+    struct holder_name name = {0, 0};
+    struct muster_address wanted, bound;
+    int fd;
+    enum muster_rc rc = muster_address_parse_listen(listen, &wanted, ret_error);
+
+    if (rc == MUSTER_OK)
+        rc = holder_name_of(data, &name, ret_error);
+    if (rc != MUSTER_OK)
+        return rc;
+    fd = holder_take(&name);
+    if (fd >= 0 && (muster_net_system_bound(fd, &bound) != MUSTER_OK ||
+                    (wanted.port != 0 && wanted.port != bound.port))) {
+        close(fd);
+        fd = -1;
+    }
+    if (fd < 0)
+        rc = muster_net_system_bind(&wanted, &fd, ret_error);
+    if (rc != MUSTER_OK)
+        return rc;
+    coordinator->holder = holder_start(&name, fd, HOLD_S);
+    muster_net_system_adopt(coordinator->service.env->net, fd);
+    return MUSTER_OK;
+}
+
 static enum muster_rc open_coordinator(struct service *service, struct muster_error *ret_error)
 {
     const struct settings *settings = service->settings;
@@ -114,9 +157,16 @@ static enum muster_rc open_coordinator(struct service *service, struct muster_er
         .register_timeout_ns = settings->register_timeout_ns,
         .is_recoverable = settings->is_recoverable,
         .is_closed_dead = settings->is_closed_dead,
+        .data = settings->data,
     };
 
+    enum muster_rc rc = MUSTER_OK;
+
     raise_descriptor_limit();
+    if (settings->data != NULL)
+        rc = hold(coordinator_of(service), settings->data, settings->listen, ret_error);
+    if (rc != MUSTER_OK)
+        return rc;
     return muster_coordination_server_open(service->env, &options, &coordinator_of(service)->server,
                                            ret_error);
 }
@@ -139,15 +189,22 @@ static void close_coordinator(struct service *service, uint64_t deadline_ns)
     muster_coordination_server_close(coordinator->server, deadline_ns, on_closed);
 }
 
+static void clean(struct service *service)
+{
+    holder_dismiss(coordinator_of(service)->holder);
+}
+
 static const struct service_kind kind = {.name = "coordinator",
                                          .open = open_coordinator,
                                          .address = address,
-                                         .close = close_coordinator};
+                                         .close = close_coordinator,
+                                         .clean = clean};
 
 int command_coordinator(int argc, char **argv)
 {
     struct settings settings = {.listen = NULL};
-    struct coordinator coordinator = {.service = {.kind = &kind, .settings = &settings}};
+    struct coordinator coordinator = {.service = {.kind = &kind, .settings = &settings},
+                                      .holder = -1};
     int code = EXIT_OK;
 
     if (!command_parse_all(&coordinator_options, argc, argv, &settings, &code))

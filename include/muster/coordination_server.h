@@ -22,6 +22,8 @@ struct muster_coordination_server_options {
     uint64_t register_timeout_ns;  /* 0: 3,600 s */
     bool
         is_recoverable; /* a task may die and come back: nobody is told, it is not alive meanwhile */
+    const char *data; /* a file: the service may be killed and opened again on it, and its clients
+                         live on; NULL: memory only */
     bool is_closed_dead; /* a task whose connection ends is dead at once */
 };
 
@@ -30,10 +32,12 @@ typedef void muster_coordination_server_close_fn(struct muster_coordination_serv
 /**
  * Serve /xla.coordination.CoordinationService (both numberings of its fields) and
  * /tensorflow.CoordinationService (one job, by task number). When all tasks have shut down, the
- * next job may begin.
+ * next job may begin. With data, what is answered has been kept; who dies is told to the others by
+ * their heartbeats instead of PollForError, because JAX's clients end when that call breaks.
  *
  * Owns:    gives; borrows env and rpc_server until closed, options during the call.
- * Errors:  INVALID_ARGUMENT, ALREADY_EXISTS (address in use), RESOURCE_EXHAUSTED.
+ * Errors:  INVALID_ARGUMENT, ALREADY_EXISTS (address in use), RESOURCE_EXHAUSTED; with data also as
+ *          muster_registry_store_open.
  * Thread:  loop only.
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_coordination_server_open(

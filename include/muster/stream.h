@@ -229,6 +229,18 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_net_system_open(struct muster
                                                                    struct muster_net **ret_net);
 MUSTER_API void muster_net_system_close(struct muster_net *net);
 
+/* Listening sockets that outlive a process: bound here or inherited, given to the next. */
+
+/** Bind and listen without serving. Gives *ret_fd. Errors as muster_listener_open. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_net_system_bind(
+    const struct muster_address *address, int *ret_fd, struct muster_error *ret_error);
+/** Where a socket is bound. INVALID_ARGUMENT: it is no socket that listens. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_net_system_bound(
+    int fd, struct muster_address *ret_address);
+/** The next muster_listener_open of fd's own address (or of its host with port 0) serves on fd
+ * instead of binding. One at a time: a former one that nobody asked for is closed. Takes fd. */
+MUSTER_API void muster_net_system_adopt(struct muster_net *net, int fd);
+
 MUSTER_END
 
 #endif

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Unmodified JAX processes on `muster coordinator`: keys, barriers, collectives, deaths, rejoining, preemption, the end.
+"""Unmodified JAX processes on `muster coordinator`: keys, barriers, collectives, deaths, rejoining, preemption, the end,
+and the death of the coordinator.
 
 Needs jax (MUSTER_JAX_PYTHON names an interpreter that has it: python3 -m venv DIR && DIR/bin/pip install jax).
 """
@@ -28,9 +29,16 @@ def check(name, seen, expected):
 
 class Coordinator:
     def __init__(self, tasks, *flags):
-        command = [os.path.join(BUILD, "bin", "muster"), "coordinator", "--tasks", str(tasks), *flags]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.command = [os.path.join(BUILD, "bin", "muster"), "coordinator", "--tasks", str(tasks), *flags]
+        self.start()
+
+    def start(self):
+        self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, text=True)
         self.address = self.process.stdout.readline().split()[1]
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
 
     def stop(self):
         self.process.terminate()
@@ -148,12 +156,43 @@ def a_preemption_stops_all_at_one_step():
     coordinator.stop()
 
 
+def the_coordinator_is_killed_and_nobody_minds():
+    with tempfile.TemporaryDirectory() as folder:
+        coordinator = Coordinator(2, "--data", os.path.join(folder, "data"), "--heartbeat-timeout", "20")
+        address = coordinator.address
+        words = ["keys", "wait", "barriers", "collective", "live", "wait", "live", "shutdown"]
+        tasks = [Task(coordinator, i, 2, *words, HEARTBEAT_S="20") for i in range(2)]
+        for task in tasks:
+            check("keys", task.hear("keys") is not None, True)
+        for _ in range(3):
+            coordinator.kill()
+            coordinator.start()
+            check("the address stays", coordinator.address, address)
+        for task in tasks:
+            task.go_on()
+        for i, task in enumerate(tasks):
+            check(f"barriers of {i} after it", task.hear("barriers"), "True" if i == 0 else "passed")
+            check(f"collective of {i} after it", task.hear("collective"), "2 [1.0, 2.0] 3.0 3.0")
+            check("live after it", task.hear("live"), "[0, 1]")
+        coordinator.kill()
+        for task in tasks:  # the question waits for its server
+            task.go_on()
+        coordinator.start()
+        for i, task in enumerate(tasks):
+            check("live at last", task.hear("live"), "[0, 1]")
+            check(f"exit of {i}", task.end(), 0)
+            if task.process.returncode != 0:
+                print(task.text[-2000:])
+        coordinator.stop()
+
+
 def main():
     if subprocess.run([PYTHON, "-c", "import jax"], stderr=subprocess.DEVNULL).returncode != 0:
         print("skipped: the Python module jax is not installed (pip install jax; MUSTER_JAX_PYTHON names the interpreter)")
         sys.exit(SKIP)
     for test in (a_job_runs_from_begin_to_end, a_missing_task_ends_the_wait, a_killed_task_is_told_to_all,
-                 a_killed_task_comes_back, a_preemption_stops_all_at_one_step):
+                 a_killed_task_comes_back, a_preemption_stops_all_at_one_step,
+                 the_coordinator_is_killed_and_nobody_minds):
         begun = time.monotonic()
         test()
         print(f"{test.__name__}: {time.monotonic() - begun:.1f} s", flush=True)

@@ -410,6 +410,22 @@ static void shutdown_after_an_error_fails(void **state)
                                           "called. Barrier Id: Shutdown::77::0"));
 }
 
+static void a_job_that_has_died_makes_room_for_the_next(void **state)
+{
+    struct fixture *fixture = *state;
+    struct question first, second;
+
+    open_with(fixture, 2, false);
+    register_all(fixture);
+    expire_at(fixture, fixture->now_ns + BEAT_NS);
+    register_one(fixture, &first, 0, 500);
+    register_one(fixture, &second, 1, 501);
+
+    assert_int_equal(first.rc, MUSTER_OK);
+    assert_int_equal(second.answers, 1);
+    assert_int_not_equal(second.service_incarnation, SERVICE);
+}
+
 static void shutdown_gives_up_and_names_who_is_missing(void **state)
 {
     struct fixture *fixture = *state;
@@ -672,6 +688,7 @@ int main(void)
         CASE(a_reported_error_is_told_and_a_reset_forgets_it),
         CASE(shutdown_waits_for_all_and_ends_their_polls),
         CASE(shutdown_after_an_error_fails),
+        CASE(a_job_that_has_died_makes_room_for_the_next),
         CASE(shutdown_gives_up_and_names_who_is_missing),
         CASE(a_barrier_counts_its_instances),
         CASE(a_late_task_gets_the_result_that_was),

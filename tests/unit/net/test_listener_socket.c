@@ -268,6 +268,37 @@ static void port_can_be_taken_again_right_after_close(void **state)
     close_stream(fixture, client.connect.stream);
 }
 
+/* As a process that inherits the socket: who connected before it is served. */
+static void an_adopted_socket_is_served_with_those_who_wait(void **state)
+{
+    struct fixture *fixture = *state;
+    struct muster_address any = address_of("127.0.0.1:0"), bound, other = address_of("127.0.0.2:0");
+    struct dial client;
+    int fd = -1;
+
+    assert_int_equal(muster_net_system_bind(&any, &fd, NULL), MUSTER_OK);
+    assert_int_equal(muster_net_system_bound(fd, &bound), MUSTER_OK);
+    assert_int_equal(dial(fixture, &client, &bound, NULL), MUSTER_OK);
+    muster_net_system_adopt(fixture->test.env.net, fd);
+    listen_on(fixture, &other); /* not that one */
+    assert_int_not_equal(muster_listener_address(fixture->listener)->port, bound.port);
+    close_listener(fixture);
+    listen_on(fixture, &any);
+
+    assert_true(muster_address_is_equal(muster_listener_address(fixture->listener), &bound));
+    close_stream(fixture, wait_accept(fixture));
+    fixture->accepted_count = 0;
+    close_stream(fixture, client.connect.stream);
+}
+
+static void what_does_not_listen_is_no_listening_socket(void **state)
+{
+    struct muster_address address;
+
+    (void)state;
+    assert_int_equal(muster_net_system_bound(STDIN_FILENO, &address), MUSTER_INVALID_ARGUMENT);
+}
+
 /* Unix sockets. */
 
 static void unix_path_disappears_with_its_listener(void **state)
@@ -661,6 +692,8 @@ int main(void)
         CASE(ipv4_client_of_an_ipv6_listener_has_an_ipv4_address),
         CASE(address_in_use_is_named),
         CASE(port_can_be_taken_again_right_after_close),
+        CASE(an_adopted_socket_is_served_with_those_who_wait),
+        CASE(what_does_not_listen_is_no_listening_socket),
         CASE(unix_path_disappears_with_its_listener),
         CASE(dead_unix_socket_is_replaced),
         CASE(living_unix_socket_is_not_replaced),

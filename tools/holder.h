@@ -1,0 +1,25 @@
+/* A listening socket that outlives its process: a child keeps it, and hands it to the successor. Meanwhile
+ * connections wait in the kernel's queue instead of being refused. */
+#ifndef MUSTER_TOOLS_HOLDER_H
+#define MUSTER_TOOLS_HOLDER_H
+
+#include <muster/status.h>
+
+/** What both generations name it by, e.g. the file that they share. */
+struct holder_name {
+    unsigned long long device, inode;
+};
+
+/** Of a file, made empty if it is not there. Errors: PERMISSION_DENIED, NOT_FOUND (its folder). */
+enum muster_rc holder_name_of(const char *path, struct holder_name *ret_name,
+                              struct muster_error *ret_error);
+/** The socket that the holder of a dead predecessor keeps, or -1; waits up to 3 s for one that is dying.
+ * Gives. */
+int holder_take(const struct holder_name *name);
+/** Let a child keep fd from now on; it gives up keep_s seconds after the death of this process. -1: no child.
+ * Gives a descriptor: closing it, or exiting in order after holder_dismiss, ends the child. */
+int holder_start(const struct holder_name *name, int fd, unsigned keep_s);
+/** The socket is not wanted any more. */
+void holder_dismiss(int holder);
+
+#endif
