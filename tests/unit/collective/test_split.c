@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <muster/exchange.h>
 #include <muster/split.h>
 
 #define DATA_LANE   8u  /* members of one column: task index % 2 */
@@ -202,6 +203,52 @@ static void parts_are_counted_within_the_color(void **state)
                 assert_int_equal(seats[split][member].values[COUNT_MAX + i],
                                  value_at(split, other, i % 60));
             }
+    group_ring_close(&ring);
+}
+
+/* What the member at place `from` of a color has for the one at place `to`. */
+static uint64_t uneven_count(uint32_t from, uint32_t to)
+{
+    return 20 * (from + 1) + 10 * to;
+}
+
+static void start_uneven(size_t split, uint32_t member)
+{
+    struct muster_op *op = prepare(split, member, COUNT_MAX);
+    int32_t *values = seats[split][member].values;
+    uint32_t place = muster_group_lane_rank(ring.members[member].group, op->lane);
+    const uint64_t sent[] = {uneven_count(place, 0), uneven_count(place, 1)};
+    const uint64_t received[] = {uneven_count(0, place), uneven_count(1, place)};
+    const struct muster_parts input = {values, sent, 2, MUSTER_I32};
+    const struct muster_parts output = {values + COUNT_MAX, received, 2, MUSTER_I32};
+
+    assert_int_equal(muster_all_to_all_uneven_start(op, ring.members[member].group, &input, &output,
+                                                    on_done),
+                     MUSTER_OK);
+}
+
+static void exchanges_stay_within_the_color(void **state)
+{
+    (void)state;
+    open_ring(4);
+    for (uint32_t member = 0; member < 4; member++)
+        for (size_t split = 0; split < 2; split++)
+            start_uneven(split, member);
+    run_until_done(4);
+    for (uint32_t member = 0; member < 4; member++)
+        for (size_t split = 0; split < 2; split++) {
+            const int32_t *at = seats[split][member].values + COUNT_MAX;
+            uint32_t place = split == 0 ? member / 2 : member % 2;
+
+            assert_int_equal(seats[split][member].rc, MUSTER_OK);
+            for (uint32_t from = 0; from < 2; from++) {
+                uint32_t other = split == 0 ? member % 2 + from * 2 : member / 2 * 2 + from;
+                uint64_t first = place == 0 ? 0 : uneven_count(from, 0);
+
+                for (uint64_t i = 0; i < uneven_count(from, place); i++)
+                    assert_int_equal(*at++, value_at(split, other, first + i));
+            }
+        }
     group_ring_close(&ring);
 }
 
@@ -452,6 +499,7 @@ int main(void)
         cmocka_unit_test(members_of_one_color_reduce_among_themselves),
         cmocka_unit_test(a_color_waits_for_no_other),
         cmocka_unit_test(parts_are_counted_within_the_color),
+        cmocka_unit_test(exchanges_stay_within_the_color),
         cmocka_unit_test(a_root_is_a_member_of_the_color),
         cmocka_unit_test(who_splits_late_has_missed_nothing),
         cmocka_unit_test(members_of_one_color_that_differ_are_told_and_the_others_go_on),
