@@ -138,6 +138,7 @@ static void init_lists(struct muster_group *group)
     muster_list_init(&group->done);
     muster_list_init(&group->early);
     muster_list_init(&group->pairs);
+    muster_list_init(&group->looking);
     muster_task_init(&group->task, on_task, group);
 }
 

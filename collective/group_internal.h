@@ -245,6 +245,7 @@ struct muster_group {
     struct muster_list done; /* user's operations whose callbacks are due */
     struct muster_list early;
     struct muster_list pairs; /* struct muster_pair: members with messages between them */
+    struct muster_list looking; /* struct muster_message: those that the other's board tells of */
     size_t early_bytes, early_bytes_max;
     struct muster_topology topology;    /* of the participants of the last plan … */
     uint32_t topology_lane;             /* … of this color's lane; 0: of all */

@@ -21,7 +21,7 @@ uint32_t muster_message_pieces(const struct muster_message *message)
 
 /* --- Frames --- */
 
-static uint32_t first_open(const struct muster_message *message)
+uint32_t muster_message_first_open(const struct muster_message *message)
 {
     const struct muster_list *messages = &message->pair->sends[message->lane].messages;
 
@@ -40,10 +40,9 @@ void muster_message_send_frame(const struct muster_message *message, enum muster
         .payload_bytes = bytes,
         .epoch = group->view->epoch,
         .op = message->id,
-        .phase = message->is_send ? first_open(message) : message->is_unreadable,
+        .phase = message->is_send ? muster_message_first_open(message) : message->is_unreadable,
         .chunk = chunk,
         .offset = message->count,
-        .descriptor = type == MUSTER_FRAME_OFFER ? message->key : 0,
     };
 
     if (!group->is_frozen)
@@ -77,7 +76,8 @@ void muster_message_pump(struct muster_message *message)
 
 void muster_message_offer(struct muster_message *message)
 {
-    muster_message_send_frame(message, MUSTER_FRAME_OFFER, message->place, NULL, 0);
+    muster_message_send_frame(message, MUSTER_FRAME_OFFER, muster_message_is_shown(message),
+                              NULL, 0);
 }
 
 /* Little goes unasked, as long as the other need not keep too much. */
@@ -98,13 +98,15 @@ static void begin_send(struct muster_message *message)
         muster_message_send_frame(message, MUSTER_FRAME_WITHDRAW, 0, NULL, 0);
         return;
     }
+    if (!message->is_eager && muster_message_show(message)) {
+        (void)muster_message_look(message);
+        return;
+    }
     if (!message->is_eager && may_be_eager(message)) {
         message->is_eager = true;
         message->pair->eager_bytes += message->bytes;
         message->pair->eager_count++;
     }
-    if (!message->is_eager && message->bytes > 0)
-        muster_message_show(message);
     if (!message->is_eager || message->bytes == 0) {
         muster_message_offer(message);
         return;
@@ -116,13 +118,13 @@ static void begin_send(struct muster_message *message)
 void muster_message_begin(struct muster_message *message)
 {
     set_id(message);
-    if (!message->is_send)
-        message->place = 0; /* the sender says it again */
+    muster_list_remove(&message->look_node);
+    muster_message_hide(message);
     if (message->group->is_frozen)
         return;
     if (message->is_send)
         begin_send(message);
-    else
+    else if (!muster_message_look(message))
         muster_message_send_frame(message, MUSTER_FRAME_TAKE, message->received, NULL, 0);
 }
 
@@ -203,7 +205,7 @@ static struct muster_message *message_new(struct muster_op *op, struct muster_gr
     message->piece_bytes = muster_plan_chunk_bytes(&group->view->plan);
     muster_list_init(&message->node);
     muster_list_append(&way->messages, &message->node);
-    muster_task_init(&message->task, muster_message_on_task, message);
+    muster_list_init(&message->look_node);
     muster_timer_init(&message->timer, on_timer, message);
     muster_timer_start(&message->timer, group->env->loop, op->deadline_ns);
     return message;
@@ -241,7 +243,7 @@ static enum muster_rc start(struct muster_op *op, struct muster_group *group,
         return MUSTER_RESOURCE_EXHAUSTED;
     op_init(op, message, done);
     muster_message_begin(message);
-    if (!is_send && !group->is_frozen)
+    if (!is_send && !group->is_frozen && op->impl == message)
         muster_message_replay(message);
     return MUSTER_OK;
 }

@@ -106,7 +106,8 @@ static bool is_same_shape(const struct muster_message *message,
 }
 
 /* True: it was for another shape; the message has ended. */
-static bool has_mismatched(struct muster_message *message, const struct muster_frame_header *header)
+bool muster_message_has_mismatched(struct muster_message *message,
+                                   const struct muster_frame_header *header)
 {
     if (is_same_shape(message, header))
         return false;
@@ -143,7 +144,7 @@ static uint8_t *place_of(struct muster_message *message, const struct muster_fra
     struct muster_group *group = message->group;
     uint32_t rank = message->pair->rank;
 
-    if (has_mismatched(message, header))
+    if (muster_message_has_mismatched(message, header))
         return NULL;
     switch (judge(message, header)) {
     case PIECE_NEW:
@@ -300,12 +301,11 @@ static void hear_sender(struct muster_group *group, struct muster_pair *pair,
         muster_error_set(&message->op->error, MUSTER_ABORTED, "%s: it has given it up",
                          muster_message_name(message, name, sizeof(name)));
         muster_message_give_up(message, MUSTER_ABORTED);
-    } else if (!has_mismatched(message, header)) {
+    } else if (!muster_message_has_mismatched(message, header)) {
         if (message->bytes == 0)
             muster_message_complete(message);
-        else if (header->chunk != 0 && !message->is_unreadable)
-            muster_message_copy(message, header->chunk, header->descriptor);
-        else
+        else if (header->chunk == 0 || message->is_unreadable ||
+                 (muster_list_is_empty(&message->look_node) && !muster_message_look(message)))
             muster_message_send_frame(message, MUSTER_FRAME_TAKE, message->received, NULL, 0);
     }
 }
@@ -338,7 +338,7 @@ static void hear_take(struct muster_group *group, struct muster_pair *pair,
     }
     if (header->phase != 0)
         muster_message_hide(message);
-    if (message->place != 0) {
+    if (muster_message_is_shown(message)) {
         muster_message_offer(message);
         return;
     }

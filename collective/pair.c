@@ -159,8 +159,10 @@ static const char *input_name(const struct muster_message *message)
 {
     if (!message->is_send)
         return "none";
-    if (message->place == 0)
+    if (!muster_message_is_shown(message))
         return "sent";
+    if (message->shown->input == SHM_INPUT_BOARD)
+        return "slot";
     return message->stage.at != NULL ? "staged" : "mapped";
 }
 
@@ -177,10 +179,10 @@ void muster_message_end(struct muster_message *message, enum muster_rc rc)
         message->pair->eager_bytes -= message->bytes;
         message->pair->eager_count--;
     }
-    op->result.wire = message->place != 0 ? "shm" : "tcp";
+    op->result.wire = message->is_copied || muster_message_is_shown(message) ? "shm" : "tcp";
     op->result.input = input_name(message);
+    muster_list_remove(&message->look_node);
     muster_message_hide(message);
-    muster_task_cancel(&message->task);
     muster_timer_stop(&message->timer);
     muster_list_remove(&message->node);
     muster_buffer_unref(message);

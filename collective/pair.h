@@ -65,13 +65,18 @@ struct muster_message {
     uint32_t received, beyond; /* all below; bit i = received + i */
     struct muster_timer timer;
     /* through boards: */
-    uint32_t place;                /* of what is shown, on the sender's board, plus one; 0: nothing */
-    uint64_t key;                  /* there */
+    uint64_t key;                  /* of its places */
+    struct muster_list look_node;  /* group->looking */
+    uint64_t look_until_ns;        /* … until then */
+    uint32_t looks;
     uint64_t copied;               /* bytes, by the receiver */
+    bool is_copied;                /* all of them */
     bool is_unreadable;            /* for the receiver: it wants pieces */
-    struct muster_task task;       /* copies on */
-    struct muster_board *board;    /* the sender's */
+    struct muster_board *board;    /* the sender's … */
+    struct muster_shm_shown *shown; /* … place there; NULL: none */
     struct muster_shm_stage stage; /* its copy, or none */
+    uint8_t *slot;                 /* its copy of a small one, or NULL */
+    uint32_t slot_class;
 };
 
 /* pair.c */
@@ -99,8 +104,10 @@ void muster_pairs_free(struct muster_group *group);
 bool muster_pairs_are_busy(const struct muster_group *group);
 
 /* message.c */
-/** First news of it in this epoch. */
+/** First news of it in this epoch. A receive may end in here. */
 void muster_message_begin(struct muster_message *message);
+/** Sequence of the first send of its lane to that member that is open. */
+uint32_t muster_message_first_open(const struct muster_message *message);
 void muster_message_pump(struct muster_message *message);
 /** An OFFER; it says where the tensor is shown. */
 void muster_message_offer(struct muster_message *message);
@@ -122,16 +129,22 @@ void muster_message_use(struct muster_group *group, uint32_t rank,
 void muster_message_replay(struct muster_message *message);
 /** Everything is here: it ends, and the sender is told. */
 void muster_message_complete(struct muster_message *message);
+/** True: the sender's has another shape than the receiver's, which has ended. */
+bool muster_message_has_mismatched(struct muster_message *message,
+                                   const struct muster_frame_header *header);
 /** A receive ends without a result, and the sender is told. */
 void muster_message_give_up(struct muster_message *message, enum muster_rc rc);
 
 /* shm_message.c */
-/** Show the tensor of a send, if its receiver can see it: else it goes in pieces. */
-void muster_message_show(struct muster_message *message);
+/** Show a send to its receiver. False: it goes in pieces. */
+bool muster_message_show(struct muster_message *message);
+bool muster_message_is_shown(const struct muster_message *message);
 /** The caller gets its memory back: nobody may use what he reads there any more. */
 void muster_message_hide(struct muster_message *message);
-/** Copy what the sender shows. The message may end in here. */
-void muster_message_copy(struct muster_message *message, uint32_t place, uint64_t key);
-void muster_message_on_task(struct muster_task *task);
+/** Look for the other's word on its board, for a while; then frames tell. A receive may end in here.
+ * False: no boards. */
+bool muster_message_look(struct muster_message *message);
+/** Look for all that are looked for; count them. True: something moved. */
+bool muster_messages_look(struct muster_group *group, uint32_t *ret_count);
 
 #endif

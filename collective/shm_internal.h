@@ -10,8 +10,8 @@
 #define MUSTER_SHM_BOARD_BYTES_MIN (sizeof(struct muster_shm_board) + ((size_t)4 << 20))
 #define SHM_STAGES_IDLE_MAX        8u
 #define SHM_LINE_BYTES             64u
-/* Messages that are shown at the same time: more go in frames. */
-#define SHM_SHOWN_MAX          64u
+/* Messages to one member that are shown at the same time: more go in frames. */
+#define SHM_SHOWN_MAX          16u
 #define SHM_LANE_ENTRIES       16u
 #define SHM_HEAP_CLASSES       32u
 /* A process looks whether the others are dead once in so many looks without news. */
@@ -75,22 +75,29 @@ struct muster_shm_stage {
     size_t bytes;
 };
 
-/** A tensor that the receiver of a message copies. Written by its owner alone. */
+/** A message, on its sender's board. */
 struct muster_shm_shown {
     _Alignas(SHM_LINE_BYTES) _Atomic uint64_t key; /* 0: none. Stored last, taken back first */
-    uint64_t offset;
-    uint32_t share;
+    uint64_t offset, count;
+    uint32_t input, share; /* enum muster_shm_input; NONE: it goes in frames */
+    uint32_t dtype, first_open; /* the sender has no open message before */
+    _Atomic uint32_t is_awaited; /* the sender looks for `taken` */
+};
+
+/** What a receiver says of a message, on its own board. */
+struct muster_shm_taken {
+    _Atomic uint64_t looks_for, taken; /* keys */
 };
 
 struct muster_shm_board {
     struct muster_shm_lane lanes[MUSTER_LANES_MAX];
     struct muster_shm_entry entries[MUSTER_LANES_MAX][SHM_LANE_ENTRIES];
-    struct muster_shm_shown shown[SHM_SHOWN_MAX];
+    struct muster_shm_shown shown[MUSTER_SHM_MEMBERS_MAX][SHM_SHOWN_MAX]; /* by receiver */
+    struct muster_shm_taken taken[MUSTER_SHM_MEMBERS_MAX][SHM_SHOWN_MAX]; /* by sender */
     /* its owner's own */
     _Alignas(SHM_LINE_BYTES) struct muster_shm_heap heap;
     struct muster_shm_stage idle_stages[SHM_STAGES_IDLE_MAX];
     bool is_taken[MUSTER_LANES_MAX][SHM_LANE_ENTRIES];
-    uint64_t shown_count; /* ever */
     _Alignas(SHM_LINE_BYTES) _Atomic uint32_t is_asleep; /* wants to be signalled */
     _Alignas(SHM_LINE_BYTES) _Atomic uint64_t beat; /* moves while it works on its operations */
 };

@@ -1,5 +1,5 @@
 /* Work on the operations of a group, from its loop or from whoever polls. */
-#include "collective/shm_internal.h"
+#include "collective/pair.h"
 
 /* Of loops that do not poll: turns without news before the loop sleeps, and how long it sleeps when
  * nobody signals. */
@@ -46,6 +46,7 @@ static bool progress(struct muster_group *group, uint32_t *ret_count)
 
     for (uint32_t lane = 0; lane < group->lane_count; lane++)
         has_moved = progress_lane(group, &group->lanes[lane], ret_count) || has_moved;
+    has_moved = muster_messages_look(group, ret_count) || has_moved;
     if (has_moved && group->shm != NULL && group->shm->is_short)
         advance_all(group);
     return has_moved;

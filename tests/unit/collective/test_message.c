@@ -785,8 +785,8 @@ static void steady_messages_allocate_nothing(void **state)
 
     (void)state;
     open_ring(2);
-    for (unsigned round = 0; round < 12; round++) {
-        if (round == 8)
+    for (unsigned round = 0; round < 80; round++) {
+        if (round == 60)
             before = ring.test.mem.alloc_count;
         send_in(&mails[0], 0, 1, 300, 5, 0);
         receive_in(&mails[1], 1, 0, 300, 0);
@@ -795,6 +795,43 @@ static void steady_messages_allocate_nothing(void **state)
     }
     assert_int_equal(ring.test.mem.alloc_count, before);
     close_ring();
+}
+
+static void stop_looking(uint32_t member)
+{
+    const struct muster_group *group = ring.members[member].group;
+
+    for (unsigned turns = 0; !muster_list_is_empty(&group->looking); turns++) {
+        muster_loop_turn(ring.test.env.loop, MUSTER_NS_PER_MS);
+        assert_true(turns < 100 * TURNS_MAX);
+    }
+}
+
+static void who_has_stopped_looking_is_told_by_a_frame(void **state)
+{
+    static const uint64_t counts[] = {0, 5, 300};
+
+    (void)state;
+    for (unsigned play = 0; play < 6; play++) {
+        uint64_t count = counts[play / 2];
+
+        open_ring(2);
+        if (play % 2 == 0)
+            receive_in(&mails[1], 1, 0, count, 0);
+        else
+            send_in(&mails[0], 0, 1, count, 5, 0);
+        stop_looking(play % 2 == 0);
+        if (play % 2 == 0)
+            send_in(&mails[0], 0, 1, count, 5, 0);
+        else
+            receive_in(&mails[1], 1, 0, count, 0);
+        run_ok(&mails[0]);
+        run_ok(&mails[1]);
+        check_values(&mails[1], count, 5);
+        if (count > 0)
+            assert_string_equal(mails[1].op.result.wire, "shm");
+        close_ring();
+    }
 }
 
 /* More than there are places: the others go in pieces. */
@@ -858,6 +895,7 @@ int main(void)
         through_boards(the_receiver_copies_from_where_the_tensor_is),
         through_boards(what_is_taken_back_meanwhile_is_not_received),
         through_boards(steady_messages_allocate_nothing),
+        through_boards(who_has_stopped_looking_is_told_by_a_frame),
         through_boards(many_messages_find_no_place),
     };
 
