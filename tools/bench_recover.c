@@ -18,7 +18,7 @@ enum {
 
 struct recover_settings {
     uint64_t tasks, bytes, kills, victim_rss_bytes, seed, timeout_s;
-    const char *wire, *memory;
+    const char *wire, *memory, *victim;
     bool is_json;
 };
 
@@ -47,7 +47,8 @@ static bool kill_all(struct recover *run)
     if (!recover_wait_calm(run, WARM_STEPS))
         return false;
     while (run->in_op < run->kills && run->attempts < attempts_max)
-        if (!recover_kill_once(run) || !recover_wait_calm(run, CALM_STEPS))
+        if (!(run->is_bystander ? recover_kill_bystander(run) : recover_kill_once(run)) ||
+            !recover_wait_calm(run, CALM_STEPS))
             return false;
     if (run->in_op < run->kills)
         fprintf(stderr,
@@ -114,7 +115,13 @@ static const struct muster_option rows[] = {
      .offset = offsetof(struct recover_settings, victim_rss_bytes),
      .fallback = "0",
      .unit = "bytes",
-     .help = "Memory that every worker holds besides; its release slows a death."},
+     .help = "Memory that every worker (or the bystander) holds besides; its release slows a death."},
+    {.name = "victim",
+     .kind = MUSTER_OPTION_CHOICE,
+     .offset = offsetof(struct recover_settings, victim),
+     .fallback = "worker",
+     .choices = "worker|bystander",
+     .help = "Whom to kill. bystander: an idle process, to see what the kernel takes for its end."},
     {.name = "seed",
      .kind = MUSTER_OPTION_NUMBER,
      .offset = offsetof(struct recover_settings, seed),
@@ -158,6 +165,7 @@ int bench_recover(int argc, char **argv)
     run.victim_rss_bytes = settings.victim_rss_bytes;
     run.wire = settings.wire;
     run.memory = settings.memory;
+    run.is_bystander = strcmp(settings.victim, "bystander") == 0;
     run.random = settings.seed * UINT64_C(2654435769) + UINT64_C(88172645463325252);
     run.timeout_s = settings.timeout_s;
     run.started_ns = recover_now_ns();

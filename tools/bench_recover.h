@@ -68,7 +68,7 @@ double recover_quantile(struct recover_samples *samples, double q);
 struct recover_kill {
     uint64_t duration_ns; /* from the last start to the last result */
     uint64_t stall_ns;    /* from the kill to the last result */
-    bool is_adopted;      /* the victim's part is in the result */
+    bool is_adopted;      /* the parts of all are in the result */
     bool is_issued;       /* all had started it well before the kill */
     bool is_shm;          /* it ran over shared memory */
 };
@@ -77,6 +77,7 @@ struct recover {
     uint32_t tasks;
     uint64_t bytes, kills, victim_rss_bytes;
     const char *wire, *memory;
+    bool is_bystander; /* kill an idle process beside the workers instead */
     uint64_t started_ns, give_up_ns, progress_due_ns;
     uint64_t timeout_s;
     uint64_t random;
@@ -86,6 +87,7 @@ struct recover {
     pid_t launcher;
     struct recover_shared *shared;
     uint64_t calm_after, calm_count; /* calm steps in a row beyond calm_after */
+    uint64_t hit_step;               /* the last one beside which a bystander was killed */
     struct recover_samples calm_ns;  /* durations of undisturbed operations */
     /* the result */
     struct recover_kill *log; /* of `in_op` */
@@ -108,6 +110,10 @@ uint64_t recover_newest_step(const struct recover *run);
 bool recover_wait_calm(struct recover *run, uint64_t count);
 /** Kill one worker, wait until the others have the result of what it was doing. */
 bool recover_kill_once(struct recover *run);
+/** The same with a process that takes no part. */
+bool recover_kill_bystander(struct recover *run);
+/** A new process's memory: so many bytes, all of them touched. May be NULL. */
+void *recover_touch_memory(uint64_t bytes);
 /** Print the JSON line. Returns the exit code. */
 int recover_print(struct recover *run, long restarts, long steps_lost);
 

@@ -65,7 +65,7 @@ bool recover_crew_open(struct recover *run, uint32_t tasks)
         return fail("map shared memory");
     run->shared->bytes = run->bytes;
     run->shared->is_mapped = strcmp(run->memory, "mapped") == 0;
-    run->shared->victim_rss_bytes = run->victim_rss_bytes;
+    run->shared->victim_rss_bytes = run->is_bystander ? 0 : run->victim_rss_bytes;
     run->launcher = fork();
     if (run->launcher == 0)
         run_launcher(run, tasks, parent);
@@ -188,6 +188,7 @@ static void read_step(struct recover *run, uint64_t step)
         is_calm = is_calm && record->contributors == run->tasks && !record->is_interrupted &&
                   record->epoch == first->epoch;
     }
+    is_calm = is_calm && step != run->hit_step;
     run->steps++;
     run->steps_unfinished += first == NULL;
     if (is_calm)

@@ -4,13 +4,16 @@
 #include "bench.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -193,5 +196,55 @@ bool recover_kill_once(struct recover *run)
         is_good = watch_the_others(run, victim, last_step_of(task, life), kill_ns);
     }
     atomic_store(&run->shared->is_held, 0);
+    return is_good;
+}
+
+/* --- a process that takes no part --- */
+
+/* Returns its id when it holds its memory, or -1. */
+static pid_t start_bystander(uint64_t rss_bytes)
+{
+    int ends[2];
+    char byte;
+    pid_t pid;
+
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return -1;
+    pid = fork();
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        (void)recover_touch_memory(rss_bytes);
+        close(ends[0]);
+        close(ends[1]);
+        for (;;)
+            pause();
+    }
+    close(ends[1]);
+    if (pid > 0 && read(ends[0], &byte, 1) != 0)
+        fprintf(stderr, "muster bench recover: the bystander has said something\n");
+    close(ends[0]);
+    return pid;
+}
+
+bool recover_kill_bystander(struct recover *run)
+{
+    pid_t pid = start_bystander(run->victim_rss_bytes);
+    uint64_t step, kill_ns;
+    bool is_good, is_late;
+
+    if (pid < 0)
+        return false;
+    is_good = recover_wait_calm(run, 1) && wait_for_moment(run);
+    run->hit_step = step = recover_newest_step(run);
+    kill_ns = recover_now_ns();
+    kill(pid, SIGKILL);
+    run->attempts++;
+    is_late = is_done_by_others(run, RECOVER_TASKS_MAX, step);
+    while (is_good && !is_done_by_others(run, RECOVER_TASKS_MAX, step))
+        is_good = recover_go_on(run, "an operation beside the end of a bystander", kill_ns);
+    waitpid(pid, NULL, 0);
+    run->calm_after = recover_newest_step(run) + 1;
+    if (is_good && !is_late)
+        note_kill(run, RECOVER_TASKS_MAX, step, kill_ns);
     return is_good;
 }

@@ -66,15 +66,17 @@ int recover_print(struct recover *run, long restarts, long steps_lost)
 {
     struct sums sums = {.shm = 0};
     double median_ns = recover_quantile(&run->calm_ns, 0.5);
-    long survivors_restarted = restarts < 0 ? -1 : restarts - (long)run->attempts;
+    long expected = run->is_bystander ? 0 : (long)run->attempts;
+    long survivors_restarted = restarts < 0 ? -1 : restarts - expected;
 
     add_up(&sums, run, median_ns);
     steps_lost = steps_lost < 0 ? -1 : steps_lost + (long)run->steps_unfinished;
     printf("{\"bench\":\"recover\",\"n\":%u,\"bytes\":%" PRIu64
-           ",\"wire\":\"%s\",\"memory\":\"%s\",\"victim_rss_bytes\":%" PRIu64 ",\"kills\":%" PRIu64
-           ",\"kills_in_op\":%" PRIu64 ",\"steps\":%" PRIu64
+           ",\"wire\":\"%s\",\"memory\":\"%s\",\"victim\":\"%s\",\"victim_rss_bytes\":%" PRIu64
+           ",\"kills\":%" PRIu64 ",\"kills_in_op\":%" PRIu64 ",\"steps\":%" PRIu64
            ",\"seconds\":%.1f,\"undisturbed_ms\":%.3f,\"undisturbed_one_less_ms\":%.3f,",
-           run->tasks, run->bytes, wire_of(run, &sums), run->memory, run->victim_rss_bytes,
+           run->tasks, run->bytes, wire_of(run, &sums), run->memory,
+           run->is_bystander ? "bystander" : "worker", run->victim_rss_bytes,
            run->attempts, run->in_op, run->steps,
            (double)(recover_now_ns() - run->started_ns) / 1e9, median_ns / 1e6,
            run->one_less_ns / 1e6);

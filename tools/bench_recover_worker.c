@@ -183,7 +183,7 @@ static struct recover_shared *open_shared(void)
     return shared;
 }
 
-static void *touch_memory(uint64_t bytes)
+void *recover_touch_memory(uint64_t bytes)
 {
     char *memory = bytes > 0 ? malloc(bytes) : NULL;
 
@@ -213,7 +213,7 @@ static enum muster_rc load_open(struct load *load, struct muster_strategy *strat
     uint64_t count = shared->bytes / sizeof(float);
     enum muster_rc rc = MUSTER_OK;
 
-    load->ballast = touch_memory(shared->victim_rss_bytes);
+    load->ballast = recover_touch_memory(shared->victim_rss_bytes);
     if (shared->is_mapped) {
         rc = muster_strategy_tensor_new(strategy, MUSTER_F32, count, &load->shared);
         load->values = load->shared.data;

@@ -52,6 +52,12 @@ def main():
                  (3, "1M", 1 << 20, 3, "auto", "private"), (2, "4K", 1 << 12, 3, "auto", "mapped")):
         check(*case)
 
+    done = run("-n", "2", "--bytes", "4M", "--kills", "2", "--victim", "bystander", "--victim-rss-bytes", "8M", "--json")
+    expect(done.returncode == 0, "the end of a bystander has disturbed the workers", done)
+    result = json.loads(done.stdout)
+    expect(result["victim"] == "bystander" and result["adopted"] == 2 and result["overhead_ms"]["all"]["count"] == 2,
+           "operations beside the end of a bystander", done)
+
     done = run("-n", "2", "--bytes", "4K", "--kills", "100000", "--timeout", "1", "--json")
     expect(done.returncode == 1, "a run that exceeds its time ends with 1", done)
     expect("--timeout are over" in done.stderr and "waiting for" in done.stderr and "worker:1: life" in done.stderr,
