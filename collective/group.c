@@ -108,6 +108,7 @@ static void on_task(struct muster_task *task)
 {
     struct muster_group *group = task->data;
 
+    group->is_done_late = false;
     muster_group_run_done(group);
     if (group->is_left && group->held_count == 0 && muster_list_is_empty(&group->done))
         muster_group_finish(group);

@@ -242,7 +242,8 @@ struct muster_group {
     uint32_t split_count;
     uint32_t open_count;     /* operations that were not handed back */
     struct muster_list held; /* started while frozen */
-    struct muster_list done; /* user's operations whose callbacks are due */
+    struct muster_list done; /* user's operations whose callbacks are due … */
+    bool is_done_late; /* … once COMPLETE has left: others wait for it, a program may compute long */
     struct muster_list early;
     struct muster_list pairs; /* struct muster_pair: members with messages between them */
     struct muster_list looking; /* struct muster_message: those that the other's board tells of */

@@ -322,7 +322,8 @@ static void on_payload(void *client, uint32_t rank, const struct muster_frame_he
     group->receiving[rank].mode = MUSTER_RECEIVE_NOTHING;
     group->receiving[rank].buffer = NULL;
     use(group, rank, header, &receiving);
-    muster_group_run_done(group);
+    if (!group->is_done_late)
+        muster_group_run_done(group);
 }
 
 /* The frame goes the same way as from the wire; its buffer takes the place of the one that would be

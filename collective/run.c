@@ -568,6 +568,8 @@ static void deliver(struct muster_run *run)
         muster_direct_deliver(run);
     else
         muster_steps_deliver(run);
+    if (run->shm == NULL && run->plan.algorithm != MUSTER_ALGORITHM_DIRECT)
+        run->group->is_done_late = true;
     run->state = MUSTER_RUN_DELIVERED;
     muster_run_hand_back(run, MUSTER_OK);
 }

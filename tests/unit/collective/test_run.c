@@ -92,12 +92,63 @@ static void a_lane_has_a_bounded_number_of_operations_under_way(void **state)
     free(ops);
 }
 
+struct told {
+    struct muster_wire *wire;
+    unsigned done_count;
+};
+
+static void on_done_and_told(struct muster_op *op, enum muster_rc rc)
+{
+    struct told *told = op->data;
+
+    assert_int_equal(rc, MUSTER_OK);
+    assert_true(muster_wire_is_idle(told->wire));
+    told->done_count++;
+}
+
+static void start_told(struct group_ring *ring, uint32_t member, struct muster_op *op,
+                       struct told *told, float *values)
+{
+    const struct muster_tensor tensor = {values, ELEMENTS, MUSTER_F32};
+
+    *told = (struct told){.wire = ring->members[member].wire};
+    op->data = told;
+    op->deadline_ns = muster_loop_after_ns(ring->test.env.loop, 60 * MUSTER_NS_PER_S);
+    assert_int_equal(muster_all_reduce_start(op, ring->members[member].group, &tensor, MUSTER_SUM,
+                                             on_done_and_told),
+                     MUSTER_OK);
+}
+
+/* The program may compute for long in its callback, or after it. Who starts last finds all that it
+ * needs, then the other's last chunk and COMPLETE come together. */
+static void who_is_done_has_told_those_who_wait_for_it(void **state)
+{
+    const struct muster_plan_parameters plan = {.chunk_bytes = 64 << 10, .direct_max_bytes = 1};
+    static float values[2 * ELEMENTS];
+    static struct group_ring ring;
+    struct told told[2];
+    struct muster_op ops[2] = {{.lane = 0}};
+
+    (void)state;
+    group_ring_open_plan(&ring, 2, &plan);
+    start_told(&ring, 1, &ops[1], &told[1], values);
+    group_ring_turn(&ring, 20);
+    start_told(&ring, 0, &ops[0], &told[0], values + ELEMENTS);
+    for (unsigned i = 0; i < 20000 && told[0].done_count + told[1].done_count < 2; i++)
+        muster_loop_turn(ring.test.env.loop, MUSTER_NS_PER_MS);
+
+    assert_int_equal(told[0].done_count, 1);
+    assert_int_equal(told[1].done_count, 1);
+    group_ring_close(&ring);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_that_differ_in_anything_have_different_descriptions),
         cmocka_unit_test(a_description_outlives_a_change_of_view),
         cmocka_unit_test(a_lane_has_a_bounded_number_of_operations_under_way),
+        cmocka_unit_test(who_is_done_has_told_those_who_wait_for_it),
     };
 
     return cmocka_run_group_tests_name("run", tests, NULL, NULL);
