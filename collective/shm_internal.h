@@ -194,12 +194,15 @@ void muster_shm_unref(struct muster_shm *shm);
 /* shm_board.c */
 struct muster_shm_board *muster_shm_board_of(struct muster_board *board);
 const struct muster_shm_board *muster_shm_board_of_peer(const struct muster_board_peer *peer);
-/** NULL: none left. */
-uint8_t *muster_shm_heap_take(struct muster_board *board, size_t bytes, uint32_t *ret_class);
-void muster_shm_heap_give(struct muster_board *board, uint8_t *at, uint32_t class);
 uint64_t muster_shm_ordinal(const struct muster_op_id *id);
 uint64_t muster_shm_key(uint64_t epoch, const struct muster_op_id *id);
 uint32_t muster_shm_entry_index(const struct muster_op_id *id);
+
+/* shm_heap.c: memory of a board for slots, in powers of two from 1 KiB on */
+/** NULL: nowhere is that much free at a multiple of its size. What was taken has no say in what can be
+ * taken once it has been given back. */
+uint8_t *muster_shm_heap_take(struct muster_board *board, size_t bytes, uint32_t *ret_class);
+void muster_shm_heap_give(struct muster_board *board, uint8_t *at, uint32_t class);
 
 /* run_shm.c */
 void muster_shm_point(const struct muster_run *run, const char *point);

@@ -35,6 +35,7 @@ struct saying {
 /* A word binds those who are in a view with somebody who was given it; what only the dead have seen
  * is void. */
 struct op_entry {
+    struct muster_op_id id;
     ledger_lives_type started, done;
     struct saying *sayings;    /* OK */
     ledger_lives_type aborted; /* told ABORTED as members */
@@ -54,8 +55,10 @@ struct ledger {
     uint64_t epoch;
     uint64_t forgotten_epoch; /* what was said in epochs before it binds nobody */
     size_t epoch_room;
-    struct op_entry *ops; /* [place_of] */
-    size_t op_room;
+    struct op_entry *ops; /* in the order of their first mention */
+    size_t op_count, op_room;
+    uint32_t *op_places; /* [place_of]: number in ops, plus one; 0: none */
+    size_t place_room;
     struct state_entry *states; /* [step] */
     size_t state_room;
 };
@@ -91,15 +94,16 @@ static void forget_history(struct ledger *ledger)
 {
     size_t i;
 
-    for (i = 0; i < ledger->op_room; i++)
+    for (i = 0; i < ledger->op_count; i++)
         while (ledger->ops[i].sayings != NULL) {
             struct saying *next = ledger->ops[i].sayings->next;
 
             free(ledger->ops[i].sayings);
             ledger->ops[i].sayings = next;
         }
-    if (ledger->op_room > 0)
-        memset(ledger->ops, 0, ledger->op_room * sizeof(*ledger->ops));
+    ledger->op_count = 0;
+    if (ledger->place_room > 0)
+        memset(ledger->op_places, 0, ledger->place_room * sizeof(*ledger->op_places));
     if (ledger->state_room > 0)
         memset(ledger->states, 0, ledger->state_room * sizeof(*ledger->states));
 }
@@ -111,6 +115,7 @@ void ledger_free(struct ledger *ledger)
     forget_history(ledger);
     free(ledger->epochs);
     free(ledger->ops);
+    free(ledger->op_places);
     free(ledger->states);
     free(ledger);
 }
@@ -239,7 +244,7 @@ static void check_members(struct ledger *ledger, ledger_lives_type members)
 {
     size_t i;
 
-    for (i = 0; i < ledger->op_room; i++) {
+    for (i = 0; i < ledger->op_count; i++) {
         const struct saying *first = NULL, *saying;
 
         for (saying = ledger->ops[i].sayings; saying != NULL; saying = saying->next) {
@@ -249,9 +254,10 @@ static void check_members(struct ledger *ledger, ledger_lives_type members)
                 first = saying;
             if (!is_equal(first, saying) || (ledger->ops[i].aborted & members) != 0)
                 sim_fail(ledger->world,
-                         "operation %zu of step %zu has two results among the members of epoch "
-                         "%" PRIu64,
-                         i % OPS_PER_STEP, i / OPS_PER_STEP, ledger->epoch + 1);
+                         "operation (%" PRIu64 ", %" PRIu32 ") of lane %" PRIu32
+                         " has two results among the members of epoch %" PRIu64,
+                         ledger->ops[i].id.step, ledger->ops[i].id.sequence, ledger->ops[i].id.lane,
+                         ledger->epoch + 1);
         }
     }
 }
@@ -309,14 +315,15 @@ void ledger_excluded(struct ledger *ledger, uint32_t life)
 {
     size_t i;
 
-    for (i = 0; i < ledger->op_room; i++) {
+    for (i = 0; i < ledger->op_count; i++) {
         struct op_entry *op = &ledger->ops[i];
         struct saying *saying;
 
         if ((op->started & ~op->done) >> life & 1)
             sim_fail(ledger->world,
-                     "life %" PRIu32 " is excluded and its operation %zu of step %zu is still open",
-                     life, i % OPS_PER_STEP, i / OPS_PER_STEP);
+                     "life %" PRIu32 " is excluded and its operation (%" PRIu64 ", %" PRIu32
+                     ") of lane %" PRIu32 " is still open",
+                     life, op->id.step, op->id.sequence, op->id.lane);
         op->started &= ~(UINT64_C(1) << life);
         op->done &= ~(UINT64_C(1) << life);
         op->aborted &= ~(UINT64_C(1) << life);
@@ -347,8 +354,15 @@ static struct op_entry *find_op(struct ledger *ledger, const struct muster_op_id
                  id->sequence);
         place = 0;
     }
-    ledger->ops = grow(ledger->ops, &ledger->op_room, place + 1, sizeof(*ledger->ops));
-    return &ledger->ops[place];
+    ledger->op_places =
+        grow(ledger->op_places, &ledger->place_room, place + 1, sizeof(*ledger->op_places));
+    if (ledger->op_places[place] == 0) {
+        ledger->ops =
+            grow(ledger->ops, &ledger->op_room, ledger->op_count + 1, sizeof(*ledger->ops));
+        ledger->ops[ledger->op_count] = (struct op_entry){.id = *id};
+        ledger->op_places[place] = (uint32_t)++ledger->op_count;
+    }
+    return &ledger->ops[ledger->op_places[place] - 1];
 }
 
 /* It stood still while the others ended or began anew, and does not know yet: its books are gone. */
