@@ -221,6 +221,14 @@ static bool is_only_for_all(const struct op_case *op_case)
     }
 }
 
+/* A joiner shows no color before it has split its lanes. What is final all of a color had issued, so
+ * that it is not one of them; but for a broadcast, where the root has everything from the first. */
+static bool is_issued_by_all(const struct op_case *op_case)
+{
+    return op_case->issued == op_case->stay || op_case->is_forced ||
+           (op_case->id.lane >= MUSTER_LANE_COLOR && op_case->first->kind != MUSTER_OP_BROADCAST);
+}
+
 static enum muster_rc try_adopt(const struct decision *decision, const struct op_case *op_case,
                                 struct muster_verdict *verdict, bool *ret_is_adopted)
 {
@@ -237,7 +245,7 @@ static enum muster_rc try_adopt(const struct decision *decision, const struct op
         *ret_is_adopted = true;
         return MUSTER_OK;
     }
-    if ((op_case->issued != op_case->stay && !op_case->is_forced) || is_only_for_all(op_case))
+    if (!is_issued_by_all(op_case) || is_only_for_all(op_case))
         return MUSTER_OK;
     given = muster_mem_alloc_zero(decision->mem, decision->stayer_count, sizeof(*given));
     sources = muster_mem_alloc_zero(decision->mem, op_case->first->chunk_count, sizeof(*sources));

@@ -700,6 +700,40 @@ static void an_abort_binds_who_has_not_issued_it_epochs_later(void **state)
     close_fixture(&f);
 }
 
+/* On a lane that is split, with a joiner that has not split anything. */
+static enum muster_verdict_kind verdict_beside_joiner(enum muster_op_kind kind)
+{
+    struct muster_op_id id = {.step = 7, .lane = 2 + MUSTER_LANE_COLOR, .sequence = 2};
+    struct muster_progress_lane lanes[3] = {{.lane = 0}, {.lane = 1}};
+    enum muster_verdict_kind verdict;
+    struct muster_view *next;
+    struct fixture f;
+
+    open_fixture(&f, id.step, NULL);
+    add_vote(&f, 0, COMPLETE, kind);
+    f.ops[0].id = id;
+    f.ops[0].has_inputs = false;
+    f.ops[0].participant_count = 2;
+    lanes[2] =
+        (struct muster_progress_lane){.lane = id.lane, .has_issued = true, .issued_through = id};
+    f.vectors[0].lanes = lanes;
+    f.vectors[0].lane_count = 3;
+    add_vote(&f, 3, UNISSUED, kind);
+    f.vectors[3].lane_count = 0;
+    next = decide(&f);
+    verdict = muster_view_verdict(next, &id)->kind;
+    muster_view_unref(next);
+    close_fixture(&f);
+    return verdict;
+}
+
+static void a_joiner_that_shows_no_color_does_not_undo_what_is_final(void **state)
+{
+    (void)state;
+    assert_int_equal(verdict_beside_joiner(MUSTER_OP_ALL_REDUCE), MUSTER_VERDICT_ADOPT);
+    assert_int_not_equal(verdict_beside_joiner(MUSTER_OP_BROADCAST), MUSTER_VERDICT_ADOPT);
+}
+
 static void no_memory_is_an_error_and_leaks_nothing(void **state)
 {
     (void)state;
@@ -838,6 +872,7 @@ int main(void)
         cmocka_unit_test(below_min_members_only_what_is_delivered_is_adopted),
         cmocka_unit_test(different_calls_under_one_name_are_aborted),
         cmocka_unit_test(an_abort_binds_who_has_not_issued_it_epochs_later),
+        cmocka_unit_test(a_joiner_that_shows_no_color_does_not_undo_what_is_final),
         cmocka_unit_test(no_memory_is_an_error_and_leaks_nothing),
         cmocka_unit_test(random_knowledge_keeps_the_rules),
     };
