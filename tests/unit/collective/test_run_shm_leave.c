@@ -2,6 +2,8 @@
  * others go on without it, and it wakes while they work or later. */
 #include "group_ring.h"
 
+#include <pthread.h>
+#include <semaphore.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,6 +28,7 @@ struct scene {
     enum parting parting;
     unsigned stopped_at; /* the victim's k-th store */
     unsigned rounds;     /* of the others, until it wakes */
+    unsigned woken_at;   /* … or another's store at which it goes on for so many of its own */
 };
 
 struct seat {
@@ -196,11 +199,80 @@ static void while_stopped(void)
         poll_others();
 }
 
+/* --- The victim moves store by store, in a thread of its own: never beside the others --- */
+
+static pthread_t walker;
+static sem_t walker_may_go, walker_stands;
+static bool is_walking, is_walker_free; /* it exists; it stops at no store any more */
+static unsigned others_passed;
+
+static void *walk(void *data)
+{
+    (void)data;
+    sem_wait(&walker_may_go);
+    while (!is_walker_free) {
+        struct muster_group *group =
+            victim_group != NULL ? victim_group : ring.members[scene.victim].group;
+
+        group->shm_poller.on_poll(&group->shm_poller);
+        sem_post(&walker_stands);
+        sem_wait(&walker_may_go);
+    }
+    return NULL;
+}
+
+/* To its next store, or to the end of its turn. */
+static void walk_on(void)
+{
+    sem_post(&walker_may_go);
+    sem_wait(&walker_stands);
+}
+
+static void start_walking(void)
+{
+    is_walking = true;
+    is_walker_free = false;
+    others_passed = 0;
+    sem_init(&walker_may_go, 0, 0);
+    sem_init(&walker_stands, 0, 0);
+    assert_int_equal(pthread_create(&walker, NULL, walk, NULL), 0);
+}
+
+/* It goes to the end of its turn. */
+static void stop_walking(void)
+{
+    is_walker_free = true;
+    sem_post(&walker_may_go); /* from its store, … */
+    sem_post(&walker_may_go); /* … and from its turn */
+    pthread_join(walker, NULL);
+    sem_destroy(&walker_may_go);
+    sem_destroy(&walker_stands);
+    is_walking = false;
+}
+
+static void pass_walking(const struct group_ring_member *member)
+{
+    if (pthread_equal(pthread_self(), walker)) {
+        if (is_walker_free)
+            return;
+        sem_post(&walker_stands);
+        sem_wait(&walker_may_go);
+    } else if (member->self.task_index != scene.victim && victim_group != NULL &&
+               ++others_passed == scene.woken_at) {
+        for (unsigned i = 0; i < scene.rounds; i++)
+            walk_on();
+    }
+}
+
 static void on_point(void *data, const char *point)
 {
     const struct group_ring_member *member = data;
 
     (void)point;
+    if (is_walking) {
+        pass_walking(member);
+        return;
+    }
     if (member->self.task_index != scene.victim || has_stopped ||
         ++seats[scene.victim].passed != scene.stopped_at)
         return;
@@ -355,6 +427,15 @@ static void check_outcome(void)
     torn_count += victim->result.is_torn;
 }
 
+static void finish_scene(void)
+{
+    for (uint32_t member = 0; member < scene.n; member++) {
+        memory_free(member, seats[member].input);
+        memory_free(member, seats[member].output);
+    }
+    group_ring_close(&ring);
+}
+
 /* Returns whether the victim has so many stores. */
 static bool play(void)
 {
@@ -372,12 +453,51 @@ static bool play(void)
         check_outcome();
         check_next_operation();
     }
-    for (uint32_t member = 0; member < scene.n; member++) {
-        memory_free(member, seats[member].input);
-        memory_free(member, seats[member].output);
-    }
-    group_ring_close(&ring);
+    finish_scene();
     return has_stopped;
+}
+
+/* The victim stops after some stores, and goes on for some at a store of one who works without it.
+ * Returns whether the others have so many; *ret_is_over: the victim has not. */
+static bool play_walking(bool *ret_is_over)
+{
+    open_scene();
+    has_stopped = true; /* not where it starts */
+    for (uint32_t i = 1; i <= scene.n; i++)
+        seat_start((scene.victim + i) % scene.n);
+    start_walking();
+    for (unsigned i = 0; i < scene.stopped_at; i++) {
+        poll_others();
+        walk_on();
+    }
+    *ret_is_over = seats[scene.victim].op.impl == NULL;
+    while_stopped();
+    for (unsigned round = 0; round < 200; round++)
+        poll_others();
+    stop_walking();
+    tell_victim();
+    turn_until_done(false, "the survivors hang");
+    turn_until_done(true, "the victim hangs");
+    check_outcome();
+    finish_scene();
+    return others_passed >= scene.woken_at;
+}
+
+static void play_all_walking(struct scene of)
+{
+    bool is_over = false;
+
+    for (enum parting parting = 0; parting < PARTING_COUNT; parting++, is_over = false)
+        for (unsigned stopped_at = 0; !is_over && stopped_at < 200; stopped_at++)
+            for (unsigned rounds = 1; rounds <= 4; rounds++) {
+                scene = of;
+                scene.parting = parting;
+                scene.stopped_at = stopped_at;
+                scene.rounds = rounds;
+                scene.woken_at = 1;
+                while (play_walking(&is_over) && scene.woken_at < 200)
+                    scene.woken_at++;
+            }
 }
 
 static void play_all(struct scene of)
@@ -438,6 +558,15 @@ static void other_kinds_end_alike_without_the_one_that_is_stopped(void **state)
     assert_int_equal(torn_count, 0);
 }
 
+static void who_goes_on_in_the_middle_of_the_work_of_others_disturbs_nobody(void **state)
+{
+    (void)state;
+    play_all_walking((struct scene){.kind = MUSTER_OP_ALL_REDUCE, .n = 2, .count = 200});
+    play_all_walking(
+        (struct scene){.kind = MUSTER_OP_ALL_REDUCE, .n = 2, .count = 200, .victim = 1});
+    assert_true(ok_count > 0 && torn_count > 0 && whole_count > 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -447,6 +576,8 @@ int main(void)
         cmocka_unit_test_setup(staged_all_reduce_ends_well_without_the_one_that_is_stopped,
                                reset_counts),
         cmocka_unit_test_setup(other_kinds_end_alike_without_the_one_that_is_stopped, reset_counts),
+        cmocka_unit_test_setup(who_goes_on_in_the_middle_of_the_work_of_others_disturbs_nobody,
+                               reset_counts),
     };
 
     group_ring_has_boards = true;
