@@ -31,6 +31,7 @@ bool muster_shm_reduce_chunk(struct muster_run *run, uint32_t c)
     struct muster_shm_run *shm = run->shm;
 
     atomic_thread_fence(memory_order_release); /* what the slot held has been shown */
+    muster_shm_point(run, "before sum");
     for (uint32_t i = 0; i < shm->n; i++)
         shm->sources[i] = shm->participants[i].input + muster_shm_chunk_offset(run, c);
     muster_shm_reduce_all(run, shm->slot, muster_plan_chunk(&run->plan, c).count);

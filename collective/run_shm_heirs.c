@@ -117,6 +117,7 @@ static bool take_held(struct muster_run *run, uint32_t i, uint32_t c)
     atomic_thread_fence(memory_order_release); /* what the own slot held has been shown */
     if (slot == NULL)
         return false;
+    muster_shm_point(run, "before take");
     memcpy(run->shm->slot, slot, run->shm->marks_offset);
     return muster_shm_is_valid(run) && is_held(&run->shm->participants[i], c) && !is_shown(run, c);
 }

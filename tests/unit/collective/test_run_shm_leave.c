@@ -177,12 +177,23 @@ static void wait_in_vain(void)
     }
 }
 
+static void on_point(void *data, const char *point);
+
+static void watch_points(void)
+{
+    for (uint32_t member = 0; member < scene.n; member++)
+        if (ring.members[member].group != NULL)
+            muster_group_set_shm_failpoint(ring.members[member].group, on_point,
+                                           &ring.members[member]);
+}
+
 static void change_view(void)
 {
     group_ring_decide(&ring, UINT32_MAX);
     for (uint32_t member = 0; member < scene.n; member++)
         if (member != scene.victim)
             group_ring_follow(&ring, member);
+    watch_points();
 }
 
 static void while_stopped(void)
@@ -341,8 +352,7 @@ static void open_scene(void)
     for (uint32_t member = 0; member < scene.n; member++)
         seat_init(member);
     group_ring_turn(&ring, 2);
-    for (uint32_t member = 0; member < scene.n; member++)
-        muster_group_set_shm_failpoint(ring.members[member].group, on_point, &ring.members[member]);
+    watch_points();
 }
 
 static bool are_done(bool has_victim)
@@ -463,7 +473,7 @@ static bool play_walking(bool *ret_is_over)
 {
     open_scene();
     has_stopped = true; /* not where it starts */
-    for (uint32_t i = 1; i <= scene.n; i++)
+    for (uint32_t i = 0; i < scene.n; i++)
         seat_start((scene.victim + i) % scene.n);
     start_walking();
     for (unsigned i = 0; i < scene.stopped_at; i++) {
