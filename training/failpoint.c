@@ -1,4 +1,4 @@
-/* The chosen death: SIGKILL to oneself, so that nothing is flushed, closed or said. */
+/* The chosen death: SIGKILL to oneself, so that nothing is flushed, closed or said; or a stop. */
 #include "training/failpoint.h"
 
 #include <signal.h>
@@ -31,9 +31,10 @@ enum muster_rc muster_failpoint_init(struct muster_failpoint *failpoint, struct 
     is_good = parse_number(&rest, "step=", &step);
     if (is_good && *rest == ',')
         is_good = parse_number(&rest, ",chunk=", &chunk) && chunk <= UINT32_MAX;
-    if (!is_good || *rest != '\0')
+    failpoint->is_stop = is_good && strcmp(rest, ",stop") == 0;
+    if (!is_good || (*rest != '\0' && !failpoint->is_stop))
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "MUSTER_KILL=%s: expected step=S or step=S,chunk=C", text);
+                                "MUSTER_KILL=%s: expected step=S[,chunk=C][,stop]", text);
     failpoint->is_armed = true;
     failpoint->step = step;
     failpoint->chunk = (uint32_t)chunk;
@@ -45,5 +46,5 @@ void muster_failpoint_hit(struct muster_failpoint *failpoint, uint64_t step)
     if (!failpoint->is_armed || step != failpoint->step)
         return;
     if (failpoint->seen++ == failpoint->chunk)
-        raise(SIGKILL);
+        raise(failpoint->is_stop ? SIGSTOP : SIGKILL);
 }

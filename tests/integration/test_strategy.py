@@ -476,6 +476,35 @@ class Silence(Case):
         self.end([*others, newcomer])
 
 
+    def test_who_stops_in_the_middle_of_an_operation_is_left_behind(self):
+        for store in (2, 10, 40):  # announced; while it sums; while it copies
+            with self.subTest(store=store):
+                members = [self.job.puppet(rank, 3, MUSTER_JOB=f"store-{store}", MUSTER_EVICT_AFTER_S=2,
+                                           **({"MUSTER_KILL": f"step=1,chunk={store},stop"} if rank == 1 else {}))
+                           for rank in range(3)]
+                every(members, "open")
+                every(members, "register total 8 1")
+                every(members, "begin")
+                for member in members:
+                    member.tell(f"all_reduce 100000 {member.rank + 1}")
+                still, others = members[1], [members[0], members[2]]
+                for other in others:
+                    got = ok(other.hear())
+                    self.assertEqual((got["value"], got["contributors"]), (6, 3))
+                self.assertFalse(still.has_answered())
+                self.commit(others)
+                still.send_signal(signal.SIGCONT)
+                line = still.hear()
+                self.assertRegex(line, "^(ABORTED|DEADLINE_EXCEEDED) |^ok value=6 ")
+                if line.startswith("ok "):
+                    self.assertRegex(still.ask("all_reduce 1 1"), "^(ABORTED|FAILED_PRECONDITION|UNAVAILABLE) ")
+                self.rejoin(others, still)
+                for got in every(members, "all_reduce 10 1"):
+                    self.assertEqual((got["value"], got["contributors"]), (3, 3))
+                self.assertEqual(len({got["digest"] for got in every(members, "digest")}), 1)
+                self.end(members)
+
+
 class Exclusion(Case):
     def test_who_was_left_out_while_it_stood_still_comes_back_in_the_same_process(self):
         members = [self.job.puppet(rank, 3) for rank in range(2)]

@@ -46,6 +46,9 @@ static void step_and_chunk_are_read(void **state)
     assert_true(failpoint.is_armed);
     assert_int_equal(failpoint.step, 150);
     assert_int_equal(failpoint.chunk, 3);
+    assert_false(failpoint.is_stop);
+    assert_int_equal(init_with(&failpoint, "step=2,chunk=1,stop"), MUSTER_OK);
+    assert_true(failpoint.is_stop);
 }
 
 static void malformed_text_is_refused(void **state)
@@ -58,7 +61,8 @@ static void malformed_text_is_refused(void **state)
                                         "step=1,chunk=",
                                         "step=-1",
                                         "step=1,chunk=99999999999",
-                                        "step=1,chunk=2,x"};
+                                        "step=1,chunk=2,x",
+                                        "step=1,stopped"};
     struct muster_failpoint failpoint;
 
     (void)state;
