@@ -199,7 +199,7 @@ void muster_op_cancel(struct muster_op *op)
 /* The first participant that has not started it, or UINT32_MAX. */
 static uint32_t find_culprit(const struct muster_run *run)
 {
-    if (run->memory == NULL || run->is_adopting)
+    if (run->memory == NULL || run->is_adopting || muster_shm_is_left_behind(run))
         return UINT32_MAX;
     for (uint32_t i = 0; i < run->participant_count && i < run->plan.n; i++)
         if (i != run->self_index && (run->heard[i] & MUSTER_HEARD_ISSUED) == 0)

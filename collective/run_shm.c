@@ -337,6 +337,8 @@ static bool hear_all_ready(struct muster_run *run)
     for (uint32_t i = 0; i < shm->n; i++)
         if (!shm->participants[i].is_ready && hear_ready(run, i))
             has_moved = true;
+    if (has_moved && shm->ready_count == shm->n && run->plan.algorithm == MUSTER_ALGORITHM_HOST)
+        atomic_thread_fence(memory_order_seq_cst); /* muster_shm_hold */
     return has_moved;
 }
 
@@ -525,8 +527,6 @@ static bool work(struct muster_run *run)
         has_moved = hear_all_ready(run) || has_moved;
         if (shm->ready_count < shm->n)
             return has_moved;
-        if (run->plan.algorithm == MUSTER_ALGORITHM_HOST)
-            atomic_thread_fence(memory_order_seq_cst); /* muster_shm_hold */
     }
     if (run->plan.algorithm == MUSTER_ALGORITHM_FLAT) {
         if (!muster_shm_flat_finish(run))

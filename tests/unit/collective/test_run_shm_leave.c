@@ -577,6 +577,59 @@ static void who_goes_on_in_the_middle_of_the_work_of_others_disturbs_nobody(void
     assert_true(ok_count > 0 && torn_count > 0 && whole_count > 0);
 }
 
+/* --- Real deadlines --- */
+
+/* The victim has no turn from its start on, or from one of its turns on. */
+static void play_deadline(unsigned turns_before)
+{
+    open_scene();
+    has_stopped = true;
+    for (uint32_t i = 0; i < scene.n; i++) {
+        uint32_t member = (scene.victim + i) % scene.n;
+
+        ring.members[member].group->abort_grace_ns = 5 * MUSTER_NS_PER_MS;
+        if (member != scene.victim)
+            seats[member].op.deadline_ns = muster_loop_now_ns(ring.test.env.loop);
+        seat_start(member);
+    }
+    for (unsigned turn = 0; turn < turns_before; turn++) {
+        struct muster_group *group = ring.members[scene.victim].group;
+
+        group->shm_poller.on_poll(&group->shm_poller);
+        poll_others();
+    }
+    muster_poller_stop(&ring.members[scene.victim].group->shm_poller);
+    turn_until_done(false, "the deadline does not help");
+    for (uint32_t member = 0; member < scene.n; member++) {
+        assert_int_equal(ring.members[member].abort_count, 0); /* nothing is to be decided */
+        assert_true(member == scene.victim || seats[member].op.error.rc == MUSTER_OK);
+    }
+
+    muster_shm_drive(ring.members[scene.victim].group);
+    turn_until_done(true, "the victim hangs");
+
+    if (seats[scene.victim].op.error.rc != MUSTER_OK) {
+        assert_int_equal(seats[scene.victim].op.error.rc, MUSTER_ABORTED);
+        assert_non_null(strstr(seats[scene.victim].op.error.text, "went on without this rank"));
+        assert_int_equal(ring.members[scene.victim].expired_count, 1);
+    }
+    check_outcome();
+    finish_scene();
+}
+
+static void a_deadline_leaves_behind_who_has_no_turn(void **state)
+{
+    (void)state;
+    for (uint32_t victim = 0; victim < 3; victim++)
+        for (unsigned turns = 0; turns < 4; turns++) {
+            scene = (struct scene){
+                .kind = MUSTER_OP_ALL_REDUCE, .n = 3, .count = 5000, .victim = victim};
+            play_deadline(turns);
+        }
+    assert_int_equal(ok_count, 12);
+    assert_true(torn_count < 12);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -586,6 +639,7 @@ int main(void)
         cmocka_unit_test_setup(staged_all_reduce_ends_well_without_the_one_that_is_stopped,
                                reset_counts),
         cmocka_unit_test_setup(other_kinds_end_alike_without_the_one_that_is_stopped, reset_counts),
+        cmocka_unit_test_setup(a_deadline_leaves_behind_who_has_no_turn, reset_counts),
         cmocka_unit_test_setup(who_goes_on_in_the_middle_of_the_work_of_others_disturbs_nobody,
                                reset_counts),
     };
