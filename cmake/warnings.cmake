@@ -8,6 +8,14 @@ target_compile_options(muster_flags INTERFACE $<$<COMPILE_LANGUAGE:C>:-Wall -Wex
   $<$<CONFIG:Release>:-Wno-unused-function -Wno-unused-variable -Wno-unused-but-set-variable
   -Wno-unused-const-variable -Wno-unused-parameter>
   -ffp-contract=off -fno-math-errno -fstack-protector-strong)
+# The string instructions that GCC puts in place of clearing or copying a struct take longer to begin than
+# the C library takes for all of it: a tenth of a small operation.
+if(CMAKE_C_COMPILER_ID STREQUAL GNU AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  foreach(function memset memcpy)
+    target_compile_options(muster_flags INTERFACE
+      $<$<AND:$<COMPILE_LANGUAGE:C>,$<CONFIG:Release>>:-m${function}-strategy=unrolled_loop:64:noalign,libcall:-1:noalign>)
+  endforeach()
+endif()
 # A loop that a sanitizer keeps from being vectorised is no mistake.
 if(CMAKE_C_COMPILER_ID MATCHES "Clang")
   target_compile_options(muster_flags INTERFACE -Wno-pass-failed)

@@ -287,7 +287,7 @@ void muster_run_hand_back(struct muster_run *run, enum muster_rc rc)
         run->group->pool->lent_peak_bytes + (run->shm != NULL ? muster_shm_held_bytes(run) : 0);
     op->result.epoch = run->group->view->epoch;
     if (rc == MUSTER_OK)
-        op->error = (struct muster_error){.rc = MUSTER_OK};
+        op->error.sys = 0, op->error.text[0] = '\0'; /* not all of it */
     op->error.rc = rc;
     muster_list_append(&run->group->done, &op->node);
     muster_task_post(&run->group->task, run->group->env->loop);
