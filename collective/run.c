@@ -278,9 +278,9 @@ void muster_run_hand_back(struct muster_run *run, enum muster_rc rc)
     run->op = NULL;
     op->impl = NULL;
     run->group->open_count--;
-    run->result.is_torn = rc != MUSTER_OK && run->shm != NULL &&
-                          run->state < MUSTER_RUN_COMPLETE && !muster_shm_has_input(run);
-    op->result = run->result;
+    op->result = run->result; /* first: right after a store to it, copying waits for that to land */
+    op->result.is_torn = rc != MUSTER_OK && run->shm != NULL && run->state < MUSTER_RUN_COMPLETE &&
+                         !muster_shm_has_input(run);
     op->result.wire = run->shm != NULL ? "shm" : "tcp";
     op->result.input = muster_shm_input_name(run);
     op->result.memory_bytes =
