@@ -75,7 +75,7 @@ static struct muster_op *next_op(struct muster_strategy *strategy,
 
     memset(op, 0, sizeof(*op));
     op->data = strategy;
-    op->lane = call->lane;
+    op->lane = call->split != NULL ? call->split->lane : 0;
     op->deadline_ns =
         muster_loop_after_ns(strategy->env->loop, muster_strategy_timeout_of(strategy, call));
     return op;
@@ -195,6 +195,7 @@ static enum muster_rc run_list_in_seat(struct muster_strategy *strategy,
     list->data = strategy;
     list->deadline_ns =
         muster_loop_after_ns(strategy->env->loop, muster_strategy_timeout_of(strategy, call));
+    list->lane = call->split != NULL ? call->split->lane : 0;
     list->bytes_per_pack = call->bytes_per_pack;
     rc = muster_all_reduce_list_start(list, group, call->tensors, call->count, call->reduction,
                                       on_list_done);

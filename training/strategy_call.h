@@ -16,8 +16,9 @@ struct muster_strategy_call {
     uint64_t weight;
     uint64_t timeout_ns;     /* 0: the strategy's */
     uint64_t bytes_per_pack; /* 0: each tensor alone; all_reduce only */
-    uint32_t lane;
     struct muster_root root;
+    uint32_t to, from; /* exchange: members by rank in the split, or MUSTER_SPLIT_NOBODY */
+    const struct muster_strategy_split *split; /* NULL: of all members */
     const struct muster_view
         *view; /* whose ranks the program knows; tensors are input and output */
     enum muster_device_kind device; /* what it is on device memory; NONE: for host memory only */

@@ -70,10 +70,10 @@ static enum muster_rc check_device_call(struct muster_strategy *strategy,
                                 "%s: communication RING, and the tensors are in device memory: "
                                 "copy them to host memory, or use AUTO or NCCL",
                                 call->name);
-    if (call->device == MUSTER_DEVICE_NONE || call->lane != 0)
+    if (call->device == MUSTER_DEVICE_NONE || call->split != NULL)
         return muster_error_set(&strategy->error, MUSTER_UNIMPLEMENTED,
                                 "%s%s is not there for device memory: copy to host memory",
-                                call->name, call->lane != 0 ? " of a split" : "");
+                                call->name, call->split != NULL ? " of a split" : "");
     return muster_strategy_open_device(strategy, &strategy->error);
 }
 

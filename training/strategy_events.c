@@ -94,6 +94,7 @@ static void on_view(void *data, const struct muster_view_change *opened)
     const struct muster_verdict *verdict = NULL;
 
     muster_expectation_stop(&strategy->expectation);
+    muster_strategy_split_group(strategy, opened->group);
     muster_strategy_tell_view(strategy, NULL); /* a change on the heels of another */
     change->is_untold = true;
     change->epoch = view->epoch;

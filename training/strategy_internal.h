@@ -6,6 +6,7 @@
 #include <muster/env.h>
 #include <muster/runtime.h>
 #include <muster/strategy.h>
+#include <muster/strategy_split.h>
 #include <muster/tensor_list.h>
 
 #include "cluster/member.h"
@@ -38,6 +39,16 @@ struct muster_strategy_change {
     char reason[128];           /* the view's */
     const struct muster_op *op; /* the operation it interrupted, or NULL */
     enum muster_verdict_kind verdict;
+};
+
+/** The lanes below are those of the strategy's own operations, and of a GPU backend. */
+#define MUSTER_STRATEGY_SPLIT_LANE 16u
+
+struct muster_strategy_split {
+    struct muster_strategy *strategy;
+    uint32_t lane;
+    muster_color_fn *color;
+    void *data;
 };
 
 struct muster_strategy {
@@ -81,6 +92,9 @@ struct muster_strategy {
     uint64_t progress_reported_ns;
     uint64_t epoch_reported; /* of the last progress report */
 
+    struct muster_strategy_split splits[MUSTER_SPLITS_MAX];
+    uint32_t split_count;
+
     /* the program's own copy */
     struct muster_view *view; /* shares; by which they are counted */
     uint32_t rank, size;
@@ -122,6 +136,13 @@ MUSTER_MUST_CHECK enum muster_rc muster_strategy_all_gather_in_seat(
 /** Tell the launcher of the last change of view, if it was not yet; op is the operation it
  * interrupted, ended, or NULL. */
 void muster_strategy_tell_view(struct muster_strategy *strategy, const struct muster_op *op);
+
+/** All splits on a group that has not inherited them. */
+void muster_strategy_split_group(struct muster_strategy *strategy, struct muster_group *group);
+/** member takes part in the step that has begun, and is in this one's group (NULL: of all). */
+bool muster_strategy_takes_part(const struct muster_strategy *strategy,
+                                const struct muster_strategy_split *split,
+                                const struct muster_member *member);
 
 /** Keep rank, size and epoch as of now for the program. In the seat. */
 void muster_strategy_snapshot(struct muster_strategy *strategy);

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include <muster/all_reduce.h>
+#include <muster/message.h>
 
 #include "collective/group.h"
 #include "training/strategy_call.h"
@@ -108,23 +109,25 @@ enum muster_rc muster_strategy_all_reduce_weighted(struct muster_strategy *strat
                                                  .start = start_weighted});
 }
 
-static bool takes_part(const struct muster_strategy *strategy, const struct muster_member *member)
-{
-    return member->from_step <= strategy->step;
-}
-
 /* The member that the program knows by this rank, since begin. */
-static struct muster_root root_of_rank(const struct muster_strategy *strategy, uint32_t rank)
+static struct muster_root root_of_rank(const struct muster_strategy *strategy,
+                                       const struct muster_strategy_split *split, uint32_t rank)
 {
     const struct muster_view *view = strategy->view;
     struct muster_root root = {.epoch = view->epoch};
 
     for (uint32_t i = 0; i < view->member_count; i++)
-        if (takes_part(strategy, &view->members[i]) && rank-- == 0) {
+        if (muster_strategy_takes_part(strategy, split, &view->members[i]) && rank-- == 0) {
             root.incarnation = view->members[i].incarnation;
             break;
         }
     return root;
+}
+
+static uint32_t size_of(const struct muster_strategy *strategy,
+                        const struct muster_strategy_split *split)
+{
+    return split != NULL ? muster_strategy_split_size(split) : strategy->size;
 }
 
 static enum muster_rc run_with_root(struct muster_strategy *strategy,
@@ -134,22 +137,46 @@ static enum muster_rc run_with_root(struct muster_strategy *strategy,
 
     if (rc != MUSTER_OK)
         return rc;
-    if (root >= strategy->size)
+    if (root >= size_of(strategy, call->split))
         return muster_error_set(&strategy->error, MUSTER_INVALID_ARGUMENT,
                                 "%s: there is no rank %u, the last is %u", call->name, root,
-                                strategy->size - 1);
-    call->root = root_of_rank(strategy, root);
+                                size_of(strategy, call->split) - 1);
+    call->root = root_of_rank(strategy, call->split, root);
     return muster_strategy_run(strategy, call);
+}
+
+static enum muster_rc broadcast(struct muster_strategy *strategy,
+                                const struct muster_strategy_split *split,
+                                const struct muster_tensor *tensor, uint32_t root)
+{
+    struct muster_strategy_call call = {.name = "broadcast",
+                                        .tensors = tensor,
+                                        .count = 1,
+                                        .split = split,
+                                        .device = MUSTER_DEVICE_BROADCAST,
+                                        .start = start_broadcast};
+
+    return run_with_root(strategy, &call, root);
 }
 
 enum muster_rc muster_strategy_broadcast(struct muster_strategy *strategy,
                                          const struct muster_tensor *tensor, uint32_t root)
 {
-    struct muster_strategy_call call = {.name = "broadcast",
+    return broadcast(strategy, NULL, tensor, root);
+}
+
+static enum muster_rc reduce(struct muster_strategy *strategy,
+                             const struct muster_strategy_split *split,
+                             const struct muster_tensor *tensor, enum muster_reduction reduction,
+                             uint32_t root)
+{
+    struct muster_strategy_call call = {.name = "reduce",
                                         .tensors = tensor,
                                         .count = 1,
-                                        .device = MUSTER_DEVICE_BROADCAST,
-                                        .start = start_broadcast};
+                                        .split = split,
+                                        .reduction = reduction,
+                                        .device = MUSTER_DEVICE_REDUCE,
+                                        .start = start_reduce};
 
     return run_with_root(strategy, &call, root);
 }
@@ -158,19 +185,13 @@ enum muster_rc muster_strategy_reduce(struct muster_strategy *strategy,
                                       const struct muster_tensor *tensor,
                                       enum muster_reduction reduction, uint32_t root)
 {
-    struct muster_strategy_call call = {.name = "reduce",
-                                        .tensors = tensor,
-                                        .count = 1,
-                                        .reduction = reduction,
-                                        .device = MUSTER_DEVICE_REDUCE,
-                                        .start = start_reduce};
-
-    return run_with_root(strategy, &call, root);
+    return reduce(strategy, NULL, tensor, reduction, root);
 }
 
 /* Parts are by the ranks that the program knows. */
-static enum muster_rc run_by_ranks(struct muster_strategy *strategy, enum muster_device_kind kind,
-                                   const struct muster_tensor *input,
+static enum muster_rc run_by_ranks(struct muster_strategy *strategy,
+                                   const struct muster_strategy_split *split,
+                                   enum muster_device_kind kind, const struct muster_tensor *input,
                                    const struct muster_tensor *output,
                                    enum muster_rc (*start)(const struct muster_strategy_call *call,
                                                            size_t i, struct muster_op *op,
@@ -180,6 +201,7 @@ static enum muster_rc run_by_ranks(struct muster_strategy *strategy, enum muster
     struct muster_strategy_call call = {.name = muster_device_kind_name(kind),
                                         .tensors = tensors,
                                         .count = 1,
+                                        .split = split,
                                         .device = kind,
                                         .start = start};
     enum muster_rc rc = muster_strategy_check_step(strategy, call.name);
@@ -194,14 +216,15 @@ enum muster_rc muster_strategy_all_gather(struct muster_strategy *strategy,
                                           const struct muster_tensor *input,
                                           const struct muster_tensor *output)
 {
-    return run_by_ranks(strategy, MUSTER_DEVICE_ALL_GATHER, input, output, start_all_gather_in);
+    return run_by_ranks(strategy, NULL, MUSTER_DEVICE_ALL_GATHER, input, output,
+                        start_all_gather_in);
 }
 
 enum muster_rc muster_strategy_all_to_all(struct muster_strategy *strategy,
                                           const struct muster_tensor *input,
                                           const struct muster_tensor *output)
 {
-    return run_by_ranks(strategy, MUSTER_DEVICE_ALL_TO_ALL, input, output, start_all_to_all);
+    return run_by_ranks(strategy, NULL, MUSTER_DEVICE_ALL_TO_ALL, input, output, start_all_to_all);
 }
 
 enum muster_rc muster_strategy_barrier(struct muster_strategy *strategy)
@@ -209,6 +232,130 @@ enum muster_rc muster_strategy_barrier(struct muster_strategy *strategy)
     return muster_strategy_run(
         strategy,
         &(struct muster_strategy_call){.name = "barrier", .count = 1, .start = start_barrier});
+}
+
+/* --- Of a split --- */
+
+/* The split if this member has a group in it; else the error. */
+static enum muster_rc check_split(const struct muster_strategy_split *split, const char *name)
+{
+    enum muster_rc rc = muster_strategy_check_step(split->strategy, name);
+
+    if (rc == MUSTER_OK && muster_strategy_split_size(split) == 0)
+        return muster_error_set(&split->strategy->error, MUSTER_FAILED_PRECONDITION,
+                                "%s of a split: this member has no group in it", name);
+    return rc;
+}
+
+static enum muster_rc run_in_split(struct muster_strategy_split *split,
+                                   const struct muster_strategy_call *call)
+{
+    struct muster_strategy_call own = *call;
+    enum muster_rc rc = check_split(split, call->name);
+
+    own.split = split;
+    return rc == MUSTER_OK ? muster_strategy_run(split->strategy, &own) : rc;
+}
+
+enum muster_rc muster_strategy_split_all_reduce(struct muster_strategy_split *split,
+                                                const struct muster_tensor *tensors, size_t count,
+                                                enum muster_reduction reduction)
+{
+    const struct muster_communication_options *options = &split->strategy->communication;
+
+    return run_in_split(split, &(struct muster_strategy_call){
+                                   .name = "all_reduce",
+                                   .tensors = tensors,
+                                   .count = count,
+                                   .reduction = reduction,
+                                   .timeout_ns = options->timeout_ns,
+                                   .bytes_per_pack = count > 1 ? options->bytes_per_pack : 0,
+                                   .device = MUSTER_DEVICE_ALL_REDUCE,
+                                   .start = start_all_reduce});
+}
+
+enum muster_rc muster_strategy_split_broadcast(struct muster_strategy_split *split,
+                                               const struct muster_tensor *tensor, uint32_t root)
+{
+    enum muster_rc rc = check_split(split, "broadcast");
+
+    return rc == MUSTER_OK ? broadcast(split->strategy, split, tensor, root) : rc;
+}
+
+enum muster_rc muster_strategy_split_reduce(struct muster_strategy_split *split,
+                                            const struct muster_tensor *tensor,
+                                            enum muster_reduction reduction, uint32_t root)
+{
+    enum muster_rc rc = check_split(split, "reduce");
+
+    return rc == MUSTER_OK ? reduce(split->strategy, split, tensor, reduction, root) : rc;
+}
+
+enum muster_rc muster_strategy_split_all_gather(struct muster_strategy_split *split,
+                                                const struct muster_tensor *input,
+                                                const struct muster_tensor *output)
+{
+    enum muster_rc rc = check_split(split, "all_gather");
+
+    return rc == MUSTER_OK ? run_by_ranks(split->strategy, split, MUSTER_DEVICE_ALL_GATHER, input,
+                                          output, start_all_gather_in)
+                           : rc;
+}
+
+enum muster_rc muster_strategy_split_all_to_all(struct muster_strategy_split *split,
+                                                const struct muster_tensor *input,
+                                                const struct muster_tensor *output)
+{
+    enum muster_rc rc = check_split(split, "all_to_all");
+
+    return rc == MUSTER_OK ? run_by_ranks(split->strategy, split, MUSTER_DEVICE_ALL_TO_ALL, input,
+                                          output, start_all_to_all)
+                           : rc;
+}
+
+enum muster_rc muster_strategy_split_barrier(struct muster_strategy_split *split)
+{
+    return run_in_split(split, &(struct muster_strategy_call){
+                                   .name = "barrier", .count = 1, .start = start_barrier});
+}
+
+/* The i-th part: first the sent one, if there is one. */
+static enum muster_rc start_exchange(const struct muster_strategy_call *call, size_t i,
+                                     struct muster_op *op, struct muster_group *group)
+{
+    struct muster_strategy *strategy = op->data;
+    bool is_send = i == 0 && call->to != MUSTER_SPLIT_NOBODY;
+    struct muster_root peer = root_of_rank(strategy, call->split, is_send ? call->to : call->from);
+    uint32_t rank;
+
+    if (!muster_view_find(muster_group_view(group), &peer.incarnation, &rank))
+        return muster_error_set(&strategy->error, MUSTER_ABORTED,
+                                "%s: rank %u of the split is gone", call->name,
+                                is_send ? call->to : call->from);
+    return is_send
+               ? muster_send_start(op, group, &call->tensors[i], rank, muster_strategy_on_op_done)
+               : muster_receive_start(op, group, &call->tensors[i], rank,
+                                      muster_strategy_on_op_done);
+}
+
+enum muster_rc muster_strategy_split_exchange(struct muster_strategy_split *split,
+                                              const struct muster_tensor *output, uint32_t to,
+                                              const struct muster_tensor *input, uint32_t from)
+{
+    struct muster_tensor tensors[2];
+    struct muster_strategy_call call = {
+        .name = "exchange", .tensors = tensors, .to = to, .from = from, .start = start_exchange};
+    uint32_t size = muster_strategy_split_size(split);
+
+    if ((to != MUSTER_SPLIT_NOBODY && to >= size) || (from != MUSTER_SPLIT_NOBODY && from >= size))
+        return muster_error_set(&split->strategy->error, MUSTER_INVALID_ARGUMENT,
+                                "exchange of a split: ranks %u and %u among %u members", to, from,
+                                size);
+    if (to != MUSTER_SPLIT_NOBODY)
+        tensors[call.count++] = *output;
+    if (from != MUSTER_SPLIT_NOBODY)
+        tensors[call.count++] = *input;
+    return call.count > 0 ? run_in_split(split, &call) : check_split(split, call.name);
 }
 
 /* --- tensors that the other processes of the host map --- */
@@ -269,7 +416,7 @@ void muster_strategy_snapshot(struct muster_strategy *strategy)
     strategy->epoch = view->epoch;
     strategy->size = 0;
     for (uint32_t i = 0; i < view->member_count; i++) {
-        if (!takes_part(strategy, &view->members[i]))
+        if (!muster_strategy_takes_part(strategy, NULL, &view->members[i]))
             continue;
         if (muster_incarnation_is_equal(&view->members[i].incarnation, self))
             strategy->rank = strategy->size;

@@ -48,6 +48,7 @@
 #include <muster/static_group.h>
 #include <muster/status.h>
 #include <muster/strategy.h>
+#include <muster/strategy_split.h>
 #include <muster/stream.h>
 #include <muster/tensor.h>
 #include <muster/tensor_list.h>

@@ -1,0 +1,91 @@
+/* Splits of a strategy: who is in which group. */
+#include "training/strategy_internal.h"
+
+enum muster_rc muster_strategy_split(struct muster_strategy *strategy, muster_color_fn *color,
+                                     void *data, struct muster_strategy_split **ret_split)
+{
+    struct muster_strategy_split *split = &strategy->splits[strategy->split_count];
+
+    if (strategy->state != MUSTER_STRATEGY_OPEN)
+        return muster_error_set(&strategy->error, MUSTER_FAILED_PRECONDITION,
+                                "split: splits are made before the first begin");
+    if (color == NULL)
+        return muster_error_set(&strategy->error, MUSTER_INVALID_ARGUMENT, "split: no color");
+    if (strategy->split_count == MUSTER_SPLITS_MAX)
+        return muster_error_set(&strategy->error, MUSTER_RESOURCE_EXHAUSTED,
+                                "split: there are %u already", MUSTER_SPLITS_MAX);
+    muster_runtime_enter(strategy->runtime);
+    *split =
+        (struct muster_strategy_split){.strategy = strategy,
+                                       .lane = MUSTER_STRATEGY_SPLIT_LANE + strategy->split_count,
+                                       .color = color,
+                                       .data = data};
+    strategy->split_count++;
+    if (muster_node_group(strategy->node) != NULL) /* the others were there already */
+        muster_strategy_split_group(strategy, muster_node_group(strategy->node));
+    muster_runtime_leave(strategy->runtime);
+    *ret_split = split;
+    return MUSTER_OK;
+}
+
+void muster_strategy_split_group(struct muster_strategy *strategy, struct muster_group *group)
+{
+    for (uint32_t i = 0; i < strategy->split_count; i++) {
+        const struct muster_strategy_split *split = &strategy->splits[i];
+        enum muster_rc rc = muster_group_split(group, &(struct muster_split){.lane = split->lane,
+                                                                             .lane_count = 1,
+                                                                             .color = split->color,
+                                                                             .data = split->data});
+
+        (void)rc; /* it has inherited it, or it is closed: the next one will be split */
+    }
+}
+
+/* --- Who is in it --- */
+
+static const struct muster_member *own_member(const struct muster_strategy *strategy)
+{
+    uint32_t rank;
+
+    if (strategy->view == NULL ||
+        !muster_view_find(strategy->view, muster_node_incarnation(strategy->node), &rank))
+        return NULL;
+    return &strategy->view->members[rank];
+}
+
+bool muster_strategy_takes_part(const struct muster_strategy *strategy,
+                                const struct muster_strategy_split *split,
+                                const struct muster_member *member)
+{
+    const struct muster_member *self;
+    uint32_t color;
+
+    if (member->from_step > strategy->step)
+        return false;
+    if (split == NULL)
+        return true;
+    self = own_member(strategy);
+    color = split->color(split->data, member);
+    return self != NULL && color <= MUSTER_COLOR_MAX && color == split->color(split->data, self);
+}
+
+uint32_t muster_strategy_split_size(const struct muster_strategy_split *split)
+{
+    const struct muster_view *view = split->strategy->view;
+    uint32_t size = 0;
+
+    for (uint32_t rank = 0; view != NULL && rank < view->member_count; rank++)
+        size += muster_strategy_takes_part(split->strategy, split, &view->members[rank]);
+    return size;
+}
+
+uint32_t muster_strategy_split_rank(const struct muster_strategy_split *split)
+{
+    const struct muster_view *view = split->strategy->view;
+    const struct muster_member *self = own_member(split->strategy);
+    uint32_t place = 0;
+
+    for (uint32_t rank = 0; self != NULL && &view->members[rank] != self; rank++)
+        place += muster_strategy_takes_part(split->strategy, split, &view->members[rank]);
+    return place;
+}
