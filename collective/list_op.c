@@ -18,13 +18,13 @@ struct part {
 /* Kept by the user's operation from one use to the next. */
 struct list {
     struct muster_list_op *user;
-    struct muster_mem *mem;
+    struct muster_env *env;
     const struct muster_tensor *tensors;
     bool has_result, is_root;
     size_t part_count, open_count, part_capacity;
     struct part *parts;
-    uint8_t *arena; /* of the parts that are copied */
-    size_t arena_bytes, arena_used;
+    struct muster_tensor arena; /* of the parts that are copied: others map it, as any tensor */
+    size_t arena_used;
 };
 
 /* What all parts are started with. */
@@ -129,7 +129,7 @@ static struct list *list_of(struct muster_list_op *op, struct muster_group *grou
     if (list == NULL)
         list = muster_mem_alloc_zero(group->env->mem, 1, sizeof(*list));
     if (list != NULL)
-        list->mem = group->env->mem;
+        list->env = group->env;
     op->impl = list;
     return list;
 }
@@ -138,9 +138,9 @@ static struct list *list_of(struct muster_list_op *op, struct muster_group *grou
 static bool take_parts(struct list *list, size_t count)
 {
     if (count > list->part_capacity) {
-        muster_mem_free(list->mem, list->parts);
+        muster_mem_free(list->env->mem, list->parts);
         list->part_capacity = 0;
-        list->parts = muster_mem_alloc_zero(list->mem, count, sizeof(*list->parts));
+        list->parts = muster_mem_alloc_zero(list->env->mem, count, sizeof(*list->parts));
         if (list->parts == NULL)
             return false;
         list->part_capacity = count;
@@ -173,15 +173,11 @@ static bool take_arena(struct list *list)
         if (!muster_pack_is_contiguous(list->tensors, list->parts[i].pack))
             bytes += aligned(part_bytes(list, &list->parts[i]));
     list->arena_used = 0;
-    if (bytes <= list->arena_bytes)
+    if (bytes <= list->arena.count)
         return true;
-    muster_mem_free(list->mem, list->arena);
-    list->arena_bytes = 0;
-    list->arena = muster_mem_alloc(list->mem, bytes);
-    if (list->arena == NULL)
-        return false;
-    list->arena_bytes = bytes;
-    return true;
+    muster_tensor_free(list->env, &list->arena);
+    list->arena = (struct muster_tensor){.data = NULL};
+    return muster_tensor_new(list->env, MUSTER_U8, bytes, &list->arena) == MUSTER_OK;
 }
 
 static struct list *list_init(struct muster_list_op *op, struct muster_group *group,
@@ -217,7 +213,7 @@ static struct muster_tensor gather(struct list *list, struct part *part)
     tensor.dtype = first->dtype;
     if (muster_pack_is_contiguous(list->tensors, part->pack))
         return tensor;
-    part->buffer = list->arena + list->arena_used;
+    part->buffer = (uint8_t *)list->arena.data + list->arena_used;
     list->arena_used += aligned(bytes_of(&tensor));
     tensor.data = part->buffer;
     copy_in(list, part);
@@ -339,8 +335,8 @@ void muster_list_op_fini(struct muster_list_op *op)
 
     if (list == NULL)
         return;
-    muster_mem_free(list->mem, list->arena);
-    muster_mem_free(list->mem, list->parts);
-    muster_mem_free(list->mem, list);
+    muster_tensor_free(list->env, &list->arena);
+    muster_mem_free(list->env->mem, list->parts);
+    muster_mem_free(list->env->mem, list);
     op->impl = NULL;
 }

@@ -102,7 +102,6 @@ static void free_strategy(struct muster_strategy *strategy)
     for (size_t i = 0; i < strategy->tensor_count; i++)
         muster_mem_free(env->mem, (char *)(uintptr_t)strategy->tensors[i].name);
     muster_mem_free(env->mem, strategy->tensors);
-    muster_list_op_fini(&strategy->list);
     muster_view_unref(strategy->view);
     if (strategy->has_incarnation)
         muster_training_give_incarnation();
@@ -459,6 +458,7 @@ void muster_strategy_close(struct muster_strategy *strategy)
         muster_strategy_wait_until(strategy, &is_closed);
     }
     muster_strategy_close_device(strategy);
+    muster_list_op_fini(&strategy->list);
     if (strategy->runtime != NULL)
         muster_runtime_leave(strategy->runtime);
     free_strategy(strategy);

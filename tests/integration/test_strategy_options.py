@@ -59,6 +59,17 @@ class Options(unittest.TestCase):
             self.assertEqual((got["value"], got["contributors"]), (6, 2))
         self.end(*members)
 
+    def test_what_a_pack_is_copied_to_is_mapped_by_the_others(self):
+        members = [self.opened(rank, 2) for rank in range(2)]
+        every(members, "begin")
+        for _ in range(1000):  # as soon as they have heard of it
+            got = every(members, "all_reduce_packed u8 100001 sum 5 1000000000")
+            self.assertEqual({(one["first"], one["last"]) for one in got}, {(2, 2)})
+            if all(one["input"] == "mapped" for one in got):
+                break
+        self.assertEqual({one["input"] for one in got}, {"mapped"})
+        self.end(*members)
+
     def test_a_joiner_with_another_option_is_refused_before_the_members_change(self):
         members = [self.opened(0, 2, "bytes_per_pack=1000"), self.opened(1, 2)]
         every(members, "begin")

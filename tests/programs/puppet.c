@@ -281,7 +281,8 @@ static void command_all_reduce_packed(const struct words *words)
     rc = muster_strategy_all_reduce_with(strategy, tensors_of_call, count,
                                          reduction_of(word(words, 3, "sum")), &options);
     if (rc == MUSTER_OK)
-        printf("ok first=%u last=%u\n", memory[0], memory[count * stride - stride]);
+        printf("ok first=%u last=%u input=%s\n", memory[0], memory[count * stride - stride],
+               muster_strategy_result(strategy)->input);
     else
         printf("%s %s intact=%d\n", muster_rc_name(rc), muster_strategy_error(strategy)->text,
                are_bytes(memory, count * stride, 1));
