@@ -83,7 +83,10 @@ static void set_rank_environment(uint32_t rank)
     setenv("NCCL_HOSTID", host, 1);
     setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 0);
     setenv("NCCL_SOCKET_IFNAME", "lo", 0);
+    setenv("NCCL_NET", "Socket", 0); /* no plugin that the machine may have */
     setenv("NCCL_IB_DISABLE", "1", 0);
+    setenv("NCCL_NVLS_ENABLE", "0", 0);
+    setenv("NCCL_RAS_ENABLE", "0", 0); /* all would listen at one port */
     setenv("NCCL_MNNVL_ENABLE", "0", 0);
     setenv("NCCL_MAX_CTAS", "2", 0);
 }
