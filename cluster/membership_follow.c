@@ -4,6 +4,7 @@
 
 #include "cluster/membership_internal.h"
 #include "cluster/progress_proto.h"
+#include "cluster/view_options.h"
 
 #define JOIN_INTERVAL_NS  (200 * MUSTER_NS_PER_MS)
 #define LEAVE_HOLD_MIN_NS (20 * MUSTER_NS_PER_MS)
@@ -257,6 +258,15 @@ static void tell_unreached(struct muster_membership *machine)
     }
 }
 
+/* Who cannot work with the members as they have agreed asks for nothing: its node gives up. */
+static bool is_unfit(const struct muster_membership *machine)
+{
+    struct muster_option_difference difference;
+
+    return muster_view_differs(machine->view, &machine->options.communication,
+                               machine->options.plan.is_reproducible, &difference);
+}
+
 void muster_membership_settle_joining(struct muster_membership *machine)
 {
     struct muster_control control = {.kind = MUSTER_CONTROL_JOIN};
@@ -267,7 +277,8 @@ void muster_membership_settle_joining(struct muster_membership *machine)
         return;
     }
     machine->has_seen_members = machine->has_seen_members || machine->is_synced;
-    if (!machine->is_ready || !muster_membership_is_due(machine, machine->join_due_ns))
+    if (!machine->is_ready || is_unfit(machine) ||
+        !muster_membership_is_due(machine, machine->join_due_ns))
         return;
     control.epoch = machine->view->epoch;
     control.member = machine->options.self;

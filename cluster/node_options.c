@@ -2,60 +2,7 @@
 #include <stdio.h>
 
 #include "cluster/node_internal.h"
-
-/** One option, as both sides have it. */
-struct difference {
-    const char *name;
-    char asked[32], agreed[32];
-};
-
-static void write_number(char to[32], uint64_t number)
-{
-    if (number == 0)
-        snprintf(to, 32, "none");
-    else
-        snprintf(to, 32, "%llu", (unsigned long long)number);
-}
-
-static void write_seconds(char to[32], uint64_t time_ns)
-{
-    if (time_ns == 0)
-        snprintf(to, 32, "none");
-    else
-        snprintf(to, 32, "%g s", (double)time_ns / (double)MUSTER_NS_PER_S);
-}
-
-static bool is_another(uint64_t asked, uint64_t agreed)
-{
-    return asked != 0 && asked != agreed;
-}
-
-/* The first one that was asked for and is not so in the view. */
-static bool find_difference(const struct muster_node *node, const struct muster_view *view,
-                            struct difference *ret_difference)
-{
-    const struct muster_communication_options *asked = &node->asked;
-    const struct muster_communication_options *agreed = &view->communication;
-    struct difference found = {.name = NULL};
-
-    if (is_another(asked->implementation, agreed->implementation)) {
-        found.name = "communication";
-        snprintf(found.asked, 32, "%s", muster_communication_name(asked->implementation));
-        snprintf(found.agreed, 32, "%s", muster_communication_name(agreed->implementation));
-    } else if (is_another(asked->bytes_per_pack, agreed->bytes_per_pack)) {
-        found.name = "bytes_per_pack";
-        write_number(found.asked, asked->bytes_per_pack);
-        write_number(found.agreed, agreed->bytes_per_pack);
-    } else if (is_another(asked->timeout_ns, agreed->timeout_ns)) {
-        found.name = "timeout";
-        write_seconds(found.asked, asked->timeout_ns);
-        write_seconds(found.agreed, agreed->timeout_ns);
-    } else if (node->asks_reproducible && !view->plan.is_reproducible) {
-        found = (struct difference){.name = "reproducible", .asked = "view", .agreed = "no"};
-    }
-    *ret_difference = found;
-    return found.name != NULL;
-}
+#include "cluster/view_options.h"
 
 static bool is_self(const struct muster_node *node, const struct muster_member *member)
 {
@@ -101,7 +48,7 @@ static void name_others(const struct muster_node *node, const struct muster_view
 void muster_node_check_options(struct muster_node *node)
 {
     const struct muster_view *view = muster_membership_view(node->machine);
-    struct difference difference;
+    struct muster_option_difference difference;
     char others[MUSTER_JOB_NAME_BYTES];
     struct muster_error error;
 
@@ -109,7 +56,7 @@ void muster_node_check_options(struct muster_node *node)
         !is_alive(node, view))
         return;
     node->checked_epoch = view->epoch;
-    if (!find_difference(node, view, &difference))
+    if (!muster_view_differs(view, &node->asked, node->asks_reproducible, &difference))
         return;
     name_others(node, view, others);
     muster_error_set(&error, MUSTER_INVALID_ARGUMENT,

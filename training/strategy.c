@@ -180,6 +180,8 @@ enum muster_rc muster_strategy_register(struct muster_strategy *strategy, const 
     struct muster_node_tensor *grown;
     char *copy;
 
+    if (strategy->state == MUSTER_STRATEGY_FAILED) /* between open and here */
+        return strategy->error.rc;
     if (muster_gpu_count_tensors(strategy->env, tensor, 1) > 0)
         return muster_error_set(&strategy->error, MUSTER_INVALID_ARGUMENT,
                                 "register %s: the state is kept in host memory, this is the "

@@ -6,6 +6,8 @@ enum muster_rc muster_strategy_split(struct muster_strategy *strategy, muster_co
 {
     struct muster_strategy_split *split = &strategy->splits[strategy->split_count];
 
+    if (strategy->state == MUSTER_STRATEGY_FAILED)
+        return strategy->error.rc;
     if (strategy->state != MUSTER_STRATEGY_OPEN)
         return muster_error_set(&strategy->error, MUSTER_FAILED_PRECONDITION,
                                 "split: splits are made before the first begin");

@@ -55,7 +55,7 @@ MUSTER_API void muster_strategy_tensor_free(struct muster_strategy *strategy,
 
 /** Name a tensor that is part of the training state, the same on every member, before the first
  * begin. Borrows tensor->data until close; name is copied. ALREADY_EXISTS, FAILED_PRECONDITION
- * (after begin), INVALID_ARGUMENT (device memory). */
+ * (after begin), INVALID_ARGUMENT (device memory); what is final in begin, if it is known by now. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_register(
     struct muster_strategy *strategy, const char *name, const struct muster_tensor *tensor);
 
