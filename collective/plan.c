@@ -156,6 +156,17 @@ static void make_exchange(struct muster_plan *plan, uint32_t chunk_bytes_max)
     plan->chunks_per_block = 1;
 }
 
+/* What is a little longer than one chunk stays one: two halves cost twice the messages. */
+static uint64_t steps_chunk_bytes(const struct muster_plan *plan, uint64_t bytes_max, bool is_cut)
+{
+    uint64_t bytes = plan->block_elements * plan->element_bytes;
+
+    bytes_max = clamp(bytes_max, 1, STEPS_CHUNK_BYTES_MAX);
+    if (is_cut && bytes > bytes_max && bytes <= bytes_max + bytes_max / 8)
+        bytes_max = clamp(divide_up(bytes, LINE_BYTES) * LINE_BYTES, 1, STEPS_CHUNK_BYTES_MAX);
+    return bytes_max;
+}
+
 /* Each chunk of an all_reduce or a reduce goes through all members: it is cut into messages by the
  * steps. */
 static void make_steps(struct muster_plan *plan, uint32_t chunk_bytes_max)
@@ -166,7 +177,7 @@ static void make_steps(struct muster_plan *plan, uint32_t chunk_bytes_max)
 
     plan->block_elements = is_one ? plan->count : block_elements(plan);
     plan->block_count = is_one ? 1 : plan->n;
-    divide(plan, clamp(messages * chunk_bytes_max, 1, STEPS_CHUNK_BYTES_MAX),
+    divide(plan, steps_chunk_bytes(plan, messages * chunk_bytes_max, messages > 1),
            messages > 1 ? 1 : pieces_of(plan));
     plan->window = is_tree ? WINDOW_TREE : WINDOW_STEPS;
 }

@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* Of a larger operation nothing is sent to a member before it has said that it has started it. */
-#define EAGER_BYTES_MAX ((uint64_t)64 << 10)
+#define EAGER_BYTES_MAX ((uint64_t)1 << 20)
 
 /* One buffer of the pool. */
 struct muster_steps_run {

@@ -333,6 +333,19 @@ static void tiny_operations_and_lonely_members_are_direct(void **state)
     assert_int_equal(muster_plan_make(&input).algorithm, MUSTER_ALGORITHM_DIRECT);
 }
 
+static void what_is_a_little_longer_than_a_chunk_of_steps_stays_one(void **state)
+{
+    struct muster_plan_input input = {
+        .kind = MUSTER_OP_ALL_REDUCE, .n = 4, .host_count = 1, .element_bytes = 4};
+
+    (void)state;
+    input.count = (1 << 20) / 4; /* 4 x 261,824 bytes are a little less */
+    assert_int_equal(muster_plan_make(&input).algorithm, MUSTER_ALGORITHM_HALVING);
+    assert_int_equal(muster_plan_make(&input).chunk_count, 1);
+    input.count = (5 << 18) / 4;
+    assert_int_equal(muster_plan_make(&input).chunk_count, 2);
+}
+
 static void chunks_of_a_broadcast_do_not_depend_on_the_members(void **state)
 {
     struct muster_plan_input input = {
@@ -386,6 +399,7 @@ int main(void)
         cmocka_unit_test(parts_of_gather_and_scatter_are_the_blocks),
         cmocka_unit_test(parts_of_any_length_are_the_blocks),
         cmocka_unit_test(tiny_operations_and_lonely_members_are_direct),
+        cmocka_unit_test(what_is_a_little_longer_than_a_chunk_of_steps_stays_one),
         cmocka_unit_test(chunks_of_a_broadcast_do_not_depend_on_the_members),
         cmocka_unit_test(parameters_from_a_view_are_kept_within_limits),
     };
