@@ -59,6 +59,8 @@ struct muster_node_options {
     const char *host_key;      /* NULL: the system's; who has another one is on another host */
     struct muster_incarnation incarnation; /* zero: drawn */
     struct muster_address listen;          /* family NONE: 127.0.0.1:0 */
+    uint32_t stripe_count;                 /* connections to a member, where this process opens
+                                              them, at most 8; 0: 1 on this host, 2 to others */
     struct muster_plan_parameters
         plan; /* zeros: defaults; those of the view's first leader count */
     /* Zeros: those of the view's first leader count. What is set here (also plan.is_reproducible) and

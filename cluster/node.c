@@ -170,13 +170,15 @@ static enum muster_rc open_port(struct muster_node *node, const struct muster_ad
     return rc;
 }
 
-static enum muster_rc open_wire(struct muster_node *node, struct muster_error *ret_error)
+static enum muster_rc open_wire(struct muster_node *node, uint32_t stripe_count,
+                                struct muster_error *ret_error)
 {
     struct muster_wire_options options = {.env = node->env, .hello = node->hello};
     enum muster_rc rc;
 
     options.events = &muster_node_wire_events;
     options.data = node;
+    options.stripe_count = stripe_count;
     rc = muster_wire_tcp_open(&options, &node->wire);
     if (rc == MUSTER_OK)
         rc = muster_state_server_open(node->env, &node->state_server);
@@ -277,7 +279,7 @@ enum muster_rc muster_node_open(const struct muster_node_options *options,
     rc = open_port(node, &options->listen, ret_error);
     if (rc != MUSTER_OK)
         goto fail;
-    rc = open_wire(node, ret_error);
+    rc = open_wire(node, options->stripe_count, ret_error);
     if (rc != MUSTER_OK)
         goto fail;
     open_board(node);

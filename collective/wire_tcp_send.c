@@ -63,15 +63,6 @@ static const char *phase_of(uint8_t type)
     }
 }
 
-void muster_wire_drop_link(struct muster_wire_peer *peer)
-{
-    struct muster_peer_link *link = peer->link;
-
-    muster_link_heal_stop(&peer->heal);
-    peer->link = NULL;
-    muster_peer_link_close(link);
-}
-
 static void cut(struct muster_wire *wire)
 {
     wire->is_cut = true;
@@ -79,7 +70,7 @@ static void cut(struct muster_wire *wire)
         struct muster_wire_peer *peer = MUSTER_CONTAINER_OF(node, struct muster_wire_peer, node);
 
         muster_timer_stop(&peer->retry);
-        muster_wire_drop_link(peer);
+        muster_wire_drop_links(peer);
         muster_wire_release_frames(peer);
     }
 }
@@ -106,6 +97,39 @@ void muster_wire_set_failpoint(struct muster_wire *wire, muster_wire_point_fn *f
     wire->failpoint_data = data;
 }
 
+/* Behind a large frame it goes on over the next stripe, or stays when there is no memory to say so.
+ * Nothing overtakes a mark, so there are none where lanes have priorities. */
+static void turn(struct muster_wire_peer *peer, const struct wire_frame *out)
+{
+    struct muster_peer_link *link = peer->stripes[peer->send_stripe].link;
+    struct wire_frame *mark;
+
+    if (peer->stripe_count == 1 || peer->wire->has_priorities ||
+        out->frame.header.payload_bytes < peer->wire->stripe_bytes_min)
+        return;
+    mark = frame_take(peer->wire);
+    if (mark == NULL)
+        return;
+    mark->peer = peer;
+    mark->buffer = NULL;
+    mark->frame = (struct muster_frame){.data = mark, .header.channel = MUSTER_FRAME_STRIPE};
+    muster_list_append(&peer->marks, &mark->node);
+    if (muster_peer_link_send(&mark->frame, link, on_frame_done) == MUSTER_OK)
+        peer->send_stripe = (peer->send_stripe + 1) % peer->stripe_count;
+    else
+        frame_release(mark);
+}
+
+static bool send_frame(struct muster_wire_peer *peer, struct wire_frame *out)
+{
+    struct muster_peer_link *link = peer->stripes[peer->send_stripe].link;
+
+    if (muster_peer_link_send(&out->frame, link, on_frame_done) != MUSTER_OK)
+        return false;
+    turn(peer, out);
+    return true;
+}
+
 void muster_wire_send(struct muster_wire *wire, uint32_t rank,
                       const struct muster_frame_header *header, const void *payload, void *buffer)
 {
@@ -128,15 +152,16 @@ void muster_wire_send(struct muster_wire *wire, uint32_t rank,
     out->frame.payload = payload;
     out->frame.priority = wire->priorities[MUSTER_LANE_INDEX(header->op.lane) % MUSTER_LANES_MAX];
     muster_list_append(&peer->frames, &out->node);
-    if (peer->link == NULL || !muster_peer_link_is_met(peer->link))
-        return;
-    if (muster_peer_link_send(&out->frame, peer->link, on_frame_done) != MUSTER_OK)
+    if (muster_wire_is_linked(peer) && !send_frame(peer, out))
         frame_release(out);
 }
 
 void muster_wire_set_priority(struct muster_wire *wire, uint32_t lane, uint8_t priority)
 {
     wire->priorities[lane] = priority;
+    wire->has_priorities = false;
+    for (uint32_t i = 0; i < MUSTER_LANES_MAX; i++)
+        wire->has_priorities = wire->has_priorities || wire->priorities[i] != 0;
 }
 
 void muster_wire_recall(struct muster_wire *wire, uint64_t epoch)
@@ -144,9 +169,13 @@ void muster_wire_recall(struct muster_wire *wire, uint64_t epoch)
     for (struct muster_list *node = wire->peers.next; node != &wire->peers; node = node->next) {
         struct muster_wire_peer *peer = MUSTER_CONTAINER_OF(node, struct muster_wire_peer, node);
 
-        if (peer->link != NULL) {
-            muster_peer_link_recall(peer->link, epoch);
-            muster_peer_link_discard_receiving(peer->link, epoch);
+        for (uint32_t i = 0; i < peer->stripe_count; i++) {
+            struct muster_peer_link *link = peer->stripes[i].link;
+
+            if (link == NULL)
+                continue;
+            muster_peer_link_recall(link, epoch);
+            muster_peer_link_discard_receiving(link, epoch);
         }
         muster_wire_release_frames(peer);
     }
@@ -170,8 +199,9 @@ void muster_wire_recall_op(struct muster_wire *wire, const struct muster_op_id *
     for (struct muster_list *node = wire->peers.next; node != &wire->peers; node = node->next) {
         struct muster_wire_peer *peer = MUSTER_CONTAINER_OF(node, struct muster_wire_peer, node);
 
-        if (peer->link != NULL)
-            muster_peer_link_recall_op(peer->link, op, MUSTER_FRAME_MISMATCH);
+        for (uint32_t i = 0; i < peer->stripe_count; i++)
+            if (peer->stripes[i].link != NULL)
+                muster_peer_link_recall_op(peer->stripes[i].link, op, MUSTER_FRAME_MISMATCH);
         release_op(peer, op);
     }
 }
@@ -179,9 +209,12 @@ void muster_wire_recall_op(struct muster_wire *wire, const struct muster_op_id *
 /* Frames that have left stay here until the peer has said that it has them. */
 static bool is_idle(const struct muster_wire_peer *peer)
 {
-    if (peer->link != NULL && muster_peer_link_is_met(peer->link))
-        return muster_peer_link_queued_bytes(peer->link) == 0;
-    return muster_list_is_empty(&peer->frames);
+    if (!muster_wire_is_linked(peer))
+        return muster_list_is_empty(&peer->frames);
+    for (uint32_t i = 0; i < peer->stripe_count; i++)
+        if (muster_peer_link_queued_bytes(peer->stripes[i].link) > 0)
+            return false;
+    return true;
 }
 
 bool muster_wire_is_idle(const struct muster_wire *wire)
@@ -196,9 +229,9 @@ void muster_wire_send_pending(struct muster_wire_peer *peer)
 {
     for (struct muster_list *node = peer->frames.next; node != &peer->frames; node = node->next) {
         struct wire_frame *out = MUSTER_CONTAINER_OF(node, struct wire_frame, node);
-        enum muster_rc rc = muster_peer_link_send(&out->frame, peer->link, on_frame_done);
+        bool is_sent = send_frame(peer, out);
 
-        assert(rc == MUSTER_OK);
-        (void)rc;
+        assert(is_sent);
+        (void)is_sent;
     }
 }

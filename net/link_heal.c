@@ -127,6 +127,7 @@ static enum muster_rc open_probe(struct muster_link_heal *heal, uint64_t deadlin
     drop_probe(heal);
     hello.purpose = muster_peer_link_hello(heal->link)->purpose;
     hello.stripe = muster_peer_link_hello(heal->link)->stripe;
+    hello.stripe_count = muster_peer_link_hello(heal->link)->stripe_count;
     hello.target = heal->target;
     hello.intent = MUSTER_LINK_PROBE;
     hello.session = muster_peer_link_session(heal->link);

@@ -36,7 +36,7 @@ static uint64_t get_u64(const uint8_t *at)
     return get_u32(at) | (uint64_t)get_u32(at + 4) << 32;
 }
 
-/* Hello: magic 0, version 4, purpose 8, stripe 12, incarnation 16, job 32, session 96, received 104,
+/* Hello: magic 0, version 4, purpose 8, stripe 12, their count 14, incarnation 16, job 32, session 96, received 104,
  * intent 112, connection 116, target 120. */
 
 void muster_peer_hello_pack(const struct muster_peer_hello *hello,
@@ -45,7 +45,8 @@ void muster_peer_hello_pack(const struct muster_peer_hello *hello,
     memcpy(ret_bytes, MUSTER_PEER_MAGIC, 4);
     put_u32(ret_bytes + 4, hello->version);
     put_u32(ret_bytes + 8, (uint32_t)hello->purpose);
-    put_u32(ret_bytes + 12, hello->stripe);
+    put_u16(ret_bytes + 12, hello->stripe);
+    put_u16(ret_bytes + 14, hello->stripe_count);
     memcpy(ret_bytes + 16, hello->incarnation.bytes, sizeof(hello->incarnation.bytes));
     memset(ret_bytes + 32, 0, MUSTER_JOB_NAME_BYTES);
     memcpy(ret_bytes + 32, hello->job, strnlen(hello->job, MUSTER_JOB_NAME_BYTES - 1));
@@ -104,7 +105,8 @@ enum muster_rc muster_peer_hello_unpack(const uint8_t bytes[MUSTER_HELLO_BYTES],
                                 "the peer's hello has a malformed job name");
     ret_hello->version = get_u32(bytes + 4);
     ret_hello->purpose = (enum muster_link_purpose)purpose;
-    ret_hello->stripe = get_u32(bytes + 12);
+    ret_hello->stripe = get_u16(bytes + 12);
+    ret_hello->stripe_count = get_u16(bytes + 14);
     memcpy(ret_hello->incarnation.bytes, bytes + 16, sizeof(ret_hello->incarnation.bytes));
     memcpy(ret_hello->job, bytes + 32, sizeof(ret_hello->job));
     ret_hello->session = get_u64(bytes + 96);
@@ -145,7 +147,7 @@ enum muster_rc muster_frame_header_unpack(const uint8_t bytes[MUSTER_FRAME_HEADE
 {
     uint32_t payload_bytes = get_u32(bytes + 4);
 
-    if (bytes[0] < MUSTER_FRAME_COLLECTIVE || bytes[0] > MUSTER_FRAME_LINK)
+    if (bytes[0] < MUSTER_FRAME_COLLECTIVE || bytes[0] > MUSTER_FRAME_STRIPE)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "a frame of unknown channel %u arrived", bytes[0]);
     if (payload_bytes > MUSTER_FRAME_PAYLOAD_MAX)

@@ -125,6 +125,7 @@ static struct muster_list *place_of(struct muster_peer_link *link, const struct 
         const struct muster_frame *other = MUSTER_CONTAINER_OF(node, struct muster_frame, node);
 
         if (other->priority >= frame->priority || other->header.channel == 0 ||
+            other->header.channel == MUSTER_FRAME_STRIPE ||
             muster_peer_link_has_begun(link, other))
             break;
         node = node->prev;
@@ -399,6 +400,7 @@ void muster_peer_link_meet(struct muster_peer_link *link)
     if (!link->is_opener) {
         link->self.purpose = link->peer.purpose;
         link->self.stripe = link->peer.stripe;
+        link->self.stripe_count = link->peer.stripe_count;
     }
     link->peer.purpose = link->self.purpose;
     if (link->is_opener && link->self.intent != MUSTER_LINK_NEW) {
@@ -529,9 +531,9 @@ enum muster_rc muster_peer_link_open(struct muster_env *env, const struct muster
     if (rc != MUSTER_OK)
         return rc;
     link->is_opener = true;
-    if (hello->intent == MUSTER_LINK_NEW)
-        link->self.session =
-            hello->purpose == MUSTER_LINK_STATE ? 0 : muster_rng_next(env->rng) | 1;
+    if (hello->intent == MUSTER_LINK_NEW && hello->session == 0 &&
+        hello->purpose != MUSTER_LINK_STATE)
+        link->self.session = muster_rng_next(env->rng) | 1;
     link->session = link->self.session;
     rc = muster_peer_link_connect(link, address, deadline_ns);
     if (rc != MUSTER_OK) {

@@ -11,6 +11,7 @@
 /* A port tells a peer link from HTTP/2 ("PRI ") by its first four bytes. */
 #define MUSTER_PEER_MAGIC   "MSTR"
 #define MUSTER_PEER_VERSION 2u
+#define MUSTER_STRIPES_MAX  8u
 
 struct muster_peer_link;
 
@@ -28,15 +29,17 @@ enum muster_link_intent {
 };
 
 /** What each side says first, 136 bytes on the wire. A mismatch of job or version refuses the link
- * with a text that names both. The opener alone sets what stands behind stripe. */
+ * with a text that names both. The opener alone sets what stands behind stripe_count. */
 struct muster_peer_hello {
     char job[MUSTER_JOB_NAME_BYTES];
     struct muster_incarnation incarnation;
     uint32_t version;
     enum muster_link_purpose purpose;
-    uint32_t stripe;
+    uint16_t stripe;       /* which of … */
+    uint16_t stripe_count; /* … so many links for one thing; 0: 1 */
     enum muster_link_intent intent;
-    uint64_t session;    /* of the link, drawn by its opener; 0: a lost connection is its end */
+    uint64_t session;    /* of the link, chosen by its opener (NEW, 0: drawn); 0 on the wire: a lost
+                          * connection is its end */
     uint64_t received;   /* RESUME: bytes that have arrived at the opener */
     uint32_t connection; /* of the session, counted by its opener: this one; PROBE: the lost one */
     struct muster_incarnation target; /* whom the opener means to reach; zero: whoever is there */
@@ -47,7 +50,8 @@ enum muster_frame_channel {
     MUSTER_FRAME_COLLECTIVE = 1,
     MUSTER_FRAME_MEMBERSHIP = 2,
     MUSTER_FRAME_STATE = 3,
-    MUSTER_FRAME_LINK = 4, /* between the links themselves; no bytes of the session */
+    MUSTER_FRAME_LINK = 4,   /* between the links themselves; no bytes of the session */
+    MUSTER_FRAME_STRIPE = 5, /* the next frame comes over the next stripe */
 };
 
 /** 64 bytes on the wire, little endian, followed by payload_bytes. */

@@ -459,7 +459,15 @@ void muster_peer_link_yield(struct muster_peer_link *link)
         muster_peer_link_recall_writes(link);
     take_back_unacked(link);
     drop_rests(link);
-    while ((node = muster_list_pop(&link->frames)) != NULL)
-        MUSTER_CONTAINER_OF(node, struct muster_frame, node)->link = NULL;
+    while ((node = link->frames.next) != &link->frames) {
+        struct muster_frame *frame = MUSTER_CONTAINER_OF(node, struct muster_frame, node);
+
+        if (frame->header.channel == MUSTER_FRAME_STRIPE) { /* its order is that of this link */
+            muster_frame_finish(frame, MUSTER_CANCELLED);
+            continue;
+        }
+        muster_list_remove(node);
+        frame->link = NULL;
+    }
     link->queued_bytes = 0;
 }

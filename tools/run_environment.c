@@ -86,6 +86,8 @@ static void add_muster(struct builder *builder, const struct run_task *task)
         add(builder, "MUSTER_TUNE_FILE", "%s", settings->tune_file);
     if (strcmp(settings->reproducible, "no") != 0)
         add(builder, "MUSTER_REPRODUCIBLE", "%s", settings->reproducible);
+    if (settings->stripes != 0)
+        add(builder, "MUSTER_STRIPES", "%llu", (unsigned long long)settings->stripes);
     for (size_t i = 0; i < settings->kill_count; i++) {
         if (settings->kills[i].rank == task->rank && task->lives == 1)
             add(builder, "MUSTER_KILL", "%s", settings->kills[i].point);

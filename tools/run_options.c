@@ -113,6 +113,12 @@ static const struct muster_option rows[] = {
      .fallback = "no",
      .help = "view: the same bits of every reduction whatever the algorithm, the chunks, the wire "
              "and the timing, as long as the members are the same."},
+    {.name = "stripes",
+     ROW(stripes),
+     .kind = MUSTER_OPTION_NUMBER,
+     .fallback = "0",
+     .max = 8,
+     .help = "Connections between two members; 0: 1 within a host, 2 between hosts."},
     {.name = "log-dir",
      ROW(log_dir),
      .kind = MUSTER_OPTION_TEXT,

@@ -31,6 +31,7 @@ struct run_settings {
     const char *job;
     const char *log_dir;
     const char *tune_file, *reproducible;
+    uint64_t stripes;
     const char *tee;
     const char *redirects;
     const char *json;

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #define SECONDS_MAX 1000000000
+#define STRIPES_MAX 8
 
 /* The launcher knows a process by one incarnation, and its return is one. */
 static atomic_flag is_incarnation_taken = ATOMIC_FLAG_INIT;
@@ -127,7 +128,7 @@ enum muster_rc muster_training_read_variables(struct muster_env *env,
                                               struct muster_node_options *node,
                                               struct muster_error *ret_error)
 {
-    uint64_t min_members = 0, timeout_s = 0, rejoin = 0;
+    uint64_t min_members = 0, timeout_s = 0, rejoin = 0, stripes = 0;
     enum muster_rc rc = read_incarnation(env, &node->incarnation, ret_error);
 
     if (rc == MUSTER_OK)
@@ -137,6 +138,8 @@ enum muster_rc muster_training_read_variables(struct muster_env *env,
     if (rc == MUSTER_OK)
         rc = read_number(env, "MUSTER_REJOIN", 1, &rejoin, ret_error);
     if (rc == MUSTER_OK)
+        rc = read_number(env, "MUSTER_STRIPES", STRIPES_MAX, &stripes, ret_error);
+    if (rc == MUSTER_OK)
         rc = read_evict_after(env, &node->evict_after_ns, ret_error);
     if (rc == MUSTER_OK)
         rc = read_host_key(env, &node->host_key, ret_error);
@@ -145,6 +148,7 @@ enum muster_rc muster_training_read_variables(struct muster_env *env,
     if (rc == MUSTER_OK)
         rc = read_plan(env, &node->plan, ret_error);
     node->is_return = rejoin != 0;
+    node->stripe_count = (uint32_t)stripes;
     node->min_members = (uint32_t)min_members;
     node->min_members_timeout_ns = timeout_s * MUSTER_NS_PER_S;
     return rc;

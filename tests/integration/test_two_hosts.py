@@ -174,7 +174,7 @@ class Connections(Case):
     """Single connections between the hosts fail; the cable does not."""
 
     def ports(self, members):
-        """The ports, near and far, of the connections between two members, the control link's first."""
+        """The ports, near and far, of the connections between two members: the control link's, then the stripes'."""
         registry_port = self.job.address.rsplit(":", 1)[1]
         inside = self.hosts[0].inside
         lines = subprocess.run([*inside, "ss", "-Htin", "state", "established", "dst", self.hosts[1].address],
@@ -185,11 +185,13 @@ class Connections(Case):
             bytes_acked = re.search(r"bytes_acked:(\d+)", lines[at + 1])
             if near != registry_port:
                 found.append((int(bytes_acked[1]) if bytes_acked else 0, near, far))
-        self.assertEqual(len(found), 2, lines)
+        self.assertEqual(len(found), 1 + self.stripes, lines)
         return [ends for _, *ends in sorted(found)]
 
-    def started_with_data(self):
-        members = self.started(2)
+    stripes = 2  # between hosts, if nothing is said
+
+    def started_with_data(self, **variables):
+        members = self.started(2, **variables)
         each(members, lambda m: f"all_reduce {COUNT} {m.rank + 0.1} mean")
         return members
 
@@ -221,7 +223,19 @@ class Connections(Case):
         self.assert_resumed(members, "control")
         self.assert_same_view(members)
 
-    def test_both_links_are_reset_at_once_and_no_view_changes(self):
+    def test_one_of_several_stripes_is_reset_and_no_view_changes(self):
+        for self.stripes in 1, 2, 4:
+            with self.subTest(stripes=self.stripes):
+                members = self.started_with_data(MUSTER_STRIPES=self.stripes, MUSTER_JOB=f"stripes-{self.stripes}")
+                for member in members:
+                    member.tell(f"all_reduce {COUNT} {member.rank + 0.1} mean")
+                self.reset(*self.ports(members)[-1])
+                answers = [ok(member.hear()) for member in members]
+                self.assertEqual(answers[0], answers[1])
+                self.assert_resumed(members, "data")
+                self.assert_same_view(members)
+
+    def test_all_links_are_reset_at_once_and_no_view_changes(self):
         members = self.started_with_data()
         for ends in self.ports(members):
             self.reset(*ends)

@@ -8,6 +8,7 @@
 #include "collective/shm.h"
 
 bool group_ring_has_boards;
+uint32_t group_ring_stripe_count = 1;
 
 #define CHUNK_BYTES  256u
 #define BOARD_BYTES  ((size_t)6 << 20)
@@ -218,6 +219,8 @@ uint32_t group_ring_add(struct group_ring *ring)
         MUSTER_OK);
     member->self.address = *muster_listener_address(member->listener);
     options.hello = hello_of(member);
+    options.stripe_count = group_ring_stripe_count;
+    options.stripe_bytes_min = 8;
     assert_int_equal(muster_wire_tcp_open(&options, &member->wire), MUSTER_OK);
     muster_wire_set_failpoint(member->wire, on_failpoint, member);
     if (ring->has_boards) {

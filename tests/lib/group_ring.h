@@ -49,6 +49,9 @@ struct group_ring {
 
 /** Rings that are opened from now on have boards: operations go through them. */
 extern bool group_ring_has_boards;
+/** They have so many connections between two members, and the next one is used behind each payload
+ * of 8 bytes or more. */
+extern uint32_t group_ring_stripe_count;
 
 /** A ring of n members in a view of epoch 1; small chunks, so that small tensors have many. */
 void group_ring_open(struct group_ring *ring, uint32_t n);

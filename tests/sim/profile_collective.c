@@ -314,6 +314,8 @@ static void start_actor(struct sim_node *node, struct muster_env *env, void *dat
     actor->trainee.has_asides = role->stage->has_asides;
     fill_hello(actor, &options.hello);
     options.heal_ns = role->stage->is_healing ? HEAL_NS : 0;
+    options.stripe_count = 1u << sim_mix(role->stage->seed, 11 + role->member.task_index) % 3;
+    options.stripe_bytes_min = 64;
     muster_timer_init(&actor->timer, find_state, actor);
     if (muster_listener_open(env->net, &address, NULL, on_accept, actor, &actor->listener,
                              &error) != MUSTER_OK ||

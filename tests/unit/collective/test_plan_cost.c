@@ -68,8 +68,8 @@ static bool is_settled(void *data)
 
     for (uint32_t i = 0; i < MEMBERS; i++)
         for (uint32_t k = 0; k < MEMBERS; k++)
-            if (k != i && ring->members[i].wire->members[k]->link != NULL &&
-                muster_peer_link_unacked_bytes(ring->members[i].wire->members[k]->link) > 0)
+            if (k != i && ring->members[i].wire->members[k]->stripes[0].link != NULL &&
+                muster_peer_link_unacked_bytes(ring->members[i].wire->members[k]->stripes[0].link) > 0)
                 return false;
     return true;
 }

@@ -5,6 +5,7 @@
 
 #include "collective/group_internal.h"
 #include "collective/wire_tcp_internal.h"
+#include "net/peer_link_internal.h"
 
 #define COUNT 900
 
@@ -19,6 +20,7 @@ static struct group_ring ring;
 static struct call calls[4];
 static unsigned points, break_at; /* chunks sent or received by anybody */
 static uint32_t breaker;
+static bool is_one_stripe;
 
 static void on_done(struct muster_op *op, enum muster_rc rc)
 {
@@ -65,24 +67,27 @@ static uint64_t resumed_count(uint32_t n)
     return count;
 }
 
-/* All connections of a member are gone. */
-static void break_links(uint32_t member)
+/* All connections of a member are gone, or one stripe of each set. */
+static void break_links(uint32_t member, uint32_t first, uint32_t step)
 {
     struct muster_wire *wire = ring.members[member].wire;
     struct muster_error why;
 
     muster_error_set(&why, MUSTER_UNAVAILABLE, "torn by the test");
     for (uint32_t rank = 0; rank < wire->member_count; rank++)
-        if (wire->members[rank] != NULL && wire->members[rank]->link != NULL)
-            muster_peer_link_break(wire->members[rank]->link, &why);
+        for (uint32_t i = first; wire->members[rank] != NULL && i < MUSTER_STRIPES_MAX; i += step)
+            if (wire->members[rank]->stripes[i].link != NULL)
+                muster_peer_link_break(wire->members[rank]->stripes[i].link, &why);
 }
 
 static bool on_point(void *data, const struct muster_wire_point *at)
 {
     (void)data;
     (void)at;
-    if (++points == break_at)
-        break_links(breaker);
+    if (++points == break_at && is_one_stripe)
+        break_links(breaker, break_at % group_ring_stripe_count, MUSTER_STRIPES_MAX);
+    else if (points == break_at)
+        break_links(breaker, 0, 1);
     return false;
 }
 
@@ -119,6 +124,8 @@ static void a_break_at_any_chunk_is_healed(uint32_t n, uint64_t count)
             points = 0;
             run(n, count);
             run(n, count); /* what follows goes the same way */
+            for (unsigned i = 0; i < 3000 && resumed_count(n) == before; i++)
+                muster_loop_turn(ring.test.env.loop, MUSTER_NS_PER_MS);
             assert_true(resumed_count(n) > before);
         }
     }
@@ -143,6 +150,50 @@ static void a_direct_exchange_loses_its_links_at_any_chunk(void **state)
 {
     (void)state;
     a_break_at_any_chunk_is_healed(4, 16);
+}
+
+/* Frames are in the same order whatever connection each of them takes. */
+static void with_stripes(uint32_t stripe_count)
+{
+    group_ring_stripe_count = stripe_count;
+    for (unsigned i = 0; i < 2; i++) {
+        is_one_stripe = i == 1;
+        a_break_at_any_chunk_is_healed(2, COUNT);
+        a_break_at_any_chunk_is_healed(3, COUNT);
+        a_break_at_any_chunk_is_healed(4, 16);
+    }
+    group_ring_stripe_count = 1;
+    is_one_stripe = false;
+}
+
+static void two_stripes_or_one_of_them_are_lost_at_any_chunk(void **state)
+{
+    (void)state;
+    with_stripes(2);
+}
+
+static void four_stripes_or_one_of_them_are_lost_at_any_chunk(void **state)
+{
+    (void)state;
+    with_stripes(4);
+}
+
+static void every_stripe_carries_its_part(void **state)
+{
+    (void)state;
+    group_ring_stripe_count = 4;
+    break_at = 0;
+    open_ring(2);
+    run(2, COUNT);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        const struct muster_wire_peer *peer = ring.members[rank].wire->members[1 - rank];
+
+        assert_int_equal(peer->stripe_count, 4);
+        for (uint32_t i = 0; i < 4; i++)
+            assert_true(peer->stripes[i].link->received > COUNT * sizeof(int32_t) / 8);
+    }
+    group_ring_close(&ring);
+    group_ring_stripe_count = 1;
 }
 
 /* Nobody listens there any more: no waiting for it to come back. */
@@ -184,7 +235,7 @@ static void who_does_not_come_back_in_time_is_suspected(void **state)
         ring.members[member].wire->heal_ns = 30 * MUSTER_NS_PER_MS;
         ring.members[member].is_dead = true; /* its listener closes what comes */
     }
-    break_links(1);
+    break_links(1, 0, 1);
     test_env_run_until(&ring.test.env, both_suspect, NULL);
 
     assert_int_equal(resumed_count(2), 0);
@@ -197,6 +248,9 @@ int main(void)
         cmocka_unit_test(two_members_lose_a_ring_s_link_at_any_chunk),
         cmocka_unit_test(three_members_lose_a_ring_s_links_at_any_chunk),
         cmocka_unit_test(a_direct_exchange_loses_its_links_at_any_chunk),
+        cmocka_unit_test(two_stripes_or_one_of_them_are_lost_at_any_chunk),
+        cmocka_unit_test(four_stripes_or_one_of_them_are_lost_at_any_chunk),
+        cmocka_unit_test(every_stripe_carries_its_part),
         cmocka_unit_test(a_dead_process_is_suspected_at_once),
         cmocka_unit_test(who_does_not_come_back_in_time_is_suspected),
     };
