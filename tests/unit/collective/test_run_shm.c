@@ -579,6 +579,37 @@ static void all_survivors_sum_what_the_dead_has_left(void **state)
     close_scene(&scene);
 }
 
+/* So a change of view may wait for it. */
+static void what_all_have_announced_ends_by_itself(void **state)
+{
+    const struct scene scene = {MUSTER_OP_ALL_REDUCE, MUSTER_SUM, 3, 500, 0, false};
+    const uint32_t victim = 2;
+    unsigned passed;
+
+    (void)state;
+    open_scene(&scene);
+    assert_false(muster_group_is_finishing(ring.members[0].group));
+    seat_start(&scene, 0);
+    seat_start(&scene, 1);
+    group_ring_turn(&ring, 20);
+    assert_false(muster_group_is_finishing(ring.members[0].group));
+
+    passed = seats[0].passed;
+    seats[victim].cut_at = 12;
+    seat_start(&scene, victim);
+    run_to_cut(scene.n);
+    assert_true(has_cut);
+    for (unsigned turns = 0; turns < 100 && seats[0].passed == passed; turns++)
+        group_ring_turn(&ring, 1);
+    assert_true(muster_group_is_finishing(ring.members[0].group));
+    let_survivors_run(&scene, PACE_LATE);
+
+    assert_int_equal(unasked_count, 1);
+    assert_false(muster_group_is_finishing(ring.members[0].group));
+    change_without(victim);
+    close_scene(&scene);
+}
+
 /* The k-th store after the death of another is followed by a pause. Returns whether it came. */
 static bool play_with_a_pause(const struct scene *scene, uint32_t victim, unsigned cut_at,
                               uint32_t slow, unsigned k)
@@ -707,6 +738,7 @@ int main(void)
         cmocka_unit_test_setup(barrier_ends_for_all_survivors, reset_counts),
         cmocka_unit_test_setup(the_heir_of_the_dead_may_die_too, reset_counts),
         cmocka_unit_test_setup(all_survivors_sum_what_the_dead_has_left, reset_counts),
+        cmocka_unit_test_setup(what_all_have_announced_ends_by_itself, reset_counts),
         cmocka_unit_test_setup(an_heir_may_be_kept_from_running_anywhere, reset_counts),
         cmocka_unit_test_setup(an_operation_without_a_result_takes_its_announcement_back,
                                reset_counts),
