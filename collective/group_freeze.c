@@ -98,6 +98,10 @@ static uint32_t shown_chunks(const struct muster_run *run)
     return run->plan.kind == MUSTER_OP_REDUCE && run->shm == NULL ? 0 : run->plan.chunk_count;
 }
 
+/* Who has ended it for another's different call shows that nobody's result can be its own any more,
+ * also when the one that differed is gone. */
+#define ENDED_ALONE (UINT64_C(1) << 62)
+
 /* What all on one host have announced will be final, whoever dies. */
 static bool is_final(const struct muster_run *run, uint32_t c)
 {
@@ -117,7 +121,7 @@ static enum muster_rc show_run(const struct muster_run *run, struct muster_mem *
     if (op->chunks_final == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;
     op->id = run->id;
-    op->descriptor = run->descriptor;
+    op->descriptor = is_ended ? run->descriptor ^ ENDED_ALONE : run->descriptor;
     op->participant_count = run->participant_count;
     op->kind = run->call.kind;
     op->phase = is_ended ? MUSTER_PHASE_REDUCE : run->phase;

@@ -171,6 +171,31 @@ static void a_root_that_died_before_it_was_issued_ends_it_with_the_next_change(v
     group_ring_close(&ring);
 }
 
+/* Members 1 and 2 differ and have ended it; 0, which means the same as 1, votes before it hears of it. */
+static void who_has_ended_it_has_no_part_in_what_the_others_do(void **state)
+{
+    const uint32_t rest[] = {0, 1}, differing[] = {1, 2};
+    struct muster_progress progress;
+
+    (void)state;
+    group_ring_open(&ring, 3);
+    group_ring_turn(&ring, 10);
+    broadcast(0, 0);
+    assert_int_equal(muster_group_freeze(ring.members[0].group, &progress), MUSTER_OK);
+    muster_progress_fini(&progress);
+    broadcast(1, 0);
+    broadcast(2, 2);
+    run_until_done(differing, 2);
+    group_ring_kill(&ring, 2);
+    group_ring_change(&ring, UINT32_MAX);
+    run_until_done(rest, 1);
+
+    assert_ended(0, MUSTER_ABORTED, "");
+    assert_int_not_equal(seats[1].rc, MUSTER_OK);
+    check_next(rest, 2);
+    group_ring_close(&ring);
+}
+
 /* It has come back as a joiner: it holds the state, but the step goes on without it. */
 static void a_root_that_takes_no_part_in_the_step_is_gone(void **state)
 {
@@ -208,8 +233,10 @@ static void different_roots_of_one_epoch_are_an_error(void **state)
     broadcast(1, 1);
     run_until_done(all, 2);
 
-    assert_ended(0, MUSTER_INVALID_ARGUMENT, "rank 1 (worker:1) has called broadcast(i32 x 4, root");
-    assert_ended(1, MUSTER_INVALID_ARGUMENT, "rank 0 (worker:0) has called broadcast(i32 x 4, root");
+    assert_ended(0, MUSTER_INVALID_ARGUMENT,
+                 "rank 1 (worker:1) has called broadcast(i32 x 4, root");
+    assert_ended(1, MUSTER_INVALID_ARGUMENT,
+                 "rank 0 (worker:0) has called broadcast(i32 x 4, root");
     group_ring_close(&ring);
 }
 
@@ -249,7 +276,8 @@ static void who_is_frozen_before_it_hears_of_the_difference_is_aborted(void **st
     group_ring_change(&ring, UINT32_MAX);
     run_until_done(all, 2);
 
-    assert_ended(0, MUSTER_INVALID_ARGUMENT, "rank 1 (worker:1) has called broadcast(i32 x 4, root");
+    assert_ended(0, MUSTER_INVALID_ARGUMENT,
+                 "rank 1 (worker:1) has called broadcast(i32 x 4, root");
     assert_int_equal(seats[1].rc, MUSTER_ABORTED);
     check_next(all, 2);
     group_ring_close(&ring);
@@ -262,10 +290,8 @@ static void who_is_frozen_before_it_hears_of_the_difference_is_aborted(void **st
 static void adopt_without_member_2(void)
 {
     struct muster_chunk_source source = {.first = 0, .count = 1, .rank = 0};
-    struct muster_verdict verdict = {.kind = MUSTER_VERDICT_ADOPT,
-                                     .chunk_count = 1,
-                                     .source_count = 1,
-                                     .sources = &source};
+    struct muster_verdict verdict = {
+        .kind = MUSTER_VERDICT_ADOPT, .chunk_count = 1, .source_count = 1, .sources = &source};
     struct muster_view fields, *next;
 
     group_ring_open(&ring, 3);
@@ -353,6 +379,7 @@ int main(void)
         cmocka_unit_test(roots_of_different_epochs_end_aborted_on_all_at_once),
         cmocka_unit_test(the_same_root_by_the_ranks_of_different_epochs_is_no_difference),
         cmocka_unit_test(a_root_that_died_before_it_was_issued_ends_it_with_the_next_change),
+        cmocka_unit_test(who_has_ended_it_has_no_part_in_what_the_others_do),
         cmocka_unit_test(a_root_that_takes_no_part_in_the_step_is_gone),
         cmocka_unit_test(different_roots_of_one_epoch_are_an_error),
         cmocka_unit_test(who_is_frozen_before_it_hears_of_the_difference_is_aborted),
