@@ -25,6 +25,7 @@ struct op_case {
     size_t issued;       /* of them, open or stable */
     size_t complete;     /* of them, whole result */
     size_t gone;         /* of them, ended alone */
+    size_t colorless;    /* of them, not issued and not split yet: perhaps none of this color */
     bool is_forced;      /* somebody has delivered it */
     bool is_stable;      /* somebody knows that everybody has the whole result */
     bool is_abort_proposed;
@@ -130,6 +131,9 @@ static void weigh_stayer(struct op_case *op_case, const struct decision *decisio
         op_case->is_abort_proposed = true;
         break;
     case STANDING_UNISSUED:
+        if (op_case->id.lane >= MUSTER_LANE_COLOR &&
+            muster_progress_lane_of(stayer->vote->progress, &op_case->id) == NULL)
+            op_case->colorless++;
         break;
     }
 }
@@ -146,6 +150,8 @@ static void weigh(struct op_case *op_case, const struct decision *decision)
             weigh_stayer(op_case, decision, &decision->stayers[i]);
     if (op_case->id.lane >= MUSTER_LANE_COLOR && op_case->first != NULL)
         op_case->participants = op_case->first->participant_count;
+    if (op_case->is_forced || op_case->issued >= op_case->participants)
+        op_case->stay -= op_case->colorless; /* all of the color had issued it */
 }
 
 /* How many chunks from `first` on are final at this stayer. */

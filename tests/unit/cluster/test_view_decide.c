@@ -701,7 +701,7 @@ static void an_abort_binds_who_has_not_issued_it_epochs_later(void **state)
 }
 
 /* On a lane that is split, with a joiner that has not split anything. */
-static enum muster_verdict_kind verdict_beside_joiner(enum muster_op_kind kind)
+static enum muster_verdict_kind verdict_beside_joiner(enum muster_op_kind kind, enum told told)
 {
     struct muster_op_id id = {.step = 7, .lane = 2 + MUSTER_LANE_COLOR, .sequence = 2};
     struct muster_progress_lane lanes[3] = {{.lane = 0}, {.lane = 1}};
@@ -710,7 +710,7 @@ static enum muster_verdict_kind verdict_beside_joiner(enum muster_op_kind kind)
     struct fixture f;
 
     open_fixture(&f, id.step, NULL);
-    add_vote(&f, 0, COMPLETE, kind);
+    add_vote(&f, 0, told, kind);
     f.ops[0].id = id;
     f.ops[0].has_inputs = false;
     f.ops[0].participant_count = 2;
@@ -730,8 +730,10 @@ static enum muster_verdict_kind verdict_beside_joiner(enum muster_op_kind kind)
 static void a_joiner_that_shows_no_color_does_not_undo_what_is_final(void **state)
 {
     (void)state;
-    assert_int_equal(verdict_beside_joiner(MUSTER_OP_ALL_REDUCE), MUSTER_VERDICT_ADOPT);
-    assert_int_not_equal(verdict_beside_joiner(MUSTER_OP_BROADCAST), MUSTER_VERDICT_ADOPT);
+    assert_int_equal(verdict_beside_joiner(MUSTER_OP_ALL_REDUCE, COMPLETE), MUSTER_VERDICT_ADOPT);
+    assert_int_not_equal(verdict_beside_joiner(MUSTER_OP_BROADCAST, COMPLETE),
+                         MUSTER_VERDICT_ADOPT);
+    assert_int_equal(verdict_beside_joiner(MUSTER_OP_SCATTER, DELIVERED), MUSTER_VERDICT_ADOPT);
 }
 
 static void no_memory_is_an_error_and_leaks_nothing(void **state)
