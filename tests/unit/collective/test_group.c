@@ -426,22 +426,25 @@ static void lanes_do_not_wait_for_each_other(void **state)
     group_ring_close(&ring);
 }
 
+/* Pools grow until the largest number of operations, acknowledgements and pieces under way at once has
+ * been seen, which on sockets may take some steps. */
 static void a_steady_step_allocates_nothing(void **state)
 {
     struct group_ring ring;
-    uint64_t before = 0;
+    unsigned quiet = 0;
 
     (void)state;
     group_ring_open(&ring, 3);
-    for (unsigned round = 0; round < 6; round++) {
+    for (unsigned round = 0; round < 50 && quiet < 5; round++) {
+        uint64_t before = ring.test.mem.alloc_count;
+
         check_all_reduce(&ring, 3000, MUSTER_F32, MUSTER_SUM);
         check_all_reduce(&ring, 10, MUSTER_F32, MUSTER_SUM);
         group_ring_turn(&ring, 20);
-        if (round == 3)
-            before = ring.test.mem.alloc_count;
+        quiet = ring.test.mem.alloc_count == before ? quiet + 1 : 0;
     }
 
-    assert_int_equal(ring.test.mem.alloc_count, before);
+    assert_int_equal(quiet, 5);
     group_ring_close(&ring);
 }
 
