@@ -515,6 +515,33 @@ static void broadcasts_of_different_roots_do_not_hang(void **state)
     }
 }
 
+/* Roots of a reduce send no data either. */
+static void reduces_of_different_roots_do_not_hang(void **state)
+{
+    struct group_ring ring;
+    struct call calls[3];
+
+    (void)state;
+    for (uint32_t n = 2; n <= 3; n++) {
+        group_ring_open(&ring, n);
+        for (uint32_t member = 0; member < n; member++) {
+            struct muster_tensor tensor;
+
+            call_init(&calls[member], &ring, 4000, 0);
+            tensor = tensor_of(calls[member].input, 1000, MUSTER_F32);
+            assert_int_equal(muster_reduce_start(&calls[member].op, ring.members[member].group,
+                                                 &tensor, MUSTER_SUM, member, on_done),
+                             MUSTER_OK);
+        }
+        run_until_done(&ring, calls, n);
+        for (uint32_t member = 0; member < n; member++) {
+            assert_int_equal(calls[member].rc, MUSTER_INVALID_ARGUMENT);
+            call_fini(&calls[member]);
+        }
+        group_ring_close(&ring);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -529,6 +556,7 @@ int main(void)
         cmocka_unit_test(a_steady_step_allocates_nothing),
         cmocka_unit_test(mismatched_calls_fail_on_every_rank_and_name_both),
         cmocka_unit_test(broadcasts_of_different_roots_do_not_hang),
+        cmocka_unit_test(reduces_of_different_roots_do_not_hang),
     };
 
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
