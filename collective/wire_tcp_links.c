@@ -2,6 +2,7 @@
  * which frames are spread and come back into one order. */
 #include "collective/wire_tcp_internal.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -227,12 +228,19 @@ static bool is_of_set(const struct muster_wire_peer *peer, const struct muster_p
     return peer->stripe_count == stripe_count_of(hello) && peer->set == SET_OF(hello->session);
 }
 
+/* Another connection for it would end its frames, while those of the other stripes are on their way.
+ */
+static bool has_stripe(const struct muster_wire_peer *peer, const struct muster_peer_hello *hello)
+{
+    return is_of_set(peer, hello) && peer->stripes[hello->stripe].link != NULL;
+}
+
 static void use_link(struct muster_wire_peer *peer, struct muster_peer_link *link)
 {
     struct wire_stripe *stripe = &peer->stripes[muster_peer_link_hello(link)->stripe];
 
+    assert(stripe->link == NULL);
     muster_timer_stop(&peer->retry);
-    drop_link(stripe);
     stripe->link = link;
     muster_peer_link_set_owner(link, &muster_wire_link_events, stripe);
     muster_wire_stripe_ready(peer);
@@ -257,7 +265,8 @@ static void accept_new(struct muster_wire *wire, struct muster_peer_link *link)
     const struct muster_peer_hello *hello = muster_peer_link_hello(link);
     struct muster_wire_peer *peer = muster_wire_peer_get(wire, &hello->incarnation);
 
-    if (peer == NULL || wire->is_cut || stripe_count_of(hello) == 0 || !is_better(peer, link)) {
+    if (peer == NULL || wire->is_cut || stripe_count_of(hello) == 0 || !is_better(peer, link) ||
+        has_stripe(peer, hello)) {
         muster_peer_link_close(link);
         return;
     }

@@ -196,6 +196,80 @@ static void every_stripe_carries_its_part(void **state)
     group_ring_stripe_count = 1;
 }
 
+static void *on_no_frame(struct muster_peer_link *link, const struct muster_frame_header *header)
+{
+    (void)link;
+    (void)header;
+    return NULL;
+}
+
+static void on_no_payload(struct muster_peer_link *link, const struct muster_frame_header *header,
+                          void *buffer)
+{
+    (void)link;
+    (void)header;
+    (void)buffer;
+}
+
+static void on_met(struct muster_peer_link *link)
+{
+    (void)link;
+}
+
+static void on_refused(struct muster_peer_link *link, const struct muster_error *error)
+{
+    bool *is_refused = muster_peer_link_data(link);
+
+    (void)error;
+    *is_refused = true;
+}
+
+static bool is_true(void *data)
+{
+    return *(const bool *)data;
+}
+
+/* It would end the frames of one stripe, while those of the others are on their way. */
+static void a_second_connection_for_a_stripe_is_refused(void **state)
+{
+    static const struct muster_peer_link_events events = {.on_ready = on_met,
+                                                          .on_frame = on_no_frame,
+                                                          .on_payload = on_no_payload,
+                                                          .on_down = on_refused};
+    const struct muster_wire_peer *there, *here;
+    const struct muster_peer_link *before;
+    struct muster_peer_link *second = NULL;
+    struct muster_peer_hello hello;
+    bool is_refused = false;
+
+    (void)state;
+    group_ring_stripe_count = 2;
+    break_at = 0;
+    open_ring(2);
+    there = ring.members[0].wire->members[1];
+    here = ring.members[1].wire->members[0];
+    run(2, COUNT);
+    start(1, COUNT);
+    before = here->stripes[0].link;
+    hello = ring.members[0].wire->hello;
+    hello.target = there->incarnation;
+    hello.session = there->set;
+    hello.stripe_count = 2;
+    assert_int_equal(
+        muster_peer_link_open(&ring.test.env, &there->address, &hello,
+                              muster_loop_after_ns(ring.test.env.loop, MUSTER_NS_PER_S), &events,
+                              &is_refused, &second),
+        MUSTER_OK);
+    test_env_run_until(&ring.test.env, is_true, &is_refused);
+
+    assert_ptr_equal(here->stripes[0].link, before);
+    start(0, COUNT);
+    check(2, COUNT);
+    muster_peer_link_close(second);
+    group_ring_close(&ring);
+    group_ring_stripe_count = 1;
+}
+
 /* Nobody listens there any more: no waiting for it to come back. */
 static void a_dead_process_is_suspected_at_once(void **state)
 {
@@ -251,6 +325,7 @@ int main(void)
         cmocka_unit_test(two_stripes_or_one_of_them_are_lost_at_any_chunk),
         cmocka_unit_test(four_stripes_or_one_of_them_are_lost_at_any_chunk),
         cmocka_unit_test(every_stripe_carries_its_part),
+        cmocka_unit_test(a_second_connection_for_a_stripe_is_refused),
         cmocka_unit_test(a_dead_process_is_suspected_at_once),
         cmocka_unit_test(who_does_not_come_back_in_time_is_suspected),
     };
