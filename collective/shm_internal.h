@@ -96,6 +96,7 @@ struct muster_shm_board {
     struct muster_shm_taken taken[MUSTER_SHM_MEMBERS_MAX][SHM_SHOWN_MAX]; /* by sender */
     /* its owner's own */
     _Alignas(SHM_LINE_BYTES) struct muster_shm_heap heap;
+    uint64_t messages_bytes; /* that are in slots */
     struct muster_shm_stage idle_stages[SHM_STAGES_IDLE_MAX];
     bool is_taken[MUSTER_LANES_MAX][SHM_LANE_ENTRIES];
     _Alignas(SHM_LINE_BYTES) _Atomic uint32_t is_asleep; /* wants to be signalled */

@@ -11,6 +11,8 @@
 #define LOOK_NS MUSTER_NS_PER_MS
 /* … and a receiver that does not look is told of a send. */
 #define LOOKS_PER_OFFER 32u
+/* Of a board's memory for slots they take this part: what their receivers may want first needs some. */
+#define MESSAGES_PART 8u
 
 static void point(const struct muster_message *message, const char *name)
 {
@@ -90,20 +92,37 @@ static bool is_staged(struct muster_message *message)
     return true;
 }
 
+/* A copy in a slot. False: no room. */
+static bool is_slotted(struct muster_message *message)
+{
+    struct muster_shm_board *own = own_board(message);
+
+    if (own->messages_bytes + message->bytes > message->board->memory_bytes / MESSAGES_PART)
+        return false;
+    message->slot = muster_shm_heap_take(message->board, message->bytes, &message->slot_class);
+    if (message->slot == NULL)
+        return false;
+    own->messages_bytes += message->bytes;
+    memcpy(message->slot, message->data, message->bytes);
+    message->shown->offset = (uint64_t)(message->slot - message->board->memory);
+    return true;
+}
+
+static void give_slot(struct muster_message *message)
+{
+    if (message->slot == NULL)
+        return;
+    muster_shm_board_of(message->board)->messages_bytes -= message->bytes;
+    muster_shm_heap_give(message->board, message->slot, message->slot_class);
+    message->slot = NULL;
+}
+
 static enum muster_shm_input place_data(struct muster_message *message)
 {
     if (message->bytes > muster_plan_direct_max_bytes(&message->group->view->plan))
         return is_mapped(message, message->data) || is_staged(message) ? SHM_INPUT_SHARE
                                                                        : SHM_INPUT_NONE;
-    if (message->bytes > 0) {
-        message->slot =
-            muster_shm_heap_take(message->board, message->bytes, &message->slot_class);
-        if (message->slot == NULL)
-            return SHM_INPUT_NONE;
-        memcpy(message->slot, message->data, message->bytes);
-        message->shown->offset = (uint64_t)(message->slot - message->board->memory);
-    }
-    return SHM_INPUT_BOARD;
+    return message->bytes == 0 || is_slotted(message) ? SHM_INPUT_BOARD : SHM_INPUT_NONE;
 }
 
 bool muster_message_show(struct muster_message *message)
@@ -148,9 +167,7 @@ void muster_message_hide(struct muster_message *message)
     message->shown = NULL;
     if (message->stage.at != NULL)
         muster_shm_stage_give(message->board, &message->stage);
-    if (message->slot != NULL)
-        muster_shm_heap_give(message->board, message->slot, message->slot_class);
-    message->slot = NULL;
+    give_slot(message);
 }
 
 /* True: the receiver has it all; the message has ended. */

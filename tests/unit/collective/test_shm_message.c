@@ -202,6 +202,63 @@ static void many_messages_find_no_place(void **state)
     mail_close();
 }
 
+static struct muster_tensor bytes_of(void *data, uint64_t bytes)
+{
+    return (struct muster_tensor){.data = data, .count = bytes, .dtype = MUSTER_U8};
+}
+
+static struct mail *fresh(struct mail *mail)
+{
+    memset(mail, 0, sizeof(*mail));
+    mail->op.data = mail;
+    mail->op.deadline_ns = muster_loop_after_ns(mail_ring.test.env.loop, 60 * MUSTER_NS_PER_S);
+    return mail;
+}
+
+/* Their receivers may first want an operation, for which there must be memory on the board. */
+static void messages_that_nobody_receives_leave_room_for_operations(void **state)
+{
+    static uint8_t large[256 << 10], output[256 << 10];
+    const struct muster_plan_parameters plan = {.chunk_bytes = 64 << 10,
+                                                .direct_max_bytes = sizeof(large)};
+    struct muster_tensor tensor;
+    unsigned count = 0;
+
+    (void)state;
+    mail_open_plan(3, &plan);
+    for (uint32_t to = 1; to <= 2; to++)
+        for (unsigned i = 0; i < SHM_SHOWN_MAX; i++) {
+            unsigned halvings = to == 2 && i > 6 ? i - 6 : 0; /* whatever is left of the heap */
+
+            tensor = bytes_of(large, sizeof(large) >> halvings);
+            assert_int_equal(muster_send_start(&fresh(&mails[count++])->op,
+                                               mail_ring.members[0].group, &tensor, to, mail_done),
+                             MUSTER_OK);
+        }
+    for (uint32_t member = 0; member < 3; member++) {
+        tensor = mail_prepare(&mails[count + member], member, 4, 1, 0);
+        assert_int_equal(muster_all_reduce_start(&mails[count + member].op,
+                                                 mail_ring.members[member].group, &tensor,
+                                                 MUSTER_SUM, mail_done),
+                         MUSTER_OK);
+    }
+    for (uint32_t member = 0; member < 3; member++)
+        mail_run_ok(&mails[count + member]);
+    for (unsigned i = 0; i < count; i++) {
+        tensor = bytes_of(output, mails[i].op.impl != NULL
+                                      ? ((struct muster_message *)mails[i].op.impl)->bytes
+                                      : 0);
+        assert_int_equal(
+            muster_receive_start(&fresh(&mails[count])->op,
+                                 mail_ring.members[1 + i / SHM_SHOWN_MAX].group, &tensor, 0,
+                                 mail_done),
+            MUSTER_OK);
+        mail_run_ok(&mails[count]);
+        mail_run_ok(&mails[i]);
+    }
+    mail_close();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -211,6 +268,7 @@ int main(void)
         cmocka_unit_test(steady_messages_allocate_nothing),
         cmocka_unit_test(who_has_stopped_looking_is_told_by_a_frame),
         cmocka_unit_test(many_messages_find_no_place),
+        cmocka_unit_test(messages_that_nobody_receives_leave_room_for_operations),
     };
 
     group_ring_has_boards = true;
