@@ -32,8 +32,10 @@ static void *receive_early(struct muster_group *group, uint32_t rank,
         return NULL;
     }
     receiving->buffer = muster_buffer_get(group->pool, header->payload_bytes);
-    if (receiving->buffer == NULL)
+    if (receiving->buffer == NULL) {
+        muster_wire_refuse(group->wire, rank, "no memory for an early frame");
         return NULL;
+    }
     receiving->mode = MUSTER_RECEIVE_EARLY;
     return receiving->buffer;
 }

@@ -50,6 +50,25 @@ static void a_frame_is_used_whose_operation_begins_while_it_comes_in(void **stat
     group_ring_close(&ring);
 }
 
+/* Without a word its operation would wait for it until the deadline, and blame who has sent it. */
+static void an_early_frame_without_memory_ends_the_link(void **state)
+{
+    static struct group_ring ring;
+    struct muster_frame_header header = {.channel = MUSTER_FRAME_COLLECTIVE,
+                                         .type = MUSTER_FRAME_INPUT,
+                                         .payload_bytes = 1u << 20};
+
+    (void)state;
+    group_ring_open(&ring, 2);
+    header.epoch = ring.view->epoch;
+    ring.test.mem.fail_at = 1;
+
+    assert_null(muster_group_wire_client.on_frame(ring.members[0].group, 1, &header));
+    assert_int_equal(ring.members[0].suspect_count, 1);
+    ring.test.mem.fail_at = 0;
+    group_ring_close(&ring);
+}
+
 static void start_broadcast(struct group_ring *ring, uint32_t member, struct muster_op *op,
                             int32_t *value, unsigned *count)
 {
@@ -222,6 +241,7 @@ int main(void)
         cmocka_unit_test(a_held_operation_that_fits_no_more_ends_alike_on_all),
         cmocka_unit_test(a_broadcast_ends_when_the_last_member_has_called),
         cmocka_unit_test(a_frame_is_used_whose_operation_begins_while_it_comes_in),
+        cmocka_unit_test(an_early_frame_without_memory_ends_the_link),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
