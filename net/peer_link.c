@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define QUEUED_COPY_BYTES_MAX (64u << 20)
+#define QUEUED_COPY_BYTES_MAX (64u << 20) /* with those that the peer has not confirmed */
 #define DATA_BUFFER_BYTES     (4u << 20)
 #define USER_TIMEOUT_MS       20000u
 
@@ -209,7 +209,8 @@ enum muster_rc muster_peer_link_send_copy(struct muster_peer_link *link,
     struct owned_frame *owned;
     enum muster_rc rc;
 
-    if (link->queued_bytes + header->payload_bytes > QUEUED_COPY_BYTES_MAX)
+    if (link->queued_bytes + muster_peer_link_unacked_bytes(link) + header->payload_bytes >
+        QUEUED_COPY_BYTES_MAX)
         return MUSTER_RESOURCE_EXHAUSTED;
     owned = owned_frame_new(link, header->payload_bytes);
     if (owned == NULL)

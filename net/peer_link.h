@@ -197,7 +197,7 @@ MUSTER_MUST_CHECK enum muster_rc muster_peer_link_send(struct muster_frame *fram
                                                        struct muster_peer_link *link,
                                                        muster_frame_done_fn *done);
 /** Queue a copy of header and payload; for small control messages. RESOURCE_EXHAUSTED beyond 64 MiB
- * that have not left. */
+ * that have not left, or that the peer has not confirmed. */
 MUSTER_MUST_CHECK enum muster_rc muster_peer_link_send_copy(
     struct muster_peer_link *link, const struct muster_frame_header *header, const void *payload);
 /** Take back all COLLECTIVE frames of epochs < epoch: the unsent are dropped, the unsent rest of

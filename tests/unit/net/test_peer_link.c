@@ -369,6 +369,36 @@ static void copies_have_a_bound(void **state)
     link_pair_close(&pair);
 }
 
+static bool has_left(void *data)
+{
+    return muster_peer_link_queued_bytes(data) == 0;
+}
+
+/* They are kept until the peer has said that it has them. */
+static void copies_that_the_peer_never_confirms_have_a_bound(void **state)
+{
+    struct muster_frame_header header = {.channel = MUSTER_FRAME_MEMBERSHIP,
+                                         .payload_bytes = MUSTER_FRAME_PAYLOAD_MAX};
+    struct link_pair pair;
+    uint8_t *payload = calloc(1, MUSTER_FRAME_PAYLOAD_MAX);
+    unsigned count = 0;
+
+    (void)state;
+    assert_non_null(payload);
+    link_pair_open(&pair);
+    pair.ends[1].discards = true;
+    pair.ends[1].link->session = 0; /* it says nothing */
+    while (count < 10 &&
+           muster_peer_link_send_copy(pair.ends[0].link, &header, payload) == MUSTER_OK) {
+        count++;
+        test_env_run_until(&pair.test.env, has_left, pair.ends[0].link);
+    }
+
+    assert_int_equal(count, 3);
+    free(payload);
+    link_pair_close(&pair);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -386,6 +416,7 @@ int main(void)
         cmocka_unit_test(a_link_may_be_closed_inside_its_own_event),
         cmocka_unit_test(a_lost_peer_fails_what_is_queued),
         cmocka_unit_test(copies_have_a_bound),
+        cmocka_unit_test(copies_that_the_peer_never_confirms_have_a_bound),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
