@@ -133,7 +133,7 @@ void *muster_repair_receive(struct muster_run *run, const struct muster_frame_he
     uint8_t *place;
     size_t bytes;
 
-    if (!run->is_adopting || c >= run->plan.chunk_count ||
+    if (run->shm != NULL || !run->is_adopting || c >= run->plan.chunk_count ||
         (run->chunks[c] & MUSTER_CHUNK_ASKED) == 0 || (run->chunks[c] & MUSTER_CHUNK_FINAL) != 0)
         return NULL;
     place = chunk_memory(run, c, &bytes);

@@ -2,6 +2,7 @@
 #include "tests/lib/group_ring.h"
 
 #include "collective/group_internal.h"
+#include "collective/shm.h"
 
 static void count_done(struct muster_op *op, enum muster_rc rc)
 {
@@ -67,6 +68,48 @@ static void an_early_frame_without_memory_ends_the_link(void **state)
     assert_int_equal(ring.members[0].suspect_count, 1);
     ring.test.mem.fail_at = 0;
     group_ring_close(&ring);
+}
+
+static void ignore_end(struct muster_op *op, enum muster_rc rc)
+{
+    (void)op;
+    (void)rc;
+}
+
+/* Nobody who follows the protocol sends it: what boards show is not asked for. */
+static void a_fetched_chunk_of_an_operation_through_boards_ends_the_link(void **state)
+{
+    static struct group_ring ring;
+    static int32_t values[300000];
+    const struct muster_tensor tensor = {.data = values, .count = 300000, .dtype = MUSTER_I32};
+    struct muster_frame_header header = {.channel = MUSTER_FRAME_COLLECTIVE,
+                                         .type = MUSTER_FRAME_CHUNK,
+                                         .payload_bytes = 8};
+    struct muster_op op = {.data = NULL};
+    struct muster_run *run;
+
+    (void)state;
+    group_ring_has_boards = true;
+    group_ring_open(&ring, 2);
+    for (unsigned turns = 0; !muster_shm_is_used(ring.members[0].group); turns++) {
+        assert_true(turns < 100000);
+        group_ring_turn(&ring, 1);
+    }
+    op.deadline_ns = muster_loop_after_ns(ring.test.env.loop, 60 * MUSTER_NS_PER_S);
+    assert_int_equal(muster_all_reduce_start(&op, ring.members[0].group, &tensor, MUSTER_SUM,
+                                             ignore_end),
+                     MUSTER_OK);
+    run = op.impl;
+    assert_non_null(run->shm);
+    run->is_adopting = true; /* as after a death */
+    header.epoch = ring.view->epoch;
+    header.op = op.id;
+    header.descriptor = run->descriptor;
+
+    assert_null(muster_group_wire_client.on_frame(ring.members[0].group, 1, &header));
+    assert_int_equal(ring.members[0].suspect_count, 1);
+    group_ring_close(&ring);
+    group_ring_has_boards = false;
 }
 
 static void start_broadcast(struct group_ring *ring, uint32_t member, struct muster_op *op,
@@ -242,6 +285,7 @@ int main(void)
         cmocka_unit_test(a_broadcast_ends_when_the_last_member_has_called),
         cmocka_unit_test(a_frame_is_used_whose_operation_begins_while_it_comes_in),
         cmocka_unit_test(an_early_frame_without_memory_ends_the_link),
+        cmocka_unit_test(a_fetched_chunk_of_an_operation_through_boards_ends_the_link),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
