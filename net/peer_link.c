@@ -1,6 +1,8 @@
 /* A peer link: connect or accept, hello, the queue of frames, recall, close. */
 #include "net/peer_link_internal.h"
 
+#include <muster/options.h>
+
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -375,6 +377,20 @@ static bool is_met_by_mistake(const struct muster_peer_link *link)
     return !muster_incarnation_is_zero(target) && !muster_incarnation_is_equal(target, reached);
 }
 
+/* MUSTER_ZEROCOPY: so many bytes and more are sent without a copy; not within a host, where the
+ * kernel copies all the same. */
+static void set_zerocopy(struct muster_peer_link *link)
+{
+    struct muster_vars *vars = link->env->vars;
+    const char *text = vars == NULL ? NULL : muster_vars_get(vars, "MUSTER_ZEROCOPY");
+    uint64_t bytes_min;
+
+    if (text == NULL || muster_address_is_loopback(muster_stream_peer(link->stream)))
+        return;
+    if (muster_bytes_parse(text, &bytes_min) == MUSTER_OK)
+        muster_stream_set_zerocopy(link->stream, (size_t)bytes_min);
+}
+
 void muster_peer_link_meet(struct muster_peer_link *link)
 {
     char text[MUSTER_INCARNATION_TEXT_BYTES];
@@ -404,6 +420,8 @@ void muster_peer_link_meet(struct muster_peer_link *link)
         link->self.stripe_count = link->peer.stripe_count;
     }
     link->peer.purpose = link->self.purpose;
+    if (link->self.purpose == MUSTER_LINK_DATA)
+        set_zerocopy(link);
     if (link->is_opener && link->self.intent != MUSTER_LINK_NEW) {
         link->state = MUSTER_LINK_ANSWER; /* the deadline goes on */
         return;

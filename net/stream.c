@@ -83,6 +83,12 @@ void muster_stream_unread(struct muster_stream *stream, const void *bytes, size_
     stream->ops->unread(stream, bytes, count);
 }
 
+void muster_stream_set_zerocopy(struct muster_stream *stream, size_t bytes_min)
+{
+    if (stream->ops->set_zerocopy != NULL)
+        stream->ops->set_zerocopy(stream, bytes_min);
+}
+
 void muster_stream_shutdown(struct muster_stream *stream)
 {
     stream->ops->shutdown(stream);

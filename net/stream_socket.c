@@ -1,234 +1,14 @@
-/* A byte stream on a connected, non-blocking socket: gathered sends, receives straight into the
- * caller's buffer. */
-#include "net/net_internal.h"
+/* A byte stream on a connected, non-blocking socket: receives straight into the caller's buffer,
+ * events, close. */
+#include "net/stream_socket_internal.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
-#define GATHER_COUNT_MAX  256
 #define TURN_BYTES_MAX    (4u << 20) /* then other descriptors have their turn */
-/* A turn sends whole writes until it has so much, of longer ones at most the second, and then looks
- * for what has come in: the kernel's pages go back and forth between two neighbours while they are
- * in the caches (1 MiB at once: a third slower over loopback, measured). */
-#define SEND_BYTES_ENOUGH (256u << 10)
-#define SEND_BYTES_MAX    (512u << 10)
 #define TURN_RECEIVES_MAX 64
-
-enum send_state {
-    SEND_OPEN,
-    SEND_ENDING, /* shut down; FIN goes when the queue is empty */
-    SEND_ENDED,
-    SEND_FAILED,
-};
-
-enum receive_state {
-    RECEIVE_OPEN,
-    RECEIVE_ENDED, /* the peer has ended in order */
-    RECEIVE_FAILED,
-};
-
-struct socket_stream {
-    struct muster_stream stream;
-    struct muster_env *env;
-    struct muster_fd_watch watch; /* interest is dropped when it fires in vain, not before */
-    struct muster_task task;      /* flush, immediate completions, close */
-    struct muster_address local, peer;
-    bool is_closing;
-    muster_stream_close_fn *closed;
-
-    enum send_state send;
-    int send_errno;
-    struct muster_list writes;   /* only the first may be partly sent */
-    struct muster_list finished; /* sent or failed, their callbacks are due */
-    size_t first_iov;            /* where the first write goes on */
-    size_t first_offset;
-    struct muster_stream_write *rest; /* continues a recalled, partly sent write */
-    bool is_rest_due;                 /* nothing may be sent before that rest */
-    bool is_blocked;                  /* the kernel's buffer was full; waits for writability */
-
-    enum receive_state receive;
-    struct muster_stream_read *read;
-    uint8_t unread[MUSTER_STREAM_UNREAD_MAX];
-    size_t unread_bytes;
-};
-
-static struct socket_stream *socket_of(const struct muster_stream *stream)
-{
-    return MUSTER_CONTAINER_OF(stream, struct socket_stream, stream);
-}
-
-static void want(struct socket_stream *socket, unsigned wanted)
-{
-    if (socket->watch.wanted != wanted)
-        muster_fd_watch_update(&socket->watch, wanted);
-}
-
-static void schedule(struct socket_stream *socket)
-{
-    muster_task_post(&socket->task, socket->env->loop);
-}
-
-/* Sending. */
-
-static struct muster_stream_write *first_write(const struct socket_stream *socket)
-{
-    if (muster_list_is_empty(&socket->writes))
-        return NULL;
-    return MUSTER_CONTAINER_OF(socket->writes.next, struct muster_stream_write, node);
-}
-
-/* Fills iov from the queue, with what one send takes. Returns the number of entries. */
-static size_t gather(const struct socket_stream *socket, struct iovec iov[GATHER_COUNT_MAX],
-                     size_t *ret_bytes)
-{
-    const struct muster_list *node;
-    size_t index = socket->first_iov;
-    size_t offset = socket->first_offset;
-    size_t count = 0;
-
-    *ret_bytes = 0;
-    for (node = socket->writes.next; node != &socket->writes; node = node->next) {
-        const struct muster_stream_write *write =
-            MUSTER_CONTAINER_OF(node, struct muster_stream_write, node);
-
-        if (*ret_bytes >= SEND_BYTES_ENOUGH)
-            return count;
-        for (; index < write->iov_count; index++, offset = 0) {
-            if (count == GATHER_COUNT_MAX || *ret_bytes == SEND_BYTES_MAX)
-                return count;
-            if (write->iov[index].iov_len == offset)
-                continue;
-            iov[count].iov_base = (uint8_t *)write->iov[index].iov_base + offset;
-            iov[count].iov_len = write->iov[index].iov_len - offset;
-            if (iov[count].iov_len > SEND_BYTES_MAX - *ret_bytes)
-                iov[count].iov_len = SEND_BYTES_MAX - *ret_bytes;
-            *ret_bytes += iov[count].iov_len;
-            count++;
-        }
-        index = 0;
-    }
-    return count;
-}
-
-static void advance_first(struct socket_stream *socket, const struct muster_stream_write *write,
-                          size_t bytes)
-{
-    while (bytes > 0) {
-        size_t left = write->iov[socket->first_iov].iov_len - socket->first_offset;
-
-        if (bytes < left) {
-            socket->first_offset += bytes;
-            return;
-        }
-        bytes -= left;
-        socket->first_iov++;
-        socket->first_offset = 0;
-    }
-}
-
-/* The kernel has taken `bytes` of the queue. */
-static void advance(struct socket_stream *socket, size_t bytes)
-{
-    struct muster_stream_write *write;
-
-    while ((write = first_write(socket)) != NULL) {
-        size_t left = write->bytes_total - write->bytes_done;
-        size_t step = bytes < left ? bytes : left;
-
-        write->bytes_done += step;
-        bytes -= step;
-        if (step < left) {
-            advance_first(socket, write, step);
-            return;
-        }
-        muster_list_remove(&write->node);
-        muster_list_append(&socket->finished, &write->node);
-        socket->first_iov = 0;
-        socket->first_offset = 0;
-        if (socket->rest == write)
-            socket->rest = NULL;
-    }
-}
-
-static void fail_writes(struct socket_stream *socket)
-{
-    struct muster_list *node;
-
-    while ((node = muster_list_pop(&socket->writes)) != NULL)
-        muster_list_append(&socket->finished, node);
-    socket->first_iov = 0;
-    socket->first_offset = 0;
-    socket->rest = NULL;
-}
-
-/* One gathered send. Returns whether another may follow at once. */
-static bool send_once(struct socket_stream *socket, size_t *ret_sent)
-{
-    struct iovec iov[GATHER_COUNT_MAX];
-    struct msghdr message = {.msg_iov = iov};
-    size_t bytes;
-    ssize_t sent;
-
-    message.msg_iovlen = gather(socket, iov, &bytes);
-    if (bytes == 0) {
-        advance(socket, 0);
-        return false;
-    }
-    do
-        sent = sendmsg(socket->watch.fd, &message, MSG_NOSIGNAL);
-    while (sent < 0 && errno == EINTR);
-    if (sent < 0 && errno != EAGAIN) {
-        socket->send = SEND_FAILED;
-        socket->send_errno = errno;
-        return false;
-    }
-    *ret_sent = sent < 0 ? 0 : (size_t)sent;
-    advance(socket, *ret_sent);
-    socket->is_blocked = *ret_sent < bytes;
-    return !socket->is_blocked;
-}
-
-static void run_finished(struct socket_stream *socket)
-{
-    struct muster_list *node;
-
-    while (!socket->is_closing && (node = muster_list_pop(&socket->finished)) != NULL) {
-        struct muster_stream_write *write =
-            MUSTER_CONTAINER_OF(node, struct muster_stream_write, node);
-
-        write->done(write,
-                    write->bytes_done == write->bytes_total ? MUSTER_OK : MUSTER_UNAVAILABLE);
-    }
-}
-
-static void flush(struct socket_stream *socket)
-{
-    size_t budget = SEND_BYTES_ENOUGH;
-
-    socket->is_blocked = false;
-    while (first_write(socket) != NULL && !socket->is_rest_due && socket->send < SEND_ENDED) {
-        size_t sent = 0;
-
-        if (!send_once(socket, &sent))
-            break;
-        budget -= sent < budget ? sent : budget;
-        if (budget == 0 && first_write(socket) != NULL) {
-            schedule(socket);
-            break;
-        }
-    }
-    if (socket->send == SEND_FAILED)
-        fail_writes(socket);
-    if (socket->send == SEND_ENDING && first_write(socket) == NULL && !socket->is_rest_due) {
-        socket->send = SEND_ENDED;
-        (void)shutdown(socket->watch.fd, SHUT_WR);
-    }
-    if (socket->is_blocked)
-        want(socket, socket->watch.wanted | MUSTER_FD_WRITE);
-    run_finished(socket);
-}
 
 /* Receiving. */
 
@@ -329,7 +109,7 @@ static void on_task(struct muster_task *task)
     struct socket_stream *socket = task->data;
 
     if (!socket->is_closing && !socket->is_blocked)
-        flush(socket);
+        muster_stream_socket_flush(socket);
     if (!socket->is_closing && has_immediate_read(socket))
         receive_some(socket);
     if (!socket->is_closing || muster_task_is_posted(&socket->task))
@@ -344,60 +124,26 @@ static void on_ready(struct muster_fd_watch *watch, unsigned ready)
 {
     struct socket_stream *socket = watch->data;
 
+    if (muster_zerocopy_is_busy(&socket->zerocopy))
+        muster_stream_socket_run_finished(socket);
+    if (socket->is_closing)
+        return;
     if ((ready & MUSTER_FD_READ) != 0 && socket->read != NULL)
         receive_some(socket);
     else if ((ready & MUSTER_FD_READ) != 0)
-        want(socket, watch->wanted & ~MUSTER_FD_READ);
+        muster_stream_socket_want(socket, watch->wanted & ~MUSTER_FD_READ);
     if (socket->is_closing || (ready & MUSTER_FD_WRITE) == 0)
         return;
-    if (first_write(socket) == NULL || socket->is_rest_due)
-        want(socket, watch->wanted & ~MUSTER_FD_WRITE);
-    flush(socket);
+    if (muster_stream_socket_first_write(socket) == NULL || socket->is_rest_due)
+        muster_stream_socket_want(socket, watch->wanted & ~MUSTER_FD_WRITE);
+    muster_stream_socket_flush(socket);
 }
 
 /* The operations of a stream. */
 
-static enum muster_rc socket_submit(struct muster_stream *stream, struct muster_stream_write *write)
-{
-    struct socket_stream *socket = socket_of(stream);
-
-    if (socket->is_closing)
-        return MUSTER_FAILED_PRECONDITION;
-    if ((socket->send == SEND_ENDING || socket->send == SEND_ENDED) && !socket->is_rest_due)
-        return MUSTER_FAILED_PRECONDITION;
-    if (socket->is_rest_due) {
-        muster_list_prepend(&socket->writes, &write->node);
-        socket->rest = write;
-        socket->is_rest_due = false;
-    } else {
-        muster_list_append(&socket->writes, &write->node);
-    }
-    if (!socket->is_blocked)
-        schedule(socket);
-    return MUSTER_OK;
-}
-
-static void socket_cancel_write(struct muster_stream *stream, struct muster_stream_write *write)
-{
-    struct socket_stream *socket = socket_of(stream);
-    bool is_begun = write->bytes_done > 0 || socket->rest == write;
-
-    if (muster_list_is_empty(&write->node))
-        return;
-    muster_list_remove(&write->node);
-    if (is_begun && write->bytes_done < write->bytes_total && socket->send != SEND_FAILED) {
-        socket->is_rest_due = true;
-        socket->first_iov = 0;
-        socket->first_offset = 0;
-        socket->rest = NULL;
-    }
-    if (!socket->is_blocked)
-        schedule(socket);
-}
-
 static enum muster_rc socket_receive(struct muster_stream *stream, struct muster_stream_read *read)
 {
-    struct socket_stream *socket = socket_of(stream);
+    struct socket_stream *socket = muster_stream_socket_of(stream);
     size_t bytes = socket->unread_bytes < read->bytes_max ? socket->unread_bytes : read->bytes_max;
 
     if (socket->is_closing || socket->read != NULL)
@@ -410,15 +156,15 @@ static enum muster_rc socket_receive(struct muster_stream *stream, struct muster
     }
     socket->read = read;
     if (has_immediate_read(socket))
-        schedule(socket);
+        muster_stream_socket_schedule(socket);
     else
-        want(socket, socket->watch.wanted | MUSTER_FD_READ);
+        muster_stream_socket_want(socket, socket->watch.wanted | MUSTER_FD_READ);
     return MUSTER_OK;
 }
 
 static void socket_cancel_read(struct muster_stream *stream, struct muster_stream_read *read)
 {
-    struct socket_stream *socket = socket_of(stream);
+    struct socket_stream *socket = muster_stream_socket_of(stream);
 
     if (socket->read == read)
         socket->read = NULL;
@@ -426,41 +172,43 @@ static void socket_cancel_read(struct muster_stream *stream, struct muster_strea
 
 static void socket_shutdown(struct muster_stream *stream)
 {
-    struct socket_stream *socket = socket_of(stream);
+    struct socket_stream *socket = muster_stream_socket_of(stream);
 
     if (socket->is_closing || socket->send != SEND_OPEN)
         return;
     socket->send = SEND_ENDING;
     if (!socket->is_blocked)
-        schedule(socket);
+        muster_stream_socket_schedule(socket);
 }
 
 static void socket_close(struct muster_stream *stream, muster_stream_close_fn *closed)
 {
-    struct socket_stream *socket = socket_of(stream);
+    struct socket_stream *socket = muster_stream_socket_of(stream);
 
     assert(!socket->is_closing);
     socket->is_closing = true;
     socket->closed = closed;
     muster_fd_watch_close(&socket->watch);
+    muster_timer_stop(&socket->notice_timer);
+    muster_zerocopy_abandon(&socket->zerocopy, socket->watch.fd);
     close(socket->watch.fd);
     socket->watch.fd = -1;
-    schedule(socket);
+    muster_stream_socket_schedule(socket);
 }
 
 static const struct muster_address *socket_peer(const struct muster_stream *stream)
 {
-    return &socket_of(stream)->peer;
+    return &muster_stream_socket_of(stream)->peer;
 }
 
 static const struct muster_address *socket_local(const struct muster_stream *stream)
 {
-    return &socket_of(stream)->local;
+    return &muster_stream_socket_of(stream)->local;
 }
 
 static size_t socket_take_now(struct muster_stream *stream, void *buffer, size_t bytes_max)
 {
-    struct socket_stream *socket = socket_of(stream);
+    struct socket_stream *socket = muster_stream_socket_of(stream);
     size_t bytes = socket->unread_bytes < bytes_max ? socket->unread_bytes : bytes_max;
 
     if (socket->is_closing || socket->read != NULL)
@@ -475,7 +223,7 @@ static size_t socket_take_now(struct muster_stream *stream, void *buffer, size_t
 
 static void socket_unread(struct muster_stream *stream, const void *bytes, size_t count)
 {
-    struct socket_stream *socket = socket_of(stream);
+    struct socket_stream *socket = muster_stream_socket_of(stream);
 
     assert(socket->read == NULL && count <= sizeof(socket->unread) - socket->unread_bytes);
     memmove(socket->unread + count, socket->unread, socket->unread_bytes);
@@ -484,9 +232,9 @@ static void socket_unread(struct muster_stream *stream, const void *bytes, size_
 }
 
 static const struct muster_stream_ops socket_ops = {
-    .submit = socket_submit,
+    .submit = muster_stream_socket_submit,
     .receive = socket_receive,
-    .cancel_write = socket_cancel_write,
+    .cancel_write = muster_stream_socket_cancel_write,
     .cancel_read = socket_cancel_read,
     .shutdown = socket_shutdown,
     .close = socket_close,
@@ -494,6 +242,7 @@ static const struct muster_stream_ops socket_ops = {
     .local = socket_local,
     .take_now = socket_take_now,
     .unread = socket_unread,
+    .set_zerocopy = muster_stream_socket_set_zerocopy,
 };
 
 enum muster_rc muster_stream_socket_open(struct muster_env *env, int fd,
@@ -511,6 +260,7 @@ enum muster_rc muster_stream_socket_open(struct muster_env *env, int fd,
     muster_list_init(&socket->writes);
     muster_list_init(&socket->finished);
     muster_task_init(&socket->task, on_task, socket);
+    muster_timer_init(&socket->notice_timer, muster_stream_socket_on_notice_due, socket);
     socket->watch.data = socket;
     socket->watch.on_ready = on_ready;
     socket->watch.fd = fd;

@@ -33,6 +33,7 @@ struct muster_stream_write {
     const struct iovec *iov;
     size_t iov_count;
     size_t bytes_total;
+    uint32_t sends_end; /* of a socket: the callback waits for its sends without a copy before it */
     struct muster_list node;
 };
 
@@ -59,6 +60,7 @@ struct muster_stream_ops {
     const struct muster_address *(*local)(const struct muster_stream *stream);
     size_t (*take_now)(struct muster_stream *stream, void *buffer, size_t bytes_max);
     void (*unread)(struct muster_stream *stream, const void *bytes, size_t count);
+    void (*set_zerocopy)(struct muster_stream *stream, size_t bytes_min); /* NULL: never does it */
 };
 
 #define MUSTER_STREAM_UNREAD_MAX 64
@@ -116,6 +118,14 @@ MUSTER_API size_t muster_stream_take_now(struct muster_stream *stream, void *buf
 /** Push bytes back in front of what was not read yet (at most MUSTER_STREAM_UNREAD_MAX in all;
  * no read open): a port that looked at the first bytes hands the stream on as new. Copies. */
 MUSTER_API void muster_stream_unread(struct muster_stream *stream, const void *bytes, size_t count);
+
+/** From now on the kernel takes sends of at least bytes_min (0: none) from the writes' own memory,
+ * without a copy (MSG_ZEROCOPY), and their callbacks come when it is done with it: about when the
+ * peer has acknowledged them. A stream for which the kernel copies all the same turns it off by
+ * itself. Only sockets of TCP do it; others go on as before. To recall a write that has begun may
+ * then take 50 ms, and breaks the connection if the kernel keeps its memory longer; a close drops
+ * what has not been acknowledged. */
+MUSTER_API void muster_stream_set_zerocopy(struct muster_stream *stream, size_t bytes_min);
 
 /** Send FIN once the queued writes are out; no submit afterwards. */
 MUSTER_API void muster_stream_shutdown(struct muster_stream *stream);

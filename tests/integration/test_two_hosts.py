@@ -224,9 +224,10 @@ class Connections(Case):
         self.assert_same_view(members)
 
     def test_one_of_several_stripes_is_reset_and_no_view_changes(self):
-        for self.stripes in 1, 2, 4:
-            with self.subTest(stripes=self.stripes):
-                members = self.started_with_data(MUSTER_STRIPES=self.stripes, MUSTER_JOB=f"stripes-{self.stripes}")
+        for self.stripes, zerocopy in (1, "0"), (2, "64K"), (4, "0"):
+            with self.subTest(stripes=self.stripes, zerocopy=zerocopy):
+                members = self.started_with_data(MUSTER_STRIPES=self.stripes, MUSTER_ZEROCOPY=zerocopy,
+                                                 MUSTER_JOB=f"stripes-{self.stripes}")
                 for member in members:
                     member.tell(f"all_reduce {COUNT} {member.rank + 0.1} mean")
                 self.reset(*self.ports(members)[-1])
