@@ -216,7 +216,9 @@ void muster_run_explain_abort(struct muster_run *run, enum muster_rc rc, const c
     if (run->op == NULL || run->is_unfit)
         return;
     muster_run_name(run, name, sizeof(name));
-    if (culprit != UINT32_MAX && rc != MUSTER_CANCELLED && run->abort_why != MUSTER_OK) {
+    if (run->abort_why == MUSTER_RESOURCE_EXHAUSTED) {
+        muster_error_set(&run->op->error, rc, "%s: this process has no memory left for it", name);
+    } else if (culprit != UINT32_MAX && rc != MUSTER_CANCELLED && run->abort_why != MUSTER_OK) {
         rank = muster_op_participant_rank(run->group, &run->id, culprit);
         muster_error_set(
             &run->op->error, rc, "rank %u (%s) has not %s %s", rank,

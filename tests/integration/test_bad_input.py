@@ -125,7 +125,7 @@ class Place(unittest.TestCase):
         for name, value in (("MUSTER_EVICT_AFTER_S", "soon"), ("MUSTER_EVICT_AFTER_S", "-1"),
                             ("MUSTER_LISTEN", "here"), ("MUSTER_LISTEN", "0.0.0.0:0"), ("MUSTER_LISTEN", "unix:/there"),
                             ("MUSTER_MIN_MEMBERS", "two"), ("MUSTER_MIN_MEMBERS_TIMEOUT_S", "-3"),
-                            ("MUSTER_REJOIN", "maybe"), ("MUSTER_REJOIN", "2"),
+                            ("MUSTER_WIRE", "TCP"), ("MUSTER_REJOIN", "maybe"), ("MUSTER_REJOIN", "2"),
                             ("MUSTER_INCARNATION", "xyz"), ("MUSTER_LOG_LEVEL", "loud"), ("MUSTER_KILL", "now")):
             env = dict(CLEAN, MUSTER_REGISTRY="127.0.0.1:1", RANK="0", WORLD_SIZE="1")
             done = subprocess.run([STEPPER, "1"], env=dict(env, **{name: value}), text=True, capture_output=True,

@@ -745,6 +745,8 @@ static void check_short_of_memory(const struct scene *scene)
         else {
             assert_true(seats[member].rc == MUSTER_ABORTED ||
                         seats[member].rc == MUSTER_RESOURCE_EXHAUSTED);
+            if (seats[member].rc == MUSTER_RESOURCE_EXHAUSTED)
+                assert_non_null(strstr(seats[member].op.error.text, "no memory left"));
             check_inputs(scene, member);
         }
     }
