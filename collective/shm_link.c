@@ -4,6 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Frames are taken back by operation; an answer stays whatever happens to any. */
+static const struct muster_op_id no_operation = {.step = UINT64_MAX};
+
 /* --- Life --- */
 
 struct muster_shm *muster_shm_ref(struct muster_shm *shm)
@@ -107,7 +110,7 @@ static void send_answer(struct muster_shm *shm, bool is_yes, enum muster_shm_ref
         .type = MUSTER_FRAME_BOARD,
         .flags = is_yes ? 1 : 0,
         .epoch = group->view->epoch,
-        .op = {.step = group->from_step_max},
+        .op = no_operation,
         .chunk = refusal,
     };
 

@@ -21,7 +21,7 @@ enum muster_frame_type {
     MUSTER_FRAME_QUERY,     /* have you started it? */
     MUSTER_FRAME_STATUS,    /* flags 1: yes */
     MUSTER_FRAME_PIECE,     /* chunk-th piece of the part for the receiver; offset: its elements */
-    MUSTER_FRAME_BOARD,     /* flags 1: the sender can work through boards with all members */
+    MUSTER_FRAME_BOARD,     /* flags 1: the sender can use the boards of all; of no operation */
     MUSTER_FRAME_STEP,      /* a message of a plan of steps: number `phase` of chunk `chunk` */
     /* Messages; flags: dtype, offset: elements; from the sender, phase: its lowest open sequence. */
     MUSTER_FRAME_OFFER,    /* it has been started */

@@ -8,9 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MEMBERS 3u
-#define SMALL   64u          /* elements: flat */
-#define LARGE   (256u << 10) /* 1 MiB: chunks */
+#include "collective/wire.h"
+
+#define MEMBERS   3u
+#define TURNS_MAX 4000u
+#define SMALL     64u          /* elements: flat */
+#define LARGE     (256u << 10) /* 1 MiB: chunks */
 
 static struct group_ring ring;
 static unsigned done_count;
@@ -86,6 +89,25 @@ static void boards_of_one_host_are_the_wire(void **state)
 
     for (uint32_t i = 0; i < MEMBERS; i++)
         check_wire(i, "shm", "all members share a host");
+
+    group_ring_close(&ring);
+}
+
+/* An operation that ends early takes its frames back: the answer about boards is none of them. */
+static void what_is_taken_back_of_an_operation_leaves_the_answer(void **state)
+{
+    const struct muster_op_id first = {.step = 0};
+
+    (void)state;
+    group_ring_open(&ring, MEMBERS);
+
+    for (unsigned turns = 0; !is_settled(NULL); turns++) {
+        assert_true(turns < TURNS_MAX);
+        for (uint32_t i = 0; i < MEMBERS; i++)
+            muster_wire_recall_op(ring.members[i].wire, &first);
+        muster_loop_turn(ring.test.env.loop, MUSTER_NS_PER_MS);
+    }
+    check_wire(0, "shm", "all members share a host");
 
     group_ring_close(&ring);
 }
@@ -229,6 +251,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(boards_of_one_host_are_the_wire),
+        cmocka_unit_test(what_is_taken_back_of_an_operation_leaves_the_answer),
         cmocka_unit_test(the_log_says_it_once_per_epoch),
         cmocka_unit_test(an_operation_says_how_it_showed_its_input),
         cmocka_unit_test(members_on_several_hosts_use_the_wire),
