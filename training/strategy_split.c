@@ -39,7 +39,9 @@ void muster_strategy_split_group(struct muster_strategy *strategy, struct muster
                                                                              .color = split->color,
                                                                              .data = split->data});
 
-        (void)rc; /* it has inherited it, or it is closed: the next one will be split */
+        /* It has inherited it, or it is closed: the next one will be split. */
+        if (rc == MUSTER_RESOURCE_EXHAUSTED)
+            MUSTER_LOG(strategy->env, WARN, "strategy_split_without_memory", "lane", split->lane);
     }
 }
 
