@@ -22,6 +22,8 @@ struct muster_board_peer {
     const uint8_t
         *memory; /* its board, once ready; stays mapped until release, also when it dies */
     size_t memory_bytes;
+    uint64_t
+        refused_end; /* it cannot map the share of this number less 1, the newest such; 0: none */
     bool can_read_memory;         /* muster_board_read_memory works; known once ready */
     struct muster_error read_why; /* else: why it does not, for people */
 };

@@ -211,6 +211,7 @@ static enum muster_rc hear(struct muster_board_peer_system *peer,
     case MUSTER_BOARD_SHARE_MAPPED:
         return muster_board_note_mapped(peer, packet->message.share);
     case MUSTER_BOARD_SHARE_FAILED:
+        peer->peer.refused_end = (uint64_t)packet->message.share + 1;
         return MUSTER_OK;
     case MUSTER_BOARD_SHARE_FREED:
         muster_board_unmap_share(peer, packet->message.share);

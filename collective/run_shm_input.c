@@ -20,6 +20,24 @@ static bool is_mapped_by_all(const struct muster_run *run, uint32_t share)
     return true;
 }
 
+/* It has no addresses left, or no memory for their tables. */
+static bool is_refused(const struct muster_run *run, uint32_t share)
+{
+    const struct muster_shm_run *shm = run->shm;
+
+    for (uint32_t i = 0; i < shm->n; i++) {
+        const struct muster_shm_participant *participant = &shm->participants[i];
+
+        if (participant->peer == NULL || participant->is_dead ||
+            participant->peer->refused_end != (uint64_t)share + 1)
+            continue;
+        MUSTER_LOG(run->group->env, WARN, "input_not_mapped", "rank", participant->rank, "share",
+                   share);
+        return true;
+    }
+    return false;
+}
+
 static bool show(struct muster_run *run, const void *at, size_t bytes)
 {
     struct muster_shm_entry *entry = run->shm->entry;
@@ -116,6 +134,32 @@ void muster_shm_drop_stages(struct muster_board *board)
     }
 }
 
+/* The others are told; the staging is not kept, for who refused it would refuse it again. */
+static void give_up(struct muster_run *run)
+{
+    struct muster_shm_run *shm = run->shm;
+
+    if (shm->stage.at != NULL)
+        muster_board_share_free(shm->link->board, shm->stage.at);
+    shm->stage.at = NULL;
+    shm->is_blocked = true;
+    muster_run_propose_abort(run, MUSTER_RESOURCE_EXHAUSTED);
+}
+
+static bool show_stage(struct muster_run *run, size_t bytes)
+{
+    struct muster_shm_run *shm = run->shm;
+    uint32_t share;
+    uint64_t offset;
+
+    if (show(run, shm->stage.at, bytes))
+        return true;
+    if (muster_board_find_share(shm->link->board, shm->stage.at, bytes, &share, &offset) &&
+        is_refused(run, share))
+        give_up(run);
+    return false;
+}
+
 bool muster_shm_show_input(struct muster_run *run, size_t bytes)
 {
     struct muster_shm_run *shm = run->shm;
@@ -125,13 +169,12 @@ bool muster_shm_show_input(struct muster_run *run, size_t bytes)
         return true;
     if (shm->stage.at == NULL) {
         if (!muster_shm_stage_take(board, bytes, &shm->stage)) {
-            shm->is_blocked = true;
-            muster_run_propose_abort(run, MUSTER_RESOURCE_EXHAUSTED);
+            give_up(run);
             return false;
         }
         muster_shm_copy(shm->stage.at, run->call.input, bytes);
     }
-    return show(run, shm->stage.at, bytes);
+    return show_stage(run, bytes);
 }
 
 void muster_shm_hide_input(struct muster_run *run)

@@ -424,6 +424,17 @@ static struct sim_peer *next_news(struct sim_board *ours)
 }
 
 /* A call may release any peer. */
+static void tell_share(struct sim_board *ours, struct area *area)
+{
+    if (ours->is_dead || area->is_told)
+        return;
+    area->is_told = !ours->world->are_shares_refused;
+    for (struct muster_list *node = ours->peers.next; node != &ours->peers && !area->is_told;
+         node = node->next)
+        MUSTER_CONTAINER_OF(node, struct muster_board_peer, node)->refused_end =
+            (uint64_t)area->share + 1;
+}
+
 static void on_turn(struct muster_task *task)
 {
     struct sim_board *ours = task->data;
@@ -431,7 +442,7 @@ static void on_turn(struct muster_task *task)
     struct sim_peer *peer = NULL;
 
     for (struct muster_list *node = ours->shares.next; node != &ours->shares; node = node->next)
-        MUSTER_CONTAINER_OF(node, struct area, node)->is_told |= !ours->is_dead;
+        tell_share(ours, MUSTER_CONTAINER_OF(node, struct area, node));
     while (!ours->is_dead && (peer = next_news(ours)) != NULL) {
         peer->is_told = true;
         peer->was_failed = peer->peer.is_failed;

@@ -488,6 +488,32 @@ static void mismatched_calls_fail_on_every_rank_and_name_both(void **state)
     group_ring_close(&ring);
 }
 
+/* Ordinary memory is copied to memory that the others map, if they have room for it. */
+static void an_input_that_the_others_cannot_map_ends_the_call(void **state)
+{
+    const uint64_t count = 200000; /* no small one */
+    struct group_ring ring;
+    struct call calls[2];
+
+    (void)state;
+    group_ring_open(&ring, 2);
+    ring.boards.are_shares_refused = true;
+    for (uint32_t member = 0; member < 2; member++) {
+        call_init(&calls[member], &ring, count * 4, 0);
+        fill(&calls[member], MUSTER_F32, member, count);
+        start_all_reduce(&ring, &calls[member], member, count, MUSTER_F32, MUSTER_SUM);
+    }
+    run_until_done(&ring, calls, 2);
+    for (uint32_t member = 0; member < 2; member++) {
+        if (group_ring_has_boards)
+            assert_int_equal(calls[member].rc, MUSTER_RESOURCE_EXHAUSTED);
+        else
+            assert_int_equal(calls[member].rc, MUSTER_OK);
+        call_fini(&calls[member]);
+    }
+    group_ring_close(&ring);
+}
+
 /* Non-roots of a broadcast send no data: two different roots must not leave everybody waiting. */
 static void broadcasts_of_different_roots_do_not_hang(void **state)
 {
@@ -555,6 +581,7 @@ int main(void)
         cmocka_unit_test(lanes_do_not_wait_for_each_other),
         cmocka_unit_test(a_steady_step_allocates_nothing),
         cmocka_unit_test(mismatched_calls_fail_on_every_rank_and_name_both),
+        cmocka_unit_test(an_input_that_the_others_cannot_map_ends_the_call),
         cmocka_unit_test(broadcasts_of_different_roots_do_not_hang),
         cmocka_unit_test(reduces_of_different_roots_do_not_hang),
     };
