@@ -22,15 +22,17 @@ MUSTER_MUST_CHECK enum muster_rc muster_coordination_keeper_open(
 /** What is not committed is lost. */
 void muster_coordination_keeper_close(struct muster_coordination_keeper *keeper);
 
-/** Of the service in the file; 0: it is new. */
+/** Of the service in the file, which is one of so many tasks; 0: it is new. FAILED_PRECONDITION: it is of
+ * another number of tasks, or of something else. */
 MUSTER_MUST_CHECK enum muster_rc muster_coordination_keeper_load_service(
-    struct muster_coordination_keeper *keeper, uint64_t *ret_incarnation);
+    struct muster_coordination_keeper *keeper, uint32_t task_count, uint64_t *ret_incarnation,
+    struct muster_error *ret_error);
 MUSTER_MUST_CHECK enum muster_rc muster_coordination_keeper_load(
     struct muster_coordination_keeper *keeper, struct muster_coordination *coordination,
     uint64_t now_ns);
 
 void muster_coordination_keeper_put_service(struct muster_coordination_keeper *keeper,
-                                            uint64_t incarnation);
+                                            uint64_t incarnation, uint32_t task_count);
 /** value NULL: the key is gone. */
 void muster_coordination_keeper_put_key(struct muster_coordination_keeper *keeper,
                                         struct muster_bytes key, const struct muster_bytes *value);

@@ -65,6 +65,7 @@ struct muster_coordination_server {
     struct muster_coordination *coordination;
     struct muster_rpc_server *rpc_server;
     bool owns_rpc_server;
+    uint32_t task_count;
     bool is_closed_dead;
     bool is_closing;
     struct muster_address address;
@@ -203,12 +204,13 @@ static void keep_barrier(void *data, struct muster_bytes id, int64_t counter, en
 
 static void keep_nothing(void *data, uint64_t service_incarnation)
 {
+    const struct muster_coordination_server *server = data;
     struct muster_coordination_keeper *keeper = keeper_of(data);
 
     if (keeper == NULL)
         return;
     muster_coordination_keeper_clear(keeper);
-    muster_coordination_keeper_put_service(keeper, service_incarnation);
+    muster_coordination_keeper_put_service(keeper, service_incarnation, server->task_count);
 }
 
 static const struct muster_coordination_ops ops = {.answer = on_answer,
@@ -374,6 +376,7 @@ static uint64_t or_default(uint64_t value, uint64_t fallback)
 static enum muster_rc open_keeper(struct muster_coordination_server *server, const char *path,
                                   uint64_t *incarnation, struct muster_error *ret_error)
 {
+    struct muster_error error;
     uint64_t kept = 0;
     enum muster_rc rc =
         muster_coordination_keeper_open(&server->keeper, server->env->mem, path, ret_error);
@@ -381,13 +384,16 @@ static enum muster_rc open_keeper(struct muster_coordination_server *server, con
     if (rc != MUSTER_OK)
         return rc;
     server->has_keeper = true;
-    rc = muster_coordination_keeper_load_service(&server->keeper, &kept);
-    if (rc == MUSTER_OK && kept == 0) {
-        muster_coordination_keeper_put_service(&server->keeper, *incarnation);
+    rc =
+        muster_coordination_keeper_load_service(&server->keeper, server->task_count, &kept, &error);
+    if (rc != MUSTER_OK)
+        return muster_error_set(ret_error, rc, "%s: %s", path, error.text);
+    if (kept == 0) {
+        muster_coordination_keeper_put_service(&server->keeper, *incarnation, server->task_count);
         rc = muster_coordination_keeper_commit(&server->keeper);
     }
     if (rc != MUSTER_OK)
-        return muster_error_set(ret_error, rc, "%s: what it holds is of no coordinator", path);
+        return muster_error_set(ret_error, rc, "%s cannot be written", path);
     if (kept != 0)
         *incarnation = kept;
     return MUSTER_OK;
@@ -467,6 +473,7 @@ enum muster_rc muster_coordination_server_open(
     if (server == NULL)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for the service");
     server->env = env;
+    server->task_count = options->task_count;
     server->is_closed_dead = options->is_closed_dead;
     muster_list_init(&server->questions);
     muster_list_init(&server->held);

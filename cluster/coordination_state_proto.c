@@ -77,11 +77,12 @@ static void put_message(struct muster_coordination_keeper *keeper, const char *p
 }
 
 void muster_coordination_keeper_put_service(struct muster_coordination_keeper *keeper,
-                                            uint64_t incarnation)
+                                            uint64_t incarnation, uint32_t task_count)
 {
     CoordinationState__Service service = COORDINATION_STATE__SERVICE__INIT;
 
     service.incarnation = incarnation;
+    service.tasks = task_count;
     put_message(keeper, "s", (struct muster_bytes){NULL, 0}, &service);
 }
 
@@ -316,8 +317,26 @@ enum muster_rc muster_coordination_keeper_load(struct muster_coordination_keeper
     return rc;
 }
 
+/* OK: it is one of this job, or new. */
+static enum muster_rc check_service(const struct muster_coordination_keeper *keeper,
+                                    const CoordinationState__Service *service, uint32_t task_count,
+                                    struct muster_error *ret_error)
+{
+    if (service == NULL && keeper->mvcc.meta.revision > 1)
+        return muster_error_set(ret_error, MUSTER_FAILED_PRECONDITION,
+                                "the file is not a coordinator's (a registry's?): name another");
+    if (service != NULL && service->tasks != task_count)
+        return muster_error_set(ret_error, MUSTER_FAILED_PRECONDITION,
+                                "the file is of a job of %u tasks, not %u: name another, or delete "
+                                "it when that job is over",
+                                service->tasks, task_count);
+    return MUSTER_OK;
+}
+
 enum muster_rc muster_coordination_keeper_load_service(struct muster_coordination_keeper *keeper,
-                                                       uint64_t *ret_incarnation)
+                                                       uint32_t task_count,
+                                                       uint64_t *ret_incarnation,
+                                                       struct muster_error *ret_error)
 {
     CoordinationState__Service *service = NULL;
     struct muster_mvcc_result result = {.is_more = false};
@@ -329,6 +348,10 @@ enum muster_rc muster_coordination_keeper_load_service(struct muster_coordinatio
         rc = muster_proto_unpack(keeper->mem, &coordination_state__service__descriptor,
                                  result.records[0].value.data, result.records[0].value.size, NULL,
                                  &service, NULL);
+    if (rc != MUSTER_OK)
+        (void)muster_error_set(ret_error, rc, "the file cannot be read");
+    else
+        rc = check_service(keeper, service, task_count, ret_error);
     if (service != NULL)
         *ret_incarnation = service->incarnation;
     muster_proto_free(service);

@@ -72,7 +72,7 @@ static void keep_nothing(void *data, uint64_t service_incarnation)
     struct fixture *fixture = data;
 
     muster_coordination_keeper_clear(&fixture->keeper);
-    muster_coordination_keeper_put_service(&fixture->keeper, service_incarnation);
+    muster_coordination_keeper_put_service(&fixture->keeper, service_incarnation, 2);
 }
 
 static const struct muster_coordination_ops ops = {.answer = on_answer,
@@ -95,11 +95,12 @@ static void open_all(struct fixture *fixture)
     if (muster_coordination_keeper_open(&fixture->keeper, &fixture->mem.mem, fixture->path,
                                         &error) != MUSTER_OK)
         fail_msg("%s", error.text);
-    assert_int_equal(muster_coordination_keeper_load_service(&fixture->keeper, &kept), MUSTER_OK);
+    assert_int_equal(muster_coordination_keeper_load_service(&fixture->keeper, 2, &kept, &error),
+                     MUSTER_OK);
     if (kept != 0)
         options.service_incarnation = kept;
     else
-        muster_coordination_keeper_put_service(&fixture->keeper, SERVICE);
+        muster_coordination_keeper_put_service(&fixture->keeper, SERVICE, 2);
     assert_int_equal(
         muster_coordination_new(&fixture->mem.mem, &options, &ops, fixture, &fixture->coordination),
         MUSTER_OK);
@@ -307,6 +308,27 @@ static void the_next_job_finds_nothing(void **state)
     assert_int_not_equal(second.service_incarnation, SERVICE);
 }
 
+static void a_file_of_something_else_is_refused(void **state)
+{
+    struct fixture *fixture = *state;
+    struct muster_error error;
+    struct question question;
+    uint64_t kept = 0;
+
+    ask(fixture, &question, MUSTER_COORDINATION_INSERT, 0, "k", "v");
+    commit(fixture);
+    assert_int_equal(muster_coordination_keeper_load_service(&fixture->keeper, 3, &kept, &error),
+                     MUSTER_FAILED_PRECONDITION);
+    assert_non_null(strstr(error.text, "of a job of 2 tasks, not 3"));
+    muster_coordination_keeper_clear(&fixture->keeper);
+    commit(fixture);
+    assert_int_equal(muster_coordination_keeper_load_service(&fixture->keeper, 2, &kept, &error),
+                     MUSTER_FAILED_PRECONDITION);
+    assert_non_null(strstr(error.text, "not a coordinator's"));
+    muster_coordination_keeper_put_service(&fixture->keeper, SERVICE, 2);
+    commit(fixture);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -317,6 +339,7 @@ int main(void)
         CASE(a_death_is_told_by_heartbeats_afterwards_too),
         CASE(a_barrier_that_was_passed_stays_passed),
         CASE(the_next_job_finds_nothing),
+        CASE(a_file_of_something_else_is_refused),
     };
 
     return cmocka_run_group_tests(coordination_keeper, NULL, NULL);
