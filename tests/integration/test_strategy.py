@@ -132,8 +132,8 @@ class Deaths(Case):
             member.tell(f"all_reduce 100000 {member.rank + 1} mean")
         got = [ok(member.hear()) for member in members[:2]]
         self.assertEqual(got[0], got[1])
-        self.assertIn((got[0]["value"], got[0]["contributors"]), ((1.5, 2), (2, 3)))
-        self.assertEqual(got[0]["interrupted"], 1)
+        # On a busy machine the death may come after both have all of it.
+        self.assertIn((got[0]["value"], got[0]["contributors"], got[0]["interrupted"]), ((1.5, 2, 1), (2, 3, 1), (2, 3, 0)))
         self.end(members[:2])
 
     def test_an_interruption_of_any_tensor_of_a_call_is_told(self):
