@@ -24,16 +24,6 @@ const char *muster_coordination_format(struct muster_coordination *coordination,
     return coordination->scratch.is_failed ? "out of memory" : coordination->scratch.bytes;
 }
 
-char *muster_coordination_copy_text(struct muster_coordination *coordination, const char *text)
-{
-    size_t bytes = strlen(text) + 1;
-    char *copy = muster_mem_alloc(coordination->mem, bytes);
-
-    if (copy != NULL)
-        memcpy(copy, text, bytes);
-    return copy;
-}
-
 void muster_coordination_answer(struct muster_coordination *coordination,
                                 struct muster_coordination_ask *ask,
                                 const struct muster_coordination_answer *answer)

@@ -25,14 +25,14 @@ static struct muster_coordination_barrier *barrier_find(struct muster_coordinati
 
 static void answer_barrier(struct muster_coordination *coordination,
                            struct muster_coordination_ask *ask, struct muster_bytes id,
-                           int64_t counter, enum muster_rc rc, const char *text, unsigned details)
+                           int64_t counter, enum muster_rc rc, const char *text)
 {
-    const struct muster_coordination_answer answer = {
-        .rc = rc,
-        .text = text,
-        .details = MUSTER_COORDINATION_DETAIL_ERROR | MUSTER_COORDINATION_DETAIL_BARRIER | details,
-        .key = id,
-        .counter = counter};
+    const struct muster_coordination_answer answer = {.rc = rc,
+                                                      .text = text,
+                                                      .details = MUSTER_COORDINATION_DETAIL_ERROR |
+                                                                 MUSTER_COORDINATION_DETAIL_BARRIER,
+                                                      .key = id,
+                                                      .counter = counter};
 
     muster_coordination_answer(coordination, ask, &answer);
 }
@@ -43,7 +43,7 @@ static void answer_result(struct muster_coordination *coordination,
 {
     if (barrier->rc != MUSTER_OK) {
         answer_barrier(coordination, ask, barrier->name.text, barrier->counter, barrier->rc,
-                       barrier->text, barrier->details);
+                       barrier->text);
     } else {
         const struct muster_coordination_answer answer = {
             .service_incarnation = coordination->options.service_incarnation,
@@ -70,7 +70,6 @@ static void instance_clear(struct muster_coordination *coordination,
     barrier->member_count = barrier->arrived_count = 0;
     barrier->has_ended = false;
     barrier->rc = MUSTER_OK;
-    barrier->details = 0;
     barrier->on_end = NULL;
 }
 
@@ -116,15 +115,14 @@ void muster_coordination_free_barriers(struct muster_coordination *coordination)
 /* text may be scratch. */
 static void barrier_end(struct muster_coordination *coordination,
                         struct muster_coordination_barrier *barrier, enum muster_rc rc,
-                        const char *text, unsigned details)
+                        const char *text)
 {
     struct muster_list round, *node;
 
     muster_list_remove(&barrier->open_node);
     barrier->has_ended = true;
     barrier->rc = rc;
-    barrier->details = details;
-    barrier->text = text != NULL ? muster_coordination_copy_text(coordination, text) : NULL;
+    barrier->text = text != NULL ? muster_mem_strdup(coordination->mem, text) : NULL;
     if (coordination->ops->keep_barrier != NULL)
         coordination->ops->keep_barrier(coordination->data, barrier->name.text, barrier->counter,
                                         rc, barrier->text);
@@ -287,7 +285,7 @@ static void arrive(struct muster_coordination *coordination,
     barrier->has_arrived[task] = 1;
     muster_list_append(&barrier->asks, &ask->node);
     if (barrier->arrived_count == member_count(coordination, barrier))
-        barrier_end(coordination, barrier, MUSTER_OK, NULL, 0);
+        barrier_end(coordination, barrier, MUSTER_OK, NULL);
 }
 
 /* Who calls is in the open instance, or ends it for all. */
@@ -315,7 +313,7 @@ static void enter_open(struct muster_coordination *coordination,
         return;
     }
     muster_list_append(&barrier->asks, &ask->node);
-    barrier_end(coordination, barrier, MUSTER_INVALID_ARGUMENT, text, 0);
+    barrier_end(coordination, barrier, MUSTER_INVALID_ARGUMENT, text);
 }
 
 static void enter(struct muster_coordination *coordination,
@@ -343,7 +341,7 @@ static void enter(struct muster_coordination *coordination,
         return;
     }
     muster_list_append(&barrier->asks, &ask->node);
-    barrier_end(coordination, barrier, rc, obstacle, 0);
+    barrier_end(coordination, barrier, rc, obstacle);
 }
 
 static void refuse_gap(struct muster_coordination *coordination,
@@ -357,7 +355,7 @@ static void refuse_gap(struct muster_coordination *coordination,
         "-th instance. The service or task probably restarted, or the callers count differently.",
         BARRIER_ARGS(request->key, request->counter), instance);
 
-    answer_barrier(coordination, ask, request->key, request->counter, MUSTER_INTERNAL, text, 0);
+    answer_barrier(coordination, ask, request->key, request->counter, MUSTER_INTERNAL, text);
 }
 
 void muster_coordination_enter(struct muster_coordination *coordination,
@@ -432,14 +430,13 @@ void muster_coordination_cancel_barrier(struct muster_coordination *coordination
             BARRIER_ARGS(barrier->name.text, barrier->counter), (int)barrier->rc);
 
         answer_barrier(coordination, ask, barrier->name.text, barrier->counter,
-                       MUSTER_FAILED_PRECONDITION, text, 0);
+                       MUSTER_FAILED_PRECONDITION, text);
         return;
     }
     barrier_end(coordination, barrier, MUSTER_CANCELLED,
                 muster_coordination_format(
                     coordination, "Barrier (" BARRIER_FORMAT ") is cancelled by task: %" PRIu32,
-                    BARRIER_ARGS(barrier->name.text, barrier->counter), request->task),
-                0);
+                    BARRIER_ARGS(barrier->name.text, barrier->counter), request->task));
     muster_coordination_succeed(coordination, ask);
 }
 
@@ -469,8 +466,7 @@ void muster_coordination_leave_barriers(struct muster_coordination *coordination
                                                "Barrier failed. Id: " BARRIER_FORMAT
                                                ". Task %" PRIu32 " will not come: %s",
                                                BARRIER_ARGS(barrier->name.text, barrier->counter),
-                                               task, reason),
-                    0);
+                                               task, reason));
 }
 
 static void add_missing(struct muster_coordination *coordination,
@@ -502,7 +498,7 @@ static void barrier_expire(struct muster_coordination *coordination,
         member_count(coordination, barrier), barrier->first_task);
     add_missing(coordination, barrier);
     barrier_end(coordination, barrier, MUSTER_DEADLINE_EXCEEDED,
-                coordination->scratch.is_failed ? "out of memory" : coordination->scratch.bytes, 0);
+                coordination->scratch.is_failed ? "out of memory" : coordination->scratch.bytes);
 }
 
 static struct muster_coordination_barrier *find_due(struct muster_coordination *coordination)
@@ -555,7 +551,7 @@ enum muster_rc muster_coordination_restore_barrier(struct muster_coordination *c
     barrier->counter = counter;
     barrier->has_ended = true;
     barrier->rc = rc;
-    barrier->text = text != NULL ? muster_coordination_copy_text(coordination, text) : NULL;
+    barrier->text = text != NULL ? muster_mem_strdup(coordination->mem, text) : NULL;
     if (rc == MUSTER_OK && id.size == strlen(muster_coordination_register_barrier) &&
         memcmp(id.data, muster_coordination_register_barrier, id.size) == 0)
         muster_coordination_listen(coordination);

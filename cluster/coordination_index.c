@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "cluster/registry_mvcc.h"
+
 #define CAPACITY_MIN 16
 
 void muster_coordination_index_init(struct muster_coordination_index *index, struct muster_mem *mem)
@@ -17,16 +19,6 @@ void muster_coordination_index_fini(struct muster_coordination_index *index)
     muster_coordination_index_init(index, index->mem);
 }
 
-static int compare(struct muster_bytes a, struct muster_bytes b)
-{
-    size_t common = a.size < b.size ? a.size : b.size;
-    int order = common > 0 ? memcmp(a.data, b.data, common) : 0;
-
-    if (order != 0)
-        return order;
-    return a.size == b.size ? 0 : a.size < b.size ? -1 : 1;
-}
-
 size_t muster_coordination_index_seek(const struct muster_coordination_index *index,
                                       struct muster_bytes text)
 {
@@ -35,7 +27,7 @@ size_t muster_coordination_index_seek(const struct muster_coordination_index *in
     while (low < high) {
         size_t middle = low + (high - low) / 2;
 
-        if (compare(index->names[middle]->text, text) < 0)
+        if (muster_registry_bytes_compare(index->names[middle]->text, text) < 0)
             low = middle + 1;
         else
             high = middle;
@@ -48,8 +40,9 @@ struct muster_coordination_name *muster_coordination_index_find(
 {
     size_t at = muster_coordination_index_seek(index, text);
 
-    return at < index->count && compare(index->names[at]->text, text) == 0 ? index->names[at]
-                                                                           : NULL;
+    return at < index->count && muster_registry_bytes_compare(index->names[at]->text, text) == 0
+               ? index->names[at]
+               : NULL;
 }
 
 bool muster_coordination_index_add(struct muster_coordination_index *index,

@@ -15,7 +15,6 @@ struct muster_coordination_task {
     struct muster_coordination_ask *poll; /* PollForError, or NULL */
     enum muster_rc rc;                    /* of the error */
     char *text;
-    bool is_reported; /* the error: by the task itself */
     bool has_shut_down;
     struct muster_bytes devices;
 };
@@ -35,7 +34,6 @@ struct muster_coordination_barrier {
     bool has_ended;
     enum muster_rc rc; /* once ended */
     char *text;
-    unsigned details; /* besides DETAIL_BARRIER */
     uint64_t due_ns;
     uint32_t first_task;
     uint32_t *members; /* sorted; NULL: all */
@@ -77,8 +75,6 @@ struct muster_coordination_task *muster_coordination_find_task(
 /** The formatted text, in scratch: borrowed until the next. */
 const char *muster_coordination_format(struct muster_coordination *coordination, const char *fmt,
                                        ...) MUSTER_PRINTF(2, 3);
-/** A copy, or NULL without memory (the text is lost, not the error). Gives. */
-char *muster_coordination_copy_text(struct muster_coordination *coordination, const char *text);
 void muster_coordination_answer(struct muster_coordination *coordination,
                                 struct muster_coordination_ask *ask,
                                 const struct muster_coordination_answer *answer);

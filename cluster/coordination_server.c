@@ -111,16 +111,6 @@ static void send_answer(struct question *question)
     muster_rpc_finish(question->rpc, rc, question->text);
 }
 
-static char *copy_text(struct muster_mem *mem, const char *text)
-{
-    size_t bytes = strlen(text) + 1;
-    char *copy = muster_mem_alloc(mem, bytes);
-
-    if (copy != NULL)
-        memcpy(copy, text, bytes);
-    return copy;
-}
-
 static void on_answer(void *data, struct muster_coordination_ask *ask,
                       const struct muster_coordination_answer *answer)
 {
@@ -138,7 +128,7 @@ static void on_answer(void *data, struct muster_coordination_ask *ask,
                                               &question->details_bytes) != MUSTER_OK)
         question->details_bytes = 0; /* the status itself still goes out */
     if (answer->text != NULL)
-        question->text = copy_text(mem, answer->text);
+        question->text = muster_mem_strdup(mem, answer->text);
     if (server->has_keeper && server->keeper.is_dirty)
         muster_list_append(&server->held, &question->held_node);
     else

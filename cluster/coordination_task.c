@@ -172,8 +172,8 @@ static bool is_expected(struct muster_coordination *coordination,
 
     if (task->incarnation == request->incarnation)
         return true;
-    text = muster_coordination_copy_text(
-        coordination,
+    text = muster_mem_strdup(
+        coordination->mem,
         muster_coordination_format(
             coordination,
             "%" PRIu32 " Heartbeat: Incarnation ID mismatch: expecting %" PRIu64 " but got %" PRIu64
@@ -244,7 +244,7 @@ static char *format_silent(struct muster_coordination *coordination,
                            "scheduler events (e.g. preemption, eviction) to debug further.");
     return coordination->scratch.is_failed
                ? NULL
-               : muster_coordination_copy_text(coordination, coordination->scratch.bytes);
+               : muster_mem_strdup(coordination->mem, coordination->scratch.bytes);
 }
 
 static void lose(struct muster_coordination *coordination, struct muster_coordination_task *task,
@@ -382,10 +382,11 @@ static void on_shut_down(struct muster_coordination *coordination,
     }
     if (barrier->rc == MUSTER_DEADLINE_EXCEEDED)
         fail_missing(coordination, barrier);
-    text = muster_coordination_copy_text(
-        coordination, muster_coordination_format(
-                          coordination, "Shutdown barrier has failed.\nBarrier result: '%s: %s'",
-                          muster_rc_name(barrier->rc), barrier->text != NULL ? barrier->text : ""));
+    text = muster_mem_strdup(
+        coordination->mem,
+        muster_coordination_format(
+            coordination, "Shutdown barrier has failed.\nBarrier result: '%s: %s'",
+            muster_rc_name(barrier->rc), barrier->text != NULL ? barrier->text : ""));
     muster_mem_free(coordination->mem, barrier->text);
     barrier->text = text;
     barrier->rc = MUSTER_INTERNAL;

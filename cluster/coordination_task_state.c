@@ -80,7 +80,7 @@ static void error_set(struct muster_coordination *coordination,
 {
     muster_mem_free(coordination->mem, task->text);
     task->rc = rc;
-    task->text = text != NULL ? muster_coordination_copy_text(coordination, text) : NULL;
+    task->text = text != NULL ? muster_mem_strdup(coordination->mem, text) : NULL;
 }
 
 void muster_coordination_beat(struct muster_coordination *coordination,
@@ -157,7 +157,7 @@ void muster_coordination_fail(struct muster_coordination *coordination,
                               struct muster_coordination_task *task, enum muster_rc rc,
                               const char *text, bool is_reported)
 {
-    char *copy = muster_coordination_copy_text(coordination, text); /* text may be scratch */
+    char *copy = muster_mem_strdup(coordination->mem, text); /* text may be scratch */
     const char *told = copy != NULL ? copy : "out of memory";
 
     if (task->state == MUSTER_TASK_ERROR) {
@@ -165,7 +165,6 @@ void muster_coordination_fail(struct muster_coordination *coordination,
         return;
     }
     task->state = MUSTER_TASK_ERROR;
-    task->is_reported = is_reported;
     error_set(coordination, task, rc, told);
     muster_list_remove(&task->beat_node);
     state_changed(coordination, task);
@@ -203,7 +202,7 @@ enum muster_rc muster_coordination_restore_task(struct muster_coordination *coor
         coordination->rc = info->rc;
         coordination->error_task = task->id;
         coordination->text =
-            muster_coordination_copy_text(coordination, info->text != NULL ? info->text : "");
+            muster_mem_strdup(coordination->mem, info->text != NULL ? info->text : "");
     }
     return MUSTER_OK;
 }

@@ -193,8 +193,6 @@ static void check(const struct muster_unary *unary, enum muster_rc rc)
 
 /* --- Registration --- */
 
-static void register_next(struct bench *bench);
-
 static void on_registered(struct muster_unary *unary, enum muster_rc rc)
 {
     struct task *task = unary->data;
