@@ -161,9 +161,12 @@ static _Noreturn void keep(const struct holder_name *name, int fd, int life, int
 {
     struct pollfd waits[] = {{.fd = life, .events = POLLIN}, {.fd = offer(name), .events = POLLIN}};
     int timeout_ms = -1;
-    char byte;
+    char byte = 0;
 
-    while (waits[1].fd >= 0) {
+    if (waits[1].fd < 0 || write(life, &byte, 1) != 1) /* it can be found from here on */
+        _exit(1);
+
+    for (;;) {
         int ready = poll(waits, 2, timeout_ms);
 
         if (ready == 0)
@@ -197,8 +200,9 @@ int holder_start(const struct holder_name *name, int fd, unsigned keep_s)
 {
     int life[2];
     pid_t pid;
+    char byte;
 
-    if (fd < 3 || pipe2(life, O_CLOEXEC) != 0)
+    if (fd < 3 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, life) != 0)
         return -1;
     pid = fork();
     if (pid == 0) {
@@ -208,7 +212,8 @@ int holder_start(const struct holder_name *name, int fd, unsigned keep_s)
         keep(name, fd, life[0], (int)keep_s * MS_PER_S);
     }
     close(life[0]);
-    if (pid > 0)
+    /* A successor may look for it as soon as anybody knows that this process serves. */
+    if (pid > 0 && read(life[1], &byte, 1) == 1)
         return life[1];
     close(life[1]);
     return -1;
