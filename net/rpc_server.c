@@ -104,6 +104,12 @@ enum muster_rc muster_rpc_server_add(struct muster_rpc_server *server,
     return muster_rpc_method_table_add(&server->methods, methods, count, service);
 }
 
+void muster_rpc_server_set_fallback(struct muster_rpc_server *server,
+                                    const struct muster_rpc_method *method, void *service)
+{
+    server->fallback = (struct muster_rpc_method_slot){.method = method, .service = service};
+}
+
 static void on_accept(struct muster_listener *listener, struct muster_stream *stream)
 {
     struct rpc_listener *rpc_listener = listener->data;

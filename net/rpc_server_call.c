@@ -35,6 +35,7 @@ static void rpc_reset(struct muster_rpc *rpc)
     muster_grpc_metadata_reset(&rpc->trailing);
     rpc->method = NULL;
     rpc->service = NULL;
+    rpc->path = NULL;
     rpc->data = NULL;
     rpc->state = MUSTER_RPC_STARTING;
     rpc->deadline_ns = UINT64_MAX;
@@ -90,6 +91,7 @@ static void rpc_release(struct muster_rpc *rpc)
 
     muster_timer_stop(&rpc->timer);
     muster_h2_stream_fini(&rpc->stream);
+    muster_mem_free(server->env->mem, rpc->path);
     if (server->free_rpc_count >= FREE_RPCS_MAX) {
         muster_rpc_free(rpc);
         return;
@@ -410,6 +412,11 @@ size_t muster_rpc_queued_bytes(const struct muster_rpc *rpc)
 void *muster_rpc_service(const struct muster_rpc *rpc)
 {
     return rpc->service;
+}
+
+const char *muster_rpc_path(const struct muster_rpc *rpc)
+{
+    return rpc->path != NULL ? rpc->path : rpc->method->path;
 }
 
 void muster_rpc_set_data(struct muster_rpc *rpc, void *data)

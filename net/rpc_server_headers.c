@@ -43,12 +43,21 @@ static bool is_grpc_content_type(const char *value, size_t bytes)
 
 static void parse_path(struct muster_rpc *rpc, const char *path, size_t bytes)
 {
+    const struct muster_rpc_server *server = rpc->connection->server;
     const struct muster_rpc_method_slot *slot =
-        muster_rpc_method_table_find(&rpc->connection->server->methods, path, bytes);
+        muster_rpc_method_table_find(&server->methods, path, bytes);
 
     rpc->is_root = is_text(path, bytes, "/");
-    if (slot == NULL)
-        return;
+    if (slot == NULL) {
+        slot = &server->fallback;
+        if (slot->method == NULL)
+            return;
+        rpc->path = muster_mem_strndup(server->env->mem, path, bytes);
+        if (rpc->path == NULL) {
+            rpc->metadata_rc = MUSTER_RESOURCE_EXHAUSTED;
+            return;
+        }
+    }
     rpc->method = slot->method;
     rpc->service = slot->service;
 }

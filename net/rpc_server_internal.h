@@ -18,6 +18,7 @@ struct muster_rpc_server {
     void *data;
     struct muster_rpc_server_options options;
     struct muster_rpc_method_table methods;
+    struct muster_rpc_method_slot fallback; /* for paths that methods lacks; method may be NULL */
     struct muster_list listeners;
     struct muster_list connections;
     uint32_t connection_count;
@@ -59,6 +60,7 @@ struct muster_rpc {
     struct muster_rpc_connection *connection;
     const struct muster_rpc_method *method;
     void *service;
+    char *path; /* of a call that the fallback serves; NULL: the method's */
     void *data;
     enum muster_rpc_state state;
     struct muster_grpc_parser parser;

@@ -210,6 +210,12 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_rpc_server_open(
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_rpc_server_add(
     struct muster_rpc_server *server, const struct muster_rpc_method *methods, size_t count,
     void *service);
+/** What serves every path that no added method has (a proxy, a catch-all); its own path field is not
+ * read, muster_rpc_path tells the caller's. NULL: such calls end UNIMPLEMENTED, as before. Borrows
+ * method until close. */
+MUSTER_API void muster_rpc_server_set_fallback(struct muster_rpc_server *server,
+                                               const struct muster_rpc_method *method,
+                                               void *service);
 /** Bind one more address. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_rpc_server_listen(
     struct muster_rpc_server *server, const struct muster_address *address,
@@ -225,6 +231,8 @@ MUSTER_API void *muster_rpc_server_data(const struct muster_rpc_server *server);
 
 /** A call seen from the server. Lives until on_end returns. */
 MUSTER_API void *muster_rpc_service(const struct muster_rpc *rpc);
+/** "/package.Service/Method" as the client asked for it. Borrowed for the call's life. */
+MUSTER_API const char *muster_rpc_path(const struct muster_rpc *rpc);
 MUSTER_API void muster_rpc_set_data(struct muster_rpc *rpc, void *data);
 MUSTER_API void *muster_rpc_data(const struct muster_rpc *rpc);
 MUSTER_API struct muster_env *muster_rpc_env(const struct muster_rpc *rpc);

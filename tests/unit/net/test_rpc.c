@@ -104,6 +104,34 @@ static void both_sides_of_a_bidirectional_call_take_turns(void **state)
     assert_string_equal(probe.text, "bye");
 }
 
+static void on_fallback_message(struct muster_rpc *rpc, struct muster_bytes message)
+{
+    const char *path = muster_rpc_path(rpc);
+
+    (void)message;
+    assert_int_equal(muster_rpc_send(rpc, path, strlen(path)), MUSTER_OK);
+    muster_rpc_finish(rpc, MUSTER_OK, NULL);
+}
+
+static void the_fallback_serves_the_paths_that_nobody_has(void **state)
+{
+    static const struct muster_rpc_method fallback = {.on_message = on_fallback_message,
+                                                      .is_unary = true};
+    struct rpc_fixture *fixture = *state;
+    struct rpc_probe known = {.done = 0}, unknown = {.done = 0}, after = {.done = 0};
+
+    muster_rpc_server_set_fallback(fixture->server, &fallback, fixture);
+    rpc_probe_ask(&known, fixture, "Unary", "hello");
+    rpc_probe_ask(&unknown, fixture, "Nobodys", "hello");
+    muster_rpc_server_set_fallback(fixture->server, NULL, NULL);
+    rpc_probe_ask(&after, fixture, "Nobodys", "hello");
+
+    assert_string_equal(known.messages, "hello");
+    assert_int_equal(unknown.rc, MUSTER_OK);
+    assert_string_equal(unknown.messages, "/test.Echo/Nobodys");
+    assert_int_equal(after.rc, MUSTER_UNIMPLEMENTED);
+}
+
 static void a_status_comes_with_its_text(void **state)
 {
     struct rpc_fixture *fixture = *state;
@@ -647,6 +675,7 @@ int main(void)
         CASE(a_server_stream_may_be_empty),
         CASE(a_client_stream_is_summed_up),
         CASE(both_sides_of_a_bidirectional_call_take_turns),
+        CASE(the_fallback_serves_the_paths_that_nobody_has),
         CASE(a_status_comes_with_its_text),
         CASE(a_long_status_text_arrives_whole),
         CASE(every_status_code_arrives),
