@@ -5,12 +5,10 @@
 
 #include "net/grpc_status.h"
 #include "net/rpc_channel_internal.h"
-#include "net/rpc_message.h"
 
 #define FREE_CALLS_MAX   256
 #define ATTEMPTS_MAX     5
 #define REPLAY_BYTES_MAX (256u << 10)
-#define QUEUED_BYTES_MAX (256u << 20)
 
 static const bool moves[4][4] = {
     [MUSTER_GRPC_CALL_WAITING] =
@@ -49,6 +47,7 @@ static void call_reset(struct muster_grpc_call *call)
     call->status = MUSTER_UNKNOWN;
     call->metadata_rc = MUSTER_OK;
     memset(&call->outcome, 0, sizeof(call->outcome));
+    call->interception.started = 0;
 }
 
 static struct muster_grpc_call *call_new(struct muster_channel *channel)
@@ -120,6 +119,8 @@ static void deliver(struct muster_grpc_call *call)
     user->is_unsent = call->attempts == 0;
     user->initial_metadata = muster_grpc_metadata_view(&call->initial);
     user->trailing_metadata = muster_grpc_metadata_view(&call->trailing);
+    muster_interception_end(&call->interception, user->status.rc, user->status.text,
+                            user->trailing_metadata);
     user->done(user, call->outcome.rc);
     call->is_delivering = false;
     if (!call->is_streaming)
@@ -185,6 +186,7 @@ enum muster_rc muster_grpc_call_submit(struct muster_grpc_call *call,
     call->transport = transport;
     call->is_streaming = true;
     call->attempts++;
+    muster_interception_attempt(&call->interception, call->attempts);
     return MUSTER_OK;
 }
 
@@ -265,6 +267,8 @@ void muster_grpc_call_on_data(struct muster_grpc_call *call, struct muster_bytes
 
         if (parsed == MUSTER_GRPC_NEED_MORE)
             break;
+        if (parsed == MUSTER_GRPC_MESSAGE)
+            muster_interception_receive(&call->interception, message, call->parser.message_bytes);
         if (parsed != MUSTER_GRPC_MESSAGE)
             finish_parse(call, parsed);
         else if (call->on_message != NULL)
@@ -307,6 +311,7 @@ static bool try_again(struct muster_grpc_call *call)
     if (call->has_headers || call->attempts >= ATTEMPTS_MAX ||
         !muster_h2_body_rewind(&call->stream.body))
         return false;
+    muster_interception_attempt_end(&call->interception, MUSTER_UNAVAILABLE);
     call->stream.session = NULL;
     call->stream.is_over_limit = false;
     call_move(call, MUSTER_GRPC_CALL_WAITING);
@@ -357,6 +362,30 @@ static enum muster_rc request_store(struct muster_grpc_call *call,
     return muster_grpc_metadata_add_user(&call->request, &options->metadata, NULL);
 }
 
+/* The interceptors decide whether it is sent; a refusal comes by done. */
+static void begin(struct muster_grpc_call *call, const struct muster_call_options *options)
+{
+    struct muster_channel *channel = call->channel;
+    const struct muster_intercepted seen = {
+        .env = channel->env,
+        .method = call->request.entries[0].value,
+        .metadata = options->metadata,
+        .deadline_ns = call->deadline_ns,
+        .call = call->call,
+        .added = &call->request,
+    };
+    struct muster_error error;
+    enum muster_rc rc = MUSTER_OK;
+
+    if (channel->interceptors.count > 0)
+        rc = muster_interception_start(&call->interception, &channel->interceptors, &seen, &error);
+    call->interception.call.metadata = (struct muster_metadata){NULL, 0};
+    if (rc == MUSTER_OK)
+        muster_channel_place(channel, call);
+    else
+        muster_grpc_call_decide(call, rc, error.text);
+}
+
 enum muster_rc muster_call_start(struct muster_call *user, struct muster_channel *channel,
                                  const struct muster_call_options *options,
                                  muster_call_done_fn *done)
@@ -389,74 +418,8 @@ enum muster_rc muster_call_start(struct muster_call *user, struct muster_channel
     memset(&user->status, 0, sizeof(user->status));
     if (call->deadline_ns != UINT64_MAX)
         muster_timer_start(&call->timer, channel->env->loop, call->deadline_ns);
-    muster_channel_place(channel, call);
+    begin(call, options);
     return MUSTER_OK;
-}
-
-/* OK: go on. In *ret_call NULL: done is on its way and tells why nothing is sent. */
-static enum muster_rc send_check(struct muster_call *user, size_t bytes,
-                                 struct muster_grpc_call **ret_call)
-{
-    struct muster_grpc_call *call = user->impl;
-
-    if (call == NULL || call->stream.body.is_ended)
-        return MUSTER_FAILED_PRECONDITION;
-    if (bytes > UINT32_MAX ||
-        (call->stream.body.bytes > 0 && call->stream.body.bytes + bytes > QUEUED_BYTES_MAX))
-        return MUSTER_RESOURCE_EXHAUSTED;
-    *ret_call = call->state >= MUSTER_GRPC_CALL_DECIDED ? NULL : call;
-    return MUSTER_OK;
-}
-
-enum muster_rc muster_call_send(struct muster_call *user, const void *message, size_t bytes)
-{
-    struct muster_grpc_call *call = NULL;
-    enum muster_rc rc = send_check(user, bytes, &call);
-
-    if (rc != MUSTER_OK || call == NULL)
-        return rc;
-    return muster_rpc_message_send(&call->stream, call->channel->env->mem, message, bytes,
-                                   call->is_compressing);
-}
-
-enum muster_rc muster_call_send_loan(struct muster_call *user, struct muster_loan *loan,
-                                     const struct iovec *pieces, size_t count,
-                                     muster_loan_fn *released)
-{
-    struct muster_grpc_call *call = NULL;
-    enum muster_rc rc = send_check(user, muster_rpc_message_bytes(pieces, count), &call);
-
-    if (rc != MUSTER_OK)
-        return rc;
-    if (call != NULL)
-        return muster_rpc_message_lend(&call->stream, call->channel->env, loan, pieces, count,
-                                       call->is_compressing, released);
-    call = user->impl;
-    muster_rpc_message_return(loan, call->channel->env, released);
-    return MUSTER_OK;
-}
-
-void muster_call_set_compressing(struct muster_call *user, bool is_compressing)
-{
-    struct muster_grpc_call *call = user->impl;
-
-    if (call != NULL)
-        call->is_compressing = is_compressing && call->compression != MUSTER_COMPRESSION_NONE;
-}
-
-bool muster_call_is_compressed(const struct muster_call *user)
-{
-    const struct muster_grpc_call *call = user->impl;
-
-    return call != NULL && call->parser.is_compressed;
-}
-
-void muster_call_half_close(struct muster_call *user)
-{
-    struct muster_grpc_call *call = user->impl;
-
-    if (call != NULL)
-        muster_h2_stream_end(&call->stream);
 }
 
 void muster_call_cancel(struct muster_call *user)
@@ -465,11 +428,4 @@ void muster_call_cancel(struct muster_call *user)
 
     if (call != NULL)
         muster_grpc_call_decide(call, MUSTER_CANCELLED, "cancelled");
-}
-
-size_t muster_call_queued_bytes(const struct muster_call *user)
-{
-    const struct muster_grpc_call *call = user->impl;
-
-    return call != NULL ? call->stream.body.bytes : 0;
 }

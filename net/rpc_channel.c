@@ -180,8 +180,9 @@ void muster_channel_check_closed(struct muster_channel *channel)
         muster_task_post(&channel->closed_task, channel->env->loop);
 }
 
-static void channel_init(struct muster_channel *channel, struct muster_env *env,
-                         const struct muster_channel_options *options)
+static enum muster_rc channel_init(struct muster_channel *channel, struct muster_env *env,
+                                   const struct muster_channel_options *options,
+                                   struct muster_error *ret_error)
 {
     channel->env = env;
     if (options != NULL)
@@ -195,6 +196,8 @@ static void channel_init(struct muster_channel *channel, struct muster_env *env,
     muster_list_init(&channel->free_calls);
     muster_timer_init(&channel->backoff_timer, on_backoff, channel);
     muster_task_init(&channel->closed_task, on_closed_task, channel);
+    return muster_interceptor_chain_init(&channel->interceptors, channel->options.interceptors,
+                                         channel->options.interceptor_count, ret_error);
 }
 
 enum muster_rc muster_channel_open(struct muster_env *env, const char *target,
@@ -207,8 +210,9 @@ enum muster_rc muster_channel_open(struct muster_env *env, const char *target,
 
     if (channel == NULL)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
-    channel_init(channel, env, options);
-    rc = muster_rpc_target_parse(target, &channel->target, ret_error);
+    rc = channel_init(channel, env, options, ret_error);
+    if (rc == MUSTER_OK)
+        rc = muster_rpc_target_parse(target, &channel->target, ret_error);
     if (rc != MUSTER_OK) {
         muster_mem_free(env->mem, channel);
         return rc;

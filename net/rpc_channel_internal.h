@@ -8,6 +8,7 @@
 #include "net/grpc_metadata.h"
 #include "net/grpc_timeout.h"
 #include "net/h2_session.h"
+#include "net/rpc_interceptor.h"
 #include "net/rpc_session.h"
 #include "net/rpc_target.h"
 
@@ -29,6 +30,7 @@ struct muster_channel {
     void *data;
     struct muster_channel_options options;
     struct muster_rpc_target target;
+    struct muster_interceptor_chain interceptors;
     enum muster_channel_state state;
     struct muster_error error; /* of the last failed attempt */
     struct muster_list transports;
@@ -78,6 +80,7 @@ struct muster_grpc_call {
     struct muster_grpc_metadata request; /* in wire form; the first entry is :path */
     struct muster_grpc_metadata initial, trailing;
     struct muster_grpc_parser parser;
+    struct muster_interception interception;
     struct muster_timer timer;
     struct muster_task done_task;
     unsigned attempts;

@@ -80,6 +80,7 @@ enum muster_rc muster_rpc_server_open(struct muster_env *env,
                                       struct muster_rpc_server **ret_server)
 {
     struct muster_rpc_server *server = muster_mem_alloc_zero(env->mem, 1, sizeof(*server));
+    enum muster_rc rc;
 
     if (server == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;
@@ -87,6 +88,12 @@ enum muster_rc muster_rpc_server_open(struct muster_env *env,
     if (options != NULL)
         server->options = *options;
     options_default(&server->options);
+    rc = muster_interceptor_chain_init(&server->interceptors, server->options.interceptors,
+                                       server->options.interceptor_count, NULL);
+    if (rc != MUSTER_OK) {
+        muster_mem_free(env->mem, server);
+        return rc;
+    }
     server->methods.mem = env->mem;
     muster_list_init(&server->listeners);
     muster_list_init(&server->connections);

@@ -47,6 +47,7 @@ static void rpc_reset(struct muster_rpc *rpc)
     rpc->has_message = false;
     rpc->held = (struct muster_bytes){NULL, 0};
     rpc->status = MUSTER_OK;
+    rpc->interception.started = 0;
 }
 
 struct muster_rpc *muster_rpc_new(struct muster_rpc_connection *connection)
@@ -105,6 +106,8 @@ static void end(struct muster_rpc *rpc, enum muster_rc rc)
 {
     muster_timer_stop(&rpc->timer);
     rpc_move(rpc, MUSTER_RPC_ENDED);
+    muster_interception_end(&rpc->interception, rc == MUSTER_OK ? rpc->status : rc, "",
+                            muster_grpc_metadata_view(&rpc->trailing));
     if (rpc->method != NULL && rpc->method->on_end != NULL)
         rpc->method->on_end(rpc, rc);
 }
@@ -183,9 +186,32 @@ static bool is_acceptable(struct muster_rpc *rpc)
     return false;
 }
 
+/* Whether all interceptors let the call through. */
+static bool is_let_through(struct muster_rpc *rpc)
+{
+    struct muster_rpc_server *server = rpc->connection->server;
+    const struct muster_intercepted call = {
+        .env = server->env,
+        .method = muster_rpc_path(rpc),
+        .metadata = muster_grpc_metadata_view(&rpc->metadata),
+        .deadline_ns = rpc->deadline_ns,
+        .rpc = rpc,
+        .added = &rpc->initial,
+    };
+    struct muster_error error;
+    enum muster_rc rc;
+
+    if (server->interceptors.count == 0)
+        return true;
+    rc = muster_interception_start(&rpc->interception, &server->interceptors, &call, &error);
+    if (rc != MUSTER_OK)
+        rpc_abort(rpc, rc, error.text);
+    return rc == MUSTER_OK;
+}
+
 void muster_rpc_on_headers(struct muster_rpc *rpc)
 {
-    if (rpc->state != MUSTER_RPC_STARTING || !is_acceptable(rpc))
+    if (rpc->state != MUSTER_RPC_STARTING || !is_acceptable(rpc) || !is_let_through(rpc))
         return;
     rpc_move(rpc, MUSTER_RPC_OPEN);
     if (rpc->deadline_ns != UINT64_MAX)
@@ -232,6 +258,8 @@ void muster_rpc_on_data(struct muster_rpc *rpc, struct muster_bytes bytes, bool 
 
         if (parsed == MUSTER_GRPC_NEED_MORE)
             break;
+        if (parsed == MUSTER_GRPC_MESSAGE)
+            muster_interception_receive(&rpc->interception, message, rpc->parser.message_bytes);
         if (parsed != MUSTER_GRPC_MESSAGE)
             refuse_message(rpc, parsed);
         else if (rpc->method->is_unary)
@@ -318,11 +346,14 @@ static enum muster_rc send_check(struct muster_rpc *rpc, size_t bytes)
     return MUSTER_RESOURCE_EXHAUSTED;
 }
 
-/* The first message takes the headers with it. */
-static enum muster_rc sent(struct muster_rpc *rpc, enum muster_rc rc)
+/* The first message takes the headers with it. queued_bytes: what was queued before it. */
+static enum muster_rc sent(struct muster_rpc *rpc, const struct iovec *pieces, size_t count,
+                           size_t queued_bytes, enum muster_rc rc)
 {
     if (rc != MUSTER_OK)
         return rc;
+    muster_interception_send(&rpc->interception, pieces, count,
+                             rpc->stream.body.bytes - queued_bytes - MUSTER_GRPC_PREFIX_BYTES);
     rpc->connection->ping_strikes = 0;
     if (!rpc->are_headers_sent)
         muster_rpc_respond(rpc);
@@ -331,24 +362,29 @@ static enum muster_rc sent(struct muster_rpc *rpc, enum muster_rc rc)
 
 enum muster_rc muster_rpc_send(struct muster_rpc *rpc, const void *message, size_t bytes)
 {
+    const struct iovec whole = {(void *)(uintptr_t)message, bytes};
+    size_t queued_bytes = rpc->stream.body.bytes;
     enum muster_rc rc = send_check(rpc, bytes);
 
     if (rc != MUSTER_OK)
         return rc;
-    return sent(rpc, muster_rpc_message_send(&rpc->stream, rpc->connection->server->env->mem,
-                                             message, bytes, rpc->is_compressing));
+    rc = muster_rpc_message_send(&rpc->stream, rpc->connection->server->env->mem, message, bytes,
+                                 rpc->is_compressing);
+    return sent(rpc, &whole, 1, queued_bytes, rc);
 }
 
 enum muster_rc muster_rpc_send_loan(struct muster_rpc *rpc, struct muster_loan *loan,
                                     const struct iovec *pieces, size_t count,
                                     muster_loan_fn *released)
 {
+    size_t queued_bytes = rpc->stream.body.bytes;
     enum muster_rc rc = send_check(rpc, muster_rpc_message_bytes(pieces, count));
 
     if (rc != MUSTER_OK)
         return rc;
-    return sent(rpc, muster_rpc_message_lend(&rpc->stream, rpc->connection->server->env, loan,
-                                             pieces, count, rpc->is_compressing, released));
+    rc = muster_rpc_message_lend(&rpc->stream, rpc->connection->server->env, loan, pieces, count,
+                                 rpc->is_compressing, released);
+    return sent(rpc, pieces, count, queued_bytes, rc);
 }
 
 void muster_rpc_finish(struct muster_rpc *rpc, enum muster_rc rc, const char *message)

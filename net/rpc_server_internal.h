@@ -8,8 +8,9 @@
 #include "net/grpc_metadata.h"
 #include "net/h2_guard.h"
 #include "net/h2_session.h"
-#include "net/rpc_session.h"
+#include "net/rpc_interceptor.h"
 #include "net/rpc_method_table.h"
+#include "net/rpc_session.h"
 
 struct muster_rpc_connection;
 
@@ -19,6 +20,7 @@ struct muster_rpc_server {
     struct muster_rpc_server_options options;
     struct muster_rpc_method_table methods;
     struct muster_rpc_method_slot fallback; /* for paths that methods lacks; method may be NULL */
+    struct muster_interceptor_chain interceptors;
     struct muster_list listeners;
     struct muster_list connections;
     uint32_t connection_count;
@@ -67,6 +69,7 @@ struct muster_rpc {
     struct muster_grpc_metadata metadata;
     struct muster_grpc_metadata initial;
     struct muster_grpc_metadata trailing;
+    struct muster_interception interception;
     struct muster_timer timer; /* the deadline, or an overflow to be acted upon */
     uint64_t deadline_ns;
     /* the request line */

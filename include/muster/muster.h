@@ -22,6 +22,7 @@
 #include <muster/http_call.h>
 #include <muster/http_server.h>
 #include <muster/incarnation.h>
+#include <muster/interceptor.h>
 #include <muster/json.h>
 #include <muster/kubernetes_resolver.h>
 #include <muster/list.h>

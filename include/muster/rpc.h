@@ -16,6 +16,7 @@
 
 MUSTER_BEGIN
 
+struct muster_interceptor; /* interceptor.h */
 struct muster_channel;
 struct muster_call;
 struct muster_rpc_server;
@@ -79,6 +80,8 @@ struct muster_channel_options {
     uint64_t keepalive_interval_ns;   /* 0: no pings */
     uint64_t keepalive_timeout_ns;    /* 0: 20 s */
     size_t receive_message_max_bytes; /* 0: 4 MiB */
+    const struct muster_interceptor *const *interceptors; /* array copied, each borrowed */
+    size_t interceptor_count;
 };
 
 typedef void muster_channel_close_fn(struct muster_channel *channel);
@@ -197,12 +200,14 @@ struct muster_rpc_server_options {
     uint64_t keepalive_timeout_ns;   /* 0: 20 s */
     uint64_t ping_interval_min_ns;   /* 0: 5 s; a client that pings faster is sent away */
     uint64_t handshake_timeout_ns;   /* 0: 10 s for the first HTTP/2 frames */
+    const struct muster_interceptor *const *interceptors; /* array copied, each borrowed */
+    size_t interceptor_count;
 };
 
 typedef void muster_rpc_server_close_fn(struct muster_rpc_server *server);
 
 /** Serves nothing until methods are added and an address is listened on. Borrows env until closed.
- * Gives. Errors: RESOURCE_EXHAUSTED. */
+ * Gives. Errors: RESOURCE_EXHAUSTED, INVALID_ARGUMENT (too many interceptors). */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_rpc_server_open(
     struct muster_env *env, const struct muster_rpc_server_options *options,
     struct muster_rpc_server **ret_server);
