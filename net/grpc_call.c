@@ -341,8 +341,10 @@ void muster_grpc_call_on_close(struct muster_grpc_call *call, uint32_t code)
 
     call->is_streaming = false;
     call->transport = NULL;
-    if (call->state == MUSTER_GRPC_CALL_DONE && !call->is_delivering)
+    if (call->state == MUSTER_GRPC_CALL_DONE && !call->is_delivering) {
         call_release(call);
+        return;
+    }
     if (call->state != MUSTER_GRPC_CALL_ACTIVE)
         return;
     if (code != MUSTER_H2_REFUSED_STREAM || !try_again(call))

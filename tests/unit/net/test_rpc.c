@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MANY_CALLS 700 /* more than a channel keeps for reuse, fewer than a server takes at once */
+
 static int set_up(void **state)
 {
     struct rpc_fixture *fixture = calloc(1, sizeof(*fixture));
@@ -130,6 +132,24 @@ static void the_fallback_serves_the_paths_that_nobody_has(void **state)
     assert_int_equal(unknown.rc, MUSTER_OK);
     assert_string_equal(unknown.messages, "/test.Echo/Nobodys");
     assert_int_equal(after.rc, MUSTER_UNIMPLEMENTED);
+}
+
+static void more_calls_than_are_kept_for_reuse_end_together(void **state)
+{
+    struct rpc_fixture *fixture = *state;
+    struct rpc_probe *probes = calloc(MANY_CALLS, sizeof(*probes));
+
+    for (size_t i = 0; i < MANY_CALLS; i++) {
+        assert_int_equal(rpc_probe_start(&probes[i], fixture, "Unary", UINT64_MAX), MUSTER_OK);
+        rpc_probe_send(&probes[i], "x");
+        muster_call_half_close(&probes[i].call);
+    }
+    for (size_t i = 0; i < MANY_CALLS; i++) {
+        rpc_probe_wait(&probes[i], fixture);
+        assert_int_equal(probes[i].rc, MUSTER_OK);
+    }
+
+    free(probes);
 }
 
 static void a_status_comes_with_its_text(void **state)
@@ -676,6 +696,7 @@ int main(void)
         CASE(a_client_stream_is_summed_up),
         CASE(both_sides_of_a_bidirectional_call_take_turns),
         CASE(the_fallback_serves_the_paths_that_nobody_has),
+        CASE(more_calls_than_are_kept_for_reuse_end_together),
         CASE(a_status_comes_with_its_text),
         CASE(a_long_status_text_arrives_whole),
         CASE(every_status_code_arrives),
