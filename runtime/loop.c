@@ -1,5 +1,8 @@
 /* What every loop has in common: the calls of loop.h, passed to the implementation's table. */
 #include <muster/loop.h>
+
+#include <limits.h>
+
 #include <muster/poller.h>
 
 uint64_t muster_loop_now_ns(const struct muster_loop *loop)
@@ -12,6 +15,18 @@ uint64_t muster_loop_after_ns(const struct muster_loop *loop, uint64_t delay_ns)
     uint64_t now_ns = muster_loop_now_ns(loop);
 
     return delay_ns > UINT64_MAX - now_ns ? UINT64_MAX : now_ns + delay_ns;
+}
+
+int muster_loop_wait_ms(const struct muster_loop *loop)
+{
+    uint64_t due_ns = muster_loop_next_due_ns(loop), now_ns = muster_loop_now_ns(loop), wait_ms;
+
+    if (due_ns == UINT64_MAX)
+        return -1;
+    if (due_ns <= now_ns)
+        return 0;
+    wait_ms = (due_ns - now_ns - 1) / MUSTER_NS_PER_MS + 1;
+    return wait_ms < INT_MAX ? (int)wait_ms : INT_MAX;
 }
 
 void muster_timer_init(struct muster_timer *timer, muster_timer_fn *on_expire, void *data)

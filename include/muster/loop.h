@@ -144,6 +144,9 @@ MUSTER_API void muster_loop_stop(struct muster_loop *loop);
  * when either is due. The descriptor is the loop's; -1 when the system has none left. */
 MUSTER_API int muster_loop_fd(struct muster_loop *loop);
 MUSTER_API uint64_t muster_loop_next_due_ns(const struct muster_loop *loop);
+/** The same as poll, epoll_wait and their like take it: milliseconds from now, rounded up; 0: at
+ * once, -1: no timer. */
+MUSTER_API int muster_loop_wait_ms(const struct muster_loop *loop);
 
 /** Something is expected within microseconds: for so long from now, a turn that would sleep
  * looks again and again (yielding the processor), because to fall asleep and be woken would

@@ -482,12 +482,15 @@ static void next_due_names_the_first_timer_or_now_for_tasks(void **state)
     uint64_t due_ns = muster_loop_after_ns(loop, MUSTER_NS_PER_S);
 
     assert_int_equal(muster_loop_next_due_ns(loop), UINT64_MAX);
+    assert_int_equal(muster_loop_wait_ms(loop), -1);
     muster_timer_init(&timer, note_timer, (char[]){"t"});
     muster_timer_start(&timer, loop, due_ns);
     assert_int_equal(muster_loop_next_due_ns(loop), due_ns);
+    assert_in_range(muster_loop_wait_ms(loop), 1, 1000);
     muster_task_init(&task, note_task, (char[]){"k"});
     muster_task_post(&task, loop);
     assert_int_equal(muster_loop_next_due_ns(loop), 0);
+    assert_int_equal(muster_loop_wait_ms(loop), 0);
 
     muster_task_cancel(&task);
     muster_timer_stop(&timer);
