@@ -33,6 +33,7 @@ static void on_done_task(struct muster_task *task);
 static void call_reset(struct muster_grpc_call *call)
 {
     muster_h2_stream_init(&call->stream, call, REPLAY_BYTES_MAX);
+    muster_rpc_inbox_reset(&call->inbox);
     muster_grpc_parser_reset(&call->parser);
     muster_grpc_metadata_reset(&call->request);
     muster_grpc_metadata_reset(&call->initial);
@@ -68,6 +69,7 @@ static struct muster_grpc_call *call_new(struct muster_channel *channel)
         muster_timer_init(&call->timer, on_expire, call);
         muster_task_init(&call->done_task, on_done_task, call);
         muster_grpc_parser_init(&call->parser, mem, channel->options.receive_message_max_bytes);
+        muster_grpc_call_receive_init(call);
         muster_grpc_metadata_init(&call->request, mem);
         muster_grpc_metadata_init(&call->initial, mem);
         muster_grpc_metadata_init(&call->trailing, mem);
@@ -79,6 +81,7 @@ static struct muster_grpc_call *call_new(struct muster_channel *channel)
 
 void muster_grpc_call_free(struct muster_grpc_call *call)
 {
+    muster_rpc_inbox_reset(&call->inbox);
     muster_grpc_parser_fini(&call->parser);
     muster_grpc_metadata_fini(&call->request);
     muster_grpc_metadata_fini(&call->initial);
@@ -86,11 +89,12 @@ void muster_grpc_call_free(struct muster_grpc_call *call)
     muster_mem_free(call->parser.mem, call);
 }
 
-/* Keep a few for the next calls. */
-static void call_release(struct muster_grpc_call *call)
+void muster_grpc_call_release(struct muster_grpc_call *call)
 {
     struct muster_channel *channel = call->channel;
 
+    if (!muster_rpc_inbox_release(&call->inbox))
+        return;
     muster_timer_stop(&call->timer);
     muster_task_cancel(&call->done_task);
     muster_h2_stream_fini(&call->stream);
@@ -99,6 +103,7 @@ static void call_release(struct muster_grpc_call *call)
     if (channel->free_call_count >= FREE_CALLS_MAX) {
         muster_grpc_call_free(call);
     } else {
+        muster_rpc_inbox_reset(&call->inbox);
         muster_grpc_parser_reset(&call->parser);
         channel->free_call_count++;
         muster_list_prepend(&channel->free_calls, &call->node);
@@ -124,7 +129,7 @@ static void deliver(struct muster_grpc_call *call)
     user->done(user, call->outcome.rc);
     call->is_delivering = false;
     if (!call->is_streaming)
-        call_release(call);
+        muster_grpc_call_release(call);
 }
 
 static void on_done_task(struct muster_task *task)
@@ -247,7 +252,7 @@ void muster_grpc_call_on_headers(struct muster_grpc_call *call, bool is_end)
         call->on_headers(call->call);
 }
 
-static void finish_parse(struct muster_grpc_call *call, enum muster_grpc_parsed parsed)
+void muster_grpc_call_refuse(struct muster_grpc_call *call, enum muster_grpc_parsed parsed)
 {
     char text[MUSTER_GRPC_EXPLANATION_BYTES];
     enum muster_rc rc = muster_grpc_parser_explain(&call->parser, parsed, text);
@@ -255,26 +260,6 @@ static void finish_parse(struct muster_grpc_call *call, enum muster_grpc_parsed 
     if (parsed == MUSTER_GRPC_BAD_FLAG && call->has_unknown_encoding)
         (void)snprintf(text, sizeof(text), "response has an unknown grpc-encoding");
     finish(call, rc, text, false);
-}
-
-void muster_grpc_call_on_data(struct muster_grpc_call *call, struct muster_bytes bytes)
-{
-    size_t count = bytes.size;
-    struct muster_bytes message;
-
-    while (call->state == MUSTER_GRPC_CALL_ACTIVE && bytes.size > 0) {
-        enum muster_grpc_parsed parsed = muster_grpc_parser_next(&call->parser, &bytes, &message);
-
-        if (parsed == MUSTER_GRPC_NEED_MORE)
-            break;
-        if (parsed == MUSTER_GRPC_MESSAGE)
-            muster_interception_receive(&call->interception, message, call->parser.message_bytes);
-        if (parsed != MUSTER_GRPC_MESSAGE)
-            finish_parse(call, parsed);
-        else if (call->on_message != NULL)
-            call->on_message(call->call, message);
-    }
-    muster_h2_stream_consume(&call->stream, count);
 }
 
 void muster_grpc_call_on_end(struct muster_grpc_call *call)
@@ -342,11 +327,15 @@ void muster_grpc_call_on_close(struct muster_grpc_call *call, uint32_t code)
     call->is_streaming = false;
     call->transport = NULL;
     if (call->state == MUSTER_GRPC_CALL_DONE && !call->is_delivering) {
-        call_release(call);
+        muster_grpc_call_release(call);
         return;
     }
     if (call->state != MUSTER_GRPC_CALL_ACTIVE)
         return;
+    if (muster_rpc_inbox_is_holding_end(&call->inbox)) { /* it ends when the user has it all */
+        call->stream.session = NULL;
+        return;
+    }
     if (code != MUSTER_H2_REFUSED_STREAM || !try_again(call))
         finish_reset(call, error, code);
 }
@@ -404,7 +393,7 @@ enum muster_rc muster_call_start(struct muster_call *user, struct muster_channel
         return MUSTER_RESOURCE_EXHAUSTED;
     rc = request_store(call, options);
     if (rc != MUSTER_OK) {
-        call_release(call);
+        muster_grpc_call_release(call);
         return rc;
     }
     call->call = user;

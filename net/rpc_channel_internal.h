@@ -8,6 +8,7 @@
 #include "net/grpc_metadata.h"
 #include "net/grpc_timeout.h"
 #include "net/h2_session.h"
+#include "net/rpc_inbox.h"
 #include "net/rpc_interceptor.h"
 #include "net/rpc_session.h"
 #include "net/rpc_target.h"
@@ -81,6 +82,7 @@ struct muster_grpc_call {
     struct muster_grpc_metadata initial, trailing;
     struct muster_grpc_parser parser;
     struct muster_interception interception;
+    struct muster_rpc_inbox inbox;
     struct muster_timer timer;
     struct muster_task done_task;
     unsigned attempts;
@@ -124,14 +126,21 @@ MUSTER_MUST_CHECK enum muster_rc muster_grpc_call_submit(struct muster_grpc_call
                                                          struct muster_rpc_transport *transport);
 /** Decide the outcome; done follows from the loop. */
 void muster_grpc_call_decide(struct muster_grpc_call *call, enum muster_rc rc, const char *text);
+/** A message that cannot be taken ends the call. */
+void muster_grpc_call_refuse(struct muster_grpc_call *call, enum muster_grpc_parsed parsed);
+/** done has run and its stream is gone. Keeps a few for the next calls. */
+void muster_grpc_call_release(struct muster_grpc_call *call);
 void muster_grpc_call_free(struct muster_grpc_call *call);
 /* its stream's events */
 void muster_grpc_call_on_headers(struct muster_grpc_call *call, bool is_end);
-void muster_grpc_call_on_data(struct muster_grpc_call *call, struct muster_bytes bytes);
+/** The response has ended, and all its messages were shown. */
 void muster_grpc_call_on_end(struct muster_grpc_call *call);
 void muster_grpc_call_on_over_limit(struct muster_grpc_call *call);
 void muster_grpc_call_on_drained(struct muster_grpc_call *call);
 void muster_grpc_call_on_close(struct muster_grpc_call *call, uint32_t code);
+
+/* grpc_call_receive.c */
+void muster_grpc_call_receive_init(struct muster_grpc_call *call);
 
 /* grpc_call_headers.c */
 void muster_grpc_call_header_parse(struct muster_grpc_call *call, const char *name,

@@ -27,13 +27,16 @@ static void on_headers(struct muster_h2_stream *stream, bool is_end)
 
 static void on_data(struct muster_h2_stream *stream, const void *bytes, size_t count, bool is_end)
 {
-    (void)is_end;
-    muster_grpc_call_on_data(stream->data, (struct muster_bytes){bytes, count});
+    struct muster_grpc_call *call = stream->data;
+
+    muster_rpc_inbox_receive(&call->inbox, (struct muster_bytes){bytes, count}, is_end);
 }
 
 static void on_end(struct muster_h2_stream *stream)
 {
-    muster_grpc_call_on_end(stream->data);
+    struct muster_grpc_call *call = stream->data;
+
+    muster_rpc_inbox_end(&call->inbox);
 }
 
 static void on_over_limit(struct muster_h2_stream *stream)

@@ -29,6 +29,7 @@ static void on_expire(struct muster_timer *timer);
 static void rpc_reset(struct muster_rpc *rpc)
 {
     muster_h2_stream_init(&rpc->stream, rpc, 0);
+    muster_rpc_inbox_reset(&rpc->inbox);
     muster_grpc_parser_reset(&rpc->parser);
     muster_grpc_metadata_reset(&rpc->metadata);
     muster_grpc_metadata_reset(&rpc->initial);
@@ -43,7 +44,7 @@ static void rpc_reset(struct muster_rpc *rpc)
     rpc->has_bad_timeout = rpc->has_unknown_encoding = rpc->is_gzip_welcome = false;
     rpc->has_compression = rpc->is_compressing = false;
     rpc->metadata_rc = MUSTER_OK;
-    rpc->is_half_closed = rpc->are_headers_sent = rpc->is_overflowing = false;
+    rpc->are_headers_sent = rpc->is_overflowing = false;
     rpc->has_message = false;
     rpc->held = (struct muster_bytes){NULL, 0};
     rpc->status = MUSTER_OK;
@@ -67,6 +68,8 @@ struct muster_rpc *muster_rpc_new(struct muster_rpc_connection *connection)
         muster_list_init(&rpc->node);
         muster_timer_init(&rpc->timer, on_expire, rpc);
         muster_grpc_parser_init(&rpc->parser, mem, server->options.receive_message_max_bytes);
+        muster_rpc_inbox_init(&rpc->inbox, &muster_rpc_inbox_events, rpc, server->env->loop,
+                              &rpc->stream, &rpc->parser);
         muster_grpc_metadata_init(&rpc->metadata, mem);
         muster_grpc_metadata_init(&rpc->initial, mem);
         muster_grpc_metadata_init(&rpc->trailing, mem);
@@ -78,6 +81,7 @@ struct muster_rpc *muster_rpc_new(struct muster_rpc_connection *connection)
 
 void muster_rpc_free(struct muster_rpc *rpc)
 {
+    muster_rpc_inbox_reset(&rpc->inbox);
     muster_grpc_parser_fini(&rpc->parser);
     muster_grpc_metadata_fini(&rpc->metadata);
     muster_grpc_metadata_fini(&rpc->initial);
@@ -85,11 +89,12 @@ void muster_rpc_free(struct muster_rpc *rpc)
     muster_mem_free(rpc->parser.mem, rpc);
 }
 
-/* Keep a few for the next calls. */
-static void rpc_release(struct muster_rpc *rpc)
+void muster_rpc_release(struct muster_rpc *rpc)
 {
     struct muster_rpc_server *server = rpc->connection->server;
 
+    if (!muster_rpc_inbox_release(&rpc->inbox))
+        return;
     muster_timer_stop(&rpc->timer);
     muster_h2_stream_fini(&rpc->stream);
     muster_mem_free(server->env->mem, rpc->path);
@@ -97,6 +102,7 @@ static void rpc_release(struct muster_rpc *rpc)
         muster_rpc_free(rpc);
         return;
     }
+    muster_rpc_inbox_reset(&rpc->inbox);
     muster_grpc_parser_reset(&rpc->parser);
     server->free_rpc_count++;
     muster_list_prepend(&server->free_rpcs, &rpc->node);
@@ -134,8 +140,7 @@ static void send_status(struct muster_rpc *rpc, enum muster_rc status, const cha
         muster_h2_stream_end(&rpc->stream);
 }
 
-/* The library ends the call: what is queued is dropped, the client is told why. */
-static void rpc_abort(struct muster_rpc *rpc, enum muster_rc status, const char *message)
+void muster_rpc_abort(struct muster_rpc *rpc, enum muster_rc status, const char *message)
 {
     bool is_known = rpc->state != MUSTER_RPC_STARTING;
 
@@ -155,11 +160,11 @@ static void on_expire(struct muster_timer *timer)
     struct muster_rpc *rpc = timer->data;
 
     if (rpc->is_overflowing) {
-        rpc_abort(rpc, MUSTER_RESOURCE_EXHAUSTED, "send queue limit exceeded");
+        muster_rpc_abort(rpc, MUSTER_RESOURCE_EXHAUSTED, "send queue limit exceeded");
     } else if (rpc->state == MUSTER_RPC_FINISHED) { /* the client does not take the rest */
         muster_h2_stream_reset(&rpc->stream, MUSTER_H2_CANCEL);
     } else {
-        rpc_abort(rpc, MUSTER_DEADLINE_EXCEEDED, "deadline exceeded");
+        muster_rpc_abort(rpc, MUSTER_DEADLINE_EXCEEDED, "deadline exceeded");
     }
 }
 
@@ -172,15 +177,15 @@ static bool is_acceptable(struct muster_rpc *rpc)
         return false;
     }
     if (rpc->has_bad_timeout)
-        rpc_abort(rpc, MUSTER_INTERNAL, "malformed grpc-timeout");
+        muster_rpc_abort(rpc, MUSTER_INTERNAL, "malformed grpc-timeout");
     else if (rpc->metadata_rc == MUSTER_RESOURCE_EXHAUSTED)
-        rpc_abort(rpc, MUSTER_RESOURCE_EXHAUSTED, "too much metadata");
+        muster_rpc_abort(rpc, MUSTER_RESOURCE_EXHAUSTED, "too much metadata");
     else if (rpc->metadata_rc != MUSTER_OK)
-        rpc_abort(rpc, MUSTER_INTERNAL, "malformed metadata");
+        muster_rpc_abort(rpc, MUSTER_INTERNAL, "malformed metadata");
     else if (rpc->method == NULL)
-        rpc_abort(rpc, MUSTER_UNIMPLEMENTED, "unknown method");
+        muster_rpc_abort(rpc, MUSTER_UNIMPLEMENTED, "unknown method");
     else if (rpc->has_unknown_encoding)
-        rpc_abort(rpc, MUSTER_UNIMPLEMENTED, "unknown grpc-encoding");
+        muster_rpc_abort(rpc, MUSTER_UNIMPLEMENTED, "unknown grpc-encoding");
     else
         return true;
     return false;
@@ -205,7 +210,7 @@ static bool is_let_through(struct muster_rpc *rpc)
         return true;
     rc = muster_interception_start(&rpc->interception, &server->interceptors, &call, &error);
     if (rc != MUSTER_OK)
-        rpc_abort(rpc, rc, error.text);
+        muster_rpc_abort(rpc, rc, error.text);
     return rc == MUSTER_OK;
 }
 
@@ -218,79 +223,6 @@ void muster_rpc_on_headers(struct muster_rpc *rpc)
         muster_timer_start(&rpc->timer, rpc->connection->server->env->loop, rpc->deadline_ns);
     if (rpc->method->on_start != NULL)
         rpc->method->on_start(rpc);
-}
-
-static void refuse_message(struct muster_rpc *rpc, enum muster_grpc_parsed parsed)
-{
-    char text[MUSTER_GRPC_EXPLANATION_BYTES];
-    enum muster_rc rc = muster_grpc_parser_explain(&rpc->parser, parsed, text);
-
-    rpc_abort(rpc, rc, text);
-}
-
-/* A unary request waits for the end of the stream, so that one that is reset at once costs no work.
- */
-static void unary_message(struct muster_rpc *rpc, struct muster_bytes message, bool is_last)
-{
-    if (rpc->has_message) {
-        rpc_abort(rpc, MUSTER_UNIMPLEMENTED, "unary call with more than one message");
-        return;
-    }
-    rpc->has_message = true;
-    if (is_last) {
-        rpc->method->on_message(rpc, message);
-        return;
-    }
-    if (!muster_grpc_parser_hold(&rpc->parser, &message)) {
-        refuse_message(rpc, MUSTER_GRPC_NO_MEMORY);
-        return;
-    }
-    rpc->held = message;
-}
-
-void muster_rpc_on_data(struct muster_rpc *rpc, struct muster_bytes bytes, bool is_last)
-{
-    size_t count = bytes.size;
-    struct muster_bytes message;
-
-    while (rpc->state == MUSTER_RPC_OPEN && bytes.size > 0) {
-        enum muster_grpc_parsed parsed = muster_grpc_parser_next(&rpc->parser, &bytes, &message);
-
-        if (parsed == MUSTER_GRPC_NEED_MORE)
-            break;
-        if (parsed == MUSTER_GRPC_MESSAGE)
-            muster_interception_receive(&rpc->interception, message, rpc->parser.message_bytes);
-        if (parsed != MUSTER_GRPC_MESSAGE)
-            refuse_message(rpc, parsed);
-        else if (rpc->method->is_unary)
-            unary_message(rpc, message, is_last && bytes.size == 0);
-        else
-            rpc->method->on_message(rpc, message);
-    }
-    muster_h2_stream_consume(&rpc->stream, count);
-}
-
-void muster_rpc_on_end(struct muster_rpc *rpc)
-{
-    rpc->is_half_closed = true;
-    if (rpc->state != MUSTER_RPC_OPEN)
-        return;
-    if (!muster_grpc_parser_is_empty(&rpc->parser)) {
-        rpc_abort(rpc, MUSTER_INTERNAL, "message is cut off");
-        return;
-    }
-    if (rpc->method->is_unary && !rpc->has_message) {
-        rpc_abort(rpc, MUSTER_UNIMPLEMENTED, "unary call without a message");
-        return;
-    }
-    if (rpc->held.data != NULL) {
-        struct muster_bytes message = rpc->held;
-
-        rpc->held.data = NULL;
-        rpc->method->on_message(rpc, message);
-    }
-    if (rpc->state == MUSTER_RPC_OPEN && rpc->method->on_half_close != NULL)
-        rpc->method->on_half_close(rpc);
 }
 
 void muster_rpc_on_over_limit(struct muster_rpc *rpc)
@@ -327,7 +259,7 @@ void muster_rpc_on_close(struct muster_rpc *rpc, uint32_t code)
 {
     if (rpc->state == MUSTER_RPC_OPEN || rpc->state == MUSTER_RPC_FINISHED)
         end(rpc, end_rc(rpc, code));
-    rpc_release(rpc);
+    muster_rpc_release(rpc);
 }
 
 /* What services call. */
@@ -425,11 +357,6 @@ void muster_rpc_set_compression(struct muster_rpc *rpc, enum muster_compression 
 void muster_rpc_set_compressing(struct muster_rpc *rpc, bool is_compressing)
 {
     rpc->is_compressing = is_compressing && rpc->has_compression;
-}
-
-bool muster_rpc_is_compressed(const struct muster_rpc *rpc)
-{
-    return rpc->parser.is_compressed;
 }
 
 void muster_rpc_set_trailers(struct muster_rpc *rpc, struct muster_metadata metadata)

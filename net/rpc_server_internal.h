@@ -8,6 +8,7 @@
 #include "net/grpc_metadata.h"
 #include "net/h2_guard.h"
 #include "net/h2_session.h"
+#include "net/rpc_inbox.h"
 #include "net/rpc_interceptor.h"
 #include "net/rpc_method_table.h"
 #include "net/rpc_session.h"
@@ -66,6 +67,7 @@ struct muster_rpc {
     void *data;
     enum muster_rpc_state state;
     struct muster_grpc_parser parser;
+    struct muster_rpc_inbox inbox;
     struct muster_grpc_metadata metadata;
     struct muster_grpc_metadata initial;
     struct muster_grpc_metadata trailing;
@@ -78,7 +80,6 @@ struct muster_rpc {
     bool is_gzip_welcome; /* grpc-accept-encoding has it */
     enum muster_rc metadata_rc;
     /* progress */
-    bool is_half_closed;
     bool are_headers_sent;
     bool has_compression, is_compressing;
     bool is_overflowing;
@@ -103,13 +104,20 @@ void muster_rpc_connection_close(struct muster_rpc_connection *connection);
 /* rpc_server_call.c: the life of a call, driven by its connection's events. */
 struct muster_rpc *muster_rpc_new(struct muster_rpc_connection *connection);
 void muster_rpc_on_headers(struct muster_rpc *rpc);
-void muster_rpc_on_data(struct muster_rpc *rpc, struct muster_bytes bytes, bool is_last);
-void muster_rpc_on_end(struct muster_rpc *rpc);
 void muster_rpc_on_over_limit(struct muster_rpc *rpc);
 void muster_rpc_on_trailers(struct muster_rpc *rpc);
 void muster_rpc_on_drained(struct muster_rpc *rpc);
 void muster_rpc_on_close(struct muster_rpc *rpc, uint32_t code);
+/** The library ends the call: what is queued is dropped, the client is told why. */
+void muster_rpc_abort(struct muster_rpc *rpc, enum muster_rc status, const char *message);
+/** Its stream is gone. Keeps a few for the next calls. */
+void muster_rpc_release(struct muster_rpc *rpc);
 void muster_rpc_free(struct muster_rpc *rpc);
+
+/* rpc_server_receive.c */
+extern const struct muster_rpc_inbox_events muster_rpc_inbox_events;
+void muster_rpc_on_data(struct muster_rpc *rpc, struct muster_bytes bytes, bool is_last);
+void muster_rpc_on_end(struct muster_rpc *rpc);
 
 /* rpc_server_headers.c: what is read from request headers and written as response headers. */
 void muster_rpc_header_parse(struct muster_rpc *rpc, const char *name, size_t name_bytes,

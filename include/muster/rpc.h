@@ -146,6 +146,14 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_call_send_loan(struct muster_
 MUSTER_API void muster_call_set_compressing(struct muster_call *call, bool is_compressing);
 /** In on_message: whether this message came compressed. */
 MUSTER_API bool muster_call_is_compressed(const struct muster_call *call);
+/** No on_message runs from here on, also not for what has come already; then the server cannot send
+ * more than the stream's window (1 MiB), which waits here beside at most one message in pieces.
+ * Other calls of the connection go on. done still comes at once after a cancel, at the deadline,
+ * and when the call or its connection breaks; an orderly end waits until the messages before it were
+ * shown. From any callback; idempotent. */
+MUSTER_API void muster_call_pause(struct muster_call *call);
+/** What waits is shown from the loop. */
+MUSTER_API void muster_call_resume(struct muster_call *call);
 /** No more messages from this side. */
 MUSTER_API void muster_call_half_close(struct muster_call *call);
 /** Idempotent; done still comes, with CANCELLED unless it had already won. */
@@ -253,6 +261,10 @@ MUSTER_API void muster_rpc_set_compression(struct muster_rpc *rpc,
 /** As muster_call_set_compressing, and muster_call_is_compressed. */
 MUSTER_API void muster_rpc_set_compressing(struct muster_rpc *rpc, bool is_compressing);
 MUSTER_API bool muster_rpc_is_compressed(const struct muster_rpc *rpc);
+/** As muster_call_pause and muster_call_resume: on_message waits, and on_half_close behind it; on_end
+ * does not wait. From any callback, also on_start. */
+MUSTER_API void muster_rpc_pause(struct muster_rpc *rpc);
+MUSTER_API void muster_rpc_resume(struct muster_rpc *rpc);
 /** Queue one message (copied). RESOURCE_EXHAUSTED beyond the bound; FAILED_PRECONDITION after
  * finish. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_rpc_send(struct muster_rpc *rpc,
