@@ -12,6 +12,7 @@
 #include "proto/guard.h"
 
 #define MESSAGE_MAX_BYTES (64u << 20)
+#define CONNECTIONS_MAX   20000
 
 /* How far a Sink or a Source is; the call's data. */
 struct progress {
@@ -53,6 +54,38 @@ static void on_unary(struct muster_rpc *rpc, struct muster_bytes bytes)
         return;
     reply(rpc, message);
     muster_proto_free(message);
+    muster_rpc_finish(rpc, MUSTER_OK, NULL);
+}
+
+static void on_up(struct muster_rpc *rpc, struct muster_bytes bytes)
+{
+    Bench__Msg *message = NULL;
+    Bench__Req answer;
+
+    if (!unpack(rpc, &bench__msg__descriptor, bytes, &message))
+        return;
+    bench__req__init(&answer);
+    answer.size = (int32_t)message->payload.len;
+    answer.count = 1;
+    muster_proto_free(message);
+    reply(rpc, &answer);
+    muster_rpc_finish(rpc, MUSTER_OK, NULL);
+}
+
+static void on_down(struct muster_rpc *rpc, struct muster_bytes bytes)
+{
+    Bench__Req *request = NULL;
+    Bench__Msg message;
+
+    if (!unpack(rpc, &bench__req__descriptor, bytes, &request))
+        return;
+    bench__msg__init(&message);
+    if (request->size >= 0 && request->size <= (int32_t)MESSAGE_MAX_BYTES)
+        message.payload.len = (size_t)request->size;
+    message.payload.data = calloc(1, message.payload.len + 1);
+    muster_proto_free(request);
+    reply(rpc, &message);
+    free(message.payload.data);
     muster_rpc_finish(rpc, MUSTER_OK, NULL);
 }
 
@@ -132,6 +165,8 @@ static void on_source(struct muster_rpc *rpc, struct muster_bytes bytes)
 
 static const struct muster_rpc_method methods[] = {
     {.path = "/bench.Echo/Unary", .on_message = on_unary, .is_unary = true},
+    {.path = "/bench.Echo/Up", .on_message = on_up, .is_unary = true},
+    {.path = "/bench.Echo/Down", .on_message = on_down, .is_unary = true},
     {.path = "/bench.Echo/Sink",
      .on_start = on_progress_start,
      .on_message = on_sink_message,
@@ -170,8 +205,10 @@ static void on_stop(struct muster_wake *wake)
 
 static int serve(struct muster_env *env, const char *port)
 {
-    const struct muster_rpc_server_options options = {
-        .receive_message_max_bytes = MESSAGE_MAX_BYTES, .ping_interval_min_ns = MUSTER_NS_PER_MS};
+    const struct muster_rpc_server_options options = {.receive_message_max_bytes =
+                                                          MESSAGE_MAX_BYTES,
+                                                      .ping_interval_min_ns = MUSTER_NS_PER_MS,
+                                                      .connections_max = CONNECTIONS_MAX};
     struct muster_rpc_server *server = NULL;
     struct muster_address address;
     struct muster_error error = {.text = "out of memory"};
