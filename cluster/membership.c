@@ -151,6 +151,7 @@ void muster_membership_fail(struct muster_membership *machine, enum muster_rc rc
 
     muster_error_set(&error, rc, "%s", text);
     muster_membership_act(machine, MUSTER_ACTION_ABORT_ALL)->error = error;
+    muster_membership_act(machine, MUSTER_ACTION_DEREGISTER);
     muster_membership_act(machine, MUSTER_ACTION_TELL_FAILED)->error = error;
     muster_membership_move(machine, MUSTER_MEMBERSHIP_LEFT);
 }
@@ -182,7 +183,7 @@ bool muster_membership_is_resigning(const struct muster_membership *machine)
 
 bool muster_membership_goes(const struct muster_membership *machine)
 {
-    return machine->is_leaving || muster_membership_is_resigning(machine);
+    return (machine->is_leaving && machine->is_off) || muster_membership_is_resigning(machine);
 }
 
 bool muster_membership_votes_resigning(const struct muster_membership *machine)
@@ -375,8 +376,10 @@ static void dispatch(struct muster_membership *machine, const struct muster_memb
         muster_membership_registry_changed(machine, event);
         return;
     case MUSTER_EVENT_VIEW_PUT:
-        if (event->view != NULL)
-            muster_membership_view_put(machine, event->view, event->revision);
+        if (event->view == NULL)
+            return;
+        machine->shown_epoch = event->view->epoch;
+        muster_membership_view_put(machine, event->view, event->revision);
         return;
     case MUSTER_EVENT_VIEW_READ:
         muster_membership_view_read(machine, event);
@@ -405,6 +408,10 @@ static void dispatch(struct muster_membership *machine, const struct muster_memb
         return;
     case MUSTER_EVENT_LEAVE:
         muster_membership_leave(machine, event->is_done);
+        return;
+    case MUSTER_EVENT_DEREGISTERED:
+        machine->is_off = true;
+        machine->leave_due_ns = 0;
         return;
     case MUSTER_EVENT_RESIGN:
         resign(machine);

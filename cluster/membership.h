@@ -62,6 +62,7 @@ enum muster_membership_event_kind {
     MUSTER_EVENT_FROZEN,       /* progress (takes): answers ACTION_FREEZE */
     MUSTER_EVENT_READY,        /* committed_step: this observer wants to be admitted */
     MUSTER_EVENT_LEAVE,        /* this process wants to go; is_done: its work is */
+    MUSTER_EVENT_DEREGISTERED, /* answers ACTION_DEREGISTER: the key is gone */
     MUSTER_EVENT_RESIGN, /* its operations have expired: out of this epoch, then back by catch-up */
     MUSTER_EVENT_ABORT_PROPOSED, /* op, rc: by the local group */
     MUSTER_EVENT_PEER_SUSPECTED, /* peer, text: by the local group, a data link is gone */
@@ -100,7 +101,7 @@ enum muster_membership_action_kind {
     MUSTER_ACTION_CAS,        /* id: put view if the key's mod_revision is `revision` (0: absent) */
     MUSTER_ACTION_READ_VIEW,  /* answered by EVENT_VIEW_READ */
     MUSTER_ACTION_REGISTER,   /* put the member key under a lease */
-    MUSTER_ACTION_DEREGISTER, /* delete it */
+    MUSTER_ACTION_DEREGISTER, /* delete it, however long it takes */
     MUSTER_ACTION_SET_TIMER,  /* EVENT_TICK at due_ns; replaces the one before */
     MUSTER_ACTION_TELL_EXCLUDED, /* error: alive but not in view */
     MUSTER_ACTION_TELL_LEFT,

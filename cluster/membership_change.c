@@ -274,8 +274,8 @@ static void own_vote(struct muster_membership *machine, struct muster_vote *vote
     vote->progress = machine->progress;
     vote->is_done = machine->is_leaving && machine->is_done;
     vote->done_step = machine->committed_step;
-    vote->is_leaving =
-        muster_membership_votes_resigning(machine) || (machine->is_leaving && may_leave(machine));
+    vote->is_leaving = muster_membership_votes_resigning(machine) ||
+                       (machine->is_leaving && machine->is_off && may_leave(machine));
 }
 
 static size_t collect_votes(struct muster_membership *machine, struct muster_vote *votes)

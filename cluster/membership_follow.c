@@ -55,13 +55,14 @@ void muster_membership_go(struct muster_membership *machine)
         muster_membership_act(machine, MUSTER_ACTION_ABORT_ALL);
 
     muster_error_set(&action->error, MUSTER_CANCELLED, "this process has left the job");
-    muster_membership_act(machine, MUSTER_ACTION_DEREGISTER);
     muster_membership_act(machine, MUSTER_ACTION_TELL_LEFT);
     muster_membership_move(machine, MUSTER_MEMBERSHIP_LEFT);
 }
 
 void muster_membership_leave(struct muster_membership *machine, bool is_done)
 {
+    if (!machine->is_leaving)
+        muster_membership_act(machine, MUSTER_ACTION_DEREGISTER);
     machine->is_leaving = true;
     machine->is_done = is_done;
     machine->leave_due_ns = 0;

@@ -4,10 +4,8 @@
 
 #include "cluster/membership_internal.h"
 
-#define FORMING_STEP_NS                                                                            \
-    (50 *                                                                                          \
-     MUSTER_NS_PER_MS) /* rank k proposes k of them later than the first                      \
-                             */
+#define FORMING_LOOK_NS (2 * MUSTER_NS_PER_MS)
+#define FORMING_STEP_NS (50 * MUSTER_NS_PER_MS) /* rank k proposes k of them later than the first */
 
 bool muster_membership_is_view_dead(const struct muster_membership *machine)
 {
@@ -115,6 +113,14 @@ void muster_membership_set_expected(struct muster_membership *machine, uint32_t 
     machine->options.expected_count = count == 0 ? 1 : count;
 }
 
+/* A view that a member told may be ahead of the registry's news: who has left with it would still be
+ * counted. A leaver's record is gone before the view without it is there. */
+static bool is_informed(const struct muster_membership *machine)
+{
+    return machine->is_registry_up && machine->is_synced &&
+           (machine->view == NULL || machine->shown_epoch >= machine->view->epoch);
+}
+
 static bool has_enough(struct muster_membership *machine)
 {
     uint32_t count = muster_membership_candidate_count(machine);
@@ -124,6 +130,15 @@ static bool has_enough(struct muster_membership *machine)
     return muster_membership_is_due(machine, machine->forming_since_ns +
                                                  machine->options.min_members_timeout_ns) &&
            count >= machine->options.min_members;
+}
+
+/* A record outlives its process by its lease. Of those on this host the system knows better, and says so
+ * within FORMING_LOOK_NS. */
+static void watch_candidates(struct muster_membership *machine)
+{
+    for (size_t i = 0; i < machine->peer_count; i++)
+        if (is_candidate(machine, &machine->peers[i]))
+            muster_membership_peer_watch(machine, &machine->peers[i]);
 }
 
 /* The place of this process among the candidates. */
@@ -182,14 +197,16 @@ void muster_membership_settle_forming(struct muster_membership *machine)
     }
     if (machine->is_synced && muster_membership_settle_over(machine, true))
         return;
-    if (!machine->is_registry_up || !machine->is_synced || self == NULL ||
-        !is_candidate(machine, self) || !has_enough(machine)) {
+    if (is_informed(machine))
+        watch_candidates(machine);
+    if (!is_informed(machine) || self == NULL || !is_candidate(machine, self) ||
+        !has_enough(machine)) {
         machine->forming_due_ns = 0;
         return;
     }
     if (machine->forming_due_ns == 0)
         machine->forming_due_ns =
-            machine->now_ns +
+            machine->now_ns + FORMING_LOOK_NS +
             muster_membership_jitter(machine, own_place(machine) * FORMING_STEP_NS);
     if (!muster_membership_is_due(machine, machine->forming_due_ns))
         return;

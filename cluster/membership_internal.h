@@ -83,7 +83,8 @@ struct muster_membership {
     uint64_t wake_ns; /* earliest time anything is due */
     /* the registry */
     bool is_registry_up;
-    bool is_synced;
+    bool is_synced;           /* what the registry showed is all there is */
+    uint64_t shown_epoch;     /* of the last view that the registry showed, with all before it */
     struct muster_view *view; /* owned; NULL: none known */
     uint64_t revision;        /* of the key `view`; 0: absent or not known */
     bool is_revision_known;
@@ -98,7 +99,8 @@ struct muster_membership {
     uint64_t frozen_ns;
     bool is_ready;
     bool is_leaving;
-    bool is_done;          /* with is_leaving: and nothing had failed */
+    bool is_off;  /* with is_leaving: its record is gone, so that no new beginning counts it */
+    bool is_done; /* with is_leaving: and nothing had failed */
     bool has_seen_members; /* living ones, or it was one: their job is not begun anew */
     uint64_t resign_epoch; /* its operations of this view have expired */
     bool is_vote_void;     /* … after it had voted for the next */
@@ -137,7 +139,7 @@ void muster_membership_fail(struct muster_membership *machine, enum muster_rc rc
 /** Something is due at due_ns: true when it is now; else the machine wakes then. */
 bool muster_membership_is_due(struct muster_membership *machine, uint64_t due_ns);
 uint64_t muster_membership_jitter(struct muster_membership *machine, uint64_t delay_ns);
-/** It leaves the job, or this epoch. */
+/** It leaves the job, and its record is gone, or it leaves this epoch. */
 bool muster_membership_goes(const struct muster_membership *machine);
 /** Its operations had expired when it voted, and the vote says so. */
 bool muster_membership_votes_resigning(const struct muster_membership *machine);
@@ -153,6 +155,8 @@ struct membership_peer *muster_membership_peer_find(const struct muster_membersh
                                                     const struct muster_incarnation *incarnation);
 void muster_membership_peer_record(struct muster_membership *machine, struct membership_peer *peer,
                                    const struct muster_member *member);
+/** Where it runs on this host: its death will be told, at once when it has been before. */
+void muster_membership_peer_watch(struct muster_membership *machine, struct membership_peer *peer);
 enum muster_belief muster_membership_peer_belief(const struct muster_membership *machine,
                                                  const struct membership_peer *peer);
 bool muster_membership_in_view(const struct muster_membership *machine,

@@ -57,7 +57,7 @@ static bool is_same_host(const struct muster_membership *machine,
            strcmp(member->host_key, machine->options.self.host_key) == 0;
 }
 
-static void watch_process(struct muster_membership *machine, struct membership_peer *peer)
+void muster_membership_peer_watch(struct muster_membership *machine, struct membership_peer *peer)
 {
     if (peer->is_watched || !peer->has_record || !peer->suspicion.is_same_host ||
         peer->suspicion.is_dead || muster_membership_is_self(machine, &peer->member.incarnation))
@@ -83,7 +83,7 @@ void muster_membership_peer_record(struct muster_membership *machine, struct mem
     peer->has_record = true;
     peer->suspicion.is_same_host = is_same_host(machine, member);
     if (peer->link == MEMBERSHIP_LINK_UP || is_fellow(machine, peer))
-        watch_process(machine, peer);
+        muster_membership_peer_watch(machine, peer);
 }
 
 enum muster_belief muster_membership_peer_belief(const struct muster_membership *machine,
@@ -161,7 +161,7 @@ static void link_up(struct muster_membership *machine, struct membership_peer *p
     peer->link = MEMBERSHIP_LINK_UP;
     peer->connect_backoff_ns = 0;
     muster_suspicion_link_up(&peer->suspicion, machine->now_ns);
-    watch_process(machine, peer);
+    muster_membership_peer_watch(machine, peer);
     machine->join_due_ns = 0;
     machine->leave_due_ns = 0;
     machine->heartbeat_due_ns = 0;
@@ -274,7 +274,8 @@ static void member_gone(struct muster_membership *machine, struct membership_pee
     bool was_registered = peer->is_registered;
 
     peer->is_registered = false;
-    if (was_registered && muster_membership_is_self(machine, &peer->member.incarnation))
+    if (was_registered && !machine->is_leaving &&
+        muster_membership_is_self(machine, &peer->member.incarnation))
         muster_membership_act(machine, MUSTER_ACTION_REGISTER);
 }
 
@@ -300,6 +301,7 @@ void muster_membership_registry_changed(struct muster_membership *machine,
         machine->is_registry_up = false;
         return;
     case MUSTER_EVENT_SNAPSHOT_BEGIN:
+        machine->is_synced = false;
         for (size_t i = 0; i < machine->peer_count; i++)
             machine->peers[i].is_listed = false;
         return;

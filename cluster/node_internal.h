@@ -95,6 +95,7 @@ struct node_registry {
     enum node_registration registration;
     bool wants_registration;
     bool is_lease_started;
+    bool is_revoking; /* the own key is on its way out */
     struct muster_registry_lease lease;
     struct muster_registry_op put;
     uint64_t registered_revision; /* of the first put; 0: none yet */
@@ -104,6 +105,7 @@ struct node_registry {
     struct muster_registry_watch watch;
     struct muster_timer watch_retry;
     struct muster_list requests;
+    muster_registry_close_fn *closed;
 };
 
 /** What the program is to be told when the machine is at rest. */
@@ -214,7 +216,10 @@ MUSTER_MUST_CHECK enum muster_rc muster_node_registry_open(struct muster_node *n
                                                            const char *endpoints,
                                                            struct muster_error *ret_error);
 void muster_node_register(struct muster_node *node);
+/** Sees to it that the key goes; EVENT_DEREGISTERED when it has gone. */
 void muster_node_deregister(struct muster_node *node);
+/** The key may be there. */
+bool muster_node_is_registered(const struct muster_node *node);
 void muster_node_cas(struct muster_node *node, uint64_t id, const struct muster_view *view,
                      uint64_t revision);
 void muster_node_read_view(struct muster_node *node);

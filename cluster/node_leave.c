@@ -53,7 +53,8 @@ void muster_node_on_leave_timer(struct muster_timer *timer)
     uint64_t now = muster_loop_now_ns(node->env->loop);
     bool is_late = now >= node->leave_deadline_ns;
 
-    if (node->is_out && (muster_node_queued_bytes(node) == 0 || is_late)) {
+    if (node->is_out &&
+        (is_late || (muster_node_queued_bytes(node) == 0 && !muster_node_is_registered(node)))) {
         finish(node);
         return;
     }

@@ -10,6 +10,7 @@
 #define RETRY_NS           (200 * MUSTER_NS_PER_MS)
 #define REQUEST_TIMEOUT_NS (2 * MUSTER_NS_PER_S)
 #define LEASE_TIMEOUT_NS   (5 * MUSTER_NS_PER_S)
+#define LAST_TIMEOUT_NS    (1 * MUSTER_NS_PER_S) /* of who closes and did not leave */
 
 static uint64_t after(const struct muster_node *node, uint64_t delay_ns)
 {
@@ -72,10 +73,8 @@ static void on_put(struct muster_registry_op *op, enum muster_rc rc)
 
     if (node->is_closing)
         return;
-    if (!node->registry.wants_registration) {
-        node->registry.registration = NODE_UNREGISTERED;
-        return;
-    }
+    if (!node->registry.wants_registration)
+        return;                 /* its lease is on its way out, and the key with it */
     if (rc == MUSTER_NOT_FOUND) /* the lease has run out: a new one */
         muster_registry_lease_stop(&node->registry.lease);
     if (rc == MUSTER_NOT_FOUND)
@@ -171,6 +170,13 @@ static void on_registration_retry(struct muster_timer *timer)
 
     if (node->registry.wants_registration)
         muster_node_register(node);
+    else
+        muster_node_deregister(node);
+}
+
+static void retry_deregistration(struct muster_node *node)
+{
+    muster_timer_start(&node->registry.registration_retry, node->env->loop, after(node, RETRY_NS));
 }
 
 /* --- requests --- */
@@ -225,10 +231,32 @@ static void answer_read(struct muster_node *node, struct node_request *request, 
         muster_node_feed(node, &event);
 }
 
+static void close_client(struct muster_node *node)
+{
+    muster_registry_close(node->registry.client, node->registry.closed);
+}
+
+/* NOT_FOUND: the lease has run out before. */
+static void revoked(struct muster_node *node, enum muster_rc rc)
+{
+    node->registry.is_revoking = false;
+    if (node->is_closing) {
+        close_client(node);
+        return;
+    }
+    if (rc != MUSTER_OK && rc != MUSTER_NOT_FOUND) {
+        retry_deregistration(node);
+        return;
+    }
+    node->registry.registration = NODE_UNREGISTERED;
+    muster_node_feed_kind(node, MUSTER_EVENT_DEREGISTERED);
+}
+
 static void on_answer(struct muster_registry_op *op, enum muster_rc rc)
 {
     struct node_request *request = op->data;
     struct muster_node *node = request->node;
+    enum node_request_kind kind;
 
     if (!node->is_closing) {
         see_whether_up(node);
@@ -237,7 +265,10 @@ static void on_answer(struct muster_registry_op *op, enum muster_rc rc)
         else if (request->kind == NODE_REQUEST_READ)
             answer_read(node, request, rc);
     }
+    kind = request->kind;
     request_free(request);
+    if (kind == NODE_REQUEST_REVOKE)
+        revoked(node, rc);
 }
 
 /* It could not even be sent: the answer comes all the same, a turn later. */
@@ -297,25 +328,51 @@ void muster_node_read_view(struct muster_node *node)
     answer_later(node, MUSTER_EVENT_VIEW_READ, 0);
 }
 
-/* Revoking the lease deletes the key; where the request is lost, the lease runs out. */
+/* --- the end of the own key --- */
+
+bool muster_node_is_registered(const struct muster_node *node)
+{
+    return node->registry.registration == NODE_REGISTERED ||
+           node->registry.registration == NODE_PUTTING;
+}
+
+/* With the lease goes the key. False: there is no memory. */
+static bool revoke(struct muster_node *node, uint64_t timeout_ns)
+{
+    struct node_request *request = request_new(node, NODE_REQUEST_REVOKE);
+
+    if (request == NULL)
+        return false;
+    if (muster_registry_revoke_start(&request->op, node->registry.client, node->registry.lease.id,
+                                     after(node, timeout_ns), on_answer) == MUSTER_OK) {
+        node->registry.is_revoking = true;
+        return true;
+    }
+    request_free(request);
+    return false;
+}
+
+static void stop_lease(struct muster_node *node)
+{
+    if (node->registry.is_lease_started)
+        muster_registry_lease_stop(&node->registry.lease);
+    node->registry.is_lease_started = false;
+}
+
 void muster_node_deregister(struct muster_node *node)
 {
     struct node_registry *registry = &node->registry;
-    struct node_request *request;
+    struct muster_membership_event event = {.kind = MUSTER_EVENT_DEREGISTERED};
 
     registry->wants_registration = false;
     muster_timer_stop(&registry->registration_retry);
-    if (!registry->is_lease_started)
+    stop_lease(node);
+    if (registry->is_revoking)
         return;
-    registry->is_lease_started = false;
-    muster_registry_lease_stop(&registry->lease);
-    if (registry->registration != NODE_REGISTERED && registry->registration != NODE_PUTTING)
-        return;
-    request = request_new(node, NODE_REQUEST_REVOKE);
-    if (request != NULL &&
-        muster_registry_revoke_start(&request->op, registry->client, registry->lease.id,
-                                     after(node, REQUEST_TIMEOUT_NS), on_answer) != MUSTER_OK)
-        request_free(request);
+    if (!muster_node_is_registered(node))
+        muster_node_post(node, &event, NULL);
+    else if (!revoke(node, REQUEST_TIMEOUT_NS))
+        retry_deregistration(node);
 }
 
 /* --- open, close --- */
@@ -345,7 +402,10 @@ void muster_node_registry_close(struct muster_node *node, muster_registry_close_
     muster_timer_stop(&node->registry.poll);
     muster_timer_stop(&node->registry.registration_retry);
     muster_node_unwatch_registry(node);
-    if (node->registry.is_lease_started)
-        muster_registry_lease_stop(&node->registry.lease);
-    muster_registry_close(node->registry.client, closed);
+    stop_lease(node);
+    node->registry.closed = closed;
+    if (node->registry.is_revoking ||
+        (node->registry.is_up && muster_node_is_registered(node) && revoke(node, LAST_TIMEOUT_NS)))
+        return; /* its answer closes the rest */
+    close_client(node);
 }

@@ -18,8 +18,6 @@ class Calls:
         self.addCleanup(self.job.stop)
 
     def started(self, size, **options):
-        self.job = Job()  # a case that starts twice has two jobs: what a new beginning does is not its subject
-        self.addCleanup(self.job.stop)
         members = self.job.members(size, MUSTER_WIRE=self.WIRE, **options)
         for got in every(members, "begin"):
             self.assertEqual((got["step"], got["size"]), (1, size))

@@ -191,7 +191,7 @@ static void watch_process(struct pump_node *node, const struct muster_membership
     if (!node->pump->nodes[other].is_alive)
         pump_push(node->pump,
                   (struct pump_event){.kind = PUMP_PROCESS_DEAD, .from = other, .to = node->index},
-                  pump_latency(node->pump));
+                  MUSTER_NS_PER_US);
 }
 
 static void freeze(struct pump_node *node)
@@ -297,7 +297,8 @@ static void execute(struct pump_node *node, const struct muster_membership_actio
         return;
     case MUSTER_ACTION_DEREGISTER:
         node->wants_registered = false;
-        pump_deregister(pump, node);
+        event.kind = PUMP_DEREGISTER;
+        pump_push(pump, event, pump_latency(pump));
         return;
     case MUSTER_ACTION_SET_TIMER:
         event.kind = PUMP_TIMER;
@@ -387,8 +388,9 @@ unsigned pump_start(struct pump *pump, uint32_t task, unsigned host)
     make_machine(node);
     pump_push(pump, (struct pump_event){.kind = PUMP_LEASE, .to = node->index}, PUMP_S(1));
     pump_push(pump, (struct pump_event){.kind = PUMP_OPS, .to = node->index}, pump_latency(pump));
-    pump_push(pump, (struct pump_event){.kind = PUMP_READY, .to = node->index},
-              PUMP_MS(pump_random(pump, 300)));
+    if (!pump->is_unready)
+        pump_push(pump, (struct pump_event){.kind = PUMP_READY, .to = node->index},
+                  PUMP_MS(pump_random(pump, 300)));
     pump_step_kind(node, MUSTER_EVENT_START);
     if (pump_reaches_registry(node))
         pump_step_kind(node, MUSTER_EVENT_REGISTRY_UP);
@@ -416,7 +418,7 @@ static void stop_node(struct pump_node *node, bool is_told)
         if (is_told)
             break_link(pump, node->index, i);
     }
-    if (is_told)
+    if (is_told && !pump->is_launcherless)
         pump_push(pump, (struct pump_event){.kind = PUMP_DEAD_KEY, .to = node->index},
                   PUMP_MS(1 + pump_random(pump, 50)));
 }
@@ -618,6 +620,9 @@ static void dispatch(struct pump *pump, struct pump_event *event)
         return;
     case PUMP_REGISTER:
         pump_on_register(pump, to);
+        return;
+    case PUMP_DEREGISTER:
+        pump_on_deregister(pump, to);
         return;
     case PUMP_PROCESS_DEAD:
         step_peer(to, MUSTER_EVENT_PROCESS_DEAD, event->from, "process ended");

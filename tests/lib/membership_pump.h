@@ -37,7 +37,8 @@ struct pump_node {
     bool stops_before_cas, stops_after_cas; /* failpoints: dies at its next compare-and-swap */
     bool is_registered, wants_registered, sees_registry;
     uint64_t paused_until_ns;
-    size_t watched; /* registry log entries seen */
+    size_t watched;     /* registry log entries seen */
+    bool is_watch_late; /* and no more for now */
     unsigned timer_generation;
     uint64_t registry_cut_ns; /* since when it cannot renew its lease; 0: it can */
     /* the model of its group */
@@ -104,6 +105,8 @@ struct pump {
     uint64_t views_seen, verdicts_adopt, verdicts_retry, verdicts_abort;
     bool has_ops;
     bool is_catch_up_held; /* joiners get no state */
+    bool is_launcherless;  /* nobody writes down who is dead */
+    bool is_unready;       /* no program asks to join what is there */
     char failure[256];     /* the first rule that was broken; empty: none */
     /* options of new nodes */
     uint32_t expected_count, min_members;

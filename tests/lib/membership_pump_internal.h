@@ -15,6 +15,7 @@ enum pump_event_kind {
     PUMP_CAS_LATE,
     PUMP_READ,
     PUMP_REGISTER,
+    PUMP_DEREGISTER,
     PUMP_PROCESS_DEAD,
     PUMP_DEAD_KEY,
     PUMP_LEASE,
@@ -49,6 +50,6 @@ void pump_on_read(struct pump *pump, struct pump_node *node);
 void pump_on_watch(struct pump *pump, struct pump_node *node);
 void pump_on_register(struct pump *pump, struct pump_node *node);
 void pump_on_lease(struct pump *pump, struct pump_node *node);
-void pump_deregister(struct pump *pump, struct pump_node *node);
+void pump_on_deregister(struct pump *pump, struct pump_node *node);
 
 #endif

@@ -122,7 +122,8 @@ static void show_change(struct pump_node *node, const struct pump_change *change
 
 void pump_on_watch(struct pump *pump, struct pump_node *node)
 {
-    while (node->is_alive && pump_reaches_registry(node) && node->watched < pump->log_count) {
+    while (node->is_alive && pump_reaches_registry(node) && !node->is_watch_late &&
+           node->watched < pump->log_count) {
         size_t at = node->watched++;
         struct pump_change change = pump->log[at];
 
@@ -139,12 +140,27 @@ void pump_on_register(struct pump *pump, struct pump_node *node)
     log_change(pump, PUMP_MEMBER_PUT, node->index, NULL);
 }
 
-void pump_deregister(struct pump *pump, struct pump_node *node)
+static void deregister(struct pump *pump, struct pump_node *node)
 {
     if (!node->is_registered)
         return;
     node->is_registered = false;
     log_change(pump, PUMP_MEMBER_DELETED, node->index, NULL);
+}
+
+/* A process that has left waits for it, and asks again. */
+void pump_on_deregister(struct pump *pump, struct pump_node *node)
+{
+    struct pump_event again = {.kind = PUMP_DEREGISTER, .to = node->index};
+
+    if (!node->is_alive && !node->is_left)
+        return;
+    if (!pump_reaches_registry(node)) {
+        pump_push(pump, again, PUMP_MS(200));
+        return;
+    }
+    deregister(pump, node);
+    pump_step_kind(node, MUSTER_EVENT_DEREGISTERED);
 }
 
 void pump_on_lease(struct pump *pump, struct pump_node *node)
@@ -156,7 +172,7 @@ void pump_on_lease(struct pump *pump, struct pump_node *node)
     else if (node->registry_cut_ns == 0)
         node->registry_cut_ns = pump->now_ns;
     else if (pump->now_ns - node->registry_cut_ns >= PUMP_S(10))
-        pump_deregister(pump, node);
+        deregister(pump, node);
     if (node->is_alive || node->is_registered)
         pump_push(pump, (struct pump_event){.kind = PUMP_LEASE, .to = node->index}, PUMP_S(1));
     if (is_kept && node->wants_registered && !node->is_registered)
