@@ -1,0 +1,53 @@
+"""The interop programs, started and asked: what the tests of them share."""
+import os
+import pathlib
+import subprocess
+import sys
+
+BINARIES = pathlib.Path(os.environ.get("MUSTER_BINARY_DIR", "build-asan")) / "bin"
+PATIENCE_S = 120
+
+# What a client may ask any server for.
+CASES = """empty_unary large_unary client_compressed_unary server_compressed_unary client_streaming client_compressed_streaming
+server_streaming server_compressed_streaming ping_pong empty_stream custom_metadata status_code_and_message
+special_status_message unimplemented_method unimplemented_service cancel_after_begin cancel_after_first_response
+timeout_on_sleeping_server pick_first_unary very_large_request orca_per_rpc orca_oob rpc_soak channel_soak""".split()
+
+# Latencies are not what a busy machine is asked for.
+SOAK = ["--soak_iterations", "20", "--soak_per_iteration_max_acceptable_latency_ms", "60000"]
+
+
+def skip(reason):
+    print("skipped: " + reason)
+    sys.exit(77)
+
+
+def program(name):
+    path = BINARIES / name
+    if not path.exists():
+        skip(f"{path} is not built")
+    return str(path)
+
+
+class Server:
+    """interop_server, or another program that prints `listening HOST:PORT` when it is ready."""
+
+    def __init__(self, command):
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        line = self.process.stdout.readline()
+        if not line.startswith("listening "):
+            self.process.kill()
+            raise SystemExit(f"FAILED {command[0]} does not listen: {line!r}")
+        self.port = line.strip().rsplit(":", 1)[1]
+
+    def stop(self):
+        """The exit code: 0, or what a sanitizer has found."""
+        self.process.terminate()
+        return self.process.wait(timeout=PATIENCE_S)
+
+
+def run_client(port, case, *more):
+    """One case of interop_client. (passed, what it printed)"""
+    command = [program("interop_client"), "--server_host=127.0.0.1", f"--server_port={port}", f"--test_case={case}", *more]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+    return done.returncode == 0, (done.stdout + done.stderr).strip()
