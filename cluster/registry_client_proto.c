@@ -62,6 +62,21 @@ static bool span_init(struct span *span, struct muster_mem *mem, struct muster_b
 
 /* Single requests. */
 
+static void range_init(Etcdserverpb__RangeRequest *request, const struct span *span,
+                       enum muster_registry_order order, uint64_t limit)
+{
+    etcdserverpb__range_request__init(request);
+    request->key = span->key;
+    request->range_end = span->end;
+    request->limit = (int64_t)limit;
+    if (order == MUSTER_REGISTRY_BY_KEY)
+        return;
+    request->sort_target = ETCDSERVERPB__RANGE_REQUEST__SORT_TARGET__CREATE;
+    request->sort_order = order == MUSTER_REGISTRY_OLDEST_FIRST
+                              ? ETCDSERVERPB__RANGE_REQUEST__SORT_ORDER__ASCEND
+                              : ETCDSERVERPB__RANGE_REQUEST__SORT_ORDER__DESCEND;
+}
+
 enum muster_rc muster_registry_pack_range(struct muster_mem *mem,
                                           const struct muster_registry_range *range,
                                           struct muster_registry_packed *ret_packed)
@@ -72,10 +87,7 @@ enum muster_rc muster_registry_pack_range(struct muster_mem *mem,
 
     if (!span_init(&span, mem, range->key, range->reach))
         return MUSTER_RESOURCE_EXHAUSTED;
-    etcdserverpb__range_request__init(&request);
-    request.key = span.key;
-    request.range_end = span.end;
-    request.limit = (int64_t)range->limit;
+    range_init(&request, &span, range->order, range->limit);
     request.revision = (int64_t)range->revision;
     request.keys_only = range->is_keys_only;
     request.count_only = range->is_count_only;
@@ -244,9 +256,8 @@ static bool op_init(struct op_room *room, struct muster_mem *mem,
         return false;
     switch (step->kind) {
     case MUSTER_REGISTRY_GET:
-        etcdserverpb__range_request__init(&room->range);
-        room->range.key = room->span.key;
-        room->range.range_end = room->span.end;
+        range_init(&room->range, &room->span, step->order, step->limit);
+        room->range.max_create_revision = (int64_t)step->create_revision_max;
         room->op.request_case = ETCDSERVERPB__REQUEST_OP__REQUEST_REQUEST_RANGE;
         room->op.request_range = &room->range;
         break;

@@ -12,6 +12,8 @@
 #include <muster/command.h>
 #include <muster/communication.h>
 #include <muster/credentials.h>
+#include <muster/election.h>
+#include <muster/election_watch.h>
 #include <muster/env.h>
 #include <muster/exchange.h>
 #include <muster/gce_resolver.h>
@@ -26,12 +28,14 @@
 #include <muster/json.h>
 #include <muster/kubernetes_resolver.h>
 #include <muster/list.h>
+#include <muster/lock.h>
 #include <muster/log.h>
 #include <muster/loop.h>
 #include <muster/mem.h>
 #include <muster/message.h>
 #include <muster/metrics.h>
 #include <muster/op_id.h>
+#include <muster/place.h>
 #include <muster/options.h>
 #include <muster/plan_model.h>
 #include <muster/plan_parameters.h>
@@ -42,6 +46,7 @@
 #include <muster/resolver.h>
 #include <muster/resolver_watch.h>
 #include <muster/sagemaker_resolver.h>
+#include <muster/session.h>
 #include <muster/split.h>
 #include <muster/rpc.h>
 #include <muster/runtime.h>

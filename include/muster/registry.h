@@ -97,18 +97,25 @@ enum muster_registry_reach {
     MUSTER_REGISTRY_PREFIX, /* every key that begins with it; an empty one = all keys */
 };
 
+enum muster_registry_order {
+    MUSTER_REGISTRY_BY_KEY,       /* ascending */
+    MUSTER_REGISTRY_OLDEST_FIRST, /* by create_revision */
+    MUSTER_REGISTRY_NEWEST_FIRST,
+};
+
 struct muster_registry_range {
     struct muster_bytes key;
     enum muster_registry_reach reach;
     uint64_t revision; /* read the past; 0: now */
-    uint64_t limit;    /* 0: none */
+    uint64_t limit;    /* 0: none; cuts after ordering */
+    enum muster_registry_order order;
     bool is_keys_only;
     bool is_count_only;
     bool is_serializable; /* may be stale, works without a leader */
 };
 
 /**
- * Read: keys ascending in op->kvs, op->count, op->revision (watch from revision + 1).
+ * Read: keys in op->kvs, op->count, op->revision (watch from revision + 1).
  *
  * Units:   deadline_ns is loop time, absolute.
  * Owns:    borrows op until done; everything else that is passed is copied.
@@ -170,6 +177,9 @@ struct muster_registry_step {
     enum muster_registry_reach reach; /* GET, DELETE */
     struct muster_bytes value;        /* PUT */
     int64_t lease;                    /* PUT */
+    enum muster_registry_order order; /* GET */
+    uint64_t limit;                   /* GET; 0: none */
+    uint64_t create_revision_max;     /* GET: only keys as old as that; 0: all */
 };
 struct muster_registry_txn {
     const struct muster_registry_compare *compares;

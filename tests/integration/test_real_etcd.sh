@@ -12,7 +12,10 @@ trap 'kill "${etcd_pids[@]}" 2>/dev/null || true; rm -rf "$work"' EXIT
 start_etcd_cluster "$work/etcd"
 export MUSTER_TEST_REGISTRY=$etcd_endpoints
 run_cases() {
-    "$MUSTER_BINARY_DIR/tests/test_cluster_registry_client" && "$MUSTER_BINARY_DIR/tests/test_cluster_registry_client_watch"
+    local cases
+    for cases in registry_client registry_client_watch lock election; do
+        "$MUSTER_BINARY_DIR/tests/test_cluster_$cases" || return
+    done
 }
 
 run_cases

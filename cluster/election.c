@@ -1,0 +1,78 @@
+/* Elections: a place in a queue whose keys carry the candidates' words. */
+#include <muster/election.h>
+
+static struct muster_election *election_of(struct muster_place *place)
+{
+    return MUSTER_CONTAINER_OF(place, struct muster_election, place);
+}
+
+static void on_done(struct muster_place *place, enum muster_rc rc)
+{
+    struct muster_election *election = election_of(place);
+
+    election->term = place->revision;
+    election->error = place->error;
+    election->done(election, rc);
+}
+
+static void on_lost(struct muster_place *place)
+{
+    election_of(place)->on_lost(election_of(place));
+}
+
+static void on_stopped(struct muster_place *place)
+{
+    election_of(place)->stopped(election_of(place));
+}
+
+static void on_proclaimed(struct muster_place *place, enum muster_rc rc)
+{
+    struct muster_election *election = election_of(place);
+
+    election->error = place->error;
+    election->proclaimed(election, rc);
+}
+
+enum muster_rc muster_election_start(struct muster_election *election,
+                                     struct muster_session *session,
+                                     const struct muster_election_options *options,
+                                     muster_election_done_fn *done, muster_election_fn *lost)
+{
+    struct muster_place_options place_options = {
+        .queue = options->name, .value = options->value, .deadline_ns = options->deadline_ns};
+    enum muster_rc rc =
+        muster_place_start(&election->place, session, &place_options, on_done, on_lost);
+
+    if (rc != MUSTER_OK)
+        return rc;
+    election->done = done;
+    election->on_lost = lost;
+    return MUSTER_OK;
+}
+
+void muster_election_cancel(struct muster_election *election)
+{
+    muster_place_cancel(&election->place);
+}
+
+enum muster_rc muster_election_proclaim_start(struct muster_election *election,
+                                              struct muster_bytes value, uint64_t deadline_ns,
+                                              muster_election_done_fn *proclaimed)
+{
+    enum muster_rc rc = muster_place_set_start(&election->place, value, deadline_ns, on_proclaimed);
+
+    if (rc == MUSTER_OK)
+        election->proclaimed = proclaimed;
+    return rc;
+}
+
+enum muster_rc muster_election_stop(struct muster_election *election, muster_election_fn *stopped)
+{
+    election->stopped = stopped;
+    return muster_place_stop(&election->place, on_stopped);
+}
+
+struct muster_registry_compare muster_election_compare(const struct muster_election *election)
+{
+    return muster_place_compare(&election->place);
+}

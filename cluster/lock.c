@@ -1,0 +1,57 @@
+/* Locks: a place in a queue whose keys have no value. */
+#include <muster/lock.h>
+
+static struct muster_lock *lock_of(struct muster_place *place)
+{
+    return MUSTER_CONTAINER_OF(place, struct muster_lock, place);
+}
+
+static void on_done(struct muster_place *place, enum muster_rc rc)
+{
+    struct muster_lock *lock = lock_of(place);
+
+    lock->token = place->revision;
+    lock->error = place->error;
+    lock->done(lock, rc);
+}
+
+static void on_lost(struct muster_place *place)
+{
+    lock_of(place)->on_lost(lock_of(place));
+}
+
+static void on_stopped(struct muster_place *place)
+{
+    lock_of(place)->stopped(lock_of(place));
+}
+
+enum muster_rc muster_lock_start(struct muster_lock *lock, struct muster_session *session,
+                                 const struct muster_lock_options *options,
+                                 muster_lock_done_fn *done, muster_lock_fn *lost)
+{
+    struct muster_place_options place_options = {
+        .queue = options->name, .deadline_ns = options->deadline_ns, .is_try = options->is_try};
+    enum muster_rc rc = muster_place_start(&lock->place, session, &place_options, on_done, on_lost);
+
+    if (rc != MUSTER_OK)
+        return rc;
+    lock->done = done;
+    lock->on_lost = lost;
+    return MUSTER_OK;
+}
+
+void muster_lock_cancel(struct muster_lock *lock)
+{
+    muster_place_cancel(&lock->place);
+}
+
+enum muster_rc muster_lock_stop(struct muster_lock *lock, muster_lock_fn *stopped)
+{
+    lock->stopped = stopped;
+    return muster_place_stop(&lock->place, on_stopped);
+}
+
+struct muster_registry_compare muster_lock_compare(const struct muster_lock *lock)
+{
+    return muster_place_compare(&lock->place);
+}

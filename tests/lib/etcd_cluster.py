@@ -1,0 +1,121 @@
+"""Registries that a test starts itself: an etcd cluster whose members it kills and brings back, or the embedded one."""
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+
+from puppets import CLEAN, MUSTER, PATIENCE_S
+
+ETCD = shutil.which("etcd")
+ETCDCTL = shutil.which("etcdctl")
+
+
+def free_ports(count):
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+def etcdctl(endpoints, *words, **options):
+    options = {"text": True, "capture_output": True, "timeout": PATIENCE_S} | options
+    return subprocess.run([ETCDCTL, "--endpoints", endpoints, "--dial-timeout=2s", *words],
+                          env=dict(os.environ, ETCDCTL_API="3"), **options)
+
+
+class EtcdCluster:
+    """Members on loopback; killed ones keep their data folder and port."""
+
+    def __init__(self, add_cleanup, size=3, ip="127.0.0.1", prefix=()):
+        where = tempfile.TemporaryDirectory()
+        add_cleanup(where.cleanup)
+        self.where, self.size, self.ip, self.prefix = where.name, size, ip, prefix
+        self.members = [None] * size
+        self.user = ()
+        add_cleanup(self.stop)
+        for _ in range(3):  # a port may be taken between its choice and its use
+            ports = free_ports(2 * size)
+            self.clients, self.peers = ports[:size], ports[size:]
+            self.endpoints = ",".join(f"{ip}:{port}" for port in self.clients)
+            for i in range(size):
+                shutil.rmtree(self.folder(i), ignore_errors=True)
+                self.start(i)
+            if self.wait_until_healthy():
+                return
+            self.stop()
+        raise AssertionError("the etcd cluster does not start: " + self.log(0)[-2000:])
+
+    def folder(self, i):
+        return os.path.join(self.where, f"m{i}")
+
+    def log(self, i):
+        with open(self.folder(i) + ".log", encoding="utf-8", errors="replace") as file:
+            return file.read()
+
+    def endpoint(self, i):
+        return f"{self.ip}:{self.clients[i]}"
+
+    def start(self, i):
+        client, peer = (f"http://{self.ip}:{ports[i]}" for ports in (self.clients, self.peers))
+        with open(self.folder(i) + ".log", "a", encoding="utf-8") as log:
+            self.members[i] = subprocess.Popen(
+                [*self.prefix, ETCD, "--name", f"m{i}", "--data-dir", self.folder(i), "--heartbeat-interval", "50",
+                 "--election-timeout", "500", "--listen-client-urls", client, "--advertise-client-urls", client,
+                 "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster",
+                 ",".join(f"m{j}=http://{self.ip}:{self.peers[j]}" for j in range(self.size))],
+                stdout=log, stderr=log)
+
+    def kill(self, i):
+        self.members[i].kill()
+        self.members[i].wait()
+
+    def is_healthy(self, i):
+        return etcdctl(self.endpoint(i), *self.user, "endpoint", "health").returncode == 0
+
+    def wait_until_healthy(self, only=None):
+        """All that run answer with a leader. False: one has ended by itself."""
+        deadline = time.monotonic() + PATIENCE_S
+        for i in range(self.size) if only is None else [only]:
+            while not self.is_healthy(i):
+                if self.members[i].poll() is not None or time.monotonic() > deadline:
+                    return False
+        return True
+
+    def stop(self):
+        for member in self.members:
+            if member is not None:
+                member.kill()
+                member.wait()
+
+
+class Embedded:
+    """`muster registry` in a process of its own."""
+
+    def __init__(self, add_cleanup, *args, prefix=(), listen="127.0.0.1:0", **variables):
+        self.args, self.prefix, self.listen, self.variables = args, prefix, listen, variables
+        self.process = None
+        add_cleanup(self.stop)
+        self.start()
+
+    def start(self):
+        self.process = subprocess.Popen([*self.prefix, MUSTER, "registry", "--listen", self.listen, "--log-level", "error", *self.args],
+                                        env=dict(CLEAN, **self.variables), text=True, stdout=subprocess.PIPE)
+        words = self.process.stdout.readline().split()
+        assert words[:1] == ["listening"], words
+        self.endpoints = self.listen = words[1]
+
+    def kill(self):
+        self.process.kill()
+        self.stop()
+
+    def stop(self):
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait(timeout=PATIENCE_S)
+            self.process.stdout.close()
+        self.process = None

@@ -1,0 +1,281 @@
+/* Elections: candidates, the leader's word, those who look on. */
+#include "registry_pair.h"
+
+#include <muster/election.h>
+#include <muster/election_watch.h>
+#include <muster/session.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#define NAME  PREFIX "election"
+#define TTL_S 10
+
+struct candidate {
+    struct registry_pair *f;
+    struct muster_session session;
+    struct muster_election election;
+    enum muster_rc rc;
+    bool is_opened, is_done, is_proclaimed, is_stopped, is_closed;
+};
+
+/* What an observer was shown, as "word;word;-;" */
+struct observer {
+    struct muster_election_watch watch;
+    char words[256];
+    const char *wanted;
+};
+
+static void on_opened(struct muster_session *session, enum muster_rc rc)
+{
+    struct candidate *candidate = session->data;
+
+    assert_int_equal(rc, MUSTER_OK);
+    candidate->is_opened = true;
+}
+
+static void on_session_lost(struct muster_session *session)
+{
+    (void)session;
+    fail_msg("the session was lost");
+}
+
+static void on_closed(struct muster_session *session)
+{
+    struct candidate *candidate = session->data;
+
+    candidate->is_closed = true;
+}
+
+static void on_done(struct muster_election *election, enum muster_rc rc)
+{
+    struct candidate *candidate = election->data;
+
+    candidate->rc = rc;
+    candidate->is_done = true;
+}
+
+static void on_lost(struct muster_election *election)
+{
+    (void)election;
+    fail_msg("the election was lost");
+}
+
+static void on_proclaimed(struct muster_election *election, enum muster_rc rc)
+{
+    struct candidate *candidate = election->data;
+
+    candidate->rc = rc;
+    candidate->is_proclaimed = true;
+}
+
+static void on_stopped(struct muster_election *election)
+{
+    struct candidate *candidate = election->data;
+
+    candidate->is_stopped = true;
+}
+
+static void stand(struct candidate *candidate, struct registry_pair *f, const char *word)
+{
+    struct muster_election_options options = {.name = registry_pair_bytes_of(NAME),
+                                              .value = registry_pair_bytes_of(word),
+                                              .deadline_ns = UINT64_MAX};
+
+    memset(candidate, 0, sizeof(*candidate));
+    candidate->f = f;
+    candidate->session.data = candidate;
+    candidate->election.data = candidate;
+    assert_int_equal(muster_session_open(&candidate->session, f->registry, TTL_S,
+                                         registry_pair_soon(f), on_opened, on_session_lost),
+                     MUSTER_OK);
+    test_env_run_until(f->env, test_env_is_true, &candidate->is_opened);
+    assert_int_equal(muster_election_start(&candidate->election, &candidate->session, &options,
+                                           on_done, on_lost),
+                     MUSTER_OK);
+}
+
+static void wait_to_lead(struct candidate *candidate)
+{
+    test_env_run_until(candidate->f->env, test_env_is_true, &candidate->is_done);
+    assert_int_equal(candidate->rc, MUSTER_OK);
+}
+
+static enum muster_rc proclaim(struct candidate *candidate, const char *word)
+{
+    candidate->is_proclaimed = false;
+    assert_int_equal(
+        muster_election_proclaim_start(&candidate->election, registry_pair_bytes_of(word),
+                                       registry_pair_soon(candidate->f), on_proclaimed),
+        MUSTER_OK);
+    assert_false(candidate->is_proclaimed);
+    test_env_run_until(candidate->f->env, test_env_is_true, &candidate->is_proclaimed);
+    return candidate->rc;
+}
+
+static void resign(struct candidate *candidate)
+{
+    assert_int_equal(muster_election_stop(&candidate->election, on_stopped), MUSTER_OK);
+    test_env_run_until(candidate->f->env, test_env_is_true, &candidate->is_stopped);
+}
+
+static void go_home(struct candidate *candidate)
+{
+    muster_session_close(&candidate->session, on_closed);
+    test_env_run_until(candidate->f->env, test_env_is_true, &candidate->is_closed);
+}
+
+static void on_leader(struct muster_election_watch *watch, const struct muster_registry_kv *leader)
+{
+    struct observer *observer = watch->data;
+    size_t used = strlen(observer->words);
+
+    (void)snprintf(observer->words + used, sizeof(observer->words) - used, "%.*s;",
+                   leader != NULL ? (int)leader->value.size : 1,
+                   leader != NULL ? (const char *)leader->value.data : "-");
+}
+
+static void look_on(struct observer *observer, struct registry_pair *f)
+{
+    memset(observer, 0, sizeof(*observer));
+    observer->watch.data = observer;
+    assert_int_equal(muster_election_watch_start(&observer->watch, f->registry,
+                                                 registry_pair_bytes_of(NAME), on_leader),
+                     MUSTER_OK);
+}
+
+static bool has_seen(void *data)
+{
+    const struct observer *observer = data;
+
+    return strcmp(observer->words, observer->wanted) == 0;
+}
+
+static void wait_to_see(struct observer *observer, struct registry_pair *f, const char *words)
+{
+    observer->wanted = words;
+    test_env_run_until(f->env, has_seen, observer);
+}
+
+static void the_leader_resigns_and_the_next_leads_with_a_higher_term(void **state)
+{
+    struct registry_pair f;
+    struct candidate a, b;
+
+    (void)state;
+    registry_pair_open(&f);
+    stand(&a, &f, "a");
+    wait_to_lead(&a);
+    stand(&b, &f, "b");
+
+    assert_int_equal(registry_pair_put(&f, PREFIX "later", "1"), MUSTER_OK);
+    assert_false(b.is_done);
+    resign(&a);
+    wait_to_lead(&b);
+    assert_true(b.election.term > a.election.term);
+
+    go_home(&a);
+    go_home(&b);
+    registry_pair_close(&f);
+}
+
+static void who_looks_on_sees_every_leader_and_the_newest_word(void **state)
+{
+    struct registry_pair f;
+    struct candidate a, b;
+    struct observer observer;
+
+    (void)state;
+    registry_pair_open(&f);
+    look_on(&observer, &f);
+    wait_to_see(&observer, &f, "-;");
+
+    stand(&a, &f, "a1");
+    wait_to_lead(&a);
+    wait_to_see(&observer, &f, "-;a1;");
+    assert_int_equal(proclaim(&a, "a2"), MUSTER_OK);
+    wait_to_see(&observer, &f, "-;a1;a2;");
+    stand(&b, &f, "b1");
+    resign(&a);
+    wait_to_lead(&b);
+    wait_to_see(&observer, &f, "-;a1;a2;b1;");
+    go_home(&b);
+    wait_to_see(&observer, &f, "-;a1;a2;b1;-;");
+
+    muster_election_watch_stop(&observer.watch);
+    muster_election_watch_stop(&observer.watch);
+    go_home(&a);
+    registry_pair_close(&f);
+}
+
+static void a_leader_whose_key_is_gone_proclaims_nothing(void **state)
+{
+    struct registry_pair f;
+    struct candidate a;
+
+    (void)state;
+    registry_pair_open(&f);
+    stand(&a, &f, "a");
+    wait_to_lead(&a);
+
+    assert_int_equal(registry_pair_remove_keys(&f, NAME "/", MUSTER_REGISTRY_PREFIX), MUSTER_OK);
+    assert_int_equal(proclaim(&a, "late"), MUSTER_ABORTED);
+    assert_int_equal(registry_pair_range(&f, NAME "/", MUSTER_REGISTRY_PREFIX), MUSTER_OK);
+    assert_int_equal(f.count, 0);
+
+    go_home(&a);
+    registry_pair_close(&f);
+}
+
+static void a_word_under_way_ends_before_the_resignation(void **state)
+{
+    struct registry_pair f;
+    struct candidate a;
+
+    (void)state;
+    registry_pair_open(&f);
+    stand(&a, &f, "a");
+    wait_to_lead(&a);
+
+    assert_int_equal(muster_election_proclaim_start(&a.election, registry_pair_bytes_of("b"),
+                                                    registry_pair_soon(&f), on_proclaimed),
+                     MUSTER_OK);
+    assert_int_equal(muster_election_proclaim_start(&a.election, registry_pair_bytes_of("c"),
+                                                    registry_pair_soon(&f), on_proclaimed),
+                     MUSTER_FAILED_PRECONDITION);
+    resign(&a);
+    assert_true(a.is_proclaimed);
+    assert_int_equal(a.rc, MUSTER_CANCELLED);
+
+    go_home(&a);
+    registry_pair_close(&f);
+}
+
+static void who_stops_looking_on_at_once_is_shown_nothing(void **state)
+{
+    struct registry_pair f;
+    struct observer observer;
+
+    (void)state;
+    registry_pair_open(&f);
+
+    look_on(&observer, &f);
+    muster_election_watch_stop(&observer.watch);
+    assert_int_equal(registry_pair_put(&f, NAME "/1", "1"), MUSTER_OK);
+    assert_string_equal(observer.words, "");
+
+    registry_pair_close(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_leader_resigns_and_the_next_leads_with_a_higher_term),
+        cmocka_unit_test(who_looks_on_sees_every_leader_and_the_newest_word),
+        cmocka_unit_test(a_leader_whose_key_is_gone_proclaims_nothing),
+        cmocka_unit_test(a_word_under_way_ends_before_the_resignation),
+        cmocka_unit_test(who_stops_looking_on_at_once_is_shown_nothing),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,402 @@
+/* Locks and sessions: who is next, what is left behind, what the holder is told. */
+#include "registry_pair.h"
+
+#include <muster/lock.h>
+#include <muster/session.h>
+
+#include <string.h>
+
+#define NAME  PREFIX "lock"
+#define TTL_S 10
+
+/* A session with one lock on it, and what became of both. */
+struct person {
+    struct registry_pair *f;
+    struct muster_session session;
+    struct muster_lock lock;
+    enum muster_rc rc, session_rc;
+    bool is_opened, is_done, is_lost, is_stopped, is_session_lost, is_closed;
+};
+
+static void on_opened(struct muster_session *session, enum muster_rc rc)
+{
+    struct person *person = session->data;
+
+    person->session_rc = rc;
+    person->is_opened = true;
+}
+
+static void on_session_lost(struct muster_session *session)
+{
+    struct person *person = session->data;
+
+    assert_true(person->is_lost || person->lock.token == 0);
+    person->is_session_lost = true;
+}
+
+static void on_closed(struct muster_session *session)
+{
+    struct person *person = session->data;
+
+    person->is_closed = true;
+}
+
+static void on_done(struct muster_lock *lock, enum muster_rc rc)
+{
+    struct person *person = lock->data;
+
+    person->rc = rc;
+    person->is_done = true;
+}
+
+static void on_lost(struct muster_lock *lock)
+{
+    struct person *person = lock->data;
+
+    person->is_lost = true;
+}
+
+static void on_stopped(struct muster_lock *lock)
+{
+    struct person *person = lock->data;
+
+    person->is_stopped = true;
+}
+
+static void come(struct person *person, struct registry_pair *f)
+{
+    memset(person, 0, sizeof(*person));
+    person->f = f;
+    person->session.data = person;
+    person->lock.data = person;
+    assert_int_equal(muster_session_open(&person->session, f->registry, TTL_S,
+                                         registry_pair_soon(f), on_opened, on_session_lost),
+                     MUSTER_OK);
+    assert_false(person->is_opened);
+    test_env_run_until(f->env, test_env_is_true, &person->is_opened);
+    assert_int_equal(person->session_rc, MUSTER_OK);
+}
+
+static void leave(struct person *person)
+{
+    muster_session_close(&person->session, on_closed);
+    assert_false(person->is_closed);
+    test_env_run_until(person->f->env, test_env_is_true, &person->is_closed);
+}
+
+static void ask(struct person *person, uint64_t deadline_ns, bool is_try)
+{
+    struct muster_lock_options options = {
+        .name = registry_pair_bytes_of(NAME), .deadline_ns = deadline_ns, .is_try = is_try};
+
+    person->is_done = person->is_lost = person->is_stopped = false;
+    assert_int_equal(muster_lock_start(&person->lock, &person->session, &options, on_done, on_lost),
+                     MUSTER_OK);
+    assert_false(person->is_done);
+}
+
+static enum muster_rc answer(struct person *person)
+{
+    test_env_run_until(person->f->env, test_env_is_true, &person->is_done);
+    return person->rc;
+}
+
+static void unlock(struct person *person)
+{
+    assert_int_equal(muster_lock_stop(&person->lock, on_stopped), MUSTER_OK);
+    assert_false(person->is_stopped);
+    test_env_run_until(person->f->env, test_env_is_true, &person->is_stopped);
+}
+
+/* How many keys the queue has. */
+static uint64_t queued(struct registry_pair *f)
+{
+    assert_int_equal(registry_pair_range(f, NAME "/", MUSTER_REGISTRY_PREFIX), MUSTER_OK);
+    return f->count;
+}
+
+static void wait_until_queued(struct registry_pair *f, uint64_t count)
+{
+    while (queued(f) != count)
+        continue;
+}
+
+static void a_free_lock_is_taken_and_given_back(void **state)
+{
+    struct registry_pair f;
+    struct person a;
+
+    (void)state;
+    registry_pair_open(&f);
+    come(&a, &f);
+
+    ask(&a, UINT64_MAX, false);
+    assert_int_equal(answer(&a), MUSTER_OK);
+    assert_true(a.lock.token > 0);
+    assert_int_equal(queued(&f), 1);
+    unlock(&a);
+    assert_int_equal(queued(&f), 0);
+
+    leave(&a);
+    registry_pair_close(&f);
+}
+
+static void who_came_first_is_next_and_tokens_rise(void **state)
+{
+    struct registry_pair f;
+    struct person people[3];
+    uint64_t token = 0;
+
+    (void)state;
+    registry_pair_open(&f);
+    for (size_t i = 0; i < 3; i++) {
+        come(&people[i], &f);
+        ask(&people[i], UINT64_MAX, false);
+        wait_until_queued(&f, i + 1);
+    }
+
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(answer(&people[i]), MUSTER_OK);
+        assert_true(people[i].lock.token > token);
+        token = people[i].lock.token;
+        for (size_t later = i + 1; later < 3; later++)
+            assert_false(people[later].is_done);
+        unlock(&people[i]);
+    }
+
+    for (size_t i = 0; i < 3; i++)
+        leave(&people[i]);
+    registry_pair_close(&f);
+}
+
+static void who_gives_up_leaves_no_key_and_stops_nobody(void **state)
+{
+    struct registry_pair f;
+    struct person people[3];
+
+    (void)state;
+    registry_pair_open(&f);
+    for (size_t i = 0; i < 3; i++) {
+        come(&people[i], &f);
+        ask(&people[i], UINT64_MAX, false);
+        wait_until_queued(&f, i + 1);
+    }
+    assert_int_equal(answer(&people[0]), MUSTER_OK);
+
+    muster_lock_cancel(&people[1].lock);
+    muster_lock_cancel(&people[1].lock);
+    assert_false(people[1].is_done);
+    assert_int_equal(answer(&people[1]), MUSTER_CANCELLED);
+    assert_int_equal(queued(&f), 2);
+    assert_false(people[2].is_done);
+    unlock(&people[0]);
+    assert_int_equal(answer(&people[2]), MUSTER_OK);
+
+    for (size_t i = 0; i < 3; i++)
+        leave(&people[i]);
+    assert_int_equal(queued(&f), 0);
+    registry_pair_close(&f);
+}
+
+static void one_who_must_not_wait_is_told_and_one_with_a_deadline_waits_so_long(void **state)
+{
+    struct registry_pair f;
+    struct person a, b;
+
+    (void)state;
+    registry_pair_open(&f);
+    come(&a, &f);
+    come(&b, &f);
+    ask(&a, UINT64_MAX, false);
+    assert_int_equal(answer(&a), MUSTER_OK);
+
+    ask(&b, registry_pair_soon(&f), true);
+    assert_int_equal(answer(&b), MUSTER_FAILED_PRECONDITION);
+    assert_int_equal(queued(&f), 1);
+    ask(&b, muster_loop_after_ns(f.env->loop, 50 * MUSTER_NS_PER_MS), false);
+    assert_int_equal(answer(&b), MUSTER_DEADLINE_EXCEEDED);
+    assert_int_equal(queued(&f), 1);
+    unlock(&a);
+    ask(&b, registry_pair_soon(&f), true);
+    assert_int_equal(answer(&b), MUSTER_OK);
+
+    leave(&a);
+    leave(&b);
+    registry_pair_close(&f);
+}
+
+static void a_session_takes_its_locks_with_it(void **state)
+{
+    struct registry_pair f;
+    struct person a, b, c;
+
+    (void)state;
+    registry_pair_open(&f);
+    come(&a, &f);
+    come(&b, &f);
+    come(&c, &f);
+    ask(&a, UINT64_MAX, false);
+    assert_int_equal(answer(&a), MUSTER_OK);
+    ask(&b, UINT64_MAX, false);
+    wait_until_queued(&f, 2);
+    ask(&c, UINT64_MAX, false);
+    wait_until_queued(&f, 3);
+
+    leave(&b);
+    assert_true(b.is_done);
+    assert_int_equal(b.rc, MUSTER_CANCELLED);
+    leave(&a);
+    assert_false(a.is_lost);
+    assert_int_equal(answer(&c), MUSTER_OK);
+
+    leave(&c);
+    registry_pair_close(&f);
+}
+
+static void holders_are_told_when_their_session_is_lost(void **state)
+{
+    struct registry_pair f;
+    struct person a, b;
+
+    (void)state;
+    registry_pair_open(&f);
+    come(&a, &f);
+    come(&b, &f);
+    ask(&a, UINT64_MAX, false);
+    assert_int_equal(answer(&a), MUSTER_OK);
+    ask(&b, UINT64_MAX, false);
+    wait_until_queued(&f, 2);
+
+    assert_int_equal(registry_pair_finish_op(&f, muster_registry_revoke_start(
+                                                     &f.op, f.registry, a.session.lease,
+                                                     registry_pair_soon(&f), registry_pair_on_op)),
+                     MUSTER_OK);
+    assert_int_equal(answer(&b), MUSTER_OK);
+    assert_true(b.lock.token > a.lock.token);
+    test_env_run_until(f.env, test_env_is_true, &a.is_session_lost);
+    assert_true(a.is_lost);
+
+    leave(&a);
+    leave(&b);
+    registry_pair_close(&f);
+}
+
+static void one_whose_key_is_deleted_does_not_get_the_lock(void **state)
+{
+    struct registry_pair f;
+    struct person a, b;
+
+    (void)state;
+    registry_pair_open(&f);
+    come(&a, &f);
+    come(&b, &f);
+    ask(&a, UINT64_MAX, false);
+    assert_int_equal(answer(&a), MUSTER_OK);
+    ask(&b, UINT64_MAX, false);
+    wait_until_queued(&f, 2);
+
+    assert_int_equal(registry_pair_remove_keys(&f, NAME "/", MUSTER_REGISTRY_PREFIX), MUSTER_OK);
+    assert_int_equal(answer(&b), MUSTER_ABORTED);
+
+    leave(&a);
+    leave(&b);
+    registry_pair_close(&f);
+}
+
+static enum muster_rc guarded_put(struct registry_pair *f, struct person *person)
+{
+    struct muster_registry_compare held = muster_lock_compare(&person->lock);
+    struct muster_registry_step put = {.kind = MUSTER_REGISTRY_PUT,
+                                       .key = registry_pair_bytes_of(PREFIX "guarded"),
+                                       .value = registry_pair_bytes_of("1")};
+    struct muster_registry_txn txn = {
+        .compares = &held, .compare_count = 1, .success = &put, .success_count = 1};
+
+    return registry_pair_finish_op(f, muster_registry_txn_start(&f->op, f->registry, &txn,
+                                                                registry_pair_soon(f),
+                                                                registry_pair_on_op));
+}
+
+static void a_compare_fences_what_the_registry_keeps(void **state)
+{
+    struct registry_pair f;
+    struct person a;
+
+    (void)state;
+    registry_pair_open(&f);
+    come(&a, &f);
+    ask(&a, UINT64_MAX, false);
+    assert_int_equal(answer(&a), MUSTER_OK);
+
+    assert_int_equal(guarded_put(&f, &a), MUSTER_OK);
+    assert_true(f.is_succeeded);
+    assert_int_equal(registry_pair_remove_keys(&f, NAME "/", MUSTER_REGISTRY_PREFIX), MUSTER_OK);
+    assert_int_equal(guarded_put(&f, &a), MUSTER_OK);
+    assert_false(f.is_succeeded);
+
+    leave(&a);
+    registry_pair_close(&f);
+}
+
+static void what_cannot_be_is_refused(void **state)
+{
+    struct registry_pair f;
+    struct person a;
+    struct muster_lock again = {.data = NULL};
+    struct muster_lock_options options = {.name = registry_pair_bytes_of(NAME),
+                                          .deadline_ns = UINT64_MAX};
+    struct muster_lock_options nameless = {.deadline_ns = UINT64_MAX};
+
+    (void)state;
+    registry_pair_open(&f);
+    come(&a, &f);
+
+    assert_int_equal(muster_lock_start(&a.lock, &a.session, &nameless, on_done, on_lost),
+                     MUSTER_INVALID_ARGUMENT);
+    ask(&a, UINT64_MAX, false);
+    assert_int_equal(muster_lock_stop(&a.lock, on_stopped), MUSTER_FAILED_PRECONDITION);
+    assert_int_equal(muster_lock_start(&again, &a.session, &options, on_done, on_lost),
+                     MUSTER_FAILED_PRECONDITION);
+    assert_int_equal(answer(&a), MUSTER_OK);
+
+    leave(&a);
+    registry_pair_close(&f);
+}
+
+static void a_session_is_closed_before_it_is_open(void **state)
+{
+    struct registry_pair f;
+    struct person a;
+
+    (void)state;
+    registry_pair_open(&f);
+    memset(&a, 0, sizeof(a));
+    a.f = &f;
+    a.session.data = &a;
+
+    assert_int_equal(muster_session_open(&a.session, f.registry, TTL_S, registry_pair_soon(&f),
+                                         on_opened, on_session_lost),
+                     MUSTER_OK);
+    leave(&a);
+    assert_false(a.is_opened);
+
+    registry_pair_close(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_free_lock_is_taken_and_given_back),
+        cmocka_unit_test(who_came_first_is_next_and_tokens_rise),
+        cmocka_unit_test(who_gives_up_leaves_no_key_and_stops_nobody),
+        cmocka_unit_test(one_who_must_not_wait_is_told_and_one_with_a_deadline_waits_so_long),
+        cmocka_unit_test(a_session_takes_its_locks_with_it),
+        cmocka_unit_test(holders_are_told_when_their_session_is_lost),
+        cmocka_unit_test(one_whose_key_is_deleted_does_not_get_the_lock),
+        cmocka_unit_test(a_compare_fences_what_the_registry_keeps),
+        cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(a_session_is_closed_before_it_is_open),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
