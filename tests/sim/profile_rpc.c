@@ -1,5 +1,5 @@
-/* Profile "rpc": the real gRPC client and server under faults: one done per call, deadlines hold,
- * nothing leaks. */
+/* Profile "rpc": the real gRPC client and server under faults, receivers that pause among them: one
+ * done per call, deadlines hold, nothing leaks. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -79,9 +79,11 @@ struct handled {
     struct server *server;
     struct muster_rpc *rpc;
     struct muster_timer timer;
+    struct muster_timer pause_timer;
     struct request request;
     uint32_t sent, received;
     bool is_finished;
+    bool is_paused;
 };
 
 static void finish(struct handled *handled, enum muster_rc rc)
@@ -106,6 +108,28 @@ static void on_slow(struct muster_timer *timer)
     finish(handled, MUSTER_OK);
 }
 
+static void on_pause_over(struct muster_timer *timer)
+{
+    struct handled *handled = timer->data;
+
+    handled->is_paused = false;
+    muster_rpc_resume(handled->rpc);
+}
+
+/* Now and then a service takes no messages for a while. */
+static void may_pause(struct handled *handled)
+{
+    struct muster_env *env = handled->server->env;
+
+    if (muster_rng_below(env->rng, 6) != 0)
+        return;
+    handled->is_paused = true;
+    muster_rpc_pause(handled->rpc);
+    muster_timer_start(
+        &handled->pause_timer, env->loop,
+        muster_loop_after_ns(env->loop, muster_rng_below(env->rng, 50 * MUSTER_NS_PER_MS)));
+}
+
 static void on_start(struct muster_rpc *rpc)
 {
     struct server *server = muster_rpc_service(rpc);
@@ -113,6 +137,8 @@ static void on_start(struct muster_rpc *rpc)
 
     handled->server = server;
     handled->rpc = rpc;
+    muster_timer_init(&handled->pause_timer, on_pause_over, handled);
+    may_pause(handled);
     muster_timer_init(&handled->timer, on_slow, handled);
     muster_rpc_set_data(rpc, handled);
     server->open_count++;
@@ -122,6 +148,9 @@ static bool read_request(struct handled *handled, struct muster_bytes message)
 {
     struct scene *scene = handled->server->scene;
 
+    if (handled->is_paused)
+        sim_fail(scene->world, "a paused service was shown a message");
+    may_pause(handled);
     if (message.size < sizeof(handled->request)) {
         sim_fail(scene->world, "a server was shown a message of %zu bytes", message.size);
         return false;
@@ -205,6 +234,7 @@ static void on_end(struct muster_rpc *rpc, enum muster_rc rc)
     }
     muster_rpc_set_data(rpc, NULL);
     muster_timer_stop(&handled->timer);
+    muster_timer_stop(&handled->pause_timer);
     muster_mem_free(server->env->mem, handled);
     server->open_count--;
 }
@@ -291,6 +321,7 @@ struct dialled {
     uint32_t received, sent;
     bool is_late; /* seen past its deadline once */
     bool is_half_closed;
+    bool is_paused;
 };
 
 static uint64_t draw(struct client *client, uint64_t bound)
@@ -317,12 +348,22 @@ static void send_request(struct dialled *dialled)
         dialled->sent++;
 }
 
+static void pause_call(struct dialled *dialled)
+{
+    dialled->is_paused = true;
+    muster_call_pause(&dialled->call);
+}
+
 static void on_message(struct muster_call *call, struct muster_bytes message)
 {
     struct dialled *dialled = call->data;
     struct sim_world *world = dialled->client->scene->world;
     uint32_t number = 0;
 
+    if (dialled->is_paused)
+        sim_fail(world, "paused call %" PRIu64 " was shown a message", dialled->request.id);
+    if (draw(dialled->client, 8) == 0)
+        pause_call(dialled);
     if (dialled->kind == COUNT) {
         if (message.size >= sizeof(number))
             memcpy(&number, message.data, sizeof(number));
@@ -428,6 +469,12 @@ static void tend(struct dialled *dialled)
     struct client *client = dialled->client;
 
     check_deadline(dialled);
+    if (dialled->is_paused && draw(client, 2) == 0) {
+        dialled->is_paused = false;
+        muster_call_resume(&dialled->call);
+    } else if (draw(client, 8) == 0) {
+        pause_call(dialled);
+    }
     if (dialled->kind == CHAT && !dialled->is_half_closed) {
         if (draw(client, 4) != 0) {
             if (muster_call_queued_bytes(&dialled->call) < 100000)
