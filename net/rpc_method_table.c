@@ -52,18 +52,40 @@ static enum muster_rc reserve(struct muster_rpc_method_table *table, size_t more
     return MUSTER_OK;
 }
 
+static bool are_new(const struct muster_rpc_method_table *table,
+                    const struct muster_rpc_method *methods, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (muster_rpc_method_table_find(table, methods[i].path, strlen(methods[i].path)) != NULL)
+            return false;
+        for (size_t k = 0; k < i; k++) {
+            if (strcmp(methods[i].path, methods[k].path) == 0)
+                return false;
+        }
+    }
+    return true;
+}
+
+static void take_back(struct muster_rpc_method_table *table,
+                      const struct muster_rpc_method *methods, size_t count)
+{
+    while (count-- > 0) {
+        const char *path = methods[count].path;
+        size_t bytes = strlen(path);
+        struct muster_rpc_method_slot *slot = slot_find(table, path, bytes, hash_path(path, bytes));
+
+        muster_mem_free(table->mem, slot->open_count);
+        memset(slot, 0, sizeof(*slot));
+        table->count--;
+    }
+}
+
 enum muster_rc muster_rpc_method_table_add(struct muster_rpc_method_table *table,
                                            const struct muster_rpc_method *methods, size_t count,
                                            void *service)
 {
-    for (size_t i = 0; i < count; i++) {
-        if (muster_rpc_method_table_find(table, methods[i].path, strlen(methods[i].path)) != NULL)
-            return MUSTER_ALREADY_EXISTS;
-        for (size_t k = 0; k < i; k++) {
-            if (strcmp(methods[i].path, methods[k].path) == 0)
-                return MUSTER_ALREADY_EXISTS;
-        }
-    }
+    if (!are_new(table, methods, count))
+        return MUSTER_ALREADY_EXISTS;
     if (reserve(table, count) != MUSTER_OK)
         return MUSTER_RESOURCE_EXHAUSTED;
     for (size_t i = 0; i < count; i++) {
@@ -76,6 +98,13 @@ enum muster_rc muster_rpc_method_table_add(struct muster_rpc_method_table *table
         slot->hash = hash;
         slot->path_bytes = bytes;
         table->count++;
+        if (methods[i].concurrent_calls_max == 0)
+            continue;
+        slot->open_count = muster_mem_alloc_zero(table->mem, 1, sizeof(*slot->open_count));
+        if (slot->open_count == NULL) {
+            take_back(table, methods, i + 1);
+            return MUSTER_RESOURCE_EXHAUSTED;
+        }
     }
     return MUSTER_OK;
 }
@@ -93,6 +122,8 @@ const struct muster_rpc_method_slot *muster_rpc_method_table_find(
 
 void muster_rpc_method_table_fini(struct muster_rpc_method_table *table)
 {
+    for (size_t i = 0; i < table->capacity; i++)
+        muster_mem_free(table->mem, table->slots[i].open_count);
     muster_mem_free(table->mem, table->slots);
     table->slots = NULL;
     table->capacity = 0;

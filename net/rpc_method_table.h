@@ -8,6 +8,7 @@
 struct muster_rpc_method_slot {
     const struct muster_rpc_method *method; /* NULL: free */
     void *service;
+    uint32_t *open_count; /* calls open now; NULL: the method does not limit them */
     uint64_t hash;
     size_t path_bytes;
 };

@@ -114,7 +114,8 @@ enum muster_rc muster_rpc_server_add(struct muster_rpc_server *server,
 void muster_rpc_server_set_fallback(struct muster_rpc_server *server,
                                     const struct muster_rpc_method *method, void *service)
 {
-    server->fallback = (struct muster_rpc_method_slot){.method = method, .service = service};
+    server->fallback = (struct muster_rpc_method_slot){
+        .method = method, .service = service, .open_count = &server->fallback_open_count};
 }
 
 static void on_accept(struct muster_listener *listener, struct muster_stream *stream)

@@ -35,6 +35,7 @@ static void rpc_reset(struct muster_rpc *rpc)
     muster_grpc_metadata_reset(&rpc->initial);
     muster_grpc_metadata_reset(&rpc->trailing);
     rpc->method = NULL;
+    rpc->open_count = NULL;
     rpc->service = NULL;
     rpc->path = NULL;
     rpc->data = NULL;
@@ -112,6 +113,7 @@ static void end(struct muster_rpc *rpc, enum muster_rc rc)
 {
     muster_timer_stop(&rpc->timer);
     rpc_move(rpc, MUSTER_RPC_ENDED);
+    muster_rpc_uncount(rpc);
     muster_interception_end(&rpc->interception, rc == MUSTER_OK ? rpc->status : rc, "",
                             muster_grpc_metadata_view(&rpc->trailing));
     if (rpc->method != NULL && rpc->method->on_end != NULL)
@@ -171,6 +173,7 @@ static void on_expire(struct muster_timer *timer)
 static bool is_acceptable(struct muster_rpc *rpc)
 {
     enum muster_rpc_refusal refusal = muster_rpc_headers_judge(rpc);
+    struct muster_error error;
 
     if (refusal != MUSTER_RPC_ACCEPTED) {
         muster_rpc_refuse(rpc, refusal);
@@ -186,6 +189,8 @@ static bool is_acceptable(struct muster_rpc *rpc)
         muster_rpc_abort(rpc, MUSTER_UNIMPLEMENTED, "unknown method");
     else if (rpc->has_unknown_encoding)
         muster_rpc_abort(rpc, MUSTER_UNIMPLEMENTED, "unknown grpc-encoding");
+    else if (muster_rpc_admit(rpc, &error) != MUSTER_OK)
+        muster_rpc_abort(rpc, error.rc, error.text);
     else
         return true;
     return false;
@@ -219,6 +224,7 @@ void muster_rpc_on_headers(struct muster_rpc *rpc)
     if (rpc->state != MUSTER_RPC_STARTING || !is_acceptable(rpc) || !is_let_through(rpc))
         return;
     rpc_move(rpc, MUSTER_RPC_OPEN);
+    muster_rpc_count(rpc);
     if (rpc->deadline_ns != UINT64_MAX)
         muster_timer_start(&rpc->timer, rpc->connection->server->env->loop, rpc->deadline_ns);
     if (rpc->method->on_start != NULL)

@@ -59,6 +59,7 @@ static void parse_path(struct muster_rpc *rpc, const char *path, size_t bytes)
         }
     }
     rpc->method = slot->method;
+    rpc->open_count = slot->open_count;
     rpc->service = slot->service;
 }
 

@@ -21,6 +21,7 @@ struct muster_rpc_server {
     struct muster_rpc_server_options options;
     struct muster_rpc_method_table methods;
     struct muster_rpc_method_slot fallback; /* for paths that methods lacks; method may be NULL */
+    uint32_t fallback_open_count;
     struct muster_interceptor_chain interceptors;
     struct muster_list listeners;
     struct muster_list connections;
@@ -62,6 +63,7 @@ struct muster_rpc {
     struct muster_list node; /* of the server's free list */
     struct muster_rpc_connection *connection;
     const struct muster_rpc_method *method;
+    uint32_t *open_count; /* of the method, this call among them; NULL: not counted */
     void *service;
     char *path; /* of a call that the fallback serves; NULL: the method's */
     void *data;
@@ -113,6 +115,15 @@ void muster_rpc_abort(struct muster_rpc *rpc, enum muster_rc status, const char 
 /** Its stream is gone. Keeps a few for the next calls. */
 void muster_rpc_release(struct muster_rpc *rpc);
 void muster_rpc_free(struct muster_rpc *rpc);
+
+/* rpc_server_limits.c */
+/** Whether the method takes one more call, whose message and deadline are then held to its limits.
+ * Else ret_error tells the client why. */
+MUSTER_MUST_CHECK enum muster_rc muster_rpc_admit(struct muster_rpc *rpc,
+                                                  struct muster_error *ret_error);
+/** An admitted call is open, and over. */
+void muster_rpc_count(struct muster_rpc *rpc);
+void muster_rpc_uncount(struct muster_rpc *rpc);
 
 /* rpc_server_receive.c */
 extern const struct muster_rpc_inbox_events muster_rpc_inbox_events;

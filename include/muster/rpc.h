@@ -196,6 +196,11 @@ struct muster_rpc_method {
     muster_rpc_event_fn *on_writable;   /* the send queue is empty again; may be NULL */
     muster_rpc_end_fn *on_end;          /* may be NULL */
     bool is_unary; /* exactly one request message: the library answers a client that breaks this */
+    /* limits of this method alone */
+    size_t receive_message_max_bytes; /* 0: the server's */
+    uint32_t concurrent_calls_max;    /* 0: none; beyond it calls end RESOURCE_EXHAUSTED */
+    uint64_t timeout_ns;              /* 0: none; for a call that comes without a deadline */
+    uint64_t timeout_max_ns;          /* 0: none; a later deadline, or none, is brought forward */
 };
 
 struct muster_rpc_server_options {
