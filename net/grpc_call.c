@@ -6,19 +6,21 @@
 #include "net/grpc_status.h"
 #include "net/rpc_channel_internal.h"
 
-#define FREE_CALLS_MAX   256
-#define ATTEMPTS_MAX     5
-#define REPLAY_BYTES_MAX (256u << 10)
+#define FREE_CALLS_MAX 256
 
-static const bool moves[4][4] = {
-    [MUSTER_GRPC_CALL_WAITING] =
-        {[MUSTER_GRPC_CALL_ACTIVE] = true, [MUSTER_GRPC_CALL_DECIDED] = true},
-    [MUSTER_GRPC_CALL_ACTIVE] =
+static const bool moves[5][5] = {
+    [MUSTER_GRPC_CALL_WAITING] = {[MUSTER_GRPC_CALL_ACTIVE] = true,
+                                  [MUSTER_GRPC_CALL_PAUSED] = true,
+                                  [MUSTER_GRPC_CALL_DECIDED] = true},
+    [MUSTER_GRPC_CALL_ACTIVE] = {[MUSTER_GRPC_CALL_WAITING] = true,
+                                 [MUSTER_GRPC_CALL_PAUSED] = true,
+                                 [MUSTER_GRPC_CALL_DECIDED] = true},
+    [MUSTER_GRPC_CALL_PAUSED] =
         {[MUSTER_GRPC_CALL_WAITING] = true, [MUSTER_GRPC_CALL_DECIDED] = true},
     [MUSTER_GRPC_CALL_DECIDED] = {[MUSTER_GRPC_CALL_DONE] = true},
 };
 
-static void call_move(struct muster_grpc_call *call, enum muster_grpc_call_state state)
+void muster_grpc_call_move(struct muster_grpc_call *call, enum muster_grpc_call_state state)
 {
     bool is_allowed = moves[call->state][state];
 
@@ -30,24 +32,34 @@ static void call_move(struct muster_grpc_call *call, enum muster_grpc_call_state
 static void on_expire(struct muster_timer *timer);
 static void on_done_task(struct muster_task *task);
 
-static void call_reset(struct muster_grpc_call *call)
+void muster_grpc_call_forget_response(struct muster_grpc_call *call)
 {
-    muster_h2_stream_init(&call->stream, call, REPLAY_BYTES_MAX);
-    muster_rpc_inbox_reset(&call->inbox);
+    call->stream.session = NULL;
+    call->stream.is_over_limit = false;
+    muster_rpc_inbox_restart(&call->inbox);
     muster_grpc_parser_reset(&call->parser);
-    muster_grpc_metadata_reset(&call->request);
     muster_grpc_metadata_reset(&call->initial);
     muster_grpc_metadata_reset(&call->trailing);
-    call->transport = NULL;
-    call->call = NULL;
-    call->state = MUSTER_GRPC_CALL_WAITING;
-    call->is_streaming = call->is_delivering = false;
-    call->attempts = 0;
     call->http_status = 0;
     call->has_headers = call->is_grpc = call->has_unknown_encoding = call->has_status = false;
+    call->has_peer_ended = call->retry.has_pushback = false;
     call->status = MUSTER_UNKNOWN;
     call->metadata_rc = MUSTER_OK;
     memset(&call->outcome, 0, sizeof(call->outcome));
+}
+
+static void call_reset(struct muster_grpc_call *call)
+{
+    muster_h2_stream_init(&call->stream, call, call->channel->options.replay_max_bytes);
+    muster_rpc_inbox_reset(&call->inbox);
+    muster_grpc_call_forget_response(call);
+    muster_grpc_metadata_reset(&call->request);
+    call->transport = NULL;
+    call->call = NULL;
+    call->state = MUSTER_GRPC_CALL_WAITING;
+    call->is_streaming = call->is_delivering = call->is_committed = false;
+    call->attempts = call->resent = 0;
+    memset(&call->retry, 0, sizeof(call->retry));
     call->interception.started = 0;
 }
 
@@ -67,6 +79,7 @@ static struct muster_grpc_call *call_new(struct muster_channel *channel)
         call->channel = channel;
         muster_list_init(&call->node);
         muster_timer_init(&call->timer, on_expire, call);
+        muster_timer_init(&call->retry_timer, muster_grpc_call_on_retry, call);
         muster_task_init(&call->done_task, on_done_task, call);
         muster_grpc_parser_init(&call->parser, mem, channel->options.receive_message_max_bytes);
         muster_grpc_call_receive_init(call);
@@ -116,7 +129,7 @@ static void deliver(struct muster_grpc_call *call)
 {
     struct muster_call *user = call->call;
 
-    call_move(call, MUSTER_GRPC_CALL_DONE);
+    muster_grpc_call_move(call, MUSTER_GRPC_CALL_DONE);
     call->call = NULL;
     call->is_delivering = true;
     user->impl = NULL;
@@ -139,21 +152,36 @@ static void on_done_task(struct muster_task *task)
 
 static void set_outcome(struct muster_grpc_call *call, enum muster_rc rc, const char *text)
 {
-    call_move(call, MUSTER_GRPC_CALL_DECIDED);
+    muster_grpc_call_move(call, MUSTER_GRPC_CALL_DECIDED);
     muster_timer_stop(&call->timer);
+    muster_timer_stop(&call->retry_timer);
     muster_list_remove(&call->node);
     call->outcome.rc = rc;
     if (text != NULL)
         (void)muster_error_set(&call->outcome, rc, "%s", text);
 }
 
-/* Amid events of the loop: decide and run done at once; what the peer still sends is not wanted. */
-static void finish(struct muster_grpc_call *call, enum muster_rc rc, const char *text, bool is_over)
+void muster_grpc_call_leave_stream(struct muster_grpc_call *call)
+{
+    bool is_over = call->stream.body.is_ended && call->stream.body.bytes == 0;
+
+    if (call->is_streaming && !(call->has_peer_ended && is_over))
+        muster_h2_stream_reset(&call->stream,
+                               call->has_peer_ended ? MUSTER_H2_NO_ERROR : MUSTER_H2_CANCEL);
+}
+
+void muster_grpc_call_finish(struct muster_grpc_call *call, enum muster_rc rc, const char *text)
 {
     set_outcome(call, rc, text);
-    if (call->is_streaming && !(is_over && call->stream.body.is_ended))
-        muster_h2_stream_reset(&call->stream, is_over ? MUSTER_H2_NO_ERROR : MUSTER_H2_CANCEL);
+    muster_grpc_call_leave_stream(call);
     deliver(call);
+}
+
+/* The server, or the way to it, has ended the attempt. */
+static void conclude(struct muster_grpc_call *call, enum muster_rc rc, const char *text)
+{
+    if (!muster_grpc_call_repeat(call, rc, text))
+        muster_grpc_call_finish(call, rc, text);
 }
 
 void muster_grpc_call_decide(struct muster_grpc_call *call, enum muster_rc rc, const char *text)
@@ -175,9 +203,12 @@ static void on_expire(struct muster_timer *timer)
     if (call->state == MUSTER_GRPC_CALL_WAITING && channel->error.rc != MUSTER_OK)
         (void)snprintf(text, sizeof(text), "deadline exceeded while connecting: %.200s",
                        channel->error.text);
+    else if (call->state == MUSTER_GRPC_CALL_PAUSED)
+        (void)snprintf(text, sizeof(text), "deadline exceeded, the last attempt said: %.180s",
+                       call->outcome.text);
     else
         (void)snprintf(text, sizeof(text), "deadline exceeded");
-    finish(call, MUSTER_DEADLINE_EXCEEDED, text, false);
+    muster_grpc_call_finish(call, MUSTER_DEADLINE_EXCEEDED, text);
 }
 
 enum muster_rc muster_grpc_call_submit(struct muster_grpc_call *call,
@@ -187,7 +218,7 @@ enum muster_rc muster_grpc_call_submit(struct muster_grpc_call *call,
 
     if (rc != MUSTER_OK)
         return rc;
-    call_move(call, MUSTER_GRPC_CALL_ACTIVE);
+    muster_grpc_call_move(call, MUSTER_GRPC_CALL_ACTIVE);
     call->transport = transport;
     call->is_streaming = true;
     call->attempts++;
@@ -210,12 +241,12 @@ static const char *refusal(const struct muster_grpc_call *call)
     return call->is_grpc ? NULL : "server answered without gRPC's content-type";
 }
 
-static void finish_refused(struct muster_grpc_call *call, const char *text, bool is_over)
+static void conclude_refused(struct muster_grpc_call *call, const char *text)
 {
     char whole[96];
 
     (void)snprintf(whole, sizeof(whole), "%s (status %d)", text, call->http_status);
-    finish(call, muster_rc_from_http_status(call->http_status), whole, is_over);
+    conclude(call, muster_rc_from_http_status(call->http_status), whole);
 }
 
 void muster_grpc_call_on_headers(struct muster_grpc_call *call, bool is_end)
@@ -227,17 +258,16 @@ void muster_grpc_call_on_headers(struct muster_grpc_call *call, bool is_end)
         return;
     }
     if (call->metadata_rc != MUSTER_OK) {
-        finish(call,
-               call->metadata_rc == MUSTER_RESOURCE_EXHAUSTED ? MUSTER_RESOURCE_EXHAUSTED
-                                                              : MUSTER_INTERNAL,
-               "malformed metadata in the response", false);
+        conclude(call,
+                 call->metadata_rc == MUSTER_RESOURCE_EXHAUSTED ? MUSTER_RESOURCE_EXHAUSTED
+                                                                : MUSTER_INTERNAL,
+                 "malformed metadata in the response");
         return;
     }
     if (call->has_headers)
         return; /* trailers; on_end follows */
     call->has_headers = true;
     call->transport->has_served = true;
-    muster_h2_body_commit(&call->stream.body);
     if (is_end) { /* Trailers-Only: there was no initial metadata */
         struct muster_grpc_metadata swap = call->initial;
 
@@ -245,9 +275,11 @@ void muster_grpc_call_on_headers(struct muster_grpc_call *call, bool is_end)
         call->trailing = swap;
         return;
     }
+    call->is_committed = true;
+    muster_h2_body_commit(&call->stream.body);
     call->has_status = false; /* it belongs into trailers */
     if (refusal(call) != NULL)
-        finish_refused(call, refusal(call), false);
+        conclude_refused(call, refusal(call));
     else if (call->on_headers != NULL)
         call->on_headers(call->call);
 }
@@ -259,29 +291,32 @@ void muster_grpc_call_refuse(struct muster_grpc_call *call, enum muster_grpc_par
 
     if (parsed == MUSTER_GRPC_BAD_FLAG && call->has_unknown_encoding)
         (void)snprintf(text, sizeof(text), "response has an unknown grpc-encoding");
-    finish(call, rc, text, false);
+    conclude(call, rc, text);
 }
 
 void muster_grpc_call_on_end(struct muster_grpc_call *call)
 {
     if (call->state != MUSTER_GRPC_CALL_ACTIVE)
         return;
+    call->has_peer_ended = true;
     if (call->has_status && call->status != MUSTER_OK)
-        finish(call, call->status, NULL, true);
+        conclude(call, call->status, NULL);
     else if (!muster_grpc_parser_is_empty(&call->parser))
-        finish(call, MUSTER_INTERNAL, "message is cut off", true);
+        conclude(call, MUSTER_INTERNAL, "message is cut off");
     else if (call->has_status)
-        finish(call, MUSTER_OK, NULL, true);
+        conclude(call, MUSTER_OK, NULL);
     else if (refusal(call) != NULL)
-        finish_refused(call, refusal(call), true);
+        conclude_refused(call, refusal(call));
     else
-        finish(call, MUSTER_UNKNOWN, "response without grpc-status", true);
+        conclude(call, MUSTER_UNKNOWN, "response without grpc-status");
 }
 
 void muster_grpc_call_on_over_limit(struct muster_grpc_call *call)
 {
-    if (call->state == MUSTER_GRPC_CALL_ACTIVE)
-        finish(call, MUSTER_RESOURCE_EXHAUSTED, "response headers are too large", true);
+    if (call->state != MUSTER_GRPC_CALL_ACTIVE)
+        return;
+    call->has_peer_ended = true; /* the session resets it */
+    conclude(call, MUSTER_RESOURCE_EXHAUSTED, "response headers are too large");
 }
 
 void muster_grpc_call_on_drained(struct muster_grpc_call *call)
@@ -290,33 +325,19 @@ void muster_grpc_call_on_drained(struct muster_grpc_call *call)
         call->on_writable(call->call);
 }
 
-/* gRPC A6 "transparent retries": the server has not processed the request. */
-static bool try_again(struct muster_grpc_call *call)
-{
-    if (call->has_headers || call->attempts >= ATTEMPTS_MAX ||
-        !muster_h2_body_rewind(&call->stream.body))
-        return false;
-    muster_interception_attempt_end(&call->interception, MUSTER_UNAVAILABLE);
-    call->stream.session = NULL;
-    call->stream.is_over_limit = false;
-    call_move(call, MUSTER_GRPC_CALL_WAITING);
-    muster_channel_place(call->channel, call);
-    return true;
-}
-
-static void finish_reset(struct muster_grpc_call *call, const struct muster_error *error,
-                         uint32_t code)
+static void conclude_reset(struct muster_grpc_call *call, const struct muster_error *error,
+                           uint32_t code)
 {
     char text[96];
 
     if (code == MUSTER_H2_LOST) {
-        finish(call, MUSTER_UNAVAILABLE, error->text, true);
+        conclude(call, MUSTER_UNAVAILABLE, error->text);
     } else if (code == MUSTER_H2_CANCEL &&
                call->deadline_ns <= muster_loop_now_ns(call->channel->env->loop)) {
-        finish(call, MUSTER_DEADLINE_EXCEEDED, "deadline exceeded", true);
+        muster_grpc_call_finish(call, MUSTER_DEADLINE_EXCEEDED, "deadline exceeded");
     } else {
         (void)snprintf(text, sizeof(text), "server reset the stream (code %u)", code);
-        finish(call, muster_rc_from_h2_code(code), text, true);
+        conclude(call, muster_rc_from_h2_code(code), text);
     }
 }
 
@@ -325,19 +346,17 @@ void muster_grpc_call_on_close(struct muster_grpc_call *call, uint32_t code)
     const struct muster_error *error = muster_h2_session_error(call->stream.session);
 
     call->is_streaming = false;
+    call->stream.session = NULL;
     call->transport = NULL;
-    if (call->state == MUSTER_GRPC_CALL_DONE && !call->is_delivering) {
+    if (call->state == MUSTER_GRPC_CALL_PAUSED)
+        muster_grpc_call_resume(call);
+    else if (call->state == MUSTER_GRPC_CALL_DONE && !call->is_delivering)
         muster_grpc_call_release(call);
-        return;
-    }
-    if (call->state != MUSTER_GRPC_CALL_ACTIVE)
-        return;
-    if (muster_rpc_inbox_is_holding_end(&call->inbox)) { /* it ends when the user has it all */
-        call->stream.session = NULL;
-        return;
-    }
-    if (code != MUSTER_H2_REFUSED_STREAM || !try_again(call))
-        finish_reset(call, error, code);
+    else if (call->state == MUSTER_GRPC_CALL_ACTIVE &&
+             !muster_rpc_inbox_is_holding_end(
+                 &call->inbox) && /* else it ends with the last message */
+             (code != MUSTER_H2_REFUSED_STREAM || !muster_grpc_call_resend(call)))
+        conclude_reset(call, error, code);
 }
 
 /* What users call. */
@@ -377,6 +396,27 @@ static void begin(struct muster_grpc_call *call, const struct muster_call_option
         muster_grpc_call_decide(call, rc, error.text);
 }
 
+/* What the channel wants of calls of this method; policy may be NULL. */
+static void obey(struct muster_grpc_call *call, const struct muster_method_policy *policy)
+{
+    const struct muster_channel *channel = call->channel;
+    uint64_t limit_ns;
+
+    call->request_max_bytes = UINT32_MAX;
+    call->parser.message_max_bytes = channel->options.receive_message_max_bytes;
+    if (policy == NULL)
+        return;
+    call->retry.policy = &policy->retry;
+    call->wait_for_ready = call->wait_for_ready || policy->wait_for_ready;
+    if (policy->request_max_bytes != 0)
+        call->request_max_bytes = policy->request_max_bytes;
+    if (policy->response_max_bytes != 0)
+        call->parser.message_max_bytes = policy->response_max_bytes;
+    limit_ns = muster_loop_after_ns(channel->env->loop, policy->timeout_ns);
+    if (policy->timeout_ns != 0 && limit_ns < call->deadline_ns)
+        call->deadline_ns = limit_ns;
+}
+
 enum muster_rc muster_call_start(struct muster_call *user, struct muster_channel *channel,
                                  const struct muster_call_options *options,
                                  muster_call_done_fn *done)
@@ -399,6 +439,7 @@ enum muster_rc muster_call_start(struct muster_call *user, struct muster_channel
     call->call = user;
     call->deadline_ns = options->deadline_ns;
     call->wait_for_ready = options->wait_for_ready;
+    obey(call, muster_method_policy_table_find(&channel->policies, options->method));
     call->compression = options->compression;
     call->is_compressing = options->compression != MUSTER_COMPRESSION_NONE;
     call->on_headers = options->on_headers;

@@ -53,6 +53,10 @@ static bool parse_own(struct muster_grpc_call *call, const char *name, size_t na
             !call->parser.takes_gzip && !is_text(value, value_bytes, "identity");
         return true;
     }
+    if (is_text(name, name_bytes, "grpc-retry-pushback-ms")) {
+        muster_rpc_retry_parse_pushback(&call->retry, value, value_bytes);
+        return true;
+    }
     return is_text(name, name_bytes, "grpc-accept-encoding");
 }
 
@@ -95,6 +99,12 @@ static size_t head_format(struct muster_grpc_call *call, struct muster_h2_header
         MUSTER_H2_STATIC("grpc-accept-encoding", "identity,gzip"),
         MUSTER_H2_STATIC("grpc-encoding", "gzip"),
     };
+    static const struct muster_h2_header repeated[MUSTER_RETRY_ATTEMPTS_MAX - 1] = {
+        MUSTER_H2_STATIC("grpc-previous-rpc-attempts", "1"),
+        MUSTER_H2_STATIC("grpc-previous-rpc-attempts", "2"),
+        MUSTER_H2_STATIC("grpc-previous-rpc-attempts", "3"),
+        MUSTER_H2_STATIC("grpc-previous-rpc-attempts", "4"),
+    };
     const struct muster_metadata_entry *path = &call->request.entries[0];
     const char *authority = call->channel->target.authority;
     uint64_t now_ns = muster_loop_now_ns(call->channel->env->loop);
@@ -117,6 +127,8 @@ static size_t head_format(struct muster_grpc_call *call, struct muster_h2_header
     headers[count++] = fixed[5];
     if (call->compression == MUSTER_COMPRESSION_GZIP)
         headers[count++] = fixed[6];
+    if (call->retry.repeated > 0)
+        headers[count++] = repeated[call->retry.repeated - 1];
     return count;
 }
 

@@ -12,7 +12,7 @@ static enum muster_rc send_check(struct muster_call *user, size_t bytes,
 
     if (call == NULL || call->stream.body.is_ended)
         return MUSTER_FAILED_PRECONDITION;
-    if (bytes > UINT32_MAX ||
+    if (bytes > call->request_max_bytes ||
         (call->stream.body.bytes > 0 && call->stream.body.bytes + bytes > QUEUED_BYTES_MAX))
         return MUSTER_RESOURCE_EXHAUSTED;
     *ret_call = call->state >= MUSTER_GRPC_CALL_DECIDED ? NULL : call;

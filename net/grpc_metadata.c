@@ -179,7 +179,8 @@ bool muster_grpc_metadata_name_is_valid(const char *name)
     if (length == 0 || strspn(name, "0123456789abcdefghijklmnopqrstuvwxyz_-.") != length)
         return false;
     if (strncmp(name, "grpc-", 5) == 0)
-        return strcmp(name, "grpc-status-details-bin") == 0;
+        return strcmp(name, "grpc-status-details-bin") == 0 ||
+               strcmp(name, "grpc-retry-pushback-ms") == 0;
     for (size_t i = 0; i < sizeof(reserved) / sizeof(reserved[0]); i++) {
         if (strcmp(name, reserved[i]) == 0)
             return false;

@@ -10,6 +10,7 @@
 #define BACKOFF_JITTER       200 /* permille */
 #define KEEPALIVE_TIMEOUT_NS (20 * MUSTER_NS_PER_S)
 #define MESSAGE_MAX_BYTES    (4u << 20)
+#define REPLAY_MAX_BYTES     (256u << 10)
 
 static struct muster_grpc_call *call_of(struct muster_list *node)
 {
@@ -58,7 +59,7 @@ void muster_channel_place(struct muster_channel *channel, struct muster_grpc_cal
         if (!call->wait_for_ready) {
             (void)snprintf(text, sizeof(text), "%.200s: %.30s", channel->error.text,
                            channel->target.authority);
-            muster_grpc_call_decide(call, MUSTER_UNAVAILABLE, text);
+            muster_grpc_call_reject(call, MUSTER_UNAVAILABLE, text);
             break;
         }
         muster_list_append(&channel->waiting, &call->node);
@@ -150,6 +151,8 @@ static void options_default(struct muster_channel_options *options)
         options->keepalive_timeout_ns = KEEPALIVE_TIMEOUT_NS;
     if (options->receive_message_max_bytes == 0)
         options->receive_message_max_bytes = MESSAGE_MAX_BYTES;
+    if (options->replay_max_bytes == 0)
+        options->replay_max_bytes = REPLAY_MAX_BYTES;
 }
 
 static void channel_free(struct muster_channel *channel)
@@ -160,6 +163,7 @@ static void channel_free(struct muster_channel *channel)
         muster_grpc_call_free(call_of(node));
     muster_timer_stop(&channel->backoff_timer);
     muster_task_cancel(&channel->closed_task);
+    muster_method_policy_table_fini(&channel->policies, channel->env->mem);
     muster_mem_free(channel->env->mem, channel);
 }
 
@@ -180,9 +184,8 @@ void muster_channel_check_closed(struct muster_channel *channel)
         muster_task_post(&channel->closed_task, channel->env->loop);
 }
 
-static enum muster_rc channel_init(struct muster_channel *channel, struct muster_env *env,
-                                   const struct muster_channel_options *options,
-                                   struct muster_error *ret_error)
+static void channel_init(struct muster_channel *channel, struct muster_env *env,
+                         const struct muster_channel_options *options)
 {
     channel->env = env;
     if (options != NULL)
@@ -196,8 +199,25 @@ static enum muster_rc channel_init(struct muster_channel *channel, struct muster
     muster_list_init(&channel->free_calls);
     muster_timer_init(&channel->backoff_timer, on_backoff, channel);
     muster_task_init(&channel->closed_task, on_closed_task, channel);
-    return muster_interceptor_chain_init(&channel->interceptors, channel->options.interceptors,
-                                         channel->options.interceptor_count, ret_error);
+}
+
+/* What the options give beyond numbers. */
+static enum muster_rc channel_configure(struct muster_channel *channel, const char *target,
+                                        struct muster_error *ret_error)
+{
+    const struct muster_channel_options *options = &channel->options;
+    enum muster_rc rc = muster_rpc_target_parse(target, &channel->target, ret_error);
+
+    if (rc == MUSTER_OK)
+        rc = muster_interceptor_chain_init(&channel->interceptors, options->interceptors,
+                                           options->interceptor_count, ret_error);
+    if (rc == MUSTER_OK)
+        rc = muster_rpc_throttle_init(&channel->throttle, &options->retry_throttle, ret_error);
+    if (rc == MUSTER_OK)
+        rc = muster_method_policy_table_init(&channel->policies, channel->env->mem,
+                                             options->method_policies, options->method_policy_count,
+                                             ret_error);
+    return rc;
 }
 
 enum muster_rc muster_channel_open(struct muster_env *env, const char *target,
@@ -210,9 +230,8 @@ enum muster_rc muster_channel_open(struct muster_env *env, const char *target,
 
     if (channel == NULL)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
-    rc = channel_init(channel, env, options, ret_error);
-    if (rc == MUSTER_OK)
-        rc = muster_rpc_target_parse(target, &channel->target, ret_error);
+    channel_init(channel, env, options);
+    rc = channel_configure(channel, target, ret_error);
     if (rc != MUSTER_OK) {
         muster_mem_free(env->mem, channel);
         return rc;

@@ -10,6 +10,8 @@
 #include "net/h2_session.h"
 #include "net/rpc_inbox.h"
 #include "net/rpc_interceptor.h"
+#include "net/rpc_method_policy.h"
+#include "net/rpc_retry.h"
 #include "net/rpc_session.h"
 #include "net/rpc_target.h"
 
@@ -32,6 +34,8 @@ struct muster_channel {
     struct muster_channel_options options;
     struct muster_rpc_target target;
     struct muster_interceptor_chain interceptors;
+    struct muster_method_policy_table policies;
+    struct muster_rpc_throttle throttle;
     enum muster_channel_state state;
     struct muster_error error; /* of the last failed attempt */
     struct muster_list transports;
@@ -56,6 +60,7 @@ struct muster_channel {
 enum muster_grpc_call_state {
     MUSTER_GRPC_CALL_WAITING, /* for a transport */
     MUSTER_GRPC_CALL_ACTIVE,  /* has a stream */
+    MUSTER_GRPC_CALL_PAUSED,  /* an attempt has failed, the next one is not due */
     MUSTER_GRPC_CALL_DECIDED, /* the outcome is known; done is due in the next turn */
     MUSTER_GRPC_CALL_DONE,    /* done has run; the stream may still have to close */
 };
@@ -85,10 +90,16 @@ struct muster_grpc_call {
     struct muster_rpc_inbox inbox;
     struct muster_timer timer;
     struct muster_task done_task;
-    unsigned attempts;
+    unsigned attempts; /* streams begun */
+    unsigned resent;   /* of them, because the server had not seen the one before */
+    struct muster_rpc_retry retry;
+    struct muster_timer retry_timer;
+    size_t request_max_bytes; /* of one message */
+    bool is_committed;        /* to this attempt: response headers are there */
     /* the response */
     int http_status;
-    bool has_headers;
+    bool has_headers; /* or the trailers that are all there is */
+    bool has_peer_ended;
     bool is_grpc;
     bool has_unknown_encoding;
     bool has_status;
@@ -131,6 +142,13 @@ void muster_grpc_call_refuse(struct muster_grpc_call *call, enum muster_grpc_par
 /** done has run and its stream is gone. Keeps a few for the next calls. */
 void muster_grpc_call_release(struct muster_grpc_call *call);
 void muster_grpc_call_free(struct muster_grpc_call *call);
+void muster_grpc_call_move(struct muster_grpc_call *call, enum muster_grpc_call_state state);
+/** Amid events of the loop: decide and run done at once. text NULL: the outcome's stays. */
+void muster_grpc_call_finish(struct muster_grpc_call *call, enum muster_rc rc, const char *text);
+/** The attempt's answer means nothing any more. */
+void muster_grpc_call_forget_response(struct muster_grpc_call *call);
+/** Nothing more of the stream is wanted; its on_close comes. Without a stream: nothing. */
+void muster_grpc_call_leave_stream(struct muster_grpc_call *call);
 /* its stream's events */
 void muster_grpc_call_on_headers(struct muster_grpc_call *call, bool is_end);
 /** The response has ended, and all its messages were shown. */
@@ -141,6 +159,19 @@ void muster_grpc_call_on_close(struct muster_grpc_call *call, uint32_t code);
 
 /* grpc_call_receive.c */
 void muster_grpc_call_receive_init(struct muster_grpc_call *call);
+
+/* grpc_call_retry.c */
+/** Of a call without a live stream. */
+void muster_grpc_call_on_retry(struct muster_timer *timer);
+/** The stream of a paused call has closed. */
+void muster_grpc_call_resume(struct muster_grpc_call *call);
+/** An attempt has ended so: pause when another one is due. False: the call ends. */
+MUSTER_MUST_CHECK bool muster_grpc_call_repeat(struct muster_grpc_call *call, enum muster_rc rc,
+                                               const char *text);
+/** No connection takes the call: repeat, or decide. */
+void muster_grpc_call_reject(struct muster_grpc_call *call, enum muster_rc rc, const char *text);
+/** The server has not seen the closed stream (A6, "transparent retries"). False: not again. */
+MUSTER_MUST_CHECK bool muster_grpc_call_resend(struct muster_grpc_call *call);
 
 /* grpc_call_headers.c */
 void muster_grpc_call_header_parse(struct muster_grpc_call *call, const char *name,

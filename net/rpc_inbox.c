@@ -93,6 +93,14 @@ void muster_rpc_inbox_reset(struct muster_rpc_inbox *inbox)
     inbox->is_telling = inbox->is_release_due = false;
 }
 
+void muster_rpc_inbox_restart(struct muster_rpc_inbox *inbox)
+{
+    bool is_paused = inbox->is_paused;
+
+    muster_rpc_inbox_reset(inbox);
+    inbox->is_paused = is_paused;
+}
+
 bool muster_rpc_inbox_release(struct muster_rpc_inbox *inbox)
 {
     inbox->is_release_due = inbox->is_telling;

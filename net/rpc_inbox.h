@@ -48,6 +48,8 @@ void muster_rpc_inbox_init(struct muster_rpc_inbox *inbox,
                            struct muster_grpc_parser *parser);
 /** As it was after init, for the next call; nothing is held any more. */
 void muster_rpc_inbox_reset(struct muster_rpc_inbox *inbox);
+/** As reset, but a pause stays: the call is sent again on another stream. Not amid an event. */
+void muster_rpc_inbox_restart(struct muster_rpc_inbox *inbox);
 /** True: the owner may reset or free it now. False: amid an event; on_idle follows. */
 MUSTER_MUST_CHECK bool muster_rpc_inbox_release(struct muster_rpc_inbox *inbox);
 

@@ -33,6 +33,7 @@
 #include <muster/loop.h>
 #include <muster/mem.h>
 #include <muster/message.h>
+#include <muster/method_policy.h>
 #include <muster/metrics.h>
 #include <muster/op_id.h>
 #include <muster/place.h>
@@ -49,6 +50,7 @@
 #include <muster/session.h>
 #include <muster/split.h>
 #include <muster/rpc.h>
+#include <muster/retry_policy.h>
 #include <muster/runtime.h>
 #include <muster/slurm_resolver.h>
 #include <muster/static_group.h>

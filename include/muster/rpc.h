@@ -2,7 +2,7 @@
  *
  * Fixed limits, both sides: 16 KiB of headers (beyond: RESOURCE_EXHAUSTED), 100 metadata
  * entries, windows of 1 MiB per stream and 16 MiB per connection. A stream that the server never
- * processed is sent again, at most 4 times, while its request is below 256 KiB. Too many resets,
+ * processed is sent again, at most 4 times; failed calls as retry_policy.h says. Too many resets,
  * provoked stream errors, empty or CONTINUATION frames, settings or pings end the connection.
  * The limits that can be set stand in the options. */
 #ifndef MUSTER_RPC_H
@@ -11,6 +11,8 @@
 #include <muster/address.h>
 #include <muster/base.h>
 #include <muster/env.h>
+#include <muster/method_policy.h>
+#include <muster/retry_policy.h>
 #include <muster/status.h>
 #include <muster/stream.h>
 
@@ -80,6 +82,10 @@ struct muster_channel_options {
     uint64_t keepalive_interval_ns;   /* 0: no pings */
     uint64_t keepalive_timeout_ns;    /* 0: 20 s */
     size_t receive_message_max_bytes; /* 0: 4 MiB */
+    size_t replay_max_bytes; /* 0: 256 KiB; kept of what a call has sent, to send it again */
+    const struct muster_method_policy *method_policies; /* copied */
+    size_t method_policy_count;
+    struct muster_retry_throttle retry_throttle;
     const struct muster_interceptor *const *interceptors; /* array copied, each borrowed */
     size_t interceptor_count;
 };

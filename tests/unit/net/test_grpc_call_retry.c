@@ -1,0 +1,483 @@
+/* Calls that are sent again by their policy, before a server that fails first and serves later. */
+#include "rpc_fixture.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HOUR_NS (3600 * MUSTER_NS_PER_S)
+
+/* What the server does with its first calls. */
+struct script {
+    unsigned fail_count;
+    enum muster_rc code;
+    const char *pushback;
+    bool has_headers; /* before it fails */
+    bool hangs;       /* instead of failing */
+};
+
+struct scene {
+    struct rpc_fixture rpc;
+    struct script script;
+    unsigned calls, awaited;
+    char previous[64]; /* grpc-previous-rpc-attempts of each call */
+    struct muster_method_policy policy;
+    unsigned released;
+};
+
+static struct scene *scene_of(const struct muster_rpc *rpc)
+{
+    return muster_rpc_service(rpc);
+}
+
+static void on_start(struct muster_rpc *rpc)
+{
+    struct scene *scene = scene_of(rpc);
+    struct muster_metadata metadata = muster_rpc_metadata(rpc);
+    const struct muster_metadata_entry *entry =
+        muster_metadata_find(&metadata, "grpc-previous-rpc-attempts");
+    size_t length = strlen(scene->previous);
+
+    scene->calls++;
+    (void)snprintf(scene->previous + length, sizeof(scene->previous) - length, "%s,",
+                   entry != NULL ? (const char *)entry->value : "-");
+}
+
+/* True: this call ends as the script says. */
+static bool does_fail(struct muster_rpc *rpc)
+{
+    const struct script *script = &scene_of(rpc)->script;
+
+    if (scene_of(rpc)->calls > script->fail_count)
+        return false;
+    if (script->hangs)
+        return true;
+    if (script->has_headers)
+        muster_rpc_send_headers(rpc, (struct muster_metadata){NULL, 0});
+    if (script->pushback != NULL) {
+        struct muster_metadata_entry entry = {"grpc-retry-pushback-ms", script->pushback,
+                                              strlen(script->pushback)};
+
+        muster_rpc_set_trailers(rpc, (struct muster_metadata){&entry, 1});
+    }
+    muster_rpc_finish(rpc, script->code, "as the script says");
+    return true;
+}
+
+static void on_unary(struct muster_rpc *rpc, struct muster_bytes message)
+{
+    if (does_fail(rpc))
+        return;
+    assert_int_equal(muster_rpc_send(rpc, message.data, message.size), MUSTER_OK);
+    muster_rpc_finish(rpc, MUSTER_OK, NULL);
+}
+
+static void on_stream(struct muster_rpc *rpc, struct muster_bytes message)
+{
+    if (!does_fail(rpc))
+        assert_int_equal(muster_rpc_send(rpc, message.data, message.size), MUSTER_OK);
+}
+
+static void on_stream_end(struct muster_rpc *rpc)
+{
+    muster_rpc_finish(rpc, MUSTER_OK, NULL);
+}
+
+static const struct muster_rpc_method methods[] = {
+    {.path = "/test.Flaky/Unary", .on_start = on_start, .on_message = on_unary, .is_unary = true},
+    {.path = "/test.Flaky/Stream",
+     .on_start = on_start,
+     .on_message = on_stream,
+     .on_half_close = on_stream_end},
+};
+
+static void serve(struct scene *scene)
+{
+    rpc_fixture_serve(&scene->rpc, NULL);
+    assert_int_equal(muster_rpc_server_add(scene->rpc.server, methods, 2, scene), MUSTER_OK);
+}
+
+static void dial(struct scene *scene, struct muster_channel_options options)
+{
+    char target[MUSTER_ADDRESS_TEXT_BYTES];
+
+    options.backoff_base_ns = MUSTER_NS_PER_MS;
+    options.method_policies = &scene->policy;
+    options.method_policy_count = 1;
+    rpc_fixture_hang_up(&scene->rpc);
+    rpc_fixture_dial(&scene->rpc, muster_address_format(&scene->rpc.address, target), &options);
+}
+
+static int set_up(void **state)
+{
+    struct scene *scene = calloc(1, sizeof(*scene));
+
+    scene->policy = (struct muster_method_policy){
+        .retry = {.attempts_max = 4,
+                  .codes = MUSTER_RETRY_ON(MUSTER_UNAVAILABLE),
+                  .backoff_base_ns = MUSTER_NS_PER_MS,
+                  .backoff_max_ns = 4 * MUSTER_NS_PER_MS,
+                  .backoff_multiplier = 2},
+    };
+    rpc_fixture_open(&scene->rpc, NULL, NULL);
+    rpc_fixture_stop_serving(&scene->rpc, 0);
+    serve(scene);
+    dial(scene, (struct muster_channel_options){.authority = NULL});
+    *state = scene;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct scene *scene = *state;
+
+    rpc_fixture_close(&scene->rpc);
+    free(scene);
+    return 0;
+}
+
+static void start(struct scene *scene, struct rpc_probe *probe, const char *method,
+                  uint64_t deadline_ns)
+{
+    struct muster_call_options options = {.method = method, .deadline_ns = deadline_ns};
+
+    assert_int_equal(rpc_probe_start_with(probe, &scene->rpc, &options), MUSTER_OK);
+}
+
+static void ask(struct scene *scene, struct rpc_probe *probe, struct script script)
+{
+    scene->script = script;
+    start(scene, probe, "/test.Flaky/Unary", UINT64_MAX);
+    rpc_probe_send(probe, "hello");
+    muster_call_half_close(&probe->call);
+    rpc_probe_wait(probe, &scene->rpc);
+}
+
+static bool has_calls(void *data)
+{
+    const struct scene *scene = data;
+
+    return scene->calls >= scene->awaited;
+}
+
+static void wait_for_calls(struct scene *scene, unsigned count)
+{
+    scene->awaited = count;
+    test_env_run_until(scene->rpc.env, has_calls, scene);
+    test_env_turn(scene->rpc.env, 16);
+}
+
+static void a_failed_call_is_sent_again(void **state)
+{
+    struct scene *scene = *state;
+    struct rpc_probe probe = {.done = 0};
+
+    ask(scene, &probe, (struct script){.fail_count = 2, .code = MUSTER_UNAVAILABLE});
+
+    assert_int_equal(probe.rc, MUSTER_OK);
+    assert_string_equal(probe.messages, "hello");
+    assert_string_equal(scene->previous, "-,1,2,");
+    assert_int_equal(probe.done, 1);
+}
+
+static void attempts_are_counted(void **state)
+{
+    struct scene *scene = *state;
+    struct rpc_probe probe = {.done = 0};
+
+    ask(scene, &probe, (struct script){.fail_count = 100, .code = MUSTER_UNAVAILABLE});
+
+    assert_int_equal(probe.rc, MUSTER_UNAVAILABLE);
+    assert_string_equal(probe.text, "as the script says");
+    assert_int_equal(scene->calls, 4);
+}
+
+static void other_statuses_end_the_call(void **state)
+{
+    struct scene *scene = *state;
+    struct rpc_probe probe = {.done = 0};
+
+    ask(scene, &probe, (struct script){.fail_count = 1, .code = MUSTER_NOT_FOUND});
+
+    assert_int_equal(probe.rc, MUSTER_NOT_FOUND);
+    assert_int_equal(scene->calls, 1);
+}
+
+static void response_headers_commit(void **state)
+{
+    struct scene *scene = *state;
+    struct rpc_probe probe = {.done = 0};
+
+    ask(scene, &probe,
+        (struct script){.fail_count = 1, .code = MUSTER_UNAVAILABLE, .has_headers = true});
+
+    assert_int_equal(probe.rc, MUSTER_UNAVAILABLE);
+    assert_int_equal(scene->calls, 1);
+}
+
+static void more_than_is_kept_commits(void **state)
+{
+    struct scene *scene = *state;
+    struct rpc_probe probe = {.done = 0};
+    char text[5001];
+
+    dial(scene, (struct muster_channel_options){.replay_max_bytes = 1000});
+    scene->script = (struct script){.fail_count = 1, .code = MUSTER_UNAVAILABLE};
+    memset(text, 'x', 5000);
+    text[5000] = '\0';
+    start(scene, &probe, "/test.Flaky/Unary", UINT64_MAX);
+    rpc_probe_send(&probe, text);
+    muster_call_half_close(&probe.call);
+    rpc_probe_wait(&probe, &scene->rpc);
+
+    assert_int_equal(probe.rc, MUSTER_UNAVAILABLE);
+    assert_int_equal(scene->calls, 1);
+}
+
+static void a_pushback_sets_the_wait(void **state)
+{
+    struct scene *scene = *state;
+    struct rpc_probe probe = {.done = 0};
+
+    scene->policy.retry.backoff_base_ns = scene->policy.retry.backoff_max_ns = HOUR_NS;
+    dial(scene, (struct muster_channel_options){.authority = NULL});
+    ask(scene, &probe,
+        (struct script){.fail_count = 1, .code = MUSTER_UNAVAILABLE, .pushback = "2"});
+
+    assert_int_equal(probe.rc, MUSTER_OK);
+    assert_int_equal(scene->calls, 2);
+}
+
+static void a_negative_pushback_ends_the_call(void **state)
+{
+    struct scene *scene = *state;
+    struct rpc_probe probe = {.done = 0};
+
+    ask(scene, &probe,
+        (struct script){.fail_count = 1, .code = MUSTER_UNAVAILABLE, .pushback = "-1"});
+
+    assert_int_equal(probe.rc, MUSTER_UNAVAILABLE);
+    assert_int_equal(scene->calls, 1);
+}
+
+static void too_many_failures_throttle_the_channel(void **state)
+{
+    struct scene *scene = *state;
+    struct rpc_probe probe = {.done = 0}, second = {.done = 0};
+
+    dial(scene,
+         (struct muster_channel_options){.retry_throttle = {.tokens_max = 4, .token_ratio = 0.1}});
+    ask(scene, &probe, (struct script){.fail_count = 100, .code = MUSTER_UNAVAILABLE});
+    assert_int_equal(scene->calls, 2);
+    ask(scene, &second, scene->script);
+
+    assert_int_equal(second.rc, MUSTER_UNAVAILABLE);
+    assert_int_equal(scene->calls, 3);
+}
+
+static void a_stream_is_sent_again_from_its_beginning(void **state)
+{
+    struct scene *scene = *state;
+    struct rpc_probe probe = {.done = 0};
+
+    scene->script = (struct script){.fail_count = 1, .code = MUSTER_UNAVAILABLE};
+    start(scene, &probe, "/test.Flaky/Stream", UINT64_MAX);
+    rpc_probe_send(&probe, "one");
+    rpc_probe_send(&probe, "two");
+    wait_for_calls(scene, 1);
+    rpc_probe_send(&probe, "three");
+    muster_call_half_close(&probe.call);
+    rpc_probe_wait(&probe, &scene->rpc);
+
+    assert_int_equal(probe.rc, MUSTER_OK);
+    assert_string_equal(probe.messages, "one,two,three");
+}
+
+static void a_paused_call_is_sent_again_and_stays_paused(void **state)
+{
+    struct scene *scene = *state;
+    struct rpc_probe probe = {.done = 0};
+
+    scene->script = (struct script){.fail_count = 1, .code = MUSTER_UNAVAILABLE};
+    start(scene, &probe, "/test.Flaky/Unary", UINT64_MAX);
+    muster_call_pause(&probe.call);
+    rpc_probe_send(&probe, "hello");
+    muster_call_half_close(&probe.call);
+    wait_for_calls(scene, 2);
+    assert_int_equal(probe.message_count, 0);
+    muster_call_resume(&probe.call);
+    rpc_probe_wait(&probe, &scene->rpc);
+
+    assert_int_equal(probe.rc, MUSTER_OK);
+    assert_string_equal(probe.messages, "hello");
+}
+
+static void on_released(struct muster_loan *loan)
+{
+    ((struct scene *)loan->data)->released++;
+}
+
+static void lent_messages_are_sent_again(void **state)
+{
+    struct scene *scene = *state;
+    struct rpc_probe probe = {.done = 0};
+    struct muster_loan loan = {.data = scene};
+    char text[] = "lent";
+    const struct iovec piece = {text, 4};
+
+    scene->script = (struct script){.fail_count = 2, .code = MUSTER_UNAVAILABLE};
+    start(scene, &probe, "/test.Flaky/Unary", UINT64_MAX);
+    assert_int_equal(muster_call_send_loan(&probe.call, &loan, &piece, 1, on_released), MUSTER_OK);
+    muster_call_half_close(&probe.call);
+    rpc_probe_wait(&probe, &scene->rpc);
+    test_env_turn(scene->rpc.env, 16);
+
+    assert_string_equal(probe.messages, "lent");
+    assert_int_equal(scene->released, 1);
+}
+
+static void the_deadline_spans_all_attempts(void **state)
+{
+    struct scene *scene = *state;
+    struct rpc_probe probe = {.done = 0};
+
+    scene->policy.retry.backoff_base_ns = scene->policy.retry.backoff_max_ns = HOUR_NS;
+    dial(scene, (struct muster_channel_options){.authority = NULL});
+    scene->script = (struct script){.fail_count = 1, .code = MUSTER_UNAVAILABLE};
+    start(scene, &probe, "/test.Flaky/Unary", rpc_fixture_after_ms(&scene->rpc, 200));
+    rpc_probe_send(&probe, "x");
+    muster_call_half_close(&probe.call);
+    rpc_probe_wait(&probe, &scene->rpc);
+
+    assert_int_equal(probe.rc, MUSTER_DEADLINE_EXCEEDED);
+    assert_non_null(strstr(probe.text, "as the script says"));
+}
+
+static void a_waiting_call_can_be_cancelled(void **state)
+{
+    struct scene *scene = *state;
+    struct rpc_probe probe = {.done = 0};
+
+    scene->policy.retry.backoff_base_ns = scene->policy.retry.backoff_max_ns = HOUR_NS;
+    dial(scene, (struct muster_channel_options){.authority = NULL});
+    scene->script = (struct script){.fail_count = 1, .code = MUSTER_UNAVAILABLE};
+    start(scene, &probe, "/test.Flaky/Stream", UINT64_MAX);
+    rpc_probe_send(&probe, "x");
+    wait_for_calls(scene, 1);
+    muster_call_cancel(&probe.call);
+    rpc_probe_wait(&probe, &scene->rpc);
+
+    assert_int_equal(probe.rc, MUSTER_CANCELLED);
+    assert_int_equal(scene->calls, 1);
+}
+
+static void a_channel_closes_over_a_waiting_call(void **state)
+{
+    struct scene *scene = *state;
+    struct rpc_probe probe = {.done = 0};
+
+    scene->policy.retry.backoff_base_ns = scene->policy.retry.backoff_max_ns = HOUR_NS;
+    dial(scene, (struct muster_channel_options){.authority = NULL});
+    scene->script = (struct script){.fail_count = 1, .code = MUSTER_UNAVAILABLE};
+    start(scene, &probe, "/test.Flaky/Stream", UINT64_MAX);
+    rpc_probe_send(&probe, "x");
+    wait_for_calls(scene, 1);
+    rpc_fixture_hang_up(&scene->rpc);
+
+    assert_int_equal(probe.done, 1);
+    assert_int_equal(probe.rc, MUSTER_CANCELLED);
+}
+
+static void a_lost_connection_is_an_attempt(void **state)
+{
+    struct scene *scene = *state;
+    struct rpc_probe probe = {.done = 0};
+
+    scene->policy.retry.backoff_base_ns = scene->policy.retry.backoff_max_ns =
+        100 * MUSTER_NS_PER_MS;
+    scene->policy.wait_for_ready = true;
+    dial(scene, (struct muster_channel_options){.authority = NULL});
+    scene->script = (struct script){.fail_count = 1, .hangs = true};
+    start(scene, &probe, "/test.Flaky/Unary", UINT64_MAX);
+    rpc_probe_send(&probe, "again");
+    muster_call_half_close(&probe.call);
+    wait_for_calls(scene, 1);
+    rpc_fixture_stop_serving(&scene->rpc, 0);
+    serve(scene);
+    rpc_probe_wait(&probe, &scene->rpc);
+
+    assert_int_equal(probe.rc, MUSTER_OK);
+    assert_string_equal(probe.messages, "again");
+    assert_string_equal(scene->previous, "-,1,");
+}
+
+static bool is_failing(void *data)
+{
+    return muster_channel_state(data) == MUSTER_CHANNEL_TRANSIENT_FAILURE;
+}
+
+static void an_absent_server_is_asked_again(void **state)
+{
+    struct scene *scene = *state;
+    struct rpc_probe probe = {.done = 0};
+
+    scene->policy.retry.backoff_base_ns = scene->policy.retry.backoff_max_ns =
+        500 * MUSTER_NS_PER_MS;
+    dial(scene, (struct muster_channel_options){.authority = NULL});
+    rpc_fixture_stop_serving(&scene->rpc, 0);
+    start(scene, &probe, "/test.Flaky/Unary", UINT64_MAX);
+    rpc_probe_send(&probe, "hello");
+    muster_call_half_close(&probe.call);
+    test_env_run_until(scene->rpc.env, is_failing, scene->rpc.channel);
+    serve(scene);
+    rpc_probe_wait(&probe, &scene->rpc);
+
+    assert_int_equal(probe.rc, MUSTER_OK);
+    assert_string_equal(scene->previous, "1,");
+}
+
+static void a_policy_limits_time_and_sizes(void **state)
+{
+    struct scene *scene = *state;
+    struct rpc_probe slow = {.done = 0}, large = {.done = 0};
+
+    scene->policy.timeout_ns = 20 * MUSTER_NS_PER_MS;
+    scene->policy.request_max_bytes = 10;
+    dial(scene, (struct muster_channel_options){.authority = NULL});
+    assert_int_equal(rpc_probe_start(&slow, &scene->rpc, "Hang", UINT64_MAX), MUSTER_OK);
+    assert_int_equal(muster_call_send(&slow.call, "12345678901", 11), MUSTER_RESOURCE_EXHAUSTED);
+    rpc_probe_wait(&slow, &scene->rpc);
+    assert_int_equal(slow.rc, MUSTER_DEADLINE_EXCEEDED);
+
+    scene->policy.timeout_ns = 0;
+    scene->policy.response_max_bytes = 100;
+    dial(scene, (struct muster_channel_options){.authority = NULL});
+    rpc_probe_ask(&large, &scene->rpc, "Large", "101");
+    assert_int_equal(large.rc, MUSTER_RESOURCE_EXHAUSTED);
+}
+
+int main(void)
+{
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest retries[] = {
+        CASE(a_failed_call_is_sent_again),
+        CASE(attempts_are_counted),
+        CASE(other_statuses_end_the_call),
+        CASE(response_headers_commit),
+        CASE(more_than_is_kept_commits),
+        CASE(a_pushback_sets_the_wait),
+        CASE(a_negative_pushback_ends_the_call),
+        CASE(too_many_failures_throttle_the_channel),
+        CASE(a_stream_is_sent_again_from_its_beginning),
+        CASE(a_paused_call_is_sent_again_and_stays_paused),
+        CASE(lent_messages_are_sent_again),
+        CASE(the_deadline_spans_all_attempts),
+        CASE(a_waiting_call_can_be_cancelled),
+        CASE(a_channel_closes_over_a_waiting_call),
+        CASE(a_lost_connection_is_an_attempt),
+        CASE(an_absent_server_is_asked_again),
+        CASE(a_policy_limits_time_and_sizes),
+    };
+
+    return cmocka_run_group_tests(retries, NULL, NULL);
+}
