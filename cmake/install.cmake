@@ -13,7 +13,7 @@ install(FILES ${CMAKE_BINARY_DIR}/muster.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/muster)
 configure_package_config_file(${CMAKE_SOURCE_DIR}/cmake/muster-config.cmake.in
                               ${CMAKE_BINARY_DIR}/muster-config.cmake INSTALL_DESTINATION ${package_dir}
-                              PATH_VARS CMAKE_INSTALL_INCLUDEDIR CMAKE_INSTALL_LIBDIR)
+                              PATH_VARS CMAKE_INSTALL_INCLUDEDIR CMAKE_INSTALL_LIBDIR CMAKE_INSTALL_BINDIR)
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/muster-config-version.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/muster-config.cmake ${CMAKE_BINARY_DIR}/muster-config-version.cmake
-        DESTINATION ${package_dir})
+        ${CMAKE_SOURCE_DIR}/cmake/muster-generate.cmake DESTINATION ${package_dir})

@@ -25,6 +25,8 @@ static void server_free(struct muster_rpc_server *server)
     while ((node = muster_list_pop(&server->free_rpcs)) != NULL)
         muster_rpc_free(MUSTER_CONTAINER_OF(node, struct muster_rpc, node));
     muster_rpc_method_table_fini(&server->methods);
+    while ((node = muster_list_pop(&server->services)) != NULL)
+        muster_mem_free(server->env->mem, node);
     muster_timer_stop(&server->close_timer);
     muster_task_cancel(&server->closed_task);
     muster_mem_free(server->env->mem, server);
@@ -98,6 +100,7 @@ enum muster_rc muster_rpc_server_open(struct muster_env *env,
     muster_list_init(&server->listeners);
     muster_list_init(&server->connections);
     muster_list_init(&server->free_rpcs);
+    muster_list_init(&server->services);
     muster_timer_init(&server->close_timer, on_close_deadline, server);
     muster_task_init(&server->closed_task, on_closed_task, server);
     *ret_server = server;

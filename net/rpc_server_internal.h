@@ -27,6 +27,7 @@ struct muster_rpc_server {
     struct muster_list connections;
     uint32_t connection_count;
     struct muster_list free_rpcs; /* kept for the next calls */
+    struct muster_list services;  /* memory of stubs, freed at the end; the node comes first */
     uint32_t free_rpc_count;
     bool is_closing;
     struct muster_timer close_timer;

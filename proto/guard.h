@@ -1,45 +1,8 @@
-/* Guarded unpack and plain pack of protobuf messages: bytes from strangers never reach protobuf-c
- * unchecked. */
+/* muster/proto.h together with protobuf-c, for code that uses both. */
 #ifndef MUSTER_PROTO_GUARD_H
 #define MUSTER_PROTO_GUARD_H
 
-#include <muster/base.h>
-#include <muster/mem.h>
-#include <muster/status.h>
+#include <muster/proto.h>
 #include <protobuf-c/protobuf-c.h>
-
-/** What one message may cost. A zero field stands for its default. */
-struct muster_proto_limits {
-    uint32_t depth_max;       /* nested messages; 0: 32 */
-    size_t elements_max;      /* fields and repeated values in all; 0: 1,048,576 */
-    uint32_t memory_per_byte; /* memory <= 64 KiB + memory_per_byte * size; 0: 16 */
-};
-
-/**
- * Check `bytes` against `descriptor`, then unpack them into one arena.
- *
- * protobuf-c has no recursion limit, keeps unknown fields at fifty times their size, and checks no
- * UTF-8. So a scan runs first: known wire types, lengths inside their bounds, depth and element
- * count, valid UTF-8 without NUL in strings. Unknown fields (and known ones of another wire type)
- * are left out.
- *
- * Owns:    borrows bytes during the call. Gives *ret_message, to be freed with muster_proto_free.
- * Errors:  INVALID_ARGUMENT (malformed; the text says where), RESOURCE_EXHAUSTED (a limit, or no
- * memory).
- */
-MUSTER_MUST_CHECK enum muster_rc muster_proto_unpack(struct muster_mem *mem,
-                                                     const ProtobufCMessageDescriptor *descriptor,
-                                                     const void *bytes, size_t size,
-                                                     const struct muster_proto_limits *limits,
-                                                     void *ret_message,
-                                                     struct muster_error *ret_error);
-
-/** Free all that an unpack made, at once. NULL is accepted. Takes. */
-void muster_proto_free(void *message);
-
-/** The wire form of `message` (a generated struct). Gives *ret_bytes, to be freed with
- * muster_mem_free. */
-MUSTER_MUST_CHECK enum muster_rc muster_proto_pack(struct muster_mem *mem, const void *message,
-                                                   void **ret_bytes, size_t *ret_size);
 
 #endif

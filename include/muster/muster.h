@@ -12,6 +12,7 @@
 #include <muster/command.h>
 #include <muster/communication.h>
 #include <muster/credentials.h>
+#include <muster/descriptors.h>
 #include <muster/election.h>
 #include <muster/election_watch.h>
 #include <muster/env.h>
@@ -41,6 +42,7 @@
 #include <muster/plan_model.h>
 #include <muster/plan_parameters.h>
 #include <muster/poller.h>
+#include <muster/proto.h>
 #include <muster/reduction.h>
 #include <muster/registry.h>
 #include <muster/registry_server.h>
@@ -58,6 +60,7 @@
 #include <muster/strategy.h>
 #include <muster/strategy_split.h>
 #include <muster/stream.h>
+#include <muster/stub.h>
 #include <muster/tensor.h>
 #include <muster/tensor_list.h>
 #include <muster/tpu_client.h>

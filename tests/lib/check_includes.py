@@ -24,7 +24,7 @@ RESOLVERS_SEE_OF_NET = re.compile(r"net/(dns|http_client|http|grpc|rpc|credentia
 
 # Public headers without a source of their name.
 HEADER_LAYER = {"base": "runtime", "list": "runtime", "poller": "runtime", "collective": "collective", "strategy": "training",
-                "backend": "collective", "gpu": "collective"}
+                "backend": "collective", "gpu": "collective", "proto": "proto", "descriptors": "net"}
 
 # Third-party headers and the files they are confined to.
 THIRD_PARTY = [
@@ -34,7 +34,8 @@ THIRD_PARTY = [
     (r"jansson", r"runtime/json_jansson\.c"),
     (r"xxhash", r"runtime/hash_xxhash\.c"),
     (r"(google/)?protobuf-c/", r"proto/.*|\w+/\w+_(proto|service)\.[ch]"),
-    (r"proto/\w+\.pb-c\.h", r"proto/.*|\w+/\w+_(proto|service)\.[ch]"),
+    (r"plugin\.pb-c\.h", r"tools/protoc_gen_muster/.*"),
+    (r"proto/\w+\.(pb-c|muster)\.h", r"proto/.*|\w+/\w+_(proto|service)\.[ch]"),
     (r"nghttp2/", r"net/h2_session(_\w+)?\.[ch]"),
     (r"openssl/", r"net/(tls|crypto)_openssl\.c"),
     (r"curl/", r"net/http_client_curl(_\w+)?\.[ch]"),
