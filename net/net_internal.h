@@ -30,6 +30,7 @@ struct muster_address muster_socket_peer(int fd);
  * set. */
 int muster_socket_new(enum muster_address_family family,
                       const struct muster_stream_options *options);
+void muster_socket_set_user_timeout(int fd, enum muster_address_family family, uint32_t timeout_ms);
 /** The options that an accepted socket does not inherit. */
 void muster_socket_set_options(int fd, enum muster_address_family family,
                                const struct muster_stream_options *options);

@@ -53,17 +53,12 @@ static void on_connect(struct muster_connect *connect, enum muster_rc rc)
 
 static void try_address(struct muster_channel *channel)
 {
-    const struct muster_stream_options options = {
-        .user_timeout_ms =
-            channel->options.keepalive_interval_ns == 0
-                ? 0
-                : (uint32_t)(channel->options.keepalive_timeout_ns / MUSTER_NS_PER_MS)};
     struct muster_error error;
     enum muster_rc rc;
 
     channel->connect.data = channel;
     rc = muster_connect_start(&channel->connect, channel->env->net,
-                              &channel->addresses[channel->address_at], &options,
+                              &channel->addresses[channel->address_at], NULL,
                               attempt_deadline_ns(channel), on_connect);
     if (rc == MUSTER_OK) {
         channel->is_connecting = true;

@@ -134,8 +134,6 @@ enum muster_rc muster_rpc_server_listen(struct muster_rpc_server *server,
                                         struct muster_address *ret_bound,
                                         struct muster_error *ret_error)
 {
-    const struct muster_stream_options options = {
-        .user_timeout_ms = (uint32_t)(server->options.keepalive_timeout_ns / MUSTER_NS_PER_MS)};
     struct rpc_listener *rpc_listener;
     enum muster_rc rc;
 
@@ -145,7 +143,7 @@ enum muster_rc muster_rpc_server_listen(struct muster_rpc_server *server,
     if (rpc_listener == NULL)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
     rpc_listener->server = server;
-    rc = muster_listener_open(server->env->net, address, &options, on_accept, rpc_listener,
+    rc = muster_listener_open(server->env->net, address, NULL, on_accept, rpc_listener,
                               &rpc_listener->listener, ret_error);
     if (rc != MUSTER_OK) {
         muster_mem_free(server->env->mem, rpc_listener);

@@ -58,7 +58,13 @@ enum muster_rc muster_rpc_session_open(struct muster_rpc_session *session, struc
         .header_list_max_bytes = HEADER_LIST_MAX_BYTES,
         .frame_max_bytes = FRAME_MAX_BYTES,
     };
-    enum muster_rc rc = muster_h2_session_open(env, stream, &h2, events, data, &session->h2);
+    uint64_t timeout_ms = options->keepalive_timeout_ns / MUSTER_NS_PER_MS;
+    enum muster_rc rc;
+
+    if (options->keepalive_interval_ns != 0) /* gRPC A18: a write that is stuck ends it, too */
+        muster_stream_set_user_timeout(stream,
+                                       timeout_ms < INT32_MAX ? (uint32_t)timeout_ms : INT32_MAX);
+    rc = muster_h2_session_open(env, stream, &h2, events, data, &session->h2);
 
     if (rc == MUSTER_OK)
         watch(session, env->loop, options);

@@ -148,6 +148,12 @@ static void set_buffer(int fd, int option, int lock, uint32_t bytes)
     (void)setsockopt(fd, SOL_SOCKET, SO_BUF_LOCK, &locks, sizeof(locks));
 }
 
+void muster_socket_set_user_timeout(int fd, enum muster_address_family family, uint32_t timeout_ms)
+{
+    if (family != MUSTER_ADDRESS_UNIX)
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof(timeout_ms));
+}
+
 void muster_socket_set_options(int fd, enum muster_address_family family,
                                const struct muster_stream_options *options)
 {
@@ -158,8 +164,7 @@ void muster_socket_set_options(int fd, enum muster_address_family family,
     if (!options->is_bulk)
         (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
     if (options->user_timeout_ms != 0)
-        (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &options->user_timeout_ms,
-                         sizeof(options->user_timeout_ms));
+        muster_socket_set_user_timeout(fd, family, options->user_timeout_ms);
 }
 
 int muster_socket_new(enum muster_address_family family,

@@ -89,6 +89,12 @@ void muster_stream_set_zerocopy(struct muster_stream *stream, size_t bytes_min)
         stream->ops->set_zerocopy(stream, bytes_min);
 }
 
+void muster_stream_set_user_timeout(struct muster_stream *stream, uint32_t timeout_ms)
+{
+    if (stream->ops->set_user_timeout != NULL)
+        stream->ops->set_user_timeout(stream, timeout_ms);
+}
+
 void muster_stream_shutdown(struct muster_stream *stream)
 {
     stream->ops->shutdown(stream);

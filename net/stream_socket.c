@@ -231,6 +231,13 @@ static void socket_unread(struct muster_stream *stream, const void *bytes, size_
     socket->unread_bytes += count;
 }
 
+static void socket_set_user_timeout(struct muster_stream *stream, uint32_t timeout_ms)
+{
+    const struct socket_stream *socket = muster_stream_socket_of(stream);
+
+    muster_socket_set_user_timeout(socket->watch.fd, socket->local.family, timeout_ms);
+}
+
 static const struct muster_stream_ops socket_ops = {
     .submit = muster_stream_socket_submit,
     .receive = socket_receive,
@@ -243,6 +250,7 @@ static const struct muster_stream_ops socket_ops = {
     .take_now = socket_take_now,
     .unread = socket_unread,
     .set_zerocopy = muster_stream_socket_set_zerocopy,
+    .set_user_timeout = socket_set_user_timeout,
 };
 
 enum muster_rc muster_stream_socket_open(struct muster_env *env, int fd,

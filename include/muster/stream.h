@@ -61,6 +61,7 @@ struct muster_stream_ops {
     size_t (*take_now)(struct muster_stream *stream, void *buffer, size_t bytes_max);
     void (*unread)(struct muster_stream *stream, const void *bytes, size_t count);
     void (*set_zerocopy)(struct muster_stream *stream, size_t bytes_min); /* NULL: never does it */
+    void (*set_user_timeout)(struct muster_stream *stream, uint32_t timeout_ms); /* NULL: as well */
 };
 
 #define MUSTER_STREAM_UNREAD_MAX 64
@@ -126,6 +127,10 @@ MUSTER_API void muster_stream_unread(struct muster_stream *stream, const void *b
  * then take 50 ms, and breaks the connection if the kernel keeps its memory longer; a close drops
  * what has not been acknowledged. */
 MUSTER_API void muster_stream_set_zerocopy(struct muster_stream *stream, size_t bytes_min);
+
+/** The connection ends when what was sent stays unacknowledged for so long (TCP_USER_TIMEOUT, 0: as
+ * the kernel does). Streams that are no sockets of TCP go on as before. */
+MUSTER_API void muster_stream_set_user_timeout(struct muster_stream *stream, uint32_t timeout_ms);
 
 /** Send FIN once the queued writes are out; no submit afterwards. */
 MUSTER_API void muster_stream_shutdown(struct muster_stream *stream);

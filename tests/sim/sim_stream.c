@@ -398,6 +398,13 @@ static const struct muster_address *stream_local(const struct muster_stream *str
     return &ours_of(stream)->local;
 }
 
+static void stream_set_user_timeout(struct muster_stream *stream, uint32_t timeout_ms)
+{
+    struct sim_stream *ours = ours_of(stream);
+
+    ours->connection->pipes[ours->side].user_timeout_ns = timeout_ms * MUSTER_NS_PER_MS;
+}
+
 struct sim_connection *sim_connection_new(struct sim_world *world, struct sim_host *client,
                                           struct sim_host *server)
 {
@@ -439,6 +446,7 @@ void sim_connection_open_side(struct sim_connection *connection, uint32_t side,
         .local = stream_local,
         .take_now = stream_take_now,
         .unread = stream_unread,
+        .set_user_timeout = stream_set_user_timeout,
     };
     struct sim_stream *stream = &connection->sides[side];
 
