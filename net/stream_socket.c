@@ -4,7 +4,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <string.h>
 #include <unistd.h>
 
 #define TURN_BYTES_MAX    (4u << 20) /* then other descriptors have their turn */
@@ -144,16 +143,10 @@ static void on_ready(struct muster_fd_watch *watch, unsigned ready)
 static enum muster_rc socket_receive(struct muster_stream *stream, struct muster_stream_read *read)
 {
     struct socket_stream *socket = muster_stream_socket_of(stream);
-    size_t bytes = socket->unread_bytes < read->bytes_max ? socket->unread_bytes : read->bytes_max;
 
     if (socket->is_closing || socket->read != NULL)
         return MUSTER_FAILED_PRECONDITION;
-    if (bytes > 0) {
-        memcpy(read->buffer, socket->unread, bytes);
-        memmove(socket->unread, socket->unread + bytes, socket->unread_bytes - bytes);
-        socket->unread_bytes -= bytes;
-        read->bytes_done = bytes;
-    }
+    read->bytes_done = muster_stream_unread_take(&socket->unread, read->buffer, read->bytes_max);
     socket->read = read;
     if (has_immediate_read(socket))
         muster_stream_socket_schedule(socket);
@@ -209,13 +202,11 @@ static const struct muster_address *socket_local(const struct muster_stream *str
 static size_t socket_take_now(struct muster_stream *stream, void *buffer, size_t bytes_max)
 {
     struct socket_stream *socket = muster_stream_socket_of(stream);
-    size_t bytes = socket->unread_bytes < bytes_max ? socket->unread_bytes : bytes_max;
+    size_t bytes;
 
     if (socket->is_closing || socket->read != NULL)
         return 0;
-    memcpy(buffer, socket->unread, bytes);
-    memmove(socket->unread, socket->unread + bytes, socket->unread_bytes - bytes);
-    socket->unread_bytes -= bytes;
+    bytes = muster_stream_unread_take(&socket->unread, buffer, bytes_max);
     if (bytes < bytes_max && socket->receive == RECEIVE_OPEN)
         bytes += receive_bytes(socket, (uint8_t *)buffer + bytes, bytes_max - bytes);
     return bytes;
@@ -225,10 +216,8 @@ static void socket_unread(struct muster_stream *stream, const void *bytes, size_
 {
     struct socket_stream *socket = muster_stream_socket_of(stream);
 
-    assert(socket->read == NULL && count <= sizeof(socket->unread) - socket->unread_bytes);
-    memmove(socket->unread + count, socket->unread, socket->unread_bytes);
-    memcpy(socket->unread, bytes, count);
-    socket->unread_bytes += count;
+    assert(socket->read == NULL);
+    muster_stream_unread_put(&socket->unread, bytes, count);
 }
 
 static void socket_set_user_timeout(struct muster_stream *stream, uint32_t timeout_ms)

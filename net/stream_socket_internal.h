@@ -4,6 +4,7 @@
 
 #include "net/net_internal.h"
 #include "net/socket_zerocopy.h"
+#include "net/stream_unread.h"
 
 enum send_state {
     SEND_OPEN,
@@ -41,8 +42,7 @@ struct socket_stream {
 
     enum receive_state receive;
     struct muster_stream_read *read;
-    uint8_t unread[MUSTER_STREAM_UNREAD_MAX];
-    size_t unread_bytes;
+    struct muster_stream_unread unread;
 };
 
 static inline struct socket_stream *muster_stream_socket_of(const struct muster_stream *stream)

@@ -24,6 +24,7 @@
 #include <muster/http.h>
 #include <muster/http_call.h>
 #include <muster/http_server.h>
+#include <muster/identity.h>
 #include <muster/incarnation.h>
 #include <muster/interceptor.h>
 #include <muster/json.h>
@@ -63,6 +64,7 @@
 #include <muster/stub.h>
 #include <muster/tensor.h>
 #include <muster/tensor_list.h>
+#include <muster/tls.h>
 #include <muster/tpu_client.h>
 #include <muster/tpu_connect.h>
 #include <muster/tpu_device_assignment.h>

@@ -37,7 +37,7 @@ THIRD_PARTY = [
     (r"plugin\.pb-c\.h", r"tools/protoc_gen_muster/.*"),
     (r"proto/\w+\.(pb-c|muster)\.h", r"proto/.*|\w+/\w+_(proto|service)\.[ch]"),
     (r"nghttp2/", r"net/h2_session(_\w+)?\.[ch]"),
-    (r"openssl/", r"net/(tls|crypto)_openssl\.c"),
+    (r"openssl/", r"net/tls_openssl(_\w+)?\.[ch]|net/tls_openssl\.h|net/crypto_openssl\.c"),
     (r"curl/", r"net/http_client_curl(_\w+)?\.[ch]"),
     (r"zlib", r"net/grpc_gzip\.c"),
     (r"ares", r"net/dns_cares\.c"),

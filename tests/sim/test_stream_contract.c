@@ -1,4 +1,5 @@
-/* Simulated streams keep the contract of stream.h, in calm and in bad networks. */
+/* Simulated streams keep the contract of stream.h, in calm and in bad networks; so does TLS over
+ * them. */
 #include "tests/lib/stream_contract.h"
 
 #include <assert.h>
@@ -6,9 +7,11 @@
 #include <stdarg.h>
 #include <cmocka.h>
 
+#include "tests/lib/tls_net.h"
 #include "tests/sim/world.h"
 
 static struct sim_conditions conditions;
+static struct tls_net tls_net;
 
 static void enter(struct stream_contract *contract)
 {
@@ -58,16 +61,34 @@ static void close_contract(struct stream_contract *contract)
     assert_int_equal(sim_world_close(world), 0);
 }
 
+static void open_secured(struct stream_contract *contract)
+{
+    open_contract(contract);
+    sim_enter(contract->data);
+    tls_net_init(&tls_net, contract->env);
+    sim_leave(contract->data);
+}
+
+static void close_secured(struct stream_contract *contract)
+{
+    sim_enter(contract->data);
+    tls_net_fini(&tls_net);
+    sim_leave(contract->data);
+    close_contract(contract);
+}
+
 int main(void)
 {
     int failed_count;
 
     conditions = sim_conditions_calm;
     failed_count = stream_contract_run("calm", open_contract, close_contract);
+    failed_count += stream_contract_run("tls, calm", open_secured, close_secured);
     conditions.split_permille = 600;
     conditions.segment_bytes_max = 20000;
     conditions.send_buffer_bytes = 3000;
     conditions.receive_buffer_bytes = 5000;
     conditions.jitter_permille = 900;
-    return failed_count + stream_contract_run("split", open_contract, close_contract);
+    failed_count += stream_contract_run("split", open_contract, close_contract);
+    return failed_count + stream_contract_run("tls, split", open_secured, close_secured);
 }

@@ -1,4 +1,4 @@
-/* Sockets keep the contract of stream.h: TCP and unix. */
+/* Sockets keep the contract of stream.h: TCP and unix; so does TLS over them. */
 #include "tests/lib/stream_contract.h"
 
 #include <setjmp.h>
@@ -8,9 +8,11 @@
 #include <unistd.h>
 
 #include "tests/lib/test_env.h"
+#include "tests/lib/tls_net.h"
 
 static struct test_env test;
 static struct muster_address address;
+static struct tls_net tls_net;
 
 static void turn(struct stream_contract *contract)
 {
@@ -35,6 +37,18 @@ static void close_contract(struct stream_contract *contract)
     test_env_close(&test);
 }
 
+static void open_secured(struct stream_contract *contract)
+{
+    open_contract(contract);
+    tls_net_init(&tls_net, &test.env);
+}
+
+static void close_secured(struct stream_contract *contract)
+{
+    tls_net_fini(&tls_net);
+    close_contract(contract);
+}
+
 int main(void)
 {
     char text[MUSTER_ADDRESS_TEXT_BYTES];
@@ -44,5 +58,8 @@ int main(void)
     failed_count = stream_contract_run("tcp", open_contract, close_contract);
     snprintf(text, sizeof(text), "unix:@muster-stream-contract-%d", (int)getpid());
     assert_int_equal(muster_address_parse(text, &address, NULL), MUSTER_OK);
-    return failed_count + stream_contract_run("unix", open_contract, close_contract);
+    failed_count += stream_contract_run("unix", open_contract, close_contract);
+    failed_count += stream_contract_run("tls over unix", open_secured, close_secured);
+    assert_int_equal(muster_address_parse("127.0.0.1:0", &address, NULL), MUSTER_OK);
+    return failed_count + stream_contract_run("tls over tcp", open_secured, close_secured);
 }

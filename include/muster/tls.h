@@ -1,0 +1,64 @@
+/* TLS 1.2 and 1.3: a credential says who we are, whom we trust, and what is demanded of peers. */
+#ifndef MUSTER_TLS_H
+#define MUSTER_TLS_H
+
+#include <muster/base.h>
+#include <muster/env.h>
+#include <muster/status.h>
+
+MUSTER_BEGIN
+
+struct muster_tls;
+
+enum muster_tls_version {
+    MUSTER_TLS_VERSION_DEFAULT, /* 1.2 */
+    MUSTER_TLS_VERSION_1_2,
+    MUSTER_TLS_VERSION_1_3,
+};
+
+/** Each of certificate, key and roots comes as a file or as PEM text, not both. Texts and arrays
+ * are copied by open. */
+struct muster_tls_options {
+    const char *cert_file, *cert_pem; /* our certificate, then its issuers; servers need one */
+    const char *key_file, *key_pem;   /* its private key, PKCS 8 or traditional, no pass phrase */
+    const char *ca_file, *ca_pem;     /* the roots that we trust; none: the system's */
+    bool is_peer_required;            /* a server demands a certificate of its clients (mTLS) */
+    enum muster_tls_version version_min;
+    /** Patterns of muster_identity_matches, one of which a peer's certificate must satisfy. For a
+     * client they stand instead of the comparison with the name that it dialled; none: that
+     * comparison. For a server none means any certificate under the roots. */
+    const char *const *peer_names;
+    size_t peer_name_count;
+    uint64_t reload_interval_ns; /* how often the files are looked at; 0: 60 s, UINT64_MAX: never */
+};
+
+/**
+ * Load a credential for any number of channels and servers. Files are looked at again from time
+ * to time, and handshakes that begin after a change use what the files hold then; open
+ * connections go on. What cannot be used is logged and the former is kept.
+ *
+ * Owns:    borrows env until the last connection is closed; gives *ret_tls.
+ * Errors:  NOT_FOUND, PERMISSION_DENIED (a file; the text names it), INVALID_ARGUMENT (no PEM, a
+ *          key that does not belong to the certificate, a file and a text of one kind),
+ *          RESOURCE_EXHAUSTED.
+ * Thread:  loop only.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_tls_open(
+    struct muster_env *env, const struct muster_tls_options *options, struct muster_tls **ret_tls,
+    struct muster_error *ret_error);
+
+/** Gives up the caller's share: channels, servers and connections that use it keep theirs. NULL
+ * is accepted. */
+MUSTER_API void muster_tls_close(struct muster_tls *tls);
+
+/** Look at the files now. OK also when nothing has changed. Errors as muster_tls_open, and
+ * FAILED_PRECONDITION (a new certificate that has expired); then the former is kept. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_tls_reload(struct muster_tls *tls,
+                                                              struct muster_error *ret_error);
+
+/** Wall clock, s since 1970, at which our certificate ends; 0 without one. */
+MUSTER_API uint64_t muster_tls_expires_s(const struct muster_tls *tls);
+
+MUSTER_END
+
+#endif

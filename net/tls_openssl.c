@@ -1,0 +1,270 @@
+/* One generation of a credential as OpenSSL holds it: certificate, key, roots, and what is never
+ * spoken. */
+#include "net/tls_openssl.h"
+
+#include <openssl/err.h>
+#include <openssl/pem.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#define READ_AHEAD_BYTES (32u << 10)
+#define TICKET_COUNT     1
+#define SESSION_LIFE_S   3600
+/* What HTTP/2 allows under TLS 1.2 (RFC 9113 9.2.2): forward secrecy and AEAD. */
+#define CIPHERS_1_2 "ECDHE+AESGCM:ECDHE+CHACHA20"
+#define CIPHERS_1_3 "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256"
+#define GROUPS      "X25519:P-256:P-384"
+
+/* Without this OpenSSL would ask the terminal. */
+static int refuse_pass_phrase(char *out, int room, int is_writing, void *data)
+{
+    (void)out;
+    (void)room;
+    (void)is_writing;
+    (void)data;
+    return -1;
+}
+
+static X509 *read_cert(BIO *bio)
+{
+    return PEM_read_bio_X509(bio, NULL, refuse_pass_phrase, NULL);
+}
+
+static enum muster_rc refuse(struct muster_error *ret_error, const char *name, const char *what)
+{
+    ERR_clear_error();
+    return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "%.100s: %s", name, what);
+}
+
+static uint64_t seconds_of(const ASN1_TIME *at)
+{
+    struct tm parts;
+
+    if (ASN1_TIME_to_tm(at, &parts) != 1)
+        return 0;
+    return (uint64_t)timegm(&parts);
+}
+
+/* The leaf, then its issuers. */
+static bool use_chain(struct muster_tls_context *context, BIO *bio)
+{
+    X509 *cert = read_cert(bio);
+    bool is_used = cert != NULL && SSL_CTX_use_certificate(context->ssl, cert) == 1;
+
+    if (is_used)
+        context->expires_s = seconds_of(X509_get0_notAfter(cert));
+    X509_free(cert);
+    while (is_used && (cert = read_cert(bio)) != NULL) {
+        if (SSL_CTX_add0_chain_cert(context->ssl, cert) != 1) {
+            X509_free(cert);
+            return false;
+        }
+    }
+    return is_used;
+}
+
+static enum muster_rc use_cert(struct muster_tls_context *context,
+                               const struct muster_tls_material *material,
+                               struct muster_error *ret_error)
+{
+    BIO *bio = BIO_new_mem_buf(material->cert_pem, -1);
+    EVP_PKEY *key;
+    bool is_used = bio != NULL && use_chain(context, bio);
+    bool fits;
+
+    BIO_free(bio);
+    if (!is_used)
+        return refuse(ret_error, material->cert_name,
+                      "holds no certificate in PEM that can be used (BEGIN CERTIFICATE; RSA keys "
+                      "need 2,048 bits, elliptic ones 224)");
+    bio = BIO_new_mem_buf(material->key_pem, -1);
+    key = bio == NULL ? NULL : PEM_read_bio_PrivateKey(bio, NULL, refuse_pass_phrase, NULL);
+    BIO_free(bio);
+    if (key == NULL)
+        return refuse(ret_error, material->key_name,
+                      "holds no private key in PEM, or one behind a pass phrase");
+    fits = SSL_CTX_use_PrivateKey(context->ssl, key) == 1;
+    EVP_PKEY_free(key);
+    if (!fits || SSL_CTX_check_private_key(context->ssl) != 1) {
+        ERR_clear_error();
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "the private key in %.80s does not belong to the certificate in "
+                                "%.80s",
+                                material->key_name, material->cert_name);
+    }
+    context->has_cert = true;
+    return MUSTER_OK;
+}
+
+static enum muster_rc use_roots(struct muster_tls_context *context,
+                                const struct muster_tls_material *material,
+                                struct muster_error *ret_error)
+{
+    X509_STORE *store = SSL_CTX_get_cert_store(context->ssl);
+    BIO *bio = BIO_new_mem_buf(material->ca_pem, -1);
+    X509 *cert;
+    size_t count = 0;
+
+    while (bio != NULL && (cert = read_cert(bio)) != NULL) {
+        count += X509_STORE_add_cert(store, cert) == 1;
+        X509_free(cert);
+    }
+    BIO_free(bio);
+    if (count == 0)
+        return refuse(ret_error, material->ca_name, "holds no certificate in PEM to trust");
+    (void)snprintf(context->ca_name, sizeof(context->ca_name), "%s", material->ca_name);
+    context->has_roots = true;
+    return MUSTER_OK;
+}
+
+/* The engine's BIO: OpenSSL asks for bytes and hands bytes out, nothing is kept between. */
+
+static int bio_read(BIO *bio, char *bytes, int count)
+{
+    struct muster_tls_engine *engine = BIO_get_data(bio);
+    size_t got = engine->options.pull(engine->options.data, bytes, (size_t)count);
+
+    BIO_clear_retry_flags(bio);
+    if (got > 0)
+        return (int)got;
+    BIO_set_retry_read(bio);
+    return -1;
+}
+
+static int bio_write(BIO *bio, const char *bytes, int count)
+{
+    struct muster_tls_engine *engine = BIO_get_data(bio);
+
+    BIO_clear_retry_flags(bio);
+    if (engine->options.push(engine->options.data, bytes, (size_t)count))
+        return count;
+    engine->has_failed_push = true;
+    return -1;
+}
+
+static long bio_control(BIO *bio, int command, long number, void *pointer)
+{
+    (void)bio;
+    (void)number;
+    (void)pointer;
+    return command == BIO_CTRL_FLUSH ? 1 : 0;
+}
+
+static int bio_create(BIO *bio)
+{
+    BIO_set_init(bio, 1);
+    return 1;
+}
+
+static BIO_METHOD *bio_method(void)
+{
+    BIO_METHOD *method = BIO_meth_new(BIO_TYPE_SOURCE_SINK, "muster");
+
+    if (method == NULL)
+        return NULL;
+    (void)BIO_meth_set_read(method, bio_read);
+    (void)BIO_meth_set_write(method, bio_write);
+    (void)BIO_meth_set_ctrl(method, bio_control);
+    (void)BIO_meth_set_create(method, bio_create);
+    return method;
+}
+
+static bool set_up(SSL_CTX *ssl, enum muster_tls_version version_min)
+{
+    SSL_CTX_set_options(ssl, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION |
+                                 SSL_OP_CIPHER_SERVER_PREFERENCE);
+    SSL_CTX_set_mode(ssl, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE |
+                              SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+    SSL_CTX_set_read_ahead(ssl, 1);
+    SSL_CTX_set_default_read_buffer_len(ssl, READ_AHEAD_BYTES);
+    SSL_CTX_set_session_cache_mode(ssl, SSL_SESS_CACHE_BOTH | SSL_SESS_CACHE_NO_INTERNAL);
+    SSL_CTX_set_timeout(ssl, SESSION_LIFE_S);
+    SSL_CTX_set_security_level(ssl, 2);
+    return SSL_CTX_set_min_proto_version(
+               ssl, version_min == MUSTER_TLS_VERSION_1_3 ? TLS1_3_VERSION : TLS1_2_VERSION) == 1 &&
+           SSL_CTX_set_cipher_list(ssl, CIPHERS_1_2) == 1 &&
+           SSL_CTX_set_ciphersuites(ssl, CIPHERS_1_3) == 1 &&
+           SSL_CTX_set1_groups_list(ssl, GROUPS) == 1 &&
+           SSL_CTX_set_num_tickets(ssl, TICKET_COUNT) == 1 &&
+           SSL_CTX_set_session_id_context(ssl, (const unsigned char *)"muster", 6) == 1;
+}
+
+static enum muster_rc fill(struct muster_tls_context *context,
+                           const struct muster_tls_material *material,
+                           struct muster_error *ret_error)
+{
+    enum muster_rc rc = MUSTER_OK;
+
+    if (material->cert_pem != NULL)
+        rc = use_cert(context, material, ret_error);
+    if (rc == MUSTER_OK && material->ca_pem != NULL)
+        return use_roots(context, material, ret_error);
+    if (rc == MUSTER_OK) {
+        (void)SSL_CTX_set_default_verify_paths(context->ssl);
+        (void)snprintf(context->ca_name, sizeof(context->ca_name), "the system's roots");
+    }
+    ERR_clear_error();
+    return rc;
+}
+
+enum muster_rc muster_tls_context_new(struct muster_mem *mem,
+                                      const struct muster_tls_material *material,
+                                      struct muster_tls_context **ret_context,
+                                      struct muster_error *ret_error)
+{
+    struct muster_tls_context *context = muster_mem_alloc_zero(mem, 1, sizeof(*context));
+    enum muster_rc rc;
+
+    if (context == NULL)
+        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "TLS: no memory");
+    context->mem = mem;
+    context->refs = 1;
+    context->ssl = SSL_CTX_new(TLS_method());
+    context->bio = bio_method();
+    if (context->ssl == NULL || context->bio == NULL ||
+        !set_up(context->ssl, material->version_min))
+        rc = muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
+                              "OpenSSL gives no context: no memory, or its configuration "
+                              "(openssl.cnf) forbids TLS 1.2 and 1.3");
+    else
+        rc = fill(context, material, ret_error);
+    if (rc != MUSTER_OK) {
+        ERR_clear_error();
+        muster_tls_context_free(context);
+        return rc;
+    }
+    muster_tls_openssl_keep_sessions(context->ssl);
+    *ret_context = context;
+    return MUSTER_OK;
+}
+
+struct muster_tls_context *muster_tls_context_ref(struct muster_tls_context *context)
+{
+    context->refs++;
+    return context;
+}
+
+void muster_tls_context_free(struct muster_tls_context *context)
+{
+    if (context == NULL || --context->refs > 0)
+        return;
+    SSL_CTX_free(context->ssl);
+    BIO_meth_free(context->bio);
+    muster_mem_free(context->mem, context);
+}
+
+bool muster_tls_context_has_cert(const struct muster_tls_context *context)
+{
+    return context->has_cert;
+}
+
+bool muster_tls_context_has_roots(const struct muster_tls_context *context)
+{
+    return context->has_roots;
+}
+
+uint64_t muster_tls_context_expires_s(const struct muster_tls_context *context)
+{
+    return context->expires_s;
+}

@@ -1,0 +1,32 @@
+/* A certificate authority in memory: issues what a test asks for, sound or not. */
+#ifndef MUSTER_FAKE_AUTHORITY_H
+#define MUSTER_FAKE_AUTHORITY_H
+
+#include <stdbool.h>
+
+struct fake_authority;
+
+/** Gives; NULL when OpenSSL fails. */
+struct fake_authority *fake_authority_new(const char *name);
+void fake_authority_free(struct fake_authority *authority);
+/** Its own certificate in PEM. Borrowed. */
+const char *fake_authority_pem(const struct fake_authority *authority);
+
+struct fake_cert_options {
+    const char *name;      /* CN of the subject */
+    const char *alt_names; /* "DNS:localhost,IP:127.0.0.1,URI:spiffe://a/b"; NULL: none */
+    long from_s, until_s;  /* from now; both 0: 30 days before and after */
+    bool is_timeless;      /* 1970 to 2100: for simulated clocks */
+    bool is_authority;
+};
+
+struct fake_cert {
+    char *cert_pem, *key_pem;
+};
+
+/** authority NULL: signed by itself. On a new P-256 key. False: OpenSSL failed. */
+bool fake_cert_init(struct fake_cert *cert, const struct fake_authority *authority,
+                    const struct fake_cert_options *options);
+void fake_cert_fini(struct fake_cert *cert);
+
+#endif
