@@ -11,6 +11,7 @@
 #include "cluster/catch_up_internal.h"
 
 #define COMPARE_CHUNKS_A_TURN 64
+#define LOG_PATIENCE_NS       (10 * MUSTER_NS_PER_S)
 
 /* --- the end --- */
 
@@ -178,6 +179,29 @@ static void look_for_hope(struct fetch *fetch)
 
 /* --- time --- */
 
+static const char *why_not(const struct fetch_source *source)
+{
+    if (source->error.text[0] != '\0')
+        return source->error.text;
+    if (source->state == FETCH_SOURCE_ASKED)
+        return "it has not committed that step, or does not answer";
+    return "its bytes are too slow";
+}
+
+/* Said again and again: a member that does not commit keeps all joiners waiting. */
+static void log_wait(struct fetch *fetch)
+{
+    for (size_t i = 0; i < fetch->source_count; i++) {
+        const struct fetch_source *source = &fetch->sources[i];
+
+        if (!is_hope(source) && source->open_count == 0)
+            continue;
+        MUSTER_LOG(fetch->env, WARN, "catch_up_waits", "for", source->name, "state", fetch->step,
+                   "why", why_not(source));
+        return;
+    }
+}
+
 static void on_deadline(struct fetch *fetch)
 {
     for (size_t i = 0; i < fetch->source_count; i++) {
@@ -185,9 +209,8 @@ static void on_deadline(struct fetch *fetch)
 
         if (is_hope(source) || source->open_count > 0)
             muster_fetch_finish(fetch, MUSTER_DEADLINE_EXCEEDED,
-                                "%s did not send state %" PRIu64 " in time%s%s", source->name,
-                                fetch->step, source->error.text[0] != '\0' ? ": " : "",
-                                source->error.text);
+                                "%s did not send state %" PRIu64 " in time: %s", source->name,
+                                fetch->step, why_not(source));
     }
     muster_fetch_finish(fetch, MUSTER_DEADLINE_EXCEEDED, "state %" PRIu64 " did not arrive in time",
                         fetch->step);
@@ -195,7 +218,8 @@ static void on_deadline(struct fetch *fetch)
 
 static void set_timer(struct fetch *fetch)
 {
-    uint64_t due_ns = fetch->deadline_ns;
+    uint64_t due_ns =
+        fetch->deadline_ns < fetch->log_due_ns ? fetch->deadline_ns : fetch->log_due_ns;
 
     for (size_t i = 0; i < fetch->source_count; i++)
         if (fetch->sources[i].state == FETCH_SOURCE_CLOSED && fetch->sources[i].due_ns < due_ns)
@@ -211,6 +235,10 @@ static void on_timer(struct muster_timer *timer)
     if (now_ns >= fetch->deadline_ns) {
         on_deadline(fetch);
         return;
+    }
+    if (now_ns >= fetch->log_due_ns) {
+        fetch->log_due_ns = now_ns + LOG_PATIENCE_NS;
+        log_wait(fetch);
     }
     for (size_t i = 0; i < fetch->source_count; i++)
         if (fetch->sources[i].state == FETCH_SOURCE_CLOSED && now_ns >= fetch->sources[i].due_ns)
@@ -255,6 +283,7 @@ enum muster_rc muster_catch_up_start(struct muster_catch_up *catch_up,
     fetch->step = options->step;
     fetch->epoch = options->view->epoch;
     fetch->deadline_ns = options->deadline_ns;
+    fetch->log_due_ns = muster_loop_after_ns(fetch->env->loop, LOG_PATIENCE_NS);
     muster_task_init(&fetch->task, on_task, fetch);
     muster_timer_init(&fetch->timer, on_timer, fetch);
     fetch->sources =

@@ -44,7 +44,7 @@ struct fetch {
     struct muster_peer_hello hello;
     uint64_t step;
     uint64_t epoch; /* of the view that the sources are of */
-    uint64_t deadline_ns;
+    uint64_t deadline_ns, log_due_ns;
     struct fetch_source *sources;
     size_t source_count;
     struct muster_state_manifest truth; /* of the first that answered … */

@@ -68,8 +68,9 @@ static void on_start_timer(struct muster_timer *timer)
     struct muster_error error;
     char missing[160];
 
-    if (muster_membership_is_member(node->machine))
-        return;
+    if (muster_membership_is_member(node->machine) ||
+        (muster_membership_view(node->machine) != NULL && node->state == NODE_STATE_NONE))
+        return; /* its program has not asked to be admitted (again) */
     name_missing(node, missing, sizeof(missing));
     if (muster_loop_now_ns(node->env->loop) < node->start_deadline_ns) {
         MUSTER_LOG(node->env, WARN, "waits_to_start", "job", node->job, "registry",
@@ -86,7 +87,8 @@ static void on_start_timer(struct muster_timer *timer)
     else if (muster_membership_view(node->machine) != NULL)
         muster_error_set(&error, MUSTER_DEADLINE_EXCEEDED,
                          "the members of job %s (epoch %llu) did not admit this process: does "
-                         "another process hold the task %s:%u?",
+                         "another process hold the task %s:%u? Or are they dead and nobody says so "
+                         "(another MUSTER_JOB begins anew)?",
                          node->job,
                          (unsigned long long)muster_membership_view(node->machine)->epoch,
                          node->member.task_type, node->member.task_index);
@@ -97,6 +99,16 @@ static void on_start_timer(struct muster_timer *timer)
             "and job name (MUSTER_REGISTRY, MUSTER_JOB)",
             node->job, missing);
     muster_node_fail(node, &error);
+}
+
+void muster_node_await_view(struct muster_node *node)
+{
+    uint64_t patience_ns =
+        node->start_timeout_ns < START_PATIENCE_NS ? node->start_timeout_ns : START_PATIENCE_NS;
+
+    node->start_deadline_ns = muster_loop_after_ns(node->env->loop, node->start_timeout_ns);
+    muster_timer_start(&node->start_timer, node->env->loop,
+                       muster_loop_after_ns(node->env->loop, patience_ns));
 }
 
 static void on_task(struct muster_task *task)
@@ -239,6 +251,8 @@ static struct muster_node *node_new(const struct muster_node_options *options)
     node->data = options->data;
     node->expected_count = options->expected_count == 0 ? 1 : options->expected_count;
     node->asked = options->communication;
+    node->start_timeout_ns =
+        options->start_timeout_ns == 0 ? START_TIMEOUT_NS : options->start_timeout_ns;
     node->asks_reproducible = options->plan.is_reproducible;
     muster_list_init(&node->peers);
     muster_list_init(&node->strangers);
@@ -253,13 +267,9 @@ static struct muster_node *node_new(const struct muster_node_options *options)
     return node;
 }
 
-static void start(struct muster_node *node, uint64_t timeout_ns)
+static void start(struct muster_node *node)
 {
-    uint64_t patience_ns = timeout_ns < START_PATIENCE_NS ? timeout_ns : START_PATIENCE_NS;
-
-    node->start_deadline_ns = muster_loop_after_ns(node->env->loop, timeout_ns);
-    muster_timer_start(&node->start_timer, node->env->loop,
-                       muster_loop_after_ns(node->env->loop, patience_ns));
+    muster_node_await_view(node);
     muster_node_feed_kind(node, MUSTER_EVENT_START);
     muster_node_watch_registry(node);
 }
@@ -289,7 +299,7 @@ enum muster_rc muster_node_open(const struct muster_node_options *options,
     rc = muster_node_registry_open(node, options->registry, ret_error);
     if (rc != MUSTER_OK)
         goto fail;
-    start(node, options->start_timeout_ns == 0 ? START_TIMEOUT_NS : options->start_timeout_ns);
+    start(node);
     *ret_node = node;
     return MUSTER_OK;
 fail:

@@ -40,7 +40,6 @@ void muster_node_exclude(struct muster_node *node, const struct muster_error *wh
 /* A program whose operations had expired knows already, and may have named its state again. */
 static void excluded(struct muster_node *node, const struct muster_membership_action *action)
 {
-    struct muster_membership_event ready = {.kind = MUSTER_EVENT_READY};
     bool is_told = node->expiry != NODE_NOT_EXPIRED;
 
     MUSTER_LOG(node->env, WARN, "excluded", "epoch", action->view->epoch, "reason",
@@ -50,7 +49,7 @@ static void excluded(struct muster_node *node, const struct muster_membership_ac
     if (!is_told)
         muster_node_exclude(node, &action->error);
     else if (node->state == NODE_STATE_NAMED)
-        muster_node_post(node, &ready, NULL);
+        muster_node_ask_to_join(node);
 }
 
 static void set_timer(struct muster_node *node)

@@ -142,7 +142,7 @@ struct muster_node {
     struct muster_membership *machine;
     struct muster_timer timer;
     struct muster_timer start_timer;
-    uint64_t start_deadline_ns;
+    uint64_t start_timeout_ns, start_deadline_ns;
     unsigned depth; /* of steps inside steps */
     uint64_t cause_ns;
     uint64_t wait_epoch, wait_since_ns, wait_due_ns; /* a change of view does not go on; the log */
@@ -249,10 +249,14 @@ bool muster_node_lacks_state(const struct muster_node *node);
 /** This process has entered its first view, or has come back. */
 void muster_node_state_entered(struct muster_node *node);
 void muster_node_state_excluded(struct muster_node *node);
+/** Its state is named, and it is no member (any more). */
+void muster_node_ask_to_join(struct muster_node *node);
 /** Its operations had expired, but it stays: what it holds is the members' state. */
 void muster_node_state_kept(struct muster_node *node);
 
 /* node.c */
+/** Admitted within start_timeout_ns from now, or on_failed. */
+void muster_node_await_view(struct muster_node *node);
 /** One of the parts that close by themselves has closed. */
 void muster_node_part_closed(struct muster_node *node);
 

@@ -324,13 +324,13 @@ static void take_resuming_link(struct muster_node *node, struct muster_peer_link
 {
     const struct muster_peer_hello *hello = muster_peer_link_hello(accepted);
     struct node_peer *peer = muster_node_peer_find(node, &hello->incarnation);
-    struct muster_peer_link *link =
-        peer != NULL ? link_of_session(peer, hello->session) : NULL;
+    struct muster_peer_link *link = peer != NULL ? link_of_session(peer, hello->session) : NULL;
     struct muster_error error;
 
     if (hello->intent == MUSTER_LINK_PROBE)
         muster_link_heal_answer_probe(link, accepted);
-    else if (link != NULL && muster_link_heal_accept(&peer->heal, link, accepted, &error) != MUSTER_OK)
+    else if (link != NULL &&
+             muster_link_heal_accept(&peer->heal, link, accepted, &error) != MUSTER_OK)
         on_down(link, &error);
     else if (link == NULL && (peer == NULL || peer->link == NULL) &&
              muster_peer_link_begin_late(accepted) == MUSTER_OK)

@@ -130,6 +130,15 @@ void muster_node_state_kept(struct muster_node *node)
     tell_ready(node, node->committed_step + 1, true);
 }
 
+void muster_node_ask_to_join(struct muster_node *node)
+{
+    struct muster_membership_event ready = {.kind = MUSTER_EVENT_READY};
+
+    if (muster_membership_view(node->machine) != NULL)
+        muster_node_await_view(node);
+    muster_node_post(node, &ready, NULL);
+}
+
 /* The same tensors again, after an exclusion: nothing to rebuild, and a cancelled catch-up may
  * still look at them. */
 static bool are_named(const struct muster_node *node, const struct muster_node_tensor *tensors,
@@ -171,7 +180,7 @@ enum muster_rc muster_node_set_state(struct muster_node *node,
     else if (node->group != NULL)
         muster_node_state_entered(node);
     else
-        muster_node_feed_kind(node, MUSTER_EVENT_READY);
+        muster_node_ask_to_join(node);
     return MUSTER_OK;
 }
 

@@ -227,6 +227,90 @@ static void when_who_had_the_state_is_dead_the_joiner_is_told(void **state)
     train_job_close(&job);
 }
 
+/* Each is killed in the moment that it is told so. */
+static void who_is_told_that_it_has_left_has_no_record_any_more(void **state)
+{
+    for (uint64_t seed = 0; seed < 5; seed++) {
+        struct train_job job;
+
+        (void)state;
+        train_job_start(&job, 30 + seed, 3, 3);
+        for (unsigned i = 0; i < 3; i++)
+            leave(&job.workers[i]);
+        for (unsigned i = 0; i < 3; i++) {
+            while (!job.workers[i].is_left)
+                sim_run_for(job.world, 10 * MUSTER_NS_PER_US);
+            sim_kill(job.workers[i].process);
+        }
+        train_job_start_task(&job, 0);
+        train_job_start_task(&job, 1);
+        sim_run_for(job.world, 3 * MUSTER_NS_PER_S);
+        assert_int_equal(job.workers[3].epoch, 0);
+        train_job_start_task(&job, 2);
+        train_job_assert_trains(&job);
+
+        assert_int_equal(job.workers[5].restores, 0);
+        train_job_close(&job);
+    }
+}
+
+static void a_joiner_of_idle_members_is_told_whom_it_waited_for(void **state)
+{
+    struct train_job job;
+    struct train_worker *joiner;
+
+    (void)state;
+    train_job_start(&job, 40, 3, 3);
+    job.idle_in_step = train_job_highest_step(&job) + 50;
+    sim_run_for(job.world, 5 * MUSTER_NS_PER_S);
+    sim_kill(job.workers[2].process);
+    train_job_say_dead(&job, &job.workers[2]);
+    joiner = train_job_start_task(&job, 2);
+    sim_run_for(job.world, 9 * 60 * MUSTER_NS_PER_S);
+    assert_true(joiner->epoch > 0);
+    assert_false(joiner->is_failed);
+    sim_run_for(job.world, 2 * 60 * MUSTER_NS_PER_S);
+
+    assert_true(joiner->is_failed);
+    assert_int_equal(joiner->error.rc, MUSTER_DEADLINE_EXCEEDED);
+    assert_non_null(strstr(joiner->error.text, "worker:0"));
+    assert_non_null(strstr(joiner->error.text, "has not committed"));
+    assert_int_equal(job.workers[0].members, 2);
+    train_job_close(&job);
+}
+
+/* Left out while it stood still; when it goes on, those who did it are gone, and nobody says that they
+ * are dead. */
+static void who_was_left_out_does_not_wait_for_the_silent_without_an_end(void **state)
+{
+    struct train_job job;
+    struct train_worker *out;
+
+    (void)state;
+    train_job_open(&job, 41, 3);
+    job.expected_count = 3;
+    job.start_timeout_ns = 20 * MUSTER_NS_PER_S;
+    for (uint32_t task = 0; task < 3; task++)
+        train_job_start_task(&job, task);
+    train_job_assert_trains(&job);
+    out = &job.workers[2];
+    sim_pause(out->process);
+    sim_run_for(job.world, 60 * MUSTER_NS_PER_S);
+    assert_int_equal(job.workers[0].members, 2);
+    sim_kill(job.workers[0].process);
+    sim_kill(job.workers[1].process);
+    sim_resume(out->process);
+    sim_run_for(job.world, 15 * MUSTER_NS_PER_S);
+    assert_int_equal(out->exclusions, 1);
+    assert_false(out->is_failed);
+    sim_run_for(job.world, 10 * MUSTER_NS_PER_S);
+
+    assert_true(out->is_failed);
+    assert_int_equal(out->error.rc, MUSTER_DEADLINE_EXCEEDED);
+    assert_non_null(strstr(out->error.text, "did not admit"));
+    train_job_close(&job);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -238,6 +322,9 @@ int main(void)
         cmocka_unit_test(who_waits_too_long_names_the_missing_tasks),
         cmocka_unit_test(without_a_registry_the_start_fails_and_says_so),
         cmocka_unit_test(when_who_had_the_state_is_dead_the_joiner_is_told),
+        cmocka_unit_test(who_is_told_that_it_has_left_has_no_record_any_more),
+        cmocka_unit_test(a_joiner_of_idle_members_is_told_whom_it_waited_for),
+        cmocka_unit_test(who_was_left_out_does_not_wait_for_the_silent_without_an_end),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

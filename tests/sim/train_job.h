@@ -52,6 +52,7 @@ struct train_job {
     uint32_t expected_count, min_members;
     uint64_t pace_ns, start_timeout_ns;
     uint64_t alone_from_step, alone_until_step;
+    uint64_t idle_in_step; /* who begins it does nothing more; 0: none */
 };
 
 /** A registry process again, on the same store. */
