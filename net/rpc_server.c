@@ -25,8 +25,11 @@ static void server_free(struct muster_rpc_server *server)
     while ((node = muster_list_pop(&server->free_rpcs)) != NULL)
         muster_rpc_free(MUSTER_CONTAINER_OF(node, struct muster_rpc, node));
     muster_rpc_method_table_fini(&server->methods);
-    while ((node = muster_list_pop(&server->services)) != NULL)
-        muster_mem_free(server->env->mem, node);
+    while ((node = muster_list_pop(&server->parts)) != NULL) {
+        struct muster_rpc_part *part = MUSTER_CONTAINER_OF(node, struct muster_rpc_part, node);
+
+        part->on_closed(part);
+    }
     muster_timer_stop(&server->close_timer);
     muster_task_cancel(&server->closed_task);
     muster_mem_free(server->env->mem, server);
@@ -100,7 +103,7 @@ enum muster_rc muster_rpc_server_open(struct muster_env *env,
     muster_list_init(&server->listeners);
     muster_list_init(&server->connections);
     muster_list_init(&server->free_rpcs);
-    muster_list_init(&server->services);
+    muster_list_init(&server->parts);
     muster_timer_init(&server->close_timer, on_close_deadline, server);
     muster_task_init(&server->closed_task, on_closed_task, server);
     *ret_server = server;
@@ -200,6 +203,12 @@ void muster_rpc_server_close(struct muster_rpc_server *server, uint64_t deadline
         next = node->next;
         muster_listener_close(MUSTER_CONTAINER_OF(node, struct rpc_listener, node)->listener,
                               on_listener_closed);
+    }
+    for (node = server->parts.next; node != &server->parts; node = node->next) {
+        struct muster_rpc_part *part = MUSTER_CONTAINER_OF(node, struct muster_rpc_part, node);
+
+        if (part->on_closing != NULL)
+            part->on_closing(part);
     }
     for (node = server->connections.next; node != &server->connections; node = node->next)
         muster_rpc_connection_drain(MUSTER_CONTAINER_OF(node, struct muster_rpc_connection, node));

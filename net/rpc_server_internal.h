@@ -15,6 +15,13 @@
 
 struct muster_rpc_connection;
 
+/** What lives in a server and ends with it: memory of stubs, the services that the library brings. */
+struct muster_rpc_part {
+    struct muster_list node;
+    void (*on_closing)(struct muster_rpc_part *part); /* the drain begins; may be NULL */
+    void (*on_closed)(struct muster_rpc_part *part);  /* no call is left: free it */
+};
+
 struct muster_rpc_server {
     struct muster_env *env;
     void *data;
@@ -27,7 +34,7 @@ struct muster_rpc_server {
     struct muster_list connections;
     uint32_t connection_count;
     struct muster_list free_rpcs; /* kept for the next calls */
-    struct muster_list services;  /* memory of stubs, freed at the end; the node comes first */
+    struct muster_list parts;     /* of struct muster_rpc_part */
     uint32_t free_rpc_count;
     bool is_closing;
     struct muster_timer close_timer;

@@ -16,9 +16,17 @@ struct served {
 
 /* One service: the methods, and behind them the handlers. */
 struct service {
-    struct muster_list node; /* of the server's services; the memory is the server's */
+    struct muster_rpc_part part;
+    struct muster_mem *mem;
     alignas(max_align_t) struct served served[];
 };
+
+static void on_closed(struct muster_rpc_part *part)
+{
+    struct service *service = MUSTER_CONTAINER_OF(part, struct service, part);
+
+    muster_mem_free(service->mem, service);
+}
 
 static void on_message(struct muster_rpc *rpc, struct muster_bytes bytes)
 {
@@ -91,7 +99,9 @@ enum muster_rc muster_stub_service_add(struct muster_rpc_server *server,
         if (service->rows[i].on_message != NULL)
             fill(&made->served[count++], &service->rows[i], handlers);
     }
-    muster_list_append(&server->services, &made->node);
+    made->mem = server->env->mem;
+    made->part.on_closed = on_closed;
+    muster_list_append(&server->parts, &made->part.node);
     return add_all(server, made, count, service->data);
 }
 

@@ -53,6 +53,7 @@
 #include <muster/session.h>
 #include <muster/split.h>
 #include <muster/rpc.h>
+#include <muster/rpc_health.h>
 #include <muster/retry_policy.h>
 #include <muster/runtime.h>
 #include <muster/slurm_resolver.h>

@@ -7,6 +7,7 @@
 
 #include <muster/env.h>
 #include <muster/rpc.h>
+#include <muster/rpc_health.h>
 
 #include "proto/echo.pb-c.h"
 #include "proto/guard.h"
@@ -219,6 +220,7 @@ static int serve(struct muster_env *env, const char *port)
         muster_rpc_server_open(env, &options, &server) != MUSTER_OK ||
         muster_rpc_server_add(server, methods, sizeof(methods) / sizeof(methods[0]), NULL) !=
             MUSTER_OK ||
+        muster_rpc_health_open(server, NULL) != MUSTER_OK ||
         muster_rpc_server_listen(server, &address, &address, &error) != MUSTER_OK ||
         muster_wake_open(env->mem, env->loop, on_stop, server, &stop_wake) != MUSTER_OK) {
         fprintf(stderr, "bench_rpc_server: %s\n", error.text);
