@@ -1,0 +1,162 @@
+/* An allocator that keeps freed blocks, by class of size. */
+#include <muster/mem.h>
+
+#include <assert.h>
+#include <stdalign.h>
+#include <string.h>
+
+/* Classes go up in steps of 16 bytes to FINE_MAX, then in eighths of each power of two. */
+#define STEP     16u
+#define FINE_MAX 1024u
+#define FINE     (FINE_MAX / STEP)
+#define EIGHTHS  8u
+#define NO_CLASS UINT32_MAX /* never kept, not rounded */
+
+/* Stands in front of every block. */
+struct muster_mem_pool_block {
+    alignas(max_align_t) size_t room; /* behind this header */
+    uint32_t class_index;
+};
+
+/* A kept block's link lies in what was the user's. */
+static struct muster_mem_pool_block **next_of(struct muster_mem_pool_block *block)
+{
+    return (struct muster_mem_pool_block **)(void *)(block + 1);
+}
+
+/* The class of a block with so much room, which is rounded up to what the class has. */
+static uint32_t class_of(const struct muster_mem_pool *pool, size_t *room)
+{
+    unsigned power;
+    size_t eighth, step;
+
+    if (*room > pool->kept_max_bytes)
+        return NO_CLASS;
+    if (*room <= FINE_MAX) {
+        *room = (*room + STEP - 1) / STEP * STEP;
+        return (uint32_t)(*room / STEP - 1);
+    }
+    power = 63u - (unsigned)__builtin_clzll(*room - 1); /* 2^power < room <= 2^(power + 1) */
+    eighth = ((size_t)1 << power) / EIGHTHS;
+    step = (*room - ((size_t)1 << power) + eighth - 1) / eighth; /* 1 to 8 */
+    *room = ((size_t)1 << power) + step * eighth;
+    step += FINE + (power - 10) * EIGHTHS - 1;
+    return step < MUSTER_MEM_POOL_CLASSES ? (uint32_t)step : NO_CLASS;
+}
+
+static void *base_realloc(struct muster_mem_pool *pool, void *ptr, size_t bytes)
+{
+    void *memory = muster_mem_realloc(pool->base, ptr, bytes);
+
+    if (memory != NULL || pool->kept_bytes == 0)
+        return memory;
+    muster_mem_pool_trim(pool);
+    return muster_mem_realloc(pool->base, ptr, bytes);
+}
+
+static void *pool_alloc(struct muster_mem_pool *pool, size_t bytes)
+{
+    size_t room = bytes;
+    uint32_t class_index;
+    struct muster_mem_pool_block *block;
+
+    if (bytes > SIZE_MAX - sizeof(*block))
+        return NULL;
+    class_index = class_of(pool, &room);
+    if (class_index != NO_CLASS && pool->kept[class_index] != NULL) {
+        block = pool->kept[class_index];
+        pool->kept[class_index] = *next_of(block);
+        pool->kept_bytes -= room;
+        return block + 1;
+    }
+    block = base_realloc(pool, NULL, sizeof(*block) + room);
+    if (block == NULL)
+        return NULL;
+    block->room = room;
+    block->class_index = class_index;
+    return block + 1;
+}
+
+static void pool_free(struct muster_mem_pool *pool, struct muster_mem_pool_block *block)
+{
+    if (block->class_index == NO_CLASS || pool->kept_bytes + block->room > pool->kept_max_bytes) {
+        muster_mem_free(pool->base, block);
+        return;
+    }
+    *next_of(block) = pool->kept[block->class_index];
+    pool->kept[block->class_index] = block;
+    pool->kept_bytes += block->room;
+}
+
+/* Beyond the classes: the base may move pages instead of bytes. */
+static void *large_realloc(struct muster_mem_pool *pool, struct muster_mem_pool_block *block,
+                           size_t bytes)
+{
+    if (bytes > SIZE_MAX - sizeof(*block))
+        return NULL;
+    block = base_realloc(pool, block, sizeof(*block) + bytes);
+    if (block == NULL)
+        return NULL;
+    block->room = bytes;
+    return block + 1;
+}
+
+static void *pool_realloc(struct muster_mem *mem, void *ptr, size_t bytes)
+{
+    struct muster_mem_pool *pool = (struct muster_mem_pool *)mem;
+    struct muster_mem_pool_block *block = (struct muster_mem_pool_block *)ptr - (ptr != NULL);
+    size_t room = bytes;
+    uint32_t class_index;
+    void *moved;
+
+    if (ptr == NULL)
+        return pool_alloc(pool, bytes);
+    if (bytes == 0) {
+        pool_free(pool, block);
+        return NULL;
+    }
+    class_index = class_of(pool, &room);
+    if (class_index == block->class_index)
+        return class_index == NO_CLASS ? large_realloc(pool, block, bytes) : ptr;
+    moved = pool_alloc(pool, bytes);
+    if (moved == NULL)
+        return NULL;
+    memcpy(moved, ptr, bytes < block->room ? bytes : block->room);
+    pool_free(pool, block);
+    return moved;
+}
+
+void muster_mem_pool_init(struct muster_mem_pool *pool, struct muster_mem *base,
+                          size_t kept_max_bytes)
+{
+    static const struct muster_mem_ops ops = {.realloc = pool_realloc};
+
+    memset(pool, 0, sizeof(*pool));
+    pool->mem.ops = &ops;
+    pool->base = base;
+#ifndef __SANITIZE_ADDRESS__
+    pool->kept_max_bytes = kept_max_bytes;
+#else
+    (void)kept_max_bytes;
+#endif
+}
+
+void muster_mem_pool_trim(struct muster_mem_pool *pool)
+{
+    for (size_t i = 0; i < MUSTER_MEM_POOL_CLASSES; i++) {
+        struct muster_mem_pool_block *block;
+
+        while ((block = pool->kept[i]) != NULL) {
+            pool->kept[i] = *next_of(block);
+            muster_mem_free(pool->base, block);
+        }
+    }
+    pool->kept_bytes = 0;
+}
+
+void muster_mem_pool_fini(struct muster_mem_pool *pool)
+{
+    if (pool->base != NULL)
+        muster_mem_pool_trim(pool);
+    pool->base = NULL;
+}
