@@ -65,7 +65,7 @@ static void call_reset(struct muster_grpc_call *call)
 
 static struct muster_grpc_call *call_new(struct muster_channel *channel)
 {
-    struct muster_mem *mem = channel->env->mem;
+    struct muster_mem *mem = &channel->pool.mem;
     struct muster_list *node = muster_list_pop(&channel->free_calls);
     struct muster_grpc_call *call;
 

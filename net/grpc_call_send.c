@@ -39,7 +39,7 @@ enum muster_rc muster_call_send(struct muster_call *user, const void *message, s
     if (rc != MUSTER_OK || call == NULL)
         return rc;
     queued_bytes = call->stream.body.bytes;
-    rc = muster_rpc_message_send(&call->stream, call->channel->env->mem, message, bytes,
+    rc = muster_rpc_message_send(&call->stream, &call->channel->pool.mem, message, bytes,
                                  call->is_compressing);
     return sent(call, &whole, 1, queued_bytes, rc);
 }

@@ -64,21 +64,26 @@ void muster_h2_buffer_unref(struct muster_h2_buffer *buffer)
     muster_mem_free(buffer->mem, buffer);
 }
 
-enum muster_rc muster_h2_output_init(struct muster_h2_output *output, struct muster_mem *mem)
+struct muster_h2_output *muster_h2_output_new(struct muster_mem *mem)
 {
-    memset(output, 0, sizeof(*output));
+    struct muster_h2_output *output = muster_mem_alloc(mem, sizeof(*output));
+
+    if (output == NULL)
+        return NULL;
     output->mem = mem;
-    output->gather = muster_mem_alloc(mem, MUSTER_H2_GATHER_BYTES);
-    return output->gather != NULL ? MUSTER_OK : MUSTER_RESOURCE_EXHAUSTED;
+    output->gather_used = 0;
+    output->piece_count = 0;
+    output->bytes = 0;
+    return output;
 }
 
-void muster_h2_output_fini(struct muster_h2_output *output)
+void muster_h2_output_free(struct muster_h2_output *output)
 {
-    if (output->mem == NULL)
+    if (output == NULL)
         return;
-    muster_h2_output_reset(output);
-    muster_mem_free(output->mem, output->gather);
-    output->gather = NULL;
+    for (size_t i = 0; i < output->piece_count; i++)
+        muster_h2_buffer_unref(output->held[i]);
+    muster_mem_free(output->mem, output);
 }
 
 bool muster_h2_output_is_full(const struct muster_h2_output *output)
@@ -136,13 +141,4 @@ void muster_h2_output_refer(struct muster_h2_output *output, struct muster_h2_bu
     }
     muster_h2_buffer_ref(buffer);
     piece_add(output, buffer->data + offset, count, buffer);
-}
-
-void muster_h2_output_reset(struct muster_h2_output *output)
-{
-    for (size_t i = 0; i < output->piece_count; i++)
-        muster_h2_buffer_unref(output->held[i]);
-    output->piece_count = 0;
-    output->gather_used = 0;
-    output->bytes = 0;
 }

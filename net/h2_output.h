@@ -43,20 +43,21 @@ void muster_h2_buffer_unref(struct muster_h2_buffer *buffer);
 #define MUSTER_H2_COPY_BYTES_MAX 4096 /* copying less is cheaper than another piece */
 #define MUSTER_H2_OUTPUT_BYTES   (1u << 20)
 
-/** Caller's memory; the gather buffer is allocated by init. */
 struct muster_h2_output {
     struct muster_mem *mem;
-    uint8_t *gather;
     size_t gather_used;
     struct iovec pieces[MUSTER_H2_OUTPUT_PIECES];
     struct muster_h2_buffer *held[MUSTER_H2_OUTPUT_PIECES]; /* NULL: in gather */
     size_t piece_count;
     size_t bytes;
+    uint8_t gather[MUSTER_H2_GATHER_BYTES];
 };
 
-MUSTER_MUST_CHECK enum muster_rc muster_h2_output_init(struct muster_h2_output *output,
-                                                       struct muster_mem *mem);
-void muster_h2_output_fini(struct muster_h2_output *output);
+/** Only for the time of a write: a connection that sends nothing has none. NULL: no memory. Gives.
+ */
+struct muster_h2_output *muster_h2_output_new(struct muster_mem *mem);
+/** Lets the buffers go. NULL is accepted. */
+void muster_h2_output_free(struct muster_h2_output *output);
 
 /** True when another frame may not fit: write first. */
 bool muster_h2_output_is_full(const struct muster_h2_output *output);
@@ -65,7 +66,5 @@ void muster_h2_output_copy(struct muster_h2_output *output, const void *bytes, s
 /** Append part of a buffer, by reference when it is large. */
 void muster_h2_output_refer(struct muster_h2_output *output, struct muster_h2_buffer *buffer,
                             size_t offset, size_t count);
-/** Forget all pieces and let their buffers go. */
-void muster_h2_output_reset(struct muster_h2_output *output);
 
 #endif

@@ -71,10 +71,10 @@ static void session_free(struct muster_h2_session *session)
 
     if (session == NULL)
         return;
-    mem = session->env->mem;
+    mem = session->mem;
     nghttp2_session_del(session->ng);
-    muster_h2_output_fini(&session->output);
-    muster_mem_free(mem, session->read_buffer);
+    muster_h2_output_free(session->output);
+    muster_mem_free(mem, session->rest);
     muster_mem_free(mem, session);
 }
 
@@ -82,7 +82,6 @@ static void on_stream_closed(struct muster_stream *stream)
 {
     struct muster_h2_session *session = stream->data;
 
-    muster_h2_output_reset(&session->output);
     if (session->closed != NULL)
         session->closed(session);
     session_free(session);
@@ -128,11 +127,24 @@ static void tell_drained(struct muster_h2_session *session)
     session->depth--;
 }
 
-/* Fill the output with all that nghttp2 has to send. */
+static void output_drop(struct muster_h2_session *session)
+{
+    muster_h2_output_free(session->output);
+    session->output = NULL;
+}
+
+/* Fill an output with all that nghttp2 has to send. */
 static void gather(struct muster_h2_session *session)
 {
+    if (!nghttp2_session_want_write(session->ng))
+        return;
+    session->output = muster_h2_output_new(session->mem);
+    if (session->output == NULL) {
+        fail(session, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
+        return;
+    }
     session->depth++;
-    while (!muster_h2_output_is_full(&session->output)) {
+    while (!muster_h2_output_is_full(session->output)) {
         const uint8_t *bytes = NULL;
         ssize_t count = nghttp2_session_mem_send(session->ng, &bytes);
 
@@ -140,9 +152,11 @@ static void gather(struct muster_h2_session *session)
             fail(session, MUSTER_INTERNAL, nghttp2_strerror((int)count));
         if (count <= 0)
             break;
-        muster_h2_output_copy(&session->output, bytes, (size_t)count);
+        muster_h2_output_copy(session->output, bytes, (size_t)count);
     }
     session->depth--;
+    if (session->output->piece_count == 0)
+        output_drop(session);
 }
 
 static bool is_finished(const struct muster_h2_session *session)
@@ -160,9 +174,9 @@ static void flush(struct muster_h2_session *session)
     gather(session);
     if (session->state != MUSTER_H2_SESSION_OPEN)
         return;
-    if (session->output.piece_count > 0) {
-        rc = muster_stream_submit(&session->write, session->stream, session->output.pieces,
-                                  session->output.piece_count, on_written);
+    if (session->output != NULL) {
+        rc = muster_stream_submit(&session->write, session->stream, session->output->pieces,
+                                  session->output->piece_count, on_written);
         if (rc == MUSTER_OK)
             session->is_writing = true;
         else
@@ -178,7 +192,7 @@ static void on_written(struct muster_stream_write *write, enum muster_rc rc)
     struct muster_h2_session *session = write->data;
 
     session->is_writing = false;
-    muster_h2_output_reset(&session->output);
+    output_drop(session);
     if (session->state == MUSTER_H2_SESSION_CLOSED)
         return;
     if (rc != MUSTER_OK)
@@ -196,44 +210,64 @@ static void on_flush(struct muster_task *task)
     settle(session);
 }
 
-static void feed(struct muster_h2_session *session, size_t count)
+static void feed(struct muster_h2_session *session, const uint8_t *bytes, size_t count)
 {
     ssize_t used;
 
     session->received_bytes += count;
     session->depth++;
-    used = nghttp2_session_mem_recv(session->ng, session->read_buffer, count);
+    used = nghttp2_session_mem_recv(session->ng, bytes, count);
     session->depth--;
     if (used < 0)
         fail(session, MUSTER_UNAVAILABLE, nghttp2_strerror((int)used));
 }
 
+/* A read that filled its room: more is there, which large room awaits. Else small room does. */
+static void rest_expect(struct muster_h2_session *session, bool is_more)
+{
+    if (is_more && session->rest == NULL) {
+        session->rest = muster_mem_alloc(session->mem, READ_BYTES); /* if not: slower */
+    } else if (!is_more && session->rest != NULL) {
+        muster_mem_free(session->mem, session->rest);
+        session->rest = NULL;
+    }
+}
+
 static void on_read(struct muster_stream_read *read, enum muster_rc rc)
 {
     struct muster_h2_session *session = read->data;
+    bool is_first = session->rest == NULL;
+    bool is_full = read->bytes_done == (is_first ? sizeof(session->first) : READ_BYTES);
 
     session->is_reading = false;
     if (session->state == MUSTER_H2_SESSION_CLOSED)
         return;
     if (read->bytes_done > 0 && session->state == MUSTER_H2_SESSION_OPEN)
-        feed(session, read->bytes_done);
+        feed(session, is_first ? session->first : session->rest, read->bytes_done);
+    rest_expect(session, is_full);
     if (rc != MUSTER_OK)
         fail(session, MUSTER_UNAVAILABLE,
              read->is_eof ? "connection closed by peer" : "connection lost");
     read_start(session);
-    flush(session);
+    if (is_first && is_full && rc == MUSTER_OK)
+        muster_h2_session_wake(session); /* the rest comes at once: answer all of it together */
+    else
+        flush(session);
     settle(session);
 }
 
 static void read_start(struct muster_h2_session *session)
 {
+    uint8_t *buffer = session->rest != NULL ? session->rest : session->first;
+    size_t room = session->rest != NULL ? READ_BYTES : sizeof(session->first);
+
     if (session->state != MUSTER_H2_SESSION_OPEN || session->is_reading || session->is_close_wanted)
         return;
     if (session->is_writing &&
         nghttp2_session_get_outbound_queue_size(session->ng) > QUEUED_FRAMES_MAX)
         return;
-    if (muster_stream_receive_into(&session->read, session->stream, session->read_buffer, 1,
-                                   READ_BYTES, on_read) == MUSTER_OK)
+    if (muster_stream_receive_into(&session->read, session->stream, buffer, 1, room, on_read) ==
+        MUSTER_OK)
         session->is_reading = true;
     else
         fail(session, MUSTER_UNAVAILABLE, "connection is closed");
@@ -244,7 +278,7 @@ static void read_start(struct muster_h2_session *session)
 static int ng_open(struct muster_h2_session *session, nghttp2_session_callbacks *callbacks,
                    nghttp2_option *option)
 {
-    nghttp2_mem mem = {session->env->mem, ng_malloc, ng_free, ng_calloc, ng_realloc};
+    nghttp2_mem mem = {session->mem, ng_malloc, ng_free, ng_calloc, ng_realloc};
 
     muster_h2_session_set_callbacks(callbacks);
     nghttp2_option_set_no_auto_window_update(option, 1);
@@ -316,21 +350,17 @@ enum muster_rc muster_h2_session_open(struct muster_env *env, struct muster_stre
                                       const struct muster_h2_events *events, void *data,
                                       struct muster_h2_session **ret_session)
 {
-    struct muster_h2_session *session = muster_mem_alloc_zero(env->mem, 1, sizeof(*session));
+    struct muster_mem *mem = options->mem != NULL ? options->mem : env->mem;
+    struct muster_h2_session *session = muster_mem_alloc_zero(mem, 1, sizeof(*session));
     enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
 
     if (session == NULL)
         goto fail;
     session_init(session, env, stream, options);
+    session->mem = mem;
     session->events = events;
     session->data = data;
-    rc = muster_h2_output_init(&session->output, env->mem);
-    if (rc == MUSTER_OK)
-        session->read_buffer = muster_mem_alloc(env->mem, READ_BYTES);
-    if (rc == MUSTER_OK && session->read_buffer == NULL)
-        rc = MUSTER_RESOURCE_EXHAUSTED;
-    if (rc == MUSTER_OK)
-        rc = ng_new(session);
+    rc = ng_new(session);
     if (rc != MUSTER_OK)
         goto fail;
     read_start(session);

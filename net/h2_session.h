@@ -79,6 +79,7 @@ struct muster_h2_events {
 };
 
 struct muster_h2_options {
+    struct muster_mem *mem; /* of all that the connection allocates, borrowed; NULL: env's */
     bool is_server;
     uint32_t stream_window_bytes;
     uint32_t connection_window_bytes;

@@ -237,12 +237,12 @@ static int on_body_send(nghttp2_session *ng, nghttp2_frame *frame, const uint8_t
 
     (void)ng;
     (void)length;
-    if (muster_h2_output_is_full(&session->output))
+    if (muster_h2_output_is_full(session->output))
         return NGHTTP2_ERR_WOULDBLOCK;
     if (frame->data.padlen > 0 || stream->body.promised_bytes > stream->body.bytes)
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
-    muster_h2_output_copy(&session->output, head, 9);
-    if (!muster_h2_body_write(&stream->body, &session->output))
+    muster_h2_output_copy(session->output, head, 9);
+    if (!muster_h2_body_write(&stream->body, session->output))
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
     if (stream->body.bytes == 0 && !stream->body.is_ended) {
         muster_list_remove(&stream->drained_node);

@@ -9,6 +9,9 @@
 
 #define MUSTER_H2_DRAIN_PING "mstrdrn" /* eight bytes with its NUL */
 
+/* A connection waits for bytes with as much room as a small request takes. */
+#define MUSTER_H2_FIRST_BYTES 256
+
 enum muster_h2_session_state {
     MUSTER_H2_SESSION_OPEN,
     MUSTER_H2_SESSION_ENDING, /* error is known, on_down is due */
@@ -18,6 +21,7 @@ enum muster_h2_session_state {
 
 struct muster_h2_session {
     struct muster_env *env;
+    struct muster_mem *mem;
     struct muster_stream *stream;
     const struct muster_h2_events *events;
     void *data;
@@ -29,9 +33,10 @@ struct muster_h2_session {
     struct muster_list drained;
     struct muster_task flush_task;
     struct muster_stream_read read;
-    uint8_t *read_buffer;
+    uint8_t first[MUSTER_H2_FIRST_BYTES];
+    uint8_t *rest; /* while more than first is coming in */
     struct muster_stream_write write;
-    struct muster_h2_output output;
+    struct muster_h2_output *output; /* while something is being sent */
     uint64_t received_bytes;
     struct muster_h2_ids ids;
     struct muster_h2_bucket resets, empties;

@@ -11,6 +11,7 @@
 #define KEEPALIVE_TIMEOUT_NS (20 * MUSTER_NS_PER_S)
 #define MESSAGE_MAX_BYTES    (4u << 20)
 #define REPLAY_MAX_BYTES     (256u << 10)
+#define POOL_KEPT_MAX_BYTES  (4u << 20)
 
 static struct muster_grpc_call *call_of(struct muster_list *node)
 {
@@ -164,6 +165,7 @@ static void channel_free(struct muster_channel *channel)
     muster_timer_stop(&channel->backoff_timer);
     muster_task_cancel(&channel->closed_task);
     muster_method_policy_table_fini(&channel->policies, channel->env->mem);
+    muster_mem_pool_fini(&channel->pool);
     muster_mem_free(channel->env->mem, channel);
 }
 
@@ -188,6 +190,7 @@ static void channel_init(struct muster_channel *channel, struct muster_env *env,
                          const struct muster_channel_options *options)
 {
     channel->env = env;
+    muster_mem_pool_init(&channel->pool, env->mem, POOL_KEPT_MAX_BYTES);
     if (options != NULL)
         channel->options = *options;
     options_default(&channel->options);

@@ -30,6 +30,7 @@ struct muster_rpc_transport {
 
 struct muster_channel {
     struct muster_env *env;
+    struct muster_mem_pool pool; /* of connections and calls */
     void *data;
     struct muster_channel_options options;
     struct muster_rpc_target target;

@@ -102,7 +102,7 @@ static void on_closed(struct muster_h2_session *session)
     struct muster_channel *channel = transport->channel;
 
     muster_list_remove(&transport->node);
-    muster_mem_free(channel->env->mem, transport);
+    muster_mem_free(&channel->pool.mem, transport);
     muster_channel_check_closed(channel);
 }
 
@@ -143,12 +143,13 @@ enum muster_rc muster_rpc_transport_open(struct muster_channel *channel,
                                          struct muster_stream *stream)
 {
     const struct muster_rpc_session_options options = {
+        .mem = &channel->pool.mem,
         .keepalive_interval_ns = channel->options.keepalive_interval_ns,
         .keepalive_timeout_ns = channel->options.keepalive_timeout_ns,
         .handshake_timeout_ns = channel->options.connect_timeout_ns,
     };
     struct muster_rpc_transport *transport =
-        muster_mem_alloc_zero(channel->env->mem, 1, sizeof(*transport));
+        muster_mem_alloc_zero(&channel->pool.mem, 1, sizeof(*transport));
     enum muster_rc rc;
 
     if (transport == NULL) {
@@ -159,7 +160,7 @@ enum muster_rc muster_rpc_transport_open(struct muster_channel *channel,
     rc = muster_rpc_session_open(&transport->session, channel->env, stream, &options, &events,
                                  transport);
     if (rc != MUSTER_OK) {
-        muster_mem_free(channel->env->mem, transport);
+        muster_mem_free(&channel->pool.mem, transport);
         return rc;
     }
     muster_list_append(&channel->transports, &transport->node);

@@ -5,6 +5,7 @@
 
 #define MESSAGE_MAX_BYTES     (4u << 20)
 #define SEND_QUEUE_MAX_BYTES  (64u << 20)
+#define POOL_KEPT_MAX_BYTES   (16u << 20)
 #define STREAMS_MAX           1000
 #define CONNECTIONS_MAX       10000
 #define KEEPALIVE_INTERVAL_NS (7200 * MUSTER_NS_PER_S)
@@ -32,6 +33,7 @@ static void server_free(struct muster_rpc_server *server)
     }
     muster_timer_stop(&server->close_timer);
     muster_task_cancel(&server->closed_task);
+    muster_mem_pool_fini(&server->pool);
     muster_mem_free(server->env->mem, server);
 }
 
@@ -90,6 +92,7 @@ enum muster_rc muster_rpc_server_open(struct muster_env *env,
     if (server == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;
     server->env = env;
+    muster_mem_pool_init(&server->pool, env->mem, POOL_KEPT_MAX_BYTES);
     if (options != NULL)
         server->options = *options;
     options_default(&server->options);
@@ -176,7 +179,8 @@ void muster_rpc_server_connection_gone(struct muster_rpc_server *server,
                                        struct muster_rpc_connection *connection)
 {
     muster_list_remove(&connection->node);
-    server->connection_count--;
+    if (--server->connection_count == 0)
+        muster_mem_pool_trim(&server->pool);
     check_closed(server);
 }
 

@@ -55,7 +55,7 @@ static void rpc_reset(struct muster_rpc *rpc)
 struct muster_rpc *muster_rpc_new(struct muster_rpc_connection *connection)
 {
     struct muster_rpc_server *server = connection->server;
-    struct muster_mem *mem = server->env->mem;
+    struct muster_mem *mem = &server->pool.mem;
     struct muster_list *node = muster_list_pop(&server->free_rpcs);
     struct muster_rpc *rpc;
 
@@ -98,7 +98,7 @@ void muster_rpc_release(struct muster_rpc *rpc)
         return;
     muster_timer_stop(&rpc->timer);
     muster_h2_stream_fini(&rpc->stream);
-    muster_mem_free(server->env->mem, rpc->path);
+    muster_mem_free(&server->pool.mem, rpc->path);
     if (server->free_rpc_count >= FREE_RPCS_MAX) {
         muster_rpc_free(rpc);
         return;
@@ -306,7 +306,7 @@ enum muster_rc muster_rpc_send(struct muster_rpc *rpc, const void *message, size
 
     if (rc != MUSTER_OK)
         return rc;
-    rc = muster_rpc_message_send(&rpc->stream, rpc->connection->server->env->mem, message, bytes,
+    rc = muster_rpc_message_send(&rpc->stream, &rpc->connection->server->pool.mem, message, bytes,
                                  rpc->is_compressing);
     return sent(rpc, &whole, 1, queued_bytes, rc);
 }

@@ -97,7 +97,7 @@ static void on_closed(struct muster_h2_session *session)
     struct muster_rpc_server *server = connection->server;
 
     muster_rpc_server_connection_gone(server, connection);
-    muster_mem_free(server->env->mem, connection);
+    muster_mem_free(&server->pool.mem, connection);
 }
 
 void muster_rpc_connection_close(struct muster_rpc_connection *connection)
@@ -134,6 +134,7 @@ enum muster_rc muster_rpc_connection_open(struct muster_rpc_server *server,
                                           struct muster_stream *stream)
 {
     const struct muster_rpc_session_options options = {
+        .mem = &server->pool.mem,
         .is_server = true,
         .concurrent_streams_max = server->options.concurrent_streams_max,
         .keepalive_interval_ns = server->options.keepalive_interval_ns,
@@ -141,7 +142,7 @@ enum muster_rc muster_rpc_connection_open(struct muster_rpc_server *server,
         .handshake_timeout_ns = server->options.handshake_timeout_ns,
     };
     struct muster_rpc_connection *connection =
-        muster_mem_alloc_zero(server->env->mem, 1, sizeof(*connection));
+        muster_mem_alloc_zero(&server->pool.mem, 1, sizeof(*connection));
     enum muster_rc rc;
 
     if (connection == NULL) {
@@ -152,7 +153,7 @@ enum muster_rc muster_rpc_connection_open(struct muster_rpc_server *server,
     rc = muster_rpc_session_open(&connection->session, server->env, stream, &options, &events,
                                  connection);
     if (rc != MUSTER_OK) {
-        muster_mem_free(server->env->mem, connection);
+        muster_mem_free(&server->pool.mem, connection);
         return rc;
     }
     muster_list_append(&server->connections, &connection->node);

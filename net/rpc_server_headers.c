@@ -43,7 +43,7 @@ static bool is_grpc_content_type(const char *value, size_t bytes)
 
 static void parse_path(struct muster_rpc *rpc, const char *path, size_t bytes)
 {
-    const struct muster_rpc_server *server = rpc->connection->server;
+    struct muster_rpc_server *server = rpc->connection->server;
     const struct muster_rpc_method_slot *slot =
         muster_rpc_method_table_find(&server->methods, path, bytes);
 
@@ -52,7 +52,7 @@ static void parse_path(struct muster_rpc *rpc, const char *path, size_t bytes)
         slot = &server->fallback;
         if (slot->method == NULL)
             return;
-        rpc->path = muster_mem_strndup(server->env->mem, path, bytes);
+        rpc->path = muster_mem_strndup(&server->pool.mem, path, bytes);
         if (rpc->path == NULL) {
             rpc->metadata_rc = MUSTER_RESOURCE_EXHAUSTED;
             return;
@@ -157,7 +157,7 @@ void muster_rpc_refuse(struct muster_rpc *rpc, enum muster_rpc_refusal refusal)
     struct muster_h2_header headers[2] = {answers[refusal].status,
                                           MUSTER_H2_STATIC("content-type", "text/plain")};
     struct muster_h2_buffer *page =
-        muster_h2_buffer_new(rpc->connection->server->env->mem, strlen(text));
+        muster_h2_buffer_new(&rpc->connection->server->pool.mem, strlen(text));
 
     rpc->state = MUSTER_RPC_ENDED;
     rpc->are_headers_sent = true;

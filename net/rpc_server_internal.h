@@ -24,6 +24,7 @@ struct muster_rpc_part {
 
 struct muster_rpc_server {
     struct muster_env *env;
+    struct muster_mem_pool pool; /* of connections and calls */
     void *data;
     struct muster_rpc_server_options options;
     struct muster_rpc_method_table methods;

@@ -51,6 +51,7 @@ enum muster_rc muster_rpc_session_open(struct muster_rpc_session *session, struc
                                        const struct muster_h2_events *events, void *data)
 {
     const struct muster_h2_options h2 = {
+        .mem = options->mem,
         .is_server = options->is_server,
         .stream_window_bytes = STREAM_WINDOW_BYTES,
         .connection_window_bytes = CONNECTION_WINDOW_BYTES,

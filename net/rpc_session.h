@@ -7,7 +7,8 @@
 #include "net/rpc_keepalive.h"
 
 struct muster_rpc_session_options {
-    bool is_server; /* and ping a client that has no calls open, too */
+    struct muster_mem *mem; /* as muster_h2_options */
+    bool is_server;         /* and ping a client that has no calls open, too */
     uint32_t concurrent_streams_max;
     uint64_t keepalive_interval_ns; /* 0: never ping */
     uint64_t keepalive_timeout_ns;

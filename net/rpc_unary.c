@@ -13,7 +13,7 @@ static void on_message(struct muster_call *call, struct muster_bytes message)
         muster_grpc_call_decide(impl, MUSTER_UNIMPLEMENTED, "unary call with several responses");
         return;
     }
-    copy = muster_h2_buffer_new(impl->channel->env->mem, message.size);
+    copy = muster_h2_buffer_new(&impl->channel->pool.mem, message.size);
     if (copy == NULL) {
         muster_grpc_call_decide(impl, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
         return;
