@@ -48,3 +48,17 @@ bool muster_h2_ids_open(struct muster_h2_ids *ids, int32_t id)
     }
     return true;
 }
+
+void muster_h2_ids_end(struct muster_h2_ids *ids, int32_t id)
+{
+    ids->ended[ids->ended_count++ % MUSTER_H2_ENDED_MAX] = id;
+}
+
+bool muster_h2_ids_is_ended(const struct muster_h2_ids *ids, int32_t id)
+{
+    for (uint32_t i = 0; i < MUSTER_H2_ENDED_MAX; i++) {
+        if (ids->ended[i] == id)
+            return id != 0;
+    }
+    return false;
+}

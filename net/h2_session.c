@@ -212,12 +212,18 @@ static void on_flush(struct muster_task *task)
 
 static void feed(struct muster_h2_session *session, const uint8_t *bytes, size_t count)
 {
+    uint32_t code = MUSTER_H2_NO_ERROR;
+    size_t good = session->options.is_server
+                      ? muster_h2_watch_feed(&session->watch, bytes, count, &code)
+                      : count;
     ssize_t used;
 
     session->received_bytes += count;
     session->depth++;
-    used = nghttp2_session_mem_recv(session->ng, bytes, count);
+    used = nghttp2_session_mem_recv(session->ng, bytes, good);
     session->depth--;
+    if (used >= 0 && code != MUSTER_H2_NO_ERROR)
+        used = nghttp2_session_terminate_session(session->ng, code);
     if (used < 0)
         fail(session, MUSTER_UNAVAILABLE, nghttp2_strerror((int)used));
 }
@@ -341,6 +347,7 @@ static void session_init(struct muster_h2_session *session, struct muster_env *e
     muster_list_init(&session->streams);
     muster_list_init(&session->drained);
     muster_task_init(&session->flush_task, on_flush, session);
+    muster_h2_watch_init(&session->watch);
     muster_h2_bucket_init(&session->resets, RESET_BURST, RESET_PER_SECOND);
     muster_h2_bucket_init(&session->empties, EMPTY_BURST, EMPTY_PER_SECOND);
 }
@@ -396,6 +403,11 @@ struct muster_stream *muster_h2_session_stream(const struct muster_h2_session *s
 uint64_t muster_h2_session_received_bytes(const struct muster_h2_session *session)
 {
     return session->received_bytes;
+}
+
+uint64_t muster_h2_session_sent_frames(const struct muster_h2_session *session)
+{
+    return session->sent_frames;
 }
 
 bool muster_h2_session_has_streams(const struct muster_h2_session *session)

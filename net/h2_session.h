@@ -101,6 +101,8 @@ void *muster_h2_session_data(const struct muster_h2_session *session);
 struct muster_stream *muster_h2_session_stream(const struct muster_h2_session *session);
 /** Bytes ever received: tells whether the peer lives. */
 uint64_t muster_h2_session_received_bytes(const struct muster_h2_session *session);
+/** HEADERS and DATA frames ever sent: a peer may ping after such. */
+uint64_t muster_h2_session_sent_frames(const struct muster_h2_session *session);
 bool muster_h2_session_has_streams(const struct muster_h2_session *session);
 /** Why the connection ended; valid from the on_close of a lost stream on. */
 const struct muster_error *muster_h2_session_error(const struct muster_h2_session *session);

@@ -12,17 +12,6 @@ static struct muster_h2_stream *stream_of(struct muster_h2_session *session, int
 
 /* Events of nghttp2: receiving. */
 
-static int on_begin_frame(nghttp2_session *ng, const nghttp2_frame_hd *hd, void *data)
-{
-    struct muster_h2_session *session = data;
-
-    /* nghttp2 drops such a frame without the connection error that RFC 9113 5.1.1 asks for. */
-    if (hd->type == NGHTTP2_HEADERS && session->options.is_server && hd->stream_id % 2 == 1 &&
-        !muster_h2_ids_open(&session->ids, hd->stream_id))
-        return nghttp2_session_terminate_session(ng, NGHTTP2_PROTOCOL_ERROR);
-    return 0;
-}
-
 static int on_begin_headers(nghttp2_session *ng, const nghttp2_frame *frame, void *data)
 {
     struct muster_h2_session *session = data;
@@ -164,6 +153,8 @@ static int on_frame_send(nghttp2_session *ng, const nghttp2_frame *frame, void *
         if (stream != NULL)
             stream->is_sent = true;
     }
+    if (frame->hd.type == NGHTTP2_HEADERS || frame->hd.type == NGHTTP2_DATA)
+        session->sent_frames++;
     /* An answer before the end of the request: the client shall stop (RFC 9113 8.1). */
     if ((frame->hd.type == NGHTTP2_HEADERS || frame->hd.type == NGHTTP2_DATA) &&
         session->options.is_server && (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0 &&
@@ -253,7 +244,6 @@ static int on_body_send(nghttp2_session *ng, nghttp2_frame *frame, const uint8_t
 
 void muster_h2_session_set_callbacks(nghttp2_session_callbacks *callbacks)
 {
-    nghttp2_session_callbacks_set_on_begin_frame_callback(callbacks, on_begin_frame);
     nghttp2_session_callbacks_set_on_begin_headers_callback(callbacks, on_begin_headers);
     nghttp2_session_callbacks_set_on_header_callback(callbacks, on_header);
     nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, on_data_chunk);

@@ -6,6 +6,7 @@
 
 #include "net/h2_guard.h"
 #include "net/h2_session.h"
+#include "net/h2_watch.h"
 
 #define MUSTER_H2_DRAIN_PING "mstrdrn" /* eight bytes with its NUL */
 
@@ -38,7 +39,8 @@ struct muster_h2_session {
     struct muster_stream_write write;
     struct muster_h2_output *output; /* while something is being sent */
     uint64_t received_bytes;
-    struct muster_h2_ids ids;
+    uint64_t sent_frames; /* HEADERS and DATA */
+    struct muster_h2_watch watch; /* a server's */
     struct muster_h2_bucket resets, empties;
     unsigned depth; /* of calls into nghttp2 and of events */
     bool is_writing, is_reading;

@@ -45,6 +45,21 @@ static void a_first_id_above_one_skips_those_below(void **state)
     assert_true(muster_h2_ids_open(&ids, 5));
 }
 
+static void ids_that_were_ended_last_are_known(void **state)
+{
+    struct muster_h2_ids ids = {.highest = 0};
+
+    (void)state;
+    assert_false(muster_h2_ids_is_ended(&ids, 0)); /* the connection itself */
+    muster_h2_ids_end(&ids, 1);
+    assert_true(muster_h2_ids_is_ended(&ids, 1));
+    assert_false(muster_h2_ids_is_ended(&ids, 3));
+    for (unsigned i = 1; i <= MUSTER_H2_ENDED_MAX; i++)
+        muster_h2_ids_end(&ids, (int32_t)(2 * i + 1));
+    assert_false(muster_h2_ids_is_ended(&ids, 1)); /* forgotten */
+    assert_true(muster_h2_ids_is_ended(&ids, 2 * MUSTER_H2_ENDED_MAX + 1));
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test(name)
@@ -52,6 +67,7 @@ int main(void)
         CASE(a_bucket_empties_and_fills),
         CASE(an_id_below_the_highest_is_new_only_if_it_was_opened),
         CASE(a_first_id_above_one_skips_those_below),
+        CASE(ids_that_were_ended_last_are_known),
     };
 
     return cmocka_run_group_tests(h2_guard, NULL, NULL);

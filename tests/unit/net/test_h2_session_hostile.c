@@ -55,6 +55,36 @@ static void trailers_of_a_reset_stream_are_harmless(void **state)
     assert_int_equal(stage->begun, 2);
 }
 
+static void data_after_the_end_of_a_closed_stream_end_the_connection(void **state)
+{
+    static const struct muster_h2_header status = MUSTER_H2_STATIC(":status", "200");
+    struct h2_stage *stage = h2_stage_greet(state);
+
+    h2_stage_feed_request(stage, 1, FLAG_END_STREAM);
+    muster_h2_stream_respond(&stage->streams[0], &status, 1, true, false);
+    h2_stage_turn(stage);
+    assert_int_equal(stage->closes, 1);
+    h2_stage_feed_frame(stage, FRAME_DATA, FLAG_END_STREAM, 1, "late", 4);
+    h2_stage_turn(stage);
+
+    assert_int_equal(stage->downs, 1);
+    assert_int_equal(h2_stage_goaway_code(stage), MUSTER_H2_STREAM_CLOSED);
+}
+
+static void headers_after_a_reset_by_the_same_peer_end_the_connection(void **state)
+{
+    static const uint8_t cancel[4] = {0, 0, 0, MUSTER_H2_CANCEL};
+    struct h2_stage *stage = h2_stage_greet(state);
+
+    h2_stage_feed_request(stage, 1, 0);
+    h2_stage_feed_frame(stage, FRAME_RST, 0, 1, cancel, sizeof(cancel));
+    h2_stage_feed_request(stage, 1, FLAG_END_STREAM);
+    h2_stage_turn(stage);
+
+    assert_int_equal(stage->downs, 1);
+    assert_int_equal(h2_stage_goaway_code(stage), MUSTER_H2_STREAM_CLOSED);
+}
+
 static void rapid_resets_end_the_connection(void **state)
 {
     static const uint8_t cancel[4] = {0, 0, 0, 8};
@@ -227,6 +257,8 @@ int main(void)
         CASE(data_beyond_the_window_is_an_error),
         CASE(a_stream_id_once_skipped_ends_the_connection),
         CASE(trailers_of_a_reset_stream_are_harmless),
+        CASE(data_after_the_end_of_a_closed_stream_end_the_connection),
+        CASE(headers_after_a_reset_by_the_same_peer_end_the_connection),
         CASE(rapid_resets_end_the_connection),
         CASE(stream_errors_that_the_peer_provokes_end_the_connection),
         CASE(a_flood_of_empty_data_ends_the_connection),
