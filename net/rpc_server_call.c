@@ -41,7 +41,7 @@ static void rpc_reset(struct muster_rpc *rpc)
     rpc->data = NULL;
     rpc->state = MUSTER_RPC_STARTING;
     rpc->deadline_ns = UINT64_MAX;
-    rpc->is_post = rpc->is_get = rpc->is_root = rpc->is_grpc = false;
+    rpc->is_post = rpc->is_get = rpc->is_root = rpc->is_grpc = rpc->is_page = false;
     rpc->has_bad_timeout = rpc->has_unknown_encoding = rpc->is_gzip_welcome = false;
     rpc->has_compression = rpc->is_compressing = false;
     rpc->metadata_rc = MUSTER_OK;
@@ -135,7 +135,6 @@ static void send_status(struct muster_rpc *rpc, enum muster_rc status, const cha
     rpc->status = status;
     if (message != NULL && message[0] != '\0')
         store_message(rpc, message);
-    rpc->connection->ping_strikes = 0;
     if (!rpc->are_headers_sent)
         muster_rpc_respond_trailers_only(rpc);
     else
@@ -175,6 +174,10 @@ static bool is_acceptable(struct muster_rpc *rpc)
     enum muster_rpc_refusal refusal = muster_rpc_headers_judge(rpc);
     struct muster_error error;
 
+    if (refusal == MUSTER_RPC_PAGE) { /* sent at the request's end, as other servers do */
+        rpc->is_page = true;
+        return false;
+    }
     if (refusal != MUSTER_RPC_ACCEPTED) {
         muster_rpc_refuse(rpc, refusal);
         return false;
@@ -221,7 +224,8 @@ static bool is_let_through(struct muster_rpc *rpc)
 
 void muster_rpc_on_headers(struct muster_rpc *rpc)
 {
-    if (rpc->state != MUSTER_RPC_STARTING || !is_acceptable(rpc) || !is_let_through(rpc))
+    if (rpc->state != MUSTER_RPC_STARTING || rpc->is_page || !is_acceptable(rpc) ||
+        !is_let_through(rpc))
         return;
     rpc_move(rpc, MUSTER_RPC_OPEN);
     muster_rpc_count(rpc);
@@ -292,7 +296,6 @@ static enum muster_rc sent(struct muster_rpc *rpc, const struct iovec *pieces, s
         return rc;
     muster_interception_send(&rpc->interception, pieces, count,
                              rpc->stream.body.bytes - queued_bytes - MUSTER_GRPC_PREFIX_BYTES);
-    rpc->connection->ping_strikes = 0;
     if (!rpc->are_headers_sent)
         muster_rpc_respond(rpc);
     return MUSTER_OK;

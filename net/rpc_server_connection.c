@@ -62,16 +62,21 @@ static void on_settings(struct muster_h2_session *session)
     muster_rpc_session_on_settings(&connection_of(session)->session);
 }
 
-/* gRPC A8: a client that pings faster than it may gets strikes; data from us forgives them. */
+/* gRPC A8: a client that pings faster than it may gets strikes; frames of answers, sent since its
+ * last ping, forgive them: clients measure bandwidth with pings. */
 static void on_ping(struct muster_h2_session *session)
 {
     struct muster_rpc_connection *connection = connection_of(session);
     const struct muster_rpc_server *server = connection->server;
     uint64_t now_ns = muster_loop_now_ns(server->env->loop);
+    uint64_t frames = muster_h2_session_sent_frames(session);
 
-    if (connection->last_ping_ns != 0 &&
-        now_ns - connection->last_ping_ns < server->options.ping_interval_min_ns)
+    if (frames != connection->pinged_frames)
+        connection->ping_strikes = 0;
+    else if (connection->last_ping_ns != 0 &&
+             now_ns - connection->last_ping_ns < server->options.ping_interval_min_ns)
         connection->ping_strikes++;
+    connection->pinged_frames = frames;
     connection->last_ping_ns = now_ns;
     if (connection->ping_strikes > PING_STRIKES_MAX)
         muster_h2_session_terminate(session, MUSTER_H2_ENHANCE_YOUR_CALM, "too_many_pings");

@@ -48,6 +48,7 @@ struct muster_rpc_connection {
     struct muster_rpc_server *server;
     struct muster_rpc_session session;
     uint64_t last_ping_ns;
+    uint64_t pinged_frames; /* that had been sent when the last ping came */
     uint32_t ping_strikes;
 };
 
@@ -87,6 +88,7 @@ struct muster_rpc {
     uint64_t deadline_ns;
     /* the request line */
     bool is_post, is_get, is_root, is_grpc;
+    bool is_page; /* no call: GET / */
     bool has_bad_timeout, has_unknown_encoding;
     bool is_gzip_welcome; /* grpc-accept-encoding has it */
     enum muster_rc metadata_rc;

@@ -94,7 +94,10 @@ void muster_rpc_on_data(struct muster_rpc *rpc, struct muster_bytes bytes, bool 
 
 void muster_rpc_on_end(struct muster_rpc *rpc)
 {
-    muster_rpc_inbox_end(&rpc->inbox);
+    if (rpc->is_page)
+        muster_rpc_refuse(rpc, MUSTER_RPC_PAGE);
+    else
+        muster_rpc_inbox_end(&rpc->inbox);
 }
 
 void muster_rpc_pause(struct muster_rpc *rpc)

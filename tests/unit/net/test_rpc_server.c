@@ -14,6 +14,7 @@ struct fixture {
     struct virtual_loop loop;
     struct muster_loop *real_loop;
     struct muster_rpc_server *server;
+    struct muster_rpc *rpc;
     unsigned started, ended;
     uint64_t deadline_ns;
     enum muster_rc end_rc;
@@ -23,6 +24,7 @@ static void on_start(struct muster_rpc *rpc)
 {
     struct fixture *fixture = muster_rpc_service(rpc);
 
+    fixture->rpc = rpc;
     fixture->started++;
     fixture->deadline_ns = muster_rpc_deadline_ns(rpc);
 }
@@ -178,6 +180,46 @@ static void a_client_that_pings_seldom_stays(void **state)
     assert_null(h2_stage_sent_frame(&fixture->stage, FRAME_GOAWAY, 0));
 }
 
+/* grpc-go measures bandwidth so: a ping for each piece of an answer. */
+static void pings_between_pieces_of_an_answer_are_forgiven(void **state)
+{
+    static const uint8_t more[4] = {0, 0, 0, 100};
+    static uint8_t answer[100000];
+    struct fixture *fixture = *state;
+
+    feed_call(fixture, NULL);
+    assert_int_equal(muster_rpc_send(fixture->rpc, answer, sizeof(answer)), MUSTER_OK);
+    virtual_loop_advance(&fixture->loop, MUSTER_NS_PER_MS);
+    for (unsigned i = 0; i < 20; i++) {
+        h2_stage_feed_frame(&fixture->stage, FRAME_WINDOW, 0, 0, more, sizeof(more));
+        h2_stage_feed_frame(&fixture->stage, FRAME_WINDOW, 0, 1, more, sizeof(more));
+        virtual_loop_advance(&fixture->loop, MUSTER_NS_PER_MS);
+        h2_stage_feed_frame(&fixture->stage, FRAME_PING, 0, 0, "12345678", 8);
+        virtual_loop_advance(&fixture->loop, MUSTER_NS_PER_MS);
+    }
+
+    assert_null(h2_stage_sent_frame(&fixture->stage, FRAME_GOAWAY, 0));
+    for (unsigned i = 0; i < 4; i++) /* nothing is sent any more */
+        h2_stage_feed_frame(&fixture->stage, FRAME_PING, 0, 0, "12345678", 8);
+    virtual_loop_advance(&fixture->loop, MUSTER_NS_PER_MS);
+    assert_int_equal(h2_stage_goaway_code(&fixture->stage), MUSTER_H2_ENHANCE_YOUR_CALM);
+}
+
+static void the_page_is_sent_when_the_request_has_ended(void **state)
+{
+    static const uint8_t block[] = {0x82, 0x86, 0x84, 0x41, 1, 'x'}; /* GET / of http://x */
+    struct fixture *fixture = *state;
+
+    h2_stage_feed_frame(&fixture->stage, FRAME_HEADERS, FLAG_END_HEADERS, 1, block, sizeof(block));
+    virtual_loop_advance(&fixture->loop, 0);
+    assert_null(h2_stage_sent_frame(&fixture->stage, FRAME_HEADERS, 0));
+    h2_stage_feed_frame(&fixture->stage, FRAME_DATA, FLAG_END_STREAM, 1, NULL, 0);
+    virtual_loop_advance(&fixture->loop, 0);
+
+    assert_non_null(h2_stage_sent_frame(&fixture->stage, FRAME_HEADERS, 0));
+    assert_null(h2_stage_sent_frame(&fixture->stage, FRAME_RST, 0));
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -187,6 +229,8 @@ int main(void)
         CASE(a_client_that_resets_a_call_ends_it),
         CASE(a_client_that_pings_too_often_is_told_to_calm_down),
         CASE(a_client_that_pings_seldom_stays),
+        CASE(pings_between_pieces_of_an_answer_are_forgiven),
+        CASE(the_page_is_sent_when_the_request_has_ended),
     };
 
     return cmocka_run_group_tests(server, NULL, NULL);
