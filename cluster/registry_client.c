@@ -26,8 +26,13 @@ static enum muster_rc open_channel(struct muster_registry *registry, const char 
         .receive_message_max_bytes = RECEIVE_BYTES_MAX,
     };
     struct muster_endpoint parsed;
-    enum muster_rc rc = muster_endpoint_parse(endpoint, 0, &parsed, ret_error);
+    enum muster_rc rc = MUSTER_OK;
 
+    if (strchr(endpoint, '@') != NULL) /* without repeating what may be a password */
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "a registry endpoint names no user: set MUSTER_REGISTRY_USER and "
+                                "MUSTER_REGISTRY_PASSWORD_FILE");
+    rc = muster_endpoint_parse(endpoint, 0, &parsed, ret_error);
     if (rc != MUSTER_OK)
         return rc;
     if (registry->channel_count == MUSTER_REGISTRY_ENDPOINTS_MAX)
@@ -45,10 +50,13 @@ static enum muster_rc open_channel(struct muster_registry *registry, const char 
 /* "http://host:port" is what etcd's users write. */
 static const char *without_scheme(const char *endpoint)
 {
-    static const char scheme[] = "http://";
+    static const char *const schemes[] = {"http://", "etcd://"};
 
-    return strncmp(endpoint, scheme, sizeof(scheme) - 1) == 0 ? endpoint + sizeof(scheme) - 1
-                                                              : endpoint;
+    for (size_t i = 0; i < sizeof(schemes) / sizeof(schemes[0]); i++) {
+        if (strncmp(endpoint, schemes[i], strlen(schemes[i])) == 0)
+            return endpoint + strlen(schemes[i]);
+    }
+    return endpoint;
 }
 
 static enum muster_rc open_channels(struct muster_registry *registry, const char *endpoints,
@@ -86,6 +94,7 @@ static void on_close_task(struct muster_task *task)
 
     if (registry->closed != NULL)
         registry->closed(registry);
+    muster_registry_auth_fini(registry);
     muster_mem_free(mem, registry);
 }
 
@@ -93,7 +102,7 @@ void muster_registry_check_closed(struct muster_registry *registry)
 {
     if (registry->is_closing && registry->channels_open == 0 &&
         muster_list_is_empty(&registry->requests) && muster_list_is_empty(&registry->watches) &&
-        !registry->keeper.is_open)
+        !registry->keeper.is_open && !registry->auth.is_asking)
         muster_task_post(&registry->close_task, registry->env->loop);
 }
 
@@ -122,17 +131,22 @@ enum muster_rc muster_registry_open(struct muster_env *env,
         registry->options.backoff_base_ns = BACKOFF_BASE_NS;
     if (registry->options.backoff_max_ns == 0)
         registry->options.backoff_max_ns = BACKOFF_MAX_NS;
-    registry->options.endpoints = NULL;
+    registry->options.endpoints = registry->options.user = registry->options.password_file = NULL;
+    muster_timer_init(&registry->auth.again, NULL, registry);
     muster_list_init(&registry->requests);
     muster_list_init(&registry->leases);
     muster_list_init(&registry->watches);
     muster_task_init(&registry->close_task, on_close_task, registry);
-    rc = open_channels(registry, options->endpoints, ret_error);
+    rc = muster_registry_auth_init(registry, options, ret_error);
+    if (rc == MUSTER_OK)
+        rc = open_channels(registry, options->endpoints, ret_error);
     if (rc != MUSTER_OK) {
-        if (registry->channel_count == 0)
+        if (registry->channel_count == 0) {
+            muster_registry_auth_fini(registry);
             muster_mem_free(env->mem, registry);
-        else
+        } else {
             muster_registry_close(registry, NULL);
+        }
         return rc;
     }
     *ret_registry = registry;
@@ -147,6 +161,7 @@ void muster_registry_close(struct muster_registry *registry, muster_registry_clo
     muster_registry_stop_leases(registry);
     muster_registry_stop_watches(registry);
     muster_registry_stop_requests(registry);
+    muster_registry_stop_auth(registry);
     for (size_t i = 0; i < registry->channel_count; i++)
         muster_channel_close(registry->channels[i], on_channel_closed);
     muster_registry_check_closed(registry);
@@ -192,12 +207,4 @@ uint64_t muster_registry_backoff(struct muster_registry *registry, uint64_t *bac
     if (*backoff_ns > registry->options.backoff_max_ns)
         *backoff_ns = registry->options.backoff_max_ns;
     return muster_rng_jitter(registry->env->rng, delay_ns, BACKOFF_JITTER);
-}
-
-struct muster_metadata muster_registry_stream_metadata(void)
-{
-    static const struct muster_metadata_entry entries[] = {
-        {.name = "hasleader", .value = "true", .value_bytes = 4}};
-
-    return (struct muster_metadata){.entries = entries, .count = 1};
 }

@@ -9,8 +9,23 @@ struct muster_registry_keeper {
     struct muster_call call;
     struct muster_timer timer; /* to the next attempt */
     size_t endpoint;
+    uint64_t generation; /* of the token that it came with */
     uint64_t backoff_ns;
     bool is_open; /* the call is under way */
+};
+
+/** The client's user, and the token that stands for it. */
+struct muster_registry_auth {
+    char *user; /* NULL: nobody */
+    char *password_file;
+    char *token;         /* NULL: to be asked for; "": the registry wants none */
+    uint64_t generation; /* of the token */
+    struct muster_error error;
+    struct muster_unary unary;
+    struct muster_timer again;
+    size_t endpoint;
+    uint64_t backoff_ns;
+    bool is_asking;
 };
 
 struct muster_registry {
@@ -25,6 +40,7 @@ struct muster_registry {
     struct muster_list leases;
     struct muster_list watches;
     struct muster_registry_keeper keeper;
+    struct muster_registry_auth auth;
     bool is_closing;
     size_t channels_open;
     struct muster_task close_task;
@@ -35,8 +51,29 @@ struct muster_registry {
 void muster_registry_leave_endpoint(struct muster_registry *registry, size_t endpoint);
 /** The wait before the next attempt, jittered; *backoff_ns grows. */
 uint64_t muster_registry_backoff(struct muster_registry *registry, uint64_t *backoff_ns);
-/** Metadata of streams: end them when their member has no leader. */
-struct muster_metadata muster_registry_stream_metadata(void);
+
+/* registry_client_auth.c */
+/** Who the options or the variables say. auth_fini also after an error. */
+MUSTER_MUST_CHECK enum muster_rc muster_registry_auth_init(
+    struct muster_registry *registry, const struct muster_registry_options *options,
+    struct muster_error *ret_error);
+void muster_registry_auth_fini(struct muster_registry *registry);
+void muster_registry_stop_auth(struct muster_registry *registry);
+/** Calls may be made: there is a token, or nobody needs one. */
+bool muster_registry_has_token(const struct muster_registry *registry);
+/** The answer means that the token is not known (any more), and that nothing was done. */
+bool muster_registry_is_stale(const struct muster_registry *registry,
+                              const struct muster_error *error);
+/** The token of this generation is of no use. */
+void muster_registry_drop_token(struct muster_registry *registry, uint64_t generation);
+/** Ask for a token; requests that wait for it are resumed. Idempotent. */
+void muster_registry_authenticate(struct muster_registry *registry);
+/** Of every call: the token; and refuse at once when the member has no leader. Borrows. */
+struct muster_metadata muster_registry_metadata(const struct muster_registry *registry,
+                                                struct muster_metadata_entry ret_entries[2]);
+
+/** Go on with the requests that wait for a token, or end them. */
+void muster_registry_resume_requests(struct muster_registry *registry, enum muster_rc rc);
 /** Closed once nothing is under way. */
 void muster_registry_check_closed(struct muster_registry *registry);
 /** The registry is closing: end everything without callbacks but those of ops. */

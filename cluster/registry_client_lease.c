@@ -116,6 +116,16 @@ static void on_message(struct muster_call *call, struct muster_bytes message)
         lose(lease);
 }
 
+static void reopen_later(struct muster_registry *registry)
+{
+    struct muster_registry_keeper *keeper = &registry->keeper;
+    struct muster_loop *loop = registry->env->loop;
+
+    muster_timer_start(
+        &keeper->timer, loop,
+        muster_loop_after_ns(loop, muster_registry_backoff(registry, &keeper->backoff_ns)));
+}
+
 static void on_done(struct muster_call *call, enum muster_rc rc)
 {
     struct muster_registry *registry = call->data;
@@ -123,6 +133,8 @@ static void on_done(struct muster_call *call, enum muster_rc rc)
 
     (void)rc;
     keeper->is_open = false;
+    if (muster_registry_is_stale(registry, &call->status))
+        muster_registry_drop_token(registry, keeper->generation);
     muster_registry_leave_endpoint(registry, keeper->endpoint);
     for (struct muster_list *node = registry->leases.next; node != &registry->leases;
          node = node->next)
@@ -130,10 +142,7 @@ static void on_done(struct muster_call *call, enum muster_rc rc)
     if (registry->is_closing)
         muster_registry_check_closed(registry);
     else if (!muster_list_is_empty(&registry->leases))
-        muster_timer_start(
-            &keeper->timer, registry->env->loop,
-            muster_loop_after_ns(registry->env->loop,
-                                 muster_registry_backoff(registry, &keeper->backoff_ns)));
+        reopen_later(registry);
 }
 
 static void on_reopen(struct muster_timer *timer)
@@ -144,16 +153,23 @@ static void on_reopen(struct muster_timer *timer)
 static void open_stream(struct muster_registry *registry)
 {
     struct muster_registry_keeper *keeper = &registry->keeper;
+    struct muster_metadata_entry entries[2];
     struct muster_call_options options = {.method = "/etcdserverpb.Lease/LeaseKeepAlive",
                                           .deadline_ns = UINT64_MAX,
-                                          .metadata = muster_registry_stream_metadata(),
+                                          .metadata = muster_registry_metadata(registry, entries),
                                           .on_message = on_message};
 
     if (keeper->is_open || registry->is_closing || muster_list_is_empty(&registry->leases))
         return;
     muster_timer_stop(&keeper->timer);
     muster_timer_init(&keeper->timer, on_reopen, registry);
+    if (!muster_registry_has_token(registry)) {
+        muster_registry_authenticate(registry);
+        reopen_later(registry);
+        return;
+    }
     keeper->endpoint = registry->current;
+    keeper->generation = registry->auth.generation;
     keeper->call.data = registry;
     /* Without memory the next third tries again. */
     if (muster_call_start(&keeper->call, registry->channels[keeper->endpoint], &options, on_done) !=

@@ -17,10 +17,14 @@ struct muster_registry_request {
     uint64_t backoff_ns;
     struct muster_timer retry;
     struct muster_task cancelled; /* ends a request that has no call under way */
+    struct muster_task refused;   /* the same, without a token */
     struct muster_list node;
     bool is_calling;
     bool is_cancelled;
     bool has_answer;
+    bool is_waiting;     /* for a token */
+    bool is_renewed;     /* refused once for its token */
+    uint64_t generation; /* of its token */
     enum muster_rc answer_rc;
 };
 
@@ -40,6 +44,11 @@ static bool is_read(enum muster_registry_kind kind)
     return kind == MUSTER_REGISTRY_OP_RANGE || kind == MUSTER_REGISTRY_OP_TIME_TO_LIVE;
 }
 
+static struct muster_loop *loop_of(const struct muster_registry_request *request)
+{
+    return request->registry->env->loop;
+}
+
 /* The end. */
 
 static void free_request(struct muster_registry_request *request)
@@ -48,6 +57,7 @@ static void free_request(struct muster_registry_request *request)
 
     muster_timer_stop(&request->retry);
     muster_task_cancel(&request->cancelled);
+    muster_task_cancel(&request->refused);
     muster_registry_answer_free(mem, &request->answer);
     muster_mem_free(mem, request->packed.bytes);
     muster_mem_free(mem, request);
@@ -68,6 +78,13 @@ static void complete(struct muster_registry_request *request, enum muster_rc rc)
 
 /* One attempt. */
 
+/* Of an attempt that failed after it. */
+static void drop_answer(struct muster_registry_request *request)
+{
+    muster_registry_answer_free(request->registry->env->mem, &request->answer);
+    request->has_answer = false;
+}
+
 static void on_message(struct muster_call *call, struct muster_bytes message)
 {
     struct muster_registry_request *request = call->data;
@@ -86,11 +103,21 @@ static void on_done(struct muster_call *call, enum muster_rc rc);
 static enum muster_rc start_call(struct muster_registry_request *request)
 {
     struct muster_registry *registry = request->registry;
+    struct muster_metadata_entry entries[2];
     struct muster_call_options options = {.method = method_paths[request->kind],
                                           .deadline_ns = request->deadline_ns,
+                                          .metadata = muster_registry_metadata(registry, entries),
                                           .on_message = on_message};
     enum muster_rc rc = MUSTER_OK;
 
+    request->is_waiting = !muster_registry_has_token(registry);
+    if (request->is_waiting) {
+        muster_registry_authenticate(registry);
+        muster_timer_start(&request->retry, registry->env->loop, request->deadline_ns);
+        return MUSTER_OK;
+    }
+    request->generation = registry->auth.generation;
+    drop_answer(request);
     request->endpoint = registry->current;
     request->call.data = request;
     rc =
@@ -108,10 +135,65 @@ static enum muster_rc start_call(struct muster_registry_request *request)
 static void on_retry(struct muster_timer *timer)
 {
     struct muster_registry_request *request = timer->data;
-    enum muster_rc rc = start_call(request);
+    enum muster_rc rc = MUSTER_OK;
 
+    if (request->is_waiting && request->deadline_ns <= muster_loop_now_ns(loop_of(request))) {
+        request->op->is_unsent = true;
+        complete(request, muster_error_set(&request->op->error, MUSTER_DEADLINE_EXCEEDED,
+                                           "the registry does not answer the login"));
+        return;
+    }
+    rc = start_call(request);
     if (rc != MUSTER_OK)
         complete(request, rc);
+}
+
+static void on_refused(struct muster_task *task)
+{
+    struct muster_registry_request *request = task->data;
+
+    request->op->is_unsent = true;
+    request->op->error = request->registry->auth.error;
+    complete(request, MUSTER_UNAUTHENTICATED);
+}
+
+void muster_registry_resume_requests(struct muster_registry *registry, enum muster_rc rc)
+{
+    struct muster_loop *loop = registry->env->loop;
+
+    for (struct muster_list *node = registry->requests.next; node != &registry->requests;
+         node = node->next) {
+        struct muster_registry_request *request =
+            MUSTER_CONTAINER_OF(node, struct muster_registry_request, node);
+
+        if (!request->is_waiting || request->is_cancelled)
+            continue;
+        muster_timer_stop(&request->retry);
+        if (rc == MUSTER_OK)
+            muster_timer_start(&request->retry, loop, muster_loop_now_ns(loop));
+        else
+            muster_task_post(&request->refused, loop);
+    }
+}
+
+/* A member without a leader refuses before it does anything. */
+static bool is_untouched(const struct muster_registry_op *op)
+{
+    return op->is_unsent || strcmp(op->error.text, "etcdserver: no leader") == 0;
+}
+
+/* True: refused for its token, which is asked for anew. */
+static bool renew(struct muster_registry_request *request)
+{
+    struct muster_registry *registry = request->registry;
+
+    if (request->is_renewed || !muster_registry_is_stale(registry, &request->op->error))
+        return false;
+    request->is_renewed = true;
+    muster_registry_drop_token(registry, request->generation);
+    muster_timer_start(&request->retry, registry->env->loop,
+                       muster_loop_now_ns(registry->env->loop));
+    return true;
 }
 
 /* True: it will be tried again. What has left for a registry is repeated only when it changes
@@ -121,9 +203,13 @@ static bool try_again(struct muster_registry_request *request, enum muster_rc rc
     struct muster_loop *loop = request->registry->env->loop;
     uint64_t due_ns = 0;
 
-    if (rc != MUSTER_UNAVAILABLE || request->is_cancelled || request->registry->is_closing)
+    if (request->is_cancelled || request->registry->is_closing)
         return false;
-    if (!is_read(request->kind) && !request->op->is_unsent)
+    if (renew(request))
+        return true;
+    if (rc != MUSTER_UNAVAILABLE)
+        return false;
+    if (!is_read(request->kind) && !is_untouched(request->op))
         return false;
     due_ns = muster_loop_after_ns(loop,
                                   muster_registry_backoff(request->registry, &request->backoff_ns));
@@ -139,13 +225,12 @@ static void on_done(struct muster_call *call, enum muster_rc rc)
     struct muster_registry_op *op = request->op;
 
     request->is_calling = false;
+    op->error = call->status;
     op->is_unsent = rc != MUSTER_OK && call->is_unsent;
     if (rc == MUSTER_OK && !request->has_answer) {
         rc = muster_error_set(&op->error, MUSTER_INTERNAL, "the registry answered nothing");
     } else if (rc == MUSTER_OK) {
         rc = request->answer_rc;
-    } else {
-        op->error = call->status;
     }
     if (rc == MUSTER_UNAVAILABLE || rc == MUSTER_DEADLINE_EXCEEDED)
         muster_registry_leave_endpoint(request->registry, request->endpoint);
@@ -198,6 +283,7 @@ static enum muster_rc start(struct muster_registry_op *op, const struct start *w
     request->deadline_ns = with->deadline_ns;
     muster_timer_init(&request->retry, on_retry, request);
     muster_task_init(&request->cancelled, on_cancelled, request);
+    muster_task_init(&request->refused, on_refused, request);
     rc = start_call(request);
     if (rc != MUSTER_OK) {
         free_request(request);

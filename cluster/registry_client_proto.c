@@ -178,6 +178,18 @@ enum muster_rc muster_registry_pack_keep_alive(struct muster_mem *mem, int64_t l
     return pack(mem, &request, ret_packed);
 }
 
+enum muster_rc muster_registry_pack_authenticate(struct muster_mem *mem, const char *user,
+                                                 const char *password,
+                                                 struct muster_registry_packed *ret_packed)
+{
+    Etcdserverpb__AuthenticateRequest request;
+
+    etcdserverpb__authenticate_request__init(&request);
+    request.name = (char *)(uintptr_t)user;
+    request.password = (char *)(uintptr_t)password;
+    return pack(mem, &request, ret_packed);
+}
+
 enum muster_rc muster_registry_pack_watch(struct muster_mem *mem, struct muster_bytes key,
                                           enum muster_registry_reach reach, uint64_t start_revision,
                                           struct muster_registry_packed *ret_packed)
@@ -607,5 +619,26 @@ enum muster_rc muster_registry_parse_keep_alive(struct muster_mem *mem, struct m
     *ret_lease = message->id;
     *ret_ttl_s = message->ttl;
     muster_proto_free(message);
+    return MUSTER_OK;
+}
+
+enum muster_rc muster_registry_parse_token(struct muster_mem *mem, struct muster_bytes bytes,
+                                           char **ret_token)
+{
+    struct muster_error error;
+    Etcdserverpb__AuthenticateResponse *message = NULL;
+    char *token = NULL;
+    enum muster_rc rc = muster_proto_unpack(mem, &etcdserverpb__authenticate_response__descriptor,
+                                            bytes.data, bytes.size, &limits, &message, &error);
+
+    if (rc != MUSTER_OK)
+        return rc;
+    token = muster_mem_alloc(mem, strlen(message->token) + 1);
+    if (token != NULL)
+        memcpy(token, message->token, strlen(message->token) + 1);
+    muster_proto_free(message);
+    if (token == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    *ret_token = token;
     return MUSTER_OK;
 }

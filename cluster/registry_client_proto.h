@@ -41,6 +41,9 @@ MUSTER_MUST_CHECK enum muster_rc muster_registry_pack_number(
     struct muster_registry_packed *ret_packed);
 MUSTER_MUST_CHECK enum muster_rc muster_registry_pack_keep_alive(
     struct muster_mem *mem, int64_t lease, struct muster_registry_packed *ret_packed);
+MUSTER_MUST_CHECK enum muster_rc muster_registry_pack_authenticate(
+    struct muster_mem *mem, const char *user, const char *password,
+    struct muster_registry_packed *ret_packed);
 MUSTER_MUST_CHECK enum muster_rc muster_registry_pack_watch(
     struct muster_mem *mem, struct muster_bytes key, enum muster_registry_reach reach,
     uint64_t start_revision, struct muster_registry_packed *ret_packed);
@@ -79,5 +82,9 @@ MUSTER_MUST_CHECK enum muster_rc muster_registry_parse_keep_alive(struct muster_
                                                                   struct muster_bytes bytes,
                                                                   int64_t *ret_lease,
                                                                   int64_t *ret_ttl_s);
+/** Gives *ret_token. */
+MUSTER_MUST_CHECK enum muster_rc muster_registry_parse_token(struct muster_mem *mem,
+                                                             struct muster_bytes bytes,
+                                                             char **ret_token);
 
 #endif

@@ -14,10 +14,12 @@ struct watch_stream {
     struct muster_timer timer; /* to the next attempt */
     struct muster_list node;
     size_t endpoint;
+    uint64_t generation; /* of the token that it came with */
     uint64_t backoff_ns;
     uint64_t cluster_id;    /* of the registry that revisions belong to; 0: not known yet */
     uint64_t seen_revision; /* the newest that it has told */
     bool is_open;
+    bool is_renewed; /* refused, and asking again with a new token */
     enum muster_registry_reach reach;
     struct muster_registry_notice fragments[FRAGMENTS_MAX]; /* of a message that is not whole yet */
     size_t fragment_count;
@@ -114,6 +116,7 @@ static void on_created(struct watch_stream *stream, const struct muster_registry
 {
     uint64_t expected = stream->cluster_id;
 
+    stream->is_renewed = false;
     stream->cluster_id = notice->cluster_id;
     stream->registry->cluster_id = notice->cluster_id;
     if (expected != 0 && notice->cluster_id != expected)
@@ -124,12 +127,26 @@ static void on_created(struct watch_stream *stream, const struct muster_registry
         stream->watch->next_revision = notice->revision + 1;
 }
 
+/* A watch is refused with the same words for a token that the member has forgotten and for want of
+ * permission: one new token shows which. */
+static bool may_be_stale(const struct watch_stream *stream, const char *reason)
+{
+    return stream->registry->auth.user != NULL && !stream->is_renewed &&
+           (strstr(reason, "permission denied") != NULL || strstr(reason, "auth") != NULL);
+}
+
 static void on_canceled(struct watch_stream *stream, const struct muster_registry_notice *notice)
 {
     const char *reason = notice->cancel_reason != NULL ? notice->cancel_reason : "";
 
-    if (notice->compact_revision != 0 || strstr(reason, "compacted") != NULL)
+    if (may_be_stale(stream, reason)) {
+        stream->is_renewed = true;
+        muster_registry_drop_token(stream->registry, stream->generation);
+        muster_call_cancel(&stream->call); /* and again, with a new one */
+    } else if (notice->compact_revision != 0 || strstr(reason, "compacted") != NULL)
         end_watch(stream, MUSTER_OUT_OF_RANGE, "the revision to watch from has been compacted");
+    else if (strstr(reason, "permission denied") != NULL)
+        end_watch(stream, MUSTER_PERMISSION_DENIED, reason);
     else
         end_watch(stream, MUSTER_FAILED_PRECONDITION, reason);
 }
@@ -205,7 +222,13 @@ static void on_done(struct muster_call *call, enum muster_rc rc)
         free_stream(stream);
         return;
     }
-    muster_registry_leave_endpoint(stream->registry, stream->endpoint);
+    if (muster_registry_is_stale(stream->registry, &call->status)) {
+        muster_registry_drop_token(stream->registry, stream->generation);
+        retry_later(stream);
+        return;
+    }
+    if (!stream->is_renewed)
+        muster_registry_leave_endpoint(stream->registry, stream->endpoint);
     if (is_final(rc))
         end_watch(stream, rc, call->status.text);
     else
@@ -235,12 +258,19 @@ static enum muster_rc send_create(struct watch_stream *stream)
 static void open_stream(struct watch_stream *stream)
 {
     struct muster_registry *registry = stream->registry;
+    struct muster_metadata_entry entries[2];
     struct muster_call_options options = {.method = "/etcdserverpb.Watch/Watch",
                                           .deadline_ns = UINT64_MAX,
-                                          .metadata = muster_registry_stream_metadata(),
+                                          .metadata = muster_registry_metadata(registry, entries),
                                           .on_message = on_message};
 
+    if (!muster_registry_has_token(registry)) {
+        muster_registry_authenticate(registry);
+        retry_later(stream);
+        return;
+    }
     stream->endpoint = registry->current;
+    stream->generation = registry->auth.generation;
     stream->call.data = stream;
     if (muster_call_start(&stream->call, registry->channels[stream->endpoint], &options, on_done) !=
         MUSTER_OK) {

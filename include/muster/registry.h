@@ -23,6 +23,11 @@ struct muster_registry_request; /* private */
 
 struct muster_registry_options {
     const char *endpoints; /* "host:port" or several joined by commas; copied */
+    /* Where the registry asks who we are. NULL: what MUSTER_REGISTRY_USER and
+     * MUSTER_REGISTRY_PASSWORD_FILE say. The file is read at each login, up to its first line's end.
+     */
+    const char *user;
+    const char *password_file;
     uint64_t
         backoff_base_ns; /* first wait before a stream or connection is opened again; 0: 50 ms */
     uint64_t backoff_max_ns; /* 0: 1 s */
@@ -63,8 +68,9 @@ typedef void muster_registry_op_fn(struct muster_registry_op *op, enum muster_rc
  *
  * rc of a write: OK = applied. CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE, INTERNAL, UNKNOWN = the
  * outcome is unknown (muster_registry_is_unknown): read before writing again, unless is_unsent.
- * Everything else = not applied. Reads go to the next endpoint by themselves after UNAVAILABLE,
- * until the deadline.
+ * Everything else = not applied. Reads, and writes that were certainly not applied (unsent, or the
+ * member has no leader), go to the next endpoint by themselves after UNAVAILABLE, until the
+ * deadline. UNAUTHENTICATED: the registry does not take the user or its password.
  */
 struct muster_registry_op {
     void *data;
