@@ -197,12 +197,12 @@ void muster_grpc_call_decide(struct muster_grpc_call *call, enum muster_rc rc, c
 static void on_expire(struct muster_timer *timer)
 {
     struct muster_grpc_call *call = timer->data;
-    const struct muster_channel *channel = call->channel;
+    const struct muster_error *error = muster_rpc_balance_error(call->channel);
     char text[MUSTER_ERROR_TEXT_BYTES];
 
-    if (call->state == MUSTER_GRPC_CALL_WAITING && channel->error.rc != MUSTER_OK)
+    if (call->state == MUSTER_GRPC_CALL_WAITING && error->rc != MUSTER_OK)
         (void)snprintf(text, sizeof(text), "deadline exceeded while connecting: %.200s",
-                       channel->error.text);
+                       error->text);
     else if (call->state == MUSTER_GRPC_CALL_PAUSED)
         (void)snprintf(text, sizeof(text), "deadline exceeded, the last attempt said: %.180s",
                        call->outcome.text);

@@ -1,4 +1,4 @@
-/* A channel: its connectivity state, backoff, and the calls that wait for a connection. */
+/* A channel: its connectivity state, and the calls that wait for a connection. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,7 +7,6 @@
 #define CONNECT_TIMEOUT_NS   (20 * MUSTER_NS_PER_S)
 #define BACKOFF_BASE_NS      MUSTER_NS_PER_S
 #define BACKOFF_MAX_NS       (120 * MUSTER_NS_PER_S)
-#define BACKOFF_JITTER       200 /* permille */
 #define KEEPALIVE_TIMEOUT_NS (20 * MUSTER_NS_PER_S)
 #define MESSAGE_MAX_BYTES    (4u << 20)
 #define REPLAY_MAX_BYTES     (256u << 10)
@@ -18,24 +17,21 @@ static struct muster_grpc_call *call_of(struct muster_list *node)
     return MUSTER_CONTAINER_OF(node, struct muster_grpc_call, node);
 }
 
-static void connect_begin(struct muster_channel *channel)
+bool muster_channel_is_wanted(const struct muster_channel *channel)
 {
-    muster_timer_stop(&channel->backoff_timer);
-    channel->state = MUSTER_CHANNEL_CONNECTING;
-    muster_channel_connect_begin(channel);
+    return channel->options.load_balancing == MUSTER_ROUND_ROBIN ||
+           !muster_list_is_empty(&channel->waiting);
 }
 
-/* No connection, nothing in progress: connect when somebody waits for it. */
-static void become_idle(struct muster_channel *channel)
+static void submit(struct muster_channel *channel, struct muster_grpc_call *call)
 {
-    channel->state = MUSTER_CHANNEL_IDLE;
-    if (!muster_list_is_empty(&channel->waiting))
-        connect_begin(channel);
-}
+    struct muster_rpc_subchannel *subchannel = muster_rpc_balance_pick(channel);
 
-static void on_backoff(struct muster_timer *timer)
-{
-    become_idle(timer->data);
+    if (muster_grpc_call_submit(call, subchannel->current) == MUSTER_OK)
+        return;
+    muster_list_append(&channel->waiting, &call->node);
+    /* It is down (on_down follows), or its stream ids are used up: it ends when its calls have. */
+    muster_rpc_subchannel_retire(subchannel);
 }
 
 void muster_channel_place(struct muster_channel *channel, struct muster_grpc_call *call)
@@ -44,22 +40,16 @@ void muster_channel_place(struct muster_channel *channel, struct muster_grpc_cal
 
     switch (channel->state) {
     case MUSTER_CHANNEL_READY:
-        if (muster_grpc_call_submit(call, channel->current) == MUSTER_OK)
-            return;
-        muster_list_append(&channel->waiting, &call->node);
-        /* It is down (on_down follows), or its stream ids are used up: it ends when its calls have.
-         */
-        muster_h2_session_drain(channel->current->session.h2);
-        muster_channel_transport_lost(channel, channel->current, &channel->error);
+        submit(channel, call);
         break;
     case MUSTER_CHANNEL_IDLE:
         muster_list_append(&channel->waiting, &call->node);
-        connect_begin(channel);
+        muster_rpc_balance_begin(channel);
         break;
     case MUSTER_CHANNEL_TRANSIENT_FAILURE:
         if (!call->wait_for_ready) {
-            (void)snprintf(text, sizeof(text), "%.200s: %.30s", channel->error.text,
-                           channel->target.authority);
+            (void)snprintf(text, sizeof(text), "%.200s: %.30s",
+                           muster_rpc_balance_error(channel)->text, channel->target.authority);
             muster_grpc_call_reject(call, MUSTER_UNAVAILABLE, text);
             break;
         }
@@ -86,58 +76,25 @@ static void place_waiting(struct muster_channel *channel)
         muster_channel_place(channel, call_of(node));
 }
 
-void muster_channel_attempt_failed(struct muster_channel *channel)
+static void on_state_task(struct muster_task *task)
 {
-    struct muster_env *env = channel->env;
-    uint64_t delay_ns = muster_rng_jitter(env->rng, channel->backoff_ns, BACKOFF_JITTER);
+    struct muster_channel *channel = task->data;
 
-    MUSTER_LOG(env, DEBUG, "rpc_connect_failed", "target", channel->target.authority, "reason",
-               channel->error.text);
-    channel->state = MUSTER_CHANNEL_TRANSIENT_FAILURE;
-    muster_timer_start(&channel->backoff_timer, env->loop,
-                       muster_loop_after_ns(env->loop, delay_ns));
-    channel->backoff_ns += channel->backoff_ns / 5 * 3; /* factor 1.6 */
-    if (channel->backoff_ns > channel->options.backoff_max_ns)
-        channel->backoff_ns = channel->options.backoff_max_ns;
-    place_waiting(channel);
+    if (channel->on_state != NULL && channel->state != MUSTER_CHANNEL_SHUTDOWN)
+        channel->on_state(channel);
 }
 
-void muster_channel_transport_ready(struct muster_channel *channel)
+void muster_channel_update(struct muster_channel *channel)
 {
-    channel->state = MUSTER_CHANNEL_READY;
-    memset(&channel->error, 0, sizeof(channel->error));
-    place_waiting(channel);
-}
+    enum muster_channel_state state = muster_rpc_balance_state(channel);
 
-/* A server that accepts and dies again and again is not hurried. */
-static bool was_healthy(const struct muster_channel *channel,
-                        const struct muster_rpc_transport *transport)
-{
-    return transport->has_served || muster_loop_now_ns(channel->env->loop) - transport->ready_ns >=
-                                        channel->options.backoff_base_ns;
-}
-
-void muster_channel_transport_lost(struct muster_channel *channel,
-                                   struct muster_rpc_transport *transport,
-                                   const struct muster_error *error)
-{
-    struct muster_error copy = *error;
-
-    if (channel->current != transport)
-        return;
-    channel->current = NULL;
     if (channel->state == MUSTER_CHANNEL_SHUTDOWN)
         return;
-    if (!transport->is_ready) {
-        muster_channel_connect_next(channel, &copy);
-    } else if (was_healthy(channel, transport)) { /* the first attempt is immediate */
-        channel->backoff_ns = channel->options.backoff_base_ns;
-        channel->error = copy;
-        become_idle(channel);
-    } else {
-        channel->error = copy;
-        muster_channel_attempt_failed(channel);
-    }
+    if (channel->state != state && channel->on_state != NULL)
+        muster_task_post(&channel->state_task, channel->env->loop);
+    channel->state = state;
+    if (state == MUSTER_CHANNEL_READY || state == MUSTER_CHANNEL_TRANSIENT_FAILURE)
+        place_waiting(channel);
 }
 
 static void options_default(struct muster_channel_options *options)
@@ -162,8 +119,9 @@ static void channel_free(struct muster_channel *channel)
 
     while ((node = muster_list_pop(&channel->free_calls)) != NULL)
         muster_grpc_call_free(call_of(node));
-    muster_timer_stop(&channel->backoff_timer);
     muster_task_cancel(&channel->closed_task);
+    muster_task_cancel(&channel->state_task);
+    muster_rpc_balance_free(channel);
     muster_method_policy_table_fini(&channel->policies, channel->env->mem);
     muster_mem_pool_fini(&channel->pool);
     muster_mem_free(channel->env->mem, channel);
@@ -181,8 +139,7 @@ static void on_closed_task(struct muster_task *task)
 void muster_channel_check_closed(struct muster_channel *channel)
 {
     if (channel->state == MUSTER_CHANNEL_SHUTDOWN && muster_list_is_empty(&channel->calls) &&
-        muster_list_is_empty(&channel->transports) && !channel->is_looking_up &&
-        !channel->is_connecting)
+        muster_rpc_balance_is_closed(channel))
         muster_task_post(&channel->closed_task, channel->env->loop);
 }
 
@@ -195,12 +152,11 @@ static void channel_init(struct muster_channel *channel, struct muster_env *env,
         channel->options = *options;
     options_default(&channel->options);
     channel->state = MUSTER_CHANNEL_IDLE;
-    channel->backoff_ns = channel->options.backoff_base_ns;
-    muster_list_init(&channel->transports);
+    muster_list_init(&channel->subchannels);
     muster_list_init(&channel->waiting);
     muster_list_init(&channel->calls);
     muster_list_init(&channel->free_calls);
-    muster_timer_init(&channel->backoff_timer, on_backoff, channel);
+    muster_task_init(&channel->state_task, on_state_task, channel);
     muster_task_init(&channel->closed_task, on_closed_task, channel);
 }
 
@@ -220,7 +176,10 @@ static enum muster_rc channel_configure(struct muster_channel *channel, const ch
         rc = muster_method_policy_table_init(&channel->policies, channel->env->mem,
                                              options->method_policies, options->method_policy_count,
                                              ret_error);
-    return rc;
+    if (rc != MUSTER_OK)
+        return rc;
+    rc = muster_rpc_balance_open(channel);
+    return rc == MUSTER_OK ? rc : muster_error_set(ret_error, rc, "out of memory");
 }
 
 enum muster_rc muster_channel_open(struct muster_env *env, const char *target,
@@ -236,7 +195,7 @@ enum muster_rc muster_channel_open(struct muster_env *env, const char *target,
     channel_init(channel, env, options);
     rc = channel_configure(channel, target, ret_error);
     if (rc != MUSTER_OK) {
-        muster_mem_free(env->mem, channel);
+        channel_free(channel);
         return rc;
     }
     if (channel->options.authority != NULL)
@@ -248,23 +207,28 @@ enum muster_rc muster_channel_open(struct muster_env *env, const char *target,
 
 void muster_channel_close(struct muster_channel *channel, muster_channel_close_fn *closed)
 {
-    struct muster_list *node, *next;
+    struct muster_list *node;
 
     if (channel->state == MUSTER_CHANNEL_SHUTDOWN)
         return;
     channel->state = MUSTER_CHANNEL_SHUTDOWN;
     channel->closed = closed;
-    channel->current = NULL;
-    muster_timer_stop(&channel->backoff_timer);
     for (node = channel->calls.next; node != &channel->calls; node = node->next)
         muster_grpc_call_decide(MUSTER_CONTAINER_OF(node, struct muster_grpc_call, channel_node),
                                 MUSTER_CANCELLED, "channel is closed");
-    muster_channel_connect_cancel(channel);
-    for (node = channel->transports.next; node != &channel->transports; node = next) {
-        next = node->next;
-        muster_rpc_transport_close(MUSTER_CONTAINER_OF(node, struct muster_rpc_transport, node));
-    }
+    muster_rpc_balance_close(channel);
     muster_channel_check_closed(channel);
+}
+
+void muster_channel_set_on_state(struct muster_channel *channel, muster_channel_event_fn *on_state)
+{
+    channel->on_state = on_state;
+}
+
+void muster_channel_connect(struct muster_channel *channel)
+{
+    if (channel->state == MUSTER_CHANNEL_IDLE)
+        muster_rpc_balance_begin(channel);
 }
 
 enum muster_channel_state muster_channel_state(const struct muster_channel *channel)

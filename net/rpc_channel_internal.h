@@ -8,6 +8,7 @@
 #include "net/grpc_metadata.h"
 #include "net/grpc_timeout.h"
 #include "net/h2_session.h"
+#include "net/rpc_balance.h"
 #include "net/rpc_inbox.h"
 #include "net/rpc_interceptor.h"
 #include "net/rpc_method_policy.h"
@@ -16,17 +17,6 @@
 #include "net/rpc_target.h"
 
 struct muster_channel;
-
-/** One connection of a channel. The channel may have several: one current, others draining. */
-struct muster_rpc_transport {
-    struct muster_list node;
-    struct muster_channel *channel;
-    struct muster_rpc_session session;
-    bool is_ready; /* the server's SETTINGS are there */
-    uint64_t ready_ns;
-    bool has_served; /* a call got an answer */
-    bool is_closing;
-};
 
 struct muster_channel {
     struct muster_env *env;
@@ -38,22 +28,15 @@ struct muster_channel {
     struct muster_method_policy_table policies;
     struct muster_rpc_throttle throttle;
     enum muster_channel_state state;
-    struct muster_error error; /* of the last failed attempt */
-    struct muster_list transports;
-    struct muster_rpc_transport *current; /* connecting or ready; NULL: none */
-    struct muster_list waiting;           /* calls without a transport */
-    struct muster_list calls;             /* all calls, by channel_node */
+    struct muster_list subchannels;           /* in the order of their turns */
+    struct muster_rpc_resolution *resolution; /* of round robin, else NULL */
+    bool is_begun;                            /* to connect */
+    struct muster_list waiting;               /* calls without a transport */
+    struct muster_list calls;                 /* all calls, by channel_node */
     struct muster_list free_calls;
     uint32_t free_call_count;
-    struct muster_timer backoff_timer;
-    uint64_t backoff_ns;
-    /* the attempt in progress */
-    size_t endpoint_at, endpoints_tried;
-    struct muster_address addresses[MUSTER_LOOKUP_ADDRESSES_MAX];
-    size_t address_count, address_at;
-    struct muster_lookup lookup;
-    struct muster_connect connect;
-    bool is_looking_up, is_connecting;
+    struct muster_task state_task; /* tells on_state */
+    muster_channel_event_fn *on_state;
     struct muster_task closed_task;
     muster_channel_close_fn *closed;
 };
@@ -112,25 +95,11 @@ struct muster_grpc_call {
 /* rpc_channel.c */
 /** Put a call without transport where it belongs, connecting when needed. */
 void muster_channel_place(struct muster_channel *channel, struct muster_grpc_call *call);
-void muster_channel_attempt_failed(struct muster_channel *channel);
-void muster_channel_transport_ready(struct muster_channel *channel);
-/** The current transport takes no more calls. */
-void muster_channel_transport_lost(struct muster_channel *channel,
-                                   struct muster_rpc_transport *transport,
-                                   const struct muster_error *error);
+/** A subchannel has changed: so may the channel, and calls that wait go on. */
+void muster_channel_update(struct muster_channel *channel);
+/** Somebody waits for a connection, or connections are kept anyway. */
+bool muster_channel_is_wanted(const struct muster_channel *channel);
 void muster_channel_check_closed(struct muster_channel *channel);
-
-/* rpc_channel_connect.c */
-void muster_channel_connect_begin(struct muster_channel *channel);
-/** The address under trial did not work; error is why. */
-void muster_channel_connect_next(struct muster_channel *channel, const struct muster_error *error);
-void muster_channel_connect_cancel(struct muster_channel *channel);
-
-/* rpc_channel_transport.c */
-/** Takes stream; becomes the channel's current. */
-MUSTER_MUST_CHECK enum muster_rc muster_rpc_transport_open(struct muster_channel *channel,
-                                                           struct muster_stream *stream);
-void muster_rpc_transport_close(struct muster_rpc_transport *transport);
 
 /* grpc_call.c */
 /** Send the call on a transport. FAILED_PRECONDITION: the transport takes none. */

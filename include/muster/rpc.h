@@ -74,8 +74,14 @@ enum muster_channel_state {
     MUSTER_CHANNEL_SHUTDOWN,
 };
 
+enum muster_load_balancing {
+    MUSTER_PICK_FIRST,  /* one connection, to the first address that answers */
+    MUSTER_ROUND_ROBIN, /* one to each address (at most 64), calls go to them in turn */
+};
+
 struct muster_channel_options {
-    const char *authority;            /* NULL: from the target */
+    const char *authority; /* NULL: from the target */
+    enum muster_load_balancing load_balancing;
     uint64_t connect_timeout_ns;      /* 0: 20 s */
     uint64_t backoff_base_ns;         /* 0: 1 s; first reconnect waits this, jittered by 20 % */
     uint64_t backoff_max_ns;          /* 0: 120 s; factor 1.6 */
@@ -91,13 +97,15 @@ struct muster_channel_options {
 };
 
 typedef void muster_channel_close_fn(struct muster_channel *channel);
+typedef void muster_channel_event_fn(struct muster_channel *channel);
 typedef void muster_call_message_fn(struct muster_call *call, struct muster_bytes message);
 typedef void muster_call_event_fn(struct muster_call *call);
 typedef void muster_call_done_fn(struct muster_call *call, enum muster_rc rc);
 
 /** target: "host:port", "dns:///host:port", "ipv4:…", "ipv6:…", "unix:/path"; several
- * "host:port" joined by commas are tried in turn (pick first). Connects lazily, reconnects with
- * jittered backoff. Gives. */
+ * "host:port" joined by commas are tried in turn, or all connected to, as load_balancing says.
+ * Connects with the first call, reconnects with jittered backoff; names are looked up again for it,
+ * by round robin 30 s apart. Gives. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_channel_open(
     struct muster_env *env, const char *target, const struct muster_channel_options *options,
     struct muster_channel **ret_channel, struct muster_error *ret_error);
@@ -105,6 +113,12 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_channel_open(
 MUSTER_API void muster_channel_close(struct muster_channel *channel,
                                      muster_channel_close_fn *closed);
 MUSTER_API enum muster_channel_state muster_channel_state(const struct muster_channel *channel);
+/** on_state (NULL: nobody) runs from the loop after the state has changed; of changes in one turn it
+ * shows the last. Not for SHUTDOWN: closed tells that. */
+MUSTER_API void muster_channel_set_on_state(struct muster_channel *channel,
+                                            muster_channel_event_fn *on_state);
+/** Connect now instead of with the first call. In another state than IDLE: nothing. */
+MUSTER_API void muster_channel_connect(struct muster_channel *channel);
 MUSTER_API void muster_channel_set_data(struct muster_channel *channel, void *data);
 MUSTER_API void *muster_channel_data(const struct muster_channel *channel);
 

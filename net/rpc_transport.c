@@ -1,4 +1,4 @@
-/* One connection of a channel: HTTP/2 events to calls, readiness and GOAWAY. */
+/* One connection of a subchannel: HTTP/2 events to calls, readiness and GOAWAY. */
 #include <string.h>
 
 #include "net/rpc_channel_internal.h"
@@ -65,9 +65,9 @@ static void on_settings(struct muster_h2_session *session)
 
     muster_rpc_session_on_settings(&transport->session);
     transport->is_ready = true;
-    transport->ready_ns = muster_loop_now_ns(transport->channel->env->loop);
-    if (transport->channel->current == transport)
-        muster_channel_transport_ready(transport->channel);
+    transport->ready_ns = muster_loop_now_ns(transport->subchannel->channel->env->loop);
+    if (transport->subchannel->current == transport)
+        muster_rpc_subchannel_transport_ready(transport->subchannel);
 }
 
 static void on_ping(struct muster_h2_session *session)
@@ -85,25 +85,25 @@ static void on_goaway(struct muster_h2_session *session, uint32_t code, const ch
 {
     static const char pings[] = "too_many_pings";
     struct muster_rpc_transport *transport = transport_of(session);
-    struct muster_channel *channel = transport->channel;
+    struct muster_rpc_subchannel *subchannel = transport->subchannel;
     struct muster_error error;
 
     if (code == MUSTER_H2_ENHANCE_YOUR_CALM && length == sizeof(pings) - 1 &&
         memcmp(text, pings, length) == 0)
-        channel->options.keepalive_interval_ns *= 2; /* gRPC A8 */
+        subchannel->channel->options.keepalive_interval_ns *= 2; /* gRPC A8 */
     (void)muster_error_set(&error, MUSTER_UNAVAILABLE, "server is going away (code %u)", code);
     transport->has_served = transport->has_served || code == MUSTER_H2_NO_ERROR;
-    muster_channel_transport_lost(channel, transport, &error);
+    muster_rpc_subchannel_transport_lost(subchannel, transport, &error);
 }
 
 static void on_closed(struct muster_h2_session *session)
 {
     struct muster_rpc_transport *transport = transport_of(session);
-    struct muster_channel *channel = transport->channel;
+    struct muster_rpc_subchannel *subchannel = transport->subchannel;
 
     muster_list_remove(&transport->node);
-    muster_mem_free(&channel->pool.mem, transport);
-    muster_channel_check_closed(channel);
+    muster_mem_free(&subchannel->channel->pool.mem, transport);
+    muster_rpc_subchannel_check_gone(subchannel);
 }
 
 void muster_rpc_transport_close(struct muster_rpc_transport *transport)
@@ -118,7 +118,7 @@ static void on_down(struct muster_h2_session *session, const struct muster_error
 {
     struct muster_rpc_transport *transport = transport_of(session);
 
-    muster_channel_transport_lost(transport->channel, transport, error);
+    muster_rpc_subchannel_transport_lost(transport->subchannel, transport, error);
     muster_rpc_transport_close(transport);
 }
 
@@ -139,9 +139,10 @@ static const struct muster_h2_events events = {
     .on_down = on_down,
 };
 
-enum muster_rc muster_rpc_transport_open(struct muster_channel *channel,
+enum muster_rc muster_rpc_transport_open(struct muster_rpc_subchannel *subchannel,
                                          struct muster_stream *stream)
 {
+    struct muster_channel *channel = subchannel->channel;
     const struct muster_rpc_session_options options = {
         .mem = &channel->pool.mem,
         .keepalive_interval_ns = channel->options.keepalive_interval_ns,
@@ -156,14 +157,14 @@ enum muster_rc muster_rpc_transport_open(struct muster_channel *channel,
         muster_stream_close(stream, NULL);
         return MUSTER_RESOURCE_EXHAUSTED;
     }
-    transport->channel = channel;
+    transport->subchannel = subchannel;
     rc = muster_rpc_session_open(&transport->session, channel->env, stream, &options, &events,
                                  transport);
     if (rc != MUSTER_OK) {
         muster_mem_free(&channel->pool.mem, transport);
         return rc;
     }
-    muster_list_append(&channel->transports, &transport->node);
-    channel->current = transport;
+    muster_list_append(&subchannel->transports, &transport->node);
+    subchannel->current = transport;
     return MUSTER_OK;
 }

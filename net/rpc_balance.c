@@ -1,0 +1,194 @@
+/* Which subchannels a channel has, what their states come to, and which one takes the next call. */
+#include "net/rpc_balance.h"
+
+#include "net/rpc_channel_internal.h"
+
+static struct muster_rpc_subchannel *subchannel_of(struct muster_list *node)
+{
+    return MUSTER_CONTAINER_OF(node, struct muster_rpc_subchannel, node);
+}
+
+#define FOR_EACH(channel, at)                                                                      \
+    for (struct muster_list *at = (channel)->subchannels.next; at != &(channel)->subchannels;      \
+         at = at->next)
+
+/* The live one that leads to address, or NULL. */
+static struct muster_rpc_subchannel *find(const struct muster_channel *channel,
+                                          const struct muster_address *address)
+{
+    FOR_EACH(channel, node)
+    {
+        struct muster_rpc_subchannel *subchannel = subchannel_of(node);
+
+        if (subchannel->state != MUSTER_CHANNEL_SHUTDOWN &&
+            muster_address_is_equal(&subchannel->endpoint.address, address))
+            return subchannel;
+    }
+    return NULL;
+}
+
+static void keep_or_add(struct muster_channel *channel, const struct muster_address *address)
+{
+    struct muster_rpc_subchannel *subchannel = find(channel, address);
+
+    if (subchannel == NULL) {
+        subchannel = muster_rpc_subchannel_new(channel, NULL, 0);
+        if (subchannel == NULL) {
+            MUSTER_LOG(channel->env, WARN, "rpc_address_left_out", "target",
+                       channel->target.authority, "reason", "no memory");
+            return;
+        }
+        subchannel->endpoint.address = *address;
+    }
+    subchannel->is_kept = true;
+}
+
+/* What the names lead to now: new servers are connected to, vanished ones end with their calls. */
+static void adopt(struct muster_channel *channel)
+{
+    const struct muster_rpc_resolution *resolution = channel->resolution;
+    struct muster_list *node, *next;
+
+    FOR_EACH(channel, at)
+    {
+        subchannel_of(at)->is_kept = false;
+    }
+    for (size_t i = 0; i < resolution->address_count; i++)
+        keep_or_add(channel, &resolution->addresses[i]);
+    for (node = channel->subchannels.next; node != &channel->subchannels; node = next) {
+        struct muster_rpc_subchannel *subchannel = subchannel_of(node);
+
+        next = node->next;
+        if (!subchannel->is_kept)
+            muster_rpc_subchannel_close(subchannel, true);
+        else if (subchannel->state == MUSTER_CHANNEL_IDLE)
+            muster_rpc_subchannel_connect(subchannel);
+    }
+}
+
+static void on_result(struct muster_rpc_resolution *resolution, enum muster_rc rc)
+{
+    struct muster_channel *channel = resolution->data;
+
+    if (channel->state == MUSTER_CHANNEL_SHUTDOWN) {
+        muster_channel_check_closed(channel);
+        return;
+    }
+    if (rc == MUSTER_OK)
+        adopt(channel);
+    muster_channel_update(channel);
+}
+
+enum muster_rc muster_rpc_balance_open(struct muster_channel *channel)
+{
+    const struct muster_channel_options *options = &channel->options;
+    struct muster_rpc_resolution *resolution;
+
+    if (options->load_balancing != MUSTER_ROUND_ROBIN)
+        return muster_rpc_subchannel_new(channel, channel->target.endpoints,
+                                         channel->target.count) != NULL
+                   ? MUSTER_OK
+                   : MUSTER_RESOURCE_EXHAUSTED;
+    resolution = muster_mem_alloc_zero(channel->env->mem, 1, sizeof(*resolution));
+    if (resolution == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    resolution->data = channel;
+    resolution->env = channel->env;
+    resolution->target = &channel->target;
+    resolution->timeout_ns = options->connect_timeout_ns;
+    resolution->backoff_base_ns = options->backoff_base_ns;
+    resolution->backoff_max_ns = options->backoff_max_ns;
+    resolution->on_result = on_result;
+    muster_rpc_resolution_init(resolution);
+    channel->resolution = resolution;
+    return MUSTER_OK;
+}
+
+void muster_rpc_balance_begin(struct muster_channel *channel)
+{
+    channel->is_begun = true;
+    if (channel->resolution == NULL)
+        muster_rpc_subchannel_connect(subchannel_of(channel->subchannels.next));
+    else
+        muster_rpc_resolution_start(channel->resolution);
+    muster_channel_update(channel);
+}
+
+enum muster_channel_state muster_rpc_balance_state(const struct muster_channel *channel)
+{
+    bool is_any = false, is_coming = false;
+
+    if (channel->resolution == NULL)
+        return subchannel_of(channel->subchannels.next)->state;
+    FOR_EACH(channel, node)
+    {
+        const struct muster_rpc_subchannel *subchannel = subchannel_of(node);
+
+        if (subchannel->state == MUSTER_CHANNEL_READY)
+            return MUSTER_CHANNEL_READY;
+        is_any = is_any || subchannel->state != MUSTER_CHANNEL_SHUTDOWN;
+        is_coming = is_coming || ((subchannel->state == MUSTER_CHANNEL_CONNECTING ||
+                                   subchannel->state == MUSTER_CHANNEL_IDLE) &&
+                                  !subchannel->has_failed);
+    }
+    if (!is_any && !channel->is_begun)
+        return MUSTER_CHANNEL_IDLE;
+    if (!is_any)
+        is_coming = !channel->resolution->has_failed;
+    return is_coming ? MUSTER_CHANNEL_CONNECTING : MUSTER_CHANNEL_TRANSIENT_FAILURE;
+}
+
+const struct muster_error *muster_rpc_balance_error(const struct muster_channel *channel)
+{
+    static const struct muster_error none = {.rc = MUSTER_OK};
+
+    FOR_EACH(channel, node)
+    {
+        if (subchannel_of(node)->error.rc != MUSTER_OK)
+            return &subchannel_of(node)->error;
+    }
+    return channel->resolution != NULL ? &channel->resolution->error : &none;
+}
+
+struct muster_rpc_subchannel *muster_rpc_balance_pick(struct muster_channel *channel)
+{
+    FOR_EACH(channel, node)
+    {
+        if (subchannel_of(node)->state != MUSTER_CHANNEL_READY)
+            continue;
+        muster_list_remove(node); /* the order of the list is the turn */
+        muster_list_append(&channel->subchannels, node);
+        return subchannel_of(node);
+    }
+    return NULL;
+}
+
+void muster_rpc_balance_on_loss(struct muster_channel *channel)
+{
+    if (channel->resolution != NULL)
+        muster_rpc_resolution_start(channel->resolution);
+}
+
+void muster_rpc_balance_close(struct muster_channel *channel)
+{
+    struct muster_list *node, *next;
+
+    if (channel->resolution != NULL)
+        muster_rpc_resolution_stop(channel->resolution);
+    for (node = channel->subchannels.next; node != &channel->subchannels; node = next) {
+        next = node->next;
+        muster_rpc_subchannel_close(subchannel_of(node), false);
+    }
+}
+
+bool muster_rpc_balance_is_closed(const struct muster_channel *channel)
+{
+    return muster_list_is_empty(&channel->subchannels) &&
+           (channel->resolution == NULL || !channel->resolution->is_looking_up);
+}
+
+void muster_rpc_balance_free(struct muster_channel *channel)
+{
+    muster_mem_free(channel->env->mem, channel->resolution);
+    channel->resolution = NULL;
+}

@@ -1,0 +1,83 @@
+/* A subchannel: the way of a channel to one server, through one connection after another. Pick first
+ * has one that tries all its addresses in turn, round robin one for each address. */
+#ifndef MUSTER_NET_RPC_SUBCHANNEL_H
+#define MUSTER_NET_RPC_SUBCHANNEL_H
+
+#include <muster/rpc.h>
+
+#include "net/rpc_session.h"
+
+struct muster_grpc_call;
+struct muster_rpc_subchannel;
+
+/** One connection of a subchannel, which may have several: one current, others draining. */
+struct muster_rpc_transport {
+    struct muster_list node;
+    struct muster_rpc_subchannel *subchannel;
+    struct muster_rpc_session session;
+    bool is_ready; /* the server's SETTINGS are there */
+    uint64_t ready_ns;
+    bool has_served; /* a call got an answer */
+    bool is_closing;
+};
+
+struct muster_rpc_subchannel {
+    struct muster_list node; /* of the channel's */
+    struct muster_channel *channel;
+    struct muster_endpoint endpoint;         /* its own one, when it has one */
+    const struct muster_endpoint *endpoints; /* to be tried in turn */
+    size_t endpoint_count;
+    enum muster_channel_state state; /* SHUTDOWN: it goes when its connections have */
+    struct muster_error error;       /* of the last failed attempt */
+    bool has_failed;                 /* and no attempt since then was a success */
+    bool is_kept;                    /* the resolver has named it again */
+    struct muster_list transports;
+    struct muster_rpc_transport *current; /* connecting or ready; NULL: none */
+    struct muster_timer backoff_timer;
+    uint64_t backoff_ns;
+    /* the attempt in progress */
+    size_t endpoint_at, endpoints_tried;
+    const struct muster_address *addresses;
+    size_t address_count, address_at;
+    struct muster_lookup lookup;
+    struct muster_connect connect;
+    bool is_looking_up, is_connecting;
+};
+
+/* rpc_subchannel.c */
+
+/** IDLE. Borrows endpoints; NULL: of its own endpoint, which the caller then sets. Gives; NULL: no
+ * memory. */
+struct muster_rpc_subchannel *muster_rpc_subchannel_new(struct muster_channel *channel,
+                                                        const struct muster_endpoint *endpoints,
+                                                        size_t count);
+/** From IDLE. */
+void muster_rpc_subchannel_connect(struct muster_rpc_subchannel *subchannel);
+/** It goes by itself, perhaps at once: out of the channel's list, then
+ * muster_channel_check_closed. is_orderly: when its calls have ended. Idempotent. */
+void muster_rpc_subchannel_close(struct muster_rpc_subchannel *subchannel, bool is_orderly);
+/** The current connection takes no more calls, though its own are fine. */
+void muster_rpc_subchannel_retire(struct muster_rpc_subchannel *subchannel);
+/* for its parts */
+void muster_rpc_subchannel_attempt_failed(struct muster_rpc_subchannel *subchannel);
+void muster_rpc_subchannel_transport_ready(struct muster_rpc_subchannel *subchannel);
+/** The current transport takes no more calls. */
+void muster_rpc_subchannel_transport_lost(struct muster_rpc_subchannel *subchannel,
+                                          struct muster_rpc_transport *transport,
+                                          const struct muster_error *error);
+void muster_rpc_subchannel_check_gone(struct muster_rpc_subchannel *subchannel);
+
+/* rpc_subchannel_connect.c */
+void muster_rpc_subchannel_connect_begin(struct muster_rpc_subchannel *subchannel);
+/** The address under trial did not work; error is why. */
+void muster_rpc_subchannel_connect_next(struct muster_rpc_subchannel *subchannel,
+                                        const struct muster_error *error);
+void muster_rpc_subchannel_connect_cancel(struct muster_rpc_subchannel *subchannel);
+
+/* rpc_transport.c */
+/** Takes stream; becomes the subchannel's current. */
+MUSTER_MUST_CHECK enum muster_rc muster_rpc_transport_open(struct muster_rpc_subchannel *subchannel,
+                                                           struct muster_stream *stream);
+void muster_rpc_transport_close(struct muster_rpc_transport *transport);
+
+#endif

@@ -1,0 +1,129 @@
+/* Finding a server for a subchannel: endpoints in turn, their addresses in turn, then a stream. */
+#include <stdio.h>
+
+#include "net/rpc_channel_internal.h"
+
+static uint64_t attempt_deadline_ns(const struct muster_rpc_subchannel *subchannel)
+{
+    return muster_loop_after_ns(subchannel->channel->env->loop,
+                                subchannel->channel->options.connect_timeout_ns);
+}
+
+static void try_address(struct muster_rpc_subchannel *subchannel);
+static void try_endpoint(struct muster_rpc_subchannel *subchannel);
+
+static void next_endpoint(struct muster_rpc_subchannel *subchannel)
+{
+    subchannel->endpoint_at = (subchannel->endpoint_at + 1) % subchannel->endpoint_count;
+    subchannel->endpoints_tried++;
+    if (subchannel->endpoints_tried < subchannel->endpoint_count)
+        try_endpoint(subchannel);
+    else
+        muster_rpc_subchannel_attempt_failed(subchannel);
+}
+
+void muster_rpc_subchannel_connect_next(struct muster_rpc_subchannel *subchannel,
+                                        const struct muster_error *error)
+{
+    subchannel->error = *error;
+    subchannel->address_at++;
+    if (subchannel->address_at < subchannel->address_count)
+        try_address(subchannel);
+    else
+        next_endpoint(subchannel);
+}
+
+static void on_connect(struct muster_connect *connect, enum muster_rc rc)
+{
+    struct muster_rpc_subchannel *subchannel = connect->data;
+
+    subchannel->is_connecting = false;
+    if (subchannel->state == MUSTER_CHANNEL_SHUTDOWN) {
+        if (rc == MUSTER_OK)
+            muster_stream_close(connect->stream, NULL);
+        muster_rpc_subchannel_check_gone(subchannel);
+        return;
+    }
+    if (rc == MUSTER_OK) {
+        rc = muster_rpc_transport_open(subchannel, connect->stream);
+        if (rc == MUSTER_OK)
+            return;
+        (void)muster_error_set(&connect->error, rc, "out of memory");
+    }
+    muster_rpc_subchannel_connect_next(subchannel, &connect->error);
+}
+
+static void try_address(struct muster_rpc_subchannel *subchannel)
+{
+    struct muster_error error;
+    enum muster_rc rc;
+
+    subchannel->connect.data = subchannel;
+    rc = muster_connect_start(&subchannel->connect, subchannel->channel->env->net,
+                              &subchannel->addresses[subchannel->address_at], NULL,
+                              attempt_deadline_ns(subchannel), on_connect);
+    if (rc == MUSTER_OK) {
+        subchannel->is_connecting = true;
+        return;
+    }
+    (void)muster_error_set(&error, MUSTER_UNAVAILABLE, "connecting failed: %s", muster_rc_text(rc));
+    muster_rpc_subchannel_connect_next(subchannel, &error);
+}
+
+static void on_lookup(struct muster_lookup *lookup, enum muster_rc rc)
+{
+    struct muster_rpc_subchannel *subchannel = lookup->data;
+
+    subchannel->is_looking_up = false;
+    if (subchannel->state == MUSTER_CHANNEL_SHUTDOWN) {
+        muster_rpc_subchannel_check_gone(subchannel);
+        return;
+    }
+    if (rc != MUSTER_OK || lookup->address_count == 0) {
+        subchannel->error = lookup->error;
+        next_endpoint(subchannel);
+        return;
+    }
+    subchannel->address_count = lookup->address_count;
+    subchannel->addresses = lookup->addresses;
+    try_address(subchannel);
+}
+
+static void try_endpoint(struct muster_rpc_subchannel *subchannel)
+{
+    const struct muster_endpoint *endpoint = &subchannel->endpoints[subchannel->endpoint_at];
+    enum muster_rc rc;
+
+    subchannel->address_at = 0;
+    subchannel->address_count = 0;
+    if (endpoint->address.family != MUSTER_ADDRESS_NONE) {
+        subchannel->addresses = &endpoint->address;
+        subchannel->address_count = 1;
+        try_address(subchannel);
+        return;
+    }
+    subchannel->lookup.data = subchannel;
+    rc = muster_lookup_start(&subchannel->lookup, subchannel->channel->env->net, endpoint->host,
+                             endpoint->port, attempt_deadline_ns(subchannel), on_lookup);
+    if (rc == MUSTER_OK) {
+        subchannel->is_looking_up = true;
+        return;
+    }
+    (void)muster_error_set(&subchannel->error, MUSTER_UNAVAILABLE, "looking up %s failed: %s",
+                           endpoint->host, muster_rc_text(rc));
+    next_endpoint(subchannel);
+}
+
+void muster_rpc_subchannel_connect_begin(struct muster_rpc_subchannel *subchannel)
+{
+    subchannel->endpoints_tried = 0;
+    try_endpoint(subchannel);
+}
+
+void muster_rpc_subchannel_connect_cancel(struct muster_rpc_subchannel *subchannel)
+{
+    if (subchannel->is_looking_up)
+        muster_lookup_cancel(&subchannel->lookup);
+    if (subchannel->is_connecting)
+        muster_connect_cancel(&subchannel->connect);
+}
