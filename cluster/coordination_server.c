@@ -4,10 +4,9 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include <muster/rpc_health.h>
-
 #include "cluster/coordination_keeper.h"
 #include "cluster/coordination_proto.h"
+#include "cluster/standard_service.h"
 
 #define HEARTBEAT_TIMEOUT_NS (100 * MUSTER_NS_PER_S)
 #define SHUTDOWN_TIMEOUT_NS  (300 * MUSTER_NS_PER_S)
@@ -330,20 +329,6 @@ static enum muster_rc add_methods(struct muster_coordination_server *server)
     return MUSTER_OK;
 }
 
-/* On a server of its own the service also says how it is. */
-static enum muster_rc add_health(struct muster_coordination_server *server)
-{
-    struct muster_rpc_health *health = NULL;
-    enum muster_rc rc = muster_rpc_health_open(server->rpc_server, &health);
-
-    if (rc == MUSTER_OK)
-        rc = muster_rpc_health_set(health, "xla.coordination.CoordinationService",
-                                   MUSTER_HEALTH_SERVING);
-    if (rc == MUSTER_OK)
-        rc = muster_rpc_health_set(health, "tensorflow.CoordinationService", MUSTER_HEALTH_SERVING);
-    return rc;
-}
-
 static enum muster_rc open_rpc(struct muster_coordination_server *server,
                                const struct muster_coordination_server_options *options,
                                struct muster_error *ret_error)
@@ -369,7 +354,7 @@ static enum muster_rc open_rpc(struct muster_coordination_server *server,
         rc = add_methods(server);
     }
     if (rc == MUSTER_OK)
-        rc = add_health(server);
+        rc = muster_standard_service_add(server->rpc_server, MUSTER_STANDARD_COORDINATION);
     if (rc != MUSTER_OK)
         return muster_error_set(ret_error, rc, "no memory for the service");
     return muster_rpc_server_listen(server->rpc_server, &wanted, &server->address, ret_error);

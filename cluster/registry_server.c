@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <muster/rpc_health.h>
+#include "cluster/standard_service.h"
 
 #define RECEIVE_BYTES_MAX      (MUSTER_MVCC_REQUEST_BYTES_MAX + ((size_t)512 << 10))
 #define CHECKPOINT_BYTES       ((uint64_t)16 << 20)
@@ -185,21 +185,6 @@ static enum muster_rc add_services(struct muster_registry_server *server)
     return MUSTER_OK;
 }
 
-/* On a server of its own the registry also says how it is. */
-static enum muster_rc add_health(struct muster_registry_server *server)
-{
-    static const char *const services[] = {
-        "etcdserverpb.KV",      "etcdserverpb.Watch",       "etcdserverpb.Lease",
-        "etcdserverpb.Cluster", "etcdserverpb.Maintenance", "etcdserverpb.Auth",
-    };
-    struct muster_rpc_health *health = NULL;
-    enum muster_rc rc = muster_rpc_health_open(server->rpc_server, &health);
-
-    for (size_t i = 0; rc == MUSTER_OK && i < sizeof(services) / sizeof(services[0]); i++)
-        rc = muster_rpc_health_set(health, services[i], MUSTER_HEALTH_SERVING);
-    return rc;
-}
-
 static enum muster_rc open_rpc(struct muster_registry_server *server,
                                struct muster_error *ret_error)
 {
@@ -222,7 +207,7 @@ static enum muster_rc open_rpc(struct muster_registry_server *server,
     server->owns_rpc_server = true;
     rc = add_services(server);
     if (rc == MUSTER_OK)
-        rc = add_health(server);
+        rc = muster_standard_service_add(server->rpc_server, MUSTER_STANDARD_REGISTRY);
     if (rc != MUSTER_OK)
         return muster_error_set(ret_error, rc, "no memory for a registry");
     return muster_rpc_server_listen(server->rpc_server, &wanted, &server->address, ret_error);

@@ -54,6 +54,7 @@
 #include <muster/split.h>
 #include <muster/rpc.h>
 #include <muster/rpc_health.h>
+#include <muster/rpc_reflection.h>
 #include <muster/retry_policy.h>
 #include <muster/runtime.h>
 #include <muster/slurm_resolver.h>

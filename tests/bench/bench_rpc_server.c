@@ -8,7 +8,9 @@
 #include <muster/env.h>
 #include <muster/rpc.h>
 #include <muster/rpc_health.h>
+#include <muster/rpc_reflection.h>
 
+#include "proto/echo.muster.h"
 #include "proto/echo.pb-c.h"
 #include "proto/guard.h"
 
@@ -210,6 +212,7 @@ static int serve(struct muster_env *env, const char *port)
                                                           MESSAGE_MAX_BYTES,
                                                       .ping_interval_min_ns = MUSTER_NS_PER_MS,
                                                       .connections_max = CONNECTIONS_MAX};
+    const struct muster_descriptors *descriptors = &proto_echo_descriptors;
     struct muster_rpc_server *server = NULL;
     struct muster_address address;
     struct muster_error error = {.text = "out of memory"};
@@ -221,6 +224,7 @@ static int serve(struct muster_env *env, const char *port)
         muster_rpc_server_add(server, methods, sizeof(methods) / sizeof(methods[0]), NULL) !=
             MUSTER_OK ||
         muster_rpc_health_open(server, NULL) != MUSTER_OK ||
+        muster_rpc_reflection_open(server, &descriptors, 1) != MUSTER_OK ||
         muster_rpc_server_listen(server, &address, &address, &error) != MUSTER_OK ||
         muster_wake_open(env->mem, env->loop, on_stop, server, &stop_wake) != MUSTER_OK) {
         fprintf(stderr, "bench_rpc_server: %s\n", error.text);
