@@ -98,6 +98,7 @@ static size_t head_format(struct muster_grpc_call *call, struct muster_h2_header
         MUSTER_H2_STATIC("user-agent", "muster/" MUSTER_VERSION),
         MUSTER_H2_STATIC("grpc-accept-encoding", "identity,gzip"),
         MUSTER_H2_STATIC("grpc-encoding", "gzip"),
+        MUSTER_H2_STATIC(":scheme", "https"),
     };
     static const struct muster_h2_header repeated[MUSTER_RETRY_ATTEMPTS_MAX - 1] = {
         MUSTER_H2_STATIC("grpc-previous-rpc-attempts", "1"),
@@ -111,7 +112,7 @@ static size_t head_format(struct muster_grpc_call *call, struct muster_h2_header
     size_t count = 0;
 
     headers[count++] = fixed[0];
-    headers[count++] = fixed[1];
+    headers[count++] = call->channel->options.tls == NULL ? fixed[1] : fixed[7];
     headers[count++] = stable(path->name, path->value, path->value_bytes);
     headers[count++] = stable(":authority", authority, strlen(authority));
     headers[count++] = fixed[2];

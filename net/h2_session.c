@@ -187,6 +187,13 @@ static void flush(struct muster_h2_session *session)
     tell_drained(session);
 }
 
+static void lose(struct muster_h2_session *session, const char *text)
+{
+    const struct muster_error *error = muster_stream_error(session->stream);
+
+    fail(session, MUSTER_UNAVAILABLE, error != NULL ? error->text : text);
+}
+
 static void on_written(struct muster_stream_write *write, enum muster_rc rc)
 {
     struct muster_h2_session *session = write->data;
@@ -196,7 +203,7 @@ static void on_written(struct muster_stream_write *write, enum muster_rc rc)
     if (session->state == MUSTER_H2_SESSION_CLOSED)
         return;
     if (rc != MUSTER_OK)
-        fail(session, MUSTER_UNAVAILABLE, "connection lost");
+        lose(session, "connection lost");
     flush(session);
     read_start(session);
     settle(session);
@@ -252,8 +259,7 @@ static void on_read(struct muster_stream_read *read, enum muster_rc rc)
         feed(session, is_first ? session->first : session->rest, read->bytes_done);
     rest_expect(session, is_full);
     if (rc != MUSTER_OK)
-        fail(session, MUSTER_UNAVAILABLE,
-             read->is_eof ? "connection closed by peer" : "connection lost");
+        lose(session, read->is_eof ? "connection closed by peer" : "connection lost");
     read_start(session);
     if (is_first && is_full && rc == MUSTER_OK)
         muster_h2_session_wake(session); /* the rest comes at once: answer all of it together */

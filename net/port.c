@@ -1,14 +1,18 @@
-/* The one listening port: reads four bytes of every connection and hands it on as if untouched. */
+/* The one listening port: reads four bytes of every connection and hands it on as if untouched. A
+ * server with a credential takes TLS instead of HTTP/2 in plain text. */
 #include "net/port.h"
 
 #include <assert.h>
 #include <string.h>
 
 #include "net/peer_link.h"
+#include "net/rpc_server_internal.h"
 
-#define MAGIC_BYTES    4
-#define HTTP2_MAGIC    "PRI " /* RFC 9113 3.4 */
-#define SILENCE_MAX_NS (10 * MUSTER_NS_PER_S)
+#define MAGIC_BYTES     4
+#define HTTP2_MAGIC     "PRI "     /* RFC 9113 3.4 */
+#define TLS_MAGIC       "\x16\x03" /* a handshake record: RFC 8446 5.1 */
+#define TLS_MAGIC_BYTES 2
+#define SILENCE_MAX_NS  (10 * MUSTER_NS_PER_S)
 #define GREETING_COUNT_MAX                                                                         \
     1024 /* connections that have not spoken yet; more are closed at once   \
                                  */
@@ -87,11 +91,18 @@ static void hand_on(struct greeting *greeting)
 {
     struct muster_port *port = greeting->port;
     struct muster_stream *stream = greeting->stream;
-    bool is_http2 = memcmp(greeting->magic, HTTP2_MAGIC, MAGIC_BYTES) == 0;
+    bool is_tls = memcmp(greeting->magic, TLS_MAGIC, TLS_MAGIC_BYTES) == 0;
+    bool wants_tls = port->rpc_server != NULL && muster_rpc_server_has_tls(port->rpc_server);
+    bool is_http2 = wants_tls ? is_tls : memcmp(greeting->magic, HTTP2_MAGIC, MAGIC_BYTES) == 0;
     bool is_peer = memcmp(greeting->magic, MUSTER_PEER_MAGIC, MAGIC_BYTES) == 0;
 
     if (!(is_http2 && port->rpc_server != NULL) && !(is_peer && port->on_peer != NULL)) {
-        greeting_drop(greeting, is_http2 || is_peer ? "protocol not served" : "unknown protocol");
+        if (is_tls != wants_tls)
+            greeting_drop(greeting,
+                          wants_tls ? "plain text where TLS is demanded" : "TLS not served");
+        else
+            greeting_drop(greeting,
+                          is_http2 || is_peer ? "protocol not served" : "unknown protocol");
         return;
     }
     muster_stream_unread(stream, greeting->magic, MAGIC_BYTES);

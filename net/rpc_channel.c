@@ -113,6 +113,13 @@ static void options_default(struct muster_channel_options *options)
         options->replay_max_bytes = REPLAY_MAX_BYTES;
 }
 
+static void tls_fini(struct muster_channel *channel)
+{
+    muster_tls_sessions_free(channel->tls_sessions);
+    muster_mem_free(channel->env->mem, channel->tls_server_name);
+    muster_tls_close(channel->options.tls);
+}
+
 static void channel_free(struct muster_channel *channel)
 {
     struct muster_list *node;
@@ -124,6 +131,7 @@ static void channel_free(struct muster_channel *channel)
     muster_rpc_balance_free(channel);
     muster_method_policy_table_fini(&channel->policies, channel->env->mem);
     muster_mem_pool_fini(&channel->pool);
+    tls_fini(channel);
     muster_mem_free(channel->env->mem, channel);
 }
 
@@ -150,6 +158,8 @@ static void channel_init(struct muster_channel *channel, struct muster_env *env,
     muster_mem_pool_init(&channel->pool, env->mem, POOL_KEPT_MAX_BYTES);
     if (options != NULL)
         channel->options = *options;
+    if (channel->options.tls != NULL)
+        (void)muster_tls_ref(channel->options.tls);
     options_default(&channel->options);
     channel->state = MUSTER_CHANNEL_IDLE;
     muster_list_init(&channel->subchannels);
@@ -158,6 +168,43 @@ static void channel_init(struct muster_channel *channel, struct muster_env *env,
     muster_list_init(&channel->free_calls);
     muster_task_init(&channel->state_task, on_state_task, channel);
     muster_task_init(&channel->closed_task, on_closed_task, channel);
+}
+
+/* The name that certificates must be for: as given, or the host of the authority. */
+static enum muster_rc tls_name_init(struct muster_channel *channel, struct muster_error *ret_error)
+{
+    const struct muster_channel_options *options = &channel->options;
+    const char *name = options->tls_server_name;
+    struct muster_endpoint endpoint;
+    enum muster_rc rc;
+
+    if (name == NULL && options->authority != NULL) {
+        rc = muster_endpoint_parse(options->authority, 443, &endpoint, ret_error);
+        if (rc != MUSTER_OK)
+            return rc;
+        name = endpoint.host;
+    }
+    if (name == NULL)
+        return MUSTER_OK;
+    channel->tls_server_name = muster_mem_strdup(channel->env->mem, name);
+    if (channel->tls_server_name == NULL)
+        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
+    return MUSTER_OK;
+}
+
+static enum muster_rc tls_init(struct muster_channel *channel, struct muster_error *ret_error)
+{
+    enum muster_rc rc;
+
+    if (channel->options.tls == NULL)
+        return MUSTER_OK;
+    rc = tls_name_init(channel, ret_error);
+    if (rc != MUSTER_OK)
+        return rc;
+    channel->tls_sessions = muster_tls_sessions_new(channel->env->mem);
+    if (channel->tls_sessions == NULL)
+        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
+    return MUSTER_OK;
 }
 
 /* What the options give beyond numbers. */
@@ -170,6 +217,8 @@ static enum muster_rc channel_configure(struct muster_channel *channel, const ch
     if (rc == MUSTER_OK)
         rc = muster_interceptor_chain_init(&channel->interceptors, options->interceptors,
                                            options->interceptor_count, ret_error);
+    if (rc == MUSTER_OK)
+        rc = tls_init(channel, ret_error);
     if (rc == MUSTER_OK)
         rc = muster_rpc_throttle_init(&channel->throttle, &options->retry_throttle, ret_error);
     if (rc == MUSTER_OK)

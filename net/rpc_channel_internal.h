@@ -37,6 +37,8 @@ struct muster_channel {
     uint32_t free_call_count;
     struct muster_task state_task; /* tells on_state */
     muster_channel_event_fn *on_state;
+    struct muster_tls_sessions *tls_sessions; /* NULL: plain text */
+    char *tls_server_name;                    /* NULL: the endpoint's host */
     struct muster_task closed_task;
     muster_channel_close_fn *closed;
 };

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "net/rpc_server_internal.h"
+#include "net/tls_internal.h"
 
 #define MESSAGE_MAX_BYTES     (4u << 20)
 #define SEND_QUEUE_MAX_BYTES  (64u << 20)
@@ -34,6 +35,7 @@ static void server_free(struct muster_rpc_server *server)
     muster_timer_stop(&server->close_timer);
     muster_task_cancel(&server->closed_task);
     muster_mem_pool_fini(&server->pool);
+    muster_tls_close(server->options.tls);
     muster_mem_free(server->env->mem, server);
 }
 
@@ -46,10 +48,10 @@ static void on_closed_task(struct muster_task *task)
     server_free(server);
 }
 
-static void check_closed(struct muster_rpc_server *server)
+void muster_rpc_server_check_closed(struct muster_rpc_server *server)
 {
     if (server->is_closing && muster_list_is_empty(&server->listeners) &&
-        muster_list_is_empty(&server->connections))
+        muster_list_is_empty(&server->connections) && muster_list_is_empty(&server->guests))
         muster_task_post(&server->closed_task, server->env->loop);
 }
 
@@ -102,9 +104,12 @@ enum muster_rc muster_rpc_server_open(struct muster_env *env,
         muster_mem_free(env->mem, server);
         return rc;
     }
+    if (server->options.tls != NULL)
+        (void)muster_tls_ref(server->options.tls);
     server->methods.mem = env->mem;
     muster_list_init(&server->listeners);
     muster_list_init(&server->connections);
+    muster_list_init(&server->guests);
     muster_list_init(&server->free_rpcs);
     muster_list_init(&server->parts);
     muster_timer_init(&server->close_timer, on_close_deadline, server);
@@ -145,6 +150,10 @@ enum muster_rc muster_rpc_server_listen(struct muster_rpc_server *server,
 
     if (server->is_closing)
         return muster_error_set(ret_error, MUSTER_FAILED_PRECONDITION, "server is closing");
+    if (server->options.tls != NULL && !muster_tls_context_has_cert(server->options.tls->context))
+        return muster_error_set(ret_error, MUSTER_FAILED_PRECONDITION,
+                                "a server under TLS needs a certificate: its credential has none "
+                                "(set cert_file and key_file)");
     rpc_listener = muster_mem_alloc_zero(server->env->mem, 1, sizeof(*rpc_listener));
     if (rpc_listener == NULL)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
@@ -172,6 +181,8 @@ enum muster_rc muster_rpc_server_attach(struct muster_rpc_server *server,
         muster_stream_close(stream, NULL);
         return MUSTER_RESOURCE_EXHAUSTED;
     }
+    if (server->options.tls != NULL)
+        return muster_rpc_server_shake(server, stream);
     return muster_rpc_connection_open(server, stream);
 }
 
@@ -181,7 +192,7 @@ void muster_rpc_server_connection_gone(struct muster_rpc_server *server,
     muster_list_remove(&connection->node);
     if (--server->connection_count == 0)
         muster_mem_pool_trim(&server->pool);
-    check_closed(server);
+    muster_rpc_server_check_closed(server);
 }
 
 static void on_listener_closed(struct muster_listener *listener)
@@ -191,7 +202,7 @@ static void on_listener_closed(struct muster_listener *listener)
 
     muster_list_remove(&rpc_listener->node);
     muster_mem_free(server->env->mem, rpc_listener);
-    check_closed(server);
+    muster_rpc_server_check_closed(server);
 }
 
 void muster_rpc_server_close(struct muster_rpc_server *server, uint64_t deadline_ns,
@@ -214,10 +225,11 @@ void muster_rpc_server_close(struct muster_rpc_server *server, uint64_t deadline
         if (part->on_closing != NULL)
             part->on_closing(part);
     }
+    muster_rpc_server_cancel_guests(server);
     for (node = server->connections.next; node != &server->connections; node = node->next)
         muster_rpc_connection_drain(MUSTER_CONTAINER_OF(node, struct muster_rpc_connection, node));
     muster_timer_start(&server->close_timer, server->env->loop, deadline_ns);
-    check_closed(server);
+    muster_rpc_server_check_closed(server);
 }
 
 void muster_rpc_server_set_data(struct muster_rpc_server *server, void *data)

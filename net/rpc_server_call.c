@@ -416,6 +416,11 @@ const struct muster_address *muster_rpc_peer(const struct muster_rpc *rpc)
     return muster_stream_peer(muster_h2_session_stream(rpc->connection->session.h2));
 }
 
+const struct muster_identity *muster_rpc_identity(const struct muster_rpc *rpc)
+{
+    return rpc->connection->identity;
+}
+
 uint64_t muster_rpc_deadline_ns(const struct muster_rpc *rpc)
 {
     return rpc->deadline_ns;

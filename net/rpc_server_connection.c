@@ -1,5 +1,6 @@
 /* One client's connection to the server: HTTP/2 events to calls, ping strikes, drain. */
 #include "net/rpc_server_internal.h"
+#include "net/tls_stream.h"
 
 #define PING_STRIKES_MAX 2 /* gRPC A8 */
 
@@ -155,6 +156,8 @@ enum muster_rc muster_rpc_connection_open(struct muster_rpc_server *server,
         return MUSTER_RESOURCE_EXHAUSTED;
     }
     connection->server = server;
+    if (server->options.tls != NULL)
+        connection->identity = muster_tls_stream_identity(stream);
     rc = muster_rpc_session_open(&connection->session, server->env, stream, &options, &events,
                                  connection);
     if (rc != MUSTER_OK) {

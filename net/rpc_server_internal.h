@@ -33,6 +33,7 @@ struct muster_rpc_server {
     struct muster_interceptor_chain interceptors;
     struct muster_list listeners;
     struct muster_list connections;
+    struct muster_list guests; /* whose TLS handshake is under way; they count as connections */
     uint32_t connection_count;
     struct muster_list free_rpcs; /* kept for the next calls */
     struct muster_list parts;     /* of struct muster_rpc_part */
@@ -47,6 +48,7 @@ struct muster_rpc_connection {
     struct muster_list node;
     struct muster_rpc_server *server;
     struct muster_rpc_session session;
+    const struct muster_identity *identity; /* of the stream; NULL: none */
     uint64_t last_ping_ns;
     uint64_t pinged_frames; /* that had been sent when the last ping came */
     uint32_t ping_strikes;
@@ -103,8 +105,19 @@ struct muster_rpc {
 };
 
 /* rpc_server.c */
+static inline bool muster_rpc_server_has_tls(const struct muster_rpc_server *server)
+{
+    return server->options.tls != NULL;
+}
+void muster_rpc_server_check_closed(struct muster_rpc_server *server);
 void muster_rpc_server_connection_gone(struct muster_rpc_server *server,
                                        struct muster_rpc_connection *connection);
+
+/* rpc_server_tls.c */
+/** Takes stream; a connection opens when its handshake is done. */
+MUSTER_MUST_CHECK enum muster_rc muster_rpc_server_shake(struct muster_rpc_server *server,
+                                                         struct muster_stream *stream);
+void muster_rpc_server_cancel_guests(struct muster_rpc_server *server);
 
 /* rpc_server_connection.c */
 MUSTER_MUST_CHECK enum muster_rc muster_rpc_connection_open(struct muster_rpc_server *server,

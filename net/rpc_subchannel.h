@@ -5,6 +5,7 @@
 
 #include <muster/rpc.h>
 
+#include "net/rpc_dial.h"
 #include "net/rpc_session.h"
 
 struct muster_grpc_call;
@@ -40,7 +41,7 @@ struct muster_rpc_subchannel {
     const struct muster_address *addresses;
     size_t address_count, address_at;
     struct muster_lookup lookup;
-    struct muster_connect connect;
+    struct muster_rpc_dial dial;
     bool is_looking_up, is_connecting;
 };
 

@@ -33,35 +33,70 @@ void muster_rpc_subchannel_connect_next(struct muster_rpc_subchannel *subchannel
         next_endpoint(subchannel);
 }
 
-static void on_connect(struct muster_connect *connect, enum muster_rc rc)
+static void on_dial(struct muster_rpc_dial *dial, enum muster_rc rc)
 {
-    struct muster_rpc_subchannel *subchannel = connect->data;
+    struct muster_rpc_subchannel *subchannel = dial->data;
 
     subchannel->is_connecting = false;
     if (subchannel->state == MUSTER_CHANNEL_SHUTDOWN) {
         if (rc == MUSTER_OK)
-            muster_stream_close(connect->stream, NULL);
+            muster_stream_close(dial->stream, NULL);
         muster_rpc_subchannel_check_gone(subchannel);
         return;
     }
     if (rc == MUSTER_OK) {
-        rc = muster_rpc_transport_open(subchannel, connect->stream);
+        rc = muster_rpc_transport_open(subchannel, dial->stream);
         if (rc == MUSTER_OK)
             return;
-        (void)muster_error_set(&connect->error, rc, "out of memory");
+        (void)muster_error_set(&dial->error, rc, "out of memory");
     }
-    muster_rpc_subchannel_connect_next(subchannel, &connect->error);
+    muster_rpc_subchannel_connect_next(subchannel, &dial->error);
+}
+
+/* The host that was dialled: round robin has addresses of the names in the target. */
+static const char *host_of(const struct muster_rpc_target *target,
+                           const struct muster_endpoint *endpoint)
+{
+    const char *name = "";
+
+    if (endpoint->host[0] != '\0')
+        return endpoint->host;
+    for (size_t i = 0; i < target->count; i++) {
+        const struct muster_endpoint *known = &target->endpoints[i];
+
+        if (known->address.family == MUSTER_ADDRESS_NONE && name[0] == '\0')
+            name = known->host;
+        if (muster_address_is_equal(&known->address, &endpoint->address))
+            return known->host;
+    }
+    return name;
+}
+
+/* Whose certificate it must be. */
+static const char *server_name(const struct muster_rpc_subchannel *subchannel)
+{
+    const struct muster_channel *channel = subchannel->channel;
+    const char *host;
+
+    if (channel->tls_server_name != NULL)
+        return channel->tls_server_name;
+    host = host_of(&channel->target, &subchannel->endpoints[subchannel->endpoint_at]);
+    return host[0] != '\0' ? host : "localhost"; /* a unix socket */
 }
 
 static void try_address(struct muster_rpc_subchannel *subchannel)
 {
+    const struct muster_channel *channel = subchannel->channel;
+    const struct muster_rpc_dial_options options = {.tls = channel->options.tls,
+                                                    .server_name = server_name(subchannel),
+                                                    .sessions = channel->tls_sessions};
     struct muster_error error;
     enum muster_rc rc;
 
-    subchannel->connect.data = subchannel;
-    rc = muster_connect_start(&subchannel->connect, subchannel->channel->env->net,
-                              &subchannel->addresses[subchannel->address_at], NULL,
-                              attempt_deadline_ns(subchannel), on_connect);
+    subchannel->dial.data = subchannel;
+    rc = muster_rpc_dial_start(&subchannel->dial, channel->env->net,
+                               &subchannel->addresses[subchannel->address_at], &options,
+                               attempt_deadline_ns(subchannel), on_dial);
     if (rc == MUSTER_OK) {
         subchannel->is_connecting = true;
         return;
@@ -125,5 +160,5 @@ void muster_rpc_subchannel_connect_cancel(struct muster_rpc_subchannel *subchann
     if (subchannel->is_looking_up)
         muster_lookup_cancel(&subchannel->lookup);
     if (subchannel->is_connecting)
-        muster_connect_cancel(&subchannel->connect);
+        muster_rpc_dial_cancel(&subchannel->dial);
 }

@@ -95,6 +95,14 @@ void muster_stream_set_user_timeout(struct muster_stream *stream, uint32_t timeo
         stream->ops->set_user_timeout(stream, timeout_ms);
 }
 
+const struct muster_error *muster_stream_error(const struct muster_stream *stream)
+{
+    const struct muster_error *error =
+        stream->ops->error != NULL ? stream->ops->error(stream) : NULL;
+
+    return error != NULL && error->rc != MUSTER_OK ? error : NULL;
+}
+
 void muster_stream_shutdown(struct muster_stream *stream)
 {
     stream->ops->shutdown(stream);

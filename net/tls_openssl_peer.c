@@ -261,7 +261,7 @@ int muster_tls_openssl_verify(int is_ok, X509_STORE_CTX *store)
     if (read_names(engine, X509_STORE_CTX_get_current_cert(store)) == MUSTER_OK &&
         check_rules(engine) == MUSTER_OK)
         return 1;
-    X509_STORE_CTX_set_error(store, X509_V_ERR_APPLICATION_VERIFICATION);
+    X509_STORE_CTX_set_error(store, X509_V_ERR_CERT_REJECTED);
     return 0;
 }
 

@@ -353,6 +353,16 @@ static void tls_unread(struct muster_stream *stream, const void *bytes, size_t c
     muster_stream_unread_put(&tls_stream->unread, bytes, count);
 }
 
+static void tls_set_user_timeout(struct muster_stream *stream, uint32_t timeout_ms)
+{
+    muster_stream_set_user_timeout(muster_tls_stream_of(stream)->inner, timeout_ms);
+}
+
+static const struct muster_error *tls_error(const struct muster_stream *stream)
+{
+    return &muster_tls_stream_of(stream)->error;
+}
+
 static const struct muster_stream_ops tls_ops = {
     .submit = muster_tls_stream_submit,
     .receive = tls_receive,
@@ -364,6 +374,8 @@ static const struct muster_stream_ops tls_ops = {
     .local = tls_local,
     .take_now = tls_take_now,
     .unread = tls_unread,
+    .set_user_timeout = tls_set_user_timeout,
+    .error = tls_error,
 };
 
 /* Life. */
@@ -442,11 +454,6 @@ const char *muster_tls_stream_protocol(const struct muster_stream *stream)
 bool muster_tls_stream_is_resumed(const struct muster_stream *stream)
 {
     return muster_tls_engine_is_resumed(muster_tls_stream_of(stream)->engine);
-}
-
-const struct muster_error *muster_tls_stream_error(const struct muster_stream *stream)
-{
-    return &muster_tls_stream_of(stream)->error;
 }
 
 enum muster_rc muster_tls_stream_export(struct muster_stream *stream, const char *label,

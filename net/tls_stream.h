@@ -47,8 +47,6 @@ void muster_tls_handshake_cancel(struct muster_tls_handshake *handshake);
 const struct muster_identity *muster_tls_stream_identity(const struct muster_stream *stream);
 const char *muster_tls_stream_protocol(const struct muster_stream *stream);
 bool muster_tls_stream_is_resumed(const struct muster_stream *stream);
-/** Why it failed; rc is OK as long as it has not. */
-const struct muster_error *muster_tls_stream_error(const struct muster_stream *stream);
 MUSTER_MUST_CHECK enum muster_rc muster_tls_stream_export(struct muster_stream *stream,
                                                           const char *label, uint8_t *ret_key,
                                                           size_t key_bytes);

@@ -11,10 +11,12 @@
 #include <muster/address.h>
 #include <muster/base.h>
 #include <muster/env.h>
+#include <muster/identity.h>
 #include <muster/method_policy.h>
 #include <muster/retry_policy.h>
 #include <muster/status.h>
 #include <muster/stream.h>
+#include <muster/tls.h>
 
 MUSTER_BEGIN
 
@@ -94,6 +96,9 @@ struct muster_channel_options {
     struct muster_retry_throttle retry_throttle;
     const struct muster_interceptor *const *interceptors; /* array copied, each borrowed */
     size_t interceptor_count;
+    struct muster_tls *tls;      /* NULL: plain text. Shared until the channel is closed */
+    const char *tls_server_name; /* whose certificate it must be; copied; NULL: the host of
+                                  * authority, else of the endpoint */
 };
 
 typedef void muster_channel_close_fn(struct muster_channel *channel);
@@ -235,6 +240,7 @@ struct muster_rpc_server_options {
     uint64_t handshake_timeout_ns;   /* 0: 10 s for the first HTTP/2 frames */
     const struct muster_interceptor *const *interceptors; /* array copied, each borrowed */
     size_t interceptor_count;
+    struct muster_tls *tls; /* NULL: plain text; else nothing but TLS. Shared until closed */
 };
 
 typedef void muster_rpc_server_close_fn(struct muster_rpc_server *server);
@@ -276,6 +282,9 @@ MUSTER_API void *muster_rpc_data(const struct muster_rpc *rpc);
 MUSTER_API struct muster_env *muster_rpc_env(const struct muster_rpc *rpc);
 MUSTER_API struct muster_metadata muster_rpc_metadata(const struct muster_rpc *rpc);
 MUSTER_API const struct muster_address *muster_rpc_peer(const struct muster_rpc *rpc);
+/** Who calls, by a certificate that was verified; NULL: plain text, or a client without one.
+ * Borrowed for the life of the call. */
+MUSTER_API const struct muster_identity *muster_rpc_identity(const struct muster_rpc *rpc);
 /** Absolute loop time; UINT64_MAX when the client named none. */
 MUSTER_API uint64_t muster_rpc_deadline_ns(const struct muster_rpc *rpc);
 /** Initial metadata (copied); must precede the first send. */

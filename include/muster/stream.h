@@ -62,6 +62,7 @@ struct muster_stream_ops {
     void (*unread)(struct muster_stream *stream, const void *bytes, size_t count);
     void (*set_zerocopy)(struct muster_stream *stream, size_t bytes_min); /* NULL: never does it */
     void (*set_user_timeout)(struct muster_stream *stream, uint32_t timeout_ms); /* NULL: as well */
+    const struct muster_error *(*error)(const struct muster_stream *stream); /* NULL: never knows */
 };
 
 #define MUSTER_STREAM_UNREAD_MAX 64
@@ -131,6 +132,10 @@ MUSTER_API void muster_stream_set_zerocopy(struct muster_stream *stream, size_t 
 /** The connection ends when what was sent stays unacknowledged for so long (TCP_USER_TIMEOUT, 0: as
  * the kernel does). Streams that are no sockets of TCP go on as before. */
 MUSTER_API void muster_stream_set_user_timeout(struct muster_stream *stream, uint32_t timeout_ms);
+
+/** Why reads and writes fail, where the stream knows more than a code tells (TLS); NULL: it does
+ * not. Borrowed from the stream. */
+MUSTER_API const struct muster_error *muster_stream_error(const struct muster_stream *stream);
 
 /** Send FIN once the queued writes are out; no submit afterwards. */
 MUSTER_API void muster_stream_shutdown(struct muster_stream *stream);
