@@ -323,6 +323,17 @@ fail:
     return rc;
 }
 
+enum muster_rc muster_board_system_check_wire(struct muster_env *env,
+                                              struct muster_error *ret_error)
+{
+    const char *wire = env->vars == NULL ? NULL : muster_vars_get(env->vars, "MUSTER_WIRE");
+
+    if (wire == NULL || wire[0] == '\0' || strcmp(wire, "auto") == 0 || strcmp(wire, "tcp") == 0)
+        return MUSTER_OK;
+    return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                            "MUSTER_WIRE=%s: expected auto or tcp", wire);
+}
+
 struct muster_board *muster_board_system_choose(const struct muster_board_options *options)
 {
     struct muster_env *env = options->env;

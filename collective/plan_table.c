@@ -219,8 +219,9 @@ enum muster_rc muster_plan_parameters_read(struct muster_files *files, struct mu
     enum muster_rc rc = muster_files_read(files, mem, path, FILE_BYTES_MAX, &text, &size);
 
     if (rc != MUSTER_OK)
-        return muster_error_set(ret_error, rc, "%s: %s; `muster bench tune --out FILE` writes one",
-                                path, muster_rc_text(rc));
+        return muster_error_set(
+            ret_error, rc, "%s: %s; `muster bench tune --out FILE` writes one", path,
+            rc == MUSTER_INVALID_ARGUMENT ? "it is a folder" : muster_rc_text(rc));
     rc = muster_plan_parameters_parse(text, ret_parameters, &why);
     muster_mem_free(mem, text);
     return rc == MUSTER_OK ? rc : muster_error_set(ret_error, rc, "%s: %s", path, why.text);

@@ -120,6 +120,15 @@ static void on_accept(struct muster_listener *listener, struct muster_stream *st
         greet(static_group, stream);
 }
 
+static enum muster_rc check_job(const char *job, struct muster_error *ret_error)
+{
+    if (job != NULL && job[0] != '\0' && strlen(job) < MUSTER_JOB_NAME_BYTES)
+        return MUSTER_OK;
+    return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                            "the job of a static group needs a name of 1 to %d bytes",
+                            MUSTER_JOB_NAME_BYTES - 1);
+}
+
 enum muster_rc muster_static_group_open(struct muster_env *env, const char *job,
                                         struct muster_static_group **ret_static_group,
                                         struct muster_error *ret_error)
@@ -128,6 +137,10 @@ enum muster_rc muster_static_group_open(struct muster_env *env, const char *job,
     struct muster_address any;
     enum muster_rc rc = muster_address_parse("127.0.0.1:0", &any, ret_error);
 
+    if (rc == MUSTER_OK)
+        rc = check_job(job, ret_error);
+    if (rc == MUSTER_OK)
+        rc = muster_board_system_check_wire(env, ret_error);
     if (rc != MUSTER_OK)
         return rc;
     static_group = muster_mem_alloc_zero(env->mem, 1, sizeof(*static_group));

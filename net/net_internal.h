@@ -8,6 +8,11 @@
 #include <muster/env.h>
 #include <muster/stream.h>
 
+/* stream.c */
+
+/** env->net is NULL: INVALID_ARGUMENT, with the remedy. */
+enum muster_rc muster_net_missing(struct muster_error *ret_error);
+
 /* socket_address.c */
 
 union muster_sockaddr {

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "net/net_internal.h"
 #include "net/rpc_channel_internal.h"
 
 #define CONNECT_TIMEOUT_NS   (20 * MUSTER_NS_PER_S)
@@ -236,9 +237,12 @@ enum muster_rc muster_channel_open(struct muster_env *env, const char *target,
                                    struct muster_channel **ret_channel,
                                    struct muster_error *ret_error)
 {
-    struct muster_channel *channel = muster_mem_alloc_zero(env->mem, 1, sizeof(*channel));
+    struct muster_channel *channel;
     enum muster_rc rc;
 
+    if (env->net == NULL)
+        return muster_net_missing(ret_error);
+    channel = muster_mem_alloc_zero(env->mem, 1, sizeof(*channel));
     if (channel == NULL)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
     channel_init(channel, env, options);

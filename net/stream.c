@@ -4,6 +4,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "net/net_internal.h"
+
 static bool iov_total(const struct iovec *iov, size_t iov_count, size_t *ret_total)
 {
     size_t total = 0;
@@ -123,6 +125,13 @@ const struct muster_address *muster_stream_local(const struct muster_stream *str
     return stream->ops->local(stream);
 }
 
+enum muster_rc muster_net_missing(struct muster_error *ret_error)
+{
+    return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                            "the environment has no network: open one with "
+                            "muster_net_system_open(env, &env->net)");
+}
+
 enum muster_rc muster_connect_start(struct muster_connect *connect, struct muster_net *net,
                                     const struct muster_address *address,
                                     const struct muster_stream_options *options,
@@ -133,7 +142,7 @@ enum muster_rc muster_connect_start(struct muster_connect *connect, struct muste
     enum muster_rc rc;
 
     assert(done != NULL);
-    if (address->family == MUSTER_ADDRESS_NONE)
+    if (net == NULL || address->family == MUSTER_ADDRESS_NONE)
         return MUSTER_INVALID_ARGUMENT;
     connect->stream = NULL;
     connect->error = (struct muster_error){.rc = MUSTER_OK};
@@ -161,6 +170,8 @@ enum muster_rc muster_listener_open(struct muster_net *net, const struct muster_
     static const struct muster_stream_options defaults = {.send_buffer_bytes = 0};
 
     assert(on_accept != NULL);
+    if (net == NULL)
+        return muster_net_missing(ret_error);
     if (address->family == MUSTER_ADDRESS_NONE)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "no address to listen on");
     return net->ops->listen(net, address, options != NULL ? options : &defaults, on_accept, data,
@@ -185,7 +196,7 @@ enum muster_rc muster_lookup_start(struct muster_lookup *lookup, struct muster_n
     enum muster_rc rc;
 
     assert(done != NULL);
-    if (host[0] == '\0' || strlen(host) >= MUSTER_HOST_TEXT_BYTES)
+    if (net == NULL || host[0] == '\0' || strlen(host) >= MUSTER_HOST_TEXT_BYTES)
         return MUSTER_INVALID_ARGUMENT;
     lookup->address_count = 0;
     lookup->error = (struct muster_error){.rc = MUSTER_OK};

@@ -86,6 +86,7 @@ enum muster_rc muster_rc_from_errno(int sys)
         return MUSTER_CANCELLED;
     case EINVAL:
     case EAFNOSUPPORT:
+    case EISDIR:
     case ENAMETOOLONG:
         return MUSTER_INVALID_ARGUMENT;
     case ETIMEDOUT:

@@ -3,11 +3,13 @@
 #include "bench_allreduce.h"
 
 #include "bench.h"
+#include "bench_list.h"
 #include "commands.h"
 
 #include <muster/address.h>
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +21,10 @@
 #define REPEAT_BYTES (UINT64_C(2) << 30)
 #define REPEAT_MIN   10u
 #define REPEAT_MAX   1000u
+
+/* Open files of a process: connections, boards and pipes of the others, while they are made. */
+#define FILES_BASE     16u
+#define FILES_PER_RANK 8u
 
 static const struct muster_option rows[] = {
     {.name = "ranks",
@@ -100,7 +106,7 @@ bool bench_read_all(int fd, void *bytes, size_t count)
     while (count > 0) {
         ssize_t done = read(fd, bytes, count);
 
-        if (done <= 0 && errno != EINTR)
+        if (done == 0 || (done < 0 && errno != EINTR))
             return false;
         if (done > 0) {
             bytes = (uint8_t *)bytes + done;
@@ -160,12 +166,46 @@ static bool spawn(struct bench_run *run, uint32_t index)
     return true;
 }
 
+static bool has_ended_well(struct bench_child *child)
+{
+    int status = 0;
+
+    child->has_ended = waitpid(child->pid, &status, 0) == child->pid && status == 0;
+    if (child->has_ended)
+        child->pid = 0;
+    return child->has_ended;
+}
+
+/* Until rank `index` has said something. False: another has failed, and this one waits for it. */
+static bool await_rank(struct bench_run *run, uint32_t index)
+{
+    struct pollfd polls[BENCH_RANKS_MAX];
+
+    do {
+        for (uint32_t i = 0; i < run->rank_count; i++)
+            polls[i] = (struct pollfd){
+                .fd = run->children[i].has_ended && i != index ? -1 : run->children[i].from_child,
+                .events = i == index ? POLLIN : 0};
+        if (poll(polls, run->rank_count, -1) < 0 && errno != EINTR)
+            return false;
+        for (uint32_t i = 0; i < run->rank_count; i++)
+            if (i != index && polls[i].revents != 0 && !has_ended_well(&run->children[i]))
+                return false;
+    } while (polls[index].revents == 0);
+    return true;
+}
+
+static bool read_rank(struct bench_run *run, uint32_t index, void *bytes, size_t count)
+{
+    return await_rank(run, index) && bench_read_all(run->children[index].from_child, bytes, count);
+}
+
 static bool introduce(struct bench_run *run)
 {
     struct muster_address addresses[BENCH_RANKS_MAX];
 
     for (uint32_t i = 0; i < run->rank_count; i++)
-        if (!bench_read_all(run->children[i].from_child, &addresses[i], sizeof(addresses[i])))
+        if (!read_rank(run, i, &addresses[i], sizeof(addresses[i])))
             return false;
     for (uint32_t i = 0; i < run->rank_count; i++)
         if (!bench_write_all(run->children[i].to_child, addresses,
@@ -246,24 +286,25 @@ static void print_line(const struct bench_run *run, uint64_t bytes, const struct
     fflush(stdout);
 }
 
-static bool read_rank(int fd, struct outcome *outcome, uint64_t *digests, bool is_first)
+static bool read_outcome(struct bench_run *run, uint32_t rank, struct outcome *outcome,
+                         uint64_t *digests)
 {
-    if (!bench_read_all(fd, &outcome->size, sizeof(outcome->size)))
+    if (!read_rank(run, rank, &outcome->size, sizeof(outcome->size)))
         return false;
     for (size_t i = 0; i < outcome->count; i++) {
         struct bench_sample sample;
 
-        if (!bench_read_all(fd, &sample, sizeof(sample)))
+        if (!bench_read_all(run->children[rank].from_child, &sample, sizeof(sample)))
             return false;
         outcome->slowest[i] = sample.us > outcome->slowest[i] ? sample.us : outcome->slowest[i];
-        outcome->is_identical = outcome->is_identical && (is_first || digests[i] == sample.digest);
+        outcome->is_identical = outcome->is_identical && (rank == 0 || digests[i] == sample.digest);
         digests[i] = sample.digest;
     }
     return true;
 }
 
 /* Read one size's samples of all ranks. Returns whether all could be read and were identical. */
-static bool collect(const struct bench_run *run, uint64_t bytes)
+static bool collect(struct bench_run *run, uint64_t bytes)
 {
     size_t count = bench_iterations(run->settings, bytes);
     struct outcome outcome = {
@@ -272,7 +313,7 @@ static bool collect(const struct bench_run *run, uint64_t bytes)
     bool is_read = outcome.slowest != NULL && digests != NULL;
 
     for (uint32_t rank = 0; rank < run->rank_count && is_read; rank++)
-        is_read = read_rank(run->children[rank].from_child, &outcome, digests, rank == 0);
+        is_read = read_outcome(run, rank, &outcome, digests);
     if (is_read)
         print_line(run, bytes, &outcome);
     free(outcome.slowest);
@@ -297,20 +338,20 @@ static bool reap(const struct bench_run *run, bool is_failed)
 
 static bool parse_sizes(struct bench_run *run, const char *text)
 {
-    char copy[512];
-    char *rest = NULL;
+    const struct bench_list_rule rule = {.command = "muster bench allreduce",
+                                         .option = "--bytes",
+                                         .is_sizes = true,
+                                         .min = 1,
+                                         .max = BENCH_BYTES_MAX,
+                                         .multiple = muster_dtype_bytes(run->dtype),
+                                         .count_max = BENCH_SIZES_MAX};
+    struct bench_list list;
 
-    if (strlen(text) >= sizeof(copy))
+    if (!bench_list_parse(&rule, text, &list))
         return false;
-    strcpy(copy, text);
-    for (char *word = strtok_r(copy, ",", &rest); word != NULL; word = strtok_r(NULL, ",", &rest)) {
-        if (run->size_count == BENCH_SIZES_MAX ||
-            muster_bytes_parse(word, &run->sizes[run->size_count]) != MUSTER_OK ||
-            run->sizes[run->size_count] % muster_dtype_bytes(run->dtype) != 0)
-            return false;
-        run->size_count++;
-    }
-    return run->size_count > 0;
+    memcpy(run->sizes, list.values, list.count * sizeof(list.values[0]));
+    run->size_count = list.count;
+    return true;
 }
 
 static enum muster_dtype parse_dtype(const char *text)
@@ -333,11 +374,10 @@ int bench_allreduce(int argc, char **argv)
         return exit_code;
     run.rank_count = (uint32_t)settings.rank_count;
     run.dtype = parse_dtype(settings.dtype);
-    if (!parse_sizes(&run, settings.bytes)) {
-        fprintf(stderr, "muster bench allreduce: --bytes %s: not a list of sizes in whole %s\n",
-                settings.bytes, settings.dtype);
+    if (!parse_sizes(&run, settings.bytes))
         return EXIT_USAGE;
-    }
+    if (!command_has_files("muster bench allreduce", FILES_BASE + FILES_PER_RANK * run.rank_count))
+        return EXIT_OTHER;
     fflush(stdout);
     run.meet =
         mmap(NULL, sizeof(*run.meet), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -11,6 +11,7 @@
 #define BENCH_RANKS_MAX 64
 #define BENCH_SIZES_MAX 32
 #define BENCH_WARM_UP   3u
+#define BENCH_BYTES_MAX (UINT64_C(1) << 40)
 
 struct bench_settings {
     uint64_t rank_count;
@@ -37,6 +38,7 @@ struct bench_run {
     struct bench_child {
         pid_t pid;
         int to_child, from_child; /* the parent's ends */
+        bool has_ended;           /* well */
     } children[BENCH_RANKS_MAX];
 };
 

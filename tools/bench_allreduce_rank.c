@@ -63,6 +63,13 @@ static bool is_good(const struct rank *rank, enum muster_rc started)
     return started == MUSTER_OK && rank->rc == MUSTER_OK;
 }
 
+static bool is_told(const struct rank *rank, enum muster_rc rc, const char *what)
+{
+    if (rc != MUSTER_OK)
+        fprintf(stderr, "muster bench: rank %u: %s: %s\n", rank->index, what, muster_rc_text(rc));
+    return rc == MUSTER_OK;
+}
+
 static void prepare_op(struct rank *rank)
 {
     rank->is_done = false;
@@ -248,10 +255,11 @@ static bool take_tensor(struct rank *rank)
         rc = muster_tensor_new(rank->env, run->dtype, rank->count, &rank->shared);
         muster_runtime_leave(rank->runtime);
         rank->tensor = rank->shared.data;
-        return rc == MUSTER_OK;
+        return is_told(rank, rc, "no mapped tensor of this size");
     }
     rank->tensor = muster_mem_alloc(rank->env->mem, rank->count * muster_dtype_bytes(run->dtype));
-    return rank->tensor != NULL;
+    rc = rank->tensor == NULL ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_OK;
+    return is_told(rank, rc, "no tensor of this size");
 }
 
 static void give_tensor(struct rank *rank)
@@ -301,6 +309,18 @@ static struct muster_plan_parameters parameters_of(const struct bench_settings *
     return parameters;
 }
 
+static bool open_env(struct rank *rank)
+{
+    enum muster_rc rc;
+
+    muster_mem_limited_init(&rank->mem, muster_mem_system(), 0);
+    rc = muster_env_system_open(&(struct muster_env_system_options){.mem = &rank->mem.mem},
+                                &rank->env);
+    if (rc == MUSTER_OK && rank->env->net == NULL)
+        rc = muster_net_system_open(rank->env, &rank->env->net);
+    return is_told(rank, rc, "cannot open a loop and sockets");
+}
+
 static bool join(struct rank *rank, int from_parent, int to_parent)
 {
     struct muster_address addresses[BENCH_RANKS_MAX];
@@ -313,10 +333,7 @@ static bool join(struct rank *rank, int from_parent, int to_parent)
     snprintf(job, sizeof(job), "bench-%d", (int)getppid());
     if (strcmp(settings->wire, "tcp") == 0)
         setenv("MUSTER_WIRE", "tcp", 1);
-    muster_mem_limited_init(&rank->mem, muster_mem_system(), 0);
-    if (muster_env_system_open(&(struct muster_env_system_options){.mem = &rank->mem.mem},
-                               &rank->env) != MUSTER_OK ||
-        (rank->env->net == NULL && muster_net_system_open(rank->env, &rank->env->net) != MUSTER_OK))
+    if (!open_env(rank))
         return false;
     if (muster_static_group_open(rank->env, job, &rank->static_group, &error) != MUSTER_OK) {
         fprintf(stderr, "muster bench: %s\n", error.text);
@@ -326,12 +343,16 @@ static bool join(struct rank *rank, int from_parent, int to_parent)
                          sizeof(addresses[0])) ||
         !bench_read_all(from_parent, addresses, rank->run->rank_count * sizeof(addresses[0])))
         return false;
-    if (muster_static_group_join(rank->static_group, rank->index, addresses, rank->run->rank_count,
-                                 &parameters) != MUSTER_OK)
+    if (!is_told(rank,
+                 muster_static_group_join(rank->static_group, rank->index, addresses,
+                                          rank->run->rank_count, &parameters),
+                 "cannot join the others"))
         return false;
     rank->group = muster_static_group_group(rank->static_group);
-    return muster_runtime_open(&(struct muster_runtime_options){.env = rank->env},
-                               &rank->runtime) == MUSTER_OK;
+    return is_told(
+        rank,
+        muster_runtime_open(&(struct muster_runtime_options){.env = rank->env}, &rank->runtime),
+        "cannot start its thread");
 }
 
 /* The others may still need the last frames. */

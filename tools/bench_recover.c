@@ -10,6 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Open files of the launcher, which has pipes of every worker, and of a worker, which has links and boards. */
+#define FILES_BASE     32u
+#define FILES_PER_TASK 8u
+
 enum {
     WARM_STEPS = 12,     /* undisturbed operations of all tasks before the first kill */
     CALM_STEPS = 2,      /* and before each further one */
@@ -115,7 +119,8 @@ static const struct muster_option rows[] = {
      .offset = offsetof(struct recover_settings, victim_rss_bytes),
      .fallback = "0",
      .unit = "bytes",
-     .help = "Memory that every worker (or the bystander) holds besides; its release slows a death."},
+     .help =
+         "Memory that every worker (or the bystander) holds besides; its release slows a death."},
     {.name = "victim",
      .kind = MUSTER_OPTION_CHOICE,
      .offset = offsetof(struct recover_settings, victim),
@@ -159,6 +164,8 @@ int bench_recover(int argc, char **argv)
 
     if (!command_parse_all(&bench_recover_options, argc, argv, &settings, &exit_code))
         return exit_code;
+    if (!command_has_files("muster bench recover", FILES_BASE + FILES_PER_TASK * settings.tasks))
+        return EXIT_OTHER;
     run.tasks = (uint32_t)settings.tasks;
     run.bytes = settings.bytes / sizeof(float) * sizeof(float);
     run.kills = settings.kills;

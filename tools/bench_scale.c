@@ -1,5 +1,6 @@
 /* muster bench scale: the plans of an all-reduce among many members, played through a model. */
 #include "bench.h"
+#include "bench_list.h"
 
 #include <muster/env.h>
 #include <muster/plan_model.h>
@@ -9,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LIST_MAX     64
 #define MEMBERS_MAX  4096u
 #define MESSAGES_MAX UINT64_C(6000000)
 /* Every member keeps the inputs of all. */
@@ -32,7 +32,7 @@ static const struct muster_option rows[] = {
      FIELD(members),
      .fallback = "4,8,16,64,256,1024",
      .value = "A,B,…",
-     .help = "Numbers of members."},
+     .help = "Numbers of members, from 2."},
     {.name = "bytes",
      .kind = MUSTER_OPTION_TEXT,
      FIELD(bytes),
@@ -101,30 +101,6 @@ const struct muster_options bench_scale_options = {
     .rows = rows,
     .row_count = sizeof(rows) / sizeof(rows[0]),
 };
-
-struct list {
-    uint64_t values[LIST_MAX];
-    size_t count;
-};
-
-static bool parse_list(const char *text, uint64_t min, uint64_t max, struct list *ret_list)
-{
-    char copy[512];
-    char *rest = NULL;
-
-    ret_list->count = 0;
-    if (strlen(text) >= sizeof(copy))
-        return false;
-    strcpy(copy, text);
-    for (char *word = strtok_r(copy, ",", &rest); word != NULL; word = strtok_r(NULL, ",", &rest)) {
-        uint64_t *value = &ret_list->values[ret_list->count];
-
-        if (ret_list->count++ == LIST_MAX || muster_bytes_parse(word, value) != MUSTER_OK ||
-            *value < min || *value > max)
-            return false;
-    }
-    return ret_list->count > 0;
-}
 
 static void print_result(const struct settings *settings, const struct muster_plan_model *model,
                          const struct muster_plan_model_result *result, bool is_auto)
@@ -197,25 +173,28 @@ static bool play_all(const struct settings *settings, struct muster_plan_model *
     return true;
 }
 
+static const struct bench_list_rule member_rule = {
+    .command = "muster bench scale", .option = "-n", .min = 2, .max = MEMBERS_MAX};
+static const struct bench_list_rule size_rule = {.command = "muster bench scale",
+                                                 .option = "--bytes",
+                                                 .is_sizes = true,
+                                                 .min = 4,
+                                                 .max = UINT64_C(1) << 40};
+
 int bench_scale(int argc, char **argv)
 {
     struct settings settings = {.members = NULL};
     struct muster_plan_model model = {.n = 0};
-    struct list members, sizes;
+    struct bench_list members, sizes;
     struct muster_error error;
     bool is_ok = true;
     int exit_code = EXIT_OK;
 
     if (!command_parse_all(&bench_scale_options, argc, argv, &settings, &exit_code))
         return exit_code;
-    if (!parse_list(settings.members, 1, MEMBERS_MAX, &members) ||
-        !parse_list(settings.bytes, 4, UINT64_C(1) << 40, &sizes)) {
-        fprintf(stderr,
-                "muster bench scale: write numbers from 1 to %u for -n and sizes for "
-                "--bytes, with commas between\n",
-                MEMBERS_MAX);
+    if (!bench_list_parse(&member_rule, settings.members, &members) ||
+        !bench_list_parse(&size_rule, settings.bytes, &sizes))
         return EXIT_USAGE;
-    }
     if (settings.tune_file != NULL &&
         muster_plan_parameters_read(muster_files_system(), muster_mem_system(), settings.tune_file,
                                     &model.parameters, &error) != MUSTER_OK) {

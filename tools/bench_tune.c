@@ -6,9 +6,12 @@
 #include <muster/json.h>
 #include <muster/plan_parameters.h>
 
+#include "bench_allreduce.h"
+#include "bench_list.h"
 #include "bench_tune.h"
 #include "commands.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -102,11 +105,6 @@ static bool take_line(struct bench_tune_set *set, enum muster_algorithm algorith
     return true;
 }
 
-static bool is_list(const char *text)
-{
-    return text[strspn(text, "0123456789KMGi,")] == '\0';
-}
-
 /* False: it could not be started, or has failed. */
 static bool measure(const struct settings *settings, struct bench_tune_set *set,
                     enum muster_algorithm algorithm)
@@ -131,62 +129,71 @@ static bool measure(const struct settings *settings, struct bench_tune_set *set,
 
 /* --- The table --- */
 
-static bool write_table(const struct settings *settings, struct bench_tune_set *sets, size_t count)
+/* Before minutes of measuring. */
+static FILE *open_table(const struct settings *settings)
+{
+    FILE *file = settings->out != NULL ? fopen(settings->out, "ae") : stdout;
+
+    if (file == NULL)
+        fprintf(stderr, "muster bench tune: --out %s: %s\n", settings->out, strerror(errno));
+    return file;
+}
+
+static bool write_table(const struct settings *settings, FILE *file, struct bench_tune_set *sets,
+                        size_t count)
 {
     struct muster_plan_parameters parameters = {.chunk_bytes = 0};
-    FILE *file = settings->out != NULL ? fopen(settings->out, "w") : stdout;
     char text[TEXT_BYTES];
 
-    if (file == NULL) {
-        fprintf(stderr, "muster bench tune: --out %s: it cannot be written\n", settings->out);
-        return false;
-    }
     bench_tune_make(sets, count, &parameters);
     (void)muster_plan_parameters_format(&parameters, text, sizeof(text));
+    if (file != stdout && ftruncate(fileno(file), 0) != 0)
+        return false;
     fprintf(file, "# muster bench tune -n %s --bytes %s\n%s", settings->members, settings->bytes,
             text);
-    return file == stdout || fclose(file) == 0;
+    if (file == stdout || (fflush(file) == 0 && fclose(file) == 0))
+        return true;
+    fprintf(stderr, "muster bench tune: --out %s: %s\n", settings->out, strerror(errno));
+    return false;
 }
 
-/* Returns how many, or 0. */
-static size_t read_members(const char *text, struct bench_tune_set *sets)
-{
-    size_t count = 0;
-
-    while (*text != '\0') {
-        char *end;
-        unsigned long n = strtoul(text, &end, 10);
-
-        if (n < 2 || n > 64 || count == BENCH_TUNE_MEMBERS_MAX || (*end != '\0' && *end != ','))
-            return 0;
-        sets[count++].n = (uint32_t)n;
-        text = *end == ',' ? end + 1 : end;
-    }
-    return count;
-}
+static const struct bench_list_rule member_rule = {.command = "muster bench tune",
+                                                   .option = "-n",
+                                                   .min = 2,
+                                                   .max = 64,
+                                                   .count_max = BENCH_TUNE_MEMBERS_MAX};
+static const struct bench_list_rule size_rule = {.command = "muster bench tune",
+                                                 .option = "--bytes",
+                                                 .is_sizes = true,
+                                                 .min = 4,
+                                                 .max = BENCH_BYTES_MAX,
+                                                 .multiple = sizeof(float)};
 
 int bench_tune(int argc, char **argv)
 {
     struct bench_tune_set sets[BENCH_TUNE_MEMBERS_MAX] = {{.n = 0}};
     struct settings settings = {.members = NULL};
     int exit_code = EXIT_OK;
+    struct bench_list members, sizes;
+    FILE *file;
     size_t count;
 
     if (!command_parse_all(&bench_tune_options, argc, argv, &settings, &exit_code))
         return exit_code;
-    count = read_members(settings.members, sets);
-    if (count == 0 || !is_list(settings.bytes)) {
-        fprintf(stderr,
-                "muster bench tune: write up to %u numbers from 2 to 64 for -n and sizes "
-                "for --bytes, with commas between\n",
-                BENCH_TUNE_MEMBERS_MAX);
+    if (!bench_list_parse(&member_rule, settings.members, &members) ||
+        !bench_list_parse(&size_rule, settings.bytes, &sizes))
         return EXIT_USAGE;
-    }
+    count = members.count;
+    for (size_t i = 0; i < count; i++)
+        sets[i].n = (uint32_t)members.values[i];
+    file = open_table(&settings);
+    if (file == NULL)
+        return EXIT_BAD_INPUT;
     for (size_t i = 0; i < count; i++)
         for (size_t a = 0; a < CANDIDATE_COUNT; a++)
             if (!measure(&settings, &sets[i], candidates[a])) {
                 fprintf(stderr, "muster bench tune: `muster bench allreduce` has failed\n");
                 return EXIT_OTHER;
             }
-    return write_table(&settings, sets, count) ? EXIT_OK : EXIT_OTHER;
+    return write_table(&settings, file, sets, count) ? EXIT_OK : EXIT_OTHER;
 }

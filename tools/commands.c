@@ -1,6 +1,8 @@
 /* The table of sub-commands, and what all of them do alike. */
 #include "commands.h"
 
+#include <sys/resource.h>
+
 const struct command commands[] = {
     {"run", "start workers and keep them going when some die", command_run, &run_options},
     {"resolve", "show the cluster that this process is in", command_resolve, &resolve_options},
@@ -84,4 +86,23 @@ int command_fail(const char *name, const struct muster_error *error)
     fprintf(stderr, "muster %s: %s\n", name,
             error->text[0] != '\0' ? error->text : muster_rc_text(error->rc));
     return command_exit_of(error->rc);
+}
+
+bool command_has_files(const char *command, uint64_t count)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= count)
+        return true;
+    if (limit.rlim_max >= count) {
+        limit.rlim_cur = (rlim_t)count;
+        if (setrlimit(RLIMIT_NOFILE, &limit) == 0)
+            return true;
+    }
+    fprintf(stderr,
+            "%s: it needs up to %llu open files per process, and the limit is %llu; raise it: "
+            "ulimit -n %llu\n",
+            command, (unsigned long long)count, (unsigned long long)limit.rlim_max,
+            (unsigned long long)count);
+    return false;
 }

@@ -2,6 +2,7 @@
 #ifndef MUSTER_COMMANDS_H
 #define MUSTER_COMMANDS_H
 
+#include <stdint.h>
 #include <stdio.h>
 
 #include <muster/env.h>
@@ -60,6 +61,10 @@ bool command_parse_all(const struct muster_options *options, int argc, char **ar
 
 /** "muster NAME: <error>" on standard error. Returns the exit code of the error. */
 int command_fail(const char *name, const struct muster_error *error);
+
+/** This process and its children may open count files, more than by default if need be. False: standard
+ * error names the limit and how to raise it. */
+bool command_has_files(const char *command, uint64_t count);
 
 /** The exit code that stands for rc. */
 int command_exit_of(enum muster_rc rc);

@@ -85,6 +85,8 @@ static const char *why_not_runnable(const char *program, int failure)
         return "; is it executable (chmod +x)?";
     if (failure == ENOEXEC)
         return "; a script needs a first line such as #!/bin/sh";
+    if (failure == EMFILE)
+        return "; raise the limit: ulimit -n 1024";
     return "";
 }
 

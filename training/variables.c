@@ -3,6 +3,8 @@
 
 #include <muster/env.h>
 
+#include "collective/board_system.h"
+
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -77,17 +79,6 @@ static enum muster_rc read_host_key(struct muster_env *env, const char **ret_key
     return MUSTER_OK;
 }
 
-/* Read by the boards (collective/board_system.h), which have nobody to tell of a wrong one. */
-static enum muster_rc check_wire(struct muster_env *env, struct muster_error *ret_error)
-{
-    const char *text = muster_vars_get(env->vars, "MUSTER_WIRE");
-
-    if (text == NULL || *text == '\0' || strcmp(text, "auto") == 0 || strcmp(text, "tcp") == 0)
-        return MUSTER_OK;
-    return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                            "MUSTER_WIRE=%s: expected auto or tcp", text);
-}
-
 static bool is_of_one_host(const struct muster_address *address)
 {
     static const uint8_t any[sizeof(address->ip)];
@@ -155,7 +146,7 @@ enum muster_rc muster_training_read_variables(struct muster_env *env,
     if (rc == MUSTER_OK)
         rc = read_host_key(env, &node->host_key, ret_error);
     if (rc == MUSTER_OK)
-        rc = check_wire(env, ret_error);
+        rc = muster_board_system_check_wire(env, ret_error);
     if (rc == MUSTER_OK)
         rc = read_listen(env, &node->listen, ret_error);
     if (rc == MUSTER_OK)

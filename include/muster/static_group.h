@@ -14,8 +14,8 @@ MUSTER_BEGIN
 struct muster_static_group;
 
 /** Listen on 127.0.0.1 (a free port); how the members learn each other's addresses is the program's
- * business. Borrows env, which needs loop and net, until close. Errors as muster_listener_open.
- * Gives. */
+ * business. Borrows env, which needs loop and net, until close. Errors as muster_listener_open, and
+ * INVALID_ARGUMENT (the job's name, MUSTER_WIRE). Gives. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_static_group_open(
     struct muster_env *env, const char *job, struct muster_static_group **ret_static_group,
     struct muster_error *ret_error);

@@ -168,7 +168,7 @@ struct muster_connect {
     void *impl;
 };
 /** deadline_ns is absolute loop time. By done: UNAVAILABLE (however the peer cannot be reached),
- * DEADLINE_EXCEEDED, CANCELLED, PERMISSION_DENIED. Returned: INVALID_ARGUMENT (no address),
+ * DEADLINE_EXCEEDED, CANCELLED, PERMISSION_DENIED. Returned: INVALID_ARGUMENT (no address, no net),
  * RESOURCE_EXHAUSTED (descriptors, memory). */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_connect_start(
     struct muster_connect *connect, struct muster_net *net, const struct muster_address *address,
@@ -189,8 +189,8 @@ struct muster_listener {
 };
 /** Bind and listen; port 0 takes a free one (see muster_listener_address). on_accept takes the
  * stream.
- * Errors:  ALREADY_EXISTS (address in use; the text names it), PERMISSION_DENIED, INVALID_ARGUMENT.
- *          Gives. */
+ * Errors:  ALREADY_EXISTS (address in use; the text names it), PERMISSION_DENIED, INVALID_ARGUMENT
+ *          (also where net is NULL: env has none). Gives. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_listener_open(
     struct muster_net *net, const struct muster_address *address,
     const struct muster_stream_options *options, muster_listener_accept_fn *on_accept, void *data,

@@ -59,6 +59,23 @@ def check_choices():
 def check_usage():
     output = subprocess.run([MUSTER, "bench", "allreduce", "--bytes", "7"], capture_output=True, text=True, timeout=60)
     assert output.returncode == 2 and "--bytes 7" in output.stderr, output.stderr
+    output = subprocess.run([MUSTER, "bench", "allreduce", "--bytes", "1K,1T"], capture_output=True, text=True, timeout=60)
+    assert output.returncode == 2 and "'1T' is not a size such as 65536, 64K" in output.stderr, output.stderr
+
+
+def limited(files, *arguments, **variables):
+    return subprocess.run(["sh", "-c", f'ulimit -n {files}; exec "$@"', "sh", MUSTER, "bench", *arguments],
+                          capture_output=True, text=True, timeout=120, env={**os.environ, **variables})
+
+
+def check_limits():
+    for bench in (["allreduce", "-n", "3", "--bytes", "1K"], ["recover", "-n", "3", "--bytes", "64K", "--kills", "1"]):
+        output = limited(20, *bench)
+        assert output.returncode == 1 and "the limit is 20; raise it: ulimit -n" in output.stderr, output
+    # What a rank cannot do ends them all, at once.
+    output = subprocess.run([MUSTER, "bench", "allreduce", "-n", "3", "--bytes", "64K"], capture_output=True, text=True,
+                            timeout=120, env={**os.environ, "MUSTER_WIRE": "pigeon"})
+    assert output.returncode == 1 and "MUSTER_WIRE=pigeon: expected auto or tcp" in output.stderr, output
 
 
 if __name__ == "__main__":
@@ -66,6 +83,7 @@ if __name__ == "__main__":
         print("skipped: the command muster is not built")
         sys.exit(77)
     check_usage()
+    check_limits()
     check_choices()
     check_sizes(2, "f32", "tcp", "private")
     check_sizes(3, "u8", "tcp", "mapped")

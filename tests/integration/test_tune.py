@@ -41,6 +41,16 @@ class Tune(unittest.TestCase):
         done = muster("run", "-n", "3", "--tune-file", self.file, "--reproducible", "view", "--", STEPPER, "3")
         self.assertEqual(done.returncode, 0, done.stderr)
 
+    def test_what_cannot_be_written_is_told_before_anything_is_measured(self):
+        done = muster("bench", "tune", "-n", "2", "--out", "/nonexistent/x")
+        self.assertEqual(done.returncode, 3)
+        self.assertEqual(done.stderr, "muster bench tune: --out /nonexistent/x: No such file or directory\n")
+
+    def test_a_folder_is_no_table(self):
+        done = muster("run", "-n", "2", "--tune-file", os.path.dirname(self.file), "--", "true")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("it is a folder", done.stderr)
+
     def test_every_algorithm_trains(self):
         for algorithm in ("ring", "halving", "double_tree", "blocks", "two_level"):
             self.write(f"algorithm {algorithm}\ndirect_max_bytes 1\n")
@@ -98,7 +108,7 @@ class Scale(unittest.TestCase):
                 self.assertEqual(sum(line["is_auto"] for line in lines if (line["n"], line["bytes"]) == (n, size)), 1)
 
     def test_bad_input(self):
-        for args in (["-n", "0"], ["-n", "5000"], ["--bytes", "x"], ["-n", ""]):
+        for args in (["-n", "0"], ["-n", "1"], ["-n", "5000"], ["--bytes", "x"], ["-n", ""]):
             self.assertEqual(muster("bench", "scale", *args).returncode, 2, args)
         done = muster("bench", "scale", "--gbps", "0")
         self.assertNotEqual(done.returncode, 0)

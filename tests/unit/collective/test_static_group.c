@@ -1,0 +1,95 @@
+/* What a static group refuses before it listens. */
+#include "test_env.h"
+
+#include <muster/static_group.h>
+#include <muster/stream.h>
+
+#include <string.h>
+
+#include "test_vars.h"
+
+static const struct test_var no_vars[] = {{NULL, NULL}};
+
+struct world {
+    struct test_env test;
+    struct test_vars vars;
+    struct muster_error error;
+};
+
+static void world_open(struct world *world, const struct test_var *vars)
+{
+    test_env_open(&world->test);
+    test_vars_init(&world->vars, vars);
+    world->test.env.vars = &world->vars.vars;
+    assert_int_equal(muster_net_system_open(&world->test.env, &world->test.env.net), MUSTER_OK);
+}
+
+static void world_close(struct world *world)
+{
+    muster_net_system_close(world->test.env.net);
+    test_env_close(&world->test);
+}
+
+static void assert_refused(struct world *world, struct muster_env *env, const char *job,
+                           const char *text)
+{
+    struct muster_static_group *group = NULL;
+
+    assert_int_equal(muster_static_group_open(env, job, &group, &world->error),
+                     MUSTER_INVALID_ARGUMENT);
+    assert_non_null(strstr(world->error.text, text));
+    assert_null(group);
+}
+
+static void an_environment_without_a_network_is_refused(void **state)
+{
+    struct world world;
+    struct muster_env env;
+
+    (void)state;
+    world_open(&world, no_vars);
+    env = world.test.env;
+    env.net = NULL;
+
+    assert_refused(&world, &env, "job", "muster_net_system_open");
+    world_close(&world);
+}
+
+static void a_job_needs_a_name(void **state)
+{
+    struct world world;
+    char name[MUSTER_JOB_NAME_BYTES + 1];
+
+    (void)state;
+    world_open(&world, no_vars);
+    memset(name, 'x', sizeof(name) - 1);
+    name[sizeof(name) - 1] = '\0';
+
+    assert_refused(&world, &world.test.env, NULL, "name");
+    assert_refused(&world, &world.test.env, "", "name");
+    assert_refused(&world, &world.test.env, name, "name");
+    world_close(&world);
+}
+
+static void a_wire_that_there_is_not_is_named_with_those_that_there_are(void **state)
+{
+    static const struct test_var vars[] = {{"MUSTER_WIRE", "pigeon"}, {NULL, NULL}};
+    struct world world;
+
+    (void)state;
+    world_open(&world, vars);
+
+    assert_refused(&world, &world.test.env, "job", "MUSTER_WIRE=pigeon: expected auto or tcp");
+    world_close(&world);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_environment_without_a_network_is_refused),
+        cmocka_unit_test(a_job_needs_a_name),
+        cmocka_unit_test(a_wire_that_there_is_not_is_named_with_those_that_there_are),
+    };
+
+    return cmocka_run_group_tests_name("static_group", tests, NULL, NULL);
+}
