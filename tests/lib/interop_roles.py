@@ -29,6 +29,17 @@ def program(name):
     return str(path)
 
 
+def stranger_path(name):
+    """What tests/tools/install-strangers has installed, or None."""
+    home = pathlib.Path(os.environ.get("MUSTER_STRANGERS", pathlib.Path.home() / ".cache" / "muster-strangers"))
+    path = home / "bin" / name
+    return str(path) if path.exists() else None
+
+
+def stranger(name):
+    return stranger_path(name) or skip(f"{name} is not installed (tests/tools/install-strangers {name})")
+
+
 class Server:
     """interop_server, or another program that prints `listening HOST:PORT` when it is ready."""
 
