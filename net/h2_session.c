@@ -136,7 +136,7 @@ static void output_drop(struct muster_h2_session *session)
 /* Fill an output with all that nghttp2 has to send. */
 static void gather(struct muster_h2_session *session)
 {
-    if (!nghttp2_session_want_write(session->ng))
+    if (session->is_goaway_out || !nghttp2_session_want_write(session->ng))
         return;
     session->output = muster_h2_output_new(session->mem);
     if (session->output == NULL) {
@@ -144,7 +144,7 @@ static void gather(struct muster_h2_session *session)
         return;
     }
     session->depth++;
-    while (!muster_h2_output_is_full(session->output)) {
+    while (!muster_h2_output_is_full(session->output) && !session->is_goaway_out) {
         const uint8_t *bytes = NULL;
         ssize_t count = nghttp2_session_mem_send(session->ng, &bytes);
 
@@ -161,8 +161,8 @@ static void gather(struct muster_h2_session *session)
 
 static bool is_finished(const struct muster_h2_session *session)
 {
-    return (session->is_terminating || !nghttp2_session_want_read(session->ng)) &&
-           !nghttp2_session_want_write(session->ng);
+    return session->is_goaway_out ||
+           (!nghttp2_session_want_read(session->ng) && !nghttp2_session_want_write(session->ng));
 }
 
 static void flush(struct muster_h2_session *session)
@@ -226,6 +226,8 @@ static void feed(struct muster_h2_session *session, const uint8_t *bytes, size_t
     ssize_t used;
 
     session->received_bytes += count;
+    if (session->is_terminating)
+        return;
     session->depth++;
     used = nghttp2_session_mem_recv(session->ng, bytes, good);
     session->depth--;
@@ -439,18 +441,35 @@ void muster_h2_session_ping(struct muster_h2_session *session)
     muster_h2_session_wake(session);
 }
 
-void muster_h2_session_drain(struct muster_h2_session *session)
+void muster_h2_session_drain(struct muster_h2_session *session, const char *text)
 {
-    if (session->state != MUSTER_H2_SESSION_OPEN)
+    if (session->state != MUSTER_H2_SESSION_OPEN || session->drain_text != NULL)
         return;
-    if (session->options.is_server) {
-        (void)nghttp2_submit_shutdown_notice(session->ng);
-        (void)nghttp2_submit_ping(session->ng, NGHTTP2_FLAG_NONE,
-                                  (const uint8_t *)MUSTER_H2_DRAIN_PING);
-    } else {
-        (void)nghttp2_submit_goaway(session->ng, NGHTTP2_FLAG_NONE, 0, NGHTTP2_NO_ERROR, NULL, 0);
+    session->drain_text = text;
+    if (!session->options.is_server) {
+        muster_h2_session_drain_now(session);
+        return;
     }
+    (void)nghttp2_submit_shutdown_notice(session->ng);
+    (void)nghttp2_submit_ping(session->ng, NGHTTP2_FLAG_NONE,
+                              (const uint8_t *)MUSTER_H2_DRAIN_PING);
     muster_h2_session_wake(session);
+}
+
+static void goaway(struct muster_h2_session *session, uint32_t code, const char *text)
+{
+    (void)nghttp2_submit_goaway(session->ng, NGHTTP2_FLAG_NONE,
+                                nghttp2_session_get_last_proc_stream_id(session->ng), code,
+                                (const uint8_t *)text, strlen(text));
+    muster_h2_session_wake(session);
+}
+
+void muster_h2_session_drain_now(struct muster_h2_session *session)
+{
+    if (session->state != MUSTER_H2_SESSION_OPEN || session->is_drained)
+        return;
+    session->is_drained = true;
+    goaway(session, NGHTTP2_NO_ERROR, session->drain_text != NULL ? session->drain_text : "");
 }
 
 void muster_h2_session_terminate(struct muster_h2_session *session, uint32_t code, const char *text)
@@ -458,8 +477,5 @@ void muster_h2_session_terminate(struct muster_h2_session *session, uint32_t cod
     if (session->state != MUSTER_H2_SESSION_OPEN || session->is_terminating)
         return;
     session->is_terminating = true;
-    (void)nghttp2_submit_goaway(session->ng, NGHTTP2_FLAG_NONE,
-                                nghttp2_session_get_last_proc_stream_id(session->ng), code,
-                                (const uint8_t *)text, strlen(text));
-    muster_h2_session_wake(session);
+    goaway(session, code, text);
 }

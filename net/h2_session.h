@@ -110,9 +110,12 @@ const struct muster_error *muster_h2_session_error(const struct muster_h2_sessio
 void muster_h2_session_fail(struct muster_h2_session *session, const struct muster_error *error);
 void muster_h2_session_ping(struct muster_h2_session *session);
 /** Take (client: begin) no new streams, let the open ones end; then on_down comes (RFC 9113 6.8).
- */
-void muster_h2_session_drain(struct muster_h2_session *session);
-/** GOAWAY with a code and a reason, then on_down. text is static. */
+ * text is the debug data of the GOAWAY; static. */
+void muster_h2_session_drain(struct muster_h2_session *session, const char *text);
+/** Server: do not wait for the streams that the peer may have begun before it heard of the drain. */
+void muster_h2_session_drain_now(struct muster_h2_session *session);
+/** GOAWAY with a code (no NO_ERROR) and a reason, then on_down at once, whatever is open. text is
+ * static. */
 void muster_h2_session_terminate(struct muster_h2_session *session, uint32_t code,
                                  const char *text);
 

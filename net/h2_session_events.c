@@ -101,9 +101,7 @@ static void ping_received(struct muster_h2_session *session, const nghttp2_frame
     } else if (memcmp(frame->ping.opaque_data, MUSTER_H2_DRAIN_PING,
                       sizeof(MUSTER_H2_DRAIN_PING)) == 0) {
         /* All requests sent before our notice are here: now the last one can be named. */
-        (void)nghttp2_submit_goaway(session->ng, NGHTTP2_FLAG_NONE,
-                                    nghttp2_session_get_last_proc_stream_id(session->ng),
-                                    NGHTTP2_NO_ERROR, NULL, 0);
+        muster_h2_session_drain_now(session);
     } else {
         session->events->on_pong(session);
     }
@@ -148,6 +146,9 @@ static int on_frame_send(nghttp2_session *ng, const nghttp2_frame *frame, void *
     struct muster_h2_session *session = data;
     struct muster_h2_stream *stream;
 
+    if (frame->hd.type == NGHTTP2_GOAWAY && session->is_terminating &&
+        frame->goaway.error_code != NGHTTP2_NO_ERROR)
+        session->is_goaway_out = true;
     if (frame->hd.type == NGHTTP2_HEADERS) {
         stream = stream_of(session, frame->hd.stream_id);
         if (stream != NULL)

@@ -39,12 +39,15 @@ struct muster_h2_session {
     struct muster_stream_write write;
     struct muster_h2_output *output; /* while something is being sent */
     uint64_t received_bytes;
-    uint64_t sent_frames; /* HEADERS and DATA */
+    uint64_t sent_frames;         /* HEADERS and DATA */
+    const char *drain_text;       /* NULL: not draining */
+    bool is_drained;              /* the last stream was named */
     struct muster_h2_watch watch; /* a server's */
     struct muster_h2_bucket resets, empties;
     unsigned depth; /* of calls into nghttp2 and of events */
     bool is_writing, is_reading;
-    bool is_terminating;
+    bool is_terminating; /* our last GOAWAY is queued: nothing that comes is read any more */
+    bool is_goaway_out;  /* and is on its way: nothing is sent any more */
     bool is_close_wanted;
     bool has_settings;
     muster_h2_session_close_fn *closed;

@@ -81,6 +81,7 @@ static void options_default(struct muster_rpc_server_options *options)
     DEFAULT_TO(keepalive_interval_ns, KEEPALIVE_INTERVAL_NS);
     DEFAULT_TO(keepalive_timeout_ns, KEEPALIVE_TIMEOUT_NS);
     DEFAULT_TO(ping_interval_min_ns, PING_INTERVAL_MIN_NS);
+    DEFAULT_TO(idle_ping_interval_min_ns, options->ping_interval_min_ns);
     DEFAULT_TO(handshake_timeout_ns, HANDSHAKE_TIMEOUT_NS);
 }
 

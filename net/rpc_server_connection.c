@@ -2,8 +2,6 @@
 #include "net/rpc_server_internal.h"
 #include "net/tls_stream.h"
 
-#define PING_STRIKES_MAX 2 /* gRPC A8 */
-
 static struct muster_rpc_connection *connection_of(const struct muster_h2_session *session)
 {
     return muster_h2_session_data(session);
@@ -55,7 +53,11 @@ static void on_drained(struct muster_h2_stream *stream)
 
 static void on_close(struct muster_h2_stream *stream, uint32_t code)
 {
-    muster_rpc_on_close(stream->data, code);
+    struct muster_rpc *rpc = stream->data;
+    struct muster_rpc_connection *connection = rpc->connection;
+
+    muster_rpc_on_close(rpc, code);
+    muster_rpc_lifetime_on_call_end(&connection->lifetime);
 }
 
 static void on_settings(struct muster_h2_session *session)
@@ -63,23 +65,13 @@ static void on_settings(struct muster_h2_session *session)
     muster_rpc_session_on_settings(&connection_of(session)->session);
 }
 
-/* gRPC A8: a client that pings faster than it may gets strikes; frames of answers, sent since its
- * last ping, forgive them: clients measure bandwidth with pings. */
 static void on_ping(struct muster_h2_session *session)
 {
     struct muster_rpc_connection *connection = connection_of(session);
-    const struct muster_rpc_server *server = connection->server;
-    uint64_t now_ns = muster_loop_now_ns(server->env->loop);
-    uint64_t frames = muster_h2_session_sent_frames(session);
 
-    if (frames != connection->pinged_frames)
-        connection->ping_strikes = 0;
-    else if (connection->last_ping_ns != 0 &&
-             now_ns - connection->last_ping_ns < server->options.ping_interval_min_ns)
-        connection->ping_strikes++;
-    connection->pinged_frames = frames;
-    connection->last_ping_ns = now_ns;
-    if (connection->ping_strikes > PING_STRIKES_MAX)
+    if (!muster_rpc_ping_strikes_take(
+            &connection->pings, muster_loop_now_ns(connection->server->env->loop),
+            muster_h2_session_sent_frames(session), muster_h2_session_has_streams(session)))
         muster_h2_session_terminate(session, MUSTER_H2_ENHANCE_YOUR_CALM, "too_many_pings");
 }
 
@@ -108,7 +100,13 @@ static void on_closed(struct muster_h2_session *session)
 
 void muster_rpc_connection_close(struct muster_rpc_connection *connection)
 {
+    muster_rpc_lifetime_stop(&connection->lifetime);
     muster_rpc_session_close(&connection->session, on_closed);
+}
+
+static void on_life_over(struct muster_rpc_lifetime *lifetime)
+{
+    muster_rpc_connection_close(lifetime->data);
 }
 
 static void on_down(struct muster_h2_session *session, const struct muster_error *error)
@@ -135,6 +133,24 @@ static const struct muster_h2_events events = {
     .on_goaway = on_goaway,
     .on_down = on_down,
 };
+
+static void live(struct muster_rpc_connection *connection)
+{
+    const struct muster_rpc_server_options *options = &connection->server->options;
+
+    connection->pings.interval_min_ns = options->ping_interval_min_ns;
+    connection->pings.idle_interval_min_ns = options->idle_ping_interval_min_ns;
+    connection->lifetime = (struct muster_rpc_lifetime){
+        .data = connection,
+        .on_over = on_life_over,
+        .idle_max_ns = options->connection_idle_max_ns,
+        .age_max_ns = options->connection_age_max_ns,
+        .grace_ns = options->connection_age_grace_ns,
+        .leave_timeout_ns = options->keepalive_timeout_ns,
+    };
+    muster_rpc_lifetime_start(&connection->lifetime, connection->server->env,
+                              connection->session.h2);
+}
 
 enum muster_rc muster_rpc_connection_open(struct muster_rpc_server *server,
                                           struct muster_stream *stream)
@@ -164,6 +180,7 @@ enum muster_rc muster_rpc_connection_open(struct muster_rpc_server *server,
         muster_mem_free(&server->pool.mem, connection);
         return rc;
     }
+    live(connection);
     muster_list_append(&server->connections, &connection->node);
     server->connection_count++;
     return MUSTER_OK;
@@ -171,5 +188,5 @@ enum muster_rc muster_rpc_connection_open(struct muster_rpc_server *server,
 
 void muster_rpc_connection_drain(struct muster_rpc_connection *connection)
 {
-    muster_h2_session_drain(connection->session.h2);
+    muster_rpc_lifetime_leave(&connection->lifetime, "");
 }

@@ -10,7 +10,9 @@
 #include "net/h2_session.h"
 #include "net/rpc_inbox.h"
 #include "net/rpc_interceptor.h"
+#include "net/rpc_lifetime.h"
 #include "net/rpc_method_table.h"
+#include "net/rpc_ping_strikes.h"
 #include "net/rpc_session.h"
 
 struct muster_rpc_connection;
@@ -49,9 +51,8 @@ struct muster_rpc_connection {
     struct muster_rpc_server *server;
     struct muster_rpc_session session;
     const struct muster_identity *identity; /* of the stream; NULL: none */
-    uint64_t last_ping_ns;
-    uint64_t pinged_frames; /* that had been sent when the last ping came */
-    uint32_t ping_strikes;
+    struct muster_rpc_ping_strikes pings;
+    struct muster_rpc_lifetime lifetime;
 };
 
 enum muster_rpc_state {

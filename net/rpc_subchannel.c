@@ -118,7 +118,7 @@ void muster_rpc_subchannel_retire(struct muster_rpc_subchannel *subchannel)
 {
     struct muster_rpc_transport *transport = subchannel->current;
 
-    muster_h2_session_drain(transport->session.h2);
+    muster_h2_session_drain(transport->session.h2, "");
     muster_rpc_subchannel_transport_lost(subchannel, transport, &subchannel->error);
 }
 
@@ -138,7 +138,7 @@ void muster_rpc_subchannel_close(struct muster_rpc_subchannel *subchannel, bool 
 
         next = node->next;
         if (is_orderly)
-            muster_h2_session_drain(transport->session.h2);
+            muster_h2_session_drain(transport->session.h2, "");
         else
             muster_rpc_transport_close(transport);
     }

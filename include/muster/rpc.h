@@ -236,8 +236,15 @@ struct muster_rpc_server_options {
     uint32_t connections_max;        /* 0: 10,000 */
     uint64_t keepalive_interval_ns;  /* 0: 2 h */
     uint64_t keepalive_timeout_ns;   /* 0: 20 s */
-    uint64_t ping_interval_min_ns;   /* 0: 5 s; a client that pings faster is sent away */
-    uint64_t handshake_timeout_ns;   /* 0: 10 s for the first HTTP/2 frames */
+    /* A client whose pings come faster is sent away at the third (gRPC A8); what the server sends for
+     * a call forgives them. */
+    uint64_t ping_interval_min_ns;      /* 0: 5 s */
+    uint64_t idle_ping_interval_min_ns; /* while no call is open; 0: as ping_interval_min_ns */
+    /* Connections that are asked to leave (gRPC A9); their calls may end. */
+    uint64_t connection_idle_max_ns;  /* 0: none; without a call for so long */
+    uint64_t connection_age_max_ns;   /* 0: none; each connection moves it by up to 10 % */
+    uint64_t connection_age_grace_ns; /* 0: none; then open calls end UNAVAILABLE */
+    uint64_t handshake_timeout_ns;    /* 0: 10 s for the first HTTP/2 frames */
     const struct muster_interceptor *const *interceptors; /* array copied, each borrowed */
     size_t interceptor_count;
     struct muster_tls *tls; /* NULL: plain text; else nothing but TLS. Shared until closed */

@@ -9,67 +9,6 @@
 const uint8_t h2_stage_request_block[H2_STAGE_REQUEST_BLOCK_BYTES] = {0x83, 0x86, 0x84,
                                                                       0x41, 1,    'x'};
 
-static struct h2_stage *stage_of(const struct muster_stream *stream)
-{
-    return MUSTER_CONTAINER_OF(stream, struct h2_stage, stream);
-}
-
-/* The transport: takes all writes in the next turn, receives what the case feeds. */
-
-static enum muster_rc fake_submit(struct muster_stream *stream, struct muster_stream_write *write)
-{
-    struct h2_stage *stage = stage_of(stream);
-
-    assert_null(stage->write);
-    stage->write = write;
-    stage->writes++;
-    for (size_t i = 0; i < write->iov_count; i++) {
-        assert_true(stage->sent_bytes + write->iov[i].iov_len <= SENT_MAX);
-        memcpy(stage->sent + stage->sent_bytes, write->iov[i].iov_base, write->iov[i].iov_len);
-        stage->sent_bytes += write->iov[i].iov_len;
-    }
-    muster_task_post(&stage->write_task, stage->test.env.loop);
-    return MUSTER_OK;
-}
-
-static void on_write_task(struct muster_task *task)
-{
-    struct h2_stage *stage = task->data;
-    struct muster_stream_write *write = stage->write;
-
-    stage->write = NULL;
-    write->done(write, MUSTER_OK);
-}
-
-static enum muster_rc fake_receive(struct muster_stream *stream, struct muster_stream_read *read)
-{
-    assert_null(stage_of(stream)->read);
-    stage_of(stream)->read = read;
-    return MUSTER_OK;
-}
-
-static void on_close_task(struct muster_task *task)
-{
-    struct h2_stage *stage = task->data;
-
-    if (stage->closed != NULL)
-        stage->closed(&stage->stream);
-}
-
-static void fake_close(struct muster_stream *stream, muster_stream_close_fn *closed)
-{
-    struct h2_stage *stage = stage_of(stream);
-
-    stage->closed = closed;
-    stage->read = NULL;
-    muster_task_cancel(&stage->write_task);
-    stage->write = NULL;
-    muster_task_post(&stage->close_task, stage->test.env.loop);
-}
-
-static const struct muster_stream_ops fake_ops = {
-    .submit = fake_submit, .receive = fake_receive, .close = fake_close};
-
 /* Events. */
 
 static struct h2_stage *owner(const struct muster_h2_session *session)
@@ -209,46 +148,13 @@ void h2_stage_turn(struct h2_stage *stage)
 
 void h2_stage_feed(struct h2_stage *stage, const void *bytes, size_t count)
 {
-    const uint8_t *at = bytes;
-
-    while (count > 0 && stage->read != NULL) {
-        struct muster_stream_read *read = stage->read;
-        size_t part = count < read->bytes_max ? count : read->bytes_max;
-
-        stage->read = NULL;
-        memcpy(read->buffer, at, part);
-        read->bytes_done = part;
-        read->done(read, MUSTER_OK);
-        at += part;
-        count -= part;
-    }
-}
-
-size_t h2_stage_frame_put(uint8_t *out, uint8_t type, uint8_t flags, uint32_t stream,
-                          const void *payload, size_t bytes)
-{
-    const uint8_t head[9] = {(uint8_t)(bytes >> 16),
-                             (uint8_t)(bytes >> 8),
-                             (uint8_t)bytes,
-                             type,
-                             flags,
-                             (uint8_t)(stream >> 24),
-                             (uint8_t)(stream >> 16),
-                             (uint8_t)(stream >> 8),
-                             (uint8_t)stream};
-
-    memcpy(out, head, 9);
-    if (bytes > 0)
-        memcpy(out + 9, payload, bytes);
-    return 9 + bytes;
+    (void)played_stream_feed(&stage->played, bytes, count);
 }
 
 void h2_stage_feed_frame(struct h2_stage *stage, uint8_t type, uint8_t flags, uint32_t stream,
                          const void *payload, size_t bytes)
 {
-    static uint8_t frame[70000];
-
-    h2_stage_feed(stage, frame, h2_stage_frame_put(frame, type, flags, stream, payload, bytes));
+    played_stream_feed_frame(&stage->played, type, flags, stream, payload, bytes);
 }
 
 void h2_stage_feed_request(struct h2_stage *stage, uint32_t stream, uint8_t flags)
@@ -259,15 +165,7 @@ void h2_stage_feed_request(struct h2_stage *stage, uint32_t stream, uint8_t flag
 
 const uint8_t *h2_stage_sent_frame(const struct h2_stage *stage, uint8_t type, unsigned n)
 {
-    for (size_t at = 0; at + 9 <= stage->sent_bytes;) {
-        const uint8_t *frame = stage->sent + at;
-        size_t bytes = (size_t)frame[0] << 16 | (size_t)frame[1] << 8 | frame[2];
-
-        if (frame[3] == type && n-- == 0)
-            return frame;
-        at += 9 + bytes;
-    }
-    return NULL;
+    return played_stream_sent_frame(&stage->played, type, n);
 }
 
 uint32_t h2_stage_goaway_code(const struct h2_stage *stage)
@@ -287,7 +185,7 @@ void h2_stage_open(struct h2_stage *stage, bool is_server)
                                               .header_list_max_bytes = 16u << 10,
                                               .frame_max_bytes = 64u << 10};
 
-    assert_int_equal(muster_h2_session_open(&stage->test.env, &stage->stream, &options,
+    assert_int_equal(muster_h2_session_open(&stage->test.env, &stage->played.stream, &options,
                                             &h2_stage_events, stage, &stage->session),
                      MUSTER_OK);
     h2_stage_turn(stage);
@@ -295,11 +193,8 @@ void h2_stage_open(struct h2_stage *stage, bool is_server)
 
 void h2_stage_init(struct h2_stage *stage)
 {
-    stage->sent = malloc(SENT_MAX);
     test_env_open(&stage->test);
-    stage->stream.ops = &fake_ops;
-    muster_task_init(&stage->write_task, on_write_task, stage);
-    muster_task_init(&stage->close_task, on_close_task, stage);
+    played_stream_init(&stage->played, &stage->test.env, SENT_MAX);
 }
 
 void h2_stage_fini(struct h2_stage *stage)
@@ -307,7 +202,7 @@ void h2_stage_fini(struct h2_stage *stage)
     assert_true(stage->is_gone);
     assert_int_equal(stage->closes, stage->begun);
     test_env_close(&stage->test);
-    free(stage->sent);
+    played_stream_fini(&stage->played);
 }
 
 int h2_stage_set_up(void **state)

@@ -5,38 +5,18 @@
 
 #include "net/h2_session.h"
 
+#include "played_stream.h"
 #include "test_env.h"
 
 #define H2_STAGE_STREAMS_MAX         4096
 #define H2_STAGE_REQUEST_BLOCK_BYTES 6
-#define H2_PREFACE                   "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-
-/* RFC 9113 6 */
-enum {
-    FRAME_DATA = 0,
-    FRAME_HEADERS = 1,
-    FRAME_RST = 3,
-    FRAME_SETTINGS = 4,
-    FRAME_PING = 6,
-    FRAME_GOAWAY = 7,
-    FRAME_WINDOW = 8,
-    FRAME_CONT = 9
-};
-enum { FLAG_END_STREAM = 1, FLAG_ACK = 1, FLAG_END_HEADERS = 4 };
 
 /* POST / of http://x, without Huffman. */
 extern const uint8_t h2_stage_request_block[H2_STAGE_REQUEST_BLOCK_BYTES];
 
 struct h2_stage {
     struct test_env test;
-    struct muster_stream stream; /* first for the fake transport */
-    struct muster_stream_read *read;
-    struct muster_stream_write *write;
-    struct muster_task write_task, close_task;
-    muster_stream_close_fn *closed;
-    uint8_t *sent;
-    size_t sent_bytes;
-    unsigned writes;
+    struct played_stream played;
     struct muster_h2_session *session;
     bool is_gone;
     /* events */
@@ -69,9 +49,6 @@ void h2_stage_feed(struct h2_stage *stage, const void *bytes, size_t count);
 void h2_stage_feed_frame(struct h2_stage *stage, uint8_t type, uint8_t flags, uint32_t stream,
                          const void *payload, size_t bytes);
 void h2_stage_feed_request(struct h2_stage *stage, uint32_t stream, uint8_t flags);
-/** A frame in wire form. Returns its size. */
-size_t h2_stage_frame_put(uint8_t *out, uint8_t type, uint8_t flags, uint32_t stream,
-                          const void *payload, size_t bytes);
 /** The n-th frame of a type that a server has sent (from 0), or NULL. */
 const uint8_t *h2_stage_sent_frame(const struct h2_stage *stage, uint8_t type, unsigned n);
 /** Of the first GOAWAY that was sent; there must be one. */

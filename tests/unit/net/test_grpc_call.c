@@ -113,7 +113,7 @@ static void on_end(struct muster_h2_stream *stream)
         muster_h2_stream_end(stream);
     }
     if (script->goes_away)
-        muster_h2_session_drain(stream->session);
+        muster_h2_session_drain(stream->session, "");
 }
 
 static void on_trailers(struct muster_h2_stream *stream)

@@ -7,7 +7,7 @@ static void settings_are_the_first_frame_sent(void **state)
 {
     struct h2_stage *stage = h2_stage_greet(state);
 
-    assert_int_equal(stage->sent[3], FRAME_SETTINGS);
+    assert_int_equal(stage->played.sent[3], FRAME_SETTINGS);
     assert_int_equal(stage->settings, 1);
     assert_int_equal(stage->downs, 0);
 }
@@ -18,14 +18,14 @@ static void a_client_sends_its_preface_first(void **state)
 
     h2_stage_open(stage, false);
 
-    assert_memory_equal(stage->sent, H2_PREFACE, sizeof(H2_PREFACE) - 1);
+    assert_memory_equal(stage->played.sent, H2_PREFACE, sizeof(H2_PREFACE) - 1);
 }
 
 static void all_answers_of_a_turn_leave_in_one_write(void **state)
 {
     static const struct muster_h2_header ok = MUSTER_H2_STATIC(":status", "200");
     struct h2_stage *stage = h2_stage_greet(state);
-    unsigned writes = stage->writes;
+    unsigned writes = stage->played.writes;
 
     for (uint32_t i = 0; i < 20; i++)
         h2_stage_feed_request(stage, 1 + 2 * i, FLAG_END_STREAM);
@@ -39,7 +39,7 @@ static void all_answers_of_a_turn_leave_in_one_write(void **state)
     }
     h2_stage_turn(stage);
 
-    assert_int_equal(stage->writes, writes + 1);
+    assert_int_equal(stage->played.writes, writes + 1);
     assert_int_equal(stage->closes, 20);
     assert_int_equal(stage->trailers, 20);
     assert_int_equal(stage->close_code, MUSTER_H2_NO_ERROR);
@@ -122,8 +122,8 @@ static void a_cut_connection_closes_streams_then_goes_down(void **state)
     struct muster_stream_read *read;
 
     h2_stage_feed_request(stage, 1, 0);
-    read = stage->read;
-    stage->read = NULL;
+    read = stage->played.read;
+    stage->played.read = NULL;
     read->bytes_done = 0;
     read->is_eof = true;
     read->done(read, MUSTER_UNAVAILABLE);

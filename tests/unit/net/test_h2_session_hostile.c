@@ -202,10 +202,10 @@ static void any_cut_of_the_input_is_survived(void **state)
     size_t at = sizeof(H2_PREFACE) - 1;
 
     memcpy(input, H2_PREFACE, at);
-    at += h2_stage_frame_put(input + at, FRAME_SETTINGS, 0, 0, NULL, 0);
-    at += h2_stage_frame_put(input + at, FRAME_HEADERS, FLAG_END_HEADERS, 1, h2_stage_request_block,
-                             sizeof(h2_stage_request_block));
-    at += h2_stage_frame_put(input + at, FRAME_DATA, FLAG_END_STREAM, 1, "payload", 7);
+    at += played_frame_put(input + at, FRAME_SETTINGS, 0, 0, NULL, 0);
+    at += played_frame_put(input + at, FRAME_HEADERS, FLAG_END_HEADERS, 1, h2_stage_request_block,
+                           sizeof(h2_stage_request_block));
+    at += played_frame_put(input + at, FRAME_DATA, FLAG_END_STREAM, 1, "payload", 7);
     h2_stage_open(stage, true);
     for (size_t i = 0; i < at; i++)
         h2_stage_feed(stage, input + i, 1);
@@ -222,18 +222,18 @@ static void any_flipped_bit_of_the_input_is_survived(void **state)
     size_t size = sizeof(H2_PREFACE) - 1;
 
     memcpy(input, H2_PREFACE, size);
-    size += h2_stage_frame_put(input + size, FRAME_SETTINGS, 0, 0, "\0\4\0\1\0\0", 6);
-    size += h2_stage_frame_put(input + size, FRAME_HEADERS, FLAG_END_HEADERS, 1,
-                               h2_stage_request_block, sizeof(h2_stage_request_block));
-    size += h2_stage_frame_put(input + size, FRAME_WINDOW, 0, 0, more, 4);
-    size += h2_stage_frame_put(input + size, FRAME_DATA, FLAG_END_STREAM, 1, "payload", 7);
-    size += h2_stage_frame_put(input + size, FRAME_HEADERS, FLAG_END_HEADERS, 3,
-                               h2_stage_request_block, sizeof(h2_stage_request_block));
-    size += h2_stage_frame_put(input + size, FRAME_PING, 0, 0, "12345678", 8);
-    size += h2_stage_frame_put(input + size, FRAME_RST, 0, 3, cancel, 4);
+    size += played_frame_put(input + size, FRAME_SETTINGS, 0, 0, "\0\4\0\1\0\0", 6);
+    size += played_frame_put(input + size, FRAME_HEADERS, FLAG_END_HEADERS, 1,
+                             h2_stage_request_block, sizeof(h2_stage_request_block));
+    size += played_frame_put(input + size, FRAME_WINDOW, 0, 0, more, 4);
+    size += played_frame_put(input + size, FRAME_DATA, FLAG_END_STREAM, 1, "payload", 7);
+    size += played_frame_put(input + size, FRAME_HEADERS, FLAG_END_HEADERS, 3,
+                             h2_stage_request_block, sizeof(h2_stage_request_block));
+    size += played_frame_put(input + size, FRAME_PING, 0, 0, "12345678", 8);
+    size += played_frame_put(input + size, FRAME_RST, 0, 3, cancel, 4);
     for (size_t bit = (sizeof(H2_PREFACE) - 1) * 8; bit < size * 8; bit++) {
         stage->begun = stage->closes = stage->downs = 0;
-        stage->sent_bytes = 0;
+        stage->played.sent_bytes = 0;
         stage->is_gone = false;
         h2_stage_open(stage, true);
         input[bit / 8] ^= (uint8_t)(1u << bit % 8);

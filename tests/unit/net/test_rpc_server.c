@@ -63,7 +63,8 @@ static int set_up(void **state)
     assert_int_equal(muster_rpc_server_open(env, NULL, &fixture->server), MUSTER_OK);
     muster_rpc_server_set_data(fixture->server, fixture);
     assert_int_equal(muster_rpc_server_add(fixture->server, &hang, 1, fixture), MUSTER_OK);
-    assert_int_equal(muster_rpc_server_attach(fixture->server, &fixture->stage.stream), MUSTER_OK);
+    assert_int_equal(muster_rpc_server_attach(fixture->server, &fixture->stage.played.stream),
+                     MUSTER_OK);
     virtual_loop_advance(&fixture->loop, 0);
     h2_stage_feed(&fixture->stage, H2_PREFACE, sizeof(H2_PREFACE) - 1);
     h2_stage_feed_frame(&fixture->stage, FRAME_SETTINGS, 0, 0, NULL, 0);

@@ -82,8 +82,9 @@ static void open_session(struct fixture *fixture, bool is_server)
     fixture->events.on_settings = on_settings;
     fixture->events.on_pong = on_pong;
     fixture->events.on_down = on_down;
-    assert_int_equal(muster_rpc_session_open(&fixture->session, &stage->test.env, &stage->stream,
-                                             &options, &fixture->events, stage),
+    assert_int_equal(muster_rpc_session_open(&fixture->session, &stage->test.env,
+                                             &stage->played.stream, &options, &fixture->events,
+                                             stage),
                      MUSTER_OK);
     virtual_loop_advance(&fixture->loop, 0);
 }
@@ -104,7 +105,7 @@ static const uint8_t *wait_for_ping(struct fixture *fixture)
 {
     const uint8_t *ping = NULL;
 
-    fixture->stage.sent_bytes = 0;
+    fixture->stage.played.sent_bytes = 0;
     for (unsigned i = 0; i < 2 && ping == NULL; i++) {
         virtual_loop_advance(&fixture->loop, INTERVAL_NS);
         ping = h2_stage_sent_frame(&fixture->stage, FRAME_PING, 0);
@@ -180,9 +181,9 @@ static void an_idle_server_is_not_pinged(void **state)
 
     open_session(fixture, false);
     h2_stage_feed_frame(&fixture->stage, FRAME_SETTINGS, 0, 0, NULL, 0);
-    memmove(fixture->stage.sent, fixture->stage.sent + sizeof(H2_PREFACE) - 1,
-            fixture->stage.sent_bytes);
-    fixture->stage.sent_bytes -= sizeof(H2_PREFACE) - 1;
+    memmove(fixture->stage.played.sent, fixture->stage.played.sent + sizeof(H2_PREFACE) - 1,
+            fixture->stage.played.sent_bytes);
+    fixture->stage.played.sent_bytes -= sizeof(H2_PREFACE) - 1;
     virtual_loop_advance(&fixture->loop, 10 * INTERVAL_NS);
 
     assert_null(h2_stage_sent_frame(&fixture->stage, FRAME_PING, 0));

@@ -1,0 +1,42 @@
+/* How long a server keeps a connection (gRPC A9): idle or old ones are asked to leave, and end when
+ * their calls have, or at the end of their grace. */
+#ifndef MUSTER_NET_RPC_LIFETIME_H
+#define MUSTER_NET_RPC_LIFETIME_H
+
+#include "net/h2_session.h"
+
+struct muster_rpc_lifetime;
+typedef void muster_rpc_lifetime_fn(struct muster_rpc_lifetime *lifetime);
+
+enum muster_rpc_lifetime_state {
+    MUSTER_RPC_LIFETIME_LIVING,
+    MUSTER_RPC_LIFETIME_LEAVING, /* told to go; the last call is not known yet */
+    MUSTER_RPC_LIFETIME_GRACE,   /* the last call is known */
+};
+
+/** Its owner embeds it and sets the first part; the rest is zero. */
+struct muster_rpc_lifetime {
+    void *data;
+    muster_rpc_lifetime_fn *on_over; /* the grace is over: close */
+    uint64_t idle_max_ns;            /* 0: none */
+    uint64_t age_max_ns;             /* 0: none */
+    uint64_t grace_ns;               /* 0: none */
+    uint64_t leave_timeout_ns;       /* how long the peer may take to hear of it */
+    /* private */
+    struct muster_loop *loop;
+    struct muster_h2_session *session;
+    struct muster_timer timer;
+    enum muster_rpc_lifetime_state state;
+    uint64_t idle_since_ns, age_due_ns;
+};
+
+/** Borrows env and session until stop. */
+void muster_rpc_lifetime_start(struct muster_rpc_lifetime *lifetime, struct muster_env *env,
+                               struct muster_h2_session *session);
+/** A call has ended. */
+void muster_rpc_lifetime_on_call_end(struct muster_rpc_lifetime *lifetime);
+/** The connection shall leave now; text is the GOAWAY's debug data, static. Idempotent. */
+void muster_rpc_lifetime_leave(struct muster_rpc_lifetime *lifetime, const char *text);
+void muster_rpc_lifetime_stop(struct muster_rpc_lifetime *lifetime);
+
+#endif
