@@ -1,5 +1,5 @@
 /* Frames of a client on streams that it has ended or skipped. */
-#include "h2_stage.h"
+#include "played_stream.h"
 
 #include <string.h>
 
@@ -23,7 +23,7 @@ static void put(struct bytes *bytes, uint8_t type, uint8_t flags, uint32_t strea
         bytes->count = PREFACE_BYTES;
     }
     bytes->count +=
-        h2_stage_frame_put(bytes->at + bytes->count, type, flags, stream, zeros, payload);
+        played_frame_put(bytes->at + bytes->count, type, flags, stream, zeros, payload);
 }
 
 /* The code, and whether it does not depend on how the bytes are cut. */

@@ -205,7 +205,7 @@ static void a_channel_resumes_its_session(void **state)
     ask(&secured, &probe, "Unary", "a");
     assert_int_equal(probe.rc, MUSTER_OK);
     assert_false(is_resumed(&secured));
-    muster_h2_session_drain(subchannel_of(&secured)->current->session.h2);
+    muster_h2_session_drain(subchannel_of(&secured)->current->session.h2, "");
     while (subchannel_of(&secured)->current != NULL)
         muster_loop_turn(secured.fixture.env->loop, UINT64_MAX);
     ask(&secured, &probe, "Unary", "b");
