@@ -54,6 +54,7 @@ static void call_reset(struct muster_grpc_call *call)
     muster_rpc_inbox_reset(&call->inbox);
     muster_grpc_call_forget_response(call);
     muster_grpc_metadata_reset(&call->request);
+    call->subchannel = NULL;
     call->transport = NULL;
     call->call = NULL;
     call->state = MUSTER_GRPC_CALL_WAITING;
@@ -387,7 +388,7 @@ static void begin(struct muster_grpc_call *call, const struct muster_call_option
     struct muster_error error;
     enum muster_rc rc = MUSTER_OK;
 
-    if (channel->interceptors.count > 0)
+    if (channel->interceptors.count > 0 && call->subchannel == NULL)
         rc = muster_interception_start(&call->interception, &channel->interceptors, &seen, &error);
     call->interception.call.metadata = (struct muster_metadata){NULL, 0};
     if (rc == MUSTER_OK)
@@ -439,7 +440,10 @@ enum muster_rc muster_call_start(struct muster_call *user, struct muster_channel
     call->call = user;
     call->deadline_ns = options->deadline_ns;
     call->wait_for_ready = options->wait_for_ready;
-    obey(call, muster_method_policy_table_find(&channel->policies, options->method));
+    call->subchannel = options->subchannel;
+    obey(call, call->subchannel == NULL
+                   ? muster_method_policy_table_find(&channel->policies, options->method)
+                   : NULL);
     call->compression = options->compression;
     call->is_compressing = options->compression != MUSTER_COMPRESSION_NONE;
     call->on_headers = options->on_headers;

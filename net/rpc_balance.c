@@ -1,6 +1,8 @@
 /* Which subchannels a channel has, what their states come to, and which one takes the next call. */
 #include "net/rpc_balance.h"
 
+#include <string.h>
+
 #include "net/rpc_channel_internal.h"
 
 static struct muster_rpc_subchannel *subchannel_of(struct muster_list *node)
@@ -79,19 +81,15 @@ static void on_result(struct muster_rpc_resolution *resolution, enum muster_rc r
     muster_channel_update(channel);
 }
 
-enum muster_rc muster_rpc_balance_open(struct muster_channel *channel)
+static enum muster_rc round_robin_open(struct muster_channel *channel)
 {
     const struct muster_channel_options *options = &channel->options;
-    struct muster_rpc_resolution *resolution;
+    struct muster_mem *mem = channel->env->mem;
+    struct muster_rpc_resolution *resolution = muster_mem_alloc_zero(mem, 1, sizeof(*resolution));
 
-    if (options->load_balancing != MUSTER_ROUND_ROBIN)
-        return muster_rpc_subchannel_new(channel, channel->target.endpoints,
-                                         channel->target.count) != NULL
-                   ? MUSTER_OK
-                   : MUSTER_RESOURCE_EXHAUSTED;
-    resolution = muster_mem_alloc_zero(channel->env->mem, 1, sizeof(*resolution));
     if (resolution == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;
+    channel->resolution = resolution;
     resolution->data = channel;
     resolution->env = channel->env;
     resolution->target = &channel->target;
@@ -100,8 +98,27 @@ enum muster_rc muster_rpc_balance_open(struct muster_channel *channel)
     resolution->backoff_max_ns = options->backoff_max_ns;
     resolution->on_result = on_result;
     muster_rpc_resolution_init(resolution);
-    channel->resolution = resolution;
-    return MUSTER_OK;
+    if (options->health_service == NULL)
+        return MUSTER_OK;
+    channel->health_service =
+        muster_mem_strndup(mem, options->health_service, strlen(options->health_service));
+    return channel->health_service != NULL ? MUSTER_OK : MUSTER_RESOURCE_EXHAUSTED;
+}
+
+enum muster_rc muster_rpc_balance_open(struct muster_channel *channel,
+                                       struct muster_error *ret_error)
+{
+    enum muster_rc rc = MUSTER_OK;
+
+    if (channel->options.load_balancing == MUSTER_ROUND_ROBIN)
+        rc = round_robin_open(channel);
+    else if (channel->options.health_service != NULL)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "health_service is of use with MUSTER_ROUND_ROBIN only");
+    else if (muster_rpc_subchannel_new(channel, channel->target.endpoints, channel->target.count) ==
+             NULL)
+        rc = MUSTER_RESOURCE_EXHAUSTED;
+    return rc == MUSTER_OK ? rc : muster_error_set(ret_error, rc, "out of memory");
 }
 
 void muster_rpc_balance_begin(struct muster_channel *channel)
@@ -190,5 +207,5 @@ bool muster_rpc_balance_is_closed(const struct muster_channel *channel)
 void muster_rpc_balance_free(struct muster_channel *channel)
 {
     muster_mem_free(channel->env->mem, channel->resolution);
-    channel->resolution = NULL;
+    muster_mem_free(channel->env->mem, channel->health_service);
 }

@@ -5,8 +5,10 @@
 #include "net/rpc_resolution.h"
 #include "net/rpc_subchannel.h"
 
-/** Of a channel with its options, target and (empty) list of subchannels. RESOURCE_EXHAUSTED. */
-MUSTER_MUST_CHECK enum muster_rc muster_rpc_balance_open(struct muster_channel *channel);
+/** Of a channel with its options, target and (empty) list of subchannels. Errors: RESOURCE_EXHAUSTED,
+ * INVALID_ARGUMENT. */
+MUSTER_MUST_CHECK enum muster_rc muster_rpc_balance_open(struct muster_channel *channel,
+                                                         struct muster_error *ret_error);
 /** Connect: from IDLE. */
 void muster_rpc_balance_begin(struct muster_channel *channel);
 /** gRPC's rules: pick first has its only one's state. Round robin is READY when any is, else

@@ -35,10 +35,24 @@ static void submit(struct muster_channel *channel, struct muster_grpc_call *call
     muster_rpc_subchannel_retire(subchannel);
 }
 
+/* A call that is about this very connection. */
+static void submit_pinned(struct muster_grpc_call *call)
+{
+    struct muster_rpc_transport *transport = call->subchannel->current;
+
+    if (transport == NULL || !transport->is_ready ||
+        muster_grpc_call_submit(call, transport) != MUSTER_OK)
+        muster_grpc_call_decide(call, MUSTER_UNAVAILABLE, "the connection is gone");
+}
+
 void muster_channel_place(struct muster_channel *channel, struct muster_grpc_call *call)
 {
     char text[MUSTER_ERROR_TEXT_BYTES];
 
+    if (call->subchannel != NULL) {
+        submit_pinned(call);
+        return;
+    }
     switch (channel->state) {
     case MUSTER_CHANNEL_READY:
         submit(channel, call);
@@ -226,10 +240,9 @@ static enum muster_rc channel_configure(struct muster_channel *channel, const ch
         rc = muster_method_policy_table_init(&channel->policies, channel->env->mem,
                                              options->method_policies, options->method_policy_count,
                                              ret_error);
-    if (rc != MUSTER_OK)
-        return rc;
-    rc = muster_rpc_balance_open(channel);
-    return rc == MUSTER_OK ? rc : muster_error_set(ret_error, rc, "out of memory");
+    if (rc == MUSTER_OK)
+        rc = muster_rpc_balance_open(channel, ret_error);
+    return rc;
 }
 
 enum muster_rc muster_channel_open(struct muster_env *env, const char *target,

@@ -30,6 +30,7 @@ struct muster_channel {
     enum muster_channel_state state;
     struct muster_list subchannels;           /* in the order of their turns */
     struct muster_rpc_resolution *resolution; /* of round robin, else NULL */
+    char *health_service;                     /* NULL: nobody is asked */
     bool is_begun;                            /* to connect */
     struct muster_list waiting;               /* calls without a transport */
     struct muster_list calls;                 /* all calls, by channel_node */
@@ -56,6 +57,7 @@ struct muster_grpc_call {
     struct muster_list node;         /* of waiting or free_calls */
     struct muster_list channel_node; /* of calls */
     struct muster_channel *channel;
+    struct muster_rpc_subchannel *subchannel; /* NULL: as the channel chooses */
     struct muster_rpc_transport *transport;
     struct muster_call *call; /* NULL once done */
     enum muster_grpc_call_state state;

@@ -1,8 +1,6 @@
 /* A subchannel: its state, backoff, and the connections that it has had. */
 #include "net/rpc_subchannel.h"
 
-#include <string.h>
-
 #include "net/rpc_channel_internal.h"
 
 #define BACKOFF_JITTER 200 /* permille */
@@ -46,6 +44,10 @@ struct muster_rpc_subchannel *muster_rpc_subchannel_new(struct muster_channel *c
     subchannel->backoff_ns = channel->options.backoff_base_ns;
     muster_list_init(&subchannel->transports);
     muster_timer_init(&subchannel->backoff_timer, on_backoff, subchannel);
+    if (muster_rpc_subchannel_health_init(subchannel) != MUSTER_OK) {
+        muster_mem_free(channel->env->mem, subchannel);
+        return NULL;
+    }
     muster_list_append(&channel->subchannels, &subchannel->node);
     return subchannel;
 }
@@ -74,11 +76,22 @@ void muster_rpc_subchannel_attempt_failed(struct muster_rpc_subchannel *subchann
     subchannel_move(subchannel, MUSTER_CHANNEL_TRANSIENT_FAILURE);
 }
 
+void muster_rpc_subchannel_judge(struct muster_rpc_subchannel *subchannel,
+                                 enum muster_channel_state state, const struct muster_error *error)
+{
+    subchannel->error = *error;
+    subchannel->has_failed = state == MUSTER_CHANNEL_TRANSIENT_FAILURE;
+    subchannel_move(subchannel, state);
+}
+
 void muster_rpc_subchannel_transport_ready(struct muster_rpc_subchannel *subchannel)
 {
-    memset(&subchannel->error, 0, sizeof(subchannel->error));
-    subchannel->has_failed = false;
-    subchannel_move(subchannel, MUSTER_CHANNEL_READY);
+    static const struct muster_error none = {.rc = MUSTER_OK};
+
+    if (subchannel->health.call != NULL) /* it says more */
+        muster_rpc_subchannel_health_start(subchannel);
+    else
+        muster_rpc_subchannel_judge(subchannel, MUSTER_CHANNEL_READY, &none);
 }
 
 /* A server that accepts and dies again and again is not hurried. */
@@ -99,6 +112,7 @@ void muster_rpc_subchannel_transport_lost(struct muster_rpc_subchannel *subchann
     if (subchannel->current != transport)
         return;
     subchannel->current = NULL;
+    muster_rpc_subchannel_health_stop(subchannel);
     if (subchannel->state == MUSTER_CHANNEL_SHUTDOWN)
         return;
     if (!transport->is_ready) {
@@ -131,6 +145,7 @@ void muster_rpc_subchannel_close(struct muster_rpc_subchannel *subchannel, bool 
     subchannel->state = MUSTER_CHANNEL_SHUTDOWN;
     subchannel->current = NULL;
     muster_timer_stop(&subchannel->backoff_timer);
+    muster_rpc_subchannel_health_stop(subchannel);
     muster_rpc_subchannel_connect_cancel(subchannel);
     for (node = subchannel->transports.next; node != &subchannel->transports; node = next) {
         struct muster_rpc_transport *transport =
@@ -151,9 +166,10 @@ void muster_rpc_subchannel_check_gone(struct muster_rpc_subchannel *subchannel)
 
     if (subchannel->state != MUSTER_CHANNEL_SHUTDOWN ||
         !muster_list_is_empty(&subchannel->transports) || subchannel->is_looking_up ||
-        subchannel->is_connecting)
+        subchannel->is_connecting || subchannel->health.is_open)
         return;
     muster_list_remove(&subchannel->node);
+    muster_rpc_subchannel_health_fini(subchannel);
     muster_mem_free(channel->env->mem, subchannel);
     muster_channel_check_closed(channel);
 }

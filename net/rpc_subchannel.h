@@ -22,6 +22,17 @@ struct muster_rpc_transport {
     bool is_closing;
 };
 
+struct grpc_health_v1_health_watch_call;
+
+/** The watch over a server's own word on its health. */
+struct muster_rpc_subchannel_health {
+    struct grpc_health_v1_health_watch_call *call; /* NULL: nobody asks */
+    struct muster_timer timer;
+    uint64_t backoff_ns;
+    bool is_wanted, is_open;
+    bool is_stale; /* the open call is of an earlier connection */
+};
+
 struct muster_rpc_subchannel {
     struct muster_list node; /* of the channel's */
     struct muster_channel *channel;
@@ -34,6 +45,7 @@ struct muster_rpc_subchannel {
     bool is_kept;                    /* the resolver has named it again */
     struct muster_list transports;
     struct muster_rpc_transport *current; /* connecting or ready; NULL: none */
+    struct muster_rpc_subchannel_health health;
     struct muster_timer backoff_timer;
     uint64_t backoff_ns;
     /* the attempt in progress */
@@ -66,6 +78,9 @@ void muster_rpc_subchannel_transport_ready(struct muster_rpc_subchannel *subchan
 void muster_rpc_subchannel_transport_lost(struct muster_rpc_subchannel *subchannel,
                                           struct muster_rpc_transport *transport,
                                           const struct muster_error *error);
+/** A connected server can be used, or not; error is why. */
+void muster_rpc_subchannel_judge(struct muster_rpc_subchannel *subchannel,
+                                 enum muster_channel_state state, const struct muster_error *error);
 void muster_rpc_subchannel_check_gone(struct muster_rpc_subchannel *subchannel);
 
 /* rpc_subchannel_connect.c */
@@ -74,6 +89,16 @@ void muster_rpc_subchannel_connect_begin(struct muster_rpc_subchannel *subchanne
 void muster_rpc_subchannel_connect_next(struct muster_rpc_subchannel *subchannel,
                                         const struct muster_error *error);
 void muster_rpc_subchannel_connect_cancel(struct muster_rpc_subchannel *subchannel);
+
+/* rpc_subchannel_health_proto.c */
+/** RESOURCE_EXHAUSTED. */
+MUSTER_MUST_CHECK enum muster_rc muster_rpc_subchannel_health_init(
+    struct muster_rpc_subchannel *subchannel);
+void muster_rpc_subchannel_health_fini(struct muster_rpc_subchannel *subchannel);
+/** On the current connection, which is ready; muster_rpc_subchannel_judge follows. */
+void muster_rpc_subchannel_health_start(struct muster_rpc_subchannel *subchannel);
+/** Idempotent; when is_open goes false, muster_rpc_subchannel_check_gone. */
+void muster_rpc_subchannel_health_stop(struct muster_rpc_subchannel *subchannel);
 
 /* rpc_transport.c */
 /** Takes stream; becomes the subchannel's current. */

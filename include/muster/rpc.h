@@ -22,6 +22,7 @@ MUSTER_BEGIN
 
 struct muster_interceptor; /* interceptor.h */
 struct muster_channel;
+struct muster_rpc_subchannel;
 struct muster_call;
 struct muster_rpc_server;
 struct muster_rpc;
@@ -84,6 +85,10 @@ enum muster_load_balancing {
 struct muster_channel_options {
     const char *authority; /* NULL: from the target */
     enum muster_load_balancing load_balancing;
+    /* Of round robin: ask each server by grpc.health.v1.Health/Watch for this service ("": for the
+     * server) and send calls only where it is SERVING, or where nobody answers that (gRPC A17).
+     * NULL: do not ask. Copied. */
+    const char *health_service;
     uint64_t connect_timeout_ns;      /* 0: 20 s */
     uint64_t backoff_base_ns;         /* 0: 1 s; first reconnect waits this, jittered by 20 % */
     uint64_t backoff_max_ns;          /* 0: 120 s; factor 1.6 */
@@ -136,6 +141,8 @@ struct muster_call_options {
     muster_call_event_fn *on_headers;    /* may be NULL */
     muster_call_message_fn *on_message;
     muster_call_event_fn *on_writable; /* the last send has left the queue; may be NULL */
+    /* private */
+    struct muster_rpc_subchannel *subchannel; /* NULL: as the channel chooses */
 };
 
 /** One call of any kind. Caller's memory, first field is the caller's. */

@@ -1,0 +1,311 @@
+/* Round robin over several servers, and what the state of a channel tells. */
+#include "rpc_fixture.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <muster/stream.h>
+
+#define SERVERS 3
+
+struct backend {
+    struct muster_rpc_server *server;
+    struct muster_address address;
+    unsigned served;
+    bool is_closed;
+};
+
+struct scene {
+    struct rpc_fixture rpc; /* its environment and channel */
+    struct backend backends[SERVERS];
+    char states[256];
+};
+
+static void on_message(struct muster_rpc *rpc, struct muster_bytes message)
+{
+    ((struct backend *)muster_rpc_service(rpc))->served++;
+    assert_int_equal(muster_rpc_send(rpc, message.data, message.size), MUSTER_OK);
+    muster_rpc_finish(rpc, MUSTER_OK, NULL);
+}
+
+static const struct muster_rpc_method methods[] = {
+    {.path = "/test.Echo/Unary", .on_message = on_message, .is_unary = true}};
+
+static void serve(struct scene *scene, struct backend *backend)
+{
+    struct muster_error error;
+
+    assert_int_equal(muster_rpc_server_open(scene->rpc.env, NULL, &backend->server), MUSTER_OK);
+    muster_rpc_server_set_data(backend->server, backend);
+    assert_int_equal(muster_rpc_server_add(backend->server, methods, 1, backend), MUSTER_OK);
+    if (muster_rpc_server_listen(backend->server, &backend->address, &backend->address, &error) !=
+        MUSTER_OK)
+        fail_msg("listen: %s", error.text);
+    backend->is_closed = false;
+}
+
+static void on_closed(struct muster_rpc_server *server)
+{
+    struct backend *backend = muster_rpc_server_data(server);
+
+    backend->is_closed = true;
+    backend->server = NULL;
+}
+
+static void stop(struct scene *scene, struct backend *backend)
+{
+    if (backend->server == NULL)
+        return;
+    muster_rpc_server_close(backend->server, 0, on_closed);
+    test_env_run_until(scene->rpc.env, test_env_is_true, &backend->is_closed);
+}
+
+static void dial(struct scene *scene, const char *prefix)
+{
+    const struct muster_channel_options options = {.load_balancing = MUSTER_ROUND_ROBIN,
+                                                   .backoff_base_ns = MUSTER_NS_PER_MS,
+                                                   .backoff_max_ns = 4 * MUSTER_NS_PER_MS};
+    char target[1024], address[MUSTER_ADDRESS_TEXT_BYTES];
+    int length = snprintf(target, sizeof(target), "%s", prefix);
+
+    for (unsigned i = 0; i < SERVERS; i++)
+        length += snprintf(target + length, sizeof(target) - (size_t)length, "%s%s",
+                           length > 0 ? "," : "",
+                           muster_address_format(&scene->backends[i].address, address));
+    rpc_fixture_hang_up(&scene->rpc);
+    rpc_fixture_dial(&scene->rpc, target, &options);
+}
+
+static int set_up(void **state)
+{
+    struct scene *scene = calloc(1, sizeof(*scene));
+
+    rpc_fixture_open(&scene->rpc, NULL, NULL);
+    rpc_fixture_stop_serving(&scene->rpc, 0);
+    for (unsigned i = 0; i < SERVERS; i++) {
+        assert_int_equal(muster_address_parse("127.0.0.1:0", &scene->backends[i].address, NULL),
+                         MUSTER_OK);
+        serve(scene, &scene->backends[i]);
+    }
+    dial(scene, "");
+    *state = scene;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct scene *scene = *state;
+
+    rpc_fixture_hang_up(&scene->rpc);
+    for (unsigned i = 0; i < SERVERS; i++)
+        stop(scene, &scene->backends[i]);
+    rpc_fixture_close(&scene->rpc);
+    free(scene);
+    return 0;
+}
+
+static enum muster_rc ask(struct scene *scene)
+{
+    struct rpc_probe probe = {.done = 0};
+
+    rpc_probe_ask(&probe, &scene->rpc, "Unary", "x");
+    return probe.rc;
+}
+
+/* Ask until backend i has served. */
+static void ask_until_served(struct scene *scene, unsigned i)
+{
+    for (unsigned tries = 0; scene->backends[i].served == 0; tries++) {
+        assert_true(tries < 100000);
+        (void)ask(scene);
+    }
+}
+
+static void ask_until_all_serve(struct scene *scene)
+{
+    for (unsigned i = 0; i < SERVERS; i++)
+        ask_until_served(scene, i);
+    for (unsigned i = 0; i < SERVERS; i++)
+        scene->backends[i].served = 0;
+}
+
+static void calls_go_to_all_servers_in_turn(void **state)
+{
+    struct scene *scene = *state;
+
+    ask_until_all_serve(scene);
+    for (unsigned i = 0; i < 4 * SERVERS; i++)
+        assert_int_equal(ask(scene), MUSTER_OK);
+
+    for (unsigned i = 0; i < SERVERS; i++)
+        assert_int_equal(scene->backends[i].served, 4);
+}
+
+static void a_server_named_twice_has_one_turn(void **state)
+{
+    struct scene *scene = *state;
+    char twice[MUSTER_ADDRESS_TEXT_BYTES];
+
+    dial(scene, muster_address_format(&scene->backends[1].address, twice));
+    ask_until_all_serve(scene);
+    for (unsigned i = 0; i < SERVERS; i++)
+        assert_int_equal(ask(scene), MUSTER_OK);
+
+    assert_int_equal(scene->backends[1].served, 1);
+}
+
+static void a_dead_server_is_left_out_until_it_is_back(void **state)
+{
+    struct scene *scene = *state;
+
+    ask_until_all_serve(scene);
+    stop(scene, &scene->backends[0]);
+    test_env_turn(scene->rpc.env, 32);
+    for (unsigned i = 0; i < 10; i++)
+        assert_int_equal(ask(scene), MUSTER_OK);
+    assert_int_equal(scene->backends[0].served, 0);
+    assert_int_equal(scene->backends[1].served, 5);
+
+    serve(scene, &scene->backends[0]);
+    ask_until_served(scene, 0);
+    assert_int_equal(muster_channel_state(scene->rpc.channel), MUSTER_CHANNEL_READY);
+}
+
+static void an_address_that_never_answers_is_no_harm(void **state)
+{
+    struct scene *scene = *state;
+
+    dial(scene, "127.0.0.1:1,unix:/nonexistent/socket");
+    ask_until_all_serve(scene);
+
+    for (unsigned i = 0; i < 2 * SERVERS; i++)
+        assert_int_equal(ask(scene), MUSTER_OK);
+}
+
+static bool is_failing(void *data)
+{
+    return muster_channel_state(data) == MUSTER_CHANNEL_TRANSIENT_FAILURE;
+}
+
+static void without_any_server_calls_fail_or_wait(void **state)
+{
+    struct scene *scene = *state;
+    struct rpc_probe patient = {.done = 0};
+    struct muster_call_options options = {
+        .method = "/test.Echo/Unary", .deadline_ns = UINT64_MAX, .wait_for_ready = true};
+
+    ask_until_all_serve(scene);
+    for (unsigned i = 0; i < SERVERS; i++)
+        stop(scene, &scene->backends[i]);
+    test_env_run_until(scene->rpc.env, is_failing, scene->rpc.channel);
+    test_env_turn(scene->rpc.env, 100);
+    assert_true(is_failing(scene->rpc.channel)); /* also while it tries again */
+    assert_int_equal(ask(scene), MUSTER_UNAVAILABLE);
+    assert_int_equal(rpc_probe_start_with(&patient, &scene->rpc, &options), MUSTER_OK);
+    rpc_probe_send(&patient, "x");
+    muster_call_half_close(&patient.call);
+    serve(scene, &scene->backends[2]);
+    rpc_probe_wait(&patient, &scene->rpc);
+
+    assert_int_equal(patient.rc, MUSTER_OK);
+}
+
+static void a_name_is_balanced_too(void **state)
+{
+    struct scene *scene = *state;
+    char name[64];
+
+    (void)snprintf(name, sizeof(name), "localhost:%u", scene->backends[0].address.port);
+    dial(scene, name);
+    ask_until_all_serve(scene);
+
+    assert_int_equal(ask(scene), MUSTER_OK);
+}
+
+static void a_channel_closes_while_it_looks_up_and_connects(void **state)
+{
+    struct scene *scene = *state;
+
+    dial(scene, "localhost:1");
+    muster_channel_connect(scene->rpc.channel);
+    rpc_fixture_hang_up(&scene->rpc);
+    for (unsigned turns = 1; turns < 6; turns++) {
+        dial(scene, "");
+        muster_channel_connect(scene->rpc.channel);
+        test_env_turn(scene->rpc.env, turns);
+        rpc_fixture_hang_up(&scene->rpc);
+    }
+
+    assert_true(scene->rpc.is_channel_closed);
+}
+
+static void on_state(struct muster_channel *channel)
+{
+    struct rpc_fixture *fixture = muster_channel_data(channel);
+    struct scene *scene = MUSTER_CONTAINER_OF(fixture, struct scene, rpc);
+    size_t length = strlen(scene->states);
+
+    scene->states[length] = (char)('0' + muster_channel_state(channel));
+}
+
+static bool is_ready(void *data)
+{
+    return muster_channel_state(data) == MUSTER_CHANNEL_READY;
+}
+
+static void changes_of_state_are_told(void **state)
+{
+    struct scene *scene = *state;
+
+    muster_channel_set_on_state(scene->rpc.channel, on_state);
+    muster_channel_connect(scene->rpc.channel);
+    muster_channel_connect(scene->rpc.channel);
+    assert_string_equal(scene->states, "");
+    test_env_run_until(scene->rpc.env, is_ready, scene->rpc.channel);
+    test_env_turn(scene->rpc.env, 2);
+    assert_string_equal(scene->states, "12");
+    for (unsigned i = 0; i < SERVERS; i++)
+        stop(scene, &scene->backends[i]);
+    test_env_run_until(scene->rpc.env, is_failing, scene->rpc.channel);
+    test_env_turn(scene->rpc.env, 2);
+
+    assert_int_equal(scene->states[strlen(scene->states) - 1], '3');
+    rpc_fixture_hang_up(&scene->rpc);
+    assert_null(strchr(scene->states, '4'));
+}
+
+static void pick_first_tells_its_states_too(void **state)
+{
+    struct scene *scene = *state;
+    char target[MUSTER_ADDRESS_TEXT_BYTES];
+
+    rpc_fixture_hang_up(&scene->rpc);
+    rpc_fixture_dial(&scene->rpc, muster_address_format(&scene->backends[0].address, target), NULL);
+    muster_channel_set_on_state(scene->rpc.channel, on_state);
+    muster_channel_connect(scene->rpc.channel);
+    test_env_run_until(scene->rpc.env, is_ready, scene->rpc.channel);
+    assert_int_equal(ask(scene), MUSTER_OK);
+    stop(scene, &scene->backends[0]);
+    test_env_turn(scene->rpc.env, 32);
+
+    assert_string_equal(scene->states, "120");
+}
+
+int main(void)
+{
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest balance[] = {
+        CASE(calls_go_to_all_servers_in_turn),
+        CASE(a_server_named_twice_has_one_turn),
+        CASE(a_dead_server_is_left_out_until_it_is_back),
+        CASE(an_address_that_never_answers_is_no_harm),
+        CASE(without_any_server_calls_fail_or_wait),
+        CASE(a_name_is_balanced_too),
+        CASE(a_channel_closes_while_it_looks_up_and_connects),
+        CASE(changes_of_state_are_told),
+        CASE(pick_first_tells_its_states_too),
+    };
+
+    return cmocka_run_group_tests(balance, NULL, NULL);
+}
