@@ -334,7 +334,9 @@ static enum muster_rc open_rpc(struct muster_coordination_server *server,
                                struct muster_error *ret_error)
 {
     const struct muster_rpc_server_options rpc_options = {
-        .receive_message_max_bytes = MESSAGE_BYTES_MAX, .connections_max = TASKS_MAX};
+        .receive_message_max_bytes = MESSAGE_BYTES_MAX,
+        .connections_max = TASKS_MAX,
+        .tls = options->tls};
     struct muster_address wanted;
     enum muster_rc rc;
 

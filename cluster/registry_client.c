@@ -14,6 +14,18 @@
 #define RECEIVE_BYTES_MAX ((size_t)64 << 20)
 #define ENDPOINT_BYTES    300
 
+/* "http://host:port" is what etcd's users write. */
+static const char *without_scheme(const char *endpoint)
+{
+    static const char *const schemes[] = {"http://", "https://", "etcd://"};
+
+    for (size_t i = 0; i < sizeof(schemes) / sizeof(schemes[0]); i++) {
+        if (strncmp(endpoint, schemes[i], strlen(schemes[i])) == 0)
+            return endpoint + strlen(schemes[i]);
+    }
+    return endpoint;
+}
+
 static enum muster_rc open_channel(struct muster_registry *registry, const char *endpoint,
                                    struct muster_error *ret_error)
 {
@@ -24,6 +36,7 @@ static enum muster_rc open_channel(struct muster_registry *registry, const char 
         .keepalive_interval_ns = PING_INTERVAL_NS,
         .keepalive_timeout_ns = PING_TIMEOUT_NS,
         .receive_message_max_bytes = RECEIVE_BYTES_MAX,
+        .tls = muster_registry_wants_tls(endpoint) ? registry->tls : NULL,
     };
     struct muster_endpoint parsed;
     enum muster_rc rc = MUSTER_OK;
@@ -32,6 +45,7 @@ static enum muster_rc open_channel(struct muster_registry *registry, const char 
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "a registry endpoint names no user: set MUSTER_REGISTRY_USER and "
                                 "MUSTER_REGISTRY_PASSWORD_FILE");
+    endpoint = without_scheme(endpoint);
     rc = muster_endpoint_parse(endpoint, 0, &parsed, ret_error);
     if (rc != MUSTER_OK)
         return rc;
@@ -45,18 +59,6 @@ static enum muster_rc open_channel(struct muster_registry *registry, const char 
     muster_channel_set_data(registry->channels[registry->channel_count], registry);
     registry->channel_count++;
     return MUSTER_OK;
-}
-
-/* "http://host:port" is what etcd's users write. */
-static const char *without_scheme(const char *endpoint)
-{
-    static const char *const schemes[] = {"http://", "etcd://"};
-
-    for (size_t i = 0; i < sizeof(schemes) / sizeof(schemes[0]); i++) {
-        if (strncmp(endpoint, schemes[i], strlen(schemes[i])) == 0)
-            return endpoint + strlen(schemes[i]);
-    }
-    return endpoint;
 }
 
 static enum muster_rc open_channels(struct muster_registry *registry, const char *endpoints,
@@ -76,7 +78,7 @@ static enum muster_rc open_channels(struct muster_registry *registry, const char
                                     "bad registry endpoints '%.150s'", endpoints);
         memcpy(endpoint, at, length);
         endpoint[length] = '\0';
-        rc = open_channel(registry, without_scheme(endpoint), ret_error);
+        rc = open_channel(registry, endpoint, ret_error);
         if (rc != MUSTER_OK)
             return rc;
         at += length;
@@ -95,6 +97,7 @@ static void on_close_task(struct muster_task *task)
     if (registry->closed != NULL)
         registry->closed(registry);
     muster_registry_auth_fini(registry);
+    muster_registry_tls_fini(registry);
     muster_mem_free(mem, registry);
 }
 
@@ -132,6 +135,7 @@ enum muster_rc muster_registry_open(struct muster_env *env,
     if (registry->options.backoff_max_ns == 0)
         registry->options.backoff_max_ns = BACKOFF_MAX_NS;
     registry->options.endpoints = registry->options.user = registry->options.password_file = NULL;
+    registry->options.ca_file = registry->options.cert_file = registry->options.key_file = NULL;
     muster_timer_init(&registry->auth.again, NULL, registry);
     muster_list_init(&registry->requests);
     muster_list_init(&registry->leases);
@@ -139,10 +143,13 @@ enum muster_rc muster_registry_open(struct muster_env *env,
     muster_task_init(&registry->close_task, on_close_task, registry);
     rc = muster_registry_auth_init(registry, options, ret_error);
     if (rc == MUSTER_OK)
+        rc = muster_registry_tls_init(registry, options, ret_error);
+    if (rc == MUSTER_OK)
         rc = open_channels(registry, options->endpoints, ret_error);
     if (rc != MUSTER_OK) {
         if (registry->channel_count == 0) {
             muster_registry_auth_fini(registry);
+            muster_registry_tls_fini(registry);
             muster_mem_free(env->mem, registry);
         } else {
             muster_registry_close(registry, NULL);

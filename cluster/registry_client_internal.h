@@ -41,6 +41,7 @@ struct muster_registry {
     struct muster_list watches;
     struct muster_registry_keeper keeper;
     struct muster_registry_auth auth;
+    struct muster_tls *tls; /* of endpoints that want it; NULL: none does */
     bool is_closing;
     size_t channels_open;
     struct muster_task close_task;
@@ -51,6 +52,14 @@ struct muster_registry {
 void muster_registry_leave_endpoint(struct muster_registry *registry, size_t endpoint);
 /** The wait before the next attempt, jittered; *backoff_ns grows. */
 uint64_t muster_registry_backoff(struct muster_registry *registry, uint64_t *backoff_ns);
+
+/* registry_client_tls.c */
+/** The credential of the options or the variables, if an endpoint needs one. */
+MUSTER_MUST_CHECK enum muster_rc muster_registry_tls_init(
+    struct muster_registry *registry, const struct muster_registry_options *options,
+    struct muster_error *ret_error);
+void muster_registry_tls_fini(struct muster_registry *registry);
+bool muster_registry_wants_tls(const char *endpoint);
 
 /* registry_client_auth.c */
 /** Who the options or the variables say. auth_fini also after an error. */

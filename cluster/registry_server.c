@@ -188,7 +188,8 @@ static enum muster_rc add_services(struct muster_registry_server *server)
 static enum muster_rc open_rpc(struct muster_registry_server *server,
                                struct muster_error *ret_error)
 {
-    struct muster_rpc_server_options options = {.receive_message_max_bytes = RECEIVE_BYTES_MAX};
+    struct muster_rpc_server_options options = {.receive_message_max_bytes = RECEIVE_BYTES_MAX,
+                                                .tls = server->options.tls};
     struct muster_address wanted;
     enum muster_rc rc = MUSTER_OK;
 
@@ -223,7 +224,8 @@ static void name_itself(struct muster_registry_server *server)
         (void)snprintf(server->client_url, sizeof(server->client_url), "%s",
                        server->options.client_url);
     else if (server->owns_rpc_server)
-        (void)snprintf(server->client_url, sizeof(server->client_url), "http://%s",
+        (void)snprintf(server->client_url, sizeof(server->client_url), "%s://%s",
+                       server->options.tls != NULL ? "https" : "http",
                        muster_address_format(&server->address, text));
 }
 

@@ -174,7 +174,7 @@ static void channel_init(struct muster_channel *channel, struct muster_env *env,
     if (options != NULL)
         channel->options = *options;
     if (channel->options.tls != NULL)
-        (void)muster_tls_ref(channel->options.tls);
+        (void)muster_tls_share(channel->options.tls);
     options_default(&channel->options);
     channel->state = MUSTER_CHANNEL_IDLE;
     muster_list_init(&channel->subchannels);

@@ -106,7 +106,7 @@ enum muster_rc muster_rpc_server_open(struct muster_env *env,
         return rc;
     }
     if (server->options.tls != NULL)
-        (void)muster_tls_ref(server->options.tls);
+        (void)muster_tls_share(server->options.tls);
     server->methods.mem = env->mem;
     muster_list_init(&server->listeners);
     muster_list_init(&server->connections);

@@ -268,7 +268,7 @@ enum muster_rc muster_tls_reload(struct muster_tls *tls, struct muster_error *re
 
 /* Life. */
 
-struct muster_tls *muster_tls_ref(struct muster_tls *tls)
+struct muster_tls *muster_tls_share(struct muster_tls *tls)
 {
     tls->refs++;
     return tls;

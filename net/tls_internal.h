@@ -28,7 +28,6 @@ struct muster_tls {
 };
 
 /* tls.c */
-struct muster_tls *muster_tls_ref(struct muster_tls *tls);
 /** s since 1970 by the environment's clock; 0: it has none, ask the system. */
 uint64_t muster_tls_now_s(const struct muster_env *env);
 

@@ -384,7 +384,7 @@ static void stream_init(struct muster_tls_stream *tls_stream, struct muster_tls 
                         struct muster_stream *inner)
 {
     tls_stream->stream.ops = &tls_ops;
-    tls_stream->tls = muster_tls_ref(tls);
+    tls_stream->tls = muster_tls_share(tls);
     tls_stream->inner = inner;
     tls_stream->may_have_more = true;
     muster_list_init(&tls_stream->writes);

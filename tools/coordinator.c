@@ -9,6 +9,7 @@
 
 #include "holder.h"
 #include "service.h"
+#include "service_tls.h"
 
 #define HOLD_S 60 /* a successor within this time finds the connections that came meanwhile */
 
@@ -22,6 +23,7 @@ struct settings {
     bool is_closed_dead;
     const char *data;
     const char *log_level;
+    struct service_tls_settings tls;
 };
 
 static const struct muster_option rows[] = {
@@ -76,6 +78,7 @@ static const struct muster_option rows[] = {
      .value = "FILE",
      .help = "Keep everything in this file: killed and started again, the coordinator goes on with "
              "its job."},
+    SERVICE_TLS_ROWS(struct settings),
     {.name = "log-level",
      .variable = "MUSTER_LOG_LEVEL",
      .kind = MUSTER_OPTION_CHOICE,
@@ -149,7 +152,7 @@ static enum muster_rc hold(struct coordinator *coordinator, const char *data, co
 static enum muster_rc open_coordinator(struct service *service, struct muster_error *ret_error)
 {
     const struct settings *settings = service->settings;
-    const struct muster_coordination_server_options options = {
+    struct muster_coordination_server_options options = {
         .task_count = (uint32_t)settings->task_count,
         .listen = settings->listen,
         .heartbeat_timeout_ns = settings->heartbeat_timeout_ns,
@@ -159,16 +162,18 @@ static enum muster_rc open_coordinator(struct service *service, struct muster_er
         .is_closed_dead = settings->is_closed_dead,
         .data = settings->data,
     };
-
     enum muster_rc rc = MUSTER_OK;
 
     raise_descriptor_limit();
     if (settings->data != NULL)
         rc = hold(coordinator_of(service), settings->data, settings->listen, ret_error);
-    if (rc != MUSTER_OK)
-        return rc;
-    return muster_coordination_server_open(service->env, &options, &coordinator_of(service)->server,
-                                           ret_error);
+    if (rc == MUSTER_OK)
+        rc = service_tls_open(service->env, &settings->tls, &options.tls, ret_error);
+    if (rc == MUSTER_OK)
+        rc = muster_coordination_server_open(service->env, &options,
+                                             &coordinator_of(service)->server, ret_error);
+    muster_tls_close(options.tls); /* the server has its share */
+    return rc;
 }
 
 static const struct muster_address *address(struct service *service)

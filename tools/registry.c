@@ -4,6 +4,7 @@
 #include <muster/registry_server.h>
 
 #include "service.h"
+#include "service_tls.h"
 
 struct settings {
     const char *listen;
@@ -13,6 +14,7 @@ struct settings {
     const char *log_level;
     uint64_t quota_bytes;
     bool is_durable;
+    struct service_tls_settings tls;
 };
 
 static const struct muster_option rows[] = {
@@ -50,6 +52,7 @@ static const struct muster_option rows[] = {
      .offset = offsetof(struct settings, name),
      .fallback = "muster",
      .help = "The member's name."},
+    SERVICE_TLS_ROWS(struct settings),
     {.name = "log-level",
      .variable = "MUSTER_LOG_LEVEL",
      .kind = MUSTER_OPTION_CHOICE,
@@ -92,8 +95,11 @@ static enum muster_rc open_registry(struct service *service, struct muster_error
         muster_registry_store_open(service->env->mem, &store_options, &registry->store, ret_error);
 
     if (rc == MUSTER_OK)
+        rc = service_tls_open(service->env, &settings->tls, &options.tls, ret_error);
+    if (rc == MUSTER_OK)
         rc = muster_registry_server_open(service->env, registry->store, &options, &registry->server,
                                          ret_error);
+    muster_tls_close(options.tls); /* the server has its share */
     return rc;
 }
 

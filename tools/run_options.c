@@ -435,11 +435,6 @@ static bool check(struct run_settings *settings, int *ret_exit)
         !read_job(settings, ret_exit) || !check_json(settings, ret_exit) ||
         !check_tune_file(settings, ret_exit))
         return false;
-    if (strncmp(settings->registry, "https:", 6) == 0)
-        return refuse(ret_exit,
-                      "--registry %s: TLS to a registry is not built; name it HOST:PORT or "
-                      "http://HOST:PORT",
-                      settings->registry);
     if (settings->nodes_min < settings->nodes_max &&
         settings->members_min < settings->nodes_min * settings->worker_count)
         settings->members_min = settings->nodes_min * settings->worker_count;

@@ -22,9 +22,10 @@ struct muster_coordination_server_options {
     uint64_t register_timeout_ns;  /* 0: 3,600 s */
     bool
         is_recoverable; /* a task may die and come back: nobody is told, it is not alive meanwhile */
-    const char *data; /* a file: the service may be killed and opened again on it, and its clients
+    const char *data;   /* a file: the service may be killed and opened again on it, and its clients
                          live on; NULL: memory only */
-    bool is_closed_dead; /* a task whose connection ends is dead at once */
+    bool is_closed_dead;    /* a task whose connection ends is dead at once */
+    struct muster_tls *tls; /* own server: NULL: plain text. Shared until closed */
 };
 
 typedef void muster_coordination_server_close_fn(struct muster_coordination_server *server);

@@ -22,7 +22,13 @@ struct muster_registry_request; /* private */
 #define MUSTER_REGISTRY_LEASE_TTL_MIN_S 2 /* registries raise a shorter one to this */
 
 struct muster_registry_options {
-    const char *endpoints; /* "host:port" or several joined by commas; copied */
+    /* "host:port" or several joined by commas; "https://host:port" is spoken to under TLS. Copied. */
+    const char *endpoints;
+    /* For these: a credential (shared until closed), or its files. All NULL: the files that
+     * MUSTER_REGISTRY_CA_FILE, MUSTER_REGISTRY_CERT_FILE and MUSTER_REGISTRY_KEY_FILE name (the
+     * last two where the registry demands certificates); no roots: the system's. */
+    struct muster_tls *tls;
+    const char *ca_file, *cert_file, *key_file;
     /* Where the registry asks who we are. NULL: what MUSTER_REGISTRY_USER and
      * MUSTER_REGISTRY_PASSWORD_FILE say. The file is read at each login, up to its first line's end.
      */

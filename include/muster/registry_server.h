@@ -34,9 +34,10 @@ struct muster_registry_server_options {
         *rpc_server;    /* serve on this one (its owner listens); NULL: one of its own */
     const char *listen; /* own server: "host:port", address text or a name of this host; port 0: a
                            free one */
-    const char
-        *client_url;  /* what MemberList tells clients to dial; NULL: http://<listening address> */
-    const char *name; /* of the one member; NULL: "muster" */
+    const char *
+        client_url; /* what MemberList tells clients to dial; NULL: http(s)://<listening address> */
+    const char *name;              /* of the one member; NULL: "muster" */
+    struct muster_tls *tls;        /* own server: NULL: plain text. Shared until closed */
     uint64_t progress_interval_ns; /* notices on quiet watches that asked for them; 0: 10 min */
 };
 

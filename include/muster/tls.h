@@ -47,6 +47,9 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_tls_open(
     struct muster_env *env, const struct muster_tls_options *options, struct muster_tls **ret_tls,
     struct muster_error *ret_error);
 
+/** One more share of tls, to be closed as well. Returns tls. */
+MUSTER_API struct muster_tls *muster_tls_share(struct muster_tls *tls);
+
 /** Gives up the caller's share: channels, servers and connections that use it keep theirs. NULL
  * is accepted. */
 MUSTER_API void muster_tls_close(struct muster_tls *tls);

@@ -1,5 +1,6 @@
 /* A client of bench.Echo: measures unary calls, or checks every kind of call once against any gRPC
- * server. bench_rpc_client --port P [--calls N] [--inflight K] [--bytes B] | --check 1 */
+ * server. bench_rpc_client --port P [--calls N] [--inflight K] [--bytes B] | --check 1; with
+ * --tls-ca FILE [--tls-cert FILE --tls-key FILE] under TLS. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,12 +10,14 @@
 
 #include "proto/echo.pb-c.h"
 #include "proto/guard.h"
+#include "tests/lib/program_tls.h"
 
 #define MESSAGE_MAX_BYTES (64u << 20)
 #define DEADLINE_NS       (60 * MUSTER_NS_PER_S)
 
 struct options {
     unsigned long port, calls, inflight, bytes, check;
+    struct muster_tls *tls; /* NULL: plain text */
 };
 
 struct bench {
@@ -239,8 +242,8 @@ static void on_closed(struct muster_channel *channel)
 
 static int run(struct muster_env *env, const struct options *options)
 {
-    const struct muster_channel_options channel_options = {.receive_message_max_bytes =
-                                                               MESSAGE_MAX_BYTES};
+    const struct muster_channel_options channel_options = {
+        .receive_message_max_bytes = MESSAGE_MAX_BYTES, .tls = options->tls};
     struct bench bench = {.env = env};
     struct muster_error error;
     char target[64];
@@ -285,7 +288,9 @@ int main(int argc, char **argv)
         fprintf(stderr, "bench_rpc_client: no environment\n");
         return 1;
     }
+    options.tls = program_tls_open(env, argc, argv);
     failed = run(env, &options);
+    muster_tls_close(options.tls);
     muster_net_system_close(env->net);
     muster_env_system_close(env);
     return failed;

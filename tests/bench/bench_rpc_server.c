@@ -1,5 +1,5 @@
-/* Serves bench.Echo (proto/echo.proto) in plain text, for outside load generators: bench_rpc_server
- * --port P. */
+/* Serves bench.Echo (proto/echo.proto) for outside load generators: bench_rpc_server --port P, in
+ * plain text or with --tls-cert FILE --tls-key FILE [--tls-client-ca FILE]. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +13,7 @@
 #include "proto/echo.muster.h"
 #include "proto/echo.pb-c.h"
 #include "proto/guard.h"
+#include "tests/lib/program_tls.h"
 
 #define MESSAGE_MAX_BYTES (64u << 20)
 #define CONNECTIONS_MAX   20000
@@ -206,12 +207,13 @@ static void on_stop(struct muster_wake *wake)
     muster_rpc_server_close(server, muster_loop_after_ns(env->loop, MUSTER_NS_PER_S), on_closed);
 }
 
-static int serve(struct muster_env *env, const char *port)
+static int serve(struct muster_env *env, const char *port, struct muster_tls *tls)
 {
     const struct muster_rpc_server_options options = {.receive_message_max_bytes =
                                                           MESSAGE_MAX_BYTES,
                                                       .ping_interval_min_ns = MUSTER_NS_PER_MS,
-                                                      .connections_max = CONNECTIONS_MAX};
+                                                      .connections_max = CONNECTIONS_MAX,
+                                                      .tls = tls};
     const struct muster_descriptors *descriptors = &proto_echo_descriptors;
     struct muster_rpc_server *server = NULL;
     struct muster_address address;
@@ -244,6 +246,7 @@ int main(int argc, char **argv)
 {
     struct muster_env *env = NULL;
     const char *port = "0";
+    struct muster_tls *tls;
     int failed;
 
     for (int i = 1; i + 1 < argc; i++) {
@@ -255,7 +258,9 @@ int main(int argc, char **argv)
         fprintf(stderr, "bench_rpc_server: no environment\n");
         return 1;
     }
-    failed = serve(env, port);
+    tls = program_tls_open(env, argc, argv);
+    failed = serve(env, port, tls);
+    muster_tls_close(tls);
     muster_net_system_close(env->net);
     muster_env_system_close(env);
     return failed;

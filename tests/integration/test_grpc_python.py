@@ -1,12 +1,17 @@
 #!/usr/bin/env python3
-"""grpcio (gRPC's C core) as a stranger on both sides: its client against our server, our client against its server.
+"""grpcio (gRPC's C core) as a stranger on both sides: its client against our server, our client against its server; in plain text and
+under mutual TLS.
 
 Needs bench_rpc_server and bench_rpc_client, and grpcio (MUSTER_GRPCIO_PYTHON names an interpreter that has it).
 """
+import contextlib
 import os
 import subprocess
 import sys
 from concurrent import futures
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+from tls_files import OPENSSL, TlsFiles
 
 SKIP = 77
 BUILD = os.environ.get("MUSTER_BINARY_DIR", "build-asan")
@@ -85,14 +90,41 @@ def code_of(call):
     return grpc.StatusCode.OK, ""
 
 
-def check_server():
-    server = subprocess.Popen([program("bench_rpc_server"), "--port", "0"], stdout=subprocess.PIPE,
+def read(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
+class Identities:
+    """Of our side and of grpcio's, under one authority."""
+
+    def __init__(self, files):
+        self.ca = files.ca
+        self.ours = files.issue("ours")
+        self.theirs = files.issue("theirs")
+
+    def flags(self):
+        return ["--tls-ca", self.ca, "--tls-cert", self.ours[0], "--tls-key", self.ours[1]]
+
+    def channel_credentials(self):
+        return grpc.ssl_channel_credentials(read(self.ca), read(self.theirs[1]), read(self.theirs[0]))
+
+    def server_credentials(self):
+        return grpc.ssl_server_credentials([(read(self.theirs[1]), read(self.theirs[0]))], read(self.ca),
+                                           require_client_auth=True)
+
+
+def check_server(identities=None):
+    flags = [] if identities is None else identities.flags() + ["--tls-client-ca", identities.ca]
+    server = subprocess.Popen([program("bench_rpc_server"), "--port", "0"] + flags, stdout=subprocess.PIPE,
                               text=True, env=ENVIRONMENT)
     try:
         port = server.stdout.readline().rsplit(":", 1)[1].strip()
         options = [("grpc.max_receive_message_length", 64 << 20),
                    ("grpc.keepalive_time_ms", 10000)]
-        with grpc.insecure_channel(f"127.0.0.1:{port}", options=options) as channel:
+        target = f"127.0.0.1:{port}"
+        with (grpc.insecure_channel(target, options=options) if identities is None else
+              grpc.secure_channel(target, identities.channel_credentials(), options=options)) as channel:
             call_server(channel)
     finally:
         server.terminate()
@@ -151,16 +183,18 @@ class Echo(grpc.GenericRpcHandler):
         return request(sum(sizes), len(sizes))
 
 
-def check_client():
+def check_client(identities=None):
     client = program("bench_rpc_client")
     server = grpc.server(futures.ThreadPoolExecutor(4), handlers=[Echo()],
                          options=[("grpc.max_receive_message_length", 64 << 20)])
-    port = server.add_insecure_port("127.0.0.1:0")
+    flags = [] if identities is None else identities.flags()
+    port = (server.add_insecure_port("127.0.0.1:0") if identities is None else
+            server.add_secure_port("127.0.0.1:0", identities.server_credentials()))
     server.start()
     try:
         for extra in (["--check", "1"], ["--calls", "300", "--inflight", "50"],
                       ["--calls", "8", "--inflight", "2", "--bytes", str(6 << 20)]):
-            done = subprocess.run([client, "--port", str(port)] + extra, capture_output=True,
+            done = subprocess.run([client, "--port", str(port)] + flags + extra, capture_output=True,
                                   text=True, timeout=120, env=ENVIRONMENT)
             print(done.stdout, done.stderr, end="")
             expect("our client " + " ".join(extra), done.returncode == 0)
@@ -171,3 +205,10 @@ def check_client():
 if __name__ == "__main__":
     check_server()
     check_client()
+    if OPENSSL is None:
+        print("TLS is left out: the program openssl is not installed")
+        sys.exit(0)
+    with contextlib.ExitStack() as stack:
+        identities = Identities(TlsFiles(stack.callback))
+        check_server(identities)
+        check_client(identities)

@@ -1,0 +1,60 @@
+/* TLS to a registry: endpoints that begin with https://, and whom we trust there. */
+#include "cluster/registry_client_internal.h"
+
+#include <string.h>
+
+#define SCHEME "https://"
+
+bool muster_registry_wants_tls(const char *endpoint)
+{
+    return strncmp(endpoint, SCHEME, strlen(SCHEME)) == 0;
+}
+
+static bool has_secured_endpoint(const char *endpoints)
+{
+    const char *at = endpoints;
+
+    while (at != NULL && *at != '\0') {
+        if (muster_registry_wants_tls(at))
+            return true;
+        at = strchr(at, ',');
+        at = at != NULL ? at + 1 : NULL;
+    }
+    return false;
+}
+
+static const char *variable(const struct muster_registry *registry, const char *name)
+{
+    struct muster_vars *vars = registry->env->vars;
+    const char *value = vars != NULL ? muster_vars_get(vars, name) : NULL;
+
+    return value != NULL && value[0] != '\0' ? value : NULL;
+}
+
+enum muster_rc muster_registry_tls_init(struct muster_registry *registry,
+                                        const struct muster_registry_options *options,
+                                        struct muster_error *ret_error)
+{
+    struct muster_tls_options tls = {.ca_file = options->ca_file,
+                                     .cert_file = options->cert_file,
+                                     .key_file = options->key_file};
+
+    if (!has_secured_endpoint(options->endpoints))
+        return MUSTER_OK;
+    if (options->tls != NULL) {
+        registry->tls = muster_tls_share(options->tls);
+        return MUSTER_OK;
+    }
+    if (tls.ca_file == NULL && tls.cert_file == NULL && tls.key_file == NULL) {
+        tls.ca_file = variable(registry, "MUSTER_REGISTRY_CA_FILE");
+        tls.cert_file = variable(registry, "MUSTER_REGISTRY_CERT_FILE");
+        tls.key_file = variable(registry, "MUSTER_REGISTRY_KEY_FILE");
+    }
+    return muster_tls_open(registry->env, &tls, &registry->tls, ret_error);
+}
+
+void muster_registry_tls_fini(struct muster_registry *registry)
+{
+    muster_tls_close(registry->tls);
+    registry->tls = NULL;
+}

@@ -1,0 +1,39 @@
+/* What a command that serves asks about TLS. */
+#ifndef MUSTER_TOOLS_SERVICE_TLS_H
+#define MUSTER_TOOLS_SERVICE_TLS_H
+
+#include <muster/env.h>
+#include <muster/options.h>
+#include <muster/tls.h>
+
+/** Embed as `tls` in the command's settings. */
+struct service_tls_settings {
+    const char *cert, *key, *client_ca;
+};
+
+/* The rows of its options. */
+#define SERVICE_TLS_ROWS(settings_type)                                                            \
+    {.name = "tls-cert",                                                                           \
+     .kind = MUSTER_OPTION_TEXT,                                                                   \
+     .offset = offsetof(settings_type, tls.cert),                                                  \
+     .value = "FILE",                                                                              \
+     .help = "Serve TLS with this certificate and its issuers (PEM); looked at again each "        \
+             "minute."},                                                                           \
+        {.name = "tls-key",                                                                        \
+         .kind = MUSTER_OPTION_TEXT,                                                               \
+         .offset = offsetof(settings_type, tls.key),                                               \
+         .value = "FILE",                                                                          \
+         .help = "The private key of --tls-cert (PEM, no pass phrase)."},                          \
+    {                                                                                              \
+        .name = "tls-client-ca", .kind = MUSTER_OPTION_TEXT,                                       \
+        .offset = offsetof(settings_type, tls.client_ca), .value = "FILE",                         \
+        .help = "Demand certificates of clients, issued under these roots (PEM)."                  \
+    }
+
+/** The credential of settings; *ret_tls stays NULL without any. Gives. Errors as muster_tls_open. */
+MUSTER_MUST_CHECK enum muster_rc service_tls_open(struct muster_env *env,
+                                                  const struct service_tls_settings *settings,
+                                                  struct muster_tls **ret_tls,
+                                                  struct muster_error *ret_error);
+
+#endif
