@@ -105,7 +105,8 @@ void muster_registry_check_closed(struct muster_registry *registry)
 {
     if (registry->is_closing && registry->channels_open == 0 &&
         muster_list_is_empty(&registry->requests) && muster_list_is_empty(&registry->watches) &&
-        !registry->keeper.is_open && !registry->auth.is_asking)
+        muster_list_is_empty(&registry->snapshots) && !registry->keeper.is_open &&
+        !registry->auth.is_asking)
         muster_task_post(&registry->close_task, registry->env->loop);
 }
 
@@ -140,6 +141,7 @@ enum muster_rc muster_registry_open(struct muster_env *env,
     muster_list_init(&registry->requests);
     muster_list_init(&registry->leases);
     muster_list_init(&registry->watches);
+    muster_list_init(&registry->snapshots);
     muster_task_init(&registry->close_task, on_close_task, registry);
     rc = muster_registry_auth_init(registry, options, ret_error);
     if (rc == MUSTER_OK)
@@ -167,6 +169,7 @@ void muster_registry_close(struct muster_registry *registry, muster_registry_clo
     registry->channels_open = registry->channel_count; /* before what may find itself the last */
     muster_registry_stop_leases(registry);
     muster_registry_stop_watches(registry);
+    muster_registry_stop_snapshots(registry);
     muster_registry_stop_requests(registry);
     muster_registry_stop_auth(registry);
     for (size_t i = 0; i < registry->channel_count; i++)

@@ -39,6 +39,7 @@ struct muster_registry {
     struct muster_list requests;
     struct muster_list leases;
     struct muster_list watches;
+    struct muster_list snapshots;
     struct muster_registry_keeper keeper;
     struct muster_registry_auth auth;
     struct muster_tls *tls; /* of endpoints that want it; NULL: none does */
@@ -88,6 +89,7 @@ void muster_registry_check_closed(struct muster_registry *registry);
 /** The registry is closing: end everything without callbacks but those of ops. */
 void muster_registry_stop_leases(struct muster_registry *registry);
 void muster_registry_stop_watches(struct muster_registry *registry);
+void muster_registry_stop_snapshots(struct muster_registry *registry);
 void muster_registry_stop_requests(struct muster_registry *registry);
 
 #endif

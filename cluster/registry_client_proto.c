@@ -642,3 +642,23 @@ enum muster_rc muster_registry_parse_token(struct muster_mem *mem, struct muster
     *ret_token = token;
     return MUSTER_OK;
 }
+
+enum muster_rc muster_registry_parse_snapshot(struct muster_mem *mem, struct muster_bytes bytes,
+                                              struct muster_registry_piece *ret_piece)
+{
+    struct muster_error error;
+    Etcdserverpb__SnapshotResponse *message = NULL;
+    enum muster_rc rc = muster_proto_unpack(mem, &etcdserverpb__snapshot_response__descriptor,
+                                            bytes.data, bytes.size, &limits, &message, &error);
+
+    if (rc != MUSTER_OK)
+        return rc;
+    ret_piece->message = message;
+    ret_piece->bytes = bytes_of(message->blob);
+    return MUSTER_OK;
+}
+
+void muster_registry_piece_free(struct muster_registry_piece *piece)
+{
+    muster_proto_free(piece->message);
+}

@@ -82,6 +82,14 @@ MUSTER_MUST_CHECK enum muster_rc muster_registry_parse_keep_alive(struct muster_
                                                                   struct muster_bytes bytes,
                                                                   int64_t *ret_lease,
                                                                   int64_t *ret_ttl_s);
+struct muster_registry_piece {
+    void *message;
+    struct muster_bytes bytes; /* borrowed from message */
+};
+/** Gives *ret_piece. */
+MUSTER_MUST_CHECK enum muster_rc muster_registry_parse_snapshot(
+    struct muster_mem *mem, struct muster_bytes bytes, struct muster_registry_piece *ret_piece);
+void muster_registry_piece_free(struct muster_registry_piece *piece);
 /** Gives *ret_token. */
 MUSTER_MUST_CHECK enum muster_rc muster_registry_parse_token(struct muster_mem *mem,
                                                              struct muster_bytes bytes,

@@ -59,7 +59,7 @@ static void measure(struct muster_registry_server *server)
                            muster_loop_after_ns(server->env->loop, CHECKPOINT_IDLE_NS));
 }
 
-static void commit(struct muster_registry_server *server)
+void muster_registry_server_commit(struct muster_registry_server *server)
 {
     enum muster_rc rc = muster_mvcc_commit(&server->mvcc);
 
@@ -75,7 +75,7 @@ static void commit(struct muster_registry_server *server)
 
 static void on_commit(struct muster_task *task)
 {
-    commit(task->data);
+    muster_registry_server_commit(task->data);
 }
 
 static void on_idle(struct muster_timer *timer)
@@ -174,7 +174,7 @@ static enum muster_rc add_services(struct muster_registry_server *server)
 {
     static enum muster_rc (*const adders[])(struct muster_registry_server *) = {
         muster_registry_kv_add, muster_registry_lease_add, muster_registry_watch_add,
-        muster_registry_cluster_add};
+        muster_registry_snapshot_add, muster_registry_cluster_add};
 
     for (size_t i = 0; i < sizeof(adders) / sizeof(adders[0]); i++) {
         enum muster_rc rc = adders[i](server);
@@ -380,7 +380,7 @@ void muster_registry_server_close(struct muster_registry_server *server, uint64_
         muster_list_append(&server->pending, node);
     muster_task_cancel(&server->commit);
     muster_task_cancel(&server->compact);
-    commit(server);
+    muster_registry_server_commit(server);
     muster_timer_stop(&server->idle);
     end_streams(server);
     if (!server->owns_rpc_server) {

@@ -26,6 +26,7 @@ struct muster_registry_server {
     struct muster_rpc_server *rpc_server;
     bool owns_rpc_server;
     bool is_closing;
+    bool has_snapshot; /* one is being taken */
     struct muster_address address;
     char client_url[MUSTER_REGISTRY_URL_BYTES];
     char name[64];
@@ -53,6 +54,8 @@ struct muster_registry_stream {
 
 /** Something was written: commit at the end of the turn. */
 void muster_registry_server_touch(struct muster_registry_server *server);
+/** Commit and answer now. */
+void muster_registry_server_commit(struct muster_registry_server *server);
 /** The store failed: everything that was not committed is undone, everybody who waits is told. */
 void muster_registry_server_break(struct muster_registry_server *server, enum muster_rc rc);
 /** Delete a lease and its keys. NOT_FOUND; other errors have broken the server's open commit
@@ -91,6 +94,8 @@ void muster_registry_unary_end(struct muster_rpc *rpc, enum muster_rc rc);
 MUSTER_MUST_CHECK enum muster_rc muster_registry_kv_add(struct muster_registry_server *server);
 MUSTER_MUST_CHECK enum muster_rc muster_registry_lease_add(struct muster_registry_server *server);
 MUSTER_MUST_CHECK enum muster_rc muster_registry_watch_add(struct muster_registry_server *server);
+MUSTER_MUST_CHECK enum muster_rc muster_registry_snapshot_add(
+    struct muster_registry_server *server);
 MUSTER_MUST_CHECK enum muster_rc muster_registry_cluster_add(struct muster_registry_server *server);
 
 #endif

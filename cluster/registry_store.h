@@ -39,6 +39,10 @@ typedef enum muster_rc muster_registry_visit_fn(void *data,
                                                 const struct muster_registry_record *record);
 typedef enum muster_rc muster_registry_visit_lease_fn(void *data, int64_t id, int64_t ttl_s);
 
+struct sqlite3;
+/** For backups. Borrowed. */
+struct sqlite3 *muster_registry_store_database(struct muster_registry_store *store);
+
 /* Errors of all: UNAVAILABLE (I/O), RESOURCE_EXHAUSTED (disk full, no memory), DATA_LOSS (damaged).
  * After an error of a write the owner rolls back. Loop only. */
 

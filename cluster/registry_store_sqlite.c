@@ -301,6 +301,11 @@ void muster_registry_store_close(struct muster_registry_store *store)
     muster_mem_free(store->mem, store);
 }
 
+struct sqlite3 *muster_registry_store_database(struct muster_registry_store *store)
+{
+    return store->db;
+}
+
 const char *muster_registry_store_error(const struct muster_registry_store *store)
 {
     return sqlite3_errmsg(store->db);

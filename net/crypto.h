@@ -15,5 +15,15 @@ MUSTER_MUST_CHECK enum muster_rc muster_crypto_sign_rs256(const char *key_pem, c
                                                           uint8_t **ret_signature,
                                                           size_t *ret_signature_bytes,
                                                           struct muster_error *ret_error);
+/** SHA-256 (FIPS 180-4) of bytes that come piece by piece. Caller's memory; every init is paired with one fini. */
+struct muster_sha256 {
+    void *impl;
+};
+#define MUSTER_SHA256_BYTES 32
+/** Errors: RESOURCE_EXHAUSTED. */
+MUSTER_MUST_CHECK enum muster_rc muster_sha256_init(struct muster_sha256 *sum);
+void muster_sha256_update(struct muster_sha256 *sum, const void *bytes, size_t size);
+/** ret_digest NULL: it is not wanted any more. Idempotent. */
+void muster_sha256_fini(struct muster_sha256 *sum, uint8_t *ret_digest);
 
 #endif

@@ -1,5 +1,7 @@
-/* Signatures by OpenSSL. */
+/* Signatures and digests by OpenSSL. */
 #include "net/crypto.h"
+
+#include <assert.h>
 
 #include <openssl/err.h>
 #include <openssl/evp.h>
@@ -71,4 +73,30 @@ enum muster_rc muster_crypto_sign_rs256(const char *key_pem, const void *bytes, 
     EVP_PKEY_free(key);
     ERR_clear_error();
     return rc;
+}
+
+enum muster_rc muster_sha256_init(struct muster_sha256 *sum)
+{
+    sum->impl = EVP_MD_CTX_new();
+    if (sum->impl == NULL || EVP_DigestInit_ex(sum->impl, EVP_sha256(), NULL) != 1) {
+        muster_sha256_fini(sum, NULL);
+        return MUSTER_RESOURCE_EXHAUSTED;
+    }
+    return MUSTER_OK;
+}
+
+void muster_sha256_update(struct muster_sha256 *sum, const void *bytes, size_t size)
+{
+    int is_done = EVP_DigestUpdate(sum->impl, bytes, size);
+
+    assert(is_done == 1);
+    (void)is_done;
+}
+
+void muster_sha256_fini(struct muster_sha256 *sum, uint8_t *ret_digest)
+{
+    if (sum->impl != NULL && ret_digest != NULL)
+        (void)EVP_DigestFinal_ex(sum->impl, ret_digest, NULL);
+    EVP_MD_CTX_free(sum->impl);
+    sum->impl = NULL;
 }

@@ -7,6 +7,7 @@
 #include <muster/coordination_server.h>
 #include <muster/stream.h>
 
+#include "data_owner.h"
 #include "holder.h"
 #include "service.h"
 #include "service_tls.h"
@@ -166,6 +167,8 @@ static enum muster_rc open_coordinator(struct service *service, struct muster_er
 
     raise_descriptor_limit();
     if (settings->data != NULL)
+        rc = data_owner_check(settings->data, ret_error);
+    if (rc == MUSTER_OK && settings->data != NULL)
         rc = hold(coordinator_of(service), settings->data, settings->listen, ret_error);
     if (rc == MUSTER_OK)
         rc = service_tls_open(service->env, &settings->tls, &options.tls, ret_error);

@@ -1,6 +1,7 @@
 /* muster help: the commands, the page of one of them, all options, the exit codes. */
 #include "bench.h"
 #include "commands.h"
+#include "registry_files.h"
 
 #include <string.h>
 
@@ -38,10 +39,11 @@ static void print_commands(FILE *file)
 static int print_options(void)
 {
     const struct muster_options *tables[32] = {&bench_allreduce_options, &bench_recover_options,
-                                               &bench_scale_options, &bench_tune_options};
+                                               &bench_scale_options,     &bench_tune_options,
+                                               &registry_backup_options, &registry_restore_options};
     char *text = NULL;
     size_t bytes = 0;
-    size_t count = 4;
+    size_t count = 6;
 
     for (size_t i = 0; i < command_count && count < sizeof(tables) / sizeof(tables[0]); i++) {
         if (commands[i].options != NULL)

@@ -1,8 +1,12 @@
 /* muster registry: the embedded registry as a process of its own. */
 #include "commands.h"
 
+#include <string.h>
+
 #include <muster/registry_server.h>
 
+#include "data_owner.h"
+#include "registry_files.h"
 #include "service.h"
 #include "service_tls.h"
 
@@ -66,7 +70,8 @@ const struct muster_options registry_options = {
     .command = "muster registry",
     .usage = "[--listen HOST:PORT] [--data FILE]",
     .about =
-        "Serve the registry (keys, leases, watches) over the etcd v3 API; etcdctl works on it.",
+        "Serve the registry (keys, leases, watches) over the etcd v3 API; etcdctl works on it. "
+        "'muster registry backup' and 'muster registry restore' copy its data.",
     .rows = rows,
     .row_count = sizeof(rows) / sizeof(rows[0]),
 };
@@ -91,9 +96,13 @@ static enum muster_rc open_registry(struct service *service, struct muster_error
                                                           .quota_bytes = settings->quota_bytes};
     struct muster_registry_server_options options = {
         .listen = settings->listen, .client_url = settings->advertise_url, .name = settings->name};
-    enum muster_rc rc =
-        muster_registry_store_open(service->env->mem, &store_options, &registry->store, ret_error);
+    enum muster_rc rc = MUSTER_OK;
 
+    if (settings->data != NULL)
+        rc = data_owner_check(settings->data, ret_error);
+    if (rc == MUSTER_OK)
+        rc = muster_registry_store_open(service->env->mem, &store_options, &registry->store,
+                                        ret_error);
     if (rc == MUSTER_OK)
         rc = service_tls_open(service->env, &settings->tls, &options.tls, ret_error);
     if (rc == MUSTER_OK)
@@ -138,6 +147,10 @@ int command_registry(int argc, char **argv)
     struct registry registry = {.service = {.kind = &kind, .settings = &settings}};
     int code = EXIT_OK;
 
+    if (argc > 1 && strcmp(argv[1], "backup") == 0)
+        return command_registry_backup(argc - 1, argv + 1);
+    if (argc > 1 && strcmp(argv[1], "restore") == 0)
+        return command_registry_restore(argc - 1, argv + 1);
     if (!command_parse_all(&registry_options, argc, argv, &settings, &code))
         return code;
     return service_run(&registry.service, settings.log_level);

@@ -46,7 +46,9 @@
 #include <muster/proto.h>
 #include <muster/reduction.h>
 #include <muster/registry.h>
+#include <muster/registry_backup.h>
 #include <muster/registry_server.h>
+#include <muster/registry_snapshot.h>
 #include <muster/resolver.h>
 #include <muster/resolver_watch.h>
 #include <muster/sagemaker_resolver.h>

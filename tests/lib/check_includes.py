@@ -42,7 +42,7 @@ THIRD_PARTY = [
     (r"zlib", r"net/grpc_gzip\.c"),
     (r"ares", r"net/dns_cares\.c"),
     (r"yaml", r"resolvers/yaml_libyaml\.c"),
-    (r"sqlite3", r"cluster/registry_store_sqlite\.c"),
+    (r"sqlite3", r"cluster/registry_(store|backup)_sqlite\.c"),
 ]
 
 # Headers of the system that need a reason: threads, and the GPU's control thread; instructions of one processor.
