@@ -538,14 +538,19 @@ static void end_questions(struct muster_coordination_server *server)
     }
 }
 
+void muster_coordination_server_drain(struct muster_coordination_server *server)
+{
+    server->is_closing = true;
+    muster_timer_stop(&server->timer);
+    end_questions(server);
+}
+
 void muster_coordination_server_close(struct muster_coordination_server *server,
                                       uint64_t deadline_ns,
                                       muster_coordination_server_close_fn *closed)
 {
-    server->is_closing = true;
     server->closed = closed;
-    muster_timer_stop(&server->timer);
-    end_questions(server);
+    muster_coordination_server_drain(server);
     if (!server->owns_rpc_server) {
         muster_task_init(&server->close_task, on_close_task, server);
         muster_task_post(&server->close_task, server->env->loop);

@@ -2,7 +2,7 @@
 #include "resolvers/worker_status.h"
 
 #include "proto/guard.h"
-#include "proto/worker_status.pb-c.h"
+#include "proto/worker.pb-c.h"
 
 void muster_worker_status_devices_free(struct muster_mem *mem, char **devices, size_t count)
 {

@@ -7,6 +7,8 @@ const struct command commands[] = {
     {"run", "start workers and keep them going when some die", command_run, &run_options},
     {"resolve", "show the cluster that this process is in", command_resolve, &resolve_options},
     {"coordinator", "serve JAX's coordination service", command_coordinator, &coordinator_options},
+    {"server", "serve a task of a cluster, as tf.distribute.Server", command_server,
+     &server_options},
     {"registry", "serve the registry over the etcd v3 API", command_registry, &registry_options},
     {"bench", "measure: 'muster bench' lists the benchmarks", command_bench, NULL},
     {"version", "show the version", command_version, &version_options},

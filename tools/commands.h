@@ -40,12 +40,14 @@ int command_help(int argc, char **argv);
 int command_registry(int argc, char **argv);
 int command_resolve(int argc, char **argv);
 int command_run(int argc, char **argv);
+int command_server(int argc, char **argv);
 int command_version(int argc, char **argv);
 
 extern const struct muster_options coordinator_options;
 extern const struct muster_options registry_options;
 extern const struct muster_options resolve_options;
 extern const struct muster_options run_options;
+extern const struct muster_options server_options;
 extern const struct muster_options version_options;
 
 /**

@@ -50,7 +50,10 @@ MUSTER_API const struct muster_address *muster_coordination_server_address(
 MUSTER_API void muster_coordination_server_set_data(struct muster_coordination_server *server,
                                                     void *data);
 MUSTER_API void *muster_coordination_server_data(const struct muster_coordination_server *server);
-/** Questions that wait end CANCELLED. closed (may be NULL) runs last, from the loop. */
+/** Questions that wait, and all to come, end CANCELLED. For one on another's rpc_server: before that
+ * is closed, so that none holds it; the close below belongs after it. */
+MUSTER_API void muster_coordination_server_drain(struct muster_coordination_server *server);
+/** Drains, and frees. closed (may be NULL) runs last, from the loop. */
 MUSTER_API void muster_coordination_server_close(struct muster_coordination_server *server,
                                                  uint64_t deadline_ns,
                                                  muster_coordination_server_close_fn *closed);

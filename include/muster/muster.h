@@ -59,6 +59,7 @@
 #include <muster/rpc_reflection.h>
 #include <muster/retry_policy.h>
 #include <muster/runtime.h>
+#include <muster/server.h>
 #include <muster/slurm_resolver.h>
 #include <muster/static_group.h>
 #include <muster/status.h>

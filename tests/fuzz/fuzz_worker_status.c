@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "proto/guard.h"
-#include "proto/worker_status.pb-c.h"
+#include "proto/worker.pb-c.h"
 #include "resolvers/worker_status.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);

@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "proto/guard.h"
-#include "proto/worker_status.pb-c.h"
+#include "proto/worker.pb-c.h"
 #include "test_env.h"
 
 #define DEVICES_MAX 9

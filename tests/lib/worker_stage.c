@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "proto/guard.h"
-#include "proto/worker_status.pb-c.h"
+#include "proto/worker.pb-c.h"
 
 #define METHOD      "/tensorflow.WorkerService/GetStatus"
 #define DEVICES_MAX 8

@@ -1,0 +1,128 @@
+/* Offers and wants, matched by key. */
+#include "cluster/buffer_rendezvous.h"
+
+#include <string.h>
+
+void muster_buffer_rendezvous_init(struct muster_buffer_rendezvous *rendezvous,
+                                   struct muster_loop *loop)
+{
+    *rendezvous = (struct muster_buffer_rendezvous){.loop = loop};
+    muster_list_init(&rendezvous->offers);
+    muster_list_init(&rendezvous->takes);
+}
+
+static struct muster_server_buffer *offer_of(struct muster_list *node)
+{
+    return MUSTER_CONTAINER_OF(node, struct muster_server_buffer, node);
+}
+
+static struct muster_buffer_take *take_of(struct muster_list *node)
+{
+    return MUSTER_CONTAINER_OF(node, struct muster_buffer_take, node);
+}
+
+static struct muster_server_buffer *offer_find(struct muster_buffer_rendezvous *rendezvous,
+                                               const char *key)
+{
+    for (struct muster_list *node = rendezvous->offers.next; node != &rendezvous->offers;
+         node = node->next) {
+        if (strcmp(offer_of(node)->key, key) == 0)
+            return offer_of(node);
+    }
+    return NULL;
+}
+
+static struct muster_buffer_take *take_find(struct muster_buffer_rendezvous *rendezvous,
+                                            const char *key)
+{
+    for (struct muster_list *node = rendezvous->takes.next; node != &rendezvous->takes;
+         node = node->next) {
+        if (strcmp(take_of(node)->key, key) == 0)
+            return take_of(node);
+    }
+    return NULL;
+}
+
+static void on_taken_task(struct muster_task *task)
+{
+    struct muster_server_buffer *buffer = task->data;
+
+    buffer->on_taken(buffer, buffer->rc);
+}
+
+void muster_buffer_taken(struct muster_buffer_rendezvous *rendezvous,
+                         struct muster_server_buffer *buffer, enum muster_rc rc)
+{
+    buffer->rc = rc;
+    muster_task_post(&buffer->task, rendezvous->loop);
+}
+
+void muster_buffer_drop(struct muster_buffer_rendezvous *rendezvous,
+                        struct muster_buffer_take *take)
+{
+    muster_list_remove(&take->node);
+    rendezvous->take_count--;
+}
+
+static void offer_remove(struct muster_buffer_rendezvous *rendezvous,
+                         struct muster_server_buffer *buffer)
+{
+    muster_list_remove(&buffer->node);
+    rendezvous->offer_count--;
+}
+
+enum muster_rc muster_buffer_offer(struct muster_buffer_rendezvous *rendezvous,
+                                   struct muster_server_buffer *buffer)
+{
+    struct muster_buffer_take *take;
+
+    if (offer_find(rendezvous, buffer->key) != NULL)
+        return MUSTER_ALREADY_EXISTS;
+    if (rendezvous->offer_count >= MUSTER_RENDEZVOUS_WAITING_MAX)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    muster_list_init(&buffer->node);
+    muster_task_init(&buffer->task, on_taken_task, buffer);
+    take = take_find(rendezvous, buffer->key);
+    if (take != NULL) {
+        muster_buffer_drop(rendezvous, take);
+        take->on_ready(take, MUSTER_OK, NULL, buffer);
+        return MUSTER_OK;
+    }
+    muster_list_append(&rendezvous->offers, &buffer->node);
+    rendezvous->offer_count++;
+    return MUSTER_OK;
+}
+
+void muster_buffer_take(struct muster_buffer_rendezvous *rendezvous,
+                        struct muster_buffer_take *take)
+{
+    struct muster_server_buffer *buffer = offer_find(rendezvous, take->key);
+
+    muster_list_init(&take->node);
+    if (buffer != NULL) {
+        offer_remove(rendezvous, buffer);
+        take->on_ready(take, MUSTER_OK, NULL, buffer);
+    } else if (rendezvous->take_count >= MUSTER_RENDEZVOUS_WAITING_MAX) {
+        take->on_ready(take, MUSTER_RESOURCE_EXHAUSTED, "too many wait for buffers", NULL);
+    } else {
+        muster_list_append(&rendezvous->takes, &take->node);
+        rendezvous->take_count++;
+    }
+}
+
+void muster_buffer_rendezvous_end(struct muster_buffer_rendezvous *rendezvous, enum muster_rc rc,
+                                  const char *text)
+{
+    while (!muster_list_is_empty(&rendezvous->takes)) {
+        struct muster_buffer_take *take = take_of(rendezvous->takes.next);
+
+        muster_buffer_drop(rendezvous, take);
+        take->on_ready(take, rc, text, NULL);
+    }
+    while (!muster_list_is_empty(&rendezvous->offers)) {
+        struct muster_server_buffer *buffer = offer_of(rendezvous->offers.next);
+
+        offer_remove(rendezvous, buffer);
+        muster_buffer_taken(rendezvous, buffer, rc);
+    }
+}

@@ -1,0 +1,48 @@
+/* Where one who has bytes and one who wants them meet, by a key, whoever comes first. */
+#ifndef MUSTER_CLUSTER_BUFFER_RENDEZVOUS_H
+#define MUSTER_CLUSTER_BUFFER_RENDEZVOUS_H
+
+#include <muster/env.h>
+#include <muster/list.h>
+#include <muster/server.h>
+
+#define MUSTER_RENDEZVOUS_WAITING_MAX 65536u /* of either side */
+
+struct muster_buffer_take;
+/** rc OK: buffer is there, and its owner is told by muster_buffer_taken. */
+typedef void muster_buffer_take_fn(struct muster_buffer_take *take, enum muster_rc rc,
+                                   const char *text, struct muster_server_buffer *buffer);
+
+/** Somebody wants the bytes of a key. Caller's memory. */
+struct muster_buffer_take {
+    const char *key; /* borrowed until on_ready or drop */
+    muster_buffer_take_fn *on_ready;
+    struct muster_list node;
+};
+
+struct muster_buffer_rendezvous {
+    struct muster_loop *loop;
+    struct muster_list offers; /* of struct muster_server_buffer */
+    struct muster_list takes;
+    uint32_t offer_count, take_count;
+};
+
+void muster_buffer_rendezvous_init(struct muster_buffer_rendezvous *rendezvous,
+                                   struct muster_loop *loop);
+/** The buffer's callback comes later, from the loop. Errors: ALREADY_EXISTS (its key is on offer),
+ * RESOURCE_EXHAUSTED. */
+MUSTER_MUST_CHECK enum muster_rc muster_buffer_offer(struct muster_buffer_rendezvous *rendezvous,
+                                                     struct muster_server_buffer *buffer);
+/** on_ready runs at once when the bytes are there. */
+void muster_buffer_take(struct muster_buffer_rendezvous *rendezvous,
+                        struct muster_buffer_take *take);
+void muster_buffer_drop(struct muster_buffer_rendezvous *rendezvous,
+                        struct muster_buffer_take *take);
+/** The taker has read the bytes, or given up: the owner gets them back. */
+void muster_buffer_taken(struct muster_buffer_rendezvous *rendezvous,
+                         struct muster_server_buffer *buffer, enum muster_rc rc);
+/** Everybody ends with rc. */
+void muster_buffer_rendezvous_end(struct muster_buffer_rendezvous *rendezvous, enum muster_rc rc,
+                                  const char *text);
+
+#endif

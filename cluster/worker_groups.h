@@ -1,0 +1,111 @@
+/* Who is in a collective group and who sends in a broadcast: what TensorFlow's workers ask the leader
+ * of their collectives. No I/O. */
+#ifndef MUSTER_CLUSTER_WORKER_GROUPS_H
+#define MUSTER_CLUSTER_WORKER_GROUPS_H
+
+#include <muster/env.h>
+#include <muster/list.h>
+#include <muster/rpc.h>
+#include <muster/status.h>
+
+#define MUSTER_WORKER_GROUPS_MAX    4096u
+#define MUSTER_WORKER_MEMBERS_MAX   65536u /* of a group */
+#define MUSTER_WORKER_INSTANCES_MAX 4096u  /* of a group; the oldest that nobody waits for goes */
+#define MUSTER_WORKER_KEY_BYTES     128    /* a communicator's key, as large as NCCL's */
+#define MUSTER_WORKER_BROADCAST     1      /* CollectiveType */
+
+struct muster_worker_groups;
+struct muster_worker_ask;
+
+/** One device of a group. */
+struct muster_worker_member {
+    char *name; /* "/job:worker/replica:0/task:1/device:CPU:0" */
+    uint64_t incarnation;
+    struct muster_bytes attributes; /* as it described itself; not looked into */
+};
+
+struct muster_worker_group {
+    struct muster_list node;
+    int32_t key;
+    uint32_t size;
+    char *device_type;
+    uint32_t task_count;
+    uint8_t communicator_key[MUSTER_WORKER_KEY_BYTES];
+    struct muster_worker_member *members; /* by rank once complete */
+    uint32_t member_count, member_capacity;
+    struct muster_error error; /* rc OK: none; else every question about the group ends so */
+    struct muster_list asks;   /* of struct muster_worker_ask, until complete */
+    struct muster_list instances;
+    uint32_t instance_count;
+};
+
+/** rc and text, or: the complete group, or the rank of the source (-1: none is needed). */
+struct muster_worker_answer {
+    enum muster_rc rc;
+    const char *text;
+    const struct muster_worker_group *group;
+    int32_t source_rank;
+};
+typedef void muster_worker_answer_fn(struct muster_worker_ask *ask,
+                                     const struct muster_worker_answer *answer);
+
+/** One question. Caller's memory; unlinked before it is answered. */
+struct muster_worker_ask {
+    muster_worker_answer_fn *on_answer;
+    struct muster_list node;
+};
+
+struct muster_worker_group_request {
+    int32_t key;
+    int32_t size;
+    const char *device_type;
+    const char *device;
+    uint64_t incarnation;
+    struct muster_bytes attributes;
+};
+
+struct muster_worker_instance_request {
+    int32_t group_key;
+    int32_t key;
+    int32_t type;
+    int32_t data_type;
+    const char *shape; /* "[2,3]" */
+    const char *device;
+    bool is_source;
+};
+
+MUSTER_MUST_CHECK enum muster_rc muster_worker_groups_new(struct muster_mem *mem,
+                                                          struct muster_rng *rng,
+                                                          struct muster_worker_groups **ret_groups);
+/** Nobody may wait any more. NULL is accepted. */
+void muster_worker_groups_free(struct muster_worker_groups *groups);
+
+/**
+ * A device joins; answered, perhaps at once, when all `size` have. Ranks: tasks by the bytes of their
+ * names, within a task devices by type and number. A contradiction (another size, another type, one
+ * too many, a device that has restarted) fails the group for good, for all who wait and all who come.
+ *
+ * Owns:    borrows ask until it is answered or dropped; request is copied.
+ * Source:  TensorFlow's CollectiveParamResolverLocal::CompleteGroupLocal, observed in 2.21.
+ */
+void muster_worker_groups_join(struct muster_worker_groups *groups, struct muster_worker_ask *ask,
+                               const struct muster_worker_group_request *request);
+
+/**
+ * What a member is about to do. A broadcast is answered when all members have asked; everything else
+ * at once. A contradiction fails the instance for all who wait and all who come; there TensorFlow lets
+ * the others wait.
+ *
+ * Source:  TensorFlow's CollectiveParamResolverLocal::CompleteInstanceLocal, observed in 2.21.
+ */
+void muster_worker_groups_agree(struct muster_worker_groups *groups, struct muster_worker_ask *ask,
+                                const struct muster_worker_instance_request *request);
+
+/** The asker has gone; what it said stays said. */
+void muster_worker_groups_drop(struct muster_worker_ask *ask);
+
+/** Every question, waiting or to come, ends so (collectives are aborted). */
+void muster_worker_groups_abort(struct muster_worker_groups *groups, enum muster_rc rc,
+                                const char *text);
+
+#endif

@@ -1,0 +1,267 @@
+/* A gRPC proxy: every call of every service goes on to a target, message by message, with its
+ * metadata, its deadline, its status, and at the pace of the slower side.
+ *
+ * proxy --listen HOST:PORT --to TARGET; prints "listening HOST:PORT". */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <muster/muster.h>
+
+#define QUEUED_MAX_BYTES  (1u << 20) /* of one direction of a call: beyond it the source waits */
+#define MESSAGE_MAX_BYTES (64u << 20)
+#define METADATA_MAX      100 /* of a call, as the library takes them */
+#define GRACE_NS          (10 * MUSTER_NS_PER_S)
+
+struct proxy {
+    struct muster_env *env;
+    struct muster_rpc_server *server;
+    struct muster_channel *channel;
+};
+
+/* One call, seen from both sides. Freed when both are over. */
+struct relay {
+    struct muster_rpc *rpc; /* NULL: the client's side is over */
+    struct muster_call call;
+    bool is_call_over;
+};
+
+static void free_when_over(struct relay *relay)
+{
+    if (relay->rpc == NULL && relay->is_call_over)
+        free(relay);
+}
+
+/* The caller's metadata, without what a hop says for itself. Returns the count. */
+static size_t end_to_end(struct muster_metadata from, struct muster_metadata_entry to[METADATA_MAX])
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < from.count && count < METADATA_MAX; i++) {
+        const char *name = from.entries[i].name;
+
+        if (strcmp(name, "user-agent") != 0 && strncmp(name, "grpc-", 5) != 0)
+            to[count++] = from.entries[i];
+    }
+    return count;
+}
+
+/* From the target to the client. */
+
+static void on_answer_headers(struct muster_call *call)
+{
+    struct relay *relay = call->data;
+
+    if (relay->rpc != NULL)
+        muster_rpc_send_headers(relay->rpc, call->initial_metadata);
+}
+
+static void on_answer(struct muster_call *call, struct muster_bytes message)
+{
+    struct relay *relay = call->data;
+
+    if (relay->rpc == NULL)
+        return;
+    if (muster_rpc_send(relay->rpc, message.data, message.size) != MUSTER_OK)
+        muster_call_cancel(call);
+    else if (muster_rpc_queued_bytes(relay->rpc) > QUEUED_MAX_BYTES)
+        muster_call_pause(call);
+}
+
+static void on_client_writable(struct muster_rpc *rpc)
+{
+    struct relay *relay = muster_rpc_data(rpc);
+
+    if (relay != NULL && !relay->is_call_over)
+        muster_call_resume(&relay->call);
+}
+
+static void on_target_done(struct muster_call *call, enum muster_rc rc)
+{
+    struct relay *relay = call->data;
+
+    relay->is_call_over = true;
+    if (relay->rpc != NULL) {
+        muster_rpc_set_trailers(relay->rpc, call->trailing_metadata);
+        muster_rpc_finish(relay->rpc, rc, call->status.text);
+    }
+    free_when_over(relay);
+}
+
+/* From the client to the target. */
+
+static void on_target_writable(struct muster_call *call)
+{
+    struct relay *relay = call->data;
+
+    if (relay->rpc != NULL)
+        muster_rpc_resume(relay->rpc);
+}
+
+static void on_start(struct muster_rpc *rpc)
+{
+    struct proxy *proxy = muster_rpc_service(rpc);
+    struct muster_metadata_entry entries[METADATA_MAX];
+    const struct muster_call_options options = {
+        .method = muster_rpc_path(rpc),
+        .deadline_ns = muster_rpc_deadline_ns(rpc),
+        .metadata = {entries, end_to_end(muster_rpc_metadata(rpc), entries)},
+        .on_headers = on_answer_headers,
+        .on_message = on_answer,
+        .on_writable = on_target_writable,
+    };
+    struct relay *relay = calloc(1, sizeof(*relay));
+
+    if (relay == NULL) {
+        muster_rpc_finish(rpc, MUSTER_RESOURCE_EXHAUSTED, "proxy: out of memory");
+        return;
+    }
+    relay->rpc = rpc;
+    relay->call.data = relay;
+    enum muster_rc rc = muster_call_start(&relay->call, proxy->channel, &options, on_target_done);
+    if (rc != MUSTER_OK) {
+        free(relay);
+        muster_rpc_finish(rpc, MUSTER_UNAVAILABLE, "proxy: the call cannot be passed on");
+        return;
+    }
+    muster_rpc_set_data(rpc, relay);
+}
+
+static void on_message(struct muster_rpc *rpc, struct muster_bytes message)
+{
+    struct relay *relay = muster_rpc_data(rpc);
+
+    if (relay == NULL || relay->is_call_over)
+        return;
+    if (muster_call_send(&relay->call, message.data, message.size) != MUSTER_OK)
+        muster_call_cancel(&relay->call);
+    else if (muster_call_queued_bytes(&relay->call) > QUEUED_MAX_BYTES)
+        muster_rpc_pause(rpc);
+}
+
+static void on_half_close(struct muster_rpc *rpc)
+{
+    struct relay *relay = muster_rpc_data(rpc);
+
+    if (relay != NULL && !relay->is_call_over)
+        muster_call_half_close(&relay->call);
+}
+
+static void on_end(struct muster_rpc *rpc, enum muster_rc rc)
+{
+    struct relay *relay = muster_rpc_data(rpc);
+
+    (void)rc;
+    if (relay == NULL)
+        return;
+    relay->rpc = NULL;
+    if (!relay->is_call_over)
+        muster_call_cancel(&relay->call); /* the client has gone */
+    free_when_over(relay);
+}
+
+static const struct muster_rpc_method everything = {.on_start = on_start,
+                                                    .on_message = on_message,
+                                                    .on_half_close = on_half_close,
+                                                    .on_writable = on_client_writable,
+                                                    .on_end = on_end};
+
+/* The program. */
+
+static struct muster_wake *termination;
+
+static void on_signal(int number)
+{
+    (void)number;
+    muster_wake_signal(termination);
+}
+
+static void on_channel_closed(struct muster_channel *channel)
+{
+    struct proxy *proxy = muster_channel_data(channel);
+
+    muster_loop_stop(proxy->env->loop);
+}
+
+static void on_server_closed(struct muster_rpc_server *server)
+{
+    struct proxy *proxy = muster_rpc_server_data(server);
+
+    muster_channel_close(proxy->channel, on_channel_closed);
+}
+
+static void on_termination(struct muster_wake *wake)
+{
+    struct proxy *proxy = muster_wake_data(wake);
+
+    if (proxy->server != NULL)
+        muster_rpc_server_close(proxy->server, muster_loop_after_ns(proxy->env->loop, GRACE_NS),
+                                on_server_closed);
+    proxy->server = NULL;
+}
+
+static enum muster_rc open_all(struct proxy *proxy, const char *place, const char *target,
+                               struct muster_error *error)
+{
+    const struct muster_rpc_server_options server = {.receive_message_max_bytes =
+                                                         MESSAGE_MAX_BYTES};
+    const struct muster_channel_options channel = {.receive_message_max_bytes = MESSAGE_MAX_BYTES};
+    struct muster_address address;
+    char text[MUSTER_ADDRESS_TEXT_BYTES];
+    enum muster_rc rc = muster_address_parse(place, &address, error);
+
+    if (rc == MUSTER_OK)
+        rc = muster_channel_open(proxy->env, target, &channel, &proxy->channel, error);
+    if (rc == MUSTER_OK)
+        rc = muster_wake_open(proxy->env->mem, proxy->env->loop, on_termination, proxy,
+                              &termination);
+    if (rc == MUSTER_OK)
+        rc = muster_rpc_server_open(proxy->env, &server, &proxy->server);
+    if (rc != MUSTER_OK)
+        return rc;
+    muster_rpc_server_set_fallback(proxy->server, &everything, proxy);
+    muster_rpc_server_set_data(proxy->server, proxy);
+    muster_channel_set_data(proxy->channel, proxy);
+    rc = muster_rpc_server_listen(proxy->server, &address, &address, error);
+    if (rc != MUSTER_OK)
+        return rc;
+    printf("listening %s\n", muster_address_format(&address, text));
+    (void)fflush(stdout);
+    return MUSTER_OK;
+}
+
+static const char *option(int argc, char **argv, const char *name)
+{
+    for (int i = 1; i + 1 < argc; i += 2) {
+        if (strcmp(argv[i], name) == 0)
+            return argv[i + 1];
+    }
+    return NULL;
+}
+
+int main(int argc, char **argv)
+{
+    static struct proxy proxy;
+    const char *place = option(argc, argv, "--listen"), *target = option(argc, argv, "--to");
+    struct muster_error error = {.text = "out of memory"};
+
+    if (place == NULL || target == NULL) {
+        fprintf(stderr, "usage: proxy --listen HOST:PORT --to TARGET\n");
+        return 2;
+    }
+    if (muster_env_system_open(NULL, &proxy.env) != MUSTER_OK ||
+        muster_net_system_open(proxy.env, &proxy.env->net) != MUSTER_OK)
+        return 1;
+    if (open_all(&proxy, place, target, &error) != MUSTER_OK) {
+        fprintf(stderr, "proxy: %s\n", error.text);
+        return 1;
+    }
+    (void)signal(SIGTERM, on_signal);
+    (void)signal(SIGINT, on_signal);
+    muster_loop_run(proxy.env->loop);
+    muster_wake_close(termination);
+    muster_net_system_close(proxy.env->net);
+    muster_env_system_close(proxy.env);
+    return 0;
+}

@@ -1,0 +1,120 @@
+/* A task of a cluster that serves the others, as tf.distribute.Server does: its devices, collective
+ * groups, buffers, and the coordination service where it is the leader. */
+#ifndef MUSTER_SERVER_H
+#define MUSTER_SERVER_H
+
+#include <muster/address.h>
+#include <muster/base.h>
+#include <muster/cluster_spec.h>
+#include <muster/coordination_server.h>
+#include <muster/env.h>
+#include <muster/list.h>
+#include <muster/rpc.h>
+#include <muster/status.h>
+
+MUSTER_BEGIN
+
+struct muster_server;
+
+#define MUSTER_SERVER_TARGET_BYTES 300 /* "grpc://host:port" with its NUL */
+
+/** One device of this task. Its full name is made of job, task, type and number; its incarnation is
+ * this process's. */
+struct muster_server_device {
+    const char *type; /* "CPU", "GPU", "TPU" */
+    uint32_t number;
+    int64_t memory_limit_bytes;
+    int32_t numa_node;
+    const char *description; /* NULL: none */
+};
+
+/** Borrowed during open. */
+struct muster_server_options {
+    const struct muster_cluster_spec *cluster; /* NULL: one task of a job "localhost", port 0 */
+    const char *job;                           /* NULL: the cluster's only job */
+    const int32_t *task;                       /* NULL: the job's only task */
+    const char *protocol;                      /* NULL: "grpc", the only one there is */
+    uint16_t port;                             /* 0: that of its own address in the cluster */
+    const char *bind_host; /* an IP address; NULL: every interface of IPv4, as TensorFlow */
+    const struct muster_server_device *devices;
+    size_t device_count;                                           /* 0: one CPU */
+    const struct muster_rpc_server_options *rpc;                   /* limits, TLS; NULL: defaults */
+    const struct muster_coordination_server_options *coordination; /* served here too; its
+                                                                      rpc_server and listen are not
+                                                                      read. NULL: not here */
+};
+
+enum muster_server_state {
+    MUSTER_SERVER_NEW,
+    MUSTER_SERVER_STARTED,
+    MUSTER_SERVER_STOPPING,
+    MUSTER_SERVER_STOPPED,
+};
+
+typedef void muster_server_stop_fn(struct muster_server *server);
+
+/**
+ * Check what is asked for; nothing is bound yet.
+ *
+ * Owns:    gives; borrows env until freed.
+ * Errors:  INVALID_ARGUMENT (names job, task, address and what the cluster has instead), NOT_FOUND
+ *          (no such protocol), RESOURCE_EXHAUSTED.
+ * Thread:  loop only, as all below.
+ * Source:  tf.distribute.Server; a missing task or a port beyond 65535 is an argument's fault here.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_server_open(
+    struct muster_env *env, const struct muster_server_options *options,
+    struct muster_server **ret_server, struct muster_error *ret_error);
+/** Bind and serve. Again: OK. What was begun is undone when a later step fails. Errors:
+ * FAILED_PRECONDITION (it has been stopped), ALREADY_EXISTS (address in use) and as
+ * muster_coordination_server_open. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_server_start(struct muster_server *server,
+                                                                struct muster_error *ret_error);
+/** Who waits is told, calls that are open may end until deadline_ns, the port is free afterwards.
+ * stopped (may be NULL) runs once, from the loop; again, it only waits for the first. */
+MUSTER_API void muster_server_stop(struct muster_server *server, uint64_t deadline_ns,
+                                   muster_server_stop_fn *stopped);
+/** NEW or STOPPED only. NULL is accepted. */
+MUSTER_API void muster_server_free(struct muster_server *server);
+MUSTER_API enum muster_server_state muster_server_state(const struct muster_server *server);
+/** "grpc://host:port", with the port that was bound; before start the one that will be. Borrowed. */
+MUSTER_API const char *muster_server_target(const struct muster_server *server);
+/** What was bound; before start, what will be. Borrowed. */
+MUSTER_API const struct muster_address *muster_server_address(const struct muster_server *server);
+/** "/job:worker/replica:0/task:1". Borrowed. */
+MUSTER_API const char *muster_server_name(const struct muster_server *server);
+MUSTER_API uint64_t muster_server_incarnation(const struct muster_server *server);
+/** STARTED only: for services of the program itself. Borrowed. */
+MUSTER_API struct muster_rpc_server *muster_server_rpc_server(const struct muster_server *server);
+MUSTER_API void muster_server_set_data(struct muster_server *server, void *data);
+MUSTER_API void *muster_server_data(const struct muster_server *server);
+
+/** Every collective that waits here, and every one to come, ends with rc and text. */
+MUSTER_API void muster_server_abort_collectives(struct muster_server *server, enum muster_rc rc,
+                                                const char *text);
+
+/* Buffers: what a peer fetches by its key (RecvBuf). */
+
+struct muster_server_buffer;
+typedef void muster_server_buffer_fn(struct muster_server_buffer *buffer, enum muster_rc rc);
+struct muster_server_buffer {
+    void *data;
+    const char *key;           /* borrowed until on_taken */
+    struct muster_bytes bytes; /* borrowed until on_taken */
+    /* private */
+    muster_server_buffer_fn *on_taken;
+    enum muster_rc rc;
+    struct muster_list node;
+    struct muster_task task;
+};
+
+/** Offer bytes to the one peer that asks for the key, before or after. on_taken runs exactly once:
+ * OK (it was sent), CANCELLED (the server has stopped). Errors: ALREADY_EXISTS (the key is on
+ * offer), FAILED_PRECONDITION (not started), RESOURCE_EXHAUSTED. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_server_offer_start(
+    struct muster_server_buffer *buffer, struct muster_server *server,
+    muster_server_buffer_fn *on_taken);
+
+MUSTER_END
+
+#endif
