@@ -39,6 +39,8 @@ void muster_grpc_parser_reset(struct muster_grpc_parser *parser)
 {
     parser->prefix_filled = 0;
     parser->filled = 0;
+    parser->place = NULL;
+    parser->is_place_asked = false;
     parser->takes_gzip = false;
     parser->is_compressed = false;
     if (parser->plain != NULL)
@@ -110,9 +112,10 @@ static enum muster_grpc_parsed collect(struct muster_grpc_parser *parser,
     if (count > bytes->size)
         count = bytes->size;
     if (count > 0) {
-        if (!reserve(parser, count))
+        if (parser->place == NULL && !reserve(parser, count))
             return MUSTER_GRPC_NO_MEMORY;
-        memcpy(parser->buffer + parser->filled, bytes->data, count);
+        memcpy((parser->place != NULL ? parser->place : parser->buffer) + parser->filled,
+               bytes->data, count);
         parser->filled += count;
         skip(bytes, count);
     }
@@ -144,6 +147,16 @@ static bool is_flag_known(const struct muster_grpc_parser *parser)
            (parser->prefix[0] == FLAG_COMPRESSED && parser->takes_gzip);
 }
 
+static void ask_place(struct muster_grpc_parser *parser)
+{
+    if (parser->is_place_asked)
+        return;
+    parser->is_place_asked = true;
+    parser->place = NULL;
+    if (parser->on_place != NULL && parser->prefix[0] == FLAG_PLAIN)
+        parser->place = parser->on_place(parser->owner, parser->message_bytes);
+}
+
 enum muster_grpc_parsed muster_grpc_parser_next(struct muster_grpc_parser *parser,
                                                 struct muster_bytes *bytes,
                                                 struct muster_bytes *ret_message)
@@ -160,7 +173,8 @@ enum muster_grpc_parsed muster_grpc_parser_next(struct muster_grpc_parser *parse
         return MUSTER_GRPC_BAD_FLAG;
     if (parser->message_bytes > parser->message_max_bytes)
         return MUSTER_GRPC_TOO_LARGE;
-    if (parser->filled == 0 && bytes->size >= parser->message_bytes) {
+    ask_place(parser);
+    if (parser->place == NULL && parser->filled == 0 && bytes->size >= parser->message_bytes) {
         ret_message->data = bytes->data;
         ret_message->size = parser->message_bytes;
         skip(bytes, parser->message_bytes);
@@ -168,19 +182,20 @@ enum muster_grpc_parsed muster_grpc_parser_next(struct muster_grpc_parser *parse
         parsed = collect(parser, bytes);
         if (parsed != MUSTER_GRPC_MESSAGE)
             return parsed;
-        ret_message->data = parser->buffer;
+        ret_message->data = parser->place != NULL ? parser->place : parser->buffer;
         ret_message->size = parser->filled;
     }
     parser->prefix_filled = 0;
     parser->filled = 0;
+    parser->is_place_asked = false;
     parser->is_compressed = parser->prefix[0] == FLAG_COMPRESSED;
     return parser->is_compressed ? unpack(parser, ret_message) : parsed;
 }
 
 bool muster_grpc_parser_hold(struct muster_grpc_parser *parser, struct muster_bytes *message)
 {
-    if (message->data != NULL &&
-        (message->data == parser->buffer || message->data == parser->plain))
+    if (message->data != NULL && (message->data == parser->buffer ||
+                                  message->data == parser->plain || message->data == parser->place))
         return true;
     parser->message_bytes = message->size;
     if (!reserve(parser, message->size > 0 ? message->size : 1))

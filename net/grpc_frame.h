@@ -9,9 +9,16 @@
 
 #define MUSTER_GRPC_PREFIX_BYTES 5
 
+/** Where a message of so many bytes shall be collected, or NULL: in the parser's own memory. */
+typedef void *muster_grpc_place_fn(void *owner, size_t bytes);
+
 /** Collects one message at a time. Caller's memory. */
 struct muster_grpc_parser {
     struct muster_mem *mem;
+    muster_grpc_place_fn *on_place; /* asked once for each uncompressed message; may be NULL */
+    void *owner;
+    uint8_t *place; /* where the message at hand goes; NULL: to buffer */
+    bool is_place_asked;
     size_t message_max_bytes;
     uint8_t prefix[MUSTER_GRPC_PREFIX_BYTES];
     uint8_t prefix_filled;
@@ -43,7 +50,8 @@ void muster_grpc_parser_reset(struct muster_grpc_parser *parser);
 /**
  * Take bytes from the front of *bytes until a message is complete. A message that lies whole in
  * *bytes is shown in place, else it is collected (never reserving more than twice what has come).
- * A compressed one is shown inflated, at most message_max_bytes of it.
+ * A compressed one is shown inflated, at most message_max_bytes of it. One with a place is put
+ * there as it comes, and shown there.
  *
  * Owns: borrows bytes; *ret_message is valid until the next call and while bytes are.
  */

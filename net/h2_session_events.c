@@ -3,6 +3,7 @@
 
 #include "net/h2_session_internal.h"
 
+#define FRAME_SEND_MIN (16u << 10)
 #define FRAME_SEND_MAX (256u << 10)
 
 static struct muster_h2_stream *stream_of(struct muster_h2_session *session, int32_t id)
@@ -188,13 +189,19 @@ static int on_stream_close(nghttp2_session *ng, int32_t id, uint32_t code, void 
 static ssize_t on_body_length(nghttp2_session *ng, uint8_t type, int32_t id, int32_t session_window,
                               int32_t stream_window, uint32_t frame_max, void *data)
 {
-    (void)ng;
+    const struct muster_h2_stream *stream = nghttp2_session_get_stream_user_data(ng, id);
+    size_t length = stream != NULL ? stream->body.bytes : 0;
+
     (void)type;
-    (void)id;
     (void)session_window;
     (void)stream_window;
     (void)data;
-    return frame_max < FRAME_SEND_MAX ? (ssize_t)frame_max : (ssize_t)FRAME_SEND_MAX;
+    /* nghttp2 keeps room for the longest frame so announced, though it never copies one there. */
+    if (length < FRAME_SEND_MIN)
+        length = FRAME_SEND_MIN;
+    if (length > FRAME_SEND_MAX)
+        length = FRAME_SEND_MAX;
+    return length < frame_max ? (ssize_t)length : (ssize_t)frame_max;
 }
 
 ssize_t muster_h2_on_body_read(nghttp2_session *ng, int32_t id, uint8_t *buffer, size_t length,

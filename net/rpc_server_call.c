@@ -69,6 +69,8 @@ struct muster_rpc *muster_rpc_new(struct muster_rpc_connection *connection)
         muster_list_init(&rpc->node);
         muster_timer_init(&rpc->timer, on_expire, rpc);
         muster_grpc_parser_init(&rpc->parser, mem, server->options.receive_message_max_bytes);
+        rpc->parser.on_place = muster_rpc_on_place;
+        rpc->parser.owner = rpc;
         muster_rpc_inbox_init(&rpc->inbox, &muster_rpc_inbox_events, rpc, server->env->loop,
                               &rpc->stream, &rpc->parser);
         muster_grpc_metadata_init(&rpc->metadata, mem);

@@ -154,6 +154,7 @@ void muster_rpc_uncount(struct muster_rpc *rpc);
 extern const struct muster_rpc_inbox_events muster_rpc_inbox_events;
 void muster_rpc_on_data(struct muster_rpc *rpc, struct muster_bytes bytes, bool is_last);
 void muster_rpc_on_end(struct muster_rpc *rpc);
+void *muster_rpc_on_place(void *owner, size_t bytes); /* a muster_grpc_place_fn */
 
 /* rpc_server_headers.c: what is read from request headers and written as response headers. */
 void muster_rpc_header_parse(struct muster_rpc *rpc, const char *name, size_t name_bytes,

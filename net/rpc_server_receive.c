@@ -30,6 +30,13 @@ static void unary_message(struct muster_rpc *rpc, struct muster_bytes message, b
     rpc->inbox.has_kept_message = true;
 }
 
+void *muster_rpc_on_place(void *owner, size_t bytes)
+{
+    struct muster_rpc *rpc = owner;
+
+    return rpc->method->on_place != NULL ? rpc->method->on_place(rpc, bytes) : NULL;
+}
+
 static bool is_inbox_open(const struct muster_rpc_inbox *inbox)
 {
     return ((const struct muster_rpc *)inbox->data)->state == MUSTER_RPC_OPEN;

@@ -5,6 +5,13 @@
 #include <stdalign.h>
 #include <string.h>
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(at, bytes)   ((void)(at), (void)(bytes))
+#define ASAN_UNPOISON_MEMORY_REGION(at, bytes) ((void)(at), (void)(bytes))
+#endif
+
 /* Classes go up in steps of 16 bytes to FINE_MAX, then in eighths of each power of two. */
 #define STEP     16u
 #define FINE_MAX 1024u
@@ -14,14 +21,22 @@
 
 /* Stands in front of every block. */
 struct muster_mem_pool_block {
-    alignas(max_align_t) size_t room; /* behind this header */
+    union {
+        alignas(max_align_t) size_t room;   /* behind this header */
+        struct muster_mem_pool_block *next; /* while kept */
+    };
     uint32_t class_index;
 };
 
-/* A kept block's link lies in what was the user's. */
-static struct muster_mem_pool_block **next_of(struct muster_mem_pool_block *block)
+/* For the address sanitizer: bytes [begin, end) behind the header are nobody's. */
+static void forbid(struct muster_mem_pool_block *block, size_t begin, size_t end)
 {
-    return (struct muster_mem_pool_block **)(void *)(block + 1);
+    ASAN_POISON_MEMORY_REGION((uint8_t *)(block + 1) + begin, end - begin);
+}
+
+static void allow(struct muster_mem_pool_block *block, size_t end)
+{
+    ASAN_UNPOISON_MEMORY_REGION(block + 1, end);
 }
 
 /* The class of a block with so much room, which is rounded up to what the class has. */
@@ -44,6 +59,16 @@ static uint32_t class_of(const struct muster_mem_pool *pool, size_t *room)
     return step < MUSTER_MEM_POOL_CLASSES ? (uint32_t)step : NO_CLASS;
 }
 
+/* What class_of gives a class. */
+static size_t room_of(size_t class_index)
+{
+    size_t power = (class_index - FINE) / EIGHTHS + 10;
+
+    if (class_index < FINE)
+        return (class_index + 1) * STEP;
+    return ((size_t)1 << power) / EIGHTHS * (EIGHTHS + (class_index - FINE) % EIGHTHS + 1);
+}
+
 static void *base_realloc(struct muster_mem_pool *pool, void *ptr, size_t bytes)
 {
     void *memory = muster_mem_realloc(pool->base, ptr, bytes);
@@ -57,35 +82,40 @@ static void *base_realloc(struct muster_mem_pool *pool, void *ptr, size_t bytes)
 static void *pool_alloc(struct muster_mem_pool *pool, size_t bytes)
 {
     size_t room = bytes;
-    uint32_t class_index;
+    uint32_t class_index = class_of(pool, &room);
     struct muster_mem_pool_block *block;
 
     if (bytes > SIZE_MAX - sizeof(*block))
         return NULL;
-    class_index = class_of(pool, &room);
     if (class_index != NO_CLASS && pool->kept[class_index] != NULL) {
         block = pool->kept[class_index];
-        pool->kept[class_index] = *next_of(block);
+        pool->kept[class_index] = block->next;
         pool->kept_bytes -= room;
-        return block + 1;
+        allow(block, bytes);
+    } else {
+        block = base_realloc(pool, NULL, sizeof(*block) + room);
+        if (block == NULL)
+            return NULL;
+        block->class_index = class_index;
+        forbid(block, bytes, room);
     }
-    block = base_realloc(pool, NULL, sizeof(*block) + room);
-    if (block == NULL)
-        return NULL;
     block->room = room;
-    block->class_index = class_index;
     return block + 1;
 }
 
 static void pool_free(struct muster_mem_pool *pool, struct muster_mem_pool_block *block)
 {
-    if (block->class_index == NO_CLASS || pool->kept_bytes + block->room > pool->kept_max_bytes) {
+    size_t room = block->room;
+
+    if (block->class_index == NO_CLASS || pool->kept_bytes + room > pool->kept_max_bytes) {
+        allow(block, room);
         muster_mem_free(pool->base, block);
         return;
     }
-    *next_of(block) = pool->kept[block->class_index];
+    forbid(block, 0, room);
+    block->next = pool->kept[block->class_index];
     pool->kept[block->class_index] = block;
-    pool->kept_bytes += block->room;
+    pool->kept_bytes += room;
 }
 
 /* Beyond the classes: the base may move pages instead of bytes. */
@@ -116,11 +146,17 @@ static void *pool_realloc(struct muster_mem *mem, void *ptr, size_t bytes)
         return NULL;
     }
     class_index = class_of(pool, &room);
-    if (class_index == block->class_index)
-        return class_index == NO_CLASS ? large_realloc(pool, block, bytes) : ptr;
+    if (class_index == NO_CLASS && block->class_index == NO_CLASS)
+        return large_realloc(pool, block, bytes);
+    if (class_index == block->class_index) {
+        allow(block, bytes);
+        forbid(block, bytes, room);
+        return ptr;
+    }
     moved = pool_alloc(pool, bytes);
     if (moved == NULL)
         return NULL;
+    allow(block, block->room);
     memcpy(moved, ptr, bytes < block->room ? bytes : block->room);
     pool_free(pool, block);
     return moved;
@@ -134,11 +170,7 @@ void muster_mem_pool_init(struct muster_mem_pool *pool, struct muster_mem *base,
     memset(pool, 0, sizeof(*pool));
     pool->mem.ops = &ops;
     pool->base = base;
-#ifndef __SANITIZE_ADDRESS__
     pool->kept_max_bytes = kept_max_bytes;
-#else
-    (void)kept_max_bytes;
-#endif
 }
 
 void muster_mem_pool_trim(struct muster_mem_pool *pool)
@@ -147,7 +179,8 @@ void muster_mem_pool_trim(struct muster_mem_pool *pool)
         struct muster_mem_pool_block *block;
 
         while ((block = pool->kept[i]) != NULL) {
-            pool->kept[i] = *next_of(block);
+            pool->kept[i] = block->next;
+            allow(block, room_of(i));
             muster_mem_free(pool->base, block);
         }
     }

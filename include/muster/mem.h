@@ -66,8 +66,7 @@ struct muster_mem_pool_block;
 /**
  * An allocator over `base` that keeps what is freed for the next block of about that size: work
  * that repeats itself allocates nothing, and its pages stay mapped. Rounds up by at most an eighth.
- * With the address sanitizer it keeps nothing, so that every use of freed memory is found. One
- * thread at a time.
+ * The address sanitizer knows what is kept: a use of it is found. One thread at a time.
  */
 struct muster_mem_pool {
     struct muster_mem mem;

@@ -215,6 +215,11 @@ MUSTER_API void muster_unary_cancel(struct muster_unary *unary);
 
 typedef void muster_rpc_event_fn(struct muster_rpc *rpc);
 typedef void muster_rpc_message_fn(struct muster_rpc *rpc, struct muster_bytes message);
+/** Where a message of so many bytes, which is beginning to come, shall arrive: each byte is copied
+ * there once, from the connection's buffer. NULL: in memory of the library's. The memory is the
+ * service's; the library writes to it until on_message shows the message there, or until on_end.
+ * Not asked for compressed messages. */
+typedef void *muster_rpc_place_fn(struct muster_rpc *rpc, size_t bytes);
 /** Runs exactly once per call, last: OK after a normal finish, CANCELLED / DEADLINE_EXCEEDED /
  * UNAVAILABLE else. */
 typedef void muster_rpc_end_fn(struct muster_rpc *rpc, enum muster_rc rc);
@@ -223,6 +228,7 @@ typedef void muster_rpc_end_fn(struct muster_rpc *rpc, enum muster_rc rc);
 struct muster_rpc_method {
     const char *path;                   /* "/package.Service/Method" */
     muster_rpc_event_fn *on_start;      /* headers are there; may be NULL */
+    muster_rpc_place_fn *on_place;      /* for large messages; may be NULL */
     muster_rpc_message_fn *on_message;  /* each request message */
     muster_rpc_event_fn *on_half_close; /* the client will send no more; may be NULL */
     muster_rpc_event_fn *on_writable;   /* the send queue is empty again; may be NULL */

@@ -17,6 +17,7 @@
 
 #define MESSAGE_MAX_BYTES (64u << 20)
 #define CONNECTIONS_MAX   20000
+#define MEMORY_KEPT_BYTES (32u << 20)
 
 /* How far a Sink or a Source is; the call's data. */
 struct progress {
@@ -50,10 +51,91 @@ static bool unpack(struct muster_rpc *rpc, const ProtobufCMessageDescriptor *des
     return false;
 }
 
+/* A message from this size on arrives in memory of its own and is sent from there: protobuf-c would
+ * copy it twice. */
+#define LARGE_BYTES (16u << 10)
+
+/* The data of a call with a large request, or an answer on its way. */
+struct large {
+    struct muster_loan loan;
+    uint8_t bytes[];
+};
+
+static struct muster_mem_pool memory; /* of large */
+
+static void *on_place(struct muster_rpc *rpc, size_t bytes)
+{
+    struct large *large;
+
+    if (bytes < LARGE_BYTES || muster_rpc_data(rpc) != NULL)
+        return NULL;
+    large = muster_mem_alloc(&memory.mem, sizeof(*large) + bytes);
+    muster_rpc_set_data(rpc, large);
+    return large != NULL ? large->bytes : NULL;
+}
+
+static void on_large_end(struct muster_rpc *rpc, enum muster_rc rc)
+{
+    (void)rc;
+    muster_mem_free(&memory.mem, muster_rpc_data(rpc));
+}
+
+static void on_released(struct muster_loan *loan)
+{
+    muster_mem_free(&memory.mem, loan->data);
+}
+
+/* Takes large. */
+static void lend(struct muster_rpc *rpc, struct large *large, size_t bytes)
+{
+    const struct iovec piece = {large->bytes, bytes};
+    enum muster_rc rc;
+
+    large->loan.data = large;
+    rc = muster_rpc_send_loan(rpc, &large->loan, &piece, 1, on_released);
+    if (rc != MUSTER_OK)
+        muster_mem_free(&memory.mem, large);
+    muster_rpc_finish(rpc, rc, rc != MUSTER_OK ? "answer cannot be queued" : NULL);
+}
+
+/* A Msg is its payload's tag and length, and the payload. Returns the bytes of tag and length. */
+static size_t head_format(size_t payload_bytes, uint8_t head[12])
+{
+    size_t used = 0;
+
+    head[used++] = 0x0a;
+    for (; payload_bytes >= 0x80; payload_bytes >>= 7)
+        head[used++] = (uint8_t)(payload_bytes | 0x80);
+    head[used++] = (uint8_t)payload_bytes;
+    return used;
+}
+
+/* Whether a large message is a Msg with nothing in it but the payload. */
+static bool is_plain_msg(struct muster_bytes message, size_t *ret_payload_bytes)
+{
+    for (size_t head_bytes = 2; head_bytes < 7 && head_bytes < message.size; head_bytes++) {
+        uint8_t head[12];
+
+        if (head_format(message.size - head_bytes, head) == head_bytes &&
+            memcmp(head, message.data, head_bytes) == 0) {
+            *ret_payload_bytes = message.size - head_bytes;
+            return true;
+        }
+    }
+    return false;
+}
+
 static void on_unary(struct muster_rpc *rpc, struct muster_bytes bytes)
 {
+    struct large *large = muster_rpc_data(rpc);
     Bench__Msg *message = NULL;
+    size_t payload_bytes;
 
+    if (large != NULL && is_plain_msg(bytes, &payload_bytes)) {
+        muster_rpc_set_data(rpc, NULL);
+        lend(rpc, large, bytes.size);
+        return;
+    }
     if (!unpack(rpc, &bench__msg__descriptor, bytes, &message))
         return;
     reply(rpc, message);
@@ -65,13 +147,17 @@ static void on_up(struct muster_rpc *rpc, struct muster_bytes bytes)
 {
     Bench__Msg *message = NULL;
     Bench__Req answer;
+    size_t payload_bytes = 0;
 
-    if (!unpack(rpc, &bench__msg__descriptor, bytes, &message))
-        return;
+    if (!is_plain_msg(bytes, &payload_bytes)) {
+        if (!unpack(rpc, &bench__msg__descriptor, bytes, &message))
+            return;
+        payload_bytes = message->payload.len;
+        muster_proto_free(message);
+    }
     bench__req__init(&answer);
-    answer.size = (int32_t)message->payload.len;
+    answer.size = (int32_t)payload_bytes;
     answer.count = 1;
-    muster_proto_free(message);
     reply(rpc, &answer);
     muster_rpc_finish(rpc, MUSTER_OK, NULL);
 }
@@ -79,18 +165,24 @@ static void on_up(struct muster_rpc *rpc, struct muster_bytes bytes)
 static void on_down(struct muster_rpc *rpc, struct muster_bytes bytes)
 {
     Bench__Req *request = NULL;
-    Bench__Msg message;
+    struct large *large;
+    uint8_t head[12];
+    size_t payload_bytes = 0, head_bytes;
 
     if (!unpack(rpc, &bench__req__descriptor, bytes, &request))
         return;
-    bench__msg__init(&message);
     if (request->size >= 0 && request->size <= (int32_t)MESSAGE_MAX_BYTES)
-        message.payload.len = (size_t)request->size;
-    message.payload.data = calloc(1, message.payload.len + 1);
+        payload_bytes = (size_t)request->size;
     muster_proto_free(request);
-    reply(rpc, &message);
-    free(message.payload.data);
-    muster_rpc_finish(rpc, MUSTER_OK, NULL);
+    head_bytes = head_format(payload_bytes, head);
+    large = muster_mem_alloc(&memory.mem, sizeof(*large) + head_bytes + payload_bytes);
+    if (large == NULL) {
+        muster_rpc_finish(rpc, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
+        return;
+    }
+    memcpy(large->bytes, head, head_bytes);
+    memset(large->bytes + head_bytes, 0, payload_bytes);
+    lend(rpc, large, head_bytes + payload_bytes);
 }
 
 static void on_progress_start(struct muster_rpc *rpc)
@@ -168,8 +260,16 @@ static void on_source(struct muster_rpc *rpc, struct muster_bytes bytes)
 }
 
 static const struct muster_rpc_method methods[] = {
-    {.path = "/bench.Echo/Unary", .on_message = on_unary, .is_unary = true},
-    {.path = "/bench.Echo/Up", .on_message = on_up, .is_unary = true},
+    {.path = "/bench.Echo/Unary",
+     .on_place = on_place,
+     .on_message = on_unary,
+     .on_end = on_large_end,
+     .is_unary = true},
+    {.path = "/bench.Echo/Up",
+     .on_place = on_place,
+     .on_message = on_up,
+     .on_end = on_large_end,
+     .is_unary = true},
     {.path = "/bench.Echo/Down", .on_message = on_down, .is_unary = true},
     {.path = "/bench.Echo/Sink",
      .on_start = on_progress_start,
@@ -258,9 +358,11 @@ int main(int argc, char **argv)
         fprintf(stderr, "bench_rpc_server: no environment\n");
         return 1;
     }
+    muster_mem_pool_init(&memory, env->mem, MEMORY_KEPT_BYTES);
     tls = program_tls_open(env, argc, argv);
     failed = serve(env, port, tls);
     muster_tls_close(tls);
+    muster_mem_pool_fini(&memory);
     muster_net_system_close(env->net);
     muster_env_system_close(env);
     return failed;

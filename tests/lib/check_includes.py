@@ -55,7 +55,7 @@ SYSTEM = set("""alloca assert complex ctype dirent dlfcn elf endian errno fcntl 
 inttypes iso646 libgen limits link locale malloc math netdb poll pwd regex sched search semaphore setjmp signal spawn stdalign
 stdarg stdatomic stdbool stddef stdint stdio stdlib stdnoreturn string strings syslog termios tgmath time ucontext unistd
 wchar wctype pthread threads x86intrin nmmintrin smmintrin arm_neon arm_acle""".split())
-SYSTEM_FOLDERS = ("sys/", "linux/", "net/if", "netinet/", "arpa/", "asm/")
+SYSTEM_FOLDERS = ("sys/", "linux/", "net/if", "netinet/", "arpa/", "asm/", "sanitizer/")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 

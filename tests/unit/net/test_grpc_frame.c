@@ -51,6 +51,42 @@ static void a_whole_message_is_shown_in_place(void **state)
     assert_false(muster_grpc_parser_is_empty(&fixture->parser));
 }
 
+/* Gives room for messages of at least three bytes. */
+static void *on_place(void *owner, size_t bytes)
+{
+    return bytes >= 3 ? owner : NULL;
+}
+
+static void a_message_with_a_place_goes_straight_there(void **state)
+{
+    struct fixture *fixture = *state;
+    static const uint8_t input[] = {0, 0, 0, 0, 3, 'a', 'b', 'c', 0, 0, 0, 0, 2, 'd', 'e'};
+    uint8_t place[3];
+
+    fixture->parser.on_place = on_place;
+    fixture->parser.owner = place;
+    for (size_t cut = 0; cut <= 8; cut++) {
+        struct muster_bytes bytes = {input, cut}, message = {NULL, 0};
+
+        memset(place, 0, sizeof(place));
+        if (cut > 0 && cut < 8)
+            assert_int_equal(muster_grpc_parser_next(&fixture->parser, &bytes, &message),
+                             MUSTER_GRPC_NEED_MORE);
+        bytes =
+            (struct muster_bytes){input + (cut < 8 ? cut : 0), sizeof(input) - (cut < 8 ? cut : 0)};
+        assert_int_equal(muster_grpc_parser_next(&fixture->parser, &bytes, &message),
+                         MUSTER_GRPC_MESSAGE);
+        assert_ptr_equal(message.data, place);
+        assert_memory_equal(place, "abc", 3);
+        assert_true(muster_grpc_parser_hold(&fixture->parser, &message));
+        assert_int_equal(muster_grpc_parser_next(&fixture->parser, &bytes, &message),
+                         MUSTER_GRPC_MESSAGE);
+        assert_ptr_equal(message.data, input + 13);
+    }
+
+    assert_int_equal(fixture->mem.alloc_count, 0);
+}
+
 static void any_cut_gives_the_same_messages(void **state)
 {
     struct fixture *fixture = *state;
@@ -164,6 +200,7 @@ int main(void)
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest grpc_frame[] = {
         CASE(a_whole_message_is_shown_in_place),
+        CASE(a_message_with_a_place_goes_straight_there),
         CASE(any_cut_gives_the_same_messages),
         CASE(a_large_message_is_collected_byte_by_byte),
         CASE(a_declared_size_reserves_nothing),

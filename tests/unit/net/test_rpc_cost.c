@@ -1,0 +1,248 @@
+/* What a call and an idle connection cost the server, in numbers that no clock disturbs: allocations,
+ * bytes held, copies of a large message. */
+#include "rpc_fixture.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define LARGE_BYTES       (1u << 20)
+#define IDLE_COUNT        64
+#define IDLE_BYTES_MAX    (33u << 10) /* of which nghttp2 asks for 28, and touches half */
+#define CALLS             300
+#define LIBRARY_BYTES_MAX (512u << 10) /* held for a large message that is not the library's */
+
+/* A service whose large messages have a place; the client has memory of its own. */
+struct stage {
+    struct rpc_fixture fixture;
+    struct muster_env client_env;
+    struct muster_mem_limited client_mem;
+    struct muster_channel *channels[IDLE_COUNT];
+    unsigned channel_count, closed_count;
+    uint8_t *place;
+    size_t place_bytes;
+    struct muster_loan loan;
+    bool is_placed, is_released;
+    unsigned done;
+    enum muster_rc rc;
+    size_t response_bytes;
+    uint8_t response_last;
+};
+
+static void *on_place(struct muster_rpc *rpc, size_t bytes)
+{
+    struct stage *stage = muster_rpc_service(rpc);
+
+    if (bytes != LARGE_BYTES)
+        return NULL;
+    stage->place_bytes = bytes;
+    return stage->place;
+}
+
+static void on_released(struct muster_loan *loan)
+{
+    ((struct stage *)loan->data)->is_released = true;
+}
+
+static void on_message(struct muster_rpc *rpc, struct muster_bytes message)
+{
+    struct stage *stage = muster_rpc_service(rpc);
+    const struct iovec piece = {(void *)(uintptr_t)message.data, message.size};
+
+    stage->is_placed = message.data == stage->place;
+    stage->loan.data = stage;
+    if (stage->is_placed)
+        assert_int_equal(muster_rpc_send_loan(rpc, &stage->loan, &piece, 1, on_released),
+                         MUSTER_OK);
+    else
+        assert_int_equal(muster_rpc_send(rpc, message.data, message.size), MUSTER_OK);
+    muster_rpc_finish(rpc, MUSTER_OK, NULL);
+}
+
+static const struct muster_rpc_method methods[] = {
+    {.path = "/cost.Echo/Unary", .on_place = on_place, .on_message = on_message, .is_unary = true},
+    {.path = "/cost.Echo/Stream", .on_place = on_place, .on_message = on_message},
+};
+
+static int set_up(void **state)
+{
+    struct stage *stage = calloc(1, sizeof(*stage));
+
+    rpc_fixture_open(&stage->fixture, NULL, NULL);
+    assert_int_equal(muster_rpc_server_add(stage->fixture.server, methods, 2, stage), MUSTER_OK);
+    muster_mem_limited_init(&stage->client_mem, muster_mem_system(), 0);
+    stage->client_env = *stage->fixture.env;
+    stage->client_env.mem = &stage->client_mem.mem;
+    assert_int_equal(muster_net_system_open(&stage->client_env, &stage->client_env.net), MUSTER_OK);
+    stage->place = malloc(LARGE_BYTES);
+    *state = stage;
+    return 0;
+}
+
+static void on_channel_closed(struct muster_channel *channel)
+{
+    ((struct stage *)muster_channel_data(channel))->closed_count++;
+}
+
+static bool are_channels_closed(void *data)
+{
+    const struct stage *stage = data;
+
+    return stage->closed_count == stage->channel_count;
+}
+
+static int tear_down(void **state)
+{
+    struct stage *stage = *state;
+
+    for (unsigned i = 0; i < stage->channel_count; i++)
+        muster_channel_close(stage->channels[i], on_channel_closed);
+    test_env_run_until(stage->fixture.env, are_channels_closed, stage);
+    muster_net_system_close(stage->client_env.net);
+    assert_int_equal(muster_mem_limited_fini(&stage->client_mem), 0);
+    rpc_fixture_close(&stage->fixture);
+    free(stage->place);
+    free(stage);
+    return 0;
+}
+
+static struct muster_channel *dial(struct stage *stage)
+{
+    const struct muster_channel_options options = {.receive_message_max_bytes = 2 * LARGE_BYTES};
+    char target[MUSTER_ADDRESS_TEXT_BYTES];
+    struct muster_channel *channel = NULL;
+
+    assert_int_equal(muster_channel_open(&stage->client_env,
+                                         muster_address_format(&stage->fixture.address, target),
+                                         &options, &channel, NULL),
+                     MUSTER_OK);
+    muster_channel_set_data(channel, stage);
+    stage->channels[stage->channel_count++] = channel;
+    return channel;
+}
+
+static void on_done(struct muster_unary *unary, enum muster_rc rc)
+{
+    struct stage *stage = unary->data;
+
+    stage->done++;
+    stage->rc = rc;
+    stage->response_bytes = unary->response.size;
+    if (unary->response.size > 0)
+        stage->response_last = ((const uint8_t *)unary->response.data)[unary->response.size - 1];
+}
+
+struct goal {
+    struct stage *stage;
+    unsigned done;
+};
+
+static bool is_reached(void *data)
+{
+    const struct goal *goal = data;
+
+    return goal->stage->done >= goal->done;
+}
+
+static void call(struct stage *stage, struct muster_channel *channel, const char *method,
+                 const void *request, size_t bytes)
+{
+    struct muster_unary unary = {.data = stage};
+    struct goal goal = {stage, stage->done + 1};
+
+    assert_int_equal(muster_unary_start(&unary, channel, method, request, bytes,
+                                        rpc_fixture_after_ms(&stage->fixture, 60000), on_done),
+                     MUSTER_OK);
+    test_env_run_until(stage->fixture.env, is_reached, &goal);
+    assert_int_equal(stage->rc, MUSTER_OK);
+    assert_int_equal(stage->response_bytes, bytes);
+}
+
+static void a_small_call_allocates_nothing(void **state)
+{
+    struct stage *stage = *state;
+    struct muster_channel *channel = dial(stage);
+    uint64_t server, client;
+    uint8_t request[64] = {0};
+
+    for (unsigned i = 0; i < CALLS; i++)
+        call(stage, channel, "/cost.Echo/Unary", request, sizeof(request));
+    server = stage->fixture.test.mem.alloc_count;
+    client = stage->client_mem.alloc_count;
+    for (unsigned i = 0; i < CALLS; i++)
+        call(stage, channel, "/cost.Echo/Unary", request, sizeof(request));
+
+    assert_int_equal(stage->fixture.test.mem.alloc_count - server, 0);
+    assert_int_equal(stage->client_mem.alloc_count - client, 0);
+}
+
+static void an_idle_connection_holds_little(void **state)
+{
+    struct stage *stage = *state;
+    uint8_t request[64] = {0};
+    size_t before;
+
+    call(stage, dial(stage), "/cost.Echo/Unary", request, sizeof(request));
+    before = stage->fixture.test.mem.held_bytes;
+    while (stage->channel_count < IDLE_COUNT)
+        call(stage, dial(stage), "/cost.Echo/Unary", request, sizeof(request));
+
+    assert_in_range((stage->fixture.test.mem.held_bytes - before) / (IDLE_COUNT - 1), 0,
+                    IDLE_BYTES_MAX);
+}
+
+/* The message is held once, by the service: neither its arrival nor the answer makes another copy. */
+static void echo_large(struct stage *stage, const char *method)
+{
+    struct muster_channel *channel = dial(stage);
+    uint8_t *request = malloc(LARGE_BYTES);
+    size_t held;
+
+    memset(request, 'm', LARGE_BYTES);
+    call(stage, channel, method, "warm", 4);
+    held = stage->fixture.test.mem.held_bytes;
+    stage->fixture.test.mem.held_peak_bytes = held;
+    call(stage, channel, method, request, LARGE_BYTES);
+    free(request);
+
+    assert_true(stage->is_placed);
+    assert_int_equal(stage->place_bytes, LARGE_BYTES);
+    assert_int_equal(stage->place[LARGE_BYTES - 1], 'm');
+    assert_int_equal(stage->response_last, 'm');
+    test_env_run_until(stage->fixture.env, test_env_is_true, &stage->is_released);
+    assert_true(stage->fixture.test.mem.held_peak_bytes - held < LIBRARY_BYTES_MAX);
+}
+
+static void a_large_unary_message_is_copied_once_in_and_never_out(void **state)
+{
+    echo_large(*state, "/cost.Echo/Unary");
+}
+
+static void a_large_message_of_a_stream_too(void **state)
+{
+    echo_large(*state, "/cost.Echo/Stream");
+}
+
+static void a_message_without_a_place_is_the_librarys(void **state)
+{
+    struct stage *stage = *state;
+    uint8_t *request = calloc(1, 100000);
+
+    call(stage, dial(stage), "/cost.Echo/Unary", request, 100000);
+    free(request);
+
+    assert_false(stage->is_placed);
+}
+
+int main(void)
+{
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest cases[] = {
+        CASE(a_small_call_allocates_nothing),
+        CASE(an_idle_connection_holds_little),
+        CASE(a_large_unary_message_is_copied_once_in_and_never_out),
+        CASE(a_large_message_of_a_stream_too),
+        CASE(a_message_without_a_place_is_the_librarys),
+    };
+
+    return cmocka_run_group_tests_name("rpc_cost", cases, NULL, NULL);
+}
