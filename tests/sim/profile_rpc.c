@@ -1,11 +1,13 @@
-/* Profile "rpc": the real gRPC client and server under faults, receivers that pause among them: one
- * done per call, deadlines hold, nothing leaks. */
+/* Profile "rpc": the real gRPC client and server under faults, receivers that pause among them,
+ * channels that balance, ask for health and repeat calls: one done per call, deadlines hold, nothing
+ * leaks. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <muster/rpc.h>
+#include <muster/rpc_health.h>
 
 #include "tests/sim/faults.h"
 #include "tests/sim/profile.h"
@@ -22,6 +24,7 @@
 #define HEAL_NS           (60 * MUSTER_NS_PER_S)
 #define ACT_NS            (20 * MUSTER_NS_PER_MS)
 #define DEADLINE_SLACK_NS (20 * MUSTER_NS_PER_MS)
+#define ATTEMPTS          3
 
 enum call_kind { ECHO, SLOW, COUNT, CHAT, KINDS };
 
@@ -31,6 +34,7 @@ struct request {
     uint64_t delay_ns;     /* SLOW */
     uint32_t answer_count; /* COUNT */
     uint32_t payload_bytes;
+    uint32_t is_repeatable; /* its client repeats it: a server may send it away */
 };
 
 /* What both sides know of a call, outside of any process. */
@@ -71,6 +75,7 @@ struct server {
     struct scene *scene;
     struct muster_env *env;
     struct muster_rpc_server *rpc_server;
+    struct muster_rpc_health *health;
     uint32_t open_count;
     bool is_closed;
 };
@@ -163,8 +168,11 @@ static bool read_request(struct handled *handled, struct muster_bytes message)
         sim_fail(scene->world, "a server was shown a wrong message");
         return false;
     }
-    if (handled->received++ == 0 && ++scene->facts[handled->request.id].handled > 1)
-        sim_fail(scene->world, "call %" PRIu64 " was handled twice", handled->request.id);
+    if (handled->received++ == 0 && ++scene->facts[handled->request.id].handled >
+                                        (handled->request.is_repeatable != 0 ? ATTEMPTS : 1))
+        sim_fail(scene->world, "call %" PRIu64 " was handled too often", handled->request.id);
+    if (handled->request.is_repeatable != 0 && muster_rng_below(handled->server->env->rng, 8) == 0)
+        finish(handled, MUSTER_UNAVAILABLE);
     return true;
 }
 
@@ -276,6 +284,7 @@ static void start_server(struct sim_node *node, struct muster_env *env, void *da
     if (muster_rpc_server_open(env, NULL, &server->rpc_server) != MUSTER_OK ||
         muster_rpc_server_add(server->rpc_server, methods, sizeof(methods) / sizeof(methods[0]),
                               server) != MUSTER_OK ||
+        muster_rpc_health_open(server->rpc_server, &server->health) != MUSTER_OK ||
         muster_rpc_server_listen(server->rpc_server, &address, &bound, &error) != MUSTER_OK)
         sim_fail(server->scene->world, "the server does not open: %s", error.text);
     else
@@ -308,6 +317,7 @@ struct client {
     struct muster_timer timer;
     struct muster_list calls;
     uint32_t call_count;
+    bool is_repeating; /* the open channel has a retry policy */
     bool is_channel_open, is_closing, is_closed;
 };
 
@@ -433,6 +443,7 @@ static void begin_call(struct client *client)
     dialled->request.payload_bytes = (uint32_t)draw(client, UINT64_C(1) << draw(client, 15));
     if (dialled->request.payload_bytes > PAYLOAD_MAX)
         dialled->request.payload_bytes = PAYLOAD_MAX;
+    dialled->request.is_repeatable = client->is_repeating;
     dialled->call.data = dialled;
     options.method = paths[dialled->kind];
     options.wait_for_ready = scene->is_healed || draw(client, 2) == 0;
@@ -504,8 +515,31 @@ static void on_channel_closed(struct muster_channel *channel)
         open_channel(client);
 }
 
+/* All servers or one, tried in turn or together, with or without their own word on their health. */
+static void target_draw(struct client *client, char target[128],
+                        struct muster_channel_options *options)
+{
+    struct scene *scene = client->scene;
+
+    snprintf(target, 128, "%s:%d", sim_host_name(scene->hosts[0]), PORT);
+    if (scene->server_count > 1 && draw(client, 2) == 0)
+        snprintf(target, 128, "%s:%d,%s:%d", sim_host_name(scene->hosts[1]), PORT,
+                 sim_host_name(scene->hosts[0]), PORT);
+    if (draw(client, 2) == 0)
+        return;
+    options->load_balancing = MUSTER_ROUND_ROBIN;
+    if (draw(client, 2) == 0)
+        options->health_service = "";
+}
+
 static void open_channel(struct client *client)
 {
+    static const struct muster_method_policy repeat = {
+        .retry = {.attempts_max = ATTEMPTS,
+                  .codes = MUSTER_RETRY_ON(MUSTER_UNAVAILABLE),
+                  .backoff_base_ns = 20 * MUSTER_NS_PER_MS,
+                  .backoff_max_ns = MUSTER_NS_PER_S,
+                  .backoff_multiplier = 2}};
     struct scene *scene = client->scene;
     struct muster_channel_options options = {
         .connect_timeout_ns = MUSTER_NS_PER_S,
@@ -517,10 +551,10 @@ static void open_channel(struct client *client)
     struct muster_error error = {.rc = MUSTER_OK};
     char target[128];
 
-    snprintf(target, sizeof(target), "%s:%d", sim_host_name(scene->hosts[0]), PORT);
-    if (scene->server_count > 1 && draw(client, 2) == 0)
-        snprintf(target, sizeof(target), "%s:%d,%s:%d", sim_host_name(scene->hosts[1]), PORT,
-                 sim_host_name(scene->hosts[0]), PORT);
+    target_draw(client, target, &options);
+    client->is_repeating = draw(client, 2) == 0;
+    options.method_policies = &repeat;
+    options.method_policy_count = client->is_repeating;
     if (muster_channel_open(client->env, target, &options, &client->channel, &error) != MUSTER_OK) {
         sim_fail(scene->world, "the channel does not open: %s", error.text);
         return;
