@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include <muster/stream.h>
+#include <muster/tls.h>
 
 #include "interop_flags.h"
 
@@ -84,12 +85,12 @@ static const struct muster_option rows[] = {
     {.name = "use_test_ca",
      .kind = MUSTER_OPTION_FLAG,
      AT(is_test_ca),
-     .help = "Trust --ca_file, not the system's authorities."},
+     .help = "Trust --ca_file, which must be given. It is trusted without this flag, too."},
     {.name = "ca_file",
      .kind = MUSTER_OPTION_TEXT,
      AT(ca_file),
      .value = "FILE",
-     .help = "Certificates of the authorities to trust, PEM."},
+     .help = "Certificates of the authorities to trust, PEM; without it, the system's."},
     {.name = "use_alts",
      .kind = MUSTER_OPTION_FLAG,
      AT(is_alts),
@@ -201,7 +202,9 @@ struct muster_channel *interop_channel_open(struct interop_client *client)
     const struct interop_settings *settings = client->settings;
     const struct muster_channel_options channel_options = {
         .authority = settings->server_host_override,
-        .receive_message_max_bytes = INTEROP_RECEIVE_BYTES};
+        .receive_message_max_bytes = INTEROP_RECEIVE_BYTES,
+        .tls = client->tls,
+        .tls_server_name = settings->server_host_override};
     struct muster_channel *channel = NULL;
     struct muster_error error;
     char target[MUSTER_HOST_TEXT_BYTES + 8];
@@ -252,13 +255,27 @@ static const struct interop_case *find_case(const char *name)
     return NULL;
 }
 
+static bool open_tls(struct interop_client *client)
+{
+    const struct interop_settings *settings = client->settings;
+    const struct muster_tls_options tls_options = {.ca_file = settings->ca_file};
+    struct muster_error error = {.text = ""};
+
+    if (!interop_check(client, !settings->is_alts, "--use_alts: not spoken here; leave it out") ||
+        !interop_check(client, !settings->is_test_ca || settings->ca_file != NULL,
+                       "--use_test_ca needs --ca_file: no authority comes with this program"))
+        return false;
+    return !settings->is_tls || interop_check(client,
+                                              muster_tls_open(client->env, &tls_options,
+                                                              &client->tls, &error) == MUSTER_OK,
+                                              "--ca_file: %s", error.text);
+}
+
 static int run_case(struct interop_client *client, const struct interop_case *wanted)
 {
     const struct interop_settings *settings = client->settings;
     bool is_right = interop_check(client, wanted->run != NULL, "not run: %s", wanted->reason) &&
-                    interop_check(client, !settings->is_alts && !settings->is_tls,
-                                  "--use_%s: not spoken here; leave it out",
-                                  settings->is_alts ? "alts" : "tls") &&
+                    open_tls(client) &&
                     (settings->additional_metadata == NULL ||
                      take_metadata(client, settings->additional_metadata));
 
@@ -266,6 +283,7 @@ static int run_case(struct interop_client *client, const struct interop_case *wa
         client->channel = interop_channel_open(client);
     is_right = is_right && client->channel != NULL && wanted->run(client);
     interop_channel_close(client, client->channel);
+    muster_tls_close(client->tls);
     if (is_right && client->failure[0] == '\0') {
         printf("%s: passed\n", wanted->name);
         return 0;

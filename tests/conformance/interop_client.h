@@ -34,6 +34,7 @@ struct interop_settings {
 struct interop_client {
     struct muster_env *env;
     const struct interop_settings *settings;
+    struct muster_tls *tls; /* NULL: plain text */
     struct muster_channel *channel;
     /* metadata of every call, from --additional_metadata */
     struct muster_metadata_entry additional[INTEROP_ADDITIONAL_MAX];

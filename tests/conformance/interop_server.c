@@ -6,6 +6,7 @@
 #include <muster/env.h>
 #include <muster/rpc.h>
 #include <muster/stream.h>
+#include <muster/tls.h>
 
 #include "interop_flags.h"
 #include "interop_service.h"
@@ -61,6 +62,7 @@ static const struct muster_options options = {
 
 struct program {
     struct muster_env *env;
+    struct muster_tls *tls; /* NULL: plain text */
     struct muster_rpc_server *server;
     struct interop_service service;
     struct muster_wake *wake;
@@ -94,19 +96,32 @@ static void on_stop(struct muster_wake *wake)
     muster_rpc_server_close(program->server, muster_loop_after_ns(loop, DRAIN_NS), on_closed);
 }
 
+static enum muster_rc open_tls(struct program *program, const struct settings *settings,
+                               struct muster_error *ret_error)
+{
+    const struct muster_tls_options tls_options = {.cert_file = settings->certificate_file,
+                                                   .key_file = settings->key_file};
+
+    if (settings->is_alts)
+        return muster_error_set(ret_error, MUSTER_UNIMPLEMENTED,
+                                "--use_alts: not served here; leave it out");
+    if (!settings->is_tls)
+        return MUSTER_OK;
+    if (settings->certificate_file == NULL || settings->key_file == NULL)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "--use_tls needs --tls_cert_file and --tls_key_file");
+    return muster_tls_open(program->env, &tls_options, &program->tls, ret_error);
+}
+
 static enum muster_rc open_server(struct program *program, const struct settings *settings,
                                   struct muster_address *ret_address,
                                   struct muster_error *ret_error)
 {
-    const struct muster_rpc_server_options server_options = {.receive_message_max_bytes =
-                                                                 INTEROP_PAYLOAD_MAX_BYTES};
+    const struct muster_rpc_server_options server_options = {
+        .receive_message_max_bytes = INTEROP_PAYLOAD_MAX_BYTES, .tls = program->tls};
     char text[MUSTER_ADDRESS_TEXT_BYTES];
     enum muster_rc rc;
 
-    if (settings->is_alts || settings->is_tls)
-        return muster_error_set(ret_error, MUSTER_UNIMPLEMENTED,
-                                "--use_%s: not served here; leave it out",
-                                settings->is_alts ? "alts" : "tls");
     (void)snprintf(text, sizeof(text), "%s:%u", settings->address, (unsigned)settings->port);
     rc = muster_address_parse(text, ret_address, ret_error);
     if (rc != MUSTER_OK)
@@ -129,6 +144,7 @@ static int serve(struct program *program, const struct settings *settings)
     char text[MUSTER_ADDRESS_TEXT_BYTES];
     bool is_open =
         muster_wake_open(program->env->mem, loop, on_stop, program, &program->wake) == MUSTER_OK &&
+        open_tls(program, settings, &error) == MUSTER_OK &&
         open_server(program, settings, &address, &error) == MUSTER_OK;
 
     if (is_open) {
@@ -146,6 +162,7 @@ static int serve(struct program *program, const struct settings *settings)
         muster_loop_turn(loop, UINT64_MAX);
     (void)signal(SIGINT, SIG_DFL);
     (void)signal(SIGTERM, SIG_DFL);
+    muster_tls_close(program->tls);
     muster_wake_close(program->wake);
     return is_open ? 0 : 1;
 }

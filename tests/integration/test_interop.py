@@ -4,6 +4,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
 import interop_roles as roles
@@ -32,6 +33,23 @@ def check_cases():
     expect("the server ends in order", server.stop() == 0)
 
 
+def check_tls():
+    with tempfile.TemporaryDirectory() as folder:
+        certificates = roles.make_certificate(folder)
+        server = roles.Server([roles.program("interop_server"), "--port=0", *roles.tls_server(certificates)])
+        for case in roles.CASES:
+            soak = roles.SOAK if "soak" in case else []
+            expect(case + " over TLS", *roles.run_client(server.port, case, *roles.tls_client(certificates), *soak))
+        other = [f"--ca_file={certificates}/ca.pem", "--use_tls", "--server_host_override=foo.test.google.com"]
+        passed, text = roles.run_client(server.port, "empty_unary", *other)
+        expect("another name is not in the certificate", not passed and "UNAVAILABLE" in text, text)
+        passed, text = roles.run_client(server.port, "empty_unary", "--use_tls", f"--server_host_override={roles.TLS_HOST}")
+        expect("the system's authorities do not know it", not passed and "UNAVAILABLE" in text, text)
+        passed, text = roles.run_client(server.port, "empty_unary")
+        expect("plain text is no TLS", not passed and "UNAVAILABLE" in text, text)
+        expect("the TLS server ends in order", server.stop() == 0)
+
+
 def check_arguments():
     passed, text = roles.run_client(1, "no_such_case")
     expect("an unknown case shows all", not passed and all(case in text for case in roles.CASES), text)
@@ -47,5 +65,6 @@ def check_arguments():
 
 
 check_cases()
+check_tls()
 check_arguments()
 sys.exit(failed > 0)

@@ -1,6 +1,7 @@
 """The interop programs, started and asked: what the tests of them share."""
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -55,6 +56,36 @@ class Server:
         """The exit code: 0, or what a sanitizer has found."""
         self.process.terminate()
         return self.process.wait(timeout=PATIENCE_S)
+
+
+# The name in the certificates that gRPC's own tests use, and in ours.
+TLS_HOST = "foo.test.google.fr"
+
+
+def make_certificate(folder):
+    """A certificate that is its own authority, in files named as those of gRPC's tests."""
+    folder = pathlib.Path(folder)
+    if shutil.which("openssl") is None:
+        skip("openssl is not installed (Debian: openssl)")
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=interop", "-addext",
+               f"subjectAltName=DNS:{TLS_HOST}", "-keyout", folder / "server1.key", "-out", folder / "server1.pem"]
+    subprocess.run(command, check=True, capture_output=True)
+    shutil.copy(folder / "server1.pem", folder / "ca.pem")
+    return folder
+
+
+def tls_server(certificates):
+    """Arguments of interop_server. None: plain text."""
+    if certificates is None:
+        return []
+    return ["--use_tls", f"--tls_cert_file={certificates}/server1.pem", f"--tls_key_file={certificates}/server1.key"]
+
+
+def tls_client(certificates):
+    """Arguments of interop_client."""
+    if certificates is None:
+        return []
+    return ["--use_tls", "--use_test_ca", f"--ca_file={certificates}/ca.pem", f"--server_host_override={TLS_HOST}"]
 
 
 def run_client(port, case, *more):
