@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""h2spec, strict, against the interop server: generic, http2 and hpack, all 146 cases."""
+"""h2spec, strict, against the interop server: generic, http2 and hpack, all 146 cases, in plain text and over TLS."""
 import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
 import interop_roles as roles
@@ -14,29 +15,33 @@ CASES = 146
 LARGE_FRAME = "Sends a large size HEADERS frame that exceeds the SETTINGS_MAX_FRAME_SIZE"
 
 
-def ask(server, *words):
+def ask(port, *words):
     """Names of the cases that passed and failed, and all that was printed."""
-    command = [roles.stranger("h2spec"), "-h", "127.0.0.1", "-p", server.port, "--strict", *words]
+    command = [roles.stranger("h2spec"), "-h", "127.0.0.1", "-p", port, "--strict", *words]
     text = subprocess.run(command, capture_output=True, text=True, timeout=roles.PATIENCE_S).stdout
     cases = text.split("\nFailures:")[0]
     return re.findall(r"✔ \d+: (.*)", cases), re.findall(r"× \d+: (.*)", cases), text
 
 
-def main():
-    server = roles.Server([roles.program("interop_server"), "--port=0"])
-    passed, failed, text = ask(server, "generic", "http2", "hpack")
+def check(certificates):
+    """True: all is well. certificates None: plain text."""
+    tls = ["-t", "-k"] if certificates else []
+    server = roles.Server([roles.program("interop_server"), "--port=0", *roles.tls_server(certificates)])
+    passed, failed, text = ask(server.port, *tls, "generic", "http2", "hpack")
     if failed == [LARGE_FRAME]:
-        more, failed, again = ask(server, "--max-header-length", "300000", "http2/4.2/3")
+        more, failed, again = ask(server.port, *tls, "--max-header-length", "300000", "http2/4.2/3")
         passed += more
         text += again
-    is_alive, _ = roles.run_client(server.port, "large_unary")
+    is_alive, _ = roles.run_client(server.port, "large_unary", *roles.tls_client(certificates))
     code = server.stop()
-    print(f"{len(passed)} passed, {len(failed)} failed; afterwards a call {'passed' if is_alive else 'failed'}, "
-          f"and the server ended with {code}")
-    if len(passed) != CASES or failed or not is_alive or code != 0:
-        print(text[text.find("\nFailures:"):])
-        return 1
-    return 0
+    print(f"{'TLS' if tls else 'plain text'}: {len(passed)} passed, {len(failed)} failed; afterwards a call "
+          f"{'passed' if is_alive else 'failed'}, and the server ended with {code}")
+    if len(passed) == CASES and not failed and is_alive and code == 0:
+        return True
+    print(text[text.find("\nFailures:"):])
+    return False
 
 
-sys.exit(main())
+with tempfile.TemporaryDirectory() as folder:
+    is_right = check(None) & check(roles.make_certificate(folder))
+sys.exit(0 if is_right else 1)

@@ -1,9 +1,16 @@
-"""Interop clients and servers of others: how each is started, and what it lacks."""
+"""The interop cases between muster and others: how each stranger is started, what it lacks, and the table.
+
+`ok`; `FAILED`, with what was printed below the table; `-`: the other side has no part in the case, as the list at the end says.
+A case that the other side is said to lack and that passes all the same is shown as `ok!`.
+"""
 import pathlib
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
+import zipfile
+from concurrent import futures
 
 import interop_roles as roles
 
@@ -21,9 +28,20 @@ class Missing(Exception):
 
 
 class Stranger:
-    """One implementation. client_lacks, server_lacks: cases that it has no part in, and why."""
+    """One implementation. client_lacks, server_lacks: cases that it has no part in, and why.
+
+    certificates: a folder with ca.pem, server1.pem and server1.key as its programs expect them; None: plain text.
+    """
     name = ""
     client_lacks, server_lacks = {}, {}
+    certificates = None
+
+    def secure(self, folder):
+        """From now on over TLS; folder is an empty one for its certificates."""
+        self.certificates = roles.make_certificate(folder)
+
+    def truth(self):
+        return "true" if self.certificates else "false"
 
     def client(self, port, case):
         """The command that runs a case against 127.0.0.1:port."""
@@ -52,10 +70,11 @@ class Go(Stranger):
         self.folder = pathlib.Path(find("go_interop"))
 
     def client(self, port, case):
-        return [self.folder / "client", "--server_host=127.0.0.1", f"--server_port={port}", f"--test_case={case}", *more(case)]
+        return [self.folder / "client", "--server_host=127.0.0.1", f"--server_port={port}", f"--test_case={case}", *more(case),
+                *roles.tls_client(self.certificates)]
 
     def server(self, port):
-        return [self.folder / "server", f"--port={port}"]
+        return [self.folder / "server", f"--port={port}", *roles.tls_server(self.certificates)]
 
 
 class Java(Stranger):
@@ -68,12 +87,20 @@ class Java(Stranger):
         need("java", "default-jre-headless")
         self.java = ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", find("java_interop") + "/*"]
 
+    def secure(self, folder):
+        """Its programs have theirs in a jar, and take no others."""
+        jar, = pathlib.Path(find("java_interop")).glob("grpc-testing-[0-9]*.jar")
+        for name in ("ca.pem", "server1.pem", "server1.key"):
+            (pathlib.Path(folder) / name).write_bytes(zipfile.ZipFile(jar).read("certs/" + name))
+        self.certificates = folder
+
     def client(self, port, case):
-        return [*self.java, "io.grpc.testing.integration.TestServiceClient", "--use_tls=false", f"--use_okhttp={self.is_okhttp}",
-                "--server_host=127.0.0.1", f"--server_port={port}", f"--test_case={case}", *more(case)]
+        return [*self.java, "io.grpc.testing.integration.TestServiceClient", f"--use_tls={self.truth()}", "--use_test_ca=true",
+                f"--use_okhttp={self.is_okhttp}", f"--server_host_override={roles.TLS_HOST}", "--server_host=127.0.0.1",
+                f"--server_port={port}", f"--test_case={case}", *more(case)]
 
     def server(self, port):
-        return [*self.java, "io.grpc.testing.integration.TestServiceServer", "--use_tls=false", f"--port={port}"]
+        return [*self.java, "io.grpc.testing.integration.TestServiceServer", f"--use_tls={self.truth()}", f"--port={port}"]
 
 
 class JavaOkhttp(Java):
@@ -99,11 +126,15 @@ class Ruby(Stranger):
         if found.returncode != 0 or not (self.folder / "client.rb").exists():
             raise Missing("the gem grpc is not installed, or without its tests (Debian: ruby-grpc)")
 
+    def secure(self, folder):
+        self.certificates = self.folder.parents[1] / "spec" / "testdata"
+
     def client(self, port, case):
-        return ["ruby", self.folder / "client.rb", "--server_host=127.0.0.1", f"--server_port={port}", f"--test_case={case}"]
+        return ["ruby", self.folder / "client.rb", "--server_host=127.0.0.1", f"--server_port={port}", f"--test_case={case}",
+                f"--use_tls={self.truth()}", "--use_test_ca=true", f"--server_host_override={roles.TLS_HOST}"]
 
     def server(self, port):
-        return ["ruby", self.folder / "server.rb", "--port", str(port)]
+        return ["ruby", self.folder / "server.rb", "--port", str(port), *(["--use_tls", "true"] if self.certificates else [])]
 
 
 ALL = [Go, Java, JavaOkhttp, Ruby]
@@ -152,3 +183,90 @@ class Running:
     def stop(self):
         self.process.kill()
         self.process.wait()
+
+
+def their_client(stranger, case, port):
+    try:
+        done = subprocess.run(stranger.client(port, case), capture_output=True, text=True, errors="replace",
+                              timeout=roles.PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        return False, "no end after %d s" % roles.PATIENCE_S
+    return done.returncode == 0, done.stdout + done.stderr
+
+
+def as_server(stranger):
+    """Their client against our server."""
+    server = roles.Server([roles.program("interop_server"), "--port=0", *roles.tls_server(stranger.certificates)])
+    column = {case: their_client(stranger, case, server.port) for case in roles.CASES if case not in stranger.client_lacks}
+    code = server.stop()
+    column["the server ends in order"] = code == 0, f"exit code {code}"
+    return f"{stranger.name}->muster", column, stranger.client_lacks
+
+
+def as_client(stranger):
+    """Our client against their server."""
+    column = {}
+    with tempfile.TemporaryFile() as log:
+        server = Running(stranger, log)
+        try:
+            for case in roles.CASES:
+                column[case] = roles.run_client(server.port, case, *(roles.SOAK if case in SOAKS else []),
+                                                *roles.tls_client(stranger.certificates))
+        finally:
+            server.stop()
+    return f"muster->{stranger.name}", column, stranger.server_lacks
+
+
+def cell(column, lacks, row):
+    if row not in column:
+        return "-"
+    if row in lacks:
+        return "ok!" if column[row][0] else "-"
+    return "ok" if column[row][0] else "FAILED"
+
+
+def show(columns):
+    rows = roles.CASES + ["the server ends in order"]
+    print("%-28s" % "" + " ".join(name for name, _, _ in columns))
+    for row in rows:
+        print("%-28s" % row + " ".join(cell(column, lacks, row).ljust(len(name)) for name, column, lacks in columns))
+    failed = 0
+    for name, column, lacks in columns:
+        for row in rows:
+            if cell(column, lacks, row) == "FAILED":
+                failed += 1
+                print(f"FAILED {name} {row}:\n{column[row][1][-3000:]}")
+    for name, _, lacks in columns:
+        for reason in dict.fromkeys(lacks.values()):
+            print(f"{name} -: {reason}: {' '.join(case for case in lacks if lacks[case] == reason)}")
+    return failed
+
+
+def gather(is_tls, folder):
+    """Columns of all that are here, two at a time; and why others are not."""
+    jobs, missing = [], []
+    with futures.ThreadPoolExecutor(2) as pool:
+        for kind in ALL:
+            try:
+                stranger = kind()
+            except Missing as reason:
+                missing.append(f"{kind.name}: {reason}")
+                continue
+            if is_tls:
+                stranger.secure(tempfile.mkdtemp(dir=folder))
+            jobs.append(pool.submit(as_server, stranger))
+            if stranger.server is not None:
+                jobs.append(pool.submit(as_client, stranger))
+    return [job.result() for job in jobs], missing
+
+
+def run(is_tls):
+    """Shows the table. The exit code."""
+    roles.program("interop_server"), roles.program("interop_client")
+    with tempfile.TemporaryDirectory() as folder:
+        columns, missing = gather(is_tls, folder)
+    failed = show(columns) if columns else 0
+    print("\n".join("not here: " + text for text in missing))
+    if not columns:
+        roles.skip("; ".join(missing))
+    return int(failed > 0)
