@@ -127,12 +127,6 @@ struct muster_wire_events {
     /* May be NULL. A DATA link is gone, whether or not the peer is a member. */
     void (*on_link_down)(void *data, const struct muster_incarnation *peer,
                          const struct muster_error *error);
-    /* May be NULL (then such frames are dropped): frames of channel STATE, as in
-     * muster_peer_link_events. */
-    void *(*on_state_frame)(void *data, struct muster_peer_link *link,
-                            const struct muster_frame_header *header);
-    void (*on_state_payload)(void *data, struct muster_peer_link *link,
-                             const struct muster_frame_header *header, void *buffer);
 };
 struct muster_wire_options {
     struct muster_env *env;
@@ -150,12 +144,6 @@ MUSTER_MUST_CHECK enum muster_rc muster_wire_tcp_open(const struct muster_wire_o
 /** An accepted DATA link (after on_ready). Takes link. Of two members the one with the smaller
  * incarnation connects. */
 void muster_wire_accept(struct muster_wire *wire, struct muster_peer_link *link);
-/** Have a link to this process, whoever is smaller (a joiner, for state). Groups connect by
- * themselves. */
-void muster_wire_connect(struct muster_wire *wire, const struct muster_member *member);
-/** The ready DATA link to that process, or NULL. Borrowed until on_link_down. */
-struct muster_peer_link *muster_wire_link(struct muster_wire *wire,
-                                          const struct muster_incarnation *peer);
 /** No group may be open. */
 void muster_wire_close(struct muster_wire *wire);
 

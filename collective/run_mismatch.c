@@ -31,8 +31,8 @@ static bool send_description(struct muster_run *run, uint32_t participant)
         return false;
     muster_call_describe(&run->call, text, MUSTER_DESCRIPTION_TEXT_BYTES);
     header.payload_bytes = (uint32_t)strlen(text);
-    muster_wire_send(group->wire, muster_op_participant_rank(group, &run->id, participant),
-                     &header, text, text);
+    muster_wire_send(group->wire, muster_op_participant_rank(group, &run->id, participant), &header,
+                     text, text);
     return true;
 }
 
@@ -197,6 +197,27 @@ static void hear_over(struct muster_run *run, uint32_t participant,
         run->complete_count++;
 }
 
+/* Who says so has announced what this member calls, and so has everybody: the others may have begun, and
+ * the inputs are not there any more. A member that contradicts its own board is wrong, or what it said is
+ * old; if this member alone believed it, it alone would end otherwise than all. (Over TCP there is no such
+ * witness: who is lied to ends with INVALID_ARGUMENT, and the others miss its COMPLETE, so that they end at
+ * their deadline and no result differs.) */
+static bool is_refuted(struct muster_run *run, uint32_t participant,
+                       const struct muster_frame_header *header)
+{
+    char who[96];
+
+    if (run->shm == NULL || run->op == NULL || header->descriptor == run->descriptor ||
+        muster_shm_withdraw(run))
+        return false;
+    MUSTER_LOG(run->group->env, WARN, "mismatch_refuted", "task",
+               muster_group_rank_name(run->group,
+                                      muster_op_participant_rank(run->group, &run->id, participant),
+                                      who, sizeof(who)),
+               "step", run->id.step, "sequence", run->id.sequence);
+    return true;
+}
+
 void muster_run_hear_mismatch(struct muster_run *run, uint32_t participant,
                               const struct muster_frame_header *header, const char *text)
 {
@@ -213,6 +234,8 @@ void muster_run_hear_mismatch(struct muster_run *run, uint32_t participant,
         return;
     }
     if (run->memory == NULL && !muster_run_take_memory(run))
+        return;
+    if (is_refuted(run, participant, header))
         return;
     hear_over(run, participant, header);
     muster_run_send_mismatch(run);

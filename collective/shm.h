@@ -88,6 +88,9 @@ bool muster_shm_is_left_behind(const struct muster_run *run);
 /** This process ends it alone. True: others still read its memory, so it goes on until they are
  * through (run->is_held). False: the announcement is taken back. */
 bool muster_shm_hold(struct muster_run *run);
+/** Somebody says that others were called. True: the announcement is taken back, and nobody goes on with
+ * the operation. False: all have announced it alike on their boards, so it stands and ends well. */
+bool muster_shm_withdraw(struct muster_run *run);
 /** A held run: nobody needs it any more, and it has no result. */
 bool muster_shm_is_released(const struct muster_run *run);
 

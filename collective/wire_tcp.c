@@ -47,10 +47,6 @@ static void *on_frame(struct muster_peer_link *link, const struct muster_frame_h
         muster_peer_link_pause(link);
         return NULL;
     }
-    if (header->channel == MUSTER_FRAME_STATE)
-        return wire->events != NULL && wire->events->on_state_frame != NULL
-                   ? wire->events->on_state_frame(wire->events_data, link, header)
-                   : NULL;
     if (header->channel != MUSTER_FRAME_COLLECTIVE)
         return NULL;
     if (header->epoch > wire->epoch || wire->client == NULL) {
@@ -90,9 +86,6 @@ static void on_payload(struct muster_peer_link *link, const struct muster_frame_
 
     if (header->channel == MUSTER_FRAME_STRIPE)
         muster_wire_pass_turn(peer);
-    if (header->channel == MUSTER_FRAME_STATE && wire->events != NULL &&
-        wire->events->on_state_payload != NULL)
-        wire->events->on_state_payload(wire->events_data, link, header, buffer);
     if (is_for_client(peer, header) && muster_wire_pass_point(wire, header, false))
         wire->client->on_payload(wire->client_data, peer->rank, header, buffer);
 }

@@ -332,25 +332,3 @@ void muster_wire_accept(struct muster_wire *wire, struct muster_peer_link *link)
     else
         accept_resuming(muster_wire_peer_get(wire, &hello->incarnation), link);
 }
-
-void muster_wire_connect(struct muster_wire *wire, const struct muster_member *member)
-{
-    struct muster_wire_peer *peer = muster_wire_peer_get(wire, &member->incarnation);
-
-    if (peer == NULL)
-        return;
-    muster_wire_peer_name(peer, member);
-    peer->is_wanted = true;
-    muster_wire_peer_connect(peer);
-}
-
-struct muster_peer_link *muster_wire_link(struct muster_wire *wire,
-                                          const struct muster_incarnation *incarnation)
-{
-    struct muster_wire_peer *peer = muster_wire_peer_find(wire, incarnation);
-
-    if (peer == NULL || peer->stripes[0].link == NULL ||
-        !muster_peer_link_is_ready(peer->stripes[0].link))
-        return NULL;
-    return peer->stripes[0].link;
-}

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "collective/group_internal.h"
+#include "collective/shm_internal.h"
 
 #define TURNS_MAX 4000
 
@@ -283,6 +283,110 @@ static void who_is_frozen_before_it_hears_of_the_difference_is_aborted(void **st
     group_ring_close(&ring);
 }
 
+/* --- Through boards --- */
+
+enum { LARGE = 300000 };
+static int32_t *large[3]; /* mapped by the others */
+
+static void start_large(uint32_t member)
+{
+    struct muster_tensor tensor = seat_init(member, 4);
+
+    for (uint32_t i = 0; i < LARGE; i++)
+        large[member][i] = (int32_t)(member + i % 7);
+    tensor.data = large[member];
+    tensor.count = LARGE;
+    assert_int_equal(muster_all_reduce_start(&seats[member].op, ring.members[member].group, &tensor,
+                                             MUSTER_SUM, on_done),
+                     MUSTER_OK);
+    (void)muster_shm_step(seats[member].op.impl); /* announces it */
+}
+
+/* Member `to` hears from `from` of another call than the one that is on its board. */
+static void hear_lie(uint32_t to, uint32_t from)
+{
+    struct muster_run *run = seats[from].op.impl;
+
+    run->descriptor ^= 1;
+    hear_description(to, from);
+    run->descriptor ^= 1;
+}
+
+static void open_boards(void)
+{
+    group_ring_has_boards = true;
+    group_ring_open(&ring, 3);
+    group_ring_has_boards = false;
+    group_ring_turn(&ring, 50);
+    for (uint32_t member = 0; member < 3; member++) {
+        void *memory = NULL;
+
+        assert_int_equal(
+            muster_board_share_new(ring.members[member].board, LARGE * sizeof(int32_t), &memory),
+            MUSTER_OK);
+        large[member] = memory;
+    }
+    group_ring_turn(&ring, 50);
+}
+
+static void close_boards(void)
+{
+    for (uint32_t member = 0; member < 3; member++)
+        muster_board_share_free(ring.members[member].board, large[member]);
+    group_ring_close(&ring);
+}
+
+/* All have announced the same: whatever a member says besides, the others may be summing already. */
+static void who_is_refuted_by_its_own_board_ends_nothing(void **state)
+{
+    const uint32_t all[] = {0, 1, 2};
+
+    (void)state;
+    open_boards();
+    for (uint32_t member = 0; member < 3; member++)
+        start_large(member);
+    assert_string_equal(muster_group_wire(ring.members[0].group), "shm");
+    hear_lie(0, 2);
+    assert_false(seats[0].is_done);
+    assert_non_null(seats[0].op.impl);
+    run_until_done(all, 3);
+
+    for (uint32_t member = 0; member < 3; member++) {
+        assert_int_equal(seats[member].rc, MUSTER_OK);
+        for (uint32_t i = 0; i < LARGE; i++)
+            assert_int_equal(large[member][i], 3 + 3 * (int32_t)(i % 7));
+    }
+    check_next(all, 3);
+    close_boards();
+}
+
+/* Before that it ends, as over TCP; nobody goes on without this member, whose input is as it was. */
+static void a_report_before_all_have_announced_it_ends_it(void **state)
+{
+    const uint32_t all[] = {0, 1, 2};
+
+    (void)state;
+    open_boards();
+    start_large(0);
+    start_large(1);
+    hear_lie(0, 1);
+    assert_null(seats[0].op.impl);
+    start_large(2);
+    group_ring_turn(&ring, 50);
+    assert_false(seats[1].is_done || seats[2].is_done);
+    group_ring_change(&ring, UINT32_MAX);
+    run_until_done(all, 3);
+
+    assert_ended(0, MUSTER_INVALID_ARGUMENT, "rank 1 (worker:1) has called all_reduce");
+    assert_int_equal(seats[1].rc, MUSTER_ABORTED);
+    assert_int_equal(seats[2].rc, MUSTER_ABORTED);
+    for (uint32_t member = 0; member < 3; member++)
+        for (uint32_t i = 0; i < LARGE; i++)
+            assert_int_equal(large[member][i], (int32_t)(member + i % 7));
+    check_next(all, 3);
+    close_boards();
+}
+
 /* --- What has been adopted --- */
 
 /* Members 0 and 1 hold the whole result of a broadcast that member 2 has not called; the view says
@@ -383,6 +487,8 @@ int main(void)
         cmocka_unit_test(a_root_that_takes_no_part_in_the_step_is_gone),
         cmocka_unit_test(different_roots_of_one_epoch_are_an_error),
         cmocka_unit_test(who_is_frozen_before_it_hears_of_the_difference_is_aborted),
+        cmocka_unit_test(who_is_refuted_by_its_own_board_ends_nothing),
+        cmocka_unit_test(a_report_before_all_have_announced_it_ends_it),
         cmocka_unit_test(who_calls_an_adopted_operation_late_gets_its_result),
         cmocka_unit_test(who_calls_another_operation_than_the_adopted_one_fails_alone),
         cmocka_unit_test(another_operation_than_the_adopted_one_does_not_undo_it_in_the_next_view),

@@ -129,66 +129,6 @@ static void a_chunk_that_no_plan_knows_breaks_the_link(void **state)
     group_ring_close(&ring);
 }
 
-/* --- State frames --- */
-
-struct state_listener {
-    uint8_t bytes[8];
-    unsigned frame_count, payload_count;
-};
-
-static void *on_state_frame(void *data, struct muster_peer_link *link,
-                            const struct muster_frame_header *header)
-{
-    struct state_listener *listener = data;
-
-    (void)link;
-    listener->frame_count++;
-    return header->payload_bytes <= sizeof(listener->bytes) ? listener->bytes : NULL;
-}
-
-static void on_state_payload(void *data, struct muster_peer_link *link,
-                             const struct muster_frame_header *header, void *buffer)
-{
-    struct state_listener *listener = data;
-
-    (void)link;
-    (void)header;
-    assert_ptr_equal(buffer, listener->bytes);
-    listener->payload_count++;
-}
-
-/* A process that is no member yet reaches members over the wire for state. */
-static void a_joiner_may_connect_and_exchange_state_frames(void **state)
-{
-    static const struct muster_wire_events events = {.on_state_frame = on_state_frame,
-                                                     .on_state_payload = on_state_payload};
-    const struct muster_frame_header header = {
-        .channel = MUSTER_FRAME_STATE, .type = 1, .payload_bytes = 5};
-    struct state_listener listener = {.frame_count = 0};
-    struct muster_peer_link *link = NULL;
-    uint32_t joiner;
-
-    (void)state;
-    group_ring_open(&ring, 2);
-    joiner = group_ring_add(&ring);
-    ring.members[1].wire->events = &events;
-    ring.members[1].wire->events_data = &listener;
-    muster_wire_connect(ring.members[joiner].wire, &ring.members[1].self);
-    for (unsigned i = 0; i < 500 && link == NULL; i++) {
-        muster_loop_turn(ring.test.env.loop, MUSTER_NS_PER_MS);
-        link = muster_wire_link(ring.members[joiner].wire, &ring.members[1].self.incarnation);
-    }
-    assert_non_null(link);
-    assert_int_equal(muster_peer_link_send_copy(link, &header, "state"), MUSTER_OK);
-    for (unsigned i = 0; i < 500 && listener.payload_count == 0; i++)
-        muster_loop_turn(ring.test.env.loop, MUSTER_NS_PER_MS);
-
-    assert_memory_equal(listener.bytes, "state", 5);
-    assert_int_equal(listener.frame_count, 1);
-    assert_null(muster_wire_link(ring.members[0].wire, &ring.members[joiner].self.incarnation));
-    group_ring_close(&ring);
-}
-
 static uint32_t crowd_sum;
 
 static void add_crowd(struct muster_loop *loop, uint32_t count)
@@ -226,7 +166,6 @@ int main(void)
         cmocka_unit_test(a_frame_of_a_lower_epoch_is_dropped),
         cmocka_unit_test(a_lost_link_is_a_suspicion_and_the_next_epoch_has_a_new_one),
         cmocka_unit_test(a_chunk_that_no_plan_knows_breaks_the_link),
-        cmocka_unit_test(a_joiner_may_connect_and_exchange_state_frames),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
