@@ -15,6 +15,7 @@ trap finish EXIT
 serve() { # NAME COMMAND…: sets address to where it listens
     local name=$1
     shift
+    : >"$folder/$name.out"
     "$@" >"$folder/$name.out" 2>"$folder/$name.err" &
     pids+=($!)
     for _ in $(seq 600); do
