@@ -53,8 +53,10 @@ static void on_answer_headers(struct muster_call *call)
 {
     struct relay *relay = call->data;
 
-    if (relay->rpc != NULL)
-        muster_rpc_send_headers(relay->rpc, call->initial_metadata);
+    if (relay->rpc == NULL)
+        return;
+    muster_rpc_set_compression(relay->rpc, muster_call_compression(call));
+    muster_rpc_send_headers(relay->rpc, call->initial_metadata);
 }
 
 static void on_answer(struct muster_call *call, struct muster_bytes message)
@@ -63,6 +65,7 @@ static void on_answer(struct muster_call *call, struct muster_bytes message)
 
     if (relay->rpc == NULL)
         return;
+    muster_rpc_set_compressing(relay->rpc, muster_call_is_compressed(call));
     if (muster_rpc_send(relay->rpc, message.data, message.size) != MUSTER_OK)
         muster_call_cancel(call);
     else if (muster_rpc_queued_bytes(relay->rpc) > QUEUED_MAX_BYTES)
@@ -107,6 +110,7 @@ static void on_start(struct muster_rpc *rpc)
         .method = muster_rpc_path(rpc),
         .deadline_ns = muster_rpc_deadline_ns(rpc),
         .metadata = {entries, end_to_end(muster_rpc_metadata(rpc), entries)},
+        .compression = muster_rpc_compression(rpc),
         .on_headers = on_answer_headers,
         .on_message = on_answer,
         .on_writable = on_target_writable,
@@ -134,6 +138,7 @@ static void on_message(struct muster_rpc *rpc, struct muster_bytes message)
 
     if (relay == NULL || relay->is_call_over)
         return;
+    muster_call_set_compressing(&relay->call, muster_rpc_is_compressed(rpc));
     if (muster_call_send(&relay->call, message.data, message.size) != MUSTER_OK)
         muster_call_cancel(&relay->call);
     else if (muster_call_queued_bytes(&relay->call) > QUEUED_MAX_BYTES)

@@ -281,8 +281,10 @@ void muster_grpc_call_on_headers(struct muster_grpc_call *call, bool is_end)
     call->has_status = false; /* it belongs into trailers */
     if (refusal(call) != NULL)
         conclude_refused(call, refusal(call));
-    else if (call->on_headers != NULL)
+    else if (call->on_headers != NULL) {
+        call->call->initial_metadata = muster_grpc_metadata_view(&call->initial);
         call->on_headers(call->call);
+    }
 }
 
 void muster_grpc_call_refuse(struct muster_grpc_call *call, enum muster_grpc_parsed parsed)

@@ -73,6 +73,14 @@ void muster_call_set_compressing(struct muster_call *user, bool is_compressing)
         call->is_compressing = is_compressing && call->compression != MUSTER_COMPRESSION_NONE;
 }
 
+enum muster_compression muster_call_compression(const struct muster_call *user)
+{
+    const struct muster_grpc_call *call = user->impl;
+
+    return call != NULL && call->parser.takes_gzip ? MUSTER_COMPRESSION_GZIP
+                                                   : MUSTER_COMPRESSION_NONE;
+}
+
 bool muster_call_is_compressed(const struct muster_call *user)
 {
     const struct muster_grpc_call *call = user->impl;

@@ -117,6 +117,11 @@ void muster_rpc_resume(struct muster_rpc *rpc)
     muster_rpc_inbox_resume(&rpc->inbox);
 }
 
+enum muster_compression muster_rpc_compression(const struct muster_rpc *rpc)
+{
+    return rpc->parser.takes_gzip ? MUSTER_COMPRESSION_GZIP : MUSTER_COMPRESSION_NONE;
+}
+
 bool muster_rpc_is_compressed(const struct muster_rpc *rpc)
 {
     return rpc->parser.is_compressed;

@@ -150,7 +150,8 @@ struct muster_call {
     void *data;
     /* valid in done */
     struct muster_error status;                                 /* rc and grpc-message */
-    struct muster_metadata initial_metadata, trailing_metadata; /* borrowed until done returns */
+    /* borrowed until done returns; the initial one is there from on_headers on */
+    struct muster_metadata initial_metadata, trailing_metadata;
     bool is_unsent; /* it ended before a connection took it: the server cannot have acted */
     /* private */
     muster_call_done_fn *done;
@@ -176,6 +177,8 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_call_send_loan(struct muster_
 /** The messages sent from now on are compressed, or not; only of a call that started with a
  * compression. */
 MUSTER_API void muster_call_set_compressing(struct muster_call *call, bool is_compressing);
+/** From on_headers on: what the server compresses its messages with, if it does. */
+MUSTER_API enum muster_compression muster_call_compression(const struct muster_call *call);
 /** In on_message: whether this message came compressed. */
 MUSTER_API bool muster_call_is_compressed(const struct muster_call *call);
 /** No on_message runs from here on, also not for what has come already; then the server cannot send
@@ -312,7 +315,8 @@ MUSTER_API void muster_rpc_send_headers(struct muster_rpc *rpc, struct muster_me
 /** Compress what is sent, if the client takes that; must precede headers and the first send. */
 MUSTER_API void muster_rpc_set_compression(struct muster_rpc *rpc,
                                            enum muster_compression compression);
-/** As muster_call_set_compressing, and muster_call_is_compressed. */
+/** As muster_call_set_compressing, muster_call_compression and muster_call_is_compressed. */
+MUSTER_API enum muster_compression muster_rpc_compression(const struct muster_rpc *rpc);
 MUSTER_API void muster_rpc_set_compressing(struct muster_rpc *rpc, bool is_compressing);
 MUSTER_API bool muster_rpc_is_compressed(const struct muster_rpc *rpc);
 /** As muster_call_pause and muster_call_resume: on_message waits, and on_half_close behind it; on_end

@@ -152,6 +152,32 @@ static void more_calls_than_are_kept_for_reuse_end_together(void **state)
     free(probes);
 }
 
+static void note_early_metadata(struct rpc_probe *probe)
+{
+    const struct muster_metadata_entry *entry =
+        muster_metadata_find(&probe->call.initial_metadata, "x-early");
+
+    *(bool *)probe->data = entry != NULL && strcmp(entry->value, "bird") == 0;
+}
+
+static void initial_metadata_is_there_before_the_end(void **state)
+{
+    const struct muster_metadata_entry entry = {"x-early", "bird", 4};
+    struct rpc_fixture *fixture = *state;
+    bool is_seen = false;
+    struct rpc_probe probe = {.on_message_hook = note_early_metadata, .data = &is_seen};
+    struct muster_call_options options = {
+        .method = "/test.Echo/Metadata", .deadline_ns = UINT64_MAX, .metadata = {&entry, 1}};
+
+    assert_int_equal(rpc_probe_start_with(&probe, fixture, &options), MUSTER_OK);
+    rpc_probe_send(&probe, "");
+    muster_call_half_close(&probe.call);
+    rpc_probe_wait(&probe, fixture);
+
+    assert_int_equal(probe.message_count, 1);
+    assert_true(is_seen);
+}
+
 static void a_status_comes_with_its_text(void **state)
 {
     struct rpc_fixture *fixture = *state;
@@ -697,6 +723,7 @@ int main(void)
         CASE(both_sides_of_a_bidirectional_call_take_turns),
         CASE(the_fallback_serves_the_paths_that_nobody_has),
         CASE(more_calls_than_are_kept_for_reuse_end_together),
+        CASE(initial_metadata_is_there_before_the_end),
         CASE(a_status_comes_with_its_text),
         CASE(a_long_status_text_arrives_whole),
         CASE(every_status_code_arrives),
