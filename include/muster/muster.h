@@ -4,6 +4,7 @@
 
 #include <muster/address.h>
 #include <muster/all_reduce.h>
+#include <muster/authorization.h>
 #include <muster/backend.h>
 #include <muster/base.h>
 #include <muster/cluster_diff.h>
