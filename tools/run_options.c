@@ -73,7 +73,8 @@ static const struct muster_option rows[] = {
      .value = "MIN[:MAX]",
      .unit = "machines",
      .help = "Machines of the job. More than one needs --node-rank, --master-addr, --master-port, "
-             "--job and --registry."},
+             "--job and --registry. It begins when all are there, or with MIN of them after "
+             "--min-members-timeout; who comes later joins."},
     {.name = "resolver",
      ROW(resolver),
      .kind = MUSTER_OPTION_TEXT,
@@ -400,8 +401,8 @@ static bool check_tune_file(const struct run_settings *settings, int *ret_exit)
     struct muster_error error;
 
     if (settings->tune_file == NULL ||
-        muster_plan_parameters_read(muster_files_system(), muster_mem_system(),
-                                    settings->tune_file, &parameters, &error) == MUSTER_OK)
+        muster_plan_parameters_read(muster_files_system(), muster_mem_system(), settings->tune_file,
+                                    &parameters, &error) == MUSTER_OK)
         return true;
     return refuse(ret_exit, "--tune-file %s", error.text);
 }
@@ -510,9 +511,8 @@ bool run_settings_read(struct run_settings *settings, int argc, char **argv, int
     if (!command_parse(&run_options, argc, spelled, settings, &rest, ret_exit))
         return false;
     settings->program = argv + rest; /* as it was spelled */
-    if (settings->resume != NULL) /* what counts is what the first start was told */
-        return rest == argc && argc <= 3 &&
-                       strncmp(spelled[1], "--resume", 8) == 0
+    if (settings->resume != NULL)    /* what counts is what the first start was told */
+        return rest == argc && argc <= 3 && strncmp(spelled[1], "--resume", 8) == 0
                    ? true
                    : refuse(ret_exit,
                             "--resume %s stands alone: options and program are those of the "

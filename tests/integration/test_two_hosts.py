@@ -3,8 +3,6 @@
 import json
 import os
 import re
-import secrets
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +11,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.environ["MUSTER_SOURCE_DIR"], "tests", "lib"))
 from puppets import CLEAN, MUSTER, PATIENCE_S, PROGRAMS, Job, each, every, ok
+from two_hosts import two_hosts, why_not
 
 COUNT = 500_000  # f64: 4 MB, so that an operation is many chunks
 
@@ -22,43 +21,6 @@ def retransmitted(member):
     with open(f"/proc/{member.child.pid}/net/snmp", encoding="utf-8") as file:
         names, values = (line.split() for line in file if line.startswith("Tcp:"))
     return int(values[names.index("RetransSegs")])
-
-
-def ip(*words):
-    return subprocess.run(["ip", *words], text=True, capture_output=True, timeout=PATIENCE_S)
-
-
-class Host:
-    """A network namespace with one end of the cable."""
-
-    def __init__(self, name, address):
-        self.name = name
-        self.address = address
-        self.inside = ("ip", "netns", "exec", name)
-        self.variables = {"MUSTER_HOST_KEY": name, "MUSTER_LISTEN": f"{address}:0"}
-
-    def do(self, *words):
-        done = ip("-n", self.name, *words)
-        assert done.returncode == 0, (words, done.stderr)
-        return done.stdout
-
-    def received_bytes(self):
-        return json.loads(self.do("-s", "-json", "link", "show", "dev", "cable"))[0]["stats64"]["rx"]["bytes"]
-
-
-def two_hosts(add_cleanup):
-    stem = f"muster-{os.getpid()}-{secrets.token_hex(4)}"
-    hosts = [Host(f"{stem}-{i}", f"10.77.0.{i + 1}") for i in range(2)]
-    for host in hosts:
-        add_cleanup(ip, "netns", "del", host.name)
-        done = ip("netns", "add", host.name)
-        assert done.returncode == 0, done.stderr
-    hosts[0].do("link", "add", "cable", "type", "veth", "peer", "name", "cable", "netns", hosts[1].name)
-    for host in hosts:
-        host.do("address", "add", f"{host.address}/24", "dev", "cable")
-        host.do("link", "set", "lo", "up")
-        host.do("link", "set", "cable", "up")
-    return hosts
 
 
 class Case(unittest.TestCase):
@@ -293,20 +255,6 @@ class Deaths(Case):
             self.assertEqual((got["step"], got["size"], got["restored"]), (2, 2, 0))
         self.train(rest)
         self.end(rest)
-
-
-def why_not():
-    if not shutil.which("ip"):
-        return "ip (iproute2) is not installed"
-    cleanups = []
-    try:
-        two_hosts(lambda *call: cleanups.append(call))
-    except AssertionError as error:
-        return f"there can be no network namespaces here: {error}"
-    finally:
-        for call, *words in reversed(cleanups):
-            call(*words)
-    return None
 
 
 if __name__ == "__main__":

@@ -22,9 +22,9 @@ def free_ports(count):
     return ports
 
 
-def etcdctl(endpoints, *words, **options):
+def etcdctl(endpoints, *words, prefix=(), **options):
     options = {"text": True, "capture_output": True, "timeout": PATIENCE_S} | options
-    return subprocess.run([ETCDCTL, "--endpoints", endpoints, "--dial-timeout=2s", *words],
+    return subprocess.run([*prefix, ETCDCTL, "--endpoints", endpoints, "--dial-timeout=2s", *words],
                           env=dict(os.environ, ETCDCTL_API="3"), **options)
 
 
@@ -75,7 +75,7 @@ class EtcdCluster:
         self.members[i].wait()
 
     def is_healthy(self, i):
-        return etcdctl(self.endpoint(i), *self.user, "endpoint", "health").returncode == 0
+        return etcdctl(self.endpoint(i), *self.user, "endpoint", "health", prefix=self.prefix).returncode == 0
 
     def wait_until_healthy(self, only=None):
         """All that run answer with a leader. False: one has ended by itself."""

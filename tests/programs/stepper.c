@@ -1,6 +1,7 @@
 /* A training program for tests of a whole job: COUNT elements of state named NAME, STEPS steps,
  * each one all_reduce of ELEMENTS elements. Ends with 0, or with 1 and the error's text. With
- * STEPPER_HOLD=FILE it stands still after the last step, a member until there is such a file. */
+ * STEPPER_HOLD=FILE it stands still after the last step, a member until there is such a file; with
+ * STEPPER_HURRY=FILE it takes its time until there is. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -10,6 +11,14 @@
 static uint64_t number(int argc, char **argv, int i, uint64_t fallback)
 {
     return i < argc ? strtoull(argv[i], NULL, 10) : fallback;
+}
+
+static void linger(void)
+{
+    const char *hurry = getenv("STEPPER_HURRY");
+
+    if (hurry != NULL && access(hurry, F_OK) != 0)
+        usleep(5000);
 }
 
 static enum muster_rc train(struct muster_strategy *strategy, struct muster_tensor *state,
@@ -23,6 +32,7 @@ static enum muster_rc train(struct muster_strategy *strategy, struct muster_tens
         rc = muster_strategy_begin(strategy, &step, NULL);
         if (rc != MUSTER_OK || step > steps)
             return rc;
+        linger();
         for (uint64_t i = 0; i < share->count; i++)
             values[i] = 1;
         rc = muster_strategy_all_reduce(strategy, share, 1, MUSTER_MEAN);
@@ -64,8 +74,7 @@ int main(int argc, char **argv)
     if (rc == MUSTER_OK) {
         printf("total %g\n", *(double *)state.data);
         fflush(stdout);
-    }
-    else
+    } else
         fprintf(stderr, "stepper: %s: %s\n", muster_rc_name(rc),
                 strategy != NULL ? muster_strategy_error(strategy)->text : error.text);
     while (rc == MUSTER_OK && hold != NULL && access(hold, F_OK) != 0)
