@@ -449,6 +449,7 @@ enum muster_rc muster_call_start(struct muster_call *user, struct muster_channel
     call->compression = options->compression;
     call->is_compressing = options->compression != MUSTER_COMPRESSION_NONE;
     call->on_headers = options->on_headers;
+    call->on_place = options->on_place;
     call->on_message = options->on_message;
     call->on_writable = options->on_writable;
     user->done = done;

@@ -6,6 +6,13 @@ static bool is_open(const struct muster_rpc_inbox *inbox)
     return ((const struct muster_grpc_call *)inbox->data)->state == MUSTER_GRPC_CALL_ACTIVE;
 }
 
+static void *on_place(void *owner, size_t bytes)
+{
+    struct muster_grpc_call *call = owner;
+
+    return call->on_place != NULL ? call->on_place(call->call, bytes) : NULL;
+}
+
 static void on_message(struct muster_rpc_inbox *inbox, struct muster_bytes message, bool is_last)
 {
     struct muster_grpc_call *call = inbox->data;
@@ -43,6 +50,8 @@ void muster_grpc_call_receive_init(struct muster_grpc_call *call)
 
     muster_rpc_inbox_init(&call->inbox, &events, call, call->channel->env->loop, &call->stream,
                           &call->parser);
+    call->parser.on_place = on_place;
+    call->parser.owner = call;
 }
 
 void muster_call_pause(struct muster_call *user)

@@ -69,6 +69,7 @@ struct muster_grpc_call {
     enum muster_compression compression;
     bool is_compressing;
     muster_call_event_fn *on_headers;
+    muster_call_place_fn *on_place;
     muster_call_message_fn *on_message;
     muster_call_event_fn *on_writable;
     struct muster_grpc_metadata request; /* in wire form; the first entry is :path */

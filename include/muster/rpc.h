@@ -132,6 +132,9 @@ MUSTER_API void muster_channel_connect(struct muster_channel *channel);
 MUSTER_API void muster_channel_set_data(struct muster_channel *channel, void *data);
 MUSTER_API void *muster_channel_data(const struct muster_channel *channel);
 
+/** As muster_rpc_place_fn, of a response message; the library writes there until on_message or done. */
+typedef void *muster_call_place_fn(struct muster_call *call, size_t bytes);
+
 struct muster_call_options {
     const char *method;   /* "/package.Service/Method" */
     uint64_t deadline_ns; /* absolute loop time; UINT64_MAX only for long-lived streams */
@@ -139,6 +142,7 @@ struct muster_call_options {
     bool wait_for_ready;                 /* wait out TRANSIENT_FAILURE instead of UNAVAILABLE */
     enum muster_compression compression; /* of what is sent */
     muster_call_event_fn *on_headers;    /* may be NULL */
+    muster_call_place_fn *on_place;      /* for large messages; may be NULL */
     muster_call_message_fn *on_message;
     muster_call_event_fn *on_writable; /* the last send has left the queue; may be NULL */
     /* private */

@@ -222,6 +222,50 @@ static void a_large_message_of_a_stream_too(void **state)
     echo_large(*state, "/cost.Echo/Stream");
 }
 
+static void *on_response_place(struct muster_call *call, size_t bytes)
+{
+    struct stage *stage = call->data;
+
+    return bytes == LARGE_BYTES ? stage->place : NULL;
+}
+
+static void on_response(struct muster_call *call, struct muster_bytes message)
+{
+    struct stage *stage = call->data;
+
+    stage->is_placed = message.data == stage->place;
+    stage->response_bytes = message.size;
+}
+
+static void on_call_done(struct muster_call *call, enum muster_rc rc)
+{
+    struct stage *stage = call->data;
+
+    stage->done++;
+    stage->rc = rc;
+}
+
+static void a_large_response_arrives_where_the_caller_wants_it(void **state)
+{
+    struct stage *stage = *state;
+    const struct muster_call_options options = {.method = "/test.Echo/Large",
+                                                .deadline_ns = UINT64_MAX,
+                                                .on_place = on_response_place,
+                                                .on_message = on_response};
+    struct muster_call large = {.data = stage};
+    struct goal goal = {stage, 1};
+
+    assert_int_equal(muster_call_start(&large, dial(stage), &options, on_call_done), MUSTER_OK);
+    assert_int_equal(muster_call_send(&large, "1048576", 7), MUSTER_OK);
+    muster_call_half_close(&large);
+    test_env_run_until(stage->fixture.env, is_reached, &goal);
+
+    assert_int_equal(stage->rc, MUSTER_OK);
+    assert_true(stage->is_placed);
+    assert_int_equal(stage->response_bytes, LARGE_BYTES);
+    assert_true(stage->client_mem.held_peak_bytes < LIBRARY_BYTES_MAX);
+}
+
 static void a_message_without_a_place_is_the_librarys(void **state)
 {
     struct stage *stage = *state;
@@ -241,6 +285,7 @@ int main(void)
         CASE(an_idle_connection_holds_little),
         CASE(a_large_unary_message_is_copied_once_in_and_never_out),
         CASE(a_large_message_of_a_stream_too),
+        CASE(a_large_response_arrives_where_the_caller_wants_it),
         CASE(a_message_without_a_place_is_the_librarys),
     };
 
