@@ -177,6 +177,7 @@ static void flush(struct muster_h2_session *session)
     if (session->output != NULL) {
         rc = muster_stream_submit(&session->write, session->stream, session->output->pieces,
                                   session->output->piece_count, on_written);
+        session->write_count++;
         if (rc == MUSTER_OK)
             session->is_writing = true;
         else
@@ -217,6 +218,24 @@ static void on_flush(struct muster_task *task)
     settle(session);
 }
 
+/* What came cannot be gone on from: say so, if that may be said. */
+static void give_up(struct muster_h2_session *session, int failure)
+{
+    switch (failure) {
+    case NGHTTP2_ERR_BAD_CLIENT_MAGIC:
+        muster_h2_session_terminate(session, MUSTER_H2_PROTOCOL_ERROR, "no HTTP/2 preface");
+        break;
+    case NGHTTP2_ERR_FLOODED:
+    case NGHTTP2_ERR_TOO_MANY_SETTINGS:
+    case NGHTTP2_ERR_TOO_MANY_CONTINUATIONS:
+        muster_h2_session_terminate(session, MUSTER_H2_ENHANCE_YOUR_CALM, "flood");
+        break;
+    default:
+        fail(session, MUSTER_UNAVAILABLE, nghttp2_strerror(failure));
+        break;
+    }
+}
+
 static void feed(struct muster_h2_session *session, const uint8_t *bytes, size_t count)
 {
     uint32_t code = MUSTER_H2_NO_ERROR;
@@ -234,7 +253,7 @@ static void feed(struct muster_h2_session *session, const uint8_t *bytes, size_t
     if (used >= 0 && code != MUSTER_H2_NO_ERROR)
         used = nghttp2_session_terminate_session(session->ng, code);
     if (used < 0)
-        fail(session, MUSTER_UNAVAILABLE, nghttp2_strerror((int)used));
+        give_up(session, (int)used);
 }
 
 /* A read that filled its room: more is there, which large room awaits. Else small room does. */
@@ -300,7 +319,7 @@ static int ng_open(struct muster_h2_session *session, nghttp2_session_callbacks 
     nghttp2_option_set_max_settings(option, SETTINGS_ENTRIES_MAX);
     nghttp2_option_set_max_continuations(option, CONTINUATIONS_MAX);
     nghttp2_option_set_max_outbound_ack(option, ACKS_QUEUED_MAX);
-    nghttp2_option_set_stream_reset_rate_limit(option, RESET_BURST, RESET_PER_SECOND);
+    nghttp2_option_set_stream_reset_rate_limit(option, 2 * RESET_BURST, 2 * RESET_PER_SECOND);
     return session->options.is_server
                ? nghttp2_session_server_new3(&session->ng, callbacks, session, option, &mem)
                : nghttp2_session_client_new3(&session->ng, callbacks, session, option, &mem);
@@ -418,6 +437,21 @@ uint64_t muster_h2_session_sent_frames(const struct muster_h2_session *session)
     return session->sent_frames;
 }
 
+uint64_t muster_h2_session_write_mark(const struct muster_h2_session *session)
+{
+    return session->is_writing ? session->write_count : 0;
+}
+
+struct muster_h2_stream *muster_h2_session_next_stream(struct muster_h2_session *session,
+                                                       struct muster_h2_stream *stream)
+{
+    struct muster_list *next = stream == NULL ? session->streams.next : stream->node.next;
+
+    if (next == &session->streams)
+        return NULL;
+    return MUSTER_CONTAINER_OF(next, struct muster_h2_stream, node);
+}
+
 bool muster_h2_session_has_streams(const struct muster_h2_session *session)
 {
     return !muster_list_is_empty(&session->streams);
@@ -447,7 +481,7 @@ void muster_h2_session_drain(struct muster_h2_session *session, const char *text
         return;
     session->drain_text = text;
     if (!session->options.is_server) {
-        muster_h2_session_drain_now(session);
+        muster_h2_session_drain_now(session, text);
         return;
     }
     (void)nghttp2_submit_shutdown_notice(session->ng);
@@ -464,12 +498,12 @@ static void goaway(struct muster_h2_session *session, uint32_t code, const char 
     muster_h2_session_wake(session);
 }
 
-void muster_h2_session_drain_now(struct muster_h2_session *session)
+void muster_h2_session_drain_now(struct muster_h2_session *session, const char *text)
 {
     if (session->state != MUSTER_H2_SESSION_OPEN || session->is_drained)
         return;
     session->is_drained = true;
-    goaway(session, NGHTTP2_NO_ERROR, session->drain_text != NULL ? session->drain_text : "");
+    goaway(session, NGHTTP2_NO_ERROR, session->drain_text != NULL ? session->drain_text : text);
 }
 
 void muster_h2_session_terminate(struct muster_h2_session *session, uint32_t code, const char *text)

@@ -103,6 +103,12 @@ struct muster_stream *muster_h2_session_stream(const struct muster_h2_session *s
 uint64_t muster_h2_session_received_bytes(const struct muster_h2_session *session);
 /** HEADERS and DATA frames ever sent: a peer may ping after such. */
 uint64_t muster_h2_session_sent_frames(const struct muster_h2_session *session);
+/** 0 while nothing is being written, else a number of its own for each write: one that stays says
+ * that the peer does not read. */
+uint64_t muster_h2_session_write_mark(const struct muster_h2_session *session);
+/** The open streams one by one; NULL: from the first, and behind the last. */
+struct muster_h2_stream *muster_h2_session_next_stream(struct muster_h2_session *session,
+                                                       struct muster_h2_stream *stream);
 bool muster_h2_session_has_streams(const struct muster_h2_session *session);
 /** Why the connection ended; valid from the on_close of a lost stream on. */
 const struct muster_error *muster_h2_session_error(const struct muster_h2_session *session);
@@ -112,8 +118,9 @@ void muster_h2_session_ping(struct muster_h2_session *session);
 /** Take (client: begin) no new streams, let the open ones end; then on_down comes (RFC 9113 6.8).
  * text is the debug data of the GOAWAY; static. */
 void muster_h2_session_drain(struct muster_h2_session *session, const char *text);
-/** Server: do not wait for the streams that the peer may have begun before it heard of the drain. */
-void muster_h2_session_drain_now(struct muster_h2_session *session);
+/** The same without waiting for streams that the peer has begun before it hears of it. A drain's
+ * text goes first. */
+void muster_h2_session_drain_now(struct muster_h2_session *session, const char *text);
 /** GOAWAY with a code (no NO_ERROR) and a reason, then on_down at once, whatever is open. text is
  * static. */
 void muster_h2_session_terminate(struct muster_h2_session *session, uint32_t code,

@@ -89,7 +89,7 @@ static void data_received(struct muster_h2_session *session, const nghttp2_frame
     if (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) {
         if (stream != NULL)
             session->events->on_end(stream);
-    } else if (frame->hd.length == 0 &&
+    } else if (frame->hd.length <= frame->data.padlen && /* padding is no data either */
                !muster_h2_bucket_take(&session->empties, muster_loop_now_ns(session->env->loop))) {
         muster_h2_session_terminate(session, MUSTER_H2_ENHANCE_YOUR_CALM, "empty_data_flood");
     }
@@ -102,10 +102,18 @@ static void ping_received(struct muster_h2_session *session, const nghttp2_frame
     } else if (memcmp(frame->ping.opaque_data, MUSTER_H2_DRAIN_PING,
                       sizeof(MUSTER_H2_DRAIN_PING)) == 0) {
         /* All requests sent before our notice are here: now the last one can be named. */
-        muster_h2_session_drain_now(session);
+        muster_h2_session_drain_now(session, "");
     } else {
         session->events->on_pong(session);
     }
+}
+
+/* nghttp2 counts resets as well, but its GOAWAY says INTERNAL_ERROR. */
+static void reset_received(struct muster_h2_session *session)
+{
+    if (session->options.is_server &&
+        !muster_h2_bucket_take(&session->resets, muster_loop_now_ns(session->env->loop)))
+        muster_h2_session_terminate(session, MUSTER_H2_ENHANCE_YOUR_CALM, "rapid_reset");
 }
 
 static int on_frame_recv(nghttp2_session *ng, const nghttp2_frame *frame, void *data)
@@ -128,6 +136,9 @@ static int on_frame_recv(nghttp2_session *ng, const nghttp2_frame *frame, void *
         break;
     case NGHTTP2_PING:
         ping_received(session, frame);
+        break;
+    case NGHTTP2_RST_STREAM:
+        reset_received(session);
         break;
     case NGHTTP2_GOAWAY:
         session->events->on_goaway(session, frame->goaway.error_code,

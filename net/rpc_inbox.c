@@ -171,6 +171,21 @@ bool muster_rpc_inbox_is_holding_end(const struct muster_rpc_inbox *inbox)
     return inbox->is_ended && !inbox->is_end_told;
 }
 
+bool muster_rpc_inbox_is_holding(const struct muster_rpc_inbox *inbox)
+{
+    return inbox->is_paused || inbox->held_bytes > 0;
+}
+
+bool muster_rpc_inbox_has_ended(const struct muster_rpc_inbox *inbox)
+{
+    return inbox->is_ended;
+}
+
+size_t muster_rpc_inbox_held_bytes(const struct muster_rpc_inbox *inbox)
+{
+    return inbox->held_capacity;
+}
+
 void muster_rpc_inbox_pause(struct muster_rpc_inbox *inbox)
 {
     inbox->is_paused = true;

@@ -60,6 +60,13 @@ void muster_rpc_inbox_end(struct muster_rpc_inbox *inbox);
 /** The end has come, but not been told: the call goes on without its stream. */
 bool muster_rpc_inbox_is_holding_end(const struct muster_rpc_inbox *inbox);
 
+/** Paused, or with bytes that wait from a pause. */
+bool muster_rpc_inbox_is_holding(const struct muster_rpc_inbox *inbox);
+/** The peer sends no more. */
+bool muster_rpc_inbox_has_ended(const struct muster_rpc_inbox *inbox);
+/** Memory of what waits. */
+size_t muster_rpc_inbox_held_bytes(const struct muster_rpc_inbox *inbox);
+
 /** From the next message on, also of those that have come already. */
 void muster_rpc_inbox_pause(struct muster_rpc_inbox *inbox);
 /** What waits is shown from the loop. */

@@ -56,7 +56,7 @@ static void on_expire(struct muster_timer *timer)
         break;
     case MUSTER_RPC_LIFETIME_LEAVING:
         lifetime->state = MUSTER_RPC_LIFETIME_GRACE;
-        muster_h2_session_drain_now(lifetime->session);
+        muster_h2_session_drain_now(lifetime->session, "");
         if (lifetime->grace_ns > 0)
             wait_for(lifetime, lifetime->grace_ns);
         break;
@@ -82,7 +82,7 @@ void muster_rpc_lifetime_start(struct muster_rpc_lifetime *lifetime, struct must
 
 void muster_rpc_lifetime_on_call_end(struct muster_rpc_lifetime *lifetime)
 {
-    if (lifetime->idle_max_ns > 0 && !muster_h2_session_has_streams(lifetime->session))
+    if (!muster_h2_session_has_streams(lifetime->session))
         lifetime->idle_since_ns = muster_loop_now_ns(lifetime->loop);
 }
 
@@ -93,6 +93,12 @@ void muster_rpc_lifetime_leave(struct muster_rpc_lifetime *lifetime, const char 
     lifetime->state = MUSTER_RPC_LIFETIME_LEAVING;
     muster_h2_session_drain(lifetime->session, text);
     wait_for(lifetime, lifetime->leave_timeout_ns);
+}
+
+void muster_rpc_lifetime_end(struct muster_rpc_lifetime *lifetime, uint64_t delay_ns)
+{
+    lifetime->state = MUSTER_RPC_LIFETIME_GRACE;
+    wait_for(lifetime, delay_ns);
 }
 
 void muster_rpc_lifetime_stop(struct muster_rpc_lifetime *lifetime)

@@ -22,12 +22,14 @@ struct muster_rpc_lifetime {
     uint64_t age_max_ns;             /* 0: none */
     uint64_t grace_ns;               /* 0: none */
     uint64_t leave_timeout_ns;       /* how long the peer may take to hear of it */
+    /* to be read */
+    uint64_t idle_since_ns; /* the end of the last call, or the start */
     /* private */
     struct muster_loop *loop;
     struct muster_h2_session *session;
     struct muster_timer timer;
     enum muster_rpc_lifetime_state state;
-    uint64_t idle_since_ns, age_due_ns;
+    uint64_t age_due_ns;
 };
 
 /** Borrows env and session until stop. */
@@ -37,6 +39,8 @@ void muster_rpc_lifetime_start(struct muster_rpc_lifetime *lifetime, struct must
 void muster_rpc_lifetime_on_call_end(struct muster_rpc_lifetime *lifetime);
 /** The connection shall leave now; text is the GOAWAY's debug data, static. Idempotent. */
 void muster_rpc_lifetime_leave(struct muster_rpc_lifetime *lifetime, const char *text);
+/** It was told that it is over: on_over follows unless the connection ends within delay_ns. */
+void muster_rpc_lifetime_end(struct muster_rpc_lifetime *lifetime, uint64_t delay_ns);
 void muster_rpc_lifetime_stop(struct muster_rpc_lifetime *lifetime);
 
 #endif

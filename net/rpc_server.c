@@ -4,15 +4,18 @@
 #include "net/rpc_server_internal.h"
 #include "net/tls_internal.h"
 
-#define MESSAGE_MAX_BYTES     (4u << 20)
-#define SEND_QUEUE_MAX_BYTES  (64u << 20)
-#define POOL_KEPT_MAX_BYTES   (16u << 20)
-#define STREAMS_MAX           1000
-#define CONNECTIONS_MAX       10000
-#define KEEPALIVE_INTERVAL_NS (7200 * MUSTER_NS_PER_S)
-#define KEEPALIVE_TIMEOUT_NS  (20 * MUSTER_NS_PER_S)
-#define PING_INTERVAL_MIN_NS  (5 * MUSTER_NS_PER_S)
-#define HANDSHAKE_TIMEOUT_NS  (10 * MUSTER_NS_PER_S)
+#define MESSAGE_MAX_BYTES           (4u << 20)
+#define SEND_QUEUE_MAX_BYTES        (64u << 20)
+#define POOL_KEPT_MAX_BYTES         (16u << 20)
+#define STREAMS_MAX                 1000
+#define CONNECTIONS_MAX             10000
+#define KEEPALIVE_INTERVAL_NS       (7200 * MUSTER_NS_PER_S)
+#define KEEPALIVE_TIMEOUT_NS        (20 * MUSTER_NS_PER_S)
+#define PING_INTERVAL_MIN_NS        (5 * MUSTER_NS_PER_S)
+#define HANDSHAKE_TIMEOUT_NS        (10 * MUSTER_NS_PER_S)
+#define STALL_TIMEOUT_NS            (60 * MUSTER_NS_PER_S)
+#define MEMORY_MAX_BYTES            ((size_t)1 << 30)
+#define CONNECTION_MEMORY_MAX_BYTES ((size_t)256 << 20)
 
 struct rpc_listener {
     struct muster_list node;
@@ -33,6 +36,8 @@ static void server_free(struct muster_rpc_server *server)
         part->on_closed(part);
     }
     muster_timer_stop(&server->close_timer);
+    muster_timer_stop(&server->sweep_timer);
+    muster_task_cancel(&server->relief_task);
     muster_task_cancel(&server->closed_task);
     muster_mem_pool_fini(&server->pool);
     muster_tls_close(server->options.tls);
@@ -83,6 +88,9 @@ static void options_default(struct muster_rpc_server_options *options)
     DEFAULT_TO(ping_interval_min_ns, PING_INTERVAL_MIN_NS);
     DEFAULT_TO(idle_ping_interval_min_ns, options->ping_interval_min_ns);
     DEFAULT_TO(handshake_timeout_ns, HANDSHAKE_TIMEOUT_NS);
+    DEFAULT_TO(stall_timeout_ns, STALL_TIMEOUT_NS);
+    DEFAULT_TO(memory_max_bytes, MEMORY_MAX_BYTES);
+    DEFAULT_TO(connection_memory_max_bytes, CONNECTION_MEMORY_MAX_BYTES);
 }
 
 enum muster_rc muster_rpc_server_open(struct muster_env *env,
@@ -113,6 +121,8 @@ enum muster_rc muster_rpc_server_open(struct muster_env *env,
     muster_list_init(&server->guests);
     muster_list_init(&server->free_rpcs);
     muster_list_init(&server->parts);
+    muster_rpc_server_watch_init(server);
+    muster_rpc_server_memory_init(server);
     muster_timer_init(&server->close_timer, on_close_deadline, server);
     muster_task_init(&server->closed_task, on_closed_task, server);
     *ret_server = server;
@@ -171,6 +181,37 @@ enum muster_rc muster_rpc_server_listen(struct muster_rpc_server *server,
     return MUSTER_OK;
 }
 
+/* Idle ones that never made a call go first, then those that are idle longest. */
+static bool is_less_wanted(const struct muster_rpc_connection *connection,
+                           const struct muster_rpc_connection *than)
+{
+    if (than == NULL || connection->has_called != than->has_called)
+        return than == NULL || !connection->has_called;
+    return connection->lifetime.idle_since_ns < than->lifetime.idle_since_ns;
+}
+
+/* When all places are taken, an idle connection makes room: nobody can keep others out by opening
+ * connections and doing nothing with them. */
+static bool has_room(struct muster_rpc_server *server)
+{
+    struct muster_rpc_connection *found = NULL;
+
+    if (server->connection_count - server->leaving_count < server->options.connections_max)
+        return true;
+    for (struct muster_list *node = server->connections.next; node != &server->connections;
+         node = node->next) {
+        struct muster_rpc_connection *connection =
+            MUSTER_CONTAINER_OF(node, struct muster_rpc_connection, node);
+
+        if (!connection->is_making_room && is_less_wanted(connection, found) &&
+            !muster_h2_session_has_streams(connection->session.h2))
+            found = connection;
+    }
+    if (found != NULL)
+        muster_rpc_connection_make_room(found);
+    return found != NULL;
+}
+
 enum muster_rc muster_rpc_server_attach(struct muster_rpc_server *server,
                                         struct muster_stream *stream)
 {
@@ -178,7 +219,7 @@ enum muster_rc muster_rpc_server_attach(struct muster_rpc_server *server,
         muster_stream_close(stream, NULL);
         return MUSTER_FAILED_PRECONDITION;
     }
-    if (server->connection_count >= server->options.connections_max) {
+    if (!has_room(server)) {
         muster_stream_close(stream, NULL);
         return MUSTER_RESOURCE_EXHAUSTED;
     }
@@ -191,6 +232,7 @@ void muster_rpc_server_connection_gone(struct muster_rpc_server *server,
                                        struct muster_rpc_connection *connection)
 {
     muster_list_remove(&connection->node);
+    server->leaving_count -= connection->is_making_room;
     if (--server->connection_count == 0)
         muster_mem_pool_trim(&server->pool);
     muster_rpc_server_check_closed(server);

@@ -45,7 +45,11 @@ static void rpc_reset(struct muster_rpc *rpc)
     rpc->has_bad_timeout = rpc->has_unknown_encoding = rpc->is_gzip_welcome = false;
     rpc->has_compression = rpc->is_compressing = false;
     rpc->metadata_rc = MUSTER_OK;
-    rpc->are_headers_sent = rpc->is_overflowing = false;
+    rpc->are_headers_sent = false;
+    rpc->doom = MUSTER_RPC_DEADLINE;
+    rpc->received_bytes = 0;
+    rpc->awaited = MUSTER_RPC_AWAITS_NOTHING;
+    rpc->accounted_bytes = 0;
     rpc->has_message = false;
     rpc->held = (struct muster_bytes){NULL, 0};
     rpc->status = MUSTER_OK;
@@ -98,6 +102,7 @@ void muster_rpc_release(struct muster_rpc *rpc)
 
     if (!muster_rpc_inbox_release(&rpc->inbox))
         return;
+    muster_rpc_unaccount(rpc);
     muster_timer_stop(&rpc->timer);
     muster_h2_stream_fini(&rpc->stream);
     muster_mem_free(&server->pool.mem, rpc->path);
@@ -158,17 +163,30 @@ void muster_rpc_abort(struct muster_rpc *rpc, enum muster_rc status, const char 
         rpc_move(rpc, MUSTER_RPC_ENDED);
 }
 
+void muster_rpc_doom(struct muster_rpc *rpc, enum muster_rpc_doom doom)
+{
+    rpc->doom = doom;
+    muster_timer_start(&rpc->timer, rpc->connection->server->env->loop, 0);
+}
+
 static void on_expire(struct muster_timer *timer)
 {
+    static const struct {
+        enum muster_rc rc;
+        const char *text;
+    } dooms[] = {
+        [MUSTER_RPC_DEADLINE] = {MUSTER_DEADLINE_EXCEEDED, "deadline exceeded"},
+        [MUSTER_RPC_OVERFLOWING] = {MUSTER_RESOURCE_EXHAUSTED, "send queue limit exceeded"},
+        [MUSTER_RPC_HEAVY] = {MUSTER_RESOURCE_EXHAUSTED,
+                              "the connection's calls hold more memory than they may"},
+        [MUSTER_RPC_STALLED] = {MUSTER_DEADLINE_EXCEEDED, "the request comes too slowly"},
+    };
     struct muster_rpc *rpc = timer->data;
 
-    if (rpc->is_overflowing) {
-        muster_rpc_abort(rpc, MUSTER_RESOURCE_EXHAUSTED, "send queue limit exceeded");
-    } else if (rpc->state == MUSTER_RPC_FINISHED) { /* the client does not take the rest */
+    if (rpc->state >= MUSTER_RPC_FINISHED) /* the client does not take the rest */
         muster_h2_stream_reset(&rpc->stream, MUSTER_H2_CANCEL);
-    } else {
-        muster_rpc_abort(rpc, MUSTER_DEADLINE_EXCEEDED, "deadline exceeded");
-    }
+    else
+        muster_rpc_abort(rpc, dooms[rpc->doom].rc, dooms[rpc->doom].text);
 }
 
 static bool is_acceptable(struct muster_rpc *rpc)
@@ -230,7 +248,9 @@ void muster_rpc_on_headers(struct muster_rpc *rpc)
         !is_let_through(rpc))
         return;
     rpc_move(rpc, MUSTER_RPC_OPEN);
+    rpc->connection->has_called = true;
     muster_rpc_count(rpc);
+    muster_rpc_account(rpc);
     if (rpc->deadline_ns != UINT64_MAX)
         muster_timer_start(&rpc->timer, rpc->connection->server->env->loop, rpc->deadline_ns);
     if (rpc->method->on_start != NULL)
@@ -280,13 +300,13 @@ static enum muster_rc send_check(struct muster_rpc *rpc, size_t bytes)
 {
     struct muster_rpc_server *server = rpc->connection->server;
 
-    if (rpc->state != MUSTER_RPC_OPEN || rpc->is_overflowing)
+    if (rpc->state != MUSTER_RPC_OPEN || rpc->doom != MUSTER_RPC_DEADLINE)
         return MUSTER_FAILED_PRECONDITION;
     if (bytes <= UINT32_MAX &&
-        rpc->stream.body.bytes + bytes <= server->options.send_queue_max_bytes)
+        rpc->stream.body.bytes + bytes <= server->options.send_queue_max_bytes &&
+        muster_rpc_is_affordable(rpc, bytes))
         return MUSTER_OK;
-    rpc->is_overflowing = true; /* acted upon from the loop: on_end never runs inside a send */
-    muster_timer_start(&rpc->timer, server->env->loop, 0);
+    muster_rpc_doom(rpc, MUSTER_RPC_OVERFLOWING); /* on_end never runs inside a send */
     return MUSTER_RESOURCE_EXHAUSTED;
 }
 
@@ -300,6 +320,7 @@ static enum muster_rc sent(struct muster_rpc *rpc, const struct iovec *pieces, s
                              rpc->stream.body.bytes - queued_bytes - MUSTER_GRPC_PREFIX_BYTES);
     if (!rpc->are_headers_sent)
         muster_rpc_respond(rpc);
+    muster_rpc_account(rpc);
     return MUSTER_OK;
 }
 
@@ -332,7 +353,7 @@ enum muster_rc muster_rpc_send_loan(struct muster_rpc *rpc, struct muster_loan *
 
 void muster_rpc_finish(struct muster_rpc *rpc, enum muster_rc rc, const char *message)
 {
-    if (rpc->state != MUSTER_RPC_OPEN || rpc->is_overflowing)
+    if (rpc->state != MUSTER_RPC_OPEN || rpc->doom != MUSTER_RPC_DEADLINE)
         return;
     rpc_move(rpc, MUSTER_RPC_FINISHED);
     send_status(rpc, rc, message);

@@ -1,5 +1,7 @@
 /* One client's connection to the server: HTTP/2 events to calls, ping strikes, drain. */
 #include "net/rpc_server_internal.h"
+
+#define FAREWELL_NS MUSTER_NS_PER_S /* to tell a client why it has to go */
 #include "net/tls_stream.h"
 
 static struct muster_rpc_connection *connection_of(const struct muster_h2_session *session)
@@ -104,6 +106,30 @@ void muster_rpc_connection_close(struct muster_rpc_connection *connection)
     muster_rpc_session_close(&connection->session, on_closed);
 }
 
+void muster_rpc_connection_expel(struct muster_rpc_connection *connection, const char *text)
+{
+    struct muster_h2_session *session = connection->session.h2;
+
+    if (connection->is_expelled)
+        return;
+    connection->is_expelled = true; /* its calls are not the server's any more */
+    connection->server->memory_bytes -= connection->memory_bytes;
+    if (muster_h2_session_write_mark(session) != 0) {
+        muster_rpc_connection_close(connection);
+        return;
+    }
+    muster_h2_session_terminate(session, MUSTER_H2_ENHANCE_YOUR_CALM, text);
+    muster_rpc_lifetime_end(&connection->lifetime, FAREWELL_NS);
+}
+
+void muster_rpc_connection_make_room(struct muster_rpc_connection *connection)
+{
+    connection->is_making_room = true;
+    connection->server->leaving_count++;
+    muster_h2_session_drain_now(connection->session.h2, "max_connections");
+    muster_rpc_lifetime_end(&connection->lifetime, FAREWELL_NS);
+}
+
 static void on_life_over(struct muster_rpc_lifetime *lifetime)
 {
     muster_rpc_connection_close(lifetime->data);
@@ -181,6 +207,7 @@ enum muster_rc muster_rpc_connection_open(struct muster_rpc_server *server,
         return rc;
     }
     live(connection);
+    muster_rpc_server_watch(server);
     muster_list_append(&server->connections, &connection->node);
     server->connection_count++;
     return MUSTER_OK;

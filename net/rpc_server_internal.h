@@ -41,6 +41,10 @@ struct muster_rpc_server {
     struct muster_list parts;     /* of struct muster_rpc_part */
     uint32_t free_rpc_count;
     bool is_closing;
+    size_t memory_bytes;    /* that all calls hold, but those of expelled connections */
+    uint32_t leaving_count; /* connections that make room for others */
+    struct muster_timer sweep_timer;
+    struct muster_task relief_task;
     struct muster_timer close_timer;
     struct muster_task closed_task;
     muster_rpc_server_close_fn *closed;
@@ -53,6 +57,11 @@ struct muster_rpc_connection {
     const struct muster_identity *identity; /* of the stream; NULL: none */
     struct muster_rpc_ping_strikes pings;
     struct muster_rpc_lifetime lifetime;
+    size_t memory_bytes; /* that its calls hold */
+    uint64_t write_mark; /* at the last sweep */
+    bool has_called;
+    bool is_expelled;
+    bool is_making_room;
 };
 
 enum muster_rpc_state {
@@ -60,6 +69,23 @@ enum muster_rpc_state {
     MUSTER_RPC_OPEN,     /* the service has it */
     MUSTER_RPC_FINISHED, /* the service has finished it; trailers are on their way */
     MUSTER_RPC_ENDED,    /* on_end has run, or the service never knew it */
+};
+
+/** What a call waits for from its client. */
+enum muster_rpc_awaited {
+    MUSTER_RPC_AWAITS_NOTHING,
+    MUSTER_RPC_AWAITS_HEADERS,
+    MUSTER_RPC_AWAITS_REQUEST, /* a message of which the start is there, or a unary one */
+    MUSTER_RPC_AWAITS_READER,  /* of the answer */
+    MUSTER_RPC_AWAITS_END,     /* of the stream; nobody but HTTP/2 knows it any more */
+};
+
+/** Why the server ends a call, from the loop. */
+enum muster_rpc_doom {
+    MUSTER_RPC_DEADLINE,
+    MUSTER_RPC_OVERFLOWING, /* its answers queue up */
+    MUSTER_RPC_HEAVY,       /* its connection holds too much */
+    MUSTER_RPC_STALLED,     /* its client is too slow */
 };
 
 /** How a request that is no proper call is answered. */
@@ -98,7 +124,11 @@ struct muster_rpc {
     /* progress */
     bool are_headers_sent;
     bool has_compression, is_compressing;
-    bool is_overflowing;
+    enum muster_rpc_doom doom;
+    uint64_t received_bytes;
+    enum muster_rpc_awaited awaited; /* at the last sweep */
+    uint64_t awaited_mark;
+    size_t accounted_bytes;
     bool has_message;
     struct muster_bytes held; /* a unary request that waits for the end of the stream */
     /* the outcome */
@@ -125,6 +155,11 @@ MUSTER_MUST_CHECK enum muster_rc muster_rpc_connection_open(struct muster_rpc_se
                                                             struct muster_stream *stream);
 /** GOAWAY; the connection ends when its calls have. */
 void muster_rpc_connection_drain(struct muster_rpc_connection *connection);
+/** GOAWAY with ENHANCE_YOUR_CALM and text (static), then as close; when it cannot be told, at once.
+ */
+void muster_rpc_connection_expel(struct muster_rpc_connection *connection, const char *text);
+/** An idle one is asked to leave at once. */
+void muster_rpc_connection_make_room(struct muster_rpc_connection *connection);
 /** At once; its calls end UNAVAILABLE. */
 void muster_rpc_connection_close(struct muster_rpc_connection *connection);
 
@@ -137,9 +172,24 @@ void muster_rpc_on_drained(struct muster_rpc *rpc);
 void muster_rpc_on_close(struct muster_rpc *rpc, uint32_t code);
 /** The library ends the call: what is queued is dropped, the client is told why. */
 void muster_rpc_abort(struct muster_rpc *rpc, enum muster_rc status, const char *message);
+/** As muster_rpc_abort, but from the loop. */
+void muster_rpc_doom(struct muster_rpc *rpc, enum muster_rpc_doom doom);
 /** Its stream is gone. Keeps a few for the next calls. */
 void muster_rpc_release(struct muster_rpc *rpc);
 void muster_rpc_free(struct muster_rpc *rpc);
+
+/* rpc_server_memory.c */
+void muster_rpc_server_memory_init(struct muster_rpc_server *server);
+/** What the call holds has changed. */
+void muster_rpc_account(struct muster_rpc *rpc);
+void muster_rpc_unaccount(struct muster_rpc *rpc);
+/** Whether its connection may hold so much more. */
+bool muster_rpc_is_affordable(struct muster_rpc *rpc, size_t more);
+
+/* rpc_server_stall.c */
+void muster_rpc_server_watch_init(struct muster_rpc_server *server);
+/** A connection is there: sweep while there are such. */
+void muster_rpc_server_watch(struct muster_rpc_server *server);
 
 /* rpc_server_limits.c */
 /** Whether the method takes one more call, whose message and deadline are then held to its limits.

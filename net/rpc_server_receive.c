@@ -47,6 +47,7 @@ static void on_inbox_message(struct muster_rpc_inbox *inbox, struct muster_bytes
 {
     struct muster_rpc *rpc = inbox->data;
 
+    rpc->awaited = MUSTER_RPC_AWAITS_NOTHING;
     muster_interception_receive(&rpc->interception, message, rpc->parser.message_bytes);
     if (rpc->method->is_unary)
         unary_message(rpc, message, is_last);
@@ -96,7 +97,9 @@ const struct muster_rpc_inbox_events muster_rpc_inbox_events = {
 
 void muster_rpc_on_data(struct muster_rpc *rpc, struct muster_bytes bytes, bool is_last)
 {
+    rpc->received_bytes += bytes.size;
     muster_rpc_inbox_receive(&rpc->inbox, bytes, is_last);
+    muster_rpc_account(rpc);
 }
 
 void muster_rpc_on_end(struct muster_rpc *rpc)

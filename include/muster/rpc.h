@@ -253,7 +253,7 @@ struct muster_rpc_server_options {
     size_t
         send_queue_max_bytes; /* 0: 64 MiB per call; beyond it the call ends RESOURCE_EXHAUSTED */
     uint32_t concurrent_streams_max; /* 0: 1,000 per connection */
-    uint32_t connections_max;        /* 0: 10,000 */
+    uint32_t connections_max;        /* 0: 10,000; beyond it an idle one makes room for a new one */
     uint64_t keepalive_interval_ns;  /* 0: 2 h */
     uint64_t keepalive_timeout_ns;   /* 0: 20 s */
     /* A client whose pings come faster is sent away at the third (gRPC A8); what the server sends for
@@ -265,6 +265,14 @@ struct muster_rpc_server_options {
     uint64_t connection_age_max_ns;   /* 0: none; each connection moves it by up to 10 % */
     uint64_t connection_age_grace_ns; /* 0: none; then open calls end UNAVAILABLE */
     uint64_t handshake_timeout_ns;    /* 0: 10 s for the first HTTP/2 frames */
+    /* Within it a client has to send 16 KiB of a request that it has begun (or its rest), and to take
+     * 16 KiB of the answer of a finished call (or its rest), and the socket to take one write of up
+     * to 1 MiB. Else the call ends DEADLINE_EXCEEDED or is reset, or the connection ends. Looked at
+     * once per timeout, so that twice the time may go by. */
+    uint64_t stall_timeout_ns; /* 0: 60 s */
+    /* Memory of calls: records, headers, requests that are incomplete or wait, queued answers. */
+    size_t memory_max_bytes;            /* 0: 1 GiB; beyond it the heaviest connection is ended */
+    size_t connection_memory_max_bytes; /* 0: 256 MiB; beyond it calls end RESOURCE_EXHAUSTED */
     const struct muster_interceptor *const *interceptors; /* array copied, each borrowed */
     size_t interceptor_count;
     struct muster_tls *tls; /* NULL: plain text; else nothing but TLS. Shared until closed */

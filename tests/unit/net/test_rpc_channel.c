@@ -325,14 +325,40 @@ static void a_server_at_its_connection_limit_turns_others_away(void **state)
 
     rpc_fixture_stop_serving(fixture, 0);
     rpc_fixture_serve(fixture, &one);
-    rpc_probe_ask(&probe, fixture, "Unary", "x");
-    assert_int_equal(probe.rc, MUSTER_OK);
+    assert_int_equal(rpc_probe_start(&probe, fixture, "Bidi", UINT64_MAX), MUSTER_OK);
+    rpc_probe_send(&probe, "x"); /* an open call: the connection is not idle */
+    rpc_probe_wait_messages(&probe, fixture, 1);
     first = fixture->channel;
     rpc_fixture_dial(fixture, muster_address_format(&fixture->address, target), &quick);
     rpc_probe_ask(&other, fixture, "Unary", "x");
 
     assert_int_equal(other.rc, MUSTER_UNAVAILABLE);
+    assert_int_equal(probe.done, 0);
     muster_channel_close(first, NULL);
+    rpc_probe_wait(&probe, fixture);
+}
+
+static void an_idle_connection_makes_room_for_a_new_one(void **state)
+{
+    struct rpc_fixture *fixture = *state;
+    struct muster_rpc_server_options one = {.connections_max = 1};
+    struct rpc_probe probe = {.done = 0}, other = {.done = 0}, again = {.done = 0};
+    struct muster_channel *first, *second;
+    char target[MUSTER_ADDRESS_TEXT_BYTES];
+
+    rpc_fixture_stop_serving(fixture, 0);
+    rpc_fixture_serve(fixture, &one);
+    rpc_probe_ask(&probe, fixture, "Unary", "x");
+    first = fixture->channel;
+    rpc_fixture_dial(fixture, muster_address_format(&fixture->address, target), &quick);
+    rpc_probe_ask(&other, fixture, "Unary", "x");
+    second = fixture->channel;
+    fixture->channel = first;
+    rpc_probe_ask(&again, fixture, "Unary", "x"); /* connects again, and takes the place back */
+
+    assert_int_equal(other.rc, MUSTER_OK);
+    assert_int_equal(again.rc, MUSTER_OK);
+    muster_channel_close(second, NULL);
 }
 
 static void on_mute(struct muster_listener *listener, struct muster_stream *stream)
@@ -556,6 +582,7 @@ int main(void)
         CASE(more_calls_than_the_server_allows_wait_their_turn),
         CASE(a_call_behind_the_limit_can_be_cancelled),
         CASE(a_server_at_its_connection_limit_turns_others_away),
+        CASE(an_idle_connection_makes_room_for_a_new_one),
         CASE(a_server_that_says_nothing_is_given_up),
         CASE(a_server_that_falls_silent_is_given_up),
         CASE(the_first_attempt_after_a_healthy_connection_is_immediate),
