@@ -56,9 +56,9 @@ void muster_h2_ids_end(struct muster_h2_ids *ids, int32_t id)
 
 bool muster_h2_ids_is_ended(const struct muster_h2_ids *ids, int32_t id)
 {
-    for (uint32_t i = 0; i < MUSTER_H2_ENDED_MAX; i++) {
-        if (ids->ended[i] == id)
-            return id != 0;
-    }
-    return false;
+    bool is_ended = false;
+
+    for (uint32_t i = 0; i < MUSTER_H2_ENDED_MAX; i++) /* all of them: one or two instructions */
+        is_ended |= ids->ended[i] == id;
+    return is_ended && id != 0;
 }
