@@ -20,11 +20,11 @@ ENVIRONMENT = dict(os.environ, ASAN_OPTIONS="detect_leaks=1")
 try:
     import grpc
 except ImportError:
-    other = os.environ.get("MUSTER_GRPCIO_PYTHON")
-    if other and not os.environ.get("MUSTER_GRPCIO_TRIED"):
+    other = os.environ.get("MUSTER_GRPCIO_PYTHON", "/usr/bin/python3")
+    if os.path.exists(other) and not os.environ.get("MUSTER_GRPCIO_TRIED"):
         os.environ["MUSTER_GRPCIO_TRIED"] = "1"
         os.execv(other, [other] + sys.argv)
-    print("skipped: the Python module grpcio is not installed (pip install grpcio)")
+    print("skipped: the Python module grpcio is not installed (Debian: python3-grpcio)")
     sys.exit(SKIP)
 
 

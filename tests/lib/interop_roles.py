@@ -23,6 +23,14 @@ def skip(reason):
     sys.exit(77)
 
 
+def python_with(*modules):
+    """An interpreter that has them, or None. Debian's modules are seen by Debian's interpreter alone."""
+    for python in (sys.executable, os.environ.get("MUSTER_GRPCIO_PYTHON"), "/usr/bin/python3"):
+        if python and subprocess.run([python, "-c", "import " + ", ".join(modules)], capture_output=True).returncode == 0:
+            return python
+    return None
+
+
 def program(name):
     path = BINARIES / name
     if not path.exists():

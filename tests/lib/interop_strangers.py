@@ -137,7 +137,27 @@ class Ruby(Stranger):
         return ["ruby", self.folder / "server.rb", "--port", str(port), *(["--use_tls", "true"] if self.certificates else [])]
 
 
-ALL = [Go, Java, JavaOkhttp, Ruby]
+class Python(Stranger):
+    """gRPC's C core once more; the programs are ours (interop_python.py)."""
+    name = "python"
+    client_lacks = lacking(("compresses whole calls only", ["client_compressed_streaming"]), ("has no such case", SOAKS),
+                           ("its core keeps the report for its balancer", ["orca_per_rpc"]))
+    server_lacks = lacking(("cannot see the flag", COMPRESSED_REQUESTS))
+
+    def __init__(self):
+        self.program = [roles.python_with("grpc"), pathlib.Path(__file__).with_name("interop_python.py")]
+        if self.program[0] is None:
+            raise Missing("the Python module grpc is not installed (Debian: python3-grpcio)")
+
+    def client(self, port, case):
+        return [*self.program, "client", "--server_host=127.0.0.1", f"--server_port={port}", f"--test_case={case}",
+                *roles.tls_client(self.certificates)]
+
+    def server(self, port):
+        return [*self.program, "server", f"--port={port}", *roles.tls_server(self.certificates)]
+
+
+ALL = [Go, Java, JavaOkhttp, Ruby, Python]
 
 
 def need(tool, package):
