@@ -323,22 +323,17 @@ static void ready(struct muster_membership *machine, uint64_t committed_step)
     machine->join_due_ns = 0;
 }
 
-/* A death seen here is news for members on other hosts. */
 static void process_dead(struct muster_membership *machine,
                          const struct muster_membership_event *event)
 {
     struct membership_peer *peer = muster_membership_peer(machine, &event->peer);
-    struct muster_control control = {.kind = MUSTER_CONTROL_SUSPECT, .is_confirmed = true};
 
-    if (peer == NULL || peer->suspicion.is_dead)
+    if (peer == NULL || peer->is_witnessed)
         return;
+    peer->is_witnessed = true;
     muster_membership_confirm_dead(machine, peer, event->text);
-    if (!muster_membership_is_member(machine))
-        return;
-    control.epoch = machine->view->epoch;
-    control.accused = event->peer;
-    snprintf(control.text, sizeof(control.text), "%s", event->text == NULL ? "" : event->text);
-    muster_membership_send_members(machine, &control);
+    if (muster_membership_is_member(machine))
+        muster_membership_send_death(machine, peer);
 }
 
 static void heard(struct muster_membership *machine, const struct muster_membership_event *event)

@@ -206,6 +206,17 @@ static void send_suspicion(struct muster_membership *machine, const struct membe
     muster_membership_send_members(machine, &control);
 }
 
+void muster_membership_send_death(struct muster_membership *machine,
+                                  const struct membership_peer *peer)
+{
+    struct muster_control control = {.kind = MUSTER_CONTROL_SUSPECT, .is_confirmed = true};
+
+    control.epoch = epoch_of(machine);
+    control.accused = peer->member.incarnation;
+    snprintf(control.text, sizeof(control.text), "%s", peer->death);
+    muster_membership_send_members(machine, &control);
+}
+
 /* The lowest rank that this process hears; NULL: itself, or nobody. */
 static const struct membership_peer *find_leader(const struct muster_membership *machine)
 {
@@ -288,6 +299,10 @@ static void repeat_proposals(struct muster_membership *machine)
     for (size_t i = 0; i < machine->peer_count; i++)
         if (machine->peers[i].lost_epoch == epoch_of(machine))
             send_suspicion(machine, &machine->peers[i]);
+    for (size_t i = 0; i < machine->peer_count; i++)
+        if (machine->peers[i].is_witnessed &&
+            muster_membership_in_view(machine, &machine->peers[i]))
+            muster_membership_send_death(machine, &machine->peers[i]);
     for (size_t i = 0; i < machine->peer_count; i++)
         if (muster_membership_in_view(machine, &machine->peers[i]) &&
             muster_membership_peer_belief(machine, &machine->peers[i]) == MUSTER_BELIEF_SUSPECTED)

@@ -19,8 +19,9 @@ struct membership_peer {
     bool is_watched;
     uint64_t register_revision;
     struct muster_suspicion suspicion;
-    char death[48];   /* what killed it */
-    bool is_recorded; /* by its launcher, with the last step and whether its work was done */
+    char death[48];    /* what killed it */
+    bool is_witnessed; /* its death, by this process: told to the others until the view changes */
+    bool is_recorded;  /* by its launcher, with the last step and whether its work was done */
     bool is_recorded_done;
     enum membership_link link;
     uint64_t renewed_ns; /* another connection was tried in the silence that was half over then */
@@ -182,6 +183,9 @@ void muster_membership_propose_abort(struct muster_membership *machine,
                                      const struct muster_membership_event *event);
 void muster_membership_suspect(struct muster_membership *machine,
                                const struct muster_membership_event *event);
+/** To all members: the system says that it is dead. News on other hosts. */
+void muster_membership_send_death(struct muster_membership *machine,
+                                  const struct membership_peer *peer);
 /** To who leads: this process does not hear that one. */
 void muster_membership_send_silence(struct muster_membership *machine,
                                     const struct membership_peer *peer);

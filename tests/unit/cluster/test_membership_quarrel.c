@@ -136,9 +136,43 @@ static void a_joiner_that_does_not_reach_a_dead_member_replaces_it(void **state)
     membership_world_close(&world);
 }
 
+static bool is_known_dead(struct pump *pump)
+{
+    return muster_membership_belief(pump->nodes[0].machine, &pump->nodes[2].member.incarnation,
+                                    pump->now_ns) == MUSTER_BELIEF_DEAD;
+}
+
+/* What a link has taken and loses with its connection is said again: also what only one host knows. */
+static void a_death_is_told_again_when_the_link_that_took_it_is_lost(void **state)
+{
+    struct membership_world world;
+    struct pump *pump = &world.pump;
+
+    (void)state;
+    membership_world_open(&world, 63, 3);
+    pump->is_launcherless = true;
+    pump_start(pump, 0, 0);
+    pump_start(pump, 1, 1);
+    pump_start(pump, 2, 1);
+    membership_world_assert_settles(&world);
+    pump_registry(pump, false); /* the view stays as it is */
+    pump_block(pump, 0, 1, true);
+    pump_kill(pump, 2);
+    pump_run(pump, PUMP_MS(200));
+    assert_false(is_known_dead(pump));
+
+    pump_reset_link(pump, 0, 1);
+    pump_block(pump, 0, 1, false);
+    assert_true(pump_run_until(pump, is_known_dead, PUMP_S(3)));
+    pump_registry(pump, true);
+    membership_world_assert_settles(&world);
+    membership_world_close(&world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_death_is_told_again_when_the_link_that_took_it_is_lost),
         cmocka_unit_test(of_two_that_never_reach_each_other_one_is_left_out),
         cmocka_unit_test(a_pair_apart_for_a_moment_costs_no_member),
         cmocka_unit_test(who_does_not_reach_several_is_the_one_left_out),
