@@ -4,6 +4,7 @@
 
 #include "net/net_internal.h"
 #include "net/rpc_channel_internal.h"
+#include "net/rpc_service_config.h"
 
 #define CONNECT_TIMEOUT_NS   (20 * MUSTER_NS_PER_S)
 #define BACKOFF_BASE_NS      MUSTER_NS_PER_S
@@ -227,8 +228,14 @@ static enum muster_rc channel_configure(struct muster_channel *channel, const ch
                                         struct muster_error *ret_error)
 {
     const struct muster_channel_options *options = &channel->options;
+    struct muster_service_config config = {.root = NULL};
     enum muster_rc rc = muster_rpc_target_parse(target, &channel->target, ret_error);
 
+    if (rc == MUSTER_OK && options->service_config != NULL)
+        rc = muster_service_config_init(&config, channel->env->mem, options->service_config,
+                                        ret_error);
+    if (rc == MUSTER_OK)
+        muster_service_config_apply(&config, &channel->options);
     if (rc == MUSTER_OK)
         rc = muster_interceptor_chain_init(&channel->interceptors, options->interceptors,
                                            options->interceptor_count, ret_error);
@@ -242,6 +249,7 @@ static enum muster_rc channel_configure(struct muster_channel *channel, const ch
                                              ret_error);
     if (rc == MUSTER_OK)
         rc = muster_rpc_balance_open(channel, ret_error);
+    muster_service_config_fini(&config);
     return rc;
 }
 

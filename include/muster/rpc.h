@@ -99,6 +99,9 @@ struct muster_channel_options {
     const struct muster_method_policy *method_policies; /* copied */
     size_t method_policy_count;
     struct muster_retry_throttle retry_throttle;
+    /* gRPC's service config as JSON: loadBalancingConfig, methodConfig, retryThrottling,
+     * healthCheckConfig; what it has takes the place of the options here. NULL: none. Copied. */
+    const char *service_config;
     const struct muster_interceptor *const *interceptors; /* array copied, each borrowed */
     size_t interceptor_count;
     struct muster_tls *tls;      /* NULL: plain text. Shared until the channel is closed */
