@@ -29,8 +29,9 @@ static struct muster_rpc_subchannel *find(const struct muster_channel *channel,
     return NULL;
 }
 
-static void keep_or_add(struct muster_channel *channel, const struct muster_address *address)
+static void keep_or_add(struct muster_channel *channel, size_t i)
 {
+    const struct muster_address *address = &channel->resolution->addresses[i];
     struct muster_rpc_subchannel *subchannel = find(channel, address);
 
     if (subchannel == NULL) {
@@ -40,7 +41,8 @@ static void keep_or_add(struct muster_channel *channel, const struct muster_addr
                        channel->target.authority, "reason", "no memory");
             return;
         }
-        subchannel->endpoint.address = *address;
+        subchannel->endpoint = channel->target.endpoints[channel->resolution->sources[i]];
+        subchannel->endpoint.address = *address; /* host stays the name that the server must have */
     }
     subchannel->is_kept = true;
 }
@@ -56,7 +58,7 @@ static void adopt(struct muster_channel *channel)
         subchannel_of(at)->is_kept = false;
     }
     for (size_t i = 0; i < resolution->address_count; i++)
-        keep_or_add(channel, &resolution->addresses[i]);
+        keep_or_add(channel, i);
     for (node = channel->subchannels.next; node != &channel->subchannels; node = next) {
         struct muster_rpc_subchannel *subchannel = subchannel_of(node);
 

@@ -14,11 +14,13 @@ static void add(struct muster_rpc_resolution *resolution, const struct muster_ad
         if (muster_address_is_equal(&resolution->addresses[i], address))
             return;
     }
-    if (resolution->address_count == MUSTER_RPC_ADDRESSES_MAX)
+    if (resolution->address_count == MUSTER_RPC_ADDRESSES_MAX) {
         MUSTER_LOG(resolution->env, WARN, "rpc_address_left_out", "target",
                    resolution->target->authority, "addresses_max", MUSTER_RPC_ADDRESSES_MAX);
-    else
-        resolution->addresses[resolution->address_count++] = *address;
+        return;
+    }
+    resolution->sources[resolution->address_count] = resolution->endpoint_at;
+    resolution->addresses[resolution->address_count++] = *address;
 }
 
 /* All endpoints were asked. */

@@ -23,6 +23,7 @@ struct muster_rpc_resolution {
     muster_rpc_resolution_fn *on_result;
     /* valid in on_result: without repetitions, in the order of the target */
     struct muster_address addresses[MUSTER_RPC_ADDRESSES_MAX];
+    size_t sources[MUSTER_RPC_ADDRESSES_MAX]; /* the endpoint of the target that has it */
     size_t address_count;
     struct muster_error error;
     bool has_failed; /* the last time */

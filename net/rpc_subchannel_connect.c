@@ -53,25 +53,6 @@ static void on_dial(struct muster_rpc_dial *dial, enum muster_rc rc)
     muster_rpc_subchannel_connect_next(subchannel, &dial->error);
 }
 
-/* The host that was dialled: round robin has addresses of the names in the target. */
-static const char *host_of(const struct muster_rpc_target *target,
-                           const struct muster_endpoint *endpoint)
-{
-    const char *name = "";
-
-    if (endpoint->host[0] != '\0')
-        return endpoint->host;
-    for (size_t i = 0; i < target->count; i++) {
-        const struct muster_endpoint *known = &target->endpoints[i];
-
-        if (known->address.family == MUSTER_ADDRESS_NONE && name[0] == '\0')
-            name = known->host;
-        if (muster_address_is_equal(&known->address, &endpoint->address))
-            return known->host;
-    }
-    return name;
-}
-
 /* Whose certificate it must be. */
 static const char *server_name(const struct muster_rpc_subchannel *subchannel)
 {
@@ -80,7 +61,7 @@ static const char *server_name(const struct muster_rpc_subchannel *subchannel)
 
     if (channel->tls_server_name != NULL)
         return channel->tls_server_name;
-    host = host_of(&channel->target, &subchannel->endpoints[subchannel->endpoint_at]);
+    host = subchannel->endpoints[subchannel->endpoint_at].host;
     return host[0] != '\0' ? host : "localhost"; /* a unix socket */
 }
 
