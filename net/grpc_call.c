@@ -221,6 +221,7 @@ enum muster_rc muster_grpc_call_submit(struct muster_grpc_call *call,
         return rc;
     muster_grpc_call_move(call, MUSTER_GRPC_CALL_ACTIVE);
     call->transport = transport;
+    transport->call_count++;
     call->is_streaming = true;
     call->attempts++;
     muster_interception_attempt(&call->interception, call->attempts);
@@ -350,6 +351,7 @@ void muster_grpc_call_on_close(struct muster_grpc_call *call, uint32_t code)
 
     call->is_streaming = false;
     call->stream.session = NULL;
+    call->transport->call_count--;
     call->transport = NULL;
     if (call->state == MUSTER_GRPC_CALL_PAUSED)
         muster_grpc_call_resume(call);

@@ -452,6 +452,12 @@ struct muster_h2_stream *muster_h2_session_next_stream(struct muster_h2_session 
     return MUSTER_CONTAINER_OF(next, struct muster_h2_stream, node);
 }
 
+uint32_t muster_h2_session_streams_max(const struct muster_h2_session *session)
+{
+    return nghttp2_session_get_remote_settings(session->ng,
+                                               NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS);
+}
+
 bool muster_h2_session_has_streams(const struct muster_h2_session *session)
 {
     return !muster_list_is_empty(&session->streams);

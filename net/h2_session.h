@@ -109,6 +109,8 @@ uint64_t muster_h2_session_write_mark(const struct muster_h2_session *session);
 /** The open streams one by one; NULL: from the first, and behind the last. */
 struct muster_h2_stream *muster_h2_session_next_stream(struct muster_h2_session *session,
                                                        struct muster_h2_stream *stream);
+/** Streams that the peer lets us have open at once. */
+uint32_t muster_h2_session_streams_max(const struct muster_h2_session *session);
 bool muster_h2_session_has_streams(const struct muster_h2_session *session);
 /** Why the connection ended; valid from the on_close of a lost stream on. */
 const struct muster_error *muster_h2_session_error(const struct muster_h2_session *session);

@@ -28,12 +28,15 @@ bool muster_channel_is_wanted(const struct muster_channel *channel)
 static void submit(struct muster_channel *channel, struct muster_grpc_call *call)
 {
     struct muster_rpc_subchannel *subchannel = muster_rpc_balance_pick(channel);
+    struct muster_rpc_transport *transport = muster_rpc_subchannel_choose(subchannel);
 
-    if (muster_grpc_call_submit(call, subchannel->current) == MUSTER_OK)
+    if (transport != NULL && muster_grpc_call_submit(call, transport) == MUSTER_OK)
         return;
     muster_list_append(&channel->waiting, &call->node);
+    if (transport == NULL)
+        return;
     /* It is down (on_down follows), or its stream ids are used up: it ends when its calls have. */
-    muster_rpc_subchannel_retire(subchannel);
+    muster_rpc_subchannel_retire(subchannel, transport);
 }
 
 /* A call that is about this very connection. */

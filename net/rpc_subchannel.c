@@ -102,6 +102,18 @@ static bool was_healthy(const struct muster_channel *channel,
                                         channel->options.backoff_base_ns;
 }
 
+/* Another connection of a subchannel that is READY becomes the current one. */
+static bool takes_over(struct muster_rpc_subchannel *subchannel)
+{
+    muster_rpc_subchannel_scale_cancel(subchannel);
+    if (subchannel->state != MUSTER_CHANNEL_READY)
+        return false;
+    subchannel->current = muster_rpc_subchannel_other(subchannel);
+    if (subchannel->current != NULL && subchannel->health.call != NULL)
+        muster_rpc_subchannel_health_start(subchannel);
+    return subchannel->current != NULL;
+}
+
 void muster_rpc_subchannel_transport_lost(struct muster_rpc_subchannel *subchannel,
                                           struct muster_rpc_transport *transport,
                                           const struct muster_error *error)
@@ -109,11 +121,14 @@ void muster_rpc_subchannel_transport_lost(struct muster_rpc_subchannel *subchann
     const struct muster_channel *channel = subchannel->channel;
     struct muster_error copy = *error;
 
+    transport->is_lost = true;
+    if (subchannel->scale.transport == transport)
+        muster_rpc_subchannel_scale_failed(subchannel);
     if (subchannel->current != transport)
         return;
     subchannel->current = NULL;
     muster_rpc_subchannel_health_stop(subchannel);
-    if (subchannel->state == MUSTER_CHANNEL_SHUTDOWN)
+    if (subchannel->state == MUSTER_CHANNEL_SHUTDOWN || takes_over(subchannel))
         return;
     if (!transport->is_ready) {
         muster_rpc_subchannel_connect_next(subchannel, &copy);
@@ -128,12 +143,12 @@ void muster_rpc_subchannel_transport_lost(struct muster_rpc_subchannel *subchann
     }
 }
 
-void muster_rpc_subchannel_retire(struct muster_rpc_subchannel *subchannel)
+void muster_rpc_subchannel_retire(struct muster_rpc_subchannel *subchannel,
+                                  struct muster_rpc_transport *transport)
 {
-    struct muster_rpc_transport *transport = subchannel->current;
-
     muster_h2_session_drain(transport->session.h2, "");
     muster_rpc_subchannel_transport_lost(subchannel, transport, &subchannel->error);
+    muster_channel_update(subchannel->channel);
 }
 
 void muster_rpc_subchannel_close(struct muster_rpc_subchannel *subchannel, bool is_orderly)
@@ -147,6 +162,7 @@ void muster_rpc_subchannel_close(struct muster_rpc_subchannel *subchannel, bool 
     muster_timer_stop(&subchannel->backoff_timer);
     muster_rpc_subchannel_health_stop(subchannel);
     muster_rpc_subchannel_connect_cancel(subchannel);
+    muster_rpc_subchannel_scale_cancel(subchannel);
     for (node = subchannel->transports.next; node != &subchannel->transports; node = next) {
         struct muster_rpc_transport *transport =
             MUSTER_CONTAINER_OF(node, struct muster_rpc_transport, node);
@@ -166,7 +182,7 @@ void muster_rpc_subchannel_check_gone(struct muster_rpc_subchannel *subchannel)
 
     if (subchannel->state != MUSTER_CHANNEL_SHUTDOWN ||
         !muster_list_is_empty(&subchannel->transports) || subchannel->is_looking_up ||
-        subchannel->is_connecting || subchannel->health.is_open)
+        subchannel->is_connecting || subchannel->scale.is_dialling || subchannel->health.is_open)
         return;
     muster_list_remove(&subchannel->node);
     muster_rpc_subchannel_health_fini(subchannel);

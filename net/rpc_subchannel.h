@@ -11,15 +11,26 @@
 struct muster_grpc_call;
 struct muster_rpc_subchannel;
 
-/** One connection of a subchannel, which may have several: one current, others draining. */
+/** One connection of a subchannel, which may have several: one current, others beside it when that
+ * is full, others draining. */
 struct muster_rpc_transport {
     struct muster_list node;
     struct muster_rpc_subchannel *subchannel;
     struct muster_rpc_session session;
     bool is_ready; /* the server's SETTINGS are there */
     uint64_t ready_ns;
+    uint32_t call_count;
     bool has_served; /* a call got an answer */
+    bool is_lost;    /* takes no more calls */
     bool is_closing;
+};
+
+/** A further connection that is being made. */
+struct muster_rpc_scale {
+    struct muster_rpc_dial dial;
+    bool is_dialling;
+    struct muster_rpc_transport *transport; /* before its server's SETTINGS; else NULL */
+    uint64_t earliest_ns;                   /* of the next one */
 };
 
 struct grpc_health_v1_health_watch_call;
@@ -45,6 +56,7 @@ struct muster_rpc_subchannel {
     bool is_kept;                    /* the resolver has named it again */
     struct muster_list transports;
     struct muster_rpc_transport *current; /* connecting or ready; NULL: none */
+    struct muster_rpc_scale scale;
     struct muster_rpc_subchannel_health health;
     struct muster_timer backoff_timer;
     uint64_t backoff_ns;
@@ -69,12 +81,13 @@ void muster_rpc_subchannel_connect(struct muster_rpc_subchannel *subchannel);
 /** It goes by itself, perhaps at once: out of the channel's list, then
  * muster_channel_check_closed. is_orderly: when its calls have ended. Idempotent. */
 void muster_rpc_subchannel_close(struct muster_rpc_subchannel *subchannel, bool is_orderly);
-/** The current connection takes no more calls, though its own are fine. */
-void muster_rpc_subchannel_retire(struct muster_rpc_subchannel *subchannel);
+/** The connection takes no more calls, though its own are fine. */
+void muster_rpc_subchannel_retire(struct muster_rpc_subchannel *subchannel,
+                                  struct muster_rpc_transport *transport);
 /* for its parts */
 void muster_rpc_subchannel_attempt_failed(struct muster_rpc_subchannel *subchannel);
 void muster_rpc_subchannel_transport_ready(struct muster_rpc_subchannel *subchannel);
-/** The current transport takes no more calls. */
+/** The transport takes no more calls. */
 void muster_rpc_subchannel_transport_lost(struct muster_rpc_subchannel *subchannel,
                                           struct muster_rpc_transport *transport,
                                           const struct muster_error *error);
@@ -89,6 +102,20 @@ void muster_rpc_subchannel_connect_begin(struct muster_rpc_subchannel *subchanne
 void muster_rpc_subchannel_connect_next(struct muster_rpc_subchannel *subchannel,
                                         const struct muster_error *error);
 void muster_rpc_subchannel_connect_cancel(struct muster_rpc_subchannel *subchannel);
+void muster_rpc_subchannel_dial_options(const struct muster_rpc_subchannel *subchannel,
+                                        struct muster_rpc_dial_options *ret_options);
+
+/* rpc_subchannel_scale.c */
+/** Of one that is READY: who takes a call. NULL: all are full, and another connection is on its way:
+ * wait for muster_channel_update. */
+struct muster_rpc_transport *muster_rpc_subchannel_choose(struct muster_rpc_subchannel *subchannel);
+/** Any one that takes calls, or NULL. */
+struct muster_rpc_transport *muster_rpc_subchannel_other(
+    const struct muster_rpc_subchannel *subchannel);
+/** scale.transport is ready, or lost. */
+void muster_rpc_subchannel_scaled(struct muster_rpc_subchannel *subchannel);
+void muster_rpc_subchannel_scale_failed(struct muster_rpc_subchannel *subchannel);
+void muster_rpc_subchannel_scale_cancel(struct muster_rpc_subchannel *subchannel);
 
 /* rpc_subchannel_health_proto.c */
 /** RESOURCE_EXHAUSTED. */
@@ -101,9 +128,10 @@ void muster_rpc_subchannel_health_start(struct muster_rpc_subchannel *subchannel
 void muster_rpc_subchannel_health_stop(struct muster_rpc_subchannel *subchannel);
 
 /* rpc_transport.c */
-/** Takes stream; becomes the subchannel's current. */
-MUSTER_MUST_CHECK enum muster_rc muster_rpc_transport_open(struct muster_rpc_subchannel *subchannel,
-                                                           struct muster_stream *stream);
+/** Takes stream (also on failure). Gives *ret_transport, which closes by itself when it is down. */
+MUSTER_MUST_CHECK enum muster_rc muster_rpc_transport_open(
+    struct muster_rpc_subchannel *subchannel, struct muster_stream *stream,
+    struct muster_rpc_transport **ret_transport);
 void muster_rpc_transport_close(struct muster_rpc_transport *transport);
 
 #endif

@@ -45,7 +45,7 @@ static void on_dial(struct muster_rpc_dial *dial, enum muster_rc rc)
         return;
     }
     if (rc == MUSTER_OK) {
-        rc = muster_rpc_transport_open(subchannel, dial->stream);
+        rc = muster_rpc_transport_open(subchannel, dial->stream, &subchannel->current);
         if (rc == MUSTER_OK)
             return;
         (void)muster_error_set(&dial->error, rc, "out of memory");
@@ -65,15 +65,24 @@ static const char *server_name(const struct muster_rpc_subchannel *subchannel)
     return host[0] != '\0' ? host : "localhost"; /* a unix socket */
 }
 
+void muster_rpc_subchannel_dial_options(const struct muster_rpc_subchannel *subchannel,
+                                        struct muster_rpc_dial_options *ret_options)
+{
+    const struct muster_channel *channel = subchannel->channel;
+
+    *ret_options = (struct muster_rpc_dial_options){.tls = channel->options.tls,
+                                                    .server_name = server_name(subchannel),
+                                                    .sessions = channel->tls_sessions};
+}
+
 static void try_address(struct muster_rpc_subchannel *subchannel)
 {
     const struct muster_channel *channel = subchannel->channel;
-    const struct muster_rpc_dial_options options = {.tls = channel->options.tls,
-                                                    .server_name = server_name(subchannel),
-                                                    .sessions = channel->tls_sessions};
+    struct muster_rpc_dial_options options;
     struct muster_error error;
     enum muster_rc rc;
 
+    muster_rpc_subchannel_dial_options(subchannel, &options);
     subchannel->dial.data = subchannel;
     rc = muster_rpc_dial_start(&subchannel->dial, channel->env->net,
                                &subchannel->addresses[subchannel->address_at], &options,

@@ -68,6 +68,8 @@ static void on_settings(struct muster_h2_session *session)
     transport->ready_ns = muster_loop_now_ns(transport->subchannel->channel->env->loop);
     if (transport->subchannel->current == transport)
         muster_rpc_subchannel_transport_ready(transport->subchannel);
+    else if (transport->subchannel->scale.transport == transport)
+        muster_rpc_subchannel_scaled(transport->subchannel);
 }
 
 static void on_ping(struct muster_h2_session *session)
@@ -140,7 +142,8 @@ static const struct muster_h2_events events = {
 };
 
 enum muster_rc muster_rpc_transport_open(struct muster_rpc_subchannel *subchannel,
-                                         struct muster_stream *stream)
+                                         struct muster_stream *stream,
+                                         struct muster_rpc_transport **ret_transport)
 {
     struct muster_channel *channel = subchannel->channel;
     const struct muster_rpc_session_options options = {
@@ -165,6 +168,6 @@ enum muster_rc muster_rpc_transport_open(struct muster_rpc_subchannel *subchanne
         return rc;
     }
     muster_list_append(&subchannel->transports, &transport->node);
-    subchannel->current = transport;
+    *ret_transport = transport;
     return MUSTER_OK;
 }

@@ -89,6 +89,8 @@ struct muster_channel_options {
      * server) and send calls only where it is SERVING, or where nobody answers that (gRPC A17).
      * NULL: do not ask. Copied. */
     const char *health_service;
+    uint32_t connections_max; /* 0: 1. To a server whose bound of concurrent streams is reached, as
+                                 many are opened (gRPC A105); calls beyond all of them wait */
     uint64_t connect_timeout_ns;      /* 0: 20 s */
     uint64_t backoff_base_ns;         /* 0: 1 s; first reconnect waits this, jittered by 20 % */
     uint64_t backoff_max_ns;          /* 0: 120 s; factor 1.6 */

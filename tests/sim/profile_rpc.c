@@ -273,6 +273,7 @@ static const struct muster_rpc_method methods[] = {
 
 static void start_server(struct sim_node *node, struct muster_env *env, void *data)
 {
+    static const struct muster_rpc_server_options few = {.concurrent_streams_max = 6};
     struct server *server = muster_mem_alloc_zero(env->mem, 1, sizeof(*server));
     struct muster_address address = sim_host_address(sim_node_host(node), PORT);
     struct muster_address bound;
@@ -281,7 +282,7 @@ static void start_server(struct sim_node *node, struct muster_env *env, void *da
     server->scene = data;
     server->env = env;
     sim_node_set_program(node, server);
-    if (muster_rpc_server_open(env, NULL, &server->rpc_server) != MUSTER_OK ||
+    if (muster_rpc_server_open(env, &few, &server->rpc_server) != MUSTER_OK ||
         muster_rpc_server_add(server->rpc_server, methods, sizeof(methods) / sizeof(methods[0]),
                               server) != MUSTER_OK ||
         muster_rpc_health_open(server->rpc_server, &server->health) != MUSTER_OK ||
@@ -552,6 +553,7 @@ static void open_channel(struct client *client)
     char target[128];
 
     target_draw(client, target, &options);
+    options.connections_max = (uint32_t)draw(client, 4);
     client->is_repeating = draw(client, 2) == 0;
     options.method_policies = &repeat;
     options.method_policy_count = client->is_repeating;
