@@ -108,6 +108,19 @@ static void ping_received(struct muster_h2_session *session, const nghttp2_frame
     }
 }
 
+static void settings_received(struct muster_h2_session *session, const nghttp2_frame *frame)
+{
+    if (frame->hd.flags & NGHTTP2_FLAG_ACK)
+        return;
+    if (session->has_settings) {
+        if (!muster_h2_bucket_take(&session->empties, muster_loop_now_ns(session->env->loop)))
+            muster_h2_session_terminate(session, MUSTER_H2_ENHANCE_YOUR_CALM, "settings_flood");
+        return;
+    }
+    session->has_settings = true;
+    session->events->on_settings(session);
+}
+
 /* nghttp2 counts resets as well, but its GOAWAY says INTERNAL_ERROR. */
 static void reset_received(struct muster_h2_session *session)
 {
@@ -129,10 +142,7 @@ static int on_frame_recv(nghttp2_session *ng, const nghttp2_frame *frame, void *
         data_received(session, frame);
         break;
     case NGHTTP2_SETTINGS:
-        if (!session->has_settings && (frame->hd.flags & NGHTTP2_FLAG_ACK) == 0) {
-            session->has_settings = true;
-            session->events->on_settings(session);
-        }
+        settings_received(session, frame);
         break;
     case NGHTTP2_PING:
         ping_received(session, frame);

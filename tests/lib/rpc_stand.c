@@ -170,6 +170,7 @@ void rpc_raw_greet(struct rpc_raw *raw, const uint32_t (*entries)[2], size_t cou
     }
     (void)played_stream_feed(&raw->played, H2_PREFACE, sizeof(H2_PREFACE) - 1);
     rpc_raw_frame(raw, FRAME_SETTINGS, 0, 0, payload, 6 * count);
+    rpc_raw_frame(raw, FRAME_SETTINGS, FLAG_ACK, 0, NULL, 0);
     rpc_stand_advance(raw->stand, 0);
 }
 

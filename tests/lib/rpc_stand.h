@@ -42,7 +42,7 @@ void rpc_stand_advance(struct rpc_stand *stand, uint64_t delta_ns);
 
 /** One more connection. It has not said a word. */
 struct rpc_raw *rpc_raw_connect(struct rpc_stand *stand);
-/** Preface and SETTINGS; entries are pairs of id and value. */
+/** Preface, SETTINGS and the answer to the server's; entries are pairs of id and value. */
 void rpc_raw_greet(struct rpc_raw *raw, const uint32_t (*entries)[2], size_t count);
 /** A greeted connection. */
 struct rpc_raw *rpc_raw_open(struct rpc_stand *stand);

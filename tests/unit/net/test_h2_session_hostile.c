@@ -105,19 +105,20 @@ static void rapid_resets_end_the_connection(void **state)
 
 static void stream_errors_that_the_peer_provokes_end_the_connection(void **state)
 {
-    static const uint8_t none[4] = {0, 0, 0, 0}; /* WINDOW_UPDATE of 0: a stream error */
+    static const uint8_t beyond[4] = {0x7f, 0xff, 0xff, 0xff}; /* a window above 2^31 */
     struct h2_stage *stage = h2_stage_greet(state);
     uint32_t id = 1;
 
     for (; id < 2 * 3000 && stage->downs == 0; id += 2) {
         h2_stage_feed_request(stage, id, 0);
-        h2_stage_feed_frame(stage, FRAME_WINDOW, 0, id, none, 4);
+        h2_stage_feed_frame(stage, FRAME_WINDOW, 0, id, beyond, 4);
         if (id % 64 == 1)
             h2_stage_turn(stage);
     }
     h2_stage_turn(stage);
 
     assert_int_equal(stage->downs, 1);
+    assert_int_equal(h2_stage_goaway_code(stage), MUSTER_H2_ENHANCE_YOUR_CALM);
     assert_true(stage->begun <= 1200);
 }
 
