@@ -116,3 +116,9 @@ void muster_group_device_close(struct muster_group *group)
     if (device != NULL)
         device->ops->close(device);
 }
+
+void muster_group_device_alarm(struct muster_group *group, const struct muster_op_id *id)
+{
+    if (group->device != NULL)
+        group->device->ops->alarm(group->device, id);
+}

@@ -454,9 +454,20 @@ static void on_close(struct muster_group_device *device)
     muster_gpu_group_settle(group);
 }
 
+static void on_alarm(struct muster_group_device *device, const struct muster_op_id *id)
+{
+    struct muster_gpu_group *group = group_of(device);
+
+    group->alarm = *id;
+    group->has_alarm = true;
+    if (group->setup != NULL)
+        muster_gpu_setup_hear_alarm(group->setup);
+}
+
 const struct muster_group_device_ops muster_gpu_group_ops = {
     .freeze = on_freeze,
     .hand_over = on_hand_over,
     .end = on_end,
     .close = on_close,
+    .alarm = on_alarm,
 };

@@ -85,8 +85,10 @@ struct muster_gpu_group {
     struct muster_gpu_op *issuing; /* not sealed yet; in `issued` */
     struct muster_gpu_communicator *comm;
     struct muster_gpu_setup *setup; /* under way, or NULL */
-    uint64_t comm_from_step;        /* the participants of comm are those of this step */
-    uint64_t serial;                /* of setups in this epoch */
+    struct muster_op_id alarm;      /* the last that has come: may be of the next attempt */
+    bool has_alarm;
+    uint64_t comm_from_step; /* the participants of comm are those of this step */
+    uint64_t serial;         /* of setups in this epoch */
     uint64_t broken;
     bool is_frozen, is_ended, is_calling;
     bool is_failed; /* no setup of this epoch has come up: nothing runs in it */

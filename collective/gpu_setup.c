@@ -58,20 +58,26 @@ static void end(struct muster_gpu_setup *setup, const struct muster_error *why)
 
 static void on_round(struct muster_op *op, enum muster_rc rc);
 
+struct muster_op_id muster_gpu_setup_round_id(const struct muster_gpu_setup *setup,
+                                              enum muster_gpu_setup_step step)
+{
+    struct muster_op_id id = setup->occasion;
+    uint32_t round = step == MUSTER_GPU_SETUP_STANDING ? 0 : step == MUSTER_GPU_SETUP_ID ? 1 : 2;
+
+    id.lane = setup->backend->options.lane + 1;
+    id.sequence = id.sequence * IDS_PER_OCCASION + setup->attempt * STEPS_PER_ATTEMPT + round;
+    return id;
+}
+
 void muster_gpu_setup_start_round(struct muster_gpu_setup *setup)
 {
     struct muster_group *group = setup->group->group;
     struct muster_gpu_device *device = &setup->backend->device;
     uint64_t wait_ns = 2 * (device->init_timeout_ns + device->abort_timeout_ns);
-    struct muster_op_id id = setup->occasion;
+    struct muster_op_id id = muster_gpu_setup_round_id(setup, setup->step);
     struct muster_error why;
     enum muster_rc rc;
 
-    id.lane = setup->backend->options.lane + 1;
-    id.sequence = id.sequence * IDS_PER_OCCASION + setup->attempt * STEPS_PER_ATTEMPT +
-                  (setup->step == MUSTER_GPU_SETUP_STANDING ? 0
-                   : setup->step == MUSTER_GPU_SETUP_ID     ? 1
-                                                            : 2);
     setup->op.data = setup;
     setup->op.lane = id.lane;
     setup->op.deadline_ns = muster_loop_after_ns(group->env->loop, wait_ns);
@@ -177,19 +183,23 @@ static enum muster_rc use_standings(struct muster_gpu_setup *setup)
     return MUSTER_OK;
 }
 
-/* The first member that has failed; setup->count: none. */
+/* The first member that has failed by itself, or else the first that has failed; setup->count: none. */
 static uint32_t find_failure(const struct muster_gpu_setup *setup, struct muster_error *ret_why)
 {
-    for (uint32_t i = 0; i < setup->count; i++) {
-        const struct muster_gpu_setup_word *word = &setup->words[i];
+    uint32_t found = setup->count;
 
-        if (word->rc == MUSTER_OK)
-            continue;
-        muster_error_set(ret_why, MUSTER_UNAVAILABLE, "no communicator: rank %u: %.*s", i,
-                         (int)sizeof(word->text) - 1, word->text);
-        return i;
+    for (uint32_t i = 0; i < setup->count; i++) {
+        enum muster_rc rc = (enum muster_rc)setup->words[i].rc;
+
+        if (rc != MUSTER_OK &&
+            (found == setup->count ||
+             (setup->words[found].rc == MUSTER_CANCELLED && rc != MUSTER_CANCELLED)))
+            found = i;
     }
-    return setup->count;
+    if (found < setup->count)
+        muster_error_set(ret_why, MUSTER_UNAVAILABLE, "no communicator: rank %u: %.*s", found,
+                         (int)sizeof(setup->words[found].text) - 1, setup->words[found].text);
+    return found;
 }
 
 static void try_again(struct muster_gpu_setup *setup, const struct muster_error *why)

@@ -48,6 +48,9 @@ struct muster_gpu_setup *muster_gpu_setup_start(struct muster_gpu_group *group,
                                                 const struct muster_op_id *occasion);
 /** Forget it: its communicator is aborted, set_up is not called. */
 void muster_gpu_setup_drop(struct muster_gpu_setup *setup);
+/** A member has failed before the round of that id: what is under way here will not come up, and the round
+ * need not wait for init_timeout_ns. */
+void muster_gpu_setup_hear_alarm(struct muster_gpu_setup *setup);
 /** The group's communicator, which it may wait for, has come to rest. */
 void muster_gpu_setup_proceed(struct muster_gpu_setup *setup);
 

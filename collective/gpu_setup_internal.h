@@ -42,6 +42,9 @@ struct muster_gpu_setup {
 };
 
 /* gpu_setup.c */
+/** The id of the round at `step` of this attempt. */
+struct muster_op_id muster_gpu_setup_round_id(const struct muster_gpu_setup *setup,
+                                              enum muster_gpu_setup_step step);
 /** Show all members this one's word, at setup->step. */
 void muster_gpu_setup_start_round(struct muster_gpu_setup *setup);
 /** Nobody waits for it; freed when nothing of it is under way. */
@@ -52,7 +55,7 @@ bool muster_gpu_setup_is_dropped(struct muster_gpu_setup *setup);
 void muster_gpu_setup_make_id(struct muster_gpu_setup *setup);
 /** As planned; id: not to shrink. Then the round in which all tell how it went. */
 void muster_gpu_setup_start_make(struct muster_gpu_setup *setup, const struct muster_nccl_id *id);
-/** Tell all how it went here. */
+/** Tell all how it went here; who still waits for its communicator hears of a failure at once. */
 void muster_gpu_setup_start_outcome(struct muster_gpu_setup *setup,
                                     const struct muster_error *error);
 

@@ -12,12 +12,58 @@ static void set_word_error(struct muster_gpu_setup *setup, const struct muster_e
              error->rc != MUSTER_OK ? error->text : "");
 }
 
+/* Where one has failed nobody's communicator comes up: NCCL waits for it until init_timeout_ns. */
+static void send_alarm(struct muster_gpu_setup *setup)
+{
+    struct muster_group *group = setup->group->group;
+    struct muster_frame_header header = {
+        .channel = MUSTER_FRAME_COLLECTIVE,
+        .type = MUSTER_FRAME_ALARM,
+        .epoch = group->view->epoch,
+        .op = muster_gpu_setup_round_id(setup, MUSTER_GPU_SETUP_OUTCOME),
+    };
+
+    if (group->is_frozen)
+        return;
+    for (uint32_t i = 0; i < setup->count; i++)
+        if (i != setup->index)
+            muster_wire_send(group->wire, muster_op_participant_rank(group, &header.op, i), &header,
+                             NULL, NULL);
+}
+
 void muster_gpu_setup_start_outcome(struct muster_gpu_setup *setup,
                                     const struct muster_error *error)
 {
     set_word_error(setup, error);
     setup->step = MUSTER_GPU_SETUP_OUTCOME;
+    if (error->rc != MUSTER_OK && error->rc != MUSTER_CANCELLED)
+        send_alarm(setup);
     muster_gpu_setup_start_round(setup);
+}
+
+/* --- Another member has failed --- */
+
+static bool is_alarmed(const struct muster_gpu_setup *setup)
+{
+    struct muster_op_id id = muster_gpu_setup_round_id(setup, MUSTER_GPU_SETUP_OUTCOME);
+
+    return setup->group->has_alarm && muster_op_id_compare(&setup->group->alarm, &id) == 0;
+}
+
+static void give_way(struct muster_gpu_setup *setup)
+{
+    struct muster_error why;
+
+    muster_gpu_communicator_release(setup->comm, false);
+    setup->comm = NULL;
+    muster_error_set(&why, MUSTER_CANCELLED, "another rank has failed");
+    muster_gpu_setup_start_outcome(setup, &why);
+}
+
+void muster_gpu_setup_hear_alarm(struct muster_gpu_setup *setup)
+{
+    if (setup->step == MUSTER_GPU_SETUP_MAKE && is_alarmed(setup))
+        give_way(setup);
 }
 
 static void on_comm_ready(struct muster_gpu_communicator *comm)
@@ -108,6 +154,10 @@ void muster_gpu_setup_start_make(struct muster_gpu_setup *setup, const struct mu
     struct muster_error why;
 
     setup->step = MUSTER_GPU_SETUP_MAKE;
+    if (is_alarmed(setup)) { /* it has failed before this one has come so far */
+        give_way(setup);
+        return;
+    }
     if (muster_gpu_communicator_new(&options, &setup->comm, &why) != MUSTER_OK) {
         muster_gpu_setup_start_outcome(setup, &why);
         return;

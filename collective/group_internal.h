@@ -122,8 +122,8 @@ struct muster_run {
     uint64_t heard_over;      /* participants that had said MISMATCH before it had a board plan */
     bool is_mismatched;       /* own description has been sent (once more at the end) */
     bool is_contradicting;    /* unfit because the members have adopted another operation */
-    bool is_held;             /* ended here, but others still read its memory; op is not handed back */
-    enum muster_rc held_rc;   /* what it ends with when it does not come to a result */
+    bool is_held; /* ended here, but others still read its memory; op is not handed back */
+    enum muster_rc held_rc; /* what it ends with when it does not come to a result */
     bool is_unfit; /* does not fit the members of this epoch, or what they have adopted: never runs,
                       all must agree on its end */
 
@@ -204,6 +204,8 @@ struct muster_group_device_ops {
     /* Every operation ends with why. */
     void (*end)(struct muster_group_device *device, const struct muster_error *why);
     void (*close)(struct muster_group_device *device);
+    /* A member has sent ALARM. */
+    void (*alarm)(struct muster_group_device *device, const struct muster_op_id *id);
 };
 struct muster_group_device {
     const struct muster_group_device_ops *ops;
@@ -243,9 +245,10 @@ struct muster_group {
     uint32_t open_count;     /* operations that were not handed back */
     struct muster_list held; /* started while frozen */
     struct muster_list done; /* user's operations whose callbacks are due … */
-    bool is_done_late; /* … once COMPLETE has left: others wait for it, a program may compute long */
+    bool
+        is_done_late; /* … once COMPLETE has left: others wait for it, a program may compute long */
     struct muster_list early;
-    struct muster_list pairs; /* struct muster_pair: members with messages between them */
+    struct muster_list pairs;   /* struct muster_pair: members with messages between them */
     struct muster_list looking; /* struct muster_message: those that the other's board tells of */
     size_t early_bytes, early_bytes_max;
     struct muster_topology topology;    /* of the participants of the last plan … */
@@ -290,6 +293,7 @@ void muster_group_device_freeze(struct muster_group *group);
 void muster_group_device_hand_over(struct muster_group *group, struct muster_group *next);
 void muster_group_device_end(struct muster_group *group, const struct muster_error *why);
 void muster_group_device_close(struct muster_group *group);
+void muster_group_device_alarm(struct muster_group *group, const struct muster_op_id *id);
 /** "gpu all_reduce(sum, f32 x 1024)" */
 const char *muster_device_mark_describe(const struct muster_device_mark *mark, char *ret_text,
                                         size_t size);

@@ -188,7 +188,7 @@ static void *on_frame(void *client, uint32_t rank, const struct muster_frame_hea
     memset(receiving, 0, sizeof(*receiving));
     if (group->is_frozen || group->is_closed)
         return NULL;
-    if (header->type == MUSTER_FRAME_BOARD) {
+    if (header->type == MUSTER_FRAME_BOARD || header->type == MUSTER_FRAME_ALARM) {
         receiving->mode = MUSTER_RECEIVE_NOTE;
         return NULL;
     }
@@ -235,6 +235,10 @@ static void use_note(struct muster_group *group, uint32_t rank,
 
     if (header->type == MUSTER_FRAME_BOARD) {
         muster_shm_hear_answer(group, rank, header->flags == 1, header->chunk);
+        return;
+    }
+    if (header->type == MUSTER_FRAME_ALARM) {
+        muster_group_device_alarm(group, &header->op);
         return;
     }
     run = muster_group_find(group, &header->op);

@@ -29,6 +29,8 @@ enum muster_frame_type {
     MUSTER_FRAME_MESSAGE,  /* chunk-th piece */
     MUSTER_FRAME_WITHDRAW, /* the sender gives it up */
     MUSTER_FRAME_OUTCOME,  /* from the receiver: how it ended (flags: rc; phase: dtype) */
+    MUSTER_FRAME_ALARM, /* of a backend: what the members were making has failed at the sender; op: the
+                           round in which all tell how it went */
 };
 
 /** What the wire tells the group that it serves. Like muster_peer_link_events, with the peer's

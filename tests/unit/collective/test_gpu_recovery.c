@@ -395,6 +395,43 @@ static void an_init_that_fails_on_one_is_tried_again_by_all(void **state)
     sums_close(&sums);
 }
 
+/* The others would wait for it in NCCL, for ten minutes here. */
+static void an_init_that_fails_on_one_does_not_wait_for_the_others_timeout(void **state)
+{
+    struct sums sums;
+    const struct muster_gpu_options options = {.init_timeout_ns = 600 * MUSTER_NS_PER_S};
+
+    (void)state;
+    for (int rank = 0; rank < 3; rank++) {
+        sums_open(&sums, 3, 23007, &options);
+        sums.stage.knobs.nccl_set("rank", rank);
+        sums.stage.knobs.nccl_set("init_fails", 2);
+        sum(&sums, 7);
+        assert_int_equal(counters_of(&sums).failed_count, 6);
+        assert_int_equal(counters_of(&sums).init_count, 3);
+        sums_close(&sums);
+    }
+}
+
+static void the_one_that_fails_is_named_by_those_that_gave_way(void **state)
+{
+    struct sums sums;
+    const struct muster_gpu_options options = {.init_timeout_ns = 600 * MUSTER_NS_PER_S};
+
+    (void)state;
+    sums_open(&sums, 3, 23007, &options);
+    sums.stage.knobs.nccl_set("rank", 2);
+    sums.stage.knobs.nccl_set("init_fails", 3);
+    for (uint32_t rank = 0; rank < 3; rank++)
+        start_one(&sums, rank, 0);
+    for (uint32_t rank = 0; rank < 3; rank++) {
+        wait_one(&sums, rank, MUSTER_UNAVAILABLE);
+        assert_non_null(strstr(sums.calls[rank].op.error.text,
+                               "no communicator: rank 2: communicator: NCCL error 2"));
+    }
+    sums_close(&sums);
+}
+
 static void when_every_try_fails_all_are_told_and_the_next_epoch_tries_again(void **state)
 {
     struct sums sums;
@@ -709,6 +746,8 @@ int main(void)
         cmocka_unit_test(the_id_dies_with_its_maker_and_the_next_makes_another),
         cmocka_unit_test(a_death_while_it_comes_up_ends_that),
         cmocka_unit_test(an_init_that_fails_on_one_is_tried_again_by_all),
+        cmocka_unit_test(an_init_that_fails_on_one_does_not_wait_for_the_others_timeout),
+        cmocka_unit_test(the_one_that_fails_is_named_by_those_that_gave_way),
         cmocka_unit_test(when_every_try_fails_all_are_told_and_the_next_epoch_tries_again),
         cmocka_unit_test(an_id_that_fails_is_tried_again),
         cmocka_unit_test(a_shrink_that_fails_becomes_a_new_one),
