@@ -1,6 +1,7 @@
 /* Where the members find each other: a registry inside this process, or one elsewhere; and
  * confirmed deaths. */
 #include "run.h"
+#include "run_dead.h"
 
 #include <muster/registry.h>
 #include <muster/registry_server.h>
@@ -21,6 +22,7 @@ struct run_registry {
     struct muster_registry *client;
     char endpoint[512];
     struct muster_list deaths; /* being written */
+    struct run_dead *dead;     /* those that are */
     struct muster_registry_op probe;
     bool is_probing;
     struct muster_timer silence_timer;
@@ -91,10 +93,9 @@ static void probe(struct run_registry *registry)
     if (registry->is_probing)
         return;
     registry->probe.data = registry;
-    registry->is_probing =
-        muster_registry_range_start(&registry->probe, registry->client, &range,
-                                    muster_loop_after_ns(loop, PUT_WITHIN_NS),
-                                    on_probed) == MUSTER_OK;
+    registry->is_probing = muster_registry_range_start(&registry->probe, registry->client, &range,
+                                                       muster_loop_after_ns(loop, PUT_WITHIN_NS),
+                                                       on_probed) == MUSTER_OK;
 }
 
 /* One elsewhere may be started after us: the workers wait for it. */
@@ -135,6 +136,7 @@ bool run_registry_open(struct run *run, struct muster_error *ret_error)
     if (muster_registry_open(run->env, &options, &registry->client, ret_error) != MUSTER_OK)
         return false;
     muster_registry_set_data(registry->client, registry);
+    registry->dead = run_dead_open(registry->client, run->env->loop, run->settings.job_name);
     if (run->settings.is_embedded)
         return true;
     probe(registry);
@@ -161,6 +163,8 @@ static void on_written(struct muster_registry_op *op, enum muster_rc rc)
     struct death *death = op->data;
     struct muster_loop *loop = death->registry->run->env->loop;
 
+    if (rc == MUSTER_OK)
+        run_dead_count(death->registry->dead);
     if (rc == MUSTER_OK || death->registry->is_closing)
         forget(death);
     else
@@ -257,6 +261,7 @@ void run_registry_close(struct run *run)
         while (!registry->is_server_closed)
             muster_loop_turn(loop, UINT64_MAX);
     }
+    run_dead_close(registry->dead);
     muster_registry_store_close(registry->store);
     free(registry);
     run->registry = NULL;
