@@ -26,6 +26,14 @@ static const char *without_scheme(const char *endpoint)
     return endpoint;
 }
 
+const char *muster_registry_variable(const struct muster_registry *registry, const char *name)
+{
+    struct muster_vars *vars = registry->env->vars;
+    const char *value = vars != NULL ? muster_vars_get(vars, name) : NULL;
+
+    return value != NULL && value[0] != '\0' ? value : NULL;
+}
+
 static enum muster_rc open_channel(struct muster_registry *registry, const char *endpoint,
                                    struct muster_error *ret_error)
 {

@@ -17,14 +17,6 @@ static char *copy_of(struct muster_mem *mem, const char *text)
     return copy;
 }
 
-static const char *variable(const struct muster_registry *registry, const char *name)
-{
-    struct muster_vars *vars = registry->env->vars;
-    const char *value = vars != NULL ? muster_vars_get(vars, name) : NULL;
-
-    return value != NULL && value[0] != '\0' ? value : NULL;
-}
-
 static void forget(struct muster_mem *mem, char **text)
 {
     if (*text != NULL)
@@ -43,8 +35,8 @@ enum muster_rc muster_registry_auth_init(struct muster_registry *registry,
     const char *file = options->password_file;
 
     if (user == NULL) {
-        user = variable(registry, "MUSTER_REGISTRY_USER");
-        file = variable(registry, "MUSTER_REGISTRY_PASSWORD_FILE");
+        user = muster_registry_variable(registry, "MUSTER_REGISTRY_USER");
+        file = muster_registry_variable(registry, "MUSTER_REGISTRY_PASSWORD_FILE");
     }
     if (user == NULL)
         return MUSTER_OK;
@@ -195,6 +187,10 @@ static enum muster_rc ask(struct muster_registry *registry)
     forget(mem, &password);
     if (rc != MUSTER_OK)
         return MUSTER_OK; /* without memory: as an endpoint that does not answer */
+    if (registry->tls == NULL && !auth->is_plain_told)
+        MUSTER_LOG(registry->env, WARN, "registry_password_in_plain_text", "user", auth->user,
+                   "remedy", "name the endpoints https://HOST:PORT");
+    auth->is_plain_told = true;
     auth->endpoint = registry->current;
     auth->unary.data = registry;
     auth->is_asking =

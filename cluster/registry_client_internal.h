@@ -26,6 +26,7 @@ struct muster_registry_auth {
     size_t endpoint;
     uint64_t backoff_ns;
     bool is_asking;
+    bool is_plain_told; /* that the password goes over a wire that others can read */
 };
 
 struct muster_registry {
@@ -53,6 +54,9 @@ struct muster_registry {
 void muster_registry_leave_endpoint(struct muster_registry *registry, size_t endpoint);
 /** The wait before the next attempt, jittered; *backoff_ns grows. */
 uint64_t muster_registry_backoff(struct muster_registry *registry, uint64_t *backoff_ns);
+
+/** Of the environment; NULL when it is empty, too. Borrowed. */
+const char *muster_registry_variable(const struct muster_registry *registry, const char *name);
 
 /* registry_client_tls.c */
 /** The credential of the options or the variables, if an endpoint needs one. */

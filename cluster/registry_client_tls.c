@@ -23,14 +23,6 @@ static bool has_secured_endpoint(const char *endpoints)
     return false;
 }
 
-static const char *variable(const struct muster_registry *registry, const char *name)
-{
-    struct muster_vars *vars = registry->env->vars;
-    const char *value = vars != NULL ? muster_vars_get(vars, name) : NULL;
-
-    return value != NULL && value[0] != '\0' ? value : NULL;
-}
-
 enum muster_rc muster_registry_tls_init(struct muster_registry *registry,
                                         const struct muster_registry_options *options,
                                         struct muster_error *ret_error)
@@ -46,9 +38,9 @@ enum muster_rc muster_registry_tls_init(struct muster_registry *registry,
         return MUSTER_OK;
     }
     if (tls.ca_file == NULL && tls.cert_file == NULL && tls.key_file == NULL) {
-        tls.ca_file = variable(registry, "MUSTER_REGISTRY_CA_FILE");
-        tls.cert_file = variable(registry, "MUSTER_REGISTRY_CERT_FILE");
-        tls.key_file = variable(registry, "MUSTER_REGISTRY_KEY_FILE");
+        tls.ca_file = muster_registry_variable(registry, "MUSTER_REGISTRY_CA_FILE");
+        tls.cert_file = muster_registry_variable(registry, "MUSTER_REGISTRY_CERT_FILE");
+        tls.key_file = muster_registry_variable(registry, "MUSTER_REGISTRY_KEY_FILE");
     }
     return muster_tls_open(registry->env, &tls, &registry->tls, ret_error);
 }

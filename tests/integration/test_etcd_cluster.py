@@ -8,8 +8,9 @@ import tempfile
 import unittest
 
 sys.path.insert(0, os.path.join(os.environ["MUSTER_SOURCE_DIR"], "tests", "lib"))
-from etcd_cluster import ETCD, ETCDCTL, Embedded, EtcdCluster, etcdctl
+from etcd_cluster import ETCD, ETCDCTL, Embedded, EtcdCluster
 from puppets import BINARIES, CLEAN, MUSTER, PATIENCE_S, PROGRAMS
+from tls_files import OPENSSL, TlsFiles
 
 SOURCE = os.environ["MUSTER_SOURCE_DIR"]
 PASSWORD = "s3cret-of-the-test"
@@ -104,8 +105,13 @@ class MembersDie(unittest.TestCase):
 
 @unittest.skipUnless(ETCD and ETCDCTL, "etcd is not installed (Debian: etcd-server, etcd-client)")
 class Users(unittest.TestCase):
+    nobody = "user name is empty"
+
+    def open_cluster(self):
+        return EtcdCluster(self.addCleanup)
+
     def setUp(self):
-        self.cluster = EtcdCluster(self.addCleanup)
+        self.cluster = self.open_cluster()
         where = tempfile.TemporaryDirectory()
         self.addCleanup(where.cleanup)
         self.password_file = os.path.join(where.name, "password")
@@ -114,7 +120,7 @@ class Users(unittest.TestCase):
         for words in (("user", "add", f"root:{PASSWORD}"), ("user", "grant-role", "root", "root"), ("user", "add", f"worker:{PASSWORD}"),
                       ("role", "add", "jobs"), ("role", "grant-permission", "jobs", "readwrite", "/", "0"),
                       ("user", "grant-role", "worker", "jobs"), ("auth", "enable")):
-            done = etcdctl(self.cluster.endpoints, *words)
+            done = self.cluster.ctl(*words)
             self.assertEqual(done.returncode, 0, (words, done.stderr))
         self.cluster.user = ("--user", f"root:{PASSWORD}")
 
@@ -137,7 +143,7 @@ class Users(unittest.TestCase):
             self.cluster.start(i)
             self.assertTrue(self.cluster.wait_until_healthy(), self.cluster.log(i)[-2000:])
             load.wait_for_writes()
-        done = etcdctl(self.cluster.endpoints, *self.cluster.user, "user", "add", "other:x")  # a new revision of the users
+        done = self.cluster.ctl("user", "add", "other:x")  # a new revision of the users
         self.assertEqual(done.returncode, 0, done.stderr)
         load.wait_for_writes()
         result, err = load.end()
@@ -145,12 +151,12 @@ class Users(unittest.TestCase):
         print(result)
 
     def test_who_is_nobody_or_has_a_wrong_password_or_no_permission_is_told(self):
-        self.assertIn("user name is empty", self.load_fails())
+        self.assertIn(self.nobody, self.load_fails())
         self.assertIn("MUSTER_REGISTRY_PASSWORD_FILE", self.load_fails(MUSTER_REGISTRY_USER="worker"))
         self.assertIn("authentication failed", self.load_fails(**dict(self.env, MUSTER_REGISTRY_USER="stranger")))
         self.assertIn("cannot be read", self.load_fails(**dict(self.env, MUSTER_REGISTRY_PASSWORD_FILE="/nowhere/password")))
         for words in (("role", "revoke-permission", "jobs", "/", "0"), ("role", "grant-permission", "jobs", "readwrite", "/other/", "/other0")):
-            done = etcdctl(self.cluster.endpoints, *self.cluster.user, *words)
+            done = self.cluster.ctl(*words)
             self.assertEqual(done.returncode, 0, (words, done.stderr))
         self.assertIn("permission denied", self.load_fails(**self.env))
         self.write_password("wrong")
@@ -162,6 +168,24 @@ class Users(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(done.stdout.count("total 50"), 2, done.stdout)
         self.assertNotIn(PASSWORD, done.stdout + done.stderr)
+
+
+@unittest.skipUnless(OPENSSL, "openssl is not installed")
+class UsersUnderTls(Users):
+    """Members that demand certificates; ours names nobody whom they know."""
+    nobody = "permission denied"
+
+    def open_cluster(self):
+        return EtcdCluster(self.addCleanup, tls=TlsFiles(self.addCleanup))
+
+    def setUp(self):
+        super().setUp()
+        cluster = self.cluster
+        self.tls = {"MUSTER_REGISTRY_CA_FILE": cluster.ca, "MUSTER_REGISTRY_CERT_FILE": cluster.cert, "MUSTER_REGISTRY_KEY_FILE": cluster.key}
+        self.env |= self.tls
+
+    def load_fails(self, **env):
+        return super().load_fails(**self.tls, **env) if "MUSTER_REGISTRY_CA_FILE" not in env else super().load_fails(**env)
 
 
 class OnEmbedded(unittest.TestCase):

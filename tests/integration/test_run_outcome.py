@@ -165,9 +165,10 @@ class ManyLaunchers(unittest.TestCase):
         child = start(self, "-n", "1", "--registry", "127.0.0.1:1", script="exec sleep 600")
         self.assertIn("the registry at 127.0.0.1:1 does not answer", child.stderr.readline())
         child.terminate()
-        done = run("-n", "1", "--registry", "https://127.0.0.1:1", script="exit 0")
-        self.assertEqual(done.returncode, 2)
-        self.assertIn("HOST:PORT", done.stderr)
+        done = run("-n", "1", "--registry", "root:word@127.0.0.1:1", script="exit 0")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("MUSTER_REGISTRY_PASSWORD_FILE", done.stderr)
+        self.assertNotIn("word@", done.stderr)
 
 
 class Misuse(unittest.TestCase):

@@ -31,17 +31,19 @@ def etcdctl(endpoints, *words, prefix=(), **options):
 class EtcdCluster:
     """Members on loopback; killed ones keep their data folder and port."""
 
-    def __init__(self, add_cleanup, size=3, ip="127.0.0.1", prefix=()):
+    def __init__(self, add_cleanup, size=3, ip="127.0.0.1", prefix=(), tls=None):
         where = tempfile.TemporaryDirectory()
         add_cleanup(where.cleanup)
         self.where, self.size, self.ip, self.prefix = where.name, size, ip, prefix
         self.members = [None] * size
         self.user = ()
+        self.server_tls, self.client_tls = self.secure(tls) if tls else ((), ())
+        self.scheme = "https" if tls else "http"
         add_cleanup(self.stop)
         for _ in range(3):  # a port may be taken between its choice and its use
             ports = free_ports(2 * size)
             self.clients, self.peers = ports[:size], ports[size:]
-            self.endpoints = ",".join(f"{ip}:{port}" for port in self.clients)
+            self.endpoints = ",".join(f"{self.scheme + '://' if tls else ''}{ip}:{port}" for port in self.clients)
             for i in range(size):
                 shutil.rmtree(self.folder(i), ignore_errors=True)
                 self.start(i)
@@ -49,6 +51,16 @@ class EtcdCluster:
                 return
             self.stop()
         raise AssertionError("the etcd cluster does not start: " + self.log(0)[-2000:])
+
+    def secure(self, tls):
+        """What members and etcdctl are told; members demand certificates of their clients."""
+        cert, key = tls.issue("member")
+        self.cert, self.key, self.ca = *tls.issue("client"), tls.ca
+        return (("--cert-file", cert, "--key-file", key, "--trusted-ca-file", tls.ca, "--client-cert-auth"),
+                ("--cert", self.cert, "--key", self.key, "--cacert", tls.ca))
+
+    def ctl(self, *words, endpoints=None):
+        return etcdctl(endpoints or self.endpoints, *self.client_tls, *self.user, *words, prefix=self.prefix)
 
     def folder(self, i):
         return os.path.join(self.where, f"m{i}")
@@ -58,16 +70,16 @@ class EtcdCluster:
             return file.read()
 
     def endpoint(self, i):
-        return f"{self.ip}:{self.clients[i]}"
+        return f"{self.scheme}://{self.ip}:{self.clients[i]}"
 
     def start(self, i):
-        client, peer = (f"http://{self.ip}:{ports[i]}" for ports in (self.clients, self.peers))
+        client, peer = self.endpoint(i), f"http://{self.ip}:{self.peers[i]}"
         with open(self.folder(i) + ".log", "a", encoding="utf-8") as log:
             self.members[i] = subprocess.Popen(
                 [*self.prefix, ETCD, "--name", f"m{i}", "--data-dir", self.folder(i), "--heartbeat-interval", "50",
                  "--election-timeout", "500", "--listen-client-urls", client, "--advertise-client-urls", client,
                  "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster",
-                 ",".join(f"m{j}=http://{self.ip}:{self.peers[j]}" for j in range(self.size))],
+                 ",".join(f"m{j}=http://{self.ip}:{self.peers[j]}" for j in range(self.size)), *self.server_tls],
                 stdout=log, stderr=log)
 
     def kill(self, i):
@@ -75,7 +87,7 @@ class EtcdCluster:
         self.members[i].wait()
 
     def is_healthy(self, i):
-        return etcdctl(self.endpoint(i), *self.user, "endpoint", "health", prefix=self.prefix).returncode == 0
+        return self.ctl("endpoint", "health", endpoints=self.endpoint(i)).returncode == 0
 
     def wait_until_healthy(self, only=None):
         """All that run answer with a leader. False: one has ended by itself."""
