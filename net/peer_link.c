@@ -58,7 +58,7 @@ void muster_peer_link_drop_stream(struct muster_peer_link *link)
     muster_timer_stop(&link->timer);
     muster_timer_stop(&link->ack_timer);
     if (link->is_connecting)
-        muster_connect_cancel(&link->connect);
+        muster_dial_cancel(&link->dial);
     if (link->stream == NULL)
         return;
     if (link->is_reading)
@@ -91,7 +91,7 @@ static void on_written(struct muster_stream_write *write, enum muster_rc rc)
 
     write->data = NULL;
     if (rc != MUSTER_OK) {
-        muster_error_set(&error, MUSTER_UNAVAILABLE, "the connection was lost");
+        muster_peer_link_lost_error(link, "the connection was lost", &error);
         muster_peer_link_lose(link, &error);
         return;
     }
@@ -127,8 +127,7 @@ static struct muster_list *place_of(struct muster_peer_link *link, const struct 
         const struct muster_frame *other = MUSTER_CONTAINER_OF(node, struct muster_frame, node);
 
         if (other->priority >= frame->priority || other->header.channel == 0 ||
-            other->header.channel == MUSTER_FRAME_STRIPE ||
-            muster_peer_link_has_begun(link, other))
+            other->header.channel == MUSTER_FRAME_STRIPE || muster_peer_link_has_begun(link, other))
             break;
         node = node->prev;
     }
@@ -349,7 +348,7 @@ static void on_hello_written(struct muster_stream_write *write, enum muster_rc r
         muster_peer_link_receive(link);
         return;
     }
-    muster_error_set(&error, MUSTER_UNAVAILABLE, "the connection was lost before the hello");
+    muster_peer_link_lost_error(link, "the connection was lost before the hello", &error);
     muster_peer_link_lose(link, &error);
 }
 
@@ -444,27 +443,27 @@ static void start_hello(struct muster_peer_link *link)
     send_hello(link);
 }
 
-static void on_connected(struct muster_connect *connect, enum muster_rc rc)
+static void on_connected(struct muster_dial *dial, enum muster_rc rc)
 {
-    struct muster_peer_link *link = connect->data;
+    struct muster_peer_link *link = dial->data;
 
     link->is_connecting = false;
     if (link->state == MUSTER_LINK_CLOSED) {
         if (rc == MUSTER_OK)
-            muster_stream_close(connect->stream, NULL);
+            muster_stream_close(dial->stream, NULL);
         muster_task_post(&link->task, link->env->loop);
         return;
     }
     if (link->state != MUSTER_LINK_CONNECTING) {
         if (rc == MUSTER_OK)
-            muster_stream_close(connect->stream, NULL);
+            muster_stream_close(dial->stream, NULL);
         return; /* DOWN, or an attempt to resume that was given up */
     }
     if (rc != MUSTER_OK) {
-        muster_peer_link_lose(link, &connect->error);
+        muster_peer_link_lose(link, &dial->error);
         return;
     }
-    link->stream = connect->stream;
+    link->stream = dial->stream;
     start_hello(link);
 }
 
@@ -521,16 +520,20 @@ static enum muster_rc link_new(struct muster_env *env, const struct muster_peer_
 enum muster_rc muster_peer_link_connect(struct muster_peer_link *link,
                                         const struct muster_address *address, uint64_t deadline_ns)
 {
-    struct muster_stream_options options = {.user_timeout_ms = USER_TIMEOUT_MS};
+    struct muster_stream_options stream = {.user_timeout_ms = USER_TIMEOUT_MS};
+    const struct muster_dial_options options = {.tls = link->env->tls,
+                                                .server_name = MUSTER_PEER_PROTOCOL,
+                                                .protocols = MUSTER_PEER_PROTOCOL,
+                                                .stream = &stream};
     enum muster_rc rc;
 
     if (link->self.purpose == MUSTER_LINK_DATA) {
-        options.send_buffer_bytes = DATA_BUFFER_BYTES;
-        options.receive_buffer_bytes = DATA_BUFFER_BYTES;
+        stream.send_buffer_bytes = DATA_BUFFER_BYTES;
+        stream.receive_buffer_bytes = DATA_BUFFER_BYTES;
     }
-    link->connect.data = link;
-    rc = muster_connect_start(&link->connect, link->env->net, address, &options, deadline_ns,
-                              on_connected);
+    link->dial.data = link;
+    rc = muster_dial_start(&link->dial, link->env->net, address, &options, deadline_ns,
+                           on_connected);
     if (rc != MUSTER_OK)
         return rc;
     link->state = MUSTER_LINK_CONNECTING;

@@ -11,7 +11,10 @@
 /* A port tells a peer link from HTTP/2 ("PRI ") by its first four bytes. */
 #define MUSTER_PEER_MAGIC   "MSTR"
 #define MUSTER_PEER_VERSION 2u
-#define MUSTER_STRIPES_MAX  8u
+/* Under TLS by ALPN; also the name that the certificate of a member must have where its credential
+ * does not say which names are accepted. */
+#define MUSTER_PEER_PROTOCOL "muster-link"
+#define MUSTER_STRIPES_MAX   8u
 
 struct muster_peer_link;
 

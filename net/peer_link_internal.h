@@ -2,6 +2,7 @@
 #ifndef MUSTER_NET_PEER_LINK_INTERNAL_H
 #define MUSTER_NET_PEER_LINK_INTERNAL_H
 
+#include "net/dial.h"
 #include "net/peer_link.h"
 
 #define MUSTER_HELLO_BYTES       136
@@ -39,7 +40,7 @@ struct muster_peer_link {
     struct muster_peer_hello peer;
     enum muster_link_state state;
     bool is_opener;
-    struct muster_connect connect;
+    struct muster_dial dial;
     bool is_connecting;
     struct muster_stream *stream;
     struct muster_timer timer; /* the hello's deadline */
@@ -82,6 +83,16 @@ struct muster_peer_link {
     size_t inbox_begin, inbox_end;
     uint8_t inbox[MUSTER_LINK_INBOX_BYTES];
 };
+
+/** What its stream says, or else text. */
+static inline void muster_peer_link_lost_error(const struct muster_peer_link *link,
+                                               const char *text, struct muster_error *ret_error)
+{
+    const struct muster_error *why =
+        link->stream != NULL ? muster_stream_error(link->stream) : NULL;
+
+    (void)muster_error_set(ret_error, MUSTER_UNAVAILABLE, "%s", why != NULL ? why->text : text);
+}
 
 /* peer_frame.c */
 void muster_peer_hello_pack(const struct muster_peer_hello *hello,

@@ -166,8 +166,8 @@ static void on_read_done(struct muster_peer_link *link, enum muster_rc rc, bool 
         muster_peer_link_receive(link);
         return;
     }
-    muster_error_set(&error, MUSTER_UNAVAILABLE,
-                     is_eof ? "the peer closed the connection" : "the connection was lost");
+    muster_peer_link_lost_error(
+        link, is_eof ? "the peer closed the connection" : "the connection was lost", &error);
     if (is_eof && link->state == MUSTER_LINK_ANSWER && link->is_opener)
         error.rc = MUSTER_FAILED_PRECONDITION; /* it lives and does not want to */
     muster_peer_link_lose(link, &error);

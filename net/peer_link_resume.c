@@ -32,7 +32,7 @@ static void on_told(struct muster_stream_write *write, enum muster_rc rc)
         muster_peer_link_note_received(link); /* what has come meanwhile waits to be told too */
         return;
     }
-    muster_error_set(&error, MUSTER_UNAVAILABLE, "the connection was lost");
+    muster_peer_link_lost_error(link, "the connection was lost", &error);
     muster_peer_link_lose(link, &error);
 }
 

@@ -1,5 +1,6 @@
 /* The one listening port: reads four bytes of every connection and hands it on as if untouched. A
- * server with a credential takes TLS instead of HTTP/2 in plain text. */
+ * server with a credential takes TLS instead of HTTP/2 in plain text, and links come under TLS where
+ * the environment has a credential (which then is RPC's on this port, too). */
 #include "net/port.h"
 
 #include <assert.h>
@@ -7,6 +8,7 @@
 
 #include "net/peer_link.h"
 #include "net/rpc_server_internal.h"
+#include "net/tls_stream.h"
 
 #define MAGIC_BYTES     4
 #define HTTP2_MAGIC     "PRI "     /* RFC 9113 3.4 */
@@ -37,8 +39,21 @@ struct greeting {
     struct muster_stream_read read;
     struct muster_timer silence;
     uint8_t magic[MAGIC_BYTES];
+    struct muster_tls_handshake handshake; /* once stream is NULL */
+    struct muster_address peer;
     struct muster_list node;
 };
+
+/* Links come under TLS alone. */
+static bool links_are_secured(const struct muster_port *port)
+{
+    return port->on_peer != NULL && port->env->tls != NULL;
+}
+
+static bool serves_secured(const struct muster_port *port)
+{
+    return port->rpc_server != NULL && muster_rpc_server_has_tls(port->rpc_server);
+}
 
 static void release_one(struct muster_port *port)
 {
@@ -87,41 +102,99 @@ static void on_silence(struct muster_timer *timer)
     greeting_drop(timer->data, "silent");
 }
 
+/* Under TLS, both kinds of connections: ALPN says which it is. */
+
+static void on_shaken(struct muster_tls_handshake *handshake, enum muster_rc rc)
+{
+    struct greeting *greeting = handshake->data;
+    struct muster_port *port = greeting->port;
+    struct muster_stream *stream = handshake->stream;
+    char peer[MUSTER_ADDRESS_TEXT_BYTES];
+
+    if (rc != MUSTER_OK && rc != MUSTER_CANCELLED)
+        MUSTER_LOG(port->env, DEBUG, "connection_refused", "peer",
+                   muster_address_format(&greeting->peer, peer), "reason", handshake->error.text);
+    greeting_free(greeting);
+    if (rc == MUSTER_OK && port->is_closing) {
+        drop_stream(port, stream);
+    } else if (rc == MUSTER_OK) {
+        stream->data = NULL;
+        if (strcmp(muster_tls_stream_protocol(stream), MUSTER_PEER_PROTOCOL) == 0)
+            port->on_peer(port, stream);
+        else if (muster_rpc_server_attach_secured(port->rpc_server, stream) != MUSTER_OK)
+            MUSTER_LOG(port->env, WARN, "connection_refused", "reason", "rpc server takes no more");
+    }
+    release_one(port);
+}
+
+static void shake(struct greeting *greeting)
+{
+    struct muster_port *port = greeting->port;
+    struct muster_stream *stream = greeting->stream;
+    const struct muster_tls_handshake_options options = {
+        .is_server = true,
+        .protocols = serves_secured(port) ? "h2," MUSTER_PEER_PROTOCOL : MUSTER_PEER_PROTOCOL};
+
+    greeting->stream = NULL;
+    greeting->peer = *muster_stream_peer(stream);
+    greeting->handshake.data = greeting;
+    port->open_count++;
+    if (muster_tls_handshake_start(&greeting->handshake, port->env->tls, stream, &options,
+                                   greeting->silence.due_ns, on_shaken) == MUSTER_OK) {
+        muster_timer_stop(&greeting->silence);
+        return;
+    }
+    MUSTER_LOG(port->env, WARN, "connection_refused", "reason", "no memory, or no certificate");
+    greeting_free(greeting);
+    release_one(port);
+}
+
 static void hand_on(struct greeting *greeting)
 {
     struct muster_port *port = greeting->port;
     struct muster_stream *stream = greeting->stream;
-    bool is_tls = memcmp(greeting->magic, TLS_MAGIC, TLS_MAGIC_BYTES) == 0;
-    bool wants_tls = port->rpc_server != NULL && muster_rpc_server_has_tls(port->rpc_server);
-    bool is_http2 = wants_tls ? is_tls : memcmp(greeting->magic, HTTP2_MAGIC, MAGIC_BYTES) == 0;
     bool is_peer = memcmp(greeting->magic, MUSTER_PEER_MAGIC, MAGIC_BYTES) == 0;
 
-    if (!(is_http2 && port->rpc_server != NULL) && !(is_peer && port->on_peer != NULL)) {
-        if (is_tls != wants_tls)
-            greeting_drop(greeting,
-                          wants_tls ? "plain text where TLS is demanded" : "TLS not served");
-        else
-            greeting_drop(greeting,
-                          is_http2 || is_peer ? "protocol not served" : "unknown protocol");
+    stream->data = NULL;
+    muster_stream_unread(stream, greeting->magic, MAGIC_BYTES);
+    if (memcmp(greeting->magic, TLS_MAGIC, TLS_MAGIC_BYTES) == 0 && links_are_secured(port)) {
+        shake(greeting);
         return;
     }
-    muster_stream_unread(stream, greeting->magic, MAGIC_BYTES);
     greeting_free(greeting);
-    stream->data = NULL;
     if (is_peer)
         port->on_peer(port, stream);
     else if (muster_rpc_server_attach(port->rpc_server, stream) != MUSTER_OK)
         MUSTER_LOG(port->env, WARN, "connection_refused", "reason", "rpc server takes no more");
 }
 
+/* NULL: it can be served. */
+static const char *refusal(const struct greeting *greeting)
+{
+    const struct muster_port *port = greeting->port;
+    bool is_tls = memcmp(greeting->magic, TLS_MAGIC, TLS_MAGIC_BYTES) == 0;
+    bool is_http2 = memcmp(greeting->magic, HTTP2_MAGIC, MAGIC_BYTES) == 0;
+    bool is_peer = memcmp(greeting->magic, MUSTER_PEER_MAGIC, MAGIC_BYTES) == 0;
+
+    if (is_tls)
+        return links_are_secured(port) || serves_secured(port) ? NULL : "TLS not served";
+    if ((is_peer && links_are_secured(port)) || (is_http2 && serves_secured(port)))
+        return "plain text where TLS is demanded";
+    if ((is_peer && port->on_peer != NULL) || (is_http2 && port->rpc_server != NULL))
+        return NULL;
+    return is_http2 || is_peer ? "protocol not served" : "unknown protocol";
+}
+
 static void on_magic(struct muster_stream_read *read, enum muster_rc rc)
 {
     struct greeting *greeting = read->data;
 
-    if (rc == MUSTER_OK)
+    const char *reason = rc == MUSTER_OK ? refusal(greeting) : "ended early";
+
+    if (reason == NULL)
         hand_on(greeting);
     else
-        greeting_drop(greeting, "ended early");
+        greeting_drop(greeting, reason);
 }
 
 static void on_accept(struct muster_listener *listener, struct muster_stream *stream)
@@ -191,12 +264,19 @@ void *muster_port_data(const struct muster_port *port)
 
 void muster_port_close(struct muster_port *port, muster_port_close_fn *closed)
 {
-    struct muster_list *node;
+    struct muster_list *node, *next;
 
     assert(!port->is_closing);
     port->is_closing = true;
     port->closed = closed;
-    while ((node = muster_list_pop(&port->greetings)) != NULL)
-        greeting_drop(MUSTER_CONTAINER_OF(node, struct greeting, node), "port closed");
+    for (node = port->greetings.next; node != &port->greetings; node = next) {
+        struct greeting *greeting = MUSTER_CONTAINER_OF(node, struct greeting, node);
+
+        next = node->next;
+        if (greeting->stream == NULL)
+            muster_tls_handshake_cancel(&greeting->handshake);
+        else
+            greeting_drop(greeting, "port closed");
+    }
     muster_listener_close(port->listener, on_listener_closed);
 }

@@ -212,20 +212,34 @@ static bool has_room(struct muster_rpc_server *server)
     return found != NULL;
 }
 
+/* Whether it can take one more; closes stream otherwise. */
+static enum muster_rc check_room(struct muster_rpc_server *server, struct muster_stream *stream)
+{
+    enum muster_rc rc = MUSTER_OK;
+
+    if (server->is_closing)
+        rc = MUSTER_FAILED_PRECONDITION;
+    else if (!has_room(server))
+        rc = MUSTER_RESOURCE_EXHAUSTED;
+    if (rc != MUSTER_OK)
+        muster_stream_close(stream, NULL);
+    return rc;
+}
+
 enum muster_rc muster_rpc_server_attach(struct muster_rpc_server *server,
                                         struct muster_stream *stream)
 {
-    if (server->is_closing) {
-        muster_stream_close(stream, NULL);
-        return MUSTER_FAILED_PRECONDITION;
-    }
-    if (!has_room(server)) {
-        muster_stream_close(stream, NULL);
-        return MUSTER_RESOURCE_EXHAUSTED;
-    }
-    if (server->options.tls != NULL)
-        return muster_rpc_server_shake(server, stream);
-    return muster_rpc_connection_open(server, stream);
+    if (server->options.tls != NULL && !server->is_closing)
+        return muster_rpc_server_shake(server, stream); /* there is room, or not, when it is done */
+    return muster_rpc_server_attach_secured(server, stream);
+}
+
+enum muster_rc muster_rpc_server_attach_secured(struct muster_rpc_server *server,
+                                                struct muster_stream *stream)
+{
+    enum muster_rc rc = check_room(server, stream);
+
+    return rc == MUSTER_OK ? muster_rpc_connection_open(server, stream) : rc;
 }
 
 void muster_rpc_server_connection_gone(struct muster_rpc_server *server,

@@ -35,7 +35,8 @@ struct muster_rpc_server {
     struct muster_interceptor_chain interceptors;
     struct muster_list listeners;
     struct muster_list connections;
-    struct muster_list guests; /* whose TLS handshake is under way; they count as connections */
+    struct muster_list guests; /* whose TLS handshake is under way */
+    uint32_t guest_count;
     uint32_t connection_count;
     struct muster_list free_rpcs; /* kept for the next calls */
     struct muster_list parts;     /* of struct muster_rpc_part */
@@ -140,6 +141,9 @@ static inline bool muster_rpc_server_has_tls(const struct muster_rpc_server *ser
 {
     return server->options.tls != NULL;
 }
+/** As muster_rpc_server_attach, of a stream whose handshake is done. */
+MUSTER_MUST_CHECK enum muster_rc muster_rpc_server_attach_secured(struct muster_rpc_server *server,
+                                                                  struct muster_stream *stream);
 void muster_rpc_server_check_closed(struct muster_rpc_server *server);
 void muster_rpc_server_connection_gone(struct muster_rpc_server *server,
                                        struct muster_rpc_connection *connection);

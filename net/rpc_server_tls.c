@@ -3,6 +3,8 @@
 #include "net/tls_internal.h"
 #include "net/tls_stream.h"
 
+#define GUESTS_MAX 1024 /* handshakes at a time; one more ends the oldest */
+
 struct rpc_guest {
     struct muster_list node;
     struct muster_rpc_server *server;
@@ -13,7 +15,7 @@ struct rpc_guest {
 static void guest_free(struct rpc_guest *guest)
 {
     muster_list_remove(&guest->node);
-    guest->server->connection_count--;
+    guest->server->guest_count--;
     muster_mem_free(guest->server->env->mem, guest);
 }
 
@@ -28,11 +30,18 @@ static void on_shaken(struct muster_tls_handshake *handshake, enum muster_rc rc)
         MUSTER_LOG(server->env, DEBUG, "tls_handshake_failed", "peer",
                    muster_address_format(&guest->peer, peer), "reason", handshake->error.text);
     guest_free(guest);
-    if (rc == MUSTER_OK && server->is_closing)
-        muster_stream_close(stream, NULL);
-    else if (rc == MUSTER_OK && muster_rpc_connection_open(server, stream) != MUSTER_OK)
+    if (rc == MUSTER_OK && muster_rpc_server_attach_secured(server, stream) != MUSTER_OK)
         MUSTER_LOG(server->env, WARN, "rpc_connection_refused");
     muster_rpc_server_check_closed(server);
+}
+
+/* Whoever connects and says nothing goes when others come. */
+static void make_room(struct muster_rpc_server *server)
+{
+    struct muster_list *node = server->guests.next;
+
+    for (uint32_t over = server->guest_count; over >= GUESTS_MAX; over--, node = node->next)
+        muster_tls_handshake_cancel(&MUSTER_CONTAINER_OF(node, struct rpc_guest, node)->handshake);
 }
 
 enum muster_rc muster_rpc_server_shake(struct muster_rpc_server *server,
@@ -44,6 +53,7 @@ enum muster_rc muster_rpc_server_shake(struct muster_rpc_server *server,
     struct rpc_guest *guest = muster_mem_alloc_zero(server->env->mem, 1, sizeof(*guest));
     enum muster_rc rc;
 
+    make_room(server);
     if (guest == NULL) {
         muster_stream_close(stream, NULL);
         return MUSTER_RESOURCE_EXHAUSTED;
@@ -52,7 +62,7 @@ enum muster_rc muster_rpc_server_shake(struct muster_rpc_server *server,
     guest->handshake.data = guest;
     guest->peer = *muster_stream_peer(stream);
     muster_list_append(&server->guests, &guest->node);
-    server->connection_count++;
+    server->guest_count++;
     rc = muster_tls_handshake_start(
         &guest->handshake, server->options.tls, stream, &options,
         muster_loop_after_ns(loop, server->options.handshake_timeout_ns), on_shaken);

@@ -5,7 +5,7 @@
 
 #include <muster/rpc.h>
 
-#include "net/rpc_dial.h"
+#include "net/dial.h"
 #include "net/rpc_session.h"
 
 struct muster_grpc_call;
@@ -27,7 +27,7 @@ struct muster_rpc_transport {
 
 /** A further connection that is being made. */
 struct muster_rpc_scale {
-    struct muster_rpc_dial dial;
+    struct muster_dial dial;
     bool is_dialling;
     struct muster_rpc_transport *transport; /* before its server's SETTINGS; else NULL */
     uint64_t earliest_ns;                   /* of the next one */
@@ -65,7 +65,7 @@ struct muster_rpc_subchannel {
     const struct muster_address *addresses;
     size_t address_count, address_at;
     struct muster_lookup lookup;
-    struct muster_rpc_dial dial;
+    struct muster_dial dial;
     bool is_looking_up, is_connecting;
 };
 
@@ -103,7 +103,7 @@ void muster_rpc_subchannel_connect_next(struct muster_rpc_subchannel *subchannel
                                         const struct muster_error *error);
 void muster_rpc_subchannel_connect_cancel(struct muster_rpc_subchannel *subchannel);
 void muster_rpc_subchannel_dial_options(const struct muster_rpc_subchannel *subchannel,
-                                        struct muster_rpc_dial_options *ret_options);
+                                        struct muster_dial_options *ret_options);
 
 /* rpc_subchannel_scale.c */
 /** Of one that is READY: who takes a call. NULL: all are full, and another connection is on its way:

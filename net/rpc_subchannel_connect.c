@@ -33,7 +33,7 @@ void muster_rpc_subchannel_connect_next(struct muster_rpc_subchannel *subchannel
         next_endpoint(subchannel);
 }
 
-static void on_dial(struct muster_rpc_dial *dial, enum muster_rc rc)
+static void on_dial(struct muster_dial *dial, enum muster_rc rc)
 {
     struct muster_rpc_subchannel *subchannel = dial->data;
 
@@ -66,27 +66,27 @@ static const char *server_name(const struct muster_rpc_subchannel *subchannel)
 }
 
 void muster_rpc_subchannel_dial_options(const struct muster_rpc_subchannel *subchannel,
-                                        struct muster_rpc_dial_options *ret_options)
+                                        struct muster_dial_options *ret_options)
 {
     const struct muster_channel *channel = subchannel->channel;
 
-    *ret_options = (struct muster_rpc_dial_options){.tls = channel->options.tls,
-                                                    .server_name = server_name(subchannel),
-                                                    .sessions = channel->tls_sessions};
+    *ret_options = (struct muster_dial_options){.tls = channel->options.tls,
+                                                .server_name = server_name(subchannel),
+                                                .sessions = channel->tls_sessions};
 }
 
 static void try_address(struct muster_rpc_subchannel *subchannel)
 {
     const struct muster_channel *channel = subchannel->channel;
-    struct muster_rpc_dial_options options;
+    struct muster_dial_options options;
     struct muster_error error;
     enum muster_rc rc;
 
     muster_rpc_subchannel_dial_options(subchannel, &options);
     subchannel->dial.data = subchannel;
-    rc = muster_rpc_dial_start(&subchannel->dial, channel->env->net,
-                               &subchannel->addresses[subchannel->address_at], &options,
-                               attempt_deadline_ns(subchannel), on_dial);
+    rc = muster_dial_start(&subchannel->dial, channel->env->net,
+                           &subchannel->addresses[subchannel->address_at], &options,
+                           attempt_deadline_ns(subchannel), on_dial);
     if (rc == MUSTER_OK) {
         subchannel->is_connecting = true;
         return;
@@ -150,5 +150,5 @@ void muster_rpc_subchannel_connect_cancel(struct muster_rpc_subchannel *subchann
     if (subchannel->is_looking_up)
         muster_lookup_cancel(&subchannel->lookup);
     if (subchannel->is_connecting)
-        muster_rpc_dial_cancel(&subchannel->dial);
+        muster_dial_cancel(&subchannel->dial);
 }

@@ -21,7 +21,7 @@ static void give_up(struct muster_rpc_subchannel *subchannel)
     muster_channel_update(subchannel->channel);
 }
 
-static void on_dial(struct muster_rpc_dial *dial, enum muster_rc rc)
+static void on_dial(struct muster_dial *dial, enum muster_rc rc)
 {
     struct muster_rpc_subchannel *subchannel = dial->data;
 
@@ -43,7 +43,7 @@ static bool scale(struct muster_rpc_subchannel *subchannel)
 {
     struct muster_rpc_scale *scale = &subchannel->scale;
     const struct muster_channel *channel = subchannel->channel;
-    struct muster_rpc_dial_options options;
+    struct muster_dial_options options;
     struct muster_stream *stream;
 
     if (scale->is_dialling || scale->transport != NULL)
@@ -54,7 +54,7 @@ static bool scale(struct muster_rpc_subchannel *subchannel)
     stream = muster_h2_session_stream(subchannel->current->session.h2);
     scale->dial.data = subchannel;
     scale->is_dialling =
-        muster_rpc_dial_start(
+        muster_dial_start(
             &scale->dial, channel->env->net, muster_stream_peer(stream), &options,
             muster_loop_after_ns(channel->env->loop, channel->options.connect_timeout_ns),
             on_dial) == MUSTER_OK;
@@ -114,5 +114,5 @@ void muster_rpc_subchannel_scale_failed(struct muster_rpc_subchannel *subchannel
 void muster_rpc_subchannel_scale_cancel(struct muster_rpc_subchannel *subchannel)
 {
     if (subchannel->scale.is_dialling)
-        muster_rpc_dial_cancel(&subchannel->scale.dial);
+        muster_dial_cancel(&subchannel->scale.dial);
 }

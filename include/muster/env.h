@@ -15,6 +15,7 @@ MUSTER_BEGIN
 struct muster_net;     /* stream.h */
 struct muster_http;    /* http.h */
 struct muster_backend; /* device collectives; NULL = host only */
+struct muster_tls;     /* tls.h */
 
 /* Environment variables. */
 struct muster_vars;
@@ -130,6 +131,7 @@ struct muster_env {
     struct muster_mem *mem;
     struct muster_loop *loop;
     struct muster_net *net;
+    struct muster_tls *tls; /* of links to other members, both ways; NULL: they are plain */
     struct muster_http *http;
     struct muster_backend *backend;
     struct muster_host *host;

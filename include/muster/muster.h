@@ -71,6 +71,7 @@
 #include <muster/tensor.h>
 #include <muster/tensor_list.h>
 #include <muster/tls.h>
+#include <muster/tls_authority.h>
 #include <muster/tpu_client.h>
 #include <muster/tpu_connect.h>
 #include <muster/tpu_device_assignment.h>

@@ -23,7 +23,7 @@ PUBLIC_ONLY = {"tools", "examples"}  # these see include/muster/ and their own f
 RESOLVERS_SEE_OF_NET = re.compile(r"net/(dns|http_client|http|grpc|rpc|credentials|base64)\w*\.h")
 
 # Public headers without a source of their name.
-HEADER_LAYER = {"base": "runtime", "list": "runtime", "poller": "runtime", "collective": "collective", "strategy": "training",
+HEADER_LAYER = {"tls_authority": "net", "base": "runtime", "list": "runtime", "poller": "runtime", "collective": "collective", "strategy": "training",
                 "backend": "collective", "gpu": "collective", "proto": "proto", "descriptors": "net"}
 
 # Third-party headers and the files they are confined to.

@@ -1,7 +1,7 @@
-/* A connection for HTTP/2: connect, then shake hands. */
-#include "net/rpc_dial.h"
+/* A connection to somebody: connect, then shake hands. */
+#include "net/dial.h"
 
-static void finish(struct muster_rpc_dial *dial, struct muster_stream *stream,
+static void finish(struct muster_dial *dial, struct muster_stream *stream,
                    const struct muster_error *error, enum muster_rc rc)
 {
     dial->stream = stream;
@@ -16,9 +16,11 @@ static void on_shaken(struct muster_tls_handshake *handshake, enum muster_rc rc)
 
 static void on_connect(struct muster_connect *connect, enum muster_rc rc)
 {
-    struct muster_rpc_dial *dial = connect->data;
+    struct muster_dial *dial = connect->data;
+    const char *protocols = dial->options.protocols;
     const struct muster_tls_handshake_options options = {.server_name = dial->options.server_name,
-                                                         .protocols = "h2",
+                                                         .protocols =
+                                                             protocols != NULL ? protocols : "h2",
                                                          .sessions = dial->options.sessions};
 
     if (rc != MUSTER_OK || dial->options.tls == NULL) {
@@ -36,20 +38,21 @@ static void on_connect(struct muster_connect *connect, enum muster_rc rc)
     finish(dial, NULL, &connect->error, rc);
 }
 
-enum muster_rc muster_rpc_dial_start(struct muster_rpc_dial *dial, struct muster_net *net,
-                                     const struct muster_address *address,
-                                     const struct muster_rpc_dial_options *options,
-                                     uint64_t deadline_ns, muster_rpc_dial_fn *done)
+enum muster_rc muster_dial_start(struct muster_dial *dial, struct muster_net *net,
+                                 const struct muster_address *address,
+                                 const struct muster_dial_options *options, uint64_t deadline_ns,
+                                 muster_dial_fn *done)
 {
     dial->done = done;
     dial->options = *options;
     dial->deadline_ns = deadline_ns;
     dial->is_shaking = false;
     dial->connect.data = dial;
-    return muster_connect_start(&dial->connect, net, address, NULL, deadline_ns, on_connect);
+    return muster_connect_start(&dial->connect, net, address, options->stream, deadline_ns,
+                                on_connect);
 }
 
-void muster_rpc_dial_cancel(struct muster_rpc_dial *dial)
+void muster_dial_cancel(struct muster_dial *dial)
 {
     if (dial->is_shaking)
         muster_tls_handshake_cancel(&dial->handshake);
