@@ -29,36 +29,40 @@ static struct muster_rpc_subchannel *find(const struct muster_channel *channel,
     return NULL;
 }
 
-static void keep_or_add(struct muster_channel *channel, size_t i)
+/* False: no memory. */
+static bool keep_or_add(struct muster_channel *channel, size_t i)
 {
     const struct muster_address *address = &channel->resolution->addresses[i];
     struct muster_rpc_subchannel *subchannel = find(channel, address);
 
     if (subchannel == NULL) {
         subchannel = muster_rpc_subchannel_new(channel, NULL, 0);
-        if (subchannel == NULL) {
-            MUSTER_LOG(channel->env, WARN, "rpc_address_left_out", "target",
-                       channel->target.authority, "reason", "no memory");
-            return;
-        }
+        if (subchannel == NULL)
+            return false;
         subchannel->endpoint = channel->target.endpoints[channel->resolution->sources[i]];
         subchannel->endpoint.address = *address; /* host stays the name that the server must have */
     }
     subchannel->is_kept = true;
+    return true;
 }
 
 /* What the names lead to now: new servers are connected to, vanished ones end with their calls. */
 static void adopt(struct muster_channel *channel)
 {
-    const struct muster_rpc_resolution *resolution = channel->resolution;
+    struct muster_rpc_resolution *resolution = channel->resolution;
     struct muster_list *node, *next;
+    bool is_complete = true;
 
     FOR_EACH(channel, at)
     {
         subchannel_of(at)->is_kept = false;
     }
     for (size_t i = 0; i < resolution->address_count; i++)
-        keep_or_add(channel, i);
+        is_complete = keep_or_add(channel, i) && is_complete;
+    if (!is_complete) {
+        (void)muster_error_set(&resolution->error, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
+        muster_rpc_resolution_repeat(resolution);
+    }
     for (node = channel->subchannels.next; node != &channel->subchannels; node = next) {
         struct muster_rpc_subchannel *subchannel = subchannel_of(node);
 

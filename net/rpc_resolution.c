@@ -23,15 +23,24 @@ static void add(struct muster_rpc_resolution *resolution, const struct muster_ad
     resolution->addresses[resolution->address_count++] = *address;
 }
 
-/* All endpoints were asked. */
-static void conclude(struct muster_rpc_resolution *resolution)
+void muster_rpc_resolution_repeat(struct muster_rpc_resolution *resolution)
 {
     struct muster_env *env = resolution->env;
     uint64_t delay_ns = muster_rng_jitter(env->rng, resolution->backoff_ns, BACKOFF_JITTER);
 
-    resolution->earliest_ns = muster_loop_after_ns(env->loop, INTERVAL_MIN_NS);
-    resolution->has_failed = resolution->address_count == 0;
-    if (!resolution->has_failed) {
+    resolution->has_failed = true;
+    muster_timer_start(&resolution->timer, env->loop, muster_loop_after_ns(env->loop, delay_ns));
+    resolution->backoff_ns += resolution->backoff_ns / 5 * 3; /* factor 1.6 */
+    if (resolution->backoff_ns > resolution->backoff_max_ns)
+        resolution->backoff_ns = resolution->backoff_max_ns;
+}
+
+/* All endpoints were asked. */
+static void conclude(struct muster_rpc_resolution *resolution)
+{
+    resolution->earliest_ns = muster_loop_after_ns(resolution->env->loop, INTERVAL_MIN_NS);
+    if (resolution->address_count > 0) {
+        resolution->has_failed = false;
         resolution->backoff_ns = resolution->backoff_base_ns;
         memset(&resolution->error, 0, sizeof(resolution->error));
         resolution->on_result(resolution, MUSTER_OK);
@@ -40,10 +49,7 @@ static void conclude(struct muster_rpc_resolution *resolution)
     if (resolution->error.rc == MUSTER_OK)
         (void)muster_error_set(&resolution->error, MUSTER_UNAVAILABLE, "%s has no addresses",
                                resolution->target->authority);
-    muster_timer_start(&resolution->timer, env->loop, muster_loop_after_ns(env->loop, delay_ns));
-    resolution->backoff_ns += resolution->backoff_ns / 5 * 3; /* factor 1.6 */
-    if (resolution->backoff_ns > resolution->backoff_max_ns)
-        resolution->backoff_ns = resolution->backoff_max_ns;
+    muster_rpc_resolution_repeat(resolution);
     resolution->on_result(resolution, resolution->error.rc);
 }
 

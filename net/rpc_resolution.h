@@ -40,6 +40,8 @@ void muster_rpc_resolution_init(struct muster_rpc_resolution *resolution);
 /** From the loop, at once or 30 s after the last time (gRPC naming.md); not while one is due or
  * under way. A target without names has nothing to ask again: only the first time counts. */
 void muster_rpc_resolution_start(struct muster_rpc_resolution *resolution);
+/** In on_result: it could not be used; once more, after the backoff. */
+void muster_rpc_resolution_repeat(struct muster_rpc_resolution *resolution);
 /** Nothing comes any more. While is_looking_up: but on_result with CANCELLED, for which the memory
  * must stay. */
 void muster_rpc_resolution_stop(struct muster_rpc_resolution *resolution);

@@ -1,0 +1,242 @@
+/* Round robin over what a name leads to: servers that appear are called, those that vanish are not
+ * asked any more. On a virtual clock and a net that refuses. */
+#include "test_env.h"
+#include "virtual_loop.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <muster/rpc.h>
+#include <muster/stream.h>
+
+#define HOSTS_MAX 8
+
+struct fixture {
+    struct test_env test;
+    struct virtual_loop loop;
+    struct muster_loop *real_loop;
+    struct muster_net net;
+    struct muster_lookup *lookup;
+    struct muster_task answer_task;
+    struct muster_connect *refused[64];
+    unsigned refused_count;
+    struct muster_task refuse_task;
+    bool is_known[HOSTS_MAX]; /* 10.0.0.i, by the name server */
+    enum muster_rc answer_rc;
+    bool is_silent;
+    unsigned lookups;
+    unsigned attempts[HOSTS_MAX];
+    struct muster_channel *channel;
+    bool is_closed;
+};
+
+static void on_answer(struct muster_task *task)
+{
+    struct fixture *fixture = task->data;
+    struct muster_lookup *lookup = fixture->lookup;
+
+    lookup->address_count = 0;
+    for (unsigned i = 0; i < HOSTS_MAX && fixture->answer_rc == MUSTER_OK; i++) {
+        if (fixture->is_known[i])
+            lookup->addresses[lookup->address_count++] = (struct muster_address){
+                .family = MUSTER_ADDRESS_IPV4, .port = lookup->port, .ip = {10, 0, 0, (uint8_t)i}};
+    }
+    if (fixture->answer_rc != MUSTER_OK)
+        (void)muster_error_set(&lookup->error, fixture->answer_rc, "the name server is away");
+    lookup->done(lookup, fixture->answer_rc);
+}
+
+static enum muster_rc look_up(struct muster_net *net, struct muster_lookup *lookup,
+                              const char *host, uint64_t deadline_ns)
+{
+    struct fixture *fixture = MUSTER_CONTAINER_OF(net, struct fixture, net);
+
+    (void)deadline_ns;
+    assert_string_equal(host, "cluster");
+    fixture->lookups++;
+    fixture->lookup = lookup;
+    if (!fixture->is_silent)
+        muster_task_post(&fixture->answer_task, fixture->test.env.loop);
+    return MUSTER_OK;
+}
+
+static void on_refuse(struct muster_task *task)
+{
+    struct fixture *fixture = task->data;
+
+    while (fixture->refused_count > 0) {
+        struct muster_connect *connect = fixture->refused[--fixture->refused_count];
+
+        (void)muster_error_set(&connect->error, MUSTER_UNAVAILABLE, "refused");
+        connect->done(connect, MUSTER_UNAVAILABLE);
+    }
+}
+
+static enum muster_rc refuse(struct muster_net *net, struct muster_connect *connect,
+                             const struct muster_stream_options *options, uint64_t deadline_ns)
+{
+    struct fixture *fixture = MUSTER_CONTAINER_OF(net, struct fixture, net);
+
+    (void)options;
+    (void)deadline_ns;
+    fixture->attempts[connect->address.ip[3]]++;
+    fixture->refused[fixture->refused_count++] = connect;
+    muster_task_post(&fixture->refuse_task, fixture->test.env.loop);
+    return MUSTER_OK;
+}
+
+static void forget_lookup(struct muster_net *net, struct muster_lookup *lookup)
+{
+    struct fixture *fixture = MUSTER_CONTAINER_OF(net, struct fixture, net);
+
+    (void)lookup;
+    fixture->answer_rc = MUSTER_CANCELLED;
+    muster_task_post(&fixture->answer_task, fixture->test.env.loop);
+}
+
+static void forget_connect(struct muster_net *net, struct muster_connect *connect)
+{
+    (void)net; /* its end is due anyway */
+    (void)connect;
+}
+
+static const struct muster_net_ops refusing = {.connect = refuse,
+                                               .connect_cancel = forget_connect,
+                                               .lookup = look_up,
+                                               .lookup_cancel = forget_lookup};
+
+static void on_closed(struct muster_channel *channel)
+{
+    ((struct fixture *)muster_channel_data(channel))->is_closed = true;
+}
+
+static int set_up(void **state)
+{
+    static const struct muster_channel_options options = {.load_balancing = MUSTER_ROUND_ROBIN,
+                                                          .backoff_base_ns = MUSTER_NS_PER_S,
+                                                          .backoff_max_ns = 4 * MUSTER_NS_PER_S};
+    struct fixture *fixture = calloc(1, sizeof(*fixture));
+
+    test_env_open(&fixture->test);
+    virtual_loop_init(&fixture->loop);
+    fixture->real_loop = fixture->test.env.loop;
+    fixture->test.env.loop = &fixture->loop.loop;
+    fixture->net.ops = &refusing;
+    fixture->test.env.net = &fixture->net;
+    fixture->is_known[1] = fixture->is_known[2] = true;
+    muster_task_init(&fixture->answer_task, on_answer, fixture);
+    muster_task_init(&fixture->refuse_task, on_refuse, fixture);
+    assert_int_equal(muster_channel_open(&fixture->test.env, "dns:///cluster:1", &options,
+                                         &fixture->channel, NULL),
+                     MUSTER_OK);
+    muster_channel_set_data(fixture->channel, fixture);
+    *state = fixture;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *fixture = *state;
+
+    muster_channel_close(fixture->channel, on_closed);
+    virtual_loop_advance(&fixture->loop, MUSTER_NS_PER_S);
+    assert_true(fixture->is_closed);
+    fixture->test.env.loop = fixture->real_loop;
+    test_env_close(&fixture->test);
+    free(fixture);
+    return 0;
+}
+
+static void advance(struct fixture *fixture, uint64_t seconds)
+{
+    virtual_loop_advance(&fixture->loop, seconds * MUSTER_NS_PER_S);
+}
+
+static void each_address_has_its_own_attempts(void **state)
+{
+    struct fixture *fixture = *state;
+
+    muster_channel_connect(fixture->channel);
+    assert_int_equal(muster_channel_state(fixture->channel), MUSTER_CHANNEL_CONNECTING);
+    advance(fixture, 20);
+
+    assert_in_range(fixture->attempts[1], 5, 10);
+    assert_in_range(fixture->attempts[2], 5, 10);
+    assert_int_equal(fixture->lookups, 1);
+    assert_int_equal(muster_channel_state(fixture->channel), MUSTER_CHANNEL_TRANSIENT_FAILURE);
+}
+
+static void the_name_is_asked_again_after_losses(void **state)
+{
+    struct fixture *fixture = *state;
+    unsigned before;
+
+    muster_channel_connect(fixture->channel);
+    advance(fixture, 20);
+    fixture->is_known[1] = false;
+    fixture->is_known[3] = true;
+    advance(fixture, 20); /* 30 s after the first time */
+    assert_int_equal(fixture->lookups, 2);
+    before = fixture->attempts[1];
+    advance(fixture, 10);
+
+    assert_int_equal(fixture->attempts[1], before);
+    assert_in_range(fixture->attempts[3], 2, 10);
+    assert_in_range(fixture->attempts[2], 10, 30);
+}
+
+static void a_name_server_that_is_away_changes_nothing(void **state)
+{
+    struct fixture *fixture = *state;
+    unsigned before;
+
+    muster_channel_connect(fixture->channel);
+    advance(fixture, 20);
+    fixture->answer_rc = MUSTER_UNAVAILABLE;
+    advance(fixture, 20);
+    assert_true(fixture->lookups >= 2);
+    before = fixture->attempts[1];
+    advance(fixture, 10);
+
+    assert_true(fixture->attempts[1] > before);
+}
+
+static void without_an_address_the_channel_fails(void **state)
+{
+    struct fixture *fixture = *state;
+
+    fixture->answer_rc = MUSTER_NOT_FOUND;
+    muster_channel_connect(fixture->channel);
+    advance(fixture, 1);
+    assert_int_equal(muster_channel_state(fixture->channel), MUSTER_CHANNEL_TRANSIENT_FAILURE);
+    fixture->answer_rc = MUSTER_OK;
+    advance(fixture, 10);
+
+    assert_true(fixture->attempts[1] > 0);
+}
+
+static void a_channel_closes_amid_a_lookup(void **state)
+{
+    struct fixture *fixture = *state;
+
+    fixture->is_silent = true;
+    muster_channel_connect(fixture->channel);
+    advance(fixture, 1);
+
+    assert_int_equal(fixture->lookups, 1);
+    assert_int_equal(muster_channel_state(fixture->channel), MUSTER_CHANNEL_CONNECTING);
+}
+
+int main(void)
+{
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest balance[] = {
+        CASE(each_address_has_its_own_attempts),
+        CASE(the_name_is_asked_again_after_losses),
+        CASE(a_name_server_that_is_away_changes_nothing),
+        CASE(without_an_address_the_channel_fails),
+        CASE(a_channel_closes_amid_a_lookup),
+    };
+
+    return cmocka_run_group_tests(balance, NULL, NULL);
+}
