@@ -111,11 +111,27 @@ static enum muster_rc round_robin_open(struct muster_channel *channel)
     return channel->health_service != NULL ? MUSTER_OK : MUSTER_RESOURCE_EXHAUSTED;
 }
 
+/* Fisher and Yates: all orders are as likely. */
+static void shuffle_endpoints(struct muster_channel *channel)
+{
+    struct muster_endpoint *endpoints = channel->target.endpoints;
+
+    for (size_t left = channel->target.count; left > 1; left--) {
+        size_t i = muster_rng_below(channel->env->rng, left);
+        struct muster_endpoint swap = endpoints[i];
+
+        endpoints[i] = endpoints[left - 1];
+        endpoints[left - 1] = swap;
+    }
+}
+
 enum muster_rc muster_rpc_balance_open(struct muster_channel *channel,
                                        struct muster_error *ret_error)
 {
     enum muster_rc rc = MUSTER_OK;
 
+    if (channel->options.is_shuffled)
+        shuffle_endpoints(channel);
     if (channel->options.load_balancing == MUSTER_ROUND_ROBIN)
         rc = round_robin_open(channel);
     else if (channel->options.health_service != NULL)

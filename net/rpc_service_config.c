@@ -225,8 +225,11 @@ static enum muster_rc read_balancing(struct muster_service_config *config,
 
     for (size_t i = 0; i < muster_json_count(array); i++) {
         if (muster_json_walk_first(&walk, muster_json_at(array, i)) &&
-            read_balancer(config, walk.name))
+            read_balancer(config, walk.name)) {
+            config->is_shuffled =
+                muster_json_is_true(muster_json_member(walk.value, "shuffleAddressList"));
             return MUSTER_OK;
+        }
     }
     if (array == NULL && older == NULL)
         return MUSTER_OK;
@@ -290,6 +293,7 @@ void muster_service_config_apply(const struct muster_service_config *config,
 {
     if (config->has_load_balancing)
         options->load_balancing = config->load_balancing;
+    options->is_shuffled = options->is_shuffled || config->is_shuffled;
     if (config->health_service != NULL && options->load_balancing == MUSTER_ROUND_ROBIN)
         options->health_service = config->health_service;
     if (config->throttle.tokens_max != 0)

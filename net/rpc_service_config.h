@@ -10,6 +10,7 @@ struct muster_json;
 struct muster_service_config {
     bool has_load_balancing;
     enum muster_load_balancing load_balancing;
+    bool is_shuffled;
     const char *health_service; /* NULL: none. Borrowed from root, as methods */
     struct muster_retry_throttle throttle;
     struct muster_method_policy *policies;

@@ -95,6 +95,17 @@ static void try_address(struct muster_rpc_subchannel *subchannel)
     muster_rpc_subchannel_connect_next(subchannel, &error);
 }
 
+static void shuffle(struct muster_lookup *lookup, struct muster_rng *rng)
+{
+    for (size_t left = lookup->address_count; left > 1; left--) {
+        size_t i = muster_rng_below(rng, left);
+        struct muster_address swap = lookup->addresses[i];
+
+        lookup->addresses[i] = lookup->addresses[left - 1];
+        lookup->addresses[left - 1] = swap;
+    }
+}
+
 static void on_lookup(struct muster_lookup *lookup, enum muster_rc rc)
 {
     struct muster_rpc_subchannel *subchannel = lookup->data;
@@ -109,6 +120,8 @@ static void on_lookup(struct muster_lookup *lookup, enum muster_rc rc)
         next_endpoint(subchannel);
         return;
     }
+    if (subchannel->channel->options.is_shuffled)
+        shuffle(lookup, subchannel->channel->env->rng);
     subchannel->address_count = lookup->address_count;
     subchannel->addresses = lookup->addresses;
     try_address(subchannel);

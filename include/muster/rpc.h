@@ -85,6 +85,7 @@ enum muster_load_balancing {
 struct muster_channel_options {
     const char *authority; /* NULL: from the target */
     enum muster_load_balancing load_balancing;
+    bool is_shuffled; /* pick first tries the addresses in random order (gRPC A62) */
     /* Of round robin: ask each server by grpc.health.v1.Health/Watch for this service ("": for the
      * server) and send calls only where it is SERVING, or where nobody answers that (gRPC A17).
      * NULL: do not ask. Copied. */
@@ -158,7 +159,7 @@ struct muster_call_options {
 struct muster_call {
     void *data;
     /* valid in done */
-    struct muster_error status;                                 /* rc and grpc-message */
+    struct muster_error status; /* rc and grpc-message */
     /* borrowed until done returns; the initial one is there from on_headers on */
     struct muster_metadata initial_metadata, trailing_metadata;
     bool is_unsent; /* it ended before a connection took it: the server cannot have acted */

@@ -211,6 +211,27 @@ static void without_any_server_calls_fail_or_wait(void **state)
     assert_int_equal(patient.rc, MUSTER_OK);
 }
 
+static void shuffled_channels_begin_anywhere(void **state)
+{
+    struct scene *scene = *state;
+    const struct muster_channel_options options = {.is_shuffled = true};
+    char target[512], address[MUSTER_ADDRESS_TEXT_BYTES];
+    int length = 0;
+
+    for (unsigned i = 0; i < SERVERS; i++)
+        length += snprintf(target + length, sizeof(target) - (size_t)length, "%s%s",
+                           length > 0 ? "," : "",
+                           muster_address_format(&scene->backends[i].address, address));
+    for (unsigned i = 0; i < 40; i++) {
+        rpc_fixture_hang_up(&scene->rpc);
+        rpc_fixture_dial(&scene->rpc, target, &options);
+        assert_int_equal(ask(scene), MUSTER_OK);
+    }
+
+    for (unsigned i = 0; i < SERVERS; i++)
+        assert_in_range(scene->backends[i].served, 1, 38);
+}
+
 static void a_name_is_balanced_too(void **state)
 {
     struct scene *scene = *state;
@@ -301,6 +322,7 @@ int main(void)
         CASE(a_dead_server_is_left_out_until_it_is_back),
         CASE(an_address_that_never_answers_is_no_harm),
         CASE(without_any_server_calls_fail_or_wait),
+        CASE(shuffled_channels_begin_anywhere),
         CASE(a_name_is_balanced_too),
         CASE(a_channel_closes_while_it_looks_up_and_connects),
         CASE(changes_of_state_are_told),

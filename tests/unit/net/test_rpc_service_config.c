@@ -80,6 +80,22 @@ static void what_it_does_not_say_stays(void **state)
     muster_service_config_fini(&config);
 }
 
+static void pick_first_may_be_shuffled(void **state)
+{
+    static const char text[] =
+        "{\"loadBalancingConfig\":[{\"pick_first\":{\"shuffleAddressList\":true}}]}";
+    struct test_env *test = *state;
+    struct muster_service_config config;
+    struct muster_channel_options options = {.load_balancing = MUSTER_ROUND_ROBIN};
+
+    assert_int_equal(muster_service_config_init(&config, test->env.mem, text, NULL), MUSTER_OK);
+    muster_service_config_apply(&config, &options);
+
+    assert_int_equal(options.load_balancing, MUSTER_PICK_FIRST);
+    assert_true(options.is_shuffled);
+    muster_service_config_fini(&config);
+}
+
 static void the_older_name_of_a_policy_is_known(void **state)
 {
     struct test_env *test = *state;
@@ -179,11 +195,9 @@ int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest configs[] = {
-        CASE(all_that_it_can_say_is_read),
-        CASE(what_it_does_not_say_stays),
-        CASE(the_older_name_of_a_policy_is_known),
-        CASE(mistakes_are_named),
-        CASE(want_of_memory_is_told),
+        CASE(all_that_it_can_say_is_read), CASE(what_it_does_not_say_stays),
+        CASE(pick_first_may_be_shuffled),  CASE(the_older_name_of_a_policy_is_known),
+        CASE(mistakes_are_named),          CASE(want_of_memory_is_told),
         CASE(a_channel_takes_one),
     };
 
