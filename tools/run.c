@@ -208,6 +208,7 @@ static void run_open_loop(struct run *run)
         muster_loop_run(run->env->loop);
     run_progress_stop(run);
     run_events_flush(run);
+    run_weights_compare(run);
     run_summary_print(run);
     if (!run_summary_write(run) && run->exit_code == EXIT_OK)
         run->exit_code = EXIT_OTHER;

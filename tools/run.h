@@ -84,8 +84,8 @@ struct run_task {
     struct muster_timer start_timer;
     /* the present or last life */
     struct muster_incarnation incarnation;
-    pid_t pid;      /* the worker's, or its keeper's: leads its process group. 0: not known */
-    int worker_pid; /* for people */
+    pid_t pid;          /* the worker's, or its keeper's: leads its process group. 0: not known */
+    int worker_pid;     /* for people */
     unsigned collected; /* lives that have ended and are counted */
     struct muster_process_watch watch;
     bool is_watched;
@@ -144,6 +144,8 @@ bool run_registry_open(struct run *run, struct muster_error *ret_error);
 const char *run_registry_endpoint(const struct run *run);
 /** Write the confirmed death of task's present life. */
 void run_registry_confirm_death(struct run *run, const struct run_task *task, const char *how);
+/** To it. Borrowed. */
+struct muster_registry *run_registry_client(const struct run *run);
 /** Let open writes end, close; turns the loop. */
 void run_registry_close(struct run *run);
 
@@ -212,6 +214,17 @@ void run_outcome_gather(struct run *run, struct run_outcome *ret_outcome);
 /** The task has a result, and nobody did more steps. */
 bool run_outcome_is_final(const struct run_outcome *outcome, const struct run_task *task);
 
+/* --- weights of other machines: run_weights.c */
+
+struct run_weights;
+/** Once there is a registry client. */
+void run_weights_open(struct run *run);
+/** All workers have ended: leave their weights for the launchers of the other machines, and compare with
+ * those that are there; the exit code tells. Turns the loop for some seconds at most. */
+void run_weights_compare(struct run *run);
+/** The registry client must have been closed. */
+void run_weights_close(struct run *run);
+
 /** Text at the end and --json. */
 void run_summary_print(struct run *run);
 /** False: told why. */
@@ -236,6 +249,8 @@ struct run {
     struct run_sink *out, *err; /* the same one when both are one terminal */
     bool is_output_held;
     struct run_registry *registry;
+    struct run_weights *weights;
+    bool is_different_elsewhere; /* another machine has other weights after the same step */
     struct muster_fd_watch signal_watch;
     int guard_fd;
     pid_t guard_pid;
@@ -253,7 +268,7 @@ struct run {
     /* counts for the summary */
     uint64_t gang_restarts;
     uint64_t restarts, kills, rejoins, survivors_restarted;
-    uint64_t epoch_last, epoch_told;
+    uint64_t epoch_first, epoch_last, epoch_told;
     double recoveries_ms[RUN_RECOVERIES_MAX];
     size_t recovery_count;
     /* the first failure that had no restart left */

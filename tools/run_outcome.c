@@ -55,6 +55,7 @@ void run_outcome_gather(struct run *run, struct run_outcome *ret_outcome)
         }
         is_same = is_same && strcmp(digest, task->digest) == 0;
     }
+    is_same = is_same && !run->is_different_elsewhere;
     outcome.is_identical = is_same && outcome.results > 0;
     outcome.is_different = !is_same;
     sort_recoveries(run, &outcome);

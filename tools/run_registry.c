@@ -137,12 +137,18 @@ bool run_registry_open(struct run *run, struct muster_error *ret_error)
         return false;
     muster_registry_set_data(registry->client, registry);
     registry->dead = run_dead_open(registry->client, run->env->loop, run->settings.job_name);
+    run_weights_open(run);
     if (run->settings.is_embedded)
         return true;
     probe(registry);
     muster_timer_start(&registry->silence_timer, run->env->loop,
                        muster_loop_after_ns(run->env->loop, SILENCE_NS));
     return true;
+}
+
+struct muster_registry *run_registry_client(const struct run *run)
+{
+    return run->registry->client;
 }
 
 const char *run_registry_endpoint(const struct run *run)
@@ -262,6 +268,7 @@ void run_registry_close(struct run *run)
             muster_loop_turn(loop, UINT64_MAX);
     }
     run_dead_close(registry->dead);
+    run_weights_close(run);
     muster_registry_store_close(registry->store);
     free(registry);
     run->registry = NULL;

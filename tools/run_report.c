@@ -36,6 +36,8 @@ static void note_epoch(struct run *run, const struct muster_json *report)
 {
     uint64_t epoch = number_of(report, "epoch");
 
+    if (run->epoch_first == 0)
+        run->epoch_first = epoch;
     if (epoch > run->epoch_last)
         run->epoch_last = epoch;
 }

@@ -33,6 +33,7 @@ static const struct field task_fields[] = {
 static const struct field run_fields[] = {
     RUN(U64, gang_restarts), RUN(U64, restarts),   RUN(U64, kills),
     RUN(U64, rejoins),       RUN(U64, epoch_last), RUN(U64, survivors_restarted),
+    RUN(U64, epoch_first),
     RUN(U64, epoch_told),    RUN(INT, failed_code), RUN(BOOL, is_misuse),
     RUN(INT, stop_signal),   RUN(U64, began_wall_ns),
 };

@@ -161,6 +161,18 @@ class ManyLaunchers(unittest.TestCase):
         self.assertEqual(both[0].returncode, 5, err)
         self.assertIn("[worker:0] done", out)
 
+    def test_weights_are_compared_with_those_of_the_other_machine(self):
+        first, same, other = (dict(steps=9, digest=digest) for digest in ("aaaa", "aaaa", "bbbb"))
+        _, err = (child := self.launcher(0, script=reporting(first, first))).communicate(timeout=PATIENCE_S)
+        self.assertEqual(child.returncode, 0, err)
+        _, err = (child := self.launcher(1, script=reporting(first, first, same, same))).communicate(timeout=PATIENCE_S)
+        self.assertEqual(child.returncode, 0, err)
+        self.assertIn("weights byte-identical on 2 machines that have ended", err)
+        out, err = (child := self.launcher(1, script=reporting(first, first, other, other))).communicate(timeout=PATIENCE_S)
+        self.assertEqual((child.returncode, json.loads(out)["identical"]), (6, False), err)
+        self.assertIn("machine 0 has other weights after step 9: aaaa", err)
+        self.assertIn("WEIGHTS DIFFER", err)
+
     def test_a_registry_that_does_not_answer_is_told(self):
         child = start(self, "-n", "1", "--registry", "127.0.0.1:1", script="exec sleep 600")
         self.assertIn("the registry at 127.0.0.1:1 does not answer", child.stderr.readline())

@@ -113,6 +113,10 @@ class OnRegistry:
             digests += summary["digests"]
         self.assertEqual((len(digests), len(set(digests))), (2 * len(ranks), 1), digests)
 
+    def assert_compared(self, launchers):
+        """The last one to end has seen the weights of the other."""
+        self.assertTrue(any("weights byte-identical on 2 machines" in launcher.text() for launcher in launchers))
+
     def test_a_job_trains_on_both(self):
         self.hurry()
         launchers = [self.launch(rank) for rank in range(2)]
@@ -120,6 +124,7 @@ class OnRegistry:
             launcher.end()
             self.assertEqual(launcher.text().count("total 300"), 2)
         self.assert_same(300)
+        self.assert_compared(launchers)
 
     def test_the_main_job_trains_through_deaths_on_both(self):
         words = [(*self.words(rank, "--kill", "worker:1@step=60", "--kill", "worker:2@step=120")[:-5], os.path.join(BINARIES, "bin", "digits"),
