@@ -42,7 +42,8 @@ static void rpc_reset(struct muster_rpc *rpc)
     rpc->state = MUSTER_RPC_STARTING;
     rpc->deadline_ns = UINT64_MAX;
     rpc->is_post = rpc->is_get = rpc->is_root = rpc->is_grpc = rpc->is_page = false;
-    rpc->has_bad_timeout = rpc->has_unknown_encoding = rpc->is_gzip_welcome = false;
+    rpc->has_bad_timeout = rpc->has_unknown_encoding = rpc->has_unknown_codec = false;
+    rpc->is_gzip_welcome = false;
     rpc->has_compression = rpc->is_compressing = false;
     rpc->metadata_rc = MUSTER_OK;
     rpc->are_headers_sent = false;
@@ -210,6 +211,9 @@ static bool is_acceptable(struct muster_rpc *rpc)
         muster_rpc_abort(rpc, MUSTER_INTERNAL, "malformed metadata");
     else if (rpc->method == NULL)
         muster_rpc_abort(rpc, MUSTER_UNIMPLEMENTED, "unknown method");
+    else if (rpc->has_unknown_codec)
+        muster_rpc_abort(rpc, MUSTER_UNIMPLEMENTED,
+                         "unknown content-type: messages here are application/grpc+proto");
     else if (rpc->has_unknown_encoding)
         muster_rpc_abort(rpc, MUSTER_UNIMPLEMENTED, "unknown grpc-encoding");
     else if (muster_rpc_admit(rpc, &error) != MUSTER_OK)

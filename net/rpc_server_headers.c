@@ -41,6 +41,18 @@ static bool is_grpc_content_type(const char *value, size_t bytes)
     return bytes == length || value[length] == '+' || value[length] == ';';
 }
 
+/* "application/grpc+json" and the like: read as protobuf they would mean something else. */
+static bool is_other_codec(const char *value, size_t bytes)
+{
+    static const char proto[] = "application/grpc+proto";
+    size_t length = sizeof(proto) - 1;
+
+    if (bytes <= sizeof("application/grpc") - 1 || value[sizeof("application/grpc") - 1] != '+')
+        return false;
+    return bytes < length || memcmp(value, proto, length) != 0 ||
+           (bytes > length && value[length] != ';');
+}
+
 static void parse_path(struct muster_rpc *rpc, const char *path, size_t bytes)
 {
     struct muster_rpc_server *server = rpc->connection->server;
@@ -96,6 +108,7 @@ static bool parse_own(struct muster_rpc *rpc, const char *name, size_t name_byte
     }
     if (is_text(name, name_bytes, "content-type")) {
         rpc->is_grpc = is_grpc_content_type(value, value_bytes);
+        rpc->has_unknown_codec = rpc->is_grpc && is_other_codec(value, value_bytes);
         return true;
     }
     if (is_text(name, name_bytes, "grpc-timeout")) {

@@ -119,7 +119,7 @@ struct muster_rpc {
     /* the request line */
     bool is_post, is_get, is_root, is_grpc;
     bool is_page; /* no call: GET / */
-    bool has_bad_timeout, has_unknown_encoding;
+    bool has_bad_timeout, has_unknown_encoding, has_unknown_codec;
     bool is_gzip_welcome; /* grpc-accept-encoding has it */
     enum muster_rc metadata_rc;
     /* progress */

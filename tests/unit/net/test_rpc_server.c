@@ -99,19 +99,24 @@ static size_t put_header(uint8_t *out, const char *name, const char *value)
     return at + strlen(value);
 }
 
-static void feed_call(struct fixture *fixture, const char *timeout)
+static void feed_typed(struct fixture *fixture, const char *type, const char *timeout)
 {
     uint8_t block[256] = {0x83, 0x86}; /* POST, http */
     size_t at = 2;
 
     at += put_header(block + at, ":path", PATH);
     at += put_header(block + at, ":authority", "x");
-    at += put_header(block + at, "content-type", "application/grpc");
+    at += put_header(block + at, "content-type", type);
     at += put_header(block + at, "te", "trailers");
     if (timeout != NULL)
         at += put_header(block + at, "grpc-timeout", timeout);
     h2_stage_feed_frame(&fixture->stage, FRAME_HEADERS, FLAG_END_HEADERS, 1, block, at);
     virtual_loop_advance(&fixture->loop, 0);
+}
+
+static void feed_call(struct fixture *fixture, const char *timeout)
+{
+    feed_typed(fixture, "application/grpc", timeout);
 }
 
 /* The client does not reset it. */
@@ -221,6 +226,25 @@ static void the_page_is_sent_when_the_request_has_ended(void **state)
     assert_null(h2_stage_sent_frame(&fixture->stage, FRAME_RST, 0));
 }
 
+static void messages_in_another_codec_are_not_taken(void **state)
+{
+    struct fixture *fixture = *state;
+
+    feed_typed(fixture, "application/grpc+json", NULL);
+
+    assert_int_equal(fixture->started, 0);
+    assert_non_null(h2_stage_sent_frame(&fixture->stage, FRAME_HEADERS, 0)); /* trailers only */
+}
+
+static void messages_in_protobuf_may_be_called_so(void **state)
+{
+    struct fixture *fixture = *state;
+
+    feed_typed(fixture, "application/grpc+proto;charset=x", NULL);
+
+    assert_int_equal(fixture->started, 1);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -232,6 +256,8 @@ int main(void)
         CASE(a_client_that_pings_seldom_stays),
         CASE(pings_between_pieces_of_an_answer_are_forgiven),
         CASE(the_page_is_sent_when_the_request_has_ended),
+        CASE(messages_in_another_codec_are_not_taken),
+        CASE(messages_in_protobuf_may_be_called_so),
     };
 
     return cmocka_run_group_tests(server, NULL, NULL);
