@@ -1,0 +1,42 @@
+#!/usr/bin/env python3
+"""connectconformance against the library: all its cases of gRPC, in plain text, over TLS and with client certificates."""
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
+import interop_roles as roles
+
+FEATURES = """features:
+  versions: [HTTP_VERSION_2]
+  protocols: [PROTOCOL_GRPC]
+  codecs: [CODEC_PROTO]
+  compressions: [COMPRESSION_IDENTITY, COMPRESSION_GZIP]
+  supports_h2c: true
+  supports_tls: true
+  supports_tls_client_certs: true
+  supports_trailers: true
+  supports_message_receive_limit: true
+"""
+MODES = {"server": 570}
+
+
+def check(mode, cases):
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as config:
+        config.write(FEATURES)
+        config.flush()
+        command = [roles.stranger("connectconformance"), "--conf", config.name, "--mode", mode, "--",
+                   roles.program("conformance_" + mode)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=4 * roles.PATIENCE_S)
+    text = done.stdout + done.stderr
+    seen = re.search(r"(\d+) passed, (\d+) failed", text)
+    print(f"{mode}: {seen[0] if seen else 'no result'}, expected {cases} passed")
+    is_right = done.returncode == 0 and seen is not None and seen.groups() == (str(cases), "0")
+    if not is_right:
+        print(text[-6000:])
+    return is_right
+
+
+sys.exit(0 if all([check(mode, cases) for mode, cases in MODES.items()]) else 1)
