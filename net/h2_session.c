@@ -11,6 +11,7 @@
 #define RESET_PER_SECOND     33
 #define EMPTY_BURST          1000 /* DATA frames without data or end */
 #define EMPTY_PER_SECOND     33
+#define DISCARDED_BYTES_MAX  (256u << 10) /* read only so that our GOAWAY is not lost */
 #define SETTINGS_ENTRIES_MAX 32
 #define CONTINUATIONS_MAX    8
 #define ACKS_QUEUED_MAX      1000
@@ -231,7 +232,8 @@ static void give_up(struct muster_h2_session *session, int failure)
         muster_h2_session_terminate(session, MUSTER_H2_ENHANCE_YOUR_CALM, "flood");
         break;
     default:
-        fail(session, MUSTER_UNAVAILABLE, nghttp2_strerror(failure));
+        if (!session->is_terminating) /* else an event has said why */
+            fail(session, MUSTER_UNAVAILABLE, nghttp2_strerror(failure));
         break;
     }
 }
@@ -245,8 +247,10 @@ static void feed(struct muster_h2_session *session, const uint8_t *bytes, size_t
     ssize_t used;
 
     session->received_bytes += count;
-    if (session->is_terminating)
+    if (session->is_terminating) {
+        session->discarded_bytes += count;
         return;
+    }
     session->depth++;
     used = nghttp2_session_mem_recv(session->ng, bytes, good);
     session->depth--;
@@ -295,6 +299,8 @@ static void read_start(struct muster_h2_session *session)
     size_t room = session->rest != NULL ? READ_BYTES : sizeof(session->first);
 
     if (session->state != MUSTER_H2_SESSION_OPEN || session->is_reading || session->is_close_wanted)
+        return;
+    if (session->discarded_bytes > DISCARDED_BYTES_MAX)
         return;
     if (session->is_writing &&
         nghttp2_session_get_outbound_queue_size(session->ng) > QUEUED_FRAMES_MAX)

@@ -3,8 +3,9 @@
 
 #include "net/h2_session_internal.h"
 
-#define FRAME_SEND_MIN (16u << 10)
-#define FRAME_SEND_MAX (256u << 10)
+#define FRAME_SEND_MIN     (16u << 10)
+#define FRAME_SEND_MAX     (256u << 10)
+#define HEADER_BOMB_FACTOR 8 /* times the limit of a header list: no mistake any more */
 
 static struct muster_h2_stream *stream_of(struct muster_h2_session *session, int32_t id)
 {
@@ -42,9 +43,16 @@ static int on_header(nghttp2_session *ng, const nghttp2_frame *frame, const uint
     struct muster_h2_stream *stream = stream_of(session, frame->hd.stream_id);
 
     (void)flags;
-    if (stream == NULL || stream->is_over_limit)
+    if (stream == NULL)
         return 0;
     stream->header_bytes += name_bytes + value_bytes + 32;
+    if (stream->header_bytes / HEADER_BOMB_FACTOR > session->options.header_list_max_bytes) {
+        /* A byte that stands for kilobytes costs their check: no more of it. */
+        muster_h2_session_terminate(session, MUSTER_H2_ENHANCE_YOUR_CALM, "header_bomb");
+        return NGHTTP2_ERR_CALLBACK_FAILURE;
+    }
+    if (stream->is_over_limit)
+        return 0;
     if (stream->header_bytes > session->options.header_list_max_bytes) {
         stream->is_over_limit = true;
         session->events->on_over_limit(stream);

@@ -40,6 +40,7 @@ struct muster_h2_session {
     struct muster_h2_output *output; /* while something is being sent */
     uint64_t received_bytes;
     uint64_t write_count;
+    size_t discarded_bytes;
     uint64_t sent_frames;         /* HEADERS and DATA */
     const char *drain_text;       /* NULL: not draining */
     bool is_drained;              /* the last stream was named */

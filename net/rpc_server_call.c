@@ -184,10 +184,13 @@ static void on_expire(struct muster_timer *timer)
     };
     struct muster_rpc *rpc = timer->data;
 
-    if (rpc->state >= MUSTER_RPC_FINISHED) /* the client does not take the rest */
+    if (rpc->state >= MUSTER_RPC_FINISHED) { /* the client does not take the rest */
         muster_h2_stream_reset(&rpc->stream, MUSTER_H2_CANCEL);
-    else
-        muster_rpc_abort(rpc, dooms[rpc->doom].rc, dooms[rpc->doom].text);
+        return;
+    }
+    muster_rpc_abort(rpc, dooms[rpc->doom].rc, dooms[rpc->doom].text);
+    muster_grpc_parser_reset(&rpc->parser); /* its stream may take a while to close */
+    muster_rpc_account(rpc);
 }
 
 static bool is_acceptable(struct muster_rpc *rpc)

@@ -3,9 +3,17 @@
  * beyond the server's, the heaviest connection goes. */
 #include "net/rpc_server_internal.h"
 
+/* What the service has set aside for a message: its size is a claim that is believed. */
+static size_t placed_bytes(const struct muster_rpc *rpc)
+{
+    bool is_placing = rpc->parser.place != NULL && !muster_grpc_parser_is_empty(&rpc->parser);
+
+    return is_placing ? rpc->parser.message_bytes : 0;
+}
+
 static size_t call_bytes(const struct muster_rpc *rpc)
 {
-    return sizeof(*rpc) + rpc->stream.header_bytes + rpc->parser.capacity +
+    return sizeof(*rpc) + rpc->stream.header_bytes + rpc->parser.capacity + placed_bytes(rpc) +
            muster_rpc_inbox_held_bytes(&rpc->inbox) + rpc->stream.body.bytes;
 }
 
@@ -50,10 +58,10 @@ void muster_rpc_account(struct muster_rpc *rpc)
     account_as(rpc, bytes);
     if (!has_grown)
         return;
+    if (is_beyond(rpc->connection, 0))
+        muster_rpc_doom(rpc, MUSTER_RPC_HEAVY); /* in the next turn, before the relief */
     if (server->memory_bytes > server->options.memory_max_bytes)
         muster_task_post(&server->relief_task, server->env->loop);
-    if (is_beyond(rpc->connection, 0))
-        muster_rpc_doom(rpc, MUSTER_RPC_HEAVY);
 }
 
 void muster_rpc_unaccount(struct muster_rpc *rpc)

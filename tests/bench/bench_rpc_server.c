@@ -307,20 +307,60 @@ static void on_stop(struct muster_wake *wake)
     muster_rpc_server_close(server, muster_loop_after_ns(env->loop, MUSTER_NS_PER_S), on_closed);
 }
 
-static int serve(struct muster_env *env, const char *port, struct muster_tls *tls)
+/* Values of flags; NULL: not given. */
+struct flags {
+    const char *port;
+    const char *memory_max_bytes; /* for all calls; a connection gets half */
+    const char *connections_max;
+    const char *stall_ms;
+    const char *handshake_ms;
+};
+
+static uint64_t number(const char *text, uint64_t otherwise)
 {
-    const struct muster_rpc_server_options options = {.receive_message_max_bytes =
-                                                          MESSAGE_MAX_BYTES,
-                                                      .ping_interval_min_ns = MUSTER_NS_PER_MS,
-                                                      .connections_max = CONNECTIONS_MAX,
-                                                      .tls = tls};
+    return text != NULL ? strtoull(text, NULL, 10) : otherwise;
+}
+
+static void flags_parse(struct flags *flags, int argc, char **argv)
+{
+    const struct {
+        const char *name;
+        const char **value;
+    } rows[] = {
+        {"--port", &flags->port},
+        {"--memory-max-bytes", &flags->memory_max_bytes},
+        {"--connections-max", &flags->connections_max},
+        {"--stall-ms", &flags->stall_ms},
+        {"--handshake-ms", &flags->handshake_ms},
+    };
+
+    for (int i = 1; i + 1 < argc; i++) {
+        for (size_t k = 0; k < sizeof(rows) / sizeof(rows[0]); k++) {
+            if (strcmp(argv[i], rows[k].name) == 0)
+                *rows[k].value = argv[i + 1];
+        }
+    }
+}
+
+static int serve(struct muster_env *env, const struct flags *flags, struct muster_tls *tls)
+{
+    const struct muster_rpc_server_options options = {
+        .receive_message_max_bytes = MESSAGE_MAX_BYTES,
+        .ping_interval_min_ns = MUSTER_NS_PER_MS,
+        .connections_max = (uint32_t)number(flags->connections_max, CONNECTIONS_MAX),
+        .memory_max_bytes = number(flags->memory_max_bytes, 0),
+        .connection_memory_max_bytes = number(flags->memory_max_bytes, 0) / 2,
+        .stall_timeout_ns = number(flags->stall_ms, 0) * MUSTER_NS_PER_MS,
+        .handshake_timeout_ns = number(flags->handshake_ms, 0) * MUSTER_NS_PER_MS,
+        .tls = tls,
+    };
     const struct muster_descriptors *descriptors = &proto_echo_descriptors;
     struct muster_rpc_server *server = NULL;
     struct muster_address address;
     struct muster_error error = {.text = "out of memory"};
     char text[MUSTER_ADDRESS_TEXT_BYTES];
 
-    (void)snprintf(text, sizeof(text), "127.0.0.1:%s", port);
+    (void)snprintf(text, sizeof(text), "127.0.0.1:%s", flags->port);
     if (muster_address_parse(text, &address, &error) != MUSTER_OK ||
         muster_rpc_server_open(env, &options, &server) != MUSTER_OK ||
         muster_rpc_server_add(server, methods, sizeof(methods) / sizeof(methods[0]), NULL) !=
@@ -345,14 +385,11 @@ static int serve(struct muster_env *env, const char *port, struct muster_tls *tl
 int main(int argc, char **argv)
 {
     struct muster_env *env = NULL;
-    const char *port = "0";
+    struct flags flags = {.port = "0"};
     struct muster_tls *tls;
     int failed;
 
-    for (int i = 1; i + 1 < argc; i++) {
-        if (strcmp(argv[i], "--port") == 0)
-            port = argv[i + 1];
-    }
+    flags_parse(&flags, argc, argv);
     if (muster_env_system_open(NULL, &env) != MUSTER_OK ||
         muster_net_system_open(env, &env->net) != MUSTER_OK) {
         fprintf(stderr, "bench_rpc_server: no environment\n");
@@ -360,7 +397,7 @@ int main(int argc, char **argv)
     }
     muster_mem_pool_init(&memory, env->mem, MEMORY_KEPT_BYTES);
     tls = program_tls_open(env, argc, argv);
-    failed = serve(env, port, tls);
+    failed = serve(env, &flags, tls);
     muster_tls_close(tls);
     muster_mem_pool_fini(&memory);
     muster_net_system_close(env->net);
