@@ -1,0 +1,229 @@
+/* Snapshots of a living registry, read through its API, and what is made of them. */
+#include "registry_pair.h"
+
+#include <muster/registry_backup.h>
+#include <muster/registry_snapshot.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define KEYS        40
+#define VALUE_BYTES 50000 /* so that a snapshot takes many turns */
+
+struct reader {
+    struct muster_registry_snapshot snapshot;
+    char *bytes;
+    size_t size;
+    enum muster_rc rc;
+    bool is_done;
+};
+
+static void on_bytes(struct muster_registry_snapshot *snapshot, struct muster_bytes bytes)
+{
+    struct reader *reader = snapshot->data;
+
+    reader->bytes = realloc(reader->bytes, reader->size + bytes.size + 1);
+    assert_non_null(reader->bytes);
+    memcpy(reader->bytes + reader->size, bytes.data, bytes.size);
+    reader->size += bytes.size;
+}
+
+static void on_done(struct muster_registry_snapshot *snapshot, enum muster_rc rc)
+{
+    struct reader *reader = snapshot->data;
+
+    reader->rc = rc;
+    reader->is_done = true;
+}
+
+static void begin(struct reader *reader, struct registry_pair *f)
+{
+    memset(reader, 0, sizeof(*reader));
+    reader->snapshot.data = reader;
+    assert_int_equal(muster_registry_snapshot_start(&reader->snapshot, f->registry,
+                                                    registry_pair_soon(f), on_bytes, on_done),
+                     MUSTER_OK);
+    assert_false(reader->is_done);
+}
+
+static enum muster_rc end(struct reader *reader, struct registry_pair *f)
+{
+    test_env_run_until(f->env, test_env_is_true, &reader->is_done);
+    return reader->rc;
+}
+
+static void fill(struct registry_pair *f)
+{
+    static char value[VALUE_BYTES + 1];
+
+    memset(value, 'v', VALUE_BYTES);
+    for (int i = 0; i < KEYS; i++) {
+        char key[64];
+
+        (void)snprintf(key, sizeof(key), PREFIX "k/%02d", i);
+        assert_int_equal(registry_pair_put(f, key, value), MUSTER_OK);
+    }
+}
+
+/* A snapshot as a file, and the data file made of it; both are gone afterwards. */
+static void restore(const struct reader *reader, struct registry_pair *f, char *ret_data)
+{
+    char from[] = "/tmp/muster-snapshot-XXXXXX";
+    int fd = mkstemp(from);
+    struct muster_registry_restored restored;
+    struct muster_error error = {.rc = MUSTER_OK};
+
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, reader->bytes, reader->size), reader->size);
+    close(fd);
+    (void)sprintf(ret_data, "%s.db", from);
+    if (muster_registry_backup_restore(f->env->mem, from, ret_data, &restored, &error) != MUSTER_OK)
+        fail_msg("%s", error.text);
+    assert_true(restored.keys >= KEYS);
+    assert_int_equal(unlink(from), 0);
+}
+
+static void a_snapshot_holds_what_was_there_when_it_ended(void **state)
+{
+    struct registry_pair f;
+    struct reader reader;
+    struct muster_registry_store_options options = {.path = NULL};
+    struct muster_error error;
+    char data[64];
+    uint64_t revision = 0;
+
+    (void)state;
+    registry_pair_open(&f);
+    fill(&f);
+    begin(&reader, &f);
+    assert_int_equal(end(&reader, &f), MUSTER_OK);
+    assert_int_equal(reader.size, reader.snapshot.bytes);
+    assert_int_equal(reader.size % 512, 32);
+    restore(&reader, &f, data);
+    revision = f.revision;
+
+    registry_pair_close_client(&f);
+    registry_pair_stop_server(&f);
+    muster_registry_store_close(f.store);
+    options.path = data;
+    assert_int_equal(muster_registry_store_open(f.env->mem, &options, &f.store, &error), MUSTER_OK);
+    registry_pair_start_server(&f, "127.0.0.1:0");
+    registry_pair_open_client(&f, f.endpoints);
+    assert_int_equal(registry_pair_range(&f, PREFIX "k/", MUSTER_REGISTRY_PREFIX), MUSTER_OK);
+    assert_int_equal(f.count, KEYS);
+    assert_true(f.revision > revision + MUSTER_REGISTRY_RESTORE_REVISIONS / 2);
+
+    registry_pair_close(&f);
+    assert_int_equal(unlink(data), 0);
+    free(reader.bytes);
+}
+
+static void writes_go_on_meanwhile_and_are_whole_or_absent(void **state)
+{
+    struct registry_pair f;
+    struct reader reader;
+    char data[64];
+
+    (void)state;
+    registry_pair_open(&f);
+    fill(&f);
+
+    begin(&reader, &f);
+    for (int i = 0; i < 200 && !reader.is_done; i++)
+        assert_int_equal(registry_pair_put(&f, PREFIX "more", "1"), MUSTER_OK);
+    assert_int_equal(end(&reader, &f), MUSTER_OK);
+    restore(&reader, &f, data); /* it checks the contents */
+
+    registry_pair_close(&f);
+    assert_int_equal(unlink(data), 0);
+    free(reader.bytes);
+}
+
+static void there_is_one_at_a_time(void **state)
+{
+    struct registry_pair f;
+    struct reader first, second;
+
+    (void)state;
+    registry_pair_open(&f);
+    fill(&f);
+
+    begin(&first, &f);
+    begin(&second, &f);
+    assert_int_equal(end(&second, &f), MUSTER_RESOURCE_EXHAUSTED);
+    assert_int_equal(end(&first, &f), MUSTER_OK);
+    begin(&second, &f);
+    assert_int_equal(end(&second, &f), MUSTER_OK);
+
+    registry_pair_close(&f);
+    free(first.bytes);
+    free(second.bytes);
+}
+
+static void one_that_is_cancelled_leaves_room_for_the_next(void **state)
+{
+    struct registry_pair f;
+    struct reader reader;
+
+    (void)state;
+    registry_pair_open(&f);
+    fill(&f);
+
+    begin(&reader, &f);
+    muster_registry_snapshot_cancel(&reader.snapshot);
+    muster_registry_snapshot_cancel(&reader.snapshot);
+    assert_false(reader.is_done);
+    assert_int_equal(end(&reader, &f), MUSTER_CANCELLED);
+    free(reader.bytes);
+    do {
+        begin(&reader, &f);
+        (void)end(&reader, &f);
+        free(reader.bytes);
+    } while (reader.rc == MUSTER_RESOURCE_EXHAUSTED); /* the server may not know it yet */
+    assert_int_equal(reader.rc, MUSTER_OK);
+
+    registry_pair_close(&f);
+}
+
+static void closing_either_side_ends_it(void **state)
+{
+    struct registry_pair f;
+    struct reader reader;
+
+    (void)state;
+    registry_pair_open(&f);
+    fill(&f);
+
+    begin(&reader, &f);
+    test_env_turn(f.env, 8);
+    registry_pair_close_client(&f);
+    assert_true(reader.is_done);
+    assert_int_equal(reader.rc, MUSTER_CANCELLED);
+    free(reader.bytes);
+    registry_pair_open_client(&f, f.endpoints);
+    do {
+        begin(&reader, &f);
+        while (reader.size == 0 && !reader.is_done)
+            test_env_turn(f.env, 1);
+    } while (reader.is_done);
+    registry_pair_stop_server(&f);
+    assert_int_equal(end(&reader, &f), MUSTER_UNAVAILABLE);
+    free(reader.bytes);
+
+    registry_pair_close(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_snapshot_holds_what_was_there_when_it_ended),
+        cmocka_unit_test(writes_go_on_meanwhile_and_are_whole_or_absent),
+        cmocka_unit_test(there_is_one_at_a_time),
+        cmocka_unit_test(one_that_is_cancelled_leaves_room_for_the_next),
+        cmocka_unit_test(closing_either_side_ends_it),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
