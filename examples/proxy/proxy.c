@@ -1,22 +1,19 @@
 /* A gRPC proxy: every call of every service goes on to a target, message by message, with its
  * metadata, its deadline, its status, and at the pace of the slower side.
  *
- * proxy --listen HOST:PORT --to TARGET; prints "listening HOST:PORT". */
-#include <signal.h>
+ * proxy [--listen HOST:PORT] --to TARGET; prints "listening HOST:PORT". */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <muster/muster.h>
+#include "serving.h"
 
 #define QUEUED_MAX_BYTES  (1u << 20) /* of one direction of a call: beyond it the source waits */
 #define MESSAGE_MAX_BYTES (64u << 20)
 #define METADATA_MAX      100 /* of a call, as the library takes them */
-#define GRACE_NS          (10 * MUSTER_NS_PER_S)
 
 struct proxy {
-    struct muster_env *env;
-    struct muster_rpc_server *server;
+    struct serving serving;
     struct muster_channel *channel;
 };
 
@@ -174,99 +171,38 @@ static const struct muster_rpc_method everything = {.on_start = on_start,
 
 /* The program. */
 
-static struct muster_wake *termination;
-
-static void on_signal(int number)
-{
-    (void)number;
-    muster_wake_signal(termination);
-}
-
 static void on_channel_closed(struct muster_channel *channel)
 {
-    struct proxy *proxy = muster_channel_data(channel);
-
-    muster_loop_stop(proxy->env->loop);
+    serving_ended(muster_channel_data(channel));
 }
 
-static void on_server_closed(struct muster_rpc_server *server)
+static void close_channel(struct serving *serving)
 {
-    struct proxy *proxy = muster_rpc_server_data(server);
-
-    muster_channel_close(proxy->channel, on_channel_closed);
-}
-
-static void on_termination(struct muster_wake *wake)
-{
-    struct proxy *proxy = muster_wake_data(wake);
-
-    if (proxy->server != NULL)
-        muster_rpc_server_close(proxy->server, muster_loop_after_ns(proxy->env->loop, GRACE_NS),
-                                on_server_closed);
-    proxy->server = NULL;
-}
-
-static enum muster_rc open_all(struct proxy *proxy, const char *place, const char *target,
-                               struct muster_error *error)
-{
-    const struct muster_rpc_server_options server = {.receive_message_max_bytes =
-                                                         MESSAGE_MAX_BYTES};
-    const struct muster_channel_options channel = {.receive_message_max_bytes = MESSAGE_MAX_BYTES};
-    struct muster_address address;
-    char text[MUSTER_ADDRESS_TEXT_BYTES];
-    enum muster_rc rc = muster_address_parse(place, &address, error);
-
-    if (rc == MUSTER_OK)
-        rc = muster_channel_open(proxy->env, target, &channel, &proxy->channel, error);
-    if (rc == MUSTER_OK)
-        rc = muster_wake_open(proxy->env->mem, proxy->env->loop, on_termination, proxy,
-                              &termination);
-    if (rc == MUSTER_OK)
-        rc = muster_rpc_server_open(proxy->env, &server, &proxy->server);
-    if (rc != MUSTER_OK)
-        return rc;
-    muster_rpc_server_set_fallback(proxy->server, &everything, proxy);
-    muster_rpc_server_set_data(proxy->server, proxy);
-    muster_channel_set_data(proxy->channel, proxy);
-    rc = muster_rpc_server_listen(proxy->server, &address, &address, error);
-    if (rc != MUSTER_OK)
-        return rc;
-    printf("listening %s\n", muster_address_format(&address, text));
-    (void)fflush(stdout);
-    return MUSTER_OK;
-}
-
-static const char *option(int argc, char **argv, const char *name)
-{
-    for (int i = 1; i + 1 < argc; i += 2) {
-        if (strcmp(argv[i], name) == 0)
-            return argv[i + 1];
-    }
-    return NULL;
+    muster_channel_close(MUSTER_CONTAINER_OF(serving, struct proxy, serving)->channel,
+                         on_channel_closed);
 }
 
 int main(int argc, char **argv)
 {
-    static struct proxy proxy;
-    const char *place = option(argc, argv, "--listen"), *target = option(argc, argv, "--to");
-    struct muster_error error = {.text = "out of memory"};
+    static struct proxy proxy = {.serving = {.program = "proxy", .on_closed = close_channel}};
+    const struct muster_rpc_server_options server = {.receive_message_max_bytes =
+                                                         MESSAGE_MAX_BYTES};
+    const struct muster_channel_options channel = {.receive_message_max_bytes = MESSAGE_MAX_BYTES};
+    const char *target = serving_option(argc, argv, "--to", NULL);
+    struct muster_error error;
 
-    if (place == NULL || target == NULL) {
-        fprintf(stderr, "usage: proxy --listen HOST:PORT --to TARGET\n");
+    if (target == NULL) {
+        fprintf(stderr, "usage: proxy [--listen HOST:PORT] --to TARGET\n");
         return 2;
     }
-    if (muster_env_system_open(NULL, &proxy.env) != MUSTER_OK ||
-        muster_net_system_open(proxy.env, &proxy.env->net) != MUSTER_OK)
+    if (!serving_open(&proxy.serving, &server))
         return 1;
-    if (open_all(&proxy, place, target, &error) != MUSTER_OK) {
+    if (muster_channel_open(proxy.serving.env, target, &channel, &proxy.channel, &error) !=
+        MUSTER_OK) {
         fprintf(stderr, "proxy: %s\n", error.text);
         return 1;
     }
-    (void)signal(SIGTERM, on_signal);
-    (void)signal(SIGINT, on_signal);
-    muster_loop_run(proxy.env->loop);
-    muster_wake_close(termination);
-    muster_net_system_close(proxy.env->net);
-    muster_env_system_close(proxy.env);
-    return 0;
+    muster_channel_set_data(proxy.channel, &proxy.serving);
+    muster_rpc_server_set_fallback(proxy.serving.server, &everything, &proxy);
+    return serving_run(&proxy.serving, serving_option(argc, argv, "--listen", "127.0.0.1:0"));
 }

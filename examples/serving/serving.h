@@ -1,0 +1,32 @@
+/* What every small service does alike: an environment, a server, the ready line, SIGTERM that
+ * drains. */
+#ifndef EXAMPLE_SERVING_H
+#define EXAMPLE_SERVING_H
+
+#include <stdbool.h>
+
+#include <muster/muster.h>
+
+struct serving {
+    const char *program;
+    struct muster_env *env;
+    struct muster_rpc_server *server;
+    /* May be NULL. SIGTERM came: end streams that would stay open. */
+    void (*on_drain)(struct serving *serving);
+    /* May be NULL. No call is left: close the rest, then serving_ended. */
+    void (*on_closed)(struct serving *serving);
+};
+
+/** The value behind --NAME, or fallback. */
+const char *serving_option(int argc, char **argv, const char *name, const char *fallback);
+/** Environment and server (options may be NULL). False: said on stderr. */
+bool serving_open(struct serving *serving, const struct muster_rpc_server_options *options);
+/** What people expect of a server: health, and reflection of its own .proto file. False: said on
+ * stderr. */
+bool serving_describe(struct serving *serving, const struct muster_descriptors *descriptors);
+/** Listen at place, print "listening HOST:PORT", serve until SIGTERM or SIGINT. Returns the exit
+ * code; what serving_open made is gone. */
+int serving_run(struct serving *serving, const char *place);
+void serving_ended(struct serving *serving);
+
+#endif
