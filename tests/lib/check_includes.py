@@ -17,7 +17,7 @@ LAYERS = {
     "cluster": {"runtime", "proto", "net", "resolvers", "collective", "cluster"},
     "training": {"runtime", "proto", "net", "resolvers", "collective", "cluster", "training"},
 }
-PUBLIC_ONLY = {"tools", "examples"}  # these see include/muster/ and their own folder
+PUBLIC_ONLY = {"tools", "examples"}  # these see include/muster/ and their own folder (and examples/serving)
 
 # Of net's internal headers resolvers see look-ups, the HTTP and gRPC clients, credentials and base64.
 RESOLVERS_SEE_OF_NET = re.compile(r"net/(dns|http_client|http|grpc|rpc|credentials|base64)\w*\.h")
@@ -100,8 +100,9 @@ def check_system(path, name):
 def check_project(path, folder, name):
     allowed = LAYERS.get(folder, set())
     if folder in PUBLIC_ONLY:
-        own = (ROOT / path).parent / name
-        return None if own.exists() else "is not public"
+        here = (ROOT / path).parent
+        own = [here / name, here / name.replace(".muster.h", ".proto"), ROOT / "examples/serving" / name]
+        return None if any(place.exists() for place in own) else "is not public"
     target = name.split("/")[0]
     if target not in LAYERS:
         return "names no folder of the project"
