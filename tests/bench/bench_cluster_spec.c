@@ -3,6 +3,7 @@
 #include <muster/cluster_diff.h>
 
 #include "resolvers/resolvers_internal.h"
+#include "bench_clock.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,14 +22,6 @@ struct input {
     void *bytes;
     size_t size;
 };
-
-static double now_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
-}
 
 static void check(bool is_right, const char *what)
 {
@@ -140,10 +133,10 @@ static void measure(const char *name, void (*run)(const struct input *), const s
     double times[RUNS];
 
     for (unsigned i = 0; i < RUNS; i++) {
-        double start = now_ms();
+        double start = bench_clock_ms();
 
         run(input);
-        times[i] = now_ms() - start;
+        times[i] = bench_clock_ms() - start;
     }
     qsort(times, RUNS, sizeof(times[0]), compare_times);
     printf(",\"%s_ms\":%.3f,\"%s_max_ms\":%.3f", name, times[RUNS / 2], name, times[RUNS - 1]);

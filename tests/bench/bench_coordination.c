@@ -17,6 +17,9 @@
 #include <muster/coordination_server.h>
 #include <muster/stream.h>
 
+#include "bench_clock.h"
+#include "tools/bench_meet.h"
+
 #define SERVICE          "/xla.coordination.CoordinationService/"
 #define DEADLINE_NS      (120 * MUSTER_NS_PER_S)
 #define BARRIERS_MAX     100
@@ -60,24 +63,6 @@ static void die(const char *what)
     exit(1);
 }
 
-static uint64_t clock_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * MUSTER_NS_PER_S + (uint64_t)now.tv_nsec;
-}
-
-static void pin(int core)
-{
-    cpu_set_t set;
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-
-    CPU_ZERO(&set);
-    CPU_SET((size_t)(core % (cores > 0 ? cores : 1)), &set);
-    (void)sched_setaffinity(0, sizeof(set), &set);
-}
-
 static struct muster_env *open_env(void)
 {
     struct muster_env *env = NULL;
@@ -104,7 +89,7 @@ static _Noreturn void serve(const struct settings *settings, int ready)
     struct muster_env *env;
     uint16_t port;
 
-    pin(0);
+    bench_bind(0);
     env = open_env();
     if (muster_coordination_server_open(env, &options, &server, &error) != MUSTER_OK)
         die(error.text);
@@ -268,15 +253,15 @@ static double beat(struct bench *bench, pid_t server, double *ret_beats_per_s)
         muster_timer_start(
             &bench->tasks[i].timer, bench->env->loop,
             muster_loop_after_ns(bench->env->loop, i * MUSTER_NS_PER_S / bench->settings.tasks));
-    begun_ns = clock_ns();
+    begun_ns = bench_clock_ns();
     cpu = cpu_seconds(server);
-    while (clock_ns() - begun_ns < bench->settings.seconds * MUSTER_NS_PER_S)
+    while (bench_clock_ns() - begun_ns < bench->settings.seconds * MUSTER_NS_PER_S)
         muster_loop_turn(bench->env->loop, MUSTER_NS_PER_MS);
     cpu = cpu_seconds(server) - cpu;
-    took_ns = clock_ns() - begun_ns;
+    took_ns = bench_clock_ns() - begun_ns;
     *ret_beats_per_s = (double)bench->beats * 1e9 / (double)took_ns;
     bench->is_beating = false;
-    for (uint64_t end_ns = clock_ns() + 2 * MUSTER_NS_PER_S; clock_ns() < end_ns;)
+    for (uint64_t end_ns = bench_clock_ns() + 2 * MUSTER_NS_PER_S; bench_clock_ns() < end_ns;)
         muster_loop_turn(bench->env->loop, MUSTER_NS_PER_MS); /* the last answers */
     return cpu * 1e9 / (double)took_ns;
 }
@@ -293,7 +278,7 @@ static void on_passed(struct muster_unary *unary, enum muster_rc rc)
 
 static double barrier(struct bench *bench)
 {
-    uint64_t begun_ns = clock_ns();
+    uint64_t begun_ns = bench_clock_ns();
 
     bench->done = 0;
     for (uint32_t i = 0; i < bench->settings.tasks; i++) {
@@ -313,7 +298,7 @@ static double barrier(struct bench *bench)
     while (bench->done < bench->settings.tasks)
         muster_loop_turn(bench->env->loop, MUSTER_NS_PER_MS);
     bench->barrier++;
-    return (double)(clock_ns() - begun_ns) / 1e6;
+    return (double)(bench_clock_ns() - begun_ns) / 1e6;
 }
 
 static int compare(const void *a, const void *b)
@@ -347,10 +332,10 @@ static void open_tasks(struct bench *bench, uint16_t port)
 static void run(struct bench *bench, pid_t server)
 {
     double took_ms[BARRIERS_MAX], share, beats_per_s, registered_ms;
-    uint64_t begun_ns = clock_ns();
+    uint64_t begun_ns = bench_clock_ns();
 
     register_all(bench);
-    registered_ms = (double)(clock_ns() - begun_ns) / 1e6;
+    registered_ms = (double)(bench_clock_ns() - begun_ns) / 1e6;
     share = beat(bench, server, &beats_per_s);
     for (unsigned i = 0; i < bench->settings.barriers; i++)
         took_ms[i] = barrier(bench);
@@ -398,7 +383,7 @@ int main(int argc, char **argv)
         serve(&bench.settings, ready[1]);
     if (server < 0 || read(ready[0], &port, sizeof(port)) != sizeof(port))
         die("no server");
-    pin(1);
+    bench_bind(1);
     bench.env = open_env();
     open_tasks(&bench, port);
     run(&bench, server);

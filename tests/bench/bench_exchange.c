@@ -9,6 +9,7 @@
 #include <muster/stream.h>
 
 #include "tools/bench_meet.h"
+#include "bench_clock.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +28,7 @@
 
 enum wire { WIRE_BOARDS, WIRE_FRAMES, WIRE_COUNT };
 
-static const char *const kinds[] = {"reduce",  "gather",     "scatter",    "all_gather",
+static const char *const kinds[] = {"reduce",  "gather",     "scatter",     "all_gather",
                                     "permute", "all_to_all", "send_receive"};
 enum { KIND_COUNT = sizeof(kinds) / sizeof(kinds[0]) };
 
@@ -56,14 +57,6 @@ static void check(bool is_good, const char *what)
         return;
     fprintf(stderr, "bench_exchange: %s\n", what);
     exit(1);
-}
-
-static double now_us(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
 }
 
 static void on_done(struct muster_op *op, enum muster_rc rc)
@@ -138,16 +131,16 @@ static double run(struct rank *rank, const char *kind, unsigned i)
 
     memset(rank->input.data, (int)i, rank->input.count * sizeof(float));
     meet(rank);
-    begin_us = now_us();
+    begin_us = bench_clock_us();
     muster_runtime_enter(rank->runtime);
     rank->is_done = false;
-    rank->op = (struct muster_op){
-        .data = &rank->is_done, .deadline_ns = muster_loop_after_ns(rank->env->loop, TIMEOUT_NS)};
+    rank->op = (struct muster_op){.data = &rank->is_done,
+                                  .deadline_ns = muster_loop_after_ns(rank->env->loop, TIMEOUT_NS)};
     check(start(rank, kind) == MUSTER_OK, "an operation does not start");
     check(muster_runtime_wait(rank->runtime, is_done, &rank->is_done, UINT64_MAX) == MUSTER_OK,
           "waiting");
     muster_runtime_leave(rank->runtime);
-    return now_us() - begin_us;
+    return bench_clock_us() - begin_us;
 }
 
 /* --- All of them --- */
@@ -201,7 +194,8 @@ static void take(struct rank *rank, struct muster_tensor *tensor, uint64_t bytes
 {
     *tensor = (struct muster_tensor){.count = bytes / sizeof(float), .dtype = MUSTER_F32};
     if (is_mapped)
-        check(muster_tensor_new(rank->env, MUSTER_F32, tensor->count, tensor) == MUSTER_OK, "tensor");
+        check(muster_tensor_new(rank->env, MUSTER_F32, tensor->count, tensor) == MUSTER_OK,
+              "tensor");
     else
         tensor->data = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
     check(tensor->data != NULL, "no memory");
@@ -276,8 +270,8 @@ int main(int argc, char **argv)
     uint32_t n = argc > 1 ? (uint32_t)atoi(argv[1]) : 2;
     const char *sizes = argc > 2 ? argv[2] : "65536,1048576,16777216";
     bool is_mapped = argc <= 3 || strcmp(argv[3], "mapped") == 0;
-    struct shared *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
-                                 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct shared *shared =
+        mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     bool is_failed = false;
 
     check(n >= 2 && n <= RANKS_MAX && shared != MAP_FAILED, "2 to 8 processes");

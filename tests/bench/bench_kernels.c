@@ -3,6 +3,7 @@
  * must first agree with the reference, bit by bit. */
 #include "collective/kernels.h"
 #include "kernel_reference.h"
+#include "bench_clock.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,14 +20,6 @@
 struct buffers {
     void *into, *from, *expected;
 };
-
-static double now_s(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
 
 static void check(const struct muster_kernels *kernels, enum muster_dtype dtype,
                   enum muster_reduction reduction, const struct buffers *buffers)
@@ -53,7 +46,7 @@ static double measure(muster_kernel_reduce_fn *reduce, muster_kernel_swap_fn *sw
     double best_s = 1e9;
 
     for (size_t round = 0; round < ROUNDS; round++) {
-        double begin_s = now_s(), took_s;
+        double begin_s = bench_clock_s(), took_s;
 
         for (size_t i = 0; i < repeat; i++) {
             if (reduce != NULL)
@@ -61,7 +54,7 @@ static double measure(muster_kernel_reduce_fn *reduce, muster_kernel_swap_fn *sw
             else
                 swap(buffers->into, buffers->from, bytes / element);
         }
-        took_s = (now_s() - begin_s) / (double)repeat;
+        took_s = (bench_clock_s() - begin_s) / (double)repeat;
         best_s = took_s < best_s ? took_s : best_s;
     }
     return (double)bytes / best_s * 1e-9;
@@ -76,7 +69,7 @@ static double measure_all(const struct muster_kernels *kernels, enum muster_dtyp
     double best_s = 1e9;
 
     for (size_t round = 0; round < ROUNDS; round++) {
-        double begin_s = now_s(), took_s;
+        double begin_s = bench_clock_s(), took_s;
 
         for (size_t i = 0; i < chunks; i++) {
             const uint8_t *first = (const uint8_t *)buffers->from + i * n * CHUNK_BYTES;
@@ -86,7 +79,7 @@ static double measure_all(const struct muster_kernels *kernels, enum muster_dtyp
             kernels->all[dtype][reduction]((uint8_t *)buffers->into + i * CHUNK_BYTES, from, n,
                                            CHUNK_BYTES / element);
         }
-        took_s = (now_s() - begin_s) / (double)chunks;
+        took_s = (bench_clock_s() - begin_s) / (double)chunks;
         best_s = took_s < best_s ? took_s : best_s;
     }
     return (double)(n * CHUNK_BYTES) / best_s * 1e-9;

@@ -4,6 +4,7 @@
  *
  *   bench_liveness [TRIALS]    one JSON line per victim */
 #include "collective/board_system.h"
+#include "bench_clock.h"
 
 #include <muster/env.h>
 
@@ -33,14 +34,6 @@ struct samples {
     double *word_us, *pidfd_us, *hang_up_us;
     int count;
 };
-
-static double now_us(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
-}
 
 static struct muster_member member_of(pid_t survivor, unsigned i, int trial)
 {
@@ -102,19 +95,19 @@ static void be_victim(pid_t survivor, int trial, size_t resident_bytes, int to_s
 static void measure(struct process *process, pid_t victim, struct samples *samples)
 {
     struct pollfd end = {.fd = (int)syscall(SYS_pidfd_open, victim, 0u), .events = POLLIN};
-    double start = now_us();
+    double start = bench_clock_us();
 
     kill(victim, SIGKILL);
     while (!muster_board_is_dead(process->peer))
         ;
-    samples->word_us[samples->count] = now_us() - start;
+    samples->word_us[samples->count] = bench_clock_us() - start;
     while (poll(&end, 1, 0) == 0 && !process->peer->is_failed)
         muster_loop_turn(process->env->loop, 0);
     while (!process->peer->is_failed)
         muster_loop_turn(process->env->loop, 0);
-    samples->hang_up_us[samples->count] = now_us() - start;
+    samples->hang_up_us[samples->count] = bench_clock_us() - start;
     poll(&end, 1, -1);
-    samples->pidfd_us[samples->count++] = now_us() - start;
+    samples->pidfd_us[samples->count++] = bench_clock_us() - start;
     close(end.fd);
 }
 

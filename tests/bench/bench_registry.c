@@ -13,6 +13,9 @@
 #include <muster/registry_server.h>
 #include <muster/stream.h>
 
+#include "bench_clock.h"
+#include "tools/bench_meet.h"
+
 #define IN_FLIGHT_MAX 1024
 #define VALUE_BYTES   128
 #define KEYS          10000
@@ -46,24 +49,6 @@ struct bench {
     bool is_closed;
 };
 
-static uint64_t clock_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * MUSTER_NS_PER_S + (uint64_t)now.tv_nsec;
-}
-
-static void pin(int core)
-{
-    cpu_set_t set;
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-
-    CPU_ZERO(&set);
-    CPU_SET((size_t)(core % (cores > 0 ? cores : 1)), &set);
-    (void)sched_setaffinity(0, sizeof(set), &set);
-}
-
 static void die(const char *what)
 {
     fprintf(stderr, "bench_registry: %s\n", what);
@@ -92,7 +77,7 @@ static void serve(const struct settings *settings, const char *path, int port_fd
     struct muster_error error;
     char text[MUSTER_ADDRESS_TEXT_BYTES];
 
-    pin(0);
+    bench_bind(0);
     if (muster_registry_store_open(env->mem, &store_options, &store, &error) != MUSTER_OK ||
         muster_registry_server_open(env, store, &options, &server, &error) != MUSTER_OK)
         die(error.text);
@@ -113,7 +98,7 @@ static void start_put(struct slot *slot)
     int length = snprintf(key, sizeof(key), "key-%08llu",
                           (unsigned long long)(bench->next_key++ * 7919 % KEYS));
 
-    slot->started_ns = clock_ns();
+    slot->started_ns = bench_clock_ns();
     if (muster_registry_put_start(
             &slot->op, bench->registry, (struct muster_bytes){.data = key, .size = (size_t)length},
             (struct muster_bytes){.data = value, .size = sizeof(value)}, 0,
@@ -126,7 +111,7 @@ static void on_put(struct muster_registry_op *op, enum muster_rc rc)
 {
     struct slot *slot = op->data;
     struct bench *bench = slot->bench;
-    uint64_t now_ns = clock_ns();
+    uint64_t now_ns = bench_clock_ns();
 
     bench->open--;
     if (rc != MUSTER_OK) {
@@ -151,7 +136,7 @@ static int compare_u32(const void *left, const void *right)
 /* Returns puts per second. */
 static double run(struct bench *bench, const struct settings *settings, uint64_t duration_ns)
 {
-    uint64_t begin_ns = clock_ns();
+    uint64_t begin_ns = bench_clock_ns();
 
     bench->count = 0;
     bench->end_ns = begin_ns + duration_ns;
@@ -162,7 +147,7 @@ static double run(struct bench *bench, const struct settings *settings, uint64_t
     }
     while (bench->open > 0)
         muster_loop_turn(bench->env->loop, UINT64_MAX);
-    return (double)bench->count * 1e9 / (double)(clock_ns() - begin_ns);
+    return (double)bench->count * 1e9 / (double)(bench_clock_ns() - begin_ns);
 }
 
 static void on_closed(struct muster_registry *registry)
@@ -208,7 +193,7 @@ static int measure(const struct settings *settings, const char *endpoint, pid_t 
     double rate = 0;
     uint64_t before_ns = 0;
 
-    pin(1);
+    bench_bind(1);
     bench.env = open_env();
     bench.latency_us = calloc(SAMPLES_MAX, sizeof(bench.latency_us[0]));
     if (bench.latency_us == NULL)

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "net/net_internal.h"
+#include "bench_clock.h"
 
 #define BUFFER_BYTES    (4u << 20)
 #define ONE_WAY_BYTES   (512u << 20)
@@ -41,14 +42,6 @@ static void check(bool holds, const char *what)
         return;
     perror(what);
     exit(1);
-}
-
-static double now_s(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
 static uint8_t *make_chunks(size_t bytes)
@@ -117,7 +110,7 @@ static double plain_drive(const struct run *run, int fd)
     size_t i;
 
     make_blocking(fd);
-    start_s = now_s();
+    start_s = bench_clock_s();
     for (i = 0; i < run->chunk_count; i++) {
         plain_send(fd, chunk, run->chunk_bytes);
         if (run->mode == PING_PONG)
@@ -126,7 +119,7 @@ static double plain_drive(const struct run *run, int fd)
     plain_receive(fd, chunk, 1);
     close(fd);
     free(chunk);
-    return now_s() - start_s;
+    return bench_clock_s() - start_s;
 }
 
 /* Streams. */
@@ -267,12 +260,12 @@ static double muster_drive(const struct run *run, int fd)
     side_open(&side, run, true);
     muster_socket_set_options(fd, MUSTER_ADDRESS_IPV4, &options);
     check(muster_stream_socket_open(side.env, fd, &side.stream) == MUSTER_OK, "stream");
-    start_s = now_s();
+    start_s = bench_clock_s();
     receive_chunk(&side, run->mode == PING_PONG ? run->chunk_bytes : 1);
     for (i = 0; i < (run->mode == PING_PONG ? 1 : QUEUE_LENGTH); i++)
         send_chunk(&side, &side.writes[i]);
     side_finish(&side);
-    end_s = now_s();
+    end_s = bench_clock_s();
     side_close(&side);
     return end_s - start_s;
 }

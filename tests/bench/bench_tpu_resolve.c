@@ -4,6 +4,7 @@
  * bench_tpu_resolve [--nodes N] [--latency-ms N] [--plain | --http1] [--authorities FILE]: a line of JSON.
  * --authorities: certificates that are trusted beside the cloud's own, as the system's bundle is by a real client. */
 #include "fake_cloud.h"
+#include "bench_clock.h"
 
 #include <muster/http.h>
 #include <muster/stream.h>
@@ -47,14 +48,6 @@ static _Noreturn void give_up(const char *what, const char *detail)
 {
     fprintf(stderr, "bench_tpu_resolve: %s: %s\n", what, detail);
     exit(1);
-}
-
-static double now_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
 }
 
 /* The processor time of this process, or of the cloud's once it has ended. */
@@ -201,10 +194,9 @@ static void on_answer(struct muster_resolve *resolve, enum muster_rc rc)
 static void start(struct node *node, size_t index)
 {
     struct bench *bench = node->bench;
-    struct muster_tpu_resolver_options options = {.client = {.project = "p",
-                                                             .zone = "z",
-                                                             .api_endpoint = bench->cloud.base,
-                                                             .is_anonymous = true}};
+    struct muster_tpu_resolver_options options = {
+        .client = {
+            .project = "p", .zone = "z", .api_endpoint = bench->cloud.base, .is_anonymous = true}};
     struct muster_error error = {.text = ""};
     char name[32];
 
@@ -230,7 +222,7 @@ static void wait_all(struct bench *bench)
 static double run(struct bench *bench, size_t count)
 {
     struct node *nodes = calloc(count, sizeof(*nodes));
-    double begin_ms = now_ms(), end_ms;
+    double begin_ms = bench_clock_ms(), end_ms;
 
     if (nodes == NULL)
         abort();
@@ -240,7 +232,7 @@ static double run(struct bench *bench, size_t count)
         start(&nodes[i], i);
     }
     wait_all(bench);
-    end_ms = now_ms();
+    end_ms = bench_clock_ms();
     bench->left = count;
     for (size_t i = 0; i < count; i++)
         muster_resolver_close(nodes[i].resolver, on_closed);

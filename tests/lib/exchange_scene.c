@@ -352,3 +352,55 @@ void exchange_stage_check_input(struct exchange_stage *stage, uint32_t member)
     if (seat->input_bytes > 0)
         assert_memory_equal(seat->input, seat->wanted, seat->input_bytes);
 }
+
+/* --- After a death --- */
+
+static void check_survivor(struct exchange_stage *stage, uint32_t member,
+                           const struct exchange_seat *first, uint32_t victim)
+{
+    const struct exchange_seat *seat = &stage->seats[member];
+    bool is_whole = seat->op.result.contributor_count == stage->scene.n;
+
+    assert_int_equal(seat->done_count, 1);
+    assert_int_equal(seat->rc, first->rc);
+    if (seat->rc == MUSTER_OK) {
+        assert_int_equal(seat->op.result.contributor_count, first->op.result.contributor_count);
+        exchange_stage_check_output(stage, member, is_whole ? 0 : 1u << victim);
+        return;
+    }
+    assert_int_equal(seat->rc, MUSTER_ABORTED);
+    assert_non_null(strstr(seat->op.error.text, "a member died"));
+    exchange_stage_check_input(stage, member);
+}
+
+void exchange_stage_check_survivors(struct exchange_stage *stage, uint32_t victim,
+                                    struct exchange_tally *tally)
+{
+    const struct exchange_seat *first = NULL;
+
+    for (uint32_t member = 0; member < stage->scene.n; member++) {
+        if (!group_ring_is_living(&stage->ring, member))
+            continue;
+        first = first != NULL ? first : &stage->seats[member];
+        check_survivor(stage, member, first, victim);
+    }
+    assert_non_null(first);
+    if (first->rc != MUSTER_OK)
+        tally->aborted++;
+    else if (first->op.result.contributor_count == stage->scene.n)
+        tally->adopted++;
+    else
+        tally->retried++;
+}
+
+void exchange_stage_change_when_proposed(struct exchange_stage *stage)
+{
+    bool is_proposed = false;
+
+    group_ring_turn(&stage->ring, 20);
+    for (uint32_t member = 0; member < stage->scene.n; member++)
+        is_proposed = is_proposed || (group_ring_is_living(&stage->ring, member) &&
+                                      stage->ring.members[member].abort_count > 0);
+    if (is_proposed)
+        group_ring_change(&stage->ring, UINT32_MAX);
+}

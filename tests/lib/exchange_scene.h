@@ -57,4 +57,15 @@ void exchange_stage_check_output(struct exchange_stage *stage, uint32_t member, 
 /** Inputs are as they were. */
 void exchange_stage_check_input(struct exchange_stage *stage, uint32_t member);
 
+/** How operations have ended on those that live. */
+struct exchange_tally {
+    unsigned adopted, retried, aborted;
+};
+/** The survivors of victim have one outcome: the result with or without it, or ABORTED with inputs as they
+ * were. Counts it. */
+void exchange_stage_check_survivors(struct exchange_stage *stage, uint32_t victim,
+                                    struct exchange_tally *tally);
+/** An operation that fits the members no more is ended by a change of its own. */
+void exchange_stage_change_when_proposed(struct exchange_stage *stage);
+
 #endif

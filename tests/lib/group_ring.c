@@ -295,6 +295,11 @@ static void close_member(struct group_ring_member *member)
     member->wire = NULL;
 }
 
+bool group_ring_is_living(const struct group_ring *ring, uint32_t index)
+{
+    return !ring->members[index].is_dead && ring->members[index].group != NULL;
+}
+
 void group_ring_kill(struct group_ring *ring, uint32_t index)
 {
     if (ring->members[index].board != NULL)

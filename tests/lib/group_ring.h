@@ -68,6 +68,8 @@ void group_ring_close(struct group_ring *ring);
  * *). */
 void group_ring_turn(struct group_ring *ring, unsigned turns);
 
+/** In the view, and not killed. */
+bool group_ring_is_living(const struct group_ring *ring, uint32_t index);
 /** Kill a member: links drop, nothing of it is heard any more. Its open operations end ABORTED. */
 void group_ring_kill(struct group_ring *ring, uint32_t index);
 

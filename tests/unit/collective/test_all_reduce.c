@@ -48,15 +48,10 @@ static void open_seats(uint32_t n)
     }
 }
 
-static bool is_living(uint32_t member)
-{
-    return !ring.members[member].is_dead && ring.members[member].group != NULL;
-}
-
 static bool are_done(uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
-        if (is_living(i) && seats[i].done_count == 0)
+        if (group_ring_is_living(&ring, i) && seats[i].done_count == 0)
             return false;
     return true;
 }
@@ -134,7 +129,7 @@ static void check_mean(enum muster_dtype dtype, const uint64_t *weights, uint32_
     for (uint32_t member = 0; member < n; member++) {
         const struct seat *seat = &seats[member];
 
-        if (!is_living(member))
+        if (!group_ring_is_living(&ring, member))
             continue;
         first = first == NULL ? seat : first;
         assert_int_equal(seat->done_count, 1);

@@ -123,15 +123,10 @@ static void seat_start(const struct scene *scene, uint32_t member)
     assert_int_equal(rc, MUSTER_OK);
 }
 
-static bool is_living(uint32_t member)
-{
-    return !ring.members[member].is_dead && ring.members[member].group != NULL;
-}
-
 static bool are_survivors_done(uint32_t n)
 {
     for (uint32_t member = 0; member < n; member++)
-        if (is_living(member) && seats[member].done_count == 0)
+        if (group_ring_is_living(&ring, member) && seats[member].done_count == 0)
             return false;
     return true;
 }
@@ -206,7 +201,7 @@ static void check_survivors(const struct scene *scene, const uint32_t *victims,
     for (uint32_t member = 0; member < scene->n; member++) {
         const struct seat *seat = &seats[member];
 
-        if (!is_living(member))
+        if (!group_ring_is_living(&ring, member))
             continue;
         if (first == NULL)
             first = seat;
@@ -266,12 +261,12 @@ static void check_next_operation(const struct scene *scene, unsigned dead)
     for (uint32_t member = 0; member < scene->n; member++) {
         seat_fini(&seats[member]);
         seat_init(&next, member);
-        if (is_living(member))
+        if (group_ring_is_living(&ring, member))
             seat_start(&next, member);
     }
     run_survivors(scene->n);
     for (uint32_t member = 0; member < scene->n; member++)
-        if (is_living(member)) {
+        if (group_ring_is_living(&ring, member)) {
             assert_int_equal(seats[member].rc, MUSTER_OK);
             check_result(&next, member, dead);
         }
@@ -284,7 +279,8 @@ static void change_when_proposed(uint32_t n)
 
     group_ring_turn(&ring, 20);
     for (uint32_t member = 0; member < n; member++)
-        is_proposed = is_proposed || (is_living(member) && ring.members[member].abort_count > 0);
+        is_proposed = is_proposed ||
+                      (group_ring_is_living(&ring, member) && ring.members[member].abort_count > 0);
     if (is_proposed)
         group_ring_change(&ring, UINT32_MAX);
 }
@@ -297,7 +293,7 @@ static bool play(const struct scene *scene, uint32_t victim, unsigned k)
     open_scene(scene);
     ring.members[victim].cut_at = k;
     for (uint32_t member = 0; member < scene->n; member++)
-        if (is_living(member))
+        if (group_ring_is_living(&ring, member))
             seat_start(scene, member);
     run_to_cut(scene->n);
     has_cut = ring.has_cut;
@@ -468,7 +464,7 @@ static bool play_twice(const struct scene *scene, const uint32_t victims[2], uns
     open_scene(scene);
     ring.members[victims[0]].cut_at = first_k;
     for (uint32_t member = 0; member < scene->n; member++)
-        if (is_living(member))
+        if (group_ring_is_living(&ring, member))
             seat_start(scene, member);
     run_to_cut(scene->n);
     assert_true(ring.has_cut);

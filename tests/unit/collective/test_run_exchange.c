@@ -10,7 +10,7 @@
 #define I32 MUSTER_I32
 
 static struct exchange_stage stage;
-static unsigned adopted_count, retried_count, aborted_count;
+static struct exchange_tally tally;
 
 static const enum muster_op_kind kinds[] = {
     MUSTER_OP_REDUCE,
@@ -225,11 +225,6 @@ static void steady_operations_allocate_nothing(void **state)
 
 /* --- A death at every chunk --- */
 
-static bool is_living(uint32_t member)
-{
-    return !stage.ring.members[member].is_dead && stage.ring.members[member].group != NULL;
-}
-
 static void run_to_cut(void)
 {
     for (unsigned turns = 0; !stage.ring.has_cut && !exchange_stage_is_done(&stage); turns++) {
@@ -241,50 +236,6 @@ static void run_to_cut(void)
         group_ring_turn(&stage.ring, 12);
 }
 
-static void check_survivors(uint32_t victim)
-{
-    const struct exchange_seat *first = NULL;
-
-    for (uint32_t member = 0; member < stage.scene.n; member++) {
-        const struct exchange_seat *seat = &stage.seats[member];
-        bool is_whole = seat->op.result.contributor_count == stage.scene.n;
-
-        if (!is_living(member))
-            continue;
-        first = first != NULL ? first : seat;
-        assert_int_equal(seat->done_count, 1);
-        assert_int_equal(seat->rc, first->rc);
-        if (seat->rc == MUSTER_OK) {
-            assert_int_equal(seat->op.result.contributor_count, first->op.result.contributor_count);
-            exchange_stage_check_output(&stage, member, is_whole ? 0 : 1u << victim);
-            continue;
-        }
-        assert_int_equal(seat->rc, MUSTER_ABORTED);
-        assert_non_null(strstr(seat->op.error.text, "a member died"));
-        exchange_stage_check_input(&stage, member);
-    }
-    assert_non_null(first);
-    if (first->rc != MUSTER_OK)
-        aborted_count++;
-    else if (first->op.result.contributor_count == stage.scene.n)
-        adopted_count++;
-    else
-        retried_count++;
-}
-
-/* An operation that fits the members no more is ended by a change of its own. */
-static void change_when_proposed(void)
-{
-    bool is_proposed = false;
-
-    group_ring_turn(&stage.ring, 20);
-    for (uint32_t member = 0; member < stage.scene.n; member++)
-        is_proposed =
-            is_proposed || (is_living(member) && stage.ring.members[member].abort_count > 0);
-    if (is_proposed)
-        group_ring_change(&stage.ring, UINT32_MAX);
-}
-
 /* The survivors' next barrier works. */
 static void check_next(void)
 {
@@ -293,7 +244,7 @@ static void check_next(void)
     for (uint32_t member = 0; member < stage.scene.n; member++) {
         struct exchange_seat *seat = &stage.seats[member];
 
-        if (!is_living(member))
+        if (!group_ring_is_living(&stage.ring, member))
             continue;
         seat->done_count = 0;
         seat->op.deadline_ns = muster_loop_after_ns(stage.ring.test.env.loop, 60 * MUSTER_NS_PER_S);
@@ -303,7 +254,7 @@ static void check_next(void)
     }
     exchange_stage_run(&stage);
     for (uint32_t member = 0; member < stage.scene.n; member++)
-        if (is_living(member))
+        if (group_ring_is_living(&stage.ring, member))
             assert_int_equal(stage.seats[member].rc, MUSTER_OK);
 }
 
@@ -321,9 +272,9 @@ static bool play(const struct exchange_scene *scene, uint32_t victim, unsigned k
         group_ring_kill(&stage.ring, victim);
         group_ring_change(&stage.ring, UINT32_MAX);
         group_ring_turn(&stage.ring, 2); /* the victim's callback */
-        change_when_proposed();
+        exchange_stage_change_when_proposed(&stage);
         exchange_stage_run(&stage);
-        check_survivors(victim);
+        exchange_stage_check_survivors(&stage, victim, &tally);
         check_next();
     }
     exchange_stage_close(&stage);
@@ -353,7 +304,7 @@ static void play_all(struct exchange_scene scene)
 static int reset_counts(void **state)
 {
     (void)state;
-    adopted_count = retried_count = aborted_count = 0;
+    tally = (struct exchange_tally){.adopted = 0};
     exchange_stage_force(MUSTER_ALGORITHM_AUTO);
     return 0;
 }
@@ -363,7 +314,7 @@ static void reduce_runs_again_without_the_dead_unless_the_root_is_dead(void **st
     (void)state;
     play_all((struct exchange_scene){MUSTER_OP_REDUCE, 3, 300, 1, .dtype = I32});
     play_all((struct exchange_scene){MUSTER_OP_REDUCE, 4, 5, 2, .dtype = I32});
-    assert_true(retried_count > 0 && aborted_count > 0);
+    assert_true(tally.retried > 0 && tally.aborted > 0);
 }
 
 static void reduce_by_steps_runs_again_without_the_dead(void **state)
@@ -376,7 +327,7 @@ static void reduce_by_steps_runs_again_without_the_dead(void **state)
         exchange_stage_force(algorithms[i]);
         play_all((struct exchange_scene){MUSTER_OP_REDUCE, 4, 100, 2, .dtype = I32});
     }
-    assert_true(retried_count > 0 && aborted_count > 0);
+    assert_true(tally.retried > 0 && tally.aborted > 0);
 }
 
 static void uneven_parts_by_blocks_are_whole_or_aborted_on_all(void **state)
@@ -385,7 +336,7 @@ static void uneven_parts_by_blocks_are_whole_or_aborted_on_all(void **state)
     exchange_stage_force(MUSTER_ALGORITHM_BLOCKS);
     play_all((struct exchange_scene){MUSTER_OP_ALL_GATHER_UNEVEN, 3, 90, 0, .dtype = I32});
     play_all((struct exchange_scene){MUSTER_OP_REDUCE_SCATTER_UNEVEN, 3, 90, 0, .dtype = I32});
-    assert_true(adopted_count > 0 && aborted_count > 0);
+    assert_true(tally.adopted > 0 && tally.aborted > 0);
 }
 
 static void gather_is_whole_or_aborted_on_all(void **state)
@@ -393,8 +344,8 @@ static void gather_is_whole_or_aborted_on_all(void **state)
     (void)state;
     play_all((struct exchange_scene){MUSTER_OP_GATHER, 3, 300, 1, .dtype = I32});
     play_all((struct exchange_scene){MUSTER_OP_GATHER, 3, 3, 0, .dtype = I32});
-    assert_true(aborted_count > 0);
-    assert_int_equal(retried_count, 0);
+    assert_true(tally.aborted > 0);
+    assert_int_equal(tally.retried, 0);
 }
 
 static void scatter_is_whole_or_aborted_on_all(void **state)
@@ -402,8 +353,8 @@ static void scatter_is_whole_or_aborted_on_all(void **state)
     (void)state;
     play_all((struct exchange_scene){MUSTER_OP_SCATTER, 3, 300, 1, .dtype = I32});
     play_all((struct exchange_scene){MUSTER_OP_SCATTER, 3, 3, 0, .dtype = I32});
-    assert_true(adopted_count > 0 && aborted_count > 0);
-    assert_int_equal(retried_count, 0);
+    assert_true(tally.adopted > 0 && tally.aborted > 0);
+    assert_int_equal(tally.retried, 0);
 }
 
 static void all_to_all_is_whole_or_aborted_on_all(void **state)
@@ -412,8 +363,8 @@ static void all_to_all_is_whole_or_aborted_on_all(void **state)
     play_all((struct exchange_scene){MUSTER_OP_ALL_TO_ALL, 3, 200, 0, .dtype = I32});
     play_all((struct exchange_scene){MUSTER_OP_ALL_TO_ALL_UNEVEN, 4, 90, 0, .dtype = I32});
     play_all((struct exchange_scene){MUSTER_OP_PERMUTE, 4, 300, 0, .dtype = I32});
-    assert_true(adopted_count > 0 && aborted_count > 0);
-    assert_int_equal(retried_count, 0);
+    assert_true(tally.adopted > 0 && tally.aborted > 0);
+    assert_int_equal(tally.retried, 0);
 }
 
 static void uneven_parts_are_whole_or_aborted_on_all(void **state)
@@ -423,8 +374,8 @@ static void uneven_parts_are_whole_or_aborted_on_all(void **state)
     play_all((struct exchange_scene){MUSTER_OP_ALL_GATHER_UNEVEN, 3, 2, 0, .dtype = I32});
     play_all((struct exchange_scene){MUSTER_OP_REDUCE_SCATTER_UNEVEN, 3, 90, 0, .dtype = I32});
     play_all((struct exchange_scene){MUSTER_OP_REDUCE_SCATTER_UNEVEN, 3, 2, 0, .dtype = I32});
-    assert_true(adopted_count > 0 && aborted_count > 0);
-    assert_int_equal(retried_count, 0);
+    assert_true(tally.adopted > 0 && tally.aborted > 0);
+    assert_int_equal(tally.retried, 0);
 }
 
 /* --- Changes of view without a death, deadlines --- */

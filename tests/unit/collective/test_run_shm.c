@@ -39,11 +39,6 @@ static void on_done(struct muster_op *op, enum muster_rc rc)
     seat->rc = rc;
 }
 
-static bool is_living(uint32_t member)
-{
-    return !ring.members[member].is_dead && ring.members[member].group != NULL;
-}
-
 static void work_as_far_as_it_can(uint32_t member)
 {
     struct muster_list *runs = &ring.members[member].group->lanes[0].runs;
@@ -61,7 +56,7 @@ static void stand(uint32_t index)
 {
     for (unsigned turns = 0; turns < 400; turns++)
         for (uint32_t member = 0; member < ring.count; member++)
-            if (member != index && is_living(member))
+            if (member != index && group_ring_is_living(&ring, member))
                 work_as_far_as_it_can(member);
 }
 
@@ -168,7 +163,7 @@ static void seat_start(const struct scene *scene, uint32_t member)
 static bool are_survivors_done(uint32_t n)
 {
     for (uint32_t member = 0; member < n; member++)
-        if (is_living(member) && seats[member].done_count == 0)
+        if (group_ring_is_living(&ring, member) && seats[member].done_count == 0)
             return false;
     return true;
 }
@@ -238,7 +233,7 @@ static void check_survivors(const struct scene *scene, const uint32_t *victims,
         const struct seat *seat = &seats[member];
         unsigned without = 0;
 
-        if (!is_living(member))
+        if (!group_ring_is_living(&ring, member))
             continue;
         if (first == NULL)
             first = seat;
@@ -314,12 +309,12 @@ static void check_next_operation(const struct scene *scene, unsigned dead)
     for (uint32_t member = 0; member < scene->n; member++) {
         seat_fini(scene, member);
         seat_init(&next, member);
-        if (is_living(member))
+        if (group_ring_is_living(&ring, member))
             seat_start(&next, member);
     }
     run_survivors(scene->n);
     for (uint32_t member = 0; member < scene->n; member++)
-        if (is_living(member)) {
+        if (group_ring_is_living(&ring, member)) {
             assert_int_equal(seats[member].rc, MUSTER_OK);
             check_result(&next, member, dead);
         }
@@ -328,7 +323,7 @@ static void check_next_operation(const struct scene *scene, unsigned dead)
 static void start_all(const struct scene *scene)
 {
     for (uint32_t member = 0; member < scene->n; member++)
-        if (is_living(member))
+        if (group_ring_is_living(&ring, member))
             seat_start(scene, member);
 }
 
@@ -347,7 +342,8 @@ static void change_when_proposed(uint32_t n)
 
     group_ring_turn(&ring, 20);
     for (uint32_t member = 0; member < n; member++)
-        is_proposed = is_proposed || (is_living(member) && ring.members[member].abort_count > 0);
+        is_proposed = is_proposed ||
+                      (group_ring_is_living(&ring, member) && ring.members[member].abort_count > 0);
     if (is_proposed)
         group_ring_change(&ring, UINT32_MAX);
 }
@@ -640,9 +636,8 @@ static void an_heir_may_be_kept_from_running_anywhere(void **state)
     (void)state;
     for (unsigned cut_at = 1; cut_at <= points; cut_at += 3)
         for (uint32_t slow = 0; slow < scene.n; slow++)
-            for (unsigned k = 1; slow != victim &&
-                                 play_with_a_pause(&scene, victim, cut_at, slow, k);
-                 k++)
+            for (unsigned k = 1;
+                 slow != victim && play_with_a_pause(&scene, victim, cut_at, slow, k); k++)
                 pauses++;
     assert_true(pauses > 100 && adopted_count > 0);
     assert_int_equal(aborted_count, 0);

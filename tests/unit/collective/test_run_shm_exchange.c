@@ -12,7 +12,8 @@
 static struct exchange_stage stage;
 static unsigned passed[MEMBERS_MAX], cut_at[MEMBERS_MAX];
 static bool has_cut;
-static unsigned adopted_count, retried_count, aborted_count, unasked_count;
+static struct exchange_tally tally;
+static unsigned unasked_count;
 
 /* The process ends: what it stores from now on reaches nobody. */
 static void on_point(void *data, const char *point)
@@ -27,11 +28,6 @@ static void on_point(void *data, const char *point)
     member->is_dead = true;
     has_cut = true;
     sim_board_kill(&stage.ring.boards, &member->self.incarnation);
-}
-
-static bool is_living(uint32_t member)
-{
-    return !stage.ring.members[member].is_dead && stage.ring.members[member].group != NULL;
 }
 
 static void watch_points(void)
@@ -78,49 +74,6 @@ static void change_without(uint32_t victim)
     group_ring_turn(&stage.ring, 2);
 }
 
-/* An operation that fits the members no more is ended by a change of its own. */
-static void change_when_proposed(void)
-{
-    bool is_proposed = false;
-
-    group_ring_turn(&stage.ring, 20);
-    for (uint32_t member = 0; member < stage.scene.n; member++)
-        is_proposed =
-            is_proposed || (is_living(member) && stage.ring.members[member].abort_count > 0);
-    if (is_proposed)
-        group_ring_change(&stage.ring, UINT32_MAX);
-}
-
-static void check_survivors(uint32_t victim)
-{
-    const struct exchange_seat *first = NULL;
-
-    for (uint32_t member = 0; member < stage.scene.n; member++) {
-        const struct exchange_seat *seat = &stage.seats[member];
-        bool is_whole = seat->op.result.contributor_count == stage.scene.n;
-
-        if (!is_living(member))
-            continue;
-        first = first != NULL ? first : seat;
-        assert_int_equal(seat->done_count, 1);
-        assert_int_equal(seat->rc, first->rc);
-        if (seat->rc == MUSTER_OK) {
-            assert_int_equal(seat->op.result.contributor_count, first->op.result.contributor_count);
-            exchange_stage_check_output(&stage, member, is_whole ? 0 : 1u << victim);
-            continue;
-        }
-        assert_int_equal(seat->rc, MUSTER_ABORTED);
-        exchange_stage_check_input(&stage, member);
-    }
-    assert_non_null(first);
-    if (first->rc != MUSTER_OK)
-        aborted_count++;
-    else if (first->op.result.contributor_count == stage.scene.n)
-        adopted_count++;
-    else
-        retried_count++;
-}
-
 /* The survivors' next operation works, through boards again when there are two. */
 static void check_next(void)
 {
@@ -129,22 +82,22 @@ static void check_next(void)
         struct muster_group *group = stage.ring.members[member].group;
         uint32_t root;
 
-        if (!is_living(member))
+        if (!group_ring_is_living(&stage.ring, member))
             continue;
         root = muster_group_size(group) - 1;
         exchange_stage_set_seat(
-            &stage, &(struct exchange_scene){.kind = MUSTER_OP_REDUCE, .n = stage.scene.n,
-                                             .count = 300, .dtype = MUSTER_I32},
+            &stage,
+            &(struct exchange_scene){
+                .kind = MUSTER_OP_REDUCE, .n = stage.scene.n, .count = 300, .dtype = MUSTER_I32},
             member);
-        assert_int_equal(
-            muster_reduce_start(&seat->op, group,
-                                &(struct muster_tensor){seat->input, 300, MUSTER_I32}, MUSTER_MAX,
-                                root, exchange_stage_done),
-            MUSTER_OK);
+        assert_int_equal(muster_reduce_start(&seat->op, group,
+                                             &(struct muster_tensor){seat->input, 300, MUSTER_I32},
+                                             MUSTER_MAX, root, exchange_stage_done),
+                         MUSTER_OK);
     }
     exchange_stage_run(&stage);
     for (uint32_t member = 0; member < stage.scene.n; member++)
-        if (is_living(member))
+        if (group_ring_is_living(&stage.ring, member))
             assert_int_equal(stage.seats[member].rc, MUSTER_OK);
 }
 
@@ -170,9 +123,9 @@ static bool play(const struct exchange_scene *scene, uint32_t victim, unsigned k
             unasked_count += exchange_stage_is_done(&stage);
         }
         change_without(victim);
-        change_when_proposed();
+        exchange_stage_change_when_proposed(&stage);
         exchange_stage_run(&stage);
-        check_survivors(victim);
+        exchange_stage_check_survivors(&stage, victim, &tally);
         check_next();
     }
     exchange_stage_close(&stage);
@@ -197,18 +150,19 @@ static void play_all(struct exchange_scene scene)
 /* Where it is, copied to mapped memory, in slots. */
 static void play_sizes(enum muster_op_kind kind)
 {
-    adopted_count = retried_count = aborted_count = unasked_count = 0;
+    tally = (struct exchange_tally){.adopted = 0};
+    unasked_count = 0;
     play_all((struct exchange_scene){.kind = kind, .count = 150, .is_mapped = true});
     play_all((struct exchange_scene){.kind = kind, .count = 150});
     play_all((struct exchange_scene){.kind = kind, .count = 2});
-    assert_true(adopted_count > 0 && unasked_count > 0);
+    assert_true(tally.adopted > 0 && unasked_count > 0);
 }
 
 static void reduce_has_one_outcome_wherever_a_member_dies(void **state)
 {
     (void)state;
     play_sizes(MUSTER_OP_REDUCE);
-    assert_true(retried_count > 0 && aborted_count > 0); /* without its root it is nobody's */
+    assert_true(tally.retried > 0 && tally.aborted > 0); /* without its root it is nobody's */
 }
 
 static void exchanges_are_whole_or_aborted_on_all(void **state)
@@ -220,8 +174,8 @@ static void exchanges_are_whole_or_aborted_on_all(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
         play_sizes(kinds[i]);
-        assert_true(aborted_count > 0);
-        assert_int_equal(retried_count, 0);
+        assert_true(tally.aborted > 0);
+        assert_int_equal(tally.retried, 0);
     }
 }
 
@@ -233,8 +187,8 @@ static void uneven_parts_are_whole_or_aborted_on_all(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
         play_sizes(kinds[i]);
-        assert_true(aborted_count > 0);
-        assert_int_equal(retried_count, 0);
+        assert_true(tally.aborted > 0);
+        assert_int_equal(tally.retried, 0);
     }
 }
 
@@ -271,8 +225,12 @@ static void the_result_says_how_inputs_were_shown(void **state)
 /* Large ones read the giver's memory; who has given it away would see it change. */
 static void givers_wait_until_all_have_their_parts(void **state)
 {
-    struct exchange_scene scene = {.kind = MUSTER_OP_SCATTER, .n = 2, .count = 150, .root = 0,
-                                   .dtype = MUSTER_I32, .is_mapped = true};
+    struct exchange_scene scene = {.kind = MUSTER_OP_SCATTER,
+                                   .n = 2,
+                                   .count = 150,
+                                   .root = 0,
+                                   .dtype = MUSTER_I32,
+                                   .is_mapped = true};
 
     (void)state;
     open_scene(&scene);

@@ -95,15 +95,10 @@ static void start_sum(size_t split, uint32_t member, uint64_t count)
         MUSTER_OK);
 }
 
-static bool is_living(uint32_t member)
-{
-    return !ring.members[member].is_dead && ring.members[member].group != NULL;
-}
-
 static bool are_done(uint32_t n)
 {
     for (uint32_t member = 0; member < n; member++)
-        if (is_living(member) &&
+        if (group_ring_is_living(&ring, member) &&
             (seats[0][member].done_count == 0 || seats[1][member].done_count == 0))
             return false;
     return true;
@@ -222,9 +217,9 @@ static void start_uneven(size_t split, uint32_t member)
     const struct muster_parts input = {values, sent, 2, MUSTER_I32};
     const struct muster_parts output = {values + COUNT_MAX, received, 2, MUSTER_I32};
 
-    assert_int_equal(muster_all_to_all_uneven_start(op, ring.members[member].group, &input, &output,
-                                                    on_done),
-                     MUSTER_OK);
+    assert_int_equal(
+        muster_all_to_all_uneven_start(op, ring.members[member].group, &input, &output, on_done),
+        MUSTER_OK);
 }
 
 static void exchanges_stay_within_the_color(void **state)
@@ -339,7 +334,7 @@ static bool play(uint32_t victim, unsigned k, uint64_t count, bool is_stopped)
     ring.members[victim].cut_at = k;
     ring.is_stopped_at_cut = is_stopped;
     for (uint32_t member = 0; member < 4; member++)
-        for (size_t split = 0; split < 2 && is_living(member); split++)
+        for (size_t split = 0; split < 2 && group_ring_is_living(&ring, member); split++)
             start_sum((split + member) % 2, member, count); /* in either order */
     for (unsigned turns = 0; !ring.has_cut && !are_done(4) && turns < TURNS_MAX; turns++)
         muster_loop_turn(ring.test.env.loop, MUSTER_NS_PER_MS);
@@ -351,7 +346,7 @@ static bool play(uint32_t victim, unsigned k, uint64_t count, bool is_stopped)
         group_ring_change(&ring, UINT32_MAX);
         run_until_done(4);
         for (uint32_t member = 0; member < 4; member++)
-            for (size_t split = 0; split < 2 && is_living(member); split++)
+            for (size_t split = 0; split < 2 && group_ring_is_living(&ring, member); split++)
                 check_survivor(split, member, victim, count);
     }
     group_ring_close(&ring);
@@ -394,17 +389,17 @@ static void a_joiner_takes_the_color_of_its_task(void **state)
     group_ring_change(&ring, group_ring_add(&ring)); /* task 4: column 0, row 2 */
     split_member(4);
     for (uint32_t member = 0; member < 5; member++)
-        if (is_living(member))
+        if (group_ring_is_living(&ring, member))
             muster_group_begin_step(ring.members[member].group, 1);
     assert_int_equal(muster_group_lane_size(ring.members[0].group, DATA_LANE), 3);
     assert_int_equal(muster_group_lane_size(ring.members[3].group, DATA_LANE), 1);
     assert_int_equal(muster_group_lane_size(ring.members[4].group, TENSOR_LANE), 1);
     for (uint32_t member = 0; member < 5; member++)
-        for (size_t split = 0; split < 2 && is_living(member); split++)
+        for (size_t split = 0; split < 2 && group_ring_is_living(&ring, member); split++)
             start_sum(split, member, 300);
     run_until_done(5);
     for (uint32_t member = 0; member < 5; member++)
-        for (size_t split = 0; split < 2 && is_living(member); split++)
+        for (size_t split = 0; split < 2 && group_ring_is_living(&ring, member); split++)
             check_sum(split, member, 5, 1u << 1, 300);
     group_ring_close(&ring);
 }
