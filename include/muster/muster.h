@@ -7,6 +7,7 @@
 #include <muster/authorization.h>
 #include <muster/backend.h>
 #include <muster/base.h>
+#include <muster/channel.h>
 #include <muster/cluster_diff.h>
 #include <muster/cluster_spec.h>
 #include <muster/collective.h>
