@@ -80,24 +80,33 @@ static bool read_whole(void *bytes, size_t size)
     return true;
 }
 
+void *conformance_unpack(struct conformance_arena *arena,
+                         const ProtobufCMessageDescriptor *descriptor, const void *bytes,
+                         size_t size)
+{
+    struct block *block = block_new(arena, 0);
+    struct muster_error error;
+
+    if (muster_proto_unpack(arena->mem, descriptor, bytes, size, NULL, &block->message, &error) !=
+        MUSTER_OK)
+        give_up(error.text);
+    return block->message;
+}
+
 bool conformance_read(struct conformance_arena *arena, const ProtobufCMessageDescriptor *descriptor,
                       void *ret_message)
 {
-    struct muster_error error;
-    struct block *block;
     uint8_t head[4];
     size_t size;
+    void *bytes;
 
     if (!read_whole(head, sizeof(head)))
         return false;
     size = (size_t)head[0] << 24 | (size_t)head[1] << 16 | (size_t)head[2] << 8 | head[3];
-    block = block_new(arena, size);
-    if (!read_whole(block->bytes, size))
+    bytes = conformance_alloc(arena, 1, size);
+    if (!read_whole(bytes, size))
         return false;
-    if (muster_proto_unpack(arena->mem, descriptor, block->bytes, size, NULL, &block->message,
-                            &error) != MUSTER_OK)
-        give_up(error.text);
-    *(void **)ret_message = block->message;
+    *(void **)ret_message = conformance_unpack(arena, descriptor, bytes, size);
     return true;
 }
 

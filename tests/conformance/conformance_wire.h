@@ -25,6 +25,11 @@ void conformance_arena_fini(struct conformance_arena *arena);
 void *conformance_alloc(struct conformance_arena *arena, size_t count, size_t bytes);
 void *conformance_copy(struct conformance_arena *arena, const void *bytes, size_t size);
 
+/** Bytes as a message, or the program ends. Borrowed from the arena. */
+void *conformance_unpack(struct conformance_arena *arena,
+                         const ProtobufCMessageDescriptor *descriptor, const void *bytes,
+                         size_t size);
+
 /** One message, its length (four bytes, big-endian) before it. False: the input has ended. */
 bool conformance_read(struct conformance_arena *arena, const ProtobufCMessageDescriptor *descriptor,
                       void *ret_message);
