@@ -274,6 +274,11 @@ struct muster_tls *muster_tls_share(struct muster_tls *tls)
     return tls;
 }
 
+bool muster_tls_is_shared(const struct muster_tls *tls)
+{
+    return tls->refs > 1;
+}
+
 void muster_tls_close(struct muster_tls *tls)
 {
     if (tls == NULL || --tls->refs > 0)

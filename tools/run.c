@@ -229,7 +229,7 @@ static int run_in(struct run *run)
         run->exit_code = EXIT_OTHER;
     } else if (!recall(run)) {
         run->exit_code = EXIT_BAD_INPUT;
-    } else if (!run_registry_open(run, &error)) {
+    } else if (!run_tls_open(run, &error) || !run_registry_open(run, &error)) {
         run->exit_code = command_fail("run", &error);
     } else if (!open_places(run)) {
         run->exit_code = EXIT_OTHER;
@@ -242,6 +242,7 @@ static int run_in(struct run *run)
         run_signals_close(run);
     }
     run_registry_close(run);
+    run_tls_close(run);
     close_sinks(run);
     free(run->tasks);
     free(run->tf_cluster);

@@ -23,6 +23,8 @@
 #define RUN_VALUE_NAME_BYTES 40
 #define RUN_RECOVERIES_MAX   4096
 #define RUN_REPORT_FD        3 /* in the child */
+#define RUN_TLS_FD           4 /* there: its certificate and key, … */
+#define RUN_TLS_CA_FD        5 /* … and the authority's certificate */
 
 struct run;
 struct run_task;
@@ -138,6 +140,20 @@ const char *run_task_death(int wait_status, char *text, size_t bytes);
 /* --- registry: run_registry.c */
 
 struct run_registry;
+struct run_tls;
+
+/* --- run_tls.c: what --tls auto makes */
+
+bool run_tls_open(struct run *run, struct muster_error *ret_error);
+void run_tls_close(struct run *run);
+/** The launcher's own credential; NULL: plain text. Borrowed. */
+struct muster_tls *run_tls_own(const struct run *run);
+/** The pattern of names that the job's tasks and launcher have. */
+void run_tls_peers(const struct run *run, char *out, size_t room);
+uint64_t run_tls_reload_ns(const struct run *run);
+/** In the child of task: RUN_TLS_FD and RUN_TLS_CA_FD. False: there are none. */
+bool run_tls_inherit(const struct run_task *task);
+
 /** Embedded: serve one on 127.0.0.1; else connect to settings->registry. */
 bool run_registry_open(struct run *run, struct muster_error *ret_error);
 /** host:port for the workers. */
@@ -251,6 +267,7 @@ struct run {
     struct run_registry *registry;
     struct run_weights *weights;
     bool is_different_elsewhere; /* another machine has other weights after the same step */
+    struct run_tls *tls; /* NULL: plain text */
     struct muster_fd_watch signal_watch;
     int guard_fd;
     pid_t guard_pid;

@@ -86,8 +86,10 @@ static bool pipes_open(const struct run_task *task, struct pipes *pipes)
 
 /* In the child. The process dies with its launcher, and gets signals as if it had been started
  * alone. */
-static void become_worker(struct run *run, struct pipes *pipes, char **environment)
+static void become_worker(const struct run_task *task, struct pipes *pipes, char **environment)
 {
+    const struct run *run = task->run;
+    unsigned last_fd = RUN_REPORT_FD;
     struct sigaction usual = {.sa_handler = SIG_DFL};
     sigset_t none;
     int failure;
@@ -106,7 +108,9 @@ static void become_worker(struct run *run, struct pipes *pipes, char **environme
     dup2(pipes->out[1], STDOUT_FILENO);
     dup2(pipes->err[1], STDERR_FILENO);
     dup2(pipes->report[1], RUN_REPORT_FD);
-    syscall(SYS_close_range, RUN_REPORT_FD + 1u, ~0u, 1u << 2 /* CLOSE_RANGE_CLOEXEC */);
+    if (run_tls_inherit(task))
+        last_fd = RUN_TLS_CA_FD;
+    syscall(SYS_close_range, last_fd + 1u, ~0u, 1u << 2 /* CLOSE_RANGE_CLOEXEC */);
     execvpe(run->settings.program[0], run->settings.program, environment);
     failure = errno;
     if (write(pipes->failure[1], &failure, sizeof(failure)) < 0)
@@ -124,7 +128,7 @@ static void be_born(void *data)
 {
     struct birth *birth = data;
 
-    become_worker(birth->task->run, birth->pipes, birth->environment);
+    become_worker(birth->task, birth->pipes, birth->environment);
 }
 
 static void become_child(const struct run_task *task, struct pipes *pipes, char **environment)

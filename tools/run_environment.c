@@ -65,6 +65,23 @@ static uint64_t whole_seconds(uint64_t span_ns)
     return seconds > 0 ? seconds : 1;
 }
 
+static void add_tls(struct builder *builder, const struct run *run)
+{
+    char peers[256];
+
+    if (run->tls == NULL)
+        return;
+    run_tls_peers(run, peers, sizeof(peers));
+    add(builder, "MUSTER_TLS_CERT_FILE", "/proc/self/fd/%d", RUN_TLS_FD);
+    add(builder, "MUSTER_TLS_CA_FILE", "/proc/self/fd/%d", RUN_TLS_CA_FD);
+    add(builder, "MUSTER_TLS_PEERS", "%s", peers);
+    add(builder, "MUSTER_TLS_RELOAD_MS", "%llu",
+        (unsigned long long)(run_tls_reload_ns(run) / MUSTER_NS_PER_MS));
+    add(builder, "MUSTER_REGISTRY_CERT_FILE", "/proc/self/fd/%d", RUN_TLS_FD);
+    add(builder, "MUSTER_REGISTRY_KEY_FILE", "/proc/self/fd/%d", RUN_TLS_FD);
+    add(builder, "MUSTER_REGISTRY_CA_FILE", "/proc/self/fd/%d", RUN_TLS_CA_FD);
+}
+
 static void add_muster(struct builder *builder, const struct run_task *task)
 {
     const struct run_settings *settings = &task->run->settings;
@@ -102,7 +119,9 @@ static void add_muster(struct builder *builder, const struct run_task *task)
 static bool is_replaced(const struct builder *builder, const char *entry)
 {
     static const char *const never[] = {
-        "MUSTER_KILL=", "MUSTER_REPORT_FD=", "MUSTER_INCARNATION=", "MUSTER_RESOLVER="};
+        "MUSTER_KILL=",      "MUSTER_REPORT_FD=",     "MUSTER_INCARNATION=",
+        "MUSTER_RESOLVER=",  "MUSTER_TLS_CERT_FILE=", "MUSTER_TLS_CA_FILE=",
+        "MUSTER_TLS_PEERS=", "MUSTER_TLS_RELOAD_MS="};
     size_t name = strcspn(entry, "=");
 
     for (size_t i = 0; i < sizeof(never) / sizeof(never[0]); i++) {
@@ -125,6 +144,7 @@ char **run_environment_new(const struct run_task *task)
 
     add_torchrun(&builder, task);
     add_muster(&builder, task);
+    add_tls(&builder, task->run);
     while (environ[inherited] != NULL)
         inherited++;
     all = calloc(inherited + builder.count + 1, sizeof(all[0]));

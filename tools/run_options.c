@@ -120,6 +120,22 @@ static const struct muster_option rows[] = {
      .fallback = "0",
      .max = 8,
      .help = "Connections between two members; 0: 1 within a host, 2 between hosts."},
+    {.name = "tls",
+     ROW(tls),
+     .kind = MUSTER_OPTION_CHOICE,
+     .choices = "off|auto",
+     .fallback = "off",
+     .help =
+         "auto: registry and members speak TLS, with certificates of an authority that lives in "
+         "this launcher's memory; other jobs are kept out."},
+    {.name = "tls-life",
+     ROW(tls_life_ns),
+     .kind = MUSTER_OPTION_DURATION,
+     .fallback = "3600",
+     .unit = "s",
+     .min = 3 * MUSTER_NS_PER_S,
+     .help =
+         "How long a certificate of --tls auto is good for; it is renewed after a third of it."},
     {.name = "log-dir",
      ROW(log_dir),
      .kind = MUSTER_OPTION_TEXT,
@@ -306,6 +322,29 @@ static bool check_many_nodes(const struct run_settings *settings, int *ret_exit)
     return true;
 }
 
+static bool check_tls(struct run_settings *settings, int *ret_exit)
+{
+    static const char allowed[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    const char *job = settings->job_name;
+
+    settings->is_tls_auto = strcmp(settings->tls, "auto") == 0;
+    if (!settings->is_tls_auto)
+        return true;
+    if (!settings->is_embedded)
+        return refuse(ret_exit,
+                      "--tls auto: the authority lives in this launcher, and so must the registry; "
+                      "for --registry use https:// and certificates of your own");
+    if (settings->resumable != NULL || settings->resume != NULL)
+        return refuse(ret_exit, "--tls auto: the authority ends with this launcher, so there is "
+                                "nothing to resume; leave out --resumable");
+    if (strspn(job, allowed) != strlen(job))
+        return refuse(ret_exit,
+                      "--job '%s': with --tls auto a name has letters, digits, '.', '_' and '-'",
+                      job);
+    return true;
+}
+
 static bool read_job(struct run_settings *settings, int *ret_exit)
 {
     const char *job = settings->job;
@@ -433,8 +472,8 @@ static bool check(struct run_settings *settings, int *ret_exit)
     settings->is_embedded = strcmp(settings->registry, "embedded") == 0;
     if (!read_workers(settings, ret_exit) || !run_place_read(settings, ret_exit) ||
         !read_nodes(settings, ret_exit) || !check_many_nodes(settings, ret_exit) ||
-        !read_job(settings, ret_exit) || !check_json(settings, ret_exit) ||
-        !check_tune_file(settings, ret_exit))
+        !read_job(settings, ret_exit) || !check_tls(settings, ret_exit) ||
+        !check_json(settings, ret_exit) || !check_tune_file(settings, ret_exit))
         return false;
     if (settings->nodes_min < settings->nodes_max &&
         settings->members_min < settings->nodes_min * settings->worker_count)

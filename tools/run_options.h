@@ -45,6 +45,8 @@ struct run_settings {
     uint64_t members_min;
     uint64_t members_min_timeout_ns;
     uint64_t grace_ns;
+    const char *tls;
+    uint64_t tls_life_ns; /* of a certificate */
     bool is_quiet;
     /* worked out */
     char **program;        /* program and arguments, NULL at the end */
@@ -54,6 +56,7 @@ struct run_settings {
     uint32_t world_size;
     bool is_gang;
     bool is_embedded;
+    bool is_tls_auto;
     struct run_kill kills[MUSTER_OPTION_TEXTS_MAX];
     size_t kill_count;
     char job_name[MUSTER_JOB_NAME_BYTES];

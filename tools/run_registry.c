@@ -49,7 +49,8 @@ static struct muster_bytes bytes_of(const char *text)
 static bool serve(struct run_registry *registry, struct muster_error *ret_error)
 {
     struct muster_registry_store_options store_options = {.path = NULL};
-    struct muster_registry_server_options options = {.listen = "127.0.0.1:0"};
+    struct muster_tls *tls = run_tls_own(registry->run);
+    struct muster_registry_server_options options = {.listen = "127.0.0.1:0", .tls = tls};
     struct muster_env *env = registry->run->env;
     struct run_resume *resume = registry->run->resume;
     char text[MUSTER_ADDRESS_TEXT_BYTES], listen[32], path[600];
@@ -70,7 +71,7 @@ static bool serve(struct run_registry *registry, struct muster_error *ret_error)
     muster_registry_server_set_data(registry->server, registry);
     if (resume != NULL)
         resume->registry_port = muster_registry_server_address(registry->server)->port;
-    snprintf(registry->endpoint, sizeof(registry->endpoint), "%s",
+    snprintf(registry->endpoint, sizeof(registry->endpoint), "%s%s", tls != NULL ? "https://" : "",
              muster_address_format(muster_registry_server_address(registry->server), text));
     return true;
 }
@@ -120,7 +121,7 @@ static void on_silence(struct muster_timer *timer)
 bool run_registry_open(struct run *run, struct muster_error *ret_error)
 {
     struct run_registry *registry = calloc(1, sizeof(*registry));
-    struct muster_registry_options options = {.endpoints = NULL};
+    struct muster_registry_options options = {.tls = run_tls_own(run)};
 
     if (registry == NULL)
         abort();

@@ -10,8 +10,10 @@
 
 #include "collective/group.h"
 #include "training/strategy_device.h"
+#include "training/tls_variables.h"
 #include "training/variables.h"
 
+#define CLEAN_UP_TURNS       8
 #define OP_TIMEOUT_NS        (300 * MUSTER_NS_PER_S)
 #define LEAVE_TIMEOUT_NS     (10 * MUSTER_NS_PER_S)
 #define PROGRESS_INTERVAL_NS (50 * MUSTER_NS_PER_MS)
@@ -85,6 +87,8 @@ static enum muster_rc open_node(struct muster_strategy *strategy,
     node.task_index = place.task_index;
     node.expected_count = place.expected_count;
     rc = muster_node_open(&node, &strategy->node, ret_error);
+    for (unsigned turn = 0; rc != MUSTER_OK && turn < CLEAN_UP_TURNS; turn++)
+        muster_loop_turn(env->loop, 0); /* what it had opened closes */
     if (rc == MUSTER_OK && resolver != NULL)
         muster_expectation_open(&strategy->expectation, env, resolver, strategy->node);
     if (rc == MUSTER_OK && strategy->failpoint.is_armed) {
@@ -107,6 +111,7 @@ static void free_strategy(struct muster_strategy *strategy)
         muster_training_give_incarnation();
     muster_report_close(strategy->report);
     muster_runtime_close(strategy->runtime);
+    muster_training_close_tls(env);
     muster_net_system_close(env->net);
     muster_log_file_close(env->log);
     muster_mem_free(env->mem, strategy);
@@ -152,6 +157,8 @@ enum muster_rc muster_strategy_open(const struct muster_strategy_options *option
     rc = open_log(strategy->env, &error);
     if (rc == MUSTER_OK)
         rc = muster_net_system_open(strategy->env, &strategy->env->net);
+    if (rc == MUSTER_OK)
+        rc = muster_training_open_tls(strategy->env, &error);
     if (rc == MUSTER_OK)
         rc = muster_failpoint_init(&strategy->failpoint, strategy->env, &error);
     if (rc == MUSTER_OK)

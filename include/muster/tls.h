@@ -50,6 +50,9 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_tls_open(
 /** One more share of tls, to be closed as well. Returns tls. */
 MUSTER_API struct muster_tls *muster_tls_share(struct muster_tls *tls);
 
+/** Others hold a share: channels, servers, connections that are not closed. */
+MUSTER_API bool muster_tls_is_shared(const struct muster_tls *tls);
+
 /** Gives up the caller's share: channels, servers and connections that use it keep theirs. NULL
  * is accepted. */
 MUSTER_API void muster_tls_close(struct muster_tls *tls);

@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+"""muster run --tls auto: a job whose registry and links speak TLS, through deaths and renewals; nobody else gets in."""
+import json
+import os
+import re
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, os.path.join(os.environ["MUSTER_SOURCE_DIR"], "tests", "lib"))
+from puppets import CLEAN, MUSTER, PATIENCE_S, PROGRAMS
+
+STEPPER = os.path.join(PROGRAMS, "stepper")
+
+
+def run(*options, program=(STEPPER, "20", "1000", "w", "20000"), **variables):
+    return subprocess.run([MUSTER, "run", *options, "--", *program], capture_output=True, text=True, timeout=PATIENCE_S, env=dict(CLEAN, **variables))
+
+
+class Job:
+    """One that holds still at its end until it may go."""
+
+    def __init__(self, case, *options, steps=5):
+        folder = tempfile.TemporaryDirectory()
+        case.addCleanup(folder.cleanup)
+        self.go = os.path.join(folder.name, "go")
+        self.process = subprocess.Popen([MUSTER, "run", "-n", "2", *options, "--", STEPPER, str(steps)], text=True, stdout=subprocess.PIPE,
+                                        stderr=subprocess.STDOUT, env=dict(CLEAN, STEPPER_HOLD=self.go))
+        case.addCleanup(self.process.communicate)
+        case.addCleanup(self.process.kill)
+        self.lines = []
+        while sum("] total " in line for line in self.lines) < 2:
+            line = self.process.stdout.readline()
+            if not line:
+                case.fail("".join(self.lines))
+            self.lines.append(line)
+
+    def workers(self):
+        children = subprocess.run(["ps", "-o", "pid=,args=", "--ppid", str(self.process.pid)], capture_output=True, text=True, check=True)
+        return [int(line.split()[0]) for line in children.stdout.splitlines() if line.split()[1] == STEPPER]
+
+    def environment(self):
+        with open(f"/proc/{self.workers()[0]}/environ", encoding="utf-8") as file:
+            return dict(entry.split("=", 1) for entry in file.read().split("\0") if "=" in entry)
+
+    def ports(self):
+        """Where the workers and the launcher listen."""
+        pids = [self.process.pid, *self.workers()]
+        inodes = set()
+        for pid in pids:
+            for fd in os.listdir(f"/proc/{pid}/fd"):
+                found = re.fullmatch(r"socket:\[(\d+)\]", os.readlink(f"/proc/{pid}/fd/{fd}"))
+                if found:
+                    inodes.add(found.group(1))
+        with open("/proc/net/tcp", encoding="utf-8") as file:
+            rows = [line.split() for line in file.readlines()[1:]]
+        return [int(row[1].split(":")[1], 16) for row in rows if row[3] == "0A" and row[9] in inodes]
+
+    def end(self, case):
+        open(self.go, "w", encoding="utf-8").close()
+        out, _ = self.process.communicate(timeout=PATIENCE_S)
+        case.assertEqual(self.process.returncode, 0, "".join(self.lines) + out)
+
+
+class TlsAuto(unittest.TestCase):
+    def test_members_die_and_come_back_over_the_wire(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "summary.json")
+            done = run("-n", "4", "--tls", "auto", "--json", path, "--kill", "worker:1@step=20,chunk=0", "--kill", "worker:0@step=60",
+                       program=(STEPPER, "150", "1000", "w", "20000"), MUSTER_WIRE="tcp")
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            with open(path, encoding="utf-8") as file:
+                summary = json.load(file)
+        self.assertEqual((summary["kills"], summary["steps_lost"], summary["identical"]), (2, 0, True), summary)
+
+    def test_certificates_are_renewed_while_the_job_runs(self):
+        job = Job(self, "--tls", "auto", "--tls-life", "3")
+        first = self.certificate(job)
+        until = time.monotonic() + PATIENCE_S
+        while self.certificate(job) == first and time.monotonic() < until:
+            time.sleep(0.05)
+        self.assertNotEqual(self.certificate(job), first)
+        job.end(self)
+
+    def certificate(self, job):
+        """What a worker has inherited."""
+        with open(f"/proc/{job.workers()[0]}/fd/4", encoding="ascii") as file:
+            return file.read().split("-----BEGIN PRIVATE KEY-----", maxsplit=1)[0]
+
+    def test_strangers_stay_outside(self):
+        job = Job(self, "--tls", "auto")
+        self.assertTrue(job.environment()["MUSTER_REGISTRY"].startswith("https://"))
+        ports = job.ports()
+        self.assertGreaterEqual(len(ports), 3, ports)
+        for port in ports:
+            self.check_plain_is_closed(port)
+            self.check_stranger_is_refused(port)
+        job.end(self)
+
+    def check_plain_is_closed(self, port):
+        for text in (b"MSTR" + bytes(132), b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"):
+            with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as plain:
+                try:
+                    plain.sendall(text)
+                    while plain.recv(4096):
+                        pass
+                except ConnectionError:
+                    pass
+
+    def check_stranger_is_refused(self, port):
+        context = ssl.create_default_context()
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        context.set_alpn_protocols(["h2", "muster-link"])
+        with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as plain:
+            with self.assertRaises(OSError) as refusal:
+                with context.wrap_socket(plain, server_hostname="localhost") as secured:
+                    secured.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+                    secured.recv(1)
+                    raise OSError("was let in")
+            self.assertIn("CERTIFICATE_REQUIRED", str(refusal.exception).upper().replace(" ", "_"))
+
+    def test_two_jobs_at_once_do_not_meet(self):
+        jobs = [Job(self, "--tls", "auto", "--job", name) for name in ("one", "two")]
+        for job in jobs:
+            job.end(self)
+
+    def test_what_it_cannot_do_is_said(self):
+        for options, words in ((("--registry", "127.0.0.1:1"), "the authority lives in this launcher"),
+                               (("--resumable", "/tmp/never"), "leave out --resumable"),
+                               (("--job", "a b"), "letters, digits")):
+            done = run("-n", "1", "--tls", "auto", *options, program=("true",))
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn(words, done.stderr)
+
+    def test_a_launcher_below_uses_the_same_registry(self):
+        done = run("-n", "1", "--tls", "auto", program=(MUSTER, "run", "-n", "2", "--", STEPPER, "3"))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_what_a_member_lacks_is_named(self):
+        member = dict(RANK="0", WORLD_SIZE="1", MUSTER_REGISTRY="https://127.0.0.1:1")
+        for variables, words in ((dict(MUSTER_REGISTRY_CA_FILE="/nowhere/ca.pem"), "/nowhere/ca.pem cannot be read"),
+                                 (dict(MUSTER_TLS_CERT_FILE="/nowhere/cert.pem"), "MUSTER_TLS_PEERS"),
+                                 (dict(MUSTER_TLS_CERT_FILE="/nowhere/cert.pem", MUSTER_TLS_PEERS="*"), "MUSTER_TLS_CA_FILE"),
+                                 (dict(MUSTER_TLS_CERT_FILE="/nowhere/cert.pem", MUSTER_TLS_PEERS="*", MUSTER_TLS_CA_FILE="/nowhere/ca.pem"),
+                                  "/nowhere/cert.pem cannot be read")):
+            done = subprocess.run([STEPPER, "1"], capture_output=True, text=True, timeout=PATIENCE_S, env=dict(CLEAN, **member, **variables))
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertIn(words, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

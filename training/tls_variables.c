@@ -1,0 +1,53 @@
+/* The credential that a launcher hands to a member. */
+#include "training/tls_variables.h"
+
+#include <stdlib.h>
+
+#include <muster/tls.h>
+
+#define GOODBYE_NS (2 * MUSTER_NS_PER_S)
+
+static const char *variable(struct muster_env *env, const char *name)
+{
+    const char *value = muster_vars_get(env->vars, name);
+
+    return value != NULL && value[0] != '\0' ? value : NULL;
+}
+
+enum muster_rc muster_training_open_tls(struct muster_env *env, struct muster_error *ret_error)
+{
+    const char *peers = variable(env, "MUSTER_TLS_PEERS");
+    const char *key = variable(env, "MUSTER_TLS_KEY_FILE");
+    const char *reload_ms = variable(env, "MUSTER_TLS_RELOAD_MS");
+    struct muster_tls_options options = {
+        .cert_file = variable(env, "MUSTER_TLS_CERT_FILE"),
+        .ca_file = variable(env, "MUSTER_TLS_CA_FILE"),
+        .is_peer_required = true,
+        .peer_names = &peers,
+        .peer_name_count = peers != NULL ? 1 : 0,
+    };
+
+    if (options.cert_file == NULL)
+        return MUSTER_OK;
+    options.key_file = key != NULL ? key : options.cert_file;
+    if (reload_ms != NULL)
+        options.reload_interval_ns = strtoull(reload_ms, NULL, 10) * MUSTER_NS_PER_MS;
+    if (peers == NULL || options.ca_file == NULL)
+        return muster_error_set(
+            ret_error, MUSTER_INVALID_ARGUMENT, "MUSTER_TLS_CERT_FILE without %s",
+            peers == NULL ? "MUSTER_TLS_PEERS: say which names members have, as "
+                            "spiffe://DOMAIN/job/JOB/*"
+                          : "MUSTER_TLS_CA_FILE: name the roots that members are issued under");
+    return muster_tls_open(env, &options, &env->tls, ret_error);
+}
+
+void muster_training_close_tls(struct muster_env *env)
+{
+    uint64_t until_ns = muster_loop_after_ns(env->loop, GOODBYE_NS);
+
+    while (env->tls != NULL && muster_tls_is_shared(env->tls) &&
+           muster_loop_now_ns(env->loop) < until_ns)
+        muster_loop_turn(env->loop, MUSTER_NS_PER_MS);
+    muster_tls_close(env->tls);
+    env->tls = NULL;
+}
