@@ -1,4 +1,5 @@
 /* The gRPC server: listeners, the method table, and its orderly end. */
+#include <assert.h>
 #include <string.h>
 
 #include "net/rpc_server_internal.h"
@@ -27,6 +28,7 @@ static void server_free(struct muster_rpc_server *server)
 {
     struct muster_list *node;
 
+    assert(server->memory_bytes == 0); /* each call has given back what was counted for it */
     while ((node = muster_list_pop(&server->free_rpcs)) != NULL)
         muster_rpc_free(MUSTER_CONTAINER_OF(node, struct muster_rpc, node));
     muster_rpc_method_table_fini(&server->methods);

@@ -149,6 +149,10 @@ class Peer:
     def has_ended(self, stream):
         return any(at == stream and (kind == RST or kind in (HEADERS, DATA) and flags & END) for kind, flags, at, _ in self.frames)
 
+    def summary(self):
+        state = "closed" if self.is_closed else "open"
+        return f"{state}, GOAWAY {self.goaway()}, statuses {self.statuses()}, resets {dict(list(self.resets().items())[:3])}"
+
     def close(self):
         self.socket.close()
 
@@ -190,7 +194,7 @@ def told(peer, *goaway):
     if not peer.until_closed():
         return "the connection goes on"
     if peer.goaway() not in (*goaway, None):
-        return f"GOAWAY {peer.goaway()}"
+        return peer.summary()
     return None
 
 
@@ -272,7 +276,7 @@ def dribble(port):
     peer.send(frame(HEADERS, END_HEADERS, 1, request("Unary")) + frame(DATA, 0, 1, message(b"", MIB)))
     while not peer.has_ended(1) and peer.send(frame(DATA, 0, 1, b"x")):
         peer.until(lambda peer: peer.has_ended(1), 0.05)
-    return None if peer.statuses().get(1) == DEADLINE else f"status {peer.statuses()}"
+    return None if peer.statuses().get(1) == DEADLINE else peer.summary()
 
 
 def gzip_bomb(port):
@@ -286,7 +290,7 @@ def gzip_bomb(port):
             peer.send(frame(DATA, END if at + 16384 >= len(data) else 0, 1, data[at:at + 16384]))
         peer.until(lambda peer: peer.has_ended(1))
         if peer.statuses().get(1) != EXHAUSTED:
-            problems.append(f"status {peer.statuses()}")
+            problems.append(peer.summary())
         peer.close()
     return problems[0] if problems else None
 
@@ -297,11 +301,11 @@ def lengths(port):
         claimed = (0xFFFFFFFF, 60 * MIB)[stream // 2 % 2]
         peer.send(frame(HEADERS, END_HEADERS, stream, request("Unary")) + frame(DATA, 0, stream, message(b"hi", claimed)))
     peer.until(lambda peer: peer.has_ended(999) and peer.has_ended(997))
-    return None if peer.statuses().get(1) == EXHAUSTED else f"status {peer.statuses()}"
+    return None if peer.statuses().get(1) == EXHAUSTED else peer.summary()
 
 
 def protobuf_bombs(port):
-    bombs = {OK: b"\x78\x00" * 1000000, INVALID: b"\x0a\xff\xff\xff\x0f" + b"x" * 100}  # unknown fields; a field that is cut
+    bombs = {OK: b"\x78\x00" * 500000, INVALID: b"\x0a\xff\xff\xff\x0f" + b"x" * 100}  # unknown fields; a field that is cut
     problems = []
     for expected, bomb in bombs.items():
         peer = Peer(port)
@@ -311,7 +315,7 @@ def protobuf_bombs(port):
             peer.send(frame(DATA, END if at + 16384 >= len(data) else 0, 1, data[at:at + 16384]))
         peer.until(lambda peer: peer.has_ended(1))
         if peer.statuses().get(1) != expected:
-            problems.append(f"status {peer.statuses()}, not {expected}")
+            problems.append(f"{peer.summary()}, not {expected}")
         peer.close()
     return problems[0] if problems else None
 
@@ -324,7 +328,7 @@ def no_window(port):
     peer.until(lambda peer: len(peer.resets()) > 0)
     if not peer.until(lambda peer: all(peer.has_ended(stream) for stream in range(1, 400, 2))):
         return "answers are still held"
-    return None if CANCEL in peer.resets().values() and EXHAUSTED in peer.statuses().values() else f"{peer.statuses()}"
+    return None if CANCEL in peer.resets().values() and EXHAUSTED in peer.statuses().values() else peer.summary()
 
 
 def window_dribble(port):
@@ -332,7 +336,7 @@ def window_dribble(port):
     peer.call(1, "Down", b"\x08" + varint(MIB))
     while not peer.has_ended(1) and peer.send(frame(WINDOW, 0, 1, struct.pack(">I", 1))):
         peer.until(lambda peer: peer.has_ended(1), 0.02)
-    return None if peer.resets().get(1) == CANCEL else f"resets {peer.resets()}"
+    return None if peer.resets().get(1) == CANCEL else peer.summary()
 
 
 def socket_unread(port):
