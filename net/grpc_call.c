@@ -62,6 +62,7 @@ static void call_reset(struct muster_grpc_call *call)
     call->attempts = call->resent = 0;
     memset(&call->retry, 0, sizeof(call->retry));
     call->interception.started = 0;
+    call->tally.series = NULL;
 }
 
 static struct muster_grpc_call *call_new(struct muster_channel *channel)
@@ -138,6 +139,7 @@ static void deliver(struct muster_grpc_call *call)
     user->is_unsent = call->attempts == 0;
     user->initial_metadata = muster_grpc_metadata_view(&call->initial);
     user->trailing_metadata = muster_grpc_metadata_view(&call->trailing);
+    muster_rpc_tally_end(&call->tally, user->status.rc, call->channel->env->loop);
     muster_interception_end(&call->interception, user->status.rc, user->status.text,
                             user->trailing_metadata);
     user->done(user, call->outcome.rc);
@@ -224,6 +226,8 @@ enum muster_rc muster_grpc_call_submit(struct muster_grpc_call *call,
     transport->call_count++;
     call->is_streaming = true;
     call->attempts++;
+    muster_rpc_tally_attempt(&call->tally, call->attempts, call->channel->env->loop);
+    call->channel->counters->streams_started++;
     muster_interception_attempt(&call->interception, call->attempts);
     return MUSTER_OK;
 }
@@ -348,7 +352,9 @@ static void conclude_reset(struct muster_grpc_call *call, const struct muster_er
 void muster_grpc_call_on_close(struct muster_grpc_call *call, uint32_t code)
 {
     const struct muster_error *error = muster_h2_session_error(call->stream.session);
+    struct muster_rpc_counters *counters = call->channel->counters;
 
+    *(code == MUSTER_H2_NO_ERROR ? &counters->streams_succeeded : &counters->streams_failed) += 1;
     call->is_streaming = false;
     call->stream.session = NULL;
     call->transport->call_count--;
@@ -392,6 +398,11 @@ static void begin(struct muster_grpc_call *call, const struct muster_call_option
     struct muster_error error;
     enum muster_rc rc = MUSTER_OK;
 
+    if (call->subchannel == NULL)
+        muster_rpc_tally_start(&call->tally,
+                               muster_rpc_metrics_series(channel->metrics, MUSTER_RPC_CLIENT,
+                                                         options->method, channel->target_text),
+                               channel->env->loop);
     if (channel->interceptors.count > 0 && call->subchannel == NULL)
         rc = muster_interception_start(&call->interception, &channel->interceptors, &seen, &error);
     call->interception.call.metadata = (struct muster_metadata){NULL, 0};

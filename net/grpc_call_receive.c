@@ -18,6 +18,8 @@ static void on_message(struct muster_rpc_inbox *inbox, struct muster_bytes messa
     struct muster_grpc_call *call = inbox->data;
 
     (void)is_last;
+    call->tally.received_bytes += call->parser.message_bytes;
+    call->channel->counters->messages_received++;
     muster_interception_receive(&call->interception, message, call->parser.message_bytes);
     if (call->on_message != NULL)
         call->on_message(call->call, message);

@@ -38,6 +38,7 @@ bool muster_grpc_call_repeat(struct muster_grpc_call *call, enum muster_rc rc, c
     if (!muster_rpc_retry_next(&call->retry, &channel->throttle, channel->env->rng, rc,
                                is_committed, &delay_ns))
         return false;
+    muster_rpc_tally_attempt_end(&call->tally, rc, channel->env->loop);
     muster_interception_attempt_end(&call->interception, rc);
     muster_grpc_call_move(call, MUSTER_GRPC_CALL_PAUSED);
     call->outcome.rc = rc;
@@ -61,6 +62,7 @@ bool muster_grpc_call_resend(struct muster_grpc_call *call)
         !muster_h2_body_rewind(&call->stream.body))
         return false;
     call->resent++;
+    muster_rpc_tally_attempt_end(&call->tally, MUSTER_UNAVAILABLE, call->channel->env->loop);
     muster_interception_attempt_end(&call->interception, MUSTER_UNAVAILABLE);
     muster_grpc_call_forget_response(call);
     muster_grpc_call_move(call, MUSTER_GRPC_CALL_WAITING);

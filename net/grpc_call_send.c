@@ -23,10 +23,14 @@ static enum muster_rc send_check(struct muster_call *user, size_t bytes,
 static enum muster_rc sent(struct muster_grpc_call *call, const struct iovec *pieces, size_t count,
                            size_t queued_bytes, enum muster_rc rc)
 {
-    if (rc == MUSTER_OK)
-        muster_interception_send(&call->interception, pieces, count,
-                                 call->stream.body.bytes - queued_bytes - MUSTER_GRPC_PREFIX_BYTES);
-    return rc;
+    size_t wire_bytes = call->stream.body.bytes - queued_bytes - MUSTER_GRPC_PREFIX_BYTES;
+
+    if (rc != MUSTER_OK)
+        return rc;
+    call->tally.sent_bytes += wire_bytes;
+    call->channel->counters->messages_sent++;
+    muster_interception_send(&call->interception, pieces, count, wire_bytes);
+    return MUSTER_OK;
 }
 
 enum muster_rc muster_call_send(struct muster_call *user, const void *message, size_t bytes)

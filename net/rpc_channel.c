@@ -151,6 +151,7 @@ static void channel_free(struct muster_channel *channel)
     muster_method_policy_table_fini(&channel->policies, channel->env->mem);
     muster_mem_pool_fini(&channel->pool);
     tls_fini(channel);
+    muster_mem_free(channel->env->mem, channel->target_text);
     muster_mem_free(channel->env->mem, channel);
 }
 
@@ -180,6 +181,7 @@ static void channel_init(struct muster_channel *channel, struct muster_env *env,
     if (channel->options.tls != NULL)
         (void)muster_tls_share(channel->options.tls);
     options_default(&channel->options);
+    channel->counters = &channel->own_counters;
     channel->state = MUSTER_CHANNEL_IDLE;
     muster_list_init(&channel->subchannels);
     muster_list_init(&channel->waiting);
@@ -226,6 +228,29 @@ static enum muster_rc tls_init(struct muster_channel *channel, struct muster_err
     return MUSTER_OK;
 }
 
+/* Under which names its calls and connections are counted. */
+static enum muster_rc metrics_init(struct muster_channel *channel, const char *target,
+                                   struct muster_error *ret_error)
+{
+    static const char *const schemes[] = {"dns:", "ipv4:", "ipv6:", "unix:"};
+    const char *scheme = "dns:///";
+
+    channel->metrics = channel->env->rpc_metrics;
+    if (channel->metrics == NULL)
+        return MUSTER_OK;
+    for (size_t i = 0; i < sizeof(schemes) / sizeof(schemes[0]); i++) {
+        if (strncmp(target, schemes[i], strlen(schemes[i])) == 0)
+            scheme = "";
+    }
+    channel->target_text = muster_mem_alloc(channel->env->mem, strlen(scheme) + strlen(target) + 1);
+    if (channel->target_text == NULL)
+        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
+    (void)sprintf(channel->target_text, "%s%s", scheme, target);
+    channel->counters = muster_rpc_metrics_counters(channel->metrics, MUSTER_RPC_CLIENT,
+                                                    channel->target_text, &channel->own_counters);
+    return MUSTER_OK;
+}
+
 /* What the options give beyond numbers. */
 static enum muster_rc channel_configure(struct muster_channel *channel, const char *target,
                                         struct muster_error *ret_error)
@@ -242,6 +267,8 @@ static enum muster_rc channel_configure(struct muster_channel *channel, const ch
     if (rc == MUSTER_OK)
         rc = muster_interceptor_chain_init(&channel->interceptors, options->interceptors,
                                            options->interceptor_count, ret_error);
+    if (rc == MUSTER_OK)
+        rc = metrics_init(channel, target, ret_error);
     if (rc == MUSTER_OK)
         rc = tls_init(channel, ret_error);
     if (rc == MUSTER_OK)

@@ -15,6 +15,7 @@
 #include "net/rpc_retry.h"
 #include "net/rpc_session.h"
 #include "net/rpc_target.h"
+#include "net/rpc_tally.h"
 
 struct muster_channel;
 
@@ -27,6 +28,9 @@ struct muster_channel {
     struct muster_interceptor_chain interceptors;
     struct muster_method_policy_table policies;
     struct muster_rpc_throttle throttle;
+    struct muster_rpc_metrics *metrics; /* NULL: calls are not counted */
+    char *target_text;                  /* with its scheme; of metrics */
+    struct muster_rpc_counters own_counters, *counters;
     enum muster_channel_state state;
     struct muster_list subchannels;           /* in the order of their turns */
     struct muster_rpc_resolution *resolution; /* of round robin, else NULL */
@@ -76,6 +80,7 @@ struct muster_grpc_call {
     struct muster_grpc_metadata initial, trailing;
     struct muster_grpc_parser parser;
     struct muster_interception interception;
+    struct muster_rpc_tally tally;
     struct muster_rpc_inbox inbox;
     struct muster_timer timer;
     struct muster_task done_task;

@@ -21,6 +21,8 @@ static void on_expire(struct muster_timer *timer)
     } else if (keepalive->is_idle_allowed || muster_h2_session_has_streams(keepalive->session)) {
         keepalive->is_waiting = true;
         muster_h2_session_ping(keepalive->session);
+        if (keepalive->sent != NULL)
+            ++*keepalive->sent;
         wait_for(keepalive, keepalive->timeout_ns);
     } else {
         wait_for(keepalive, keepalive->interval_ns);

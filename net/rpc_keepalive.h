@@ -14,6 +14,7 @@ struct muster_rpc_keepalive {
     uint64_t interval_ns; /* 0: never ping */
     uint64_t timeout_ns;
     bool is_idle_allowed; /* ping without open streams too */
+    int64_t *sent;        /* pings are counted there; NULL: nowhere */
     /* private */
     struct muster_loop *loop;
     struct muster_h2_session *session;

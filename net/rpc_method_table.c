@@ -120,6 +120,14 @@ const struct muster_rpc_method_slot *muster_rpc_method_table_find(
     return slot->method != NULL ? slot : NULL;
 }
 
+void muster_rpc_method_table_count(struct muster_rpc_method_table *table, const char *path,
+                                   struct muster_rpc_series *series)
+{
+    size_t bytes = strlen(path);
+
+    slot_find(table, path, bytes, hash_path(path, bytes))->series = series;
+}
+
 void muster_rpc_method_table_fini(struct muster_rpc_method_table *table)
 {
     for (size_t i = 0; i < table->capacity; i++)

@@ -5,10 +5,13 @@
 #include <muster/mem.h>
 #include <muster/rpc.h>
 
+struct muster_rpc_series;
+
 struct muster_rpc_method_slot {
     const struct muster_rpc_method *method; /* NULL: free */
     void *service;
-    uint32_t *open_count; /* calls open now; NULL: the method does not limit them */
+    struct muster_rpc_series *series; /* rpc_tally.h; NULL: not counted */
+    uint32_t *open_count;             /* calls open now; NULL: the method does not limit them */
     uint64_t hash;
     size_t path_bytes;
 };
@@ -28,6 +31,9 @@ MUSTER_MUST_CHECK enum muster_rc muster_rpc_method_table_add(
 /** NULL: no such path. */
 const struct muster_rpc_method_slot *muster_rpc_method_table_find(
     const struct muster_rpc_method_table *table, const char *path, size_t path_bytes);
+/** What is counted of the method at path, which is there. */
+void muster_rpc_method_table_count(struct muster_rpc_method_table *table, const char *path,
+                                   struct muster_rpc_series *series);
 void muster_rpc_method_table_fini(struct muster_rpc_method_table *table);
 
 #endif

@@ -118,6 +118,8 @@ enum muster_rc muster_rpc_server_open(struct muster_env *env,
     if (server->options.tls != NULL)
         (void)muster_tls_share(server->options.tls);
     server->methods.mem = env->mem;
+    server->metrics = env->rpc_metrics;
+    server->counters = &server->own_counters;
     muster_list_init(&server->listeners);
     muster_list_init(&server->connections);
     muster_list_init(&server->guests);
@@ -135,7 +137,13 @@ enum muster_rc muster_rpc_server_add(struct muster_rpc_server *server,
                                      const struct muster_rpc_method *methods, size_t count,
                                      void *service)
 {
-    return muster_rpc_method_table_add(&server->methods, methods, count, service);
+    enum muster_rc rc = muster_rpc_method_table_add(&server->methods, methods, count, service);
+
+    for (size_t i = 0; rc == MUSTER_OK && i < count && server->metrics != NULL; i++)
+        muster_rpc_method_table_count(
+            &server->methods, methods[i].path,
+            muster_rpc_metrics_series(server->metrics, MUSTER_RPC_SERVER, methods[i].path, ""));
+    return rc;
 }
 
 void muster_rpc_server_set_fallback(struct muster_rpc_server *server,
@@ -153,12 +161,21 @@ static void on_accept(struct muster_listener *listener, struct muster_stream *st
         MUSTER_LOG(rpc_listener->server->env, WARN, "rpc_connection_refused");
 }
 
+/* Shown under this name, unless it is under another. */
+static void name_counters(struct muster_rpc_server *server, const char *name)
+{
+    if (server->counters == &server->own_counters)
+        server->counters = muster_rpc_metrics_counters(server->metrics, MUSTER_RPC_SERVER, name,
+                                                       &server->own_counters);
+}
+
 enum muster_rc muster_rpc_server_listen(struct muster_rpc_server *server,
                                         const struct muster_address *address,
                                         struct muster_address *ret_bound,
                                         struct muster_error *ret_error)
 {
     struct rpc_listener *rpc_listener;
+    char text[MUSTER_ADDRESS_TEXT_BYTES];
     enum muster_rc rc;
 
     if (server->is_closing)
@@ -178,6 +195,8 @@ enum muster_rc muster_rpc_server_listen(struct muster_rpc_server *server,
         return rc;
     }
     muster_list_append(&server->listeners, &rpc_listener->node);
+    name_counters(server,
+                  muster_address_format(muster_listener_address(rpc_listener->listener), text));
     if (ret_bound != NULL)
         *ret_bound = *muster_listener_address(rpc_listener->listener);
     return MUSTER_OK;
@@ -241,6 +260,8 @@ enum muster_rc muster_rpc_server_attach_secured(struct muster_rpc_server *server
 {
     enum muster_rc rc = check_room(server, stream);
 
+    if (muster_list_is_empty(&server->listeners))
+        name_counters(server, "attached");
     return rc == MUSTER_OK ? muster_rpc_connection_open(server, stream) : rc;
 }
 
@@ -249,6 +270,7 @@ void muster_rpc_server_connection_gone(struct muster_rpc_server *server,
 {
     muster_list_remove(&connection->node);
     server->leaving_count -= connection->is_making_room;
+    server->counters->connections--;
     if (--server->connection_count == 0)
         muster_mem_pool_trim(&server->pool);
     muster_rpc_server_check_closed(server);

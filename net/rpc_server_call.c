@@ -55,6 +55,7 @@ static void rpc_reset(struct muster_rpc *rpc)
     rpc->held = (struct muster_bytes){NULL, 0};
     rpc->status = MUSTER_OK;
     rpc->interception.started = 0;
+    rpc->tally.series = NULL;
 }
 
 struct muster_rpc *muster_rpc_new(struct muster_rpc_connection *connection)
@@ -84,6 +85,7 @@ struct muster_rpc *muster_rpc_new(struct muster_rpc_connection *connection)
     }
     rpc->connection = connection;
     rpc_reset(rpc);
+    server->counters->streams_started++;
     return rpc;
 }
 
@@ -117,11 +119,17 @@ void muster_rpc_release(struct muster_rpc *rpc)
     muster_list_prepend(&server->free_rpcs, &rpc->node);
 }
 
+static struct muster_loop *loop_of(const struct muster_rpc *rpc)
+{
+    return rpc->connection->server->env->loop;
+}
+
 static void end(struct muster_rpc *rpc, enum muster_rc rc)
 {
     muster_timer_stop(&rpc->timer);
     rpc_move(rpc, MUSTER_RPC_ENDED);
     muster_rpc_uncount(rpc);
+    muster_rpc_tally_end(&rpc->tally, rc == MUSTER_OK ? rpc->status : rc, loop_of(rpc));
     muster_interception_end(&rpc->interception, rc == MUSTER_OK ? rpc->status : rc, "",
                             muster_grpc_metadata_view(&rpc->trailing));
     if (rpc->method != NULL && rpc->method->on_end != NULL)
@@ -158,10 +166,12 @@ void muster_rpc_abort(struct muster_rpc *rpc, enum muster_rc status, const char 
     muster_h2_body_discard(&rpc->stream.body);
     if (rpc->state != MUSTER_RPC_FINISHED)
         send_status(rpc, status, message);
-    if (is_known)
+    if (is_known) {
         end(rpc, status);
-    else
-        rpc_move(rpc, MUSTER_RPC_ENDED);
+        return;
+    }
+    rpc_move(rpc, MUSTER_RPC_ENDED);
+    muster_rpc_tally_end(&rpc->tally, status, loop_of(rpc));
 }
 
 void muster_rpc_doom(struct muster_rpc *rpc, enum muster_rpc_doom doom)
@@ -206,6 +216,7 @@ static bool is_acceptable(struct muster_rpc *rpc)
         muster_rpc_refuse(rpc, refusal);
         return false;
     }
+    muster_rpc_tally_start(&rpc->tally, rpc->tally.series, loop_of(rpc));
     if (rpc->has_bad_timeout)
         muster_rpc_abort(rpc, MUSTER_INTERNAL, "malformed grpc-timeout");
     else if (rpc->metadata_rc == MUSTER_RESOURCE_EXHAUSTED)
@@ -289,13 +300,16 @@ static enum muster_rc end_rc(const struct muster_rpc *rpc, uint32_t code)
         return MUSTER_OK;
     if (code == MUSTER_H2_LOST)
         return MUSTER_UNAVAILABLE;
-    if (rpc->deadline_ns <= muster_loop_now_ns(rpc->connection->server->env->loop))
+    if (rpc->deadline_ns <= muster_loop_now_ns(loop_of(rpc)))
         return MUSTER_DEADLINE_EXCEEDED;
     return MUSTER_CANCELLED;
 }
 
 void muster_rpc_on_close(struct muster_rpc *rpc, uint32_t code)
 {
+    struct muster_rpc_counters *counters = rpc->connection->server->counters;
+
+    *(code == MUSTER_H2_NO_ERROR ? &counters->streams_succeeded : &counters->streams_failed) += 1;
     if (rpc->state == MUSTER_RPC_OPEN || rpc->state == MUSTER_RPC_FINISHED)
         end(rpc, end_rc(rpc, code));
     muster_rpc_release(rpc);
@@ -321,10 +335,14 @@ static enum muster_rc send_check(struct muster_rpc *rpc, size_t bytes)
 static enum muster_rc sent(struct muster_rpc *rpc, const struct iovec *pieces, size_t count,
                            size_t queued_bytes, enum muster_rc rc)
 {
+    size_t wire_bytes;
+
     if (rc != MUSTER_OK)
         return rc;
-    muster_interception_send(&rpc->interception, pieces, count,
-                             rpc->stream.body.bytes - queued_bytes - MUSTER_GRPC_PREFIX_BYTES);
+    wire_bytes = rpc->stream.body.bytes - queued_bytes - MUSTER_GRPC_PREFIX_BYTES;
+    rpc->tally.sent_bytes += wire_bytes;
+    rpc->connection->server->counters->messages_sent++;
+    muster_interception_send(&rpc->interception, pieces, count, wire_bytes);
     if (!rpc->are_headers_sent)
         muster_rpc_respond(rpc);
     muster_rpc_account(rpc);

@@ -188,6 +188,7 @@ enum muster_rc muster_rpc_connection_open(struct muster_rpc_server *server,
         .keepalive_interval_ns = server->options.keepalive_interval_ns,
         .keepalive_timeout_ns = server->options.keepalive_timeout_ns,
         .handshake_timeout_ns = server->options.handshake_timeout_ns,
+        .keepalives_sent = &server->counters->keepalives_sent,
     };
     struct muster_rpc_connection *connection =
         muster_mem_alloc_zero(&server->pool.mem, 1, sizeof(*connection));
@@ -210,6 +211,8 @@ enum muster_rc muster_rpc_connection_open(struct muster_rpc_server *server,
     muster_rpc_server_watch(server);
     muster_list_append(&server->connections, &connection->node);
     server->connection_count++;
+    server->counters->connections++;
+    server->counters->connections_opened++;
     return MUSTER_OK;
 }
 

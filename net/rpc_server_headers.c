@@ -60,6 +60,9 @@ static void parse_path(struct muster_rpc *rpc, const char *path, size_t bytes)
         muster_rpc_method_table_find(&server->methods, path, bytes);
 
     rpc->is_root = is_text(path, bytes, "/");
+    rpc->tally.series =
+        slot != NULL ? slot->series
+                     : muster_rpc_metrics_series(server->metrics, MUSTER_RPC_SERVER, NULL, "");
     if (slot == NULL) {
         slot = &server->fallback;
         if (slot->method == NULL)

@@ -14,6 +14,7 @@
 #include "net/rpc_method_table.h"
 #include "net/rpc_ping_strikes.h"
 #include "net/rpc_session.h"
+#include "net/rpc_tally.h"
 
 struct muster_rpc_connection;
 
@@ -33,6 +34,8 @@ struct muster_rpc_server {
     struct muster_rpc_method_slot fallback; /* for paths that methods lacks; method may be NULL */
     uint32_t fallback_open_count;
     struct muster_interceptor_chain interceptors;
+    struct muster_rpc_metrics *metrics; /* NULL: calls are not counted */
+    struct muster_rpc_counters own_counters, *counters;
     struct muster_list listeners;
     struct muster_list connections;
     struct muster_list guests; /* whose TLS handshake is under way */
@@ -114,6 +117,7 @@ struct muster_rpc {
     struct muster_grpc_metadata initial;
     struct muster_grpc_metadata trailing;
     struct muster_interception interception;
+    struct muster_rpc_tally tally;
     struct muster_timer timer; /* the deadline, or an overflow to be acted upon */
     uint64_t deadline_ns;
     /* the request line */

@@ -48,6 +48,8 @@ static void on_inbox_message(struct muster_rpc_inbox *inbox, struct muster_bytes
     struct muster_rpc *rpc = inbox->data;
 
     rpc->awaited = MUSTER_RPC_AWAITS_NOTHING;
+    rpc->tally.received_bytes += rpc->parser.message_bytes;
+    rpc->connection->server->counters->messages_received++;
     muster_interception_receive(&rpc->interception, message, rpc->parser.message_bytes);
     if (rpc->method->is_unary)
         unary_message(rpc, message, is_last);

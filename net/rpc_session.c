@@ -38,6 +38,7 @@ static void watch(struct muster_rpc_session *session, struct muster_loop *loop,
         .interval_ns = options->keepalive_interval_ns,
         .timeout_ns = options->keepalive_timeout_ns,
         .is_idle_allowed = options->is_server,
+        .sent = options->keepalives_sent,
     };
     muster_rpc_keepalive_start(&session->keepalive, loop, session->h2);
     muster_timer_init(&session->handshake_timer, on_handshake_timeout, session);

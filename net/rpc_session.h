@@ -13,6 +13,7 @@ struct muster_rpc_session_options {
     uint64_t keepalive_interval_ns; /* 0: never ping */
     uint64_t keepalive_timeout_ns;
     uint64_t handshake_timeout_ns; /* until the peer's SETTINGS */
+    int64_t *keepalives_sent;      /* counted there */
 };
 
 /** Its owner embeds it; all zero before open. */

@@ -104,6 +104,7 @@ static void on_closed(struct muster_h2_session *session)
     struct muster_rpc_subchannel *subchannel = transport->subchannel;
 
     muster_list_remove(&transport->node);
+    subchannel->channel->counters->connections--;
     muster_mem_free(&subchannel->channel->pool.mem, transport);
     muster_rpc_subchannel_check_gone(subchannel);
 }
@@ -151,6 +152,7 @@ enum muster_rc muster_rpc_transport_open(struct muster_rpc_subchannel *subchanne
         .keepalive_interval_ns = channel->options.keepalive_interval_ns,
         .keepalive_timeout_ns = channel->options.keepalive_timeout_ns,
         .handshake_timeout_ns = channel->options.connect_timeout_ns,
+        .keepalives_sent = &channel->counters->keepalives_sent,
     };
     struct muster_rpc_transport *transport =
         muster_mem_alloc_zero(&channel->pool.mem, 1, sizeof(*transport));
@@ -168,6 +170,8 @@ enum muster_rc muster_rpc_transport_open(struct muster_rpc_subchannel *subchanne
         return rc;
     }
     muster_list_append(&subchannel->transports, &transport->node);
+    channel->counters->connections++;
+    channel->counters->connections_opened++;
     *ret_transport = transport;
     return MUSTER_OK;
 }

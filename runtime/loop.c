@@ -10,6 +10,11 @@ uint64_t muster_loop_now_ns(const struct muster_loop *loop)
     return loop->ops->now_ns(loop);
 }
 
+uint64_t muster_loop_clock_ns(const struct muster_loop *loop)
+{
+    return loop->ops->clock_ns != NULL ? loop->ops->clock_ns(loop) : loop->ops->now_ns(loop);
+}
+
 uint64_t muster_loop_after_ns(const struct muster_loop *loop, uint64_t delay_ns)
 {
     uint64_t now_ns = muster_loop_now_ns(loop);

@@ -37,7 +37,8 @@ struct libevent_loop {
     bool is_background;
     bool has_moved; /* an event of ours has come since this was cleared */
     bool has_skipped_poll;
-    bool is_second; /* the last turn ended because something moved in memory: this one belongs to it */
+    bool
+        is_second; /* the last turn ended because something moved in memory: this one belongs to it */
     bool was_second; /* never twice in a row: timers */
     struct event tick;
     uint64_t tick_due_ns; /* UINT64_MAX: not armed */
@@ -253,6 +254,12 @@ static uint64_t libevent_now_ns(const struct muster_loop *loop)
     return ours->now_ns;
 }
 
+static uint64_t libevent_clock_ns(const struct muster_loop *loop)
+{
+    (void)loop;
+    return clock_ns();
+}
+
 static void libevent_timer_start(struct muster_loop *loop, struct muster_timer *timer)
 {
     muster_timer_queue_insert(&ours_of(loop)->timers, timer);
@@ -414,6 +421,7 @@ static const struct muster_loop_ops libevent_ops = {
     .poller_start = libevent_poller_start,
     .set_crowd = libevent_set_crowd,
     .is_crowded = libevent_is_crowded,
+    .clock_ns = libevent_clock_ns,
 };
 
 /* No locks in the base: one thread at a time turns it, and others only write to a wake's

@@ -67,13 +67,30 @@ void muster_metric_fini(struct muster_metric *metric)
     muster_list_remove(&metric->node);
 }
 
+void muster_metric_show(struct muster_metric *metric, const int64_t *source)
+{
+    metric->source = source;
+}
+
+void muster_histogram_init(struct muster_histogram *histogram, struct muster_metrics *metrics,
+                           const char *name, const char *help, const char *labels,
+                           const struct muster_histogram_bounds *bounds)
+{
+    memset(histogram, 0, sizeof(*histogram));
+    histogram->bounds = bounds;
+    muster_metric_init(&histogram->metric, metrics, MUSTER_HISTOGRAM, name, help, labels);
+}
+
+void muster_histogram_fini(struct muster_histogram *histogram)
+{
+    muster_metric_fini(&histogram->metric);
+}
+
 /* Bucket i counts values in (2^(i-1), 2^i]; bucket 0 all up to 1, the last everything above. */
-void muster_metric_observe(struct muster_metric *metric, double value)
+static int bucket_of_power(double value)
 {
     int bucket = 0;
 
-    if (isnan(value))
-        return;
     if (value > 1.0) {
         double fraction =
             frexp(value, &bucket); /* value = fraction * 2^bucket, fraction in [0.5, 1) */
@@ -83,9 +100,24 @@ void muster_metric_observe(struct muster_metric *metric, double value)
         if (isinf(value) || bucket >= MUSTER_HISTOGRAM_BUCKETS)
             bucket = MUSTER_HISTOGRAM_BUCKETS - 1;
     }
-    metric->buckets[bucket]++;
-    metric->count++;
-    metric->sum += value;
+    return bucket;
+}
+
+void muster_histogram_observe(struct muster_histogram *histogram, double value)
+{
+    const struct muster_histogram_bounds *bounds = histogram->bounds;
+    size_t bucket = 0;
+
+    if (isnan(value))
+        return;
+    if (bounds == NULL)
+        bucket = (size_t)bucket_of_power(value);
+    else
+        while (bucket < bounds->count && value > bounds->upper[bucket])
+            bucket++;
+    histogram->buckets[bucket]++;
+    histogram->count++;
+    histogram->sum += value;
 }
 
 static void add_series(struct muster_text *text, const struct muster_metric *metric,
@@ -106,22 +138,28 @@ static void add_bucket(struct muster_text *text, const struct muster_metric *met
                            labels[0] == '\0' ? "" : ",", bound, count);
 }
 
-/* Buckets above the largest observation add nothing: +Inf stands for them. */
-static void add_histogram(struct muster_text *text, const struct muster_metric *metric)
+/* Of powers of two those above the largest observation add nothing: +Inf stands for them. Bounds
+ * that were given are shown all, so that histograms of several processes can be added up. */
+static void add_histogram(struct muster_text *text, const struct muster_histogram *histogram)
 {
+    const struct muster_histogram_bounds *bounds = histogram->bounds;
+    const size_t last = bounds == NULL ? MUSTER_HISTOGRAM_BUCKETS - 1 : bounds->count;
     uint64_t count = 0;
-    char bound[24];
+    char bound[32];
 
-    for (unsigned i = 0; i + 1 < MUSTER_HISTOGRAM_BUCKETS && count < metric->count; i++) {
-        count += metric->buckets[i];
-        snprintf(bound, sizeof(bound), "%" PRIu64, UINT64_C(1) << i);
-        add_bucket(text, metric, bound, count);
+    for (size_t i = 0; i < last && (bounds != NULL || count < histogram->count); i++) {
+        count += histogram->buckets[i];
+        if (bounds == NULL)
+            snprintf(bound, sizeof(bound), "%" PRIu64, UINT64_C(1) << i);
+        else
+            snprintf(bound, sizeof(bound), "%.10g", bounds->upper[i]);
+        add_bucket(text, &histogram->metric, bound, count);
     }
-    add_bucket(text, metric, "+Inf", metric->count);
-    add_series(text, metric, "_sum");
-    muster_text_add_format(text, "%.17g\n", metric->sum);
-    add_series(text, metric, "_count");
-    muster_text_add_format(text, "%" PRIu64 "\n", metric->count);
+    add_bucket(text, &histogram->metric, "+Inf", histogram->count);
+    add_series(text, &histogram->metric, "_sum");
+    muster_text_add_format(text, "%.17g\n", histogram->sum);
+    add_series(text, &histogram->metric, "_count");
+    muster_text_add_format(text, "%" PRIu64 "\n", histogram->count);
 }
 
 static void add_metric(struct muster_text *text, const struct muster_metric *metric, bool is_first)
@@ -136,11 +174,12 @@ static void add_metric(struct muster_text *text, const struct muster_metric *met
         muster_text_add_format(text, "# HELP %s %s\n# TYPE %s %s\n", metric->name, metric->help,
                                metric->name, kind_names[metric->kind]);
     if (metric->kind == MUSTER_HISTOGRAM) {
-        add_histogram(text, metric);
+        add_histogram(text, MUSTER_CONTAINER_OF(metric, const struct muster_histogram, metric));
         return;
     }
     add_series(text, metric, "");
-    muster_text_add_format(text, "%" PRId64 "\n", metric->value);
+    muster_text_add_format(text, "%" PRId64 "\n",
+                           metric->source != NULL ? *metric->source : metric->value);
 }
 
 enum muster_rc muster_metrics_format(struct muster_metrics *metrics, struct muster_mem *mem,

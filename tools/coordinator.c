@@ -25,6 +25,7 @@ struct settings {
     const char *data;
     const char *log_level;
     struct service_tls_settings tls;
+    const char *status;
 };
 
 static const struct muster_option rows[] = {
@@ -80,6 +81,12 @@ static const struct muster_option rows[] = {
      .help = "Keep everything in this file: killed and started again, the coordinator goes on with "
              "its job."},
     SERVICE_TLS_ROWS(struct settings),
+    {.name = "status",
+     .kind = MUSTER_OPTION_TEXT,
+     .offset = offsetof(struct settings, status),
+     .value = "HOST:PORT",
+     .help = "Serve /healthz and /metrics (Prometheus) there, over HTTP/1.1; told behind the ready "
+             "line."},
     {.name = "log-level",
      .variable = "MUSTER_LOG_LEVEL",
      .kind = MUSTER_OPTION_CHOICE,
@@ -222,5 +229,6 @@ int command_coordinator(int argc, char **argv)
                 "muster coordinator: --tasks N is required: how many processes the job has\n");
         return EXIT_USAGE;
     }
+    coordinator.service.status = settings.status;
     return service_run(&coordinator.service, settings.log_level);
 }

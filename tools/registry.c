@@ -16,6 +16,7 @@ struct settings {
     const char *advertise_url;
     const char *name;
     const char *log_level;
+    const char *status;
     uint64_t quota_bytes;
     bool is_durable;
     struct service_tls_settings tls;
@@ -57,6 +58,12 @@ static const struct muster_option rows[] = {
      .fallback = "muster",
      .help = "The member's name."},
     SERVICE_TLS_ROWS(struct settings),
+    {.name = "status",
+     .kind = MUSTER_OPTION_TEXT,
+     .offset = offsetof(struct settings, status),
+     .value = "HOST:PORT",
+     .help = "Serve /healthz and /metrics (Prometheus) there, over HTTP/1.1; told behind the ready "
+             "line."},
     {.name = "log-level",
      .variable = "MUSTER_LOG_LEVEL",
      .kind = MUSTER_OPTION_CHOICE,
@@ -153,5 +160,6 @@ int command_registry(int argc, char **argv)
         return command_registry_restore(argc - 1, argv + 1);
     if (!command_parse_all(&registry_options, argc, argv, &settings, &code))
         return code;
+    registry.service.status = settings.status;
     return service_run(&registry.service, settings.log_level);
 }

@@ -5,7 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <muster/http_server.h>
 #include <muster/log.h>
+#include <muster/rpc_metrics.h>
 #include <muster/stream.h>
 
 #include "commands.h"
@@ -47,6 +49,46 @@ static void watch_signals(void)
     (void)sigaction(SIGINT, &action, NULL);
 }
 
+/* What is counted belongs to all that open opens. */
+static enum muster_rc status_open(struct service *service, struct muster_error *ret_error)
+{
+    struct muster_env *env = service->env;
+    struct muster_address address;
+    enum muster_rc rc;
+
+    if (service->status == NULL)
+        return MUSTER_OK;
+    rc = muster_address_parse_listen(service->status, &address, ret_error);
+    if (rc != MUSTER_OK)
+        return rc;
+    if (muster_metrics_open(env->mem, &env->metrics) != MUSTER_OK ||
+        muster_rpc_metrics_open(env, &env->rpc_metrics) != MUSTER_OK)
+        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
+    return muster_http_server_open(env, &address, &service->http_server, ret_error);
+}
+
+static void on_status_closed(struct muster_http_server *server)
+{
+    *(bool *)muster_http_server_data(server) = true;
+}
+
+static void status_close(struct service *service)
+{
+    struct muster_env *env = service->env;
+    bool is_closed = service->http_server == NULL;
+
+    if (service->http_server != NULL) {
+        muster_http_server_set_data(service->http_server, &is_closed);
+        muster_http_server_close(service->http_server, on_status_closed);
+    }
+    while (!is_closed)
+        muster_loop_turn(env->loop, UINT64_MAX);
+    muster_rpc_metrics_close(env->rpc_metrics);
+    muster_metrics_close(env->metrics);
+    env->rpc_metrics = NULL;
+    env->metrics = NULL;
+}
+
 static void serve(struct service *service)
 {
     char text[MUSTER_ADDRESS_TEXT_BYTES];
@@ -54,6 +96,9 @@ static void serve(struct service *service)
     stop_wake = service->wake;
     watch_signals();
     printf("listening %s\n", muster_address_format(service->kind->address(service), text));
+    if (service->http_server != NULL)
+        printf("status http://%s\n",
+               muster_address_format(muster_http_server_address(service->http_server), text));
     fflush(stdout);
     while (!service->is_closed)
         muster_loop_turn(service->env->loop, UINT64_MAX);
@@ -72,7 +117,8 @@ static int serve_in(struct service *service)
         fprintf(stderr, "muster %s: no wake descriptor\n", name);
         return EXIT_OTHER;
     }
-    if (service->kind->open(service, &error) == MUSTER_OK)
+    if (status_open(service, &error) == MUSTER_OK &&
+        service->kind->open(service, &error) == MUSTER_OK)
         serve(service);
     else
         code = command_fail(name, &error);
@@ -86,6 +132,7 @@ static int serve_in(struct service *service)
         muster_loop_turn(env->loop, 0);
     if (service->kind->clean != NULL)
         service->kind->clean(service);
+    status_close(service);
     muster_wake_close(service->wake);
     return code;
 }

@@ -6,6 +6,7 @@
 #include <muster/env.h>
 #include <muster/status.h>
 
+struct muster_http_server;
 struct service;
 
 struct service_kind {
@@ -23,7 +24,9 @@ struct service {
     const struct service_kind *kind;
     void *settings; /* the command's */
     struct muster_env *env;
+    const char *status; /* where to serve /healthz and /metrics; NULL: nowhere */
     /* private */
+    struct muster_http_server *http_server;
     struct muster_wake *wake;
     bool is_closing;
     bool is_closed;

@@ -12,8 +12,9 @@
 
 MUSTER_BEGIN
 
-struct muster_net;     /* stream.h */
-struct muster_http;    /* http.h */
+struct muster_net;  /* stream.h */
+struct muster_http; /* http.h */
+struct muster_rpc_metrics;
 struct muster_backend; /* device collectives; NULL = host only */
 struct muster_tls;     /* tls.h */
 
@@ -138,9 +139,10 @@ struct muster_env {
     struct muster_files *files;
     struct muster_vars *vars;
     struct muster_rng *rng;
-    struct muster_log *log;         /* NULL: silent */
-    struct muster_metrics *metrics; /* NULL: not counted */
-    struct muster_trace *trace;     /* NULL: not traced */
+    struct muster_log *log;                 /* NULL: silent */
+    struct muster_metrics *metrics;         /* NULL: not counted */
+    struct muster_rpc_metrics *rpc_metrics; /* rpc_metrics.h; NULL: calls are not counted */
+    struct muster_trace *trace;             /* NULL: not traced */
 };
 
 /* env_system.c: a real environment: libevent loop, host, files, variables, kernel random

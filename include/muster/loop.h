@@ -70,6 +70,7 @@ struct muster_loop_ops {
     void (*poller_start)(struct muster_loop *loop, struct muster_poller *poller);
     void (*set_crowd)(struct muster_loop *loop, uint32_t count);
     bool (*is_crowded)(const struct muster_loop *loop);
+    uint64_t (*clock_ns)(const struct muster_loop *loop); /* NULL: time is what now_ns says */
 };
 
 /** Embed as the first field of an implementation. */
@@ -80,6 +81,10 @@ struct muster_loop {
 /** Monotonic loop time. Within a turn it is read at the start and again when the poll returns,
  * and all callbacks between see the same value; outside a turn it is the clock itself. */
 MUSTER_API uint64_t muster_loop_now_ns(const struct muster_loop *loop);
+
+/** The clock of loop time itself, also within a turn: to measure what a turn does, not to decide
+ * anything. */
+MUSTER_API uint64_t muster_loop_clock_ns(const struct muster_loop *loop);
 
 /** loop time + delay, saturating. */
 MUSTER_API uint64_t muster_loop_after_ns(const struct muster_loop *loop, uint64_t delay_ns);

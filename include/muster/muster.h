@@ -58,6 +58,7 @@
 #include <muster/split.h>
 #include <muster/rpc.h>
 #include <muster/rpc_health.h>
+#include <muster/rpc_metrics.h>
 #include <muster/rpc_reflection.h>
 #include <muster/retry_policy.h>
 #include <muster/runtime.h>

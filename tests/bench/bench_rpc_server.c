@@ -1,5 +1,6 @@
 /* Serves bench.Echo (proto/echo.proto) for outside load generators: bench_rpc_server --port P, in
- * plain text or with --tls-cert FILE --tls-key FILE [--tls-client-ca FILE]. */
+ * plain text or with --tls-cert FILE --tls-key FILE [--tls-client-ca FILE];
+ * --metrics FILE: counts every call, and writes that there at the end. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +9,7 @@
 #include <muster/env.h>
 #include <muster/rpc.h>
 #include <muster/rpc_health.h>
+#include <muster/rpc_metrics.h>
 #include <muster/rpc_reflection.h>
 
 #include "proto/echo.muster.h"
@@ -314,6 +316,7 @@ struct flags {
     const char *connections_max;
     const char *stall_ms;
     const char *handshake_ms;
+    const char *metrics; /* a file for gRPC's metrics, written at the end */
 };
 
 static uint64_t number(const char *text, uint64_t otherwise)
@@ -332,6 +335,7 @@ static void flags_parse(struct flags *flags, int argc, char **argv)
         {"--connections-max", &flags->connections_max},
         {"--stall-ms", &flags->stall_ms},
         {"--handshake-ms", &flags->handshake_ms},
+        {"--metrics", &flags->metrics},
     };
 
     for (int i = 1; i + 1 < argc; i++) {
@@ -382,6 +386,26 @@ static int serve(struct muster_env *env, const struct flags *flags, struct muste
     return 0;
 }
 
+static int serve_counting(struct muster_env *env, const struct flags *flags, struct muster_tls *tls)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    int failed = 1;
+
+    if (muster_metrics_open(env->mem, &env->metrics) == MUSTER_OK &&
+        muster_rpc_metrics_open(env, &env->rpc_metrics) == MUSTER_OK)
+        failed = serve(env, flags, tls);
+    if (failed == 0 &&
+        (muster_metrics_format(env->metrics, env->mem, &text, &bytes) != MUSTER_OK ||
+         muster_files_write(muster_files_system(), flags->metrics, text, bytes) != MUSTER_OK))
+        failed = 1;
+    muster_mem_free(env->mem, text);
+    muster_rpc_metrics_close(env->rpc_metrics);
+    muster_metrics_close(env->metrics);
+    env->metrics = NULL;
+    return failed;
+}
+
 int main(int argc, char **argv)
 {
     struct muster_env *env = NULL;
@@ -397,7 +421,7 @@ int main(int argc, char **argv)
     }
     muster_mem_pool_init(&memory, env->mem, MEMORY_KEPT_BYTES);
     tls = program_tls_open(env, argc, argv);
-    failed = serve(env, &flags, tls);
+    failed = flags.metrics != NULL ? serve_counting(env, &flags, tls) : serve(env, &flags, tls);
     muster_tls_close(tls);
     muster_mem_pool_fini(&memory);
     muster_net_system_close(env->net);

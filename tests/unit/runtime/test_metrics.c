@@ -66,14 +66,14 @@ static void a_histogram_counts_cumulatively_by_powers_of_two(void **state)
 {
     struct muster_env *env = env_of(state);
     struct muster_metrics *metrics = NULL;
-    struct muster_metric wait;
+    struct muster_histogram wait;
     char *text;
 
     assert_int_equal(muster_metrics_open(env->mem, &metrics), MUSTER_OK);
-    muster_metric_init(&wait, metrics, MUSTER_HISTOGRAM, "m_us", "Wait.", "q=\"1\"");
-    muster_metric_observe(&wait, 0.5);
-    muster_metric_observe(&wait, 2);
-    muster_metric_observe(&wait, 3);
+    muster_histogram_init(&wait, metrics, "m_us", "Wait.", "q=\"1\"", NULL);
+    muster_histogram_observe(&wait, 0.5);
+    muster_histogram_observe(&wait, 2);
+    muster_histogram_observe(&wait, 3);
     text = format(env, metrics);
 
     assert_string_equal(text, "# HELP m_us Wait.\n"
@@ -88,15 +88,65 @@ static void a_histogram_counts_cumulatively_by_powers_of_two(void **state)
     muster_metrics_close(metrics);
 }
 
+static void a_histogram_with_bounds_shows_them_all(void **state)
+{
+    static const double upper[] = {0, 0.00001, 0.5, 4294967296.0};
+    static const struct muster_histogram_bounds bounds = {upper, 4};
+    struct muster_env *env = env_of(state);
+    struct muster_metrics *metrics = NULL;
+    struct muster_histogram wait;
+    char *text;
+
+    assert_int_equal(muster_metrics_open(env->mem, &metrics), MUSTER_OK);
+    muster_histogram_init(&wait, metrics, "m_seconds", "Wait.", NULL, &bounds);
+    muster_histogram_observe(&wait, 0);
+    muster_histogram_observe(&wait, 0.5);
+    muster_histogram_observe(&wait, 0.25);
+    muster_histogram_observe(&wait, 5e9);
+    text = format(env, metrics);
+
+    assert_string_equal(text, "# HELP m_seconds Wait.\n"
+                              "# TYPE m_seconds histogram\n"
+                              "m_seconds_bucket{le=\"0\"} 1\n"
+                              "m_seconds_bucket{le=\"1e-05\"} 1\n"
+                              "m_seconds_bucket{le=\"0.5\"} 3\n"
+                              "m_seconds_bucket{le=\"4294967296\"} 3\n"
+                              "m_seconds_bucket{le=\"+Inf\"} 4\n"
+                              "m_seconds_sum 5000000000.75\n"
+                              "m_seconds_count 4\n");
+    muster_mem_free(env->mem, text);
+    muster_histogram_fini(&wait);
+    muster_metrics_close(metrics);
+}
+
+static void a_metric_can_show_a_number_elsewhere(void **state)
+{
+    struct muster_env *env = env_of(state);
+    struct muster_metrics *metrics = NULL;
+    struct muster_metric calls;
+    int64_t count = 1;
+    char *text;
+
+    assert_int_equal(muster_metrics_open(env->mem, &metrics), MUSTER_OK);
+    muster_metric_init(&calls, metrics, MUSTER_COUNTER, "m_total", "Calls.", NULL);
+    muster_metric_show(&calls, &count);
+    count = 3;
+    text = format(env, metrics);
+
+    assert_non_null(strstr(text, "m_total 3\n"));
+    muster_mem_free(env->mem, text);
+    muster_metrics_close(metrics);
+}
+
 static void values_out_of_scale_fall_into_the_last_bucket(void **state)
 {
-    struct muster_metric wait;
+    struct muster_histogram wait;
 
     (void)state;
-    muster_metric_init(&wait, NULL, MUSTER_HISTOGRAM, "m_us", "Wait.", NULL);
-    muster_metric_observe(&wait, 1e300);
-    muster_metric_observe(&wait, -1);
-    muster_metric_observe(&wait, 0.0 / 0.0);
+    muster_histogram_init(&wait, NULL, "m_us", "Wait.", NULL, NULL);
+    muster_histogram_observe(&wait, 1e300);
+    muster_histogram_observe(&wait, -1);
+    muster_histogram_observe(&wait, 0.0 / 0.0);
 
     assert_int_equal(wait.buckets[MUSTER_HISTOGRAM_BUCKETS - 1], 1);
     assert_int_equal(wait.buckets[0], 1);
@@ -127,6 +177,8 @@ int main(void)
     const struct CMUnitTest cases[] = {
         CASE(series_of_one_name_stand_together),
         CASE(a_histogram_counts_cumulatively_by_powers_of_two),
+        CASE(a_histogram_with_bounds_shows_them_all),
+        CASE(a_metric_can_show_a_number_elsewhere),
         CASE(values_out_of_scale_fall_into_the_last_bucket),
         CASE(without_memory_the_page_is_refused),
     };
