@@ -2,9 +2,10 @@
 """Unmodified JAX processes on `muster coordinator`: keys, barriers, collectives, deaths, rejoining, preemption, the end,
 and the death of the coordinator.
 
-Needs jax (MUSTER_JAX_PYTHON names an interpreter that has it: python3 -m venv DIR && DIR/bin/pip install jax).
+Needs jax: tests/tools/install-strangers jax, or MUSTER_JAX_PYTHON names an interpreter that has it.
 """
 import os
+import pathlib
 import select
 import signal
 import subprocess
@@ -12,11 +13,13 @@ import sys
 import tempfile
 import time
 
-SKIP = 77
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
+import interop_roles as roles
+
 BUILD = os.environ.get("MUSTER_BINARY_DIR", "build-asan")
 HERE = os.path.dirname(os.path.abspath(__file__))
 TASK = os.path.join(HERE, "..", "programs", "jax_task.py")
-PYTHON = os.environ.get("MUSTER_JAX_PYTHON", sys.executable)
+PYTHON = roles.python_with("jax")
 DEADLINE_S = 120
 failures = []
 
@@ -187,9 +190,6 @@ def the_coordinator_is_killed_and_nobody_minds():
 
 
 def main():
-    if subprocess.run([PYTHON, "-c", "import jax"], stderr=subprocess.DEVNULL).returncode != 0:
-        print("skipped: the Python module jax is not installed (pip install jax; MUSTER_JAX_PYTHON names the interpreter)")
-        sys.exit(SKIP)
     for test in (a_job_runs_from_begin_to_end, a_missing_task_ends_the_wait, a_killed_task_is_told_to_all,
                  a_killed_task_comes_back, a_preemption_stops_all_at_one_step,
                  the_coordinator_is_killed_and_nobody_minds):

@@ -2,19 +2,22 @@
 """Unmodified TensorFlow processes on muster: the coordination service of `muster coordinator` and of `muster server`, and groups
 whose leader is a `muster server`.
 
-Needs tensorflow (MUSTER_TENSORFLOW_PYTHON names an interpreter that has it: python3 -m venv DIR && DIR/bin/pip install tensorflow).
+Needs tensorflow: tests/tools/install-strangers tensorflow, or MUSTER_TENSORFLOW_PYTHON names an interpreter that has it.
 """
 import os
+import pathlib
 import socket
 import subprocess
 import sys
 import tempfile
 
-SKIP = 77
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
+import interop_roles as roles
+
 BUILD = os.environ.get("MUSTER_BINARY_DIR", "build-asan")
 HERE = os.path.dirname(os.path.abspath(__file__))
 TASK = os.path.join(HERE, "..", "programs", "tensorflow_task.py")
-PYTHON = os.environ.get("MUSTER_TENSORFLOW_PYTHON", sys.executable)
+PYTHON = roles.python_with("tensorflow")
 DEADLINE_S = 240
 
 
@@ -70,9 +73,6 @@ def expected(task, tasks, leader):
 
 
 def main():
-    if subprocess.run([PYTHON, "-c", "import tensorflow"], capture_output=True, check=False).returncode != 0:
-        print("skipped: no tensorflow (set MUSTER_TENSORFLOW_PYTHON to an interpreter that has it)")
-        return SKIP
     server, address = serve("coordinator", "--tasks", "2")
     seen = run_job(server, address, "worker")
     assert seen == [expected(task, 2, "worker") for task in range(2)], seen

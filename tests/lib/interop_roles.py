@@ -49,6 +49,15 @@ def stranger(name):
     return stranger_path(name) or skip(f"{name} is not installed (tests/tools/install-strangers {name})")
 
 
+def python_with(module):
+    """An interpreter that has the module."""
+    named = os.environ.get(f"MUSTER_{module.upper()}_PYTHON")
+    for python in (named, stranger_path(f"{module}/bin/python"), sys.executable):
+        if python and subprocess.run([python, "-c", f"import {module}"], capture_output=True, check=False).returncode == 0:
+            return python
+    return skip(f"no Python with {module} (tests/tools/install-strangers {module})")
+
+
 class Server:
     """interop_server, or another program that prints `listening HOST:PORT` when it is ready."""
 
