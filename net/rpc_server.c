@@ -15,6 +15,7 @@
 #define PING_INTERVAL_MIN_NS        (5 * MUSTER_NS_PER_S)
 #define HANDSHAKE_TIMEOUT_NS        (10 * MUSTER_NS_PER_S)
 #define STALL_TIMEOUT_NS            (60 * MUSTER_NS_PER_S)
+#define READER_TIMEOUT_NS           (600 * MUSTER_NS_PER_S)
 #define MEMORY_MAX_BYTES            ((size_t)1 << 30)
 #define CONNECTION_MEMORY_MAX_BYTES ((size_t)256 << 20)
 
@@ -91,6 +92,7 @@ static void options_default(struct muster_rpc_server_options *options)
     DEFAULT_TO(idle_ping_interval_min_ns, options->ping_interval_min_ns);
     DEFAULT_TO(handshake_timeout_ns, HANDSHAKE_TIMEOUT_NS);
     DEFAULT_TO(stall_timeout_ns, STALL_TIMEOUT_NS);
+    DEFAULT_TO(reader_timeout_ns, READER_TIMEOUT_NS);
     DEFAULT_TO(memory_max_bytes, MEMORY_MAX_BYTES);
     DEFAULT_TO(connection_memory_max_bytes, CONNECTION_MEMORY_MAX_BYTES);
 }

@@ -132,7 +132,7 @@ struct muster_rpc {
     enum muster_rpc_doom doom;
     uint64_t received_bytes;
     enum muster_rpc_awaited awaited; /* at the last sweep */
-    uint64_t awaited_mark;
+    uint64_t awaited_mark, awaited_since_ns;
     size_t accounted_bytes;
     bool has_message;
     struct muster_bytes held; /* a unary request that waits for the end of the stream */

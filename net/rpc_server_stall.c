@@ -1,5 +1,5 @@
 /* Clients that send a request or take an answer too slowly: each must move MOVE_MIN_BYTES within
- * the stall timeout. One sweep for all calls of the server. */
+ * its timeout. One sweep for all calls of the server. */
 #include "net/rpc_server_internal.h"
 
 #define MOVE_MIN_BYTES (16u << 10)
@@ -34,22 +34,37 @@ static uint64_t progress(const struct muster_rpc *rpc, enum muster_rpc_awaited k
     return kind == MUSTER_RPC_AWAITS_READER ? UINT64_MAX - rpc->stream.body.bytes : 0;
 }
 
-static void watch_call(struct muster_rpc *rpc)
+static uint64_t timeout_ns(const struct muster_rpc_server_options *options,
+                           enum muster_rpc_awaited kind)
+{
+    return kind == MUSTER_RPC_AWAITS_READER ? options->reader_timeout_ns
+                                            : options->stall_timeout_ns;
+}
+
+static bool is_stalled(const struct muster_rpc *rpc, uint64_t now_ns)
+{
+    return now_ns - rpc->awaited_since_ns >=
+           timeout_ns(&rpc->connection->server->options, rpc->awaited);
+}
+
+static void watch_call(struct muster_rpc *rpc, uint64_t now_ns)
 {
     enum muster_rpc_awaited kind = awaited(rpc);
     uint64_t moved_to = progress(rpc, kind);
-    bool is_stalled = kind != MUSTER_RPC_AWAITS_NOTHING && kind == rpc->awaited &&
-                      moved_to - rpc->awaited_mark < MOVE_MIN_BYTES;
 
-    rpc->awaited = kind;
-    rpc->awaited_mark = moved_to;
-    if (!is_stalled)
+    if (kind == MUSTER_RPC_AWAITS_NOTHING || kind != rpc->awaited ||
+        moved_to - rpc->awaited_mark >= MOVE_MIN_BYTES) {
+        rpc->awaited = kind;
+        rpc->awaited_mark = moved_to;
+        rpc->awaited_since_ns = now_ns;
+    } else if (!is_stalled(rpc, now_ns)) {
         return;
-    if (kind == MUSTER_RPC_AWAITS_HEADERS) /* nothing else can come on this connection before */
+    } else if (kind == MUSTER_RPC_AWAITS_HEADERS) { /* nothing else can come on this connection */
         muster_h2_session_terminate(rpc->connection->session.h2, MUSTER_H2_ENHANCE_YOUR_CALM,
                                     "slow_headers");
-    else
+    } else {
         muster_rpc_doom(rpc, MUSTER_RPC_STALLED);
+    }
 }
 
 static void watch_connection(struct muster_rpc_connection *connection)
@@ -66,7 +81,7 @@ static void watch_connection(struct muster_rpc_connection *connection)
     }
     connection->write_mark = write;
     while ((stream = muster_h2_session_next_stream(session, stream)) != NULL)
-        watch_call(stream->data);
+        watch_call(stream->data, muster_loop_now_ns(connection->server->env->loop));
 }
 
 static void on_sweep(struct muster_timer *timer)

@@ -4,7 +4,8 @@
  * Fixed limits, both sides: 16 KiB of headers (beyond: RESOURCE_EXHAUSTED), 100 metadata
  * entries, windows of 1 MiB per stream and 16 MiB per connection. A stream that the server never
  * processed is sent again, at most 4 times; failed calls as retry_policy.h says. Too many resets,
- * provoked stream errors, empty or CONTINUATION frames, settings or pings end the connection.
+ * provoked stream errors, empty or CONTINUATION frames, settings or pings, or 128 KiB of headers in
+ * one list end the connection.
  * The limits that can be set stand in the options. */
 #ifndef MUSTER_RPC_H
 #define MUSTER_RPC_H
@@ -204,11 +205,14 @@ struct muster_rpc_server_options {
     uint64_t connection_age_max_ns;   /* 0: none; each connection moves it by up to 10 % */
     uint64_t connection_age_grace_ns; /* 0: none; then open calls end UNAVAILABLE */
     uint64_t handshake_timeout_ns;    /* 0: 10 s for the first HTTP/2 frames */
-    /* Within it a client has to send 16 KiB of a request that it has begun (or its rest), and to take
-     * 16 KiB of the answer of a finished call (or its rest), and the socket to take one write of up
-     * to 1 MiB. Else the call ends DEADLINE_EXCEEDED or is reset, or the connection ends. Looked at
-     * once per timeout, so that twice the time may go by. */
+    /* Within it a client has to send 16 KiB of a request that it has begun, or its rest: else the
+     * call ends DEADLINE_EXCEEDED (or the connection, amid headers). And its socket has to take one
+     * write of up to 1 MiB: else the connection ends. Looked at once per timeout, so that twice the
+     * time may go by. */
     uint64_t stall_timeout_ns; /* 0: 60 s */
+    /* Within it a client has to take 16 KiB of the answer of a call that the service has finished, or
+     * its rest: else the stream is reset. A client may pause so long. */
+    uint64_t reader_timeout_ns; /* 0: 10 min */
     /* Memory of calls: records, headers, requests that are incomplete or wait, queued answers. */
     size_t memory_max_bytes;            /* 0: 1 GiB; beyond it the heaviest connection is ended */
     size_t connection_memory_max_bytes; /* 0: 256 MiB; beyond it calls end RESOURCE_EXHAUSTED */

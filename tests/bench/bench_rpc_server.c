@@ -355,6 +355,7 @@ static int serve(struct muster_env *env, const struct flags *flags, struct muste
         .memory_max_bytes = number(flags->memory_max_bytes, 0),
         .connection_memory_max_bytes = number(flags->memory_max_bytes, 0) / 2,
         .stall_timeout_ns = number(flags->stall_ms, 0) * MUSTER_NS_PER_MS,
+        .reader_timeout_ns = number(flags->stall_ms, 0) * MUSTER_NS_PER_MS,
         .handshake_timeout_ns = number(flags->handshake_ms, 0) * MUSTER_NS_PER_MS,
         .tls = tls,
     };

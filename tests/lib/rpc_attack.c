@@ -27,8 +27,10 @@ static void check_told(const char *what, int64_t told, int64_t expected)
 
 static void run_attack(void **state)
 {
-    static const struct muster_rpc_server_options options = {
-        .memory_max_bytes = 16 * MIB, .connection_memory_max_bytes = 8 * MIB};
+    static const struct muster_rpc_server_options options = {.memory_max_bytes = 16 * MIB,
+                                                             .connection_memory_max_bytes = 8 * MIB,
+                                                             .reader_timeout_ns =
+                                                                 60 * MUSTER_NS_PER_S};
     const struct rpc_attack *attack = *state;
     struct rpc_stand *stand = calloc(1, sizeof(*stand));
     struct rpc_raw *bystander, *raw;
