@@ -63,6 +63,8 @@ static void on_expire(struct muster_timer *timer)
     case MUSTER_RPC_LIFETIME_GRACE:
         lifetime->on_over(lifetime);
         break;
+    case MUSTER_RPC_LIFETIME_STOPPED:
+        break;
     }
 }
 
@@ -97,12 +99,15 @@ void muster_rpc_lifetime_leave(struct muster_rpc_lifetime *lifetime, const char 
 
 void muster_rpc_lifetime_end(struct muster_rpc_lifetime *lifetime, uint64_t delay_ns)
 {
+    if (lifetime->state == MUSTER_RPC_LIFETIME_STOPPED)
+        return;
     lifetime->state = MUSTER_RPC_LIFETIME_GRACE;
     wait_for(lifetime, delay_ns);
 }
 
 void muster_rpc_lifetime_stop(struct muster_rpc_lifetime *lifetime)
 {
+    lifetime->state = MUSTER_RPC_LIFETIME_STOPPED;
     if (lifetime->loop != NULL)
         muster_timer_stop(&lifetime->timer);
 }

@@ -12,6 +12,7 @@ enum muster_rpc_lifetime_state {
     MUSTER_RPC_LIFETIME_LIVING,
     MUSTER_RPC_LIFETIME_LEAVING, /* told to go; the last call is not known yet */
     MUSTER_RPC_LIFETIME_GRACE,   /* the last call is known */
+    MUSTER_RPC_LIFETIME_STOPPED, /* the connection is being closed */
 };
 
 /** Its owner embeds it and sets the first part; the rest is zero. */
@@ -41,6 +42,7 @@ void muster_rpc_lifetime_on_call_end(struct muster_rpc_lifetime *lifetime);
 void muster_rpc_lifetime_leave(struct muster_rpc_lifetime *lifetime, const char *text);
 /** It was told that it is over: on_over follows unless the connection ends within delay_ns. */
 void muster_rpc_lifetime_end(struct muster_rpc_lifetime *lifetime, uint64_t delay_ns);
+/** For good: what is asked of it later does nothing. */
 void muster_rpc_lifetime_stop(struct muster_rpc_lifetime *lifetime);
 
 #endif

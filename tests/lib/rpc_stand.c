@@ -124,9 +124,15 @@ static void on_closed(struct muster_rpc_server *server)
     ((struct rpc_stand *)muster_rpc_server_data(server))->is_closed = true;
 }
 
+void rpc_stand_begin_close(struct rpc_stand *stand, uint64_t grace_ns)
+{
+    muster_rpc_server_close(stand->server, stand->loop.now_ns + grace_ns, on_closed);
+}
+
 void rpc_stand_close(struct rpc_stand *stand)
 {
-    muster_rpc_server_close(stand->server, stand->loop.now_ns, on_closed);
+    if (!stand->is_closed)
+        rpc_stand_begin_close(stand, 0);
     rpc_stand_advance(stand, 60 * MUSTER_NS_PER_S);
     assert_true(stand->is_closed);
     assert_int_equal(stand->started, stand->ended);

@@ -38,6 +38,8 @@ struct rpc_stand {
 void rpc_stand_open(struct rpc_stand *stand, const struct muster_rpc_server_options *options);
 /** Fails the case when a block is left. */
 void rpc_stand_close(struct rpc_stand *stand);
+/** The server closes, within grace_ns; rpc_stand_close follows. */
+void rpc_stand_begin_close(struct rpc_stand *stand, uint64_t grace_ns);
 void rpc_stand_advance(struct rpc_stand *stand, uint64_t delta_ns);
 
 /** One more connection. It has not said a word. */

@@ -248,6 +248,21 @@ static void pings_without_calls_have_their_own_interval(void **state)
     assert_true(rpc_raw_has_goaway_text(raw, "too_many_pings"));
 }
 
+/* One that is on its way out is not asked to leave: nothing would stop that timer. */
+static void a_server_may_close_while_a_connection_does(void **state)
+{
+    struct rpc_stand *stand = *state;
+    struct rpc_raw *raw = rpc_raw_open(stand);
+
+    played_stream_feed_end(&raw->played);
+    assert_false(raw->played.is_closed);
+    rpc_stand_begin_close(stand, MUSTER_NS_PER_S);
+    rpc_stand_advance(stand, 60 * MUSTER_NS_PER_S);
+
+    assert_true(raw->played.is_closed);
+    assert_true(stand->is_closed);
+}
+
 int main(void)
 {
 #define IDLE(name) cmocka_unit_test_setup_teardown(name, set_up_idle, tear_down)
@@ -257,6 +272,7 @@ int main(void)
         IDLE(idleness_begins_with_the_end_of_the_last_call),
         IDLE(a_call_that_crosses_the_notice_is_served),
         IDLE(a_client_that_does_not_answer_is_left),
+        IDLE(a_server_may_close_while_a_connection_does),
         AGE(an_old_connection_ends_with_its_calls),
         AGE(ages_differ_by_a_tenth),
         AGE(the_grace_ends_what_is_open),
