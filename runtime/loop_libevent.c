@@ -1,79 +1,19 @@
-/* The real loop: muster's timers and tasks, and descriptors, on one libevent base. */
-#include "runtime/loop_libevent.h"
+/* The real loop: muster's timers and tasks on one libevent base, whose poll a tick ends in time. */
+#include "runtime/loop_libevent_internal.h"
 
 #include <assert.h>
-#include <errno.h>
-#include <sched.h>
 #include <signal.h>
-#include <sys/epoll.h>
-#include <sys/resource.h>
 #include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <event2/event.h>
-#include <event2/event_struct.h>
-
-#include "runtime/loop_poll.h"
-#include "runtime/timer_queue.h"
 
 /* A loop that lends its base to foreign events cannot see them from outside: its owner looks this
  * often. */
 #define FOREIGN_POLL_NS (10 * MUSTER_NS_PER_MS)
 
-struct libevent_loop {
-    struct muster_loop loop;
-    struct muster_mem *mem;
-    struct event_base *base;
-    bool is_joined; /* the base is the caller's: `tick` brings the loop its turns */
-    bool is_in_turn;
-    bool is_stopped;
-    bool is_clock_stale; /* the poll may have slept: read the clock when it is asked for */
-    bool has_foreign_events;
-    uint64_t now_ns;
-    uint64_t awake_until_ns;  /* before it a turn does not sleep … */
-    uint64_t drowsy_until_ns; /* … but for this time: others want the processor */
-    uint64_t drowsy_ns;
-    bool is_background;
-    bool has_moved; /* an event of ours has come since this was cleared */
-    bool has_skipped_poll;
-    bool
-        is_second; /* the last turn ended because something moved in memory: this one belongs to it */
-    bool was_second; /* never twice in a row: timers */
-    struct event tick;
-    uint64_t tick_due_ns; /* UINT64_MAX: not armed */
-    int tick_fd; /* timerfd of a base of our own: libevent would set one before every poll; -1:
-                    joined */
-    struct muster_loop_poll poll;
-    struct muster_timer_queue timers;
-    struct muster_list tasks;
-    struct muster_list watches;
-    int mirror_fd; /* epoll over duplicates of all watched descriptors, made by muster_loop_fd; -1:
-                      none */
-};
-
-/* A yield that comes back so late may have let another thread run … */
-#define LATE_NS (2 * MUSTER_NS_PER_US)
-/* … and if it has, the loop sleeps instead for so long, each time twice as long while it happens
- * again and again: once is a passer-by, who shares the processor comes back. */
-#define DROWSY_FIRST_NS (100 * MUSTER_NS_PER_US)
-#define DROWSY_MAX_NS   (10 * MUSTER_NS_PER_MS)
-
-/* The private side of a muster_fd_watch. */
-struct fd_impl {
-    struct event event;
-    struct muster_fd_watch *watch;
-    struct libevent_loop *ours;
-    struct muster_list node;
-    int mirror_dup; /* own duplicate, so that two watches may share a descriptor; -1: none */
-};
-
-static struct libevent_loop *ours_of(const struct muster_loop *loop)
-{
-    return (struct libevent_loop *)(uintptr_t)loop;
-}
-
-static uint64_t clock_ns(void)
+uint64_t muster_loop_libevent_clock_ns(void)
 {
     struct timespec now;
 
@@ -91,9 +31,7 @@ static struct timeval to_timeval(uint64_t ns)
     };
 }
 
-/* The time at which the loop next has work of its own: 0 with tasks waiting, UINT64_MAX for never.
- */
-static uint64_t next_due_ns(const struct libevent_loop *ours)
+uint64_t muster_loop_libevent_due_ns(const struct libevent_loop *ours)
 {
     const struct muster_timer *first = muster_timer_queue_first(&ours->timers);
     uint64_t due_ns = first == NULL ? UINT64_MAX : first->due_ns;
@@ -117,7 +55,7 @@ static void set_tick_fd(const struct libevent_loop *ours, uint64_t due_ns)
     (void)timerfd_settime(ours->tick_fd, TFD_TIMER_ABSTIME, &spec, NULL);
 }
 
-static void arm_tick(struct libevent_loop *ours, uint64_t due_ns, uint64_t now_ns)
+void muster_loop_libevent_arm(struct libevent_loop *ours, uint64_t due_ns, uint64_t now_ns)
 {
     struct timeval delay;
 
@@ -136,13 +74,12 @@ static void arm_tick(struct libevent_loop *ours, uint64_t due_ns, uint64_t now_n
     event_add(&ours->tick, &delay);
 }
 
-/* In a joined base the tick must always be early enough. */
-static void rearm_joined(struct libevent_loop *ours)
+void muster_loop_libevent_rearm(struct libevent_loop *ours)
 {
-    uint64_t due_ns = next_due_ns(ours);
+    uint64_t due_ns = muster_loop_libevent_due_ns(ours);
 
     if (ours->is_joined && !ours->is_in_turn && due_ns < ours->tick_due_ns)
-        arm_tick(ours, due_ns, clock_ns());
+        muster_loop_libevent_arm(ours, due_ns, muster_loop_libevent_clock_ns());
 }
 
 static bool run_timers(struct libevent_loop *ours)
@@ -184,14 +121,14 @@ static bool run_second(struct libevent_loop *ours)
     return run_tasks(ours);
 }
 
-static bool run_own_work(struct libevent_loop *ours)
+bool muster_loop_libevent_work(struct libevent_loop *ours)
 {
     bool has_run;
 
     if (ours->is_second && !muster_list_is_empty(&ours->tasks))
         return run_second(ours);
     ours->is_second = ours->was_second = false;
-    ours->now_ns = clock_ns();
+    ours->now_ns = muster_loop_libevent_clock_ns();
     ours->is_clock_stale = false;
     has_run = run_timers(ours);
     has_run = run_tasks(ours) || has_run;
@@ -215,30 +152,10 @@ static void on_tick(evutil_socket_t fd, short events, void *data)
     if (ours->is_in_turn) /* our own turn sleeps in poll: the next turn does the work */
         return;
     ours->is_in_turn = true;
-    run_own_work(ours);
+    muster_loop_libevent_work(ours);
     ours->is_in_turn = false;
-    arm_tick(ours, next_due_ns(ours), clock_ns());
-}
-
-static void on_fd_event(evutil_socket_t fd, short events, void *data)
-{
-    struct fd_impl *impl = data;
-    struct muster_fd_watch *watch = impl->watch;
-    struct libevent_loop *ours = impl->ours;
-    bool was_in_turn = ours->is_in_turn;
-    unsigned ready = 0;
-
-    (void)fd;
-    if ((events & EV_READ) != 0)
-        ready |= MUSTER_FD_READ;
-    if ((events & EV_WRITE) != 0)
-        ready |= MUSTER_FD_WRITE;
-    ours->is_clock_stale = ours->is_clock_stale || !was_in_turn;
-    ours->is_in_turn = true;
-    ours->has_moved = true;
-    watch->on_ready(watch, ready);
-    ours->is_in_turn = was_in_turn;
-    rearm_joined(ours);
+    muster_loop_libevent_arm(ours, muster_loop_libevent_due_ns(ours),
+                             muster_loop_libevent_clock_ns());
 }
 
 static uint64_t libevent_now_ns(const struct muster_loop *loop)
@@ -246,10 +163,10 @@ static uint64_t libevent_now_ns(const struct muster_loop *loop)
     struct libevent_loop *ours = ours_of(loop);
 
     if (!ours->is_in_turn)
-        return clock_ns();
+        return muster_loop_libevent_clock_ns();
     if (ours->is_clock_stale) { /* read late, so that foreign events on the base see it right too */
         ours->is_clock_stale = false;
-        ours->now_ns = clock_ns();
+        ours->now_ns = muster_loop_libevent_clock_ns();
     }
     return ours->now_ns;
 }
@@ -257,13 +174,13 @@ static uint64_t libevent_now_ns(const struct muster_loop *loop)
 static uint64_t libevent_clock_ns(const struct muster_loop *loop)
 {
     (void)loop;
-    return clock_ns();
+    return muster_loop_libevent_clock_ns();
 }
 
 static void libevent_timer_start(struct muster_loop *loop, struct muster_timer *timer)
 {
     muster_timer_queue_insert(&ours_of(loop)->timers, timer);
-    rearm_joined(ours_of(loop));
+    muster_loop_libevent_rearm(ours_of(loop));
 }
 
 static void libevent_timer_stop(struct muster_loop *loop, struct muster_timer *timer)
@@ -274,110 +191,7 @@ static void libevent_timer_stop(struct muster_loop *loop, struct muster_timer *t
 static void libevent_task_post(struct muster_loop *loop, struct muster_task *task)
 {
     muster_list_append(&ours_of(loop)->tasks, &task->node);
-    rearm_joined(ours_of(loop));
-}
-
-static void mirror_remove(struct libevent_loop *ours, struct fd_impl *impl)
-{
-    if (impl->mirror_dup < 0)
-        return;
-    epoll_ctl(ours->mirror_fd, EPOLL_CTL_DEL, impl->mirror_dup, NULL);
-    close(impl->mirror_dup);
-    impl->mirror_dup = -1;
-}
-
-static enum muster_rc mirror_add(struct libevent_loop *ours, struct fd_impl *impl, unsigned wanted)
-{
-    struct epoll_event event = {.events = 0};
-
-    if (ours->mirror_fd < 0 || wanted == 0)
-        return MUSTER_OK;
-    if ((wanted & MUSTER_FD_READ) != 0)
-        event.events |= EPOLLIN;
-    if ((wanted & MUSTER_FD_WRITE) != 0)
-        event.events |= EPOLLOUT;
-    impl->mirror_dup = dup(impl->watch->fd);
-    if (impl->mirror_dup < 0)
-        return muster_rc_from_errno(errno);
-    if (epoll_ctl(ours->mirror_fd, EPOLL_CTL_ADD, impl->mirror_dup, &event) != 0)
-        return muster_rc_from_errno(errno);
-    return MUSTER_OK;
-}
-
-static enum muster_rc fd_add(struct libevent_loop *ours, struct fd_impl *impl, unsigned wanted)
-{
-    short events = EV_PERSIST;
-
-    if (wanted == 0)
-        return MUSTER_OK;
-    if ((wanted & MUSTER_FD_READ) != 0)
-        events |= EV_READ;
-    if ((wanted & MUSTER_FD_WRITE) != 0)
-        events |= EV_WRITE;
-    if (event_assign(&impl->event, ours->base, impl->watch->fd, events, on_fd_event, impl) != 0)
-        return MUSTER_INVALID_ARGUMENT;
-    return event_add(&impl->event, NULL) == 0 ? MUSTER_OK : MUSTER_RESOURCE_EXHAUSTED;
-}
-
-static void fd_remove(struct fd_impl *impl)
-{
-    if (impl->watch->wanted != 0)
-        event_del(&impl->event);
-}
-
-static void libevent_fd_close(struct muster_loop *loop, struct muster_fd_watch *watch)
-{
-    struct fd_impl *impl = watch->impl;
-
-    fd_remove(impl);
-    mirror_remove(ours_of(loop), impl);
-    muster_list_remove(&impl->node);
-    muster_mem_free(ours_of(loop)->mem, impl);
-    watch->impl = NULL;
-}
-
-static enum muster_rc libevent_fd_open(struct muster_loop *loop, struct muster_fd_watch *watch)
-{
-    struct libevent_loop *ours = ours_of(loop);
-    struct fd_impl *impl = muster_mem_alloc_zero(ours->mem, 1, sizeof(*impl));
-    enum muster_rc rc;
-
-    if (impl == NULL)
-        return MUSTER_RESOURCE_EXHAUSTED;
-    impl->watch = watch;
-    impl->ours = ours;
-    impl->mirror_dup = -1;
-    muster_list_append(&ours->watches, &impl->node);
-    watch->impl = impl;
-    rc = fd_add(ours, impl, watch->wanted);
-    if (rc != MUSTER_OK)
-        goto fail_add;
-    rc = mirror_add(ours, impl, watch->wanted);
-    if (rc == MUSTER_OK)
-        return MUSTER_OK;
-    libevent_fd_close(loop, watch);
-    return rc;
-fail_add:
-    muster_list_remove(&impl->node);
-    muster_mem_free(ours->mem, impl);
-    watch->impl = NULL;
-    return rc;
-}
-
-static void libevent_fd_update(struct muster_loop *loop, struct muster_fd_watch *watch,
-                               unsigned wanted)
-{
-    struct libevent_loop *ours = ours_of(loop);
-    struct fd_impl *impl = watch->impl;
-    bool is_accepted;
-
-    fd_remove(impl);
-    mirror_remove(ours, impl);
-    watch->wanted = wanted;
-    is_accepted =
-        fd_add(ours, impl, wanted) == MUSTER_OK && mirror_add(ours, impl, wanted) == MUSTER_OK;
-    assert(is_accepted); /* it was once: only a descriptor closed under its watch is refused */
-    (void)is_accepted;
+    muster_loop_libevent_rearm(ours_of(loop));
 }
 
 static void libevent_stay_awake(struct muster_loop *loop, uint64_t for_ns)
@@ -396,7 +210,7 @@ static void libevent_poller_start(struct muster_loop *loop, struct muster_poller
     if (muster_loop_poll_is_idle(&ours->poll))
         muster_loop_poll_moved(&ours->poll, libevent_now_ns(loop));
     muster_list_append(&ours->poll.pollers, &poller->node);
-    rearm_joined(ours);
+    muster_loop_libevent_rearm(ours);
 }
 
 static void libevent_set_crowd(struct muster_loop *loop, uint32_t count)
@@ -414,9 +228,9 @@ static const struct muster_loop_ops libevent_ops = {
     .timer_start = libevent_timer_start,
     .timer_stop = libevent_timer_stop,
     .task_post = libevent_task_post,
-    .fd_open = libevent_fd_open,
-    .fd_update = libevent_fd_update,
-    .fd_close = libevent_fd_close,
+    .fd_open = muster_loop_libevent_fd_open,
+    .fd_update = muster_loop_libevent_fd_update,
+    .fd_close = muster_loop_libevent_fd_close,
     .stay_awake = libevent_stay_awake,
     .poller_start = libevent_poller_start,
     .set_crowd = libevent_set_crowd,
@@ -497,189 +311,6 @@ void muster_loop_close(struct muster_loop *loop)
     muster_mem_free(ours->mem, ours);
 }
 
-static uint64_t add_saturating(uint64_t a, uint64_t b)
-{
-    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
-}
-
-/* After own work the caller may only want to look at what changed, so a turn that could have waited
- * saves the poll; never twice in a row, so that descriptors are not forgotten. */
-static bool may_skip_poll(struct libevent_loop *ours, bool has_run, uint64_t wait_ns)
-{
-    ours->has_skipped_poll = has_run && wait_ns > 0 && !ours->is_joined &&
-                             !ours->has_skipped_poll && next_due_ns(ours) > ours->now_ns;
-    return ours->has_skipped_poll;
-}
-
-static bool is_awake(const struct libevent_loop *ours, uint64_t now_ns)
-{
-    return now_ns < ours->awake_until_ns && now_ns >= ours->drowsy_until_ns &&
-           !ours->is_background && !ours->is_joined;
-}
-
-/* How often another thread has taken the processor from this one. */
-static long switch_count(void)
-{
-    struct rusage usage;
-
-    return getrusage(RUSAGE_THREAD, &usage) == 0 ? usage.ru_nivcsw : 0;
-}
-
-static void become_drowsy(struct libevent_loop *ours, uint64_t now_ns)
-{
-    bool is_again = now_ns < ours->drowsy_until_ns + 2 * ours->drowsy_ns;
-
-    ours->drowsy_ns = is_again ? 2 * ours->drowsy_ns : DROWSY_FIRST_NS;
-    if (ours->drowsy_ns < DROWSY_FIRST_NS)
-        ours->drowsy_ns = DROWSY_FIRST_NS;
-    if (ours->drowsy_ns > DROWSY_MAX_NS)
-        ours->drowsy_ns = DROWSY_MAX_NS;
-    ours->drowsy_until_ns = now_ns + ours->drowsy_ns;
-}
-
-/* Instead of sleeping: let others run, and look again. If there are others that need this
- * processor, it is better to sleep, also because the system looks for a free processor
- * for those that it wakes, but leaves those that run where they are. What foreign events do is not
- * seen here, so with them the turn ends after one look. Returns whether the turn is over. */
-static bool look_around(struct libevent_loop *ours, uint64_t until_ns)
-{
-    uint64_t now_ns = ours->now_ns;
-    bool is_crowd;
-    long switches;
-
-    if (!is_awake(ours, now_ns))
-        return false;
-    is_crowd = muster_loop_poll_is_crowd(&ours->poll);
-    switches = is_crowd ? 0 : switch_count();
-    ours->has_moved = false;
-    while (is_awake(ours, now_ns)) {
-        uint64_t before_ns = now_ns;
-
-        sched_yield();
-        now_ns = clock_ns();
-        if (!is_crowd && now_ns - before_ns > LATE_NS && switch_count() != switches)
-            become_drowsy(ours, now_ns);
-        ours->is_clock_stale = true;
-        event_base_loop(ours->base, EVLOOP_NONBLOCK);
-        if (ours->has_moved || ours->has_foreign_events || now_ns >= until_ns)
-            return true;
-    }
-    return false;
-}
-
-/* --- Turns that look at memory --- */
-
-static bool look_at_descriptors(struct libevent_loop *ours, int flags)
-{
-    ours->has_moved = false;
-    ours->is_clock_stale = true;
-    event_base_loop(ours->base, flags);
-    ours->now_ns = clock_ns();
-    ours->is_clock_stale = false;
-    ours->poll.descriptors_due_ns = ours->now_ns + MUSTER_LOOP_DESCRIPTORS_NS;
-    return ours->has_moved;
-}
-
-/* A writer that looks before the flag stands is seen by the last look, one that looks later by the
- * flag. */
-static void sleep_polling(struct libevent_loop *ours, uint64_t until_ns)
-{
-    uint64_t wake_ns = add_saturating(ours->now_ns, MUSTER_LOOP_SLEEP_NS);
-
-    muster_loop_poll_tell(&ours->poll, true);
-    if (!muster_loop_poll_once(&ours->poll)) {
-        arm_tick(ours, wake_ns < until_ns ? wake_ns : until_ns, ours->now_ns);
-        look_at_descriptors(ours, EVLOOP_ONCE | EVLOOP_NO_EXIT_ON_EMPTY);
-        muster_loop_poll_slept(&ours->poll);
-        if (!muster_loop_poll_once(&ours->poll))
-            goto awake;
-    }
-    muster_loop_poll_moved(&ours->poll, ours->now_ns);
-awake:
-    muster_loop_poll_tell(&ours->poll, false);
-}
-
-/* Nothing is to be done: look at memory, and every 10 us at descriptors, until something moves. */
-static void wait_polling(struct libevent_loop *ours, uint64_t until_ns)
-{
-    struct muster_loop_poll *poll = &ours->poll;
-    uint64_t now_ns = ours->now_ns;
-
-    while (!ours->is_background && !muster_loop_poll_is_tired(poll, now_ns)) {
-        bool has_moved = muster_loop_poll_spin(poll, until_ns, clock_ns, &now_ns);
-
-        ours->now_ns = now_ns;
-        ours->is_second = has_moved && !ours->was_second;
-        if (!has_moved && now_ns >= poll->descriptors_due_ns) {
-            has_moved = look_at_descriptors(ours, EVLOOP_NONBLOCK);
-            now_ns = ours->now_ns;
-        }
-        if (has_moved)
-            muster_loop_poll_moved(poll, now_ns);
-        if (has_moved || now_ns >= until_ns || ours->has_foreign_events)
-            return;
-    }
-    sleep_polling(ours, until_ns);
-}
-
-static void turn_polling(struct libevent_loop *ours, uint64_t wait_ns, bool has_run)
-{
-    struct muster_loop_poll *poll = &ours->poll;
-    uint64_t until_ns = add_saturating(ours->now_ns, wait_ns);
-    uint64_t due_ns = next_due_ns(ours);
-
-    muster_loop_poll_begin(poll, ours->now_ns);
-    if (muster_loop_poll_once(poll)) {
-        ours->is_second = !ours->was_second;
-        has_run = true;
-    }
-    if (has_run)
-        muster_loop_poll_moved(poll, ours->now_ns);
-    until_ns = due_ns < until_ns ? due_ns : until_ns;
-    if (!has_run && until_ns > ours->now_ns && !ours->is_stopped)
-        wait_polling(ours, until_ns);
-    else if (wait_ns == 0 || ours->now_ns >= poll->descriptors_due_ns)
-        look_at_descriptors(ours, EVLOOP_NONBLOCK);
-    poll->turn_ns = ours->now_ns;
-}
-
-void muster_loop_turn(struct muster_loop *loop, uint64_t wait_ns)
-{
-    struct libevent_loop *ours = ours_of(loop);
-    int flags = EVLOOP_ONCE | EVLOOP_NO_EXIT_ON_EMPTY;
-    uint64_t until_ns;
-    bool has_run;
-
-    assert(!ours->is_in_turn);
-    ours->is_in_turn = true;
-    has_run = run_own_work(ours);
-    if (!muster_loop_poll_is_idle(&ours->poll) && !ours->is_joined) {
-        turn_polling(ours, wait_ns, has_run);
-        ours->is_in_turn = false;
-        return;
-    }
-    if (may_skip_poll(ours, has_run, wait_ns)) {
-        ours->is_in_turn = false;
-        return;
-    }
-    until_ns = next_due_ns(ours);
-    if (until_ns > add_saturating(ours->now_ns, wait_ns))
-        until_ns = add_saturating(ours->now_ns, wait_ns);
-    if (has_run || until_ns <= ours->now_ns || ours->is_stopped) {
-        flags = EVLOOP_NONBLOCK;
-    } else if (look_around(ours, until_ns)) {
-        ours->is_in_turn = false;
-        return;
-    } else {
-        arm_tick(ours, until_ns, clock_ns());
-    }
-    ours->is_clock_stale = true;
-    event_base_loop(ours->base, flags);
-    ours->is_in_turn = false;
-    if (ours->is_joined)
-        arm_tick(ours, next_due_ns(ours), clock_ns());
-}
-
 void muster_loop_run(struct muster_loop *loop)
 {
     struct libevent_loop *ours = ours_of(loop);
@@ -699,34 +330,17 @@ void muster_loop_set_background(struct muster_loop *loop, bool is_background)
     ours_of(loop)->is_background = is_background;
 }
 
-int muster_loop_fd(struct muster_loop *loop)
-{
-    struct libevent_loop *ours = ours_of(loop);
-
-    if (ours->mirror_fd >= 0)
-        return ours->mirror_fd;
-    ours->mirror_fd = epoll_create1(EPOLL_CLOEXEC);
-    if (ours->mirror_fd < 0)
-        return -1;
-    for (struct muster_list *node = ours->watches.next; node != &ours->watches; node = node->next) {
-        struct fd_impl *impl = MUSTER_CONTAINER_OF(node, struct fd_impl, node);
-
-        if (mirror_add(ours, impl, impl->watch->wanted) != MUSTER_OK)
-            return -1;
-    }
-    return ours->mirror_fd;
-}
-
 uint64_t muster_loop_next_due_ns(const struct muster_loop *loop)
 {
     const struct libevent_loop *ours = ours_of(loop);
-    uint64_t due_ns = next_due_ns(ours);
+    uint64_t due_ns = muster_loop_libevent_due_ns(ours);
     bool is_polling = !muster_loop_poll_is_idle(&ours->poll);
     uint64_t look_ns;
 
     if (!ours->has_foreign_events && !is_polling)
         return due_ns;
-    look_ns = clock_ns() + (is_polling ? MUSTER_LOOP_SLEEP_NS : FOREIGN_POLL_NS);
+    look_ns =
+        muster_loop_libevent_clock_ns() + (is_polling ? MUSTER_LOOP_SLEEP_NS : FOREIGN_POLL_NS);
     return due_ns < look_ns ? due_ns : look_ns;
 }
 

@@ -29,7 +29,7 @@ HEADER_LAYER = {"tls_authority": "net", "base": "runtime", "list": "runtime", "p
 # Third-party headers and the files they are confined to.
 THIRD_PARTY = [
     (r"event2/http|event2/keyvalq|event2/listener", r"net/http_server_libevent\.c"),
-    (r"event2/", r"runtime/loop_libevent\.c|net/http_server_libevent\.c|examples/embed/embed_libevent\.c"),
+    (r"event2/", r"runtime/loop_libevent\w*\.[ch]|net/http_server_libevent\.c|examples/embed/embed_libevent\.c"),
     (r"uv\.h", r"examples/embed/embed_libuv\.c"),
     (r"jansson", r"runtime/json_jansson\.c"),
     (r"xxhash", r"runtime/hash_xxhash\.c"),

@@ -28,7 +28,8 @@ RULES = [
     ("descriptors", r"read|write|readv|writev|pread|pwrite|open|openat|fopen|fdopen|creat|pipe2?|dup[23]?|close|fcntl|"
      r"ioctl|poll|ppoll|select|pselect|epoll_\w+|eventfd|signalfd|memfd_create|shm_open|mmap|rename|unlink|mkstemp",
      {NET_SOCKETS: r".*", SHARED_MEMORY: r".*", GPU_THREAD: r".*",
-      "runtime/loop_libevent.c": r"close|dup|epoll_\w+|read",  # of its timerfd
+      "runtime/loop_libevent.c": r"close|read",  # of its timerfd
+      "runtime/loop_libevent_fd.c": r"close|dup|epoll_\w+",
       "runtime/wake_eventfd.c": r"eventfd|read|write|close",
       "runtime/files_system.c": r"open|read|write|close|rename|unlink",
       "runtime/host_system.c": r"close",
