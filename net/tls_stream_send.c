@@ -2,7 +2,9 @@
 #include "net/tls_stream_internal.h"
 
 #define RECORD_BYTES     (16u << 10) /* of plain text; RFC 8446 5.1 */
-#define BATCH_BYTES_MAX  (128u << 10)
+#define BATCH_BYTES_MAX  (256u << 10)
+#define RECORD_EXTRA     64 /* head, tag and type of one */
+#define BATCH_ROOM_MAX   (BATCH_BYTES_MAX + 2 * RECORD_BYTES)
 #define BATCH_BYTES_MIN  1024
 #define PIECE_BYTES_LONG 4096 /* shorter neighbours share a record */
 
@@ -25,6 +27,25 @@ bool muster_tls_stream_push(void *data, const void *bytes, size_t count)
     memcpy(batch->bytes + batch->count, bytes, count);
     batch->count += count;
     return true;
+}
+
+/* Room for the records of count bytes, so that they are not moved while they come. Without memory
+ * push will find out. */
+static void reserve(struct muster_tls_stream *tls_stream, size_t count)
+{
+    struct muster_tls_batch *batch = &tls_stream->filling;
+    size_t room = batch->count + count + (count / RECORD_BYTES + 2) * RECORD_EXTRA;
+    uint8_t *grown;
+
+    if (room > BATCH_ROOM_MAX)
+        room = BATCH_ROOM_MAX;
+    if (room <= batch->room)
+        return;
+    grown = muster_mem_realloc(tls_stream->tls->env->mem, batch->bytes, room);
+    if (grown == NULL)
+        return;
+    batch->bytes = grown;
+    batch->room = room;
 }
 
 static void batch_free(struct muster_tls_stream *tls_stream, struct muster_tls_batch *batch)
@@ -118,12 +139,16 @@ static void encrypt_some(struct muster_tls_stream *tls_stream, struct muster_str
 static void encrypt_writes(struct muster_tls_stream *tls_stream)
 {
     struct muster_stream_write *write;
+    size_t left;
 
     while (!tls_stream->is_rest_due && !tls_stream->has_send_failed &&
            tls_stream->filling.count < BATCH_BYTES_MAX &&
            (write = first_write(tls_stream)) != NULL) {
-        if (write->bytes_done < write->bytes_total)
+        if (write->bytes_done < write->bytes_total) {
+            left = write->bytes_total - write->bytes_done;
+            reserve(tls_stream, left < BATCH_ROOM_MAX ? left : BATCH_ROOM_MAX);
             encrypt_some(tls_stream, write);
+        }
         if (write->bytes_done == write->bytes_total)
             finish_write(tls_stream, write);
     }
