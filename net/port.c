@@ -8,6 +8,7 @@
 
 #include "net/peer_link.h"
 #include "net/rpc_server_internal.h"
+#include "net/tls_internal.h"
 #include "net/tls_stream.h"
 
 #define MAGIC_BYTES     4
@@ -109,11 +110,9 @@ static void on_shaken(struct muster_tls_handshake *handshake, enum muster_rc rc)
     struct greeting *greeting = handshake->data;
     struct muster_port *port = greeting->port;
     struct muster_stream *stream = handshake->stream;
-    char peer[MUSTER_ADDRESS_TEXT_BYTES];
 
-    if (rc != MUSTER_OK && rc != MUSTER_CANCELLED)
-        MUSTER_LOG(port->env, DEBUG, "connection_refused", "peer",
-                   muster_address_format(&greeting->peer, peer), "reason", handshake->error.text);
+    if (rc != MUSTER_OK)
+        muster_tls_log_refusal(port->env->tls, &greeting->peer, &handshake->error);
     greeting_free(greeting);
     if (rc == MUSTER_OK && port->is_closing) {
         drop_stream(port, stream);

@@ -24,11 +24,9 @@ static void on_shaken(struct muster_tls_handshake *handshake, enum muster_rc rc)
     struct rpc_guest *guest = handshake->data;
     struct muster_rpc_server *server = guest->server;
     struct muster_stream *stream = handshake->stream;
-    char peer[MUSTER_ADDRESS_TEXT_BYTES];
 
     if (rc != MUSTER_OK)
-        MUSTER_LOG(server->env, DEBUG, "tls_handshake_failed", "peer",
-                   muster_address_format(&guest->peer, peer), "reason", handshake->error.text);
+        muster_tls_log_refusal(server->options.tls, &guest->peer, &handshake->error);
     guest_free(guest);
     if (rc == MUSTER_OK && muster_rpc_server_attach_secured(server, stream) != MUSTER_OK)
         MUSTER_LOG(server->env, WARN, "rpc_connection_refused");

@@ -9,6 +9,7 @@
 
 #define FILE_BYTES_MAX     (1u << 20)
 #define RELOAD_INTERVAL_NS (60 * MUSTER_NS_PER_S)
+#define REFUSAL_LOG_NS     MUSTER_NS_PER_S
 
 /* The text of one kind of material, read from its file or as given. Owned. */
 struct loaded {
@@ -264,6 +265,22 @@ enum muster_rc muster_tls_reload(struct muster_tls *tls, struct muster_error *re
     if (ret_error != NULL)
         *ret_error = error;
     return rc;
+}
+
+void muster_tls_log_refusal(struct muster_tls *tls, const struct muster_address *peer,
+                            const struct muster_error *error)
+{
+    uint64_t now_ns = muster_loop_now_ns(tls->env->loop);
+    char text[MUSTER_ADDRESS_TEXT_BYTES];
+    bool is_due = tls->refusal_logged_ns == 0 || now_ns - tls->refusal_logged_ns >= REFUSAL_LOG_NS;
+
+    (void)muster_address_format(peer, text);
+    if (error->rc == MUSTER_UNAUTHENTICATED && is_due) {
+        tls->refusal_logged_ns = now_ns;
+        MUSTER_LOG(tls->env, WARN, "tls_peer_refused", "peer", text, "reason", error->text);
+    } else if (error->rc != MUSTER_CANCELLED) {
+        MUSTER_LOG(tls->env, DEBUG, "tls_handshake_failed", "peer", text, "reason", error->text);
+    }
 }
 
 /* Life. */

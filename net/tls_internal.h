@@ -3,6 +3,7 @@
 #ifndef MUSTER_NET_TLS_INTERNAL_H
 #define MUSTER_NET_TLS_INTERNAL_H
 
+#include <muster/address.h>
 #include <muster/identity.h>
 #include <muster/tls.h>
 
@@ -25,9 +26,14 @@ struct muster_tls {
     uint64_t material_hash;
     uint64_t reload_interval_ns;
     struct muster_timer reload_timer;
+    uint64_t refusal_logged_ns; /* 0: never */
 };
 
 /* tls.c */
+/** A server has failed a handshake: a certificate that is refused is for the operator, once in a
+ * second; the rest is told to who looks closely. */
+void muster_tls_log_refusal(struct muster_tls *tls, const struct muster_address *peer,
+                            const struct muster_error *error);
 /** s since 1970 by the environment's clock; 0: it has none, ask the system. */
 uint64_t muster_tls_now_s(const struct muster_env *env);
 

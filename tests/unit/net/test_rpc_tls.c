@@ -5,7 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include "net/net_internal.h"
 #include "net/port.h"
 #include "net/rpc_channel_internal.h"
 #include "net/tls_stream.h"
@@ -257,6 +260,48 @@ static void a_server_closes_amid_handshakes(void **state)
     secured_close(&secured);
 }
 
+/* Connections that are made and never say a word. */
+#define SILENT_COUNT 1500
+
+static int silent_connect(const struct muster_address *address)
+{
+    union muster_sockaddr sockaddr;
+    socklen_t length = muster_sockaddr_from(address, &sockaddr);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    assert_true(fd >= 0);
+    assert_int_equal(connect(fd, &sockaddr.any, length), 0);
+    return fd;
+}
+
+static void silent_clients_do_not_keep_others_out(void **state)
+{
+    static int fds[SILENT_COUNT];
+    struct rlimit limit;
+    struct secured secured;
+    struct rpc_probe probe;
+    char byte;
+
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    limit.rlim_cur = limit.rlim_max;
+    if (limit.rlim_max < 2 * SILENT_COUNT + 100 || setrlimit(RLIMIT_NOFILE, &limit) != 0)
+        skip();
+    secured_open(&secured, false);
+    for (size_t i = 0; i < SILENT_COUNT; i++) {
+        fds[i] = silent_connect(&secured.fixture.address);
+        test_env_turn(secured.fixture.env, 1);
+    }
+    ask(&secured, &probe, "Unary", "still here");
+
+    assert_int_equal(probe.rc, MUSTER_OK);
+    assert_int_equal(recv(fds[0], &byte, 1, MSG_DONTWAIT), 0); /* the oldest was sent away */
+    assert_int_equal(recv(fds[SILENT_COUNT - 1], &byte, 1, MSG_DONTWAIT), -1);
+    for (size_t i = 0; i < SILENT_COUNT; i++)
+        close(fds[i]);
+    secured_close(&secured);
+}
+
 static void on_port_closed(struct muster_port *port)
 {
     *(bool *)muster_port_data(port) = true;
@@ -302,6 +347,7 @@ int main(void)
         cmocka_unit_test(a_channel_resumes_its_session),
         cmocka_unit_test(a_handler_knows_who_calls),
         cmocka_unit_test(a_server_closes_amid_handshakes),
+        cmocka_unit_test(silent_clients_do_not_keep_others_out),
         cmocka_unit_test(a_port_takes_tls),
     };
     int failed_count;

@@ -2,6 +2,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
 #include <sys/socket.h>
@@ -498,6 +499,113 @@ static void a_cut_is_no_orderly_end(void **state)
     tls_pair_close(&pair);
 }
 
+/* Bytes that nobody encrypted, between records that somebody did. */
+static void a_forged_record_ends_the_connection(void **state)
+{
+    static const char record[] = "\x17\x03\x03\x00\x20"
+                                 "0123456789abcdef0123456789abcdef";
+    const struct row row = {.server = SERVER(.is_authority = false)};
+    struct muster_stream_read read = {.is_eof = true};
+    enum muster_rc rc = MUSTER_OK;
+    struct tls_pair pair;
+    struct muster_tls *server, *client;
+    char byte;
+
+    (void)state;
+    tls_pair_open(&pair);
+    server = open_server(&pair, &row);
+    client = open_client(&pair, &row);
+    tls_pair_shake(&pair, client, server, "localhost", NULL);
+    read.data = &rc;
+    assert_int_equal(muster_stream_receive_into(&read, pair.client.stream, &byte, 1, 1, on_read),
+                     MUSTER_OK);
+    assert_int_equal(send(pair.fds[1], record, sizeof(record) - 1, MSG_NOSIGNAL),
+                     sizeof(record) - 1);
+    test_env_run_until(&pair.test.env, is_over, &rc);
+
+    assert_int_equal(rc, MUSTER_UNAVAILABLE);
+    assert_false(read.is_eof);
+    assert_non_null(strstr(muster_stream_error(pair.client.stream)->text, "bad record mac"));
+    muster_tls_close(server);
+    muster_tls_close(client);
+    tls_pair_close(&pair);
+}
+
+/* Much, both ways at once. */
+
+#define BULK_BYTES (9u << 20)
+
+struct bulk {
+    struct muster_stream_write write;
+    struct muster_stream_read read;
+    struct iovec iov[3];
+    uint8_t *sent, *received;
+    bool is_sent, is_received;
+};
+
+static void on_bulk_sent(struct muster_stream_write *write, enum muster_rc rc)
+{
+    assert_int_equal(rc, MUSTER_OK);
+    ((struct bulk *)write->data)->is_sent = true;
+}
+
+static void on_bulk_received(struct muster_stream_read *read, enum muster_rc rc)
+{
+    assert_int_equal(rc, MUSTER_OK);
+    ((struct bulk *)read->data)->is_received = true;
+}
+
+static void bulk_start(struct bulk *bulk, struct muster_stream *stream, unsigned salt)
+{
+    bulk->sent = malloc(BULK_BYTES);
+    bulk->received = malloc(BULK_BYTES);
+    for (size_t i = 0; i < BULK_BYTES; i++)
+        bulk->sent[i] = (uint8_t)((i * 2654435761u + salt) >> 9);
+    bulk->write.data = bulk->read.data = bulk;
+    bulk->iov[0] = (struct iovec){.iov_base = bulk->sent, .iov_len = 9};
+    bulk->iov[1] = (struct iovec){.iov_base = bulk->sent + 9, .iov_len = BULK_BYTES - 1000};
+    bulk->iov[2] = (struct iovec){.iov_base = bulk->sent + BULK_BYTES - 991, .iov_len = 991};
+    assert_int_equal(muster_stream_submit(&bulk->write, stream, bulk->iov, 3, on_bulk_sent),
+                     MUSTER_OK);
+    assert_int_equal(muster_stream_receive_into(&bulk->read, stream, bulk->received, BULK_BYTES,
+                                                BULK_BYTES, on_bulk_received),
+                     MUSTER_OK);
+}
+
+static void bulk_end(struct bulk *bulk)
+{
+    free(bulk->sent);
+    free(bulk->received);
+}
+
+static void much_passes_both_ways_at_once(void **state)
+{
+    const struct row row = {.server = SERVER(.is_authority = false)};
+    struct bulk up = {.is_sent = false}, down = {.is_sent = false};
+    struct tls_pair pair;
+    struct muster_tls *server, *client;
+
+    (void)state;
+    tls_pair_open(&pair);
+    server = open_server(&pair, &row);
+    client = open_client(&pair, &row);
+    tls_pair_shake(&pair, client, server, "localhost", NULL);
+    bulk_start(&up, pair.client.stream, 1);
+    bulk_start(&down, pair.server.stream, 2);
+    test_env_run_until(&pair.test.env, test_env_is_true, &up.is_sent);
+    test_env_run_until(&pair.test.env, test_env_is_true, &down.is_sent);
+    test_env_run_until(&pair.test.env, test_env_is_true, &up.is_received);
+    test_env_run_until(&pair.test.env, test_env_is_true, &down.is_received);
+
+    assert_memory_equal(up.sent, down.received, BULK_BYTES);
+    assert_memory_equal(down.sent, up.received, BULK_BYTES);
+    bulk_end(&up);
+    bulk_end(&down);
+    muster_tls_close(server);
+    muster_tls_close(client);
+    tls_pair_close(&pair);
+}
+
 /* Whichever allocation of ours fails, both ends hear of it once, and nothing is lost. */
 static void want_of_memory_ends_the_handshake(void **state)
 {
@@ -553,6 +661,8 @@ int main(void)
         cmocka_unit_test(an_end_within_the_handshake_is_named),
         cmocka_unit_test(a_cancelled_handshake_is_called_back_once),
         cmocka_unit_test(a_cut_is_no_orderly_end),
+        cmocka_unit_test(a_forged_record_ends_the_connection),
+        cmocka_unit_test(much_passes_both_ways_at_once),
         cmocka_unit_test(want_of_memory_ends_the_handshake),
     };
     int failed_count;
