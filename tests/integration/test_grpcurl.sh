@@ -12,6 +12,7 @@ fail() { echo "$*"; exit 1; }
 serve() {
     local name=$1
     shift
+    : >"$work/$name"
     "$@" >"$work/$name" 2>"$work/$name.log" &
     pids+=($!)
     for _ in $(seq 600); do

@@ -12,11 +12,12 @@ bin=$MUSTER_BINARY_DIR/bin
 
 # serve COMMAND…: sets address, status, pid.
 serve() {
+    : >"$work/out"
     "$@" --listen 127.0.0.1:0 --status 127.0.0.1:0 >"$work/out" 2>"$work/log" &
     pid=$!
     for _ in $(seq 600); do
-        address=$(sed -n 's/^listening //p' "$work/out")
         status=$(sed -n 's/^status //p' "$work/out")
+        address=$(sed -n 's/^listening //p' "$work/out") # stands before it
         [ -z "$status" ] || return 0
         kill -0 "$pid" 2>/dev/null || break
         sleep 0.1
