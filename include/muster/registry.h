@@ -73,7 +73,8 @@ typedef void muster_registry_op_fn(struct muster_registry_op *op, enum muster_rc
  * One request. Caller's memory; results are valid until the callback returns.
  *
  * rc of a write: OK = applied. CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE, INTERNAL, UNKNOWN = the
- * outcome is unknown (muster_registry_is_unknown): read before writing again, unless is_unsent.
+ * outcome is unknown (muster_registry_is_unknown): read before writing again, unless is_unsent, and
+ * write on a condition: of several members one may still apply it after a read without it.
  * Everything else = not applied. Reads, and writes that were certainly not applied (unsent, or the
  * member has no leader), go to the next endpoint by themselves after UNAVAILABLE, until the
  * deadline. UNAUTHENTICATED: the registry does not take the user or its password.

@@ -35,6 +35,7 @@ struct load {
     uint64_t seen;         /* the last one that the watch has shown */
     uint64_t leased_revision;
     uint64_t unknown_count, relist_count;
+    bool is_one_late;    /* a write of unknown outcome was not there yet; it may still be applied */
     uint64_t away_since; /* the number at which the watch was stopped */
     bool has_begun, is_watching, is_stopping, is_over, is_closed;
 };
@@ -219,6 +220,7 @@ static void on_read_back(struct muster_registry_op *op, enum muster_rc rc)
     }
     if (number != load->number && number != load->number + 1)
         wrong("%" PRIu64 " was written, and %" PRIu64 " is there", load->number, number);
+    load->is_one_late = number == load->number;
     take(load, number, op->kv_count > 0 ? op->kvs[0].mod_revision : 0);
 }
 
@@ -236,9 +238,12 @@ static void on_written(struct muster_registry_op *op, enum muster_rc rc)
 {
     struct load *load = op->data;
 
-    if (rc == MUSTER_OK && !op->is_succeeded)
+    if (rc == MUSTER_OK && !op->is_succeeded && !load->is_one_late)
         wrong("somebody else wrote %" PRIu64, load->number + 1);
-    if (rc == MUSTER_OK) {
+    if (rc == MUSTER_OK && !op->is_succeeded) {
+        read_back(load); /* the unknown one has come in meanwhile */
+    } else if (rc == MUSTER_OK) {
+        load->is_one_late = false; /* its condition does not hold any more */
         take(load, load->number + 1, op->revision);
     } else if (muster_registry_is_unknown(rc)) {
         load->unknown_count++;
