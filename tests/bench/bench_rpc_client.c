@@ -1,6 +1,7 @@
 /* A client of bench.Echo: measures unary calls, or checks every kind of call once against any gRPC
  * server. bench_rpc_client --port P [--calls N] [--inflight K] [--bytes B] | --check 1; with
- * --tls-ca FILE [--tls-cert FILE --tls-key FILE] under TLS. */
+ * --other-port P and --service-config JSON as other gRPC clients take it; with --tls-ca FILE
+ * [--tls-cert FILE --tls-key FILE] under TLS. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,8 @@
 #define DEADLINE_NS       (60 * MUSTER_NS_PER_S)
 
 struct options {
-    unsigned long port, calls, inflight, bytes, check;
+    unsigned long port, other_port, calls, inflight, bytes, check;
+    const char *service_config;
     struct muster_tls *tls; /* NULL: plain text */
 };
 
@@ -243,7 +245,9 @@ static void on_closed(struct muster_channel *channel)
 static int run(struct muster_env *env, const struct options *options)
 {
     const struct muster_channel_options channel_options = {
-        .receive_message_max_bytes = MESSAGE_MAX_BYTES, .tls = options->tls};
+        .receive_message_max_bytes = MESSAGE_MAX_BYTES,
+        .service_config = options->service_config,
+        .tls = options->tls};
     struct bench bench = {.env = env};
     struct muster_error error;
     char target[64];
@@ -251,6 +255,9 @@ static int run(struct muster_env *env, const struct options *options)
     int failed;
 
     (void)snprintf(target, sizeof(target), "127.0.0.1:%lu", options->port);
+    if (options->other_port != 0)
+        (void)snprintf(target, sizeof(target), "127.0.0.1:%lu,127.0.0.1:%lu", options->port,
+                       options->other_port);
     if (muster_channel_open(env, target, &channel_options, &bench.channel, &error) != MUSTER_OK) {
         fprintf(stderr, "bench_rpc_client: %s\n", error.text);
         return 1;
@@ -269,15 +276,15 @@ int main(int argc, char **argv)
     const struct {
         const char *name;
         unsigned long *value;
-    } flags[] = {{"--port", &options.port},
-                 {"--calls", &options.calls},
-                 {"--inflight", &options.inflight},
-                 {"--bytes", &options.bytes},
-                 {"--check", &options.check}};
+    } flags[] = {{"--port", &options.port},   {"--other-port", &options.other_port},
+                 {"--calls", &options.calls}, {"--inflight", &options.inflight},
+                 {"--bytes", &options.bytes}, {"--check", &options.check}};
     struct muster_env *env = NULL;
     int failed;
 
     for (int i = 1; i + 1 < argc; i += 2) {
+        if (strcmp(argv[i], "--service-config") == 0)
+            options.service_config = argv[i + 1];
         for (size_t k = 0; k < sizeof(flags) / sizeof(flags[0]); k++) {
             if (strcmp(argv[i], flags[k].name) == 0)
                 *flags[k].value = strtoul(argv[i + 1], NULL, 10);

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """grpcio (gRPC's C core) as a stranger on both sides: its client against our server, our client against its server; in plain text and
-under mutual TLS.
+under mutual TLS. Our client repeats calls and takes servers in turn, as its service config says.
 
 Needs bench_rpc_server and bench_rpc_client, and grpcio (MUSTER_GRPCIO_PYTHON names an interpreter that has it).
 """
 import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -202,9 +203,77 @@ def check_client(identities=None):
         server.stop(None)
 
 
+class Counter(grpc.GenericRpcHandler):
+    def __init__(self):
+        self.count = 0
+
+    def service(self, details):
+        return grpc.unary_unary_rpc_method_handler(self.unary)
+
+    def unary(self, data, context):
+        self.count += 1
+        return data
+
+
+class Flaky(grpc.GenericRpcHandler):
+    """Sends each call away twice, the second time with the wait before the next one."""
+
+    def __init__(self):
+        self.attempts = []
+
+    def service(self, details):
+        return grpc.unary_unary_rpc_method_handler(self.unary)
+
+    def unary(self, data, context):
+        attempt = dict(context.invocation_metadata()).get("grpc-previous-rpc-attempts", "0")
+        self.attempts.append(attempt)
+        if attempt == "1":
+            context.set_trailing_metadata((("grpc-retry-pushback-ms", "1"),))
+        if attempt in "01":
+            context.abort(grpc.StatusCode.UNAVAILABLE, "come again")
+        return data
+
+
+def serve(handler):
+    server = grpc.server(futures.ThreadPoolExecutor(4), handlers=[handler])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    return server, str(port)
+
+
+def run_client(what, flags):
+    done = subprocess.run([program("bench_rpc_client")] + flags, capture_output=True, text=True, timeout=120,
+                          env=ENVIRONMENT)
+    print(done.stdout, done.stderr, end="")
+    expect(what, done.returncode == 0)
+
+
+def check_policies():
+    retry = {"name": [{"service": "bench.Echo"}],
+             "retryPolicy": {"maxAttempts": 3, "initialBackoff": "0.01s", "maxBackoff": "0.1s",
+                             "backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABLE"]}}
+    flaky = Flaky()
+    server, port = serve(flaky)
+    run_client("calls that are sent away are repeated",
+               ["--port", port, "--calls", "10", "--inflight", "1", "--service-config",
+                json.dumps({"methodConfig": [retry]})])
+    server.stop(None)
+    expect("attempts are numbered", flaky.attempts == ["0", "1", "2"] * 12)
+    counters = [Counter(), Counter()]
+    servers = [serve(counter) for counter in counters]
+    run_client("two servers take calls in turn",
+               ["--port", servers[0][1], "--other-port", servers[1][1], "--calls", "1000", "--inflight", "4",
+                "--service-config", json.dumps({"loadBalancingConfig": [{"round_robin": {}}]})])
+    for server, _ in servers:
+        server.stop(None)
+    shares = [counter.count for counter in counters]
+    expect(f"shares {shares} are even", min(shares) > 450)
+
+
 if __name__ == "__main__":
     check_server()
     check_client()
+    check_policies()
     if OPENSSL is None:
         print("TLS is left out: the program openssl is not installed")
         sys.exit(0)
