@@ -2,6 +2,7 @@
 """Three members of etcd, killed one by one and brought back, under writers and watchers and under a training job; users and passwords."""
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -68,6 +69,17 @@ class MembersDie(unittest.TestCase):
             cluster.start(i)
         self.assertTrue(cluster.wait_until_healthy())
         load.wait_for_writes()
+        print(load.end()[0])
+
+    def test_a_member_that_stands_still_is_left(self):
+        cluster = EtcdCluster(self.addCleanup)
+        load = Load(self, cluster)
+        load.wait_for_writes()
+        for member in cluster.members:
+            member.send_signal(signal.SIGSTOP)
+            load.wait_for_writes()
+            member.send_signal(signal.SIGCONT)
+            self.assertTrue(cluster.wait_until_healthy())
         print(load.end()[0])
 
     def test_a_training_job_goes_on(self):
