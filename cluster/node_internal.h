@@ -190,6 +190,10 @@ void muster_node_post(struct muster_node *node, const struct muster_membership_e
 void muster_node_resign(struct muster_node *node, const struct muster_error *why);
 /** on_failed, once the machine is at rest. The node leaves what it is in. */
 void muster_node_fail(struct muster_node *node, const struct muster_error *error);
+/** The registry does not let in who is no member yet: that will not change by waiting, and the node has
+ * failed. A member trains on and asks again. */
+bool muster_node_is_refused(struct muster_node *node, enum muster_rc rc,
+                            const struct muster_error *error);
 void muster_node_note_cause(struct muster_node *node);
 /** Its state is void; on_excluded comes behind the ends of operations. */
 void muster_node_exclude(struct muster_node *node, const struct muster_error *why);

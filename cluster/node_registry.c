@@ -59,6 +59,22 @@ static void on_poll(struct muster_timer *timer)
     see_whether_up(node);
 }
 
+/* --- refusals --- */
+
+bool muster_node_is_refused(struct muster_node *node, enum muster_rc rc,
+                            const struct muster_error *error)
+{
+    struct muster_error failure;
+
+    if ((rc != MUSTER_UNAUTHENTICATED && rc != MUSTER_PERMISSION_DENIED) ||
+        muster_membership_is_member(node->machine))
+        return false;
+    muster_error_set(&failure, rc, "the registry at %.60s does not let this process in: %.150s",
+                     node->registry.endpoints, error->text);
+    muster_node_fail(node, &failure);
+    return true;
+}
+
 /* --- the own key --- */
 
 static void retry_registration(struct muster_node *node)
@@ -81,6 +97,7 @@ static void on_put(struct muster_registry_op *op, enum muster_rc rc)
         node->registry.is_lease_started = false;
     if (rc != MUSTER_OK) {
         retry_registration(node);
+        (void)muster_node_is_refused(node, rc, &op->error);
         return;
     }
     node->registry.registration = NODE_REGISTERED;
@@ -132,8 +149,10 @@ static void on_granted(struct muster_registry_lease *lease, enum muster_rc rc)
         node->registry.registration = NODE_UNREGISTERED;
     else if (rc == MUSTER_OK)
         put_key(node);
-    else
+    else {
         retry_registration(node);
+        (void)muster_node_is_refused(node, rc, &lease->error);
+    }
 }
 
 static void start_lease(struct muster_node *node)

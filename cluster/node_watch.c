@@ -176,6 +176,7 @@ static void on_range(struct muster_registry_op *op, enum muster_rc rc)
         return;
     if (rc != MUSTER_OK) {
         watch_later(node);
+        (void)muster_node_is_refused(node, rc, &op->error);
         return;
     }
     start_watch(node, op->revision + 1);

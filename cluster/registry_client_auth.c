@@ -6,6 +6,7 @@
 
 #define PASSWORD_BYTES_MAX 4096
 #define AUTHENTICATE_NS    (5 * MUSTER_NS_PER_S)
+#define REFUSED_NS         MUSTER_NS_PER_S /* who was refused asks no sooner again */
 
 static char *copy_of(struct muster_mem *mem, const char *text)
 {
@@ -138,10 +139,24 @@ static void take_token(struct muster_registry *registry, const char *token)
     auth->token = copy_of(registry->env->mem, token);
     auth->generation++;
     auth->backoff_ns = 0;
+    auth->refused_ns = 0;
+    auth->is_refusal_told = false;
     if (auth->token == NULL)
         try_later(registry);
     else
         settle(registry, MUSTER_OK);
+}
+
+/* Logged once, until it works. */
+static void refused(struct muster_registry *registry, const char *text)
+{
+    struct muster_registry_auth *auth = &registry->auth;
+
+    auth->refused_ns = muster_loop_now_ns(registry->env->loop);
+    if (!auth->is_refusal_told)
+        MUSTER_LOG(registry->env, ERROR, "registry_login_failed", "user", auth->user, "reason",
+                   text);
+    auth->is_refusal_told = true;
 }
 
 static void on_authenticated(struct muster_unary *unary, enum muster_rc rc)
@@ -161,8 +176,7 @@ static void on_authenticated(struct muster_unary *unary, enum muster_rc rc)
         take_token(registry, ""); /* who is somebody is let in where everybody is */
     } else if (rc == MUSTER_INVALID_ARGUMENT || rc == MUSTER_UNAUTHENTICATED ||
                rc == MUSTER_PERMISSION_DENIED || rc == MUSTER_UNIMPLEMENTED) {
-        MUSTER_LOG(registry->env, ERROR, "registry_login_failed", "user", auth->user, "reason",
-                   unary->status.text);
+        refused(registry, unary->status.text);
         muster_error_set(&auth->error, MUSTER_UNAUTHENTICATED, "registry user '%.80s': %.120s",
                          auth->user, unary->status.text);
         settle(registry, MUSTER_UNAUTHENTICATED);
@@ -216,12 +230,14 @@ static void on_again(struct muster_timer *timer)
 void muster_registry_authenticate(struct muster_registry *registry)
 {
     struct muster_registry_auth *auth = &registry->auth;
+    uint64_t now_ns = muster_loop_now_ns(registry->env->loop);
+    uint64_t due_ns = 0;
 
     if (auth->is_asking || muster_timer_is_started(&auth->again) || registry->is_closing)
         return;
     muster_timer_init(&auth->again, on_again, registry);
-    muster_timer_start(&auth->again, registry->env->loop,
-                       muster_loop_now_ns(registry->env->loop)); /* never within a start */
+    due_ns = auth->refused_ns != 0 ? auth->refused_ns + REFUSED_NS : now_ns;
+    muster_timer_start(&auth->again, registry->env->loop, due_ns); /* never within a start */
 }
 
 struct muster_metadata muster_registry_metadata(const struct muster_registry *registry,

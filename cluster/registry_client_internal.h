@@ -25,6 +25,8 @@ struct muster_registry_auth {
     struct muster_timer again;
     size_t endpoint;
     uint64_t backoff_ns;
+    uint64_t refused_ns; /* when the login was refused last; 0: it was not */
+    bool is_refusal_told;
     bool is_asking;
     bool is_plain_told; /* that the password goes over a wire that others can read */
 };

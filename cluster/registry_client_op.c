@@ -5,6 +5,8 @@
 #include <assert.h>
 #include <string.h>
 
+#define RENEWALS_MAX 3 /* members may forget a token one after another */
+
 struct muster_registry_request {
     struct muster_registry *registry;
     struct muster_registry_op *op;
@@ -23,7 +25,7 @@ struct muster_registry_request {
     bool is_cancelled;
     bool has_answer;
     bool is_waiting;     /* for a token */
-    bool is_renewed;     /* refused once for its token */
+    unsigned renewals;   /* how often its token was refused */
     uint64_t generation; /* of its token */
     enum muster_rc answer_rc;
 };
@@ -187,9 +189,10 @@ static bool renew(struct muster_registry_request *request)
 {
     struct muster_registry *registry = request->registry;
 
-    if (request->is_renewed || !muster_registry_is_stale(registry, &request->op->error))
+    if (request->renewals == RENEWALS_MAX ||
+        !muster_registry_is_stale(registry, &request->op->error))
         return false;
-    request->is_renewed = true;
+    request->renewals++;
     muster_registry_drop_token(registry, request->generation);
     muster_timer_start(&request->retry, registry->env->loop,
                        muster_loop_now_ns(registry->env->loop));
@@ -232,6 +235,12 @@ static void on_done(struct muster_call *call, enum muster_rc rc)
     } else if (rc == MUSTER_OK) {
         rc = request->answer_rc;
     }
+    if (rc == MUSTER_INVALID_ARGUMENT && request->registry->auth.user == NULL &&
+        strcmp(op->error.text, "etcdserver: user name is empty") == 0)
+        rc = muster_error_set(&op->error, MUSTER_UNAUTHENTICATED,
+                              "the registry asks who this is: set MUSTER_REGISTRY_USER and "
+                              "MUSTER_REGISTRY_PASSWORD_FILE (%s)",
+                              call->status.text);
     if (rc == MUSTER_UNAVAILABLE || rc == MUSTER_DEADLINE_EXCEEDED)
         muster_registry_leave_endpoint(request->registry, request->endpoint);
     if (!try_again(request, rc))

@@ -80,8 +80,10 @@ static void on_probed(struct muster_registry_op *op, enum muster_rc rc)
 {
     struct run_registry *registry = op->data;
 
-    (void)rc; /* whether the connection is up says enough */
-    registry->is_probing = false;
+    registry->is_probing = false; /* whether the connection is up says the rest */
+    if (rc == MUSTER_UNAUTHENTICATED || rc == MUSTER_PERMISSION_DENIED)
+        run_tell(registry->run, "the registry at %s refuses: %s", registry->endpoint,
+                 op->error.text);
 }
 
 /* Something to connect for. */

@@ -174,6 +174,14 @@ class Users(unittest.TestCase):
         self.write_password("wrong")
         self.assertIn("authentication failed", self.load_fails(**self.env))
 
+    def test_a_job_that_is_not_let_in_fails_and_says_why(self):
+        self.write_password("wrong")
+        done = subprocess.run([MUSTER, "run", "-n", "2", "--max-restarts", "0", "--registry", self.cluster.endpoints, "--", os.path.join(PROGRAMS, "stepper"), "5"],
+                              env=dict(CLEAN, **self.env), text=True, capture_output=True, timeout=PATIENCE_S)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("refuses: registry user 'worker': etcdserver: authentication failed", done.stderr)
+        self.assertIn("does not let this process in", done.stderr)
+
     def test_a_job_trains_as_a_user(self):
         done = subprocess.run([MUSTER, "run", "-n", "2", "--registry", self.cluster.endpoints, "--", os.path.join(PROGRAMS, "stepper"), "50"],
                               env=dict(CLEAN, **self.env), text=True, capture_output=True, timeout=PATIENCE_S)
