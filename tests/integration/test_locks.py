@@ -8,7 +8,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.environ["MUSTER_SOURCE_DIR"], "tests", "lib"))
 from etcd_cluster import ETCD, ETCDCTL, Embedded, EtcdCluster, etcdctl
-from puppets import CLEAN, PATIENCE_S, PROGRAMS
+from puppets import BINARIES, CLEAN, PATIENCE_S, PROGRAMS
 
 
 class Talker:
@@ -124,6 +124,26 @@ class OnRegistry:
         again.end()
         observer.hear("nobody")
         observer.end()
+
+
+class Example(unittest.TestCase):
+    def test_the_next_leads_when_the_leader_is_killed(self):
+        registry = Embedded(self.addCleanup)
+        first, second = (Talker(self, os.path.join(BINARIES, "bin", "leader"), "cleaner", MUSTER_REGISTRY=registry.endpoints) for _ in range(2))
+        leader = first if first.process.pid == int(etcdctl_leader(registry)) else second
+        other = second if leader is first else first
+        leader.hear(f"process {leader.process.pid} leads")
+        leader.hear(f"process {leader.process.pid} did piece 1")
+        leader.process.kill()
+        other.hear(f"process {other.process.pid} leads")
+        other.hear(f"process {other.process.pid} did piece 1")
+
+
+def etcdctl_leader(registry):
+    """The number of the process that leads, once one does."""
+    while not (word := etcdctl(registry.endpoints, "get", "--prefix", "cleaner/", "--sort-by=CREATE", "--limit=1", "--print-value-only").stdout):
+        pass
+    return word.split()[1]
 
 
 @unittest.skipUnless(ETCDCTL, "etcdctl is not installed (Debian: etcd-client)")
