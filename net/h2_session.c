@@ -56,6 +56,7 @@ static void lose_streams(struct muster_h2_session *session)
     struct muster_list *node;
 
     session->depth++;
+    session->latest = NULL;
     while ((node = muster_list_pop(&session->streams)) != NULL) {
         struct muster_h2_stream *stream = MUSTER_CONTAINER_OF(node, struct muster_h2_stream, node);
 

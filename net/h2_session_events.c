@@ -7,9 +7,12 @@
 #define FRAME_SEND_MAX     (256u << 10)
 #define HEADER_BOMB_FACTOR 8 /* times the limit of a header list: no mistake any more */
 
+/* Events of one stream come in rows. */
 static struct muster_h2_stream *stream_of(struct muster_h2_session *session, int32_t id)
 {
-    return nghttp2_session_get_stream_user_data(session->ng, id);
+    if (session->latest == NULL || session->latest->id != id)
+        session->latest = nghttp2_session_get_stream_user_data(session->ng, id);
+    return session->latest;
 }
 
 /* Events of nghttp2: receiving. */
@@ -209,6 +212,7 @@ static int on_stream_close(nghttp2_session *ng, int32_t id, uint32_t code, void 
     if (stream == NULL)
         return 0;
     (void)nghttp2_session_set_stream_user_data(ng, id, NULL);
+    session->latest = NULL;
     muster_list_remove(&stream->node);
     muster_list_remove(&stream->drained_node);
     session->events->on_close(stream, stream->is_sent ? code : MUSTER_H2_REFUSED_STREAM);
@@ -218,13 +222,13 @@ static int on_stream_close(nghttp2_session *ng, int32_t id, uint32_t code, void 
 static ssize_t on_body_length(nghttp2_session *ng, uint8_t type, int32_t id, int32_t session_window,
                               int32_t stream_window, uint32_t frame_max, void *data)
 {
-    const struct muster_h2_stream *stream = nghttp2_session_get_stream_user_data(ng, id);
+    const struct muster_h2_stream *stream = stream_of(data, id);
     size_t length = stream != NULL ? stream->body.bytes : 0;
 
     (void)type;
     (void)session_window;
     (void)stream_window;
-    (void)data;
+    (void)ng;
     /* nghttp2 keeps room for the longest frame so announced, though it never copies one there. */
     if (length < FRAME_SEND_MIN)
         length = FRAME_SEND_MIN;

@@ -31,6 +31,7 @@ struct muster_h2_session {
     enum muster_h2_session_state state;
     struct muster_error error;
     struct muster_list streams;
+    struct muster_h2_stream *latest; /* that an event was for; NULL: look it up */
     struct muster_list drained;
     struct muster_task flush_task;
     struct muster_stream_read read;

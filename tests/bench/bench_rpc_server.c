@@ -27,9 +27,11 @@ struct progress {
     int32_t count; /* Sink: messages seen; Source: messages left */
 };
 
+static struct muster_mem_pool memory; /* of messages */
+
 static void reply(struct muster_rpc *rpc, const void *message)
 {
-    struct muster_mem *mem = muster_rpc_env(rpc)->mem;
+    struct muster_mem *mem = &memory.mem;
     void *bytes = NULL;
     size_t size = 0;
     enum muster_rc rc = muster_proto_pack(mem, message, &bytes, &size);
@@ -46,7 +48,7 @@ static bool unpack(struct muster_rpc *rpc, const ProtobufCMessageDescriptor *des
 {
     struct muster_error error;
 
-    if (muster_proto_unpack(muster_rpc_env(rpc)->mem, descriptor, bytes.data, bytes.size, NULL,
+    if (muster_proto_unpack(&memory.mem, descriptor, bytes.data, bytes.size, NULL,
                             ret_message, &error) == MUSTER_OK)
         return true;
     muster_rpc_finish(rpc, MUSTER_INVALID_ARGUMENT, error.text);
@@ -62,8 +64,6 @@ struct large {
     struct muster_loan loan;
     uint8_t bytes[];
 };
-
-static struct muster_mem_pool memory; /* of large */
 
 static void *on_place(struct muster_rpc *rpc, size_t bytes)
 {
@@ -415,17 +415,17 @@ int main(int argc, char **argv)
     int failed;
 
     flags_parse(&flags, argc, argv);
+    muster_mem_pool_init(&memory, muster_mem_system(), MEMORY_KEPT_BYTES);
     if (muster_env_system_open(NULL, &env) != MUSTER_OK ||
         muster_net_system_open(env, &env->net) != MUSTER_OK) {
         fprintf(stderr, "bench_rpc_server: no environment\n");
         return 1;
     }
-    muster_mem_pool_init(&memory, env->mem, MEMORY_KEPT_BYTES);
     tls = program_tls_open(env, argc, argv);
     failed = flags.metrics != NULL ? serve_counting(env, &flags, tls) : serve(env, &flags, tls);
     muster_tls_close(tls);
-    muster_mem_pool_fini(&memory);
     muster_net_system_close(env->net);
     muster_env_system_close(env);
+    muster_mem_pool_fini(&memory);
     return failed;
 }
