@@ -11,7 +11,7 @@
 #define MUSTER_H2_DRAIN_PING "mstrdrn" /* eight bytes with its NUL */
 
 /* A connection waits for bytes with as much room as a small request takes. */
-#define MUSTER_H2_FIRST_BYTES 256
+#define MUSTER_H2_FIRST_BYTES 160
 
 enum muster_h2_session_state {
     MUSTER_H2_SESSION_OPEN,
@@ -29,11 +29,13 @@ struct muster_h2_session {
     struct muster_h2_options options;
     nghttp2_session *ng;
     enum muster_h2_session_state state;
-    struct muster_error error;
+    struct muster_error *error; /* NULL: it has not ended, or there was no memory to say why */
     struct muster_list streams;
     struct muster_h2_stream *latest; /* that an event was for; NULL: look it up */
     struct muster_list drained;
     struct muster_task flush_task;
+    struct muster_task linger_task;
+    unsigned linger_turns;
     struct muster_stream_read read;
     uint8_t first[MUSTER_H2_FIRST_BYTES];
     uint8_t *rest; /* while more than first is coming in */

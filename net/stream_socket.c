@@ -116,6 +116,7 @@ static void on_task(struct muster_task *task)
     cancel_requests(socket);
     if (socket->closed != NULL)
         socket->closed(&socket->stream);
+    muster_mem_free(socket->env->mem, socket->local);
     muster_mem_free(socket->env->mem, socket);
 }
 
@@ -196,7 +197,15 @@ static const struct muster_address *socket_peer(const struct muster_stream *stre
 
 static const struct muster_address *socket_local(const struct muster_stream *stream)
 {
-    return &muster_stream_socket_of(stream)->local;
+    static const struct muster_address unknown;
+    struct socket_stream *socket = muster_stream_socket_of(stream);
+
+    if (socket->local == NULL && !socket->is_closing) {
+        socket->local = muster_mem_alloc(socket->env->mem, sizeof(*socket->local));
+        if (socket->local != NULL)
+            *socket->local = muster_socket_local(socket->watch.fd);
+    }
+    return socket->local != NULL ? socket->local : &unknown;
 }
 
 static size_t socket_take_now(struct muster_stream *stream, void *buffer, size_t bytes_max)
@@ -224,7 +233,7 @@ static void socket_set_user_timeout(struct muster_stream *stream, uint32_t timeo
 {
     const struct socket_stream *socket = muster_stream_socket_of(stream);
 
-    muster_socket_set_user_timeout(socket->watch.fd, socket->local.family, timeout_ms);
+    muster_socket_set_user_timeout(socket->watch.fd, socket->peer.family, timeout_ms);
 }
 
 static const struct muster_stream_ops socket_ops = {
@@ -252,7 +261,6 @@ enum muster_rc muster_stream_socket_open(struct muster_env *env, int fd,
         goto fail;
     socket->stream.ops = &socket_ops;
     socket->env = env;
-    socket->local = muster_socket_local(fd);
     socket->peer = muster_socket_peer(fd);
     muster_list_init(&socket->writes);
     muster_list_init(&socket->finished);

@@ -24,7 +24,8 @@ struct socket_stream {
     struct muster_env *env;
     struct muster_fd_watch watch; /* interest is dropped when it fires in vain, not before */
     struct muster_task task;      /* flush, immediate completions, close */
-    struct muster_address local, peer;
+    struct muster_address peer;
+    struct muster_address *local; /* NULL: nobody has asked */
     bool is_closing;
     muster_stream_close_fn *closed;
 

@@ -13,11 +13,12 @@
 #endif
 
 /* Classes go up in steps of 16 bytes to FINE_MAX, then in eighths of each power of two. */
-#define STEP     16u
-#define FINE_MAX 1024u
-#define FINE     (FINE_MAX / STEP)
-#define EIGHTHS  8u
-#define NO_CLASS UINT32_MAX /* never kept, not rounded */
+#define STEP       16u
+#define FINE_MAX   8192u
+#define FINE       (FINE_MAX / STEP)
+#define FINE_POWER 13
+#define EIGHTHS    8u
+#define NO_CLASS   UINT32_MAX /* never kept, not rounded */
 
 /* Stands in front of every block. */
 struct muster_mem_pool_block {
@@ -55,14 +56,14 @@ static uint32_t class_of(const struct muster_mem_pool *pool, size_t *room)
     eighth = ((size_t)1 << power) / EIGHTHS;
     step = (*room - ((size_t)1 << power) + eighth - 1) / eighth; /* 1 to 8 */
     *room = ((size_t)1 << power) + step * eighth;
-    step += FINE + (power - 10) * EIGHTHS - 1;
+    step += FINE + (power - FINE_POWER) * EIGHTHS - 1;
     return step < MUSTER_MEM_POOL_CLASSES ? (uint32_t)step : NO_CLASS;
 }
 
 /* What class_of gives a class. */
 static size_t room_of(size_t class_index)
 {
-    size_t power = (class_index - FINE) / EIGHTHS + 10;
+    size_t power = (class_index - FINE) / EIGHTHS + FINE_POWER;
 
     if (class_index < FINE)
         return (class_index + 1) * STEP;

@@ -60,12 +60,12 @@ MUSTER_API void muster_mem_limited_init(struct muster_mem_limited *limited, stru
 /** Returns the number of blocks that were never freed (0 is clean). */
 MUSTER_API MUSTER_MUST_CHECK size_t muster_mem_limited_fini(struct muster_mem_limited *limited);
 
-#define MUSTER_MEM_POOL_CLASSES 168
+#define MUSTER_MEM_POOL_CLASSES 592
 struct muster_mem_pool_block;
 
 /**
  * An allocator over `base` that keeps what is freed for the next block of about that size: work
- * that repeats itself allocates nothing, and its pages stay mapped. Rounds up by at most an eighth.
+ * that repeats itself allocates nothing, and its pages stay mapped. Rounds up, from 8 KiB on by at most an eighth.
  * The address sanitizer knows what is kept: a use of it is found. One thread at a time.
  */
 struct muster_mem_pool {

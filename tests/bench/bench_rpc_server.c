@@ -48,8 +48,8 @@ static bool unpack(struct muster_rpc *rpc, const ProtobufCMessageDescriptor *des
 {
     struct muster_error error;
 
-    if (muster_proto_unpack(&memory.mem, descriptor, bytes.data, bytes.size, NULL,
-                            ret_message, &error) == MUSTER_OK)
+    if (muster_proto_unpack(&memory.mem, descriptor, bytes.data, bytes.size, NULL, ret_message,
+                            &error) == MUSTER_OK)
         return true;
     muster_rpc_finish(rpc, MUSTER_INVALID_ARGUMENT, error.text);
     return false;
