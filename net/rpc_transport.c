@@ -91,8 +91,11 @@ static void on_goaway(struct muster_h2_session *session, uint32_t code, const ch
     struct muster_error error;
 
     if (code == MUSTER_H2_ENHANCE_YOUR_CALM && length == sizeof(pings) - 1 &&
-        memcmp(text, pings, length) == 0)
-        subchannel->channel->options.keepalive_interval_ns *= 2; /* gRPC A8 */
+        memcmp(text, pings, length) == 0) { /* gRPC A8 */
+        subchannel->channel->options.keepalive_interval_ns *= 2;
+        MUSTER_LOG(subchannel->channel->env, WARN, "rpc_pings_refused", "interval_ns",
+                   subchannel->channel->options.keepalive_interval_ns);
+    }
     (void)muster_error_set(&error, MUSTER_UNAVAILABLE, "server is going away (code %u)", code);
     transport->has_served = transport->has_served || code == MUSTER_H2_NO_ERROR;
     muster_rpc_subchannel_transport_lost(subchannel, transport, &error);

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "net/rpc_channel_internal.h"
+
 static const struct muster_channel_options quick = {.backoff_base_ns = MUSTER_NS_PER_MS,
                                                     .backoff_max_ns = 4 * MUSTER_NS_PER_MS};
 
@@ -492,7 +494,7 @@ static void pings_keep_a_quiet_call_alive(void **state)
     rpc_probe_wait(&probe, fixture);
 }
 
-static void a_client_that_pings_too_often_is_sent_away(void **state)
+static void a_client_that_pings_too_often_is_sent_away_and_pings_less(void **state)
 {
     struct rpc_fixture *fixture = *state;
     struct muster_channel_options options = quick;
@@ -504,6 +506,7 @@ static void a_client_that_pings_too_often_is_sent_away(void **state)
     rpc_probe_wait(&probe, fixture);
 
     assert_int_equal(probe.rc, MUSTER_UNAVAILABLE);
+    assert_int_equal(fixture->channel->options.keepalive_interval_ns, 2 * MUSTER_NS_PER_MS);
 }
 
 static void a_bad_target_is_refused_with_a_reason(void **state)
@@ -587,7 +590,7 @@ int main(void)
         CASE(a_server_that_falls_silent_is_given_up),
         CASE(the_first_attempt_after_a_healthy_connection_is_immediate),
         CASE(pings_keep_a_quiet_call_alive),
-        CASE(a_client_that_pings_too_often_is_sent_away),
+        CASE(a_client_that_pings_too_often_is_sent_away_and_pings_less),
         CASE(a_bad_target_is_refused_with_a_reason),
         CASE(a_method_path_can_be_served_once),
         CASE(running_out_of_memory_fails_calls_and_leaks_nothing),
