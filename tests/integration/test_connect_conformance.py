@@ -36,7 +36,8 @@ def check(mode, right, wrong):
     text = done.stdout + done.stderr
     seen = re.search(r"(\d+) passed, (\d+) failed(?:$|\s)", text)
     print(f"{mode}: {seen[0].strip() if seen else 'no result'}; expected {right} passed, {wrong} that the suite has wrong")
-    is_right = done.returncode == 0 and seen is not None and int(seen[1]) == right and int(seen[2]) == 0
+    is_sound = "Sanitizer" not in text and "runtime error" not in text
+    is_right = done.returncode == 0 and seen is not None and int(seen[1]) == right and int(seen[2]) == 0 and is_sound
     if not is_right:
         print(text[-6000:])
     return is_right

@@ -12,7 +12,7 @@ no_df_padding_sanity_test""".split()
 
 
 def main():
-    python = roles.python_with("h2", "hyperframe") or roles.skip("the Python module h2 is not installed (Debian: python3-h2)")
+    python = roles.find_python("h2", "hyperframe") or roles.skip("the Python module h2 is not installed (Debian: python3-h2)")
     roles.program("interop_client")
     failed = 0
     for case in CASES:

@@ -23,14 +23,6 @@ def skip(reason):
     sys.exit(77)
 
 
-def python_with(*modules):
-    """An interpreter that has them, or None. Debian's modules are seen by Debian's interpreter alone."""
-    for python in (sys.executable, os.environ.get("MUSTER_GRPCIO_PYTHON"), "/usr/bin/python3"):
-        if python and subprocess.run([python, "-c", "import " + ", ".join(modules)], capture_output=True).returncode == 0:
-            return python
-    return None
-
-
 def program(name):
     path = BINARIES / name
     if not path.exists():
@@ -49,13 +41,19 @@ def stranger(name):
     return stranger_path(name) or skip(f"{name} is not installed (tests/tools/install-strangers {name})")
 
 
-def python_with(module):
-    """An interpreter that has the module."""
-    named = os.environ.get(f"MUSTER_{module.upper()}_PYTHON")
-    for python in (named, stranger_path(f"{module}/bin/python"), sys.executable):
-        if python and subprocess.run([python, "-c", f"import {module}"], capture_output=True, check=False).returncode == 0:
+def find_python(*modules):
+    """An interpreter that has them, or None: the one that MUSTER_<MODULE>_PYTHON names, a stranger's, this one, or Debian's, which
+    alone sees Debian's modules."""
+    named = os.environ.get(f"MUSTER_{modules[0].upper()}_PYTHON")
+    for python in (named, stranger_path(f"{modules[0]}/bin/python"), sys.executable, "/usr/bin/python3"):
+        command = [python, "-c", "import " + ", ".join(modules)]
+        if python and os.path.exists(python) and subprocess.run(command, capture_output=True, check=False).returncode == 0:
             return python
-    return skip(f"no Python with {module} (tests/tools/install-strangers {module})")
+    return None
+
+
+def python_with(module):
+    return find_python(module) or skip(f"no Python with {module} (tests/tools/install-strangers {module})")
 
 
 class Server:

@@ -145,7 +145,7 @@ class Python(Stranger):
     server_lacks = lacking(("cannot see the flag", COMPRESSED_REQUESTS))
 
     def __init__(self):
-        self.program = [roles.python_with("grpc"), pathlib.Path(__file__).with_name("interop_python.py")]
+        self.program = [roles.find_python("grpc"), pathlib.Path(__file__).with_name("interop_python.py")]
         if self.program[0] is None:
             raise Missing("the Python module grpc is not installed (Debian: python3-grpcio)")
 
