@@ -333,10 +333,15 @@ static enum muster_rc open_rpc(struct muster_coordination_server *server,
                                const struct muster_coordination_server_options *options,
                                struct muster_error *ret_error)
 {
+    const struct muster_interceptor *guard =
+        options->authorization != NULL ? muster_authorization_interceptor(options->authorization)
+                                       : NULL;
     const struct muster_rpc_server_options rpc_options = {
         .receive_message_max_bytes = MESSAGE_BYTES_MAX,
         .connections_max = TASKS_MAX,
-        .tls = options->tls};
+        .tls = options->tls,
+        .interceptors = &guard,
+        .interceptor_count = guard != NULL ? 1 : 0};
     struct muster_address wanted;
     enum muster_rc rc;
 

@@ -188,8 +188,14 @@ static enum muster_rc add_services(struct muster_registry_server *server)
 static enum muster_rc open_rpc(struct muster_registry_server *server,
                                struct muster_error *ret_error)
 {
-    struct muster_rpc_server_options options = {.receive_message_max_bytes = RECEIVE_BYTES_MAX,
-                                                .tls = server->options.tls};
+    const struct muster_authorization *authorization = server->options.authorization;
+    const struct muster_interceptor *guard =
+        authorization != NULL ? muster_authorization_interceptor(authorization) : NULL;
+    const struct muster_rpc_server_options options = {.receive_message_max_bytes =
+                                                          RECEIVE_BYTES_MAX,
+                                                      .tls = server->options.tls,
+                                                      .interceptors = &guard,
+                                                      .interceptor_count = guard != NULL ? 1 : 0};
     struct muster_address wanted;
     enum muster_rc rc = MUSTER_OK;
 

@@ -109,6 +109,7 @@ const struct muster_options coordinator_options = {
 struct coordinator {
     struct service service;
     struct muster_coordination_server *server;
+    struct muster_authorization *authorization;
     int holder; /* -1: none */
 };
 
@@ -180,6 +181,10 @@ static enum muster_rc open_coordinator(struct service *service, struct muster_er
     if (rc == MUSTER_OK)
         rc = service_tls_open(service->env, &settings->tls, &options.tls, ret_error);
     if (rc == MUSTER_OK)
+        rc = service_authorization_new(service->env, &settings->tls,
+                                       &coordinator_of(service)->authorization, ret_error);
+    options.authorization = coordinator_of(service)->authorization;
+    if (rc == MUSTER_OK)
         rc = muster_coordination_server_open(service->env, &options,
                                              &coordinator_of(service)->server, ret_error);
     muster_tls_close(options.tls); /* the server has its share */
@@ -207,6 +212,7 @@ static void close_coordinator(struct service *service, uint64_t deadline_ns)
 static void clean(struct service *service)
 {
     holder_dismiss(coordinator_of(service)->holder);
+    muster_authorization_free(coordinator_of(service)->authorization);
 }
 
 static const struct service_kind kind = {.name = "coordinator",

@@ -87,6 +87,7 @@ struct registry {
     struct service service;
     struct muster_registry_store *store;
     struct muster_registry_server *server;
+    struct muster_authorization *authorization;
 };
 
 static struct registry *registry_of(struct service *service)
@@ -112,6 +113,10 @@ static enum muster_rc open_registry(struct service *service, struct muster_error
                                         ret_error);
     if (rc == MUSTER_OK)
         rc = service_tls_open(service->env, &settings->tls, &options.tls, ret_error);
+    if (rc == MUSTER_OK)
+        rc = service_authorization_new(service->env, &settings->tls, &registry->authorization,
+                                       ret_error);
+    options.authorization = registry->authorization;
     if (rc == MUSTER_OK)
         rc = muster_registry_server_open(service->env, registry->store, &options, &registry->server,
                                          ret_error);
@@ -140,6 +145,7 @@ static void close_registry(struct service *service, uint64_t deadline_ns)
 static void clean(struct service *service)
 {
     muster_registry_store_close(registry_of(service)->store);
+    muster_authorization_free(registry_of(service)->authorization);
 }
 
 static const struct service_kind kind = {.name = "registry",

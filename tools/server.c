@@ -8,6 +8,7 @@
 #include <muster/server.h>
 
 #include "service.h"
+#include "service_tls.h"
 
 struct settings {
     const char *cluster;
@@ -18,6 +19,7 @@ struct settings {
     uint64_t coordination_tasks;
     uint64_t heartbeat_timeout_ns;
     const char *log_level;
+    struct service_tls_settings tls;
 };
 
 #define TASK_UNSAID UINT32_MAX
@@ -73,6 +75,7 @@ static const struct muster_option rows[] = {
      .unit = "s",
      .min = MUSTER_NS_PER_MS,
      .help = "Of the coordination service: a task that is silent for so long counts as dead."},
+    SERVICE_TLS_ROWS(struct settings),
     {.name = "log-level",
      .variable = "MUSTER_LOG_LEVEL",
      .kind = MUSTER_OPTION_CHOICE,
@@ -97,11 +100,31 @@ struct task_server {
     struct service service;
     struct muster_server *server;
     struct muster_address address;
+    struct muster_rpc_server_options rpc;
+    struct muster_authorization *authorization;
+    const struct muster_interceptor *guard;
 };
 
 static struct task_server *task_of(struct service *service)
 {
     return MUSTER_CONTAINER_OF(service, struct task_server, service);
+}
+
+/* TLS, and who may call. */
+static enum muster_rc open_guard(struct task_server *own, struct muster_error *ret_error)
+{
+    const struct settings *settings = own->service.settings;
+    struct muster_env *env = own->service.env;
+    enum muster_rc rc = service_tls_open(env, &settings->tls, &own->rpc.tls, ret_error);
+
+    if (rc == MUSTER_OK)
+        rc = service_authorization_new(env, &settings->tls, &own->authorization, ret_error);
+    if (rc != MUSTER_OK || own->authorization == NULL)
+        return rc;
+    own->guard = muster_authorization_interceptor(own->authorization);
+    own->rpc.interceptors = &own->guard;
+    own->rpc.interceptor_count = 1;
+    return MUSTER_OK;
 }
 
 static enum muster_rc open_with(struct service *service, const struct muster_cluster_spec *cluster,
@@ -119,10 +142,13 @@ static enum muster_rc open_with(struct service *service, const struct muster_clu
         .port = (uint16_t)settings->port,
         .bind_host = settings->bind,
         .coordination = settings->coordination_tasks > 0 ? &coordination : NULL,
+        .rpc = &task_of(service)->rpc,
     };
     struct task_server *own = task_of(service);
-    enum muster_rc rc = muster_server_open(service->env, &options, &own->server, error);
+    enum muster_rc rc = open_guard(own, error);
 
+    if (rc == MUSTER_OK)
+        rc = muster_server_open(service->env, &options, &own->server, error);
     if (rc == MUSTER_OK)
         rc = muster_server_start(own->server, error);
     if (rc == MUSTER_OK)
@@ -164,6 +190,8 @@ static void close_server(struct service *service, uint64_t deadline_ns)
 static void clean(struct service *service)
 {
     muster_server_free(task_of(service)->server);
+    muster_tls_close(task_of(service)->rpc.tls);
+    muster_authorization_free(task_of(service)->authorization);
 }
 
 static const struct service_kind kind = {.name = "server",

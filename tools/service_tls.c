@@ -1,6 +1,8 @@
 /* What a command that serves asks about TLS: options to a credential. */
 #include "service_tls.h"
 
+#define POLICY_BYTES_MAX (1u << 20)
+
 enum muster_rc service_tls_open(struct muster_env *env, const struct service_tls_settings *settings,
                                 struct muster_tls **ret_tls, struct muster_error *ret_error)
 {
@@ -15,4 +17,25 @@ enum muster_rc service_tls_open(struct muster_env *env, const struct service_tls
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "TLS needs --tls-cert and --tls-key, both");
     return muster_tls_open(env, &options, ret_tls, ret_error);
+}
+
+enum muster_rc service_authorization_new(struct muster_env *env,
+                                         const struct service_tls_settings *settings,
+                                         struct muster_authorization **ret_authorization,
+                                         struct muster_error *ret_error)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    enum muster_rc rc;
+
+    if (settings->authorization == NULL)
+        return MUSTER_OK;
+    rc = muster_files_read(env->files, env->mem, settings->authorization, POLICY_BYTES_MAX, &text,
+                           &bytes);
+    if (rc != MUSTER_OK)
+        return muster_error_set(ret_error, rc, "--authorization %.150s cannot be read: %s",
+                                settings->authorization, muster_rc_text(rc));
+    rc = muster_authorization_parse(env, text, ret_authorization, ret_error);
+    muster_mem_free(env->mem, text);
+    return rc;
 }

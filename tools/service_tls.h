@@ -1,7 +1,8 @@
-/* What a command that serves asks about TLS. */
+/* What a command that serves asks about TLS, and about who may call it. */
 #ifndef MUSTER_TOOLS_SERVICE_TLS_H
 #define MUSTER_TOOLS_SERVICE_TLS_H
 
+#include <muster/authorization.h>
 #include <muster/env.h>
 #include <muster/options.h>
 #include <muster/tls.h>
@@ -9,6 +10,7 @@
 /** Embed as `tls` in the command's settings. */
 struct service_tls_settings {
     const char *cert, *key, *client_ca;
+    const char *authorization;
 };
 
 /* The rows of its options. */
@@ -24,11 +26,23 @@ struct service_tls_settings {
          .offset = offsetof(settings_type, tls.key),                                               \
          .value = "FILE",                                                                          \
          .help = "The private key of --tls-cert (PEM, no pass phrase)."},                          \
+        {.name = "tls-client-ca",                                                                  \
+         .kind = MUSTER_OPTION_TEXT,                                                               \
+         .offset = offsetof(settings_type, tls.client_ca),                                         \
+         .value = "FILE",                                                                          \
+         .help = "Demand certificates of clients, issued under these roots (PEM)."},               \
     {                                                                                              \
-        .name = "tls-client-ca", .kind = MUSTER_OPTION_TEXT,                                       \
-        .offset = offsetof(settings_type, tls.client_ca), .value = "FILE",                         \
-        .help = "Demand certificates of clients, issued under these roots (PEM)."                  \
+        .name = "authorization", .kind = MUSTER_OPTION_TEXT,                                       \
+        .offset = offsetof(settings_type, tls.authorization), .value = "FILE",                     \
+        .help = "Who may call what: a policy in gRPC's JSON (docs/tls.md); who is in no rule may " \
+                "not."                                                                             \
     }
+
+/** The policy of settings; *ret_authorization stays NULL without one. Gives. Errors as
+ * muster_authorization_parse; NOT_FOUND names the file. */
+MUSTER_MUST_CHECK enum muster_rc service_authorization_new(
+    struct muster_env *env, const struct service_tls_settings *settings,
+    struct muster_authorization **ret_authorization, struct muster_error *ret_error);
 
 /** The credential of settings; *ret_tls stays NULL without any. Gives. Errors as muster_tls_open. */
 MUSTER_MUST_CHECK enum muster_rc service_tls_open(struct muster_env *env,

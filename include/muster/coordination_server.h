@@ -3,6 +3,7 @@
 #define MUSTER_COORDINATION_SERVER_H
 
 #include <muster/address.h>
+#include <muster/authorization.h>
 #include <muster/base.h>
 #include <muster/env.h>
 #include <muster/rpc.h>
@@ -26,6 +27,8 @@ struct muster_coordination_server_options {
                          live on; NULL: memory only */
     bool is_closed_dead;    /* a task whose connection ends is dead at once */
     struct muster_tls *tls; /* own server: NULL: plain text. Shared until closed */
+    const struct muster_authorization *authorization; /* own server: who may call what; NULL:
+                                                       * everybody. Borrowed until closed */
 };
 
 typedef void muster_coordination_server_close_fn(struct muster_coordination_server *server);

@@ -3,6 +3,7 @@
 #define MUSTER_REGISTRY_SERVER_H
 
 #include <muster/address.h>
+#include <muster/authorization.h>
 #include <muster/base.h>
 #include <muster/env.h>
 #include <muster/rpc.h>
@@ -36,8 +37,10 @@ struct muster_registry_server_options {
                            free one */
     const char *
         client_url; /* what MemberList tells clients to dial; NULL: http(s)://<listening address> */
-    const char *name;              /* of the one member; NULL: "muster" */
-    struct muster_tls *tls;        /* own server: NULL: plain text. Shared until closed */
+    const char *name;       /* of the one member; NULL: "muster" */
+    struct muster_tls *tls; /* own server: NULL: plain text. Shared until closed */
+    const struct muster_authorization *authorization; /* own server: who may call what; NULL:
+                                                       * everybody. Borrowed until closed */
     uint64_t progress_interval_ns; /* notices on quiet watches that asked for them; 0: 10 min */
 };
 

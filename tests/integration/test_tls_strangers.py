@@ -153,6 +153,30 @@ class Registry(unittest.TestCase):
         done = self.run_job(f"https://localhost:{self.serve().port}")
         self.assertEqual(done.returncode, 0, done.stderr)
 
+    @unittest.skipUnless(ETCDCTL, "etcdctl is not installed (Debian: etcd-client)")
+    def test_a_policy_says_who_may_write(self):
+        policy = self.files.path("policy.json")
+        with open(policy, "w") as file:
+            file.write('{"allow_rules": [{"name": "readers", "source": {"principals": ["localhost"]},'
+                       ' "request": {"paths": ["/etcdserverpb.KV/Range"]}}]}')
+        server = Server(self, MUSTER, "registry", "--listen", "127.0.0.1:0", "--tls-cert", self.cert, "--tls-key", self.key,
+                        "--tls-client-ca", self.files.ca, "--authorization", policy)
+        flags = [ETCDCTL, f"--endpoints=https://127.0.0.1:{server.port}", f"--cacert={self.files.ca}", f"--cert={self.client_cert}",
+                 f"--key={self.client_key}"]
+        self.assertEqual(run(*flags, "get", "a", env={"ETCDCTL_API": "3"}).returncode, 0)
+        done = run(*flags, "put", "a", "b", env={"ETCDCTL_API": "3"})
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("localhost may not call /etcdserverpb.KV/Put", done.stderr)
+
+    def test_a_policy_that_cannot_be_is_named(self):
+        policy = self.files.path("bad.json")
+        with open(policy, "w") as file:
+            file.write('{"allow_rule": []}')
+        for command in (("registry",), ("coordinator", "--tasks", "1"), ("server",)):
+            done = run(MUSTER, *command, "--authorization", policy)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn('"allow_rule" in the policy is not known', done.stderr)
+
     def test_options_that_lack_a_half_are_named(self):
         done = run(MUSTER, "registry", "--tls-cert", self.cert)
         self.assertNotEqual(done.returncode, 0)
