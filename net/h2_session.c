@@ -6,8 +6,8 @@
 #include "net/h2_session_internal.h"
 
 #define READ_BYTES           (64u << 10)
-#define LINGER_BYTES_MIN     (16u << 10)
-#define LINGER_TURNS         64
+#define LINGER_BYTES_MIN     (32u << 10)
+#define LINGER_TURNS         256
 #define QUEUED_FRAMES_MAX    1000 /* beyond it a peer that does not read is not read either */
 #define RESET_BURST          1000 /* streams that the peer's errors make us reset */
 #define RESET_PER_SECOND     33
