@@ -7,6 +7,8 @@
 
 #include <muster/rpc_metrics.h>
 
+#include "net/rpc_tally.h"
+
 struct scene {
     struct rpc_fixture fixture;
     char target[MUSTER_ADDRESS_TEXT_BYTES];
@@ -312,6 +314,37 @@ static void metrics_need_a_page_to_stand_on(void **state)
     test_env_close(&test);
 }
 
+static void without_memory_nothing_breaks(void **state)
+{
+    struct test_env test;
+    struct muster_rpc_metrics *metrics = NULL;
+    struct muster_rpc_counters own = {.connections = 1};
+    struct muster_rpc_series *other;
+    struct muster_rpc_tally tally;
+
+    (void)state;
+    test_env_open(&test);
+    assert_int_equal(muster_metrics_open(test.env.mem, &test.env.metrics), MUSTER_OK);
+    test.mem.fail_at = 2;
+    assert_int_equal(muster_rpc_metrics_open(&test.env, &metrics), MUSTER_RESOURCE_EXHAUSTED);
+    assert_int_equal(muster_rpc_metrics_open(&test.env, &metrics), MUSTER_OK);
+
+    other = muster_rpc_metrics_series(metrics, MUSTER_RPC_SERVER, NULL, "");
+    test.mem.fail_at = 1;
+    assert_ptr_equal(muster_rpc_metrics_series(metrics, MUSTER_RPC_SERVER, "/a/b", ""), other);
+    muster_rpc_tally_start(&tally, other, test.env.loop);
+    test.mem.fail_at = 1;
+    muster_rpc_tally_end(&tally, MUSTER_OK, test.env.loop); /* not counted */
+    test.mem.fail_at = 1;
+    assert_non_null(muster_rpc_metrics_counters(metrics, MUSTER_RPC_CLIENT, "x", &own));
+
+    test.mem.fail_at = 0;
+    muster_rpc_metrics_close(metrics);
+    muster_metrics_close(test.env.metrics);
+    test.env.metrics = NULL;
+    test_env_close(&test);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -325,6 +358,7 @@ int main(void)
         cmocka_unit_test(each_attempt_of_a_repeated_call_counts),
         CASE(series_are_bounded_and_quoted),
         cmocka_unit_test(metrics_need_a_page_to_stand_on),
+        cmocka_unit_test(without_memory_nothing_breaks),
     };
 
     return cmocka_run_group_tests(rpc_metrics, NULL, NULL);
