@@ -89,7 +89,7 @@ void muster_tls_stream_fail(struct muster_tls_stream *tls_stream, const struct m
 
 /* tls_stream_send.c */
 
-/** Takes bytes of the engine. */
+/** Takes bytes of the engine. False: no memory, or too much that a peer does not read. */
 bool muster_tls_stream_push(void *data, const void *bytes, size_t count);
 /** Encrypt what is queued, as far as there is room, and hand it to the inner stream. */
 void muster_tls_stream_flush(struct muster_tls_stream *tls_stream);
