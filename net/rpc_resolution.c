@@ -23,6 +23,16 @@ static void add(struct muster_rpc_resolution *resolution, const struct muster_ad
     resolution->addresses[resolution->address_count++] = *address;
 }
 
+/* A name that cannot be looked up now leads where it led before. */
+static void keep_former(struct muster_rpc_resolution *resolution)
+{
+    resolution->is_partial = true;
+    for (size_t i = 0; i < resolution->former_count; i++) {
+        if (resolution->former_sources[i] == resolution->endpoint_at)
+            add(resolution, &resolution->former[i]);
+    }
+}
+
 void muster_rpc_resolution_repeat(struct muster_rpc_resolution *resolution)
 {
     struct muster_env *env = resolution->env;
@@ -40,8 +50,12 @@ static void conclude(struct muster_rpc_resolution *resolution)
 {
     resolution->earliest_ns = muster_loop_after_ns(resolution->env->loop, INTERVAL_MIN_NS);
     if (resolution->address_count > 0) {
-        resolution->has_failed = false;
-        resolution->backoff_ns = resolution->backoff_base_ns;
+        if (resolution->is_partial) {
+            muster_rpc_resolution_repeat(resolution);
+        } else {
+            resolution->has_failed = false;
+            resolution->backoff_ns = resolution->backoff_base_ns;
+        }
         memset(&resolution->error, 0, sizeof(resolution->error));
         resolution->on_result(resolution, MUSTER_OK);
         return;
@@ -62,8 +76,10 @@ static void on_lookup(struct muster_lookup *lookup, enum muster_rc rc)
         resolution->on_result(resolution, MUSTER_CANCELLED);
         return;
     }
-    if (rc != MUSTER_OK)
+    if (rc != MUSTER_OK) {
         resolution->error = lookup->error;
+        keep_former(resolution);
+    }
     for (size_t i = 0; i < lookup->address_count && rc == MUSTER_OK; i++)
         add(resolution, &lookup->addresses[i]);
     resolution->endpoint_at++;
@@ -96,6 +112,8 @@ static void next_endpoint(struct muster_rpc_resolution *resolution)
             add(resolution, &endpoint->address);
         else if (look_up(resolution, endpoint->host, endpoint->port))
             return;
+        else
+            keep_former(resolution);
     }
     conclude(resolution);
 }
@@ -104,8 +122,12 @@ static void on_due(struct muster_timer *timer)
 {
     struct muster_rpc_resolution *resolution = timer->data;
 
+    memcpy(resolution->former, resolution->addresses, sizeof(resolution->former));
+    memcpy(resolution->former_sources, resolution->sources, sizeof(resolution->former_sources));
+    resolution->former_count = resolution->address_count;
     resolution->address_count = 0;
     resolution->endpoint_at = 0;
+    resolution->is_partial = false;
     memset(&resolution->error, 0, sizeof(resolution->error));
     next_endpoint(resolution);
 }

@@ -10,7 +10,8 @@
 #define MUSTER_RPC_ADDRESSES_MAX 64
 
 struct muster_rpc_resolution;
-/** OK: addresses are there, at least one. Else error says why there are none; it goes on trying. */
+/** OK: addresses are there, at least one; a name that could not be looked up has those of the time
+ * before, and is asked again. Else error says why there are none; it goes on trying. */
 typedef void muster_rpc_resolution_fn(struct muster_rpc_resolution *resolution, enum muster_rc rc);
 
 /** Its owner sets the first part, then init. */
@@ -26,8 +27,12 @@ struct muster_rpc_resolution {
     size_t sources[MUSTER_RPC_ADDRESSES_MAX]; /* the endpoint of the target that has it */
     size_t address_count;
     struct muster_error error;
-    bool has_failed; /* the last time */
+    bool has_failed; /* the last time, at least for one name */
     /* private */
+    struct muster_address former[MUSTER_RPC_ADDRESSES_MAX]; /* of the time before */
+    size_t former_sources[MUSTER_RPC_ADDRESSES_MAX];
+    size_t former_count;
+    bool is_partial; /* a name of several could not be looked up */
     struct muster_lookup lookup;
     struct muster_timer timer;
     uint64_t earliest_ns, backoff_ns;

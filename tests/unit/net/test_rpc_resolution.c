@@ -206,6 +206,35 @@ static void one_name_of_two_is_enough(void **state)
     assert_string_equal(fixture->text, "10.0.0.9:1 ");
 }
 
+static void the_name_that_failed_is_asked_again(void **state)
+{
+    struct fixture *fixture = *state;
+
+    fixture->answer_rc = MUSTER_UNAVAILABLE;
+    resolve(fixture, "name:1,10.0.0.9:1");
+    fixture->answer_rc = MUSTER_OK;
+    virtual_loop_advance(&fixture->loop, 10 * MUSTER_NS_PER_S);
+
+    assert_string_equal(fixture->text, "10.0.0.1:1 10.0.0.2:1 10.0.0.9:1 ");
+    assert_false(fixture->resolution.has_failed);
+}
+
+static void a_name_that_fails_later_keeps_its_addresses(void **state)
+{
+    struct fixture *fixture = *state;
+
+    resolve(fixture, "name:1,10.0.0.9:1");
+    fixture->answer_rc = MUSTER_UNAVAILABLE;
+    for (unsigned i = 0; i < 3; i++) {
+        muster_rpc_resolution_start(&fixture->resolution);
+        virtual_loop_advance(&fixture->loop, 31 * MUSTER_NS_PER_S);
+    }
+
+    assert_true(fixture->results > 3);
+    assert_int_equal(fixture->rc, MUSTER_OK);
+    assert_string_equal(fixture->text, "10.0.0.1:1 10.0.0.2:1 10.0.0.9:1 ");
+}
+
 static void a_name_without_addresses_is_a_failure(void **state)
 {
     struct fixture *fixture = *state;
@@ -251,6 +280,8 @@ int main(void)
         CASE(literals_are_told_once),
         CASE(a_failure_is_tried_again_with_backoff),
         CASE(one_name_of_two_is_enough),
+        CASE(the_name_that_failed_is_asked_again),
+        CASE(a_name_that_fails_later_keeps_its_addresses),
         CASE(a_name_without_addresses_is_a_failure),
         CASE(addresses_have_a_bound),
         CASE(a_stop_amid_a_lookup_is_told),
