@@ -314,12 +314,18 @@ static enum muster_rc enter(struct muster_place *place)
 
 /* Leaving. */
 
+/* It may be gone, or stand in the way of the others as long as our session lives. */
+static bool may_be_there(enum muster_rc rc)
+{
+    return muster_registry_is_unknown(rc) || rc == MUSTER_RESOURCE_EXHAUSTED;
+}
+
 static void on_left(struct muster_registry_op *op, enum muster_rc rc)
 {
     struct muster_place *place = op->data;
 
     place->is_calling = false;
-    if (rc == MUSTER_OK || place->is_dropped || !muster_registry_is_unknown(rc))
+    if (place->is_dropped || !may_be_there(rc))
         complete(place);
     else
         step_later(place);

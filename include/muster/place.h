@@ -85,8 +85,9 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_place_set_start(struct muster
                                                                    struct muster_bytes value,
                                                                    uint64_t deadline_ns,
                                                                    muster_place_done_fn *was_set);
-/** In front: let the next one in. stopped comes when our key is certainly gone. Errors:
- * FAILED_PRECONDITION (not in front). */
+/** In front: let the next one in. stopped comes when our key is certainly gone, or when the registry
+ * forbids us to delete it: then it goes with the session. Errors: FAILED_PRECONDITION (not in
+ * front). */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_place_stop(struct muster_place *place,
                                                               muster_place_fn *stopped);
 /** True in a transaction as long as the place is in front: a compare that fences what it guards. */
