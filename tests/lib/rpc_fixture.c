@@ -198,6 +198,13 @@ void rpc_fixture_serve(struct rpc_fixture *fixture, const struct muster_rpc_serv
     fixture->is_server_closed = false;
 }
 
+void rpc_fixture_serve_anew(struct rpc_fixture *fixture,
+                            const struct muster_rpc_server_options *options)
+{
+    fixture->address.port = 0;
+    rpc_fixture_serve(fixture, options);
+}
+
 static void on_server_closed(struct muster_rpc_server *server)
 {
     struct rpc_fixture *fixture = muster_rpc_server_data(server);

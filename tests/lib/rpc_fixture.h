@@ -27,6 +27,9 @@ void rpc_fixture_close(struct rpc_fixture *fixture);
 /** (Again) a server at fixture->address (port 0: a free one). */
 void rpc_fixture_serve(struct rpc_fixture *fixture,
                        const struct muster_rpc_server_options *options);
+/** The same at a free port: the number of the server before may be somebody else's by now. */
+void rpc_fixture_serve_anew(struct rpc_fixture *fixture,
+                            const struct muster_rpc_server_options *options);
 /** Close the server, letting calls end for grace_ns, and wait for it. */
 void rpc_fixture_stop_serving(struct rpc_fixture *fixture, uint64_t grace_ns);
 void rpc_fixture_dial(struct rpc_fixture *fixture, const char *target,

@@ -194,9 +194,9 @@ static void a_caller_of_another_job_is_told_so_once_in_the_log(void **state)
                      MUSTER_OK);
     interceptor = muster_authorization_interceptor(authorization);
     tls = open_tls(fixture.env, authority, "IP:127.0.0.1", true);
-    rpc_fixture_serve(&fixture, &(struct muster_rpc_server_options){.tls = tls,
-                                                                    .interceptors = &interceptor,
-                                                                    .interceptor_count = 1});
+    rpc_fixture_serve_anew(&fixture,
+                           &(struct muster_rpc_server_options){
+                               .tls = tls, .interceptors = &interceptor, .interceptor_count = 1});
     ask_as(&fixture, open_tls(fixture.env, authority, "URI:" JOB_A "/task/1", false), &probe);
     assert_int_equal(probe.rc, MUSTER_OK);
     ask_as(&fixture, open_tls(fixture.env, authority, "URI:" JOB_B "/task/1", false), &probe);
