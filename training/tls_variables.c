@@ -14,6 +14,22 @@ static const char *variable(struct muster_env *env, const char *name)
     return value != NULL && value[0] != '\0' ? value : NULL;
 }
 
+/* Who says whom to trust does not mean plain text. */
+static enum muster_rc check_plain(const char *peers, const char *ca_file, const char *key_file,
+                                  struct muster_error *ret_error)
+{
+    const char *set = peers != NULL     ? "MUSTER_TLS_PEERS"
+                      : ca_file != NULL ? "MUSTER_TLS_CA_FILE"
+                                        : "MUSTER_TLS_KEY_FILE";
+
+    if (peers == NULL && ca_file == NULL && key_file == NULL)
+        return MUSTER_OK;
+    return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                            "%s without MUSTER_TLS_CERT_FILE: name this member's certificate, or "
+                            "unset all of MUSTER_TLS_* for links in plain text",
+                            set);
+}
+
 enum muster_rc muster_training_open_tls(struct muster_env *env, struct muster_error *ret_error)
 {
     const char *peers = variable(env, "MUSTER_TLS_PEERS");
@@ -28,7 +44,7 @@ enum muster_rc muster_training_open_tls(struct muster_env *env, struct muster_er
     };
 
     if (options.cert_file == NULL)
-        return MUSTER_OK;
+        return check_plain(peers, options.ca_file, key, ret_error);
     options.key_file = key != NULL ? key : options.cert_file;
     if (reload_ms != NULL)
         options.reload_interval_ns = strtoull(reload_ms, NULL, 10) * MUSTER_NS_PER_MS;
