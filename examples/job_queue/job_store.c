@@ -180,6 +180,7 @@ static void on_range(struct muster_registry_op *op, enum muster_rc rc)
     struct job_store *store = op->data;
     struct muster_list *node, *next;
 
+    store->is_ranging = false;
     if (rc != MUSTER_OK) {
         look_again(store);
         return;
@@ -202,7 +203,10 @@ static void on_session(struct muster_session *session, enum muster_rc rc);
 
 static void on_session_closed(struct muster_session *session)
 {
-    look_again(session->data);
+    struct job_store *store = session->data;
+
+    store->is_session_busy = false;
+    look_again(store);
 }
 
 static void on_session_lost(struct muster_session *session)
@@ -210,32 +214,50 @@ static void on_session_lost(struct muster_session *session)
     struct job_store *store = session->data;
 
     store->has_session = false;
+    store->is_session_busy = true;
     store->on_session_lost(store);
     muster_session_close(session, on_session_closed);
 }
 
-static void on_again(struct muster_timer *timer)
+static void range_start(struct job_store *store)
 {
-    struct job_store *store = timer->data;
     const struct muster_registry_range range = {.key = text_bytes(PREFIX),
                                                 .reach = MUSTER_REGISTRY_PREFIX};
 
     muster_registry_watch_stop(&store->watch);
     store->range.data = store;
+    store->is_ranging = muster_registry_range_start(&store->range, store->registry, &range,
+                                                    deadline(store), on_range) == MUSTER_OK;
+    if (!store->is_ranging)
+        look_again(store);
+}
+
+static void session_start(struct job_store *store)
+{
     store->session.data = store;
-    if (muster_registry_range_start(&store->range, store->registry, &range, deadline(store),
-                                    on_range) != MUSTER_OK)
-        look_again(store);
-    if (!store->has_session &&
+    store->is_session_busy =
         muster_session_open(&store->session, store->registry, SESSION_S, deadline(store),
-                            on_session, on_session_lost) != MUSTER_OK)
+                            on_session, on_session_lost) == MUSTER_OK;
+    if (!store->is_session_busy)
         look_again(store);
+}
+
+/* What is under way goes on; its own end looks again. */
+static void on_again(struct muster_timer *timer)
+{
+    struct job_store *store = timer->data;
+
+    if (!store->is_ranging)
+        range_start(store);
+    if (!store->has_session && !store->is_session_busy)
+        session_start(store);
 }
 
 static void on_session(struct muster_session *session, enum muster_rc rc)
 {
     struct job_store *store = session->data;
 
+    store->is_session_busy = false;
     if (rc != MUSTER_OK) {
         look_again(store);
         return;

@@ -33,7 +33,8 @@ struct job_store {
     struct muster_registry *registry;
     struct muster_session session;
     bool has_session, is_closing;
-    struct muster_list jobs; /* the oldest first */
+    bool is_ranging, is_session_busy; /* opening or closing */
+    struct muster_list jobs;          /* the oldest first */
     struct muster_registry_op range;
     struct muster_registry_watch watch;
     struct muster_timer again; /* after a failure */
