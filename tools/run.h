@@ -151,6 +151,8 @@ struct muster_tls *run_tls_own(const struct run *run);
 /** The pattern of names that the job's tasks and launcher have. */
 void run_tls_peers(const struct run *run, char *out, size_t room);
 uint64_t run_tls_reload_ns(const struct run *run);
+/** The credential for members in our own environment is of a launcher above us, for its job. */
+bool run_tls_is_inherited(void);
 /** In the child of task: RUN_TLS_FD and RUN_TLS_CA_FD. False: there are none. */
 bool run_tls_inherit(const struct run_task *task);
 
@@ -267,7 +269,7 @@ struct run {
     struct run_registry *registry;
     struct run_weights *weights;
     bool is_different_elsewhere; /* another machine has other weights after the same step */
-    struct run_tls *tls; /* NULL: plain text */
+    struct run_tls *tls;         /* NULL: plain text */
     struct muster_fd_watch signal_watch;
     int guard_fd;
     pid_t guard_pid;

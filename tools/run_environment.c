@@ -12,6 +12,7 @@
 struct builder {
     char *own[OWN_MAX]; /* "NAME=value" */
     size_t count;
+    bool is_tls_replaced; /* what we were started with of MUSTER_TLS_* is for another job */
 };
 
 static void add(struct builder *builder, const char *name, const char *fmt, ...)
@@ -119,15 +120,16 @@ static void add_muster(struct builder *builder, const struct run_task *task)
 static bool is_replaced(const struct builder *builder, const char *entry)
 {
     static const char *const never[] = {
-        "MUSTER_KILL=",      "MUSTER_REPORT_FD=",     "MUSTER_INCARNATION=",
-        "MUSTER_RESOLVER=",  "MUSTER_TLS_CERT_FILE=", "MUSTER_TLS_CA_FILE=",
-        "MUSTER_TLS_PEERS=", "MUSTER_TLS_RELOAD_MS="};
+        "MUSTER_KILL=", "MUSTER_REPORT_FD=", "MUSTER_INCARNATION=", "MUSTER_RESOLVER="};
+    static const char tls[] = "MUSTER_TLS_";
     size_t name = strcspn(entry, "=");
 
     for (size_t i = 0; i < sizeof(never) / sizeof(never[0]); i++) {
         if (strncmp(entry, never[i], strlen(never[i])) == 0)
             return true;
     }
+    if (strncmp(entry, tls, sizeof(tls) - 1) == 0 && builder->is_tls_replaced)
+        return true;
     for (size_t i = 0; i < builder->count; i++) {
         if (strncmp(entry, builder->own[i], name + 1) == 0)
             return true;
@@ -145,6 +147,7 @@ char **run_environment_new(const struct run_task *task)
     add_torchrun(&builder, task);
     add_muster(&builder, task);
     add_tls(&builder, task->run);
+    builder.is_tls_replaced = task->run->tls != NULL || run_tls_is_inherited();
     while (environ[inherited] != NULL)
         inherited++;
     all = calloc(inherited + builder.count + 1, sizeof(all[0]));

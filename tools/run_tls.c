@@ -193,14 +193,19 @@ uint64_t run_tls_reload_ns(const struct run *run)
     return reload_interval_ns(&run->settings);
 }
 
-/* A launcher above has given us the registry that we use, and the files to reach it with. */
-static bool has_heritage(void)
+/* The variable names what a launcher above has handed down. */
+static bool is_handed_down(const char *variable)
 {
-    const char *path = getenv("MUSTER_REGISTRY_CERT_FILE");
+    const char *path = getenv(variable);
     char ours[PATH_BYTES];
 
     snprintf(ours, sizeof(ours), "/proc/self/fd/%d", RUN_TLS_FD);
     return path != NULL && strcmp(path, ours) == 0;
+}
+
+bool run_tls_is_inherited(void)
+{
+    return is_handed_down("MUSTER_TLS_CERT_FILE");
 }
 
 bool run_tls_inherit(const struct run_task *task)
@@ -208,7 +213,7 @@ bool run_tls_inherit(const struct run_task *task)
     const struct run_tls *tls = task->run->tls;
 
     if (tls == NULL)
-        return has_heritage();
+        return is_handed_down("MUSTER_REGISTRY_CERT_FILE"); /* of the registry that we use */
     dup2(tls->task_fds[task - task->run->tasks], RUN_TLS_FD);
     dup2(tls->ca_fd, RUN_TLS_CA_FD);
     return true;

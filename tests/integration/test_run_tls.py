@@ -141,6 +141,13 @@ class TlsAuto(unittest.TestCase):
         done = run("-n", "1", "--tls", "auto", program=(MUSTER, "run", "-n", "2", "--", STEPPER, "3"))
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
+    def test_certificates_of_ones_own_reach_the_members(self):
+        show = ("/bin/sh", "-c", "echo cert=$MUSTER_TLS_CERT_FILE key=$MUSTER_TLS_KEY_FILE peers=$MUSTER_TLS_PEERS.")
+        own = dict(MUSTER_TLS_CERT_FILE="/own/cert.pem", MUSTER_TLS_KEY_FILE="/own/key.pem", MUSTER_TLS_PEERS="spiffe://own/*")
+        self.assertIn("cert=/own/cert.pem key=/own/key.pem peers=spiffe://own/*.", run("-n", "1", program=show, **own).stdout)
+        auto = run("-n", "1", "--tls", "auto", "--job", "a", program=show, **own).stdout
+        self.assertIn("cert=/proc/self/fd/4 key= peers=spiffe://muster/job/a/*.", auto)
+
     def test_what_a_member_lacks_is_named(self):
         member = dict(RANK="0", WORLD_SIZE="1", MUSTER_REGISTRY="https://127.0.0.1:1")
         for variables, words in ((dict(MUSTER_REGISTRY_CA_FILE="/nowhere/ca.pem"), "/nowhere/ca.pem cannot be read"),
