@@ -10,12 +10,12 @@ bool muster_registry_wants_tls(const char *endpoint)
     return strncmp(endpoint, SCHEME, strlen(SCHEME)) == 0;
 }
 
-static bool has_secured_endpoint(const char *endpoints)
+static bool has_endpoint(const char *endpoints, bool is_secured)
 {
     const char *at = endpoints;
 
     while (at != NULL && *at != '\0') {
-        if (muster_registry_wants_tls(at))
+        if (muster_registry_wants_tls(at) == is_secured)
             return true;
         at = strchr(at, ',');
         at = at != NULL ? at + 1 : NULL;
@@ -31,8 +31,13 @@ enum muster_rc muster_registry_tls_init(struct muster_registry *registry,
                                      .cert_file = options->cert_file,
                                      .key_file = options->key_file};
 
-    if (!has_secured_endpoint(options->endpoints))
+    if (!has_endpoint(options->endpoints, true))
         return MUSTER_OK;
+    if (registry->auth.user != NULL && has_endpoint(options->endpoints, false))
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "registry user '%.80s': the password would go in plain text to "
+                                "some endpoints and not to others: begin all with " SCHEME,
+                                registry->auth.user);
     if (options->tls != NULL) {
         registry->tls = muster_tls_share(options->tls);
         return MUSTER_OK;

@@ -52,7 +52,8 @@ struct muster_registry_kv {
 
 typedef void muster_registry_close_fn(struct muster_registry *registry);
 
-/** Connects lazily. Borrows env. Errors: INVALID_ARGUMENT names the endpoint. Gives. */
+/** Connects lazily. Borrows env. Errors: INVALID_ARGUMENT names the endpoint; or a user's password
+ * would go to some endpoints in plain text and to others not. Gives. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_registry_open(
     struct muster_env *env, const struct muster_registry_options *options,
     struct muster_registry **ret_registry, struct muster_error *ret_error);

@@ -261,6 +261,23 @@ static void bad_endpoints_are_named(void **state)
     registry_pair_close(&f);
 }
 
+static void a_password_goes_to_secured_endpoints_or_to_plain_ones(void **state)
+{
+    struct registry_pair f;
+    struct muster_registry_options options = {.endpoints = "https://127.0.0.1:1,http://127.0.0.1:2",
+                                              .user = "somebody",
+                                              .password_file = "/nowhere/password"};
+    struct muster_registry *registry = NULL;
+    struct muster_error error = {.rc = MUSTER_OK};
+
+    (void)state;
+    registry_pair_open(&f);
+    assert_int_equal(muster_registry_open(f.env, &options, &registry, &error),
+                     MUSTER_INVALID_ARGUMENT);
+    assert_non_null(strstr(error.text, "begin all with https://"));
+    registry_pair_close(&f);
+}
+
 static void large_values_pass_and_too_large_ones_are_refused(void **state)
 {
     static char large[1600 << 10];
@@ -300,6 +317,7 @@ int main(void)
         cmocka_unit_test(a_dead_endpoint_is_left_for_the_next),
         cmocka_unit_test(closing_ends_open_ops_with_cancelled),
         cmocka_unit_test(bad_endpoints_are_named),
+        cmocka_unit_test(a_password_goes_to_secured_endpoints_or_to_plain_ones),
         cmocka_unit_test(large_values_pass_and_too_large_ones_are_refused),
     };
 
