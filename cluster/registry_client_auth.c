@@ -8,16 +8,6 @@
 #define AUTHENTICATE_NS    (5 * MUSTER_NS_PER_S)
 #define REFUSED_NS         MUSTER_NS_PER_S /* who was refused asks no sooner again */
 
-static char *copy_of(struct muster_mem *mem, const char *text)
-{
-    size_t bytes = strlen(text) + 1;
-    char *copy = muster_mem_alloc(mem, bytes);
-
-    if (copy != NULL)
-        memcpy(copy, text, bytes);
-    return copy;
-}
-
 static void forget(struct muster_mem *mem, char **text)
 {
     if (*text != NULL)
@@ -46,8 +36,8 @@ enum muster_rc muster_registry_auth_init(struct muster_registry *registry,
                                 "registry user '%.80s' without a password: name the file that "
                                 "holds it in MUSTER_REGISTRY_PASSWORD_FILE",
                                 user);
-    auth->user = copy_of(mem, user);
-    auth->password_file = copy_of(mem, file);
+    auth->user = muster_mem_strdup(mem, user);
+    auth->password_file = muster_mem_strdup(mem, file);
     if (auth->user == NULL || auth->password_file == NULL)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
                                 "no memory for a registry client");
@@ -136,7 +126,7 @@ static void take_token(struct muster_registry *registry, const char *token)
     struct muster_registry_auth *auth = &registry->auth;
 
     forget(registry->env->mem, &auth->token);
-    auth->token = copy_of(registry->env->mem, token);
+    auth->token = muster_mem_strdup(registry->env->mem, token);
     auth->generation++;
     auth->backoff_ns = 0;
     auth->refused_ns = 0;

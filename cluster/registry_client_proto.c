@@ -633,9 +633,7 @@ enum muster_rc muster_registry_parse_token(struct muster_mem *mem, struct muster
 
     if (rc != MUSTER_OK)
         return rc;
-    token = muster_mem_alloc(mem, strlen(message->token) + 1);
-    if (token != NULL)
-        memcpy(token, message->token, strlen(message->token) + 1);
+    token = muster_mem_strdup(mem, message->token);
     muster_proto_free(message);
     if (token == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;
