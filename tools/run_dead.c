@@ -18,7 +18,7 @@ struct run_dead {
     struct muster_registry *client;
     struct muster_loop *loop;
     struct muster_registry_op op;
-    uint64_t written;
+    uint64_t written; /* since the last deletion */
     bool is_busy;
     char view_key[KEY_BYTES];
     char dead_prefix[KEY_BYTES];
@@ -86,8 +86,9 @@ static void on_deleted(struct muster_registry_op *op, enum muster_rc rc)
 {
     struct run_dead *dead = op->data;
 
-    (void)rc; /* what is left is deleted the next time */
     dead->is_busy = false;
+    if (rc == MUSTER_OK && op->is_succeeded)
+        dead->written = 0; /* else the next death tries again: the view has changed meanwhile */
 }
 
 static void delete_chosen(struct run_dead *dead, size_t count, uint64_t view_revision)
@@ -146,7 +147,7 @@ static void clean(struct run_dead *dead)
 void run_dead_count(struct run_dead *dead)
 {
     dead->written++;
-    if (dead->written % CLEAN_EVERY == 0 && !dead->is_busy)
+    if (dead->written >= CLEAN_EVERY && !dead->is_busy)
         clean(dead);
 }
 
