@@ -1,6 +1,6 @@
 /* protoc-gen-muster: protoc's plugin that makes typed stubs of services, for clients and servers.
  * protoc writes a CodeGeneratorRequest to its standard input and reads the answer from its output:
- *   protoc --plugin=protoc-gen-muster --muster_out=DIR FILE.proto */
+ *   protoc --muster_out=DIR FILE.proto */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -105,7 +105,7 @@ int main(int argc, char **argv)
         bool is_help = strcmp(argv[1], "--help") == 0;
 
         fprintf(is_help ? stdout : stderr,
-                "protoc-gen-muster is run by protoc:\n  protoc --plugin=protoc-gen-muster "
+                "protoc-gen-muster is run by protoc, which finds it in PATH:\n  protoc "
                 "--muster_out=DIR [--muster_opt=only_descriptors] FILE.proto\n");
         return is_help ? 0 : 2;
     }
