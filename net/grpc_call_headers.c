@@ -6,11 +6,6 @@
 #include "net/grpc_timeout.h"
 #include "net/rpc_channel_internal.h"
 
-static bool is_text(const char *text, size_t bytes, const char *expected)
-{
-    return strlen(expected) == bytes && memcmp(text, expected, bytes) == 0;
-}
-
 static void parse_http_status(struct muster_grpc_call *call, const char *value, size_t bytes)
 {
     int status = 0;
@@ -30,34 +25,34 @@ static bool parse_own(struct muster_grpc_call *call, const char *name, size_t na
                       const char *value, size_t value_bytes)
 {
     if (name_bytes > 0 && name[0] == ':') {
-        if (is_text(name, name_bytes, ":status"))
+        if (muster_grpc_is_text(name, name_bytes, ":status"))
             parse_http_status(call, value, value_bytes);
         return true;
     }
-    if (is_text(name, name_bytes, "grpc-status")) {
+    if (muster_grpc_is_text(name, name_bytes, "grpc-status")) {
         call->has_status = true;
         call->status = muster_grpc_status_parse(value, value_bytes);
         return true;
     }
-    if (is_text(name, name_bytes, "grpc-message")) {
+    if (muster_grpc_is_text(name, name_bytes, "grpc-message")) {
         parse_message(call, value, value_bytes);
         return true;
     }
-    if (is_text(name, name_bytes, "content-type")) {
+    if (muster_grpc_is_text(name, name_bytes, "content-type")) {
         call->is_grpc = value_bytes >= 16 && memcmp(value, "application/grpc", 16) == 0;
         return true;
     }
-    if (is_text(name, name_bytes, "grpc-encoding")) {
-        call->parser.takes_gzip = is_text(value, value_bytes, "gzip");
+    if (muster_grpc_is_text(name, name_bytes, "grpc-encoding")) {
+        call->parser.takes_gzip = muster_grpc_is_text(value, value_bytes, "gzip");
         call->has_unknown_encoding =
-            !call->parser.takes_gzip && !is_text(value, value_bytes, "identity");
+            !call->parser.takes_gzip && !muster_grpc_is_text(value, value_bytes, "identity");
         return true;
     }
-    if (is_text(name, name_bytes, "grpc-retry-pushback-ms")) {
+    if (muster_grpc_is_text(name, name_bytes, "grpc-retry-pushback-ms")) {
         muster_rpc_retry_parse_pushback(&call->retry, value, value_bytes);
         return true;
     }
-    return is_text(name, name_bytes, "grpc-accept-encoding");
+    return muster_grpc_is_text(name, name_bytes, "grpc-accept-encoding");
 }
 
 void muster_grpc_call_header_parse(struct muster_grpc_call *call, const char *name,

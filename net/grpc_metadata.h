@@ -2,6 +2,8 @@
 #ifndef MUSTER_NET_GRPC_METADATA_H
 #define MUSTER_NET_GRPC_METADATA_H
 
+#include <string.h>
+
 #include <muster/mem.h>
 #include <muster/rpc.h>
 
@@ -40,5 +42,11 @@ struct muster_metadata muster_grpc_metadata_view(const struct muster_grpc_metada
 
 /** A name the user may send: 0-9 a-z _ - . and not reserved. */
 bool muster_grpc_metadata_name_is_valid(const char *name);
+
+/** Whether `bytes` of text, not NUL-terminated, are the whole of expected. */
+static inline bool muster_grpc_is_text(const char *text, size_t bytes, const char *expected)
+{
+    return strlen(expected) == bytes && memcmp(text, expected, bytes) == 0;
+}
 
 #endif

@@ -1,8 +1,8 @@
 /* One client's connection to the server: HTTP/2 events to calls, ping strikes, drain. */
 #include "net/rpc_server_internal.h"
+#include "net/tls_stream.h"
 
 #define FAREWELL_NS MUSTER_NS_PER_S /* to tell a client why it has to go */
-#include "net/tls_stream.h"
 
 static struct muster_rpc_connection *connection_of(const struct muster_h2_session *session)
 {

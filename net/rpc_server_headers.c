@@ -5,11 +5,6 @@
 #include "net/grpc_timeout.h"
 #include "net/rpc_server_internal.h"
 
-static bool is_text(const char *text, size_t bytes, const char *expected)
-{
-    return strlen(expected) == bytes && memcmp(text, expected, bytes) == 0;
-}
-
 /* Of a list with commas. */
 static bool has_word(const char *list, size_t bytes, const char *word)
 {
@@ -25,7 +20,7 @@ static bool has_word(const char *list, size_t bytes, const char *word)
             begin++;
         while (end > begin && list[end - 1] == ' ')
             end--;
-        if (is_text(list + begin, end - begin, word))
+        if (muster_grpc_is_text(list + begin, end - begin, word))
             return true;
     }
     return false;
@@ -59,7 +54,7 @@ static void parse_path(struct muster_rpc *rpc, const char *path, size_t bytes)
     const struct muster_rpc_method_slot *slot =
         muster_rpc_method_table_find(&server->methods, path, bytes);
 
-    rpc->is_root = is_text(path, bytes, "/");
+    rpc->is_root = muster_grpc_is_text(path, bytes, "/");
     rpc->tally.series =
         slot != NULL ? slot->series
                      : muster_rpc_metrics_series(server->metrics, MUSTER_RPC_SERVER, NULL, "");
@@ -81,11 +76,12 @@ static void parse_path(struct muster_rpc *rpc, const char *path, size_t bytes)
 static void parse_pseudo(struct muster_rpc *rpc, const char *name, size_t name_bytes,
                          const char *value, size_t value_bytes)
 {
-    if (is_text(name, name_bytes, ":path")) {
+    if (muster_grpc_is_text(name, name_bytes, ":path")) {
         parse_path(rpc, value, value_bytes);
-    } else if (is_text(name, name_bytes, ":method")) {
-        rpc->is_post = is_text(value, value_bytes, "POST");
-        rpc->is_get = is_text(value, value_bytes, "GET") || is_text(value, value_bytes, "HEAD");
+    } else if (muster_grpc_is_text(name, name_bytes, ":method")) {
+        rpc->is_post = muster_grpc_is_text(value, value_bytes, "POST");
+        rpc->is_get = muster_grpc_is_text(value, value_bytes, "GET") ||
+                      muster_grpc_is_text(value, value_bytes, "HEAD");
     }
 }
 
@@ -103,25 +99,25 @@ static void parse_timeout(struct muster_rpc *rpc, const char *value, size_t valu
 static bool parse_own(struct muster_rpc *rpc, const char *name, size_t name_bytes,
                       const char *value, size_t value_bytes)
 {
-    if (is_text(name, name_bytes, "te"))
+    if (muster_grpc_is_text(name, name_bytes, "te"))
         return true;
-    if (is_text(name, name_bytes, "grpc-accept-encoding")) {
+    if (muster_grpc_is_text(name, name_bytes, "grpc-accept-encoding")) {
         rpc->is_gzip_welcome = rpc->is_gzip_welcome || has_word(value, value_bytes, "gzip");
         return true;
     }
-    if (is_text(name, name_bytes, "content-type")) {
+    if (muster_grpc_is_text(name, name_bytes, "content-type")) {
         rpc->is_grpc = is_grpc_content_type(value, value_bytes);
         rpc->has_unknown_codec = rpc->is_grpc && is_other_codec(value, value_bytes);
         return true;
     }
-    if (is_text(name, name_bytes, "grpc-timeout")) {
+    if (muster_grpc_is_text(name, name_bytes, "grpc-timeout")) {
         parse_timeout(rpc, value, value_bytes);
         return true;
     }
-    if (is_text(name, name_bytes, "grpc-encoding")) {
-        rpc->parser.takes_gzip = is_text(value, value_bytes, "gzip");
+    if (muster_grpc_is_text(name, name_bytes, "grpc-encoding")) {
+        rpc->parser.takes_gzip = muster_grpc_is_text(value, value_bytes, "gzip");
         rpc->has_unknown_encoding =
-            !rpc->parser.takes_gzip && !is_text(value, value_bytes, "identity");
+            !rpc->parser.takes_gzip && !muster_grpc_is_text(value, value_bytes, "identity");
         return true;
     }
     return false;

@@ -50,6 +50,14 @@ extern const struct muster_options run_options;
 extern const struct muster_options server_options;
 extern const struct muster_options version_options;
 
+/** The option row of a command that logs: --log-level, into settings' field log_level. */
+#define COMMAND_LOG_ROW(settings_type, level)                                                      \
+    {                                                                                              \
+        .name = "log-level", .variable = "MUSTER_LOG_LEVEL", .kind = MUSTER_OPTION_CHOICE,         \
+        .offset = offsetof(settings_type, log_level), .fallback = (level),                         \
+        .choices = "error|warn|info|debug|trace", .help = "How much goes to standard error."       \
+    }
+
 /**
  * Parse argv into *settings. True: go on, *ret_rest is the first argument that is no option. False:
  * --help was printed or an error named on standard error; *ret_exit is the exit code.

@@ -87,13 +87,7 @@ static const struct muster_option rows[] = {
      .value = "HOST:PORT",
      .help = "Serve /healthz and /metrics (Prometheus) there, over HTTP/1.1; told behind the ready "
              "line."},
-    {.name = "log-level",
-     .variable = "MUSTER_LOG_LEVEL",
-     .kind = MUSTER_OPTION_CHOICE,
-     .offset = offsetof(struct settings, log_level),
-     .fallback = "info",
-     .choices = "error|warn|info|debug|trace",
-     .help = "How much goes to standard error."},
+    COMMAND_LOG_ROW(struct settings, "info"),
 };
 
 const struct muster_options coordinator_options = {

@@ -76,13 +76,7 @@ static const struct muster_option rows[] = {
      .min = MUSTER_NS_PER_MS,
      .help = "Of the coordination service: a task that is silent for so long counts as dead."},
     SERVICE_TLS_ROWS(struct settings),
-    {.name = "log-level",
-     .variable = "MUSTER_LOG_LEVEL",
-     .kind = MUSTER_OPTION_CHOICE,
-     .offset = offsetof(struct settings, log_level),
-     .fallback = "info",
-     .choices = "error|warn|info|debug|trace",
-     .help = "How much goes to standard error."},
+    COMMAND_LOG_ROW(struct settings, "info"),
 };
 
 const struct muster_options server_options = {
