@@ -289,7 +289,7 @@ uint64_t muster_membership_committed_by(const struct muster_membership *machine,
 static void start(struct muster_membership *machine)
 {
     machine->forming_since_ns = machine->now_ns;
-    muster_membership_act(machine, MUSTER_ACTION_REGISTER);
+    muster_membership_register(machine);
     muster_membership_move(machine, MUSTER_MEMBERSHIP_FORMING);
 }
 

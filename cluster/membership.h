@@ -46,7 +46,7 @@ enum muster_membership_event_kind {
     MUSTER_EVENT_REGISTRY_DOWN,
     MUSTER_EVENT_SNAPSHOT_BEGIN, /* a Range of the whole prefix follows … */
     MUSTER_EVENT_SNAPSHOT_END,   /* … and is complete: what was not in it is gone */
-    MUSTER_EVENT_MEMBER_PUT,     /* member, revision */
+    MUSTER_EVENT_MEMBER_PUT,     /* member, begins_after; revision that made the key */
     MUSTER_EVENT_MEMBER_DELETED, /* peer */
     MUSTER_EVENT_DEAD_PUT,       /* peer, text: confirmed by the launcher (docs/protocol.md) */
     MUSTER_EVENT_VIEW_PUT,       /* view, revision: the watch showed it */
@@ -81,6 +81,7 @@ struct muster_membership_event {
     struct muster_progress *progress; /* takes, from the heap: muster_progress_free */
     struct muster_op_id op;
     uint64_t revision;
+    uint64_t begins_after;
     uint64_t id;
     uint64_t committed_step;
     bool is_done;
@@ -100,7 +101,7 @@ enum muster_membership_action_kind {
     MUSTER_ACTION_ABORT_ALL,  /* every open operation ends with error; the group closes */
     MUSTER_ACTION_CAS,        /* id: put view if the key's mod_revision is `revision` (0: absent) */
     MUSTER_ACTION_READ_VIEW,  /* answered by EVENT_VIEW_READ */
-    MUSTER_ACTION_REGISTER,   /* put the member key under a lease */
+    MUSTER_ACTION_REGISTER,   /* put the member key with begins_after, under a lease */
     MUSTER_ACTION_DEREGISTER, /* delete it, however long it takes */
     MUSTER_ACTION_SET_TIMER,  /* EVENT_TICK at due_ns; replaces the one before */
     MUSTER_ACTION_TELL_EXCLUDED, /* error: alive but not in view */
@@ -119,6 +120,7 @@ struct muster_membership_action {
     struct muster_view *view;
     bool is_hand_over;
     uint64_t revision;
+    uint64_t begins_after;
     uint64_t id;
     uint64_t due_ns;
     struct muster_error error;

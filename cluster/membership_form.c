@@ -64,6 +64,27 @@ bool muster_membership_settle_over(struct muster_membership *machine, bool is_su
     return true;
 }
 
+void muster_membership_register(struct muster_membership *machine)
+{
+    muster_membership_act(machine, MUSTER_ACTION_REGISTER)->begins_after = machine->begins_after;
+}
+
+/* A record outlives the job of its process, which may not know that it is over: for a new beginning
+ * only those count that ask for one. */
+static void ask_to_begin(struct muster_membership *machine)
+{
+    if (machine->view == NULL || machine->begins_after == machine->view->epoch)
+        return;
+    machine->begins_after = machine->view->epoch;
+    muster_membership_register(machine);
+}
+
+static bool is_beginner(const struct muster_membership *machine, const struct membership_peer *peer)
+{
+    return peer->is_registered && peer->has_record && !peer->suspicion.is_dead &&
+           (machine->view == NULL || peer->begins_after >= machine->view->epoch);
+}
+
 /* Of two processes with one task the one registered later counts. */
 static bool is_superseded(const struct muster_membership *machine,
                           const struct membership_peer *peer)
@@ -71,8 +92,7 @@ static bool is_superseded(const struct muster_membership *machine,
     for (size_t i = 0; i < machine->peer_count; i++) {
         const struct membership_peer *other = &machine->peers[i];
 
-        if (other != peer && other->is_registered && other->has_record &&
-            !other->suspicion.is_dead &&
+        if (other != peer && is_beginner(machine, other) &&
             muster_member_compare(&other->member, &peer->member) == 0 &&
             other->register_revision > peer->register_revision)
             return true;
@@ -83,8 +103,7 @@ static bool is_superseded(const struct muster_membership *machine,
 static bool is_candidate(const struct muster_membership *machine,
                          const struct membership_peer *peer)
 {
-    return peer->is_registered && peer->has_record && !peer->suspicion.is_dead &&
-           !is_superseded(machine, peer);
+    return is_beginner(machine, peer) && !is_superseded(machine, peer);
 }
 
 uint32_t muster_membership_candidate_count(const struct muster_membership *machine)
@@ -197,8 +216,10 @@ void muster_membership_settle_forming(struct muster_membership *machine)
     }
     if (machine->is_synced && muster_membership_settle_over(machine, true))
         return;
-    if (is_informed(machine))
+    if (is_informed(machine)) {
+        ask_to_begin(machine);
         watch_candidates(machine);
+    }
     if (!is_informed(machine) || self == NULL || !is_candidate(machine, self) ||
         !has_enough(machine)) {
         machine->forming_due_ns = 0;

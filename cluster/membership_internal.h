@@ -18,6 +18,7 @@ struct membership_peer {
     bool is_listed; /* seen in the snapshot under way */
     bool is_watched;
     uint64_t register_revision;
+    uint64_t begins_after; /* what its record says (collective/view_proto.h) */
     struct muster_suspicion suspicion;
     char death[48];    /* what killed it */
     bool is_witnessed; /* its death, by this process: told to the others until the view changes */
@@ -121,6 +122,7 @@ struct muster_membership {
     uint64_t refresh_due_ns, refresh_backoff_ns;
     /* forming */
     uint64_t forming_since_ns, forming_due_ns;
+    uint64_t begins_after; /* what the own record is to say */
     /* time */
     uint64_t heartbeat_due_ns;
     uint64_t timer_due_ns;
@@ -205,6 +207,7 @@ void muster_membership_go(struct muster_membership *machine);
 void muster_membership_settle_joining(struct muster_membership *machine);
 
 /* membership_form.c */
+void muster_membership_register(struct muster_membership *machine);
 void muster_membership_settle_forming(struct muster_membership *machine);
 /** Nobody of the last view can come back: confirmed by the launcher or the system (or
  * is_force_new). */

@@ -265,6 +265,7 @@ static void member_put(struct muster_membership *machine,
     peer->is_registered = true;
     peer->is_listed = true;
     peer->register_revision = event->revision;
+    peer->begins_after = event->begins_after;
 }
 
 /* The key of a living process is gone: its lease ran out while it was cut off. Ours we put again.
@@ -276,7 +277,7 @@ static void member_gone(struct muster_membership *machine, struct membership_pee
     peer->is_registered = false;
     if (was_registered && !machine->is_leaving &&
         muster_membership_is_self(machine, &peer->member.incarnation))
-        muster_membership_act(machine, MUSTER_ACTION_REGISTER);
+        muster_membership_register(machine);
 }
 
 static void snapshot_end(struct muster_membership *machine)

@@ -106,6 +106,7 @@ static void execute(struct muster_node *node, const struct muster_membership_act
         muster_node_read_view(node);
         return;
     case MUSTER_ACTION_REGISTER:
+        node->registry.begins_after = action->begins_after;
         muster_node_register(node);
         return;
     case MUSTER_ACTION_DEREGISTER:

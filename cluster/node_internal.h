@@ -99,6 +99,8 @@ struct node_registry {
     struct muster_registry_lease lease;
     struct muster_registry_op put;
     uint64_t registered_revision; /* of the first put; 0: none yet */
+    uint64_t begins_after;        /* what the record is to say (collective/view_proto.h) … */
+    uint64_t put_begins_after;    /* … and what the last put says */
     struct muster_timer registration_retry;
     enum node_watching watching;
     struct muster_registry_op range;

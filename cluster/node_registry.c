@@ -103,12 +103,15 @@ static void on_put(struct muster_registry_op *op, enum muster_rc rc)
     node->registry.registration = NODE_REGISTERED;
     if (node->registry.registered_revision == 0)
         node->registry.registered_revision = op->revision;
+    if (node->registry.put_begins_after != node->registry.begins_after)
+        muster_node_register(node); /* asked for while it was on its way */
     see_whether_up(node);
 }
 
 static void put_key(struct muster_node *node)
 {
     char key[MUSTER_JOB_NAME_BYTES + 80];
+    struct muster_member_record record = {.member = node->member};
     struct muster_bytes value = {NULL, 0};
     void *bytes = NULL;
     enum muster_rc rc;
@@ -116,7 +119,8 @@ static void put_key(struct muster_node *node)
     member_key(node, key, sizeof(key));
     node->registry.registration = NODE_PUTTING;
     node->registry.put.data = node;
-    rc = muster_member_pack(&node->member, node->env->mem, &bytes, &value.size);
+    record.begins_after = node->registry.put_begins_after = node->registry.begins_after;
+    rc = muster_member_record_pack(&record, node->env->mem, &bytes, &value.size);
     value.data = bytes;
     if (rc == MUSTER_OK)
         rc = muster_registry_put_start(&node->registry.put, node->registry.client, text_bytes(key),

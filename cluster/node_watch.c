@@ -25,7 +25,7 @@ static void show_other_version(struct muster_node *node, const struct muster_reg
                                const struct muster_incarnation *incarnation)
 {
     bool is_first = node->registry.registered_revision == 0 ||
-                    kv->mod_revision < node->registry.registered_revision;
+                    kv->create_revision < node->registry.registered_revision;
 
     MUSTER_LOG(node->env, WARN, "member_of_another_version", "revision", kv->mod_revision);
     if (is_first && !muster_membership_is_member(node->machine) &&
@@ -59,20 +59,21 @@ static void show_member(struct muster_node *node, const struct muster_registry_k
                         const struct muster_incarnation *incarnation)
 {
     struct muster_membership_event event = {.kind = MUSTER_EVENT_MEMBER_PUT};
-    struct muster_member member;
+    struct muster_member_record record;
     enum muster_rc rc =
-        muster_member_unpack(node->env->mem, kv->value.data, kv->value.size, &member);
+        muster_member_record_unpack(node->env->mem, kv->value.data, kv->value.size, &record);
 
     if (rc == MUSTER_FAILED_PRECONDITION) {
         show_other_version(node, kv, incarnation);
         return;
     }
-    if (rc != MUSTER_OK || !muster_incarnation_is_equal(&member.incarnation, incarnation)) {
+    if (rc != MUSTER_OK || !muster_incarnation_is_equal(&record.member.incarnation, incarnation)) {
         MUSTER_LOG(node->env, WARN, "member_key_damaged", "revision", kv->mod_revision);
         return;
     }
-    event.member = &member;
-    event.revision = kv->mod_revision;
+    event.member = &record.member;
+    event.begins_after = record.begins_after;
+    event.revision = kv->create_revision;
     muster_node_feed(node, &event);
 }
 

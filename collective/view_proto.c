@@ -76,26 +76,48 @@ static enum muster_rc member_from_message(const Muster__Member *message,
     return MUSTER_OK;
 }
 
-enum muster_rc muster_member_pack(const struct muster_member *member, struct muster_mem *mem,
-                                  void **ret_bytes, size_t *ret_size)
+enum muster_rc muster_member_record_pack(const struct muster_member_record *record,
+                                         struct muster_mem *mem, void **ret_bytes, size_t *ret_size)
 {
     char address[MUSTER_ADDRESS_TEXT_BYTES];
     Muster__Member message;
 
-    member_to_message(member, address, &message);
+    member_to_message(&record->member, address, &message);
+    message.begins_after = record->begins_after;
     return muster_proto_pack(mem, &message, ret_bytes, ret_size);
 }
 
-enum muster_rc muster_member_unpack(struct muster_mem *mem, const void *bytes, size_t size,
-                                    struct muster_member *ret_member)
+enum muster_rc muster_member_record_unpack(struct muster_mem *mem, const void *bytes, size_t size,
+                                           struct muster_member_record *ret_record)
 {
     Muster__Member *message = NULL;
     enum muster_rc rc =
         muster_proto_unpack(mem, &muster__member__descriptor, bytes, size, NULL, &message, NULL);
 
     if (rc == MUSTER_OK)
-        rc = member_from_message(message, ret_member);
+        rc = member_from_message(message, &ret_record->member);
+    if (rc == MUSTER_OK)
+        ret_record->begins_after = message->begins_after;
     muster_proto_free(message);
+    return rc;
+}
+
+enum muster_rc muster_member_pack(const struct muster_member *member, struct muster_mem *mem,
+                                  void **ret_bytes, size_t *ret_size)
+{
+    struct muster_member_record record = {.member = *member};
+
+    return muster_member_record_pack(&record, mem, ret_bytes, ret_size);
+}
+
+enum muster_rc muster_member_unpack(struct muster_mem *mem, const void *bytes, size_t size,
+                                    struct muster_member *ret_member)
+{
+    struct muster_member_record record;
+    enum muster_rc rc = muster_member_record_unpack(mem, bytes, size, &record);
+
+    if (rc == MUSTER_OK)
+        *ret_member = record.member;
     return rc;
 }
 

@@ -292,6 +292,7 @@ static void execute(struct pump_node *node, const struct muster_membership_actio
         return;
     case MUSTER_ACTION_REGISTER:
         node->wants_registered = true;
+        node->begins_after = action->begins_after;
         event.kind = PUMP_REGISTER;
         pump_push(pump, event, pump_latency(pump));
         return;

@@ -36,6 +36,7 @@ struct pump_node {
     char record[64];                        /* what its launcher writes down when it is dead */
     bool stops_before_cas, stops_after_cas; /* failpoints: dies at its next compare-and-swap */
     bool is_registered, wants_registered, sees_registry;
+    uint64_t begins_after, put_begins_after, register_revision; /* of its record */
     uint64_t paused_until_ns;
     size_t watched;     /* registry log entries seen */
     bool is_watch_late; /* and no more for now */
@@ -68,6 +69,7 @@ struct pump_change {
     enum pump_change_kind kind;
     unsigned node;
     struct muster_view *view;
+    uint64_t begins_after, register_revision; /* of a record */
 };
 
 struct pump_event;

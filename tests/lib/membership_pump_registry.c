@@ -16,7 +16,7 @@ static void log_change(struct pump *pump, enum pump_change_kind kind, unsigned n
         pump->log_room = pump->log_room == 0 ? 64 : pump->log_room * 2;
         pump->log = muster_mem_realloc(pump->mem, pump->log, pump->log_room * sizeof(*pump->log));
     }
-    pump->log[pump->log_count++] = (struct pump_change){kind, node, view};
+    pump->log[pump->log_count++] = (struct pump_change){.kind = kind, .node = node, .view = view};
     wake_watchers(pump);
 }
 
@@ -102,6 +102,9 @@ static void show_change(struct pump_node *node, const struct pump_change *change
 
     event.peer = other->member.incarnation;
     event.member = &other->member;
+    event.begins_after = change->begins_after;
+    if (change->kind == PUMP_MEMBER_PUT)
+        event.revision = change->register_revision;
     event.text = other->record[0] != '\0' ? other->record : "SIGKILL";
     switch (change->kind) {
     case PUMP_MEMBER_PUT:
@@ -133,11 +136,19 @@ void pump_on_watch(struct pump *pump, struct pump_node *node)
 
 void pump_on_register(struct pump *pump, struct pump_node *node)
 {
-    if (!node->wants_registered || !node->is_alive || node->is_registered ||
-        !pump_reaches_registry(node))
+    struct pump_change *change;
+
+    if (!node->wants_registered || !node->is_alive || !pump_reaches_registry(node) ||
+        (node->is_registered && node->begins_after == node->put_begins_after))
         return;
-    node->is_registered = true;
     log_change(pump, PUMP_MEMBER_PUT, node->index, NULL);
+    if (!node->is_registered)
+        node->register_revision = pump->log_count;
+    node->is_registered = true;
+    node->put_begins_after = node->begins_after;
+    change = &pump->log[pump->log_count - 1];
+    change->begins_after = node->begins_after;
+    change->register_revision = node->register_revision;
 }
 
 static void deregister(struct pump *pump, struct pump_node *node)

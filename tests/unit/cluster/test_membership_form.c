@@ -135,6 +135,32 @@ static void who_was_killed_on_this_host_is_not_counted(void **state)
     }
 }
 
+/* It has not heard of the end of its job, and its record lives on. */
+static void who_sleeps_through_the_end_of_its_job_is_not_counted(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        struct membership_world world;
+        struct pump *pump = &world.pump;
+
+        open_world(&world, seed, WORKERS);
+        pump_pause(pump, 2, PUMP_S(10));
+        pump_run(pump, PUMP_S(3));
+        pump_leave_undone(pump, 0);
+        pump_leave_undone(pump, 1);
+        pump_run(pump, PUMP_S(1));
+        pump_start(pump, 0, 0);
+        pump_start(pump, 1, 1);
+        pump_run(pump, PUMP_S(4));
+        assert_int_equal(pump->key_view->member_count, 0);
+        membership_world_assert_settles(&world);
+
+        assert_true(pump_is_member(pump, 2));
+        assert_int_equal(pump->key_view->member_count, WORKERS);
+        membership_world_close(&world);
+    }
+}
+
 /* Between the end of its record and the view without it. */
 static void a_leaver_that_is_killed_on_its_way_is_lost_like_any_other(void **state)
 {
@@ -181,6 +207,7 @@ int main(void)
         cmocka_unit_test(who_has_left_is_not_counted_by_those_who_come_at_any_time),
         cmocka_unit_test(a_leader_that_is_the_last_leaves_no_record),
         cmocka_unit_test(who_was_killed_on_this_host_is_not_counted),
+        cmocka_unit_test(who_sleeps_through_the_end_of_its_job_is_not_counted),
         cmocka_unit_test(a_leaver_that_is_killed_on_its_way_is_lost_like_any_other),
         cmocka_unit_test(a_leave_without_the_registry_goes_on_when_it_is_back),
     };

@@ -153,8 +153,8 @@ static void strangers_are_refused_with_a_reason(void **state)
 {
     static const struct stranger strangers[] = {
         {"no magic", 0, 'X', 136, MUSTER_INVALID_ARGUMENT, "does not speak"},
-        {"newer version", 4, 9, 136, MUSTER_FAILED_PRECONDITION, "2 here, 9 there"},
-        {"newer version, shorter hello", 4, 9, 8, MUSTER_FAILED_PRECONDITION, "2 here, 9 there"},
+        {"newer version", 4, 9, 136, MUSTER_FAILED_PRECONDITION, "3 here, 9 there"},
+        {"newer version, shorter hello", 4, 9, 8, MUSTER_FAILED_PRECONDITION, "3 here, 9 there"},
         {"unknown purpose", 8, 77, 136, MUSTER_INVALID_ARGUMENT, "purpose 77"},
         {"no incarnation", 16, 0, 136, MUSTER_INVALID_ARGUMENT, "no incarnation"},
         {"control character in the job", 33, '\n', 136, MUSTER_INVALID_ARGUMENT, "malformed job"},
@@ -207,7 +207,7 @@ static void the_refused_side_still_hears_our_hello(void **state)
                      MUSTER_OK);
     test_env_run_until(&pair.test.env, test_env_is_true, &is_read);
 
-    assert_memory_equal(answer, "MSTR\2\0\0\0", 8);
+    assert_memory_equal(answer, "MSTR\3\0\0\0", 8);
     link_pair_close(&pair);
 }
 
