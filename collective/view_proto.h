@@ -20,12 +20,12 @@ MUSTER_MUST_CHECK enum muster_rc muster_member_unpack(struct muster_mem *mem, co
                                                       size_t size,
                                                       struct muster_member *ret_member);
 /** Gives. */
-MUSTER_MUST_CHECK enum muster_rc
-muster_member_record_pack(const struct muster_member_record *record, struct muster_mem *mem,
-                          void **ret_bytes, size_t *ret_size);
+MUSTER_MUST_CHECK enum muster_rc muster_member_record_pack(
+    const struct muster_member_record *record, struct muster_mem *mem, void **ret_bytes,
+    size_t *ret_size);
 /** Errors: as muster_member_unpack. */
-MUSTER_MUST_CHECK enum muster_rc muster_member_record_unpack(struct muster_mem *mem,
-                                                             const void *bytes, size_t size,
-                                                             struct muster_member_record *ret_record);
+MUSTER_MUST_CHECK enum muster_rc muster_member_record_unpack(
+    struct muster_mem *mem, const void *bytes, size_t size,
+    struct muster_member_record *ret_record);
 
 #endif
