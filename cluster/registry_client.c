@@ -34,6 +34,14 @@ const char *muster_registry_variable(const struct muster_registry *registry, con
     return value != NULL && value[0] != '\0' ? value : NULL;
 }
 
+static void on_state(struct muster_channel *channel)
+{
+    struct muster_registry *registry = muster_channel_data(channel);
+
+    if (muster_channel_state(channel) == MUSTER_CHANNEL_READY)
+        registry->has_connected = true;
+}
+
 static enum muster_rc open_channel(struct muster_registry *registry, const char *endpoint,
                                    struct muster_error *ret_error)
 {
@@ -47,6 +55,7 @@ static enum muster_rc open_channel(struct muster_registry *registry, const char 
         .tls = muster_registry_wants_tls(endpoint) ? registry->tls : NULL,
     };
     struct muster_endpoint parsed;
+    const char *given = endpoint;
     enum muster_rc rc = MUSTER_OK;
 
     if (strchr(endpoint, '@') != NULL) /* without repeating what may be a password */
@@ -65,6 +74,8 @@ static enum muster_rc open_channel(struct muster_registry *registry, const char 
     if (rc != MUSTER_OK)
         return rc;
     muster_channel_set_data(registry->channels[registry->channel_count], registry);
+    muster_channel_set_on_state(registry->channels[registry->channel_count], on_state);
+    snprintf(registry->endpoints[registry->channel_count], ENDPOINT_SHOWN_BYTES, "%.63s", given);
     registry->channel_count++;
     return MUSTER_OK;
 }

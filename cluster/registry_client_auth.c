@@ -153,15 +153,22 @@ static void on_authenticated(struct muster_unary *unary, enum muster_rc rc)
 {
     struct muster_registry *registry = unary->data;
     struct muster_registry_auth *auth = &registry->auth;
+    struct muster_error error = unary->status;
     char *token = NULL;
 
     auth->is_asking = false;
+    if (rc != MUSTER_OK)
+        rc = muster_registry_judge(registry, auth->endpoint, &error);
     if (rc == MUSTER_OK)
         rc = muster_registry_parse_token(registry->env->mem, unary->response, &token);
     if (registry->is_closing) {
         settle(registry, MUSTER_CANCELLED);
     } else if (rc == MUSTER_OK) {
         take_token(registry, token);
+    } else if (muster_registry_refusal(registry) != NULL) {
+        auth->refused_ns = muster_loop_now_ns(registry->env->loop);
+        auth->error = error;
+        settle(registry, MUSTER_UNAUTHENTICATED);
     } else if (strcmp(unary->status.text, "etcdserver: authentication is not enabled") == 0) {
         take_token(registry, ""); /* who is somebody is let in where everybody is */
     } else if (rc == MUSTER_INVALID_ARGUMENT || rc == MUSTER_UNAUTHENTICATED ||

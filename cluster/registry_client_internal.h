@@ -4,6 +4,8 @@
 
 #include "cluster/registry_client_proto.h"
 
+#define ENDPOINT_SHOWN_BYTES 64 /* of an endpoint as given, in texts */
+
 /** One stream that keeps all leases alive. */
 struct muster_registry_keeper {
     struct muster_call call;
@@ -45,7 +47,10 @@ struct muster_registry {
     struct muster_list snapshots;
     struct muster_registry_keeper keeper;
     struct muster_registry_auth auth;
-    struct muster_tls *tls; /* of endpoints that want it; NULL: none does */
+    struct muster_tls *tls;      /* of endpoints that want it; NULL: none does */
+    bool has_connected;          /* once, to anyone: then a refusal may pass, as renewals do */
+    struct muster_error refusal; /* of TLS, at the first contact; rc OK: none */
+    char endpoints[MUSTER_REGISTRY_ENDPOINTS_MAX][ENDPOINT_SHOWN_BYTES];
     bool is_closing;
     size_t channels_open;
     struct muster_task close_task;
@@ -67,6 +72,11 @@ MUSTER_MUST_CHECK enum muster_rc muster_registry_tls_init(
     struct muster_error *ret_error);
 void muster_registry_tls_fini(struct muster_registry *registry);
 bool muster_registry_wants_tls(const char *endpoint);
+/** A call has ended without a connection, with *error. UNAUTHENTICATED: TLS refuses at every endpoint
+ * at the first contact, so that trying again is of no use; else what error->rc was. The text says
+ * why. */
+enum muster_rc muster_registry_judge(struct muster_registry *registry, size_t endpoint,
+                                     struct muster_error *error);
 
 /* registry_client_auth.c */
 /** Who the options or the variables say. auth_fini also after an error. */

@@ -230,6 +230,10 @@ static void on_done(struct muster_call *call, enum muster_rc rc)
     request->is_calling = false;
     op->error = call->status;
     op->is_unsent = rc != MUSTER_OK && call->is_unsent;
+    if (rc == MUSTER_UNAVAILABLE || rc == MUSTER_DEADLINE_EXCEEDED)
+        muster_registry_leave_endpoint(request->registry, request->endpoint);
+    if (rc != MUSTER_OK)
+        rc = muster_registry_judge(request->registry, request->endpoint, &op->error);
     if (rc == MUSTER_OK && !request->has_answer) {
         rc = muster_error_set(&op->error, MUSTER_INTERNAL, "the registry answered nothing");
     } else if (rc == MUSTER_OK) {
@@ -241,8 +245,6 @@ static void on_done(struct muster_call *call, enum muster_rc rc)
                               "the registry asks who this is: set MUSTER_REGISTRY_USER and "
                               "MUSTER_REGISTRY_PASSWORD_FILE (%s)",
                               call->status.text);
-    if (rc == MUSTER_UNAVAILABLE || rc == MUSTER_DEADLINE_EXCEEDED)
-        muster_registry_leave_endpoint(request->registry, request->endpoint);
     if (!try_again(request, rc))
         complete(request, rc);
 }

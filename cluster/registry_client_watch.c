@@ -215,7 +215,9 @@ static void retry_later(struct watch_stream *stream)
 static void on_done(struct muster_call *call, enum muster_rc rc)
 {
     struct watch_stream *stream = call->data;
+    struct muster_error error = call->status;
 
+    error.rc = rc;
     stream->is_open = false;
     drop_fragments(stream);
     if (stream->watch == NULL) {
@@ -229,8 +231,9 @@ static void on_done(struct muster_call *call, enum muster_rc rc)
     }
     if (!stream->is_renewed)
         muster_registry_leave_endpoint(stream->registry, stream->endpoint);
+    rc = muster_registry_judge(stream->registry, stream->endpoint, &error);
     if (is_final(rc))
-        end_watch(stream, rc, call->status.text);
+        end_watch(stream, rc, error.text);
     else
         retry_later(stream);
 }

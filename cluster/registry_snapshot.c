@@ -27,7 +27,10 @@ static void on_ended(struct muster_task *task)
 
 static void end(struct muster_registry_snapshot *snapshot, enum muster_rc rc, const char *text)
 {
-    snapshot->result = muster_error_set(&snapshot->error, rc, "%s", text);
+    struct muster_error error; /* text may be of the one before */
+
+    snapshot->result = muster_error_set(&error, rc, "%s", text);
+    snapshot->error = error;
     muster_timer_stop(&snapshot->again);
     muster_task_post(&snapshot->ended, snapshot->registry->env->loop);
 }
@@ -35,10 +38,13 @@ static void end(struct muster_registry_snapshot *snapshot, enum muster_rc rc, co
 static void again_later(struct muster_registry_snapshot *snapshot)
 {
     struct muster_loop *loop = snapshot->registry->env->loop;
+    const struct muster_error *refusal = muster_registry_refusal(snapshot->registry);
     uint64_t due_ns = muster_loop_after_ns(
         loop, muster_registry_backoff(snapshot->registry, &snapshot->backoff_ns));
 
-    if (due_ns < snapshot->deadline_ns)
+    if (refusal != NULL)
+        end(snapshot, refusal->rc, refusal->text);
+    else if (due_ns < snapshot->deadline_ns)
         muster_timer_start(&snapshot->again, loop, due_ns);
     else
         end(snapshot, MUSTER_DEADLINE_EXCEEDED,
@@ -78,6 +84,8 @@ static void on_done(struct muster_call *call, enum muster_rc rc)
         muster_registry_drop_token(registry, snapshot->generation);
     else if (rc == MUSTER_UNAVAILABLE)
         muster_registry_leave_endpoint(registry, snapshot->endpoint);
+    if (rc != MUSTER_OK)
+        rc = muster_registry_judge(registry, snapshot->endpoint, &snapshot->error);
     if ((is_stale || rc == MUSTER_UNAVAILABLE) && snapshot->bytes == 0 && !registry->is_closing)
         again_later(snapshot);
     else

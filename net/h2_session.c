@@ -196,11 +196,14 @@ static void flush(struct muster_h2_session *session)
     tell_drained(session);
 }
 
+/* Under TLS 1.3 a server judges a client's certificate when that believes the handshake done. */
 static void lose(struct muster_h2_session *session, const char *text)
 {
     const struct muster_error *error = muster_stream_error(session->stream);
+    bool is_refused = error != NULL && error->rc == MUSTER_UNAUTHENTICATED;
 
-    fail(session, MUSTER_UNAVAILABLE, error != NULL ? error->text : text);
+    fail(session, is_refused ? MUSTER_UNAUTHENTICATED : MUSTER_UNAVAILABLE,
+         error != NULL ? error->text : text);
 }
 
 static void on_written(struct muster_stream_write *write, enum muster_rc rc)

@@ -340,6 +340,11 @@ enum muster_channel_state muster_channel_state(const struct muster_channel *chan
     return channel->state;
 }
 
+const struct muster_error *muster_channel_error(const struct muster_channel *channel)
+{
+    return muster_rpc_balance_error(channel);
+}
+
 void muster_channel_set_data(struct muster_channel *channel, void *data)
 {
     channel->data = data;

@@ -148,7 +148,9 @@ static enum muster_rc fetch_with(struct fetch *fetch, const struct backup_settin
     fetch->rc = rc;
     while (rc == MUSTER_OK && !fetch->is_done)
         muster_loop_turn(loop, UINT64_MAX);
-    if (fetch->rc != MUSTER_OK)
+    if (muster_registry_refusal(fetch->registry) != NULL)
+        *ret_error = *muster_registry_refusal(fetch->registry);
+    else if (fetch->rc != MUSTER_OK)
         (void)muster_error_set(ret_error, fetch->rc, "%.60s: %.150s", settings->registry,
                                fetch->snapshot.error.text);
     muster_registry_close(fetch->registry, on_closed);

@@ -7,10 +7,12 @@
 #include <muster/registry_server.h>
 #include <muster/stream.h>
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define PUT_WITHIN_NS   (5 * MUSTER_NS_PER_S)
+#define PROBE_WITHIN_NS (2 * MUSTER_NS_PER_S)
 #define PUT_AGAIN_NS    (200 * MUSTER_NS_PER_MS)
 #define CLOSE_WITHIN_NS (2 * MUSTER_NS_PER_S)
 #define SILENCE_NS      (3 * MUSTER_NS_PER_S) /* before people are told of it */
@@ -25,9 +27,10 @@ struct run_registry {
     struct run_dead *dead;     /* those that are */
     struct muster_registry_op probe;
     bool is_probing;
+    char absence[MUSTER_ERROR_TEXT_BYTES + 4]; /* why the last probe failed: " (reason)" */
     struct muster_timer silence_timer;
     bool is_silence_told;
-    bool is_closing;
+    bool is_open, is_closing;
     bool is_client_closed, is_server_closed;
 };
 
@@ -76,12 +79,26 @@ static bool serve(struct run_registry *registry, struct muster_error *ret_error)
     return true;
 }
 
+/* Waiting mends nothing. While the workers are not yet started, run_registry_open tells it. */
+static void on_refused(struct run_registry *registry)
+{
+    if (!registry->is_open || registry->is_closing)
+        return;
+    run_tell(registry->run, "the registry cannot be used: %s",
+             muster_registry_refusal(registry->client)->text);
+    run_task_end_all(registry->run, SIGTERM);
+}
+
 static void on_probed(struct muster_registry_op *op, enum muster_rc rc)
 {
     struct run_registry *registry = op->data;
 
     registry->is_probing = false; /* whether the connection is up says the rest */
-    if (rc == MUSTER_UNAUTHENTICATED || rc == MUSTER_PERMISSION_DENIED)
+    if (rc != MUSTER_OK && op->error.text[0] != '\0')
+        snprintf(registry->absence, sizeof(registry->absence), " (%s)", op->error.text);
+    if (muster_registry_refusal(registry->client) != NULL)
+        on_refused(registry);
+    else if (rc == MUSTER_UNAUTHENTICATED || rc == MUSTER_PERMISSION_DENIED)
         run_tell(registry->run, "the registry at %s refuses: %s", registry->endpoint,
                  op->error.text);
 }
@@ -97,7 +114,7 @@ static void probe(struct run_registry *registry)
         return;
     registry->probe.data = registry;
     registry->is_probing = muster_registry_range_start(&registry->probe, registry->client, &range,
-                                                       muster_loop_after_ns(loop, PUT_WITHIN_NS),
+                                                       muster_loop_after_ns(loop, PROBE_WITHIN_NS),
                                                        on_probed) == MUSTER_OK;
 }
 
@@ -112,12 +129,26 @@ static void on_silence(struct muster_timer *timer)
         run_tell(registry->run, "the registry at %s answers", registry->endpoint);
     else if (!is_up && !registry->is_silence_told)
         run_tell(registry->run,
-                 "the registry at %s does not answer: is 'muster registry' running there?",
-                 registry->endpoint);
+                 "the registry at %s does not answer%s: is 'muster registry' running there?",
+                 registry->endpoint, registry->absence);
     registry->is_silence_told = !is_up;
     if (!is_up)
         probe(registry);
     muster_timer_start(timer, loop, muster_loop_after_ns(loop, SILENCE_NS));
+}
+
+/* Under TLS the first contact comes before the first worker: a refusal is for good. */
+static bool meet(struct run_registry *registry, struct muster_error *ret_error)
+{
+    struct muster_loop *loop = registry->run->env->loop;
+
+    probe(registry);
+    while (registry->is_probing && strstr(registry->endpoint, "https://") != NULL)
+        muster_loop_turn(loop, UINT64_MAX);
+    if (muster_registry_refusal(registry->client) == NULL)
+        return true;
+    *ret_error = *muster_registry_refusal(registry->client);
+    return false;
 }
 
 bool run_registry_open(struct run *run, struct muster_error *ret_error)
@@ -143,7 +174,9 @@ bool run_registry_open(struct run *run, struct muster_error *ret_error)
     run_weights_open(run);
     if (run->settings.is_embedded)
         return true;
-    probe(registry);
+    if (!meet(registry, ret_error))
+        return false;
+    registry->is_open = true;
     muster_timer_start(&registry->silence_timer, run->env->loop,
                        muster_loop_after_ns(run->env->loop, SILENCE_NS));
     return true;

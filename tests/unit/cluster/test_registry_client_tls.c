@@ -1,0 +1,243 @@
+/* The registry client under TLS: whom it does not trust, and who does not trust it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include <muster/registry_snapshot.h>
+#include <muster/tls.h>
+#include <muster/tls_authority.h>
+
+#include "tests/lib/registry_pair.h"
+
+#define SHORT_NS (300 * MUSTER_NS_PER_MS)
+
+struct scene {
+    struct registry_pair pair;
+    struct muster_tls_authority *ours, *theirs;
+    char listen[MUSTER_ADDRESS_TEXT_BYTES]; /* once it is known */
+    char endpoint[MUSTER_ADDRESS_TEXT_BYTES + 8];
+    struct muster_error ended;
+    bool is_ended;
+};
+
+static struct muster_tls *credential(struct scene *scene, struct muster_tls_authority *issuer,
+                                     struct muster_tls_authority *trusted, bool is_peer_required)
+{
+    const struct muster_tls_subject subject = {
+        .name = "registry", .alt_names = "IP:127.0.0.1", .life_s = 3600};
+    struct muster_tls_options options = {.ca_pem = muster_tls_authority_pem(trusted),
+                                         .is_peer_required = is_peer_required};
+    struct muster_tls *tls = NULL;
+    struct muster_error error;
+    char *pem = NULL;
+
+    if (issuer != NULL)
+        assert_int_equal(muster_tls_authority_issue(issuer, &subject, &pem, &error), MUSTER_OK);
+    options.cert_pem = options.key_pem = pem;
+    assert_int_equal(muster_tls_open(scene->pair.env, &options, &tls, &error), MUSTER_OK);
+    muster_mem_free(scene->pair.env->mem, pem);
+    return tls;
+}
+
+static void serve(struct scene *scene, struct muster_tls_authority *issuer, bool is_peer_required)
+{
+    struct registry_pair *f = &scene->pair;
+    struct muster_registry_server_options options = {.listen = scene->listen};
+    struct muster_error error;
+
+    options.tls = credential(scene, issuer, scene->ours, is_peer_required);
+    if (muster_registry_server_open(f->env, f->store, &options, &f->server, &error) != MUSTER_OK)
+        fail_msg("%s", error.text);
+    muster_registry_server_set_data(f->server, f);
+    muster_address_format(muster_registry_server_address(f->server), scene->listen);
+    (void)snprintf(scene->endpoint, sizeof(scene->endpoint), "https://%s", scene->listen);
+    muster_tls_close(options.tls);
+}
+
+static void scene_open(struct scene *scene)
+{
+    struct registry_pair *f = &scene->pair;
+
+    memset(scene, 0, sizeof(*scene));
+    registry_pair_open(f);
+    registry_pair_close_client(f);
+    registry_pair_stop_server(f);
+    assert_int_equal(muster_tls_authority_new(f->env, "ours", &scene->ours), MUSTER_OK);
+    assert_int_equal(muster_tls_authority_new(f->env, "theirs", &scene->theirs), MUSTER_OK);
+    (void)strcpy(scene->listen, "127.0.0.1:0");
+}
+
+static void dial(struct scene *scene, struct muster_tls_authority *issuer,
+                 struct muster_tls_authority *trusted)
+{
+    struct registry_pair *f = &scene->pair;
+    struct muster_registry_options options = {.endpoints = scene->endpoint,
+                                              .backoff_max_ns = 20 * MUSTER_NS_PER_MS};
+    struct muster_error error;
+
+    options.tls = credential(scene, issuer, trusted, false);
+    assert_int_equal(muster_registry_open(f->env, &options, &f->registry, &error), MUSTER_OK);
+    muster_registry_set_data(f->registry, f);
+    muster_tls_close(options.tls);
+}
+
+static void scene_close(struct scene *scene)
+{
+    muster_tls_authority_free(scene->ours);
+    muster_tls_authority_free(scene->theirs);
+    registry_pair_close(&scene->pair);
+}
+
+static void check_refusal(struct scene *scene, const struct muster_error *error, const char *words)
+{
+    const struct muster_error *refusal = muster_registry_refusal(scene->pair.registry);
+
+    assert_int_equal(error->rc, MUSTER_UNAUTHENTICATED);
+    assert_non_null(strstr(error->text, scene->endpoint));
+    assert_non_null(strstr(error->text, words));
+    assert_non_null(strstr(error->text, "MUSTER_REGISTRY_CA_FILE"));
+    assert_non_null(refusal);
+    assert_string_equal(refusal->text, error->text);
+}
+
+static void an_operation_ends_at_once_when_the_registry_is_not_trusted(void **state)
+{
+    struct scene scene;
+
+    (void)state;
+    scene_open(&scene);
+    serve(&scene, scene.theirs, false);
+    dial(&scene, NULL, scene.ours);
+
+    assert_int_equal(registry_pair_put(&scene.pair, PREFIX "a", "1"), MUSTER_UNAUTHENTICATED);
+    check_refusal(&scene, &scene.pair.op.error, "its issuer CN=theirs is not trusted");
+    assert_true(scene.pair.op.is_unsent);
+
+    scene_close(&scene);
+}
+
+static void an_operation_ends_at_once_when_the_registry_demands_another_certificate(void **state)
+{
+    struct scene scene;
+
+    (void)state;
+    scene_open(&scene);
+    serve(&scene, scene.ours, true);
+    dial(&scene, NULL, scene.ours);
+    assert_int_equal(registry_pair_put(&scene.pair, PREFIX "a", "1"), MUSTER_UNAUTHENTICATED);
+    check_refusal(&scene, &scene.pair.op.error, "demands a certificate of ours");
+    registry_pair_close_client(&scene.pair);
+    dial(&scene, scene.theirs, scene.ours);
+    assert_int_equal(registry_pair_put(&scene.pair, PREFIX "a", "1"), MUSTER_UNAUTHENTICATED);
+    check_refusal(&scene, &scene.pair.op.error, "does not trust the issuer");
+
+    scene_close(&scene);
+}
+
+static void on_watch_end(struct muster_registry_watch *watch, enum muster_rc rc)
+{
+    struct scene *scene = watch->data;
+
+    assert_int_equal(rc, MUSTER_UNAUTHENTICATED);
+    scene->ended = watch->error;
+    scene->is_ended = true;
+}
+
+static void on_changes(struct muster_registry_watch *watch,
+                       const struct muster_registry_change *changes, size_t count)
+{
+    (void)watch, (void)changes, (void)count;
+    fail_msg("a watch without a connection shows something");
+}
+
+static void on_bytes(struct muster_registry_snapshot *snapshot, struct muster_bytes bytes)
+{
+    (void)snapshot, (void)bytes;
+    fail_msg("a snapshot without a connection has bytes");
+}
+
+static void on_snapshot_done(struct muster_registry_snapshot *snapshot, enum muster_rc rc)
+{
+    struct scene *scene = snapshot->data;
+
+    scene->ended = snapshot->error;
+    scene->ended.rc = rc;
+    scene->is_ended = true;
+}
+
+static void watches_and_snapshots_end_at_once_too(void **state)
+{
+    struct scene scene;
+    struct muster_registry_watch watch = {.data = &scene};
+    struct muster_registry_snapshot snapshot = {.data = &scene};
+    struct registry_pair *f = &scene.pair;
+
+    (void)state;
+    scene_open(&scene);
+    serve(&scene, scene.theirs, false);
+    dial(&scene, NULL, scene.ours);
+    assert_int_equal(muster_registry_watch_start(&watch, f->registry, registry_pair_bytes_of("a"),
+                                                 MUSTER_REGISTRY_KEY, 0, on_changes, on_watch_end),
+                     MUSTER_OK);
+    test_env_run_until(f->env, test_env_is_true, &scene.is_ended);
+    scene.ended.rc = MUSTER_UNAUTHENTICATED;
+    check_refusal(&scene, &scene.ended, "is not trusted");
+    registry_pair_close_client(f);
+    dial(&scene, NULL, scene.ours);
+    scene.is_ended = false;
+    assert_int_equal(muster_registry_snapshot_start(&snapshot, f->registry, registry_pair_soon(f),
+                                                    on_bytes, on_snapshot_done),
+                     MUSTER_OK);
+    test_env_run_until(f->env, test_env_is_true, &scene.is_ended);
+    check_refusal(&scene, &scene.ended, "is not trusted");
+
+    scene_close(&scene);
+}
+
+/* As long as somebody has let us in before, certificates may be about to change. */
+static void after_a_first_contact_a_refusal_is_waited_out(void **state)
+{
+    struct scene scene;
+    struct registry_pair *f = &scene.pair;
+    struct muster_registry_range range = {.key = registry_pair_bytes_of(PREFIX "a"),
+                                          .reach = MUSTER_REGISTRY_KEY};
+    enum muster_rc rc;
+
+    (void)state;
+    scene_open(&scene);
+    serve(&scene, scene.ours, false);
+    dial(&scene, NULL, scene.ours);
+    assert_int_equal(registry_pair_put(f, PREFIX "a", "1"), MUSTER_OK);
+    registry_pair_stop_server(f);
+    serve(&scene, scene.theirs, false);
+    rc = registry_pair_finish_op(
+        f, muster_registry_range_start(&f->op, f->registry, &range,
+                                       muster_loop_after_ns(f->env->loop, SHORT_NS),
+                                       registry_pair_on_op));
+    assert_true(rc == MUSTER_UNAVAILABLE || rc == MUSTER_DEADLINE_EXCEEDED);
+    assert_non_null(strstr(f->op.error.text, "is not trusted"));
+    assert_null(muster_registry_refusal(f->registry));
+    registry_pair_stop_server(f);
+    serve(&scene, scene.ours, false);
+    assert_int_equal(registry_pair_range(f, PREFIX "a", MUSTER_REGISTRY_KEY), MUSTER_OK);
+    assert_string_equal(f->text, PREFIX "a=1;");
+
+    scene_close(&scene);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_operation_ends_at_once_when_the_registry_is_not_trusted),
+        cmocka_unit_test(an_operation_ends_at_once_when_the_registry_demands_another_certificate),
+        cmocka_unit_test(watches_and_snapshots_end_at_once_too),
+        cmocka_unit_test(after_a_first_contact_a_refusal_is_waited_out),
+    };
+
+    if (getenv("MUSTER_TEST_REGISTRY") != NULL)
+        return 0; /* it has certificates of its own, or none */
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
