@@ -71,6 +71,9 @@ struct muster_tls_engine_options {
     size_t (*pull)(void *data, void *bytes, size_t count);
     /** Takes bytes for the peer. False: no memory. */
     bool (*push)(void *data, const void *bytes, size_t count);
+    /** The peer has sent a message of its own after the handshake (RFC 8446 4.6). False: too many
+     * came, which ends the connection. */
+    bool (*take_control)(void *data);
 };
 
 /** Borrows what options point to until close, but server_name and protocols. Gives. */

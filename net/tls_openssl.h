@@ -39,6 +39,7 @@ struct muster_tls_engine {
     char protocol[32];
     char server_name[256];
     bool has_failed_push;
+    bool is_shaken;
 };
 
 /* tls_openssl.c */

@@ -166,6 +166,25 @@ static bool set_server_name(struct muster_tls_engine *engine)
                   : X509_VERIFY_PARAM_set1_host(param, name, 0)) == 1;
 }
 
+/* OpenSSL reads on while records without data come, of which a few bytes make it derive two keys. As
+ * if the peer had ended, it reads no more. */
+static void on_record(int is_sent, int version, int type, const void *bytes, size_t count, SSL *ssl,
+                      void *data)
+{
+    struct muster_tls_engine *engine = data;
+
+    (void)version;
+    (void)bytes;
+    (void)count;
+    if (is_sent || type != SSL3_RT_HANDSHAKE || !engine->is_shaken ||
+        engine->options.take_control(engine->options.data))
+        return;
+    if (engine->error.rc == MUSTER_OK)
+        (void)muster_error_set(&engine->error, MUSTER_RESOURCE_EXHAUSTED,
+                               "TLS: the peer changes its keys too often");
+    SSL_set_shutdown(ssl, SSL_RECEIVED_SHUTDOWN);
+}
+
 static bool set_up(struct muster_tls_engine *engine)
 {
     const struct muster_tls_engine_options *options = &engine->options;
@@ -177,6 +196,8 @@ static bool set_up(struct muster_tls_engine *engine)
     BIO_set_data(bio, engine);
     SSL_set_bio(engine->ssl, bio, bio);
     SSL_set_app_data(engine->ssl, engine);
+    SSL_set_msg_callback(engine->ssl, on_record);
+    SSL_set_msg_callback_arg(engine->ssl, engine);
     if (options->is_server && !options->is_peer_required)
         mode = SSL_VERIFY_NONE;
     SSL_set_verify(engine->ssl, mode, muster_tls_openssl_verify);
@@ -269,6 +290,7 @@ enum muster_tls_step muster_tls_engine_handshake(struct muster_tls_engine *engin
         return judge(engine, result);
     if (note_protocol(engine) != MUSTER_OK || muster_tls_openssl_accept(engine) != MUSTER_OK)
         return MUSTER_TLS_FAILED;
+    engine->is_shaken = true;
     return MUSTER_TLS_DONE;
 }
 

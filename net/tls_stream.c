@@ -1,8 +1,10 @@
 /* A stream under TLS: bytes go through the engine on their way to and from the inner stream. */
 #include "net/tls_stream_internal.h"
 
-#define TURN_BYTES_MAX    (1u << 20) /* then others have their turn */
+#define TURN_BYTES_MAX    (1u << 20) /* as they come from the peer; then others have their turn */
 #define TURN_RECEIVES_MAX 64
+#define CONTROL_BURST     64 /* KeyUpdates and tickets after the handshake; one costs 0.1 ms */
+#define CONTROL_PER_S     1
 #define LEAVE_NS          MUSTER_NS_PER_S
 #define DRAIN_BYTES_MAX   (64u << 10)
 
@@ -14,6 +16,8 @@ static size_t pull(void *data, void *bytes, size_t count)
     struct muster_tls_stream *tls_stream = data;
     size_t taken = count < tls_stream->wait_count ? count : tls_stream->wait_count;
 
+    if (tls_stream->turn_left == 0)
+        return 0;
     memcpy(bytes, tls_stream->wait + tls_stream->wait_at, taken);
     tls_stream->wait_at += taken;
     tls_stream->wait_count -= taken;
@@ -24,7 +28,16 @@ static size_t pull(void *data, void *bytes, size_t count)
         tls_stream->may_have_more = more == count - taken;
         taken += more;
     }
+    tls_stream->turn_left -= taken < tls_stream->turn_left ? taken : tls_stream->turn_left;
     return taken;
+}
+
+static bool take_control(void *data)
+{
+    struct muster_tls_stream *tls_stream = data;
+
+    return muster_h2_bucket_take(&tls_stream->controls,
+                                 muster_loop_now_ns(tls_stream->tls->env->loop));
 }
 
 static void break_off(struct muster_tls_stream *tls_stream)
@@ -38,7 +51,7 @@ static void break_off(struct muster_tls_stream *tls_stream)
                                    : "connection lost");
 }
 
-/* Decrypt into buffer until it is full or the engine is hungry. */
+/* Decrypt into buffer until it is full, the engine is hungry or the turn is over. */
 static size_t decrypt(struct muster_tls_stream *tls_stream, uint8_t *buffer, size_t bytes_max)
 {
     size_t bytes = 0;
@@ -52,7 +65,7 @@ static size_t decrypt(struct muster_tls_stream *tls_stream, uint8_t *buffer, siz
             bytes += count;
             break;
         case MUSTER_TLS_HUNGRY:
-            if (tls_stream->is_inner_over)
+            if (tls_stream->is_inner_over && tls_stream->turn_left > 0)
                 break_off(tls_stream);
             return bytes;
         case MUSTER_TLS_ENDED:
@@ -75,14 +88,13 @@ static void finish_read(struct muster_tls_stream *tls_stream, enum muster_rc rc)
 }
 
 /* One step of the open read. Returns whether another may follow. */
-static bool receive_once(struct muster_tls_stream *tls_stream, size_t *ret_received)
+static bool receive_once(struct muster_tls_stream *tls_stream)
 {
     struct muster_stream_read *read = tls_stream->read;
 
     if (read->bytes_done < read->bytes_min)
-        *ret_received = decrypt(tls_stream, read->buffer + read->bytes_done,
-                                read->bytes_max - read->bytes_done);
-    read->bytes_done += *ret_received;
+        read->bytes_done += decrypt(tls_stream, read->buffer + read->bytes_done,
+                                    read->bytes_max - read->bytes_done);
     if (read->bytes_done >= read->bytes_min) {
         finish_read(tls_stream, MUSTER_OK);
         return true;
@@ -96,15 +108,10 @@ static bool receive_once(struct muster_tls_stream *tls_stream, size_t *ret_recei
 
 static void receive_some(struct muster_tls_stream *tls_stream)
 {
-    size_t budget = TURN_BYTES_MAX;
-
-    for (unsigned count = 0; count < TURN_RECEIVES_MAX && budget > 0; count++) {
-        size_t received = 0;
-
+    for (unsigned count = 0; count < TURN_RECEIVES_MAX && tls_stream->turn_left > 0; count++) {
         if (tls_stream->life != MUSTER_TLS_OPEN || tls_stream->read == NULL ||
-            !receive_once(tls_stream, &received))
+            !receive_once(tls_stream))
             return;
-        budget -= received < budget ? received : budget;
     }
     if (tls_stream->read != NULL)
         muster_tls_stream_schedule(tls_stream);
@@ -132,13 +139,19 @@ static bool is_hungry(const struct muster_tls_stream *tls_stream)
     if (tls_stream->life == MUSTER_TLS_SHAKING)
         return !tls_stream->is_shaken;
     return tls_stream->life == MUSTER_TLS_OPEN && tls_stream->read != NULL &&
-           tls_stream->receive == MUSTER_TLS_RECEIVE_OPEN &&
-           !muster_task_is_posted(&tls_stream->task);
+           tls_stream->receive == MUSTER_TLS_RECEIVE_OPEN;
 }
 
 static void await_bytes(struct muster_tls_stream *tls_stream)
 {
-    if (tls_stream->is_reading || tls_stream->is_inner_over || !is_hungry(tls_stream))
+    if (tls_stream->is_reading || !is_hungry(tls_stream) ||
+        muster_task_is_posted(&tls_stream->task))
+        return;
+    if (tls_stream->turn_left == 0) {
+        muster_tls_stream_schedule(tls_stream);
+        return;
+    }
+    if (tls_stream->is_inner_over)
         return;
     tls_stream->inner_read.data = tls_stream;
     tls_stream->is_reading =
@@ -251,6 +264,7 @@ void muster_tls_stream_drive(struct muster_tls_stream *tls_stream)
 {
     bool is_leaving = tls_stream->life == MUSTER_TLS_LEAVING;
 
+    tls_stream->turn_left = TURN_BYTES_MAX;
     if (is_leaving)
         cancel_requests(tls_stream);
     if (tls_stream->life == MUSTER_TLS_SHAKING)
@@ -338,6 +352,7 @@ static size_t tls_take_now(struct muster_stream *stream, void *buffer, size_t by
     if (tls_stream->life != MUSTER_TLS_OPEN || tls_stream->read != NULL)
         return 0;
     tls_stream->may_have_more = true;
+    tls_stream->turn_left = TURN_BYTES_MAX;
     bytes = muster_stream_unread_take(&tls_stream->unread, buffer, bytes_max);
     bytes += decrypt(tls_stream, (uint8_t *)buffer + bytes, bytes_max - bytes);
     if (tls_stream->filling.count > 0)
@@ -387,6 +402,7 @@ static void stream_init(struct muster_tls_stream *tls_stream, struct muster_tls 
     tls_stream->tls = muster_tls_share(tls);
     tls_stream->inner = inner;
     tls_stream->may_have_more = true;
+    muster_h2_bucket_init(&tls_stream->controls, CONTROL_BURST, CONTROL_PER_S);
     muster_list_init(&tls_stream->writes);
     muster_list_init(&tls_stream->finished);
     muster_task_init(&tls_stream->task, on_task, tls_stream);
@@ -426,6 +442,7 @@ enum muster_rc muster_tls_stream_new(struct muster_tls *tls, struct muster_strea
         .data = tls_stream,
         .pull = pull,
         .push = muster_tls_stream_push,
+        .take_control = take_control,
     };
     enum muster_rc rc;
 

@@ -2,6 +2,7 @@
 #ifndef MUSTER_NET_TLS_STREAM_INTERNAL_H
 #define MUSTER_NET_TLS_STREAM_INTERNAL_H
 
+#include "net/h2_guard.h"
 #include "net/stream_unread.h"
 #include "net/tls_internal.h"
 #include "net/tls_stream.h"
@@ -62,7 +63,9 @@ struct muster_tls_stream {
     struct muster_stream_unread unread;
     struct muster_stream_read inner_read;
     bool is_reading, is_inner_over, is_inner_eof;
+    size_t turn_left;   /* that may be taken from the inner stream before others have their turn */
     bool may_have_more; /* the inner stream may hold bytes that can be taken now */
+    struct muster_h2_bucket controls;
     size_t wait_at, wait_count;
     uint8_t wait[MUSTER_TLS_WAIT_BYTES];
 };
@@ -89,7 +92,7 @@ void muster_tls_stream_fail(struct muster_tls_stream *tls_stream, const struct m
 
 /* tls_stream_send.c */
 
-/** Takes bytes of the engine. False: no memory, or too much that a peer does not read. */
+/** Takes bytes of the engine. False: no memory. */
 bool muster_tls_stream_push(void *data, const void *bytes, size_t count);
 /** Encrypt what is queued, as far as there is room, and hand it to the inner stream. */
 void muster_tls_stream_flush(struct muster_tls_stream *tls_stream);

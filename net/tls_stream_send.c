@@ -6,9 +6,10 @@
 #define RECORD_EXTRA     64 /* head, tag and type of one */
 #define BATCH_ROOM_MAX   (BATCH_BYTES_MAX + 2 * RECORD_BYTES)
 #define BATCH_BYTES_MIN  1024
-#define FILLING_MAX      (2 * BATCH_BYTES_MAX) /* records beyond ours answer the peer's */
-#define PIECE_BYTES_LONG 4096                  /* shorter neighbours share a record */
+#define PIECE_BYTES_LONG 4096 /* shorter neighbours share a record */
 
+/* The batch is bounded by what is encrypted at a time; few answers to the peer (take_control) come
+ * beyond it. */
 bool muster_tls_stream_push(void *data, const void *bytes, size_t count)
 {
     struct muster_tls_stream *tls_stream = data;
@@ -16,12 +17,6 @@ bool muster_tls_stream_push(void *data, const void *bytes, size_t count)
     size_t room = batch->room != 0 ? batch->room : BATCH_BYTES_MIN;
     uint8_t *grown;
 
-    if (batch->count + count > FILLING_MAX) { /* each KeyUpdate wants another (RFC 8446 4.6.3) */
-        if (tls_stream->error.rc == MUSTER_OK)
-            (void)muster_error_set(&tls_stream->error, MUSTER_RESOURCE_EXHAUSTED,
-                                   "TLS: the peer asks for answers and does not read them");
-        return false;
-    }
     while (room < batch->count + count)
         room *= 2;
     if (room != batch->room) {

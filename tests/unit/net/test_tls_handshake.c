@@ -8,7 +8,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "net/tls_openssl.h"
 #include "net/tls_stream_internal.h"
 #include "tests/lib/fake_authority.h"
 #include "tests/lib/tls_pair.h"
@@ -533,47 +532,6 @@ static void a_forged_record_ends_the_connection(void **state)
     tls_pair_close(&pair);
 }
 
-/* Each asks for an answer (RFC 8446 4.6.3): a peer that does not read them must not fill us. */
-static void key_updates(struct tls_pair *pair, unsigned count)
-{
-    SSL *ssl = muster_tls_stream_of(pair->client.stream)->engine->ssl;
-
-    for (unsigned i = 0; i < count; i++) {
-        assert_int_equal(SSL_key_update(ssl, SSL_KEY_UPDATE_REQUESTED), 1);
-        assert_int_equal(SSL_do_handshake(ssl), 1);
-    }
-    muster_tls_stream_schedule(muster_tls_stream_of(pair->client.stream));
-}
-
-static void who_asks_for_answers_must_read_them(void **state)
-{
-    const struct row row = {.server = SERVER(.is_authority = false)};
-    struct muster_stream_read read = {.is_eof = true};
-    enum muster_rc rc = MUSTER_OK;
-    struct tls_pair pair;
-    struct muster_tls *server, *client;
-    char byte;
-
-    (void)state;
-    tls_pair_open(&pair);
-    server = open_server(&pair, &row);
-    client = open_client(&pair, &row);
-    tls_pair_shake(&pair, client, server, "localhost", NULL);
-    read.data = &rc;
-    assert_int_equal(muster_stream_receive_into(&read, pair.server.stream, &byte, 1, 1, on_read),
-                     MUSTER_OK);
-    for (unsigned i = 0; i < 200 && rc == MUSTER_OK; i++) {
-        key_updates(&pair, 500);
-        muster_loop_turn(pair.test.env.loop, MUSTER_NS_PER_MS);
-    }
-
-    assert_int_equal(rc, MUSTER_UNAVAILABLE);
-    assert_non_null(strstr(muster_stream_error(pair.server.stream)->text, "does not read them"));
-    muster_tls_close(server);
-    muster_tls_close(client);
-    tls_pair_close(&pair);
-}
-
 /* Much, both ways at once. */
 
 #define BULK_BYTES (9u << 20)
@@ -705,7 +663,6 @@ int main(void)
         cmocka_unit_test(a_cancelled_handshake_is_called_back_once),
         cmocka_unit_test(a_cut_is_no_orderly_end),
         cmocka_unit_test(a_forged_record_ends_the_connection),
-        cmocka_unit_test(who_asks_for_answers_must_read_them),
         cmocka_unit_test(much_passes_both_ways_at_once),
         cmocka_unit_test(want_of_memory_ends_the_handshake),
     };
