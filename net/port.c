@@ -1,6 +1,6 @@
 /* The one listening port: reads four bytes of every connection and hands it on as if untouched. A
  * server with a credential takes TLS instead of HTTP/2 in plain text, and links come under TLS where
- * the environment has a credential (which then is RPC's on this port, too). */
+ * the environment has a credential (which then must be the server's, too). */
 #include "net/port.h"
 
 #include <assert.h>
@@ -53,7 +53,7 @@ static bool links_are_secured(const struct muster_port *port)
 
 static bool serves_secured(const struct muster_port *port)
 {
-    return port->rpc_server != NULL && muster_rpc_server_has_tls(port->rpc_server);
+    return port->rpc_server != NULL && muster_rpc_server_tls(port->rpc_server) != NULL;
 }
 
 static void release_one(struct muster_port *port)
@@ -231,9 +231,15 @@ enum muster_rc muster_port_open(struct muster_env *env, const struct muster_addr
                                 void *data, struct muster_port **ret_port,
                                 struct muster_error *ret_error)
 {
-    struct muster_port *port = muster_mem_alloc_zero(env->mem, 1, sizeof(*port));
+    struct muster_port *port;
     enum muster_rc rc;
 
+    if (on_peer != NULL && env->tls != NULL && rpc_server != NULL &&
+        muster_rpc_server_tls(rpc_server) != NULL && muster_rpc_server_tls(rpc_server) != env->tls)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "one port has one credential: the rpc server's is not that of the "
+                                "environment, which links have");
+    port = muster_mem_alloc_zero(env->mem, 1, sizeof(*port));
     if (port == NULL)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "listen: no memory");
     port->env = env;

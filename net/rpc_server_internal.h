@@ -141,9 +141,10 @@ struct muster_rpc {
 };
 
 /* rpc_server.c */
-static inline bool muster_rpc_server_has_tls(const struct muster_rpc_server *server)
+/** NULL: plain text. */
+static inline const struct muster_tls *muster_rpc_server_tls(const struct muster_rpc_server *server)
 {
-    return server->options.tls != NULL;
+    return server->options.tls;
 }
 /** As muster_rpc_server_attach, of a stream whose handshake is done. */
 MUSTER_MUST_CHECK enum muster_rc muster_rpc_server_attach_secured(struct muster_rpc_server *server,

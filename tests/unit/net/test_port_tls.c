@@ -245,6 +245,28 @@ static void a_port_closes_amid_handshakes(void **state)
     test_env_turn(place->rpc.env, 5); /* tear_down closes what is under way */
 }
 
+/* Who may call is for the server's credential to say, not for that of links. */
+static void a_server_of_another_credential_is_refused(void **state)
+{
+    struct place *place = *state;
+    struct muster_rpc_server *server = NULL;
+    struct muster_port *port = NULL;
+    struct muster_address any;
+    struct muster_error error;
+
+    assert_int_equal(muster_rpc_server_open(
+                         place->rpc.env,
+                         &(struct muster_rpc_server_options){.tls = place->env_of_b.tls}, &server),
+                     MUSTER_OK);
+    assert_int_equal(muster_address_parse("127.0.0.1:0", &any, NULL), MUSTER_OK);
+
+    assert_int_equal(muster_port_open(place->rpc.env, &any, server, on_peer, place, &port, &error),
+                     MUSTER_INVALID_ARGUMENT);
+    assert_non_null(strstr(error.text, "one credential"));
+    muster_rpc_server_close(server, 0, NULL);
+    test_env_turn(place->rpc.env, 5);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -252,6 +274,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_task_of_another_job_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_link_in_plain_text_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(calls_come_by_the_same_port, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_server_of_another_credential_is_refused, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(a_port_closes_amid_handshakes, set_up, tear_down),
     };
 
