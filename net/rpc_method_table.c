@@ -29,7 +29,7 @@ static struct muster_rpc_method_slot *slot_find(const struct muster_rpc_method_t
     return &table->slots[at];
 }
 
-static enum muster_rc reserve(struct muster_rpc_method_table *table, size_t more)
+enum muster_rc muster_rpc_method_table_reserve(struct muster_rpc_method_table *table, size_t more)
 {
     struct muster_rpc_method_table grown = *table;
 
@@ -86,7 +86,7 @@ enum muster_rc muster_rpc_method_table_add(struct muster_rpc_method_table *table
 {
     if (!are_new(table, methods, count))
         return MUSTER_ALREADY_EXISTS;
-    if (reserve(table, count) != MUSTER_OK)
+    if (muster_rpc_method_table_reserve(table, count) != MUSTER_OK)
         return MUSTER_RESOURCE_EXHAUSTED;
     for (size_t i = 0; i < count; i++) {
         size_t bytes = strlen(methods[i].path);

@@ -24,6 +24,10 @@ struct muster_rpc_method_table {
     size_t count;
 };
 
+/** Room for `more` methods: adding those that are new and have no limit of calls then succeeds.
+ * RESOURCE_EXHAUSTED. */
+MUSTER_MUST_CHECK enum muster_rc muster_rpc_method_table_reserve(
+    struct muster_rpc_method_table *table, size_t more);
 /** Errors: ALREADY_EXISTS (nothing is added), RESOURCE_EXHAUSTED. Borrows methods. */
 MUSTER_MUST_CHECK enum muster_rc muster_rpc_method_table_add(
     struct muster_rpc_method_table *table, const struct muster_rpc_method *methods, size_t count,

@@ -1,6 +1,7 @@
 /* Methods whose messages are protobuf-c's structs. */
 #include <muster/stub.h>
 
+#include <assert.h>
 #include <stdalign.h>
 #include <string.h>
 
@@ -67,19 +68,19 @@ static void fill(struct served *served, const struct muster_stub_handler *row, c
 static enum muster_rc add_all(struct muster_rpc_server *server, struct service *made, size_t count,
                               void *data)
 {
-    for (size_t i = 0; i < count; i++) {
+    enum muster_rc rc = muster_rpc_method_table_reserve(&server->methods, count);
+
+    for (size_t i = 0; rc == MUSTER_OK && i < count; i++) {
         const char *path = made->served[i].rpc_method.path;
 
         if (muster_rpc_method_table_find(&server->methods, path, strlen(path)) != NULL)
-            return MUSTER_ALREADY_EXISTS;
+            rc = MUSTER_ALREADY_EXISTS;
     }
-    for (size_t i = 0; i < count; i++) {
-        enum muster_rc rc = muster_rpc_server_add(server, &made->served[i].rpc_method, 1, data);
-
-        if (rc != MUSTER_OK)
-            return rc;
+    for (size_t i = 0; rc == MUSTER_OK && i < count; i++) {
+        rc = muster_rpc_server_add(server, &made->served[i].rpc_method, 1, data);
+        assert(rc == MUSTER_OK); /* there is room, and paths of a service differ */
     }
-    return MUSTER_OK;
+    return rc;
 }
 
 enum muster_rc muster_stub_service_add(struct muster_rpc_server *server,
@@ -90,6 +91,7 @@ enum muster_rc muster_stub_service_add(struct muster_rpc_server *server,
     struct service *made =
         muster_mem_alloc_zero(server->env->mem, 1, methods_bytes + service->handlers_bytes);
     void *handlers;
+    enum muster_rc rc;
 
     if (made == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;
@@ -101,8 +103,12 @@ enum muster_rc muster_stub_service_add(struct muster_rpc_server *server,
     }
     made->mem = server->env->mem;
     made->part.on_closed = on_closed;
-    muster_list_append(&server->parts, &made->part.node);
-    return add_all(server, made, count, service->data);
+    rc = add_all(server, made, count, service->data);
+    if (rc == MUSTER_OK)
+        muster_list_append(&server->parts, &made->part.node);
+    else
+        on_closed(&made->part);
+    return rc;
 }
 
 enum muster_rc muster_stub_reply(struct muster_rpc *rpc, const struct muster_stub_method *method,

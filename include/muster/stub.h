@@ -81,7 +81,7 @@ struct muster_stub_service {
  * A request that cannot be read ends its call with INTERNAL, one that exceeds a limit of
  * muster_proto_limits with RESOURCE_EXHAUSTED; the text names the method and says what is wrong.
  *
- * Errors:  ALREADY_EXISTS for a path that is taken (nothing is added), RESOURCE_EXHAUSTED.
+ * Errors:  ALREADY_EXISTS for a path that is taken, RESOURCE_EXHAUSTED; nothing is added then.
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_stub_service_add(
     struct muster_rpc_server *server, const struct muster_stub_service *service);

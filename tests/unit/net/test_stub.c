@@ -8,6 +8,7 @@
 
 #include <muster/stub.h>
 
+#include "net/rpc_server_internal.h"
 #include "tests/proto/stub_sample.muster.h"
 
 typedef Sample__Guide__V1__Point Point;
@@ -408,6 +409,33 @@ static void a_path_is_served_once(void **state)
                      MUSTER_ALREADY_EXISTS);
 }
 
+static void want_of_memory_adds_nothing(void **state)
+{
+    static const struct muster_rpc_method others[] = {
+        {.path = "/a/A"}, {.path = "/a/B"}, {.path = "/a/C"},
+        {.path = "/a/D"}, {.path = "/a/E"}, {.path = "/a/F"}}; /* then the table is nearly full */
+    struct guide *guide = *state;
+    struct muster_mem_limited *mem = &guide->fixture.test.mem;
+    struct muster_rpc_server *server = NULL;
+    enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
+    uint64_t fail_at = 1;
+
+    assert_int_equal(muster_rpc_server_open(guide->fixture.env, NULL, &server), MUSTER_OK);
+    assert_int_equal(muster_rpc_server_add(server, others, 6, NULL), MUSTER_OK);
+    for (; rc == MUSTER_RESOURCE_EXHAUSTED; fail_at++) {
+        assert_int_equal(server->methods.count, 6);
+        mem->fail_at = fail_at;
+        rc = sample_guide_v1_route_guide_service_add(server, &handlers, NULL);
+        mem->fail_at = 0;
+    }
+
+    assert_int_equal(rc, MUSTER_OK);
+    assert_int_equal(server->methods.count, 10);
+    assert_true(fail_at > 2);
+    muster_rpc_server_close(server, 0, NULL);
+    test_env_turn(guide->fixture.env, 5);
+}
+
 static void a_request_that_cannot_be_read_is_internal(void **state)
 {
     struct guide *guide = *state;
@@ -489,6 +517,7 @@ int main(void)
         CASE(a_cancelled_call_ends_once_on_both_sides),
         CASE(a_method_without_a_handler_is_unimplemented),
         CASE(a_path_is_served_once),
+        CASE(want_of_memory_adds_nothing),
         CASE(a_request_that_cannot_be_read_is_internal),
         cmocka_unit_test(a_response_that_cannot_be_read_is_internal),
         cmocka_unit_test(a_response_has_to_be_there_once),
