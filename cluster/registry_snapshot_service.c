@@ -1,5 +1,6 @@
 /* etcdserverpb.Maintenance/Snapshot: a backup of the living registry, copied between requests, then
- * streamed as fast as the client takes it. */
+ * streamed as fast as the client takes it. There is one place: who takes too little of it in time
+ * loses it. */
 #include "cluster/registry_backup.h"
 #include "cluster/registry_server_internal.h"
 
@@ -9,23 +10,67 @@
 
 #define PIECE_BYTES  ((size_t)64 << 10)
 #define QUEUED_BYTES ((size_t)256 << 10) /* unsent: then it waits for the client */
+#define TAKEN_BYTES  ((size_t)1 << 20)   /* by the client, or the rest, in each TAKE_NS */
+#define TAKE_NS      (60 * MUSTER_NS_PER_S)
 
 struct snapshot {
     struct muster_registry_stream base;
     struct muster_registry_backup *backup;
     struct muster_task task;
+    struct muster_timer timer; /* the client has to take more */
     struct muster_sha256 sum;
     uint64_t sent_bytes;
+    uint64_t taken_bytes; /* when the timer was started */
     uint8_t *piece;
     bool is_copied, is_done;
 };
 
+/* The place is free, whatever the client still has to read. */
+static void leave(struct snapshot *snapshot)
+{
+    struct muster_registry_server *server = snapshot->base.server;
+
+    if (snapshot->is_done)
+        return;
+    snapshot->is_done = true;
+    server->has_snapshot = false;
+    muster_task_cancel(&snapshot->task);
+    muster_timer_stop(&snapshot->timer);
+    muster_registry_backup_close(snapshot->backup);
+    muster_sha256_fini(&snapshot->sum, NULL);
+    muster_mem_free(server->env->mem, snapshot->piece);
+}
+
 static void fail(struct snapshot *snapshot, enum muster_rc rc, const char *text)
 {
-    snapshot->is_done = true;
+    leave(snapshot);
     MUSTER_LOG(snapshot->base.server->env, ERROR, "registry_snapshot_failed", "rc",
                muster_rc_name(rc), "reason", text);
     muster_rpc_finish(snapshot->base.rpc, rc, text);
+}
+
+static void await_client(struct snapshot *snapshot)
+{
+    struct muster_loop *loop = snapshot->base.server->env->loop;
+    size_t queued = muster_rpc_queued_bytes(snapshot->base.rpc); /* with the heads of messages */
+
+    snapshot->taken_bytes = snapshot->sent_bytes > queued ? snapshot->sent_bytes - queued : 0;
+    muster_timer_start(&snapshot->timer, loop, muster_loop_after_ns(loop, TAKE_NS));
+}
+
+static void on_timer(struct muster_timer *timer)
+{
+    struct snapshot *snapshot = timer->data;
+    uint64_t before = snapshot->taken_bytes;
+
+    await_client(snapshot);
+    if (snapshot->taken_bytes - before >= TAKEN_BYTES)
+        return;
+    leave(snapshot);
+    MUSTER_LOG(snapshot->base.server->env, WARN, "registry_snapshot_unread", "sent_bytes",
+               snapshot->sent_bytes);
+    muster_rpc_finish(snapshot->base.rpc, MUSTER_DEADLINE_EXCEEDED,
+                      "etcdserver: the snapshot is read too slowly");
 }
 
 static void send_piece(struct snapshot *snapshot, size_t size, uint64_t remaining)
@@ -64,10 +109,16 @@ static void send_some(struct snapshot *snapshot)
         snapshot->sent_bytes += size;
         send_piece(snapshot, size, left - size);
     }
-    snapshot->is_done = true;
     muster_sha256_fini(&snapshot->sum, snapshot->piece);
     send_piece(snapshot, MUSTER_SHA256_BYTES, 0);
+    leave(snapshot);
     muster_rpc_finish(snapshot->base.rpc, MUSTER_OK, NULL);
+}
+
+static void begin_sending(struct snapshot *snapshot)
+{
+    await_client(snapshot);
+    send_some(snapshot);
 }
 
 /* Only what is committed is copied: a turn's open transaction is committed a little early. */
@@ -77,17 +128,15 @@ static void on_task(struct muster_task *task)
     struct muster_registry_server *server = snapshot->base.server;
     enum muster_rc rc = MUSTER_OK;
 
-    if (snapshot->is_done)
-        return;
     if (muster_registry_store_is_writing(server->store))
         muster_registry_server_commit(server);
     rc = muster_registry_backup_step(snapshot->backup, &snapshot->is_copied);
     if (rc != MUSTER_OK)
         fail(snapshot, rc, "etcdserver: the snapshot cannot be written");
-    else if (snapshot->is_copied)
-        send_some(snapshot);
-    else
+    else if (!snapshot->is_copied)
         muster_task_post(task, server->env->loop);
+    else
+        begin_sending(snapshot);
 }
 
 static enum muster_rc begin(struct snapshot *snapshot, struct muster_error *ret_error)
@@ -130,6 +179,7 @@ static void on_message(struct muster_rpc *rpc, struct muster_bytes bytes)
     snapshot->base.rpc = rpc;
     muster_list_append(&server->streams, &snapshot->base.node);
     muster_task_init(&snapshot->task, on_task, snapshot);
+    muster_timer_init(&snapshot->timer, on_timer, snapshot);
     muster_rpc_set_data(rpc, snapshot);
     rc = begin(snapshot, &error);
     if (rc == MUSTER_OK)
@@ -155,12 +205,8 @@ static void on_end(struct muster_rpc *rpc, enum muster_rc rc)
     if (snapshot == NULL)
         return;
     mem = snapshot->base.server->env->mem;
-    snapshot->base.server->has_snapshot = false;
-    muster_task_cancel(&snapshot->task);
-    muster_registry_backup_close(snapshot->backup);
-    muster_sha256_fini(&snapshot->sum, NULL);
+    leave(snapshot);
     muster_list_remove(&snapshot->base.node);
-    muster_mem_free(mem, snapshot->piece);
     muster_mem_free(mem, snapshot);
 }
 

@@ -1,5 +1,6 @@
 /* Snapshots of a living registry, read through its API, and what is made of them. */
 #include "registry_pair.h"
+#include "rpc_stand.h"
 
 #include <muster/registry_backup.h>
 #include <muster/registry_snapshot.h>
@@ -215,6 +216,111 @@ static void closing_either_side_ends_it(void **state)
     registry_pair_close(&f);
 }
 
+/* A registry on a virtual clock, whose clients open their windows or not. */
+struct slow_scene {
+    struct rpc_stand stand;
+    struct muster_registry_store *store;
+    struct muster_registry_server *server;
+    struct rpc_raw *raw;
+};
+
+static void slow_put(struct slow_scene *scene, uint32_t stream)
+{
+    static uint8_t put[VALUE_BYTES + 8] = {0x0a,
+                                           2,
+                                           'k',
+                                           0,
+                                           0x12,
+                                           (VALUE_BYTES & 0x7f) | 0x80,
+                                           (VALUE_BYTES >> 7 & 0x7f) | 0x80,
+                                           VALUE_BYTES >> 14}; /* key, value */
+
+    put[3] = (uint8_t)stream;
+    rpc_raw_headers(scene->raw, stream, "/etcdserverpb.KV/Put", NULL, NULL, 0);
+    rpc_raw_message(scene->raw, stream, 0, sizeof(put), put, sizeof(put), FLAG_END_STREAM);
+    rpc_stand_advance(&scene->stand, 0);
+    assert_int_equal(rpc_raw_status(scene->raw, stream), MUSTER_OK);
+}
+
+/* Streams begin with a shut window. */
+static void slow_open(struct slow_scene *scene)
+{
+    static const uint32_t shut[1][2] = {{4, 0}};
+    struct muster_registry_server_options options = {.listen = NULL};
+    const struct muster_registry_store_options memory = {.path = NULL};
+    struct rpc_raw *raw = NULL;
+
+    rpc_stand_open(&scene->stand, NULL);
+    assert_int_equal(
+        muster_registry_store_open(scene->stand.test.env.mem, &memory, &scene->store, NULL),
+        MUSTER_OK);
+    options.rpc_server = scene->stand.server;
+    assert_int_equal(muster_registry_server_open(&scene->stand.test.env, scene->store, &options,
+                                                 &scene->server, NULL),
+                     MUSTER_OK);
+    scene->raw = raw = rpc_raw_open(&scene->stand);
+    for (uint32_t i = 0; i < KEYS; i++)
+        slow_put(scene, 2 * i + 1);
+    scene->raw = rpc_raw_connect(&scene->stand);
+    rpc_raw_greet(scene->raw, shut, 1);
+    rpc_raw_window(scene->raw, 0, 0x7fff0000);
+}
+
+static void slow_close(struct slow_scene *scene)
+{
+    rpc_stand_begin_close(&scene->stand, 0);
+    rpc_stand_advance(&scene->stand, MUSTER_NS_PER_S);
+    muster_registry_server_close(scene->server, 0, NULL);
+    rpc_stand_advance(&scene->stand, MUSTER_NS_PER_S);
+    muster_registry_store_close(scene->store);
+    rpc_stand_close(&scene->stand);
+}
+
+static void ask_for_snapshot(struct slow_scene *scene, uint32_t stream)
+{
+    rpc_raw_headers(scene->raw, stream, "/etcdserverpb.Maintenance/Snapshot", NULL, NULL, 0);
+    rpc_raw_message(scene->raw, stream, 0, 0, NULL, 0, FLAG_END_STREAM);
+    rpc_stand_advance(&scene->stand, 0);
+}
+
+static void who_does_not_read_loses_the_place(void **state)
+{
+    struct slow_scene scene = {.raw = NULL};
+
+    (void)state;
+    slow_open(&scene);
+    ask_for_snapshot(&scene, 1);
+    ask_for_snapshot(&scene, 3);
+    rpc_stand_advance(&scene.stand, 61 * MUSTER_NS_PER_S);
+    ask_for_snapshot(&scene, 5);
+    rpc_raw_window(scene.raw, 5, 8 << 20);
+    rpc_stand_advance(&scene.stand, 0);
+
+    assert_int_equal(rpc_raw_status(scene.raw, 3), MUSTER_RESOURCE_EXHAUSTED);
+    assert_int_equal(rpc_raw_status(scene.raw, 5), MUSTER_OK);
+    assert_true(rpc_raw_data_bytes(scene.raw, 5) > KEYS * VALUE_BYTES);
+    rpc_raw_window(scene.raw, 1, 8 << 20); /* what was queued comes first */
+    rpc_stand_advance(&scene.stand, 0);
+    assert_int_equal(rpc_raw_status(scene.raw, 1), MUSTER_DEADLINE_EXCEEDED);
+    slow_close(&scene);
+}
+
+static void who_reads_slowly_keeps_it(void **state)
+{
+    struct slow_scene scene = {.raw = NULL};
+
+    (void)state;
+    slow_open(&scene);
+    ask_for_snapshot(&scene, 1);
+    for (int i = 0; i < 8; i++) {
+        rpc_raw_window(scene.raw, 1, 600 << 10);
+        rpc_stand_advance(&scene.stand, 30 * MUSTER_NS_PER_S);
+    }
+
+    assert_int_equal(rpc_raw_status(scene.raw, 1), MUSTER_OK);
+    slow_close(&scene);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -223,6 +329,8 @@ int main(void)
         cmocka_unit_test(there_is_one_at_a_time),
         cmocka_unit_test(one_that_is_cancelled_leaves_room_for_the_next),
         cmocka_unit_test(closing_either_side_ends_it),
+        cmocka_unit_test(who_does_not_read_loses_the_place),
+        cmocka_unit_test(who_reads_slowly_keeps_it),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
