@@ -46,10 +46,22 @@ static bool keep_or_add(struct muster_channel *channel, size_t i)
     return true;
 }
 
+/* One that has to be connected to, or NULL. */
+static struct muster_rpc_subchannel *first_idle(const struct muster_channel *channel)
+{
+    FOR_EACH(channel, node)
+    {
+        if (subchannel_of(node)->state == MUSTER_CHANNEL_IDLE)
+            return subchannel_of(node);
+    }
+    return NULL;
+}
+
 /* What the names lead to now: new servers are connected to, vanished ones end with their calls. */
 static void adopt(struct muster_channel *channel)
 {
     struct muster_rpc_resolution *resolution = channel->resolution;
+    struct muster_rpc_subchannel *subchannel;
     struct muster_list *node, *next;
     bool is_complete = true;
 
@@ -64,14 +76,13 @@ static void adopt(struct muster_channel *channel)
         muster_rpc_resolution_repeat(resolution);
     }
     for (node = channel->subchannels.next; node != &channel->subchannels; node = next) {
-        struct muster_rpc_subchannel *subchannel = subchannel_of(node);
-
         next = node->next;
+        subchannel = subchannel_of(node);
         if (!subchannel->is_kept)
             muster_rpc_subchannel_close(subchannel, true);
-        else if (subchannel->state == MUSTER_CHANNEL_IDLE)
-            muster_rpc_subchannel_connect(subchannel);
     }
+    while ((subchannel = first_idle(channel)) != NULL)
+        muster_rpc_subchannel_connect(subchannel); /* may fail at once, and others take calls */
 }
 
 static void on_result(struct muster_rpc_resolution *resolution, enum muster_rc rc)

@@ -24,6 +24,7 @@ struct fixture {
     bool is_known[HOSTS_MAX]; /* 10.0.0.i, by the name server */
     enum muster_rc answer_rc;
     bool is_silent;
+    bool is_exhausted; /* connecting fails at once */
     unsigned lookups;
     unsigned attempts[HOSTS_MAX];
     struct muster_channel *channel;
@@ -80,6 +81,8 @@ static enum muster_rc refuse(struct muster_net *net, struct muster_connect *conn
     (void)options;
     (void)deadline_ns;
     fixture->attempts[connect->address.ip[3]]++;
+    if (fixture->is_exhausted)
+        return MUSTER_RESOURCE_EXHAUSTED;
     fixture->refused[fixture->refused_count++] = connect;
     muster_task_post(&fixture->refuse_task, fixture->test.env.loop);
     return MUSTER_OK;
@@ -166,6 +169,22 @@ static void each_address_has_its_own_attempts(void **state)
     assert_int_equal(muster_channel_state(fixture->channel), MUSTER_CHANNEL_TRANSIENT_FAILURE);
 }
 
+static void those_that_fail_at_once_keep_none_from_being_tried(void **state)
+{
+    struct fixture *fixture = *state;
+
+    fixture->is_known[3] = fixture->is_exhausted = true;
+    muster_channel_connect(fixture->channel);
+    advance(fixture, 0);
+    for (unsigned i = 1; i <= 3; i++)
+        assert_int_equal(fixture->attempts[i], 1);
+    assert_int_equal(muster_channel_state(fixture->channel), MUSTER_CHANNEL_TRANSIENT_FAILURE);
+    advance(fixture, 2);
+
+    for (unsigned i = 1; i <= 3; i++)
+        assert_int_equal(fixture->attempts[i], 2);
+}
+
 static void the_name_is_asked_again_after_losses(void **state)
 {
     struct fixture *fixture = *state;
@@ -232,6 +251,7 @@ int main(void)
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest balance[] = {
         CASE(each_address_has_its_own_attempts),
+        CASE(those_that_fail_at_once_keep_none_from_being_tried),
         CASE(the_name_is_asked_again_after_losses),
         CASE(a_name_server_that_is_away_changes_nothing),
         CASE(without_an_address_the_channel_fails),
