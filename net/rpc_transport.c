@@ -3,6 +3,8 @@
 
 #include "net/rpc_channel_internal.h"
 
+#define KEEPALIVE_MAX_NS ((uint64_t)INT32_MAX * MUSTER_NS_PER_MS) /* as gRPC's other clients */
+
 static struct muster_rpc_transport *transport_of(const struct muster_h2_session *session)
 {
     return muster_h2_session_data(session);
@@ -82,6 +84,19 @@ static void on_pong(struct muster_h2_session *session)
     muster_rpc_session_on_pong(&transport_of(session)->session);
 }
 
+/* gRPC A8: the next connections ping half as often as this one. */
+static void ping_less(const struct muster_rpc_transport *transport)
+{
+    struct muster_channel *channel = transport->subchannel->channel;
+    uint64_t used_ns = transport->session.keepalive.interval_ns;
+    uint64_t slower_ns = used_ns < KEEPALIVE_MAX_NS / 2 ? 2 * used_ns : KEEPALIVE_MAX_NS;
+
+    if (slower_ns <= channel->options.keepalive_interval_ns)
+        return;
+    channel->options.keepalive_interval_ns = slower_ns;
+    MUSTER_LOG(channel->env, WARN, "rpc_pings_refused", "interval_ns", slower_ns);
+}
+
 static void on_goaway(struct muster_h2_session *session, uint32_t code, const char *text,
                       size_t length)
 {
@@ -91,11 +106,8 @@ static void on_goaway(struct muster_h2_session *session, uint32_t code, const ch
     struct muster_error error;
 
     if (code == MUSTER_H2_ENHANCE_YOUR_CALM && length == sizeof(pings) - 1 &&
-        memcmp(text, pings, length) == 0) { /* gRPC A8 */
-        subchannel->channel->options.keepalive_interval_ns *= 2;
-        MUSTER_LOG(subchannel->channel->env, WARN, "rpc_pings_refused", "interval_ns",
-                   subchannel->channel->options.keepalive_interval_ns);
-    }
+        memcmp(text, pings, length) == 0)
+        ping_less(transport);
     (void)muster_error_set(&error, MUSTER_UNAVAILABLE, "server is going away (code %u)", code);
     transport->has_served = transport->has_served || code == MUSTER_H2_NO_ERROR;
     muster_rpc_subchannel_transport_lost(subchannel, transport, &error);

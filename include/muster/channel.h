@@ -40,7 +40,7 @@ struct muster_channel_options {
     uint64_t connect_timeout_ns;      /* 0: 20 s */
     uint64_t backoff_base_ns;         /* 0: 1 s; first reconnect waits this, jittered by 20 % */
     uint64_t backoff_max_ns;          /* 0: 120 s; factor 1.6 */
-    uint64_t keepalive_interval_ns;   /* 0: no pings */
+    uint64_t keepalive_interval_ns;   /* 0: no pings; twice as long once a server finds it short */
     uint64_t keepalive_timeout_ns;    /* 0: 20 s */
     size_t receive_message_max_bytes; /* 0: 4 MiB */
     size_t replay_max_bytes; /* 0: 256 KiB; kept of what a call has sent, to send it again */

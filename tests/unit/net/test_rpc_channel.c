@@ -397,8 +397,11 @@ static void a_server_that_says_nothing_is_given_up(void **state)
     test_env_turn(fixture->env, 4);
 }
 
+/* Says what it has to say once, and no more. */
 struct silent {
     struct muster_stream *stream;
+    const void *words; /* NULL: SETTINGS */
+    size_t words_bytes;
     struct muster_stream_write write;
     struct iovec piece;
     bool is_written;
@@ -414,9 +417,13 @@ static void on_silent(struct muster_listener *listener, struct muster_stream *st
     static const uint8_t settings[9] = {0, 0, 0, 4, 0, 0, 0, 0, 0};
     struct silent *silent = listener->data;
 
+    if (silent->words == NULL) {
+        silent->words = settings;
+        silent->words_bytes = sizeof(settings);
+    }
     silent->stream = stream;
     silent->write.data = silent;
-    silent->piece = (struct iovec){(void *)(uintptr_t)settings, sizeof(settings)};
+    silent->piece = (struct iovec){(void *)(uintptr_t)silent->words, silent->words_bytes};
     assert_int_equal(
         muster_stream_submit(&silent->write, stream, &silent->piece, 1, on_silent_written),
         MUSTER_OK);
@@ -509,6 +516,51 @@ static void a_client_that_pings_too_often_is_sent_away_and_pings_less(void **sta
     assert_int_equal(fixture->channel->options.keepalive_interval_ns, 2 * MUSTER_NS_PER_MS);
 }
 
+/* The keepalive interval after a connection whose server complained that often. */
+static uint64_t interval_after(struct rpc_fixture *fixture, uint64_t interval_ns, unsigned times)
+{
+    static const uint8_t goaway[31] = "\0\0\x16\x07\0\0\0\0\0" /* type, stream 0 */
+                                      "\0\0\0\0\0\0\0\x0b"     /* last stream, code */
+                                      "too_many_pings";
+    uint8_t words[9 + 80 * sizeof(goaway)] = {0, 0, 0, 4};
+    struct silent silent = {.words = words, .words_bytes = 9 + times * sizeof(goaway)};
+    struct muster_channel_options options = {.keepalive_interval_ns = interval_ns};
+    struct muster_listener *listener = NULL;
+    struct muster_address address;
+    struct rpc_probe probe = {.done = 0};
+    char target[MUSTER_ADDRESS_TEXT_BYTES];
+
+    for (unsigned i = 0; i < times; i++)
+        memcpy(words + 9 + i * sizeof(goaway), goaway, sizeof(goaway));
+    assert_int_equal(muster_address_parse("127.0.0.1:0", &address, NULL), MUSTER_OK);
+    assert_int_equal(muster_listener_open(fixture->env->net, &address, NULL, on_silent, &silent,
+                                          &listener, NULL),
+                     MUSTER_OK);
+    rpc_fixture_hang_up(fixture);
+    rpc_fixture_dial(fixture, muster_address_format(muster_listener_address(listener), target),
+                     &options);
+    start(&probe, fixture, "Unary");
+    muster_call_half_close(&probe.call);
+    while (!silent.is_written || fixture->channel->counters->connections > 0)
+        muster_loop_turn(fixture->env->loop, MUSTER_NS_PER_MS);
+    interval_ns = fixture->channel->options.keepalive_interval_ns;
+    rpc_fixture_hang_up(fixture);
+    muster_stream_close(silent.stream, NULL);
+    muster_listener_close(listener, NULL);
+    test_env_turn(fixture->env, 4);
+    return interval_ns;
+}
+
+static void a_connection_complains_once_and_within_bounds(void **state)
+{
+    struct rpc_fixture *fixture = *state;
+    uint64_t bound_ns = INT32_MAX * MUSTER_NS_PER_MS;
+
+    assert_int_equal(interval_after(fixture, MUSTER_NS_PER_S, 80), 2 * MUSTER_NS_PER_S);
+    assert_int_equal(interval_after(fixture, bound_ns - 1, 1), bound_ns);
+    assert_int_equal(interval_after(fixture, bound_ns, 1), bound_ns);
+}
+
 static void a_bad_target_is_refused_with_a_reason(void **state)
 {
     struct rpc_fixture *fixture = *state;
@@ -591,6 +643,7 @@ int main(void)
         CASE(the_first_attempt_after_a_healthy_connection_is_immediate),
         CASE(pings_keep_a_quiet_call_alive),
         CASE(a_client_that_pings_too_often_is_sent_away_and_pings_less),
+        CASE(a_connection_complains_once_and_within_bounds),
         CASE(a_bad_target_is_refused_with_a_reason),
         CASE(a_method_path_can_be_served_once),
         CASE(running_out_of_memory_fails_calls_and_leaks_nothing),
