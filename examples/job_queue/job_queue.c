@@ -10,6 +10,10 @@
 #include "job_store.h"
 #include "serving.h"
 
+#define CONTENT_BYTES_MAX                                                                          \
+    (1u << 20) /* of a payload or a result: a registry takes 1.5 MiB at once */
+#define CONTENT_TOO_LARGE "a payload or a result has at most 1 MiB"
+
 struct queue {
     struct serving serving;
     struct job_store store;
@@ -43,6 +47,16 @@ static struct worker *worker_of(struct muster_list *node)
     return MUSTER_CONTAINER_OF(node, struct worker, node);
 }
 
+/* What the registry refuses (it is full, say) is the caller's to know; else nobody knows. */
+static void finish_failed(struct muster_rpc *rpc, const struct job_op *op, enum muster_rc rc,
+                          const char *text)
+{
+    if (rc == MUSTER_INVALID_ARGUMENT || rc == MUSTER_RESOURCE_EXHAUSTED)
+        muster_rpc_finish(rpc, rc, op->op.error.text);
+    else
+        muster_rpc_finish(rpc, MUSTER_UNAVAILABLE, text);
+}
+
 /* --- Workers --- */
 
 static void dispatch(struct queue *queue);
@@ -66,7 +80,7 @@ static void on_given_back(struct job_op *op, enum muster_rc rc, bool is_applied)
     struct worker *worker = op->data;
     struct queue *queue = worker->queue;
 
-    (void)rc; /* when the registry did not hear it, the lease ends it, or the next attempt */
+    (void)rc; /* the store repeats what failed; what is not applied was another's already */
     (void)is_applied;
     worker->is_busy = false;
     unclaim(worker);
@@ -85,9 +99,7 @@ static void settle(struct worker *worker)
     }
     worker->is_busy = true;
     worker->op.data = worker;
-    if (job_store_give_back(&worker->queue->store, &worker->op, worker->job, on_given_back) !=
-        MUSTER_OK)
-        on_given_back(&worker->op, MUSTER_UNAVAILABLE, false);
+    job_store_give_back(&worker->queue->store, &worker->op, worker->job, on_given_back);
 }
 
 static void hand_out(struct worker *worker, const struct job *job)
@@ -159,8 +171,8 @@ static void on_finished(struct job_op *op, enum muster_rc rc, bool is_applied)
         if (!is_applied && worker->rpc != NULL)
             muster_rpc_finish(worker->rpc, MUSTER_ABORTED, "the job was given to another worker");
     } else if (worker->rpc != NULL) {
-        muster_rpc_finish(worker->rpc, MUSTER_UNAVAILABLE,
-                          "the registry does not answer: the job may be begun again");
+        finish_failed(worker->rpc, op, rc,
+                      "the registry does not answer: the job may be begun again");
     }
     settle(worker);
     dispatch(queue);
@@ -175,6 +187,10 @@ static void on_work(struct muster_rpc *rpc, const JobQueue__WorkRequest *request
     if (request->done == NULL && worker->job == NULL && !worker->is_busy) {
         worker->is_asking = true;
         dispatch(worker->queue);
+        return;
+    }
+    if (request->done != NULL && request->done->result.len > CONTENT_BYTES_MAX) {
+        muster_rpc_finish(rpc, MUSTER_INVALID_ARGUMENT, CONTENT_TOO_LARGE);
         return;
     }
     if (worker->is_busy || worker->job == NULL || request->done == NULL ||
@@ -288,7 +304,7 @@ static void answer_id(struct job_op *op, enum muster_rc rc, bool is_applied, enu
     else if (request->rpc != NULL && rc == MUSTER_OK)
         muster_rpc_finish(request->rpc, refusal, text);
     else if (request->rpc != NULL)
-        muster_rpc_finish(request->rpc, MUSTER_UNAVAILABLE, "the registry does not answer");
+        finish_failed(request->rpc, op, rc, "the registry does not answer");
     request_settle(request);
 }
 
@@ -299,9 +315,13 @@ static void on_submitted(struct job_op *op, enum muster_rc rc, bool is_applied)
 
 static void on_submit(struct muster_rpc *rpc, const JobQueue__Job *job)
 {
-    struct request *request = request_new(rpc, job->id);
+    struct request *request = NULL;
     const struct muster_bytes payload = {job->payload.data, job->payload.len};
 
+    if (payload.size > CONTENT_BYTES_MAX)
+        muster_rpc_finish(rpc, MUSTER_INVALID_ARGUMENT, CONTENT_TOO_LARGE);
+    else
+        request = request_new(rpc, job->id);
     if (request == NULL)
         return;
     if (request->id[0] == '\0')

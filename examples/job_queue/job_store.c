@@ -275,6 +275,7 @@ bool job_store_open(struct job_store *store, struct muster_env *env, const char 
 
     store->env = env;
     muster_list_init(&store->jobs);
+    muster_list_init(&store->give_backs);
     muster_timer_init(&store->again, on_again, store);
     if (muster_registry_open(env, &options, &store->registry, &error) != MUSTER_OK) {
         fprintf(stderr, "job_queue: %s\n", error.text);
@@ -301,9 +302,22 @@ static void close_registry(struct muster_session *session)
     muster_registry_close(store->registry, on_registry_closed);
 }
 
+static void end_give_backs(struct job_store *store)
+{
+    struct muster_list *node;
+
+    while ((node = muster_list_pop(&store->give_backs)) != NULL) {
+        struct job_op *op = MUSTER_CONTAINER_OF(node, struct job_op, node);
+
+        muster_timer_stop(&op->again);
+        op->done(op, MUSTER_CANCELLED, false);
+    }
+}
+
 void job_store_close(struct job_store *store)
 {
     store->is_closing = true;
+    end_give_backs(store);
     muster_timer_stop(&store->again);
     muster_registry_watch_stop(&store->watch);
     if (store->has_session)
@@ -404,13 +418,55 @@ enum muster_rc job_store_finish(struct job_store *store, struct job_op *op, cons
     return commit(store, op, &ours, 1, steps, 3);
 }
 
-enum muster_rc job_store_give_back(struct job_store *store, struct job_op *op, const char *id,
-                                   job_op_fn *done)
+static void give_back(struct job_op *op);
+
+static void on_give_back_again(struct muster_timer *timer)
+{
+    struct job_op *op = timer->data;
+
+    muster_list_remove(&op->node);
+    give_back(op);
+}
+
+static void give_back_later(struct job_op *op)
+{
+    struct muster_loop *loop = op->store->env->loop;
+
+    muster_list_append(&op->store->give_backs, &op->node);
+    muster_timer_start(&op->again, loop, muster_loop_after_ns(loop, AGAIN_NS));
+}
+
+/* Nobody else would do it: after its own loss the registry keeps the lease alive. */
+static void on_given_back(struct muster_registry_op *registry_op, enum muster_rc rc)
+{
+    struct job_op *op = MUSTER_CONTAINER_OF(registry_op, struct job_op, op);
+
+    if (rc != MUSTER_OK && !op->store->is_closing)
+        give_back_later(op);
+    else
+        op->done(op, rc, rc == MUSTER_OK && registry_op->is_succeeded);
+}
+
+static void give_back(struct job_op *op)
+{
+    const struct muster_registry_compare ours = is_ours(op->store, op->keys[1]);
+    const struct muster_registry_step step = removal(op->keys[1]);
+    const struct muster_registry_txn txn = {
+        .compares = &ours, .compare_count = 1, .success = &step, .success_count = 1};
+
+    if (muster_registry_txn_start(&op->op, op->store->registry, &txn, deadline(op->store),
+                                  on_given_back) != MUSTER_OK)
+        give_back_later(op);
+}
+
+void job_store_give_back(struct job_store *store, struct job_op *op, const char *id,
+                         job_op_fn *done)
 {
     set_keys(op, id, done);
-    const struct muster_registry_compare ours = is_ours(store, op->keys[1]);
-    const struct muster_registry_step step = removal(op->keys[1]);
-    return commit(store, op, &ours, 1, &step, 1);
+    op->store = store;
+    muster_list_init(&op->node);
+    muster_timer_init(&op->again, on_give_back_again, op);
+    give_back(op);
 }
 
 enum muster_rc job_store_forget(struct job_store *store, struct job_op *op, const char *id,

@@ -26,6 +26,10 @@ struct job_op {
     job_op_fn *done;
     struct muster_registry_op op;
     char keys[3][200];
+    /* of job_store_give_back */
+    struct job_store *store;
+    struct muster_timer again;
+    struct muster_list node;
 };
 
 struct job_store {
@@ -37,7 +41,8 @@ struct job_store {
     struct muster_list jobs;          /* the oldest first */
     struct muster_registry_op range;
     struct muster_registry_watch watch;
-    struct muster_timer again; /* after a failure */
+    struct muster_timer again;     /* after a failure */
+    struct muster_list give_backs; /* that failed and are repeated soon */
     /* the owner's */
     void *data;
     void (*on_change)(struct job_store *store); /* there may be work */
@@ -63,8 +68,9 @@ enum muster_rc job_store_take(struct job_store *store, struct job_op *op, struct
                               job_op_fn *done);
 enum muster_rc job_store_finish(struct job_store *store, struct job_op *op, const char *id,
                                 struct muster_bytes result, job_op_fn *done);
-enum muster_rc job_store_give_back(struct job_store *store, struct job_op *op, const char *id,
-                                   job_op_fn *done);
+/** Repeated until the registry has heard it, or the store is closed, which gives all back. */
+void job_store_give_back(struct job_store *store, struct job_op *op, const char *id,
+                         job_op_fn *done);
 enum muster_rc job_store_forget(struct job_store *store, struct job_op *op, const char *id,
                                 job_op_fn *done);
 

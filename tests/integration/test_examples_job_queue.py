@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
 """examples/job_queue on a registry: workers and servers are killed, every job has one result."""
 import base64
+import os
 import pathlib
+import signal
 import sys
+import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
 import interop_roles as roles
@@ -56,6 +59,48 @@ def check_death_of_a_worker(queue, worker, job):
     return other
 
 
+def check_sizes(queue):
+    assert submit(queue, "large", "x" * (1 << 20)) == "large"
+    assert submit(queue, "larger", "x" * (1 << 20) + "x") == "InvalidArgument"
+    worker = queue.stream("job_queue.JobQueue/Work")
+    worker.send({})
+    assert worker.hear()["id"] == "large"
+    worker.send(done("large", "x" * (1 << 20) + "x"))
+    worker.process.stdin.close()
+    assert worker.process.wait(60) != 0  # and its job goes to another
+    assert b"InvalidArgument" in worker.process.stderr.read()
+    other = queue.stream("job_queue.JobQueue/Work")
+    other.send({})
+    assert other.hear()["id"] == "large"
+    other.send(done("large", "x" * (1 << 20)))
+    assert len(result(queue, "large")) == 1 << 20
+    other.kill()
+
+
+def check_death_of_a_registry(folder):
+    """It dies with a job that is being given back. The lease of the queue server lives on, so nobody else would free it."""
+    data = ["--data", os.path.join(folder, "registry.db")]
+    registry = roles.Server([roles.program("muster"), "registry", "--listen", "127.0.0.1:0", *data])
+    queue = Service("job_queue", "--registry", f"127.0.0.1:{registry.port}")
+    submit(queue, "held")
+    worker = queue.stream("job_queue.JobQueue/Work")
+    worker.send({})
+    assert worker.hear()["id"] == "held"
+    registry.process.send_signal(signal.SIGSTOP)
+    worker.kill()
+    for _ in range(20):  # by then the queue server has seen it, and asked the registry
+        assert queue.ask("job_queue.JobQueue/GetCount")[0][0]["taken"] == "1"
+    registry.process.kill()
+    registry.process.wait()
+    registry = roles.Server([roles.program("muster"), "registry", "--listen", f"127.0.0.1:{registry.port}", *data])
+    other = queue.stream("job_queue.JobQueue/Work")
+    other.send({})
+    assert other.hear()["id"] == "held"
+    other.kill()
+    assert queue.stop() == 0
+    assert registry.stop() == 0
+
+
 def check_death_of_a_server(queue, heir, worker, job):
     """Its lease ends, and the job is taken by a worker of another server."""
     other = heir.stream("job_queue.JobQueue/Work")
@@ -95,6 +140,7 @@ def main():
     queue, heir = Service("job_queue", *place), Service("job_queue", *place)
     worker, job = check_one_worker(queue)
     worker = check_death_of_a_worker(queue, worker, job)
+    check_sizes(queue)
     check_death_of_a_server(queue, heir, worker, job)
     third = Service("job_queue", *place)
     assert result(third, "first") == "made"  # results outlive servers
@@ -107,6 +153,8 @@ def main():
     assert third.stop() == 0
     assert waiting.hear() is None
     assert registry.stop() == 0
+    with tempfile.TemporaryDirectory() as folder:
+        check_death_of_a_registry(folder)
     print("ok")
 
 
