@@ -165,6 +165,9 @@ static void set_file_or_pem(struct muster_curl_exchange *exchange, CURLoption fi
 {
     if (pem != NULL)
         set_blob(exchange, pem_option, pem);
+    else if (file != NULL && muster_files_is_special(muster_files_system(), file))
+        exchange->code =
+            file_option == CURLOPT_CAINFO ? CURLE_SSL_CACERT_BADFILE : CURLE_SSL_CERTPROBLEM;
     else if (file != NULL)
         SET(exchange, file_option, file);
 }

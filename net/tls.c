@@ -46,6 +46,10 @@ static enum muster_rc load_one(const struct muster_env *env, const char *file, c
             return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "TLS: no memory");
         return MUSTER_OK;
     }
+    if (muster_files_is_special(env->files, file))
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "%.150s is no regular file: TLS reads it again from time to time",
+                                file);
     rc = muster_files_read(env->files, env->mem, file, FILE_BYTES_MAX, ret_text, &bytes);
     if (rc != MUSTER_OK)
         return muster_error_set(ret_error, rc, "%.150s cannot be read: %s", file,
@@ -238,11 +242,20 @@ static enum muster_rc replace(struct muster_tls *tls, const struct loaded *loade
     if (has_expired(tls, context))
         MUSTER_LOG(tls->env, WARN, "tls_certificate_expired", "certificate",
                    name_of(tls->options.cert_file, "cert_pem"), "expired_s",
-                   muster_tls_context_expires_s(context));
+                   muster_tls_now_s(tls->env) - muster_tls_context_expires_s(context));
     muster_tls_context_free(tls->context);
     tls->context = context;
     tls->material_hash = hash_of(loaded);
     return MUSTER_OK;
+}
+
+/* Of the certificate's life; 0: over, or there is none. */
+static uint64_t left_s(const struct muster_tls *tls)
+{
+    uint64_t expires_s = muster_tls_expires_s(tls);
+    uint64_t now_s = muster_tls_now_s(tls->env);
+
+    return expires_s > now_s ? expires_s - now_s : 0;
 }
 
 enum muster_rc muster_tls_reload(struct muster_tls *tls, struct muster_error *ret_error)
@@ -255,8 +268,7 @@ enum muster_rc muster_tls_reload(struct muster_tls *tls, struct muster_error *re
         rc = replace(tls, &loaded, &error);
         if (rc == MUSTER_OK)
             MUSTER_LOG(tls->env, INFO, "tls_reloaded", "certificate",
-                       name_of(tls->options.cert_file, "none"), "expires_s",
-                       muster_tls_expires_s(tls));
+                       name_of(tls->options.cert_file, "none"), "left_s", left_s(tls));
     }
     loaded_fini(&loaded, tls->env->mem);
     if (rc == MUSTER_OK)

@@ -21,6 +21,11 @@ enum muster_rc muster_files_write(struct muster_files *files, const char *path, 
     return files->ops->write(files, path, bytes, count);
 }
 
+bool muster_files_is_special(struct muster_files *files, const char *path)
+{
+    return files->ops->is_special != NULL && files->ops->is_special(files, path);
+}
+
 const char *muster_host_key(struct muster_host *host)
 {
     return host->ops->key(host);

@@ -106,9 +106,18 @@ static enum muster_rc system_write(struct muster_files *files, const char *path,
     return muster_rc_from_errno(sys);
 }
 
+static bool system_is_special(struct muster_files *files, const char *path)
+{
+    struct stat status;
+
+    (void)files;
+    return stat(path, &status) == 0 && !S_ISREG(status.st_mode);
+}
+
 struct muster_files *muster_files_system(void)
 {
-    static const struct muster_files_ops ops = {.read = system_read, .write = system_write};
+    static const struct muster_files_ops ops = {
+        .read = system_read, .write = system_write, .is_special = system_is_special};
     static struct muster_files files = {.ops = &ops};
 
     return &files;

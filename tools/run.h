@@ -151,9 +151,8 @@ struct muster_tls *run_tls_own(const struct run *run);
 /** The pattern of names that the job's tasks and launcher have. */
 void run_tls_peers(const struct run *run, char *out, size_t room);
 uint64_t run_tls_reload_ns(const struct run *run);
-/** The credential for members in our own environment is of a launcher above us, for its job. */
-bool run_tls_is_inherited(void);
-/** In the child of task: RUN_TLS_FD and RUN_TLS_CA_FD. False: there are none. */
+/** In the child of task: RUN_TLS_FD and RUN_TLS_CA_FD, ours or of a launcher above us, whose member
+ * we are and so our members, too. False: there are none. */
 bool run_tls_inherit(const struct run_task *task);
 
 /** Embedded: serve one on 127.0.0.1; else connect to settings->registry. */

@@ -147,7 +147,7 @@ char **run_environment_new(const struct run_task *task)
     add_torchrun(&builder, task);
     add_muster(&builder, task);
     add_tls(&builder, task->run);
-    builder.is_tls_replaced = task->run->tls != NULL || run_tls_is_inherited();
+    builder.is_tls_replaced = task->run->tls != NULL;
     while (environ[inherited] != NULL)
         inherited++;
     all = calloc(inherited + builder.count + 1, sizeof(all[0]));

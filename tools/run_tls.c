@@ -203,17 +203,13 @@ static bool is_handed_down(const char *variable)
     return path != NULL && strcmp(path, ours) == 0;
 }
 
-bool run_tls_is_inherited(void)
-{
-    return is_handed_down("MUSTER_TLS_CERT_FILE");
-}
-
 bool run_tls_inherit(const struct run_task *task)
 {
     const struct run_tls *tls = task->run->tls;
 
     if (tls == NULL)
-        return is_handed_down("MUSTER_REGISTRY_CERT_FILE"); /* of the registry that we use */
+        return is_handed_down("MUSTER_TLS_CERT_FILE") ||
+               is_handed_down("MUSTER_REGISTRY_CERT_FILE");
     dup2(tls->task_fds[task - task->run->tasks], RUN_TLS_FD);
     dup2(tls->ca_fd, RUN_TLS_CA_FD);
     return true;

@@ -37,6 +37,7 @@ struct muster_files_ops {
                            size_t limit_bytes, char **ret_text, size_t *ret_bytes);
     enum muster_rc (*write)(struct muster_files *files, const char *path, const void *bytes,
                             size_t count);
+    bool (*is_special)(struct muster_files *files, const char *path); /* NULL: nothing is */
 };
 struct muster_files {
     const struct muster_files_ops *ops;
@@ -51,6 +52,8 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_files_read(struct muster_file
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_files_write(struct muster_files *files,
                                                                const char *path, const void *bytes,
                                                                size_t count);
+/** There is something else than a regular file: a pipe, say, that lets its reader wait for ever. */
+MUSTER_API bool muster_files_is_special(struct muster_files *files, const char *path);
 MUSTER_API struct muster_files *muster_files_system(void);
 
 /* Random numbers. */

@@ -38,8 +38,8 @@ struct muster_tls_options {
  * connections go on. What cannot be used is logged and the former is kept.
  *
  * Owns:    borrows env until the last connection is closed; gives *ret_tls.
- * Errors:  NOT_FOUND, PERMISSION_DENIED (a file; the text names it), INVALID_ARGUMENT (no PEM, a
- *          key that does not belong to the certificate, a file and a text of one kind),
+ * Errors:  NOT_FOUND, PERMISSION_DENIED (a file; the text names it), INVALID_ARGUMENT (no PEM, no
+ *          regular file, a key that does not belong to the certificate, a file and a text of one kind),
  *          RESOURCE_EXHAUSTED.
  * Thread:  loop only.
  */

@@ -24,11 +24,12 @@ def run(*options, program=(STEPPER, "20", "1000", "w", "20000"), **variables):
 class Job:
     """One that holds still at its end until it may go."""
 
-    def __init__(self, case, *options, steps=5):
+    def __init__(self, case, *options, steps=5, below=()):
         folder = tempfile.TemporaryDirectory()
         case.addCleanup(folder.cleanup)
         self.go = os.path.join(folder.name, "go")
-        self.process = subprocess.Popen([MUSTER, "run", "-n", "2", *options, "--", STEPPER, str(steps)], text=True, stdout=subprocess.PIPE,
+        count = "1" if below else "2"
+        self.process = subprocess.Popen([MUSTER, "run", "-n", count, *options, "--", *below, STEPPER, str(steps)], text=True, stdout=subprocess.PIPE,
                                         stderr=subprocess.STDOUT, env=dict(CLEAN, STEPPER_HOLD=self.go))
         case.addCleanup(self.process.communicate)
         case.addCleanup(self.process.kill)
@@ -40,8 +41,14 @@ class Job:
             self.lines.append(line)
 
     def workers(self):
-        children = subprocess.run(["ps", "-o", "pid=,args=", "--ppid", str(self.process.pid)], capture_output=True, text=True, check=True)
-        return [int(line.split()[0]) for line in children.stdout.splitlines() if line.split()[1] == STEPPER]
+        lines = subprocess.run(["ps", "-e", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout.splitlines()
+        processes = {int(pid): (int(parent), args) for pid, parent, *args in (line.split() for line in lines)}
+        return [pid for pid, (_, args) in processes.items() if args[0] == STEPPER and self.is_below(pid, processes)]
+
+    def is_below(self, pid, processes):
+        while pid in processes and pid != self.process.pid:
+            pid = processes[pid][0]
+        return pid == self.process.pid
 
     def environment(self):
         with open(f"/proc/{self.workers()[0]}/environ", encoding="utf-8") as file:
@@ -140,6 +147,19 @@ class TlsAuto(unittest.TestCase):
     def test_a_launcher_below_uses_the_same_registry(self):
         done = run("-n", "1", "--tls", "auto", program=(MUSTER, "run", "-n", "2", "--", STEPPER, "3"))
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_members_of_a_launcher_below_are_members_above(self):
+        show = ("/bin/sh", "-c", "echo $MUSTER_TLS_CERT_FILE $MUSTER_TLS_PEERS; cmp /proc/self/fd/4 /proc/$PPID/fd/4 && echo same")
+        done = run("-n", "1", "--tls", "auto", "--job", "above", program=(MUSTER, "run", "-q", "-n", "1", "--", *show))
+        self.assertIn("/proc/self/fd/4 spiffe://muster/job/above/*", done.stdout, done.stderr)
+        self.assertIn("same", done.stdout, done.stderr)
+        job = Job(self, "--tls", "auto", below=(MUSTER, "run", "-n", "2", "--"))
+        ports = job.ports()
+        self.assertGreaterEqual(len(ports), 3, ports)
+        for port in ports:
+            self.check_plain_is_closed(port)
+            self.check_stranger_is_refused(port)
+        job.end(self)
 
     def test_certificates_of_ones_own_reach_the_members(self):
         show = ("/bin/sh", "-c", "echo cert=$MUSTER_TLS_CERT_FILE key=$MUSTER_TLS_KEY_FILE peers=$MUSTER_TLS_PEERS.")

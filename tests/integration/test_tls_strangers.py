@@ -184,6 +184,15 @@ class Registry(unittest.TestCase):
         done = run(MUSTER, "coordinator", "--tasks", "1", "--tls-cert", self.cert, "--tls-key", self.client_key)
         self.assertIn("does not belong to the certificate", done.stderr)
 
+    def test_a_pipe_is_refused(self):
+        pipe = self.files.path("pipe")
+        os.mkfifo(pipe)
+        for options in (("--tls-cert", pipe, "--tls-key", self.key), ("--tls-cert", self.cert, "--tls-key", pipe),
+                        ("--tls-cert", self.cert, "--tls-key", self.key, "--tls-client-ca", pipe)):
+            done = run(MUSTER, "registry", "--listen", "127.0.0.1:0", *options)
+            self.assertEqual(done.returncode, 3, done.stderr)
+            self.assertIn(f"{pipe} is no regular file", done.stderr)
+
     @unittest.skipUnless(ETCDCTL, "etcdctl is not installed (Debian: etcd-client)")
     def test_etcdctl_puts_and_gets(self):
         flags = [ETCDCTL, f"--endpoints=https://127.0.0.1:{self.serve().port}", f"--cacert={self.files.ca}", f"--cert={self.client_cert}",

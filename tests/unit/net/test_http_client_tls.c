@@ -3,6 +3,8 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 struct outcome {
     int count;
@@ -169,6 +171,26 @@ static void a_server_of_an_unknown_authority_is_not_believed(void **state)
     assert_int_equal(ask(fixture, &request), MUSTER_UNAUTHENTICATED);
     assert_non_null(strstr(request.error.text, "certificate does not hold"));
     assert_int_equal(fake_cloud_counts(fixture->cloud)->requests, 0);
+    muster_http_request_fini(&request);
+}
+
+/* Opening it would wait for a writer. */
+static void a_pipe_holds_no_authorities(void **state)
+{
+    struct cloud_fixture *fixture = *state;
+    const char *path = cloud_fixture_write(fixture, "pipe", "");
+    const struct muster_http_tls tls = {.ca_file = path};
+    struct muster_http_request request;
+
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    muster_http_request_init(&request, NULL);
+    request.url = cloud_fixture_url(fixture, "/");
+    request.tls = &tls;
+    request.deadline_ns = cloud_fixture_in_s(fixture, 30);
+
+    assert_int_equal(muster_http_start(&request, fixture->env->http, on_done),
+                     MUSTER_FAILED_PRECONDITION);
     muster_http_request_fini(&request);
 }
 
@@ -405,6 +427,7 @@ int main(void)
         T(http2_is_spoken_where_it_is_offered, set_up_tls),
         T(http1_is_spoken_where_nothing_else_is_offered, set_up_http1_tls),
         T(a_server_of_an_unknown_authority_is_not_believed, set_up_tls),
+        T(a_pipe_holds_no_authorities, set_up_tls),
         T(a_server_of_an_authority_of_the_same_name_is_not_believed, set_up_tls),
         T(the_authorities_of_ssl_cert_file_are_believed, set_up_tls),
         T(an_expired_certificate_is_named, set_up_expired),

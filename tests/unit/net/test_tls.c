@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tests/lib/fake_authority.h"
@@ -67,6 +68,84 @@ static void bad_credentials_are_named(void **state)
             fail_msg("%s: %s", rows[i].name, error.text);
         test_env_close(&test);
     }
+}
+
+/* Opening it would wait for a writer. */
+static void a_pipe_is_no_credential(void **state)
+{
+    char folder[] = "/tmp/muster-tls-XXXXXX", pipe[64];
+    const struct muster_tls_options rows[] = {
+        {.cert_file = pipe, .key_pem = ours.key_pem},
+        {.cert_pem = ours.cert_pem, .key_file = pipe},
+        {.ca_file = pipe},
+    };
+
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    snprintf(pipe, sizeof(pipe), "%s/pipe", folder);
+    assert_int_equal(mkfifo(pipe, 0600), 0);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct test_env test;
+        struct muster_tls *tls = NULL;
+        struct muster_error error;
+
+        test_env_open(&test);
+        assert_int_equal(muster_tls_open(&test.env, &rows[i], &tls, &error),
+                         MUSTER_INVALID_ARGUMENT);
+        assert_non_null(strstr(error.text, pipe));
+        assert_non_null(strstr(error.text, "no regular file"));
+        test_env_close(&test);
+    }
+    unlink(pipe);
+    rmdir(folder);
+}
+
+struct ledger {
+    struct muster_log log;
+    unsigned count;
+    uint64_t expired_s;
+};
+
+static void on_log(struct muster_log *log, enum muster_log_level level, uint64_t wall_ns,
+                   const char *event, const struct muster_field *fields, size_t count)
+{
+    struct ledger *ledger = MUSTER_CONTAINER_OF(log, struct ledger, log);
+
+    (void)level, (void)wall_ns;
+    if (strcmp(event, "tls_certificate_expired") != 0)
+        return;
+    ledger->count++;
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(fields[i].name, "expired_s") == 0)
+            ledger->expired_s = fields[i].u64;
+}
+
+static void the_log_says_for_how_long_a_certificate_has_been_over(void **state)
+{
+    static const struct muster_log_ops ops = {.write = on_log};
+    const struct fake_cert_options options = {
+        .name = "old", .from_s = -2 * DAY_S, .until_s = -DAY_S};
+    struct ledger ledger = {.log = {.ops = &ops, .level_max = MUSTER_LOG_WARN}};
+    struct test_env test;
+    struct muster_tls *tls = NULL;
+    struct fake_cert old;
+
+    (void)state;
+    test_env_open(&test);
+    assert_true(fake_cert_init(&old, authority, &options));
+    test.env.log = &ledger.log;
+    assert_int_equal(muster_tls_open(&test.env,
+                                     &(struct muster_tls_options){.cert_pem = old.cert_pem,
+                                                                  .key_pem = old.key_pem},
+                                     &tls, NULL),
+                     MUSTER_OK);
+
+    assert_int_equal(ledger.count, 1);
+    assert_in_range(ledger.expired_s, DAY_S, 2 * DAY_S);
+    test.env.log = NULL;
+    muster_tls_close(tls);
+    fake_cert_fini(&old);
+    test_env_close(&test);
 }
 
 static void whatever_allocation_fails_nothing_is_lost(void **state)
@@ -276,6 +355,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bad_credentials_are_named),
+        cmocka_unit_test(a_pipe_is_no_credential),
+        cmocka_unit_test(the_log_says_for_how_long_a_certificate_has_been_over),
         cmocka_unit_test(whatever_allocation_fails_nothing_is_lost),
         cmocka_unit_test(a_new_certificate_serves_new_connections),
         cmocka_unit_test(files_are_looked_at_from_time_to_time),

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -83,6 +84,23 @@ static void a_file_above_the_limit_is_refused(void **state)
     assert_int_equal(muster_files_read(env->files, env->mem, path, 5, &text, &bytes), MUSTER_OK);
     muster_mem_free(env->mem, text);
     unlink(path);
+}
+
+static void what_is_no_regular_file_is_known_without_opening_it(void **state)
+{
+    struct muster_env *env = env_of(state);
+    char path[64];
+
+    make_path(path);
+    unlink(path);
+    assert_false(muster_files_is_special(env->files, path)); /* nothing is there */
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_true(muster_files_is_special(env->files, path));
+    unlink(path);
+    assert_int_equal(muster_files_write(env->files, path, "1", 1), MUSTER_OK);
+    assert_false(muster_files_is_special(env->files, path));
+    unlink(path);
+    assert_true(muster_files_is_special(env->files, "/"));
 }
 
 static void a_missing_file_is_not_found(void **state)
@@ -205,6 +223,7 @@ int main(void)
         CASE(variables_come_from_the_process),
         CASE(a_file_is_replaced_and_read_back_whole),
         CASE(a_file_above_the_limit_is_refused),
+        CASE(what_is_no_regular_file_is_known_without_opening_it),
         CASE(a_missing_file_is_not_found),
         CASE(the_host_has_one_key_and_this_pid),
         CASE(a_killed_process_is_told_once),
