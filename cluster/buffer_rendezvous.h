@@ -1,4 +1,4 @@
-/* Where one who has bytes and one who wants them meet, by a key, whoever comes first. */
+/* Where one who has bytes and one who wants them meet, by step and key, whoever comes first. */
 #ifndef MUSTER_CLUSTER_BUFFER_RENDEZVOUS_H
 #define MUSTER_CLUSTER_BUFFER_RENDEZVOUS_H
 
@@ -15,6 +15,7 @@ typedef void muster_buffer_take_fn(struct muster_buffer_take *take, enum muster_
 
 /** Somebody wants the bytes of a key. Caller's memory. */
 struct muster_buffer_take {
+    int64_t step_id;
     const char *key; /* borrowed until on_ready or drop */
     muster_buffer_take_fn *on_ready;
     struct muster_list node;
@@ -25,15 +26,19 @@ struct muster_buffer_rendezvous {
     struct muster_list offers; /* of struct muster_server_buffer */
     struct muster_list takes;
     uint32_t offer_count, take_count;
+    struct muster_error ended; /* rc OK: no */
 };
 
 void muster_buffer_rendezvous_init(struct muster_buffer_rendezvous *rendezvous,
                                    struct muster_loop *loop);
-/** The buffer's callback comes later, from the loop. Errors: ALREADY_EXISTS (its key is on offer),
- * RESOURCE_EXHAUSTED. */
+/** The buffer's callback comes later, from the loop. Errors: ALREADY_EXISTS (its key is on offer in
+ * its step), RESOURCE_EXHAUSTED. */
 MUSTER_MUST_CHECK enum muster_rc muster_buffer_offer(struct muster_buffer_rendezvous *rendezvous,
                                                      struct muster_server_buffer *buffer);
-/** on_ready runs at once when the bytes are there. */
+/** on_ready runs at once when the bytes are there, or never will be: INTERNAL where another waits
+ * for the key already.
+ *
+ * Source:  TensorFlow's BufRendezvous, observed in 2.21; there one that gave up keeps its place. */
 void muster_buffer_take(struct muster_buffer_rendezvous *rendezvous,
                         struct muster_buffer_take *take);
 void muster_buffer_drop(struct muster_buffer_rendezvous *rendezvous,
@@ -41,7 +46,7 @@ void muster_buffer_drop(struct muster_buffer_rendezvous *rendezvous,
 /** The taker has read the bytes, or given up: the owner gets them back. */
 void muster_buffer_taken(struct muster_buffer_rendezvous *rendezvous,
                          struct muster_server_buffer *buffer, enum muster_rc rc);
-/** Everybody ends with rc. */
+/** Everybody who waits, and who comes, ends with rc. */
 void muster_buffer_rendezvous_end(struct muster_buffer_rendezvous *rendezvous, enum muster_rc rc,
                                   const char *text);
 

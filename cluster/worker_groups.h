@@ -66,6 +66,7 @@ struct muster_worker_group_request {
 
 struct muster_worker_instance_request {
     int32_t group_key;
+    int64_t step_id; /* the same key in another step is another instance */
     int32_t key;
     int32_t type;
     int32_t data_type;

@@ -8,6 +8,7 @@
 
 struct instance {
     struct muster_list node;
+    int64_t step_id;
     int32_t key, type, data_type;
     char shape[SHAPE_BYTES_MAX];
     struct muster_error error;
@@ -17,13 +18,14 @@ struct instance {
     bool is_known[]; /* by rank */
 };
 
-static struct instance *instance_find(struct muster_worker_group *group, int32_t key)
+static struct instance *instance_find(struct muster_worker_group *group, int64_t step_id,
+                                      int32_t key)
 {
     for (struct muster_list *node = group->instances.next; node != &group->instances;
          node = node->next) {
         struct instance *instance = MUSTER_CONTAINER_OF(node, struct instance, node);
 
-        if (instance->key == key)
+        if (instance->step_id == step_id && instance->key == key)
             return instance;
     }
     return NULL;
@@ -59,6 +61,7 @@ static struct instance *instance_new(struct muster_worker_groups *groups,
         groups->mem, 1, sizeof(*instance) + (size_t)group->size * sizeof(instance->is_known[0]));
     if (instance == NULL)
         return NULL;
+    instance->step_id = request->step_id;
     instance->key = request->key;
     instance->type = request->type;
     instance->data_type = request->data_type;
@@ -186,7 +189,7 @@ void muster_worker_groups_agree(struct muster_worker_groups *groups, struct must
 
     muster_list_init(&ask->node);
     if (place(groups, request, &group, &rank, &error) == MUSTER_OK) {
-        instance = instance_find(group, request->key);
+        instance = instance_find(group, request->step_id, request->key);
         if (instance == NULL)
             instance = instance_new(groups, group, request);
         if (instance == NULL)

@@ -209,6 +209,7 @@ static void on_complete_instance(struct muster_rpc *rpc,
     char shape[SHAPE_BYTES_MAX];
     const struct muster_worker_instance_request own = {
         .group_key = request->group_key,
+        .step_id = request->step_id,
         .key = request->instance_key,
         .type = request->type,
         .data_type = request->data_type,
@@ -274,7 +275,7 @@ static void on_buffer(struct muster_buffer_take *take, enum muster_rc rc, const 
 static bool is_own_device(struct muster_rpc *rpc, const Tensorflow__RecvBufRequest *request)
 {
     const struct muster_worker_service *service = muster_rpc_service(rpc);
-    char text[MUSTER_ERROR_TEXT_BYTES];
+    char text[1024];
     size_t i = 0;
 
     while (i < service->device_count && strcmp(service->devices[i].name, request->src_device) != 0)
@@ -288,7 +289,8 @@ static bool is_own_device(struct muster_rpc *rpc, const Tensorflow__RecvBufReque
         return true;
     (void)snprintf(text, sizeof(text),
                    "RecvBuf expects a different device incarnation: %" PRIu64 " vs. %" PRIu64
-                   ". The worker that has the device (\"%s\") was probably restarted.",
+                   ". Your worker job that contains the device (\"%s\") was probably restarted. "
+                   "Check your worker job for the reason why it was restarted.",
                    request->src_incarnation, service->incarnation, request->src_device);
     muster_rpc_finish(rpc, MUSTER_FAILED_PRECONDITION, text);
     return false;
@@ -307,6 +309,7 @@ static void on_recv_buf(struct muster_rpc *rpc, const Tensorflow__RecvBufRequest
         muster_rpc_finish(rpc, MUSTER_RESOURCE_EXHAUSTED, "no memory for the question");
         return;
     }
+    question->take.step_id = request->step_id;
     question->take.on_ready = on_buffer;
     muster_buffer_take(&service->buffers, &question->take);
 }

@@ -93,12 +93,16 @@ MUSTER_API void *muster_server_data(const struct muster_server *server);
 MUSTER_API void muster_server_abort_collectives(struct muster_server *server, enum muster_rc rc,
                                                 const char *text);
 
-/* Buffers: what a peer fetches by its key (RecvBuf). */
+/* Buffers: what a peer fetches by its key (RecvBuf). TensorFlow's keys: of a broadcast
+ * "GROUP:INSTANCE:FRAME:ITERATION:0:FROM:TO", of a ring
+ * "GROUP:INSTANCE:FRAME:ITERATION:PASS:PART:FROM"; frame and iteration are 0 outside of loops, FROM
+ * and TO are ranks. */
 
 struct muster_server_buffer;
 typedef void muster_server_buffer_fn(struct muster_server_buffer *buffer, enum muster_rc rc);
 struct muster_server_buffer {
     void *data;
+    int64_t step_id;           /* 0: of eager code and functions, TensorFlow's only one there */
     const char *key;           /* borrowed until on_taken */
     struct muster_bytes bytes; /* borrowed until on_taken */
     /* private */
@@ -108,9 +112,10 @@ struct muster_server_buffer {
     struct muster_task task;
 };
 
-/** Offer bytes to the one peer that asks for the key, before or after. on_taken runs exactly once:
- * OK (it was sent), CANCELLED (the server has stopped). Errors: ALREADY_EXISTS (the key is on
- * offer), FAILED_PRECONDITION (not started), RESOURCE_EXHAUSTED. */
+/** Offer bytes to the one peer that asks for the key in this step, before or after. on_taken runs
+ * exactly once: OK (it was sent), CANCELLED (the server has stopped), that of
+ * muster_server_abort_collectives. Errors: ALREADY_EXISTS (the key is on offer),
+ * FAILED_PRECONDITION (not started), RESOURCE_EXHAUSTED. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_server_offer_start(
     struct muster_server_buffer *buffer, struct muster_server *server,
     muster_server_buffer_fn *on_taken);

@@ -105,26 +105,44 @@ static void form(struct fixture *fixture)
     assert_int_equal(questions[0].rc, MUSTER_OK);
 }
 
-static void agree_on(struct fixture *fixture, struct question *question, int32_t key, int task,
-                     int32_t type, int32_t data_type, const char *shape, bool is_source)
+static void ask(struct fixture *fixture, struct question *question, int task,
+                struct muster_worker_instance_request request)
 {
     char text[DEVICE_BYTES];
-    const struct muster_worker_instance_request request = {.group_key = 1,
-                                                           .key = key,
-                                                           .type = type,
-                                                           .data_type = data_type,
-                                                           .shape = shape,
-                                                           .device = text,
-                                                           .is_source = is_source};
 
     name(text, task, 0);
+    request.group_key = 1;
+    request.device = text;
     *question = (struct question){.ask = {.on_answer = on_answer}};
     muster_worker_groups_agree(fixture->groups, &question->ask, &request);
 }
 
+static void agree_on(struct fixture *fixture, struct question *question, int32_t key, int task,
+                     int32_t type, int32_t data_type, const char *shape, bool is_source)
+{
+    ask(fixture, question, task,
+        (struct muster_worker_instance_request){.key = key,
+                                                .type = type,
+                                                .data_type = data_type,
+                                                .shape = shape,
+                                                .is_source = is_source});
+}
+
+static void broadcast_in(struct fixture *fixture, struct question *question, int64_t step_id,
+                         int task, bool is_source)
+{
+    ask(fixture, question, task,
+        (struct muster_worker_instance_request){.step_id = step_id,
+                                                .key = 100,
+                                                .type = MUSTER_WORKER_BROADCAST,
+                                                .data_type = 1,
+                                                .shape = "[4]",
+                                                .is_source = is_source});
+}
+
 static void broadcast(struct fixture *fixture, struct question *question, int task, bool is_source)
 {
-    agree_on(fixture, question, 100, task, MUSTER_WORKER_BROADCAST, 1, "[4]", is_source);
+    broadcast_in(fixture, question, 0, task, is_source);
 }
 
 static void a_group_is_answered_when_all_have_joined(void **state)
@@ -312,6 +330,22 @@ static void disagreements_end_all_who_wait(void **state)
     }
 }
 
+static void steps_of_an_instance_are_apart(void **state)
+{
+    struct question questions[2][3];
+
+    form(*state);
+    for (int task = 0; task < 3; task++) {
+        for (int step = 0; step < 2; step++)
+            broadcast_in(*state, &questions[step][task], step, task, task == step);
+    }
+
+    for (int step = 0; step < 2; step++) {
+        assert_int_equal(questions[step][0].rc, MUSTER_OK);
+        assert_int_equal(questions[step][0].source_rank, step);
+    }
+}
+
 static void a_broadcast_that_nobody_sends_fails(void **state)
 {
     struct question questions[3];
@@ -388,6 +422,7 @@ int main(void)
         CASE(groups_beyond_the_bound_are_refused),
         CASE(a_reduction_is_answered_at_once),
         CASE(a_broadcast_waits_for_all_and_names_its_source),
+        CASE(steps_of_an_instance_are_apart),
         CASE(disagreements_end_all_who_wait),
         CASE(a_broadcast_that_nobody_sends_fails),
         CASE(strangers_and_unknown_groups_are_refused),
