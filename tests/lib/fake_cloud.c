@@ -213,6 +213,7 @@ struct greeting {
     struct muster_stream *stream;
     struct muster_stream_read read;
     char bytes[GREETING_BYTES];
+    bool is_closing;
 };
 
 static void greeting_gone(struct muster_stream *stream)
@@ -227,6 +228,9 @@ static void greeting_close(struct fake_connection *connection)
 {
     struct greeting *greeting = MUSTER_CONTAINER_OF(connection, struct greeting, connection);
 
+    if (greeting->is_closing)
+        return;
+    greeting->is_closing = true;
     greeting->stream->data = greeting;
     muster_stream_close(greeting->stream, greeting_gone);
 }

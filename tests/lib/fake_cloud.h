@@ -23,6 +23,7 @@ struct fake_cloud_options {
     const char *dns_names;
     uint64_t latency_ns;  /* before each answer */
     uint32_t streams_max; /* per HTTP/2 connection; 0: 250 */
+    size_t crowd;         /* no answer before so many requests are open at once */
 };
 
 /** What a client has sent. Borrowed from the cloud until its close or forget. */

@@ -293,8 +293,12 @@ static void play(struct fake_exchange *exchange)
 static void on_timer(struct muster_timer *timer)
 {
     struct fake_exchange *exchange = timer->data;
+    const struct fake_cloud *cloud = exchange->cloud;
 
-    if (exchange->phase == FAKE_WAITING)
+    if (cloud->counts.answers_open_peak < cloud->options.crowd)
+        muster_timer_start(timer, cloud->env->loop,
+                           muster_loop_after_ns(cloud->env->loop, MUSTER_NS_PER_MS));
+    else if (exchange->phase == FAKE_WAITING)
         play(exchange);
     else
         send_chunk(exchange);
