@@ -131,9 +131,11 @@ class Deaths(Case):
         for member in members:
             member.tell(f"all_reduce 100000 {member.rank + 1} mean")
         got = [ok(member.hear()) for member in members[:2]]
-        self.assertEqual(got[0], got[1])
-        # On a busy machine the death may come after both have all of it.
-        self.assertIn((got[0]["value"], got[0]["contributors"], got[0]["interrupted"]), ((1.5, 2, 1), (2, 3, 1), (2, 3, 0)))
+        self.assertEqual(*[(one["value"], one["contributors"]) for one in got])
+        if got[0]["contributors"] == 2:
+            self.assertEqual([(one["value"], one["interrupted"]) for one in got], [(1.5, 1)] * 2)
+        else:  # who sees that the others need nothing more of the dead one may end before the change comes to it
+            self.assertEqual((got[0]["value"], got[0]["contributors"]), (2, 3))
         self.end(members[:2])
 
     def test_an_interruption_of_any_tensor_of_a_call_is_told(self):
