@@ -89,16 +89,40 @@ static const struct trainee_keeper_ops sharing_keeper_ops = {
     .unshare = actor_unshare,
 };
 
+static uint32_t find_role(const struct stage *stage, const struct muster_incarnation *incarnation)
+{
+    uint32_t i = 0;
+
+    while (!muster_incarnation_is_equal(&stage->roles[i].member.incarnation, incarnation))
+        i++;
+    return i;
+}
+
+/* A change of view took something back that stood before what has to stay: this end cannot go on
+ * with the link, and the other one finds that it is not known here any more. */
+static bool is_given_up(struct role *role, struct role *peer, const struct muster_error *error)
+{
+    const struct role *roles = role->stage->roles;
+    uint64_t *theirs = &peer->given_up[role - roles];
+    bool is_theirs = *theirs != 0 && role->epoch <= *theirs + 1;
+
+    if (strstr(error->text, "taken back") != NULL) {
+        role->given_up[peer - roles] = role->epoch;
+        return true;
+    }
+    *theirs = 0;
+    return is_theirs;
+}
+
 static void on_suspect(void *data, const struct muster_incarnation *peer,
                        const struct muster_error *error)
 {
-    struct actor *actor = data;
+    struct role *role = ((struct actor *)data)->role;
+    struct stage *stage = role->stage;
 
-    (void)peer;
-    actor->role->stage->is_accused = true;
-    if (actor->role->stage->is_healing && strstr(error->text, "taken back") == NULL)
-        sim_fail(actor->role->stage->world, "a broken connection became a suspicion: %s",
-                 error->text);
+    stage->is_accused = true;
+    if (!is_given_up(role, &stage->roles[find_role(stage, peer)], error) && stage->is_healing)
+        sim_fail(stage->world, "a broken connection became a suspicion: %s", error->text);
 }
 
 static void on_abort_proposed(void *data, const struct muster_op_id *op, enum muster_rc why)

@@ -24,6 +24,8 @@ struct role {
     uint64_t follow_ns; /* when it hears of the present view; 0: it has */
     struct muster_progress *vote;
     bool is_joining;
+    uint64_t
+        given_up[LEDGER_LIVES_MAX]; /* by role: epoch in which this end has given its link up */
 };
 
 /* The same, in its process. */
