@@ -102,7 +102,7 @@ void fake_exchange_init(struct fake_exchange *exchange, struct fake_cloud *cloud
     exchange->headers = muster_json_object_new();
 }
 
-static void leave(struct fake_exchange *exchange)
+void fake_exchange_leave(struct fake_exchange *exchange)
 {
     if (!muster_list_is_empty(&exchange->node))
         exchange->cloud->counts.answers_open--;
@@ -115,7 +115,7 @@ void fake_exchange_fini(struct fake_exchange *exchange)
 {
     struct muster_mem *mem = exchange->cloud->env->mem;
 
-    leave(exchange);
+    fake_exchange_leave(exchange);
     muster_json_free(exchange->headers);
     exchange->headers = NULL;
     record_unref(mem, exchange->record);
@@ -166,13 +166,13 @@ static char *text_of(struct fake_exchange *exchange, const struct muster_json *v
 
 static void end(struct fake_exchange *exchange)
 {
-    leave(exchange);
+    fake_exchange_leave(exchange);
     exchange->wire->end(exchange);
 }
 
 static void cut(struct fake_exchange *exchange)
 {
-    leave(exchange);
+    fake_exchange_leave(exchange);
     exchange->wire->breaks(exchange);
 }
 
@@ -283,7 +283,7 @@ static void play(struct fake_exchange *exchange)
     } else if (is_set(exchange, "close")) {
         cut(exchange);
     } else if (raw != NULL) {
-        leave(exchange);
+        fake_exchange_leave(exchange);
         exchange->wire->raw(exchange, raw);
     } else {
         send_head(exchange);

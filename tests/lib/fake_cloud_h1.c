@@ -61,7 +61,7 @@ static void h1_close(struct fake_connection *connection)
         return;
     h1->is_closed = true;
     muster_task_cancel(&h1->task);
-    muster_timer_stop(&h1->exchange.timer);
+    fake_exchange_leave(&h1->exchange);
     muster_stream_close(h1->stream, on_stream_closed);
 }
 

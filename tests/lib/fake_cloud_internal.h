@@ -104,6 +104,8 @@ const struct muster_json *fake_cloud_find(struct fake_cloud *cloud,
 /* fake_cloud_answer.c */
 void fake_exchange_init(struct fake_exchange *exchange, struct fake_cloud *cloud,
                         const struct fake_wire *wire);
+/** Its connection goes: nothing is pushed to it any more. */
+void fake_exchange_leave(struct fake_exchange *exchange);
 void fake_exchange_fini(struct fake_exchange *exchange);
 /** Names are lower case. */
 void fake_exchange_add_header(struct fake_exchange *exchange, const char *name, const char *value);
