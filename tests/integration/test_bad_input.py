@@ -191,7 +191,7 @@ class WithOthers(unittest.TestCase):
                 got = b""
                 while data := wire.recv(4096):
                     got += data
-                self.assertEqual(got[:8], b"MSTR" + struct.pack("<I", 2))  # it says its own, then closes
+                self.assertEqual(got[:8], b"MSTR" + struct.pack("<I", 3))  # it says its own, then closes
         self.work_on(members)
 
     def test_members_of_another_version_do_not_meet(self):
