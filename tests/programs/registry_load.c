@@ -11,7 +11,7 @@
 
 #include <muster/muster.h>
 
-#define LEASE_TTL_S  10
+#define LEASE_TTL_S  60
 #define WITHIN_NS    (5 * MUSTER_NS_PER_S)
 #define PAUSE_NS     (50 * MUSTER_NS_PER_MS)
 #define TELL_EVERY   100
