@@ -8,9 +8,9 @@
 #include <string.h>
 #include <time.h>
 
-#define READ_AHEAD_BYTES (96u << 10) /* several records by one receive; freed when empty */
-#define TICKET_COUNT     1
-#define SESSION_LIFE_S   3600
+#define HELLO_BYTES_MAX 16384u /* browsers send 2 KiB */
+#define TICKET_COUNT    1
+#define SESSION_LIFE_S  3600
 /* What HTTP/2 allows under TLS 1.2 (RFC 9113 9.2.2): forward secrecy and AEAD. */
 #define CIPHERS_1_2 "ECDHE+AESGCM:ECDHE+CHACHA20"
 #define CIPHERS_1_3 "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256"
@@ -120,12 +120,41 @@ static enum muster_rc use_roots(struct muster_tls_context *context,
 
 /* The engine's BIO: OpenSSL asks for bytes and hands bytes out, nothing is kept between. */
 
+/* OpenSSL makes room for as much as a ClientHello says that it has, 128 KiB, before it has come. What
+ * is no handshake is OpenSSL's to refuse. */
+static bool is_hello_too_large(const uint8_t hello[MUSTER_TLS_HELLO_BYTES])
+{
+    size_t record = (size_t)hello[3] << 8 | hello[4];
+    size_t message = (size_t)hello[6] << 16 | (size_t)hello[7] << 8 | hello[8];
+
+    return hello[0] == SSL3_RT_HANDSHAKE &&
+           (record < SSL3_HM_HEADER_LENGTH || message > HELLO_BYTES_MAX);
+}
+
+/* False: the client's first words are refused. */
+static bool watch_hello(struct muster_tls_engine *engine, const char *bytes, size_t count)
+{
+    while (count > 0 && engine->hello_count < MUSTER_TLS_HELLO_BYTES) {
+        engine->hello[engine->hello_count++] = (uint8_t)*bytes++;
+        count--;
+        if (engine->hello_count == MUSTER_TLS_HELLO_BYTES && is_hello_too_large(engine->hello)) {
+            (void)muster_error_set(&engine->error, MUSTER_RESOURCE_EXHAUSTED,
+                                   "TLS: a ClientHello beyond %u bytes, or in pieces",
+                                   HELLO_BYTES_MAX);
+            return false;
+        }
+    }
+    return true;
+}
+
 static int bio_read(BIO *bio, char *bytes, int count)
 {
     struct muster_tls_engine *engine = BIO_get_data(bio);
     size_t got = engine->options.pull(engine->options.data, bytes, (size_t)count);
 
     BIO_clear_retry_flags(bio);
+    if (engine->options.is_server && !watch_hello(engine, bytes, got))
+        return -1;
     if (got > 0)
         return (int)got;
     BIO_set_retry_read(bio);
@@ -177,7 +206,6 @@ static bool set_up(SSL_CTX *ssl, enum muster_tls_version version_min)
     SSL_CTX_set_mode(ssl, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE |
                               SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     SSL_CTX_set_read_ahead(ssl, 1);
-    SSL_CTX_set_default_read_buffer_len(ssl, READ_AHEAD_BYTES);
     SSL_CTX_set_session_cache_mode(ssl, SSL_SESS_CACHE_BOTH | SSL_SESS_CACHE_NO_INTERNAL);
     SSL_CTX_set_timeout(ssl, SESSION_LIFE_S);
     SSL_CTX_set_security_level(ssl, 2);

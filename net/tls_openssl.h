@@ -7,6 +7,8 @@
 
 #include "net/tls_internal.h"
 
+#define MUSTER_TLS_HELLO_BYTES 9
+
 #define MUSTER_TLS_NAMES_MAX 64 /* DNS names of a certificate that are kept */
 
 struct muster_tls_context {
@@ -40,6 +42,9 @@ struct muster_tls_engine {
     char server_name[256];
     bool has_failed_push;
     bool is_shaken;
+    uint8_t
+        hello[MUSTER_TLS_HELLO_BYTES]; /* a server's first bytes: headers of record and message */
+    size_t hello_count;
 };
 
 /* tls_openssl.c */

@@ -4,7 +4,10 @@
 #include <openssl/err.h>
 #include <string.h>
 
-#define SESSIONS_MAX 2
+/* Several records by one receive; freed when empty. Before the handshake is done, whoever stalls in the
+ * middle of a record holds one record's room. */
+#define READ_AHEAD_BYTES (96u << 10)
+#define SESSIONS_MAX     2
 
 /* The newest come first. Of one generation and one name: what was judged by other rules is not
  * resumed. */
@@ -291,6 +294,7 @@ enum muster_tls_step muster_tls_engine_handshake(struct muster_tls_engine *engin
     if (note_protocol(engine) != MUSTER_OK || muster_tls_openssl_accept(engine) != MUSTER_OK)
         return MUSTER_TLS_FAILED;
     engine->is_shaken = true;
+    SSL_set_default_read_buffer_len(engine->ssl, READ_AHEAD_BYTES);
     return MUSTER_TLS_DONE;
 }
 

@@ -82,16 +82,24 @@ class Peer:
             self.until(lambda peer: any(kind == SETTINGS for kind, *_ in peer.frames))
             self.send(frame(SETTINGS, ACK, 0))
 
+    def wait(self, seconds, reads=True, writes=False):
+        """Whether it can be read, and written; select knows no more than 1,024 descriptors."""
+        poll = select.poll()
+        poll.register(self.socket, (select.POLLIN if reads else 0) | (select.POLLOUT if writes else 0))
+        events = next((events for _, events in poll.poll(seconds * 1000)), 0)
+        ended = select.POLLHUP | select.POLLERR
+        return bool(events & (select.POLLIN | ended)) and reads, bool(events & (select.POLLOUT | ended)) and writes
+
     def send(self, data, reads=True):
         """False once the server takes no more."""
         view = memoryview(data)
         deadline = time.monotonic() + PATIENCE
         while len(view) > 0 and not self.is_closed:
-            ready = select.select([self.socket] if reads else [], [self.socket], [], 0.2)
+            can_read, can_write = self.wait(0.2, reads, writes=True)
             try:
-                if ready[0]:
+                if can_read:
                     self.take()
-                if ready[1]:
+                if can_write:
                     view = view[self.socket.send(view[:65536]):]
                 elif time.monotonic() > deadline or not reads:
                     return False
@@ -118,7 +126,7 @@ class Peer:
     def until(self, condition, seconds=PATIENCE):
         deadline = time.monotonic() + seconds
         while not condition(self) and not self.is_closed and time.monotonic() < deadline:
-            if select.select([self.socket], [], [], 0.1)[0]:
+            if self.wait(0.1)[0]:
                 self.take()
         return condition(self)
 
@@ -160,6 +168,7 @@ class Peer:
 class Bystander(threading.Thread):
     """Another client: one call after the other, now and then on a new connection. As any gRPC client it tries again where a server has
     orderly left the connection."""
+    peer = Peer
 
     def __init__(self, port):
         super().__init__(daemon=True)
@@ -167,7 +176,7 @@ class Bystander(threading.Thread):
         self.left = 0
 
     def run(self):
-        peer, stream = Peer(self.port), 1
+        peer, stream = self.peer(self.port), 1
         while not self.is_over and self.failure is None:
             began = time.monotonic()
             peer.frames.clear()
@@ -175,14 +184,14 @@ class Bystander(threading.Thread):
             if not peer.until(lambda peer, stream=stream: peer.has_ended(stream)):
                 if peer.goaway() == NO_ERROR and self.left < LEFT_MAX:
                     self.left += 1
-                    peer, stream = Peer(self.port), 1
+                    peer, stream = self.peer(self.port), 1
                     continue
                 self.failure = f"call {self.served} was not answered (closed: {peer.is_closed}, GOAWAY {peer.goaway()})"
             self.worst = max(self.worst, time.monotonic() - began)
             self.served, stream = self.served + 1, stream + 2
             if stream > 200:
                 peer.close()
-                peer, stream = Peer(self.port), 1
+                peer, stream = self.peer(self.port), 1
             time.sleep(0.002)
         peer.close()
 
@@ -420,10 +429,10 @@ def reset_peak(pid):
         pass
 
 
-def run(name, attack, mib_max, server, port):
+def run(name, attack, mib_max, server, port, bystander_class=Bystander):
     before = memory_kib(server.pid, "VmRSS")
     reset_peak(server.pid)
-    bystander = Bystander(port)
+    bystander = bystander_class(port)
     bystander.start()
     while bystander.served == 0 and bystander.failure is None:
         time.sleep(0.001)

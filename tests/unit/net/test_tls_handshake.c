@@ -409,6 +409,29 @@ static void a_silent_client_is_given_up(void **state)
     strange_close(&strange);
 }
 
+/* OpenSSL would make room for all of it at once. */
+static void a_client_hello_without_measure_is_refused_by_its_first_bytes(void **state)
+{
+    static const char *const words[] = {
+        "\x16\x03\x01\x40\x00\x01\x00\x40\x01", /* 16,385 bytes, of which a record is to come */
+        "\x16\x03\x01\x00\x01\x01\x16\x03\x01", /* a record of one byte */
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        struct strange strange;
+
+        strange_open(&strange);
+        send_text(&strange, words[i], 4);
+        send_text(&strange, words[i] + 4, 5);
+        tls_pair_wait(&strange.pair, &strange.pair.server);
+
+        assert_int_equal(strange.pair.server.rc, MUSTER_RESOURCE_EXHAUSTED);
+        assert_non_null(strstr(strange.pair.server.error.text, "ClientHello"));
+        strange_close(&strange);
+    }
+}
+
 static void plain_text_is_told_from_tls(void **state)
 {
     static const char text[] = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -657,6 +680,7 @@ int main(void)
         cmocka_unit_test(a_session_of_another_name_is_not_resumed),
         cmocka_unit_test(both_ends_export_the_same_key),
         cmocka_unit_test(a_silent_client_is_given_up),
+        cmocka_unit_test(a_client_hello_without_measure_is_refused_by_its_first_bytes),
         cmocka_unit_test(plain_text_is_told_from_tls),
         cmocka_unit_test(garbage_is_refused),
         cmocka_unit_test(an_end_within_the_handshake_is_named),

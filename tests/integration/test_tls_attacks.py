@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""Floods of TLS handshakes on real sockets before bench_rpc_server: that they end, how much memory the process takes at its peak, and that
+another client is served all the while. What comes after a handshake is in integration.rpc_attacks and unit net.tls_handshake."""
+import os
+import select
+import signal
+import socket
+import ssl
+import struct
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.environ["MUSTER_SOURCE_DIR"], "tests", "integration"))
+sys.path.insert(0, os.path.join(os.environ["MUSTER_SOURCE_DIR"], "tests", "lib"))
+import test_rpc_attacks as plain
+from tls_files import OPENSSL, TlsFiles
+
+FLOOD = 1500  # above the 1,024 handshakes that a server has at a time
+HANDSHAKE_MS = 3000
+
+
+def client_context(ca):
+    context = ssl.create_default_context(cafile=ca)
+    context.set_alpn_protocols(["h2"])
+    return context
+
+
+class TlsPeer(plain.Peer):
+    """Of the other client."""
+    context = None
+
+    def __init__(self, port):
+        super().__init__(port, greets=False)
+        self.socket = self.context.wrap_socket(self.socket, server_hostname="localhost")
+        self.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + plain.frame(plain.SETTINGS, 0, 0))
+        self.until(lambda peer: any(kind == plain.SETTINGS for kind, *_ in peer.frames))
+        self.send(plain.frame(plain.SETTINGS, plain.ACK, 0))
+
+    def take(self):
+        super().take()
+        while not self.is_closed and self.socket.pending() > 0:
+            super().take()
+
+
+class Bystander(plain.Bystander):
+    peer = TlsPeer
+
+
+def hello(context):
+    """A ClientHello, as it stands on the wire."""
+    out = ssl.MemoryBIO()
+    try:
+        context.wrap_bio(ssl.MemoryBIO(), out, server_hostname="localhost").do_handshake()
+    except ssl.SSLWantReadError:
+        pass
+    return out.read()
+
+
+def until_closed(sockets):
+    """How many the server leaves open."""
+    poll = select.poll()
+    left = {each.fileno(): each for each in sockets}
+    for fd in left:
+        poll.register(fd, select.POLLIN)
+    deadline = time.monotonic() + plain.PATIENCE
+    while left and time.monotonic() < deadline:
+        for fd, _ in poll.poll(1000):
+            try:
+                is_open = left[fd].recv(1 << 16) != b""
+            except OSError:
+                is_open = False
+            if not is_open:
+                poll.unregister(fd)
+                del left[fd]
+    return len(left)
+
+
+def flood(port, words):
+    """FLOOD connections that say words and no more: the oldest make room, the rest ends by itself."""
+    sockets = []
+    for _ in range(FLOOD):
+        sockets.append(socket.create_connection(("127.0.0.1", port), timeout=plain.PATIENCE))
+        try:
+            sockets[-1].sendall(words)
+        except OSError:
+            pass
+    still = until_closed(sockets)
+    for each in sockets:
+        each.close()
+    return f"{still} connections are still there" if still else None
+
+
+def claim(bytes_claimed):
+    """The beginning of a ClientHello that has as many bytes."""
+    start = b"\x01" + struct.pack(">I", bytes_claimed)[1:] + b"\x03\x03"
+    return b"\x16\x03\x01" + struct.pack(">H", len(start)) + start
+
+
+def in_pieces(port):
+    """ClientHellos that grow byte by byte, in records of one byte each."""
+    words = hello(TlsPeer.context)[5:]
+    records = b"".join(b"\x16\x03\x01\x00\x01" + words[at:at + 1] for at in range(len(words) - 1))
+    return flood(port, records)
+
+
+def shaken_and_left(port):
+    """Whole handshakes, one after the other, that ask for nothing."""
+    for _ in range(FLOOD // 5):
+        with socket.create_connection(("127.0.0.1", port), timeout=plain.PATIENCE) as inner:
+            with TlsPeer.context.wrap_socket(inner, server_hostname="localhost"):
+                pass
+    return None
+
+
+ATTACKS = [  # name, attack, MiB that the process may grow by at its peak; what the first has needed, the others find there
+    ("silence", lambda port: flood(port, b""), 128),
+    ("half a ClientHello", lambda port: flood(port, hello(TlsPeer.context)[:100]), 64),
+    ("a ClientHello of 128 KiB", lambda port: flood(port, claim(131000)), 64),
+    ("a ClientHello in records of one byte", in_pieces, 64),
+    ("a ClientHello, and then silence", lambda port: flood(port, hello(TlsPeer.context)), 64),
+    ("handshakes that ask for nothing", shaken_and_left, 32),
+]
+
+
+def main():
+    if OPENSSL is None or not os.path.exists(plain.SERVER):
+        print("skipped: the program openssl is not installed, or bench_rpc_server is not built")
+        return plain.SKIP
+    cleanups = []
+    files = TlsFiles(lambda *words: cleanups.append(words))
+    cert, key = files.issue("server")
+    TlsPeer.context = client_context(files.ca)
+    environment = dict(os.environ, ASAN_OPTIONS="detect_leaks=1:quarantine_size_mb=1:malloc_context_size=2")
+    server = subprocess.Popen([plain.SERVER, "--port", "0", "--handshake-ms", str(HANDSHAKE_MS), "--tls-cert", cert, "--tls-key", key],
+                              stdout=subprocess.PIPE, text=True, env=environment)
+    port = int(server.stdout.readline().rsplit(":", 1)[1])
+    wanted = sys.argv[1:]
+    try:
+        passed = [plain.run(*row, server, port, Bystander) for row in ATTACKS if not wanted or row[0] in wanted]
+    finally:
+        server.send_signal(signal.SIGTERM)
+        code = server.wait(plain.PATIENCE)
+        for function, *words in cleanups:
+            function(*words)
+    if code != 0:
+        print(f"FAILED the server ended with {code}")
+    return 0 if all(passed) and code == 0 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
