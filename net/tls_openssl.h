@@ -50,6 +50,11 @@ struct muster_tls_engine {
 /* tls_openssl.c */
 struct muster_tls_context *muster_tls_context_ref(struct muster_tls_context *context);
 
+/* tls_openssl_derive.c */
+#define MUSTER_TLS_CURVE "P-256" /* of all keys that we make */
+/** The same for the same secret and name. Gives; NULL: no memory. */
+EVP_PKEY *muster_tls_openssl_derive(const char *name, const void *secret, size_t secret_bytes);
+
 /* tls_openssl_engine.c */
 
 /** Clients keep the sessions that servers give them; servers pick a protocol. */

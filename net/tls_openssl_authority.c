@@ -8,11 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "net/tls_internal.h"
+#include "net/tls_openssl.h"
 
-#define CURVE            "P-256"
 #define SERIAL_BITS      127
-#define BACKDATE_S       60
+#define BACKDATE_S       300
 #define AUTHORITY_LIFE_S (10L * 365 * 24 * 3600)
 #define NAMES_BYTES      1024
 
@@ -117,16 +116,19 @@ static char *pem_of(struct muster_mem *mem, X509 *cert, EVP_PKEY *key)
     return pem;
 }
 
-enum muster_rc muster_tls_authority_new(struct muster_env *env, const char *name,
-                                        struct muster_tls_authority **ret_authority)
+/* Takes key; NULL: there was no memory for one. */
+static enum muster_rc authority_open(struct muster_env *env, const char *name, EVP_PKEY *key,
+                                     struct muster_tls_authority **ret_authority)
 {
     const struct plan plan = {.name = name, .life_s = AUTHORITY_LIFE_S, .is_authority = true};
     struct muster_tls_authority *authority = muster_mem_alloc_zero(env->mem, 1, sizeof(*authority));
 
-    if (authority == NULL)
+    if (authority == NULL) {
+        EVP_PKEY_free(key);
         return MUSTER_RESOURCE_EXHAUSTED;
+    }
     authority->env = env;
-    authority->key = EVP_EC_gen(CURVE);
+    authority->key = key;
     if (authority->key != NULL)
         authority->cert = make_cert(env, authority->key, &plan, NULL, authority->key);
     if (authority->cert != NULL)
@@ -138,6 +140,22 @@ enum muster_rc muster_tls_authority_new(struct muster_env *env, const char *name
     }
     *ret_authority = authority;
     return MUSTER_OK;
+}
+
+enum muster_rc muster_tls_authority_new(struct muster_env *env, const char *name,
+                                        struct muster_tls_authority **ret_authority)
+{
+    return authority_open(env, name, EVP_EC_gen(MUSTER_TLS_CURVE), ret_authority);
+}
+
+enum muster_rc muster_tls_authority_derive(struct muster_env *env, const char *name,
+                                           const void *secret, size_t secret_bytes,
+                                           struct muster_tls_authority **ret_authority)
+{
+    if (secret_bytes < MUSTER_TLS_SECRET_BYTES_MIN)
+        return MUSTER_INVALID_ARGUMENT;
+    return authority_open(env, name, muster_tls_openssl_derive(name, secret, secret_bytes),
+                          ret_authority);
 }
 
 void muster_tls_authority_free(struct muster_tls_authority *authority)
@@ -172,7 +190,7 @@ enum muster_rc muster_tls_authority_issue(struct muster_tls_authority *authority
 {
     char names[NAMES_BYTES];
     struct plan plan = {.name = subject->name, .life_s = (long)subject->life_s};
-    EVP_PKEY *key = EVP_EC_gen(CURVE);
+    EVP_PKEY *key = EVP_EC_gen(MUSTER_TLS_CURVE);
     X509 *cert = NULL;
     char *pem = NULL;
 

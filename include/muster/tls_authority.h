@@ -15,13 +15,23 @@ struct muster_tls_subject {
     const char *name;      /* CN, at most 64 characters */
     const char *spiffe_id; /* NULL: none */
     const char *alt_names; /* "DNS:localhost,IP:127.0.0.1"; NULL: none */
-    uint64_t life_s;       /* from now; begins a minute ago, for clocks that differ */
+    uint64_t life_s;       /* from now; begins five minutes ago, for clocks that differ */
 };
 
 /** A new authority with an EC P-256 key that never leaves the process. Borrows env. Gives. Errors:
  * RESOURCE_EXHAUSTED. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_tls_authority_new(
     struct muster_env *env, const char *name, struct muster_tls_authority **ret_authority);
+
+#define MUSTER_TLS_SECRET_BYTES_MIN 32
+
+/** The authority whose key follows from secret and name (HKDF-SHA-256, docs/tls.md): the same in every
+ * process that has both, though each signs a certificate of its own with it; what one issues, all who
+ * trust any of them accept. Who has the secret can issue anything: it must be random, and kept.
+ * Borrows env. Gives. Errors: INVALID_ARGUMENT (a shorter secret), RESOURCE_EXHAUSTED. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_tls_authority_derive(
+    struct muster_env *env, const char *name, const void *secret, size_t secret_bytes,
+    struct muster_tls_authority **ret_authority);
 MUSTER_API void muster_tls_authority_free(struct muster_tls_authority *authority);
 
 /** Its own certificate, PEM: what its subjects trust. Borrowed. */
