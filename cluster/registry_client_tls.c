@@ -27,6 +27,7 @@ enum muster_rc muster_registry_tls_init(struct muster_registry *registry,
                                         const struct muster_registry_options *options,
                                         struct muster_error *ret_error)
 {
+    const char *peers = NULL;
     struct muster_tls_options tls = {.ca_file = options->ca_file,
                                      .cert_file = options->cert_file,
                                      .key_file = options->key_file};
@@ -46,6 +47,9 @@ enum muster_rc muster_registry_tls_init(struct muster_registry *registry,
         tls.ca_file = muster_registry_variable(registry, "MUSTER_REGISTRY_CA_FILE");
         tls.cert_file = muster_registry_variable(registry, "MUSTER_REGISTRY_CERT_FILE");
         tls.key_file = muster_registry_variable(registry, "MUSTER_REGISTRY_KEY_FILE");
+        peers = muster_registry_variable(registry, "MUSTER_REGISTRY_PEERS");
+        tls.peer_names = &peers;
+        tls.peer_name_count = peers != NULL ? 1 : 0;
     }
     return muster_tls_open(registry->env, &tls, &registry->tls, ret_error);
 }

@@ -6,6 +6,7 @@
 #include <muster/registry_server.h>
 
 #include "data_owner.h"
+#include "job_tls.h"
 #include "registry_files.h"
 #include "service.h"
 #include "service_tls.h"
@@ -20,6 +21,7 @@ struct settings {
     uint64_t quota_bytes;
     bool is_durable;
     struct service_tls_settings tls;
+    const char *tls_secret, *job;
 };
 
 static const struct muster_option rows[] = {
@@ -58,6 +60,17 @@ static const struct muster_option rows[] = {
      .fallback = "muster",
      .help = "The member's name."},
     SERVICE_TLS_ROWS(struct settings),
+    {.name = "tls-secret",
+     .kind = MUSTER_OPTION_TEXT,
+     .offset = offsetof(struct settings, tls_secret),
+     .value = "FILE",
+     .help = "Serve TLS for one job: members and launchers of 'muster run --tls auto --tls-secret "
+             "FILE --job NAME', and nobody else."},
+    {.name = "job",
+     .kind = MUSTER_OPTION_TEXT,
+     .offset = offsetof(struct settings, job),
+     .value = "NAME",
+     .help = "The job of --tls-secret."},
     {.name = "status",
      .kind = MUSTER_OPTION_TEXT,
      .offset = offsetof(struct settings, status),
@@ -82,11 +95,32 @@ struct registry {
     struct muster_registry_store *store;
     struct muster_registry_server *server;
     struct muster_authorization *authorization;
+    struct job_tls *job_tls;
 };
 
 static struct registry *registry_of(struct service *service)
 {
     return MUSTER_CONTAINER_OF(service, struct registry, service);
+}
+
+static enum muster_rc open_tls(struct service *service, struct muster_tls **ret_tls,
+                               struct muster_error *ret_error)
+{
+    static const struct job_tls_role role = {
+        .who = "registry", .alt_names = "IP:127.0.0.1,DNS:localhost", .peers = "*"};
+    const struct settings *settings = service->settings;
+    const struct job_tls_options options = {.env = service->env,
+                                            .job = settings->job,
+                                            .secret_file = settings->tls_secret,
+                                            .life_ns = JOB_TLS_LIFE_NS};
+
+    if (settings->tls_secret == NULL && settings->job == NULL)
+        return service_tls_open(service->env, &settings->tls, ret_tls, ret_error);
+    if (settings->tls.cert != NULL || settings->tls.key != NULL || settings->tls.client_ca != NULL)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "--tls-secret makes the certificates itself: leave out --tls-cert, "
+                                "--tls-key and --tls-client-ca");
+    return job_tls_open_role(&options, &role, &registry_of(service)->job_tls, ret_tls, ret_error);
 }
 
 static enum muster_rc open_registry(struct service *service, struct muster_error *ret_error)
@@ -106,7 +140,7 @@ static enum muster_rc open_registry(struct service *service, struct muster_error
         rc = muster_registry_store_open(service->env->mem, &store_options, &registry->store,
                                         ret_error);
     if (rc == MUSTER_OK)
-        rc = service_tls_open(service->env, &settings->tls, &options.tls, ret_error);
+        rc = open_tls(service, &options.tls, ret_error);
     if (rc == MUSTER_OK)
         rc = service_authorization_new(service->env, &settings->tls, &registry->authorization,
                                        ret_error);
@@ -140,6 +174,7 @@ static void clean(struct service *service)
 {
     muster_registry_store_close(registry_of(service)->store);
     muster_authorization_free(registry_of(service)->authorization);
+    job_tls_close(registry_of(service)->job_tls, false);
 }
 
 static const struct service_kind kind = {.name = "registry",

@@ -12,6 +12,7 @@
 
 #include "commands.h"
 #include "data_owner.h"
+#include "job_tls.h"
 
 #define PATH_BYTES 4096
 
@@ -19,6 +20,7 @@ struct backup_settings {
     const char *data;
     const char *registry;
     const char *output;
+    const char *tls_secret, *job;
     uint64_t timeout_ns;
 };
 
@@ -35,6 +37,16 @@ static const struct muster_option backup_rows[] = {
      .value = "HOST:PORT",
      .help = "A registry that lives: its clients go on meanwhile. Of an etcd it is a snapshot for "
              "'etcdctl snapshot restore'."},
+    {.name = "tls-secret",
+     .kind = MUSTER_OPTION_TEXT,
+     .offset = offsetof(struct backup_settings, tls_secret),
+     .value = "FILE",
+     .help = "Of a registry that was started with --tls-secret: the same file."},
+    {.name = "job",
+     .kind = MUSTER_OPTION_TEXT,
+     .offset = offsetof(struct backup_settings, job),
+     .value = "NAME",
+     .help = "The job of --tls-secret."},
     {.name = "output",
      .letter = 'o',
      .kind = MUSTER_OPTION_TEXT,
@@ -99,6 +111,7 @@ static int misuse(const struct muster_options *options, const char *what)
 
 struct fetch {
     struct muster_env *env;
+    struct muster_tls *tls; /* NULL: what MUSTER_REGISTRY_* say */
     struct muster_registry *registry;
     struct muster_registry_snapshot snapshot;
     FILE *file;
@@ -134,7 +147,7 @@ static void on_closed(struct muster_registry *registry)
 static enum muster_rc fetch_with(struct fetch *fetch, const struct backup_settings *settings,
                                  struct muster_error *ret_error)
 {
-    struct muster_registry_options options = {.endpoints = settings->registry};
+    struct muster_registry_options options = {.endpoints = settings->registry, .tls = fetch->tls};
     struct muster_loop *loop = fetch->env->loop;
     enum muster_rc rc = muster_registry_open(fetch->env, &options, &fetch->registry, ret_error);
 
@@ -159,6 +172,27 @@ static enum muster_rc fetch_with(struct fetch *fetch, const struct backup_settin
     return fetch->rc;
 }
 
+/* The snapshot, by the credential of the job if there is one. */
+static enum muster_rc fetch_as(struct fetch *fetch, const struct backup_settings *settings,
+                               struct muster_error *ret_error)
+{
+    static const struct job_tls_role role = {.who = "operator", .peers = "registry"};
+    const struct job_tls_options options = {.env = fetch->env,
+                                            .job = settings->job,
+                                            .secret_file = settings->tls_secret,
+                                            .life_ns = JOB_TLS_LIFE_NS};
+    struct job_tls *job_tls = NULL;
+    enum muster_rc rc = MUSTER_OK;
+
+    if (settings->tls_secret != NULL || settings->job != NULL)
+        rc = job_tls_open_role(&options, &role, &job_tls, &fetch->tls, ret_error);
+    if (rc == MUSTER_OK)
+        rc = fetch_with(fetch, settings, ret_error);
+    muster_tls_close(fetch->tls);
+    job_tls_close(job_tls, false);
+    return rc;
+}
+
 static enum muster_rc fetch_in_env(struct fetch *fetch, const struct backup_settings *settings,
                                    struct muster_error *ret_error)
 {
@@ -168,7 +202,7 @@ static enum muster_rc fetch_in_env(struct fetch *fetch, const struct backup_sett
         return muster_error_set(ret_error, rc, "no event loop");
     rc = muster_net_system_open(fetch->env, &fetch->env->net);
     if (rc == MUSTER_OK) {
-        rc = fetch_with(fetch, settings, ret_error);
+        rc = fetch_as(fetch, settings, ret_error);
         muster_net_system_close(fetch->env->net);
     }
     muster_env_system_close(fetch->env);

@@ -10,6 +10,7 @@
 #include <muster/json.h>
 #include <muster/view.h>
 
+#include "job_tls.h"
 #include "run_options.h"
 #include "run_output.h"
 #include "run_restart.h"
@@ -146,11 +147,20 @@ struct run_tls;
 
 bool run_tls_open(struct run *run, struct muster_error *ret_error);
 void run_tls_close(struct run *run);
-/** The launcher's own credential; NULL: plain text. Borrowed. */
-struct muster_tls *run_tls_own(const struct run *run);
-/** The pattern of names that the job's tasks and launcher have. */
-void run_tls_peers(const struct run *run, char *out, size_t room);
-uint64_t run_tls_reload_ns(const struct run *run);
+/** Of our own registry; NULL: plain text. Borrowed. */
+struct muster_tls *run_tls_served(const struct run *run);
+/** The client's; NULL: what MUSTER_REGISTRY_* say. Borrowed. */
+struct muster_tls *run_tls_registry(const struct run *run);
+/** What a task is told. */
+struct run_tls_shown {
+    char cert[JOB_TLS_PATH_BYTES], ca[JOB_TLS_PATH_BYTES];
+    char peers[JOB_TLS_ID_BYTES], registry[JOB_TLS_ID_BYTES]; /* patterns of names */
+    bool is_registry_of_job; /* under the same authority; else MUSTER_REGISTRY_* stay as they are */
+    uint64_t reload_ns;
+};
+void run_tls_show(const struct run_task *task, struct run_tls_shown *ret_shown);
+/** We are a worker of a launcher with --tls auto, and our descriptors are its. */
+bool run_tls_is_member(void);
 /** In the child of task: RUN_TLS_FD and RUN_TLS_CA_FD, ours or of a launcher above us, whose member
  * we are and so our members, too. False: there are none. */
 bool run_tls_inherit(const struct run_task *task);

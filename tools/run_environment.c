@@ -66,21 +66,24 @@ static uint64_t whole_seconds(uint64_t span_ns)
     return seconds > 0 ? seconds : 1;
 }
 
-static void add_tls(struct builder *builder, const struct run *run)
+static void add_tls(struct builder *builder, const struct run_task *task)
 {
-    char peers[256];
+    struct run_tls_shown shown;
 
-    if (run->tls == NULL)
+    if (task->run->tls == NULL)
         return;
-    run_tls_peers(run, peers, sizeof(peers));
-    add(builder, "MUSTER_TLS_CERT_FILE", "/proc/self/fd/%d", RUN_TLS_FD);
-    add(builder, "MUSTER_TLS_CA_FILE", "/proc/self/fd/%d", RUN_TLS_CA_FD);
-    add(builder, "MUSTER_TLS_PEERS", "%s", peers);
+    run_tls_show(task, &shown);
+    add(builder, "MUSTER_TLS_CERT_FILE", "%s", shown.cert);
+    add(builder, "MUSTER_TLS_CA_FILE", "%s", shown.ca);
+    add(builder, "MUSTER_TLS_PEERS", "%s", shown.peers);
     add(builder, "MUSTER_TLS_RELOAD_MS", "%llu",
-        (unsigned long long)(run_tls_reload_ns(run) / MUSTER_NS_PER_MS));
-    add(builder, "MUSTER_REGISTRY_CERT_FILE", "/proc/self/fd/%d", RUN_TLS_FD);
-    add(builder, "MUSTER_REGISTRY_KEY_FILE", "/proc/self/fd/%d", RUN_TLS_FD);
-    add(builder, "MUSTER_REGISTRY_CA_FILE", "/proc/self/fd/%d", RUN_TLS_CA_FD);
+        (unsigned long long)(shown.reload_ns / MUSTER_NS_PER_MS));
+    if (!shown.is_registry_of_job)
+        return;
+    add(builder, "MUSTER_REGISTRY_CERT_FILE", "%s", shown.cert);
+    add(builder, "MUSTER_REGISTRY_KEY_FILE", "%s", shown.cert);
+    add(builder, "MUSTER_REGISTRY_CA_FILE", "%s", shown.ca);
+    add(builder, "MUSTER_REGISTRY_PEERS", "%s", shown.registry);
 }
 
 static void add_muster(struct builder *builder, const struct run_task *task)
@@ -146,7 +149,7 @@ char **run_environment_new(const struct run_task *task)
 
     add_torchrun(&builder, task);
     add_muster(&builder, task);
-    add_tls(&builder, task->run);
+    add_tls(&builder, task);
     builder.is_tls_replaced = task->run->tls != NULL;
     while (environ[inherited] != NULL)
         inherited++;

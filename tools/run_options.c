@@ -126,8 +126,17 @@ static const struct muster_option rows[] = {
      .choices = "off|auto",
      .fallback = "off",
      .help =
-         "auto: registry and members speak TLS, with certificates of an authority that lives in "
-         "this launcher's memory; other jobs are kept out."},
+         "auto: members speak TLS, and so does this launcher's registry, with certificates of an "
+         "authority of the job: one in this launcher's memory, or that of --tls-secret. Other jobs "
+         "are kept out."},
+    {.name = "tls-secret",
+     .variable = "MUSTER_TLS_SECRET_FILE",
+     ROW(tls_secret),
+     .kind = MUSTER_OPTION_TEXT,
+     .value = "FILE",
+     .help = "With --tls auto: the authority follows from this file (32 random bytes or more) and "
+             "--job. The same file on all machines makes one secure job of several launchers; "
+             "'muster registry --tls-secret' serves it."},
     {.name = "tls-life",
      ROW(tls_life_ns),
      .kind = MUSTER_OPTION_DURATION,
@@ -322,27 +331,46 @@ static bool check_many_nodes(const struct run_settings *settings, int *ret_exit)
     return true;
 }
 
-static bool check_tls(struct run_settings *settings, int *ret_exit)
+/* What an authority of this launcher alone cannot do. */
+static bool check_tls_alone(const struct run_settings *settings, int *ret_exit)
 {
-    static const char allowed[] =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
-    const char *job = settings->job_name;
-
-    settings->is_tls_auto = strcmp(settings->tls, "auto") == 0;
-    if (!settings->is_tls_auto)
-        return true;
     if (!settings->is_embedded)
         return refuse(ret_exit,
-                      "--tls auto: the authority lives in this launcher, and so must the registry; "
-                      "for --registry use https:// and certificates of your own");
+                      "--tls auto with --registry: several launchers need one authority: give all "
+                      "of them, and 'muster registry', the same --tls-secret FILE (or leave out "
+                      "--tls auto and hand out certificates of your own)");
     if (settings->resumable != NULL || settings->resume != NULL)
         return refuse(ret_exit, "--tls auto: the authority ends with this launcher, so there is "
-                                "nothing to resume; leave out --resumable");
-    if (strspn(job, allowed) != strlen(job))
+                                "nothing to resume; give --tls-secret FILE, too, from which a "
+                                "successor has it again, or leave out --resumable");
+    return true;
+}
+
+static bool check_tls_secret(const struct run_settings *settings, int *ret_exit)
+{
+    if (settings->job == NULL && !settings->is_embedded)
+        return refuse(ret_exit,
+                      "--tls-secret: name the --job: its authority follows from the name");
+    if (!settings->is_embedded && run_tls_is_member())
+        return refuse(ret_exit, "--tls auto in a worker of a job with --tls auto: give --registry "
+                                "embedded, or leave out --tls: these workers are members of the "
+                                "same trust");
+    return true;
+}
+
+static bool check_tls(struct run_settings *settings, int *ret_exit)
+{
+    settings->is_tls_auto = strcmp(settings->tls, "auto") == 0;
+    if (!settings->is_tls_auto)
+        return settings->tls_secret == NULL ||
+               refuse(ret_exit, "--tls-secret (or MUSTER_TLS_SECRET_FILE) is for --tls auto: give "
+                                "that, too");
+    if (!job_tls_is_name(settings->job_name))
         return refuse(ret_exit,
                       "--job '%s': with --tls auto a name has letters, digits, '.', '_' and '-'",
-                      job);
-    return true;
+                      settings->job_name);
+    return settings->tls_secret != NULL ? check_tls_secret(settings, ret_exit)
+                                        : check_tls_alone(settings, ret_exit);
 }
 
 static bool read_job(struct run_settings *settings, int *ret_exit)

@@ -52,7 +52,7 @@ static struct muster_bytes bytes_of(const char *text)
 static bool serve(struct run_registry *registry, struct muster_error *ret_error)
 {
     struct muster_registry_store_options store_options = {.path = NULL};
-    struct muster_tls *tls = run_tls_own(registry->run);
+    struct muster_tls *tls = run_tls_served(registry->run);
     struct muster_registry_server_options options = {.listen = "127.0.0.1:0", .tls = tls};
     struct muster_env *env = registry->run->env;
     struct run_resume *resume = registry->run->resume;
@@ -154,7 +154,7 @@ static bool meet(struct run_registry *registry, struct muster_error *ret_error)
 bool run_registry_open(struct run *run, struct muster_error *ret_error)
 {
     struct run_registry *registry = calloc(1, sizeof(*registry));
-    struct muster_registry_options options = {.tls = run_tls_own(run)};
+    struct muster_registry_options options = {.tls = run_tls_registry(run)};
 
     if (registry == NULL)
         abort();
@@ -166,6 +166,11 @@ bool run_registry_open(struct run *run, struct muster_error *ret_error)
         snprintf(registry->endpoint, sizeof(registry->endpoint), "%s", run->settings.registry);
     else if (!serve(registry, ret_error))
         return false;
+    if (run->tls != NULL && strstr(registry->endpoint, "https://") == NULL)
+        run_tell(run,
+                 "the registry at %s is spoken to in plain text: only the links between members "
+                 "are under TLS; name it https://",
+                 registry->endpoint);
     options.endpoints = registry->endpoint;
     if (muster_registry_open(run->env, &options, &registry->client, ret_error) != MUSTER_OK)
         return false;

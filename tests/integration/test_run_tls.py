@@ -137,7 +137,7 @@ class TlsAuto(unittest.TestCase):
             job.end(self)
 
     def test_what_it_cannot_do_is_said(self):
-        for options, words in ((("--registry", "127.0.0.1:1"), "the authority lives in this launcher"),
+        for options, words in ((("--registry", "127.0.0.1:1"), "several launchers need one authority"),
                                (("--resumable", "/tmp/never"), "leave out --resumable"),
                                (("--job", "a b"), "letters, digits")):
             done = run("-n", "1", "--tls", "auto", *options, program=("true",))
