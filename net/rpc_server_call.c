@@ -41,7 +41,8 @@ static void rpc_reset(struct muster_rpc *rpc)
     rpc->data = NULL;
     rpc->state = MUSTER_RPC_STARTING;
     rpc->deadline_ns = UINT64_MAX;
-    rpc->is_post = rpc->is_get = rpc->is_root = rpc->is_grpc = rpc->is_page = false;
+    rpc->is_post = rpc->is_get = rpc->is_head = false;
+    rpc->is_root = rpc->is_grpc = rpc->is_page = false;
     rpc->has_bad_timeout = rpc->has_unknown_encoding = rpc->has_unknown_codec = false;
     rpc->is_gzip_welcome = false;
     rpc->has_compression = rpc->is_compressing = false;

@@ -80,8 +80,8 @@ static void parse_pseudo(struct muster_rpc *rpc, const char *name, size_t name_b
         parse_path(rpc, value, value_bytes);
     } else if (muster_grpc_is_text(name, name_bytes, ":method")) {
         rpc->is_post = muster_grpc_is_text(value, value_bytes, "POST");
-        rpc->is_get = muster_grpc_is_text(value, value_bytes, "GET") ||
-                      muster_grpc_is_text(value, value_bytes, "HEAD");
+        rpc->is_head = muster_grpc_is_text(value, value_bytes, "HEAD");
+        rpc->is_get = rpc->is_head || muster_grpc_is_text(value, value_bytes, "GET");
     }
 }
 
@@ -168,9 +168,10 @@ void muster_rpc_refuse(struct muster_rpc *rpc, enum muster_rpc_refusal refusal)
     const char *text = answers[refusal].text;
     struct muster_h2_header headers[2] = {answers[refusal].status,
                                           MUSTER_H2_STATIC("content-type", "text/plain")};
-    struct muster_h2_buffer *page =
-        muster_h2_buffer_new(&rpc->connection->server->pool.mem, strlen(text));
+    struct muster_h2_buffer *page = NULL;
 
+    if (!rpc->is_head) /* it has no body (RFC 9110 9.3.2) */
+        page = muster_h2_buffer_new(&rpc->connection->server->pool.mem, strlen(text));
     rpc->state = MUSTER_RPC_ENDED;
     rpc->are_headers_sent = true;
     if (page == NULL) {

@@ -121,7 +121,7 @@ struct muster_rpc {
     struct muster_timer timer; /* the deadline, or an overflow to be acted upon */
     uint64_t deadline_ns;
     /* the request line */
-    bool is_post, is_get, is_root, is_grpc;
+    bool is_post, is_get, is_head, is_root, is_grpc;
     bool is_page; /* no call: GET / */
     bool has_bad_timeout, has_unknown_encoding, has_unknown_codec;
     bool is_gzip_welcome; /* grpc-accept-encoding has it */

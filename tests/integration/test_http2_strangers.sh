@@ -24,6 +24,7 @@ status() { curl -s -o "$work/body" -w '%{http_code} %{http_version}' --http2-pri
 
 expect "GET / is answered" "200 2" "$(status "$base/")"
 expect "the page is not empty" yes "$([ -s "$work/body" ] && echo yes)"
+expect "HEAD / is answered without a body" "200 2" "$(status -I "$base/")"
 expect "GET of anything else is not" "404 2" "$(status "$base/x")"
 # Refused without a body: curl 7.88 takes an answer that comes before the end of its upload for an error.
 expect "PUT is no call" "405 2" "$(status -X PUT "$base/bench.Echo/Unary")"
