@@ -35,7 +35,7 @@ static void on_done_task(struct muster_task *task);
 void muster_grpc_call_forget_response(struct muster_grpc_call *call)
 {
     call->stream.session = NULL;
-    call->stream.is_over_limit = false;
+    call->stream.is_discarded = false;
     muster_rpc_inbox_restart(&call->inbox);
     muster_grpc_parser_reset(&call->parser);
     muster_grpc_metadata_reset(&call->initial);

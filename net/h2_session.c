@@ -355,6 +355,8 @@ static int ng_open(struct muster_h2_session *session, nghttp2_session_callbacks 
     nghttp2_option_set_max_continuations(option, CONTINUATIONS_MAX);
     nghttp2_option_set_max_outbound_ack(option, ACKS_QUEUED_MAX);
     nghttp2_option_set_stream_reset_rate_limit(option, 2 * RESET_BURST, 2 * RESET_PER_SECOND);
+    nghttp2_option_set_no_http_messaging(option,
+                                         session->options.is_server); /* h2_session_request.c */
     return session->options.is_server
                ? nghttp2_session_server_new3(&session->ng, callbacks, session, option, &mem)
                : nghttp2_session_client_new3(&session->ng, callbacks, session, option, &mem);

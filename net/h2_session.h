@@ -7,6 +7,7 @@
 
 #include "net/grpc_status.h"
 #include "net/h2_body.h"
+#include "net/h2_session_request.h"
 
 /* Close codes beside RFC 9113's: the connection went away under the stream. */
 #define MUSTER_H2_LOST UINT32_MAX
@@ -40,10 +41,11 @@ struct muster_h2_stream {
     struct muster_h2_body body;
     struct muster_list node;
     struct muster_list drained_node;
-    size_t header_bytes; /* of the block being received */
-    bool is_sent;        /* client: the peer may have seen it */
+    struct muster_h2_request request; /* server: as far as it was received */
+    size_t header_bytes;              /* of the block being received */
+    bool is_sent;                     /* client: the peer may have seen it */
     bool has_trailers;
-    bool is_over_limit;
+    bool is_discarded; /* it is being reset: what still comes is passed over */
 };
 
 /** Told by the session, on the loop, never inside a function of this header but close. Static

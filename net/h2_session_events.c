@@ -17,6 +17,13 @@ static struct muster_h2_stream *stream_of(struct muster_h2_session *session, int
 
 /* Events of nghttp2: receiving. */
 
+/* Nothing more of this stream is told but its close. */
+static int discard(struct muster_h2_stream *stream, uint32_t code)
+{
+    stream->is_discarded = true;
+    return nghttp2_submit_rst_stream(stream->session->ng, NGHTTP2_FLAG_NONE, stream->id, code);
+}
+
 static int on_begin_headers(nghttp2_session *ng, const nghttp2_frame *frame, void *data)
 {
     struct muster_h2_session *session = data;
@@ -38,32 +45,46 @@ static int on_begin_headers(nghttp2_session *ng, const nghttp2_frame *frame, voi
     return 0;
 }
 
+/* The list of a block's headers has grown. */
+static bool is_within_limit(struct muster_h2_stream *stream, size_t bytes)
+{
+    stream->header_bytes += bytes + 32;
+    return stream->header_bytes <= stream->session->options.header_list_max_bytes;
+}
+
 static int on_header(nghttp2_session *ng, const nghttp2_frame *frame, const uint8_t *name,
                      size_t name_bytes, const uint8_t *value, size_t value_bytes, uint8_t flags,
                      void *data)
 {
     struct muster_h2_session *session = data;
     struct muster_h2_stream *stream = stream_of(session, frame->hd.stream_id);
+    enum muster_h2_header_verdict verdict = MUSTER_H2_HEADER_TAKEN;
+    bool is_within;
 
+    (void)ng;
     (void)flags;
     if (stream == NULL)
         return 0;
-    stream->header_bytes += name_bytes + value_bytes + 32;
+    is_within = is_within_limit(stream, name_bytes + value_bytes);
     if (stream->header_bytes / HEADER_BOMB_FACTOR > session->options.header_list_max_bytes) {
         /* A byte that stands for kilobytes costs their check: no more of it. */
         muster_h2_session_terminate(session, MUSTER_H2_ENHANCE_YOUR_CALM, "header_bomb");
         return NGHTTP2_ERR_CALLBACK_FAILURE;
     }
-    if (stream->is_over_limit)
+    if (stream->is_discarded)
         return 0;
-    if (stream->header_bytes > session->options.header_list_max_bytes) {
-        stream->is_over_limit = true;
+    if (!is_within) {
+        stream->is_discarded = true;
         session->events->on_over_limit(stream);
-        return nghttp2_submit_rst_stream(ng, NGHTTP2_FLAG_NONE, stream->id,
-                                         NGHTTP2_ENHANCE_YOUR_CALM);
+        return discard(stream, NGHTTP2_ENHANCE_YOUR_CALM);
     }
-    session->events->on_header(stream, (const char *)name, name_bytes, (const char *)value,
-                               value_bytes);
+    if (session->options.is_server)
+        verdict = muster_h2_request_header(&stream->request, name, name_bytes, value, value_bytes);
+    if (verdict == MUSTER_H2_HEADER_MALFORMED)
+        return discard(stream, NGHTTP2_PROTOCOL_ERROR);
+    if (verdict == MUSTER_H2_HEADER_TAKEN)
+        session->events->on_header(stream, (const char *)name, name_bytes, (const char *)value,
+                                   value_bytes);
     return 0;
 }
 
@@ -75,35 +96,48 @@ static int on_data_chunk(nghttp2_session *ng, uint8_t flags, int32_t id, const u
 
     /* Streams hold back each on its own window; none may starve the others. */
     (void)nghttp2_session_consume_connection(ng, count);
-    if (stream == NULL || stream->is_over_limit)
+    if (stream != NULL && session->options.is_server &&
+        !muster_h2_request_data(&stream->request, count) && !stream->is_discarded)
+        (void)discard(stream, NGHTTP2_PROTOCOL_ERROR);
+    if (stream == NULL || stream->is_discarded)
         return nghttp2_session_consume_stream(ng, id, count);
     session->events->on_data(stream, bytes, count, (flags & NGHTTP2_FLAG_END_STREAM) != 0);
     return 0;
 }
 
-static void headers_received(struct muster_h2_session *session, const nghttp2_frame *frame)
+static int headers_received(struct muster_h2_session *session, const nghttp2_frame *frame)
 {
     struct muster_h2_stream *stream = stream_of(session, frame->hd.stream_id);
     bool is_end = (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0;
 
-    if (stream == NULL || stream->is_over_limit)
-        return;
+    if (stream == NULL || stream->is_discarded)
+        return 0;
+    if (session->options.is_server && !muster_h2_request_headers(&stream->request, is_end))
+        return discard(stream, NGHTTP2_PROTOCOL_ERROR);
     session->events->on_headers(stream, is_end);
     if (is_end)
         session->events->on_end(stream);
+    return 0;
 }
 
-static void data_received(struct muster_h2_session *session, const nghttp2_frame *frame)
+static int body_received(struct muster_h2_session *session, struct muster_h2_stream *stream)
 {
-    struct muster_h2_stream *stream = stream_of(session, frame->hd.stream_id);
+    if (stream == NULL || stream->is_discarded)
+        return 0;
+    if (session->options.is_server && !muster_h2_request_end(&stream->request))
+        return discard(stream, NGHTTP2_PROTOCOL_ERROR);
+    session->events->on_end(stream);
+    return 0;
+}
 
-    if (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) {
-        if (stream != NULL)
-            session->events->on_end(stream);
-    } else if (frame->hd.length <= frame->data.padlen && /* padding is no data either */
-               !muster_h2_bucket_take(&session->empties, muster_loop_now_ns(session->env->loop))) {
+static int data_received(struct muster_h2_session *session, const nghttp2_frame *frame)
+{
+    if (frame->hd.flags & NGHTTP2_FLAG_END_STREAM)
+        return body_received(session, stream_of(session, frame->hd.stream_id));
+    if (frame->hd.length <= frame->data.padlen && /* padding is no data either */
+        !muster_h2_bucket_take(&session->empties, muster_loop_now_ns(session->env->loop)))
         muster_h2_session_terminate(session, MUSTER_H2_ENHANCE_YOUR_CALM, "empty_data_flood");
-    }
+    return 0;
 }
 
 static void ping_received(struct muster_h2_session *session, const nghttp2_frame *frame)
@@ -147,11 +181,9 @@ static int on_frame_recv(nghttp2_session *ng, const nghttp2_frame *frame, void *
     (void)ng;
     switch (frame->hd.type) {
     case NGHTTP2_HEADERS:
-        headers_received(session, frame);
-        break;
+        return headers_received(session, frame);
     case NGHTTP2_DATA:
-        data_received(session, frame);
-        break;
+        return data_received(session, frame);
     case NGHTTP2_SETTINGS:
         settings_received(session, frame);
         break;

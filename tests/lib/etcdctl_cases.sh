@@ -118,6 +118,8 @@ cluster() { # NAME FILTER COMMAND…
 cluster "endpoint health" 's/^[^ ]* is/ENDPOINT is/; s/took = .*/took/' etcdctl endpoint health
 cluster "endpoint status" 's/^[^,]*, [^,]*, [^,]*, [^,]*,\([^,]*,[^,]*\),.*/\1/' etcdctl endpoint status
 cluster "member list" 's/^[^,]*,\([^,]*\),.*,\([^,]*\)$/\1,\2/' etcdctl member list
+cluster "endpoint status of a URL" 's/^[^,]*, [^,]*, [^,]*, [^,]*,\([^,]*,[^,]*\),.*/\1/' \
+    env ETCDCTL_ENDPOINTS="http://$1" etcdctl endpoint status
 cluster "alarm list" '' etcdctl alarm list
 cluster "defrag" 's/\[.*\]/ENDPOINT/' etcdctl defrag
 cluster "endpoint hashkv" 's/^[^,]*, [0-9]*$/ENDPOINT, HASH/' etcdctl endpoint hashkv
