@@ -81,28 +81,52 @@ static int write_all(int fd, const char *bytes, size_t count)
     return 0;
 }
 
-static enum muster_rc system_write(struct muster_files *files, const char *path, const void *bytes,
-                                   size_t count)
+/* All bytes into path, opened with flags. Returns the errno, or 0. */
+static int fill(const char *path, int flags, const void *bytes, size_t count)
 {
-    char neighbour[PATH_MAX];
-    int fd;
+    int fd = open(path, O_WRONLY | O_CLOEXEC | flags, 0644);
     int sys = 0;
 
-    (void)files;
-    if (snprintf(neighbour, sizeof(neighbour), "%s.%ld.new", path, (long)getpid()) >=
-        (int)sizeof(neighbour))
-        return MUSTER_INVALID_ARGUMENT;
-    fd = open(neighbour, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (fd < 0)
-        return muster_rc_from_errno(errno);
+        return errno;
     if (write_all(fd, bytes, count) != 0)
         sys = errno;
     if (close(fd) != 0 && sys == 0)
         sys = errno;
+    return sys;
+}
+
+static int replace(const char *path, const void *bytes, size_t count)
+{
+    char neighbour[PATH_MAX];
+    int sys;
+
+    if (snprintf(neighbour, sizeof(neighbour), "%s.%ld.new", path, (long)getpid()) >=
+        (int)sizeof(neighbour))
+        return ENAMETOOLONG;
+    sys = fill(neighbour, O_CREAT | O_TRUNC, bytes, count);
     if (sys == 0 && rename(neighbour, path) != 0)
         sys = errno;
     if (sys != 0)
         unlink(neighbour);
+    return sys;
+}
+
+/* /dev/null stays /dev/null. */
+static bool is_special(const char *path)
+{
+    struct stat status;
+
+    return stat(path, &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode);
+}
+
+static enum muster_rc system_write(struct muster_files *files, const char *path, const void *bytes,
+                                   size_t count)
+{
+    int sys = is_special(path) ? fill(path, O_NOCTTY, bytes, count) : replace(path, bytes, count);
+
+    (void)files;
+    errno = sys;
     return muster_rc_from_errno(sys);
 }
 

@@ -2,6 +2,7 @@
 #include "test_env.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,6 +68,31 @@ static void a_file_is_replaced_and_read_back_whole(void **state)
     assert_memory_equal(text, big, sizeof(big));
     assert_int_equal(text[bytes], '\0');
     muster_mem_free(env->mem, text);
+    unlink(path);
+}
+
+static void what_is_no_regular_file_is_written_into(void **state)
+{
+    struct muster_env *env = env_of(state);
+    char path[64], got[8];
+    struct stat status;
+    int fd;
+
+    make_path(path);
+    unlink(path);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    fd = open(path, O_RDWR);
+
+    assert_int_equal(muster_files_write(env->files, path, "12345", 5), MUSTER_OK);
+
+    assert_int_equal(read(fd, got, sizeof(got)), 5);
+    assert_int_equal(stat(path, &status), 0);
+    assert_true(S_ISFIFO(status.st_mode));
+    close(fd);
+    unlink(path);
+    assert_int_equal(symlink("/dev/full", path), 0);
+    assert_int_equal(muster_files_write(env->files, path, "12345", 5), MUSTER_RESOURCE_EXHAUSTED);
+    assert_int_equal(errno, ENOSPC);
     unlink(path);
 }
 
@@ -222,6 +248,8 @@ int main(void)
     const struct CMUnitTest cases[] = {
         CASE(variables_come_from_the_process),
         CASE(a_file_is_replaced_and_read_back_whole),
+        CASE(what_is_no_regular_file_is_written_into),
+        CASE(what_is_no_regular_file_is_written_into),
         CASE(a_file_above_the_limit_is_refused),
         CASE(what_is_no_regular_file_is_known_without_opening_it),
         CASE(a_missing_file_is_not_found),
