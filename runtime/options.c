@@ -140,7 +140,7 @@ static enum muster_rc read_value(struct reader *reader, const struct muster_opti
     if (attached == NULL && row->kind == MUSTER_OPTION_FLAG)
         attached = "true";
     if (attached == NULL) {
-        if (reader->at == reader->argc)
+        if (reader->at == reader->argc || strncmp(reader->argv[reader->at], "--", 2) == 0)
             return muster_error_set(reader->ret_error, MUSTER_INVALID_ARGUMENT,
                                     "%s: a value must follow", culprit);
         attached = reader->argv[reader->at++];

@@ -1,9 +1,10 @@
 /* The values of options: text in, typed fields of the settings out. */
 #include "runtime/options_internal.h"
 
-#include <errno.h>
+#include <ctype.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -70,15 +71,15 @@ enum muster_rc muster_bytes_parse(const char *text, uint64_t *ret_bytes)
     return scaled_parse(text, sizes, "", ret_bytes);
 }
 
+/* What is beyond UINT64_MAX becomes UINT64_MAX. */
 static bool number_parse(const char *text, uint64_t *ret_value)
 {
     char *end;
 
     if (*text < '0' || *text > '9')
         return false;
-    errno = 0;
     *ret_value = strtoull(text, &end, 10);
-    return errno == 0 && *end == '\0';
+    return *end == '\0';
 }
 
 static bool real_parse(const char *text, double *ret_value)
@@ -86,7 +87,7 @@ static bool real_parse(const char *text, double *ret_value)
     char *end;
 
     *ret_value = strtod(text, &end);
-    return end != text && *end == '\0' && isfinite(*ret_value);
+    return !isspace((unsigned char)*text) && end != text && *end == '\0' && isfinite(*ret_value);
 }
 
 static bool flag_parse(const char *text, bool *ret_value)
@@ -116,70 +117,123 @@ static bool is_choice(const char *choices, const char *text)
     return false;
 }
 
-/* NUMBER, DURATION and BYTES: what is wrong with the text, or NULL. */
-static const char *uint_parse(const struct muster_option *row, const char *text,
-                              uint64_t *ret_value)
+/* The largest unit in which value is a whole number: "1ms", "64K", "65535". */
+static void bound_format(const struct muster_option *row, uint64_t value, char *ret_text,
+                         size_t size)
 {
-    if (row->kind == MUSTER_OPTION_NUMBER && !number_parse(text, ret_value))
-        return "is not a whole number";
-    if (row->kind == MUSTER_OPTION_DURATION &&
-        muster_duration_parse(text, row->unit, ret_value) != MUSTER_OK)
-        return "is not a duration such as 10s or 250ms";
-    if (row->kind == MUSTER_OPTION_BYTES && muster_bytes_parse(text, ret_value) != MUSTER_OK)
-        return "is not a size such as 65536, 64K or 1M";
-    if (*ret_value < row->min)
-        return "is too small";
-    if (row->max != 0 && *ret_value > row->max)
-        return "is too large";
-    return NULL;
+    const struct suffix *suffixes = row->kind == MUSTER_OPTION_DURATION ? durations : sizes;
+    const struct suffix *best = &suffixes[0];
+
+    for (; row->kind != MUSTER_OPTION_NUMBER && suffixes->name != NULL; suffixes++) {
+        if (suffixes->factor > best->factor && value % suffixes->factor == 0)
+            best = suffixes;
+    }
+    snprintf(ret_text, size, "%" PRIu64 "%s", value / best->factor,
+             row->kind == MUSTER_OPTION_NUMBER ? "" : best->name);
 }
 
-static const char *texts_add(struct muster_option_texts *texts, const char *text)
+static bool refuse(struct muster_error *ret_error, const char *text, const char *wrong)
+{
+    muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "\"%.80s\" %s", text, wrong);
+    return false;
+}
+
+static bool is_within(const struct muster_option *row, const char *text, uint64_t value,
+                      struct muster_error *ret_error)
+{
+    bool is_small = value < row->min;
+    uint64_t max = row->max != 0 ? row->max : UINT64_MAX - 1;
+    char bound[32];
+
+    if (!is_small && value <= max)
+        return true;
+    bound_format(row, is_small ? row->min : max, bound, sizeof(bound));
+    muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "\"%.80s\" is too %s: at %s %s", text,
+                     is_small ? "small" : "large", is_small ? "least" : "most", bound);
+    return false;
+}
+
+static bool store_uint(const struct muster_option *row, const char *text, uint64_t *ret_value,
+                       struct muster_error *ret_error)
+{
+    uint64_t value = 0;
+
+    if (row->kind == MUSTER_OPTION_NUMBER && !number_parse(text, &value))
+        return refuse(ret_error, text, "is not a whole number");
+    if (row->kind == MUSTER_OPTION_DURATION &&
+        muster_duration_parse(text, row->unit, &value) != MUSTER_OK)
+        return refuse(ret_error, text, "is not a duration such as 10s or 250ms");
+    if (row->kind == MUSTER_OPTION_BYTES && muster_bytes_parse(text, &value) != MUSTER_OK)
+        return refuse(ret_error, text, "is not a size such as 65536, 64K or 1M");
+    if (!is_within(row, text, value, ret_error))
+        return false;
+    *ret_value = value;
+    return true;
+}
+
+static bool is_text(const struct muster_option *row, const char *text,
+                    struct muster_error *ret_error)
+{
+    if (*text == '\0')
+        return refuse(ret_error, text, "is empty: give it a value, or leave it out");
+    return row->check == NULL || row->check(text, ret_error);
+}
+
+static bool add_text(struct muster_option_texts *texts, const char *text,
+                     struct muster_error *ret_error)
 {
     if (texts->count == MUSTER_OPTION_TEXTS_MAX)
-        return "is one too many";
+        return refuse(ret_error, text, "is one too many");
     texts->values[texts->count++] = text;
-    return NULL;
+    return true;
 }
 
-/* Returns what is wrong, or NULL. */
-static const char *store(const struct muster_option *row, const char *text, void *settings)
+static bool store_choice(const struct muster_option *row, const char *text, const char **ret_value,
+                         struct muster_error *ret_error)
+{
+    if (!is_choice(row->choices, text)) {
+        muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "\"%.80s\" is none of %s", text,
+                         row->choices);
+        return false;
+    }
+    *ret_value = text;
+    return true;
+}
+
+/* False: *ret_error says what is wrong. */
+static bool store(const struct muster_option *row, const char *text, void *settings,
+                  struct muster_error *ret_error)
 {
     void *at = (char *)settings + row->offset;
 
     switch (row->kind) {
     case MUSTER_OPTION_FLAG:
-        return flag_parse(text, at) ? NULL : "is neither true nor false";
+        return flag_parse(text, at) || refuse(ret_error, text, "is neither true nor false");
     case MUSTER_OPTION_TEXT:
+        if (!is_text(row, text, ret_error))
+            return false;
         *(const char **)at = text;
-        return NULL;
+        return true;
     case MUSTER_OPTION_TEXTS:
-        return texts_add(at, text);
+        return is_text(row, text, ret_error) && add_text(at, text, ret_error);
     case MUSTER_OPTION_CHOICE:
-        if (!is_choice(row->choices, text))
-            return "is none of";
-        *(const char **)at = text;
-        return NULL;
+        return store_choice(row, text, at, ret_error);
     case MUSTER_OPTION_REAL:
-        return real_parse(text, at) ? NULL : "is not a number";
+        return real_parse(text, at) || refuse(ret_error, text, "is not a number");
     case MUSTER_OPTION_NUMBER:
     case MUSTER_OPTION_DURATION:
     case MUSTER_OPTION_BYTES:
-        return uint_parse(row, text, at);
+        return store_uint(row, text, at, ret_error);
     }
-    return "has no kind";
+    return refuse(ret_error, text, "has no kind");
 }
 
 enum muster_rc muster_option_store(const struct muster_option *row, const char *culprit,
                                    const char *text, void *settings, struct muster_error *ret_error)
 {
-    const char *wrong = store(row, text, settings);
+    struct muster_error wrong = {.rc = MUSTER_OK};
 
-    if (wrong == NULL)
+    if (store(row, text, settings, &wrong))
         return MUSTER_OK;
-    if (row->kind == MUSTER_OPTION_CHOICE)
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "%s: \"%s\" %s %s", culprit,
-                                text, wrong, row->choices);
-    return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "%s: \"%s\" %s", culprit, text,
-                            wrong);
+    return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "%s: %s", culprit, wrong.text);
 }

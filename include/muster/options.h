@@ -10,10 +10,10 @@
 MUSTER_BEGIN
 
 enum muster_option_kind {
-    MUSTER_OPTION_FLAG, /* bool; --x, --no-x, --x=true */
-    MUSTER_OPTION_TEXT, /* const char *, borrowed from argv, the variable or the table; default NULL
+    MUSTER_OPTION_FLAG,  /* bool; --x, --no-x, --x=true */
+    MUSTER_OPTION_TEXT,  /* const char *, never empty; borrowed from argv, the variable or the table
                          */
-    MUSTER_OPTION_TEXTS,    /* struct muster_option_texts; the flag may be repeated */
+    MUSTER_OPTION_TEXTS, /* struct muster_option_texts; the flag may be repeated */
     MUSTER_OPTION_CHOICE,   /* const char *, one of `choices` */
     MUSTER_OPTION_NUMBER,   /* uint64_t in [min, max] */
     MUSTER_OPTION_REAL,     /* double */
@@ -29,6 +29,9 @@ struct muster_option_texts {
     size_t count;
 };
 
+/** Whether text is a value. False: *ret_error says what would be one. */
+typedef bool muster_option_check_fn(const char *text, struct muster_error *ret_error);
+
 /** One row. All text is static. */
 struct muster_option {
     const char *name;     /* "max-restarts" for --max-restarts; NULL: only the variable */
@@ -36,12 +39,13 @@ struct muster_option {
     const char *variable; /* environment variable, or NULL */
     enum muster_option_kind kind;
     size_t offset; /* of the value in the settings struct: offsetof(struct settings, field) */
-    const char *fallback; /* the default as a user would write it; NULL: zero */
+    const char *fallback; /* the default as a user would write it; NULL: the field stays as it is */
     const char *unit;     /* "s", "bytes", "tasks"; a DURATION needs one of its units; NULL: none */
     const char *choices;  /* CHOICE: "auto|shm|tcp" */
     uint64_t min, max;    /* NUMBER, DURATION (ns), BYTES; max 0: no upper bound */
-    const char *value;    /* what help calls the value: "FILE"; NULL: by kind */
-    const char *help;     /* a sentence */
+    muster_option_check_fn *check; /* of TEXT and TEXTS; NULL: any */
+    const char *value;             /* what help calls the value: "FILE"; NULL: by kind */
+    const char *help;              /* a sentence */
 };
 
 /** The options of one command. */
@@ -56,7 +60,8 @@ struct muster_options {
 };
 
 /**
- * Fill *settings: defaults, then environment variables, then argv[1..argc). "--" ends the options.
+ * Fill *settings: defaults, then environment variables, then argv[1..argc), where the last of two
+ * counts. "--" ends the options. A value that begins with "--" must be written --name=--value.
  * Arguments that are no options are moved behind the others; they are argv[*ret_rest..argc), in
  * their order.
  *

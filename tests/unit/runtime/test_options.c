@@ -29,6 +29,7 @@ static struct muster_env *env_of(void **state)
 struct settings {
     bool is_json;
     const char *job;
+    const char *path;
     const char *wire;
     struct muster_option_texts kills;
     uint64_t count;
@@ -36,6 +37,13 @@ struct settings {
     uint64_t bytes;
     double rate;
 };
+
+static bool begins_with_a(const char *text, struct muster_error *ret_error)
+{
+    if (text[0] != 'a')
+        muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "\"%s\" does not begin with a", text);
+    return text[0] == 'a';
+}
 
 static const struct muster_option rows[] = {
     {.name = "json",
@@ -75,13 +83,21 @@ static const struct muster_option rows[] = {
      .offset = offsetof(struct settings, timeout_ns),
      .fallback = "60",
      .unit = "s",
+     .min = 2 * MUSTER_NS_PER_MS,
+     .max = 120 * MUSTER_NS_PER_S,
      .help =
          "How long to wait for a rejoin before the job gives up, which is the last thing that it "
          "ever does."},
     {.name = "bytes",
      .kind = MUSTER_OPTION_BYTES,
      .offset = offsetof(struct settings, bytes),
+     .min = 2048,
      .help = "Size."},
+    {.name = "path",
+     .kind = MUSTER_OPTION_TEXT,
+     .offset = offsetof(struct settings, path),
+     .check = begins_with_a,
+     .help = "Checked."},
     {.name = "rate",
      .kind = MUSTER_OPTION_REAL,
      .offset = offsetof(struct settings, rate),
@@ -216,11 +232,19 @@ static void errors_name_the_culprit(void **state)
         {"--zzzzzzzz", "--zzzzzzzz: unknown option"},
         {"-x", "-x: unknown option"},
         {"--job", "--job: a value must follow"},
+        {"--job --json", "--job: a value must follow"},
+        {"--job -- x", "--job: a value must follow"},
+        {"--job=", "--job: \"\" is empty: give it a value, or leave it out"},
+        {"--kill=", "--kill: \"\" is empty: give it a value, or leave it out"},
+        {"--path=b", "--path: \"b\" does not begin with a"},
+        {"--min-members-timeout 1us", "--min-members-timeout: \"1us\" is too small: at least 2ms"},
+        {"--min-members-timeout 3m", "--min-members-timeout: \"3m\" is too large: at most 2m"},
+        {"--bytes 1", "--bytes: \"1\" is too small: at least 2K"},
         {"--count=four", "--count: \"four\" is not a whole number"},
         {"--count=-1", "--count: \"-1\" is not a whole number"},
-        {"-n 0", "-n: \"0\" is too small"},
-        {"-n 101", "-n: \"101\" is too large"},
-        {"-n 99999999999999999999", "-n: \"99999999999999999999\" is not a whole number"},
+        {"-n 0", "-n: \"0\" is too small: at least 1"},
+        {"-n 101", "-n: \"101\" is too large: at most 100"},
+        {"-n 99999999999999999999", "-n: \"99999999999999999999\" is too large: at most 100"},
         {"--wire=udp", "--wire: \"udp\" is none of auto|shm|tcp"},
         {"--wire=", "--wire: \"\" is none of auto|shm|tcp"},
         {"--json=maybe", "--json: \"maybe\" is neither true nor false"},
@@ -230,6 +254,7 @@ static void errors_name_the_culprit(void **state)
         {"--bytes 20000000000000G",
          "--bytes: \"20000000000000G\" is not a size such as 65536, 64K or 1M"},
         {"--rate nan", "--rate: \"nan\" is not a number"},
+        {"--rate=\t5", "--rate: \"\t5\" is not a number"},
     };
     struct settings settings;
 
