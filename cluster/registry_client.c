@@ -54,58 +54,90 @@ static enum muster_rc open_channel(struct muster_registry *registry, const char 
         .receive_message_max_bytes = RECEIVE_BYTES_MAX,
         .tls = muster_registry_wants_tls(endpoint) ? registry->tls : NULL,
     };
+    enum muster_rc rc =
+        muster_channel_open(registry->env, without_scheme(endpoint), &options,
+                            &registry->channels[registry->channel_count], ret_error);
+
+    if (rc != MUSTER_OK)
+        return rc;
+    muster_channel_set_data(registry->channels[registry->channel_count], registry);
+    muster_channel_set_on_state(registry->channels[registry->channel_count], on_state);
+    snprintf(registry->endpoints[registry->channel_count], ENDPOINT_SHOWN_BYTES, "%.63s", endpoint);
+    registry->channel_count++;
+    return MUSTER_OK;
+}
+
+static enum muster_rc check_endpoint(const char *endpoint, struct muster_error *ret_error)
+{
     struct muster_endpoint parsed;
-    const char *given = endpoint;
-    enum muster_rc rc = MUSTER_OK;
 
     if (strchr(endpoint, '@') != NULL) /* without repeating what may be a password */
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "a registry endpoint names no user: set MUSTER_REGISTRY_USER and "
                                 "MUSTER_REGISTRY_PASSWORD_FILE");
-    endpoint = without_scheme(endpoint);
-    rc = muster_endpoint_parse(endpoint, 0, &parsed, ret_error);
-    if (rc != MUSTER_OK)
-        return rc;
-    if (registry->channel_count == MUSTER_REGISTRY_ENDPOINTS_MAX)
+    return muster_endpoint_parse(without_scheme(endpoint), 0, &parsed, ret_error);
+}
+
+/* The endpoint at *at, which moves behind it. */
+static enum muster_rc next_endpoint(const char **at, char ret_endpoint[ENDPOINT_BYTES],
+                                    struct muster_error *ret_error)
+{
+    size_t length = strcspn(*at, ",");
+
+    if (length == 0 || length >= ENDPOINT_BYTES)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "more than %d registry endpoints", MUSTER_REGISTRY_ENDPOINTS_MAX);
-    rc = muster_channel_open(registry->env, endpoint, &options,
-                             &registry->channels[registry->channel_count], ret_error);
-    if (rc != MUSTER_OK)
-        return rc;
-    muster_channel_set_data(registry->channels[registry->channel_count], registry);
-    muster_channel_set_on_state(registry->channels[registry->channel_count], on_state);
-    snprintf(registry->endpoints[registry->channel_count], ENDPOINT_SHOWN_BYTES, "%.63s", given);
-    registry->channel_count++;
+                                "bad registry endpoint at '%.150s': write HOST:PORT, with a comma "
+                                "between two",
+                                *at);
+    memcpy(ret_endpoint, *at, length);
+    ret_endpoint[length] = '\0';
+    *at += length;
+    if (**at == ',')
+        ++*at;
+    return MUSTER_OK;
+}
+
+enum muster_rc muster_registry_endpoints_check(const char *endpoints,
+                                               struct muster_error *ret_error)
+{
+    size_t length = endpoints != NULL ? strlen(endpoints) : 0;
+    const char *at = endpoints;
+    size_t count = 0;
+
+    if (length == 0)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "no registry endpoint");
+    if (endpoints[length - 1] == ',')
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "bad registry endpoints '%.150s': nothing behind the last comma",
+                                endpoints);
+    while (*at != '\0') {
+        char endpoint[ENDPOINT_BYTES];
+        enum muster_rc rc = next_endpoint(&at, endpoint, ret_error);
+
+        if (rc == MUSTER_OK)
+            rc = check_endpoint(endpoint, ret_error);
+        if (rc == MUSTER_OK && ++count > MUSTER_REGISTRY_ENDPOINTS_MAX)
+            rc = muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                  "more than %d registry endpoints", MUSTER_REGISTRY_ENDPOINTS_MAX);
+        if (rc != MUSTER_OK)
+            return rc;
+    }
     return MUSTER_OK;
 }
 
 static enum muster_rc open_channels(struct muster_registry *registry, const char *endpoints,
                                     struct muster_error *ret_error)
 {
-    const char *at = endpoints;
+    enum muster_rc rc = muster_registry_endpoints_check(endpoints, ret_error);
 
-    if (endpoints == NULL || endpoints[0] == '\0')
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "no registry endpoint");
-    while (*at != '\0') {
+    while (rc == MUSTER_OK && *endpoints != '\0') {
         char endpoint[ENDPOINT_BYTES];
-        size_t length = strcspn(at, ",");
-        enum muster_rc rc = MUSTER_OK;
 
-        if (length == 0 || length >= sizeof(endpoint))
-            return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                    "bad registry endpoints '%.150s'", endpoints);
-        memcpy(endpoint, at, length);
-        endpoint[length] = '\0';
-        rc = open_channel(registry, endpoint, ret_error);
-        if (rc != MUSTER_OK)
-            return rc;
-        at += length;
-        if (*at == ',' && *++at == '\0')
-            return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                    "bad registry endpoints '%.150s'", endpoints);
+        rc = next_endpoint(&endpoints, endpoint, ret_error);
+        if (rc == MUSTER_OK)
+            rc = open_channel(registry, endpoint, ret_error);
     }
-    return MUSTER_OK;
+    return rc;
 }
 
 static void on_close_task(struct muster_task *task)

@@ -148,6 +148,25 @@ static enum muster_rc open_auto(struct muster_env *env, const char *rest,
                             marks.text);
 }
 
+static bool is_auto(const char *uri, size_t length)
+{
+    return length == strlen("auto") && memcmp(uri, "auto", length) == 0;
+}
+
+enum muster_rc muster_resolver_uri_check(const char *uri, struct muster_error *ret_error)
+{
+    size_t length = strcspn(uri, ":");
+    struct name_list names = {.length = 0};
+
+    if (is_auto(uri, length) || find_scheme(uri, length) != NULL)
+        return MUSTER_OK;
+    for (size_t i = 0; i < COUNT_OF(schemes); i++)
+        add_name(&names, schemes[i].name);
+    return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                            "there is no resolver '%.*s': use auto, %s",
+                            (int)(length < 40 ? length : 40), uri, names.text);
+}
+
 enum muster_rc muster_resolver_open(struct muster_env *env, const char *uri,
                                     const struct muster_resolver_options *options,
                                     struct muster_resolver **ret_resolver,
@@ -156,18 +175,13 @@ enum muster_rc muster_resolver_open(struct muster_env *env, const char *uri,
     static const struct muster_resolver_options no_options;
     size_t length = strcspn(uri, ":");
     const char *rest = uri[length] == ':' ? uri + length + 1 : uri + length;
-    const struct scheme *scheme = find_scheme(uri, length);
-    struct name_list names = {.length = 0};
+    enum muster_rc rc = muster_resolver_uri_check(uri, ret_error);
 
+    if (rc != MUSTER_OK)
+        return rc;
     if (options == NULL)
         options = &no_options;
-    if (length == strlen("auto") && memcmp(uri, "auto", length) == 0)
+    if (is_auto(uri, length))
         return open_auto(env, rest, options, ret_resolver, ret_error);
-    if (scheme != NULL)
-        return scheme->open(env, rest, options, ret_resolver, ret_error);
-    for (size_t i = 0; i < COUNT_OF(schemes); i++)
-        add_name(&names, schemes[i].name);
-    return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                            "there is no resolver '%.*s': use auto, %s",
-                            (int)(length < 40 ? length : 40), uri, names.text);
+    return find_scheme(uri, length)->open(env, rest, options, ret_resolver, ret_error);
 }

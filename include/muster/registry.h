@@ -52,6 +52,9 @@ struct muster_registry_kv {
 
 typedef void muster_registry_close_fn(struct muster_registry *registry);
 
+/** Whether `endpoints` are written as muster_registry_open takes them. INVALID_ARGUMENT. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_registry_endpoints_check(
+    const char *endpoints, struct muster_error *ret_error);
 /** Connects lazily. Borrows env. Errors: INVALID_ARGUMENT names the endpoint; or a user's password
  * would go to some endpoints in plain text and to others not. Gives. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_registry_open(

@@ -161,6 +161,11 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_resolver_open(
     struct muster_env *env, const char *uri, const struct muster_resolver_options *options,
     struct muster_resolver **ret_resolver, struct muster_error *ret_error);
 
+/** Whether there is a resolver of this scheme; what is behind the colon is not looked at.
+ * INVALID_ARGUMENT names those that exist. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_resolver_uri_check(
+    const char *uri, struct muster_error *ret_error);
+
 /** A fixed cluster (TensorFlow's SimpleClusterResolver). */
 struct muster_static_resolver_options {
     struct muster_resolver_options common;    /* common.environment NULL: none */
