@@ -5,6 +5,7 @@
 #include "bench.h"
 #include "bench_list.h"
 #include "commands.h"
+#include "output.h"
 
 #include <muster/address.h>
 
@@ -283,7 +284,6 @@ static void print_line(const struct bench_run *run, uint64_t bytes, const struct
                outcome->size.input, outcome->size.algorithm, median_us, p99_us, rate,
                outcome->is_identical ? "identical" : "DIFFERENT");
     }
-    fflush(stdout);
 }
 
 static bool read_outcome(struct bench_run *run, uint32_t rank, struct outcome *outcome,
@@ -318,7 +318,7 @@ static bool collect(struct bench_run *run, uint64_t bytes)
         print_line(run, bytes, &outcome);
     free(outcome.slowest);
     free(digests);
-    return is_read && outcome.is_identical;
+    return is_read && output_flush() && outcome.is_identical;
 }
 
 static bool reap(const struct bench_run *run, bool is_failed)

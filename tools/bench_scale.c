@@ -6,6 +6,7 @@
 #include <muster/plan_model.h>
 
 #include "commands.h"
+#include "output.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -122,7 +123,6 @@ static void print_result(const struct settings *settings, const struct muster_pl
         printf("n %4u on %4u hosts  %10llu bytes  %-11s %c %12.1f us  %8.2f times the bound\n",
                model->n, hosts, (unsigned long long)model->bytes, name, is_auto ? '*' : ' ',
                result->time_us, result->time_us / result->bound_us);
-    fflush(stdout);
 }
 
 static bool is_possible(const struct muster_plan_model *model)
@@ -154,7 +154,7 @@ static bool play(const struct settings *settings, struct muster_plan_model *mode
         print_result(settings, model, &result, result.algorithm == chosen);
     else
         fprintf(stderr, "muster bench scale: %s\n", error.text);
-    return rc == MUSTER_OK;
+    return rc == MUSTER_OK && output_flush();
 }
 
 static bool play_all(const struct settings *settings, struct muster_plan_model *model)
@@ -174,12 +174,36 @@ static bool play_all(const struct settings *settings, struct muster_plan_model *
 }
 
 static const struct bench_list_rule member_rule = {
-    .command = "muster bench scale", .option = "-n", .min = 2, .max = MEMBERS_MAX};
+    .command = "muster bench scale", .option = "--ranks", .min = 2, .max = MEMBERS_MAX};
 static const struct bench_list_rule size_rule = {.command = "muster bench scale",
                                                  .option = "--bytes",
                                                  .is_sizes = true,
                                                  .min = 4,
                                                  .max = UINT64_C(1) << 40};
+
+/* Real numbers have no bounds in the table of options. */
+static bool are_speeds(const struct settings *settings)
+{
+    const struct {
+        const char *option;
+        double value;
+        bool can_be_zero;
+    } numbers[] = {{"--latency-us", settings->latency_us, true},
+                   {"--overhead-us", settings->overhead_us, true},
+                   {"--local-latency-us", settings->local_latency_us, true},
+                   {"--gbps", settings->gbps, false},
+                   {"--local-gbps", settings->local_gbps, false}};
+
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+        if (numbers[i].value > 0 || (numbers[i].value == 0 && numbers[i].can_be_zero))
+            continue;
+        command_refuse(bench_scale_options.command, "%s: \"%g\" is too small: it must be %s",
+                       numbers[i].option, numbers[i].value,
+                       numbers[i].can_be_zero ? "at least 0" : "more than 0");
+        return false;
+    }
+    return true;
+}
 
 int bench_scale(int argc, char **argv)
 {
@@ -201,6 +225,8 @@ int bench_scale(int argc, char **argv)
         fprintf(stderr, "muster bench scale: --tune-file %s\n", error.text);
         return EXIT_USAGE;
     }
+    if (!are_speeds(&settings))
+        return EXIT_USAGE;
     model.ranks_per_host = (uint32_t)settings.ranks_per_host;
     model.latency_us = settings.latency_us;
     model.local_latency_us = settings.local_latency_us;

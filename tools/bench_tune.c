@@ -10,6 +10,7 @@
 #include "bench_list.h"
 #include "bench_tune.h"
 #include "commands.h"
+#include "output.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -147,18 +148,19 @@ static bool write_table(const struct settings *settings, FILE *file, struct benc
 
     bench_tune_make(sets, count, &parameters);
     (void)muster_plan_parameters_format(&parameters, text, sizeof(text));
-    if (file != stdout && ftruncate(fileno(file), 0) != 0)
-        return false;
+    (void)!ftruncate(fileno(file), 0); /* a device has no length */
     fprintf(file, "# muster bench tune -n %s --bytes %s\n%s", settings->members, settings->bytes,
             text);
-    if (file == stdout || (fflush(file) == 0 && fclose(file) == 0))
+    if (file == stdout)
+        return output_flush();
+    if (fflush(file) == 0 && fclose(file) == 0)
         return true;
     fprintf(stderr, "muster bench tune: --out %s: %s\n", settings->out, strerror(errno));
     return false;
 }
 
 static const struct bench_list_rule member_rule = {.command = "muster bench tune",
-                                                   .option = "-n",
+                                                   .option = "--ranks",
                                                    .min = 2,
                                                    .max = 64,
                                                    .count_max = BENCH_TUNE_MEMBERS_MAX};

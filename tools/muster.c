@@ -1,5 +1,6 @@
 /* muster COMMAND [options]: picks the sub-command. */
 #include "commands.h"
+#include "output.h"
 
 #include <string.h>
 
@@ -19,7 +20,7 @@ static int unknown_command(const char *name)
     return EXIT_USAGE;
 }
 
-int main(int argc, char **argv)
+static int run_command(int argc, char **argv)
 {
     char help[] = "help";
     char version[] = "version";
@@ -37,4 +38,13 @@ int main(int argc, char **argv)
         return commands[i].run(argc - 1, argv + 1);
     }
     return unknown_command(name);
+}
+
+int main(int argc, char **argv)
+{
+    int code;
+
+    output_init();
+    code = run_command(argc, argv);
+    return output_flush() || code != EXIT_OK ? code : EXIT_OTHER;
 }

@@ -27,6 +27,7 @@ static const struct muster_option rows[] = {
      .kind = MUSTER_OPTION_TEXT,
      .offset = offsetof(struct settings, resolver),
      .fallback = "auto:",
+     .check = command_check_resolver,
      .value = "URI",
      .help =
          "Who is asked: auto: (the first whose mark is in the environment), tf_config:, "
@@ -329,7 +330,8 @@ static void on_change(struct muster_resolver_watch *watch, struct muster_cluster
     if (muster_cluster_diff_init(&since_printed, asking->env->mem, asking->spec, spec) != MUSTER_OK)
         return;
     if (since_printed.change_count > 0) {
-        resolve_print_change(asking->env, spec, &since_printed, settings->is_json);
+        watching->is_stopped =
+            !resolve_print_change(asking->env, spec, &since_printed, settings->is_json);
         watching->told++;
     }
     muster_cluster_diff_fini(&since_printed);

@@ -1,6 +1,8 @@
 /* Answers and changes of `muster resolve` as text and JSON. */
 #include "resolve.h"
 
+#include "output.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -24,9 +26,8 @@ static bool print_line(struct muster_env *env, const struct muster_json *value)
     if (muster_json_format(value, false, env->mem, &text) != MUSTER_OK)
         return false;
     printf("%s\n", text);
-    fflush(stdout);
     muster_mem_free(env->mem, text);
-    return true;
+    return output_flush();
 }
 
 /* "worker:1   b:1   (TF_CONFIG.task)" */
@@ -64,8 +65,7 @@ static bool print_plain(struct muster_env *env, const struct muster_json *answer
         print_fact(env, walk.name, walk.value,
                    strcmp(walk.name, "resolver") == 0 ? reason : source);
     }
-    fflush(stdout);
-    return true;
+    return output_flush();
 }
 
 bool resolve_print(struct muster_env *env, const struct muster_json *answer, bool is_json)
@@ -132,6 +132,5 @@ bool resolve_print_change(struct muster_env *env, const struct muster_cluster_sp
                change->kind == MUSTER_CLUSTER_MOVED ? " -> " : "",
                change->after != NULL ? change->after : "");
     }
-    fflush(stdout);
-    return true;
+    return output_flush();
 }

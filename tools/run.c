@@ -2,6 +2,7 @@
 #include "run.h"
 
 #include "commands.h"
+#include "output.h"
 
 #include <muster/stream.h>
 
@@ -74,6 +75,24 @@ static void raise_descriptor_limit(struct run *run)
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+/* The directory, and those above it. */
+static bool make_path(char *path)
+{
+    struct stat status;
+
+    for (char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        mkdir(path, 0777);
+        *slash = '/';
+    }
+    if (mkdir(path, 0777) != 0 && errno != EEXIST)
+        return false;
+    if (stat(path, &status) == 0 && S_ISDIR(status.st_mode))
+        return true;
+    errno = ENOTDIR;
+    return false;
+}
+
 static bool open_log_dir(struct run *run)
 {
     const struct run_settings *settings = &run->settings;
@@ -83,7 +102,7 @@ static bool open_log_dir(struct run *run)
         if (strlen(settings->log_dir) >= sizeof(run->log_dir))
             return fail("the name of --log-dir is too long");
         strcpy(run->log_dir, settings->log_dir);
-        if (mkdir(run->log_dir, 0777) == 0 || errno == EEXIST)
+        if (make_path(run->log_dir))
             return true;
         fprintf(stderr, "muster run: cannot make the directory %s: %s (choose another --log-dir)\n",
                 run->log_dir, strerror(errno));
@@ -95,7 +114,6 @@ static bool open_log_dir(struct run *run)
              temporary != NULL ? temporary : "/tmp");
     if (mkdtemp(run->log_dir) == NULL)
         return fail("cannot make a directory for logs: name one with --log-dir");
-    run_tell(run, "logs are in %s", run->log_dir);
     return true;
 }
 
@@ -143,9 +161,18 @@ static void open_sinks(struct run *run)
     run->err = is_same_terminal() ? run->out : &run->sinks[1];
 }
 
+/* What workers print may get lost, the summary that was asked for may not. */
 static void close_sinks(struct run *run)
 {
-    run_sink_close(&run->sinks[0]);
+    struct run_sink *out = &run->sinks[0];
+
+    if (!run_sink_close(out) && run->settings.json != NULL &&
+        strcmp(run->settings.json, "-") == 0) {
+        if (out->error == 0 || out->error == EPIPE) /* not told yet */
+            output_tell_lost("the summary", out->fd, out->error != 0 ? out->error : ETIMEDOUT);
+        if (run->exit_code == EXIT_OK)
+            run->exit_code = EXIT_OTHER;
+    }
     run_sink_close(&run->sinks[1]);
 }
 
@@ -197,13 +224,33 @@ static void start_clock(struct run *run)
     run->started_ns = age_ns < now_ns ? now_ns - age_ns : 0;
 }
 
+static bool has_started_any(const struct run *run)
+{
+    for (uint32_t i = 0; i < run->task_count; i++)
+        if (run->tasks[i].worker_pid != 0)
+            return true;
+    return false;
+}
+
+/* Where logs are that nobody has named a directory for; without a worker there are none. */
+static void start_all(struct run *run)
+{
+    bool is_temporary = run->settings.log_dir == NULL && run->log_dir[0] != '\0';
+
+    run_task_start_all(run);
+    if (is_temporary && has_started_any(run))
+        run_tell(run, "logs are in %s", run->log_dir);
+    else if (is_temporary)
+        run_output_remove_logs(run);
+}
+
 static void run_open_loop(struct run *run)
 {
     start_clock(run);
     if (run->resume != NULL && run->resume->is_resumed)
         run_resume_take_over(run);
     else
-        run_task_start_all(run);
+        start_all(run);
     if (run->state != RUN_STATE_DONE)
         muster_loop_run(run->env->loop);
     run_progress_stop(run);

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -239,8 +240,7 @@ static int open_log(const struct run_task *task, const char *name, bool is_conti
     snprintf(path, sizeof(path), "%s/attempt_%u/%u", dir, task->lives - 1, task->rank);
     mkdir(path, 0777);
     snprintf(path, sizeof(path), "%s/attempt_%u/%u/%s", dir, task->lives - 1, task->rank, name);
-    fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (is_continued ? 0 : O_TRUNC),
-              0666);
+    fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (is_continued ? 0 : O_TRUNC), 0666);
     if (fd < 0)
         fprintf(stderr, "muster run: cannot write %s: %s (choose another --log-dir)\n", path,
                 strerror(errno));
@@ -267,4 +267,17 @@ bool run_output_open_logs(struct run_task *task, bool is_continued)
         task->err.log_fd = open_log(task, "stderr.log", is_continued);
     return ((files & RUN_MASK_OUT) == 0 || task->out.log_fd >= 0) &&
            ((files & RUN_MASK_ERR) == 0 || task->err.log_fd >= 0);
+}
+
+static int remove_one(const char *path, const struct stat *status, int kind, struct FTW *walk)
+{
+    (void)status;
+    (void)kind;
+    (void)walk;
+    return remove(path);
+}
+
+void run_output_remove_logs(const struct run *run)
+{
+    nftw(run->log_dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }

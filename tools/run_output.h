@@ -18,14 +18,15 @@ struct run_sink {
     int fd;
     bool is_watched; /* false: regular files and such, written at once */
     bool is_broken;
+    int error; /* the errno that broke it */
     char *bytes;
     size_t start, end, capacity;
 };
 void run_sink_open(struct run_sink *sink, struct run *run, int fd);
 /** Queue (and soon write) bytes. */
 void run_sink_write(struct run_sink *sink, const char *bytes, size_t count);
-/** Write what is queued, waiting for a slow reader up to 10 s. */
-void run_sink_close(struct run_sink *sink);
+/** Write what is queued, waiting for a slow reader up to 10 s. Whether all was written. */
+bool run_sink_close(struct run_sink *sink);
 bool run_sink_is_full(const struct run_sink *sink);
 
 typedef void run_line_fn(void *data, const char *line, size_t length);
@@ -58,5 +59,8 @@ run_line_fn run_output_line;
 /** Log files of this life of task, by --log-dir, --tee and --redirects; is_continued: at their
  * ends. False: told why. */
 bool run_output_open_logs(struct run_task *task, bool is_continued);
+
+/** The log directory and all that is in it. */
+void run_output_remove_logs(const struct run *run);
 
 #endif

@@ -2,6 +2,8 @@
  */
 #include "run.h"
 
+#include "output.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -25,7 +27,11 @@ static bool write_piece(struct run_sink *sink)
     if (written < 0 && (errno == EAGAIN || errno == EINTR))
         return false;
     if (written < 0) {
-        sink->is_broken = true; /* nobody reads any more: the workers go on */
+        sink->is_broken = true; /* the workers go on */
+        sink->error = errno;
+        if (errno != EPIPE) /* else who read has seen enough */
+            output_tell_lost(sink->fd == STDOUT_FILENO ? "standard output" : "standard error",
+                             sink->fd, errno);
         sink->start = sink->end;
         return false;
     }
@@ -122,8 +128,10 @@ bool run_sink_is_full(const struct run_sink *sink)
     return sink->end - sink->start > RUN_SINK_BYTES_MAX;
 }
 
-void run_sink_close(struct run_sink *sink)
+bool run_sink_close(struct run_sink *sink)
 {
+    bool is_whole;
+
     struct pollfd poll_fd = {.fd = sink->fd, .events = POLLOUT};
 
     if (sink->is_watched)
@@ -133,6 +141,8 @@ void run_sink_close(struct run_sink *sink)
             break;
         write_piece(sink);
     }
+    is_whole = !sink->is_broken && sink->start == sink->end;
     free(sink->bytes);
-    *sink = (struct run_sink){.fd = -1, .is_broken = true};
+    sink->bytes = NULL;
+    return is_whole;
 }

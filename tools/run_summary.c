@@ -328,6 +328,7 @@ static bool write_text(struct run *run, char *text)
     const char *path = run->settings.json;
     size_t length = strlen(text);
     enum muster_rc rc;
+    int error;
 
     text[length] = '\n'; /* in place of the NUL: files take a count */
     if (strcmp(path, "-") == 0) {
@@ -335,10 +336,11 @@ static bool write_text(struct run *run, char *text)
         return true;
     }
     rc = muster_files_write(run->env->files, path, text, length + 1);
+    error = errno;
     if (rc == MUSTER_OK)
         return true;
     run_progress_clear(run);
-    write_plain(run, "muster run: cannot write the summary to %s: %s\n", path, muster_rc_text(rc));
+    write_plain(run, "muster run: cannot write the summary to %s: %s\n", path, strerror(error));
     return false;
 }
 

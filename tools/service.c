@@ -11,6 +11,7 @@
 #include <muster/stream.h>
 
 #include "commands.h"
+#include "output.h"
 
 #define DRAIN_NS MUSTER_NS_PER_S
 
@@ -89,9 +90,10 @@ static void status_close(struct service *service)
     env->metrics = NULL;
 }
 
-static void serve(struct service *service)
+static int serve(struct service *service)
 {
     char text[MUSTER_ADDRESS_TEXT_BYTES];
+    bool is_told;
 
     stop_wake = service->wake;
     watch_signals();
@@ -99,11 +101,14 @@ static void serve(struct service *service)
     if (service->http_server != NULL)
         printf("status http://%s\n",
                muster_address_format(muster_http_server_address(service->http_server), text));
-    fflush(stdout);
+    is_told = output_flush();
+    if (!is_told) /* who waits for the line would wait for ever */
+        on_stop(service->wake);
     while (!service->is_closed)
         muster_loop_turn(service->env->loop, UINT64_MAX);
     (void)signal(SIGTERM, SIG_DFL);
     (void)signal(SIGINT, SIG_DFL);
+    return is_told ? EXIT_OK : EXIT_OTHER;
 }
 
 static int serve_in(struct service *service)
@@ -119,7 +124,7 @@ static int serve_in(struct service *service)
     }
     if (status_open(service, &error) == MUSTER_OK &&
         service->kind->open(service, &error) == MUSTER_OK)
-        serve(service);
+        code = serve(service);
     else
         code = command_fail(name, &error);
     if (error.rc == MUSTER_ALREADY_EXISTS)

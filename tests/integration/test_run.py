@@ -78,7 +78,7 @@ class ExitCodes(unittest.TestCase):
 
     def test_bad_options_name_the_culprit(self):
         for args, text in (
-            (["--max-restart", "1"], "--max-restarts"), (["-n", "0"], "-n 0"), (["-n", "many"], "-n many"),
+            (["--max-restart", "1"], "--max-restarts"), (["-n", "0"], "--nproc-per-node 0"), (["-n", "many"], "--nproc-per-node many"),
             (["--restart", "none"], "none"), (["-n", "2", "--min-members", "3"], "--min-members 3"),
             (["--kill", "worker:1@step=1"], "worker:1"), (["--kill", "0@stp=1"], "stp=1"),
             (["--kill", "0@step=1,chunk=x"], "chunk=x"), (["--kill", "zero@step=1"], "zero"),
@@ -245,6 +245,26 @@ class Output(unittest.TestCase):
             done = run("-n", "1", "--log-dir", logs, "--tee", script="echo out; echo err >&2")
             self.assertEqual((done.stdout, done.stderr), ("[worker:0] out\n", "[worker:0] err\n"))
             self.assertTrue(os.path.exists(f"{logs}/attempt_0/0/stderr.log"))
+
+    def test_a_log_directory_is_made_with_those_above_it(self):
+        with tempfile.TemporaryDirectory() as where:
+            logs = os.path.join(where, "above", "logs")
+            done = run("-n", "1", "--log-dir", logs, script="echo out")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            with open(os.path.join(logs, "attempt_0", "0", "stdout.log"), encoding="utf-8") as log:
+                self.assertEqual(log.read(), "out\n")
+
+    def test_logs_without_a_directory_go_to_one_that_is_told(self):
+        """And none is left when nothing could be started."""
+        with tempfile.TemporaryDirectory() as where:
+            done = run("-n", "2", "--tee", program=["no-such-program"], TMPDIR=where)
+            self.assertEqual(done.returncode, 127, done.stderr)
+            self.assertNotIn("logs are in", done.stderr)
+            self.assertEqual(os.listdir(where), [])
+            done = run("-n", "1", "--tee", script="echo out", TMPDIR=where)
+            made, = os.listdir(where)
+            self.assertIn(f"logs are in {os.path.join(where, made)}", done.stderr)
+            self.assertTrue(os.path.exists(os.path.join(where, made, "attempt_0", "0", "stdout.log")))
 
     def test_a_log_directory_that_cannot_be_made(self):
         done = run("-n", "1", "--log-dir", "/proc/nothing", program=["true"])

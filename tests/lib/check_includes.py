@@ -51,7 +51,7 @@ SYSTEM_CONFINED = [
     (r"\w*(mm|x86)intrin\.h|arm_neon\.h", r"collective/kernels_\w+\.[ch]"),
 ]
 
-SYSTEM = set("""alloca assert complex ctype dirent dlfcn elf endian errno fcntl fenv float fnmatch glob ifaddrs immintrin
+SYSTEM = set("""alloca assert complex ctype dirent dlfcn elf endian errno fcntl fenv float fnmatch ftw glob ifaddrs immintrin
 inttypes iso646 libgen limits link locale malloc math netdb poll pwd regex sched search semaphore setjmp signal spawn stdalign
 stdarg stdatomic stdbool stddef stdint stdio stdlib stdnoreturn string strings syslog termios tgmath time ucontext unistd
 wchar wctype pthread threads x86intrin nmmintrin smmintrin arm_neon arm_acle""".split())

@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""Output that does not arrive is no success: exit code 1, and the file and the reason on standard error."""
+import os
+import signal
+import stat
+import subprocess
+import tempfile
+import unittest
+
+MUSTER = os.path.join(os.environ["MUSTER_BINARY_DIR"], "bin", "muster")
+PATIENCE_S = 120
+CLEAN = {k: v for k, v in os.environ.items() if k not in ("TF_CONFIG", "MUSTER_RESOLVER", "RANK", "WORLD_SIZE")}
+
+COMMANDS = (
+    ["help"], ["help", "options"], ["help", "exit-codes"], ["version"], ["version", "--json"], ["registry", "--help"], ["bench", "--help"],
+    ["resolve", "--resolver", "static:w=a:1"], ["resolve", "--resolver", "static:w=a:1", "--json"],
+    ["resolve", "--resolver", "static:w=a:1", "--watch"],
+    ["resolve", "--json", "--resolver", "static:w=" + ",".join("host%05d:1" % i for i in range(3000))],
+    ["bench", "allreduce", "-n", "2", "--bytes", "4,8", "--iters", "1"],
+    ["bench", "allreduce", "-n", "2", "--bytes", "4,8", "--iters", "1", "--json"],
+    ["bench", "scale", "-n", "2", "--bytes", "4"], ["bench", "scale", "-n", "2", "--bytes", "4", "--json"],
+    ["bench", "recover", "-n", "2", "--bytes", "4K", "--kills", "1", "--json"],
+    ["bench", "tune", "-n", "2", "--bytes", "4K", "--iters", "1"],
+    ["registry", "--listen", "127.0.0.1:0"], ["coordinator", "--listen", "127.0.0.1:0", "--tasks", "1"], ["server"],
+    ["run", "--json", "-", "--", "true"], ["run", "--quiet", "--json", "-", "--", "true"],
+)
+
+
+def muster(*args, stdout, **more):
+    return subprocess.run([MUSTER, *args], env=CLEAN, text=True, stdout=stdout, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
+                          timeout=PATIENCE_S, **more)
+
+
+class LostOutput(unittest.TestCase):
+    def test_a_device_that_is_full(self):
+        for args in COMMANDS:
+            with self.subTest(" ".join(args)[:60]), open("/dev/full", "w", encoding="utf-8") as full:
+                done = muster(*args, stdout=full)
+                self.assertEqual(done.returncode, 1, done.stderr)
+                self.assertEqual(done.stderr.count("muster: standard output (/dev/full) is lost: No space left on device"), 1, done.stderr)
+
+    def test_standard_output_that_is_closed(self):
+        for args in COMMANDS:
+            with self.subTest(" ".join(args)[:60]):
+                done = muster(*args, stdout=None, preexec_fn=lambda: os.close(1))
+                self.assertEqual(done.returncode, 1, done.stderr)
+                self.assertRegex(done.stderr, "standard output .* is lost: Bad file descriptor")
+
+    def test_files_that_were_asked_for(self):
+        """A device stays one: the file is a link, so that a product that replaces it does no harm to /dev."""
+        with tempfile.TemporaryDirectory() as where:
+            path = os.path.join(where, "full")
+            for args in (["bench", "tune", "-n", "2", "--bytes", "4K", "--iters", "1", "--out", path], ["run", "--json", path, "--", "true"]):
+                with self.subTest(args):
+                    os.symlink("/dev/full", path)
+                    done = muster(*args, stdout=subprocess.DEVNULL)
+                    self.assertEqual(done.returncode, 1, done.stderr)
+                    self.assertIn(path + ": No space left on device", done.stderr)
+                    self.assertTrue(os.path.islink(path))
+                    os.unlink(path)
+
+    def test_a_summary_into_a_device_leaves_the_device(self):
+        with tempfile.TemporaryDirectory() as where:
+            path = os.path.join(where, "pipe")
+            os.mkfifo(path)
+            with subprocess.Popen([MUSTER, "run", "--quiet", "--json", path, "--", "true"], env=CLEAN) as child:
+                with open(path, encoding="utf-8") as pipe:
+                    text = pipe.read()
+                if not text:  # the check of the command line has opened it and gone
+                    with open(path, encoding="utf-8") as pipe:
+                        text = pipe.read()
+                self.assertEqual(child.wait(PATIENCE_S), 0)
+            self.assertIn('"exit_code":0', text)
+            self.assertTrue(stat.S_ISFIFO(os.stat(path).st_mode))
+
+    def test_what_workers_print_is_told_and_they_go_on(self):
+        """The exit code is theirs."""
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            done = muster("run", "-n", "2", "--", "sh", "-c", "echo hello; echo again", stdout=full)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stderr.count("standard output (/dev/full) is lost: No space left on device"), 1, done.stderr)
+
+    def test_a_reader_that_has_seen_enough(self):
+        """`muster run … | head -1`: nothing to tell, and the workers go on; but --json - was asked for."""
+        for args, code, text in (([], 0, ""), (["--json", "-"], 1, "the summary (pipe:")):
+            read, write = os.pipe()
+            os.close(read)
+            done = muster("run", "--quiet", *args, "--", "sh", "-c", "echo hello; echo again", stdout=write)
+            os.close(write)
+            self.assertEqual(done.returncode, code, done.stderr)
+            self.assertIn(text, done.stderr)
+            if not text:
+                self.assertEqual(done.stderr, "")
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    unittest.main()

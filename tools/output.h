@@ -1,0 +1,15 @@
+/* What a command prints must arrive: what is lost is told, and is no success. */
+#ifndef MUSTER_TOOLS_OUTPUT_H
+#define MUSTER_TOOLS_OUTPUT_H
+
+#include <stdbool.h>
+
+/** Before anything is opened: a standard descriptor that is closed fails whoever uses it, and does
+ * not become a socket of ours. */
+void output_init(void);
+/** What was printed has arrived. False, now and from now on: it has not, which was told once. */
+bool output_flush(void);
+/** "muster: WHAT (its name) is lost: why" on standard error; error is an errno. */
+void output_tell_lost(const char *what, int fd, int error);
+
+#endif
