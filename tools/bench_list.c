@@ -2,6 +2,8 @@
 
 #include <muster/options.h>
 
+#include "commands.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,13 +13,13 @@ static bool refuse(const struct bench_list_rule *rule, const char *text, const c
     MUSTER_PRINTF(3, 4);
 static bool refuse(const struct bench_list_rule *rule, const char *text, const char *format, ...)
 {
+    char what[200];
     va_list args;
 
-    fprintf(stderr, "%s: %s %s: ", rule->command, rule->option, text);
     va_start(args, format);
-    vfprintf(stderr, format, args);
+    vsnprintf(what, sizeof(what), format, args);
     va_end(args);
-    fprintf(stderr, " ('%s --help' shows all options)\n", rule->command);
+    command_refuse(rule->command, "%s %s: %s", rule->option, text, what);
     return false;
 }
 
@@ -27,7 +29,7 @@ static bool parse_word(const struct bench_list_rule *rule, const char *word, uin
 
     if (rule->is_sizes)
         return muster_bytes_parse(word, ret_value) == MUSTER_OK;
-    *ret_value = strtoull(word, &end, 10);
+    *ret_value = strtoull(word, &end, 10); /* what is too large for it is too large for max */
     return word[0] >= '0' && word[0] <= '9' && *end == '\0';
 }
 
@@ -59,12 +61,14 @@ bool bench_list_parse(const struct bench_list_rule *rule, const char *text,
     char *rest = NULL;
 
     ret_list->count = 0;
+    if (text[0] == '\0' || text[0] == ',' || strstr(text, ",,") != NULL ||
+        text[strlen(text) - 1] == ',')
+        return refuse(rule, text, "a comma stands between two");
     if (strlen(text) >= sizeof(copy))
         return refuse(rule, text, "more than %zu bytes of text", sizeof(copy) - 1);
     strcpy(copy, text);
     for (char *word = strtok_r(copy, ",", &rest); word != NULL; word = strtok_r(NULL, ",", &rest))
         if (!add(rule, text, word, ret_list))
             return false;
-    return ret_list->count > 0 ||
-           refuse(rule, text, "write at least one, with commas between several");
+    return true;
 }

@@ -158,7 +158,7 @@ const struct muster_options bench_recover_options = {
 
 int bench_recover(int argc, char **argv)
 {
-    struct recover_settings settings;
+    struct recover_settings settings = {.is_json = false};
     struct recover run = {.launcher = 0};
     int exit_code = EXIT_OK;
 

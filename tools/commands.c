@@ -1,6 +1,11 @@
 /* The table of sub-commands, and what all of them do alike. */
 #include "commands.h"
 
+#include <muster/address.h>
+#include <muster/registry.h>
+#include <muster/resolver.h>
+
+#include <stdarg.h>
 #include <sys/resource.h>
 
 const struct command commands[] = {
@@ -26,6 +31,46 @@ static void print_help(const struct muster_options *options)
     muster_mem_free(muster_mem_system(), text);
 }
 
+int command_refuse(const char *command, const char *format, ...)
+{
+    va_list args;
+
+    fprintf(stderr, "%s: ", command);
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fprintf(stderr, " ('%s --help' shows all options)\n", command);
+    return EXIT_USAGE;
+}
+
+bool command_check_listen(const char *text, struct muster_error *ret_error)
+{
+    struct muster_address address;
+
+    if (muster_address_parse_listen(text, &address, NULL) == MUSTER_OK)
+        return true;
+    muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                     "\"%.80s\" is no address such as 127.0.0.1:2379, [::1]:2379 or :2379", text);
+    return false;
+}
+
+bool command_check_registry(const char *text, struct muster_error *ret_error)
+{
+    struct muster_error error;
+
+    if (muster_registry_endpoints_check(text, &error) == MUSTER_OK)
+        return true;
+    muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                     "%s; write HOST:PORT or https://HOST:PORT, and commas between several",
+                     error.text);
+    return false;
+}
+
+bool command_check_resolver(const char *text, struct muster_error *ret_error)
+{
+    return muster_resolver_uri_check(text, ret_error) == MUSTER_OK;
+}
+
 bool command_parse(const struct muster_options *options, int argc, char **argv, void *settings,
                    int *ret_rest, int *ret_exit)
 {
@@ -40,9 +85,7 @@ bool command_parse(const struct muster_options *options, int argc, char **argv, 
         *ret_exit = EXIT_OK;
         return false;
     }
-    fprintf(stderr, "%s: %s ('%s --help' shows all options)\n", options->command, error.text,
-            options->command);
-    *ret_exit = EXIT_USAGE;
+    *ret_exit = command_refuse(options->command, "%s", error.text);
     return false;
 }
 
@@ -55,9 +98,7 @@ bool command_parse_all(const struct muster_options *options, int argc, char **ar
         return false;
     if (rest == argc)
         return true;
-    fprintf(stderr, "%s: unexpected argument '%s' ('%s --help' shows all options)\n",
-            options->command, argv[rest], options->command);
-    *ret_exit = EXIT_USAGE;
+    *ret_exit = command_refuse(options->command, "unexpected argument '%s'", argv[rest]);
     return false;
 }
 

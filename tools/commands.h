@@ -69,6 +69,15 @@ bool command_parse(const struct muster_options *options, int argc, char **argv, 
 bool command_parse_all(const struct muster_options *options, int argc, char **argv, void *settings,
                        int *ret_exit);
 
+/** "COMMAND: what is wrong ('COMMAND --help' shows all options)" on standard error. Returns
+ * EXIT_USAGE. */
+int command_refuse(const char *command, const char *format, ...) MUSTER_PRINTF(2, 3);
+
+/** What options' texts are checked by. */
+bool command_check_listen(const char *text, struct muster_error *ret_error);
+bool command_check_registry(const char *text, struct muster_error *ret_error);
+bool command_check_resolver(const char *text, struct muster_error *ret_error);
+
 /** "muster NAME: <error>" on standard error. Returns the exit code of the error. */
 int command_fail(const char *name, const struct muster_error *error);
 

@@ -35,6 +35,7 @@ static const struct muster_option rows[] = {
      .kind = MUSTER_OPTION_TEXT,
      .offset = offsetof(struct settings, listen),
      .fallback = "127.0.0.1:0",
+     .check = command_check_listen,
      .value = "HOST:PORT",
      .help = "Where tasks connect; port 0 takes a free one, ':PORT' every interface."},
     {.name = "tasks",
@@ -84,6 +85,7 @@ static const struct muster_option rows[] = {
     {.name = "status",
      .kind = MUSTER_OPTION_TEXT,
      .offset = offsetof(struct settings, status),
+     .check = command_check_listen,
      .value = "HOST:PORT",
      .help = "Serve /healthz and /metrics (Prometheus) there, over HTTP/1.1; told behind the ready "
              "line."},
@@ -222,13 +224,12 @@ int command_coordinator(int argc, char **argv)
                                       .holder = -1};
     int code = EXIT_OK;
 
-    if (!command_parse_all(&coordinator_options, argc, argv, &settings, &code))
+    if (!command_parse_all(&coordinator_options, argc, argv, &settings, &code) ||
+        !service_tls_check(coordinator_options.command, &settings.tls, &code))
         return code;
-    if (settings.task_count == 0) {
-        fprintf(stderr,
-                "muster coordinator: --tasks N is required: how many processes the job has\n");
-        return EXIT_USAGE;
-    }
+    if (settings.task_count == 0)
+        return command_refuse(coordinator_options.command,
+                              "--tasks N is required: how many processes the job has");
     coordinator.service.status = settings.status;
     return service_run(&coordinator.service, settings.log_level);
 }

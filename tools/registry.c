@@ -24,6 +24,23 @@ struct settings {
     const char *tls_secret, *job;
 };
 
+static bool check_url(const char *text, struct muster_error *ret_error)
+{
+    static const char *const schemes[] = {"http://", "https://"};
+    struct muster_endpoint endpoint;
+
+    for (size_t i = 0; i < sizeof(schemes) / sizeof(schemes[0]); i++) {
+        size_t length = strlen(schemes[i]);
+
+        if (strncmp(text, schemes[i], length) == 0 &&
+            muster_endpoint_parse(text + length, 0, &endpoint, NULL) == MUSTER_OK)
+            return true;
+    }
+    muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                     "\"%.80s\" is no URL such as http://host:2379 or https://host:2379", text);
+    return false;
+}
+
 static const struct muster_option rows[] = {
     {.name = "listen",
      .letter = 'l',
@@ -31,6 +48,7 @@ static const struct muster_option rows[] = {
      .kind = MUSTER_OPTION_TEXT,
      .offset = offsetof(struct settings, listen),
      .fallback = "127.0.0.1:2379",
+     .check = command_check_listen,
      .value = "HOST:PORT",
      .help = "Where clients connect; port 0 takes a free one, ':PORT' every interface."},
     {.name = "data",
@@ -52,6 +70,7 @@ static const struct muster_option rows[] = {
     {.name = "advertise-url",
      .kind = MUSTER_OPTION_TEXT,
      .offset = offsetof(struct settings, advertise_url),
+     .check = check_url,
      .value = "URL",
      .help = "What the member list tells clients to dial; default: the listening address."},
     {.name = "name",
@@ -74,6 +93,7 @@ static const struct muster_option rows[] = {
     {.name = "status",
      .kind = MUSTER_OPTION_TEXT,
      .offset = offsetof(struct settings, status),
+     .check = command_check_listen,
      .value = "HOST:PORT",
      .help = "Serve /healthz and /metrics (Prometheus) there, over HTTP/1.1; told behind the ready "
              "line."},
@@ -193,7 +213,8 @@ int command_registry(int argc, char **argv)
         return command_registry_backup(argc - 1, argv + 1);
     if (argc > 1 && strcmp(argv[1], "restore") == 0)
         return command_registry_restore(argc - 1, argv + 1);
-    if (!command_parse_all(&registry_options, argc, argv, &settings, &code))
+    if (!command_parse_all(&registry_options, argc, argv, &settings, &code) ||
+        !service_tls_check(registry_options.command, &settings.tls, &code))
         return code;
     registry.service.status = settings.status;
     return service_run(&registry.service, settings.log_level);

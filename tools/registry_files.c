@@ -34,6 +34,7 @@ static const struct muster_option backup_rows[] = {
     {.name = "registry",
      .kind = MUSTER_OPTION_TEXT,
      .offset = offsetof(struct backup_settings, registry),
+     .check = command_check_registry,
      .value = "HOST:PORT",
      .help = "A registry that lives: its clients go on meanwhile. Of an etcd it is a snapshot for "
              "'etcdctl snapshot restore'."},
@@ -99,13 +100,6 @@ const struct muster_options registry_restore_options = {
     .rows = restore_rows,
     .row_count = sizeof(restore_rows) / sizeof(restore_rows[0]),
 };
-
-static int misuse(const struct muster_options *options, const char *what)
-{
-    fprintf(stderr, "%s: %s ('%s --help' shows all options)\n", options->command, what,
-            options->command);
-    return EXIT_USAGE;
-}
 
 /* A registry that lives. */
 
@@ -249,8 +243,8 @@ int command_registry_backup(int argc, char **argv)
     if (!command_parse_all(&registry_backup_options, argc, argv, &settings, &code))
         return code;
     if (settings.output == NULL || (settings.data == NULL) == (settings.registry == NULL))
-        return misuse(
-            &registry_backup_options,
+        return command_refuse(
+            registry_backup_options.command,
             "needs --output, and one of --data (a file that nobody serves) and --registry "
             "(one that lives)");
     if (settings.registry != NULL)
@@ -278,7 +272,8 @@ int command_registry_restore(int argc, char **argv)
     if (!command_parse_all(&registry_restore_options, argc, argv, &settings, &code))
         return code;
     if (settings.from == NULL || settings.data == NULL)
-        return misuse(&registry_restore_options, "needs --from FILE and --data FILE");
+        return command_refuse(registry_restore_options.command,
+                              "needs --from FILE and --data FILE");
     if (muster_registry_backup_restore(muster_mem_system(), settings.from, settings.data, &restored,
                                        &error) != MUSTER_OK)
         return command_fail("registry restore", &error);

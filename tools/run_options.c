@@ -14,6 +14,11 @@
 
 #define ROW(field) .offset = offsetof(struct run_settings, field)
 
+static bool check_registry(const char *text, struct muster_error *ret_error)
+{
+    return strcmp(text, "embedded") == 0 || command_check_registry(text, ret_error);
+}
+
 static const struct muster_option rows[] = {
     {.name = "nproc-per-node",
      .letter = 'n',
@@ -63,6 +68,7 @@ static const struct muster_option rows[] = {
      ROW(registry),
      .kind = MUSTER_OPTION_TEXT,
      .fallback = "embedded",
+     .check = check_registry,
      .value = "HOST:PORT,…|embedded",
      .help =
          "Where members find each other: in this process, or a 'muster registry' or etcd cluster."},
@@ -78,6 +84,7 @@ static const struct muster_option rows[] = {
     {.name = "resolver",
      ROW(resolver),
      .kind = MUSTER_OPTION_TEXT,
+     .check = command_check_resolver,
      .value = "URI",
      .help = "Who knows how many machines there are, which one this is and where the first one is, "
              "in place of --nnodes, --node-rank, --master-addr and --master-port: slurm:, "
@@ -215,14 +222,13 @@ const struct muster_options run_options = {
 static bool refuse(int *ret_exit, const char *fmt, ...) MUSTER_PRINTF(2, 3);
 static bool refuse(int *ret_exit, const char *fmt, ...)
 {
+    char what[512];
     va_list args;
 
-    fputs("muster run: ", stderr);
     va_start(args, fmt);
-    vfprintf(stderr, fmt, args);
+    vsnprintf(what, sizeof(what), fmt, args);
     va_end(args);
-    fputs(" ('muster run --help' shows all options)\n", stderr);
-    *ret_exit = EXIT_USAGE;
+    *ret_exit = command_refuse(run_options.command, "%s", what);
     return false;
 }
 
@@ -277,10 +283,10 @@ static bool read_workers(struct run_settings *settings, int *ret_exit)
     else if (strcmp(text, "auto") == 0)
         count = count_gpus() > 0 ? count_gpus() : count_cpus();
     else if (!read_number(text, '\0', RUN_WORKERS_MAX, &count, NULL))
-        return refuse(ret_exit, "-n %s: not a number from 1 to %d, auto, cpu or gpu", text,
-                      RUN_WORKERS_MAX);
+        return refuse(ret_exit, "--nproc-per-node %s: not a number from 1 to %d, auto, cpu or gpu",
+                      text, RUN_WORKERS_MAX);
     if (count == 0)
-        return refuse(ret_exit, "-n %s: that is no worker", text);
+        return refuse(ret_exit, "--nproc-per-node %s: at least 1 worker", text);
     settings->worker_count = (uint32_t)count;
     return true;
 }
@@ -460,7 +466,6 @@ bool run_mask_of(const char *text, uint32_t local_rank, unsigned *ret_mask)
     }
 }
 
-/* Now, not at the end of a long training. */
 /* A table that nobody could read is told before anybody is started. */
 static bool check_tune_file(const struct run_settings *settings, int *ret_exit)
 {
@@ -474,6 +479,7 @@ static bool check_tune_file(const struct run_settings *settings, int *ret_exit)
     return refuse(ret_exit, "--tune-file %s", error.text);
 }
 
+/* Now, not at the end of a long training. */
 static bool check_json(const struct run_settings *settings, int *ret_exit)
 {
     bool is_there;

@@ -151,11 +151,10 @@ bool run_place_read(struct run_settings *settings, int *ret_exit)
     if (settings->resolver == NULL)
         return true;
     if (strcmp(settings->nodes_text, "1") != 0 || settings->node_rank != 0) {
-        fprintf(stderr,
-                "muster run: --resolver %s tells the machines: leave out --nnodes and --node-rank "
-                "('muster run --help' shows all options)\n",
-                settings->resolver);
-        *ret_exit = EXIT_USAGE;
+        *ret_exit =
+            command_refuse(run_options.command,
+                           "--resolver %s tells the machines: leave out --nnodes and --node-rank",
+                           settings->resolver);
         return false;
     }
     if (!find_place(settings->resolver, place, ret_exit))

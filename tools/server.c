@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include <muster/address.h>
 #include <muster/cluster_spec.h>
 #include <muster/server.h>
 
@@ -22,7 +23,34 @@ struct settings {
     struct service_tls_settings tls;
 };
 
-#define TASK_UNSAID UINT32_MAX
+#define TASK_UNSAID UINT64_MAX
+
+static bool check_cluster(const char *text, struct muster_error *ret_error)
+{
+    struct muster_cluster_spec *cluster = NULL;
+    struct muster_error error;
+    enum muster_rc rc =
+        muster_cluster_spec_parse(muster_mem_system(), text, strlen(text), &cluster, &error);
+
+    muster_cluster_spec_unref(cluster);
+    if (rc != MUSTER_OK)
+        muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                         "%s; write {\"worker\": [\"host:port\", …]}", error.text);
+    return rc == MUSTER_OK;
+}
+
+static bool check_bind(const char *text, struct muster_error *ret_error)
+{
+    struct muster_address address;
+    char full[MUSTER_ADDRESS_TEXT_BYTES];
+
+    (void)snprintf(full, sizeof(full), "%.140s:0", text);
+    if (muster_address_parse_listen(full, &address, NULL) == MUSTER_OK)
+        return true;
+    muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                     "\"%.80s\" is no address such as 127.0.0.1, [::1] or localhost", text);
+    return false;
+}
 
 static const struct muster_option rows[] = {
     {.name = "cluster",
@@ -30,6 +58,7 @@ static const struct muster_option rows[] = {
      .variable = "MUSTER_CLUSTER",
      .kind = MUSTER_OPTION_TEXT,
      .offset = offsetof(struct settings, cluster),
+     .check = check_cluster,
      .value = "JSON",
      .help = "The cluster: {\"worker\": [\"host:port\", …], …}. Without it: a job localhost of one "
              "task, on a free port."},
@@ -43,9 +72,8 @@ static const struct muster_option rows[] = {
      .letter = 't',
      .kind = MUSTER_OPTION_NUMBER,
      .offset = offsetof(struct settings, task),
-     .fallback = "4294967295",
      .unit = "index",
-     .max = TASK_UNSAID,
+     .max = INT32_MAX,
      .help = "Which task this is; may be left out where the job has one."},
     {.name = "port",
      .letter = 'p',
@@ -59,6 +87,7 @@ static const struct muster_option rows[] = {
      .kind = MUSTER_OPTION_TEXT,
      .offset = offsetof(struct settings, bind),
      .fallback = "0.0.0.0",
+     .check = check_bind,
      .value = "ADDRESS",
      .help = "The interface to listen on."},
     {.name = "coordination",
@@ -196,11 +225,12 @@ static const struct service_kind kind = {.name = "server",
 
 int command_server(int argc, char **argv)
 {
-    struct settings settings = {.cluster = NULL};
+    struct settings settings = {.task = TASK_UNSAID};
     struct task_server own = {.service = {.kind = &kind, .settings = &settings}};
     int code = EXIT_OK;
 
-    if (!command_parse_all(&server_options, argc, argv, &settings, &code))
+    if (!command_parse_all(&server_options, argc, argv, &settings, &code) ||
+        !service_tls_check(server_options.command, &settings.tls, &code))
         return code;
     return service_run(&own.service, settings.log_level);
 }

@@ -1,7 +1,19 @@
 /* What a command that serves asks about TLS: options to a credential. */
 #include "service_tls.h"
 
+#include "commands.h"
+
 #define POLICY_BYTES_MAX (1u << 20)
+
+bool service_tls_check(const char *command, const struct service_tls_settings *settings,
+                       int *ret_exit)
+{
+    if ((settings->cert == NULL) == (settings->key == NULL) &&
+        (settings->client_ca == NULL || settings->cert != NULL))
+        return true;
+    *ret_exit = command_refuse(command, "TLS needs --tls-cert and --tls-key, both");
+    return false;
+}
 
 enum muster_rc service_tls_open(struct muster_env *env, const struct service_tls_settings *settings,
                                 struct muster_tls **ret_tls, struct muster_error *ret_error)
@@ -11,11 +23,8 @@ enum muster_rc service_tls_open(struct muster_env *env, const struct service_tls
                                                .ca_file = settings->client_ca,
                                                .is_peer_required = settings->client_ca != NULL};
 
-    if (settings->cert == NULL && settings->key == NULL && settings->client_ca == NULL)
+    if (settings->cert == NULL)
         return MUSTER_OK;
-    if (settings->cert == NULL || settings->key == NULL)
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "TLS needs --tls-cert and --tls-key, both");
     return muster_tls_open(env, &options, ret_tls, ret_error);
 }
 

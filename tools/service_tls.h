@@ -44,6 +44,10 @@ MUSTER_MUST_CHECK enum muster_rc service_authorization_new(
     struct muster_env *env, const struct service_tls_settings *settings,
     struct muster_authorization **ret_authorization, struct muster_error *ret_error);
 
+/** Whether the options go together. False: told on standard error, *ret_exit is the exit code. */
+bool service_tls_check(const char *command, const struct service_tls_settings *settings,
+                       int *ret_exit);
+
 /** The credential of settings; *ret_tls stays NULL without any. Gives. Errors as muster_tls_open. */
 MUSTER_MUST_CHECK enum muster_rc service_tls_open(struct muster_env *env,
                                                   const struct service_tls_settings *settings,

@@ -160,7 +160,7 @@ class Resolve(unittest.TestCase):
         self.assertEqual(done.returncode, 3)
         self.assertIn("static:worker=host:port", done.stderr)
         done = muster("resolve", "--resolver", "zoo:1")
-        self.assertEqual(done.returncode, 3)
+        self.assertEqual(done.returncode, 2)
         self.assertIn("tf_config", done.stderr)
 
 
