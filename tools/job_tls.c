@@ -24,7 +24,7 @@ struct entry {
 };
 
 struct job_tls {
-    struct job_tls_options options; /* borrows its texts, but for those it copies */
+    struct job_tls_options options; /* its texts only until it is open, but for dir */
     struct muster_tls_authority *authority;
     struct muster_list entries;
     struct entry *ca;
@@ -308,6 +308,7 @@ static enum muster_rc make_dir(struct job_tls *job_tls, struct muster_error *ret
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "%.100s…: the name is too long",
                                 dir);
     strcpy(job_tls->dir, dir);
+    job_tls->options.dir = job_tls->dir;
     if (mkdir(dir, 0700) == 0 || errno == EEXIST)
         return MUSTER_OK;
     return muster_error_set_sys(ret_error, muster_rc_from_errno(errno), errno, "%.180s", dir);

@@ -31,6 +31,7 @@ struct run_registry {
     struct muster_timer silence_timer;
     bool is_silence_told;
     bool is_open, is_closing;
+    bool is_refusal_told;
     bool is_client_closed, is_server_closed;
 };
 
@@ -82,8 +83,9 @@ static bool serve(struct run_registry *registry, struct muster_error *ret_error)
 /* Waiting mends nothing. While the workers are not yet started, run_registry_open tells it. */
 static void on_refused(struct run_registry *registry)
 {
-    if (!registry->is_open || registry->is_closing)
+    if (!registry->is_open || registry->is_closing || registry->is_refusal_told)
         return;
+    registry->is_refusal_told = true;
     run_tell(registry->run, "the registry cannot be used: %s",
              muster_registry_refusal(registry->client)->text);
     run_task_end_all(registry->run, SIGTERM);
@@ -148,6 +150,12 @@ static bool meet(struct run_registry *registry, struct muster_error *ret_error)
     if (muster_registry_refusal(registry->client) == NULL)
         return true;
     *ret_error = *muster_registry_refusal(registry->client);
+    if (run_tls_registry(registry->run) != NULL)
+        run_tell(
+            registry->run,
+            "the registry must be one of job %s, with the same --tls-secret (compare the files "
+            "by sha256sum), or name whom to trust in MUSTER_REGISTRY_CA_FILE",
+            registry->run->settings.job_name);
     return false;
 }
 

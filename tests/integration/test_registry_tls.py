@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """A registry that TLS refuses: who asks it is told at once whom, why and what to do."""
 import os
+import socket
 import subprocess
 import sys
 import unittest
@@ -54,6 +55,23 @@ class Refusals(unittest.TestCase):
                 done = run(MUSTER, "run", "-n", "2", "--job", "j", "--registry", url, "--", "/bin/echo", "started", **variables)
                 self.check(done, url, words)
                 self.assertNotIn("started", done.stdout)
+
+    def test_a_launcher_ends_when_a_registry_comes_late_and_refuses(self):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        url, variables = f"https://127.0.0.1:{port}", dict(self.good, MUSTER_REGISTRY_CA_FILE=TlsFiles(self.addCleanup).ca)
+        launcher = subprocess.Popen([MUSTER, "run", "-n", "2", "--job", "j", "--registry", url, "--", "sleep", "1000"],
+                                    stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=dict(CLEAN, **variables))
+        self.addCleanup(launcher.communicate)
+        self.addCleanup(launcher.kill)
+        self.assertIn("does not answer (", launcher.stderr.readline())
+        with subprocess.Popen([MUSTER, "registry", "--listen", f"127.0.0.1:{port}", "--tls-cert", self.cert, "--tls-key", self.key],
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as registry:
+            said = launcher.stderr.read()
+            registry.terminate()
+        self.assertEqual(said.count(f"the registry cannot be used: TLS with {url}: "), 1, said)
+        self.assertNotEqual(launcher.wait(timeout=PATIENCE_S), 0)
 
     def test_a_backup_ends_at_once(self):
         for url, variables, words in self.cases():

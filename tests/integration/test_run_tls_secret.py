@@ -143,6 +143,7 @@ class Secret(unittest.TestCase):
         for words in (dict(secret=self.make_secret("another")), dict(job="k")):
             said = self.launch(0, registry, program=("/bin/echo", "started"), **words).end(DENIED)
             self.assertIn(f"TLS with {registry}: ", said)
+            self.assertIn("with the same --tls-secret", said)
             self.assertNotIn("] started", said)
 
     def test_strangers_stay_outside(self):
