@@ -62,8 +62,8 @@ struct muster_node_options {
     uint32_t stripe_count;                 /* connections to a member, where this process opens
                                               them, at most 8; 0: 1 on this host, 2 to others */
     struct muster_plan_parameters
-        plan; /* zeros: defaults; those of the view's first leader count */
-    /* Zeros: those of the view's first leader count. What is set here (also plan.is_reproducible) and
+        plan; /* zeros: defaults; those of who makes the first view count */
+    /* Zeros: those of rank 0 count when the job begins (also plan.is_reproducible). What is set here and
      * not so there fails the node with INVALID_ARGUMENT, before it is admitted if it joins. */
     struct muster_communication_options communication;
     const struct muster_node_events *events;

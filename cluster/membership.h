@@ -8,6 +8,7 @@
 
 #include "cluster/control_proto.h"
 #include "cluster/suspicion.h"
+#include "collective/view_proto.h"
 
 struct muster_membership;
 
@@ -35,8 +36,9 @@ struct muster_membership_options {
     uint64_t heartbeat_interval_ns;  /* 0: 100 ms */
     bool is_force_new; /* start anew although the last members are not confirmed dead */
     bool is_return;    /* started again: what others have done is not to be begun anew */
-    struct muster_plan_parameters plan; /* zeros: about 256 KiB, 64 KiB; counts in the first view */
-    struct muster_communication_options communication; /* the same */
+    struct muster_plan_parameters
+        plan; /* zeros: about 256 KiB, 64 KiB; count in a view that this one begins */
+    struct muster_communication_options communication;
     struct muster_suspicion_policy suspicion;
 };
 
@@ -46,7 +48,7 @@ enum muster_membership_event_kind {
     MUSTER_EVENT_REGISTRY_DOWN,
     MUSTER_EVENT_SNAPSHOT_BEGIN, /* a Range of the whole prefix follows … */
     MUSTER_EVENT_SNAPSHOT_END,   /* … and is complete: what was not in it is gone */
-    MUSTER_EVENT_MEMBER_PUT,     /* member, begins_after; revision that made the key */
+    MUSTER_EVENT_MEMBER_PUT,     /* record; revision that made the key */
     MUSTER_EVENT_MEMBER_DELETED, /* peer */
     MUSTER_EVENT_DEAD_PUT,       /* peer, text: confirmed by the launcher (docs/protocol.md) */
     MUSTER_EVENT_VIEW_PUT,       /* view, revision: the watch showed it */
@@ -76,12 +78,12 @@ struct muster_membership_event {
     enum muster_membership_event_kind kind;
     struct muster_incarnation peer;
     const struct muster_member *member;
+    const struct muster_member_record *record;
     struct muster_view *view;
     const struct muster_control *control;
     struct muster_progress *progress; /* takes, from the heap: muster_progress_free */
     struct muster_op_id op;
     uint64_t revision;
-    uint64_t begins_after;
     uint64_t id;
     uint64_t committed_step;
     bool is_done;

@@ -177,13 +177,20 @@ static int compare_members(const void *a, const void *b)
     return muster_member_compare(a, b);
 }
 
-static enum muster_rc make_view(const struct muster_membership *machine,
-                                struct muster_view **ret_view)
+/* What the first in rank order asks for, whoever is the first to make the view. */
+static void set_options(struct muster_membership *machine, struct muster_view *fields)
+{
+    const struct membership_peer *first =
+        muster_membership_peer_find(machine, &fields->members[0].incarnation);
+
+    fields->communication = first->communication;
+    fields->plan.is_reproducible = first->asks_reproducible;
+}
+
+static enum muster_rc make_view(struct muster_membership *machine, struct muster_view **ret_view)
 {
     struct muster_mem *mem = machine->options.mem;
-    struct muster_view fields = {.plan = machine->options.plan,
-                                 .communication = machine->options.communication,
-                                 .reason = "first view"};
+    struct muster_view fields = {.plan = machine->options.plan, .reason = "first view"};
     enum muster_rc rc;
 
     memcpy(fields.job, machine->job, sizeof(fields.job));
@@ -199,6 +206,7 @@ static enum muster_rc make_view(const struct muster_membership *machine,
             fields.members[fields.member_count++].from_step = 0;
         }
     qsort(fields.members, fields.member_count, sizeof(*fields.members), compare_members);
+    set_options(machine, &fields);
     rc = muster_view_new(mem, &fields, ret_view);
     muster_mem_free(mem, fields.members);
     return rc;

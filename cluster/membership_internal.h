@@ -18,7 +18,9 @@ struct membership_peer {
     bool is_listed; /* seen in the snapshot under way */
     bool is_watched;
     uint64_t register_revision;
-    uint64_t begins_after; /* what its record says (collective/view_proto.h) */
+    uint64_t begins_after; /* what its record says (collective/view_proto.h) … */
+    struct muster_communication_options communication; /* … */
+    bool asks_reproducible;
     struct muster_suspicion suspicion;
     char death[48];    /* what killed it */
     bool is_witnessed; /* its death, by this process: told to the others until the view changes */

@@ -256,16 +256,19 @@ void muster_membership_settle_links(struct muster_membership *machine)
 static void member_put(struct muster_membership *machine,
                        const struct muster_membership_event *event)
 {
-    struct membership_peer *peer = muster_membership_peer(machine, &event->member->incarnation);
+    const struct muster_member_record *record = event->record;
+    struct membership_peer *peer = muster_membership_peer(machine, &record->member.incarnation);
 
     if (peer == NULL)
         return;
     if (!muster_membership_in_view(machine, peer) || !peer->has_record)
-        muster_membership_peer_record(machine, peer, event->member);
+        muster_membership_peer_record(machine, peer, &record->member);
     peer->is_registered = true;
     peer->is_listed = true;
     peer->register_revision = event->revision;
-    peer->begins_after = event->begins_after;
+    peer->begins_after = record->begins_after;
+    peer->communication = record->communication;
+    peer->asks_reproducible = record->is_reproducible;
 }
 
 /* The key of a living process is gone: its lease ran out while it was cut off. Ours we put again.

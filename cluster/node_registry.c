@@ -115,7 +115,9 @@ static void on_put(struct muster_registry_op *op, enum muster_rc rc)
 static void put_key(struct muster_node *node)
 {
     char key[MUSTER_JOB_NAME_BYTES + 80];
-    struct muster_member_record record = {.member = node->member};
+    struct muster_member_record record = {.member = node->member,
+                                          .communication = node->asked,
+                                          .is_reproducible = node->asks_reproducible};
     struct muster_bytes value = {NULL, 0};
     void *bytes = NULL;
     enum muster_rc rc;

@@ -71,8 +71,7 @@ static void show_member(struct muster_node *node, const struct muster_registry_k
         MUSTER_LOG(node->env, WARN, "member_key_damaged", "revision", kv->mod_revision);
         return;
     }
-    event.member = &record.member;
-    event.begins_after = record.begins_after;
+    event.record = &record;
     event.revision = kv->create_revision;
     muster_node_feed(node, &event);
 }

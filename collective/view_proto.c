@@ -76,14 +76,40 @@ static enum muster_rc member_from_message(const Muster__Member *message,
     return MUSTER_OK;
 }
 
+static Muster__Communication *communication_to_message(
+    const struct muster_communication_options *options, Muster__Communication *memory)
+{
+    muster__communication__init(memory);
+    memory->implementation = options->implementation;
+    memory->bytes_per_pack = options->bytes_per_pack;
+    memory->timeout_ns = options->timeout_ns;
+    return memory;
+}
+
+/* Numbers out of range are refused with the view. */
+static struct muster_communication_options communication_from_message(
+    const Muster__Communication *message)
+{
+    if (message == NULL)
+        return (struct muster_communication_options){.timeout_ns = 0};
+    return (struct muster_communication_options){
+        .implementation = (enum muster_communication)message->implementation,
+        .bytes_per_pack = message->bytes_per_pack,
+        .timeout_ns = message->timeout_ns,
+    };
+}
+
 enum muster_rc muster_member_record_pack(const struct muster_member_record *record,
                                          struct muster_mem *mem, void **ret_bytes, size_t *ret_size)
 {
     char address[MUSTER_ADDRESS_TEXT_BYTES];
+    Muster__Communication communication;
     Muster__Member message;
 
     member_to_message(&record->member, address, &message);
     message.begins_after = record->begins_after;
+    message.communication = communication_to_message(&record->communication, &communication);
+    message.is_reproducible = record->is_reproducible;
     return muster_proto_pack(mem, &message, ret_bytes, ret_size);
 }
 
@@ -96,8 +122,14 @@ enum muster_rc muster_member_record_unpack(struct muster_mem *mem, const void *b
 
     if (rc == MUSTER_OK)
         rc = member_from_message(message, &ret_record->member);
-    if (rc == MUSTER_OK)
+    if (rc == MUSTER_OK && message->communication != NULL &&
+        message->communication->implementation > MUSTER_COMMUNICATION_NCCL)
+        rc = MUSTER_INVALID_ARGUMENT;
+    if (rc == MUSTER_OK) {
         ret_record->begins_after = message->begins_after;
+        ret_record->communication = communication_from_message(message->communication);
+        ret_record->is_reproducible = message->is_reproducible;
+    }
     muster_proto_free(message);
     return rc;
 }
@@ -211,29 +243,6 @@ static void fill_verdict(struct packing *packing, uint32_t index,
         packing->source_pointers[first_source + i] = source;
     }
     packing->verdict_pointers[index] = message;
-}
-
-static Muster__Communication *communication_to_message(
-    const struct muster_communication_options *options, Muster__Communication *memory)
-{
-    muster__communication__init(memory);
-    memory->implementation = options->implementation;
-    memory->bytes_per_pack = options->bytes_per_pack;
-    memory->timeout_ns = options->timeout_ns;
-    return memory;
-}
-
-/* Numbers out of range are refused with the view. */
-static struct muster_communication_options communication_from_message(
-    const Muster__Communication *message)
-{
-    if (message == NULL)
-        return (struct muster_communication_options){.timeout_ns = 0};
-    return (struct muster_communication_options){
-        .implementation = (enum muster_communication)message->implementation,
-        .bytes_per_pack = message->bytes_per_pack,
-        .timeout_ns = message->timeout_ns,
-    };
 }
 
 static void fill_view(struct packing *packing, const struct muster_view *view)

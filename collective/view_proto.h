@@ -8,6 +8,9 @@
 struct muster_member_record {
     struct muster_member member;
     uint64_t begins_after; /* epoch: nobody lives in that view, and it would begin anew; 0: none */
+    /* What it asks for: of the first in rank order, it is everybody's in a view that begins. */
+    struct muster_communication_options communication;
+    bool is_reproducible;
 };
 
 /** Message Member of proto/membership.proto. Gives. */

@@ -17,9 +17,9 @@ enum muster_communication {
 };
 
 /** Zero says nothing of each: what the view says holds, and if that says nothing the default. Those of
- * a strategy are a part of the view: its first leader's are everybody's, and a strategy that sets
- * another value is told when it joins. Those of one call are equal on all members: who cuts a list
- * into other packs calls something else, and both are told.
+ * a strategy are a part of the view: those of rank 0, when the job begins, are everybody's, and a
+ * strategy that sets another value is told when it joins. Those of one call are equal on all members:
+ * who cuts a list into other packs calls something else, and both are told.
  * Source: tf.distribute.experimental.CommunicationOptions. */
 struct muster_communication_options {
     enum muster_communication implementation;

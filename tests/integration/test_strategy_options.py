@@ -33,7 +33,7 @@ class Options(unittest.TestCase):
         for member in members:
             member.end()
 
-    def test_who_asks_for_another_option_than_the_first_leader_is_told_and_the_others_go_on(self):
+    def test_who_asks_for_another_option_than_rank_0_is_told_and_the_others_go_on(self):
         for option, text in ASKED.items():
             with self.subTest(option):
                 members = [self.opened(0, 3), self.opened(1, 3), self.opened(2, 3, option)]
@@ -49,7 +49,7 @@ class Options(unittest.TestCase):
                 self.job.stop()
                 self.job = Job()
 
-    def test_who_leaves_them_open_takes_those_of_the_first_leader(self):
+    def test_who_leaves_them_open_takes_those_of_rank_0(self):
         members = [self.opened(0, 2, "bytes_per_pack=1000 timeout_ms=60000 communication=RING reproducible=1"),
                    self.opened(1, 2)]
         every(members, "begin")

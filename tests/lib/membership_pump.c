@@ -363,6 +363,7 @@ static void make_machine(struct pump_node *node)
         .heartbeat_interval_ns = PUMP_MS(250),
         .is_force_new = pump->is_force_new,
         .is_return = pump->is_return,
+        .communication = node->asked,
     };
 
     options.suspicion.silence_floor_ns = PUMP_S(1);
@@ -379,6 +380,7 @@ unsigned pump_start(struct pump *pump, uint32_t task, unsigned host)
     memset(node, 0, sizeof(*node));
     node->pump = pump;
     node->index = pump->node_count++;
+    node->asked = pump->asked;
     muster_rng_fill(&pump->rng.rng, node->member.incarnation.bytes, 16);
     snprintf(node->member.task_type, sizeof(node->member.task_type), "worker");
     node->member.task_index = task;

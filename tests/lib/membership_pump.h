@@ -31,6 +31,7 @@ struct pump_node {
     struct pump *pump;
     unsigned index;
     struct muster_member member;
+    struct muster_communication_options asked;
     struct muster_membership *machine;
     bool is_alive, is_left, is_excluded_once, is_failed;
     char record[64];                        /* what its launcher writes down when it is dead */
@@ -106,10 +107,11 @@ struct pump {
     uint64_t silences_told; /* words that somebody is not heard */
     uint64_t views_seen, verdicts_adopt, verdicts_retry, verdicts_abort;
     bool has_ops;
-    bool is_catch_up_held; /* joiners get no state */
-    bool is_launcherless;  /* nobody writes down who is dead */
-    bool is_unready;       /* no program asks to join what is there */
-    char failure[256];     /* the first rule that was broken; empty: none */
+    bool is_catch_up_held;                     /* joiners get no state */
+    bool is_launcherless;                      /* nobody writes down who is dead */
+    struct muster_communication_options asked; /* by who starts next */
+    bool is_unready;                           /* no program asks to join what is there */
+    char failure[256];                         /* the first rule that was broken; empty: none */
     /* options of new nodes */
     uint32_t expected_count, min_members;
     bool is_force_new, is_return;

@@ -98,11 +98,13 @@ void pump_on_read(struct pump *pump, struct pump_node *node)
 static void show_change(struct pump_node *node, const struct pump_change *change, uint64_t revision)
 {
     struct pump_node *other = &node->pump->nodes[change->node];
+    const struct muster_member_record record = {.member = other->member,
+                                                .begins_after = change->begins_after,
+                                                .communication = other->asked};
     struct muster_membership_event event = {.revision = revision, .view = change->view};
 
     event.peer = other->member.incarnation;
-    event.member = &other->member;
-    event.begins_after = change->begins_after;
+    event.record = &record;
     if (change->kind == PUMP_MEMBER_PUT)
         event.revision = change->register_revision;
     event.text = other->record[0] != '\0' ? other->record : "SIGKILL";

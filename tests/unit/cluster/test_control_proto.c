@@ -217,6 +217,53 @@ static void a_member_comes_back(void **state)
     close_fixture(&f);
 }
 
+static enum muster_rc pack_and_unpack(struct muster_mem *mem,
+                                      const struct muster_member_record *record,
+                                      struct muster_member_record *ret_back)
+{
+    enum muster_rc rc;
+    void *bytes;
+    size_t size;
+
+    assert_int_equal(muster_member_record_pack(record, mem, &bytes, &size), MUSTER_OK);
+    rc = muster_member_record_unpack(mem, bytes, size, ret_back);
+    muster_mem_free(mem, bytes);
+    return rc;
+}
+
+static void a_record_comes_back_with_what_it_asks_for(void **state)
+{
+    struct fixture f;
+    struct muster_mem *mem = open_fixture(&f);
+    struct muster_member_record back, record = {.member = member(5),
+                                                .begins_after = 9,
+                                                .communication = {MUSTER_COMMUNICATION_RING, 7, 8},
+                                                .is_reproducible = true};
+
+    (void)state;
+    assert_int_equal(pack_and_unpack(mem, &record, &back), MUSTER_OK);
+
+    assert_int_equal(back.begins_after, 9);
+    assert_int_equal(back.communication.implementation, MUSTER_COMMUNICATION_RING);
+    assert_int_equal(back.communication.bytes_per_pack, 7);
+    assert_int_equal(back.communication.timeout_ns, 8);
+    assert_true(back.is_reproducible);
+    close_fixture(&f);
+}
+
+/* Nobody could make a view of it. */
+static void a_record_that_asks_for_what_does_not_exist_is_refused(void **state)
+{
+    struct fixture f;
+    struct muster_mem *mem = open_fixture(&f);
+    struct muster_member_record back, record = {.member = member(5)};
+
+    (void)state;
+    record.communication.implementation = MUSTER_COMMUNICATION_NCCL + 1;
+    assert_int_equal(pack_and_unpack(mem, &record, &back), MUSTER_INVALID_ARGUMENT);
+    close_fixture(&f);
+}
+
 static void a_progress_vector_comes_back(void **state)
 {
     struct fixture f;
@@ -328,6 +375,8 @@ int main(void)
         cmocka_unit_test(a_source_outside_the_view_is_refused),
         cmocka_unit_test(members_out_of_order_are_refused),
         cmocka_unit_test(a_member_comes_back),
+        cmocka_unit_test(a_record_comes_back_with_what_it_asks_for),
+        cmocka_unit_test(a_record_that_asks_for_what_does_not_exist_is_refused),
         cmocka_unit_test(a_progress_vector_comes_back),
         cmocka_unit_test(every_small_message_comes_back),
         cmocka_unit_test(bytes_of_strangers_are_no_control_message),

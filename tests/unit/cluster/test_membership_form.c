@@ -199,6 +199,32 @@ static void a_leave_without_the_registry_goes_on_when_it_is_back(void **state)
     membership_world_close(&world);
 }
 
+/* The first in rank order is slow, so another one makes the view. */
+static void what_the_first_in_rank_order_asks_for_holds_whoever_begins(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        struct membership_world world;
+        struct pump *pump = &world.pump;
+
+        membership_world_open(&world, seed, WORKERS);
+        pump->asked.bytes_per_pack = 1000;
+        pump_start(pump, 0, 0);
+        pump->asked.bytes_per_pack = 0;
+        pump_start(pump, 1, 1);
+        pump_run(pump, PUMP_MS(500));
+        pump_pause(pump, 0, PUMP_MS(800));
+        pump->asked.bytes_per_pack = 2000;
+        pump_start(pump, 2, 2);
+        pump_run(pump, PUMP_MS(700));
+
+        assert_non_null(pump->key_view);
+        assert_int_equal(pump->key_view->epoch, 1);
+        assert_int_equal(pump->key_view->communication.bytes_per_pack, 1000);
+        membership_world_close(&world);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -210,6 +236,7 @@ int main(void)
         cmocka_unit_test(who_sleeps_through_the_end_of_its_job_is_not_counted),
         cmocka_unit_test(a_leaver_that_is_killed_on_its_way_is_lost_like_any_other),
         cmocka_unit_test(a_leave_without_the_registry_goes_on_when_it_is_back),
+        cmocka_unit_test(what_the_first_in_rank_order_asks_for_holds_whoever_begins),
     };
 
     return cmocka_run_group_tests_name("membership_form", tests, NULL, NULL);
