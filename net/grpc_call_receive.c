@@ -35,6 +35,11 @@ static void on_end(struct muster_rpc_inbox *inbox)
     muster_grpc_call_on_end(inbox->data);
 }
 
+static void on_change(struct muster_rpc_inbox *inbox)
+{
+    (void)inbox; /* a client does not count what calls hold */
+}
+
 static void on_idle(struct muster_rpc_inbox *inbox)
 {
     muster_grpc_call_release(inbox->data);
@@ -47,11 +52,12 @@ void muster_grpc_call_receive_init(struct muster_grpc_call *call)
         .on_message = on_message,
         .on_refused = on_refused,
         .on_end = on_end,
+        .on_change = on_change,
         .on_idle = on_idle,
     };
 
-    muster_rpc_inbox_init(&call->inbox, &events, call, call->channel->env->loop, &call->stream,
-                          &call->parser);
+    muster_rpc_inbox_init(&call->inbox, &events, call, call->channel->env->loop,
+                          &call->channel->inflation, &call->stream, &call->parser);
     call->parser.on_place = on_place;
     call->parser.owner = call;
 }

@@ -6,10 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "net/grpc_gzip.h"
-
 #define CAPACITY_MIN  1024
 #define CAPACITY_KEPT (16u << 10) /* a larger buffer is given back between messages */
+#define INFLATE_SLICE (64u << 10) /* of one message, before others have their turn */
 
 enum { FLAG_PLAIN, FLAG_COMPRESSED };
 
@@ -21,10 +20,25 @@ void muster_grpc_parser_init(struct muster_grpc_parser *parser, struct muster_me
     parser->message_max_bytes = message_max_bytes;
 }
 
-static void drop_plain(struct muster_grpc_parser *parser)
+void muster_grpc_parser_drop_plain(struct muster_grpc_parser *parser)
 {
     muster_mem_free(parser->mem, parser->plain);
     parser->plain = NULL;
+    parser->plain_bytes = 0;
+}
+
+static void drop_inflater(struct muster_grpc_parser *parser)
+{
+    muster_grpc_inflater_free(parser->inflater);
+    parser->inflater = NULL;
+}
+
+size_t muster_grpc_parser_held_bytes(const struct muster_grpc_parser *parser)
+{
+    size_t inflating =
+        parser->inflater != NULL ? muster_grpc_inflater_held_bytes(parser->inflater) : 0;
+
+    return parser->capacity + parser->plain_bytes + inflating;
 }
 
 void muster_grpc_parser_fini(struct muster_grpc_parser *parser)
@@ -32,7 +46,8 @@ void muster_grpc_parser_fini(struct muster_grpc_parser *parser)
     muster_mem_free(parser->mem, parser->buffer);
     parser->buffer = NULL;
     parser->capacity = 0;
-    drop_plain(parser);
+    muster_grpc_parser_drop_plain(parser);
+    drop_inflater(parser);
 }
 
 void muster_grpc_parser_reset(struct muster_grpc_parser *parser)
@@ -44,14 +59,16 @@ void muster_grpc_parser_reset(struct muster_grpc_parser *parser)
     parser->takes_gzip = false;
     parser->is_compressed = false;
     if (parser->plain != NULL)
-        drop_plain(parser);
+        muster_grpc_parser_drop_plain(parser);
+    if (parser->inflater != NULL)
+        drop_inflater(parser);
     if (parser->capacity > CAPACITY_KEPT)
         muster_grpc_parser_fini(parser);
 }
 
 bool muster_grpc_parser_is_empty(const struct muster_grpc_parser *parser)
 {
-    return parser->prefix_filled == 0;
+    return parser->prefix_filled == 0 && parser->inflater == NULL;
 }
 
 static void skip(struct muster_bytes *bytes, size_t count)
@@ -122,16 +139,9 @@ static enum muster_grpc_parsed collect(struct muster_grpc_parser *parser,
     return parser->filled < parser->message_bytes ? MUSTER_GRPC_NEED_MORE : MUSTER_GRPC_MESSAGE;
 }
 
-static enum muster_grpc_parsed unpack(struct muster_grpc_parser *parser,
-                                      struct muster_bytes *message)
+static enum muster_grpc_parsed refuse_gzip(enum muster_rc rc)
 {
-    struct muster_bytes plain = {NULL, 0};
-
-    switch (muster_grpc_gzip_inflate(parser->mem, *message, parser->message_max_bytes, &plain)) {
-    case MUSTER_OK:
-        parser->plain = (uint8_t *)(uintptr_t)plain.data;
-        *message = plain;
-        return MUSTER_GRPC_MESSAGE;
+    switch (rc) {
     case MUSTER_OUT_OF_RANGE:
         return MUSTER_GRPC_PLAIN_TOO_LARGE;
     case MUSTER_RESOURCE_EXHAUSTED:
@@ -139,6 +149,54 @@ static enum muster_grpc_parsed unpack(struct muster_grpc_parser *parser,
     default:
         return MUSTER_GRPC_BAD_GZIP;
     }
+}
+
+/* A slice of what is left, or without a bound all. */
+static enum muster_rc inflate_slice(struct muster_grpc_parser *parser, bool *ret_is_done)
+{
+    size_t work = SIZE_MAX;
+    size_t given;
+    enum muster_rc rc;
+
+    if (parser->inflate_left == NULL)
+        return muster_grpc_inflater_step(parser->inflater, &work, ret_is_done);
+    given = *parser->inflate_left < INFLATE_SLICE ? *parser->inflate_left : INFLATE_SLICE;
+    work = given;
+    rc = muster_grpc_inflater_step(parser->inflater, &work, ret_is_done);
+    *parser->inflate_left -= given - work;
+    return rc;
+}
+
+static enum muster_grpc_parsed inflate_on(struct muster_grpc_parser *parser,
+                                          struct muster_bytes *ret_message)
+{
+    bool is_done = false;
+    enum muster_rc rc = inflate_slice(parser, &is_done);
+
+    if (rc == MUSTER_OK && !is_done)
+        return MUSTER_GRPC_LATER;
+    if (rc == MUSTER_OK) {
+        *ret_message = muster_grpc_inflater_take(parser->inflater, &parser->plain_bytes);
+        parser->plain = (uint8_t *)(uintptr_t)ret_message->data;
+    }
+    drop_inflater(parser);
+    return rc == MUSTER_OK ? MUSTER_GRPC_MESSAGE : refuse_gzip(rc);
+}
+
+static enum muster_grpc_parsed inflate(struct muster_grpc_parser *parser,
+                                       struct muster_bytes *message)
+{
+    bool is_borrowed = message->data != parser->buffer;
+    enum muster_grpc_parsed parsed;
+
+    if (muster_grpc_inflater_new(parser->mem, *message, parser->message_max_bytes,
+                                 &parser->inflater) != MUSTER_OK)
+        return MUSTER_GRPC_NO_MEMORY;
+    parsed = inflate_on(parser, message);
+    if (parsed != MUSTER_GRPC_LATER || !is_borrowed || muster_grpc_inflater_keep(parser->inflater))
+        return parsed;
+    drop_inflater(parser);
+    return MUSTER_GRPC_NO_MEMORY;
 }
 
 static bool is_flag_known(const struct muster_grpc_parser *parser)
@@ -163,8 +221,10 @@ enum muster_grpc_parsed muster_grpc_parser_next(struct muster_grpc_parser *parse
 {
     enum muster_grpc_parsed parsed = MUSTER_GRPC_MESSAGE;
 
+    if (parser->inflater != NULL)
+        return inflate_on(parser, ret_message);
     if (parser->plain != NULL)
-        drop_plain(parser);
+        muster_grpc_parser_drop_plain(parser);
     if (parser->prefix_filled == 0 && parser->capacity > CAPACITY_KEPT)
         muster_grpc_parser_fini(parser);
     if (!take_prefix(parser, bytes))
@@ -189,7 +249,7 @@ enum muster_grpc_parsed muster_grpc_parser_next(struct muster_grpc_parser *parse
     parser->filled = 0;
     parser->is_place_asked = false;
     parser->is_compressed = parser->prefix[0] == FLAG_COMPRESSED;
-    return parser->is_compressed ? unpack(parser, ret_message) : parsed;
+    return parser->is_compressed ? inflate(parser, ret_message) : parsed;
 }
 
 bool muster_grpc_parser_hold(struct muster_grpc_parser *parser, struct muster_bytes *message)

@@ -7,6 +7,8 @@
 #include <muster/rpc.h>
 #include <muster/status.h>
 
+#include "net/grpc_gzip.h"
+
 #define MUSTER_GRPC_PREFIX_BYTES 5
 
 /** Where a message of so many bytes shall be collected, or NULL: in the parser's own memory. */
@@ -29,11 +31,16 @@ struct muster_grpc_parser {
     bool takes_gzip;    /* the peer said grpc-encoding: gzip */
     bool is_compressed; /* the message shown last was */
     uint8_t *plain;     /* and this is what came out */
+    size_t plain_bytes;
+    struct muster_grpc_inflater *inflater; /* of the message at hand */
+    size_t *inflate_left; /* work that may be done now, shared with others; NULL: all */
 };
 
 enum muster_grpc_parsed {
     MUSTER_GRPC_NEED_MORE,
     MUSTER_GRPC_MESSAGE,
+    MUSTER_GRPC_LATER,           /* is being inflated: call again when there is something left of
+                                  * *inflate_left, even without bytes */
     MUSTER_GRPC_TOO_LARGE,       /* refused before it is buffered; message_bytes tells the size */
     MUSTER_GRPC_BAD_FLAG,        /* compressed without takes_gzip, or a flag that does not exist */
     MUSTER_GRPC_PLAIN_TOO_LARGE, /* it was small, but not what came out of it */
@@ -59,13 +66,18 @@ MUSTER_MUST_CHECK enum muster_grpc_parsed muster_grpc_parser_next(struct muster_
                                                                   struct muster_bytes *bytes,
                                                                   struct muster_bytes *ret_message);
 
+/** The message shown last is over: what was inflated goes. */
+void muster_grpc_parser_drop_plain(struct muster_grpc_parser *parser);
+/** Memory of all that it has, but places. */
+size_t muster_grpc_parser_held_bytes(const struct muster_grpc_parser *parser);
+
 /** Keep a message that was shown in place beyond its bytes, until the next call. False: no memory.
  */
 MUSTER_MUST_CHECK bool muster_grpc_parser_hold(struct muster_grpc_parser *parser,
                                                struct muster_bytes *message);
 
 #define MUSTER_GRPC_EXPLANATION_BYTES 96
-/** What to tell the peer of a message that was refused (parsed is neither of the first two). */
+/** What to tell the peer of a message that was refused (parsed is none of the first three). */
 enum muster_rc muster_grpc_parser_explain(const struct muster_grpc_parser *parser,
                                           enum muster_grpc_parsed parsed,
                                           char ret_text[MUSTER_GRPC_EXPLANATION_BYTES]);

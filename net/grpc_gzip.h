@@ -13,12 +13,25 @@ MUSTER_MUST_CHECK enum muster_rc muster_grpc_gzip_deflate(struct muster_mem *mem
                                                           uint8_t *into, size_t bytes_max,
                                                           size_t *ret_bytes);
 
-/** The one member that compressed holds, whole. Gives ret_plain->data, never NULL. Errors:
- * OUT_OF_RANGE (more than plain_bytes_max come out), DATA_LOSS (no gzip, cut off, damaged, or
- * something follows), RESOURCE_EXHAUSTED (no memory). */
-MUSTER_MUST_CHECK enum muster_rc muster_grpc_gzip_inflate(struct muster_mem *mem,
-                                                          struct muster_bytes compressed,
-                                                          size_t plain_bytes_max,
-                                                          struct muster_bytes *ret_plain);
+/** Inflates the one member that compressed holds, in steps: a few bytes may ask for much work. */
+struct muster_grpc_inflater;
+
+/** Borrows compressed until free, or keep. Gives. RESOURCE_EXHAUSTED. */
+MUSTER_MUST_CHECK enum muster_rc muster_grpc_inflater_new(
+    struct muster_mem *mem, struct muster_bytes compressed, size_t plain_bytes_max,
+    struct muster_grpc_inflater **ret_inflater);
+void muster_grpc_inflater_free(struct muster_grpc_inflater *inflater);
+/** Copies what it still borrows. False: no memory. */
+MUSTER_MUST_CHECK bool muster_grpc_inflater_keep(struct muster_grpc_inflater *inflater);
+/** Go on for about as much work as *work bytes that come out are, which goes down to what is left
+ * of it. Errors: OUT_OF_RANGE (more than plain_bytes_max come out), DATA_LOSS (no gzip, cut off,
+ * damaged, or something follows), RESOURCE_EXHAUSTED (no memory). */
+MUSTER_MUST_CHECK enum muster_rc muster_grpc_inflater_step(struct muster_grpc_inflater *inflater,
+                                                           size_t *work, bool *ret_is_done);
+/** Once it is done: what came out, and the memory that it lies in. Gives data, never NULL. */
+struct muster_bytes muster_grpc_inflater_take(struct muster_grpc_inflater *inflater,
+                                              size_t *ret_capacity);
+/** Memory of all that it has. */
+size_t muster_grpc_inflater_held_bytes(const struct muster_grpc_inflater *inflater);
 
 #endif

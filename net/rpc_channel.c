@@ -147,6 +147,7 @@ static void channel_free(struct muster_channel *channel)
         muster_grpc_call_free(call_of(node));
     muster_task_cancel(&channel->closed_task);
     muster_task_cancel(&channel->state_task);
+    muster_rpc_inflation_fini(&channel->inflation);
     muster_rpc_balance_free(channel);
     muster_method_policy_table_fini(&channel->policies, channel->env->mem);
     muster_mem_pool_fini(&channel->pool);
@@ -187,6 +188,7 @@ static void channel_init(struct muster_channel *channel, struct muster_env *env,
     muster_list_init(&channel->waiting);
     muster_list_init(&channel->calls);
     muster_list_init(&channel->free_calls);
+    muster_rpc_inflation_init(&channel->inflation, env->loop);
     muster_task_init(&channel->state_task, on_state_task, channel);
     muster_task_init(&channel->closed_task, on_closed_task, channel);
 }

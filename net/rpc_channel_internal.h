@@ -40,6 +40,7 @@ struct muster_channel {
     struct muster_list calls;                 /* all calls, by channel_node */
     struct muster_list free_calls;
     uint32_t free_call_count;
+    struct muster_rpc_inflation inflation;
     struct muster_task state_task; /* tells on_state */
     muster_channel_event_fn *on_state;
     struct muster_tls_sessions *tls_sessions; /* NULL: plain text */

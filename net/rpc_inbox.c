@@ -12,18 +12,29 @@ static void drop_held(struct muster_rpc_inbox *inbox)
     inbox->held_at = inbox->held_bytes = inbox->held_capacity = 0;
 }
 
+static void show(struct muster_rpc_inbox *inbox, struct muster_bytes message, bool is_last)
+{
+    inbox->events->on_message(inbox, message, is_last);
+    if (inbox->parser->plain != NULL && !inbox->has_kept_message)
+        muster_grpc_parser_drop_plain(inbox->parser);
+}
+
 /* Show what is complete in *bytes until the application pauses; the rest stays there. */
 static void tell(struct muster_rpc_inbox *inbox, struct muster_bytes *bytes, bool is_last)
 {
     struct muster_bytes message;
 
-    while (bytes->size > 0 && !inbox->is_paused && inbox->events->is_open(inbox)) {
+    while ((bytes->size > 0 || inbox->is_inflating) && !inbox->is_paused &&
+           inbox->events->is_open(inbox)) {
         enum muster_grpc_parsed parsed = muster_grpc_parser_next(inbox->parser, bytes, &message);
 
-        if (parsed == MUSTER_GRPC_NEED_MORE)
+        inbox->is_inflating = parsed == MUSTER_GRPC_LATER;
+        if (parsed == MUSTER_GRPC_LATER)
+            muster_rpc_inflation_await(inbox->inflation, &inbox->inflating);
+        if (parsed == MUSTER_GRPC_LATER || parsed == MUSTER_GRPC_NEED_MORE)
             return;
         if (parsed == MUSTER_GRPC_MESSAGE)
-            inbox->events->on_message(inbox, message, is_last && bytes->size == 0);
+            show(inbox, message, is_last && bytes->size == 0);
         else
             inbox->events->on_refused(inbox, parsed);
     }
@@ -31,7 +42,8 @@ static void tell(struct muster_rpc_inbox *inbox, struct muster_bytes *bytes, boo
 
 static void tell_end(struct muster_rpc_inbox *inbox)
 {
-    bool is_waiting = inbox->held_bytes > 0 || (inbox->is_paused && inbox->has_kept_message);
+    bool is_waiting = inbox->held_bytes > 0 || inbox->is_inflating ||
+                      (inbox->is_paused && inbox->has_kept_message);
 
     if (!inbox->is_ended || inbox->is_end_told || is_waiting || !inbox->events->is_open(inbox))
         return;
@@ -47,9 +59,9 @@ static void leave(struct muster_rpc_inbox *inbox)
         inbox->events->on_idle(inbox);
 }
 
-static void on_resume(struct muster_task *task)
+/* What waits, as far as it goes now. */
+static void go_on(struct muster_rpc_inbox *inbox)
 {
-    struct muster_rpc_inbox *inbox = task->data;
     struct muster_bytes bytes = {NULL, inbox->held_bytes};
     size_t taken;
 
@@ -66,13 +78,24 @@ static void on_resume(struct muster_task *task)
         drop_held(inbox);
     muster_h2_stream_consume(inbox->stream, taken);
     tell_end(inbox);
+    inbox->events->on_change(inbox);
     leave(inbox);
+}
+
+static void on_resume(struct muster_task *task)
+{
+    go_on(task->data);
+}
+
+static void on_turn(struct muster_rpc_inflating *inflating)
+{
+    go_on(MUSTER_CONTAINER_OF(inflating, struct muster_rpc_inbox, inflating));
 }
 
 void muster_rpc_inbox_init(struct muster_rpc_inbox *inbox,
                            const struct muster_rpc_inbox_events *events, void *data,
-                           struct muster_loop *loop, struct muster_h2_stream *stream,
-                           struct muster_grpc_parser *parser)
+                           struct muster_loop *loop, struct muster_rpc_inflation *inflation,
+                           struct muster_h2_stream *stream, struct muster_grpc_parser *parser)
 {
     memset(inbox, 0, sizeof(*inbox));
     inbox->events = events;
@@ -80,6 +103,10 @@ void muster_rpc_inbox_init(struct muster_rpc_inbox *inbox,
     inbox->loop = loop;
     inbox->stream = stream;
     inbox->parser = parser;
+    inbox->inflation = inflation;
+    inbox->inflating.on_turn = on_turn;
+    parser->inflate_left = &inflation->left;
+    muster_list_init(&inbox->inflating.node);
     muster_task_init(&inbox->resume_task, on_resume, inbox);
 }
 
@@ -88,7 +115,8 @@ void muster_rpc_inbox_reset(struct muster_rpc_inbox *inbox)
     muster_task_cancel(&inbox->resume_task);
     if (inbox->held != NULL)
         drop_held(inbox);
-    inbox->has_kept_message = false;
+    muster_list_remove(&inbox->inflating.node);
+    inbox->has_kept_message = inbox->is_inflating = false;
     inbox->is_paused = inbox->is_ended = inbox->is_end_told = false;
     inbox->is_telling = inbox->is_release_due = false;
 }
@@ -146,7 +174,7 @@ void muster_rpc_inbox_receive(struct muster_rpc_inbox *inbox, struct muster_byte
     size_t count = bytes.size;
 
     inbox->is_telling = true;
-    if (inbox->held_bytes == 0)
+    if (inbox->held_bytes == 0 && !inbox->is_inflating)
         tell(inbox, &bytes, is_last);
     if (bytes.size > 0 && inbox->events->is_open(inbox)) {
         if (hold(inbox, bytes))
@@ -173,7 +201,7 @@ bool muster_rpc_inbox_is_holding_end(const struct muster_rpc_inbox *inbox)
 
 bool muster_rpc_inbox_is_holding(const struct muster_rpc_inbox *inbox)
 {
-    return inbox->is_paused || inbox->held_bytes > 0;
+    return inbox->is_paused || inbox->held_bytes > 0 || inbox->is_inflating;
 }
 
 bool muster_rpc_inbox_has_ended(const struct muster_rpc_inbox *inbox)

@@ -8,6 +8,7 @@
 
 #include "net/grpc_frame.h"
 #include "net/h2_session.h"
+#include "net/rpc_inflation.h"
 
 struct muster_rpc_inbox;
 
@@ -20,6 +21,8 @@ struct muster_rpc_inbox_events {
     void (*on_refused)(struct muster_rpc_inbox *inbox, enum muster_grpc_parsed parsed);
     /* The peer sends no more, and all that it sent was shown. Also while paused. */
     void (*on_end)(struct muster_rpc_inbox *inbox);
+    /* It holds more or less than before, outside of receive. */
+    void (*on_change)(struct muster_rpc_inbox *inbox);
     /* The owner wanted its memory back amid another event: now it may go. */
     void (*on_idle)(struct muster_rpc_inbox *inbox);
 };
@@ -35,17 +38,20 @@ struct muster_rpc_inbox {
     struct muster_h2_stream *stream;
     struct muster_grpc_parser *parser;
     struct muster_task resume_task;
-    uint8_t *held; /* at most what the stream's window lets in */
+    struct muster_rpc_inflation *inflation;
+    struct muster_rpc_inflating inflating; /* waits there */
+    uint8_t *held;                         /* at most what the stream's window lets in */
     size_t held_at, held_bytes, held_capacity;
     bool is_paused, is_ended, is_end_told;
+    bool is_inflating; /* a message of which all has come; what is behind it waits */
     bool is_telling, is_release_due;
 };
 
 /** Borrows all it is given. */
 void muster_rpc_inbox_init(struct muster_rpc_inbox *inbox,
                            const struct muster_rpc_inbox_events *events, void *data,
-                           struct muster_loop *loop, struct muster_h2_stream *stream,
-                           struct muster_grpc_parser *parser);
+                           struct muster_loop *loop, struct muster_rpc_inflation *inflation,
+                           struct muster_h2_stream *stream, struct muster_grpc_parser *parser);
 /** As it was after init, for the next call; nothing is held any more. */
 void muster_rpc_inbox_reset(struct muster_rpc_inbox *inbox);
 /** As reset, but a pause stays: the call is sent again on another stream. Not amid an event. */
@@ -60,7 +66,7 @@ void muster_rpc_inbox_end(struct muster_rpc_inbox *inbox);
 /** The end has come, but not been told: the call goes on without its stream. */
 bool muster_rpc_inbox_is_holding_end(const struct muster_rpc_inbox *inbox);
 
-/** Paused, or with bytes that wait from a pause. */
+/** Paused, or with bytes that wait from a pause, or inflating. */
 bool muster_rpc_inbox_is_holding(const struct muster_rpc_inbox *inbox);
 /** The peer sends no more. */
 bool muster_rpc_inbox_has_ended(const struct muster_rpc_inbox *inbox);

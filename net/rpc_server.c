@@ -41,6 +41,7 @@ static void server_free(struct muster_rpc_server *server)
     muster_timer_stop(&server->close_timer);
     muster_timer_stop(&server->sweep_timer);
     muster_task_cancel(&server->relief_task);
+    muster_rpc_inflation_fini(&server->inflation);
     muster_task_cancel(&server->closed_task);
     muster_mem_pool_fini(&server->pool);
     muster_tls_close(server->options.tls);
@@ -129,6 +130,7 @@ enum muster_rc muster_rpc_server_open(struct muster_env *env,
     muster_list_init(&server->parts);
     muster_rpc_server_watch_init(server);
     muster_rpc_server_memory_init(server);
+    muster_rpc_inflation_init(&server->inflation, env->loop);
     muster_timer_init(&server->close_timer, on_close_deadline, server);
     muster_task_init(&server->closed_task, on_closed_task, server);
     *ret_server = server;

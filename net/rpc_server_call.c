@@ -79,7 +79,7 @@ struct muster_rpc *muster_rpc_new(struct muster_rpc_connection *connection)
         rpc->parser.on_place = muster_rpc_on_place;
         rpc->parser.owner = rpc;
         muster_rpc_inbox_init(&rpc->inbox, &muster_rpc_inbox_events, rpc, server->env->loop,
-                              &rpc->stream, &rpc->parser);
+                              &server->inflation, &rpc->stream, &rpc->parser);
         muster_grpc_metadata_init(&rpc->metadata, mem);
         muster_grpc_metadata_init(&rpc->initial, mem);
         muster_grpc_metadata_init(&rpc->trailing, mem);

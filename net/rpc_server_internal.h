@@ -47,6 +47,7 @@ struct muster_rpc_server {
     bool is_closing;
     size_t memory_bytes;    /* that all calls hold, but those of expelled connections */
     uint32_t leaving_count; /* connections that make room for others */
+    struct muster_rpc_inflation inflation;
     struct muster_timer sweep_timer;
     struct muster_task relief_task;
     struct muster_timer close_timer;

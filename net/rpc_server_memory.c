@@ -13,8 +13,8 @@ static size_t placed_bytes(const struct muster_rpc *rpc)
 
 static size_t call_bytes(const struct muster_rpc *rpc)
 {
-    return sizeof(*rpc) + rpc->stream.header_bytes + rpc->parser.capacity + placed_bytes(rpc) +
-           muster_rpc_inbox_held_bytes(&rpc->inbox) + rpc->stream.body.bytes;
+    return sizeof(*rpc) + rpc->stream.header_bytes + muster_grpc_parser_held_bytes(&rpc->parser) +
+           placed_bytes(rpc) + muster_rpc_inbox_held_bytes(&rpc->inbox) + rpc->stream.body.bytes;
 }
 
 static void account_as(struct muster_rpc *rpc, size_t bytes)

@@ -84,6 +84,11 @@ static void on_inbox_end(struct muster_rpc_inbox *inbox)
         rpc->method->on_half_close(rpc);
 }
 
+static void on_inbox_change(struct muster_rpc_inbox *inbox)
+{
+    muster_rpc_account(inbox->data);
+}
+
 static void on_inbox_idle(struct muster_rpc_inbox *inbox)
 {
     muster_rpc_release(inbox->data);
@@ -94,6 +99,7 @@ const struct muster_rpc_inbox_events muster_rpc_inbox_events = {
     .on_message = on_inbox_message,
     .on_refused = on_inbox_refused,
     .on_end = on_inbox_end,
+    .on_change = on_inbox_change,
     .on_idle = on_inbox_idle,
 };
 

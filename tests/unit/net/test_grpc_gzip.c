@@ -45,11 +45,34 @@ static enum muster_rc pack(struct fixture *fixture, size_t plain_bytes, size_t p
                                     &fixture->packed_bytes);
 }
 
+/* In steps of so much work. */
+static enum muster_rc unpack_in_steps(struct fixture *fixture, size_t bytes, size_t plain_max,
+                                      size_t step, struct muster_bytes *ret_plain)
+{
+    struct muster_grpc_inflater *inflater = NULL;
+    size_t capacity = 0;
+    bool is_done = false;
+    enum muster_rc rc = muster_grpc_inflater_new(
+        &fixture->mem.mem, (struct muster_bytes){fixture->packed, bytes}, plain_max, &inflater);
+
+    while (rc == MUSTER_OK && !is_done) {
+        size_t work = step;
+
+        rc = muster_grpc_inflater_step(inflater, &work, &is_done);
+        assert_true(rc != MUSTER_OK || work < step);
+    }
+    if (rc == MUSTER_OK) {
+        *ret_plain = muster_grpc_inflater_take(inflater, &capacity);
+        assert_true(capacity >= ret_plain->size);
+    }
+    muster_grpc_inflater_free(inflater);
+    return rc;
+}
+
 static enum muster_rc unpack(struct fixture *fixture, size_t bytes, size_t plain_max,
                              struct muster_bytes *ret_plain)
 {
-    return muster_grpc_gzip_inflate(
-        &fixture->mem.mem, (struct muster_bytes){fixture->packed, bytes}, plain_max, ret_plain);
+    return unpack_in_steps(fixture, bytes, plain_max, SIZE_MAX, ret_plain);
 }
 
 static void pieces_come_back_as_one(void **state)
@@ -102,6 +125,51 @@ static void a_bomb_takes_no_more_than_the_limit(void **state)
     assert_int_equal(unpack(fixture, fixture->packed_bytes, limit, &plain), MUSTER_OUT_OF_RANGE);
 }
 
+static void steps_of_any_size_come_to_the_same(void **state)
+{
+    struct fixture *fixture = *state;
+    static const size_t steps[] = {1, 7, 1000, 65536};
+
+    for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+        struct muster_bytes plain = {NULL, 0};
+
+        assert_int_equal(pack(fixture, 20000, PLAIN_BYTES), MUSTER_OK);
+        assert_int_equal(unpack_in_steps(fixture, fixture->packed_bytes, 20000, steps[i], &plain),
+                         MUSTER_OK);
+        assert_int_equal(plain.size, 20000);
+        assert_memory_equal(plain.data, fixture->plain, 20000);
+        muster_mem_free(&fixture->mem.mem, (void *)(uintptr_t)plain.data);
+        assert_int_equal(unpack_in_steps(fixture, fixture->packed_bytes, 19999, steps[i], &plain),
+                         MUSTER_OUT_OF_RANGE);
+        assert_int_equal(
+            unpack_in_steps(fixture, fixture->packed_bytes - 1, 20000, steps[i], &plain),
+            MUSTER_DATA_LOSS);
+    }
+}
+
+/* Empty blocks (RFC 1951 3.2.4) are work, though nothing comes out. */
+static void blocks_of_nothing_are_work_too(void **state)
+{
+    struct fixture *fixture = *state;
+    static const uint8_t head[10] = {0x1f, 0x8b, 8}, empty[5] = {0, 0, 0, 0xff, 0xff};
+    struct muster_grpc_inflater *inflater = NULL;
+    size_t work = 64u << 10;
+    bool is_done = false;
+
+    memcpy(fixture->packed, head, sizeof(head));
+    for (size_t at = sizeof(head); at + 5 <= PLAIN_BYTES; at += 5)
+        memcpy(fixture->packed + at, empty, 5);
+    assert_int_equal(muster_grpc_inflater_new(&fixture->mem.mem,
+                                              (struct muster_bytes){fixture->packed, PLAIN_BYTES},
+                                              1000, &inflater),
+                     MUSTER_OK);
+    assert_int_equal(muster_grpc_inflater_step(inflater, &work, &is_done), MUSTER_OK);
+
+    assert_false(is_done);
+    assert_int_equal(work, 0);
+    muster_grpc_inflater_free(inflater);
+}
+
 static void what_is_no_whole_member_is_refused(void **state)
 {
     struct fixture *fixture = *state;
@@ -148,6 +216,8 @@ int main(void)
         CASE(what_gets_no_smaller_is_not_packed),
         CASE(one_byte_more_than_allowed_is_refused),
         CASE(a_bomb_takes_no_more_than_the_limit),
+        CASE(steps_of_any_size_come_to_the_same),
+        CASE(blocks_of_nothing_are_work_too),
         CASE(what_is_no_whole_member_is_refused),
         CASE(every_failed_allocation_is_told),
     };

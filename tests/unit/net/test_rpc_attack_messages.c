@@ -56,19 +56,78 @@ static void partial_messages(struct rpc_raw *raw)
     assert_int_equal(rpc_raw_status(raw, 199), MUSTER_RESOURCE_EXHAUSTED);
 }
 
-static void a_gzip_bomb(struct rpc_raw *raw)
+/* Zeros. Returns the size of the bomb. */
+static size_t pack_zeros(size_t plain_bytes, uint8_t *bomb, size_t bomb_bytes_max)
 {
-    static uint8_t bomb[60 * KIB];
-    const size_t plain_bytes = 32 * MIB;
     void *plain = calloc(1, plain_bytes);
     const struct iovec piece = {plain, plain_bytes};
     size_t count = 0;
 
     assert_int_equal(
-        muster_grpc_gzip_deflate(muster_mem_system(), &piece, 1, bomb, sizeof(bomb), &count),
+        muster_grpc_gzip_deflate(muster_mem_system(), &piece, 1, bomb, bomb_bytes_max, &count),
         MUSTER_OK);
     free(plain);
+    return count;
+}
+
+static void a_gzip_bomb(struct rpc_raw *raw)
+{
+    static uint8_t bomb[60 * KIB];
+    size_t count = pack_zeros(32 * MIB, bomb, sizeof(bomb));
+
     message(raw, "/t/Echo", "gzip", count, bomb, count);
+}
+
+/* One goes on while others are served. */
+static void a_gzip_bomb_that_takes_its_time(struct rpc_raw *raw)
+{
+    static uint8_t bomb[60 * KIB];
+    size_t count = pack_zeros(32 * MIB, bomb, sizeof(bomb));
+    struct rpc_raw *other = rpc_raw_open(raw->stand);
+
+    rpc_raw_greet(raw, NULL, 0);
+    rpc_raw_headers(raw, 1, "/t/Echo", NULL, "gzip", 0);
+    rpc_raw_message(raw, 1, 1, count, bomb, count, FLAG_END_STREAM);
+    rpc_raw_ask(other, 1, "/t/Echo");
+    for (unsigned turns = 0; turns < 4; turns++)
+        virtual_loop_turn(&raw->stand->loop);
+
+    assert_int_equal(rpc_raw_status(other, 1), MUSTER_OK);
+    assert_int_equal(rpc_raw_status(raw, 1), RPC_ATTACK_NOTHING);
+    for (unsigned turns = 0; turns < 8; turns++)
+        virtual_loop_turn(&raw->stand->loop);
+    assert_int_equal(rpc_raw_status(raw, 1), RPC_ATTACK_NOTHING);
+}
+
+/* Unary requests, each whole but for the end of its stream. */
+static void gzip_bombs_that_wait(struct rpc_raw *raw)
+{
+    static uint8_t bomb[8 * KIB];
+    size_t count = pack_zeros(1 * MIB, bomb, sizeof(bomb));
+
+    rpc_raw_greet(raw, NULL, 0);
+    for (uint32_t i = 0; i < 100; i++) {
+        rpc_raw_headers(raw, 2 * i + 1, "/t/Echo", NULL, "gzip", 0);
+        rpc_raw_message(raw, 2 * i + 1, 1, count, bomb, count, 0);
+    }
+    rpc_stand_advance(raw->stand, 0);
+    assert_int_equal(rpc_raw_status(raw, 199), MUSTER_RESOURCE_EXHAUSTED);
+}
+
+/* Messages that the service has had leave nothing behind. */
+static void gzip_bombs_that_are_over(struct rpc_raw *raw)
+{
+    static uint8_t bomb[8 * KIB];
+    size_t count = pack_zeros(1 * MIB, bomb, sizeof(bomb));
+
+    rpc_raw_greet(raw, NULL, 0);
+    for (uint32_t i = 0; i < 100; i++) {
+        rpc_raw_headers(raw, 2 * i + 1, "/t/Take", NULL, "gzip", 0);
+        rpc_raw_message(raw, 2 * i + 1, 1, count, bomb, count, 0);
+        rpc_stand_advance(raw->stand, 0);
+    }
+    assert_int_equal(raw->stand->messages, 101); /* and one of the bystander */
+    assert_int_equal(rpc_raw_status(raw, 199), RPC_ATTACK_NOTHING);
 }
 
 static void no_gzip(struct rpc_raw *raw)
@@ -125,6 +184,7 @@ static void invalid_utf8(struct rpc_raw *raw)
 }
 
 #define NONE RPC_ATTACK_NOTHING
+#define ANY  RPC_ATTACK_ANY
 static const struct rpc_attack attacks[] = {
     {"a length of 4 GiB", a_length_of_4_gib, 256 * KIB, NONE, NONE, MUSTER_RESOURCE_EXHAUSTED,
      true},
@@ -135,6 +195,10 @@ static const struct rpc_attack attacks[] = {
     {"messages in pieces", partial_messages, 14 * MIB, NONE, NONE, NONE, true},
     /* at most 4 MiB come out; what the server keeps for later is counted too */
     {"gzip bomb", a_gzip_bomb, 16 * MIB, NONE, NONE, MUSTER_RESOURCE_EXHAUSTED, true},
+    {"gzip bomb that takes its time", a_gzip_bomb_that_takes_its_time, 16 * MIB, NONE, NONE,
+     MUSTER_RESOURCE_EXHAUSTED, true},
+    {"gzip bombs that wait", gzip_bombs_that_wait, 32 * MIB, NONE, ANY, ANY, true},
+    {"gzip bombs that are over", gzip_bombs_that_are_over, 4 * MIB, NONE, NONE, NONE, true},
     {"no gzip", no_gzip, 256 * KIB, NONE, NONE, MUSTER_INTERNAL, true},
     {"a deep message", a_deep_message, 512 * KIB, NONE, NONE, MUSTER_RESOURCE_EXHAUSTED, true},
     {"unknown fields", unknown_fields, 1 * MIB, NONE, NONE, MUSTER_OK, true},
