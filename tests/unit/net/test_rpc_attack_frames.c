@@ -175,6 +175,19 @@ static void the_last_stream_id(struct rpc_raw *raw)
     rpc_raw_headers(raw, 1, "/t/Take", NULL, NULL, 0);
 }
 
+/* It cannot know the limit before it has seen our SETTINGS: one stream is refused, which a client
+ * sends again, and the rest goes on. */
+static void more_streams_before_the_settings(struct rpc_raw *raw)
+{
+    (void)played_stream_feed(&raw->played, H2_PREFACE, sizeof(H2_PREFACE) - 1);
+    rpc_raw_frame(raw, FRAME_SETTINGS, 0, 0, NULL, 0);
+    for (uint32_t i = 0; i <= 1000; i++)
+        rpc_raw_headers(raw, 2 * i + 1, "/t/Take", NULL, NULL, 0);
+    rpc_stand_advance(raw->stand, 0);
+    assert_int_equal(rpc_raw_reset_code(raw, 2 * 1000 + 1), MUSTER_H2_REFUSED_STREAM);
+    assert_int_equal(raw->stand->started, 1001); /* one is the bystander's */
+}
+
 static void endless_streams(struct rpc_raw *raw)
 {
     struct rpc_stand *stand = raw->stand;
@@ -271,6 +284,8 @@ static const struct rpc_attack attacks[] = {
      NONE, NONE, false},
     {"the last stream id first", the_last_stream_id, 256 * KIB, MUSTER_H2_PROTOCOL_ERROR, NONE,
      NONE, false},
+    {"more streams before the settings", more_streams_before_the_settings, 8 * MIB, NONE, NONE,
+     NONE, true},
     {"streams without end", endless_streams, 1 * MIB, ANY, ANY, ANY, true},
     {"HPACK bomb", hpack_bomb, 256 * KIB, CALM, CALM, NONE, false},
     {"one huge header", one_huge_header, 256 * KIB, NONE, CALM, NONE, true},
