@@ -106,6 +106,27 @@ static void on_alarm(struct muster_rpc *rpc, struct muster_bytes bytes)
 static void on_hash(struct muster_rpc *rpc, struct muster_bytes bytes)
 {
     struct muster_registry_server *server = muster_rpc_service(rpc);
+    Etcdserverpb__HashResponse message;
+    Etcdserverpb__ResponseHeader header;
+    struct muster_error error = {.rc = MUSTER_OK};
+    enum muster_rc rc = MUSTER_OK;
+
+    if (!is_well_formed(rpc, &etcdserverpb__hash_request__descriptor, bytes))
+        return;
+    etcdserverpb__hash_response__init(&message);
+    rc = muster_mvcc_hash(&server->mvcc, 0, &message.hash, &error);
+    if (rc != MUSTER_OK) {
+        muster_registry_refuse(server, rpc, rc, error.text);
+        return;
+    }
+    muster_registry_fill_header(server, &header);
+    message.header = &header;
+    answer(rpc, &message);
+}
+
+static void on_hash_kv(struct muster_rpc *rpc, struct muster_bytes bytes)
+{
+    struct muster_registry_server *server = muster_rpc_service(rpc);
     const struct muster_registry_meta *meta = &server->mvcc.meta;
     Etcdserverpb__HashKVRequest *request = NULL;
     Etcdserverpb__HashKVResponse message;
@@ -147,6 +168,62 @@ static void on_defragment(struct muster_rpc *rpc, struct muster_bytes bytes)
     answer(rpc, &message);
 }
 
+static void on_move_leader(struct muster_rpc *rpc, struct muster_bytes bytes)
+{
+    struct muster_registry_server *server = muster_rpc_service(rpc);
+    Etcdserverpb__MoveLeaderRequest *request = NULL;
+    Etcdserverpb__MoveLeaderResponse message;
+    Etcdserverpb__ResponseHeader header;
+    bool is_leader;
+
+    if (!muster_registry_unpack(server, rpc, &etcdserverpb__move_leader_request__descriptor, bytes,
+                                &request))
+        return;
+    is_leader = request->targetid == server->mvcc.meta.member_id;
+    muster_proto_free(request);
+    if (!is_leader) {
+        muster_registry_refuse(server, rpc, MUSTER_FAILED_PRECONDITION,
+                               "etcdserver: bad leader transferee");
+        return;
+    }
+    etcdserverpb__move_leader_response__init(&message);
+    muster_registry_fill_header(server, &header);
+    message.header = &header;
+    answer(rpc, &message);
+}
+
+/* There are no users here. */
+
+static void on_auth_status(struct muster_rpc *rpc, struct muster_bytes bytes)
+{
+    struct muster_registry_server *server = muster_rpc_service(rpc);
+    Etcdserverpb__AuthStatusResponse message;
+    Etcdserverpb__ResponseHeader header;
+
+    if (!is_well_formed(rpc, &etcdserverpb__auth_status_request__descriptor, bytes))
+        return;
+    etcdserverpb__auth_status_response__init(&message);
+    muster_registry_fill_header(server, &header);
+    message.header = &header;
+    message.authrevision = 1;
+    answer(rpc, &message);
+}
+
+/* Of roles as well: the two messages have the same fields. */
+static void on_user_list(struct muster_rpc *rpc, struct muster_bytes bytes)
+{
+    struct muster_registry_server *server = muster_rpc_service(rpc);
+    Etcdserverpb__AuthUserListResponse message;
+    Etcdserverpb__ResponseHeader header;
+
+    if (!is_well_formed(rpc, &etcdserverpb__auth_user_list_request__descriptor, bytes))
+        return;
+    etcdserverpb__auth_user_list_response__init(&message);
+    muster_registry_fill_header(server, &header);
+    message.header = &header;
+    answer(rpc, &message);
+}
+
 static void on_authenticate(struct muster_rpc *rpc, struct muster_bytes bytes)
 {
     (void)bytes;
@@ -167,11 +244,31 @@ static const struct muster_rpc_method methods[] = {
      .on_end = muster_registry_unary_end,
      .is_unary = true},
     {.path = "/etcdserverpb.Maintenance/HashKV",
-     .on_message = on_hash,
+     .on_message = on_hash_kv,
      .on_end = muster_registry_unary_end,
      .is_unary = true},
     {.path = "/etcdserverpb.Maintenance/Defragment",
      .on_message = on_defragment,
+     .on_end = muster_registry_unary_end,
+     .is_unary = true},
+    {.path = "/etcdserverpb.Maintenance/Hash",
+     .on_message = on_hash,
+     .on_end = muster_registry_unary_end,
+     .is_unary = true},
+    {.path = "/etcdserverpb.Maintenance/MoveLeader",
+     .on_message = on_move_leader,
+     .on_end = muster_registry_unary_end,
+     .is_unary = true},
+    {.path = "/etcdserverpb.Auth/AuthStatus",
+     .on_message = on_auth_status,
+     .on_end = muster_registry_unary_end,
+     .is_unary = true},
+    {.path = "/etcdserverpb.Auth/UserList",
+     .on_message = on_user_list,
+     .on_end = muster_registry_unary_end,
+     .is_unary = true},
+    {.path = "/etcdserverpb.Auth/RoleList",
+     .on_message = on_user_list,
      .on_end = muster_registry_unary_end,
      .is_unary = true},
     {.path = "/etcdserverpb.Auth/Authenticate",

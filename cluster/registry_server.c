@@ -73,6 +73,12 @@ void muster_registry_server_commit(struct muster_registry_server *server)
     measure(server);
 }
 
+void muster_registry_server_settle(struct muster_registry_server *server)
+{
+    if (muster_registry_store_is_writing(server->store) || server->mvcc.is_meta_stale)
+        muster_registry_server_commit(server);
+}
+
 static void on_commit(struct muster_task *task)
 {
     muster_registry_server_commit(task->data);
@@ -173,8 +179,9 @@ static enum muster_rc introduce(struct muster_registry_server *server)
 static enum muster_rc add_services(struct muster_registry_server *server)
 {
     static enum muster_rc (*const adders[])(struct muster_registry_server *) = {
-        muster_registry_kv_add, muster_registry_lease_add, muster_registry_watch_add,
-        muster_registry_snapshot_add, muster_registry_cluster_add};
+        muster_registry_kv_add,       muster_registry_lease_add,   muster_registry_watch_add,
+        muster_registry_snapshot_add, muster_registry_cluster_add, muster_registry_lock_add,
+        muster_registry_election_add};
 
     for (size_t i = 0; i < sizeof(adders) / sizeof(adders[0]); i++) {
         enum muster_rc rc = adders[i](server);

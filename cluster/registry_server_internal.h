@@ -56,6 +56,8 @@ struct muster_registry_stream {
 void muster_registry_server_touch(struct muster_registry_server *server);
 /** Commit and answer now. */
 void muster_registry_server_commit(struct muster_registry_server *server);
+/** Commit what there is to commit: what is read now has been committed. */
+void muster_registry_server_settle(struct muster_registry_server *server);
 /** The store failed: everything that was not committed is undone, everybody who waits is told. */
 void muster_registry_server_break(struct muster_registry_server *server, enum muster_rc rc);
 /** Delete a lease and its keys. NOT_FOUND; other errors have broken the server's open commit
@@ -97,5 +99,8 @@ MUSTER_MUST_CHECK enum muster_rc muster_registry_watch_add(struct muster_registr
 MUSTER_MUST_CHECK enum muster_rc muster_registry_snapshot_add(
     struct muster_registry_server *server);
 MUSTER_MUST_CHECK enum muster_rc muster_registry_cluster_add(struct muster_registry_server *server);
+MUSTER_MUST_CHECK enum muster_rc muster_registry_lock_add(struct muster_registry_server *server);
+MUSTER_MUST_CHECK enum muster_rc muster_registry_election_add(
+    struct muster_registry_server *server);
 
 #endif

@@ -8,17 +8,20 @@
 
 #include "proto/coordination_tensorflow.muster.h"
 #include "proto/etcd.muster.h"
+#include "proto/etcd_election.muster.h"
+#include "proto/etcd_lock.muster.h"
 
 static const struct {
-    const struct muster_descriptors *descriptors;
-    const char *services[7]; /* NULL behind the last */
+    const struct muster_descriptors *descriptors[4]; /* NULL behind the last, both */
+    const char *services[9];
 } kinds[] = {
-    [MUSTER_STANDARD_REGISTRY] = {&proto_etcd_descriptors,
+    [MUSTER_STANDARD_REGISTRY] = {{&proto_etcd_descriptors, &proto_etcd_lock_descriptors,
+                                   &proto_etcd_election_descriptors},
                                   {"etcdserverpb.KV", "etcdserverpb.Watch", "etcdserverpb.Lease",
                                    "etcdserverpb.Cluster", "etcdserverpb.Maintenance",
-                                   "etcdserverpb.Auth"}},
+                                   "etcdserverpb.Auth", "v3lockpb.Lock", "v3electionpb.Election"}},
     /* It imports that of xla.coordination. */
-    [MUSTER_STANDARD_COORDINATION] = {&proto_coordination_tensorflow_descriptors,
+    [MUSTER_STANDARD_COORDINATION] = {{&proto_coordination_tensorflow_descriptors},
                                       {"xla.coordination.CoordinationService",
                                        "tensorflow.CoordinationService"}},
 };
@@ -27,11 +30,14 @@ enum muster_rc muster_standard_service_add(struct muster_rpc_server *server,
                                            enum muster_standard_kind kind)
 {
     struct muster_rpc_health *health = NULL;
+    size_t count = 0;
     enum muster_rc rc = muster_rpc_health_open(server, &health);
 
     for (size_t i = 0; rc == MUSTER_OK && kinds[kind].services[i] != NULL; i++)
         rc = muster_rpc_health_set(health, kinds[kind].services[i], MUSTER_HEALTH_SERVING);
+    while (kinds[kind].descriptors[count] != NULL)
+        count++;
     if (rc == MUSTER_OK)
-        rc = muster_rpc_reflection_open(server, &kinds[kind].descriptors, 1);
+        rc = muster_rpc_reflection_open(server, kinds[kind].descriptors, count);
     return rc;
 }

@@ -55,16 +55,20 @@ says 'InvalidArgument' -d '{}' "$address" $alpha
 
 serve registry "$bin/muster" registry --listen 127.0.0.1:0
 lists etcdserverpb.Auth etcdserverpb.Cluster etcdserverpb.KV etcdserverpb.Lease etcdserverpb.Maintenance etcdserverpb.Watch \
-    grpc.health.v1.Health grpc.reflection.v1.ServerReflection grpc.reflection.v1alpha.ServerReflection
+    grpc.health.v1.Health grpc.reflection.v1.ServerReflection grpc.reflection.v1alpha.ServerReflection v3electionpb.Election v3lockpb.Lock
 says 'mvccpb.KeyValue is a message' "$address" describe mvccpb.KeyValue
 says '"revision": "2"' -d '{"key":"Zm9v","value":"YmFy"}' "$address" etcdserverpb.KV/Put
 says '"value": "YmFy"' -d '{"key":"Zm9v"}' "$address" etcdserverpb.KV/Range
 says '"status": "SERVING"' -d '{"service":"etcdserverpb.KV"}' "$address" grpc.health.v1.Health/Check
 says 'Code: NotFound' -d '{"service":"etcdserverpb.Nothing"}' "$address" grpc.health.v1.Health/Check
 says '"etcdserverpb.Lease"' "$address" grpc.health.v1.Health/List
-for service in Auth Cluster KV Lease Maintenance Watch; do
-    says "etcdserverpb.$service is a service" "$address" describe "etcdserverpb.$service"
+for service in etcdserverpb.{Auth,Cluster,KV,Lease,Maintenance,Watch} v3electionpb.Election v3lockpb.Lock; do
+    says "$service is a service" "$address" describe "$service"
 done
+says '"key": "bS8' -d '{"name":"bQ=="}' "$address" v3lockpb.Lock/Lock
+says 'election: no leader' -d '{"name":"ZQ=="}' "$address" v3electionpb.Election/Leader
+says '"hash":' "$address" etcdserverpb.Maintenance/Hash
+says '"authRevision": "1"' "$address" etcdserverpb.Auth/AuthStatus
 
 serve coordinator "$bin/muster" coordinator --listen 127.0.0.1:0 --tasks 1
 lists grpc.health.v1.Health grpc.reflection.v1.ServerReflection grpc.reflection.v1alpha.ServerReflection \

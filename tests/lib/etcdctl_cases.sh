@@ -123,3 +123,6 @@ cluster "endpoint status of a URL" 's/^[^,]*, [^,]*, [^,]*, [^,]*,\([^,]*,[^,]*\
 cluster "alarm list" '' etcdctl alarm list
 cluster "defrag" 's/\[.*\]/ENDPOINT/' etcdctl defrag
 cluster "endpoint hashkv" 's/^[^,]*, [0-9]*$/ENDPOINT, HASH/' etcdctl endpoint hashkv
+ctl move-leader 1
+ctl user list
+ctl role list
