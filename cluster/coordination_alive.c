@@ -44,8 +44,6 @@ static void fill_members(struct muster_coordination *coordination, struct round 
 {
     uint32_t count = coordination->options.task_count;
 
-    if (request->task_count == 0)
-        memset(round->is_member, 1, count);
     for (size_t i = 0; i < request->task_count; i++)
         if (request->tasks[i] < count)
             round->is_member[request->tasks[i]] = 1;

@@ -60,23 +60,31 @@ static void instance_clear(struct muster_coordination *coordination,
                            struct muster_coordination_barrier *barrier)
 {
     muster_mem_free(coordination->mem, barrier->text);
-    muster_mem_free(coordination->mem, barrier->members);
     muster_mem_free(coordination->mem, barrier->has_arrived);
     muster_mem_free(coordination->mem, (void *)(uintptr_t)barrier->devices.data);
     barrier->devices = (struct muster_bytes){NULL, 0};
     barrier->text = NULL;
-    barrier->members = NULL;
     barrier->has_arrived = NULL;
-    barrier->member_count = barrier->arrived_count = 0;
+    barrier->arrived_count = 0;
     barrier->has_ended = false;
     barrier->rc = MUSTER_OK;
     barrier->on_end = NULL;
+}
+
+static void forget_members(struct muster_coordination *coordination,
+                           struct muster_coordination_barrier *barrier)
+{
+    muster_mem_free(coordination->mem, barrier->members);
+    barrier->members = NULL;
+    barrier->member_count = 0;
+    barrier->has_members = false;
 }
 
 static void barrier_free(struct muster_coordination *coordination,
                          struct muster_coordination_barrier *barrier)
 {
     instance_clear(coordination, barrier);
+    forget_members(coordination, barrier);
     muster_list_remove(&barrier->open_node);
     muster_coordination_index_remove(&coordination->barriers, &barrier->name);
     muster_mem_free(coordination->mem, barrier);
@@ -143,26 +151,33 @@ static int compare_ids(const void *a, const void *b)
     return left < right ? -1 : left > right;
 }
 
-/* Sorted, each once. Gives; NULL with *ret_count 0: all, or no memory. */
-static uint32_t *members_of(struct muster_coordination *coordination,
-                            const struct muster_coordination_request *request, size_t *ret_count)
+/* Who is asked for: sorted, each once; all are NULL. Gives. False: no memory. */
+static bool members_of(struct muster_coordination *coordination,
+                       const struct muster_coordination_request *request, uint32_t **ret_members,
+                       size_t *ret_count)
 {
-    uint32_t *members;
+    uint32_t task_count = coordination->options.task_count;
+    uint32_t *members = NULL;
     size_t count = 0;
 
-    *ret_count = 0;
-    if (request->task_count == 0)
-        return NULL;
-    members = muster_mem_alloc(coordination->mem, request->task_count * sizeof(*members));
-    if (members == NULL)
-        return NULL;
-    memcpy(members, request->tasks, request->task_count * sizeof(*members));
-    qsort(members, request->task_count, sizeof(*members), compare_ids);
+    if (request->task_count > 0) {
+        members = muster_mem_alloc(coordination->mem, request->task_count * sizeof(*members));
+        if (members == NULL)
+            return false;
+        memcpy(members, request->tasks, request->task_count * sizeof(*members));
+        qsort(members, request->task_count, sizeof(*members), compare_ids);
+    }
     for (size_t i = 0; i < request->task_count; i++)
         if (count == 0 || members[count - 1] != members[i])
             members[count++] = members[i];
+    if (count == task_count && members[count - 1] == task_count - 1) {
+        muster_mem_free(coordination->mem, members);
+        members = NULL;
+        count = 0;
+    }
+    *ret_members = members;
     *ret_count = count;
-    return members;
+    return true;
 }
 
 static bool is_member(const struct muster_coordination *coordination,
@@ -189,21 +204,44 @@ static bool has_same_members(struct muster_coordination *coordination,
                              const struct muster_coordination_barrier *barrier,
                              const struct muster_coordination_request *request)
 {
-    size_t count;
-    uint32_t *members = members_of(coordination, request, &count);
-    bool is_same = count == barrier->member_count &&
-                   (members == NULL) == (barrier->members == NULL) &&
+    uint32_t *members = NULL;
+    size_t count = 0;
+    bool is_same = members_of(coordination, request, &members, &count) &&
+                   count == barrier->member_count &&
                    (count == 0 || memcmp(members, barrier->members, count * sizeof(*members)) == 0);
 
     muster_mem_free(coordination->mem, members);
-    return is_same;
+    return is_same &&
+           (request->task_count == 0 || request->task_count == member_count(coordination, barrier));
+}
+
+/* Why the call does not fit those who meet here, or NULL. */
+static const char *find_conflict(struct muster_coordination *coordination,
+                                 const struct muster_coordination_barrier *barrier,
+                                 const struct muster_coordination_request *request)
+{
+    if (!barrier->has_members || has_same_members(coordination, barrier, request))
+        return NULL;
+    if (request->task_count == 0)
+        return muster_coordination_format(
+            coordination,
+            BARRIER_FORMAT
+            ": No tasks were specified by the client, which implies that the entire cluster is "
+            "participating in the barrier. However, the service disagrees. Check that the callers "
+            "are invoking the barrier with the same arguments.",
+            BARRIER_ARGS(barrier->name.text, barrier->counter));
+    return muster_coordination_format(
+        coordination,
+        "Conflicting tasks specified by different processes for the same barrier: " BARRIER_FORMAT
+        ". Check that the callers are invoking the barrier with the same arguments.",
+        BARRIER_ARGS(barrier->name.text, barrier->counter));
 }
 
 /* --- Entering --- */
 
 /* What stands against this instance from its beginning, or NULL. */
 static const char *find_obstacle(struct muster_coordination *coordination,
-                                 const struct muster_coordination_barrier *barrier,
+                                 struct muster_coordination_barrier *barrier,
                                  enum muster_rc *ret_rc)
 {
     for (size_t i = 0; i < member_count(coordination, barrier); i++) {
@@ -212,12 +250,14 @@ static const char *find_obstacle(struct muster_coordination *coordination,
             muster_coordination_find_task(coordination, id);
 
         *ret_rc = task == NULL ? MUSTER_INVALID_ARGUMENT : MUSTER_INTERNAL;
-        if (task == NULL)
+        if (task == NULL) {
+            forget_members(coordination, barrier);
             return muster_coordination_format(
                 coordination,
                 "Unexpected task (%" PRIu32 ") that is not in the cluster called the barrier. "
                 "Barrier Id: " BARRIER_FORMAT,
                 id, BARRIER_ARGS(barrier->name.text, barrier->counter));
+        }
         if (task->state == MUSTER_TASK_ERROR)
             return muster_coordination_format(
                 coordination,
@@ -238,10 +278,12 @@ static bool instance_begin(struct muster_coordination *coordination,
 
     instance_clear(coordination, barrier);
     barrier->counter++;
-    barrier->members = members_of(coordination, request, &barrier->member_count);
+    if (!barrier->has_members)
+        barrier->has_members =
+            members_of(coordination, request, &barrier->members, &barrier->member_count);
     barrier->has_arrived =
         muster_mem_alloc_zero(coordination->mem, coordination->options.task_count, 1);
-    if (barrier->has_arrived == NULL || (barrier->members == NULL && request->task_count > 0)) {
+    if (barrier->has_arrived == NULL || !barrier->has_members) {
         barrier->counter--;
         barrier->has_ended = true;
         return false;
@@ -294,16 +336,9 @@ static void enter_open(struct muster_coordination *coordination,
                        const struct muster_coordination_request *request,
                        struct muster_coordination_ask *ask)
 {
-    const char *text = NULL;
+    const char *text = find_conflict(coordination, barrier, request);
 
-    if (!has_same_members(coordination, barrier, request))
-        text = muster_coordination_format(
-            coordination,
-            "Conflicting tasks specified by different processes for the same "
-            "barrier: " BARRIER_FORMAT
-            ". Check that the callers are invoking the barrier with the same arguments.",
-            BARRIER_ARGS(barrier->name.text, barrier->counter));
-    else if (!is_member(coordination, barrier, request->task))
+    if (text == NULL && !is_member(coordination, barrier, request->task))
         text = muster_coordination_format(
             coordination,
             "A non-participating task (%" PRIu32 ") called the barrier: " BARRIER_FORMAT,
@@ -344,6 +379,22 @@ static void enter(struct muster_coordination *coordination,
     barrier_end(coordination, barrier, rc, obstacle);
 }
 
+/* What the instance came to, to one who comes late or has asked before. */
+static void answer_again(struct muster_coordination *coordination,
+                         const struct muster_coordination_barrier *barrier,
+                         const struct muster_coordination_request *request,
+                         struct muster_coordination_ask *ask)
+{
+    const char *text = find_conflict(coordination, barrier, request);
+
+    if (text == NULL)
+        answer_result(coordination, barrier, ask);
+    else
+        answer_barrier(coordination, ask, barrier->name.text, barrier->counter,
+                       MUSTER_INVALID_ARGUMENT, text);
+}
+
+/* The caller counts on from the instance that it is told. */
 static void refuse_gap(struct muster_coordination *coordination,
                        const struct muster_coordination_request *request, int64_t instance,
                        struct muster_coordination_ask *ask)
@@ -351,11 +402,16 @@ static void refuse_gap(struct muster_coordination *coordination,
     const char *text = muster_coordination_format(
         coordination,
         "Barrier (" BARRIER_FORMAT
-        ") is invoked by the task, but the service thinks it is the %" PRId64
-        "-th instance. The service or task probably restarted, or the callers count differently.",
-        BARRIER_ARGS(request->key, request->counter), instance);
+        ") is invoked by the task, but the service thinks it is the %" PRId64 "-th instance. %s",
+        BARRIER_ARGS(request->key, request->counter), instance,
+        request->counter == 0 || instance == 0
+            ? "The service or task probably restarted, check the earlier logs to debug further. "
+              "Usually, a restart on the stale tasks will resolve the issue."
+            : "One task is probably way too quick / slow in its execution. For example, one task "
+              "started a barrier early, which timed out, and started a second barrier before the "
+              "late task even joined once.");
 
-    answer_barrier(coordination, ask, request->key, request->counter, MUSTER_INTERNAL, text);
+    answer_barrier(coordination, ask, request->key, instance, MUSTER_INTERNAL, text);
 }
 
 void muster_coordination_enter(struct muster_coordination *coordination,
@@ -371,7 +427,7 @@ void muster_coordination_enter(struct muster_coordination *coordination,
     if (request->timeout_ms > (int64_t)(UINT64_MAX / MUSTER_NS_PER_MS / 2))
         timeout_ns = UINT64_MAX / 2;
     if (barrier != NULL && barrier->has_ended && request->counter == newest) {
-        answer_result(coordination, barrier, ask);
+        answer_again(coordination, barrier, request, ask);
         return;
     }
     if (request->counter != next) {

@@ -36,6 +36,7 @@ struct muster_coordination_barrier {
     char *text;
     uint64_t due_ns;
     uint32_t first_task;
+    bool has_members;  /* settled by the first call, for all instances */
     uint32_t *members; /* sorted; NULL: all */
     size_t member_count;
     uint8_t *has_arrived; /* by task */

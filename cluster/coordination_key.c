@@ -194,7 +194,12 @@ void muster_coordination_get(struct muster_coordination *coordination,
                                        (int)request->key.size, (const char *)request->key.data));
 }
 
-/* Decimal text of an int32; none is 0. */
+static bool is_space(char character)
+{
+    return character == ' ' || (character >= '\t' && character <= '\r');
+}
+
+/* Decimal text of an int32, blanks around it; none is 0. */
 static bool parse_number(const struct muster_coordination_key *key, int64_t *ret_number)
 {
     char *end = NULL;
@@ -204,6 +209,8 @@ static bool parse_number(const struct muster_coordination_key *key, int64_t *ret
     if (key->value.data == NULL)
         return true;
     number = strtoll(key->value.data, &end, 10);
+    while (end != key->value.data && is_space(*end))
+        end++;
     *ret_number = number;
     return key->value.size > 0 && end == (const char *)key->value.data + key->value.size &&
            number >= INT32_MIN && number <= INT32_MAX;

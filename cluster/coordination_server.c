@@ -320,8 +320,12 @@ static enum muster_rc add_methods(struct muster_coordination_server *server)
         endpoint->server = server;
         endpoint->dialect = rows[i].dialect;
         endpoint->method = rows[i].method;
-        endpoint->rpc_method = (struct muster_rpc_method){
-            .path = rows[i].path, .on_message = on_message, .on_end = on_end, .is_unary = true};
+        endpoint->rpc_method =
+            (struct muster_rpc_method){.path = rows[i].path,
+                                       .on_message = on_message,
+                                       .on_end = on_end,
+                                       .is_unary = true,
+                                       .receive_message_max_bytes = MESSAGE_BYTES_MAX};
         rc = muster_rpc_server_add(server->rpc_server, &endpoint->rpc_method, 1, endpoint);
         if (rc != MUSTER_OK)
             return rc;
@@ -336,12 +340,11 @@ static enum muster_rc open_rpc(struct muster_coordination_server *server,
     const struct muster_interceptor *guard =
         options->authorization != NULL ? muster_authorization_interceptor(options->authorization)
                                        : NULL;
-    const struct muster_rpc_server_options rpc_options = {
-        .receive_message_max_bytes = MESSAGE_BYTES_MAX,
-        .connections_max = TASKS_MAX,
-        .tls = options->tls,
-        .interceptors = &guard,
-        .interceptor_count = guard != NULL ? 1 : 0};
+    const struct muster_rpc_server_options rpc_options = {.connections_max = TASKS_MAX,
+                                                          .tls = options->tls,
+                                                          .interceptors = &guard,
+                                                          .interceptor_count =
+                                                              guard != NULL ? 1 : 0};
     struct muster_address wanted;
     enum muster_rc rc;
 

@@ -4,10 +4,12 @@ and the death of the coordinator.
 
 Needs jax: tests/tools/install-strangers jax, or MUSTER_JAX_PYTHON names an interpreter that has it.
 """
+import itertools
 import os
 import pathlib
 import select
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -48,6 +50,24 @@ class Coordinator:
         check("the coordinator ends in order", self.process.wait(DEADLINE_S), 0)
 
 
+class Server(Coordinator):
+    """`muster server`, which serves the same beside the rest."""
+
+    def __init__(self, tasks):
+        self.command = [os.path.join(BUILD, "bin", "muster"), "server", "--cluster", '{"coordinator": ["127.0.0.1:0"]}',
+                        "--bind", "127.0.0.1", "--coordination", str(tasks)]
+        self.start()
+
+
+class Own:
+    """JAX's own service, in its process 0."""
+
+    def __init__(self):
+        with socket.socket() as free:  # it must be known before that process starts
+            free.bind(("127.0.0.1", 0))
+            self.address = f"127.0.0.1:{free.getsockname()[1]}"
+
+
 class Task:
     def __init__(self, coordinator, number, tasks, *words, **environment):
         self.errors = tempfile.TemporaryFile()
@@ -74,6 +94,11 @@ class Task:
             *whole, self.rest = (self.rest + data).split(b"\n")
             self.lines += [line.decode() for line in whole]
 
+    def hear_all(self):
+        """Every line until its end, but for what Gloo says."""
+        self.hear("no such line")
+        return [line for line in self.lines if not line.startswith("[Gloo]")]
+
     def go_on(self):
         self.process.stdin.write(b"\n")
         self.process.stdin.flush()
@@ -99,6 +124,27 @@ def a_job_runs_from_begin_to_end():
             check(f"shutdown of {i}", task.hear("shut down"), "")
             check(f"exit of {i} in job {job}", task.end(), 0)
     coordinator.stop()
+
+
+def jax_cannot_tell_it_from_its_own():
+    """The same program on JAX's own service and on ours prints the same."""
+    words = ["large", "many", "crowd", "members", "utils", "live", "shutdown"]
+    heard = []
+    for place in (Own(), Coordinator(4), Server(4)):
+        environment = {"OWN": "1"} if isinstance(place, Own) else {}
+        tasks = [Task(place, i, 4, *words, **environment) for i in range(4)]
+        heard.append([task.hear_all() for task in tasks])
+        for i, task in enumerate(tasks):
+            check(f"exit of {i} at {type(place).__name__}", task.end(), 0)
+            if task.process.returncode != 0:
+                print(task.text[-2000:])
+        if not isinstance(place, Own):
+            place.stop()
+    check("task 0 has done it all", [len(lines) > 40 and lines[-1] for lines in heard[0][:1]], ["shut down"])
+    for place, lines in (("coordinator", heard[1]), ("server", heard[2])):
+        for i in range(4):
+            for own, ours in itertools.zip_longest(heard[0][i], lines[i]):
+                check(f"{place}, task {i}", ours, own)
 
 
 def a_missing_task_ends_the_wait():
@@ -190,7 +236,7 @@ def the_coordinator_is_killed_and_nobody_minds():
 
 
 def main():
-    for test in (a_job_runs_from_begin_to_end, a_missing_task_ends_the_wait, a_killed_task_is_told_to_all,
+    for test in (a_job_runs_from_begin_to_end, jax_cannot_tell_it_from_its_own, a_missing_task_ends_the_wait, a_killed_task_is_told_to_all,
                  a_killed_task_comes_back, a_preemption_stops_all_at_one_step,
                  the_coordinator_is_killed_and_nobody_minds):
         begun = time.monotonic()

@@ -470,9 +470,13 @@ static void a_barrier_counts_its_instances(void **state)
     enter(fixture, &first, "s", 0, 5, NULL, 0);
     assert_refused(first, MUSTER_INTERNAL,
                    "Barrier (s::5) is invoked by the task, but the service thinks it is the 2-th "
-                   "instance.");
+                   "instance. One task is probably way too quick / slow in its execution.");
     enter(fixture, &first, "t", 0, 1, NULL, 0);
-    assert_refused(first, MUSTER_INTERNAL, "thinks it is the 0-th instance");
+    assert_refused(first, MUSTER_INTERNAL,
+                   "thinks it is the 0-th instance. The service or task probably restarted, check");
+    enter(fixture, &first, "s", 0, 0, NULL, 0);
+    assert_refused(first, MUSTER_INTERNAL, "thinks it is the 2-th instance. The service or task");
+    assert_int_equal(first.counter, 2); /* from there its client counts on */
     assert_int_equal(first.details,
                      MUSTER_COORDINATION_DETAIL_ERROR | MUSTER_COORDINATION_DETAIL_BARRIER);
 }
@@ -501,13 +505,13 @@ static void a_late_task_gets_the_result_that_was(void **state)
 static void members_only_and_all_the_same(void **state)
 {
     struct fixture *fixture = *state;
-    const uint32_t two[] = {1, 0}, also_two[] = {0, 1, 1}, unknown[] = {0, 9};
+    const uint32_t two[] = {1, 0}, also_two[] = {0, 1}, twice[] = {0, 1, 1}, unknown[] = {0, 9};
     struct question a, b, stranger;
 
     open_with(fixture, 3, false);
     register_all(fixture);
     enter(fixture, &a, "sub", 0, 0, two, 2);
-    enter(fixture, &b, "sub", 1, 0, also_two, 3);
+    enter(fixture, &b, "sub", 1, 0, also_two, 2);
     assert_int_equal(a.rc, MUSTER_OK);
     assert_int_equal(b.rc, MUSTER_OK);
     enter(fixture, &a, "sub", 0, 1, two, 2);
@@ -520,13 +524,43 @@ static void members_only_and_all_the_same(void **state)
     enter(fixture, &a, "diff", 0, 0, two, 2);
     enter(fixture, &b, "diff", 1, 0, NULL, 0);
     assert_refused(a, MUSTER_INVALID_ARGUMENT,
-                   "Conflicting tasks specified by different processes for the same barrier: "
-                   "diff::0.");
-    assert_refused(b, MUSTER_INVALID_ARGUMENT, "Conflicting tasks");
+                   "diff::0: No tasks were specified by the client, which implies that the entire");
+    assert_refused(b, MUSTER_INVALID_ARGUMENT, "diff::0: No tasks were specified");
+    enter(fixture, &a, "twice", 0, 0, twice, 3);
+    assert_refused(a, MUSTER_INVALID_ARGUMENT, "Conflicting tasks");
     enter(fixture, &a, "s3", 0, 0, unknown, 2);
     assert_refused(a, MUSTER_INVALID_ARGUMENT,
                    "Unexpected task (9) that is not in the cluster called the barrier. Barrier Id: "
                    "s3::0");
+}
+
+static void members_are_settled_by_the_first_call(void **state)
+{
+    struct fixture *fixture = *state;
+    const uint32_t all[] = {2, 0, 1}, two[] = {0, 1}, unknown[] = {0, 9};
+    struct question a, b, c;
+
+    open_with(fixture, 3, false);
+    register_all(fixture);
+    enter(fixture, &a, "s", 0, 0, NULL, 0);
+    enter(fixture, &b, "s", 1, 0, all, 3); /* as good as none named */
+    enter(fixture, &c, "s", 2, 0, NULL, 0);
+    assert_int_equal(a.rc, MUSTER_OK);
+    assert_int_equal(b.rc, MUSTER_OK);
+    enter(fixture, &a, "s", 0, 1, two, 2);
+    assert_refused(a, MUSTER_INVALID_ARGUMENT, "for the same barrier: s::1.");
+    enter(fixture, &b, "s", 1, 1, NULL, 0); /* the instance has failed */
+    assert_refused(b, MUSTER_INVALID_ARGUMENT, "for the same barrier: s::1.");
+    enter(fixture, &a, "late", 0, 0, two, 2);
+    expire_at(fixture, fixture->now_ns + 500 * MUSTER_NS_PER_MS);
+    assert_int_equal(a.rc, MUSTER_DEADLINE_EXCEEDED);
+    enter(fixture, &b, "late", 1, 0, all, 3);
+    assert_refused(b, MUSTER_INVALID_ARGUMENT, "for the same barrier: late::0.");
+    enter(fixture, &b, "late", 1, 0, two, 2);
+    assert_int_equal(b.rc, MUSTER_DEADLINE_EXCEEDED);
+    enter(fixture, &a, "s3", 0, 0, unknown, 2); /* settles nothing */
+    enter(fixture, &a, "s3", 0, 1, all, 1);
+    assert_refused(a, MUSTER_INVALID_ARGUMENT, "A non-participating task (0)");
 }
 
 static void the_newer_call_of_a_task_counts(void **state)
@@ -632,6 +666,8 @@ static void all_who_live_hear_the_same(void **state)
                    "Requesting task 2 is not one of the tasks specified in a GetAliveTasks "
                    "request.");
     assert_int_equal(question.details, 0);
+    ask_alive(fixture, &question, 2, NULL, 0);
+    assert_refused(question, MUSTER_INVALID_ARGUMENT, "Requesting task 2 is not one of the tasks");
 }
 
 static void a_recoverable_task_that_slept_lives_again(void **state)
@@ -693,6 +729,7 @@ int main(void)
         CASE(a_barrier_counts_its_instances),
         CASE(a_late_task_gets_the_result_that_was),
         CASE(members_only_and_all_the_same),
+        CASE(members_are_settled_by_the_first_call),
         CASE(the_newer_call_of_a_task_counts),
         CASE(a_barrier_is_cancelled),
         CASE(a_death_ends_the_barriers_that_wait_for_it),

@@ -240,6 +240,9 @@ static void numbers_are_counted_in_text(void **state)
     ask(fixture, &question, MUSTER_COORDINATION_INCREMENT, "n", NULL, 1);
     assert_int_equal(question.rc, MUSTER_FAILED_PRECONDITION);
     assert_string_equal(question.text, "Failed to parse value \"3000000000\" as an integer.");
+    insert(fixture, "spaced", " 41\t");
+    ask(fixture, &question, MUSTER_COORDINATION_INCREMENT, "spaced", NULL, 1);
+    assert_string_equal(question.entries, "spaced=42;");
     insert(fixture, "word", "again");
     ask(fixture, &question, MUSTER_COORDINATION_INCREMENT, "word", NULL, 1);
     assert_string_equal(question.text, "Failed to parse value \"again\" as an integer.");
