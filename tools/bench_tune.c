@@ -148,7 +148,8 @@ static bool write_table(const struct settings *settings, FILE *file, struct benc
 
     bench_tune_make(sets, count, &parameters);
     (void)muster_plan_parameters_format(&parameters, text, sizeof(text));
-    (void)!ftruncate(fileno(file), 0); /* a device has no length */
+    if (file != stdout)
+        (void)!ftruncate(fileno(file), 0); /* a device has no length */
     fprintf(file, "# muster bench tune -n %s --bytes %s\n%s", settings->members, settings->bytes,
             text);
     if (file == stdout)

@@ -330,8 +330,8 @@ static void on_change(struct muster_resolver_watch *watch, struct muster_cluster
     if (muster_cluster_diff_init(&since_printed, asking->env->mem, asking->spec, spec) != MUSTER_OK)
         return;
     if (since_printed.change_count > 0) {
-        watching->is_stopped =
-            !resolve_print_change(asking->env, spec, &since_printed, settings->is_json);
+        if (!resolve_print_change(asking->env, spec, &since_printed, settings->is_json))
+            watching->is_stopped = true; /* a signal may have said so before */
         watching->told++;
     }
     muster_cluster_diff_fini(&since_printed);

@@ -130,9 +130,8 @@ bool run_sink_is_full(const struct run_sink *sink)
 
 bool run_sink_close(struct run_sink *sink)
 {
-    bool is_whole;
-
     struct pollfd poll_fd = {.fd = sink->fd, .events = POLLOUT};
+    bool is_whole;
 
     if (sink->is_watched)
         muster_fd_watch_close(&sink->watch);
@@ -144,5 +143,6 @@ bool run_sink_close(struct run_sink *sink)
     is_whole = !sink->is_broken && sink->start == sink->end;
     free(sink->bytes);
     sink->bytes = NULL;
+    sink->is_broken = true; /* it takes no more */
     return is_whole;
 }

@@ -59,6 +59,14 @@ class LostOutput(unittest.TestCase):
                     self.assertTrue(os.path.islink(path))
                     os.unlink(path)
 
+    def test_what_standard_output_has_already_stays(self):
+        with tempfile.TemporaryFile("a+") as file:
+            file.write("before\n")
+            file.flush()
+            self.assertEqual(muster("bench", "tune", "-n", "2", "--bytes", "4K", "--iters", "1", stdout=file).returncode, 0)
+            file.seek(0)
+            self.assertRegex(file.read(), r"\Abefore\n# muster bench tune ")
+
     def test_a_summary_into_a_device_leaves_the_device(self):
         with tempfile.TemporaryDirectory() as where:
             path = os.path.join(where, "pipe")

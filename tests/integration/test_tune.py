@@ -112,7 +112,7 @@ class Scale(unittest.TestCase):
             self.assertEqual(muster("bench", "scale", *args).returncode, 2, args)
         done = muster("bench", "scale", "--gbps", "0")
         self.assertNotEqual(done.returncode, 0)
-        self.assertIn("above 0", done.stderr)
+        self.assertIn("more than 0", done.stderr)
 
 
 if __name__ == "__main__":
