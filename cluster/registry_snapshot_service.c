@@ -64,7 +64,7 @@ static void on_timer(struct muster_timer *timer)
     uint64_t before = snapshot->taken_bytes;
 
     await_client(snapshot);
-    if (snapshot->taken_bytes - before >= TAKEN_BYTES)
+    if (snapshot->taken_bytes >= before + TAKEN_BYTES) /* heads may make it less than before */
         return;
     leave(snapshot);
     MUSTER_LOG(snapshot->base.server->env, WARN, "registry_snapshot_unread", "sent_bytes",
