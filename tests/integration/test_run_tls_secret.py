@@ -218,7 +218,8 @@ class Secret(unittest.TestCase):
         registry = ("registry", "--listen", "127.0.0.1:0")
         for words, text in ((("--tls-secret", self.secret), "go together"), (("--job", "j"), "go together"),
                             (("--tls-secret", self.secret, "--job", "a b"), "letters, digits"),
-                            (("--tls-secret", self.secret, "--job", "j", "--tls-cert", "x"), "leave out --tls-cert")):
+                            (("--tls-secret", self.secret, "--job", "j", "--tls-cert", "x", "--tls-key", "x"),
+                             "leave out --tls-cert")):
             with self.subTest(text):
                 self.assertIn(text, Program(self, *registry, *words).end(BAD_INPUT))
 
