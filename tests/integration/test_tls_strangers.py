@@ -73,8 +73,8 @@ class Echo(unittest.TestCase):
 
     def test_without_h2_there_is_no_connection(self):
         server = self.serve()
-        self.assertIn("alert no application protocol", self.s_client(server, "-alpn", "http/1.1"))
-        self.assertIn("alert no application protocol", self.s_client(server))
+        for words in (("-alpn", "http/1.1"), ()):  # alert 120 has no name in OpenSSL 3.0.13
+            self.assertRegex(self.s_client(server, *words), "alert no application protocol|SSL alert number 120")
 
     def test_renegotiation_is_refused(self):
         done = run(OPENSSL, "s_client", "-connect", f"127.0.0.1:{self.serve().port}", "-alpn", "h2", "-tls1_2", input="R\n")

@@ -60,7 +60,8 @@ class EtcdCluster:
                 ("--cert", self.cert, "--key", self.key, "--cacert", tls.ca))
 
     def ctl(self, *words, endpoints=None):
-        return etcdctl(endpoints or self.endpoints, *self.client_tls, *self.user, *words, prefix=self.prefix)
+        patience = [] if words[0] == "endpoint" else ["--command-timeout=60s"]  # who asks whether it lives wants to hear soon
+        return etcdctl(endpoints or self.endpoints, *patience, *self.client_tls, *self.user, *words, prefix=self.prefix)
 
     def folder(self, i):
         return os.path.join(self.where, f"m{i}")
