@@ -2,7 +2,6 @@
 #include "cluster/coordination_internal.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define MISSING_SHOWN_MAX 20 /* names in the text of a barrier that timed out */
@@ -18,10 +17,6 @@ static struct muster_coordination_barrier *barrier_find(struct muster_coordinati
 {
     return barrier_of(muster_coordination_index_find(&coordination->barriers, id));
 }
-
-/* "id::counter" as in all texts. */
-#define BARRIER_FORMAT                "%.*s::%" PRId64
-#define BARRIER_ARGS(name_, counter_) (int)(name_).size, (const char *)(name_).data, (counter_)
 
 static void answer_barrier(struct muster_coordination *coordination,
                            struct muster_coordination_ask *ask, struct muster_bytes id,
@@ -71,20 +66,11 @@ static void instance_clear(struct muster_coordination *coordination,
     barrier->on_end = NULL;
 }
 
-static void forget_members(struct muster_coordination *coordination,
-                           struct muster_coordination_barrier *barrier)
-{
-    muster_mem_free(coordination->mem, barrier->members);
-    barrier->members = NULL;
-    barrier->member_count = 0;
-    barrier->has_members = false;
-}
-
 static void barrier_free(struct muster_coordination *coordination,
                          struct muster_coordination_barrier *barrier)
 {
     instance_clear(coordination, barrier);
-    forget_members(coordination, barrier);
+    muster_coordination_forget_members(coordination, barrier);
     muster_list_remove(&barrier->open_node);
     muster_coordination_index_remove(&coordination->barriers, &barrier->name);
     muster_mem_free(coordination->mem, barrier);
@@ -142,101 +128,6 @@ static void barrier_end(struct muster_coordination *coordination,
                       MUSTER_CONTAINER_OF(node, struct muster_coordination_ask, node));
 }
 
-/* --- Members --- */
-
-static int compare_ids(const void *a, const void *b)
-{
-    uint32_t left = *(const uint32_t *)a, right = *(const uint32_t *)b;
-
-    return left < right ? -1 : left > right;
-}
-
-/* Who is asked for: sorted, each once; all are NULL. Gives. False: no memory. */
-static bool members_of(struct muster_coordination *coordination,
-                       const struct muster_coordination_request *request, uint32_t **ret_members,
-                       size_t *ret_count)
-{
-    uint32_t task_count = coordination->options.task_count;
-    uint32_t *members = NULL;
-    size_t count = 0;
-
-    if (request->task_count > 0) {
-        members = muster_mem_alloc(coordination->mem, request->task_count * sizeof(*members));
-        if (members == NULL)
-            return false;
-        memcpy(members, request->tasks, request->task_count * sizeof(*members));
-        qsort(members, request->task_count, sizeof(*members), compare_ids);
-    }
-    for (size_t i = 0; i < request->task_count; i++)
-        if (count == 0 || members[count - 1] != members[i])
-            members[count++] = members[i];
-    if (count == task_count && members[count - 1] == task_count - 1) {
-        muster_mem_free(coordination->mem, members);
-        members = NULL;
-        count = 0;
-    }
-    *ret_members = members;
-    *ret_count = count;
-    return true;
-}
-
-static bool is_member(const struct muster_coordination *coordination,
-                      const struct muster_coordination_barrier *barrier, uint32_t task)
-{
-    if (barrier->members == NULL)
-        return task < coordination->options.task_count;
-    return bsearch(&task, barrier->members, barrier->member_count, sizeof(task), compare_ids) !=
-           NULL;
-}
-
-static size_t member_count(const struct muster_coordination *coordination,
-                           const struct muster_coordination_barrier *barrier)
-{
-    return barrier->members != NULL ? barrier->member_count : coordination->options.task_count;
-}
-
-static uint32_t member_at(const struct muster_coordination_barrier *barrier, size_t i)
-{
-    return barrier->members != NULL ? barrier->members[i] : (uint32_t)i;
-}
-
-static bool has_same_members(struct muster_coordination *coordination,
-                             const struct muster_coordination_barrier *barrier,
-                             const struct muster_coordination_request *request)
-{
-    uint32_t *members = NULL;
-    size_t count = 0;
-    bool is_same = members_of(coordination, request, &members, &count) &&
-                   count == barrier->member_count &&
-                   (count == 0 || memcmp(members, barrier->members, count * sizeof(*members)) == 0);
-
-    muster_mem_free(coordination->mem, members);
-    return is_same &&
-           (request->task_count == 0 || request->task_count == member_count(coordination, barrier));
-}
-
-/* Why the call does not fit those who meet here, or NULL. */
-static const char *find_conflict(struct muster_coordination *coordination,
-                                 const struct muster_coordination_barrier *barrier,
-                                 const struct muster_coordination_request *request)
-{
-    if (!barrier->has_members || has_same_members(coordination, barrier, request))
-        return NULL;
-    if (request->task_count == 0)
-        return muster_coordination_format(
-            coordination,
-            BARRIER_FORMAT
-            ": No tasks were specified by the client, which implies that the entire cluster is "
-            "participating in the barrier. However, the service disagrees. Check that the callers "
-            "are invoking the barrier with the same arguments.",
-            BARRIER_ARGS(barrier->name.text, barrier->counter));
-    return muster_coordination_format(
-        coordination,
-        "Conflicting tasks specified by different processes for the same barrier: " BARRIER_FORMAT
-        ". Check that the callers are invoking the barrier with the same arguments.",
-        BARRIER_ARGS(barrier->name.text, barrier->counter));
-}
-
 /* --- Entering --- */
 
 /* What stands against this instance from its beginning, or NULL. */
@@ -244,14 +135,14 @@ static const char *find_obstacle(struct muster_coordination *coordination,
                                  struct muster_coordination_barrier *barrier,
                                  enum muster_rc *ret_rc)
 {
-    for (size_t i = 0; i < member_count(coordination, barrier); i++) {
-        uint32_t id = member_at(barrier, i);
+    for (size_t i = 0; i < muster_coordination_member_count(coordination, barrier); i++) {
+        uint32_t id = muster_coordination_member_at(barrier, i);
         const struct muster_coordination_task *task =
             muster_coordination_find_task(coordination, id);
 
         *ret_rc = task == NULL ? MUSTER_INVALID_ARGUMENT : MUSTER_INTERNAL;
         if (task == NULL) {
-            forget_members(coordination, barrier);
+            muster_coordination_forget_members(coordination, barrier);
             return muster_coordination_format(
                 coordination,
                 "Unexpected task (%" PRIu32 ") that is not in the cluster called the barrier. "
@@ -278,9 +169,7 @@ static bool instance_begin(struct muster_coordination *coordination,
 
     instance_clear(coordination, barrier);
     barrier->counter++;
-    if (!barrier->has_members)
-        barrier->has_members =
-            members_of(coordination, request, &barrier->members, &barrier->member_count);
+    muster_coordination_settle_members(coordination, barrier, request);
     barrier->has_arrived =
         muster_mem_alloc_zero(coordination->mem, coordination->options.task_count, 1);
     if (barrier->has_arrived == NULL || !barrier->has_members) {
@@ -326,7 +215,7 @@ static void arrive(struct muster_coordination *coordination,
         barrier->arrived_count++;
     barrier->has_arrived[task] = 1;
     muster_list_append(&barrier->asks, &ask->node);
-    if (barrier->arrived_count == member_count(coordination, barrier))
+    if (barrier->arrived_count == muster_coordination_member_count(coordination, barrier))
         barrier_end(coordination, barrier, MUSTER_OK, NULL);
 }
 
@@ -336,9 +225,9 @@ static void enter_open(struct muster_coordination *coordination,
                        const struct muster_coordination_request *request,
                        struct muster_coordination_ask *ask)
 {
-    const char *text = find_conflict(coordination, barrier, request);
+    const char *text = muster_coordination_find_conflict(coordination, barrier, request);
 
-    if (text == NULL && !is_member(coordination, barrier, request->task))
+    if (text == NULL && !muster_coordination_is_member(coordination, barrier, request->task))
         text = muster_coordination_format(
             coordination,
             "A non-participating task (%" PRIu32 ") called the barrier: " BARRIER_FORMAT,
@@ -385,7 +274,7 @@ static void answer_again(struct muster_coordination *coordination,
                          const struct muster_coordination_request *request,
                          struct muster_coordination_ask *ask)
 {
-    const char *text = find_conflict(coordination, barrier, request);
+    const char *text = muster_coordination_find_conflict(coordination, barrier, request);
 
     if (text == NULL)
         answer_result(coordination, barrier, ask);
@@ -505,7 +394,7 @@ static struct muster_coordination_barrier *find_waiting(struct muster_coordinati
         struct muster_coordination_barrier *barrier =
             MUSTER_CONTAINER_OF(node, struct muster_coordination_barrier, open_node);
 
-        if (is_member(coordination, barrier, task))
+        if (muster_coordination_is_member(coordination, barrier, task))
             return barrier;
     }
     return NULL;
@@ -530,8 +419,10 @@ static void add_missing(struct muster_coordination *coordination,
 {
     size_t shown = 0;
 
-    for (size_t i = 0; i < member_count(coordination, barrier) && shown < MISSING_SHOWN_MAX; i++) {
-        uint32_t id = member_at(barrier, i);
+    for (size_t i = 0;
+         i < muster_coordination_member_count(coordination, barrier) && shown < MISSING_SHOWN_MAX;
+         i++) {
+        uint32_t id = muster_coordination_member_at(barrier, i);
 
         if (barrier->has_arrived[id] != 0)
             continue;
@@ -551,7 +442,7 @@ static void barrier_expire(struct muster_coordination *coordination,
         "task) to debug further.\n# of tasks that reached the barrier: %zu/%zu.\nThe first task at "
         "the barrier: %" PRIu32 ". Some timed out task names:\n",
         BARRIER_ARGS(barrier->name.text, barrier->counter), barrier->arrived_count,
-        member_count(coordination, barrier), barrier->first_task);
+        muster_coordination_member_count(coordination, barrier), barrier->first_task);
     add_missing(coordination, barrier);
     barrier_end(coordination, barrier, MUSTER_DEADLINE_EXCEEDED,
                 coordination->scratch.is_failed ? "out of memory" : coordination->scratch.bytes);

@@ -184,6 +184,29 @@ void muster_coordination_expire_barriers(struct muster_coordination *coordinatio
 uint64_t muster_coordination_barriers_due_ns(const struct muster_coordination *coordination);
 void muster_coordination_free_barriers(struct muster_coordination *coordination);
 
+/* coordination_barrier_members.c */
+
+/* "id::counter" as in all texts; needs inttypes.h. */
+#define BARRIER_FORMAT                "%.*s::%" PRId64
+#define BARRIER_ARGS(name_, counter_) (int)(name_).size, (const char *)(name_).data, (counter_)
+
+/** The first call says who; has_members stays false where there is no memory. */
+void muster_coordination_settle_members(struct muster_coordination *coordination,
+                                        struct muster_coordination_barrier *barrier,
+                                        const struct muster_coordination_request *request);
+void muster_coordination_forget_members(struct muster_coordination *coordination,
+                                        struct muster_coordination_barrier *barrier);
+bool muster_coordination_is_member(const struct muster_coordination *coordination,
+                                   const struct muster_coordination_barrier *barrier,
+                                   uint32_t task);
+size_t muster_coordination_member_count(const struct muster_coordination *coordination,
+                                        const struct muster_coordination_barrier *barrier);
+uint32_t muster_coordination_member_at(const struct muster_coordination_barrier *barrier, size_t i);
+/** Why the call does not fit those who meet here (scratch), or NULL. */
+const char *muster_coordination_find_conflict(struct muster_coordination *coordination,
+                                              const struct muster_coordination_barrier *barrier,
+                                              const struct muster_coordination_request *request);
+
 /* coordination_alive.c */
 
 void muster_coordination_ask_alive(struct muster_coordination *coordination,
