@@ -78,7 +78,8 @@ static void refuse(struct muster_registry *registry, size_t endpoint)
 
 const struct muster_error *muster_registry_refusal(const struct muster_registry *registry)
 {
-    return registry->refusal.rc != MUSTER_OK ? &registry->refusal : NULL;
+    return registry->refusal.rc != MUSTER_OK && !registry->has_connected ? &registry->refusal
+                                                                         : NULL;
 }
 
 enum muster_rc muster_registry_judge(struct muster_registry *registry, size_t endpoint,

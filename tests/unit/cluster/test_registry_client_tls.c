@@ -228,6 +228,34 @@ static void after_a_first_contact_a_refusal_is_waited_out(void **state)
     scene_close(&scene);
 }
 
+static void a_refusal_is_over_once_somebody_lets_us_in(void **state)
+{
+    struct scene scene;
+    struct muster_registry_snapshot snapshot = {.data = &scene};
+    struct registry_pair *f = &scene.pair;
+    uint64_t deadline_ns;
+
+    (void)state;
+    scene_open(&scene);
+    serve(&scene, scene.theirs, false);
+    dial(&scene, NULL, scene.ours);
+    assert_int_equal(registry_pair_put(f, PREFIX "a", "1"), MUSTER_UNAUTHENTICATED);
+    registry_pair_stop_server(f);
+    serve(&scene, scene.ours, false);
+    while (registry_pair_put(f, PREFIX "a", "1") != MUSTER_OK)
+        assert_int_equal(f->op.error.rc, MUSTER_UNAUTHENTICATED); /* it dials again soon */
+    registry_pair_stop_server(f);
+    deadline_ns = muster_loop_after_ns(f->env->loop, SHORT_NS);
+    assert_int_equal(muster_registry_snapshot_start(&snapshot, f->registry, deadline_ns, on_bytes,
+                                                    on_snapshot_done),
+                     MUSTER_OK);
+    test_env_run_until(f->env, test_env_is_true, &scene.is_ended);
+
+    assert_null(muster_registry_refusal(f->registry));
+    assert_int_equal(scene.ended.rc, MUSTER_DEADLINE_EXCEEDED);
+    scene_close(&scene);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -235,6 +263,7 @@ int main(void)
         cmocka_unit_test(an_operation_ends_at_once_when_the_registry_demands_another_certificate),
         cmocka_unit_test(watches_and_snapshots_end_at_once_too),
         cmocka_unit_test(after_a_first_contact_a_refusal_is_waited_out),
+        cmocka_unit_test(a_refusal_is_over_once_somebody_lets_us_in),
     };
 
     if (getenv("MUSTER_TEST_REGISTRY") != NULL)
