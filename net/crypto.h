@@ -26,4 +26,11 @@ void muster_sha256_update(struct muster_sha256 *sum, const void *bytes, size_t s
 /** ret_digest NULL: it is not wanted any more. Idempotent. */
 void muster_sha256_fini(struct muster_sha256 *sum, uint8_t *ret_digest);
 
+/** HMAC (RFC 2104) with SHA-256. Errors: RESOURCE_EXHAUSTED. */
+MUSTER_MUST_CHECK enum muster_rc muster_crypto_hmac_sha256(const void *key, size_t key_bytes,
+                                                           const void *bytes, size_t size,
+                                                           uint8_t ret_mac[MUSTER_SHA256_BYTES]);
+/** Takes as long whatever differs. */
+bool muster_crypto_is_equal(const void *a, const void *b, size_t size);
+
 #endif

@@ -3,9 +3,12 @@
 
 #include <assert.h>
 
+#include <openssl/crypto.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
+#include <openssl/hmac.h>
 #include <openssl/pem.h>
+#include <string.h>
 
 /* Without this OpenSSL would ask the terminal. */
 static int refuse_pass_phrase(char *out, int room, int is_writing, void *data)
@@ -99,4 +102,24 @@ void muster_sha256_fini(struct muster_sha256 *sum, uint8_t *ret_digest)
         (void)EVP_DigestFinal_ex(sum->impl, ret_digest, NULL);
     EVP_MD_CTX_free(sum->impl);
     sum->impl = NULL;
+}
+
+enum muster_rc muster_crypto_hmac_sha256(const void *key, size_t key_bytes, const void *bytes,
+                                         size_t size, uint8_t ret_mac[MUSTER_SHA256_BYTES])
+{
+    uint8_t mac[MUSTER_SHA256_BYTES];
+    unsigned count = 0;
+
+    if (HMAC(EVP_sha256(), key, (int)key_bytes, bytes, size, mac, &count) == NULL ||
+        count != sizeof(mac)) {
+        ERR_clear_error();
+        return MUSTER_RESOURCE_EXHAUSTED;
+    }
+    memcpy(ret_mac, mac, sizeof(mac));
+    return MUSTER_OK;
+}
+
+bool muster_crypto_is_equal(const void *a, const void *b, size_t size)
+{
+    return CRYPTO_memcmp(a, b, size) == 0;
 }

@@ -95,7 +95,8 @@ const struct muster_identity *muster_tls_engine_identity(const struct muster_tls
 /** The protocol that both agreed upon. */
 const char *muster_tls_engine_protocol(const struct muster_tls_engine *engine);
 bool muster_tls_engine_is_resumed(const struct muster_tls_engine *engine);
-/** RFC 5705, RFC 8446 7.5: key material that only the two ends of this connection know. */
+/** RFC 5705, RFC 8446 7.5: key material that only the two ends of this connection know.
+ * FAILED_PRECONDITION: TLS 1.2 without the extended master secret. */
 MUSTER_MUST_CHECK enum muster_rc muster_tls_engine_export(struct muster_tls_engine *engine,
                                                           const char *label, uint8_t *ret_key,
                                                           size_t key_bytes);

@@ -358,9 +358,13 @@ bool muster_tls_engine_is_resumed(const struct muster_tls_engine *engine)
 enum muster_rc muster_tls_engine_export(struct muster_tls_engine *engine, const char *label,
                                         uint8_t *ret_key, size_t key_bytes)
 {
-    int result = SSL_export_keying_material(engine->ssl, ret_key, key_bytes, label, strlen(label),
-                                            NULL, 0, 0);
+    int result;
 
+    /* RFC 7627 5.4: without it two sessions of TLS 1.2 can be made to have the same keys. */
+    if (SSL_version(engine->ssl) < TLS1_3_VERSION && SSL_get_extms_support(engine->ssl) != 1)
+        return MUSTER_FAILED_PRECONDITION;
+    result = SSL_export_keying_material(engine->ssl, ret_key, key_bytes, label, strlen(label), NULL,
+                                        0, 0);
     ERR_clear_error();
     return result == 1 ? MUSTER_OK : MUSTER_INTERNAL;
 }
