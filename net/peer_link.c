@@ -1,11 +1,11 @@
-/* A peer link: connect or accept, hello, the queue of frames, recall, close. */
+/* A peer link: connect or accept, the queue of frames, recall, close. */
 #include "net/peer_link_internal.h"
-
-#include <muster/options.h>
 
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "net/tls_stream.h"
 
 #define QUEUED_COPY_BYTES_MAX (64u << 20) /* with those that the peer has not confirmed */
 #define DATA_BUFFER_BYTES     (4u << 20)
@@ -336,112 +336,7 @@ void muster_peer_link_recall_op(struct muster_peer_link *link, const struct must
         muster_peer_link_discard_matching(link, &match);
 }
 
-/* --- Meeting --- */
-
-static void on_hello_written(struct muster_stream_write *write, enum muster_rc rc)
-{
-    struct muster_peer_link *link = write->data;
-    struct muster_error error;
-
-    link->is_hello_queued = false;
-    if (rc == MUSTER_OK) {
-        muster_peer_link_receive(link);
-        return;
-    }
-    muster_peer_link_lost_error(link, "the connection was lost before the hello", &error);
-    muster_peer_link_lose(link, &error);
-}
-
-static void send_hello(struct muster_peer_link *link)
-{
-    enum muster_rc rc;
-
-    muster_peer_hello_pack(&link->self, link->hello);
-    link->hello_iov.iov_base = link->hello;
-    link->hello_iov.iov_len = sizeof(link->hello);
-    link->hello_write.data = link;
-    rc = muster_stream_submit(&link->hello_write, link->stream, &link->hello_iov, 1,
-                              on_hello_written);
-    assert(rc == MUSTER_OK);
-    link->is_hello_queued = rc == MUSTER_OK;
-}
-
-static bool is_met_by_mistake(const struct muster_peer_link *link)
-{
-    const struct muster_incarnation *target =
-        link->is_opener ? &link->self.target : &link->peer.target;
-    const struct muster_incarnation *reached =
-        link->is_opener ? &link->peer.incarnation : &link->self.incarnation;
-
-    return !muster_incarnation_is_zero(target) && !muster_incarnation_is_equal(target, reached);
-}
-
-/* MUSTER_ZEROCOPY: so many bytes and more are sent without a copy; not within a host, where the
- * kernel copies all the same. */
-static void set_zerocopy(struct muster_peer_link *link)
-{
-    struct muster_vars *vars = link->env->vars;
-    const char *text = vars == NULL ? NULL : muster_vars_get(vars, "MUSTER_ZEROCOPY");
-    uint64_t bytes_min;
-
-    if (text == NULL || muster_address_is_loopback(muster_stream_peer(link->stream)))
-        return;
-    if (muster_bytes_parse(text, &bytes_min) == MUSTER_OK)
-        muster_stream_set_zerocopy(link->stream, (size_t)bytes_min);
-}
-
-void muster_peer_link_meet(struct muster_peer_link *link)
-{
-    char text[MUSTER_INCARNATION_TEXT_BYTES];
-    struct muster_error error = {.rc = MUSTER_OK};
-    struct muster_list *node;
-
-    if (strcmp(link->self.job, link->peer.job) != 0)
-        muster_error_set(&error, MUSTER_FAILED_PRECONDITION,
-                         "jobs differ: \"%s\" here, \"%s\" at peer %s", link->self.job,
-                         link->peer.job, muster_incarnation_format(&link->peer.incarnation, text));
-    else if (muster_incarnation_is_equal(&link->self.incarnation, &link->peer.incarnation))
-        muster_error_set(&error, MUSTER_FAILED_PRECONDITION, "process %s has met itself",
-                         muster_incarnation_format(&link->peer.incarnation, text));
-    else if (is_met_by_mistake(link))
-        muster_error_set(&error, MUSTER_FAILED_PRECONDITION,
-                         "another process answers at its address");
-    else if (!link->is_opener && link->peer.purpose == MUSTER_LINK_AS_OPENED)
-        muster_error_set(&error, MUSTER_INVALID_ARGUMENT,
-                         "the peer does not say what the link is for");
-    if (error.rc != MUSTER_OK) {
-        muster_peer_link_fail(link, &error);
-        return;
-    }
-    if (!link->is_opener) {
-        link->self.purpose = link->peer.purpose;
-        link->self.stripe = link->peer.stripe;
-        link->self.stripe_count = link->peer.stripe_count;
-    }
-    link->peer.purpose = link->self.purpose;
-    if (link->self.purpose == MUSTER_LINK_DATA)
-        set_zerocopy(link);
-    if (link->is_opener && link->self.intent != MUSTER_LINK_NEW) {
-        link->state = MUSTER_LINK_ANSWER; /* the deadline goes on */
-        return;
-    }
-    if (!link->is_opener && link->peer.intent == MUSTER_LINK_NEW)
-        link->session = link->peer.session;
-    muster_timer_stop(&link->timer);
-    link->state = MUSTER_LINK_READY;
-    link->is_met = true;
-    for (node = link->frames.next; node != &link->frames; node = node->next)
-        muster_peer_link_submit(link, MUSTER_CONTAINER_OF(node, struct muster_frame, node));
-    link->events->on_ready(link);
-}
-
-/* The peer's hello is read once ours is out: a refusal must not take ours back, from which the
- * other side learns why. */
-static void start_hello(struct muster_peer_link *link)
-{
-    link->state = MUSTER_LINK_HELLO;
-    send_hello(link);
-}
+/* --- Connecting --- */
 
 static void on_connected(struct muster_dial *dial, enum muster_rc rc)
 {
@@ -464,7 +359,7 @@ static void on_connected(struct muster_dial *dial, enum muster_rc rc)
         return;
     }
     link->stream = dial->stream;
-    start_hello(link);
+    muster_peer_link_greet(link);
 }
 
 static void on_deadline(struct muster_timer *timer)
@@ -521,12 +416,16 @@ enum muster_rc muster_peer_link_connect(struct muster_peer_link *link,
                                         const struct muster_address *address, uint64_t deadline_ns)
 {
     struct muster_stream_options stream = {.user_timeout_ms = USER_TIMEOUT_MS};
-    const struct muster_dial_options options = {.tls = link->env->tls,
+    bool is_bare = link->self.keys != NULL && link->self.purpose != MUSTER_LINK_CONTROL;
+    const struct muster_dial_options options = {.tls = is_bare ? NULL : link->env->tls,
                                                 .server_name = MUSTER_PEER_PROTOCOL,
                                                 .protocols = MUSTER_PEER_PROTOCOL,
                                                 .stream = &stream};
     enum muster_rc rc;
 
+    if (is_bare && !muster_link_keys_has(link->self.keys, &link->self.target))
+        return MUSTER_FAILED_PRECONDITION;
+    link->is_bare = is_bare;
     if (link->self.purpose == MUSTER_LINK_DATA) {
         stream.send_buffer_bytes = DATA_BUFFER_BYTES;
         stream.receive_buffer_bytes = DATA_BUFFER_BYTES;
@@ -580,8 +479,9 @@ enum muster_rc muster_peer_link_accept(struct muster_env *env, struct muster_str
     }
     link->self.purpose = MUSTER_LINK_AS_OPENED;
     link->stream = stream;
+    link->is_bare = link->self.keys != NULL && !muster_tls_stream_is_one(stream);
     muster_timer_start(&link->timer, env->loop, deadline_ns);
-    start_hello(link);
+    muster_peer_link_greet(link);
     *ret_link = link;
     return MUSTER_OK;
 }

@@ -16,6 +16,7 @@
 #define MUSTER_PEER_PROTOCOL "muster-link"
 #define MUSTER_STRIPES_MAX   8u
 
+struct muster_link_keys;
 struct muster_peer_link;
 
 enum muster_link_purpose {
@@ -46,6 +47,9 @@ struct muster_peer_hello {
     uint64_t received;   /* RESUME: bytes that have arrived at the opener */
     uint32_t connection; /* of the session, counted by its opener: this one; PROBE: the lost one */
     struct muster_incarnation target; /* whom the opener means to reach; zero: whoever is there */
+    /* Of this process, never said: links but for CONTROL are in plain text, and by these keys both
+     * sides prove who they are; target is set then. NULL: env->tls secures all links, or none. */
+    struct muster_link_keys *keys;
 };
 
 /** Who a frame is for. */
@@ -134,7 +138,8 @@ struct muster_peer_link_events {
     void (*on_abandoned)(struct muster_peer_link *link);
 };
 
-/** Connect to address and say hello. Borrows env and events, copies hello. Gives. */
+/** Connect to address and say hello. Borrows env and events, copies hello. Gives.
+ * FAILED_PRECONDITION: there is no key for the target yet. */
 MUSTER_MUST_CHECK enum muster_rc muster_peer_link_open(
     struct muster_env *env, const struct muster_address *address,
     const struct muster_peer_hello *hello, uint64_t deadline_ns,

@@ -3,15 +3,16 @@
 #define MUSTER_NET_PEER_LINK_INTERNAL_H
 
 #include "net/dial.h"
+#include "net/link_proof.h"
 #include "net/peer_link.h"
 
-#define MUSTER_HELLO_BYTES       136
 #define MUSTER_HELLO_START_BYTES 8 /* magic and version: alike in every version */
 #define MUSTER_LINK_INBOX_BYTES  4096
 
 enum muster_link_state {
     MUSTER_LINK_CONNECTING,
     MUSTER_LINK_HELLO,  /* the peer's hello is awaited */
+    MUSTER_LINK_PROOF,  /* acceptor, bare: the opener's proof is awaited */
     MUSTER_LINK_ANSWER, /* the peer's answer to RESUME or PROBE is awaited */
     MUSTER_LINK_READY,
     MUSTER_LINK_BROKEN, /* the connection is lost, the session is not */
@@ -40,6 +41,8 @@ struct muster_peer_link {
     struct muster_peer_hello peer;
     enum muster_link_state state;
     bool is_opener;
+    bool is_bare; /* in plain text, in a job with TLS: both sides prove who they are */
+    struct muster_link_proof proof;
     struct muster_dial dial;
     bool is_connecting;
     struct muster_stream *stream;
@@ -142,8 +145,17 @@ void muster_frame_finish(struct muster_frame *frame, enum muster_rc rc);
 size_t muster_frame_bytes(const struct muster_frame *frame);
 /** Ends in events->on_down, unless the link is down or closed already. */
 void muster_peer_link_fail(struct muster_peer_link *link, const struct muster_error *error);
-/** The hello of the peer is in link->peer: compare, answer, become ready. */
-void muster_peer_link_meet(struct muster_peer_link *link);
+
+/* peer_link_meet.c */
+/** The connection is there: say hello, read the peer's. */
+void muster_peer_link_greet(struct muster_peer_link *link);
+/** Bytes of what the peer says first. */
+size_t muster_peer_link_hello_bytes(const struct muster_peer_link *link);
+/** The hello of the peer is in link->peer, all that it says first in bytes: compare, answer, become
+ * ready. */
+void muster_peer_link_meet(struct muster_peer_link *link, const uint8_t *bytes);
+/** The opener's proof has come. */
+void muster_peer_link_hear_proof(struct muster_peer_link *link, const uint8_t *mac);
 
 /** Which COLLECTIVE frames: of epochs < epoch_end and, unless NULL, of op. */
 struct muster_frame_match {

@@ -30,22 +30,34 @@ static bool is_live(const struct muster_peer_link *link)
 
 static bool take_hello(struct muster_peer_link *link)
 {
+    const uint8_t *bytes = inbox_front(link);
     struct muster_error error = {.rc = MUSTER_OK};
 
     if (inbox_bytes(link) < MUSTER_HELLO_START_BYTES)
         return false;
-    if (muster_peer_hello_check_start(inbox_front(link), &error) != MUSTER_OK) {
+    if (muster_peer_hello_check_start(bytes, &error) != MUSTER_OK) {
         muster_peer_link_fail(link, &error);
         return false;
     }
-    if (inbox_bytes(link) < MUSTER_HELLO_BYTES)
+    if (inbox_bytes(link) < muster_peer_link_hello_bytes(link))
         return false;
-    if (muster_peer_hello_unpack(inbox_front(link), &link->peer, &error) != MUSTER_OK) {
+    if (muster_peer_hello_unpack(bytes, &link->peer, &error) != MUSTER_OK) {
         muster_peer_link_fail(link, &error);
         return false;
     }
-    link->inbox_begin += MUSTER_HELLO_BYTES;
-    muster_peer_link_meet(link);
+    link->inbox_begin += muster_peer_link_hello_bytes(link);
+    muster_peer_link_meet(link, bytes);
+    return is_live(link);
+}
+
+static bool take_proof(struct muster_peer_link *link)
+{
+    const uint8_t *mac = inbox_front(link);
+
+    if (inbox_bytes(link) < MUSTER_LINK_MAC_BYTES)
+        return false;
+    link->inbox_begin += MUSTER_LINK_MAC_BYTES;
+    muster_peer_link_hear_proof(link, mac);
     return is_live(link);
 }
 
@@ -145,6 +157,8 @@ static bool take_step(struct muster_peer_link *link)
 {
     if (link->state == MUSTER_LINK_HELLO)
         return take_hello(link);
+    if (link->state == MUSTER_LINK_PROOF)
+        return take_proof(link);
     if (link->state == MUSTER_LINK_ANSWER)
         return take_answer(link);
     switch (link->receive) {
@@ -213,7 +227,9 @@ static size_t bytes_wanted(const struct muster_peer_link *link)
     if (link->state == MUSTER_LINK_HELLO)
         return inbox_bytes(link) < MUSTER_HELLO_START_BYTES
                    ? MUSTER_HELLO_START_BYTES - inbox_bytes(link)
-                   : MUSTER_HELLO_BYTES - inbox_bytes(link);
+                   : muster_peer_link_hello_bytes(link) - inbox_bytes(link);
+    if (link->state == MUSTER_LINK_PROOF)
+        return MUSTER_LINK_MAC_BYTES - inbox_bytes(link);
     if (link->state == MUSTER_LINK_ANSWER || link->receive == MUSTER_RECEIVE_HEADER)
         return MUSTER_FRAME_HEADER_BYTES - inbox_bytes(link);
     if (link->payload == NULL)
@@ -253,8 +269,8 @@ void muster_peer_link_receive(struct muster_peer_link *link)
 {
     while (is_live(link) && link->turn_bytes < TURN_BYTES && take_step(link)) {
     }
-    if (!is_live(link))
-        return;
+    if (!is_live(link) || (link->state == MUSTER_LINK_PROOF && link->is_hello_queued))
+        return; /* our proof leaves before the peer's is read: nothing is open when it is ready */
     if (link->turn_bytes < TURN_BYTES)
         start_read(link);
     else

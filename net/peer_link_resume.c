@@ -369,6 +369,7 @@ enum muster_rc muster_peer_link_take_over(struct muster_peer_link *link,
     uint64_t received = with->peer.received;
 
     assert(with->state == MUSTER_LINK_READY && muster_list_is_empty(&with->frames));
+    assert(!with->is_hello_queued);
     if (!muster_peer_link_is_met(link) || link->is_opener || link->session != with->peer.session ||
         !can_go_on(link, received))
         return MUSTER_FAILED_PRECONDITION;

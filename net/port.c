@@ -1,6 +1,7 @@
 /* The one listening port: reads four bytes of every connection and hands it on as if untouched. A
  * server with a credential takes TLS instead of HTTP/2 in plain text, and links come under TLS where
- * the environment has a credential (which then must be the server's, too). */
+ * the environment has a credential (which then must be the server's, too), those of data and state
+ * in plain text where they are authenticated only. */
 #include "net/port.h"
 
 #include <assert.h>
@@ -45,7 +46,7 @@ struct greeting {
     struct muster_list node;
 };
 
-/* Links come under TLS alone. */
+/* Links come under TLS; those that may be in plain text have to prove who they are (peer_link). */
 static bool links_are_secured(const struct muster_port *port)
 {
     return port->on_peer != NULL && port->env->tls != NULL;
@@ -177,7 +178,8 @@ static const char *refusal(const struct greeting *greeting)
 
     if (is_tls)
         return links_are_secured(port) || serves_secured(port) ? NULL : "TLS not served";
-    if ((is_peer && links_are_secured(port)) || (is_http2 && serves_secured(port)))
+    if ((is_peer && links_are_secured(port) && !port->env->is_data_authenticated_only) ||
+        (is_http2 && serves_secured(port)))
         return "plain text where TLS is demanded";
     if ((is_peer && port->on_peer != NULL) || (is_http2 && port->rpc_server != NULL))
         return NULL;

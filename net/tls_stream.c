@@ -458,6 +458,11 @@ enum muster_rc muster_tls_stream_new(struct muster_tls *tls, struct muster_strea
     return MUSTER_OK;
 }
 
+bool muster_tls_stream_is_one(const struct muster_stream *stream)
+{
+    return stream->ops == &tls_ops;
+}
+
 const struct muster_identity *muster_tls_stream_identity(const struct muster_stream *stream)
 {
     return muster_tls_engine_identity(muster_tls_stream_of(stream)->engine);

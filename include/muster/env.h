@@ -137,6 +137,9 @@ struct muster_env {
     struct muster_loop *loop;
     struct muster_net *net;
     struct muster_tls *tls; /* of links to other members, both ways; NULL: they are plain */
+    /* With tls: links of data and state prove who is there by a key of the control link, and are
+     * not encrypted (docs/tls.md). */
+    bool is_data_authenticated_only;
     struct muster_http *http;
     struct muster_backend *backend;
     struct muster_host *host;

@@ -35,7 +35,8 @@ struct rig {
     uint64_t next_limits[2]; /* of the connection after the first */
     bool is_waiting;         /* the opener does not connect again by itself */
     bool is_closing;
-    bool is_forgotten; /* the acceptor does not know any session */
+    bool is_forgotten;          /* the acceptor does not know any session */
+    uint64_t greeting_bytes[2]; /* before the first frame: of the opener, of the acceptor */
 };
 
 static struct rig rig;
@@ -176,6 +177,7 @@ static void end_init(struct end *end, unsigned index)
     snprintf(end->hello.job, sizeof(end->hello.job), "job");
     end->hello.incarnation.bytes[0] = (uint8_t)(index + 1);
     end->hello.purpose = MUSTER_LINK_DATA;
+    rig.greeting_bytes[index] = MUSTER_HELLO_BYTES;
     for (unsigned i = 0; i < rig.count; i++)
         for (uint32_t k = 0; k < rig.sizes[i]; k++)
             end->payloads[i][k] = (uint8_t)(k * 7 + k / 256 + i * 31 + index * 101);
@@ -192,6 +194,24 @@ static void rig_open(const uint32_t *sizes, unsigned count)
     rig.next_limits[0] = rig.next_limits[1] = UINT64_MAX;
     for (unsigned i = 0; i < 2; i++)
         end_init(&rig.ends[i], i);
+}
+
+/* Both have the key of a control link: each connection has to be proven. */
+static void rig_share_key(void)
+{
+    const struct muster_link_key key = {.secret = {1}, .id = {2}};
+
+    for (unsigned i = 0; i < 2; i++) {
+        struct muster_peer_hello *hello = &rig.ends[i].hello;
+
+        hello->keys = muster_link_keys_new(rig.test.env.mem);
+        assert_non_null(hello->keys);
+        assert_int_equal(
+            muster_link_keys_put(hello->keys, &rig.ends[1 - i].hello.incarnation, &key), MUSTER_OK);
+    }
+    rig.ends[0].hello.target = rig.ends[1].hello.incarnation;
+    rig.greeting_bytes[0] = MUSTER_LINK_ASKED_BYTES + MUSTER_LINK_MAC_BYTES;
+    rig.greeting_bytes[1] = MUSTER_LINK_ANSWERED_BYTES + MUSTER_LINK_MAC_BYTES;
 }
 
 static bool is_joined(void *data)
@@ -215,6 +235,8 @@ static void rig_close(void)
         muster_peer_link_close(rig.ends[i].link);
     muster_peer_link_close(rig.strange);
     test_env_turn(&rig.test.env, 10);
+    for (unsigned i = 0; i < 2; i++)
+        muster_link_keys_free(rig.ends[i].hello.keys);
     cut_net_fini(&rig.net);
     test_env_close(&rig.test);
 }
@@ -288,11 +310,13 @@ static const uint32_t small[] = {5, 0, 64, 1, 100};
 #define SMALL_COUNT 5
 #define SMALL_BYTES (5 * 64 + 170)
 
-static void cut_once(unsigned direction, uint64_t at, size_t take_max)
+static void cut_once(unsigned direction, uint64_t at, size_t take_max, bool is_proven)
 {
     rig_open(small, SMALL_COUNT);
+    if (is_proven)
+        rig_share_key();
     rig.net.take_max = take_max;
-    rig.net.limits[direction] = MUSTER_HELLO_BYTES + at;
+    rig.net.limits[direction] = rig.greeting_bytes[direction] + at;
     rig_join();
     send_all();
     run_through();
@@ -309,7 +333,7 @@ static void a_cut_at_any_byte_of_either_direction_loses_and_doubles_nothing(void
     (void)state;
     for (unsigned direction = 0; direction < 2; direction++)
         for (uint64_t at = 1; at <= SMALL_BYTES; at++)
-            cut_once(direction, at, 0);
+            cut_once(direction, at, 0, false);
 }
 
 static void the_same_when_frames_leave_in_pieces(void **state)
@@ -317,7 +341,62 @@ static void the_same_when_frames_leave_in_pieces(void **state)
     (void)state;
     for (unsigned direction = 0; direction < 2; direction++)
         for (uint64_t at = 1; at <= SMALL_BYTES; at += 3)
-            cut_once(direction, at, 50);
+            cut_once(direction, at, 50, false);
+}
+
+static void the_same_when_each_connection_is_proven(void **state)
+{
+    (void)state;
+    for (unsigned direction = 0; direction < 2; direction++)
+        for (uint64_t at = 1; at <= SMALL_BYTES; at += 3)
+            cut_once(direction, at, at % 2 == 0 ? 0 : 50, true);
+}
+
+/* The first connection carries some frames, the second is cut while both sides prove themselves, or
+ * in their answers. */
+static void a_cut_while_it_is_proven_anew_is_resumed_too(void **state)
+{
+    (void)state;
+    for (unsigned direction = 0; direction < 2; direction++) {
+        for (uint64_t at = 1; at <= 216 + 64 + 100; at += 5) {
+            rig_open(small, SMALL_COUNT);
+            rig_share_key();
+            rig.net.limits[1 - direction] = rig.greeting_bytes[1 - direction] + 200;
+            rig.next_limits[direction] = at;
+            rig_join();
+            send_all();
+            run_through();
+
+            assert_true(rig.ends[0].broken_count >= 1 && rig.ends[0].resumed_count >= 1);
+            rig_close();
+        }
+    }
+}
+
+/* Everything that the first connection has said does not resume it: who has the session's number but
+ * not the key. */
+static void a_session_is_not_resumed_without_the_key(void **state)
+{
+    (void)state;
+    rig_open(small, SMALL_COUNT);
+    rig_share_key();
+    rig_join();
+    rig.is_waiting = true;
+    cut_net_reset(&rig.net);
+    test_env_turn(&rig.test.env, 5);
+    assert_int_equal(muster_link_keys_put(rig.ends[0].hello.keys, &rig.ends[1].hello.incarnation,
+                                          &(struct muster_link_key){.secret = {3}, .id = {2}}),
+                     MUSTER_OK); /* the name has been heard, the key has not */
+    reopen(&rig.ends[0]);
+    for (unsigned i = 0; i < 50; i++)
+        test_env_turn(&rig.test.env, 1);
+
+    assert_int_equal(rig.ends[0].resumed_count, 0);
+    assert_int_equal(rig.ends[1].resumed_count, 0);
+    assert_true(rig.ends[0].is_down);
+    assert_int_equal(rig.ends[0].error.rc, MUSTER_UNAUTHENTICATED);
+    assert_false(rig.ends[1].is_down);
+    rig_close();
 }
 
 /* The first connection carries `first` bytes, the second is cut in its hello, its answer or later.
@@ -602,6 +681,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_cut_at_any_byte_of_either_direction_loses_and_doubles_nothing),
         cmocka_unit_test(the_same_when_frames_leave_in_pieces),
+        cmocka_unit_test(the_same_when_each_connection_is_proven),
+        cmocka_unit_test(a_cut_while_it_is_proven_anew_is_resumed_too),
+        cmocka_unit_test(a_session_is_not_resumed_without_the_key),
         cmocka_unit_test(a_second_cut_while_it_is_being_resumed_is_resumed_too),
         cmocka_unit_test(large_payloads_go_on_in_the_middle),
         cmocka_unit_test(frames_that_are_sent_while_it_is_broken_wait),

@@ -8,7 +8,7 @@
 #include <muster/tls.h>
 #include <muster/tls_authority.h>
 
-#include "net/peer_link.h"
+#include "net/peer_link_internal.h"
 #include "net/port.h"
 #include "tests/lib/rpc_fixture.h"
 
@@ -22,6 +22,7 @@ struct place {
     struct muster_port *port;
     struct muster_address address;
     struct muster_peer_link *opened, *accepted;
+    struct muster_link_keys *keys[2]; /* opener, acceptor */
     unsigned ready_count, down_count;
     char down_text[MUSTER_ERROR_TEXT_BYTES];
     bool is_port_closed;
@@ -112,18 +113,27 @@ static void on_peer(struct muster_port *port, struct muster_stream *stream)
     struct place *place = muster_port_data(port);
     struct muster_peer_hello hello = hello_of(1);
 
+    hello.keys = place->keys[1];
     assert_int_equal(muster_peer_link_accept(place->rpc.env, stream, &hello, soon(place), &events,
                                              place, &place->accepted),
                      MUSTER_OK);
 }
 
-static void open_link(struct place *place, struct muster_env *env)
+static enum muster_rc start_link(struct place *place, struct muster_env *env,
+                                 enum muster_link_purpose purpose)
 {
     struct muster_peer_hello hello = hello_of(2);
 
-    assert_int_equal(muster_peer_link_open(env, &place->address, &hello, soon(place), &events,
-                                           place, &place->opened),
-                     MUSTER_OK);
+    hello.purpose = purpose;
+    hello.target = hello_of(1).incarnation;
+    hello.keys = place->keys[0];
+    return muster_peer_link_open(env, &place->address, &hello, soon(place), &events, place,
+                                 &place->opened);
+}
+
+static void open_link(struct place *place, struct muster_env *env)
+{
+    assert_int_equal(start_link(place, env, MUSTER_LINK_CONTROL), MUSTER_OK);
 }
 
 static void on_port_closed(struct muster_port *port)
@@ -171,7 +181,10 @@ static int tear_down(void **state)
     muster_tls_close(env->tls);
     muster_tls_close(place->env_of_b.tls);
     muster_tls_authority_free(place->authority);
+    for (size_t i = 0; i < 2; i++)
+        muster_link_keys_free(place->keys[i]);
     env->tls = NULL;
+    env->is_data_authenticated_only = false;
     rpc_fixture_close(&place->rpc);
     return 0;
 }
@@ -219,6 +232,119 @@ static void a_link_in_plain_text_is_refused(void **state)
 
     assert_int_equal(place->ready_count, 0);
     assert_null(place->accepted);
+}
+
+/* --- Data that is authenticated only --- */
+
+static void authenticate_only(struct place *place, bool opener, bool acceptor)
+{
+    struct muster_mem *mem = place->rpc.env->mem;
+
+    place->rpc.env->is_data_authenticated_only = acceptor;
+    place->keys[0] = opener ? muster_link_keys_new(mem) : NULL;
+    place->keys[1] = acceptor ? muster_link_keys_new(mem) : NULL;
+}
+
+static void drop_links(struct place *place)
+{
+    muster_peer_link_close(place->opened);
+    muster_peer_link_close(place->accepted);
+    place->opened = place->accepted = NULL;
+    place->ready_count = place->down_count = 0;
+}
+
+static void meet_for_control(struct place *place)
+{
+    open_link(place, place->rpc.env);
+    test_env_run_until(place->rpc.env, are_both_ready, place);
+    assert_true(muster_tls_stream_is_one(place->opened->stream));
+    drop_links(place);
+}
+
+static void data_follows_control_in_plain_text(void **state)
+{
+    struct place *place = *state;
+
+    authenticate_only(place, true, true);
+    assert_int_equal(start_link(place, place->rpc.env, MUSTER_LINK_DATA),
+                     MUSTER_FAILED_PRECONDITION);
+    place->opened = NULL;
+    meet_for_control(place);
+    assert_int_equal(start_link(place, place->rpc.env, MUSTER_LINK_DATA), MUSTER_OK);
+    test_env_run_until(place->rpc.env, are_both_ready, place);
+
+    assert_false(muster_tls_stream_is_one(place->opened->stream));
+    assert_false(muster_tls_stream_is_one(place->accepted->stream));
+}
+
+/* Each control link has another key. */
+static void the_key_is_of_one_session(void **state)
+{
+    struct place *place = *state;
+    uint8_t first[MUSTER_LINK_KEYS_PER_PEER * MUSTER_LINK_KEY_ID_BYTES], both[2][sizeof(first)];
+    const struct muster_incarnation ends[] = {hello_of(2).incarnation, hello_of(1).incarnation};
+
+    authenticate_only(place, true, true);
+    meet_for_control(place);
+    muster_link_keys_list(place->keys[0], &ends[1], first);
+    meet_for_control(place);
+    for (size_t i = 0; i < 2; i++)
+        muster_link_keys_list(place->keys[i], &ends[1 - i], both[i]);
+
+    assert_memory_equal(both[0], both[1], sizeof(first));
+    assert_memory_equal(both[0] + MUSTER_LINK_KEY_ID_BYTES, first, MUSTER_LINK_KEY_ID_BYTES);
+    assert_true(memcmp(both[0], first, MUSTER_LINK_KEY_ID_BYTES) != 0);
+}
+
+static void a_task_of_another_job_gets_no_key(void **state)
+{
+    struct place *place = *state;
+
+    authenticate_only(place, true, true);
+    open_link(place, &place->env_of_b);
+    test_env_run_until(place->rpc.env, is_opened_down, place);
+
+    assert_int_equal(start_link(place, &place->env_of_b, MUSTER_LINK_DATA),
+                     MUSTER_FAILED_PRECONDITION);
+}
+
+/* By a key of its own, or with control asked for in plain text. */
+static void who_has_no_control_link_is_refused(void **state)
+{
+    static const enum muster_link_purpose purposes[] = {MUSTER_LINK_DATA, MUSTER_LINK_STATE};
+    struct place *place = *state;
+    const struct muster_incarnation acceptor = hello_of(1).incarnation;
+    const struct muster_link_key made_up = {.secret = {1}, .id = {1}};
+
+    authenticate_only(place, true, true);
+    assert_int_equal(muster_link_keys_put(place->keys[0], &acceptor, &made_up), MUSTER_OK);
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(start_link(place, place->rpc.env, purposes[i]), MUSTER_OK);
+        test_env_run_until(place->rpc.env, is_opened_down, place);
+        assert_int_equal(place->ready_count, 0);
+        drop_links(place);
+    }
+    meet_for_control(place); /* nobody else is disturbed */
+}
+
+/* Set differently: neither kind of data link comes up, the control link does. */
+static void who_encrypts_does_not_meet_who_authenticates(void **state)
+{
+    struct place *place = *state;
+
+    authenticate_only(place, false, true);
+    meet_for_control(place);
+    assert_int_equal(start_link(place, place->rpc.env, MUSTER_LINK_DATA), MUSTER_OK);
+    test_env_run_until(place->rpc.env, is_opened_down, place);
+    assert_non_null(place->keys[1]);
+    muster_link_keys_free(place->keys[1]);
+    drop_links(place);
+
+    authenticate_only(place, true, false);
+    meet_for_control(place);
+    assert_int_equal(start_link(place, place->rpc.env, MUSTER_LINK_DATA), MUSTER_OK);
+    test_env_run_until(place->rpc.env, is_opened_down, place);
+    assert_null(place->accepted); /* the port has closed it */
 }
 
 static void calls_come_by_the_same_port(void **state)
@@ -273,6 +399,12 @@ int main(void)
         cmocka_unit_test_setup_teardown(tasks_of_a_job_meet, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_task_of_another_job_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_link_in_plain_text_is_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(data_follows_control_in_plain_text, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_key_is_of_one_session, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_task_of_another_job_gets_no_key, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(who_has_no_control_link_is_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(who_encrypts_does_not_meet_who_authenticates, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(calls_come_by_the_same_port, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_server_of_another_credential_is_refused, set_up,
                                         tear_down),
