@@ -353,6 +353,7 @@ void muster_fetch_source_open(struct fetch_source *source)
     enum muster_rc rc;
 
     hello.purpose = MUSTER_LINK_STATE;
+    hello.target = source->incarnation;
     if (deadline_ns > fetch->deadline_ns)
         deadline_ns = fetch->deadline_ns;
     rc = muster_peer_link_open(fetch->env, &source->address, &hello, deadline_ns, &events, source,

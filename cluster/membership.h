@@ -39,6 +39,7 @@ struct muster_membership_options {
     struct muster_plan_parameters
         plan; /* zeros: about 256 KiB, 64 KiB; count in a view that this one begins */
     struct muster_communication_options communication;
+    enum muster_data_protection data_protection; /* of this process */
     struct muster_suspicion_policy suspicion;
 };
 

@@ -262,10 +262,13 @@ static void tell_unreached(struct muster_membership *machine)
 /* Who cannot work with the members as they have agreed asks for nothing: its node gives up. */
 static bool is_unfit(const struct muster_membership *machine)
 {
+    const struct muster_view_demands demands = {
+        .communication = machine->options.communication,
+        .is_reproducible = machine->options.plan.is_reproducible,
+        .data_protection = machine->options.data_protection};
     struct muster_option_difference difference;
 
-    return muster_view_differs(machine->view, &machine->options.communication,
-                               machine->options.plan.is_reproducible, &difference);
+    return muster_view_differs(machine->view, &demands, &difference);
 }
 
 void muster_membership_settle_joining(struct muster_membership *machine)

@@ -185,6 +185,7 @@ static void set_options(struct muster_membership *machine, struct muster_view *f
 
     fields->communication = first->communication;
     fields->plan.is_reproducible = first->asks_reproducible;
+    fields->data_protection = first->data_protection;
 }
 
 static enum muster_rc make_view(struct muster_membership *machine, struct muster_view **ret_view)

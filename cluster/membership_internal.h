@@ -21,6 +21,7 @@ struct membership_peer {
     uint64_t begins_after; /* what its record says (collective/view_proto.h) … */
     struct muster_communication_options communication; /* … */
     bool asks_reproducible;
+    enum muster_data_protection data_protection;
     struct muster_suspicion suspicion;
     char death[48];    /* what killed it */
     bool is_witnessed; /* its death, by this process: told to the others until the view changes */

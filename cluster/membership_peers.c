@@ -269,6 +269,7 @@ static void member_put(struct muster_membership *machine,
     peer->begins_after = record->begins_after;
     peer->communication = record->communication;
     peer->asks_reproducible = record->is_reproducible;
+    peer->data_protection = record->data_protection;
 }
 
 /* The key of a living process is gone: its lease ran out while it was cut off. Ours we put again.

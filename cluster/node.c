@@ -151,6 +151,16 @@ static enum muster_rc copy_labels(struct muster_node *node,
     return MUSTER_OK;
 }
 
+static enum muster_rc make_keys(struct muster_node *node, struct muster_error *ret_error)
+{
+    if (node->demands.data_protection != MUSTER_DATA_AUTHENTICATED)
+        return MUSTER_OK;
+    node->hello.keys = node->keys = muster_link_keys_new(node->env->mem);
+    return node->keys != NULL
+               ? MUSTER_OK
+               : muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a node");
+}
+
 static void make_identity(struct muster_node *node, const struct muster_node_options *options)
 {
     node->self = options->incarnation;
@@ -221,6 +231,7 @@ static enum muster_rc make_machine(struct muster_node *node,
     machine.min_members_timeout_ns = options->min_members_timeout_ns;
     machine.plan = options->plan;
     machine.communication = options->communication;
+    machine.data_protection = node->demands.data_protection;
     machine.is_force_new = options->is_force_new;
     machine.suspicion.evict_after_ns = options->evict_after_ns;
     machine.is_return = options->is_return;
@@ -240,6 +251,13 @@ static void init_metrics(struct muster_node *node)
                        "muster_membership_views_total", "Views this process has entered.", NULL);
 }
 
+static enum muster_data_protection data_protection_of(const struct muster_env *env)
+{
+    if (env->tls == NULL)
+        return MUSTER_DATA_PLAIN;
+    return env->is_data_authenticated_only ? MUSTER_DATA_AUTHENTICATED : MUSTER_DATA_ENCRYPTED;
+}
+
 static struct muster_node *node_new(const struct muster_node_options *options)
 {
     struct muster_node *node = muster_mem_alloc_zero(options->env->mem, 1, sizeof(*node));
@@ -250,10 +268,11 @@ static struct muster_node *node_new(const struct muster_node_options *options)
     node->events = options->events;
     node->data = options->data;
     node->expected_count = options->expected_count == 0 ? 1 : options->expected_count;
-    node->asked = options->communication;
+    node->demands.communication = options->communication;
     node->start_timeout_ns =
         options->start_timeout_ns == 0 ? START_TIMEOUT_NS : options->start_timeout_ns;
-    node->asks_reproducible = options->plan.is_reproducible;
+    node->demands.is_reproducible = options->plan.is_reproducible;
+    node->demands.data_protection = data_protection_of(options->env);
     muster_list_init(&node->peers);
     muster_list_init(&node->strangers);
     muster_list_init(&node->news);
@@ -286,6 +305,9 @@ enum muster_rc muster_node_open(const struct muster_node_options *options,
     if (rc != MUSTER_OK)
         goto fail;
     make_identity(node, options);
+    rc = make_keys(node, ret_error);
+    if (rc != MUSTER_OK)
+        goto fail;
     rc = open_port(node, &options->listen, ret_error);
     if (rc != MUSTER_OK)
         goto fail;
@@ -351,6 +373,7 @@ static void free_node(struct muster_node *node)
     struct muster_mem *mem = node->env->mem;
 
     muster_membership_free(node->machine);
+    muster_link_keys_free(node->keys);
     if (node->has_chunks)
         muster_state_chunks_fini(&node->chunks);
     muster_metric_fini(&node->epoch_metric);

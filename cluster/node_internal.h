@@ -9,9 +9,11 @@
 #include "cluster/member.h"
 #include "cluster/membership.h"
 #include "cluster/state_server.h"
+#include "cluster/view_options.h"
 #include "collective/group.h"
 #include "collective/shm.h"
 #include "net/link_heal.h"
+#include "net/link_keys.h"
 #include "net/port.h"
 
 #define MUSTER_NODE_LEASE_TTL_S 10
@@ -128,10 +130,10 @@ struct muster_node {
     struct muster_member member;
     char job[MUSTER_JOB_NAME_BYTES];
     uint32_t expected_count;
-    struct muster_communication_options asked; /* of what the view says */
-    bool asks_reproducible;
+    struct muster_view_demands demands;
     uint64_t checked_epoch; /* its view has been compared with them */
     struct muster_peer_hello hello;
+    struct muster_link_keys *keys; /* NULL: links are encrypted, or without TLS */
     struct muster_port *port;
     struct muster_wire *wire;
     struct muster_board *board; /* NULL: none */
@@ -149,6 +151,7 @@ struct muster_node {
     uint64_t cause_ns;
     uint64_t wait_epoch, wait_since_ns, wait_due_ns; /* a change of view does not go on; the log */
     struct muster_list peers, strangers, news;
+    unsigned stranger_count;
     struct muster_task task;          /* news, tells */
     struct muster_task excluded_task; /* tells of an exclusion, behind the ends of operations */
     struct node_registry registry;

@@ -6,6 +6,7 @@
 
 #define CONNECT_TIMEOUT_NS (2 * MUSTER_NS_PER_S)
 #define HELLO_TIMEOUT_NS   (5 * MUSTER_NS_PER_S)
+#define STRANGERS_MAX      1024u /* one more ends the oldest */
 
 static struct muster_mem *mem_of(const struct node_peer *peer)
 {
@@ -144,6 +145,8 @@ static void use_link(struct node_peer *peer, struct muster_peer_link *link)
     if (peer->link != NULL)
         drop_link(peer);
     peer->link = link;
+    if (peer->node->keys != NULL) /* the key of the data link is here */
+        muster_wire_retry(peer->node->wire, &peer->incarnation);
     muster_node_feed_peer(peer->node, MUSTER_EVENT_LINK_UP, &peer->incarnation, NULL);
 }
 
@@ -284,6 +287,7 @@ void muster_node_send(struct muster_node *node, const struct muster_incarnation 
 
 static void forget_stranger(struct node_stranger *stranger)
 {
+    stranger->node->stranger_count--;
     muster_list_remove(&stranger->list_node);
     muster_mem_free(stranger->node->env->mem, stranger);
 }
@@ -377,6 +381,15 @@ static const struct muster_peer_link_events stranger_events = {
     .on_down = stranger_down,
 };
 
+static void end_oldest_stranger(struct muster_node *node)
+{
+    struct node_stranger *oldest =
+        MUSTER_CONTAINER_OF(node->strangers.next, struct node_stranger, list_node);
+
+    muster_peer_link_close(oldest->link);
+    forget_stranger(oldest);
+}
+
 void muster_node_accept(struct muster_node *node, struct muster_stream *stream)
 {
     struct node_stranger *stranger = NULL;
@@ -389,7 +402,10 @@ void muster_node_accept(struct muster_node *node, struct muster_stream *stream)
         muster_stream_close(stream, NULL);
         return;
     }
+    if (node->stranger_count == STRANGERS_MAX)
+        end_oldest_stranger(node);
     stranger->node = node;
+    node->stranger_count++;
     muster_list_append(&node->strangers, &stranger->list_node);
     if (muster_peer_link_accept(node->env, stream, &hello,
                                 muster_loop_after_ns(node->env->loop, HELLO_TIMEOUT_NS),

@@ -2,7 +2,6 @@
 #include <stdio.h>
 
 #include "cluster/node_internal.h"
-#include "cluster/view_options.h"
 
 static bool is_self(const struct muster_node *node, const struct muster_member *member)
 {
@@ -56,13 +55,13 @@ void muster_node_check_options(struct muster_node *node)
         !is_alive(node, view))
         return;
     node->checked_epoch = view->epoch;
-    if (!muster_view_differs(view, &node->asked, node->asks_reproducible, &difference))
+    if (!muster_view_differs(view, &node->demands, &difference))
         return;
     name_others(node, view, others);
     muster_error_set(&error, MUSTER_INVALID_ARGUMENT,
-                     "%.40s:%u asks for %s %s, %s have agreed on %s: give all the same, or leave "
-                     "it unset here to take theirs",
+                     "%.40s:%u asks for %s %s, %s have agreed on %s: give all the same%s",
                      node->member.task_type, node->member.task_index, difference.name,
-                     difference.asked, others, difference.agreed);
+                     difference.asked, others, difference.agreed,
+                     difference.may_be_unset ? ", or leave it unset here to take theirs" : "");
     muster_node_give_up(node, &error);
 }

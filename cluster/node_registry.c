@@ -116,8 +116,9 @@ static void put_key(struct muster_node *node)
 {
     char key[MUSTER_JOB_NAME_BYTES + 80];
     struct muster_member_record record = {.member = node->member,
-                                          .communication = node->asked,
-                                          .is_reproducible = node->asks_reproducible};
+                                          .communication = node->demands.communication,
+                                          .is_reproducible = node->demands.is_reproducible,
+                                          .data_protection = node->demands.data_protection};
     struct muster_bytes value = {NULL, 0};
     void *bytes = NULL;
     enum muster_rc rc;

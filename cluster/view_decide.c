@@ -460,6 +460,7 @@ enum muster_rc muster_view_decide(const struct muster_decide_input *input,
     decision.fields.is_below_min = input->is_abort_all;
     decision.fields.plan = input->view->plan;
     decision.fields.communication = input->view->communication;
+    decision.fields.data_protection = input->view->data_protection;
     copy_reason(decision.fields.reason, input->reason);
     rc = muster_decide_members(&decision);
     if (rc == MUSTER_OK)

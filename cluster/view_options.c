@@ -26,14 +26,27 @@ static bool is_another(uint64_t asked, uint64_t agreed)
     return asked != 0 && asked != agreed;
 }
 
-bool muster_view_differs(const struct muster_view *view,
-                         const struct muster_communication_options *asked, bool asks_reproducible,
+static const char *protection_name(enum muster_data_protection protection)
+{
+    static const char *const names[] = {[MUSTER_DATA_PLAIN] = "plain",
+                                        [MUSTER_DATA_ENCRYPTED] = "encrypted",
+                                        [MUSTER_DATA_AUTHENTICATED] = "authenticated"};
+
+    return names[protection];
+}
+
+bool muster_view_differs(const struct muster_view *view, const struct muster_view_demands *demands,
                          struct muster_option_difference *ret_difference)
 {
+    const struct muster_communication_options *asked = &demands->communication;
     const struct muster_communication_options *agreed = &view->communication;
-    struct muster_option_difference found = {.name = NULL};
+    struct muster_option_difference found = {.may_be_unset = true};
 
-    if (is_another(asked->implementation, agreed->implementation)) {
+    if (demands->data_protection != view->data_protection) {
+        found = (struct muster_option_difference){.name = "data links (MUSTER_TLS_DATA)"};
+        snprintf(found.asked, 32, "%s", protection_name(demands->data_protection));
+        snprintf(found.agreed, 32, "%s", protection_name(view->data_protection));
+    } else if (is_another(asked->implementation, agreed->implementation)) {
         found.name = "communication";
         snprintf(found.asked, 32, "%s", muster_communication_name(asked->implementation));
         snprintf(found.agreed, 32, "%s", muster_communication_name(agreed->implementation));
@@ -45,9 +58,9 @@ bool muster_view_differs(const struct muster_view *view,
         found.name = "timeout";
         write_seconds(found.asked, asked->timeout_ns);
         write_seconds(found.agreed, agreed->timeout_ns);
-    } else if (asks_reproducible && !view->plan.is_reproducible) {
+    } else if (demands->is_reproducible && !view->plan.is_reproducible) {
         found = (struct muster_option_difference){
-            .name = "reproducible", .asked = "view", .agreed = "no"};
+            .name = "reproducible", .asked = "view", .agreed = "no", .may_be_unset = true};
     }
     *ret_difference = found;
     return found.name != NULL;

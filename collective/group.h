@@ -144,6 +144,8 @@ MUSTER_MUST_CHECK enum muster_rc muster_wire_tcp_open(const struct muster_wire_o
 /** An accepted DATA link (after on_ready). Takes link. Of two members the one with the smaller
  * incarnation connects. */
 void muster_wire_accept(struct muster_wire *wire, struct muster_peer_link *link);
+/** What its links waited for is there: connect now, if they are to be tried again later. */
+void muster_wire_retry(struct muster_wire *wire, const struct muster_incarnation *peer);
 /** No group may be open. */
 void muster_wire_close(struct muster_wire *wire);
 

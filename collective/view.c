@@ -130,6 +130,7 @@ static uint64_t view_digest(const struct muster_view *view)
 
     seed = hash_plan(&view->plan, seed);
     seed = hash_communication(&view->communication, seed);
+    seed = hash_u64((uint64_t)view->data_protection, seed);
     seed = hash_u64(view->member_count, seed);
     for (uint32_t i = 0; i < view->member_count; i++)
         seed = hash_member(&view->members[i], seed);
@@ -171,6 +172,7 @@ static bool are_fields_valid(const struct muster_view *fields)
 {
     if (fields->epoch == 0 || !muster_plan_parameters_are_valid(&fields->plan) ||
         (unsigned)fields->communication.implementation > MUSTER_COMMUNICATION_NCCL ||
+        (unsigned)fields->data_protection > MUSTER_DATA_AUTHENTICATED ||
         !has_text_end(fields->job, sizeof(fields->job)) ||
         !has_text_end(fields->reason, sizeof(fields->reason)))
         return false;

@@ -110,6 +110,7 @@ enum muster_rc muster_member_record_pack(const struct muster_member_record *reco
     message.begins_after = record->begins_after;
     message.communication = communication_to_message(&record->communication, &communication);
     message.is_reproducible = record->is_reproducible;
+    message.data_protection = record->data_protection;
     return muster_proto_pack(mem, &message, ret_bytes, ret_size);
 }
 
@@ -122,13 +123,16 @@ enum muster_rc muster_member_record_unpack(struct muster_mem *mem, const void *b
 
     if (rc == MUSTER_OK)
         rc = member_from_message(message, &ret_record->member);
-    if (rc == MUSTER_OK && message->communication != NULL &&
-        message->communication->implementation > MUSTER_COMMUNICATION_NCCL)
+    if (rc == MUSTER_OK &&
+        (message->data_protection > MUSTER_DATA_AUTHENTICATED ||
+         (message->communication != NULL &&
+          message->communication->implementation > MUSTER_COMMUNICATION_NCCL)))
         rc = MUSTER_INVALID_ARGUMENT;
     if (rc == MUSTER_OK) {
         ret_record->begins_after = message->begins_after;
         ret_record->communication = communication_from_message(message->communication);
         ret_record->is_reproducible = message->is_reproducible;
+        ret_record->data_protection = (enum muster_data_protection)message->data_protection;
     }
     muster_proto_free(message);
     return rc;
@@ -258,6 +262,7 @@ static void fill_view(struct packing *packing, const struct muster_view *view)
     message->plan = muster_plan_to_message(&view->plan, &packing->plan);
     message->communication =
         communication_to_message(&view->communication, &packing->communication);
+    message->data_protection = view->data_protection;
     message->reason = (char *)(uintptr_t)view->reason;
     message->is_below_min = view->is_below_min;
     message->is_done = view->is_done;
@@ -382,6 +387,7 @@ static enum muster_rc read_view(struct muster_mem *mem, const Muster__View *mess
     if (!muster_plan_from_message(message->plan, &fields->plan))
         return MUSTER_INVALID_ARGUMENT;
     fields->communication = communication_from_message(message->communication);
+    fields->data_protection = (enum muster_data_protection)message->data_protection;
     fields->members = muster_mem_alloc_zero(mem, message->n_members, sizeof(*fields->members));
     fields->verdicts = muster_mem_alloc_zero(mem, message->n_verdicts, sizeof(*fields->verdicts));
     if (fields->members == NULL || fields->verdicts == NULL)

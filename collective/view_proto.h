@@ -11,6 +11,7 @@ struct muster_member_record {
     /* What it asks for: of the first in rank order, it is everybody's in a view that begins. */
     struct muster_communication_options communication;
     bool is_reproducible;
+    enum muster_data_protection data_protection;
 };
 
 /** Message Member of proto/membership.proto. Gives. */

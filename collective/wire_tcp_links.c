@@ -205,6 +205,16 @@ void muster_wire_peer_connect(struct muster_wire_peer *peer)
     retry_later(peer);
 }
 
+void muster_wire_retry(struct muster_wire *wire, const struct muster_incarnation *incarnation)
+{
+    struct muster_wire_peer *peer = muster_wire_peer_find(wire, incarnation);
+
+    if (peer == NULL || !muster_timer_is_started(&peer->retry))
+        return;
+    muster_timer_stop(&peer->retry);
+    muster_wire_peer_connect(peer);
+}
+
 /* Of two sets the one that the smaller incarnation opened stays; of two from one side the newer. */
 static bool is_better(const struct muster_wire_peer *peer, const struct muster_peer_link *link)
 {

@@ -48,6 +48,13 @@ struct muster_verdict {
     struct muster_chunk_source *sources; /* ADOPT: where to fetch what one lacks */
 };
 
+/** What guards the bytes that members send each other beside control messages (docs/tls.md). */
+enum muster_data_protection {
+    MUSTER_DATA_PLAIN = 0,
+    MUSTER_DATA_ENCRYPTED = 1,
+    MUSTER_DATA_AUTHENTICATED = 2, /* who is there is proven; the bytes are not encrypted */
+};
+
 struct muster_view {
     /* private */
     uint32_t references;
@@ -57,6 +64,7 @@ struct muster_view {
     uint64_t epoch;                  /* from 1 */
     struct muster_plan_parameters plan;
     struct muster_communication_options communication; /* of strategies */
+    enum muster_data_protection data_protection;
     uint32_t member_count;
     struct muster_member
         *members; /* by (task_type, task_index); the position is the rank. None: all have left */

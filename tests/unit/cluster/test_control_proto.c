@@ -238,7 +238,8 @@ static void a_record_comes_back_with_what_it_asks_for(void **state)
     struct muster_member_record back, record = {.member = member(5),
                                                 .begins_after = 9,
                                                 .communication = {MUSTER_COMMUNICATION_RING, 7, 8},
-                                                .is_reproducible = true};
+                                                .is_reproducible = true,
+                                                .data_protection = MUSTER_DATA_AUTHENTICATED};
 
     (void)state;
     assert_int_equal(pack_and_unpack(mem, &record, &back), MUSTER_OK);
@@ -248,6 +249,7 @@ static void a_record_comes_back_with_what_it_asks_for(void **state)
     assert_int_equal(back.communication.bytes_per_pack, 7);
     assert_int_equal(back.communication.timeout_ns, 8);
     assert_true(back.is_reproducible);
+    assert_int_equal(back.data_protection, MUSTER_DATA_AUTHENTICATED);
     close_fixture(&f);
 }
 
@@ -260,6 +262,9 @@ static void a_record_that_asks_for_what_does_not_exist_is_refused(void **state)
 
     (void)state;
     record.communication.implementation = MUSTER_COMMUNICATION_NCCL + 1;
+    assert_int_equal(pack_and_unpack(mem, &record, &back), MUSTER_INVALID_ARGUMENT);
+    record.communication.implementation = MUSTER_COMMUNICATION_AUTO;
+    record.data_protection = MUSTER_DATA_AUTHENTICATED + 1;
     assert_int_equal(pack_and_unpack(mem, &record, &back), MUSTER_INVALID_ARGUMENT);
     close_fixture(&f);
 }
