@@ -76,6 +76,7 @@ static void add_tls(struct builder *builder, const struct run_task *task)
     add(builder, "MUSTER_TLS_CERT_FILE", "%s", shown.cert);
     add(builder, "MUSTER_TLS_CA_FILE", "%s", shown.ca);
     add(builder, "MUSTER_TLS_PEERS", "%s", shown.peers);
+    add(builder, "MUSTER_TLS_DATA", "%s", task->run->settings.tls_data);
     add(builder, "MUSTER_TLS_RELOAD_MS", "%llu",
         (unsigned long long)(shown.reload_ns / MUSTER_NS_PER_MS));
     if (!shown.is_registry_of_job)

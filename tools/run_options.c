@@ -144,6 +144,14 @@ static const struct muster_option rows[] = {
      .help = "With --tls auto: the authority follows from this file (32 random bytes or more) and "
              "--job. The same file on all machines makes one secure job of several launchers; "
              "'muster registry --tls-secret' serves it."},
+    {.name = "tls-data",
+     ROW(tls_data),
+     .kind = MUSTER_OPTION_CHOICE,
+     .choices = "encrypted|authenticated",
+     .fallback = "encrypted",
+     .help =
+         "With --tls auto; authenticated: members prove to each other who they are, but what "
+         "collectives and catch-up send is not encrypted: faster, for networks that you trust."},
     {.name = "tls-life",
      ROW(tls_life_ns),
      .kind = MUSTER_OPTION_DURATION,
@@ -367,6 +375,11 @@ static bool check_tls_secret(const struct run_settings *settings, int *ret_exit)
 static bool check_tls(struct run_settings *settings, int *ret_exit)
 {
     settings->is_tls_auto = strcmp(settings->tls, "auto") == 0;
+    if (!settings->is_tls_auto && strcmp(settings->tls_data, "encrypted") != 0)
+        return refuse(ret_exit,
+                      "--tls-data %s needs --tls auto; members with certificates of their own are "
+                      "given MUSTER_TLS_DATA",
+                      settings->tls_data);
     if (!settings->is_tls_auto)
         return settings->tls_secret == NULL ||
                refuse(ret_exit, "--tls-secret (or MUSTER_TLS_SECRET_FILE) is for --tls auto: give "

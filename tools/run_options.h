@@ -45,7 +45,7 @@ struct run_settings {
     uint64_t members_min;
     uint64_t members_min_timeout_ns;
     uint64_t grace_ns;
-    const char *tls, *tls_secret;
+    const char *tls, *tls_secret, *tls_data;
     uint64_t tls_life_ns; /* of a certificate */
     bool is_quiet;
     /* worked out */

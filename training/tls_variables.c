@@ -2,6 +2,7 @@
 #include "training/tls_variables.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include <muster/tls.h>
 
@@ -15,19 +16,30 @@ static const char *variable(struct muster_env *env, const char *name)
 }
 
 /* Who says whom to trust does not mean plain text. */
-static enum muster_rc check_plain(const char *peers, const char *ca_file, const char *key_file,
-                                  struct muster_error *ret_error)
+static enum muster_rc check_plain(struct muster_env *env, struct muster_error *ret_error)
 {
-    const char *set = peers != NULL     ? "MUSTER_TLS_PEERS"
-                      : ca_file != NULL ? "MUSTER_TLS_CA_FILE"
-                                        : "MUSTER_TLS_KEY_FILE";
+    static const char *const names[] = {"MUSTER_TLS_PEERS", "MUSTER_TLS_CA_FILE",
+                                        "MUSTER_TLS_KEY_FILE", "MUSTER_TLS_DATA"};
 
-    if (peers == NULL && ca_file == NULL && key_file == NULL)
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (variable(env, names[i]) != NULL)
+            return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                    "%s without MUSTER_TLS_CERT_FILE: name this member's "
+                                    "certificate, or unset all of MUSTER_TLS_* for links in plain "
+                                    "text",
+                                    names[i]);
+    return MUSTER_OK;
+}
+
+static enum muster_rc read_data(struct muster_env *env, struct muster_error *ret_error)
+{
+    const char *data = variable(env, "MUSTER_TLS_DATA");
+
+    env->is_data_authenticated_only = data != NULL && strcmp(data, "authenticated") == 0;
+    if (data == NULL || env->is_data_authenticated_only || strcmp(data, "encrypted") == 0)
         return MUSTER_OK;
     return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                            "%s without MUSTER_TLS_CERT_FILE: name this member's certificate, or "
-                            "unset all of MUSTER_TLS_* for links in plain text",
-                            set);
+                            "MUSTER_TLS_DATA=%.40s: expected encrypted or authenticated", data);
 }
 
 enum muster_rc muster_training_open_tls(struct muster_env *env, struct muster_error *ret_error)
@@ -44,7 +56,7 @@ enum muster_rc muster_training_open_tls(struct muster_env *env, struct muster_er
     };
 
     if (options.cert_file == NULL)
-        return check_plain(peers, options.ca_file, key, ret_error);
+        return check_plain(env, ret_error);
     options.key_file = key != NULL ? key : options.cert_file;
     if (reload_ms != NULL)
         options.reload_interval_ns = strtoull(reload_ms, NULL, 10) * MUSTER_NS_PER_MS;
@@ -54,6 +66,8 @@ enum muster_rc muster_training_open_tls(struct muster_env *env, struct muster_er
             peers == NULL ? "MUSTER_TLS_PEERS: say which names members have, as "
                             "spiffe://DOMAIN/job/JOB/*"
                           : "MUSTER_TLS_CA_FILE: name the roots that members are issued under");
+    if (read_data(env, ret_error) != MUSTER_OK)
+        return MUSTER_INVALID_ARGUMENT;
     return muster_tls_open(env, &options, &env->tls, ret_error);
 }
 

@@ -5,6 +5,7 @@ import os
 import re
 import socket
 import ssl
+import struct
 import subprocess
 import sys
 import tempfile
@@ -21,16 +22,30 @@ def run(*options, program=(STEPPER, "20", "1000", "w", "20000"), **variables):
     return subprocess.run([MUSTER, "run", *options, "--", *program], capture_output=True, text=True, timeout=PATIENCE_S, env=dict(CLEAN, **variables))
 
 
+def talk(port, *texts):
+    """What a stranger hears who says these."""
+    heard = b""
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as plain:
+        try:
+            for text in texts:
+                plain.sendall(text)
+            while got := plain.recv(4096):
+                heard += got
+        except ConnectionError:
+            pass
+    return heard
+
+
 class Job:
     """One that holds still at its end until it may go."""
 
-    def __init__(self, case, *options, steps=5, below=()):
+    def __init__(self, case, *options, steps=5, below=(), **variables):
         folder = tempfile.TemporaryDirectory()
         case.addCleanup(folder.cleanup)
         self.go = os.path.join(folder.name, "go")
         count = "1" if below else "2"
         self.process = subprocess.Popen([MUSTER, "run", "-n", count, *options, "--", *below, STEPPER, str(steps)], text=True, stdout=subprocess.PIPE,
-                                        stderr=subprocess.STDOUT, env=dict(CLEAN, STEPPER_HOLD=self.go))
+                                        stderr=subprocess.STDOUT, env=dict(CLEAN, STEPPER_HOLD=self.go, **variables))
         case.addCleanup(self.process.communicate)
         case.addCleanup(self.process.kill)
         self.lines = []
@@ -54,9 +69,9 @@ class Job:
         with open(f"/proc/{self.workers()[0]}/environ", encoding="utf-8") as file:
             return dict(entry.split("=", 1) for entry in file.read().split("\0") if "=" in entry)
 
-    def ports(self):
+    def ports(self, has_launcher=True):
         """Where the workers and the launcher listen."""
-        pids = [self.process.pid, *self.workers()]
+        pids = [self.process.pid] * has_launcher + self.workers()
         inodes = set()
         for pid in pids:
             for fd in os.listdir(f"/proc/{pid}/fd"):
@@ -70,19 +85,13 @@ class Job:
     def end(self, case):
         open(self.go, "w", encoding="utf-8").close()
         out, _ = self.process.communicate(timeout=PATIENCE_S)
-        case.assertEqual(self.process.returncode, 0, "".join(self.lines) + out)
+        self.lines.append(out)
+        case.assertEqual(self.process.returncode, 0, "".join(self.lines))
 
 
 class TlsAuto(unittest.TestCase):
     def test_members_die_and_come_back_over_the_wire(self):
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "summary.json")
-            done = run("-n", "4", "--tls", "auto", "--json", path, "--kill", "worker:1@step=20,chunk=0", "--kill", "worker:0@step=60",
-                       program=(STEPPER, "150", "1000", "w", "20000"), MUSTER_WIRE="tcp")
-            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-            with open(path, encoding="utf-8") as file:
-                summary = json.load(file)
-        self.assertEqual((summary["kills"], summary["steps_lost"], summary["identical"]), (2, 0, True), summary)
+        self.run_with_deaths()
 
     def test_certificates_are_renewed_while_the_job_runs(self):
         job = Job(self, "--tls", "auto", "--tls-life", "3")
@@ -110,13 +119,7 @@ class TlsAuto(unittest.TestCase):
 
     def check_plain_is_closed(self, port):
         for text in (b"MSTR" + bytes(132), b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"):
-            with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as plain:
-                try:
-                    plain.sendall(text)
-                    while plain.recv(4096):
-                        pass
-                except ConnectionError:
-                    pass
+            talk(port, text)
 
     def check_stranger_is_refused(self, port):
         context = ssl.create_default_context()
@@ -136,6 +139,38 @@ class TlsAuto(unittest.TestCase):
         for job in jobs:
             job.end(self)
 
+    def run_with_deaths(self, *options):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "summary.json")
+            done = run("-n", "4", "--tls", "auto", *options, "--json", path, "--kill", "worker:1@step=20,chunk=0", "--kill", "worker:0@step=60",
+                       program=(STEPPER, "150", "1000", "w", "20000"), MUSTER_WIRE="tcp")
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            with open(path, encoding="utf-8") as file:
+                summary = json.load(file)
+        self.assertEqual((summary["kills"], summary["steps_lost"], summary["identical"]), (2, 0, True), summary)
+
+    def test_members_die_and_come_back_where_data_is_only_authenticated(self):
+        self.run_with_deaths("--tls-data", "authenticated")
+
+    def hello(self, job, purpose):
+        """As that of a member, from an incarnation that exists; nonce and names of keys are made up."""
+        number = struct.pack
+        return (b"MSTR" + number("<IIHH", 2, purpose, 0, 1) + os.urandom(16) + job.environment()["MUSTER_JOB"].encode().ljust(64, b"\0") +
+                number("<QQII", 0x100, 0, 0, 0) + bytes(16) + os.urandom(16 + 32))
+
+    def test_strangers_do_not_get_a_word_where_data_is_only_authenticated(self):
+        job = Job(self, "--tls", "auto", "--tls-data", "authenticated", MUSTER_WIRE="tcp")
+        self.assertEqual(job.environment()["MUSTER_TLS_DATA"], "authenticated")
+        frame = bytes([1, 1]) + bytes(62)
+        for port in job.ports(has_launcher=False):
+            self.check_stranger_is_refused(port)
+            self.assertEqual(talk(port, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), b"")
+            for purpose in (1, 2, 3):  # control, data, state
+                self.assertEqual(talk(port, self.hello(job, purpose), bytes(32), frame), b"")
+        job.end(self)
+        self.assertIn("tls_peer_refused", "".join(job.lines))
+        self.assertIn("names no key", "".join(job.lines))
+
     def test_what_it_cannot_do_is_said(self):
         for options, words in ((("--registry", "127.0.0.1:1"), "several launchers need one authority"),
                                (("--resumable", "/tmp/never"), "leave out --resumable"),
@@ -143,6 +178,10 @@ class TlsAuto(unittest.TestCase):
             done = run("-n", "1", "--tls", "auto", *options, program=("true",))
             self.assertNotEqual(done.returncode, 0)
             self.assertIn(words, done.stderr)
+
+        done = run("-n", "1", "--tls-data", "authenticated", program=("true",))
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("needs --tls auto", done.stderr)
 
     def test_a_launcher_below_uses_the_same_registry(self):
         done = run("-n", "1", "--tls", "auto", program=(MUSTER, "run", "-n", "2", "--", STEPPER, "3"))
@@ -170,7 +209,10 @@ class TlsAuto(unittest.TestCase):
 
     def test_what_a_member_lacks_is_named(self):
         member = dict(RANK="0", WORLD_SIZE="1", MUSTER_REGISTRY="https://127.0.0.1:1")
-        for variables, words in ((dict(MUSTER_REGISTRY_CA_FILE="/nowhere/ca.pem"), "/nowhere/ca.pem cannot be read"),
+        for variables, words in ((dict(MUSTER_TLS_DATA="authenticated"), "MUSTER_TLS_DATA without MUSTER_TLS_CERT_FILE"),
+                                 (dict(MUSTER_TLS_DATA="plain", MUSTER_TLS_CERT_FILE="/nowhere/cert.pem", MUSTER_TLS_PEERS="*",
+                                       MUSTER_TLS_CA_FILE="/nowhere/ca.pem"), "expected encrypted or authenticated"),
+                                 (dict(MUSTER_REGISTRY_CA_FILE="/nowhere/ca.pem"), "/nowhere/ca.pem cannot be read"),
                                  (dict(MUSTER_TLS_CERT_FILE="/nowhere/cert.pem"), "MUSTER_TLS_PEERS"),
                                  (dict(MUSTER_TLS_CERT_FILE="/nowhere/cert.pem", MUSTER_TLS_PEERS="*"), "MUSTER_TLS_CA_FILE"),
                                  (dict(MUSTER_TLS_CERT_FILE="/nowhere/cert.pem", MUSTER_TLS_PEERS="*", MUSTER_TLS_CA_FILE="/nowhere/ca.pem"),

@@ -6,6 +6,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.environ["MUSTER_SOURCE_DIR"], "tests", "lib"))
 from puppets import Job, ask_every, every, ok
+from tls_files import OPENSSL, TlsFiles
 
 ASKED = {  # option: what one side says at the other's expense, and how it is told
     "communication=RING": "communication RING.* have agreed on AUTO",
@@ -26,6 +27,12 @@ class Options(unittest.TestCase):
         # Who is refused may know it by now: the error is begin's.
         self.assertRegex(member.ask("register total 8 1"), "^(ok$|INVALID_ARGUMENT .* asks for )")
         return member
+
+    def certificates(self):
+        files = TlsFiles(self.addCleanup)
+        cert, key = files.issue("member", "URI:spiffe://test/job/7/task")
+        return dict(MUSTER_TLS_CERT_FILE=cert, MUSTER_TLS_KEY_FILE=key, MUSTER_TLS_CA_FILE=files.ca, MUSTER_TLS_PEERS="spiffe://test/job/7/*",
+                    MUSTER_WIRE="tcp")
 
     def end(self, *members):
         for member in members:
@@ -48,6 +55,37 @@ class Options(unittest.TestCase):
                 self.end(*members)
                 self.job.stop()
                 self.job = Job()
+
+    @unittest.skipUnless(OPENSSL, "needs the openssl program")
+    def test_data_links_that_differ_name_both_sides(self):
+        tls = self.certificates()
+        for some, other in (("encrypted", "authenticated"), ("authenticated", "encrypted")):
+            with self.subTest(some):
+                members = [self.opened(0, 3, MUSTER_TLS_DATA=some, **tls), self.opened(1, 3, MUSTER_TLS_DATA=some, **tls),
+                           self.opened(2, 3, MUSTER_TLS_DATA=other, **tls)]
+                begun = ask_every(members, "begin")
+                self.assertRegex(begun[2], rf"^INVALID_ARGUMENT .*worker:2 asks for data links \(MUSTER_TLS_DATA\) {other}, "
+                                           rf"worker:0 and 1 more have agreed on {some}: give all the same$")
+                for line in begun[:2]:
+                    ok(line)
+                for got in every(members[:2], "all_reduce 1 3"):
+                    self.assertEqual((got["value"], got["contributors"]), (6, 2))
+                self.end(*members)
+                self.job.stop()
+                self.job = Job()
+
+    @unittest.skipUnless(OPENSSL, "needs the openssl program")
+    def test_a_joiner_whose_data_links_differ_is_refused_before_the_members_change(self):
+        tls = self.certificates()
+        members = [self.opened(rank, 2, MUSTER_TLS_DATA="authenticated", **tls) for rank in range(2)]
+        every(members, "begin")
+        epoch = members[0].ok("options")["epoch"]
+        newcomer = self.opened(2, 3, **tls)
+        self.assertRegex(newcomer.ask("begin"), "worker:2 asks for data links .* encrypted, worker:0 and 1 more have agreed on authenticated")
+        newcomer.ok("close")
+        every(members, "all_reduce 1 3")
+        self.assertEqual([got["epoch"] for got in every(members, "options")], [epoch, epoch])
+        self.end(*members, newcomer)
 
     def test_who_leaves_them_open_takes_those_of_rank_0(self):
         members = [self.opened(0, 2, "bytes_per_pack=1000 timeout_ms=60000 communication=RING reproducible=1"),
