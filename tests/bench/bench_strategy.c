@@ -1,0 +1,82 @@
+/* All-reduces of a training program, as a member of a job sees them: under whatever `muster run` gives
+ * it, TLS too. Each step reduces ELEMENTS floats; all meet in front of the clock. Rank 0 prints the
+ * median. muster run -n 2 --tls auto -- bench_strategy ELEMENTS STEPS */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <muster/muster.h>
+
+#include "bench_clock.h"
+
+#define WARM_UP 3
+
+static int compare(const void *a, const void *b)
+{
+    double left = *(const double *)a, right = *(const double *)b;
+
+    return (left > right) - (left < right);
+}
+
+static enum muster_rc one_step(struct muster_strategy *strategy, struct muster_tensor *meet,
+                               struct muster_tensor *share, double *ret_us)
+{
+    float *values = share->data;
+    uint64_t step = 0;
+    double begun_us;
+    enum muster_rc rc = muster_strategy_begin(strategy, &step, NULL);
+
+    if (rc != MUSTER_OK)
+        return rc;
+    for (uint64_t i = 0; i < share->count; i++)
+        values[i] = (float)(i % 97);
+    rc = muster_strategy_all_reduce(strategy, meet, 1, MUSTER_SUM);
+    if (rc != MUSTER_OK)
+        return rc;
+    begun_us = bench_clock_us();
+    rc = muster_strategy_all_reduce(strategy, share, 1, MUSTER_SUM);
+    *ret_us = bench_clock_us() - begun_us;
+    return rc == MUSTER_OK ? muster_strategy_commit(strategy) : rc;
+}
+
+static enum muster_rc measure(struct muster_strategy *strategy, uint64_t count, size_t steps)
+{
+    float one = 1, *values = calloc(count, sizeof(*values));
+    double *samples = calloc(WARM_UP + steps, sizeof(*samples));
+    struct muster_tensor meet = {.data = &one, .count = 1, .dtype = MUSTER_F32};
+    struct muster_tensor share = {.data = values, .count = count, .dtype = MUSTER_F32};
+    enum muster_rc rc = MUSTER_OK;
+
+    if (values == NULL || samples == NULL)
+        abort();
+    rc = muster_strategy_register(strategy, "one", &meet);
+    for (size_t i = 0; i < WARM_UP + steps && rc == MUSTER_OK; i++)
+        rc = one_step(strategy, &meet, &share, &samples[i]);
+    if (rc == MUSTER_OK && atoi(getenv("RANK")) == 0) {
+        qsort(samples + WARM_UP, steps, sizeof(*samples), compare);
+        printf("{\"bench\":\"strategy\",\"bytes\":%llu,\"median_us\":%.0f,\"min_us\":%.0f}\n",
+               (unsigned long long)(count * sizeof(*values)), samples[WARM_UP + steps / 2],
+               samples[WARM_UP]);
+    }
+    muster_strategy_close(strategy); /* the tensors are its own until here */
+    free(values);
+    free(samples);
+    return rc;
+}
+
+int main(int argc, char **argv)
+{
+    struct muster_strategy *strategy = NULL;
+    struct muster_error error = {0};
+    enum muster_rc rc;
+
+    if (argc != 3 || getenv("RANK") == NULL) {
+        fprintf(stderr, "usage: muster run -n N -- bench_strategy ELEMENTS STEPS\n");
+        return 2;
+    }
+    rc = muster_strategy_open(NULL, &strategy, &error);
+    if (rc == MUSTER_OK)
+        rc = measure(strategy, strtoull(argv[1], NULL, 10), strtoull(argv[2], NULL, 10));
+    if (rc != MUSTER_OK)
+        fprintf(stderr, "bench_strategy: %s: %s\n", muster_rc_name(rc), error.text);
+    return rc == MUSTER_OK ? 0 : 1;
+}
