@@ -16,6 +16,8 @@ sys.path.insert(0, os.path.join(os.environ["MUSTER_SOURCE_DIR"], "tests", "lib")
 from puppets import CLEAN, MUSTER, PATIENCE_S, PROGRAMS
 
 STEPPER = os.path.join(PROGRAMS, "stepper")
+with open(os.path.join(os.environ["MUSTER_SOURCE_DIR"], "net", "peer_link.h"), encoding="utf-8") as header:
+    PEER_VERSION = int(re.search(r"MUSTER_PEER_VERSION (\d+)u", header.read()).group(1))
 
 
 def run(*options, program=(STEPPER, "20", "1000", "w", "20000"), **variables):
@@ -155,7 +157,7 @@ class TlsAuto(unittest.TestCase):
     def hello(self, job, purpose):
         """As that of a member, from an incarnation that exists; nonce and names of keys are made up."""
         number = struct.pack
-        return (b"MSTR" + number("<IIHH", 2, purpose, 0, 1) + os.urandom(16) + job.environment()["MUSTER_JOB"].encode().ljust(64, b"\0") +
+        return (b"MSTR" + number("<IIHH", PEER_VERSION, purpose, 0, 1) + os.urandom(16) + job.environment()["MUSTER_JOB"].encode().ljust(64, b"\0") +
                 number("<QQII", 0x100, 0, 0, 0) + bytes(16) + os.urandom(16 + 32))
 
     def test_strangers_do_not_get_a_word_where_data_is_only_authenticated(self):
