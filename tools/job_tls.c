@@ -2,6 +2,8 @@
  * of certificates that it issues: in memory that children inherit, or on the disk for a successor. */
 #include "job_tls.h"
 
+#include "commands.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -39,6 +41,20 @@ bool job_tls_is_name(const char *job)
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
 
     return job[0] != '\0' && strspn(job, allowed) == strlen(job);
+}
+
+bool job_tls_check(const char *command, const char *secret_file, const char *job, int *ret_exit)
+{
+    if ((secret_file == NULL) != (job == NULL))
+        *ret_exit =
+            command_refuse(command, "--tls-secret FILE and --job NAME go together: the job's "
+                                    "authority follows from both");
+    else if (job != NULL && !job_tls_is_name(job))
+        *ret_exit = command_refuse(command, "--job: with --tls-secret a name has letters, digits, "
+                                            "'.', '_' and '-'");
+    else
+        return true;
+    return false;
 }
 
 /* --- the secret */
@@ -349,15 +365,6 @@ enum muster_rc job_tls_open_role(const struct job_tls_options *options,
     const struct job_tls_file *file;
     enum muster_rc rc;
 
-    if (options->secret_file == NULL || options->job == NULL)
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "--tls-secret FILE and --job NAME go together: the job's authority "
-                                "follows from both");
-    if (!job_tls_is_name(options->job))
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "--job '%.60s': with TLS a name has letters, digits, '.', '_' "
-                                "and '-'",
-                                options->job);
     rc = job_tls_open(options, ret_job_tls, ret_error);
     if (rc != MUSTER_OK)
         return rc;

@@ -52,9 +52,10 @@ struct job_tls_role {
 };
 #define JOB_TLS_LIFE_NS (3600 * MUSTER_NS_PER_S)
 
-/** Of a command that is one of a job by the secret alone: authority, certificate and credential. Errors
- * also for a secret without a job, and the other way round. Gives both; *ret_job_tls also after an
- * error, when it is not NULL. */
+/** --tls-secret and --job of such a command, both or none. False: told, *ret_exit says how to end. */
+bool job_tls_check(const char *command, const char *secret_file, const char *job, int *ret_exit);
+/** Of a command that is one of a job by the secret alone: authority, certificate and credential. Gives
+ * both; *ret_job_tls also after an error, when it is not NULL. */
 MUSTER_MUST_CHECK enum muster_rc job_tls_open_role(const struct job_tls_options *options,
                                                    const struct job_tls_role *role,
                                                    struct job_tls **ret_job_tls,

@@ -134,12 +134,8 @@ static enum muster_rc open_tls(struct service *service, struct muster_tls **ret_
                                             .secret_file = settings->tls_secret,
                                             .life_ns = JOB_TLS_LIFE_NS};
 
-    if (settings->tls_secret == NULL && settings->job == NULL)
+    if (settings->tls_secret == NULL)
         return service_tls_open(service->env, &settings->tls, ret_tls, ret_error);
-    if (settings->tls.cert != NULL || settings->tls.key != NULL || settings->tls.client_ca != NULL)
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "--tls-secret makes the certificates itself: leave out --tls-cert, "
-                                "--tls-key and --tls-client-ca");
     return job_tls_open_role(&options, &role, &registry_of(service)->job_tls, ret_tls, ret_error);
 }
 
@@ -214,8 +210,13 @@ int command_registry(int argc, char **argv)
     if (argc > 1 && strcmp(argv[1], "restore") == 0)
         return command_registry_restore(argc - 1, argv + 1);
     if (!command_parse_all(&registry_options, argc, argv, &settings, &code) ||
-        !service_tls_check(registry_options.command, &settings.tls, &code))
+        !service_tls_check(registry_options.command, &settings.tls, &code) ||
+        !job_tls_check(registry_options.command, settings.tls_secret, settings.job, &code))
         return code;
+    if (settings.tls_secret != NULL && settings.tls.cert != NULL)
+        return command_refuse(registry_options.command,
+                              "--tls-secret makes the certificates itself: leave out --tls-cert, "
+                              "--tls-key and --tls-client-ca");
     registry.service.status = settings.status;
     return service_run(&registry.service, settings.log_level);
 }

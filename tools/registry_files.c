@@ -178,7 +178,7 @@ static enum muster_rc fetch_as(struct fetch *fetch, const struct backup_settings
     struct job_tls *job_tls = NULL;
     enum muster_rc rc = MUSTER_OK;
 
-    if (settings->tls_secret != NULL || settings->job != NULL)
+    if (settings->tls_secret != NULL)
         rc = job_tls_open_role(&options, &role, &job_tls, &fetch->tls, ret_error);
     if (rc == MUSTER_OK)
         rc = fetch_with(fetch, settings, ret_error);
@@ -240,7 +240,8 @@ int command_registry_backup(int argc, char **argv)
     struct muster_error error = {.rc = MUSTER_OK};
     int code = EXIT_OK;
 
-    if (!command_parse_all(&registry_backup_options, argc, argv, &settings, &code))
+    if (!command_parse_all(&registry_backup_options, argc, argv, &settings, &code) ||
+        !job_tls_check(registry_backup_options.command, settings.tls_secret, settings.job, &code))
         return code;
     if (settings.output == NULL || (settings.data == NULL) == (settings.registry == NULL))
         return command_refuse(

@@ -19,7 +19,7 @@ from tls_files import OPENSSL, TlsFiles
 from two_hosts import two_hosts, why_not
 
 STEPPER = os.path.join(PROGRAMS, "stepper")
-USAGE, BAD_INPUT, UNAVAILABLE, DENIED = 2, 3, 4, 5
+USAGE, BAD_INPUT, DENIED = 2, 3, 5
 
 
 class Program:
@@ -221,7 +221,7 @@ class Secret(unittest.TestCase):
                             (("--tls-secret", self.secret, "--job", "j", "--tls-cert", "x", "--tls-key", "x"),
                              "leave out --tls-cert")):
             with self.subTest(text):
-                self.assertIn(text, Program(self, *registry, *words).end(BAD_INPUT))
+                self.assertIn(text, Program(self, *registry, *words).end(USAGE))
 
 
 if __name__ == "__main__":
