@@ -112,28 +112,29 @@ static bool take_content_length(struct muster_h2_request *request, struct text v
     return mark(request, HAS_CONTENT_LENGTH, value);
 }
 
-/* RFC 9113 8.2.2 */
-static bool is_of_the_connection(struct text name)
-{
-    static const char *const names[] = {"connection", "keep-alive", "proxy-connection",
-                                        "transfer-encoding", "upgrade"};
-
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (is_text(name, names[i]))
-            return true;
-    }
-    return false;
-}
-
+/* By its length first: most headers are none of these. The last five are of the connection (RFC 9113
+ * 8.2.2). */
 static bool take_regular(struct muster_h2_request *request, struct text name, struct text value)
 {
-    if (is_text(name, "content-length"))
-        return take_content_length(request, value);
-    if (is_text(name, "host"))
-        return mark(request, HAS_HOST, value) && is_authority(value);
-    if (is_text(name, "te"))
-        return value.bytes == 8 && strncasecmp((const char *)value.at, "trailers", 8) == 0;
-    return !is_of_the_connection(name);
+    switch (name.bytes) {
+    case 2:
+        return !is_text(name, "te") ||
+               (value.bytes == 8 && strncasecmp((const char *)value.at, "trailers", 8) == 0);
+    case 4:
+        return !is_text(name, "host") || (mark(request, HAS_HOST, value) && is_authority(value));
+    case 14:
+        return !is_text(name, "content-length") || take_content_length(request, value);
+    case 7:
+        return !is_text(name, "upgrade");
+    case 10:
+        return !is_text(name, "connection") && !is_text(name, "keep-alive");
+    case 16:
+        return !is_text(name, "proxy-connection");
+    case 17:
+        return !is_text(name, "transfer-encoding");
+    default:
+        return true;
+    }
 }
 
 static bool has_capital(struct text name)
