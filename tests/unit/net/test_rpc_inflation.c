@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MESSAGE_BYTES (2u << 20) /* 8 turns */
+#define MESSAGE_BYTES (2u << 20)
+#define MESSAGE_TURNS 8 /* that one takes */
 #define MESSAGES      3
 
 struct scene {
@@ -143,6 +144,22 @@ static void messages_come_in_order_before_the_end(void **state)
     assert_int_equal(scene->end_rc, MUSTER_OK);
 }
 
+static void others_have_turns_amid_a_message(void **state)
+{
+    struct scene *scene = *state;
+    struct caller caller = {.done = 0};
+    unsigned turns = 0;
+
+    start(&caller, scene, UINT64_MAX);
+    while (scene->messages == 0) {
+        muster_loop_turn(scene->fixture.env->loop, UINT64_MAX);
+        turns += scene->rpc != NULL;
+    }
+    test_env_run_until(scene->fixture.env, is_done, &caller);
+
+    assert_true(turns >= MESSAGE_TURNS);
+}
+
 /* Pauses that last for a turn, or for none, before, amid and behind each message. */
 static void pauses_amid_a_message_change_nothing(void **state)
 {
@@ -230,9 +247,8 @@ int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        CASE(messages_come_in_order_before_the_end),
-        CASE(pauses_amid_a_message_change_nothing),
-        CASE(a_call_may_be_cancelled_at_any_turn),
+        CASE(messages_come_in_order_before_the_end), CASE(others_have_turns_amid_a_message),
+        CASE(pauses_amid_a_message_change_nothing),  CASE(a_call_may_be_cancelled_at_any_turn),
         CASE(a_server_may_go_at_any_turn),
     };
 

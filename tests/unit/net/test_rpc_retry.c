@@ -159,6 +159,18 @@ static void half_of_the_tokens_must_be_there(void **state)
     assert_true(next(stand, MUSTER_UNAVAILABLE));  /* 2.5 */
 }
 
+static void a_success_gives_back_no_more_than_the_ratio(void **state)
+{
+    struct stand *stand = *state;
+
+    throttle(stand, 4, 0.5);
+    assert_true(next(stand, MUSTER_UNAVAILABLE));  /* 3 left */
+    assert_false(next(stand, MUSTER_UNAVAILABLE)); /* 2 left */
+    assert_false(next(stand, MUSTER_OK));          /* 2.5 */
+    assert_int_equal(stand->throttle.tokens, 2500);
+    assert_false(next(stand, MUSTER_UNAVAILABLE)); /* 1.5 */
+}
+
 static void tokens_have_bounds(void **state)
 {
     struct stand *stand = *state;
@@ -216,6 +228,7 @@ int main(void)
         CASE(the_server_sets_the_wait),
         CASE(a_negative_or_broken_pushback_ends_the_call),
         CASE(half_of_the_tokens_must_be_there),
+        CASE(a_success_gives_back_no_more_than_the_ratio),
         CASE(tokens_have_bounds),
         CASE(only_retryable_failures_and_refusals_cost_tokens),
         CASE(mistakes_in_options_are_named),
