@@ -60,8 +60,8 @@ struct activations {
 struct settings {
     const char *data;
     uint64_t steps;
-    int batch; /* images per step, over all workers */
-    float learning_rate, momentum;
+    uint64_t batch; /* images per step, over all workers */
+    double learning_rate, momentum;
 };
 
 /* --- data --- */
@@ -239,7 +239,7 @@ static void compute_share(const struct network *net, const struct images *train,
     uint32_t random = (uint32_t)(step * 2654435761u) | 1u;
 
     memset(c, 0, sizeof(*c));
-    for (uint32_t i = 0; i < (uint32_t)settings->batch; i++) {
+    for (uint32_t i = 0; i < settings->batch; i++) {
         uint32_t pick = next_random(&random) % (uint32_t)train->count;
         uint32_t noise = next_random(&random);
 
@@ -253,11 +253,11 @@ static void update(struct network *net, struct network *velocity, const struct c
 {
     float *weights = (float *)net, *speed = (float *)velocity;
     const float *gradient = (const float *)&sum->gradient;
-    float rate = settings->learning_rate *
+    float rate = (float)settings->learning_rate *
                  (1.0f - (float)step / (float)(settings->steps + 1)); /* falls to zero */
 
     for (int i = 0; i < WEIGHTS; i++) {
-        speed[i] = settings->momentum * speed[i] - rate * gradient[i] / sum->images;
+        speed[i] = (float)settings->momentum * speed[i] - rate * gradient[i] / sum->images;
         weights[i] += speed[i];
     }
 }
@@ -313,55 +313,84 @@ static enum muster_rc train(struct muster_strategy *strategy, struct network *ne
     return rc;
 }
 
-static int parse_arguments(int argc, char **argv, struct settings *settings)
-{
-    for (int i = 1; i < argc; i += 2) {
-        const char *name = argv[i], *value = i + 1 < argc ? argv[i + 1] : NULL;
+static const struct muster_option rows[] = {
+    {.name = "data",
+     .kind = MUSTER_OPTION_TEXT,
+     .offset = offsetof(struct settings, data),
+     .fallback = "examples/data/digits.csv",
+     .value = "FILE",
+     .help = "The images."},
+    {.name = "steps",
+     .kind = MUSTER_OPTION_NUMBER,
+     .offset = offsetof(struct settings, steps),
+     .fallback = "900",
+     .min = 1,
+     .help = "How long to train."},
+    {.name = "batch",
+     .kind = MUSTER_OPTION_NUMBER,
+     .offset = offsetof(struct settings, batch),
+     .fallback = "512",
+     .min = 1,
+     .max = 1 << 20,
+     .help = "Images per step, of all workers together."},
+    {.name = "learning-rate",
+     .kind = MUSTER_OPTION_REAL,
+     .offset = offsetof(struct settings, learning_rate),
+     .fallback = "0.2",
+     .help = "Of the first step; it falls to zero."},
+    {.name = "momentum",
+     .kind = MUSTER_OPTION_REAL,
+     .offset = offsetof(struct settings, momentum),
+     .fallback = "0.9",
+     .help = "How much of the last step goes on."},
+};
 
-        if (strcmp(name, "--help") == 0) {
-            printf("usage: muster run -n 4 -- digits [--data FILE] [--steps N] [--batch N]\n"
-                   "                                 [--learning-rate X] [--momentum X]\n");
-            exit(0);
-        }
-        if (value == NULL) {
-            fprintf(stderr, "digits: %s: unknown argument or missing value (--help shows all)\n",
-                    name);
-            return -1;
-        }
-        if (strcmp(name, "--data") == 0)
-            settings->data = value;
-        else if (strcmp(name, "--steps") == 0)
-            settings->steps = strtoull(value, NULL, 10);
-        else if (strcmp(name, "--batch") == 0)
-            settings->batch = atoi(value);
-        else if (strcmp(name, "--learning-rate") == 0)
-            settings->learning_rate = strtof(value, NULL);
-        else if (strcmp(name, "--momentum") == 0)
-            settings->momentum = strtof(value, NULL);
-        else {
-            fprintf(stderr, "digits: unknown argument %s (--help shows all)\n", name);
-            return -1;
-        }
-    }
-    if (settings->steps < 1 || settings->batch < 1) {
-        fprintf(stderr, "digits: --steps and --batch must be at least 1\n");
-        return -1;
-    }
-    return 0;
+static const struct muster_options options = {
+    .command = "digits",
+    .usage = "[options], under 'muster run -n 4 --'",
+    .about = "Train a classifier of hand-written digits.",
+    .rows = rows,
+    .row_count = sizeof(rows) / sizeof(rows[0]),
+};
+
+/* False: *ret_exit is the exit code. */
+static bool parse_arguments(int argc, char **argv, struct settings *settings, int *ret_exit)
+{
+    struct muster_error error;
+    char *page = NULL;
+    size_t bytes = 0;
+    int rest = argc;
+    enum muster_rc rc =
+        muster_options_parse(&options, muster_vars_system(), argc, argv, settings, &rest, &error);
+
+    if (rc == MUSTER_OK && rest == argc)
+        return true;
+    *ret_exit = rc == MUSTER_CANCELLED ? 0 : 2;
+    if (rc == MUSTER_CANCELLED &&
+        muster_options_help(&options, muster_mem_system(), &page, &bytes) == MUSTER_OK)
+        fputs(page, stdout);
+    else if (rc == MUSTER_OK)
+        fprintf(stderr, "digits: unexpected argument '%s' (--help shows all)\n", argv[rest]);
+    else
+        fprintf(stderr, "digits: %s (--help shows all)\n", error.text);
+    muster_mem_free(muster_mem_system(), page);
+    return false;
 }
 
 int main(int argc, char **argv)
 {
     static struct images train_set, test_set;
     static struct network net, velocity;
-    struct settings settings = {"examples/data/digits.csv", 900, 512, 0.2f, 0.9f};
+    struct settings settings = {.data = NULL};
     struct muster_tensor state[] = {{&net, WEIGHTS, MUSTER_F32}, {&velocity, WEIGHTS, MUSTER_F32}};
     struct muster_strategy *strategy = NULL;
     struct muster_error error = {0};
     enum muster_rc rc;
+    int code;
 
-    if (parse_arguments(argc, argv, &settings) != 0 ||
-        load_images(settings.data, &train_set, &test_set) != 0)
+    if (!parse_arguments(argc, argv, &settings, &code))
+        return code;
+    if (load_images(settings.data, &train_set, &test_set) != 0)
         return 2;
     init_network(&net, 20170525);
 

@@ -125,6 +125,10 @@ int main(int argc, char **argv)
     struct worker worker = {.name = argc > 1 ? argv[1] : "example"};
     struct muster_error error;
 
+    if (argc > 2 || worker.name[0] == '-' || worker.name[0] == '\0') {
+        fprintf(stderr, "usage: leader [NAME]\n");
+        return 2;
+    }
     snprintf(worker.self, sizeof(worker.self), "process %d", (int)getpid());
     snprintf(worker.result_key, sizeof(worker.result_key), "%.100s-result", worker.name);
     if (muster_env_system_open(NULL, &worker.env) != MUSTER_OK ||

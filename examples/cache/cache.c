@@ -208,21 +208,48 @@ static const struct cache_cache_handlers handlers = {
     .watch = {.on_request = on_watch, .on_end = on_watch_end},
 };
 
+struct settings {
+    const char *listen;
+    uint64_t megabytes;
+};
+
+static const struct muster_option rows[] = {
+    SERVING_LISTEN_ROW(struct settings),
+    {.name = "megabytes",
+     .kind = MUSTER_OPTION_NUMBER,
+     .offset = offsetof(struct settings, megabytes),
+     .fallback = "64",
+     .min = 1,
+     .max = 1 << 20,
+     .help = "How much is kept; beyond it the entry that was not used for longest goes."},
+};
+
+static const struct muster_options options = {
+    .command = "cache",
+    .usage = "[--listen HOST:PORT] [--megabytes N]",
+    .about = "A cache over gRPC (cache.proto).",
+    .rows = rows,
+    .row_count = sizeof(rows) / sizeof(rows[0]),
+};
+
 int main(int argc, char **argv)
 {
     static struct cache cache;
-    const char *place = serving_option(argc, argv, "--listen", "127.0.0.1:0");
-    size_t megabytes = strtoul(serving_option(argc, argv, "--megabytes", "64"), NULL, 10);
+    struct settings settings = {.listen = NULL};
+    int code;
 
+    if (!serving_parse(&options, argc, argv, &settings, &code))
+        return code;
     cache.serving.program = "cache";
     cache.serving.on_drain = end_watches;
     cache.serving.on_closed = free_entries;
     muster_list_init(&cache.watchers);
     if (!serving_open(&cache.serving, NULL) ||
         !serving_describe(&cache.serving, &cache_descriptors) ||
-        !cache_store_init(&cache.store, cache.serving.env->loop, megabytes << 20, on_change) ||
+        !cache_store_init(&cache.store, cache.serving.env->loop, (size_t)settings.megabytes << 20,
+                          on_change) ||
         cache_cache_service_add(cache.serving.server, &handlers, &cache) != MUSTER_OK)
         return 1;
     cache.store.data = &cache;
-    return serving_run(&cache.serving, place);
+    return serving_run(&cache.serving, settings.listen);
 }

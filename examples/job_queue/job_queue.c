@@ -451,6 +451,27 @@ static const struct job_queue_job_queue_handlers handlers = {
     .get_count = {.on_request = on_get_count},
 };
 
+struct settings {
+    const char *listen, *registry;
+};
+
+static const struct muster_option rows[] = {
+    SERVING_LISTEN_ROW(struct settings),
+    {.name = "registry",
+     .kind = MUSTER_OPTION_TEXT,
+     .offset = offsetof(struct settings, registry),
+     .value = "HOST:PORT,…",
+     .help = "Where the jobs are: a 'muster registry' or an etcd cluster; required."},
+};
+
+static const struct muster_options options = {
+    .command = "job_queue",
+    .usage = "--registry HOST:PORT[,…] [--listen HOST:PORT]",
+    .about = "A queue of jobs over gRPC (job_queue.proto).",
+    .rows = rows,
+    .row_count = sizeof(rows) / sizeof(rows[0]),
+};
+
 int main(int argc, char **argv)
 {
     static struct queue queue = {
@@ -459,10 +480,13 @@ int main(int argc, char **argv)
                   .on_done = on_done,
                   .on_session_lost = on_session_lost,
                   .on_closed = on_store_closed}};
-    const char *registry = serving_option(argc, argv, "--registry", NULL);
+    struct settings settings = {.registry = NULL};
+    int code;
 
-    if (registry == NULL) {
-        fprintf(stderr, "usage: job_queue --registry HOST:PORT[,…] [--listen HOST:PORT]\n");
+    if (!serving_parse(&options, argc, argv, &settings, &code))
+        return code;
+    if (settings.registry == NULL) {
+        fprintf(stderr, "usage: job_queue %s\n", options.usage);
         return 2;
     }
     muster_list_init(&queue.workers);
@@ -471,7 +495,7 @@ int main(int argc, char **argv)
     if (!serving_open(&queue.serving, NULL) ||
         !serving_describe(&queue.serving, &job_queue_descriptors) ||
         job_queue_job_queue_service_add(queue.serving.server, &handlers, &queue) != MUSTER_OK ||
-        !job_store_open(&queue.store, queue.serving.env, registry))
+        !job_store_open(&queue.store, queue.serving.env, settings.registry))
         return 1;
-    return serving_run(&queue.serving, serving_option(argc, argv, "--listen", "127.0.0.1:0"));
+    return serving_run(&queue.serving, settings.listen);
 }

@@ -182,27 +182,51 @@ static void close_channel(struct serving *serving)
                          on_channel_closed);
 }
 
+struct settings {
+    const char *listen, *target;
+};
+
+static const struct muster_option rows[] = {
+    SERVING_LISTEN_ROW(struct settings),
+    {.name = "to",
+     .kind = MUSTER_OPTION_TEXT,
+     .offset = offsetof(struct settings, target),
+     .value = "TARGET",
+     .help = "Who answers: HOST:PORT, or another name of a gRPC server; required."},
+};
+
+static const struct muster_options options = {
+    .command = "proxy",
+    .usage = "[--listen HOST:PORT] --to TARGET",
+    .about = "Pass gRPC calls on without knowing their messages.",
+    .rows = rows,
+    .row_count = sizeof(rows) / sizeof(rows[0]),
+};
+
 int main(int argc, char **argv)
 {
     static struct proxy proxy = {.serving = {.program = "proxy", .on_closed = close_channel}};
     const struct muster_rpc_server_options server = {.receive_message_max_bytes =
                                                          MESSAGE_MAX_BYTES};
     const struct muster_channel_options channel = {.receive_message_max_bytes = MESSAGE_MAX_BYTES};
-    const char *target = serving_option(argc, argv, "--to", NULL);
+    struct settings settings = {.target = NULL};
     struct muster_error error;
+    int code;
 
-    if (target == NULL) {
-        fprintf(stderr, "usage: proxy [--listen HOST:PORT] --to TARGET\n");
+    if (!serving_parse(&options, argc, argv, &settings, &code))
+        return code;
+    if (settings.target == NULL) {
+        fprintf(stderr, "usage: proxy %s\n", options.usage);
         return 2;
     }
     if (!serving_open(&proxy.serving, &server))
         return 1;
-    if (muster_channel_open(proxy.serving.env, target, &channel, &proxy.channel, &error) !=
+    if (muster_channel_open(proxy.serving.env, settings.target, &channel, &proxy.channel, &error) !=
         MUSTER_OK) {
         fprintf(stderr, "proxy: %s\n", error.text);
         return 1;
     }
     muster_channel_set_data(proxy.channel, &proxy.serving);
     muster_rpc_server_set_fallback(proxy.serving.server, &everything, &proxy);
-    return serving_run(&proxy.serving, serving_option(argc, argv, "--listen", "127.0.0.1:0"));
+    return serving_run(&proxy.serving, settings.listen);
 }

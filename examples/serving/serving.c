@@ -3,7 +3,6 @@
 
 #include <signal.h>
 #include <stdio.h>
-#include <string.h>
 
 #define GRACE_NS (10 * MUSTER_NS_PER_S)
 
@@ -15,13 +14,36 @@ static void on_signal(int number)
     muster_wake_signal(termination);
 }
 
-const char *serving_option(int argc, char **argv, const char *name, const char *fallback)
+bool serving_parse(const struct muster_options *options, int argc, char **argv, void *settings,
+                   int *ret_exit)
 {
-    for (int i = 1; i + 1 < argc; i++) {
-        if (strcmp(argv[i], name) == 0)
-            return argv[i + 1];
-    }
-    return fallback;
+    struct muster_error error;
+    char *page = NULL;
+    size_t bytes = 0;
+    int rest = argc;
+    enum muster_rc rc =
+        muster_options_parse(options, muster_vars_system(), argc, argv, settings, &rest, &error);
+
+    if (rc == MUSTER_OK && rest == argc)
+        return true;
+    *ret_exit = rc == MUSTER_CANCELLED ? 0 : 2;
+    if (rc == MUSTER_CANCELLED &&
+        muster_options_help(options, muster_mem_system(), &page, &bytes) == MUSTER_OK)
+        fputs(page, stdout);
+    else if (rc == MUSTER_OK)
+        fprintf(stderr, "%s: unexpected argument '%s'\n", options->command, argv[rest]);
+    else
+        fprintf(stderr, "%s: %s ('%s --help' shows all options)\n", options->command, error.text,
+                options->command);
+    muster_mem_free(muster_mem_system(), page);
+    return false;
+}
+
+bool serving_is_address(const char *text, struct muster_error *ret_error)
+{
+    struct muster_address address;
+
+    return muster_address_parse_listen(text, &address, ret_error) == MUSTER_OK;
 }
 
 void serving_ended(struct serving *serving)

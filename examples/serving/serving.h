@@ -17,8 +17,19 @@ struct serving {
     void (*on_closed)(struct serving *serving);
 };
 
-/** The value behind --NAME, or fallback. */
-const char *serving_option(int argc, char **argv, const char *name, const char *fallback);
+/** The command line into *settings. False: help was printed, or what is wrong; *ret_exit is the exit
+ * code. */
+bool serving_parse(const struct muster_options *options, int argc, char **argv, void *settings,
+                   int *ret_exit);
+/** Checks the text of --listen. */
+bool serving_is_address(const char *text, struct muster_error *ret_error);
+/** The row of --listen in a table of options. */
+#define SERVING_LISTEN_ROW(settings_type)                                                          \
+    {                                                                                              \
+        .name = "listen", .kind = MUSTER_OPTION_TEXT, .offset = offsetof(settings_type, listen),   \
+        .fallback = "127.0.0.1:0", .check = serving_is_address, .value = "HOST:PORT",              \
+        .help = "Where clients connect; port 0 takes a free one."                                  \
+    }
 /** Environment and server (options may be NULL). False: said on stderr. */
 bool serving_open(struct serving *serving, const struct muster_rpc_server_options *options);
 /** What people expect of a server: health, and reflection of its own .proto file. False: said on
