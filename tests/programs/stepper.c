@@ -1,7 +1,9 @@
 /* A training program for tests of a whole job: COUNT elements of state named NAME, STEPS steps,
  * each one all_reduce of ELEMENTS elements. Ends with 0, or with 1 and the error's text. With
  * STEPPER_HOLD=FILE it stands still after the last step, a member until there is such a file; with
- * STEPPER_HURRY=FILE it takes its time until there is. */
+ * STEPPER_HURRY=FILE it takes its time until there is; with STEPPER_DIES rank 1 kills itself behind the
+ * first step of each life. */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -47,6 +49,8 @@ static enum muster_rc train(struct muster_strategy *strategy, struct muster_tens
         rc = muster_strategy_commit(strategy);
         if (rc != MUSTER_OK)
             return rc;
+        if (getenv("STEPPER_DIES") != NULL && muster_strategy_rank(strategy) == 1)
+            raise(SIGKILL);
     }
     return MUSTER_OK;
 }
