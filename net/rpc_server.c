@@ -60,7 +60,7 @@ static void on_closed_task(struct muster_task *task)
 void muster_rpc_server_check_closed(struct muster_rpc_server *server)
 {
     if (server->is_closing && muster_list_is_empty(&server->listeners) &&
-        muster_list_is_empty(&server->connections) && muster_list_is_empty(&server->guests))
+        muster_list_is_empty(&server->connections) && muster_list_is_empty(&server->guests.shaking))
         muster_task_post(&server->closed_task, server->env->loop);
 }
 
@@ -125,7 +125,7 @@ enum muster_rc muster_rpc_server_open(struct muster_env *env,
     server->counters = &server->own_counters;
     muster_list_init(&server->listeners);
     muster_list_init(&server->connections);
-    muster_list_init(&server->guests);
+    muster_rpc_server_guests_init(server);
     muster_list_init(&server->free_rpcs);
     muster_list_init(&server->parts);
     muster_rpc_server_watch_init(server);

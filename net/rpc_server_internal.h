@@ -25,6 +25,13 @@ struct muster_rpc_part {
     void (*on_closed)(struct muster_rpc_part *part);  /* no call is left: free it */
 };
 
+/** Clients whose TLS handshake is under way, and those that wait for a place to begin. */
+struct rpc_guests {
+    struct muster_list shaking, waiting; /* the oldest first */
+    uint32_t shaking_count, waiting_count;
+    struct muster_timer timer; /* while some wait: the oldest handshake takes too long */
+};
+
 struct muster_rpc_server {
     struct muster_env *env;
     struct muster_mem_pool pool; /* of connections and calls */
@@ -38,8 +45,7 @@ struct muster_rpc_server {
     struct muster_rpc_counters own_counters, *counters;
     struct muster_list listeners;
     struct muster_list connections;
-    struct muster_list guests; /* whose TLS handshake is under way */
-    uint32_t guest_count;
+    struct rpc_guests guests;
     uint32_t connection_count;
     struct muster_list free_rpcs; /* kept for the next calls */
     struct muster_list parts;     /* of struct muster_rpc_part */
@@ -158,6 +164,7 @@ void muster_rpc_server_connection_gone(struct muster_rpc_server *server,
 /** Takes stream; a connection opens when its handshake is done. */
 MUSTER_MUST_CHECK enum muster_rc muster_rpc_server_shake(struct muster_rpc_server *server,
                                                          struct muster_stream *stream);
+void muster_rpc_server_guests_init(struct muster_rpc_server *server);
 void muster_rpc_server_cancel_guests(struct muster_rpc_server *server);
 
 /* rpc_server_connection.c */

@@ -113,6 +113,33 @@ def shaken_and_left(port):
     return None
 
 
+def honest(port):
+    """FLOOD clients that begin a handshake at the same moment: all are served."""
+    sockets, waiting = {}, select.poll()
+    for _ in range(FLOOD):
+        inner = socket.create_connection(("127.0.0.1", port), timeout=plain.PATIENCE)
+        inner.setblocking(False)
+        each = TlsPeer.context.wrap_socket(inner, server_hostname="localhost", do_handshake_on_connect=False)
+        sockets[each.fileno()] = each
+        waiting.register(each, select.POLLIN | select.POLLOUT)
+    left = set(sockets)
+    ready = list(left)
+    while left and ready:
+        for fd in ready:
+            try:
+                sockets[fd].do_handshake()
+                waiting.unregister(fd)
+                left.discard(fd)
+            except ssl.SSLWantReadError:
+                waiting.modify(fd, select.POLLIN)
+            except OSError as error:
+                return f"a handshake failed: {error}"
+        ready = [fd for fd, _ in waiting.poll(int(1000 * plain.PATIENCE))] if left else []
+    for each in sockets.values():
+        each.close()
+    return f"{len(left)} of {FLOOD} were not served" if left else None
+
+
 ATTACKS = [  # name, attack, MiB that the process may grow by at its peak; what the first has needed, the others find there
     ("silence", lambda port: flood(port, b""), 128),
     ("half a ClientHello", lambda port: flood(port, hello(TlsPeer.context)[:100]), 64),
@@ -120,6 +147,7 @@ ATTACKS = [  # name, attack, MiB that the process may grow by at its peak; what 
     ("a ClientHello in records of one byte", in_pieces, 64),
     ("a ClientHello, and then silence", lambda port: flood(port, hello(TlsPeer.context)), 64),
     ("handshakes that ask for nothing", shaken_and_left, 32),
+    ("honest clients at once", honest, 128),
 ]
 
 
