@@ -235,6 +235,8 @@ static void observe(struct muster_registry_server *server, struct muster_rpc *rp
     muster_rpc_set_data(rpc, observer);
     if (muster_registry_queue_span(&server->arena, name, &wish.span))
         muster_watch_stream_create(&observer->watches, &wish); /* and so looks for the first time */
+    else
+        muster_rpc_finish(rpc, MUSTER_RESOURCE_EXHAUSTED, "etcdserver: no memory for a watch");
     muster_registry_arena_reset(&server->arena);
 }
 

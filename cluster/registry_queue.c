@@ -187,8 +187,12 @@ static void await_front(struct muster_registry_place *place)
 
     muster_list_append(&server->streams, &place->base.node);
     muster_watch_stream_open(&place->watches, &server->hub, &watch_ops, place);
-    if (muster_registry_queue_span(&server->arena, name_of(place), &wish.span))
-        muster_watch_stream_create(&place->watches, &wish);
+    if (!muster_registry_queue_span(&server->arena, name_of(place), &wish.span)) {
+        muster_rpc_finish(place->base.rpc, MUSTER_RESOURCE_EXHAUSTED,
+                          "etcdserver: no memory for a watch");
+        return;
+    }
+    muster_watch_stream_create(&place->watches, &wish);
     muster_task_post(&place->check, server->env->loop);
 }
 

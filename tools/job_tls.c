@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <muster/incarnation.h>
 #include <muster/list.h>
 #include <muster/loop.h>
 #include <muster/tls_authority.h>
@@ -40,7 +41,8 @@ bool job_tls_is_name(const char *job)
     static const char allowed[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
 
-    return job[0] != '\0' && strspn(job, allowed) == strlen(job);
+    return job[0] != '\0' && strspn(job, allowed) == strlen(job) &&
+           strlen(job) < MUSTER_JOB_NAME_BYTES;
 }
 
 bool job_tls_check(const char *command, const char *secret_file, const char *job, int *ret_exit)
@@ -50,8 +52,8 @@ bool job_tls_check(const char *command, const char *secret_file, const char *job
             command_refuse(command, "--tls-secret FILE and --job NAME go together: the job's "
                                     "authority follows from both");
     else if (job != NULL && !job_tls_is_name(job))
-        *ret_exit = command_refuse(command, "--job: with --tls-secret a name has letters, digits, "
-                                            "'.', '_' and '-'");
+        *ret_exit = command_refuse(command, "--job: with --tls-secret a name has 1 to 63 letters, "
+                                            "digits, '.', '_' and '-'");
     else
         return true;
     return false;

@@ -385,9 +385,10 @@ static bool check_tls(struct run_settings *settings, int *ret_exit)
                refuse(ret_exit, "--tls-secret (or MUSTER_TLS_SECRET_FILE) is for --tls auto: give "
                                 "that, too");
     if (!job_tls_is_name(settings->job_name))
-        return refuse(ret_exit,
-                      "--job '%s': with --tls auto a name has letters, digits, '.', '_' and '-'",
-                      settings->job_name);
+        return refuse(
+            ret_exit,
+            "--job '%s': with --tls auto a name has 1 to 63 letters, digits, '.', '_' and '-'",
+            settings->job_name);
     return settings->tls_secret != NULL ? check_tls_secret(settings, ret_exit)
                                         : check_tls_alone(settings, ret_exit);
 }

@@ -218,6 +218,7 @@ class Secret(unittest.TestCase):
         registry = ("registry", "--listen", "127.0.0.1:0")
         for words, text in ((("--tls-secret", self.secret), "go together"), (("--job", "j"), "go together"),
                             (("--tls-secret", self.secret, "--job", "a b"), "letters, digits"),
+                            (("--tls-secret", self.secret, "--job", 64 * "a"), "1 to 63 letters"),
                             (("--tls-secret", self.secret, "--job", "j", "--tls-cert", "x", "--tls-key", "x"),
                              "leave out --tls-cert")):
             with self.subTest(text):

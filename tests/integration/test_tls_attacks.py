@@ -141,13 +141,13 @@ def honest(port):
 
 
 ATTACKS = [  # name, attack, MiB that the process may grow by at its peak; what the first has needed, the others find there
-    ("silence", lambda port: flood(port, b""), 128),
-    ("half a ClientHello", lambda port: flood(port, hello(TlsPeer.context)[:100]), 64),
-    ("a ClientHello of 128 KiB", lambda port: flood(port, claim(131000)), 64),
-    ("a ClientHello in records of one byte", in_pieces, 64),
-    ("a ClientHello, and then silence", lambda port: flood(port, hello(TlsPeer.context)), 64),
+    ("silence", lambda port: flood(port, b""), 160),
+    ("half a ClientHello", lambda port: flood(port, hello(TlsPeer.context)[:100]), 96),
+    ("a ClientHello of 128 KiB", lambda port: flood(port, claim(131000)), 96),
+    ("a ClientHello in records of one byte", in_pieces, 96),
+    ("a ClientHello, and then silence", lambda port: flood(port, hello(TlsPeer.context)), 96),
     ("handshakes that ask for nothing", shaken_and_left, 32),
-    ("honest clients at once", honest, 128),
+    ("honest clients at once", honest, 192),
 ]
 
 
