@@ -76,10 +76,9 @@ int recover_print(struct recover *run, long restarts, long steps_lost)
            ",\"kills\":%" PRIu64 ",\"kills_in_op\":%" PRIu64 ",\"steps\":%" PRIu64
            ",\"seconds\":%.1f,\"undisturbed_ms\":%.3f,\"undisturbed_one_less_ms\":%.3f,",
            run->tasks, run->bytes, wire_of(run, &sums), run->memory,
-           run->is_bystander ? "bystander" : "worker", run->victim_rss_bytes,
-           run->attempts, run->in_op, run->steps,
-           (double)(recover_now_ns() - run->started_ns) / 1e9, median_ns / 1e6,
-           run->one_less_ns / 1e6);
+           run->is_bystander ? "bystander" : "worker", run->victim_rss_bytes, run->attempts,
+           run->in_op, run->steps, (double)(recover_now_ns() - run->started_ns) / 1e9,
+           median_ns / 1e6, run->one_less_ns / 1e6);
     print_quantiles("stall_ms", &sums.stall, ",\"overhead_ms\":{");
     print_quantiles("all", &sums.all, ",");
     print_quantiles("adopt", &sums.adopt, ",");
