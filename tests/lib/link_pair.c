@@ -186,6 +186,55 @@ void link_pair_await_payloads(struct link_pair *pair, unsigned count)
     test_env_run_until(&pair->test.env, has_payloads, &awaited);
 }
 
+static bool has_raw(void *data)
+{
+    return ((struct link_pair *)data)->raw != NULL;
+}
+
+void link_pair_await_raw(struct link_pair *pair)
+{
+    test_env_run_until(&pair->test.env, has_raw, pair);
+}
+
+static void on_dialled(struct muster_connect *connect, enum muster_rc rc)
+{
+    struct link_pair *pair = connect->data;
+
+    assert_int_equal(rc, MUSTER_OK);
+    pair->raw = connect->stream;
+}
+
+void link_pair_dial(struct link_pair *pair)
+{
+    struct muster_connect connect = {.data = pair};
+
+    if (pair->raw != NULL)
+        muster_stream_close(pair->raw, NULL);
+    pair->raw = NULL;
+    assert_int_equal(muster_connect_start(&connect, pair->test.env.net,
+                                          muster_listener_address(pair->listener), NULL,
+                                          link_pair_soon(pair), on_dialled),
+                     MUSTER_OK);
+    link_pair_await_raw(pair);
+}
+
+static void on_said(struct muster_stream_write *write, enum muster_rc rc)
+{
+    (void)rc;
+    *(bool *)write->data = true;
+}
+
+void link_pair_say(struct link_pair *pair, const void *bytes, size_t count)
+{
+    bool is_said = false;
+    struct muster_stream_write write = {.data = &is_said};
+    struct iovec iov = {.iov_len = count};
+
+    memcpy(&iov.iov_base, &bytes, sizeof(bytes));
+    assert_int_equal(muster_stream_submit(&write, pair->raw, &iov, 1, on_said), MUSTER_OK);
+    test_env_run_until(&pair->test.env, test_env_is_true, &is_said);
+}
+
 uint8_t *link_pair_pattern_new(size_t bytes, unsigned seed)
 {
     uint8_t *pattern = malloc(bytes);

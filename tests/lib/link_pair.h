@@ -53,6 +53,11 @@ void link_pair_close(struct link_pair *pair);
 void link_sent_init(struct link_sent *sent, uint64_t epoch, const void *payload, uint32_t bytes);
 void link_pair_send_frame(struct link_pair *pair, struct link_sent *sent);
 void link_pair_await_payloads(struct link_pair *pair, unsigned count);
+void link_pair_await_raw(struct link_pair *pair);
+/** pair->raw, a new one, instead of the opener: it is connected. */
+void link_pair_dial(struct link_pair *pair);
+/** pair->raw has said these bytes. */
+void link_pair_say(struct link_pair *pair, const void *bytes, size_t count);
 uint8_t *link_pair_pattern_new(size_t bytes, unsigned seed);
 
 /** Of both ends; they expect their struct link_end as data. */

@@ -134,17 +134,23 @@ static void await_waiting(struct scene *scene, size_t streams)
     test_env_run_until(scene->pair.env, are_waiting, &wanted);
 }
 
+/* The first holds the lock, the second waits for it. */
+static void open_queue(struct scene *scene, struct ask *first, struct ask *second)
+{
+    open_scene(scene);
+    START(scene, first, "/v3lockpb.Lock/Lock", LOCK_A);
+    finish(scene, first);
+    START(scene, second, "/v3lockpb.Lock/Lock", LOCK_B);
+    await_waiting(scene, 1);
+}
+
 static void a_lock_waits_for_the_one_before(void **state)
 {
     struct scene scene;
     struct ask first, second, unlock;
 
     (void)state;
-    open_scene(&scene);
-    START(&scene, &first, "/v3lockpb.Lock/Lock", LOCK_A);
-    finish(&scene, &first);
-    START(&scene, &second, "/v3lockpb.Lock/Lock", LOCK_B);
-    await_waiting(&scene, 1);
+    open_queue(&scene, &first, &second);
     assert_int_equal(keys(&scene), 2);
     assert_false(second.is_done);
 
@@ -183,11 +189,7 @@ static void who_gives_up_leaves_the_queue(void **state)
     struct ask first, second;
 
     (void)state;
-    open_scene(&scene);
-    START(&scene, &first, "/v3lockpb.Lock/Lock", LOCK_A);
-    finish(&scene, &first);
-    START(&scene, &second, "/v3lockpb.Lock/Lock", LOCK_B);
-    await_waiting(&scene, 1);
+    open_queue(&scene, &first, &second);
 
     muster_unary_cancel(&second.unary);
     finish(&scene, &second);
@@ -204,11 +206,7 @@ static void a_place_ends_with_its_lease(void **state)
     struct ask first, second, revoke;
 
     (void)state;
-    open_scene(&scene);
-    START(&scene, &first, "/v3lockpb.Lock/Lock", LOCK_A);
-    finish(&scene, &first);
-    START(&scene, &second, "/v3lockpb.Lock/Lock", LOCK_B);
-    await_waiting(&scene, 1);
+    open_queue(&scene, &first, &second);
     START(&scene, &revoke, "/etcdserverpb.Lease/LeaseRevoke", "\x08\x2b");
     finish(&scene, &second);
 

@@ -87,42 +87,12 @@ static void nobody_listening_is_unavailable(void **state)
 
 /* --- Cases: strangers --- */
 
-static void on_raw(struct muster_connect *connect, enum muster_rc rc)
-{
-    struct link_pair *pair = connect->data;
-
-    assert_int_equal(rc, MUSTER_OK);
-    pair->raw = connect->stream;
-}
-
-static bool has_raw(void *data)
-{
-    return ((struct link_pair *)data)->raw != NULL;
-}
-
-static void on_raw_written(struct muster_stream_write *write, enum muster_rc rc)
-{
-    (void)rc;
-    *(bool *)write->data = true;
-}
-
 /* A stranger connects and says these bytes. */
 static void say(struct link_pair *pair, const void *bytes, size_t count)
 {
-    struct muster_connect connect = {.data = pair};
-    bool is_written = false;
-    struct muster_stream_write write = {.data = &is_written};
-    struct iovec iov = {.iov_len = count};
-
     link_pair_init(pair);
-    assert_int_equal(muster_connect_start(&connect, pair->test.env.net,
-                                          muster_listener_address(pair->listener), NULL,
-                                          link_pair_soon(pair), on_raw),
-                     MUSTER_OK);
-    test_env_run_until(&pair->test.env, has_raw, pair);
-    memcpy(&iov.iov_base, &bytes, sizeof(bytes));
-    assert_int_equal(muster_stream_submit(&write, pair->raw, &iov, 1, on_raw_written), MUSTER_OK);
-    test_env_run_until(&pair->test.env, test_env_is_true, &is_written);
+    link_pair_dial(pair);
+    link_pair_say(pair, bytes, count);
     test_env_run_until(&pair->test.env, link_pair_is_settled, pair);
     test_env_turn(&pair->test.env, 10);
 }
@@ -214,15 +184,10 @@ static void the_refused_side_still_hears_our_hello(void **state)
 static void silence_ends_at_the_deadline(void **state)
 {
     struct link_pair pair;
-    struct muster_connect connect = {.data = &pair};
 
     (void)state;
     link_pair_init(&pair);
-    assert_int_equal(muster_connect_start(&connect, pair.test.env.net,
-                                          muster_listener_address(pair.listener), NULL,
-                                          link_pair_soon(&pair), on_raw),
-                     MUSTER_OK);
-    test_env_run_until(&pair.test.env, has_raw, &pair);
+    link_pair_dial(&pair);
     for (unsigned i = 0; i < 100 && pair.ends[1].link == NULL; i++)
         test_env_turn(&pair.test.env, 1);
     /* The deadline is moved, not waited for. */

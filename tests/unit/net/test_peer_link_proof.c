@@ -127,36 +127,6 @@ static void without_a_key_nobody_connects(void **state)
 
 /* --- A stranger plays one side, byte by byte --- */
 
-static void on_raw(struct muster_connect *connect, enum muster_rc rc)
-{
-    struct link_pair *pair = connect->data;
-
-    assert_int_equal(rc, MUSTER_OK);
-    pair->raw = connect->stream;
-}
-
-static bool has_raw(void *data)
-{
-    return ((struct link_pair *)data)->raw != NULL;
-}
-
-static void on_done_write(struct muster_stream_write *write, enum muster_rc rc)
-{
-    (void)rc;
-    *(bool *)write->data = true;
-}
-
-static void say(struct link_pair *pair, const void *bytes, size_t count)
-{
-    bool is_written = false;
-    struct muster_stream_write write = {.data = &is_written};
-    struct iovec iov = {.iov_len = count};
-
-    memcpy(&iov.iov_base, &bytes, sizeof(bytes));
-    assert_int_equal(muster_stream_submit(&write, pair->raw, &iov, 1, on_done_write), MUSTER_OK);
-    test_env_run_until(&pair->test.env, test_env_is_true, &is_written);
-}
-
 struct hearing {
     bool is_done;
     enum muster_rc rc;
@@ -179,20 +149,6 @@ static enum muster_rc hear(struct link_pair *pair, void *bytes, size_t count)
     return hearing.rc;
 }
 
-static void dial(struct link_pair *pair)
-{
-    struct muster_connect connect = {.data = pair};
-
-    if (pair->raw != NULL)
-        muster_stream_close(pair->raw, NULL);
-    pair->raw = NULL;
-    assert_int_equal(muster_connect_start(&connect, pair->test.env.net,
-                                          muster_listener_address(pair->listener), NULL,
-                                          link_pair_soon(pair), on_raw),
-                     MUSTER_OK);
-    test_env_run_until(&pair->test.env, has_raw, pair);
-}
-
 /* What the true opener would say to the second end, from its own keys. */
 struct opener {
     struct muster_link_proof proof;
@@ -202,9 +158,9 @@ struct opener {
 
 static void opener_asks(struct link_pair *pair, struct opener *opener)
 {
-    dial(pair);
+    link_pair_dial(pair);
     muster_link_proof_ask(&opener->proof, &pair->test.env, &opener->hello);
-    say(pair, opener->proof.asked, sizeof(opener->proof.asked));
+    link_pair_say(pair, opener->proof.asked, sizeof(opener->proof.asked));
 }
 
 static enum muster_rc opener_hears(struct link_pair *pair, struct opener *opener)
@@ -220,7 +176,7 @@ static void opener_says(struct link_pair *pair, const uint8_t mac[MUSTER_LINK_MA
 
     memcpy(bytes, mac, MUSTER_LINK_MAC_BYTES);
     muster_frame_header_pack(&header, bytes + MUSTER_LINK_MAC_BYTES);
-    say(pair, bytes, sizeof(bytes));
+    link_pair_say(pair, bytes, sizeof(bytes));
     test_env_run_until(&pair->test.env, link_pair_is_settled, pair);
     test_env_turn(&pair->test.env, 10);
 }
@@ -429,9 +385,9 @@ static void a_replay_is_refused(void **state)
     memset(&pair.ends[1], 0, sizeof(pair.ends[1]));
     pair.ends[1].discards = true;
 
-    dial(&pair);
+    link_pair_dial(&pair);
     again = opener;
-    say(&pair, again.proof.asked, sizeof(again.proof.asked));
+    link_pair_say(&pair, again.proof.asked, sizeof(again.proof.asked));
     assert_int_equal(opener_hears(&pair, &again), MUSTER_OK);
     opener_says(&pair, opener.proof.opener_mac);
 
@@ -451,11 +407,11 @@ static void every_byte_that_the_opener_has_said_is_proven(void **state)
         char row[32];
 
         scene_open(&pair, &opener);
-        dial(&pair);
+        link_pair_dial(&pair);
         muster_link_proof_ask(&opener.proof, &pair.test.env, &opener.hello);
         said = opener.proof;
         said.asked[at] ^= 4;
-        say(&pair, said.asked, sizeof(said.asked));
+        link_pair_say(&pair, said.asked, sizeof(said.asked));
         if (opener_hears(&pair, &opener) == MUSTER_OK) {
             /* The true opener does not believe the answer; were it to: */
             assert_int_equal(
@@ -480,9 +436,9 @@ static void a_hello_without_a_proof_ends_at_the_deadline(void **state)
 
     (void)state;
     scene_open(&pair, &opener);
-    dial(&pair);
+    link_pair_dial(&pair);
     muster_link_proof_ask(&opener.proof, &pair.test.env, &opener.hello);
-    say(&pair, opener.proof.asked, MUSTER_HELLO_BYTES);
+    link_pair_say(&pair, opener.proof.asked, MUSTER_HELLO_BYTES);
     test_env_turn(&pair.test.env, 10);
     assert_false(link_pair_is_settled(&pair) || pair.ends[1].is_down);
     muster_timer_start(&pair.ends[1].link->timer, pair.test.env.loop, 0);
@@ -527,7 +483,7 @@ static void acceptor_hears(struct link_pair *pair, struct acceptor *acceptor)
                                            &pair->hellos[0], link_pair_soon(pair),
                                            &link_pair_events, &pair->ends[0], &pair->ends[0].link),
                      MUSTER_OK);
-    test_env_run_until(&pair->test.env, has_raw, pair);
+    link_pair_await_raw(pair);
     assert_int_equal(hear(pair, acceptor->asked, sizeof(acceptor->asked)), MUSTER_OK);
     assert_int_equal(muster_link_proof_answer(&acceptor->proof, &pair->test.env, &self,
                                               &pair->hellos[0].incarnation, acceptor->asked, NULL),
@@ -546,7 +502,7 @@ static bool is_opener_settled(void *data)
 
 static void acceptor_says(struct link_pair *pair, struct acceptor *acceptor)
 {
-    say(pair, acceptor->said, sizeof(acceptor->said));
+    link_pair_say(pair, acceptor->said, sizeof(acceptor->said));
     test_env_run_until(&pair->test.env, is_opener_settled, pair);
     muster_listener_close(acceptor->listener, NULL);
 }
