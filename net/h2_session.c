@@ -1,19 +1,15 @@
-/* An HTTP/2 connection over any byte stream: reading, one gathered write per turn, and its end. */
+/* An HTTP/2 connection over any byte stream: its opening, one gathered write per turn, its end. */
 #include "net/h2_session.h"
 
 #include <string.h>
 
 #include "net/h2_session_internal.h"
 
-#define READ_BYTES           (64u << 10)
-#define LINGER_BYTES_MIN     (32u << 10)
-#define LINGER_TURNS         256
-#define QUEUED_FRAMES_MAX    1000 /* beyond it a peer that does not read is not read either */
 #define RESET_BURST          1000 /* streams that the peer's errors make us reset */
 #define RESET_PER_SECOND     33
 #define EMPTY_BURST          1000 /* DATA frames without data or end */
 #define EMPTY_PER_SECOND     33
-#define DISCARDED_BYTES_MAX  (256u << 10) /* read only so that our GOAWAY is not lost */
+#define PARTING_NS           MUSTER_NS_PER_S
 #define SETTINGS_ENTRIES_MAX 32
 #define CONTINUATIONS_MAX    8
 #define ACKS_QUEUED_MAX      1000
@@ -24,10 +20,11 @@ void muster_h2_session_wake(struct muster_h2_session *session)
         muster_task_post(&session->flush_task, session->env->loop);
 }
 
-static void fail(struct muster_h2_session *session, enum muster_rc rc, const char *text)
+void muster_h2_session_end(struct muster_h2_session *session, enum muster_rc rc, const char *text)
 {
-    if (session->state != MUSTER_H2_SESSION_OPEN)
+    if (session->state != MUSTER_H2_SESSION_OPEN && session->state != MUSTER_H2_SESSION_PARTING)
         return;
+    muster_timer_stop(&session->parting_timer);
     session->state = MUSTER_H2_SESSION_ENDING;
     session->error = muster_mem_alloc(session->mem, sizeof(*session->error));
     if (session->error != NULL)
@@ -96,10 +93,10 @@ static void on_stream_closed(struct muster_stream *stream)
 
 static void tear_down(struct muster_h2_session *session)
 {
-    bool was_open =
-        session->state == MUSTER_H2_SESSION_OPEN || session->state == MUSTER_H2_SESSION_ENDING;
+    bool was_open = session->state < MUSTER_H2_SESSION_DOWN;
 
     session->state = MUSTER_H2_SESSION_CLOSED;
+    muster_timer_stop(&session->parting_timer);
     muster_task_cancel(&session->flush_task);
     muster_task_cancel(&session->linger_task);
     if (was_open)
@@ -107,9 +104,10 @@ static void tear_down(struct muster_h2_session *session)
     muster_stream_close(session->stream, on_stream_closed);
 }
 
-/* The last act of every entry from the loop: what could not be done amid events is done here. */
-static void settle(struct muster_h2_session *session)
+void muster_h2_session_settle(struct muster_h2_session *session)
 {
+    if (session->state == MUSTER_H2_SESSION_PARTING)
+        lose_streams(session);
     if (session->state == MUSTER_H2_SESSION_ENDING && !session->is_close_wanted) {
         session->state = MUSTER_H2_SESSION_DOWN;
         lose_streams(session);
@@ -122,7 +120,6 @@ static void settle(struct muster_h2_session *session)
 }
 
 static void on_written(struct muster_stream_write *write, enum muster_rc rc);
-static void read_start(struct muster_h2_session *session);
 
 static void tell_drained(struct muster_h2_session *session)
 {
@@ -148,7 +145,7 @@ static void gather(struct muster_h2_session *session)
         return;
     session->output = muster_h2_output_new(session->mem);
     if (session->output == NULL) {
-        fail(session, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
+        muster_h2_session_end(session, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
         return;
     }
     session->depth++;
@@ -157,7 +154,7 @@ static void gather(struct muster_h2_session *session)
         ssize_t count = nghttp2_session_mem_send(session->ng, &bytes);
 
         if (count < 0)
-            fail(session, MUSTER_INTERNAL, nghttp2_strerror((int)count));
+            muster_h2_session_end(session, MUSTER_INTERNAL, nghttp2_strerror((int)count));
         if (count <= 0)
             break;
         muster_h2_output_copy(session->output, bytes, (size_t)count);
@@ -173,7 +170,31 @@ static bool is_finished(const struct muster_h2_session *session)
            (!nghttp2_session_want_read(session->ng) && !nghttp2_session_want_write(session->ng));
 }
 
-static void flush(struct muster_h2_session *session)
+static void on_parting_over(struct muster_timer *timer)
+{
+    struct muster_h2_session *session = timer->data;
+
+    muster_h2_session_end(session, MUSTER_UNAVAILABLE, MUSTER_H2_ENDED_BY_GOAWAY);
+    muster_h2_session_settle(session);
+}
+
+/* All is said. A server that closed now would answer what still comes with a reset, and a reset takes
+ * away what the client has not read yet, our last answer or the reason of our GOAWAY. So it sends FIN
+ * and drops what comes until the client ends, too. */
+static void part(struct muster_h2_session *session)
+{
+    if (!session->options.is_server) {
+        muster_h2_session_end(session, MUSTER_UNAVAILABLE, MUSTER_H2_ENDED_BY_GOAWAY);
+        return;
+    }
+    session->state = MUSTER_H2_SESSION_PARTING;
+    muster_timer_start(&session->parting_timer, session->env->loop,
+                       muster_loop_after_ns(session->env->loop, PARTING_NS));
+    muster_stream_shutdown(session->stream);
+    muster_h2_session_read(session);
+}
+
+void muster_h2_session_flush(struct muster_h2_session *session)
 {
     enum muster_rc rc;
 
@@ -189,21 +210,21 @@ static void flush(struct muster_h2_session *session)
         if (rc == MUSTER_OK)
             session->is_writing = true;
         else
-            fail(session, MUSTER_UNAVAILABLE, "connection is closed");
+            muster_h2_session_end(session, MUSTER_UNAVAILABLE, "connection is closed");
     } else if (is_finished(session)) {
-        fail(session, MUSTER_UNAVAILABLE, "connection ended by GOAWAY");
+        part(session);
     }
     tell_drained(session);
 }
 
 /* Under TLS 1.3 a server judges a client's certificate when that believes the handshake done. */
-static void lose(struct muster_h2_session *session, const char *text)
+void muster_h2_session_lose(struct muster_h2_session *session, const char *text)
 {
     const struct muster_error *error = muster_stream_error(session->stream);
     bool is_refused = error != NULL && error->rc == MUSTER_UNAUTHENTICATED;
 
-    fail(session, is_refused ? MUSTER_UNAUTHENTICATED : MUSTER_UNAVAILABLE,
-         error != NULL ? error->text : text);
+    muster_h2_session_end(session, is_refused ? MUSTER_UNAUTHENTICATED : MUSTER_UNAVAILABLE,
+                          error != NULL ? error->text : text);
 }
 
 static void on_written(struct muster_stream_write *write, enum muster_rc rc)
@@ -215,130 +236,18 @@ static void on_written(struct muster_stream_write *write, enum muster_rc rc)
     if (session->state == MUSTER_H2_SESSION_CLOSED)
         return;
     if (rc != MUSTER_OK)
-        lose(session, "connection lost");
-    flush(session);
-    read_start(session);
-    settle(session);
+        muster_h2_session_lose(session, "connection lost");
+    muster_h2_session_flush(session);
+    muster_h2_session_read(session);
+    muster_h2_session_settle(session);
 }
 
 static void on_flush(struct muster_task *task)
 {
     struct muster_h2_session *session = task->data;
 
-    flush(session);
-    settle(session);
-}
-
-/* What came cannot be gone on from: say so, if that may be said. */
-static void give_up(struct muster_h2_session *session, int failure)
-{
-    switch (failure) {
-    case NGHTTP2_ERR_BAD_CLIENT_MAGIC:
-        muster_h2_session_terminate(session, MUSTER_H2_PROTOCOL_ERROR, "no HTTP/2 preface");
-        break;
-    case NGHTTP2_ERR_FLOODED:
-    case NGHTTP2_ERR_TOO_MANY_SETTINGS:
-    case NGHTTP2_ERR_TOO_MANY_CONTINUATIONS:
-        muster_h2_session_terminate(session, MUSTER_H2_ENHANCE_YOUR_CALM, "flood");
-        break;
-    default:
-        if (!session->is_terminating) /* else an event has said why */
-            fail(session, MUSTER_UNAVAILABLE, nghttp2_strerror(failure));
-        break;
-    }
-}
-
-static void feed(struct muster_h2_session *session, const uint8_t *bytes, size_t count)
-{
-    uint32_t code = MUSTER_H2_NO_ERROR;
-    size_t good = session->options.is_server
-                      ? muster_h2_watch_feed(&session->watch, bytes, count, &code)
-                      : count;
-    ssize_t used;
-
-    session->received_bytes += count;
-    if (session->is_terminating) {
-        session->discarded_bytes += count;
-        return;
-    }
-    session->depth++;
-    used = nghttp2_session_mem_recv(session->ng, bytes, good);
-    session->depth--;
-    if (used >= 0 && code != MUSTER_H2_NO_ERROR)
-        used = nghttp2_session_terminate_session(session->ng, code);
-    if (used < 0)
-        give_up(session, (int)used);
-}
-
-/* A read that filled its room: more is there, which large room awaits. Else small room does. */
-static void rest_expect(struct muster_h2_session *session, bool is_more)
-{
-    if (is_more && session->rest == NULL) {
-        session->rest = muster_mem_alloc(session->mem, READ_BYTES); /* if not: slower */
-    } else if (!is_more && session->rest != NULL) {
-        muster_mem_free(session->mem, session->rest);
-        session->rest = NULL;
-    }
-}
-
-/* A bulk transfer goes on: look again without sleeping, for a while. Waking up costs both sides more
- * than that (a 1 MiB request between two processors of a virtual machine: a third of its time). */
-static void linger(struct muster_h2_session *session, size_t received)
-{
-    if (received < LINGER_BYTES_MIN)
-        return;
-    session->linger_turns = LINGER_TURNS;
-    muster_task_post(&session->linger_task, session->env->loop);
-}
-
-static void on_linger(struct muster_task *task)
-{
-    struct muster_h2_session *session = task->data;
-
-    if (session->linger_turns > 0 && --session->linger_turns > 0)
-        muster_task_post(&session->linger_task, session->env->loop);
-}
-
-static void on_read(struct muster_stream_read *read, enum muster_rc rc)
-{
-    struct muster_h2_session *session = read->data;
-    bool is_first = session->rest == NULL;
-    bool is_full = read->bytes_done == (is_first ? sizeof(session->first) : READ_BYTES);
-
-    session->is_reading = false;
-    if (session->state == MUSTER_H2_SESSION_CLOSED)
-        return;
-    if (read->bytes_done > 0 && session->state == MUSTER_H2_SESSION_OPEN)
-        feed(session, is_first ? session->first : session->rest, read->bytes_done);
-    rest_expect(session, is_full);
-    linger(session, read->bytes_done);
-    if (rc != MUSTER_OK)
-        lose(session, read->is_eof ? "connection closed by peer" : "connection lost");
-    read_start(session);
-    if (is_first && is_full && rc == MUSTER_OK)
-        muster_h2_session_wake(session); /* the rest comes at once: answer all of it together */
-    else
-        flush(session);
-    settle(session);
-}
-
-static void read_start(struct muster_h2_session *session)
-{
-    uint8_t *buffer = session->rest != NULL ? session->rest : session->first;
-    size_t room = session->rest != NULL ? READ_BYTES : sizeof(session->first);
-
-    if (session->state != MUSTER_H2_SESSION_OPEN || session->is_reading || session->is_close_wanted)
-        return;
-    if (session->discarded_bytes > DISCARDED_BYTES_MAX)
-        return;
-    if (session->is_writing &&
-        nghttp2_session_get_outbound_queue_size(session->ng) > QUEUED_FRAMES_MAX)
-        return;
-    if (muster_stream_receive_into(&session->read, session->stream, buffer, 1, room, on_read) ==
-        MUSTER_OK)
-        session->is_reading = true;
-    else
-        fail(session, MUSTER_UNAVAILABLE, "connection is closed");
+    muster_h2_session_flush(session);
+    muster_h2_session_settle(session);
 }
 
 /* Opening. */
@@ -405,13 +314,13 @@ static void session_init(struct muster_h2_session *session, struct muster_env *e
     session->env = env;
     session->stream = stream;
     session->options = *options;
-    session->read.data = session;
     session->write.data = session;
     stream->data = session;
     muster_list_init(&session->streams);
     muster_list_init(&session->drained);
     muster_task_init(&session->flush_task, on_flush, session);
-    muster_task_init(&session->linger_task, on_linger, session);
+    muster_h2_session_reader_init(session);
+    muster_timer_init(&session->parting_timer, on_parting_over, session);
     muster_h2_watch_init(&session->watch);
     muster_h2_bucket_init(&session->resets, RESET_BURST, RESET_PER_SECOND);
     muster_h2_bucket_init(&session->empties, EMPTY_BURST, EMPTY_PER_SECOND);
@@ -435,7 +344,7 @@ enum muster_rc muster_h2_session_open(struct muster_env *env, struct muster_stre
     rc = ng_new(session);
     if (rc != MUSTER_OK)
         goto fail;
-    read_start(session);
+    muster_h2_session_read(session);
     muster_h2_session_wake(session);
     *ret_session = session;
     return MUSTER_OK;
@@ -510,7 +419,7 @@ const struct muster_error *muster_h2_session_error(const struct muster_h2_sessio
 
 void muster_h2_session_fail(struct muster_h2_session *session, const struct muster_error *error)
 {
-    fail(session, error->rc, error->text);
+    muster_h2_session_end(session, error->rc, error->text);
 }
 
 void muster_h2_session_ping(struct muster_h2_session *session)

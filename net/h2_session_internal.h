@@ -10,13 +10,16 @@
 
 #define MUSTER_H2_DRAIN_PING "mstrdrn" /* eight bytes with its NUL */
 
+#define MUSTER_H2_ENDED_BY_GOAWAY "connection ended by GOAWAY"
+
 /* A connection waits for bytes with as much room as a small request takes. */
 #define MUSTER_H2_FIRST_BYTES 160
 
 enum muster_h2_session_state {
     MUSTER_H2_SESSION_OPEN,
-    MUSTER_H2_SESSION_ENDING, /* error is known, on_down is due */
-    MUSTER_H2_SESSION_DOWN,   /* on_down was called */
+    MUSTER_H2_SESSION_PARTING, /* a server's: FIN is sent, what comes is dropped */
+    MUSTER_H2_SESSION_ENDING,  /* error is known, on_down is due */
+    MUSTER_H2_SESSION_DOWN,    /* on_down was called */
     MUSTER_H2_SESSION_CLOSED,
 };
 
@@ -36,6 +39,8 @@ struct muster_h2_session {
     struct muster_task flush_task;
     struct muster_task linger_task;
     unsigned linger_turns;
+    uint64_t gather_until_ns;
+    struct muster_timer parting_timer;
     struct muster_stream_read read;
     uint8_t first[MUSTER_H2_FIRST_BYTES];
     uint8_t *rest; /* while more than first is coming in */
@@ -61,6 +66,18 @@ struct muster_h2_session {
 /* h2_session.c */
 /** Something is to be sent: flush when the loop is back. */
 void muster_h2_session_wake(struct muster_h2_session *session);
+/** The first reason counts; on_down follows with muster_h2_session_settle. */
+void muster_h2_session_end(struct muster_h2_session *session, enum muster_rc rc, const char *text);
+/** End as the byte stream has: with its reason, or else with text. */
+void muster_h2_session_lose(struct muster_h2_session *session, const char *text);
+void muster_h2_session_flush(struct muster_h2_session *session);
+/** The last act of every entry from the loop: what could not be done amid events is done here. */
+void muster_h2_session_settle(struct muster_h2_session *session);
+
+/* h2_session_read.c */
+void muster_h2_session_reader_init(struct muster_h2_session *session);
+/** Unless a read is under way, or nothing may be read. */
+void muster_h2_session_read(struct muster_h2_session *session);
 
 /* h2_session_events.c */
 void muster_h2_session_set_callbacks(nghttp2_session_callbacks *callbacks);

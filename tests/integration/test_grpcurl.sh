@@ -65,7 +65,7 @@ says '"etcdserverpb.Lease"' "$address" grpc.health.v1.Health/List
 for service in etcdserverpb.{Auth,Cluster,KV,Lease,Maintenance,Watch} v3electionpb.Election v3lockpb.Lock; do
     says "$service is a service" "$address" describe "$service"
 done
-says '"key": "bS8' -d '{"name":"bQ=="}' "$address" v3lockpb.Lock/Lock
+says '"key": "bS' -d '{"name":"bQ=="}' "$address" v3lockpb.Lock/Lock
 says 'election: no leader' -d '{"name":"ZQ=="}' "$address" v3electionpb.Election/Leader
 says '"hash":' "$address" etcdserverpb.Maintenance/Hash
 says '"authRevision": "1"' "$address" etcdserverpb.Auth/AuthStatus

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define TURNS_MAX 300 /* a reader that pauses for longer has stopped */
+
 static struct played_stream *played_of(const struct muster_stream *stream)
 {
     return MUSTER_CONTAINER_OF(stream, struct played_stream, stream);
@@ -42,6 +44,20 @@ static enum muster_rc play_receive(struct muster_stream *stream, struct muster_s
     return MUSTER_OK;
 }
 
+static void on_end_task(struct muster_task *task)
+{
+    played_stream_feed_end(task->data);
+}
+
+static void play_shutdown(struct muster_stream *stream)
+{
+    struct played_stream *played = played_of(stream);
+
+    played->is_shut = true;
+    if (!played->is_patient)
+        muster_task_post(&played->end_task, played->env->loop);
+}
+
 static void on_close_task(struct muster_task *task)
 {
     struct played_stream *played = task->data;
@@ -58,12 +74,13 @@ static void play_close(struct muster_stream *stream, muster_stream_close_fn *clo
     played->closed = closed;
     played->read = NULL;
     muster_task_cancel(&played->write_task);
+    muster_task_cancel(&played->end_task);
     played->write = NULL;
     muster_task_post(&played->close_task, played->env->loop);
 }
 
 static const struct muster_stream_ops ops = {
-    .submit = play_submit, .receive = play_receive, .close = play_close};
+    .submit = play_submit, .receive = play_receive, .shutdown = play_shutdown, .close = play_close};
 
 void played_stream_init(struct played_stream *played, struct muster_env *env, size_t sent_max)
 {
@@ -74,6 +91,7 @@ void played_stream_init(struct played_stream *played, struct muster_env *env, si
     played->stream.ops = &ops;
     muster_task_init(&played->write_task, on_write_task, played);
     muster_task_init(&played->close_task, on_close_task, played);
+    muster_task_init(&played->end_task, on_end_task, played);
 }
 
 void played_stream_fini(struct played_stream *played)
@@ -81,12 +99,23 @@ void played_stream_fini(struct played_stream *played)
     free(played->sent);
 }
 
+static bool awaits_bytes(struct played_stream *played)
+{
+    for (unsigned i = 0; i < TURNS_MAX && played->read == NULL && !played->is_closed; i++) {
+        if (played->turn != NULL)
+            played->turn(played->turn_data);
+        else
+            test_env_turn(played->env, 1);
+    }
+    return played->read != NULL;
+}
+
 size_t played_stream_feed(struct played_stream *played, const void *bytes, size_t count)
 {
     const uint8_t *at = bytes;
     size_t left = count;
 
-    while (left > 0 && played->read != NULL) {
+    while (left > 0 && awaits_bytes(played)) {
         struct muster_stream_read *read = played->read;
         size_t part = left < read->bytes_max ? left : read->bytes_max;
 

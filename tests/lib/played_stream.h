@@ -27,12 +27,16 @@ struct played_stream {
     struct muster_env *env;      /* its loop at the time of each act */
     struct muster_stream_read *read;
     struct muster_stream_write *write;
-    struct muster_task write_task, close_task;
+    struct muster_task write_task, close_task, end_task;
+    void (*turn)(void *data); /* while the reader pauses; NULL: the environment's loop turns */
+    void *turn_data;
     muster_stream_close_fn *closed;
     uint8_t *sent; /* what our side has written, up to sent_max bytes at once */
     size_t sent_bytes, sent_max;
     unsigned writes;
-    bool is_stuck; /* takes the bytes of a write, but does not end it */
+    bool is_stuck;   /* takes the bytes of a write, but does not end it */
+    bool is_patient; /* does not end when our side has */
+    bool is_shut;    /* our side sent FIN */
     bool is_closed;
 };
 

@@ -97,6 +97,13 @@ enum muster_rc registry_pair_range(struct registry_pair *f, const char *key,
                                                                   registry_pair_on_op));
 }
 
+void registry_pair_wait_for_keys(struct registry_pair *f, const char *prefix, uint64_t count)
+{
+    do
+        assert_int_equal(registry_pair_range(f, prefix, MUSTER_REGISTRY_PREFIX), MUSTER_OK);
+    while (f->count != count);
+}
+
 enum muster_rc registry_pair_remove_keys(struct registry_pair *f, const char *key,
                                          enum muster_registry_reach reach)
 {

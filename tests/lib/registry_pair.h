@@ -41,6 +41,8 @@ enum muster_rc registry_pair_finish_op(struct registry_pair *f, enum muster_rc r
 enum muster_rc registry_pair_put(struct registry_pair *f, const char *key, const char *value);
 enum muster_rc registry_pair_range(struct registry_pair *f, const char *key,
                                    enum muster_registry_reach reach);
+/** Until so many keys begin with prefix: steps of several clients take effect in any order. */
+void registry_pair_wait_for_keys(struct registry_pair *f, const char *prefix, uint64_t count);
 enum muster_rc registry_pair_remove_keys(struct registry_pair *f, const char *key,
                                          enum muster_registry_reach reach);
 void registry_pair_open_client(struct registry_pair *f, const char *endpoints);

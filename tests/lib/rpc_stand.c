@@ -149,6 +149,11 @@ void rpc_stand_advance(struct rpc_stand *stand, uint64_t delta_ns)
 
 /* What a client sends. */
 
+static void on_turn(void *data)
+{
+    rpc_stand_advance(data, 0);
+}
+
 struct rpc_raw *rpc_raw_connect(struct rpc_stand *stand)
 {
     struct rpc_raw *raw;
@@ -157,6 +162,8 @@ struct rpc_raw *rpc_raw_connect(struct rpc_stand *stand)
     raw = &stand->clients[stand->client_count++];
     raw->stand = stand;
     played_stream_init(&raw->played, &stand->test.env, SENT_MAX);
+    raw->played.turn = on_turn;
+    raw->played.turn_data = stand;
     raw->is_attached = muster_rpc_server_attach(stand->server, &raw->played.stream) == MUSTER_OK;
     rpc_stand_advance(stand, 0);
     return raw;

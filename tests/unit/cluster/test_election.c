@@ -168,7 +168,7 @@ static void the_leader_resigns_and_the_next_leads_with_a_higher_term(void **stat
     wait_to_lead(&a);
     stand(&b, &f, "b");
 
-    assert_int_equal(registry_pair_put(&f, PREFIX "later", "1"), MUSTER_OK);
+    registry_pair_wait_for_keys(&f, NAME "/", 2);
     assert_false(b.is_done);
     resign(&a);
     wait_to_lead(&b);
@@ -196,6 +196,7 @@ static void who_looks_on_sees_every_leader_and_the_newest_word(void **state)
     assert_int_equal(proclaim(&a, "a2"), MUSTER_OK);
     wait_to_see(&observer, &f, "-;a1;a2;");
     stand(&b, &f, "b1");
+    registry_pair_wait_for_keys(&f, NAME "/", 2);
     resign(&a);
     wait_to_lead(&b);
     wait_to_see(&observer, &f, "-;a1;a2;b1;");

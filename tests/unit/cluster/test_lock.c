@@ -117,8 +117,7 @@ static uint64_t queued(struct registry_pair *f)
 
 static void wait_until_queued(struct registry_pair *f, uint64_t count)
 {
-    while (queued(f) != count)
-        continue;
+    registry_pair_wait_for_keys(f, NAME "/", count);
 }
 
 static void a_free_lock_is_taken_and_given_back(void **state)

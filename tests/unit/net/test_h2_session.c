@@ -106,6 +106,24 @@ static void bytes_not_consumed_keep_the_window_shut(void **state)
     assert_true(stream_updates > 0);
 }
 
+static void after_a_large_piece_the_next_read_waits_a_little(void **state)
+{
+    static const uint8_t block[20000];
+    struct h2_stage *stage = h2_stage_greet(state);
+
+    h2_stage_feed_request(stage, 1, 0);
+    h2_stage_feed_frame(stage, FRAME_DATA, 0, 1, block, 1000);
+    assert_non_null(stage->played.read);
+    h2_stage_feed_frame(stage, FRAME_DATA, 0, 1, block, 15000);
+    h2_stage_turn(stage);
+    h2_stage_feed_frame(stage, FRAME_DATA, 0, 1, block, sizeof(block));
+    assert_null(stage->played.read);
+
+    test_env_turn(&stage->test.env, 256);
+    assert_non_null(stage->played.read);
+    assert_int_equal(stage->data_bytes, 36000);
+}
+
 static void a_ping_is_answered(void **state)
 {
     struct h2_stage *stage = h2_stage_greet(state);
@@ -170,6 +188,47 @@ static void streams_above_goaways_last_were_never_processed(void **state)
     assert_int_equal(stage->goaways, 1);
 }
 
+static void send_goaway(struct h2_stage *stage)
+{
+    stage->played.is_patient = true;
+    h2_stage_feed_frame(stage, FRAME_GOAWAY, 0, 0, "\0\0\0\0\0\0\0", 8);
+    h2_stage_turn(stage);
+    assert_true(stage->played.is_shut);
+    assert_int_equal(stage->downs, 0);
+}
+
+/* A close would answer it with a reset, which takes away what the peer has not read. */
+static void what_comes_after_the_end_is_dropped_until_the_peer_ends(void **state)
+{
+    struct h2_stage *stage = h2_stage_greet(state);
+    unsigned writes;
+
+    send_goaway(stage);
+    writes = stage->played.writes;
+    h2_stage_feed_frame(stage, FRAME_PING, 0, 0, "12345678", 8);
+    h2_stage_turn(stage);
+    assert_int_equal(stage->downs, 0);
+    assert_int_equal(stage->played.writes, writes);
+
+    played_stream_feed_end(&stage->played);
+    h2_stage_turn(stage);
+    assert_int_equal(stage->downs, 1);
+    assert_string_equal(stage->down_text, "connection closed by peer");
+}
+
+static void a_peer_that_does_not_end_but_sends_on_is_cut_off(void **state)
+{
+    static const uint8_t block[32768];
+    struct h2_stage *stage = h2_stage_greet(state);
+    unsigned sent = 0;
+
+    send_goaway(stage);
+    for (; stage->downs == 0 && sent < 100; sent++)
+        h2_stage_feed_frame(stage, FRAME_DATA, 0, 1, block, sizeof(block));
+    assert_in_range(sent, 8, 9); /* 256 KiB are taken */
+    assert_string_equal(stage->down_text, "connection ended by GOAWAY");
+}
+
 static void a_request_cancelled_before_it_left_is_closed(void **state)
 {
     struct h2_stage *stage = *state;
@@ -195,9 +254,12 @@ int main(void)
         CASE(a_body_waits_for_the_peers_window),
         CASE(an_early_answer_stops_the_request),
         CASE(bytes_not_consumed_keep_the_window_shut),
+        CASE(after_a_large_piece_the_next_read_waits_a_little),
         CASE(a_ping_is_answered),
         CASE(a_cut_connection_closes_streams_then_goes_down),
         CASE(streams_above_goaways_last_were_never_processed),
+        CASE(what_comes_after_the_end_is_dropped_until_the_peer_ends),
+        CASE(a_peer_that_does_not_end_but_sends_on_is_cut_off),
         CASE(a_request_cancelled_before_it_left_is_closed),
     };
 

@@ -119,6 +119,21 @@ static void a_client_that_does_not_answer_is_left(void **state)
     assert_true(raw->played.is_closed);
 }
 
+static void a_client_that_stays_after_the_end_is_left_after_a_second(void **state)
+{
+    struct rpc_stand *stand = *state;
+    struct rpc_raw *raw = rpc_raw_open(stand);
+
+    raw->played.is_patient = true;
+    rpc_raw_frame(raw, FRAME_GOAWAY, 0, 0, "\0\0\0\0\0\0\0", 8);
+    rpc_stand_advance(stand, MUSTER_NS_PER_S - 1);
+    assert_true(raw->played.is_shut);
+    assert_false(raw->played.is_closed);
+    rpc_stand_advance(stand, 1);
+
+    assert_true(raw->played.is_closed);
+}
+
 static void an_old_connection_ends_with_its_calls(void **state)
 {
     struct rpc_stand *stand = *state;
@@ -272,6 +287,7 @@ int main(void)
         IDLE(idleness_begins_with_the_end_of_the_last_call),
         IDLE(a_call_that_crosses_the_notice_is_served),
         IDLE(a_client_that_does_not_answer_is_left),
+        IDLE(a_client_that_stays_after_the_end_is_left_after_a_second),
         IDLE(a_server_may_close_while_a_connection_does),
         AGE(an_old_connection_ends_with_its_calls),
         AGE(ages_differ_by_a_tenth),
