@@ -1,10 +1,12 @@
 /* How a participant shows its input to the others. */
+#include "collective/kernels_copy.h"
 #include "collective/shm_internal.h"
 
 #include <string.h>
 
 #define STAGE_BYTES_MIN ((size_t)64 << 10)
 #define COPY_BYTES_MAX  ((size_t)128 << 10)
+#define CACHE_BYTES     ((size_t)32 << 20) /* that a group of cores shares, on most processors */
 
 static bool is_mapped_by_all(const struct muster_run *run, uint32_t share)
 {
@@ -76,7 +78,7 @@ static bool take_idle(struct muster_board *board, size_t bytes, struct muster_sh
     return true;
 }
 
-/* In pieces: one long copy goes past the caches, from where the others would read it. */
+/* In pieces: memcpy of all at once may go past the caches, from where the others would read it. */
 void muster_shm_copy(uint8_t *into, const uint8_t *from, size_t bytes)
 {
     while (bytes > 0) {
@@ -146,6 +148,18 @@ static void give_up(struct muster_run *run)
     muster_run_propose_abort(run, MUSTER_RESOURCE_EXHAUSTED);
 }
 
+/* Past the caches when they could not hold what everybody stages: an all_reduce of 16 MiB, n=2, takes
+ * 3 to 16 % less time so, and one of 8 MiB would take 12 % more. */
+static void fill_stage(struct muster_run *run, size_t bytes)
+{
+    struct muster_shm_run *shm = run->shm;
+
+    if (bytes >= CACHE_BYTES / shm->n)
+        muster_copy_nontemporal(shm->stage.at, run->call.input, bytes);
+    else
+        muster_shm_copy(shm->stage.at, run->call.input, bytes);
+}
+
 static bool show_stage(struct muster_run *run, size_t bytes)
 {
     struct muster_shm_run *shm = run->shm;
@@ -172,7 +186,7 @@ bool muster_shm_show_input(struct muster_run *run, size_t bytes)
             give_up(run);
             return false;
         }
-        muster_shm_copy(shm->stage.at, run->call.input, bytes);
+        fill_stage(run, bytes);
     }
     return show_stage(run, bytes);
 }

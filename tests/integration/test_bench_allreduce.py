@@ -36,6 +36,11 @@ def check_sizes(n, dtype, wire, memory):
         assert lines[0]["algorithm"] == "direct" and lines[-1]["algorithm"] == "ring", lines
 
 
+def check_past_the_caches():
+    line, = bench("-n", "2", "--bytes", "16M", "--iters", "2", "--memory", "private")
+    assert (line["identical"], line["input"]) == (True, "staged"), line
+
+
 def check_dtype(dtype):
     lines = bench("-n", "3", "--bytes", "1K,512K", "--iters", "4", "--dtype", dtype)
     assert [(line["dtype"], line["identical"]) for line in lines] == [(dtype, True)] * 2, lines
@@ -89,5 +94,6 @@ if __name__ == "__main__":
     check_sizes(3, "u8", "tcp", "mapped")
     check_sizes(2, "f32", "auto", "mapped")
     check_sizes(4, "f64", "auto", "private")
+    check_past_the_caches()
     for dtype in "f16 bf16 f64 i8 i32 u32 i64 u64 bool".split():
         check_dtype(dtype)
