@@ -2,7 +2,8 @@
 #include "net/rpc_server_internal.h"
 #include "net/tls_stream.h"
 
-#define FAREWELL_NS MUSTER_NS_PER_S /* to tell a client why it has to go */
+#define FAREWELL_NS  MUSTER_NS_PER_S /* to tell a client why it has to go */
+#define LEAVING_PART 4               /* of the places: so many more may be leaving at a time */
 
 static struct muster_rpc_connection *connection_of(const struct muster_h2_session *session)
 {
@@ -124,8 +125,14 @@ void muster_rpc_connection_expel(struct muster_rpc_connection *connection, const
 
 void muster_rpc_connection_make_room(struct muster_rpc_connection *connection)
 {
+    struct muster_rpc_server *server = connection->server;
+
     connection->is_making_room = true;
-    connection->server->leaving_count++;
+    server->leaving_count++;
+    if (server->leaving_count > 1 + server->options.connections_max / LEAVING_PART) {
+        muster_rpc_connection_close(connection); /* so many do not go when asked: no farewell */
+        return;
+    }
     muster_h2_session_drain_now(connection->session.h2, "max_connections");
     muster_rpc_lifetime_end(&connection->lifetime, FAREWELL_NS);
 }

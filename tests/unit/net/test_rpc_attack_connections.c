@@ -63,6 +63,21 @@ static void idle_connections_make_room_for_clients(void **state)
     assert_true(rpc_raw_has_goaway_text(&stand->clients[1], "max_connections"));
 }
 
+static void clients_that_do_not_go_hold_few_places(void **state)
+{
+    struct rpc_stand *stand = *state;
+    struct rpc_raw *late;
+
+    for (unsigned i = 0; i < 3 * PLACES; i++)
+        rpc_raw_open(stand)->played.is_patient = true;
+    assert_in_range(open_count(stand), PLACES + 1, PLACES + 1 + PLACES / 4);
+    late = rpc_raw_open(stand);
+
+    serve(late, 1);
+    rpc_stand_advance(stand, MUSTER_NS_PER_S);
+    assert_true(open_count(stand) <= PLACES);
+}
+
 /* Each with a call that waits: none is idle, and a newcomer is turned away until one ends. */
 static void busy_connections_stay(void **state)
 {
@@ -139,6 +154,7 @@ int main(void)
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest connections[] = {
         CASE(idle_connections_make_room_for_clients),
+        CASE(clients_that_do_not_go_hold_few_places),
         CASE(busy_connections_stay),
         CASE(the_heaviest_connection_goes),
         CASE(the_heaviest_connection_goes_though_it_does_not_read),
