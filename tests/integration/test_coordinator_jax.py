@@ -42,8 +42,19 @@ class Coordinator:
         self.address = self.process.stdout.readline().split()[1]
 
     def kill(self):
+        """Returns when its clients have noticed: what they ask on a connection that has just died fails, as gRPC does it."""
+        known = self.connections()
         self.process.kill()
         self.process.wait()
+        until = time.monotonic() + DEADLINE_S
+        while known & self.connections() and time.monotonic() < until:
+            time.sleep(0.005)
+
+    def connections(self):
+        """The local ports of the sockets that are connected to it, or were and are not closed yet."""
+        port = int(self.address.rsplit(":", 1)[1])
+        rows = [line.split() for name in ("tcp", "tcp6") for line in open(f"/proc/net/{name}").readlines()[1:]]
+        return {row[1] for row in rows if int(row[2].rsplit(":", 1)[1], 16) == port and row[3] in ("01", "08")}
 
     def stop(self):
         self.process.terminate()
