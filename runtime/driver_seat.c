@@ -7,6 +7,7 @@
  * still KEEPER -> BUSY    the keeper, when the program wants the seat
  */
 #include "runtime/driver_seat.h"
+#include "runtime/time_slice.h"
 
 #include <assert.h>
 #include <pthread.h>
@@ -103,6 +104,7 @@ static void *keep(void *data)
 {
     struct muster_driver_seat *seat = data;
 
+    muster_time_slice_shorten();
     while (take_back(seat)) {
         drive(seat);
         hand_over(seat);

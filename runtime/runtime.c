@@ -5,6 +5,7 @@
 #include <assert.h>
 
 #include "runtime/driver_seat.h"
+#include "runtime/time_slice.h"
 
 struct muster_runtime {
     struct muster_env *env;
@@ -32,6 +33,7 @@ enum muster_rc muster_runtime_open(const struct muster_runtime_options *options,
         muster_mem_free(env->mem, runtime);
         return rc;
     }
+    muster_time_slice_shorten();
     muster_driver_seat_release(runtime->seat);
     *ret_runtime = runtime;
     return MUSTER_OK;

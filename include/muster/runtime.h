@@ -21,7 +21,9 @@ struct muster_runtime_options {
 
 /**
  * Start the keeper. From now on env, its loop and everything on it may be touched only by loop
- * callbacks, or between enter and leave.
+ * callbacks, or between enter and leave. The keeper and the calling thread ask the kernel for short
+ * time slices (Linux 6.12): woken, they take the processor from threads that compute; their share of
+ * it stays the same, and threads and processes that are made later have usual slices.
  *
  * Owns:    gives. Borrows options->env.
  * Errors:  RESOURCE_EXHAUSTED, INVALID_ARGUMENT (no env).

@@ -13,6 +13,7 @@ import unittest
 sys.path.insert(0, os.path.join(os.environ["MUSTER_SOURCE_DIR"], "tests", "lib"))
 from puppets import CLEAN, MUSTER, PATIENCE_S, PROGRAMS
 
+TRAINING_S = 2 * PATIENCE_S  # 60,000 steps, each of which takes 2 ms beside others that do not sleep
 STEPPER = os.path.join(PROGRAMS, "stepper")
 
 
@@ -88,7 +89,7 @@ class Case(unittest.TestCase):
         return launcher.communicate(timeout=PATIENCE_S)  # ends: nobody else holds its output
 
     def end(self, launcher, code=0):
-        out, err = launcher.communicate(timeout=PATIENCE_S)
+        out, err = launcher.communicate(timeout=TRAINING_S)
         self.assertEqual(launcher.returncode, code, err)
         with open(self.json, encoding="utf-8") as file:
             return out, err, json.load(file)
