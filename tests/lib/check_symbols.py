@@ -44,7 +44,7 @@ RULES = [
      {"runtime/driver_seat.c": r".*", GPU_THREAD: r".*", SHARED_MEMORY: r"pthread_(mutex|key|[gs]etspecific)\w*"}),
     ("processes", r"fork|vfork|clone|exec[lv]\w*|posix_spawn\w*|wait|waitpid|waitid|kill|system|popen|signal|sigaction|"
      r"syscall|prctl|process_vm_\w+|exit|_exit",
-     {"runtime/loop_libevent.c": "signal", "runtime/host_system.c": "syscall",
+     {"runtime/loop_libevent.c": "signal", "runtime/host_system.c": "syscall", "runtime/time_slice.c": "syscall",
       "runtime/host_command.c": r"posix_spawn\w*|waitid|kill", SHARED_MEMORY: r".*"}),
     ("the heap", r"malloc|calloc|realloc|free|strdup|strndup|asprintf|aligned_alloc|posix_memalign|memalign",
      {"runtime/mem.c": "realloc|free"}),
