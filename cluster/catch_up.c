@@ -328,7 +328,7 @@ void muster_catch_up_follow(struct muster_catch_up *catch_up, const struct muste
         if (source->state == FETCH_SOURCE_GONE ||
             muster_view_find(view, &source->incarnation, NULL))
             continue;
-        muster_error_set(&error, MUSTER_UNAVAILABLE, "%s is no member of epoch %" PRIu64,
+        muster_error_set(&error, MUSTER_UNAVAILABLE, "%s is not a member of view %" PRIu64,
                          source->name, view->epoch);
         muster_fetch_source_end(source, FETCH_SOURCE_GONE, &error);
     }

@@ -184,7 +184,7 @@ static void doubt_manifest(struct fetch_source *source)
 {
     struct muster_error error;
 
-    muster_error_set(&error, MUSTER_UNAVAILABLE, "%s answers from a later epoch", source->name);
+    muster_error_set(&error, MUSTER_UNAVAILABLE, "%s answers from a later view", source->name);
     try_later(source, &error);
 }
 

@@ -354,7 +354,8 @@ static enum muster_rc open_rpc(struct muster_coordination_server *server,
         return rc == MUSTER_OK ? rc : muster_error_set(ret_error, rc, "no memory for the service");
     }
     if (options->listen == NULL)
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "no address to listen on");
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "listen of the options must be HOST:PORT, got none");
     rc = muster_address_parse_listen(options->listen, &wanted, ret_error);
     if (rc != MUSTER_OK)
         return rc;
@@ -465,13 +466,18 @@ enum muster_rc muster_coordination_server_open(
     struct muster_env *env, const struct muster_coordination_server_options *options,
     struct muster_coordination_server **ret_server, struct muster_error *ret_error)
 {
+    static const struct muster_coordination_server_options none = {0};
+
+    if (options == NULL)
+        options = &none;
     struct muster_coordination_server *server;
     enum muster_rc rc;
 
     if (options->task_count == 0 || options->task_count > TASKS_MAX)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "a job has 1 to %u tasks, not %" PRIu32, TASKS_MAX,
-                                options->task_count);
+                                "task_count of the options must be 1 to %u, got %" PRIu32
+                                "; set it to the number of tasks of the job",
+                                TASKS_MAX, options->task_count);
     server = muster_mem_alloc_zero(env->mem, 1, sizeof(*server));
     if (server == NULL)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for the service");

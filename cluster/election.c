@@ -38,13 +38,17 @@ enum muster_rc muster_election_start(struct muster_election *election,
                                      const struct muster_election_options *options,
                                      muster_election_done_fn *done, muster_election_fn *lost)
 {
+    static const struct muster_election_options none = {.deadline_ns = 0};
+    const struct muster_election_options *with = options != NULL ? options : &none;
     struct muster_place_options place_options = {
-        .queue = options->name, .value = options->value, .deadline_ns = options->deadline_ns};
+        .queue = with->name, .value = with->value, .deadline_ns = with->deadline_ns};
     enum muster_rc rc =
         muster_place_start(&election->place, session, &place_options, on_done, on_lost);
 
-    if (rc != MUSTER_OK)
+    if (rc != MUSTER_OK) {
+        election->error = election->place.error;
         return rc;
+    }
     election->done = done;
     election->on_lost = lost;
     return MUSTER_OK;

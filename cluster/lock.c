@@ -29,12 +29,16 @@ enum muster_rc muster_lock_start(struct muster_lock *lock, struct muster_session
                                  const struct muster_lock_options *options,
                                  muster_lock_done_fn *done, muster_lock_fn *lost)
 {
+    static const struct muster_lock_options none = {.is_try = false};
+    const struct muster_lock_options *with = options != NULL ? options : &none;
     struct muster_place_options place_options = {
-        .queue = options->name, .deadline_ns = options->deadline_ns, .is_try = options->is_try};
+        .queue = with->name, .deadline_ns = with->deadline_ns, .is_try = with->is_try};
     enum muster_rc rc = muster_place_start(&lock->place, session, &place_options, on_done, on_lost);
 
-    if (rc != MUSTER_OK)
+    if (rc != MUSTER_OK) {
+        lock->error = lock->place.error;
         return rc;
+    }
     lock->done = done;
     lock->on_lost = lost;
     return MUSTER_OK;

@@ -51,6 +51,7 @@ struct muster_node_options {
     uint32_t expected_count;         /* tasks of epoch 1 */
     uint32_t min_members;            /* 0: 1 */
     uint64_t min_members_timeout_ns; /* 0: 60 s */
+    uint32_t machine;                /* node rank of the launcher + 1; 0: it has none */
     bool is_force_new;         /* begin anew although the last members are not confirmed dead */
     uint64_t evict_after_ns;   /* 0: 30 s; how long a member of this host may stand still, or be
                                   without links, before it is left out */
@@ -59,7 +60,11 @@ struct muster_node_options {
     const char *host_key;      /* NULL: the system's; who has another one is on another host */
     struct muster_incarnation incarnation; /* zero: drawn */
     struct muster_address listen;          /* family NONE: 127.0.0.1:0 */
-    uint32_t stripe_count;                 /* connections to a member, where this process opens
+    uint16_t listen_port_last;   /* above listen.port: the first free port up to this one */
+    bool is_listen_port_wish;    /* any free port where listen.port is taken */
+    struct muster_address reach; /* the IP address that others are told; family NONE: listen's */
+    bool is_loopback_shared; /* who has another host key is reached at loopback addresses, too */
+    uint32_t stripe_count;   /* connections to a member, where this process opens
                                               them, at most 8; 0: 1 on this host, 2 to others */
     struct muster_plan_parameters
         plan; /* zeros: defaults; those of who makes the first view count */
@@ -115,10 +120,22 @@ const struct muster_address *muster_node_address(const struct muster_node *node)
  * part in a step that begins now is not known yet. */
 bool muster_node_is_changing(const struct muster_node *node);
 
-/** Steps rise only; begin not while the view is changing, commit at any time. begin: new operations
- * belong to step. commit: the tensors are state `step`; joiners may read them until the first
- * delivery of a later step. The state that all have before the first begin is committed as step 0.
- */
+/** The state is being fetched from the members; so many bytes of it are there. */
+bool muster_node_is_fetching(const struct muster_node *node, uint64_t *ret_bytes);
+
+/** The first view, or a change, stands still: for whom or what, in words for people. False: it does
+ * not. */
+bool muster_node_waits_for(const struct muster_node *node, char *text, size_t room);
+
+/** The member that joined for `step`, or an earlier one, and does not have the state before it yet: it
+ * reads this process's tensors, which must not change. NULL: there is none. Borrowed until the loop
+ * goes on. */
+const struct muster_member *muster_node_find_stateless(struct muster_node *node, uint64_t step);
+
+/** Steps rise only; begin not while the view is changing nor while a member lacks the state, commit at
+ * any time. begin: new operations belong to step, and the tensors may change. commit: the tensors are
+ * state `step`, which joiners may read until the next begin. The state that all have before the first
+ * begin is committed as step 0. */
 void muster_node_begin_step(struct muster_node *node, uint64_t step);
 void muster_node_commit_step(struct muster_node *node, uint64_t step);
 

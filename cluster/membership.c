@@ -53,12 +53,18 @@ void muster_membership_actions_init(struct muster_membership_actions *actions,
     actions->mem = mem;
 }
 
+static void action_drop(struct muster_membership_action *action)
+{
+    muster_view_unref(action->view);
+    muster_view_unref(action->control.view);
+}
+
 void muster_membership_actions_clear(struct muster_membership_actions *actions)
 {
-    for (size_t i = 0; i < actions->count; i++) {
-        muster_view_unref(actions->items[i].view);
-        muster_view_unref(actions->items[i].control.view);
-    }
+    for (size_t i = 0; i < actions->count; i++)
+        action_drop(&actions->items[i]);
+    action_drop(&actions->nowhere);
+    memset(&actions->nowhere, 0, sizeof(actions->nowhere));
     actions->count = 0;
 }
 
@@ -70,14 +76,13 @@ void muster_membership_actions_fini(struct muster_membership_actions *actions)
     actions->room = 0;
 }
 
-/* Where an action goes when there is no memory for the list: nobody reads it. */
+/* Where an action goes when there is no memory for the list. */
 static struct muster_membership_action *no_memory(struct muster_membership *machine)
 {
-    static struct muster_membership_action nowhere;
-
     machine->rc = MUSTER_RESOURCE_EXHAUSTED;
-    memset(&nowhere, 0, sizeof(nowhere));
-    return &nowhere;
+    action_drop(&machine->actions->nowhere);
+    memset(&machine->actions->nowhere, 0, sizeof(machine->actions->nowhere));
+    return &machine->actions->nowhere;
 }
 
 struct muster_membership_action *muster_membership_act(struct muster_membership *machine,
@@ -282,6 +287,32 @@ uint64_t muster_membership_committed_by(const struct muster_membership *machine,
     const struct membership_peer *peer = muster_membership_peer_find(machine, incarnation);
 
     return peer == NULL ? 0 : peer->committed_step;
+}
+
+/* A state that a peer showed before it was a member is not the one that it was admitted for. */
+static bool has_state(const struct membership_peer *peer, const struct muster_member *member)
+{
+    return peer != NULL && peer->committed_epoch >= peer->member_epoch &&
+           peer->committed_step + 1 >= member->from_step;
+}
+
+const struct muster_member *muster_membership_stateless(const struct muster_membership *machine,
+                                                        uint64_t step)
+{
+    for (uint32_t i = 0; machine->view != NULL && i < machine->view->member_count; i++) {
+        const struct muster_member *member = &machine->view->members[i];
+
+        if (member->from_step > 0 && member->from_step <= step &&
+            !muster_membership_is_self(machine, &member->incarnation) &&
+            !has_state(muster_membership_peer_find(machine, &member->incarnation), member))
+            return member;
+    }
+    return NULL;
+}
+
+void muster_membership_show_committed(struct muster_membership *machine)
+{
+    machine->heartbeat_due_ns = 0;
 }
 
 /* --- one step --- */

@@ -137,6 +137,7 @@ struct muster_membership_actions {
     struct muster_membership_action *items;
     size_t count;
     size_t room;
+    struct muster_membership_action nowhere; /* filled in for lack of memory, and read by nobody */
 };
 void muster_membership_actions_init(struct muster_membership_actions *actions,
                                     struct muster_mem *mem);
@@ -192,9 +193,18 @@ void muster_membership_set_work(struct muster_membership *machine,
 bool muster_membership_is_holding(const struct muster_membership *machine);
 /** A change of view cannot go on: for whom or what, in words for the log, into text. */
 bool muster_membership_waits_for(const struct muster_membership *machine, char *text, size_t room);
+/** Describe the wait of a process that is not a member yet, in words for the log, into text; never empty. */
+void muster_membership_start_waits_for(const struct muster_membership *machine, char *text,
+                                       size_t room);
 /** What a peer's heartbeats showed. */
 uint64_t muster_membership_committed_by(const struct muster_membership *machine,
                                         const struct muster_incarnation *peer);
+/** The next step of the machine sends heartbeats: the others wait for what they show. */
+void muster_membership_show_committed(struct muster_membership *machine);
+/** A member of the view other than this process that takes part in `step` or an earlier one and has not
+ * shown the state before its first step; NULL: all have. Borrowed until the next step. */
+const struct muster_member *muster_membership_stateless(const struct muster_membership *machine,
+                                                        uint64_t step);
 /** Registered tasks that would be in a first view now. */
 uint32_t muster_membership_candidate_count(const struct muster_membership *machine);
 bool muster_membership_is_candidate(const struct muster_membership *machine, const char *task_type,

@@ -102,11 +102,11 @@ static void on_heartbeat(struct muster_membership *machine, struct membership_pe
     char text[MUSTER_CONTROL_TEXT_BYTES], name[MUSTER_INCARNATION_TEXT_BYTES];
 
     peer->committed_step = control->progress_count;
+    peer->committed_epoch = control->epoch;
     if (!is_same_epoch(machine, peer, control->epoch) ||
         control->view_digest == machine->view->digest)
         return;
-    snprintf(text, sizeof(text), "another view of epoch %llu at %s",
-             (unsigned long long)control->epoch,
+    snprintf(text, sizeof(text), "view %llu differs at %s", (unsigned long long)control->epoch,
              muster_incarnation_format(&peer->member.incarnation, name));
     muster_membership_fail(machine, MUSTER_DATA_LOSS, text);
 }

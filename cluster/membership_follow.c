@@ -96,7 +96,7 @@ static void exclude(struct muster_membership *machine)
     }
     if (machine->view->member_count == 0 && muster_membership_settle_over(machine, true))
         return;
-    muster_error_set(&error, MUSTER_ABORTED, "left out of epoch %llu: %s",
+    muster_error_set(&error, MUSTER_ABORTED, "left out of view %llu: %s",
                      (unsigned long long)machine->view->epoch, machine->view->reason);
     muster_membership_act(machine, MUSTER_ACTION_ABORT_ALL)->error = error;
     action = muster_membership_act(machine, MUSTER_ACTION_TELL_EXCLUDED);
@@ -222,7 +222,8 @@ void muster_membership_saw_view(struct muster_membership *machine, struct muster
     if (view->epoch < machine->view->epoch)
         return;
     if (view->digest != machine->view->digest) {
-        muster_membership_fail(machine, MUSTER_DATA_LOSS, "two views of one epoch");
+        muster_membership_fail(machine, MUSTER_DATA_LOSS,
+                               "two different views have the same number");
         return;
     }
     if (revision != 0) {
@@ -271,6 +272,15 @@ static bool is_unfit(const struct muster_membership *machine)
     return muster_view_differs(machine->view, &demands, &difference);
 }
 
+static bool is_linked_to_member(const struct muster_membership *machine)
+{
+    for (size_t i = 0; i < machine->peer_count; i++)
+        if (machine->peers[i].link == MEMBERSHIP_LINK_UP &&
+            muster_membership_in_view(machine, &machine->peers[i]))
+            return true;
+    return false;
+}
+
 void muster_membership_settle_joining(struct muster_membership *machine)
 {
     struct muster_control control = {.kind = MUSTER_CONTROL_JOIN};
@@ -280,7 +290,7 @@ void muster_membership_settle_joining(struct muster_membership *machine)
         muster_membership_move(machine, MUSTER_MEMBERSHIP_FORMING);
         return;
     }
-    machine->has_seen_members = machine->has_seen_members || machine->is_synced;
+    machine->has_seen_members = machine->has_seen_members || is_linked_to_member(machine);
     if (!machine->is_ready || is_unfit(machine) ||
         !muster_membership_is_due(machine, machine->join_due_ns))
         return;

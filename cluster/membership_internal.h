@@ -33,13 +33,15 @@ struct membership_peer {
     uint64_t connect_backoff_ns;
     uint64_t join_epoch; /* it knows this view and asks to join the next */
     uint64_t leave_epoch;
-    bool is_resigning;       /* with leave_epoch: it means to come back */
-    bool is_done;            /* with leave_epoch: its work is */
-    uint64_t committed_step; /* by its heartbeats, or by its launcher when it was dead */
-    uint64_t accused_epoch;  /* a member has lost it */
-    uint64_t lost_epoch;     /* this process has lost it: says so until the view changes */
-    uint64_t abort_epoch;    /* it proposes to abort an operation */
-    bool has_asked;          /* it has sent Freeze and waits for our vector */
+    bool is_resigning;        /* with leave_epoch: it means to come back */
+    bool is_done;             /* with leave_epoch: its work is */
+    uint64_t committed_step;  /* by its heartbeats, or by its launcher when it was dead */
+    uint64_t committed_epoch; /* of the heartbeat that showed it */
+    uint64_t member_epoch;    /* this process knows it as a member since then; 0: it is none */
+    uint64_t accused_epoch;   /* a member has lost it */
+    uint64_t lost_epoch;      /* this process has lost it: says so until the view changes */
+    uint64_t abort_epoch;     /* it proposes to abort an operation */
+    bool has_asked;           /* it has sent Freeze and waits for our vector */
     uint64_t asked_change_id;
     struct muster_progress *vote; /* of the present view; owned */
     bool is_vote_resigning;       /* what the vote says with it */

@@ -66,11 +66,13 @@ void muster_membership_peer_watch(struct muster_membership *machine, struct memb
     muster_membership_act(machine, MUSTER_ACTION_WATCH)->member = peer->member;
 }
 
-/* Of a view that this process is in too: it may die before any link to it was there. If another
- * process has its number by then, that is watched for nothing. */
-static bool is_fellow(const struct muster_membership *machine, const struct membership_peer *peer)
+/* It may die before any link to it was there. A record without a start time may name a process that has
+ * got the number since: an observer would wait for that one, a member watches it for nothing. */
+static bool is_known_by_pid(const struct muster_membership *machine,
+                            const struct membership_peer *peer)
 {
-    return muster_membership_is_member(machine) && muster_membership_in_view(machine, peer);
+    return muster_membership_in_view(machine, peer) &&
+           (peer->member.started != 0 || muster_membership_is_member(machine));
 }
 
 void muster_membership_peer_record(struct muster_membership *machine, struct membership_peer *peer,
@@ -82,7 +84,7 @@ void muster_membership_peer_record(struct muster_membership *machine, struct mem
     peer->member.from_step = from_step;
     peer->has_record = true;
     peer->suspicion.is_same_host = is_same_host(machine, member);
-    if (peer->link == MEMBERSHIP_LINK_UP || is_fellow(machine, peer))
+    if (peer->link == MEMBERSHIP_LINK_UP || is_known_by_pid(machine, peer))
         muster_membership_peer_watch(machine, peer);
 }
 
@@ -339,8 +341,11 @@ static void peer_follow(struct muster_membership *machine, struct membership_pee
     peer->has_asked = false;
     if (muster_membership_in_view(machine, peer)) {
         peer->join_epoch = 0;
+        if (peer->member_epoch == 0)
+            peer->member_epoch = machine->view->epoch;
         muster_suspicion_expect(&peer->suspicion, machine->now_ns);
     } else {
+        peer->member_epoch = 0;
         muster_suspicion_unexpect(&peer->suspicion);
     }
 }
@@ -354,6 +359,8 @@ void muster_membership_peers_follow(struct muster_membership *machine)
         if (peer == NULL)
             return;
         muster_membership_peer_record(machine, peer, member);
+        if (peer->member.from_step != member->from_step)
+            peer->member_epoch = 0; /* it has come back */
         peer->member.from_step = member->from_step;
     }
     for (size_t i = 0; i < machine->peer_count; i++)

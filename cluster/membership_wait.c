@@ -112,3 +112,82 @@ bool muster_membership_waits_for(const struct muster_membership *machine, char *
         describe(machine, text, room);
     return text[0] != '\0';
 }
+
+/* --- of a process that is not a member yet --- */
+
+static size_t add_place(const struct membership_peer *peer, char *text, size_t length, size_t room)
+{
+    char address[MUSTER_ADDRESS_TEXT_BYTES];
+
+    if (length >= room)
+        return length;
+    return length + (size_t)snprintf(text + length, room - length, "%s%s:%u at %s (pid %lld)",
+                                     length == 0 ? "" : ", ", peer->member.task_type,
+                                     peer->member.task_index,
+                                     muster_address_format(&peer->member.address, address),
+                                     (long long)peer->member.pid);
+}
+
+/* Neither linked nor known to be dead. */
+static size_t name_unconfirmed(const struct muster_membership *machine, char *text, size_t room)
+{
+    size_t length = 0;
+
+    for (uint32_t i = 0; i < machine->view->member_count; i++) {
+        const struct membership_peer *peer =
+            muster_membership_peer_find(machine, &machine->view->members[i].incarnation);
+
+        if (peer != NULL && !peer->suspicion.is_dead && peer->link != MEMBERSHIP_LINK_UP)
+            length = add_place(peer, text, length, room);
+    }
+    return length;
+}
+
+static const struct membership_peer *find_first_linked(const struct muster_membership *machine,
+                                                       bool is_own_task)
+{
+    for (uint32_t i = 0; i < machine->view->member_count; i++) {
+        const struct membership_peer *peer =
+            muster_membership_peer_find(machine, &machine->view->members[i].incarnation);
+
+        if (peer != NULL && peer->link == MEMBERSHIP_LINK_UP &&
+            (!is_own_task || muster_member_compare(&peer->member, &machine->options.self) == 0))
+            return peer;
+    }
+    return NULL;
+}
+
+static void describe_joining(const struct muster_membership *machine, char *text, size_t room)
+{
+    const struct membership_peer *holder = find_first_linked(machine, true);
+    const struct membership_peer *leader = find_first_linked(machine, false);
+    size_t length = 0;
+
+    if (holder != NULL) {
+        length = add_place(holder, text, 0, room);
+        snprintf(text + length, room > length ? room - length : 0,
+                 ", which lives and holds this task");
+    } else if (leader != NULL) {
+        length = add_place(leader, text, 0, room);
+        snprintf(text + length, room > length ? room - length : 0,
+                 ", which leads the members and lets others in between two operations");
+    } else {
+        length = name_unconfirmed(machine, text, room);
+        snprintf(text + length, room > length ? room - length : 0,
+                 ": members of the last view (%llu), which do not answer and are not known to be "
+                 "dead; if their host is gone for ever: muster run --force-new",
+                 (unsigned long long)machine->view->epoch);
+    }
+}
+
+void muster_membership_start_waits_for(const struct muster_membership *machine, char *text,
+                                       size_t room)
+{
+    snprintf(text, room, "the registry");
+    if (!machine->is_registry_up || !machine->is_synced)
+        return;
+    if (machine->view != NULL && !muster_membership_is_view_dead(machine))
+        describe_joining(machine, text, room);
+    else
+        snprintf(text, room, "the other tasks, which have to agree on a view");
+}

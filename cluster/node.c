@@ -7,6 +7,7 @@
 
 #define START_TIMEOUT_NS   (5 * 60 * MUSTER_NS_PER_S)
 #define START_PATIENCE_NS  (10 * MUSTER_NS_PER_S) /* of those who look at the log */
+#define START_REPEAT_NS    (30 * MUSTER_NS_PER_S)
 #define CHANGE_PATIENCE_NS (1 * MUSTER_NS_PER_S)
 #define CHANGE_REPEAT_NS   (10 * MUSTER_NS_PER_S)
 #define CLOSING_TURNS      4 /* what links and groups still have to free in turns of their own */
@@ -38,7 +39,7 @@ static void log_wait(struct muster_node *node)
     if (now_ns < node->wait_due_ns)
         return;
     node->wait_due_ns = now_ns + CHANGE_REPEAT_NS;
-    MUSTER_LOG(node->env, WARN, "change_waits", "job", node->job, "epoch", node->wait_epoch, "for",
+    MUSTER_LOG(node->env, WARN, "change_waits", "job", node->job, "view", node->wait_epoch, "for",
                what, "seconds", (now_ns - node->wait_since_ns) / MUSTER_NS_PER_S);
 }
 
@@ -62,43 +63,72 @@ static void name_missing(const struct muster_node *node, char *text, size_t room
                                        length == 0 ? "" : ", ", node->member.task_type, task);
 }
 
-static void on_start_timer(struct muster_timer *timer)
+/* In words: tasks that are not there, members that are in the way, the registry. */
+static void name_start_wait(const struct muster_node *node, char *text, size_t room)
 {
-    struct muster_node *node = timer->data;
-    struct muster_error error;
-    char missing[160];
+    enum muster_membership_state state = muster_membership_state(node->machine);
+    char missing[200];
 
-    if (muster_membership_is_member(node->machine) ||
-        (muster_membership_view(node->machine) != NULL && node->state == NODE_STATE_NONE))
-        return; /* its program has not asked to be admitted (again) */
     name_missing(node, missing, sizeof(missing));
-    if (muster_loop_now_ns(node->env->loop) < node->start_deadline_ns) {
-        MUSTER_LOG(node->env, WARN, "waits_to_start", "job", node->job, "registry",
-                   node->registry.endpoints, "registry_up", node->registry.is_up, "missing_tasks",
-                   muster_membership_view(node->machine) == NULL ? missing : "");
-        muster_timer_start(timer, node->env->loop, node->start_deadline_ns);
-        return;
-    }
+    if (!node->registry.is_up)
+        snprintf(text, room, "the registry at %s", node->registry.endpoints);
+    else if (state == MUSTER_MEMBERSHIP_FORMING && missing[0] != '\0')
+        snprintf(text, room, "tasks that are not registered: %s", missing);
+    else
+        muster_membership_start_waits_for(node->machine, text, room);
+}
+
+bool muster_node_waits_for(const struct muster_node *node, char *text, size_t room)
+{
+    if (muster_membership_is_member(node->machine))
+        return muster_membership_waits_for(node->machine, text, room);
+    name_start_wait(node, text, room);
+    return true;
+}
+
+static void fail_start(struct muster_node *node, const char *what)
+{
+    const struct muster_view *view = muster_membership_view(node->machine);
+    struct muster_error error;
+
     if (!node->registry.is_up)
         muster_error_set(&error, MUSTER_UNAVAILABLE,
                          "the registry at %s cannot be reached; start it with 'muster registry' or "
                          "set MUSTER_REGISTRY",
                          node->registry.endpoints);
-    else if (muster_membership_view(node->machine) != NULL)
+    else if (view != NULL)
         muster_error_set(&error, MUSTER_DEADLINE_EXCEEDED,
-                         "the members of job %s (epoch %llu) did not admit this process: does "
-                         "another process hold the task %s:%u? Or are they dead and nobody says so "
-                         "(another MUSTER_JOB begins anew)?",
-                         node->job,
-                         (unsigned long long)muster_membership_view(node->machine)->epoch,
-                         node->member.task_type, node->member.task_index);
+                         "the members of job %s (view %llu) did not admit this process, which "
+                         "waited for %s",
+                         node->job, (unsigned long long)view->epoch, what);
     else
         muster_error_set(
             &error, MUSTER_DEADLINE_EXCEEDED,
-            "these tasks did not come to job %s: %s; start them with the same registry "
+            "job %s did not begin, for it waited for %s; start them with the same registry "
             "and job name (MUSTER_REGISTRY, MUSTER_JOB)",
-            node->job, missing);
+            node->job, what);
     muster_node_fail(node, &error);
+}
+
+static void on_start_timer(struct muster_timer *timer)
+{
+    struct muster_node *node = timer->data;
+    uint64_t now_ns = muster_loop_now_ns(node->env->loop);
+    uint64_t again_ns = now_ns + START_REPEAT_NS;
+    char what[400];
+
+    if (muster_membership_is_member(node->machine) ||
+        (muster_membership_view(node->machine) != NULL && node->state == NODE_STATE_NONE))
+        return; /* its program has not asked to be admitted (again) */
+    name_start_wait(node, what, sizeof(what));
+    if (now_ns >= node->start_deadline_ns) {
+        fail_start(node, what);
+        return;
+    }
+    MUSTER_LOG(node->env, WARN, "waits_to_start", "job", node->job, "registry",
+               node->registry.endpoints, "for", what);
+    muster_timer_start(timer, node->env->loop,
+                       again_ns < node->start_deadline_ns ? again_ns : node->start_deadline_ns);
 }
 
 void muster_node_await_view(struct muster_node *node)
@@ -168,28 +198,13 @@ static void make_identity(struct muster_node *node, const struct muster_node_opt
         muster_rng_fill(node->env->rng, node->self.bytes, sizeof(node->self.bytes));
     node->member.incarnation = node->self;
     node->member.pid = muster_host_pid(node->env->host);
+    node->member.started = muster_host_started(node->env->host, node->member.pid);
+    node->member.machine = options->machine;
     snprintf(node->member.host_key, sizeof(node->member.host_key), "%s",
              options->host_key != NULL ? options->host_key : muster_host_key(node->env->host));
     memcpy(node->hello.job, node->job, sizeof(node->hello.job));
     node->hello.incarnation = node->self;
     node->hello.version = MUSTER_PEER_VERSION;
-}
-
-static enum muster_rc open_port(struct muster_node *node, const struct muster_address *listen,
-                                struct muster_error *ret_error)
-{
-    struct muster_address address = *listen;
-    enum muster_rc rc;
-
-    if (address.family == MUSTER_ADDRESS_NONE) {
-        address.family = MUSTER_ADDRESS_IPV4;
-        address.ip[0] = 127;
-        address.ip[3] = 1;
-    }
-    rc = muster_port_open(node->env, &address, NULL, on_peer, node, &node->port, ret_error);
-    if (rc == MUSTER_OK)
-        node->member.address = *muster_port_address(node->port);
-    return rc;
 }
 
 static enum muster_rc open_wire(struct muster_node *node, uint32_t stripe_count,
@@ -243,8 +258,8 @@ static void init_metrics(struct muster_node *node)
 {
     struct muster_metrics *metrics = node->env->metrics;
 
-    muster_metric_init(&node->epoch_metric, metrics, MUSTER_GAUGE, "muster_membership_epoch",
-                       "Epoch of the view this process is in.", NULL);
+    muster_metric_init(&node->epoch_metric, metrics, MUSTER_GAUGE, "muster_membership_view",
+                       "Number of the view that this process is in.", NULL);
     muster_metric_init(&node->members_metric, metrics, MUSTER_GAUGE, "muster_membership_members",
                        "Members of that view.", NULL);
     muster_metric_init(&node->changes_metric, metrics, MUSTER_COUNTER,
@@ -308,7 +323,7 @@ enum muster_rc muster_node_open(const struct muster_node_options *options,
     rc = make_keys(node, ret_error);
     if (rc != MUSTER_OK)
         goto fail;
-    rc = open_port(node, &options->listen, ret_error);
+    rc = muster_node_open_port(node, options, on_peer, ret_error);
     if (rc != MUSTER_OK)
         goto fail;
     rc = open_wire(node, options->stripe_count, ret_error);

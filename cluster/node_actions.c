@@ -11,7 +11,15 @@
 void muster_node_note_cause(struct muster_node *node)
 {
     if (node->cause_ns == 0)
-        node->cause_ns = muster_loop_now_ns(node->env->loop);
+        node->cause_ns = muster_loop_clock_ns(node->env->loop);
+}
+
+void muster_node_note_cause_of(struct muster_node *node, const struct muster_incarnation *peer)
+{
+    const struct muster_view *view = muster_node_view(node);
+
+    if (view != NULL && muster_view_find(view, peer, NULL))
+        muster_node_note_cause(node);
 }
 
 void muster_node_fail(struct muster_node *node, const struct muster_error *error)
@@ -42,7 +50,7 @@ static void excluded(struct muster_node *node, const struct muster_membership_ac
 {
     bool is_told = node->expiry != NODE_NOT_EXPIRED;
 
-    MUSTER_LOG(node->env, WARN, "excluded", "epoch", action->view->epoch, "reason",
+    MUSTER_LOG(node->env, WARN, "excluded", "view", action->view->epoch, "reason",
                action->error.text);
     node->expiry = NODE_NOT_EXPIRED;
     node->has_state = false;
@@ -66,8 +74,10 @@ static void moved(struct muster_node *node, const struct muster_membership_actio
 {
     const uint64_t *numbers = action->numbers;
 
-    muster_trace_emit(node->env, action->trace_kind, numbers[0], numbers[1], numbers[2]);
-    MUSTER_LOG(node->env, DEBUG, action->trace_kind, "epoch", numbers[0], "from",
+    muster_trace_emit_text(node->env, action->trace_kind,
+                           muster_membership_state_name((enum muster_membership_state)numbers[2]),
+                           numbers[0], numbers[1], numbers[2]);
+    MUSTER_LOG(node->env, DEBUG, action->trace_kind, "view", numbers[0], "from",
                muster_membership_state_name((enum muster_membership_state)numbers[1]), "to",
                muster_membership_state_name((enum muster_membership_state)numbers[2]));
 }

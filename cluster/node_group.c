@@ -11,7 +11,7 @@ static void on_suspect(void *data, const struct muster_incarnation *peer,
     struct muster_membership_event event = {.kind = MUSTER_EVENT_PEER_SUSPECTED, .peer = *peer};
     struct muster_node *node = data;
 
-    muster_node_note_cause(node);
+    muster_node_note_cause_of(node, peer);
     muster_node_post(node, &event, error->text);
 }
 
@@ -20,7 +20,7 @@ static void on_death(void *data, const struct muster_incarnation *peer)
     struct muster_membership_event event = {.kind = MUSTER_EVENT_PROCESS_DEAD, .peer = *peer};
     struct muster_node *node = data;
 
-    muster_node_note_cause(node);
+    muster_node_note_cause_of(node, peer);
     muster_node_post(node, &event, "process ended");
 }
 
@@ -100,7 +100,7 @@ static void record_view(struct muster_node *node, struct muster_view *view, stru
     uint32_t rank = 0;
 
     muster_view_find(view, &node->self, &rank);
-    MUSTER_LOG(node->env, INFO, "view_changed", "epoch", view->epoch, "members", view->member_count,
+    MUSTER_LOG(node->env, INFO, "view_changed", "view", view->epoch, "members", view->member_count,
                "rank", rank, "verdicts", view->verdict_count, "reason", view->reason);
     muster_trace_emit(node->env, "view_entered", view->epoch, view->member_count,
                       view->verdict_count);
@@ -115,7 +115,7 @@ static void record_view(struct muster_node *node, struct muster_view *view, stru
     node->tell.view = muster_view_ref(view);
     node->tell.previous = old;
     node->tell.cause_ns = node->cause_ns;
-    node->tell.opened_ns = muster_loop_now_ns(node->env->loop);
+    node->tell.opened_ns = muster_loop_clock_ns(node->env->loop);
     node->cause_ns = 0;
 }
 
@@ -155,7 +155,7 @@ void muster_node_open_group(struct muster_node *node, struct muster_view *view, 
     rc = muster_group_open(&options, &node->group);
     if (rc != MUSTER_OK) {
         node->group = old;
-        muster_error_set(&error, rc, "the group of epoch %llu cannot be opened",
+        muster_error_set(&error, rc, "the group of view %llu cannot be opened",
                          (unsigned long long)view->epoch);
         muster_node_fail(node, &error);
         return;
@@ -170,6 +170,7 @@ void muster_node_open_group(struct muster_node *node, struct muster_view *view, 
             muster_group_hand_over(old, node->group);
         muster_group_leave(old);
     }
+    node->may_lack_state = true;
     record_view(node, view, previous);
     muster_state_server_set_epoch(node->state_server, view->epoch);
     if (!is_hand_over)

@@ -135,6 +135,9 @@ struct muster_node {
     struct muster_peer_hello hello;
     struct muster_link_keys *keys; /* NULL: links are encrypted, or without TLS */
     struct muster_port *port;
+    bool is_loopback_shared;
+    struct muster_member unreached; /* the last one seen at a loopback address of another host */
+    bool has_unreached;
     struct muster_wire *wire;
     struct muster_board *board; /* NULL: none */
     muster_shm_point_fn *shm_failpoint;
@@ -166,6 +169,7 @@ struct muster_node {
     bool has_state; /* the tensors are a state of this membership: committed, or caught up */
     uint64_t committed_step;
     uint64_t catching_step;
+    bool may_lack_state; /* some members have joined, and not all were seen to have the state yet */
     /* leaving */
     struct muster_timer leave_timer;
     uint64_t leave_deadline_ns;
@@ -200,6 +204,8 @@ void muster_node_fail(struct muster_node *node, const struct muster_error *error
 bool muster_node_is_refused(struct muster_node *node, enum muster_rc rc,
                             const struct muster_error *error);
 void muster_node_note_cause(struct muster_node *node);
+/** The same, if peer is in the present view: what is heard of one that has left already is no cause. */
+void muster_node_note_cause_of(struct muster_node *node, const struct muster_incarnation *peer);
 /** Its state is void; on_excluded comes behind the ends of operations. */
 void muster_node_exclude(struct muster_node *node, const struct muster_error *why);
 void muster_node_run_news(struct muster_node *node);
@@ -240,6 +246,18 @@ void muster_node_unwatch_registry(struct muster_node *node);
 /** A view as bytes of the key. */
 void muster_node_show_view(struct muster_node *node, enum muster_membership_event_kind kind,
                            struct muster_bytes value, uint64_t revision);
+
+/* node_reach.c */
+/** Listen as the options say, and let member.address be what the others are told. */
+MUSTER_MUST_CHECK enum muster_rc muster_node_open_port(struct muster_node *node,
+                                                       const struct muster_node_options *options,
+                                                       muster_port_peer_fn *on_peer,
+                                                       struct muster_error *ret_error);
+/** The member can be reached from here, and this process from there. Else false: it is not counted;
+ * this process has failed if the fault is its own. */
+bool muster_node_check_reach(struct muster_node *node, const struct muster_member *member);
+/** The view has a living member that cannot be reached from here: fails a process outside it. */
+void muster_node_check_view_reach(struct muster_node *node);
 
 /* node_options.c */
 /** Gives up when this process has asked for options that the last view does not have, be it in it

@@ -70,7 +70,7 @@ static void on_down(struct muster_peer_link *link, const struct muster_error *er
     if (link == peer->link) {
         MUSTER_LOG(peer->node->env, DEBUG, "control_link_down", "reason", error->text);
         drop_link(peer);
-        muster_node_note_cause(peer->node);
+        muster_node_note_cause_of(peer->node, &peer->incarnation);
     } else {
         if (link == peer->opening)
             peer->opening = NULL;
@@ -420,7 +420,7 @@ static void on_exit_of_process(struct muster_process_watch *watch)
     struct node_peer *peer = watch->data;
 
     MUSTER_LOG(peer->node->env, DEBUG, "process_ended", "pid", (long long)watch->pid);
-    muster_node_note_cause(peer->node);
+    muster_node_note_cause_of(peer->node, &peer->incarnation);
     muster_node_feed_peer(peer->node, MUSTER_EVENT_PROCESS_DEAD, &peer->incarnation,
                           "process ended");
 }
@@ -436,6 +436,7 @@ void muster_node_watch(struct muster_node *node, const struct muster_member *mem
     peer->watch.data = peer;
     peer->watch.on_exit = on_exit_of_process;
     peer->watch.pid = member->pid;
+    peer->watch.started = member->started;
     rc = muster_process_watch_open(&peer->watch, node->env->host);
     peer->is_watched = rc == MUSTER_OK;
     gone.peer = member->incarnation;

@@ -67,7 +67,8 @@ bool muster_node_is_refused(struct muster_node *node, enum muster_rc rc,
     const struct muster_error *refusal = muster_registry_refusal(node->registry.client);
     struct muster_error failure;
 
-    if ((rc != MUSTER_UNAUTHENTICATED && rc != MUSTER_PERMISSION_DENIED) ||
+    if ((rc != MUSTER_UNAUTHENTICATED && rc != MUSTER_PERMISSION_DENIED &&
+         (refusal == NULL || rc != refusal->rc)) ||
         muster_membership_is_member(node->machine))
         return false;
     if (refusal != NULL)

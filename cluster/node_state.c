@@ -65,7 +65,9 @@ static void caught_up(struct muster_catch_up *catch_up, enum muster_rc rc)
     MUSTER_LOG(node->env, INFO, "caught_up", "step", step, "bytes_fetched", catch_up->bytes_fetched,
                "sources", catch_up->sources);
     muster_node_commit_step(node, step);
+    muster_membership_show_committed(node->machine);
     tell_ready(node, step + 1, true);
+    muster_node_feed_kind(node, MUSTER_EVENT_TICK);
 }
 
 static void start_catch_up(struct muster_node *node, uint64_t step)
@@ -203,13 +205,32 @@ enum muster_rc muster_node_match_state(const struct muster_node *node, const voi
     return rc;
 }
 
+bool muster_node_is_fetching(const struct muster_node *node, uint64_t *ret_bytes)
+{
+    *ret_bytes = node->is_catching ? node->catch_up.bytes_fetched : 0;
+    return node->is_catching;
+}
+
 bool muster_node_is_changing(const struct muster_node *node)
 {
     return node->group == NULL || muster_group_is_frozen(node->group);
 }
 
+const struct muster_member *muster_node_find_stateless(struct muster_node *node, uint64_t step)
+{
+    const struct muster_member *member;
+
+    if (!node->may_lack_state)
+        return NULL;
+    member = muster_membership_stateless(node->machine, step);
+    if (member == NULL)
+        node->may_lack_state = muster_membership_stateless(node->machine, UINT64_MAX) != NULL;
+    return member;
+}
+
 void muster_node_begin_step(struct muster_node *node, uint64_t step)
 {
+    muster_node_touch_state(node);
     if (node->group != NULL)
         muster_group_begin_step(node->group, step);
 }

@@ -53,6 +53,7 @@ void muster_node_show_view(struct muster_node *node, enum muster_membership_even
     }
     muster_node_feed(node, &event);
     muster_view_unref(event.view);
+    muster_node_check_view_reach(node);
 }
 
 static void show_member(struct muster_node *node, const struct muster_registry_kv *kv,
@@ -71,6 +72,8 @@ static void show_member(struct muster_node *node, const struct muster_registry_k
         MUSTER_LOG(node->env, WARN, "member_key_damaged", "revision", kv->mod_revision);
         return;
     }
+    if (!muster_node_check_reach(node, &record.member))
+        return;
     event.record = &record;
     event.revision = kv->create_revision;
     muster_node_feed(node, &event);
@@ -85,7 +88,7 @@ static void show_dead(struct muster_node *node, const struct muster_registry_kv 
     if (length > 0)
         memcpy(text, kv->value.data, length);
     text[length] = '\0';
-    muster_node_note_cause(node);
+    muster_node_note_cause_of(node, incarnation);
     muster_node_feed_peer(node, MUSTER_EVENT_DEAD_PUT, incarnation, text);
 }
 

@@ -1,6 +1,7 @@
 /* Places in queues: a key by create-if-absent, one look at who is before it, a watch of that one. */
 #include "cluster/registry_client_internal.h"
 #include "cluster/session_internal.h"
+#include "runtime/deadline.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -57,7 +58,7 @@ static uint64_t attempt_deadline(const struct muster_place *place, uint64_t limi
 {
     uint64_t until_ns = muster_loop_after_ns(env_of(place)->loop, ATTEMPT_NS);
 
-    return until_ns < limit_ns ? until_ns : limit_ns;
+    return until_ns < limit_ns ? until_ns : muster_deadline_inherit(env_of(place)->loop, limit_ns);
 }
 
 static void step_later(struct muster_place *place)
@@ -419,6 +420,16 @@ static void begin(struct muster_place *place, const struct muster_place_options 
     step(place);
 }
 
+static enum muster_rc options_check(const struct muster_place_options *options,
+                                    const struct muster_env *env, struct muster_error *ret_error)
+{
+    if (options == NULL || options->queue.size == 0)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "options must name what is waited for (queue of a place, name of a "
+                                "lock or an election), got none");
+    return muster_deadline_check(env, "muster_place_start", options->deadline_ns, ret_error);
+}
+
 enum muster_rc muster_place_start(struct muster_place *place, struct muster_session *session,
                                   const struct muster_place_options *options,
                                   muster_place_done_fn *done, muster_place_fn *on_lost)
@@ -428,10 +439,10 @@ enum muster_rc muster_place_start(struct muster_place *place, struct muster_sess
                                  .done = done,
                                  .on_lost = on_lost,
                                  .session = session};
-    enum muster_rc rc = MUSTER_OK;
+    enum muster_rc rc = options_check(options, session->registry->env, &place->error);
 
-    if (options->queue.size == 0)
-        return MUSTER_INVALID_ARGUMENT;
+    if (rc != MUSTER_OK)
+        return rc;
     if (!session->is_granted || session->is_lost || session->is_closing ||
         is_in(session, options->queue))
         return MUSTER_FAILED_PRECONDITION;

@@ -14,8 +14,7 @@
 #define RECEIVE_BYTES_MAX ((size_t)64 << 20)
 #define ENDPOINT_BYTES    300
 
-/* "http://host:port" is what etcd's users write. */
-static const char *without_scheme(const char *endpoint)
+const char *muster_registry_without_scheme(const char *endpoint)
 {
     static const char *const schemes[] = {"http://", "https://", "etcd://"};
 
@@ -55,7 +54,7 @@ static enum muster_rc open_channel(struct muster_registry *registry, const char 
         .tls = muster_registry_wants_tls(endpoint) ? registry->tls : NULL,
     };
     enum muster_rc rc =
-        muster_channel_open(registry->env, without_scheme(endpoint), &options,
+        muster_channel_open(registry->env, muster_registry_without_scheme(endpoint), &options,
                             &registry->channels[registry->channel_count], ret_error);
 
     if (rc != MUSTER_OK)
@@ -75,7 +74,7 @@ static enum muster_rc check_endpoint(const char *endpoint, struct muster_error *
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "a registry endpoint names no user: set MUSTER_REGISTRY_USER and "
                                 "MUSTER_REGISTRY_PASSWORD_FILE");
-    return muster_endpoint_parse(without_scheme(endpoint), 0, &parsed, ret_error);
+    return muster_endpoint_parse(muster_registry_without_scheme(endpoint), 0, &parsed, ret_error);
 }
 
 /* The endpoint at *at, which moves behind it. */
@@ -105,7 +104,9 @@ enum muster_rc muster_registry_endpoints_check(const char *endpoints,
     size_t count = 0;
 
     if (length == 0)
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "no registry endpoint");
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "endpoints of the options must name the registry's addresses "
+                                "(\"HOST:PORT,...\"), got none");
     if (endpoints[length - 1] == ',')
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "bad registry endpoints '%.150s': nothing behind the last comma",
@@ -174,6 +175,10 @@ enum muster_rc muster_registry_open(struct muster_env *env,
                                     struct muster_registry **ret_registry,
                                     struct muster_error *ret_error)
 {
+    static const struct muster_registry_options none = {0};
+
+    if (options == NULL)
+        options = &none;
     struct muster_registry *registry = muster_mem_alloc_zero(env->mem, 1, sizeof(*registry));
     enum muster_rc rc = MUSTER_OK;
 

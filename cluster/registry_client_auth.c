@@ -168,7 +168,7 @@ static void on_authenticated(struct muster_unary *unary, enum muster_rc rc)
     } else if (muster_registry_refusal(registry) != NULL) {
         auth->refused_ns = muster_loop_now_ns(registry->env->loop);
         auth->error = error;
-        settle(registry, MUSTER_UNAUTHENTICATED);
+        settle(registry, rc);
     } else if (strcmp(unary->status.text, "etcdserver: authentication is not enabled") == 0) {
         take_token(registry, ""); /* who is somebody is let in where everybody is */
     } else if (rc == MUSTER_INVALID_ARGUMENT || rc == MUSTER_UNAUTHENTICATED ||

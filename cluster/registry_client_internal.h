@@ -49,7 +49,7 @@ struct muster_registry {
     struct muster_registry_auth auth;
     struct muster_tls *tls;      /* of endpoints that want it; NULL: none does */
     bool has_connected;          /* once, to anyone: then a refusal may pass, as renewals do */
-    struct muster_error refusal; /* of TLS, at the first contact; rc OK: none */
+    struct muster_error refusal; /* about TLS, at the first contact; rc OK: none */
     char endpoints[MUSTER_REGISTRY_ENDPOINTS_MAX][ENDPOINT_SHOWN_BYTES];
     bool is_closing;
     size_t channels_open;
@@ -57,6 +57,8 @@ struct muster_registry {
     muster_registry_close_fn *closed;
 };
 
+/** "host:port" of an endpoint as etcd's users write it, "http://host:port". Borrowed from endpoint. */
+const char *muster_registry_without_scheme(const char *endpoint);
 /** The endpoint did not answer: the next one is used from now on. */
 void muster_registry_leave_endpoint(struct muster_registry *registry, size_t endpoint);
 /** The wait before the next attempt, jittered; *backoff_ns grows. */
@@ -72,9 +74,10 @@ MUSTER_MUST_CHECK enum muster_rc muster_registry_tls_init(
     struct muster_error *ret_error);
 void muster_registry_tls_fini(struct muster_registry *registry);
 bool muster_registry_wants_tls(const char *endpoint);
-/** A call has ended without a connection, with *error. UNAUTHENTICATED: TLS refuses at every endpoint
- * at the first contact, so that trying again is of no use; else what error->rc was. The text says
- * why. */
+/** A call has ended without a connection, with *error. At the first contact trying again is of no use
+ * when TLS refuses at every endpoint (UNAUTHENTICATED), or when each endpoint that answers speaks TLS
+ * where plain text was asked, or the reverse (FAILED_PRECONDITION): then muster_registry_refusal is
+ * set. Else the code is what error->rc was. The text says why. */
 enum muster_rc muster_registry_judge(struct muster_registry *registry, size_t endpoint,
                                      struct muster_error *error);
 

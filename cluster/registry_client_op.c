@@ -5,6 +5,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "runtime/deadline.h"
+
 #define RENEWALS_MAX 3 /* members may forget a token one after another */
 
 struct muster_registry_request {
@@ -106,10 +108,11 @@ static enum muster_rc start_call(struct muster_registry_request *request)
 {
     struct muster_registry *registry = request->registry;
     struct muster_metadata_entry entries[2];
-    struct muster_call_options options = {.method = method_paths[request->kind],
-                                          .deadline_ns = request->deadline_ns,
-                                          .metadata = muster_registry_metadata(registry, entries),
-                                          .on_message = on_message};
+    struct muster_call_options options = {
+        .method = method_paths[request->kind],
+        .deadline_ns = muster_deadline_inherit(registry->env->loop, request->deadline_ns),
+        .metadata = muster_registry_metadata(registry, entries),
+        .on_message = on_message};
     enum muster_rc rc = MUSTER_OK;
 
     request->is_waiting = !muster_registry_has_token(registry);
@@ -156,7 +159,8 @@ static void on_refused(struct muster_task *task)
 
     request->op->is_unsent = true;
     request->op->error = request->registry->auth.error;
-    complete(request, MUSTER_UNAUTHENTICATED);
+    complete(request,
+             request->op->error.rc != MUSTER_OK ? request->op->error.rc : MUSTER_UNAUTHENTICATED);
 }
 
 void muster_registry_resume_requests(struct muster_registry *registry, enum muster_rc rc)
@@ -280,9 +284,14 @@ static enum muster_rc start(struct muster_registry_op *op, const struct start *w
 {
     struct muster_registry *registry = with->registry;
     struct muster_mem *mem = registry->env->mem;
-    struct muster_registry_request *request = muster_mem_alloc_zero(mem, 1, sizeof(*request));
-    enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
+    struct muster_registry_request *request = NULL;
+    enum muster_rc rc = muster_deadline_check(registry->env, method_paths[with->kind],
+                                              with->deadline_ns, &op->error);
 
+    if (rc == MUSTER_OK) {
+        request = muster_mem_alloc_zero(mem, 1, sizeof(*request));
+        rc = MUSTER_RESOURCE_EXHAUSTED;
+    }
     if (request == NULL) {
         muster_mem_free(mem, with->packed.bytes);
         return rc;

@@ -54,26 +54,82 @@ enum muster_rc muster_registry_tls_init(struct muster_registry *registry,
     return muster_tls_open(registry->env, &tls, &registry->tls, ret_error);
 }
 
-/* Under TLS, and it has refused or was refused when it was dialled last. */
-static bool refuses(const struct muster_channel *channel)
+/* TLS is asked where plain text is spoken, or the reverse; as it was dialled last. */
+static bool endpoint_is_mismatched(const struct muster_registry *registry, size_t endpoint)
 {
-    return muster_channel_error(channel)->rc == MUSTER_UNAUTHENTICATED;
+    return muster_channel_error(registry->channels[endpoint])->rc == MUSTER_FAILED_PRECONDITION;
 }
 
-static void refuse(struct muster_registry *registry, size_t endpoint)
+/* Under TLS, and it has refused or was refused when it was dialled last. */
+static bool endpoint_is_refused(const struct muster_registry *registry, size_t endpoint)
 {
-    struct muster_error *refusal = &registry->refusal;
+    return muster_channel_error(registry->channels[endpoint])->rc == MUSTER_UNAUTHENTICATED;
+}
 
-    (void)muster_error_set(refusal, MUSTER_UNAUTHENTICATED,
+/* Trying again is of no use. An endpoint that does not answer may be started later, and stands for
+ * the others only where those speak what was asked. */
+static bool endpoints_are_hopeless(const struct muster_registry *registry)
+{
+    size_t mismatched = 0, refused = 0;
+
+    for (size_t i = 0; i < registry->channel_count; i++) {
+        if (muster_channel_error(registry->channels[i])->rc == MUSTER_OK)
+            return false; /* not dialled yet, or connected */
+        mismatched += endpoint_is_mismatched(registry, i);
+        refused += endpoint_is_refused(registry, i);
+    }
+    return refused + mismatched == registry->channel_count || (mismatched > 0 && refused == 0);
+}
+
+static void registry_refuse_mismatch(struct muster_registry *registry, size_t endpoint)
+{
+    const char *shown = registry->endpoints[endpoint];
+    const char *bare = muster_registry_without_scheme(shown);
+    bool asks_tls = muster_registry_wants_tls(shown);
+
+    if (asks_tls)
+        (void)muster_error_set(&registry->refusal, MUSTER_FAILED_PRECONDITION,
+                               "registry %.50s speaks plain text, and https:// asks for TLS: write "
+                               "%.50s without https://, or start the registry with --tls-cert and "
+                               "--tls-key",
+                               bare, bare);
+    else
+        (void)muster_error_set(&registry->refusal, MUSTER_FAILED_PRECONDITION,
+                               "registry %.50s speaks TLS, and is asked in plain text: write "
+                               "https://%.50s and name its authority in MUSTER_REGISTRY_CA_FILE",
+                               bare, bare);
+    MUSTER_LOG(registry->env, ERROR, "registry_tls_mismatch", "endpoint", shown, "client",
+               asks_tls ? "TLS" : "plain text", "registry", asks_tls ? "plain text" : "TLS",
+               "remedy", registry->refusal.text);
+}
+
+static void registry_refuse(struct muster_registry *registry, size_t endpoint)
+{
+    const char *why = muster_channel_error(registry->channels[endpoint])->text;
+
+    (void)muster_error_set(&registry->refusal, MUSTER_UNAUTHENTICATED,
                            "TLS with %.40s: %.120s (see MUSTER_REGISTRY_CA_FILE, _CERT_FILE and "
                            "_KEY_FILE)",
-                           registry->endpoints[endpoint],
-                           muster_channel_error(registry->channels[endpoint])->text);
+                           registry->endpoints[endpoint], why);
     MUSTER_LOG(registry->env, ERROR, "registry_tls_refused", "endpoint",
-               registry->endpoints[endpoint], "reason",
-               muster_channel_error(registry->channels[endpoint])->text, "remedy",
+               registry->endpoints[endpoint], "reason", why, "remedy",
                "MUSTER_REGISTRY_CA_FILE says whom we trust, MUSTER_REGISTRY_CERT_FILE and "
                "MUSTER_REGISTRY_KEY_FILE who we are");
+}
+
+/* The text is of an endpoint that has answered. */
+static void registry_keep_refusal(struct muster_registry *registry)
+{
+    for (size_t i = 0; i < registry->channel_count; i++) {
+        if (endpoint_is_mismatched(registry, i)) {
+            registry_refuse_mismatch(registry, i);
+            return;
+        }
+        if (endpoint_is_refused(registry, i)) {
+            registry_refuse(registry, i);
+            return;
+        }
+    }
 }
 
 const struct muster_error *muster_registry_refusal(const struct muster_registry *registry)
@@ -86,20 +142,19 @@ enum muster_rc muster_registry_judge(struct muster_registry *registry, size_t en
                                      struct muster_error *error)
 {
     const struct muster_error *why = muster_channel_error(registry->channels[endpoint]);
-    bool is_refused = !registry->has_connected;
+    bool is_refused;
 
     if ((error->rc != MUSTER_UNAVAILABLE && error->rc != MUSTER_DEADLINE_EXCEEDED) ||
         why->rc == MUSTER_OK)
         return error->rc;
-    for (size_t i = 0; i < registry->channel_count; i++)
-        is_refused = is_refused && refuses(registry->channels[i]);
+    is_refused = !registry->has_connected && endpoints_are_hopeless(registry);
     if (!is_refused && error->rc == MUSTER_DEADLINE_EXCEEDED)
         return muster_error_set(error, error->rc, "no connection to %.50s: %.160s",
                                 registry->endpoints[endpoint], why->text);
     if (!is_refused)
         return error->rc; /* its text says it */
     if (registry->refusal.rc == MUSTER_OK)
-        refuse(registry, endpoint);
+        registry_keep_refusal(registry);
     *error = registry->refusal;
     return error->rc;
 }

@@ -232,7 +232,7 @@ static void on_done(struct muster_call *call, enum muster_rc rc)
     if (!stream->is_renewed)
         muster_registry_leave_endpoint(stream->registry, stream->endpoint);
     rc = muster_registry_judge(stream->registry, stream->endpoint, &error);
-    if (is_final(rc))
+    if (is_final(rc) || muster_registry_refusal(stream->registry) != NULL)
         end_watch(stream, rc, error.text);
     else
         retry_later(stream);

@@ -4,10 +4,6 @@
 #include "proto/etcd.pb-c.h"
 #include "proto/guard.h"
 
-/* Clients choose their ways by this number: 3.4 has all that is served here and nothing that is
- * not. */
-#define ETCD_VERSION "3.4.23"
-
 /* Requests without fields that matter: only their form is checked. */
 static bool is_well_formed(struct muster_rpc *rpc, const void *descriptor,
                            struct muster_bytes bytes)
@@ -54,7 +50,7 @@ static void on_member_list(struct muster_rpc *rpc, struct muster_bytes bytes)
 
 static void on_status(struct muster_rpc *rpc, struct muster_bytes bytes)
 {
-    static char version[] = ETCD_VERSION;
+    static char version[] = MUSTER_REGISTRY_ETCD_VERSION;
     static char no_space[] = "NOSPACE";
     struct muster_registry_server *server = muster_rpc_service(rpc);
     const struct muster_registry_meta *meta = &server->mvcc.meta;

@@ -22,19 +22,14 @@ void muster_registry_server_touch(struct muster_registry_server *server)
         muster_task_post(&server->commit, server->env->loop);
 }
 
-static const char *text_of(enum muster_rc rc)
-{
-    return rc == MUSTER_RESOURCE_EXHAUSTED ? "etcdserver: mvcc: database space exceeded"
-                                           : "etcdserver: the registry's store has failed";
-}
-
 void muster_registry_server_break(struct muster_registry_server *server, enum muster_rc rc)
 {
     enum muster_rc told = rc == MUSTER_RESOURCE_EXHAUSTED ? rc : MUSTER_UNAVAILABLE;
+    char text[sizeof(server->status.text) + 32];
     struct muster_list *node = NULL;
 
-    MUSTER_LOG(server->env, ERROR, "registry_store_failed", "error",
-               muster_registry_store_error(server->store));
+    muster_registry_status_failed(server, rc);
+    (void)snprintf(text, sizeof(text), "etcdserver: registry store: %s", server->status.text);
     muster_task_cancel(&server->commit);
     while ((node = muster_list_pop(&server->compacting)) != NULL)
         muster_list_append(&server->pending, node);
@@ -43,7 +38,7 @@ void muster_registry_server_break(struct muster_registry_server *server, enum mu
         rc = muster_leases_reload(&server->leases);
     if (rc != MUSTER_OK)
         MUSTER_LOG(server->env, ERROR, "registry_rollback_failed", "error", muster_rc_name(rc));
-    muster_registry_flush(server, told, text_of(told));
+    muster_registry_flush(server, told, text);
 }
 
 static void measure(struct muster_registry_server *server)
@@ -51,7 +46,7 @@ static void measure(struct muster_registry_server *server)
     struct muster_registry_store_size size;
 
     muster_registry_store_measure(server->store, &size);
-    server->mvcc.is_full = size.used_bytes >= size.quota_bytes;
+    muster_registry_status_measured(server, &size);
     if (size.journal_bytes >= CHECKPOINT_BYTES)
         muster_registry_store_checkpoint(server->store);
     else
@@ -211,7 +206,8 @@ static enum muster_rc open_rpc(struct muster_registry_server *server,
         return add_services(server);
     }
     if (server->options.listen == NULL)
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "no address to listen on");
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "listen of the options must be HOST:PORT, got none");
     rc = muster_address_parse_listen(server->options.listen, &wanted, ret_error);
     if (rc != MUSTER_OK)
         return rc;
@@ -224,6 +220,7 @@ static enum muster_rc open_rpc(struct muster_registry_server *server,
         rc = muster_standard_service_add(server->rpc_server, MUSTER_STANDARD_REGISTRY);
     if (rc != MUSTER_OK)
         return muster_error_set(ret_error, rc, "no memory for a registry");
+    muster_registry_pages_add(server);
     return muster_rpc_server_listen(server->rpc_server, &wanted, &server->address, ret_error);
 }
 
@@ -258,6 +255,7 @@ static void init_parts(struct muster_registry_server *server)
                        "muster_registry_commits_total", "group commits of the registry", NULL);
     muster_metric_init(&server->answers_total, env->metrics, MUSTER_COUNTER,
                        "muster_registry_answers_total", "requests answered by the registry", NULL);
+    muster_registry_status_init(server);
 }
 
 static void free_server(struct muster_registry_server *server)
@@ -271,6 +269,7 @@ static void free_server(struct muster_registry_server *server)
     muster_registry_arena_fini(&server->send_arena);
     muster_metric_fini(&server->commits_total);
     muster_metric_fini(&server->answers_total);
+    muster_registry_status_fini(server);
     muster_mem_free(server->env->mem, server);
 }
 
@@ -297,6 +296,10 @@ enum muster_rc muster_registry_server_open(struct muster_env *env,
                                            struct muster_registry_server **ret_server,
                                            struct muster_error *ret_error)
 {
+    static const struct muster_registry_server_options none = {0};
+
+    if (options == NULL)
+        options = &none;
     struct muster_registry_server *server = muster_mem_alloc_zero(env->mem, 1, sizeof(*server));
     uint64_t progress_ns =
         options->progress_interval_ns != 0 ? options->progress_interval_ns : PROGRESS_INTERVAL_NS;

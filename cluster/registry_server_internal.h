@@ -2,6 +2,7 @@
 #ifndef MUSTER_CLUSTER_REGISTRY_SERVER_INTERNAL_H
 #define MUSTER_CLUSTER_REGISTRY_SERVER_INTERNAL_H
 
+#include <muster/metrics.h>
 #include <muster/registry_server.h>
 
 #include "cluster/registry_lease.h"
@@ -10,9 +11,41 @@
 
 #define MUSTER_REGISTRY_URL_BYTES 280
 #define MUSTER_REGISTRY_STOPPED   "etcdserver: server stopped"
+/* Clients choose their ways by this number: 3.4 has all that is served here and nothing that is
+ * not. */
+#define MUSTER_REGISTRY_ETCD_VERSION         "3.4.23"
+#define MUSTER_REGISTRY_ETCD_CLUSTER_VERSION "3.4.0"
+#define MUSTER_REGISTRY_PAGE_COUNT           3
 
 struct Etcdserverpb__ResponseHeader;
 struct muster_registry_pending;
+
+enum muster_registry_gauge {
+    MUSTER_REGISTRY_FILE_BYTES,
+    MUSTER_REGISTRY_USED_BYTES,
+    MUSTER_REGISTRY_JOURNAL_BYTES,
+    MUSTER_REGISTRY_QUOTA_BYTES,
+    MUSTER_REGISTRY_KEYS,
+    MUSTER_REGISTRY_LEASES,
+    MUSTER_REGISTRY_WATCHES,
+    MUSTER_REGISTRY_REVISION,
+    MUSTER_REGISTRY_IS_FAILING,
+    MUSTER_REGISTRY_IS_OVER_QUOTA,
+    MUSTER_REGISTRY_GAUGE_COUNT
+};
+
+/** The state of registry_server_status.c. */
+struct muster_registry_server_health {
+    bool is_failing;   /* the last write that counts did not reach the store */
+    enum muster_rc rc; /* of the last failure, as are: */
+    uint64_t failed_ns;
+    char text[240];
+    uint64_t failed_count; /* since writes began to fail */
+    struct muster_timer probe;
+    struct muster_metric failures_total;
+    struct muster_metric gauges[MUSTER_REGISTRY_GAUGE_COUNT];
+    struct muster_metrics_collector collector;
+};
 
 struct muster_registry_server {
     void *data;
@@ -41,6 +74,8 @@ struct muster_registry_server {
     muster_registry_server_close_fn *closed;
     struct muster_metric commits_total;
     struct muster_metric answers_total;
+    struct muster_registry_server_health status;
+    struct muster_rpc_page pages[MUSTER_REGISTRY_PAGE_COUNT];
 };
 
 /** A stream that the server ends when it stops. The first field of its owner. */
@@ -66,6 +101,19 @@ MUSTER_MUST_CHECK enum muster_rc muster_registry_server_revoke(
     struct muster_registry_server *server, int64_t lease);
 /** Clean the log in the background. */
 void muster_registry_server_clean(struct muster_registry_server *server);
+
+/* registry_server_status.c */
+
+void muster_registry_status_init(struct muster_registry_server *server);
+void muster_registry_status_fini(struct muster_registry_server *server);
+/** The store has refused a write. Logged once until writes reach it again. */
+void muster_registry_status_failed(struct muster_registry_server *server, enum muster_rc rc);
+/** After a commit: whether the quota is passed. */
+void muster_registry_status_measured(struct muster_registry_server *server,
+                                     const struct muster_registry_store_size *size);
+
+/** registry_server_page.c: on a server of its own. */
+void muster_registry_pages_add(struct muster_registry_server *server);
 
 /* registry_answer_proto.c: answers leave after the group commit that holds what they show. */
 

@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#include "runtime/deadline.h"
+
 static void open_stream(struct muster_registry_snapshot *snapshot);
 
 static void complete(struct muster_registry_snapshot *snapshot, enum muster_rc rc)
@@ -96,10 +98,11 @@ static void open_stream(struct muster_registry_snapshot *snapshot)
 {
     struct muster_registry *registry = snapshot->registry;
     struct muster_metadata_entry entries[2];
-    struct muster_call_options options = {.method = "/etcdserverpb.Maintenance/Snapshot",
-                                          .deadline_ns = snapshot->deadline_ns,
-                                          .metadata = muster_registry_metadata(registry, entries),
-                                          .on_message = on_message};
+    struct muster_call_options options = {
+        .method = "/etcdserverpb.Maintenance/Snapshot",
+        .deadline_ns = muster_deadline_inherit(registry->env->loop, snapshot->deadline_ns),
+        .metadata = muster_registry_metadata(registry, entries),
+        .on_message = on_message};
 
     if (!muster_registry_has_token(registry)) {
         muster_registry_authenticate(registry);
@@ -127,9 +130,13 @@ enum muster_rc muster_registry_snapshot_start(struct muster_registry_snapshot *s
                                               muster_registry_snapshot_done_fn *done)
 {
     void *data = snapshot->data;
+    enum muster_rc rc;
 
     if (registry->is_closing)
         return MUSTER_FAILED_PRECONDITION;
+    rc = muster_deadline_check(registry->env, "muster_registry_snapshot_start", deadline_ns, NULL);
+    if (rc != MUSTER_OK)
+        return rc;
     memset(snapshot, 0, sizeof(*snapshot));
     snapshot->data = data;
     snapshot->registry = registry;

@@ -54,8 +54,8 @@ MUSTER_MUST_CHECK enum muster_rc muster_registry_store_commit(struct muster_regi
 bool muster_registry_store_is_writing(const struct muster_registry_store *store);
 /** The last change that is committed, for who looks on while a transaction is open. */
 int64_t muster_registry_store_committed_seq(const struct muster_registry_store *store);
-/** The failing library's own words on the last error. Borrowed. */
-const char *muster_registry_store_error(const struct muster_registry_store *store);
+/** The last error and its file, in words. Borrowed until the next call. */
+const char *muster_registry_store_error(struct muster_registry_store *store);
 
 MUSTER_MUST_CHECK enum muster_rc muster_registry_store_load_meta(
     struct muster_registry_store *store, struct muster_registry_meta *ret_meta);
@@ -110,11 +110,16 @@ struct muster_registry_store_size {
     uint64_t used_bytes;
     uint64_t quota_bytes;
     uint64_t journal_bytes; /* written since the last checkpoint */
+    uint64_t key_count;     /* keys that exist */
 };
 void muster_registry_store_measure(struct muster_registry_store *store,
                                    struct muster_registry_store_size *ret_size);
+/** The disk has room for a request of the largest size, as far as its file system can say. */
+bool muster_registry_store_has_room(const struct muster_registry_store *store);
 /** Move the journal into the file; takes milliseconds, so it is for idle moments. No transaction
  * may be open. */
 void muster_registry_store_checkpoint(struct muster_registry_store *store);
+/** As checkpoint, and cut the journal's file, for a disk that is full. */
+void muster_registry_store_give_back(struct muster_registry_store *store);
 
 #endif

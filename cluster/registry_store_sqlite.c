@@ -4,14 +4,21 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
 
 #include <sqlite3.h>
 
 #define APPLICATION_ID      0x6d737472 /* "mstr" */
 #define SCHEMA_VERSION      1
 #define QUOTA_BYTES_DEFAULT (UINT64_C(2) << 30)
+#define ERROR_BYTES         240
+#define ROOM_BYTES          (UINT64_C(512) << 10)
 
 enum statement {
 #define X(name, sql) STATEMENT_##name,
@@ -31,10 +38,12 @@ struct muster_registry_store {
     sqlite3 *db;
     sqlite3_stmt *statements[STATEMENT_COUNT];
     int64_t last_seq, committed_seq;
+    int64_t key_count, committed_key_count; /* keys that exist */
     uint64_t page_bytes;
     uint64_t quota_bytes;
     uint64_t journal_pages;
     bool is_writing;
+    char error_text[ERROR_BYTES];
 };
 
 /* Codes. */
@@ -244,6 +253,29 @@ static int set_up(struct muster_registry_store *store, bool is_durable)
     return code;
 }
 
+static int load_key_count(struct muster_registry_store *store)
+{
+    int code =
+        query_int(store->db, "SELECT count(*) FROM keys WHERE version != 0", &store->key_count);
+
+    store->committed_key_count = store->key_count;
+    return code;
+}
+
+/* Values may be secrets: a new file is its owner's alone. SQLite gives the journal the same mode.
+ */
+static enum muster_rc make_private(const char *path, struct muster_error *ret_error)
+{
+    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
+
+    if (fd < 0 && errno != EEXIST)
+        return muster_error_set_sys(ret_error, muster_rc_from_errno(errno), errno,
+                                    "cannot open registry file %s", path);
+    if (fd >= 0)
+        close(fd);
+    return MUSTER_OK;
+}
+
 static int load_last_seq(struct muster_registry_store *store)
 {
     sqlite3_stmt *stmt = statement(store, STATEMENT_LAST_LOG);
@@ -265,6 +297,10 @@ enum muster_rc muster_registry_store_open(struct muster_mem *mem,
                                           struct muster_registry_store **ret_store,
                                           struct muster_error *ret_error)
 {
+    static const struct muster_registry_store_options none = {0};
+
+    if (options == NULL)
+        options = &none;
     const char *path = options->path != NULL ? options->path : ":memory:";
     struct muster_registry_store *store = muster_mem_alloc_zero(mem, 1, sizeof(*store));
     enum muster_rc rc = MUSTER_OK;
@@ -272,6 +308,12 @@ enum muster_rc muster_registry_store_open(struct muster_mem *mem,
 
     if (store == NULL)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a registry");
+    if (options->path != NULL)
+        rc = make_private(path, ret_error);
+    if (rc != MUSTER_OK) {
+        muster_mem_free(mem, store);
+        return rc;
+    }
     store->mem = mem;
     store->quota_bytes = options->quota_bytes != 0 ? options->quota_bytes : QUOTA_BYTES_DEFAULT;
     code = sqlite3_open_v2(path, &store->db,
@@ -280,6 +322,8 @@ enum muster_rc muster_registry_store_open(struct muster_mem *mem,
         code = set_up(store, options->is_durable);
     if (code == SQLITE_OK)
         code = load_last_seq(store);
+    if (code == SQLITE_OK)
+        code = load_key_count(store);
     if (code == SQLITE_OK) {
         /* Takes the place of SQLite's own automatic checkpoint, which would run amid puts. */
         sqlite3_wal_hook(store->db, on_journal, store);
@@ -306,9 +350,37 @@ struct sqlite3 *muster_registry_store_database(struct muster_registry_store *sto
     return store->db;
 }
 
-const char *muster_registry_store_error(const struct muster_registry_store *store)
+/* The errno of the journal's or the file's last failed call. */
+static int last_errno(sqlite3 *db)
 {
-    return sqlite3_errmsg(store->db);
+    sqlite3_file *journal = NULL;
+    int sys = 0;
+
+    if (sqlite3_file_control(db, "main", SQLITE_FCNTL_JOURNAL_POINTER, (void *)&journal) ==
+            SQLITE_OK &&
+        journal != NULL && journal->pMethods != NULL && journal->pMethods->xFileControl != NULL)
+        (void)journal->pMethods->xFileControl(journal, SQLITE_FCNTL_LAST_ERRNO, &sys);
+    if (sys == 0)
+        (void)sqlite3_file_control(db, "main", SQLITE_FCNTL_LAST_ERRNO, &sys);
+    return sys;
+}
+
+/* SQLite's words for a full disk leave the reader to guess between a quota and the disk. */
+const char *muster_registry_store_error(struct muster_registry_store *store)
+{
+    const char *path = sqlite3_db_filename(store->db, "main");
+    int code = sqlite3_errcode(store->db) & 0xff;
+    int sys = code == SQLITE_FULL ? ENOSPC : last_errno(store->db);
+
+    if (path == NULL || path[0] == '\0')
+        path = "memory";
+    if (code == SQLITE_FULL || (code == SQLITE_IOERR && sys != 0))
+        (void)snprintf(store->error_text, sizeof(store->error_text), "cannot write %.150s: %s",
+                       path, strerror(sys));
+    else
+        (void)snprintf(store->error_text, sizeof(store->error_text), "%.100s: %s", path,
+                       sqlite3_errmsg(store->db));
+    return store->error_text;
 }
 
 /* Transactions. */
@@ -335,6 +407,7 @@ enum muster_rc muster_registry_store_commit(struct muster_registry_store *store)
         return rc;
     store->is_writing = false;
     store->committed_seq = store->last_seq;
+    store->committed_key_count = store->key_count;
     return MUSTER_OK;
 }
 
@@ -351,6 +424,7 @@ void muster_registry_store_rollback(struct muster_registry_store *store)
     if (sqlite3_get_autocommit(store->db) == 0)
         (void)run(store, STATEMENT_ROLLBACK);
     store->is_writing = false;
+    store->key_count = store->committed_key_count;
     (void)load_last_seq(store);
 }
 
@@ -449,6 +523,7 @@ enum muster_rc muster_registry_store_append(struct muster_registry_store *store,
     store->last_seq = record->seq;
     key = statement(store, record->prev_seq == 0 ? STATEMENT_INSERT_KEY : STATEMENT_UPDATE_KEY);
     bind_record(key, record);
+    store->key_count += (record->version == 1) - (record->version == 0);
     return run(store, record->prev_seq == 0 ? STATEMENT_INSERT_KEY : STATEMENT_UPDATE_KEY);
 }
 
@@ -619,14 +694,34 @@ void muster_registry_store_measure(struct muster_registry_store *store,
     ret_size->used_bytes = (pages - unused) * store->page_bytes;
     ret_size->quota_bytes = store->quota_bytes;
     ret_size->journal_bytes = store->journal_pages * store->page_bytes;
+    ret_size->key_count = (uint64_t)store->key_count;
 }
 
-void muster_registry_store_checkpoint(struct muster_registry_store *store)
+bool muster_registry_store_has_room(const struct muster_registry_store *store)
+{
+    const char *path = sqlite3_db_filename(store->db, "main");
+    struct statvfs disk;
+
+    if (path == NULL || path[0] == '\0' || statvfs(path, &disk) != 0)
+        return true;
+    return (uint64_t)disk.f_bavail * disk.f_frsize >= ROOM_BYTES;
+}
+
+static void move_journal(struct muster_registry_store *store, int mode)
 {
     sqlite3_reset(statement(store, STATEMENT_READ));
     /* A checkpoint that fails is tried again at the next idle moment; the journal keeps what it
      * has. */
-    if (sqlite3_wal_checkpoint_v2(store->db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL) ==
-        SQLITE_OK)
+    if (sqlite3_wal_checkpoint_v2(store->db, NULL, mode, NULL, NULL) == SQLITE_OK)
         store->journal_pages = 0;
+}
+
+void muster_registry_store_checkpoint(struct muster_registry_store *store)
+{
+    move_journal(store, SQLITE_CHECKPOINT_PASSIVE);
+}
+
+void muster_registry_store_give_back(struct muster_registry_store *store)
+{
+    move_journal(store, SQLITE_CHECKPOINT_TRUNCATE);
 }

@@ -134,6 +134,7 @@ static enum muster_rc set_devices(struct muster_server *server,
     static const struct muster_server_device cpu = {.type = "CPU", .memory_limit_bytes = 256 << 20};
     size_t count = options->device_count > 0 ? options->device_count : 1;
     char name[sizeof(server->name) + 64];
+    bool has_description;
 
     if (count > DEVICES_MAX)
         return muster_error_set(error, MUSTER_INVALID_ARGUMENT,
@@ -146,11 +147,13 @@ static enum muster_rc set_devices(struct muster_server *server,
                        device->device.type, device->device.number);
         device->name = muster_mem_strdup(server->env->mem, name);
         device->device.type = muster_mem_strdup(server->env->mem, device->device.type);
-        if (device->device.description != NULL)
+        has_description = device->device.description != NULL;
+        if (has_description)
             device->device.description =
                 muster_mem_strdup(server->env->mem, device->device.description);
         server->device_count++;
-        if (device->name == NULL || device->device.type == NULL)
+        if (device->name == NULL || device->device.type == NULL ||
+            (has_description && device->device.description == NULL))
             return muster_error_set(error, MUSTER_RESOURCE_EXHAUSTED, "no memory for the devices");
     }
     return MUSTER_OK;
@@ -210,6 +213,10 @@ enum muster_rc muster_server_open(struct muster_env *env,
                                   const struct muster_server_options *options,
                                   struct muster_server **ret_server, struct muster_error *ret_error)
 {
+    static const struct muster_server_options none = {0};
+
+    if (options == NULL)
+        options = &none;
     struct muster_server *server = muster_mem_alloc_zero(env->mem, 1, sizeof(*server));
     struct muster_server_options own = *options;
     struct muster_cluster_spec *local = NULL;

@@ -1,5 +1,6 @@
 /* Sessions: a lease, its end told in order, its revocation. */
 #include "cluster/session_internal.h"
+#include "runtime/deadline.h"
 #include "cluster/registry_client_internal.h"
 
 #include <string.h>
@@ -83,8 +84,11 @@ enum muster_rc muster_session_open(struct muster_session *session, struct muster
                                    muster_session_lost_fn *on_lost)
 {
     struct muster_session before = *session;
-    enum muster_rc rc = MUSTER_OK;
+    enum muster_rc rc =
+        muster_deadline_check(registry->env, "muster_session_open", deadline_ns, &session->error);
 
+    if (rc != MUSTER_OK)
+        return rc;
     memset(session, 0, sizeof(*session));
     session->data = before.data;
     session->keeper.data = session;

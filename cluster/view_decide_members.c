@@ -141,6 +141,18 @@ static void note_done(struct decision *decision)
     }
 }
 
+/* Every member tells the change with this one step, whichever step it was in itself. */
+static void note_begun(struct decision *decision)
+{
+    const struct muster_decide_input *input = decision->input;
+    struct muster_view *fields = &decision->fields;
+
+    fields->begun_step = input->view->begun_step;
+    for (size_t i = 0; i < input->vote_count; i++)
+        if (input->votes[i].progress->begun_step > fields->begun_step)
+            fields->begun_step = input->votes[i].progress->begun_step;
+}
+
 enum muster_rc muster_decide_members(struct decision *decision)
 {
     const struct muster_decide_input *input = decision->input;
@@ -153,6 +165,7 @@ enum muster_rc muster_decide_members(struct decision *decision)
     if (decision->fields.members == NULL || decision->stayers == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;
     note_done(decision);
+    note_begun(decision);
     add_stayers(decision);
     look_for_state(decision);
     add_joiners(decision);

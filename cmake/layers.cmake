@@ -17,35 +17,38 @@ function(muster_layer name)
   endif()
 endfunction()
 
-# proto/: our guard code plus the code that protoc-c makes of every .proto file (without its service tables' use).
-function(muster_proto_layer)
+# A static library of what protoc-c makes of .proto files, in gen/; root is the folder that their names are relative to.
+function(muster_message_library library root)
   set(out ${CMAKE_BINARY_DIR}/gen)
-  file(MAKE_DIRECTORY ${out}/proto)
-  file(GLOB protos CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/proto/*.proto)
   set(generated "")
-  foreach(proto ${protos})
-    get_filename_component(stem ${proto} NAME_WE)
+  foreach(proto ${ARGN})
+    cmake_path(RELATIVE_PATH proto BASE_DIRECTORY ${root} OUTPUT_VARIABLE stem)
+    string(REGEX REPLACE "\\.proto$" "" stem ${out}/${stem})
+    cmake_path(GET stem PARENT_PATH folder)
+    file(MAKE_DIRECTORY ${folder})
     add_custom_command(
-      OUTPUT ${out}/proto/${stem}.pb-c.c ${out}/proto/${stem}.pb-c.h
-      COMMAND ${PROTOC} --plugin=protoc-gen-c=${PROTOC_GEN_C} --proto_path=${CMAKE_SOURCE_DIR}
-              --c_out=${out} ${proto}
+      OUTPUT ${stem}.pb-c.c ${stem}.pb-c.h
+      COMMAND ${PROTOC} --plugin=protoc-gen-c=${PROTOC_GEN_C} --proto_path=${root} --c_out=${out} ${proto}
       DEPENDS ${proto}
       VERBATIM)
-    list(APPEND generated ${out}/proto/${stem}.pb-c.c)
+    list(APPEND generated ${stem}.pb-c.c)
   endforeach()
+  add_library(${library} STATIC ${generated})
+  target_include_directories(${library} SYSTEM PUBLIC ${out})
+  target_link_libraries(${library} PUBLIC PkgConfig::protobuf_c)
+  set(MUSTER_LAYERS ${MUSTER_LAYERS} ${library} CACHE INTERNAL "")
+endfunction()
+
+# proto/: our guard code, the messages of proto/*.proto (without the use of protobuf-c's service tables), and the well-known types
+# of protobuf, whose symbols users call.
+function(muster_proto_layer)
+  file(GLOB protos CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/proto/*.proto)
+  file(GLOB well_known CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/proto/google/protobuf/*.proto)
   muster_layer(proto DEPENDS runtime LIBS PkgConfig::protobuf_c)
-  if(generated)
-    add_library(muster_messages STATIC ${generated})
-    target_include_directories(muster_messages SYSTEM PUBLIC ${out})
-    target_link_libraries(muster_messages PUBLIC PkgConfig::protobuf_c)
-    get_target_property(kind muster_proto TYPE)
-    if(kind STREQUAL "INTERFACE_LIBRARY")
-      target_link_libraries(muster_proto INTERFACE muster_messages)
-    else()
-      target_link_libraries(muster_proto PUBLIC muster_messages)
-    endif()
-    set(MUSTER_LAYERS ${MUSTER_LAYERS} muster_messages CACHE INTERNAL "")
-  endif()
+  muster_message_library(muster_messages ${CMAKE_SOURCE_DIR} ${protos})
+  muster_message_library(muster_well_known ${CMAKE_SOURCE_DIR}/proto ${well_known})
+  set_target_properties(muster_well_known PROPERTIES C_VISIBILITY_PRESET default)
+  target_link_libraries(muster_proto PUBLIC muster_messages muster_well_known)
 endfunction()
 
 # libmuster.a and libmuster.so of all layers; muster_all for whoever links the layers (tests).

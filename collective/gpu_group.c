@@ -402,7 +402,7 @@ static void explain_doomed(struct muster_gpu_group *group)
 
         if (op->error.rc == MUSTER_ABORTED)
             muster_error_set(&op->error, MUSTER_ABORTED,
-                             "%s: the members have changed (epoch %llu: %s)",
+                             "%s: the members have changed (view %llu: %s)",
                              muster_gpu_op_name(op, name, sizeof(name)),
                              (unsigned long long)view->epoch, view->reason);
     }

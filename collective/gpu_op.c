@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "runtime/deadline.h"
+
 /* --- Memory --- */
 
 static enum muster_rc op_new(struct muster_gpu_backend *backend, struct muster_gpu_op **ret_op,
@@ -338,8 +340,9 @@ enum muster_rc muster_gpu_op_start(struct muster_backend *base, struct muster_op
     enum muster_rc rc;
 
     assert(done != NULL);
-    if (user->deadline_ns == 0)
-        return MUSTER_INVALID_ARGUMENT;
+    rc = muster_deadline_check(group->env, "operation on a GPU", user->deadline_ns, &user->error);
+    if (rc != MUSTER_OK)
+        return rc;
     if (group->is_ended || group->is_closed || backend->is_closing)
         return MUSTER_FAILED_PRECONDITION;
     gpu_group = muster_gpu_group_of(backend, group);

@@ -19,7 +19,7 @@ struct muster_gpu_setup_word {
     struct muster_gpu_standing standing;
     struct muster_nccl_id id;
     uint32_t rc;
-    char text[100];
+    char text[MUSTER_ERROR_TEXT_BYTES]; /* whole: what it begins with is not its cause */
 };
 
 struct muster_gpu_setup {

@@ -113,6 +113,14 @@ bool muster_group_is_awaited(const struct muster_board *board);
 /** Before the board and the wire are closed: groups that were left close now. */
 void muster_group_close_left(struct muster_board *board);
 
+/** The wait of the oldest operation that is under way, as far as this member knows. */
+struct muster_group_wait {
+    uint32_t rank; /* in the group's view: that member has not started it */
+    char op[64];   /* "all_reduce #0 of step 812" */
+};
+/** False: nothing is under way, or all members have started what is. */
+bool muster_group_waits_for(const struct muster_group *group, struct muster_group_wait *ret_wait);
+
 /** An operation is under way: issued, and not ended here. */
 bool muster_group_is_busy(const struct muster_group *group);
 /** Operations are under way, and all of them will end by themselves, with the same result whoever

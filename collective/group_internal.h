@@ -354,6 +354,8 @@ void muster_run_hand_back(struct muster_run *run, enum muster_rc rc);
 /** Hand back, and forget the run. */
 void muster_run_end(struct muster_run *run, enum muster_rc rc);
 void muster_run_free(struct muster_run *run);
+/** The participant has started the operation, too; news while this member waits for it. */
+void muster_run_hear_issued(struct muster_run *run, uint32_t participant);
 /** "all_reduce #12" */
 const char *muster_run_name(const struct muster_run *run, char *ret_text, size_t size);
 /** "all_reduce(sum, f32 x 1024)" */

@@ -174,7 +174,7 @@ static void *receive(struct muster_group *group, uint32_t rank,
         return receive_early(group, rank, header, receiving);
     if (run->state == MUSTER_RUN_ENDED)
         return NULL;
-    run->heard[participant_of(group, rank, &header->op)] |= MUSTER_HEARD_ISSUED;
+    muster_run_hear_issued(run, participant_of(group, rank, &header->op));
     return is_data(header->type) ? receive_data(run, rank, header, receiving)
                                  : receive_note(group, rank, header, receiving);
 }

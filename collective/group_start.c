@@ -4,6 +4,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "runtime/deadline.h"
+
 static bool is_dtype(enum muster_dtype dtype)
 {
     return muster_dtype_bytes(dtype) != 0;
@@ -77,8 +79,12 @@ static enum muster_rc try_start(struct muster_op *op, struct muster_group *group
     enum muster_rc rc;
 
     assert(done != NULL);
-    if (op->lane >= MUSTER_LANES_MAX || op->deadline_ns == 0)
+    if (op->lane >= MUSTER_LANES_MAX)
         return MUSTER_INVALID_ARGUMENT;
+    rc = muster_deadline_check(group->env, muster_op_kind_name(call->kind), op->deadline_ns,
+                               &op->error);
+    if (rc != MUSTER_OK)
+        return rc;
     if (group->is_ended || group->is_closed)
         return MUSTER_FAILED_PRECONDITION;
     if (muster_group_lane_rank(group, op->lane) == UINT32_MAX ||

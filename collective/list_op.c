@@ -84,6 +84,11 @@ static void keep_result(struct list *list, const struct muster_op_result *result
     struct muster_op_result before = list->user->result;
 
     list->user->result = *result;
+    if (list->has_result) { /* the first one tells who was late */
+        list->user->result.sent_bytes += before.sent_bytes;
+        list->user->result.met_ns = before.met_ns;
+        list->user->result.last_rank = before.last_rank;
+    }
     if (list->has_result && before.is_interrupted && !result->is_interrupted) {
         list->user->result.is_interrupted = true;
         list->user->result.interrupted_ns = before.interrupted_ns;

@@ -7,6 +7,8 @@
 
 #include "collective/pair.h"
 
+#include "runtime/deadline.h"
+
 const char *muster_message_name(const struct muster_message *message, char *ret_text, size_t size)
 {
     snprintf(ret_text, size, "%s #%u %s %s", message->is_send ? "send" : "receive",
@@ -76,8 +78,8 @@ void muster_message_pump(struct muster_message *message)
 
 void muster_message_offer(struct muster_message *message)
 {
-    muster_message_send_frame(message, MUSTER_FRAME_OFFER, muster_message_is_shown(message),
-                              NULL, 0);
+    muster_message_send_frame(message, MUSTER_FRAME_OFFER, muster_message_is_shown(message), NULL,
+                              0);
 }
 
 /* Little goes unasked, as long as the other need not keep too much. */
@@ -231,7 +233,9 @@ static enum muster_rc start(struct muster_op *op, struct muster_group *group,
     struct muster_pair *pair;
 
     assert(done != NULL);
-    if (op->lane >= MUSTER_LANES_MAX || op->deadline_ns == 0 ||
+    if (op->lane >= MUSTER_LANES_MAX ||
+        muster_deadline_check(group->env, is_send ? "muster_send_start" : "muster_receive_start",
+                              op->deadline_ns, &op->error) != MUSTER_OK ||
         !muster_group_is_tensor_valid(tensor) || rank >= group->view->member_count ||
         rank == group->rank)
         return MUSTER_INVALID_ARGUMENT;

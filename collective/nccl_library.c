@@ -145,10 +145,11 @@ static enum muster_rc check(const struct muster_nccl *nccl, int result, const ch
         return MUSTER_OK;
     text = nccl->error_string(result);
     detail = nccl->last_error(NULL);
-    return muster_error_set(ret_error, rc_of(result), "%s: NCCL error %d: %s%s%s", what, result,
-                            text != NULL ? text : "unknown",
-                            detail != NULL && detail[0] != '\0' ? ": " : "",
-                            detail != NULL ? detail : "");
+    if (detail != NULL && detail[0] != '\0') /* it names the cause, the other only its kind */
+        return muster_error_set(ret_error, rc_of(result), "%s: NCCL error %d: %s (%s)", what,
+                                result, detail, text != NULL ? text : "unknown");
+    return muster_error_set(ret_error, rc_of(result), "%s: NCCL error %d: %s", what, result,
+                            text != NULL ? text : "unknown");
 }
 
 static enum muster_rc check_pending(const struct muster_nccl *nccl, int result, const char *what,

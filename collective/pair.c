@@ -314,7 +314,7 @@ static void move_pair(struct muster_pair *pair, void *data)
 
     if (!muster_view_find(next->view, &pair->incarnation, &rank) ||
         next->view->members[rank].from_step != pair->from_step) {
-        muster_error_set(&why, MUSTER_ABORTED, "%s is gone (epoch %llu: %s)", pair->name,
+        muster_error_set(&why, MUSTER_ABORTED, "%s is gone (view %llu: %s)", pair->name,
                          (unsigned long long)next->view->epoch, next->view->reason);
         end_pair(pair, &why);
         pair_free(pair);

@@ -8,8 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define EAGER_BYTES_MAX ((uint64_t)64 << 10) /* as run_steps.c */
-#define NAME_BYTES      16u
+#define NAME_BYTES 16u
 /* Lists of steps of one member that are looked through one by one up to here. */
 #define SHORT_LIST 16u
 
@@ -43,6 +42,7 @@ struct world {
     struct muster_topology topology;
     struct rank *ranks;
     double *send_free_us, *receive_free_us; /* by port: the hosts', then the members' own */
+    char *host_keys;                        /* NAME_BYTES for each member */
     struct muster_step *scratch;
     struct event *heap;
     size_t heap_count, heap_room;
@@ -305,13 +305,9 @@ static void take(struct world *world, struct event event)
 
 static const char *host_key(const void *data, uint32_t i)
 {
-    const struct muster_plan_model *model = data;
-    static char names[2][NAME_BYTES]; /* two are compared at a time */
-    static unsigned next;
-    char *name = names[next++ % 2];
+    const struct world *world = data;
 
-    snprintf(name, NAME_BYTES, "%u", i / (model->ranks_per_host > 0 ? model->ranks_per_host : 1));
-    return name;
+    return world->host_keys + (size_t)i * NAME_BYTES;
 }
 
 static struct muster_plan_input input_of(const struct muster_plan_model *model, uint32_t index)
@@ -356,13 +352,26 @@ static bool init_rank(struct world *world, uint32_t index)
     return rank->lists != NULL;
 }
 
+static bool name_hosts(struct world *world)
+{
+    uint32_t n = world->model->n;
+    uint32_t per_host = world->model->ranks_per_host > 0 ? world->model->ranks_per_host : 1;
+
+    world->host_keys = muster_mem_alloc(world->mem, (size_t)n * NAME_BYTES);
+    for (uint32_t i = 0; world->host_keys != NULL && i < n; i++)
+        snprintf(world->host_keys + (size_t)i * NAME_BYTES, NAME_BYTES, "%u", i / per_host);
+    return world->host_keys != NULL;
+}
+
 static bool world_init(struct world *world)
 {
     uint32_t n = world->model->n;
 
     if (muster_topology_init(&world->topology, world->mem, n) != MUSTER_OK)
         return false;
-    muster_topology_make(&world->topology, n, host_key, world->model);
+    if (!name_hosts(world))
+        return false;
+    muster_topology_make(&world->topology, n, host_key, world);
     world->ranks = muster_mem_alloc_zero(world->mem, n, sizeof(*world->ranks));
     world->send_free_us =
         muster_mem_alloc_zero(world->mem, 4 * (size_t)n, sizeof(*world->send_free_us));
@@ -388,6 +397,7 @@ static void world_fini(struct world *world)
     }
     muster_mem_free(world->mem, world->ranks);
     muster_mem_free(world->mem, world->send_free_us);
+    muster_mem_free(world->mem, world->host_keys);
     muster_mem_free(world->mem, world->scratch);
     muster_mem_free(world->mem, world->heap);
     muster_topology_fini(&world->topology, world->mem);
@@ -397,7 +407,7 @@ static double start_us(const struct world *world)
 {
     enum muster_algorithm algorithm = world->ranks[0].plan.algorithm;
     bool is_asking = algorithm != MUSTER_ALGORITHM_DIRECT && algorithm != MUSTER_ALGORITHM_RING &&
-                     world->model->bytes > EAGER_BYTES_MAX;
+                     world->model->bytes > MUSTER_STEPS_UNASKED_BYTES_MAX;
     bool is_local = world->topology.host_count == 1;
 
     if (!is_asking)

@@ -20,6 +20,9 @@
 
 #include "collective/plan.h"
 
+/** A member gets nothing of a larger operation before it has said that it has started it. */
+#define MUSTER_STEPS_UNASKED_BYTES_MAX ((uint64_t)1 << 20)
+
 enum muster_step_kind {
     MUSTER_STEP_SEND,        /* the range to peer */
     MUSTER_STEP_RECEIVE,     /* final values from peer */

@@ -419,8 +419,7 @@ static void activate(struct muster_run *run)
 /* The members have agreed on boards since it was issued. */
 static void plan_for_shm(struct muster_run *run)
 {
-    if (run->plan.n == 1 ||
-        (muster_plan_is_shm(&run->plan) && run->memory == NULL))
+    if (run->plan.n == 1 || (muster_plan_is_shm(&run->plan) && run->memory == NULL))
         return;
     for (uint32_t i = 0; run->memory != NULL && i < run->plan.n; i++)
         if ((run->heard[i] & MUSTER_HEARD_MISMATCH) != 0)
@@ -494,7 +493,7 @@ static void explain(struct muster_run *run, const char *reason)
 {
     char text[192];
 
-    snprintf(text, sizeof(text), "%s (epoch %llu: %s)", reason,
+    snprintf(text, sizeof(text), "%s (view %llu: %s)", reason,
              (unsigned long long)run->group->view->epoch, run->group->view->reason);
     run->result.verdict = MUSTER_VERDICT_ABORTED;
     muster_run_explain_abort(run, MUSTER_ABORTED, text);
@@ -617,6 +616,15 @@ void muster_run_complete(struct muster_run *run)
     muster_shm_advance(run->group, &run->id);
     muster_run_send_all(run, MUSTER_FRAME_COMPLETE);
     muster_run_hear_complete(run, run->self_index);
+}
+
+void muster_run_hear_issued(struct muster_run *run, uint32_t participant)
+{
+    if ((run->heard[participant] & MUSTER_HEARD_ISSUED) != 0 || participant == run->self_index)
+        return;
+    run->heard[participant] |= MUSTER_HEARD_ISSUED;
+    run->result.met_ns = muster_loop_now_ns(run->group->env->loop);
+    run->result.last_rank = muster_op_participant_rank(run->group, &run->id, participant);
 }
 
 void muster_run_hear_complete(struct muster_run *run, uint32_t participant)

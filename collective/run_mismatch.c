@@ -80,8 +80,8 @@ static void explain(struct muster_run *run, uint32_t participant,
     muster_group_rank_name(run->group, rank, who, sizeof(who));
     if (rc == MUSTER_ABORTED)
         muster_error_set(&run->op->error, rc,
-                         "ranks have changed: rank %u (%s) has called %s in epoch %llu, this rank "
-                         "%s in epoch %llu",
+                         "ranks have changed: rank %u (%s) has called %s in view %llu, this rank "
+                         "%s in view %llu",
                          rank, who, theirs, (unsigned long long)header->offset, ours,
                          (unsigned long long)run->call.root.epoch);
     else

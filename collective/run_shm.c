@@ -325,6 +325,8 @@ static bool hear_ready(struct muster_run *run, uint32_t index)
     run->shm->weights[index] = weight;
     run->result.total_weight += weight;
     run->heard[index] |= MUSTER_HEARD_ISSUED;
+    if (participant->peer != NULL)
+        run->result.last_rank = participant->rank;
     run->shm->ready_count++;
     return true;
 }
@@ -337,7 +339,10 @@ static bool hear_all_ready(struct muster_run *run)
     for (uint32_t i = 0; i < shm->n; i++)
         if (!shm->participants[i].is_ready && hear_ready(run, i))
             has_moved = true;
-    if (has_moved && shm->ready_count == shm->n && run->plan.algorithm == MUSTER_ALGORITHM_HOST)
+    if (!has_moved || shm->ready_count < shm->n)
+        return has_moved;
+    run->result.met_ns = muster_loop_now_ns(run->group->env->loop);
+    if (run->plan.algorithm == MUSTER_ALGORITHM_HOST)
         atomic_thread_fence(memory_order_seq_cst); /* muster_shm_hold */
     return has_moved;
 }

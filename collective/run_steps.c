@@ -6,9 +6,6 @@
 #include <assert.h>
 #include <string.h>
 
-/* Of a larger operation nothing is sent to a member before it has said that it has started it. */
-#define EAGER_BYTES_MAX ((uint64_t)1 << 20)
-
 /* One buffer of the pool. */
 struct muster_steps_run {
     struct muster_step *steps; /* of all chunks */
@@ -373,7 +370,8 @@ void muster_steps_start(struct muster_run *run)
         muster_run_propose_abort(run, MUSTER_RESOURCE_EXHAUSTED);
         return;
     }
-    run->steps->is_asking = run->plan.count * run->plan.element_bytes > EAGER_BYTES_MAX;
+    run->steps->is_asking =
+        run->plan.count * run->plan.element_bytes > MUSTER_STEPS_UNASKED_BYTES_MAX;
     if (run->steps->is_asking)
         ask(run);
     else if (muster_op_kind_has_root(run->call.kind)) /* who means another one is found out */

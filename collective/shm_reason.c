@@ -13,8 +13,8 @@ void muster_shm_say(struct muster_group *group, const char *wire, const char *fm
     va_start(args, fmt);
     vsnprintf(group->wire_reason, sizeof(group->wire_reason), fmt, args);
     va_end(args);
-    MUSTER_LOG(group->env, INFO, "collective_wire", "epoch", group->view->epoch, "wire", wire,
-               "why", group->wire_reason);
+    MUSTER_LOG(group->env, INFO, "collective_wire", "view", group->view->epoch, "wire", wire, "why",
+               group->wire_reason);
 }
 
 const char *muster_shm_ineligible_reason(const struct muster_view *view)

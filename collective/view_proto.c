@@ -38,6 +38,8 @@ static void member_to_message(const struct muster_member *member,
     message->address = address;
     message->host_key = (char *)(uintptr_t)member->host_key;
     message->pid = member->pid;
+    message->started = member->started;
+    message->machine = member->machine;
     message->from_step = member->from_step;
     message->version = MUSTER_PEER_VERSION;
 }
@@ -71,6 +73,8 @@ static enum muster_rc member_from_message(const Muster__Member *message,
         return MUSTER_INVALID_ARGUMENT;
     member.task_index = message->task_index;
     member.pid = message->pid;
+    member.started = message->started;
+    member.machine = message->machine;
     member.from_step = message->from_step;
     *ret_member = member;
     return MUSTER_OK;
@@ -123,10 +127,9 @@ enum muster_rc muster_member_record_unpack(struct muster_mem *mem, const void *b
 
     if (rc == MUSTER_OK)
         rc = member_from_message(message, &ret_record->member);
-    if (rc == MUSTER_OK &&
-        (message->data_protection > MUSTER_DATA_AUTHENTICATED ||
-         (message->communication != NULL &&
-          message->communication->implementation > MUSTER_COMMUNICATION_NCCL)))
+    if (rc == MUSTER_OK && (message->data_protection > MUSTER_DATA_AUTHENTICATED ||
+                            (message->communication != NULL &&
+                             message->communication->implementation > MUSTER_COMMUNICATION_NCCL)))
         rc = MUSTER_INVALID_ARGUMENT;
     if (rc == MUSTER_OK) {
         ret_record->begins_after = message->begins_after;
@@ -267,6 +270,7 @@ static void fill_view(struct packing *packing, const struct muster_view *view)
     message->is_below_min = view->is_below_min;
     message->is_done = view->is_done;
     message->done_step = view->done_step;
+    message->begun_step = view->begun_step;
     message->is_state_lost = view->is_state_lost;
     for (uint32_t i = 0; i < view->member_count; i++) {
         member_to_message(&view->members[i], packing->addresses[i], &packing->members[i]);
@@ -381,6 +385,7 @@ static enum muster_rc read_view(struct muster_mem *mem, const Muster__View *mess
     fields->is_below_min = message->is_below_min != 0;
     fields->is_done = message->is_done != 0;
     fields->done_step = message->done_step;
+    fields->begun_step = message->begun_step;
     fields->is_state_lost = message->is_state_lost != 0;
     fields->plan.chunk_bytes = message->chunk_bytes;
     fields->plan.direct_max_bytes = message->direct_max_bytes;

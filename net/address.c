@@ -300,6 +300,23 @@ bool muster_address_is_loopback(const struct muster_address *address)
     }
 }
 
+/* RFC 4291 2.5.6. */
+bool muster_address_is_link_local(const struct muster_address *address)
+{
+    return address->family == MUSTER_ADDRESS_IPV6 && address->ip[0] == 0xfe &&
+           (address->ip[1] & 0xc0) == 0x80;
+}
+
+bool muster_address_is_wildcard(const struct muster_address *address)
+{
+    static const uint8_t any[sizeof(address->ip)];
+
+    if (address->family == MUSTER_ADDRESS_IPV4)
+        return memcmp(address->ip, any, 4) == 0;
+    return address->family == MUSTER_ADDRESS_IPV6 &&
+           memcmp(address->ip, any, sizeof(address->ip)) == 0;
+}
+
 /* RFC 1123 2.1, plus '_' (service names), plus one final dot. */
 static bool is_host_name(struct span name)
 {

@@ -173,6 +173,10 @@ enum muster_rc muster_authorization_new(struct muster_env *env,
                                         const struct muster_authorization_options *options,
                                         struct muster_authorization **ret_authorization)
 {
+    static const struct muster_authorization_options none = {0};
+
+    if (options == NULL)
+        options = &none;
     struct muster_authorization *authorization =
         muster_mem_alloc_zero(env->mem, 1, sizeof(*authorization));
 

@@ -4,6 +4,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "runtime/deadline.h"
+
 bool muster_token_is_valid(const char *token)
 {
     size_t length = strlen(token);
@@ -71,10 +73,15 @@ enum muster_rc muster_token_get_start(struct muster_token_get *get,
                                       muster_token_get_fn *done)
 {
     struct muster_loop *loop = credentials->env->loop;
+    enum muster_rc rc;
 
     if (credentials->is_closed)
         return muster_error_set(&get->error, MUSTER_FAILED_PRECONDITION, "%s: closed",
                                 credentials->text);
+    rc =
+        muster_deadline_check(credentials->env, "muster_token_get_start", deadline_ns, &get->error);
+    if (rc != MUSTER_OK)
+        return rc;
     get->credentials = credentials;
     get->done = done;
     get->deadline_ns = deadline_ns;

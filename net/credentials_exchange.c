@@ -10,6 +10,7 @@
 #include "net/credentials_jwt.h"
 #include "net/http_failure.h"
 #include "net/http_url.h"
+#include "runtime/deadline.h"
 #include "runtime/text.h"
 
 #define ANSWER_BYTES_MAX  (256u << 10)
@@ -204,7 +205,7 @@ static void send(struct exchange *exchange, const char *url, const char *content
     request->header_count = exchange->authorization != NULL ? 2 : 1;
     request->body = exchange->body;
     request->body_bytes = strlen(exchange->body);
-    request->deadline_ns = deadline_ns;
+    request->deadline_ns = muster_deadline_inherit(exchange->credentials.env->loop, deadline_ns);
     if (muster_http_call_start(&exchange->call, exchange->credentials.env, on_call) != MUSTER_OK)
         fail(exchange, request->error.rc, request->error.text, false);
 }

@@ -5,6 +5,7 @@
 
 #include "net/grpc_status.h"
 #include "net/rpc_channel_internal.h"
+#include "runtime/deadline.h"
 
 #define FREE_CALLS_MAX 256
 
@@ -433,6 +434,23 @@ static void obey(struct muster_grpc_call *call, const struct muster_method_polic
         call->deadline_ns = limit_ns;
 }
 
+static enum muster_rc options_check(const struct muster_call_options *options,
+                                    const struct muster_env *env, struct muster_error *ret_error)
+{
+    if (options == NULL)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "muster_call_start: options must not be NULL: a call needs a "
+                                "method and a deadline_ns; set both");
+    if (options->method == NULL || options->method[0] != '/')
+        return muster_error_set(
+            ret_error, MUSTER_INVALID_ARGUMENT,
+            "muster_call_start: method must be \"/package.Service/Method\", got "
+            "%s%.60s%s",
+            options->method == NULL ? "" : "\"", options->method == NULL ? "NULL" : options->method,
+            options->method == NULL ? "" : "\"");
+    return muster_deadline_check(env, "muster_call_start", options->deadline_ns, ret_error);
+}
+
 enum muster_rc muster_call_start(struct muster_call *user, struct muster_channel *channel,
                                  const struct muster_call_options *options,
                                  muster_call_done_fn *done)
@@ -442,8 +460,9 @@ enum muster_rc muster_call_start(struct muster_call *user, struct muster_channel
 
     if (channel->state == MUSTER_CHANNEL_SHUTDOWN)
         return MUSTER_FAILED_PRECONDITION;
-    if (options->method == NULL || options->method[0] != '/')
-        return MUSTER_INVALID_ARGUMENT;
+    rc = options_check(options, channel->env, &user->status);
+    if (rc != MUSTER_OK)
+        return rc;
     call = call_new(channel);
     if (call == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;

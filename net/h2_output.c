@@ -5,6 +5,25 @@
 #include <assert.h>
 #include <string.h>
 
+void muster_h2_holding_add(struct muster_h2_holding *holding, size_t bytes)
+{
+    for (; holding != NULL; holding = holding->whole) {
+        holding->bytes += bytes;
+        if (holding->gauge != NULL)
+            *holding->gauge += (int64_t)bytes;
+    }
+}
+
+void muster_h2_holding_subtract(struct muster_h2_holding *holding, size_t bytes)
+{
+    for (; holding != NULL; holding = holding->whole) {
+        assert(holding->bytes >= bytes);
+        holding->bytes -= bytes;
+        if (holding->gauge != NULL)
+            *holding->gauge -= (int64_t)bytes;
+    }
+}
+
 struct muster_h2_buffer *muster_h2_buffer_new(struct muster_mem *mem, size_t size)
 {
     struct muster_h2_buffer *buffer = muster_mem_alloc(mem, sizeof(*buffer) + size);
@@ -19,6 +38,7 @@ struct muster_h2_buffer *muster_h2_buffer_new(struct muster_mem *mem, size_t siz
     buffer->data = buffer->bytes;
     buffer->release = NULL;
     buffer->lender = NULL;
+    buffer->holding = NULL;
     return buffer;
 }
 
@@ -50,6 +70,13 @@ struct muster_h2_buffer *muster_h2_buffer_shrink(struct muster_h2_buffer *buffer
     return shrunk;
 }
 
+void muster_h2_buffer_count(struct muster_h2_buffer *buffer, struct muster_h2_holding *holding)
+{
+    assert(buffer->holding == NULL);
+    buffer->holding = holding;
+    muster_h2_holding_add(holding, buffer->size);
+}
+
 void muster_h2_buffer_ref(struct muster_h2_buffer *buffer)
 {
     buffer->refs++;
@@ -59,6 +86,7 @@ void muster_h2_buffer_unref(struct muster_h2_buffer *buffer)
 {
     if (buffer == NULL || --buffer->refs > 0)
         return;
+    muster_h2_holding_subtract(buffer->holding, buffer->size);
     if (buffer->release != NULL)
         buffer->release(buffer->lender);
     muster_mem_free(buffer->mem, buffer);

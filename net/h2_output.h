@@ -9,6 +9,15 @@
 #include <muster/mem.h>
 #include <muster/status.h>
 
+/** How many bytes live buffers have, for somebody who bounds them. Its owner outlives the buffers. */
+struct muster_h2_holding {
+    size_t bytes;
+    struct muster_h2_holding *whole; /* that this is a part of; NULL: of none */
+    int64_t *gauge;                  /* moves along; NULL: none */
+};
+void muster_h2_holding_add(struct muster_h2_holding *holding, size_t bytes);
+void muster_h2_holding_subtract(struct muster_h2_holding *holding, size_t bytes);
+
 /** Bytes on their way out, counted, so that a write in flight outlives the stream that queued them.
  */
 struct muster_h2_buffer {
@@ -20,6 +29,7 @@ struct muster_h2_buffer {
     const uint8_t *data;           /* bytes, or what somebody lends */
     void (*release)(void *lender); /* NULL: nobody lends */
     void *lender;
+    struct muster_h2_holding *holding; /* NULL: nobody counts */
     uint8_t bytes[];
 };
 
@@ -33,6 +43,8 @@ struct muster_h2_buffer *muster_h2_buffer_lend(struct muster_mem *mem, const voi
 /** Give back what is behind the first size bytes. Takes buffer, which is in no body; gives it at its
  * new place. */
 struct muster_h2_buffer *muster_h2_buffer_shrink(struct muster_h2_buffer *buffer, size_t size);
+/** From now on until its last reference is gone the buffer's bytes count in holding (NULL: nothing). */
+void muster_h2_buffer_count(struct muster_h2_buffer *buffer, struct muster_h2_holding *holding);
 void muster_h2_buffer_ref(struct muster_h2_buffer *buffer);
 /** NULL is accepted. */
 void muster_h2_buffer_unref(struct muster_h2_buffer *buffer);

@@ -82,10 +82,17 @@ static void session_free(struct muster_h2_session *session)
     muster_mem_free(mem, session);
 }
 
+static void output_drop(struct muster_h2_session *session)
+{
+    muster_h2_output_free(session->output);
+    session->output = NULL;
+}
+
 static void on_stream_closed(struct muster_stream *stream)
 {
     struct muster_h2_session *session = stream->data;
 
+    output_drop(session); /* before its owner goes, which counts the buffers in it */
     if (session->closed != NULL)
         session->closed(session);
     session_free(session);
@@ -130,12 +137,6 @@ static void tell_drained(struct muster_h2_session *session)
         session->events->on_drained(
             MUSTER_CONTAINER_OF(node, struct muster_h2_stream, drained_node));
     session->depth--;
-}
-
-static void output_drop(struct muster_h2_session *session)
-{
-    muster_h2_output_free(session->output);
-    session->output = NULL;
 }
 
 /* Fill an output with all that nghttp2 has to send. */
@@ -207,6 +208,7 @@ void muster_h2_session_flush(struct muster_h2_session *session)
         rc = muster_stream_submit(&session->write, session->stream, session->output->pieces,
                                   session->output->piece_count, on_written);
         session->write_count++;
+        session->write_started_ns = muster_loop_now_ns(session->env->loop);
         if (rc == MUSTER_OK)
             session->is_writing = true;
         else
@@ -387,6 +389,18 @@ uint64_t muster_h2_session_sent_frames(const struct muster_h2_session *session)
 uint64_t muster_h2_session_write_mark(const struct muster_h2_session *session)
 {
     return session->is_writing ? session->write_count : 0;
+}
+
+uint64_t muster_h2_session_waits_since_ns(struct muster_h2_session *session)
+{
+    uint64_t since_ns = session->is_writing ? session->write_started_ns : UINT64_MAX;
+    struct muster_h2_stream *stream = NULL;
+
+    while ((stream = muster_h2_session_next_stream(session, stream)) != NULL) {
+        if (stream->body.bytes > 0 && stream->waits_since_ns < since_ns)
+            since_ns = stream->waits_since_ns;
+    }
+    return since_ns;
 }
 
 struct muster_h2_stream *muster_h2_session_next_stream(struct muster_h2_session *session,

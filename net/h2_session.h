@@ -39,6 +39,9 @@ struct muster_h2_stream {
     int32_t id;
     /* private */
     struct muster_h2_body body;
+    struct muster_h2_holding *holding; /* of what is queued; NULL: nobody counts it */
+    uint64_t waits_since_ns;           /* while body has bytes: since then the peer took too few */
+    size_t taken_bytes;                /* of the body, since then */
     struct muster_list node;
     struct muster_list drained_node;
     struct muster_h2_request request; /* server: as far as it was received */
@@ -78,6 +81,8 @@ struct muster_h2_events {
     /* The connection has ended (after on_close of every stream). The last event; the owner must
      * close. */
     void (*on_down)(struct muster_h2_session *session, const struct muster_error *error);
+    /* A server's client begins with a TLS handshake; the session ends by itself. NULL: not told. */
+    void (*on_tls)(struct muster_h2_session *session);
 };
 
 struct muster_h2_options {
@@ -108,6 +113,9 @@ uint64_t muster_h2_session_sent_frames(const struct muster_h2_session *session);
 /** 0 while nothing is being written, else a number of its own for each write: one that stays says
  * that the peer does not read. */
 uint64_t muster_h2_session_write_mark(const struct muster_h2_session *session);
+/** Since when the peer lets bytes wait: of the stream, or of the write, that waits longest. UINT64_MAX:
+ * nothing waits. A wait begins anew when the peer has taken 16 KiB of a stream. */
+uint64_t muster_h2_session_waits_since_ns(struct muster_h2_session *session);
 /** The open streams one by one; NULL: from the first, and behind the last. */
 struct muster_h2_stream *muster_h2_session_next_stream(struct muster_h2_session *session,
                                                        struct muster_h2_stream *stream);

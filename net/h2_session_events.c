@@ -5,6 +5,7 @@
 
 #define FRAME_SEND_MIN     (16u << 10)
 #define FRAME_SEND_MAX     (256u << 10)
+#define TAKEN_MIN_BYTES    (16u << 10)
 #define HEADER_BOMB_FACTOR 8 /* times the limit of a header list: no mistake any more */
 
 /* Events of one stream come in rows. */
@@ -293,6 +294,16 @@ ssize_t muster_h2_on_body_read(nghttp2_session *ng, int32_t id, uint8_t *buffer,
     return (ssize_t)count;
 }
 
+/* The peer has let count bytes of the body go. */
+static void body_taken(struct muster_h2_stream *stream, size_t count)
+{
+    stream->taken_bytes += count;
+    if (stream->taken_bytes < TAKEN_MIN_BYTES)
+        return;
+    stream->taken_bytes = 0;
+    stream->waits_since_ns = muster_loop_now_ns(stream->session->env->loop);
+}
+
 static int on_body_send(nghttp2_session *ng, nghttp2_frame *frame, const uint8_t *head,
                         size_t length, nghttp2_data_source *source, void *data)
 {
@@ -300,7 +311,6 @@ static int on_body_send(nghttp2_session *ng, nghttp2_frame *frame, const uint8_t
     struct muster_h2_stream *stream = source->ptr;
 
     (void)ng;
-    (void)length;
     if (muster_h2_output_is_full(session->output))
         return NGHTTP2_ERR_WOULDBLOCK;
     if (frame->data.padlen > 0 || stream->body.promised_bytes > stream->body.bytes)
@@ -308,6 +318,7 @@ static int on_body_send(nghttp2_session *ng, nghttp2_frame *frame, const uint8_t
     muster_h2_output_copy(session->output, head, 9);
     if (!muster_h2_body_write(&stream->body, session->output))
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+    body_taken(stream, length);
     if (stream->body.bytes == 0 && !stream->body.is_ended) {
         muster_list_remove(&stream->drained_node);
         muster_list_append(&session->drained, &stream->drained_node);

@@ -47,7 +47,7 @@ struct muster_h2_session {
     struct muster_stream_write write;
     struct muster_h2_output *output; /* while something is being sent */
     uint64_t received_bytes;
-    uint64_t write_count;
+    uint64_t write_count, write_started_ns;
     size_t discarded_bytes;
     uint64_t sent_frames;         /* HEADERS and DATA */
     const char *drain_text;       /* NULL: not draining */

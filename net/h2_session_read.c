@@ -1,12 +1,24 @@
 /* An HTTP/2 connection's reading: how much at once, how soon again, and when not. */
 #include "net/h2_session_internal.h"
+#include "net/tls_stream.h"
 
-#define READ_BYTES          (64u << 10)
-#define LINGER_BYTES_MIN    (16u << 10)
-#define LINGER_TURNS        256
-#define GATHER_NS           40000
+#include <string.h>
+
+#define READ_BYTES       (64u << 10)
+#define LINGER_BYTES_MIN (16u << 10)
+#define LINGER_TURNS     256
+#define GATHER_NS        40000
+/* RFC 8446 5.1 */
+#define TLS_ALERT           0x15
+#define TLS_HANDSHAKE       0x16
+#define TLS_MAJOR           0x03
 #define QUEUED_FRAMES_MAX   1000 /* beyond it a peer that does not read is not read either */
 #define DISCARDED_BYTES_MAX (256u << 10) /* read only so that our GOAWAY is not lost */
+
+static bool is_reader(const struct muster_h2_session *session)
+{
+    return session->state == MUSTER_H2_SESSION_OPEN || session->state == MUSTER_H2_SESSION_PARTING;
+}
 
 /* What came cannot be gone on from: say so, if that may be said. */
 static void give_up(struct muster_h2_session *session, int failure)
@@ -27,6 +39,29 @@ static void give_up(struct muster_h2_session *session, int failure)
     }
 }
 
+/* A server under TLS answers a client in plain text with an alert (RFC 8446 6), or in HTTP/1 with a
+ * text that names HTTPS, as Go's and nginx do. Its answer is one segment. */
+static bool is_answer_of_tls(const uint8_t *bytes, size_t count)
+{
+    static const char http1[] = "HTTP/1.", https[] = "HTTPS";
+
+    if (count >= 2 && bytes[0] == TLS_ALERT && bytes[1] == TLS_MAJOR)
+        return true;
+    return count >= sizeof(http1) - 1 && memcmp(bytes, http1, sizeof(http1) - 1) == 0 &&
+           memmem(bytes, count, https, sizeof(https) - 1) != NULL;
+}
+
+/* The first bytes tell a peer that is under TLS. */
+static void tls_recognise(struct muster_h2_session *session, const uint8_t *bytes, size_t count)
+{
+    if (!session->options.is_server && is_answer_of_tls(bytes, count))
+        muster_h2_session_end(session, MUSTER_FAILED_PRECONDITION,
+                              "the peer speaks TLS, and this side speaks plain text");
+    else if (session->options.is_server && session->events->on_tls != NULL && count >= 2 &&
+             bytes[0] == TLS_HANDSHAKE && bytes[1] == TLS_MAJOR)
+        session->events->on_tls(session);
+}
+
 static void feed(struct muster_h2_session *session, const uint8_t *bytes, size_t count)
 {
     uint32_t code = MUSTER_H2_NO_ERROR;
@@ -35,6 +70,10 @@ static void feed(struct muster_h2_session *session, const uint8_t *bytes, size_t
                       : count;
     ssize_t used;
 
+    if (session->received_bytes == 0)
+        tls_recognise(session, bytes, count);
+    if (!is_reader(session))
+        return;
     session->received_bytes += count;
     if (session->is_terminating || session->state == MUSTER_H2_SESSION_PARTING) {
         session->discarded_bytes += count;
@@ -84,9 +123,16 @@ static void on_linger(struct muster_task *task)
     muster_h2_session_settle(session);
 }
 
-static bool is_reader(const struct muster_h2_session *session)
+/* Servers under TLS that send no alert end so, as etcd does; as do proxies of a server that is down. */
+static const char *loss_text(const struct muster_h2_session *session,
+                             const struct muster_stream_read *read)
 {
-    return session->state == MUSTER_H2_SESSION_OPEN || session->state == MUSTER_H2_SESSION_PARTING;
+    if (!read->is_eof)
+        return "connection lost";
+    if (!session->options.is_server && session->received_bytes == 0 &&
+        !muster_tls_stream_is_one(session->stream))
+        return "the peer ended the connection before it said anything: does it speak TLS?";
+    return "connection closed by peer";
 }
 
 static void on_read(struct muster_stream_read *read, enum muster_rc rc)
@@ -105,8 +151,7 @@ static void on_read(struct muster_stream_read *read, enum muster_rc rc)
     if (is_bulk)
         linger(session);
     if (rc != MUSTER_OK)
-        muster_h2_session_lose(session,
-                               read->is_eof ? "connection closed by peer" : "connection lost");
+        muster_h2_session_lose(session, loss_text(session, read));
     if (!is_bulk || is_full)
         muster_h2_session_read(session);
     if (is_first && is_full && rc == MUSTER_OK)

@@ -92,6 +92,11 @@ static void resume(struct muster_h2_stream *stream)
 
 void muster_h2_stream_send(struct muster_h2_stream *stream, struct muster_h2_buffer *buffer)
 {
+    if (stream->body.bytes == 0 && stream->session != NULL) {
+        stream->waits_since_ns = muster_loop_now_ns(stream->session->env->loop);
+        stream->taken_bytes = 0;
+    }
+    muster_h2_buffer_count(buffer, stream->holding);
     muster_h2_body_append(&stream->body, buffer);
     resume(stream);
 }

@@ -9,6 +9,7 @@
 #include <strings.h>
 
 #include "net/http_url.h"
+#include "runtime/deadline.h"
 
 #define ANSWER_CAPACITY_FIRST 4096
 
@@ -121,6 +122,8 @@ enum muster_rc muster_http_start(struct muster_http_request *request, struct mus
     char *url;
 
     assert(request->http == NULL);
+    if (rc == MUSTER_OK)
+        rc = muster_deadline_check(http->env, "muster_http_start", request->deadline_ns, &error);
     if (rc == MUSTER_OK && http->is_closed)
         rc = muster_error_set(&error, MUSTER_FAILED_PRECONDITION, "http: the client is closed");
     url = rc == MUSTER_OK ? muster_mem_strdup(http->env->mem, request->url) : NULL;

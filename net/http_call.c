@@ -7,6 +7,7 @@
 
 #include "net/http_memory.h"
 #include "net/http_retry.h"
+#include "runtime/deadline.h"
 
 static void on_timer(struct muster_timer *timer);
 static void on_task(struct muster_task *task);
@@ -128,7 +129,7 @@ static enum muster_rc send(struct muster_http_call *call)
         if (until_ns > call->deadline_ns)
             until_ns = call->deadline_ns;
     }
-    call->request.deadline_ns = until_ns;
+    call->request.deadline_ns = muster_deadline_inherit(call->env->loop, until_ns);
     call->request.attempt = call->attempt;
     rc = muster_http_start(&call->request, call->env->http, on_request);
     if (rc == MUSTER_OK)
@@ -197,7 +198,8 @@ static enum muster_rc begin_attempt(struct muster_http_call *call, const char *s
         rc = set_headers(call, NULL);
         return rc == MUSTER_OK ? send(call) : rc;
     }
-    rc = muster_token_get_start(&call->token_get, call->credentials, stale_token, call->deadline_ns,
+    rc = muster_token_get_start(&call->token_get, call->credentials, stale_token,
+                                muster_deadline_inherit(call->env->loop, call->deadline_ns),
                                 on_token);
     if (rc == MUSTER_OK)
         move(call, MUSTER_HTTP_CALL_TOKEN);
@@ -278,10 +280,16 @@ static void on_task(struct muster_task *task)
 enum muster_rc muster_http_call_start(struct muster_http_call *call, struct muster_env *env,
                                       muster_http_call_fn *done)
 {
+    enum muster_rc rc;
+
     assert(call->state == MUSTER_HTTP_CALL_IDLE);
     if (env->http == NULL)
         return muster_error_set(&call->request.error, MUSTER_FAILED_PRECONDITION,
                                 "http: the environment has no http client (muster_http_curl_open)");
+    rc = muster_deadline_check(env, "muster_http_call_start", call->request.deadline_ns,
+                               &call->request.error);
+    if (rc != MUSTER_OK)
+        return rc;
     forget_headers(call);
     call->env = env;
     call->done = done;

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "runtime/deadline.h"
+
 #define HOST_DEFAULT  "metadata.google.internal"
 #define FLAVOR_HEADER "Metadata-Flavor"
 #define FLAVOR        "Google"
@@ -104,7 +106,7 @@ enum muster_rc muster_metadata_get_start(struct muster_metadata_get *get, struct
     get->call.request.url = url;
     get->call.request.headers = &get->header;
     get->call.request.header_count = 1;
-    get->call.request.deadline_ns = deadline_ns;
+    get->call.request.deadline_ns = muster_deadline_inherit(env->loop, deadline_ns);
     get->call.env = env;
     rc = muster_http_call_start(&get->call, env, on_call);
     if (rc != MUSTER_OK)

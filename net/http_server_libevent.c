@@ -41,6 +41,7 @@ struct muster_http_reply {
     const char *type;
     struct evbuffer *body;
     struct evkeyvalq query;
+    struct evhttp_request *request;
 };
 
 /* Replies. */
@@ -69,6 +70,19 @@ void muster_http_reply_printf(struct muster_http_reply *reply, const char *fmt, 
     if (evbuffer_add_vprintf(reply->body, fmt, args) < 0)
         reply->status = HTTP_INTERNAL;
     va_end(args);
+}
+
+void muster_http_reply_add_header(struct muster_http_reply *reply, const char *name,
+                                  const char *value)
+{
+    if (evhttp_add_header(evhttp_request_get_output_headers(reply->request), name, value) != 0)
+        reply->status = HTTP_INTERNAL;
+}
+
+const char *muster_http_reply_request_header(const struct muster_http_reply *reply,
+                                             const char *name)
+{
+    return evhttp_find_header(evhttp_request_get_input_headers(reply->request), name);
 }
 
 const char *muster_http_reply_query(const struct muster_http_reply *reply, const char *name)
@@ -166,7 +180,7 @@ static void on_request(struct evhttp_request *request, void *data)
     const struct evhttp_uri *uri = evhttp_request_get_evhttp_uri(request);
     const char *path = uri != NULL ? evhttp_uri_get_path(uri) : NULL;
     const char *query = uri != NULL ? evhttp_uri_get_query(uri) : NULL;
-    struct muster_http_reply reply = {.status = HTTP_OK, .type = TYPE_PLAIN};
+    struct muster_http_reply reply = {.status = HTTP_OK, .type = TYPE_PLAIN, .request = request};
 
     reply.body = evbuffer_new();
     if (reply.body == NULL) {

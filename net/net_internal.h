@@ -59,6 +59,16 @@ MUSTER_MUST_CHECK enum muster_rc muster_listener_socket_open(
 MUSTER_MUST_CHECK enum muster_rc muster_stream_socket_open(struct muster_env *env, int fd,
                                                            struct muster_stream **ret_stream);
 
+/* host_socket.c: as the functions of stream.h */
+
+MUSTER_MUST_CHECK enum muster_rc muster_host_socket_find_source(const struct muster_address *peer,
+                                                                struct muster_address *ret_source,
+                                                                struct muster_error *ret_error);
+MUSTER_MUST_CHECK enum muster_rc muster_host_socket_find_interface(
+    const char *name, struct muster_address ret_addresses[MUSTER_INTERFACE_ADDRESSES_MAX],
+    size_t *ret_count, struct muster_error *ret_error);
+bool muster_host_socket_has_address(const struct muster_address *address);
+
 /* connect_socket.c */
 
 MUSTER_MUST_CHECK enum muster_rc muster_connect_socket_start(

@@ -1,6 +1,7 @@
 /* The operating system's network: sockets and DNS on the environment's loop. */
 #include "net/dns.h"
 #include "net/net_internal.h"
+#include "runtime/deadline.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -22,7 +23,11 @@ static enum muster_rc system_connect(struct muster_net *net, struct muster_conne
                                      const struct muster_stream_options *options,
                                      uint64_t deadline_ns)
 {
-    return muster_connect_socket_start(system_of(net)->env, connect, options, deadline_ns);
+    struct muster_env *env = system_of(net)->env;
+    enum muster_rc rc =
+        muster_deadline_check(env, "muster_connect_start", deadline_ns, &connect->error);
+
+    return rc == MUSTER_OK ? muster_connect_socket_start(env, connect, options, deadline_ns) : rc;
 }
 
 static void system_connect_cancel(struct muster_net *net, struct muster_connect *connect)
@@ -66,12 +71,39 @@ static enum muster_rc system_listen(struct muster_net *net, const struct muster_
 static enum muster_rc system_lookup(struct muster_net *net, struct muster_lookup *lookup,
                                     const char *host, uint64_t deadline_ns)
 {
-    return muster_dns_lookup(system_of(net)->dns, lookup, host, deadline_ns);
+    struct system_net *system = system_of(net);
+    enum muster_rc rc =
+        muster_deadline_check(system->env, "muster_lookup_start", deadline_ns, &lookup->error);
+
+    return rc == MUSTER_OK ? muster_dns_lookup(system->dns, lookup, host, deadline_ns) : rc;
 }
 
 static void system_lookup_cancel(struct muster_net *net, struct muster_lookup *lookup)
 {
     muster_dns_lookup_cancel(system_of(net)->dns, lookup);
+}
+
+static enum muster_rc system_find_source(struct muster_net *net, const struct muster_address *peer,
+                                         struct muster_address *ret_source,
+                                         struct muster_error *ret_error)
+{
+    (void)net;
+    return muster_host_socket_find_source(peer, ret_source, ret_error);
+}
+
+static enum muster_rc system_find_interface(
+    struct muster_net *net, const char *name,
+    struct muster_address ret_addresses[MUSTER_INTERFACE_ADDRESSES_MAX], size_t *ret_count,
+    struct muster_error *ret_error)
+{
+    (void)net;
+    return muster_host_socket_find_interface(name, ret_addresses, ret_count, ret_error);
+}
+
+static bool system_has_address(struct muster_net *net, const struct muster_address *address)
+{
+    (void)net;
+    return muster_host_socket_has_address(address);
 }
 
 static const struct muster_net_ops system_ops = {
@@ -80,6 +112,9 @@ static const struct muster_net_ops system_ops = {
     .listen = system_listen,
     .lookup = system_lookup,
     .lookup_cancel = system_lookup_cancel,
+    .find_source = system_find_source,
+    .find_interface = system_find_interface,
+    .has_address = system_has_address,
 };
 
 enum muster_rc muster_net_system_open(struct muster_env *env, struct muster_net **ret_net)

@@ -417,6 +417,7 @@ enum muster_rc muster_peer_link_connect(struct muster_peer_link *link,
 {
     struct muster_stream_options stream = {.user_timeout_ms = USER_TIMEOUT_MS};
     bool is_bare = link->self.keys != NULL && link->self.purpose != MUSTER_LINK_CONTROL;
+    struct muster_address scoped = *address;
     const struct muster_dial_options options = {.tls = is_bare ? NULL : link->env->tls,
                                                 .server_name = MUSTER_PEER_PROTOCOL,
                                                 .protocols = MUSTER_PEER_PROTOCOL,
@@ -431,7 +432,10 @@ enum muster_rc muster_peer_link_connect(struct muster_peer_link *link,
         stream.receive_buffer_bytes = DATA_BUFFER_BYTES;
     }
     link->dial.data = link;
-    rc = muster_dial_start(&link->dial, link->env->net, address, &options, deadline_ns,
+    if (link->self.scope_id != 0 && muster_address_is_link_local(address))
+        scoped.scope_id =
+            link->self.scope_id; /* the peer's number of the link means nothing here */
+    rc = muster_dial_start(&link->dial, link->env->net, &scoped, &options, deadline_ns,
                            on_connected);
     if (rc != MUSTER_OK)
         return rc;

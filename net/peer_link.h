@@ -47,6 +47,9 @@ struct muster_peer_hello {
     uint64_t received;   /* RESUME: bytes that have arrived at the opener */
     uint32_t connection; /* of the session, counted by its opener: this one; PROBE: the lost one */
     struct muster_incarnation target; /* whom the opener means to reach; zero: whoever is there */
+    /* This process's own, never sent: the interface of its own link-local address, by which it reaches
+     * those of others. 0: it has none. */
+    uint32_t scope_id;
     /* Of this process, never said: links but for CONTROL are in plain text, and by these keys both
      * sides prove who they are; target is set then. NULL: env->tls secures all links, or none. */
     struct muster_link_keys *keys;

@@ -168,7 +168,8 @@ static void hand_on(struct greeting *greeting)
         MUSTER_LOG(port->env, WARN, "connection_refused", "reason", "rpc server takes no more");
 }
 
-/* NULL: it can be served. */
+/* NULL: it can be handed on. The server of calls takes HTTP/2 in plain text where it demands TLS, and
+ * TLS where it has none, too: it tells the client and the operator that they disagree. */
 static const char *refusal(const struct greeting *greeting)
 {
     const struct muster_port *port = greeting->port;
@@ -177,9 +178,8 @@ static const char *refusal(const struct greeting *greeting)
     bool is_peer = memcmp(greeting->magic, MUSTER_PEER_MAGIC, MAGIC_BYTES) == 0;
 
     if (is_tls)
-        return links_are_secured(port) || serves_secured(port) ? NULL : "TLS not served";
-    if ((is_peer && links_are_secured(port) && !port->env->is_data_authenticated_only) ||
-        (is_http2 && serves_secured(port)))
+        return links_are_secured(port) || port->rpc_server != NULL ? NULL : "TLS not served";
+    if (is_peer && links_are_secured(port) && !port->env->is_data_authenticated_only)
         return "plain text where TLS is demanded";
     if ((is_peer && port->on_peer != NULL) || (is_http2 && port->rpc_server != NULL))
         return NULL;

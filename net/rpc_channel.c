@@ -49,6 +49,16 @@ static void submit_pinned(struct muster_grpc_call *call)
         muster_grpc_call_decide(call, MUSTER_UNAVAILABLE, "the connection is gone");
 }
 
+/* Why there is no connection. Most texts name the address; a failed look-up of a name may not. */
+static void describe_failure(struct muster_channel *channel, char *text, size_t bytes)
+{
+    const char *why = muster_rpc_balance_error(channel)->text;
+    bool is_named = strstr(why, channel->target.authority) != NULL;
+
+    (void)snprintf(text, bytes, "%.200s%s%.30s", why, is_named ? "" : ": ",
+                   is_named ? "" : channel->target.authority);
+}
+
 void muster_channel_place(struct muster_channel *channel, struct muster_grpc_call *call)
 {
     char text[MUSTER_ERROR_TEXT_BYTES];
@@ -67,8 +77,7 @@ void muster_channel_place(struct muster_channel *channel, struct muster_grpc_cal
         break;
     case MUSTER_CHANNEL_TRANSIENT_FAILURE:
         if (!call->wait_for_ready) {
-            (void)snprintf(text, sizeof(text), "%.200s: %.30s",
-                           muster_rpc_balance_error(channel)->text, channel->target.authority);
+            describe_failure(channel, text, sizeof(text));
             muster_grpc_call_reject(call, MUSTER_UNAVAILABLE, text);
             break;
         }

@@ -70,6 +70,17 @@ static const struct {
     ROW(messages_received, MUSTER_COUNTER, "messages_received_total", "Messages taken."),
     ROW(keepalives_sent, MUSTER_COUNTER, "keepalives_sent_total", "Pings of ours."),
 #undef ROW
+#define ROW(field, kind, suffix, help)                                                             \
+    {                                                                                              \
+        offsetof(struct muster_rpc_counters, field), kind, {"muster_rpc_server_" suffix, NULL},    \
+            help                                                                                   \
+    }
+    ROW(unsent_bytes, MUSTER_GAUGE, "unsent_bytes", "Of answers, not yet taken by the system."),
+    ROW(unsent_refusals, MUSTER_COUNTER, "unsent_refusals_total",
+        "Calls ended as too many answers wait to be sent."),
+    ROW(unsent_expulsions, MUSTER_COUNTER, "unsent_expulsions_total",
+        "Connections ended as they did not read while too many answers waited."),
+#undef ROW
 };
 #define COUNTER_ROWS (sizeof(counter_rows) / sizeof(counter_rows[0]))
 
@@ -254,8 +265,10 @@ struct muster_rpc_series *muster_rpc_metrics_series(struct muster_rpc_metrics *m
 
 static void counters_free(struct muster_rpc_metrics *metrics, struct shown_counters *shown)
 {
-    for (size_t i = 0; i < COUNTER_ROWS; i++)
-        muster_metric_fini(&shown->metrics[i]);
+    for (size_t i = 0; i < COUNTER_ROWS; i++) {
+        if (counter_rows[i].names[shown->side] != NULL)
+            muster_metric_fini(&shown->metrics[i]);
+    }
     muster_list_remove(&shown->node);
     muster_mem_free(metrics->env->mem, shown);
 }
@@ -278,6 +291,8 @@ static struct shown_counters *counters_new(struct muster_rpc_metrics *metrics,
     count += quote(name, shown->labels + count, labels_bytes - count);
     (void)snprintf(shown->labels + count, labels_bytes - count, "\"");
     for (size_t i = 0; i < COUNTER_ROWS; i++) {
+        if (counter_rows[i].names[side] == NULL)
+            continue;
         muster_metric_init(&shown->metrics[i], metrics->env->metrics, counter_rows[i].kind,
                            counter_rows[i].names[side], counter_rows[i].help, shown->labels);
         muster_metric_show(&shown->metrics[i],

@@ -41,6 +41,7 @@ static void server_free(struct muster_rpc_server *server)
     muster_timer_stop(&server->close_timer);
     muster_timer_stop(&server->sweep_timer);
     muster_task_cancel(&server->relief_task);
+    muster_timer_stop(&server->unsent_timer);
     muster_rpc_inflation_fini(&server->inflation);
     muster_task_cancel(&server->closed_task);
     muster_mem_pool_fini(&server->pool);
@@ -60,7 +61,9 @@ static void on_closed_task(struct muster_task *task)
 void muster_rpc_server_check_closed(struct muster_rpc_server *server)
 {
     if (server->is_closing && muster_list_is_empty(&server->listeners) &&
-        muster_list_is_empty(&server->connections) && muster_list_is_empty(&server->guests.shaking))
+        muster_list_is_empty(&server->connections) &&
+        muster_list_is_empty(&server->guests.shaking) && muster_list_is_empty(&server->visits) &&
+        muster_list_is_empty(&server->closing_visits))
         muster_task_post(&server->closed_task, server->env->loop);
 }
 
@@ -73,6 +76,14 @@ static void on_close_deadline(struct muster_timer *timer)
         next = node->next;
         muster_rpc_connection_close(MUSTER_CONTAINER_OF(node, struct muster_rpc_connection, node));
     }
+}
+
+/* A quarter of the memory, but no less than one call may queue. */
+static size_t unsent_default(const struct muster_rpc_server_options *options)
+{
+    size_t bytes = options->memory_max_bytes / 4;
+
+    return bytes > options->send_queue_max_bytes ? bytes : options->send_queue_max_bytes;
 }
 
 #define DEFAULT_TO(field, value)                                                                   \
@@ -96,6 +107,7 @@ static void options_default(struct muster_rpc_server_options *options)
     DEFAULT_TO(reader_timeout_ns, READER_TIMEOUT_NS);
     DEFAULT_TO(memory_max_bytes, MEMORY_MAX_BYTES);
     DEFAULT_TO(connection_memory_max_bytes, CONNECTION_MEMORY_MAX_BYTES);
+    DEFAULT_TO(unsent_max_bytes, unsent_default(options));
 }
 
 enum muster_rc muster_rpc_server_open(struct muster_env *env,
@@ -123,13 +135,18 @@ enum muster_rc muster_rpc_server_open(struct muster_env *env,
     server->methods.mem = env->mem;
     server->metrics = env->rpc_metrics;
     server->counters = &server->own_counters;
+    server->unsent.gauge = &server->counters->unsent_bytes;
     muster_list_init(&server->listeners);
     muster_list_init(&server->connections);
     muster_rpc_server_guests_init(server);
     muster_list_init(&server->free_rpcs);
     muster_list_init(&server->parts);
+    muster_list_init(&server->pages);
+    muster_list_init(&server->visits);
+    muster_list_init(&server->closing_visits);
     muster_rpc_server_watch_init(server);
     muster_rpc_server_memory_init(server);
+    muster_rpc_server_unsent_init(server);
     muster_rpc_inflation_init(&server->inflation, env->loop);
     muster_timer_init(&server->close_timer, on_close_deadline, server);
     muster_task_init(&server->closed_task, on_closed_task, server);
@@ -171,6 +188,7 @@ static void name_counters(struct muster_rpc_server *server, const char *name)
     if (server->counters == &server->own_counters)
         server->counters = muster_rpc_metrics_counters(server->metrics, MUSTER_RPC_SERVER, name,
                                                        &server->own_counters);
+    server->unsent.gauge = &server->counters->unsent_bytes;
 }
 
 enum muster_rc muster_rpc_server_listen(struct muster_rpc_server *server,
@@ -256,6 +274,8 @@ enum muster_rc muster_rpc_server_attach(struct muster_rpc_server *server,
 {
     if (server->options.tls != NULL && !server->is_closing)
         return muster_rpc_server_shake(server, stream); /* there is room, or not, when it is done */
+    if (!muster_list_is_empty(&server->pages))
+        return muster_rpc_server_visit(server, stream);
     return muster_rpc_server_attach_secured(server, stream);
 }
 
@@ -311,6 +331,7 @@ void muster_rpc_server_close(struct muster_rpc_server *server, uint64_t deadline
             part->on_closing(part);
     }
     muster_rpc_server_cancel_guests(server);
+    muster_rpc_server_end_visits(server);
     for (node = server->connections.next; node != &server->connections; node = node->next)
         muster_rpc_connection_drain(MUSTER_CONTAINER_OF(node, struct muster_rpc_connection, node));
     muster_timer_start(&server->close_timer, server->env->loop, deadline_ns);

@@ -29,6 +29,7 @@ static void on_expire(struct muster_timer *timer);
 static void rpc_reset(struct muster_rpc *rpc)
 {
     muster_h2_stream_init(&rpc->stream, rpc, 0);
+    rpc->stream.holding = &rpc->connection->unsent;
     muster_rpc_inbox_reset(&rpc->inbox);
     muster_grpc_parser_reset(&rpc->parser);
     muster_grpc_metadata_reset(&rpc->metadata);
@@ -43,6 +44,7 @@ static void rpc_reset(struct muster_rpc *rpc)
     rpc->deadline_ns = UINT64_MAX;
     rpc->is_post = rpc->is_get = rpc->is_head = false;
     rpc->is_root = rpc->is_grpc = rpc->is_page = false;
+    rpc->page = NULL;
     rpc->has_bad_timeout = rpc->has_unknown_encoding = rpc->has_unknown_codec = false;
     rpc->is_gzip_welcome = false;
     rpc->has_compression = rpc->is_compressing = false;
@@ -192,6 +194,7 @@ static void on_expire(struct muster_timer *timer)
         [MUSTER_RPC_HEAVY] = {MUSTER_RESOURCE_EXHAUSTED,
                               "the connection's calls hold more memory than they may"},
         [MUSTER_RPC_STALLED] = {MUSTER_DEADLINE_EXCEEDED, "the request comes too slowly"},
+        [MUSTER_RPC_UNSENT] = {MUSTER_RESOURCE_EXHAUSTED, MUSTER_RPC_UNSENT_TEXT},
     };
     struct muster_rpc *rpc = timer->data;
 
@@ -324,11 +327,14 @@ static enum muster_rc send_check(struct muster_rpc *rpc, size_t bytes)
 
     if (rpc->state != MUSTER_RPC_OPEN || rpc->doom != MUSTER_RPC_DEADLINE)
         return MUSTER_FAILED_PRECONDITION;
-    if (bytes <= UINT32_MAX &&
-        rpc->stream.body.bytes + bytes <= server->options.send_queue_max_bytes &&
-        muster_rpc_is_affordable(rpc, bytes))
+    if (bytes > UINT32_MAX ||
+        rpc->stream.body.bytes + bytes > server->options.send_queue_max_bytes ||
+        !muster_rpc_is_affordable(rpc, bytes))
+        muster_rpc_doom(rpc, MUSTER_RPC_OVERFLOWING); /* on_end never runs inside a send */
+    else if (!muster_rpc_may_queue(rpc, bytes))
+        muster_rpc_doom(rpc, MUSTER_RPC_UNSENT);
+    else
         return MUSTER_OK;
-    muster_rpc_doom(rpc, MUSTER_RPC_OVERFLOWING); /* on_end never runs inside a send */
     return MUSTER_RESOURCE_EXHAUSTED;
 }
 

@@ -115,6 +115,8 @@ void muster_rpc_connection_expel(struct muster_rpc_connection *connection, const
         return;
     connection->is_expelled = true; /* its calls are not the server's any more */
     connection->server->memory_bytes -= connection->memory_bytes;
+    muster_h2_holding_subtract(connection->unsent.whole, connection->unsent.bytes);
+    connection->unsent.whole = NULL;
     if (muster_h2_session_write_mark(session) != 0) {
         muster_rpc_connection_close(connection);
         return;
@@ -135,6 +137,13 @@ void muster_rpc_connection_make_room(struct muster_rpc_connection *connection)
     }
     muster_h2_session_drain_now(connection->session.h2, "max_connections");
     muster_rpc_lifetime_end(&connection->lifetime, FAREWELL_NS);
+}
+
+static void on_tls(struct muster_h2_session *session)
+{
+    muster_rpc_mismatch_tell(&connection_of(session)->server->mismatches,
+                             connection_of(session)->server->env,
+                             muster_stream_peer(muster_h2_session_stream(session)), false);
 }
 
 static void on_life_over(struct muster_rpc_lifetime *lifetime)
@@ -165,6 +174,7 @@ static const struct muster_h2_events events = {
     .on_pong = on_pong,
     .on_goaway = on_goaway,
     .on_down = on_down,
+    .on_tls = on_tls,
 };
 
 static void live(struct muster_rpc_connection *connection)
@@ -206,6 +216,7 @@ enum muster_rc muster_rpc_connection_open(struct muster_rpc_server *server,
         return MUSTER_RESOURCE_EXHAUSTED;
     }
     connection->server = server;
+    connection->unsent.whole = &server->unsent;
     if (server->options.tls != NULL)
         connection->identity = muster_tls_stream_identity(stream);
     rc = muster_rpc_session_open(&connection->session, server->env, stream, &options, &events,

@@ -55,6 +55,7 @@ static void parse_path(struct muster_rpc *rpc, const char *path, size_t bytes)
         muster_rpc_method_table_find(&server->methods, path, bytes);
 
     rpc->is_root = muster_grpc_is_text(path, bytes, "/");
+    rpc->page = muster_rpc_server_find_page(server, path, bytes);
     rpc->tally.series =
         slot != NULL ? slot->series
                      : muster_rpc_metrics_series(server->metrics, MUSTER_RPC_SERVER, NULL, "");
@@ -143,11 +144,50 @@ void muster_rpc_header_parse(struct muster_rpc *rpc, const char *name, size_t na
 
 enum muster_rpc_refusal muster_rpc_headers_judge(const struct muster_rpc *rpc)
 {
+    if (!rpc->is_grpc && rpc->is_get && rpc->page != NULL)
+        return MUSTER_RPC_PAGE;
     if (!rpc->is_grpc && (rpc->is_get || rpc->is_root))
         return rpc->is_root ? MUSTER_RPC_PAGE : MUSTER_RPC_NOT_FOUND;
     if (!rpc->is_post)
         return MUSTER_RPC_METHOD_NOT_ALLOWED;
     return rpc->is_grpc ? MUSTER_RPC_ACCEPTED : MUSTER_RPC_UNSUPPORTED_MEDIA;
+}
+
+static void rpc_respond(struct muster_rpc *rpc, struct muster_h2_header *headers, const char *text,
+                        size_t bytes)
+{
+    struct muster_h2_buffer *page = NULL;
+
+    if (!rpc->is_head) /* it has no body (RFC 9110 9.3.2) */
+        page = muster_h2_buffer_new(&rpc->connection->server->pool.mem, bytes);
+    rpc->state = MUSTER_RPC_ENDED;
+    rpc->are_headers_sent = true;
+    if (page == NULL) {
+        muster_h2_stream_respond(&rpc->stream, headers, 2, true, false);
+        return;
+    }
+    if (bytes > 0)
+        memcpy(page->bytes, text, bytes);
+    muster_h2_stream_respond(&rpc->stream, headers, 2, false, false);
+    muster_h2_stream_send(&rpc->stream, page);
+    muster_h2_stream_end(&rpc->stream);
+}
+
+static void respond_page(struct muster_rpc *rpc)
+{
+    static const struct muster_h2_header ok = MUSTER_H2_STATIC(":status", "200");
+    static const struct muster_h2_header failed = MUSTER_H2_STATIC(":status", "500");
+    static const struct muster_h2_header unavailable = MUSTER_H2_STATIC(":status", "503");
+    struct muster_rpc_page_answer answer;
+    struct muster_h2_header headers[2] = {failed, MUSTER_H2_STATIC("content-type", "")};
+
+    muster_rpc_page_ask(rpc->page, &answer);
+    if (answer.status == 200 || answer.status == 503)
+        headers[0] = answer.status == 200 ? ok : unavailable;
+    headers[1].value = answer.type;
+    headers[1].value_bytes = (uint32_t)strlen(answer.type);
+    rpc_respond(rpc, headers, answer.body, answer.body_bytes);
+    muster_mem_free(rpc->connection->server->env->mem, answer.body);
 }
 
 void muster_rpc_refuse(struct muster_rpc *rpc, enum muster_rpc_refusal refusal)
@@ -168,20 +208,11 @@ void muster_rpc_refuse(struct muster_rpc *rpc, enum muster_rpc_refusal refusal)
     const char *text = answers[refusal].text;
     struct muster_h2_header headers[2] = {answers[refusal].status,
                                           MUSTER_H2_STATIC("content-type", "text/plain")};
-    struct muster_h2_buffer *page = NULL;
 
-    if (!rpc->is_head) /* it has no body (RFC 9110 9.3.2) */
-        page = muster_h2_buffer_new(&rpc->connection->server->pool.mem, strlen(text));
-    rpc->state = MUSTER_RPC_ENDED;
-    rpc->are_headers_sent = true;
-    if (page == NULL) {
-        muster_h2_stream_respond(&rpc->stream, headers, 2, true, false);
-        return;
-    }
-    memcpy(page->bytes, text, strlen(text));
-    muster_h2_stream_respond(&rpc->stream, headers, 2, false, false);
-    muster_h2_stream_send(&rpc->stream, page);
-    muster_h2_stream_end(&rpc->stream);
+    if (refusal == MUSTER_RPC_PAGE && rpc->page != NULL)
+        respond_page(rpc);
+    else
+        rpc_respond(rpc, headers, text, strlen(text));
 }
 
 /* Append a store of encoded metadata; what does not fit is left out. */

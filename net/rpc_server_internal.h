@@ -11,6 +11,7 @@
 #include "net/rpc_inbox.h"
 #include "net/rpc_interceptor.h"
 #include "net/rpc_lifetime.h"
+#include "net/rpc_mismatch.h"
 #include "net/rpc_method_table.h"
 #include "net/rpc_ping_strikes.h"
 #include "net/rpc_session.h"
@@ -47,13 +48,20 @@ struct muster_rpc_server {
     struct muster_list connections;
     struct rpc_guests guests;
     uint32_t connection_count;
-    struct muster_list free_rpcs; /* kept for the next calls */
-    struct muster_list parts;     /* of struct muster_rpc_part */
+    struct muster_list free_rpcs;              /* kept for the next calls */
+    struct muster_list parts;                  /* of struct muster_rpc_part */
+    struct muster_list pages;                  /* of struct muster_rpc_page */
+    struct muster_list visits, closing_visits; /* rpc_server_page.c */
+    uint32_t visit_count;                      /* but for those that close */
     uint32_t free_rpc_count;
     bool is_closing;
-    size_t memory_bytes;    /* that all calls hold, but those of expelled connections */
-    uint32_t leaving_count; /* connections that make room for others */
+    size_t memory_bytes;             /* that all calls hold, but those of expelled connections */
+    struct muster_h2_holding unsent; /* answers of all but expelled connections */
+    bool is_unsent_full;
+    struct muster_timer unsent_timer; /* while it is full */
+    uint32_t leaving_count;           /* connections that make room for others */
     struct muster_rpc_inflation inflation;
+    struct muster_rpc_mismatches mismatches;
     struct muster_timer sweep_timer;
     struct muster_task relief_task;
     struct muster_timer close_timer;
@@ -69,6 +77,7 @@ struct muster_rpc_connection {
     struct muster_rpc_ping_strikes pings;
     struct muster_rpc_lifetime lifetime;
     size_t memory_bytes; /* that its calls hold */
+    struct muster_h2_holding unsent;
     uint64_t write_mark; /* at the last sweep */
     bool has_called;
     bool is_expelled;
@@ -97,6 +106,7 @@ enum muster_rpc_doom {
     MUSTER_RPC_OVERFLOWING, /* its answers queue up */
     MUSTER_RPC_HEAVY,       /* its connection holds too much */
     MUSTER_RPC_STALLED,     /* its client is too slow */
+    MUSTER_RPC_UNSENT,      /* the answers of all connections queue up */
 };
 
 /** How a request that is no proper call is answered. */
@@ -129,7 +139,8 @@ struct muster_rpc {
     uint64_t deadline_ns;
     /* the request line */
     bool is_post, is_get, is_head, is_root, is_grpc;
-    bool is_page; /* no call: GET / */
+    bool is_page;                 /* no call: GET of / or of a page */
+    struct muster_rpc_page *page; /* NULL: none has the path */
     bool has_bad_timeout, has_unknown_encoding, has_unknown_codec;
     bool is_gzip_welcome; /* grpc-accept-encoding has it */
     enum muster_rc metadata_rc;
@@ -153,6 +164,18 @@ static inline const struct muster_tls *muster_rpc_server_tls(const struct muster
 {
     return server->options.tls;
 }
+/* rpc_server_page.c */
+
+/** The page of a path, which may have a query; NULL: none. */
+struct muster_rpc_page *muster_rpc_server_find_page(const struct muster_rpc_server *server,
+                                                    const char *path, size_t path_bytes);
+/** ret_answer->body is the caller's. */
+void muster_rpc_page_ask(struct muster_rpc_page *page, struct muster_rpc_page_answer *ret_answer);
+/** A stream that speaks HTTP/2, or asks for one page by HTTP/1.1. Takes stream. */
+MUSTER_MUST_CHECK enum muster_rc muster_rpc_server_visit(struct muster_rpc_server *server,
+                                                         struct muster_stream *stream);
+void muster_rpc_server_end_visits(struct muster_rpc_server *server);
+
 /** As muster_rpc_server_attach, of a stream whose handshake is done. */
 MUSTER_MUST_CHECK enum muster_rc muster_rpc_server_attach_secured(struct muster_rpc_server *server,
                                                                   struct muster_stream *stream);
@@ -202,6 +225,12 @@ void muster_rpc_account(struct muster_rpc *rpc);
 void muster_rpc_unaccount(struct muster_rpc *rpc);
 /** Whether its connection may hold so much more. */
 bool muster_rpc_is_affordable(struct muster_rpc *rpc, size_t more);
+
+/* rpc_server_unsent.c */
+void muster_rpc_server_unsent_init(struct muster_rpc_server *server);
+/** Whether its connection may queue so many more bytes of answers; 0: begin a call that will. */
+bool muster_rpc_may_queue(struct muster_rpc *rpc, size_t more);
+#define MUSTER_RPC_UNSENT_TEXT "too many answers of this server wait to be sent: read them"
 
 /* rpc_server_stall.c */
 void muster_rpc_server_watch_init(struct muster_rpc_server *server);

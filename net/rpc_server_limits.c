@@ -18,6 +18,8 @@ enum muster_rc muster_rpc_admit(struct muster_rpc *rpc, struct muster_error *ret
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
                                 "method has %u calls open, its limit",
                                 method->concurrent_calls_max);
+    if (!muster_rpc_may_queue(rpc, 0))
+        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, MUSTER_RPC_UNSENT_TEXT);
     rpc->parser.message_max_bytes = method->receive_message_max_bytes != 0
                                         ? method->receive_message_max_bytes
                                         : server->options.receive_message_max_bytes;

@@ -1,7 +1,11 @@
 /* Clients of a server with a credential, until their handshake is done. */
+#include <string.h>
+
 #include "net/rpc_server_internal.h"
 #include "net/tls_internal.h"
 #include "net/tls_stream.h"
+
+#define HTTP1_PROTOCOL "http/1.1" /* for pages; RFC 7301 6 */
 
 #define SHAKING_MAX 1024                  /* handshakes at a time: each holds 70 KiB; others wait */
 #define SHAKING_NS  (3 * MUSTER_NS_PER_S) /* what one may take while others wait */
@@ -29,17 +33,26 @@ static void guest_free(struct rpc_guest *guest)
 
 static void admit(struct muster_rpc_server *server);
 
+static enum muster_rc attach_shaken(struct muster_rpc_server *server, struct muster_stream *stream)
+{
+    if (strcmp(muster_tls_stream_protocol(stream), HTTP1_PROTOCOL) == 0)
+        return muster_rpc_server_visit(server, stream);
+    return muster_rpc_server_attach_secured(server, stream);
+}
+
 static void on_shaken(struct muster_tls_handshake *handshake, enum muster_rc rc)
 {
     struct rpc_guest *guest = handshake->data;
     struct muster_rpc_server *server = guest->server;
     struct muster_stream *stream = handshake->stream;
 
-    if (rc != MUSTER_OK)
+    if (rc == MUSTER_FAILED_PRECONDITION)
+        muster_rpc_mismatch_tell(&server->mismatches, server->env, &guest->peer, true);
+    else if (rc != MUSTER_OK)
         muster_tls_log_refusal(server->options.tls, &guest->peer, &handshake->error);
     guest_free(guest);
     server->guests.shaking_count--;
-    if (rc == MUSTER_OK && muster_rpc_server_attach_secured(server, stream) != MUSTER_OK)
+    if (rc == MUSTER_OK && attach_shaken(server, stream) != MUSTER_OK)
         MUSTER_LOG(server->env, WARN, "rpc_connection_refused");
     admit(server);
     muster_rpc_server_check_closed(server);
@@ -47,9 +60,10 @@ static void on_shaken(struct muster_tls_handshake *handshake, enum muster_rc rc)
 
 static enum muster_rc shake(struct rpc_guest *guest)
 {
-    static const struct muster_tls_handshake_options options = {.is_server = true,
-                                                                .protocols = "h2"};
     struct muster_rpc_server *server = guest->server;
+    const struct muster_tls_handshake_options options = {
+        .is_server = true,
+        .protocols = muster_list_is_empty(&server->pages) ? "h2" : "h2," HTTP1_PROTOCOL};
     struct muster_loop *loop = server->env->loop;
     struct muster_stream *stream = guest->stream;
     enum muster_rc rc;

@@ -17,6 +17,7 @@ struct muster_rpc_counters {
     int64_t streams_started, streams_succeeded, streams_failed;
     int64_t messages_sent, messages_received;
     int64_t keepalives_sent;
+    int64_t unsent_bytes, unsent_refusals, unsent_expulsions; /* of a server */
 };
 
 /** Its call embeds it. */

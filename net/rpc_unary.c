@@ -50,8 +50,10 @@ enum muster_rc muster_unary_start(struct muster_unary *unary, struct muster_chan
     };
     enum muster_rc rc = muster_call_start(&unary->call, channel, &options, on_done);
 
-    if (rc != MUSTER_OK)
+    if (rc != MUSTER_OK) {
+        unary->status = unary->call.status;
         return rc;
+    }
     unary->call.data = unary;
     unary->done = done;
     unary->copy = NULL;

@@ -215,3 +215,69 @@ void muster_lookup_cancel(struct muster_lookup *lookup)
 {
     lookup->net->ops->lookup_cancel(lookup->net, lookup);
 }
+
+/* The answer that is waited for. */
+struct waited_lookup {
+    enum muster_rc rc;
+    bool is_done;
+};
+
+static void on_waited_lookup(struct muster_lookup *lookup, enum muster_rc rc)
+{
+    struct waited_lookup *waited = lookup->data;
+
+    waited->rc = rc;
+    waited->is_done = true;
+}
+
+enum muster_rc muster_lookup_wait(struct muster_env *env, const char *host, uint16_t port,
+                                  uint64_t deadline_ns, struct muster_lookup *ret_lookup)
+{
+    struct waited_lookup waited = {.is_done = false};
+    enum muster_rc rc;
+
+    memset(ret_lookup, 0, sizeof(*ret_lookup));
+    ret_lookup->data = &waited;
+    rc = muster_lookup_start(ret_lookup, env->net, host, port, deadline_ns, on_waited_lookup);
+    if (rc != MUSTER_OK)
+        return muster_error_set(&ret_lookup->error, rc, "cannot look up %.200s: %s", host,
+                                muster_rc_text(rc));
+    while (!waited.is_done)
+        muster_loop_turn(env->loop, UINT64_MAX);
+    ret_lookup->data = NULL;
+    return waited.rc;
+}
+
+static enum muster_rc refuse_unknown(struct muster_error *ret_error)
+{
+    return muster_error_set(ret_error, MUSTER_UNIMPLEMENTED,
+                            "this network does not know the addresses of its host");
+}
+
+enum muster_rc muster_net_find_source(struct muster_net *net, const struct muster_address *peer,
+                                      struct muster_address *ret_source,
+                                      struct muster_error *ret_error)
+{
+    if (net == NULL)
+        return muster_net_missing(ret_error);
+    if (net->ops->find_source == NULL)
+        return refuse_unknown(ret_error);
+    return net->ops->find_source(net, peer, ret_source, ret_error);
+}
+
+enum muster_rc muster_net_find_interface(
+    struct muster_net *net, const char *name,
+    struct muster_address ret_addresses[MUSTER_INTERFACE_ADDRESSES_MAX], size_t *ret_count,
+    struct muster_error *ret_error)
+{
+    if (net == NULL)
+        return muster_net_missing(ret_error);
+    if (net->ops->find_interface == NULL)
+        return refuse_unknown(ret_error);
+    return net->ops->find_interface(net, name, ret_addresses, ret_count, ret_error);
+}
+
+bool muster_net_has_address(struct muster_net *net, const struct muster_address *address)
+{
+    return net != NULL && net->ops->has_address != NULL && net->ops->has_address(net, address);
+}

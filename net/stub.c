@@ -49,6 +49,10 @@ enum muster_rc muster_stub_start(struct muster_stub_call *stub, struct muster_ch
                                  const struct muster_stub_method *method,
                                  const struct muster_call_options *options, const void *request)
 {
+    static const struct muster_call_options none = {0};
+
+    if (options == NULL)
+        options = &none;
     struct muster_call_options typed = *options;
     enum muster_rc rc;
 

@@ -321,6 +321,10 @@ void muster_tls_close(struct muster_tls *tls)
 enum muster_rc muster_tls_open(struct muster_env *env, const struct muster_tls_options *options,
                                struct muster_tls **ret_tls, struct muster_error *ret_error)
 {
+    static const struct muster_tls_options none = {0};
+
+    if (options == NULL)
+        options = &none;
     struct loaded loaded = {.cert = NULL};
     struct muster_tls *tls;
     enum muster_rc rc = options_check(options, ret_error);

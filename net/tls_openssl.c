@@ -131,13 +131,14 @@ static bool is_hello_too_large(const uint8_t hello[MUSTER_TLS_HELLO_BYTES])
            (record < SSL3_HM_HEADER_LENGTH || message > HELLO_BYTES_MAX);
 }
 
-/* False: the client's first words are refused. */
-static bool watch_hello(struct muster_tls_engine *engine, const char *bytes, size_t count)
+/* False: the client's first message is refused. */
+static bool hello_watch(struct muster_tls_engine *engine, const char *bytes, size_t count)
 {
     while (count > 0 && engine->hello_count < MUSTER_TLS_HELLO_BYTES) {
         engine->hello[engine->hello_count++] = (uint8_t)*bytes++;
         count--;
-        if (engine->hello_count == MUSTER_TLS_HELLO_BYTES && is_hello_too_large(engine->hello)) {
+        if (engine->options.is_server && engine->hello_count == MUSTER_TLS_HELLO_BYTES &&
+            is_hello_too_large(engine->hello)) {
             (void)muster_error_set(&engine->error, MUSTER_RESOURCE_EXHAUSTED,
                                    "TLS: a ClientHello beyond %u bytes, or in pieces",
                                    HELLO_BYTES_MAX);
@@ -153,7 +154,7 @@ static int bio_read(BIO *bio, char *bytes, int count)
     size_t got = engine->options.pull(engine->options.data, bytes, (size_t)count);
 
     BIO_clear_retry_flags(bio);
-    if (engine->options.is_server && !watch_hello(engine, bytes, got))
+    if (!hello_watch(engine, bytes, got))
         return -1;
     if (got > 0)
         return (int)got;

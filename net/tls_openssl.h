@@ -42,8 +42,8 @@ struct muster_tls_engine {
     char server_name[256];
     bool has_failed_push;
     bool is_shaken;
-    uint8_t
-        hello[MUSTER_TLS_HELLO_BYTES]; /* a server's first bytes: headers of record and message */
+    /* The peer's first bytes: the headers of its first record and message. */
+    uint8_t hello[MUSTER_TLS_HELLO_BYTES];
     size_t hello_count;
 };
 

@@ -8,8 +8,7 @@ static const struct {
     int reason;
     const char *text;
 } texts[] = {
-    {SSL_R_WRONG_VERSION_NUMBER, "the peer does not speak TLS: does it serve plain text?"},
-    {SSL_R_HTTP_REQUEST, "the peer speaks plain HTTP: it must dial with TLS"},
+    {SSL_R_WRONG_VERSION_NUMBER, "the peer does not speak TLS"},
     {SSL_R_UNSUPPORTED_PROTOCOL, "the peer speaks no version of TLS that is allowed here"},
     {SSL_R_NO_SHARED_CIPHER, "no cipher in common: ECDHE with AES-GCM or ChaCha20 is needed"},
     {SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE,
@@ -50,6 +49,31 @@ static bool is_about_certificates(int reason)
     }
 }
 
+/* A TLS connection begins with the type of a record, 20 to 23 (RFC 8446 5.1). A client of HTTP in plain
+ * text begins with a method or "PRI" (RFC 9113 3.4), a server with "HTTP" or with the length of its
+ * SETTINGS, of which the first byte is 0 (RFC 9113 4.1). */
+static bool is_plain_text(const struct muster_tls_engine *engine)
+{
+    uint8_t first = engine->hello[0];
+
+    if (engine->is_shaken || engine->hello_count == 0)
+        return false;
+    return engine->options.is_server ? first >= 'A' && first <= 'Z' : first == 0 || first == 'H';
+}
+
+/* OpenSSL closes without a word on a client that does not speak TLS. The alert tells that client what
+ * this port speaks. */
+static void plain_text_refuse(struct muster_tls_engine *engine)
+{
+    static const uint8_t alert[] = {SSL3_RT_ALERT, TLS1_2_VERSION_MAJOR,     1, 0, 2,
+                                    SSL3_AL_FATAL, SSL_AD_UNEXPECTED_MESSAGE};
+
+    if (engine->options.is_server)
+        (void)engine->options.push(engine->options.data, alert, sizeof(alert));
+    (void)muster_error_set(&engine->error, MUSTER_FAILED_PRECONDITION,
+                           "the peer speaks plain text, and this side speaks TLS");
+}
+
 static const char *text_of(unsigned long code)
 {
     const char *text;
@@ -67,6 +91,8 @@ void muster_tls_openssl_explain(struct muster_tls_engine *engine, int ssl_error)
 
     if (engine->error.rc == MUSTER_OK && engine->has_failed_push)
         (void)muster_error_set(&engine->error, MUSTER_RESOURCE_EXHAUSTED, "TLS: no memory");
+    else if (engine->error.rc == MUSTER_OK && is_plain_text(engine))
+        plain_text_refuse(engine);
     else if (engine->error.rc == MUSTER_OK && code != 0)
         (void)muster_error_set(&engine->error,
                                is_about_certificates(ERR_GET_REASON(code)) ? MUSTER_UNAUTHENTICATED

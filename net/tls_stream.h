@@ -34,8 +34,9 @@ struct muster_tls_handshake_options {
  *
  * Owns:    takes inner (also on failure); borrows handshake until done; shares tls.
  * Errors:  returned RESOURCE_EXHAUSTED, FAILED_PRECONDITION (a server without a certificate); by
- *          done UNAUTHENTICATED (a certificate), UNAVAILABLE (anything else that the peer does or
- *          says), DEADLINE_EXCEEDED, CANCELLED; inner is closed before.
+ *          done UNAUTHENTICATED (a certificate), FAILED_PRECONDITION (the peer speaks plain text;
+ *          a server sends it a TLS alert), UNAVAILABLE (anything else that the peer does or says),
+ *          DEADLINE_EXCEEDED, CANCELLED; inner is closed before.
  */
 MUSTER_MUST_CHECK enum muster_rc muster_tls_handshake_start(
     struct muster_tls_handshake *handshake, struct muster_tls *tls, struct muster_stream *inner,

@@ -6,9 +6,7 @@
 /* The task that a question is about. */
 struct subject {
     char *own_type; /* given by the resolver */
-    char *own_rpc_layer;
     const char *type;
-    const char *rpc_layer;
     bool has_id;
     int64_t id;
 };
@@ -16,7 +14,6 @@ struct subject {
 static void subject_fini(struct subject *subject, struct muster_mem *mem)
 {
     muster_mem_free(mem, subject->own_type);
-    muster_mem_free(mem, subject->own_rpc_layer);
 }
 
 static enum muster_rc find_subject(struct muster_resolve *resolve, struct subject *subject)
@@ -27,10 +24,7 @@ static enum muster_rc find_subject(struct muster_resolve *resolve, struct subjec
 
     if (query->task_type == NULL)
         rc = muster_resolver_task_type(resolver, &subject->own_type, &resolve->error);
-    if (rc == MUSTER_OK && query->rpc_layer == NULL)
-        rc = muster_resolver_rpc_layer(resolver, &subject->own_rpc_layer, &resolve->error);
     subject->type = query->task_type != NULL ? query->task_type : subject->own_type;
-    subject->rpc_layer = query->rpc_layer != NULL ? query->rpc_layer : subject->own_rpc_layer;
     subject->has_id = query->has_task_id;
     subject->id = query->task_id;
     if (rc == MUSTER_OK && !subject->has_id)
@@ -40,7 +34,7 @@ static enum muster_rc find_subject(struct muster_resolve *resolve, struct subjec
 
 static bool is_local(const struct subject *subject)
 {
-    return subject->type == NULL || subject->type[0] == '\0' || !subject->has_id;
+    return subject->type == NULL || !subject->has_id;
 }
 
 static enum muster_rc answer_master(struct muster_resolve *resolve, const struct subject *subject,
@@ -55,8 +49,34 @@ static enum muster_rc answer_master(struct muster_resolve *resolve, const struct
     rc = muster_cluster_spec_task_address(spec, subject->type, subject->id, &address,
                                           &resolve->error);
     if (rc == MUSTER_OK)
-        rc = muster_master_url_format(mem, subject->rpc_layer, address, &resolve->master,
-                                      &resolve->error);
+        rc = muster_master_url_format(mem, muster_resolve_rpc_layer(resolve), address,
+                                      &resolve->master, &resolve->error);
+    return rc;
+}
+
+/* As TensorFlow's ClusterResolver.num_accelerators: without a master there is nobody whose devices
+ * could be counted; those of a single task are counted only where the question names it. */
+static enum muster_rc answer_accelerators(struct muster_resolve *resolve)
+{
+    const struct muster_task_query *query = &resolve->query;
+
+    muster_mem_free(resolve->resolver->env->mem, resolve->master);
+    resolve->master = NULL;
+    return muster_resolver_count_devices(resolve->resolver, query->task_type,
+                                         query->has_task_id ? &query->task_id : NULL,
+                                         &resolve->accelerators, &resolve->error);
+}
+
+enum muster_rc muster_resolve_answer_own_devices(struct muster_resolve *resolve)
+{
+    struct subject subject = {.own_type = NULL};
+    enum muster_rc rc = find_subject(resolve, &subject);
+
+    if (rc == MUSTER_OK)
+        rc = muster_resolver_count_devices(resolve->resolver, subject.type,
+                                           subject.has_id ? &subject.id : NULL,
+                                           &resolve->accelerators, &resolve->error);
+    subject_fini(&subject, resolve->resolver->env->mem);
     return rc;
 }
 
@@ -66,12 +86,10 @@ static enum muster_rc answer_about_task(struct muster_resolve *resolve,
     struct subject subject = {.own_type = NULL};
     enum muster_rc rc = find_subject(resolve, &subject);
 
-    if (rc == MUSTER_OK && resolve->what == MUSTER_RESOLVE_MASTER)
+    if (rc == MUSTER_OK)
         rc = answer_master(resolve, &subject, spec);
-    else if (rc == MUSTER_OK)
-        rc = muster_resolver_count_devices(resolve->resolver, subject.type,
-                                           subject.has_id ? &subject.id : NULL,
-                                           &resolve->accelerators, &resolve->error);
+    if (rc == MUSTER_OK && resolve->what == MUSTER_RESOLVE_NUM_ACCELERATORS)
+        rc = answer_accelerators(resolve);
     subject_fini(&subject, resolve->resolver->env->mem);
     return rc;
 }
@@ -90,19 +108,20 @@ enum muster_rc muster_resolve_answer_cluster(struct muster_resolve *resolve,
     return rc;
 }
 
-/* True: the local master was asked for, or the question failed; *ret_rc is how it ends. */
+/* True: the question needs no cluster, for the master is local, or it failed; *ret_rc is how it ends. */
 static bool answer_local(struct muster_resolve *resolve, enum muster_rc *ret_rc)
 {
     struct subject subject = {.own_type = NULL};
     enum muster_rc rc = MUSTER_OK;
     bool is_answered = false;
 
-    if (resolve->what != MUSTER_RESOLVE_MASTER)
+    if (resolve->what == MUSTER_RESOLVE_CLUSTER_SPEC)
         return false;
     rc = find_subject(resolve, &subject);
     if (rc == MUSTER_OK && is_local(&subject)) {
-        rc = muster_master_url_format(resolve->resolver->env->mem, NULL, "", &resolve->master,
-                                      &resolve->error);
+        rc = answer_master(resolve, &subject, NULL);
+        if (rc == MUSTER_OK && resolve->what == MUSTER_RESOLVE_NUM_ACCELERATORS)
+            rc = answer_accelerators(resolve);
         is_answered = true;
     }
     subject_fini(&subject, resolve->resolver->env->mem);

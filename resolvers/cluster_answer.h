@@ -6,8 +6,9 @@
 
 /**
  * Fill resolve's result, whatever was asked for, from the cluster: the cluster itself; the master, of
- * the task asked for or else the resolver's own, "" when type or id is not known; the accelerators of
- * that task. muster_resolve_finish is the caller's next step.
+ * the task asked for or else the resolver's own, "" when type or id is not known; the accelerators,
+ * where there is a master: of the task asked for, or else of all. muster_resolve_finish is the
+ * caller's next step.
  *
  * Owns:    takes a reference of spec.
  * Errors:  NOT_FOUND: job or task unknown; RESOURCE_EXHAUSTED.
@@ -16,10 +17,15 @@
 MUSTER_MUST_CHECK enum muster_rc muster_resolve_answer_cluster(struct muster_resolve *resolve,
                                                                struct muster_cluster_spec *spec);
 
+/** The devices of the task asked for, or else of the resolver's own, where type and id are known; else
+ * all. Errors: those of muster_resolver_count_devices, and of the resolver's task. */
+MUSTER_MUST_CHECK enum muster_rc muster_resolve_answer_own_devices(struct muster_resolve *resolve);
+
 /**
  * Begin a question that lists the platform's cluster: memory for its state, all zero, kept in
  * resolve->impl until muster_resolve_end. NULL: the question is finished already, because the master
- * of a task without type or id, which is the local one, "", needs no listing, or for lack of memory.
+ * of a task without type or id, which is the local one, "", needs no listing, nor do its
+ * accelerators, or for lack of memory.
  *
  * Units:   bytes of the state.
  * Owns:    borrowed by the caller until muster_resolve_end.

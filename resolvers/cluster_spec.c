@@ -185,10 +185,11 @@ static struct muster_cluster_spec *place_block(struct muster_mem *mem, const str
     size_t task_bytes = layout->task_count * sizeof(struct muster_cluster_task);
     struct muster_cluster_spec *spec = muster_mem_alloc(
         mem, sizeof(*spec) + 2 * pointer_bytes + def_bytes + task_bytes + layout->text_bytes);
-    char *at = (char *)spec + sizeof(*spec);
+    char *at;
 
     if (spec == NULL)
         return NULL;
+    at = (char *)(spec + 1);
     *spec = (struct muster_cluster_spec){.references = 1, .mem = mem};
     spec->by_name = (void *)at;
     spec->jobs = (void *)(at + pointer_bytes);

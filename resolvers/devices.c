@@ -70,6 +70,37 @@ static enum muster_rc count_kind(struct muster_accelerators *accelerators, const
     return MUSTER_OK;
 }
 
+/* The GPUs of this machine are those of the own task; nothing tells of the others'. */
+static enum muster_rc count_host_devices(struct muster_resolver *resolver, const char *task_type,
+                                         const int64_t *task_id,
+                                         struct muster_accelerators *ret_accelerators,
+                                         struct muster_error *ret_error)
+{
+    struct muster_accelerators accelerators = {0};
+    char *own_type = NULL;
+    bool has_own_id = false;
+    int64_t own_id = 0;
+    uint32_t count;
+    enum muster_rc rc = muster_resolver_task_type(resolver, &own_type, ret_error);
+    bool is_other = false;
+
+    if (rc == MUSTER_OK)
+        rc = muster_resolver_task_id(resolver, &has_own_id, &own_id, ret_error);
+    if (task_type != NULL && task_id != NULL)
+        is_other = own_type == NULL || strcmp(own_type, task_type) != 0 || !has_own_id ||
+                   own_id != *task_id;
+    muster_mem_free(resolver->env->mem, own_type);
+    if (rc != MUSTER_OK)
+        return rc;
+    count = is_other ? 0 : muster_host_count_gpus(resolver->env->files);
+    if (count > 0)
+        rc = count_kind(&accelerators, "GPU", strlen("GPU"), ret_error);
+    if (count > 0 && rc == MUSTER_OK)
+        accelerators.kinds[0].count = count;
+    *ret_accelerators = accelerators;
+    return rc;
+}
+
 enum muster_rc muster_resolver_count_devices(struct muster_resolver *resolver,
                                              const char *task_type, const int64_t *task_id,
                                              struct muster_accelerators *ret_accelerators,
@@ -81,8 +112,9 @@ enum muster_rc muster_resolver_count_devices(struct muster_resolver *resolver,
     size_t count = 0;
     char id[24];
 
-    if (resolver->list_devices != NULL)
-        resolver->list_devices(resolver->list_devices_data, &names, &count);
+    if (resolver->list_devices == NULL)
+        return count_host_devices(resolver, task_type, task_id, ret_accelerators, ret_error);
+    resolver->list_devices(resolver->list_devices_data, &names, &count);
     if (task_id != NULL)
         snprintf(id, sizeof(id), "%lld", (long long)*task_id);
     for (size_t i = 0; i < count && rc == MUSTER_OK; i++) {

@@ -7,6 +7,7 @@
 #include "net/http_failure.h"
 #include "net/http_url.h"
 #include "resolvers/task_address.h"
+#include "runtime/deadline.h"
 #include "runtime/text.h"
 
 #define PAGES_MAX          1000
@@ -94,7 +95,8 @@ static void prepare(const struct muster_gce_group *group, struct muster_http_cal
 {
     call->credentials = group->options.credentials;
     call->request.source = "gce";
-    call->request.deadline_ns = group->options.deadline_ns;
+    call->request.deadline_ns =
+        muster_deadline_inherit(group->options.env->loop, group->options.deadline_ns);
 }
 
 /* Addresses. */

@@ -25,8 +25,6 @@ struct gce_resolver {
     char *instance_group;
     char *job;
     uint16_t port;
-    bool has_no_rpc_layer;
-    bool has_no_task_id;
     char source[128];
 };
 
@@ -97,24 +95,6 @@ static enum muster_rc gce_task_type(struct muster_resolver *resolver, char **ret
     return muster_resolver_give_text(resolver, of(resolver)->job, ret_text, ret_error);
 }
 
-static enum muster_rc gce_task_id(struct muster_resolver *resolver, bool *ret_is_set,
-                                  int64_t *ret_id, struct muster_error *ret_error)
-{
-    (void)ret_error;
-    *ret_is_set = !of(resolver)->has_no_task_id;
-    *ret_id = 0;
-    return MUSTER_OK;
-}
-
-static enum muster_rc gce_rpc_layer(struct muster_resolver *resolver, char **ret_text,
-                                    struct muster_error *ret_error)
-{
-    *ret_text = NULL;
-    return of(resolver)->has_no_rpc_layer
-               ? MUSTER_OK
-               : muster_resolver_give_text(resolver, "grpc", ret_text, ret_error);
-}
-
 static const char *gce_source(struct muster_resolver *resolver, enum muster_fact fact)
 {
     switch (fact) {
@@ -174,11 +154,11 @@ static const struct muster_resolver_ops gce_ops = {
     .start = gce_start,
     .cancel = gce_cancel,
     .task_type = gce_task_type,
-    .task_id = gce_task_id,
-    .rpc_layer = gce_rpc_layer,
     .source = gce_source,
     .stop = gce_stop,
     .close = gce_close,
+    .default_rpc_layer = "grpc",
+    .has_default_task_id = true,
     .is_task_type_fixed = true,
 };
 
@@ -224,10 +204,6 @@ static enum muster_rc own_new(struct muster_env *env,
     own->instance_group = copy(env->mem, options->instance_group, &is_failed);
     own->job = copy(env->mem, common.task_type != NULL ? common.task_type : JOB, &is_failed);
     own->port = options->port;
-    own->has_no_task_id = options->has_no_task_id;
-    own->has_no_rpc_layer = common.rpc_layer != NULL && common.rpc_layer[0] == '\0';
-    if (own->has_no_rpc_layer)
-        common.rpc_layer = NULL;
     if (common.environment == NULL)
         common.environment = "";
     common.task_type = NULL;
@@ -235,6 +211,8 @@ static enum muster_rc own_new(struct muster_env *env,
         own_free(own, env->mem);
         return MUSTER_RESOURCE_EXHAUSTED;
     }
+    if (options->has_no_task_id)
+        muster_resolver_set_task_id(&own->resolver, false, 0);
     for (size_t n = strlen(own->api_endpoint); n > 0 && own->api_endpoint[n - 1] == '/'; n--)
         own->api_endpoint[n - 1] = '\0';
     snprintf(own->source, sizeof(own->source), "instance group %.63s", own->instance_group);
@@ -259,6 +237,10 @@ enum muster_rc muster_gce_resolver_open(struct muster_env *env,
                                         struct muster_resolver **ret_resolver,
                                         struct muster_error *ret_error)
 {
+    static const struct muster_gce_resolver_options none = {0};
+
+    if (options == NULL)
+        options = &none;
     struct gce_resolver *own = NULL;
     enum muster_rc rc = check_options(options, ret_error);
 

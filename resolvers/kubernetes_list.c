@@ -5,6 +5,7 @@
 
 #include "net/http_failure.h"
 #include "resolvers/task_address.h"
+#include "runtime/deadline.h"
 
 #define RESTARTS_MAX 3
 #define PAGES_MAX    1000 /* of one part */
@@ -57,7 +58,8 @@ static enum muster_rc ask(struct muster_kubernetes_list *list)
         return no_memory(list);
     muster_kubernetes_call_prepare(list->options.server, &list->call);
     list->call.request.url = list->url;
-    list->call.request.deadline_ns = list->options.deadline_ns;
+    list->call.request.deadline_ns =
+        muster_deadline_inherit(env_of(list)->loop, list->options.deadline_ns);
     list->error = (struct muster_error){.rc = MUSTER_OK};
     if (muster_http_call_start(&list->call, env_of(list), on_page) != MUSTER_OK) {
         list->error = list->call.request.error;
@@ -178,10 +180,11 @@ static enum muster_rc take_page(struct muster_kubernetes_list *list, bool *ret_i
     if (list->pods.continue_mark[0] != '\0' && ++list->page_count < PAGES_MAX)
         return MUSTER_OK;
     if (list->pods.continue_mark[0] != '\0')
-        return muster_error_set(&list->error, MUSTER_RESOURCE_EXHAUSTED,
-                                "'%.80s' gives pages without end (%d were read); is this the address "
-                                "of a Kubernetes API server?",
-                                list->options.parts[list->part].selector, PAGES_MAX);
+        return muster_error_set(
+            &list->error, MUSTER_RESOURCE_EXHAUSTED,
+            "'%.80s' gives pages without end (%d were read); is this the address "
+            "of a Kubernetes API server?",
+            list->options.parts[list->part].selector, PAGES_MAX);
     rc = take_part(list);
     *ret_is_whole = rc == MUSTER_OK && list->part == list->options.part_count;
     return rc;

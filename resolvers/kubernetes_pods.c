@@ -117,12 +117,13 @@ static enum muster_rc add_list(struct muster_kubernetes_pods *pods, const struct
     const char *mark = text_or_empty(metadata, "continue");
     enum muster_rc rc = MUSTER_OK;
 
-    /* An empty list may be written as null. */
+    /* An API server writes a list without pods as []. Something else in its place (a proxy's answer)
+     * must not be taken for a cluster that has lost all of its tasks. */
     if (muster_json_kind(root) != MUSTER_JSON_OBJECT ||
-        (muster_json_kind(items) != MUSTER_JSON_ARRAY &&
-         (muster_json_kind(items) != MUSTER_JSON_NULL || metadata == NULL)))
+        muster_json_kind(items) != MUSTER_JSON_ARRAY)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "the answer is no PodList: it has no 'items'");
+                                "the answer is not a PodList: its 'items' must be an array, got %s",
+                                items == NULL ? "nothing" : muster_json_kind_name(items));
     if (strlen(mark) >= MUSTER_KUBERNETES_TOKEN_BYTES_MAX)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "the continue mark of a PodList is longer than %d bytes",

@@ -21,8 +21,7 @@ struct kubernetes_resolver {
     size_t part_count;
     uint16_t port;
     enum muster_kubernetes_address address;
-    bool has_no_rpc_layer; /* the caller wants none */
-    size_t open_count;     /* while it stops: watches and credentials that are not closed yet */
+    size_t open_count; /* while it stops: watches and credentials that are not closed yet */
 };
 
 /* One question. */
@@ -94,15 +93,6 @@ static void kubernetes_cancel(struct muster_resolver *resolver, struct muster_re
     (void)resolver;
     if (question != NULL)
         muster_kubernetes_list_cancel(&question->list);
-}
-
-static enum muster_rc kubernetes_rpc_layer(struct muster_resolver *resolver, char **ret_text,
-                                           struct muster_error *ret_error)
-{
-    *ret_text = NULL;
-    if (of(resolver)->has_no_rpc_layer)
-        return MUSTER_OK;
-    return muster_resolver_give_text(resolver, "grpc", ret_text, ret_error);
 }
 
 static const char *kubernetes_source(struct muster_resolver *resolver, enum muster_fact fact)
@@ -203,12 +193,12 @@ static const struct muster_resolver_ops kubernetes_ops = {
     .name = "kubernetes",
     .start = kubernetes_start,
     .cancel = kubernetes_cancel,
-    .rpc_layer = kubernetes_rpc_layer,
     .source = kubernetes_source,
     .watched = kubernetes_watched,
     .stop = kubernetes_stop,
     .close = kubernetes_close,
     .watch_interval_ns = WATCH_INTERVAL_NS,
+    .default_rpc_layer = "grpc",
 };
 
 /* Parts and their texts in one block. */
@@ -273,9 +263,6 @@ static enum muster_rc own_init(struct kubernetes_resolver *own, struct muster_en
         return rc;
     if (common.environment == NULL)
         common.environment = "";
-    own->has_no_rpc_layer = common.rpc_layer != NULL && common.rpc_layer[0] == '\0';
-    if (own->has_no_rpc_layer)
-        common.rpc_layer = NULL;
     rc = muster_resolver_init(&own->resolver, env, &kubernetes_ops, &common);
     if (rc != MUSTER_OK)
         return muster_error_set(ret_error, rc, "no memory");
@@ -289,6 +276,10 @@ enum muster_rc muster_kubernetes_resolver_open(
     struct muster_env *env, const struct muster_kubernetes_resolver_options *options,
     struct muster_resolver **ret_resolver, struct muster_error *ret_error)
 {
+    static const struct muster_kubernetes_resolver_options none = {0};
+
+    if (options == NULL)
+        options = &none;
     struct kubernetes_resolver *own;
     enum muster_rc rc;
 

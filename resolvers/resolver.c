@@ -7,6 +7,8 @@
 
 #include "resolvers/resolvers_internal.h"
 
+#include "runtime/deadline.h"
+
 static enum muster_rc copy_text(struct muster_mem *mem, const char *text, char **ret_copy)
 {
     char *copy = NULL;
@@ -42,10 +44,49 @@ static void on_close(struct muster_task *task)
     resolver->ops->close(resolver);
 }
 
+/* Put an override in place of another. */
+static enum muster_rc replace_text(struct muster_resolver *resolver, char **text, const char *with)
+{
+    bool is_none = with != NULL && with[0] == '\0' && resolver->ops->is_empty_unset;
+    char *copy = NULL;
+    enum muster_rc rc = copy_text(resolver->env->mem, is_none ? NULL : with, &copy);
+
+    if (rc != MUSTER_OK)
+        return rc;
+    muster_mem_free(resolver->env->mem, *text);
+    *text = copy;
+    return MUSTER_OK;
+}
+
+/* A property that the caller does not set is the default of this kind of resolver until it is set. */
+static enum muster_rc resolver_init_defaults(struct muster_resolver *resolver,
+                                             const struct muster_resolver_options *options)
+{
+    const struct muster_resolver_ops *ops = resolver->ops;
+    const char *rpc_layer = options->rpc_layer;
+
+    if (!options->has_task_id && ops->has_default_task_id) {
+        resolver->has_task_id = true;
+        resolver->task_id = 0;
+        resolver->is_task_id_default = true;
+    }
+    if (ops->default_rpc_layer != NULL && rpc_layer == NULL) {
+        rpc_layer = ops->default_rpc_layer;
+        resolver->is_rpc_layer_default = true;
+    } else if (ops->default_rpc_layer != NULL && rpc_layer[0] == '\0') {
+        rpc_layer = NULL; /* the caller wants none */
+    }
+    return replace_text(resolver, &resolver->rpc_layer, rpc_layer);
+}
+
 enum muster_rc muster_resolver_init(struct muster_resolver *resolver, struct muster_env *env,
                                     const struct muster_resolver_ops *ops,
                                     const struct muster_resolver_options *options)
 {
+    static const struct muster_resolver_options none = {0};
+
+    if (options == NULL)
+        options = &none;
     enum muster_rc rc;
 
     *resolver = (struct muster_resolver){
@@ -60,9 +101,9 @@ enum muster_rc muster_resolver_init(struct muster_resolver *resolver, struct mus
     muster_list_init(&resolver->watches);
     snprintf(resolver->reason, sizeof(resolver->reason), "named by the caller");
     muster_task_init(&resolver->close_task, on_close, resolver);
-    rc = copy_text(env->mem, options->task_type, &resolver->task_type);
+    rc = replace_text(resolver, &resolver->task_type, options->task_type);
     if (rc == MUSTER_OK)
-        rc = copy_text(env->mem, options->rpc_layer, &resolver->rpc_layer);
+        rc = resolver_init_defaults(resolver, options);
     if (rc == MUSTER_OK)
         rc = copy_text(env->mem, options->environment, &resolver->environment);
     if (rc != MUSTER_OK)
@@ -114,8 +155,14 @@ static void on_deadline(struct muster_timer *timer)
 enum muster_rc muster_resolve_start(struct muster_resolve *resolve,
                                     struct muster_resolver *resolver, muster_resolve_fn *done)
 {
+    enum muster_rc rc;
+
     if (resolver->is_closed)
         return MUSTER_FAILED_PRECONDITION;
+    rc = muster_deadline_check(resolver->env, "muster_resolve_start", resolve->deadline_ns,
+                               &resolve->error);
+    if (rc != MUSTER_OK)
+        return rc;
     resolve->done = done;
     resolve->resolver = resolver;
     resolve->cluster_spec = NULL;
@@ -171,6 +218,13 @@ void muster_resolver_stopped(struct muster_resolver *resolver)
     muster_task_post(&resolver->close_task, resolver->env->loop);
 }
 
+const char *muster_resolve_rpc_layer(const struct muster_resolve *resolve)
+{
+    const char *asked = resolve->query.rpc_layer;
+
+    return asked != NULL && asked[0] != '\0' ? asked : resolve->resolver->rpc_layer;
+}
+
 const char *muster_resolver_name(const struct muster_resolver *resolver)
 {
     return resolver->ops->name;
@@ -187,9 +241,9 @@ static bool is_override(const struct muster_resolver *resolver, enum muster_fact
     case MUSTER_FACT_TASK_TYPE:
         return resolver->task_type != NULL;
     case MUSTER_FACT_TASK_ID:
-        return resolver->has_task_id;
+        return resolver->has_task_id && !resolver->is_task_id_default;
     case MUSTER_FACT_RPC_LAYER:
-        return resolver->rpc_layer != NULL;
+        return resolver->rpc_layer != NULL && !resolver->is_rpc_layer_default;
     case MUSTER_FACT_CLUSTER_SPEC:
     case MUSTER_FACT_MASTER:
     case MUSTER_FACT_NUM_ACCELERATORS:
@@ -197,6 +251,12 @@ static bool is_override(const struct muster_resolver *resolver, enum muster_fact
         break;
     }
     return false;
+}
+
+static bool is_default(const struct muster_resolver *resolver, enum muster_fact fact)
+{
+    return (fact == MUSTER_FACT_TASK_ID && resolver->is_task_id_default) ||
+           (fact == MUSTER_FACT_RPC_LAYER && resolver->is_rpc_layer_default);
 }
 
 const char *muster_resolver_source(struct muster_resolver *resolver, enum muster_fact fact)
@@ -207,6 +267,8 @@ const char *muster_resolver_source(struct muster_resolver *resolver, enum muster
         source = resolver->ops->source(resolver, fact);
     if (source == NULL && is_override(resolver, fact))
         return "set by the caller";
+    if (source == NULL && is_default(resolver, fact))
+        return "default";
     return source != NULL ? source : resolver->ops->name;
 }
 
@@ -251,18 +313,6 @@ const char *muster_resolver_environment(const struct muster_resolver *resolver)
     return resolver->environment;
 }
 
-static enum muster_rc replace_text(struct muster_resolver *resolver, char **text, const char *with)
-{
-    char *copy = NULL;
-    enum muster_rc rc = copy_text(resolver->env->mem, with, &copy);
-
-    if (rc != MUSTER_OK)
-        return rc;
-    muster_mem_free(resolver->env->mem, *text);
-    *text = copy;
-    return MUSTER_OK;
-}
-
 enum muster_rc muster_resolver_set_task_type(struct muster_resolver *resolver,
                                              const char *task_type)
 {
@@ -274,11 +324,16 @@ enum muster_rc muster_resolver_set_task_type(struct muster_resolver *resolver,
 enum muster_rc muster_resolver_set_rpc_layer(struct muster_resolver *resolver,
                                              const char *rpc_layer)
 {
-    return replace_text(resolver, &resolver->rpc_layer, rpc_layer);
+    enum muster_rc rc = replace_text(resolver, &resolver->rpc_layer, rpc_layer);
+
+    if (rc == MUSTER_OK)
+        resolver->is_rpc_layer_default = false;
+    return rc;
 }
 
 void muster_resolver_set_task_id(struct muster_resolver *resolver, bool is_set, int64_t task_id)
 {
     resolver->has_task_id = is_set;
+    resolver->is_task_id_default = false;
     resolver->task_id = task_id;
 }

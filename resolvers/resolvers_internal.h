@@ -23,7 +23,8 @@ MUSTER_MUST_CHECK enum muster_rc muster_master_url_format(struct muster_mem *mem
 /**
  * Count the resolver's devices by kind, CPUs aside: those of the task when both its type and id are
  * given, else all (TensorFlow's ClusterResolver.num_accelerators, which also counts /task:11 for
- * task 1). Errors: RESOURCE_EXHAUSTED: more kinds than there is room for.
+ * task 1). Where nobody lists devices, the GPUs of this machine are those of the resolver's own
+ * task. Errors: RESOURCE_EXHAUSTED: more kinds than there is room for.
  */
 MUSTER_MUST_CHECK enum muster_rc muster_resolver_count_devices(
     struct muster_resolver *resolver, const char *task_type, const int64_t *task_id,
@@ -51,8 +52,16 @@ MUSTER_MUST_CHECK enum muster_rc muster_cluster_spec_join(struct muster_mem *mem
                                                           struct muster_cluster_spec **ret_spec,
                                                           struct muster_error *ret_error);
 
+/** The rpc_layer of a master: the question's, unless it is missing or empty, else the resolver's own
+ * (TensorFlow: `rpc_layer or self.rpc_layer`). Borrowed; NULL: none. */
+const char *muster_resolve_rpc_layer(const struct muster_resolve *resolve);
+
 /** Is this the question of a watch? Only such may be answered "as before" by the platform. */
 bool muster_resolve_is_watch(const struct muster_resolve *resolve);
+
+/** Close members that no union has taken, NULL among them; those that were never asked go at once,
+ * unless closing takes them time. Takes the members. */
+void muster_union_members_discard(struct muster_resolver *const *members, size_t count);
 
 /** Opens a resolver of what stands behind the colon of its URI. Gives. */
 typedef enum muster_rc muster_scheme_open_fn(struct muster_env *env, const char *rest,

@@ -53,6 +53,10 @@ enum muster_rc muster_sagemaker_resolver_open(
     struct muster_env *env, const struct muster_sagemaker_resolver_options *options,
     struct muster_resolver **ret_resolver, struct muster_error *ret_error)
 {
+    static const struct muster_sagemaker_resolver_options none = {0};
+
+    if (options == NULL)
+        options = &none;
     struct muster_config_resolver *own;
     enum muster_rc rc =
         muster_config_resolver_open(env, &sagemaker_source, &options->common, &own, ret_error);

@@ -11,7 +11,8 @@
 #define NAME_BYTES_MAX 255
 #define GROUPS_MAX     8
 #define DIGITS_MAX     15
-#define SEPARATORS     ", \t\n"
+#define BLANKS         " \t\n"
+#define SEPARATORS     "," BLANKS
 
 /* "08-10" or "7". */
 struct range {
@@ -170,17 +171,29 @@ static enum muster_rc expand(struct expansion *expansion, const char *at, size_t
     return rc;
 }
 
+/* Blanks separate hosts as a comma does, with one comma among them at most: a list that ends in a
+ * comma is whole, a host that is missing between two commas is an error. */
+static const char *skip_separator(const char *at)
+{
+    at += strspn(at, BLANKS);
+    if (*at == ',')
+        at++;
+    return at + strspn(at, BLANKS);
+}
+
 static enum muster_rc parse_list(struct muster_slurm_hosts *hosts, const char *text,
                                  struct muster_error *ret_error)
 {
     struct expansion expansion = {.hosts = hosts, .error = ret_error};
-    const char *at = text + strspn(text, SEPARATORS);
+    const char *at = text + strspn(text, BLANKS);
     enum muster_rc rc = MUSTER_OK;
 
     while (*at != '\0' && rc == MUSTER_OK) {
         const char *element = at;
         uint64_t count;
 
+        if (*at == ',')
+            return bad_list(text, at, "expected a host before ','", ret_error);
         rc = measure_element(text, &at, &count, ret_error);
         if (rc == MUSTER_OK && hosts->count + count > MUSTER_SLURM_HOSTS_MAX)
             return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
@@ -188,7 +201,7 @@ static enum muster_rc parse_list(struct muster_slurm_hosts *hosts, const char *t
                                     MUSTER_SLURM_HOSTS_MAX);
         if (rc == MUSTER_OK && count > 0)
             rc = expand(&expansion, element, 0);
-        at += strspn(at, SEPARATORS);
+        at = skip_separator(at);
     }
     return rc;
 }

@@ -13,7 +13,6 @@
 struct slurm_resolver {
     struct muster_resolver resolver;
     struct muster_slurm_options options; /* a copy of the caller's */
-    bool has_rpc_layer;                  /* "grpc", unless the caller took it away */
     struct muster_slurm_gpus gpus;
     char *visible_devices; /* of the last answer; NULL: none */
     bool is_stopping;
@@ -236,16 +235,13 @@ static enum muster_rc look_up(struct slurm_resolver *own, struct muster_resolve 
     int64_t task_id = query->has_task_id ? query->task_id : own->resolver.task_id;
     struct muster_cluster_spec *spec = NULL;
     const char *address = NULL;
-    const char *layer = query->rpc_layer;
     enum muster_rc rc = find_cluster(own, &spec, &resolve->error);
 
-    if (layer == NULL && own->has_rpc_layer)
-        layer = own->resolver.rpc_layer != NULL ? own->resolver.rpc_layer : "grpc";
     if (rc == MUSTER_OK)
         rc = muster_cluster_spec_task_address(spec, task_type, task_id, &address, &resolve->error);
     if (rc == MUSTER_OK)
-        rc = muster_master_url_format(own->resolver.env->mem, layer, address, &resolve->master,
-                                      &resolve->error);
+        rc = muster_master_url_format(own->resolver.env->mem, muster_resolve_rpc_layer(resolve),
+                                      address, &resolve->master, &resolve->error);
     muster_cluster_spec_unref(spec);
     return rc;
 }
@@ -364,20 +360,6 @@ static void slurm_cancel(struct muster_resolver *resolver, struct muster_resolve
     muster_resolve_finish(resolve, MUSTER_CANCELLED);
 }
 
-static enum muster_rc slurm_rpc_layer(struct muster_resolver *resolver, char **ret_text,
-                                      struct muster_error *ret_error)
-{
-    char *copy = NULL;
-
-    if (of(resolver)->has_rpc_layer) {
-        copy = muster_mem_strdup(resolver->env->mem, "grpc");
-        if (copy == NULL)
-            return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory");
-    }
-    *ret_text = copy;
-    return MUSTER_OK;
-}
-
 static const char *slurm_source(struct muster_resolver *resolver, enum muster_fact fact)
 {
     const struct muster_slurm_resolver_options *options = &of(resolver)->options.values;
@@ -398,7 +380,6 @@ static const char *slurm_source(struct muster_resolver *resolver, enum muster_fa
     case MUSTER_FACT_NUM_ACCELERATORS:
         return of(resolver)->gpus.source;
     case MUSTER_FACT_RPC_LAYER:
-        return resolver->rpc_layer != NULL ? NULL : "default";
     case MUSTER_FACT_WORLD_SIZE:
         break;
     }
@@ -431,10 +412,10 @@ static const struct muster_resolver_ops slurm_ops = {
     .name = "slurm",
     .start = slurm_start,
     .cancel = slurm_cancel,
-    .rpc_layer = slurm_rpc_layer,
     .source = slurm_source,
     .stop = slurm_stop,
     .close = slurm_close,
+    .default_rpc_layer = "grpc",
 };
 
 /* What is wrong already now is told now, as TensorFlow does. */
@@ -456,20 +437,21 @@ enum muster_rc muster_slurm_resolver_open(struct muster_env *env,
                                           struct muster_resolver **ret_resolver,
                                           struct muster_error *ret_error)
 {
+    static const struct muster_slurm_resolver_options none = {0};
+
+    if (options == NULL)
+        options = &none;
     struct slurm_resolver *own = muster_mem_alloc_zero(env->mem, 1, sizeof(*own));
     struct muster_resolver_options common = options->common;
     enum muster_rc rc;
 
     if (common.environment == NULL)
         common.environment = "";
-    if (common.rpc_layer != NULL && common.rpc_layer[0] == '\0')
-        common.rpc_layer = NULL;
     if (own == NULL ||
         muster_resolver_init(&own->resolver, env, &slurm_ops, &common) != MUSTER_OK) {
         muster_mem_free(env->mem, own);
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a resolver");
     }
-    own->has_rpc_layer = options->common.rpc_layer == NULL || common.rpc_layer != NULL;
     rc = muster_slurm_options_init(&own->options, env->mem, options, ret_error);
     if (rc == MUSTER_OK)
         rc = muster_slurm_gpus_init(&own->gpus, env, &own->options.values, on_gpus, ret_error);

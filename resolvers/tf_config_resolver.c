@@ -49,6 +49,10 @@ enum muster_rc muster_tf_config_resolver_open(struct muster_env *env,
                                               struct muster_resolver **ret_resolver,
                                               struct muster_error *ret_error)
 {
+    static const struct muster_resolver_options none = {0};
+
+    if (options == NULL)
+        options = &none;
     struct muster_config_resolver *own;
     enum muster_rc rc =
         muster_config_resolver_open(env, &tf_config_source, options, &own, ret_error);

@@ -103,6 +103,10 @@ enum muster_rc muster_tpu_client_open(struct muster_env *env,
                                       struct muster_tpu_client **ret_client,
                                       struct muster_error *ret_error)
 {
+    static const struct muster_tpu_client_options none = {0};
+
+    if (options == NULL)
+        options = &none;
     struct muster_tpu_target_options target = {.tpu = options->tpu,
                                                .project = options->project,
                                                .zone = options->zone,

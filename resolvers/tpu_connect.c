@@ -89,12 +89,12 @@ static enum muster_rc count_cores(struct connecting *connecting, const char *con
     if (rc != MUSTER_OK)
         return rc;
     if (system.num_hosts < connecting->worker_count) {
-        rc = muster_error_set(&connect->error, MUSTER_FAILED_PRECONDITION,
-                              "TPU %.80s: %u of its %zu workers show TPU cores; restart those that "
-                              "show none, or create the TPU anew",
-                              muster_tpu_client_name(muster_tpu_resolver_client(
-                                  connecting->resolver)),
-                              system.num_hosts, connecting->worker_count);
+        rc = muster_error_set(
+            &connect->error, MUSTER_FAILED_PRECONDITION,
+            "TPU %.80s: %u of its %zu workers show TPU cores; restart those that "
+            "show none, or create the TPU anew",
+            muster_tpu_client_name(muster_tpu_resolver_client(connecting->resolver)),
+            system.num_hosts, connecting->worker_count);
         muster_tpu_system_fini(&system);
         return rc;
     }
@@ -192,8 +192,11 @@ static enum muster_rc connecting_start(struct connecting *connecting,
     connecting->resolve.what = MUSTER_RESOLVE_CLUSTER_SPEC;
     connecting->resolve.deadline_ns = connecting->connect->deadline_ns;
     rc = muster_resolve_start(&connecting->resolve, connecting->resolver, on_cluster);
-    if (rc != MUSTER_OK) {
+    if (rc == MUSTER_INVALID_ARGUMENT)
+        *ret_error = connecting->resolve.error;
+    else if (rc != MUSTER_OK)
         (void)muster_error_set(ret_error, rc, "cannot ask for the workers of the TPU");
+    if (rc != MUSTER_OK) {
         muster_resolver_close(connecting->resolver, NULL);
     }
     return rc;

@@ -256,6 +256,10 @@ enum muster_rc muster_tpu_device_assignment_build(
     const struct muster_tpu_device_assignment_options *options,
     struct muster_tpu_device_assignment **ret_assignment, struct muster_error *ret_error)
 {
+    static const struct muster_tpu_device_assignment_options none = {0};
+
+    if (options == NULL)
+        options = &none;
     struct layout layout = {
         .topology = topology,
         .shape = options->computation_shape,

@@ -52,11 +52,12 @@ static enum muster_rc read_endpoint(const struct muster_json *from,
     return MUSTER_OK;
 }
 
-/* networkEndpoints; else the one address at the top; else none yet. */
+/* networkEndpoints, which count alone where they are; else the one address at the top; else none
+ * yet. */
 static enum muster_rc read_endpoints(struct muster_tpu_node *node, struct muster_error *ret_error)
 {
     const struct muster_json *list = muster_json_member(node->root, "networkEndpoints");
-    bool is_listed = muster_json_kind(list) == MUSTER_JSON_ARRAY && muster_json_count(list) > 0;
+    bool is_listed = muster_json_kind(list) == MUSTER_JSON_ARRAY;
     bool is_at_top = !is_listed && text_of(node->root, "ipAddress") != NULL;
     size_t count = is_listed ? muster_json_count(list) : is_at_top ? 1 : 0;
     struct muster_tpu_endpoint *endpoints;
@@ -70,6 +71,7 @@ static enum muster_rc read_endpoints(struct muster_tpu_node *node, struct muster
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a TPU node");
     node->endpoints = endpoints;
     node->endpoint_count = count;
+    node->has_address = is_listed || is_at_top;
     for (size_t i = 0; i < count && rc == MUSTER_OK; i++)
         rc = read_endpoint(is_listed ? muster_json_at(list, i) : node->root, &endpoints[i],
                            ret_error);
@@ -141,6 +143,30 @@ enum muster_rc muster_tpu_node_parse(struct muster_mem *mem, const char *text, s
         return rc;
     }
     *ret_node = node;
+    return MUSTER_OK;
+}
+
+enum muster_rc muster_tpu_node_check(const struct muster_tpu_node *node, const char *name,
+                                     bool is_tf1, struct muster_error *ret_error)
+{
+    bool is_ready = node->state != NULL ? strcmp(node->state, "READY") == 0 : is_tf1;
+    bool is_healthy = node->health == NULL || strcmp(node->health, "HEALTHY") == 0;
+
+    if (!is_ready)
+        return muster_error_set(ret_error, MUSTER_FAILED_PRECONDITION,
+                                "TPU %.80s is not READY: its state is %.40s; wait until it is, or "
+                                "create it anew",
+                                name, node->state != NULL ? node->state : "not told");
+    if (is_tf1 && !is_healthy)
+        return muster_error_set(ret_error, MUSTER_FAILED_PRECONDITION,
+                                "TPU %.80s is unhealthy: %.60s", name, node->health);
+    if (!node->has_address)
+        return muster_error_set(
+            ret_error, MUSTER_NOT_FOUND,
+            "TPU %.80s is READY, but the API tells neither its networkEndpoints "
+            "nor its ipAddress; create it anew, or name its workers as "
+            "tpu=grpc://host:8470,host:8470",
+            name);
     return MUSTER_OK;
 }
 

@@ -5,6 +5,7 @@
 #include "net/http_failure.h"
 #include "net/http_url.h"
 #include "resolvers/tpu_client.h"
+#include "runtime/deadline.h"
 #include "runtime/text.h"
 
 static const struct muster_http_remedies remedies = {
@@ -117,8 +118,8 @@ static enum muster_rc take_answer(struct muster_tpu_work *work, enum muster_rc r
     if (rc != MUSTER_OK && work->call.is_token_missing) {
         work->query->error = error; /* it names the credentials and what helps */
     } else if (rc != MUSTER_OK) {
-        muster_error_set(&work->query->error, rc, "TPU %.60s: %s: %s",
-                         work->client->target.name, what, error.text);
+        muster_error_set(&work->query->error, rc, "TPU %.60s: %s: %s", work->client->target.name,
+                         what, error.text);
         muster_http_failure_explain(&work->call, &remedies, &work->query->error);
     }
     return rc;
@@ -131,7 +132,8 @@ static void call_api(struct muster_tpu_work *work, const char *url, bool has_tok
 
     work->call.request.url = url;
     work->call.request.source = "tpu";
-    work->call.request.deadline_ns = work->query->deadline_ns;
+    work->call.request.deadline_ns =
+        muster_deadline_inherit(work->client->env->loop, work->query->deadline_ns);
     work->call.credentials = has_token ? work->client->credentials : NULL;
     rc = muster_http_call_start(&work->call, work->client->env, done);
     if (rc != MUSTER_OK)
@@ -166,15 +168,12 @@ static enum muster_rc check_workers(struct muster_tpu_work *work)
 {
     const struct muster_tpu_node *node = work->node;
     const char *name = work->client->target.name;
+    enum muster_rc rc = muster_tpu_node_check(node, name, false, &work->query->error);
 
-    if (node->state == NULL || strcmp(node->state, "READY") != 0)
-        return muster_error_set(&work->query->error, MUSTER_FAILED_PRECONDITION,
-                                "TPU %.60s is not READY: its state is %.40s; wait until it is",
-                                name, node->state != NULL ? node->state : "not told");
-    if (node->endpoint_count == 0)
+    if (rc == MUSTER_OK && node->endpoint_count == 0)
         return muster_error_set(&work->query->error, MUSTER_FAILED_PRECONDITION,
                                 "TPU %.60s has no worker whose version could be set", name);
-    return MUSTER_OK;
+    return rc;
 }
 
 static void on_node(struct muster_http_call *call, enum muster_rc rc)
@@ -364,6 +363,9 @@ enum muster_rc muster_tpu_query_start(struct muster_tpu_query *query,
 
     if (client->is_closed)
         return MUSTER_FAILED_PRECONDITION;
+    if (muster_deadline_check(client->env, "muster_tpu_query_start", query->deadline_ns,
+                              &query->error) != MUSTER_OK)
+        return MUSTER_INVALID_ARGUMENT;
     work = muster_mem_alloc_zero(client->env->mem, 1, sizeof(*work));
     if (work == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;

@@ -10,6 +10,7 @@
 #include "resolvers/task_address.h"
 #include "resolvers/tpu_text.h"
 #include "resolvers/worker_status.h"
+#include "runtime/deadline.h"
 
 #define ADDRESS_BYTES MUSTER_TPU_ADDRESS_BYTES
 
@@ -54,23 +55,12 @@ static bool is_listed(const struct question *question)
 /* TensorFlow 2 wants READY; tf.contrib looks at what the API tells, health included. */
 static enum muster_rc check_ready(struct question *question)
 {
-    const struct muster_tpu_client_options *options = &question->own->options.client;
-    const struct muster_tpu_node *node = question->node;
-    const char *name = muster_tpu_client_name(question->own->client);
-    bool is_ready = node->state != NULL ? strcmp(node->state, "READY") == 0 : options->is_tf1;
-    bool is_healthy = node->health == NULL || strcmp(node->health, "HEALTHY") == 0;
+    struct muster_tpu_client *client = question->own->client;
 
-    if (!muster_tpu_client_has_api(question->own->client))
+    if (!muster_tpu_client_has_api(client))
         return MUSTER_OK;
-    if (!is_ready)
-        return muster_error_set(&question->resolve->error, MUSTER_FAILED_PRECONDITION,
-                                "TPU %.80s is not READY: its state is %.40s; wait until it is, or "
-                                "create it anew",
-                                name, node->state != NULL ? node->state : "not told");
-    if (options->is_tf1 && !is_healthy)
-        return muster_error_set(&question->resolve->error, MUSTER_FAILED_PRECONDITION,
-                                "TPU %.80s is unhealthy: %.60s", name, node->health);
-    return MUSTER_OK;
+    return muster_tpu_node_check(question->node, muster_tpu_client_name(client),
+                                 question->own->options.client.is_tf1, &question->resolve->error);
 }
 
 /* Address i of the node at its place in texts. */
@@ -99,7 +89,7 @@ static enum muster_rc build_cluster(struct question *question,
         return no_memory(question);
     muster_cluster_spec_builder_init(&builder, mem_of(question), false);
     if (is_listed(question))
-        muster_cluster_spec_builder_add_job(&builder, own->job_name);
+        muster_cluster_spec_builder_add_job(&builder, muster_tpu_resolver_job(own));
     for (size_t i = 0; i < count; i++)
         muster_cluster_spec_builder_add_task(&builder, (int32_t)i,
                                              format_address(question, i, texts));
@@ -115,26 +105,31 @@ static enum muster_rc build_cluster(struct question *question,
 
 /* The master. */
 
+/* The task that is asked for in full; else the own one, which is the first worker where no id is
+ * set. */
 static enum muster_rc find_master(struct question *question, const struct muster_cluster_spec *spec)
 {
     struct muster_resolve *resolve = question->resolve;
     struct muster_resolver *resolver = resolve->resolver;
     const struct muster_task_query *query = &resolve->query;
-    const char *type = query->task_type, *address = NULL;
-    int64_t id = query->has_task_id      ? query->task_id
-                 : resolver->has_task_id ? resolver->task_id
-                                         : 0;
-    enum muster_rc rc;
+    bool is_named = query->task_type != NULL && query->has_task_id;
+    const char *own_type =
+        resolver->task_type != NULL ? resolver->task_type : muster_tpu_resolver_job(question->own);
+    const char *address = NULL;
+    enum muster_rc rc =
+        muster_cluster_spec_task_address(spec, is_named ? query->task_type : own_type,
+                                         is_named                ? query->task_id
+                                         : resolver->has_task_id ? resolver->task_id
+                                                                 : 0,
+                                         &address, &resolve->error);
 
-    if (type == NULL || type[0] == '\0')
-        type = resolver->task_type != NULL ? resolver->task_type : question->own->job_name;
-    rc = muster_cluster_spec_task_address(spec, type, id, &address, &resolve->error);
     if (rc == MUSTER_OK)
         rc = muster_master_url_format(mem_of(question), "grpc", address, &resolve->master,
                                       &resolve->error);
     return rc;
 }
 
+/* A question for accelerators needs a master, too (TensorFlow lists the devices of the master). */
 static enum muster_rc answer(struct question *question)
 {
     struct muster_resolve *resolve = question->resolve;
@@ -147,6 +142,10 @@ static enum muster_rc answer(struct question *question)
     }
     if (rc == MUSTER_OK)
         rc = find_master(question, spec);
+    if (resolve->what == MUSTER_RESOLVE_NUM_ACCELERATORS) {
+        muster_mem_free(mem_of(question), resolve->master);
+        resolve->master = NULL;
+    }
     muster_cluster_spec_unref(spec);
     return rc;
 }
@@ -211,7 +210,12 @@ static void count_accelerators(struct question *question)
     struct muster_resolver *resolver = question->resolve->resolver;
     const char *const *names = NULL;
     size_t count = 0;
+    enum muster_rc rc = is_listed(question) ? answer(question) : MUSTER_OK;
 
+    if (rc != MUSTER_OK) {
+        finish(question, rc);
+        return;
+    }
     if (resolver->list_devices == NULL && is_listed(question) &&
         question->node->endpoint_count > 0) {
         ask_workers(question);
@@ -292,7 +296,8 @@ static void ask(struct question *question, enum muster_tpu_what what, muster_tpu
     question->query.data = question;
     question->query.what = what;
     question->query.is_watch = muster_resolve_is_watch(question->resolve);
-    question->query.deadline_ns = question->resolve->deadline_ns;
+    question->query.deadline_ns = muster_deadline_inherit(question->resolve->resolver->env->loop,
+                                                          question->resolve->deadline_ns);
     rc = muster_tpu_query_start(&question->query, question->own->client, done);
     if (rc != MUSTER_OK)
         finish(question,
@@ -355,7 +360,7 @@ void muster_tpu_question_start(struct muster_resolver *resolver, struct muster_r
     question->resolve = resolve;
     question->own = own;
     resolve->impl = question;
-    if (resolve->what == MUSTER_RESOLVE_NUM_ACCELERATORS && resolver->list_devices != NULL)
+    if (resolve->what == MUSTER_RESOLVE_NUM_ACCELERATORS && muster_tpu_client_is_local(own->client))
         count_accelerators(question);
     else
         ask(question, MUSTER_TPU_NODE, on_node);

@@ -14,6 +14,10 @@ struct muster_tpu_resolver {
     char source[160];
 };
 
+/** The job of the workers: what the task type was set to, else job_name. A task type that names the
+ * coordinator does not name the workers. Borrowed. */
+const char *muster_tpu_resolver_job(const struct muster_tpu_resolver *own);
+
 void muster_tpu_question_start(struct muster_resolver *resolver, struct muster_resolve *resolve);
 void muster_tpu_question_cancel(struct muster_resolver *resolver, struct muster_resolve *resolve);
 

@@ -13,20 +13,19 @@ static struct muster_tpu_resolver *of(struct muster_resolver *resolver)
     return MUSTER_CONTAINER_OF(resolver, struct muster_tpu_resolver, resolver);
 }
 
+const char *muster_tpu_resolver_job(const struct muster_tpu_resolver *own)
+{
+    const char *set = own->resolver.task_type;
+    const char *coordinator = own->options.coordinator_name;
+
+    return set == NULL || (coordinator != NULL && strcmp(set, coordinator) == 0) ? own->job_name
+                                                                                 : set;
+}
+
 static enum muster_rc tpu_task_type(struct muster_resolver *resolver, char **ret_text,
                                     struct muster_error *ret_error)
 {
     return muster_resolver_give_text(resolver, of(resolver)->job_name, ret_text, ret_error);
-}
-
-static enum muster_rc tpu_task_id(struct muster_resolver *resolver, bool *ret_is_set,
-                                  int64_t *ret_id, struct muster_error *ret_error)
-{
-    (void)resolver;
-    (void)ret_error;
-    *ret_is_set = true;
-    *ret_id = 0;
-    return MUSTER_OK;
 }
 
 static enum muster_rc tpu_rpc_layer(struct muster_resolver *resolver, char **ret_text,
@@ -89,11 +88,11 @@ static const struct muster_resolver_ops tpu_ops = {
     .start = muster_tpu_question_start,
     .cancel = muster_tpu_question_cancel,
     .task_type = tpu_task_type,
-    .task_id = tpu_task_id,
     .rpc_layer = tpu_rpc_layer,
     .source = tpu_source,
     .stop = tpu_stop,
     .close = tpu_close,
+    .has_default_task_id = true,
 };
 
 /* Copies of all texts of the options, in one block, so that a copy of the resolver can be made. */
@@ -143,6 +142,14 @@ static enum muster_rc check_options(const struct muster_tpu_resolver_options *op
                                 "coordinator '%.60s' has no address, and nothing here starts its "
                                 "server: give coordinator_address",
                                 options->coordinator_name);
+    if (options->coordinator_name != NULL &&
+        strcmp(options->coordinator_name,
+               options->job_name != NULL ? options->job_name : MUSTER_TPU_JOB) == 0)
+        return muster_error_set(
+            ret_error, MUSTER_INVALID_ARGUMENT,
+            "coordinator_name must differ from the job of the workers, both are "
+            "'%.60s'; give another coordinator_name or job_name",
+            options->coordinator_name);
     return MUSTER_OK;
 }
 
@@ -177,6 +184,10 @@ enum muster_rc muster_tpu_resolver_open(struct muster_env *env,
                                         struct muster_resolver **ret_resolver,
                                         struct muster_error *ret_error)
 {
+    static const struct muster_tpu_resolver_options none = {0};
+
+    if (options == NULL)
+        options = &none;
     struct muster_tpu_resolver *own;
     enum muster_rc rc = check_options(options, ret_error);
 
@@ -200,13 +211,15 @@ enum muster_rc muster_tpu_resolver_copy(struct muster_resolver *resolver,
 {
     struct muster_tpu_resolver *own = of(resolver);
     struct muster_tpu_resolver_options options = own->options;
+    enum muster_rc rc;
 
     options.common.task_type = resolver->task_type;
-    options.common.has_task_id = resolver->has_task_id;
-    options.common.task_id = resolver->task_id;
     if (own->coordinator != NULL)
         options.coordinator_address = own->coordinator;
-    return muster_tpu_resolver_open(resolver->env, &options, ret_resolver, ret_error);
+    rc = muster_tpu_resolver_open(resolver->env, &options, ret_resolver, ret_error);
+    if (rc == MUSTER_OK)
+        muster_resolver_set_task_id(*ret_resolver, resolver->has_task_id, resolver->task_id);
+    return rc;
 }
 
 struct muster_tpu_client *muster_tpu_resolver_client(struct muster_resolver *resolver)
@@ -216,9 +229,7 @@ struct muster_tpu_client *muster_tpu_resolver_client(struct muster_resolver *res
 
 const char *muster_tpu_resolver_job_name(const struct muster_resolver *resolver)
 {
-    return MUSTER_CONTAINER_OF((struct muster_resolver *)(uintptr_t)resolver,
-                               struct muster_tpu_resolver, resolver)
-        ->job_name;
+    return muster_tpu_resolver_job(of((struct muster_resolver *)(uintptr_t)resolver));
 }
 
 char *muster_tpu_resolver_leader(const struct muster_resolver *resolver, size_t bytes,

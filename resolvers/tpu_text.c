@@ -95,7 +95,7 @@ enum muster_rc muster_tpu_endpoints_parse(struct muster_mem *mem, const char *te
     struct muster_tpu_endpoint *endpoints;
 
     for (const char *at = text; *at != '\0'; at++)
-        count += *at == ',';
+        count += *at == ',' && at[1] != '\0'; /* a comma at the end begins nothing */
     endpoints = muster_mem_alloc_zero(mem, count, sizeof(*endpoints));
     if (copy == NULL || endpoints == NULL) {
         muster_mem_free(mem, copy);
@@ -113,7 +113,7 @@ enum muster_rc muster_tpu_endpoints_parse(struct muster_mem *mem, const char *te
             muster_mem_free(mem, endpoints);
             return muster_error_set(
                 ret_error, MUSTER_INVALID_ARGUMENT,
-                "'%.*s' is no TPU endpoint of the form grpc://host:port",
+                "'%.*s' is not a TPU endpoint of the form grpc://host:port",
                 (int)strcspn(text + offset, ",") < 80 ? (int)strcspn(text + offset, ",") : 80,
                 text + offset);
         }

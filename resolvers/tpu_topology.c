@@ -107,6 +107,10 @@ enum muster_rc muster_tpu_topology_new(struct muster_mem *mem,
                                        struct muster_tpu_topology **ret_topology,
                                        struct muster_error *ret_error)
 {
+    static const struct muster_tpu_topology_options none = {0};
+
+    if (options == NULL)
+        options = &none;
     struct muster_tpu_topology *topology;
     struct muster_tpu_coordinates *devices;
     uint32_t mesh_size = 0, device_count;

@@ -20,7 +20,6 @@ struct tpu_vm_resolver {
     struct muster_resolver resolver;
     uint16_t port;
     uint16_t coordinator_port;
-    bool has_no_rpc_layer;
     struct muster_metadata_watch watch;
     bool is_stopping; /* waits for the watch */
     /* What the metadata server told last. */
@@ -102,20 +101,16 @@ static enum muster_rc answer_master(struct tpu_vm_resolver *own, struct muster_r
                                     const struct muster_tpu_vm *vm)
 {
     struct muster_mem *mem = own->resolver.env->mem;
-    const char *layer = resolve->query.rpc_layer, *address = vm->addresses[0];
-    char coordinator[ADDRESS_BYTES], *own_layer = NULL;
+    const char *layer = muster_resolve_rpc_layer(resolve), *address = vm->addresses[0];
+    char coordinator[ADDRESS_BYTES];
     enum muster_rc rc = MUSTER_OK;
 
     if (vm->num_slices > 1) {
         rc = format_coordinator(own, vm, coordinator, &resolve->error);
         address = coordinator;
     }
-    if (rc == MUSTER_OK && layer == NULL)
-        rc = muster_resolver_rpc_layer(&own->resolver, &own_layer, &resolve->error);
     if (rc == MUSTER_OK)
-        rc = muster_master_url_format(mem, layer != NULL ? layer : own_layer, address,
-                                      &resolve->master, &resolve->error);
-    muster_mem_free(mem, own_layer);
+        rc = muster_master_url_format(mem, layer, address, &resolve->master, &resolve->error);
     return rc;
 }
 
@@ -126,6 +121,8 @@ static enum muster_rc answer(struct tpu_vm_resolver *own, struct muster_resolve 
     struct muster_cluster_spec *spec = NULL;
     enum muster_rc rc;
 
+    if (resolve->what == MUSTER_RESOLVE_NUM_ACCELERATORS)
+        return muster_resolve_answer_own_devices(resolve);
     if (resolve->what == MUSTER_RESOLVE_MASTER &&
         (resolve->query.task_type == NULL || !resolve->query.has_task_id))
         return answer_master(own, resolve, vm);
@@ -235,15 +232,6 @@ static enum muster_rc tpu_vm_task_type(struct muster_resolver *resolver, char **
                                        struct muster_error *ret_error)
 {
     return muster_resolver_give_text(resolver, JOB, ret_text, ret_error);
-}
-
-static enum muster_rc tpu_vm_rpc_layer(struct muster_resolver *resolver, char **ret_text,
-                                       struct muster_error *ret_error)
-{
-    if (!of(resolver)->has_no_rpc_layer)
-        return muster_resolver_give_text(resolver, "grpc", ret_text, ret_error);
-    *ret_text = NULL;
-    return MUSTER_OK;
 }
 
 struct place {
@@ -381,13 +369,13 @@ static const struct muster_resolver_ops tpu_vm_ops = {
     .cancel = tpu_vm_cancel,
     .task_type = tpu_vm_task_type,
     .task_id = tpu_vm_task_id,
-    .rpc_layer = tpu_vm_rpc_layer,
     .world_size = tpu_vm_world_size,
     .source = tpu_vm_source,
     .watched = tpu_vm_watched,
     .stop = tpu_vm_stop,
     .close = tpu_vm_close,
     .watch_interval_ns = WATCH_INTERVAL_NS,
+    .default_rpc_layer = "grpc",
 };
 
 enum muster_rc muster_tpu_vm_resolver_open(struct muster_env *env,
@@ -395,6 +383,10 @@ enum muster_rc muster_tpu_vm_resolver_open(struct muster_env *env,
                                            struct muster_resolver **ret_resolver,
                                            struct muster_error *ret_error)
 {
+    static const struct muster_tpu_vm_resolver_options none = {0};
+
+    if (options == NULL)
+        options = &none;
     struct muster_resolver_options common = options->common;
     struct tpu_vm_resolver *own = muster_mem_alloc_zero(env->mem, 1, sizeof(*own));
     enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
@@ -405,9 +397,6 @@ enum muster_rc muster_tpu_vm_resolver_open(struct muster_env *env,
                                                                : MUSTER_TPU_VM_COORDINATOR_PORT;
         if (common.environment == NULL)
             common.environment = "";
-        own->has_no_rpc_layer = common.rpc_layer != NULL && common.rpc_layer[0] == '\0';
-        if (own->has_no_rpc_layer)
-            common.rpc_layer = NULL;
         rc = muster_resolver_init(&own->resolver, env, &tpu_vm_ops, &common);
     }
     if (rc != MUSTER_OK) {

@@ -6,6 +6,7 @@
 #include "net/http_url.h"
 #include "resolvers/task_address.h"
 #include "resolvers/tpu_client.h"
+#include "runtime/deadline.h"
 #include "runtime/text.h"
 
 /* One worker's call. */
@@ -57,7 +58,8 @@ static void one_is_done(struct muster_tpu_work *work)
         muster_task_post(&work->workers->task, work->client->env->loop);
 }
 
-/* {"currentVersion": "2.9.1"}; a worker without a version service has none. */
+/* {"currentVersion": "2.9.1"}; a worker without a version service, or without that member, has
+ * none. */
 static enum muster_rc take_version(struct worker *worker)
 {
     const struct muster_http_request *request = &worker->call.request;
@@ -76,12 +78,11 @@ static enum muster_rc take_version(struct worker *worker)
         return muster_error_set(&query->error, rc, "TPU worker %.60s: %.150s", worker->host,
                                 bad.text);
     version = muster_json_text(muster_json_member(root, "currentVersion"));
-    if (version != NULL)
+    if (version != NULL) {
         query->text = muster_mem_strdup(mem_of(worker->work), version);
-    if (version == NULL || query->text == NULL)
-        rc = muster_error_set(&query->error,
-                              version == NULL ? MUSTER_INVALID_ARGUMENT : MUSTER_RESOURCE_EXHAUSTED,
-                              "TPU worker %.60s gives no currentVersion", worker->host);
+        if (query->text == NULL)
+            rc = muster_error_set(&query->error, MUSTER_RESOURCE_EXHAUSTED, "no memory");
+    }
     muster_json_free(root);
     return rc;
 }
@@ -162,7 +163,8 @@ static void start_worker(struct muster_tpu_work *work, struct worker *worker,
     worker->call.request.url = worker->url;
     worker->call.request.source = "tpu worker";
     worker->call.request.is_direct = true;
-    worker->call.request.deadline_ns = work->query->deadline_ns;
+    worker->call.request.deadline_ns =
+        muster_deadline_inherit(work->client->env->loop, work->query->deadline_ns);
     work->workers->open_count++;
     if (worker->url != NULL)
         rc = muster_http_call_start(&worker->call, work->client->env, on_worker);

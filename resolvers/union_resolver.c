@@ -1,10 +1,12 @@
 /* Several resolvers as one (TensorFlow's UnionResolver). */
 #include <muster/union_resolver.h>
 
+#include "resolvers/name_list.h"
 #include "resolvers/resolvers_internal.h"
 
-#include <stdio.h>
 #include <string.h>
+
+#include "runtime/deadline.h"
 
 struct union_resolver {
     struct muster_resolver resolver;
@@ -68,8 +70,6 @@ static enum muster_rc find_master(const struct question *question)
 {
     struct muster_resolve *resolve = question->resolve;
     const struct muster_task_query *query = &resolve->query;
-    const char *rpc_layer =
-        query->rpc_layer != NULL ? query->rpc_layer : resolve->resolver->rpc_layer;
     struct muster_cluster_spec *spec = NULL;
     const char *address = NULL;
     enum muster_rc rc = join_clusters(question, &spec);
@@ -78,8 +78,8 @@ static enum muster_rc find_master(const struct question *question)
         rc = muster_cluster_spec_task_address(spec, query->task_type, query->task_id, &address,
                                               &resolve->error);
     if (rc == MUSTER_OK)
-        rc = muster_master_url_format(mem_of(question), rpc_layer, address, &resolve->master,
-                                      &resolve->error);
+        rc = muster_master_url_format(mem_of(question), muster_resolve_rpc_layer(resolve), address,
+                                      &resolve->master, &resolve->error);
     muster_cluster_spec_unref(spec);
     return rc;
 }
@@ -149,7 +149,10 @@ static void union_start(struct muster_resolver *resolver, struct muster_resolve 
         part->data = question;
         part->what = is_for_all ? MUSTER_RESOLVE_CLUSTER_SPEC : resolve->what;
         part->query = resolve->query;
-        part->deadline_ns = resolve->deadline_ns;
+        if (resolve->what ==
+            MUSTER_RESOLVE_MASTER) /* of a task named in part only: the member's own */
+            part->query = (struct muster_task_query){.rpc_layer = resolve->query.rpc_layer};
+        part->deadline_ns = muster_deadline_inherit(resolver->env->loop, resolve->deadline_ns);
         if (muster_resolve_start(part, own->members[i], on_part) != MUSTER_OK)
             question->open_count--; /* cannot be: members are closed after the union */
     }
@@ -185,7 +188,8 @@ static enum muster_rc union_rpc_layer(struct muster_resolver *resolver, char **r
 static const char *union_source(struct muster_resolver *resolver, enum muster_fact fact)
 {
     struct union_resolver *own = of(resolver);
-    size_t length = 0;
+    struct muster_name_list sources = {
+        .text = own->source, .bytes = sizeof(own->source), .separator = " + "};
 
     if ((fact == MUSTER_FACT_TASK_TYPE && resolver->task_type != NULL) ||
         (fact == MUSTER_FACT_TASK_ID && resolver->has_task_id) ||
@@ -193,10 +197,8 @@ static const char *union_source(struct muster_resolver *resolver, enum muster_fa
         return NULL;
     if (fact != MUSTER_FACT_CLUSTER_SPEC)
         return muster_resolver_source(own->members[0], fact);
-    for (size_t i = 0; i < own->member_count && length < sizeof(own->source); i++)
-        length +=
-            (size_t)snprintf(own->source + length, sizeof(own->source) - length, "%s%s",
-                             i > 0 ? " + " : "", muster_resolver_source(own->members[i], fact));
+    for (size_t i = 0; i < own->member_count; i++)
+        muster_name_list_add(&sources, muster_resolver_source(own->members[i], fact));
     return own->source;
 }
 
@@ -240,6 +242,7 @@ static const struct muster_resolver_ops union_ops = {
     .source = union_source,
     .stop = union_stop,
     .close = union_close,
+    .is_empty_unset = true,
 };
 
 static enum muster_rc check_options(const struct muster_union_resolver_options *options,
@@ -283,8 +286,7 @@ static enum muster_rc union_new(struct muster_env *env,
     return MUSTER_OK;
 }
 
-/* Members that were never asked go at once, unless closing takes them time. */
-static void discard_members(struct muster_resolver *const *members, size_t count)
+void muster_union_members_discard(struct muster_resolver *const *members, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         if (members[i] != NULL && members[i]->ops->stop == NULL)
@@ -299,6 +301,10 @@ enum muster_rc muster_union_resolver_open(struct muster_env *env,
                                           struct muster_resolver **ret_resolver,
                                           struct muster_error *ret_error)
 {
+    static const struct muster_union_resolver_options none = {0};
+
+    if (options == NULL)
+        options = &none;
     struct union_resolver *own = NULL;
     enum muster_rc rc = check_options(options, ret_error);
 
@@ -311,36 +317,6 @@ enum muster_rc muster_union_resolver_open(struct muster_env *env,
         *ret_resolver = &own->resolver;
         return MUSTER_OK;
     }
-    discard_members(options->members, options->member_count);
-    return rc;
-}
-
-/* "tf_config:|static:worker=a:1" */
-enum muster_rc muster_union_resolver_open_uri(struct muster_env *env, const char *rest,
-                                              const struct muster_resolver_options *options,
-                                              struct muster_resolver **ret_resolver,
-                                              struct muster_error *ret_error)
-{
-    struct muster_resolver *members[MUSTER_UNION_MEMBERS_MAX];
-    struct muster_union_resolver_options own = {.common = *options, .members = members};
-    char *copy = muster_mem_strdup(env->mem, rest);
-    enum muster_rc rc = MUSTER_OK;
-    char *at = NULL;
-
-    if (copy == NULL)
-        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a union");
-    for (char *uri = strtok_r(copy, "|", &at); uri != NULL && rc == MUSTER_OK;
-         uri = strtok_r(NULL, "|", &at)) {
-        if (own.member_count == MUSTER_UNION_MEMBERS_MAX)
-            rc = muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                  "a union has at most %d members", MUSTER_UNION_MEMBERS_MAX);
-        else
-            rc = muster_resolver_open(env, uri, NULL, &members[own.member_count], ret_error);
-        own.member_count += rc == MUSTER_OK;
-    }
-    muster_mem_free(env->mem, copy);
-    if (rc == MUSTER_OK)
-        return muster_union_resolver_open(env, &own, ret_resolver, ret_error);
-    discard_members(members, own.member_count);
+    muster_union_members_discard(options->members, options->member_count);
     return rc;
 }

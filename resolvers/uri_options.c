@@ -1,6 +1,7 @@
 /* Options of a URI against a table, as a command line's are. */
 #include "resolvers/uri_options.h"
 
+#include "resolvers/name_list.h"
 #include "resolvers/resolvers_internal.h"
 
 #include <ctype.h>
@@ -8,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define NAMES_BYTES 190 /* an error text has room for them and the option */
 
 bool muster_uri_decode(char *text)
 {
@@ -31,14 +34,40 @@ bool muster_uri_decode(char *text)
     return true;
 }
 
+/* From an opening '"' to the closing one, or to the end of text. */
+static const char *skip_quotes(const char *text)
+{
+    for (text++; *text != '\0' && *text != '"'; text++)
+        text += *text == '\\' && text[1] != '\0';
+    return text;
+}
+
+const char *muster_uri_find(const char *text, const char *stops)
+{
+    unsigned parentheses = 0, braces = 0;
+
+    for (; *text != '\0'; text++) {
+        if (parentheses + braces == 0 && strchr(stops, *text) != NULL)
+            return text;
+        if (braces > 0 && *text == '"')
+            text = skip_quotes(text);
+        parentheses += *text == '(';
+        parentheses -= *text == ')' && parentheses > 0;
+        braces += *text == '{';
+        braces -= *text == '}' && braces > 0;
+        if (*text == '\0')
+            break;
+    }
+    return parentheses + braces == 0 ? text : NULL;
+}
+
 static const char *list_names(const struct muster_uri_table *table, char *text, size_t bytes)
 {
-    size_t length = 0;
+    struct muster_name_list list = {.text = text, .bytes = bytes, .separator = ", "};
 
     snprintf(text, bytes, "none");
-    for (size_t i = 0; i < table->row_count && length < bytes; i++)
-        length += (size_t)snprintf(text + length, bytes - length, "%s%s", i > 0 ? ", " : "",
-                                   table->rows[i].name);
+    for (size_t i = 0; i < table->row_count; i++)
+        muster_name_list_add(&list, table->rows[i].name);
     return text;
 }
 
@@ -95,13 +124,18 @@ static enum muster_rc read_option(const struct muster_uri_table *table, char *op
                                   struct muster_error *ret_error)
 {
     char *value = strchr(option, '=');
-    char names[160];
+    char names[NAMES_BYTES];
 
     if (value == NULL || value == option)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "%s: '%s' is not of the form name=value (names: %s)", table->scheme,
-                                option, list_names(table, names, sizeof(names)));
+                                "%s: '%.25s' is not of the form name=value (names: %s)",
+                                table->scheme, option, list_names(table, names, sizeof(names)));
     *value++ = '\0';
+    if (strchr(value, '?') != NULL && strstr(value, "://") == NULL)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "%s: %s=%s: options are joined by '&'; write %%3F for a '?' that "
+                                "belongs to a value",
+                                table->scheme, option, value);
     if (!muster_uri_decode(value))
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "%s: %s=%s: '%%' needs two hexadecimal digits behind it",
@@ -111,7 +145,7 @@ static enum muster_rc read_option(const struct muster_uri_table *table, char *op
             return read_value(table, &table->rows[i], value, values, ret_error);
     }
     return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                            "%s: there is no option '%s' (options: %s)", table->scheme, option,
+                            "%s: there is no option '%.25s' (options: %s)", table->scheme, option,
                             list_names(table, names, sizeof(names)));
 }
 
@@ -122,7 +156,7 @@ enum muster_rc muster_uri_options_parse(struct muster_uri_options *options, cons
     enum muster_rc rc = MUSTER_OK;
     char *rest = NULL;
 
-    options->text = muster_mem_strdup(options->mem, text);
+    options->text = muster_mem_strdup(options->mem, text + (text[0] == '?'));
     if (options->text == NULL)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for options");
     for (char *option = strtok_r(options->text, "&", &rest); option != NULL && rc == MUSTER_OK;

@@ -40,7 +40,7 @@ struct muster_uri_options {
     }
 
 /**
- * "name=value&name=value" into values, which hold the defaults; %41 is 'A'. Pure.
+ * "name=value&name=value", maybe with a '?' before it, into values, which hold the defaults; %41 is 'A'. Pure.
  *
  * Owns:    options->mem is set before; gives what fini releases, also on failure.
  * Errors:  INVALID_ARGUMENT names the option, the scheme and the options that exist;
@@ -52,6 +52,10 @@ MUSTER_MUST_CHECK enum muster_rc muster_uri_options_parse(struct muster_uri_opti
                                                           void *values,
                                                           struct muster_error *ret_error);
 void muster_uri_options_fini(struct muster_uri_options *options);
+
+/** The first of the characters `stops` in text that stands in no parentheses and in no JSON object; its
+ * end where there is none. NULL: a '(' or '{' is not closed. Pure. */
+const char *muster_uri_find(const char *text, const char *stops);
 
 /** %41 becomes 'A', in place. False: a '%' without two digits, or %00. */
 bool muster_uri_decode(char *text);

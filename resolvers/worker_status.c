@@ -8,6 +8,8 @@
 #include <muster/address.h>
 #include <muster/rpc.h>
 
+#include "runtime/deadline.h"
+
 #define PAUSE_FIRST_NS (250 * MUSTER_NS_PER_MS) /* doubles */
 #define PAUSE_MAX_NS   (5 * MUSTER_NS_PER_S)
 #define PAUSE_MIN_NS   (5 * MUSTER_NS_PER_MS) /* what is left of the time is no longer worth a try */
@@ -233,11 +235,13 @@ static void ask_try(struct muster_worker_ask *ask)
     uint64_t due_ns = muster_loop_after_ns(status->env->loop, try_ns);
     enum muster_rc rc;
 
+    if (due_ns > status->deadline_ns)
+        due_ns = status->deadline_ns;
     move(ask, ASK_ASKING);
     ask->tries++;
     ask->unary.data = ask;
     rc = muster_unary_start(&ask->unary, ask->channel, MUSTER_WORKER_STATUS_METHOD, "", 0,
-                            due_ns < status->deadline_ns ? due_ns : status->deadline_ns, on_answer);
+                            muster_deadline_inherit(status->env->loop, due_ns), on_answer);
     if (rc != MUSTER_OK)
         refuse(ask, rc, muster_rc_text(rc));
 }

@@ -92,10 +92,12 @@ static enum muster_rc answer(struct muster_resolve *resolve, const struct muster
                              struct muster_cluster_spec *spec)
 {
     const struct muster_task_query *query = &resolve->query;
-    const char *layer = query->rpc_layer != NULL ? query->rpc_layer : resolve->resolver->rpc_layer;
+    const char *layer = muster_resolve_rpc_layer(resolve);
     const char *address = "";
 
-    if (resolve->what != MUSTER_RESOLVE_MASTER)
+    if (resolve->what == MUSTER_RESOLVE_NUM_ACCELERATORS)
+        return muster_resolve_answer_own_devices(resolve);
+    if (resolve->what == MUSTER_RESOLVE_CLUSTER_SPEC)
         return muster_resolve_answer_cluster(resolve, muster_cluster_spec_ref(spec));
     if (query->task_type != NULL && query->has_task_id) {
         if (muster_cluster_spec_task_address(spec, query->task_type, query->task_id, &address,

@@ -1,6 +1,8 @@
 /* The calls of env.h that only pass on to an implementation's table. */
 #include <muster/env.h>
 
+#include <string.h>
+
 #include "runtime/host_share.h"
 
 const char *muster_vars_get(struct muster_vars *vars, const char *name)
@@ -26,14 +28,42 @@ bool muster_files_is_special(struct muster_files *files, const char *path)
     return files->ops->is_special != NULL && files->ops->is_special(files, path);
 }
 
+size_t muster_files_count(struct muster_files *files, const char *pattern)
+{
+    return files->ops->count != NULL ? files->ops->count(files, pattern) : 0;
+}
+
+uint32_t muster_host_count_gpus(struct muster_files *files)
+{
+    return (uint32_t)muster_files_count(files, "/dev/nvidia[0-9]*");
+}
+
 const char *muster_host_key(struct muster_host *host)
 {
     return host->ops->key(host);
 }
 
+bool muster_host_key_shares_loopback(const char *a, const char *b)
+{
+    const char *network_a = strrchr(a, '/'), *network_b = strrchr(b, '/');
+    size_t machine = strcspn(a, "/");
+
+    if (strcmp(a, b) == 0)
+        return true;
+    if (network_a == NULL || network_b == NULL || network_a == a + machine ||
+        network_b == strchr(b, '/'))
+        return false;
+    return strncmp(a, b, machine + 1) == 0 && strcmp(network_a, network_b) == 0;
+}
+
 int64_t muster_host_pid(struct muster_host *host)
 {
     return host->ops->pid(host);
+}
+
+uint64_t muster_host_started(struct muster_host *host, int64_t pid)
+{
+    return host->ops->started == NULL ? 0 : host->ops->started(host, pid);
 }
 
 uint64_t muster_host_wall_ns(struct muster_host *host)

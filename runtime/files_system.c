@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <limits.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -138,10 +139,24 @@ static bool system_is_special(struct muster_files *files, const char *path)
     return stat(path, &status) == 0 && !S_ISREG(status.st_mode);
 }
 
+static size_t system_count(struct muster_files *files, const char *pattern)
+{
+    glob_t found = {0};
+    size_t count = 0;
+
+    (void)files;
+    if (glob(pattern, 0, NULL, &found) == 0)
+        count = found.gl_pathc;
+    globfree(&found);
+    return count;
+}
+
 struct muster_files *muster_files_system(void)
 {
-    static const struct muster_files_ops ops = {
-        .read = system_read, .write = system_write, .is_special = system_is_special};
+    static const struct muster_files_ops ops = {.read = system_read,
+                                                .write = system_write,
+                                                .is_special = system_is_special,
+                                                .count = system_count};
     static struct muster_files files = {.ops = &ops};
 
     return &files;

@@ -10,6 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "runtime/deadline.h"
+
 #define READ_STEP_BYTES   4096u
 #define REAP_WAIT_MIN_NS  MUSTER_NS_PER_MS
 #define REAP_WAIT_MAX_NS  (50 * MUSTER_NS_PER_MS)
@@ -177,9 +179,13 @@ static enum muster_rc spawn(struct run *run)
 enum muster_rc muster_host_command_start(struct muster_command *command, struct muster_mem *mem,
                                          struct muster_loop *loop)
 {
-    struct run *run = muster_mem_alloc_zero(mem, 1, sizeof(*run));
-    enum muster_rc rc;
+    struct run *run;
+    enum muster_rc rc =
+        muster_deadline_judge(loop, "muster_command_start", command->deadline_ns, NULL);
 
+    if (rc != MUSTER_OK)
+        return rc;
+    run = muster_mem_alloc_zero(mem, 1, sizeof(*run));
     if (run == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;
     *run = (struct run){

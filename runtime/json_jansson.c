@@ -7,6 +7,8 @@
 
 #include <jansson.h>
 
+#include "runtime/text.h"
+
 static json_t *json_of(const struct muster_json *value)
 {
     return (json_t *)(uintptr_t)value;
@@ -60,10 +62,10 @@ enum muster_rc muster_json_parse(const char *text, size_t size, struct muster_js
                                     "no memory to parse JSON");
         /* Jansson ends with " near 'TEXT'", and the text may be a secret: the place is enough. */
         near = strstr(error.text, " near '");
-        return muster_error_set(
-            ret_error, MUSTER_INVALID_ARGUMENT, "bad JSON at line %d, column %d: %.*s", error.line,
-            error.column,
-            near != NULL ? (int)(near - error.text) : (int)strlen(error.text), error.text);
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "bad JSON at line %d, column %d: %.*s", error.line, error.column,
+                                near != NULL ? (int)(near - error.text) : (int)strlen(error.text),
+                                error.text);
     }
     *ret_root = value_of(root);
     return MUSTER_OK;
@@ -209,20 +211,104 @@ bool muster_json_append(struct muster_json *array, struct muster_json *value)
     return json_array_append_new(json_of(array), json_of(value)) == 0;
 }
 
+/* --- writing: jansson has one precision for all numbers of a text, and its 17 digits make
+ * 3.4380000000000002 of 3.438 */
+
+static void text_add_break(struct muster_text *text, int depth)
+{
+    if (depth < 0)
+        return;
+    muster_text_add_string(text, "\n");
+    for (int i = 0; i < depth; i++)
+        muster_text_add_string(text, "  ");
+}
+
+/* A real number stays one for who reads it: 3.0, not 3. */
+static void text_add_real(struct muster_text *text, double number)
+{
+    size_t start = text->count;
+
+    muster_text_add_json_number(text, number);
+    if (!text->is_failed && memchr(text->bytes + start, '.', text->count - start) == NULL &&
+        memchr(text->bytes + start, 'e', text->count - start) == NULL)
+        muster_text_add_string(text, ".0");
+}
+
+static void text_add_value(struct muster_text *text, const json_t *value, int depth);
+
+static void text_add_array(struct muster_text *text, const json_t *array, int depth)
+{
+    int inner = depth < 0 ? -1 : depth + 1;
+
+    muster_text_add_string(text, "[");
+    for (size_t i = 0; i < json_array_size(array); i++) {
+        muster_text_add_string(text, i > 0 ? "," : "");
+        text_add_break(text, inner);
+        text_add_value(text, json_array_get(array, i), inner);
+    }
+    if (json_array_size(array) > 0)
+        text_add_break(text, depth);
+    muster_text_add_string(text, "]");
+}
+
+static void text_add_object(struct muster_text *text, const json_t *object, int depth)
+{
+    int inner = depth < 0 ? -1 : depth + 1;
+    struct muster_json_walk walk;
+    const char *comma = "";
+
+    muster_text_add_string(text, "{");
+    for (bool more = muster_json_walk_first(&walk, (const struct muster_json *)object); more;
+         more = muster_json_walk_next(&walk)) {
+        muster_text_add_string(text, comma);
+        comma = ",";
+        text_add_break(text, inner);
+        muster_text_add_json(text, walk.name);
+        muster_text_add_string(text, depth < 0 ? ":" : ": ");
+        text_add_value(text, json_of(walk.value), inner);
+    }
+    if (*comma != '\0')
+        text_add_break(text, depth);
+    muster_text_add_string(text, "}");
+}
+
+/* depth -1: on one line. */
+static void text_add_value(struct muster_text *text, const json_t *value, int depth)
+{
+    switch (json_typeof(value)) {
+    case JSON_OBJECT:
+        text_add_object(text, value, depth);
+        return;
+    case JSON_ARRAY:
+        text_add_array(text, value, depth);
+        return;
+    case JSON_STRING:
+        muster_text_add_json(text, json_string_value(value));
+        return;
+    case JSON_INTEGER:
+        muster_text_add_format(text, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+        return;
+    case JSON_REAL:
+        text_add_real(text, json_real_value(value));
+        return;
+    case JSON_TRUE:
+    case JSON_FALSE:
+        muster_text_add_string(text, json_is_true(value) ? "true" : "false");
+        return;
+    case JSON_NULL:
+        muster_text_add_string(text, "null");
+        return;
+    }
+}
+
 enum muster_rc muster_json_format(const struct muster_json *root, bool is_pretty,
                                   struct muster_mem *mem, char **ret_text)
 {
-    size_t flags = JSON_ENCODE_ANY | (is_pretty ? JSON_INDENT(2) : JSON_COMPACT);
-    size_t size = json_dumpb(json_of(root), NULL, 0, flags);
-    char *text;
+    struct muster_text text;
 
-    if (size == 0)
+    if (root == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;
-    text = muster_mem_alloc(mem, size + 1);
-    if (text == NULL)
-        return MUSTER_RESOURCE_EXHAUSTED;
-    json_dumpb(json_of(root), text, size, flags);
-    text[size] = '\0';
-    *ret_text = text;
-    return MUSTER_OK;
+    muster_text_init(&text, mem);
+    text_add_value(&text, json_of(root), is_pretty ? 0 : -1);
+    return muster_text_take(&text, ret_text, NULL);
 }

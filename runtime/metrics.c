@@ -11,6 +11,7 @@
 struct muster_metrics {
     struct muster_mem *mem;
     struct muster_list series; /* one name's series are neighbours */
+    struct muster_list collectors;
 };
 
 enum muster_rc muster_metrics_open(struct muster_mem *mem, struct muster_metrics **ret_metrics)
@@ -21,6 +22,7 @@ enum muster_rc muster_metrics_open(struct muster_mem *mem, struct muster_metrics
         return MUSTER_RESOURCE_EXHAUSTED;
     metrics->mem = mem;
     muster_list_init(&metrics->series);
+    muster_list_init(&metrics->collectors);
     *ret_metrics = metrics;
     return MUSTER_OK;
 }
@@ -31,6 +33,8 @@ void muster_metrics_close(struct muster_metrics *metrics)
     if (metrics == NULL)
         return;
     while (muster_list_pop(&metrics->series) != NULL)
+        continue;
+    while (muster_list_pop(&metrics->collectors) != NULL)
         continue;
     muster_mem_free(metrics->mem, metrics);
 }
@@ -70,6 +74,19 @@ void muster_metric_fini(struct muster_metric *metric)
 void muster_metric_show(struct muster_metric *metric, const int64_t *source)
 {
     metric->source = source;
+}
+
+void muster_metrics_collector_add(struct muster_metrics *metrics,
+                                  struct muster_metrics_collector *collector)
+{
+    muster_list_init(&collector->node);
+    if (metrics != NULL)
+        muster_list_append(&metrics->collectors, &collector->node);
+}
+
+void muster_metrics_collector_remove(struct muster_metrics_collector *collector)
+{
+    muster_list_remove(&collector->node);
 }
 
 void muster_histogram_init(struct muster_histogram *histogram, struct muster_metrics *metrics,
@@ -169,6 +186,7 @@ static void add_metric(struct muster_text *text, const struct muster_metric *met
         [MUSTER_GAUGE] = "gauge",
         [MUSTER_HISTOGRAM] = "histogram",
     };
+    int64_t value = metric->source != NULL ? *metric->source : metric->value;
 
     if (is_first)
         muster_text_add_format(text, "# HELP %s %s\n# TYPE %s %s\n", metric->name, metric->help,
@@ -178,16 +196,27 @@ static void add_metric(struct muster_text *text, const struct muster_metric *met
         return;
     }
     add_series(text, metric, "");
-    muster_text_add_format(text, "%" PRId64 "\n",
-                           metric->source != NULL ? *metric->source : metric->value);
+    if (metric->per_unit != 0)
+        muster_text_add_format(text, "%.15g\n", (double)value / (double)metric->per_unit);
+    else
+        muster_text_add_format(text, "%" PRId64 "\n", value);
 }
 
 enum muster_rc muster_metrics_format(struct muster_metrics *metrics, struct muster_mem *mem,
                                      char **ret_text, size_t *ret_bytes)
 {
     struct muster_text text;
+    struct muster_list *next;
     const char *name = "";
     enum muster_rc rc;
+
+    for (struct muster_list *at = metrics->collectors.next; at != &metrics->collectors; at = next) {
+        struct muster_metrics_collector *collector =
+            MUSTER_CONTAINER_OF(at, struct muster_metrics_collector, node);
+
+        next = at->next;
+        collector->collect(collector);
+    }
 
     muster_text_init(&text, mem);
     for (struct muster_list *at = metrics->series.next; at != &metrics->series; at = at->next) {

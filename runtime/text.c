@@ -139,9 +139,13 @@ void muster_text_add_json_number(struct muster_text *text, double number)
         muster_text_add_string(text, "null");
         return;
     }
-    snprintf(digits, sizeof(digits), "%.15g", number);
-    if (strtod(digits, NULL) != number)
-        snprintf(digits, sizeof(digits), "%.17g", number);
+    for (int precision = 15; precision <= 17; precision++) {
+        snprintf(digits, sizeof(digits), "%.*g", precision, number);
+        if (strtod(digits, NULL) == number)
+            break;
+    }
+    for (char *comma = strchr(digits, ','); comma != NULL; comma = NULL)
+        *comma = '.'; /* the locale's */
     muster_text_add_string(text, digits);
 }
 

@@ -3,7 +3,9 @@
 #include <muster/trace.h>
 
 #include <assert.h>
-#include <inttypes.h>
+#include <stdatomic.h>
+
+#include "runtime/trace_text.h"
 
 struct muster_trace {
     struct muster_mem *mem;
@@ -35,15 +37,36 @@ void muster_trace_close(struct muster_trace *trace)
         muster_mem_free(trace->mem, trace);
 }
 
-void muster_trace_emit(const struct muster_env *env, const char *kind, uint64_t a, uint64_t b,
-                       uint64_t c)
+void muster_trace_emit_at(const struct muster_env *env, uint64_t time_ns, const char *kind,
+                          const char *text, uint64_t a, uint64_t b, uint64_t c)
 {
     struct muster_trace *trace = env->trace;
 
     if (trace == NULL)
         return;
-    trace->events[trace->emitted++ % trace->capacity] = (struct muster_trace_event){
-        .time_ns = muster_loop_now_ns(env->loop), .kind = kind, .a = a, .b = b, .c = c};
+    trace->events[trace->emitted % trace->capacity] = (struct muster_trace_event){
+        .time_ns = time_ns, .kind = kind, .text = text, .a = a, .b = b, .c = c};
+    /* A handler of signals in this thread that reads the ring finds the event whole or not at all. */
+    atomic_signal_fence(memory_order_release);
+    trace->emitted++;
+}
+
+void muster_trace_emit_text(const struct muster_env *env, const char *kind, const char *text,
+                            uint64_t a, uint64_t b, uint64_t c)
+{
+    if (env->trace != NULL)
+        muster_trace_emit_at(env, muster_loop_clock_ns(env->loop), kind, text, a, b, c);
+}
+
+void muster_trace_emit(const struct muster_env *env, const char *kind, uint64_t a, uint64_t b,
+                       uint64_t c)
+{
+    muster_trace_emit_text(env, kind, NULL, a, b, c);
+}
+
+uint64_t muster_trace_emitted(const struct muster_trace *trace)
+{
+    return trace->emitted;
 }
 
 size_t muster_trace_count(const struct muster_trace *trace)
@@ -59,14 +82,35 @@ const struct muster_trace_event *muster_trace_at(const struct muster_trace *trac
     return &trace->events[(first + index) % trace->capacity];
 }
 
+size_t muster_trace_format(const struct muster_trace_event *event,
+                           char line[MUSTER_TRACE_LINE_BYTES])
+{
+    /* Kinds and texts are our own: together they stay below 150 bytes. */
+    struct muster_trace_text text = {.bytes = line, .room = MUSTER_TRACE_LINE_BYTES - 2};
+
+    muster_trace_text_add(&text, "{\"time_ns\":");
+    muster_trace_text_add_number(&text, event->time_ns);
+    muster_trace_text_add(&text, ",\"a\":");
+    muster_trace_text_add_number(&text, event->a);
+    muster_trace_text_add(&text, ",\"b\":");
+    muster_trace_text_add_number(&text, event->b);
+    muster_trace_text_add(&text, ",\"c\":");
+    muster_trace_text_add_number(&text, event->c);
+    muster_trace_text_add(&text, ",\"kind\":");
+    muster_trace_text_add_quoted(&text, event->kind);
+    if (event->text != NULL) {
+        muster_trace_text_add(&text, ",\"text\":");
+        muster_trace_text_add_quoted(&text, event->text);
+    }
+    line[text.length] = '}';
+    line[text.length + 1] = '\n';
+    return text.length + 2;
+}
+
 void muster_trace_dump(const struct muster_trace *trace, FILE *file)
 {
-    for (size_t i = 0; i < muster_trace_count(trace); i++) {
-        const struct muster_trace_event *event = muster_trace_at(trace, i);
+    char line[MUSTER_TRACE_LINE_BYTES];
 
-        fprintf(file,
-                "{\"time_ns\":%" PRIu64 ",\"kind\":\"%s\",\"a\":%" PRIu64 ",\"b\":%" PRIu64
-                ",\"c\":%" PRIu64 "}\n",
-                event->time_ns, event->kind, event->a, event->b, event->c);
-    }
+    for (size_t i = 0; i < muster_trace_count(trace); i++)
+        fwrite(line, 1, muster_trace_format(muster_trace_at(trace, i), line), file);
 }

@@ -6,16 +6,22 @@
 #include <muster/resolver.h>
 
 #include <stdarg.h>
+#include <string.h>
 #include <sys/resource.h>
 
 const struct command commands[] = {
     {"run", "start workers and keep them going when some die", command_run, &run_options},
+    {"status", "show the jobs of a registry: members, steps, who waits for whom", command_status,
+     &status_options},
+    {"top", "show the same, live", command_top, &top_options},
     {"resolve", "show the cluster that this process is in", command_resolve, &resolve_options},
     {"coordinator", "serve JAX's coordination service", command_coordinator, &coordinator_options},
     {"server", "serve a task of a cluster, as tf.distribute.Server", command_server,
      &server_options},
     {"registry", "serve the registry over the etcd v3 API", command_registry, &registry_options},
     {"bench", "measure: 'muster bench' lists the benchmarks", command_bench, NULL},
+    {"trace", "merge flight recorders of members into a trace for Perfetto", command_trace,
+     &trace_options},
     {"version", "show the version", command_version, &version_options},
     {"help", "show this, or 'help COMMAND', 'help options', 'help exit-codes'", command_help, NULL},
 };
@@ -52,6 +58,17 @@ bool command_check_listen(const char *text, struct muster_error *ret_error)
     muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                      "\"%.80s\" is no address such as 127.0.0.1:2379, [::1]:2379 or :2379", text);
     return false;
+}
+
+const char *command_cause(const char *why, const char *endpoint)
+{
+    static const char before[] = "connect to ";
+    size_t head = sizeof(before) - 1, length = strlen(endpoint);
+
+    if (strncmp(why, before, head) != 0 || strncmp(why + head, endpoint, length) != 0 ||
+        strncmp(why + head + length, ": ", 2) != 0)
+        return why;
+    return why + head + length + 2;
 }
 
 bool command_check_registry(const char *text, struct muster_error *ret_error)

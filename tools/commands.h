@@ -41,13 +41,22 @@ int command_registry(int argc, char **argv);
 int command_resolve(int argc, char **argv);
 int command_run(int argc, char **argv);
 int command_server(int argc, char **argv);
+int command_status(int argc, char **argv);
+int command_top(int argc, char **argv);
+int command_trace(int argc, char **argv);
 int command_version(int argc, char **argv);
+
+/** The commit that was built; the build writes it (cmake/commit.cmake). "unknown" outside of git. */
+extern const char muster_commit[];
 
 extern const struct muster_options coordinator_options;
 extern const struct muster_options registry_options;
 extern const struct muster_options resolve_options;
 extern const struct muster_options run_options;
 extern const struct muster_options server_options;
+extern const struct muster_options status_options;
+extern const struct muster_options top_options;
+extern const struct muster_options trace_options;
 extern const struct muster_options version_options;
 
 /** The option row of a command that logs: --log-level, into settings' field log_level. */
@@ -56,6 +65,15 @@ extern const struct muster_options version_options;
         .name = "log-level", .variable = "MUSTER_LOG_LEVEL", .kind = MUSTER_OPTION_CHOICE,         \
         .offset = offsetof(settings_type, log_level), .fallback = (level),                         \
         .choices = "error|warn|info|debug|trace", .help = "How much goes to standard error."       \
+    }
+
+/** The option row of a command that logs: --log-format, into settings' field log_format. */
+#define COMMAND_LOG_FORMAT_ROW(settings_type)                                                      \
+    {                                                                                              \
+        .name = "log-format", .variable = "MUSTER_LOG_FORMAT", .kind = MUSTER_OPTION_CHOICE,       \
+        .offset = offsetof(settings_type, log_format), .fallback = "text", .choices = "text|json", \
+        .help = "What goes to standard error: lines for people, or one "                           \
+                "JSON object per line."                                                            \
     }
 
 /**
@@ -72,6 +90,9 @@ bool command_parse_all(const struct muster_options *options, int argc, char **ar
 /** "COMMAND: what is wrong ('COMMAND --help' shows all options)" on standard error. Returns
  * EXIT_USAGE. */
 int command_refuse(const char *command, const char *format, ...) MUSTER_PRINTF(2, 3);
+
+/** The part of why behind "connect to ENDPOINT: ", for texts that name the endpoint themselves. */
+const char *command_cause(const char *why, const char *endpoint);
 
 /** What options' texts are checked by. */
 bool command_check_listen(const char *text, struct muster_error *ret_error);

@@ -23,7 +23,7 @@ struct settings {
     bool is_recoverable;
     bool is_closed_dead;
     const char *data;
-    const char *log_level;
+    const char *log_level, *log_format;
     struct service_tls_settings tls;
     const char *status;
 };
@@ -90,6 +90,7 @@ static const struct muster_option rows[] = {
      .help = "Serve /healthz and /metrics (Prometheus) there, over HTTP/1.1; told behind the ready "
              "line."},
     COMMAND_LOG_ROW(struct settings, "info"),
+    COMMAND_LOG_FORMAT_ROW(struct settings),
 };
 
 const struct muster_options coordinator_options = {
@@ -183,7 +184,7 @@ static enum muster_rc open_coordinator(struct service *service, struct muster_er
     if (rc == MUSTER_OK)
         rc = muster_coordination_server_open(service->env, &options,
                                              &coordinator_of(service)->server, ret_error);
-    muster_tls_close(options.tls); /* the server has its share */
+    service->tls = options.tls; /* the server has a share of its own */
     return rc;
 }
 
@@ -231,5 +232,5 @@ int command_coordinator(int argc, char **argv)
         return command_refuse(coordinator_options.command,
                               "--tasks N is required: how many processes the job has");
     coordinator.service.status = settings.status;
-    return service_run(&coordinator.service, settings.log_level);
+    return service_run(&coordinator.service, settings.log_level, settings.log_format);
 }

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include <muster/log.h>
 #include <muster/registry_server.h>
 
 #include "data_owner.h"
@@ -16,7 +17,7 @@ struct settings {
     const char *data;
     const char *advertise_url;
     const char *name;
-    const char *log_level;
+    const char *log_level, *log_format;
     const char *status;
     uint64_t quota_bytes;
     bool is_durable;
@@ -98,6 +99,7 @@ static const struct muster_option rows[] = {
      .help = "Serve /healthz and /metrics (Prometheus) there, over HTTP/1.1; told behind the ready "
              "line."},
     COMMAND_LOG_ROW(struct settings, "info"),
+    COMMAND_LOG_FORMAT_ROW(struct settings),
 };
 
 const struct muster_options registry_options = {
@@ -139,6 +141,38 @@ static enum muster_rc open_tls(struct service *service, struct muster_tls **ret_
     return job_tls_open_role(&options, &role, &registry_of(service)->job_tls, ret_tls, ret_error);
 }
 
+static void tell_start(struct service *service)
+{
+    const struct settings *settings = service->settings;
+    struct muster_registry_server *server = registry_of(service)->server;
+    struct muster_registry_server_status status;
+    char text[MUSTER_ADDRESS_TEXT_BYTES];
+
+    muster_registry_server_status(server, &status);
+    MUSTER_LOG(service->env, INFO, "registry_started", "version", MUSTER_VERSION, "address",
+               muster_address_format(muster_registry_server_address(server), text), "tls",
+               service->tls != NULL ? "yes" : "no", "file",
+               settings->data != NULL ? settings->data : "none", "revision", status.revision,
+               "keys", status.key_count, "leases", status.lease_count, "quota_bytes",
+               status.quota_bytes);
+}
+
+static void tell_end(struct service *service)
+{
+    const struct settings *settings = service->settings;
+    struct muster_registry_server_status status;
+
+    muster_registry_server_status(registry_of(service)->server, &status);
+    MUSTER_LOG(service->env, INFO, "registry_stopped", "file",
+               settings->data != NULL ? settings->data : "none", "revision", status.revision,
+               "keys", status.key_count);
+}
+
+static enum muster_rc check_registry(struct service *service, struct muster_error *ret_error)
+{
+    return muster_registry_server_check(registry_of(service)->server, ret_error);
+}
+
 static enum muster_rc open_registry(struct service *service, struct muster_error *ret_error)
 {
     struct registry *registry = registry_of(service);
@@ -164,7 +198,9 @@ static enum muster_rc open_registry(struct service *service, struct muster_error
     if (rc == MUSTER_OK)
         rc = muster_registry_server_open(service->env, registry->store, &options, &registry->server,
                                          ret_error);
-    muster_tls_close(options.tls); /* the server has its share */
+    service->tls = options.tls; /* the server has a share of its own */
+    if (rc == MUSTER_OK)
+        tell_start(service);
     return rc;
 }
 
@@ -175,6 +211,7 @@ static const struct muster_address *address(struct service *service)
 
 static void on_closed(struct muster_registry_server *server)
 {
+    tell_end(muster_registry_server_data(server));
     service_closed(muster_registry_server_data(server));
 }
 
@@ -194,9 +231,11 @@ static void clean(struct service *service)
 }
 
 static const struct service_kind kind = {.name = "registry",
+                                         .has_own_metrics = true,
                                          .open = open_registry,
                                          .address = address,
                                          .close = close_registry,
+                                         .check = check_registry,
                                          .clean = clean};
 
 int command_registry(int argc, char **argv)
@@ -218,5 +257,5 @@ int command_registry(int argc, char **argv)
                               "--tls-secret makes the certificates itself: leave out --tls-cert, "
                               "--tls-key and --tls-client-ca");
     registry.service.status = settings.status;
-    return service_run(&registry.service, settings.log_level);
+    return service_run(&registry.service, settings.log_level, settings.log_format);
 }

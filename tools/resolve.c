@@ -32,7 +32,8 @@ static const struct muster_option rows[] = {
      .help =
          "Who is asked: auto: (the first whose mark is in the environment), tf_config:, "
          "static:worker=host:port,host:port;ps=…, slurm:, sagemaker:, torchrun:, jax:, openmpi:, "
-         "pmi:, file:PATH, dns:_service._tcp.domain, dns:host:port, union:URI|URI … "
+         "pmi:, file:PATH, dns:_service._tcp.domain, dns:host:port, union:URI|URI … Options stand "
+         "behind it, as in static:worker=a:1?task_type=worker&task_id=0. "
          "docs/resolvers.md has them all, with their options."},
     {.name = "timeout",
      .kind = MUSTER_OPTION_DURATION,

@@ -151,6 +151,30 @@ static enum muster_rc write_file(struct muster_files *files, const char *path, c
     return muster_files_write(explain->real_files, path, bytes, count);
 }
 
+static bool is_special_file(struct muster_files *files, const char *path)
+{
+    struct resolve_explain *explain = MUSTER_CONTAINER_OF(files, struct resolve_explain, files);
+
+    return muster_files_is_special(explain->real_files, path);
+}
+
+static size_t count_files(struct muster_files *files, const char *pattern)
+{
+    struct resolve_explain *explain = MUSTER_CONTAINER_OF(files, struct resolve_explain, files);
+    size_t count = muster_files_count(explain->real_files, pattern);
+    struct muster_json *line;
+
+    if (!explain->is_json) {
+        fprintf(stderr, "file      %s: %zu found\n", pattern, count);
+        return count;
+    }
+    line = line_new("file");
+    add_text(line, "path", pattern);
+    add_number(line, "count", (int64_t)count);
+    line_print(line);
+    return count;
+}
+
 /* Requests. */
 
 static void print_exchange(const struct muster_http_exchange *exchange)
@@ -205,7 +229,10 @@ static void write_record(struct muster_log *log, enum muster_log_level level, ui
 void resolve_explain_init(struct resolve_explain *explain, struct muster_env *env, bool is_json)
 {
     static const struct muster_vars_ops vars_ops = {.get = get_variable};
-    static const struct muster_files_ops files_ops = {.read = read_file, .write = write_file};
+    static const struct muster_files_ops files_ops = {.read = read_file,
+                                                      .write = write_file,
+                                                      .is_special = is_special_file,
+                                                      .count = count_files};
     static const struct muster_log_ops log_ops = {.write = write_record};
 
     *explain = (struct resolve_explain){

@@ -4,6 +4,7 @@
 #include "commands.h"
 #include "output.h"
 
+#include <muster/strategy.h>
 #include <muster/stream.h>
 
 #include <errno.h>
@@ -47,20 +48,24 @@ void run_finish(struct run *run)
     blame_who_was_too_late(run);
     for (uint32_t i = 0; i < run->task_count; i++)
         has_failed = has_failed || run->tasks[i].state != RUN_TASK_LEFT;
-    if (run->failed != NULL)
+    if (run->fatal_code != 0)
+        run->exit_code = run->fatal_code;
+    else if (run->failed != NULL)
         run->exit_code = run->failed_code;
     else if (has_failed)
         run->exit_code = run->stop_signal != 0 ? EXIT_SIGNAL + run->stop_signal : EXIT_OTHER;
     run_outcome_gather(run, &outcome);
     if (run->exit_code == EXIT_OK && outcome.is_different)
         run->exit_code = EXIT_DIFFERENT;
+    if (run->exit_code == EXIT_OK && run_outcome_is_idle(run))
+        run->exit_code = EXIT_OTHER;
     muster_timer_stop(&run->grace_timer);
     muster_loop_stop(run->env->loop);
 }
 
 static bool fail(const char *what)
 {
-    fprintf(stderr, "muster run: %s\n", what);
+    run_log_error("%s", what);
     return false;
 }
 
@@ -93,6 +98,23 @@ static bool make_path(char *path)
     return false;
 }
 
+/* Workers may go elsewhere: they get it from the root. */
+static bool open_trace_dir(struct run *run)
+{
+    const char *name = run->settings.trace_dir;
+    char path[PATH_MAX];
+
+    if (name == NULL)
+        return true;
+    if (snprintf(path, sizeof(path), "%s", name) >= (int)sizeof(path))
+        return fail("the name of --trace is too long");
+    if (make_path(path) && realpath(path, run->trace_dir) != NULL)
+        return true;
+    run_log_error("cannot make the directory %s: %s (choose another --trace)", name,
+                  strerror(errno));
+    return false;
+}
+
 static bool open_log_dir(struct run *run)
 {
     const struct run_settings *settings = &run->settings;
@@ -104,8 +126,8 @@ static bool open_log_dir(struct run *run)
         strcpy(run->log_dir, settings->log_dir);
         if (make_path(run->log_dir))
             return true;
-        fprintf(stderr, "muster run: cannot make the directory %s: %s (choose another --log-dir)\n",
-                run->log_dir, strerror(errno));
+        run_log_error("cannot make the directory %s: %s (choose another --log-dir)", run->log_dir,
+                      strerror(errno));
         return false;
     }
     if (settings->tee == NULL && settings->redirects == NULL)
@@ -196,7 +218,7 @@ static bool recall(struct run *run)
         return true;
     if (run_table_load(run, &why))
         return true;
-    fprintf(stderr, "muster run: --resume %s: %s\n", run->resume->dir, why);
+    run_log_error("--resume %s: %s", run->resume->dir, why);
     return false;
 }
 
@@ -207,8 +229,11 @@ static bool open_places(struct run *run)
         if (!run_spool_open(run))
             return fail("the directory of --resumable cannot be watched");
     }
+    if (!open_trace_dir(run))
+        return false;
     return (run->resume != NULL && run->resume->is_resumed) ||
-           (open_log_dir(run) && open_ports(run));
+           (run_listen_has_ports(&run->settings, &run->exit_code) && open_log_dir(run) &&
+            open_ports(run));
 }
 
 static void start_clock(struct run *run)
@@ -246,7 +271,9 @@ static void start_all(struct run *run)
 
 static void run_open_loop(struct run *run)
 {
+    run_sweep_open(run);
     start_clock(run);
+    run_terminal_open(run);
     if (run->resume != NULL && run->resume->is_resumed)
         run_resume_take_over(run);
     else
@@ -264,6 +291,20 @@ static void run_open_loop(struct run *run)
         run_spool_close(run);
 }
 
+static void run_with_signals(struct run *run)
+{
+    if (!run_signals_open(run)) {
+        run->exit_code = EXIT_OTHER;
+        fail("cannot handle signals");
+        return;
+    }
+    run_events_init(run);
+    run_publish_open(run);
+    run_open_loop(run);
+    run_publish_close(run);
+    run_signals_close(run);
+}
+
 static int run_in(struct run *run)
 {
     struct muster_error error = {0};
@@ -272,27 +313,36 @@ static int run_in(struct run *run)
     run_progress_init(run);
     muster_timer_init(&run->grace_timer, NULL, run);
     run->exit_code = EXIT_OK;
-    if (!open_tasks(run)) {
+    run->roll = run_roll_new();
+    if (muster_strategy_check_variables(run->env, &error) != MUSTER_OK) {
+        run_log_error("%s", error.text);
+        run->exit_code = EXIT_USAGE;
+    } else if (!open_tasks(run)) {
         run->exit_code = EXIT_OTHER;
     } else if (!recall(run)) {
         run->exit_code = EXIT_BAD_INPUT;
     } else if (!run_tls_open(run, &error) || !run_registry_open(run, &error)) {
-        run->exit_code = command_fail("run", &error);
+        run_log_error("%s", error.text);
+        run->exit_code = command_exit_of(error.rc);
+    } else if (!run_claim_take(run, &run->exit_code) || !run_former_confirm(run, &run->exit_code)) {
+        ; /* told */
     } else if (!open_places(run)) {
-        run->exit_code = EXIT_OTHER;
-    } else if (!run_signals_open(run)) {
-        run->exit_code = EXIT_OTHER;
-        fail("cannot handle signals");
-    } else {
-        run_events_init(run);
-        run_open_loop(run);
-        run_signals_close(run);
+        run->exit_code = run->exit_code != EXIT_OK ? run->exit_code : EXIT_OTHER;
+    } else if (run_status_open(run, &run->exit_code)) {
+        run_with_signals(run);
     }
+    run_status_close(run);
+    run_sweep_close(run);
+    run_former_close(run);
+    run_claim_close(run);
     run_registry_close(run);
     run_tls_close(run);
     close_sinks(run);
+    for (uint32_t i = 0; run->tasks != NULL && i < run->task_count; i++)
+        free(run->tasks[i].trace_file);
     free(run->tasks);
     free(run->tf_cluster);
+    run_roll_free(run->roll);
     return run->exit_code;
 }
 
@@ -340,7 +390,7 @@ int command_run(int argc, char **argv)
     if (run_settings_read(&run->settings, argc, argv, &code) &&
         open_resume(run, &resume, argc, argv, &code)) {
         run->pid = getpid();
-        run->guard_fd = run->resume == NULL ? run_guard_start(&run->guard_pid) : -1;
+        run->guard_fd = run->resume == NULL ? run_guard_start(run, &run->guard_pid) : -1;
         prctl(PR_SET_CHILD_SUBREAPER, 1);
         raise_descriptor_limit(run);
         code = open_and_run(run);

@@ -2,6 +2,7 @@
 #ifndef MUSTER_RUN_H
 #define MUSTER_RUN_H
 
+#include <limits.h>
 #include <stdio.h>
 #include <sys/resource.h>
 #include <sys/types.h>
@@ -13,12 +14,20 @@
 #include "job_tls.h"
 #include "run_options.h"
 #include "run_output.h"
+#include "run_publish.h"
+#include "run_activity.h"
+#include "run_history.h"
+#include "run_log.h"
 #include "run_restart.h"
 #include "run_resume.h"
+#include "run_roll.h"
+#include "run_status.h"
+#include "run_terminal.h"
 
 #define RUN_LAST_LINES       12 /* kept per task for the report of its failure */
 #define RUN_LAST_LINE_BYTES  240
 #define RUN_NAME_BYTES       24
+#define RUN_NAMES_BYTES      512
 #define RUN_DIGEST_BYTES     40
 #define RUN_VALUES_MAX       16
 #define RUN_VALUE_NAME_BYTES 40
@@ -53,10 +62,16 @@ bool run_ports_find(struct muster_rng *rng, uint16_t *ret_ports, size_t count);
 
 /** A process that ends all groups when we are killed. Returns the descriptor that feeds it, or -1.
  */
-int run_guard_start(pid_t *ret_pid);
-void run_guard_add(const struct run *run, pid_t group);
+int run_guard_start(struct run *run, pid_t *ret_pid);
+void run_guard_add(const struct run *run, const struct run_task *task, pid_t group);
 void run_guard_remove(const struct run *run, pid_t group);
+/** The place of that launcher in the registry is given back when the launcher is killed. */
+void run_guard_claim(const struct run *run, uint64_t launcher);
 void run_guard_stop(int fd, pid_t pid);
+/** The guard's last work, in its own process: write down the deaths of members, and give the place back.
+ * Until the registry has taken it, for 5 s at most. */
+void run_guard_confirm(struct run *run, uint64_t launcher, const struct muster_incarnation *dead,
+                       size_t count);
 
 /* --- tasks: run_task.c */
 
@@ -100,8 +115,11 @@ struct run_task {
     bool is_death_untold;     /* its event waits for what the others say about it */
     int death_status;         /* wait status of the last death */
     uint64_t death_step;      /* the last that it reported before */
-    bool is_rejoin_untold;    /* waits for its death to be told */
-    int64_t rejoin_epoch;
+    bool is_loss_owed;        /* it has died, and the members have not spoken of it yet */
+    bool is_join_untold;      /* waits for its death to be told */
+    bool is_again;            /* it was a member before */
+    int64_t join_epoch;
+    uint64_t joined_ns; /* when join_epoch was reported; 0: it has not */
     double catch_up_ms;
     struct muster_timer death_timer;
     /* what it reported */
@@ -109,13 +127,21 @@ struct run_task {
     bool has_committed;  /* a step */
     bool is_loss_told;   /* by the others: they go on without it */
     uint64_t born_epoch; /* the last one known when it was started */
+    uint64_t dying_ns;   /* it has said that it kills itself now; 0: it has not */
+    uint64_t died_ns;    /* its last life, as far as is known; 0: none has ended */
+    bool is_abandoned;   /* it has said that it gives up: no success whatever its exit code */
+    char *trace_file;    /* its flight recorder, of the present or last life; NULL: not written */
     bool is_too_late;    /* it came back when the others had finished */
+    bool is_refused;     /* the others cannot work with it, as this life has said */
+    bool uses_muster, took_part; /* in any life: it has reported; it has committed a step */
+    char refusal[MUSTER_ERROR_TEXT_BYTES];
     int misuse_code; /* by which each of its lives so far said that it was called wrongly; or 0 */
     uint64_t step;
     bool has_result;
     uint64_t steps, steps_lost;
     char digest[RUN_DIGEST_BYTES];
     struct run_values results;
+    struct run_activity activity;
 };
 
 void run_task_init(struct run_task *task, struct run *run, uint32_t local_rank);
@@ -165,6 +191,29 @@ bool run_tls_is_member(void);
  * we are and so our members, too. False: there are none. */
 bool run_tls_inherit(const struct run_task *task);
 
+/* --- the place of this launcher in its job: run_claim.c, run_former.c */
+
+struct run_claim;
+struct run_former;
+struct run_sweep;
+/** Nothing with an embedded registry. Turns the loop until the place is taken; tells what it waits for. False:
+ * another launcher has it, or another idea of the job (--nnodes, -n, --tls), and lives: told, *ret_exit. */
+bool run_claim_take(struct run *run, int *ret_exit);
+/** The place is this launcher's now; not while the registry is away. */
+bool run_claim_is_held(const struct run *run);
+/** Give it back; turns the loop for a moment. */
+void run_claim_close(struct run *run);
+/** The launcher that has the place now says that the members which a former one had started there are dead,
+ * where they are: they end with their launcher. With --force-new: all members of the last view that are
+ * not registered; false where some are, told, *ret_exit. Looks again until none is left. */
+bool run_former_confirm(struct run *run, int *ret_exit);
+void run_former_close(struct run *run);
+/** In the background: keys of jobs that ended more than a day ago are removed from the registry. */
+void run_sweep_open(struct run *run);
+void run_sweep_close(struct run *run);
+/** Nobody knows how far such a member had come. */
+#define RUN_DEATH_WITH_LAUNCHER "SIGKILL with its launcher, step not known"
+
 /** Embedded: serve one on 127.0.0.1; else connect to settings->registry. */
 bool run_registry_open(struct run *run, struct muster_error *ret_error);
 /** host:port for the workers. */
@@ -196,22 +245,35 @@ struct run_epoch {
     uint32_t reports;
     uint32_t waits; /* for the launcher to reap who was lost */
     double recovery_ms;
-    char lost[512];
+    double detection_ms;            /* of recovery_ms; < 0: not known */
+    uint64_t detected_ns, ended_ns; /* when the first learned of it; when the last went on */
+    uint32_t awaited, delivered;    /* members that will say when they went on, and have said so */
+    char lost[RUN_NAMES_BYTES], joined[RUN_NAMES_BYTES]; /* with blanks between */
     char op[64], phase[32], verdict[32];
     char reason[128]; /* "worker:2 left, worker:3 lost (SIGKILL)" */
     struct muster_timer timer;
 };
+
+/** How long they stood still: run_recovery.c. */
+void run_recovery_note(struct run_epoch *epoch, const struct muster_json *report);
+void run_recovery_on_delivered(struct run_task *task, const struct muster_json *report);
+/** All who were interrupted have gone on. */
+bool run_recovery_is_known(const struct run_epoch *epoch);
+/** Before the change is told: sets recovery_ms and detection_ms. */
+void run_recovery_settle(struct run_epoch *epoch);
+/** Tell the change if all is known. */
+void run_events_look(struct run_epoch *epoch);
+bool run_events_has_lost(const struct run_epoch *epoch, const char *name);
 
 void run_events_init(struct run *run);
 void run_events_on_death(struct run_task *task);
 /** Whether members are there that will tell of task's death. */
 bool run_events_are_expected(const struct run_task *task);
 void run_events_on_view(struct run_task *task, const struct muster_json *report);
-void run_events_on_rejoined(struct run_task *task, const struct muster_json *report);
+/** The task has caught up with the members' state. */
+void run_events_on_joined(struct run_task *task, const struct muster_json *report);
 /** Tell what still waits to be told. */
 void run_events_flush(struct run *run);
-/** A line for people: "[muster] text". Nothing with --quiet. */
-void run_tell(struct run *run, const char *fmt, ...) MUSTER_PRINTF(2, 3);
 
 struct run_progress {
     struct muster_timer timer;
@@ -236,8 +298,17 @@ struct run_outcome {
     bool is_different;
     const struct run_values *values; /* of the first of those */
     double recovery_median_ms, recovery_max_ms;
+    double detection_median_ms, detection_max_ms;
 };
 void run_outcome_gather(struct run *run, struct run_outcome *ret_outcome);
+/** Tasks of this launcher that have committed a step, in any of their lives. */
+uint32_t run_outcome_took_part(const struct run *run);
+bool run_outcome_has_begun(const struct run *run);
+/** Some worker has reported, so the program uses muster, and none of them has ever committed a step. */
+bool run_outcome_is_idle(const struct run *run);
+/** Several workers have died, no worker has ever reported, and each of them is started again by itself: what
+ * the others of a program without muster do not see. */
+bool run_outcome_is_foreign(const struct run *run);
 /** The task has a result, and nobody did more steps. */
 bool run_outcome_is_final(const struct run_outcome *outcome, const struct run_task *task);
 
@@ -277,6 +348,9 @@ struct run {
     bool is_output_held;
     struct run_registry *registry;
     struct run_weights *weights;
+    struct run_claim *claim;
+    struct run_former *former;
+    struct run_sweep *sweep;
     bool is_different_elsewhere; /* another machine has other weights after the same step */
     struct run_tls *tls;         /* NULL: plain text */
     struct muster_fd_watch signal_watch;
@@ -285,24 +359,35 @@ struct run {
     pid_t pid;
     struct rlimit descriptors; /* as we got it; the workers get it so */
     uint16_t master_port;
-    char *tf_cluster; /* JSON of the cluster, or NULL */
+    char *tf_cluster;         /* JSON of the cluster, or NULL */
+    char trace_dir[PATH_MAX]; /* of --trace; "": not given */
     char log_dir[512];
     struct muster_timer grace_timer;
-    int stop_signal; /* that told us to stop; 0: none */
+    int stop_signal;     /* that told us to stop; 0: none */
+    uint64_t stopped_ns; /* when it came */
+    enum muster_log_level log_level;
+    bool is_log_json;
+    bool is_terminal_lent; /* to the only worker */
     struct run_progress progress;
     struct run_epoch epochs[4]; /* being collected; the oldest is told first when full */
     uint64_t started_ns, began_wall_ns;
+    struct run_history *history; /* NULL: nobody looks */
+    struct run_status *status;   /* NULL: no --status */
+    struct run_roll *roll;       /* tasks that were members */
+    struct run_publish *publish;
     struct run_resume *resume; /* NULL: everything ends with this launcher */
     /* counts for the summary */
     uint64_t gang_restarts;
-    uint64_t restarts, kills, rejoins, survivors_restarted;
+    uint64_t restarts, kills, joins, rejoins, survivors_restarted;
     uint64_t epoch_first, epoch_last, epoch_told;
-    double recoveries_ms[RUN_RECOVERIES_MAX];
-    size_t recovery_count;
+    double recoveries_ms[RUN_RECOVERIES_MAX], detections_ms[RUN_RECOVERIES_MAX];
+    size_t recovery_count, detection_count;
     /* the first failure that had no restart left */
     const struct run_task *failed;
     int failed_code;
     bool is_misuse; /* and no worker was called rightly */
+    bool is_foreign_told;
+    int fatal_code; /* the run had to end, whatever its workers say; 0: it had not */
     int exit_code;
 };
 

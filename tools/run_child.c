@@ -104,9 +104,11 @@ static void become_worker(const struct run_task *task, struct pipes *pipes, char
     setrlimit(RLIMIT_NOFILE, &run->descriptors);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    dup2(pipes->null, STDIN_FILENO);
-    dup2(pipes->out[1], STDOUT_FILENO);
-    dup2(pipes->err[1], STDERR_FILENO);
+    if (!run_terminal_take(task)) {
+        dup2(pipes->null, STDIN_FILENO);
+        dup2(pipes->out[1], STDOUT_FILENO);
+        dup2(pipes->err[1], STDERR_FILENO);
+    }
     dup2(pipes->report[1], RUN_REPORT_FD);
     if (run_tls_inherit(task))
         last_fd = RUN_TLS_CA_FD;
@@ -207,7 +209,7 @@ static int welcome(struct run_task *task, struct pipes *pipes, pid_t pid)
     task->worker_pid = (int)pid;
     if (task->run->resume != NULL)
         run_keeper_find(task, &task->worker_pid);
-    run_guard_add(task->run, pid);
+    run_guard_add(task->run, task, pid);
     watch(task, pid);
     open_streams(task, pipes->out[0], pipes->err[0], pipes->report[0]);
     pipes->out[0] = pipes->err[0] = pipes->report[0] = -1;

@@ -2,12 +2,13 @@
  * (docs/protocol.md). */
 #include "run.h"
 
+#include <limits.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#define OWN_MAX 40
+#define OWN_MAX 64
 
 struct builder {
     char *own[OWN_MAX]; /* "NAME=value" */
@@ -46,8 +47,12 @@ static void add_torchrun(struct builder *builder, const struct run_task *task)
     add(builder, "ROLE_NAME", "default");
     add(builder, "ROLE_RANK", "%u", task->rank);
     add(builder, "ROLE_WORLD_SIZE", "%u", settings->world_size);
-    add(builder, "MASTER_ADDR", "%s", settings->master_addr);
-    add(builder, "MASTER_PORT", "%u", task->run->master_port);
+    if (settings->master_addr != NULL)
+        add(builder, "MASTER_ADDR", "%s", settings->master_addr);
+    else if (settings->nodes_max == 1)
+        add(builder, "MASTER_ADDR", "127.0.0.1");
+    if (settings->master_addr != NULL || settings->nodes_max == 1)
+        add(builder, "MASTER_PORT", "%u", task->run->master_port);
     add(builder, "TORCHELASTIC_RESTART_COUNT", "%llu", (unsigned long long)restarts);
     add(builder, "TORCHELASTIC_MAX_RESTARTS", "%llu", (unsigned long long)settings->restarts_max);
     add(builder, "TORCHELASTIC_RUN_ID", "%s", settings->job_name);
@@ -87,6 +92,41 @@ static void add_tls(struct builder *builder, const struct run_task *task)
     add(builder, "MUSTER_REGISTRY_PEERS", "%s", shown.registry);
 }
 
+/* Where the worker listens. The port of a resolver's address is for one. */
+static void add_address(struct builder *builder, const struct run_settings *settings)
+{
+    struct muster_endpoint own;
+    const char *scheme = strstr(settings->place.address, "://");
+    const char *address = scheme != NULL ? scheme + 3 : settings->place.address;
+
+    if (settings->listen_text[0] != '\0')
+        add(builder, "MUSTER_LISTEN", "%s", settings->listen_text);
+    if (address[0] == '\0' || muster_endpoint_parse(address, UINT16_MAX, &own, NULL) != MUSTER_OK)
+        return;
+    if (settings->worker_count == 1)
+        add(builder, "MUSTER_TASK_ADDRESS", "%s", address);
+    else
+        add(builder, "MUSTER_TASK_ADDRESS", strchr(own.host, ':') != NULL ? "[%s]" : "%s",
+            own.host);
+}
+
+/* Where the flight recorder is written: what the user has set stays, unless an option says it. */
+static void add_trace(struct builder *builder, const struct run_task *task)
+{
+    char made[1024], path[PATH_MAX];
+
+    if (task->run->trace_dir[0] != '\0') {
+        add(builder, "MUSTER_TRACE", "always");
+        add(builder, "MUSTER_TRACE_DIR", "%s", task->run->trace_dir);
+        return;
+    }
+    if (task->run->settings.log_dir == NULL || getenv("MUSTER_TRACE_DIR") != NULL)
+        return;
+    run_output_make_dir(task, made, sizeof(made));
+    if (realpath(made, path) != NULL)
+        add(builder, "MUSTER_TRACE_DIR", "%s", path);
+}
+
 static void add_muster(struct builder *builder, const struct run_task *task)
 {
     const struct run_settings *settings = &task->run->settings;
@@ -95,12 +135,17 @@ static void add_muster(struct builder *builder, const struct run_task *task)
 
     add(builder, "MUSTER_REGISTRY", "%s", run_registry_endpoint(task->run));
     add(builder, "MUSTER_JOB", "%s", settings->job_name);
+    add_address(builder, settings);
     add(builder, "MUSTER_INCARNATION", "%s",
         muster_incarnation_format(&task->incarnation, incarnation));
     add(builder, "MUSTER_RESTART_COUNT", "%llu", (unsigned long long)restarts);
     add(builder, "MUSTER_REJOIN", "%d",
         restarts > 0 && settings->world_size > 1 && !settings->is_gang);
+    add(builder, "MUSTER_NODE_RANK", "%llu", (unsigned long long)settings->node_rank);
     add(builder, "MUSTER_REPORT_FD", "%d", RUN_REPORT_FD);
+    if (settings->log_level != NULL)
+        add(builder, "MUSTER_LOG_LEVEL", "%s", settings->log_level);
+    add(builder, "MUSTER_LOG_FORMAT", "%s", settings->log_format);
     add(builder, "MUSTER_MIN_MEMBERS", "%llu", (unsigned long long)settings->members_min);
     add(builder, "MUSTER_MIN_MEMBERS_TIMEOUT_S", "%llu",
         (unsigned long long)whole_seconds(settings->members_min_timeout_ns));
@@ -123,8 +168,8 @@ static void add_muster(struct builder *builder, const struct run_task *task)
 /* Ours replaces what we were started with; what only a launcher above us meant is not passed on. */
 static bool is_replaced(const struct builder *builder, const char *entry)
 {
-    static const char *const never[] = {
-        "MUSTER_KILL=", "MUSTER_REPORT_FD=", "MUSTER_INCARNATION=", "MUSTER_RESOLVER="};
+    static const char *const never[] = {"MUSTER_KILL=", "MUSTER_REPORT_FD=", "MUSTER_INCARNATION=",
+                                        "MUSTER_RESOLVER=", "MUSTER_TASK_ADDRESS="};
     static const char tls[] = "MUSTER_TLS_";
     size_t name = strcspn(entry, "=");
 
@@ -150,6 +195,7 @@ char **run_environment_new(const struct run_task *task)
 
     add_torchrun(&builder, task);
     add_muster(&builder, task);
+    add_trace(&builder, task);
     add_tls(&builder, task);
     builder.is_tls_replaced = task->run->tls != NULL;
     while (environ[inherited] != NULL)

@@ -7,29 +7,9 @@
 
 #include "commands.h"
 
-#define GATHER_NS     (300 * MUSTER_NS_PER_MS) /* members report the same change within this time */
-#define DEATH_WAIT_NS (2 * MUSTER_NS_PER_S)    /* for the members' word on a death */
-
-void run_tell(struct run *run, const char *fmt, ...)
-{
-    va_list args;
-    char *text = NULL;
-    char *line = NULL;
-    int length = -1;
-
-    if (run->settings.is_quiet)
-        return;
-    va_start(args, fmt);
-    if (vasprintf(&text, fmt, args) >= 0)
-        length = asprintf(&line, "[muster] %s\n", text);
-    va_end(args);
-    free(text);
-    if (length < 0)
-        return;
-    run_progress_clear(run);
-    run_sink_write(run->err, line, (size_t)length);
-    free(line);
-}
+#define GATHER_NS        (300 * MUSTER_NS_PER_MS) /* members report the same change within this time */
+#define DELIVERY_WAIT_NS MUSTER_NS_PER_S          /* for the members' next operation */
+#define DEATH_WAIT_NS    (2 * MUSTER_NS_PER_S)    /* for the members' word on a death */
 
 static struct run_task *task_of_name(struct run *run, const char *name)
 {
@@ -40,17 +20,17 @@ static struct run_task *task_of_name(struct run *run, const char *name)
     return NULL;
 }
 
-/* The names in epoch->lost, one after the other. */
+/* The names in epoch->lost or ->joined, one after the other. */
 struct lost {
-    char names[sizeof(((struct run_epoch *)NULL)->lost)];
+    char names[RUN_NAMES_BYTES];
     char *rest;
 };
 
-static struct lost lost_of(const struct run_epoch *epoch)
+static struct lost names_of(const char names[RUN_NAMES_BYTES])
 {
     struct lost lost = {.rest = NULL};
 
-    memcpy(lost.names, epoch->lost, sizeof(lost.names));
+    memcpy(lost.names, names, sizeof(lost.names));
     return lost;
 }
 
@@ -59,16 +39,33 @@ static const char *next_lost(struct lost *lost)
     return strtok_r(lost->rest == NULL ? lost->names : NULL, " ", &lost->rest);
 }
 
+static bool names_contain(const char names[RUN_NAMES_BYTES], const char *name)
+{
+    struct lost all = names_of(names);
+    const char *one;
+
+    while ((one = next_lost(&all)) != NULL)
+        if (strcmp(one, name) == 0)
+            return true;
+    return false;
+}
+
 /* --- deaths */
 
+static void tell_epochs_before(struct run *run, uint64_t number);
+
 /* One change can lose a worker and take its next life in: first the death is told. */
-static void tell_rejoin(struct run_task *task)
+static void tell_join(struct run_task *task)
 {
-    if (!task->is_rejoin_untold || task->is_death_untold)
+    if (!task->is_join_untold || task->is_death_untold)
         return;
-    task->is_rejoin_untold = false;
-    run_tell(task->run, "%s rejoined in %.0f ms, epoch %lld", task->name, task->catch_up_ms,
-             (long long)task->rejoin_epoch);
+    task->is_join_untold = false;
+    run_history_on_rejoin(task);
+    run_log(task->run, MUSTER_LOG_INFO, task->is_again ? "rejoined" : "joined",
+            RUN_FIELDS(MUSTER_FIELD("task", task->name), MUSTER_FIELD("view", task->join_epoch),
+                       MUSTER_FIELD("catch_up_ms", task->catch_up_ms)),
+            "%s %s in %.0f ms, view %lld", task->name, task->is_again ? "rejoined" : "joined",
+            task->catch_up_ms, (long long)task->join_epoch);
 }
 
 static void tell_death(struct run_task *task)
@@ -84,7 +81,7 @@ static void tell_death(struct run_task *task)
         snprintf(next, sizeof(next), ", all workers start again (%llu of %llu)",
                  (unsigned long long)run->gang_restarts,
                  (unsigned long long)run->settings.restarts_max);
-    else if (run->is_misuse)
+    else if (run->is_misuse || task->is_refused)
         snprintf(next, sizeof(next), ", not started again");
     else if (task->state == RUN_TASK_FAILED)
         snprintf(next, sizeof(next), ", it has no restart left");
@@ -93,14 +90,26 @@ static void tell_death(struct run_task *task)
                  (unsigned long long)run->settings.restarts_max);
     task->is_death_untold = false;
     muster_timer_stop(&task->death_timer);
-    run_tell(run, "%s %s%s%s", task->name, run_task_death(task->death_status, how, sizeof(how)),
-             step, next);
-    tell_rejoin(task);
+    run_task_death(task->death_status, how, sizeof(how));
+    run_log(run, MUSTER_LOG_WARN, "died",
+            RUN_FIELDS(MUSTER_FIELD("tasks", task->name), MUSTER_FIELD("how", how),
+                       MUSTER_FIELD("step", task->death_step),
+                       MUSTER_FIELD("restarts", task->restarts)),
+            "%s %s%s%s", task->name, how, step, next);
+    tell_join(task);
 }
 
+/* The members' word on it, which has their step, may be there and wait for more of them. */
 static void on_death_unexplained(struct muster_timer *timer)
 {
-    tell_death(timer->data);
+    struct run_task *task = timer->data;
+    struct run *run = task->run;
+
+    for (size_t i = 0; i < sizeof(run->epochs) / sizeof(run->epochs[0]); i++)
+        if (run->epochs[i].is_open && names_contain(run->epochs[i].lost, task->name))
+            tell_epochs_before(run, run->epochs[i].epoch + 1);
+    if (task->is_death_untold)
+        tell_death(task);
 }
 
 static bool others_run(const struct run_task *task)
@@ -127,7 +136,10 @@ void run_events_on_death(struct run_task *task)
     struct muster_loop *loop = task->run->env->loop;
     bool is_waiting = run_events_are_expected(task);
 
+    if (task->is_death_untold) /* of its life before: this one ended before the members spoke */
+        tell_death(task);
     task->is_death_untold = true;
+    task->is_loss_owed = task->has_reported;
     task->death_status = task->wait_status;
     task->death_step = task->step;
     muster_timer_start(&task->death_timer, loop,
@@ -158,28 +170,45 @@ static bool has_left_elsewhere(const struct run_epoch *epoch, const char *name)
     return at != NULL && (at[strlen(word)] == '\0' || at[strlen(word)] == ',');
 }
 
-/* "worker:1 and worker:2 killed by SIGKILL"; names are separated by blanks in epoch->lost. Returns
- * how many. */
+/* "killed by SIGKILL", "left", …. False: the death was told before the members spoke of it. */
+static bool describe_loss(struct run *run, const struct run_epoch *epoch, const char *name,
+                          char *how, size_t bytes)
+{
+    struct run_task *task = task_of_name(run, name);
+
+    if (task == NULL) {
+        snprintf(how, bytes, "%s", has_left_elsewhere(epoch, name) ? "left" : "lost");
+    } else if (task->is_death_untold) {
+        run_task_death(task->death_status, how, bytes);
+        task->is_death_untold = false;
+        muster_timer_stop(&task->death_timer);
+    } else if (task->is_loss_owed) {
+        task->is_loss_owed = false;
+        return false;
+    } else if (task->state == RUN_TASK_LEFT) {
+        snprintf(how, bytes, "left");
+    } else { /* its process lives */
+        snprintf(how, bytes, "excluded (%s)", epoch->reason[0] != '\0' ? epoch->reason : "?");
+    }
+    if (task != NULL)
+        task->is_loss_owed = false;
+    return true;
+}
+
+/* "worker:1 killed by SIGKILL, worker:2 left"; names are separated by blanks in epoch->lost.
+ * Returns how many are lost, those included that the text does not name. */
 static unsigned describe_lost(struct run *run, const struct run_epoch *epoch, char *text,
                               size_t bytes)
 {
-    struct lost lost = lost_of(epoch);
+    struct lost lost = names_of(epoch->lost);
     const char *name;
+    char how[200];
     unsigned count = 0;
 
     text[0] = '\0';
     while ((name = next_lost(&lost)) != NULL) {
-        struct run_task *task = task_of_name(run, name);
-        char how[64] = "lost";
-
-        if (task != NULL && task->is_death_untold) {
-            run_task_death(task->death_status, how, sizeof(how));
-            task->is_death_untold = false;
-            muster_timer_stop(&task->death_timer);
-        } else if (task != NULL ? task->state == RUN_TASK_LEFT : has_left_elsewhere(epoch, name)) {
-            snprintf(how, sizeof(how), "left");
-        }
-        add_text(text, bytes, "%s%s %s", count > 0 ? ", " : "", name, how);
+        if (describe_loss(run, epoch, name, how, sizeof(how)))
+            add_text(text, bytes, "%s%s %s", text[0] != '\0' ? ", " : "", name, how);
         count++;
     }
     return count;
@@ -219,16 +248,50 @@ static void describe_operation(const struct run_epoch *epoch, unsigned lost, cha
 
 static bool are_done(struct run *run, const struct run_epoch *epoch)
 {
-    struct lost lost = lost_of(epoch);
+    struct lost lost = names_of(epoch->lost);
     const char *name;
 
     while ((name = next_lost(&lost)) != NULL) {
         const struct run_task *task = task_of_name(run, name);
 
-        if (task != NULL ? !task->has_result : !has_left_elsewhere(epoch, name))
+        if (task != NULL ? !task->has_result || task->is_loss_owed
+                         : !has_left_elsewhere(epoch, name))
             return false;
     }
     return true;
+}
+
+static void tell_join_elsewhere(struct run *run, const struct run_epoch *epoch, const char *name,
+                                const char *event)
+{
+    run_log(run, MUSTER_LOG_INFO, event,
+            RUN_FIELDS(MUSTER_FIELD("task", name), MUSTER_FIELD("view", epoch->epoch),
+                       MUSTER_FIELD("members", epoch->members)),
+            "%s %s, view %llu with %llu members", name, event, (unsigned long long)epoch->epoch,
+            (unsigned long long)epoch->members);
+}
+
+/* Tasks of other launchers; those of this one say themselves how long it took. */
+static void tell_joined_elsewhere(struct run *run, const struct run_epoch *epoch)
+{
+    struct lost joined = names_of(epoch->joined);
+    const char *name;
+
+    while ((name = next_lost(&joined)) != NULL) {
+        if (task_of_name(run, name) == NULL)
+            tell_join_elsewhere(run, epoch, name,
+                                run_roll_add(run->roll, name) ? "joined" : "rejoined");
+    }
+}
+
+static void keep_recovery(struct run *run, const struct run_epoch *epoch, unsigned lost)
+{
+    if (epoch->recovery_ms <= 0 || lost == 0)
+        return;
+    if (run->recovery_count < RUN_RECOVERIES_MAX)
+        run->recoveries_ms[run->recovery_count++] = epoch->recovery_ms;
+    if (epoch->detection_ms >= 0 && run->detection_count < RUN_RECOVERIES_MAX)
+        run->detections_ms[run->detection_count++] = epoch->detection_ms;
 }
 
 static void tell_epoch(struct run *run, struct run_epoch *epoch)
@@ -236,30 +299,46 @@ static void tell_epoch(struct run *run, struct run_epoch *epoch)
     char who[600];
     char operation[200];
     char step[40] = "";
-    char after[40] = "";
+    char after[64] = "";
     unsigned lost;
 
     epoch->is_open = false;
     muster_timer_stop(&epoch->timer);
     if (epoch->lost[0] != '\0' && are_done(run, epoch))
         return; /* workers that have finished leave one by one: no news */
+    run_recovery_settle(epoch);
     lost = describe_lost(run, epoch, who, sizeof(who));
+    run_history_on_view(run, epoch, lost, who);
     describe_operation(epoch, lost, operation, sizeof(operation));
     if (epoch->step > 0)
         snprintf(step, sizeof(step), " at step %llu", (unsigned long long)epoch->step);
     if (epoch->recovery_ms > 0)
         snprintf(after, sizeof(after), " after %.1f ms", epoch->recovery_ms);
-    if (epoch->recovery_ms > 0 && lost > 0 && run->recovery_count < RUN_RECOVERIES_MAX)
-        run->recoveries_ms[run->recovery_count++] = epoch->recovery_ms;
-    if (lost > 0)
-        run_tell(run, "%s%s%s, epoch %llu with %llu member%s%s", who, step, operation,
-                 (unsigned long long)epoch->epoch, (unsigned long long)epoch->members,
-                 epoch->members == 1 ? "" : "s", after);
-    else if (epoch->epoch == 1)
-        run_tell(run, "epoch 1 with %llu member%s", (unsigned long long)epoch->members,
-                 epoch->members == 1 ? "" : "s");
+    if (epoch->recovery_ms > 0 && epoch->detection_ms >= 0)
+        snprintf(after + strlen(after), sizeof(after) - strlen(after), " (detection %.1f ms)",
+                 epoch->detection_ms);
+    keep_recovery(run, epoch, lost);
+    if (lost > 0 && who[0] != '\0')
+        run_log(
+            run, MUSTER_LOG_WARN, "died",
+            RUN_FIELDS(MUSTER_FIELD("tasks", epoch->lost), MUSTER_FIELD("how", who),
+                       MUSTER_FIELD("step", epoch->step), MUSTER_FIELD("op", epoch->op),
+                       MUSTER_FIELD("phase", epoch->phase), MUSTER_FIELD("verdict", epoch->verdict),
+                       MUSTER_FIELD("view", epoch->epoch), MUSTER_FIELD("members", epoch->members),
+                       MUSTER_FIELD("recovery_ms", epoch->recovery_ms)),
+            "%s%s%s, view %llu with %llu member%s%s", who, step, operation,
+            (unsigned long long)epoch->epoch, (unsigned long long)epoch->members,
+            epoch->members == 1 ? "" : "s", after);
+    else if (lost > 0 || epoch->epoch == run->epoch_first) /* the loss is told already, with its step */
+        run_log(
+            run, MUSTER_LOG_INFO, "view",
+            RUN_FIELDS(MUSTER_FIELD("view", epoch->epoch), MUSTER_FIELD("members", epoch->members),
+                       MUSTER_FIELD("recovery_ms", epoch->recovery_ms)),
+            "view %llu with %llu member%s%s%s", (unsigned long long)epoch->epoch,
+            (unsigned long long)epoch->members, epoch->members == 1 ? "" : "s", after, operation);
+    tell_joined_elsewhere(run, epoch);
     for (uint32_t i = 0; i < run->task_count; i++)
-        tell_rejoin(&run->tasks[i]);
+        tell_join(&run->tasks[i]);
 }
 
 /* In the order of their numbers. */
@@ -284,7 +363,7 @@ static void tell_epochs_before(struct run *run, uint64_t number)
 /* The launcher may hear of a death from the members before it has reaped the process. */
 static bool are_deaths_known(struct run *run, const struct run_epoch *epoch)
 {
-    struct lost lost = lost_of(epoch);
+    struct lost lost = names_of(epoch->lost);
     const char *name;
 
     while ((name = next_lost(&lost)) != NULL) {
@@ -301,7 +380,8 @@ static void on_gathered(struct muster_timer *timer)
     struct run_epoch *epoch = timer->data;
     struct muster_loop *loop = epoch->run->env->loop;
 
-    if (!are_deaths_known(epoch->run, epoch) && epoch->waits < DEATH_WAIT_NS / GATHER_NS) {
+    if ((!are_deaths_known(epoch->run, epoch) && epoch->waits < DEATH_WAIT_NS / GATHER_NS) ||
+        (!run_recovery_is_known(epoch) && epoch->waits < DELIVERY_WAIT_NS / GATHER_NS)) {
         epoch->waits++;
         muster_timer_start(timer, loop, muster_loop_after_ns(loop, GATHER_NS));
         return;
@@ -336,20 +416,19 @@ static void copy_text(char *to, size_t bytes, const struct muster_json *report, 
         snprintf(to, bytes, "%s", text);
 }
 
-/* A joiner knows nobody who was lost: the first that does says who, and at which step. */
-static void copy_lost(struct run_epoch *epoch, const struct muster_json *report)
+/* A joiner knows nobody who was lost or who joined with it: the first member that does names them.
+ * False: not this one. */
+static bool copy_names(char names[RUN_NAMES_BYTES], const struct muster_json *list)
 {
-    const struct muster_json *lost = muster_json_member(report, "lost");
-
-    if (epoch->lost[0] != '\0' || muster_json_count(lost) == 0)
-        return;
-    epoch->step = 0;
-    for (size_t i = 0; i < muster_json_count(lost); i++) {
-        const char *name = muster_json_text(muster_json_at(lost, i));
+    if (names[0] != '\0' || muster_json_count(list) == 0)
+        return false;
+    for (size_t i = 0; i < muster_json_count(list); i++) {
+        const char *name = muster_json_text(muster_json_at(list, i));
 
         if (name != NULL)
-            add_text(epoch->lost, sizeof(epoch->lost), "%s%s", i > 0 ? " " : "", name);
+            add_text(names, RUN_NAMES_BYTES, "%s%s", i > 0 ? " " : "", name);
     }
+    return true;
 }
 
 static void note_losses(struct run *run, const struct muster_json *report, uint64_t epoch)
@@ -360,6 +439,8 @@ static void note_losses(struct run *run, const struct muster_json *report, uint6
         const char *name = muster_json_text(muster_json_at(lost, i));
         struct run_task *task = name != NULL ? task_of_name(run, name) : NULL;
 
+        if (name != NULL)
+            run_roll_add(run->roll, name);
         if (task != NULL)
             run_task_on_loss_told(task, epoch);
     }
@@ -376,6 +457,18 @@ static void open_epoch(struct run *run, struct run_epoch *epoch, uint64_t number
     muster_timer_start(&epoch->timer, loop, muster_loop_after_ns(loop, GATHER_NS));
     if (number > run->epoch_told)
         run->epoch_told = number;
+}
+
+bool run_events_has_lost(const struct run_epoch *epoch, const char *name)
+{
+    return names_contain(epoch->lost, name);
+}
+
+void run_events_look(struct run_epoch *epoch)
+{
+    if (epoch->reports >= epoch->members && are_deaths_known(epoch->run, epoch) &&
+        run_recovery_is_known(epoch))
+        tell_epochs_before(epoch->run, epoch->epoch + 1);
 }
 
 void run_events_on_view(struct run_task *task, const struct muster_json *report)
@@ -396,9 +489,11 @@ void run_events_on_view(struct run_task *task, const struct muster_json *report)
         open_epoch(run, epoch, (uint64_t)number, report);
     }
     epoch->reports++;
-    copy_lost(epoch, report);
-    if (step > 0 &&
-        (uint64_t)step > epoch->step) /* who had not begun it yet names the one before */
+    run_recovery_note(epoch, report);
+    if (copy_names(epoch->lost, muster_json_member(report, "lost")))
+        epoch->step = 0; /* of a member that knows */
+    copy_names(epoch->joined, muster_json_member(report, "joined"));
+    if (step > 0 && (uint64_t)step > epoch->step)
         epoch->step = (uint64_t)step;
     if (recovery_ms > epoch->recovery_ms)
         epoch->recovery_ms = recovery_ms;
@@ -406,21 +501,23 @@ void run_events_on_view(struct run_task *task, const struct muster_json *report)
     copy_text(epoch->phase, sizeof(epoch->phase), report, "phase");
     copy_text(epoch->verdict, sizeof(epoch->verdict), report, "verdict");
     copy_text(epoch->reason, sizeof(epoch->reason), report, "reason");
-    if (epoch->reports >= epoch->members && are_deaths_known(run, epoch))
-        tell_epochs_before(run, epoch->epoch + 1);
+    run_events_look(epoch);
 }
 
-void run_events_on_rejoined(struct run_task *task, const struct muster_json *report)
+void run_events_on_joined(struct run_task *task, const struct muster_json *report)
 {
     int64_t epoch = muster_json_integer(muster_json_member(report, "epoch"));
     double catch_up_ms = muster_json_number(muster_json_member(report, "catch_up_ms"));
 
-    task->run->rejoins++;
+    task->is_again = !run_roll_add(task->run->roll, task->name);
+    task->run->rejoins += task->is_again;
+    task->run->joins += !task->is_again;
     tell_epochs_before(task->run, epoch > 0 ? (uint64_t)epoch : 0);
-    task->is_rejoin_untold = true;
-    task->rejoin_epoch = epoch;
+    task->is_join_untold = true;
+    task->join_epoch = epoch;
+    task->joined_ns = muster_loop_clock_ns(task->run->env->loop);
     task->catch_up_ms = catch_up_ms;
-    tell_rejoin(task);
+    tell_join(task);
 }
 
 void run_events_init(struct run *run)

@@ -3,20 +3,30 @@
 
 #include "commands.h"
 
+#include <muster/listen.h>
+
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <glob.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#define MASTER_PORT_OF_TORCHRUN 29500
 
 #define ROW(field) .offset = offsetof(struct run_settings, field)
 
 static bool check_registry(const char *text, struct muster_error *ret_error)
 {
     return strcmp(text, "embedded") == 0 || command_check_registry(text, ret_error);
+}
+
+static bool check_listen(const char *text, struct muster_error *ret_error)
+{
+    struct muster_listen listen;
+
+    return muster_listen_parse(text, &listen, ret_error) == MUSTER_OK;
 }
 
 static const struct muster_option rows[] = {
@@ -72,42 +82,53 @@ static const struct muster_option rows[] = {
      .value = "HOST:PORT,…|embedded",
      .help =
          "Where members find each other: in this process, or a 'muster registry' or etcd cluster."},
+    {.name = "listen",
+     .variable = "MUSTER_LISTEN",
+     ROW(listen),
+     .kind = MUSTER_OPTION_TEXT,
+     .check = check_listen,
+     .value = "ADDRESS[:PORT[-PORT]]",
+     .help = "Where the workers are reached by those of other machines: an IP address, a host name "
+             "or a network interface of this machine (10.0.0.1, eth0, [fd00::1]); 0.0.0.0 and [::] "
+             "listen at all addresses. By default the resolver's address of this machine, else the "
+             "one from which it reaches the registry. With a range of ports, for firewalls, each "
+             "worker takes a free one of them (eth0:5000-5099)."},
     {.name = "nnodes",
      ROW(nodes_text),
      .kind = MUSTER_OPTION_TEXT,
-     .fallback = "1",
      .value = "MIN[:MAX]",
      .unit = "machines",
-     .help = "Machines of the job. More than one needs --node-rank, --master-addr, --master-port, "
-             "--job and --registry. It begins when all are there, or with MIN of them after "
-             "--min-members-timeout; who comes later joins."},
+     .help = "Machines of the job; 1 by default. More than one needs --node-rank, --job and "
+             "--registry. The job begins when all are there, or with MIN of them after "
+             "--min-members-timeout; machines that come later join."},
     {.name = "resolver",
      ROW(resolver),
      .kind = MUSTER_OPTION_TEXT,
      .check = command_check_resolver,
      .value = "URI",
-     .help = "Who knows how many machines there are, which one this is and where the first one is, "
-             "in place of --nnodes, --node-rank, --master-addr and --master-port: slurm:, "
-             "tf_config:, kubernetes: … (docs/resolvers.md). Each task of the cluster is one "
-             "'muster run'."},
+     .help = "Who knows how many machines there are, which one this is, where the first one is and "
+             "at which address this one is reached, in place of --nnodes, --node-rank, "
+             "--master-addr and --master-port: slurm:, tf_config:, kubernetes: … "
+             "(docs/resolvers.md). Each task of the cluster is one 'muster run'."},
     {.name = "node-rank",
      ROW(node_rank),
      .kind = MUSTER_OPTION_NUMBER,
-     .fallback = "0",
      .max = RUN_WORKERS_MAX,
-     .help = "Which of the machines this is."},
+     .help = "Which of the machines this is, counted from 0; 0 by default."},
     {.name = "master-addr",
      ROW(master_addr),
      .kind = MUSTER_OPTION_TEXT,
-     .fallback = "127.0.0.1",
      .value = "HOST",
-     .help = "MASTER_ADDR of the workers: the machine of node rank 0."},
+     .help = "MASTER_ADDR of the workers: the machine of node rank 0. By default 127.0.0.1 on one "
+             "machine; on several machines the variable is left as it is. Programs that use muster "
+             "do not need it; with --restart all, several machines need it."},
     {.name = "master-port",
      ROW(master_port),
      .kind = MUSTER_OPTION_NUMBER,
      .fallback = "0",
      .max = 65535,
-     .help = "MASTER_PORT of the workers; 0 takes a free one."},
+     .help = "MASTER_PORT of the workers. 0 takes a free port on one machine, and 29500 on several "
+             "machines with --master-addr."},
     {.name = "tune-file",
      ROW(tune_file),
      .kind = MUSTER_OPTION_TEXT,
@@ -160,12 +181,28 @@ static const struct muster_option rows[] = {
      .min = 3 * MUSTER_NS_PER_S,
      .help =
          "How long a certificate of --tls auto is good for; it is renewed after a third of it."},
+    {.name = "log-level",
+     ROW(log_level),
+     .kind = MUSTER_OPTION_CHOICE,
+     .choices = "error|warn|info|debug|trace",
+     .help =
+         "How much this command says, and the muster library in its workers (MUSTER_LOG_LEVEL). "
+         "Without it: info, and warn in workers."},
+    COMMAND_LOG_FORMAT_ROW(struct run_settings),
     {.name = "log-dir",
      ROW(log_dir),
      .kind = MUSTER_OPTION_TEXT,
      .value = "DIR",
      .help =
          "Write the output of each worker to DIR/attempt_K/RANK/stdout.log and stderr.log, too."},
+    {.name = "trace",
+     ROW(trace_dir),
+     .kind = MUSTER_OPTION_TEXT,
+     .value = "DIR",
+     .help =
+         "Every member writes its flight recorder to DIR at its end, for 'muster trace'. Without "
+         "it, and without MUSTER_TRACE, those write it that end in an error: to "
+         "DIR/attempt_K/RANK of --log-dir, or to $TMPDIR/muster-UID (docs/trace.md)."},
     {.name = "tee",
      ROW(tee),
      .kind = MUSTER_OPTION_TEXT,
@@ -195,6 +232,13 @@ static const struct muster_option rows[] = {
      .kind = MUSTER_OPTION_TEXT,
      .value = "FILE",
      .help = "Write a summary as one JSON object; '-' is standard output."},
+    {.name = "status",
+     ROW(status),
+     .kind = MUSTER_OPTION_TEXT,
+     .check = command_check_listen,
+     .value = "HOST:PORT",
+     .help = "Serve pages about the job over HTTP: / for people, /metrics for Prometheus, /healthz "
+             "for probes. Port 0 takes a free one; standard error says which."},
     {.name = "kill",
      ROW(kill_texts),
      .kind = MUSTER_OPTION_TEXTS,
@@ -208,6 +252,12 @@ static const struct muster_option rows[] = {
      .fallback = "30",
      .unit = "s",
      .help = "From SIGTERM to SIGKILL when workers are told to end."},
+    {.name = "force-new",
+     ROW(is_force_new),
+     .kind = MUSTER_OPTION_FLAG,
+     .help = "Begin the job anew although members of its last view are not known to be dead: they "
+             "are given "
+             "up, as after the loss of a host. Refused while one of them is registered."},
     {.name = "quiet",
      .letter = 'q',
      ROW(is_quiet),
@@ -261,17 +311,6 @@ static bool read_number(const char *text, char end, uint64_t max, uint64_t *ret_
     return true;
 }
 
-static uint32_t count_gpus(void)
-{
-    glob_t found;
-    uint32_t count = 0;
-
-    if (glob("/dev/nvidia[0-9]*", 0, NULL, &found) == 0)
-        count = (uint32_t)found.gl_pathc;
-    globfree(&found);
-    return count;
-}
-
 static uint32_t count_cpus(void)
 {
     long count = sysconf(_SC_NPROCESSORS_ONLN);
@@ -282,29 +321,36 @@ static uint32_t count_cpus(void)
 static bool read_workers(struct run_settings *settings, int *ret_exit)
 {
     const char *text = settings->procs_text;
+    uint32_t gpus = muster_host_count_gpus(muster_files_system());
     uint64_t count = 0;
 
     if (strcmp(text, "cpu") == 0)
         count = count_cpus();
     else if (strcmp(text, "gpu") == 0)
-        count = count_gpus();
+        count = gpus;
     else if (strcmp(text, "auto") == 0)
-        count = count_gpus() > 0 ? count_gpus() : count_cpus();
+        count = gpus > 0 ? gpus : count_cpus();
     else if (!read_number(text, '\0', RUN_WORKERS_MAX, &count, NULL))
         return refuse(ret_exit, "--nproc-per-node %s: not a number from 1 to %d, auto, cpu or gpu",
                       text, RUN_WORKERS_MAX);
+    if (count == 0 && strcmp(text, "gpu") == 0)
+        return refuse(ret_exit, "--nproc-per-node gpu: this machine has no NVIDIA GPU "
+                                "(/dev/nvidia[0-9]*): give a number of workers, or auto");
     if (count == 0)
-        return refuse(ret_exit, "--nproc-per-node %s: at least 1 worker", text);
+        return refuse(ret_exit, "--nproc-per-node %s: it must be at least 1 worker", text);
     settings->worker_count = (uint32_t)count;
     return true;
 }
 
 static bool read_nodes(struct run_settings *settings, int *ret_exit)
 {
-    const char *text = settings->nodes_text;
+    const char *text;
     uint64_t min = 0;
     uint64_t max = 0;
 
+    if (settings->nodes_text == NULL)
+        settings->nodes_text = "1";
+    text = settings->nodes_text;
     if (read_number(text, '\0', RUN_WORKERS_MAX, &min, NULL))
         max = min;
     else if (!read_number(text, ':', RUN_WORKERS_MAX, &min, &text) ||
@@ -314,6 +360,8 @@ static bool read_nodes(struct run_settings *settings, int *ret_exit)
     if (min == 0 || min > max)
         return refuse(ret_exit, "--nnodes %s: at least 1, and MIN not above MAX",
                       settings->nodes_text);
+    if (settings->node_rank == RUN_NODE_RANK_UNSET)
+        settings->node_rank = 0;
     if (settings->node_rank >= max)
         return refuse(ret_exit, "--node-rank %llu: there are %llu machines (--nnodes)",
                       (unsigned long long)settings->node_rank, (unsigned long long)max);
@@ -336,11 +384,31 @@ static bool check_many_nodes(const struct run_settings *settings, int *ret_exit)
                       "--nnodes %s needs a registry that all machines reach: start one with "
                       "'muster registry --listen HOST:PORT' and name it with --registry",
                       settings->nodes_text);
-    if (settings->job == NULL || settings->master_port == 0 ||
-        strcmp(settings->master_addr, "127.0.0.1") == 0)
+    if (settings->job == NULL)
+        return refuse(ret_exit, "--nnodes %s needs a --job, the same name on all machines",
+                      settings->nodes_text);
+    return true;
+}
+
+/* The variables of PyTorch's static rendezvous: workers that use muster do without them. */
+static bool check_master(struct run_settings *settings, int *ret_exit)
+{
+    bool is_inherited = getenv("MASTER_ADDR") != NULL && getenv("MASTER_PORT") != NULL;
+
+    if (settings->nodes_max == 1)
+        return true;
+    if (settings->master_addr == NULL && settings->master_port != 0)
         return refuse(ret_exit,
-                      "--nnodes %s needs the same --job, --master-addr and --master-port on "
-                      "all machines",
+                      "--master-port %llu needs --master-addr, the machine of node rank 0, with "
+                      "--nnodes %s",
+                      (unsigned long long)settings->master_port, settings->nodes_text);
+    if (settings->master_addr != NULL && settings->master_port == 0)
+        settings->master_port = MASTER_PORT_OF_TORCHRUN;
+    if (settings->is_gang && settings->master_addr == NULL && !is_inherited)
+        return refuse(ret_exit,
+                      "--restart all is for programs that do not use muster, which meet at "
+                      "MASTER_ADDR: with --nnodes %s give --master-addr and --master-port, the "
+                      "same on all machines",
                       settings->nodes_text);
     return true;
 }
@@ -520,6 +588,7 @@ static bool check(struct run_settings *settings, int *ret_exit)
     settings->is_embedded = strcmp(settings->registry, "embedded") == 0;
     if (!read_workers(settings, ret_exit) || !run_place_read(settings, ret_exit) ||
         !read_nodes(settings, ret_exit) || !check_many_nodes(settings, ret_exit) ||
+        !check_master(settings, ret_exit) || !run_listen_read(settings, ret_exit) ||
         !read_job(settings, ret_exit) || !check_tls(settings, ret_exit) ||
         !check_json(settings, ret_exit) || !check_tune_file(settings, ret_exit))
         return false;
@@ -594,7 +663,7 @@ bool run_settings_read(struct run_settings *settings, int argc, char **argv, int
     kept[kept[0] != NULL] = spelled;
     for (int i = 0; i < argc; i++)
         spelled[i] = end == 0 || i < end ? respell(argv[i], argv[i + 1]) : argv[i];
-    *settings = (struct run_settings){.worker_count = 0};
+    *settings = (struct run_settings){.node_rank = RUN_NODE_RANK_UNSET};
     if (!command_parse(&run_options, argc, spelled, settings, &rest, ret_exit))
         return false;
     settings->program = argv + rest; /* as it was spelled */

@@ -2,14 +2,16 @@
 #ifndef MUSTER_RUN_OPTIONS_H
 #define MUSTER_RUN_OPTIONS_H
 
+#include <muster/address.h>
 #include <muster/options.h>
 #include <muster/view.h>
 
-#define RUN_WORKERS_MAX 4096
+#define RUN_WORKERS_MAX     4096
+#define RUN_NODE_RANK_UNSET UINT64_MAX
 
 struct run_kill {
     uint32_t rank;
-    char point[48]; /* "step=150,chunk=3", the value of MUSTER_KILL */
+    char point[48];  /* "step=150,chunk=3", the value of MUSTER_KILL */
     bool is_reached; /* the first life of the task has ended by SIGKILL */
 };
 
@@ -19,6 +21,8 @@ struct run_place {
     uint32_t rank;
     uint16_t master_port;  /* of the first machine's task; 0: not told */
     char master_addr[256]; /* its host; "": not told */
+    char address[MUSTER_HOST_TEXT_BYTES +
+                 8]; /* of this machine's task, with its port; "": not told */
 };
 
 struct run_settings {
@@ -28,19 +32,24 @@ struct run_settings {
     const char *nodes_text;
     const char *restart;
     const char *registry;
+    const char *listen; /* NULL: not told */
     const char *job;
     const char *log_dir;
+    const char *trace_dir;
     const char *tune_file, *reproducible;
     uint64_t stripes;
     const char *tee;
     const char *redirects;
     const char *json;
-    const char *master_addr;
+    const char *log_level; /* NULL: info for the launcher, MUSTER_LOG_LEVEL for its workers */
+    const char *log_format;
+    const char *status;      /* where to serve the pages; NULL: nowhere */
+    const char *master_addr; /* NULL: not told */
     const char *resumable;
     const char *resume;
     struct muster_option_texts kill_texts;
-    uint64_t node_rank;
-    uint64_t master_port;
+    uint64_t node_rank;   /* RUN_NODE_RANK_UNSET until all is read */
+    uint64_t master_port; /* 0: not told */
     uint64_t restarts_max;
     uint64_t members_min;
     uint64_t members_min_timeout_ns;
@@ -48,6 +57,7 @@ struct run_settings {
     const char *tls, *tls_secret, *tls_data;
     uint64_t tls_life_ns; /* of a certificate */
     bool is_quiet;
+    bool is_force_new;
     /* worked out */
     char **program;        /* program and arguments, NULL at the end */
     uint32_t worker_count; /* on this machine */
@@ -60,13 +70,20 @@ struct run_settings {
     struct run_kill kills[MUSTER_OPTION_TEXTS_MAX];
     size_t kill_count;
     char job_name[MUSTER_JOB_NAME_BYTES];
-    struct run_place place; /* with resolver */
-    char place_text[16];    /* its number of machines */
+    char
+        listen_text[MUSTER_ADDRESS_TEXT_BYTES + 8]; /* for the workers, names looked up; "": none */
+    struct run_place place;                         /* with resolver */
+    char place_text[16];                            /* its number of machines */
 };
 
 /** With a resolver: ask it, and let its answer stand for the options that were not given. False:
  * told on standard error, *ret_exit says how to end. */
 bool run_place_read(struct run_settings *settings, int *ret_exit);
+
+/** Look up what --listen names, and check it against workers and registry. False: as above. */
+bool run_listen_read(struct run_settings *settings, int *ret_exit);
+/** As many ports of --listen as there are workers are free right now. False: as above. */
+bool run_listen_has_ports(const struct run_settings *settings, int *ret_exit);
 
 /** Parse and check the command line. False: *ret_exit says how to end. */
 bool run_settings_read(struct run_settings *settings, int argc, char **argv, int *ret_exit);

@@ -220,30 +220,39 @@ void run_output_line(void *data, const char *line, size_t length)
     text[length] = '\n';
     if (stream->log_fd >= 0)
         write_log(stream, text, length + 1);
-    if (stream->console != NULL) {
+    if (stream->console != NULL && stream->console == task->run->err && task->run->is_log_json) {
+        run_log_output(task, stream == &task->err ? "stderr" : "stdout", line, length);
+    } else if (stream->console != NULL) {
         run_progress_clear(task->run);
         run_sink_write(stream->console, whole, name_length + length + 4);
     }
     free(whole);
 }
 
+void run_output_make_dir(const struct run_task *task, char *path, size_t room)
+{
+    const char *dir = task->run->log_dir;
+
+    mkdir(dir, 0777);
+    snprintf(path, room, "%s/attempt_%u", dir, task->lives - 1);
+    mkdir(path, 0777);
+    snprintf(path, room, "%s/attempt_%u/%u", dir, task->lives - 1, task->rank);
+    mkdir(path, 0777);
+}
+
 /* DIR/attempt_K/RANK/name */
 static int open_log(const struct run_task *task, const char *name, bool is_continued)
 {
-    const char *dir = task->run->log_dir;
     char path[1024];
+    size_t length;
     int fd;
 
-    mkdir(dir, 0777);
-    snprintf(path, sizeof(path), "%s/attempt_%u", dir, task->lives - 1);
-    mkdir(path, 0777);
-    snprintf(path, sizeof(path), "%s/attempt_%u/%u", dir, task->lives - 1, task->rank);
-    mkdir(path, 0777);
-    snprintf(path, sizeof(path), "%s/attempt_%u/%u/%s", dir, task->lives - 1, task->rank, name);
+    run_output_make_dir(task, path, sizeof(path));
+    length = strlen(path);
+    snprintf(path + length, sizeof(path) - length, "/%s", name);
     fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (is_continued ? 0 : O_TRUNC), 0666);
     if (fd < 0)
-        fprintf(stderr, "muster run: cannot write %s: %s (choose another --log-dir)\n", path,
-                strerror(errno));
+        run_log_error("cannot write %s: %s (choose another --log-dir)", path, strerror(errno));
     return fd;
 }
 

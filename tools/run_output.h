@@ -56,6 +56,8 @@ void run_output_balance(struct run *run);
 /** on_line of standard output and error: prefix, console, log file, last lines. `data` is the
  * stream. */
 run_line_fn run_output_line;
+/** DIR/attempt_K/RANK of this life of task, made. */
+void run_output_make_dir(const struct run_task *task, char *path, size_t room);
 /** Log files of this life of task, by --log-dir, --tee and --redirects; is_continued: at their
  * ends. False: told why. */
 bool run_output_open_logs(struct run_task *task, bool is_continued);

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define ANSWER_WITHIN_NS (60 * MUSTER_NS_PER_S)
+#define REMEDY_BYTES     220
 
 /* As members are ranked: by job, then index. Others stand aside. */
 static const char *const training_jobs[] = {"chief", "master", "worker"};
@@ -55,6 +56,7 @@ static bool find_rank(const struct muster_cluster_spec *spec, const char *type, 
             }
             if (type != NULL && strcmp(type, job->name) == 0 && id == job->tasks[k].index) {
                 place->rank = place->machines;
+                snprintf(place->address, sizeof(place->address), "%s", job->tasks[k].address);
                 is_found = true;
             }
             place->machines++;
@@ -63,7 +65,22 @@ static bool find_rank(const struct muster_cluster_spec *spec, const char *type, 
     return is_found;
 }
 
-static enum muster_rc read_place(struct muster_resolver *resolver,
+static enum muster_rc tell_no_task(const char *uri, const struct muster_cluster_spec *spec,
+                                   const char *type, const int64_t *id,
+                                   struct muster_error *ret_error)
+{
+    char remedy[REMEDY_BYTES], task[64] = "none";
+
+    if (type != NULL)
+        snprintf(task, sizeof(task), id != NULL ? "%.40s:%lld" : "%.40s", type,
+                 (long long)(id != NULL ? *id : 0));
+    return muster_error_set(ret_error, MUSTER_NOT_FOUND,
+                            "this must be one of the tasks that train, the resolver says %s; name "
+                            "it, %s",
+                            task, muster_resolver_task_remedy(uri, spec, sizeof(remedy), remedy));
+}
+
+static enum muster_rc read_place(struct muster_resolver *resolver, const char *uri,
                                  const struct muster_cluster_spec *spec, struct run_place *place,
                                  struct muster_error *ret_error)
 {
@@ -79,11 +96,7 @@ static enum muster_rc read_place(struct muster_resolver *resolver,
     if (rc == MUSTER_OK)
         rc = muster_resolver_world_size(resolver, &has_size, &size, ret_error);
     if (rc == MUSTER_OK && (!find_rank(spec, type, id, place) || !has_id) && !(has_size && has_id))
-        rc = muster_error_set(ret_error, MUSTER_NOT_FOUND,
-                              "the resolver '%s' does not say which of the tasks that train this "
-                              "is (it says %s:%lld); name it: task_type=worker&task_id=0",
-                              muster_resolver_name(resolver), type != NULL ? type : "none",
-                              (long long)id);
+        rc = tell_no_task(uri, spec, type, has_id ? &id : NULL, ret_error);
     if (rc == MUSTER_OK && has_size) {
         place->machines = size;
         place->rank = (uint32_t)id;
@@ -113,7 +126,7 @@ static enum muster_rc ask_in(struct muster_env *env, const char *uri, struct run
     if (rc == MUSTER_OK)
         rc = asking.error.rc;
     if (rc == MUSTER_OK)
-        rc = read_place(resolver, resolve.cluster_spec, place, ret_error);
+        rc = read_place(resolver, uri, resolve.cluster_spec, place, ret_error);
     else
         *ret_error = asking.error;
     muster_cluster_spec_unref(rc == MUSTER_OK || asking.error.rc == MUSTER_OK ? resolve.cluster_spec
@@ -150,7 +163,7 @@ bool run_place_read(struct run_settings *settings, int *ret_exit)
 
     if (settings->resolver == NULL)
         return true;
-    if (strcmp(settings->nodes_text, "1") != 0 || settings->node_rank != 0) {
+    if (settings->nodes_text != NULL || settings->node_rank != RUN_NODE_RANK_UNSET) {
         *ret_exit =
             command_refuse(run_options.command,
                            "--resolver %s tells the machines: leave out --nnodes and --node-rank",
@@ -162,10 +175,11 @@ bool run_place_read(struct run_settings *settings, int *ret_exit)
     snprintf(settings->place_text, sizeof(settings->place_text), "%u", place->machines);
     settings->nodes_text = settings->place_text;
     settings->node_rank = place->rank;
-    if (place->machines > 1 && place->master_addr[0] != '\0' &&
-        strcmp(settings->master_addr, "127.0.0.1") == 0)
+    if (place->machines == 1 || place->master_addr[0] == '\0')
+        return true;
+    if (settings->master_addr == NULL)
         settings->master_addr = place->master_addr;
-    if (place->machines > 1 && settings->master_port == 0)
+    if (settings->master_port == 0)
         settings->master_port = place->master_port;
     return true;
 }

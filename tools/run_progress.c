@@ -49,7 +49,7 @@ static void format_progress(const struct run_progress *progress, char *text, siz
     for (size_t i = 0; i < progress->values.count; i++)
         length += format_value(progress->values.at[i].name, progress->values.at[i].value,
                                text + length, bytes - length);
-    snprintf(text + length, bytes - length, ", %llu members, epoch %llu",
+    snprintf(text + length, bytes - length, ", %llu members, view %llu",
              (unsigned long long)progress->members, (unsigned long long)progress->epoch);
 }
 
@@ -63,17 +63,41 @@ static void cut_to_terminal(char *text)
         text[size.ws_col - 1] = '\0';
 }
 
+static bool is_drawn(const struct run *run)
+{
+    return run->progress.is_terminal && !run->is_log_json;
+}
+
+static void progress_start(struct run *run)
+{
+    struct muster_loop *loop = run->env->loop;
+
+    muster_timer_start(&run->progress.timer, loop,
+                       muster_loop_after_ns(loop, is_drawn(run) ? DRAW_NS : LOG_NS));
+}
+
+/* A job that stands still is told of, too: nobody reports a step then. */
 static void on_due(struct muster_timer *timer)
 {
     struct run *run = timer->data;
-    char text[400];
+    char text[800], why[400] = "";
+    size_t length;
 
-    if (!run->progress.is_changed)
+    progress_start(run);
+    if (!run_activity_is_stuck(run, why, sizeof(why)) && !run->progress.is_changed)
         return;
     format_progress(&run->progress, text, sizeof(text));
+    length = strlen(text);
+    if (why[0] != '\0')
+        snprintf(text + length, sizeof(text) - length, ": %s", why);
     run->progress.is_changed = false;
-    if (!run->progress.is_terminal) {
-        run_tell(run, "%s", text);
+    if (!is_drawn(run)) {
+        run_log(run, why[0] != '\0' ? MUSTER_LOG_WARN : MUSTER_LOG_INFO, "progress",
+                RUN_FIELDS(MUSTER_FIELD("step", run->progress.step),
+                           MUSTER_FIELD("members", run->progress.members),
+                           MUSTER_FIELD("view", run->progress.epoch),
+                           MUSTER_FIELD("stands_still", (const char *)why)),
+                "%s", text);
         return;
     }
     run_progress_clear(run);
@@ -86,16 +110,14 @@ void run_progress_init(struct run *run)
 {
     muster_timer_init(&run->progress.timer, on_due, run);
     run->progress.is_terminal = isatty(STDERR_FILENO) != 0;
+    run_log_open(run);
 }
 
 void run_progress_on_report(struct run *run)
 {
-    struct muster_loop *loop = run->env->loop;
-
-    if (run->settings.is_quiet || muster_timer_is_started(&run->progress.timer))
-        return;
-    muster_timer_start(&run->progress.timer, loop,
-                       muster_loop_after_ns(loop, run->progress.is_terminal ? DRAW_NS : LOG_NS));
+    if (!run->settings.is_quiet && !run->is_terminal_lent &&
+        !muster_timer_is_started(&run->progress.timer))
+        progress_start(run);
 }
 
 void run_progress_clear(struct run *run)

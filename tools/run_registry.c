@@ -1,6 +1,8 @@
 /* Where the members find each other: a registry inside this process, or one elsewhere; and
  * confirmed deaths. */
 #include "run.h"
+#include "commands.h"
+#include "local_jobs.h"
 #include "run_dead.h"
 
 #include <muster/registry.h>
@@ -30,7 +32,8 @@ struct run_registry {
     char absence[MUSTER_ERROR_TEXT_BYTES + 4]; /* why the last probe failed: " (reason)" */
     struct muster_timer silence_timer;
     bool is_silence_told;
-    bool is_open, is_closing;
+    bool is_under_way; /* the launcher has its place, and its workers may run */
+    bool is_closing;
     bool is_refusal_told;
     bool is_client_closed, is_server_closed;
 };
@@ -80,10 +83,10 @@ static bool serve(struct run_registry *registry, struct muster_error *ret_error)
     return true;
 }
 
-/* Waiting mends nothing. While the workers are not yet started, run_registry_open tells it. */
+/* Waiting mends nothing. Before the workers are started, run_registry_open or run_claim_take tells it. */
 static void on_refused(struct run_registry *registry)
 {
-    if (!registry->is_open || registry->is_closing || registry->is_refusal_told)
+    if (!registry->is_under_way || registry->is_closing || registry->is_refusal_told)
         return;
     registry->is_refusal_told = true;
     run_tell(registry->run, "the registry cannot be used: %s",
@@ -97,7 +100,8 @@ static void on_probed(struct muster_registry_op *op, enum muster_rc rc)
 
     registry->is_probing = false; /* whether the connection is up says the rest */
     if (rc != MUSTER_OK && op->error.text[0] != '\0')
-        snprintf(registry->absence, sizeof(registry->absence), " (%s)", op->error.text);
+        snprintf(registry->absence, sizeof(registry->absence), " (%s)",
+                 command_cause(op->error.text, registry->endpoint));
     if (muster_registry_refusal(registry->client) != NULL)
         on_refused(registry);
     else if (rc == MUSTER_UNAUTHENTICATED || rc == MUSTER_PERMISSION_DENIED)
@@ -127,6 +131,7 @@ static void on_silence(struct muster_timer *timer)
     struct muster_loop *loop = registry->run->env->loop;
     bool is_up = muster_registry_is_connected(registry->client);
 
+    registry->is_under_way = true;
     if (is_up && registry->is_silence_told)
         run_tell(registry->run, "the registry at %s answers", registry->endpoint);
     else if (!is_up && !registry->is_silence_told)
@@ -185,11 +190,13 @@ bool run_registry_open(struct run *run, struct muster_error *ret_error)
     muster_registry_set_data(registry->client, registry);
     registry->dead = run_dead_open(registry->client, run->env->loop, run->settings.job_name);
     run_weights_open(run);
-    if (run->settings.is_embedded)
+    run_roll_share(run->roll, run);
+    if (run->settings.is_embedded) {
+        local_jobs_add(registry->endpoint);
         return true;
+    }
     if (!meet(registry, ret_error))
         return false;
-    registry->is_open = true;
     muster_timer_start(&registry->silence_timer, run->env->loop,
                        muster_loop_after_ns(run->env->loop, SILENCE_NS));
     return true;
@@ -316,6 +323,8 @@ void run_registry_close(struct run *run)
         while (!registry->is_server_closed)
             muster_loop_turn(loop, UINT64_MAX);
     }
+    if (registry->server != NULL)
+        local_jobs_remove();
     run_dead_close(registry->dead);
     run_weights_close(run);
     muster_registry_store_close(registry->store);

@@ -1,6 +1,7 @@
 /* Lines of JSON that workers write on MUSTER_REPORT_FD (docs/protocol.md). */
 #include "run.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static void read_values(struct run_values *values, const struct muster_json *map)
@@ -46,7 +47,10 @@ static void on_progress(struct run_task *task, const struct muster_json *report)
 {
     struct run_progress *progress = &task->run->progress;
 
+    if (!task->has_committed)
+        run_roll_add(task->run->roll, task->name);
     task->has_committed = true;
+    task->took_part = true;
     task->step = number_of(report, "step");
     if (task->step < progress->step)
         return;
@@ -64,6 +68,7 @@ static void on_result(struct run_task *task, const struct muster_json *report)
 
     task->has_result = true;
     task->steps = number_of(report, "steps");
+    task->took_part = task->took_part || task->steps > 0;
     if (task->steps > task->step)
         task->step = task->steps;
     task->steps_lost = number_of(report, "steps_lost");
@@ -71,10 +76,37 @@ static void on_result(struct run_task *task, const struct muster_json *report)
     read_values(&task->results, muster_json_member(report, "values"));
 }
 
+/* Told at once: the death, or an end with 0, comes later. */
+static void on_abandoned(struct run_task *task, const struct muster_json *report)
+{
+    const char *why = muster_json_text(muster_json_member(report, "reason"));
+
+    task->is_abandoned = true;
+    run_tell(task->run, "%s gives up in step %llu: %s", task->name,
+             (unsigned long long)number_of(report, "step"), why != NULL ? why : "");
+}
+
+static void on_trace(struct run_task *task, const struct muster_json *report)
+{
+    const char *path = muster_json_text(muster_json_member(report, "file"));
+
+    free(task->trace_file);
+    task->trace_file = path != NULL ? strdup(path) : NULL;
+}
+
 static void on_over(struct run_task *task)
 {
     task->is_too_late = true;
-    run_tell(task->run, "%s came back too late: the others have finished", task->name);
+    run_log(task->run, MUSTER_LOG_WARN, "too_late", RUN_FIELDS(MUSTER_FIELD("task", task->name)),
+            "%s came back too late: the others have finished", task->name);
+}
+
+static void on_refused(struct run_task *task, const struct muster_json *report)
+{
+    const char *why = muster_json_text(muster_json_member(report, "why"));
+
+    task->is_refused = true;
+    snprintf(task->refusal, sizeof(task->refusal), "%s", why != NULL ? why : "");
 }
 
 static void on_report(struct run_task *task, const struct muster_json *report)
@@ -83,18 +115,30 @@ static void on_report(struct run_task *task, const struct muster_json *report)
 
     if (kind == NULL)
         return;
-    task->has_reported = true;
+    task->has_reported = task->uses_muster = true;
     note_epoch(task->run, report);
     if (strcmp(kind, "progress") == 0)
         on_progress(task, report);
+    else if (strcmp(kind, "activity") == 0)
+        run_activity_on_report(task, report);
     else if (strcmp(kind, "view") == 0)
         run_events_on_view(task, report);
     else if (strcmp(kind, "rejoined") == 0)
-        run_events_on_rejoined(task, report);
+        run_events_on_joined(task, report);
     else if (strcmp(kind, "result") == 0)
         on_result(task, report);
+    else if (strcmp(kind, "delivered") == 0)
+        run_recovery_on_delivered(task, report);
+    else if (strcmp(kind, "dying") == 0)
+        task->dying_ns = number_of(report, "at_ns");
+    else if (strcmp(kind, "abandoned") == 0)
+        on_abandoned(task, report);
+    else if (strcmp(kind, "trace") == 0)
+        on_trace(task, report);
     else if (strcmp(kind, "over") == 0)
         on_over(task);
+    else if (strcmp(kind, "refused") == 0)
+        on_refused(task, report);
 }
 
 /* A line that is no report is the worker's mistake, and no reason to stop. */

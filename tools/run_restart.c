@@ -14,7 +14,8 @@ enum run_action run_restart_decide(const struct run_restart_question *question)
         return RUN_ACTION_LEAVE;
     if (question->is_misuse_of_all || (question->is_misuse && question->is_gang))
         return RUN_ACTION_END_ALL;
-    if (question->is_runnable && question->restarts < question->restarts_max)
+    if (question->is_runnable && !question->is_refused &&
+        question->restarts < question->restarts_max)
         return question->is_gang ? RUN_ACTION_RESTART_ALL : RUN_ACTION_RESTART;
     if (question->is_gang || !question->is_runnable)
         return RUN_ACTION_END_ALL;

@@ -15,11 +15,12 @@ enum run_action {
 struct run_restart_question {
     bool is_stopping;
     bool is_gang;
-    bool is_success;   /* exit code 0 */
-    bool is_runnable;  /* false: the program cannot be executed */
-    bool is_misuse;    /* it says that it was called wrongly: run_restart_is_misuse */
+    bool is_success;  /* exit code 0 */
+    bool is_runnable; /* false: the program cannot be executed */
+    bool is_misuse;   /* it says that it was called wrongly: run_restart_is_misuse */
+    bool is_refused;  /* it has failed, for the others cannot work with it: so would every life */
     bool is_misuse_of_all; /* so did every life of every worker, with the same code */
-    uint64_t restarts; /* used: by the task, in a gang by the gang */
+    uint64_t restarts;     /* used: by the task, in a gang by the gang */
     uint64_t restarts_max;
     uint64_t others_left; /* running, to be started, or done with 0 */
     uint64_t members_min;

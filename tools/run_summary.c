@@ -4,6 +4,7 @@
 #include "commands.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,33 +32,46 @@ static const char *plural(uint64_t count)
     return count == 1 ? "" : "s";
 }
 
-static void write_plain(struct run *run, const char *fmt, ...) MUSTER_PRINTF(2, 3);
-static void write_plain(struct run *run, const char *fmt, ...)
-{
-    va_list args;
-    char *text = NULL;
-    int length;
+/* A report of several lines, which comes out whole. */
+struct report {
+    char *text;
+    size_t bytes;
+    FILE *file;
+};
 
-    va_start(args, fmt);
-    length = vasprintf(&text, fmt, args);
-    va_end(args);
-    if (length > 0)
-        run_sink_write(run->err, text, (size_t)length);
-    free(text);
+static void report_begin(struct report *report)
+{
+    *report = (struct report){.text = NULL};
+    report->file = open_memstream(&report->text, &report->bytes);
+    if (report->file == NULL)
+        abort();
+}
+
+static void report_end(struct report *report, struct run *run, const char *event,
+                       const struct muster_field *fields, size_t count)
+{
+    fclose(report->file);
+    run_log_report(run, event, fields, count, report->text);
+    free(report->text);
 }
 
 /* Whoever relies on the result must not miss it: told with --quiet, too. */
 static void print_difference(struct run *run, const struct run_outcome *outcome)
 {
-    run_progress_clear(run);
-    write_plain(run,
-                "muster run: WEIGHTS DIFFER between workers after step %llu, exit code of this run "
-                "%d\n",
-                (unsigned long long)outcome->steps, run->exit_code);
+    struct report report;
+
+    report_begin(&report);
+    fprintf(report.file,
+            "muster run: WEIGHTS DIFFER between workers after step %llu, exit code of this run "
+            "%d\n",
+            (unsigned long long)outcome->steps, run->exit_code);
     for (uint32_t i = 0; i < run->task_count; i++) {
         if (run_outcome_is_final(outcome, &run->tasks[i]))
-            write_plain(run, "  %s %s\n", run->tasks[i].name, run->tasks[i].digest);
+            fprintf(report.file, "  %s %s\n", run->tasks[i].name, run->tasks[i].digest);
     }
+    report_end(&report, run, "weights_differ",
+               RUN_FIELDS(MUSTER_FIELD("step", outcome->steps),
+                          MUSTER_FIELD("exit_code", run->exit_code)));
 }
 
 static void tell_weights(struct run *run, const struct run_outcome *outcome)
@@ -80,13 +94,17 @@ static void tell_training(struct run *run, const struct run_outcome *outcome)
 {
     const double *accuracy = find_value(outcome->values, "accuracy");
     char slowest[64] = "";
+    const struct muster_field done[] = {
+        MUSTER_FIELD("steps", outcome->steps), MUSTER_FIELD("seconds", seconds_of(run)),
+        MUSTER_FIELD("accuracy", accuracy != NULL ? *accuracy : 0.0)};
 
     if (accuracy != NULL)
-        run_tell(run, "done: test accuracy %.1f %% after %llu steps in %.1f s", *accuracy * 100,
-                 (unsigned long long)outcome->steps, seconds_of(run));
+        run_log(run, MUSTER_LOG_INFO, "done", RUN_FIELDS(done[0], done[1], done[2]),
+                "done: test accuracy %.1f %% after %llu steps in %.1f s", *accuracy * 100,
+                (unsigned long long)outcome->steps, seconds_of(run));
     else
-        run_tell(run, "done: %llu steps in %.1f s", (unsigned long long)outcome->steps,
-                 seconds_of(run));
+        run_log(run, MUSTER_LOG_INFO, "done", RUN_FIELDS(done[0], done[1]),
+                "done: %llu steps in %.1f s", (unsigned long long)outcome->steps, seconds_of(run));
     if (run->recovery_count > 0)
         snprintf(slowest, sizeof(slowest), ", slowest recovery %.1f ms", outcome->recovery_max_ms);
     run_tell(run, "%llu kill%s survived, %llu step%s lost%s, %llu survivor%s restarted",
@@ -105,6 +123,7 @@ static void print_failure(struct run *run)
     char host[128] = "?";
     char when[64] = "?";
     char how[64];
+    struct report report;
     struct tm parts;
 
     if (task->worker_pid == 0)
@@ -112,28 +131,41 @@ static void print_failure(struct run *run)
     gethostname(host, sizeof(host) - 1);
     if (localtime_r(&seconds, &parts) != NULL)
         strftime(when, sizeof(when), "%Y-%m-%d %H:%M:%S %z", &parts);
-    run_progress_clear(run);
-    write_plain(run,
-                "muster run: first failure\n"
-                "  task       %s (rank %u)\n"
-                "  host       %s\n"
-                "  pid        %d\n"
-                "  ended      %s, exit code of this run %d\n"
-                "  time       %s\n"
-                "  restarts   %llu of %llu used\n",
-                task->name, task->rank, host, task->worker_pid,
-                run_task_death(task->wait_status, how, sizeof(how)), run->exit_code, when,
-                (unsigned long long)(run->settings.is_gang ? run->gang_restarts : task->restarts),
-                (unsigned long long)run->settings.restarts_max);
+    report_begin(&report);
+    run_task_death(task->wait_status, how, sizeof(how));
+    fprintf(report.file,
+            "muster run: first failure\n"
+            "  task       %s (rank %u)\n"
+            "  host       %s\n"
+            "  pid        %d\n"
+            "  ended      %s, exit code of this run %d\n"
+            "  time       %s\n"
+            "  restarts   %llu of %llu used\n",
+            task->name, task->rank, host, task->worker_pid, how, run->exit_code, when,
+            (unsigned long long)(run->settings.is_gang ? run->gang_restarts : task->restarts),
+            (unsigned long long)run->settings.restarts_max);
     if (run->is_misuse)
-        write_plain(run,
-                    "  reason     it ended so at once, before it reported anything, as programs do "
-                    "that were called wrongly: not started again\n");
+        fprintf(report.file,
+                "  reason     it ended so at once, before it reported anything, as programs do "
+                "that were called wrongly: not started again\n");
+    if (task->is_refused)
+        fprintf(report.file, "  reason     %s\n", task->refusal);
+    else if (run_outcome_is_foreign(run))
+        fprintf(report.file,
+                "  reason     no worker has reported anything: these programs do not use muster: "
+                "give --restart all\n");
+    if (task->trace_file != NULL)
+        fprintf(report.file, "  flight recorder: %s; look at it with `muster trace %s`\n",
+                task->trace_file, task->trace_file);
     if (kept > 0)
-        write_plain(run, "  last output\n");
+        fprintf(report.file, "  last output\n");
     for (unsigned i = 0; i < kept; i++)
-        write_plain(run, "    %s\n",
-                    task->last_lines[(task->last_line_count - kept + i) % RUN_LAST_LINES]);
+        fprintf(report.file, "    %s\n",
+                task->last_lines[(task->last_line_count - kept + i) % RUN_LAST_LINES]);
+    report_end(&report, run, "first_failure",
+               RUN_FIELDS(MUSTER_FIELD("task", task->name), MUSTER_FIELD("rank", task->rank),
+                          MUSTER_FIELD("host", host), MUSTER_FIELD("pid", task->worker_pid),
+                          MUSTER_FIELD("how", how), MUSTER_FIELD("exit_code", run->exit_code)));
 }
 
 /* The failpoint of a worker on this machine that did not die of it. */
@@ -149,10 +181,23 @@ static void print_unreached(struct run *run)
         const struct run_kill *kill = &run->settings.kills[i];
 
         if (is_unreached(run, kill))
-            write_plain(run,
-                        "muster run: --kill worker:%u@%s was never reached: there was no such "
-                        "point in the first life of worker:%u\n",
-                        kill->rank, kill->point, kill->rank);
+            run_log_error("--kill worker:%u@%s was never reached: there was no such "
+                          "point in the first life of worker:%u",
+                          kill->rank, kill->point, kill->rank);
+    }
+}
+
+/* Programs that do not use muster are judged by their exit codes alone. */
+static void tell_part(struct run *run)
+{
+    uint32_t count = run_outcome_took_part(run);
+
+    if (run_outcome_is_idle(run)) {
+        run_log_error("0 of %u task%s took part: no worker of this launcher has committed a step, "
+                      "exit code of this run %d",
+                      run->task_count, plural(run->task_count), run->exit_code);
+    } else if (count > 0) {
+        run_tell(run, "%u of %u task%s took part", count, run->task_count, plural(run->task_count));
     }
 }
 
@@ -163,10 +208,13 @@ void run_summary_print(struct run *run)
     run_outcome_gather(run, &outcome);
     if (outcome.results > 0)
         tell_training(run, &outcome);
+    else if (run->stop_signal != 0 && outcome.steps > 0)
+        run_tell(run, "ended by SIG%s after %llu steps in %.1f s", sigabbrev_np(run->stop_signal),
+                 (unsigned long long)outcome.steps, seconds_of(run));
     else if (run->restarts > 0 && run->exit_code == 0)
         run_tell(run, "all workers ended with 0 after %llu restart%s in %.1f s",
                  (unsigned long long)run->restarts, plural(run->restarts), seconds_of(run));
-    run_progress_clear(run);
+    tell_part(run);
     print_unreached(run);
     if (outcome.is_different)
         print_difference(run, &outcome);
@@ -183,7 +231,7 @@ static struct muster_json *number(uint64_t value)
 
 static struct muster_json *real_or_null(bool is_known, double value)
 {
-    return is_known ? muster_json_real_new(value) : muster_json_null_new();
+    return is_known && isfinite(value) ? muster_json_real_new(value) : muster_json_null_new();
 }
 
 static struct muster_json *digests_of(const struct run *run, const struct run_outcome *outcome)
@@ -213,13 +261,12 @@ static struct muster_json *unreached_of(const struct run *run)
     return kills;
 }
 
-static struct muster_json *recovery_of(const struct run *run, const struct run_outcome *outcome)
+static struct muster_json *times_of(bool is_known, double median_ms, double max_ms)
 {
     struct muster_json *recovery = muster_json_object_new();
-    bool is_known = run->recovery_count > 0;
 
-    if (!muster_json_set(recovery, "median", real_or_null(is_known, outcome->recovery_median_ms)) ||
-        !muster_json_set(recovery, "max", real_or_null(is_known, outcome->recovery_max_ms))) {
+    if (!muster_json_set(recovery, "median", real_or_null(is_known, median_ms)) ||
+        !muster_json_set(recovery, "max", real_or_null(is_known, max_ms))) {
         muster_json_free(recovery);
         return NULL;
     }
@@ -253,7 +300,9 @@ static struct muster_json *tasks_of(const struct run *run)
                              number((uint64_t)run_task_exit_code(task->wait_status))) ||
             (task->has_result &&
              (!muster_json_set(one, "steps", number(task->steps)) ||
-              !muster_json_set(one, "digest", muster_json_text_new(task->digest))))) {
+              !muster_json_set(one, "digest", muster_json_text_new(task->digest)))) ||
+            (task->trace_file != NULL &&
+             !muster_json_set(one, "trace", muster_json_text_new(task->trace_file)))) {
             muster_json_free(one);
             one = NULL;
         }
@@ -277,7 +326,8 @@ static struct muster_json *failure_of(const struct run *run)
         !muster_json_set(failure, "exit_code", muster_json_integer_new(run->failed_code)) ||
         !muster_json_set(
             failure, "how",
-            muster_json_text_new(run_task_death(run->failed->wait_status, how, sizeof(how))))) {
+            muster_json_text_new(run_task_death(run->failed->wait_status, how, sizeof(how)))) ||
+        !muster_json_set(failure, "trace", muster_json_text_new(run->failed->trace_file))) {
         muster_json_free(failure);
         return NULL;
     }
@@ -293,30 +343,38 @@ static struct muster_json *summary_of(struct run *run)
 
     run_outcome_gather(run, &outcome);
     accuracy = find_value(outcome.values, "accuracy");
-    is_whole = muster_json_set(root, "exit_code", muster_json_integer_new(run->exit_code)) &&
-               muster_json_set(root, "accuracy",
-                               real_or_null(accuracy != NULL, accuracy != NULL ? *accuracy : 0)) &&
-               muster_json_set(root, "steps", number(outcome.steps)) &&
-               muster_json_set(root, "kills", number(run->kills)) &&
-               muster_json_set(root, "kills_unreached", unreached_of(run)) &&
-               muster_json_set(root, "restarts", number(run->restarts)) &&
-               muster_json_set(root, "rejoins", number(run->rejoins)) &&
-               muster_json_set(root, "steps_lost", number(outcome.steps_lost)) &&
-               muster_json_set(root, "epochs", number(run->epoch_last)) &&
-               muster_json_set(root, "recovery_ms", recovery_of(run, &outcome)) &&
-               muster_json_set(root, "recovery_ms_max",
-                               real_or_null(run->recovery_count > 0, outcome.recovery_max_ms)) &&
-               muster_json_set(root, "identical",
-                               outcome.results > 0 ? muster_json_bool_new(outcome.is_identical)
-                                                   : muster_json_null_new()) &&
-               muster_json_set(root, "digests", digests_of(run, &outcome)) &&
-               muster_json_set(root, "survivors_restarted", number(run->survivors_restarted)) &&
-               muster_json_set(root, "workers", number(run->task_count)) &&
-               muster_json_set(root, "seconds", muster_json_real_new(seconds_of(run))) &&
-               muster_json_set(root, "job", muster_json_text_new(run->settings.job_name)) &&
-               muster_json_set(root, "values", values_of(&outcome)) &&
-               muster_json_set(root, "tasks", tasks_of(run)) &&
-               muster_json_set(root, "first_failure", failure_of(run));
+    is_whole =
+        muster_json_set(root, "exit_code", muster_json_integer_new(run->exit_code)) &&
+        (accuracy == NULL || muster_json_set(root, "accuracy", real_or_null(true, *accuracy))) &&
+        muster_json_set(root, "steps", number(outcome.steps)) &&
+        muster_json_set(root, "kills", number(run->kills)) &&
+        muster_json_set(root, "kills_unreached", unreached_of(run)) &&
+        muster_json_set(root, "restarts", number(run->restarts)) &&
+        muster_json_set(root, "rejoins", number(run->rejoins)) &&
+        muster_json_set(root, "steps_lost", number(outcome.steps_lost)) &&
+        muster_json_set(root, "epochs", number(run->epoch_last)) &&
+        muster_json_set(root, "views", number(run->epoch_last)) &&
+        muster_json_set(root, "joins", number(run->joins)) &&
+        muster_json_set(root, "recovery_ms",
+                        times_of(run->recovery_count > 0, outcome.recovery_median_ms,
+                                 outcome.recovery_max_ms)) &&
+        muster_json_set(root, "detection_ms",
+                        times_of(run->detection_count > 0, outcome.detection_median_ms,
+                                 outcome.detection_max_ms)) &&
+        muster_json_set(root, "recovery_ms_max",
+                        real_or_null(run->recovery_count > 0, outcome.recovery_max_ms)) &&
+        muster_json_set(root, "identical",
+                        outcome.results > 0 ? muster_json_bool_new(outcome.is_identical)
+                                            : muster_json_null_new()) &&
+        muster_json_set(root, "digests", digests_of(run, &outcome)) &&
+        muster_json_set(root, "survivors_restarted", number(run->survivors_restarted)) &&
+        muster_json_set(root, "workers", number(run->task_count)) &&
+        muster_json_set(root, "took_part", number(run_outcome_took_part(run))) &&
+        muster_json_set(root, "seconds", muster_json_real_new(seconds_of(run))) &&
+        muster_json_set(root, "job", muster_json_text_new(run->settings.job_name)) &&
+        muster_json_set(root, "values", values_of(&outcome)) &&
+        muster_json_set(root, "tasks", tasks_of(run)) &&
+        muster_json_set(root, "first_failure", failure_of(run));
     if (is_whole)
         return root;
     muster_json_free(root);
@@ -339,8 +397,7 @@ static bool write_text(struct run *run, char *text)
     error = errno;
     if (rc == MUSTER_OK)
         return true;
-    run_progress_clear(run);
-    write_plain(run, "muster run: cannot write the summary to %s: %s\n", path, strerror(error));
+    run_log_error("cannot write the summary to %s: %s", path, strerror(error));
     return false;
 }
 

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SAVE_WITHIN_NS MUSTER_NS_PER_S
-#define TABLE_VERSION  1
+#define SAVE_WITHIN_NS  MUSTER_NS_PER_S
+#define TABLE_VERSION   1
 #define TABLE_BYTES_MAX ((size_t)64 << 20)
 
 static struct muster_json *number(uint64_t value)
@@ -19,23 +19,30 @@ struct field {
     size_t offset;
     enum { U64, U32, INT, BOOL } kind;
 };
-#define TASK(kind, member) {#member, offsetof(struct run_task, member), kind}
-#define RUN(kind, member)  {#member, offsetof(struct run, member), kind}
+#define TASK(kind, member)                                                                         \
+    {                                                                                              \
+#member, offsetof(struct run_task, member), kind                                           \
+    }
+#define RUN(kind, member)                                                                          \
+    {                                                                                              \
+#member, offsetof(struct run, member), kind                                                \
+    }
 
 static const struct field task_fields[] = {
-    TASK(U64, restarts),      TASK(U32, lives),        TASK(U64, fruitless_lives),
-    TASK(INT, misuse_code),   TASK(INT, wait_status),  TASK(INT, death_status),
+    TASK(U64, restarts),      TASK(U32, lives),          TASK(U64, fruitless_lives),
+    TASK(INT, misuse_code),   TASK(INT, wait_status),    TASK(INT, death_status),
     TASK(BOOL, has_reported), TASK(BOOL, has_committed), TASK(BOOL, is_too_late),
-    TASK(U64, step),          TASK(BOOL, has_result),  TASK(U64, steps),
-    TASK(U64, steps_lost),    TASK(U64, ended_wall_ns), TASK(INT, worker_pid),
-    TASK(U32, collected),     TASK(U64, born_epoch),   TASK(BOOL, is_loss_told),
+    TASK(BOOL, is_abandoned), TASK(U64, step),           TASK(BOOL, has_result),
+    TASK(U64, steps),         TASK(U64, steps_lost),     TASK(U64, ended_wall_ns),
+    TASK(INT, worker_pid),    TASK(U32, collected),      TASK(U64, born_epoch),
+    TASK(BOOL, is_loss_told), TASK(BOOL, is_loss_owed),
 };
 static const struct field run_fields[] = {
     RUN(U64, gang_restarts), RUN(U64, restarts),   RUN(U64, kills),
     RUN(U64, rejoins),       RUN(U64, epoch_last), RUN(U64, survivors_restarted),
-    RUN(U64, epoch_first),
-    RUN(U64, epoch_told),    RUN(INT, failed_code), RUN(BOOL, is_misuse),
-    RUN(INT, stop_signal),   RUN(U64, began_wall_ns),
+    RUN(U64, epoch_first),   RUN(U64, joins),      RUN(U64, epoch_told),
+    RUN(INT, failed_code),   RUN(BOOL, is_misuse), RUN(INT, stop_signal),
+    RUN(U64, began_wall_ns),
 };
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -83,8 +90,7 @@ static struct muster_json *values_of(const struct run_values *values)
     struct muster_json *object = muster_json_object_new();
 
     for (size_t i = 0; i < values->count; i++) {
-        if (!muster_json_set(object, values->at[i].name,
-                             muster_json_real_new(values->at[i].value)))
+        if (!muster_json_set(object, values->at[i].name, muster_json_real_new(values->at[i].value)))
             continue;
     }
     return object;
@@ -116,9 +122,9 @@ static struct muster_json *task_of(const struct run_task *task)
 
     if (muster_json_set(object, "task", muster_json_text_new(task->name)) &&
         muster_json_set(object, "state", number(task->state)) &&
-        muster_json_set(object, "incarnation",
-                        muster_json_text_new(
-                            muster_incarnation_format(&task->incarnation, incarnation))) &&
+        muster_json_set(
+            object, "incarnation",
+            muster_json_text_new(muster_incarnation_format(&task->incarnation, incarnation))) &&
         muster_json_set(object, "digest", muster_json_text_new(task->digest)) &&
         muster_json_set(object, "results", values_of(&task->results)) &&
         muster_json_set(object, "out_taken", taken_of(&task->out)) &&
@@ -168,15 +174,15 @@ static struct muster_json *tasks_of(const struct run *run)
 
 /* --- the run */
 
-static struct muster_json *recoveries_of(const struct run *run)
+static struct muster_json *times_of(const double *times, size_t count)
 {
-    struct muster_json *recoveries = muster_json_array_new();
+    struct muster_json *list = muster_json_array_new();
 
-    for (size_t i = 0; i < run->recovery_count; i++) {
-        if (!muster_json_append(recoveries, muster_json_real_new(run->recoveries_ms[i])))
+    for (size_t i = 0; i < count; i++) {
+        if (!muster_json_append(list, muster_json_real_new(times[i])))
             break;
     }
-    return recoveries;
+    return list;
 }
 
 static struct muster_json *kills_of(const struct run *run)
@@ -204,8 +210,11 @@ static struct muster_json *table_of(const struct run *run)
         muster_json_set(root, "tf_cluster", muster_json_text_new(run->tf_cluster)) &&
         muster_json_set(root, "log_dir", muster_json_text_new(run->log_dir)) &&
         muster_json_set(root, "failed", muster_json_integer_new(failed)) &&
-        muster_json_set(root, "recoveries_ms", recoveries_of(run)) &&
+        muster_json_set(root, "recoveries_ms", times_of(run->recoveries_ms, run->recovery_count)) &&
+        muster_json_set(root, "detections_ms",
+                        times_of(run->detections_ms, run->detection_count)) &&
         muster_json_set(root, "kills_reached", kills_of(run)) &&
+        muster_json_set(root, "were_members", run_roll_save(run->roll)) &&
         save_fields(root, run, run_fields, COUNT(run_fields)) &&
         muster_json_set(root, "tasks", tasks_of(run)))
         return root;
@@ -213,16 +222,23 @@ static struct muster_json *table_of(const struct run *run)
     return NULL;
 }
 
+static size_t load_times(const struct muster_json *root, const char *name, double *times)
+{
+    const struct muster_json *list = muster_json_member(root, name);
+    size_t count = muster_json_count(list);
+
+    count = count > RUN_RECOVERIES_MAX ? RUN_RECOVERIES_MAX : count;
+    for (size_t i = 0; i < count; i++)
+        times[i] = muster_json_number(muster_json_at(list, i));
+    return count;
+}
+
 static void load_lists(struct run *run, const struct muster_json *root)
 {
-    const struct muster_json *recoveries = muster_json_member(root, "recoveries_ms");
     const struct muster_json *kills = muster_json_member(root, "kills_reached");
 
-    run->recovery_count = muster_json_count(recoveries);
-    if (run->recovery_count > RUN_RECOVERIES_MAX)
-        run->recovery_count = RUN_RECOVERIES_MAX;
-    for (size_t i = 0; i < run->recovery_count; i++)
-        run->recoveries_ms[i] = muster_json_number(muster_json_at(recoveries, i));
+    run->recovery_count = load_times(root, "recoveries_ms", run->recoveries_ms);
+    run->detection_count = load_times(root, "detections_ms", run->detections_ms);
     for (size_t i = 0; i < run->settings.kill_count; i++)
         run->settings.kills[i].is_reached = muster_json_is_true(muster_json_at(kills, i));
 }
@@ -253,6 +269,7 @@ static bool load_from(struct run *run, const struct muster_json *root)
     run->tf_cluster = cluster != NULL ? strdup(cluster) : NULL;
     load_fields(root, run, run_fields, COUNT(run_fields));
     load_lists(run, root);
+    run_roll_load(run->roll, muster_json_member(root, "were_members"));
     return true;
 }
 
@@ -271,8 +288,8 @@ bool run_table_load(struct run *run, const char **ret_why)
 
     table_path(run, path, sizeof(path));
     *ret_why = "it holds no run";
-    if (muster_files_read(run->env->files, run->env->mem, path, TABLE_BYTES_MAX, &bytes,
-                          &size) != MUSTER_OK)
+    if (muster_files_read(run->env->files, run->env->mem, path, TABLE_BYTES_MAX, &bytes, &size) !=
+        MUSTER_OK)
         return false;
     *ret_why = "its table.json is damaged, or of another version of muster";
     is_good = muster_json_parse(bytes, size, &root, NULL) == MUSTER_OK && load_from(run, root);
@@ -295,8 +312,7 @@ bool run_table_save(struct run *run)
     table_path(run, path, sizeof(path));
     root = table_of(run);
     if (root != NULL && muster_json_format(root, false, run->env->mem, &text) == MUSTER_OK)
-        is_saved =
-            muster_files_write(run->env->files, path, text, strlen(text)) == MUSTER_OK;
+        is_saved = muster_files_write(run->env->files, path, text, strlen(text)) == MUSTER_OK;
     muster_mem_free(run->env->mem, text);
     muster_json_free(root);
     if (is_saved)

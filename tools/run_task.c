@@ -6,6 +6,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -99,9 +100,8 @@ static void fail_start(struct run_task *task, int failure)
     task_move(task, RUN_TASK_FAILED);
     task->wait_status = W_EXITCODE(code, 0);
     if (run->failed == NULL) {
-        run_progress_clear(run);
-        fprintf(stderr, "muster run: cannot start '%s': %s%s\n", run->settings.program[0],
-                strerror(failure), why_not_runnable(run->settings.program[0], failure));
+        run_log_error("cannot start '%s': %s%s", run->settings.program[0], strerror(failure),
+                      why_not_runnable(run->settings.program[0], failure));
     }
     note_failure(task, code);
     run_task_end_all(run, SIGTERM);
@@ -121,7 +121,11 @@ static void start(struct run_task *task)
     task->has_committed = false;
     task->is_loss_told = false;
     task->born_epoch = run->epoch_last;
-    task->is_too_late = false;
+    task->is_too_late = task->is_refused = false;
+    task->is_abandoned = false;
+    free(task->trace_file);
+    task->trace_file = NULL;
+    task->dying_ns = 0;
     task->step = 0;
     task->out.taken = task->err.taken = task->report.taken = 0;
     task->out.freed = task->err.freed = task->report.freed = 0;
@@ -141,6 +145,7 @@ static void start(struct run_task *task)
         fail_start(task, failure);
     } else {
         task_move(task, RUN_TASK_RUNNING);
+        run_history_on_start(task);
     }
     run_table_changed(run);
 }
@@ -296,7 +301,12 @@ static void collect(struct run_task *task)
 {
     bool is_swept = find_wait_status(task);
 
+    task->died_ns = muster_loop_clock_ns(task->run->env->loop);
     run_stream_drain(&task->report);
+    if (task->dying_ns != 0 && task->dying_ns < task->died_ns)
+        task->died_ns = task->dying_ns; /* the system takes its time to take a process down */
+    if (task->is_abandoned && task->wait_status == 0) /* a program that did not do its work */
+        task->wait_status = W_EXITCODE(1, 0);
     confirm_death(task, task->wait_status);
     if (task->pid > 0 && !is_swept)
         kill(-task->pid, SIGKILL);
@@ -375,6 +385,7 @@ static enum run_action decide(const struct run_task *task)
         .is_runnable = true,
         .is_misuse = task->misuse_code != 0,
         .is_misuse_of_all = is_misuse_of_all(task),
+        .is_refused = task->is_refused,
         .restarts = run->settings.is_gang ? run->gang_restarts : task->restarts,
         .restarts_max = run->settings.restarts_max,
         /* those of other launchers are theirs to count: taken for alive */
@@ -450,12 +461,29 @@ void run_task_go_on_ending(struct run *run, bool is_gang_restart)
     signal_with_grace(run, SIGTERM);
 }
 
+/* Once, and not while they may all have been called wrongly. */
+static void tell_foreign(struct run_task *task)
+{
+    struct run *run = task->run;
+
+    if (run->is_foreign_told || task->misuse_code != 0 || !run_outcome_is_foreign(run))
+        return;
+    run->is_foreign_told = true;
+    run_tell(run, "these programs do not use muster: give --restart all, which starts all of them "
+                  "again together");
+}
+
 void run_task_on_exit(struct run_task *task)
 {
     struct run *run = task->run;
     enum run_action action;
 
     collect(task);
+    if (run_terminal_return(run, task->wait_status) && run->state == RUN_STATE_RUNNING) {
+        run->stop_signal = WTERMSIG(task->wait_status);
+        run->state = RUN_STATE_STOPPING; /* there is no other worker to tell */
+    }
+    run_history_on_death(task);
     note_kill(task);
     note_misuse(task);
     action = decide(task);
@@ -472,6 +500,7 @@ void run_task_on_exit(struct run_task *task)
         break;
     case RUN_ACTION_RESTART:
         restart(task);
+        tell_foreign(task);
         break;
     case RUN_ACTION_RESTART_ALL:
         task_move(task, RUN_TASK_FAILED);

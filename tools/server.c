@@ -19,7 +19,7 @@ struct settings {
     const char *bind;
     uint64_t coordination_tasks;
     uint64_t heartbeat_timeout_ns;
-    const char *log_level;
+    const char *log_level, *log_format;
     struct service_tls_settings tls;
 };
 
@@ -106,6 +106,7 @@ static const struct muster_option rows[] = {
      .help = "Of the coordination service: a task that is silent for so long counts as dead."},
     SERVICE_TLS_ROWS(struct settings),
     COMMAND_LOG_ROW(struct settings, "info"),
+    COMMAND_LOG_FORMAT_ROW(struct settings),
 };
 
 const struct muster_options server_options = {
@@ -140,6 +141,7 @@ static enum muster_rc open_guard(struct task_server *own, struct muster_error *r
     struct muster_env *env = own->service.env;
     enum muster_rc rc = service_tls_open(env, &settings->tls, &own->rpc.tls, ret_error);
 
+    own->service.tls = own->rpc.tls;
     if (rc == MUSTER_OK)
         rc = service_authorization_new(env, &settings->tls, &own->authorization, ret_error);
     if (rc != MUSTER_OK || own->authorization == NULL)
@@ -213,7 +215,6 @@ static void close_server(struct service *service, uint64_t deadline_ns)
 static void clean(struct service *service)
 {
     muster_server_free(task_of(service)->server);
-    muster_tls_close(task_of(service)->rpc.tls);
     muster_authorization_free(task_of(service)->authorization);
 }
 
@@ -232,5 +233,5 @@ int command_server(int argc, char **argv)
     if (!command_parse_all(&server_options, argc, argv, &settings, &code) ||
         !service_tls_check(server_options.command, &settings.tls, &code))
         return code;
-    return service_run(&own.service, settings.log_level);
+    return service_run(&own.service, settings.log_level, settings.log_format);
 }

@@ -9,29 +9,53 @@
 #include <muster/log.h>
 #include <muster/rpc_metrics.h>
 #include <muster/stream.h>
+#include <muster/tls.h>
 
 #include "commands.h"
 #include "output.h"
 
 #define DRAIN_NS MUSTER_NS_PER_S
 
-/* The signal handler's only way to the loop. */
-static struct muster_wake *stop_wake;
+/* The signal handler's only way to the loop, and what it has to say. */
+static struct muster_wake *signal_wake;
+static volatile sig_atomic_t is_stop_asked, is_reload_asked;
 
 static void on_signal(int number)
 {
-    (void)number;
-    muster_wake_signal(stop_wake);
+    if (number == SIGHUP)
+        is_reload_asked = 1;
+    else
+        is_stop_asked = 1;
+    muster_wake_signal(signal_wake);
 }
 
-static void on_stop(struct muster_wake *wake)
+static void service_stop(struct service *service)
 {
-    struct service *service = muster_wake_data(wake);
-
     if (service->is_closing)
         return;
     service->is_closing = true;
     service->kind->close(service, muster_loop_after_ns(service->env->loop, DRAIN_NS));
+}
+
+static void service_reload(struct service *service)
+{
+    if (service->tls == NULL)
+        MUSTER_LOG(service->env, INFO, "reload_has_nothing_to_read", "signal", "SIGHUP", "reason",
+                   "it serves plain text");
+    else if (muster_tls_reload(service->tls, NULL) == MUSTER_OK) /* else it has logged why */
+        MUSTER_LOG(service->env, INFO, "certificates_read_again", "signal", "SIGHUP");
+}
+
+static void on_wake(struct muster_wake *wake)
+{
+    struct service *service = muster_wake_data(wake);
+
+    if (is_reload_asked && !service->is_closing) {
+        is_reload_asked = 0;
+        service_reload(service);
+    }
+    if (is_stop_asked)
+        service_stop(service);
 }
 
 void service_closed(struct service *service)
@@ -48,6 +72,8 @@ static void watch_signals(void)
     sigemptyset(&action.sa_mask);
     (void)sigaction(SIGTERM, &action, NULL);
     (void)sigaction(SIGINT, &action, NULL);
+    (void)sigaction(SIGHUP, &action, NULL);
+    (void)signal(SIGXFSZ, SIG_IGN); /* a file past its limit is a write that fails */
 }
 
 /* What is counted belongs to all that open opens. */
@@ -57,15 +83,57 @@ static enum muster_rc status_open(struct service *service, struct muster_error *
     struct muster_address address;
     enum muster_rc rc;
 
+    if (service->status == NULL && !service->kind->has_own_metrics)
+        return MUSTER_OK;
+    if (muster_metrics_open(env->mem, &env->metrics) != MUSTER_OK ||
+        muster_rpc_metrics_open(env, &env->rpc_metrics) != MUSTER_OK)
+        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
     if (service->status == NULL)
         return MUSTER_OK;
     rc = muster_address_parse_listen(service->status, &address, ret_error);
     if (rc != MUSTER_OK)
         return rc;
-    if (muster_metrics_open(env->mem, &env->metrics) != MUSTER_OK ||
-        muster_rpc_metrics_open(env, &env->rpc_metrics) != MUSTER_OK)
-        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
-    return muster_http_server_open(env, &address, &service->http_server, ret_error);
+    rc = muster_http_server_open(env, &address, &service->http_server, ret_error);
+    if (rc == MUSTER_ALREADY_EXISTS)
+        service->is_status_taken = true;
+    return rc;
+}
+
+void service_tell_taken(const char *name, const char *option)
+{
+    fprintf(stderr,
+            "muster %s: another process listens there; end it, or choose another %s (port 0 takes "
+            "a free one)\n",
+            name, option);
+}
+
+static enum muster_rc on_health_check(struct muster_health_check *check,
+                                      struct muster_error *ret_error)
+{
+    struct service *service = check->data;
+
+    return service->kind->check(service, ret_error);
+}
+
+/* Once the service is open. */
+static void status_fill(struct service *service)
+{
+    if (service->env->metrics != NULL)
+        process_metrics_open(&service->process, service->env->metrics);
+    if (service->http_server == NULL)
+        return;
+    service->health = (struct muster_health_check){
+        .data = service, .name = service->kind->name, .check = on_health_check};
+    if (service->kind->check != NULL)
+        muster_health_check_add(service->http_server, &service->health);
+}
+
+static void status_empty(struct service *service)
+{
+    if (service->http_server != NULL && service->kind->check != NULL)
+        muster_health_check_remove(&service->health);
+    if (service->env->metrics != NULL)
+        process_metrics_close(&service->process);
 }
 
 static void on_status_closed(struct muster_http_server *server)
@@ -95,19 +163,22 @@ static int serve(struct service *service)
     char text[MUSTER_ADDRESS_TEXT_BYTES];
     bool is_told;
 
-    stop_wake = service->wake;
+    signal_wake = service->wake;
     watch_signals();
+    status_fill(service);
     printf("listening %s\n", muster_address_format(service->kind->address(service), text));
     if (service->http_server != NULL)
         printf("status http://%s\n",
                muster_address_format(muster_http_server_address(service->http_server), text));
     is_told = output_flush();
     if (!is_told) /* who waits for the line would wait for ever */
-        on_stop(service->wake);
+        service_stop(service);
     while (!service->is_closed)
         muster_loop_turn(service->env->loop, UINT64_MAX);
     (void)signal(SIGTERM, SIG_DFL);
     (void)signal(SIGINT, SIG_DFL);
+    (void)signal(SIGHUP, SIG_DFL);
+    status_empty(service);
     return is_told ? EXIT_OK : EXIT_OTHER;
 }
 
@@ -118,7 +189,7 @@ static int serve_in(struct service *service)
     struct muster_error error = {.rc = MUSTER_OK};
     int code = EXIT_OK;
 
-    if (muster_wake_open(env->mem, env->loop, on_stop, service, &service->wake) != MUSTER_OK) {
+    if (muster_wake_open(env->mem, env->loop, on_wake, service, &service->wake) != MUSTER_OK) {
         fprintf(stderr, "muster %s: no wake descriptor\n", name);
         return EXIT_OTHER;
     }
@@ -128,21 +199,19 @@ static int serve_in(struct service *service)
     else
         code = command_fail(name, &error);
     if (error.rc == MUSTER_ALREADY_EXISTS)
-        fprintf(stderr,
-                "muster %s: another process listens there; end it, or choose another --listen "
-                "(port 0 takes a free one)\n",
-                name);
+        service_tell_taken(name, service->is_status_taken ? "--status" : "--listen");
     /* A server that failed to open is taken down by the loop's next turns. */
     for (int turn = 0; turn < 4; turn++)
         muster_loop_turn(env->loop, 0);
     if (service->kind->clean != NULL)
         service->kind->clean(service);
+    muster_tls_close(service->tls);
     status_close(service);
     muster_wake_close(service->wake);
     return code;
 }
 
-int service_run(struct service *service, const char *log_level)
+int service_run(struct service *service, const char *log_level, const char *log_format)
 {
     enum muster_log_level level = MUSTER_LOG_INFO;
     struct muster_log *log = NULL;
@@ -155,7 +224,8 @@ int service_run(struct service *service, const char *log_level)
     }
     service->env = env;
     if (muster_log_level_parse(log_level, &level) == MUSTER_OK &&
-        muster_log_file_open(env->mem, stderr, false, level, &log) == MUSTER_OK)
+        muster_log_file_open(env->mem, stderr, strcmp(log_format, "json") == 0, level, &log) ==
+            MUSTER_OK)
         env->log = log;
     if (muster_net_system_open(env, &env->net) == MUSTER_OK) {
         code = serve_in(service);

@@ -45,6 +45,9 @@ void muster_failpoint_hit(struct muster_failpoint *failpoint, uint64_t step)
 {
     if (!failpoint->is_armed || step != failpoint->step)
         return;
-    if (failpoint->seen++ == failpoint->chunk)
-        raise(failpoint->is_stop ? SIGSTOP : SIGKILL);
+    if (failpoint->seen++ != failpoint->chunk)
+        return;
+    if (failpoint->on_hit != NULL && !failpoint->is_stop)
+        failpoint->on_hit(failpoint->data);
+    raise(failpoint->is_stop ? SIGSTOP : SIGKILL);
 }

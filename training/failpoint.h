@@ -11,6 +11,8 @@ struct muster_failpoint {
     uint64_t step;
     uint32_t chunk; /* the chunk-th chunk event of that step's operations, from 0 */
     uint32_t seen;
+    void (*on_hit)(void *data); /* before it is killed; NULL: nothing */
+    void *data;
 };
 
 /** Reads MUSTER_KILL ("step=150", "step=150,chunk=3", "step=150,chunk=3,stop"); unset disarms. Errors:

@@ -9,6 +9,7 @@
 #include <muster/resolver.h>
 
 #define RESOLVE_TIMEOUT_NS (60 * MUSTER_NS_PER_S)
+#define REMEDY_BYTES       220
 
 /* The jobs whose tasks train together (multi_worker_util: chief and workers; ps and evaluator stand
  * aside). */
@@ -109,7 +110,49 @@ static enum muster_rc count_tasks(struct muster_resolver *resolver,
     return MUSTER_OK;
 }
 
-static enum muster_rc place_in_spec(struct muster_resolver *resolver,
+static enum muster_rc tell_no_task(const struct muster_resolver *resolver, const char *uri,
+                                   const struct muster_cluster_spec *spec,
+                                   struct muster_error *ret_error)
+{
+    bool is_tf_config = strcmp(muster_resolver_name(resolver), "tf_config") == 0;
+    char remedy[REMEDY_BYTES];
+
+    return muster_error_set(
+        ret_error, MUSTER_INVALID_ARGUMENT,
+        "the resolver '%s' does not say which task this process is; %sname it, %s",
+        muster_resolver_name(resolver), is_tf_config ? "set TF_CONFIG.task, or " : "",
+        muster_resolver_task_remedy(uri, spec, sizeof(remedy), remedy));
+}
+
+/* Launchers tell the address of rank 0's rendezvous, which is not where a member listens. */
+static bool tells_members_address(const struct muster_resolver *resolver)
+{
+    return strcmp(muster_resolver_name(resolver), "torchrun") != 0 &&
+           strcmp(muster_resolver_name(resolver), "jax") != 0;
+}
+
+static void read_address(const struct muster_resolver *resolver,
+                         const struct muster_cluster_spec *spec, struct muster_place *place)
+{
+    const char *own = NULL;
+    uint32_t count = 0;
+
+    if (!tells_members_address(resolver) ||
+        muster_cluster_spec_task_address(spec, place->task_type, place->task_index, &own, NULL) !=
+            MUSTER_OK ||
+        own == NULL || strlen(own) >= sizeof(place->address))
+        return;
+    snprintf(place->address, sizeof(place->address), "%s", own);
+    for (size_t i = 0; i < sizeof(training_jobs) / sizeof(training_jobs[0]); i++) {
+        const struct muster_cluster_job *job = muster_cluster_spec_job(spec, training_jobs[i]);
+
+        for (size_t task = 0; job != NULL && task < job->task_count; task++)
+            count += job->tasks[task].address != NULL && strcmp(job->tasks[task].address, own) == 0;
+    }
+    place->is_sole = count == 1;
+}
+
+static enum muster_rc place_in_spec(struct muster_resolver *resolver, const char *uri,
                                     const struct muster_cluster_spec *spec,
                                     struct muster_place *place, struct muster_error *ret_error)
 {
@@ -122,16 +165,13 @@ static enum muster_rc place_in_spec(struct muster_resolver *resolver,
     if (rc == MUSTER_OK)
         rc = muster_resolver_task_id(resolver, &has_task_id, &task_id, ret_error);
     if (rc == MUSTER_OK && (task_type == NULL || !has_task_id))
-        rc = muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                              "the resolver '%s' does not say which task this process is: set "
-                              "TF_CONFIG.task = {\"type\": …, \"index\": …}, or behind its name "
-                              "task_type=…&task_id=…",
-                              muster_resolver_name(resolver));
+        rc = tell_no_task(resolver, uri, spec, ret_error);
     if (rc == MUSTER_OK)
         rc = count_tasks(resolver, spec, task_type, task_id, &place->expected_count, ret_error);
     if (rc == MUSTER_OK) {
         snprintf(place->task_type, sizeof(place->task_type), "%s", task_type);
         place->task_index = (uint32_t)task_id;
+        read_address(resolver, spec, place);
     }
     muster_mem_free(mem, task_type);
     return rc;
@@ -150,7 +190,7 @@ static enum muster_rc find_by_resolver(struct muster_env *env, const char *uri,
     resolver->data = &is_closed;
     rc = ask_cluster(env, resolver, &spec, ret_error);
     if (rc == MUSTER_OK)
-        rc = place_in_spec(resolver, spec, place, ret_error);
+        rc = place_in_spec(resolver, uri, spec, place, ret_error);
     muster_cluster_spec_unref(spec);
     muster_resolver_close(resolver, on_closed);
     while (!is_closed)
@@ -197,13 +237,21 @@ static enum muster_rc find_with_http(struct muster_env *env, const char *uri,
     return rc;
 }
 
+/* A launcher numbers its workers by RANK; a TF_CONFIG that it has inherited names the machine, and
+ * is the same for all workers there. */
+static bool is_numbered_by_launcher(struct muster_vars *vars)
+{
+    return muster_vars_get(vars, "MUSTER_INCARNATION") != NULL &&
+           muster_vars_get(vars, "RANK") != NULL && muster_vars_get(vars, "WORLD_SIZE") != NULL;
+}
+
 /* Without one that is named: what the environment shows. */
 static enum muster_rc find_by_environment(struct muster_env *env, struct muster_place *place,
                                           struct muster_error *ret_error)
 {
     enum muster_rc rc;
 
-    if (muster_vars_get(env->vars, "TF_CONFIG") != NULL)
+    if (muster_vars_get(env->vars, "TF_CONFIG") != NULL && !is_numbered_by_launcher(env->vars))
         return find_by_resolver(env, "tf_config:", place, ret_error);
     if (muster_vars_get(env->vars, "RANK") != NULL ||
         muster_vars_get(env->vars, "WORLD_SIZE") != NULL)

@@ -2,6 +2,7 @@
 #ifndef MUSTER_TRAINING_PLACE_H
 #define MUSTER_TRAINING_PLACE_H
 
+#include <muster/address.h>
 #include <muster/env.h>
 #include <muster/view.h>
 
@@ -9,6 +10,9 @@ struct muster_place {
     char task_type[MUSTER_JOB_NAME_BYTES]; /* "worker" */
     uint32_t task_index;
     uint32_t expected_count; /* tasks that train together */
+    char address[MUSTER_HOST_TEXT_BYTES +
+                 8]; /* of this task, as the resolver tells it; "": it does not */
+    bool is_sole;    /* no other task has the same address */
 };
 
 /**

@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -142,6 +143,11 @@ enum muster_rc muster_report_open(struct muster_env *env, struct muster_report *
     return MUSTER_OK;
 }
 
+const int *muster_report_descriptor(const struct muster_report *report)
+{
+    return &report->fd;
+}
+
 void muster_report_close(struct muster_report *report)
 {
     if (report == NULL)
@@ -175,12 +181,63 @@ void muster_report_view(struct muster_report *report, const struct muster_report
     if (view->reason != NULL && view->reason[0] != '\0')
         add_text(&line, "reason", view->reason);
     if (view->recovery_ms >= 0)
-        add(&line, ",\"recovery_ms\":%.3f", view->recovery_ms);
+        add(&line, ",\"recovery_ms\":%.3f,\"detected_ns\":%" PRIu64 ",\"opened_ns\":%" PRIu64,
+            view->recovery_ms, view->detected_ns, view->opened_ns);
     if (view->op != NULL) {
         add_text(&line, "op", view->op);
         add_text(&line, "phase", view->phase);
         add_text(&line, "verdict", view->verdict);
     }
+    send_line(report, &line);
+}
+
+static void add_spent(struct line *line, const struct muster_report_activity *at)
+{
+    add(line, ",\"spent_ns\":{");
+    for (unsigned state = 0; state < MUSTER_ACTIVITY_STATES; state++)
+        add(line, "%s\"%s\":%" PRIu64, state > 0 ? "," : "",
+            muster_activity_state_name((enum muster_activity_state)state),
+            muster_activity_spent_ns(at->activity, (enum muster_activity_state)state, at->now_ns));
+    add(line, "},\"sent_bytes\":{");
+    for (unsigned wire = 0; wire < MUSTER_ACTIVITY_WIRES; wire++)
+        add(line, "%s\"%s\":%" PRIu64, wire > 0 ? "," : "",
+            muster_activity_wire_name((enum muster_activity_wire)wire),
+            at->activity->sent_bytes[wire]);
+    add(line, "},\"waiting_ns\":%" PRIu64 ",\"waited_ns\":{", at->activity->waiting_ns);
+    for (uint32_t i = 0; i < at->activity->wait_count; i++)
+        add(line, "%s\"%s\":%" PRIu64, i > 0 ? "," : "", at->activity->waits[i].task,
+            at->activity->waits[i].ns);
+    add(line, "}");
+}
+
+/* There is room for a whole line, so that writing it waits for nobody. */
+static bool has_room(const struct muster_report *report)
+{
+    struct pollfd room = {.fd = report->fd, .events = POLLOUT};
+
+    return poll(&room, 1, 0) == 1 && (room.revents & POLLOUT) != 0;
+}
+
+void muster_report_activity(struct muster_report *report, const struct muster_report_activity *at)
+{
+    struct line line = {.length = 0};
+
+    if (report->fd < 0 || !has_room(report))
+        return;
+    add(&line,
+        "{\"report\":\"activity\",\"state\":\"%s\",\"for_ns\":%" PRIu64 ",\"step\":%" PRIu64
+        ",\"epoch\":%" PRIu64 ",\"members\":%" PRIu32 ",\"steps\":%" PRIu64,
+        muster_activity_state_name(at->activity->state), at->now_ns - at->activity->since_ns,
+        at->step, at->epoch, at->member_count, at->activity->steps);
+    if (at->is_member)
+        add(&line, ",\"rank\":%" PRIu32, at->rank);
+    if (at->waits_for[0] != '\0') {
+        add_text(&line, "waits_for", at->waits_for);
+        add_text(&line, "op", at->op);
+    }
+    if (at->stands_for[0] != '\0')
+        add_text(&line, "stands_for", at->stands_for);
+    add_spent(&line, at);
     send_line(report, &line);
 }
 
@@ -193,6 +250,41 @@ void muster_report_rejoined(struct muster_report *report, uint64_t epoch, double
         "{\"report\":\"rejoined\",\"epoch\":%" PRIu64
         ",\"catch_up_ms\":%.3f,\"from_step\":%" PRIu64,
         epoch, catch_up_ms, from_step);
+    send_line(report, &line);
+}
+
+void muster_report_refused(struct muster_report *report, const char *why)
+{
+    struct line line = {.length = 0};
+
+    add(&line, "{\"report\":\"refused\"");
+    add_text(&line, "why", why);
+    send_line(report, &line);
+}
+
+void muster_report_delivered(struct muster_report *report, uint64_t epoch, uint64_t delivered_ns)
+{
+    struct line line = {.length = 0};
+
+    add(&line, "{\"report\":\"delivered\",\"epoch\":%" PRIu64 ",\"delivered_ns\":%" PRIu64, epoch,
+        delivered_ns);
+    send_line(report, &line);
+}
+
+void muster_report_dying(struct muster_report *report, uint64_t at_ns)
+{
+    struct line line = {.length = 0};
+
+    add(&line, "{\"report\":\"dying\",\"at_ns\":%" PRIu64, at_ns);
+    send_line(report, &line);
+}
+
+void muster_report_abandoned(struct muster_report *report, uint64_t step, const char *why)
+{
+    struct line line = {.length = 0};
+
+    add(&line, "{\"report\":\"abandoned\",\"step\":%" PRIu64, step);
+    add_text(&line, "reason", why);
     send_line(report, &line);
 }
 

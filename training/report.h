@@ -4,6 +4,8 @@
 
 #include <muster/env.h>
 
+#include "training/activity.h"
+
 #define MUSTER_REPORT_VALUES_MAX 16
 #define MUSTER_REPORT_NAME_BYTES 32
 
@@ -25,11 +27,12 @@ struct muster_report;
 struct muster_report_view {
     uint64_t epoch;
     uint32_t member_count;
-    const char *lost;   /* "worker:2 worker:3", may be empty */
-    const char *joined; /* likewise */
-    const char *reason; /* of the view: tells who left from who died */
-    double recovery_ms; /* < 0: nothing was interrupted or lost */
-    const char *op;     /* the interrupted operation, or NULL */
+    const char *lost;                /* "worker:2 worker:3", may be empty */
+    const char *joined;              /* likewise */
+    const char *reason;              /* of the view: tells who left from who died */
+    double recovery_ms;              /* < 0: nothing was interrupted or lost */
+    uint64_t detected_ns, opened_ns; /* with recovery_ms: of this host's monotonic clock */
+    const char *op;                  /* the interrupted operation, or NULL */
     const char *phase;
     const char *verdict;
     uint64_t step;
@@ -47,12 +50,38 @@ MUSTER_MUST_CHECK enum muster_rc muster_report_open(struct muster_env *env,
                                                     struct muster_report **ret_report,
                                                     struct muster_error *ret_error);
 void muster_report_close(struct muster_report *report);
+/** The descriptor, as long as there is a report; -1 when nobody listens (any more). */
+const int *muster_report_descriptor(const struct muster_report *report);
 
 void muster_report_progress(struct muster_report *report, uint64_t step, uint64_t epoch,
                             uint32_t member_count, const struct muster_report_values *values);
 void muster_report_view(struct muster_report *report, const struct muster_report_view *view);
+/** The present activity of a member, and its counters. */
+struct muster_report_activity {
+    const struct muster_activity *activity;
+    uint64_t now_ns; /* the clock */
+    uint64_t step;   /* committed */
+    uint64_t epoch;
+    uint32_t member_count, rank;
+    bool is_member;         /* of epoch, with that rank */
+    const char *waits_for;  /* "worker:2", or "" */
+    const char *op;         /* that it has not started, or "" */
+    const char *stands_for; /* a change of view, or the beginning, waits for this; or "" */
+};
+/** Dropped when the launcher does not read: a member never waits for it. */
+void muster_report_activity(struct muster_report *report,
+                            const struct muster_report_activity *activity);
 void muster_report_rejoined(struct muster_report *report, uint64_t epoch, double catch_up_ms,
                             uint64_t from_step);
+/** The first operation since the loss that view `epoch` told, delivered then. */
+void muster_report_delivered(struct muster_report *report, uint64_t epoch, uint64_t delivered_ns);
+/** This process is about to kill itself, as it was told to. */
+void muster_report_dying(struct muster_report *report, uint64_t at_ns);
+/** This process ends without having done its work, in `step`: it is to be started again whatever its exit
+ * code. */
+void muster_report_abandoned(struct muster_report *report, uint64_t step, const char *why);
+/** The others cannot work with this process, and starting it again would not help: say why. */
+void muster_report_refused(struct muster_report *report, const char *why);
 /** This process came back to a job that has ended. */
 void muster_report_over(struct muster_report *report);
 void muster_report_result(struct muster_report *report, const struct muster_report_result *result,

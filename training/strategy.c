@@ -9,27 +9,28 @@
 #include <muster/stream.h>
 
 #include "collective/group.h"
+#include "runtime/process_system.h"
+#include "training/address.h"
 #include "training/strategy_device.h"
 #include "training/tls_variables.h"
 #include "training/variables.h"
 
 #define CLEAN_UP_TURNS       8
+#define START_TIMEOUT_NS     (5 * 60 * MUSTER_NS_PER_S) /* as the node's */
 #define OP_TIMEOUT_NS        (300 * MUSTER_NS_PER_S)
-#define LEAVE_TIMEOUT_NS     (10 * MUSTER_NS_PER_S)
 #define PROGRESS_INTERVAL_NS (50 * MUSTER_NS_PER_MS)
 
 /* --- open --- */
 
 static enum muster_rc open_log(struct muster_env *env, struct muster_error *ret_error)
 {
-    const char *text = muster_vars_get(env->vars, "MUSTER_LOG_LEVEL");
-    enum muster_log_level level = MUSTER_LOG_WARN;
+    enum muster_log_level level;
+    bool is_json;
+    enum muster_rc rc = muster_training_read_log(env, &level, &is_json, ret_error);
 
-    if (text != NULL && muster_log_level_parse(text, &level) != MUSTER_OK)
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "MUSTER_LOG_LEVEL=%s: expected error, warn, info, debug or trace",
-                                text);
-    return muster_log_file_open(env->mem, stderr, false, level, &env->log);
+    if (rc != MUSTER_OK)
+        return rc;
+    return muster_log_file_open(env->mem, stderr, is_json, level, &env->log);
 }
 
 /* Does not return at the chosen point: SIGKILL. */
@@ -46,6 +47,13 @@ static void on_shm_point(void *data, const char *point)
 
     (void)point;
     muster_failpoint_hit(&strategy->failpoint, strategy->step);
+}
+
+static void on_kill(void *data)
+{
+    struct muster_strategy *strategy = data;
+
+    muster_report_dying(strategy->report, muster_loop_clock_ns(strategy->env->loop));
 }
 
 static enum muster_rc open_node(struct muster_strategy *strategy,
@@ -86,12 +94,23 @@ static enum muster_rc open_node(struct muster_strategy *strategy,
     node.task_type = place.task_type;
     node.task_index = place.task_index;
     node.expected_count = place.expected_count;
-    rc = muster_node_open(&node, &strategy->node, ret_error);
+    rc = muster_strategy_open_trace(strategy, ret_error);
+    if (rc != MUSTER_OK)
+        return rc;
+    rc = muster_training_find_address(
+        env, &place, node.start_timeout_ns != 0 ? node.start_timeout_ns : START_TIMEOUT_NS, &node,
+        ret_error);
+    if (rc == MUSTER_OK)
+        rc = muster_node_open(&node, &strategy->node, ret_error);
     for (unsigned turn = 0; rc != MUSTER_OK && turn < CLEAN_UP_TURNS; turn++)
         muster_loop_turn(env->loop, 0); /* what it had opened closes */
+    if (rc == MUSTER_OK)
+        rc = muster_strategy_open_recorder(strategy, &node, ret_error);
     if (rc == MUSTER_OK && resolver != NULL)
         muster_expectation_open(&strategy->expectation, env, resolver, strategy->node);
     if (rc == MUSTER_OK && strategy->failpoint.is_armed) {
+        strategy->failpoint.on_hit = on_kill;
+        strategy->failpoint.data = strategy;
         muster_wire_set_failpoint(muster_node_wire(strategy->node), on_wire_point,
                                   &strategy->failpoint);
         muster_node_set_shm_failpoint(strategy->node, on_shm_point, strategy);
@@ -99,7 +118,7 @@ static enum muster_rc open_node(struct muster_strategy *strategy,
     return rc;
 }
 
-static void free_strategy(struct muster_strategy *strategy)
+void muster_strategy_free(struct muster_strategy *strategy)
 {
     struct muster_env *env = strategy->env;
 
@@ -109,6 +128,7 @@ static void free_strategy(struct muster_strategy *strategy)
     muster_view_unref(strategy->view);
     if (strategy->has_incarnation)
         muster_training_give_incarnation();
+    muster_strategy_close_trace(strategy);
     muster_report_close(strategy->report);
     muster_runtime_close(strategy->runtime);
     muster_training_close_tls(env);
@@ -134,6 +154,8 @@ static enum muster_rc new_strategy(struct muster_strategy **ret_strategy,
     }
     strategy->env = env;
     strategy->waiting_since_ns = muster_loop_now_ns(env->loop);
+    strategy->generation = muster_process_generation();
+    muster_activity_init(&strategy->activity, muster_loop_clock_ns(env->loop));
     *ret_strategy = strategy;
     return MUSTER_OK;
 }
@@ -172,6 +194,10 @@ enum muster_rc muster_strategy_open(const struct muster_strategy_options *option
                                  &strategy->runtime);
     if (rc != MUSTER_OK)
         goto fail;
+    muster_strategy_start_activity(strategy);
+    rc = muster_strategy_watch_exit(strategy);
+    if (rc != MUSTER_OK)
+        goto fail;
     *ret_strategy = strategy;
     return MUSTER_OK;
 fail:
@@ -186,7 +212,10 @@ enum muster_rc muster_strategy_register(struct muster_strategy *strategy, const 
     struct muster_mem *mem = strategy->env->mem;
     struct muster_node_tensor *grown;
     char *copy;
+    enum muster_rc rc = muster_strategy_check(strategy, "register");
 
+    if (rc != MUSTER_OK)
+        return rc;
     if (strategy->state == MUSTER_STRATEGY_FAILED) /* between open and here */
         return strategy->error.rc;
     if (muster_gpu_count_tensors(strategy->env, tensor, 1) > 0)
@@ -227,7 +256,7 @@ static bool is_ready_or_failed(void *data)
     return strategy->is_ready || strategy->state == MUSTER_STRATEGY_FAILED;
 }
 
-static bool is_member(const struct muster_strategy *strategy)
+bool muster_strategy_is_member(const struct muster_strategy *strategy)
 {
     return strategy->state == MUSTER_STRATEGY_READY || strategy->state == MUSTER_STRATEGY_STEP;
 }
@@ -236,7 +265,7 @@ static bool is_view_settled(void *data)
 {
     const struct muster_strategy *strategy = data;
 
-    return !is_member(strategy) || !muster_node_is_changing(strategy->node);
+    return !muster_strategy_is_member(strategy) || !muster_node_is_changing(strategy->node);
 }
 
 enum muster_rc muster_strategy_wait_view(struct muster_strategy *strategy)
@@ -248,7 +277,10 @@ enum muster_rc muster_strategy_wait_view(struct muster_strategy *strategy)
 static void give_up(struct muster_strategy *strategy)
 {
     strategy->state = MUSTER_STRATEGY_FAILED;
+    if (strategy->error.rc == MUSTER_INVALID_ARGUMENT)
+        muster_report_refused(strategy->report, strategy->error.text);
     muster_node_give_up(strategy->node, &strategy->error);
+    muster_strategy_dump_trace(strategy, strategy->error.text);
 }
 
 /* Where the members have agreed on NCCL this one needs it, too. */
@@ -289,6 +321,9 @@ static enum muster_rc become_ready(struct muster_strategy *strategy)
         return rc;
     }
     muster_node_commit_step(strategy->node, 0);
+    muster_trace_emit(
+        strategy->env, "state_shared", 0, strategy->shared_bytes,
+        muster_node_view(strategy->node) != NULL ? muster_node_view(strategy->node)->epoch : 0);
     strategy->next_step = 1;
     return MUSTER_OK;
 }
@@ -322,24 +357,35 @@ static enum muster_rc enter(struct muster_strategy *strategy)
     return MUSTER_OK;
 }
 
+static bool may_begin(void *data)
+{
+    const struct muster_strategy *strategy = data;
+
+    return !muster_strategy_is_member(strategy) ||
+           (!muster_node_is_changing(strategy->node) &&
+            muster_node_find_stateless(strategy->node, strategy->next_step) == NULL);
+}
+
 /* A member that votes for a view says which step it has begun, and a joiner takes part from the
- * next one. Who began that step between its vote and the view would count without the joiner. */
+ * next one. Who began that step between its vote and the view would count without the joiner. And the
+ * program may change its tensors once the step has begun: the joiners of the step must have read them. */
 static enum muster_rc begin_in_seat(struct muster_strategy *strategy)
 {
     enum muster_rc rc;
 
-    if (is_member(strategy)) {
+    if (muster_strategy_is_member(strategy)) {
         strategy->is_restored = false;
         strategy->next_step = strategy->committed_step + 1;
     }
     do {
         rc = enter(strategy);
         if (rc == MUSTER_OK)
-            rc = muster_strategy_wait_view(strategy);
+            rc = muster_strategy_wait(strategy, may_begin);
         if (rc != MUSTER_OK)
             return rc;
-    } while (!is_member(strategy));
+    } while (!muster_strategy_is_member(strategy));
     strategy->ops_rc = MUSTER_OK; /* what failed before is behind it */
+    strategy->has_worked = false;
     strategy->step = strategy->next_step;
     strategy->state = MUSTER_STRATEGY_STEP;
     muster_node_begin_step(strategy->node, strategy->step);
@@ -350,13 +396,22 @@ static enum muster_rc begin_in_seat(struct muster_strategy *strategy)
 enum muster_rc muster_strategy_begin(struct muster_strategy *strategy, uint64_t *ret_step,
                                      bool *ret_is_restored)
 {
-    enum muster_rc rc;
+    enum muster_rc rc = muster_strategy_enter(strategy, "begin");
 
-    if (strategy->state == MUSTER_STRATEGY_FAILED)
-        return strategy->error.rc;
-    muster_runtime_enter(strategy->runtime);
-    rc = begin_in_seat(strategy);
-    muster_runtime_leave(strategy->runtime);
+    if (rc != MUSTER_OK)
+        return rc;
+    rc = strategy->error.rc;
+    if (strategy->state != MUSTER_STRATEGY_FAILED) {
+        strategy->is_beginning = true;
+        rc = begin_in_seat(strategy);
+        strategy->is_beginning = false;
+        muster_strategy_move_activity(strategy, rc == MUSTER_OK ? MUSTER_ACTIVITY_COMPUTE
+                                                                : MUSTER_ACTIVITY_OUTSIDE);
+        if (rc == MUSTER_OK)
+            muster_trace_emit_at(strategy->env, strategy->activity.since_ns, "step_begun", NULL,
+                                 strategy->step, strategy->epoch, strategy->size);
+    }
+    muster_strategy_leave(strategy);
     if (rc != MUSTER_OK)
         return rc;
     *ret_step = strategy->step;
@@ -365,7 +420,7 @@ enum muster_rc muster_strategy_begin(struct muster_strategy *strategy, uint64_t 
     return MUSTER_OK;
 }
 
-enum muster_rc muster_strategy_commit(struct muster_strategy *strategy)
+static enum muster_rc commit_in_seat(struct muster_strategy *strategy)
 {
     uint64_t now_ns;
 
@@ -376,11 +431,14 @@ enum muster_rc muster_strategy_commit(struct muster_strategy *strategy)
     if (strategy->state != MUSTER_STRATEGY_STEP)
         return muster_error_set(&strategy->error, MUSTER_FAILED_PRECONDITION,
                                 "commit without begin");
-    muster_runtime_enter(strategy->runtime);
+    now_ns = muster_loop_clock_ns(strategy->env->loop);
+    muster_activity_move(&strategy->activity, MUSTER_ACTIVITY_OUTSIDE, now_ns);
+    strategy->activity.steps++;
     strategy->state = MUSTER_STRATEGY_READY;
     strategy->committed_step = strategy->step;
     muster_node_commit_step(strategy->node, strategy->step);
-    now_ns = muster_loop_now_ns(strategy->env->loop);
+    muster_trace_emit_at(strategy->env, now_ns, "step_committed", NULL, strategy->step,
+                         strategy->epoch, 0);
     if (now_ns - strategy->progress_reported_ns >= PROGRESS_INTERVAL_NS ||
         strategy->epoch != strategy->epoch_reported) {
         strategy->progress_reported_ns = now_ns;
@@ -391,84 +449,16 @@ enum muster_rc muster_strategy_commit(struct muster_strategy *strategy)
                                    : 0,
                                &strategy->progress);
     }
-    muster_runtime_leave(strategy->runtime);
     return MUSTER_OK;
 }
 
-/* --- close --- */
-
-static void on_gone(struct muster_node *node, void *data)
+enum muster_rc muster_strategy_commit(struct muster_strategy *strategy)
 {
-    bool *is_gone = data;
+    enum muster_rc rc = muster_strategy_enter(strategy, "commit");
 
-    (void)node;
-    *is_gone = true;
-}
-
-static bool is_true(void *data)
-{
-    return *(const bool *)data;
-}
-
-static void report_result(struct muster_strategy *strategy)
-{
-    char digest[MUSTER_DIGEST_TEXT_BYTES];
-
-    muster_strategy_state_digest(strategy, digest);
-    muster_report_result(strategy->report,
-                         &(struct muster_report_result){.steps = strategy->committed_step,
-                                                        .steps_lost = strategy->steps_lost,
-                                                        .digest = digest},
-                         &strategy->results);
-}
-
-/* Without a keeper thread yet (open failed half-way) the loop is turned right here. */
-void muster_strategy_wait_until(struct muster_strategy *strategy, bool *is_gone)
-{
-    if (strategy->runtime != NULL) {
-        enum muster_rc rc = muster_runtime_wait(strategy->runtime, is_true, is_gone, UINT64_MAX);
-        (void)rc; /* no deadline: the node's own one ends the wait */
-        return;
-    }
-    while (!*is_gone)
-        muster_loop_turn(strategy->env->loop, UINT64_MAX);
-}
-
-/* In order; one that has failed does not wait for anybody. Who ends in the middle of a failure has
- * no result. */
-static void leave(struct muster_strategy *strategy)
-{
-    bool is_done = is_member(strategy) && strategy->ops_rc == MUSTER_OK;
-    bool has_left = false;
-
-    if (is_done)
-        report_result(strategy);
-    else if (!is_member(strategy) && muster_node_group(strategy->node) == NULL)
-        return;
-    muster_node_leave(
-        strategy->node, is_done,
-        muster_loop_after_ns(strategy->env->loop, is_member(strategy) ? LEAVE_TIMEOUT_NS : 0),
-        on_gone, &has_left);
-    muster_strategy_wait_until(strategy, &has_left);
-}
-
-void muster_strategy_close(struct muster_strategy *strategy)
-{
-    bool is_closed = false;
-
-    if (strategy == NULL)
-        return;
-    if (strategy->runtime != NULL)
-        muster_runtime_enter(strategy->runtime);
-    muster_expectation_close(&strategy->expectation);
-    if (strategy->node != NULL) {
-        leave(strategy);
-        muster_node_close(strategy->node, on_gone, &is_closed);
-        muster_strategy_wait_until(strategy, &is_closed);
-    }
-    muster_strategy_close_device(strategy);
-    muster_list_op_fini(&strategy->list);
-    if (strategy->runtime != NULL)
-        muster_runtime_leave(strategy->runtime);
-    free_strategy(strategy);
+    if (rc != MUSTER_OK)
+        return rc;
+    rc = commit_in_seat(strategy);
+    muster_strategy_leave(strategy);
+    return rc;
 }

@@ -9,7 +9,15 @@
 
 enum muster_rc muster_strategy_wait(struct muster_strategy *strategy, bool (*is_done)(void *data))
 {
-    enum muster_rc rc = muster_runtime_wait(strategy->runtime, is_done, strategy, UINT64_MAX);
+    enum muster_rc rc;
+
+    if (strategy->is_beginning && strategy->activity.state != MUSTER_ACTIVITY_BEGIN &&
+        !is_done(strategy)) {
+        muster_strategy_move_activity(strategy, MUSTER_ACTIVITY_BEGIN);
+        muster_trace_emit_at(strategy->env, strategy->activity.since_ns, "begin_waited", NULL,
+                             strategy->committed_step, strategy->epoch, 0);
+    }
+    rc = muster_runtime_wait(strategy->runtime, is_done, strategy, UINT64_MAX);
 
     if (strategy->state == MUSTER_STRATEGY_FAILED)
         return strategy->error.rc;
@@ -48,11 +56,15 @@ void muster_strategy_on_op_done(struct muster_op *op, enum muster_rc rc)
     struct muster_strategy *strategy = op->data;
 
     strategy->ops_open--;
+    muster_strategy_trace_op(strategy, &op->id, &op->result);
+    muster_activity_count(&strategy->activity, &op->result, muster_node_view(strategy->node));
     if (op == strategy->change.op)
         muster_strategy_tell_view(strategy, op);
     if (rc == MUSTER_OK) {
         muster_strategy_keep_result(strategy, &op->result);
         muster_node_touch_state(strategy->node);
+        if (strategy->change.op == NULL || !strategy->change.is_untold)
+            muster_strategy_tell_delivery(strategy);
     } else if (strategy->ops_rc == MUSTER_OK) {
         strategy->ops_rc = rc;
         if (strategy->state != MUSTER_STRATEGY_FAILED)
@@ -81,16 +93,26 @@ static struct muster_op *next_op(struct muster_strategy *strategy,
     return op;
 }
 
+/* Before the group sees them, which would log what the program is told here. */
+static enum muster_rc check_reductions(struct muster_strategy *strategy,
+                                       const struct muster_strategy_call *call)
+{
+    struct muster_error why;
+
+    if (call->device != MUSTER_DEVICE_ALL_REDUCE && call->device != MUSTER_DEVICE_REDUCE)
+        return MUSTER_OK;
+    for (size_t i = 0; i < call->count; i++)
+        if (muster_reduction_check(call->tensors[i].dtype, call->reduction, &why) != MUSTER_OK)
+            return muster_error_set(&strategy->error, MUSTER_INVALID_ARGUMENT,
+                                    "%s of tensor %zu: %s", call->name, i, why.text);
+    return MUSTER_OK;
+}
+
 /* The i-th operation of a call could not be started. */
 static void explain_refusal(struct muster_strategy *strategy,
                             const struct muster_strategy_call *call, size_t i, enum muster_rc rc)
 {
-    struct muster_error why;
-
-    if ((call->device == MUSTER_DEVICE_ALL_REDUCE || call->device == MUSTER_DEVICE_REDUCE) &&
-        muster_reduction_check(call->tensors[i].dtype, call->reduction, &why) != MUSTER_OK)
-        muster_error_set(&strategy->error, rc, "%s of tensor %zu: %s", call->name, i, why.text);
-    else if (rc == MUSTER_INVALID_ARGUMENT && call->view != NULL)
+    if (rc == MUSTER_INVALID_ARGUMENT && call->view != NULL)
         muster_error_set(
             &strategy->error, rc,
             "%s of %s x %llu into %s x %llu on %u members: counts or types do not fit, "
@@ -149,6 +171,10 @@ enum muster_rc muster_strategy_run_in_seat(struct muster_strategy *strategy,
 
 enum muster_rc muster_strategy_check_step(struct muster_strategy *strategy, const char *name)
 {
+    enum muster_rc rc = muster_strategy_check(strategy, name);
+
+    if (rc != MUSTER_OK)
+        return rc;
     if (strategy->state == MUSTER_STRATEGY_FAILED)
         return strategy->error.rc;
     if (strategy->state != MUSTER_STRATEGY_STEP)
@@ -167,9 +193,12 @@ static void on_list_done(struct muster_list_op *list, enum muster_rc rc)
     struct muster_strategy *strategy = list->data;
 
     strategy->ops_open--;
+    muster_strategy_trace_op(strategy, NULL, &list->result);
+    muster_activity_count(&strategy->activity, &list->result, muster_node_view(strategy->node));
     if (rc == MUSTER_OK) {
         muster_strategy_keep_result(strategy, &list->result);
         muster_node_touch_state(strategy->node);
+        muster_strategy_tell_delivery(strategy);
         return;
     }
     strategy->ops_rc = rc;
@@ -214,16 +243,24 @@ enum muster_rc muster_strategy_run(struct muster_strategy *strategy,
     enum muster_rc rc = muster_strategy_check_step(strategy, call->name);
     bool is_on_device = false;
 
+    if (rc == MUSTER_OK)
+        rc = muster_strategy_enter(strategy, call->name);
     if (rc != MUSTER_OK)
         return rc;
-    muster_runtime_enter(strategy->runtime);
+    strategy->has_worked = true;
+    muster_strategy_move_activity(strategy, MUSTER_ACTIVITY_COLLECTIVE);
+    muster_strategy_trace_call(strategy, call);
     rc = muster_strategy_choose(strategy, call, &is_on_device);
     if (rc == MUSTER_OK && is_on_device)
         rc = muster_strategy_run_on_device(strategy, call);
+    else if (rc == MUSTER_OK && (rc = check_reductions(strategy, call)) != MUSTER_OK)
+        strategy->ops_rc = rc;
     else if (rc == MUSTER_OK && call->bytes_per_pack > 0)
         rc = run_list_in_seat(strategy, call);
     else if (rc == MUSTER_OK)
         rc = muster_strategy_run_in_seat(strategy, call);
-    muster_runtime_leave(strategy->runtime);
+    muster_strategy_move_activity(strategy, MUSTER_ACTIVITY_COMPUTE);
+    muster_strategy_trace_result(strategy, rc);
+    muster_strategy_leave(strategy);
     return rc;
 }

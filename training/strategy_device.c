@@ -19,8 +19,8 @@ enum muster_rc muster_strategy_open_device(struct muster_strategy *strategy,
     if (rc == MUSTER_OK)
         return MUSTER_OK;
     return muster_error_set(
-        ret_error, rc,
-        "communication NCCL: %.150s; tensors in host memory need none (AUTO or RING)", why.text);
+        ret_error, rc, "communication NCCL (tensors in host memory need none: AUTO or RING): %s",
+        why.text);
 }
 
 static void on_closed(void *data)
@@ -153,6 +153,14 @@ static enum muster_rc start_commit(const struct muster_strategy_call *call, size
     return muster_gpu_commit_start(op, group, muster_strategy_on_op_done);
 }
 
+static void count_bytes(struct muster_strategy *strategy, const struct muster_strategy_call *call)
+{
+    for (size_t i = 0; i < call->count; i++)
+        muster_activity_count_bytes(&strategy->activity, MUSTER_ACTIVITY_NCCL,
+                                    call->tensors[i].count *
+                                        muster_dtype_bytes(call->tensors[i].dtype));
+}
+
 enum muster_rc muster_strategy_run_on_device(struct muster_strategy *strategy,
                                              const struct muster_strategy_call *call)
 {
@@ -169,6 +177,7 @@ enum muster_rc muster_strategy_run_on_device(struct muster_strategy *strategy,
     rc = muster_strategy_run_in_seat(strategy, &work);
     if (strategy->state == MUSTER_STRATEGY_FAILED || !strategy->has_started)
         return rc;
+    count_bytes(strategy, call);
     error = strategy->error;
     outcome = muster_strategy_run_in_seat(strategy, &end);
     if (rc == MUSTER_OK || strategy->state == MUSTER_STRATEGY_FAILED)

@@ -28,7 +28,7 @@ static void list_missing(const struct muster_view *view, const struct muster_vie
     }
 }
 
-static const char *verdict_name(enum muster_verdict_kind kind)
+const char *muster_strategy_verdict_name(enum muster_verdict_kind kind)
 {
     switch (kind) {
     case MUSTER_VERDICT_ADOPT:
@@ -41,15 +41,23 @@ static const char *verdict_name(enum muster_verdict_kind kind)
     return "unknown";
 }
 
-/* The first operation of this program that the change interrupted, and the verdict on it. */
+/* The step at which the members changed: the same on all of them, whichever step each was in. */
+static uint64_t step_of_change(const struct muster_strategy *strategy,
+                               const struct muster_view *view)
+{
+    return view->begun_step > 0 ? view->begun_step : strategy->step;
+}
+
+/* The first operation of this program in `step` that the change interrupted, and the verdict on it.
+ */
 static const struct muster_op *find_interrupted(const struct muster_strategy *strategy,
-                                                const struct muster_view *view,
+                                                const struct muster_view *view, uint64_t step,
                                                 const struct muster_verdict **ret_verdict)
 {
     for (size_t i = 0; i < strategy->ops_started; i++) {
         const struct muster_verdict *verdict = muster_view_verdict(view, &strategy->ops[i].id);
 
-        if (verdict != NULL) {
+        if (verdict != NULL && verdict->op.step == step) {
             *ret_verdict = verdict;
             return &strategy->ops[i];
         }
@@ -70,6 +78,8 @@ void muster_strategy_tell_view(struct muster_strategy *strategy, const struct mu
         .joined = change->joined,
         .reason = change->reason,
         .recovery_ms = change->recovery_ms,
+        .detected_ns = change->detected_ns,
+        .opened_ns = change->opened_ns,
         .step = change->step,
     };
 
@@ -81,9 +91,21 @@ void muster_strategy_tell_view(struct muster_strategy *strategy, const struct mu
                  (unsigned long long)op->id.step, op->id.sequence);
         report.op = name;
         report.phase = op->result.phase != NULL ? op->result.phase : "start";
-        report.verdict = verdict_name(change->verdict);
+        report.verdict = muster_strategy_verdict_name(change->verdict);
     }
     muster_report_view(strategy->report, &report);
+}
+
+void muster_strategy_tell_delivery(struct muster_strategy *strategy)
+{
+    struct muster_strategy_change *change = &strategy->change;
+
+    if (!change->is_undelivered)
+        return;
+    change->is_undelivered = false;
+    muster_strategy_tell_view(strategy, NULL); /* if it has not been */
+    muster_report_delivered(strategy->report, change->epoch,
+                            muster_loop_clock_ns(strategy->env->loop));
 }
 
 static void on_view(void *data, const struct muster_view_change *opened)
@@ -95,21 +117,26 @@ static void on_view(void *data, const struct muster_view_change *opened)
 
     muster_expectation_stop(&strategy->expectation);
     muster_strategy_split_group(strategy, opened->group);
+    muster_strategy_trace_view(strategy, view, opened->previous);
     muster_strategy_tell_view(strategy, NULL); /* a change on the heels of another */
     change->is_untold = true;
     change->epoch = view->epoch;
     change->member_count = view->member_count;
-    change->step = strategy->step;
+    change->step = step_of_change(strategy, view);
     change->recovery_ms = -1;
     change->joined[0] = '\0';
     snprintf(change->reason, sizeof(change->reason), "%s", view->reason);
     list_missing(opened->previous, view, change->lost);
     if (opened->previous != NULL)
         list_missing(view, opened->previous, change->joined);
-    if (change->lost[0] != '\0')
+    change->is_undelivered = change->lost[0] != '\0' && opened->cause_ns != 0;
+    if (change->is_undelivered) {
+        change->detected_ns = opened->cause_ns;
+        change->opened_ns = opened->opened_ns;
         change->recovery_ms =
             (double)(opened->opened_ns - opened->cause_ns) / (double)MUSTER_NS_PER_MS;
-    change->op = find_interrupted(strategy, view, &verdict);
+    }
+    change->op = find_interrupted(strategy, view, change->step, &verdict);
     if (change->op != NULL)
         change->verdict = verdict->kind;
     else
@@ -125,6 +152,10 @@ static void on_ready(void *data, uint64_t next_step, bool is_restored)
     strategy->next_step = next_step;
     strategy->is_restored = is_restored;
     if (is_restored)
+        muster_trace_emit(strategy->env, "caught_up", next_step,
+                          muster_node_view(strategy->node)->epoch,
+                          now_ns - strategy->waiting_since_ns);
+    if (is_restored)
         muster_report_rejoined(
             strategy->report, muster_node_view(strategy->node)->epoch,
             (double)(now_ns - strategy->waiting_since_ns) / (double)MUSTER_NS_PER_MS, next_step);
@@ -136,6 +167,8 @@ static void on_excluded(void *data, const struct muster_error *why)
 
     if (strategy->state == MUSTER_STRATEGY_FAILED)
         return;
+    muster_trace_emit(strategy->env, "excluded", strategy->step, strategy->epoch,
+                      (uint64_t)why->rc);
     strategy->error = *why;
     strategy->state = MUSTER_STRATEGY_WAITING;
     strategy->is_ready = false;
@@ -149,8 +182,12 @@ static void on_failed(void *data, const struct muster_error *error)
 
     strategy->error = *error;
     strategy->state = MUSTER_STRATEGY_FAILED;
-    if (error->rc == MUSTER_OUT_OF_RANGE)
+    if (error->rc == MUSTER_OUT_OF_RANGE) /* it comes too late: an end, and not an error */
         muster_report_over(strategy->report);
+    if (error->rc == MUSTER_INVALID_ARGUMENT)
+        muster_report_refused(strategy->report, error->text);
+    if (error->rc != MUSTER_OUT_OF_RANGE)
+        muster_strategy_dump_trace(strategy, error->text);
 }
 
 const struct muster_node_events muster_strategy_node_events = {

@@ -3,6 +3,8 @@
 #ifndef MUSTER_TRAINING_STRATEGY_INTERNAL_H
 #define MUSTER_TRAINING_STRATEGY_INTERNAL_H
 
+#include <stdatomic.h>
+
 #include <muster/env.h>
 #include <muster/runtime.h>
 #include <muster/strategy.h>
@@ -11,6 +13,8 @@
 
 #include "cluster/member.h"
 #include "collective/group.h"
+#include "runtime/process_system.h"
+#include "training/activity.h"
 #include "training/expectation.h"
 #include "training/failpoint.h"
 #include "training/place.h"
@@ -35,6 +39,8 @@ struct muster_strategy_change {
     uint64_t step;
     uint32_t member_count;
     double recovery_ms; /* < 0: nobody was lost */
+    uint64_t detected_ns, opened_ns;
+    bool is_undelivered; /* somebody was lost, and no operation has been delivered since */
     char lost[MUSTER_STRATEGY_NAMES_BYTES], joined[MUSTER_STRATEGY_NAMES_BYTES];
     char reason[128];           /* the view's */
     const struct muster_op *op; /* the operation it interrupted, or NULL */
@@ -75,6 +81,25 @@ struct muster_strategy {
     bool is_state_offered; /* the node knows the tensors and may overwrite them */
     uint64_t waiting_since_ns;
 
+    bool is_sharing; /* the initial state goes to all */
+    uint64_t shared_bytes;
+    uint64_t wait_logged_ns; /* of the begin that waits */
+
+    bool has_worked; /* since begin: an operation was called */
+
+    /* the flight recorder: strategy_trace.c */
+    struct muster_recorder *recorder; /* NULL: MUSTER_TRACE=off, or not open yet */
+    bool is_always_traced;
+    uint32_t traced_sequence; /* of the last operation that ended */
+
+    /* the end: strategy_end.c */
+    unsigned generation; /* of the process that opened it */
+    struct muster_exit_hook exit_hook;
+    struct muster_wake *exit_wake; /* another thread ends the process, or abandons */
+    struct muster_timer end_timer; /* looks whether the process takes itself down */
+    bool is_leaving, has_left;
+    atomic_bool is_over; /* the others know that it is no member any more */
+
     uint64_t op_timeout_ns;
     struct muster_communication_options
         communication;    /* as asked for; the view's once there is one */
@@ -90,7 +115,10 @@ struct muster_strategy {
     struct muster_strategy_change change;
     struct muster_report_values progress, results;
     uint64_t progress_reported_ns;
-    uint64_t epoch_reported; /* of the last progress report */
+    struct muster_activity activity;
+    bool is_beginning; /* the program is in begin: where that waits it is told apart */
+    struct muster_timer activity_timer; /* when the launcher is told of it next */
+    uint64_t epoch_reported;            /* of the last progress report */
 
     struct muster_strategy_split splits[MUSTER_SPLITS_MAX];
     uint32_t split_count;
@@ -112,6 +140,46 @@ extern const struct muster_node_events muster_strategy_node_events;
 MUSTER_MUST_CHECK enum muster_rc muster_strategy_wait(struct muster_strategy *strategy,
                                                       bool (*is_done)(void *data));
 
+/** Whether a call may be made now: by this thread, in this process. FAILED_PRECONDITION; muster_strategy_error
+ * tells this thread why. */
+MUSTER_MUST_CHECK enum muster_rc muster_strategy_check(struct muster_strategy *strategy,
+                                                       const char *name);
+/** The same, and takes the seat until leave. name is static text. */
+MUSTER_MUST_CHECK enum muster_rc muster_strategy_enter(struct muster_strategy *strategy,
+                                                       const char *name);
+void muster_strategy_leave(struct muster_strategy *strategy);
+
+/** It is one, and has the members' state. */
+bool muster_strategy_is_member(const struct muster_strategy *strategy);
+
+/** From now on the end of the process without close is told to the others. */
+MUSTER_MUST_CHECK enum muster_rc muster_strategy_watch_exit(struct muster_strategy *strategy);
+/* The flight recorder. */
+struct muster_strategy_call;
+/** The ring, before anything is opened that uses it. */
+MUSTER_MUST_CHECK enum muster_rc muster_strategy_open_trace(struct muster_strategy *strategy,
+                                                            struct muster_error *ret_error);
+/** Its file, as soon as the node is open. */
+MUSTER_MUST_CHECK enum muster_rc muster_strategy_open_recorder(
+    struct muster_strategy *strategy, const struct muster_node_options *node,
+    struct muster_error *ret_error);
+void muster_strategy_close_trace(struct muster_strategy *strategy);
+/** Write the file: this strategy ends in an error. */
+void muster_strategy_dump_trace(struct muster_strategy *strategy, const char *error);
+void muster_strategy_trace_call(const struct muster_strategy *strategy,
+                                const struct muster_strategy_call *call);
+void muster_strategy_trace_result(const struct muster_strategy *strategy, enum muster_rc rc);
+/** An operation has ended; id NULL: it has several. Before the activity counts it. */
+void muster_strategy_trace_op(struct muster_strategy *strategy, const struct muster_op_id *id,
+                              const struct muster_op_result *result);
+void muster_strategy_trace_view(struct muster_strategy *strategy, const struct muster_view *view,
+                                const struct muster_view *previous);
+/** "adopt". Static. */
+const char *muster_strategy_verdict_name(enum muster_verdict_kind kind);
+
+/** Everything is closed. */
+void muster_strategy_free(struct muster_strategy *strategy);
+
 /** The same until *is_done; there may be no runtime yet. */
 void muster_strategy_wait_until(struct muster_strategy *strategy, bool *is_done);
 
@@ -125,8 +193,8 @@ MUSTER_MUST_CHECK enum muster_rc muster_strategy_share_state(struct muster_strat
 
 /** muster_strategy_broadcast in any state; name is for errors. In the seat. */
 MUSTER_MUST_CHECK enum muster_rc muster_strategy_broadcast_in_seat(
-    struct muster_strategy *strategy, const char *name, const struct muster_tensor *tensor,
-    const struct muster_root *root);
+    struct muster_strategy *strategy, const char *name, const struct muster_tensor *tensors,
+    size_t count, const struct muster_root *root);
 
 /** part r of output is member r's input; otherwise as above. */
 MUSTER_MUST_CHECK enum muster_rc muster_strategy_all_gather_in_seat(
@@ -136,6 +204,16 @@ MUSTER_MUST_CHECK enum muster_rc muster_strategy_all_gather_in_seat(
 /** Tell the launcher of the last change of view, if it was not yet; op is the operation it
  * interrupted, ended, or NULL. */
 void muster_strategy_tell_view(struct muster_strategy *strategy, const struct muster_op *op);
+
+/** The program goes on to `state`. In the seat. */
+void muster_strategy_move_activity(struct muster_strategy *strategy,
+                                   enum muster_activity_state state);
+/** Tell the launcher now and then what this member does and waits for. */
+void muster_strategy_start_activity(struct muster_strategy *strategy);
+void muster_strategy_stop_activity(struct muster_strategy *strategy);
+
+/** An operation was delivered: the first one since a loss is told. */
+void muster_strategy_tell_delivery(struct muster_strategy *strategy);
 
 /** All splits on a group that has not inherited them. */
 void muster_strategy_split_group(struct muster_strategy *strategy, struct muster_group *group);

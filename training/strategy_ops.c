@@ -363,32 +363,36 @@ enum muster_rc muster_strategy_split_exchange(struct muster_strategy_split *spli
 enum muster_rc muster_strategy_tensor_new(struct muster_strategy *strategy, enum muster_dtype dtype,
                                           uint64_t count, struct muster_tensor *ret_tensor)
 {
-    enum muster_rc rc;
+    enum muster_rc rc = muster_strategy_enter(strategy, "tensor_new");
 
-    muster_runtime_enter(strategy->runtime);
+    if (rc != MUSTER_OK)
+        return rc;
     rc = muster_tensor_new(strategy->env, dtype, count, ret_tensor);
-    muster_runtime_leave(strategy->runtime);
     if (rc != MUSTER_OK)
         muster_error_set(&strategy->error, rc, "a tensor of %llu x %s: %s",
                          (unsigned long long)count, muster_dtype_name(dtype), muster_rc_text(rc));
+    muster_strategy_leave(strategy);
     return rc;
 }
 
 void muster_strategy_tensor_free(struct muster_strategy *strategy, struct muster_tensor *tensor)
 {
-    muster_runtime_enter(strategy->runtime);
+    if (muster_strategy_enter(strategy, "tensor_free") != MUSTER_OK)
+        return; /* another thread's call may use it; a fork's mapping ends with it */
     muster_tensor_free(strategy->env, tensor);
-    muster_runtime_leave(strategy->runtime);
+    muster_strategy_leave(strategy);
 }
 
 enum muster_rc muster_strategy_broadcast_in_seat(struct muster_strategy *strategy, const char *name,
-                                                 const struct muster_tensor *tensor,
+                                                 const struct muster_tensor *tensors, size_t count,
                                                  const struct muster_root *root)
 {
-    return muster_strategy_run_in_seat(
-        strategy,
-        &(struct muster_strategy_call){
-            .name = name, .tensors = tensor, .count = 1, .root = *root, .start = start_broadcast});
+    return muster_strategy_run_in_seat(strategy,
+                                       &(struct muster_strategy_call){.name = name,
+                                                                      .tensors = tensors,
+                                                                      .count = count,
+                                                                      .root = *root,
+                                                                      .start = start_broadcast});
 }
 
 enum muster_rc muster_strategy_all_gather_in_seat(struct muster_strategy *strategy,

@@ -3,11 +3,6 @@
 
 #include "training/strategy_internal.h"
 
-const struct muster_error *muster_strategy_error(const struct muster_strategy *strategy)
-{
-    return &strategy->error;
-}
-
 uint32_t muster_strategy_rank(const struct muster_strategy *strategy)
 {
     return strategy->rank;
@@ -52,11 +47,15 @@ const struct muster_op_result *muster_strategy_result(const struct muster_strate
 
 void muster_strategy_report(struct muster_strategy *strategy, const char *name, double value)
 {
+    if (muster_strategy_check(strategy, "report") != MUSTER_OK)
+        return;
     muster_report_values_set(&strategy->progress, name, value);
 }
 
 void muster_strategy_report_result(struct muster_strategy *strategy, const char *name, double value)
 {
+    if (muster_strategy_check(strategy, "report_result") != MUSTER_OK)
+        return;
     muster_report_values_set(&strategy->results, name, value);
 }
 

@@ -11,6 +11,13 @@
 #define SHAPE_BYTES_MAX    (64u << 20)
 #define SHARE_ATTEMPTS_MAX 64 /* each ends with a change of view */
 #define COMPARE            "comparison of the registered tensors"
+#define GIVE               "broadcast of the initial state"
+
+/* The state goes out in pieces: those of one call stay in the caches between the giver's copy and the
+ * others', and the memory that shows them is used again for the next call (8 stages are kept), while
+ * that of 1 GiB at once has to come from the system, page by page. */
+#define PIECE_BYTES ((size_t)4 << 20)
+#define PIECES_MAX  8u
 
 /* One attempt. Members are those that were there from the start, in rank order; who joins meanwhile
  * is given the outcome by catch-up. */
@@ -100,7 +107,7 @@ static enum muster_rc broadcast(const struct share *share, const char *name,
 {
     struct muster_root root = giver_of(share);
 
-    return muster_strategy_broadcast_in_seat(share->strategy, name, tensor, &root);
+    return muster_strategy_broadcast_in_seat(share->strategy, name, tensor, 1, &root);
 }
 
 /* The giver's description to all, so that the odd ones can say what differs. */
@@ -185,6 +192,62 @@ static void share_fini(struct share *share)
     muster_view_unref(share->view);
 }
 
+/* --- The values --- */
+
+/* Pieces of the tensors, given out together. */
+struct batch {
+    struct muster_tensor pieces[PIECES_MAX];
+    size_t count;
+    uint64_t bytes;
+};
+
+static enum muster_rc give_batch(struct share *share, struct batch *batch)
+{
+    struct muster_root root = giver_of(share);
+    enum muster_rc rc = MUSTER_OK;
+
+    if (batch->count > 0)
+        rc = muster_strategy_broadcast_in_seat(share->strategy, GIVE, batch->pieces, batch->count,
+                                               &root);
+    share->strategy->shared_bytes += batch->bytes;
+    batch->count = 0;
+    batch->bytes = 0;
+    return rc;
+}
+
+static enum muster_rc give_tensor(struct share *share, struct batch *batch,
+                                  const struct muster_tensor *tensor)
+{
+    size_t element_bytes = muster_dtype_bytes(tensor->dtype);
+    uint64_t piece_count = PIECE_BYTES / element_bytes;
+    enum muster_rc rc = MUSTER_OK;
+
+    for (uint64_t first = 0; first < tensor->count && rc == MUSTER_OK; first += piece_count) {
+        uint64_t left = tensor->count - first;
+        struct muster_tensor *piece = &batch->pieces[batch->count++];
+
+        *piece = (struct muster_tensor){.data = (uint8_t *)tensor->data + first * element_bytes,
+                                        .count = left < piece_count ? left : piece_count,
+                                        .dtype = tensor->dtype};
+        batch->bytes += piece->count * element_bytes;
+        if (batch->count == PIECES_MAX)
+            rc = give_batch(share, batch);
+    }
+    return rc;
+}
+
+static enum muster_rc give_values(struct share *share)
+{
+    struct muster_strategy *strategy = share->strategy;
+    struct batch batch = {.count = 0};
+    enum muster_rc rc = MUSTER_OK;
+
+    strategy->shared_bytes = 0;
+    for (size_t i = 0; i < strategy->tensor_count && rc == MUSTER_OK; i++)
+        rc = give_tensor(share, &batch, &strategy->tensors[i].tensor);
+    return rc == MUSTER_OK ? give_batch(share, &batch) : rc;
+}
+
 static enum muster_rc share_once(struct muster_strategy *strategy)
 {
     struct share share;
@@ -194,8 +257,8 @@ static enum muster_rc share_once(struct muster_strategy *strategy)
         muster_error_set(&strategy->error, rc, "%s: %s", COMPARE, muster_rc_text(rc));
     else
         rc = compare(&share);
-    for (size_t i = 0; i < strategy->tensor_count && rc == MUSTER_OK; i++)
-        rc = broadcast(&share, "broadcast of the initial state", &strategy->tensors[i].tensor);
+    if (rc == MUSTER_OK)
+        rc = give_values(&share);
     share_fini(&share);
     return rc;
 }
@@ -207,12 +270,16 @@ enum muster_rc muster_strategy_share_state(struct muster_strategy *strategy)
     unsigned attempts = SHARE_ATTEMPTS_MAX;
     enum muster_rc rc;
 
+    strategy->is_sharing = true;
     do {
         rc = muster_strategy_wait_view(strategy);
-        if (rc != MUSTER_OK || strategy->state != MUSTER_STRATEGY_READY)
-            return rc != MUSTER_OK ? rc : MUSTER_ABORTED; /* excluded meanwhile */
+        if (rc == MUSTER_OK && strategy->state != MUSTER_STRATEGY_READY)
+            rc = MUSTER_ABORTED; /* excluded meanwhile */
+        if (rc != MUSTER_OK)
+            break;
         rc = share_once(strategy);
     } while (rc == MUSTER_ABORTED && strategy->state == MUSTER_STRATEGY_READY &&
              !muster_node_view(strategy->node)->is_below_min && --attempts > 0);
+    strategy->is_sharing = false;
     return rc;
 }

@@ -5,7 +5,10 @@ enum muster_rc muster_strategy_split(struct muster_strategy *strategy, muster_co
                                      void *data, struct muster_strategy_split **ret_split)
 {
     struct muster_strategy_split *split = &strategy->splits[strategy->split_count];
+    enum muster_rc rc = muster_strategy_check(strategy, "split");
 
+    if (rc != MUSTER_OK)
+        return rc;
     if (strategy->state == MUSTER_STRATEGY_FAILED)
         return strategy->error.rc;
     if (strategy->state != MUSTER_STRATEGY_OPEN)
@@ -16,7 +19,9 @@ enum muster_rc muster_strategy_split(struct muster_strategy *strategy, muster_co
     if (strategy->split_count == MUSTER_SPLITS_MAX)
         return muster_error_set(&strategy->error, MUSTER_RESOURCE_EXHAUSTED,
                                 "split: there are %u already", MUSTER_SPLITS_MAX);
-    muster_runtime_enter(strategy->runtime);
+    rc = muster_strategy_enter(strategy, "split");
+    if (rc != MUSTER_OK)
+        return rc;
     *split =
         (struct muster_strategy_split){.strategy = strategy,
                                        .lane = MUSTER_STRATEGY_SPLIT_LANE + strategy->split_count,
@@ -25,7 +30,7 @@ enum muster_rc muster_strategy_split(struct muster_strategy *strategy, muster_co
     strategy->split_count++;
     if (muster_node_group(strategy->node) != NULL) /* the others were there already */
         muster_strategy_split_group(strategy, muster_node_group(strategy->node));
-    muster_runtime_leave(strategy->runtime);
+    muster_strategy_leave(strategy);
     *ret_split = split;
     return MUSTER_OK;
 }

@@ -2,6 +2,7 @@
 #include "training/variables.h"
 
 #include <muster/env.h>
+#include <muster/strategy.h>
 
 #include "collective/board_system.h"
 
@@ -10,8 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SECONDS_MAX 1000000000
-#define STRIPES_MAX 8
+#define SECONDS_MAX   1000000000
+#define STRIPES_MAX   8
+#define NODE_RANK_MAX 1000000
 
 /* The launcher knows a process by one incarnation, and its return is one. */
 static atomic_flag is_incarnation_taken = ATOMIC_FLAG_INIT;
@@ -79,30 +81,6 @@ static enum muster_rc read_host_key(struct muster_env *env, const char **ret_key
     return MUSTER_OK;
 }
 
-static bool is_of_one_host(const struct muster_address *address)
-{
-    static const uint8_t any[sizeof(address->ip)];
-    size_t bytes = address->family == MUSTER_ADDRESS_IPV4 ? 4 : sizeof(any);
-
-    return address->family != MUSTER_ADDRESS_UNIX && memcmp(address->ip, any, bytes) != 0;
-}
-
-/* The others connect to what is listened at, so that "all addresses" would say nothing to them. */
-static enum muster_rc read_listen(struct muster_env *env, struct muster_address *ret_listen,
-                                  struct muster_error *ret_error)
-{
-    const char *text = muster_vars_get(env->vars, "MUSTER_LISTEN");
-    struct muster_error why;
-
-    if (text == NULL || *text == '\0' ||
-        (muster_address_parse(text, ret_listen, &why) == MUSTER_OK && is_of_one_host(ret_listen)))
-        return MUSTER_OK;
-    return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                            "MUSTER_LISTEN=%s: expected an IP address of this host and a port, 0 "
-                            "for a free one (10.0.0.1:0, [fd00::1]:0)",
-                            text);
-}
-
 /* Both count in the first view only: its leader's are everybody's. */
 static enum muster_rc read_plan(struct muster_env *env, struct muster_plan_parameters *ret_plan,
                                 struct muster_error *ret_error)
@@ -126,11 +104,50 @@ static enum muster_rc read_plan(struct muster_env *env, struct muster_plan_param
                                   "MUSTER_REPRODUCIBLE=%s: expected view or no", reproducible);
 }
 
+enum muster_rc muster_training_read_log(struct muster_env *env, enum muster_log_level *ret_level,
+                                        bool *ret_is_json, struct muster_error *ret_error)
+{
+    const char *level = muster_vars_get(env->vars, "MUSTER_LOG_LEVEL");
+    const char *format = muster_vars_get(env->vars, "MUSTER_LOG_FORMAT");
+
+    *ret_level = MUSTER_LOG_WARN;
+    *ret_is_json = format != NULL && strcmp(format, "json") == 0;
+    if (level != NULL && *level != '\0' && muster_log_level_parse(level, ret_level) != MUSTER_OK)
+        return muster_error_set(
+            ret_error, MUSTER_INVALID_ARGUMENT,
+            "MUSTER_LOG_LEVEL must be error, warn, info, debug or trace, got %s", level);
+    if (format != NULL && *format != '\0' && !*ret_is_json && strcmp(format, "text") != 0)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "MUSTER_LOG_FORMAT must be text or json, got %s", format);
+    return MUSTER_OK;
+}
+
+enum muster_rc muster_training_read_trace(struct muster_env *env,
+                                          enum muster_training_trace *ret_trace,
+                                          struct muster_error *ret_error)
+{
+    static const char *const names[] = {[MUSTER_TRAINING_TRACE_FAILURE] = "failure",
+                                        [MUSTER_TRAINING_TRACE_ALWAYS] = "always",
+                                        [MUSTER_TRAINING_TRACE_OFF] = "off"};
+    const char *text = muster_vars_get(env->vars, "MUSTER_TRACE");
+
+    *ret_trace = MUSTER_TRAINING_TRACE_FAILURE;
+    if (text == NULL || *text == '\0')
+        return MUSTER_OK;
+    for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        *ret_trace = (enum muster_training_trace)i;
+        if (strcmp(text, names[i]) == 0)
+            return MUSTER_OK;
+    }
+    return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                            "MUSTER_TRACE must be failure, always or off, got %s", text);
+}
+
 enum muster_rc muster_training_read_variables(struct muster_env *env,
                                               struct muster_node_options *node,
                                               struct muster_error *ret_error)
 {
-    uint64_t min_members = 0, timeout_s = 0, rejoin = 0, stripes = 0;
+    uint64_t min_members = 0, timeout_s = 0, rejoin = 0, stripes = 0, node_rank = 0;
     enum muster_rc rc = read_incarnation(env, &node->incarnation, ret_error);
 
     if (rc == MUSTER_OK)
@@ -142,20 +159,36 @@ enum muster_rc muster_training_read_variables(struct muster_env *env,
     if (rc == MUSTER_OK)
         rc = read_number(env, "MUSTER_STRIPES", STRIPES_MAX, &stripes, ret_error);
     if (rc == MUSTER_OK)
+        rc = read_number(env, "MUSTER_NODE_RANK", NODE_RANK_MAX, &node_rank, ret_error);
+    if (rc == MUSTER_OK)
         rc = read_evict_after(env, &node->evict_after_ns, ret_error);
     if (rc == MUSTER_OK)
         rc = read_host_key(env, &node->host_key, ret_error);
     if (rc == MUSTER_OK)
         rc = muster_board_system_check_wire(env, ret_error);
     if (rc == MUSTER_OK)
-        rc = read_listen(env, &node->listen, ret_error);
-    if (rc == MUSTER_OK)
         rc = read_plan(env, &node->plan, ret_error);
+    if (muster_vars_get(env->vars, "MUSTER_NODE_RANK") != NULL)
+        node->machine = (uint32_t)node_rank + 1;
     node->is_return = rejoin != 0;
     node->stripe_count = (uint32_t)stripes;
     node->min_members = (uint32_t)min_members;
     node->min_members_timeout_ns = timeout_s * MUSTER_NS_PER_S;
     return rc;
+}
+
+enum muster_rc muster_strategy_check_variables(struct muster_env *env,
+                                               struct muster_error *ret_error)
+{
+    struct muster_node_options node = {.env = env};
+    enum muster_log_level level;
+    enum muster_training_trace trace;
+    bool is_json;
+    enum muster_rc rc = muster_training_read_log(env, &level, &is_json, ret_error);
+
+    if (rc == MUSTER_OK)
+        rc = muster_training_read_trace(env, &trace, ret_error);
+    return rc != MUSTER_OK ? rc : muster_training_read_variables(env, &node, ret_error);
 }
 
 enum muster_rc muster_training_take_incarnation(struct muster_node_options *node,

@@ -2,6 +2,8 @@
 #ifndef MUSTER_TRAINING_VARIABLES_H
 #define MUSTER_TRAINING_VARIABLES_H
 
+#include <muster/log.h>
+
 #include "cluster/member.h"
 
 /** Fills in what the environment says; texts are borrowed from it. INVALID_ARGUMENT names the
@@ -17,5 +19,21 @@ MUSTER_MUST_CHECK enum muster_rc muster_training_take_incarnation(struct muster_
                                                                   bool *ret_is_taken,
                                                                   struct muster_error *ret_error);
 void muster_training_give_incarnation(void);
+
+/** MUSTER_LOG_LEVEL (warn) and MUSTER_LOG_FORMAT (text). */
+MUSTER_MUST_CHECK enum muster_rc muster_training_read_log(struct muster_env *env,
+                                                          enum muster_log_level *ret_level,
+                                                          bool *ret_is_json,
+                                                          struct muster_error *ret_error);
+
+/** When the flight recorder is written to a file: MUSTER_TRACE. */
+enum muster_training_trace {
+    MUSTER_TRAINING_TRACE_FAILURE, /* "failure": when the member ends in an error */
+    MUSTER_TRAINING_TRACE_ALWAYS,  /* "always": at every end */
+    MUSTER_TRAINING_TRACE_OFF,     /* "off": never, and no handler of signals is installed */
+};
+MUSTER_MUST_CHECK enum muster_rc muster_training_read_trace(struct muster_env *env,
+                                                            enum muster_training_trace *ret_trace,
+                                                            struct muster_error *ret_error);
 
 #endif

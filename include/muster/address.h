@@ -39,6 +39,10 @@ MUSTER_API const char *muster_address_format(const struct muster_address *addres
 MUSTER_API bool muster_address_is_equal(const struct muster_address *a,
                                         const struct muster_address *b);
 MUSTER_API bool muster_address_is_loopback(const struct muster_address *address);
+/** IPv6 addresses of one link (fe80::/10), which mean nothing without scope_id. */
+MUSTER_API bool muster_address_is_link_local(const struct muster_address *address);
+/** 0.0.0.0 or ::, "every address of this host". */
+MUSTER_API bool muster_address_is_wildcard(const struct muster_address *address);
 
 /** "name:port" or any address text, not looked up yet. */
 struct muster_endpoint {

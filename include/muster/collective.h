@@ -1,4 +1,4 @@
-/* Collective operations on a group: one epoch's members, immutable. */
+/* Collective operations on a group: the members of one view, immutable. */
 #ifndef MUSTER_COLLECTIVE_H
 #define MUSTER_COLLECTIVE_H
 
@@ -35,7 +35,7 @@ typedef void muster_op_fn(struct muster_op *op, enum muster_rc rc);
 
 /** Who contributed to a delivered operation. */
 struct muster_op_result {
-    uint64_t epoch;                   /* in which it was delivered */
+    uint64_t epoch;                   /* number of the view in which it was delivered */
     uint32_t contributor_count;       /* the divisor of MEAN */
     uint64_t total_weight;            /* that of a weighted mean; else 0 */
     enum muster_verdict_kind verdict; /* of its last interruption */
@@ -50,6 +50,9 @@ struct muster_op_result {
                                 muster_tensor_new), "slot" (small: copied to the board), "staged"
                                 (copied to mapped memory), "none" (it gave nothing), "sent" (TCP) */
     uint64_t sent_bytes;     /* of tensors and sums, to other members */
+    uint64_t met_ns;         /* loop time when this member learned that last_rank had started the
+                                operation; 0: it has waited for nobody to start it */
+    uint32_t last_rank;      /* the member that it learned of last (rank in the group's view) */
     uint64_t memory_bytes;   /* library memory in use at most meanwhile, by all open operations */
 };
 
@@ -145,7 +148,7 @@ MUSTER_API struct muster_op_cost muster_group_cost(const struct muster_group *gr
                                                    enum muster_op_kind kind, uint64_t count,
                                                    enum muster_dtype dtype);
 
-/** What operations of this epoch run over where both can do them: "shm" or "tcp"; "" while members
+/** The wire that operations of this view run over where both can do them: "shm" or "tcp"; "" while members
  * still connect their boards (operations wait for it). Static text. */
 MUSTER_API const char *muster_group_wire(const struct muster_group *group);
 /** Why, for people: "all members share a host", "members on several hosts", "MUSTER_WIRE=tcp",

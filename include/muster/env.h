@@ -38,6 +38,7 @@ struct muster_files_ops {
     enum muster_rc (*write)(struct muster_files *files, const char *path, const void *bytes,
                             size_t count);
     bool (*is_special)(struct muster_files *files, const char *path); /* NULL: nothing is */
+    size_t (*count)(struct muster_files *files, const char *pattern); /* NULL: there are none */
 };
 struct muster_files {
     const struct muster_files_ops *ops;
@@ -55,7 +56,12 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_files_write(struct muster_fil
                                                                size_t count);
 /** There is something else than a regular file: a pipe, say, that lets its reader wait for ever. */
 MUSTER_API bool muster_files_is_special(struct muster_files *files, const char *path);
+/** How many paths match a pattern of the shell ("/dev/nvidia[0-9]*"). */
+MUSTER_API size_t muster_files_count(struct muster_files *files, const char *pattern);
 MUSTER_API struct muster_files *muster_files_system(void);
+/** The GPUs of this machine, by NVIDIA's device files (/dev/nvidia0, /dev/nvidia1 …): no driver is
+ * asked. */
+MUSTER_API uint32_t muster_host_count_gpus(struct muster_files *files);
 
 /* Random numbers. */
 struct muster_rng;
@@ -92,6 +98,7 @@ struct muster_process_watch {
     void *data;
     muster_process_exit_fn *on_exit;
     int64_t pid;
+    uint64_t started; /* what muster_host_started said in that process; 0: not known */
     /* private */
     struct muster_host *host;
     struct muster_fd_watch fd_watch;
@@ -100,6 +107,7 @@ struct muster_process_watch {
 struct muster_host_ops {
     const char *(*key)(struct muster_host *host);
     int64_t (*pid)(struct muster_host *host);
+    uint64_t (*started)(struct muster_host *host, int64_t pid); /* or NULL: not known */
     uint64_t (*wall_ns)(struct muster_host *host);
     enum muster_rc (*watch)(struct muster_host *host, struct muster_process_watch *watch);
     void (*unwatch)(struct muster_host *host, struct muster_process_watch *watch);
@@ -111,15 +119,22 @@ struct muster_host {
     const struct muster_host_ops *ops;
 };
 #define MUSTER_HOST_KEY_BYTES 64 /* with its NUL */
-/** Names the machine and its process-id namespace: two processes with equal keys may watch each
- * other. */
+/** Names the machine and its namespaces of processes and of the network: two processes with equal
+ * keys may watch each other, and share memory. */
 MUSTER_API const char *muster_host_key(struct muster_host *host);
+/** Processes with these keys reach each other at loopback addresses: the keys are equal, or both of
+ * the system's form and of one machine and network (containers on the host's network). */
+MUSTER_API bool muster_host_key_shares_loopback(const char *a, const char *b);
 MUSTER_API int64_t muster_host_pid(struct muster_host *host);
+/** When the process of that number began, in ticks since the boot; never 0 of a living one. Two processes
+ * of one host key that have the same number began at different times. 0: no such process, or not
+ * known. */
+MUSTER_API uint64_t muster_host_started(struct muster_host *host, int64_t pid);
 /** Wall clock, ns since 1970: for people and records only, never for protocols. */
 MUSTER_API uint64_t muster_host_wall_ns(struct muster_host *host);
 /** Watch watch->pid; on_exit runs on the loop, once, and the watch is closed then. Errors:
- * NOT_FOUND (no such process: it is dead already), UNIMPLEMENTED (a kernel or sandbox without
- * pidfd). */
+ * NOT_FOUND (no such process, or one that began at another time: it is dead already), UNIMPLEMENTED
+ * (a kernel or sandbox without pidfd). */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_process_watch_open(
     struct muster_process_watch *watch, struct muster_host *host);
 /** Idempotent. */

@@ -17,7 +17,7 @@ struct muster_gpu_options {
     const char *nccl_library;  /* NULL: MUSTER_NCCL_LIBRARY, else "libnccl.so.2" */
     uint64_t init_timeout_ns;  /* of one try to make a communicator; 0: 60 s */
     uint64_t abort_timeout_ns; /* then a communicator is given up; 0: 10 s */
-    uint32_t attempt_max;      /* to make one, per epoch and cause; 0: 3, at most 4 */
+    uint32_t attempt_max;      /* to make one, per view and cause; 0: 3, at most 4 */
     /* A user's stream also waits, on the device, for its operations that have been issued: for who
      * puts work behind them before done. A communicator that does not end holds it up for ever. */
     bool is_stream_joined;

@@ -78,6 +78,13 @@ MUSTER_API void muster_http_reply_add(struct muster_http_reply *reply, const voi
                                       size_t count);
 MUSTER_API void muster_http_reply_printf(struct muster_http_reply *reply, const char *fmt, ...)
     MUSTER_PRINTF(2, 3);
+/** Add a header of the reply; name and value are copied. Without memory the reply becomes 500. */
+MUSTER_API void muster_http_reply_add_header(struct muster_http_reply *reply, const char *name,
+                                             const char *value);
+/** A header of the request (names are compared without case), or NULL. Borrowed during on_request.
+ */
+MUSTER_API const char *muster_http_reply_request_header(const struct muster_http_reply *reply,
+                                                        const char *name);
 /** The value of a query parameter of the request ("?name=value", decoded), or NULL. Borrowed during
  * on_request. */
 MUSTER_API const char *muster_http_reply_query(const struct muster_http_reply *reply,

@@ -16,7 +16,7 @@ struct muster_log;
 enum muster_log_level {
     MUSTER_LOG_ERROR, /* an operator must act */
     MUSTER_LOG_WARN,  /* self-healed */
-    MUSTER_LOG_INFO,  /* membership and epochs only */
+    MUSTER_LOG_INFO,  /* membership and views only */
     MUSTER_LOG_DEBUG, /* per object */
     MUSTER_LOG_TRACE, /* per message */
 };
@@ -90,7 +90,7 @@ MUSTER_API void muster_log_write(const struct muster_env *env, enum muster_log_l
 MUSTER_API bool muster_log_wants(const struct muster_env *env, enum muster_log_level level);
 
 #ifndef __cplusplus
-/* MUSTER_LOG(env, WARN, "peer_lost", "task", id, "epoch", e): up to 8 name/value pairs; the kind of
+/* MUSTER_LOG(env, WARN, "peer_lost", "task", id, "view", number): up to 8 name/value pairs; the kind of
  * each value follows from its C type. */
 /* clang-format off */
 #define MUSTER_FIELD(name, value)                                                            \

@@ -20,7 +20,8 @@ struct muster_metric {
     const char *help;   /* static text */
     const char *labels; /* "job=\"worker\"" or NULL; borrowed */
     enum muster_metric_kind kind;
-    int64_t value; /* counter, gauge */
+    int64_t value;    /* counter, gauge */
+    int64_t per_unit; /* so many of value are one of the unit of the name; 0: 1 */
     /* private */
     const int64_t *source; /* shown in place of value; NULL: value */
     struct muster_list node;
@@ -76,6 +77,24 @@ MUSTER_API void muster_histogram_init(struct muster_histogram *histogram,
                                       const struct muster_histogram_bounds *bounds);
 MUSTER_API void muster_histogram_fini(struct muster_histogram *histogram);
 MUSTER_API void muster_histogram_observe(struct muster_histogram *histogram, double value);
+
+struct muster_metrics_collector;
+/** Set the metrics whose values are found only when somebody asks. Must return at once. */
+typedef void muster_metrics_collect_fn(struct muster_metrics_collector *collector);
+
+/** Caller's memory, borrowed from add to remove (or to the close of metrics). */
+struct muster_metrics_collector {
+    void *data;
+    muster_metrics_collect_fn *collect;
+    /* private */
+    struct muster_list node;
+};
+
+/** collect runs before each muster_metrics_format; metrics may be NULL (then never). */
+MUSTER_API void muster_metrics_collector_add(struct muster_metrics *metrics,
+                                             struct muster_metrics_collector *collector);
+/** Idempotent after add. */
+MUSTER_API void muster_metrics_collector_remove(struct muster_metrics_collector *collector);
 
 /** All metrics in Prometheus text format 0.0.4; series of one name stand together. Gives. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_metrics_format(struct muster_metrics *metrics,

@@ -32,6 +32,7 @@
 #include <muster/json.h>
 #include <muster/kubernetes_resolver.h>
 #include <muster/list.h>
+#include <muster/listen.h>
 #include <muster/lock.h>
 #include <muster/log.h>
 #include <muster/loop.h>

@@ -68,9 +68,11 @@ MUSTER_API void muster_registry_set_data(struct muster_registry *registry, void 
 MUSTER_API void *muster_registry_data(const struct muster_registry *registry);
 /** A connection to some endpoint is up right now. */
 MUSTER_API bool muster_registry_is_connected(const struct muster_registry *registry);
-/** Why TLS refused (a certificate of ours or theirs) at every endpoint, before any had ever let us in:
- * operations end with this, UNAUTHENTICATED, since waiting mends nothing. NULL: it has not. After a
- * first contact refusals are waited out like any other absence. Borrowed. */
+/** Why no endpoint can be used, before any had ever let us in: TLS refused at every endpoint for a
+ * certificate of ours or theirs (UNAUTHENTICATED), or each endpoint that answers speaks TLS where plain
+ * text was asked, or the reverse (FAILED_PRECONDITION). Operations end with this, since waiting mends
+ * nothing. NULL: there is no such reason. After a first contact refusals are waited out like any other
+ * absence. Borrowed. */
 MUSTER_API const struct muster_error *muster_registry_refusal(
     const struct muster_registry *registry);
 

@@ -57,6 +57,23 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_registry_server_open(
     struct muster_env *env, struct muster_registry_store *store,
     const struct muster_registry_server_options *options,
     struct muster_registry_server **ret_server, struct muster_error *ret_error);
+/** The figures of a registry for its operator. */
+struct muster_registry_server_status {
+    int64_t revision;
+    uint64_t file_bytes;    /* of the data file */
+    uint64_t used_bytes;    /* what the data take of it; puts are refused at quota_bytes */
+    uint64_t journal_bytes; /* written since the last checkpoint */
+    uint64_t quota_bytes;
+    uint64_t key_count, lease_count, watch_count;
+    bool is_failing;    /* writes do not reach the data file */
+    bool is_over_quota; /* puts are refused */
+};
+MUSTER_API void muster_registry_server_status(const struct muster_registry_server *server,
+                                              struct muster_registry_server_status *ret_status);
+/** Whether it can do its work. Errors: RESOURCE_EXHAUSTED (full disk, quota), UNAVAILABLE, or
+ * DATA_LOSS: writes do not reach the data file; the text says which file and why. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_registry_server_check(
+    const struct muster_registry_server *server, struct muster_error *ret_error);
 /** The address that it listens on; NULL on an rpc server of somebody else. */
 MUSTER_API const struct muster_address *muster_registry_server_address(
     const struct muster_registry_server *server);

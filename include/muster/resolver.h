@@ -87,7 +87,7 @@ struct muster_resolver_options {
     bool has_task_id;
     int64_t task_id;
     const char *environment;             /* NULL: the resolver's default */
-    muster_device_list_fn *list_devices; /* NULL: no accelerators */
+    muster_device_list_fn *list_devices; /* NULL: the GPUs of this machine, for its own task */
     void *list_devices_data;
 };
 
@@ -121,8 +121,11 @@ struct muster_resolver_ops {
      * takes time. */
     void (*stop)(struct muster_resolver *resolver);
     void (*close)(struct muster_resolver *resolver); /* nothing is pending; frees the resolver */
-    uint64_t watch_interval_ns; /* between two questions of a watch that does not say; 0: 10 s */
-    bool is_task_type_fixed;    /* set_task_type is refused */
+    uint64_t watch_interval_ns;    /* between two questions of a watch that does not say; 0: 10 s */
+    const char *default_rpc_layer; /* where the platform has none to say; NULL: none */
+    bool has_default_task_id;      /* the platform does not tell the task's id: 0 */
+    bool is_task_type_fixed;       /* set_task_type is refused */
+    bool is_empty_unset;           /* an override that is "" counts as none */
 };
 
 /** Embed as the first field of a resolver. The overrides win over what the platform says. */
@@ -135,6 +138,8 @@ struct muster_resolver {
     char *rpc_layer;   /* override, or NULL */
     char *environment; /* or NULL */
     bool has_task_id;
+    bool is_task_id_default;   /* task_id is the one of ops->has_default_task_id */
+    bool is_rpc_layer_default; /* rpc_layer is ops->default_rpc_layer */
     bool is_closed;
     bool is_stopped; /* what took time is closed */
     int64_t task_id; /* override */
@@ -165,6 +170,17 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_resolver_open(
  * INVALID_ARGUMENT names those that exist. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_resolver_uri_check(
     const char *uri, struct muster_error *ret_error);
+
+/**
+ * How a user names the task of this process to a resolver that does not know it, for error texts: "as
+ * in static:worker=a:1?task_type=worker&task_id=0"; of a long URI only what belongs behind it. The
+ * task named is the first of spec that trains (chief, master or worker), else the first of all.
+ *
+ * Units:   bytes: the size of ret_text; 220 have room for every such text but of the longest names.
+ */
+MUSTER_API char *muster_resolver_task_remedy(const char *uri,
+                                             const struct muster_cluster_spec *spec, size_t bytes,
+                                             char *ret_text);
 
 /** A fixed cluster (TensorFlow's SimpleClusterResolver). */
 struct muster_static_resolver_options {
@@ -236,8 +252,10 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_resolver_rpc_layer(
 /** Borrowed; NULL for "none". */
 MUSTER_API const char *muster_resolver_environment(const struct muster_resolver *resolver);
 
-/** Override what the platform says; NULL takes the override back. Copies. Errors:
- * RESOURCE_EXHAUSTED; FAILED_PRECONDITION: the task type is fixed at open (GCE). */
+/** Override what the platform says; NULL takes the override back. Where the platform has none to
+ * say, NULL is "none": the task id of GCE and TPU, the rpc_layer of Slurm, Kubernetes, GCE and TPU
+ * VMs. Copies. Errors: RESOURCE_EXHAUSTED; FAILED_PRECONDITION: the task type is fixed at open
+ * (GCE). */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_resolver_set_task_type(
     struct muster_resolver *resolver, const char *task_type);
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_resolver_set_rpc_layer(

@@ -102,7 +102,9 @@ struct muster_call {
     void *impl;
 };
 
-/** Open the stream. done runs once, after the last message, with the gRPC status. */
+/** Open the stream. done runs once, after the last message, with the gRPC status.
+ * Errors: returned FAILED_PRECONDITION (the channel is closed), RESOURCE_EXHAUSTED, INVALID_ARGUMENT
+ * (no options, no method, a deadline_ns that is zero or past, metadata); call->status says why. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_call_start(
     struct muster_call *call, struct muster_channel *channel,
     const struct muster_call_options *options, muster_call_done_fn *done);
@@ -216,6 +218,11 @@ struct muster_rpc_server_options {
     /* Memory of calls: records, headers, requests that are incomplete or wait, queued answers. */
     size_t memory_max_bytes;            /* 0: 1 GiB; beyond it the heaviest connection is ended */
     size_t connection_memory_max_bytes; /* 0: 256 MiB; beyond it calls end RESOURCE_EXHAUSTED */
+    /* Answers of all calls that wait to be sent, copied or lent. Beyond it a connection that has more
+     * than its share of them (this divided by the connections) gets RESOURCE_EXHAUSTED for new calls
+     * and further answers, and those whose clients have not read for a second are ended, the longest
+     * stalled first. 0: a quarter of memory_max_bytes (256 MiB), no less than send_queue_max_bytes. */
+    size_t unsent_max_bytes;
     const struct muster_interceptor *const *interceptors; /* array copied, each borrowed */
     size_t interceptor_count;
     struct muster_tls *tls; /* NULL: plain text; else nothing but TLS. Shared until closed */
@@ -238,6 +245,29 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_rpc_server_add(
 MUSTER_API void muster_rpc_server_set_fallback(struct muster_rpc_server *server,
                                                const struct muster_rpc_method *method,
                                                void *service);
+struct muster_rpc_page;
+/** Starts as 200, plain text, without a body. */
+struct muster_rpc_page_answer {
+    int status;       /* 200, 500 or 503 */
+    const char *type; /* static text */
+    char *body;       /* of the memory of the server's env; the server takes it */
+    size_t body_bytes;
+};
+/** Must answer at once. */
+typedef void muster_rpc_page_fn(struct muster_rpc_page *page,
+                                struct muster_rpc_page_answer *answer);
+/** Caller's memory, borrowed until the server is closed. */
+struct muster_rpc_page {
+    void *data;
+    const char *path; /* "/health"; static text */
+    muster_rpc_page_fn *on_request;
+    /* private */
+    struct muster_list node;
+};
+/** Answer GET and HEAD of a path at the server's own port, for probes: by HTTP/2, and by HTTP/1.1 with
+ * one request for each connection (8 KiB of it, within 10 s). Before listen. */
+MUSTER_API void muster_rpc_server_add_page(struct muster_rpc_server *server,
+                                           struct muster_rpc_page *page);
 /** Bind one more address. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_rpc_server_listen(
     struct muster_rpc_server *server, const struct muster_address *address,

@@ -33,7 +33,8 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_runtime_open(
     const struct muster_runtime_options *options, struct muster_runtime **ret_runtime);
 
 /** Stop the keeper; afterwards env belongs to the caller alone. Program tasks still queued are
- * dropped. Not between enter and leave. NULL is accepted. */
+ * dropped. Not between enter and leave. In a fork of the process that opened it nothing happens, and its
+ * memory stays. NULL is accepted. */
 MUSTER_API void muster_runtime_close(struct muster_runtime *runtime);
 
 MUSTER_API struct muster_env *muster_runtime_env(const struct muster_runtime *runtime);
@@ -43,10 +44,22 @@ MUSTER_API struct muster_env *muster_runtime_env(const struct muster_runtime *ru
  * waiting program tasks. Nests. Costs a few ns when the seat stayed with the program, a thread hop
  * when the keeper has it.
  *
+ * Errors:  FAILED_PRECONDITION: another thread is between its enter and leave, or this process is a
+ *          fork of the one that opened the runtime. Nothing has happened then, and nothing may be
+ *          touched.
  * Thread:  the program; never from a loop callback.
  */
-MUSTER_API void muster_runtime_enter(struct muster_runtime *runtime);
-/** Give the seat back. The keeper takes it when it stays unused for about a millisecond. */
+MUSTER_API enum muster_rc muster_runtime_enter(struct muster_runtime *runtime);
+/** The same, with the caller's name for errors (static text), which name both threads and both calls. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_runtime_enter_as(struct muster_runtime *runtime,
+                                                                    const char *call,
+                                                                    struct muster_error *ret_error);
+/** Whether enter would be refused now, without taking the seat. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_runtime_check(struct muster_runtime *runtime,
+                                                                 const char *call,
+                                                                 struct muster_error *ret_error);
+/** Give the seat back. The keeper takes it when it stays unused for about a millisecond. Without effect
+ * for a thread that is not in. */
 MUSTER_API void muster_runtime_leave(struct muster_runtime *runtime);
 
 /**
@@ -54,7 +67,7 @@ MUSTER_API void muster_runtime_leave(struct muster_runtime *runtime);
  * between enter and leave and from a program task.
  *
  * Units:   deadline_ns is loop time, absolute; UINT64_MAX: none.
- * Errors:  DEADLINE_EXCEEDED.
+ * Errors:  DEADLINE_EXCEEDED; FAILED_PRECONDITION as enter.
  * Thread:  the program.
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_runtime_wait(struct muster_runtime *runtime,

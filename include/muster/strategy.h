@@ -1,5 +1,7 @@
 /* Elastic data-parallel training: begin → all_reduce … → update → commit, while workers die and
- * come back. For one thread, the program's; what needs the other members blocks. */
+ * come back. What needs the other members blocks. One call at a time, from whichever thread: a call
+ * while another thread is in one ends with FAILED_PRECONDITION, and so does every call in a child of
+ * fork; nothing has happened then (muster_strategy_error tells the thread whose call it was). */
 #ifndef MUSTER_STRATEGY_H
 #define MUSTER_STRATEGY_H
 
@@ -29,6 +31,14 @@ struct muster_strategy_options {
 };
 
 /**
+ * Check the variables (MUSTER_*) by which a strategy is set up, before any process is started with them.
+ *
+ * Errors:  INVALID_ARGUMENT, NOT_FOUND: the text names the variable and what it must be.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_check_variables(
+    struct muster_env *env, struct muster_error *ret_error);
+
+/**
  * Find out which task this process is, and start towards membership: of the first view, or of a
  * running job. Does not wait for the others, begin does. Runs muster on a keeper thread
  * whenever the program is elsewhere.
@@ -54,19 +64,26 @@ MUSTER_API void muster_strategy_tensor_free(struct muster_strategy *strategy,
                                             struct muster_tensor *tensor);
 
 /** Name a tensor that is part of the training state, the same on every member, before the first
- * begin. Borrows tensor->data until close; name is copied. ALREADY_EXISTS, FAILED_PRECONDITION
- * (after begin), INVALID_ARGUMENT (device memory); what is final in begin, if it is known by now. */
+ * begin; see there when it may change. Borrows tensor->data until close; name is copied.
+ * ALREADY_EXISTS, FAILED_PRECONDITION (after begin), INVALID_ARGUMENT (device memory); what is final in
+ * begin, if it is known by now. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_register(
     struct muster_strategy *strategy, const char *name, const struct muster_tensor *tensor);
 
 /**
  * Begin the next step. Call it again when an operation of the step ended ABORTED: the step is
  * run again, or the members' state has replaced this one's. The first call gives every member
- * rank 0's registered tensors (a new job; the next rank's when rank 0 dies before all have them,
- * or differs from most) or the members' committed state (a joiner, or a member that was
+ * rank 0's registered tensors (a new job; when rank 0 dies before all have them, what is missing, by
+ * pieces of 4 MiB, is the next rank's, the same on all; the next rank's, too, when rank 0 differs from
+ * most) or the members' committed state (a joiner, or a member that was
  * excluded while it was alive: *ret_is_restored).
  *
- * Waits for the others (start_timeout_ns), and for a change of view that is under way.
+ * Waits for the others (start_timeout_ns), for a change of view that is under way, and, in the step that
+ * a member joins, until that member has read the state.
+ *
+ * Registered tensors may change (weights, running statistics, counters, states of generators) from the
+ * return of begin to commit, at any point. They must not change between commit and the return of the
+ * next begin: members that join read them in that time.
  *
  * Units:   *ret_step counts from 1. ret_is_restored may be NULL.
  * Errors:  each is final, only close is left: UNAVAILABLE (registry; no member is left that has the
@@ -176,9 +193,32 @@ MUSTER_API void muster_strategy_report(struct muster_strategy *strategy, const c
 MUSTER_API void muster_strategy_report_result(struct muster_strategy *strategy, const char *name,
                                               double value);
 
-/** Leave in order: wait until no other member needs this one, announce the leave, stop. NULL is
- * accepted. */
+/**
+ * Leave, stop, and free the strategy. NULL is accepted, and in a child of fork nothing happens.
+ *
+ * Behind commit the program's work is done: the result is reported, the others need not wait for this
+ * one, and whoever comes back when all have closed so is told that the job is over. Waits until no other
+ * member needs this one.
+ *
+ * Behind begin, without any operation since (a loop that leaves when begin says a step beyond its last),
+ * the exit code says whether the work is done: 0, or the launcher starts it again.
+ *
+ * In the middle of a step (an operation was called since begin, and no commit), or behind an operation
+ * that failed, it is a failure, as muster_strategy_abandon: a program that closes on its way out of an
+ * error needs nothing else.
+ */
 MUSTER_API void muster_strategy_close(struct muster_strategy *strategy);
+
+/**
+ * This process cannot go on: the others go on without it at once, the job is not over, and `muster run`
+ * starts it again as after a death, whatever the exit code. text says why, for its log; copied. Returns
+ * when the others know, or after a second. Only close is left then. NULL is accepted.
+ *
+ * A program that ends without close (exit, return from main, an exception) does this by itself if it is
+ * in the middle of a step, and else leaves as one that is not done. Not at _exit and at signals: those
+ * tell the others as soon as the system has taken the process down.
+ */
+MUSTER_API void muster_strategy_abandon(struct muster_strategy *strategy, const char *text);
 
 MUSTER_END
 

@@ -226,6 +226,29 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_lookup_start(struct muster_lo
                                                                 uint64_t deadline_ns,
                                                                 muster_lookup_fn *done);
 MUSTER_API void muster_lookup_cancel(struct muster_lookup *lookup);
+/** The same for a start, where nothing else runs on env's loop yet: turns it until the answer is in
+ * *ret_lookup, whose fields are valid whatever is returned. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_lookup_wait(struct muster_env *env,
+                                                               const char *host, uint16_t port,
+                                                               uint64_t deadline_ns,
+                                                               struct muster_lookup *ret_lookup);
+
+/* Addresses of this host. */
+#define MUSTER_INTERFACE_ADDRESSES_MAX 16
+/** The address, with port 0, that a connection from here to peer comes from. Nothing is sent.
+ * UNAVAILABLE: no route leads there; UNIMPLEMENTED: net does not know. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_net_find_source(
+    struct muster_net *net, const struct muster_address *peer, struct muster_address *ret_source,
+    struct muster_error *ret_error);
+/** The addresses, with port 0, of a network interface: IPv4 first, then IPv6, link-local ones last.
+ * NOT_FOUND: it does not exist or has no address; UNIMPLEMENTED. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_net_find_interface(
+    struct muster_net *net, const char *name,
+    struct muster_address ret_addresses[MUSTER_INTERFACE_ADDRESSES_MAX], size_t *ret_count,
+    struct muster_error *ret_error);
+/** A socket of this host can be bound to the address, whatever its port. */
+MUSTER_API bool muster_net_has_address(struct muster_net *net,
+                                       const struct muster_address *address);
 
 /** What a network implementation provides. */
 struct muster_net_ops {
@@ -239,6 +262,15 @@ struct muster_net_ops {
     enum muster_rc (*lookup)(struct muster_net *net, struct muster_lookup *lookup, const char *host,
                              uint64_t deadline_ns);
     void (*lookup_cancel)(struct muster_net *net, struct muster_lookup *lookup);
+    /* These three may be NULL: the net does not know its host's addresses. */
+    enum muster_rc (*find_source)(struct muster_net *net, const struct muster_address *peer,
+                                  struct muster_address *ret_source,
+                                  struct muster_error *ret_error);
+    enum muster_rc (*find_interface)(
+        struct muster_net *net, const char *name,
+        struct muster_address ret_addresses[MUSTER_INTERFACE_ADDRESSES_MAX], size_t *ret_count,
+        struct muster_error *ret_error);
+    bool (*has_address)(struct muster_net *net, const struct muster_address *address);
 };
 struct muster_net {
     const struct muster_net_ops *ops;

@@ -35,6 +35,7 @@ struct muster_tpu_node {
     const char *runtime_version;  /* runtimeVersion, or tensorflowVersion */
     const struct muster_tpu_endpoint *endpoints;
     size_t endpoint_count;
+    bool has_address;  /* networkEndpoints (maybe an empty list) or ipAddress is there */
     bool has_symptoms; /* the API gives a list, maybe an empty one */
     const struct muster_tpu_symptom *symptoms;
     size_t symptom_count;
@@ -50,6 +51,12 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_tpu_node_parse(struct muster_
                                                                   const char *text, size_t size,
                                                                   struct muster_tpu_node **ret_node,
                                                                   struct muster_error *ret_error);
+/** Can tasks be told where its workers are? With is_tf1 a state that is not told counts as READY, and
+ * the health must be HEALTHY where it is told (tf.contrib). Errors name the node: FAILED_PRECONDITION
+ * (not READY, unhealthy), NOT_FOUND (READY, without any address). */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_tpu_node_check(
+    const struct muster_tpu_node *node, const char *name, bool is_tf1,
+    struct muster_error *ret_error);
 /** Shares. */
 MUSTER_API struct muster_tpu_node *muster_tpu_node_ref(struct muster_tpu_node *node);
 /** NULL is accepted. */

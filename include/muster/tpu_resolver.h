@@ -15,7 +15,10 @@ typedef enum muster_rc muster_tpu_start_server_fn(void *data, uint16_t *ret_port
 
 /** Everything is borrowed during the call. All zero: as TensorFlow's TPUClusterResolver(). */
 struct muster_tpu_resolver_options {
-    struct muster_resolver_options common; /* task_type NULL: job_name; has_task_id false: task 0 */
+    struct muster_resolver_options
+        common; /* task_type, here or set later, is the job of the workers,
+                                              unless it names the coordinator; NULL: job_name;
+                                              has_task_id false: task 0 */
     struct muster_tpu_client_options client;
     const char *job_name;            /* NULL: MUSTER_TPU_JOB; the contrib form calls it so too */
     const char *coordinator_name;    /* NULL: no such job */
@@ -47,7 +50,7 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_tpu_resolver_copy(
 
 /** Its client: state, health, version, waiting. Borrowed. */
 MUSTER_API struct muster_tpu_client *muster_tpu_resolver_client(struct muster_resolver *resolver);
-/** "worker". Borrowed. */
+/** "worker", or what the task type was set to. Borrowed. */
 MUSTER_API const char *muster_tpu_resolver_job_name(const struct muster_resolver *resolver);
 /** "/job:worker/task:0", cut to bytes. Returns ret_text. */
 MUSTER_API char *muster_tpu_resolver_leader(const struct muster_resolver *resolver, size_t bytes,

@@ -1,4 +1,4 @@
-/* The view: who is a member in one epoch, and how interrupted operations end. An immutable,
+/* The view: who is a member, and how interrupted operations end. An immutable,
  * counted value. */
 #ifndef MUSTER_VIEW_H
 #define MUSTER_VIEW_H
@@ -23,12 +23,15 @@ struct muster_member {
     struct muster_address address; /* where the process listens (HTTP/2 and data plane) */
     char host_key[MUSTER_HOST_KEY_BYTES];
     int64_t pid;
+    uint64_t started; /* muster_host_started of it; 0: not known */
+    uint32_t
+        machine; /* of the launcher that started it: its node rank + 1; 0: none did, or not known */
     uint64_t from_step; /* first step this member takes part in; 0 = from the start */
 };
 
 enum muster_verdict_kind {
     MUSTER_VERDICT_ADOPT,   /* complete it with the contribution of the lost members */
-    MUSTER_VERDICT_RETRY,   /* run it again in the new epoch from the retained inputs */
+    MUSTER_VERDICT_RETRY,   /* run it again in the new view from the retained inputs */
     MUSTER_VERDICT_ABORTED, /* ABORTED on every member, inputs intact */
 };
 
@@ -61,7 +64,7 @@ struct muster_view {
     struct muster_mem *mem;
     /* fields, immutable after build */
     char job[MUSTER_JOB_NAME_BYTES]; /* job id: views of another job are refused */
-    uint64_t epoch;                  /* from 1 */
+    uint64_t epoch;                  /* the view's number, from 1 */
     struct muster_plan_parameters plan;
     struct muster_communication_options communication; /* of strategies */
     enum muster_data_protection data_protection;
@@ -69,20 +72,21 @@ struct muster_view {
     struct muster_member
         *members; /* by (task_type, task_index); the position is the rank. None: all have left */
     uint32_t verdict_count;
-    struct muster_verdict *verdicts; /* of operations open at the switch to this epoch; by op id */
+    struct muster_verdict *verdicts; /* of operations open at the switch to this view; by op id */
     char reason[128];                /* "worker:2 killed", for people */
-    bool is_done;       /* somebody has left with its work done: nothing had failed there … */
-    uint64_t done_step; /* … and the last step that it had committed; the highest of all such */
-    bool is_below_min;  /* fewer than min_members after the wait: what could end ABORTED did */
-    bool is_state_lost; /* who held the training state is dead: members without it cannot go on */
-    uint64_t digest;    /* of all fields above, in a fixed order */
+    bool is_done;        /* somebody has left with its work done: nothing had failed there … */
+    uint64_t done_step;  /* … and the last step that it had committed; the highest of all such */
+    uint64_t begun_step; /* the highest that a member had begun when this view was decided */
+    bool is_below_min;   /* fewer than min_members after the wait: what could end ABORTED did */
+    bool is_state_lost;  /* who held the training state is dead: members without it cannot go on */
+    uint64_t digest;     /* of all fields above but started and machine, in a fixed order */
 };
 
 /** "chief" before everything else, then by name, then by index: the order of ranks. */
 MUSTER_API int muster_member_compare(const struct muster_member *a, const struct muster_member *b);
 
 /** A deep copy of `fields` (its private part is ignored), members and verdicts sorted, digest
- * computed. Gives. INVALID_ARGUMENT: no epoch, an incarnation that is zero or twice there, a
+ * computed. Gives. INVALID_ARGUMENT: number 0, an incarnation that is zero or twice there, a
  * verdict twice, text without end. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_view_new(struct muster_mem *mem,
                                                             const struct muster_view *fields,

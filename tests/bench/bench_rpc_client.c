@@ -230,9 +230,11 @@ static int check(struct bench *bench)
     options.method = "/bench.Echo/Missing";
     ask(bench, &missing, &options, &message, 1);
     failed += report("unknown method", &missing, missing.rc == MUSTER_UNIMPLEMENTED);
-    options.method = "/bench.Echo/Unary";
-    options.deadline_ns = 1;
-    ask(bench, &late, &options, &message, 1);
+    options.method = "/bench.Echo/Source"; /* more than it can send until then */
+    options.on_message = on_msg;
+    options.deadline_ns = muster_loop_after_ns(bench->env->loop, 50 * MUSTER_NS_PER_MS);
+    request.count = 1 << 30;
+    ask(bench, &late, &options, &request, 1);
     failed += report("deadline", &late, late.rc == MUSTER_DEADLINE_EXCEEDED);
     return failed > 0;
 }

@@ -313,6 +313,7 @@ static void on_stop(struct muster_wake *wake)
 struct flags {
     const char *port;
     const char *memory_max_bytes; /* for all calls; a connection gets half */
+    const char *unsent_max_bytes; /* of answers that wait to be sent */
     const char *connections_max;
     const char *stall_ms;
     const char *handshake_ms;
@@ -332,6 +333,7 @@ static void flags_parse(struct flags *flags, int argc, char **argv)
     } rows[] = {
         {"--port", &flags->port},
         {"--memory-max-bytes", &flags->memory_max_bytes},
+        {"--unsent-max-bytes", &flags->unsent_max_bytes},
         {"--connections-max", &flags->connections_max},
         {"--stall-ms", &flags->stall_ms},
         {"--handshake-ms", &flags->handshake_ms},
@@ -354,6 +356,7 @@ static int serve(struct muster_env *env, const struct flags *flags, struct muste
         .connections_max = (uint32_t)number(flags->connections_max, CONNECTIONS_MAX),
         .memory_max_bytes = number(flags->memory_max_bytes, 0),
         .connection_memory_max_bytes = number(flags->memory_max_bytes, 0) / 2,
+        .unsent_max_bytes = number(flags->unsent_max_bytes, 0),
         .stall_timeout_ns = number(flags->stall_ms, 0) * MUSTER_NS_PER_MS,
         .reader_timeout_ns = number(flags->stall_ms, 0) * MUSTER_NS_PER_MS,
         .handshake_timeout_ns = number(flags->handshake_ms, 0) * MUSTER_NS_PER_MS,

@@ -1,9 +1,12 @@
 /* All-reduces of a training program, as a member of a job sees them: under whatever `muster run` gives
  * it, TLS too. Each step reduces ELEMENTS floats; all meet in front of the clock. Rank 0 prints the
  * medians of the time and of its own processor time, which says more on a busy machine.
- * muster run -n 2 --tls auto -- bench_strategy ELEMENTS STEPS */
+ * muster run -n 2 --tls auto -- bench_strategy ELEMENTS STEPS
+ * With a third number, the state's bytes, the first begin alone: how long the state takes to all.
+ * muster run -n 4 -- bench_strategy 1 0 1073741824 */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 
 #include <muster/muster.h>
@@ -82,18 +85,42 @@ static enum muster_rc measure(struct muster_strategy *strategy, uint64_t count, 
     return rc;
 }
 
+static enum muster_rc measure_first_begin(struct muster_strategy *strategy, uint64_t bytes)
+{
+    struct muster_tensor state = {.data = malloc(bytes), .count = bytes, .dtype = MUSTER_U8};
+    double begun_us;
+    uint64_t step;
+    enum muster_rc rc;
+
+    if (state.data == NULL)
+        abort();
+    memset(state.data, atoi(getenv("RANK")), bytes); /* as an initial model is: in memory */
+    rc = muster_strategy_register(strategy, "state", &state);
+    begun_us = bench_clock_us();
+    if (rc == MUSTER_OK)
+        rc = muster_strategy_begin(strategy, &step, NULL);
+    if (rc == MUSTER_OK)
+        printf("{\"bench\":\"first_begin\",\"bytes\":%llu,\"ms\":%.1f}\n",
+               (unsigned long long)bytes, (bench_clock_us() - begun_us) / 1e3);
+    muster_strategy_close(strategy);
+    free(state.data);
+    return rc;
+}
+
 int main(int argc, char **argv)
 {
     struct muster_strategy *strategy = NULL;
     struct muster_error error = {0};
     enum muster_rc rc;
 
-    if (argc != 3 || getenv("RANK") == NULL) {
-        fprintf(stderr, "usage: muster run -n N -- bench_strategy ELEMENTS STEPS\n");
+    if (argc < 3 || argc > 4 || getenv("RANK") == NULL) {
+        fprintf(stderr, "usage: muster run -n N -- bench_strategy ELEMENTS STEPS [STATE_BYTES]\n");
         return 2;
     }
     rc = muster_strategy_open(NULL, &strategy, &error);
-    if (rc == MUSTER_OK)
+    if (rc == MUSTER_OK && argc == 4)
+        rc = measure_first_begin(strategy, strtoull(argv[3], NULL, 10));
+    else if (rc == MUSTER_OK)
         rc = measure(strategy, strtoull(argv[1], NULL, 10), strtoull(argv[2], NULL, 10));
     if (rc != MUSTER_OK)
         fprintf(stderr, "bench_strategy: %s: %s\n", muster_rc_name(rc), error.text);

@@ -240,12 +240,27 @@ static void a_death_while_the_registry_is_away_waits_for_it(void **state)
     train_job_close(&job);
 }
 
-static void when_all_are_dead_their_successors_begin_anew(void **state)
+static void on_one_host_successors_see_that_all_are_dead(void **state)
 {
     struct train_job job;
 
     (void)state;
     train_job_start(&job, 10, 2, 1);
+    sim_kill(job.workers[0].process);
+    sim_kill(job.workers[1].process);
+    train_job_start_task(&job, 0);
+    train_job_start_task(&job, 1);
+    train_job_assert_trains(&job);
+    assert_int_equal(job.workers[2].epoch, 2);
+    train_job_close(&job);
+}
+
+static void when_all_are_dead_their_successors_begin_anew(void **state)
+{
+    struct train_job job;
+
+    (void)state;
+    train_job_start(&job, 10, 2, 2);
     sim_kill(job.workers[0].process);
     sim_kill(job.workers[1].process);
     train_job_start_task(&job, 0);
@@ -339,6 +354,7 @@ int main(void)
         cmocka_unit_test(a_worker_paused_for_too_long_is_left_out_and_comes_back),
         cmocka_unit_test(training_goes_on_while_the_registry_is_away),
         cmocka_unit_test(a_death_while_the_registry_is_away_waits_for_it),
+        cmocka_unit_test(on_one_host_successors_see_that_all_are_dead),
         cmocka_unit_test(when_all_are_dead_their_successors_begin_anew),
         cmocka_unit_test(two_workers_that_never_reach_each_other_do_not_stop_the_job),
         cmocka_unit_test(a_joiner_whom_the_members_have_outrun_joins_again),

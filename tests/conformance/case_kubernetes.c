@@ -56,21 +56,22 @@ static enum muster_rc read_location(const json_t *location,
     return MUSTER_OK;
 }
 
-static enum muster_rc open_kubernetes(struct case_run *run,
-                                      const struct muster_resolver_options *common,
-                                      struct muster_resolver **ret_resolver,
-                                      struct muster_error *ret_error)
+enum muster_rc case_open_kubernetes(struct case_run *run,
+                                    const struct muster_resolver_options *common,
+                                    struct muster_resolver **ret_resolver,
+                                    struct muster_error *ret_error)
 {
     struct mapping mapping = {.job_count = 0};
     struct muster_kubernetes_resolver_options options = {.common = *common, .jobs = mapping.jobs};
     enum muster_rc rc =
         read_location(case_argument(run->one, "executable_location"), &options.location, ret_error);
 
+    if (rc == MUSTER_OK)
+        rc = case_read_port(case_argument(run->one, "tf_server_port"), 0, &options.port, ret_error);
     if (rc != MUSTER_OK)
         return rc;
     read_mapping(case_argument(run->one, "job_to_label_mapping"), &mapping);
     options.job_count = mapping.job_count;
-    options.port = (uint16_t)json_integer_value(case_argument(run->one, "tf_server_port"));
     options.api_server = case_text(case_argument(run->one, "api_server"));
     options.token = case_text(case_argument(run->one, "token"));
     options.token_file = case_text(case_argument(run->one, "token_file"));
@@ -78,9 +79,4 @@ static enum muster_rc open_kubernetes(struct case_run *run,
     if (json_is_null(case_argument(run->one, "rpc_layer")))
         options.common.rpc_layer = "";
     return muster_kubernetes_resolver_open(run->env, &options, ret_resolver, ret_error);
-}
-
-void case_kubernetes_resolver(struct case_run *run)
-{
-    case_run_resolver(run, open_kubernetes);
 }

@@ -46,10 +46,9 @@ static enum muster_rc read_static(struct case_run *run,
     return case_read_cluster(run, cluster, &options->cluster_spec, ret_error);
 }
 
-static enum muster_rc open_simple(struct case_run *run,
-                                  const struct muster_resolver_options *common,
-                                  struct muster_resolver **ret_resolver,
-                                  struct muster_error *ret_error)
+enum muster_rc case_open_simple(struct case_run *run, const struct muster_resolver_options *common,
+                                struct muster_resolver **ret_resolver,
+                                struct muster_error *ret_error)
 {
     struct muster_static_resolver_options options = {.common = *common};
     enum muster_rc rc = read_static(run, &options, ret_error);
@@ -60,81 +59,75 @@ static enum muster_rc open_simple(struct case_run *run,
     return rc;
 }
 
-void case_simple_resolver(struct case_run *run)
-{
-    case_run_resolver(run, open_simple);
-}
-
-/* What is no resolver becomes NULL, which the union refuses. */
+/* A member of any class, a union among them; it sees the devices of the case. A member that is not an
+ * object becomes NULL, which the union refuses. */
 static enum muster_rc open_member(struct case_run *run, const json_t *member,
+                                  const struct muster_resolver_options *of_union,
                                   struct muster_resolver **ret_resolver,
                                   struct muster_error *ret_error)
 {
     const char *kind = case_text(json_object_get(member, "resolver"));
-    struct case_run own = {.env = run->env, .one = member};
+    case_open_fn *open = kind != NULL ? case_resolver_find(kind) : NULL;
+    struct case_run own = {
+        .env = run->env, .one = member, .top = run->top != NULL ? run->top : run};
     struct muster_resolver_options common = {0};
     enum muster_rc rc;
 
     if (!json_is_object(member))
         return MUSTER_OK;
-    if (kind == NULL || strcmp(kind, "SimpleClusterResolver") != 0)
-        return muster_error_set(ret_error, MUSTER_UNIMPLEMENTED, "member '%s': not built", kind);
+    if (open == NULL)
+        return muster_error_set(ret_error, MUSTER_UNIMPLEMENTED, "member '%s': not built",
+                                kind != NULL ? kind : "?");
     rc = case_read_common(&own, &common, ret_error);
-    return rc == MUSTER_OK ? open_simple(&own, &common, ret_resolver, ret_error) : rc;
+    common.list_devices = of_union->list_devices;
+    common.list_devices_data = of_union->list_devices_data;
+    return rc == MUSTER_OK ? open(&own, &common, ret_resolver, ret_error) : rc;
 }
 
-static enum muster_rc open_union(struct case_run *run, const struct muster_resolver_options *common,
-                                 struct muster_resolver **ret_resolver,
-                                 struct muster_error *ret_error)
+enum muster_rc case_open_union(struct case_run *run, const struct muster_resolver_options *common,
+                               struct muster_resolver **ret_resolver,
+                               struct muster_error *ret_error)
 {
     const json_t *given = case_argument(run->one, "resolvers");
     struct muster_resolver *members[MUSTER_UNION_MEMBERS_MAX] = {NULL};
     struct muster_union_resolver_options options = {.common = *common, .members = members};
+    struct muster_error error = {0};
     enum muster_rc rc = MUSTER_OK;
 
+    if (json_array_size(given) > MUSTER_UNION_MEMBERS_MAX)
+        return muster_error_set(ret_error, MUSTER_UNIMPLEMENTED, "a union of more than %d members",
+                                MUSTER_UNION_MEMBERS_MAX);
     for (size_t i = 0; i < json_array_size(given) && rc == MUSTER_OK; i++)
-        rc =
-            open_member(run, json_array_get(given, i), &members[options.member_count++], ret_error);
+        rc = open_member(run, json_array_get(given, i), common, &members[options.member_count++],
+                         &error);
     if (rc == MUSTER_OK)
-        rc = muster_union_resolver_open(run->env, &options, ret_resolver, ret_error);
+        return muster_union_resolver_open(run->env, &options, ret_resolver, ret_error);
+    /* The member that failed is NULL: the union refuses it and closes the others. */
+    if (muster_union_resolver_open(run->env, &options, ret_resolver, NULL) != MUSTER_OK)
+        *ret_error = error;
     return rc;
 }
 
-void case_union_resolver(struct case_run *run)
+enum muster_rc case_open_sagemaker(struct case_run *run,
+                                   const struct muster_resolver_options *common,
+                                   struct muster_resolver **ret_resolver,
+                                   struct muster_error *ret_error)
 {
-    case_run_resolver(run, open_union);
-}
-
-static enum muster_rc open_sagemaker(struct case_run *run,
-                                     const struct muster_resolver_options *common,
-                                     struct muster_resolver **ret_resolver,
-                                     struct muster_error *ret_error)
-{
-    const json_t *port = case_argument(run->one, "port");
     struct muster_sagemaker_resolver_options options = {.common = *common};
+    enum muster_rc rc =
+        case_read_port(case_argument(run->one, "port"), 0, &options.port, ret_error);
 
-    if (port != NULL)
-        options.port = (uint16_t)(json_is_string(port) ? atoi(json_string_value(port))
-                                                       : json_integer_value(port));
+    if (rc != MUSTER_OK)
+        return rc;
     return muster_sagemaker_resolver_open(run->env, &options, ret_resolver, ret_error);
 }
 
-void case_sagemaker_resolver(struct case_run *run)
-{
-    case_run_resolver(run, open_sagemaker);
-}
-
-static enum muster_rc open_tf_config(struct case_run *run,
-                                     const struct muster_resolver_options *common,
-                                     struct muster_resolver **ret_resolver,
-                                     struct muster_error *ret_error)
+enum muster_rc case_open_tf_config(struct case_run *run,
+                                   const struct muster_resolver_options *common,
+                                   struct muster_resolver **ret_resolver,
+                                   struct muster_error *ret_error)
 {
     return muster_tf_config_resolver_open(run->env, common, ret_resolver, ret_error);
-}
-
-void case_tf_config_resolver(struct case_run *run)
-{
-    case_run_resolver(run, open_tf_config);
 }
 
 #define CASE_PAIRS_MAX 64
@@ -174,12 +167,12 @@ static void read_gpus(struct case_run *run, struct muster_slurm_resolver_options
     options->gpus_per_task = (uint32_t)json_integer_value(per_task);
     if (auto_set == NULL || json_is_true(auto_set))
         options->set_gpus = set_gpus;
-    options->gpu_data = run;
+    options->gpu_data = run->top != NULL ? run->top : run;
 }
 
-static enum muster_rc open_slurm(struct case_run *run, const struct muster_resolver_options *common,
-                                 struct muster_resolver **ret_resolver,
-                                 struct muster_error *ret_error)
+enum muster_rc case_open_slurm(struct case_run *run, const struct muster_resolver_options *common,
+                               struct muster_resolver **ret_resolver,
+                               struct muster_error *ret_error)
 {
     const json_t *tasks = case_argument(run->one, "tasks_per_node");
     struct muster_slurm_job jobs[CASE_PAIRS_MAX];
@@ -187,20 +180,18 @@ static enum muster_rc open_slurm(struct case_run *run, const struct muster_resol
     struct muster_slurm_node nodes[CASE_PAIRS_MAX];
     struct muster_slurm_resolver_options options = {
         .common = *common, .jobs = jobs, .nodes = nodes};
+    enum muster_rc rc =
+        case_read_port(case_argument(run->one, "port_base"), 0, &options.port_base, ret_error);
 
+    if (rc != MUSTER_OK)
+        return rc;
     options.job_count = read_jobs(case_argument(run->one, "jobs"), jobs);
     options.node_count = read_jobs(tasks, counts);
     for (size_t i = 0; i < options.node_count; i++)
         nodes[i] = (struct muster_slurm_node){counts[i].name, counts[i].task_count};
     options.tasks_per_node = (uint32_t)json_integer_value(tasks);
-    options.port_base = (uint16_t)json_integer_value(case_argument(run->one, "port_base"));
     if (json_is_null(case_argument(run->one, "rpc_layer")))
         options.common.rpc_layer = "";
     read_gpus(run, &options);
     return muster_slurm_resolver_open(run->env, &options, ret_resolver, ret_error);
-}
-
-void case_slurm_resolver(struct case_run *run)
-{
-    case_run_resolver(run, open_slurm);
 }

@@ -239,6 +239,25 @@ static void run_calls(struct case_run *run, struct muster_resolver *resolver,
 
 /* Arguments. */
 
+enum muster_rc case_read_port(const json_t *port, uint16_t fallback, uint16_t *ret_port,
+                              struct muster_error *ret_error)
+{
+    const char *text = json_string_value(port);
+    char *end = NULL;
+    long long number = text != NULL ? strtoll(text, &end, 10) : json_integer_value(port);
+
+    if (port == NULL || json_is_null(port)) {
+        *ret_port = fallback;
+        return MUSTER_OK;
+    }
+    if ((text == NULL && !json_is_integer(port)) ||
+        (text != NULL && (end == text || *end != '\0')) || number < 1 || number > UINT16_MAX)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "a port of the case must be a number from 1 to 65535, or its text");
+    *ret_port = (uint16_t)number;
+    return MUSTER_OK;
+}
+
 /* The names in "devices" of the case. */
 struct device_list {
     const json_t *names;
@@ -284,8 +303,37 @@ enum muster_rc case_read_common(struct case_run *run, struct muster_resolver_opt
     return MUSTER_OK;
 }
 
-void case_run_resolver(struct case_run *run, case_open_fn *open)
+/* One row per class: `resolver` (or `kind`) of a case or of a union's member. */
+static const struct {
+    const char *name;
+    case_open_fn *open;
+} classes[] = {
+    {"SimpleClusterResolver", case_open_simple},
+    {"TFConfigClusterResolver", case_open_tf_config},
+    {"UnionResolver", case_open_union},
+    {"UnionClusterResolver", case_open_union},
+    {"SageMakerClusterResolver", case_open_sagemaker},
+    {"SlurmClusterResolver", case_open_slurm},
+    {"GCEClusterResolver", case_open_gce},
+    {"TPUClusterResolver", case_open_tpu},
+    {"TPUClient", case_open_tpu},
+    {"KubernetesClusterResolver", case_open_kubernetes},
+};
+
+case_open_fn *case_resolver_find(const char *class_name)
 {
+    for (size_t i = 0; i < sizeof(classes) / sizeof(classes[0]); i++) {
+        if (strcmp(classes[i].name, class_name) == 0)
+            return classes[i].open;
+    }
+    return NULL;
+}
+
+void case_resolver(struct case_run *run)
+{
+    const char *kind = case_text(json_object_get(run->one, "kind"));
+    const char *resolver_class = case_text(json_object_get(run->one, "resolver"));
+    case_open_fn *open = case_resolver_find(kind != NULL ? kind : resolver_class);
     struct muster_resolver_options common;
     struct muster_resolver *resolver = NULL;
     struct case_outcome outcome = {0};

@@ -9,32 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct kind {
-    const char *name;
-    case_fn *handler;
-};
-
-/* One row per `kind` or `resolver` of a case. */
-static const struct kind kinds[] = {
-    {"ClusterSpec", case_cluster_spec},
-    {"SimpleClusterResolver", case_simple_resolver},
-    {"TFConfigClusterResolver", case_tf_config_resolver},
-    {"UnionResolver", case_union_resolver},
-    {"SageMakerClusterResolver", case_sagemaker_resolver},
-    {"SlurmClusterResolver", case_slurm_resolver},
-    {"GCEClusterResolver", case_gce_resolver},
-    {"TPUClusterResolver", case_tpu_resolver},
-    {"TPUClient", case_tpu_resolver},
-    {"KubernetesClusterResolver", case_kubernetes_resolver},
-};
-
 case_fn *case_handler(const char *kind)
 {
-    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
-        if (strcmp(kinds[i].name, kind) == 0)
-            return kinds[i].handler;
-    }
-    return NULL;
+    if (strcmp(kind, "ClusterSpec") == 0)
+        return case_cluster_spec;
+    return case_resolver_find(kind) != NULL ? case_resolver : NULL;
 }
 
 void case_fail(struct case_run *run, const char *fmt, ...)

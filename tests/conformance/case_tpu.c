@@ -96,11 +96,17 @@ static void call_symptoms(struct case_call *call)
 /* With an API ports are numbers, without it texts, as TensorFlow gives them. */
 static void call_network_endpoints(struct case_call *call)
 {
-    bool has_api = muster_tpu_client_has_api(muster_tpu_resolver_client(call->resolver));
+    struct muster_tpu_client *client = muster_tpu_resolver_client(call->resolver);
+    bool has_api = muster_tpu_client_has_api(client);
     struct muster_tpu_node *node = ask_node(call);
 
-    if (node == NULL)
+    if (node != NULL && has_api)
+        call->outcome->rc = muster_tpu_node_check(node, muster_tpu_client_name(client), false,
+                                                  &call->outcome->error);
+    if (node == NULL || call->outcome->rc != MUSTER_OK) {
+        muster_tpu_node_unref(node);
         return;
+    }
     call->outcome->value = json_array();
     for (size_t i = 0; i < node->endpoint_count; i++) {
         json_t *port = has_api ? json_integer(node->endpoints[i].port)
@@ -298,7 +304,7 @@ const struct case_call_kind case_tpu_calls[] = {
 /* {{bound}} stands for the port that the system chose. */
 static enum muster_rc start_server(void *data, uint16_t *ret_port, struct muster_error *ret_error)
 {
-    struct case_run *run = data;
+    const struct case_run *run = data;
 
     (void)ret_error;
     *ret_port = run->bound_port;
@@ -338,11 +344,10 @@ static void close_wait(struct case_run *run, struct muster_resolver *resolver)
         muster_loop_turn(run->env->loop, UINT64_MAX);
 }
 
-static enum muster_rc open_tpu(struct case_run *run, const struct muster_resolver_options *common,
-                               struct muster_resolver **ret_resolver,
-                               struct muster_error *ret_error)
+enum muster_rc case_open_tpu(struct case_run *run, const struct muster_resolver_options *common,
+                             struct muster_resolver **ret_resolver, struct muster_error *ret_error)
 {
-    const char *version_port = case_text(case_argument(run->one, "version_port"));
+    struct case_run *top = run->top != NULL ? run->top : run;
     struct muster_tpu_resolver_options options = {
         .common = *common,
         .client = {.project = case_text(case_argument(run->one, "project")),
@@ -355,16 +360,14 @@ static enum muster_rc open_tpu(struct case_run *run, const struct muster_resolve
         .coordinator_name = case_text(case_argument(run->one, "coordinator_name")),
         .coordinator_address = case_text(case_argument(run->one, "coordinator_address")),
         .start_server = start_server,
-        .start_server_data = run,
+        .start_server_data = top,
     };
     enum muster_rc rc = read_tpu(case_argument(run->one, "tpu"), &options.client.tpu, ret_error);
 
-    if (version_port != NULL)
-        options.client.version_port = (uint16_t)atoi(version_port);
-    else
-        options.client.version_port =
-            (uint16_t)json_integer_value(case_argument(run->one, "version_port"));
-    if (json_object_get(run->one, "devices") == NULL)
+    if (rc == MUSTER_OK)
+        rc = case_read_port(case_argument(run->one, "version_port"), 0,
+                            &options.client.version_port, ret_error);
+    if (json_object_get(top->one, "devices") == NULL)
         options.common.list_devices = NULL;
     if (rc == MUSTER_OK)
         rc = muster_tpu_resolver_open(run->env, &options, ret_resolver, ret_error);
@@ -376,9 +379,4 @@ static enum muster_rc open_tpu(struct case_run *run, const struct muster_resolve
         *ret_resolver = NULL;
     }
     return rc;
-}
-
-void case_tpu_resolver(struct case_run *run)
-{
-    case_run_resolver(run, open_tpu);
 }

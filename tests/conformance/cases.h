@@ -11,7 +11,8 @@
 /** One case. A handler runs it and calls case_fail for the first thing that is wrong. */
 struct case_run {
     struct muster_env *env; /* vars are those of the case */
-    const json_t *one;      /* the case */
+    const json_t *one;      /* the case, or the member of a union in it */
+    struct case_run *top;   /* the case that a member stands in; NULL: one is the case itself */
     uint16_t bound_port;    /* {{bound}}: what a server that the case starts listens on */
     bool is_failed;
     char reason[CASE_REASON_BYTES];
@@ -84,13 +85,17 @@ struct case_call_kind {
 /** The calls that only a TPU resolver has; ends with a NULL name. */
 extern const struct case_call_kind case_tpu_calls[];
 
+/** A port, as a number or as its text; `fallback` where it is missing. Errors: INVALID_ARGUMENT. */
+enum muster_rc case_read_port(const json_t *port, uint16_t fallback, uint16_t *ret_port,
+                              struct muster_error *ret_error);
+
 /** Opens the resolver of a case; common holds what all resolvers take. */
 typedef enum muster_rc case_open_fn(struct case_run *run,
                                     const struct muster_resolver_options *common,
                                     struct muster_resolver **ret_resolver,
                                     struct muster_error *ret_error);
-/** Open, judge the construction, make the calls, close. */
-void case_run_resolver(struct case_run *run, case_open_fn *open);
+/** How a class of resolvers is opened; NULL: not built. */
+case_open_fn *case_resolver_find(const char *class_name);
 /** What all resolvers take, out of the case's arguments. Errors: INVALID_ARGUMENT. */
 enum muster_rc case_read_common(struct case_run *run, struct muster_resolver_options *options,
                                 struct muster_error *ret_error);
@@ -103,13 +108,16 @@ json_t *case_cloud_open(struct case_run *run, struct case_cloud **ret_cloud);
 void case_cloud_close(struct case_run *run, struct case_cloud *cloud);
 
 case_fn case_cluster_spec;
-case_fn case_gce_resolver;
-case_fn case_kubernetes_resolver;
-case_fn case_sagemaker_resolver;
-case_fn case_simple_resolver;
-case_fn case_slurm_resolver;
-case_fn case_tf_config_resolver;
-case_fn case_tpu_resolver;
-case_fn case_union_resolver;
+/** Open the resolver, judge the construction, make the calls, close. */
+case_fn case_resolver;
+
+case_open_fn case_open_gce;
+case_open_fn case_open_kubernetes;
+case_open_fn case_open_sagemaker;
+case_open_fn case_open_simple;
+case_open_fn case_open_slurm;
+case_open_fn case_open_tf_config;
+case_open_fn case_open_tpu;
+case_open_fn case_open_union;
 
 #endif

@@ -8,23 +8,41 @@
 #include <unistd.h>
 
 static struct knob knobs[KNOBS_MAX] = {
-    {"rank", -1},          {"polls", 0},
-    {"init_fails", 0},     {"init_hangs", 0},
-    {"init_blocks", 0},    {"id_fails", 0},
-    {"id_blocks", 0},      {"issue_fails", 0},
-    {"error_after", 0},    {"abort_blocks", 0},
-    {"destroy_blocks", 0}, {"finalize_hangs", 0},
-    {"finalize_fails", 0}, {"revoke_hangs", 0},
-    {"revoke_fails", 0},   {"shrink_fails", 0},
-    {"shrink_blocks", 0},  {"shrink_late", 0},
-    {"grow_fails", 0},     {"version", FAKE_NCCL_VERSION},
-    {"misuse", 0},         {"live", 0},
-    {"inits", 0},          {"shrinks", 0},
-    {"grows", 0},          {"aborts", 0},
-    {"revokes", 0},        {"destroys", 0},
-    {"named", 0},          {"aborting", 0},
-    {"aborting_max", 0},   {"issued", 0},
-    {"blocked", 0},        {NULL, 0},
+    {"rank", -1},
+    {"polls", 0},
+    {"init_fails", 0},
+    {"init_hangs", 0},
+    {"init_blocks", 0},
+    {"id_fails", 0},
+    {"id_blocks", 0},
+    {"issue_fails", 0},
+    {"error_after", 0},
+    {"abort_blocks", 0},
+    {"destroy_blocks", 0},
+    {"finalize_hangs", 0},
+    {"finalize_fails", 0},
+    {"revoke_hangs", 0},
+    {"revoke_fails", 0},
+    {"shrink_fails", 0},
+    {"shrink_blocks", 0},
+    {"shrink_late", 0},
+    {"grow_fails", 0},
+    {"version", FAKE_NCCL_VERSION},
+    {"misuse", 0},
+    {"live", 0},
+    {"inits", 0},
+    {"shrinks", 0},
+    {"grows", 0},
+    {"aborts", 0},
+    {"revokes", 0},
+    {"destroys", 0},
+    {"named", 0},
+    {"aborting", 0},
+    {"aborting_max", 0},
+    {"issued", 0},
+    {"blocked", 0},
+    {"tells_cause", 0},
+    {NULL, 0},
 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -165,7 +183,11 @@ FAKE_API const char *ncclGetErrorString(int result)
 FAKE_API const char *ncclGetLastError(struct fake_comm *comm)
 {
     (void)comm;
-    return "";
+    return knob_get("tells_cause") != 0
+               ? "Call to ibv_create_cq failed with error Cannot allocate memory: raise the limit "
+                 "of "
+                 "locked memory of this process (ulimit -l) on gpu-node-0123"
+               : "";
 }
 
 FAKE_API int ncclGetUniqueId(struct unique_id *id)

@@ -8,6 +8,12 @@ import pathlib
 import subprocess
 import sys
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+import guard
+
+guard.enter()
+import needs
+
 MUSTER = pathlib.Path(os.environ.get("MUSTER_BINARY_DIR", "build-asan")) / "bin/muster"
 KEYS = {"bench", "n", "bytes", "wire", "memory", "algorithm", "median_us", "p99_us", "identical", "sent_bytes", "memory_bytes",
         "wire_reason", "input", "process_vm_readv"}
@@ -84,9 +90,7 @@ def check_limits():
 
 
 if __name__ == "__main__":
-    if not MUSTER.exists():
-        print("skipped: the command muster is not built")
-        sys.exit(77)
+    needs.program("muster")
     check_usage()
     check_limits()
     check_choices()

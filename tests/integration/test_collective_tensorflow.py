@@ -16,7 +16,11 @@ import sys
 import threading
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
+import guard
+
+guard.enter()
 import interop_roles as roles
+import needs
 
 DEADLINE_S = 240
 OWN = "/job:coordinator/replica:0/task:0/device:CPU:0"  # muster's device, rank 0
@@ -32,7 +36,7 @@ class Member:
     """The muster server, and what it has answered."""
 
     def __init__(self):
-        program = roles.program("collective_member")
+        program = needs.program("collective_member")
         self.process = subprocess.Popen([program, "1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.address, self.incarnation = self.process.stdout.readline().split()[1:]
         self.answers = collections.defaultdict(list)
@@ -291,8 +295,8 @@ CASES = (tensors_go_both_ways, a_ring_is_passed_on, both_refuse_in_the_same_word
 
 
 def main():
-    roles.program("collective_member")
-    python = roles.python_with("tensorflow")
+    needs.program("collective_member")
+    python = needs.stranger_python("tensorflow")
     environment = dict(os.environ, CUDA_VISIBLE_DEVICES="", TF_CPP_MIN_LOG_LEVEL="3")
     for case in CASES:
         code = subprocess.run([python, __file__, case.__name__], env=environment, timeout=DEADLINE_S, check=False).returncode

@@ -1,6 +1,7 @@
 #!/bin/sh
 # case_runner passes our own cases and finds every wrong one.
 set -eu
+. "$(dirname "$0")/../lib/guard.sh"
 runner=$MUSTER_BINARY_DIR/bin/case_runner
 own=$MUSTER_SOURCE_DIR/tests/conformance/cases
 

@@ -1,6 +1,7 @@
 #!/bin/sh
 # case_runner passes the recorded behaviour of TensorFlow, where the recordings are at hand.
 set -eu
+. "$(dirname "$0")/../lib/guard.sh"
 runner=$MUSTER_BINARY_DIR/bin/case_runner
 recorded=$MUSTER_SOURCE_DIR/../shared/cases
 built="simple tf_config cluster_spec union sagemaker slurm kubernetes gce tpu"
@@ -10,7 +11,6 @@ for area in $built; do
     [ -f "$recorded/$area.json" ] && files="$files $recorded/$area.json"
 done
 if [ -z "$files" ]; then
-    echo "skipped: no recorded cases in $recorded"
-    exit 77
+    skip "there are no recorded cases in $recorded"
 fi
 "$runner" $files

@@ -7,7 +7,11 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
+import guard
+
+guard.enter()
 import interop_roles as roles
+import needs
 
 FEATURES = """features:
   versions: [HTTP_VERSION_2]
@@ -30,8 +34,8 @@ def check(mode, right, wrong):
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as config:
         config.write(FEATURES)
         config.flush()
-        command = [roles.stranger("connectconformance"), "--conf", config.name, "--mode", mode,
-                   *(["--known-failing", WRONG] if wrong else []), "--", roles.program("conformance_" + mode)]
+        command = [needs.stranger("connectconformance"), "--conf", config.name, "--mode", mode,
+                   *(["--known-failing", WRONG] if wrong else []), "--", needs.program("conformance_" + mode)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=4 * roles.PATIENCE_S)
     text = done.stdout + done.stderr
     seen = re.search(r"(\d+) passed, (\d+) failed(?:$|\s)", text)

@@ -16,12 +16,16 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
+import guard
+
+guard.enter()
 import interop_roles as roles
+import needs
 
 BUILD = os.environ.get("MUSTER_BINARY_DIR", "build-asan")
 HERE = os.path.dirname(os.path.abspath(__file__))
 TASK = os.path.join(HERE, "..", "programs", "jax_task.py")
-PYTHON = roles.python_with("jax")
+PYTHON = needs.stranger_python("jax")
 DEADLINE_S = 120
 failures = []
 

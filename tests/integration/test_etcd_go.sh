@@ -2,12 +2,13 @@
 # etcd's Go client and its recipes (tests/programs/etcd_walk.go) on the embedded registry, in plain text and over TLS: every answer is
 # the one that etcd gives.
 set -euo pipefail
+. "$(dirname "$0")/../lib/guard.sh"
 here=$(cd "$(dirname "$0")" && pwd)
-module=${MUSTER_STRANGERS:-$HOME/.cache/muster-strangers}/bin/etcd_go
-command -v etcd >/dev/null || { echo "skipped: etcd is not installed (Debian: etcd-server)"; exit 77; }
-command -v etcdctl >/dev/null || { echo "skipped: etcdctl is not installed (Debian: etcd-client)"; exit 77; }
-command -v go >/dev/null || { echo "skipped: go is not installed (Debian: golang)"; exit 77; }
-[ -d "$module" ] || { echo "skipped: etcd's Go client is not here (tests/tools/install-strangers etcd_go)"; exit 77; }
+need_tool etcd etcd-server
+need_tool etcdctl etcd-client
+need_tool go golang
+need_stranger etcd_go
+module=$stranger
 work=$(mktemp -d)
 pids=()
 trap 'for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done; rm -rf "$work"' EXIT
@@ -21,7 +22,7 @@ cp "$module"/go.{mod,sum} "$here/../programs/etcd_walk.go" "$work"
 serve() {
     local name=$1 word
     shift
-    exec 3< <(exec "$MUSTER_BINARY_DIR/bin/muster" registry --listen 127.0.0.1:0 --data "$work/$name.db" "$@" 2>"$work/$name.log")
+    exec 3< <(exec "$MUSTER_BINARY_DIR/bin/muster" registry --log-level warn --listen 127.0.0.1:0 --data "$work/$name.db" "$@" 2>"$work/$name.log")
     pids+=($!)
     read -r -t 60 word endpoint <&3 && [ "$word" = listening ] || { cat "$work/$name.log"; echo "the registry did not start"; exit 1; }
 }

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Stock etcdctl on the embedded registry: every answer as recorded, and, where etcd is installed, as etcd answers it.
 set -euo pipefail
-command -v etcdctl >/dev/null || { echo "skipped: etcdctl is not installed (Debian: etcd-client)"; exit 77; }
+. "$(dirname "$0")/../lib/guard.sh"
+need_tool etcdctl etcd-client
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
 pids=()
 trap 'for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done; rm -rf "$work"' EXIT
 
-exec 3< <(exec "$MUSTER_BINARY_DIR/bin/muster" registry --listen 127.0.0.1:0 --data "$work/registry.db" 2>"$work/log")
+exec 3< <(exec "$MUSTER_BINARY_DIR/bin/muster" registry --log-level warn --listen 127.0.0.1:0 --data "$work/registry.db" 2>"$work/log")
 registry=$!
 pids+=("$registry")
 read -r -t 60 word endpoint <&3 || { cat "$work/log"; echo "the registry did not start"; exit 1; }

@@ -5,10 +5,14 @@ import pathlib
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
+import guard
+
+guard.enter()
 import interop_roles as roles
+import needs
 from example_services import Service
 
-roles.stranger("grpcurl")
+needs.stranger("grpcurl")
 
 
 def value(text):

@@ -6,6 +6,11 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+import guard
+
+guard.enter()
+
 BUILD = os.environ.get("MUSTER_BINARY_DIR", "build-asan")
 LINES = ["", "one", "two words", "x" * 4000] + [f"line {i}" for i in range(500)]
 LIMIT_S = 120

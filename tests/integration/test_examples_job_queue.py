@@ -8,10 +8,14 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
+import guard
+
+guard.enter()
 import interop_roles as roles
+import needs
 from example_services import Service
 
-roles.stranger("grpcurl")
+needs.stranger("grpcurl")
 
 
 def encode(text):
@@ -80,7 +84,7 @@ def check_sizes(queue):
 def check_death_of_a_registry(folder):
     """It dies with a job that is being given back. The lease of the queue server lives on, so nobody else would free it."""
     data = ["--data", os.path.join(folder, "registry.db")]
-    registry = roles.Server([roles.program("muster"), "registry", "--listen", "127.0.0.1:0", *data])
+    registry = roles.Server([needs.program("muster"), "registry", "--listen", "127.0.0.1:0", *data])
     queue = Service("job_queue", "--registry", f"127.0.0.1:{registry.port}")
     submit(queue, "held")
     worker = queue.stream("job_queue.JobQueue/Work")
@@ -92,7 +96,7 @@ def check_death_of_a_registry(folder):
         assert queue.ask("job_queue.JobQueue/GetCount")[0][0]["taken"] == "1"
     registry.process.kill()
     registry.process.wait()
-    registry = roles.Server([roles.program("muster"), "registry", "--listen", f"127.0.0.1:{registry.port}", *data])
+    registry = roles.Server([needs.program("muster"), "registry", "--listen", f"127.0.0.1:{registry.port}", *data])
     other = queue.stream("job_queue.JobQueue/Work")
     other.send({})
     assert other.hear()["id"] == "held"
@@ -135,7 +139,7 @@ def check_many(first, second, rounds=7):
 
 
 def main():
-    registry = roles.Server([roles.program("muster"), "registry", "--listen", "127.0.0.1:0"])
+    registry = roles.Server([needs.program("muster"), "registry", "--listen", "127.0.0.1:0"])
     place = ["--registry", f"127.0.0.1:{registry.port}"]
     queue, heir = Service("job_queue", *place), Service("job_queue", *place)
     worker, job = check_one_worker(queue)

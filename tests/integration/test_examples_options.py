@@ -2,7 +2,13 @@
 """The command lines of the examples: what is wrong is named and ends with 2; --help is a page and ends with 0."""
 import os
 import subprocess
+import sys
 import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+import guard
+
+guard.enter()
 
 BINARIES = os.path.join(os.environ["MUSTER_BINARY_DIR"], "bin")
 PATIENCE_S = 120

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # examples/proxy.c between etcdctl and a registry: unary calls, a stream that stays open, a status with its text, the far side gone.
 set -euo pipefail
+. "$(dirname "$0")/../lib/guard.sh"
 build=${MUSTER_BINARY_DIR:-build-asan}
-command -v etcdctl >/dev/null || { echo "skipped: etcdctl is not installed (apt: etcd-client)"; exit 77; }
+need_tool etcdctl etcd-client
 folder=$(mktemp -d)
 pids=()
 finish() {
@@ -38,7 +39,7 @@ etcd() { timeout 60 etcdctl --endpoints "http://$address" --command-timeout 20s 
 [ "$(etcd put colour green)" = OK ]
 [ "$(etcd get --print-value-only colour)" = green ]
 # A stream: what the watch hears while puts go by.
-etcd watch --prefix count/ >"$folder/watch" 2>&1 &
+(exec timeout 60 etcdctl --endpoints "http://$address" watch --prefix count/) >"$folder/watch" 2>&1 &
 watch_pid=$!
 pids+=("$watch_pid")
 until [ "$(grep -c '^count/' "$folder/watch" || true)" -ge 1 ]; do etcd put count/0 first >/dev/null; done

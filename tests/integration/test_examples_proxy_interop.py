@@ -4,10 +4,14 @@ import pathlib
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
-import interop_roles as roles
+import guard
 
-server = roles.Server([roles.program("interop_server"), "--port=0"])
-proxy = roles.Server([roles.program("proxy"), "--listen", "127.0.0.1:0", "--to", f"127.0.0.1:{server.port}"])
+guard.enter()
+import interop_roles as roles
+import needs
+
+server = roles.Server([needs.program("interop_server"), "--port=0"])
+proxy = roles.Server([needs.program("proxy"), "--listen", "127.0.0.1:0", "--to", f"127.0.0.1:{server.port}"])
 failed = 0
 for case in roles.CASES:
     passed, text = roles.run_client(proxy.port, case, *(roles.SOAK if "soak" in case else []))

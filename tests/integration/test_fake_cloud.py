@@ -11,6 +11,12 @@ import sys
 import tempfile
 import unittest
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+import guard
+
+guard.enter()
+import needs
+
 PROGRAM = pathlib.Path(os.environ.get("MUSTER_BINARY_DIR", "build-asan")) / "bin" / "fake_cloud"
 SCRIPT = [
     {"match": {"path": "/once"}, "times": 1, "response": {"body": {"at": "{{base}}"}}},
@@ -106,7 +112,5 @@ class Program(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if not PROGRAM.exists():
-        print("fake_cloud is not built")
-        sys.exit(77)
+    needs.program("fake_cloud")
     unittest.main(verbosity=2)

@@ -2,10 +2,11 @@
 # gpu_check, as tests/gpu/run starts it on a machine with a GPU: here with the fake libraries, for old and new versions of NCCL; and
 # without any, where it says why it skips.
 set -euo pipefail
+. "$(dirname "$0")/../lib/guard.sh"
 fakes=$MUSTER_BINARY_DIR/lib/fake_gpu
 program=$MUSTER_BINARY_DIR/bin/gpu_check
 export GPU_CHECK=$program ASAN_OPTIONS=detect_leaks=0 # of the unit tests; here processes end as they are
-[ -x "$program" ] || { echo "skipped: $program is not built"; exit 77; }
+[ -x "$program" ] || skip "$program is not built"
 
 code=0
 text=$(MUSTER_CUDA_LIBRARY=/nowhere/libcuda.so.1 "$MUSTER_SOURCE_DIR/tests/gpu/run") || code=$?

@@ -2,7 +2,7 @@
 """grpcio (gRPC's C core) as a stranger on both sides: its client against our server, our client against its server; in plain text and
 under mutual TLS. Our client repeats calls and takes servers in turn, as its service config says.
 
-Needs bench_rpc_server and bench_rpc_client, and grpcio (MUSTER_GRPCIO_PYTHON names an interpreter that has it).
+Needs bench_rpc_server and bench_rpc_client, and grpcio (MUSTER_GRPC_PYTHON names an interpreter that has it).
 """
 import contextlib
 import json
@@ -12,29 +12,16 @@ import sys
 from concurrent import futures
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+import guard
+
+guard.enter()
+import needs
 from tls_files import OPENSSL, TlsFiles
 
-SKIP = 77
-BUILD = os.environ.get("MUSTER_BINARY_DIR", "build-asan")
 ENVIRONMENT = dict(os.environ, ASAN_OPTIONS="detect_leaks=1")
 
-try:
-    import grpc
-except ImportError:
-    other = os.environ.get("MUSTER_GRPCIO_PYTHON", "/usr/bin/python3")
-    if os.path.exists(other) and not os.environ.get("MUSTER_GRPCIO_TRIED"):
-        os.environ["MUSTER_GRPCIO_TRIED"] = "1"
-        os.execv(other, [other] + sys.argv)
-    print("skipped: the Python module grpcio is not installed (Debian: python3-grpcio)")
-    sys.exit(SKIP)
-
-
-def program(name):
-    path = os.path.join(BUILD, "bin", name)
-    if not os.path.exists(path):
-        print(f"skipped: {path} is not built")
-        sys.exit(SKIP)
-    return path
+needs.run_with("grpc", "python3-grpcio")
+import grpc
 
 
 def varint(value):
@@ -117,7 +104,7 @@ class Identities:
 
 def check_server(identities=None):
     flags = [] if identities is None else identities.flags() + ["--tls-client-ca", identities.ca]
-    server = subprocess.Popen([program("bench_rpc_server"), "--port", "0"] + flags, stdout=subprocess.PIPE,
+    server = subprocess.Popen([needs.program("bench_rpc_server"), "--port", "0"] + flags, stdout=subprocess.PIPE,
                               text=True, env=ENVIRONMENT)
     try:
         port = server.stdout.readline().rsplit(":", 1)[1].strip()
@@ -185,7 +172,7 @@ class Echo(grpc.GenericRpcHandler):
 
 
 def check_client(identities=None):
-    client = program("bench_rpc_client")
+    client = needs.program("bench_rpc_client")
     server = grpc.server(futures.ThreadPoolExecutor(4), handlers=[Echo()],
                          options=[("grpc.max_receive_message_length", 64 << 20)])
     flags = [] if identities is None else identities.flags()
@@ -242,7 +229,7 @@ def serve(handler):
 
 
 def run_client(what, flags):
-    done = subprocess.run([program("bench_rpc_client")] + flags, capture_output=True, text=True, timeout=120,
+    done = subprocess.run([needs.program("bench_rpc_client")] + flags, capture_output=True, text=True, timeout=120,
                           env=ENVIRONMENT)
     print(done.stdout, done.stderr, end="")
     expect(what, done.returncode == 0)

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # grpcurl, which knows no .proto file, lists, describes and calls what our servers serve, by reflection (v1 and v1alpha).
 set -euo pipefail
-PATH=${MUSTER_STRANGERS:-$HOME/.cache/muster-strangers}/bin:$PATH
-command -v grpcurl >/dev/null || { echo "skipped: no grpcurl (tests/tools/install-strangers grpcurl)"; exit 77; }
+. "$(dirname "$0")/../lib/guard.sh"
+need_stranger grpcurl
+PATH=$(dirname "$stranger"):$PATH
 work=$(mktemp -d)
 pids=()
 trap 'kill "${pids[@]}" 2>/dev/null || true; wait; rm -rf "$work"' EXIT

@@ -7,8 +7,16 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
-import interop_roles as roles
+import guard
 
+guard.enter()
+import interop_roles as roles
+import needs
+
+H2SPEC = needs.stranger("h2spec")
+INTEROP_SERVER = needs.program("interop_server")
+needs.program("interop_client")
+needs.tool("openssl", "openssl")
 CASES = 146
 # It takes 16 KiB for the largest frame, whatever the server's settings say; ours says 1 MiB. This one is asked again, with
 # headers that are too large for that.
@@ -17,7 +25,7 @@ LARGE_FRAME = "Sends a large size HEADERS frame that exceeds the SETTINGS_MAX_FR
 
 def ask(port, *words):
     """Names of the cases that passed and failed, and all that was printed."""
-    command = [roles.stranger("h2spec"), "-h", "127.0.0.1", "-p", port, "--strict", *words]
+    command = [H2SPEC, "-h", "127.0.0.1", "-p", port, "--strict", *words]
     text = subprocess.run(command, capture_output=True, text=True, timeout=roles.PATIENCE_S).stdout
     cases = text.split("\nFailures:")[0]
     return re.findall(r"✔ \d+: (.*)", cases), re.findall(r"× \d+: (.*)", cases), text
@@ -26,7 +34,7 @@ def ask(port, *words):
 def check(certificates):
     """True: all is well. certificates None: plain text."""
     tls = ["-t", "-k"] if certificates else []
-    server = roles.Server([roles.program("interop_server"), "--port=0", *roles.tls_server(certificates)])
+    server = roles.Server([INTEROP_SERVER, "--port=0", *roles.tls_server(certificates)])
     passed, failed, text = ask(server.port, *tls, "generic", "http2", "hpack")
     if failed == [LARGE_FRAME]:
         more, failed, again = ask(server.port, *tls, "--max-header-length", "300000", "http2/4.2/3")

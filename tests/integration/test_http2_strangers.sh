@@ -1,11 +1,12 @@
 #!/bin/bash
 # curl, nghttp and h2load as strangers in front of the gRPC server's port.
 set -u
+. "$(dirname "$0")/../lib/guard.sh"
 bin=${MUSTER_BINARY_DIR:-build-asan}/bin/bench_rpc_server
-for tool in curl nghttp h2load; do
-    command -v "$tool" > /dev/null || { echo "skipped: $tool is not installed"; exit 77; }
-done
-[ -x "$bin" ] || { echo "skipped: $bin is not built"; exit 77; }
+need_tool curl curl
+need_tool nghttp nghttp2-client
+need_tool h2load nghttp2-client
+[ -x "$bin" ] || skip "$bin is not built"
 work=$(mktemp -d)
 "$bin" --port 0 > "$work/ready" &
 server=$!

@@ -2,6 +2,7 @@
 # A program outside the tree builds against the installed library through pkg-config and through find_package, also one that
 # has stubs made of its service.
 set -euo pipefail
+. "$(dirname "$0")/../lib/guard.sh"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -107,4 +108,29 @@ cmake -S "$work" -B "$work/b" -G Ninja -DCMAKE_PREFIX_PATH="$work/usr" -DCMAKE_C
 cmake --build "$work/b" >/dev/null
 [ "$("$work/b/two")" = "[::1]:80" ] || { echo "program built through find_package answered wrongly"; exit 1; }
 [ "$("$work/b/greeter")" = "hello stranger" ] || { echo "the stubs of an installed library answered wrongly"; exit 1; }
+
+# By hand, with a well-known type and an optional field.
+cat >"$work/when.proto" <<'P'
+syntax = "proto3";
+import "google/protobuf/timestamp.proto";
+message When { google.protobuf.Timestamp at = 1; optional int32 count = 2; }
+P
+cat >"$work/when.c" <<'C'
+#include "when.pb-c.h"
+int main(void)
+{
+    Google__Protobuf__Timestamp at;
+    When when;
+    google__protobuf__timestamp__init(&at);
+    when__init(&when);
+    when.at = &at;
+    when.has_count = 1;
+    return when__get_packed_size(&when) == 4 ? 0 : 1;
+}
+C
+protoc --plugin="protoc-gen-muster=$work/usr/bin/protoc-gen-muster" --muster_out="$work" --muster_opt=messages \
+    -I "$work" -I "$(pkg-config --variable=protodir muster)" "$work/when.proto"
+# shellcheck disable=SC2046
+${CC:-cc} -std=c17 $flags "$work/when.c" "$work/when.pb-c.c" $(pkg-config --cflags --libs muster) -lprotobuf-c -o "$work/when"
+"$work/when" || { echo "well-known types of an installed library answered wrongly"; exit 1; }
 echo "installed library works through pkg-config and find_package"

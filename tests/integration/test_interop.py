@@ -7,8 +7,15 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
-import interop_roles as roles
+import guard
 
+guard.enter()
+import interop_roles as roles
+import needs
+
+for name in ("interop_server", "interop_client"):
+    needs.program(name)
+needs.tool("openssl", "openssl")
 failed = 0
 
 
@@ -19,7 +26,7 @@ def expect(what, is_right, text=""):
 
 
 def check_cases():
-    server = roles.Server([roles.program("interop_server"), "--port=0", "--use_tls=false", "--use_alts", "false"])
+    server = roles.Server([needs.program("interop_server"), "--port=0", "--use_tls=false", "--use_alts", "false"])
     for case in roles.CASES:
         expect(case, *roles.run_client(server.port, case, *(roles.SOAK if "soak" in case else [])))
     threads = ["--soak_num_threads", "5", "--soak_min_time_ms_between_rpcs", "1", *roles.SOAK]
@@ -36,7 +43,7 @@ def check_cases():
 def check_tls():
     with tempfile.TemporaryDirectory() as folder:
         certificates = roles.make_certificate(folder)
-        server = roles.Server([roles.program("interop_server"), "--port=0", *roles.tls_server(certificates)])
+        server = roles.Server([needs.program("interop_server"), "--port=0", *roles.tls_server(certificates)])
         for case in roles.CASES:
             soak = roles.SOAK if "soak" in case else []
             expect(case + " over TLS", *roles.run_client(server.port, case, *roles.tls_client(certificates), *soak))
@@ -59,7 +66,7 @@ def check_arguments():
     expect("a flag mistyped is named", not passed and "--server_port" in text, text)
     passed, text = roles.run_client(1, "empty_unary")
     expect("no server", not passed and "UNAVAILABLE" in text, text)
-    done = subprocess.run([roles.program("interop_server"), "--port=0", "--use_alts"], capture_output=True, text=True,
+    done = subprocess.run([needs.program("interop_server"), "--port=0", "--use_alts"], capture_output=True, text=True,
                           timeout=roles.PATIENCE_S)
     expect("ALTS is not served", done.returncode == 1 and "--use_alts" in done.stderr, done.stderr)
 

@@ -2,11 +2,11 @@
 # The reduction kernels on another processor (aarch64, whose baseline has NEON), run by an emulator: every type, reduction and count
 # bit by bit as the reference; and the compiler did make vector instructions of the loops.
 set -euo pipefail
+. "$(dirname "$0")/../lib/guard.sh"
 source=${MUSTER_SOURCE_DIR:-$(cd "$(dirname "$0")/../.." && pwd)}
 compiler=aarch64-linux-gnu-gcc
-for tool in $compiler qemu-aarch64-static; do
-    command -v $tool >/dev/null || { echo "skipped: $tool is not installed (apt: gcc-aarch64-linux-gnu qemu-user-static)"; exit 77; }
-done
+need_tool $compiler gcc-aarch64-linux-gnu
+need_tool qemu-aarch64-static qemu-user-static
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$source"

@@ -7,6 +7,10 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.join(os.environ["MUSTER_SOURCE_DIR"], "tests", "lib"))
+import guard
+
+guard.enter()
+import needs
 from etcd_cluster import ETCD, ETCDCTL, Embedded, EtcdCluster, etcdctl
 from puppets import BINARIES, CLEAN, PATIENCE_S, PROGRAMS
 
@@ -159,7 +163,5 @@ class OnEtcd(OnRegistry, unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if not ETCDCTL:
-        print("skipped: etcdctl is not installed (Debian: etcd-client)")
-        sys.exit(77)
+    needs.tool("etcdctl", "etcd-client")
     unittest.main()

@@ -6,6 +6,11 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+import guard
+
+guard.enter()
+
 BIN = os.path.join(os.environ["MUSTER_BINARY_DIR"], "bin")
 SOURCE = os.environ["MUSTER_SOURCE_DIR"]
 STEPS = 300

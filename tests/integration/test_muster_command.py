@@ -1,11 +1,19 @@
 #!/usr/bin/env python3
 """The command `muster`: help, unknown names, exit codes, and `muster resolve`."""
+import glob
 import json
 import os
+import re
 import signal
 import subprocess
+import sys
 import tempfile
 import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+import guard
+
+guard.enter()
 
 MUSTER = os.path.join(os.environ["MUSTER_BINARY_DIR"], "bin", "muster")
 
@@ -62,6 +70,12 @@ class Help(unittest.TestCase):
 class Resolve(unittest.TestCase):
     CONFIG = {"cluster": {"worker": ["a:1", "b:2"]}, "task": {"type": "worker", "index": 1}}
 
+    @staticmethod
+    def gpus():
+        """Those of this machine, as `muster run -n gpu` counts them."""
+        count = len(glob.glob("/dev/nvidia[0-9]*"))
+        return {"GPU": count} if count else {}
+
     def test_json_has_the_keys_of_the_contract_on_one_line(self):
         done = muster("resolve", "--json", TF_CONFIG=json.dumps(self.CONFIG))
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -74,13 +88,34 @@ class Resolve(unittest.TestCase):
         self.assertEqual(
             answer,
             {"cluster_spec": {"worker": ["a:1", "b:2"]}, "master": "b:2", "task_type": "worker", "task_id": 1,
-             "rpc_layer": None, "num_accelerators": {}, "resolver": "tf_config"})
+             "rpc_layer": None, "num_accelerators": self.gpus(), "resolver": "tf_config"})
 
     def test_a_static_cluster_by_uri_and_by_variable(self):
         for args, variables in ((["--resolver", "static:worker=a:1;ps=p:1"], {}),
                                 ([], {"MUSTER_RESOLVER": 'static:{"worker":["a:1"],"ps":["p:1"]}'})):
             done = muster("resolve", "--json", *args, **variables)
             self.assertEqual(json.loads(done.stdout)["cluster_spec"], {"worker": ["a:1"], "ps": ["p:1"]})
+
+    def test_options_stand_behind_the_cluster(self):
+        for uri in ("static:worker=a:1,b:2?task_type=worker&task_id=0", 'static:{"worker":["a:1","b:2"]}?task_type=worker&task_id=0',
+                    "union:static:worker=a:1|static:worker=b:2?task_type=worker&task_id=0",
+                    "union:(union:static:worker=a:1?task_type=worker&task_id=0)|static:worker=b:2"):
+            answer = json.loads(muster("resolve", "--json", "--resolver", uri).stdout)
+            self.assertEqual([answer[key] for key in ("cluster_spec", "task_type", "task_id")],
+                             [{"worker": ["a:1", "b:2"]}, "worker", 0], uri)
+        for uri in ("static:worker=a:1?zoo=1", "union:static:worker=a:1|static:ps=p:1?zoo=1", "union:(union:static:w=a:1?zoo=1)"):
+            done = muster("resolve", "--resolver", uri)
+            self.assertEqual((done.returncode, done.stdout), (3, ""), uri)
+            self.assertIn("'zoo'", done.stderr)
+
+    def test_the_remedy_of_run_is_a_uri_that_works(self):
+        for uri in ("static:worker=127.0.0.1:1", "union:static:worker=127.0.0.1:1|static:ps=p:1"):
+            done = muster("run", "--resolver", uri, "--", "true")
+            self.assertNotEqual(done.returncode, 0, uri)
+            named = re.search(r"as in (\S+)", done.stderr)
+            self.assertIsNotNone(named, done.stderr)
+            done = muster("run", "--resolver", named[1], "--", "true")
+            self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_plain_text_says_where_each_fact_comes_from(self):
         done = muster("resolve", RANK="1", WORLD_SIZE="3", MASTER_ADDR="h", MASTER_PORT="7")
@@ -159,9 +194,16 @@ class Resolve(unittest.TestCase):
         done = muster("resolve")
         self.assertEqual(done.returncode, 3)
         self.assertIn("static:worker=host:port", done.stderr)
+        # The list of variables is not cut within a name: it says how many more there are.
+        self.assertRegex(done.stderr, r"set TF_CONFIG, RANK(, [A-Z_]+)* and \d+ more \(docs/resolvers.md has all\) \(NOT_FOUND\)$")
         done = muster("resolve", "--resolver", "zoo:1")
         self.assertEqual(done.returncode, 2)
         self.assertIn("tf_config", done.stderr)
+        self.assertIn("tpu_vm (", done.stderr)
+        done = muster("resolve", "--resolver", "tpu:zoo=1")
+        self.assertIn("rpc_layer, environment) (INVALID_ARGUMENT)", done.stderr)
+        done = muster("resolve", "--resolver", "union:" + "|".join(["static:w=a:1"] * 60))
+        self.assertRegex(done.stdout, r"\((static \+ )+static and \d+ more\)")
 
 
 if __name__ == "__main__":

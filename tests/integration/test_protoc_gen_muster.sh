@@ -2,6 +2,7 @@
 # protoc-gen-muster: what it makes of tests/proto/stub_sample.proto is what stands in tests/proto/golden, compiles without a
 # warning in C and C++, and files that no stub can be made of are refused with a reason.
 set -euo pipefail
+. "$(dirname "$0")/../lib/guard.sh"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 plugin=$MUSTER_BINARY_DIR/bin/protoc-gen-muster
@@ -14,7 +15,7 @@ for suffix in h c; do
         fail "stub_sample.muster.$suffix differs; if that is meant, copy it to tests/proto/golden"
 done
 
-protoc --plugin=protoc-gen-c="$(command -v protoc-gen-c)" --c_out="$work" -I . tests/proto/stub_sample.proto tests/proto/stub_place.proto
+protoc --plugin="protoc-gen-muster=$plugin" --muster_out="$work" --muster_opt=only_messages -I . tests/proto/stub_sample.proto tests/proto/stub_place.proto
 strict=(-Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wformat=2
     -Wwrite-strings -Wundef -Werror -fsyntax-only -I include -I "$work")
 "${CC:-cc}" -std=c17 "${strict[@]}" "$work/tests/proto/stub_sample.muster.c"
@@ -32,10 +33,22 @@ refuse() {
     fi
     grep -qF -- "$text" <<<"$out" || fail "expected '$text', got: $out"
 }
-refuse "bad.proto: field b of message M is 'optional', which protobuf-c cannot compile: put it alone into a oneof" <<'P'
+refuse "bad.proto: message M has a field has_b, and its optional field b needs a member of that name in C: rename one" <<'P'
 syntax = "proto3";
-message M { int32 a = 1; optional int32 b = 2; }
+message M { int32 has_b = 1; optional int32 b = 2; }
 service S { rpc Get(M) returns (M); }
+P
+refuse "/nowhere/protoc-gen-c cannot be started (No such file or directory): install protobuf-c-compiler" --muster_opt=messages=/nowhere/protoc-gen-c <<'P'
+syntax = "proto3";
+message M {}
+P
+refuse "false ended with exit code 1" --muster_opt=messages=false <<'P'
+syntax = "proto3";
+message M {}
+P
+refuse "head answered something that is not a response of a plugin" --muster_opt=messages=head <<'P'
+syntax = "proto3";
+message M {}
 P
 refuse "p.S.GetUrl and p.S.Get_url would both be p_s_get_url in C: rename one" <<'P'
 syntax = "proto3";
@@ -50,7 +63,7 @@ message M {}
 service Foo { rpc BarBaz(M) returns (M); }
 service FooBar { rpc Baz(M) returns (M); }
 P
-refuse "unknown option 'everything': there is only_descriptors" --muster_opt=everything <<'P'
+refuse "unknown option 'everything': it must be messages, only_messages" --muster_opt=everything <<'P'
 syntax = "proto3";
 message M {}
 P

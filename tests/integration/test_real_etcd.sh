@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # The registry client's test cases against real etcd: three members, then two of them.
 set -euo pipefail
-command -v etcd >/dev/null || { echo "skipped: etcd is not installed (Debian: etcd-server)"; exit 77; }
-command -v etcdctl >/dev/null || { echo "skipped: etcdctl is not installed (Debian: etcd-client)"; exit 77; }
+. "$(dirname "$0")/../lib/guard.sh"
+need_tool etcd etcd-server
+need_tool etcdctl etcd-client
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
 etcd_pids=()

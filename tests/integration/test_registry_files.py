@@ -9,6 +9,9 @@ import tempfile
 import unittest
 
 sys.path.insert(0, os.path.join(os.environ["MUSTER_SOURCE_DIR"], "tests", "lib"))
+import guard
+
+guard.enter()
 from etcd_cluster import ETCD, ETCDCTL, Embedded, EtcdCluster, etcdctl
 from puppets import CLEAN, MUSTER, PATIENCE_S, PROGRAMS
 

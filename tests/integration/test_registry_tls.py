@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A registry that TLS refuses: who asks it is told at once whom, why and what to do."""
+"""A registry that TLS refuses, or that speaks TLS where plain text was asked: its clients are told at once whom, why and what to do."""
 import os
 import socket
 import subprocess
@@ -7,12 +7,14 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.join(os.environ["MUSTER_SOURCE_DIR"], "tests", "lib"))
-from puppets import CLEAN, MUSTER, PATIENCE_S, PROGRAMS
-from tls_files import OPENSSL, TlsFiles
+import guard
 
-if OPENSSL is None:
-    print("skipped: the program openssl is not installed")
-    sys.exit(77)
+guard.enter()
+import needs
+from puppets import CLEAN, MUSTER, PATIENCE_S, PROGRAMS
+from tls_files import TlsFiles
+
+needs.tool("openssl", "openssl")
 
 STEPPER = os.path.join(PROGRAMS, "stepper")
 DENIED = 5
@@ -91,14 +93,101 @@ class Refusals(unittest.TestCase):
         done = run(MUSTER, "registry", "backup", "--registry", url, "--output", self.files.path("backup"), "--timeout", FOREVER_S, **self.good)
         self.assertEqual(done.returncode, 0, done.stderr)
 
-    def test_a_backup_that_runs_out_of_time_says_what_it_waited_for(self):
-        with subprocess.Popen([MUSTER, "registry", "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as plain:
-            port = plain.stdout.readline().rsplit(":", 1)[1].strip()
-            done = run(MUSTER, "registry", "backup", "--registry", f"https://127.0.0.1:{port}", "--output", self.files.path("backup"),
-                       "--timeout", "1", **self.good)
-            plain.terminate()
+
+class Mismatches(unittest.TestCase):
+    """A registry that speaks TLS is asked in plain text, and the reverse: both sides are told both values at once."""
+
+    def setUp(self):
+        self.files = TlsFiles(self.addCleanup)
+        cert, key = self.files.issue("registry")
+        self.secured = ("--tls-cert", cert, "--tls-key", key)
+        self.variables = {"MUSTER_REGISTRY_CA_FILE": self.files.ca}
+
+    def start(self, *args, address="127.0.0.1:0"):
+        """The address of a registry that was started with args, and its log."""
+        log = open(self.files.path(f"log-{len(args)}"), "w+")
+        self.addCleanup(log.close)
+        server = subprocess.Popen([MUSTER, "registry", "--listen", address, *args], stdout=subprocess.PIPE, stderr=log, text=True)
+        self.addCleanup(server.communicate)
+        self.addCleanup(server.terminate)
+        return "127.0.0.1:" + server.stdout.readline().rsplit(":", 1)[1].strip(), log.name
+
+    def cases(self):
+        """URL, what its users are told, the registry's log, and what that says."""
+        address, log = self.start(*self.secured)
+        yield (address, f"registry {address} speaks TLS, and is asked in plain text: write https://{address} and name its authority in "
+               "MUSTER_REGISTRY_CA_FILE", log, 'client_speaks_plain_text peer=127.0.0.1:')
+        address, log = self.start()
+        yield (f"https://{address}", f"registry {address} speaks plain text, and https:// asks for TLS: write {address} without https://, or "
+               "start the registry with --tls-cert and --tls-key", log, 'client_speaks_tls peer=127.0.0.1:')
+
+    def commands(self, url):
+        yield MUSTER, "run", "-n", "2", "--job", "j", "--registry", url, "--", "/bin/echo", "started"
+        yield MUSTER, "registry", "backup", "--registry", url, "--output", self.files.path("backup"), "--timeout", FOREVER_S
+        yield MUSTER, "status", "--registry", url
+
+    def test_both_sides_are_told_at_once(self):
+        for url, words, log, event in self.cases():
+            for command in self.commands(url):
+                with self.subTest(event, command=command[1]):
+                    done = run(*command, **self.variables)
+                    self.assertNotEqual(done.returncode, 0)
+                    self.assertEqual(done.stderr.count(words), 1, done.stderr)
+                    self.assertNotIn("started", done.stdout)
+            with open(log) as file:
+                self.assertEqual([event in line for line in file if "client_speaks" in line], [True])  # once, of three
+
+    def test_a_member_without_a_launcher_ends_at_once(self):
+        for url, words, log, event in self.cases():
+            with self.subTest(event):
+                done = run(STEPPER, "1", RANK="0", WORLD_SIZE="2", MUSTER_JOB="j", MUSTER_REGISTRY=url, **self.variables)
+                self.assertNotEqual(done.returncode, 0)
+                self.assertIn(words, done.stderr)
+
+    def test_a_launcher_ends_when_a_registry_comes_late_and_speaks_something_else(self):
+        for scheme, args, words in (("", self.secured, "speaks TLS"), ("https://", (), "speaks plain text")):
+            with self.subTest(words), socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                address = f"127.0.0.1:{free.getsockname()[1]}"
+                free.close()
+                launcher = subprocess.Popen([MUSTER, "run", "-n", "2", "--job", "j", "--registry", scheme + address, "--", "sleep", "1000"],
+                                            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=dict(CLEAN, **self.variables))
+                self.addCleanup(launcher.communicate)
+                self.addCleanup(launcher.kill)
+                self.assertIn("does not answer (", launcher.stderr.readline())
+                self.start(*args, address=address)
+                said = launcher.stderr.read()
+                self.assertEqual(said.count(f"the registry cannot be used: registry {address} {words}"), 1, said)
+                self.assertNotEqual(launcher.wait(timeout=PATIENCE_S), 0)
+
+    def test_one_that_speaks_what_is_asked_among_others_is_used(self):
+        secured, plain = self.start(*self.secured)[0], self.start()[0]
+        for number, url in enumerate((f"{secured},{plain}", f"https://{plain},https://{secured}")):
+            with self.subTest(url):
+                done = run(MUSTER, "registry", "backup", "--registry", url, "--output", self.files.path(f"backup-{number}"), "--timeout", FOREVER_S,
+                           **self.variables)
+                self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_one_that_does_not_answer_does_not_hide_the_others(self):
+        secured = self.start(*self.secured)[0]
+        with socket.socket() as silent:
+            silent.bind(("127.0.0.1", 0))  # and does not listen
+            url = f"127.0.0.1:{silent.getsockname()[1]},{secured}"
+            done = run(MUSTER, "registry", "backup", "--registry", url, "--output", self.files.path("backup"), "--timeout", FOREVER_S)
         self.assertNotEqual(done.returncode, 0)
-        self.assertIn("does it serve plain text?", done.stderr)
+        self.assertIn(f"registry {secured} speaks TLS", done.stderr)
+
+    def test_a_server_of_another_make_that_answers_in_http1_is_told(self):
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            address = f"127.0.0.1:{listener.getsockname()[1]}"
+            with subprocess.Popen([MUSTER, "registry", "backup", "--registry", address, "--output", self.files.path("backup"), "--timeout", FOREVER_S],
+                                  stderr=subprocess.PIPE, text=True, env=CLEAN) as backup:
+                with listener.accept()[0] as connection:
+                    connection.recv(65536)
+                    connection.sendall(b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n")
+                    said = backup.communicate(timeout=PATIENCE_S)[1]
+        self.assertNotEqual(backup.returncode, 0)
+        self.assertIn(f"registry {address} speaks TLS", said)
 
 
 if __name__ == "__main__":

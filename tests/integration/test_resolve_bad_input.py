@@ -9,10 +9,14 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.join(os.environ.get("MUSTER_SOURCE_DIR", "."), "tests", "lib"))
+import guard
+
+guard.enter()
+import needs
 from cloud_people import Person
 from cloud_scripts import (GCE_SPEC, GROUP, POD_SPEC, TOKEN, answers, compute, echoing, group_page, metadata, node, pod,
                            pod_list, pods, ready_node, token_answer)
-from fake_clouds import METADATA, PROGRAM, SECRETS, FakeCloud, entry, resolve, secrets_in, told
+from fake_clouds import METADATA, SECRETS, FakeCloud, entry, resolve, secrets_in, told
 
 SHOWING = (  # everything, in turn for programs and for people
     (("--json", "--explain"), {"MUSTER_LOG_LEVEL": "trace"}),
@@ -340,7 +344,5 @@ class SecondChance(Together):
 
 
 if __name__ == "__main__":
-    if not PROGRAM.exists():
-        print("fake_cloud is not built")
-        sys.exit(77)
+    needs.program("fake_cloud")
     unittest.main(verbosity=2)

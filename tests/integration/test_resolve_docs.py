@@ -9,7 +9,11 @@ import unittest
 
 SOURCE = pathlib.Path(os.environ.get("MUSTER_SOURCE_DIR", "."))
 sys.path.insert(0, str(SOURCE / "tests" / "lib"))
-from fake_clouds import BINARIES, PATIENCE_S, PROGRAM, clean_environment
+import guard
+
+guard.enter()
+import needs
+from fake_clouds import BINARIES, PATIENCE_S, clean_environment
 
 DOCUMENTED_ADDRESS = "127.0.0.1:40123"
 
@@ -53,7 +57,5 @@ class Page(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if not PROGRAM.exists():
-        print("fake_cloud is not built")
-        sys.exit(77)
+    needs.program("fake_cloud")
     unittest.main(verbosity=2)

@@ -15,9 +15,13 @@ import unittest
 import urllib.parse
 
 sys.path.insert(0, os.path.join(os.environ.get("MUSTER_SOURCE_DIR", "."), "tests", "lib"))
+import guard
+
+guard.enter()
+import needs
 from cloud_people import Person
 from cloud_scripts import GCE_SPEC, GROUP, TOKEN, compute, group_page, metadata, pods, token_answer
-from fake_clouds import METADATA, MUSTER, PATIENCE_S, PROGRAM, SECRETS, FakeCloud, clean_environment, entry, resolve, \
+from fake_clouds import METADATA, MUSTER, PATIENCE_S, SECRETS, FakeCloud, clean_environment, entry, resolve, \
     secrets_in, told
 
 GCE = "gce:instance_group=ig&port=8470&api_endpoint={base}"
@@ -73,7 +77,7 @@ class Explained(unittest.TestCase):
         self.assertFalse(variables["GOOGLE_APPLICATION_CREDENTIALS"]["is_set"])
         self.assertIn("127.0.0.1", variables["GCE_METADATA_HOST"]["value"])
         files = [line for line in lines if line["explain"] == "file"]
-        self.assertEqual([file["error"] for file in files], ["not found"])
+        self.assertEqual([file["error"] for file in files if "count" not in file], ["not found"])
 
     def test_urls_with_secrets(self):
         base = "http://127.0.0.1:1"
@@ -273,7 +277,5 @@ class Memory(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if not PROGRAM.exists():
-        print("fake_cloud is not built")
-        sys.exit(77)
+    needs.program("fake_cloud")
     unittest.main(verbosity=2)

@@ -15,11 +15,17 @@ import sys
 import threading
 import time
 
-SKIP = 77
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+import guard
+
+guard.enter()
+import needs
+
 BUILD = os.environ.get("MUSTER_BINARY_DIR", "build-asan")
 SERVER = os.path.join(BUILD, "bin", "bench_rpc_server")
 MIB = 1 << 20
 MEMORY = 32 * MIB  # for the calls of all; a connection gets half
+UNSENT = 16 * MIB  # of answers that wait to be sent
 STALL_MS, HANDSHAKE_MS, CONNECTIONS = 700, 700, 64
 LEFT_MAX = 20  # connections of another client that the server may leave in one attack
 PATIENCE = 60  # seconds until something is taken for hanging
@@ -186,7 +192,9 @@ class Bystander(threading.Thread):
                     self.left += 1
                     peer, stream = self.peer(self.port), 1
                     continue
-                self.failure = f"call {self.served} was not answered (closed: {peer.is_closed}, GOAWAY {peer.goaway()})"
+                self.failure = f"call {self.served} did not end (closed: {peer.is_closed}, GOAWAY {peer.goaway()})"
+            elif not any(kind == DATA and at == stream and payload.endswith(b"hi") for kind, _, at, payload in peer.frames):
+                self.failure = f"call {self.served} was not answered ({peer.summary()})"
             self.worst = max(self.worst, time.monotonic() - began)
             self.served, stream = self.served + 1, stream + 2
             if stream > 200:
@@ -340,6 +348,26 @@ def no_window(port):
     return None if CANCEL in peer.resets().values() and EXHAUSTED in peer.statuses().values() else peer.summary()
 
 
+def crowd_without_windows(port):
+    """All of them at once: the server finds 1 GiB of answers asked for. Refusals come first; then those who hold most are ended."""
+    peers = [Peer(port, settings=[(4, 0)]) for _ in range(CONNECTIONS - 20)]
+    asked = b"\x08" + varint(MIB)
+    calls = b"".join(frame(HEADERS, END_HEADERS, stream, request("Down")) + frame(DATA, END, stream, message(asked))
+                     for stream in range(1, 51, 2))
+    for peer in peers:
+        peer.send(calls, reads=False)
+    deadline = time.monotonic() + PATIENCE
+    refused = ended = 0
+    while not (refused and ended) and time.monotonic() < deadline:
+        for peer in peers:
+            peer.until(lambda peer: False, 0.02)
+        refused = sum(EXHAUSTED in peer.statuses().values() for peer in peers)
+        ended = sum(peer.goaway() == CALM or peer.is_closed for peer in peers)
+    if ended == len(peers):
+        return "all of them are ended"
+    return None if refused and ended else f"{refused} were refused a call, {ended} were ended"
+
+
 def window_dribble(port):
     peer = Peer(port, settings=[(4, 1)])
     peer.call(1, "Down", b"\x08" + varint(MIB))
@@ -349,7 +377,7 @@ def window_dribble(port):
 
 
 def socket_unread(port):
-    """Each holds no more than its share, all no more than theirs. One may be left: what the kernel has taken waits for nobody."""
+    """They hold no more than is allowed to all. When they read at last, each is ended, or has an end of each of its calls."""
     peers = [Peer(port, settings=[(4, 0x7FFFFFFF)], buffer_bytes=4096) for _ in range(6)]
     for peer in peers:
         peer.send(frame(WINDOW, 0, 0, struct.pack(">I", 0x7FFF0000 - 65535)))
@@ -357,9 +385,11 @@ def socket_unread(port):
             peer.send(frame(HEADERS, END_HEADERS, stream, request("Down")) +
                       frame(DATA, END, stream, message(b"\x08" + varint(MIB))), reads=False)
     deadline = time.monotonic() + PATIENCE
-    while sum(peer.until(lambda peer: peer.is_closed, 0.1) for peer in peers) < len(peers) // 2:
+    while not all(peer.is_closed or all(peer.has_ended(stream) for stream in range(1, 200, 2)) for peer in peers):
+        for peer in peers:
+            peer.until(lambda peer: peer.is_closed, 0.05)
         if time.monotonic() > deadline:
-            return "they are still there"
+            return "answers are still held"
     return None
 
 
@@ -407,6 +437,7 @@ ATTACKS = [  # name, attack, MiB that the process may grow by at its peak
     ("lengths that lie", lengths, 32),
     ("protobuf bombs", protobuf_bombs, 64),
     ("no window", no_window, 48),
+    ("a crowd without windows", crowd_without_windows, 64),  # twice the budget, and what the allocator keeps
     ("window dribble", window_dribble, 16),
     ("sockets that are not read", socket_unread, 96),
     ("idle connections", idle_connections, 32),
@@ -457,12 +488,10 @@ def run(name, attack, mib_max, server, port, bystander_class=Bystander):
 
 
 def main():
-    if not os.path.exists(SERVER):
-        print(f"skipped: {SERVER} is not built")
-        return SKIP
+    needs.program("bench_rpc_server")
     environment = dict(os.environ, ASAN_OPTIONS="detect_leaks=1:quarantine_size_mb=1:malloc_context_size=2")
-    server = subprocess.Popen([SERVER, "--port", "0", "--memory-max-bytes", str(MEMORY), "--stall-ms", str(STALL_MS), "--handshake-ms",
-                               str(HANDSHAKE_MS), "--connections-max", str(CONNECTIONS)], stdout=subprocess.PIPE, text=True,
+    server = subprocess.Popen([SERVER, "--port", "0", "--memory-max-bytes", str(MEMORY), "--unsent-max-bytes", str(UNSENT), "--stall-ms",
+                               str(STALL_MS), "--handshake-ms", str(HANDSHAKE_MS), "--connections-max", str(CONNECTIONS)], stdout=subprocess.PIPE, text=True,
                               env=environment)
     port = int(server.stdout.readline().rsplit(":", 1)[1])
     wanted = sys.argv[1:]

@@ -9,14 +9,20 @@ import resource
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
 import unittest
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+import guard
+
+guard.enter()
+
 MUSTER = os.path.join(os.environ["MUSTER_BINARY_DIR"], "bin", "muster")
 CLEAN = {k: v for k, v in os.environ.items()
-         if not re.match(r"MUSTER_(?!BINARY_DIR|SOURCE_DIR)|TF_CONFIG|RANK$|WORLD_SIZE|OMP_NUM|PYTHONUNBUF", k)}
+         if not re.match(r"MUSTER_(?!BINARY_DIR|SOURCE_DIR|TEST_GUARD)|TF_CONFIG|RANK$|WORLD_SIZE|OMP_NUM|PYTHONUNBUF", k)}
 
 
 def command(*args, script=None, program=None):
@@ -164,6 +170,33 @@ class Environment(unittest.TestCase):
         self.assertEqual(sorted(done.stdout.splitlines()),
                          ["[worker:2] 2/4 0 1 node0:29500 2", "[worker:3] 3/4 1 1 node0:29500 2"])
 
+    def test_the_master_of_many_nodes(self):
+        """MASTER_ADDR is what was given, also the address of this host; workers that use muster need none."""
+        many = ["-n", "1", "--nnodes", "2", "--registry", "127.0.0.1:1", "--job", "j", "--quiet"]
+        script = "echo ${MASTER_ADDR-unset}:${MASTER_PORT-unset}"
+        for words, variables, shown in (
+                ([], {}, "unset:unset"), ([], {"MASTER_ADDR": "a", "MASTER_PORT": "7"}, "a:7"),
+                (["--master-addr", "127.0.0.1", "--master-port", "7"], {"MASTER_ADDR": "a"}, "127.0.0.1:7"),
+                (["--master-addr", "127.0.0.1"], {}, "127.0.0.1:29500"),
+                (["--master-addr", "127.0.0.1", "--restart", "all"], {}, "127.0.0.1:29500"),
+                (["--restart", "all"], {"MASTER_ADDR": "a", "MASTER_PORT": "7"}, "a:7")):
+            with self.subTest(words=words, variables=variables):
+                done = run(*many, *words, script=script, **variables)
+                self.assertEqual(done.stdout, f"[worker:0] {shown}\n", done.stderr)
+        for words, named in ((["--restart", "all"], "--master-addr and --master-port"),
+                             (["--master-port", "7"], "--master-port 7 needs --master-addr")):
+            done = run(*many, *words, script="echo started")
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertIn(named, done.stderr)
+        config = json.dumps({"cluster": {"worker": ["node0:1", "node1:1"]}, "task": {"type": "worker", "index": 0}})
+        many = ["-n", "1", "--resolver", "tf_config:", "--registry", "127.0.0.1:1", "--job", "j", "--quiet"]
+        done = run(*many, "--master-addr", "127.0.0.1", script=script, TF_CONFIG=config)
+        self.assertEqual(done.stdout, "[worker:0] 127.0.0.1:1\n", done.stderr)
+        for words in (["--nnodes", "1"], ["--node-rank", "0"]):
+            done = run(*many, *words, script="echo started", TF_CONFIG=config)
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertIn("leave out --nnodes and --node-rank", done.stderr)
+
     def test_a_resolver_tells_the_machines(self):
         config = {"cluster": {"chief": ["node0:29500"], "worker": ["node1:1", "node2:1"], "ps": ["node3:1"]},
                   "task": {"type": "worker", "index": 0}}
@@ -280,10 +313,11 @@ class Restarts(unittest.TestCase):
                          ["[worker:0] life", "[worker:1] life", "[worker:1] life", "[worker:2] life"])
         self.assertEqual([result[k] for k in ("exit_code", "restarts", "kills", "survivors_restarted", "workers")],
                          [0, 1, 1, 0, 3])
-        for key in ("epochs", "recovery_ms", "accuracy", "steps", "steps_lost", "rejoins", "recovery_ms_max",
+        for key in ("epochs", "views", "joins", "recovery_ms", "steps", "steps_lost", "rejoins", "recovery_ms_max",
                     "identical", "digests"):
             self.assertIn(key, result)
         self.assertEqual(set(result["recovery_ms"]), {"median", "max"})
+        self.assertNotIn("accuracy", result)  # nobody has reported one
         self.assertIn("worker:1 killed by SIGKILL", done.stderr)
 
     def test_others_go_on_without_a_task_that_has_no_restart_left(self):
@@ -371,13 +405,26 @@ class Signals(unittest.TestCase):
         child.terminate()
         self.assertEqual(child.wait(60), 143)
 
-    def test_a_second_signal_kills_at_once(self):
+    def test_a_burst_of_signals_is_one_wish_to_stop(self):
+        child = self.start("-n", "2", "--grace", "1h", script=(
+            "trap 'echo told; sleep 0.3; exit 0' TERM INT; echo ready; while :; do sleep 0.02; done"))
+        self.lines(child, 2)
+        for _ in range(3):  # timeout(1) signals its child, and then the group
+            child.terminate()
+            child.send_signal(signal.SIGINT)
+        self.assertEqual(self.lines(child, 2), ["told"] * 2)
+        self.assertEqual(child.wait(60), 0)
+
+    def test_a_second_signal_a_second_later_kills_at_once(self):
         child = self.start("-n", "2", "--grace", "1h", script=(
             "trap 'echo deaf' INT; echo ready; while :; do sleep 0.02; done"))
         self.lines(child, 2)
         child.send_signal(signal.SIGINT)
         self.assertEqual(self.lines(child, 2), ["deaf"] * 2)
-        child.send_signal(signal.SIGINT)
+        end = time.monotonic() + 60
+        while child.poll() is None and time.monotonic() < end:  # from a second after the first on
+            child.send_signal(signal.SIGINT)
+            time.sleep(0.2)
         self.assertEqual(child.wait(60), 130)
 
     def test_nothing_outlives_a_killed_launcher(self):
@@ -472,11 +519,11 @@ class Reports(unittest.TestCase):
         told = self.run_fake(FAKE_AT_ONCE="1").stderr.splitlines()
         death = [i for i, line in enumerate(told) if "worker:2 killed by SIGKILL at step 150, operation 812" in line]
         self.assertEqual(len(death), 1, told)
-        self.assertGreater(told.index("[muster] worker:2 rejoined in 41 ms, epoch 2"), death[0])
+        self.assertGreater([i for i, line in enumerate(told) if line.endswith("Z [muster] worker:2 rejoined in 41 ms, view 2")][0], death[0])
 
     def test_who_comes_back_too_late_has_not_failed(self):
         done = run("-n", "2", "--json", "-", script=(
-            "case $RANK.$MUSTER_REJOIN in 0.0) sleep 0.2;; 1.0) kill -9 $$;; "
+            "case $RANK.$MUSTER_REJOIN in 0.0) echo '{\"report\":\"progress\",\"step\":1}' >&3; sleep 0.2;; 1.0) kill -9 $$;; "
             "*) sleep 0.4; echo '{\"report\":\"over\"}' >&3; exit 1;; esac"))
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(json.loads(done.stdout)["restarts"], 1)
@@ -484,19 +531,19 @@ class Reports(unittest.TestCase):
 
     def test_events_are_told_once_in_plain_words(self):
         done = self.run_fake("--json", "-")
-        told = [line for line in done.stderr.splitlines() if line.startswith("[muster]")]
+        told = [line.split(" ", 1)[1] for line in done.stderr.splitlines() if "Z [muster] " in line]
         self.assertIn("[muster] worker:2 killed by SIGKILL at step 150, operation 812 (all_reduce, reduce phase) retried without it, "
-                      "epoch 2 with 3 members after 1.3 ms", told)
-        self.assertIn("[muster] worker:2 rejoined in 41 ms, epoch 3", told)
+                      "view 2 with 3 members after 1.3 ms", told)
+        self.assertIn("[muster] worker:2 rejoined in 41 ms, view 3", told)
         self.assertEqual(sum("worker:2 killed" in line for line in told), 1)
         self.assertTrue(any("test accuracy 97.0 %" in line for line in told))
         self.assertTrue(any("byte-identical on 4 workers" in line for line in told))
 
         result = json.loads(done.stdout)
         self.assertEqual(
-            {k: result[k] for k in ("exit_code", "accuracy", "steps", "kills", "rejoins", "steps_lost", "epochs",
+            {k: result[k] for k in ("exit_code", "accuracy", "steps", "kills", "rejoins", "steps_lost", "epochs", "views", "joins",
                                     "recovery_ms", "recovery_ms_max", "identical", "digests", "survivors_restarted")},
-            {"exit_code": 0, "accuracy": 0.97, "steps": 900, "kills": 1, "rejoins": 1, "steps_lost": 0, "epochs": 3,
+            {"exit_code": 0, "accuracy": 0.97, "steps": 900, "kills": 1, "rejoins": 1, "steps_lost": 0, "epochs": 3, "views": 3, "joins": 0,
              "recovery_ms": {"median": 1.3, "max": 1.3}, "recovery_ms_max": 1.3, "identical": True,
              "digests": ["00112233aabbccdd"] * 4, "survivors_restarted": 0})
 
@@ -522,8 +569,8 @@ class Reports(unittest.TestCase):
         os.close(master)
         text = b"".join(seen).decode()
         self.assertEqual(done.returncode, 0)
-        self.assertRegex(text, r"step 150, loss 0\.\d+(, 5,210 images/s)?, 4 members, epoch 1(\r\x1b\[K|$)")
-        self.assertRegex(text, r"(^|\n|\x1b\[K)\[muster\] worker:2 rejoined")
+        self.assertRegex(text, r"step 150, loss 0\.\d+(, 5,210 images/s)?, 4 members, view 1(\r\x1b\[K|$)")
+        self.assertRegex(text, r"(^|\n|\x1b\[K)\d\d:\d\d:\d\d \[muster\] worker:2 rejoined")
 
 
 if __name__ == "__main__":

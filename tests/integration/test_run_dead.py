@@ -12,6 +12,9 @@ import threading
 import unittest
 
 sys.path.insert(0, os.path.join(os.environ["MUSTER_SOURCE_DIR"], "tests", "lib"))
+import guard
+
+guard.enter()
 from puppets import CLEAN, MUSTER, PATIENCE_S, PROGRAMS, Job
 
 STEPPER = os.path.join(PROGRAMS, "stepper")

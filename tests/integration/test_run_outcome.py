@@ -6,9 +6,13 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, os.path.join(os.environ["MUSTER_SOURCE_DIR"], "tests", "lib"))
+import guard
+
+guard.enter()
 from puppets import CLEAN, MUSTER, PATIENCE_S, PROGRAMS, Job
 
 STEPPER = os.path.join(PROGRAMS, "stepper")
@@ -92,6 +96,81 @@ class Ended(unittest.TestCase):
         self.assertIn("exited with code 3", done.stderr)
 
 
+class Errors(unittest.TestCase):
+    """A worker has an error of its own, and closes on its way out."""
+
+    def check(self, child):
+        out, err = child.communicate(timeout=PATIENCE_S)
+        result = json.loads(out.splitlines()[-1])
+        self.assertEqual((child.returncode, result["exit_code"]), (0, 0), err)
+        self.assertEqual((result["steps"], result["identical"], len(result["digests"])), (400, True, result["workers"]), err)
+        self.assertNotIn("too late", err)
+        self.assertNotIn("had left", err)
+        return result, err
+
+    def test_the_others_go_on_and_it_is_started_again(self):
+        for where in ("begin", "all_reduce"):
+            with self.subTest(where=where):
+                result, err = self.check(start(self, "-n", "3", "--json", "-", script="exec $STEPPER 400", STEPPER_HURRY="/nowhere", STEPPER_ERRS=f"{where}:50"))
+                self.assertEqual((result["restarts"], result["survivors_restarted"]), (1, 0), err)
+
+    def test_the_job_is_not_over_when_the_last_one_dies_in_the_same_step(self):
+        for where in ("begin", "all_reduce"):
+            with self.subTest(where=where):
+                result, err = self.check(start(self, "-n", "2", "--json", "-", "--kill", "0@step=50", script="exec $STEPPER 400",
+                                               STEPPER_HURRY="/nowhere", STEPPER_ERRS=f"{where}:50"))
+                self.assertEqual((result["restarts"], result["kills"]), (2, 1), err)
+
+    def test_an_exit_code_of_0_in_the_middle_of_a_step_is_not_believed(self):
+        result, err = self.check(start(self, "-n", "2", "--json", "-", script="$STEPPER 400; exit 0", STEPPER_HURRY="/nowhere", STEPPER_ERRS="all_reduce:50"))
+        self.assertEqual(result["restarts"], 1, err)
+        self.assertIn("worker:1 gives up in step 50: closed in step 50 before its commit", err)
+
+
+class TakingPart(unittest.TestCase):
+    def test_the_summary_says_how_many_tasks_took_part(self):
+        done = run("-n", "2", "--json", "-", script="exec $STEPPER 20")
+        self.assertEqual((done.returncode, json.loads(done.stdout.splitlines()[-1])["took_part"]), (0, 2), done.stderr)
+        self.assertIn("2 of 2 tasks took part", done.stderr)
+
+    def test_a_launcher_whose_workers_committed_nothing_is_no_success(self):
+        for count, script in ((2, "echo '{\"report\":\"over\"}' >&3; exit 1"), (1, "exec $STEPPER 0"),
+                              (3, "echo '{\"report\":\"view\",\"epoch\":1,\"members\":3}' >&3; exit 0")):
+            done = run("-n", str(count), "--json", "-", script=script)
+            self.assertNotEqual(done.returncode, 0, (script, done.stderr))
+            self.assertEqual(json.loads(done.stdout.splitlines()[-1])["exit_code"], done.returncode)
+            self.assertIn(f"0 of {count} task{'s' * (count > 1)} took part", done.stderr)
+
+    def test_programs_without_muster_are_judged_by_their_codes(self):
+        done = run("-n", "2", script="exit 0")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertNotIn("took part", done.stderr)
+
+    def test_a_state_of_another_shape_fails_the_run_with_its_text(self):
+        for script in ("exec $STEPPER 20 $((RANK == 1 ? 9 : 8))",  # from the start, or as it comes back
+                       "[ $RANK.$MUSTER_RESTART_COUNT = 1.0 ] && export STEPPER_DIES=1; "
+                       "[ $RANK.$MUSTER_RESTART_COUNT = 1.1 ] || exec $STEPPER 3000 8; $STEPPER 3000 9; code=$?; : > $STEPPER_HOLD; exit $code"):
+            with tempfile.TemporaryDirectory() as where:
+                hold = {"STEPPER_HOLD": f"{where}/go"} if "HOLD" in script else {}
+                done = run("-n", "2", "--json", "-", script=script, **hold)
+            result = json.loads(done.stdout.splitlines()[-1])
+            self.assertEqual((done.returncode, result["exit_code"], result["first_failure"]["task"]), (1, 1, "worker:1"), done.stderr)
+            self.assertRegex(done.stderr, r"reason +.*total")
+            self.assertIn("total", done.stdout)  # worker:0 ends its work
+            self.assertEqual(result["restarts"], 1 if hold else 0)
+            self.assertNotIn("too late", done.stderr)
+
+    def test_workers_that_die_in_turn_and_never_report_are_told_of_the_gang(self):
+        words = "these programs do not use muster: give --restart all"
+        done = run("-n", "3", "--max-restarts", "1", script="sleep 0.$RANK; exit 3")
+        self.assertEqual((done.returncode, done.stderr.count(f"[muster] {words}")), (3, 1), done.stderr)
+        for count, options, script in (("3", (), '[ $RANK = 1 ] && [ $MUSTER_RESTART_COUNT = 0 ] && exit 3; sleep 0.3'),
+                                       ("3", ("--restart", "all"), "exit 3"), ("1", (), "exit 3"),
+                                       ("2", (), "echo '{\"report\":\"progress\",\"step\":1}' >&3; exit 3")):
+            done = run("-n", count, "--max-restarts", "1", *options, script=script)
+            self.assertNotIn("do not use muster", done.stderr)
+
+
 class Weights(unittest.TestCase):
     def test_different_weights_are_never_a_success(self):
         for option in ([], ["--quiet"]):
@@ -138,7 +217,7 @@ class ManyLaunchers(unittest.TestCase):
             out, err = child.communicate(timeout=PATIENCE_S)
             results.append(json.loads(out.splitlines()[-1]))
             self.assertEqual((child.returncode, results[-1]["kills"], results[-1]["kills_unreached"]), (0, 1, []), err)
-            self.assertRegex(err, r"epoch 1 with 4 members")
+            self.assertRegex(err, r"view 1 with 4 members")
             for line in err.splitlines():  # who has finished on the other machine is not lost
                 self.assertFalse(" lost" in line and "at step 2000" in line, err)
         self.assertEqual(len(set(results[0]["digests"] + results[1]["digests"])), 1)

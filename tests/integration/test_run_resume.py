@@ -11,6 +11,9 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.environ["MUSTER_SOURCE_DIR"], "tests", "lib"))
+import guard
+
+guard.enter()
 from puppets import CLEAN, MUSTER, PATIENCE_S, PROGRAMS
 
 TRAINING_S = 2 * PATIENCE_S  # 60,000 steps, each of which takes 2 ms beside others that do not sleep
@@ -99,7 +102,7 @@ class TakenOver(Case):
     def test_training_goes_on_without_its_launcher_and_with_the_next(self):
         launcher = self.first("-n", "3", script="echo pid $$; exec $STEPPER 60000")
         pids = [int(pid) for pid in lines_until(launcher.stdout, 3, r"pid (\d+)")]
-        lines_until(launcher.stderr, 1, "epoch 1 with 3 members")
+        lines_until(launcher.stderr, 1, "view 1 with 3 members")
         self.kill(launcher)
         self.assertTrue(all(map(is_alive, pids)))
         successor = self.resume()
@@ -115,7 +118,7 @@ class TakenOver(Case):
     def test_a_worker_killed_meanwhile_is_started_again_and_catches_up(self):
         launcher = self.first("-n", "3", script="echo pid $RANK $$; exec $STEPPER 60000")
         pids = dict(lines_until(launcher.stdout, 3, r"pid (\d) (\d+)"))
-        lines_until(launcher.stderr, 1, "epoch 1 with 3 members")
+        lines_until(launcher.stderr, 1, "view 1 with 3 members")
         self.kill(launcher)
         os.kill(int(pids["1"]), signal.SIGKILL)
         wait_until(lambda: self.ended() == 1)

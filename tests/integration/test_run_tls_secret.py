@@ -14,6 +14,9 @@ import threading
 import unittest
 
 sys.path.insert(0, os.path.join(os.environ["MUSTER_SOURCE_DIR"], "tests", "lib"))
+import guard
+
+guard.enter()
 from puppets import CLEAN, MUSTER, PATIENCE_S, PROGRAMS
 from tls_files import OPENSSL, TlsFiles
 from two_hosts import two_hosts, why_not
@@ -179,7 +182,7 @@ class Secret(unittest.TestCase):
         directory, hurry = self.path("run"), self.path("hurry")
         launcher = Program(self, "run", "-n", "2", "--job", "j", "--tls", "auto", "--tls-secret", self.secret, "--resumable", directory,
                            "--json", self.path("0.json"), "--", STEPPER, "10000", "8", "w", "8", MUSTER_WIRE="tcp", STEPPER_HURRY=hurry)
-        launcher.hear("epoch 1 with 2 members")
+        launcher.hear("view 1 with 2 members")
         certificate = os.path.join(directory, "tls", "task-worker-0.pem")
         self.assertEqual(os.stat(certificate).st_mode & 0o777, 0o600)
         before = self.read(certificate)

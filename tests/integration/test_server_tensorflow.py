@@ -12,12 +12,16 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
+import guard
+
+guard.enter()
 import interop_roles as roles
+import needs
 
 BUILD = os.environ.get("MUSTER_BINARY_DIR", "build-asan")
 HERE = os.path.dirname(os.path.abspath(__file__))
 TASK = os.path.join(HERE, "..", "programs", "tensorflow_task.py")
-PYTHON = roles.python_with("tensorflow")
+PYTHON = needs.stranger_python("tensorflow")
 DEADLINE_S = 240
 
 

@@ -2,8 +2,9 @@
 # --status of `muster registry` and `muster coordinator`: /healthz, and /metrics with gRPC's names (A66), which a page in
 # Prometheus' format may have.
 set -euo pipefail
-command -v curl >/dev/null || { echo "skipped: no curl"; exit 77; }
-curl --version | grep -q HTTP2 || { echo "skipped: curl speaks no HTTP/2"; exit 77; }
+. "$(dirname "$0")/../lib/guard.sh"
+need_tool curl curl
+curl --version | grep -q HTTP2 || skip "curl is built without HTTP/2"
 work=$(mktemp -d)
 pid=
 trap '[ -z "$pid" ] || kill "$pid" 2>/dev/null || true; wait; rm -rf "$work"' EXIT

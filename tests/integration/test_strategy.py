@@ -9,6 +9,9 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.environ["MUSTER_SOURCE_DIR"], "tests", "lib"))
+import guard
+
+guard.enter()
 from puppets import PATIENCE_S, Job, ask_each, ask_every, each, every, ok
 
 
@@ -514,7 +517,7 @@ class Silence(Case):
 
 class Exclusion(Case):
     def test_who_was_left_out_while_it_stood_still_comes_back_in_the_same_process(self):
-        members = [self.job.puppet(rank, 3) for rank in range(2)]
+        members = [self.job.puppet(rank, 3, MUSTER_HOST_KEY="here") for rank in range(2)]
         far = self.job.puppet(2, 3, MUSTER_HOST_KEY="elsewhere")  # silence of another host is suspicious
         every([*members, far], "open")
         every([*members, far], "register total 8 1")

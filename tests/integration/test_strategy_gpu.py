@@ -5,6 +5,9 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.join(os.environ["MUSTER_SOURCE_DIR"], "tests", "lib"))
+import guard
+
+guard.enter()
 from puppets import BINARIES, Job, ask_every, every, ok
 
 FAKES = os.path.join(BINARIES, "lib", "fake_gpu")
@@ -90,7 +93,7 @@ class Device(unittest.TestCase):
                                 ({"MUSTER_NCCL_LIBRARY": "/nowhere/libnccl.so.2"}, "/nowhere/libnccl.so.2")):
             member = self.job.puppet(0, 1, **self.variables(**variables))
             self.assertRegex(member.ask("open 0 0 - communication=NCCL"),
-                             f"^UNAVAILABLE communication NCCL: .*{text}.*AUTO or RING")
+                             rf"^UNAVAILABLE communication NCCL \(.*AUTO or RING\): .*{text}")
 
     def test_auto_without_a_device_does_without(self):
         members = self.begun(2, MUSTER_CUDA_LIBRARY="/nowhere/libcuda.so.1")
@@ -101,7 +104,7 @@ class Device(unittest.TestCase):
     def test_where_the_members_have_agreed_on_nccl_a_member_without_gives_up_and_the_others_go_on(self):
         members = [self.opened(0, 3, "communication=NCCL"), self.opened(1, 3), self.opened(2, 3, FAKE_CUDA_NO_DEVICE=1)]
         begun = ask_every(members, "begin")
-        self.assertRegex(begun[2], "^UNAVAILABLE communication NCCL: ")
+        self.assertRegex(begun[2], r"^UNAVAILABLE communication NCCL \(.*AUTO or RING\): ")
         for line in begun[:2]:
             ok(line)
         self.sum(members[:2])

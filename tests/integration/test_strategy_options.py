@@ -5,6 +5,9 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.join(os.environ["MUSTER_SOURCE_DIR"], "tests", "lib"))
+import guard
+
+guard.enter()
 from puppets import Job, ask_every, every, ok
 from tls_files import OPENSSL, TlsFiles
 

@@ -5,6 +5,9 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.join(os.environ["MUSTER_SOURCE_DIR"], "tests", "lib"))
+import guard
+
+guard.enter()
 from puppets import Job, ask_each, ask_every, each, every, ok
 
 

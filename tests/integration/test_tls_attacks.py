@@ -11,10 +11,13 @@ import subprocess
 import sys
 import time
 
-sys.path.insert(0, os.path.join(os.environ["MUSTER_SOURCE_DIR"], "tests", "integration"))
-sys.path.insert(0, os.path.join(os.environ["MUSTER_SOURCE_DIR"], "tests", "lib"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+import guard
+
+guard.enter()
+import needs
 import test_rpc_attacks as plain
-from tls_files import OPENSSL, TlsFiles
+from tls_files import TlsFiles
 
 FLOOD = 1500  # above the 1,024 handshakes that a server has at a time
 HANDSHAKE_MS = 3000
@@ -152,9 +155,8 @@ ATTACKS = [  # name, attack, MiB that the process may grow by at its peak; what 
 
 
 def main():
-    if OPENSSL is None or not os.path.exists(plain.SERVER):
-        print("skipped: the program openssl is not installed, or bench_rpc_server is not built")
-        return plain.SKIP
+    needs.tool("openssl", "openssl")
+    needs.program("bench_rpc_server")
     cleanups = []
     files = TlsFiles(lambda *words: cleanups.append(words))
     cert, key = files.issue("server")

@@ -2,7 +2,7 @@
 """`muster coordinator` and `muster server` under TLS: grpcio with a certificate is served, without one, with another's or in plain text it is
 refused, and a policy knows callers by their certificates.
 
-Needs grpcio (MUSTER_GRPCIO_PYTHON names an interpreter that has it).
+Needs grpcio (MUSTER_GRPC_PYTHON names an interpreter that has it).
 """
 import os
 import subprocess
@@ -10,20 +10,15 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-from tls_files import OPENSSL, TlsFiles
+import guard
 
-try:
-    import grpc
-except ImportError:
-    other = os.environ.get("MUSTER_GRPCIO_PYTHON", "/usr/bin/python3")
-    if os.path.exists(other) and not os.environ.get("MUSTER_GRPCIO_TRIED"):
-        os.environ["MUSTER_GRPCIO_TRIED"] = "1"
-        os.execv(other, [other] + sys.argv)
-    print("skipped: the Python module grpcio is not installed (Debian: python3-grpcio)")
-    sys.exit(77)
-if OPENSSL is None:
-    print("skipped: the program openssl is not installed")
-    sys.exit(77)
+guard.enter()
+import needs
+from tls_files import TlsFiles
+
+needs.run_with("grpc", "python3-grpcio")
+needs.tool("openssl", "openssl")
+import grpc
 
 MUSTER = os.path.join(os.environ["MUSTER_BINARY_DIR"], "bin", "muster")
 PATIENCE_S = 60

@@ -9,11 +9,13 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.environ["MUSTER_SOURCE_DIR"], "tests", "lib"))
+import guard
+
+guard.enter()
+import needs
 from tls_files import OPENSSL, TlsFiles
 
-if OPENSSL is None:
-    print("skipped: the program openssl is not installed")
-    sys.exit(77)
+needs.tool("openssl", "openssl")
 
 BINARIES = os.path.join(os.environ["MUSTER_BINARY_DIR"], "bin")
 MUSTER = os.path.join(BINARIES, "muster")

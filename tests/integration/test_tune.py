@@ -9,6 +9,10 @@ import tempfile
 import unittest
 
 sys.path.insert(0, os.path.join(os.environ["MUSTER_SOURCE_DIR"], "tests", "lib"))
+import guard
+
+guard.enter()
+import needs
 from puppets import CLEAN, MUSTER, PATIENCE_S, PROGRAMS
 
 STEPPER = os.path.join(PROGRAMS, "stepper")
@@ -116,7 +120,5 @@ class Scale(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if not os.path.exists(MUSTER):
-        print("skipped: the command muster is not built")
-        sys.exit(77)
+    needs.program("muster")
     unittest.main()

@@ -10,6 +10,10 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.environ["MUSTER_SOURCE_DIR"], "tests", "lib"))
+import guard
+
+guard.enter()
+import needs
 from puppets import CLEAN, MUSTER, PATIENCE_S, PROGRAMS, Job, each, every, ok
 from two_hosts import two_hosts, why_not
 
@@ -79,7 +83,7 @@ class TwoHosts(Case):
         launchers = []
         for rank, host in enumerate(self.hosts):
             command = [*host.inside, MUSTER, "run", "--nnodes", "2", "--node-rank", str(rank), "-n", "2", "--job", "two",
-                       "--master-addr", self.hosts[0].address, "--master-port", "29400", "--registry", self.job.address, "--json", "-", "--", os.path.join(PROGRAMS, "stepper"),
+                       "--registry", self.job.address, "--json", "-", "--", os.path.join(PROGRAMS, "stepper"),
                        "20", "8", "total", str(COUNT // 10)]
             launchers.append(subprocess.Popen(command, env=dict(CLEAN, **host.variables), text=True,
                                               stdout=subprocess.PIPE, stderr=subprocess.PIPE))
@@ -259,7 +263,6 @@ class Deaths(Case):
 
 if __name__ == "__main__":
     if WHY := why_not():
-        print("skipped:", WHY)
-        sys.exit(77)
+        needs.skip(WHY)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # by way of the cleanups
     unittest.main()

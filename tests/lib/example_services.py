@@ -4,6 +4,7 @@ import os
 import subprocess
 
 import interop_roles as roles
+import needs
 
 DEADLINE_S = 120
 
@@ -12,11 +13,12 @@ class Service(roles.Server):
     """grpcurl knows its messages by reflection."""
 
     def __init__(self, name, *words):
-        super().__init__([roles.program(name), "--listen", "127.0.0.1:0", *words])
+        self.grpcurl = needs.stranger("grpcurl")
+        super().__init__([needs.program(name), "--listen", "127.0.0.1:0", *words])
         self.address = f"127.0.0.1:{self.port}"
 
     def command(self, method, data):
-        return [roles.stranger("grpcurl"), "-plaintext", "-emit-defaults", "-d", data, self.address, method]
+        return [self.grpcurl, "-plaintext", "-emit-defaults", "-d", data, self.address, method]
 
     def ask(self, method, request=None, messages=None):
         """(answers, "") or (answers, the status)."""

@@ -1,11 +1,10 @@
 """The interop programs, started and asked: what the tests of them share."""
-import os
 import pathlib
 import shutil
 import subprocess
-import sys
 
-BINARIES = pathlib.Path(os.environ.get("MUSTER_BINARY_DIR", "build-asan")) / "bin"
+import needs
+
 PATIENCE_S = 120
 
 # What a client may ask any server for.
@@ -16,44 +15,6 @@ timeout_on_sleeping_server pick_first_unary very_large_request orca_per_rpc orca
 
 # Latencies are not what a busy machine is asked for.
 SOAK = ["--soak_iterations", "20", "--soak_per_iteration_max_acceptable_latency_ms", "60000"]
-
-
-def skip(reason):
-    print("skipped: " + reason)
-    sys.exit(77)
-
-
-def program(name):
-    path = BINARIES / name
-    if not path.exists():
-        skip(f"{path} is not built")
-    return str(path)
-
-
-def stranger_path(name):
-    """What tests/tools/install-strangers has installed, or None."""
-    home = pathlib.Path(os.environ.get("MUSTER_STRANGERS", pathlib.Path.home() / ".cache" / "muster-strangers"))
-    path = home / "bin" / name
-    return str(path) if path.exists() else None
-
-
-def stranger(name):
-    return stranger_path(name) or skip(f"{name} is not installed (tests/tools/install-strangers {name})")
-
-
-def find_python(*modules):
-    """An interpreter that has them, or None: the one that MUSTER_<MODULE>_PYTHON names, a stranger's, this one, or Debian's, which
-    alone sees Debian's modules."""
-    named = os.environ.get(f"MUSTER_{modules[0].upper()}_PYTHON")
-    for python in (named, stranger_path(f"{modules[0]}/bin/python"), sys.executable, "/usr/bin/python3"):
-        command = [python, "-c", "import " + ", ".join(modules)]
-        if python and os.path.exists(python) and subprocess.run(command, capture_output=True, check=False).returncode == 0:
-            return python
-    return None
-
-
-def python_with(module):
-    return find_python(module) or skip(f"no Python with {module} (tests/tools/install-strangers {module})")
 
 
 class Server:
@@ -80,10 +41,8 @@ TLS_HOST = "foo.test.google.fr"
 def make_certificate(folder):
     """A certificate that is its own authority, in files named as those of gRPC's tests."""
     folder = pathlib.Path(folder)
-    if shutil.which("openssl") is None:
-        skip("openssl is not installed (Debian: openssl)")
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=interop", "-addext",
-               f"subjectAltName=DNS:{TLS_HOST}", "-keyout", folder / "server1.key", "-out", folder / "server1.pem"]
+    command = [needs.tool("openssl", "openssl"), "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=interop",
+               "-addext", f"subjectAltName=DNS:{TLS_HOST}", "-keyout", folder / "server1.key", "-out", folder / "server1.pem"]
     subprocess.run(command, check=True, capture_output=True)
     shutil.copy(folder / "server1.pem", folder / "ca.pem")
     return folder
@@ -105,6 +64,6 @@ def tls_client(certificates):
 
 def run_client(port, case, *more):
     """One case of interop_client. (passed, what it printed)"""
-    command = [program("interop_client"), "--server_host=127.0.0.1", f"--server_port={port}", f"--test_case={case}", *more]
+    command = [needs.program("interop_client"), "--server_host=127.0.0.1", f"--server_port={port}", f"--test_case={case}", *more]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     return done.returncode == 0, (done.stdout + done.stderr).strip()

@@ -13,6 +13,7 @@ import zipfile
 from concurrent import futures
 
 import interop_roles as roles
+import needs
 
 COMPRESSED_REQUESTS = ["client_compressed_unary", "client_compressed_streaming"]
 COMPRESSED_ANSWERS = ["server_compressed_unary", "server_compressed_streaming"]
@@ -145,7 +146,7 @@ class Python(Stranger):
     server_lacks = lacking(("cannot see the flag", COMPRESSED_REQUESTS))
 
     def __init__(self):
-        self.program = [roles.find_python("grpc"), pathlib.Path(__file__).with_name("interop_python.py")]
+        self.program = [needs.find_python("grpc"), pathlib.Path(__file__).with_name("interop_python.py")]
         if self.program[0] is None:
             raise Missing("the Python module grpc is not installed (Debian: python3-grpcio)")
 
@@ -166,9 +167,9 @@ def need(tool, package):
 
 
 def find(name):
-    path = roles.stranger_path(name)
+    path = needs.stranger_path(name)
     if path is None:
-        raise Missing(f"{name} is not installed (tests/tools/install-strangers {name})")
+        raise Missing(needs.stranger_is_missing(name))
     return path
 
 
@@ -216,7 +217,7 @@ def their_client(stranger, case, port):
 
 def as_server(stranger):
     """Their client against our server."""
-    server = roles.Server([roles.program("interop_server"), "--port=0", *roles.tls_server(stranger.certificates)])
+    server = roles.Server([needs.program("interop_server"), "--port=0", *roles.tls_server(stranger.certificates)])
     column = {case: their_client(stranger, case, server.port) for case in roles.CASES if case not in stranger.client_lacks}
     code = server.stop()
     column["the server ends in order"] = code == 0, f"exit code {code}"
@@ -282,11 +283,14 @@ def gather(is_tls, folder):
 
 def run(is_tls):
     """Shows the table. The exit code."""
-    roles.program("interop_server"), roles.program("interop_client")
+    for name in ("interop_server", "interop_client"):
+        needs.program(name)
+    if is_tls:
+        needs.tool("openssl", "openssl")
     with tempfile.TemporaryDirectory() as folder:
         columns, missing = gather(is_tls, folder)
     failed = show(columns) if columns else 0
     print("\n".join("not here: " + text for text in missing))
     if not columns:
-        roles.skip("; ".join(missing))
+        needs.skip("; ".join(missing))
     return int(failed > 0)

@@ -385,6 +385,7 @@ unsigned pump_start(struct pump *pump, uint32_t task, unsigned host)
     snprintf(node->member.task_type, sizeof(node->member.task_type), "worker");
     node->member.task_index = task;
     node->member.pid = 1000 + (int64_t)node->index;
+    node->member.started = 1 + node->index;
     snprintf(node->member.host_key, sizeof(node->member.host_key), "host-%u", host);
     node->is_alive = true;
     node->sees_registry = true;

@@ -54,6 +54,29 @@ static void on_give(struct muster_rpc *rpc, struct muster_bytes message)
         muster_rpc_finish(rpc, MUSTER_OK, NULL);
 }
 
+static void on_given_back(struct muster_loan *loan)
+{
+    struct muster_mem *mem = loan->data;
+
+    muster_mem_free(mem, loan);
+}
+
+static void on_lend(struct muster_rpc *rpc, struct muster_bytes message)
+{
+    static const char given[GIVEN_BYTES];
+    const struct iovec piece = {(void *)(uintptr_t)given, sizeof(given)};
+    struct muster_mem *mem = muster_rpc_env(rpc)->mem;
+    struct muster_loan *loan = muster_mem_alloc_zero(mem, 1, sizeof(*loan));
+
+    on_take(rpc, message);
+    assert_non_null(loan);
+    loan->data = mem;
+    if (muster_rpc_send_loan(rpc, loan, &piece, 1, on_given_back) == MUSTER_OK)
+        muster_rpc_finish(rpc, MUSTER_OK, NULL);
+    else
+        muster_mem_free(mem, loan);
+}
+
 static void pour(struct muster_rpc *rpc)
 {
     static const char block[POUR_BYTES];
@@ -91,6 +114,7 @@ static void on_proto(struct muster_rpc *rpc, struct muster_bytes message)
 static const struct muster_rpc_method methods[] = {
     UNARY("Echo", on_echo),
     UNARY("Give", on_give),
+    UNARY("Lend", on_lend),
     UNARY("Proto", on_proto),
     {.path = "/t/Pour",
      .on_start = on_start,

@@ -32,8 +32,8 @@ struct rpc_stand {
 };
 
 /* Methods: /t/Echo (unary), /t/Take (counts messages, never answers), /t/Give (unary: 1 MiB at
- * once), /t/Pour (unary: sends without end, a quarter of a MiB at a time), /t/Proto (unary: unpacks
- * a sample.Tree behind the guard). */
+ * once), /t/Lend (as /t/Give, without a copy), /t/Pour (unary: sends without end, a quarter of a MiB
+ * at a time), /t/Proto (unary: unpacks a sample.Tree behind the guard). */
 
 void rpc_stand_open(struct rpc_stand *stand, const struct muster_rpc_server_options *options);
 /** Fails the case when a block is left. */

@@ -19,7 +19,7 @@ class Host:
         self.name = name
         self.address = address
         self.inside = ("ip", "netns", "exec", name)
-        self.variables = {"MUSTER_HOST_KEY": name, "MUSTER_LISTEN": f"{address}:0"}
+        self.variables = {"MUSTER_HOST_KEY": name}
 
     def do(self, *words):
         done = ip("-n", self.name, *words)
@@ -30,9 +30,10 @@ class Host:
         return json.loads(self.do("-s", "-json", "link", "show", "dev", "cable"))[0]["stats64"]["rx"]["bytes"]
 
 
-def two_hosts(add_cleanup):
+def two_hosts(add_cleanup, network="10.77.0"):
+    """Two hosts with the addresses .1 and .2 of a network."""
     stem = f"muster-{os.getpid()}-{secrets.token_hex(4)}"
-    hosts = [Host(f"{stem}-{i}", f"10.77.0.{i + 1}") for i in range(2)]
+    hosts = [Host(f"{stem}-{i}", f"{network}.{i + 1}") for i in range(2)]
     for host in hosts:
         add_cleanup(ip, "netns", "del", host.name)
         done = ip("netns", "add", host.name)

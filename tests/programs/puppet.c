@@ -3,9 +3,12 @@
  * a job do what. */
 #include <dlfcn.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <muster/muster.h>
 
@@ -193,6 +196,65 @@ static void command_begin(const struct words *words)
         printf("ok step=%" PRIu64 " restored=%d rank=%u size=%u epoch=%" PRIu64 "\n", step,
                is_restored, muster_strategy_rank(strategy), muster_strategy_size(strategy),
                muster_strategy_epoch(strategy));
+}
+
+static void fill(const struct muster_tensor *tensor, double value)
+{
+    for (uint64_t i = 0; i < tensor->count; i++)
+        ((double *)tensor->data)[i] = value;
+}
+
+/* Every element is low or high, and all are the same. */
+static bool is_either(const struct muster_tensor *tensor, double low, double high)
+{
+    const double *data = tensor->data;
+
+    for (uint64_t i = 0; i < tensor->count; i++)
+        if (data[i] != data[0])
+            return false;
+    return data[0] == low || data[0] == high;
+}
+
+/* One step whose state is its number + 1, which it becomes directly behind begin, as the statistics of
+ * a forward pass do. Answers what is wrong. */
+static bool train_early(const struct muster_tensor *tensor, const struct muster_tensor *gradient,
+                        uint64_t *ret_step)
+{
+    bool is_restored = false;
+    enum muster_rc rc;
+    uint64_t step = 0;
+
+    do {
+        if (!is_ok(muster_strategy_begin(strategy, &step, &is_restored)))
+            return false;
+        /* a step that runs again has changed it already */
+        if (!is_either(tensor, (double)step, is_restored ? (double)step : (double)step + 1)) {
+            printf("torn step=%" PRIu64 " restored=%d", step, is_restored);
+            print_value(tensor);
+            printf("\n");
+            return false;
+        }
+        fill(tensor, (double)step + 1);
+        rc = muster_strategy_all_reduce(strategy, gradient, 1, MUSTER_SUM);
+    } while (rc == MUSTER_ABORTED);
+    *ret_step = step;
+    return is_ok(rc) && is_ok(muster_strategy_commit(strategy));
+}
+
+/* train_early NAME SIZE STEPS: until that many members have made that many steps together */
+static void command_train_early(const struct words *words)
+{
+    struct muster_tensor gradient = {.data = filled(1, 1), .count = 1, .dtype = MUSTER_F64};
+    uint64_t step = 0, steps = 0;
+    bool is_going = true;
+
+    while (is_going && steps < number(words, 3, "1")) {
+        is_going = train_early(find(word(words, 1, "")), &gradient, &step);
+        steps = muster_strategy_size(strategy) == number(words, 2, "1") ? steps + 1 : 0;
+    }
+    if (is_going)
+        printf("ok step=%" PRIu64 "\n", step);
+    free(gradient.data);
 }
 
 static enum muster_reduction reduction_of(const char *name)
@@ -632,6 +694,97 @@ static void command_close(const struct words *words)
     printf("ok\n");
 }
 
+/* abandon TEXT */
+static void command_abandon(const struct words *words)
+{
+    muster_strategy_abandon(strategy, word(words, 1, "on command"));
+    printf("ok\n");
+}
+
+/* A program may need time to end: PUPPET_LINGERS_S. */
+static void linger(void)
+{
+    const char *text = getenv("PUPPET_LINGERS_S");
+
+    if (text != NULL)
+        sleep((unsigned)strtoul(text, NULL, 10));
+}
+
+/* exit CODE: without close */
+static void command_exit(const struct words *words)
+{
+    exit((int)number(words, 1, "0"));
+}
+
+/* As a process in which CPython takes itself down. */
+static int is_finalizing;
+int Py_IsFinalizing(void);
+__attribute__((visibility("default"))) int Py_IsFinalizing(void)
+{
+    return __atomic_load_n(&is_finalizing, __ATOMIC_SEQ_CST);
+}
+
+static void command_finalize(const struct words *words)
+{
+    (void)words;
+    __atomic_store_n(&is_finalizing, 1, __ATOMIC_SEQ_CST);
+    printf("ok\n");
+}
+
+static pthread_t background;
+static enum muster_rc background_rc;
+
+static void *run_barrier(void *data)
+{
+    (void)data;
+    background_rc = muster_strategy_barrier(strategy);
+    return NULL;
+}
+
+/* A barrier in another thread, until background_end. */
+static void command_background_barrier(const struct words *words)
+{
+    (void)words;
+    if (pthread_create(&background, NULL, run_barrier, NULL) != 0)
+        abort();
+    pthread_setname_np(background, "loader");
+    printf("ok\n");
+}
+
+static void command_background_end(const struct words *words)
+{
+    (void)words;
+    pthread_join(background, NULL);
+    if (is_ok(background_rc))
+        printf("ok\n");
+}
+
+/* A child of fork tries every call: each call's code, one after the other, then close and exit. */
+static void command_fork(const struct words *words)
+{
+    struct muster_tensor tensor = {.data = filled(1, 1), .count = 1, .dtype = MUSTER_F64};
+    uint64_t step;
+    int status = -1;
+    pid_t child;
+
+    (void)words;
+    fflush(stdout);
+    child = fork();
+    if (child == 0) {
+        printf("ok begin=%s", muster_rc_name(muster_strategy_begin(strategy, &step, NULL)));
+        printf(" all_reduce=%s",
+               muster_rc_name(muster_strategy_all_reduce(strategy, &tensor, 1, MUSTER_SUM)));
+        printf(" commit=%s", muster_rc_name(muster_strategy_commit(strategy)));
+        printf(" fork=%d", strstr(muster_strategy_error(strategy)->text, "fork") != NULL);
+        muster_strategy_abandon(strategy, "a child");
+        muster_strategy_close(strategy);
+        exit(7);
+    }
+    waitpid(child, &status, 0);
+    printf(" exit=%d\n", WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+    free(tensor.data);
+}
+
 static const struct {
     const char *name;
     void (*run)(const struct words *words);
@@ -643,6 +796,7 @@ static const struct {
     {"set", command_set, true},
     {"get", command_get, true},
     {"begin", command_begin, true},
+    {"train_early", command_train_early, true},
     {"all_reduce", command_all_reduce, true},
     {"all_reduce_weighted", command_all_reduce_weighted, true},
     {"all_reduce_packed", command_all_reduce_packed, true},
@@ -668,6 +822,12 @@ static const struct {
     {"commit", command_commit, true},
     {"options", command_options, true},
     {"digest", command_digest, true},
+    {"abandon", command_abandon, true},
+    {"exit", command_exit, false},
+    {"finalize", command_finalize, false},
+    {"background_barrier", command_background_barrier, true},
+    {"background_end", command_background_end, true},
+    {"fork", command_fork, true},
     {"close", command_close, false},
 };
 
@@ -697,6 +857,7 @@ int main(void)
 {
     char line[256];
 
+    atexit(linger); /* runs after muster's own */
     while (fgets(line, sizeof(line), stdin) != NULL)
         obey(line);
     command_close(&(struct words){.count = 0});

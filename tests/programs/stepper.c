@@ -2,10 +2,16 @@
  * each one all_reduce of ELEMENTS elements. Ends with 0, or with 1 and the error's text. With
  * STEPPER_HOLD=FILE it stands still after the last step, a member until there is such a file; with
  * STEPPER_HURRY=FILE it takes its time until there is; with STEPPER_DIES rank 1 kills itself behind the
- * first step of each life. */
+ * first step of each life; with STEPPER_ERRS=begin:N or all_reduce:N rank 1's first life has an error of
+ * its own in step N, behind that call, and closes; with STEPPER_CRASHES=segv:N or abrt:N it is ended in step N by
+ * that signal, of a real cause; with STEPPER_GAPS everybody says how long it has waited
+ * for each step's result since the one before. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <muster/muster.h>
@@ -23,6 +29,50 @@ static void linger(void)
         usleep(5000);
 }
 
+/* The variable wishes that rank 1's first life ends here. */
+static bool errs(const struct muster_strategy *strategy, const char *variable, const char *call,
+                 uint64_t step)
+{
+    const char *life = getenv("MUSTER_RESTART_COUNT"), *wish = getenv(variable);
+    char here[40];
+
+    snprintf(here, sizeof(here), "%s:%llu", call, (unsigned long long)step);
+    return wish != NULL && strcmp(wish, here) == 0 && muster_strategy_rank(strategy) == 1 &&
+           life != NULL && strcmp(life, "0") == 0;
+}
+
+static void crash(const struct muster_strategy *strategy, uint64_t step)
+{
+    if (errs(strategy, "STEPPER_CRASHES", "abrt", step))
+        abort();
+    if (errs(strategy, "STEPPER_CRASHES", "segv", step)) {
+        volatile char *page = mmap(NULL, 1, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+        *page = 1;
+    }
+}
+
+static double now_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
+}
+
+/* An operation was delivered. */
+static void measure_gap(uint64_t step)
+{
+    static double last_ms;
+    double ms = now_ms();
+
+    if (getenv("STEPPER_GAPS") != NULL && last_ms > 0) {
+        printf("gap %llu %.3f\n", (unsigned long long)step, ms - last_ms);
+        fflush(stdout); /* it may be killed in the next step */
+    }
+    last_ms = ms;
+}
+
 static enum muster_rc train(struct muster_strategy *strategy, struct muster_tensor *state,
                             struct muster_tensor *share, uint64_t steps)
 {
@@ -35,6 +85,9 @@ static enum muster_rc train(struct muster_strategy *strategy, struct muster_tens
         if (rc != MUSTER_OK || step > steps)
             return rc;
         linger();
+        if (errs(strategy, "STEPPER_ERRS", "begin", step))
+            return MUSTER_UNKNOWN;
+        crash(strategy, step);
         for (uint64_t i = 0; i < share->count; i++)
             values[i] = 1;
         rc = muster_strategy_all_reduce(strategy, share, 1, MUSTER_MEAN);
@@ -44,6 +97,9 @@ static enum muster_rc train(struct muster_strategy *strategy, struct muster_tens
         }
         if (rc != MUSTER_OK)
             return rc;
+        measure_gap(step);
+        if (errs(strategy, "STEPPER_ERRS", "all_reduce", step))
+            return MUSTER_UNKNOWN;
         for (uint64_t i = 0; i < state->count; i++)
             total[i] += values[0];
         rc = muster_strategy_commit(strategy);

@@ -274,6 +274,12 @@ static int64_t host_pid(struct muster_host *host)
     return node_of_host(host)->pid;
 }
 
+/* Numbers of processes are not used twice here. */
+static uint64_t host_started(struct muster_host *host, int64_t pid)
+{
+    return is_process(node_of_host(host)->host, pid) ? (uint64_t)pid : 0;
+}
+
 static uint64_t host_wall_ns(struct muster_host *host)
 {
     const struct sim_node *node = node_of_host(host);
@@ -408,6 +414,7 @@ void sim_node_host_init(struct sim_node *node)
     static const struct muster_host_ops host_ops = {
         .key = host_key,
         .pid = host_pid,
+        .started = host_started,
         .wall_ns = host_wall_ns,
         .watch = host_watch,
         .unwatch = host_unwatch,

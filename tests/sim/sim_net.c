@@ -497,6 +497,30 @@ static void net_lookup_cancel(struct muster_net *net, struct muster_lookup *look
     sim_ready_signal(&ours->ready);
 }
 
+/* Addresses of the host: one, and loopback. */
+
+static enum muster_rc net_find_source(struct muster_net *net, const struct muster_address *peer,
+                                      struct muster_address *ret_source,
+                                      struct muster_error *ret_error)
+{
+    struct sim_node *node = node_of(net);
+
+    (void)ret_error;
+    *ret_source = sim_host_address(node->host, 0);
+    if (muster_address_is_loopback(peer)) {
+        *ret_source = *peer;
+        ret_source->port = 0;
+    }
+    return MUSTER_OK;
+}
+
+static bool net_has_address(struct muster_net *net, const struct muster_address *address)
+{
+    struct sim_host *host = node_of(net)->host;
+
+    return sim_host_find(host, address) == host;
+}
+
 /* Birth and death of a process. */
 
 void sim_node_net_init(struct sim_node *node)
@@ -507,6 +531,8 @@ void sim_node_net_init(struct sim_node *node)
         .listen = net_listen,
         .lookup = net_lookup,
         .lookup_cancel = net_lookup_cancel,
+        .find_source = net_find_source,
+        .has_address = net_has_address,
     };
 
     node->net.ops = &ops;

@@ -63,11 +63,17 @@ static void on_reduced(struct muster_op *op, enum muster_rc rc)
     end_step(worker);
 }
 
-/* A step without an operation: nobody waits for anybody. */
+/* A step without an operation, and begun whatever the joiners have: nobody waits for anybody. */
 static bool is_alone_in_step(const struct train_worker *worker)
 {
     return worker->step >= worker->job->alone_from_step &&
            worker->step < worker->job->alone_until_step;
+}
+
+static bool may_not_begin(struct train_worker *worker)
+{
+    return muster_node_is_changing(worker->node) ||
+           muster_node_find_stateless(worker->node, worker->step) != NULL;
 }
 
 static void begin_step(struct train_worker *worker)
@@ -78,6 +84,11 @@ static void begin_step(struct train_worker *worker)
     if (group == NULL || worker->is_left)
         return;
     worker->step = worker->committed + 1;
+    if (!is_alone_in_step(worker) && may_not_begin(worker)) {
+        muster_timer_start(&worker->timer, worker->env->loop,
+                           muster_loop_after_ns(worker->env->loop, MUSTER_NS_PER_MS));
+        return;
+    }
     muster_node_begin_step(worker->node, worker->step);
     for (unsigned i = 0; i < COUNT; i++)
         worker->gradient[i] = (int64_t)(i * worker->step + ((uint64_t)1 << worker->task));

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #define SEQUENCES_MAX 8 /* the ledger's room per step */
+#define BEGIN_POLL_NS (2 * MUSTER_NS_PER_MS)
 
 /* The loop. */
 
@@ -40,12 +41,27 @@ static void issue_next(struct trainee *trainee)
         wait_then(trainee, trainee->pace_ns / 10);
 }
 
+/* Some state changes before any operation: statistics of a forward pass, the state of a generator. Only where
+ * joiners are waited for: a stage without nodes copies the state when it likes. */
+static void change_early(struct trainee *trainee)
+{
+    for (uint32_t i = 0; trainee->ops->may_begin != NULL && i < TRAINEE_STATE_COUNT; i += 3)
+        trainee->state[i] = (int64_t)sim_mix((uint64_t)trainee->state[i], trainee->step);
+}
+
 static void begin_step(struct trainee *trainee)
 {
+    trainee->has_begun =
+        trainee->ops->may_begin == NULL || trainee->ops->may_begin(trainee->keeper, trainee->step);
+    if (!trainee->has_begun) {
+        wait_then(trainee, BEGIN_POLL_NS);
+        return;
+    }
     trainee->sequence = 0;
     trainee->issued = trainee->done_count = 0;
     trainee->op_count = 1 + (uint32_t)(sim_mix(trainee->seed, trainee->step) % TRAINEE_OPS_MAX);
     trainee->ops->begin_step(trainee->keeper, trainee->step);
+    change_early(trainee);
     trainee_mail_begin(trainee);
     trainee_aside_begin(trainee);
     if (trainee->is_running)
@@ -109,7 +125,9 @@ static void continue_step(struct trainee *trainee)
 {
     if (!trainee->is_running)
         return;
-    if (trainee->issued < trainee->op_count)
+    if (!trainee->has_begun)
+        begin_step(trainee);
+    else if (trainee->issued < trainee->op_count)
         issue_next(trainee);
     else if (trainee->done_count == trainee->op_count && !start_again(trainee) &&
              trainee->aside_open == 0)

@@ -20,6 +20,9 @@ struct trainee_keeper_ops {
     struct muster_group *(*group)(void *keeper);
     /* The epoch that this process is a member of now; 0: none. */
     uint64_t (*epoch)(void *keeper);
+    /* The step may begin, and the state may change; NULL: always, but the
+     * state changes after the first result. */
+    bool (*may_begin)(void *keeper, uint64_t step);
     void (*begin_step)(void *keeper, uint64_t step);
     void (*commit_step)(void *keeper, uint64_t step);
     /* A result is about to be seen. */
@@ -99,6 +102,7 @@ struct trainee {
     void *keeper;
     int64_t state[TRAINEE_STATE_COUNT];
     uint64_t step;      /* under way; 0: none */
+    bool has_begun;     /* that step; else it waits until it may */
     uint64_t committed; /* last */
     bool is_running, wants_leave, may_cancel;
     bool is_ending;                        /* its keeper is being closed */

@@ -50,6 +50,13 @@ static uint64_t worker_epoch(void *keeper)
                                                                                     : 0;
 }
 
+static bool worker_may_begin(void *keeper, uint64_t step)
+{
+    struct muster_node *node = ((struct worker *)keeper)->node;
+
+    return !muster_node_is_changing(node) && muster_node_find_stateless(node, step) == NULL;
+}
+
 static void worker_begin_step(void *keeper, uint64_t step)
 {
     muster_node_begin_step(((struct worker *)keeper)->node, step);
@@ -96,6 +103,7 @@ static void worker_may_leave(void *keeper)
 static const struct trainee_keeper_ops keeper_ops = {
     .group = worker_group,
     .epoch = worker_epoch,
+    .may_begin = worker_may_begin,
     .begin_step = worker_begin_step,
     .commit_step = worker_commit_step,
     .touch = worker_touch,

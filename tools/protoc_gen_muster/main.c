@@ -6,12 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "messages.h"
 #include "model.h"
 #include "names.h"
 #include "pool.h"
 #include "write.h"
 
-#define FEATURE_PROTO3_OPTIONAL 1 /* known, and refused with a reason where stubs are made */
+#define FEATURE_PROTO3_OPTIONAL 1
+#define FILES_OF_EACH           4 /* stubs and messages, a header and a source each */
 
 static uint8_t *read_all(FILE *in, size_t *ret_size)
 {
@@ -81,14 +83,17 @@ static int generate(Plugin__Request *request)
     plugin__response__init(&response);
     response.has_supported_features = 1;
     response.supported_features = FEATURE_PROTO3_OPTIONAL;
-    response.file = pool_alloc(2 * model.file_count + 1, sizeof(Plugin__Response__File *));
+    response.file =
+        pool_alloc(FILES_OF_EACH * model.file_count + 1, sizeof(Plugin__Response__File *));
     response.error = model.error == NULL ? NULL : pool_text("%s", model.error);
     for (size_t i = 0; i < model.file_count && model.error == NULL; i++) {
-        if (!model.files[i].is_wanted)
+        if (!model.files[i].is_wanted || model.is_only_messages)
             continue;
         add_file(&response, &model, &model.files[i], ".muster.h", write_header);
         add_file(&response, &model, &model.files[i], ".muster.c", write_source);
     }
+    if (model.error == NULL && model.messages_program != NULL)
+        messages_make(&response, &model);
     code = answer(&response);
     model_fini(&model);
     pool_free_all();
@@ -104,9 +109,15 @@ int main(int argc, char **argv)
     if (argc > 1) {
         bool is_help = strcmp(argv[1], "--help") == 0;
 
-        fprintf(is_help ? stdout : stderr,
-                "protoc-gen-muster is run by protoc, which finds it in PATH:\n  protoc "
-                "--muster_out=DIR [--muster_opt=only_descriptors] FILE.proto\n");
+        fprintf(
+            is_help ? stdout : stderr,
+            "protoc-gen-muster is run by protoc, which finds it in PATH:\n  protoc "
+            "--muster_out=DIR [--muster_opt=OPTION] FILE.proto\nOptions:\n"
+            "  messages[=PATH]   also NAME.pb-c.h and NAME.pb-c.c, which protobuf-c's protoc-gen-c "
+            "makes;\n"
+            "                    so also proto3's optional fields can be had\n"
+            "  only_messages[=PATH]\n"
+            "  only_descriptors  no stubs: only what reflection needs\n");
         return is_help ? 0 : 2;
     }
     bytes = read_all(stdin, &size);

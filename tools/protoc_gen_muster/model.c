@@ -70,18 +70,30 @@ const char *model_comment(const struct model_file *file, int service, int method
 
 /* Checks. */
 
+/* An optional number has a has_ member beside it, whose name another field may have. */
 static void check_optional(struct model *model, const struct model_file *file,
+                           const Plugin__Message *message, const Plugin__Field *field)
+{
+    const char *taken = pool_text("has_%s", field->name);
+
+    for (size_t i = 0; i < message->n_field && model->error == NULL; i++) {
+        if (strcmp(message->field[i]->name, taken) == 0)
+            model->error =
+                pool_text("%s: message %s has a field %s, and its optional field %s needs "
+                          "a member of that name in C: rename one",
+                          file->proto->name, message->name, taken, field->name);
+    }
+}
+
+static void check_messages(struct model *model, const struct model_file *file,
                            Plugin__Message *const *messages, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         for (size_t k = 0; k < messages[i]->n_field; k++) {
-            if (messages[i]->field[k]->proto3_optional && model->error == NULL)
-                model->error = pool_text(
-                    "%s: field %s of message %s is 'optional', which protobuf-c cannot compile: "
-                    "put it alone into a oneof (the bytes are the same)",
-                    file->proto->name, messages[i]->field[k]->name, messages[i]->name);
+            if (messages[i]->field[k]->proto3_optional)
+                check_optional(model, file, messages[i], messages[i]->field[k]);
         }
-        check_optional(model, file, messages[i]->nested_type, messages[i]->n_nested_type);
+        check_messages(model, file, messages[i]->nested_type, messages[i]->n_nested_type);
     }
 }
 
@@ -143,14 +155,32 @@ static void check_types(struct model *model, const struct model_file *file)
 
 /* Reading. */
 
+static void read_option(struct model *model, char *option)
+{
+    const char *value = strchr(option, '=');
+    size_t length = value != NULL ? (size_t)(value - option) : strlen(option);
+    const char *name = pool_text("%.*s", (int)length, option);
+
+    if (strcmp(option, "only_descriptors") == 0) {
+        model->is_only_descriptors = true;
+    } else if (strcmp(name, "messages") == 0 || strcmp(name, "only_messages") == 0) {
+        model->messages_program = value != NULL ? value + 1 : "protoc-gen-c";
+        model->is_only_messages = strcmp(name, "only_messages") == 0;
+    } else {
+        model->error =
+            pool_text("unknown option '%s': it must be messages, only_messages (both take "
+                      "=PATH of protoc-gen-c) or only_descriptors",
+                      option);
+    }
+}
+
 static void read_parameter(struct model *model, const char *parameter)
 {
-    if (parameter == NULL || parameter[0] == '\0')
-        return;
-    if (strcmp(parameter, "only_descriptors") == 0)
-        model->is_only_descriptors = true;
-    else
-        model->error = pool_text("unknown option '%s': there is only_descriptors", parameter);
+    char *rest = pool_text("%s", parameter == NULL ? "" : parameter);
+
+    for (char *option = strtok_r(rest, ",", &rest); option != NULL && model->error == NULL;
+         option = strtok_r(NULL, ",", &rest))
+        read_option(model, option);
 }
 
 static void read_file(struct model *model, ProtobufCBinaryData bytes)
@@ -182,7 +212,7 @@ void model_init(struct model *model, Plugin__Request *request)
 
         if (!file->is_wanted)
             continue;
-        check_optional(model, file, file->proto->message_type, file->proto->n_message_type);
+        check_messages(model, file, file->proto->message_type, file->proto->n_message_type);
         check_names(model, file);
         check_types(model, file);
     }

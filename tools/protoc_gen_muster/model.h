@@ -22,8 +22,9 @@ struct model {
     Plugin__Request *request;
     struct model_file *files; /* a file stands behind those that it imports */
     size_t file_count;
-    bool is_only_descriptors;
-    const char *error; /* NULL: none */
+    bool is_only_descriptors, is_only_messages;
+    const char *messages_program; /* protoc-gen-c; NULL: messages are made by somebody else */
+    const char *error;            /* NULL: none */
 };
 
 /** Takes request. On failure model->error says what is wrong. */

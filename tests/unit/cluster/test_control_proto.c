@@ -68,6 +68,7 @@ static struct muster_view *make_view(struct muster_mem *mem)
     fields.is_below_min = true;
     fields.is_done = true;
     fields.done_step = 77;
+    fields.begun_step = 81;
     fields.is_state_lost = true;
     assert_int_equal(muster_view_new(mem, &fields, &view), MUSTER_OK);
     return view;
@@ -104,6 +105,7 @@ static void a_view_comes_back_with_its_digest(void **state)
     assert_int_equal(back->members[1].pid, 4712);
     assert_true(back->is_below_min);
     assert_true(back->is_done && back->done_step == 77);
+    assert_int_equal(back->begun_step, 81);
     assert_true(back->is_state_lost);
     assert_string_equal(back->reason, view->reason);
     muster_mem_free(mem, bytes);

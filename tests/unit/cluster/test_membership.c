@@ -2,7 +2,10 @@
 #include "membership_pump_internal.h"
 #include "membership_world.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+#include "cluster/membership_internal.h"
 
 static void first_view_waits_for_every_task(void **state)
 {
@@ -302,7 +305,8 @@ static void open_world_with_work(struct membership_world *world, uint64_t seed)
     membership_world_start_tasks(world, 3, 1);
     set_work(world, work);
     pump_kill(&world->pump, 1);
-    for (unsigned i = 0; i < 5000 && !muster_membership_is_holding(world->pump.nodes[0].machine); i++)
+    for (unsigned i = 0; i < 5000 && !muster_membership_is_holding(world->pump.nodes[0].machine);
+         i++)
         pump_run(&world->pump, PUMP_MS(1));
     assert_true(muster_membership_is_holding(world->pump.nodes[0].machine));
     pump_run(&world->pump, PUMP_MS(10));
@@ -317,8 +321,8 @@ static void a_change_waits_for_work_that_ends_by_itself(void **state)
     (void)state;
     open_world_with_work(&world, 43);
 
-    set_work(&world, (struct muster_membership_work){.is_busy = true, .is_finishing = true,
-                                                     .ended_count = 8});
+    set_work(&world, (struct muster_membership_work){
+                         .is_busy = true, .is_finishing = true, .ended_count = 8});
     pump_step_kind(&world.pump.nodes[0], MUSTER_EVENT_TICK);
 
     assert_true(world.pump.nodes[0].is_frozen || pump_epoch(&world.pump) == 2);
@@ -489,6 +493,26 @@ static void when_all_are_dead_joiners_begin_anew_only_after_confirmation(void **
     assert_int_equal(pump_epoch(&world.pump), 1);
     pump_confirm(&world.pump, 1);
     membership_world_assert_settles(&world);
+
+    assert_int_equal(pump_epoch(&world.pump), 2);
+    assert_int_equal(world.pump.key_view->members[0].from_step, 0);
+    membership_world_close(&world);
+}
+
+/* Nobody has written down who died: neither a launcher nor a guard was left. */
+static void on_one_host_the_system_confirms_that_all_are_dead(void **state)
+{
+    struct membership_world world;
+
+    (void)state;
+    membership_world_open(&world, 24, 2);
+    membership_world_start_tasks(&world, 2, 1);
+    world.pump.is_launcherless = true;
+    pump_crash_silently(&world.pump, 0);
+    pump_crash_silently(&world.pump, 1);
+    pump_start(&world.pump, 0, 0);
+    pump_start(&world.pump, 1, 0);
+    pump_run(&world.pump, PUMP_S(3));
 
     assert_int_equal(pump_epoch(&world.pump), 2);
     assert_int_equal(world.pump.key_view->members[0].from_step, 0);
@@ -693,6 +717,41 @@ static void where_all_get_no_verdict_one_stays_and_the_others_come_back(void **s
     membership_world_close(&world);
 }
 
+static void *give_nothing(struct muster_mem *mem, void *ptr, size_t bytes)
+{
+    (void)mem;
+    (void)ptr;
+    (void)bytes;
+    return NULL;
+}
+
+/* Each list has a place of its own for what it has no room for, and lets go of what stands there. */
+static void machines_without_memory_share_nothing(void **state)
+{
+    static const struct muster_mem_ops ops = {.realloc = give_nothing};
+    struct muster_mem mem = {.ops = &ops};
+    struct muster_membership_actions lists[2];
+    struct muster_membership *machines = calloc(2, sizeof(*machines));
+    struct muster_membership_action *actions[2];
+
+    (void)state;
+    for (unsigned i = 0; i < 2; i++) {
+        muster_membership_actions_init(&lists[i], &mem);
+        machines[i].actions = &lists[i];
+        actions[i] = muster_membership_act(&machines[i], MUSTER_ACTION_TRACE);
+        assert_int_equal(machines[i].rc, MUSTER_RESOURCE_EXHAUSTED);
+        actions[i]->id = i + 1;
+    }
+    assert_ptr_not_equal(actions[0], actions[1]);
+    assert_int_equal(actions[0]->id, 1);
+
+    for (unsigned i = 0; i < 2; i++) {
+        muster_membership_actions_clear(&lists[i]);
+        assert_int_equal(actions[i]->id, 0);
+    }
+    free(machines);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -704,6 +763,7 @@ int main(void)
         cmocka_unit_test(the_committed_view_stands_when_the_leader_dies_after_its_swap),
         cmocka_unit_test(of_rival_leaders_the_swap_picks_one),
         cmocka_unit_test(a_false_suspicion_costs_an_epoch_and_no_member),
+        cmocka_unit_test(machines_without_memory_share_nothing),
         cmocka_unit_test(a_paused_member_of_this_host_is_waited_for),
         cmocka_unit_test(the_excluded_but_alive_comes_back_in_the_same_process),
         cmocka_unit_test(a_restarted_task_joins_and_takes_its_rank_again),
@@ -720,6 +780,7 @@ int main(void)
         cmocka_unit_test(an_observer_learns_that_the_job_has_ended),
         cmocka_unit_test(who_comes_back_when_all_have_left_does_not_begin_anew),
         cmocka_unit_test(when_all_are_dead_joiners_begin_anew_only_after_confirmation),
+        cmocka_unit_test(on_one_host_the_system_confirms_that_all_are_dead),
         cmocka_unit_test(force_new_begins_anew_when_leases_are_over),
         cmocka_unit_test(below_min_members_the_survivors_wait_for_a_return),
         cmocka_unit_test(below_min_members_for_too_long_operations_are_aborted),

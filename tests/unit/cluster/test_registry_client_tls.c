@@ -42,13 +42,15 @@ static struct muster_tls *credential(struct scene *scene, struct muster_tls_auth
     return tls;
 }
 
+/* issuer NULL: in plain text. */
 static void serve(struct scene *scene, struct muster_tls_authority *issuer, bool is_peer_required)
 {
     struct registry_pair *f = &scene->pair;
     struct muster_registry_server_options options = {.listen = scene->listen};
     struct muster_error error;
 
-    options.tls = credential(scene, issuer, scene->ours, is_peer_required);
+    if (issuer != NULL)
+        options.tls = credential(scene, issuer, scene->ours, is_peer_required);
     if (muster_registry_server_open(f->env, f->store, &options, &f->server, &error) != MUSTER_OK)
         fail_msg("%s", error.text);
     muster_registry_server_set_data(f->server, f);
@@ -141,8 +143,8 @@ static void on_watch_end(struct muster_registry_watch *watch, enum muster_rc rc)
 {
     struct scene *scene = watch->data;
 
-    assert_int_equal(rc, MUSTER_UNAUTHENTICATED);
     scene->ended = watch->error;
+    scene->ended.rc = rc;
     scene->is_ended = true;
 }
 
@@ -183,7 +185,6 @@ static void watches_and_snapshots_end_at_once_too(void **state)
                                                  MUSTER_REGISTRY_KEY, 0, on_changes, on_watch_end),
                      MUSTER_OK);
     test_env_run_until(f->env, test_env_is_true, &scene.is_ended);
-    scene.ended.rc = MUSTER_UNAUTHENTICATED;
     check_refusal(&scene, &scene.ended, "is not trusted");
     registry_pair_close_client(f);
     dial(&scene, NULL, scene.ours);
@@ -194,6 +195,98 @@ static void watches_and_snapshots_end_at_once_too(void **state)
     test_env_run_until(f->env, test_env_is_true, &scene.is_ended);
     check_refusal(&scene, &scene.ended, "is not trusted");
 
+    scene_close(&scene);
+}
+
+static void check_mismatch(struct scene *scene, const struct muster_error *error, const char *words)
+{
+    const struct muster_error *refusal = muster_registry_refusal(scene->pair.registry);
+
+    assert_int_equal(error->rc, MUSTER_FAILED_PRECONDITION);
+    if (strstr(error->text, scene->listen) == NULL || strstr(error->text, words) == NULL)
+        fail_msg("%s", error->text);
+    assert_non_null(refusal);
+    assert_string_equal(refusal->text, error->text);
+}
+
+static void check_all_end_at_once(struct scene *scene, const char *words)
+{
+    struct muster_registry_watch watch = {.data = scene};
+    struct muster_registry_snapshot snapshot = {.data = scene};
+    struct registry_pair *f = &scene->pair;
+
+    dial(scene, NULL, scene->ours);
+    assert_int_equal(registry_pair_put(f, PREFIX "a", "1"), MUSTER_FAILED_PRECONDITION);
+    check_mismatch(scene, &f->op.error, words);
+    assert_true(f->op.is_unsent);
+    registry_pair_close_client(f);
+    dial(scene, NULL, scene->ours);
+    assert_int_equal(muster_registry_watch_start(&watch, f->registry, registry_pair_bytes_of("a"),
+                                                 MUSTER_REGISTRY_KEY, 0, on_changes, on_watch_end),
+                     MUSTER_OK);
+    test_env_run_until(f->env, test_env_is_true, &scene->is_ended);
+    check_mismatch(scene, &scene->ended, words);
+    registry_pair_close_client(f);
+    dial(scene, NULL, scene->ours);
+    scene->is_ended = false;
+    assert_int_equal(muster_registry_snapshot_start(&snapshot, f->registry, registry_pair_soon(f),
+                                                    on_bytes, on_snapshot_done),
+                     MUSTER_OK);
+    test_env_run_until(f->env, test_env_is_true, &scene->is_ended);
+    check_mismatch(scene, &scene->ended, words);
+}
+
+static void a_registry_of_tls_that_is_asked_in_plain_text_is_told_at_once(void **state)
+{
+    struct scene scene;
+
+    (void)state;
+    scene_open(&scene);
+    serve(&scene, scene.ours, false);
+    (void)strcpy(scene.endpoint, scene.listen);
+
+    check_all_end_at_once(&scene,
+                          "speaks TLS, and is asked in plain text: write https://127.0.0.1:");
+
+    scene_close(&scene);
+}
+
+static void a_registry_in_plain_text_that_is_asked_for_tls_is_told_at_once(void **state)
+{
+    struct scene scene;
+
+    (void)state;
+    scene_open(&scene);
+    serve(&scene, NULL, false);
+
+    check_all_end_at_once(&scene, "speaks plain text, and https:// asks for TLS: write 127.0.0.1:");
+
+    scene_close(&scene);
+}
+
+static void a_registry_that_speaks_tls_again_later_is_waited_for(void **state)
+{
+    struct scene scene;
+    struct registry_pair *f = &scene.pair;
+    struct muster_registry_range range = {.key = registry_pair_bytes_of(PREFIX "a"),
+                                          .reach = MUSTER_REGISTRY_KEY};
+    enum muster_rc rc;
+
+    (void)state;
+    scene_open(&scene);
+    serve(&scene, scene.ours, false);
+    dial(&scene, NULL, scene.ours);
+    assert_int_equal(registry_pair_put(f, PREFIX "a", "1"), MUSTER_OK);
+    registry_pair_stop_server(f);
+    serve(&scene, NULL, false);
+    rc = registry_pair_finish_op(
+        f, muster_registry_range_start(&f->op, f->registry, &range,
+                                       muster_loop_after_ns(f->env->loop, SHORT_NS),
+                                       registry_pair_on_op));
+
+    assert_true(rc == MUSTER_UNAVAILABLE || rc == MUSTER_DEADLINE_EXCEEDED);
+    assert_non_null(strstr(f->op.error.text, "speaks plain text"));
+    assert_null(muster_registry_refusal(f->registry));
     scene_close(&scene);
 }
 
@@ -263,6 +356,9 @@ int main(void)
         cmocka_unit_test(an_operation_ends_at_once_when_the_registry_demands_another_certificate),
         cmocka_unit_test(watches_and_snapshots_end_at_once_too),
         cmocka_unit_test(after_a_first_contact_a_refusal_is_waited_out),
+        cmocka_unit_test(a_registry_of_tls_that_is_asked_in_plain_text_is_told_at_once),
+        cmocka_unit_test(a_registry_in_plain_text_that_is_asked_for_tls_is_told_at_once),
+        cmocka_unit_test(a_registry_that_speaks_tls_again_later_is_waited_for),
         cmocka_unit_test(a_refusal_is_over_once_somebody_lets_us_in),
     };
 

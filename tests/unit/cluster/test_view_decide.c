@@ -443,6 +443,7 @@ static void a_joiner_begins_after_the_highest_begun_step(void **state)
 
     assert_int_equal(next->member_count, 4);
     assert_int_equal(next->members[3].from_step, op_id.step + 1);
+    assert_int_equal(next->begun_step, op_id.step);
     assert_int_equal(next->members[3].incarnation.bytes[1], 1);
     assert_int_equal(next->members[0].incarnation.bytes[1], 0);
     muster_view_unref(next);

@@ -174,7 +174,7 @@ static void a_death_in_the_middle_aborts_on_all_and_the_rest_go_on(void **state)
         group_ring_change(&sums.stage.ring, NOBODY);
         wait_one(&sums, 0, MUSTER_ABORTED);
         wait_one(&sums, 1, MUSTER_ABORTED);
-        assert_non_null(strstr(sums.calls[0].op.error.text, "the members have changed (epoch 2"));
+        assert_non_null(strstr(sums.calls[0].op.error.text, "the members have changed (view 2"));
         commit(&sums, 3, MUSTER_ABORTED);
         sum(&sums, 3);
         commit(&sums, 3, MUSTER_OK);
@@ -429,6 +429,30 @@ static void the_one_that_fails_is_named_by_those_that_gave_way(void **state)
         assert_non_null(strstr(sums.calls[rank].op.error.text,
                                "no communicator: rank 2: communicator: NCCL error 2"));
     }
+    sums_close(&sums);
+}
+
+/* The cause stands behind what was called, and is told to its last word on every rank. */
+static void the_cause_of_a_failed_setup_is_told_whole(void **state)
+{
+    struct sums sums;
+    const struct muster_gpu_options options = {.init_timeout_ns = 600 * MUSTER_NS_PER_S};
+
+    (void)state;
+    sums_open(&sums, 3, 23007, &options);
+    sums.stage.knobs.nccl_set("rank", 2);
+    sums.stage.knobs.nccl_set("init_fails", 3);
+    sums.stage.knobs.nccl_set("tells_cause", 1);
+    for (uint32_t rank = 0; rank < 3; rank++)
+        start_one(&sums, rank, 0);
+    for (uint32_t rank = 0; rank < 3; rank++) {
+        wait_one(&sums, rank, MUSTER_UNAVAILABLE);
+        assert_non_null(strstr(sums.calls[rank].op.error.text,
+                               "NCCL error 2: Call to ibv_create_cq failed with error Cannot "
+                               "allocate memory: raise the limit of locked memory of this process "
+                               "(ulimit -l) on gpu-node-0123 ("));
+    }
+    sums.stage.knobs.nccl_set("tells_cause", 0);
     sums_close(&sums);
 }
 
@@ -753,6 +777,7 @@ int main(void)
         cmocka_unit_test(an_init_that_fails_on_one_is_tried_again_by_all),
         cmocka_unit_test(an_init_that_fails_on_one_does_not_wait_for_the_others_timeout),
         cmocka_unit_test(the_one_that_fails_is_named_by_those_that_gave_way),
+        cmocka_unit_test(the_cause_of_a_failed_setup_is_told_whole),
         cmocka_unit_test(when_every_try_fails_all_are_told_and_the_next_epoch_tries_again),
         cmocka_unit_test(an_id_that_fails_is_tried_again),
         cmocka_unit_test(a_shrink_that_fails_becomes_a_new_one),

@@ -264,7 +264,7 @@ static bool play_death(uint32_t victim, unsigned k)
 
             mail_run(&mails[i]);
             if (!is_of_victim && mails[i].rc != MUSTER_OK) {
-                mail_assert_ended(&mails[i], MUSTER_ABORTED, "is gone (epoch 2: a member died)");
+                mail_assert_ended(&mails[i], MUSTER_ABORTED, "is gone (view 2: a member died)");
                 assert_non_null(strstr(mails[i].op.error.text,
                                        other == 1 ? "rank 2 (worker:2)" : "rank 1 (worker:1)"));
             }
@@ -303,9 +303,9 @@ static void play_shapes(bool is_received_first, uint64_t sent, uint64_t expected
     if (!is_received_first)
         mail_receive(&mails[1], 1, 0, expected, 0);
     mail_assert_ended(&mails[0], MUSTER_INVALID_ARGUMENT,
-                 "send #0 to rank 1 (worker:1): it expects i32");
+                      "send #0 to rank 1 (worker:1): it expects i32");
     mail_assert_ended(&mails[1], MUSTER_INVALID_ARGUMENT,
-                 "receive #0 from rank 0 (worker:0): it sends i32");
+                      "receive #0 from rank 0 (worker:0): it sends i32");
     mail_send(&mails[0], 0, 1, 5, 10, 0);
     mail_receive(&mails[1], 1, 0, 5, 0);
     mail_run_ok(&mails[0]);
@@ -421,7 +421,7 @@ static void a_deadline_names_the_other(void **state)
         MUSTER_OK);
     mail_assert_ended(&mails[0], MUSTER_DEADLINE_EXCEEDED, "it has not received it");
     mail_assert_ended(&mails[1], MUSTER_DEADLINE_EXCEEDED,
-                 "receive #0 from rank 1 (worker:1): rank 1 (worker:1) has not sent it");
+                      "receive #0 from rank 1 (worker:1): rank 1 (worker:1) has not sent it");
     mail_check_next(1);
     mail_close();
 }

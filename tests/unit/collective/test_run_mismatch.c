@@ -120,7 +120,7 @@ static void roots_of_different_epochs_end_aborted_on_all_at_once(void **state)
 
     assert_ended(1, MUSTER_ABORTED, "ranks have changed: rank 1 (worker:2)");
     assert_ended(2, MUSTER_ABORTED, "ranks have changed: rank 0 (worker:1)");
-    assert_non_null(strstr(seats[2].op.error.text, "in epoch 1, this rank"));
+    assert_non_null(strstr(seats[2].op.error.text, "in view 1, this rank"));
     assert_int_equal(ring.members[1].abort_count + ring.members[2].abort_count, 0);
     check_next(rest, 2);
     group_ring_close(&ring);

@@ -589,7 +589,8 @@ static void play_deadline(unsigned turns_before)
 
         ring.members[member].group->abort_grace_ns = 5 * MUSTER_NS_PER_MS;
         if (member != scene.victim)
-            seats[member].op.deadline_ns = muster_loop_now_ns(ring.test.env.loop);
+            seats[member].op.deadline_ns =
+                muster_loop_after_ns(ring.test.env.loop, MUSTER_NS_PER_MS);
         seat_start(member);
     }
     for (unsigned turn = 0; turn < turns_before; turn++) {

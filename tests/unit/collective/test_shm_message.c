@@ -50,7 +50,7 @@ static bool play_death_at_a_store(uint32_t victim, unsigned k, bool is_received_
         group_ring_change(&mail_ring, UINT32_MAX);
         mail_run(left);
         if (left->rc != MUSTER_OK)
-            mail_assert_ended(left, MUSTER_ABORTED, "is gone (epoch 2: a member died)");
+            mail_assert_ended(left, MUSTER_ABORTED, "is gone (view 2: a member died)");
     }
     if (mails[1].rc == MUSTER_OK && mails[1].done_count > 0)
         mail_check_values(&mails[1], 600, 100);
@@ -248,11 +248,10 @@ static void messages_that_nobody_receives_leave_room_for_operations(void **state
         tensor = bytes_of(output, mails[i].op.impl != NULL
                                       ? ((struct muster_message *)mails[i].op.impl)->bytes
                                       : 0);
-        assert_int_equal(
-            muster_receive_start(&fresh(&mails[count])->op,
-                                 mail_ring.members[1 + i / SHM_SHOWN_MAX].group, &tensor, 0,
-                                 mail_done),
-            MUSTER_OK);
+        assert_int_equal(muster_receive_start(&fresh(&mails[count])->op,
+                                              mail_ring.members[1 + i / SHM_SHOWN_MAX].group,
+                                              &tensor, 0, mail_done),
+                         MUSTER_OK);
         mail_run_ok(&mails[count]);
         mail_run_ok(&mails[i]);
     }

@@ -103,6 +103,32 @@ static void expect(const char *answer, const char *part)
         fail_msg("\"%s\" is not in:\n%s", part, answer);
 }
 
+static void echo_header(struct muster_http_page *page, struct muster_http_reply *reply)
+{
+    const char *accept = muster_http_reply_request_header(reply, "accept");
+
+    (void)page;
+    muster_http_reply_add_header(reply, "Content-Security-Policy", "default-src 'none'");
+    muster_http_reply_printf(reply, "%s|%s", accept != NULL ? accept : "none",
+                             muster_http_reply_request_header(reply, "X-Absent") == NULL ? ""
+                                                                                         : "?");
+}
+
+static void pages_read_headers_and_add_their_own(void **state)
+{
+    struct fixture *fixture = *state;
+    struct muster_http_page page = {.path = "/echo", .on_request = echo_header};
+    const char *answer;
+
+    assert_int_equal(muster_http_page_add(fixture->server, &page), MUSTER_OK);
+    answer = ask(fixture,
+                 "GET /echo HTTP/1.1\r\nHost: x\r\nAccept: text/x\r\nConnection: close\r\n\r\n");
+
+    expect(answer, "\r\nContent-Security-Policy: default-src 'none'\r\n");
+    expect(answer, "\r\n\r\ntext/x|");
+    muster_http_page_remove(&page);
+}
+
 static void healthy_process_says_ok(void **state)
 {
     const char *answer = get(*state, "/healthz");
@@ -267,6 +293,7 @@ static void taken_address_is_refused_by_name(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        CASE(pages_read_headers_and_add_their_own),
         CASE(healthy_process_says_ok),
         CASE(failed_checks_are_listed_with_their_reasons),
         CASE(metrics_are_shown_as_prometheus_text),

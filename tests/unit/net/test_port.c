@@ -167,6 +167,19 @@ static void http2_is_answered_by_the_rpc_server(void **state)
     assert_null(fixture->peer);
 }
 
+/* A client under TLS takes HTTP/2's first frame for what it is: plain text. */
+static void tls_is_answered_in_plain_text_by_a_server_without_it(void **state)
+{
+    struct fixture *fixture = *state;
+    uint8_t header[9];
+
+    say(fixture, "\x16\x03\x01\x01\x01\x01");
+
+    assert_true(hear(fixture, header, sizeof(header)) > 3);
+    assert_int_equal(header[0], 0);
+    assert_int_equal(header[3], 4);
+}
+
 static void http2_without_a_server_is_refused(void **state)
 {
     say(*state, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
@@ -217,6 +230,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(peer_link_is_handed_on_with_its_first_bytes),
         CASE(http2_is_answered_by_the_rpc_server),
+        CASE(tls_is_answered_in_plain_text_by_a_server_without_it),
         SERVERLESS(http2_without_a_server_is_refused),
         CASE(anything_else_is_refused),
         CASE(early_end_is_dropped_and_the_next_connection_is_served),

@@ -131,9 +131,6 @@ static void refusals_name_what_is_wrong(void **state)
     ask(&secured, &probe, "Unary", "a");
     assert_int_equal(probe.rc, MUSTER_UNAVAILABLE);
     assert_non_null(strstr(probe.text, "not for \"elsewhere.test\""));
-    dial(&secured, NULL, NULL); /* plain text to a server under TLS */
-    ask(&secured, &probe, "Unary", "a");
-    assert_int_equal(probe.rc, MUSTER_UNAVAILABLE);
     muster_tls_close(secured.client);
     secured.client = open_tls(secured.fixture.env, NULL, false);
     dial(&secured, secured.client, NULL);
@@ -145,22 +142,74 @@ static void refusals_name_what_is_wrong(void **state)
     secured_close(&secured);
 }
 
-static void tls_to_a_plain_server_is_told(void **state)
+/* Counts the events of the server that tells of a disagreement about TLS. */
+struct mismatch_log {
+    struct muster_log log;
+    unsigned plain_text_clients, tls_clients;
+};
+
+static void on_log(struct muster_log *log, enum muster_log_level level, uint64_t wall_ns,
+                   const char *event, const struct muster_field *fields, size_t count)
 {
-    struct secured secured;
+    struct mismatch_log *mismatches = MUSTER_CONTAINER_OF(log, struct mismatch_log, log);
+
+    (void)level, (void)wall_ns, (void)fields, (void)count;
+    mismatches->plain_text_clients += strcmp(event, "client_speaks_plain_text") == 0;
+    mismatches->tls_clients += strcmp(event, "client_speaks_tls") == 0;
+}
+
+static const struct muster_log_ops mismatch_log_ops = {.write = on_log};
+
+static void check_mismatch(struct secured *secured, const char *words)
+{
     struct rpc_probe probe;
+
+    ask(secured, &probe, "Unary", "a");
+    assert_int_equal(probe.rc, MUSTER_UNAVAILABLE);
+    if (strstr(probe.text, words) == NULL)
+        fail_msg("%s", probe.text);
+    assert_int_equal(muster_channel_error(secured->fixture.channel)->rc,
+                     MUSTER_FAILED_PRECONDITION);
+}
+
+static void plain_text_to_a_server_under_tls_is_told_on_both_sides(void **state)
+{
+    struct mismatch_log log = {.log = {.ops = &mismatch_log_ops, .level_max = MUSTER_LOG_WARN}};
+    struct secured secured;
 
     (void)state;
     secured_open(&secured, false);
+    secured.fixture.env->log = &log.log;
+    for (unsigned i = 0; i < 2; i++) {
+        dial(&secured, NULL, NULL);
+        check_mismatch(&secured, "the peer speaks TLS, and this side speaks plain text");
+    }
+
+    assert_int_equal(log.plain_text_clients, 1); /* one host */
+    assert_int_equal(log.tls_clients, 0);
+    secured.fixture.env->log = NULL;
+    secured_close(&secured);
+}
+
+static void tls_to_a_plain_server_is_told_on_both_sides(void **state)
+{
+    struct mismatch_log log = {.log = {.ops = &mismatch_log_ops, .level_max = MUSTER_LOG_WARN}};
+    struct secured secured;
+
+    (void)state;
+    secured_open(&secured, false);
+    secured.fixture.env->log = &log.log;
     rpc_fixture_hang_up(&secured.fixture);
     rpc_fixture_stop_serving(&secured.fixture, 0);
     rpc_fixture_serve_anew(&secured.fixture, NULL);
-    dial(&secured, secured.client, NULL);
-    ask(&secured, &probe, "Unary", "a");
+    for (unsigned i = 0; i < 2; i++) {
+        dial(&secured, secured.client, NULL);
+        check_mismatch(&secured, "the peer speaks plain text, and this side speaks TLS");
+    }
 
-    assert_int_equal(probe.rc, MUSTER_UNAVAILABLE);
-    if (strstr(probe.text, "serve plain text?") == NULL)
-        fail_msg("%s", probe.text);
+    assert_int_equal(log.tls_clients, 1); /* one host */
+    assert_int_equal(log.plain_text_clients, 0);
+    secured.fixture.env->log = NULL;
     secured_close(&secured);
 }
 
@@ -328,8 +377,7 @@ static void a_port_takes_tls(void **state)
     ask(&secured, &probe, "Unary", "by the port");
     assert_string_equal(probe.messages, "by the port");
     dial(&secured, NULL, NULL);
-    ask(&secured, &probe, "Unary", "plain");
-    assert_int_equal(probe.rc, MUSTER_UNAVAILABLE);
+    check_mismatch(&secured, "the peer speaks TLS, and this side speaks plain text");
     secured.fixture.address = before;
     muster_port_close(port, on_port_closed);
     test_env_run_until(secured.fixture.env, test_env_is_true, &is_closed);
@@ -342,7 +390,8 @@ int main(void)
         cmocka_unit_test(calls_of_every_kind_work),
         cmocka_unit_test(large_messages_pass_both_ways),
         cmocka_unit_test(refusals_name_what_is_wrong),
-        cmocka_unit_test(tls_to_a_plain_server_is_told),
+        cmocka_unit_test(plain_text_to_a_server_under_tls_is_told_on_both_sides),
+        cmocka_unit_test(tls_to_a_plain_server_is_told_on_both_sides),
         cmocka_unit_test(a_server_without_a_certificate_does_not_listen),
         cmocka_unit_test(a_channel_resumes_its_session),
         cmocka_unit_test(a_handler_knows_who_calls),

@@ -432,18 +432,23 @@ static void a_client_hello_without_measure_is_refused_by_its_first_bytes(void **
     }
 }
 
+/* The alert tells the client what it has dialled. */
 static void plain_text_is_told_from_tls(void **state)
 {
     static const char text[] = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    static const uint8_t fatal[] = {0x15, 3, 1, 0, 2, 2};
     struct strange strange;
+    uint8_t heard[16];
 
     (void)state;
     strange_open(&strange);
     send_text(&strange, text, sizeof(text) - 1);
     tls_pair_wait(&strange.pair, &strange.pair.server);
 
-    assert_int_equal(strange.pair.server.rc, MUSTER_UNAVAILABLE);
-    assert_non_null(strstr(strange.pair.server.error.text, "plain HTTP"));
+    assert_int_equal(strange.pair.server.rc, MUSTER_FAILED_PRECONDITION);
+    assert_non_null(strstr(strange.pair.server.error.text, "the peer speaks plain text"));
+    assert_int_equal(recv(strange.fd, heard, sizeof(heard), 0), sizeof(fatal) + 1);
+    assert_memory_equal(heard, fatal, sizeof(fatal));
     strange_close(&strange);
 }
 

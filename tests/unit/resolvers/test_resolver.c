@@ -3,6 +3,7 @@
 
 #include "test_env.h"
 #include "test_vars.h"
+#include "test_vars.h"
 
 #include <string.h>
 
@@ -126,10 +127,11 @@ static void a_late_answer_is_deadline_exceeded(void **state)
     (void)state;
 
     world_open(&world);
-    world.resolve.deadline_ns = 0;
+    world.resolve.deadline_ns = muster_loop_after_ns(world.env->loop, MUSTER_NS_PER_MS);
     assert_int_equal(muster_resolve_start(&world.resolve, &world.slow.resolver, on_answer),
                      MUSTER_OK);
-    test_env_turn(world.env, 4);
+    while (world.answers == 0)
+        (void)muster_loop_turn(world.env->loop, MUSTER_NS_PER_MS);
 
     assert_int_equal(world.answers, 1);
     assert_int_equal(world.rc, MUSTER_DEADLINE_EXCEEDED);
@@ -221,6 +223,12 @@ static void unknown_schemes_are_named_with_those_that_exist(void **state)
         {"static:=a:1", MUSTER_INVALID_ARGUMENT, "job=address"},
         {"static:{\"w\":1}", MUSTER_INVALID_ARGUMENT, "'w'"},
         {"tf_config:x", MUSTER_INVALID_ARGUMENT, "'x'"},
+        {"static:w=a:1?zoo=1", MUSTER_INVALID_ARGUMENT, "there is no option 'zoo'"},
+        {"static:{\"w\":[\"a\"]}?zoo=1", MUSTER_INVALID_ARGUMENT, "there is no option 'zoo'"},
+        {"static:w=a:1?task_id=x", MUSTER_INVALID_ARGUMENT, "task_id=x"},
+        {"static:w=a:1&task_id=0", MUSTER_INVALID_ARGUMENT, "behind a '?'"},
+        {"static:w=a:1;task_type=w", MUSTER_INVALID_ARGUMENT, "task_type is an option"},
+        {"tf_config:task_type=w?task_id=0", MUSTER_INVALID_ARGUMENT, "joined by '&'"},
     };
     struct world world;
     (void)state;
@@ -234,6 +242,98 @@ static void unknown_schemes_are_named_with_those_that_exist(void **state)
                          rows[i].rc);
         assert_non_null(strstr(error.text, rows[i].text));
         assert_null(resolver);
+    }
+    world_close(&world);
+}
+
+static void a_remedy_names_the_task_behind_its_uri(void **state)
+{
+    static const struct {
+        const char *uri, *cluster, *remedy;
+    } rows[] = {
+        {"static:w=a:1", "{\"w\":[\"a:1\"]}", "as in static:w=a:1?task_type=w&task_id=0"},
+        {"static:{\"w\":[\"a?\"]}", "{\"w\":{\"3\":\"a\"}}",
+         "as in static:{\"w\":[\"a?\"]}?task_type=w&task_id=3"},
+        {"file:/c?rpc_layer=grpc", "{\"ps\":[\"p\"],\"worker\":[\"a\"]}",
+         "as in file:/c?rpc_layer=grpc&task_type=worker&task_id=0"},
+        {"tf_config", "{\"worker\":[\"a\"]}", "as in tf_config:task_type=worker&task_id=0"},
+        {"auto:", "{\"worker\":[\"a\"]}", "as in auto:task_type=worker&task_id=0"},
+        {"kubernetes:port=1", "{\"chief\":[\"c\"],\"worker\":[\"a\"]}",
+         "as in kubernetes:port=1&task_type=chief&task_id=0"},
+        {"union:static:w=a?rpc_layer=x|static:w=b", "{\"w\":[\"a\",\"b\"]}",
+         "as in union:static:w=a?rpc_layer=x|static:w=b?task_type=w&task_id=0"},
+        {"union:(static:w=a|static:w=b?task_id=1)?rpc_layer=g", "{\"w\":[\"a\"]}",
+         "as in union:(static:w=a|static:w=b?task_id=1)?rpc_layer=g&task_type=w&task_id=0"},
+        {"static:w="
+         "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+         "aaaaaaaaaaaa",
+         "{\"w\":[\"a\"]}", "put ?task_type=w&task_id=0 behind its URI"},
+    };
+    struct world world;
+    (void)state;
+
+    world_open(&world);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct muster_cluster_spec *spec = cluster(&world, rows[i].cluster);
+        char text[220];
+
+        assert_string_equal(muster_resolver_task_remedy(rows[i].uri, spec, sizeof(text), text),
+                            rows[i].remedy);
+        muster_cluster_spec_unref(spec);
+    }
+    world_close(&world);
+}
+
+static size_t count_two(struct muster_files *files, const char *pattern)
+{
+    (void)files;
+    assert_string_equal(pattern, "/dev/nvidia[0-9]*");
+    return 2;
+}
+
+/* The GPUs of this machine, as `muster run -n gpu` counts them, are those of the own task. */
+static void without_a_list_the_machines_gpus_are_counted(void **state)
+{
+    static const struct muster_files_ops files_ops = {.count = count_two};
+    static const struct {
+        const char *uri, *task_type;
+        int64_t count;
+    } rows[] = {
+        {"static:w=a:1,b:1?task_type=w&task_id=1", NULL, 2},
+        {"static:w=a:1,b:1?task_type=w&task_id=1", "w", 2},
+        {"static:w=a:1,b:1?task_type=w&task_id=0", "w", 0},
+        {"static:w=a:1,b:1", "w", 0},
+        {"union:static:w=a:1|static:w=b:1", NULL, 2},
+        {"torchrun:", NULL, 2},
+    };
+    static const struct test_var vars_of_torchrun[] = {
+        {"RANK", "1"}, {"WORLD_SIZE", "2"}, {NULL, NULL}};
+    struct muster_files files = {.ops = &files_ops};
+    struct test_vars vars;
+    struct world world;
+    (void)state;
+
+    world_open(&world);
+    world.env->files = &files;
+    test_vars_init(&vars, vars_of_torchrun);
+    world.env->vars = &vars.vars;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct muster_accelerators *found = &world.resolve.accelerators;
+        struct muster_resolver *resolver = NULL;
+
+        assert_int_equal(muster_resolver_open(world.env, rows[i].uri, NULL, &resolver, NULL),
+                         MUSTER_OK);
+        world.resolve.what = MUSTER_RESOLVE_NUM_ACCELERATORS;
+        world.resolve.query = (struct muster_task_query){
+            .task_type = rows[i].task_type, .has_task_id = rows[i].task_type != NULL, .task_id = 1};
+        assert_int_equal(muster_resolve_start(&world.resolve, resolver, on_answer), MUSTER_OK);
+        test_env_turn(world.env, 8);
+        assert_int_equal(world.rc, MUSTER_OK);
+        assert_int_equal(found->kind_count, rows[i].count > 0);
+        if (rows[i].count > 0)
+            assert_int_equal(found->kinds[0].count, rows[i].count);
+        muster_resolver_close(resolver, NULL);
+        test_env_turn(world.env, 8);
     }
     world_close(&world);
 }
@@ -328,6 +428,8 @@ int main(void)
         cmocka_unit_test(results_of_a_failed_question_are_dropped),
         cmocka_unit_test(close_completes_open_questions_first),
         cmocka_unit_test(unknown_schemes_are_named_with_those_that_exist),
+        cmocka_unit_test(a_remedy_names_the_task_behind_its_uri),
+        cmocka_unit_test(without_a_list_the_machines_gpus_are_counted),
         cmocka_unit_test(auto_without_a_mark_says_what_it_looked_for),
         cmocka_unit_test(auto_takes_the_first_mark_and_says_why),
         cmocka_unit_test(what_the_caller_sets_is_said_to_come_from_it),

@@ -39,7 +39,9 @@ static void lists_become_names(void **state)
         {"a[1][2]b[3]", "a12b3"},
         {"n[5-3],m1", "m1"},
         {"n[3-1][1-65536],m1", "m1"},
-        {"a,,b, c\n", "a b c"},
+        {" a,b , c\td\n", "a b c d"},
+        {"a,b,", "a b"},
+        {"n[1-2], ", "n1 n2"},
         {"n[1,1],n1", "n1 n1 n1"},
     };
     struct test_env test;
@@ -64,19 +66,15 @@ static void a_bad_list_is_refused_with_the_place(void **state)
     static const struct {
         const char *list, *text;
     } rows[] = {
-        {"n[1-2", "character 2"},
-        {"n1]", "character 3"},
-        {"n[]", "character 2"},
-        {"n[a-b]", "numbers"},
-        {"n[1-]", "numbers"},
-        {"n[-1]", "numbers"},
-        {"n[1,]", "numbers"},
-        {"a,n[1-2-3]", "character 4"},
-        {"n[[1]]", "numbers"},
-        {"n[1x3]", "numbers"},
-        {"n[1234567890123456]", "numbers"},
-        {"a\x01", "control character"},
-        {"[1][2][3][4][5][6][7][8][9]", "8 bracket groups"},
+        {"n[1-2", "character 2"},       {"a,,b", "character 3: expected a host before ','"},
+        {"a, ,b", "character 4"},       {",a", "character 1"},
+        {"n[1-2],,c", "character 8"},   {",", "character 1"},
+        {"n1]", "character 3"},         {"n[]", "character 2"},
+        {"n[a-b]", "numbers"},          {"n[1-]", "numbers"},
+        {"n[-1]", "numbers"},           {"n[1,]", "numbers"},
+        {"a,n[1-2-3]", "character 4"},  {"n[[1]]", "numbers"},
+        {"n[1x3]", "numbers"},          {"n[1234567890123456]", "numbers"},
+        {"a\x01", "control character"}, {"[1][2][3][4][5][6][7][8][9]", "8 bracket groups"},
     };
     struct test_env test;
     (void)state;

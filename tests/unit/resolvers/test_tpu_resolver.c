@@ -187,6 +187,7 @@ static void questions_side_by_side_start_one_coordinator(void **state)
     for (size_t i = 0; i < 2; i++) {
         resolves[i] = (struct muster_resolve){.what = MUSTER_RESOLVE_MASTER, .data = &is_done[i]};
         resolves[i].query.task_type = "c";
+        resolves[i].query.has_task_id = true;
         resolves[i].deadline_ns = cloud_fixture_in_s(&f, 30);
         assert_int_equal(muster_resolve_start(&resolves[i], resolver, on_master), MUSTER_OK);
     }
@@ -290,9 +291,13 @@ static void no_version_is_set_on_a_node_that_is_not_ready(void **state)
     static const struct {
         const char *node;
         const char *word;
+        enum muster_rc rc;
     } rows[] = {
-        {"{\"state\":\"CREATING\",\"ipAddress\":\"127.0.0.1\"}", "CREATING"},
-        {"{\"state\":\"READY\"}", "no worker"},
+        {"{\"state\":\"CREATING\",\"ipAddress\":\"127.0.0.1\"}", "CREATING",
+         MUSTER_FAILED_PRECONDITION},
+        {"{\"state\":\"READY\"}", "neither its networkEndpoints nor its ipAddress",
+         MUSTER_NOT_FOUND},
+        {"{\"state\":\"READY\",\"networkEndpoints\":[]}", "no worker", MUSTER_FAILED_PRECONDITION},
     };
     (void)state;
 
@@ -312,8 +317,7 @@ static void no_version_is_set_on_a_node_that_is_not_ready(void **state)
         options = tpu_n(&f);
         resolver = opened(&f, &options);
 
-        assert_int_equal(ask_client(&f, muster_tpu_resolver_client(resolver), &query),
-                         MUSTER_FAILED_PRECONDITION);
+        assert_int_equal(ask_client(&f, muster_tpu_resolver_client(resolver), &query), rows[i].rc);
         assert_non_null(strstr(query.error.text, rows[i].word));
         assert_non_null(strstr(query.error.text, "TPU n"));
         assert_int_equal(fake_cloud_counts(f.cloud)->requests, 1);
@@ -418,8 +422,8 @@ static void a_closing_client_ends_those_who_wait(void **state)
     bool is_done = false;
     (void)state;
     cloud_fixture_open(&f, NULL);
-    cloud_fixture_script(
-        &f, "[" AT(NODE("v1", "n"), "{\"state\":\"READY\",\"health\":\"TIMEOUT\"}") "]");
+    cloud_fixture_script(&f, "[" AT(NODE("v1", "n"), "{\"state\":\"READY\",\"health\":\"TIMEOUT\","
+                                                     "\"networkEndpoints\":[]}") "]");
     options = tpu_n(&f);
     resolver = opened(&f, &options);
     wait.data = &is_done;

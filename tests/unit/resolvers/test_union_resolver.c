@@ -187,9 +187,10 @@ static void a_late_member_ends_the_question_at_its_deadline(void **state)
     (void)state;
 
     world_open(&world);
-    world.resolve.deadline_ns = 0;
+    world.resolve.deadline_ns = muster_loop_after_ns(world.env->loop, MUSTER_NS_PER_MS);
     assert_int_equal(muster_resolve_start(&world.resolve, world.both, on_answer), MUSTER_OK);
-    test_env_turn(world.env, 5);
+    while (world.answers == 0)
+        (void)muster_loop_turn(world.env->loop, MUSTER_NS_PER_MS);
 
     assert_int_equal(world.rc, MUSTER_DEADLINE_EXCEEDED);
     world_close(&world);
@@ -259,6 +260,90 @@ static void a_union_by_uri(void **state)
     world_close(&world);
 }
 
+/* The task of a resolver as "type:id". */
+static char *task_of(struct muster_resolver *resolver, size_t bytes, char *text)
+{
+    char *type = NULL;
+    bool is_set = false;
+    int64_t id = 0;
+
+    assert_int_equal(muster_resolver_task_type(resolver, &type, NULL), MUSTER_OK);
+    assert_int_equal(muster_resolver_task_id(resolver, &is_set, &id, NULL), MUSTER_OK);
+    snprintf(text, bytes, is_set ? "%s:%d" : "%s", type != NULL ? type : "none", (int)id);
+    muster_mem_free(resolver->env->mem, type);
+    return text;
+}
+
+static void options_at_the_end_are_those_of_the_union(void **state)
+{
+    static const struct {
+        const char *uri, *task;
+    } rows[] = {
+        {"union:static:w=a:1|static:w=b:1?task_type=w&task_id=1", "w:1"},
+        {"union:static:w=a:1?task_type=w&task_id=0|static:w=b:1", "w:0"},
+        {"union:static:w=a:1?task_id=0|static:w=b:1?task_type=w&task_id=1", "w:1"},
+        {"union:(static:w=a:1?task_type=w&task_id=0)|(static:w=b:1?task_id=5)", "w:0"},
+        {"union:(static:w=a:1)|(static:w=b:1)?task_type=w&task_id=1", "w:1"},
+        {"union:(union:static:w=a:1|static:w=b:1?task_type=w&task_id=1)", "w:1"},
+        {"union:(union:static:w=a:1|static:w=b:1?task_id=1)?task_type=w&task_id=0", "w:0"},
+        {"union:union:static:w=a:1|static:w=b:1?task_type=w&task_id=0", "w:0"},
+        {"union:(union:(union:static:w=a:1))|static:{\"w\":[\"b|(?:1\"]}?task_id=1", "none:1"},
+    };
+    struct world world;
+    (void)state;
+
+    world_open(&world);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct muster_resolver *resolver = NULL;
+        struct muster_error error = {0};
+        char task[40];
+
+        if (muster_resolver_open(world.env, rows[i].uri, NULL, &resolver, &error) != MUSTER_OK)
+            fail_msg("%s: %s", rows[i].uri, error.text);
+        assert_string_equal(task_of(resolver, sizeof(task), task), rows[i].task);
+        assert_int_equal(muster_resolve_start(&world.resolve, resolver, on_answer), MUSTER_OK);
+        test_env_turn(world.env, 8);
+        assert_int_equal(world.rc, MUSTER_OK);
+        assert_int_equal(muster_cluster_spec_job(world.resolve.cluster_spec, "w")->task_count, 2);
+        muster_cluster_spec_unref(world.resolve.cluster_spec);
+        muster_resolver_close(resolver, NULL);
+        test_env_turn(world.env, 8);
+    }
+    world_close(&world);
+}
+
+static void a_bad_uri_of_a_union_is_refused_by_name(void **state)
+{
+    static const struct {
+        const char *uri, *text;
+    } rows[] = {
+        {"union:static:w=a:1|static:w=b:1?zoo=1", "there is no option 'zoo'"},
+        {"union:(static:w=a:1)?zoo=1", "there is no option 'zoo'"},
+        {"union:static:w=a:1?zoo=1|static:w=b:1", "there is no option 'zoo'"},
+        {"union:(union:static:w=a:1?zoo=1)", "there is no option 'zoo'"},
+        {"union:static:w=a:1|static:w=b:1?environment=x", "no environment of its own"},
+        {"union:static:w=a:1||static:w=b:1", "member 2 of the union is empty"},
+        {"union:(static:w=a:1", "not closed"},
+        {"union:(static:w=a:1)x", "expected '|'"},
+        {"union:(static:w=a:1)?task_id=0|static:w=b:1", "options of the union stand at its end"},
+        {"union:(((((((((((((((((static:w=a:1", "at most 16 parentheses"},
+    };
+    struct world world;
+    (void)state;
+
+    world_open(&world);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct muster_resolver *resolver = NULL;
+        struct muster_error error = {0};
+
+        assert_int_equal(muster_resolver_open(world.env, rows[i].uri, NULL, &resolver, &error),
+                         MUSTER_INVALID_ARGUMENT);
+        if (strstr(error.text, rows[i].text) == NULL)
+            fail_msg("%s: %s", rows[i].uri, error.text);
+    }
+    world_close(&world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -269,6 +354,8 @@ int main(void)
         cmocka_unit_test(a_question_about_the_master_goes_to_the_first_member_alone),
         cmocka_unit_test(a_union_is_closed_when_its_slowest_member_is),
         cmocka_unit_test(a_union_by_uri),
+        cmocka_unit_test(options_at_the_end_are_those_of_the_union),
+        cmocka_unit_test(a_bad_uri_of_a_union_is_refused_by_name),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

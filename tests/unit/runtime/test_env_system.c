@@ -156,6 +156,29 @@ static void the_host_has_one_key_and_this_pid(void **state)
     muster_host_system_close(again);
 }
 
+static void loopback_is_shared_by_processes_of_one_network(void **state)
+{
+    static const struct {
+        const char *a, *b;
+        bool is_shared;
+    } rows[] = {
+        {"boot/1/5", "boot/1/5", true},  /* one host */
+        {"boot/1/5", "boot/2/5", true},  /* a container on the host's network */
+        {"boot/1/5", "boot/1/6", false}, /* a network of its own */
+        {"boot/1/5", "root/1/5", false}, /* another machine whose numbers are the same */
+        {"host0", "host1", false},       {"host0", "host0", true},    {"alone/7", "alone/8", false},
+        {"boot/5", "boot/1/5", false},   {"boot/1/5", "boot", false},
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        print_message("%s %s\n", rows[i].a, rows[i].b);
+        assert_int_equal(muster_host_key_shares_loopback(rows[i].a, rows[i].b), rows[i].is_shared);
+        assert_int_equal(muster_host_key_shares_loopback(rows[i].b, rows[i].a), rows[i].is_shared);
+    }
+    assert_true(muster_host_key_shares_loopback(muster_host_key(env_of(state)->host),
+                                                muster_host_key(env_of(state)->host)));
+}
+
 static void on_exit_once(struct muster_process_watch *watch)
 {
     *(bool *)watch->data = true;
@@ -254,6 +277,7 @@ int main(void)
         CASE(what_is_no_regular_file_is_known_without_opening_it),
         CASE(a_missing_file_is_not_found),
         CASE(the_host_has_one_key_and_this_pid),
+        CASE(loopback_is_shared_by_processes_of_one_network),
         CASE(a_killed_process_is_told_once),
         CASE(a_closed_watch_tells_nothing),
         CASE(the_environment_opens_all_its_parts_and_no_upper_layer),

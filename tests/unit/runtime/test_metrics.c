@@ -138,6 +138,38 @@ static void a_metric_can_show_a_number_elsewhere(void **state)
     muster_metrics_close(metrics);
 }
 
+static void read_clock(struct muster_metrics_collector *collector)
+{
+    struct muster_metric *metric = collector->data;
+
+    muster_metric_add(metric, 1500);
+}
+
+static void a_collector_sets_values_when_the_page_is_asked_for(void **state)
+{
+    struct muster_env *env = env_of(state);
+    struct muster_metrics *metrics = NULL;
+    struct muster_metric seconds;
+    struct muster_metrics_collector collector = {.data = &seconds, .collect = read_clock};
+    char *text;
+
+    assert_int_equal(muster_metrics_open(env->mem, &metrics), MUSTER_OK);
+    muster_metric_init(&seconds, metrics, MUSTER_COUNTER, "m_seconds_total", "Time.", NULL);
+    seconds.per_unit = 1000;
+    muster_metrics_collector_add(metrics, &collector);
+    text = format(env, metrics);
+
+    assert_non_null(strstr(text, "\nm_seconds_total 1.5\n"));
+    muster_mem_free(env->mem, text);
+    muster_metrics_collector_remove(&collector);
+    text = format(env, metrics);
+
+    assert_non_null(strstr(text, "\nm_seconds_total 1.5\n"));
+    muster_mem_free(env->mem, text);
+    muster_metric_fini(&seconds);
+    muster_metrics_close(metrics);
+}
+
 static void values_out_of_scale_fall_into_the_last_bucket(void **state)
 {
     struct muster_histogram wait;
@@ -179,6 +211,7 @@ int main(void)
         CASE(a_histogram_counts_cumulatively_by_powers_of_two),
         CASE(a_histogram_with_bounds_shows_them_all),
         CASE(a_metric_can_show_a_number_elsewhere),
+        CASE(a_collector_sets_values_when_the_page_is_asked_for),
         CASE(values_out_of_scale_fall_into_the_last_bucket),
         CASE(without_memory_the_page_is_refused),
     };

@@ -3,7 +3,10 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <string.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <muster/poller.h>
 #include <muster/runtime.h>
@@ -372,9 +375,73 @@ static void an_open_without_memory_leaks_nothing(void **state)
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
+struct intruder {
+    struct muster_runtime *runtime;
+    enum muster_rc rc;
+    struct muster_error error;
+};
+
+static void *intrude(void *data)
+{
+    struct intruder *intruder = data;
+
+    intruder->rc = muster_runtime_enter_as(intruder->runtime, "theft", &intruder->error);
+    muster_runtime_leave(intruder->runtime);
+    return NULL;
+}
+
+static enum muster_rc intrude_elsewhere(struct intruder *intruder)
+{
+    pthread_t thread;
+
+    assert_int_equal(pthread_create(&thread, NULL, intrude, intruder), 0);
+    pthread_join(thread, NULL);
+    return intruder->rc;
+}
+
+static void one_thread_at_a_time_is_in(void **state)
+{
+    struct intruder intruder = {.runtime = open_runtime(state)};
+    struct muster_error error;
+
+    assert_int_equal(muster_runtime_enter_as(intruder.runtime, "work", &error), MUSTER_OK);
+    assert_int_equal(intrude_elsewhere(&intruder), MUSTER_FAILED_PRECONDITION);
+    assert_non_null(strstr(intruder.error.text, "theft by thread"));
+    assert_non_null(strstr(intruder.error.text, "is in work"));
+    muster_runtime_leave(intruder.runtime);
+    assert_int_equal(intrude_elsewhere(&intruder), MUSTER_OK);
+
+    muster_runtime_close(intruder.runtime);
+}
+
+static void a_fork_is_refused_and_closes_nothing(void **state)
+{
+    struct muster_runtime *runtime = open_runtime(state);
+    int status = -1;
+    pid_t child = fork();
+
+    if (child == 0) {
+        bool is_refused = muster_runtime_enter(runtime) == MUSTER_FAILED_PRECONDITION &&
+                          muster_runtime_wait(runtime, test_env_is_true, NULL, UINT64_MAX) ==
+                              MUSTER_FAILED_PRECONDITION;
+
+        muster_runtime_leave(runtime);
+        muster_runtime_close(runtime);
+        _exit(is_refused ? 0 : 1);
+    }
+    waitpid(child, &status, 0);
+    assert_int_equal(status, 0);
+    assert_int_equal(muster_runtime_enter(runtime), MUSTER_OK);
+    muster_runtime_leave(runtime);
+
+    muster_runtime_close(runtime);
+}
+
 int main(void)
 {
     const struct CMUnitTest cases[] = {
+        CASE(one_thread_at_a_time_is_in),
+        CASE(a_fork_is_refused_and_closes_nothing),
         CASE(timers_fire_while_the_program_computes),
         CASE(program_tasks_run_only_on_the_programs_thread),
         CASE(the_seat_changes_hands_ten_thousand_times),

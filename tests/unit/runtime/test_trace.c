@@ -52,7 +52,7 @@ static void the_dump_has_one_object_per_line(void **state)
     muster_trace_dump(env->trace, file);
     fclose(file);
 
-    assert_non_null(strstr(text, ",\"kind\":\"view_committed\",\"a\":2,\"b\":3,\"c\":4}\n"));
+    assert_non_null(strstr(text, ",\"a\":2,\"b\":3,\"c\":4,\"kind\":\"view_committed\"}\n"));
     free(text);
     muster_trace_close(env->trace);
 }

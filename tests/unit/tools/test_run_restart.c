@@ -36,6 +36,20 @@ static void exit_code_0_is_a_leave_in_any_case(void **state)
     assert_int_equal(run_restart_decide(&question), RUN_ACTION_LEAVE);
 }
 
+static void a_refused_worker_is_not_started_again_and_the_others_go_on(void **state)
+{
+    struct run_restart_question question = usual;
+    (void)state;
+
+    question.is_refused = true;
+    assert_int_equal(run_restart_decide(&question), RUN_ACTION_GO_ON);
+    question.members_min = 4;
+    assert_int_equal(run_restart_decide(&question), RUN_ACTION_END_ALL);
+    question = usual;
+    question.is_refused = question.is_gang = true;
+    assert_int_equal(run_restart_decide(&question), RUN_ACTION_END_ALL);
+}
+
 static void wrong_arguments_of_all_workers_end_all_at_once(void **state)
 {
     struct run_restart_question question = usual;
@@ -151,6 +165,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_death_restarts_the_worker_until_its_restarts_are_used),
         cmocka_unit_test(exit_code_0_is_a_leave_in_any_case),
+        cmocka_unit_test(a_refused_worker_is_not_started_again_and_the_others_go_on),
         cmocka_unit_test(wrong_arguments_of_all_workers_end_all_at_once),
         cmocka_unit_test(misuse_is_a_code_that_comes_early_and_without_a_report),
         cmocka_unit_test(too_few_others_end_all),

@@ -9,7 +9,7 @@
 
 struct row {
     const char *name;
-    struct test_var vars[4];
+    struct test_var vars[5];
     const char *resolver;
     enum muster_rc rc;
     const char *task_type; /* or, for an error, what its text must name */
@@ -65,6 +65,17 @@ static const struct row rows[] = {
      "worker",
      1,
      3},
+    {"RANK of a launcher wins over TF_CONFIG",
+     {{"TF_CONFIG",
+       "{\"cluster\":{\"worker\":[\"b:1\",\"c:1\"]},\"task\":{\"type\":\"worker\",\"index\":1}}"},
+      {"RANK", "3"},
+      {"WORLD_SIZE", "4"},
+      {"MUSTER_INCARNATION", "1"}},
+     NULL,
+     MUSTER_OK,
+     "worker",
+     3,
+     4},
     {"malformed TF_CONFIG",
      {{"TF_CONFIG", "{\"cluster\":"}},
      NULL,
@@ -170,9 +181,49 @@ static void each_environment_gives_its_place(void **state)
     }
 }
 
+/* The URI in the text of the error is asked in place of the one that says too little. */
+static void the_uri_of_the_remedy_gives_a_place(void **state)
+{
+    static const char *const uris[] = {
+        "static:worker=a:1,b:2",
+        "static:{\"chief\":[\"c:1\"],\"worker\":{\"4\":\"a:1\"}}",
+        "static:worker=a:1?rpc_layer=grpc",
+        "union:static:worker=a:1|static:ps=p:1",
+        "union:(union:static:worker=a:1|static:worker=b:1)?rpc_layer=grpc",
+        "tf_config:",
+        "auto:",
+    };
+    static const struct test_var vars_of_tf[] = {
+        {"TF_CONFIG", "{\"cluster\":{\"worker\":[\"a:1\",\"b:1\"]}}"}, {NULL, NULL}};
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(uris) / sizeof(uris[0]); i++) {
+        struct muster_place place = {.expected_count = 0};
+        struct muster_error error = {.rc = MUSTER_OK};
+        struct test_vars vars;
+        struct test_env test;
+        const char *remedy;
+
+        test_env_open(&test);
+        test_vars_init(&vars, vars_of_tf);
+        test.env.vars = &vars.vars;
+        assert_int_equal(muster_place_find(&test.env, uris[i], &place, &error),
+                         MUSTER_INVALID_ARGUMENT);
+        remedy = strstr(error.text, "as in ");
+        assert_non_null(remedy);
+
+        if (muster_place_find(&test.env, remedy + strlen("as in "), &place, NULL) != MUSTER_OK)
+            fail_msg("the remedy does not work: %s", error.text);
+
+        assert_int_not_equal(place.expected_count, 0);
+        test_env_close(&test);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(each_environment_gives_its_place)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(each_environment_gives_its_place),
+                                       cmocka_unit_test(the_uri_of_the_remedy_gives_a_place)};
 
     return cmocka_run_group_tests_name("place", tests, NULL, NULL);
 }

@@ -89,6 +89,8 @@ static void view_lists_lost_and_joined(void **state)
                                                                   .lost = "worker:2 worker:3",
                                                                   .joined = "",
                                                                   .recovery_ms = 1.8125,
+                                                                  .detected_ns = 5000000,
+                                                                  .opened_ns = 6812000,
                                                                   .op = "all_reduce 150/0",
                                                                   .phase = "reduce",
                                                                   .verdict = "retry",
@@ -98,7 +100,8 @@ static void view_lists_lost_and_joined(void **state)
     assert_string_equal(
         bench.text,
         "{\"report\":\"view\",\"epoch\":2,\"members\":3,\"step\":150,\"lost\":[\"worker:2\","
-        "\"worker:3\"],\"joined\":[],\"recovery_ms\":1.812,\"op\":\"all_reduce 150/0\","
+        "\"worker:3\"],\"joined\":[],\"recovery_ms\":1.812,\"detected_ns\":5000000,"
+        "\"opened_ns\":6812000,\"op\":\"all_reduce 150/0\","
         "\"phase\":\"reduce\",\"verdict\":\"retry\"}\n");
 }
 

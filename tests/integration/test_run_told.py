@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""What `muster run` tells of its members: each death in one line with one step, who joins for the first time and who comes
+back. The workers are scripts that report what members would."""
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, os.path.join(os.environ["MUSTER_SOURCE_DIR"], "tests", "lib"))
+import guard
+
+guard.enter()
+
+MUSTER = os.path.join(os.environ["MUSTER_BINARY_DIR"], "bin", "muster")
+CLEAN = {k: v for k, v in os.environ.items() if not re.match(r"MUSTER_(?!BINARY_DIR|SOURCE_DIR|TEST_GUARD)|TF_CONFIG|RANK$|WORLD_SIZE", k)}
+LOST = dict(report="view", epoch=2, members=2, lost=["worker:2"], joined=[], recovery_ms=1.5, op="all_reduce 150/0",
+            phase="reduce", verdict="retry", step=150)
+
+
+class Worker:
+    """A fake member: rank and life from the environment, reports on descriptor 3, and files to meet the test."""
+
+    def __init__(self):
+        self.rank = int(os.environ["RANK"])
+        self.life = int(os.environ["MUSTER_RESTART_COUNT"])
+        self.where = os.environ["FAKE_DIR"]
+
+    def report(self, **fields):
+        os.write(3, (json.dumps(fields) + "\n").encode())
+
+    def begin(self):
+        self.report(report="view", epoch=1, members=3, lost=[], joined=[])
+        self.report(report="progress", step=149, epoch=1, members=3, values={})
+        open(f"{self.where}/begun-{self.rank}", "w", encoding="utf-8").close()
+
+    def wait_for(self, *names):
+        while not all(os.path.exists(f"{self.where}/{name}") for name in names):
+            time.sleep(0.01)
+
+    def end(self):
+        self.report(report="result", steps=900, steps_lost=0, values={}, digest="00112233aabbccdd")
+
+    def die(self):
+        self.wait_for("begun-0", "begun-1", "begun-2")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def members_speak_late(worker):
+    if worker.life == 0:
+        worker.begin()
+    if worker.rank == 2 and worker.life == 0:
+        worker.die()
+    worker.wait_for("go")
+    if worker.rank != 2:
+        worker.report(**LOST)
+    worker.end()
+
+
+def one_is_excluded(worker):
+    if worker.life == 0:
+        worker.begin()
+    if worker.rank != 2:
+        worker.report(**LOST, reason="worker:2 lost (silent)")
+    worker.wait_for("go")
+    if worker.rank == 2 and worker.life == 0:
+        worker.die()
+    worker.end()
+
+
+def one_joins_twice(worker):
+    if worker.rank == 2:
+        worker.wait_for(*(("begun-0", "begun-1") if worker.life == 0 else ("told-0", "told-1")))
+        worker.report(report="view", epoch=2 + 2 * worker.life, members=3, lost=[], joined=[])
+        worker.report(report="rejoined", epoch=2 + 2 * worker.life, catch_up_ms=41.0, from_step=151)
+        if worker.life == 0:
+            worker.wait_for("go")
+            os.kill(os.getpid(), signal.SIGKILL)
+    else:
+        worker.begin()
+        worker.report(report="view", epoch=2, members=3, lost=[], joined=["worker:2", "other:7"])
+        worker.wait_for("dead")
+        worker.report(report="view", epoch=3, members=2, lost=["worker:2", "other:7"], joined=[], step=150)
+        worker.report(report="view", epoch=4, members=3, lost=[], joined=["worker:2", "other:7"])
+        open(f"{worker.where}/told-{worker.rank}", "w", encoding="utf-8").close()
+    worker.end()
+
+
+class Told(unittest.TestCase):
+    def play(self, play, steps, *args):
+        """Run it; each of steps is (text to wait for, name of the file that answers it). Returns the lines and the summary."""
+        with tempfile.TemporaryDirectory() as where:
+            command = [MUSTER, "run", "-n", "3", "--json", f"{where}/summary", *args, "--", sys.executable,
+                       os.path.abspath(__file__), "play", play]
+            with subprocess.Popen(command, env=dict(CLEAN, FAKE_DIR=where), stderr=subprocess.PIPE, text=True) as launcher:
+                self.addCleanup(launcher.kill)
+                lines = []
+                steps = list(steps)
+                for line in launcher.stderr:
+                    lines.append(line.rstrip("\n"))
+                    while steps and steps[0][0] in lines[-1]:
+                        open(f"{where}/{steps.pop(0)[1]}", "w", encoding="utf-8").close()
+            self.assertEqual(steps, [], lines)
+            with open(f"{where}/summary", encoding="utf-8") as file:
+                return lines, json.load(file)
+
+    def test_a_death_told_before_the_members_speak_is_not_told_again(self):
+        lines, summary = self.play("members_speak_late", [("worker:2 killed", "go")])
+        self.assertEqual(sum("worker:2" in line and "killed" in line for line in lines), 1, lines)
+        self.assertEqual(sum("worker:2 lost" in line for line in lines), 0, lines)
+        after = [line for line in lines if "view 2 with 2 members" in line]
+        self.assertEqual(len(after), 1, lines)
+        self.assertIn("operation all_reduce 150/0 (reduce phase) retried without it", after[0])
+        self.assertEqual(sum(" at step " in line for line in lines), 1, lines)
+        self.assertEqual(summary["recovery_ms"], {"median": 1.5, "max": 1.5})
+
+    def test_a_living_worker_that_the_view_leaves_out_is_excluded_and_its_death_is_told_when_it_comes(self):
+        lines, _ = self.play("one_is_excluded", [("worker:2 excluded (worker:2 lost (silent)) at step 150", "go")])
+        self.assertEqual(sum("worker:2 killed by SIGKILL" in line for line in lines), 1, lines)
+
+    def test_the_first_time_is_joined_and_the_next_rejoined(self):
+        lines, summary = self.play("one_joins_twice", [("worker:2 joined in 41 ms, view 2", "go"),
+                                                       ("worker:2 killed", "dead")])
+        self.assertTrue(any("other:7 joined, view 2 with 3 members" in line for line in lines), lines)
+        self.assertTrue(any("worker:2 rejoined in 41 ms, view 4" in line for line in lines), lines)
+        self.assertTrue(any("other:7 rejoined, view 4 with 3 members" in line for line in lines), lines)
+        self.assertEqual((summary["joins"], summary["rejoins"], summary["views"]), (1, 1, 4))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["play"]:
+        globals()[sys.argv[2]](Worker())
+    else:
+        unittest.main()

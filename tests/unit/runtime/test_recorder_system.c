@@ -1,0 +1,143 @@
+/* The flight recorder's file: what it says, and where it may lie. */
+#include "test_env.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <muster/json.h>
+
+#include "runtime/recorder_system.h"
+
+struct stand {
+    struct test_env test;
+    char folder[64];
+};
+
+static int set_up(void **state)
+{
+    static struct stand stand;
+
+    strcpy(stand.folder, "/tmp/muster-recorder-XXXXXX");
+    assert_non_null(mkdtemp(stand.folder));
+    test_env_open(&stand.test);
+    assert_int_equal(muster_trace_open(stand.test.env.mem, 4, &stand.test.env.trace), MUSTER_OK);
+    *state = &stand;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct stand *stand = *state;
+
+    muster_trace_close(stand->test.env.trace);
+    test_env_close(&stand->test);
+    rmdir(stand->folder);
+    return 0;
+}
+
+static struct muster_recorder *recorder_of(struct stand *stand, const char *job, const char *folder)
+{
+    struct muster_recorder_options options = {
+        .mem = stand->test.env.mem,
+        .trace = stand->test.env.trace,
+        .folder = folder,
+        .temporary = stand->folder,
+        .job = job,
+        .task = "worker:2",
+        .incarnation = "0123456789abcdef0123456789abcdef",
+    };
+    struct muster_recorder *recorder = NULL;
+
+    assert_int_equal(muster_recorder_open(&options, &recorder), MUSTER_OK);
+    return recorder;
+}
+
+static struct muster_json *line_of(FILE *file)
+{
+    char line[4096];
+    struct muster_json *root = NULL;
+
+    assert_non_null(fgets(line, sizeof(line), file));
+    assert_int_equal(muster_json_parse(line, strlen(line), &root, NULL), MUSTER_OK);
+    return root;
+}
+
+static void the_header_tells_the_error_whatever_is_in_it(void **state)
+{
+    struct stand *stand = *state;
+    struct muster_recorder *recorder = recorder_of(stand, "a/../\"job\"", stand->folder);
+    struct muster_json *header;
+    FILE *file;
+
+    for (uint64_t i = 0; i < 6; i++)
+        muster_trace_emit(&stand->test.env, "step_begun", i, 0, 0);
+    muster_recorder_set_rank(recorder, 7);
+    assert_int_equal(muster_recorder_dump(recorder, "\"quoted\"\\\n\xff\xc3\xa9"), MUSTER_OK);
+
+    assert_non_null(strstr(muster_recorder_path(recorder), "/a_..__job_-worker-2-01234567"));
+    file = fopen(muster_recorder_path(recorder), "re");
+    assert_non_null(file);
+    header = line_of(file);
+    assert_string_equal(muster_json_text(muster_json_member(header, "error")),
+                        "\"quoted\"\\\n?\xc3\xa9");
+    assert_string_equal(muster_json_text(muster_json_member(header, "job")), "a/../\"job\"");
+    assert_int_equal(muster_json_integer(muster_json_member(header, "rank")), 7);
+    assert_int_equal(muster_json_integer(muster_json_member(header, "emitted")), 6);
+    assert_int_equal(muster_json_integer(muster_json_member(header, "events")), 4);
+    muster_json_free(header);
+    header = line_of(file);
+    assert_int_equal(muster_json_integer(muster_json_member(header, "a")), 2);
+    muster_json_free(header);
+    fclose(file);
+    unlink(muster_recorder_path(recorder));
+    muster_recorder_close(recorder);
+}
+
+static void a_number_beyond_the_integers_of_json_is_a_text(void **state)
+{
+    struct muster_trace_event event = {
+        .time_ns = 1, .kind = "k", .text = "t", .a = INT64_MAX, .b = UINT64_MAX};
+    char line[MUSTER_TRACE_LINE_BYTES];
+    size_t length = muster_trace_format(&event, line);
+
+    (void)state;
+    line[length] = '\0';
+    assert_string_equal(line,
+                        "{\"time_ns\":1,\"a\":9223372036854775807,"
+                        "\"b\":\"18446744073709551615\",\"c\":0,\"kind\":\"k\",\"text\":\"t\"}\n");
+}
+
+static void a_folder_that_others_may_write_is_refused(void **state)
+{
+    struct stand *stand = *state;
+    struct muster_recorder *recorder = recorder_of(stand, "job", NULL);
+    char folder[128];
+
+    snprintf(folder, sizeof(folder), "%s/muster-%u", stand->folder, (unsigned)geteuid());
+    assert_int_equal(mkdir(folder, 0700), 0);
+    assert_int_equal(chmod(folder, 0777), 0);
+    assert_int_equal(muster_recorder_dump(recorder, "e"), MUSTER_PERMISSION_DENIED);
+    assert_int_equal(rmdir(folder), 0); /* it is empty */
+
+    assert_int_equal(muster_recorder_dump(recorder, "e"), MUSTER_OK);
+    assert_int_equal(unlink(muster_recorder_path(recorder)), 0);
+    assert_int_equal(rmdir(folder), 0);
+    muster_recorder_close(recorder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(the_header_tells_the_error_whatever_is_in_it, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_number_beyond_the_integers_of_json_is_a_text, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_folder_that_others_may_write_is_refused, set_up,
+                                        tear_down),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,91 @@
+/* The place of a launcher: state and functions that run_claim*.c share. */
+#ifndef MUSTER_TOOLS_RUN_CLAIM_INTERNAL_H
+#define MUSTER_TOOLS_RUN_CLAIM_INTERNAL_H
+
+#include <muster/registry.h>
+
+#include <string.h>
+
+#include "run.h"
+#include "run_claim.h"
+
+#define RUN_CLAIM_LEASE_S    10
+#define RUN_CLAIM_REQUEST_NS (2 * MUSTER_NS_PER_S)
+#define RUN_CLAIM_RETRY_NS   (300 * MUSTER_NS_PER_MS)
+#define RUN_CLAIM_KEY_BYTES  224
+
+enum claim_state {
+    CLAIM_ASKING, /* somebody has the place, or another idea of the job; or nothing is known yet */
+    CLAIM_HELD,
+    CLAIM_LOST, /* the lease has run out; the place is taken again if nobody has it */
+    CLAIM_OVER, /* given back, or a successor has it */
+};
+
+/* One launcher of the job, as the registry shows it. */
+struct claim_place {
+    struct run_claim_record record;
+    uint64_t revision; /* of the last change; 0: there is none */
+    bool has_answered; /* it has written its record again since this one has asked */
+    bool is_wait_told, is_refusal_told;
+};
+
+struct run_claim {
+    struct run *run;
+    enum claim_state state;
+    struct run_claim_record own;
+    char *value; /* its text */
+    char prefix[RUN_CLAIM_KEY_BYTES - 48], key[RUN_CLAIM_KEY_BYTES];
+    char ask_key[RUN_CLAIM_KEY_BYTES], ended_key[RUN_CLAIM_KEY_BYTES];
+    uint64_t revision;          /* of the own key, as it was put or seen last; 0: it is not there */
+    struct claim_place *places; /* by node rank; nodes_max of them */
+    struct muster_registry_lease lease;
+    bool is_leased, is_leasing;
+    struct muster_registry_op op, put, release;
+    bool is_busy, is_putting, is_releasing;
+    enum muster_rc rc; /* of the last request; at the beginning a failure is tried again */
+    bool is_failure_told;
+    struct muster_registry_watch watch;
+    bool is_watching;
+    struct muster_timer again; /* what failed is tried again */
+    struct muster_timer absent;
+};
+
+static inline struct muster_bytes run_claim_bytes(const char *text)
+{
+    return (struct muster_bytes){.data = text, .size = strlen(text)};
+}
+/** Loop time, delay_ns from now. */
+uint64_t run_claim_after(const struct run_claim *claim, uint64_t delay_ns);
+/** When a request must have been answered. */
+static inline uint64_t run_claim_soon(const struct run_claim *claim)
+{
+    return run_claim_after(claim, RUN_CLAIM_REQUEST_NS);
+}
+static inline struct muster_registry *run_claim_client(const struct run_claim *claim)
+{
+    return run_registry_client(claim->run);
+}
+void run_claim_move(struct run_claim *claim, enum claim_state to);
+/** The place is this launcher's: the later ones that disagree are told. */
+void run_claim_hold(struct run_claim *claim);
+/** The record is of this launcher. */
+bool run_claim_is_own(const struct run_claim *claim, const struct run_claim_record *record);
+/** It runs on this host, and the system says that it has ended. */
+static inline bool run_claim_holder_is_dead(const struct run_claim *claim,
+                                            const struct run_claim_record *record)
+{
+    return run_claim_is_dead(claim->run->env, record->host_key, record->pid, record->started);
+}
+/** Every key of the prefix, as it is in one revision. */
+void run_claim_show_all(struct run_claim *claim, const struct muster_registry_kv *kvs,
+                        size_t count);
+/** Read all of them, and watch them from then on; nothing while that goes on. */
+void run_claim_look(struct run_claim *claim);
+/** The registry is away: take the place as soon as it answers. */
+void run_claim_later(struct run_claim *claim);
+/** Ask for a lease, unless there is one. */
+void run_claim_lease(struct run_claim *claim);
+/** Allocate the claim of this run; run_claim_close frees it. */
+struct run_claim *run_claim_new(struct run *run);
+
+#endif

@@ -1,0 +1,53 @@
+/* `muster status` and `muster top`: their shared options, and the registries that they read. */
+#ifndef MUSTER_TOOLS_STATUS_H
+#define MUSTER_TOOLS_STATUS_H
+
+#include <muster/env.h>
+#include <muster/json.h>
+#include <muster/options.h>
+#include <muster/status.h>
+
+struct jobs;
+
+struct status_settings {
+    const char *registry, *job;
+    bool is_json;
+    uint64_t interval_ns, count; /* of top */
+};
+
+/** Rows of a table of options; ROW(field) is defined where they stand. */
+#define STATUS_ROWS                                                                                \
+    {.name = "registry",                                                                           \
+     .variable = "MUSTER_REGISTRY",                                                                \
+     ROW(registry),                                                                                \
+     .kind = MUSTER_OPTION_TEXT,                                                                   \
+     .fallback = "local",                                                                          \
+     .check = status_check_registry,                                                               \
+     .value = "HOST:PORT,…|local",                                                                 \
+     .help = "Whose jobs are shown: those of a 'muster registry' or etcd cluster, or those that "  \
+             "you have started on this host with 'muster run' and no --registry."},                \
+        {.name = "job",                                                                            \
+         ROW(job),                                                                                 \
+         .kind = MUSTER_OPTION_TEXT,                                                               \
+         .value = "NAME",                                                                          \
+         .help = "This job only."},                                                                \
+    {                                                                                              \
+        .name = "json", ROW(is_json), .kind = MUSTER_OPTION_FLAG,                                  \
+        .help = "One JSON object per line instead of text."                                        \
+    }
+
+bool status_check_registry(const char *text, struct muster_error *ret_error);
+
+struct status_stand {
+    struct muster_env *env;
+    struct jobs *jobs;
+};
+/** Close it also after a failure. */
+MUSTER_MUST_CHECK enum muster_rc status_open(const struct status_settings *settings,
+                                             struct status_stand *stand,
+                                             struct muster_error *ret_error);
+void status_close(struct status_stand *stand);
+/** To standard output. False: it has not arrived, told. */
+bool status_print(struct status_stand *stand, const struct muster_json *root, bool is_json);
+
+#endif

@@ -1,0 +1,139 @@
+/* The activity and the waits of this member, told to its launcher a few times a second: also while the
+ * program computes, or stands still in a call. */
+#include <stdio.h>
+
+#include "training/strategy_internal.h"
+
+#define INTERVAL_NS     (250 * MUSTER_NS_PER_MS)
+#define PATIENCE_NS     (2 * MUSTER_NS_PER_S)  /* a begin that takes longer is logged … */
+#define LOG_INTERVAL_NS (10 * MUSTER_NS_PER_S) /* … and again */
+#define MIB             ((uint64_t)1 << 20)
+
+static uint64_t clock_ns(const struct muster_strategy *strategy)
+{
+    return muster_loop_clock_ns(strategy->env->loop);
+}
+
+void muster_strategy_move_activity(struct muster_strategy *strategy,
+                                   enum muster_activity_state state)
+{
+    muster_activity_move(&strategy->activity, state, clock_ns(strategy));
+}
+
+static void find_awaited(const struct muster_strategy *strategy, const struct muster_view *view,
+                         char *task, size_t room, struct muster_group_wait *ret_wait)
+{
+    const struct muster_group *group = muster_node_group(strategy->node);
+
+    task[0] = '\0';
+    ret_wait->op[0] = '\0';
+    if (view == NULL || group == NULL || !muster_group_waits_for(group, ret_wait) ||
+        ret_wait->rank >= view->member_count)
+        return;
+    snprintf(task, room, "%s:%u", view->members[ret_wait->rank].task_type,
+             view->members[ret_wait->rank].task_index);
+}
+
+static uint64_t state_bytes(const struct muster_strategy *strategy)
+{
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; i < strategy->tensor_count; i++)
+        bytes += strategy->tensors[i].tensor.count *
+                 muster_dtype_bytes(strategy->tensors[i].tensor.dtype);
+    return bytes;
+}
+
+/* The reason why this member stands still, in words for people, with how much of it is done. */
+static void describe_wait(const struct muster_strategy *strategy, char *text, size_t room)
+{
+    const struct muster_member *joiner = NULL;
+    uint64_t fetched = 0;
+
+    text[0] = '\0';
+    if (muster_node_waits_for(strategy->node, text, room))
+        return;
+    text[0] = '\0';
+    if (strategy->activity.state != MUSTER_ACTIVITY_BEGIN)
+        return;
+    if (strategy->is_sharing)
+        snprintf(text, room, "the initial state, %llu of %llu MiB have gone to all",
+                 (unsigned long long)(strategy->shared_bytes / MIB),
+                 (unsigned long long)(state_bytes(strategy) / MIB));
+    else if (muster_node_is_fetching(strategy->node, &fetched))
+        snprintf(text, room, "the members' state, %llu of %llu MiB are fetched",
+                 (unsigned long long)(fetched / MIB),
+                 (unsigned long long)(state_bytes(strategy) / MIB));
+    else if (muster_strategy_is_member(strategy))
+        joiner = muster_node_find_stateless(strategy->node, strategy->next_step);
+    if (joiner != NULL)
+        snprintf(text, room, "%s:%u, which joins and reads the state (%llu MiB)", joiner->task_type,
+                 joiner->task_index, (unsigned long long)(state_bytes(strategy) / MIB));
+}
+
+static void log_wait(struct muster_strategy *strategy, const char *text)
+{
+    uint64_t now_ns = clock_ns(strategy), since_ns = strategy->activity.since_ns;
+
+    if (strategy->activity.state != MUSTER_ACTIVITY_BEGIN || now_ns - since_ns < PATIENCE_NS ||
+        (strategy->wait_logged_ns > since_ns &&
+         now_ns - strategy->wait_logged_ns < LOG_INTERVAL_NS))
+        return;
+    strategy->wait_logged_ns = now_ns;
+    muster_trace_emit(strategy->env, "begin_waits", strategy->next_step, now_ns - since_ns, 0);
+    MUSTER_LOG(strategy->env, WARN, "begin_waits", "for",
+               text[0] != '\0' ? text : "the other members", "seconds",
+               (now_ns - since_ns) / MUSTER_NS_PER_S);
+}
+
+static void activity_tell(struct muster_strategy *strategy)
+{
+    const struct muster_view *view = muster_node_view(strategy->node);
+    char task[MUSTER_ACTIVITY_NAME_BYTES], stands_for[240] = "";
+    struct muster_group_wait wait;
+    struct muster_report_activity report = {
+        .activity = &strategy->activity,
+        .now_ns = clock_ns(strategy),
+        .step = strategy->committed_step,
+        .waits_for = task,
+        .op = wait.op,
+        .stands_for = stands_for,
+    };
+
+    find_awaited(strategy, view, task, sizeof(task), &wait);
+    describe_wait(strategy, stands_for, sizeof(stands_for));
+    log_wait(strategy, stands_for);
+    if (view != NULL) {
+        report.epoch = view->epoch;
+        report.member_count = view->member_count;
+        report.is_member =
+            muster_view_find(view, muster_node_incarnation(strategy->node), &report.rank);
+    }
+    muster_report_activity(strategy->report, &report);
+}
+
+static void on_due(struct muster_timer *timer)
+{
+    struct muster_strategy *strategy = timer->data;
+
+    activity_tell(strategy);
+    muster_timer_start(timer, strategy->env->loop,
+                       muster_loop_after_ns(strategy->env->loop, INTERVAL_NS));
+}
+
+void muster_strategy_start_activity(struct muster_strategy *strategy)
+{
+    (void)muster_runtime_enter(strategy->runtime); /* nobody else knows it yet */
+    muster_timer_init(&strategy->activity_timer, on_due, strategy);
+    on_due(&strategy->activity_timer);
+    muster_runtime_leave(strategy->runtime);
+}
+
+void muster_strategy_stop_activity(struct muster_strategy *strategy)
+{
+    muster_timer_stop(&strategy->activity_timer);
+    if (strategy->node == NULL || strategy->runtime == NULL)
+        return; /* it was never open */
+    muster_strategy_move_activity(strategy, MUSTER_ACTIVITY_CLOSE);
+    activity_tell(strategy);
+}

@@ -1,0 +1,256 @@
+/* The end of a strategy: closed after its work, closed in the middle of it, abandoned, or left open by a
+ * program that ends. */
+#include <stdio.h>
+#include <string.h>
+
+#include "collective/group.h"
+#include "training/strategy_device.h"
+
+#define LEAVE_TIMEOUT_NS (10 * MUSTER_NS_PER_S)
+#define EXIT_NS          (300 * MUSTER_NS_PER_MS) /* a program that ends waits no longer */
+#define EXIT_LOOK_NS     (10 * MUSTER_NS_PER_MS)
+
+static const char without_close[] = "the program ended without muster_strategy_close";
+
+static void on_gone(struct muster_node *node, void *data)
+{
+    bool *is_gone = data;
+
+    (void)node;
+    *is_gone = true;
+}
+
+static bool is_true(void *data)
+{
+    return *(const bool *)data;
+}
+
+/* Without a keeper thread yet (open failed half-way) the loop is turned right here. */
+void muster_strategy_wait_until(struct muster_strategy *strategy, bool *is_gone)
+{
+    if (strategy->runtime != NULL) {
+        enum muster_rc rc = muster_runtime_wait(strategy->runtime, is_true, is_gone, UINT64_MAX);
+        (void)rc; /* no deadline: the node's own one ends the wait */
+        return;
+    }
+    while (!*is_gone)
+        muster_loop_turn(strategy->env->loop, UINT64_MAX);
+}
+
+/* --- abandoned --- */
+
+/* In the middle of a step's work: what the others have of it is not all that it promised. A begin
+ * without an operation behind it may have been the end of the work; the exit code tells. */
+static bool is_in_work(const struct muster_strategy *strategy)
+{
+    return strategy->ops_rc != MUSTER_OK ||
+           (strategy->state == MUSTER_STRATEGY_STEP && strategy->has_worked);
+}
+
+static void on_left(struct muster_node *node, void *data)
+{
+    struct muster_strategy *strategy = data;
+
+    (void)node;
+    strategy->has_left = true;
+    atomic_store(&strategy->is_over, true);
+}
+
+/* Out of the view as soon as the others agree, and not as one whose work is done. In the seat, or on
+ * the loop. */
+static void leave_at_once(struct muster_strategy *strategy)
+{
+    if (strategy->is_leaving)
+        return;
+    strategy->is_leaving = true;
+    if (!muster_strategy_is_member(strategy) && muster_node_group(strategy->node) == NULL)
+        on_left(strategy->node, strategy);
+    else
+        muster_node_leave(strategy->node, false, muster_loop_now_ns(strategy->env->loop), on_left,
+                          strategy);
+}
+
+static void give_up(struct muster_strategy *strategy, const char *text)
+{
+    if (strategy->state == MUSTER_STRATEGY_FAILED)
+        return;
+    muster_report_abandoned(strategy->report, strategy->step, text);
+    muster_error_set(&strategy->error, MUSTER_CANCELLED, "abandoned: %s", text);
+    MUSTER_LOG(strategy->env, WARN, "abandoned", "step", strategy->step, "why", text);
+    leave_at_once(strategy);
+    strategy->state = MUSTER_STRATEGY_FAILED;
+    muster_trace_emit(strategy->env, "abandoned", strategy->step, strategy->epoch, 0);
+    muster_strategy_dump_trace(strategy, strategy->error.text);
+}
+
+/* Out of the view, and off the network. */
+static void close_node(struct muster_strategy *strategy)
+{
+    bool is_closed = false;
+
+    muster_strategy_wait_until(strategy, &strategy->has_left);
+    muster_node_close(strategy->node, on_gone, &is_closed);
+    muster_strategy_wait_until(strategy, &is_closed);
+    strategy->node = NULL;
+}
+
+void muster_strategy_abandon(struct muster_strategy *strategy, const char *text)
+{
+    if (strategy == NULL || muster_strategy_enter(strategy, "abandon") != MUSTER_OK)
+        return;
+    if (strategy->state != MUSTER_STRATEGY_FAILED) {
+        muster_strategy_stop_activity(strategy);
+        muster_expectation_close(&strategy->expectation);
+        give_up(strategy, text != NULL && text[0] != '\0' ? text : "the program said so");
+        close_node(strategy);
+    }
+    muster_strategy_leave(strategy);
+}
+
+/* --- the end of the process --- */
+
+/* A program that has committed may be done: its exit code says whether it is. */
+static void end_unclosed(struct muster_strategy *strategy)
+{
+    if (strategy->state == MUSTER_STRATEGY_FAILED)
+        return;
+    if (is_in_work(strategy))
+        give_up(strategy, without_close);
+    else
+        leave_at_once(strategy);
+    if (strategy->state != MUSTER_STRATEGY_FAILED) {
+        muster_error_set(&strategy->error, MUSTER_CANCELLED, "%s", without_close);
+        muster_strategy_dump_trace(strategy, without_close);
+    }
+}
+
+static void on_exit_wake(struct muster_wake *wake)
+{
+    end_unclosed(muster_wake_data(wake));
+}
+
+static void on_end_look(struct muster_timer *timer)
+{
+    struct muster_strategy *strategy = timer->data;
+
+    if (muster_process_is_ending())
+        end_unclosed(strategy);
+    else
+        muster_timer_start(timer, strategy->env->loop,
+                           muster_loop_after_ns(strategy->env->loop, EXIT_LOOK_NS));
+}
+
+/* Another thread may be in a call: then that one turns the loop, on which the wake runs. */
+static void on_exit(void *data)
+{
+    struct muster_strategy *strategy = data;
+    struct muster_error error;
+    enum muster_rc rc = muster_runtime_enter_as(strategy->runtime, "exit", &error);
+
+    if (rc != MUSTER_OK) {
+        muster_wake_signal(strategy->exit_wake);
+        muster_process_await(&strategy->is_over, EXIT_NS);
+        return;
+    }
+    end_unclosed(strategy);
+    if (strategy->is_leaving)
+        rc = muster_runtime_wait(strategy->runtime, is_true, &strategy->has_left,
+                                 muster_loop_after_ns(strategy->env->loop, EXIT_NS));
+    (void)rc; /* late: the end of the process tells the others */
+    muster_runtime_leave(strategy->runtime);
+}
+
+enum muster_rc muster_strategy_watch_exit(struct muster_strategy *strategy)
+{
+    struct muster_env *env = strategy->env;
+    enum muster_rc rc;
+
+    (void)muster_runtime_enter(strategy->runtime); /* nobody else knows it yet */
+    rc = muster_wake_open(env->mem, env->loop, on_exit_wake, strategy, &strategy->exit_wake);
+    muster_timer_init(&strategy->end_timer, on_end_look, strategy);
+    if (rc == MUSTER_OK && muster_process_shows_end())
+        on_end_look(&strategy->end_timer);
+    muster_runtime_leave(strategy->runtime);
+    if (rc != MUSTER_OK)
+        return rc;
+    strategy->exit_hook.data = strategy;
+    strategy->exit_hook.on_exit = on_exit;
+    muster_exit_hook_add(&strategy->exit_hook);
+    return MUSTER_OK;
+}
+
+/* --- close --- */
+
+static void report_result(struct muster_strategy *strategy)
+{
+    char digest[MUSTER_DIGEST_TEXT_BYTES];
+
+    muster_strategy_state_digest(strategy, digest);
+    muster_report_result(strategy->report,
+                         &(struct muster_report_result){.steps = strategy->committed_step,
+                                                        .steps_lost = strategy->steps_lost,
+                                                        .digest = digest},
+                         &strategy->results);
+}
+
+static void give_up_in_step(struct muster_strategy *strategy)
+{
+    char text[MUSTER_ERROR_TEXT_BYTES + 80];
+
+    if (strategy->ops_rc != MUSTER_OK)
+        snprintf(text, sizeof(text), "closed in step %llu behind a failed operation: %s",
+                 (unsigned long long)strategy->step, strategy->error.text);
+    else
+        snprintf(text, sizeof(text), "closed in step %llu before its commit",
+                 (unsigned long long)strategy->step);
+    give_up(strategy, text);
+}
+
+/* A member that closes behind a commit is done, and stays until nobody needs it. */
+static void leave_in_order(struct muster_strategy *strategy)
+{
+    bool is_done = strategy->state == MUSTER_STRATEGY_READY;
+
+    report_result(strategy);
+    if (strategy->is_leaving)
+        return; /* the process takes itself down, and closes while it does */
+    strategy->is_leaving = true;
+    muster_node_leave(strategy->node, is_done,
+                      muster_loop_after_ns(strategy->env->loop, LEAVE_TIMEOUT_NS), on_left,
+                      strategy);
+}
+
+static void leave_node(struct muster_strategy *strategy)
+{
+    if (muster_strategy_is_member(strategy) && is_in_work(strategy))
+        give_up_in_step(strategy);
+    else if (muster_strategy_is_member(strategy))
+        leave_in_order(strategy);
+    else
+        leave_at_once(strategy);
+    close_node(strategy);
+}
+
+void muster_strategy_close(struct muster_strategy *strategy)
+{
+    if (strategy == NULL || strategy->generation != muster_process_generation())
+        return; /* in a fork all of it is the parent's */
+    if (strategy->runtime != NULL && muster_strategy_enter(strategy, "close") != MUSTER_OK) {
+        MUSTER_LOG(strategy->env, ERROR, "close_refused", "why",
+                   muster_strategy_error(strategy)->text);
+        return;
+    }
+    muster_exit_hook_remove(&strategy->exit_hook);
+    muster_timer_stop(&strategy->end_timer);
+    muster_strategy_stop_activity(strategy);
+    muster_expectation_close(&strategy->expectation);
+    if (strategy->node != NULL)
+        leave_node(strategy);
+    muster_strategy_close_device(strategy);
+    muster_list_op_fini(&strategy->list);
+    if (strategy->exit_wake != NULL)
+        muster_wake_close(strategy->exit_wake);
+    if (strategy->runtime != NULL)
+        muster_strategy_leave(strategy);
+    muster_strategy_free(strategy);
+}
