@@ -309,6 +309,7 @@ static enum muster_rc become_ready(struct muster_strategy *strategy)
     if (rc != MUSTER_OK)
         return rc;
     if (strategy->is_restored) {
+        strategy->is_torn = false;
         if (strategy->committed_step >= strategy->next_step)
             strategy->steps_lost += strategy->committed_step - (strategy->next_step - 1);
         strategy->committed_step = strategy->next_step - 1;

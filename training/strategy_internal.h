@@ -82,6 +82,7 @@ struct muster_strategy {
     uint64_t waiting_since_ns;
 
     bool is_sharing; /* the initial state goes to all */
+    bool is_torn;    /* the tensors have values of several members: never given to others */
     uint64_t shared_bytes;
     uint64_t wait_logged_ns; /* of the begin that waits */
 
@@ -187,8 +188,9 @@ void muster_strategy_wait_until(struct muster_strategy *strategy, bool *is_done)
 MUSTER_MUST_CHECK enum muster_rc muster_strategy_wait_view(struct muster_strategy *strategy);
 
 /** Give every member of a new job the tensors of rank 0 (of the first that agrees with most, when
- * shapes differ). In the seat. INVALID_ARGUMENT: this member has registered other tensors than most;
- * the error names the first. */
+ * shapes differ). When the giver dies midway, all start over with those of a member whose own are
+ * whole. In the seat. INVALID_ARGUMENT: this member has registered other tensors than most; the error
+ * names the first. UNAVAILABLE: nobody's are whole any more. */
 MUSTER_MUST_CHECK enum muster_rc muster_strategy_share_state(struct muster_strategy *strategy);
 
 /** muster_strategy_broadcast in any state; name is for errors. In the seat. */

@@ -19,17 +19,32 @@
 #define PIECE_BYTES ((size_t)4 << 20)
 #define PIECES_MAX  8u
 
+/* The state after the first begin is one member's, whole, although the giver may die between two
+ * pieces. So some members keep a copy of their own values until they have all of the giver's: as many
+ * as may give in turn and die. They are the last ones, which of several hosts are on another host
+ * than the giver, the first one. */
+#define KEEPERS_MAX 2u
+
+/* What a member says of its state before anything is given. */
+struct description {
+    uint64_t digest;   /* of the names, types and counts */
+    uint64_t is_whole; /* 1: its values are all its own */
+};
+
+#define DESCRIPTION_WORDS (sizeof(struct description) / sizeof(uint64_t))
+
 /* One attempt. Members are those that were there from the start, in rank order; who joins meanwhile
  * is given the outcome by catch-up. */
 struct share {
     struct muster_strategy *strategy;
     struct muster_view *view; /* shares */
     uint32_t count, self;
-    uint64_t *digests; /* by member: of its description of the state */
-    void *shape;       /* this member's description */
+    struct description *descriptions; /* by member */
+    void *shape;                      /* of this member's state, in words */
     size_t shape_bytes;
     uint32_t giver;
     uint32_t agreed; /* members that have described what the giver has */
+    bool is_lost;    /* none of them is whole */
 };
 
 static const struct muster_member *member_at(const struct share *share, uint32_t index)
@@ -48,14 +63,23 @@ static struct muster_root giver_of(const struct share *share)
 
 /* --- Who differs --- */
 
-static enum muster_rc gather_digests(struct share *share)
+static enum muster_rc gather_descriptions(struct share *share)
 {
-    uint64_t own = muster_hash64(share->shape, share->shape_bytes, 0);
-    struct muster_tensor input = {.data = &own, .count = 1, .dtype = MUSTER_I64};
-    struct muster_tensor output = {
-        .data = share->digests, .count = share->count, .dtype = MUSTER_I64};
+    struct description own = {
+        .digest = muster_hash64(share->shape, share->shape_bytes, 0),
+        .is_whole = !share->strategy->is_torn,
+    };
+    struct muster_tensor input = {.data = &own, .count = DESCRIPTION_WORDS, .dtype = MUSTER_I64};
+    struct muster_tensor output = {.data = share->descriptions,
+                                   .count = (uint64_t)share->count * DESCRIPTION_WORDS,
+                                   .dtype = MUSTER_I64};
 
     return muster_strategy_all_gather_in_seat(share->strategy, COMPARE, &input, &output);
+}
+
+static bool is_like(const struct share *share, uint32_t left, uint32_t right)
+{
+    return share->descriptions[left].digest == share->descriptions[right].digest;
 }
 
 static uint32_t count_like(const struct share *share, uint32_t index)
@@ -63,11 +87,17 @@ static uint32_t count_like(const struct share *share, uint32_t index)
     uint32_t count = 0;
 
     for (uint32_t i = 0; i < share->count; i++)
-        count += share->digests[i] == share->digests[index];
+        count += is_like(share, i, index);
     return count;
 }
 
-/* The first of the most; of two equal sides the one with the lowest rank. */
+/* A member that may give: whole, and like the most. */
+static bool is_able(const struct share *share, uint32_t index)
+{
+    return is_like(share, index, share->giver) && share->descriptions[index].is_whole != 0;
+}
+
+/* The first whole one of the most; of two equal sides the one with the lowest rank. */
 static void choose_giver(struct share *share)
 {
     for (uint32_t i = 0; i < share->count; i++) {
@@ -78,11 +108,17 @@ static void choose_giver(struct share *share)
         share->agreed = like;
         share->giver = i;
     }
+    for (uint32_t i = share->giver; i < share->count; i++)
+        if (is_able(share, i)) {
+            share->giver = i;
+            return;
+        }
+    share->is_lost = true;
 }
 
 static bool is_odd(const struct share *share, uint32_t index)
 {
-    return share->digests[index] != share->digests[share->giver];
+    return !is_like(share, index, share->giver);
 }
 
 static enum muster_rc explain_difference(const struct share *share, const void *bytes, size_t size)
@@ -148,17 +184,27 @@ static void log_odd(const struct share *share)
                        "agreed", share->agreed, "members", share->count);
 }
 
+static enum muster_rc explain_loss(const struct share *share)
+{
+    return muster_error_set(
+        &share->strategy->error, MUSTER_UNAVAILABLE,
+        "the initial state is lost: the members that had theirs whole have died while one gave its "
+        "own to all, and the %u that are left have parts of several; start the job again",
+        share->agreed);
+}
+
 static enum muster_rc compare(struct share *share)
 {
-    enum muster_rc rc = gather_digests(share);
+    enum muster_rc rc = gather_descriptions(share);
 
     if (rc != MUSTER_OK)
         return rc;
     choose_giver(share);
-    if (share->agreed == share->count)
-        return MUSTER_OK;
-    log_odd(share);
-    return share_shape(share);
+    if (share->agreed < share->count) {
+        log_odd(share);
+        rc = share_shape(share);
+    }
+    return rc == MUSTER_OK && share->is_lost ? explain_loss(share) : rc;
 }
 
 /* --- One attempt --- */
@@ -178,18 +224,94 @@ static enum muster_rc share_init(struct share *share, struct muster_strategy *st
             share->self = share->count;
         share->count++;
     }
-    share->digests =
-        muster_mem_alloc_zero(strategy->env->mem, share->count, sizeof(*share->digests));
-    if (share->digests == NULL)
+    share->descriptions =
+        muster_mem_alloc_zero(strategy->env->mem, share->count, sizeof(*share->descriptions));
+    if (share->descriptions == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;
     return muster_node_pack_state(strategy->node, &share->shape, &share->shape_bytes);
 }
 
 static void share_fini(struct share *share)
 {
-    muster_mem_free(share->strategy->env->mem, share->digests);
+    muster_mem_free(share->strategy->env->mem, share->descriptions);
     muster_mem_free(share->strategy->env->mem, share->shape);
     muster_view_unref(share->view);
+}
+
+/* --- What is overwritten --- */
+
+/* This member's own values as far as they have been given up, tensor after tensor. */
+struct kept {
+    uint8_t *values; /* NULL: this member keeps nothing */
+    uint64_t bytes;
+};
+
+static bool is_keeper(const struct share *share)
+{
+    uint32_t later = 0;
+
+    for (uint32_t i = share->self + 1; i < share->count; i++)
+        later += is_able(share, i);
+    return share->self != share->giver && is_able(share, share->self) && later < KEEPERS_MAX;
+}
+
+static uint64_t tensor_bytes(const struct muster_tensor *tensor)
+{
+    return tensor->count * muster_dtype_bytes(tensor->dtype);
+}
+
+static uint64_t state_bytes(const struct muster_strategy *strategy)
+{
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; i < strategy->tensor_count; i++)
+        bytes += tensor_bytes(&strategy->tensors[i].tensor);
+    return bytes;
+}
+
+/* Without memory this member goes on like those that keep nothing: it gives to nobody if the giver
+ * dies. */
+static void kept_init(struct kept *kept, const struct share *share)
+{
+    struct muster_strategy *strategy = share->strategy;
+    uint64_t bytes = state_bytes(strategy);
+
+    memset(kept, 0, sizeof(*kept));
+    if (!is_keeper(share) || bytes == 0)
+        return;
+    kept->values = muster_mem_alloc(strategy->env->mem, bytes);
+    if (kept->values == NULL)
+        MUSTER_LOG(strategy->env, WARN, "own_state_not_kept", "bytes", bytes);
+}
+
+static void kept_add(struct kept *kept, const struct muster_tensor *piece)
+{
+    uint64_t bytes = tensor_bytes(piece);
+
+    if (kept->values == NULL || bytes == 0)
+        return;
+    memcpy(kept->values + kept->bytes, piece->data, bytes);
+    kept->bytes += bytes;
+}
+
+static void kept_restore(const struct kept *kept, const struct muster_strategy *strategy)
+{
+    uint64_t done = 0;
+
+    for (size_t i = 0; i < strategy->tensor_count && done < kept->bytes; i++) {
+        const struct muster_tensor *tensor = &strategy->tensors[i].tensor;
+        uint64_t left = kept->bytes - done, bytes = tensor_bytes(tensor);
+
+        bytes = bytes < left ? bytes : left;
+        if (bytes > 0)
+            memcpy(tensor->data, kept->values + done, bytes);
+        done += bytes;
+    }
+}
+
+static void kept_fini(struct kept *kept, const struct muster_strategy *strategy)
+{
+    muster_mem_free(strategy->env->mem, kept->values);
 }
 
 /* --- The values --- */
@@ -199,6 +321,7 @@ struct batch {
     struct muster_tensor pieces[PIECES_MAX];
     size_t count;
     uint64_t bytes;
+    struct kept kept;
 };
 
 static enum muster_rc give_batch(struct share *share, struct batch *batch)
@@ -229,23 +352,40 @@ static enum muster_rc give_tensor(struct share *share, struct batch *batch,
         *piece = (struct muster_tensor){.data = (uint8_t *)tensor->data + first * element_bytes,
                                         .count = left < piece_count ? left : piece_count,
                                         .dtype = tensor->dtype};
-        batch->bytes += piece->count * element_bytes;
+        batch->bytes += tensor_bytes(piece);
+        kept_add(&batch->kept, piece);
         if (batch->count == PIECES_MAX)
             rc = give_batch(share, batch);
     }
     return rc;
 }
 
+static enum muster_rc give_tensors(struct share *share, struct batch *batch)
+{
+    const struct muster_strategy *strategy = share->strategy;
+    enum muster_rc rc = MUSTER_OK;
+
+    for (size_t i = 0; i < strategy->tensor_count && rc == MUSTER_OK; i++)
+        rc = give_tensor(share, batch, &strategy->tensors[i].tensor);
+    return rc == MUSTER_OK ? give_batch(share, batch) : rc;
+}
+
 static enum muster_rc give_values(struct share *share)
 {
     struct muster_strategy *strategy = share->strategy;
     struct batch batch = {.count = 0};
-    enum muster_rc rc = MUSTER_OK;
+    enum muster_rc rc;
 
     strategy->shared_bytes = 0;
-    for (size_t i = 0; i < strategy->tensor_count && rc == MUSTER_OK; i++)
-        rc = give_tensor(share, &batch, &strategy->tensors[i].tensor);
-    return rc == MUSTER_OK ? give_batch(share, &batch) : rc;
+    kept_init(&batch.kept, share);
+    strategy->is_torn = share->self != share->giver;
+    rc = give_tensors(share, &batch);
+    if (rc != MUSTER_OK && batch.kept.values != NULL)
+        kept_restore(&batch.kept, strategy);
+    if (rc == MUSTER_OK || batch.kept.values != NULL)
+        strategy->is_torn = false;
+    kept_fini(&batch.kept, strategy);
+    return rc;
 }
 
 static enum muster_rc share_once(struct muster_strategy *strategy)
@@ -264,7 +404,7 @@ static enum muster_rc share_once(struct muster_strategy *strategy)
 }
 
 /* An operation that is ABORTED is so for everybody (its root has died, say): all survivors repeat
- * the whole, with a new giver. */
+ * the whole, with a giver whose values are its own. */
 enum muster_rc muster_strategy_share_state(struct muster_strategy *strategy)
 {
     unsigned attempts = SHARE_ATTEMPTS_MAX;

@@ -88,7 +88,7 @@ static enum muster_rc measure(struct muster_strategy *strategy, uint64_t count, 
 static enum muster_rc measure_first_begin(struct muster_strategy *strategy, uint64_t bytes)
 {
     struct muster_tensor state = {.data = malloc(bytes), .count = bytes, .dtype = MUSTER_U8};
-    double begun_us;
+    double begun_us, begun_cpu_us;
     uint64_t step;
     enum muster_rc rc;
 
@@ -97,11 +97,13 @@ static enum muster_rc measure_first_begin(struct muster_strategy *strategy, uint
     memset(state.data, atoi(getenv("RANK")), bytes); /* as an initial model is: in memory */
     rc = muster_strategy_register(strategy, "state", &state);
     begun_us = bench_clock_us();
+    begun_cpu_us = cpu_us();
     if (rc == MUSTER_OK)
         rc = muster_strategy_begin(strategy, &step, NULL);
     if (rc == MUSTER_OK)
-        printf("{\"bench\":\"first_begin\",\"bytes\":%llu,\"ms\":%.1f}\n",
-               (unsigned long long)bytes, (bench_clock_us() - begun_us) / 1e3);
+        printf("{\"bench\":\"first_begin\",\"bytes\":%llu,\"ms\":%.1f,\"cpu_ms\":%.1f}\n",
+               (unsigned long long)bytes, (bench_clock_us() - begun_us) / 1e3,
+               (cpu_us() - begun_cpu_us) / 1e3);
     muster_strategy_close(strategy);
     free(state.data);
     return rc;

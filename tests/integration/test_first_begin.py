@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+"""The first begin of a new job, in real processes that meet at a `muster registry`: all members get one member's state, whole,
+whoever dies while it is given out."""
+import os
+import sys
+import time
+import unittest
+
+sys.path.insert(0, os.path.join(os.environ["MUSTER_SOURCE_DIR"], "tests", "lib"))
+import guard
+
+guard.enter()
+from puppets import PATIENCE_S, Job, each, every, ok
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.job = Job()
+        self.addCleanup(self.job.stop)
+
+    def members(self, size, state, kills=None, **variables):
+        """`size` members, each with its own values in all tensors; those named in kills die at that point of the first begin."""
+        members = [self.job.puppet(rank, size, **variables,
+                                   **({"MUSTER_KILL": f"step=0,chunk={kills[rank]}"} if rank in (kills or {}) else {}))
+                   for rank in range(size)]
+        every(members, "open")
+        for name, count in state:
+            each(members, lambda m: f"register {name} {count} {m.rank + 1}")
+        return members
+
+    def end(self, members):
+        for member in members:
+            member.child.stdin.close()
+        for member in members:
+            member.end()
+
+
+class Large(Case):
+    ELEMENTS = 5_000_001  # 38 MiB
+
+    def test_all_have_all_of_it(self):
+        for wire in ("auto", "tcp"):
+            with self.subTest(wire=wire):
+                state = (("small", 3), ("large", self.ELEMENTS), ("none", 0), ("other", self.ELEMENTS // 2))
+                members = self.members(3, state, MUSTER_JOB=wire, MUSTER_WIRE=wire)
+                every(members, "begin")
+                self.assertEqual(len({got["digest"] for got in every(members, "digest")}), 1)
+                for name, _ in state:
+                    self.assertEqual({got["value"] for got in every(members, f"get {name}")}, {1 if name != "none" else 0})
+                self.end(members)
+
+    def test_a_begin_that_takes_long_says_what_it_waits_for(self):
+        members = self.members(2, (("total", 8),))
+        members[0].tell("begin")
+        while not any("begin_waits" in line and "the initial state, 0 of" in line for line in members[0].errors):
+            self.assertFalse(members[0].has_answered())
+            time.sleep(0.02)
+        members[1].ok("begin")
+        ok(members[0].hear())
+        every(members, "commit")
+        self.end(members)
+
+
+class Deaths(Case):
+    STATE = (("small", 3), ("large", 2_500_001), ("other", 2_500_001))  # 11 pieces of at most 4 MiB, 8 of them in one call
+
+    def begin(self, members, doomed):
+        """What each answers to its first begin; None: it died there."""
+        for member in members:
+            member.tell("begin")
+        return [member.answers.get(timeout=PATIENCE_S) if member.rank in doomed else member.hear() for member in members]
+
+    def one_state(self, members):
+        """Whose values they have, in all tensors."""
+        values = {got["value"] for name, _ in self.STATE for got in every(members, f"get {name}")}
+        self.assertEqual(len(values), 1, values)
+        self.assertNotIn("mixed", values)
+        self.assertEqual(len({got["digest"] for got in every(members, "digest")}), 1)
+        return values.pop() - 1
+
+    def die(self, size, kills, wire="auto"):
+        """Members die at points of their first begin, where each copy of 128 KiB has two; returns who did, and whose state the
+        others have."""
+        name = "-".join([wire, str(size), *(f"{rank}at{point}" for rank, point in kills.items())])
+        members = self.members(size, self.STATE, kills, MUSTER_JOB=name, MUSTER_WIRE=wire)
+        answers = self.begin(members, kills)
+        rest = [member for member, answer in zip(members, answers) if answer is not None]
+        for answer in answers:
+            self.assertTrue(answer is None or ok(answer)["step"] == 1)
+        rank = self.one_state(rest)
+        for got in every(rest, "all_reduce 10 4 mean"):
+            self.assertEqual((got["value"], got["contributors"]), (4, len(rest)))
+        every(rest, "commit")
+        self.end(rest)
+        return {rank for rank, answer in enumerate(answers) if answer is None}, rank
+
+    def kill_the_giver_everywhere(self, size, wire, between):
+        states = set()
+        for point in range(between // 2, 10000, between):
+            dead, rank = self.die(size, {0: point}, wire)
+            if not dead:
+                self.assertEqual(rank, 0)
+                break
+            states.add(rank)
+        self.assertGreaterEqual(point, 8 * between)
+        self.assertIn(max(1, size - 2), states)  # the first of the two that keep their own meanwhile
+
+    def test_the_giver_dies_at_each_piece_of_three(self):
+        self.kill_the_giver_everywhere(3, "auto", 66)
+
+    def test_the_giver_dies_at_each_piece_of_four(self):
+        self.kill_the_giver_everywhere(4, "auto", 66)
+
+    def test_the_giver_dies_at_each_piece_over_tcp(self):
+        self.kill_the_giver_everywhere(3, "tcp", 12)
+
+    def test_the_next_giver_dies_as_well(self):
+        for size in (3, 4):
+            given_twice = 0
+            for point in range(300, 1200, 180):
+                dead, rank = self.die(size, {0: 400, size - 2: point})
+                self.assertIn(rank, range(size))
+                given_twice += dead == {0, size - 2} and rank == size - 1
+            self.assertGreaterEqual(given_twice, 1)
+
+    def test_one_that_keeps_its_own_dies_before_the_giver(self):
+        dead, rank = self.die(4, {3: 100, 0: 450})
+        self.assertEqual((dead, rank), ({0, 3}, 2))
+
+    def test_when_nobody_is_whole_begin_fails(self):
+        lost = 0
+        for point in range(600, 1500, 150):
+            members = self.members(4, self.STATE, {0: 300, 2: 500, 3: point}, MUSTER_JOB=f"lost{point}")
+            answers = self.begin(members, (0, 2, 3))
+            if answers[1].startswith("ok"):
+                self.one_state([member for member, answer in zip(members, answers) if answer is not None])
+                continue
+            self.assertRegex(answers[1], "^UNAVAILABLE the initial state is lost: ")
+            self.assertEqual(answers[2:], [None, None])
+            lost += 1
+        self.assertGreaterEqual(lost, 1)
+
+    def test_who_comes_meanwhile_gets_the_same(self):
+        members = self.members(3, self.STATE, {0: 400})
+        for member in members:
+            member.tell("begin")
+        members[0].child.wait()
+        members[0] = self.job.puppet(0, 3)
+        members[0].ok("open")
+        for name, count in self.STATE:
+            members[0].ok(f"register {name} {count} 9")
+        members[0].tell("begin")
+        for member in members[1:]:
+            ok(member.hear())
+        while not members[0].has_answered():
+            every(members[1:], "commit")
+            every(members[1:], "begin")
+        self.assertEqual(ok(members[0].hear())["restored"], 1)
+        self.assertEqual(self.one_state(members), 1)
+        every(members, "commit")
+        self.end(members)
+
+
+if __name__ == "__main__":
+    unittest.main()
