@@ -73,10 +73,12 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_register(
 /**
  * Begin the next step. Call it again when an operation of the step ended ABORTED: the step is
  * run again, or the members' state has replaced this one's. The first call gives every member
- * rank 0's registered tensors (a new job; when rank 0 dies before all have them, what is missing, by
- * pieces of 4 MiB, is the next rank's, the same on all; the next rank's, too, when rank 0 differs from
- * most) or the members' committed state (a joiner, or a member that was
- * excluded while it was alive: *ret_is_restored).
+ * rank 0's registered tensors (a new job; the lowest rank of most, when rank 0 differs from them in
+ * shape) or the members' committed state (a joiner, or a member that was excluded while it was alive:
+ * *ret_is_restored). When rank 0 dies before all have its state, all start over with that of another
+ * rank: after begin all tensors are one rank's, whole. For that the last two ranks keep a copy of
+ * their own tensors until they have all of rank 0's. Nothing is lost by up to two deaths in that
+ * time; after more, begin may fail with UNAVAILABLE.
  *
  * Waits for the others (start_timeout_ns), for a change of view that is under way, and, in the step that
  * a member joins, until that member has read the state.
@@ -87,7 +89,7 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_register(
  *
  * Units:   *ret_step counts from 1. ret_is_restored may be NULL.
  * Errors:  each is final, only close is left: UNAVAILABLE (registry; no member is left that has the
- *          state), DEADLINE_EXCEEDED (others did not come, did not admit this process (again), or did
+ *          state, committed or initial), DEADLINE_EXCEEDED (others did not come, did not admit this process (again), or did
  *          not commit within 10 min the step that it needs; the text names who), ABORTED (below min
  *          members), INVALID_ARGUMENT (the state differs in shape
  *          from that of most members, or an option from what the members have agreed on: the text

@@ -97,53 +97,6 @@ class EarlyChanges(Case):
             self.end(members)
 
 
-class LargeStates(Case):
-    """States that are given out in several pieces of several calls."""
-    ELEMENTS = 5_000_001  # 38 MiB
-
-    def test_all_have_all_of_it(self):
-        for wire in ("auto", "tcp"):
-            with self.subTest(wire=wire):
-                state = (("small", 3), ("large", self.ELEMENTS), ("none", 0), ("other", self.ELEMENTS // 2))
-                members = self.job.members(3, state=state, MUSTER_JOB=wire, MUSTER_WIRE=wire)
-                every(members, "begin")
-                self.assertEqual(len({got["digest"] for got in every(members, "digest")}), 1)
-                for name, _ in state:
-                    self.assertEqual({got["value"] for got in every(members, f"get {name}")}, {1 if name != "none" else 0})
-                self.end(members)
-
-    def test_the_giver_dies_between_the_pieces(self):
-        for chunk in (0, 7, 40, 120):
-            with self.subTest(chunk=chunk):
-                job = {"MUSTER_JOB": f"job{chunk}"}
-                members = [self.job.puppet(0, 3, MUSTER_KILL=f"step=0,chunk={chunk}", **job),
-                           *(self.job.puppet(rank, 3, **job) for rank in (1, 2))]
-                every(members, "open")
-                for member in members:
-                    member.ok(f"register large {self.ELEMENTS} {member.rank + 1}")
-                for member in members:
-                    member.tell("begin")
-                rest = members[1:]
-                for member in rest:
-                    ok(member.hear())
-                self.assertEqual(len({got["digest"] for got in every(rest, "digest")}), 1)
-                members[0].kill()
-                every(rest, "all_reduce 1 1")
-                every(rest, "commit")
-                self.end(rest)
-
-    def test_a_begin_that_takes_long_says_what_it_waits_for(self):
-        members = self.job.members(2)
-        members[0].tell("begin")
-        while not any("begin_waits" in line and "the initial state, 0 of" in line for line in members[0].errors):
-            self.assertFalse(members[0].has_answered())
-            time.sleep(0.02)
-        members[1].ok("begin")
-        ok(members[0].hear())
-        every(members, "commit")
-        self.end(members)
-
-
 class Ends(Case):
     def begun(self, size, **variables):
         members = self.job.members(size, **variables)
