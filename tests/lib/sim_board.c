@@ -1,5 +1,5 @@
 /* One memfd for each board and share, mapped twice: by its owner to write, for all others to
- * read. Death puts a private copy under the owner. */
+ * read. Death makes the owner's mapping private: the pages that it writes from then on are copies. */
 #include "sim_board.h"
 
 #include "test_env.h"
@@ -17,6 +17,7 @@ struct area {
     uint8_t *memory;
     const uint8_t *view;
     size_t bytes;
+    int fd;
     uint32_t share;
     bool is_told;  /* the turn after its making: the peers have mapped it */
     bool is_freed; /* somebody reads it still */
@@ -76,31 +77,31 @@ static void stop_timer(struct sim_board *ours, struct muster_timer *timer)
 static void area_init(struct area *area, size_t bytes)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    int fd = memfd_create("sim_board", MFD_CLOEXEC);
 
+    area->fd = memfd_create("sim_board", MFD_CLOEXEC);
     area->bytes = bytes;
     bytes = (bytes + page - 1) / page * page;
-    assert_true(fd >= 0);
-    assert_int_equal(ftruncate(fd, (off_t)bytes), 0);
-    area->memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    area->view = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+    assert_true(area->fd >= 0);
+    assert_int_equal(ftruncate(area->fd, (off_t)bytes), 0);
+    area->memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, area->fd, 0);
+    area->view = mmap(NULL, bytes, PROT_READ, MAP_SHARED, area->fd, 0);
     assert_true(area->memory != MAP_FAILED && area->view != MAP_FAILED);
-    close(fd);
 }
 
 static void area_fini(struct area *area)
 {
     munmap(area->memory, area->bytes);
     munmap((void *)(uintptr_t)area->view, area->bytes);
+    close(area->fd);
 }
 
+/* Nobody else writes to the memory, so that pages which the owner does not write stay as they are. */
 static void area_cut(struct area *area)
 {
-    void *memory = mmap(area->memory, area->bytes, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    void *memory = mmap(area->memory, area->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED,
+                        area->fd, 0);
 
     assert_ptr_equal(memory, area->memory);
-    memcpy(memory, area->view, area->bytes);
 }
 
 static struct area *find_area(const struct sim_board *ours, uint32_t share)
