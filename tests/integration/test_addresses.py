@@ -195,9 +195,9 @@ class Launchers(Case):
         endpoints = f"10.77.0.1:{self.registry()}"
         with tempfile.TemporaryDirectory() as where:
             words = ["--registry", endpoints, "--listen", "cable:5000-5001", "--kill", "worker:1@step=5", "--kill", "worker:3@step=9"]
-            script = f'echo "listen $MUSTER_LISTEN"; exec {STEPPER} 100000'
+            script = f'echo "listen $MUSTER_LISTEN"; exec {STEPPER} 4000'
             hurry = os.path.join(where, "hurry")
-            launchers = [self.launch(rank, *words, program=("sh", "-c", script), STEPPER_HURRY=hurry) for rank in range(2)]
+            launchers = [self.launch(rank, *words, program=("sh", "-c", script), STEPPER_HURRY=hurry, STEPPER_LINGER_MS="25") for rank in range(2)]
             said = ["", ""]
             for rank, launcher in enumerate(launchers):
                 while "rejoined in" not in said[rank]:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Three members of etcd, killed one by one and brought back, under writers and watchers and under a training job; users and passwords."""
-# Entries of ctest: MembersDie Users UsersUnderTls OnEmbedded
+# Entries of ctest: MembersDie JobTrains Users UsersUnderTls OnEmbedded
 import json
 import os
 import signal
@@ -14,10 +14,9 @@ import guard
 
 guard.enter()
 from etcd_cluster import ETCD, ETCDCTL, Embedded, EtcdCluster
-from puppets import BINARIES, CLEAN, MUSTER, PATIENCE_S, PROGRAMS
+from puppets import CLEAN, MUSTER, PATIENCE_S, PROGRAMS
 from tls_files import OPENSSL, TlsFiles
 
-SOURCE = os.environ["MUSTER_SOURCE_DIR"]
 PASSWORD = "s3cret-of-the-test"
 
 
@@ -86,15 +85,29 @@ class MembersDie(unittest.TestCase):
             self.assertTrue(cluster.wait_until_healthy())
         print(load.end()[0])
 
+
+@unittest.skipUnless(ETCD and ETCDCTL, "etcd is not installed (Debian: etcd-server, etcd-client)")
+class JobTrains(unittest.TestCase):
+    STEPS = 4000  # of 25 ms each, until the workers are let hurry
+
+    def kill_worker(self, job, rank):
+        with open(f"/proc/{job.pid}/task/{job.pid}/children", encoding="utf-8") as file:
+            pids = file.read().split()
+        for pid in pids:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                if f"RANK={rank}".encode() in file.read().split(b"\0"):
+                    os.kill(int(pid), signal.SIGKILL)
+                    return
+        self.fail(f"no worker of rank {rank}")
+
     def test_a_training_job_goes_on(self):
         cluster = EtcdCluster(self.addCleanup)
         with tempfile.TemporaryDirectory() as folder:
-            summary = os.path.join(folder, "summary.json")
-            job = subprocess.Popen([MUSTER, "run", "-n", "3", "--registry", cluster.endpoints, "--json", summary,
-                                    "--kill", "worker:1@step=200", "--kill", "worker:0@step=600", "--kill", "worker:2@step=1000", "--",
-                                    os.path.join(BINARIES, "bin", "digits"), "--data",
-                                    os.path.join(SOURCE, "examples/data/digits.csv"), "--steps", "1400"],
-                                   text=True, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, env=CLEAN)
+            summary, hurry = os.path.join(folder, "summary.json"), os.path.join(folder, "hurry")
+            job = subprocess.Popen([MUSTER, "run", "-n", "3", "--registry", cluster.endpoints, "--json", summary, "--",
+                                    os.path.join(PROGRAMS, "stepper"), str(self.STEPS), "1000"],
+                                   text=True, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                                   env=dict(CLEAN, STEPPER_HURRY=hurry, STEPPER_LINGER_MS="25"))
             self.addCleanup(job.communicate)
             self.addCleanup(job.kill)
             said = [job.stderr.readline()]
@@ -106,17 +119,20 @@ class MembersDie(unittest.TestCase):
                 said.append("")
 
             wait_to_read("view 1 with")
-            for i in range(3):  # each death falls into the absence of a member
+            for i, rank in enumerate((1, 0, 2)):  # each death falls into the absence of a member
                 cluster.kill(i)
+                self.kill_worker(job, rank)
                 wait_to_read("rejoined")
                 cluster.start(i)
                 self.assertTrue(cluster.wait_until_healthy())
+            with open(hurry, "w", encoding="utf-8"):
+                pass
             _, rest = job.communicate(timeout=PATIENCE_S)
             self.assertEqual(job.returncode, 0, "".join(said) + rest)
             with open(summary, encoding="utf-8") as file:
                 result = json.load(file)
         self.assertEqual((result["steps"], result["kills"], result["rejoins"], result["identical"], result["survivors_restarted"]),
-                         (1400, 3, 3, True, 0), rest)
+                         (self.STEPS, 3, 3, True, 0), rest)
 
 
 @unittest.skipUnless(ETCD and ETCDCTL, "etcd is not installed (Debian: etcd-server, etcd-client)")

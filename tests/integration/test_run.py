@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """`muster run` with programs that know nothing of muster: exit codes, output, environment, restarts, signals, and that
 nothing outlives it."""
+# Entries of ctest: ExitCodes Environment Output Restarts Signals ConfirmedDeaths Reports
 import json
 import os
 import pty

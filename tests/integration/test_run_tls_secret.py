@@ -181,7 +181,7 @@ class Secret(unittest.TestCase):
         """The successor's certificates serve a worker's next life, which joins members with those of the one before."""
         directory, hurry = self.path("run"), self.path("hurry")
         launcher = Program(self, "run", "-n", "2", "--job", "j", "--tls", "auto", "--tls-secret", self.secret, "--resumable", directory,
-                           "--json", self.path("0.json"), "--", STEPPER, "10000", "8", "w", "8", MUSTER_WIRE="tcp", STEPPER_HURRY=hurry)
+                           "--json", self.path("0.json"), "--", STEPPER, "2000", "8", "w", "8", MUSTER_WIRE="tcp", STEPPER_HURRY=hurry, STEPPER_LINGER_MS="25")
         launcher.hear("view 1 with 2 members")
         certificate = os.path.join(directory, "tls", "task-worker-0.pem")
         self.assertEqual(os.stat(certificate).st_mode & 0o777, 0o600)

@@ -23,6 +23,7 @@ from two_hosts import two_hosts, why_not
 
 SOURCE = os.environ["MUSTER_SOURCE_DIR"]
 STEPPER = os.path.join(PROGRAMS, "stepper")
+LONG = 4000  # steps that take 25 ms each: until the case has seen what it waits for, and lets the workers hurry
 
 
 class Launcher:
@@ -33,7 +34,8 @@ class Launcher:
         self.said, self.news = [], threading.Condition()
         # ip netns exec becomes the program: the launcher is our own child
         self.process = subprocess.Popen([*host.inside, MUSTER, "run", *words], text=True, stdout=subprocess.PIPE,
-                                        stderr=subprocess.STDOUT, env=dict(CLEAN, STEPPER_HURRY=case.path("hurry"), **host.variables))
+                                        stderr=subprocess.STDOUT, env=dict(CLEAN, STEPPER_HURRY=case.path("hurry"), STEPPER_LINGER_MS="25",
+                                                                         **host.variables))
         self.reader = threading.Thread(target=self.read, daemon=True)
         self.reader.start()
         case.addCleanup(self.discard)
@@ -133,7 +135,7 @@ class OnRegistry:
 
     def test_the_main_job_trains_through_deaths_on_both(self):
         words = [(*self.words(rank, "--kill", "worker:1@step=60", "--kill", "worker:2@step=120")[:-5], os.path.join(BINARIES, "bin", "digits"),
-                  "--data", f"{SOURCE}/examples/data/digits.csv", "--steps", "300") for rank in range(2)]
+                  "--data", f"{SOURCE}/examples/data/digits.csv", "--steps", "300", "--batch", "64") for rank in range(2)]
         launchers = [Launcher(self, self.hosts[rank], *words[rank]) for rank in range(2)]
         for launcher in launchers:
             launcher.end()
@@ -141,7 +143,7 @@ class OnRegistry:
         self.assertEqual([summary["kills"] for summary in self.summaries()], [1, 1])
 
     def test_a_launcher_is_killed_and_resumed(self):
-        launchers = [self.launch(rank, "--resumable", self.path(f"run{rank}"), steps=20000, count=10) for rank in range(2)]
+        launchers = [self.launch(rank, "--resumable", self.path(f"run{rank}"), steps=LONG, count=10) for rank in range(2)]
         for rank in (1, 0):
             launchers[rank].hear("view 1 with 4 members")
         for rank in (1, 0):
@@ -151,11 +153,11 @@ class OnRegistry:
         self.hurry()
         for launcher in launchers:
             launcher.end()
-        self.assert_same(20000)
+        self.assert_same(LONG)
         self.assertEqual([summary["restarts"] for summary in self.summaries()], [0, 0])
 
     def lose_second_host(self, cut):
-        launchers = [self.launch(rank, steps=20000, count=10) for rank in range(2)]
+        launchers = [self.launch(rank, steps=LONG, count=10) for rank in range(2)]
         for launcher in launchers:
             launcher.hear("view 1 with 4 members")
         if cut:
@@ -164,12 +166,12 @@ class OnRegistry:
         launchers[0].hear("with 2 members")
         if cut:
             self.hosts[1].do("link", "set", "cable", "up")
-        launchers[1] = self.launch(1, steps=20000, count=10)
+        launchers[1] = self.launch(1, steps=LONG, count=10)
         launchers[1].hear("rejoined in", 2)
         self.hurry()
         for launcher in launchers:
             launcher.end()
-        self.assert_same(20000)
+        self.assert_same(LONG)
 
     def test_a_host_is_lost_and_comes_back(self):
         self.lose_second_host(cut=False)
@@ -178,15 +180,15 @@ class OnRegistry:
         self.lose_second_host(cut=True)
 
     def test_an_elastic_job_starts_on_one_and_grows_to_both(self):
-        first = self.launch(0, "--min-members-timeout", "2", nodes="1:2", steps=20000, count=10)
+        first = self.launch(0, "--min-members-timeout", "2", nodes="1:2", steps=LONG, count=10)
         first.hear("view 1 with 2 members")
-        second = self.launch(1, "--min-members-timeout", "2", nodes="1:2", steps=20000, count=10)
+        second = self.launch(1, "--min-members-timeout", "2", nodes="1:2", steps=LONG, count=10)
         second.hear(" joined in", 2)
         first.hear(" joined, view ", 2)
         self.hurry()
         first.end()
         second.end()
-        self.assert_same(20000)
+        self.assert_same(LONG)
 
 
 class OnEmbedded(OnRegistry, unittest.TestCase):

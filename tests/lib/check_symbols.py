@@ -57,40 +57,41 @@ RULES = [
 HEAP_OF_LIBRARIES = r"net/(tls|crypto)_openssl\.c|net/dns_cares\.c|net/h2_session\.c|net/http_\w+\.c|cluster/registry_store_sqlite\.c"
 
 
-def undefined(path):
-    output = subprocess.run(["nm", "-u", path], check=True, capture_output=True, text=True).stdout
+def symbols_of(paths, *flags):
+    """Of each object the names that it calls, and those that it defines: one nm reads them all."""
+    found = {path: (set(), set()) for path in paths}
+    output = subprocess.run(["nm", "-A", "-g", *flags, *paths], check=True, capture_output=True, text=True).stdout
     for line in output.splitlines():
-        name = line.split()[-1].split("@")[0]
-        yield re.sub(r"^__(\w+)_chk$", r"\1", name)
-
-
-def defined(path, *flags):
-    output = subprocess.run(["nm", "--defined-only", "-g", *flags, path], check=True, capture_output=True, text=True)
-    for line in output.stdout.splitlines():
-        words = line.split()
-        if len(words) == 3 and words[1] in "TDBRVWi":
-            yield words[2].split("@")[0]
+        file, _, rest = line.partition(":")
+        kind, name = rest.split()[-2:]
+        name = name.split("@")[0]
+        calls, defines = found[pathlib.Path(file)]
+        if kind in "Uwv":
+            calls.add(re.sub(r"^__(\w+)_chk$", r"\1", name))
+        elif kind in "TDBRVWi":
+            defines.add(name)
+    return found
 
 
 def is_allowed(source, name, adapters):
     return any(re.fullmatch(files, source) and re.fullmatch(names, name) for files, names in adapters.items())
 
 
-def check_object(source, path):
-    for name in undefined(path):
+def check_object(source, calls, defines):
+    for name in sorted(calls):
         for topic, names, adapters in RULES:
             if not re.fullmatch(names, name) or is_allowed(source, name, adapters):
                 continue
             if topic == "the heap" and re.fullmatch(HEAP_OF_LIBRARIES, source):
                 continue
             yield f"{source} calls {name}: {topic} is for its adapter"
-    for name in defined(path):
+    for name in sorted(defines):
         if not re.match(r"muster_|__(asan|odr_asan|ubsan|tsan|gcov|llvm|start|stop)|_?_sancov", name):
             yield f"{source} defines {name}: global names begin with muster_"
 
 
 def check_shared_library(path):
-    for name in defined(path, "-D"):
+    for name in sorted(symbols_of([path], "-D")[path][1]):
         if not re.match(r"muster_|google__protobuf__|__(asan|odr_asan|ubsan|tsan)|_(init|fini|edata|end)$|__bss_start$|.*gcov", name):
             yield f"{path.name} exports {name}"
 
@@ -100,11 +101,11 @@ def main():
     count = 0
     for layer in LAYERS:
         folder = BUILD / "CMakeFiles" / f"muster_{layer}.dir" / layer
-        for path in sorted(folder.glob("*.c.o")):
-            if not (ROOT / layer / path.name[:-2]).exists():
-                continue  # left over from a source that is gone
-            count += 1
-            wrong.extend(check_object(f"{layer}/{path.name[:-2]}", path))
+        objects = [path for path in sorted(folder.glob("*.c.o"))
+                   if (ROOT / layer / path.name[:-2]).exists()]  # others are left over from a source that is gone
+        count += len(objects)
+        for path, (calls, defines) in symbols_of(objects).items() if objects else ():
+            wrong.extend(check_object(f"{layer}/{path.name[:-2]}", calls, defines))
     library = BUILD / "lib" / "libmuster.so"
     if library.exists():
         wrong.extend(check_shared_library(library))

@@ -1,8 +1,8 @@
 /* A training program for tests of a whole job: COUNT elements of state named NAME, STEPS steps,
  * each one all_reduce of ELEMENTS elements. Ends with 0, or with 1 and the error's text. With
  * STEPPER_HOLD=FILE it stands still after the last step, a member until there is such a file; with
- * STEPPER_HURRY=FILE it takes its time until there is; with STEPPER_DIES rank 1 kills itself behind the
- * first step of each life; with STEPPER_ERRS=begin:N or all_reduce:N rank 1's first life has an error of
+ * STEPPER_HURRY=FILE it takes its time until there is, STEPPER_LINGER_MS (5) for each step; with
+ * STEPPER_DIES rank 1 kills itself behind the first step of each life; with STEPPER_ERRS=begin:N or all_reduce:N rank 1's first life has an error of
  * its own in step N, behind that call, and closes; with STEPPER_CRASHES=segv:N or abrt:N it is ended in step N by
  * that signal, of a real cause; with STEPPER_GAPS everybody says how long it has waited
  * for each step's result since the one before. */
@@ -23,10 +23,10 @@ static uint64_t number(int argc, char **argv, int i, uint64_t fallback)
 
 static void linger(void)
 {
-    const char *hurry = getenv("STEPPER_HURRY");
+    const char *hurry = getenv("STEPPER_HURRY"), *linger_ms = getenv("STEPPER_LINGER_MS");
 
     if (hurry != NULL && access(hurry, F_OK) != 0)
-        usleep(5000);
+        usleep(1000 * (linger_ms != NULL ? (useconds_t)strtoul(linger_ms, NULL, 10) : 5));
 }
 
 /* The variable wishes that rank 1's first life ends here. */
