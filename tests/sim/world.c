@@ -88,27 +88,30 @@ struct sim_conditions sim_conditions_draw(struct muster_rng *rng)
 
 /* The record of what happened. */
 
+static uint64_t hash_mixed(uint64_t hash, uint64_t value)
+{
+    hash = (hash ^ value) * HASH_PRIME;
+    return (hash ^ (hash >> 29)) * UINT64_C(0xBF58476D1CE4E5B9);
+}
+
 void sim_hash_u64(struct sim_world *world, uint64_t value)
 {
-    uint64_t hash = world->hash ^ value;
-
-    hash *= HASH_PRIME;
-    world->hash = (hash ^ (hash >> 29)) * UINT64_C(0xBF58476D1CE4E5B9);
+    world->hash = hash_mixed(world->hash, value);
 }
 
 void sim_hash_bytes(struct sim_world *world, const void *bytes, size_t count)
 {
     const uint8_t *at = bytes;
-    uint64_t word = 0;
+    uint64_t word = 0, hash = world->hash;
 
     for (; count >= sizeof(word); count -= sizeof(word), at += sizeof(word)) {
         memcpy(&word, at, sizeof(word));
-        sim_hash_u64(world, word);
+        hash = hash_mixed(hash, word);
     }
     word = count;
     while (count-- > 0)
         word = word << 8 | *at++;
-    sim_hash_u64(world, word);
+    world->hash = hash_mixed(hash, word);
 }
 
 void sim_note(struct sim_world *world, const char *kind, uint64_t a, uint64_t b, uint64_t c)
