@@ -2,10 +2,10 @@
  * each one all_reduce of ELEMENTS elements. Ends with 0, or with 1 and the error's text. With
  * STEPPER_HOLD=FILE it stands still after the last step, a member until there is such a file; with
  * STEPPER_HURRY=FILE it takes its time until there is, STEPPER_LINGER_MS (5) for each step; with
- * STEPPER_DIES rank 1 kills itself behind the first step of each life; with STEPPER_ERRS=begin:N or all_reduce:N rank 1's first life has an error of
- * its own in step N, behind that call, and closes; with STEPPER_CRASHES=segv:N or abrt:N it is ended in step N by
- * that signal, of a real cause; with STEPPER_GAPS everybody says how long it has waited
- * for each step's result since the one before. */
+ * STEPPER_DIES rank 1 kills itself behind the first step of each life; with STEPPER_ERRS=begin:N or
+ * all_reduce:N rank 1's first life has an error of its own in step N, behind that call, and closes;
+ * with STEPPER_CRASHES=segv:N or abrt:N it is ended in step N by that signal, of a real cause; with
+ * STEPPER_GAPS everybody says how long it has waited for each step's result since the one before. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
