@@ -75,20 +75,25 @@ static void claim_tell_refused(struct run_claim *claim, const struct run_claim_r
                  (unsigned long long)other->node_rank, who);
 }
 
+static void claim_answer(struct run_claim *claim);
+
 static void on_answered(struct muster_registry_op *op, enum muster_rc rc)
 {
     struct run_claim *claim = op->data;
 
     claim->is_putting = false;
     if (rc == MUSTER_OK && op->is_succeeded)
-        claim->revision = op->revision; /* what went wrong shows in the watch */
+        claim->revision = op->revision; /* what went wrong shows in the watch, or is asked again */
+    if (claim->is_asked)
+        claim_answer(claim);
 }
 
-/* The same record once more tells whoever asks that this launcher lives. */
+/* The same record once more tells a launcher that asks that this one lives. */
 static void claim_answer(struct run_claim *claim)
 {
     if (claim->is_putting || claim->state != CLAIM_HELD)
         return;
+    claim->is_asked = false;
     claim->is_putting = muster_registry_swap_start(&claim->put, run_claim_client(claim),
                                                    run_claim_bytes(claim->key), claim->revision,
                                                    run_claim_bytes(claim->value), claim->lease.id,
@@ -119,37 +124,71 @@ static void claim_show_own(struct run_claim *claim, const struct run_claim_recor
     }
 }
 
-/* A launcher that came later and disagrees may have put its record before it saw the one of this
- * launcher: then it ends without having asked. */
-static void claim_check_place(struct run_claim *claim, struct claim_place *place)
+/* A rival that disagrees has ended without asking when it saw an older record. */
+static void claim_tell_rivals(struct run_claim *claim)
 {
-    char mine[24], theirs[24];
-
-    if (place->is_refusal_told || place->revision <= claim->revision ||
-        run_claim_is_own(claim, &place->record) ||
-        run_claim_record_difference(&claim->own, &place->record, mine, theirs) == NULL)
+    if (claim->state != CLAIM_HELD)
         return;
-    place->is_refusal_told = true;
-    claim_tell_refused(claim, &place->record);
+    for (size_t i = 0; i < RUN_CLAIM_RIVALS; i++) {
+        struct claim_rival *rival = &claim->rivals[i];
+
+        if (rival->is_told || rival->revision <= claim->revision)
+            continue;
+        rival->is_told = true;
+        claim_tell_refused(claim, &rival->record);
+    }
+    if (claim->is_asked)
+        claim_answer(claim);
+}
+
+static void claim_add_rival(struct run_claim *claim, const struct run_claim_record *record,
+                            uint64_t revision)
+{
+    bool is_known = false;
+
+    for (size_t i = 0; i < RUN_CLAIM_RIVALS; i++)
+        is_known = is_known || (claim->rivals[i].revision == revision &&
+                                claim->rivals[i].record.launcher == record->launcher);
+    if (!is_known)
+        claim->rivals[claim->rival_count++ % RUN_CLAIM_RIVALS] =
+            (struct claim_rival){.record = *record, .revision = revision};
+    claim_tell_rivals(claim);
 }
 
 void run_claim_hold(struct run_claim *claim)
 {
     run_claim_move(claim, CLAIM_HELD);
-    for (uint64_t rank = 0; rank < claim->run->settings.nodes_max; rank++)
-        claim_check_place(claim, &claim->places[rank]);
+    claim_tell_rivals(claim);
+}
+
+/* NULL: a stranger's rank, and no room. */
+static struct claim_place *claim_find_place(struct run_claim *claim, uint64_t rank)
+{
+    struct claim_place *beyond = claim->places + claim->run->settings.nodes_max;
+    struct claim_place *free_place = NULL;
+
+    if (rank < claim->run->settings.nodes_max)
+        return &claim->places[rank];
+    for (size_t i = 0; i < RUN_CLAIM_BEYOND; i++) {
+        if (beyond[i].revision != 0 && beyond[i].rank == rank)
+            return &beyond[i];
+        if (beyond[i].revision == 0)
+            free_place = &beyond[i];
+    }
+    return free_place;
 }
 
 /* record NULL: the key is gone. */
 static void claim_show_place(struct run_claim *claim, uint64_t rank,
                              const struct run_claim_record *record, uint64_t revision)
 {
-    struct claim_place beyond = {.revision = 0}; /* of a launcher that counts more machines */
-    struct claim_place *place =
-        rank < claim->run->settings.nodes_max ? &claim->places[rank] : &beyond;
+    struct claim_place *place = claim_find_place(claim, rank);
+    char mine[24], theirs[24];
 
     if (rank == claim->own.node_rank)
         claim_show_own(claim, record, revision);
+    if (place == NULL)
+        return;
     if (record == NULL) {
         memset(place, 0, sizeof(*place));
         return;
@@ -158,11 +197,13 @@ static void claim_show_place(struct run_claim *claim, uint64_t rank,
         place->record.launcher == record->launcher)
         place->has_answered = true;
     else if (place->revision == 0 || place->record.launcher != record->launcher)
-        place->has_answered = place->is_wait_told = place->is_refusal_told = false;
+        place->has_answered = place->is_wait_told = false;
     place->record = *record;
     place->revision = revision;
-    if (claim->state == CLAIM_HELD)
-        claim_check_place(claim, place);
+    place->rank = rank;
+    if (!run_claim_is_own(claim, record) &&
+        run_claim_record_difference(&claim->own, record, mine, theirs) != NULL)
+        claim_add_rival(claim, record, revision);
 }
 
 /* "<node rank>" or "asks/<launcher>" behind the prefix. */
@@ -185,9 +226,9 @@ static void claim_show_key(struct run_claim *claim, const struct muster_registry
     if (end != name && *end == '\0') {
         if (is_delete || is_record)
             claim_show_place(claim, rank, is_record ? &record : NULL, kv->mod_revision);
-    } else if (is_record && !run_claim_is_own(claim, &record) && claim->state == CLAIM_HELD) {
-        claim_tell_refused(claim, &record);
-        claim_answer(claim);
+    } else if (is_record && !run_claim_is_own(claim, &record)) {
+        claim->is_asked = true;
+        claim_add_rival(claim, &record, UINT64_MAX);
     }
 }
 
@@ -204,8 +245,10 @@ static void on_changes(struct muster_registry_watch *watch,
 {
     struct run_claim *claim = watch->data;
 
-    for (size_t i = 0; i < count && claim->state != CLAIM_OVER; i++)
+    for (size_t i = 0; i < count && claim->state != CLAIM_OVER; i++) {
+        claim->seen_revision = changes[i].kv.mod_revision;
         claim_show_key(claim, &changes[i].kv, changes[i].is_delete);
+    }
 }
 
 /* The registry has forgotten, or lost, what was to be shown: everything is read again. */
@@ -222,8 +265,8 @@ void run_claim_show_all(struct run_claim *claim, const struct muster_registry_kv
 {
     bool is_own_there = false;
 
-    for (uint64_t rank = 0; rank < claim->run->settings.nodes_max; rank++)
-        claim->places[rank].revision = 0;
+    for (size_t i = 0; i < run_claim_place_count(claim); i++)
+        claim->places[i].revision = 0;
     for (size_t i = 0; i < count && claim->state != CLAIM_OVER; i++) {
         is_own_there = is_own_there || (kvs[i].key.size == strlen(claim->key) &&
                                         memcmp(kvs[i].key.data, claim->key, kvs[i].key.size) == 0);
@@ -248,6 +291,7 @@ static void on_looked(struct muster_registry_op *op, enum muster_rc rc)
         muster_registry_watch_start(&claim->watch, run_claim_client(claim),
                                     run_claim_bytes(claim->prefix), MUSTER_REGISTRY_PREFIX,
                                     op->revision + 1, on_changes, on_watch_end) == MUSTER_OK;
+    claim->seen_revision = op->revision;
     run_claim_show_all(claim, op->kvs, op->kv_count);
 }
 
@@ -388,7 +432,7 @@ struct run_claim *run_claim_new(struct run *run)
         abort();
     claim->run = run;
     claim->op.data = claim->put.data = claim->release.data = claim->lease.data = claim;
-    claim->places = calloc(run->settings.nodes_max, sizeof(claim->places[0]));
+    claim->places = calloc(run_claim_place_count(claim), sizeof(claim->places[0]));
     if (claim->places == NULL)
         abort();
     muster_timer_init(&claim->again, on_again, claim);

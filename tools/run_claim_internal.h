@@ -13,6 +13,8 @@
 #define RUN_CLAIM_REQUEST_NS (2 * MUSTER_NS_PER_S)
 #define RUN_CLAIM_RETRY_NS   (300 * MUSTER_NS_PER_MS)
 #define RUN_CLAIM_KEY_BYTES  224
+#define RUN_CLAIM_BEYOND     8 /* places of launchers that count more machines */
+#define RUN_CLAIM_RIVALS     8
 
 enum claim_state {
     CLAIM_ASKING, /* somebody has the place, or another idea of the job; or nothing is known yet */
@@ -25,8 +27,17 @@ enum claim_state {
 struct claim_place {
     struct run_claim_record record;
     uint64_t revision; /* of the last change; 0: there is none */
+    uint64_t rank;
     bool has_answered; /* it has written its record again since this one has asked */
-    bool is_wait_told, is_refusal_told;
+    bool is_wait_told;
+};
+
+/* A launcher that disagrees with this one, or asks for its place. It is kept after its keys are gone: this launcher may
+ * learn only later that its own record came first. */
+struct claim_rival {
+    struct run_claim_record record;
+    uint64_t revision; /* of its record; UINT64_MAX: it asks */
+    bool is_told;
 };
 
 struct run_claim {
@@ -37,7 +48,12 @@ struct run_claim {
     char prefix[RUN_CLAIM_KEY_BYTES - 48], key[RUN_CLAIM_KEY_BYTES];
     char ask_key[RUN_CLAIM_KEY_BYTES], ended_key[RUN_CLAIM_KEY_BYTES];
     uint64_t revision;          /* of the own key, as it was put or seen last; 0: it is not there */
-    struct claim_place *places; /* by node rank; nodes_max of them */
+    uint64_t seen_revision;     /* all changes up to this one have been shown */
+    struct claim_place *places; /* by node rank; behind nodes_max of them RUN_CLAIM_BEYOND others */
+    struct claim_rival rivals[RUN_CLAIM_RIVALS];
+    size_t rival_count; /* ever; the newest ones are kept */
+    bool is_asked;      /* a launcher asks whether this one lives */
+    uint64_t asked_ns, asked_first_ns;
     struct muster_registry_lease lease;
     bool is_leased, is_leasing;
     struct muster_registry_op op, put, release;
@@ -65,8 +81,12 @@ static inline struct muster_registry *run_claim_client(const struct run_claim *c
 {
     return run_registry_client(claim->run);
 }
+static inline size_t run_claim_place_count(const struct run_claim *claim)
+{
+    return (size_t)claim->run->settings.nodes_max + RUN_CLAIM_BEYOND;
+}
 void run_claim_move(struct run_claim *claim, enum claim_state to);
-/** The place is this launcher's: the later ones that disagree are told. */
+/** The place is this launcher's: those that came later and disagree, or ask, are told and answered. */
 void run_claim_hold(struct run_claim *claim);
 /** The record is of this launcher. */
 bool run_claim_is_own(const struct run_claim *claim, const struct run_claim_record *record);

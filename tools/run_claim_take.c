@@ -4,6 +4,7 @@
 #include "commands.h"
 
 #define ANSWER_NS       (1 * MUSTER_NS_PER_S)  /* a living holder answers sooner */
+#define ASK_AGAIN_NS    (3 * MUSTER_NS_PER_S)  /* an answer may get lost with its connection */
 #define ABSENCE_NS      (2 * MUSTER_NS_PER_S)  /* of the registry: then the workers wait for it */
 #define ABSENT_FIRST_NS (10 * MUSTER_NS_PER_S) /* before people are told which launchers miss */
 
@@ -21,8 +22,9 @@ static void on_put(struct muster_registry_op *op, enum muster_rc rc)
 
     claim->is_busy = false;
     claim->rc = rc;
-    if (rc == MUSTER_OK && op->is_succeeded)
-        run_claim_show_all(claim, op->kvs, op->kv_count); /* with the own one, and its revision */
+    /* With the own one, and its revision. If the watch was faster, it has shown all of this, and what came later. */
+    if (rc == MUSTER_OK && op->is_succeeded && op->revision >= claim->seen_revision)
+        run_claim_show_all(claim, op->kvs, op->kv_count);
 }
 
 static bool claim_await(struct run_claim *claim)
@@ -57,12 +59,12 @@ static struct claim_place *claim_find_conflict(struct run_claim *claim)
 {
     char mine[24], theirs[24];
 
-    for (uint64_t rank = 0; rank < claim->run->settings.nodes_max; rank++) {
-        struct claim_place *place = &claim->places[rank];
+    for (size_t i = 0; i < run_claim_place_count(claim); i++) {
+        struct claim_place *place = &claim->places[i];
 
         if (place->revision == 0 || run_claim_is_own(claim, &place->record) ||
             (claim->revision != 0 && place->revision > claim->revision) ||
-            (rank != claim->own.node_rank &&
+            (place->rank != claim->own.node_rank &&
              run_claim_record_difference(&claim->own, &place->record, mine, theirs) == NULL) ||
             run_claim_holder_is_dead(claim, &place->record))
             continue;
@@ -177,9 +179,9 @@ static void claim_tell_failure(struct run_claim *claim)
 }
 
 /* One round: true when the place is ours, or is refused for good (*ret_exit). */
-static bool claim_settle(struct run_claim *claim, uint64_t *asked_ns, int *ret_exit)
+static bool claim_settle(struct run_claim *claim, int *ret_exit)
 {
-    struct muster_loop *loop = claim->run->env->loop;
+    uint64_t now_ns = muster_loop_now_ns(claim->run->env->loop);
     struct claim_place *holder = claim_find_conflict(claim);
 
     if (holder == NULL && claim->revision != 0) {
@@ -194,10 +196,12 @@ static bool claim_settle(struct run_claim *claim, uint64_t *asked_ns, int *ret_e
         claim_refuse(claim, &holder->record, ret_exit);
         return true;
     }
-    if (*asked_ns == 0) {
-        *asked_ns = muster_loop_now_ns(loop);
+    if (claim->asked_ns == 0 || now_ns > claim->asked_ns + ASK_AGAIN_NS) {
+        claim->asked_ns = now_ns;
+        if (claim->asked_first_ns == 0)
+            claim->asked_first_ns = now_ns;
         claim_ask(claim);
-    } else if (muster_loop_now_ns(loop) > *asked_ns + ANSWER_NS) {
+    } else if (now_ns > claim->asked_first_ns + ANSWER_NS) {
         claim_tell_wait(claim, holder);
     }
     return false;
@@ -206,7 +210,7 @@ static bool claim_settle(struct run_claim *claim, uint64_t *asked_ns, int *ret_e
 bool run_claim_take(struct run *run, int *ret_exit)
 {
     struct run_claim *claim;
-    uint64_t asked_ns = 0, until_ns;
+    uint64_t until_ns;
     bool is_settled = false, is_late;
 
     if (run->settings.is_embedded)
@@ -229,7 +233,7 @@ bool run_claim_take(struct run *run, int *ret_exit)
         if (claim_await(claim) && !claim->is_watching)
             run_claim_look(claim);
         if (claim_await(claim) && claim->is_leased && claim->is_watching)
-            is_settled = claim_settle(claim, &asked_ns, ret_exit);
+            is_settled = claim_settle(claim, ret_exit);
         if (!is_settled && (claim->revision == 0 || claim->rc != MUSTER_OK))
             claim_pause(claim);
     }

@@ -150,8 +150,24 @@ ATTACKS = [  # name, attack, MiB that the process may grow by at its peak; what 
     ("a ClientHello in records of one byte", in_pieces, 96),
     ("a ClientHello, and then silence", lambda port: flood(port, hello(TlsPeer.context)), 96),
     ("handshakes that ask for nothing", shaken_and_left, 32),
-    ("honest clients at once", honest, 192),
 ]
+HONEST = [("honest clients at once", honest, 192)]  # however slow the machine, the server's limit does not end them
+
+
+def attack(rows, handshake_ms, cert, key):
+    """On a server of their own; returns whether all was well."""
+    environment = dict(os.environ, ASAN_OPTIONS="detect_leaks=1:quarantine_size_mb=1:malloc_context_size=2")
+    server = subprocess.Popen([plain.SERVER, "--port", "0", "--handshake-ms", str(handshake_ms), "--tls-cert", cert, "--tls-key", key],
+                              stdout=subprocess.PIPE, text=True, env=environment)
+    port = int(server.stdout.readline().rsplit(":", 1)[1])
+    try:
+        passed = [plain.run(*row, server, port, Bystander) for row in rows]
+    finally:
+        server.send_signal(signal.SIGTERM)
+        code = server.wait(plain.PATIENCE)
+    if code != 0:
+        print(f"FAILED the server ended with {code}")
+    return all(passed) and code == 0
 
 
 def main():
@@ -161,21 +177,15 @@ def main():
     files = TlsFiles(lambda *words: cleanups.append(words))
     cert, key = files.issue("server")
     TlsPeer.context = client_context(files.ca)
-    environment = dict(os.environ, ASAN_OPTIONS="detect_leaks=1:quarantine_size_mb=1:malloc_context_size=2")
-    server = subprocess.Popen([plain.SERVER, "--port", "0", "--handshake-ms", str(HANDSHAKE_MS), "--tls-cert", cert, "--tls-key", key],
-                              stdout=subprocess.PIPE, text=True, env=environment)
-    port = int(server.stdout.readline().rsplit(":", 1)[1])
     wanted = sys.argv[1:]
+    choices = [([row for row in rows if not wanted or row[0] in wanted], handshake_ms)
+               for rows, handshake_ms in ((ATTACKS, HANDSHAKE_MS), (HONEST, int(1000 * plain.PATIENCE)))]
     try:
-        passed = [plain.run(*row, server, port, Bystander) for row in ATTACKS if not wanted or row[0] in wanted]
+        passed = [attack(rows, handshake_ms, cert, key) for rows, handshake_ms in choices if rows]
     finally:
-        server.send_signal(signal.SIGTERM)
-        code = server.wait(plain.PATIENCE)
         for function, *words in cleanups:
             function(*words)
-    if code != 0:
-        print(f"FAILED the server ended with {code}")
-    return 0 if all(passed) and code == 0 else 1
+    return 0 if all(passed) else 1
 
 
 if __name__ == "__main__":

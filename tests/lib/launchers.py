@@ -2,6 +2,7 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import tempfile
 import threading
@@ -68,6 +69,69 @@ class Launcher:
         self.child.stdout.close()
 
 
+class Delay:
+    """Stands before a registry. From the moment on at which a launcher sends its record, either that ("record") or all that the
+    registry answers ("answers") is kept until release()."""
+
+    def __init__(self, case, registry, what):
+        self.what = what
+        host, _, port = registry.removeprefix("http://").rpartition(":")
+        self.registry, self.is_open, self.held = (host, int(port)), threading.Event(), threading.Event()
+        self.is_open.set()
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = "127.0.0.1:%d" % self.listener.getsockname()[1]
+        self.sockets, self.near, self.threads = [self.listener], set(), []
+        self.go(self.accept)
+        case.addCleanup(self.discard)
+
+    def go(self, function, *args):
+        self.threads.append(threading.Thread(target=function, args=args, daemon=True))
+        self.threads[-1].start()
+
+    def accept(self):
+        while True:
+            try:
+                near = self.listener.accept()[0]
+            except OSError:
+                return
+            far = socket.create_connection(self.registry)
+            self.sockets += [near, far]
+            self.near.add(near)
+            self.go(self.carry, near, far.sendall)
+            self.go(self.carry, far, near.sendall)
+
+    def carry(self, source, send):
+        try:
+            while data := source.recv(65536):
+                is_record = b'"launcher":' in data and not self.held.is_set()
+                if is_record:
+                    self.is_open.clear()
+                if is_record and self.what == "record":
+                    self.held.set()
+                    self.is_open.wait()
+                if source not in self.near and self.what == "answers":
+                    self.is_open.wait()
+                send(data)
+                if is_record:
+                    self.held.set()
+        except OSError:
+            pass
+
+    def release(self):
+        self.is_open.set()
+
+    def discard(self):
+        self.release()
+        for one in self.sockets:
+            try:
+                one.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+            one.close()
+        for thread in self.threads:
+            thread.join()
+
+
 class LauncherCase:
     """A test case with a registry, whose address is what open_registry gives."""
 
@@ -77,12 +141,12 @@ class LauncherCase:
         self.addCleanup(where.cleanup)
         self.hurry = os.path.join(where.name, "hurry")  # without this file the workers take their time
 
-    def launch(self, rank=0, *more, nodes="1", count=2, job="one", steps=50, slow=False, host=None, program=STEPPER):
+    def launch(self, rank=0, *more, nodes="1", count=2, job="one", steps=50, slow=False, host=None, program=STEPPER, registry=None):
         place = () if nodes == "1" else ("--nnodes", nodes, "--node-rank", str(rank))
         variables = {"STEPPER_HURRY": self.hurry} if slow else {}
         if host:
             variables["MUSTER_HOST_KEY"] = host
-        return Launcher(self, *place, "-n", str(count), "--job", job, "--registry", self.registry, *more, "--", program,
+        return Launcher(self, *place, "-n", str(count), "--job", job, "--registry", registry or self.registry, *more, "--", program,
                         str(10000000 if slow else steps), **variables)
 
 
@@ -133,6 +197,36 @@ class Places(LauncherCase):
             pair[0].end(2)
             pair[1].hear(rf"pid {pair[0].child.pid} was refused: it says --nnodes")
             pair[1].kill()
+
+    def launch_late(self, what, rank, nodes):
+        """A launcher whose record is on its way, or in the registry and the launcher does not know it yet."""
+        delay = Delay(self, self.registry, what)
+        launcher = self.launch(rank, nodes=nodes, registry=delay.address, slow=True)
+        self.assertTrue(delay.held.wait(PATIENCE_S), launcher.text())
+        return launcher, delay
+
+    def test_a_launcher_that_hears_late_still_tells_whom_it_refused(self):
+        """Both have looked before either has put its record."""
+        for rank, nodes, other, said in ((0, "2", 1, "3"), (0, "2", 2, "3"), (2, "3", 0, "2")):
+            second, second_delay = self.launch_late("record", other, said)
+            first, first_delay = self.launch_late("answers", rank, nodes)
+            second_delay.release()
+            second.end(2)
+            self.assertRegex(second.text(), f"this launcher says --nnodes {said}, that of node rank {rank} .* says --nnodes {nodes}")
+            first_delay.release()
+            first.hear(rf"pid {second.child.pid} was refused: it says --nnodes {said}, this job has --nnodes {nodes}")
+            first.kill()
+
+    def test_a_launcher_that_hears_late_still_answers_who_asks(self):
+        for other, nodes, code, said in ((0, "2", 4, "another launcher for node rank 0 was refused: that at .*, pid {};"),
+                                         (1, "3", 2, "pid {} was refused: it says --nnodes 3, this job has --nnodes 2")):
+            first, delay = self.launch_late("answers", 0, "2")
+            second = self.launch(other, nodes=nodes)
+            second.hear("waits for the launcher of node rank 0 at .*, which does not answer")
+            delay.release()
+            second.end(code)
+            first.hear(said.format(second.child.pid))
+            first.kill()
 
     def test_launchers_that_disagree_are_told_on_both_sides(self):
         first = self.launch(0, nodes="2", slow=True)
