@@ -70,17 +70,19 @@ class Launcher:
 
 
 class Delay:
-    """Stands before a registry. From the moment on at which a launcher sends its record, either that ("record") or all that the
-    registry answers ("answers") is kept until release()."""
+    """Stands before a registry. From the moment on at which a launcher sends its record, that ("record") or all that the registry
+    answers ("answers") is kept until release()."""
+
+    RECORD = b'"launcher":'
 
     def __init__(self, case, registry, what):
-        self.what = what
         host, _, port = registry.removeprefix("http://").rpartition(":")
-        self.registry, self.is_open, self.held = (host, int(port)), threading.Event(), threading.Event()
-        self.is_open.set()
+        self.registry, self.what = (host, int(port)), what
+        self.lock, self.is_closed, self.kept = threading.Lock(), False, []
+        self.held = threading.Event()  # the record is here, or (answers) the registry has it
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.address = "127.0.0.1:%d" % self.listener.getsockname()[1]
-        self.sockets, self.near, self.threads = [self.listener], set(), []
+        self.sockets, self.threads = [self.listener], []
         self.go(self.accept)
         case.addCleanup(self.discard)
 
@@ -96,32 +98,32 @@ class Delay:
                 return
             far = socket.create_connection(self.registry)
             self.sockets += [near, far]
-            self.near.add(near)
-            self.go(self.carry, near, far.sendall)
-            self.go(self.carry, far, near.sendall)
+            self.go(self.carry, near, far, self.what == "record")
+            self.go(self.carry, far, near, self.what == "answers")
 
-    def carry(self, source, send):
+    def carry(self, source, target, may_keep):
         try:
             while data := source.recv(65536):
-                is_record = b'"launcher":' in data and not self.held.is_set()
-                if is_record:
-                    self.is_open.clear()
-                if is_record and self.what == "record":
-                    self.held.set()
-                    self.is_open.wait()
-                if source not in self.near and self.what == "answers":
-                    self.is_open.wait()
-                send(data)
-                if is_record:
-                    self.held.set()
+                with self.lock:
+                    is_record = self.RECORD in data and not self.held.is_set()
+                    self.is_closed = self.is_closed or is_record
+                    if self.is_closed and may_keep:
+                        self.kept.append((target, data))
+                        if is_record:
+                            self.held.set()
+                    else:
+                        target.sendall(data)
         except OSError:
             pass
 
     def release(self):
-        self.is_open.set()
+        with self.lock:
+            self.is_closed = False
+            for target, data in self.kept:
+                target.sendall(data)
+            self.kept = []
 
     def discard(self):
-        self.release()
         for one in self.sockets:
             try:
                 one.shutdown(socket.SHUT_RDWR)
@@ -198,18 +200,19 @@ class Places(LauncherCase):
             pair[1].hear(rf"pid {pair[0].child.pid} was refused: it says --nnodes")
             pair[1].kill()
 
-    def launch_late(self, what, rank, nodes):
+    def launch_late(self, what, rank, nodes, job):
         """A launcher whose record is on its way, or in the registry and the launcher does not know it yet."""
         delay = Delay(self, self.registry, what)
-        launcher = self.launch(rank, nodes=nodes, registry=delay.address, slow=True)
+        launcher = self.launch(rank, nodes=nodes, job=job, registry=delay.address, slow=True)
         self.assertTrue(delay.held.wait(PATIENCE_S), launcher.text())
         return launcher, delay
 
     def test_a_launcher_that_hears_late_still_tells_whom_it_refused(self):
         """Both have looked before either has put its record."""
         for rank, nodes, other, said in ((0, "2", 1, "3"), (0, "2", 2, "3"), (2, "3", 0, "2")):
-            second, second_delay = self.launch_late("record", other, said)
-            first, first_delay = self.launch_late("answers", rank, nodes)
+            job = f"late-{rank}-{other}"
+            second, second_delay = self.launch_late("record", other, said, job)
+            first, first_delay = self.launch_late("answers", rank, nodes, job)
             second_delay.release()
             second.end(2)
             self.assertRegex(second.text(), f"this launcher says --nnodes {said}, that of node rank {rank} .* says --nnodes {nodes}")
@@ -220,8 +223,8 @@ class Places(LauncherCase):
     def test_a_launcher_that_hears_late_still_answers_who_asks(self):
         for other, nodes, code, said in ((0, "2", 4, "another launcher for node rank 0 was refused: that at .*, pid {};"),
                                          (1, "3", 2, "pid {} was refused: it says --nnodes 3, this job has --nnodes 2")):
-            first, delay = self.launch_late("answers", 0, "2")
-            second = self.launch(other, nodes=nodes)
+            first, delay = self.launch_late("answers", 0, "2", f"asked-{nodes}")
+            second = self.launch(other, nodes=nodes, job=f"asked-{nodes}")
             second.hear("waits for the launcher of node rank 0 at .*, which does not answer")
             delay.release()
             second.end(code)
