@@ -198,6 +198,11 @@ MUSTER_MUST_CHECK enum muster_rc muster_strategy_broadcast_in_seat(
     struct muster_strategy *strategy, const char *name, const struct muster_tensor *tensors,
     size_t count, const struct muster_root *root);
 
+/** The same on all members; otherwise as above. */
+MUSTER_MUST_CHECK enum muster_rc muster_strategy_all_reduce_in_seat(
+    struct muster_strategy *strategy, const char *name, const struct muster_tensor *tensor,
+    enum muster_reduction reduction);
+
 /** part r of output is member r's input; otherwise as above. */
 MUSTER_MUST_CHECK enum muster_rc muster_strategy_all_gather_in_seat(
     struct muster_strategy *strategy, const char *name, const struct muster_tensor *input,

@@ -395,6 +395,19 @@ enum muster_rc muster_strategy_broadcast_in_seat(struct muster_strategy *strateg
                                                                       .start = start_broadcast});
 }
 
+enum muster_rc muster_strategy_all_reduce_in_seat(struct muster_strategy *strategy,
+                                                  const char *name,
+                                                  const struct muster_tensor *tensor,
+                                                  enum muster_reduction reduction)
+{
+    return muster_strategy_run_in_seat(strategy,
+                                       &(struct muster_strategy_call){.name = name,
+                                                                      .tensors = tensor,
+                                                                      .count = 1,
+                                                                      .reduction = reduction,
+                                                                      .start = start_all_reduce});
+}
+
 enum muster_rc muster_strategy_all_gather_in_seat(struct muster_strategy *strategy,
                                                   const char *name,
                                                   const struct muster_tensor *input,

@@ -31,6 +31,7 @@ struct description {
     uint64_t is_whole; /* 1: its values are all its own */
 };
 
+#define DIGEST_WORDS      (MUSTER_HASH128_BYTES / sizeof(int64_t)) /* of a piece */
 #define DESCRIPTION_WORDS (sizeof(struct description) / sizeof(uint64_t))
 
 /* One attempt. Members are those that were there from the start, in rank order; who joins meanwhile
@@ -238,13 +239,37 @@ static void share_fini(struct share *share)
     muster_view_unref(share->view);
 }
 
-/* --- What is overwritten --- */
+/* --- The values --- */
 
-/* This member's own values as far as they have been given up, tensor after tensor. */
+/* Pieces of this member's own, as they were before the giver's replaced them. */
 struct kept {
-    uint8_t *values; /* NULL: this member keeps nothing */
-    uint64_t bytes;
+    struct kept *next;
+    struct muster_tensor pieces[PIECES_MAX];
+    size_t count;
+    uint8_t values[];
 };
+
+/* Pieces of the tensors, given out together. */
+struct batch {
+    struct muster_tensor pieces[PIECES_MAX];
+    size_t count;
+    bool is_keeper;
+    struct kept *kept;
+};
+
+static uint64_t piece_bytes(const struct muster_tensor *piece)
+{
+    return piece->count * muster_dtype_bytes(piece->dtype);
+}
+
+static uint64_t batch_bytes(const struct batch *batch)
+{
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; i < batch->count; i++)
+        bytes += piece_bytes(&batch->pieces[i]);
+    return bytes;
+}
 
 static bool is_keeper(const struct share *share)
 {
@@ -255,86 +280,100 @@ static bool is_keeper(const struct share *share)
     return share->self != share->giver && is_able(share, share->self) && later < KEEPERS_MAX;
 }
 
-static uint64_t tensor_bytes(const struct muster_tensor *tensor)
+static void forget_kept(const struct share *share, struct batch *batch)
 {
-    return tensor->count * muster_dtype_bytes(tensor->dtype);
-}
+    while (batch->kept != NULL) {
+        struct kept *kept = batch->kept;
 
-static uint64_t state_bytes(const struct muster_strategy *strategy)
-{
-    uint64_t bytes = 0;
-
-    for (size_t i = 0; i < strategy->tensor_count; i++)
-        bytes += tensor_bytes(&strategy->tensors[i].tensor);
-    return bytes;
+        batch->kept = kept->next;
+        muster_mem_free(share->strategy->env->mem, kept);
+    }
 }
 
 /* Without memory this member goes on like those that keep nothing: it gives to nobody if the giver
  * dies. */
-static void kept_init(struct kept *kept, const struct share *share)
+static void keep_batch(const struct share *share, struct batch *batch)
 {
-    struct muster_strategy *strategy = share->strategy;
-    uint64_t bytes = state_bytes(strategy);
+    struct muster_env *env = share->strategy->env;
+    struct kept *kept = muster_mem_alloc(env->mem, sizeof(*kept) + batch_bytes(batch));
+    uint8_t *into;
 
-    memset(kept, 0, sizeof(*kept));
-    if (!is_keeper(share) || bytes == 0)
+    if (kept == NULL) {
+        MUSTER_LOG(env, WARN, "own_state_not_kept", "bytes", batch_bytes(batch));
+        batch->is_keeper = false;
+        forget_kept(share, batch);
         return;
-    kept->values = muster_mem_alloc(strategy->env->mem, bytes);
-    if (kept->values == NULL)
-        MUSTER_LOG(strategy->env, WARN, "own_state_not_kept", "bytes", bytes);
+    }
+    into = kept->values;
+    for (size_t i = 0; i < batch->count; i++) {
+        kept->pieces[i] = batch->pieces[i];
+        memcpy(into, batch->pieces[i].data, piece_bytes(&batch->pieces[i]));
+        into += piece_bytes(&batch->pieces[i]);
+    }
+    kept->count = batch->count;
+    kept->next = batch->kept;
+    batch->kept = kept;
 }
 
-static void kept_add(struct kept *kept, const struct muster_tensor *piece)
+static void restore_kept(const struct batch *batch)
 {
-    uint64_t bytes = tensor_bytes(piece);
+    for (const struct kept *kept = batch->kept; kept != NULL; kept = kept->next) {
+        const uint8_t *from = kept->values;
 
-    if (kept->values == NULL || bytes == 0)
-        return;
-    memcpy(kept->values + kept->bytes, piece->data, bytes);
-    kept->bytes += bytes;
-}
-
-static void kept_restore(const struct kept *kept, const struct muster_strategy *strategy)
-{
-    uint64_t done = 0;
-
-    for (size_t i = 0; i < strategy->tensor_count && done < kept->bytes; i++) {
-        const struct muster_tensor *tensor = &strategy->tensors[i].tensor;
-        uint64_t left = kept->bytes - done, bytes = tensor_bytes(tensor);
-
-        bytes = bytes < left ? bytes : left;
-        if (bytes > 0)
-            memcpy(tensor->data, kept->values + done, bytes);
-        done += bytes;
+        for (size_t i = 0; i < kept->count; i++) {
+            memcpy(kept->pieces[i].data, from, piece_bytes(&kept->pieces[i]));
+            from += piece_bytes(&kept->pieces[i]);
+        }
     }
 }
 
-static void kept_fini(struct kept *kept, const struct muster_strategy *strategy)
+/* Many programs start from one seed, and many tensors from zeroes: what is the same on all members
+ * stays where it is. The largest complement of a digest is the complement of the smallest digest. */
+static enum muster_rc drop_equal(const struct share *share, struct batch *batch)
 {
-    muster_mem_free(strategy->env->mem, kept->values);
+    int64_t largest[PIECES_MAX][2][DIGEST_WORDS] = {0};
+    struct muster_tensor tensor = {
+        .data = largest, .count = sizeof(largest) / sizeof(int64_t), .dtype = MUSTER_I64};
+    size_t count = 0;
+    enum muster_rc rc;
+
+    for (size_t i = 0; i < batch->count; i++) {
+        muster_hash128(batch->pieces[i].data, piece_bytes(&batch->pieces[i]),
+                       (uint8_t *)largest[i][0]);
+        for (size_t word = 0; word < DIGEST_WORDS; word++)
+            largest[i][1][word] = ~largest[i][0][word];
+    }
+    rc = muster_strategy_all_reduce_in_seat(share->strategy, GIVE, &tensor, MUSTER_MAX);
+    if (rc == MUSTER_OK && share->strategy->result.contributor_count < share->count)
+        rc = muster_error_set(&share->strategy->error, MUSTER_ABORTED, "%s: a member has gone",
+                              GIVE); /* the giver, perhaps, whose digest is not in it */
+    for (size_t i = 0; i < batch->count && rc == MUSTER_OK; i++)
+        for (size_t word = 0; word < DIGEST_WORDS; word++)
+            if (largest[i][0][word] != ~largest[i][1][word]) {
+                batch->pieces[count++] = batch->pieces[i];
+                break;
+            }
+    batch->count = count;
+    return rc;
 }
-
-/* --- The values --- */
-
-/* Pieces of the tensors, given out together. */
-struct batch {
-    struct muster_tensor pieces[PIECES_MAX];
-    size_t count;
-    uint64_t bytes;
-    struct kept kept;
-};
 
 static enum muster_rc give_batch(struct share *share, struct batch *batch)
 {
+    struct muster_strategy *strategy = share->strategy;
     struct muster_root root = giver_of(share);
+    uint64_t bytes = batch_bytes(batch);
     enum muster_rc rc = MUSTER_OK;
 
     if (batch->count > 0)
-        rc = muster_strategy_broadcast_in_seat(share->strategy, GIVE, batch->pieces, batch->count,
-                                               &root);
-    share->strategy->shared_bytes += batch->bytes;
+        rc = drop_equal(share, batch);
+    if (rc == MUSTER_OK && batch->count > 0) {
+        if (batch->is_keeper)
+            keep_batch(share, batch);
+        strategy->is_torn = share->self != share->giver;
+        rc = muster_strategy_broadcast_in_seat(strategy, GIVE, batch->pieces, batch->count, &root);
+    }
+    strategy->shared_bytes += bytes;
     batch->count = 0;
-    batch->bytes = 0;
     return rc;
 }
 
@@ -352,8 +391,6 @@ static enum muster_rc give_tensor(struct share *share, struct batch *batch,
         *piece = (struct muster_tensor){.data = (uint8_t *)tensor->data + first * element_bytes,
                                         .count = left < piece_count ? left : piece_count,
                                         .dtype = tensor->dtype};
-        batch->bytes += tensor_bytes(piece);
-        kept_add(&batch->kept, piece);
         if (batch->count == PIECES_MAX)
             rc = give_batch(share, batch);
     }
@@ -373,18 +410,16 @@ static enum muster_rc give_tensors(struct share *share, struct batch *batch)
 static enum muster_rc give_values(struct share *share)
 {
     struct muster_strategy *strategy = share->strategy;
-    struct batch batch = {.count = 0};
+    struct batch batch = {.is_keeper = is_keeper(share)};
     enum muster_rc rc;
 
     strategy->shared_bytes = 0;
-    kept_init(&batch.kept, share);
-    strategy->is_torn = share->self != share->giver;
     rc = give_tensors(share, &batch);
-    if (rc != MUSTER_OK && batch.kept.values != NULL)
-        kept_restore(&batch.kept, strategy);
-    if (rc == MUSTER_OK || batch.kept.values != NULL)
+    if (rc != MUSTER_OK)
+        restore_kept(&batch);
+    if (rc == MUSTER_OK || batch.is_keeper)
         strategy->is_torn = false;
-    kept_fini(&batch.kept, strategy);
+    forget_kept(share, &batch);
     return rc;
 }
 

@@ -2,7 +2,8 @@
  * it, TLS too. Each step reduces ELEMENTS floats; all meet in front of the clock. Rank 0 prints the
  * medians of the time and of its own processor time, which says more on a busy machine.
  * muster run -n 2 --tls auto -- bench_strategy ELEMENTS STEPS
- * With a third number, the state's bytes, the first begin alone: how long the state takes to all.
+ * With a third number, the state's bytes, the first begin alone: how long the state takes to all. With
+ * `same` behind it all members start with the same state, with `mapped` it is in memory that they map.
  * muster run -n 4 -- bench_strategy 1 0 1073741824 */
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,27 +86,50 @@ static enum muster_rc measure(struct muster_strategy *strategy, uint64_t count, 
     return rc;
 }
 
-static enum muster_rc measure_first_begin(struct muster_strategy *strategy, uint64_t bytes)
+/* Whether the word stands behind the numbers. */
+static bool has_word(int argc, char **argv, const char *word)
 {
-    struct muster_tensor state = {.data = malloc(bytes), .count = bytes, .dtype = MUSTER_U8};
-    double begun_us, begun_cpu_us;
-    uint64_t step;
-    enum muster_rc rc;
+    for (int i = 4; i < argc; i++)
+        if (strcmp(argv[i], word) == 0)
+            return true;
+    return false;
+}
 
-    if (state.data == NULL)
-        abort();
-    memset(state.data, atoi(getenv("RANK")), bytes); /* as an initial model is: in memory */
-    rc = muster_strategy_register(strategy, "state", &state);
-    begun_us = bench_clock_us();
-    begun_cpu_us = cpu_us();
-    if (rc == MUSTER_OK)
-        rc = muster_strategy_begin(strategy, &step, NULL);
+static enum muster_rc first_begin(struct muster_strategy *strategy,
+                                  const struct muster_tensor *state)
+{
+    double begun_us = bench_clock_us(), begun_cpu_us = cpu_us();
+    uint64_t step;
+    enum muster_rc rc = muster_strategy_begin(strategy, &step, NULL);
+
     if (rc == MUSTER_OK)
         printf("{\"bench\":\"first_begin\",\"bytes\":%llu,\"ms\":%.1f,\"cpu_ms\":%.1f}\n",
-               (unsigned long long)bytes, (bench_clock_us() - begun_us) / 1e3,
+               (unsigned long long)state->count, (bench_clock_us() - begun_us) / 1e3,
                (cpu_us() - begun_cpu_us) / 1e3);
-    muster_strategy_close(strategy);
-    free(state.data);
+    return rc;
+}
+
+static enum muster_rc measure_first_begin(struct muster_strategy *strategy, int argc, char **argv)
+{
+    uint64_t bytes = strtoull(argv[3], NULL, 10);
+    struct muster_tensor state = {.data = NULL, .count = bytes, .dtype = MUSTER_U8};
+    bool is_mapped = has_word(argc, argv, "mapped");
+    enum muster_rc rc = MUSTER_OK;
+
+    if (is_mapped)
+        rc = muster_strategy_tensor_new(strategy, MUSTER_U8, bytes, &state);
+    else
+        state.data = malloc(bytes);
+    if (state.data == NULL)
+        abort();
+    /* as an initial model is: in memory */
+    memset(state.data, has_word(argc, argv, "same") ? 1 : atoi(getenv("RANK")), bytes);
+    rc = muster_strategy_register(strategy, "state", &state);
+    if (rc == MUSTER_OK)
+        rc = first_begin(strategy, &state);
+    muster_strategy_close(strategy); /* frees what it has mapped */
+    if (!is_mapped)
+        free(state.data);
     return rc;
 }
 
@@ -115,13 +139,14 @@ int main(int argc, char **argv)
     struct muster_error error = {0};
     enum muster_rc rc;
 
-    if (argc < 3 || argc > 4 || getenv("RANK") == NULL) {
-        fprintf(stderr, "usage: muster run -n N -- bench_strategy ELEMENTS STEPS [STATE_BYTES]\n");
+    if (argc < 3 || argc > 6 || getenv("RANK") == NULL) {
+        fprintf(stderr, "usage: muster run -n N -- bench_strategy ELEMENTS STEPS [STATE_BYTES "
+                        "[same] [mapped]]\n");
         return 2;
     }
     rc = muster_strategy_open(NULL, &strategy, &error);
-    if (rc == MUSTER_OK && argc == 4)
-        rc = measure_first_begin(strategy, strtoull(argv[3], NULL, 10));
+    if (rc == MUSTER_OK && argc >= 4)
+        rc = measure_first_begin(strategy, argc, argv);
     else if (rc == MUSTER_OK)
         rc = measure(strategy, strtoull(argv[1], NULL, 10), strtoull(argv[2], NULL, 10));
     if (rc != MUSTER_OK)
