@@ -20,7 +20,7 @@ def run(*options, steps=STEPS):
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "summary.json")
         command = [f"{BIN}/muster", "run", "-n", "4", "--json", path, *options, "--", f"{BIN}/digits", "--data",
-                   f"{SOURCE}/examples/data/digits.csv", "--steps", str(steps)]
+                   f"{SOURCE}/examples/data/digits.csv", "--steps", str(steps), "--batch", "256"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
         if done.returncode != 0:
             sys.exit(f"{' '.join(command)}\nexit code {done.returncode}\n{done.stdout}\n{done.stderr}")
