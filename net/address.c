@@ -383,6 +383,29 @@ static enum muster_rc parse_host(const char *text, const struct host_port *parts
     return MUSTER_OK;
 }
 
+/* One of several, joined by commas, each perhaps behind a scheme. */
+static bool endpoints_have(const char *endpoints, const char *one, size_t length)
+{
+    for (const char *at = endpoints; (at = strchr(at, *one)) != NULL; at++) {
+        if (strncmp(at, one, length) == 0 && (at == endpoints || at[-1] == '/' || at[-1] == ',') &&
+            (at[length] == '\0' || at[length] == ','))
+            return true;
+    }
+    return false;
+}
+
+const char *muster_endpoint_cause(const char *text, const char *endpoints)
+{
+    static const char before[] = "connect to ";
+    const char *at = text + sizeof(before) - 1, *end;
+
+    if (strncmp(text, before, sizeof(before) - 1) != 0)
+        return text;
+    end = strstr(at, ": ");
+    return end != NULL && end > at && endpoints_have(endpoints, at, (size_t)(end - at)) ? end + 2
+                                                                                        : text;
+}
+
 enum muster_rc muster_endpoint_parse(const char *text, uint16_t default_port,
                                      struct muster_endpoint *ret_endpoint,
                                      struct muster_error *ret_error)

@@ -123,7 +123,7 @@ static void finish(struct question *question, enum muster_rc rc, const struct mu
     if (rc == MUSTER_OK)
         rc = take_answer(question);
     else
-        muster_error_set(&resolve->error, rc, "dns:%.80s: %.120s", own->name, cause->text);
+        muster_error_set(&resolve->error, rc, "dns: %.200s", cause->text);
     resolve->impl = NULL;
     muster_mem_free(own->resolver.env->mem, question);
     muster_resolve_finish(resolve, rc);

@@ -175,10 +175,11 @@ static void refuse(struct muster_worker_ask *ask, enum muster_rc rc, const char 
     struct muster_error *error = &ask->status->error;
 
     if (rc == MUSTER_UNAVAILABLE || rc == MUSTER_DEADLINE_EXCEEDED)
-        rc = muster_error_set(error, MUSTER_UNAVAILABLE,
-                              "cannot connect to TPU worker %.80s (tried %u times, last: %.60s): "
-                              "is it running, and reachable from here?",
-                              ask->address, ask->tries, reason);
+        rc =
+            muster_error_set(error, MUSTER_UNAVAILABLE,
+                             "cannot connect to TPU worker %.80s (tried %u times, last: %.60s): "
+                             "is it running, and reachable from here?",
+                             ask->address, ask->tries, muster_endpoint_cause(reason, ask->address));
     else
         (void)muster_error_set(error, rc,
                                "TPU worker %.80s answers GetStatus with %s (%.60s): is there a "

@@ -55,20 +55,10 @@ bool command_check_listen(const char *text, struct muster_error *ret_error)
 
     if (muster_address_parse_listen(text, &address, NULL) == MUSTER_OK)
         return true;
-    muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                     "\"%.80s\" is no address such as 127.0.0.1:2379, [::1]:2379 or :2379", text);
+    muster_error_set(
+        ret_error, MUSTER_INVALID_ARGUMENT,
+        "must be an address such as 127.0.0.1:2379, [::1]:2379 or :2379, got \"%.80s\"", text);
     return false;
-}
-
-const char *command_cause(const char *why, const char *endpoint)
-{
-    static const char before[] = "connect to ";
-    size_t head = sizeof(before) - 1, length = strlen(endpoint);
-
-    if (strncmp(why, before, head) != 0 || strncmp(why + head, endpoint, length) != 0 ||
-        strncmp(why + head + length, ": ", 2) != 0)
-        return why;
-    return why + head + length + 2;
 }
 
 bool command_check_registry(const char *text, struct muster_error *ret_error)

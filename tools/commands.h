@@ -91,9 +91,6 @@ bool command_parse_all(const struct muster_options *options, int argc, char **ar
  * EXIT_USAGE. */
 int command_refuse(const char *command, const char *format, ...) MUSTER_PRINTF(2, 3);
 
-/** The part of why behind "connect to ENDPOINT: ", for texts that name the endpoint themselves. */
-const char *command_cause(const char *why, const char *endpoint);
-
 /** What options' texts are checked by. */
 bool command_check_listen(const char *text, struct muster_error *ret_error);
 bool command_check_registry(const char *text, struct muster_error *ret_error);

@@ -390,8 +390,9 @@ static enum muster_rc source_explain(const struct jobs *jobs, const struct sourc
                                      enum muster_rc rc, struct muster_error *ret_error)
 {
     const struct muster_error *refusal = muster_registry_refusal(source->client);
-    const char *why =
-        refusal != NULL ? refusal->text : command_cause(jobs->op.error.text, source->endpoint);
+    const char *why = refusal != NULL
+                          ? refusal->text
+                          : muster_endpoint_cause(jobs->op.error.text, source->endpoint);
 
     if (refusal != NULL && refusal->rc == MUSTER_FAILED_PRECONDITION)
         return muster_error_set(ret_error, rc, "%s", refusal->text);

@@ -158,8 +158,9 @@ static enum muster_rc fetch_with(struct fetch *fetch, const struct backup_settin
     if (muster_registry_refusal(fetch->registry) != NULL)
         *ret_error = *muster_registry_refusal(fetch->registry);
     else if (fetch->rc != MUSTER_OK)
-        (void)muster_error_set(ret_error, fetch->rc, "%.60s: %.150s", settings->registry,
-                               fetch->snapshot.error.text);
+        (void)muster_error_set(
+            ret_error, fetch->rc, "the registry at %.60s: %.150s", settings->registry,
+            muster_endpoint_cause(fetch->snapshot.error.text, settings->registry));
     muster_registry_close(fetch->registry, on_closed);
     while (!fetch->is_closed)
         muster_loop_turn(loop, UINT64_MAX);

@@ -177,6 +177,18 @@ static size_t count_files(struct muster_files *files, const char *pattern)
 
 /* Requests. */
 
+/* The error without the request, which stands before it. */
+static const char *exchange_cause(const struct muster_http_exchange *exchange)
+{
+    size_t length = strlen(exchange->method);
+    const char *end = strstr(exchange->error, ": ");
+
+    return end != NULL && strncmp(exchange->error, exchange->method, length) == 0 &&
+                   exchange->error[length] == ' '
+               ? end + 2
+               : exchange->error;
+}
+
 static void print_exchange(const struct muster_http_exchange *exchange)
 {
     fprintf(stderr, "request   %s%s%s %s -> ", exchange->source,
@@ -186,7 +198,7 @@ static void print_exchange(const struct muster_http_exchange *exchange)
     else
         fprintf(stderr, "%s", muster_rc_name(exchange->rc));
     if (exchange->error[0] != '\0')
-        fprintf(stderr, " (%s)", exchange->error);
+        fprintf(stderr, " (%s)", exchange_cause(exchange));
     fprintf(stderr, ", %.1f ms, attempt %u\n", (double)exchange->duration_ns * 1e-6,
             exchange->attempt + 1);
 }
@@ -212,7 +224,7 @@ static void show_exchange(struct muster_http_tracer *tracer,
     add_number(line, "attempt", (int64_t)exchange->attempt + 1);
     add_text(line, "rc", muster_rc_name(exchange->rc));
     if (exchange->error[0] != '\0')
-        add_text(line, "error", exchange->error);
+        add_text(line, "error", exchange_cause(exchange));
     line_print(line);
 }
 

@@ -236,6 +236,8 @@ static void claim_show_key(struct run_claim *claim, const struct muster_registry
 
 static void claim_try_again(struct run_claim *claim)
 {
+    if (claim->state == CLAIM_OVER)
+        return;
     muster_timer_start(&claim->again, claim->run->env->loop,
                        run_claim_after(claim, RUN_CLAIM_RETRY_NS));
 }

@@ -101,7 +101,7 @@ static void on_probed(struct muster_registry_op *op, enum muster_rc rc)
     registry->is_probing = false; /* whether the connection is up says the rest */
     if (rc != MUSTER_OK && op->error.text[0] != '\0')
         snprintf(registry->absence, sizeof(registry->absence), " (%s)",
-                 command_cause(op->error.text, registry->endpoint));
+                 muster_endpoint_cause(op->error.text, registry->endpoint));
     if (muster_registry_refusal(registry->client) != NULL)
         on_refused(registry);
     else if (rc == MUSTER_UNAUTHENTICATED || rc == MUSTER_PERMISSION_DENIED)

@@ -351,8 +351,7 @@ static enum muster_rc pages_add(struct run_status *status)
 static bool status_refuse(const struct muster_error *error, int *ret_exit)
 {
     *ret_exit = command_fail("run", error);
-    if (error->rc == MUSTER_ALREADY_EXISTS)
-        service_tell_taken("run", "--status");
+    service_tell_listen("run", "--status", "--status", error);
     return false;
 }
 
@@ -376,7 +375,7 @@ bool run_status_open(struct run *run, int *ret_exit)
     }
     muster_http_server_set_data(status->server, status);
     run->status = status;
-    snprintf(status->url, sizeof(status->url), "http://%s/",
+    snprintf(status->url, sizeof(status->url), "http://%s",
              muster_address_format(muster_http_server_address(status->server), text));
     if (pages_add(status) != MUSTER_OK)
         abort();

@@ -48,7 +48,8 @@ static bool check_bind(const char *text, struct muster_error *ret_error)
     if (muster_address_parse_listen(full, &address, NULL) == MUSTER_OK)
         return true;
     muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                     "\"%.80s\" is no address such as 127.0.0.1, [::1] or localhost", text);
+                     "must be an address such as 127.0.0.1, [::1] or localhost, got \"%.80s\"",
+                     text);
     return false;
 }
 
@@ -219,6 +220,8 @@ static void clean(struct service *service)
 }
 
 static const struct service_kind kind = {.name = "server",
+                                         .address_option = "--bind",
+                                         .port_option = "--port",
                                          .open = open_server,
                                          .address = address,
                                          .close = close_server,

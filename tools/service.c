@@ -1,6 +1,7 @@
 /* A command that serves until SIGTERM or SIGINT: environment, signals, the ready line. */
 #include "service.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -94,17 +95,38 @@ static enum muster_rc status_open(struct service *service, struct muster_error *
     if (rc != MUSTER_OK)
         return rc;
     rc = muster_http_server_open(env, &address, &service->http_server, ret_error);
-    if (rc == MUSTER_ALREADY_EXISTS)
-        service->is_status_taken = true;
+    service->is_status_refused = rc != MUSTER_OK;
     return rc;
 }
 
-void service_tell_taken(const char *name, const char *option)
+void service_tell_listen(const char *name, const char *address_option, const char *port_option,
+                         const struct muster_error *error)
 {
-    fprintf(stderr,
-            "muster %s: another process listens there; end it, or choose another %s (port 0 takes "
-            "a free one)\n",
-            name, option);
+    if (error->rc == MUSTER_ALREADY_EXISTS)
+        fprintf(stderr,
+                "muster %s: another process listens there; end it, or choose another %s (port 0 "
+                "takes a free one)\n",
+                name, port_option);
+    else if (error->sys == EADDRNOTAVAIL)
+        fprintf(stderr,
+                "muster %s: %s must name an address of this machine ('ip address' lists them), "
+                "127.0.0.1 for this machine alone, or 0.0.0.0 for every interface\n",
+                name, address_option);
+    else if (error->sys == EACCES && strstr(error->text, "unix:") == NULL)
+        fprintf(stderr,
+                "muster %s: ports below 1024 need the capability CAP_NET_BIND_SERVICE; choose a %s "
+                "from 1024 on (port 0 takes a free one), or grant it\n",
+                name, port_option);
+}
+
+static void service_tell(const struct service *service, const struct muster_error *error)
+{
+    const char *address = service->kind->address_option, *port = service->kind->port_option;
+
+    if (service->is_status_refused)
+        address = port = "--status";
+    service_tell_listen(service->kind->name, address != NULL ? address : "--listen",
+                        port != NULL ? port : "--listen", error);
 }
 
 static enum muster_rc on_health_check(struct muster_health_check *check,
@@ -198,8 +220,7 @@ static int serve_in(struct service *service)
         code = serve(service);
     else
         code = command_fail(name, &error);
-    if (error.rc == MUSTER_ALREADY_EXISTS)
-        service_tell_taken(name, service->is_status_taken ? "--status" : "--listen");
+    service_tell(service, &error);
     /* A server that failed to open is taken down by the loop's next turns. */
     for (int turn = 0; turn < 4; turn++)
         muster_loop_turn(env->loop, 0);

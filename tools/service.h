@@ -14,8 +14,9 @@ struct muster_tls;
 struct service;
 
 struct service_kind {
-    const char *name;     /* "registry", of `muster registry` */
-    bool has_own_metrics; /* it shows metrics where it listens, too */
+    const char *name;                         /* "registry", of `muster registry` */
+    const char *address_option, *port_option; /* where it listens; NULL: --listen */
+    bool has_own_metrics;                     /* it shows metrics where it listens, too */
     enum muster_rc (*open)(struct service *service, struct muster_error *ret_error);
     /** After a successful open. Borrowed. */
     const struct muster_address *(*address)(struct service *service);
@@ -36,7 +37,7 @@ struct service {
     /* private */
     struct muster_http_server *http_server;
     struct muster_wake *wake;
-    bool is_status_taken; /* another process listens at the address of --status */
+    bool is_status_refused; /* nothing can listen at the address of --status */
     struct muster_health_check health;
     struct process_metrics process;
     bool is_closing;
@@ -45,8 +46,9 @@ struct service {
 
 /** Serve. Returns the exit code. */
 int service_run(struct service *service, const char *log_level, const char *log_format);
-/** The address of this option is taken: the remedy, for `muster NAME`. */
-void service_tell_taken(const char *name, const char *option);
+/** The remedy of error: `muster NAME` cannot listen at the address and port of these options. */
+void service_tell_listen(const char *name, const char *address_option, const char *port_option,
+                         const struct muster_error *error);
 void service_closed(struct service *service);
 
 #endif

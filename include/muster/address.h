@@ -50,6 +50,10 @@ struct muster_endpoint {
     struct muster_address address;     /* family NONE when host is a name */
     uint16_t port;
 };
+/** The part of an error's text that is new to those who name the endpoints themselves ("HOST:PORT,…",
+ * with or without schemes): what stands behind "connect to HOST:PORT: ", where that is one of them, else
+ * all of text. Borrowed from text. */
+MUSTER_API const char *muster_endpoint_cause(const char *text, const char *endpoints);
 /** default_port 0: the port is required. INVALID_ARGUMENT names what is wrong with the text. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_endpoint_parse(
     const char *text, uint16_t default_port, struct muster_endpoint *ret_endpoint,

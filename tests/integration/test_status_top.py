@@ -48,7 +48,7 @@ class Status(unittest.TestCase):
         self.assertEqual(list(jobs("--registry", address, "--job", "two")), ["two"])
         self.assertEqual(list(jobs("--job", "two", MUSTER_REGISTRY=address)), ["two"])
         text = muster("status", "--registry", address, "--job", "one").stdout
-        self.assertRegex(text, r"one: running, step \d+, view 1 with 3 members, http://127\.0\.0\.1:\d+/\n")
+        self.assertRegex(text, r"one: running, step \d+, view 1 with 3 members, http://127\.0\.0\.1:\d+\n")
         self.assertRegex(text, r"  worker:0 +0 +\S+ +waiting +worker:1 +\d+ +0\n")
         one.stall(False)
         self.assertEqual([one.end(), two.end()], [0, 0])

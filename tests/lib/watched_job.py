@@ -54,9 +54,9 @@ class Watched:
         line = self.child.stderr.readline()
         while line and not line.startswith("status "):
             line = self.child.stderr.readline()
-        match = re.fullmatch(r"status (http://127\.0\.0\.1:\d+/)\n", line)
+        match = re.fullmatch(r"status (http://127\.0\.0\.1:\d+)\n", line)
         test.assertTrue(match, line)
-        self.url = match[1]
+        self.url = match[1] + "/"
         self.told = []
         threading.Thread(target=lambda: self.told.extend(self.child.stderr), daemon=True).start()
 

@@ -231,6 +231,30 @@ static void loopback_is_told_apart(void **state)
     }
 }
 
+static void a_cause_leaves_out_the_endpoint_that_is_named_already(void **state)
+{
+    static const struct {
+        const char *text, *endpoints, *cause;
+    } rows[] = {
+        {"connect to 10.0.0.1:1: refused", "10.0.0.1:1", "refused"},
+        {"connect to 10.0.0.1:1: refused", "https://10.0.0.1:1", "refused"},
+        {"connect to 10.0.0.2:1: refused", "10.0.0.1:1,10.0.0.2:1", "refused"},
+        {"connect to 10.0.0.1:1: refused", "10.0.0.1:1,10.0.0.2:1", "refused"},
+        {"connect to [::1]:1: refused", "[::1]:1", "refused"},
+        {"connect to 10.0.0.1:1: refused", "10.0.0.1:12", "connect to 10.0.0.1:1: refused"},
+        {"connect to 10.0.0.1:1: refused", "110.0.0.1:1", "connect to 10.0.0.1:1: refused"},
+        {"connect to 127.0.0.1:1: refused", "localhost:1", "connect to 127.0.0.1:1: refused"},
+        {"connect to 10.0.0.1:1", "10.0.0.1:1", "connect to 10.0.0.1:1"},
+        {"connect to : ", "", "connect to : "},
+        {"refused", "10.0.0.1:1", "refused"},
+        {"", "", ""},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        assert_string_equal(muster_endpoint_cause(rows[i].text, rows[i].endpoints), rows[i].cause);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -241,6 +265,7 @@ int main(void)
         cmocka_unit_test(very_long_text_is_refused_or_cut_in_the_message),
         cmocka_unit_test(equality_looks_at_every_part),
         cmocka_unit_test(loopback_is_told_apart),
+        cmocka_unit_test(a_cause_leaves_out_the_endpoint_that_is_named_already),
     };
 
     return cmocka_run_group_tests_name("address", tests, NULL, NULL);
