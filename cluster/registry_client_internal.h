@@ -76,8 +76,8 @@ void muster_registry_tls_fini(struct muster_registry *registry);
 bool muster_registry_wants_tls(const char *endpoint);
 /** A call has ended without a connection, with *error. At the first contact trying again is of no use
  * when TLS refuses at every endpoint (UNAUTHENTICATED), or when each endpoint that answers speaks TLS
- * where plain text was asked, or the reverse (FAILED_PRECONDITION): then muster_registry_refusal is
- * set. Else the code is what error->rc was. The text says why. */
+ * where plain text was asked, or the reverse, or no HTTP/2 (FAILED_PRECONDITION): then
+ * muster_registry_refusal is set. Else the code is what error->rc was. The text says why. */
 enum muster_rc muster_registry_judge(struct muster_registry *registry, size_t endpoint,
                                      struct muster_error *error);
 

@@ -1,4 +1,5 @@
-/* TLS to a registry: endpoints that begin with https://, and whom we trust there. */
+/* TLS to a registry: endpoints that begin with https://, and whom we trust there. Endpoints that speak
+ * something else. */
 #include "cluster/registry_client_internal.h"
 
 #include <string.h>
@@ -54,10 +55,17 @@ enum muster_rc muster_registry_tls_init(struct muster_registry *registry,
     return muster_tls_open(registry->env, &tls, &registry->tls, ret_error);
 }
 
-/* TLS is asked where plain text is spoken, or the reverse; as it was dialled last. */
+/* HTTP/2 is not spoken there, as it was dialled last. */
+static bool endpoint_is_foreign(const struct muster_registry *registry, size_t endpoint)
+{
+    return muster_channel_error(registry->channels[endpoint])->rc == MUSTER_UNIMPLEMENTED;
+}
+
+/* Something else is spoken there: not HTTP/2, or TLS where plain text is asked, or the reverse. */
 static bool endpoint_is_mismatched(const struct muster_registry *registry, size_t endpoint)
 {
-    return muster_channel_error(registry->channels[endpoint])->rc == MUSTER_FAILED_PRECONDITION;
+    return endpoint_is_foreign(registry, endpoint) ||
+           muster_channel_error(registry->channels[endpoint])->rc == MUSTER_FAILED_PRECONDITION;
 }
 
 /* Under TLS, and it has refused or was refused when it was dialled last. */
@@ -103,6 +111,20 @@ static void registry_refuse_mismatch(struct muster_registry *registry, size_t en
                "remedy", registry->refusal.text);
 }
 
+static void registry_refuse_foreign(struct muster_registry *registry, size_t endpoint)
+{
+    static const char peer[] = "the peer ";
+    const char *why = muster_channel_error(registry->channels[endpoint])->text;
+
+    if (strncmp(why, peer, strlen(peer)) == 0)
+        why += strlen(peer);
+    (void)muster_error_set(&registry->refusal, MUSTER_FAILED_PRECONDITION,
+                           "the server at %.63s %.100s: is this the registry's address?",
+                           muster_registry_without_scheme(registry->endpoints[endpoint]), why);
+    MUSTER_LOG(registry->env, ERROR, "registry_is_another_server", "endpoint",
+               registry->endpoints[endpoint], "reason", registry->refusal.text);
+}
+
 static void registry_refuse(struct muster_registry *registry, size_t endpoint)
 {
     const char *why = muster_channel_error(registry->channels[endpoint])->text;
@@ -121,6 +143,10 @@ static void registry_refuse(struct muster_registry *registry, size_t endpoint)
 static void registry_keep_refusal(struct muster_registry *registry)
 {
     for (size_t i = 0; i < registry->channel_count; i++) {
+        if (endpoint_is_foreign(registry, i)) {
+            registry_refuse_foreign(registry, i);
+            return;
+        }
         if (endpoint_is_mismatched(registry, i)) {
             registry_refuse_mismatch(registry, i);
             return;
@@ -150,7 +176,8 @@ enum muster_rc muster_registry_judge(struct muster_registry *registry, size_t en
     is_refused = !registry->has_connected && endpoints_are_hopeless(registry);
     if (!is_refused && error->rc == MUSTER_DEADLINE_EXCEEDED)
         return muster_error_set(error, error->rc, "no connection to %.50s: %.160s",
-                                registry->endpoints[endpoint], why->text);
+                                registry->endpoints[endpoint],
+                                muster_endpoint_cause(why->text, registry->endpoints[endpoint]));
     if (!is_refused)
         return error->rc; /* its text says it */
     if (registry->refusal.rc == MUSTER_OK)

@@ -11,7 +11,10 @@ static void finish(struct muster_dial *dial, struct muster_stream *stream,
 
 static void on_shaken(struct muster_tls_handshake *handshake, enum muster_rc rc)
 {
-    finish(handshake->data, handshake->stream, &handshake->error, rc);
+    struct muster_dial *dial = handshake->data;
+
+    dial->is_unheard = handshake->is_unheard;
+    finish(dial, handshake->stream, &handshake->error, rc);
 }
 
 static void on_connect(struct muster_connect *connect, enum muster_rc rc)
@@ -46,7 +49,7 @@ enum muster_rc muster_dial_start(struct muster_dial *dial, struct muster_net *ne
     dial->done = done;
     dial->options = *options;
     dial->deadline_ns = deadline_ns;
-    dial->is_shaking = false;
+    dial->is_shaking = dial->is_unheard = false;
     dial->connect.data = dial;
     return muster_connect_start(&dial->connect, net, address, options->stream, deadline_ns,
                                 on_connect);

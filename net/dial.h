@@ -23,6 +23,7 @@ struct muster_dial {
     void *data;
     struct muster_stream *stream; /* at done with OK: the caller's (gives) */
     struct muster_error error;    /* detail of a failure */
+    bool is_unheard;              /* at a failure: the peer ended the handshake without a byte */
     /* private */
     muster_dial_fn *done;
     struct muster_dial_options options;

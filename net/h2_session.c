@@ -225,6 +225,7 @@ void muster_h2_session_lose(struct muster_h2_session *session, const char *text)
     const struct muster_error *error = muster_stream_error(session->stream);
     bool is_refused = error != NULL && error->rc == MUSTER_UNAUTHENTICATED;
 
+    session->is_unheard = session->state == MUSTER_H2_SESSION_OPEN && session->received_bytes == 0;
     muster_h2_session_end(session, is_refused ? MUSTER_UNAUTHENTICATED : MUSTER_UNAVAILABLE,
                           error != NULL ? error->text : text);
 }
@@ -374,6 +375,11 @@ void *muster_h2_session_data(const struct muster_h2_session *session)
 struct muster_stream *muster_h2_session_stream(const struct muster_h2_session *session)
 {
     return session->stream;
+}
+
+bool muster_h2_session_is_unheard(const struct muster_h2_session *session)
+{
+    return session->is_unheard;
 }
 
 uint64_t muster_h2_session_received_bytes(const struct muster_h2_session *session)

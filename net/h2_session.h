@@ -108,6 +108,8 @@ void *muster_h2_session_data(const struct muster_h2_session *session);
 struct muster_stream *muster_h2_session_stream(const struct muster_h2_session *session);
 /** Bytes ever received: tells whether the peer lives. */
 uint64_t muster_h2_session_received_bytes(const struct muster_h2_session *session);
+/** The byte stream has ended before the peer said anything. */
+bool muster_h2_session_is_unheard(const struct muster_h2_session *session);
 /** HEADERS and DATA frames ever sent: a peer may ping after such. */
 uint64_t muster_h2_session_sent_frames(const struct muster_h2_session *session);
 /** 0 while nothing is being written, else a number of its own for each write: one that stays says

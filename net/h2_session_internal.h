@@ -60,6 +60,7 @@ struct muster_h2_session {
     bool is_goaway_out;  /* and is on its way: nothing is sent any more */
     bool is_close_wanted;
     bool has_settings;
+    bool is_unheard; /* the stream has ended before the peer's first byte */
     muster_h2_session_close_fn *closed;
 };
 

@@ -39,26 +39,48 @@ static void give_up(struct muster_h2_session *session, int failure)
     }
 }
 
+static bool is_http1(const uint8_t *bytes, size_t count)
+{
+    static const char http1[] = "HTTP/1.";
+
+    return count >= sizeof(http1) - 1 && memcmp(bytes, http1, sizeof(http1) - 1) == 0;
+}
+
 /* A server under TLS answers a client in plain text with an alert (RFC 8446 6), or in HTTP/1 with a
  * text that names HTTPS, as Go's and nginx do. Its answer is one segment. */
 static bool is_answer_of_tls(const uint8_t *bytes, size_t count)
 {
-    static const char http1[] = "HTTP/1.", https[] = "HTTPS";
+    static const char https[] = "HTTPS";
 
     if (count >= 2 && bytes[0] == TLS_ALERT && bytes[1] == TLS_MAJOR)
         return true;
-    return count >= sizeof(http1) - 1 && memcmp(bytes, http1, sizeof(http1) - 1) == 0 &&
-           memmem(bytes, count, https, sizeof(https) - 1) != NULL;
+    return is_http1(bytes, count) && memmem(bytes, count, https, sizeof(https) - 1) != NULL;
 }
 
-/* The first bytes tell a peer that is under TLS. */
-static void tls_recognise(struct muster_h2_session *session, const uint8_t *bytes, size_t count)
+/* A server begins with SETTINGS (RFC 9113 3.4), of which the length's first byte is 0. */
+static bool is_settings(const uint8_t *bytes, size_t count)
 {
-    if (!session->options.is_server && is_answer_of_tls(bytes, count))
+    return bytes[0] == 0 && (count < 4 || bytes[3] == NGHTTP2_SETTINGS);
+}
+
+/* The first bytes of a server tell that it speaks something else. */
+static void server_recognise(struct muster_h2_session *session, const uint8_t *bytes, size_t count)
+{
+    if (!muster_tls_stream_is_one(session->stream) && is_answer_of_tls(bytes, count))
         muster_h2_session_end(session, MUSTER_FAILED_PRECONDITION,
                               "the peer speaks TLS, and this side speaks plain text");
-    else if (session->options.is_server && session->events->on_tls != NULL && count >= 2 &&
-             bytes[0] == TLS_HANDSHAKE && bytes[1] == TLS_MAJOR)
+    else if (is_http1(bytes, count))
+        muster_h2_session_end(session, MUSTER_UNIMPLEMENTED,
+                              "the peer speaks HTTP/1.1, not HTTP/2 (gRPC)");
+    else if (!is_settings(bytes, count))
+        muster_h2_session_end(session, MUSTER_UNIMPLEMENTED,
+                              "the peer does not speak HTTP/2 (gRPC)");
+}
+
+static void client_recognise(struct muster_h2_session *session, const uint8_t *bytes, size_t count)
+{
+    if (session->events->on_tls != NULL && count >= 2 && bytes[0] == TLS_HANDSHAKE &&
+        bytes[1] == TLS_MAJOR)
         session->events->on_tls(session);
 }
 
@@ -68,13 +90,16 @@ static void feed(struct muster_h2_session *session, const uint8_t *bytes, size_t
     size_t good = session->options.is_server
                       ? muster_h2_watch_feed(&session->watch, bytes, count, &code)
                       : count;
+    bool is_first = session->received_bytes == 0;
     ssize_t used;
 
-    if (session->received_bytes == 0)
-        tls_recognise(session, bytes, count);
+    session->received_bytes += count;
+    if (is_first && session->options.is_server)
+        client_recognise(session, bytes, count);
+    else if (is_first)
+        server_recognise(session, bytes, count);
     if (!is_reader(session))
         return;
-    session->received_bytes += count;
     if (session->is_terminating || session->state == MUSTER_H2_SESSION_PARTING) {
         session->discarded_bytes += count;
         return;
@@ -123,15 +148,13 @@ static void on_linger(struct muster_task *task)
     muster_h2_session_settle(session);
 }
 
-/* Servers under TLS that send no alert end so, as etcd does; as do proxies of a server that is down. */
 static const char *loss_text(const struct muster_h2_session *session,
                              const struct muster_stream_read *read)
 {
     if (!read->is_eof)
         return "connection lost";
-    if (!session->options.is_server && session->received_bytes == 0 &&
-        !muster_tls_stream_is_one(session->stream))
-        return "the peer ended the connection before it said anything: does it speak TLS?";
+    if (!session->options.is_server && session->received_bytes == 0)
+        return "the peer ended the connection before it said anything";
     return "connection closed by peer";
 }
 

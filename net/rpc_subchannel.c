@@ -65,7 +65,7 @@ void muster_rpc_subchannel_attempt_failed(struct muster_rpc_subchannel *subchann
     uint64_t delay_ns = muster_rng_jitter(env->rng, subchannel->backoff_ns, BACKOFF_JITTER);
 
     MUSTER_LOG(env, DEBUG, "rpc_connect_failed", "target", channel->target.authority, "reason",
-               subchannel->error.text);
+               muster_endpoint_cause(subchannel->error.text, channel->target.authority));
     muster_timer_start(&subchannel->backoff_timer, env->loop,
                        muster_loop_after_ns(env->loop, delay_ns));
     subchannel->backoff_ns += subchannel->backoff_ns / 5 * 3; /* factor 1.6 */
@@ -130,7 +130,9 @@ void muster_rpc_subchannel_transport_lost(struct muster_rpc_subchannel *subchann
     muster_rpc_subchannel_health_stop(subchannel);
     if (subchannel->state == MUSTER_CHANNEL_SHUTDOWN || takes_over(subchannel))
         return;
-    if (!transport->is_ready) {
+    if (channel->options.tls == NULL && muster_h2_session_is_unheard(transport->session.h2)) {
+        muster_rpc_subchannel_connect_doubt(subchannel, &copy);
+    } else if (!transport->is_ready) {
         muster_rpc_subchannel_connect_next(subchannel, &copy);
     } else if (was_healthy(channel, transport)) { /* the first attempt is immediate */
         subchannel->backoff_ns = channel->options.backoff_base_ns;
@@ -182,7 +184,8 @@ void muster_rpc_subchannel_check_gone(struct muster_rpc_subchannel *subchannel)
 
     if (subchannel->state != MUSTER_CHANNEL_SHUTDOWN ||
         !muster_list_is_empty(&subchannel->transports) || subchannel->is_looking_up ||
-        subchannel->is_connecting || subchannel->scale.is_dialling || subchannel->health.is_open)
+        subchannel->is_connecting || subchannel->is_probing || subchannel->scale.is_dialling ||
+        subchannel->health.is_open)
         return;
     muster_list_remove(&subchannel->node);
     muster_rpc_subchannel_health_fini(subchannel);

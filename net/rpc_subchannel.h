@@ -6,6 +6,7 @@
 #include <muster/rpc.h>
 
 #include "net/dial.h"
+#include "net/dial_probe.h"
 #include "net/rpc_session.h"
 
 struct muster_grpc_call;
@@ -66,7 +67,8 @@ struct muster_rpc_subchannel {
     size_t address_count, address_at;
     struct muster_lookup lookup;
     struct muster_dial dial;
-    bool is_looking_up, is_connecting;
+    struct muster_dial_probe probe;
+    bool is_looking_up, is_connecting, is_probing;
 };
 
 /* rpc_subchannel.c */
@@ -101,6 +103,10 @@ void muster_rpc_subchannel_connect_begin(struct muster_rpc_subchannel *subchanne
 /** The address under trial did not work; error is why. */
 void muster_rpc_subchannel_connect_next(struct muster_rpc_subchannel *subchannel,
                                         const struct muster_error *error);
+/** The same of one that ended the connection before its first byte: perhaps it speaks TLS where this
+ * side does not, or the reverse, which a probe tells first. */
+void muster_rpc_subchannel_connect_doubt(struct muster_rpc_subchannel *subchannel,
+                                         const struct muster_error *error);
 void muster_rpc_subchannel_connect_cancel(struct muster_rpc_subchannel *subchannel);
 void muster_rpc_subchannel_dial_options(const struct muster_rpc_subchannel *subchannel,
                                         struct muster_dial_options *ret_options);

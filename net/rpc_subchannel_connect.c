@@ -33,6 +33,31 @@ void muster_rpc_subchannel_connect_next(struct muster_rpc_subchannel *subchannel
         next_endpoint(subchannel);
 }
 
+static void on_probe(struct muster_dial_probe *probe)
+{
+    struct muster_rpc_subchannel *subchannel = probe->data;
+
+    subchannel->is_probing = false;
+    if (subchannel->state == MUSTER_CHANNEL_SHUTDOWN)
+        muster_rpc_subchannel_check_gone(subchannel);
+    else
+        muster_rpc_subchannel_connect_next(subchannel, &probe->error);
+}
+
+void muster_rpc_subchannel_connect_doubt(struct muster_rpc_subchannel *subchannel,
+                                         const struct muster_error *error)
+{
+    const struct muster_channel *channel = subchannel->channel;
+
+    subchannel->probe.data = subchannel;
+    subchannel->is_probing =
+        muster_dial_probe_start(&subchannel->probe, channel->env,
+                                &subchannel->addresses[subchannel->address_at],
+                                channel->options.tls != NULL, error, on_probe) == MUSTER_OK;
+    if (!subchannel->is_probing)
+        muster_rpc_subchannel_connect_next(subchannel, error);
+}
+
 static void on_dial(struct muster_dial *dial, enum muster_rc rc)
 {
     struct muster_rpc_subchannel *subchannel = dial->data;
@@ -50,7 +75,10 @@ static void on_dial(struct muster_dial *dial, enum muster_rc rc)
             return;
         (void)muster_error_set(&dial->error, rc, "out of memory");
     }
-    muster_rpc_subchannel_connect_next(subchannel, &dial->error);
+    if (dial->is_unheard)
+        muster_rpc_subchannel_connect_doubt(subchannel, &dial->error);
+    else
+        muster_rpc_subchannel_connect_next(subchannel, &dial->error);
 }
 
 /* Whose certificate it must be. */
@@ -164,4 +192,6 @@ void muster_rpc_subchannel_connect_cancel(struct muster_rpc_subchannel *subchann
         muster_lookup_cancel(&subchannel->lookup);
     if (subchannel->is_connecting)
         muster_dial_cancel(&subchannel->dial);
+    if (subchannel->is_probing)
+        muster_dial_probe_cancel(&subchannel->probe);
 }

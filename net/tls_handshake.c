@@ -72,6 +72,8 @@ void muster_tls_handshake_finish_failed(struct muster_tls_stream *tls_stream)
 
     handshake->error = tls_stream->error;
     handshake->error.rc = rc;
+    handshake->is_unheard = (tls_stream->is_inner_over || tls_stream->has_send_failed) &&
+                            !muster_tls_engine_has_heard(tls_stream->engine);
     handshake->tls_stream = NULL;
     muster_tls_stream_free(tls_stream);
     handshake->done(handshake, rc);
@@ -92,6 +94,7 @@ enum muster_rc muster_tls_handshake_start(struct muster_tls_handshake *handshake
         return rc;
     }
     handshake->stream = NULL;
+    handshake->is_unheard = false;
     handshake->error = (struct muster_error){.rc = MUSTER_OK};
     handshake->done = done;
     handshake->tls_stream = tls_stream;

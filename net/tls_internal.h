@@ -90,6 +90,8 @@ enum muster_tls_step muster_tls_engine_write(struct muster_tls_engine *engine, c
 /** Pushes close_notify. */
 void muster_tls_engine_end(struct muster_tls_engine *engine);
 const struct muster_error *muster_tls_engine_error(const struct muster_tls_engine *engine);
+/** The peer has said a byte. */
+bool muster_tls_engine_has_heard(const struct muster_tls_engine *engine);
 /** The peer's verified names; NULL: it showed no certificate. */
 const struct muster_identity *muster_tls_engine_identity(const struct muster_tls_engine *engine);
 /** The protocol that both agreed upon. */

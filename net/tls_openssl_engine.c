@@ -340,6 +340,11 @@ const struct muster_error *muster_tls_engine_error(const struct muster_tls_engin
     return &engine->error;
 }
 
+bool muster_tls_engine_has_heard(const struct muster_tls_engine *engine)
+{
+    return engine->hello_count > 0;
+}
+
 const struct muster_identity *muster_tls_engine_identity(const struct muster_tls_engine *engine)
 {
     return engine->peer.is_known ? &engine->peer.identity : NULL;

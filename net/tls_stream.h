@@ -17,6 +17,7 @@ struct muster_tls_handshake {
     void *data;
     struct muster_stream *stream; /* at done with OK: the secured stream (gives) */
     struct muster_error error;    /* detail of a failure */
+    bool is_unheard;              /* at a failure: the peer ended it before it said a byte */
     /* private */
     muster_tls_handshake_fn *done;
     struct muster_tls_stream *tls_stream;

@@ -70,9 +70,9 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_channel_open(
 MUSTER_API void muster_channel_close(struct muster_channel *channel,
                                      muster_channel_close_fn *closed);
 MUSTER_API enum muster_channel_state muster_channel_state(const struct muster_channel *channel);
-/** Why the last attempt to connect failed; rc OK: none has since it was READY. UNAUTHENTICATED: TLS
- * refused a certificate, the server's or ours, so that waiting alone mends nothing. Borrowed until
- * the loop turns. */
+/** Why the last attempt to connect failed; rc OK: none has since READY. Waiting mends nothing of
+ * UNAUTHENTICATED (TLS refused a certificate), FAILED_PRECONDITION (TLS meets plain text), and
+ * UNIMPLEMENTED (the server does not speak HTTP/2). Borrowed until the loop turns. */
 MUSTER_API const struct muster_error *muster_channel_error(const struct muster_channel *channel);
 /** on_state (NULL: nobody) runs from the loop after the state has changed; of changes in one turn it
  * shows the last. Not for SHUTDOWN: closed tells that. */

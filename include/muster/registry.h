@@ -70,9 +70,9 @@ MUSTER_API void *muster_registry_data(const struct muster_registry *registry);
 MUSTER_API bool muster_registry_is_connected(const struct muster_registry *registry);
 /** Why no endpoint can be used, before any had ever let us in: TLS refused at every endpoint for a
  * certificate of ours or theirs (UNAUTHENTICATED), or each endpoint that answers speaks TLS where plain
- * text was asked, or the reverse (FAILED_PRECONDITION). Operations end with this, since waiting mends
- * nothing. NULL: there is no such reason. After a first contact refusals are waited out like any other
- * absence. Borrowed. */
+ * text was asked, or the reverse, or does not speak HTTP/2 (FAILED_PRECONDITION). Operations end with
+ * this, since waiting mends nothing. NULL: there is no such reason. After a first contact refusals are
+ * waited out like any other absence. Borrowed. */
 MUSTER_API const struct muster_error *muster_registry_refusal(
     const struct muster_registry *registry);
 

@@ -77,11 +77,11 @@ class Addresses(unittest.TestCase):
                     "--force-new: the registry at {dead} does not answer"))
 
     def test_a_launcher_that_waits_for_a_registry(self):
-        with subprocess.Popen([MUSTER, "run", "-n", "1", "--job", "j", "--registry", self.fill["dead"], "--", "sleep", "1000"],
-                              stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=CLEAN) as launcher:
-            self.assertIn(f"the registry at {self.fill['dead']} does not answer (Connection refused): is", launcher.stderr.readline())
-            launcher.terminate()
-            launcher.communicate(timeout=PATIENCE_S)
+        launcher = subprocess.Popen([MUSTER, "run", "-n", "1", "--job", "j", "--registry", self.fill["dead"], "--", "sleep", "1000"],
+                                    stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=CLEAN)
+        self.addCleanup(launcher.communicate)
+        self.addCleanup(launcher.terminate)
+        self.assertIn(f"the registry at {self.fill['dead']} does not answer (Connection refused): is", launcher.stderr.readline())
 
     def test_a_cloud_that_does_not_answer(self):
         uris = ("kubernetes:api_server=http://{dead}", "gce:instance_group=g&port=1&project=p&zone=z&api_endpoint=http://{dead}&anonymous=true",

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """A registry that TLS refuses, or that speaks TLS where plain text was asked: its clients are told at once whom, why and what to do."""
+# Entries of ctest: Refusals Mismatches Strangers
 import os
 import socket
 import subprocess
 import sys
+import threading
 import unittest
 
 sys.path.insert(0, os.path.join(os.environ["MUSTER_SOURCE_DIR"], "tests", "lib"))
@@ -188,6 +190,97 @@ class Mismatches(unittest.TestCase):
                     said = backup.communicate(timeout=PATIENCE_S)[1]
         self.assertNotEqual(backup.returncode, 0)
         self.assertIn(f"registry {address} speaks TLS", said)
+
+
+class Peer:
+    """A server that answers the first bytes of each connection with answer_to(bytes), and ends it."""
+
+    def __init__(self, case, answer_to):
+        self.answer_to, self.heard = answer_to, []
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
+        self.thread = threading.Thread(target=self.serve, daemon=True)
+        self.thread.start()
+        case.addCleanup(self.stop)
+
+    def serve(self):
+        while True:
+            connection = self.listener.accept()[0]
+            with connection:
+                heard = connection.recv(65536)
+                if heard == b"stop":
+                    return
+                self.heard.append(heard)
+                try:
+                    connection.sendall(self.answer_to(heard))
+                except ConnectionError:
+                    pass  # the client has seen enough
+
+    def stop(self):
+        with socket.create_connection(self.listener.getsockname()) as connection:
+            connection.sendall(b"stop")
+        self.thread.join()
+        self.listener.close()
+
+
+class Strangers(unittest.TestCase):
+    """What closes without a word on the wrong kind, as etcd does, and what is no registry: told at once, by another dial that tells nothing."""
+
+    def setUp(self):
+        self.files = TlsFiles(self.addCleanup)
+        with open(self.files.path("password"), "w", encoding="utf-8") as file:
+            file.write("a-secret")
+        os.chmod(self.files.path("password"), 0o600)
+        self.variables = {"MUSTER_REGISTRY_CA_FILE": self.files.ca, "MUSTER_REGISTRY_USER": "somebody",
+                          "MUSTER_REGISTRY_PASSWORD_FILE": self.files.path("password")}
+
+    def commands(self, url):
+        yield MUSTER, "run", "-n", "2", "--job", "j", "--registry", url, "--", "/bin/echo", "started"
+        yield MUSTER, "registry", "backup", "--registry", url, "--output", self.files.path("backup"), "--timeout", FOREVER_S
+        yield MUSTER, "status", "--registry", url
+        yield STEPPER, "1"
+
+    def check(self, url, words):
+        for command in self.commands(url):
+            done = run(*command, **self.variables, RANK="0", WORLD_SIZE="2", MUSTER_JOB="j", MUSTER_REGISTRY=url)
+            self.assertNotEqual(done.returncode, 0, command)
+            self.assertIn(words, done.stderr, command)
+            self.assertNotIn("started", done.stdout)
+
+    def test_tls_that_closes_on_plain_text_is_told(self):
+        peer = Peer(self, lambda heard: b"\x16\x03\x03\x00\x7a" if heard[:1] == b"\x16" else b"")
+        self.check(peer.address, f"registry {peer.address} speaks TLS, and is asked in plain text: write https://{peer.address} and name its "
+                   "authority in MUSTER_REGISTRY_CA_FILE")
+        self.assertEqual(len({heard for heard in peer.heard if heard[:1] == b"\x16"}), 1)  # a constant
+        self.check_nothing_was_given_away(peer)
+
+    def test_plain_text_that_closes_on_tls_is_told(self):
+        peer = Peer(self, lambda heard: b"\0\0\0\4\0\0\0\0\0" if heard[:4] == b"PRI " else b"")
+        self.check("https://" + peer.address, f"registry {peer.address} speaks plain text, and https:// asks for TLS: write {peer.address} without "
+                   "https://")
+        self.assertEqual({heard for heard in peer.heard if heard[:1] != b"\x16"}, {b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"})
+        self.check_nothing_was_given_away(peer)
+
+    def check_nothing_was_given_away(self, peer):
+        said = b"".join(peer.heard)
+        for secret in (b"somebody", b"a-secret", b"etcdserverpb"):
+            self.assertNotIn(secret, said)
+
+    def test_what_does_not_speak_http2_is_told(self):
+        for answer, words in ((b"HTTP/1.1 400 Bad Request\r\n\r\n", "speaks HTTP/1.1, not HTTP/2 (gRPC)"),
+                              (b"<!DOCTYPE HTML>\n", "does not speak HTTP/2 (gRPC)"),
+                              (b"SSH-2.0-OpenSSH_9.2\r\n", "does not speak HTTP/2 (gRPC)")):
+            with self.subTest(answer):
+                peer = Peer(self, lambda _, answer=answer: answer)
+                self.check(peer.address, f"the server at {peer.address} {words}: is this the registry's address?")
+
+    def test_a_page_of_a_launcher_is_not_a_registry(self):
+        launcher = subprocess.Popen([MUSTER, "run", "-n", "1", "--status", "127.0.0.1:0", "--", "sleep", "1000"], stdout=subprocess.DEVNULL,
+                                    stderr=subprocess.PIPE, text=True, env=CLEAN)
+        self.addCleanup(launcher.communicate)
+        self.addCleanup(launcher.terminate)
+        address = launcher.stderr.readline().split("http://")[1].strip()
+        self.check(address, f"the server at {address} speaks HTTP/1.1, not HTTP/2 (gRPC): is this the registry's address?")
 
 
 if __name__ == "__main__":

@@ -213,6 +213,33 @@ static void tls_to_a_plain_server_is_told_on_both_sides(void **state)
     secured_close(&secured);
 }
 
+static void on_probe(struct muster_dial_probe *probe)
+{
+    *(bool *)probe->data = true;
+}
+
+/* A server that knows TLS takes the constant hello for a client's, so it answers with a hello. */
+static void a_probe_is_answered_by_a_hello(void **state)
+{
+    struct secured secured;
+    struct muster_dial_probe probe;
+    struct muster_error why;
+    bool is_done = false;
+
+    (void)state;
+    secured_open(&secured, true);
+    probe.data = &is_done;
+    (void)muster_error_set(&why, MUSTER_UNAVAILABLE, "closed");
+    assert_int_equal(muster_dial_probe_start(&probe, secured.fixture.env, &secured.fixture.address,
+                                             false, &why, on_probe),
+                     MUSTER_OK);
+    test_env_run_until(secured.fixture.env, test_env_is_true, &is_done);
+
+    assert_int_equal(probe.error.rc, MUSTER_FAILED_PRECONDITION);
+    assert_int_equal(probe.answer[0], 0x16);
+    secured_close(&secured);
+}
+
 static void a_server_without_a_certificate_does_not_listen(void **state)
 {
     struct secured secured;
@@ -392,6 +419,7 @@ int main(void)
         cmocka_unit_test(refusals_name_what_is_wrong),
         cmocka_unit_test(plain_text_to_a_server_under_tls_is_told_on_both_sides),
         cmocka_unit_test(tls_to_a_plain_server_is_told_on_both_sides),
+        cmocka_unit_test(a_probe_is_answered_by_a_hello),
         cmocka_unit_test(a_server_without_a_certificate_does_not_listen),
         cmocka_unit_test(a_channel_resumes_its_session),
         cmocka_unit_test(a_handler_knows_who_calls),
