@@ -95,15 +95,30 @@ class Status(unittest.TestCase):
                 self.assertEqual((done.returncode, done.stdout), (code, ""), done)
                 self.assertIn(words, done.stderr)
 
+    def test_a_circle_of_many_waits_is_shown_at_once(self):
+        count, address = 4000, registry(self)
+        members = [{"task": f"worker:{rank}", "rank": rank, "host": "h", "pid": 1, "state": "waiting", "waits_for": f"worker:{(rank + 1) % count}",
+                    "op": "all_reduce #1", "step": 1, "restarts": 0} for rank in range(count)]
+        members[0]["waits_for"] = "worker:2"  # it stands before the circle of all others, and behind nobody's wait
+        members[-1]["waits_for"] = "worker:1"
+        members.append(dict(members[0], task="ps:0", waits_for="ps:1"))
+        members.append(dict(members[0], task="ps:1", waits_for="ps:2"))
+        self.put(address, "circle", {"job": "circle", "state": "running", "members": members})
+        seen = {m["task"]: m["waits_for"] for m in jobs("--registry", address)["circle"]["members"]}
+        self.assertEqual([seen[task] for task in ("worker:0", "worker:1", f"worker:{count - 1}", "ps:0", "ps:1")],
+                         ["worker:2", "worker:2", "worker:1", "ps:2", "ps:2"])
+
+    def put(self, address, job, record):
+        if not has("etcdctl"):
+            self.skipTest("etcdctl is not installed")
+        subprocess.run(["etcdctl", "--endpoints", address, "put", f"/muster//status/{job}/0"], input=json.dumps(record), text=True,
+                       env=dict(CLEAN, ETCDCTL_API="3"), capture_output=True, check=True)
+
     def test_names_do_not_move_the_cursor(self):
         address = registry(self)
         record = {"job": "x", "state": "running", "step": 1, "view": 1, "members_in_view": 1, "values": {"\x1b[2J": 1},
                   "members": [{"task": "\x1b]0;title\x07", "rank": 0, "host": "h\u009b1m", "state": "computing", "waits_for": None}]}
-        put = subprocess.run(["etcdctl", "--endpoints", address, "put", "/muster//status/x/0", json.dumps(record)],
-                             env=dict(CLEAN, ETCDCTL_API="3"), capture_output=True, check=False) if has("etcdctl") else None
-        if put is None:
-            self.skipTest("etcdctl is not installed")
-        self.assertEqual(put.returncode, 0, put)
+        self.put(address, "x", record)
         text = muster("status", "--registry", address).stdout
         self.assertIn("?]0;title?", text)
         self.assertNotRegex(text, "[\x00-\x09\x0b-\x1f\x7f-\x9f]")
