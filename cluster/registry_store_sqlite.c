@@ -89,7 +89,11 @@ static enum muster_rc open_error(struct muster_registry_store *store, const char
         return muster_error_set(
             ret_error, rc, "registry file %s is in use by another process; stop it first", path);
     if (rc == MUSTER_DATA_LOSS)
-        return muster_error_set(ret_error, rc, "%s is not a registry file, or is damaged", path);
+        return muster_error_set(ret_error, rc,
+                                "%.120s is not a data file of 'muster registry' (SQLite), or is "
+                                "damaged: name another file, or restore a backup ('muster registry "
+                                "restore')",
+                                path);
     return muster_error_set(ret_error, rc, "cannot open registry file %s: %s", path,
                             store->db != NULL ? sqlite3_errmsg(store->db) : "out of memory");
 }

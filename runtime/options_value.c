@@ -192,8 +192,8 @@ static bool store_choice(const struct muster_option *row, const char *text, cons
                          struct muster_error *ret_error)
 {
     if (!is_choice(row->choices, text)) {
-        muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "\"%.80s\" is none of %s", text,
-                         row->choices);
+        muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "must be one of %s, got \"%.80s\"",
+                         row->choices, text);
         return false;
     }
     *ret_value = text;

@@ -113,12 +113,14 @@ enum muster_rc muster_training_read_log(struct muster_env *env, enum muster_log_
     *ret_level = MUSTER_LOG_WARN;
     *ret_is_json = format != NULL && strcmp(format, "json") == 0;
     if (level != NULL && *level != '\0' && muster_log_level_parse(level, ret_level) != MUSTER_OK)
-        return muster_error_set(
-            ret_error, MUSTER_INVALID_ARGUMENT,
-            "MUSTER_LOG_LEVEL must be error, warn, info, debug or trace, got %s", level);
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "MUSTER_LOG_LEVEL: must be one of error|warn|info|debug|trace, "
+                                "got \"%.80s\"",
+                                level);
     if (format != NULL && *format != '\0' && !*ret_is_json && strcmp(format, "text") != 0)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "MUSTER_LOG_FORMAT must be text or json, got %s", format);
+                                "MUSTER_LOG_FORMAT: must be one of text|json, got \"%.80s\"",
+                                format);
     return MUSTER_OK;
 }
 

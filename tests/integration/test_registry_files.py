@@ -192,6 +192,13 @@ class Refused(Case):
         self.rewrite(lambda content: content + hashlib.sha256(content).digest())
         self.assertIn("holds no registry", self.restore())
 
+    def test_a_data_file_that_is_something_else(self):
+        with open(self.copy, "w", encoding="utf-8") as file:
+            file.write("This is a letter to a friend.\n" * 100)
+        said = self.refused(3, "registry", "--listen", "127.0.0.1:0", "--data", self.copy)
+        for words in (self.copy, "is not a data file of 'muster registry' (SQLite), or is damaged", "name another file, or restore a backup"):
+            self.assertIn(words, said)
+
     def test_what_is_not_there(self):
         self.assertIn("No such file", self.refused(3, "registry", "restore", "--from", self.backup, "--data", "/nowhere/copy.db"))
         os.unlink(self.backup)

@@ -77,7 +77,7 @@ class Log(unittest.TestCase):
         self.assertNotIn("done:", done.stderr)
 
     def test_bad_variables_are_refused_before_a_worker_starts(self):
-        for name, value, words in (("MUSTER_LOG_LEVEL", "loud", "error, warn, info, debug or trace"), ("MUSTER_WIRE", "string", "auto or tcp"),
+        for name, value, words in (("MUSTER_LOG_LEVEL", "loud", "must be one of error|warn|info|debug|trace"), ("MUSTER_WIRE", "string", "auto or tcp"),
                                    ("MUSTER_STRIPES", "many", "whole number"), ("MUSTER_EVICT_AFTER_S", "-1", "seconds")):
             done = run("-n", "2", "--", "sh", "-c", "echo started", **{name: value})
             self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
@@ -86,11 +86,17 @@ class Log(unittest.TestCase):
             self.assertIn(value, done.stderr)
             self.assertIn(words, done.stderr)
 
-    def test_an_address_is_told_once(self):
-        done = subprocess.run([MUSTER, "registry", "backup", "--registry", "127.0.0.1:1", "--output", os.devnull], text=True,
-                              env=CLEAN, capture_output=True, timeout=60)
-        self.assertNotEqual(done.returncode, 0)
-        self.assertNotRegex(done.stderr, r"127\.0\.0\.1:1: .*: 127\.0\.0\.1:1")
+    def test_a_bad_level_or_format_is_told_in_one_text(self):
+        """By an option or a variable, of the launcher, another command, or a program without a launcher."""
+        for name, choices in (("LOG_LEVEL", "error|warn|info|debug|trace"), ("LOG_FORMAT", "text|json")):
+            variable, option = {"MUSTER_" + name: "loud"}, "--" + name.lower().replace("_", "-")
+            registry = subprocess.run([MUSTER, "registry", "--listen", "127.0.0.1:0"], env=dict(CLEAN, **variable), text=True, capture_output=True,
+                                      timeout=120)
+            alone = subprocess.run([COUNTER], env=dict(CLEAN, RANK="0", WORLD_SIZE="1", **variable), text=True, capture_output=True, timeout=120)
+            for who, done in ((option, run(option, "loud", "--", "true")), ("MUSTER_" + name, run("--", "true", **variable)),
+                              ("MUSTER_" + name, registry), ("MUSTER_" + name, alone)):
+                self.assertNotEqual(done.returncode, 0)
+                self.assertIn(f'{who}: must be one of {choices}, got "loud"', done.stderr)
 
     def test_gpu_without_a_gpu_says_so(self):
         if any(re.match(r"nvidia\d", name) for name in os.listdir("/dev")):
