@@ -12,8 +12,8 @@
 /* RFC 9113 6.5 */
 #define SETTINGS 0x04
 
-/* RFC 8446 4.1.2. It shows no key share, so a server of TLS 1.3 asks for one (HelloRetryRequest) before it
- * does any work; any answer, an alert too, is a record of TLS. */
+/* RFC 8446 4.1.2. It shows no key share, so that a server of TLS 1.3 asks for one (HelloRetryRequest)
+ * before it does any work; any answer, an alert too, is a record of TLS. */
 static const uint8_t tls_hello[] = {
     /* record: 117 bytes; ClientHello: 113 bytes; TLS 1.2 or later */
     TLS_HANDSHAKE, TLS_MAJOR, 0x01, 0x00, 0x75, 0x01, 0x00, 0x00, 0x71, 0x03, 0x03,

@@ -30,9 +30,9 @@ struct muster_dial_probe {
 };
 
 /**
- * Dial address in the other mode and look at the first bytes that come; the connection is closed then.
+ * Dial address in the other mode and look at the first bytes that come; then the connection is closed.
  * It carries one constant: the first message of a TLS client without names or keys, or the preface of
- * HTTP/2. It authenticates nobody, so its only use is the text of the error: FAILED_PRECONDITION where
+ * HTTP/2. It authenticates nobody, so its only use is the text of the error: FAILED_PRECONDITION if
  * the peer answers in the other mode, else error stays. Bound: 1 s.
  *
  * Owns:    borrows probe and env until done; copies address and error.

@@ -1,4 +1,5 @@
-"""Launchers of one job as children of a test, and the cases that hold on every registry (integration.run_claim, run_claim_etcd)."""
+"""Launchers of one job as children of a test, and the cases that hold on every registry (integration.run_claim, run_sweep, run_guard, and the
+same on etcd)."""
 import os
 import re
 import signal
@@ -11,6 +12,7 @@ import time
 from puppets import CLEAN, MUSTER, PATIENCE_S, PROGRAMS
 
 STEPPER = os.path.join(PROGRAMS, "stepper")
+DAY_S = 24 * 3600
 
 
 class Launcher:
@@ -137,6 +139,8 @@ class Delay:
 class LauncherCase:
     """A test case with a registry, whose address is what open_registry gives."""
 
+    variables, options, ctl_options = {}, (), ()  # what launchers and etcdctl need to be let in
+
     def setUp(self):
         self.registry = self.open_registry()
         where = tempfile.TemporaryDirectory()
@@ -145,11 +149,18 @@ class LauncherCase:
 
     def launch(self, rank=0, *more, nodes="1", count=2, job="one", steps=50, slow=False, host=None, program=STEPPER, registry=None):
         place = () if nodes == "1" else ("--nnodes", nodes, "--node-rank", str(rank))
-        variables = {"STEPPER_HURRY": self.hurry} if slow else {}
+        variables = dict(self.variables, **({"STEPPER_HURRY": self.hurry} if slow else {}))
         if host:
             variables["MUSTER_HOST_KEY"] = host
-        return Launcher(self, *place, "-n", str(count), "--job", job, "--registry", registry or self.registry, *more, "--", program,
+        return Launcher(self, *place, "-n", str(count), "--job", job, "--registry", registry or self.registry, *self.options, *more, "--", program,
                         str(10000000 if slow else steps), **variables)
+
+    def etcdctl(self, *words):
+        return subprocess.run(["etcdctl", "--endpoints", self.registry, *self.ctl_options, *words], text=True, capture_output=True, check=True,
+                              env=dict(CLEAN, ETCDCTL_API="3"), timeout=PATIENCE_S).stdout.split("\n")
+
+    def keys(self, job):
+        return [key for key in self.etcdctl("get", "--prefix", f"/muster/{job}/", "--keys-only") if key]
 
 
 class Places(LauncherCase):
@@ -243,3 +254,85 @@ class Places(LauncherCase):
             for old in (first, second):
                 old.hear(rf"pid {newcomer.child.pid} was refused: it says {said[0]}, this job has {said[1]}")
         self.assertIsNone(first.child.poll())
+
+
+class Sweeps(LauncherCase):
+    def look(self):
+        """A launcher comes, an hour after the last one."""
+        self.etcdctl("del", "/muster-sweep")
+        self.launch(job="another").end()
+
+    def age(self, job):
+        """The mark of the first look becomes two days old."""
+        since, revision = self.etcdctl("get", f"/muster/{job}/ended", "--print-value-only")[0].split()
+        self.assertLess(abs(int(since) - time.time()), 3600)
+        self.etcdctl("put", f"/muster/{job}/ended", f"{int(since) - 2 * DAY_S} {revision}")
+
+    def test_an_ended_job_is_removed_a_day_after_it_was_seen_so(self):
+        self.launch(job="old").end()
+        self.assertIn("/muster/old/view", self.keys("old"))
+        self.look()
+        self.look()  # the mark is not a day old yet
+        self.assertIn("/muster/old/view", self.keys("old"))
+        self.age("old")
+        self.look()
+        self.assertEqual(self.keys("old"), [])
+
+    def test_a_job_that_came_back_is_not_removed(self):
+        self.launch(job="old").end()
+        self.look()
+        self.age("old")
+        self.launch(job="old").end()
+        self.look()
+        self.assertIn("/muster/old/view", self.keys("old"))
+
+    def test_a_job_whose_members_are_not_known_to_be_dead_stays(self):
+        """Their leases are gone, as after an absence of the registry."""
+        first = self.launch(job="alive", slow=True)
+        first.hear("with 2 members")
+        view = [key for key in self.keys("alive") if key.endswith("view")]
+        for name in ("members", "launchers"):
+            first.child.send_signal(signal.SIGSTOP)  # nothing is registered again
+            self.etcdctl("del", "--prefix", f"/muster/alive/{name}/")
+        self.look()
+        self.assertEqual([key for key in self.keys("alive") if key.endswith(("view", "ended"))], view)
+
+    def test_a_run_that_can_be_resumed_stays(self):
+        with tempfile.TemporaryDirectory() as where:
+            directory = os.path.join(where, "run")
+            first = self.launch(0, "--resumable", directory, job="later", slow=True)
+            first.hear("with 2 members")
+            first.kill()
+            for key in ("members", "launchers"):
+                self.etcdctl("del", "--prefix", f"/muster/later/{key}/")
+            for key in [key for key in self.keys("later") if "/dead/" in key]:
+                self.etcdctl("del", key)
+            self.assertIn("/muster/later/resumable/0", self.keys("later"))
+            self.look()
+            self.assertNotIn("/muster/later/ended", self.keys("later"))
+            again = Launcher(self, "--resume", directory)
+            again.hear("taken over")
+            again.child.terminate()
+            again.end(143)
+            self.assertNotIn("/muster/later/resumable/0", self.keys("later"))
+
+
+class Guarded(LauncherCase):
+    """The guard of a killed launcher has to get in by itself, as that did."""
+
+    reads = True  # etcdctl is let in
+
+    def test_the_guard_tells_of_the_dead_and_the_job_begins_anew_on_another_host(self):
+        first = self.launch(slow=True, host="a")
+        first.hear("with 2 members")
+        first.kill()
+        if self.reads:
+            until = time.monotonic() + PATIENCE_S
+            while len([key for key in self.keys("one") if "/dead/" in key]) < 2:
+                self.assertLess(time.monotonic(), until, self.keys("one"))
+            self.assertEqual({text for text in self.etcdctl("get", "--prefix", "/muster/one/dead/", "--print-value-only") if text},
+                             {"SIGKILL with its launcher, step not known"})
+        again = self.launch(host="b")  # which cannot look at processes of host a
+        again.end()
+        self.assertNotIn("does not answer", again.text())
+        self.assertNotIn("waits for members of a former launcher", again.text())
