@@ -89,9 +89,9 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_register(
  *
  * Units:   *ret_step counts from 1. ret_is_restored may be NULL.
  * Errors:  each is final, only close is left: UNAVAILABLE (registry; no member is left that has the
- *          state, committed or initial), DEADLINE_EXCEEDED (others did not come, did not admit this process (again), or did
- *          not commit within 10 min the step that it needs; the text names who), ABORTED (below min
- *          members), INVALID_ARGUMENT (the state differs in shape
+ *          state, committed or initial), DEADLINE_EXCEEDED (others did not come, did not admit this
+ *          process (again), or did not commit within 10 min the step that it needs; the text names
+ *          who), ABORTED (below min members), INVALID_ARGUMENT (the state differs in shape
  *          from that of most members, or an option from what the members have agreed on: the text
  *          names both sides; the others go on), FAILED_PRECONDITION (the members speak another version),
  *          OUT_OF_RANGE (restarted by `muster run` too late: all members have left, the job is
