@@ -6,8 +6,8 @@
 #include "collective/board_system.h"
 
 #define START_TIMEOUT_NS   (5 * 60 * MUSTER_NS_PER_S)
-#define START_PATIENCE_NS  (10 * MUSTER_NS_PER_S) /* of those who look at the log */
-#define START_REPEAT_NS    (30 * MUSTER_NS_PER_S)
+#define START_PATIENCE_NS  (2 * MUSTER_NS_PER_S) /* of those who look at the log */
+#define START_REPEAT_NS    (10 * MUSTER_NS_PER_S)
 #define CHANGE_PATIENCE_NS (1 * MUSTER_NS_PER_S)
 #define CHANGE_REPEAT_NS   (10 * MUSTER_NS_PER_S)
 #define CLOSING_TURNS      4 /* what links and groups still have to free in turns of their own */
@@ -126,7 +126,8 @@ static void on_start_timer(struct muster_timer *timer)
         return;
     }
     MUSTER_LOG(node->env, WARN, "waits_to_start", "job", node->job, "registry",
-               node->registry.endpoints, "for", what);
+               node->registry.endpoints, "for", what, "seconds",
+               (now_ns - (node->start_deadline_ns - node->start_timeout_ns)) / MUSTER_NS_PER_S);
     muster_timer_start(timer, node->env->loop,
                        again_ns < node->start_deadline_ns ? again_ns : node->start_deadline_ns);
 }

@@ -44,18 +44,19 @@ static uint64_t state_bytes(const struct muster_strategy *strategy)
     return bytes;
 }
 
-/* The reason why this member stands still, in words for people, with how much of it is done. */
-static void describe_wait(const struct muster_strategy *strategy, char *text, size_t room)
+/* The reason why this member stands still, in words for people, with how much of it is done. True: the node
+ * logs it. */
+static bool describe_wait(const struct muster_strategy *strategy, char *text, size_t room)
 {
     const struct muster_member *joiner = NULL;
     uint64_t fetched = 0;
 
     text[0] = '\0';
     if (muster_node_waits_for(strategy->node, text, room))
-        return;
+        return true;
     text[0] = '\0';
     if (strategy->activity.state != MUSTER_ACTIVITY_BEGIN)
-        return;
+        return false;
     if (strategy->is_sharing)
         snprintf(text, room, "the initial state, %llu of %llu MiB have gone to all",
                  (unsigned long long)(strategy->shared_bytes / MIB),
@@ -69,9 +70,10 @@ static void describe_wait(const struct muster_strategy *strategy, char *text, si
     if (joiner != NULL)
         snprintf(text, room, "%s:%u, which joins and reads the state (%llu MiB)", joiner->task_type,
                  joiner->task_index, (unsigned long long)(state_bytes(strategy) / MIB));
+    return false;
 }
 
-static void log_wait(struct muster_strategy *strategy, const char *text)
+static void log_wait(struct muster_strategy *strategy, const char *text, bool is_logged)
 {
     uint64_t now_ns = clock_ns(strategy), since_ns = strategy->activity.since_ns;
 
@@ -81,6 +83,8 @@ static void log_wait(struct muster_strategy *strategy, const char *text)
         return;
     strategy->wait_logged_ns = now_ns;
     muster_trace_emit(strategy->env, "begin_waits", strategy->next_step, now_ns - since_ns, 0);
+    if (is_logged)
+        return;
     MUSTER_LOG(strategy->env, WARN, "begin_waits", "for",
                text[0] != '\0' ? text : "the other members", "seconds",
                (now_ns - since_ns) / MUSTER_NS_PER_S);
@@ -99,10 +103,11 @@ static void activity_tell(struct muster_strategy *strategy)
         .op = wait.op,
         .stands_for = stands_for,
     };
+    bool is_logged;
 
     find_awaited(strategy, view, task, sizeof(task), &wait);
-    describe_wait(strategy, stands_for, sizeof(stands_for));
-    log_wait(strategy, stands_for);
+    is_logged = describe_wait(strategy, stands_for, sizeof(stands_for));
+    log_wait(strategy, stands_for, is_logged);
     if (view != NULL) {
         report.epoch = view->epoch;
         report.member_count = view->member_count;

@@ -10,7 +10,7 @@ import guard
 
 guard.enter()
 from launchers import LauncherCase
-from puppets import Job, Puppet, every
+from puppets import PATIENCE_S, Job, Puppet, every
 
 
 class Leases(LauncherCase, unittest.TestCase):
@@ -66,7 +66,13 @@ class Leases(LauncherCase, unittest.TestCase):
         # The second one may have made a view without the first one before it was killed, too.
         waiting.hear(r"waits_to_start .*for=\"(worker:0 at .* \(pid \d+\), )?worker:1 at .*: members of the last view .*--force-new")
         waiting.kill()
-        self.launch(0, "--force-new", host="here").end()
+        while True:  # their leases have some seconds left
+            anew = self.launch(0, "--force-new", host="here")
+            anew.child.wait(timeout=PATIENCE_S)
+            anew.reader.join()
+            if "try again in 10 s" not in anew.text():
+                break
+        anew.end()
 
 
 if __name__ == "__main__":

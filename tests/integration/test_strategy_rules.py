@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Rules of the strategy that a program can break without noticing, in real processes that meet at a `muster registry`."""
 import os
+import re
 import signal
 import sys
 import time
@@ -95,6 +96,28 @@ class EarlyChanges(Case):
                     self.assertIn("step", got)
             members.pop().kill()
             self.end(members)
+
+
+class Waits(Case):
+    def test_who_waits_for_tasks_says_so_in_one_line_of_a_kind(self):
+        first = self.job.puppet(0, 2, MUSTER_JOB="late")
+        first.ok("open")
+        first.ok("register total 8 1")
+        first.tell("begin")
+        words = re.compile(rf'waits_to_start job=late registry={re.escape(self.job.address)} for="tasks that are not registered: worker:1" seconds=(\d+)')
+        while not any(words.search(line) for line in first.errors):
+            self.assertFalse(first.has_answered())
+            time.sleep(0.02)
+        second = self.job.puppet(1, 2, MUSTER_JOB="late")
+        second.ok("open")
+        second.ok("register total 8 1")
+        second.ok("begin")
+        ok(first.hear())
+        every([first, second], "commit")
+        self.end([first, second])
+        said = [line for line in first.errors if "worker:1" in line]
+        self.assertTrue(all(words.search(line) for line in said), said)
+        self.assertGreaterEqual(int(words.search(said[0]).group(1)), 2)
 
 
 class Ends(Case):
