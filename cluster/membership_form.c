@@ -197,7 +197,7 @@ static enum muster_rc make_view(struct muster_membership *machine, struct muster
     memcpy(fields.job, machine->job, sizeof(fields.job));
     fields.epoch = machine->view == NULL ? 1 : machine->view->epoch + 1;
     if (machine->view != NULL)
-        memcpy(fields.reason, "new beginning", sizeof("new beginning"));
+        memcpy(fields.reason, MUSTER_VIEW_ANEW, sizeof(MUSTER_VIEW_ANEW));
     fields.members = muster_mem_alloc_zero(mem, machine->peer_count, sizeof(*fields.members));
     if (fields.members == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;

@@ -32,6 +32,7 @@
 #define RUN_VALUES_MAX       16
 #define RUN_VALUE_NAME_BYTES 40
 #define RUN_RECOVERIES_MAX   4096
+#define RUN_ANEW_MAX         64
 #define RUN_REPORT_FD        3 /* in the child */
 #define RUN_TLS_FD           4 /* there: its certificate and key, … */
 #define RUN_TLS_CA_FD        5 /* … and the authority's certificate */
@@ -124,15 +125,19 @@ struct run_task {
     struct muster_timer death_timer;
     /* what it reported */
     bool has_reported;
-    bool has_committed;  /* a step */
-    bool is_loss_told;   /* by the others: they go on without it */
-    uint64_t born_epoch; /* the last one known when it was started */
-    uint64_t dying_ns;   /* it has said that it kills itself now; 0: it has not */
-    uint64_t died_ns;    /* its last life, as far as is known; 0: none has ended */
-    bool is_abandoned;   /* it has said that it gives up: no success whatever its exit code */
-    char *trace_file;    /* its flight recorder, of the present or last life; NULL: not written */
-    bool is_too_late;    /* it came back when the others had finished */
-    bool is_refused;     /* the others cannot work with it, as this life has said */
+    bool has_committed;   /* a step */
+    bool is_loss_told;    /* by the others: they go on without it */
+    uint64_t member_from; /* number of the first view that it reported; 0: none yet */
+    bool is_unclosed;     /* it has said that it ends without close, … */
+    bool is_in_step;      /* … and with a step begun, … */
+    uint64_t left_step;   /* … this one, else behind this one */
+    uint64_t born_epoch;  /* the last one known when it was started */
+    uint64_t dying_ns;    /* it has said that it kills itself now; 0: it has not */
+    uint64_t died_ns;     /* its last life, as far as is known; 0: none has ended */
+    bool is_abandoned;    /* it has said that it gives up: no success whatever its exit code */
+    char *trace_file;     /* its flight recorder, of the present or last life; NULL: not written */
+    bool is_too_late;     /* it came back when the others had finished */
+    bool is_refused;      /* the others cannot work with it, as this life has said */
     bool uses_muster, took_part; /* in any life: it has reported; it has committed a step */
     char refusal[MUSTER_ERROR_TEXT_BYTES];
     int misuse_code; /* by which each of its lives so far said that it was called wrongly; or 0 */
@@ -275,6 +280,12 @@ void run_events_on_joined(struct run_task *task, const struct muster_json *repor
 /** Tell what still waits to be told. */
 void run_events_flush(struct run *run);
 
+/** No member of the job was left, and new ones have formed this view: the steps so far are lost. Nothing
+ * when it is known. run_anew.c */
+void run_anew_on_view(struct run *run, uint64_t epoch, uint64_t members);
+/** anew_at as a list. Gives. */
+struct muster_json *run_anew_steps(const struct run *run);
+
 struct run_progress {
     struct muster_timer timer;
     bool is_terminal;
@@ -309,6 +320,10 @@ bool run_outcome_is_idle(const struct run *run);
 /** Several workers have died, no worker has ever reported, and each of them is started again by itself: what
  * the others of a program without muster do not see. */
 bool run_outcome_is_foreign(const struct run *run);
+/** The last step that one of them has reported as committed, since the job last began. */
+uint64_t run_outcome_committed(const struct run *run);
+/** The task ended with 0 and without close, in the middle of a step or before the others had done theirs. */
+bool run_outcome_has_left_early(const struct run_outcome *outcome, const struct run_task *task);
 /** The task has a result, and nobody did more steps. */
 bool run_outcome_is_final(const struct run_outcome *outcome, const struct run_task *task);
 
@@ -351,6 +366,7 @@ struct run {
     struct run_claim *claim;
     struct run_former *former;
     struct run_sweep *sweep;
+    uint32_t machines_same;      /* whose weights are known to be the same, this one included */
     bool is_different_elsewhere; /* another machine has other weights after the same step */
     struct run_tls *tls;         /* NULL: plain text */
     struct muster_fd_watch signal_watch;
@@ -380,6 +396,11 @@ struct run {
     uint64_t gang_restarts;
     uint64_t restarts, kills, joins, rejoins, survivors_restarted;
     uint64_t epoch_first, epoch_last, epoch_told;
+    uint64_t epoch_anew;            /* the view with which the job last began anew; 0: it has not */
+    uint64_t steps_undone;          /* those before it did */
+    uint64_t members_max;           /* with whom a worker of this launcher has committed a step */
+    uint64_t anew_at[RUN_ANEW_MAX]; /* the steps at which the job stood then; the first ones */
+    size_t anew_count;
     double recoveries_ms[RUN_RECOVERIES_MAX], detections_ms[RUN_RECOVERIES_MAX];
     size_t recovery_count, detection_count;
     /* the first failure that had no restart left */

@@ -112,29 +112,34 @@ static void on_death_unexplained(struct muster_timer *timer)
         tell_death(task);
 }
 
-static bool others_run(const struct run_task *task)
+/* Only who was in a view with it knows of its death. */
+bool run_events_are_expected(const struct run_task *task)
 {
     const struct run *run = task->run;
 
     for (uint32_t i = 0; i < run->task_count; i++) {
         const struct run_task *other = &run->tasks[i];
 
-        if (other != task && other->state == RUN_TASK_RUNNING)
+        if (other != task && other->state == RUN_TASK_RUNNING && other->member_from > 0)
             return true;
     }
     return false;
 }
 
-bool run_events_are_expected(const struct run_task *task)
+/* Of the members of this launcher the last one has died: nobody says more of those before it. */
+static void hurry_deaths(struct run *run)
 {
-    return task->run->epoch_last > 0 && others_run(task);
+    struct muster_loop *loop = run->env->loop;
+
+    for (uint32_t i = 0; i < run->task_count; i++)
+        if (run->tasks[i].is_death_untold)
+            muster_timer_start(&run->tasks[i].death_timer, loop, muster_loop_after_ns(loop, 0));
 }
 
 /* Told in a later turn, when the decision about it is known. */
 void run_events_on_death(struct run_task *task)
 {
     struct muster_loop *loop = task->run->env->loop;
-    bool is_waiting = run_events_are_expected(task);
 
     if (task->is_death_untold) /* of its life before: this one ended before the members spoke */
         tell_death(task);
@@ -142,8 +147,9 @@ void run_events_on_death(struct run_task *task)
     task->is_loss_owed = task->has_reported;
     task->death_status = task->wait_status;
     task->death_step = task->step;
-    muster_timer_start(&task->death_timer, loop,
-                       muster_loop_after_ns(loop, is_waiting ? DEATH_WAIT_NS : 0));
+    muster_timer_start(&task->death_timer, loop, muster_loop_after_ns(loop, DEATH_WAIT_NS));
+    if (!run_events_are_expected(task))
+        hurry_deaths(task->run);
 }
 
 /* --- changes of view */
@@ -159,8 +165,8 @@ static void add_text(char *text, size_t bytes, const char *fmt, ...)
     va_end(args);
 }
 
-/* A worker of another launcher that the members say has left. */
-static bool has_left_elsewhere(const struct run_epoch *epoch, const char *name)
+/* The members say that it has left. */
+static bool has_left(const struct run_epoch *epoch, const char *name)
 {
     char word[64];
     const char *at;
@@ -170,6 +176,42 @@ static bool has_left_elsewhere(const struct run_epoch *epoch, const char *name)
     return at != NULL && (at[strlen(word)] == '\0' || at[strlen(word)] == ',');
 }
 
+/* The loss is of a life before the present one, and its death has been told. */
+static bool is_of_former_life(const struct run_epoch *epoch, const struct run_task *task)
+{
+    return task->lives > 1 && !task->is_death_untold &&
+           (task->member_from == 0 || task->member_from >= epoch->epoch);
+}
+
+/* Its work was done, or it wished to go: nothing to recover from. */
+static bool is_leave(struct run *run, const struct run_epoch *epoch, const char *name)
+{
+    const struct run_task *task = task_of_name(run, name);
+
+    if (task == NULL)
+        return has_left(epoch, name);
+    return !task->is_death_untold && !task->is_loss_owed && !is_of_former_life(epoch, task) &&
+           !task->is_abandoned && (task->state == RUN_TASK_LEFT || has_left(epoch, name));
+}
+
+/* Why the others left it out although it lives, from "worker:1 lost (silent), worker:2 left". */
+static void describe_exclusion(const struct run_epoch *epoch, const char *name, char *how,
+                               size_t bytes)
+{
+    char word[64];
+    const char *why;
+
+    snprintf(word, sizeof(word), "%s lost (", name);
+    why = strstr(epoch->reason, word);
+    why = why != NULL ? why + strlen(word) : "";
+    if (why[0] == '\0' || strncmp(why, "silent)", strlen("silent)")) == 0)
+        snprintf(how, bytes,
+                 "left out although its process lives (the others did not hear from it)");
+    else
+        snprintf(how, bytes, "left out although its process lives (%.*s)", (int)strcspn(why, ")"),
+                 why);
+}
+
 /* "killed by SIGKILL", "left", …. False: the death was told before the members spoke of it. */
 static bool describe_loss(struct run *run, const struct run_epoch *epoch, const char *name,
                           char *how, size_t bytes)
@@ -177,7 +219,7 @@ static bool describe_loss(struct run *run, const struct run_epoch *epoch, const 
     struct run_task *task = task_of_name(run, name);
 
     if (task == NULL) {
-        snprintf(how, bytes, "%s", has_left_elsewhere(epoch, name) ? "left" : "lost");
+        snprintf(how, bytes, "%s", is_leave(run, epoch, name) ? "left" : "lost");
     } else if (task->is_death_untold) {
         run_task_death(task->death_status, how, bytes);
         task->is_death_untold = false;
@@ -185,10 +227,14 @@ static bool describe_loss(struct run *run, const struct run_epoch *epoch, const 
     } else if (task->is_loss_owed) {
         task->is_loss_owed = false;
         return false;
-    } else if (task->state == RUN_TASK_LEFT) {
+    } else if (is_of_former_life(epoch, task)) {
+        return false;
+    } else if (is_leave(run, epoch, name)) {
         snprintf(how, bytes, "left");
+    } else if (task->is_abandoned) {
+        snprintf(how, bytes, "gave up");
     } else { /* its process lives */
-        snprintf(how, bytes, "excluded (%s)", epoch->reason[0] != '\0' ? epoch->reason : "?");
+        describe_exclusion(epoch, name, how, bytes);
     }
     if (task != NULL)
         task->is_loss_owed = false;
@@ -196,17 +242,19 @@ static bool describe_loss(struct run *run, const struct run_epoch *epoch, const 
 }
 
 /* "worker:1 killed by SIGKILL, worker:2 left"; names are separated by blanks in epoch->lost.
- * Returns how many are lost, those included that the text does not name. */
+ * Returns how many are lost, those included that the text does not name; how many have only left. */
 static unsigned describe_lost(struct run *run, const struct run_epoch *epoch, char *text,
-                              size_t bytes)
+                              size_t bytes, unsigned *ret_left)
 {
     struct lost lost = names_of(epoch->lost);
     const char *name;
     char how[200];
     unsigned count = 0;
 
+    *ret_left = 0;
     text[0] = '\0';
     while ((name = next_lost(&lost)) != NULL) {
+        *ret_left += is_leave(run, epoch, name);
         if (describe_loss(run, epoch, name, how, sizeof(how)))
             add_text(text, bytes, "%s%s %s", text[0] != '\0' ? ", " : "", name, how);
         count++;
@@ -254,8 +302,8 @@ static bool are_done(struct run *run, const struct run_epoch *epoch)
     while ((name = next_lost(&lost)) != NULL) {
         const struct run_task *task = task_of_name(run, name);
 
-        if (task != NULL ? !task->has_result || task->is_loss_owed
-                         : !has_left_elsewhere(epoch, name))
+        if (task != NULL ? !task->has_result || task->is_loss_owed || is_of_former_life(epoch, task)
+                         : !has_left(epoch, name))
             return false;
     }
     return true;
@@ -284,9 +332,9 @@ static void tell_joined_elsewhere(struct run *run, const struct run_epoch *epoch
     }
 }
 
-static void keep_recovery(struct run *run, const struct run_epoch *epoch, unsigned lost)
+static void keep_recovery(struct run *run, const struct run_epoch *epoch, bool is_recovery)
 {
-    if (epoch->recovery_ms <= 0 || lost == 0)
+    if (epoch->recovery_ms <= 0 || !is_recovery)
         return;
     if (run->recovery_count < RUN_RECOVERIES_MAX)
         run->recoveries_ms[run->recovery_count++] = epoch->recovery_ms;
@@ -300,36 +348,41 @@ static void tell_epoch(struct run *run, struct run_epoch *epoch)
     char operation[200];
     char step[40] = "";
     char after[64] = "";
-    unsigned lost;
+    unsigned lost, left;
+    bool is_recovery;
 
     epoch->is_open = false;
+    if (epoch->epoch > run->epoch_told)
+        run->epoch_told = epoch->epoch;
     muster_timer_stop(&epoch->timer);
     if (epoch->lost[0] != '\0' && are_done(run, epoch))
         return; /* workers that have finished leave one by one: no news */
     run_recovery_settle(epoch);
-    lost = describe_lost(run, epoch, who, sizeof(who));
-    run_history_on_view(run, epoch, lost, who);
+    lost = describe_lost(run, epoch, who, sizeof(who), &left);
+    is_recovery = lost > left;
+    run_history_on_view(run, epoch, is_recovery, who);
     describe_operation(epoch, lost, operation, sizeof(operation));
     if (epoch->step > 0)
         snprintf(step, sizeof(step), " at step %llu", (unsigned long long)epoch->step);
-    if (epoch->recovery_ms > 0)
+    if (epoch->recovery_ms > 0 && is_recovery)
         snprintf(after, sizeof(after), " after %.1f ms", epoch->recovery_ms);
-    if (epoch->recovery_ms > 0 && epoch->detection_ms >= 0)
+    if (epoch->recovery_ms > 0 && is_recovery && epoch->detection_ms >= 0)
         snprintf(after + strlen(after), sizeof(after) - strlen(after), " (detection %.1f ms)",
                  epoch->detection_ms);
-    keep_recovery(run, epoch, lost);
+    keep_recovery(run, epoch, is_recovery);
     if (lost > 0 && who[0] != '\0')
         run_log(
-            run, MUSTER_LOG_WARN, "died",
+            run, is_recovery ? MUSTER_LOG_WARN : MUSTER_LOG_INFO, is_recovery ? "died" : "left",
             RUN_FIELDS(MUSTER_FIELD("tasks", epoch->lost), MUSTER_FIELD("how", who),
                        MUSTER_FIELD("step", epoch->step), MUSTER_FIELD("op", epoch->op),
                        MUSTER_FIELD("phase", epoch->phase), MUSTER_FIELD("verdict", epoch->verdict),
                        MUSTER_FIELD("view", epoch->epoch), MUSTER_FIELD("members", epoch->members),
-                       MUSTER_FIELD("recovery_ms", epoch->recovery_ms)),
+                       MUSTER_FIELD("recovery_ms", is_recovery ? epoch->recovery_ms : 0.0)),
             "%s%s%s, view %llu with %llu member%s%s", who, step, operation,
             (unsigned long long)epoch->epoch, (unsigned long long)epoch->members,
             epoch->members == 1 ? "" : "s", after);
-    else if (lost > 0 || epoch->epoch == run->epoch_first) /* the loss is told already, with its step */
+    else if (lost > 0 ||
+             epoch->epoch == run->epoch_first) /* the loss is told already, with its step */
         run_log(
             run, MUSTER_LOG_INFO, "view",
             RUN_FIELDS(MUSTER_FIELD("view", epoch->epoch), MUSTER_FIELD("members", epoch->members),
@@ -369,7 +422,8 @@ static bool are_deaths_known(struct run *run, const struct run_epoch *epoch)
     while ((name = next_lost(&lost)) != NULL) {
         const struct run_task *task = task_of_name(run, name);
 
-        if (task != NULL && task->state == RUN_TASK_RUNNING && !task->is_death_untold)
+        if (task != NULL && task->state == RUN_TASK_RUNNING && !task->is_death_untold &&
+            !is_of_former_life(epoch, task) && !is_leave(run, epoch, name))
             return false;
     }
     return true;
@@ -455,8 +509,6 @@ static void open_epoch(struct run *run, struct run_epoch *epoch, uint64_t number
     epoch->members = (uint64_t)muster_json_integer(muster_json_member(report, "members"));
     muster_timer_init(&epoch->timer, on_gathered, epoch);
     muster_timer_start(&epoch->timer, loop, muster_loop_after_ns(loop, GATHER_NS));
-    if (number > run->epoch_told)
-        run->epoch_told = number;
 }
 
 bool run_events_has_lost(const struct run_epoch *epoch, const char *name)
@@ -477,15 +529,21 @@ void run_events_on_view(struct run_task *task, const struct muster_json *report)
     int64_t number = muster_json_integer(muster_json_member(report, "epoch"));
     int64_t step = muster_json_integer(muster_json_member(report, "step"));
     double recovery_ms = muster_json_number(muster_json_member(report, "recovery_ms"));
+    const char *reason = muster_json_text(muster_json_member(report, "reason"));
     struct run_epoch *epoch;
 
     if (number <= 0)
         return;
+    if (task->member_from == 0)
+        task->member_from = (uint64_t)number;
     note_losses(run, report, (uint64_t)number);
+    if (reason != NULL && strcmp(reason, MUSTER_VIEW_ANEW) == 0)
+        run_anew_on_view(run, (uint64_t)number,
+                         (uint64_t)muster_json_integer(muster_json_member(report, "members")));
     epoch = epoch_of(run, (uint64_t)number);
     if (!epoch->is_open) {
         if ((uint64_t)number <= run->epoch_told)
-            return; /* told already; a late member's word changes nothing */
+            return; /* told already, or what came after it: a late member's word changes nothing */
         open_epoch(run, epoch, (uint64_t)number, report);
     }
     epoch->reports++;

@@ -139,7 +139,7 @@ static void recovery_count(struct run_recoveries *recoveries, double recovery_s)
     recoveries->count++;
 }
 
-void run_history_on_view(struct run *run, const struct run_epoch *epoch, unsigned lost,
+void run_history_on_view(struct run *run, const struct run_epoch *epoch, bool is_recovery,
                          const char *who)
 {
     struct run_recoveries *recoveries;
@@ -151,8 +151,8 @@ void run_history_on_view(struct run *run, const struct run_epoch *epoch, unsigne
     event->view = epoch->epoch;
     snprintf(event->text, sizeof(event->text), "view %llu with %llu member%s: %s",
              (unsigned long long)epoch->epoch, (unsigned long long)epoch->members,
-             epoch->members == 1 ? "" : "s", lost > 0 ? who : epoch->reason);
-    if (lost == 0)
+             epoch->members == 1 ? "" : "s", is_recovery ? who : epoch->reason);
+    if (!is_recovery)
         return;
     recoveries = recoveries_of(run->history, epoch->verdict);
     recovery_count(recoveries, epoch->recovery_ms / 1e3);

@@ -68,7 +68,7 @@ void run_history_on_start(struct run_task *task);
 void run_history_on_death(struct run_task *task);
 void run_history_on_rejoin(struct run_task *task);
 /** lost: how many are gone; who: "worker:2 killed by SIGKILL". */
-void run_history_on_view(struct run *run, const struct run_epoch *epoch, unsigned lost,
+void run_history_on_view(struct run *run, const struct run_epoch *epoch, bool is_recovery,
                          const char *who);
 /** "curves", "events" and "lifelines" into object. False: no memory. */
 bool run_history_add(const struct run *run, struct muster_json *object);

@@ -56,13 +56,18 @@ bool run_outcome_is_foreign(const struct run *run)
     return dead > 1 && !run->settings.is_gang && !run->is_misuse;
 }
 
+bool run_outcome_has_left_early(const struct run_outcome *outcome, const struct run_task *task)
+{
+    return task->state == RUN_TASK_LEFT && task->is_unclosed && !task->has_result &&
+           task->wait_status == 0 && (task->is_in_step || task->left_step < outcome->steps);
+}
+
 bool run_outcome_is_final(const struct run_outcome *outcome, const struct run_task *task)
 {
     return task->has_result && task->steps == outcome->steps;
 }
 
-/* As the workers have reported them until they were ended. */
-static uint64_t committed_steps(const struct run *run)
+uint64_t run_outcome_committed(const struct run *run)
 {
     uint64_t steps = run->progress.step;
 
@@ -89,7 +94,8 @@ void run_outcome_gather(struct run *run, struct run_outcome *ret_outcome)
             task->steps_lost > outcome.steps_lost ? task->steps_lost : outcome.steps_lost;
     }
     if (!has_result)
-        outcome.steps = committed_steps(run);
+        outcome.steps = run_outcome_committed(run);
+    outcome.steps_lost += run->steps_undone;
     for (uint32_t i = 0; i < run->task_count; i++) {
         const struct run_task *task = &run->tasks[i];
 

@@ -57,6 +57,8 @@ static void on_progress(struct run_task *task, const struct muster_json *report)
     progress->step = task->step;
     progress->epoch = number_of(report, "epoch");
     progress->members = number_of(report, "members");
+    if (progress->members > task->run->members_max)
+        task->run->members_max = progress->members;
     progress->is_changed = true;
     read_values(&progress->values, muster_json_member(report, "values"));
     run_progress_on_report(task->run);
@@ -84,6 +86,13 @@ static void on_abandoned(struct run_task *task, const struct muster_json *report
     task->is_abandoned = true;
     run_tell(task->run, "%s gives up in step %llu: %s", task->name,
              (unsigned long long)number_of(report, "step"), why != NULL ? why : "");
+}
+
+static void on_unclosed(struct run_task *task, const struct muster_json *report)
+{
+    task->is_unclosed = true;
+    task->left_step = number_of(report, "step");
+    task->is_in_step = muster_json_is_true(muster_json_member(report, "in_step"));
 }
 
 static void on_trace(struct run_task *task, const struct muster_json *report)
@@ -116,7 +125,8 @@ static void on_report(struct run_task *task, const struct muster_json *report)
     if (kind == NULL)
         return;
     task->has_reported = task->uses_muster = true;
-    note_epoch(task->run, report);
+    if (strcmp(kind, "activity") != 0) /* who is no member yet knows views of former runs */
+        note_epoch(task->run, report);
     if (strcmp(kind, "progress") == 0)
         on_progress(task, report);
     else if (strcmp(kind, "activity") == 0)
@@ -133,6 +143,8 @@ static void on_report(struct run_task *task, const struct muster_json *report)
         task->dying_ns = number_of(report, "at_ns");
     else if (strcmp(kind, "abandoned") == 0)
         on_abandoned(task, report);
+    else if (strcmp(kind, "unclosed") == 0)
+        on_unclosed(task, report);
     else if (strcmp(kind, "trace") == 0)
         on_trace(task, report);
     else if (strcmp(kind, "over") == 0)

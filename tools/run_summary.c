@@ -76,7 +76,11 @@ static void print_difference(struct run *run, const struct run_outcome *outcome)
 
 static void tell_weights(struct run *run, const struct run_outcome *outcome)
 {
-    if (outcome->is_identical)
+    if (outcome->is_identical && run->settings.nodes_max > 1)
+        run_tell(run, "weights byte-identical on %u worker%s of this machine (%llu in the job)",
+                 outcome->results, plural(outcome->results),
+                 (unsigned long long)run->progress.members);
+    else if (outcome->is_identical)
         run_tell(run, "weights byte-identical on %u worker%s", outcome->results,
                  plural(outcome->results));
     for (uint32_t i = 0; i < run->task_count; i++) {
@@ -90,10 +94,27 @@ static void tell_weights(struct run *run, const struct run_outcome *outcome)
     }
 }
 
+/* "2 kills survived": nobody has survived those of a job that had to begin anew. */
+static void describe_kills(const struct run *run, char *text, size_t bytes)
+{
+    size_t length = (size_t)snprintf(text, bytes, "%llu kill%s", (unsigned long long)run->kills,
+                                     plural(run->kills));
+
+    if (run->anew_count == 0) {
+        snprintf(text + length, bytes - length, " survived");
+        return;
+    }
+    length += (size_t)snprintf(text + length, bytes - length,
+                               ", the job had to begin anew when it stood at step");
+    for (size_t i = 0; i < run->anew_count && length + 24 < bytes; i++)
+        length += (size_t)snprintf(text + length, bytes - length, "%s %llu", i > 0 ? "," : "",
+                                   (unsigned long long)run->anew_at[i]);
+}
+
 static void tell_training(struct run *run, const struct run_outcome *outcome)
 {
     const double *accuracy = find_value(outcome->values, "accuracy");
-    char slowest[64] = "";
+    char slowest[64] = "", kills[160];
     const struct muster_field done[] = {
         MUSTER_FIELD("steps", outcome->steps), MUSTER_FIELD("seconds", seconds_of(run)),
         MUSTER_FIELD("accuracy", accuracy != NULL ? *accuracy : 0.0)};
@@ -107,8 +128,8 @@ static void tell_training(struct run *run, const struct run_outcome *outcome)
                 "done: %llu steps in %.1f s", (unsigned long long)outcome->steps, seconds_of(run));
     if (run->recovery_count > 0)
         snprintf(slowest, sizeof(slowest), ", slowest recovery %.1f ms", outcome->recovery_max_ms);
-    run_tell(run, "%llu kill%s survived, %llu step%s lost%s, %llu survivor%s restarted",
-             (unsigned long long)run->kills, plural(run->kills),
+    describe_kills(run, kills, sizeof(kills));
+    run_tell(run, "%s, %llu step%s lost%s, %llu survivor%s restarted", kills,
              (unsigned long long)outcome->steps_lost, plural(outcome->steps_lost), slowest,
              (unsigned long long)run->survivors_restarted, plural(run->survivors_restarted));
     if (!outcome->is_different)
@@ -196,8 +217,28 @@ static void tell_part(struct run *run)
         run_log_error("0 of %u task%s took part: no worker of this launcher has committed a step, "
                       "exit code of this run %d",
                       run->task_count, plural(run->task_count), run->exit_code);
+    } else if (count > 0 && run->settings.nodes_max > 1) {
+        run_tell(run, "%u of %u task%s of this machine took part, in a job of up to %llu members",
+                 count, run->task_count, plural(run->task_count),
+                 (unsigned long long)run->members_max);
     } else if (count > 0) {
         run_tell(run, "%u of %u task%s took part", count, run->task_count, plural(run->task_count));
+    }
+}
+
+/* Who ended with 0 and without close, while the others had more to do or in the middle of a step. */
+static void tell_unclosed(struct run *run, const struct run_outcome *outcome)
+{
+    for (uint32_t i = 0; i < run->task_count; i++) {
+        const struct run_task *task = &run->tasks[i];
+
+        if (!run_outcome_has_left_early(outcome, task))
+            continue;
+        run_log(run, MUSTER_LOG_WARN, "left_early",
+                RUN_FIELDS(MUSTER_FIELD("task", task->name), MUSTER_FIELD("step", task->left_step)),
+                "%s left %s step %llu with exit code 0%s", task->name,
+                task->is_in_step ? "in" : "after", (unsigned long long)task->left_step,
+                task->is_in_step ? ", without commit or close" : ", before the job's end");
     }
 }
 
@@ -214,6 +255,7 @@ void run_summary_print(struct run *run)
     else if (run->restarts > 0 && run->exit_code == 0)
         run_tell(run, "all workers ended with 0 after %llu restart%s in %.1f s",
                  (unsigned long long)run->restarts, plural(run->restarts), seconds_of(run));
+    tell_unclosed(run, &outcome);
     tell_part(run);
     print_unreached(run);
     if (outcome.is_different)
@@ -285,7 +327,7 @@ static struct muster_json *values_of(const struct run_outcome *outcome)
     return values;
 }
 
-static struct muster_json *tasks_of(const struct run *run)
+static struct muster_json *tasks_of(const struct run *run, const struct run_outcome *outcome)
 {
     struct muster_json *tasks = muster_json_array_new();
 
@@ -301,6 +343,9 @@ static struct muster_json *tasks_of(const struct run *run)
             (task->has_result &&
              (!muster_json_set(one, "steps", number(task->steps)) ||
               !muster_json_set(one, "digest", muster_json_text_new(task->digest)))) ||
+            (run_outcome_has_left_early(outcome, task) &&
+             !muster_json_set(one, task->is_in_step ? "left_in_step" : "left_after_step",
+                              number(task->left_step))) ||
             (task->trace_file != NULL &&
              !muster_json_set(one, "trace", muster_json_text_new(task->trace_file)))) {
             muster_json_free(one);
@@ -352,6 +397,7 @@ static struct muster_json *summary_of(struct run *run)
         muster_json_set(root, "restarts", number(run->restarts)) &&
         muster_json_set(root, "rejoins", number(run->rejoins)) &&
         muster_json_set(root, "steps_lost", number(outcome.steps_lost)) &&
+        muster_json_set(root, "begun_anew_at", run_anew_steps(run)) &&
         muster_json_set(root, "epochs", number(run->epoch_last)) &&
         muster_json_set(root, "views", number(run->epoch_last)) &&
         muster_json_set(root, "joins", number(run->joins)) &&
@@ -370,10 +416,15 @@ static struct muster_json *summary_of(struct run *run)
         muster_json_set(root, "survivors_restarted", number(run->survivors_restarted)) &&
         muster_json_set(root, "workers", number(run->task_count)) &&
         muster_json_set(root, "took_part", number(run_outcome_took_part(run))) &&
+        muster_json_set(root, "machines", number(run->settings.nodes_max)) &&
+        muster_json_set(root, "machines_identical",
+                        outcome.is_identical ? number(run->machines_same)
+                                             : muster_json_null_new()) &&
+        muster_json_set(root, "members_max", number(run->members_max)) &&
         muster_json_set(root, "seconds", muster_json_real_new(seconds_of(run))) &&
         muster_json_set(root, "job", muster_json_text_new(run->settings.job_name)) &&
         muster_json_set(root, "values", values_of(&outcome)) &&
-        muster_json_set(root, "tasks", tasks_of(run)) &&
+        muster_json_set(root, "tasks", tasks_of(run, &outcome)) &&
         muster_json_set(root, "first_failure", failure_of(run));
     if (is_whole)
         return root;

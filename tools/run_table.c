@@ -35,14 +35,16 @@ static const struct field task_fields[] = {
     TASK(BOOL, is_abandoned), TASK(U64, step),           TASK(BOOL, has_result),
     TASK(U64, steps),         TASK(U64, steps_lost),     TASK(U64, ended_wall_ns),
     TASK(INT, worker_pid),    TASK(U32, collected),      TASK(U64, born_epoch),
-    TASK(BOOL, is_loss_told), TASK(BOOL, is_loss_owed),
+    TASK(BOOL, is_loss_told), TASK(BOOL, is_loss_owed),  TASK(U64, member_from),
+    TASK(BOOL, is_unclosed),  TASK(BOOL, is_in_step),    TASK(U64, left_step),
 };
 static const struct field run_fields[] = {
     RUN(U64, gang_restarts), RUN(U64, restarts),   RUN(U64, kills),
     RUN(U64, rejoins),       RUN(U64, epoch_last), RUN(U64, survivors_restarted),
     RUN(U64, epoch_first),   RUN(U64, joins),      RUN(U64, epoch_told),
     RUN(INT, failed_code),   RUN(BOOL, is_misuse), RUN(INT, stop_signal),
-    RUN(U64, began_wall_ns),
+    RUN(U64, began_wall_ns), RUN(U64, epoch_anew), RUN(U64, steps_undone),
+    RUN(U64, members_max),
 };
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -213,6 +215,7 @@ static struct muster_json *table_of(const struct run *run)
         muster_json_set(root, "recoveries_ms", times_of(run->recoveries_ms, run->recovery_count)) &&
         muster_json_set(root, "detections_ms",
                         times_of(run->detections_ms, run->detection_count)) &&
+        muster_json_set(root, "anew_at", run_anew_steps(run)) &&
         muster_json_set(root, "kills_reached", kills_of(run)) &&
         muster_json_set(root, "were_members", run_roll_save(run->roll)) &&
         save_fields(root, run, run_fields, COUNT(run_fields)) &&
@@ -235,10 +238,13 @@ static size_t load_times(const struct muster_json *root, const char *name, doubl
 
 static void load_lists(struct run *run, const struct muster_json *root)
 {
+    const struct muster_json *anew = muster_json_member(root, "anew_at");
     const struct muster_json *kills = muster_json_member(root, "kills_reached");
 
     run->recovery_count = load_times(root, "recoveries_ms", run->recoveries_ms);
     run->detection_count = load_times(root, "detections_ms", run->detections_ms);
+    for (size_t i = 0; i < muster_json_count(anew) && i < RUN_ANEW_MAX; i++)
+        run->anew_at[run->anew_count++] = (uint64_t)muster_json_integer(muster_json_at(anew, i));
     for (size_t i = 0; i < run->settings.kill_count; i++)
         run->settings.kills[i].is_reached = muster_json_is_true(muster_json_at(kills, i));
 }

@@ -119,7 +119,9 @@ static void start(struct run_task *task)
     task->has_result = false;
     task->has_reported = false;
     task->has_committed = false;
-    task->is_loss_told = false;
+    task->is_loss_told = task->is_loss_owed = false;
+    task->member_from = task->left_step = 0;
+    task->is_unclosed = task->is_in_step = false;
     task->born_epoch = run->epoch_last;
     task->is_too_late = task->is_refused = false;
     task->is_abandoned = false;
@@ -473,6 +475,18 @@ static void tell_foreign(struct run_task *task)
                   "again together");
 }
 
+/* A leave all the same; but who does so by mistake must learn of it. */
+static void tell_unclosed(struct run_task *task)
+{
+    if (!task->is_unclosed || !task->is_in_step || task->wait_status != 0)
+        return;
+    run_log(task->run, MUSTER_LOG_WARN, "left_in_step",
+            RUN_FIELDS(MUSTER_FIELD("task", task->name), MUSTER_FIELD("step", task->left_step)),
+            "%s ended with exit code 0 in step %llu, which it had begun, without commit or close: "
+            "it has left the job, and is not started again",
+            task->name, (unsigned long long)task->left_step);
+}
+
 void run_task_on_exit(struct run_task *task)
 {
     struct run *run = task->run;
@@ -497,6 +511,7 @@ void run_task_on_exit(struct run_task *task)
         break;
     case RUN_ACTION_LEAVE:
         task_move(task, RUN_TASK_LEFT);
+        tell_unclosed(task);
         break;
     case RUN_ACTION_RESTART:
         restart(task);

@@ -138,12 +138,24 @@ void run_weights_open(struct run *run)
                                                         soon(weights), on_op) == MUSTER_OK;
 }
 
+/* Those that end later will compare theirs with ours. */
+static void tell_same(struct run *run, uint32_t same, uint32_t results)
+{
+    run->machines_same = same > 1 ? same : 1;
+    if (same > 1)
+        run_tell(run, "weights byte-identical on %u machines that have ended", same);
+    else if (!run->is_different_elsewhere && run->progress.members > results)
+        run_tell(run, "no other machine has left its weights yet: the launcher that ends last "
+                      "compares them");
+}
+
 void run_weights_compare(struct run *run)
 {
     struct run_weights *weights = run->weights;
     struct run_outcome outcome;
 
     run_outcome_gather(run, &outcome);
+    run->machines_same = 1;
     if (run->settings.nodes_max == 1 || !outcome.is_identical)
         return;
     weights->steps = outcome.steps;
@@ -153,8 +165,8 @@ void run_weights_compare(struct run *run)
     if (!exchange(weights))
         run_tell(run,
                  "the registry does not tell whether the weights of other machines are the same");
-    else if (weights->same > 1)
-        run_tell(run, "weights byte-identical on %u machines that have ended", weights->same);
+    else
+        tell_same(run, weights->same, outcome.results);
     if (run->is_different_elsewhere && run->exit_code == EXIT_OK)
         run->exit_code = EXIT_DIFFERENT;
 }

@@ -288,6 +288,15 @@ void muster_report_abandoned(struct muster_report *report, uint64_t step, const 
     send_line(report, &line);
 }
 
+void muster_report_unclosed(struct muster_report *report, uint64_t step, bool is_in_step)
+{
+    struct line line = {.length = 0};
+
+    add(&line, "{\"report\":\"unclosed\",\"step\":%" PRIu64 ",\"in_step\":%s", step,
+        is_in_step ? "true" : "false");
+    send_line(report, &line);
+}
+
 void muster_report_over(struct muster_report *report)
 {
     struct line line = {.length = 0};

@@ -114,10 +114,13 @@ static void end_unclosed(struct muster_strategy *strategy)
 {
     if (strategy->state == MUSTER_STRATEGY_FAILED)
         return;
-    if (is_in_work(strategy))
+    if (is_in_work(strategy)) {
         give_up(strategy, without_close);
-    else
+    } else {
+        muster_report_unclosed(strategy->report, strategy->step,
+                               strategy->state == MUSTER_STRATEGY_STEP);
         leave_at_once(strategy);
+    }
     if (strategy->state != MUSTER_STRATEGY_FAILED) {
         muster_error_set(&strategy->error, MUSTER_CANCELLED, "%s", without_close);
         muster_strategy_dump_trace(strategy, without_close);

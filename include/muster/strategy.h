@@ -217,8 +217,9 @@ MUSTER_API void muster_strategy_close(struct muster_strategy *strategy);
  * when the others know, or after a second. Only close is left then. NULL is accepted.
  *
  * A program that ends without close (exit, return from main, an exception) does this by itself if it is
- * in the middle of a step, and else leaves as one that is not done. Not at _exit and at signals: those
- * tell the others as soon as the system has taken the process down.
+ * in the middle of a step, and else leaves as one that is not done: `muster run` names who does so
+ * with exit code 0 behind begin, or before the others have done their steps. Not at _exit and at
+ * signals: those tell the others as soon as the system has taken the process down.
  */
 MUSTER_API void muster_strategy_abandon(struct muster_strategy *strategy, const char *text);
 

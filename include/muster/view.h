@@ -15,6 +15,9 @@
 
 MUSTER_BEGIN
 
+/** The reason of a view that new members have formed when all of the last one were dead. */
+#define MUSTER_VIEW_ANEW "new beginning"
+
 /** What a process says of itself; a member of a view, or a joiner. */
 struct muster_member {
     struct muster_incarnation incarnation;
@@ -73,7 +76,7 @@ struct muster_view {
         *members; /* by (task_type, task_index); the position is the rank. None: all have left */
     uint32_t verdict_count;
     struct muster_verdict *verdicts; /* of operations open at the switch to this view; by op id */
-    char reason[128];                /* "worker:2 killed", for people */
+    char reason[128];                /* "worker:2 killed", for people, or MUSTER_VIEW_ANEW */
     bool is_done;        /* somebody has left with its work done: nothing had failed there … */
     uint64_t done_step;  /* … and the last step that it had committed; the highest of all such */
     uint64_t begun_step; /* the highest that a member had begun when this view was decided */

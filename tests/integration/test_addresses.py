@@ -188,7 +188,7 @@ class Launchers(Case):
         for launcher, text in zip(launchers, texts):
             self.assertEqual(launcher.returncode, 0, text)
             self.assertIn("view 1 with 4 members", text)
-            self.assertIn("weights byte-identical on 2 workers", text)
+            self.assertIn("weights byte-identical on 2 workers of this machine (4 in the job)", text)
         return texts
 
     def test_ranges_hold_for_workers_that_are_started_again(self):
@@ -209,7 +209,7 @@ class Launchers(Case):
             for rank, launcher in enumerate(launchers):
                 text = said[rank] + launcher.communicate(timeout=PATIENCE_S)[0]
                 self.assertEqual(launcher.returncode, 0, text)
-                self.assertIn("weights byte-identical on 2 workers", text)
+                self.assertIn("weights byte-identical on 2 workers of this machine (4 in the job)", text)
                 self.assertEqual(text.count(f"listen 10.77.0.{rank + 1}:5000-5001"), 3, text)
 
     def test_a_resolver_names_the_addresses(self):

@@ -112,7 +112,8 @@ class Summary(unittest.TestCase):
         summary = json.loads(done.stdout.splitlines()[-1])
         self.assertEqual(set(summary) | {"accuracy"}, documented("unless one has."))
         self.assertNotIn("accuracy", summary)
-        self.assertEqual(set(summary["tasks"][0]) | {"trace"}, documented("An object of `tasks`:"))  # trace: where there is one
+        self.assertEqual(set(summary["tasks"][0]) | {"trace", "left_in_step", "left_after_step"},
+                         documented("An object of `tasks`:"))  # where there is one, or who has left so
         self.assertEqual(summary["views"], summary["epochs"])
 
     def test_numbers_have_no_needless_digits(self):

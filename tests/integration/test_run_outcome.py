@@ -96,6 +96,40 @@ class Ended(unittest.TestCase):
         self.assertIn("exited with code 3", done.stderr)
 
 
+    def test_a_job_whose_workers_are_all_killed_says_that_it_begins_anew(self):
+        child = start(self, "-n", "3", "--json", "-", script=(
+            'echo pid $$; [ $MUSTER_RESTART_COUNT = 0 ] && export STEPPER_HOLD=/nowhere; exec $STEPPER 100'))
+        for word in lines_until(child, 6, r"pid \d+|total 100"):
+            if word.startswith("pid"):
+                os.kill(int(word.split()[1]), signal.SIGKILL)
+        out, err = child.communicate(timeout=PATIENCE_S)
+        result = json.loads(out.splitlines()[-1])
+        self.assertEqual((child.returncode, result["exit_code"]), (0, 0), err)
+        self.assertEqual(err.count("the job begins anew, for none of its members was left"), 1, err)
+        step = int(re.search(r"it stood at step (\d+) as last reported, ", err).group(1))
+        self.assertGreater(step, 0, err)
+        self.assertEqual((result["steps_lost"], result["begun_anew_at"]), (step, [step]), err)
+        self.assertEqual((result["recovery_ms"]["max"], result["recovery_ms_max"]), (None, None), err)
+        self.assertRegex(err, rf"3 kills, the job had to begin anew when it stood at step {step}, {step} steps? lost, 0 survivors")
+
+    def test_who_ends_with_0_in_a_step_has_left_and_is_named(self):
+        for where, words in (("begin:50", "worker:1 left in step 50 with exit code 0, without commit or close"),
+                             ("commit:50", "worker:1 left after step 50 with exit code 0, before the job's end")):
+            with self.subTest(where=where):
+                done = run("-n", "3", "--json", "-", script="exec $STEPPER 400", STEPPER_QUITS=where)
+                result = json.loads(done.stdout.splitlines()[-1])
+                self.assertEqual((done.returncode, result["steps"], result["restarts"], result["kills"]), (0, 400, 0, 0), done.stderr)
+                self.assertEqual((result["recovery_ms"]["max"], result["steps_lost"], result["identical"]), (None, 0, True), done.stderr)
+                self.assertIn(words, done.stderr)
+                self.assertEqual(done.stderr.count("worker:1 ended with exit code 0 in step 50, which it had begun"), where == "begin:50", done.stderr)
+                self.assertEqual(result["tasks"][1]["left_in_step" if where == "begin:50" else "left_after_step"], 50)
+
+    def test_who_ends_with_0_without_close_behind_its_work_is_not_named(self):
+        done = run("-n", "3", "--json", "-", script="exec $STEPPER 40", STEPPER_QUITS="commit:40")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertNotIn("with exit code 0", done.stderr)
+
+
 class Errors(unittest.TestCase):
     """A worker has an error of its own, and closes on its way out."""
 
@@ -212,15 +246,20 @@ class ManyLaunchers(unittest.TestCase):
     def test_one_job_survives_kills_on_both_machines(self):
         both = [self.launcher(0, "--kill", "1@step=50", script="exec $STEPPER 2000"),
                 self.launcher(1, "--kill", "worker:2@step=90", script="exec $STEPPER 2000")]
-        results = []
+        results, texts = [], []
         for child in both:
             out, err = child.communicate(timeout=PATIENCE_S)
             results.append(json.loads(out.splitlines()[-1]))
             self.assertEqual((child.returncode, results[-1]["kills"], results[-1]["kills_unreached"]), (0, 1, []), err)
+            texts.append(err)
             self.assertRegex(err, r"view 1 with 4 members")
+            self.assertRegex(err, r"weights byte-identical on \d workers? of this machine \(\d in the job\)")
+            self.assertIn("2 of 2 tasks of this machine took part, in a job of up to 4 members", err)
+            self.assertEqual((results[-1]["machines"], results[-1]["members_max"]), (2, 4))
             for line in err.splitlines():  # who has finished on the other machine is not lost
                 self.assertFalse(" lost" in line and "at step 2000" in line, err)
         self.assertEqual(len(set(results[0]["digests"] + results[1]["digests"])), 1)
+        self.assertEqual(max(result["machines_identical"] for result in results), 2, texts)  # the last to end has compared
 
     def test_a_job_that_one_machine_has_finished_is_over_for_the_other(self):
         first = self.launcher(0, script="$STEPPER 100 && echo has left")
@@ -244,9 +283,10 @@ class ManyLaunchers(unittest.TestCase):
         first, same, other = (dict(steps=9, digest=digest) for digest in ("aaaa", "aaaa", "bbbb"))
         _, err = (child := self.launcher(0, script=reporting(first, first))).communicate(timeout=PATIENCE_S)
         self.assertEqual(child.returncode, 0, err)
-        _, err = (child := self.launcher(1, script=reporting(first, first, same, same))).communicate(timeout=PATIENCE_S)
+        out, err = (child := self.launcher(1, script=reporting(first, first, same, same))).communicate(timeout=PATIENCE_S)
         self.assertEqual(child.returncode, 0, err)
         self.assertIn("weights byte-identical on 2 machines that have ended", err)
+        self.assertEqual(json.loads(out)["machines_identical"], 2, err)
         out, err = (child := self.launcher(1, script=reporting(first, first, other, other))).communicate(timeout=PATIENCE_S)
         self.assertEqual((child.returncode, json.loads(out)["identical"]), (6, False), err)
         self.assertIn("machine 0 has other weights after step 9: aaaa", err)

@@ -33,8 +33,11 @@ class Worker:
     def report(self, **fields):
         os.write(3, (json.dumps(fields) + "\n").encode())
 
+    def enter(self, epoch, reason="first view"):
+        self.report(report="view", epoch=epoch, members=3, lost=[], joined=[], reason=reason)
+
     def begin(self):
-        self.report(report="view", epoch=1, members=3, lost=[], joined=[])
+        self.enter(1)
         self.report(report="progress", step=149, epoch=1, members=3, values={})
         open(f"{self.where}/begun-{self.rank}", "w", encoding="utf-8").close()
 
@@ -69,6 +72,63 @@ def one_is_excluded(worker):
     worker.wait_for("go")
     if worker.rank == 2 and worker.life == 0:
         worker.die()
+    worker.end()
+
+
+def all_die(worker):
+    if worker.life == 0:
+        worker.begin()
+        worker.die()
+    print("reborn", file=sys.stderr, flush=True)
+    open(f"{worker.where}/reborn-{worker.rank}", "w", encoding="utf-8").close()
+    worker.wait_for("reborn-0", "reborn-1", "reborn-2")
+    worker.enter(2, reason="new beginning")
+    worker.report(report="progress", step=7, epoch=2, members=3, values={})
+    worker.end()
+
+
+def two_die_and_one_view_is_told_late(worker):
+    """Views 2 and 3 lose one each; who is back has told of view 4 before the others speak."""
+    if worker.life == 0:
+        worker.begin()
+        if worker.rank > 0:
+            worker.die()
+        worker.wait_for("back-1")
+        worker.report(report="view", epoch=2, members=2, lost=["worker:1"], joined=[], step=150, op="all_reduce 150/0", phase="reduce", verdict="retry")
+        worker.report(report="view", epoch=3, members=1, lost=["worker:2"], joined=[], step=150, op="all_reduce 150/1", phase="reduce", verdict="retry")
+        worker.enter(4, reason="worker:1 joined")
+    elif worker.rank == 1:
+        worker.enter(4, reason="worker:1 joined")
+        open(f"{worker.where}/back-1", "w", encoding="utf-8").close()
+    worker.wait_for("go")
+    worker.end()
+
+
+def one_view_is_skipped(worker):
+    """A member goes from view 1 to 3, and so tells a death again that is told, of a worker that has come back."""
+    if worker.life == 0:
+        worker.begin()
+        if worker.rank > 0:
+            worker.wait_for(*(("begun-0", "begun-1", "begun-2") if worker.rank == 1 else ("die",)))
+            os.kill(os.getpid(), signal.SIGKILL)
+        worker.wait_for("begun-0", "begun-1", "begun-2")
+        worker.report(report="view", epoch=2, members=2, lost=["worker:1"], joined=[], step=150)
+        worker.wait_for("back-1")
+        worker.report(report="view", epoch=3, members=2, lost=["worker:1", "worker:2"], joined=[], step=151)
+    elif worker.rank == 1:
+        worker.enter(3, reason="worker:2 lost (SIGKILL), worker:1 joined")
+        open(f"{worker.where}/back-1", "w", encoding="utf-8").close()
+    worker.wait_for("go")
+    worker.end()
+
+
+def one_leaves(worker):
+    worker.begin()
+    worker.wait_for("begun-0", "begun-1", "begun-2")
+    if worker.rank == 2:
+        return
+    worker.report(**dict(LOST, verdict="retry"), reason="worker:2 left")
+    worker.wait_for("go")
     worker.end()
 
 
@@ -119,8 +179,42 @@ class Told(unittest.TestCase):
         self.assertEqual(summary["recovery_ms"], {"median": 1.5, "max": 1.5})
 
     def test_a_living_worker_that_the_view_leaves_out_is_excluded_and_its_death_is_told_when_it_comes(self):
-        lines, _ = self.play("one_is_excluded", [("worker:2 excluded (worker:2 lost (silent)) at step 150", "go")])
+        lines, _ = self.play("one_is_excluded", [("worker:2 left out although its process lives (the others did not hear from it) at step 150", "go")])
         self.assertEqual(sum("worker:2 killed by SIGKILL" in line for line in lines), 1, lines)
+
+    def test_a_job_without_a_member_begins_anew(self):
+        lines, summary = self.play("all_die", ())
+        told = [line for line in lines if "the job begins anew" in line]
+        self.assertEqual(len(told), 1, lines)
+        self.assertIn("it stood at step 149 as last reported, 149 steps lost, view 2 with 3 members", told[0])
+        self.assertTrue(any("3 kills, the job had to begin anew when it stood at step 149, 149 steps lost, 0 survivors" in line
+                            for line in lines), lines)
+        self.assertEqual((summary["steps_lost"], summary["begun_anew_at"], summary["rejoins"]), (149, [149], 0))
+        self.assertEqual(summary["recovery_ms"], {"median": None, "max": None})
+
+    def test_deaths_that_nobody_can_explain_are_told_at_once(self):
+        lines, _ = self.play("all_die", ())
+        self.assertEqual(sum("killed by SIGKILL at step 149" in line for line in lines), 3, lines)
+        before = [rank for rank in range(3) if next(i for i, line in enumerate(lines) if f"worker:{rank} killed" in line) <
+                  next(i for i, line in enumerate(lines) if line == f"[worker:{rank}] reborn")]
+        self.assertGreaterEqual(len(before), 2, lines)  # the first one to be reaped may wait for the others' word
+
+    def test_a_view_that_is_told_late_explains_its_deaths(self):
+        lines, _ = self.play("two_die_and_one_view_is_told_late", [("worker:2 killed", "go")])
+        for rank in (1, 2):
+            self.assertEqual([line for line in lines if f"worker:{rank} killed" in line and f"all_reduce 150/{rank - 1}" in line and
+                              f"view {rank + 1} with" in line][1:], [], lines)
+            self.assertTrue(any(f"worker:{rank} killed" in line and f"view {rank + 1} with" in line for line in lines), lines)
+
+    def test_a_death_that_two_views_tell_is_told_once(self):
+        lines, _ = self.play("one_view_is_skipped", [("worker:1 killed", "die"), ("worker:2 killed", "go")])
+        self.assertEqual(sum("worker:1" in line and ("killed" in line or "left out" in line) for line in lines), 1, lines)
+        self.assertTrue(any("worker:2 killed by SIGKILL at step 151, view 3 with" in line for line in lines), lines)
+
+    def test_a_leave_is_no_recovery(self):
+        lines, summary = self.play("one_leaves", [("worker:2 left at step 150", "go")])
+        self.assertFalse(any(" after 1.5 ms" in line for line in lines), lines)
+        self.assertEqual((summary["recovery_ms"], summary["kills"]), ({"median": None, "max": None}, 0))
 
     def test_the_first_time_is_joined_and_the_next_rejoined(self):
         lines, summary = self.play("one_joins_twice", [("worker:2 joined in 41 ms, view 2", "go"),

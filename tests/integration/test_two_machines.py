@@ -75,7 +75,8 @@ class TwoMachines(unittest.TestCase):
             shell.wait(timeout=PATIENCE_S)
         for text in texts:
             self.assertRegex(text, r"\[muster\] view 1 with 4 members\n")
-            self.assertIn("weights byte-identical on 2 workers", text)
+            self.assertIn("weights byte-identical on 2 workers of this machine (4 in the job)", text)
+            self.assertIn("2 of 2 tasks of this machine took part, in a job of up to 4 members", text)
             self.assertNotIn("too late", text)
         self.assertIn("weights byte-identical on 2 machines", "".join(texts))
         self.assertEqual(len(set(re.findall(r"worker:\d ([0-9a-f]{16})", "".join(texts)))), 1, texts)

@@ -4,8 +4,9 @@
  * STEPPER_HURRY=FILE it takes its time until there is, STEPPER_LINGER_MS (5) for each step; with
  * STEPPER_DIES rank 1 kills itself behind the first step of each life; with STEPPER_ERRS=begin:N or
  * all_reduce:N rank 1's first life has an error of its own in step N, behind that call, and closes;
- * with STEPPER_CRASHES=segv:N or abrt:N it is ended in step N by that signal, of a real cause; with
- * STEPPER_GAPS everybody says how long it has waited for each step's result since the one before. */
+ * with STEPPER_QUITS=begin:N or commit:N it calls exit(0) there; with STEPPER_CRASHES=segv:N or abrt:N
+ * it is ended in step N by that signal, of a real cause; with STEPPER_GAPS everybody says how long it
+ * has waited for each step's result since the one before. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,6 +53,12 @@ static void crash(const struct muster_strategy *strategy, uint64_t step)
     }
 }
 
+static void quit_in_step(const struct muster_strategy *strategy, const char *call, uint64_t step)
+{
+    if (errs(strategy, "STEPPER_QUITS", call, step))
+        exit(0);
+}
+
 static double now_ms(void)
 {
     struct timespec now;
@@ -85,6 +92,7 @@ static enum muster_rc train(struct muster_strategy *strategy, struct muster_tens
         if (rc != MUSTER_OK || step > steps)
             return rc;
         linger();
+        quit_in_step(strategy, "begin", step);
         if (errs(strategy, "STEPPER_ERRS", "begin", step))
             return MUSTER_UNKNOWN;
         crash(strategy, step);
@@ -105,6 +113,7 @@ static enum muster_rc train(struct muster_strategy *strategy, struct muster_tens
         rc = muster_strategy_commit(strategy);
         if (rc != MUSTER_OK)
             return rc;
+        quit_in_step(strategy, "commit", step);
         if (getenv("STEPPER_DIES") != NULL && muster_strategy_rank(strategy) == 1)
             raise(SIGKILL);
     }
