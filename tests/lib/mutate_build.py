@@ -33,7 +33,7 @@ class Build:
         self.folder = pathlib.Path(folder) / ("plain" if is_plain else "asan")
         self.right = self.folder / "right"  # what a fault has taken the place of
         self.faults = self.folder / "faults"
-        self.commands, self.links = {}, {}
+        self.commands, self.links, self.lines = {}, {}, {}
 
     def sync(self):
         """Bring the copy up to date: only what differs is written, so that only that is built."""
@@ -113,8 +113,10 @@ class Build:
 
     def link_line(self, place, old, new, result):
         """The last command of the place, with the new object and the new output."""
-        done = subprocess.run(["ninja", "-C", self.folder, "-t", "commands", "-s", place], capture_output=True, text=True, check=True)
-        line = done.stdout.splitlines()[-1].strip()
+        if place not in self.lines:
+            words = ["ninja", "-C", self.folder, "-t", "commands", "-s", place]
+            self.lines[place] = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()[-1].strip()
+        line = self.lines[place]
         line = re.sub(rf"(?<=\s){re.escape(old)}(?=\s)", str(new), line)
         return re.sub(rf"(?<=\s-o ){re.escape(place)}(?=\s)", str(result), line)
 

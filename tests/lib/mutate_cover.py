@@ -103,7 +103,7 @@ class Coverage:
 
     def take(self, told, found):
         for file in told["files"]:
-            path = pathlib.Path(told["current_working_directory"], file["file"])
+            path = pathlib.Path(os.path.normpath(os.path.join(told["current_working_directory"], file["file"])))
             if not path.is_relative_to(self.build.tree) or path.suffix != ".c":
                 continue
             name = path.relative_to(self.build.tree).as_posix()
