@@ -128,8 +128,8 @@ class Ledgers(unittest.TestCase):
 
     def test_a_reviewed_reason_makes_it_equivalent(self):
         fault = self.faults[0]
-        (self.folder / "equivalent.tsv").write_text("file\tline\tfault\treason\n" + "\t".join((fault.file, fault.text, fault.fault, "g ignores it")) + "\n",
-                                                    encoding="utf-8")
+        (self.folder / "equivalent.tsv").write_text("\n".join("\t".join(row) for row in (
+            mutate_ledger.EQUIVALENT_COLUMNS, (*fault.key, "g ignores it"))) + "\n", encoding="utf-8")
         ledger = mutate_ledger.Ledger(self.folder)
         self.assertEqual([ledger.verdict(each) is not None for each in self.faults], [True] + [False] * (len(self.faults) - 1))
 
@@ -159,6 +159,7 @@ target_link_libraries(test_limit PRIVATE small_net)
 enable_testing()
 add_test(NAME net.limit COMMAND python3 -I -S ${CMAKE_SOURCE_DIR}/tests/lib/guard.py $<TARGET_FILE:test_limit>)
 set_tests_properties(net.limit PROPERTIES LABELS quick)
+add_test(NAME integration.spend COMMAND python3 -I -S ${CMAKE_SOURCE_DIR}/tests/lib/guard.py $<TARGET_FILE:test_limit> spend)
 """,
     "net/limit.c": """
 #include <stdbool.h>
@@ -182,9 +183,13 @@ int spend(int value)
 #include <stdbool.h>
 
 bool is_below(int value);
+int spend(int value);
 
-int main(void)
+int main(int count, char **words)
 {
+    (void)words;
+    if (count > 1)
+        return spend(5) == 3 ? 0 : 1;
     return is_below(9) && !is_below(11) ? 0 : 1;
 }
 """,
@@ -242,6 +247,10 @@ class Project(unittest.TestCase):
 
         again, judged = self.mutate("--folder", "net")
         self.assertEqual((again, judged), (first, 0), "a second run judges nothing anew")
+
+        wide, judged = self.mutate("--folder", "net", "--wide")
+        self.assertEqual(wide["spend", "value = 3;", "delete assignment: value = 3"], "killed")
+        self.assertEqual(judged, sum(verdict != "killed" for verdict in first.values()), "only those that no quick test notices")
 
         # A line changes, and its test with it: only this line is judged, and now every fault is noticed.
         self.write("net/limit.c", PROJECT["net/limit.c"].replace("value < 10", "value < 12"))

@@ -4,7 +4,7 @@ import os
 import pathlib
 
 COLUMNS = ("file", "function", "line", "fault", "verdict", "test")
-EQUIVALENT_COLUMNS = ("file", "line", "fault", "reason")
+EQUIVALENT_COLUMNS = (*COLUMNS[:4], "reason")
 VERDICTS = ("killed", "survived", "not_reached", "equivalent")
 
 
@@ -29,16 +29,18 @@ class Ledger:
         folder = pathlib.Path(folder)
         self.path = folder / "ledger.tsv"
         self.rows = {row[:4]: row[4:] for row in read_table(self.path, COLUMNS)}
-        self.reasons = {row[:3]: row[3] for row in read_table(folder / "equivalent.tsv", EQUIVALENT_COLUMNS)}
+        self.reasons = {row[:4]: row[4] for row in read_table(folder / "equivalent.tsv", EQUIVALENT_COLUMNS)}
+
+        self.rows |= {key: ("equivalent", "reviewed") for key in self.rows if key in self.reasons}
 
     def reason(self, fault):
         """Why a reviewer found that this fault changes nothing, or None."""
-        return self.reasons.get((fault.file, fault.text, fault.fault))
+        return self.reasons.get(fault.key)
 
     def verdict(self, fault):
         """(verdict, test), or None: not judged yet."""
         if self.reason(fault) is not None:
-            return "equivalent", ""
+            return "equivalent", "reviewed"
         return self.rows.get(fault.key)
 
     def record(self, fault, verdict, test):
