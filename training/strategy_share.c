@@ -20,10 +20,12 @@
 #define PIECES_MAX  8u
 
 /* The state after the first begin is one member's, whole, although the giver may die between two
- * pieces. So some members keep a copy of their own values until they have all of the giver's: as many
- * as may give in turn and die. They are the last ones, which of several hosts are on another host
- * than the giver, the first one. */
-#define KEEPERS_MAX 2u
+ * pieces. So one member keeps a copy of its own values until it has all of the giver's, and gives them
+ * when the giver dies. It is the last one, which of several hosts is on another host than the giver,
+ * the first one. A second copy would take as long as the giving itself on a host with few processors. */
+
+/* Batches that are not compared after one in which no piece was equal: at most as many. */
+#define SKIP_MAX 8u
 
 /* What a member says of its state before anything is given. */
 struct description {
@@ -253,6 +255,7 @@ struct kept {
 struct batch {
     struct muster_tensor pieces[PIECES_MAX];
     size_t count;
+    unsigned skip, skip_next; /* batches that are not compared; the same on all members */
     bool is_keeper;
     struct kept *kept;
 };
@@ -273,11 +276,10 @@ static uint64_t batch_bytes(const struct batch *batch)
 
 static bool is_keeper(const struct share *share)
 {
-    uint32_t later = 0;
-
     for (uint32_t i = share->self + 1; i < share->count; i++)
-        later += is_able(share, i);
-    return share->self != share->giver && is_able(share, share->self) && later < KEEPERS_MAX;
+        if (is_able(share, i))
+            return false;
+    return share->self != share->giver && is_able(share, share->self);
 }
 
 static void forget_kept(const struct share *share, struct batch *batch)
@@ -357,6 +359,22 @@ static enum muster_rc drop_equal(const struct share *share, struct batch *batch)
     return rc;
 }
 
+/* States that differ do so nearly everywhere: then most batches need no comparison. */
+static enum muster_rc compare_batch(const struct share *share, struct batch *batch)
+{
+    size_t count = batch->count;
+    enum muster_rc rc;
+
+    if (batch->skip > 0) {
+        batch->skip--;
+        return MUSTER_OK;
+    }
+    rc = drop_equal(share, batch);
+    batch->skip = batch->count == count ? batch->skip_next : 0;
+    batch->skip_next = batch->skip == 0 ? 1 : batch->skip < SKIP_MAX ? 2 * batch->skip : SKIP_MAX;
+    return rc;
+}
+
 static enum muster_rc give_batch(struct share *share, struct batch *batch)
 {
     struct muster_strategy *strategy = share->strategy;
@@ -365,7 +383,7 @@ static enum muster_rc give_batch(struct share *share, struct batch *batch)
     enum muster_rc rc = MUSTER_OK;
 
     if (batch->count > 0)
-        rc = drop_equal(share, batch);
+        rc = compare_batch(share, batch);
     if (rc == MUSTER_OK && batch->count > 0) {
         if (batch->is_keeper)
             keep_batch(share, batch);
@@ -410,7 +428,7 @@ static enum muster_rc give_tensors(struct share *share, struct batch *batch)
 static enum muster_rc give_values(struct share *share)
 {
     struct muster_strategy *strategy = share->strategy;
-    struct batch batch = {.is_keeper = is_keeper(share)};
+    struct batch batch = {.skip_next = 1, .is_keeper = is_keeper(share)};
     enum muster_rc rc;
 
     strategy->shared_bytes = 0;

@@ -76,9 +76,9 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_register(
  * rank 0's registered tensors (a new job; the lowest rank of most, when rank 0 differs from them in
  * shape) or the members' committed state (a joiner, or a member that was excluded while it was alive:
  * *ret_is_restored). When rank 0 dies before all have its state, all start over with that of another
- * rank: after begin all tensors are one rank's, whole. For that the last two ranks keep a copy of what
- * differs in their own tensors until they have all of rank 0's. Nothing is lost by up to two deaths in
- * that time; after more, begin may fail with UNAVAILABLE.
+ * rank: after begin all tensors are one rank's, whole. For that the last rank keeps a copy of what
+ * differs in its own tensors until it has all of rank 0's. Rank 0's death in that time costs nothing but
+ * time; when the last rank dies in it as well, begin fails with UNAVAILABLE.
  *
  * Waits for the others (start_timeout_ns), for a change of view that is under way, and, in the step that
  * a member joins, until that member has read the state.
