@@ -1,5 +1,6 @@
 /* $XDG_RUNTIME_DIR/muster, or /tmp/muster-UID: files named by the pid of a launcher, with the endpoint
- * of its registry. */
+ * of its registry. A launcher writes into one of them; whoever looks, looks into all that a launcher
+ * of this user may have chosen, since cron and systemd set no XDG_RUNTIME_DIR and a login shell does. */
 #include "local_jobs.h"
 
 #include <dirent.h>
@@ -13,71 +14,98 @@
 #include <unistd.h>
 
 #define PATH_BYTES 512
+#define NAME_BYTES 24
 
-/* Nobody else may have made it, or write into it: /tmp is everybody's. */
-static bool is_ours(const char *path)
-{
-    struct stat status;
+enum place { PLACE_NAMED, PLACE_LOGIN, PLACE_TEMPORARY, PLACES };
 
-    return lstat(path, &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == geteuid() &&
-           (status.st_mode & 077) == 0;
-}
-
-static bool directory_find(char path[PATH_BYTES])
+/* False: there is no such place, or its path is too long. */
+static bool place_path(enum place place, char path[PATH_BYTES])
 {
     const char *runtime = getenv("XDG_RUNTIME_DIR");
-    int length;
+    unsigned long user = (unsigned long)geteuid();
+    int length = -1;
 
-    if (runtime != NULL && runtime[0] == '/')
+    if (place == PLACE_NAMED && runtime != NULL && runtime[0] == '/')
         length = snprintf(path, PATH_BYTES, "%s/muster", runtime);
-    else
-        length = snprintf(path, PATH_BYTES, "/tmp/muster-%lu", (unsigned long)geteuid());
-    if (length < 0 || length >= PATH_BYTES - 32)
-        return false;
-    (void)mkdir(path, 0700);
-    return is_ours(path);
+    else if (place == PLACE_LOGIN)
+        length = snprintf(path, PATH_BYTES, "/run/user/%lu/muster", user);
+    else if (place == PLACE_TEMPORARY)
+        length = snprintf(path, PATH_BYTES, "/tmp/muster-%lu", user);
+    return length > 0 && length < PATH_BYTES;
 }
 
-static bool file_of(pid_t launcher, char path[PATH_BYTES])
+/* Nobody else may have made it, or write into it: /tmp is everybody's. -1: there is none to trust. */
+static int directory_open(const char *path)
 {
-    size_t length;
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    struct stat status;
 
-    if (!directory_find(path))
-        return false;
-    length = strlen(path);
-    snprintf(path + length, PATH_BYTES - length, "/%ld", (long)launcher);
-    return true;
+    if (fd >= 0 && fstat(fd, &status) == 0 && status.st_uid == geteuid() &&
+        (status.st_mode & 077) == 0)
+        return fd;
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+static int place_open(enum place place)
+{
+    char path[PATH_BYTES];
+
+    return place_path(place, path) ? directory_open(path) : -1;
+}
+
+/* The one into which this process writes. A folder of logins goes with the last of them, so that a job
+ * which was not told of it does not use it. */
+static int place_make(void)
+{
+    char path[PATH_BYTES];
+
+    if (!place_path(PLACE_NAMED, path) && !place_path(PLACE_TEMPORARY, path))
+        return -1;
+    (void)mkdir(path, 0700);
+    return directory_open(path);
 }
 
 void local_jobs_add(const char *endpoint)
 {
-    char path[PATH_BYTES];
+    char name[NAME_BYTES];
     ssize_t written;
-    int fd;
+    int directory, fd;
 
-    if (!file_of(getpid(), path))
+    local_jobs_remove(); /* of a process that had this pid */
+    directory = place_make();
+    if (directory < 0)
         return;
-    (void)unlink(path); /* of a process that had this pid */
-    fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0)
-        return;
-    written = write(fd, endpoint, strlen(endpoint));
-    close(fd);
-    if (written != (ssize_t)strlen(endpoint))
-        (void)unlink(path);
+    snprintf(name, sizeof(name), "%ld", (long)getpid());
+    fd = openat(directory, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd >= 0) {
+        written = write(fd, endpoint, strlen(endpoint));
+        close(fd);
+        if (written != (ssize_t)strlen(endpoint))
+            (void)unlinkat(directory, name, 0);
+    }
+    close(directory);
 }
 
 void local_jobs_remove(void)
 {
-    char path[PATH_BYTES];
+    char name[NAME_BYTES];
 
-    if (file_of(getpid(), path))
-        (void)unlink(path);
+    snprintf(name, sizeof(name), "%ld", (long)getpid());
+    for (enum place place = 0; place < PLACES; place++) {
+        int directory = place_open(place);
+
+        if (directory < 0)
+            continue;
+        (void)unlinkat(directory, name, 0);
+        close(directory);
+    }
 }
 
-static bool job_read(const char *path, struct local_job *ret_job)
+static bool job_read(int directory, const char *name, struct local_job *ret_job)
 {
-    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    int fd = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     ssize_t length;
 
     if (fd < 0)
@@ -90,38 +118,54 @@ static bool job_read(const char *path, struct local_job *ret_job)
     return true;
 }
 
-static bool job_find(const char *directory, const char *name, struct local_job *ret_job)
+static bool job_find(int directory, const char *name, struct local_job *ret_job)
 {
-    char path[PATH_BYTES + 264];
     char *end = NULL;
     long pid = strtol(name, &end, 10);
 
     if (pid <= 0 || *end != '\0')
         return false;
-    snprintf(path, sizeof(path), "%s/%s", directory, name);
     ret_job->launcher = (pid_t)pid;
     if (kill((pid_t)pid, 0) != 0 && errno == ESRCH) {
-        (void)unlink(path);
+        (void)unlinkat(directory, name, 0);
         return false;
     }
-    return job_read(path, ret_job);
+    return job_read(directory, name, ret_job);
+}
+
+/* Two names may lead to one folder: XDG_RUNTIME_DIR mostly names that of the logins. */
+static bool is_listed(const struct local_job *jobs, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (jobs[i].launcher == jobs[count].launcher &&
+            strcmp(jobs[i].endpoint, jobs[count].endpoint) == 0)
+            return true;
+    return false;
+}
+
+static size_t place_list(enum place place, struct local_job *jobs, size_t count, size_t room)
+{
+    int fd = place_open(place);
+    struct dirent *entry;
+    DIR *directory = fd >= 0 ? fdopendir(fd) : NULL;
+
+    if (directory == NULL) {
+        if (fd >= 0)
+            close(fd);
+        return count;
+    }
+    while (count < room && (entry = readdir(directory)) != NULL)
+        if (job_find(fd, entry->d_name, &jobs[count]) && !is_listed(jobs, count))
+            count++;
+    closedir(directory);
+    return count;
 }
 
 size_t local_jobs_list(struct local_job *jobs, size_t room)
 {
-    char path[PATH_BYTES];
-    struct dirent *entry;
     size_t count = 0;
-    DIR *directory;
 
-    if (!directory_find(path))
-        return 0;
-    directory = opendir(path);
-    if (directory == NULL)
-        return 0;
-    while (count < room && (entry = readdir(directory)) != NULL)
-        if (job_find(path, entry->d_name, &jobs[count]))
-            count++;
-    closedir(directory);
+    for (enum place place = 0; place < PLACES; place++)
+        count = place_list(place, jobs, count, room);
     return count;
 }
