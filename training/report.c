@@ -1,6 +1,9 @@
-/* Reports to the launcher: one JSON object per line, each in one write so that lines never mix. */
+/* Reports to the launcher: one JSON object per line, each in one write so that lines never mix. A step
+ * never waits for a launcher that does not read: what the next report says anew is dropped then, and
+ * the rest is kept until there is room, or until the end. */
 #include "training/report.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <poll.h>
@@ -10,11 +13,15 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LINE_BYTES 2048 /* below PIPE_BUF: a write of one line is atomic */
+#define LINE_BYTES 2048  /* below PIPE_BUF: a write of one line is atomic */
+#define KEPT_BYTES 65536 /* some hundred lines: changes of the membership while nobody reads */
 
 struct muster_report {
     struct muster_mem *mem;
-    int fd; /* -1: nobody listens */
+    int fd;           /* -1: nobody listens */
+    uint64_t dropped; /* lines that nobody will read */
+    size_t kept_bytes;
+    char kept[KEPT_BYTES]; /* whole lines that wait for room, oldest first */
 };
 
 /* A line under construction; text beyond LINE_BYTES makes it invalid, and it is dropped whole. */
@@ -87,18 +94,81 @@ static void add_values(struct line *line, const struct muster_report_values *val
     add(line, "}");
 }
 
-static void send_line(struct muster_report *report, struct line *line)
+static void write_line(struct muster_report *report, const char *text, size_t length)
 {
     ssize_t written;
 
-    add(line, "}\n");
-    if (line->is_cut || report->fd < 0)
-        return;
-    written = write(report->fd, line->text, line->length);
+    do
+        written = write(report->fd, text, length);
+    while (written < 0 && errno == EINTR);
     if (written < 0) { /* the launcher is gone: nobody is left to tell */
         close(report->fd);
         report->fd = -1;
+        report->kept_bytes = 0;
     }
+}
+
+/* There is room for a whole line, so that writing it waits for nobody; or nobody reads any more. */
+static bool has_room(const struct muster_report *report, int timeout_ms)
+{
+    struct pollfd room = {.fd = report->fd, .events = POLLOUT};
+
+    return poll(&room, 1, timeout_ms) == 1 && (room.revents & (POLLOUT | POLLERR)) != 0;
+}
+
+static void write_kept(struct muster_report *report)
+{
+    while (report->kept_bytes > 0 && has_room(report, 0)) {
+        const char *end = memchr(report->kept, '\n', report->kept_bytes);
+        size_t length = (size_t)(end - report->kept) + 1;
+
+        write_line(report, report->kept, length);
+        if (report->fd < 0)
+            return;
+        report->kept_bytes -= length;
+        memmove(report->kept, report->kept + length, report->kept_bytes);
+    }
+}
+
+static bool line_finish(struct muster_report *report, struct line *line)
+{
+    add(line, "}\n");
+    if (line->is_cut || report->fd < 0)
+        return false;
+    write_kept(report);
+    return report->fd >= 0;
+}
+
+/* A later report says it anew: it is not kept. */
+static void send_news(struct muster_report *report, struct line *line)
+{
+    if (!line_finish(report, line))
+        return;
+    if (report->kept_bytes == 0 && has_room(report, 0))
+        write_line(report, line->text, line->length);
+    else
+        report->dropped++;
+}
+
+static void send_line(struct muster_report *report, struct line *line)
+{
+    if (!line_finish(report, line))
+        return;
+    if (report->kept_bytes == 0 && has_room(report, 0)) {
+        write_line(report, line->text, line->length);
+    } else if (report->kept_bytes + line->length <= sizeof(report->kept)) {
+        memcpy(report->kept + report->kept_bytes, line->text, line->length);
+        report->kept_bytes += line->length;
+    } else {
+        report->dropped++;
+    }
+}
+
+void muster_report_drain(struct muster_report *report)
+{
+    while (report->fd >= 0 && report->kept_bytes > 0)
+        if (has_room(report, -1))
+            write_kept(report);
 }
 
 void muster_report_values_set(struct muster_report_values *values, const char *name, double value)
@@ -152,6 +222,7 @@ void muster_report_close(struct muster_report *report)
 {
     if (report == NULL)
         return;
+    muster_report_drain(report);
     if (report->fd >= 0)
         close(report->fd);
     muster_mem_free(report->mem, report);
@@ -166,7 +237,7 @@ void muster_report_progress(struct muster_report *report, uint64_t step, uint64_
         "{\"report\":\"progress\",\"step\":%" PRIu64 ",\"epoch\":%" PRIu64 ",\"members\":%" PRIu32,
         step, epoch, member_count);
     add_values(&line, values);
-    send_line(report, &line);
+    send_news(report, &line);
 }
 
 void muster_report_view(struct muster_report *report, const struct muster_report_view *view)
@@ -210,19 +281,11 @@ static void add_spent(struct line *line, const struct muster_report_activity *at
     add(line, "}");
 }
 
-/* There is room for a whole line, so that writing it waits for nobody. */
-static bool has_room(const struct muster_report *report)
-{
-    struct pollfd room = {.fd = report->fd, .events = POLLOUT};
-
-    return poll(&room, 1, 0) == 1 && (room.revents & POLLOUT) != 0;
-}
-
 void muster_report_activity(struct muster_report *report, const struct muster_report_activity *at)
 {
     struct line line = {.length = 0};
 
-    if (report->fd < 0 || !has_room(report))
+    if (report->fd < 0)
         return;
     add(&line,
         "{\"report\":\"activity\",\"state\":\"%s\",\"for_ns\":%" PRIu64 ",\"step\":%" PRIu64
@@ -238,7 +301,9 @@ void muster_report_activity(struct muster_report *report, const struct muster_re
     if (at->stands_for[0] != '\0')
         add_text(&line, "stands_for", at->stands_for);
     add_spent(&line, at);
-    send_line(report, &line);
+    if (report->dropped > 0)
+        add(&line, ",\"dropped\":%" PRIu64, report->dropped);
+    send_news(report, &line);
 }
 
 void muster_report_rejoined(struct muster_report *report, uint64_t epoch, double catch_up_ms,

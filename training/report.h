@@ -49,7 +49,12 @@ struct muster_report_result {
 MUSTER_MUST_CHECK enum muster_rc muster_report_open(struct muster_env *env,
                                                     struct muster_report **ret_report,
                                                     struct muster_error *ret_error);
+/** Drains. */
 void muster_report_close(struct muster_report *report);
+/** Wait until the launcher has room for all that is kept for it, or is gone: at the end of the process.
+ * No other call waits. Of what a launcher that does not read is told, progress and activity are
+ * dropped, the rest is kept: 64 KiB of it. */
+void muster_report_drain(struct muster_report *report);
 /** The descriptor, as long as there is a report; -1 when nobody listens (any more). */
 const int *muster_report_descriptor(const struct muster_report *report);
 
@@ -68,7 +73,6 @@ struct muster_report_activity {
     const char *op;         /* that it has not started, or "" */
     const char *stands_for; /* a change of view, or the beginning, waits for this; or "" */
 };
-/** Dropped when the launcher does not read: a member never waits for it. */
 void muster_report_activity(struct muster_report *report,
                             const struct muster_report_activity *activity);
 void muster_report_rejoined(struct muster_report *report, uint64_t epoch, double catch_up_ms,

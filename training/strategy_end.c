@@ -160,6 +160,7 @@ static void on_exit(void *data)
         rc = muster_runtime_wait(strategy->runtime, is_true, &strategy->has_left,
                                  muster_loop_after_ns(strategy->env->loop, EXIT_NS));
     (void)rc; /* late: the end of the process tells the others */
+    muster_report_drain(strategy->report);
     muster_runtime_leave(strategy->runtime);
 }
 

@@ -47,16 +47,18 @@ const struct muster_op_result *muster_strategy_result(const struct muster_strate
 
 void muster_strategy_report(struct muster_strategy *strategy, const char *name, double value)
 {
-    if (muster_strategy_check(strategy, "report") != MUSTER_OK)
+    if (muster_strategy_enter(strategy, "report") != MUSTER_OK)
         return;
     muster_report_values_set(&strategy->progress, name, value);
+    muster_strategy_leave(strategy);
 }
 
 void muster_strategy_report_result(struct muster_strategy *strategy, const char *name, double value)
 {
-    if (muster_strategy_check(strategy, "report_result") != MUSTER_OK)
+    if (muster_strategy_enter(strategy, "report_result") != MUSTER_OK)
         return;
     muster_report_values_set(&strategy->results, name, value);
+    muster_strategy_leave(strategy);
 }
 
 void muster_strategy_state_digest(const struct muster_strategy *strategy,

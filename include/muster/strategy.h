@@ -111,7 +111,7 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_strategy_begin(struct muster_
  * tensors may be partly written: run the step again from begin (docs/gpu.md).
  *
  * Errors:  FAILED_PRECONDITION (begin first), INVALID_ARGUMENT (a bad tensor; or a rank has called
- *          something else: the text names both calls), DEADLINE_EXCEEDED and ABORTED (op_timeout_ns
+ *          another one, or commit: the text has both), DEADLINE_EXCEEDED and ABORTED (op_timeout_ns
  *          has passed here or on another rank: the text names the rank that did not call; or this
  *          member was left out). Inputs are then as they were; begin says how to go on.
  */
@@ -188,7 +188,7 @@ MUSTER_API void muster_strategy_state_digest(const struct muster_strategy *strat
                                              char ret_text[MUSTER_DIGEST_TEXT_BYTES]);
 
 /** A named number for the launcher's progress line ("loss", "images_per_s"); shown with the next
- * commit. */
+ * commit. Refused, as any call is, while another thread is in one (muster_strategy_error). */
 MUSTER_API void muster_strategy_report(struct muster_strategy *strategy, const char *name,
                                        double value);
 /** A named number for the summary at the end ("accuracy"). */

@@ -182,6 +182,25 @@ class Ends(Case):
         self.end(members)
 
 
+class FewerCalls(Case):
+    def test_who_commits_without_an_operation_ends_it_on_those_who_wait(self):
+        members = self.job.members(3)
+        every(members, "begin")
+        every(members, "all_reduce 1 1")
+        for member in members[:2]:
+            member.tell("all_reduce 1 2")
+        members[2].ok("commit")
+        for member in members[:2]:
+            self.assertRegex(member.hear(), r"^INVALID_ARGUMENT all_reduce: operation #1: rank 2 \(worker:2\) has called commit of step 1 "
+                                            r"after 1 operation, this rank all_reduce\(")
+        every(members[:2], "commit")
+        every(members, "begin")
+        for got in every(members, "all_reduce 1 3"):
+            self.assertEqual((got["value"], got["contributors"]), (9, 3))
+        every(members, "commit")
+        self.end(members)
+
+
 class OneAtATime(Case):
     def test_a_call_while_another_thread_is_in_one_is_refused_and_harms_nothing(self):
         members = self.job.members(2)
@@ -197,6 +216,13 @@ class OneAtATime(Case):
         members[0].ok("background_end")
         for got in every(members, "all_reduce 1 3"):  # of another thread, one after the other
             self.assertEqual(got["value"], 6)
+        every(members, "commit")
+        self.end(members)
+
+    def test_reports_of_two_threads_do_not_mix(self):
+        members = self.job.members(1)
+        every(members, "begin")
+        self.assertEqual(members[0].ok("report_twice")["refused"], 1)
         every(members, "commit")
         self.end(members)
 

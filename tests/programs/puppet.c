@@ -759,6 +759,34 @@ static void command_background_end(const struct words *words)
         printf("ok\n");
 }
 
+enum { REPORTS_MAX = 2000000 };
+
+static bool is_refused; /* some report of one of two threads */
+
+static void *report_often(void *data)
+{
+    (void)data;
+    for (int i = 0; i < REPORTS_MAX && !__atomic_load_n(&is_refused, __ATOMIC_RELAXED); i++) {
+        muster_strategy_report(strategy, "value", i);
+        if (strstr(muster_strategy_error(strategy)->text, "report by thread") != NULL)
+            __atomic_store_n(&is_refused, true, __ATOMIC_RELAXED);
+    }
+    return NULL;
+}
+
+/* Two threads report until one of them is refused. */
+static void command_report_twice(const struct words *words)
+{
+    pthread_t other;
+
+    (void)words;
+    if (pthread_create(&other, NULL, report_often, NULL) != 0)
+        abort();
+    report_often(NULL);
+    pthread_join(other, NULL);
+    printf("ok refused=%d\n", is_refused);
+}
+
 /* A child of fork tries every call: each call's code, one after the other, then close and exit. */
 static void command_fork(const struct words *words)
 {
@@ -827,6 +855,7 @@ static const struct {
     {"finalize", command_finalize, false},
     {"background_barrier", command_background_barrier, true},
     {"background_end", command_background_end, true},
+    {"report_twice", command_report_twice, true},
     {"fork", command_fork, true},
     {"close", command_close, false},
 };

@@ -2,8 +2,10 @@
 #include "test_env.h"
 #include "test_vars.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -17,7 +19,7 @@ struct bench {
     char fd[16];
     int pipe[2];
     struct muster_report *report;
-    char text[8192];
+    char text[32768];
 };
 
 static void bench_open(struct bench *bench)
@@ -60,6 +62,41 @@ static void progress_carries_the_named_values(void **state)
     assert_string_equal(bench.text,
                         "{\"report\":\"progress\",\"step\":150,\"epoch\":2,\"members\":3,"
                         "\"values\":{\"loss\":0.25,\"images_per_s\":100}}\n");
+}
+
+/* Each of these calls would wait for a reader if it could. */
+static void a_launcher_that_does_not_read_holds_up_nobody_and_misses_nothing_final(void **state)
+{
+    static struct bench bench;
+    struct muster_activity activity;
+    struct muster_report_activity at = {
+        .activity = &activity, .waits_for = "", .op = "", .stands_for = ""};
+    struct muster_report_values values = {.count = 0};
+    struct muster_report_result result = {.steps = 9, .digest = "d"};
+    const char *told;
+
+    (void)state;
+    bench_open(&bench);
+    muster_activity_init(&activity, 0);
+    assert_true(fcntl(bench.pipe[1], F_SETPIPE_SZ, 16384) >= 0);
+    for (uint64_t step = 0; step < 10000; step++)
+        muster_report_progress(bench.report, step, 1, 3, &values);
+    muster_report_delivered(bench.report, 2, 7);
+    muster_report_activity(bench.report, &at);
+    muster_report_result(bench.report, &result, &values);
+    assert_true(read(bench.pipe[0], bench.text, sizeof(bench.text)) > 0);
+    muster_report_activity(bench.report, &at);
+    bench_close(&bench);
+
+    told = strstr(bench.text, "{\"report\":\"delivered\"");
+    assert_ptr_equal(told, bench.text);
+    told = strstr(told, "}\n{\"report\":\"result\",\"steps\":9,");
+    assert_non_null(told);
+    told = strstr(told, "}\n{\"report\":\"activity\"");
+    assert_non_null(told);
+    told = strstr(told, ",\"dropped\":");
+    assert_non_null(told);
+    assert_in_range(strtoul(told + strlen(",\"dropped\":"), NULL, 10), 9000, 10000);
 }
 
 static void hostile_names_and_values_stay_valid_json(void **state)
@@ -142,6 +179,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(progress_carries_the_named_values),
+        cmocka_unit_test(a_launcher_that_does_not_read_holds_up_nobody_and_misses_nothing_final),
         cmocka_unit_test(hostile_names_and_values_stay_valid_json),
         cmocka_unit_test(view_lists_lost_and_joined),
         cmocka_unit_test(values_beyond_the_bound_are_dropped),
