@@ -1,6 +1,7 @@
 /* The log: filtering by level, and the sink that writes lines of text or JSON to a file. */
 #include <muster/env.h>
 #include <muster/log.h>
+#include <muster/trace.h>
 
 #include <inttypes.h>
 #include <string.h>
@@ -22,9 +23,19 @@ struct file_log {
     struct muster_text line; /* kept between records */
 };
 
-bool muster_log_wants(const struct muster_env *env, enum muster_log_level level)
+static bool is_traced(const struct muster_env *env, enum muster_log_level level)
+{
+    return env->trace != NULL && level <= MUSTER_LOG_WARN;
+}
+
+static bool is_logged(const struct muster_env *env, enum muster_log_level level)
 {
     return env->log != NULL && level <= env->log->level_max;
+}
+
+bool muster_log_wants(const struct muster_env *env, enum muster_log_level level)
+{
+    return is_logged(env, level) || is_traced(env, level);
 }
 
 void muster_log_write(const struct muster_env *env, enum muster_log_level level, const char *event,
@@ -32,7 +43,9 @@ void muster_log_write(const struct muster_env *env, enum muster_log_level level,
 {
     uint64_t wall_ns;
 
-    if (!muster_log_wants(env, level))
+    if (is_traced(env, level))
+        muster_trace_emit_text(env, "logged", event, level, 0, 0);
+    if (!is_logged(env, level))
         return;
     wall_ns = env->host == NULL ? 0 : muster_host_wall_ns(env->host);
     env->log->ops->write(env->log, level, wall_ns, event, fields, count);

@@ -6,6 +6,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -34,6 +36,7 @@ struct muster_recorder {
     uint32_t rank; /* UINT32_MAX: it has none */
     unsigned generation;
     const int *report_fd;
+    unsigned number;     /* among those that the process has opened, from 1 */
     bool is_own_folder;  /* nobody has named it: it must be ours, and does not grow for ever */
     char scratch[16384]; /* a handler may run on a small stack */
 };
@@ -45,7 +48,9 @@ static bool write_whole(int fd, const char *bytes, size_t count)
     while (count > 0) {
         ssize_t put = write(fd, bytes, count);
 
-        if (put < 0 && errno != EINTR)
+        if (put == 0)
+            errno = ENOSPC; /* nothing moves, and nobody says why */
+        if (put == 0 || (put < 0 && errno != EINTR))
             return false;
         if (put > 0) {
             bytes += put;
@@ -148,18 +153,23 @@ static int write_file(struct muster_recorder *recorder)
     return failure;
 }
 
-/* One write below PIPE_BUF: it does not mix with another thread's. */
+/* One write below PIPE_BUF: it does not mix with another thread's. A launcher that does not read is not
+ * waited for, in a handler of signals least of all: its file is in its place all the same. */
 static void report_file(struct muster_recorder *recorder)
 {
     struct muster_trace_text text = {.bytes = recorder->scratch, .room = PIPE_BUF};
+    struct pollfd room = {.events = POLLOUT};
 
     if (recorder->report_fd == NULL || *recorder->report_fd < 0)
+        return;
+    room.fd = *recorder->report_fd;
+    if (poll(&room, 1, 0) != 1 || (room.revents & POLLOUT) == 0)
         return;
     muster_trace_text_add(&text, recorder->report);
     muster_trace_text_add(&text, ",\"error\":");
     muster_trace_text_add_quoted(&text, recorder->error[0] != '\0' ? recorder->error : NULL);
     muster_trace_text_add(&text, "}\n");
-    (void)write_whole(*recorder->report_fd, text.bytes, text.length);
+    (void)write_whole(room.fd, text.bytes, text.length);
 }
 
 /* --- the newest files --- */
@@ -225,8 +235,11 @@ static const int fatal_signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SI
 #define CORE_COUNT  5u /* the first ones; the others end a process in order */
 
 static _Atomic(struct muster_recorder *) recorders[RECORDERS_MAX];
+/* Threads may open and close recorders of different strategies at the same time. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool is_caught[FATAL_COUNT];
-static unsigned open_count, opened_count;
+static unsigned open_count;
+static atomic_uint opened_count; /* ever; not under the lock */
 
 static const char *signal_text(int signal)
 {
@@ -353,8 +366,8 @@ static bool name_files(struct muster_recorder *recorder,
     add_name(&name, options->task, 40);
     muster_trace_text_add(&name, "-");
     add_name(&name, options->incarnation, 8);
-    if (opened_count > 1) {
-        snprintf(bytes + name.length, name.room - name.length, "-%u", opened_count);
+    if (recorder->number > 1) {
+        snprintf(bytes + name.length, name.room - name.length, "-%u", recorder->number);
         name.length = strlen(bytes);
     }
     snprintf(recorder->path, sizeof(recorder->path), "%s/%.*s" SUFFIX, recorder->folder,
@@ -408,7 +421,7 @@ enum muster_rc muster_recorder_open(const struct muster_recorder_options *option
 
     if (recorder == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;
-    opened_count++;
+    recorder->number = atomic_fetch_add(&opened_count, 1) + 1;
     recorder->mem = options->mem;
     recorder->trace = options->trace;
     recorder->rank = UINT32_MAX;
@@ -420,8 +433,10 @@ enum muster_rc muster_recorder_open(const struct muster_recorder_options *option
     }
     remove_old_files(recorder, MUSTER_RECORDER_FILES_MAX);
     recorder_publish(recorder);
+    pthread_mutex_lock(&lock);
     open_count++;
     catch_signals(options->is_always);
+    pthread_mutex_unlock(&lock);
     *ret_recorder = recorder;
     return MUSTER_OK;
 }
@@ -436,8 +451,10 @@ void muster_recorder_close(struct muster_recorder *recorder)
         if (atomic_compare_exchange_strong(&recorders[i], &own, NULL))
             break;
     }
+    pthread_mutex_lock(&lock);
     if (--open_count == 0)
         release_signals();
+    pthread_mutex_unlock(&lock);
     muster_mem_free(recorder->mem, recorder);
 }
 

@@ -30,7 +30,7 @@ struct muster_recorder_options {
  *
  * Owns:    gives.
  * Errors:  RESOURCE_EXHAUSTED, INVALID_ARGUMENT (the path is too long).
- * Thread:  open, dump and close: one at a time.
+ * Thread:  any; calls on one recorder one at a time.
  */
 MUSTER_MUST_CHECK enum muster_rc muster_recorder_open(const struct muster_recorder_options *options,
                                                       struct muster_recorder **ret_recorder);

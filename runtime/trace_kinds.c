@@ -43,6 +43,7 @@ static const struct muster_trace_kind kinds[] = {
     {"excluded", {"step", "view", "rc"}, "", "the others went on without this member"},
     {"gpu_communicator", {"key", "from", "to"}, "", "a communicator of the GPU backend moved"},
     {"abandoned", {"step", "view", ""}, "", "the program gave up in the step"},
+    {"logged", {"level", "", ""}, "event", "a line of the log; level: 0 is an error, 1 a warning"},
     {"failed", {"step", "view", "rc"}, "result", "no call of this strategy works any more"},
 };
 

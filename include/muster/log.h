@@ -82,7 +82,7 @@ struct muster_log {
     enum muster_log_level level_max; /* more verbose levels are dropped */
 };
 
-/** Write one record; env->log NULL drops it. */
+/** Write one record; env->log NULL drops it. `event` is static: warnings go to env->trace, too. */
 MUSTER_API void muster_log_write(const struct muster_env *env, enum muster_log_level level,
                                  const char *event, const struct muster_field *fields,
                                  size_t count);

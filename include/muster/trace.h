@@ -1,4 +1,4 @@
-/* The flight recorder: a fixed ring of small events, written always, read after something went
+/* The flight recorder: fixed rings of small events, written always, read after something went
  * wrong (docs/trace.md). */
 #ifndef MUSTER_TRACE_H
 #define MUSTER_TRACE_H
@@ -34,20 +34,20 @@ MUSTER_API const struct muster_trace_kind *muster_trace_kinds(size_t *ret_count)
 /** NULL: not a kind that muster emits. */
 MUSTER_API const struct muster_trace_kind *muster_trace_kind_find(const char *name);
 
-/** Takes all memory at once: emitting never allocates. Gives. Errors: INVALID_ARGUMENT (capacity 0),
- * RESOURCE_EXHAUSTED. */
+/** capacity: events of steps; an eighth as many others, and at least 16, are kept besides. Takes all
+ * memory at once. Gives. Errors: INVALID_ARGUMENT (capacity 0), RESOURCE_EXHAUSTED. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_trace_open(struct muster_mem *mem,
                                                               uint32_t capacity,
                                                               struct muster_trace **ret_trace);
 MUSTER_API void muster_trace_close(struct muster_trace *trace);
 
-/** Overwrites the oldest event when full. env->trace NULL: nothing. kind must be static text. */
+/** A rare event: only rare ones overwrite it. env->trace NULL: nothing. kind must be static text. */
 MUSTER_API void muster_trace_emit(const struct muster_env *env, const char *kind, uint64_t a,
                                   uint64_t b, uint64_t c);
 /** The same, with a static text or NULL. */
 MUSTER_API void muster_trace_emit_text(const struct muster_env *env, const char *kind,
                                        const char *text, uint64_t a, uint64_t b, uint64_t c);
-/** The same, at a time that the caller has just read from the loop's clock. */
+/** An event of every step, in the larger ring, at a time just read from the loop's clock. */
 MUSTER_API void muster_trace_emit_at(const struct muster_env *env, uint64_t time_ns,
                                      const char *kind, const char *text, uint64_t a, uint64_t b,
                                      uint64_t c);

@@ -171,6 +171,15 @@ class Merged(Case):
             text = file.read()
         self.assertTrue(re.search(r'"ts":\d+\.\d{3}[,}]', text))
 
+    def test_many_steps_do_not_push_out_the_membership(self):
+        child, files = self.trace(steps=3000)
+        self.assertEqual(len(files), 3, child.stderr)
+        for header, events in map(read, files):
+            self.assertGreater(header["emitted"], 8192 + 100)
+            self.assertIn(1, [event["a"] for event in events if event["kind"] == "view_entered"])
+            self.assertNotIn(1, [event["a"] for event in events if event["kind"] == "step_begun"])
+        self.check_nesting(self.merge(*files))
+
     def test_several_lives_are_several_processes(self):
         hurry = os.path.join(self.folder, "hurry")
         child = subprocess.Popen([MUSTER, "run", "-n", "2", "--trace", os.path.join(self.folder, "t"), "--", STEPPER, "800"],

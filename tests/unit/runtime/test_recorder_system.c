@@ -1,6 +1,7 @@
 /* The flight recorder's file: what it says, and where it may lie. */
 #include "test_env.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +39,8 @@ static int tear_down(void **state)
     return 0;
 }
 
-static struct muster_recorder *recorder_of(struct stand *stand, const char *job, const char *folder)
+static struct muster_recorder *recorder_telling(struct stand *stand, const char *job,
+                                                const char *folder, const int *report_fd)
 {
     struct muster_recorder_options options = {
         .mem = stand->test.env.mem,
@@ -48,11 +50,17 @@ static struct muster_recorder *recorder_of(struct stand *stand, const char *job,
         .job = job,
         .task = "worker:2",
         .incarnation = "0123456789abcdef0123456789abcdef",
+        .report_fd = report_fd,
     };
     struct muster_recorder *recorder = NULL;
 
     assert_int_equal(muster_recorder_open(&options, &recorder), MUSTER_OK);
     return recorder;
+}
+
+static struct muster_recorder *recorder_of(struct stand *stand, const char *job, const char *folder)
+{
+    return recorder_telling(stand, job, folder, NULL);
 }
 
 static struct muster_json *line_of(FILE *file)
@@ -73,7 +81,7 @@ static void the_header_tells_the_error_whatever_is_in_it(void **state)
     FILE *file;
 
     for (uint64_t i = 0; i < 6; i++)
-        muster_trace_emit(&stand->test.env, "step_begun", i, 0, 0);
+        muster_trace_emit_at(&stand->test.env, i, "step_begun", NULL, i, 0, 0);
     muster_recorder_set_rank(recorder, 7);
     assert_int_equal(muster_recorder_dump(recorder, "\"quoted\"\\\n\xff\xc3\xa9"), MUSTER_OK);
 
@@ -128,12 +136,35 @@ static void a_folder_that_others_may_write_is_refused(void **state)
     muster_recorder_close(recorder);
 }
 
+/* Also in a handler of signals: the process could not end. */
+static void a_launcher_that_does_not_read_is_not_waited_for(void **state)
+{
+    struct stand *stand = *state;
+    char full[4096] = "";
+    struct muster_recorder *recorder;
+    int ends[2];
+
+    assert_int_equal(pipe(ends), 0);
+    assert_true(fcntl(ends[1], F_SETPIPE_SZ, sizeof(full)) >= 0);
+    assert_int_equal(write(ends[1], full, sizeof(full)), sizeof(full));
+    recorder = recorder_telling(stand, "job", stand->folder, &ends[1]);
+
+    assert_int_equal(muster_recorder_dump(recorder, "e"), MUSTER_OK);
+
+    assert_int_equal(unlink(muster_recorder_path(recorder)), 0);
+    muster_recorder_close(recorder);
+    close(ends[0]);
+    close(ends[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(the_header_tells_the_error_whatever_is_in_it, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_number_beyond_the_integers_of_json_is_a_text, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_launcher_that_does_not_read_is_not_waited_for, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_folder_that_others_may_write_is_refused, set_up,
                                         tear_down),
