@@ -4,6 +4,7 @@
 
 #include "commands.h"
 #include "job_keys.h"
+#include "jobs_names.h"
 #include "local_jobs.h"
 
 #include <muster/registry.h>
@@ -17,7 +18,6 @@
 #define ANSWERS_NS  (2 * MUSTER_NS_PER_S)
 #define LOOK_NS     (50 * MUSTER_NS_PER_MS)
 #define ASK_TTL_S   10
-#define JOBS_MAX    1000 /* of one registry that are shown */
 #define RECORDS_MAX 4096
 
 struct source {
@@ -27,6 +27,7 @@ struct source {
     int64_t lease;  /* of the keys by which launchers are asked */
     uint64_t lease_ns;
     bool is_closed;
+    struct jobs_names names;
 };
 
 /* One launcher's record, as it was read last. */
@@ -45,8 +46,7 @@ struct jobs {
     struct muster_registry_op op;
     bool is_busy;
     enum muster_rc rc;
-    char (*names)[JOB_KEY_BYTES];
-    size_t name_count;
+    struct source *source;
     struct record *records;
     size_t record_count;
     struct muster_view *view;
@@ -101,40 +101,30 @@ static bool is_shown(const struct jobs *jobs, const char *name)
     return jobs->job == NULL || strcmp(jobs->job, name) == 0;
 }
 
-static void name_add(struct jobs *jobs, const char *name, size_t length)
-{
-    char text[JOB_KEY_BYTES];
-
-    if (length == 0 || length >= sizeof(text))
-        return;
-    memcpy(text, name, length);
-    text[length] = '\0';
-    if (!is_shown(jobs, text) || jobs->name_count == JOBS_MAX)
-        return;
-    for (size_t i = 0; i < jobs->name_count; i++)
-        if (strcmp(jobs->names[i], text) == 0)
-            return;
-    memcpy(jobs->names[jobs->name_count++], text, length + 1);
-}
-
-/* Takes the jobs' names out of "/muster/JOB/…". One key of each job would do, but etcd cannot be asked
- * for that. */
+/* One key of each job would do, but etcd cannot be asked for that. */
 static void on_names(struct muster_registry_op *op, enum muster_rc rc)
 {
     struct jobs *jobs = op->data;
-    size_t prefix = strlen(JOB_KEYS_PREFIX);
 
-    for (size_t i = 0; rc == MUSTER_OK && i < op->kv_count; i++) {
-        const char *key = op->kvs[i].key.data;
-        const char *slash;
-
-        if (op->kvs[i].key.size <= prefix)
-            continue;
-        slash = memchr(key + prefix, '/', op->kvs[i].key.size - prefix);
-        if (slash != NULL)
-            name_add(jobs, key + prefix, (size_t)(slash - key) - prefix);
-    }
+    for (size_t i = 0; rc == MUSTER_OK && i < op->kv_count; i++)
+        jobs_names_take(&jobs->source->names, &op->kvs[i].key);
     on_op(op, rc);
+}
+
+static enum muster_rc names_read(struct jobs *jobs, struct source *source)
+{
+    enum muster_rc rc;
+
+    if (jobs->job != NULL) {
+        jobs_names_add(&source->names, jobs->job, strlen(jobs->job));
+        return MUSTER_OK;
+    }
+    if (jobs_names_are_watched(&source->names, source->client))
+        return MUSTER_OK;
+    rc = read_range(jobs, source, JOB_KEYS_PREFIX, MUSTER_REGISTRY_PREFIX, true, on_names);
+    if (rc == MUSTER_OK)
+        source->names.revision = jobs->op.revision;
+    return rc;
 }
 
 /* --- Records of launchers */
@@ -173,7 +163,7 @@ static void record_take(struct jobs *jobs, const struct muster_registry_kv *kv)
     muster_json_free(record->json);
     record->json = json;
     record->revision = kv->mod_revision;
-    name_add(jobs, job, strlen(job));
+    jobs_names_add(&jobs->source->names, job, strlen(job));
 }
 
 static void on_records(struct muster_registry_op *op, enum muster_rc rc)
@@ -204,7 +194,6 @@ static void records_forget(struct jobs *jobs)
     for (size_t i = 0; i < jobs->record_count; i++)
         muster_json_free(jobs->records[i].json);
     jobs->record_count = 0;
-    jobs->name_count = 0;
 }
 
 /* --- Asking for new ones */
@@ -331,8 +320,9 @@ static void view_forget(struct jobs *jobs)
     jobs->is_registered = NULL;
 }
 
+/* *ret_is_left: something is known of the job. */
 static enum muster_rc job_add(struct jobs *jobs, struct source *source, const char *name,
-                              struct muster_json *list)
+                              struct muster_json *list, bool *ret_is_left)
 {
     struct muster_json **records = calloc(jobs->record_count + 1, sizeof(records[0]));
     struct job_facts facts = {.name = name, .records = records};
@@ -345,8 +335,8 @@ static enum muster_rc job_add(struct jobs *jobs, struct source *source, const ch
         rc = view_read(jobs, source, name);
     facts.view = jobs->view;
     facts.is_registered = jobs->is_registered;
-    if (rc == MUSTER_OK && (facts.view != NULL || facts.record_count > 0) &&
-        !muster_json_append(list, jobs_merge(&facts)))
+    *ret_is_left = rc != MUSTER_OK || facts.view != NULL || facts.record_count > 0;
+    if (rc == MUSTER_OK && *ret_is_left && !muster_json_append(list, jobs_merge(&facts)))
         rc = MUSTER_RESOURCE_EXHAUSTED;
     view_forget(jobs);
     free(records);
@@ -355,18 +345,26 @@ static enum muster_rc job_add(struct jobs *jobs, struct source *source, const ch
 
 /* --- One registry */
 
-static int name_compare(const void *a, const void *b)
+/* The names are copied: meanwhile the watch may tell of new ones, behind the present ones. */
+static enum muster_rc jobs_add(struct jobs *jobs, struct source *source, struct muster_json *list)
 {
-    return strcmp(a, b);
-}
+    enum muster_rc rc = MUSTER_OK;
+    char name[JOB_KEY_BYTES];
 
-static enum muster_rc names_read(struct jobs *jobs, struct source *source)
-{
-    if (jobs->job != NULL) {
-        name_add(jobs, jobs->job, strlen(jobs->job));
-        return MUSTER_OK;
+    jobs_names_sort(&source->names);
+    for (size_t i = 0, count = source->names.count; rc == MUSTER_OK && i < count;) {
+        bool is_left = true;
+
+        memcpy(name, source->names.at[i], sizeof(name));
+        rc = job_add(jobs, source, name, list, &is_left);
+        if (is_left) {
+            i++;
+        } else {
+            jobs_names_drop(&source->names, i);
+            count--;
+        }
     }
-    return read_range(jobs, source, JOB_KEYS_PREFIX, MUSTER_REGISTRY_PREFIX, true, on_names);
+    return rc;
 }
 
 static enum muster_rc source_read(struct jobs *jobs, struct source *source,
@@ -375,15 +373,13 @@ static enum muster_rc source_read(struct jobs *jobs, struct source *source,
     enum muster_rc rc;
 
     records_forget(jobs);
+    jobs->source = source;
     rc = names_read(jobs, source);
     if (rc == MUSTER_OK)
         rc = records_read(jobs, source);
     if (rc == MUSTER_OK && jobs->record_count > 0)
         rc = answers_await(jobs, source);
-    qsort(jobs->names, jobs->name_count, sizeof(jobs->names[0]), name_compare);
-    for (size_t i = 0; rc == MUSTER_OK && i < jobs->name_count; i++)
-        rc = job_add(jobs, source, jobs->names[i], list);
-    return rc;
+    return rc == MUSTER_OK ? jobs_add(jobs, source, list) : rc;
 }
 
 static enum muster_rc source_explain(const struct jobs *jobs, const struct source *source,
@@ -416,6 +412,12 @@ static enum muster_rc source_explain(const struct jobs *jobs, const struct sourc
 
 /* --- All of them */
 
+static void source_free(struct source *source)
+{
+    jobs_names_fini(&source->names);
+    free(source);
+}
+
 static enum muster_rc source_open(struct jobs *jobs, const char *endpoint, pid_t launcher,
                                   struct muster_error *ret_error)
 {
@@ -423,13 +425,15 @@ static enum muster_rc source_open(struct jobs *jobs, const char *endpoint, pid_t
     struct source *source = calloc(1, sizeof(*source));
     enum muster_rc rc;
 
-    if (source == NULL)
+    if (source == NULL || !jobs_names_init(&source->names)) {
+        free(source);
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
+    }
     source->launcher = launcher;
     snprintf(source->endpoint, sizeof(source->endpoint), "%s", endpoint);
     rc = muster_registry_open(jobs->env, &options, &source->client, ret_error);
     if (rc != MUSTER_OK) {
-        free(source);
+        source_free(source);
         return rc;
     }
     muster_registry_set_data(source->client, source);
@@ -449,7 +453,7 @@ static void source_close(struct jobs *jobs, size_t i)
     muster_registry_close(source->client, on_source_closed);
     while (!source->is_closed)
         muster_loop_turn(jobs->env->loop, UINT64_MAX);
-    free(source);
+    source_free(source);
     jobs->sources[i] = jobs->sources[--jobs->source_count];
 }
 
@@ -487,9 +491,8 @@ enum muster_rc jobs_open(const struct jobs_options *options, struct jobs **ret_j
     jobs->env = options->env;
     jobs->registry = options->registry;
     jobs->job = options->job;
-    jobs->names = calloc(JOBS_MAX, sizeof(jobs->names[0]));
     jobs->records = calloc(RECORDS_MAX, sizeof(jobs->records[0]));
-    if (jobs->names == NULL || jobs->records == NULL)
+    if (jobs->records == NULL)
         rc = muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
     else if (jobs->registry != NULL)
         rc = source_open(jobs, jobs->registry, 0, ret_error);
@@ -507,7 +510,6 @@ void jobs_close(struct jobs *jobs)
     records_forget(jobs);
     while (jobs->source_count > 0)
         source_close(jobs, jobs->source_count - 1);
-    free(jobs->names);
     free(jobs->records);
     free(jobs);
 }

@@ -6,10 +6,12 @@ import pty
 import re
 import select
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import termios
+import threading
 import unittest
 
 sys.path.insert(0, os.path.join(os.environ["MUSTER_SOURCE_DIR"], "tests", "lib"))
@@ -30,6 +32,14 @@ def jobs(*args, **variables):
     return {job["job"]: job for job in json.loads(done.stdout)["jobs"]}
 
 
+def local_job(name, folder):
+    """The job of that name on this host, where others may run, too; None: it is not found."""
+    done = muster("status", "--json", "--job", name, XDG_RUNTIME_DIR=folder)
+    found = json.loads(done.stdout)["jobs"] if done.returncode == 0 else []
+    assert len(found) <= 1, done
+    return found[0] if found else None
+
+
 class Status(unittest.TestCase):
     def test_members_steps_and_who_waits_for_whom(self):
         address = registry(self)
@@ -37,11 +47,11 @@ class Status(unittest.TestCase):
         two = Watched(self, "-n", "1", "--job", "two", "--registry", address)
         until(self, "steps", lambda: one.json()["step"] > 5 and two.json()["step"] > 5)
         one.stall(True)
-        until(self, "a wait", lambda: one.member("worker:2")["waits_for"] == "worker:1")
+        until(self, "a wait", lambda: [m["waits_for"] for m in one.json()["members"]] == ["worker:1", None, "worker:1"])
         seen = jobs("--registry", address)
         self.assertEqual(sorted(seen), ["one", "two"])
         self.assertEqual(seen["one"]["view"], 1)
-        self.assertEqual(seen["one"]["step"], one.json()["step"])
+        until(self, "the same step", lambda: jobs("--registry", address)["one"]["step"] == one.json()["step"])
         self.assertEqual([(m["task"], m["rank"], m["state"], m["waits_for"]) for m in seen["one"]["members"]],
                          [("worker:0", 0, "waiting", "worker:1"), ("worker:1", 1, "computing", None),
                           ("worker:2", 2, "waiting", "worker:1")])
@@ -64,22 +74,37 @@ class Status(unittest.TestCase):
 
     def test_jobs_of_this_host_are_found_without_a_registry(self):
         with tempfile.TemporaryDirectory() as folder:
-            self.assertEqual(jobs(XDG_RUNTIME_DIR=folder), {})
+            self.assertIsNone(local_job("here", folder))
             job = Watched(self, "-n", "2", "--job", "here", XDG_RUNTIME_DIR=folder)
             until(self, "a step", lambda: job.json()["step"] > 0)
-            self.assertEqual(len(jobs(XDG_RUNTIME_DIR=folder)["here"]["members"]), 2)
+            self.assertEqual(len(local_job("here", folder)["members"]), 2)
             os.chmod(os.path.join(folder, "muster"), 0o777)
-            self.assertEqual(jobs(XDG_RUNTIME_DIR=folder), {}, "others could have written there")
+            self.assertIsNone(local_job("here", folder), "others could have written there")
             os.chmod(os.path.join(folder, "muster"), 0o700)
+            os.rename(os.path.join(folder, "muster"), os.path.join(folder, "elsewhere"))
+            os.symlink("elsewhere", os.path.join(folder, "muster"))
+            self.assertIsNone(local_job("here", folder), "a link leads to what somebody else chose")
+            os.unlink(os.path.join(folder, "muster"))
+            os.rename(os.path.join(folder, "elsewhere"), os.path.join(folder, "muster"))
             job.child.kill()
             job.child.wait()
-            until(self, "the dead launcher to be forgotten", lambda: jobs(XDG_RUNTIME_DIR=folder) == {})
+            until(self, "the dead launcher to be forgotten", lambda: not local_job("here", folder))
             self.assertEqual(os.listdir(os.path.join(folder, "muster")), [])
+
+    def test_a_job_that_cron_has_started_is_found_by_a_login_shell(self):
+        name = f"cron-{os.getpid()}"
+        with tempfile.TemporaryDirectory() as folder:
+            job = Watched(self, "-n", "1", "--job", name, XDG_RUNTIME_DIR="")
+            until(self, "a step", lambda: job.json()["step"] > 0)
+            self.assertEqual(len(local_job(name, folder)["members"]), 1)
+            self.assertEqual(len(local_job(name, "")["members"]), 1)
+            self.assertEqual(job.end(), 0)
+            self.assertIsNone(local_job(name, folder))
 
     def test_a_job_that_admits_only_itself_is_told(self):
         with tempfile.TemporaryDirectory() as folder:
-            job = Watched(self, "-n", "1", "--tls", "auto", XDG_RUNTIME_DIR=folder)
-            done = muster("status", XDG_RUNTIME_DIR=folder)
+            job = Watched(self, "-n", "1", "--tls", "auto", "--job", "alone", XDG_RUNTIME_DIR=folder)
+            done = muster("status", "--job", "alone", XDG_RUNTIME_DIR=folder)
             self.assertEqual((done.returncode, done.stdout), (5, ""), done)
             self.assertIn(f"(pid {job.child.pid})", done.stderr)
             self.assertIn("--status", done.stderr)
@@ -158,6 +183,36 @@ class Terminal:
         return self.seen.endswith("\x1b[?25h\x1b[?1049l") and termios.tcgetattr(self.inside) == self.before
 
 
+class Forwarder:
+    """A port in front of a registry; `seen` is what one client has sent through it, whole once `child` has ended."""
+
+    def __init__(self, test, address):
+        host, port = address.rsplit(":", 1)
+        self.seen, self.onward = b"", (host, int(port))
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        test.addCleanup(self.listener.close)
+        self.address = "127.0.0.1:%d" % self.listener.getsockname()[1]
+        self.child = threading.Thread(target=self.serve, daemon=True)
+        self.child.start()
+
+    def serve(self):
+        client, _ = self.listener.accept()
+        with client, socket.create_connection(self.onward) as server:
+            answers = threading.Thread(target=self.copy, args=(server, client), daemon=True)
+            answers.start()
+            self.copy(client, server, is_kept=True)
+            answers.join()
+
+    def copy(self, source, sink, is_kept=False):
+        try:
+            while data := source.recv(65536):
+                self.seen += data if is_kept else b""
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass  # one side is gone
+
+
 class Top(unittest.TestCase):
     def setUp(self):
         self.address = registry(self)
@@ -207,6 +262,15 @@ class Top(unittest.TestCase):
         until(self, "the second job", lambda: "second: running" in top.page())
         self.assertEqual(second.end(), 0)
         until(self, "its end", lambda: "second: ended" in top.page())
+
+    def test_the_keys_of_all_jobs_are_read_once_and_watched_then(self):
+        wire = Forwarder(self, self.address)
+        done = muster("top", "--registry", wire.address, "--json", "--count", "6", "--interval", "0.2")
+        self.assertEqual((done.returncode, done.stderr), (0, ""), done)
+        self.assertEqual([[job["job"] for job in json.loads(line)["jobs"]] for line in done.stdout.splitlines()], [["live"]] * 6)
+        wire.child.join()
+        asked = wire.seen.count(b"\x0a\x08/muster/\x12\x08/muster0")
+        self.assertEqual(asked, 2, "a range of all keys, and a watch from there")
 
     def test_json_is_a_line_per_look(self):
         done = muster("top", "--registry", self.address, "--json", "--interval", "500ms", "--count", "3")
