@@ -118,6 +118,8 @@ static void inherit_lane(struct muster_lane *to, const struct muster_lane *from)
     to->stable_through = from->stable_through;
     to->step = from->step;
     to->next_sequence = from->next_sequence;
+    to->step_before = from->step_before;
+    to->count_before = from->count_before;
 }
 
 static void inherit(struct muster_group *next, struct muster_group *group)

@@ -115,6 +115,10 @@ struct muster_run {
     struct muster_op_result result;
     enum muster_op_phase phase; /* at the freeze */
     uint64_t deadline_ns;
+    uint64_t started_ns; /* here; 0: not known */
+    uint32_t spent_us;   /* from there to the whole result */
+    uint32_t least_us;   /* of the others, the least that has been told … */
+    uint32_t least_by;   /* … by this participant */
     struct muster_timer timer;
     uint64_t stalled_ns;      /* when to look next for participants that have stalled */
     enum muster_rc abort_why; /* CANCELLED, DEADLINE_EXCEEDED: proposed; OK: not */
@@ -161,7 +165,9 @@ struct muster_lane {
     struct muster_op_id issued_through, stable_through;
     uint64_t step; /* of next_sequence */
     uint32_t next_sequence;
-    uint32_t cost; /* of active and retained runs */
+    uint64_t step_before;  /* the one before in which operations were called here … */
+    uint32_t count_before; /* … and how many */
+    uint32_t cost;         /* of active and retained runs */
     struct muster_list runs;
 };
 
@@ -267,6 +273,7 @@ struct muster_group {
     void (*shm_point)(void *data, const char *point); /* failpoint; NULL: none */
     void *shm_point_data;
     struct muster_group_device *device; /* the backend's; NULL: none yet */
+    struct muster_op_id skipped;        /* the last one that was logged */
 };
 
 /* group.c */
@@ -346,6 +353,8 @@ void muster_lane_advance(struct muster_group *group, struct muster_lane *lane);
 void muster_lane_settle(struct muster_group *group, struct muster_lane *lane);
 /** The whole result is here: tell all, deliver what can be. */
 void muster_run_complete(struct muster_run *run);
+/** That participant had its result so long after it had started the operation. */
+void muster_run_hear_spent(struct muster_run *run, uint32_t participant, uint32_t us);
 void muster_run_hear_complete(struct muster_run *run, uint32_t participant);
 /** The run belongs to another group from now on. */
 void muster_run_move(struct muster_run *run, struct muster_group *group);
@@ -473,6 +482,11 @@ void muster_run_hear_status(struct muster_run *run, uint32_t participant, bool i
 void muster_run_explain_abort(struct muster_run *run, enum muster_rc rc, const char *reason);
 
 /* run_mismatch.c */
+/** The operation belongs to a step that is committed here, in which it was not called: it never will be. */
+bool muster_group_has_skipped(const struct muster_group *group, const struct muster_op_id *id);
+/** Tell that member so: the operation ends there. */
+void muster_group_say_skipped(struct muster_group *group, uint32_t rank,
+                              const struct muster_op_id *id);
 void muster_run_send_mismatch(struct muster_run *run);
 /** The description of participant arrived. */
 void muster_run_hear_mismatch(struct muster_run *run, uint32_t participant,

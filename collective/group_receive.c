@@ -88,6 +88,15 @@ static void resume_paused(struct muster_group *group)
     }
 }
 
+static void drop_early_of(struct muster_group *group, const struct muster_op_id *id)
+{
+    struct muster_early *early;
+
+    while ((early = find_early(group, id)) != NULL)
+        early_free(group, early);
+    resume_paused(group);
+}
+
 void muster_group_drop_early(struct muster_group *group)
 {
     while (!muster_list_is_empty(&group->early))
@@ -160,6 +169,12 @@ static void *receive(struct muster_group *group, uint32_t rank,
 
     if (!is_about(header->type) && !muster_group_is_lane_known(group, &header->op))
         return receive_early(group, rank, header, receiving);
+    if (run == NULL && header->type != MUSTER_FRAME_STATUS &&
+        muster_group_has_skipped(group, &header->op)) {
+        muster_group_say_skipped(group, rank, &header->op);
+        drop_early_of(group, &header->op);
+        return NULL;
+    }
     if (run == NULL && is_issued(group, &header->op) && header->type != MUSTER_FRAME_QUERY)
         return NULL;
     if (header->type == MUSTER_FRAME_QUERY || (run != NULL && is_about(header->type)))
@@ -257,6 +272,7 @@ static void use_note(struct muster_group *group, uint32_t rank,
             muster_ring_hear_start(run);
         break;
     case MUSTER_FRAME_COMPLETE:
+        muster_run_hear_spent(run, participant, header->chunk);
         muster_run_hear_complete(run, participant);
         break;
     case MUSTER_FRAME_FETCH:

@@ -216,6 +216,10 @@ struct muster_op_id muster_lane_next_id(struct muster_group *group, uint32_t ind
     struct muster_lane *lane = &group->lanes[index];
 
     if (lane->step != group->begun_step) {
+        if (lane->next_sequence > 0) {
+            lane->step_before = lane->step;
+            lane->count_before = lane->next_sequence;
+        }
         lane->step = group->begun_step;
         lane->next_sequence = 0;
     }
@@ -246,6 +250,8 @@ enum muster_rc muster_run_new(struct muster_group *group, const struct muster_op
     run->call = *call;
     run->descriptor = muster_call_hash(call);
     run->deadline_ns = op->deadline_ns;
+    if (!muster_shm_is_used(group)) /* boards tell by themselves who is late */
+        run->started_ns = muster_loop_clock_ns(group->env->loop);
     muster_list_init(&run->node);
     op->impl = run;
     op->cancel = muster_run_cancel;
@@ -317,6 +323,7 @@ void muster_run_join_epoch(struct muster_run *run)
     run->participant_count = muster_op_participants(group, &run->id);
     run->self_index = muster_op_participant_index(group, &run->id, group->rank);
     run->complete_count = 0;
+    run->least_us = UINT32_MAX;
     assert(run->self_index < run->participant_count);
     if (run->memory != NULL)
         memset(run->heard, 0, run->plan.n);
@@ -561,8 +568,31 @@ static bool is_deliverable(const struct muster_run *run)
            (has_all_called || run->complete_count == run->participant_count);
 }
 
+/* No member has the result of these before all have started them. */
+static bool awaits_all(enum muster_op_kind kind)
+{
+    return kind == MUSTER_OP_ALL_REDUCE || kind == MUSTER_OP_REDUCE_SCATTER ||
+           kind == MUSTER_OP_REDUCE_SCATTER_UNEVEN || kind == MUSTER_OP_ALL_GATHER ||
+           kind == MUSTER_OP_ALL_GATHER_UNEVEN || kind == MUSTER_OP_BARRIER;
+}
+
+/* Plans over TCP hear the start of their neighbours only, who may have waited themselves. But all have
+ * the result at about the same time: who has spent the least on it has started last. */
+static void find_last(struct muster_run *run)
+{
+    uint32_t waited_us = run->spent_us > run->least_us ? run->spent_us - run->least_us : 0;
+
+    if (run->plan.algorithm == MUSTER_ALGORITHM_DIRECT || !awaits_all(run->call.kind) ||
+        run->least_us == UINT32_MAX || run->spent_us == 0)
+        return;
+    run->result.met_ns = run->started_ns + waited_us * MUSTER_NS_PER_US;
+    run->result.last_rank = muster_op_participant_rank(run->group, &run->id, run->least_by);
+}
+
 static void deliver(struct muster_run *run)
 {
+    if (run->shm == NULL)
+        find_last(run);
     if (run->plan.algorithm == MUSTER_ALGORITHM_DIRECT)
         muster_direct_deliver(run);
     else
@@ -609,12 +639,26 @@ void muster_lane_settle(struct muster_group *group, struct muster_lane *lane)
         muster_lane_advance(group, lane);
 }
 
+/* 0: not known. */
+static uint32_t spent_us(const struct muster_run *run)
+{
+    uint64_t us;
+
+    if (run->started_ns == 0)
+        return 0;
+    us = (muster_loop_clock_ns(run->group->env->loop) - run->started_ns) / MUSTER_NS_PER_US;
+    return us < UINT32_MAX ? (uint32_t)us + 1 : UINT32_MAX;
+}
+
 void muster_run_complete(struct muster_run *run)
 {
     assert(run->state == MUSTER_RUN_ACTIVE);
     run->state = MUSTER_RUN_COMPLETE;
     muster_shm_advance(run->group, &run->id);
-    muster_run_send_all(run, MUSTER_FRAME_COMPLETE);
+    run->spent_us = spent_us(run);
+    for (uint32_t i = 0; i < run->participant_count; i++)
+        if (i != run->self_index)
+            muster_run_send(run, MUSTER_FRAME_COMPLETE, i, run->spent_us, NULL, 0, NULL);
     muster_run_hear_complete(run, run->self_index);
 }
 
@@ -625,6 +669,14 @@ void muster_run_hear_issued(struct muster_run *run, uint32_t participant)
     run->heard[participant] |= MUSTER_HEARD_ISSUED;
     run->result.met_ns = muster_loop_now_ns(run->group->env->loop);
     run->result.last_rank = muster_op_participant_rank(run->group, &run->id, participant);
+}
+
+void muster_run_hear_spent(struct muster_run *run, uint32_t participant, uint32_t us)
+{
+    if (us == 0 || us >= run->least_us)
+        return; /* not known, or not the least */
+    run->least_us = us;
+    run->least_by = participant;
 }
 
 void muster_run_hear_complete(struct muster_run *run, uint32_t participant)

@@ -6,8 +6,11 @@
 
 /* Survivors need as long as the memory takes; one that has stalled is evicted by then. */
 #define HELD_NS_MAX (30 * MUSTER_NS_PER_S)
+/* Members that have not started it by then are asked: who has gone on without it says so. */
+#define LOOK_NS MUSTER_NS_PER_S
 
 enum timer_stage {
+    TIMER_LOOK,         /* time to ask who has started it, and who never will */
     TIMER_DEADLINE,     /* the operation's own */
     TIMER_ANSWERS,      /* the others say whether they have started it */
     TIMER_GRACE,        /* the verdict is awaited */
@@ -78,21 +81,52 @@ static void await_stalled(struct muster_run *run)
     start_timer(run, TIMER_STALLED, run->stalled_ns);
 }
 
+static void await_deadline(struct muster_run *run)
+{
+    uint64_t look_ns = muster_loop_after_ns(run->group->env->loop, LOOK_NS);
+
+    if (look_ns < run->deadline_ns)
+        start_timer(run, TIMER_LOOK, look_ns);
+    else
+        start_timer(run, TIMER_DEADLINE, run->deadline_ns);
+}
+
+static void look(struct muster_run *run)
+{
+    await_deadline(run);
+    if (run->state != MUSTER_RUN_ACTIVE || run->is_adopting || !is_in_epoch(run))
+        return;
+    if (run->shm != NULL)
+        muster_shm_hear(run);
+    if (run->state == MUSTER_RUN_ACTIVE && is_in_epoch(run))
+        ask(run);
+}
+
+static void on_deadline(struct muster_run *run)
+{
+    if (run->shm != NULL)
+        muster_shm_hear(run);
+    for (uint32_t i = 0; is_in_epoch(run) && i < run->participant_count; i++)
+        run->heard[i] &= (uint8_t)~MUSTER_HEARD_ANSWER; /* to an earlier look */
+    if (!is_in_epoch(run) || silent_count(run) == 0) {
+        muster_run_propose_abort(run, MUSTER_DEADLINE_EXCEEDED);
+        return;
+    }
+    start_timer(run, TIMER_ANSWERS,
+                muster_loop_after_ns(run->group->env->loop, run->group->answer_wait_ns));
+    ask(run);
+}
+
 static void on_timer(struct muster_timer *timer)
 {
     struct muster_run *run = timer->data;
 
     switch ((enum timer_stage)run->timer_stage) {
+    case TIMER_LOOK:
+        look(run);
+        return;
     case TIMER_DEADLINE:
-        if (run->shm != NULL)
-            muster_shm_hear(run);
-        if (!is_in_epoch(run) || silent_count(run) == 0) {
-            muster_run_propose_abort(run, MUSTER_DEADLINE_EXCEEDED);
-            return;
-        }
-        start_timer(run, TIMER_ANSWERS,
-                    muster_loop_after_ns(run->group->env->loop, run->group->answer_wait_ns));
-        ask(run);
+        on_deadline(run);
         return;
     case TIMER_ANSWERS:
         muster_run_propose_abort(run, own_reason(run));
@@ -125,7 +159,7 @@ void muster_run_start_deadline(struct muster_run *run)
 {
     muster_timer_stop(&run->timer);
     muster_timer_init(&run->timer, on_timer, run);
-    start_timer(run, TIMER_DEADLINE, run->deadline_ns);
+    await_deadline(run);
 }
 
 void muster_run_await_answers(struct muster_run *run)

@@ -2,6 +2,7 @@
  * once. */
 #include "collective/group_internal.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define MISMATCH_OVER 1u /* flag: the sender has ended the operation, or has its result */
@@ -46,6 +47,61 @@ void muster_run_send_mismatch(struct muster_run *run)
             muster_run_propose_abort(run, MUSTER_INVALID_ARGUMENT);
             return;
         }
+}
+
+/* --- Steps that call fewer operations --- */
+
+static bool was_called(const struct muster_lane *lane, const struct muster_op_id *id)
+{
+    if (id->step == lane->step)
+        return id->sequence < lane->next_sequence;
+    if (id->step == lane->step_before)
+        return id->sequence < lane->count_before;
+    return id->step < lane->step_before;
+}
+
+/* A lane that was not used here may be one whose operations are named elsewhere. */
+bool muster_group_has_skipped(const struct muster_group *group, const struct muster_op_id *id)
+{
+    uint32_t index = MUSTER_LANE_INDEX(id->lane);
+    const struct muster_lane *lane = &group->lanes[index];
+
+    return id->step > 0 && id->step <= group->committed_step && (index == 0 || lane->is_used) &&
+           muster_group_is_lane_known(group, id) && !was_called(lane, id);
+}
+
+static uint32_t count_called(const struct muster_lane *lane, uint64_t step)
+{
+    if (step == lane->step)
+        return lane->next_sequence;
+    return step == lane->step_before ? lane->count_before : 0;
+}
+
+/* Nothing is left to do here, so that it is over at once; commit is what was called under this id. */
+void muster_group_say_skipped(struct muster_group *group, uint32_t rank,
+                              const struct muster_op_id *id)
+{
+    uint32_t count = count_called(&group->lanes[MUSTER_LANE_INDEX(id->lane)], id->step);
+    struct muster_frame_header header = {.channel = MUSTER_FRAME_COLLECTIVE,
+                                         .type = MUSTER_FRAME_MISMATCH,
+                                         .flags = MISMATCH_OVER,
+                                         .epoch = group->view->epoch,
+                                         .op = *id};
+    char *text = muster_buffer_get(group->pool, MUSTER_DESCRIPTION_TEXT_BYTES);
+    char who[96];
+
+    if (text == NULL)
+        return; /* it asks again */
+    snprintf(text, MUSTER_DESCRIPTION_TEXT_BYTES, "commit of step %llu after %u operation%s",
+             (unsigned long long)id->step, count, count == 1 ? "" : "s");
+    header.payload_bytes = (uint32_t)strlen(text);
+    muster_wire_send(group->wire, rank, &header, text, text);
+    if (muster_op_id_compare(&group->skipped, id) == 0)
+        return;
+    group->skipped = *id;
+    MUSTER_LOG(group->env, WARN, "op_skipped", "step", id->step, "called", count, "waiting",
+               muster_group_rank_name(group, rank, who, sizeof(who)), "remedy",
+               "all members must call the same operations in a step");
 }
 
 /* The text comes from a peer: printable ASCII only. */

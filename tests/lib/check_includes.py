@@ -47,7 +47,7 @@ THIRD_PARTY = [
 
 # Headers of the system that need a reason: threads, and the GPU's control thread; instructions of one processor.
 SYSTEM_CONFINED = [
-    (r"pthread\.h|threads\.h", r"runtime/(driver_seat|process_system)\.c|collective/(gpu_control|board_\w+)\.[ch]|tools/.*|examples/.*"),
+    (r"pthread\.h|threads\.h", r"runtime/(driver_seat|process_system|recorder_system)\.c|collective/(gpu_control|board_\w+)\.[ch]|tools/.*|examples/.*"),
     (r"\w*(mm|x86)intrin\.h|arm_neon\.h", r"collective/kernels_\w+\.[ch]"),
 ]
 

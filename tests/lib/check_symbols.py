@@ -35,7 +35,7 @@ RULES = [
       "runtime/files_system.c": r"open|read|write|close|rename|unlink|glob",
       "runtime/host_system.c": r"close",
       "runtime/process_system.c": r"open|read|close",  # names of threads
-      "runtime/recorder_system.c": r"open|write|close|rename|unlink",  # also in a handler of signals
+      "runtime/recorder_system.c": r"open|write|close|rename|unlink|poll",  # also in a handler of signals
       "runtime/host_command.c": r"pipe2|fcntl|read|close",
       "cluster/registry_store_sqlite.c": r"open|close",  # makes the file, for its owner alone
       "cluster/registry_backup_sqlite.c": r"open|pread|write|close|unlink",  # files too large to be read whole
@@ -45,7 +45,7 @@ RULES = [
     ("environment", r"getenv|secure_getenv|setenv|unsetenv|putenv|environ",
      {"runtime/vars_system.c": "getenv", "runtime/host_command.c": "environ"}),
     ("threads", r"pthread_\w+|thrd_\w+|mtx_\w+|cnd_\w+",
-     {"runtime/driver_seat.c": r".*", "runtime/process_system.c": r"pthread_(once|atfork|mutex_\w+)", GPU_THREAD: r".*", SHARED_MEMORY: r"pthread_(mutex|key|[gs]etspecific)\w*"}),
+     {"runtime/driver_seat.c": r".*", "runtime/recorder_system.c": r"pthread_mutex_\w+", "runtime/process_system.c": r"pthread_(once|atfork|mutex_\w+)", GPU_THREAD: r".*", SHARED_MEMORY: r"pthread_(mutex|key|[gs]etspecific)\w*"}),
     ("processes", r"fork|vfork|clone|exec[lv]\w*|posix_spawn\w*|wait|waitpid|waitid|kill|system|popen|signal|sigaction|"
      r"syscall|prctl|process_vm_\w+|exit|_exit",
      {"runtime/recorder_system.c": "sigaction", "runtime/loop_libevent.c": "signal", "runtime/host_system.c": "syscall", "runtime/time_slice.c": "syscall",

@@ -448,6 +448,48 @@ static void a_steady_step_allocates_nothing(void **state)
     group_ring_close(&ring);
 }
 
+/* In a ring each member hears of the one before it only, and all but one of these are in time. */
+static void all_members_of_a_ring_know_who_was_late(void **state)
+{
+    const struct muster_plan_parameters plan = {
+        .chunk_bytes = 1024, .direct_max_bytes = 1, .forced = MUSTER_ALGORITHM_RING};
+    enum { N = 5, LATE = 2, COUNT = 5000 };
+    struct group_ring ring;
+    struct call calls[N];
+    uint64_t start_ns, late_ns;
+
+    (void)state;
+    if (group_ring_has_boards)
+        return; /* there are no rings on boards */
+    group_ring_open_plan(&ring, N, &plan);
+    check_all_reduce(&ring, COUNT, MUSTER_F32, MUSTER_SUM);
+    for (uint32_t member = 0; member < N; member++) {
+        call_init(&calls[member], &ring, COUNT * 4, 0);
+        fill(&calls[member], MUSTER_F32, member, COUNT);
+    }
+    start_ns = muster_loop_clock_ns(ring.test.env.loop);
+    late_ns = start_ns + 100 * MUSTER_NS_PER_MS;
+    for (uint32_t member = 0; member < N; member++)
+        if (member != LATE)
+            start_all_reduce(&ring, &calls[member], member, COUNT, MUSTER_F32, MUSTER_SUM);
+    while (muster_loop_clock_ns(ring.test.env.loop) < late_ns)
+        group_ring_turn(&ring, 1);
+    start_all_reduce(&ring, &calls[LATE], LATE, COUNT, MUSTER_F32, MUSTER_SUM);
+    run_until_done(&ring, calls, N);
+
+    for (uint32_t member = 0; member < N; member++) {
+        const struct muster_op_result *result = &calls[member].op.result;
+
+        assert_int_equal(calls[member].rc, MUSTER_OK);
+        if (member != LATE) {
+            assert_int_equal(result->last_rank, LATE);
+            assert_true(result->met_ns - start_ns >= 90 * MUSTER_NS_PER_MS);
+        }
+        call_fini(&calls[member]);
+    }
+    group_ring_close(&ring);
+}
+
 static void mismatched_calls_fail_on_every_rank_and_name_both(void **state)
 {
     struct group_ring ring;
@@ -580,6 +622,7 @@ int main(void)
         cmocka_unit_test(many_operations_end_in_the_order_of_their_start),
         cmocka_unit_test(lanes_do_not_wait_for_each_other),
         cmocka_unit_test(a_steady_step_allocates_nothing),
+        cmocka_unit_test(all_members_of_a_ring_know_who_was_late),
         cmocka_unit_test(mismatched_calls_fail_on_every_rank_and_name_both),
         cmocka_unit_test(an_input_that_the_others_cannot_map_ends_the_call),
         cmocka_unit_test(broadcasts_of_different_roots_do_not_hang),

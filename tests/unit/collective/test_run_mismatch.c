@@ -477,6 +477,97 @@ static void another_operation_than_the_adopted_one_does_not_undo_it_in_the_next_
     group_ring_close(&ring);
 }
 
+/* --- Steps that call fewer operations --- */
+
+static void begin_step(uint64_t step)
+{
+    for (uint32_t i = 0; i < 3; i++)
+        muster_group_begin_step(ring.members[i].group, step);
+}
+
+/* One operation of all, then another one of members 0 and 1 only. */
+static void call_twice_without_member_2(void)
+{
+    const uint32_t all[] = {0, 1, 2};
+
+    group_ring_open(&ring, 3);
+    begin_step(1);
+    check_next(all, 3);
+    all_reduce(0, 4);
+    all_reduce(1, 4);
+}
+
+/* They ask member 2 after a second only; were there no answer, their deadline would end them. */
+static void run_until_skipped(void)
+{
+    while (!seats[0].is_done || !seats[1].is_done)
+        muster_loop_turn(ring.test.env.loop, MUSTER_NS_PER_MS);
+}
+
+static void assert_skipped(uint32_t member)
+{
+    assert_ended(member, MUSTER_INVALID_ARGUMENT,
+                 "operation #1: rank 2 (worker:2) has called commit of step 1 after 1 operation, "
+                 "this rank all_reduce(sum, i32 x 4)");
+    assert_int_equal(seats[member].values[1], 10 * member + 1);
+}
+
+/* It is in their way when it has been asked: it may commit late. */
+static void who_commits_without_an_operation_ends_it_on_those_who_wait(void **state)
+{
+    const uint32_t all[] = {0, 1, 2};
+
+    (void)state;
+    call_twice_without_member_2();
+    group_ring_turn(&ring, 20);
+    muster_group_commit_step(ring.members[2].group, 1);
+    run_until_skipped();
+
+    assert_skipped(0);
+    assert_skipped(1);
+    begin_step(2);
+    check_next(all, 3);
+    group_ring_close(&ring);
+}
+
+static void who_is_in_the_next_step_already_goes_on_with_the_others(void **state)
+{
+    const uint32_t all[] = {0, 1, 2};
+
+    (void)state;
+    call_twice_without_member_2();
+    muster_group_commit_step(ring.members[2].group, 1);
+    muster_group_begin_step(ring.members[2].group, 2);
+    all_reduce(2, 3);
+    run_until_skipped();
+    assert_skipped(0);
+    assert_skipped(1);
+
+    begin_step(2);
+    all_reduce(0, 3);
+    all_reduce(1, 3);
+    run_until_done(all, 3);
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(seats[i].rc, MUSTER_OK);
+        assert_int_equal(seats[i].values[0], 30);
+    }
+    group_ring_close(&ring);
+}
+
+static int with_boards(void **state)
+{
+    (void)state;
+    group_ring_has_boards = true;
+    return 0;
+}
+
+static int without_boards(void **state)
+{
+    (void)state;
+    group_ring_has_boards = false;
+    return 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -492,6 +583,12 @@ int main(void)
         cmocka_unit_test(who_calls_an_adopted_operation_late_gets_its_result),
         cmocka_unit_test(who_calls_another_operation_than_the_adopted_one_fails_alone),
         cmocka_unit_test(another_operation_than_the_adopted_one_does_not_undo_it_in_the_next_view),
+        cmocka_unit_test(who_commits_without_an_operation_ends_it_on_those_who_wait),
+        cmocka_unit_test(who_is_in_the_next_step_already_goes_on_with_the_others),
+        cmocka_unit_test_setup_teardown(who_commits_without_an_operation_ends_it_on_those_who_wait,
+                                        with_boards, without_boards),
+        cmocka_unit_test_setup_teardown(who_is_in_the_next_step_already_goes_on_with_the_others,
+                                        with_boards, without_boards),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
