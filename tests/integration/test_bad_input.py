@@ -135,7 +135,7 @@ class Place(unittest.TestCase):
             done = subprocess.run([STEPPER, "1"], env=dict(env, **{name: value}), text=True, capture_output=True,
                                   timeout=PATIENCE_S)
             self.assertEqual(done.returncode, 1, name)
-            self.assertRegex(done.stderr, rf"{name}={value}|{name} must be .*, got {value}")
+            self.assertRegex(done.stderr, rf"{name}={value}|{name}:? must be .*, got \"?{value}")
 
     def test_no_launcher_and_no_registry(self):
         for variables, remedy in (({}, "muster run"), ({"RANK": "0", "WORLD_SIZE": "1"}, "MUSTER_REGISTRY")):
