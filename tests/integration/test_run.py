@@ -20,6 +20,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import guard
 
 guard.enter()
+from puppets import Job
 
 MUSTER = os.path.join(os.environ["MUSTER_BINARY_DIR"], "bin", "muster")
 CLEAN = {k: v for k, v in os.environ.items()
@@ -110,6 +111,12 @@ class ExitCodes(unittest.TestCase):
 
 
 class Environment(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        job = Job()
+        cls.addClassCleanup(job.stop)
+        cls.registry = job.address
+
     def test_every_worker_gets_torchruns_names_and_tf_config(self):
         done = run("-n", "3", "--job", "abc", "--max-restarts", "5", script="env | sort")
         seen = {}
@@ -165,7 +172,7 @@ class Environment(unittest.TestCase):
                          ["0.0:", "1.0:step=4,chunk=2", "1.1:"])
 
     def test_torchruns_spelling_and_many_nodes(self):
-        done = run("--nproc_per_node=2", "--nnodes", "1:2", "--node-rank", "1", "--registry", "127.0.0.1:1", "--job",
+        done = run("--nproc_per_node=2", "--nnodes", "1:2", "--node-rank", "1", "--registry", self.registry, "--job",
                    "j", "--master-addr", "node0", "--master-port", "29500",
                    script="echo $RANK/$WORLD_SIZE $LOCAL_RANK $GROUP_RANK $MASTER_ADDR:$MASTER_PORT $MUSTER_MIN_MEMBERS")
         self.assertEqual(sorted(done.stdout.splitlines()),
@@ -173,7 +180,7 @@ class Environment(unittest.TestCase):
 
     def test_the_master_of_many_nodes(self):
         """MASTER_ADDR is what was given, also the address of this host; workers that use muster need none."""
-        many = ["-n", "1", "--nnodes", "2", "--registry", "127.0.0.1:1", "--job", "j", "--quiet"]
+        many = ["-n", "1", "--nnodes", "2", "--registry", self.registry, "--job", "j", "--quiet"]
         script = "echo ${MASTER_ADDR-unset}:${MASTER_PORT-unset}"
         for words, variables, shown in (
                 ([], {}, "unset:unset"), ([], {"MASTER_ADDR": "a", "MASTER_PORT": "7"}, "a:7"),
@@ -190,7 +197,7 @@ class Environment(unittest.TestCase):
             self.assertEqual((done.returncode, done.stdout), (2, ""))
             self.assertIn(named, done.stderr)
         config = json.dumps({"cluster": {"worker": ["node0:1", "node1:1"]}, "task": {"type": "worker", "index": 0}})
-        many = ["-n", "1", "--resolver", "tf_config:", "--registry", "127.0.0.1:1", "--job", "j", "--quiet"]
+        many = ["-n", "1", "--resolver", "tf_config:", "--registry", self.registry, "--job", "j", "--quiet"]
         done = run(*many, "--master-addr", "127.0.0.1", script=script, TF_CONFIG=config)
         self.assertEqual(done.stdout, "[worker:0] 127.0.0.1:1\n", done.stderr)
         for words in (["--nnodes", "1"], ["--node-rank", "0"]):
@@ -201,7 +208,7 @@ class Environment(unittest.TestCase):
     def test_a_resolver_tells_the_machines(self):
         config = {"cluster": {"chief": ["node0:29500"], "worker": ["node1:1", "node2:1"], "ps": ["node3:1"]},
                   "task": {"type": "worker", "index": 0}}
-        many = ["-n", "2", "--registry", "127.0.0.1:1", "--job", "j", "--resolver", "tf_config:", "--quiet"]
+        many = ["-n", "2", "--registry", self.registry, "--job", "j", "--resolver", "tf_config:", "--quiet"]
         script = "echo $RANK/$WORLD_SIZE $GROUP_RANK $MASTER_ADDR:$MASTER_PORT ${MUSTER_RESOLVER-unset}"
         done = run(*many, script=script, TF_CONFIG=json.dumps(config), MUSTER_RESOLVER="zoo:")
         self.assertEqual(sorted(line.split(" ", 1)[1] for line in done.stdout.splitlines()),
