@@ -140,6 +140,12 @@ class Ledgers(unittest.TestCase):
         ledger.prune({"net/x.c"}, self.faults[1:])
         self.assertEqual(len(mutate_ledger.Ledger(self.folder).rows), len(self.faults) - 1)
 
+    def test_of_two_rows_of_a_fault_the_killed_one_counts(self):
+        fault = self.faults[0]
+        rows = ["\t".join((*fault.key, *end)) for end in (("killed", "net.x"), ("survived", "quick"))]
+        (self.folder / "ledger.tsv").write_text("\n".join(("\t".join(mutate_ledger.COLUMNS), *rows)) + "\n", encoding="utf-8")
+        self.assertEqual(mutate_ledger.Ledger(self.folder).verdict(fault), ("killed", "net.x"))
+
     def test_a_row_without_its_columns_is_told(self):
         (self.folder / "ledger.tsv").write_text("\t".join(mutate_ledger.COLUMNS) + "\nnet/x.c\tkilled\n", encoding="utf-8")
         with self.assertRaisesRegex(SystemExit, "line 2 .* must have 6 columns"):

@@ -12,7 +12,7 @@ import tempfile
 LIB = pathlib.Path(__file__).resolve().parent
 # Folder: kinds of files in it. A kind is a suffix, or a whole name. "folder/**" holds folders of the same kinds.
 PLACES = {
-    "": ".clang-format .editorconfig .gitignore CHANGELOG.md CMakeLists.txt CMakePresets.json CONTRIBUTING.md LICENSE README.md SECURITY.md",
+    "": ".clang-format .editorconfig .gitattributes .gitignore CHANGELOG.md CMakeLists.txt CMakePresets.json CONTRIBUTING.md LICENSE README.md SECURITY.md",
     ".ci": "run",
     "cmake": ".cmake .in",
     "docs/**": ".md",

@@ -54,7 +54,7 @@ class Build:
         self.restore()
         self.sync()
         if not (self.folder / "build.ninja").exists():
-            words = ["cmake", "-G", "Ninja", "-S", self.tree, "-B", self.folder, "-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_C_FLAGS_DEBUG=-O1",
+            words = ["cmake", "-G", "Ninja", "-S", self.tree, "-B", self.folder, "-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_C_FLAGS_DEBUG=-O1 -Wno-maybe-uninitialized",
                      "-DMUSTER_MUTATE=ON", "-DMUSTER_SANITIZE=" + ("" if self.is_plain else SANITIZERS)]
             self.run_or_fail(words)
         self.run_or_fail(["cmake", "--build", self.folder, "-j", str(self.jobs)])

@@ -28,9 +28,9 @@ class Ledger:
     def __init__(self, folder):
         folder = pathlib.Path(folder)
         self.path = folder / "ledger.tsv"
-        self.rows = {row[:4]: row[4:] for row in read_table(self.path, COLUMNS)}
+        # A merge may leave two rows of one fault (.gitattributes): the first, which is the killed one, counts.
+        self.rows = {row[:4]: row[4:] for row in reversed(read_table(self.path, COLUMNS))}
         self.reasons = {row[:4]: row[4] for row in read_table(folder / "equivalent.tsv", EQUIVALENT_COLUMNS)}
-
         self.rows |= {key: ("equivalent", "reviewed") for key in self.rows if key in self.reasons}
 
     def reason(self, fault):
