@@ -241,6 +241,7 @@ class Owned(Case):
         for _ in range(5):
             registry.process.kill()  # and not waited for
             second = self.serve(self.data)
+            self.assertIsNone(second.process.poll())
             registry.stop()
             registry = second
 

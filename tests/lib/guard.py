@@ -22,9 +22,12 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def enter():
-    """Start the running script anew below a guard, unless there is one."""
+    """Start the running script anew below a guard, unless there is one. From then on its cases of unittest are watched (cases.py)."""
     if "TEST_GUARD" not in os.environ:
         os.execv(sys.executable, [sys.executable, os.path.abspath(__file__), sys.executable, *sys.argv])
+    if "unittest" in sys.modules:
+        import cases
+        cases.watch()
 
 
 def set_process_option(option, value):

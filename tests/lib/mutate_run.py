@@ -68,9 +68,11 @@ def entries_of(build):
             environment = tuple(tuple(word.split("=", 1)) for word in properties.get("ENVIRONMENT", []))
             entries.append(Entry(test["name"], tuple(test["command"]), environment, properties.get("WORKING_DIRECTORY", str(build.folder)),
                                  "quick" in properties.get("LABELS", [])))
-    sample = next((entry for entry in entries if entry.name == "sim.sample"), None)
+    sample = next((entry for entry in entries if entry.name.startswith("sim.sample.")), None)
     if sample:
-        entries.append(dataclasses.replace(sample, name="sim.seeds", command=(*sample.command[:-1], SIM_SEEDS)))
+        entries = [entry for entry in entries if not entry.name.startswith("sim.sample.")]
+        at = sample.command.index("--seeds") + 1
+        entries.append(dataclasses.replace(sample, name="sim.seeds", command=(*sample.command[:at], SIM_SEEDS, *sample.command[at + 1:])))
     return entries
 
 

@@ -7,6 +7,8 @@ import signal
 import subprocess
 import threading
 
+import cases
+
 BINARIES = os.environ["MUSTER_BINARY_DIR"]
 MUSTER = os.path.join(BINARIES, "bin", "muster")
 PROGRAMS = os.path.join(BINARIES, "tests", "programs")
@@ -73,6 +75,7 @@ class Puppet:
         code = self.child.wait(timeout=PATIENCE_S)
         for thread in self.threads:
             thread.join()
+        cases.note_assertion()
         assert code == 0, (self.rank, code, list(self.errors))
 
     def discard(self):
@@ -91,6 +94,7 @@ class Puppet:
 
 def ok(line):
     """The fields of an answer that must be "ok name=value …"."""
+    cases.note_assertion()
     assert line == "ok" or line.startswith("ok "), line
     return {name: float(value) if re.fullmatch(r"[-+.\de]+", value) else value
             for name, value in (word.split("=", 1) for word in line.split()[1:])}

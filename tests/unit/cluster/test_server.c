@@ -1,4 +1,5 @@
 /* A task's server: what it may be asked to be, its states, and what it answers its peers. */
+#include "assertion_count.h"
 #include "test_env.h"
 
 #include <stdlib.h>
@@ -90,9 +91,9 @@ static void start(struct fixture *fixture, uint32_t tasks)
                                                   .coordination = tasks > 0 ? &coordination : NULL};
     struct muster_error error = {.text = ""};
 
-    if (muster_server_open(fixture->env, &options, &fixture->server, &error) != MUSTER_OK ||
-        muster_server_start(fixture->server, &error) != MUSTER_OK)
-        fail_msg("%s", error.text);
+    fail_if(muster_server_open(fixture->env, &options, &fixture->server, &error) != MUSTER_OK ||
+                muster_server_start(fixture->server, &error) != MUSTER_OK,
+            "%s", error.text);
     assert_int_equal(muster_channel_open(fixture->env, muster_server_target(fixture->server) + 7,
                                          NULL, &fixture->channel, NULL),
                      MUSTER_OK);
@@ -128,8 +129,8 @@ static void what_cannot_be_served_is_named(void **state)
         struct muster_error error = {.text = ""};
         enum muster_rc rc = muster_server_open(fixture->env, &options, &server, &error);
 
-        if (rc != rows[i].rc || strstr(error.text, rows[i].text) == NULL)
-            fail_msg("row %zu: %d \"%s\"", i, rc, error.text);
+        fail_if(rc != rows[i].rc || strstr(error.text, rows[i].text) == NULL, "row %zu: %d \"%s\"",
+                i, rc, error.text);
     }
 }
 

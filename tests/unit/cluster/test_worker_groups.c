@@ -1,4 +1,5 @@
 /* Who is in a collective group, and who sends in a broadcast. */
+#include "assertion_count.h"
 #include "test_env.h"
 
 #include <stdio.h>
@@ -225,10 +226,9 @@ static void contradictions_fail_the_group_for_everybody(void **state)
                 rows[i].incarnation);
         join_as(*state, &third, key, 2, 1, 0, "CPU", 101);
 
-        if (first.rc != rows[i].rc || second.rc != rows[i].rc || third.rc != rows[i].rc ||
-            strstr(first.text, rows[i].text) == NULL || first.answers != 1)
-            fail_msg("%s: %d %d %d \"%s\"", rows[i].name, first.rc, second.rc, third.rc,
-                     first.text);
+        fail_if(first.rc != rows[i].rc || second.rc != rows[i].rc || third.rc != rows[i].rc ||
+                    strstr(first.text, rows[i].text) == NULL || first.answers != 1,
+                "%s: %d %d %d \"%s\"", rows[i].name, first.rc, second.rc, third.rc, first.text);
     }
 }
 
@@ -324,9 +324,9 @@ static void disagreements_end_all_who_wait(void **state)
                  rows[i].is_source);
         agree_on(*state, &late, key, 2, 1, 1, "[4]", false);
 
-        if (first.rc != rows[i].rc || second.rc != rows[i].rc || late.rc != rows[i].rc ||
-            strstr(first.text, rows[i].text) == NULL || first.answers != 1)
-            fail_msg("%s: %d %d %d \"%s\"", rows[i].name, first.rc, second.rc, late.rc, first.text);
+        fail_if(first.rc != rows[i].rc || second.rc != rows[i].rc || late.rc != rows[i].rc ||
+                    strstr(first.text, rows[i].text) == NULL || first.answers != 1,
+                "%s: %d %d %d \"%s\"", rows[i].name, first.rc, second.rc, late.rc, first.text);
     }
 }
 

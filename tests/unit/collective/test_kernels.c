@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "collective/kernels.h"
+#include "assertion_count.h"
 #include "kernel_reference.h"
 
 #include <muster/half.h>
@@ -34,11 +35,11 @@ struct trial {
     struct room a, b, expected;
 };
 
-static void fail_trial(const struct trial *trial, const char *what, size_t count)
+static void check_trial(bool is_right, const struct trial *trial, const char *what, size_t count)
 {
-    fail_msg("%s: %s of %s x %zu, shifted by %zu and %zu elements, path %s", what,
-             muster_reduction_name(trial->reduction), muster_dtype_name(trial->dtype), count,
-             trial->shift_a, trial->shift_b, trial->kernels->name);
+    fail_if(!is_right, "%s: %s of %s x %zu, shifted by %zu and %zu elements, path %s", what,
+            muster_reduction_name(trial->reduction), muster_dtype_name(trial->dtype), count,
+            trial->shift_a, trial->shift_b, trial->kernels->name);
 }
 
 static void prepare(struct trial *trial, uint64_t seed)
@@ -68,19 +69,20 @@ static void check_prefix(const struct trial *trial, size_t count)
     memcpy(b, trial->b.bytes, bytes);
     before = from;
     trial->kernels->reduce[trial->dtype][trial->reduction](a, b, count);
-    if (memcmp(a, trial->expected.bytes, bytes) != 0)
-        fail_trial(trial, "reduce", count);
-    if (memcmp(from.bytes, before.bytes, sizeof(before.bytes)) != 0 || a[bytes] != CANARY ||
-        (trial->shift_a > 0 && a[-1] != CANARY))
-        fail_trial(trial, "reduce writes elsewhere", count);
+    check_trial(memcmp(a, trial->expected.bytes, bytes) == 0, trial, "reduce", count);
+    check_trial(memcmp(from.bytes, before.bytes, sizeof(before.bytes)) == 0 && a[bytes] == CANARY &&
+                    (trial->shift_a == 0 || a[-1] == CANARY),
+                trial, "reduce writes elsewhere", count);
 
     memcpy(a, trial->a.bytes, bytes);
     trial->kernels->swap[trial->dtype][trial->reduction](a, b, count);
-    if (memcmp(a, trial->expected.bytes, bytes) != 0 || memcmp(b, trial->a.bytes, bytes) != 0)
-        fail_trial(trial, "swap", count);
-    if (a[bytes] != CANARY || b[bytes] != CANARY || (trial->shift_a > 0 && a[-1] != CANARY) ||
-        (trial->shift_b > 0 && b[-1] != CANARY))
-        fail_trial(trial, "swap writes elsewhere", count);
+    check_trial(memcmp(a, trial->expected.bytes, bytes) == 0 &&
+                    memcmp(b, trial->a.bytes, bytes) == 0,
+                trial, "swap", count);
+    check_trial(a[bytes] == CANARY && b[bytes] == CANARY &&
+                    (trial->shift_a == 0 || a[-1] == CANARY) &&
+                    (trial->shift_b == 0 || b[-1] == CANARY),
+                trial, "swap writes elsewhere", count);
 }
 
 static void for_each_pair(void (*check)(struct trial *trial))
@@ -126,8 +128,8 @@ static void check_many(struct trial *trial)
         prepare(trial, seed);
         into = trial->a;
         trial->kernels->reduce[trial->dtype][trial->reduction](into.bytes, trial->b.bytes, MANY);
-        if (memcmp(into.bytes, trial->expected.bytes, MANY * trial->element) != 0)
-            fail_trial(trial, "reduce", MANY);
+        check_trial(memcmp(into.bytes, trial->expected.bytes, MANY * trial->element) == 0, trial,
+                    "reduce", MANY);
     }
 }
 
@@ -148,9 +150,9 @@ static void check_divide(const struct muster_kernels *kernels, enum muster_dtype
     expected = into;
     reference_divide(dtype, expected.bytes, divisor, count);
     kernels->divide[dtype](into.bytes, divisor, count);
-    if (memcmp(into.bytes, expected.bytes, sizeof(into.bytes)) != 0)
-        fail_msg("%s x %zu (%zu bytes) divided by %u, path %s", muster_dtype_name(dtype), count,
-                 bytes, divisor, kernels->name);
+    fail_if(memcmp(into.bytes, expected.bytes, sizeof(into.bytes)) != 0,
+            "%s x %zu (%zu bytes) divided by %u, path %s", muster_dtype_name(dtype), count, bytes,
+            divisor, kernels->name);
 }
 
 static void every_path_divides_as_the_reference(void **state)

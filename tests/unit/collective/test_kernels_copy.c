@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "assertion_count.h"
 #include "test_env.h"
 
 #define BYTES_MAX  400
@@ -25,8 +26,7 @@ static void bytes_arrive_at_every_alignment_and_none_beside(void **state)
             memset(expected, 0, ROOM);
             memcpy(expected + offset, at, bytes);
             muster_copy_nontemporal(into + offset, at, bytes);
-            if (memcmp(into, expected, ROOM) != 0)
-                fail_msg("%zu bytes to offset %zu", bytes, offset);
+            fail_if(memcmp(into, expected, ROOM) != 0, "%zu bytes to offset %zu", bytes, offset);
         }
 }
 

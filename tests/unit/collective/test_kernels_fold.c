@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "collective/kernels.h"
+#include "assertion_count.h"
 #include "kernel_reference.h"
 
 #include <muster/half.h>
@@ -47,10 +48,10 @@ static void fill(const struct trial *trial, const void **ret_from)
 
 static void check(const struct trial *trial, void *result, const void *want, const char *what)
 {
-    if (memcmp(result, want, trial->count * muster_dtype_bytes(trial->dtype)) != 0)
-        fail_msg("%s: %s of %s x %zu, %u sources, shifted by %zu, path %s", what,
-                 muster_reduction_name(trial->reduction), muster_dtype_name(trial->dtype),
-                 trial->count, trial->n, trial->shift, trial->kernels->name);
+    fail_if(memcmp(result, want, trial->count * muster_dtype_bytes(trial->dtype)) != 0,
+            "%s: %s of %s x %zu, %u sources, shifted by %zu, path %s", what,
+            muster_reduction_name(trial->reduction), muster_dtype_name(trial->dtype), trial->count,
+            trial->n, trial->shift, trial->kernels->name);
 }
 
 static void try_count(const struct trial *trial)
@@ -66,9 +67,9 @@ static void try_count(const struct trial *trial)
                          trial->count);
     fold(at, from, trial->n, trial->count);
     check(trial, at, expected.bytes, "apart");
-    if (at[bytes] != CANARY || (trial->shift > 0 && at[-1] != CANARY))
-        fail_msg("%s of %s x %zu writes elsewhere", muster_reduction_name(trial->reduction),
-                 muster_dtype_name(trial->dtype), trial->count);
+    fail_if(at[bytes] != CANARY || (trial->shift > 0 && at[-1] != CANARY),
+            "%s of %s x %zu writes elsewhere", muster_reduction_name(trial->reduction),
+            muster_dtype_name(trial->dtype), trial->count);
 
     for (uint32_t k = 0; k < trial->n; k++) {
         memcpy(at, from[k], bytes);

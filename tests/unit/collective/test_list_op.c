@@ -1,4 +1,5 @@
 /* Lists of tensors: which travel together, and that they end as one operation. */
+#include "assertion_count.h"
 #include "group_ring.h"
 
 #include <stdlib.h>
@@ -55,8 +56,8 @@ static void packs_are_those_of_tensorflow(void **state)
         for (size_t pack = 0; end > 0; pack++) {
             struct muster_pack got = muster_pack_before(tensors, end, rows[row].bytes_per_pack);
 
-            if (got.first != rows[row].firsts[pack] || got.end != end)
-                fail_msg("%s: pack %zu is %zu … %zu", rows[row].name, pack, got.first, got.end);
+            fail_if(got.first != rows[row].firsts[pack] || got.end != end,
+                    "%s: pack %zu is %zu … %zu", rows[row].name, pack, got.first, got.end);
             end = got.first;
         }
     }
@@ -147,8 +148,7 @@ static void run_until_done(uint32_t n)
 {
     for (unsigned turns = 0; !are_done(n); turns++) {
         muster_loop_turn(ring.test.env.loop, MUSTER_NS_PER_MS);
-        if (turns > TURNS_MAX)
-            fail_msg("the members hang");
+        fail_if(turns > TURNS_MAX, "the members hang");
     }
 }
 

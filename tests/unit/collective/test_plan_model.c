@@ -1,6 +1,7 @@
 /* Plans in a model of the network: times that can be worked out by hand, and bounds. */
 #include <muster/plan_model.h>
 
+#include "assertion_count.h"
 #include "test_env.h"
 
 #include <string.h>
@@ -28,15 +29,14 @@ static struct muster_plan_model_result play(const struct muster_plan_model *mode
     struct muster_plan_model_result result;
     struct muster_error error;
 
-    if (muster_plan_model_run(muster_mem_system(), model, &result, &error) != MUSTER_OK)
-        fail_msg("%s", error.text);
+    fail_if(muster_plan_model_run(muster_mem_system(), model, &result, &error) != MUSTER_OK, "%s",
+            error.text);
     return result;
 }
 
 static void assert_near(double a, double b)
 {
-    if (a < b * 0.999 - 0.001 || a > b * 1.001 + 0.001)
-        fail_msg("%f is not %f", a, b);
+    fail_if(a < b * 0.999 - 0.001 || a > b * 1.001 + 0.001, "%f is not %f", a, b);
 }
 
 static void times_are_as_worked_out_by_hand(void **state)

@@ -9,6 +9,7 @@
 #include <muster/log.h>
 #include <muster/tls.h>
 
+#include "tests/lib/assertion_count.h"
 #include "tests/lib/fake_authority.h"
 #include "tests/lib/rpc_fixture.h"
 
@@ -66,12 +67,12 @@ static void a_policy_denies_first_then_allows(void **state)
 
     (void)state;
     test_env_open(&test);
-    if (muster_authorization_parse(&test.env, policy, &authorization, &error) != MUSTER_OK)
-        fail_msg("%s", error.text);
+    fail_if(muster_authorization_parse(&test.env, policy, &authorization, &error) != MUSTER_OK,
+            "%s", error.text);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-        if (muster_authorization_is_allowed(authorization, rows[i].identity, rows[i].method) !=
-            rows[i].is_allowed)
-            fail_msg("%s by %s", rows[i].method, muster_identity_name(rows[i].identity));
+        fail_if(muster_authorization_is_allowed(authorization, rows[i].identity, rows[i].method) !=
+                    rows[i].is_allowed,
+                "%s by %s", rows[i].method, muster_identity_name(rows[i].identity));
     muster_authorization_free(authorization);
     test_env_close(&test);
 }
@@ -106,8 +107,7 @@ static void what_a_policy_cannot_mean_is_named(void **state)
         assert_int_equal(
             muster_authorization_parse(&test.env, rows[i].text, &authorization, &error),
             rows[i].rc);
-        if (strstr(error.text, rows[i].says) == NULL)
-            fail_msg("%s: %s", rows[i].text, error.text);
+        fail_if(strstr(error.text, rows[i].says) == NULL, "%s: %s", rows[i].text, error.text);
         test_env_close(&test);
     }
 }

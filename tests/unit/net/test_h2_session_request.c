@@ -1,4 +1,5 @@
 /* Which requests are malformed. */
+#include "assertion_count.h"
 #include "test_env.h"
 
 #include <string.h>
@@ -49,8 +50,8 @@ static void good_requests_pass(void **state)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct muster_h2_request request = {.marks = 0};
 
-        if (!is_taken(&request, rows[i]) || !muster_h2_request_headers(&request, true))
-            fail_msg("row %zu", i);
+        fail_if(!is_taken(&request, rows[i]) || !muster_h2_request_headers(&request, true),
+                "row %zu", i);
     }
 }
 
@@ -95,8 +96,8 @@ static void malformed_requests_do_not(void **state)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct muster_h2_request request = {.marks = 0};
 
-        if (is_taken(&request, rows[i]) && muster_h2_request_headers(&request, true))
-            fail_msg("row %zu", i);
+        fail_if(is_taken(&request, rows[i]) && muster_h2_request_headers(&request, true), "row %zu",
+                i);
     }
 }
 

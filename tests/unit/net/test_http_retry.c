@@ -1,4 +1,5 @@
 /* When to try again. */
+#include "assertion_count.h"
 #include "test_env.h"
 
 #include "net/http_retry.h"
@@ -27,11 +28,11 @@ static void retry_after_is_seconds_or_a_date(void **state)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         uint64_t delay_ns = 1;
 
-        if (muster_http_retry_after_parse(rows[i].text, NOW_S * MUSTER_NS_PER_S, &delay_ns) !=
-            MUSTER_OK)
-            fail_msg("refused: %s", rows[i].text);
-        if (delay_ns != rows[i].delay_s * MUSTER_NS_PER_S)
-            fail_msg("%s: %llu ns", rows[i].text, (unsigned long long)delay_ns);
+        fail_if(muster_http_retry_after_parse(rows[i].text, NOW_S * MUSTER_NS_PER_S, &delay_ns) !=
+                    MUSTER_OK,
+                "refused: %s", rows[i].text);
+        fail_if(delay_ns != rows[i].delay_s * MUSTER_NS_PER_S, "%s: %llu ns", rows[i].text,
+                (unsigned long long)delay_ns);
     }
 }
 
@@ -56,8 +57,8 @@ static void what_is_no_retry_after_is_refused(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-        if (muster_http_retry_after_parse(rows[i], 0, &delay_ns) != MUSTER_INVALID_ARGUMENT)
-            fail_msg("accepted: %s", rows[i]);
+        fail_if(muster_http_retry_after_parse(rows[i], 0, &delay_ns) != MUSTER_INVALID_ARGUMENT,
+                "accepted: %s", rows[i]);
 }
 
 static void a_timestamp_is_a_delay_from_now(void **state)

@@ -12,6 +12,7 @@
 #include "net/port.h"
 #include "net/rpc_channel_internal.h"
 #include "net/tls_stream.h"
+#include "tests/lib/assertion_count.h"
 #include "tests/lib/fake_authority.h"
 #include "tests/lib/rpc_fixture.h"
 
@@ -362,7 +363,7 @@ static void silent_clients_do_not_keep_others_out(void **state)
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
     limit.rlim_cur = limit.rlim_max;
     if (limit.rlim_max < 2 * SILENT_COUNT + 100 || setrlimit(RLIMIT_NOFILE, &limit) != 0)
-        skip();
+        skip_with_reason("more open files are not allowed (ulimit -Hn)");
     secured_open(&secured, false);
     for (size_t i = 0; i < SILENT_COUNT; i++) {
         fds[i] = silent_connect(&secured.fixture.address);

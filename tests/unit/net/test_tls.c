@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tests/lib/assertion_count.h"
 #include "tests/lib/fake_authority.h"
 #include "tests/lib/tls_pair.h"
 
@@ -63,9 +64,9 @@ static void bad_credentials_are_named(void **state)
         struct muster_error error = {.rc = MUSTER_OK};
 
         test_env_open(&test);
-        if (muster_tls_open(&test.env, &rows[i].options, &tls, &error) != rows[i].rc ||
-            strstr(error.text, rows[i].text) == NULL)
-            fail_msg("%s: %s", rows[i].name, error.text);
+        fail_if(muster_tls_open(&test.env, &rows[i].options, &tls, &error) != rows[i].rc ||
+                    strstr(error.text, rows[i].text) == NULL,
+                "%s: %s", rows[i].name, error.text);
         test_env_close(&test);
     }
 }

@@ -1,6 +1,7 @@
 /* kubeconfig files: contexts over several files, credentials in all their forms, clear errors. */
 #include "resolvers/kubeconfig.h"
 
+#include "assertion_count.h"
 #include "test_env.h"
 #include "test_vars.h"
 
@@ -156,9 +157,9 @@ static void what_is_wrong_is_named_with_its_entry(void **state)
         struct muster_kubeconfig config;
         struct muster_error error = {0};
 
-        if (parse(&test, rows[i].text, rows[i].context, &config, &error) != rows[i].rc ||
-            strstr(error.text, rows[i].says) == NULL)
-            fail_msg("row %zu: %s", i, error.text);
+        fail_if(parse(&test, rows[i].text, rows[i].context, &config, &error) != rows[i].rc ||
+                    strstr(error.text, rows[i].says) == NULL,
+                "row %zu: %s", i, error.text);
     }
     test_env_close(&test);
 }

@@ -1,6 +1,7 @@
 /* PodList pages and watch events. */
 #include "resolvers/kubernetes_pods.h"
 
+#include "assertion_count.h"
 #include "test_env.h"
 
 #include <string.h>
@@ -83,8 +84,8 @@ static void what_is_no_list_is_refused(void **state)
         struct muster_error error = {0};
 
         muster_kubernetes_pods_init(&pods, test.env.mem);
-        if (add(&pods, rows[i], &error) != MUSTER_INVALID_ARGUMENT || error.text[0] == '\0')
-            fail_msg("'%s': %s", rows[i], error.text);
+        fail_if(add(&pods, rows[i], &error) != MUSTER_INVALID_ARGUMENT || error.text[0] == '\0',
+                "'%s': %s", rows[i], error.text);
         muster_kubernetes_pods_fini(&pods);
     }
     test_env_close(&test);

@@ -1,6 +1,7 @@
 /* Replicas laid out in the TPU mesh. */
 #include <muster/tpu_device_assignment.h>
 
+#include "assertion_count.h"
 #include "test_env.h"
 
 #include <string.h>
@@ -37,8 +38,8 @@ static struct muster_tpu_topology *mesh(struct test_env *test, struct muster_tpu
         .device_coordinates = devices[0].at,
         .device_coordinate_count = (size_t)(count - missing) * 4,
     };
-    if (muster_tpu_topology_new(test->env.mem, &options, &topology, &error) != MUSTER_OK)
-        fail_msg("%s", error.text);
+    fail_if(muster_tpu_topology_new(test->env.mem, &options, &topology, &error) != MUSTER_OK, "%s",
+            error.text);
     return topology;
 }
 
@@ -49,9 +50,9 @@ static struct muster_tpu_device_assignment *built(
     struct muster_tpu_device_assignment *assignment = NULL;
     struct muster_error error = {0};
 
-    if (muster_tpu_device_assignment_build(test->env.mem, topology, &options, &assignment,
-                                           &error) != MUSTER_OK)
-        fail_msg("%s", error.text);
+    fail_if(muster_tpu_device_assignment_build(test->env.mem, topology, &options, &assignment,
+                                               &error) != MUSTER_OK,
+            "%s", error.text);
     return assignment;
 }
 
@@ -61,9 +62,8 @@ static void assert_core(const struct muster_tpu_device_assignment *assignment, u
     const struct muster_tpu_coordinates *at =
         muster_tpu_device_assignment_coordinates(assignment, replica, core);
 
-    if (memcmp(at, &expected, sizeof(expected)) != 0)
-        fail_msg("core %u of replica %u: (%d, %d, %d, %d)", core, replica, at->at[0], at->at[1],
-                 at->at[2], at->at[3]);
+    fail_if(memcmp(at, &expected, sizeof(expected)) != 0, "core %u of replica %u: (%d, %d, %d, %d)",
+            core, replica, at->at[0], at->at[1], at->at[2], at->at[3]);
 }
 
 static void no_options_give_the_one_core_at_the_origin(void **state)
@@ -282,10 +282,11 @@ static void what_does_not_fit_is_refused(void **state)
         struct muster_tpu_device_assignment *assignment = NULL;
         struct muster_error error = {0};
 
-        if (muster_tpu_device_assignment_build(test.env.mem, topology, &rows[i].options,
-                                               &assignment, &error) != MUSTER_INVALID_ARGUMENT ||
-            strstr(error.text, rows[i].text) == NULL)
-            fail_msg("row %zu: %s", i, error.text);
+        fail_if(muster_tpu_device_assignment_build(test.env.mem, topology, &rows[i].options,
+                                                   &assignment,
+                                                   &error) != MUSTER_INVALID_ARGUMENT ||
+                    strstr(error.text, rows[i].text) == NULL,
+                "row %zu: %s", i, error.text);
     }
     muster_tpu_topology_unref(topology);
     test_env_close(&test);

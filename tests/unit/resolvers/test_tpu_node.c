@@ -2,6 +2,7 @@
 #include <muster/tpu_node.h>
 #include <muster/tpu_system.h>
 
+#include "assertion_count.h"
 #include "test_env.h"
 
 #include <stdlib.h>
@@ -14,8 +15,8 @@ static struct muster_tpu_node *parsed(struct test_env *test, const char *text)
     struct muster_tpu_node *node = NULL;
     struct muster_error error = {0};
 
-    if (muster_tpu_node_parse(test->env.mem, text, strlen(text), &node, &error) != MUSTER_OK)
-        fail_msg("%s", error.text);
+    fail_if(muster_tpu_node_parse(test->env.mem, text, strlen(text), &node, &error) != MUSTER_OK,
+            "%s", error.text);
     return node;
 }
 
@@ -66,9 +67,9 @@ static void what_is_no_node_is_refused(void **state)
         struct muster_tpu_node *node = NULL;
         struct muster_error error = {0};
 
-        if (muster_tpu_node_parse(test.env.mem, rows[i], strlen(rows[i]), &node, &error) !=
-            MUSTER_INVALID_ARGUMENT)
-            fail_msg("'%s' was taken", rows[i]);
+        fail_if(muster_tpu_node_parse(test.env.mem, rows[i], strlen(rows[i]), &node, &error) !=
+                    MUSTER_INVALID_ARGUMENT,
+                "'%s' was taken", rows[i]);
     }
     test_env_close(&test);
 }
@@ -131,9 +132,9 @@ static void memory_that_ran_out_cools_down_for_90_seconds(void **state)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct muster_tpu_node *node = parsed(&test, rows[i].node);
 
-        if (muster_tpu_node_is_recoverable(node, &rows[i].recovery, rows[i].wall_ns) !=
-            rows[i].is_recoverable)
-            fail_msg("row %zu", i);
+        fail_if(muster_tpu_node_is_recoverable(node, &rows[i].recovery, rows[i].wall_ns) !=
+                    rows[i].is_recoverable,
+                "row %zu", i);
         muster_tpu_node_unref(node);
     }
     test_env_close(&test);

@@ -2,6 +2,7 @@
 #include "resolvers/task_address.h"
 #include "resolvers/tpu_text.h"
 
+#include "assertion_count.h"
 #include "test_env.h"
 #include "test_vars.h"
 
@@ -87,10 +88,10 @@ static void bad_endpoints_are_named(void **state)
         struct muster_error error = {0};
         size_t count = 0;
 
-        if (muster_tpu_endpoints_parse(test.env.mem, rows[i][0], &endpoints, &count, &error) !=
-                MUSTER_INVALID_ARGUMENT ||
-            strstr(error.text, rows[i][1]) == NULL)
-            fail_msg("%s: %s", rows[i][0], error.text);
+        fail_if(muster_tpu_endpoints_parse(test.env.mem, rows[i][0], &endpoints, &count, &error) !=
+                        MUSTER_INVALID_ARGUMENT ||
+                    strstr(error.text, rows[i][1]) == NULL,
+                "%s: %s", rows[i][0], error.text);
     }
     test_env_close(&test);
 }
@@ -158,8 +159,8 @@ static void the_argument_wins_then_gke_then_the_name_then_the_config(void **stat
 
         test_vars_init(&vars, list);
         test.env.vars = &vars.vars;
-        if (muster_tpu_target_init(&target, &test.env, &rows[i].options, &error) != MUSTER_OK)
-            fail_msg("row %zu: %s", i, error.text);
+        fail_if(muster_tpu_target_init(&target, &test.env, &rows[i].options, &error) != MUSTER_OK,
+                "row %zu: %s", i, error.text);
         assert_int_equal(target.kind, rows[i].kind);
         assert_string_equal(target.name, rows[i].is_named);
         assert_string_equal(target.project != NULL ? target.project : "",

@@ -1,6 +1,7 @@
 /* The TPU mesh: what is refused, the way back from a place to its device, names, the wire form. */
 #include <muster/tpu_topology.h>
 
+#include "assertion_count.h"
 #include "test_env.h"
 
 #include <string.h>
@@ -155,9 +156,9 @@ static void what_cannot_be_a_mesh_is_refused(void **state)
         struct muster_tpu_topology *topology = NULL;
         struct muster_error error = {0};
 
-        if (muster_tpu_topology_new(test.env.mem, &options, &topology, &error) != rows[i].rc ||
-            strstr(error.text, rows[i].text) == NULL)
-            fail_msg("%s: %s", rows[i].name, error.text);
+        fail_if(muster_tpu_topology_new(test.env.mem, &options, &topology, &error) != rows[i].rc ||
+                    strstr(error.text, rows[i].text) == NULL,
+                "%s: %s", rows[i].name, error.text);
     }
     test_env_close(&test);
 }

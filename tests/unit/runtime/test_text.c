@@ -1,4 +1,5 @@
 /* Growing text: JSON escapes, numbers, lack of memory. */
+#include "assertion_count.h"
 #include "test_env.h"
 
 #include <math.h>
@@ -45,8 +46,7 @@ static void broken_utf8_becomes_replacement_characters(void **state)
 
         muster_text_init(&text, env_of(state)->mem);
         muster_text_add_json(&text, rows[i].bytes);
-        if (strcmp(text.bytes, rows[i].expected) != 0)
-            fail_msg("%s: %s", rows[i].name, text.bytes);
+        fail_if(strcmp(text.bytes, rows[i].expected) != 0, "%s: %s", rows[i].name, text.bytes);
         muster_text_fini(&text);
     }
 }

@@ -10,9 +10,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "assertion_count.h"
 #include "test_env.h"
 
-#define SHORT_NS 100000
+#define SHORT_NS  100000
+#define NO_SLICES "this kernel has no time slices of a thread's choice (Linux 6.12)"
 
 static struct sched_attr scheduling(void)
 {
@@ -69,7 +71,7 @@ static void a_thread_gets_short_slices_and_its_children_do_not(void **state)
 {
     (void)state;
     if (!has_long_slices())
-        skip(); /* a kernel before 6.12 */
+        skip_with_reason(NO_SLICES);
     assert_int_equal(in_child(shorten_kindly), 1);
 }
 
@@ -77,7 +79,7 @@ static void who_has_chosen_a_policy_keeps_it(void **state)
 {
     (void)state;
     if (!has_long_slices())
-        skip();
+        skip_with_reason(NO_SLICES);
     assert_int_equal(in_child(leave_batch_alone), 1);
 }
 

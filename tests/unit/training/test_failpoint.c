@@ -1,5 +1,6 @@
 /* The failpoint: what MUSTER_KILL accepts, and that the process dies at the chosen chunk and no
  * other. */
+#include "assertion_count.h"
 #include "test_env.h"
 #include "test_vars.h"
 
@@ -67,8 +68,8 @@ static void malformed_text_is_refused(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
-        if (init_with(&failpoint, texts[i]) != MUSTER_INVALID_ARGUMENT)
-            fail_msg("accepted: %s", texts[i]);
+        fail_if(init_with(&failpoint, texts[i]) != MUSTER_INVALID_ARGUMENT, "accepted: %s",
+                texts[i]);
 }
 
 static void process_dies_at_the_chosen_chunk_only(void **state)

@@ -1,5 +1,6 @@
 /* Which task of how many: from TF_CONFIG, from torchrun's variables, and clear errors for
  * everything else. */
+#include "assertion_count.h"
 #include "test_env.h"
 #include "test_vars.h"
 
@@ -167,16 +168,15 @@ static void each_environment_gives_its_place(void **state)
 
         rc = muster_place_find(&test.env, row->resolver, &place, &error);
 
-        if (rc != row->rc)
-            fail_msg("%s: %s (%s), expected %s", row->name, muster_rc_name(rc), error.text,
-                     muster_rc_name(row->rc));
-        if (rc != MUSTER_OK && strstr(error.text, row->task_type) == NULL)
-            fail_msg("%s: the text does not name %s: %s", row->name, row->task_type, error.text);
-        if (rc == MUSTER_OK &&
-            (strcmp(place.task_type, row->task_type) != 0 || place.task_index != row->index ||
-             place.expected_count != row->count))
-            fail_msg("%s: %s:%u of %u", row->name, place.task_type, place.task_index,
-                     place.expected_count);
+        fail_if(rc != row->rc, "%s: %s (%s), expected %s", row->name, muster_rc_name(rc),
+                error.text, muster_rc_name(row->rc));
+        fail_if(rc != MUSTER_OK && strstr(error.text, row->task_type) == NULL,
+                "%s: the text does not name %s: %s", row->name, row->task_type, error.text);
+        fail_if(rc == MUSTER_OK &&
+                    (strcmp(place.task_type, row->task_type) != 0 ||
+                     place.task_index != row->index || place.expected_count != row->count),
+                "%s: %s:%u of %u", row->name, place.task_type, place.task_index,
+                place.expected_count);
         test_env_close(&test);
     }
 }
@@ -212,8 +212,8 @@ static void the_uri_of_the_remedy_gives_a_place(void **state)
         remedy = strstr(error.text, "as in ");
         assert_non_null(remedy);
 
-        if (muster_place_find(&test.env, remedy + strlen("as in "), &place, NULL) != MUSTER_OK)
-            fail_msg("the remedy does not work: %s", error.text);
+        fail_if(muster_place_find(&test.env, remedy + strlen("as in "), &place, NULL) != MUSTER_OK,
+                "the remedy does not work: %s", error.text);
 
         assert_int_not_equal(place.expected_count, 0);
         test_env_close(&test);

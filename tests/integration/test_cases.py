@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""No case passes without an assertion, in C and in Python; what is skipped is told with its reason at the end of a run."""
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+LIB = pathlib.Path(__file__).resolve().parents[1] / "lib"
+sys.path.insert(0, str(LIB))
+import guard
+
+guard.enter()
+import skips
+
+EMPTY_CASE = pathlib.Path(os.environ["MUSTER_BINARY_DIR"], "tests", "programs", "empty_case")
+SCRIPT = f"""
+import sys, unittest
+sys.path.insert(0, "{LIB}")
+import guard
+guard.enter()
+class Case(unittest.TestCase):
+    def test_something(self):
+        self.assertEqual(1, 1)
+    def test_nothing(self):
+        pass
+    @unittest.skip("there is no moon")
+    def test_skipped(self):
+        pass
+unittest.main()
+"""
+LOG = """Start testing: today
+1/4 Testing: net.a
+1/4 Test: net.a
+Output:
+skipped: case_one: there is no moon
+not here: go: go is not installed
+skipped: case_two: there is no moon
+2/4 Testing: net.b
+skipped: a daemon
+"""
+
+
+class Cases(unittest.TestCase):
+    def test_a_case_of_cmocka_that_asserts_nothing_fails(self):
+        done = subprocess.run([EMPTY_CASE], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("case_asserts_nothing passes without an assertion", done.stderr)
+        self.assertIn("skipped: case_is_skipped: there is no moon\n", done.stdout)
+        self.assertRegex(done.stderr + done.stdout, r"OK \] case_asserts_something")
+
+    def test_a_case_of_unittest_that_asserts_nothing_fails(self):
+        done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("test_nothing passes without an assertion", done.stderr)
+        self.assertIn("skipped: Case.test_skipped: there is no moon\n", done.stdout)
+        self.assertIn("FAILED (failures=1, skipped=1)", done.stderr)
+
+
+class Skips(unittest.TestCase):
+    def test_reasons_are_told_with_their_tests(self):
+        found = skips.skips_of(LOG)
+        self.assertEqual({reason: list(names) for reason, names in found.items()}, {
+            "case_one: there is no moon": ["net.a"], "go: go is not installed": ["net.a"], "case_two: there is no moon": ["net.a"],
+            "a daemon": ["net.b"]})
+        self.assertIn("Skipped, for 4 reasons:\n", skips.report(found))
+        self.assertIn("\n  a daemon\n    net.b", skips.report(found))
+
+    def test_a_run_that_skipped_nothing_says_so(self):
+        self.assertEqual(skips.report(skips.skips_of("1/1 Testing: net.a\nOK\n")), "Nothing was skipped.")
+
+    def test_without_a_log_it_fails(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run([LIB / "skips.py", folder], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("must be the log of a run of ctest, but is not there; run ./tools/test", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
