@@ -71,7 +71,7 @@ static const char *object_to(const struct muster_board_system *board,
 {
     if (hello->type != MUSTER_BOARD_HELLO)
         return "it does not begin with HELLO";
-    if (memchr(hello->job, '\0', sizeof(hello->job)) == NULL || strcmp(hello->job, board->job) != 0)
+    if (strncmp(hello->job, board->job, sizeof(hello->job)) != 0)
         return "it is of another job";
     if (!muster_incarnation_is_equal(&hello->to, &board->self.incarnation))
         return "it looks for another process";
@@ -127,11 +127,10 @@ static void hear_hello(struct muster_board_peer_system *peer, struct muster_boar
     const struct muster_board_message *hello = &packet->message;
     const char *why = NULL;
 
-    if (peer->page != NULL || peer->peer.is_failed ||
-        !muster_incarnation_is_equal(&hello->from, &peer->peer.incarnation))
-        why = "another process answers";
-    else
+    if (muster_incarnation_is_equal(&hello->from, &peer->peer.incarnation))
         why = map_segment(peer, packet);
+    else
+        why = "another process answers";
     if (why != NULL) {
         muster_board_peer_fail(peer, MUSTER_UNAVAILABLE, "%s", why);
         return;
