@@ -345,8 +345,12 @@ enum muster_rc muster_strategy_split_exchange(struct muster_strategy_split *spli
     struct muster_tensor tensors[2];
     struct muster_strategy_call call = {
         .name = "exchange", .tensors = tensors, .to = to, .from = from, .start = start_exchange};
-    uint32_t size = muster_strategy_split_size(split);
+    enum muster_rc rc = check_split(split, call.name);
+    uint32_t size;
 
+    if (rc != MUSTER_OK)
+        return rc;
+    size = muster_strategy_split_size(split);
     if ((to != MUSTER_SPLIT_NOBODY && to >= size) || (from != MUSTER_SPLIT_NOBODY && from >= size))
         return muster_error_set(&split->strategy->error, MUSTER_INVALID_ARGUMENT,
                                 "exchange of a split: ranks %u and %u among %u members", to, from,
@@ -355,7 +359,7 @@ enum muster_rc muster_strategy_split_exchange(struct muster_strategy_split *spli
         tensors[call.count++] = *output;
     if (from != MUSTER_SPLIT_NOBODY)
         tensors[call.count++] = *input;
-    return call.count > 0 ? run_in_split(split, &call) : check_split(split, call.name);
+    return call.count > 0 ? run_in_split(split, &call) : MUSTER_OK;
 }
 
 /* --- tensors that the other processes of the host map --- */

@@ -1,0 +1,380 @@
+/* Operations of a strategy and of its splits among four members: every rank runs the same script and
+ * checks its own results. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <muster/strategy_split.h>
+
+#include "job_stage.h"
+#include "test_env.h"
+#include "training/strategy_internal.h"
+
+#define SIZE  4u
+#define COUNT 5u
+#define MANY  70u /* more than operations in flight */
+
+/* One member's run of the script. */
+struct script {
+    unsigned rank;
+    struct muster_strategy *strategy;
+    struct muster_strategy_split *halves; /* ranks 0 and 2, 1 and 3 */
+    struct muster_strategy_split *heads;  /* ranks 0 … 2; rank 3 is in none */
+};
+
+static uint32_t half_of(void *data, const struct muster_member *member)
+{
+    (void)data;
+    return member->task_index % 2;
+}
+
+static uint32_t head_of(void *data, const struct muster_member *member)
+{
+    (void)data;
+    return member->task_index < 3 ? 7 : MUSTER_COLOR_MAX + 1;
+}
+
+static struct muster_tensor of_ints(int64_t *values, uint64_t count)
+{
+    return (struct muster_tensor){.data = values, .count = count, .dtype = MUSTER_I64};
+}
+
+static void check_ok(const struct script *script, enum muster_rc rc, int line)
+{
+    if (rc != MUSTER_OK)
+        job_check(false, muster_strategy_error(script->strategy)->text, __FILE__, line);
+}
+
+static void check_fails(const struct script *script, enum muster_rc rc, enum muster_rc expected,
+                        const char *text, int line)
+{
+    const struct muster_error *error = muster_strategy_error(script->strategy);
+
+    if (rc != expected || strstr(error->text, text) == NULL)
+        job_check(false, error->text, __FILE__, line);
+}
+
+#define OK(call)              check_ok(script, (call), __LINE__)
+#define FAILS(call, rc, text) check_fails(script, (call), (rc), (text), __LINE__)
+
+static void fill(int64_t *values, unsigned rank)
+{
+    for (unsigned i = 0; i < COUNT; i++)
+        values[i] = (int64_t)(rank + 1) * (i + 1);
+}
+
+/* --- of all members --- */
+
+static void reduce_all(const struct script *script)
+{
+    static const struct {
+        enum muster_reduction reduction;
+        int64_t expected; /* of 1, 2, 3, 4 */
+    } rows[] = {{MUSTER_SUM, 10}, {MUSTER_MIN, 1}, {MUSTER_MAX, 4}, {MUSTER_PROD, 24}};
+    int64_t values[COUNT];
+    const struct muster_tensor tensor = of_ints(values, COUNT);
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        fill(values, script->rank);
+        OK(muster_strategy_all_reduce(script->strategy, &tensor, 1, rows[i].reduction));
+        JOB_CHECK(values[0] == rows[i].expected);
+        JOB_CHECK(rows[i].reduction == MUSTER_PROD || values[4] == 5 * rows[i].expected);
+        JOB_CHECK(muster_strategy_contributors(script->strategy) == SIZE);
+        JOB_CHECK(muster_strategy_result(script->strategy)->contributor_count == SIZE);
+    }
+}
+
+static void reduce_weighted(const struct script *script)
+{
+    double values[2] = {script->rank, 1};
+    const struct muster_tensor tensor = {.data = values, .count = 2, .dtype = MUSTER_F64};
+
+    OK(muster_strategy_all_reduce_weighted(script->strategy, &tensor, 1, script->rank));
+    JOB_CHECK(values[0] > 14.0 / 6 - 1e-9 && values[0] < 14.0 / 6 + 1e-9);
+    JOB_CHECK(values[1] > 1 - 1e-9 && values[1] < 1 + 1e-9);
+    JOB_CHECK(muster_strategy_result(script->strategy)->total_weight == 6);
+}
+
+/* More tensors than operations that are in flight at a time, alone and in packs. */
+static void reduce_many(const struct script *script)
+{
+    static const uint64_t packs[] = {0, 256};
+    int64_t values[MANY];
+    struct muster_tensor tensors[MANY];
+
+    for (size_t k = 0; k < sizeof(packs) / sizeof(packs[0]); k++) {
+        const struct muster_communication_options options = {.bytes_per_pack = packs[k]};
+
+        for (unsigned i = 0; i < MANY; i++) {
+            values[i] = i * (script->rank + 1);
+            tensors[i] = of_ints(&values[i], 1);
+        }
+        OK(muster_strategy_all_reduce_with(script->strategy, tensors, MANY, MUSTER_SUM, &options));
+        for (unsigned i = 0; i < MANY; i++)
+            JOB_CHECK(values[i] == 10 * i);
+    }
+}
+
+static void give_from_each_root(const struct script *script)
+{
+    int64_t values[COUNT];
+    const struct muster_tensor tensor = of_ints(values, COUNT);
+
+    for (uint32_t root = 0; root < SIZE; root++) {
+        fill(values, script->rank);
+        OK(muster_strategy_broadcast(script->strategy, &tensor, root));
+        JOB_CHECK(values[0] == root + 1 && values[4] == 5 * (root + 1));
+        fill(values, script->rank);
+        OK(muster_strategy_reduce(script->strategy, &tensor, MUSTER_SUM, root));
+        JOB_CHECK(values[0] == (script->rank == root ? 10 : script->rank + 1));
+    }
+    FAILS(muster_strategy_broadcast(script->strategy, &tensor, SIZE), MUSTER_INVALID_ARGUMENT,
+          "broadcast: there is no rank 4, the last is 3");
+    FAILS(muster_strategy_reduce(script->strategy, &tensor, MUSTER_SUM, SIZE),
+          MUSTER_INVALID_ARGUMENT, "reduce: there is no rank 4");
+}
+
+static void gather_and_exchange(const struct script *script)
+{
+    int64_t input[SIZE], output[SIZE];
+    const struct muster_tensor one = of_ints(input, 1), all = of_ints(input, SIZE);
+    const struct muster_tensor gathered = of_ints(output, SIZE);
+
+    for (unsigned i = 0; i < SIZE; i++)
+        input[i] = 10 * script->rank + i;
+    OK(muster_strategy_all_gather(script->strategy, &one, &gathered));
+    for (unsigned i = 0; i < SIZE; i++)
+        JOB_CHECK(output[i] == 10 * i);
+    OK(muster_strategy_all_to_all(script->strategy, &all, &gathered));
+    for (unsigned i = 0; i < SIZE; i++)
+        JOB_CHECK(output[i] == 10 * i + script->rank);
+    OK(muster_strategy_barrier(script->strategy));
+}
+
+/* What is refused here needs no other member: all go on. */
+static void refuse_bad_tensors(const struct script *script)
+{
+    int64_t values[2 * SIZE];
+    const struct muster_tensor good = of_ints(values, 1), nothing = of_ints(NULL, 1);
+    const struct muster_tensor list[] = {good, nothing};
+    const struct muster_tensor short_one = of_ints(values + 1, SIZE - 1);
+    const struct muster_tensor flags = {.data = values, .count = 1, .dtype = MUSTER_BOOL};
+
+    FAILS(muster_strategy_broadcast(script->strategy, &nothing, 0), MUSTER_INVALID_ARGUMENT,
+          "broadcast of tensor 0: unknown type, or data NULL");
+    FAILS(muster_strategy_all_gather(script->strategy, &good, &short_one), MUSTER_INVALID_ARGUMENT,
+          "all_gather of i64 x 1 into i64 x 3 on 4 members");
+    FAILS(muster_strategy_all_reduce_with(
+              script->strategy, list, 2, MUSTER_SUM,
+              &(struct muster_communication_options){.bytes_per_pack = 64}),
+          MUSTER_INVALID_ARGUMENT, "all_reduce of 2 tensors");
+    FAILS(muster_strategy_all_reduce(script->strategy, &flags, 1, MUSTER_SUM),
+          MUSTER_INVALID_ARGUMENT, "all_reduce of tensor 0: ");
+    FAILS(muster_strategy_reduce(script->strategy, &flags, MUSTER_SUM, 0), MUSTER_INVALID_ARGUMENT,
+          "reduce of tensor 0: ");
+    FAILS(muster_strategy_all_reduce_with(
+              script->strategy, &good, 1, MUSTER_SUM,
+              &(struct muster_communication_options){.implementation = MUSTER_COMMUNICATION_NCCL}),
+          MUSTER_INVALID_ARGUMENT, "communication NCCL, and the tensors are in host memory");
+}
+
+/* --- of a split --- */
+
+static void check_places(const struct script *script)
+{
+    JOB_CHECK(muster_strategy_split_size(script->halves) == 2);
+    JOB_CHECK(muster_strategy_split_rank(script->halves) == script->rank / 2);
+    JOB_CHECK(muster_strategy_split_size(script->heads) == (script->rank < 3 ? 3 : 0));
+    JOB_CHECK(script->rank == 3 || muster_strategy_split_rank(script->heads) == script->rank);
+}
+
+static void work_in_halves(const struct script *script)
+{
+    struct muster_strategy_split *split = script->halves;
+    unsigned half = script->rank % 2, place = script->rank / 2;
+    int64_t values[COUNT], output[2];
+    const struct muster_tensor tensor = of_ints(values, COUNT), pair = of_ints(values, 2);
+    const struct muster_tensor one = of_ints(values, 1), parts = of_ints(output, 2);
+    const struct muster_tensor list[] = {of_ints(values, 1), of_ints(values + 1, 1)};
+
+    fill(values, script->rank);
+    OK(muster_strategy_split_all_reduce(split, &tensor, 1, MUSTER_SUM));
+    JOB_CHECK(values[0] == (half == 0 ? 1 + 3 : 2 + 4));
+    JOB_CHECK(muster_strategy_contributors(script->strategy) == 2);
+    fill(values, script->rank);
+    OK(muster_strategy_split_all_reduce(split, list, 2, MUSTER_MAX));
+    JOB_CHECK(values[0] == half + 3 && values[1] == 2 * (half + 3));
+    fill(values, script->rank);
+    OK(muster_strategy_split_broadcast(split, &tensor, 1));
+    JOB_CHECK(values[0] == half + 3);
+    fill(values, script->rank);
+    OK(muster_strategy_split_reduce(split, &tensor, MUSTER_SUM, 1));
+    JOB_CHECK(values[0] == (place == 1 ? (half == 0 ? 4 : 6) : script->rank + 1));
+    values[0] = script->rank;
+    OK(muster_strategy_split_all_gather(split, &one, &parts));
+    JOB_CHECK(output[0] == half && output[1] == half + 2);
+    values[0] = 10 * script->rank;
+    values[1] = 10 * script->rank + 1;
+    OK(muster_strategy_split_all_to_all(split, &pair, &parts));
+    JOB_CHECK(output[0] == 10 * half + place && output[1] == 10 * (half + 2) + place);
+    OK(muster_strategy_split_barrier(split));
+    FAILS(muster_strategy_split_broadcast(split, &tensor, 2), MUSTER_INVALID_ARGUMENT,
+          "broadcast: there is no rank 2, the last is 1");
+    FAILS(muster_strategy_split_reduce(split, &tensor, MUSTER_SUM, 2), MUSTER_INVALID_ARGUMENT,
+          "reduce: there is no rank 2");
+}
+
+/* Who has no group in a split is told so, and disturbs nobody. */
+static void stand_aside(const struct script *script)
+{
+    static const char text[] = "of a split: this member has no group in it";
+    struct muster_strategy_split *split = script->heads;
+    int64_t values[2] = {0};
+    const struct muster_tensor one = of_ints(values, 1), other = of_ints(values + 1, 1);
+    const enum muster_rc rc = MUSTER_FAILED_PRECONDITION;
+
+    FAILS(muster_strategy_split_all_reduce(split, &one, 1, MUSTER_SUM), rc, text);
+    FAILS(muster_strategy_split_broadcast(split, &one, 0), rc, text);
+    FAILS(muster_strategy_split_reduce(split, &one, MUSTER_SUM, 0), rc, text);
+    FAILS(muster_strategy_split_all_gather(split, &one, &other), rc, text);
+    FAILS(muster_strategy_split_all_to_all(split, &one, &other), rc, text);
+    FAILS(muster_strategy_split_barrier(split), rc, text);
+    FAILS(
+        muster_strategy_split_exchange(split, NULL, MUSTER_SPLIT_NOBODY, NULL, MUSTER_SPLIT_NOBODY),
+        rc, text);
+}
+
+/* A pipeline of three: what comes from the one before goes to the one behind. */
+static void pass_on(const struct script *script)
+{
+    struct muster_strategy_split *split = script->heads;
+    int64_t own = 100 + script->rank, got = -1;
+    const struct muster_tensor output = of_ints(&own, 1), input = of_ints(&got, 1);
+    uint32_t to = script->rank < 2 ? script->rank + 1 : MUSTER_SPLIT_NOBODY;
+    uint32_t from = script->rank > 0 ? script->rank - 1 : MUSTER_SPLIT_NOBODY;
+
+    OK(muster_strategy_split_exchange(split, &output, to, &input, from));
+    JOB_CHECK(got == (script->rank > 0 ? 99 + (int64_t)script->rank : -1));
+    OK(muster_strategy_split_exchange(split, NULL, MUSTER_SPLIT_NOBODY, NULL, MUSTER_SPLIT_NOBODY));
+    FAILS(muster_strategy_split_exchange(split, &output, 3, &input, MUSTER_SPLIT_NOBODY),
+          MUSTER_INVALID_ARGUMENT, "exchange of a split: ranks 3 and");
+    FAILS(muster_strategy_split_exchange(split, &output, MUSTER_SPLIT_NOBODY, &input, 3),
+          MUSTER_INVALID_ARGUMENT, "among 3 members");
+}
+
+/* --- the script --- */
+
+static void make_splits(struct script *script)
+{
+    struct muster_strategy_split *none = NULL;
+
+    OK(muster_strategy_split(script->strategy, half_of, NULL, &script->halves));
+    OK(muster_strategy_split(script->strategy, head_of, NULL, &script->heads));
+    FAILS(muster_strategy_split(script->strategy, NULL, NULL, &none), MUSTER_INVALID_ARGUMENT,
+          "split: no color");
+    JOB_CHECK(none == NULL);
+}
+
+static void refuse_before_begin(const struct script *script)
+{
+    static const char text[] = ": call begin first";
+    int64_t values[2] = {0};
+    const struct muster_tensor one = of_ints(values, 1), other = of_ints(values + 1, 1);
+    struct muster_strategy *strategy = script->strategy;
+    const enum muster_rc rc = MUSTER_FAILED_PRECONDITION;
+
+    FAILS(muster_strategy_all_reduce(strategy, &one, 1, MUSTER_SUM), rc, text);
+    FAILS(muster_strategy_all_reduce_weighted(strategy, &one, 1, 1), rc, text);
+    FAILS(muster_strategy_broadcast(strategy, &one, 0), rc, text);
+    FAILS(muster_strategy_reduce(strategy, &one, MUSTER_SUM, 0), rc, text);
+    FAILS(muster_strategy_all_gather(strategy, &one, &other), rc, text);
+    FAILS(muster_strategy_all_to_all(strategy, &one, &other), rc, text);
+    FAILS(muster_strategy_barrier(strategy), rc, text);
+    FAILS(muster_strategy_split_barrier(script->halves), rc, text);
+    FAILS(muster_strategy_split_all_reduce(script->halves, &one, 1, MUSTER_SUM), rc, text);
+    FAILS(muster_strategy_split_exchange(script->halves, &one, 1, &one, 1), rc, text);
+}
+
+static void refuse_in_a_step(struct script *script)
+{
+    struct muster_strategy_split *late = NULL;
+
+    FAILS(muster_strategy_split(script->strategy, half_of, NULL, &late), MUSTER_FAILED_PRECONDITION,
+          "split: splits are made before the first begin");
+}
+
+static void run_script(unsigned rank, void *data)
+{
+    struct script own = {.rank = rank, .strategy = job_strategy_open()}, *script = &own;
+
+    (void)data;
+    make_splits(script);
+    refuse_before_begin(script);
+    JOB_CHECK(job_begin(own.strategy) == 1);
+    refuse_in_a_step(script);
+    reduce_all(script);
+    reduce_weighted(script);
+    reduce_many(script);
+    give_from_each_root(script);
+    gather_and_exchange(script);
+    refuse_bad_tensors(script);
+    job_commit(own.strategy);
+    JOB_CHECK(job_begin(own.strategy) == 2);
+    check_places(script);
+    work_in_halves(script);
+    if (rank == 3)
+        stand_aside(script);
+    else
+        pass_on(script);
+    job_commit(own.strategy);
+    refuse_before_begin(script);
+    muster_strategy_close(own.strategy);
+}
+
+static void every_rank_has_its_result(void **state)
+{
+    static struct job_stage stage;
+    static const unsigned ours[] = {0, 3};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(ours) / sizeof(ours[0]); i++) {
+        job_stage_open(&stage, ours[i], SIZE);
+        for (unsigned rank = 0; rank < SIZE; rank++)
+            if (rank != ours[i])
+                job_stage_start(&stage, rank, run_script, NULL);
+        run_script(ours[i], NULL);
+        job_stage_close(&stage);
+    }
+}
+
+static void splits_are_bounded(void **state)
+{
+    static struct job_stage stage;
+    struct muster_strategy_split *split = NULL;
+    struct muster_strategy *strategy;
+
+    (void)state;
+    job_stage_open(&stage, 0, 1);
+    strategy = job_strategy_open();
+    for (unsigned i = 0; i < MUSTER_SPLITS_MAX; i++)
+        assert_int_equal(muster_strategy_split(strategy, half_of, NULL, &split), MUSTER_OK);
+    split = NULL;
+
+    assert_int_equal(muster_strategy_split(strategy, half_of, NULL, &split),
+                     MUSTER_RESOURCE_EXHAUSTED);
+    assert_null(split);
+    assert_int_equal(strategy->split_count, MUSTER_SPLITS_MAX);
+    muster_strategy_close(strategy);
+    job_stage_close(&stage);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_rank_has_its_result),
+        cmocka_unit_test(splits_are_bounded),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
