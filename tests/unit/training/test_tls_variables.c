@@ -12,11 +12,11 @@
 #include "test_vars.h"
 #include "tls_pair.h"
 
-#define OUR_JOB   "spiffe://test/job/a"
-#define OTHER_JOB "spiffe://test/job/b"
-#define PEERS     OUR_JOB "/*"
+#define OUR_JOB    "spiffe://test/job/a"
+#define OTHER_JOB  "spiffe://test/job/b"
+#define PEERS      OUR_JOB "/*"
 #define PATH_BYTES 128
-#define VARS_MAX  8
+#define VARS_MAX   8
 
 /* --- Half of it --- */
 
