@@ -208,19 +208,40 @@ static enum muster_rc digest_of(int fd, uint64_t size, int to, uint8_t *ret_dige
     return rc;
 }
 
-/* The file appears whole and under no name that is taken. */
-static enum muster_rc publish(int fd, const char *temporary, const char *path,
-                              struct muster_error *ret_error)
+static enum muster_rc refuse(const char *path, struct muster_error *ret_error)
+{
+    return muster_error_set(ret_error, MUSTER_ALREADY_EXISTS,
+                            "%.150s is there already: choose another name, or move it away", path);
+}
+
+/* A name is safe against a loss of power once its folder is synced. File systems that cannot do so
+ * say EINVAL: there it is as safe as it gets. */
+static bool sync_folder_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char folder[PATH_BYTES];
+    int fd = -1;
+    bool is_synced = false;
+
+    (void)snprintf(folder, sizeof(folder), "%.*s", slash != NULL ? (int)(slash - path) : 1,
+                   slash != NULL ? path : ".");
+    fd = open(slash == path ? "/" : folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    is_synced = fsync(fd) == 0 || errno == EINVAL;
+    close(fd);
+    return is_synced;
+}
+
+enum muster_rc muster_registry_backup_publish(int fd, const char *temporary, const char *path,
+                                              struct muster_error *ret_error)
 {
     if (fsync(fd) != 0)
         return fail_at(temporary, ret_error);
-    if (link(temporary, path) == 0)
-        return MUSTER_OK;
-    if (errno == EEXIST)
-        return muster_error_set(ret_error, MUSTER_ALREADY_EXISTS,
-                                "%.150s is there already: choose another name, or move it away",
-                                path);
-    return fail_at(path, ret_error);
+    if (link(temporary, path) != 0)
+        return errno == EEXIST ? refuse(path, ret_error) : fail_at(path, ret_error);
+    (void)unlink(temporary);
+    return sync_folder_of(path) ? MUSTER_OK : fail_at(path, ret_error);
 }
 
 static enum muster_rc refuse_existing(const char *path, const char *suffix,
@@ -229,10 +250,7 @@ static enum muster_rc refuse_existing(const char *path, const char *suffix,
     char name[PATH_BYTES];
 
     (void)snprintf(name, sizeof(name), "%s%s", path, suffix);
-    if (access(name, F_OK) != 0)
-        return MUSTER_OK;
-    return muster_error_set(ret_error, MUSTER_ALREADY_EXISTS,
-                            "%.150s is there already: choose another name, or move it away", name);
+    return access(name, F_OK) != 0 ? MUSTER_OK : refuse(name, ret_error);
 }
 
 static enum muster_rc copy_all(struct muster_registry_backup *backup)
@@ -259,7 +277,7 @@ static enum muster_rc write_backup(struct muster_registry_backup *backup, const 
     if (rc == MUSTER_OK && !write_whole(to, digest, sizeof(digest)))
         rc = muster_rc_from_errno(errno);
     if (rc == MUSTER_OK)
-        rc = publish(to, path, output, ret_error);
+        rc = muster_registry_backup_publish(to, path, output, ret_error);
     else
         (void)muster_error_set(ret_error, rc, "cannot write %.180s", output);
     close(to);
@@ -456,7 +474,7 @@ static enum muster_rc restore(struct muster_mem *mem, int fd, const char *from, 
     if (rc == MUSTER_OK)
         rc = open_and_renew(mem, path, from, ret_restored, ret_error);
     if (rc == MUSTER_OK)
-        rc = publish(to, path, data, ret_error);
+        rc = muster_registry_backup_publish(to, path, data, ret_error);
     close(to);
     (void)unlink(path);
     return rc;

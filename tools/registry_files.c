@@ -224,12 +224,11 @@ static enum muster_rc fetch_backup(const struct backup_settings *settings,
         return muster_error_set_sys(ret_error, muster_rc_from_errno(errno), errno, "%.180s",
                                     settings->output);
     rc = fetch_in_env(&fetch, settings, ret_error);
-    if (rc == MUSTER_OK || fetch.has_failed_to_write) {
-        if (fetch.has_failed_to_write || fflush(fetch.file) != 0 || fsync(fd) != 0 ||
-            link(path, settings->output) != 0)
-            rc = muster_error_set_sys(ret_error, muster_rc_from_errno(errno), errno, "%.180s",
-                                      settings->output);
-    }
+    if (fetch.has_failed_to_write || (rc == MUSTER_OK && fflush(fetch.file) != 0))
+        rc = muster_error_set_sys(ret_error, muster_rc_from_errno(errno), errno, "%.180s",
+                                  settings->output);
+    if (rc == MUSTER_OK)
+        rc = muster_registry_backup_publish(fd, path, settings->output, ret_error);
     fclose(fetch.file);
     (void)unlink(path);
     return rc;

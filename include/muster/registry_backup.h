@@ -13,13 +13,25 @@ MUSTER_BEGIN
 
 /**
  * Write a backup of the data file `data`, which nobody serves now (of a living registry:
- * muster_registry_snapshot_start). A backup is the data and their SHA-256.
+ * muster_registry_snapshot_start). A backup is the data and their SHA-256. It is there whole or not
+ * at all, whenever the power fails, and stays once this returns.
  *
  * Errors:  ALREADY_EXISTS (output is there), FAILED_PRECONDITION (somebody has data open), NOT_FOUND,
  *          PERMISSION_DENIED, DATA_LOSS (no registry file, or a damaged one), RESOURCE_EXHAUSTED.
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_registry_backup_write(
     struct muster_mem *mem, const char *data, const char *output, struct muster_error *ret_error);
+
+/**
+ * Give the file `temporary`, written through fd, the name `path` instead: whole, and to stay when
+ * the power fails. For a snapshot of a living registry that was read into a file. After an error
+ * the caller deletes it.
+ *
+ * Shape:   both names in one folder.
+ * Errors:  ALREADY_EXISTS (path is there), PERMISSION_DENIED, RESOURCE_EXHAUSTED, UNAVAILABLE.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_registry_backup_publish(
+    int fd, const char *temporary, const char *path, struct muster_error *ret_error);
 
 struct muster_registry_restored {
     int64_t revision; /* of the registry that was made */
@@ -28,7 +40,7 @@ struct muster_registry_restored {
 };
 
 /**
- * Make the data file `data` from a backup: all of it, or nothing.
+ * Make the data file `data` from a backup: all of it, or nothing, as muster_registry_backup_write.
  *
  * The new registry is another cluster, and its revision is MUSTER_REGISTRY_RESTORE_REVISIONS higher,
  * everything older compacted: whoever watched the old one is told to read again instead of
