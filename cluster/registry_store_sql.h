@@ -42,7 +42,6 @@ static const char registry_schema[] =
     X(SCAN_LEASE, "SELECT " KEY_COLUMNS " FROM keys WHERE lease = ?1 AND lease != 0 ORDER BY key") \
     X(SCAN_LOG, "SELECT " LOG_COLUMNS " FROM log WHERE seq >= ?1 ORDER BY seq")                    \
     X(PROBE_LOG, "SELECT seq, mod_revision FROM log WHERE seq >= ?1 ORDER BY seq LIMIT 1")         \
-    X(LAST_LOG, "SELECT max(seq) FROM log")                                                        \
     X(COMPACT_REPLACED, "DELETE FROM log WHERE seq IN"                                             \
                         " (SELECT prev_seq FROM log WHERE seq > ?1 AND seq <= ?2)")                \
     X(COMPACT_KEYS, "DELETE FROM keys WHERE version = 0 AND key IN (SELECT key FROM log"           \

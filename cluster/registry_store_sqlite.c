@@ -82,7 +82,7 @@ static enum muster_rc open_error(struct muster_registry_store *store, const char
     enum muster_rc rc = rc_from_sqlite(code);
     int sys = store->db != NULL ? sqlite3_system_errno(store->db) : 0;
 
-    if ((code & 0xff) == SQLITE_CANTOPEN && sys != 0)
+    if (sys != 0) /* the file could not be opened, or read or written */
         return muster_error_set_sys(ret_error, muster_rc_from_errno(sys), sys,
                                     "cannot open registry file %s", path);
     if (rc == MUSTER_FAILED_PRECONDITION)
@@ -207,8 +207,8 @@ static int query_int(sqlite3 *db, const char *sql, int64_t *ret_value)
     return code == SQLITE_ROW ? SQLITE_OK : code;
 }
 
-/* Make the tables of a new file; refuse a file that is something else. */
-static int prepare_schema(sqlite3 *db)
+/* A file that is something else is refused before anything is written to it. */
+static int check_contents(sqlite3 *db, bool *ret_is_new)
 {
     int64_t application = 0;
     int64_t version = 0;
@@ -221,14 +221,25 @@ static int prepare_schema(sqlite3 *db)
         code = query_int(db, "SELECT count(*) FROM sqlite_master", &objects);
     if (code != SQLITE_OK)
         return code;
-    if (application == APPLICATION_ID && version == SCHEMA_VERSION)
+    *ret_is_new = application == 0 && objects == 0;
+    if (*ret_is_new || (application == APPLICATION_ID && version == SCHEMA_VERSION))
         return SQLITE_OK;
-    if (application != 0 || objects != 0)
-        return SQLITE_NOTADB;
-    code = sqlite3_exec(db, registry_schema, NULL, NULL, NULL);
+    return SQLITE_NOTADB;
+}
+
+static int execute(sqlite3 *db, const char *sql)
+{
+    return sqlite3_exec(db, sql, NULL, NULL, NULL);
+}
+
+static int make_tables(sqlite3 *db)
+{
+    int code = execute(db, "BEGIN IMMEDIATE");
+
     if (code == SQLITE_OK)
-        code = sqlite3_exec(db, "PRAGMA application_id = 1836282994; PRAGMA user_version = 1", NULL,
-                            NULL, NULL);
+        code = execute(db, registry_schema);
+    if (code == SQLITE_OK)
+        code = execute(db, "PRAGMA application_id = 1836282994; PRAGMA user_version = 1; COMMIT");
     return code;
 }
 
@@ -238,31 +249,22 @@ static int set_up(struct muster_registry_store *store, bool is_durable)
 {
     static const char settings[] = "PRAGMA locking_mode = EXCLUSIVE; PRAGMA page_size = 1024;"
                                    "PRAGMA cache_size = -32768; PRAGMA temp_store = MEMORY;"
-                                   "PRAGMA journal_mode = WAL";
-    int code = sqlite3_exec(store->db, settings, NULL, NULL, NULL);
+                                   "BEGIN IMMEDIATE";
+    bool is_new = false;
+    int code = execute(store->db, settings);
 
     if (code == SQLITE_OK)
-        code = sqlite3_exec(
-            store->db, is_durable ? "PRAGMA synchronous = FULL" : "PRAGMA synchronous = NORMAL",
-            NULL, NULL, NULL);
+        code = check_contents(store->db, &is_new);
     if (code == SQLITE_OK)
-        code = sqlite3_exec(store->db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
+        code = execute(store->db, "COMMIT; PRAGMA journal_mode = WAL");
     if (code == SQLITE_OK)
-        code = prepare_schema(store->db);
-    if (code == SQLITE_OK)
-        code = sqlite3_exec(store->db, "COMMIT", NULL, NULL, NULL);
+        code = execute(store->db,
+                       is_durable ? "PRAGMA synchronous = FULL" : "PRAGMA synchronous = NORMAL");
+    if (code == SQLITE_OK && is_new)
+        code = make_tables(store->db);
     for (int i = 0; code == SQLITE_OK && i < STATEMENT_COUNT; i++)
         code = sqlite3_prepare_v3(store->db, statement_sql[i], -1, SQLITE_PREPARE_PERSISTENT,
                                   &store->statements[i], NULL);
-    return code;
-}
-
-static int load_key_count(struct muster_registry_store *store)
-{
-    int code =
-        query_int(store->db, "SELECT count(*) FROM keys WHERE version != 0", &store->key_count);
-
-    store->committed_key_count = store->key_count;
     return code;
 }
 
@@ -280,18 +282,19 @@ static enum muster_rc make_private(const char *path, struct muster_error *ret_er
     return MUSTER_OK;
 }
 
-static int load_last_seq(struct muster_registry_store *store)
+/* What rows and pages there are. */
+static int load_counts(struct muster_registry_store *store)
 {
-    sqlite3_stmt *stmt = statement(store, STATEMENT_LAST_LOG);
-    int code = sqlite3_step(stmt);
     int64_t page_bytes = 0;
+    int code = query_int(store->db, "SELECT max(seq) FROM log", &store->last_seq);
 
-    if (code == SQLITE_ROW)
-        store->last_seq = store->committed_seq = sqlite3_column_int64(stmt, 0);
-    sqlite3_reset(stmt);
-    if (code != SQLITE_ROW)
-        return code;
-    code = query_int(store->db, "PRAGMA page_size", &page_bytes);
+    if (code == SQLITE_OK)
+        code =
+            query_int(store->db, "SELECT count(*) FROM keys WHERE version != 0", &store->key_count);
+    if (code == SQLITE_OK)
+        code = query_int(store->db, "PRAGMA page_size", &page_bytes);
+    store->committed_seq = store->last_seq;
+    store->committed_key_count = store->key_count;
     store->page_bytes = (uint64_t)page_bytes;
     return code;
 }
@@ -325,9 +328,7 @@ enum muster_rc muster_registry_store_open(struct muster_mem *mem,
     if (code == SQLITE_OK)
         code = set_up(store, options->is_durable);
     if (code == SQLITE_OK)
-        code = load_last_seq(store);
-    if (code == SQLITE_OK)
-        code = load_key_count(store);
+        code = load_counts(store);
     if (code == SQLITE_OK) {
         /* Takes the place of SQLite's own automatic checkpoint, which would run amid puts. */
         sqlite3_wal_hook(store->db, on_journal, store);
@@ -429,7 +430,7 @@ void muster_registry_store_rollback(struct muster_registry_store *store)
         (void)run(store, STATEMENT_ROLLBACK);
     store->is_writing = false;
     store->key_count = store->committed_key_count;
-    (void)load_last_seq(store);
+    store->last_seq = store->committed_seq;
 }
 
 bool muster_registry_store_is_writing(const struct muster_registry_store *store)
