@@ -1,6 +1,7 @@
 /* The registry's meaning: revisions, ranges, writes and compaction, as short scripts and what
  * they answer. */
 #include "mvcc_stage.h"
+#include "store_stage.h"
 
 #include <string.h>
 
@@ -203,29 +204,203 @@ static void a_full_store_refuses_puts_and_allows_deletes(void **state)
     mvcc_stage_close(&f);
 }
 
-static void hash_tells_equal_histories_and_different_ones(void **state)
+static uint32_t hash_of(const char *script, int64_t revision)
 {
     struct mvcc_stage f;
-    struct mvcc_stage g;
     struct muster_error error;
-    uint32_t one = 0;
-    uint32_t two = 0;
+    uint32_t hash = 0;
+
+    mvcc_stage_open(&f);
+    mvcc_stage_run_script(&f, script);
+    assert_int_equal(muster_mvcc_hash(&f.mvcc, revision, &hash, &error), MUSTER_OK);
+    mvcc_stage_close(&f);
+    return hash;
+}
+
+static void hash_tells_equal_histories_and_different_ones(void **state)
+{
+    static const struct {
+        const char *script;
+        int64_t revision;
+        bool is_equal;
+    } rows[] = {
+        {ABC, 0, true},
+        {ABC, 4, true},
+        {ABC "put a 2", 4, true},
+        {ABC "put a 2", 0, false},
+        {ABC, 3, false},
+        {"put a 1;put b 2;put d 3", 0, false},
+        {"put a 1;put b 2;put c 4", 0, false},
+        {"put a 1;put b 2;put c 33", 0, false},
+        {"put a 1;put b 2;put c 3 lease=7", 0, false},
+        {"put b 2;put a 1;put c 3", 0, false},
+        {"put a 1;put a 1;put a 1", 0, false},
+    };
+
+    (void)state;
+    assert_int_equal(hash_of("", 0), 2166136261); /* FNV-1a of nothing */
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        if ((hash_of(rows[i].script, rows[i].revision) == hash_of(ABC, 0)) != rows[i].is_equal)
+            fail_msg("%s at %d", rows[i].script, (int)rows[i].revision);
+    }
+}
+
+/* A registry that was upgraded must not tell another hash of what it holds. */
+static void hash_of_one_history_stays_the_same(void **state)
+{
+    (void)state;
+    assert_int_equal(hash_of("put a 1;put b 22 lease=7;put a 3;del b", 0), 0x28ca9d11);
+}
+
+static void hash_is_refused_where_a_range_is(void **state)
+{
+    struct mvcc_stage f;
+    struct muster_error error;
+    uint32_t hash = 77;
 
     (void)state;
     mvcc_stage_open(&f);
-    mvcc_stage_open(&g);
-    mvcc_stage_run_script(&f, ABC "put a 2");
-    mvcc_stage_run_script(&g, ABC);
-
-    assert_int_equal(muster_mvcc_hash(&f.mvcc, 4, &one, &error), MUSTER_OK);
-    assert_int_equal(muster_mvcc_hash(&g.mvcc, 0, &two, &error), MUSTER_OK);
-    assert_int_equal(one, two);
-    assert_int_equal(muster_mvcc_hash(&f.mvcc, 0, &one, &error), MUSTER_OK);
-    assert_int_not_equal(one, two);
-    assert_int_equal(muster_mvcc_hash(&f.mvcc, 6, &one, &error), MUSTER_OUT_OF_RANGE);
-
+    mvcc_stage_run_script(&f, ABC "put a 2;mvcc_stage_compact 4");
+    assert_int_equal(muster_mvcc_hash(&f.mvcc, 6, &hash, &error), MUSTER_OUT_OF_RANGE);
+    assert_int_equal(muster_mvcc_hash(&f.mvcc, 3, &hash, &error), MUSTER_OUT_OF_RANGE);
+    store_stage_run_sql(muster_registry_store_database(f.store), "DROP TABLE log");
+    assert_int_equal(muster_mvcc_hash(&f.mvcc, 0, &hash, &error), MUSTER_UNAVAILABLE);
+    assert_non_null(strstr(error.text, "no such table"));
+    assert_int_equal(hash, 77);
     mvcc_stage_close(&f);
-    mvcc_stage_close(&g);
+}
+
+/* Rows that are gone, or cannot be read or written: the request fails, and its owner has to roll
+ * back. */
+static void damage_of_the_store_breaks_a_request(void **state)
+{
+    static const struct {
+        const char *name, *before, *damage, *script;
+        enum muster_rc rc;
+    } rows[] = {
+        {"no log", ABC, "DROP TABLE log", "put a 1", MUSTER_UNAVAILABLE},
+        {"no keys", ABC, "DROP TABLE keys", "put a 1", MUSTER_UNAVAILABLE},
+        {"no keys, read", ABC, "DROP TABLE keys", "range a *", MUSTER_UNAVAILABLE},
+        {"no keys, one read", ABC, "DROP TABLE keys", "range a", MUSTER_UNAVAILABLE},
+        {"no keys, deleted", ABC, "DROP TABLE keys", "del a *", MUSTER_UNAVAILABLE},
+        {"no keys, value ignored", ABC, "DROP TABLE keys", "put a '' ignore_value",
+         MUSTER_UNAVAILABLE},
+        {"no log, deleted", ABC, "DROP TABLE log", "del a *", MUSTER_UNAVAILABLE},
+        {"no log, read", ABC, "DROP TABLE log", "range a", MUSTER_UNAVAILABLE},
+        {"no log, read before", ABC "put a 5", "DROP TABLE log", "range a rev=3",
+         MUSTER_UNAVAILABLE},
+        {"no row of the value", ABC, "DELETE FROM log WHERE seq = 2", "range a *",
+         MUSTER_DATA_LOSS},
+        {"no row of the value to sort by", ABC, "DELETE FROM log WHERE seq = 2",
+         "range a * by=value", MUSTER_DATA_LOSS},
+        {"no row of the value before", ABC, "DELETE FROM log WHERE seq = 2", "put b 1 prev",
+         MUSTER_DATA_LOSS},
+        {"no row of the value kept", ABC, "DELETE FROM log WHERE seq = 2", "put b '' ignore_value",
+         MUSTER_DATA_LOSS},
+        {"no row of the value deleted", ABC, "DELETE FROM log WHERE seq = 2", "del a * prev",
+         MUSTER_DATA_LOSS},
+        {"no row of the newest, read before", ABC "put b 5", "DELETE FROM log WHERE seq = 4",
+         "range b rev=3", MUSTER_NOT_FOUND},
+        {"a row of the log too many", ABC, "INSERT INTO log VALUES(4, 'x', '', 1, 9, 1, 0, 0)",
+         "put a 1", MUSTER_ALREADY_EXISTS},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct mvcc_stage f;
+        char text[64];
+        struct muster_mvcc_request request = mvcc_stage_op(text, rows[i].script);
+        struct muster_mvcc_result result;
+        struct muster_error error;
+        bool is_broken = false;
+        enum muster_rc rc;
+
+        mvcc_stage_open(&f);
+        mvcc_stage_run_script(&f, rows[i].before);
+        store_stage_run_sql(muster_registry_store_database(f.store), rows[i].damage);
+
+        rc = muster_mvcc_apply(&f.mvcc, &request, &f.arena, &result, &error, &is_broken);
+        if (rc != rows[i].rc || error.rc != rows[i].rc || !is_broken)
+            fail_msg("%s: %s %s", rows[i].name, muster_rc_name(rc), error.text);
+        assert_memory_equal(error.text, "registry store: ", 16);
+        assert_int_equal(f.mvcc.meta.revision, strcmp(rows[i].before, ABC) == 0 ? 4 : 5);
+        mvcc_stage_close(&f);
+    }
+}
+
+static void damage_is_told_by_compaction_leases_and_the_past(void **state)
+{
+    struct mvcc_stage f;
+    struct muster_registry_record record = {.prev_seq = 1, .version = 2}, previous = {.seq = 77};
+    struct muster_error error;
+    int64_t deleted = 77;
+    bool is_done = false;
+
+    (void)state;
+    mvcc_stage_open(&f);
+    mvcc_stage_run_script(&f, ABC "put a 1 lease=7");
+    assert_int_equal(muster_mvcc_compact(&f.mvcc, 4, &error), MUSTER_OK);
+    store_stage_run_sql(muster_registry_store_database(f.store),
+                        "DROP TABLE log; CREATE TABLE log(seq, mod_revision); ALTER TABLE leases"
+                        " RENAME TO other");
+    assert_int_equal(muster_mvcc_delete_leased(&f.mvcc, 7, &f.arena, &deleted), MUSTER_UNAVAILABLE);
+    assert_int_equal(deleted, 77);
+    assert_int_equal(f.mvcc.meta.revision, 5);
+    store_stage_run_sql(muster_registry_store_database(f.store), "DROP TABLE log; DROP TABLE keys");
+    assert_int_equal(muster_mvcc_delete_leased(&f.mvcc, 7, &f.arena, &deleted), MUSTER_UNAVAILABLE);
+    assert_int_equal(muster_mvcc_compact_some(&f.mvcc, 9, &is_done), MUSTER_UNAVAILABLE);
+    assert_int_equal(muster_mvcc_previous(&f.mvcc, &record, &f.arena, &previous),
+                     MUSTER_UNAVAILABLE);
+    assert_int_equal(previous.seq, 77);
+    assert_int_equal(f.mvcc.meta.compacted_seq, 0);
+    mvcc_stage_close(&f);
+}
+
+/* What is not saved is saved by a later commit, or forgotten by a rollback. */
+static void a_commit_that_fails_saves_nothing(void **state)
+{
+    static const char *const hindrances[] = {"BEGIN", "DROP TABLE meta"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(hindrances) / sizeof(hindrances[0]); i++) {
+        struct mvcc_stage f;
+        struct muster_registry_meta meta = {.revision = 0};
+        struct muster_error error;
+
+        mvcc_stage_open(&f);
+        mvcc_stage_run_script(&f, ABC);
+        assert_int_equal(muster_mvcc_compact(&f.mvcc, 3, &error), MUSTER_OK);
+        store_stage_run_sql(muster_registry_store_database(f.store), hindrances[i]);
+
+        assert_int_equal(muster_mvcc_commit(&f.mvcc), MUSTER_UNAVAILABLE);
+        assert_true(f.mvcc.is_meta_stale);
+        assert_int_equal(muster_mvcc_rollback(&f.mvcc), i == 0 ? MUSTER_OK : MUSTER_UNAVAILABLE);
+        assert_false(f.mvcc.is_meta_stale);
+        if (i == 0) {
+            assert_int_equal(f.mvcc.meta.compact_revision, 0);
+            assert_int_equal(muster_registry_store_load_meta(f.store, &meta), MUSTER_OK);
+            assert_int_equal(meta.compact_revision, 0);
+        }
+        mvcc_stage_close(&f);
+    }
+}
+
+static void a_commit_saves_the_counters_with_the_rows(void **state)
+{
+    struct mvcc_stage f;
+    struct muster_registry_meta meta = {.revision = 0};
+
+    (void)state;
+    mvcc_stage_open(&f);
+    mvcc_stage_run_script(&f, ABC);
+    assert_false(f.mvcc.is_meta_stale);
+    assert_false(muster_registry_store_is_writing(f.store));
+
+    muster_registry_store_rollback(f.store);
+    assert_int_equal(muster_registry_store_load_meta(f.store, &meta), MUSTER_OK);
+    assert_int_equal(meta.revision, 4);
+    assert_int_equal(muster_registry_store_committed_seq(f.store), 3);
+    mvcc_stage_close(&f);
 }
 
 /* A random run of puts, deletes and compactions agrees with a plain model at every readable
@@ -287,6 +462,12 @@ int main(void)
         cmocka_unit_test(a_request_without_memory_is_refused_or_undone_whole),
         cmocka_unit_test(a_full_store_refuses_puts_and_allows_deletes),
         cmocka_unit_test(hash_tells_equal_histories_and_different_ones),
+        cmocka_unit_test(hash_of_one_history_stays_the_same),
+        cmocka_unit_test(hash_is_refused_where_a_range_is),
+        cmocka_unit_test(damage_of_the_store_breaks_a_request),
+        cmocka_unit_test(damage_is_told_by_compaction_leases_and_the_past),
+        cmocka_unit_test(a_commit_that_fails_saves_nothing),
+        cmocka_unit_test(a_commit_saves_the_counters_with_the_rows),
         cmocka_unit_test(history_agrees_with_a_model),
     };
 
