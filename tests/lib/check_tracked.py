@@ -37,6 +37,7 @@ PLACES = {
     "tests/lib": ".c .h .py .sh etcdctl_answers.txt",
     "tests/lib/cross": ".h",
     "tests/mutants": ".tsv",
+    "tests/power": ".c .h",
     "tests/programs": ".c .go .py",
     "tests/proto": ".proto",
     "tests/proto/golden": ".txt",
