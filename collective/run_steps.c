@@ -125,6 +125,16 @@ static void fill_steps(struct muster_run *run, const struct muster_topology *top
     state->begin[run->plan.chunk_count] = next;
 }
 
+void muster_steps_drop(struct muster_run *run)
+{
+    if (run->steps == NULL)
+        return;
+    for (uint32_t s = 0; s < run->steps->step_count; s++)
+        muster_buffer_unref(run->steps->kept[s]);
+    muster_buffer_unref(run->steps);
+    run->steps = NULL;
+}
+
 /* False: no memory. */
 static bool take_memory(struct muster_run *run)
 {
@@ -143,17 +153,9 @@ static bool take_memory(struct muster_run *run)
     if (run->steps == NULL || muster_steps_is_in_place(run))
         return run->steps != NULL;
     run->finished = muster_buffer_get(pool, plan->count * plan->element_bytes);
+    if (run->finished == NULL)
+        muster_steps_drop(run); /* frames that come have no place */
     return run->finished != NULL;
-}
-
-void muster_steps_drop(struct muster_run *run)
-{
-    if (run->steps == NULL)
-        return;
-    for (uint32_t s = 0; s < run->steps->step_count; s++)
-        muster_buffer_unref(run->steps->kept[s]);
-    muster_buffer_unref(run->steps);
-    run->steps = NULL;
 }
 
 /* --- Steps --- */
