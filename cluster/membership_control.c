@@ -117,9 +117,13 @@ static void on_suspect(struct muster_membership *machine, struct membership_peer
     struct muster_incarnation accuser = peer->member.incarnation; /* peer moves when one is made */
     struct membership_peer *accused;
 
-    if (muster_membership_is_self(machine, &control->accused))
-        return;
-    accused = muster_membership_peer(machine, &control->accused);
+    if (muster_membership_is_self(machine, &control->accused)) {
+        if (control->is_confirmed || control->is_silence)
+            return;
+        accused = peer; /* the link between the two is lost at its end alone */
+    } else {
+        accused = muster_membership_peer(machine, &control->accused);
+    }
     if (accused == NULL)
         return;
     if (control->is_confirmed) {
