@@ -292,6 +292,7 @@ static struct muster_node *node_new(const struct muster_node_options *options)
     muster_list_init(&node->peers);
     muster_list_init(&node->strangers);
     muster_list_init(&node->news);
+    muster_list_init(&node->idle_news);
     muster_list_init(&node->registry.requests);
     muster_timer_init(&node->timer, on_timer, node);
     muster_timer_init(&node->start_timer, on_start_timer, node);
@@ -302,11 +303,14 @@ static struct muster_node *node_new(const struct muster_node_options *options)
     return node;
 }
 
+/* What the program is told comes on the loop. */
 static void start(struct muster_node *node)
 {
+    node->depth++;
     muster_node_await_view(node);
     muster_node_feed_kind(node, MUSTER_EVENT_START);
     muster_node_watch_registry(node);
+    node->depth--;
 }
 
 enum muster_rc muster_node_open(const struct muster_node_options *options,
@@ -436,7 +440,8 @@ static void drop_news(struct muster_node *node)
 {
     struct muster_list *at;
 
-    while ((at = muster_list_pop(&node->news)) != NULL)
+    while ((at = muster_list_pop(&node->news)) != NULL ||
+           (at = muster_list_pop(&node->idle_news)) != NULL)
         muster_mem_free(node->env->mem, MUSTER_CONTAINER_OF(at, struct node_news, list_node));
     if (node->tell.is_view) {
         muster_view_unref(node->tell.view);

@@ -272,16 +272,29 @@ void muster_node_feed_peer(struct muster_node *node, enum muster_membership_even
     muster_node_feed(node, &event);
 }
 
+/* What has been used is kept: who posts now and then allocates once. */
+static struct node_news *news_take(struct muster_node *node)
+{
+    struct muster_list *at = muster_list_pop(&node->idle_news);
+
+    return at != NULL ? MUSTER_CONTAINER_OF(at, struct node_news, list_node)
+                      : muster_mem_alloc_zero(node->env->mem, 1, sizeof(struct node_news));
+}
+
 void muster_node_post(struct muster_node *node, const struct muster_membership_event *event,
                       const char *text)
 {
     struct node_news *news;
+    struct muster_error error;
 
     if (node->is_closing)
         return;
-    news = muster_mem_alloc_zero(node->env->mem, 1, sizeof(*news));
-    if (news == NULL)
-        return; /* all news of this kind are repeated by links, deadlines or the system */
+    news = news_take(node);
+    if (news == NULL) {
+        muster_error_set(&error, MUSTER_RESOURCE_EXHAUSTED, "no memory for news of the job");
+        muster_node_fail(node, &error);
+        return;
+    }
     news->event = *event;
     snprintf(news->text, sizeof(news->text), "%s", text == NULL ? "" : text);
     muster_list_append(&node->news, &news->list_node);
@@ -308,7 +321,10 @@ void muster_node_run_news(struct muster_node *node)
         if (news->event.kind == MUSTER_EVENT_RESIGN)
             node->is_resign_posted = false;
         muster_node_feed(node, &news->event);
-        muster_mem_free(node->env->mem, news);
+        if (node->is_closing)
+            muster_mem_free(node->env->mem, news);
+        else
+            muster_list_append(&node->idle_news, &news->list_node);
     }
     if (node->depth == 0)
         tell(node);

@@ -153,7 +153,7 @@ struct muster_node {
     unsigned depth; /* of steps inside steps */
     uint64_t cause_ns;
     uint64_t wait_epoch, wait_since_ns, wait_due_ns; /* a change of view does not go on; the log */
-    struct muster_list peers, strangers, news;
+    struct muster_list peers, strangers, news, idle_news;
     unsigned stranger_count;
     struct muster_task task;          /* news, tells */
     struct muster_task excluded_task; /* tells of an exclusion, behind the ends of operations */

@@ -168,11 +168,14 @@ enum muster_rc muster_node_set_state(struct muster_node *node,
             return MUSTER_FAILED_PRECONDITION; /* the state has one shape for the life of a process
                                                 */
         rc = muster_state_chunks_init(&node->chunks, node->env->mem, tensors, count);
+        if (rc == MUSTER_OK) {
+            rc = muster_state_server_set_chunks(node->state_server, &node->chunks);
+            if (rc != MUSTER_OK)
+                muster_state_chunks_fini(&node->chunks);
+        }
     }
     if (rc != MUSTER_OK)
         return rc;
-    if (!node->has_chunks)
-        muster_state_server_set_chunks(node->state_server, &node->chunks);
     node->has_chunks = true;
     node->state = NODE_STATE_NAMED;
     if (node->expiry == NODE_KEPT)

@@ -20,6 +20,16 @@ static void fail_other_version(struct muster_node *node, const char *who)
     muster_node_fail(node, &error);
 }
 
+/* What a watch has shown does not come again. */
+static void fail_without_memory(struct muster_node *node)
+{
+    struct muster_error error;
+
+    muster_error_set(&error, MUSTER_RESOURCE_EXHAUSTED, "no memory for what job %s has registered",
+                     node->job);
+    muster_node_fail(node, &error);
+}
+
 /* Of two versions the one that was there first has the job. */
 static void show_other_version(struct muster_node *node, const struct muster_registry_kv *kv,
                                const struct muster_incarnation *incarnation)
@@ -45,6 +55,10 @@ void muster_node_show_view(struct muster_node *node, enum muster_membership_even
         fail_other_version(node, "the members");
         return;
     }
+    if (rc == MUSTER_RESOURCE_EXHAUSTED) {
+        fail_without_memory(node);
+        return;
+    }
     if (rc != MUSTER_OK) {
         muster_error_set(&error, MUSTER_DATA_LOSS, "the view of job %s in the registry is damaged",
                          node->job);
@@ -66,6 +80,10 @@ static void show_member(struct muster_node *node, const struct muster_registry_k
 
     if (rc == MUSTER_FAILED_PRECONDITION) {
         show_other_version(node, kv, incarnation);
+        return;
+    }
+    if (rc == MUSTER_RESOURCE_EXHAUSTED) {
+        fail_without_memory(node);
         return;
     }
     if (rc != MUSTER_OK || !muster_incarnation_is_equal(&record.member.incarnation, incarnation)) {
