@@ -221,10 +221,23 @@ static void set_timer(struct fetch *fetch)
     uint64_t due_ns =
         fetch->deadline_ns < fetch->log_due_ns ? fetch->deadline_ns : fetch->log_due_ns;
 
-    for (size_t i = 0; i < fetch->source_count; i++)
+    for (size_t i = 0; i < fetch->source_count; i++) {
+        if (fetch->sources[i].is_broken)
+            due_ns = 0;
         if (fetch->sources[i].state == FETCH_SOURCE_CLOSED && fetch->sources[i].due_ns < due_ns)
             due_ns = fetch->sources[i].due_ns;
+    }
     muster_timer_start(&fetch->timer, fetch->env->loop, due_ns);
+}
+
+static void give_up_broken(struct fetch *fetch)
+{
+    struct muster_error error;
+
+    muster_error_set(&error, MUSTER_UNAVAILABLE, "no memory for its frames");
+    for (size_t i = 0; i < fetch->source_count && !fetch->is_finished; i++)
+        if (fetch->sources[i].is_broken)
+            muster_fetch_source_try_later(&fetch->sources[i], &error);
 }
 
 static void on_timer(struct muster_timer *timer)
@@ -236,6 +249,9 @@ static void on_timer(struct muster_timer *timer)
         on_deadline(fetch);
         return;
     }
+    give_up_broken(fetch);
+    if (fetch->is_finished)
+        return;
     if (now_ns >= fetch->log_due_ns) {
         fetch->log_due_ns = now_ns + LOG_PATIENCE_NS;
         log_wait(fetch);

@@ -30,7 +30,8 @@ struct fetch_source {
     uint64_t due_ns, backoff_ns;
     uint32_t open[MUSTER_FETCH_REQUESTS_MAX]; /* chunks asked for; MUSTER_FETCH_NO_CHUNK = free */
     uint32_t open_count;
-    void *payload; /* manifest or refusal while it arrives */
+    void *payload;  /* manifest or refusal while it arrives */
+    bool is_broken; /* no memory for a frame from or to it: its link is given up by the timer */
     bool has_answered;
     uint8_t root[MUSTER_HASH128_BYTES]; /* with has_answered */
     uint32_t wrong_count;               /* chunks with other bytes than announced */
@@ -75,6 +76,8 @@ void muster_fetch_source_init(struct fetch_source *source, struct fetch *fetch,
 void muster_fetch_source_open(struct fetch_source *source);
 /** Forget its manifest and open its link anew. */
 void muster_fetch_source_ask_again(struct fetch_source *source);
+/** Its link is given up, and opened again later. */
+void muster_fetch_source_try_later(struct fetch_source *source, const struct muster_error *error);
 void muster_fetch_source_ask_chunk(struct fetch_source *source, uint32_t chunk);
 /** Its requests are open again for the others. For FETCH_SOURCE_GONE or FETCH_SOURCE_REFUSED. */
 void muster_fetch_source_end(struct fetch_source *source, enum fetch_source_state state,

@@ -66,6 +66,13 @@ static bool has_open_request(const struct fetch_source *source, uint32_t chunk)
     return false;
 }
 
+/* Not at once: who calls this goes on with the source. */
+static void break_later(struct fetch_source *source)
+{
+    source->is_broken = true;
+    muster_timer_start(&source->fetch->timer, source->fetch->env->loop, 0);
+}
+
 void muster_fetch_source_ask_chunk(struct fetch_source *source, uint32_t chunk)
 {
     struct muster_frame_header header = {
@@ -84,7 +91,7 @@ void muster_fetch_source_ask_chunk(struct fetch_source *source, uint32_t chunk)
     source->open_count++;
     source->fetch->open_count++;
     if (muster_peer_link_send_copy(source->link, &header, NULL) != MUSTER_OK)
-        MUSTER_LOG(source->fetch->env, DEBUG, "state_request_not_sent", "source", source->name);
+        break_later(source);
 }
 
 static void hand_back(struct fetch_source *source)
@@ -106,11 +113,12 @@ static void drop_link(struct fetch_source *source)
     if (source->link != NULL)
         muster_peer_link_close(source->link);
     source->link = NULL;
+    source->is_broken = false;
     hand_back(source);
 }
 
 /* It may come back: as long as the view counts on it, it is asked again. */
-static void try_later(struct fetch_source *source, const struct muster_error *error)
+void muster_fetch_source_try_later(struct fetch_source *source, const struct muster_error *error)
 {
     struct fetch *fetch = source->fetch;
     uint64_t backoff = source->backoff_ns * 2;
@@ -185,7 +193,7 @@ static void doubt_manifest(struct fetch_source *source)
     struct muster_error error;
 
     muster_error_set(&error, MUSTER_UNAVAILABLE, "%s answers from a later view", source->name);
-    try_later(source, &error);
+    muster_fetch_source_try_later(source, &error);
 }
 
 /* Other bytes than announced: it went on while it sent (asked again, it says so), or it errs. */
@@ -196,7 +204,7 @@ static void take_wrong_chunk(struct fetch_source *source, uint32_t chunk)
     muster_error_set(&error, MUSTER_DATA_LOSS, "%s sent other bytes of chunk %u than it announced",
                      source->name, chunk);
     if (++source->wrong_count < WRONG_MAX) {
-        try_later(source, &error);
+        muster_fetch_source_try_later(source, &error);
         return;
     }
     muster_fetch_source_end(source, FETCH_SOURCE_GONE, &error);
@@ -233,7 +241,7 @@ static void take_refusal(struct fetch_source *source, const void *payload, uint3
         muster_fetch_source_end(source, FETCH_SOURCE_REFUSED, &error);
         muster_fetch_settle(fetch);
     } else {
-        try_later(source, &error);
+        muster_fetch_source_try_later(source, &error);
     }
 }
 
@@ -247,7 +255,7 @@ static void on_ready(struct muster_peer_link *link)
                                     &source->incarnation))
         return;
     muster_error_set(&error, MUSTER_UNAVAILABLE, "another process listens at its address");
-    try_later(source, &error);
+    muster_fetch_source_try_later(source, &error);
 }
 
 static void *on_frame(struct muster_peer_link *link, const struct muster_frame_header *header)
@@ -269,6 +277,8 @@ static void *on_frame(struct muster_peer_link *link, const struct muster_frame_h
         return NULL;
     muster_mem_free(fetch->env->mem, source->payload);
     source->payload = muster_mem_alloc(fetch->env->mem, header->payload_bytes);
+    if (source->payload == NULL)
+        break_later(source);
     return source->payload;
 }
 
@@ -299,7 +309,7 @@ static void on_payload(struct muster_peer_link *link, const struct muster_frame_
 
 static void on_down(struct muster_peer_link *link, const struct muster_error *error)
 {
-    try_later(muster_peer_link_data(link), error);
+    muster_fetch_source_try_later(muster_peer_link_data(link), error);
 }
 
 static const struct muster_peer_link_events events = {
@@ -365,7 +375,7 @@ void muster_fetch_source_open(struct fetch_source *source)
         return;
     }
     muster_error_set(&error, rc, "the link cannot be opened: %s", muster_rc_text(rc));
-    try_later(source, &error);
+    muster_fetch_source_try_later(source, &error);
 }
 
 void muster_fetch_source_ask_again(struct fetch_source *source)

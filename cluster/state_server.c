@@ -23,7 +23,8 @@ struct client {
     struct muster_peer_link *link;
     bool wants_manifest;
     uint64_t wanted_step;
-    void *request; /* payload of a manifest request while it arrives */
+    void *request;    /* payload of a manifest request while it arrives */
+    bool is_given_up; /* there was no memory to answer: it is closed, and may ask again */
     struct chunk_frame frames[REQUESTS_MAX];
     struct chunk_frame *free_frames;
 };
@@ -40,6 +41,7 @@ struct muster_state_server {
     uint8_t (*hashes)[MUSTER_HASH128_BYTES]; /* of `step`; the first hashed_count are there */
     uint32_t hashed_count;
     struct muster_task hash_task;
+    struct muster_task give_up_task;
 };
 
 static void free_client(struct client *client)
@@ -50,6 +52,28 @@ static void free_client(struct client *client)
     muster_peer_link_close(client->link);
     muster_mem_free(env->mem, client->request);
     muster_mem_free(env->mem, client);
+}
+
+/* Not at once: who calls this goes on with the client. */
+static void give_up(struct client *client)
+{
+    client->is_given_up = true;
+    client->wants_manifest = false;
+    muster_task_post(&client->server->give_up_task, client->server->env->loop);
+}
+
+static void on_give_up(struct muster_task *task)
+{
+    struct muster_state_server *server = task->data;
+    struct muster_list *node, *next;
+
+    for (node = server->clients.next; node != &server->clients; node = next) {
+        struct client *client = MUSTER_CONTAINER_OF(node, struct client, node);
+
+        next = node->next;
+        if (client->is_given_up)
+            free_client(client);
+    }
 }
 
 static void refuse(struct client *client, uint32_t chunk, const struct muster_error *error)
@@ -63,11 +87,13 @@ static void refuse(struct client *client, uint32_t chunk, const struct muster_er
     void *bytes = NULL;
     size_t size = 0;
 
-    if (muster_state_refusal_pack(mem, error, &bytes, &size) != MUSTER_OK)
-        return; /* out of memory: the joiner's deadline ends it */
+    if (muster_state_refusal_pack(mem, error, &bytes, &size) != MUSTER_OK) {
+        give_up(client);
+        return;
+    }
     header.payload_bytes = (uint32_t)size;
     if (muster_peer_link_send_copy(client->link, &header, bytes) != MUSTER_OK)
-        MUSTER_LOG(client->server->env, DEBUG, "state_refusal_not_sent");
+        give_up(client);
     muster_mem_free(mem, bytes);
 }
 
@@ -105,12 +131,16 @@ static void send_manifest(struct client *client)
     client->wants_manifest = false;
     if (muster_state_manifest_pack(server->chunks, server->step,
                                    (const uint8_t(*)[MUSTER_HASH128_BYTES])server->hashes, &bytes,
-                                   &size) != MUSTER_OK)
+                                   &size) != MUSTER_OK) {
+        give_up(client);
         return;
+    }
     header.payload_bytes = (uint32_t)size;
     if (size > MUSTER_FRAME_PAYLOAD_MAX ||
-        muster_peer_link_send_copy(client->link, &header, bytes) != MUSTER_OK)
+        muster_peer_link_send_copy(client->link, &header, bytes) != MUSTER_OK) {
         MUSTER_LOG(server->env, WARN, "state_manifest_not_sent", "bytes", (uint64_t)size);
+        give_up(client);
+    }
     muster_mem_free(server->env->mem, bytes);
 }
 
@@ -243,6 +273,8 @@ static void *on_frame(struct muster_peer_link *link, const struct muster_frame_h
         return NULL;
     muster_mem_free(mem, client->request);
     client->request = muster_mem_alloc(mem, header->payload_bytes);
+    if (client->request == NULL)
+        give_up(client);
     return client->request;
 }
 
@@ -291,14 +323,23 @@ enum muster_rc muster_state_server_open(struct muster_env *env,
     server->env = env;
     muster_list_init(&server->clients);
     muster_task_init(&server->hash_task, on_hash_turn, server);
+    muster_task_init(&server->give_up_task, on_give_up, server);
     *ret_server = server;
     return MUSTER_OK;
 }
 
-void muster_state_server_set_chunks(struct muster_state_server *server,
-                                    const struct muster_state_chunks *chunks)
+enum muster_rc muster_state_server_set_chunks(struct muster_state_server *server,
+                                              const struct muster_state_chunks *chunks)
 {
+    size_t bytes = ((size_t)chunks->chunk_count + 1) * MUSTER_HASH128_BYTES;
+    void *hashes = muster_mem_alloc(server->env->mem, bytes);
+
+    if (hashes == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    muster_mem_free(server->env->mem, server->hashes);
+    server->hashes = hashes;
     server->chunks = chunks;
+    return MUSTER_OK;
 }
 
 void muster_state_server_set_epoch(struct muster_state_server *server, uint64_t epoch)
@@ -308,15 +349,8 @@ void muster_state_server_set_epoch(struct muster_state_server *server, uint64_t 
 
 void muster_state_server_commit(struct muster_state_server *server, uint64_t step)
 {
-    struct muster_mem *mem = server->env->mem;
-
     if (server->chunks == NULL)
         return;
-    if (server->hashes == NULL)
-        server->hashes =
-            muster_mem_alloc(mem, ((size_t)server->chunks->chunk_count + 1) * MUSTER_HASH128_BYTES);
-    if (server->hashes == NULL)
-        return; /* joiners wait for a later commit */
     server->step = step;
     server->has_state = true;
     server->is_clean = true;
@@ -370,6 +404,7 @@ void muster_state_server_close(struct muster_state_server *server)
     while ((node = server->clients.next) != &server->clients)
         free_client(MUSTER_CONTAINER_OF(node, struct client, node));
     muster_task_cancel(&server->hash_task);
+    muster_task_cancel(&server->give_up_task);
     muster_mem_free(server->env->mem, server->hashes);
     muster_mem_free(server->env->mem, server);
 }

@@ -12,9 +12,9 @@ struct muster_state_server;
 MUSTER_MUST_CHECK enum muster_rc muster_state_server_open(struct muster_env *env,
                                                           struct muster_state_server **ret_server);
 
-/** What is served; borrows chunks until close. */
-void muster_state_server_set_chunks(struct muster_state_server *server,
-                                    const struct muster_state_chunks *chunks);
+/** What is served; borrows chunks until close. Errors: RESOURCE_EXHAUSTED, and nothing is served. */
+MUSTER_MUST_CHECK enum muster_rc muster_state_server_set_chunks(
+    struct muster_state_server *server, const struct muster_state_chunks *chunks);
 
 /** This process is in the view of `epoch`: manifests say so. */
 void muster_state_server_set_epoch(struct muster_state_server *server, uint64_t epoch);
