@@ -142,6 +142,8 @@ static void launch(struct cast_task *task)
                                                                         .host = task->host,
                                                                         .start = cast->ops->start,
                                                                         .data = task});
+    if (cast->refuses != NULL && task->index == cast->refused_index)
+        sim_refuse(task->node, cast->refuses, cast->refuse_data);
     sim_note(cast->world, "launch", task->index, task->life, (uint64_t)sim_node_pid(task->node));
 }
 
@@ -260,6 +262,36 @@ void cast_leave(struct cast_task *task)
     sim_leave(task->node);
 }
 
+static bool is_refused(void *data)
+{
+    struct cast_hunger *hunger = data;
+
+    if (hunger->after > 0) {
+        hunger->after--;
+        return false;
+    }
+    if (hunger->count == 0)
+        return false;
+    hunger->count--;
+    return true;
+}
+
+void cast_starve(struct cast *cast, struct sim_node *node, struct cast_hunger *hunger,
+                 uint64_t after, uint64_t count)
+{
+    if (node == NULL || !sim_node_is_alive(node))
+        return;
+    *hunger = (struct cast_hunger){.after = after, .count = count};
+    cast->fault_count++;
+    sim_note(cast->world, "cast_starve", (uint64_t)sim_node_pid(node), after, count);
+    sim_refuse(node, is_refused, hunger);
+}
+
+bool cast_is_starved(const struct cast *cast, enum muster_rc rc)
+{
+    return cast->options.is_starving && rc == MUSTER_RESOURCE_EXHAUSTED;
+}
+
 /* Waiting. */
 
 uint64_t cast_step(const struct cast *cast)
@@ -371,6 +403,9 @@ void cast_heal(struct cast *cast)
     uint32_t i, wanted_count = 0;
 
     sim_note(cast->world, "cast_heal", 0, 0, 0);
+    cast->registry_hunger.count = 0;
+    for (i = 0; i < cast->task_count; i++)
+        cast->tasks[i].hunger.count = 0;
     for (i = 0; i < cast->task_count; i++)
         if (cast_is_alive(&cast->tasks[i]))
             cast->ops->kill_at_chunk(&cast->tasks[i], 0);

@@ -35,6 +35,12 @@ struct cast_ops {
     void (*confirm_dead)(struct cast *cast, const struct muster_incarnation *incarnation);
     void (*registry_kill)(struct cast *cast); /* kill -9 of its process */
     void (*registry_restart)(struct cast *cast);
+    struct sim_node *(*registry_node)(struct cast *cast);
+};
+
+/** Memory that runs out in a process: after so many allocations the next `count` are refused. */
+struct cast_hunger {
+    uint64_t after, count;
 };
 
 struct cast_task {
@@ -49,6 +55,7 @@ struct cast_task {
     bool is_reported; /* its death has been confirmed */
     uint64_t act_ns;  /* when the launcher looks at it again */
     uint64_t restarts;
+    struct cast_hunger hunger;
 };
 
 struct cast_options {
@@ -58,7 +65,8 @@ struct cast_options {
     uint64_t restart_delay_max_ns;
     uint64_t confirm_delay_max_ns;
     enum cast_layout { CAST_ANY, CAST_ONE_HOST, CAST_OWN_HOSTS } layout;
-    bool is_patient; /* nobody cancels an operation */
+    bool is_patient;  /* nobody cancels an operation */
+    bool is_starving; /* memory may run out in any process */
 };
 
 struct cast {
@@ -73,12 +81,17 @@ struct cast {
     struct sim_host *hosts[CAST_TASKS_MAX];
     uint32_t host_count;
     struct sim_host *registry_host;
+    struct cast_hunger registry_hunger;
     struct sim_faults *faults;
     uint64_t fault_count; /* those that plays make themselves */
     uint64_t seed;
     struct muster_plan_parameters plan;
     /* A process says that it cannot go on. True: the play expects that. NULL: never. */
     bool (*on_failed)(struct cast_task *task, const struct muster_error *error);
+    /* What it says of every allocation of every life of that task; NULL: nothing. */
+    sim_refuse_fn *refuses;
+    void *refuse_data;
+    uint32_t refused_index;
     bool is_launching; /* the launcher works */
     bool is_by_hand;   /* processes were started by hand: nobody says that one is dead */
 };
@@ -109,6 +122,11 @@ struct cast_task *cast_leader(struct cast *cast);
  * restart. */
 void cast_kill(struct cast_task *task, bool restart);
 void cast_leave(struct cast_task *task);
+/** From now on, until it is sated or dies. */
+void cast_starve(struct cast *cast, struct sim_node *node, struct cast_hunger *hunger,
+                 uint64_t after, uint64_t count);
+/** A refusal that the play expects. */
+bool cast_is_starved(const struct cast *cast, enum muster_rc rc);
 /** Let the world run. False: something is wrong. */
 bool cast_run(struct cast *cast, uint64_t duration_ns);
 /** Until all living tasks that are wanted are members of one epoch and have done `steps` steps

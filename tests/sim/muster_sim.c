@@ -76,10 +76,11 @@ static void add_failure(struct board *board, const struct options *options, uint
                         const char *what)
 {
     uint64_t place = __atomic_fetch_add(&board->failure_count, 1, __ATOMIC_RELAXED);
-    struct failure *failure = &board->failures[place];
+    struct failure *failure;
 
     if (place >= FAILURES_MAX)
         return;
+    failure = &board->failures[place];
     failure->seed = item_seed(options, item);
     snprintf(failure->profile, sizeof(failure->profile), "%s", item_profile(options, item)->name);
     snprintf(failure->what, sizeof(failure->what), "%s", what);

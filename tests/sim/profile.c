@@ -37,6 +37,8 @@ static const struct sim_profile profiles[] = {
     {"mixed", "everything at random", "membership", sim_profile_membership, 13},
     {"lost_connections", "connections of members break: no view changes of it", "membership",
      sim_profile_membership, 14},
+    {"starved", "memory runs out in workers and the registry", "membership", sim_profile_membership,
+     15},
 };
 
 const struct sim_profile *sim_profile_at(size_t index)

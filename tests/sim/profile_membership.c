@@ -340,6 +340,27 @@ static void play_mixed(struct cast *cast)
         happen(cast);
 }
 
+/* Memory runs out here and there, for one allocation, for some, or until somebody gives up. */
+static void play_starved(struct cast *cast)
+{
+    uint32_t rounds = 1 + (uint32_t)cast_draw(cast, 6);
+
+    begin(cast);
+    while (rounds-- > 0) {
+        struct cast_task *task = cast_chance(cast, 200) ? NULL : cast_any(cast);
+        uint64_t after = cast_draw(cast, UINT64_C(1) << cast_draw(cast, 12));
+        uint64_t count = UINT64_C(1) << cast_draw(cast, 10);
+
+        if (task != NULL)
+            cast_starve(cast, task->node, &task->hunger, after, count);
+        else
+            cast_starve(cast, cast->ops->registry_node(cast), &cast->registry_hunger, after, count);
+        if (cast_chance(cast, 300))
+            cast_kill(cast_any(cast), true); /* the change of view meets the hunger */
+        cast_run(cast, span(cast, 4 * MUSTER_NS_PER_S));
+    }
+}
+
 #define CAST(low, high, where)                                                                     \
     {                                                                                              \
         .task_count_min = (low), .task_count_max = (high),                                         \
@@ -361,6 +382,13 @@ static void play_mixed(struct cast *cast)
         .layout = CAST_ANY, .is_patient = true                                                     \
     }
 
+#define CAST_STARVING(low, high)                                                                   \
+    {                                                                                              \
+        .task_count_min = (low), .task_count_max = (high),                                         \
+        .restart_delay_max_ns = MUSTER_NS_PER_S, .confirm_delay_max_ns = 200 * MUSTER_NS_PER_MS,   \
+        .layout = CAST_ANY, .is_starving = true                                                    \
+    }
+
 static const struct play plays[] = {
     {"first_view", CAST_MIN(1, 5, 5, 5), play_first_view, false},
     {"join", CAST(2, 5, CAST_ANY), play_join, false},
@@ -377,6 +405,7 @@ static const struct play plays[] = {
     {"registry_outage", CAST(2, 5, CAST_ANY), play_registry_outage, false},
     {"mixed", CAST_MIN(2, 5, 3, 3), play_mixed, true},
     {"lost_connections", CAST_PATIENT(2, 5), play_lost_connections, false},
+    {"starved", CAST_STARVING(2, 5), play_starved, true},
 };
 
 /* Too few members, or the job has ended: such a process is started again. */

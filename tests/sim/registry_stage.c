@@ -71,6 +71,11 @@ void registry_stage_restart(struct registry_stage *stage)
             .name = "registry", .host = stage->host, .start = start_server, .data = stage});
 }
 
+struct sim_node *registry_stage_node(const struct registry_stage *stage)
+{
+    return stage->server_node;
+}
+
 void registry_stage_kill(struct registry_stage *stage)
 {
     if (!sim_node_is_alive(stage->server_node))
@@ -166,9 +171,10 @@ static void on_launcher_timer(struct muster_timer *timer)
 
 static void start_launcher(struct sim_node *node, struct muster_env *env, void *data)
 {
-    struct launcher *launcher = muster_mem_alloc_zero(env->mem, 1, sizeof(*launcher));
+    struct launcher *launcher = sim_mem_alloc_surely(env->mem, sizeof(*launcher));
     struct muster_registry_options options = {.endpoints = REGISTRY_STAGE_ENDPOINT};
 
+    memset(launcher, 0, sizeof(*launcher));
     launcher->stage = data;
     launcher->env = env;
     sim_node_set_program(node, launcher);

@@ -19,6 +19,8 @@ struct registry_stage *registry_stage_open(struct sim_world *world, struct sim_h
 void registry_stage_close(struct registry_stage *stage);
 /** kill -9; what was committed stays. */
 void registry_stage_kill(struct registry_stage *stage);
+/** Its process, also a dead one. */
+struct sim_node *registry_stage_node(const struct registry_stage *stage);
 /** No-op while it runs. */
 void registry_stage_restart(struct registry_stage *stage);
 /** The launcher writes dead/<incarnation>, as soon as the registry takes it. */

@@ -44,6 +44,9 @@ struct sim_mem {
     struct muster_list blocks;
     size_t block_count;
     uint8_t fill;
+    bool is_sure;           /* for the scenario's own: never refused */
+    sim_refuse_fn *refuses; /* NULL: nothing is refused */
+    void *refuse_data;
 };
 void sim_mem_init(struct sim_mem *mem, uint8_t fill);
 /** Free all; returns how many blocks there were. */

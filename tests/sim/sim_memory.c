@@ -37,6 +37,8 @@ static void *mem_realloc(struct muster_mem *api, void *ptr, size_t bytes)
             release(mem, old);
         return NULL;
     }
+    if (mem->refuses != NULL && !mem->is_sure && mem->refuses(mem->refuse_data))
+        return NULL;
     if (bytes > SIZE_MAX - sizeof(*block))
         return NULL;
     block = malloc(sizeof(*block) + bytes);
@@ -53,6 +55,23 @@ static void *mem_realloc(struct muster_mem *api, void *ptr, size_t bytes)
         fill(mem, block, 0, bytes);
     }
     return block + 1;
+}
+
+void *sim_mem_alloc_surely(struct muster_mem *api, size_t bytes)
+{
+    struct sim_mem *mem = (struct sim_mem *)api;
+    void *ptr;
+
+    mem->is_sure = true;
+    ptr = muster_mem_alloc(api, bytes);
+    mem->is_sure = false;
+    return ptr;
+}
+
+void sim_refuse(struct sim_node *node, sim_refuse_fn *refuses, void *data)
+{
+    node->mem.refuses = refuses;
+    node->mem.refuse_data = data;
 }
 
 void sim_mem_init(struct sim_mem *mem, uint8_t fill_byte)

@@ -32,6 +32,8 @@ struct trainee_keeper_ops {
     /* Memory that peers map; NULL: none, also where there is no such verb. */
     void *(*share)(void *keeper, size_t bytes);
     void (*unshare)(void *keeper, void *memory);
+    /* With may_starve: an operation was refused for want of memory; there is some again. */
+    void (*feed)(void *keeper);
 };
 
 /** What a reduction makes of the inputs. */
@@ -105,8 +107,9 @@ struct trainee {
     bool has_begun;     /* that step; else it waits until it may */
     uint64_t committed; /* last */
     bool is_running, wants_leave, may_cancel;
-    bool is_ending;                        /* its keeper is being closed */
-    uint32_t sequence;                     /* of the next operation in this step */
+    bool may_starve;   /* operations may be refused, or end, for want of memory */
+    bool is_ending;    /* its keeper is being closed */
+    uint32_t sequence; /* of the next operation in this step */
     uint32_t op_count, issued, done_count; /* of this round */
     struct trainee_op slots[TRAINEE_OPS_MAX];
     bool has_mail;                   /* steps have messages too */

@@ -112,8 +112,8 @@ static void make_tensors(struct trainee_list *list)
     uint32_t i;
 
     list->count = 1 + (uint32_t)(shape % TRAINEE_LIST_MAX);
-    list->memory = muster_mem_alloc(list->trainee->env->mem,
-                                    TRAINEE_LIST_MAX * (1024 * sizeof(int64_t) + GAP_BYTES));
+    list->memory = sim_mem_alloc_surely(list->trainee->env->mem,
+                                        TRAINEE_LIST_MAX * (1024 * sizeof(int64_t) + GAP_BYTES));
     at = list->memory;
     for (i = 0; i < list->count; i++) {
         uint64_t drawn = sim_mix(shape, i), k;

@@ -115,10 +115,10 @@ static void make_room(struct trainee_op *op)
         op->input.data = op->trainee->ops->share(op->trainee->keeper, tensor_bytes(&op->input));
     op->is_shared = op->input.data != NULL;
     if (!op->is_shared)
-        op->input.data = muster_mem_alloc(mem, tensor_bytes(&op->input));
-    op->saved = muster_mem_alloc(mem, tensor_bytes(&op->input));
+        op->input.data = sim_mem_alloc_surely(mem, tensor_bytes(&op->input));
+    op->saved = sim_mem_alloc_surely(mem, tensor_bytes(&op->input));
     op->output.data =
-        has_own_output(op) ? muster_mem_alloc(mem, tensor_bytes(&op->output)) : op->input.data;
+        has_own_output(op) ? sim_mem_alloc_surely(mem, tensor_bytes(&op->output)) : op->input.data;
 }
 
 static void fill_input(struct trainee_op *op)
@@ -274,7 +274,8 @@ static void check_ok(const struct trainee_op *op, struct ledger_outcome *outcome
 
 static bool is_expected(const struct trainee_op *op, enum muster_rc rc)
 {
-    return rc == MUSTER_ABORTED || (op->is_unfit && rc == MUSTER_INVALID_ARGUMENT) ||
+    return rc == MUSTER_ABORTED || (op->trainee->may_starve && rc == MUSTER_RESOURCE_EXHAUSTED) ||
+           (op->is_unfit && rc == MUSTER_INVALID_ARGUMENT) ||
            (op->trainee->may_cancel &&
             (rc == MUSTER_CANCELLED || rc == MUSTER_DEADLINE_EXCEEDED)) ||
            ((op->trainee->wants_leave || op->trainee->is_ending) && rc == MUSTER_CANCELLED);
@@ -485,6 +486,10 @@ void trainee_op_start(struct trainee_op *op, struct trainee *trainee, const stru
              id->step * 10000 + id->lane * 10 + id->sequence,
              (uint64_t)op->kind * 1000000 + op->input.count * 10 + op->flavour);
     rc = start(op, group, participant_count);
+    if (rc == MUSTER_RESOURCE_EXHAUSTED && trainee->may_starve) {
+        trainee->ops->feed(trainee->keeper); /* the program makes room and tries again */
+        rc = start(op, group, participant_count);
+    }
     if (rc == MUSTER_FAILED_PRECONDITION && trainee->may_cancel) {
         /* no verdict came in time on what was cancelled: the group has ended, an exclusion follows
          */

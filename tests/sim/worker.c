@@ -100,6 +100,13 @@ static void worker_may_leave(void *keeper)
                       on_left, worker);
 }
 
+static void worker_feed(void *keeper)
+{
+    struct worker *worker = keeper;
+
+    sim_refuse(worker->process, NULL, NULL);
+}
+
 static const struct trainee_keeper_ops keeper_ops = {
     .group = worker_group,
     .epoch = worker_epoch,
@@ -108,6 +115,7 @@ static const struct trainee_keeper_ops keeper_ops = {
     .commit_step = worker_commit_step,
     .touch = worker_touch,
     .may_leave = worker_may_leave,
+    .feed = worker_feed,
 };
 
 /* What the node tells. */
@@ -142,10 +150,17 @@ static void on_ready(void *data, uint64_t next_step, bool is_restored)
 
 static void name_state(struct worker *worker)
 {
+    enum muster_rc rc;
+
     worker->tensor.name = "state";
     worker->tensor.tensor = (struct muster_tensor){
         .data = worker->trainee.state, .count = TRAINEE_STATE_COUNT, .dtype = MUSTER_I64};
-    if (muster_node_set_state(worker->node, &worker->tensor, 1) != MUSTER_OK)
+    rc = muster_node_set_state(worker->node, &worker->tensor, 1);
+    if (cast_is_starved(worker->task->cast, rc)) {
+        sim_refuse(worker->process, NULL, NULL);
+        rc = muster_node_set_state(worker->node, &worker->tensor, 1);
+    }
+    if (rc != MUSTER_OK)
         sim_fail(world_of(worker), "the state of life %u is refused", worker->trainee.life);
 }
 
@@ -166,6 +181,8 @@ static void on_excluded(void *data, const struct muster_error *why)
 static bool is_expected(struct cast_task *task, const struct muster_error *error)
 {
     if (error->rc == MUSTER_UNAVAILABLE && cast_is_state_lost(task))
+        return true;
+    if (cast_is_starved(task->cast, error->rc))
         return true;
     return task->cast->on_failed != NULL && task->cast->on_failed(task, error);
 }
@@ -203,11 +220,19 @@ static bool on_point(void *data, const struct muster_wire_point *at)
     return true;
 }
 
+/* The node that did not open has closed what it had opened. */
+static void on_refused(struct muster_timer *timer)
+{
+    struct worker *worker = timer->data;
+
+    on_closed(NULL, worker);
+}
+
 static void start(struct sim_node *process, struct muster_env *env, void *data)
 {
     struct cast_task *task = data;
     struct cast *cast = task->cast;
-    struct worker *worker = muster_mem_alloc_zero(env->mem, 1, sizeof(*worker));
+    struct worker *worker = sim_mem_alloc_surely(env->mem, sizeof(*worker));
     struct muster_node_options options = {
         .env = env,
         .registry = REGISTRY_STAGE_ENDPOINT,
@@ -224,15 +249,23 @@ static void start(struct sim_node *process, struct muster_env *env, void *data)
         .data = worker,
     };
     struct muster_error error = {.rc = MUSTER_OK};
+    enum muster_rc rc;
 
+    memset(worker, 0, sizeof(*worker));
     worker->task = task;
     worker->process = process;
     worker->env = env;
     trainee_init(&worker->trainee, process, cast->ledger, &task->incarnation, cast->seed,
                  &keeper_ops, worker);
+    worker->trainee.may_starve = cast->options.is_starving;
     worker->trainee.may_cancel &= !cast->options.is_patient;
-    if (muster_node_open(&options, &worker->node, &error) != MUSTER_OK) {
-        sim_fail(cast->world, "a node does not open: %s", error.text);
+    rc = muster_node_open(&options, &worker->node, &error);
+    if (rc != MUSTER_OK) {
+        if (!cast_is_starved(cast, rc))
+            sim_fail(cast->world, "a node does not open: %s", error.text);
+        muster_timer_init(&worker->trainee.timer, on_refused, worker);
+        muster_timer_start(&worker->trainee.timer, env->loop,
+                           muster_loop_after_ns(env->loop, MUSTER_NS_PER_S));
         return;
     }
     muster_wire_set_failpoint(muster_node_wire(worker->node), on_point, worker);
@@ -295,6 +328,11 @@ static void registry_restart(struct cast *cast)
     registry_stage_restart(cast->parts);
 }
 
+static struct sim_node *registry_node(struct cast *cast)
+{
+    return registry_stage_node(cast->parts);
+}
+
 const struct cast_ops worker_ops = {
     .name = "membership",
     .open = open_parts,
@@ -306,4 +344,5 @@ const struct cast_ops worker_ops = {
     .confirm_dead = confirm_dead,
     .registry_kill = registry_kill,
     .registry_restart = registry_restart,
+    .registry_node = registry_node,
 };

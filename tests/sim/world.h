@@ -134,6 +134,12 @@ void sim_kill_within(struct sim_node *node, uint32_t actions);
 /** The program has closed everything and returns from main: what it has not freed is counted as
  * leaked. */
 void sim_exit(struct sim_node *node);
+/** Whether the next allocation of the process fails; asked for each one. NULL: none does. Borrows data for
+ * the life of the process. */
+typedef bool sim_refuse_fn(void *data);
+void sim_refuse(struct sim_node *node, sim_refuse_fn *refuses, void *data);
+/** Memory of a process that is never refused: for what is the scenario's and not the library's. */
+void *sim_mem_alloc_surely(struct muster_mem *mem, size_t bytes);
 /** SIGSTOP and SIGCONT: no turns; the kernel still takes and acknowledges data. */
 void sim_pause(struct sim_node *node);
 void sim_resume(struct sim_node *node);

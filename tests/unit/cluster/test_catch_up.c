@@ -48,9 +48,11 @@ static void state_init(struct state *state, struct muster_env *env, float seed)
         state->weights[i] = seed + (float)i;
     for (int i = 0; i < BIASES; i++)
         state->biases[i] = (int64_t)seed * 100 + i;
-    state->tensors[0] = (struct muster_node_tensor){"weights", {state->weights, WEIGHTS, MUSTER_F32}};
+    state->tensors[0] =
+        (struct muster_node_tensor){"weights", {state->weights, WEIGHTS, MUSTER_F32}};
     state->tensors[1] = (struct muster_node_tensor){"biases", {state->biases, BIASES, MUSTER_I64}};
-    assert_int_equal(muster_state_chunks_init(&state->chunks, env->mem, state->tensors, 2), MUSTER_OK);
+    assert_int_equal(muster_state_chunks_init(&state->chunks, env->mem, state->tensors, 2),
+                     MUSTER_OK);
 }
 
 static void state_fini(struct state *state, struct muster_env *env)
@@ -78,7 +80,8 @@ static void on_down(struct muster_peer_link *link, const struct muster_error *er
     muster_peer_link_close(link);
 }
 
-static const struct muster_peer_link_events greeting_events = {.on_ready = on_ready, .on_down = on_down};
+static const struct muster_peer_link_events greeting_events = {.on_ready = on_ready,
+                                                               .on_down = on_down};
 
 static void on_accept(struct muster_listener *listener, struct muster_stream *stream)
 {
@@ -135,7 +138,8 @@ static void world_open(struct world *world)
         hello_init(&member->hello, (uint8_t)(i + 1));
         state_init(&member->state, &world->test.env, 1);
         assert_int_equal(muster_state_server_open(&world->test.env, &member->server), MUSTER_OK);
-        muster_state_server_set_chunks(member->server, &member->state.chunks);
+        assert_int_equal(muster_state_server_set_chunks(member->server, &member->state.chunks),
+                         MUSTER_OK);
         assert_int_equal(muster_listener_open(world->test.env.net, &any, NULL, on_accept, member,
                                               &member->listener, NULL),
                          MUSTER_OK);
@@ -238,7 +242,8 @@ static void joiner_gets_every_byte_from_all_members(void **state)
 
     assert_same_state(&world);
     assert_int_equal(world.catch_up.sources, MEMBERS);
-    assert_int_equal(world.catch_up.bytes_fetched, WEIGHTS * sizeof(float) + BIASES * sizeof(int64_t));
+    assert_int_equal(world.catch_up.bytes_fetched,
+                     WEIGHTS * sizeof(float) + BIASES * sizeof(int64_t));
     world_close(&world);
 }
 
@@ -256,7 +261,8 @@ static void equal_chunks_are_not_fetched(void **state)
     finish(&world, MUSTER_OK);
 
     assert_same_state(&world);
-    assert_int_equal(world.catch_up.bytes_fetched, MUSTER_STATE_CHUNK_BYTES + BIASES * sizeof(int64_t));
+    assert_int_equal(world.catch_up.bytes_fetched,
+                     MUSTER_STATE_CHUNK_BYTES + BIASES * sizeof(int64_t));
     world_close(&world);
 }
 
@@ -328,7 +334,8 @@ static void break_links(struct member *member)
 
     muster_state_server_close(member->server);
     assert_int_equal(muster_state_server_open(env, &member->server), MUSTER_OK);
-    muster_state_server_set_chunks(member->server, &member->state.chunks);
+    assert_int_equal(muster_state_server_set_chunks(member->server, &member->state.chunks),
+                     MUSTER_OK);
 }
 
 static void a_broken_link_is_opened_again(void **state)
@@ -478,7 +485,8 @@ static void tensor_of_another_shape_is_named(void **state)
     muster_state_chunks_fini(&world.joiner.chunks);
     world.joiner.tensors[1].tensor.count = BIASES - 1;
     assert_int_equal(
-        muster_state_chunks_init(&world.joiner.chunks, world.test.env.mem, world.joiner.tensors, 2), MUSTER_OK);
+        muster_state_chunks_init(&world.joiner.chunks, world.test.env.mem, world.joiner.tensors, 2),
+        MUSTER_OK);
 
     start(&world, 5);
     finish(&world, MUSTER_INVALID_ARGUMENT);

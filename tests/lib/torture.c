@@ -1,0 +1,177 @@
+/* Running a scenario with each of its allocations refused. */
+#include "torture.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define ALLOCATIONS_MAX 200000 /* a scenario that never comes to its end */
+#define STEP_SEED       UINT64_C(0x746f7274757265)
+
+void __sanitizer_print_stack_trace(void) __attribute__((weak));
+void __sanitizer_set_death_callback(void (*callback)(void)) __attribute__((weak));
+
+/* The run that is under way, for who reports its failure. */
+static struct {
+    const struct torture_scenario *scenario;
+    const struct torture *torture;
+    bool is_traced;
+} current;
+
+static void current_print(void)
+{
+    char text[256];
+    int length;
+
+    if (current.scenario == NULL)
+        return;
+    length = snprintf(text, sizeof(text),
+                      "torture: %" PRIu64
+                      " allocations were refused; alone: MUSTER_TORTURE='%s:%" PRIu64 "%s'\n",
+                      current.torture->refused, current.scenario->name, current.torture->fail_at,
+                      current.torture->is_lasting ? ":lasting" : "");
+    if (length > 0 && write(STDERR_FILENO, text, (size_t)length) < 0)
+        return;
+}
+
+int torture_tell(void **state)
+{
+    (void)state;
+    current_print();
+    return 0;
+}
+
+bool torture_is_traced(void)
+{
+    return current.is_traced;
+}
+
+static void on_abort(int number)
+{
+    current_print();
+    (void)signal(number, SIG_DFL);
+    (void)raise(number);
+}
+
+bool torture_refuses(struct torture *torture)
+{
+    bool is_refused;
+
+    if (!torture->is_armed)
+        return false;
+    torture->count++;
+    is_refused =
+        torture->fail_at != 0 && (torture->is_lasting ? torture->count >= torture->fail_at
+                                                      : torture->count == torture->fail_at);
+    torture->refused += is_refused;
+    if (is_refused && current.is_traced && __sanitizer_print_stack_trace != NULL)
+        __sanitizer_print_stack_trace();
+    return is_refused;
+}
+
+static void *torture_realloc(struct muster_mem *mem, void *ptr, size_t bytes)
+{
+    if (bytes == 0) {
+        muster_mem_free(muster_mem_system(), ptr);
+        return NULL;
+    }
+    if (torture_refuses(MUSTER_CONTAINER_OF(mem, struct torture, mem)))
+        return NULL;
+    return muster_mem_realloc(muster_mem_system(), ptr, bytes);
+}
+
+void torture_arm(struct torture *torture)
+{
+    torture->is_armed = true;
+}
+
+void torture_arm_limited(struct torture *torture, struct muster_mem_limited *mem)
+{
+    mem->base = &torture->mem;
+    torture_arm(torture);
+}
+
+void torture_disarm(struct torture *torture)
+{
+    torture->is_armed = false;
+}
+
+/* Returns how many allocations there were while armed, and whether one was refused. */
+static uint64_t run_once(const struct torture_scenario *scenario, uint64_t fail_at, bool is_lasting,
+                         bool *ret_refused)
+{
+    static const struct muster_mem_ops ops = {.realloc = torture_realloc};
+    static struct torture torture; /* told of when the case has failed, and the stack is gone */
+
+    torture = (struct torture){.mem.ops = &ops, .fail_at = fail_at, .is_lasting = is_lasting};
+    current.scenario = scenario;
+    current.torture = &torture;
+    scenario->run(&torture, scenario->data);
+    current.scenario = NULL;
+    current.torture = NULL;
+    *ret_refused = torture.refused > 0;
+    return torture.count;
+}
+
+/* "NAME:37:lasting" of this scenario. */
+static bool is_asked_for(const struct torture_scenario *scenario, const char *wish,
+                         uint64_t *ret_at, bool *ret_lasting)
+{
+    size_t length = strlen(scenario->name);
+    char *rest = NULL;
+
+    if (strncmp(wish, scenario->name, length) != 0 || wish[length] != ':')
+        return false;
+    *ret_at = strtoull(wish + length + 1, &rest, 10);
+    *ret_lasting = strcmp(rest, ":lasting") == 0;
+    return true;
+}
+
+static uint64_t run_mode(const struct torture_scenario *scenario, uint64_t total, bool is_lasting)
+{
+    uint64_t stride = scenario->runs_max == 0 ? 1 : 1 + total / scenario->runs_max;
+    struct muster_rng_seeded rng;
+    bool is_refused = true;
+    uint64_t at = 1, runs = 0;
+
+    muster_rng_seeded_init(&rng, STEP_SEED + is_lasting);
+    while (is_refused) {
+        (void)run_once(scenario, at, is_lasting, &is_refused);
+        at += 1 + (stride > 1 ? muster_rng_below(&rng.rng, 2 * stride - 1) : 0);
+        runs++;
+        assert_true(at < ALLOCATIONS_MAX);
+    }
+    return runs;
+}
+
+void torture_run(const struct torture_scenario *scenario)
+{
+    const char *wish = getenv("MUSTER_TORTURE");
+    bool is_refused, is_lasting;
+    uint64_t at, total, runs;
+
+    (void)signal(SIGABRT, on_abort);
+    if (__sanitizer_set_death_callback != NULL)
+        __sanitizer_set_death_callback(current_print);
+    if (wish != NULL) {
+        current.is_traced = true;
+        if (is_asked_for(scenario, wish, &at, &is_lasting))
+            (void)run_once(scenario, at, is_lasting, &is_refused);
+        return;
+    }
+    total = run_once(scenario, 0, false, &is_refused);
+    assert_true(total > 0);
+    runs = run_mode(scenario, total, false);
+    runs += run_mode(scenario, total, true);
+    print_message("%s: %" PRIu64 " allocations, %" PRIu64 " runs%s\n", scenario->name, total, runs,
+                  runs < 2 * total ? " (drawn by a seeded step)" : "");
+}
+
+void torture_run_all(const struct torture_scenario *scenarios, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        torture_run(&scenarios[i]);
+}

@@ -1,0 +1,52 @@
+/* Each allocation of a scenario fails in turn: the scenario is run again and again, with the first, the
+ * second, the third … allocation refused, then with that one and all after it. */
+#ifndef MUSTER_TORTURE_H
+#define MUSTER_TORTURE_H
+
+#include <muster/mem.h>
+
+#include "test_env.h"
+
+/** One run of a scenario. Allocations are counted, and refused, while it is armed. */
+struct torture {
+    struct muster_mem mem; /* over the system's heap */
+    uint64_t fail_at;      /* the allocation that is refused, from 1; 0: none */
+    bool is_lasting;       /* all after it, too */
+    bool is_armed;
+    uint64_t count;   /* seen while armed */
+    uint64_t refused; /* of these */
+};
+
+typedef void torture_fn(struct torture *torture, const void *data);
+
+/** A row: run opens what it needs, arms, does its work, disarms, says by assertions what must hold
+ * (an error or success, nothing half done, no leak), tries again with memory, and closes. */
+struct torture_scenario {
+    const char *name;
+    torture_fn *run;
+    const void *data;
+    uint64_t
+        runs_max; /* per mode; where there are more allocations, a seeded step leaves some out; 0: all */
+};
+
+/** Runs until a run refuses nothing. What fails names the run: with MUSTER_TORTURE="NAME:37" (or
+ * "NAME:37:lasting") in the environment only that one is run, and the stack of each refused allocation is printed. */
+void torture_run(const struct torture_scenario *scenario);
+void torture_run_all(const struct torture_scenario *scenarios, size_t count);
+
+void torture_arm(struct torture *torture);
+/** The same, for an allocator that has been set up: it takes its memory from here from now on, and
+ * what it had stays valid. */
+void torture_arm_limited(struct torture *torture, struct muster_mem_limited *mem);
+void torture_disarm(struct torture *torture);
+
+/** Only one run was asked for: what it does may be told at length. */
+bool torture_is_traced(void);
+
+/** One more allocation: true: it must fail. For allocators of another shape. */
+bool torture_refuses(struct torture *torture);
+
+/** For a group's teardown: says which run was under way when a case failed. */
+int torture_tell(void **state);
+
+#endif
