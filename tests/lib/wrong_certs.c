@@ -333,6 +333,12 @@ const struct wrong_certs_row *wrong_certs_next(enum wrong_certs_judge judge, siz
     return NULL;
 }
 
+bool wrong_certs_is_for_ip(const struct wrong_certs_row *row)
+{
+    return row->dialled == NULL ? row->leaf.alt_names == NULL
+                                : strcmp(row->dialled, WRONG_CERTS_IP) == 0;
+}
+
 static void append_text(char **text, const char *more)
 {
     char *all = NULL;

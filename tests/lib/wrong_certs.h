@@ -52,6 +52,8 @@ void wrong_certs_close(struct wrong_certs *certs);
 
 /** The rows for a judge, one after the other, from 0; NULL: there are no more. */
 const struct wrong_certs_row *wrong_certs_next(enum wrong_certs_judge judge, size_t *index);
+/** A judge that dials WRONG_CERTS_IP comes to the same. */
+bool wrong_certs_is_for_ip(const struct wrong_certs_row *row);
 /** The certificate, its issuers behind it. */
 void wrong_certs_make(const struct wrong_certs *certs, const struct wrong_certs_row *row,
                       struct fake_cert *ret_cert);
