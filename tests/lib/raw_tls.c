@@ -56,8 +56,8 @@ static int on_protocols(SSL *ssl, const unsigned char **ret_chosen, unsigned cha
     const struct raw_tls *raw = data;
 
     (void)ssl, (void)offered, (void)offered_bytes;
-    *ret_chosen = (const unsigned char *)raw->options.protocol;
-    *ret_bytes = (unsigned char)strlen(raw->options.protocol);
+    *ret_chosen = (const unsigned char *)raw->options.protocols;
+    *ret_bytes = (unsigned char)strlen(raw->options.protocols);
     return SSL_TLSEXT_ERR_OK;
 }
 
@@ -99,22 +99,43 @@ static void use_cert(SSL_CTX *context, const struct fake_cert *cert)
     BIO_free(keys);
 }
 
+static void set_protocols(struct raw_tls *raw)
+{
+    const char *at = raw->options.protocols;
+    unsigned char wire[64];
+    unsigned count = 0;
+
+    if (raw->options.is_server) {
+        SSL_CTX_set_alpn_select_cb(raw->context, on_protocols, raw);
+        return;
+    }
+    while (*at != '\0') {
+        size_t length = strcspn(at, ",");
+
+        assert_true(count + 1 + length <= sizeof(wire));
+        wire[count++] = (unsigned char)length;
+        memcpy(wire + count, at, length);
+        count += (unsigned)length;
+        at += length + (at[length] == ',');
+    }
+    assert_int_equal(SSL_CTX_set_alpn_protos(raw->context, wire, count), 0);
+}
+
 static void set_up(struct raw_tls *raw)
 {
     const struct raw_tls_options *options = &raw->options;
-    SSL_CTX *context = raw->context;
     const char *ciphers = options->ciphers != NULL ? options->ciphers : "ALL:eNULL";
-    char wire[32];
+    int version_min = options->version_min != 0 ? options->version_min : TLS1_VERSION;
+    SSL_CTX *context = raw->context;
 
     SSL_CTX_set_security_level(context, 0);
     SSL_CTX_set_verify(context, SSL_VERIFY_NONE, NULL);
-    SSL_CTX_set_min_proto_version(context,
-                                  options->version_min != 0 ? options->version_min : TLS1_VERSION);
+    SSL_CTX_set_min_proto_version(context, version_min);
     SSL_CTX_set_max_proto_version(context, options->version_max);
     SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
     SSL_CTX_sess_set_new_cb(context, on_session);
+    SSL_CTX_set_num_tickets(context, options->ticket_count);
     SSL_CTX_set_options(context, SSL_OP_IGNORE_UNEXPECTED_EOF);
-    SSL_CTX_clear_options(context, SSL_OP_NO_RENEGOTIATION);
     if (options->has_no_tickets)
         SSL_CTX_set_options(context, SSL_OP_NO_TICKET);
     assert_int_equal(SSL_CTX_set_cipher_list(context, ciphers), 1);
@@ -122,14 +143,8 @@ static void set_up(struct raw_tls *raw)
         assert_int_equal(SSL_CTX_set_ciphersuites(context, options->ciphersuites), 1);
     if (options->groups != NULL)
         assert_int_equal(SSL_CTX_set1_groups_list(context, options->groups), 1);
-    if (options->protocol != NULL && options->is_server) {
-        SSL_CTX_set_alpn_select_cb(context, on_protocols, raw);
-    } else if (options->protocol != NULL) {
-        snprintf(wire, sizeof(wire), "%c%s", (char)strlen(options->protocol), options->protocol);
-        assert_int_equal(
-            SSL_CTX_set_alpn_protos(context, (const unsigned char *)wire, (unsigned)strlen(wire)),
-            0);
-    }
+    if (options->protocols != NULL)
+        set_protocols(raw);
     if (options->cert != NULL)
         use_cert(context, options->cert);
 }
@@ -150,14 +165,23 @@ static void close_fd(int *fd)
     *fd = -1;
 }
 
+void raw_tls_hang_up(struct raw_tls *raw)
+{
+    if (raw->ssl != NULL && raw->is_shaken)
+        (void)SSL_shutdown(raw->ssl); /* a session whose connection broke off is not resumed */
+    SSL_free(raw->ssl);
+    raw->ssl = NULL;
+    close_fd(&raw->fd);
+    raw->is_shaken = raw->is_over = false;
+    raw->hello_count = raw->heard_count = 0;
+}
+
 void raw_tls_fini(struct raw_tls *raw)
 {
-    SSL_free(raw->ssl);
+    raw_tls_hang_up(raw);
+    close_fd(&raw->listen_fd);
     SSL_SESSION_free(raw->session);
     SSL_CTX_free(raw->context);
-    close_fd(&raw->fd);
-    close_fd(&raw->listen_fd);
-    raw->ssl = NULL;
     raw->session = NULL;
     raw->context = NULL;
 }
@@ -266,6 +290,13 @@ void raw_tls_step(struct raw_tls *raw)
     if (raw->is_shaken)
         read_some(raw);
     ERR_clear_error();
+}
+
+void raw_tls_renegotiate(struct raw_tls *raw)
+{
+    assert_true(raw->is_shaken);
+    assert_int_equal(SSL_renegotiate(raw->ssl), 1);
+    raw->is_shaken = false; /* the next steps shake hands */
 }
 
 void raw_tls_say(struct raw_tls *raw, const void *bytes, size_t count)

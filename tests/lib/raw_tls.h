@@ -18,10 +18,12 @@ struct raw_tls_options {
     const char *ciphers;          /* of TLS 1.2 and before */
     const char *ciphersuites;     /* of TLS 1.3 */
     const char *groups;
-    const char *protocol;    /* ALPN: a client offers it, a server takes it whatever was offered */
+    const char *protocols;   /* ALPN: a client offers them ("h2,other"), a server answers by the
+                              * whole text, whatever was offered */
     const char *server_name; /* a client's SNI */
     SSL_SESSION *session;    /* which a client resumes */
-    bool has_no_tickets;
+    bool has_no_tickets;     /* a client asks for none: sessions of TLS 1.2 have ids */
+    unsigned ticket_count;   /* that a server of TLS 1.3 gives to a client */
 };
 
 struct raw_tls {
@@ -48,6 +50,9 @@ void raw_tls_set_policy(bool is_lax);
 void raw_tls_init(struct raw_tls *raw, const struct raw_tls_options *options);
 void raw_tls_fini(struct raw_tls *raw);
 
+/** Ends the connection; its sessions stay good. */
+void raw_tls_hang_up(struct raw_tls *raw);
+
 /** One of them begins. take: a connected descriptor, which is duplicated. */
 void raw_tls_listen(struct raw_tls *raw, struct muster_address *ret_address);
 void raw_tls_connect(struct raw_tls *raw, const struct muster_address *address);
@@ -55,6 +60,8 @@ void raw_tls_take(struct raw_tls *raw, int fd);
 
 /** What can be done without waiting. */
 void raw_tls_step(struct raw_tls *raw);
+/** Ask for another handshake (TLS 1.2). */
+void raw_tls_renegotiate(struct raw_tls *raw);
 /** Encrypted, as application data. */
 void raw_tls_say(struct raw_tls *raw, const void *bytes, size_t count);
 /** Turn the loop and the peer until is_done; after 60 s the case fails. */

@@ -65,7 +65,7 @@ static bool client_is_right(struct scene *scene, const struct wrong_certs_row *r
     bool is_right;
 
     raw_tls_init(&scene->raw,
-                 &(struct raw_tls_options){.is_server = true, .cert = cert, .protocol = "h2"});
+                 &(struct raw_tls_options){.is_server = true, .cert = cert, .protocols = "h2"});
     raw_tls_listen(&scene->raw, &address);
     (void)muster_address_format(&address, endpoint + strlen(endpoint));
     assert_int_equal(muster_registry_open(f->env, &options, &f->registry, NULL), MUSTER_OK);
@@ -126,7 +126,7 @@ static bool server_is_right(struct scene *scene, const struct wrong_certs_row *r
     refusal_log_init(&scene->refusals);
     scene->tls->refusal_logged_ns = 0;
     f->env->log = &scene->refusals.log;
-    raw_tls_init(&scene->raw, &(struct raw_tls_options){.cert = cert, .protocol = "h2"});
+    raw_tls_init(&scene->raw, &(struct raw_tls_options){.cert = cert, .protocols = "h2"});
     raw_tls_connect(&scene->raw, muster_registry_server_address(f->server));
     raw_tls_run_until(&scene->raw, f->env, server_has_judged, scene);
     is_right = wrong_certs_is_right(row, WRONG_CERTS_SERVER,

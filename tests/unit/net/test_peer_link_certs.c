@@ -101,7 +101,7 @@ static bool opener_is_right(const struct wrong_certs_row *row, const struct fake
     scene_open(&scene);
     raw_tls_init(&scene.raw, &(struct raw_tls_options){.is_server = true,
                                                        .cert = cert,
-                                                       .protocol = MUSTER_PEER_PROTOCOL});
+                                                       .protocols = MUSTER_PEER_PROTOCOL});
     raw_tls_listen(&scene.raw, &scene.address);
     assert_int_equal(
         muster_peer_link_open(scene.env, &scene.address, &hello,
@@ -154,7 +154,7 @@ static bool acceptor_is_right(const struct wrong_certs_row *row, const struct fa
     assert_int_equal(muster_port_open(scene.env, &any, NULL, on_peer, &scene, &scene.port, NULL),
                      MUSTER_OK);
     raw_tls_init(&scene.raw,
-                 &(struct raw_tls_options){.cert = cert, .protocol = MUSTER_PEER_PROTOCOL});
+                 &(struct raw_tls_options){.cert = cert, .protocols = MUSTER_PEER_PROTOCOL});
     raw_tls_connect(&scene.raw, muster_port_address(scene.port));
     raw_tls_run_until(&scene.raw, scene.env, acceptor_has_judged, &scene);
     is_right = wrong_certs_is_right(row, WRONG_CERTS_ACCEPTOR,

@@ -5,52 +5,31 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "tests/lib/raw_tls.h"
-#include "tests/lib/tls_pair.h"
+#include "tests/lib/raw_meeting.h"
 #include "tests/lib/wrong_certs.h"
 
 static struct wrong_certs certs;
 
-struct meeting {
-    struct tls_pair pair;
-    struct tls_side *ours;
-    struct raw_tls raw;
+/* One of our sides meets the certificate of the row, which a peer that checks nothing shows. */
+static bool is_right(enum wrong_certs_judge judge, const struct wrong_certs_row *row,
+                     const struct muster_tls_options *options)
+{
+    const char *name = row->dialled != NULL ? row->dialled : WRONG_CERTS_NAME;
+    bool is_server = judge == WRONG_CERTS_SERVER;
+    struct raw_meeting meeting;
+    struct fake_cert cert;
     struct muster_tls *tls;
-};
+    bool is_right;
 
-static bool is_met(void *data)
-{
-    const struct meeting *meeting = data;
-
-    return meeting->ours->done_count > 0;
-}
-
-/* One of our sides meets the certificate, which a peer that checks nothing shows. */
-static void meet(struct meeting *meeting, const struct muster_tls_options *options,
-                 const struct muster_tls_handshake_options *handshake, const struct fake_cert *cert)
-{
-    struct tls_pair *pair = &meeting->pair;
-
-    tls_pair_open(pair);
-    meeting->ours = handshake->is_server ? &pair->server : &pair->client;
-    raw_tls_init(&meeting->raw, &(struct raw_tls_options){.is_server = !handshake->is_server,
-                                                          .cert = cert,
-                                                          .protocol = "h2"});
-    raw_tls_take(&meeting->raw, pair->fds[handshake->is_server ? 0 : 1]);
-    assert_int_equal(muster_tls_open(&pair->test.env, options, &meeting->tls, NULL), MUSTER_OK);
-    tls_pair_start(pair, meeting->ours, meeting->tls, handshake, 60 * MUSTER_NS_PER_S);
-    raw_tls_run_until(&meeting->raw, &pair->test.env, is_met, meeting);
-}
-
-static bool is_right(struct meeting *meeting, const struct wrong_certs_row *row,
-                     enum wrong_certs_judge judge)
-{
-    const struct tls_side *ours = meeting->ours;
-    bool is_right = wrong_certs_is_right(row, judge, ours->rc, ours->error.text);
-
-    muster_tls_close(meeting->tls);
-    raw_tls_fini(&meeting->raw);
-    tls_pair_close(&meeting->pair);
+    wrong_certs_make(&certs, row, &cert);
+    raw_meeting_open(&meeting, is_server,
+                     &(struct raw_tls_options){.cert = &cert, .protocols = "h2"});
+    tls = raw_meeting_tls(&meeting, options);
+    raw_meeting_shake(&meeting, tls, is_server ? NULL : name, NULL);
+    is_right = wrong_certs_is_right(row, judge, meeting.ours->rc, meeting.ours->error.text);
+    muster_tls_close(tls);
+    raw_meeting_close(&meeting);
+    fake_cert_fini(&cert);
     return is_right;
 }
 
@@ -62,26 +41,14 @@ static void a_client_refuses_every_wrong_certificate(void **state)
     size_t index = 0;
 
     (void)state;
-    while ((row = wrong_certs_next(WRONG_CERTS_CLIENT, &index)) != NULL) {
-        const struct muster_tls_handshake_options handshake = {
-            .server_name = row->dialled != NULL ? row->dialled : WRONG_CERTS_NAME,
-            .protocols = "h2"};
-        struct meeting meeting;
-        struct fake_cert cert;
-
-        wrong_certs_make(&certs, row, &cert);
-        meet(&meeting, &options, &handshake, &cert);
-        fault_count += !is_right(&meeting, row, WRONG_CERTS_CLIENT);
-        fake_cert_fini(&cert);
-    }
+    while ((row = wrong_certs_next(WRONG_CERTS_CLIENT, &index)) != NULL)
+        fault_count += !is_right(WRONG_CERTS_CLIENT, row, &options);
 
     assert_int_equal(fault_count, 0);
 }
 
 static void a_server_refuses_every_wrong_certificate(void **state)
 {
-    static const struct muster_tls_handshake_options handshake = {.is_server = true,
-                                                                  .protocols = "h2"};
     struct fake_cert own;
     const struct wrong_certs_row *row;
     unsigned fault_count = 0;
@@ -89,19 +56,14 @@ static void a_server_refuses_every_wrong_certificate(void **state)
 
     (void)state;
     assert_true(fake_cert_init(&own, certs.root, &(struct fake_cert_options){.name = "server"}));
-    while ((row = wrong_certs_next(WRONG_CERTS_SERVER, &index)) != NULL) {
-        const struct muster_tls_options options = {.cert_pem = own.cert_pem,
-                                                   .key_pem = own.key_pem,
-                                                   .ca_pem = fake_authority_pem(certs.root),
-                                                   .is_peer_required = true};
-        struct meeting meeting;
-        struct fake_cert cert;
-
-        wrong_certs_make(&certs, row, &cert);
-        meet(&meeting, &options, &handshake, &cert);
-        fault_count += !is_right(&meeting, row, WRONG_CERTS_SERVER);
-        fake_cert_fini(&cert);
-    }
+    while ((row = wrong_certs_next(WRONG_CERTS_SERVER, &index)) != NULL)
+        fault_count += !is_right(WRONG_CERTS_SERVER, row,
+                                 &(struct muster_tls_options){
+                                     .cert_pem = own.cert_pem,
+                                     .key_pem = own.key_pem,
+                                     .ca_pem = fake_authority_pem(certs.root),
+                                     .is_peer_required = true,
+                                 });
     fake_cert_fini(&own);
 
     assert_int_equal(fault_count, 0);
