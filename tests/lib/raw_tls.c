@@ -136,6 +136,7 @@ static void set_up(struct raw_tls *raw)
     SSL_CTX_sess_set_new_cb(context, on_session);
     SSL_CTX_set_num_tickets(context, options->ticket_count);
     SSL_CTX_set_options(context, SSL_OP_IGNORE_UNEXPECTED_EOF);
+    SSL_CTX_set_dh_auto(context, options->has_own_field);
     if (options->has_no_tickets)
         SSL_CTX_set_options(context, SSL_OP_NO_TICKET);
     assert_int_equal(SSL_CTX_set_cipher_list(context, ciphers), 1);
