@@ -42,8 +42,8 @@ static size_t depth_of(const char *text, size_t size)
     return deepest;
 }
 
-enum muster_rc muster_json_parse(const char *text, size_t size, struct muster_json **ret_root,
-                                 struct muster_error *ret_error)
+static enum muster_rc parse_flagged(const char *text, size_t size, size_t flags,
+                                    struct muster_json **ret_root, struct muster_error *ret_error)
 {
     json_error_t error;
     const char *near;
@@ -55,7 +55,7 @@ enum muster_rc muster_json_parse(const char *text, size_t size, struct muster_js
     if (depth_of(text, size) > MUSTER_JSON_DEPTH_MAX)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
                                 "JSON is nested deeper than %u", MUSTER_JSON_DEPTH_MAX);
-    root = json_loadb(text, size, JSON_DECODE_ANY, &error);
+    root = json_loadb(text, size, JSON_DECODE_ANY | flags, &error);
     if (root == NULL) {
         if (json_error_code(&error) == json_error_out_of_memory)
             return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
@@ -69,6 +69,19 @@ enum muster_rc muster_json_parse(const char *text, size_t size, struct muster_js
     }
     *ret_root = value_of(root);
     return MUSTER_OK;
+}
+
+enum muster_rc muster_json_parse(const char *text, size_t size, struct muster_json **ret_root,
+                                 struct muster_error *ret_error)
+{
+    return parse_flagged(text, size, 0, ret_root, ret_error);
+}
+
+enum muster_rc muster_json_parse_unique(const char *text, size_t size,
+                                        struct muster_json **ret_root,
+                                        struct muster_error *ret_error)
+{
+    return parse_flagged(text, size, JSON_REJECT_DUPLICATES, ret_root, ret_error);
 }
 
 void muster_json_free(struct muster_json *root)

@@ -36,6 +36,10 @@ enum muster_json_kind {
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_json_parse(const char *text, size_t size,
                                                               struct muster_json **ret_root,
                                                               struct muster_error *ret_error);
+/** As muster_json_parse, but a repeated name is INVALID_ARGUMENT: what is passed over could be what
+ * keeps somebody out. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_json_parse_unique(
+    const char *text, size_t size, struct muster_json **ret_root, struct muster_error *ret_error);
 /** Give a root back; NULL is accepted. */
 MUSTER_API void muster_json_free(struct muster_json *root);
 
