@@ -154,7 +154,7 @@ enum muster_rc muster_authorization_parse(struct muster_env *env, const char *te
 {
     struct muster_json *root = NULL;
     struct policy *policy;
-    enum muster_rc rc = muster_json_parse(text, strlen(text), &root, ret_error);
+    enum muster_rc rc = muster_json_parse_unique(text, strlen(text), &root, ret_error);
 
     if (rc != MUSTER_OK)
         return rc;

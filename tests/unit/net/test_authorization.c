@@ -2,6 +2,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
 
@@ -20,23 +21,93 @@ static const struct muster_identity task_of_a = {.spiffe_id = JOB_A "/task/1", .
 static const struct muster_identity task_of_b = {.spiffe_id = JOB_B "/task/1", .subject = ""};
 static const struct muster_identity task_of_ab = {.spiffe_id = JOB_A "b/task/1", .subject = ""};
 
-static void other_jobs_are_kept_out(void **state)
+/* What each kind of rule says of each kind of caller. */
+
+static const char *const of_b[] = {JOB_B "/*"}, *const gets[] = {"/s/Get", "/s/List*"},
+                         *const deletes[] = {"/s/Delete*"}, *const hosts[] = {"x", "*.test"};
+static const struct muster_authorization_rule
+    everybody = {.name = "all"},
+    b_may_all = {.principals = of_b, .principal_count = 1},
+    all_may_get = {.methods = gets, .method_count = 2},
+    all_may_delete = {.methods = deletes, .method_count = 1},
+    b_may_get = {.principals = of_b, .principal_count = 1, .methods = gets, .method_count = 2},
+    hosts_may_all = {.principals = hosts, .principal_count = 2};
+static const char *const dns_names[] = {"a.test", JOB_A "/task/1"};
+static const struct muster_identity host = {
+    .dns_names = dns_names, .dns_name_count = 2, .subject = JOB_A "/task/1"};
+static const struct muster_identity job_alone = {.spiffe_id = JOB_A, .subject = ""};
+
+static void rules_say_who_may_call_what(void **state)
+{
+    static const struct {
+        const char *name;
+        const struct muster_authorization_rule *deny, *allow; /* NULL: none */
+        const char *job;
+        const struct muster_identity *identity; /* NULL: no certificate */
+        const char *method;
+        bool is_allowed;
+    } rows[] = {
+        {"no rule at all", NULL, NULL, NULL, &task_of_a, "/s/Get", false},
+        {"no rule, no certificate", NULL, NULL, NULL, NULL, "/s/Get", false},
+        {"a task of the job", NULL, NULL, JOB_A, &task_of_a, "/s/Get", true},
+        {"a task of another job", NULL, NULL, JOB_A, &task_of_b, "/s/Get", false},
+        {"a job whose name goes on", NULL, NULL, JOB_A, &task_of_ab, "/s/Get", false},
+        {"the job without a task", NULL, NULL, JOB_A, &job_alone, "/s/Get", false},
+        {"no certificate, a job", NULL, NULL, JOB_A, NULL, "/s/Get", false},
+        {"the job's name among other names", NULL, NULL, JOB_A, &host, "/s/Get", false},
+        {"a rule beside the job", NULL, &b_may_all, JOB_A, &task_of_b, "/s/Get", true},
+        {"what is denied to all", &all_may_delete, NULL, JOB_A, &task_of_a, "/s/Delete", false},
+        {"what is not denied", &all_may_delete, NULL, JOB_A, &task_of_a, "/s/Get", true},
+        {"denied and allowed", &b_may_all, &everybody, NULL, &task_of_b, "/s/Get", false},
+        {"denied to another", &b_may_all, &everybody, NULL, &task_of_a, "/s/Get", true},
+        {"denied to another, no certificate", &b_may_all, &everybody, NULL, NULL, "/s/Get", true},
+        {"everybody", NULL, &everybody, NULL, NULL, "/s/Get", true},
+        {"a method for everybody", NULL, &all_may_get, NULL, NULL, "/s/Get", true},
+        {"the second method", NULL, &all_may_get, NULL, NULL, "/s/ListAll", true},
+        {"another method", NULL, &all_may_get, NULL, NULL, "/s/Put", false},
+        {"a method whose name goes on", NULL, &all_may_get, NULL, NULL, "/s/GetAll", false},
+        {"a method in other letters", NULL, &all_may_get, NULL, NULL, "/s/get", false},
+        {"all methods for one", NULL, &b_may_all, NULL, &task_of_b, "/s/Put", true},
+        {"all methods for one, no certificate", NULL, &b_may_all, NULL, NULL, "/s/Put", false},
+        {"the right one, another method", NULL, &b_may_get, NULL, &task_of_b, "/s/Put", false},
+        {"the right method, another one", NULL, &b_may_get, NULL, &task_of_a, "/s/Get", false},
+        {"the right one and method", NULL, &b_may_get, NULL, &task_of_b, "/s/Get", true},
+        {"the second principal", NULL, &hosts_may_all, NULL, &host, "/s/Get", true},
+        {"no principal of them", NULL, &hosts_may_all, NULL, &task_of_a, "/s/Get", false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct muster_authorization_options options = {.deny = rows[i].deny,
+                                                             .deny_count = rows[i].deny != NULL,
+                                                             .allow = rows[i].allow,
+                                                             .allow_count = rows[i].allow != NULL,
+                                                             .job = rows[i].job};
+        struct test_env test;
+        struct muster_authorization *authorization = NULL;
+
+        test_env_open(&test);
+        assert_int_equal(muster_authorization_new(&test.env, &options, &authorization), MUSTER_OK);
+        fail_if(muster_authorization_is_allowed(authorization, rows[i].identity, rows[i].method) !=
+                    rows[i].is_allowed,
+                "%s", rows[i].name);
+        muster_authorization_free(authorization);
+        test_env_close(&test);
+    }
+}
+
+static void without_options_nobody_may_call(void **state)
 {
     struct test_env test;
     struct muster_authorization *authorization = NULL;
 
     (void)state;
     test_env_open(&test);
-    assert_int_equal(muster_authorization_new(&test.env,
-                                              &(struct muster_authorization_options){.job = JOB_A},
-                                              &authorization),
-                     MUSTER_OK);
+    assert_int_equal(muster_authorization_new(&test.env, NULL, &authorization), MUSTER_OK);
 
-    assert_true(muster_authorization_is_allowed(authorization, &task_of_a, "/s/m"));
-    assert_false(muster_authorization_is_allowed(authorization, &task_of_b, "/s/m"));
-    assert_false(muster_authorization_is_allowed(authorization, &task_of_ab, "/s/m"));
-    assert_false(muster_authorization_is_allowed(authorization, NULL, "/s/m"));
+    assert_false(muster_authorization_is_allowed(authorization, &task_of_a, "/s/Get"));
     muster_authorization_free(authorization);
+    muster_authorization_free(NULL);
     test_env_close(&test);
 }
 
@@ -77,6 +148,11 @@ static void a_policy_denies_first_then_allows(void **state)
     test_env_close(&test);
 }
 
+/* A policy of one rule with some members. */
+#define ALLOW(members) "{\"allow_rules\": [{" members "}]}"
+#define DENY(members)  "{\"deny_rules\": [{" members "}], \"allow_rules\": [{\"name\": \"a\"}]}"
+#define NAMED(members) ALLOW("\"name\": \"a\", " members)
+
 static void what_a_policy_cannot_mean_is_named(void **state)
 {
     static const struct {
@@ -87,51 +163,156 @@ static void what_a_policy_cannot_mean_is_named(void **state)
         {"[", MUSTER_INVALID_ARGUMENT, ""},
         {"[]", MUSTER_INVALID_ARGUMENT, "no object"},
         {"{\"name\": \"p\"}", MUSTER_INVALID_ARGUMENT, "would refuse everybody"},
+        {"{\"allow_rules\": []}", MUSTER_INVALID_ARGUMENT, "would refuse everybody"},
+        {"{\"deny_rules\": [{\"name\": \"d\"}]}", MUSTER_INVALID_ARGUMENT, "refuse everybody"},
         {"{\"allow_rule\": []}", MUSTER_INVALID_ARGUMENT, "\"allow_rule\" in the policy"},
-        {"{\"allow_rules\": [{}]}", MUSTER_INVALID_ARGUMENT, "has no name"},
-        {"{\"allow_rules\": [{\"name\": \"a\", \"source\": {\"principals\": \"x\"}}]}",
-         MUSTER_INVALID_ARGUMENT, "principals is no list"},
-        {"{\"allow_rules\": [{\"name\": \"a\", \"source\": {\"principals\": [1]}}]}",
-         MUSTER_INVALID_ARGUMENT, "principals holds"},
-        {"{\"allow_rules\": [{\"name\": \"a\", \"request\": {\"headers\": []}}]}",
-         MUSTER_UNIMPLEMENTED, "\"headers\" in request"},
+        {"{\"headers\": []}", MUSTER_UNIMPLEMENTED, "\"headers\" in the policy"},
+        {"{\"allow_rules\": {\"name\": \"a\"}}", MUSTER_INVALID_ARGUMENT,
+         "allow_rules is no list of at most 256 rules"},
+        {"{\"allow_rules\": [{\"name\": \"a\"}], \"deny_rules\": {}}", MUSTER_INVALID_ARGUMENT,
+         "deny_rules is no list"},
+        {"{\"allow_rules\": [{\"name\": \"a\"}], \"deny_rules\": null}", MUSTER_INVALID_ARGUMENT,
+         "deny_rules is no list"},
+        {"{\"allow_rules\": [{\"name\": \"a\"}], \"allow_rules\": [{\"name\": \"a\"}]}",
+         MUSTER_INVALID_ARGUMENT, "duplicate"},
+        {"{\"allow_rules\": [5]}", MUSTER_INVALID_ARGUMENT, "a rule is no object"},
+        {ALLOW(""), MUSTER_INVALID_ARGUMENT, "has no name"},
+        {ALLOW("\"name\": 5"), MUSTER_INVALID_ARGUMENT, "has no name"},
+        {DENY(""), MUSTER_INVALID_ARGUMENT, "has no name"},
+        {DENY("\"name\": \"d\", \"paths\": []"), MUSTER_INVALID_ARGUMENT, "\"paths\" in a rule"},
+        {NAMED("\"principals\": []"), MUSTER_INVALID_ARGUMENT, "\"principals\" in a rule"},
+        {NAMED("\"source\": []"), MUSTER_INVALID_ARGUMENT, "source is no object"},
+        {NAMED("\"source\": null"), MUSTER_INVALID_ARGUMENT, "source is no object"},
+        {NAMED("\"source\": {\"paths\": []}"), MUSTER_INVALID_ARGUMENT, "\"paths\" in source"},
+        {NAMED("\"source\": {\"principals\": \"x\"}"), MUSTER_INVALID_ARGUMENT,
+         "principals is no list of at most 1024 texts"},
+        {NAMED("\"source\": {\"principals\": null}"), MUSTER_INVALID_ARGUMENT,
+         "principals is no list"},
+        {NAMED("\"source\": {\"principals\": [1]}"), MUSTER_INVALID_ARGUMENT, "principals holds"},
+        {NAMED("\"source\": {\"principals\": [\"x\", \"\"]}"), MUSTER_INVALID_ARGUMENT,
+         "principals holds what is no text, or empty"},
+        {NAMED("\"request\": 1"), MUSTER_INVALID_ARGUMENT, "request is no object"},
+        {NAMED("\"request\": {\"principals\": []}"), MUSTER_INVALID_ARGUMENT,
+         "\"principals\" in request"},
+        {NAMED("\"request\": {\"paths\": {}}"), MUSTER_INVALID_ARGUMENT, "paths is no list"},
+        {NAMED("\"request\": {\"paths\": [\"\"]}"), MUSTER_INVALID_ARGUMENT, "paths holds"},
+        {NAMED("\"request\": {\"headers\": []}"), MUSTER_UNIMPLEMENTED, "\"headers\" in request"},
     };
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct test_env test;
         struct muster_authorization *authorization = NULL;
-        struct muster_error error;
+        struct muster_error error = {.rc = MUSTER_OK};
+        enum muster_rc rc;
 
         test_env_open(&test);
-        assert_int_equal(
-            muster_authorization_parse(&test.env, rows[i].text, &authorization, &error),
-            rows[i].rc);
-        fail_if(strstr(error.text, rows[i].says) == NULL, "%s: %s", rows[i].text, error.text);
+        rc = muster_authorization_parse(&test.env, rows[i].text, &authorization, &error);
+        fail_if(rc != rows[i].rc || error.rc != rc || strstr(error.text, rows[i].says) == NULL ||
+                    authorization != NULL,
+                "%s: %s", rows[i].text, error.text);
         test_env_close(&test);
     }
 }
 
-static void whatever_allocation_fails_nothing_is_lost(void **state)
+/* count times "piece" with commas between, and what stands around. Gives. */
+static char *repeat(const char *head, const char *piece, size_t count, const char *tail)
 {
-    static const char policy[] =
-        "{\"allow_rules\": [{\"name\": \"a\", \"source\": {\"principals\": [\"x\", \"y\"]}}]}";
-    enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
-    uint64_t fail_at;
+    char *text = malloc(strlen(head) + count * (strlen(piece) + 1) + strlen(tail) + 1);
+    char *at = text;
+
+    assert_non_null(text);
+    at = stpcpy(at, head);
+    for (size_t i = 0; i < count; i++)
+        at = stpcpy(stpcpy(at, i > 0 ? "," : ""), piece);
+    (void)stpcpy(at, tail);
+    return text;
+}
+
+static void lists_of_a_policy_have_an_end(void **state)
+{
+    static const struct {
+        const char *head, *piece, *tail;
+        size_t count_max;
+    } rows[] = {
+        {"{\"allow_rules\":[", "{\"name\":\"a\"}", "]}", 256},
+        {"{\"allow_rules\":[{\"name\":\"a\"}],\"deny_rules\":[", "{\"name\":\"d\"}", "]}", 256},
+        {"{\"allow_rules\":[{\"name\":\"a\",\"source\":{\"principals\":[", "\"x\"", "]}}]}", 1024},
+        {"{\"allow_rules\":[{\"name\":\"a\",\"request\":{\"paths\":[", "\"x\"", "]}}]}", 1024},
+    };
 
     (void)state;
-    for (fail_at = 1; rc != MUSTER_OK && fail_at < 50; fail_at++) {
+    for (size_t i = 0; i < 2 * sizeof(rows) / sizeof(rows[0]); i++) {
         struct test_env test;
         struct muster_authorization *authorization = NULL;
+        struct muster_error error;
+        size_t row = i / 2, more = i % 2;
+        char *text =
+            repeat(rows[row].head, rows[row].piece, rows[row].count_max + more, rows[row].tail);
 
         test_env_open(&test);
-        test.mem.fail_at = fail_at;
-        rc = muster_authorization_parse(&test.env, policy, &authorization, NULL);
-        test.mem.fail_at = 0;
+        assert_int_equal(muster_authorization_parse(&test.env, text, &authorization, &error),
+                         more == 0 ? MUSTER_OK : MUSTER_INVALID_ARGUMENT);
         muster_authorization_free(authorization);
         test_env_close(&test);
+        free(text);
     }
-    assert_true(rc == MUSTER_OK && fail_at > 6);
+}
+
+/* Want of memory. */
+
+static enum muster_rc make_rules(struct muster_env *env, struct muster_authorization **ret_rules,
+                                 struct muster_error *ret_error)
+{
+    const struct muster_authorization_rule allow[] = {b_may_get, hosts_may_all};
+    const struct muster_authorization_options options = {
+        .deny = &b_may_get, .deny_count = 1, .allow = allow, .allow_count = 2, .job = JOB_A};
+    enum muster_rc rc = muster_authorization_new(env, &options, ret_rules);
+
+    return rc == MUSTER_OK ? rc : muster_error_set(ret_error, rc, "out of memory");
+}
+
+static enum muster_rc read_rules(struct muster_env *env, struct muster_authorization **ret_rules,
+                                 struct muster_error *ret_error)
+{
+    return muster_authorization_parse(
+        env,
+        NAMED("\"source\": {\"principals\": [\"x\", \"y\"]}, \"request\": {\"paths\": [\"z\"]}"),
+        ret_rules, ret_error);
+}
+
+static void whatever_allocation_fails_nothing_is_lost(void **state)
+{
+    static const struct {
+        enum muster_rc (*make)(struct muster_env *env, struct muster_authorization **ret_rules,
+                               struct muster_error *ret_error);
+        uint64_t count_min; /* of allocations */
+    } rows[] = {{make_rules, 20}, {read_rules, 10}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
+        uint64_t fail_at = 0;
+
+        while (rc != MUSTER_OK) {
+            struct test_env test;
+            struct muster_authorization *authorization = NULL;
+            struct muster_error error = {.rc = MUSTER_OK};
+
+            test_env_open(&test);
+            test.mem.fail_at = ++fail_at;
+            rc = rows[i].make(&test.env, &authorization, &error);
+            assert_true(rc == MUSTER_RESOURCE_EXHAUSTED || test.mem.fail_at > 0);
+            test.mem.fail_at = 0;
+
+            assert_int_equal(error.rc, rc);
+            assert_true(rc == MUSTER_OK || strstr(error.text, "out of memory") != NULL);
+            assert_true((authorization != NULL) == (rc == MUSTER_OK));
+            muster_authorization_free(authorization);
+            test_env_close(&test);
+        }
+        assert_true(fail_at > rows[i].count_min);
+    }
 }
 
 /* Over the wire. */
@@ -222,9 +403,11 @@ static void a_caller_of_another_job_is_told_so_once_in_the_log(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(other_jobs_are_kept_out),
+        cmocka_unit_test(rules_say_who_may_call_what),
+        cmocka_unit_test(without_options_nobody_may_call),
         cmocka_unit_test(a_policy_denies_first_then_allows),
         cmocka_unit_test(what_a_policy_cannot_mean_is_named),
+        cmocka_unit_test(lists_of_a_policy_have_an_end),
         cmocka_unit_test(whatever_allocation_fails_nothing_is_lost),
         cmocka_unit_test(a_caller_of_another_job_is_told_so_once_in_the_log),
     };
