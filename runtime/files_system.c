@@ -6,6 +6,7 @@
 #include <glob.h>
 #include <limits.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,20 +19,36 @@ struct text {
     size_t capacity;
 };
 
+/* A file may hold a key: what is given back is wiped. */
+static void text_free(struct text *text)
+{
+    if (text->bytes != NULL)
+        explicit_bzero(text->bytes, text->count);
+    muster_mem_free(text->mem, text->bytes);
+}
+
+static bool text_grow(struct text *text)
+{
+    size_t capacity = text->capacity * 2 + READ_STEP_BYTES;
+    char *bytes = muster_mem_alloc(text->mem, capacity);
+
+    if (bytes == NULL)
+        return false;
+    if (text->count > 0)
+        memcpy(bytes, text->bytes, text->count);
+    text_free(text);
+    text->bytes = bytes;
+    text->capacity = capacity;
+    return true;
+}
+
 /* One more read; *ret_is_end tells the end of the file. */
 static enum muster_rc read_some(int fd, struct text *text, size_t limit_bytes, bool *ret_is_end)
 {
     ssize_t got;
 
-    if (text->count + 1 >= text->capacity) {
-        size_t capacity = text->capacity * 2 + READ_STEP_BYTES;
-        char *bytes = muster_mem_realloc(text->mem, text->bytes, capacity);
-
-        if (bytes == NULL)
-            return MUSTER_RESOURCE_EXHAUSTED;
-        text->bytes = bytes;
-        text->capacity = capacity;
-    }
+    if (text->count + 1 >= text->capacity && !text_grow(text))
+        return MUSTER_RESOURCE_EXHAUSTED;
     got = read(fd, text->bytes + text->count, text->capacity - text->count - 1);
     if (got < 0)
         return errno == EINTR ? MUSTER_OK : muster_rc_from_errno(errno);
@@ -58,7 +75,7 @@ static enum muster_rc system_read(struct muster_files *files, struct muster_mem 
         rc = read_some(fd, &text, limit_bytes, &is_end);
     close(fd);
     if (rc != MUSTER_OK) {
-        muster_mem_free(mem, text.bytes);
+        text_free(&text);
         return rc;
     }
     text.bytes[text.count] = '\0';

@@ -14,9 +14,17 @@ void muster_text_init(struct muster_text *text, struct muster_mem *mem)
     *text = (struct muster_text){.mem = mem};
 }
 
+/* A text may hold a token: what is given back is wiped. */
+static void bytes_free(struct muster_text *text)
+{
+    if (text->bytes != NULL)
+        explicit_bzero(text->bytes, text->count);
+    muster_mem_free(text->mem, text->bytes);
+}
+
 void muster_text_fini(struct muster_text *text)
 {
-    muster_mem_free(text->mem, text->bytes);
+    bytes_free(text);
     muster_text_init(text, text->mem);
 }
 
@@ -42,11 +50,14 @@ static bool reserve(struct muster_text *text, size_t count)
         return true;
     while (capacity <= text->count + count)
         capacity *= 2;
-    bytes = muster_mem_realloc(text->mem, text->bytes, capacity);
+    bytes = muster_mem_alloc(text->mem, capacity);
     if (bytes == NULL) {
         text->is_failed = true;
         return false;
     }
+    if (text->count > 0)
+        memcpy(bytes, text->bytes, text->count);
+    bytes_free(text);
     text->bytes = bytes;
     text->capacity = capacity;
     return true;
