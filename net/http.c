@@ -81,6 +81,8 @@ void muster_http_request_init(struct muster_http_request *request, void *data)
 
 static void forget_answer(struct muster_http_request *request, struct muster_mem *mem)
 {
+    if (request->answer_text != NULL) /* it may be a token */
+        explicit_bzero(request->answer_text, request->answer_capacity);
     request->status = 0;
     request->header_text_bytes = 0;
     request->answer_bytes = 0;

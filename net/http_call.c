@@ -47,6 +47,8 @@ static void forget_headers(struct muster_http_call *call)
     if (call->env == NULL)
         return;
     muster_mem_free(call->env->mem, call->all_headers);
+    if (call->authorization != NULL)
+        explicit_bzero(call->authorization, strlen(call->authorization));
     muster_mem_free(call->env->mem, call->authorization);
     call->all_headers = NULL;
     muster_mem_free(call->env->mem, call->etag);

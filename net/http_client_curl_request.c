@@ -207,6 +207,7 @@ static void add_header(struct muster_curl_exchange *exchange, const char *name, 
         else
             snprintf(line, room, "%s: %s", name, value);
         list = curl_slist_append(exchange->headers, line);
+        explicit_bzero(line, room); /* it may be a token */
     }
     muster_mem_free(mem, line);
     if (list != NULL)

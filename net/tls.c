@@ -25,11 +25,12 @@ static void wipe(struct muster_mem *mem, char *text)
     muster_mem_free(mem, text);
 }
 
+/* A file may hold certificate and key. */
 static void loaded_fini(struct loaded *loaded, struct muster_mem *mem)
 {
-    muster_mem_free(mem, loaded->cert);
+    wipe(mem, loaded->cert);
     wipe(mem, loaded->key);
-    muster_mem_free(mem, loaded->ca);
+    wipe(mem, loaded->ca);
 }
 
 static enum muster_rc load_one(const struct muster_env *env, const char *file, const char *pem,
@@ -78,7 +79,7 @@ static uint64_t hash_of(const struct loaded *loaded)
 
     for (size_t i = 0; i < 3; i++)
         if (texts[i] != NULL)
-            hash = muster_hash64(texts[i], strlen(texts[i]), hash + i + 1);
+            hash = muster_hash64(texts[i], strlen(texts[i]), hash);
     return hash;
 }
 
