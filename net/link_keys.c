@@ -87,20 +87,18 @@ enum muster_rc muster_link_keys_learn(struct muster_link_keys *keys,
 {
     char label[sizeof(LABEL) + MUSTER_JOB_NAME_BYTES + 2 * MUSTER_INCARNATION_TEXT_BYTES];
     char opener[MUSTER_INCARNATION_TEXT_BYTES], acceptor[MUSTER_INCARNATION_TEXT_BYTES];
-    uint8_t bytes[sizeof(((struct muster_link_key *)NULL)->secret) + MUSTER_LINK_KEY_ID_BYTES];
     struct muster_link_key key;
     enum muster_rc rc;
+
+    _Static_assert(sizeof(key) == sizeof(key.secret) + MUSTER_LINK_KEY_ID_BYTES,
+                   "secret and name are exported together");
 
     snprintf(label, sizeof(label), LABEL " %s %s %s", names->job,
              muster_incarnation_format(names->opener, opener),
              muster_incarnation_format(names->acceptor, acceptor));
-    rc = muster_tls_stream_export(control, label, bytes, sizeof(bytes));
-    if (rc != MUSTER_OK)
-        return rc;
-    memcpy(key.secret, bytes, sizeof(key.secret));
-    memcpy(key.id, bytes + sizeof(key.secret), sizeof(key.id));
-    rc = muster_link_keys_put(keys, peer, &key);
-    explicit_bzero(bytes, sizeof(bytes));
+    rc = muster_tls_stream_export(control, label, (uint8_t *)&key, sizeof(key));
+    if (rc == MUSTER_OK)
+        rc = muster_link_keys_put(keys, peer, &key);
     explicit_bzero(&key, sizeof(key));
     return rc;
 }
