@@ -8,7 +8,6 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <openssl/pem.h>
-#include <string.h>
 
 /* Without this OpenSSL would ask the terminal. */
 static int refuse_pass_phrase(char *out, int room, int is_writing, void *data)
@@ -83,6 +82,7 @@ enum muster_rc muster_sha256_init(struct muster_sha256 *sum)
     sum->impl = EVP_MD_CTX_new();
     if (sum->impl == NULL || EVP_DigestInit_ex(sum->impl, EVP_sha256(), NULL) != 1) {
         muster_sha256_fini(sum, NULL);
+        ERR_clear_error();
         return MUSTER_RESOURCE_EXHAUSTED;
     }
     return MUSTER_OK;
@@ -107,16 +107,10 @@ void muster_sha256_fini(struct muster_sha256 *sum, uint8_t *ret_digest)
 enum muster_rc muster_crypto_hmac_sha256(const void *key, size_t key_bytes, const void *bytes,
                                          size_t size, uint8_t ret_mac[MUSTER_SHA256_BYTES])
 {
-    uint8_t mac[MUSTER_SHA256_BYTES];
-    unsigned count = 0;
-
-    if (HMAC(EVP_sha256(), key, (int)key_bytes, bytes, size, mac, &count) == NULL ||
-        count != sizeof(mac)) {
-        ERR_clear_error();
-        return MUSTER_RESOURCE_EXHAUSTED;
-    }
-    memcpy(ret_mac, mac, sizeof(mac));
-    return MUSTER_OK;
+    if (HMAC(EVP_sha256(), key, (int)key_bytes, bytes, size, ret_mac, NULL) != NULL)
+        return MUSTER_OK;
+    ERR_clear_error();
+    return MUSTER_RESOURCE_EXHAUSTED;
 }
 
 bool muster_crypto_is_equal(const void *a, const void *b, size_t size)
