@@ -11,6 +11,7 @@
 #include "tests/lib/assertion_count.h"
 #include "tests/lib/fake_authority.h"
 #include "tests/lib/tls_pair.h"
+#include "tests/lib/virtual_loop.h"
 
 #define DAY_S (24L * 3600)
 
@@ -30,7 +31,15 @@ static void bad_credentials_are_named(void **state)
          MUSTER_INVALID_ARGUMENT,
          "set key_file"},
         {"a key alone", {.key_pem = ours.key_pem}, MUSTER_INVALID_ARGUMENT, "set cert_file"},
-        {"a file and a text",
+        {"a certificate's file and text",
+         {.cert_file = "/nowhere", .cert_pem = ours.cert_pem, .key_pem = ours.key_pem},
+         MUSTER_INVALID_ARGUMENT,
+         "not as both"},
+        {"a key's file and text",
+         {.cert_pem = ours.cert_pem, .key_file = "/nowhere", .key_pem = ours.key_pem},
+         MUSTER_INVALID_ARGUMENT,
+         "not as both"},
+        {"a root's file and text",
          {.ca_file = "/nowhere", .ca_pem = ours.cert_pem},
          MUSTER_INVALID_ARGUMENT,
          "not as both"},
@@ -101,51 +110,154 @@ static void a_pipe_is_no_credential(void **state)
     rmdir(folder);
 }
 
+/* What the log was told: "event " for each, and the last number and text of it. */
 struct ledger {
     struct muster_log log;
-    unsigned count;
-    uint64_t expired_s;
+    char events[256];
+    uint64_t number;
+    char text[MUSTER_ERROR_TEXT_BYTES];
 };
 
 static void on_log(struct muster_log *log, enum muster_log_level level, uint64_t wall_ns,
                    const char *event, const struct muster_field *fields, size_t count)
 {
     struct ledger *ledger = MUSTER_CONTAINER_OF(log, struct ledger, log);
+    size_t used = strlen(ledger->events);
 
-    (void)level, (void)wall_ns;
-    if (strcmp(event, "tls_certificate_expired") != 0)
-        return;
-    ledger->count++;
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(fields[i].name, "expired_s") == 0)
-            ledger->expired_s = fields[i].u64;
+    (void)wall_ns;
+    (void)snprintf(ledger->events + used, sizeof(ledger->events) - used, "%d:%s ", (int)level,
+                   event);
+    for (size_t i = 0; i < count; i++) {
+        if (fields[i].kind == MUSTER_FIELD_U64)
+            ledger->number = fields[i].u64;
+        if (strcmp(fields[i].name, "reason") == 0)
+            (void)snprintf(ledger->text, sizeof(ledger->text), "%s", fields[i].text);
+    }
 }
 
+static const struct muster_log_ops log_ops = {.write = on_log};
+
+static void check_events(struct ledger *ledger, const char *expected)
+{
+    assert_string_equal(ledger->events, expected);
+    ledger->events[0] = '\0';
+}
+
+/* A host whose clock a case sets. */
+struct clock {
+    struct muster_host host;
+    uint64_t wall_s;
+};
+
+static uint64_t clock_wall_ns(struct muster_host *host)
+{
+    return MUSTER_CONTAINER_OF(host, struct clock, host)->wall_s * MUSTER_NS_PER_S;
+}
+
+static const struct muster_host_ops clock_ops = {.wall_ns = clock_wall_ns};
+
+/* RFC 5280 4.1.2.5: the last second is part of its life. */
 static void the_log_says_for_how_long_a_certificate_has_been_over(void **state)
 {
-    static const struct muster_log_ops ops = {.write = on_log};
-    const struct fake_cert_options options = {
-        .name = "old", .from_s = -2 * DAY_S, .until_s = -DAY_S};
-    struct ledger ledger = {.log = {.ops = &ops, .level_max = MUSTER_LOG_WARN}};
+    static const struct {
+        int64_t after_s; /* its last second */
+        const char *events;
+        uint64_t number;
+    } rows[] = {{-1, "", 0},
+                {0, "", 0},
+                {1, "1:tls_certificate_expired ", 1},
+                {DAY_S, "1:tls_certificate_expired ", DAY_S}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct ledger ledger = {.log = {.ops = &log_ops, .level_max = MUSTER_LOG_WARN}};
+        struct clock clock = {.host.ops = &clock_ops, .wall_s = 1};
+        struct test_env test;
+        struct muster_host *host;
+        const struct muster_tls_options options = {.cert_pem = ours.cert_pem,
+                                                   .key_pem = ours.key_pem};
+        struct muster_tls *tls = NULL;
+
+        test_env_open(&test);
+        host = test.env.host;
+        test.env.host = &clock.host;
+        test.env.log = &ledger.log;
+        assert_int_equal(muster_tls_open(&test.env, &options, &tls, NULL), MUSTER_OK);
+        check_events(&ledger, "");
+        clock.wall_s = (uint64_t)((int64_t)muster_tls_expires_s(tls) + rows[i].after_s);
+        muster_tls_close(tls);
+        assert_int_equal(muster_tls_open(&test.env, &options, &tls, NULL), MUSTER_OK);
+
+        check_events(&ledger, rows[i].events);
+        assert_int_equal(ledger.number, rows[i].number);
+        muster_tls_close(tls);
+        test.env.host = host;
+        test_env_close(&test);
+    }
+}
+
+/* A server under attack says so once in a second; whoever gave up itself is not told of. */
+static void refusals_are_told_once_in_a_second(void **state)
+{
+    static const struct {
+        uint64_t after_ns; /* the row before */
+        enum muster_rc rc;
+        const char *events;
+    } rows[] = {
+        {0, MUSTER_UNAUTHENTICATED, "1:tls_peer_refused "},
+        {0, MUSTER_UNAUTHENTICATED, "3:tls_handshake_failed "},
+        {MUSTER_NS_PER_S - 1, MUSTER_UNAUTHENTICATED, "3:tls_handshake_failed "},
+        {1, MUSTER_UNAUTHENTICATED, "1:tls_peer_refused "},
+        {MUSTER_NS_PER_S - 1, MUSTER_UNAUTHENTICATED, "3:tls_handshake_failed "},
+        {9 * MUSTER_NS_PER_S, MUSTER_UNAVAILABLE, "3:tls_handshake_failed "},
+        {0, MUSTER_CANCELLED, ""},
+        {0, MUSTER_UNAUTHENTICATED, "1:tls_peer_refused "},
+    };
+    struct ledger ledger = {.log = {.ops = &log_ops, .level_max = MUSTER_LOG_DEBUG}};
+    struct virtual_loop loop;
+    struct muster_loop *real;
     struct test_env test;
     struct muster_tls *tls = NULL;
-    struct fake_cert old;
+    struct muster_address peer;
 
     (void)state;
     test_env_open(&test);
-    assert_true(fake_cert_init(&old, authority, &options));
+    virtual_loop_init(&loop);
+    real = test.env.loop;
+    test.env.loop = &loop.loop;
     test.env.log = &ledger.log;
-    assert_int_equal(muster_tls_open(&test.env,
-                                     &(struct muster_tls_options){.cert_pem = old.cert_pem,
-                                                                  .key_pem = old.key_pem},
-                                     &tls, NULL),
-                     MUSTER_OK);
+    assert_int_equal(muster_address_parse("10.0.0.1:5", &peer, NULL), MUSTER_OK);
+    assert_int_equal(muster_tls_open(&test.env, NULL, &tls, NULL), MUSTER_OK);
+    virtual_loop_advance(&loop, 5);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct muster_error error = {.rc = rows[i].rc, .text = "why"};
 
-    assert_int_equal(ledger.count, 1);
-    assert_in_range(ledger.expired_s, DAY_S, 2 * DAY_S);
-    test.env.log = NULL;
+        virtual_loop_advance(&loop, rows[i].after_ns);
+        muster_tls_log_refusal(tls, &peer, &error);
+        check_events(&ledger, rows[i].events);
+        assert_string_equal(ledger.text, "why");
+    }
     muster_tls_close(tls);
-    fake_cert_fini(&old);
+    test.env.loop = real;
+    test_env_close(&test);
+}
+
+static void a_credential_lives_as_long_as_somebody_has_it(void **state)
+{
+    struct test_env test;
+    struct muster_tls *tls = NULL;
+
+    (void)state;
+    test_env_open(&test);
+    assert_int_equal(muster_tls_open(&test.env, NULL, &tls, NULL), MUSTER_OK);
+    assert_false(muster_tls_is_shared(tls));
+    assert_ptr_equal(muster_tls_share(tls), tls);
+    assert_true(muster_tls_is_shared(tls));
+    muster_tls_close(tls);
+
+    assert_false(muster_tls_is_shared(tls));
+    muster_tls_close(tls);
+    muster_tls_close(NULL);
     test_env_close(&test);
 }
 
@@ -289,6 +401,107 @@ static void a_new_certificate_serves_new_connections(void **state)
     shelf_close(&shelf);
 }
 
+static void only_new_files_are_a_new_credential(void **state)
+{
+    struct ledger ledger = {.log = {.ops = &log_ops, .level_max = MUSTER_LOG_INFO}};
+    struct shelf shelf;
+
+    (void)state;
+    shelf_open(&shelf, UINT64_MAX);
+    shelf.pair.test.env.log = &ledger.log;
+    assert_int_equal(muster_tls_reload(shelf.server, NULL), MUSTER_OK);
+    check_events(&ledger, "");
+    put_cert(&shelf, &(struct fake_cert_options){.name = "two", .alt_names = "DNS:localhost"});
+    assert_int_equal(muster_tls_reload(shelf.server, NULL), MUSTER_OK);
+    check_events(&ledger, "2:tls_reloaded ");
+    assert_in_range(ledger.number, 30 * DAY_S - 60, 30 * DAY_S); /* that are left */
+    assert_int_equal(muster_tls_reload(shelf.server, NULL), MUSTER_OK);
+    check_events(&ledger, "");
+    put(shelf.key, others.key_pem);
+    assert_int_equal(muster_tls_reload(shelf.server, NULL), MUSTER_INVALID_ARGUMENT);
+
+    check_events(&ledger, "1:tls_reload_failed ");
+    assert_non_null(strstr(ledger.text, "does not belong to the certificate"));
+    shelf.pair.test.env.log = NULL;
+    shelf_close(&shelf);
+}
+
+static void one_that_is_over_replaces_one_that_is_over(void **state)
+{
+    struct shelf shelf;
+
+    (void)state;
+    shelf_open(&shelf, UINT64_MAX);
+    for (int i = 0; i < 2; i++) {
+        const char *name = i == 0 ? "two" : "three";
+        struct clock clock = {.host.ops = &clock_ops,
+                              .wall_s = muster_tls_expires_s(shelf.server) + DAY_S};
+        struct muster_host *host = shelf.pair.test.env.host;
+
+        put_cert(&shelf, &(struct fake_cert_options){
+                             .name = name, .from_s = -DAY_S, .until_s = (7 + i) * DAY_S});
+        shelf.pair.test.env.host = &clock.host;
+        assert_int_equal(muster_tls_reload(shelf.server, NULL), MUSTER_OK);
+        shelf.pair.test.env.host = host;
+    }
+    assert_in_range(muster_tls_expires_s(shelf.server) * MUSTER_NS_PER_S -
+                        muster_host_wall_ns(shelf.pair.test.env.host),
+                    (8 * DAY_S - 60) * MUSTER_NS_PER_S, 8 * DAY_S * MUSTER_NS_PER_S);
+    shelf_close(&shelf);
+}
+
+static void files_are_looked_at_when_it_is_time(void **state)
+{
+    static const struct {
+        const char *name;
+        uint64_t interval_ns, due_ns; /* due 0: never */
+        bool has_files;
+    } rows[] = {
+        {"what was asked for", 5 * MUSTER_NS_PER_S, 5 * MUSTER_NS_PER_S, true},
+        {"nothing was asked for", 0, 60 * MUSTER_NS_PER_S, true},
+        {"never", UINT64_MAX, 0, true},
+        {"texts", 5 * MUSTER_NS_PER_S, 0, false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct muster_tls_options options = {.cert_pem = ours.cert_pem,
+                                             .key_pem = ours.key_pem,
+                                             .reload_interval_ns = rows[i].interval_ns};
+        struct shelf shelf;
+        struct virtual_loop loop;
+        struct muster_env *env = &shelf.pair.test.env;
+        struct muster_loop *real;
+        struct muster_tls *tls = NULL;
+
+        shelf_open(&shelf, UINT64_MAX);
+        if (rows[i].has_files) {
+            options.cert_file = shelf.cert;
+            options.key_file = shelf.key;
+            options.cert_pem = options.key_pem = NULL;
+        }
+        virtual_loop_init(&loop);
+        real = env->loop;
+        env->loop = &loop.loop;
+        assert_int_equal(muster_tls_open(env, &options, &tls, NULL), MUSTER_OK);
+        for (int turn = 1; turn <= 2; turn++) { /* again and again */
+            uint64_t expires_s = muster_tls_expires_s(tls);
+
+            put_cert(&shelf, &(struct fake_cert_options){
+                                 .name = "new", .from_s = -DAY_S, .until_s = (40 + turn) * DAY_S});
+            virtual_loop_advance(&loop, rows[i].due_ns != 0 ? rows[i].due_ns - 1 : DAY_S);
+            if (muster_tls_expires_s(tls) != expires_s)
+                fail_msg("%s: too early", rows[i].name);
+            virtual_loop_advance(&loop, 1);
+            if ((muster_tls_expires_s(tls) > expires_s) != (rows[i].due_ns != 0))
+                fail_msg("%s: not at its time", rows[i].name);
+        }
+        muster_tls_close(tls);
+        env->loop = real;
+        shelf_close(&shelf);
+    }
+}
+
 static bool has_changed(void *data)
 {
     const struct muster_tls *tls = data;
@@ -327,42 +540,21 @@ static void what_cannot_be_used_is_not(void **state)
     shelf_close(&shelf);
 }
 
-static void patterns_match_names(void **state)
-{
-    static const char *const dns[] = {"a.test", "b.test"};
-    const struct muster_identity spiffe = {.spiffe_id = "spiffe://t/job/1/task/2",
-                                           .dns_names = dns,
-                                           .dns_name_count = 2,
-                                           .subject = "CN=x"};
-    const struct muster_identity host = {.dns_names = dns, .dns_name_count = 2, .subject = "CN=x"};
-    const struct muster_identity bare = {.subject = "CN=x"};
-
-    (void)state;
-    assert_true(muster_identity_matches(&spiffe, "spiffe://t/job/1/*"));
-    assert_true(muster_identity_matches(&spiffe, "*"));
-    assert_true(muster_identity_matches(&spiffe, "*/task/2"));
-    assert_false(muster_identity_matches(&spiffe, "spiffe://t/job/1"));
-    assert_false(muster_identity_matches(&spiffe, "spiffe://t/job/1/task/22"));
-    assert_false(muster_identity_matches(&spiffe, "a.test"));
-    assert_true(muster_identity_matches(&host, "B.test"));
-    assert_true(muster_identity_matches(&host, "*.test"));
-    assert_false(muster_identity_matches(&host, "CN=x"));
-    assert_true(muster_identity_matches(&bare, "CN=x"));
-    assert_false(muster_identity_matches(&bare, ""));
-    assert_false(muster_identity_matches(NULL, "*"));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bad_credentials_are_named),
         cmocka_unit_test(a_pipe_is_no_credential),
         cmocka_unit_test(the_log_says_for_how_long_a_certificate_has_been_over),
+        cmocka_unit_test(refusals_are_told_once_in_a_second),
+        cmocka_unit_test(a_credential_lives_as_long_as_somebody_has_it),
         cmocka_unit_test(whatever_allocation_fails_nothing_is_lost),
         cmocka_unit_test(a_new_certificate_serves_new_connections),
+        cmocka_unit_test(only_new_files_are_a_new_credential),
+        cmocka_unit_test(one_that_is_over_replaces_one_that_is_over),
+        cmocka_unit_test(files_are_looked_at_when_it_is_time),
         cmocka_unit_test(files_are_looked_at_from_time_to_time),
         cmocka_unit_test(what_cannot_be_used_is_not),
-        cmocka_unit_test(patterns_match_names),
     };
     const struct fake_cert_options options = {.name = "ours", .alt_names = "DNS:localhost"};
     int failed_count;
