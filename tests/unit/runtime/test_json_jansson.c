@@ -47,6 +47,27 @@ static void what_is_missing_reads_as_null(void **state)
     muster_json_free(root);
 }
 
+static void a_name_that_is_repeated_counts_last_or_is_refused(void **state)
+{
+    static const char text[] = "{\"a\": [{\"b\": 1, \"b\": 2}]}";
+    struct muster_json *root = parsed(text);
+    struct muster_json *unique = NULL;
+    struct muster_error error;
+    (void)state;
+
+    assert_int_equal(muster_json_integer(
+                         muster_json_member(muster_json_at(muster_json_member(root, "a"), 0), "b")),
+                     2);
+    assert_int_equal(muster_json_parse_unique(text, sizeof(text) - 1, &unique, &error),
+                     MUSTER_INVALID_ARGUMENT);
+    assert_non_null(strstr(error.text, "duplicate"));
+    assert_int_equal(muster_json_parse_unique("{\"a\": 1}", 8, &unique, &error), MUSTER_OK);
+    assert_int_equal(muster_json_integer(muster_json_member(unique, "a")), 1);
+
+    muster_json_free(unique);
+    muster_json_free(root);
+}
+
 static void bad_text_is_named_with_its_place(void **state)
 {
     static const char *const rows[] = {"",          " ",   "{'a': 1}",
@@ -67,8 +88,9 @@ static void bad_text_is_named_with_its_place(void **state)
 /* Credential files are JSON. */
 static void what_stands_in_bad_text_is_not_told(void **state)
 {
-    static const char *const rows[] = {"{\"private_key\" \"secret\"}", "{\"a\": secret}", "{secret",
-                                       "[\"secret\" 1]", "{\"a\": \"\\secret\"}", "\"secret"};
+    static const char *const rows[] = {
+        "{\"private_key\" \"secret\"}", "{\"a\": secret}", "{secret", "[\"secret\" 1]",
+        "{\"a\": \"\\secret\"}",        "\"secret"};
     struct muster_error error;
     (void)state;
 
@@ -136,6 +158,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(members_come_in_the_order_of_the_text),
         cmocka_unit_test(what_is_missing_reads_as_null),
+        cmocka_unit_test(a_name_that_is_repeated_counts_last_or_is_refused),
         cmocka_unit_test(bad_text_is_named_with_its_place),
         cmocka_unit_test(what_stands_in_bad_text_is_not_told),
         cmocka_unit_test(deep_nesting_is_refused_but_not_in_strings),
