@@ -125,7 +125,7 @@ static void log_refusal(struct muster_authorization *authorization,
     uint64_t hash = muster_hash64(name, strlen(name), 0);
     char peer[MUSTER_ADDRESS_TEXT_BYTES];
 
-    for (size_t i = 0; i < authorization->logged_count && i < LOGGED_MAX; i++)
+    for (size_t i = 0; i < LOGGED_MAX; i++) /* 0: nobody yet */
         if (authorization->logged[i] == hash)
             return;
     authorization->logged[authorization->logged_count++ % LOGGED_MAX] = hash;

@@ -54,7 +54,7 @@ static enum muster_rc read_texts(struct policy *policy, const struct muster_json
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "authorization policy: %s is no list of at most %d texts", name,
                                 TEXTS_MAX);
-    texts = muster_mem_alloc_zero(policy->mem, count + 1, sizeof(*texts));
+    texts = muster_mem_alloc_zero(policy->mem, count, sizeof(*texts));
     if (texts == NULL)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
     *ret_texts = texts;
@@ -122,12 +122,8 @@ static enum muster_rc read_policy(struct policy *policy, const struct muster_jso
                                   struct muster_error *ret_error)
 {
     static const char *const of_policy[] = {"name", "allow_rules", "deny_rules", NULL};
-    enum muster_rc rc;
+    enum muster_rc rc = check_members(root, of_policy, "the policy", ret_error);
 
-    if (muster_json_kind(root) != MUSTER_JSON_OBJECT)
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "authorization policy: it is no object");
-    rc = check_members(root, of_policy, "the policy", ret_error);
     if (rc == MUSTER_OK && muster_json_count(muster_json_member(root, "allow_rules")) == 0)
         rc = muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                               "authorization policy: no allow_rules: it would refuse everybody");

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include <jansson.h>
 #include <muster/authorization.h>
 #include <muster/log.h>
 #include <muster/tls.h>
@@ -153,6 +154,21 @@ static void a_policy_denies_first_then_allows(void **state)
 #define DENY(members)  "{\"deny_rules\": [{" members "}], \"allow_rules\": [{\"name\": \"a\"}]}"
 #define NAMED(members) ALLOW("\"name\": \"a\", " members)
 
+/* What jansson holds. */
+static size_t json_blocks;
+
+static void *on_json_malloc(size_t bytes)
+{
+    json_blocks++;
+    return malloc(bytes);
+}
+
+static void on_json_free(void *ptr)
+{
+    json_blocks -= ptr != NULL;
+    free(ptr);
+}
+
 static void what_a_policy_cannot_mean_is_named(void **state)
 {
     static const struct {
@@ -161,7 +177,7 @@ static void what_a_policy_cannot_mean_is_named(void **state)
         const char *says;
     } rows[] = {
         {"[", MUSTER_INVALID_ARGUMENT, ""},
-        {"[]", MUSTER_INVALID_ARGUMENT, "no object"},
+        {"[]", MUSTER_INVALID_ARGUMENT, "the policy is no object"},
         {"{\"name\": \"p\"}", MUSTER_INVALID_ARGUMENT, "would refuse everybody"},
         {"{\"allow_rules\": []}", MUSTER_INVALID_ARGUMENT, "would refuse everybody"},
         {"{\"deny_rules\": [{\"name\": \"d\"}]}", MUSTER_INVALID_ARGUMENT, "refuse everybody"},
@@ -211,6 +227,7 @@ static void what_a_policy_cannot_mean_is_named(void **state)
         fail_if(rc != rows[i].rc || error.rc != rc || strstr(error.text, rows[i].says) == NULL ||
                     authorization != NULL,
                 "%s: %s", rows[i].text, error.text);
+        assert_int_equal(json_blocks, 0);
         test_env_close(&test);
     }
 }
@@ -306,7 +323,8 @@ static void whatever_allocation_fails_nothing_is_lost(void **state)
             test.mem.fail_at = 0;
 
             assert_int_equal(error.rc, rc);
-            assert_true(rc == MUSTER_OK || strstr(error.text, "out of memory") != NULL);
+            assert_string_equal(error.text, rc == MUSTER_OK ? "" : "out of memory");
+            assert_int_equal(json_blocks, 0);
             assert_true((authorization != NULL) == (rc == MUSTER_OK));
             muster_authorization_free(authorization);
             test_env_close(&test);
@@ -412,5 +430,6 @@ int main(void)
         cmocka_unit_test(a_caller_of_another_job_is_told_so_once_in_the_log),
     };
 
+    json_set_alloc_funcs(on_json_malloc, on_json_free);
     return cmocka_run_group_tests_name("authorization", tests, NULL, NULL);
 }
