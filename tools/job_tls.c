@@ -19,6 +19,7 @@
 #include <muster/tls_authority.h>
 
 #define SECRET_BYTES_MAX 4096
+#define NO_MEMORY        "TLS: no memory for the authority of the job"
 
 struct entry {
     struct muster_list node;
@@ -95,26 +96,32 @@ static enum muster_rc read_secret(const char *path, uint8_t bytes[SECRET_BYTES_M
     return MUSTER_OK;
 }
 
-static enum muster_rc open_authority(struct job_tls *job_tls, struct muster_error *ret_error)
+static enum muster_rc derive_authority(struct job_tls *job_tls, struct muster_error *ret_error)
 {
     const struct job_tls_options *options = &job_tls->options;
     uint8_t secret[SECRET_BYTES_MAX];
     size_t count = 0;
-    enum muster_rc rc = MUSTER_OK;
+    enum muster_rc rc = read_secret(options->secret_file, secret, &count, ret_error);
 
-    if (options->secret_file == NULL) {
-        rc = muster_tls_authority_new(options->env, job_tls->job, &job_tls->authority);
-    } else {
-        rc = read_secret(options->secret_file, secret, &count, ret_error);
-        if (rc != MUSTER_OK)
-            return rc;
+    if (rc == MUSTER_OK) {
         rc = muster_tls_authority_derive(options->env, job_tls->job, secret, count,
                                          &job_tls->authority);
-        explicit_bzero(secret, sizeof(secret));
+        if (rc != MUSTER_OK)
+            (void)muster_error_set(ret_error, rc, NO_MEMORY);
     }
-    return rc == MUSTER_OK
-               ? rc
-               : muster_error_set(ret_error, rc, "TLS: no memory for the authority of the job");
+    explicit_bzero(secret, sizeof(secret));
+    return rc;
+}
+
+static enum muster_rc open_authority(struct job_tls *job_tls, struct muster_error *ret_error)
+{
+    const struct job_tls_options *options = &job_tls->options;
+    enum muster_rc rc;
+
+    if (options->secret_file != NULL)
+        return derive_authority(job_tls, ret_error);
+    rc = muster_tls_authority_new(options->env, job_tls->job, &job_tls->authority);
+    return rc == MUSTER_OK ? rc : muster_error_set(ret_error, rc, NO_MEMORY);
 }
 
 /* --- the files */
