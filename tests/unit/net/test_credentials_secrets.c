@@ -156,8 +156,8 @@ static void no_secret_is_left_in_memory_that_is_given_back(void **state)
         if (rows[i].rc == MUSTER_OK)
             assert_int_equal(ask(&scene, credentials, scene.token), MUSTER_OK); /* another one */
         close_credentials(&scene, credentials);
-        if (scene.memory.leaked_count > 0)
-            fail_msg("%s: left in %u blocks", rows[i].name, scene.memory.leaked_count);
+        fail_if(scene.memory.leaked_count > 0, "%s: left in %u blocks", rows[i].name,
+                scene.memory.leaked_count);
         scene_close(&scene);
     }
 }

@@ -60,8 +60,8 @@ static void patterns_match_names(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-        if (muster_identity_matches(rows[i].identity, rows[i].pattern) != rows[i].is_match)
-            fail_msg("%s and \"%s\"", muster_identity_name(rows[i].identity), rows[i].pattern);
+        fail_if(muster_identity_matches(rows[i].identity, rows[i].pattern) != rows[i].is_match,
+                "%s and \"%s\"", muster_identity_name(rows[i].identity), rows[i].pattern);
 }
 
 static void an_identity_goes_by_its_strongest_name(void **state)

@@ -490,11 +490,10 @@ static void files_are_looked_at_when_it_is_time(void **state)
             put_cert(&shelf, &(struct fake_cert_options){
                                  .name = "new", .from_s = -DAY_S, .until_s = (40 + turn) * DAY_S});
             virtual_loop_advance(&loop, rows[i].due_ns != 0 ? rows[i].due_ns - 1 : DAY_S);
-            if (muster_tls_expires_s(tls) != expires_s)
-                fail_msg("%s: too early", rows[i].name);
+            fail_if(muster_tls_expires_s(tls) != expires_s, "%s: too early", rows[i].name);
             virtual_loop_advance(&loop, 1);
-            if ((muster_tls_expires_s(tls) > expires_s) != (rows[i].due_ns != 0))
-                fail_msg("%s: not at its time", rows[i].name);
+            fail_if((muster_tls_expires_s(tls) > expires_s) != (rows[i].due_ns != 0),
+                    "%s: not at its time", rows[i].name);
         }
         muster_tls_close(tls);
         env->loop = real;

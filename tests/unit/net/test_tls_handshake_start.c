@@ -146,8 +146,7 @@ static void a_handshake_that_cannot_begin_closes_the_connection(void **state)
 
         scene->pair.test.mem.fail_at = rows[i].fail_at;
         rc = start_in_vain(scene, rows[i].tls, &rows[i].options);
-        if (rc != rows[i].rc)
-            fail_msg("%s: %s", rows[i].name, muster_rc_name(rc));
+        fail_if(rc != rows[i].rc, "%s: %s", rows[i].name, muster_rc_name(rc));
         test_env_run_until(&scene->pair.test.env, is_ended, &scene->pair.fds[1]);
         tls_pair_again(&scene->pair);
     }
@@ -246,9 +245,9 @@ static void the_first_byte_tells_plain_text(void **state)
         tls_pair_start(pair, side, rows[i].is_server ? scene->server : scene->client,
                        rows[i].is_server ? &as_server : &as_client, 60 * MUSTER_NS_PER_S);
         tls_pair_wait(pair, side);
-        if ((side->rc == MUSTER_FAILED_PRECONDITION) != rows[i].is_plain ||
-            (strstr(side->error.text, words) != NULL) != rows[i].is_plain)
-            fail_msg("%s: %s", rows[i].name, side->error.text);
+        fail_if((side->rc == MUSTER_FAILED_PRECONDITION) != rows[i].is_plain ||
+                    (strstr(side->error.text, words) != NULL) != rows[i].is_plain,
+                "%s: %s", rows[i].name, side->error.text);
         assert_false(side->handshake.is_unheard);
         assert_non_null(other->inner);
         close(fd);

@@ -96,15 +96,15 @@ static void the_key_of_a_credential_is_wiped(void **state)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct muster_tls *tls = NULL;
 
-        if (muster_tls_open(&scene->test.env, &rows[i].options, &tls, NULL) != rows[i].rc)
-            fail_msg("%s", rows[i].name);
+        fail_if(muster_tls_open(&scene->test.env, &rows[i].options, &tls, NULL) != rows[i].rc, "%s",
+                rows[i].name);
         if (tls != NULL && rows[i].options.cert_file != NULL)
             assert_int_equal(muster_tls_reload(tls, NULL), MUSTER_OK);
         assert_true(secret_mem_is_held(&scene->memory) ==
                     (tls != NULL && rows[i].options.key_pem != NULL));
         muster_tls_close(tls);
-        if (scene->memory.leaked_count > 0)
-            fail_msg("%s: the key was left in %u blocks", rows[i].name, scene->memory.leaked_count);
+        fail_if(scene->memory.leaked_count > 0, "%s: the key was left in %u blocks", rows[i].name,
+                scene->memory.leaked_count);
     }
 }
 

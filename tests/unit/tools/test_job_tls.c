@@ -146,8 +146,7 @@ static void names_of_jobs_can_stand_in_an_id(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-        if (job_tls_is_name(rows[i].name) != rows[i].is_name)
-            fail_msg("%s", rows[i].name);
+        fail_if(job_tls_is_name(rows[i].name) != rows[i].is_name, "%s", rows[i].name);
 }
 
 static void secret_and_job_go_together(void **state)
@@ -228,12 +227,12 @@ static void a_secret_that_others_may_know_is_refused(void **state)
         memset(&scene->error, 0, sizeof(scene->error));
         secret_stack_run(&stack, open_by_secret, scene);
 
-        if (scene->rc != row->rc || scene->error.rc != row->rc ||
-            (row->text != NULL && (strstr(scene->error.text, row->text) == NULL ||
-                                   strstr(scene->error.text, scene->secret) == NULL)))
-            fail_msg("%s: %s %s", row->name, muster_rc_name(scene->rc), scene->error.text);
-        if (row->count >= 16 && secret_stack_holds(&stack, secret_bytes(16), 16))
-            fail_msg("%s: it is left on the stack", row->name);
+        fail_if(scene->rc != row->rc || scene->error.rc != row->rc ||
+                    (row->text != NULL && (strstr(scene->error.text, row->text) == NULL ||
+                                           strstr(scene->error.text, scene->secret) == NULL)),
+                "%s: %s %s", row->name, muster_rc_name(scene->rc), scene->error.text);
+        fail_if(row->count >= 16 && secret_stack_holds(&stack, secret_bytes(16), 16),
+                "%s: it is left on the stack", row->name);
         secret_stack_free(&stack);
         (void)rmdir(scene->secret);
     }
@@ -265,8 +264,8 @@ static enum muster_rc meet(struct scene *scene, const struct meeting *row)
                                                 .life_ns = LIFE_NS};
         const struct job_tls_role role = {.who = row->who[i], .peers = row->peers[i]};
 
-        if (job_tls_open_role(&options, &role, &ends[i], &tls[i], &scene->error) != MUSTER_OK)
-            fail_msg("%s: %s", row->name, scene->error.text);
+        fail_if(job_tls_open_role(&options, &role, &ends[i], &tls[i], &scene->error) != MUSTER_OK,
+                "%s: %s", row->name, scene->error.text);
     }
     tls_pair_shake(&pair, tls[0], tls[1], "whoever", NULL);
     rc = pair.client.rc != MUSTER_OK ? pair.client.rc : pair.server.rc;
@@ -321,8 +320,7 @@ static void who_is_of_the_job_is_let_in(void **state)
     };
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-        if (meet(*state, &rows[i]) != rows[i].rc)
-            fail_msg("%s", rows[i].name);
+        fail_if(meet(*state, &rows[i]) != rows[i].rc, "%s", rows[i].name);
 }
 
 static void without_memory_nobody_gets_a_role(void **state)
