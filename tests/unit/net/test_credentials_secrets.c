@@ -1,4 +1,5 @@
 /* Tokens and what they are traded for: memory that held one is wiped before it is given back. */
+#include "assertion_count.h"
 #include "cloud_fixture.h"
 
 #include <muster/credentials.h>

@@ -1,4 +1,5 @@
 /* Digests and signatures against the standards' examples, and keys that are refused. */
+#include "assertion_count.h"
 #include "test_env.h"
 
 #include <stdio.h>

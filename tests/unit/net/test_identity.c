@@ -6,6 +6,8 @@
 
 #include <muster/identity.h>
 
+#include "tests/lib/assertion_count.h"
+
 static const char *const dns[] = {"a.test", "b.test"};
 static const struct muster_identity task = {.spiffe_id = "spiffe://t/job/1/task/2",
                                             .dns_names = dns,

@@ -8,6 +8,7 @@
 
 #include "net/tls_openssl.h"
 #include "net/tls_stream_internal.h"
+#include "tests/lib/assertion_count.h"
 #include "tests/lib/fake_authority.h"
 #include "tests/lib/tls_pair.h"
 

@@ -10,6 +10,7 @@
 #include <muster/tls.h>
 #include <muster/tls_authority.h>
 
+#include "tests/lib/assertion_count.h"
 #include "tests/lib/fake_authority.h"
 #include "tests/lib/secret_mem.h"
 #include "tests/lib/secret_stack.h"

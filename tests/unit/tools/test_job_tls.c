@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <cmocka.h>
 
+#include "assertion_count.h"
 #include "secret_mem.h"
 #include "secret_stack.h"
 #include "tls_pair.h"
