@@ -1,6 +1,6 @@
 """Which test reaches which line, recorded once by gcov: build-mutate/asan/coverage.json and the sources as they were then.
 
-A record holds until the program of the test changes; lines that have moved since are found again by their text.
+A record holds until the sources of the test change; lines that have moved since are found again by their text.
 """
 import bisect
 import difflib
@@ -45,8 +45,13 @@ class Coverage:
         self.lock, self.maps = threading.Lock(), {}
 
     def fingerprint(self, entry):
+        """Of a program the objects of its own sources: a change in the library of the tests would otherwise make all records invalid."""
         path = pathlib.Path(entry.program)
-        return digest(path.read_bytes() + " ".join(entry.command).encode()) if path.is_file() else ""
+        if not path.is_file():
+            return ""
+        objects = sorted((self.build.folder / "tests" / "CMakeFiles" / f"{path.name}.dir").rglob("*.o"))
+        content = b"".join(each.read_bytes() for each in objects) or path.read_bytes()
+        return digest(content + " ".join(entry.command).encode())
 
     def record(self, entries, jobs, stop, is_anew):
         """Run those whose record is missing or of another program."""
