@@ -99,7 +99,7 @@ void muster_coordination_free(struct muster_coordination *coordination)
     if (coordination == NULL)
         return;
     muster_coordination_free_keys(coordination, NULL);
-    muster_coordination_free_barriers(coordination);
+    muster_coordination_free_barriers(coordination, NULL);
     muster_coordination_free_alive(coordination);
     for (uint32_t id = 0; id < coordination->options.task_count; id++) {
         muster_mem_free(coordination->mem, coordination->tasks[id].text);
@@ -124,11 +124,13 @@ static uint64_t next_incarnation(uint64_t incarnation)
     return incarnation + 1 != 0 ? incarnation + 1 : 1;
 }
 
+/* Nobody is connected: who is alive is not waited for. */
 void muster_coordination_begin_anew(struct muster_coordination *coordination)
 {
-    muster_coordination_free_keys(coordination, "the job has ended");
-    muster_coordination_free_barriers(coordination);
-    muster_coordination_free_alive(coordination);
+    static const char over[] = "the job has ended";
+
+    muster_coordination_free_keys(coordination, over);
+    muster_coordination_free_barriers(coordination, over);
     muster_coordination_forget_error(coordination);
     coordination->has_all = false;
     coordination->options.service_incarnation =
@@ -136,6 +138,7 @@ void muster_coordination_begin_anew(struct muster_coordination *coordination)
     for (uint32_t id = 0; id < coordination->options.task_count; id++) {
         struct muster_coordination_task *task = &coordination->tasks[id];
 
+        muster_coordination_end_poll(coordination, task, over);
         muster_mem_free(coordination->mem, (void *)(uintptr_t)task->devices.data);
         task->devices = (struct muster_bytes){NULL, 0};
         task->state = MUSTER_TASK_UNINITIALIZED;

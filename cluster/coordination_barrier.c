@@ -67,8 +67,15 @@ static void instance_clear(struct muster_coordination *coordination,
 }
 
 static void barrier_free(struct muster_coordination *coordination,
-                         struct muster_coordination_barrier *barrier)
+                         struct muster_coordination_barrier *barrier, const char *why)
 {
+    struct muster_list *node;
+
+    while ((node = muster_list_pop(&barrier->asks)) != NULL)
+        if (why != NULL)
+            muster_coordination_refuse(
+                coordination, MUSTER_CONTAINER_OF(node, struct muster_coordination_ask, node),
+                MUSTER_CANCELLED, why);
     instance_clear(coordination, barrier);
     muster_coordination_forget_members(coordination, barrier);
     muster_list_remove(&barrier->open_node);
@@ -98,11 +105,12 @@ static struct muster_coordination_barrier *barrier_add(struct muster_coordinatio
     return NULL;
 }
 
-void muster_coordination_free_barriers(struct muster_coordination *coordination)
+void muster_coordination_free_barriers(struct muster_coordination *coordination, const char *why)
 {
     while (coordination->barriers.count > 0)
         barrier_free(coordination,
-                     barrier_of(coordination->barriers.names[coordination->barriers.count - 1]));
+                     barrier_of(coordination->barriers.names[coordination->barriers.count - 1]),
+                     why);
     muster_coordination_index_fini(&coordination->barriers);
 }
 
@@ -160,23 +168,23 @@ static const char *find_obstacle(struct muster_coordination *coordination,
     return NULL;
 }
 
-/* False: no memory. */
+/* False: no memory; what the last instance came to stays. */
 static bool instance_begin(struct muster_coordination *coordination,
                            struct muster_coordination_barrier *barrier,
                            const struct muster_coordination_request *request, uint64_t timeout_ns)
 {
     uint64_t now_ns = coordination->now_ns;
+    uint8_t *has_arrived;
 
+    muster_coordination_settle_members(coordination, barrier, request);
+    if (!barrier->has_members)
+        return false;
+    has_arrived = muster_mem_alloc_zero(coordination->mem, coordination->options.task_count, 1);
+    if (has_arrived == NULL)
+        return false;
     instance_clear(coordination, barrier);
     barrier->counter++;
-    muster_coordination_settle_members(coordination, barrier, request);
-    barrier->has_arrived =
-        muster_mem_alloc_zero(coordination->mem, coordination->options.task_count, 1);
-    if (barrier->has_arrived == NULL || !barrier->has_members) {
-        barrier->counter--;
-        barrier->has_ended = true;
-        return false;
-    }
+    barrier->has_arrived = has_arrived;
     barrier->first_task = request->task;
     barrier->due_ns = timeout_ns > UINT64_MAX - now_ns ? UINT64_MAX : now_ns + timeout_ns;
     muster_list_append(&coordination->open_barriers, &barrier->open_node);

@@ -79,15 +79,17 @@ uint32_t muster_coordination_member_at(const struct muster_coordination_barrier 
     return barrier->members != NULL ? barrier->members[i] : (uint32_t)i;
 }
 
+/* Without memory for a look nobody is turned away. */
 static bool has_same_members(struct muster_coordination *coordination,
                              const struct muster_coordination_barrier *barrier,
                              const struct muster_coordination_request *request)
 {
     uint32_t *members = NULL;
     size_t count = 0;
-    bool is_same = members_of(coordination, request, &members, &count) &&
-                   count == barrier->member_count &&
-                   (count == 0 || memcmp(members, barrier->members, count * sizeof(*members)) == 0);
+    bool is_same =
+        !members_of(coordination, request, &members, &count) ||
+        (count == barrier->member_count &&
+         (count == 0 || memcmp(members, barrier->members, count * sizeof(*members)) == 0));
 
     muster_mem_free(coordination->mem, members);
     return is_same &&

@@ -182,7 +182,8 @@ void muster_coordination_leave_barriers(struct muster_coordination *coordination
                                         const char *reason);
 void muster_coordination_expire_barriers(struct muster_coordination *coordination);
 uint64_t muster_coordination_barriers_due_ns(const struct muster_coordination *coordination);
-void muster_coordination_free_barriers(struct muster_coordination *coordination);
+/** why: told to those who wait; NULL: they are not told. */
+void muster_coordination_free_barriers(struct muster_coordination *coordination, const char *why);
 
 /* coordination_barrier_members.c */
 

@@ -58,22 +58,23 @@ static struct muster_coordination_key *key_add(struct muster_coordination *coord
     return NULL;
 }
 
-/* The key of that name, made if is_wanted; NULL: there is none, or no memory. */
-static struct muster_coordination_key *key_find(struct muster_coordination *coordination,
-                                                struct muster_bytes name, bool is_wanted)
+/* The key of that name, made if is_wanted; NULL: there is none. False: no memory. */
+static bool key_find(struct muster_coordination *coordination, struct muster_bytes name,
+                     bool is_wanted, struct muster_coordination_key **ret_key)
 {
     size_t bytes = 0;
     char *text = normalise(coordination, name, &bytes);
-    struct muster_coordination_key *key;
 
     if (text == NULL)
-        return NULL;
-    key = key_of(
+        return false;
+    *ret_key = key_of(
         muster_coordination_index_find(&coordination->keys, (struct muster_bytes){text, bytes}));
-    if (key == NULL && is_wanted)
-        return key_add(coordination, text, bytes);
+    if (*ret_key == NULL && is_wanted) {
+        *ret_key = key_add(coordination, text, bytes);
+        return *ret_key != NULL;
+    }
     muster_mem_free(coordination->mem, text);
-    return key;
+    return true;
 }
 
 static bool value_set(struct muster_coordination *coordination, struct muster_coordination_key *key,
@@ -135,9 +136,9 @@ void muster_coordination_insert(struct muster_coordination *coordination,
                                 const struct muster_coordination_request *request,
                                 struct muster_coordination_ask *ask)
 {
-    struct muster_coordination_key *key = key_find(coordination, request->key, true);
+    struct muster_coordination_key *key = NULL;
 
-    if (key == NULL) {
+    if (!key_find(coordination, request->key, true, &key)) {
         refuse_for_memory(coordination, ask);
         return;
     }
@@ -163,10 +164,10 @@ void muster_coordination_insert(struct muster_coordination *coordination,
 static void wait_for(struct muster_coordination *coordination, struct muster_bytes name,
                      struct muster_coordination_ask *ask)
 {
-    struct muster_coordination_key *key = key_find(coordination, name, true);
+    struct muster_coordination_key *key = NULL;
     char *copy = muster_mem_alloc(coordination->mem, name.size + 1);
 
-    if (key == NULL || copy == NULL) {
+    if (copy == NULL || !key_find(coordination, name, true, &key)) {
         muster_mem_free(coordination->mem, copy);
         refuse_for_memory(coordination, ask);
         return;
@@ -181,9 +182,11 @@ void muster_coordination_get(struct muster_coordination *coordination,
                              const struct muster_coordination_request *request,
                              struct muster_coordination_ask *ask)
 {
-    const struct muster_coordination_key *key = key_find(coordination, request->key, false);
+    struct muster_coordination_key *key = NULL;
 
-    if (key != NULL && key->value.data != NULL)
+    if (!key_find(coordination, request->key, false, &key))
+        refuse_for_memory(coordination, ask);
+    else if (key != NULL && key->value.data != NULL)
         answer_value(coordination, ask, request->key, key->value);
     else if (request->method == MUSTER_COORDINATION_GET)
         wait_for(coordination, request->key, ask);
@@ -220,12 +223,12 @@ void muster_coordination_increment(struct muster_coordination *coordination,
                                    const struct muster_coordination_request *request,
                                    struct muster_coordination_ask *ask)
 {
-    struct muster_coordination_key *key = key_find(coordination, request->key, true);
+    struct muster_coordination_key *key = NULL;
     char text[NUMBER_TEXT_BYTES];
     int64_t number;
     int length;
 
-    if (key == NULL) {
+    if (!key_find(coordination, request->key, true, &key)) {
         refuse_for_memory(coordination, ask);
         return;
     }
@@ -310,12 +313,13 @@ void muster_coordination_delete(struct muster_coordination *coordination,
                                 const struct muster_coordination_request *request,
                                 struct muster_coordination_ask *ask)
 {
-    struct muster_coordination_key *key = key_find(coordination, request->key, false);
+    struct muster_coordination_key *key = NULL;
     struct muster_bytes prefix = {NULL, 0};
     size_t at;
 
     prefix.data = prefix_of(coordination, request->key, &prefix.size);
-    if (prefix.data == NULL) {
+    if (prefix.data == NULL || !key_find(coordination, request->key, false, &key)) {
+        muster_mem_free(coordination->mem, (void *)(uintptr_t)prefix.data);
         refuse_for_memory(coordination, ask);
         return;
     }
@@ -343,12 +347,12 @@ static void forget(struct muster_coordination *coordination, struct muster_coord
 void muster_coordination_drop_wait(struct muster_coordination *coordination,
                                    struct muster_coordination_ask *ask)
 {
-    struct muster_coordination_key *key;
+    struct muster_coordination_key *key = NULL;
 
     if (ask->key.data == NULL)
         return;
-    key = key_find(coordination, ask->key, false);
-    if (key != NULL && key->value.data == NULL && muster_list_is_empty(&key->asks))
+    if (key_find(coordination, ask->key, false, &key) && key != NULL && key->value.data == NULL &&
+        muster_list_is_empty(&key->asks))
         key_free(coordination, key);
     forget(coordination, ask);
 }
@@ -379,8 +383,9 @@ void muster_coordination_free_keys(struct muster_coordination *coordination, con
 enum muster_rc muster_coordination_restore_key(struct muster_coordination *coordination,
                                                struct muster_bytes name, struct muster_bytes value)
 {
-    struct muster_coordination_key *key = key_find(coordination, name, true);
+    struct muster_coordination_key *key = NULL;
 
-    return key != NULL && value_set(coordination, key, value) ? MUSTER_OK
-                                                              : MUSTER_RESOURCE_EXHAUSTED;
+    return key_find(coordination, name, true, &key) && value_set(coordination, key, value)
+               ? MUSTER_OK
+               : MUSTER_RESOURCE_EXHAUSTED;
 }
