@@ -1,0 +1,523 @@
+/* The coordination service on a gRPC server: each call gets one status, whatever ends it; what it
+ * says is kept is kept. */
+#include "rpc_stand.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <muster/coordination_server.h>
+
+#define XLA         "/xla.coordination.CoordinationService/"
+#define TENSORFLOW  "/tensorflow.CoordinationService/"
+#define BEAT_NS     (10 * MUSTER_NS_PER_S)
+#define REGISTER_NS (30 * MUSTER_NS_PER_S)
+#define NONE        (-1) /* no status yet */
+#define CANCEL      8    /* RFC 9113 7 */
+#define FILE_MAX    (1u << 20)
+
+struct scene {
+    struct rpc_stand stand;
+    struct muster_coordination_server *server;
+    struct rpc_raw *raws[2]; /* a connection for each task */
+    uint32_t streams[2];     /* the last of each */
+    char folder[40];
+    char data[60], copy[60]; /* files */
+    bool is_closed;
+};
+
+static void serve(struct scene *scene, const char *data, bool is_closed_dead)
+{
+    struct muster_coordination_server_options options = {.task_count = 2,
+                                                         .heartbeat_timeout_ns = BEAT_NS,
+                                                         .register_timeout_ns = REGISTER_NS,
+                                                         .data = data,
+                                                         .is_closed_dead = is_closed_dead};
+    struct muster_error error;
+
+    rpc_stand_open(&scene->stand, NULL);
+    options.rpc_server = scene->stand.server;
+    if (muster_coordination_server_open(&scene->stand.test.env, &options, &scene->server, &error) !=
+        MUSTER_OK)
+        fail_msg("%s", error.text);
+    muster_coordination_server_set_data(scene->server, scene);
+    for (int task = 0; task < 2; task++) {
+        scene->raws[task] = rpc_raw_open(&scene->stand);
+        scene->streams[task] = 0;
+    }
+}
+
+static void on_closed(struct muster_coordination_server *server)
+{
+    ((struct scene *)muster_coordination_server_data(server))->is_closed = true;
+}
+
+static void stop(struct scene *scene)
+{
+    muster_coordination_server_drain(scene->server);
+    rpc_stand_begin_close(&scene->stand, 0);
+    rpc_stand_advance(&scene->stand, MUSTER_NS_PER_S);
+    scene->is_closed = false;
+    muster_coordination_server_close(scene->server, 0, on_closed);
+    rpc_stand_advance(&scene->stand, 0);
+    assert_true(scene->is_closed);
+    rpc_stand_close(&scene->stand);
+}
+
+static int set_up(void **state)
+{
+    struct scene *scene = calloc(1, sizeof(*scene));
+
+    strcpy(scene->folder, "/tmp/muster-coordinator-XXXXXX");
+    assert_non_null(mkdtemp(scene->folder));
+    (void)snprintf(scene->data, sizeof(scene->data), "%s/data", scene->folder);
+    (void)snprintf(scene->copy, sizeof(scene->copy), "%s/copy", scene->folder);
+    *state = scene;
+    return 0;
+}
+
+static const char *const suffixes[] = {"", "-wal", "-shm"};
+
+static int tear_down(void **state)
+{
+    struct scene *scene = *state;
+    char path[80];
+
+    for (size_t i = 0; i < 3; i++) {
+        (void)snprintf(path, sizeof(path), "%s%s", scene->data, suffixes[i]);
+        (void)unlink(path);
+        (void)snprintf(path, sizeof(path), "%s%s", scene->copy, suffixes[i]);
+        (void)unlink(path);
+    }
+    (void)rmdir(scene->folder);
+    free(scene);
+    return 0;
+}
+
+/* --- Calls --- */
+
+/* Requests in the numbering of jaxlib before 0.10, from task 0. */
+struct request {
+    const char *path;
+    const char *bytes;
+    size_t size;
+};
+#define REQUEST(path, bytes)                                                                       \
+    {                                                                                              \
+        (path), (bytes), sizeof(bytes) - 1                                                         \
+    }
+
+/* Sent, and not a turn of the loop. Returns the stream. */
+static uint32_t send_request(struct scene *scene, int task, struct request request)
+{
+    uint32_t stream = scene->streams[task] == 0 ? 1 : scene->streams[task] + 2;
+
+    scene->streams[task] = stream;
+    rpc_raw_headers(scene->raws[task], stream, request.path, NULL, NULL, 0);
+    rpc_raw_message(scene->raws[task], stream, 0, request.size, request.bytes, request.size,
+                    FLAG_END_STREAM);
+    return stream;
+}
+
+static uint32_t ask(struct scene *scene, int task, struct request request)
+{
+    uint32_t stream = send_request(scene, task, request);
+
+    rpc_stand_advance(&scene->stand, 0);
+    return stream;
+}
+
+static int64_t status(const struct scene *scene, int task, uint32_t stream)
+{
+    return rpc_raw_status(scene->raws[task], stream);
+}
+
+static int64_t ask_status(struct scene *scene, int task, struct request request)
+{
+    return status(scene, task, ask(scene, task, request));
+}
+
+static const struct request register_0 = REQUEST(XLA "RegisterTask", ""),
+                            register_1 = REQUEST(XLA "RegisterTask", "\x28\x01"),
+                            poll_0 = REQUEST(XLA "PollForError", ""),
+                            poll_1 = REQUEST(XLA "PollForError", "\x08\x01"),
+                            beat_0 = REQUEST(XLA "Heartbeat", ""),
+                            barrier_0 = REQUEST(XLA "Barrier", "\x0a\x01"
+                                                               "b\x10\xff\xff\x03"),
+                            barrier_1 = REQUEST(XLA "Barrier", "\x0a\x01"
+                                                               "b\x10\xff\xff\x03\x20\x01"),
+                            insert = REQUEST(XLA "InsertKeyValue", "\x0a\x06\x0a\x01k\x12\x01v"),
+                            try_get = REQUEST(XLA "TryGetKeyValue", "\x0a\x01k");
+
+static void register_both(struct scene *scene)
+{
+    uint32_t first = ask(scene, 0, register_0);
+
+    assert_int_equal(ask_status(scene, 1, register_1), MUSTER_OK);
+    assert_int_equal(status(scene, 0, first), MUSTER_OK);
+}
+
+static void every_method_answers_what_it_cannot_read(void **state)
+{
+    static const char *const paths[] = {
+        XLA "RegisterTask",
+        TENSORFLOW "RegisterTask",
+        XLA "Heartbeat",
+        TENSORFLOW "Heartbeat",
+        XLA "PollForError",
+        TENSORFLOW "PollForError",
+        XLA "ShutdownTask",
+        TENSORFLOW "ShutdownTask",
+        XLA "ResetTask",
+        TENSORFLOW "ResetTask",
+        XLA "WatchJobState",
+        TENSORFLOW "WatchJobState",
+        XLA "InsertKeyValue",
+        TENSORFLOW "InsertKeyValue",
+        XLA "GetKeyValue",
+        TENSORFLOW "GetKeyValue",
+        XLA "TryGetKeyValue",
+        TENSORFLOW "TryGetKeyValue",
+        XLA "IncrementKeyValue",
+        TENSORFLOW "IncrementKeyValue",
+        XLA "GetKeyValueDir",
+        TENSORFLOW "GetKeyValueDir",
+        XLA "DeleteKeyValue",
+        TENSORFLOW "DeleteKeyValue",
+        XLA "Barrier",
+        TENSORFLOW "Barrier",
+        XLA "CancelBarrier",
+        TENSORFLOW "CancelBarrier",
+        XLA "GetAliveTasks",
+        TENSORFLOW "GetAliveTasks",
+        XLA "WatchTasks",
+        TENSORFLOW "WaitForAllTasks",
+        TENSORFLOW "GetTaskState",
+        TENSORFLOW "ReportErrorToService",
+    };
+    struct scene *scene = *state;
+
+    serve(scene, NULL, false);
+    for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
+        int64_t got = ask_status(scene, 0, (struct request)REQUEST(paths[i], "\xff"));
+
+        if (got != MUSTER_INVALID_ARGUMENT)
+            fail_msg("%s: %d", paths[i], (int)got);
+    }
+    stop(scene);
+}
+
+/* --- What waits --- */
+
+static const struct {
+    struct request request;
+    bool is_registered; /* both tasks are, before it */
+} waitings[] = {
+    {REQUEST(XLA "RegisterTask", ""), false},
+    {REQUEST(TENSORFLOW "RegisterTask", ""), false},
+    {REQUEST(TENSORFLOW "WaitForAllTasks", ""), true},
+    {REQUEST(XLA "PollForError", ""), true},
+    {REQUEST(XLA "ShutdownTask", ""), true},
+    {REQUEST(XLA "WatchJobState", "\x10\x64"), true},
+    {REQUEST(XLA "GetKeyValue", "\x0a\x01k"), true},
+    {REQUEST(XLA "Barrier", "\x0a\x01"
+                            "b\x10\xff\xff\x03"),
+     true},
+    {REQUEST(XLA "GetAliveTasks", "\x12\x02\x00\x01"), true},
+};
+#define WAITINGS (sizeof(waitings) / sizeof(waitings[0]))
+
+static uint32_t wait_in(struct scene *scene, size_t i)
+{
+    uint32_t stream;
+
+    if (waitings[i].is_registered)
+        register_both(scene);
+    stream = ask(scene, 0, waitings[i].request);
+    if (status(scene, 0, stream) != NONE)
+        fail_msg("%s is answered at once", waitings[i].request.path);
+    return stream;
+}
+
+static void what_waits_ends_with_the_service(void **state)
+{
+    struct scene *scene = *state;
+
+    for (size_t i = 0; i < WAITINGS; i++) {
+        uint32_t stream;
+        int64_t got;
+
+        serve(scene, NULL, false);
+        stream = wait_in(scene, i);
+        muster_coordination_server_drain(scene->server);
+        rpc_stand_advance(&scene->stand, 0);
+        got = status(scene, 0, stream);
+
+        if (got != MUSTER_CANCELLED)
+            fail_msg("%s: %d", waitings[i].request.path, (int)got);
+        assert_int_equal(ask_status(scene, 0, waitings[i].request), MUSTER_CANCELLED);
+        stop(scene);
+    }
+}
+
+static void what_its_client_cancels_is_forgotten(void **state)
+{
+    struct scene *scene = *state;
+
+    for (size_t i = 0; i < WAITINGS; i++) {
+        uint32_t stream;
+
+        serve(scene, NULL, false);
+        stream = wait_in(scene, i);
+        rpc_raw_reset(scene->raws[0], stream, CANCEL);
+        rpc_stand_advance(&scene->stand, 100 * MUSTER_NS_PER_S);
+
+        assert_int_equal(status(scene, 0, stream), NONE);
+        stop(scene);
+    }
+}
+
+static void who_cancels_a_barrier_has_arrived_all_the_same(void **state)
+{
+    struct scene *scene = *state;
+    uint32_t stream;
+
+    serve(scene, NULL, false);
+    register_both(scene);
+    stream = ask(scene, 0, barrier_0);
+    rpc_raw_reset(scene->raws[0], stream, CANCEL);
+
+    assert_int_equal(ask_status(scene, 1, barrier_1), MUSTER_OK);
+    stop(scene);
+}
+
+static void deadlines_pass_by_themselves(void **state)
+{
+    struct scene *scene = *state;
+    uint32_t stream;
+
+    serve(scene, NULL, false);
+    stream = ask(scene, 0, register_0);
+    rpc_stand_advance(&scene->stand, REGISTER_NS - 1);
+    assert_int_equal(status(scene, 0, stream), NONE);
+    rpc_stand_advance(&scene->stand, 1);
+    assert_int_equal(status(scene, 0, stream), MUSTER_DEADLINE_EXCEEDED);
+    register_both(scene);
+    stream = ask(scene, 0, poll_0);
+    rpc_stand_advance(&scene->stand, BEAT_NS - 1);
+    assert_int_equal(status(scene, 0, stream), NONE);
+    rpc_stand_advance(&scene->stand, 1);
+
+    assert_int_equal(status(scene, 0, stream), MUSTER_UNAVAILABLE);
+    stop(scene);
+}
+
+/* --- The end of a connection --- */
+
+static void a_connection_that_ends_is_a_death_where_that_was_asked_for(void **state)
+{
+    static const struct {
+        bool is_closed_dead, is_reset;
+        int64_t told;
+    } rows[] = {{true, false, MUSTER_UNAVAILABLE}, {true, true, NONE}, {false, false, NONE}};
+    struct scene *scene = *state;
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        uint32_t stream, other;
+
+        serve(scene, NULL, rows[i].is_closed_dead);
+        register_both(scene);
+        stream = ask(scene, 0, poll_0);
+        other = ask(scene, 1, poll_1);
+        if (rows[i].is_reset)
+            rpc_raw_reset(scene->raws[1], other, CANCEL);
+        else
+            played_stream_feed_end(&scene->raws[1]->played);
+        rpc_stand_advance(&scene->stand, BEAT_NS - 1);
+
+        assert_int_equal(status(scene, 0, stream), rows[i].told);
+        stop(scene);
+    }
+}
+
+/* --- What is kept --- */
+
+static void copy_file(const char *from, const char *to, const char *suffix)
+{
+    static char bytes[FILE_MAX];
+    char path[80];
+    FILE *file;
+    size_t count;
+
+    (void)snprintf(path, sizeof(path), "%s%s", from, suffix);
+    file = fopen(path, "r");
+    if (file == NULL)
+        return;
+    count = fread(bytes, 1, sizeof(bytes), file);
+    (void)fclose(file);
+    assert_true(count < sizeof(bytes));
+    (void)snprintf(path, sizeof(path), "%s%s", to, suffix);
+    file = fopen(path, "w");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, count, file), count);
+    (void)fclose(file);
+}
+
+/* Task after task, until the status is there. */
+static void run_until_answered(struct scene *scene, uint32_t stream)
+{
+    struct muster_list *node;
+
+    while (status(scene, 0, stream) == NONE) {
+        struct muster_task *task;
+
+        node = muster_list_pop(&scene->stand.loop.tasks);
+        assert_non_null(node);
+        task = MUSTER_CONTAINER_OF(node, struct muster_task, node);
+        task->on_run(task);
+    }
+}
+
+static void what_is_answered_is_in_the_file(void **state)
+{
+    struct scene *scene = *state;
+
+    serve(scene, scene->data, false);
+    run_until_answered(scene, send_request(scene, 0, insert));
+    for (size_t i = 0; i < 2; i++) /* what a machine would find that dies now */
+        copy_file(scene->data, scene->copy, suffixes[i]);
+    stop(scene);
+
+    serve(scene, scene->copy, false);
+    assert_int_equal(ask_status(scene, 0, try_get), MUSTER_OK);
+    stop(scene);
+}
+
+static void what_waits_for_the_file_is_answered_at_the_end_too(void **state)
+{
+    struct scene *scene = *state;
+    uint32_t stream;
+
+    serve(scene, scene->data, false);
+    stream = send_request(scene, 0, insert);
+    assert_int_equal(status(scene, 0, stream), NONE);
+    muster_coordination_server_drain(scene->server);
+    rpc_stand_advance(&scene->stand, 0);
+
+    assert_int_equal(status(scene, 0, stream), MUSTER_OK);
+    stop(scene);
+    serve(scene, scene->data, false);
+    assert_int_equal(ask_status(scene, 0, try_get), MUSTER_OK);
+    stop(scene);
+}
+
+static void the_service_is_the_same_after_a_restart(void **state)
+{
+    struct scene *scene = *state;
+    const uint8_t *frame;
+    uint8_t first[14], second[14]; /* the message's prefix, a tag, the service's number */
+
+    for (uint8_t *answer = first; answer != NULL; answer = answer == first ? second : NULL) {
+        serve(scene, scene->data, false);
+        register_both(scene);
+        frame = played_stream_sent_frame(&scene->raws[0]->played, FRAME_DATA, 0);
+        assert_non_null(frame);
+        memcpy(answer, frame + 9, sizeof(first));
+        stop(scene);
+    }
+
+    assert_memory_equal(first, second, sizeof(first));
+}
+
+static void silence_counts_after_a_restart(void **state)
+{
+    struct scene *scene = *state;
+
+    serve(scene, scene->data, false);
+    register_both(scene);
+    stop(scene);
+    serve(scene, scene->data, false);
+    rpc_stand_advance(&scene->stand, BEAT_NS - 1);
+    assert_int_equal(ask_status(scene, 0, beat_0), MUSTER_OK);
+    rpc_stand_advance(&scene->stand, 1); /* the other has said nothing */
+
+    assert_int_equal(ask_status(scene, 0, beat_0), MUSTER_UNAVAILABLE);
+    stop(scene);
+}
+
+/* Also where the file fails it: the job lives as long as the service does. */
+static void no_memory_is_an_end_too(void **state)
+{
+    struct scene *scene = *state;
+
+    for (uint64_t fail_at = 1, is_over = 0; is_over == 0; fail_at++) {
+        struct muster_mem_limited *mem = &scene->stand.test.mem;
+        uint32_t stream;
+
+        serve(scene, scene->data, false);
+        mem->fail_at = fail_at;
+        stream = ask(scene, 0, insert);
+        is_over = mem->fail_at != 0;
+        mem->fail_at = 0;
+        rpc_stand_advance(&scene->stand, 0);
+
+        if (status(scene, 0, stream) == NONE &&
+            rpc_raw_reset_code(scene->raws[0], stream) == NONE && !scene->raws[0]->played.is_closed)
+            fail_msg("allocation %d: no answer", (int)fail_at);
+        assert_int_not_equal(ask_status(scene, 1, try_get), NONE);
+        stop(scene);
+    }
+}
+
+/* --- Opening --- */
+
+static void options_that_make_no_service_are_refused(void **state)
+{
+    static const struct {
+        struct muster_coordination_server_options options;
+        const char *text;
+    } rows[] = {
+        {{.task_count = 0, .listen = "127.0.0.1:0"}, "task_count of the options must be 1 to"},
+        {{.task_count = 1000001, .listen = "127.0.0.1:0"}, "got 1000001"},
+        {{.task_count = 1}, "listen of the options must be HOST:PORT"},
+        {{.task_count = 1, .listen = "nowhere"}, "nowhere"},
+        {{.task_count = 1, .listen = "127.0.0.1:0", .data = "/nowhere/data"}, "/nowhere/data"},
+    };
+    struct scene *scene = *state;
+    struct muster_coordination_server *server = NULL;
+
+    rpc_stand_open(&scene->stand, NULL);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct muster_error error;
+
+        assert_int_not_equal(muster_coordination_server_open(&scene->stand.test.env,
+                                                             &rows[i].options, &server, &error),
+                             MUSTER_OK);
+        if (strstr(error.text, rows[i].text) == NULL)
+            fail_msg("'%s' has no '%s'", error.text, rows[i].text);
+    }
+    assert_null(server);
+    rpc_stand_close(&scene->stand);
+}
+
+int main(void)
+{
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest coordination_server[] = {
+        CASE(every_method_answers_what_it_cannot_read),
+        CASE(what_waits_ends_with_the_service),
+        CASE(what_its_client_cancels_is_forgotten),
+        CASE(who_cancels_a_barrier_has_arrived_all_the_same),
+        CASE(deadlines_pass_by_themselves),
+        CASE(a_connection_that_ends_is_a_death_where_that_was_asked_for),
+        CASE(what_is_answered_is_in_the_file),
+        CASE(what_waits_for_the_file_is_answered_at_the_end_too),
+        CASE(the_service_is_the_same_after_a_restart),
+        CASE(silence_counts_after_a_restart),
+        CASE(no_memory_is_an_end_too),
+        CASE(options_that_make_no_service_are_refused),
+    };
+
+    return cmocka_run_group_tests(coordination_server, NULL, NULL);
+}
