@@ -49,8 +49,8 @@ static bool entries_make(struct muster_mem *mem, const struct muster_coordinatio
     struct entries entries = {NULL, NULL, 0};
     size_t count = answer->entry_count;
 
-    entries.items = muster_mem_alloc_zero(mem, count + 1, sizeof(*entries.items));
-    entries.pointers = muster_mem_alloc_zero(mem, count + 1, sizeof(*entries.pointers));
+    entries.items = muster_mem_alloc_zero(mem, count, sizeof(*entries.items));
+    entries.pointers = muster_mem_alloc_zero(mem, count, sizeof(*entries.pointers));
     while (entries.items != NULL && entries.pointers != NULL && entries.count < count) {
         Xla__Coordination__KeyValueEntry *item = &entries.items[entries.count];
 
@@ -107,9 +107,8 @@ static enum muster_rc pack_states(struct muster_mem *mem,
     Xla__Coordination__CoordinationServiceError payload =
         XLA__COORDINATION__COORDINATION_SERVICE_ERROR__INIT;
     size_t count = answer->task_count;
-    Xla__Coordination__TaskInfo *infos = muster_mem_alloc_zero(mem, count + 1, sizeof(*infos));
-    Xla__Coordination__TaskInfo **pointers =
-        muster_mem_alloc_zero(mem, count + 1, sizeof(*pointers));
+    Xla__Coordination__TaskInfo *infos = muster_mem_alloc_zero(mem, count, sizeof(*infos));
+    Xla__Coordination__TaskInfo **pointers = muster_mem_alloc_zero(mem, count, sizeof(*pointers));
     enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
 
     for (size_t i = 0; infos != NULL && pointers != NULL && i < count; i++) {
@@ -145,9 +144,9 @@ static enum muster_rc pack_tensorflow_tasks(struct muster_mem *mem,
     struct {
         Tensorflow__CoordinatedTask task;
         Tensorflow__CoordinatedTaskStateInfo info;
-    } *items = muster_mem_alloc_zero(mem, count + 1, sizeof(*items));
-    void **pointers = muster_mem_alloc_zero(mem, count + 1, sizeof(*pointers));
-    uint64_t *incarnations = muster_mem_alloc_zero(mem, count + 1, sizeof(*incarnations));
+    } *items = muster_mem_alloc_zero(mem, count, sizeof(*items));
+    void **pointers = muster_mem_alloc_zero(mem, count, sizeof(*pointers));
+    uint64_t *incarnations = muster_mem_alloc_zero(mem, count, sizeof(*incarnations));
     enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
     bool has_memory = items != NULL && pointers != NULL && incarnations != NULL;
 
@@ -183,8 +182,8 @@ static enum muster_rc pack_alive(struct muster_mem *mem,
     Xla__Coordination__GetAliveTasksResponse response =
         XLA__COORDINATION__GET_ALIVE_TASKS_RESPONSE__INIT;
     size_t count = answer->task_count;
-    int32_t *ids = muster_mem_alloc_zero(mem, count + 1, sizeof(*ids));
-    uint64_t *incarnations = muster_mem_alloc_zero(mem, count + 1, sizeof(*incarnations));
+    int32_t *ids = muster_mem_alloc_zero(mem, count, sizeof(*ids));
+    uint64_t *incarnations = muster_mem_alloc_zero(mem, count, sizeof(*incarnations));
     enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
 
     for (size_t i = 0; ids != NULL && incarnations != NULL && i < count; i++) {

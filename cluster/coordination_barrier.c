@@ -496,15 +496,11 @@ enum muster_rc muster_coordination_restore_barrier(struct muster_coordination *c
                                                    struct muster_bytes id, int64_t counter,
                                                    enum muster_rc rc, const char *text)
 {
-    struct muster_coordination_barrier *barrier = barrier_find(coordination, id);
+    struct muster_coordination_barrier *barrier = barrier_add(coordination, id);
 
     if (barrier == NULL)
-        barrier = barrier_add(coordination, id);
-    if (barrier == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;
-    instance_clear(coordination, barrier);
     barrier->counter = counter;
-    barrier->has_ended = true;
     barrier->rc = rc;
     barrier->text = text != NULL ? muster_mem_strdup(coordination->mem, text) : NULL;
     if (rc == MUSTER_OK && id.size == strlen(muster_coordination_register_barrier) &&

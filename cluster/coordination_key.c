@@ -280,7 +280,7 @@ void muster_coordination_list_directory(struct muster_coordination *coordination
     while (end < keys->count && muster_bytes_has_prefix(keys->names[end]->text, prefix))
         end++;
     muster_mem_free(coordination->mem, (void *)(uintptr_t)prefix.data);
-    entries = muster_mem_alloc_zero(coordination->mem, end - first + 1, sizeof(*entries));
+    entries = muster_mem_alloc_zero(coordination->mem, end - first, sizeof(*entries));
     if (entries == NULL) {
         refuse_for_memory(coordination, ask);
         return;

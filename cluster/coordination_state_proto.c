@@ -31,7 +31,7 @@ static bool name_make(struct muster_coordination_keeper *keeper, const char *pre
                       struct muster_bytes name, struct muster_bytes *ret_name)
 {
     size_t prefix_bytes = strlen(prefix);
-    char *text = muster_mem_alloc(keeper->mem, prefix_bytes + name.size + 1);
+    char *text = muster_mem_alloc(keeper->mem, prefix_bytes + name.size);
 
     if (text == NULL) {
         keeper->is_broken = keeper->is_dirty = true;

@@ -240,12 +240,37 @@ static void numbers_are_counted_in_text(void **state)
     ask(fixture, &question, MUSTER_COORDINATION_INCREMENT, "n", NULL, 1);
     assert_int_equal(question.rc, MUSTER_FAILED_PRECONDITION);
     assert_string_equal(question.text, "Failed to parse value \"3000000000\" as an integer.");
-    insert(fixture, "spaced", " 41\t");
-    ask(fixture, &question, MUSTER_COORDINATION_INCREMENT, "spaced", NULL, 1);
-    assert_string_equal(question.entries, "spaced=42;");
-    insert(fixture, "word", "again");
-    ask(fixture, &question, MUSTER_COORDINATION_INCREMENT, "word", NULL, 1);
-    assert_string_equal(question.text, "Failed to parse value \"again\" as an integer.");
+}
+
+static void only_the_text_of_an_int32_is_counted(void **state)
+{
+    static const struct {
+        const char *value;
+        const char *entry; /* of "n" plus 1; NULL: refused */
+    } rows[] = {
+        {" 41\t", "n=42;"},
+        {"\n\v\f\r41 ", "n=42;"},
+        {"2147483647", "n=2147483648;"},
+        {"2147483648", NULL},
+        {"-2147483648", "n=-2147483647;"},
+        {"-2147483649", NULL},
+        {"again", NULL},
+        {"4a", NULL},
+        {"", NULL},
+        {" ", NULL},
+    };
+    struct fixture *fixture = *state;
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct question question;
+
+        ask(fixture, &question, MUSTER_COORDINATION_INSERT, "n", rows[i].value, 1);
+        ask(fixture, &question, MUSTER_COORDINATION_INCREMENT, "n", NULL, 1);
+        if (rows[i].entry != NULL)
+            assert_string_equal(question.entries, rows[i].entry);
+        else
+            assert_int_equal(question.rc, MUSTER_FAILED_PRECONDITION);
+    }
 }
 
 int main(void)
@@ -260,6 +285,7 @@ int main(void)
         CASE(a_directory_is_listed_in_order_without_itself),
         CASE(a_key_is_deleted_with_what_is_below),
         CASE(numbers_are_counted_in_text),
+        CASE(only_the_text_of_an_int32_is_counted),
     };
 
     return cmocka_run_group_tests(coordination_key, NULL, NULL);

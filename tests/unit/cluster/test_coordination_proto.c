@@ -121,6 +121,9 @@ static void a_key_that_looks_like_a_message_is_a_key(void **state)
     assert_memory_equal(message.request.key.data, "k", 1);
     assert_int_equal(message.request.value.size, 0);
     muster_coordination_release(&message);
+    message = unpack(MUSTER_COORDINATION_XLA, MUSTER_COORDINATION_INSERT, "");
+    assert_int_equal(message.request.key.size, 0);
+    muster_coordination_release(&message);
 }
 
 static void cut_off_bytes_are_refused(void **state)
@@ -156,18 +159,29 @@ static void expect_packed(enum muster_coordination_dialect dialect,
                           enum muster_coordination_method method,
                           const struct muster_coordination_answer *answer, const char *hex)
 {
-    void *bytes = NULL;
-    size_t size = 0;
+    enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
 
-    assert_int_equal(
-        muster_coordination_pack(muster_mem_system(), dialect, method, answer, &bytes, &size),
-        MUSTER_OK);
-    expect_bytes(bytes, size, hex);
-    muster_mem_free(muster_mem_system(), bytes);
+    for (uint64_t fail_at = 1; rc != MUSTER_OK; fail_at++) {
+        struct muster_mem_limited mem;
+        void *bytes = NULL;
+        size_t size = 0;
+
+        muster_mem_limited_init(&mem, muster_mem_system(), 0);
+        mem.fail_at = fail_at;
+        rc = muster_coordination_pack(&mem.mem, dialect, method, answer, &bytes, &size);
+        assert_true(mem.fail_at == 0 ? rc == MUSTER_RESOURCE_EXHAUSTED : rc == MUSTER_OK);
+        if (rc == MUSTER_OK)
+            expect_bytes(bytes, size, hex);
+        muster_mem_free(&mem.mem, bytes);
+        assert_int_equal(muster_mem_limited_fini(&mem), 0);
+    }
 }
 
 static void answers_are_written(void **state)
 {
+    const struct muster_coordination_entry short_one = {{"k", 1}, {"v", 1}};
+    const struct muster_coordination_answer of_short = {.entries = &short_one, .entry_count = 1};
+    const struct muster_coordination_answer of_none = {.rc = MUSTER_OK};
     const struct muster_coordination_entry entries[] = {{{"d/a", 3}, {"1", 1}},
                                                         {{"d/b", 3}, {"", 0}}};
     const struct muster_coordination_task_info tasks[] = {
@@ -187,12 +201,47 @@ static void answers_are_written(void **state)
     expect_packed(MUSTER_COORDINATION_XLA, MUSTER_COORDINATION_INSERT, &answer, "");
     expect_packed(MUSTER_COORDINATION_XLA, MUSTER_COORDINATION_GET, &answer,
                   "0a 08 0a 03 642f61 12 01 31");
+    expect_packed(MUSTER_COORDINATION_XLA, MUSTER_COORDINATION_GET, &of_short,
+                  "0a 06 0a 01 6b 12 01 76");
+    expect_packed(MUSTER_COORDINATION_XLA, MUSTER_COORDINATION_DIRECTORY, &of_none, "");
+    expect_packed(MUSTER_COORDINATION_XLA, MUSTER_COORDINATION_ALIVE, &of_none, "");
     expect_packed(MUSTER_COORDINATION_XLA, MUSTER_COORDINATION_DIRECTORY, &answer,
                   "12 08 0a 03 642f61 12 01 31 12 05 0a 03 642f62");
     expect_packed(MUSTER_COORDINATION_XLA, MUSTER_COORDINATION_ALIVE, &answer,
                   "0a 02 0002 12 10 0100000000000000 0200000000000000");
     expect_packed(MUSTER_COORDINATION_TENSORFLOW, MUSTER_COORDINATION_ALIVE, &answer,
                   "0a 00 0a 02 10 02 12 10 0100000000000000 0200000000000000");
+}
+
+static void details_are_written_or_refused_for_want_of_memory(void **state)
+{
+    const struct muster_coordination_answer answer = {
+        .rc = MUSTER_INTERNAL,
+        .details = MUSTER_COORDINATION_DETAIL_ERROR | MUSTER_COORDINATION_DETAIL_BARRIER |
+                   MUSTER_COORDINATION_DETAIL_MISMATCH,
+        .key = {"b", 1},
+        .counter = 2,
+        .service_incarnation = SERVICE};
+    static const char *const names[] = {"CoordinationServiceError", "BarrierError",
+                                        "ServiceMismatchError"};
+    enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
+
+    (void)state;
+    for (uint64_t fail_at = 1; rc != MUSTER_OK; fail_at++) {
+        struct muster_mem_limited mem;
+        void *bytes = NULL;
+        size_t size = 0;
+
+        muster_mem_limited_init(&mem, muster_mem_system(), 0);
+        mem.fail_at = fail_at;
+        rc = muster_coordination_pack_details(&mem.mem, MUSTER_COORDINATION_XLA, &answer, &bytes,
+                                              &size);
+        assert_true(mem.fail_at == 0 ? rc == MUSTER_RESOURCE_EXHAUSTED : rc == MUSTER_OK);
+        for (size_t i = 0; rc == MUSTER_OK && i < 3; i++)
+            assert_non_null(memmem(bytes, size, names[i], strlen(names[i])));
+        muster_mem_free(&mem.mem, bytes);
+        assert_int_equal(muster_mem_limited_fini(&mem), 0);
+    }
 }
 
 static void details_are_written(void **state)
@@ -227,6 +276,7 @@ int main(void)
         cmocka_unit_test(cut_off_bytes_are_refused),
         cmocka_unit_test(answers_are_written),
         cmocka_unit_test(details_are_written),
+        cmocka_unit_test(details_are_written_or_refused_for_want_of_memory),
     };
 
     return cmocka_run_group_tests(coordination_proto, NULL, NULL);

@@ -8,6 +8,9 @@
 #include <unistd.h>
 
 #include <muster/coordination_server.h>
+#include <muster/stream.h>
+
+#include "cluster/coordination_keeper.h"
 
 #define XLA         "/xla.coordination.CoordinationService/"
 #define TENSORFLOW  "/tensorflow.CoordinationService/"
@@ -79,9 +82,8 @@ static int set_up(void **state)
 
 static const char *const suffixes[] = {"", "-wal", "-shm"};
 
-static int tear_down(void **state)
+static void remove_files(const struct scene *scene)
 {
-    struct scene *scene = *state;
     char path[80];
 
     for (size_t i = 0; i < 3; i++) {
@@ -90,6 +92,13 @@ static int tear_down(void **state)
         (void)snprintf(path, sizeof(path), "%s%s", scene->copy, suffixes[i]);
         (void)unlink(path);
     }
+}
+
+static int tear_down(void **state)
+{
+    struct scene *scene = *state;
+
+    remove_files(scene);
     (void)rmdir(scene->folder);
     free(scene);
     return 0;
@@ -412,22 +421,22 @@ static void what_waits_for_the_file_is_answered_at_the_end_too(void **state)
     stop(scene);
 }
 
-static void the_service_is_the_same_after_a_restart(void **state)
+static void the_service_is_the_same_after_restarts(void **state)
 {
     struct scene *scene = *state;
-    const uint8_t *frame;
-    uint8_t first[14], second[14]; /* the message's prefix, a tag, the service's number */
+    uint8_t answers[3][14]; /* the message's prefix, a tag, the service's number */
 
-    for (uint8_t *answer = first; answer != NULL; answer = answer == first ? second : NULL) {
+    for (size_t i = 0; i < 3; i++) {
+        const uint8_t *frame;
+
         serve(scene, scene->data, false);
         register_both(scene);
         frame = played_stream_sent_frame(&scene->raws[0]->played, FRAME_DATA, 0);
         assert_non_null(frame);
-        memcpy(answer, frame + 9, sizeof(first));
+        memcpy(answers[i], frame + 9, sizeof(answers[i]));
         stop(scene);
+        assert_memory_equal(answers[i], answers[0], sizeof(answers[i]));
     }
-
-    assert_memory_equal(first, second, sizeof(first));
 }
 
 static void silence_counts_after_a_restart(void **state)
@@ -438,12 +447,67 @@ static void silence_counts_after_a_restart(void **state)
     register_both(scene);
     stop(scene);
     serve(scene, scene->data, false);
-    rpc_stand_advance(&scene->stand, BEAT_NS - 1);
-    assert_int_equal(ask_status(scene, 0, beat_0), MUSTER_OK);
-    rpc_stand_advance(&scene->stand, 1); /* the other has said nothing */
+    rpc_stand_advance(&scene->stand, BEAT_NS);
 
     assert_int_equal(ask_status(scene, 0, beat_0), MUSTER_UNAVAILABLE);
     stop(scene);
+}
+
+/* A record that no coordinator has written. */
+static void put_record(struct scene *scene, struct muster_bytes key, struct muster_bytes value)
+{
+    struct muster_mvcc_request request = {.kind = MUSTER_MVCC_PUT,
+                                          .put = {.key = key, .value = value}};
+    struct muster_coordination_keeper keeper;
+    struct muster_mvcc_result result;
+    struct muster_error error;
+    bool is_broken = false;
+
+    assert_int_equal(
+        muster_coordination_keeper_open(&keeper, muster_mem_system(), scene->data, &error),
+        MUSTER_OK);
+    assert_int_equal(
+        muster_mvcc_apply(&keeper.mvcc, &request, &keeper.arena, &result, &error, &is_broken),
+        MUSTER_OK);
+    assert_int_equal(muster_coordination_keeper_commit(&keeper), MUSTER_OK);
+    muster_coordination_keeper_close(&keeper);
+}
+
+static void a_damaged_file_is_refused(void **state)
+{
+#define BYTES(text)                                                                                \
+    {                                                                                              \
+        (text), sizeof(text) - 1                                                                   \
+    }
+    static const struct {
+        struct muster_bytes key, value;
+        const char *text;
+    } rows[] = {
+        {BYTES("b/x"), BYTES("\xff"), "what it holds is damaged"},
+        {BYTES("t/\0\0\0\0"), BYTES("\xff"), "what it holds is damaged"},
+        {BYTES("t/short"), BYTES(""), "what it holds is damaged"},
+        {BYTES("s"), BYTES("\xff"), "the file cannot be read"},
+    };
+    struct scene *scene = *state;
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct muster_coordination_server_options options = {.task_count = 2, .data = scene->data};
+        struct muster_coordination_server *server = NULL;
+        struct muster_error error;
+
+        serve(scene, scene->data, false);
+        stop(scene);
+        put_record(scene, rows[i].key, rows[i].value);
+        rpc_stand_open(&scene->stand, NULL);
+        options.rpc_server = scene->stand.server;
+        assert_int_not_equal(
+            muster_coordination_server_open(&scene->stand.test.env, &options, &server, &error),
+            MUSTER_OK);
+        if (strstr(error.text, rows[i].text) == NULL)
+            fail_msg("'%s' has no '%s'", error.text, rows[i].text);
+        rpc_stand_close(&scene->stand);
+        remove_files(scene);
+    }
 }
 
 /* Also where the file fails it: the job lives as long as the service does. */
@@ -501,6 +565,57 @@ static void options_that_make_no_service_are_refused(void **state)
     rpc_stand_close(&scene->stand);
 }
 
+static void no_memory_to_open_leaves_nothing(void **state)
+{
+    struct scene *scene = *state;
+    enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
+
+    for (uint64_t fail_at = 1; rc != MUSTER_OK; fail_at++) {
+        struct muster_coordination_server_options options = {.task_count = 2, .data = scene->data};
+        struct muster_error error;
+
+        rpc_stand_open(&scene->stand, NULL);
+        options.rpc_server = scene->stand.server;
+        scene->stand.test.mem.fail_at = fail_at;
+        rc = muster_coordination_server_open(&scene->stand.test.env, &options, &scene->server,
+                                             &error);
+        scene->stand.test.mem.fail_at = 0;
+        if (rc != MUSTER_OK) {
+            rpc_stand_close(&scene->stand);
+            continue;
+        }
+        muster_coordination_server_set_data(scene->server, scene);
+        stop(scene);
+    }
+}
+
+/* --- A server of its own --- */
+
+static void a_service_of_its_own_listens_and_closes(void **state)
+{
+    struct scene *scene = *state;
+    struct muster_coordination_server_options options = {.task_count = 1, .listen = "127.0.0.1:0"};
+    struct muster_coordination_server *second = NULL;
+    char address[MUSTER_ADDRESS_TEXT_BYTES];
+    struct muster_error error;
+    struct test_env test;
+
+    test_env_open(&test);
+    assert_int_equal(muster_net_system_open(&test.env, &test.env.net), MUSTER_OK);
+    assert_int_equal(muster_coordination_server_open(&test.env, &options, &scene->server, &error),
+                     MUSTER_OK);
+    muster_coordination_server_set_data(scene->server, scene);
+    options.listen =
+        muster_address_format(muster_coordination_server_address(scene->server), address);
+    assert_int_equal(muster_coordination_server_open(&test.env, &options, &second, &error),
+                     MUSTER_ALREADY_EXISTS);
+    muster_coordination_server_close(scene->server, 0, on_closed);
+    test_env_run_until(&test.env, test_env_is_true, &scene->is_closed);
+
+    muster_net_system_close(test.env.net);
+    test_env_close(&test);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -513,10 +628,13 @@ int main(void)
         CASE(a_connection_that_ends_is_a_death_where_that_was_asked_for),
         CASE(what_is_answered_is_in_the_file),
         CASE(what_waits_for_the_file_is_answered_at_the_end_too),
-        CASE(the_service_is_the_same_after_a_restart),
+        CASE(the_service_is_the_same_after_restarts),
         CASE(silence_counts_after_a_restart),
+        CASE(a_damaged_file_is_refused),
         CASE(no_memory_is_an_end_too),
         CASE(options_that_make_no_service_are_refused),
+        CASE(no_memory_to_open_leaves_nothing),
+        CASE(a_service_of_its_own_listens_and_closes),
     };
 
     return cmocka_run_group_tests(coordination_server, NULL, NULL);
