@@ -150,13 +150,6 @@ enum muster_rc muster_coordination_keeper_commit(struct muster_coordination_keep
 
 /* --- Reading --- */
 
-static bool has_lease(void *data, int64_t lease)
-{
-    (void)data;
-    (void)lease;
-    return false;
-}
-
 enum muster_rc muster_coordination_keeper_open(struct muster_coordination_keeper *keeper,
                                                struct muster_mem *mem, const char *path,
                                                struct muster_error *ret_error)
@@ -170,7 +163,7 @@ enum muster_rc muster_coordination_keeper_open(struct muster_coordination_keeper
     rc = muster_registry_store_open(mem, &options, &keeper->store, ret_error);
     if (rc != MUSTER_OK)
         return rc;
-    rc = muster_mvcc_init(&keeper->mvcc, keeper->store, has_lease, NULL);
+    rc = muster_mvcc_init(&keeper->mvcc, keeper->store, NULL, NULL); /* no leases */
     if (rc != MUSTER_OK) {
         (void)muster_error_set(ret_error, rc, "%s: %s", path,
                                muster_registry_store_error(keeper->store));
@@ -239,8 +232,7 @@ static enum muster_rc restore_barrier(struct muster_coordination_keeper *keeper,
     if (rc != MUSTER_OK)
         return MUSTER_DATA_LOSS;
     rc = muster_coordination_restore_barrier(coordination, name, barrier->counter,
-                                             (enum muster_rc)barrier->code,
-                                             barrier->text[0] != '\0' ? barrier->text : NULL);
+                                             (enum muster_rc)barrier->code, barrier->text);
     muster_proto_free(barrier);
     return rc;
 }

@@ -72,8 +72,6 @@ void muster_membership_actions_fini(struct muster_membership_actions *actions)
 {
     muster_membership_actions_clear(actions);
     muster_mem_free(actions->mem, actions->items);
-    actions->items = NULL;
-    actions->room = 0;
 }
 
 /* Where an action goes when there is no memory for the list. */

@@ -389,7 +389,7 @@ static enum muster_rc decide(struct muster_membership *machine, bool is_abort_al
 {
     struct muster_mem *mem = machine->options.mem;
     char reason[sizeof(machine->view->reason)];
-    struct muster_vote *votes = muster_mem_alloc_zero(mem, machine->peer_count + 1, sizeof(*votes));
+    struct muster_vote *votes = muster_mem_alloc_zero(mem, machine->peer_count, sizeof(*votes));
     struct muster_member *joiners =
         muster_mem_alloc_zero(mem, machine->peer_count, sizeof(*joiners));
     struct muster_decide_input input = {.mem = mem, .view = machine->view, .votes = votes};
@@ -457,7 +457,6 @@ void muster_membership_settle_change(struct muster_membership *machine)
     rc = decide(machine, false, &view, &leaver_count);
     if (rc == MUSTER_OK && must_wait(machine, view, leaver_count)) {
         muster_view_unref(view);
-        view = NULL;
         if (!has_waited(machine))
             return;
         rc = decide(machine, true, &view, &leaver_count);

@@ -94,7 +94,7 @@ static void exclude(struct muster_membership *machine)
         muster_membership_go(machine);
         return;
     }
-    if (machine->view->member_count == 0 && muster_membership_settle_over(machine, true))
+    if (muster_membership_settle_over(machine, true))
         return;
     muster_error_set(&error, MUSTER_ABORTED, "left out of view %llu: %s",
                      (unsigned long long)machine->view->epoch, machine->view->reason);
@@ -166,7 +166,6 @@ static void adopt_view(struct muster_membership *machine, struct muster_view *vi
     machine->progress = NULL;
     machine->takeover_due_ns = 0;
     machine->join_hold.since_ns = machine->work_hold.since_ns = 0;
-    machine->forming_due_ns = 0;
     machine->heartbeat_due_ns = 0;
     machine->join_due_ns = 0;
     muster_membership_peers_follow(machine);

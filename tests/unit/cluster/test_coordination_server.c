@@ -27,6 +27,7 @@ struct scene {
     uint32_t streams[2];     /* the last of each */
     char folder[40];
     char data[60], copy[60]; /* files */
+    unsigned lives;
     bool is_closed;
 };
 
@@ -40,6 +41,9 @@ static void serve(struct scene *scene, const char *data, bool is_closed_dead)
     struct muster_error error;
 
     rpc_stand_open(&scene->stand, NULL);
+    for (unsigned i = 0; i < scene->lives; i++) /* it draws another number each time */
+        (void)muster_rng_next(scene->stand.test.env.rng);
+    scene->lives++;
     options.rpc_server = scene->stand.server;
     if (muster_coordination_server_open(&scene->stand.test.env, &options, &scene->server, &error) !=
         MUSTER_OK)

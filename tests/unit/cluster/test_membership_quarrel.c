@@ -65,6 +65,25 @@ static void who_does_not_reach_several_is_the_one_left_out(void **state)
     membership_world_close(&world);
 }
 
+/* Of two pairs the later rank goes first. */
+static void of_two_pairs_the_last_is_left_out_first(void **state)
+{
+    struct membership_world world;
+
+    (void)state;
+    membership_world_open(&world, 46, 5);
+    membership_world_start_tasks(&world, 5, 5);
+    part(&world, 1, 2);
+    part(&world, 3, 4);
+    for (unsigned i = 0; i < 300 && pump_is_member(&world.pump, 4); i++)
+        pump_run(&world.pump, PUMP_MS(100));
+
+    assert_false(pump_is_member(&world.pump, 4));
+    assert_true(pump_is_member(&world.pump, 2));
+    assert_true(pump_is_member(&world.pump, 3));
+    membership_world_close(&world);
+}
+
 static void on_one_host_nobody_is_left_out_for_a_lost_link(void **state)
 {
     struct membership_world world;
@@ -176,6 +195,7 @@ int main(void)
         cmocka_unit_test(of_two_that_never_reach_each_other_one_is_left_out),
         cmocka_unit_test(a_pair_apart_for_a_moment_costs_no_member),
         cmocka_unit_test(who_does_not_reach_several_is_the_one_left_out),
+        cmocka_unit_test(of_two_pairs_the_last_is_left_out_first),
         cmocka_unit_test(on_one_host_nobody_is_left_out_for_a_lost_link),
         cmocka_unit_test(min_members_are_not_given_up_for_a_lost_link),
         cmocka_unit_test(a_joiner_that_does_not_reach_a_member_waits_outside),
