@@ -333,6 +333,100 @@ static void the_death_of_the_first_is_a_reason_too(void **state)
     member_stage_close(&stage);
 }
 
+/* An operation of which each member has some chunks. */
+struct shared_op {
+    struct muster_progress_op op;
+    struct muster_progress_lane lane;
+    struct muster_progress progress;
+    uint8_t chunks;
+};
+
+static void shared_op_init(struct shared_op *shared, uint8_t chunks)
+{
+    const struct muster_op_id id = {.step = 4, .sequence = 2};
+
+    *shared = (struct shared_op){
+        .op = {.id = id,
+               .kind = MUSTER_OP_ALL_REDUCE,
+               .phase = chunks != 0 ? MUSTER_PHASE_GATHER : MUSTER_PHASE_REDUCE,
+               .descriptor = 9,
+               .has_inputs = true,
+               .participant_count = 3,
+               .chunk_count = 4},
+        .lane = {.has_issued = true, .issued_through = id},
+        .progress = {.epoch = STAGE_EPOCH, .begun_step = 4, .lane_count = 1, .op_count = 1},
+        .chunks = chunks};
+    shared->op.chunks_final = &shared->chunks;
+    shared->progress.ops = &shared->op;
+    shared->progress.lanes = &shared->lane;
+}
+
+/* Who has given the least so far gives the next part. */
+static void members_give_the_chunks_in_turn(void **state)
+{
+    static const uint8_t chunks[] = {0x5, 0x5, 0xa};
+    static const uint32_t ranks[] = {0, 2, 1, 2}; /* of the chunks in order */
+    const struct muster_control lost = suspect(STAGE_EPOCH, 3, false);
+    const struct muster_verdict *verdict;
+    struct shared_op ops[3];
+    struct member_stage stage;
+
+    (void)state;
+    for (size_t i = 0; i < 3; i++)
+        shared_op_init(&ops[i], chunks[i]);
+    member_stage_open(&stage, 1, STAGE_STEADY, NULL);
+    member_stage_say(&stage, 2, &lost);
+    member_stage_freeze(&stage, &ops[0].progress);
+    member_stage_say_progress(&stage, 2, &ops[1].progress, false);
+    member_stage_say_progress(&stage, 3, &ops[2].progress, false);
+
+    assert_int_equal(muster_membership_state(stage.machine), IN(PROPOSING));
+    verdict = muster_view_verdict(stage.proposed, &ops[0].op.id);
+    assert_non_null(verdict);
+    assert_int_equal(verdict->kind, MUSTER_VERDICT_ADOPT);
+    assert_int_equal(verdict->source_count, 4);
+    for (uint32_t i = 0; i < 4; i++) {
+        assert_int_equal(verdict->sources[i].first, i);
+        assert_int_equal(verdict->sources[i].rank, ranks[i]);
+    }
+    member_stage_close(&stage);
+}
+
+static void what_a_view_asks_for_goes_on_in_the_next(void **state)
+{
+    struct muster_member members[2] = {member_stage_member(1), member_stage_member(2)};
+    struct muster_view fields = {.epoch = STAGE_EPOCH + 1,
+                                 .member_count = 2,
+                                 .members = members,
+                                 .job = "job",
+                                 .plan = {.is_reproducible = true, .chunk_bytes = 65536},
+                                 .data_protection = MUSTER_DATA_AUTHENTICATED,
+                                 .communication = {.bytes_per_pack = 4096, .timeout_ns = 5},
+                                 .is_done = true,
+                                 .done_step = 3,
+                                 .begun_step = 9};
+    struct muster_view *view = NULL;
+    struct member_stage stage;
+
+    (void)state;
+    member_stage_open(&stage, 1, STAGE_VOTED, NULL);
+    assert_int_equal(muster_view_new(&stage.mem.mem, &fields, &view), MUSTER_OK);
+    member_stage_step(&stage, STAGE_EVENT(VIEW_PUT, .view = view, .revision = 60));
+    member_stage_die(&stage, 2);
+    member_stage_freeze(&stage, NULL);
+
+    assert_int_equal(muster_membership_state(stage.machine), IN(PROPOSING));
+    assert_memory_equal(&stage.proposed->communication, &view->communication,
+                        sizeof(view->communication));
+    assert_memory_equal(&stage.proposed->plan, &view->plan, sizeof(view->plan));
+    assert_int_equal(stage.proposed->data_protection, MUSTER_DATA_AUTHENTICATED);
+    assert_true(stage.proposed->is_done);
+    assert_int_equal(stage.proposed->done_step, 3);
+    assert_int_equal(stage.proposed->begun_step, 9);
+    muster_view_unref(view);
+    member_stage_close(&stage);
+}
+
 int main(void)
 {
     const struct CMUnitTest membership_lead[] = {
@@ -348,6 +442,8 @@ int main(void)
         cmocka_unit_test(a_leaver_that_is_held_is_not_left_out),
         cmocka_unit_test(who_leaves_is_no_reason_to_wait_for_min_members),
         cmocka_unit_test(the_death_of_the_first_is_a_reason_too),
+        cmocka_unit_test(members_give_the_chunks_in_turn),
+        cmocka_unit_test(what_a_view_asks_for_goes_on_in_the_next),
     };
 
     return cmocka_run_group_tests(membership_lead, NULL, NULL);
