@@ -8,9 +8,10 @@
 #include "cluster/catch_up.h"
 #include "cluster/state_manifest.h"
 
-#define COUNT  100000 /* numbers: two chunks, of which the first is equal on both sides */
-#define STEP   5
-#define CHUNKS 2
+#define STEP        5
+#define CHUNK_COUNT (MUSTER_STATE_CHUNK_BYTES / sizeof(float))
+#define CHUNKS      2  /* of which the last alone differs */
+#define CHUNKS_MAX  70 /* more than are compared in a turn */
 
 enum answer {
     TRUE,
@@ -38,7 +39,7 @@ struct row {
 
 struct member {
     struct muster_state_chunks chunks, others;
-    uint8_t hashes[CHUNKS + 1][MUSTER_HASH128_BYTES];
+    uint8_t hashes[CHUNKS_MAX + 1][MUSTER_HASH128_BYTES];
     struct muster_peer_hello hello;
     struct muster_listener *listener;
     struct muster_peer_link *links[8];
@@ -49,6 +50,7 @@ struct member {
 struct stand {
     struct test_env test;
     const struct row *row;
+    size_t count; /* of the numbers */
     float *theirs, *ours;
     struct muster_state_chunks chunks;
     struct member member;
@@ -128,7 +130,7 @@ static void answer_chunk(struct stand *stand, struct muster_peer_link *link, uin
     uint32_t bytes = 0;
     const void *at = muster_state_chunk_at(&stand->member.chunks, chunk, &bytes);
 
-    assert_int_equal(chunk, 1);
+    assert_int_equal(chunk, stand->member.chunks.chunk_count - 1);
     if (answer == WRONG || (answer == WRONG_ONCE && link == stand->member.links[0]))
         at = garbage;
     if (answer == STRAY) {
@@ -203,7 +205,7 @@ static void hello_init(struct muster_peer_hello *hello, int id)
 static void chunks_init(struct stand *stand, struct muster_state_chunks *chunks, const char *name,
                         float *numbers)
 {
-    const struct muster_node_tensor tensor = {name, {numbers, COUNT, MUSTER_F32}};
+    const struct muster_node_tensor tensor = {name, {numbers, stand->count, MUSTER_F32}};
 
     assert_int_equal(muster_state_chunks_init(chunks, stand->test.env.mem, &tensor, 1), MUSTER_OK);
 }
@@ -218,7 +220,7 @@ static struct muster_view *view_of(struct stand *stand, uint64_t epoch, uint32_t
     return view;
 }
 
-static void stand_open(struct stand *stand, const struct row *row)
+static void stand_open_large(struct stand *stand, const struct row *row, uint32_t chunks)
 {
     struct muster_env *env = &stand->test.env;
     struct member *member = &stand->member;
@@ -226,15 +228,16 @@ static void stand_open(struct stand *stand, const struct row *row)
 
     memset(stand, 0, sizeof(*stand));
     stand->row = row;
+    stand->count = chunks * CHUNK_COUNT - 10;
     test_env_open(&stand->test);
     assert_int_equal(muster_net_system_open(env, &env->net), MUSTER_OK);
-    stand->theirs = muster_mem_alloc_zero(env->mem, COUNT, sizeof(float));
-    stand->ours = muster_mem_alloc_zero(env->mem, COUNT, sizeof(float));
-    stand->theirs[COUNT - 1] = 7;
+    stand->theirs = muster_mem_alloc_zero(env->mem, stand->count, sizeof(float));
+    stand->ours = muster_mem_alloc_zero(env->mem, stand->count, sizeof(float));
+    stand->theirs[stand->count - 1] = 7;
     chunks_init(stand, &member->chunks, "numbers", stand->theirs);
     chunks_init(stand, &member->others, "others", stand->theirs);
     chunks_init(stand, &stand->chunks, "numbers", stand->ours);
-    for (uint32_t i = 0; i < CHUNKS; i++)
+    for (uint32_t i = 0; i < chunks; i++)
         muster_state_chunk_hash(&member->chunks, i, member->hashes[i]);
     hello_init(&member->hello, 1);
     stand->entry.incarnation = member->hello.incarnation;
@@ -245,6 +248,11 @@ static void stand_open(struct stand *stand, const struct row *row)
         MUSTER_OK);
     stand->entry.address = *muster_listener_address(member->listener);
     stand->view = view_of(stand, 1, 1);
+}
+
+static void stand_open(struct stand *stand, const struct row *row)
+{
+    stand_open_large(stand, row, CHUNKS);
 }
 
 static void stand_close(struct stand *stand)
@@ -321,13 +329,27 @@ static void only_what_was_announced_is_taken(void **state)
             fail_msg("%s: %s '%s'", rows[i].name, muster_rc_name(stand.rc),
                      stand.catch_up.error.text);
         if (rows[i].rc == MUSTER_OK) {
-            assert_memory_equal(stand.ours, stand.theirs, COUNT * sizeof(float));
+            assert_memory_equal(stand.ours, stand.theirs, stand.count * sizeof(float));
             assert_int_equal(stand.catch_up.bytes_fetched,
-                             COUNT * sizeof(float) - MUSTER_STATE_CHUNK_BYTES);
+                             stand.count * sizeof(float) - MUSTER_STATE_CHUNK_BYTES);
             assert_int_equal(stand.catch_up.sources, 1);
         }
         stand_close(&stand);
     }
+}
+
+static void all_chunks_of_a_large_state_are_compared(void **state)
+{
+    struct stand stand;
+
+    (void)state;
+    stand_open_large(&stand, &rows[0], CHUNKS_MAX);
+    assert_int_equal(stand_start(&stand, 30 * MUSTER_NS_PER_S), MUSTER_OK);
+    test_env_run_until(&stand.test.env, test_env_is_true, &stand.is_done);
+
+    assert_int_equal(stand.rc, MUSTER_OK);
+    assert_true(stand.ours[stand.count - 1] == 7);
+    stand_close(&stand);
 }
 
 static void who_is_silent_is_named_at_the_deadline(void **state)
@@ -374,7 +396,7 @@ static void another_process_at_the_address_is_not_asked(void **state)
     test_env_run_until(&stand.test.env, test_env_is_true, &stand.is_done);
 
     assert_int_equal(stand.rc, MUSTER_UNAVAILABLE);
-    assert_int_equal(stand.ours[COUNT - 1], 0);
+    assert_int_equal(stand.ours[stand.count - 1], 0);
     stand_close(&stand);
 }
 
@@ -416,6 +438,7 @@ int main(void)
 {
     const struct CMUnitTest catch_up_source[] = {
         cmocka_unit_test(only_what_was_announced_is_taken),
+        cmocka_unit_test(all_chunks_of_a_large_state_are_compared),
         cmocka_unit_test(who_is_silent_is_named_at_the_deadline),
         cmocka_unit_test(another_process_at_the_address_is_not_asked),
         cmocka_unit_test(no_memory_to_start_leaves_nothing),

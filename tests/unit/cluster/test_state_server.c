@@ -25,7 +25,8 @@ struct stand {
     char log[LOG_MAX]; /* what has come: "manifest5 chunk1 refused11 " */
     uint8_t root[MUSTER_HASH128_BYTES];
     uint8_t payload[MUSTER_STATE_CHUNK_BYTES];
-    struct muster_error refusal;
+    struct muster_error refusal; /* the last */
+    uint32_t refused_chunk;
 };
 
 static void stand_note(struct stand *stand, const char *what, uint64_t number)
@@ -66,6 +67,14 @@ static void take_manifest(struct stand *stand, const struct muster_frame_header 
     muster_state_manifest_fini(&manifest);
 }
 
+static void take_refusal(struct stand *stand, const struct muster_frame_header *header)
+{
+    muster_state_refusal_unpack(stand->test.env.mem, stand->payload, header->payload_bytes,
+                                &stand->refusal);
+    stand->refused_chunk = header->chunk;
+    stand_note(stand, "refused", stand->refusal.rc);
+}
+
 static void on_payload(struct muster_peer_link *link, const struct muster_frame_header *header,
                        void *buffer)
 {
@@ -83,12 +92,10 @@ static void on_payload(struct muster_peer_link *link, const struct muster_frame_
         stand_note(stand, "chunk", header->chunk);
     } else {
         assert_int_equal(header->type, MUSTER_STATE_REFUSED);
-        muster_state_refusal_unpack(stand->test.env.mem, stand->payload, header->payload_bytes,
-                                    &stand->refusal);
         if (header->chunk == TOKEN)
             stand->is_settled = true;
         else
-            stand_note(stand, "refused", stand->refusal.rc);
+            take_refusal(stand, header);
     }
 }
 
@@ -275,6 +282,7 @@ static void only_what_is_committed_is_served(void **state)
         {"a manifest of who was left out", "s c5 w m6 a", "refused14 "},
         {"a manifest of who was left out before the first", "s w m5 a", "refused14 "},
         {"a manifest that waits as it is left out", "s c5 m6 a w a", "refused14 "},
+        {"a manifest of who was left out, asked for once", "s c5 m6 a w a c6 a", "refused14 "},
         {"a manifest of who has come back", "s c5 w c6 m6 a", "manifest6 "},
         {"two manifests", "s c5 m5 a m5 a", "manifest5 manifest5 "},
     };
@@ -309,19 +317,30 @@ static void hashes_are_of_the_bytes_that_were_committed(void **state)
     stand_close(&stand);
 }
 
-static void refusals_say_what_is_served(void **state)
+static void refusals_say_what_is_served_and_of_what(void **state)
 {
-    struct stand stand;
+    static const struct {
+        const char *acts, *text;
+        uint32_t chunk;
+    } rows[] = {
+        {"s c5 k4.1 a", "state 4 is past; this member is at 5", 1},
+        {"s c5 m4 a", "state 4 is past; this member is at 5", UINT32_MAX},
+        {"s c5 k5.2 a", "chunk 2 of 2, at most 64 at a time", 2},
+        {"s w m5 a", "this process has been left out of the job", UINT32_MAX},
+        {"m5 a", "this member has not begun", UINT32_MAX},
+    };
 
     (void)state;
-    stand_open(&stand);
-    stand_act(&stand, "s c5 k4.0 a");
-    assert_string_equal(stand.refusal.text,
-                        "state 0 is past; this member is at 5"); /* the token's */
-    stand_act(&stand, "w m6 a");
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct stand stand;
 
-    assert_string_equal(stand.log, "refused11 refused14 ");
-    stand_close(&stand);
+        stand_open(&stand);
+        stand_act(&stand, rows[i].acts);
+
+        assert_string_equal(stand.refusal.text, rows[i].text);
+        assert_int_equal(stand.refused_chunk, rows[i].chunk);
+        stand_close(&stand);
+    }
 }
 
 static void more_requests_than_a_joiner_has_are_refused(void **state)
@@ -403,7 +422,7 @@ int main(void)
     const struct CMUnitTest state_server[] = {
         cmocka_unit_test(only_what_is_committed_is_served),
         cmocka_unit_test(hashes_are_of_the_bytes_that_were_committed),
-        cmocka_unit_test(refusals_say_what_is_served),
+        cmocka_unit_test(refusals_say_what_is_served_and_of_what),
         cmocka_unit_test(more_requests_than_a_joiner_has_are_refused),
         cmocka_unit_test(what_is_no_request_is_passed_over),
         cmocka_unit_test(what_is_no_manifest_is_refused),
