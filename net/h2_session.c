@@ -32,6 +32,12 @@ void muster_h2_session_end(struct muster_h2_session *session, enum muster_rc rc,
     muster_h2_session_wake(session);
 }
 
+void muster_h2_session_check(struct muster_h2_session *session, int result)
+{
+    if (nghttp2_is_fatal(result))
+        muster_h2_session_end(session, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
+}
+
 /* Memory of nghttp2 comes from the environment. */
 static void *ng_malloc(size_t bytes, void *mem)
 {
@@ -446,7 +452,7 @@ void muster_h2_session_ping(struct muster_h2_session *session)
 {
     if (session->state != MUSTER_H2_SESSION_OPEN)
         return;
-    (void)nghttp2_submit_ping(session->ng, NGHTTP2_FLAG_NONE, NULL);
+    muster_h2_session_check(session, nghttp2_submit_ping(session->ng, NGHTTP2_FLAG_NONE, NULL));
     muster_h2_session_wake(session);
 }
 
@@ -459,17 +465,19 @@ void muster_h2_session_drain(struct muster_h2_session *session, const char *text
         muster_h2_session_drain_now(session, text);
         return;
     }
-    (void)nghttp2_submit_shutdown_notice(session->ng);
-    (void)nghttp2_submit_ping(session->ng, NGHTTP2_FLAG_NONE,
-                              (const uint8_t *)MUSTER_H2_DRAIN_PING);
+    muster_h2_session_check(session, nghttp2_submit_shutdown_notice(session->ng));
+    muster_h2_session_check(session, nghttp2_submit_ping(session->ng, NGHTTP2_FLAG_NONE,
+                                                         (const uint8_t *)MUSTER_H2_DRAIN_PING));
     muster_h2_session_wake(session);
 }
 
 static void goaway(struct muster_h2_session *session, uint32_t code, const char *text)
 {
-    (void)nghttp2_submit_goaway(session->ng, NGHTTP2_FLAG_NONE,
-                                nghttp2_session_get_last_proc_stream_id(session->ng), code,
-                                (const uint8_t *)text, strlen(text));
+    int32_t last = nghttp2_session_get_last_proc_stream_id(session->ng);
+
+    muster_h2_session_check(session,
+                            nghttp2_submit_goaway(session->ng, NGHTTP2_FLAG_NONE, last, code,
+                                                  (const uint8_t *)text, strlen(text)));
     muster_h2_session_wake(session);
 }
 

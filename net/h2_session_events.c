@@ -96,10 +96,10 @@ static int on_data_chunk(nghttp2_session *ng, uint8_t flags, int32_t id, const u
     struct muster_h2_stream *stream = stream_of(session, id);
 
     /* Streams hold back each on its own window; none may starve the others. */
-    (void)nghttp2_session_consume_connection(ng, count);
+    muster_h2_session_check(session, nghttp2_session_consume_connection(ng, count));
     if (stream != NULL && session->options.is_server &&
         !muster_h2_request_data(&stream->request, count) && !stream->is_discarded)
-        (void)discard(stream, NGHTTP2_PROTOCOL_ERROR);
+        muster_h2_session_check(session, discard(stream, NGHTTP2_PROTOCOL_ERROR));
     if (stream == NULL || stream->is_discarded)
         return nghttp2_session_consume_stream(ng, id, count);
     session->events->on_data(stream, bytes, count, (flags & NGHTTP2_FLAG_END_STREAM) != 0);
@@ -226,8 +226,9 @@ static int on_frame_send(nghttp2_session *ng, const nghttp2_frame *frame, void *
     if ((frame->hd.type == NGHTTP2_HEADERS || frame->hd.type == NGHTTP2_DATA) &&
         session->options.is_server && (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0 &&
         nghttp2_session_get_stream_remote_close(ng, frame->hd.stream_id) == 0)
-        (void)nghttp2_submit_rst_stream(ng, NGHTTP2_FLAG_NONE, frame->hd.stream_id,
-                                        NGHTTP2_NO_ERROR);
+        muster_h2_session_check(session,
+                                nghttp2_submit_rst_stream(ng, NGHTTP2_FLAG_NONE,
+                                                          frame->hd.stream_id, NGHTTP2_NO_ERROR));
     /* Errors that a client provokes cost as much as its own resets (CVE-2025-8671). */
     if (frame->hd.type == NGHTTP2_RST_STREAM && session->options.is_server &&
         frame->rst_stream.error_code != NGHTTP2_NO_ERROR &&

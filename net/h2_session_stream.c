@@ -70,13 +70,16 @@ void muster_h2_stream_respond(struct muster_h2_stream *stream,
 {
     nghttp2_nv nv[MUSTER_H2_HEADERS_MAX];
     nghttp2_data_provider provider = {{.ptr = stream}, muster_h2_on_body_read};
+    int failed;
 
     if (!is_live(stream))
         return;
     stream->has_trailers = has_trailers;
     headers_convert(nv, headers, count);
-    if (nghttp2_submit_response(stream->session->ng, stream->id, nv, count,
-                                is_end ? NULL : &provider) != 0)
+    failed = nghttp2_submit_response(stream->session->ng, stream->id, nv, count,
+                                     is_end ? NULL : &provider);
+    muster_h2_session_check(stream->session, failed);
+    if (failed != 0)
         muster_h2_stream_reset(stream, MUSTER_H2_INTERNAL_ERROR);
     muster_h2_session_wake(stream->session);
 }
@@ -86,7 +89,8 @@ static void resume(struct muster_h2_stream *stream)
     if (!is_live(stream))
         return;
     /* Fails harmlessly unless the body had run dry. */
-    (void)nghttp2_session_resume_data(stream->session->ng, stream->id);
+    muster_h2_session_check(stream->session,
+                            nghttp2_session_resume_data(stream->session->ng, stream->id));
     muster_h2_session_wake(stream->session);
 }
 
@@ -111,9 +115,12 @@ void muster_h2_stream_submit_trailers(struct muster_h2_stream *stream,
                                       const struct muster_h2_header *headers, size_t count)
 {
     nghttp2_nv nv[MUSTER_H2_HEADERS_MAX];
+    int failed;
 
     headers_convert(nv, headers, count);
-    if (nghttp2_submit_trailer(stream->session->ng, stream->id, nv, count) != 0)
+    failed = nghttp2_submit_trailer(stream->session->ng, stream->id, nv, count);
+    muster_h2_session_check(stream->session, failed);
+    if (failed != 0)
         muster_h2_stream_reset(stream, MUSTER_H2_INTERNAL_ERROR);
 }
 
@@ -121,7 +128,9 @@ void muster_h2_stream_reset(struct muster_h2_stream *stream, uint32_t code)
 {
     if (!is_live(stream))
         return;
-    (void)nghttp2_submit_rst_stream(stream->session->ng, NGHTTP2_FLAG_NONE, stream->id, code);
+    muster_h2_session_check(
+        stream->session,
+        nghttp2_submit_rst_stream(stream->session->ng, NGHTTP2_FLAG_NONE, stream->id, code));
     muster_h2_session_wake(stream->session);
 }
 
@@ -129,6 +138,7 @@ void muster_h2_stream_consume(struct muster_h2_stream *stream, size_t count)
 {
     if (!is_live(stream) || count == 0)
         return;
-    (void)nghttp2_session_consume_stream(stream->session->ng, stream->id, count);
+    muster_h2_session_check(stream->session,
+                            nghttp2_session_consume_stream(stream->session->ng, stream->id, count));
     muster_h2_session_wake(stream->session);
 }
