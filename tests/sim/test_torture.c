@@ -35,17 +35,18 @@ static bool may_fail(struct cast_task *task, const struct muster_error *error)
 
 static void play(struct cast *cast, const struct row *row, struct torture *torture)
 {
+    (void)cast_run(cast, MUSTER_NS_PER_MS); /* the registry is open */
+    if (row->hungry == NOBODY)
+        sim_refuse(cast->ops->registry_node(cast), refuses, torture);
     for (uint32_t i = 0; i < cast->task_count; i++)
         cast_start(&cast->tasks[i], 0);
-    if (row->late != NOBODY || row->killed != NOBODY || row->hungry == NOBODY)
+    if (row->late != NOBODY || row->killed != NOBODY)
         (void)cast_await_step(cast, 2, STEP_NS);
     if (row->late != NOBODY) {
         cast->tasks[row->late].is_wanted = false;
         sim_kill(cast->tasks[row->late].node);
         (void)cast_run(cast, HUNGER_NS);
     }
-    if (row->hungry == NOBODY)
-        sim_refuse(cast->ops->registry_node(cast), refuses, torture);
     torture_arm(torture);
     if (row->late != NOBODY)
         cast_start(&cast->tasks[row->late], 0);
@@ -79,8 +80,6 @@ static void run(struct torture *torture, const void *data)
         cast.refuse_data = torture;
         cast.refused_index = row->hungry;
     }
-    if (row->late == NOBODY)
-        torture_arm(torture);
     play(&cast, row, torture);
     torture_disarm(torture);
     cast_heal(&cast);
@@ -95,8 +94,9 @@ static void run(struct torture *torture, const void *data)
 static void a_job_outlives_want_of_memory_in_any_process(void **state)
 {
     static const struct row rows[] = {
-        {2, 0, NOBODY, NOBODY}, {3, 1, NOBODY, 0}, {3, 0, NOBODY, 2},
-        {3, 2, 2, NOBODY},      {3, 0, 2, NOBODY}, {2, NOBODY, NOBODY, 1},
+        {2, 0, NOBODY, NOBODY}, {3, 1, NOBODY, 0},           {3, 0, NOBODY, 2},
+        {3, 2, 2, NOBODY},      {3, 0, 2, NOBODY},           {2, NOBODY, NOBODY, 1},
+        {3, NOBODY, 2, NOBODY}, {3, NOBODY, NOBODY, NOBODY},
     };
     static const struct torture_scenario scenarios[] = {
         {"leader of a first view", run, &rows[0], RUNS_MAX},
@@ -105,6 +105,8 @@ static void a_job_outlives_want_of_memory_in_any_process(void **state)
         {"joiner", run, &rows[3], RUNS_MAX},
         {"leader, a task joins", run, &rows[4], RUNS_MAX},
         {"registry, a task dies", run, &rows[5], RUNS_MAX},
+        {"registry, a task joins", run, &rows[6], RUNS_MAX},
+        {"registry of a first view", run, &rows[7], 20},
     };
 
     (void)state;
