@@ -121,10 +121,13 @@ static void on_output(struct muster_fd_watch *watch, unsigned ready)
     got = read(watch->fd, run->text + run->text_bytes, READ_STEP_BYTES);
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
         return;
-    if (got > 0)
-        run->text_bytes += (size_t)got;
+    if (got < 0) {
+        give_up(run, muster_rc_from_errno(errno));
+        return;
+    }
+    run->text_bytes += (size_t)got;
     run->text[run->text_bytes] = '\0';
-    if (got <= 0)
+    if (got == 0)
         begin_reaping(run);
 }
 

@@ -16,23 +16,32 @@ void __sanitizer_set_death_callback(void (*callback)(void)) __attribute__((weak)
 
 /* The run that is under way, for who reports its failure. */
 static struct {
-    const struct torture_scenario *scenario;
+    char name[64]; /* of the scenario; "": none */
     const struct torture *torture;
     bool is_traced;
 } current;
 
+static const char *current_mode(char text[24])
+{
+    text[0] = '\0';
+    if (current.torture->is_lasting)
+        (void)strcpy(text, ":lasting");
+    else if (current.torture->variant > 0)
+        (void)snprintf(text, 24, ":%u", current.torture->variant);
+    return text;
+}
+
 static void current_print(void)
 {
-    char text[256];
+    char text[256], mode[24];
     int length;
 
-    if (current.scenario == NULL)
+    if (current.name[0] == '\0')
         return;
     length = snprintf(text, sizeof(text),
-                      "torture: %" PRIu64
-                      " allocations were refused; alone: MUSTER_TORTURE='%s:%" PRIu64 "%s'\n",
-                      current.torture->refused, current.scenario->name, current.torture->fail_at,
-                      current.torture->is_lasting ? ":lasting" : "");
+                      "torture: %" PRIu64 " refused; alone: MUSTER_TORTURE='%s:%" PRIu64 "%s'\n",
+                      current.torture->refused, current.name, current.torture->fail_at,
+                      current_mode(mode));
     if (length > 0 && write(STDERR_FILENO, text, (size_t)length) < 0)
         return;
 }
@@ -99,26 +108,33 @@ void torture_disarm(struct torture *torture)
     torture->is_armed = false;
 }
 
+struct torture_mode {
+    bool is_lasting;
+    unsigned variant;
+};
+
 /* Returns how many allocations there were while armed, and whether one was refused. */
-static uint64_t run_once(const struct torture_scenario *scenario, uint64_t fail_at, bool is_lasting,
-                         bool *ret_refused)
+static uint64_t run_once(const struct torture_scenario *scenario, uint64_t fail_at,
+                         const struct torture_mode *mode, bool *ret_refused)
 {
     static const struct muster_mem_ops ops = {.realloc = torture_realloc};
     static struct torture torture; /* told of when the case has failed, and the stack is gone */
 
-    torture = (struct torture){.mem.ops = &ops, .fail_at = fail_at, .is_lasting = is_lasting};
-    current.scenario = scenario;
+    torture = (struct torture){.mem.ops = &ops,
+                               .fail_at = fail_at,
+                               .is_lasting = mode->is_lasting,
+                               .variant = mode->variant};
+    (void)snprintf(current.name, sizeof(current.name), "%s", scenario->name);
     current.torture = &torture;
     scenario->run(&torture, scenario->data);
-    current.scenario = NULL;
-    current.torture = NULL;
+    current.name[0] = '\0';
     *ret_refused = torture.refused > 0;
     return torture.count;
 }
 
 /* "NAME:37:lasting" of this scenario. */
 static bool is_asked_for(const struct torture_scenario *scenario, const char *wish,
-                         uint64_t *ret_at, bool *ret_lasting)
+                         uint64_t *ret_at, struct torture_mode *ret_mode)
 {
     size_t length = strlen(scenario->name);
     char *rest = NULL;
@@ -126,20 +142,22 @@ static bool is_asked_for(const struct torture_scenario *scenario, const char *wi
     if (strncmp(wish, scenario->name, length) != 0 || wish[length] != ':')
         return false;
     *ret_at = strtoull(wish + length + 1, &rest, 10);
-    *ret_lasting = strcmp(rest, ":lasting") == 0;
+    ret_mode->is_lasting = strcmp(rest, ":lasting") == 0;
+    ret_mode->variant = *rest == ':' ? (unsigned)strtoul(rest + 1, NULL, 10) : 0;
     return true;
 }
 
-static uint64_t run_mode(const struct torture_scenario *scenario, uint64_t total, bool is_lasting)
+static uint64_t run_mode(const struct torture_scenario *scenario, uint64_t total,
+                         const struct torture_mode *mode)
 {
     uint64_t stride = scenario->runs_max == 0 ? 1 : 1 + total / scenario->runs_max;
     struct muster_rng_seeded rng;
     bool is_refused = true;
     uint64_t at = 1, runs = 0;
 
-    muster_rng_seeded_init(&rng, STEP_SEED + is_lasting);
+    muster_rng_seeded_init(&rng, STEP_SEED + mode->is_lasting);
     while (is_refused) {
-        (void)run_once(scenario, at, is_lasting, &is_refused);
+        (void)run_once(scenario, at, mode, &is_refused);
         at += 1 + (stride > 1 ? muster_rng_below(&rng.rng, 2 * stride - 1) : 0);
         runs++;
         assert_true(at < ALLOCATIONS_MAX);
@@ -147,27 +165,39 @@ static uint64_t run_mode(const struct torture_scenario *scenario, uint64_t total
     return runs;
 }
 
+static uint64_t run_modes(const struct torture_scenario *scenario, uint64_t total)
+{
+    struct torture_mode mode = {.is_lasting = false};
+    uint64_t runs = run_mode(scenario, total, &mode);
+
+    while (++mode.variant < scenario->variant_count)
+        runs += run_mode(scenario, total, &mode);
+    mode = (struct torture_mode){.is_lasting = true};
+    return scenario->variant_count > 0 ? runs : runs + run_mode(scenario, total, &mode);
+}
+
 void torture_run(const struct torture_scenario *scenario)
 {
     const char *wish = getenv("MUSTER_TORTURE");
-    bool is_refused, is_lasting;
-    uint64_t at, total, runs;
+    struct torture_mode mode = {.is_lasting = false};
+    uint64_t at, total;
+    bool is_refused;
 
     (void)signal(SIGABRT, on_abort);
     if (__sanitizer_set_death_callback != NULL)
         __sanitizer_set_death_callback(current_print);
     if (wish != NULL) {
         current.is_traced = true;
-        if (is_asked_for(scenario, wish, &at, &is_lasting))
-            (void)run_once(scenario, at, is_lasting, &is_refused);
+        if (is_asked_for(scenario, wish, &at, &mode))
+            (void)run_once(scenario, at, &mode, &is_refused);
         return;
     }
-    total = run_once(scenario, 0, false, &is_refused);
+    total = run_once(scenario, 0, &mode, &is_refused);
     assert_true(total > 0);
-    runs = run_mode(scenario, total, false);
-    runs += run_mode(scenario, total, true);
-    print_message("%s: %" PRIu64 " allocations, %" PRIu64 " runs%s\n", scenario->name, total, runs,
-                  runs < 2 * total ? " (drawn by a seeded step)" : "");
+    print_message("%s: %" PRIu64 " to refuse, %" PRIu64 " runs%s\n", scenario->name, total,
+                  run_modes(scenario, total),
+                  scenario->runs_max != 0 && total > scenario->runs_max ? ", by a seeded step"
+                                                                        : "");
 }
 
 void torture_run_all(const struct torture_scenario *scenarios, size_t count)

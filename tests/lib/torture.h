@@ -12,6 +12,7 @@ struct torture {
     struct muster_mem mem; /* over the system's heap */
     uint64_t fail_at;      /* the allocation that is refused, from 1; 0: none */
     bool is_lasting;       /* all after it, too */
+    unsigned variant;      /* which failure, of system calls (torture_calls.h) */
     bool is_armed;
     uint64_t count;   /* seen while armed */
     uint64_t refused; /* of these */
@@ -25,12 +26,14 @@ struct torture_scenario {
     const char *name;
     torture_fn *run;
     const void *data;
-    uint64_t
-        runs_max; /* per mode; where there are more allocations, a seeded step leaves some out; 0: all */
+    unsigned variant_count; /* system calls: a mode for each variant, none that lasts */
+    /* Per mode; where there are more allocations, a seeded step leaves some out. 0: all. */
+    uint64_t runs_max;
 };
 
 /** Runs until a run refuses nothing. What fails names the run: with MUSTER_TORTURE="NAME:37" (or
- * "NAME:37:lasting") in the environment only that one is run, and the stack of each refused allocation is printed. */
+ * "NAME:37:lasting", "NAME:37:2" of a variant) in the environment only that one is run, and the stack
+ * of each refused allocation is printed. */
 void torture_run(const struct torture_scenario *scenario);
 void torture_run_all(const struct torture_scenario *scenarios, size_t count);
 

@@ -99,14 +99,14 @@ static void a_job_outlives_want_of_memory_in_any_process(void **state)
         {3, NOBODY, 2, NOBODY}, {3, NOBODY, NOBODY, NOBODY},
     };
     static const struct torture_scenario scenarios[] = {
-        {"leader of a first view", run, &rows[0], RUNS_MAX},
-        {"next leader, the first one dies", run, &rows[1], RUNS_MAX},
-        {"leader, a member dies", run, &rows[2], RUNS_MAX},
-        {"joiner", run, &rows[3], RUNS_MAX},
-        {"leader, a task joins", run, &rows[4], RUNS_MAX},
-        {"registry, a task dies", run, &rows[5], RUNS_MAX},
-        {"registry, a task joins", run, &rows[6], RUNS_MAX},
-        {"registry of a first view", run, &rows[7], 20},
+        {"leader of a first view", run, &rows[0], 0, RUNS_MAX},
+        {"next leader, the first one dies", run, &rows[1], 0, RUNS_MAX},
+        {"leader, a member dies", run, &rows[2], 0, RUNS_MAX},
+        {"joiner", run, &rows[3], 0, RUNS_MAX},
+        {"leader, a task joins", run, &rows[4], 0, RUNS_MAX},
+        {"registry, a task dies", run, &rows[5], 0, RUNS_MAX},
+        {"registry, a task joins", run, &rows[6], 0, RUNS_MAX},
+        {"registry of a first view", run, &rows[7], 0, 20},
     };
 
     (void)state;

@@ -251,10 +251,14 @@ static void a_call_ends_once_and_the_next_is_served(void **state)
         {false, true, LARGE_BYTES, MUSTER_COMPRESSION_GZIP},
     };
     static const struct torture_scenario scenarios[] = {
-        {"server, unary", run, &rows[0], 0},          {"client, unary", run, &rows[1], 0},
-        {"server, stream", run, &rows[2], 0},         {"client, stream", run, &rows[3], 0},
-        {"server, large messages", run, &rows[4], 0}, {"client, large messages", run, &rows[5], 0},
-        {"server, compressed", run, &rows[6], 0},     {"client, compressed", run, &rows[7], 0},
+        {"server, unary", run, &rows[0], 0, 0},
+        {"client, unary", run, &rows[1], 0, 0},
+        {"server, stream", run, &rows[2], 0, 0},
+        {"client, stream", run, &rows[3], 0, 0},
+        {"server, large messages", run, &rows[4], 0, 0},
+        {"client, large messages", run, &rows[5], 0, 0},
+        {"server, compressed", run, &rows[6], 0, 0},
+        {"client, compressed", run, &rows[7], 0, 0},
     };
 
     (void)state;

@@ -1,0 +1,18 @@
+/* System calls of the library's adapter files that fail: for programs that are linked with --wrap
+ * (muster_torture_calls in tests/CMakeLists.txt). Those of shared libraries are the kernel's. */
+#ifndef MUSTER_TORTURE_CALLS_H
+#define MUSTER_TORTURE_CALLS_H
+
+#include "torture.h"
+
+/** Failures per call, at most: a scenario's variant_count. Among them are interruptions, and reads and
+ * writes of one byte, which nobody may notice. */
+#define TORTURE_CALL_VARIANTS 4
+
+/** Calls are counted from now on, and the one whose turn it is fails. */
+void torture_arm_calls(struct torture *torture);
+
+/** Open descriptors of this process. */
+size_t torture_count_descriptors(void);
+
+#endif
