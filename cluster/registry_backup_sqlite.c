@@ -236,12 +236,18 @@ static bool sync_folder_of(const char *path)
 enum muster_rc muster_registry_backup_publish(int fd, const char *temporary, const char *path,
                                               struct muster_error *ret_error)
 {
+    enum muster_rc rc = MUSTER_OK;
+
     if (fsync(fd) != 0)
         return fail_at(temporary, ret_error);
     if (link(temporary, path) != 0)
         return errno == EEXIST ? refuse(path, ret_error) : fail_at(path, ret_error);
     (void)unlink(temporary);
-    return sync_folder_of(path) ? MUSTER_OK : fail_at(path, ret_error);
+    if (sync_folder_of(path))
+        return MUSTER_OK;
+    rc = fail_at(path, ret_error);
+    (void)unlink(path);
+    return rc;
 }
 
 static enum muster_rc refuse_existing(const char *path, const char *suffix,
@@ -443,6 +449,15 @@ static enum muster_rc renew(struct muster_registry_store *store,
     return MUSTER_OK;
 }
 
+/* A journal that is left holds what could not be moved into the file. */
+static enum muster_rc drop_journal(const char *path)
+{
+    char journal[PATH_BYTES + sizeof("-wal")];
+
+    (void)snprintf(journal, sizeof(journal), "%s-wal", path);
+    return unlink(journal) == 0 ? MUSTER_UNAVAILABLE : MUSTER_OK;
+}
+
 static enum muster_rc open_and_renew(struct muster_mem *mem, const char *path, const char *from,
                                      struct muster_registry_restored *ret_restored,
                                      struct muster_error *ret_error)
@@ -450,10 +465,14 @@ static enum muster_rc open_and_renew(struct muster_mem *mem, const char *path, c
     struct muster_registry_store_options options = {.path = path};
     struct muster_registry_store *store = NULL;
     enum muster_rc rc = muster_registry_store_open(mem, &options, &store, NULL);
+    enum muster_rc closed = MUSTER_OK;
 
     if (rc == MUSTER_OK)
         rc = renew(store, ret_restored);
     muster_registry_store_close(store); /* the journal goes with it */
+    closed = drop_journal(path);
+    if (rc == MUSTER_OK)
+        rc = closed;
     if (rc == MUSTER_DATA_LOSS)
         return muster_error_set(
             ret_error, rc, "%.120s holds no registry, or a damaged one; take another backup", from);

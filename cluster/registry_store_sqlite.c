@@ -268,18 +268,14 @@ static int set_up(struct muster_registry_store *store, bool is_durable)
     return code;
 }
 
-/* Values may be secrets: a new file is its owner's alone. SQLite gives the journal the same mode.
- */
-static enum muster_rc make_private(const char *path, struct muster_error *ret_error)
+/* Values may be secrets: a new file is its owner's alone. SQLite gives the journal the same mode,
+ * and says why a file cannot be made. */
+static void make_private(const char *path)
 {
     int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
 
-    if (fd < 0 && errno != EEXIST)
-        return muster_error_set_sys(ret_error, muster_rc_from_errno(errno), errno,
-                                    "cannot open registry file %s", path);
     if (fd >= 0)
         close(fd);
-    return MUSTER_OK;
 }
 
 /* What rows and pages there are. */
@@ -316,11 +312,7 @@ enum muster_rc muster_registry_store_open(struct muster_mem *mem,
     if (store == NULL)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a registry");
     if (options->path != NULL)
-        rc = make_private(path, ret_error);
-    if (rc != MUSTER_OK) {
-        muster_mem_free(mem, store);
-        return rc;
-    }
+        make_private(path);
     store->mem = mem;
     store->quota_bytes = options->quota_bytes != 0 ? options->quota_bytes : QUOTA_BYTES_DEFAULT;
     code = sqlite3_open_v2(path, &store->db,
@@ -517,7 +509,6 @@ enum muster_rc muster_registry_store_append(struct muster_registry_store *store,
     enum muster_rc rc = MUSTER_OK;
 
     assert(store->is_writing);
-    sqlite3_reset(statement(store, STATEMENT_READ));
     record->seq = store->last_seq + 1;
     bind_record(log, record);
     sqlite3_bind_int64(log, 7, record->prev_seq);
@@ -627,7 +618,6 @@ enum muster_rc muster_registry_store_compact(struct muster_registry_store *store
     static const enum statement steps[] = {STATEMENT_COMPACT_REPLACED, STATEMENT_COMPACT_KEYS,
                                            STATEMENT_COMPACT_DELETIONS};
 
-    sqlite3_reset(statement(store, STATEMENT_READ));
     for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
         sqlite3_stmt *stmt = statement(store, steps[i]);
         bool is_for_all = steps[i] == STATEMENT_COMPACT_REPLACED || upto_seq < deletions_seq;

@@ -1,5 +1,6 @@
 /* libc's calls that change files, watched: the kernel is asked as ever, but nothing is really synced.
  */
+#include "power_disk.h"
 #include "power_disk_internal.h"
 
 #include <dlfcn.h>
@@ -7,6 +8,7 @@
 #include <fcntl.h>
 #include <stdarg.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -24,6 +26,39 @@ static int file_of(int fd)
     return fd >= 0 && fd < DESCRIPTORS ? watched[fd] - 3 : -3;
 }
 
+/* Calls that are to fail: some of those on the recorded folder that make, change or sync something. */
+static struct {
+    size_t after, count;
+    int sys;
+} failing;
+
+void power_disk_fail(size_t after, size_t count, int sys)
+{
+    failing.after = after;
+    failing.count = count;
+    failing.sys = sys;
+}
+
+bool power_disk_has_failed(void)
+{
+    return failing.sys != 0 && failing.after == 0;
+}
+
+static bool is_refused(bool is_watched)
+{
+    if (!is_watched || failing.sys == 0)
+        return false;
+    if (failing.after > 0) {
+        failing.after--;
+        return false;
+    }
+    if (failing.count == 0)
+        return false;
+    failing.count--;
+    errno = failing.sys;
+    return true;
+}
+
 static void watch(int fd, int file)
 {
     if (fd >= 0 && fd < DESCRIPTORS)
@@ -33,9 +68,12 @@ static void watch(int fd, int file)
 static int open_watched(const char *path, int flags, unsigned mode)
 {
     const char *name = power_log_name(path);
-    int fd = (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
     int file = name != NULL ? power_log_find(name) : -1;
+    int fd = -1;
 
+    if (is_refused(name != NULL && (flags & O_CREAT) != 0))
+        return -1;
+    fd = (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
     if (fd < 0)
         return fd;
     watch(fd, -3);
@@ -85,9 +123,11 @@ int power_mkostemp(char *path, int flags) __asm__("mkostemp") WATCHED;
 int power_mkostemp(char *path, int flags)
 {
     int (*real)(char *, int) = (int (*)(char *, int))(uintptr_t)dlsym(RTLD_NEXT, "mkostemp");
-    int fd = real(path, flags);
-    const char *name = fd >= 0 ? power_log_name(path) : NULL;
+    const char *name = power_log_name(path);
+    int fd = is_refused(name != NULL) ? -1 : real(path, flags);
 
+    if (fd < 0)
+        return fd;
     watch(fd, name != NULL ? power_log_create(name) : -3);
     return fd;
 }
@@ -103,8 +143,11 @@ ssize_t power_pwrite(int fd, const void *bytes, size_t size,
                      off_t offset) __asm__("pwrite") WATCHED;
 ssize_t power_pwrite(int fd, const void *bytes, size_t size, off_t offset)
 {
-    ssize_t written = (ssize_t)syscall(SYS_pwrite64, fd, bytes, size, offset);
+    ssize_t written = 0;
 
+    if (is_refused(file_of(fd) >= 0))
+        return -1;
+    written = (ssize_t)syscall(SYS_pwrite64, fd, bytes, size, offset);
     if (written > 0 && file_of(fd) >= 0)
         power_log_write(file_of(fd), (uint64_t)offset, bytes, (size_t)written);
     return written;
@@ -121,8 +164,11 @@ ssize_t power_write(int fd, const void *bytes, size_t size) __asm__("write") WAT
 ssize_t power_write(int fd, const void *bytes, size_t size)
 {
     off_t offset = file_of(fd) >= 0 ? lseek(fd, 0, SEEK_CUR) : 0;
-    ssize_t written = (ssize_t)syscall(SYS_write, fd, bytes, size);
+    ssize_t written = 0;
 
+    if (is_refused(file_of(fd) >= 0))
+        return -1;
+    written = (ssize_t)syscall(SYS_write, fd, bytes, size);
     if (written > 0 && file_of(fd) >= 0)
         power_log_write(file_of(fd), (uint64_t)offset, bytes, (size_t)written);
     return written;
@@ -131,8 +177,11 @@ ssize_t power_write(int fd, const void *bytes, size_t size)
 int power_ftruncate(int fd, off_t size) __asm__("ftruncate") WATCHED;
 int power_ftruncate(int fd, off_t size)
 {
-    int failure = (int)syscall(SYS_ftruncate, fd, size);
+    int failure = 0;
 
+    if (is_refused(file_of(fd) >= 0))
+        return -1;
+    failure = (int)syscall(SYS_ftruncate, fd, size);
     if (failure == 0 && file_of(fd) >= 0)
         power_log_truncate(file_of(fd), (uint64_t)size);
     return failure;
@@ -147,7 +196,7 @@ int power_ftruncate64(int fd, off_t size)
 int power_fsync(int fd) __asm__("fsync") WATCHED;
 int power_fsync(int fd)
 {
-    if (fcntl(fd, F_GETFD) < 0)
+    if (fcntl(fd, F_GETFD) < 0 || is_refused(file_of(fd) >= FOLDER))
         return -1;
     if (file_of(fd) == FOLDER)
         power_log_sync_folder();
@@ -177,8 +226,11 @@ int power_link(const char *from, const char *to) __asm__("link") WATCHED;
 int power_link(const char *from, const char *to)
 {
     const char *name = power_log_name(to);
-    int failure = (int)syscall(SYS_linkat, AT_FDCWD, from, AT_FDCWD, to, 0);
+    int failure = 0;
 
+    if (is_refused(name != NULL))
+        return -1;
+    failure = (int)syscall(SYS_linkat, AT_FDCWD, from, AT_FDCWD, to, 0);
     if (failure == 0 && name != NULL)
         power_log_link(name, power_log_find(power_log_name(from)), NULL);
     return failure;
@@ -188,9 +240,37 @@ int power_rename(const char *from, const char *to) __asm__("rename") WATCHED;
 int power_rename(const char *from, const char *to)
 {
     const char *name = power_log_name(to);
-    int failure = (int)syscall(SYS_renameat, AT_FDCWD, from, AT_FDCWD, to);
+    int failure = 0;
 
+    if (is_refused(name != NULL))
+        return -1;
+    failure = (int)syscall(SYS_renameat, AT_FDCWD, from, AT_FDCWD, to);
     if (failure == 0 && name != NULL)
         power_log_link(name, power_log_find(power_log_name(from)), power_log_name(from));
+    return failure;
+}
+
+/* Of file systems. */
+
+static uint64_t room_bytes = UINT64_MAX;
+
+void power_disk_set_room(uint64_t bytes)
+{
+    room_bytes = bytes;
+}
+
+int power_statvfs(const char *path, struct statvfs *ret_status) __asm__("statvfs") WATCHED;
+int power_statvfs(const char *path, struct statvfs *ret_status)
+{
+    int (*real)(const char *, struct statvfs *) =
+        (int (*)(const char *, struct statvfs *))(uintptr_t)dlsym(RTLD_NEXT, "statvfs");
+    int failure = real(path, ret_status);
+
+    if (failure == 0 && room_bytes != UINT64_MAX) {
+        ret_status->f_frsize = 512;
+        ret_status->f_bavail = room_bytes / 512;
+        ret_status->f_bfree = ret_status->f_bavail + 4096; /* for the superuser alone */
+        ret_status->f_bsize = 4096;
+    }
     return failure;
 }

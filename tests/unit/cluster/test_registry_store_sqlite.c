@@ -1,6 +1,7 @@
 /* The store's file: what survives, what is refused, what is moved. */
 #include "store_stage.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -243,6 +244,118 @@ static void a_checkpoint_moves_the_journal_into_the_file(void **state)
     store_stage_close(&f);
 }
 
+static int count_descriptors(void)
+{
+    DIR *dir = opendir("/proc/self/fd");
+    int count = 0;
+
+    assert_non_null(dir);
+    while (readdir(dir) != NULL)
+        count++;
+    closedir(dir);
+    return count;
+}
+
+static void a_store_leaves_no_descriptor_open(void **state)
+{
+    struct store_stage f;
+    int before = count_descriptors();
+
+    (void)state;
+    store_stage_open(&f);
+    (void)store_stage_append(&f, "a", "1", 2, 0);
+    store_stage_close(&f);
+
+    assert_int_equal(count_descriptors(), before);
+}
+
+static void sizes_are_those_of_the_file(void **state)
+{
+    struct store_stage f;
+    struct muster_registry_store_options options = {.quota_bytes = 77777};
+    struct muster_registry_store_size size;
+    struct muster_registry_store *store = NULL;
+    struct muster_error error;
+    struct stat status;
+    uint64_t used = 0;
+
+    (void)state;
+    store_stage_open(&f);
+    for (int64_t i = 1; i <= 60; i++)
+        (void)store_stage_append(&f, "a", "a value of some length, so that pages fill up", i,
+                                 i - 1);
+    assert_int_equal(muster_registry_store_commit(f.store), MUSTER_OK);
+    muster_registry_store_measure(f.store, &size);
+    used = size.used_bytes;
+    assert_int_equal(size.quota_bytes, UINT64_C(2) << 30);
+    assert_int_equal(size.file_bytes, used);
+    assert_int_equal(muster_registry_store_begin(f.store), MUSTER_OK);
+    assert_int_equal(muster_registry_store_compact(f.store, 0, 60, 0), MUSTER_OK);
+    assert_int_equal(muster_registry_store_commit(f.store), MUSTER_OK);
+    muster_registry_store_checkpoint(f.store);
+
+    muster_registry_store_measure(f.store, &size);
+    assert_int_equal(stat(f.path, &status), 0);
+    assert_int_equal(size.file_bytes, status.st_size);
+    assert_int_equal(size.file_bytes, used);
+    assert_true(size.used_bytes < used && size.used_bytes % 1024 == 0 && size.used_bytes > 0);
+    store_stage_close(&f);
+
+    assert_int_equal(muster_registry_store_open(muster_mem_system(), &options, &store, &error),
+                     MUSTER_OK);
+    muster_registry_store_measure(store, &size);
+    assert_int_equal(size.quota_bytes, 77777);
+    muster_registry_store_close(store);
+}
+
+static void give_back_cuts_the_journal(void **state)
+{
+    struct store_stage f;
+    struct muster_registry_store_size size;
+    struct muster_registry_record record;
+    char wal[128];
+    struct stat status;
+
+    (void)state;
+    store_stage_open(&f);
+    (void)store_stage_append(&f, "a", "1", 2, 0);
+    assert_int_equal(muster_registry_store_commit(f.store), MUSTER_OK);
+    assert_int_equal(muster_registry_store_read(f.store, 1, &record), MUSTER_OK);
+    (void)snprintf(wal, sizeof(wal), "%s-wal", f.path);
+
+    muster_registry_store_checkpoint(f.store);
+    assert_int_equal(stat(wal, &status), 0);
+    assert_true(status.st_size > 0);
+    assert_int_equal(muster_registry_store_read(f.store, 1, &record), MUSTER_OK);
+    muster_registry_store_give_back(f.store);
+    assert_int_equal(stat(wal, &status), 0);
+    assert_int_equal(status.st_size, 0);
+    (void)store_stage_append(&f, "b", "1", 3, 0);
+    assert_int_equal(muster_registry_store_commit(f.store), MUSTER_OK);
+    muster_registry_store_measure(f.store, &size);
+    assert_true(size.journal_bytes > 0 && size.journal_bytes < 20480);
+    store_stage_close(&f);
+}
+
+static void an_error_of_a_store_in_memory_says_so(void **state)
+{
+    struct muster_registry_store_options options = {.path = NULL};
+    struct muster_registry_record record = {.key = {.data = "a", .size = 1}, .version = 1};
+    struct muster_registry_store *store = NULL;
+    struct muster_error error;
+
+    (void)state;
+    assert_int_equal(muster_registry_store_open(muster_mem_system(), &options, &store, &error),
+                     MUSTER_OK);
+    store_stage_run_sql(muster_registry_store_database(store), "DROP TABLE keys");
+    assert_int_equal(muster_registry_store_begin(store), MUSTER_OK);
+    assert_int_equal(muster_registry_store_append(store, &record), MUSTER_UNAVAILABLE);
+
+    assert_string_equal(muster_registry_store_error(store), "memory: no such table: keys");
+
+    muster_registry_store_close(store);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -253,6 +366,10 @@ int main(void)
         cmocka_unit_test(a_folder_is_no_data_file),
         cmocka_unit_test(a_new_file_is_its_owners_alone),
         cmocka_unit_test(a_folder_that_does_not_exist_is_named),
+        cmocka_unit_test(a_store_leaves_no_descriptor_open),
+        cmocka_unit_test(sizes_are_those_of_the_file),
+        cmocka_unit_test(give_back_cuts_the_journal),
+        cmocka_unit_test(an_error_of_a_store_in_memory_says_so),
         cmocka_unit_test(a_checkpoint_moves_the_journal_into_the_file),
     };
 
