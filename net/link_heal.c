@@ -91,11 +91,7 @@ static void on_probe_answered(struct muster_peer_link *probe)
 
 static void on_probe_down(struct muster_peer_link *probe, const struct muster_error *error)
 {
-    struct muster_link_heal *heal = muster_peer_link_data(probe);
-    struct muster_error why = *error;
-
-    drop_probe(heal);
-    has_failed(heal, &why);
+    has_failed(muster_peer_link_data(probe), error); /* it is closed by the next one, or the end */
 }
 
 static void *on_no_frame(struct muster_peer_link *probe, const struct muster_frame_header *header)
@@ -194,8 +190,8 @@ void muster_link_heal_broken(struct muster_link_heal *heal, struct muster_peer_l
     heal->target = goal->target;
     heal->address = goal->address != NULL ? *goal->address : (struct muster_address){0};
     heal->error = *error;
-    heal->deadline_ns = muster_loop_after_ns(heal->env->loop,
-                                             goal->span_ns != 0 ? goal->span_ns : SPAN_NS_DEFAULT);
+    heal->deadline_ns =
+        muster_loop_after_ns(heal->env->loop, goal->span_ns != 0 ? goal->span_ns : SPAN_NS_DEFAULT);
     heal->delay_ns = DELAY_FIRST_NS;
     heal->attempt_ns = ATTEMPT_FIRST_NS;
     attempt(heal);
@@ -224,8 +220,7 @@ void muster_link_heal_answer_probe(struct muster_peer_link *link, struct muster_
                                        muster_peer_link_hello(accepted)->connection;
     struct muster_error error;
 
-    muster_peer_link_answer(accepted,
-                            link != NULL ? MUSTER_LINK_IS_KNOWN : MUSTER_LINK_IS_UNKNOWN);
+    muster_peer_link_answer(accepted, link != NULL ? MUSTER_LINK_IS_KNOWN : MUSTER_LINK_IS_UNKNOWN);
     set_lost_there(&error, "");
     if (is_that)
         muster_peer_link_break(link, &error);

@@ -163,8 +163,8 @@ static void begin(struct muster_peer_link *link)
     }
     if (link->self.purpose == MUSTER_LINK_DATA)
         set_zerocopy(link);
-    if (link->is_opener && link->self.intent != MUSTER_LINK_NEW) {
-        link->state = MUSTER_LINK_ANSWER; /* the deadline goes on */
+    if (link->self.intent != MUSTER_LINK_NEW) { /* of openers only */
+        link->state = MUSTER_LINK_ANSWER;       /* the deadline goes on */
         return;
     }
     if (!link->is_opener && link->peer.intent == MUSTER_LINK_NEW)

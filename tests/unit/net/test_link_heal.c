@@ -479,6 +479,7 @@ static void who_does_not_connect_asks_for_its_own_link(void **state)
 
     (void)state;
     scene_open(MUSTER_LINK_CONTROL);
+    scene.sides[1].link->connection = 4; /* it has come back before */
     tear(1);
     virtual_loop_advance(&scene.loop, 0);
 
@@ -487,7 +488,7 @@ static void who_does_not_connect_asks_for_its_own_link(void **state)
     assert_int_equal(asked->stripe, 2);
     assert_int_equal(asked->stripe_count, 3);
     assert_int_equal(asked->session, muster_peer_link_session(scene.sides[0].link));
-    assert_int_equal(asked->connection, 0);
+    assert_int_equal(asked->connection, 4);
     assert_true(muster_incarnation_is_equal(&asked->target, &scene.sides[0].hello.incarnation));
     scene_close();
 }
@@ -523,6 +524,25 @@ static void who_hears_no_answer_asks_again(void **state)
     assert_int_equal(side->given_up_count, 1);
     assert_int_equal(side->given_up_ns, torn_ns() + SPAN_NS);
     assert_int_equal(scene.held_count, 5);
+    scene_close();
+}
+
+/* It cannot even ask: its key is gone. It goes on trying, for the peer may come. */
+static void who_cannot_ask_tries_to_the_end(void **state)
+{
+    struct side *side = &scene.sides[1];
+
+    (void)state;
+    scene_open(MUSTER_LINK_DATA);
+    side->hello.keys = muster_link_keys_new(scene.test.env.mem);
+    assert_non_null(side->hello.keys);
+    tear(1);
+    virtual_loop_advance(&scene.loop, 60 * MUSTER_NS_PER_S);
+
+    assert_int_equal(scene.net.dial_count, 1);
+    assert_int_equal(side->given_up_count, 1);
+    assert_int_equal(side->given_up_ns, torn_ns() + SPAN_NS);
+    muster_link_keys_free(side->hello.keys);
     scene_close();
 }
 
@@ -642,6 +662,7 @@ int main(void)
         cmocka_unit_test(who_does_not_connect_asks_for_its_own_link),
         cmocka_unit_test(who_is_known_is_waited_for_to_the_end),
         cmocka_unit_test(who_hears_no_answer_asks_again),
+        cmocka_unit_test(who_cannot_ask_tries_to_the_end),
         cmocka_unit_test(a_question_tells_who_has_not_noticed),
         cmocka_unit_test(a_question_about_a_connection_before_this_one_breaks_nothing),
         cmocka_unit_test(who_is_taken_over_tells_people_that_the_peer_lost_it),

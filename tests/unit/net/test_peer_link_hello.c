@@ -3,6 +3,9 @@
 
 #include <string.h>
 
+#include <muster/log.h>
+#include <muster/tls.h>
+
 static void both_sides_learn_who_the_other_is(void **state)
 {
     struct link_pair pair;
@@ -112,9 +115,10 @@ static void make_greeting(uint8_t bytes[MUSTER_HELLO_BYTES + MUSTER_FRAME_HEADER
 
 struct stranger {
     const char *name;
-    size_t at; /* the byte that is changed … */
+    size_t at; /* the bytes that are changed, from here … */
     uint8_t value;
-    size_t count; /* … and how much is said */
+    size_t until; /* … to before there; 0: one */
+    size_t count; /* how much is said */
     enum muster_rc rc;
     const char *text;
 };
@@ -122,18 +126,32 @@ struct stranger {
 static void strangers_are_refused_with_a_reason(void **state)
 {
     static const struct stranger strangers[] = {
-        {"no magic", 0, 'X', 136, MUSTER_INVALID_ARGUMENT, "does not speak"},
-        {"newer version", 4, 9, 136, MUSTER_FAILED_PRECONDITION, "3 here, 9 there"},
-        {"newer version, shorter hello", 4, 9, 8, MUSTER_FAILED_PRECONDITION, "3 here, 9 there"},
-        {"unknown purpose", 8, 77, 136, MUSTER_INVALID_ARGUMENT, "purpose 77"},
-        {"no incarnation", 16, 0, 136, MUSTER_INVALID_ARGUMENT, "no incarnation"},
-        {"control character in the job", 33, '\n', 136, MUSTER_INVALID_ARGUMENT, "malformed job"},
-        {"unknown intent", 112, 3, 136, MUSTER_INVALID_ARGUMENT, "intent 3"},
-        {"meant for another", 120, 9, 136, MUSTER_FAILED_PRECONDITION, "another process"},
-        {"unknown channel", 136, 9, 200, MUSTER_INVALID_ARGUMENT, "channel 9"},
-        {"a frame of a link without session", 136, 4, 200, MUSTER_INVALID_ARGUMENT,
+        {"no magic", 0, 'X', 0, 136, MUSTER_INVALID_ARGUMENT, "does not speak"},
+        {"another end of the magic", 3, 'X', 0, 136, MUSTER_INVALID_ARGUMENT, "does not speak"},
+        {"newer version", 4, 9, 0, 136, MUSTER_FAILED_PRECONDITION, "3 here, 9 there"},
+        {"newer version, shorter hello", 4, 9, 0, 8, MUSTER_FAILED_PRECONDITION, "3 here, 9 there"},
+        {"no purpose", 8, 0, 0, 136, MUSTER_INVALID_ARGUMENT, "does not say what the link is for"},
+        {"the first unknown purpose", 8, 4, 0, 136, MUSTER_INVALID_ARGUMENT, "purpose 4"},
+        {"unknown purpose", 8, 77, 0, 136, MUSTER_INVALID_ARGUMENT, "purpose 77"},
+        {"no incarnation", 16, 0, 0, 136, MUSTER_INVALID_ARGUMENT, "no incarnation"},
+        {"control character in the job", 33, '\n', 0, 136, MUSTER_INVALID_ARGUMENT,
+         "malformed job"},
+        {"the last control character", 33, 0x1f, 0, 136, MUSTER_INVALID_ARGUMENT, "malformed job"},
+        {"DEL in the job", 34, 0x7f, 0, 136, MUSTER_INVALID_ARGUMENT, "malformed job"},
+        {"a job without end", 32, 'j', 96, 136, MUSTER_INVALID_ARGUMENT, "malformed job"},
+        {"another job", 34, 'x', 0, 136, MUSTER_FAILED_PRECONDITION, "\"job\" here, \"jox\" at"},
+        {"a longer job", 35, ' ', 0, 136, MUSTER_FAILED_PRECONDITION, "\"job \" at"},
+        {"unknown intent", 112, 3, 0, 136, MUSTER_INVALID_ARGUMENT, "intent 3"},
+        {"meant for another", 120, 9, 0, 136, MUSTER_FAILED_PRECONDITION, "another process"},
+        {"ourselves", 16, 2, 0, 136, MUSTER_FAILED_PRECONDITION, "has met itself"},
+        {"no channel", 136, 0, 0, 200, MUSTER_INVALID_ARGUMENT, "channel 0"},
+        {"the first unknown channel", 136, 6, 0, 200, MUSTER_INVALID_ARGUMENT, "channel 6"},
+        {"unknown channel", 136, 9, 0, 200, MUSTER_INVALID_ARGUMENT, "channel 9"},
+        {"a frame of a link without session", 136, 4, 0, 200, MUSTER_INVALID_ARGUMENT,
          "no link sends"},
-        {"huge payload", 143, 0x7f, 200, MUSTER_INVALID_ARGUMENT, "the limit is"},
+        {"a payload above the limit", 140, 1, 144, 200, MUSTER_INVALID_ARGUMENT,
+         "16843009 bytes arrived, the limit is 16777216"},
+        {"huge payload", 143, 0x7f, 0, 200, MUSTER_INVALID_ARGUMENT, "the limit is"},
     };
     const struct muster_frame_header header = {.channel = MUSTER_FRAME_COLLECTIVE};
 
@@ -141,14 +159,100 @@ static void strangers_are_refused_with_a_reason(void **state)
     for (size_t i = 0; i < sizeof(strangers) / sizeof(strangers[0]); i++) {
         uint8_t bytes[MUSTER_HELLO_BYTES + MUSTER_FRAME_HEADER_BYTES];
         struct link_pair pair;
+        size_t more = 0;
 
         make_greeting(bytes, &header);
-        bytes[strangers[i].at] = strangers[i].value;
+        do
+            bytes[strangers[i].at + more] = strangers[i].value;
+        while (strangers[i].at + ++more < strangers[i].until);
         say(&pair, bytes, strangers[i].count);
         if (!pair.ends[1].is_down || pair.ends[1].error.rc != strangers[i].rc ||
             strstr(pair.ends[1].error.text, strangers[i].text) == NULL)
             fail_msg("%s: %d %s", strangers[i].name, (int)pair.ends[1].error.rc,
                      pair.ends[1].error.text);
+        link_pair_close(&pair);
+    }
+}
+
+/* A payload of the largest size is none too large: it is awaited. */
+static void the_largest_payload_is_awaited(void **state)
+{
+    const struct muster_frame_header header = {.channel = MUSTER_FRAME_COLLECTIVE,
+                                               .payload_bytes = MUSTER_FRAME_PAYLOAD_MAX};
+    uint8_t bytes[MUSTER_HELLO_BYTES + MUSTER_FRAME_HEADER_BYTES];
+    struct link_pair pair;
+
+    (void)state;
+    make_greeting(bytes, &header);
+    say(&pair, bytes, sizeof(bytes));
+
+    assert_false(pair.ends[1].is_down);
+    assert_int_equal(pair.ends[1].asked_count, 1);
+    link_pair_close(&pair);
+}
+
+/* Somebody else has the address of whom the opener means: both learn it. */
+static void who_is_not_meant_is_refused_on_both_sides(void **state)
+{
+    struct link_pair pair;
+
+    (void)state;
+    link_pair_init(&pair);
+    pair.hellos[0].target.bytes[0] = 99;
+    link_pair_connect(&pair);
+    test_env_run_until(&pair.test.env, link_pair_is_settled, &pair);
+
+    for (size_t i = 0; i < 2; i++) {
+        assert_false(pair.ends[i].is_ready);
+        assert_int_equal(pair.ends[i].error.rc, MUSTER_FAILED_PRECONDITION);
+        assert_string_equal(pair.ends[i].error.text, "another process answers at its address");
+    }
+    link_pair_close(&pair);
+}
+
+static unsigned refusal_count;
+
+static void count_refusals(struct muster_log *log, enum muster_log_level level, uint64_t wall_ns,
+                           const char *event, const struct muster_field *fields, size_t count)
+{
+    (void)log;
+    (void)level;
+    (void)wall_ns;
+    (void)fields;
+    (void)count;
+    refusal_count += strcmp(event, "tls_peer_refused") == 0;
+}
+
+/* Where the environment has a credential, and even if no port stood before: no link in plain text. */
+static void plain_text_is_refused_where_there_is_a_credential(void **state)
+{
+    static const struct muster_log_ops log_ops = {.write = count_refusals};
+    static const enum muster_link_purpose purposes[] = {MUSTER_LINK_CONTROL, MUSTER_LINK_DATA,
+                                                        MUSTER_LINK_STATE};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(purposes) / sizeof(purposes[0]); i++) {
+        struct muster_log log = {.ops = &log_ops, .level_max = MUSTER_LOG_WARN};
+        const struct muster_frame_header header = {.channel = MUSTER_FRAME_COLLECTIVE};
+        uint8_t bytes[MUSTER_HELLO_BYTES + MUSTER_FRAME_HEADER_BYTES];
+        struct link_pair pair;
+
+        refusal_count = 0;
+        link_pair_init(&pair);
+        pair.test.env.log = &log;
+        assert_int_equal(muster_tls_open(&pair.test.env, NULL, &pair.test.env.tls, NULL),
+                         MUSTER_OK);
+        link_pair_dial(&pair);
+        make_greeting(bytes, &header);
+        bytes[8] = (uint8_t)purposes[i];
+        link_pair_say(&pair, bytes, sizeof(bytes));
+        test_env_run_until(&pair.test.env, link_pair_is_settled, &pair);
+
+        assert_false(pair.ends[1].is_ready);
+        assert_int_equal(pair.ends[1].error.rc, MUSTER_UNAUTHENTICATED);
+        assert_string_equal(pair.ends[1].error.text, "plain text where TLS is demanded");
+        assert_int_equal(refusal_count, 1); /* the operator is told */
+        muster_tls_close(pair.test.env.tls);
         link_pair_close(&pair);
     }
 }
@@ -206,6 +310,9 @@ int main(void)
         cmocka_unit_test(a_process_refuses_itself),
         cmocka_unit_test(nobody_listening_is_unavailable),
         cmocka_unit_test(strangers_are_refused_with_a_reason),
+        cmocka_unit_test(the_largest_payload_is_awaited),
+        cmocka_unit_test(who_is_not_meant_is_refused_on_both_sides),
+        cmocka_unit_test(plain_text_is_refused_where_there_is_a_credential),
         cmocka_unit_test(the_refused_side_still_hears_our_hello),
         cmocka_unit_test(silence_ends_at_the_deadline),
     };

@@ -94,6 +94,24 @@ static void any_of_the_last_keys_will_do(void **state)
     close_ends(&pair);
 }
 
+/* Names of keys are compared whole: the newer one, whose name begins alike, is not the common one. */
+static void keys_are_told_apart_by_all_of_their_names(void **state)
+{
+    struct link_pair pair;
+    struct muster_link_key alike = key_of(OTHER);
+
+    (void)state;
+    memset(alike.id, KEY_1, sizeof(alike.id));
+    alike.id[sizeof(alike.id) - 1] ^= 1;
+    open_ends(&pair);
+    give_both(&pair, KEY_1);
+    assert_int_equal(muster_link_keys_put(pair.hellos[1].keys, &pair.hellos[0].incarnation, &alike),
+                     MUSTER_OK);
+
+    check_meet(&pair);
+    close_ends(&pair);
+}
+
 static void an_older_key_is_forgotten(void **state)
 {
     struct link_pair pair;
@@ -544,6 +562,33 @@ static void every_byte_that_the_acceptor_says_is_proven(void **state)
     }
 }
 
+/* All that a member has answered once, said again by somebody else to the next who asks. */
+static void an_answer_is_good_for_one_question(void **state)
+{
+    struct link_pair pair;
+    struct opener unused;
+    struct acceptor first, again;
+
+    (void)state;
+    scene_open(&pair, &unused);
+    acceptor_hears(&pair, &first);
+    acceptor_says(&pair, &first);
+    assert_true(pair.ends[0].is_ready);
+    muster_peer_link_close(pair.ends[0].link);
+    memset(&pair.ends[0], 0, sizeof(pair.ends[0]));
+    muster_stream_close(pair.raw, NULL);
+    pair.raw = NULL;
+
+    acceptor_hears(&pair, &again);
+    assert_true(memcmp(first.asked, again.asked, sizeof(first.asked)) != 0);
+    memcpy(again.said, first.said, sizeof(again.said));
+    acceptor_says(&pair, &again);
+
+    assert_false(pair.ends[0].is_ready);
+    assert_int_equal(pair.ends[0].error.rc, MUSTER_UNAUTHENTICATED);
+    close_ends(&pair);
+}
+
 static void what_was_asked_sent_back_is_no_answer(void **state)
 {
     struct link_pair pair;
@@ -566,6 +611,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(members_with_a_common_key_meet),
         cmocka_unit_test(any_of_the_last_keys_will_do),
+        cmocka_unit_test(keys_are_told_apart_by_all_of_their_names),
         cmocka_unit_test(an_older_key_is_forgotten),
         cmocka_unit_test(without_a_key_nobody_connects),
         cmocka_unit_test(the_played_opener_is_let_in_when_it_has_the_key),
@@ -576,6 +622,7 @@ int main(void)
         cmocka_unit_test(a_hello_without_a_proof_ends_at_the_deadline),
         cmocka_unit_test(the_played_acceptor_is_believed_when_it_has_the_key),
         cmocka_unit_test(every_byte_that_the_acceptor_says_is_proven),
+        cmocka_unit_test(an_answer_is_good_for_one_question),
         cmocka_unit_test(what_was_asked_sent_back_is_no_answer),
     };
 

@@ -25,6 +25,7 @@ struct place {
     struct muster_link_keys *keys[2]; /* opener, acceptor */
     unsigned ready_count, down_count;
     char down_text[MUSTER_ERROR_TEXT_BYTES];
+    struct muster_error accepted_error;
     bool is_port_closed;
 };
 
@@ -84,6 +85,8 @@ static void on_down(struct muster_peer_link *link, const struct muster_error *er
 
     if (link == place->opened || place->opened == NULL)
         memcpy(place->down_text, error->text, sizeof(place->down_text));
+    if (link == place->accepted)
+        place->accepted_error = *error;
     place->down_count++;
     if (link == place->opened)
         place->opened = NULL;
@@ -199,6 +202,11 @@ static bool is_opened_down(void *data)
     return ((const struct place *)data)->opened == NULL;
 }
 
+static bool is_accepted_down(void *data)
+{
+    return ((const struct place *)data)->accepted_error.rc != MUSTER_OK;
+}
+
 static void tasks_of_a_job_meet(void **state)
 {
     struct place *place = *state;
@@ -308,6 +316,27 @@ static void a_task_of_another_job_gets_no_key(void **state)
                      MUSTER_FAILED_PRECONDITION);
 }
 
+/* Without the memory for its key, a control link would be one whose data links are refused for ever. */
+static void a_control_link_without_its_key_goes_down(void **state)
+{
+    struct place *place = *state;
+    struct muster_mem_limited scarce;
+
+    authenticate_only(place, true, false);
+    muster_mem_limited_init(&scarce, place->rpc.env->mem, 64);
+    place->rpc.env->is_data_authenticated_only = true;
+    place->keys[1] = muster_link_keys_new(&scarce.mem);
+    assert_non_null(place->keys[1]);
+    open_link(place, place->rpc.env);
+    test_env_run_until(place->rpc.env, is_accepted_down, place);
+
+    assert_int_equal(place->accepted_error.rc, MUSTER_RESOURCE_EXHAUSTED);
+    assert_non_null(strstr(place->accepted_error.text, "no key for its data links"));
+    muster_link_keys_free(place->keys[1]);
+    place->keys[1] = NULL;
+    assert_int_equal(muster_mem_limited_fini(&scarce), 0);
+}
+
 /* By a key of its own, or with control asked for in plain text. */
 static void who_has_no_control_link_is_refused(void **state)
 {
@@ -336,6 +365,8 @@ static void who_encrypts_does_not_meet_who_authenticates(void **state)
     meet_for_control(place);
     assert_int_equal(start_link(place, place->rpc.env, MUSTER_LINK_DATA), MUSTER_OK);
     test_env_run_until(place->rpc.env, is_opened_down, place);
+    assert_int_equal(place->accepted_error.rc, MUSTER_FAILED_PRECONDITION);
+    assert_non_null(strstr(place->accepted_error.text, "MUSTER_TLS_DATA"));
     assert_non_null(place->keys[1]);
     muster_link_keys_free(place->keys[1]);
     drop_links(place);
@@ -402,6 +433,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(data_follows_control_in_plain_text, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_key_is_of_one_session, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_task_of_another_job_gets_no_key, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_control_link_without_its_key_goes_down, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(who_has_no_control_link_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(who_encrypts_does_not_meet_who_authenticates, set_up,
                                         tear_down),
