@@ -143,18 +143,30 @@ void job_stage_open(struct job_stage *stage, unsigned rank, unsigned size)
     setenv("MUSTER_LOG_LEVEL", "error", 1);
 }
 
-void job_stage_start(struct job_stage *stage, unsigned rank, job_member_fn *body, void *data)
+static void start_member(struct job_stage *stage, unsigned rank, job_member_fn *body, void *data,
+                         bool is_told)
 {
     stage->others[rank] = start_process();
     if (stage->others[rank] > 0)
         return;
     close(stage->registry_pipe);
     close(stage->reports[0]);
-    close(stage->reports[1]);
-    reports = -1;
+    if (!is_told)
+        close(stage->reports[1]);
+    reports = is_told ? stage->reports[1] : -1;
     set_number("RANK", rank);
     body(rank, data);
     exit(0);
+}
+
+void job_stage_start(struct job_stage *stage, unsigned rank, job_member_fn *body, void *data)
+{
+    start_member(stage, rank, body, data, false);
+}
+
+void job_stage_start_told(struct job_stage *stage, unsigned rank, job_member_fn *body, void *data)
+{
+    start_member(stage, rank, body, data, true);
 }
 
 static int join_one(struct job_stage *stage, unsigned rank)
@@ -173,9 +185,12 @@ void job_stage_join(struct job_stage *stage)
             fail_msg("rank %u has not returned from its script", rank);
 }
 
-void job_stage_join_killed(struct job_stage *stage, unsigned rank)
+bool job_stage_join_killed(struct job_stage *stage, unsigned rank)
 {
-    assert_true(WIFSIGNALED(join_one(stage, rank)));
+    int status = join_one(stage, rank);
+
+    assert_true(status == 0 || WIFSIGNALED(status));
+    return status != 0;
 }
 
 void job_stage_close(struct job_stage *stage)

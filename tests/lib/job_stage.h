@@ -28,12 +28,15 @@ struct job_stage {
 /** A registry, and an environment in which this process is rank `rank` of `size`. No strategy may be
  * open. */
 void job_stage_open(struct job_stage *stage, unsigned rank, unsigned size);
-/** Starts another member; before the case has a strategy of its own. */
+/** Starts another member; before the case has a strategy of its own. One more than there are ranks may
+ * set RANK itself, and come in the place of one that has died. */
 void job_stage_start(struct job_stage *stage, unsigned rank, job_member_fn *body, void *data);
+/** The same, and what its launcher is told is what job_stage_told says. */
+void job_stage_start_told(struct job_stage *stage, unsigned rank, job_member_fn *body, void *data);
 /** Waits for the others: each has returned from its script. */
 void job_stage_join(struct job_stage *stage);
-/** Waits for one that ends by a signal. */
-void job_stage_join_killed(struct job_stage *stage, unsigned rank);
+/** Waits for one that may be killed: whether it was. */
+bool job_stage_join_killed(struct job_stage *stage, unsigned rank);
 void job_stage_close(struct job_stage *stage);
 
 /** What the launcher of the case's own member has been told; grows. */
