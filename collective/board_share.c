@@ -184,7 +184,7 @@ void *muster_board_map(int fd, uint64_t bytes)
 
     if (seals < 0 || (seals & SEALS_NEEDED) != SEALS_NEEDED || (seals & SEALS_WRITING) == 0)
         return NULL;
-    if (bytes == 0 || bytes > SIZE_MAX || fstat(fd, &status) != 0 || status.st_size < 0 ||
+    if (bytes == 0 || bytes > SIZE_MAX || fstat(fd, &status) != 0 ||
         (uint64_t)status.st_size != bytes)
         return NULL;
     return muster_shared_memory_map(fd, (size_t)bytes, PROT_READ);

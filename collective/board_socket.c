@@ -57,7 +57,6 @@ void muster_board_packet_fini(struct muster_board_packet *packet)
     for (unsigned i = 0; i < packet->fd_count; i++)
         if (packet->fds[i] >= 0)
             close(packet->fds[i]);
-    packet->fd_count = 0;
 }
 
 static void take_fds(struct muster_board_packet *packet, struct msghdr *header)

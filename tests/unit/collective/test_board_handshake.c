@@ -394,6 +394,28 @@ static void what_follows_a_hello_once_is_refused_twice(void **state)
     }
 }
 
+/* A child of it may hold the socket open. */
+static void the_end_of_its_process_is_the_end_of_a_peer(void **state)
+{
+    struct muster_process_watch *watch = NULL;
+    struct board_scene scene;
+
+    (void)state;
+    board_scene_open_ready(&scene);
+    assert_false(muster_board_is_dead(scene.peer));
+    watch = &muster_board_peer_system_of(scene.peer)->watch;
+    assert_int_equal(watch->pid, getpid()); /* as the kernel says */
+    muster_process_watch_close(watch);
+    watch->on_exit(watch);
+    board_scene_turn(&scene);
+
+    assert_true(muster_board_is_dead(scene.peer));
+    assert_true(scene.peer->is_failed);
+    assert_string_equal(scene.peer->why.text, "its process has died");
+    assert_int_equal(scene.told_count, 2);
+    board_scene_close(&scene);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -408,6 +430,7 @@ int main(void)
         cmocka_unit_test(a_board_that_is_not_what_it_says_is_not_used),
         cmocka_unit_test(memory_of_another_process_is_not_read),
         cmocka_unit_test(what_follows_a_hello_once_is_refused_twice),
+        cmocka_unit_test(the_end_of_its_process_is_the_end_of_a_peer),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -137,12 +137,33 @@ static void each_share_is_found_by_its_number(void **state)
     }
 }
 
+/* The newest counts. */
+static void a_share_that_the_peer_cannot_map_is_known(void **state)
+{
+    static const uint32_t numbers[] = {7, 0, 9};
+    struct board_scene scene;
+
+    (void)state;
+    board_scene_open_ready(&scene);
+    assert_int_equal(scene.peer->refused_end, 0);
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+        const struct muster_board_message failed = {
+            .magic = MUSTER_BOARD_MAGIC, .type = MUSTER_BOARD_SHARE_FAILED, .share = numbers[i]};
+
+        board_scene_say(&scene, &failed, NULL, 0);
+        assert_int_equal(scene.peer->refused_end, numbers[i] + 1);
+    }
+    assert_false(scene.peer->is_failed);
+    board_scene_close(&scene);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_share_that_is_not_what_it_says_is_not_mapped),
         cmocka_unit_test(nothing_outside_of_a_share_is_shown),
         cmocka_unit_test(each_share_is_found_by_its_number),
+        cmocka_unit_test(a_share_that_the_peer_cannot_map_is_known),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -672,6 +672,7 @@ static void a_share_freed_before_it_was_told_is_no_error(void **state)
     assert_true(world.stands[0].peer->is_ready && !world.stands[0].peer->is_failed);
     assert_int_equal(muster_board_peer_system_of(world.stands[1].peer)->mapping_count, 0);
     assert_int_equal(muster_board_peer_system_of(world.stands[0].peer)->mapped_count, 0);
+    assert_int_equal(world.stands[0].peer->refused_end, 0);
     close_world(&world);
 }
 
