@@ -1,0 +1,312 @@
+/* A strategy and device memory, with the fake libraries: which memory goes where, what is refused before
+ * anything has started, and members without a device. The fakes have threads, so that this process, which
+ * starts the others, never loads them. */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <muster/strategy_split.h>
+
+#include "job_stage.h"
+#include "test_env.h"
+#include "training/strategy_internal.h"
+
+#define SIZE  2u
+#define COUNT 5u
+#define CUDA  MUSTER_BINARY_DIR "/lib/fake_gpu/libcuda.so.1"
+#define NCCL  MUSTER_BINARY_DIR "/lib/fake_gpu/23007/libnccl.so.2"
+
+static struct job_stage stage;
+
+static void *symbol(const char *name)
+{
+    void *library = dlopen(CUDA, RTLD_NOW);
+    void *found = library != NULL ? dlsym(library, name) : NULL;
+
+    JOB_CHECK(found != NULL);
+    return found;
+}
+
+/* As a program with CUDA has it. The fake's is the host's, too. */
+static struct muster_tensor on_device(double value)
+{
+    int (*init)(unsigned), (*retain)(void **, int), (*use)(void *);
+    int (*alloc)(unsigned long long *, size_t);
+    unsigned long long address = 0;
+    void *context = NULL;
+    double *data;
+
+    *(void **)&init = symbol("cuInit");
+    *(void **)&retain = symbol("cuDevicePrimaryCtxRetain");
+    *(void **)&use = symbol("cuCtxSetCurrent");
+    *(void **)&alloc = symbol("cuMemAlloc_v2");
+    JOB_CHECK(init(0) == 0 && retain(&context, 0) == 0 && use(context) == 0);
+    JOB_CHECK(alloc(&address, SIZE * COUNT * sizeof(*data)) == 0);
+    data = (double *)(uintptr_t)address;
+    for (unsigned i = 0; i < SIZE * COUNT; i++)
+        data[i] = value;
+    return (struct muster_tensor){.data = data, .count = COUNT, .dtype = MUSTER_F64};
+}
+
+static void give_back(const struct muster_tensor *tensor)
+{
+    int (*release)(unsigned long long);
+
+    *(void **)&release = symbol("cuMemFree_v2");
+    JOB_CHECK(release((unsigned long long)(uintptr_t)tensor->data) == 0);
+}
+
+static void set(struct muster_tensor *tensor, double value)
+{
+    for (unsigned i = 0; i < SIZE * COUNT; i++)
+        ((double *)tensor->data)[i] = value;
+}
+
+static bool is(const struct muster_tensor *tensor, unsigned from, double value)
+{
+    for (unsigned i = from; i < from + COUNT; i++)
+        if (((const double *)tensor->data)[i] < value || ((const double *)tensor->data)[i] > value)
+            return false;
+    return true;
+}
+
+static void use_fakes(void)
+{
+    setenv("MUSTER_CUDA_LIBRARY", CUDA, 1);
+    setenv("MUSTER_NCCL_LIBRARY", NCCL, 1);
+    unsetenv("FAKE_CUDA_NO_DEVICE");
+}
+
+static enum muster_rc open_as(enum muster_communication implementation,
+                              struct muster_strategy **ret_strategy, struct muster_error *ret_error)
+{
+    const struct muster_strategy_options options = {
+        .op_timeout_ns = JOB_WAIT_NS,
+        .start_timeout_ns = JOB_WAIT_NS,
+        .communication = {.implementation = implementation}};
+
+    unsetenv("MUSTER_REPORT_FD");
+    return muster_strategy_open(&options, ret_strategy, ret_error);
+}
+
+static struct muster_strategy *must_open(enum muster_communication implementation)
+{
+    struct muster_strategy *strategy = NULL;
+    struct muster_error error = {.rc = MUSTER_OK};
+
+    if (open_as(implementation, &strategy, &error) != MUSTER_OK)
+        job_check(false, error.text, __FILE__, __LINE__);
+    return strategy;
+}
+
+/* --- what there is --- */
+
+struct run {
+    unsigned rank;
+    struct muster_strategy *strategy;
+    struct muster_strategy_split *split;
+    struct muster_tensor a, b;
+};
+
+static uint32_t same(void *data, const struct muster_member *member)
+{
+    (void)data;
+    (void)member;
+    return 0;
+}
+
+static void check_rc(const struct run *run, enum muster_rc rc, enum muster_rc expected,
+                     const char *text, int line)
+{
+    const char *error = muster_strategy_error(run->strategy)->text;
+
+    if (rc != expected || (rc != MUSTER_OK && strstr(error, text) == NULL))
+        job_check(false, error, __FILE__, line);
+}
+
+#define OK(call)              check_rc(run, (call), MUSTER_OK, "", __LINE__)
+#define FAILS(call, rc, text) check_rc(run, (call), (rc), (text), __LINE__)
+
+static void reduce_and_give(struct run *run)
+{
+    const uint64_t *sent = &run->strategy->activity.sent_bytes[MUSTER_ACTIVITY_NCCL];
+    struct muster_tensor both[2];
+
+    set(&run->a, run->rank + 1);
+    set(&run->b, 10 * (run->rank + 1));
+    both[0] = run->a;
+    both[1] = run->b;
+    OK(muster_strategy_all_reduce(run->strategy, both, 2, MUSTER_SUM));
+    JOB_CHECK(is(&run->a, 0, 3) && is(&run->b, 0, 30));
+    JOB_CHECK(muster_strategy_contributors(run->strategy) == SIZE);
+    JOB_CHECK(*sent == 2 * COUNT * sizeof(double));
+    set(&run->a, run->rank + 1);
+    OK(muster_strategy_broadcast(run->strategy, &run->a, 1));
+    JOB_CHECK(is(&run->a, 0, 2));
+    set(&run->a, run->rank + 1);
+    OK(muster_strategy_reduce(run->strategy, &run->a, MUSTER_MAX, 1));
+    JOB_CHECK(is(&run->a, 0, run->rank == 1 ? 2 : 1));
+}
+
+static void gather_and_exchange(struct run *run)
+{
+    struct muster_tensor all = run->b, parts = run->a;
+
+    all.count = parts.count = SIZE * COUNT;
+    set(&run->a, run->rank + 1);
+    OK(muster_strategy_all_gather(run->strategy, &run->a, &all));
+    JOB_CHECK(is(&all, 0, 1) && is(&all, COUNT, 2));
+    for (unsigned i = 0; i < SIZE * COUNT; i++)
+        ((double *)parts.data)[i] = 10 * run->rank + i / COUNT;
+    OK(muster_strategy_all_to_all(run->strategy, &parts, &all));
+    JOB_CHECK(is(&all, 0, run->rank) && is(&all, COUNT, 10 + run->rank));
+}
+
+static void refuse(struct run *run)
+{
+    const struct muster_communication_options ring = {.implementation = MUSTER_COMMUNICATION_RING};
+    double values[COUNT] = {0};
+    const struct muster_tensor host = {.data = values, .count = COUNT, .dtype = MUSTER_F64};
+    struct muster_tensor mixed[] = {run->a, host}, list[] = {run->a, run->b};
+
+    set(&run->a, 7);
+    FAILS(muster_strategy_all_reduce(run->strategy, mixed, 2, MUSTER_SUM), MUSTER_INVALID_ARGUMENT,
+          "all_reduce: 1 of 2 tensors are in device memory");
+    FAILS(muster_strategy_all_gather(run->strategy, &run->a, &host), MUSTER_INVALID_ARGUMENT,
+          "1 of 2 tensors are in device memory");
+    FAILS(muster_strategy_all_reduce_with(run->strategy, &run->a, 1, MUSTER_SUM, &ring),
+          MUSTER_FAILED_PRECONDITION, "communication RING, and the tensors are in device memory");
+    FAILS(muster_strategy_all_reduce_weighted(run->strategy, &run->a, 1, 1), MUSTER_UNIMPLEMENTED,
+          "all_reduce is not there for device memory");
+    FAILS(muster_strategy_split_all_reduce(run->split, &run->a, 1, MUSTER_SUM),
+          MUSTER_UNIMPLEMENTED, "all_reduce of a split is not there for device memory");
+    list[1].dtype = MUSTER_BOOL;
+    FAILS(muster_strategy_all_reduce(run->strategy, list, 2, MUSTER_SUM), MUSTER_INVALID_ARGUMENT,
+          "all_reduce of tensor 1: ");
+    JOB_CHECK(is(&run->a, 0, 7)); /* nothing of the call has started */
+}
+
+static void run_all(unsigned rank, void *data)
+{
+    struct run own = {.rank = rank}, *run = &own;
+    int64_t one = 1;
+
+    (void)data;
+    own.strategy = must_open(MUSTER_COMMUNICATION_AUTO);
+    own.a = on_device(0);
+    own.b = on_device(0);
+    OK(muster_strategy_split(own.strategy, same, NULL, &own.split));
+    FAILS(muster_strategy_register(own.strategy, "gpu", &own.a), MUSTER_INVALID_ARGUMENT,
+          "register gpu: the state is kept in host memory");
+    JOB_CHECK(own.strategy->tensor_count == 0);
+    job_begin(own.strategy);
+    reduce_and_give(run);
+    gather_and_exchange(run);
+    refuse(run);
+    job_sum(own.strategy, &one); /* the host's memory goes the host's way */
+    JOB_CHECK(one == SIZE);
+    job_commit(own.strategy);
+    muster_strategy_close(own.strategy);
+    give_back(&own.a);
+    give_back(&own.b);
+}
+
+static void play(unsigned size, job_member_fn *const *bodies, void *data)
+{
+    use_fakes();
+    job_stage_open(&stage, 0, size);
+    for (unsigned rank = 0; rank < size; rank++)
+        job_stage_start(&stage, rank, bodies[rank], data);
+    job_stage_join(&stage); /* each has checked what it saw */
+    job_stage_close(&stage);
+}
+
+static void device_memory_goes_to_the_device_and_host_memory_does_not(void **state)
+{
+    (void)state;
+    play(SIZE, (job_member_fn *const[]){run_all, run_all}, NULL);
+}
+
+/* --- what there is not --- */
+
+struct lack {
+    const char *name, *value, *text;
+};
+
+static void open_in_vain(unsigned rank, void *data)
+{
+    const struct lack *lack = data;
+    struct muster_strategy *strategy = NULL;
+    struct muster_error error = {.rc = MUSTER_OK};
+
+    (void)rank;
+    setenv(lack->name, lack->value, 1);
+    JOB_CHECK(open_as(MUSTER_COMMUNICATION_NCCL, &strategy, &error) == MUSTER_UNAVAILABLE);
+    JOB_CHECK(strstr(error.text, "communication NCCL (") == error.text);
+    if (strstr(error.text, lack->text) == NULL)
+        job_check(false, error.text, __FILE__, __LINE__);
+    JOB_CHECK(strategy == NULL);
+}
+
+static void nccl_without_a_device_or_a_library_opens_nothing(void **state)
+{
+    static struct lack lacks[] = {
+        {"FAKE_CUDA_NO_DEVICE", "1", "device"},
+        {"MUSTER_CUDA_LIBRARY", "/nowhere/libcuda.so.1", "/nowhere/libcuda.so.1"},
+        {"MUSTER_NCCL_LIBRARY", "/nowhere/libnccl.so.2", "/nowhere/libnccl.so.2"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(lacks) / sizeof(lacks[0]); i++)
+        play(1, (job_member_fn *const[]){open_in_vain}, &lacks[i]);
+}
+
+static void be_one_with_nccl(unsigned rank, void *data)
+{
+    struct muster_strategy *strategy = must_open(MUSTER_COMMUNICATION_NCCL);
+    struct muster_tensor tensor = on_device(3);
+
+    (void)rank;
+    (void)data;
+    job_begin(strategy);
+    if (muster_strategy_all_reduce(strategy, &tensor, 1, MUSTER_SUM) != MUSTER_OK)
+        job_check(false, muster_strategy_error(strategy)->text, __FILE__, __LINE__);
+    JOB_CHECK(is(&tensor, 0, 3 * SIZE));
+    job_commit(strategy);
+    muster_strategy_close(strategy);
+    give_back(&tensor);
+}
+
+static void be_one_without(unsigned rank, void *data)
+{
+    struct muster_strategy *strategy;
+    uint64_t step;
+
+    (void)rank;
+    (void)data;
+    setenv("FAKE_CUDA_NO_DEVICE", "1", 1);
+    strategy = must_open(MUSTER_COMMUNICATION_AUTO);
+    JOB_CHECK(muster_strategy_begin(strategy, &step, NULL) == MUSTER_UNAVAILABLE);
+    JOB_CHECK(strstr(muster_strategy_error(strategy)->text, "communication NCCL (") != NULL);
+    JOB_CHECK(muster_strategy_begin(strategy, &step, NULL) == MUSTER_UNAVAILABLE);
+    muster_strategy_close(strategy);
+}
+
+/* The members have agreed on NCCL: who has no device cannot be one of them, and they go on. */
+static void who_has_no_device_where_all_need_one_gives_up(void **state)
+{
+    (void)state;
+    play(3, (job_member_fn *const[]){be_one_with_nccl, be_one_with_nccl, be_one_without}, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(device_memory_goes_to_the_device_and_host_memory_does_not),
+        cmocka_unit_test(nccl_without_a_device_or_a_library_opens_nothing),
+        cmocka_unit_test(who_has_no_device_where_all_need_one_gives_up),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
