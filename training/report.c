@@ -62,7 +62,7 @@ static void add_text(struct line *line, const char *name, const char *text)
     add(line, "\"");
 }
 
-/* "a b" becomes ["a","b"]. */
+/* "a b" becomes ["a","b"]; words do not begin with a space. */
 static void add_words(struct line *line, const char *name, const char *words)
 {
     const char *comma = "";
@@ -71,10 +71,8 @@ static void add_words(struct line *line, const char *name, const char *words)
     while (*words != '\0') {
         size_t length = strcspn(words, " ");
 
-        if (length > 0) {
-            add(line, "%s\"%.*s\"", comma, (int)length, words);
-            comma = ",";
-        }
+        add(line, "%s\"%.*s\"", comma, (int)length, words);
+        comma = ",";
         words += length;
         words += strspn(words, " ");
     }

@@ -175,6 +175,22 @@ static void malformed_descriptor_is_refused(void **state)
     test_env_close(&test);
 }
 
+/* A line that is no JSON would be worse than none. */
+static void what_does_not_fit_a_line_is_not_told(void **state)
+{
+    static struct bench bench;
+    static char text[4096];
+
+    (void)state;
+    memset(text, 'x', sizeof(text) - 1);
+    bench_open(&bench);
+    muster_report_refused(bench.report, text);
+    muster_report_refused(bench.report, "short");
+    bench_close(&bench);
+
+    assert_string_equal(bench.text, "{\"report\":\"refused\",\"why\":\"short\"}\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -184,6 +200,7 @@ int main(void)
         cmocka_unit_test(view_lists_lost_and_joined),
         cmocka_unit_test(values_beyond_the_bound_are_dropped),
         cmocka_unit_test(malformed_descriptor_is_refused),
+        cmocka_unit_test(what_does_not_fit_a_line_is_not_told),
     };
 
     return cmocka_run_group_tests_name("report", tests, NULL, NULL);

@@ -176,6 +176,24 @@ static void the_digest_is_of_all_registered_tensors_in_order(void **state)
     close_alone(strategy);
 }
 
+static void memory_that_others_map_is_given_and_taken_back(void **state)
+{
+    struct muster_strategy *strategy = open_alone();
+    struct muster_tensor tensor = {.data = NULL};
+
+    (void)state;
+    expect_error(strategy, muster_strategy_tensor_new(strategy, MUSTER_I64, UINT64_MAX, &tensor),
+                 MUSTER_INVALID_ARGUMENT, "a tensor of 18446744073709551615 x i64: ");
+    assert_null(tensor.data);
+    assert_int_equal(muster_strategy_tensor_new(strategy, MUSTER_I64, 3, &tensor), MUSTER_OK);
+    assert_int_equal(tensor.count, 3);
+    assert_int_equal(tensor.dtype, MUSTER_I64);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(((int64_t *)tensor.data)[i], 0);
+    muster_strategy_tensor_free(strategy, &tensor);
+    close_alone(strategy);
+}
+
 /* --- steps --- */
 
 static void steps_are_counted_from_one(void **state)
@@ -414,6 +432,7 @@ int main(void)
         cmocka_unit_test(a_process_of_a_launcher_has_one_strategy_at_a_time),
         cmocka_unit_test(tensors_are_registered_before_the_first_begin_by_names_of_their_own),
         cmocka_unit_test(the_digest_is_of_all_registered_tensors_in_order),
+        cmocka_unit_test(memory_that_others_map_is_given_and_taken_back),
         cmocka_unit_test(steps_are_counted_from_one),
         cmocka_unit_test(a_step_that_is_not_committed_is_begun_again),
         cmocka_unit_test(nothing_is_committed_twice_or_without_begin),

@@ -54,6 +54,8 @@ static int64_t replica_work(struct replica *replica)
 
     job_sum(replica->strategy, &sum);
     JOB_CHECK(sum == muster_strategy_contributors(replica->strategy));
+    JOB_CHECK(sum == muster_strategy_size(replica->strategy) ||
+              muster_strategy_result(replica->strategy)->is_interrupted);
     replica->steps++;
     job_commit(replica->strategy);
     return sum;
@@ -204,6 +206,8 @@ static void the_living_go_on_and_their_launcher_is_told(void **state)
     job_stage_join(&stage);
 
     check_told_in_order(texts, sizeof(texts) / sizeof(texts[0]));
+    assert_null(strstr(stage.told, "\"detected_ns\":0")); /* they are of the clock */
+    assert_null(strstr(stage.told, "\"opened_ns\":0"));
     job_stage_close(&stage);
     turnstile_close(&turnstile);
 }

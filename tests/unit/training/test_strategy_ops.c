@@ -179,6 +179,24 @@ static void refuse_bad_tensors(const struct script *script)
           MUSTER_INVALID_ARGUMENT, "communication NCCL, and the tensors are in host memory");
 }
 
+/* One rank calls with another count: all are told, and begin the step again. */
+static void differ(const struct script *script)
+{
+    static const uint64_t packs[] = {0, 256};
+    int64_t values[4] = {1, 1, 1, 1};
+    uint64_t count = script->rank == 2 ? 2 : 1;
+    const struct muster_tensor list[] = {of_ints(values, count), of_ints(values + 2, count)};
+
+    for (size_t i = 0; i < sizeof(packs) / sizeof(packs[0]); i++) {
+        const struct muster_communication_options options = {.bytes_per_pack = packs[i]};
+
+        FAILS(muster_strategy_all_reduce_with(script->strategy, list, 2, MUSTER_SUM, &options),
+              MUSTER_INVALID_ARGUMENT, "all_reduce: ");
+        JOB_CHECK(values[0] == 1);
+        JOB_CHECK(job_begin(script->strategy) == 2);
+    }
+}
+
 /* --- of a split --- */
 
 static void check_places(const struct script *script)
@@ -321,6 +339,7 @@ static void run_script(unsigned rank, void *data)
     refuse_bad_tensors(script);
     job_commit(own.strategy);
     JOB_CHECK(job_begin(own.strategy) == 2);
+    differ(script);
     check_places(script);
     work_in_halves(script);
     if (rank == 3)
