@@ -346,6 +346,8 @@ static void run_script(unsigned rank, void *data)
         stand_aside(script);
     else
         pass_on(script);
+    OK(muster_strategy_barrier(
+        own.strategy)); /* who has sent may not know yet that it has arrived */
     job_commit(own.strategy);
     refuse_before_begin(script);
     muster_strategy_close(own.strategy);
