@@ -356,7 +356,8 @@ static void who_is_silent_is_named_at_the_deadline(void **state)
 {
     static const struct row silent[] = {
         {"", SILENT, TRUE, 0, MUSTER_DEADLINE_EXCEEDED, "it has not committed that step"},
-        {"", TRUE, SILENT, 0, MUSTER_DEADLINE_EXCEEDED, "worker:0 did not send state 5 in time"},
+        {"", TRUE, SILENT, 0, MUSTER_DEADLINE_EXCEEDED,
+         "worker:0 did not send state 5 in time: its bytes are too slow"},
     };
 
     (void)state;

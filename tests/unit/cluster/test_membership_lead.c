@@ -217,6 +217,24 @@ static void quarrel(struct member_stage *stage, uint64_t epoch, unsigned seconds
     }
 }
 
+/* Who has no state to give goes rather than the later rank. */
+static void of_two_that_quarrel_the_one_without_state_goes(void **state)
+{
+    const struct muster_progress without = {.epoch = STAGE_EPOCH, .lacks_state = true};
+    struct member_stage stage;
+
+    (void)state;
+    member_stage_open(&stage, 1, STAGE_STEADY, NULL);
+    quarrel(&stage, STAGE_EPOCH, 11);
+    member_stage_freeze(&stage, NULL);
+    member_stage_say_vote(&stage, 3, STAGE_EPOCH);
+    member_stage_forget(&stage);
+    member_stage_say_progress(&stage, 2, &without, false);
+
+    member_stage_check(&stage, "voted", "cas:6(13)@50 ", IN(PROPOSING));
+    member_stage_close(&stage);
+}
+
 static void only_a_quarrel_of_this_view_puts_one_out(void **state)
 {
     struct member_stage stage;
@@ -437,6 +455,7 @@ int main(void)
         cmocka_unit_test(links_are_renewed_ever_more_slowly),
         cmocka_unit_test(the_silent_are_asked_again_for_their_vote),
         cmocka_unit_test(a_change_of_a_view_of_unknown_revision_reads_it_first),
+        cmocka_unit_test(of_two_that_quarrel_the_one_without_state_goes),
         cmocka_unit_test(only_a_quarrel_of_this_view_puts_one_out),
         cmocka_unit_test(a_leaver_that_was_kept_is_asked_again_later),
         cmocka_unit_test(a_leaver_that_is_held_is_not_left_out),

@@ -478,6 +478,61 @@ static void a_timer_that_is_a_little_late_forgives_nothing(void **state)
     member_stage_close(&stage);
 }
 
+/* Of two processes of one task the one registered later counts. */
+static void a_task_that_was_started_again_counts_once(void **state)
+{
+    struct muster_member_record again = {.member = member_stage_member(7)};
+    struct member_stage stage;
+
+    (void)state;
+    again.member.task_index = 2; /* as 3 */
+    member_stage_open(&stage, 1, STAGE_FORMING, NULL);
+    member_stage_step(&stage, STAGE_EVENT(MEMBER_PUT, .record = &again, .revision = 99));
+    assert_int_equal(muster_membership_candidate_count(stage.machine), 3);
+    member_stage_tick(&stage, S(1));
+    member_stage_tick(&stage, S(1));
+
+    member_stage_check(&stage, "later", "cas:1(127)@0 ", IN(PROPOSING));
+    member_stage_close(&stage);
+}
+
+static void show_committed(struct member_stage *stage, unsigned from, uint64_t epoch, uint64_t step)
+{
+    struct muster_control heartbeat = {
+        .kind = MUSTER_CONTROL_HEARTBEAT, .epoch = epoch, .progress_count = step};
+
+    heartbeat.view_digest = muster_membership_view(stage->machine)->digest;
+    member_stage_say(stage, from, &heartbeat);
+}
+
+/* What it had shown before it was a member is not the state that it is admitted for. */
+static void a_joiner_has_the_state_when_it_shows_it_as_a_member(void **state)
+{
+    struct muster_member members[2] = {member_stage_member(2), member_stage_member(4)};
+    struct muster_view fields = {
+        .epoch = 6, .member_count = 2, .members = members, .job = "job", .reason = "joined"};
+    struct muster_view *view = NULL;
+    struct member_stage stage;
+
+    (void)state;
+    members[1].from_step = 10;
+    member_stage_open(&stage, 2, STAGE_VOTED, NULL);
+    assert_null(muster_membership_stateless(stage.machine, 10));
+    member_stage_link(&stage, 4);
+    show_committed(&stage, 4, STAGE_EPOCH, 20);
+    assert_int_equal(muster_view_new(&stage.mem.mem, &fields, &view), MUSTER_OK);
+    member_stage_step(&stage, STAGE_EVENT(VIEW_PUT, .view = view, .revision = 60));
+    muster_view_unref(view);
+
+    assert_null(muster_membership_stateless(stage.machine, 9));
+    assert_non_null(muster_membership_stateless(stage.machine, 10));
+    show_committed(&stage, 4, 6, 8);
+    assert_non_null(muster_membership_stateless(stage.machine, 11));
+    show_committed(&stage, 4, 6, 9);
+    assert_null(muster_membership_stateless(stage.machine, 11));
+    member_stage_close(&stage);
+}
+
 int main(void)
 {
     const struct CMUnitTest membership_turns[] = {
@@ -493,6 +548,8 @@ int main(void)
         cmocka_unit_test(what_peers_have_committed_is_known),
         cmocka_unit_test(it_says_what_a_change_waits_for),
         cmocka_unit_test(it_says_nothing_of_a_change_that_waits_for_itself),
+        cmocka_unit_test(a_task_that_was_started_again_counts_once),
+        cmocka_unit_test(a_joiner_has_the_state_when_it_shows_it_as_a_member),
         cmocka_unit_test(no_memory_is_told),
         cmocka_unit_test(the_first_in_rank_order_says_what_a_new_view_is_like),
         cmocka_unit_test(who_leaves_is_not_told_that_the_job_is_over),

@@ -1,0 +1,267 @@
+/* What a node makes of the keys that it finds in the registry, and of its own. */
+#include "registry_pair.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cluster/member.h"
+#include "collective/view_proto.h"
+
+#define JOB    "job"
+#define FOLDER "/muster/" JOB "/"
+#define OTHER  "07070707070707070707070707070707" /* a process that is no more than its record */
+#define HOST   "here"
+
+struct stand {
+    struct registry_pair pair;
+    struct muster_node *node;
+    char told[80]; /* "view:2 " has come with two members, "failed:9 " with that code */
+    uint64_t epoch;
+    bool is_closed;
+};
+
+static void note(struct stand *stand, const char *what, unsigned number)
+{
+    size_t length = strlen(stand->told);
+
+    (void)snprintf(stand->told + length, sizeof(stand->told) - length, "%s:%u ", what, number);
+}
+
+static void on_view(void *data, const struct muster_view_change *change)
+{
+    ((struct stand *)data)->epoch = change->view->epoch;
+    note(data, "view", change->view->member_count);
+}
+
+static void on_ready(void *data, uint64_t next_step, bool is_restored)
+{
+    (void)data;
+    (void)next_step;
+    (void)is_restored;
+}
+
+static void on_excluded(void *data, const struct muster_error *why)
+{
+    note(data, "excluded", (unsigned)why->rc);
+}
+
+static void on_failed(void *data, const struct muster_error *error)
+{
+    note(data, "failed", (unsigned)error->rc);
+}
+
+static const struct muster_node_events events = {
+    .on_view = on_view, .on_ready = on_ready, .on_excluded = on_excluded, .on_failed = on_failed};
+
+static void stand_open(struct stand *stand)
+{
+    memset(stand, 0, sizeof(*stand));
+    registry_pair_open(&stand->pair);
+}
+
+static void open_node(struct stand *stand)
+{
+    const struct muster_node_options options = {.env = stand->pair.env,
+                                                .registry = stand->pair.endpoints,
+                                                .job = JOB,
+                                                .task_type = "worker",
+                                                .host_key = HOST,
+                                                .expected_count = 1,
+                                                .events = &events,
+                                                .data = stand};
+    struct muster_error error;
+
+    if (muster_node_open(&options, &stand->node, &error) != MUSTER_OK)
+        fail_msg("%s", error.text);
+}
+
+static void on_closed(struct muster_node *node, void *data)
+{
+    (void)node;
+    ((struct stand *)data)->is_closed = true;
+}
+
+static void close_node(struct stand *stand)
+{
+    muster_node_close(stand->node, on_closed, stand);
+    test_env_run_until(stand->pair.env, test_env_is_true, &stand->is_closed);
+}
+
+static bool is_told(void *data)
+{
+    return ((struct stand *)data)->told[0] != '\0';
+}
+
+static void wait_for_word(struct stand *stand)
+{
+    test_env_run_until(stand->pair.env, is_told, stand);
+}
+
+/* --- Keys --- */
+
+enum value {
+    NONE,
+    GARBAGE,
+    RECORD,            /* of OTHER, task 1 of this host */
+    RECORD_OF_ANOTHER, /* with another number inside */
+    VIEW,              /* view 3, of OTHER alone */
+    VIEW_OF_ANOTHER_JOB,
+    DEATH,
+};
+
+static struct muster_member member_of(uint8_t number)
+{
+    struct muster_member member = {.task_type = "worker", .task_index = 1, .host_key = HOST};
+
+    memset(member.incarnation.bytes, number, sizeof(member.incarnation.bytes));
+    member.pid = getpid(); /* a process that lives */
+    assert_int_equal(muster_address_parse("127.0.0.1:9", &member.address, NULL), MUSTER_OK);
+    return member;
+}
+
+static void pack_view(struct stand *stand, const char *job, void **bytes, size_t *size)
+{
+    struct muster_member member = member_of(7);
+    struct muster_view fields = {.epoch = 3, .members = &member, .member_count = 1};
+    struct muster_view *view = NULL;
+
+    strcpy(fields.job, job);
+    assert_int_equal(muster_view_new(stand->pair.env->mem, &fields, &view), MUSTER_OK);
+    assert_int_equal(muster_view_pack(view, stand->pair.env->mem, bytes, size), MUSTER_OK);
+    muster_view_unref(view);
+}
+
+static void put_key(struct stand *stand, const char *key, enum value value)
+{
+    const struct muster_member_record record = {.member = member_of(value == RECORD ? 7 : 8)};
+    char whole[120];
+    void *bytes = NULL;
+    size_t size = 0;
+
+    if (value == RECORD || value == RECORD_OF_ANOTHER)
+        assert_int_equal(muster_member_record_pack(&record, stand->pair.env->mem, &bytes, &size),
+                         MUSTER_OK);
+    else if (value == VIEW || value == VIEW_OF_ANOTHER_JOB)
+        pack_view(stand, value == VIEW ? JOB : "another", &bytes, &size);
+    (void)snprintf(whole, sizeof(whole), FOLDER "%s", key);
+    assert_int_equal(
+        registry_pair_finish_op(
+            &stand->pair,
+            muster_registry_put_start(
+                &stand->pair.op, stand->pair.registry, registry_pair_bytes_of(whole),
+                bytes != NULL ? (struct muster_bytes){bytes, size}
+                              : registry_pair_bytes_of(value == DEATH ? "SIGKILL" : "\xff\xff"),
+                0, registry_pair_soon(&stand->pair), registry_pair_on_op)),
+        MUSTER_OK);
+    muster_mem_free(stand->pair.env->mem, bytes);
+}
+
+/* --- Cases --- */
+
+static void only_what_is_whole_and_of_the_job_counts(void **state)
+{
+    static const struct {
+        const char *name, *key;
+        enum value value;
+        const char *second_key;
+        enum value second;
+        const char *told;
+        uint64_t epoch;
+    } rows[] = {
+        {"nothing", NULL, NONE, NULL, NONE, "view:1 ", 1},
+        {"a record", "members/" OTHER, RECORD, NULL, NONE, "view:2 ", 1},
+        {"a record of another", "members/" OTHER, RECORD_OF_ANOTHER, NULL, NONE, "view:1 ", 1},
+        {"a damaged record", "members/" OTHER, GARBAGE, NULL, NONE, "view:1 ", 1},
+        {"a longer name", "members/" OTHER "0", RECORD, NULL, NONE, "view:1 ", 1},
+        {"a shorter name", "members/070707", RECORD, NULL, NONE, "view:1 ", 1},
+        {"no number", "members/x7070707070707070707070707070707", RECORD, NULL, NONE, "view:1 ", 1},
+        {"another folder", "remembe/" OTHER, RECORD, NULL, NONE, "view:1 ", 1},
+        {"the dead", "members/" OTHER, RECORD, "dead/" OTHER, DEATH, "view:1 ", 1},
+        {"a damaged view", "view", GARBAGE, NULL, NONE, "failed:15 ", 0},
+        {"a view of another job", "view", VIEW_OF_ANOTHER_JOB, NULL, NONE, "failed:9 ", 0},
+        {"what begins as a view", "views", GARBAGE, NULL, NONE, "view:1 ", 1},
+        {"what ends as a view", "vie", GARBAGE, NULL, NONE, "view:1 ", 1},
+        {"a view of the dead", "view", VIEW, "dead/" OTHER, DEATH, "view:1 ", 4},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct stand stand;
+
+        stand_open(&stand);
+        if (rows[i].key != NULL)
+            put_key(&stand, rows[i].key, rows[i].value);
+        if (rows[i].second_key != NULL)
+            put_key(&stand, rows[i].second_key, rows[i].second);
+        open_node(&stand);
+        wait_for_word(&stand);
+
+        if (strcmp(stand.told, rows[i].told) != 0 || stand.epoch != rows[i].epoch)
+            fail_msg("%s: '%s' in view %u", rows[i].name, stand.told, (unsigned)stand.epoch);
+        close_node(&stand);
+        registry_pair_close(&stand.pair);
+    }
+}
+
+static void what_is_put_later_counts_too(void **state)
+{
+    static const struct {
+        const char *key;
+        enum value value;
+        const char *told;
+    } rows[] = {
+        {"view", GARBAGE, "failed:15 "},
+        {"view", VIEW_OF_ANOTHER_JOB, "failed:9 "},
+        {"view", VIEW, "excluded:10 "}, /* a later view, without this process */
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct stand stand;
+
+        stand_open(&stand);
+        open_node(&stand);
+        wait_for_word(&stand);
+        assert_string_equal(stand.told, "view:1 ");
+        stand.told[0] = '\0';
+        put_key(&stand, rows[i].key, rows[i].value);
+        wait_for_word(&stand);
+
+        if (strcmp(stand.told, rows[i].told) != 0)
+            fail_msg("row %zu: '%s'", i, stand.told);
+        close_node(&stand);
+        registry_pair_close(&stand.pair);
+    }
+}
+
+static void its_own_key_is_put_again_and_goes_with_it(void **state)
+{
+    struct stand stand;
+
+    (void)state;
+    stand_open(&stand);
+    open_node(&stand);
+    wait_for_word(&stand);
+    assert_int_equal(
+        registry_pair_remove_keys(&stand.pair, FOLDER "members/", MUSTER_REGISTRY_PREFIX),
+        MUSTER_OK);
+    registry_pair_wait_for_keys(&stand.pair, FOLDER "members/", 1);
+    close_node(&stand);
+    assert_int_equal(registry_pair_range(&stand.pair, FOLDER "members/", MUSTER_REGISTRY_PREFIX),
+                     MUSTER_OK);
+
+    assert_int_equal(stand.pair.kv_count, 0);
+    registry_pair_close(&stand.pair);
+}
+
+int main(void)
+{
+    const struct CMUnitTest node_watch[] = {
+        cmocka_unit_test(only_what_is_whole_and_of_the_job_counts),
+        cmocka_unit_test(what_is_put_later_counts_too),
+        cmocka_unit_test(its_own_key_is_put_again_and_goes_with_it),
+    };
+
+    return cmocka_run_group_tests(node_watch, NULL, NULL);
+}

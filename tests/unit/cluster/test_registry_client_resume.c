@@ -1,0 +1,421 @@
+/* A registry that is played by hand: what the client asks again, and where a watch goes on. */
+#include "test_env.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <muster/registry.h>
+#include <muster/rpc.h>
+#include <muster/stream.h>
+
+#include "proto/etcd.pb-c.h"
+#include "proto/guard.h"
+
+#define DEADLINE_NS (30 * MUSTER_NS_PER_S)
+#define LOG_MAX     200
+#define CLUSTER     1u
+#define LIVES_MAX   3
+
+struct watch_row {
+    const char *name;
+    uint64_t start;
+    const char *lives[LIVES_MAX]; /* what each stream says: see play */
+    const char *starts, *shown;
+    enum muster_rc end; /* OK: it goes on */
+};
+
+struct stand {
+    struct test_env test;
+    struct muster_env *env;
+    struct muster_rpc_server *server;
+    struct muster_registry *registry;
+    bool is_server_closed, is_registry_closed;
+    /* operations */
+    enum muster_rc refusal; /* of the first call */
+    const char *refusal_text;
+    unsigned calls;
+    struct muster_registry_op op;
+    bool is_done;
+    enum muster_rc rc;
+    /* the watch */
+    const struct watch_row *row;
+    unsigned life;
+    struct muster_registry_watch watch;
+    char starts[LOG_MAX]; /* revisions that streams were to begin with */
+    char shown[LOG_MAX];  /* revisions that were shown */
+    bool has_ended;
+    enum muster_rc end_rc;
+};
+
+/* --- The registry --- */
+
+static void send_message(struct muster_rpc *rpc, const void *message)
+{
+    struct muster_mem *mem = muster_rpc_env(rpc)->mem;
+    void *bytes = NULL;
+    size_t size = 0;
+
+    assert_int_equal(muster_proto_pack(mem, message, &bytes, &size), MUSTER_OK);
+    assert_int_equal(muster_rpc_send(rpc, bytes, size), MUSTER_OK);
+    muster_mem_free(mem, bytes);
+}
+
+/* Field 1 of every answer is its header: revision 5. */
+static void on_unary(struct muster_rpc *rpc, struct muster_bytes request)
+{
+    struct stand *stand = muster_rpc_service(rpc);
+
+    (void)request;
+    if (stand->calls++ == 0 && stand->refusal != MUSTER_OK) {
+        muster_rpc_finish(rpc, stand->refusal, stand->refusal_text);
+        return;
+    }
+    assert_int_equal(muster_rpc_send(rpc, "\x0a\x02\x18\x05", 4), MUSTER_OK);
+    muster_rpc_finish(rpc, MUSTER_OK, NULL);
+}
+
+struct notice {
+    uint64_t cluster;
+    long revision;
+    bool is_created, is_canceled, is_fragment;
+    const char *reason;
+    long compact_revision;
+    const long *events;
+    size_t event_count;
+};
+
+static void send_notice(struct muster_rpc *rpc, const struct notice *notice)
+{
+    Etcdserverpb__WatchResponse response = ETCDSERVERPB__WATCH_RESPONSE__INIT;
+    Etcdserverpb__ResponseHeader header = ETCDSERVERPB__RESPONSE_HEADER__INIT;
+    Mvccpb__Event events[4], *pointers[4];
+    Mvccpb__KeyValue kvs[4];
+
+    header.cluster_id = notice->cluster;
+    header.revision = notice->revision;
+    response.header = &header;
+    response.created = notice->is_created;
+    response.canceled = notice->is_canceled;
+    response.fragment = notice->is_fragment;
+    response.compact_revision = notice->compact_revision;
+    if (notice->reason != NULL)
+        response.cancel_reason = (char *)(uintptr_t)notice->reason;
+    for (size_t i = 0; i < notice->event_count; i++) {
+        mvccpb__event__init(&events[i]);
+        mvccpb__key_value__init(&kvs[i]);
+        kvs[i].key = (ProtobufCBinaryData){1, (uint8_t *)(uintptr_t) "k"};
+        kvs[i].mod_revision = notice->events[i];
+        events[i].kv = &kvs[i];
+        pointers[i] = &events[i];
+    }
+    response.n_events = notice->event_count;
+    response.events = pointers;
+    send_message(rpc, &response);
+}
+
+/* One word: C10 is the answer to a new watch, at revision 10 (c10: of another registry); E12,13 shows
+ * changes of these revisions, F12 is a part of such a message; P20 says that all up to 20 was shown; K9, D
+ * and N cancel the watch for compaction, want of permission and another reason; G is no message. */
+static void say_word(struct muster_rpc *rpc, const char *word)
+{
+    long revisions[4] = {0};
+    struct notice notice = {.cluster = *word == 'c' ? CLUSTER + 1 : CLUSTER, .events = revisions};
+    const char *at = word + 1;
+    size_t count = 0;
+
+    for (char *end = NULL; count < 4 && *at >= '0' && *at <= '9'; at = end + (*end == ','))
+        revisions[count++] = strtol(at, &end, 10);
+    notice.revision = count > 0 ? revisions[count - 1] : 0;
+    notice.is_created = *word == 'C' || *word == 'c';
+    notice.is_canceled = strchr("KDN", *word) != NULL;
+    notice.is_fragment = *word == 'F';
+    notice.compact_revision = *word == 'K' ? revisions[0] : 0;
+    if (*word == 'D')
+        notice.reason = "etcdserver: permission denied";
+    if (*word == 'N')
+        notice.reason = "for no reason";
+    notice.event_count = *word == 'E' || *word == 'F' ? count : 0;
+    if (*word == 'G')
+        assert_int_equal(muster_rpc_send(rpc, "\xff", 1), MUSTER_OK);
+    else
+        send_notice(rpc, &notice);
+}
+
+/* The words of one stream; then it ends UNAVAILABLE, or with the code behind "!"; "-" leaves it open. */
+static void play(struct muster_rpc *rpc, const char *words)
+{
+    for (const char *at = words; at != NULL && *at != '\0'; at = strchr(at, ' ')) {
+        at += *at == ' ';
+        if (*at == '-')
+            return;
+        if (*at == '!') {
+            muster_rpc_finish(rpc, (enum muster_rc)atoi(at + 1), "so");
+            return;
+        }
+        if (*at == '*') { /* more parts than one message may have */
+            for (unsigned i = 0; i < 65; i++)
+                say_word(rpc, "F15");
+            return;
+        }
+        say_word(rpc, at);
+    }
+    muster_rpc_finish(rpc, MUSTER_UNAVAILABLE, "the connection is lost");
+}
+
+static void note(char *log, long revision)
+{
+    size_t length = strlen(log);
+
+    (void)snprintf(log + length, LOG_MAX - length, "%ld ", revision);
+}
+
+static void on_watch(struct muster_rpc *rpc, struct muster_bytes bytes)
+{
+    struct stand *stand = muster_rpc_service(rpc);
+    Etcdserverpb__WatchRequest *request = NULL;
+
+    assert_int_equal(muster_proto_unpack(stand->env->mem, &etcdserverpb__watch_request__descriptor,
+                                         bytes.data, bytes.size, NULL, &request, NULL),
+                     MUSTER_OK);
+    note(stand->starts, request->create_request->start_revision);
+    muster_proto_free(request);
+    assert_true(stand->life < LIVES_MAX && stand->row->lives[stand->life] != NULL);
+    play(rpc, stand->row->lives[stand->life++]);
+}
+
+static const struct muster_rpc_method methods[] = {
+    {.path = "/etcdserverpb.KV/Range", .on_message = on_unary, .is_unary = true},
+    {.path = "/etcdserverpb.KV/Put", .on_message = on_unary, .is_unary = true},
+    {.path = "/etcdserverpb.KV/DeleteRange", .on_message = on_unary, .is_unary = true},
+    {.path = "/etcdserverpb.KV/Txn", .on_message = on_unary, .is_unary = true},
+    {.path = "/etcdserverpb.KV/Compact", .on_message = on_unary, .is_unary = true},
+    {.path = "/etcdserverpb.Lease/LeaseGrant", .on_message = on_unary, .is_unary = true},
+    {.path = "/etcdserverpb.Lease/LeaseRevoke", .on_message = on_unary, .is_unary = true},
+    {.path = "/etcdserverpb.Lease/LeaseTimeToLive", .on_message = on_unary, .is_unary = true},
+    {.path = "/etcdserverpb.Watch/Watch", .on_message = on_watch},
+};
+
+/* --- The stand --- */
+
+static void stand_open(struct stand *stand)
+{
+    struct muster_registry_options options = {.backoff_base_ns = MUSTER_NS_PER_MS,
+                                              .backoff_max_ns = 2 * MUSTER_NS_PER_MS};
+    char endpoint[MUSTER_ADDRESS_TEXT_BYTES];
+    struct muster_address any, address;
+    struct muster_error error;
+
+    memset(stand, 0, sizeof(*stand));
+    test_env_open(&stand->test);
+    stand->env = &stand->test.env;
+    assert_int_equal(muster_net_system_open(stand->env, &stand->env->net), MUSTER_OK);
+    assert_int_equal(muster_address_parse("127.0.0.1:0", &any, NULL), MUSTER_OK);
+    assert_int_equal(muster_rpc_server_open(stand->env, NULL, &stand->server), MUSTER_OK);
+    muster_rpc_server_set_data(stand->server, stand);
+    assert_int_equal(
+        muster_rpc_server_add(stand->server, methods, sizeof(methods) / sizeof(methods[0]), stand),
+        MUSTER_OK);
+    assert_int_equal(muster_rpc_server_listen(stand->server, &any, &address, &error), MUSTER_OK);
+    options.endpoints = muster_address_format(&address, endpoint);
+    assert_int_equal(muster_registry_open(stand->env, &options, &stand->registry, &error),
+                     MUSTER_OK);
+    muster_registry_set_data(stand->registry, stand);
+    stand->op.data = stand->watch.data = stand;
+}
+
+static void on_server_closed(struct muster_rpc_server *server)
+{
+    ((struct stand *)muster_rpc_server_data(server))->is_server_closed = true;
+}
+
+static void on_registry_closed(struct muster_registry *registry)
+{
+    ((struct stand *)muster_registry_data(registry))->is_registry_closed = true;
+}
+
+static void stand_close(struct stand *stand)
+{
+    muster_registry_close(stand->registry, on_registry_closed);
+    test_env_run_until(stand->env, test_env_is_true, &stand->is_registry_closed);
+    muster_rpc_server_close(stand->server, 0, on_server_closed);
+    test_env_run_until(stand->env, test_env_is_true, &stand->is_server_closed);
+    muster_net_system_close(stand->env->net);
+    test_env_close(&stand->test);
+}
+
+/* --- Operations --- */
+
+static void on_op(struct muster_registry_op *op, enum muster_rc rc)
+{
+    struct stand *stand = op->data;
+
+    stand->is_done = true;
+    stand->rc = rc;
+}
+
+enum kind { RANGE, PUT, DELETE, TXN, COMPACT, GRANT, REVOKE, TIME_TO_LIVE };
+
+static enum muster_rc start_op(struct stand *stand, enum kind kind)
+{
+    const struct muster_bytes key = {"k", 1};
+    const struct muster_registry_range range = {.key = key};
+    const uint64_t deadline_ns = muster_loop_after_ns(stand->env->loop, DEADLINE_NS);
+    struct muster_registry_op *op = &stand->op;
+
+    switch (kind) {
+    case RANGE:
+        return muster_registry_range_start(op, stand->registry, &range, deadline_ns, on_op);
+    case PUT:
+        return muster_registry_put_start(op, stand->registry, key, key, 0, deadline_ns, on_op);
+    case DELETE:
+        return muster_registry_delete_start(op, stand->registry, key, MUSTER_REGISTRY_KEY,
+                                            deadline_ns, on_op);
+    case TXN:
+        return muster_registry_swap_start(op, stand->registry, key, 3, key, 0, deadline_ns, on_op);
+    case COMPACT:
+        return muster_registry_compact_start(op, stand->registry, 3, deadline_ns, on_op);
+    case GRANT:
+        return muster_registry_grant_start(op, stand->registry, 9, 0, deadline_ns, on_op);
+    case REVOKE:
+        return muster_registry_revoke_start(op, stand->registry, 9, deadline_ns, on_op);
+    default:
+        return muster_registry_time_to_live_start(op, stand->registry, 9, deadline_ns, on_op);
+    }
+}
+
+static void what_may_have_changed_something_is_not_asked_twice(void **state)
+{
+    static const char lost[] = "the connection is lost", leaderless[] = "etcdserver: no leader";
+    static const struct {
+        enum kind kind;
+        enum muster_rc refusal;
+        const char *text;
+        unsigned calls;
+        enum muster_rc rc;
+    } rows[] = {
+        {RANGE, MUSTER_UNAVAILABLE, lost, 2, MUSTER_OK},
+        {TIME_TO_LIVE, MUSTER_UNAVAILABLE, lost, 2, MUSTER_OK},
+        {PUT, MUSTER_UNAVAILABLE, lost, 1, MUSTER_UNAVAILABLE},
+        {DELETE, MUSTER_UNAVAILABLE, lost, 1, MUSTER_UNAVAILABLE},
+        {TXN, MUSTER_UNAVAILABLE, lost, 1, MUSTER_UNAVAILABLE},
+        {COMPACT, MUSTER_UNAVAILABLE, lost, 1, MUSTER_UNAVAILABLE},
+        {GRANT, MUSTER_UNAVAILABLE, lost, 1, MUSTER_UNAVAILABLE},
+        {REVOKE, MUSTER_UNAVAILABLE, lost, 1, MUSTER_UNAVAILABLE},
+        {PUT, MUSTER_UNAVAILABLE, leaderless, 2, MUSTER_OK},
+        {TXN, MUSTER_UNAVAILABLE, leaderless, 2, MUSTER_OK},
+        {TXN, MUSTER_UNAVAILABLE, "etcdserver: no leader, perhaps", 1, MUSTER_UNAVAILABLE},
+        {RANGE, MUSTER_INTERNAL, lost, 1, MUSTER_INTERNAL},
+        {TXN, MUSTER_INTERNAL, leaderless, 1, MUSTER_INTERNAL},
+        {RANGE, MUSTER_INVALID_ARGUMENT, "etcdserver: user name is empty", 1,
+         MUSTER_UNAUTHENTICATED},
+        {RANGE, MUSTER_INVALID_ARGUMENT, lost, 1, MUSTER_INVALID_ARGUMENT},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct stand stand;
+
+        stand_open(&stand);
+        stand.refusal = rows[i].refusal;
+        stand.refusal_text = rows[i].text;
+        assert_int_equal(start_op(&stand, rows[i].kind), MUSTER_OK);
+        test_env_run_until(stand.env, test_env_is_true, &stand.is_done);
+
+        if (stand.calls != rows[i].calls || stand.rc != rows[i].rc)
+            fail_msg("row %zu: %u calls, %s", i, stand.calls, muster_rc_name(stand.rc));
+        assert_false(stand.op.is_unsent);
+        stand_close(&stand);
+    }
+}
+
+/* --- Watches --- */
+
+static void on_changes(struct muster_registry_watch *watch,
+                       const struct muster_registry_change *changes, size_t count)
+{
+    struct stand *stand = watch->data;
+
+    assert_true(count > 0);
+    for (size_t i = 0; i < count; i++)
+        note(stand->shown, (long)changes[i].kv.mod_revision);
+}
+
+static void on_end(struct muster_registry_watch *watch, enum muster_rc rc)
+{
+    struct stand *stand = watch->data;
+
+    stand->has_ended = true;
+    stand->end_rc = rc;
+}
+
+static const struct watch_row watch_rows[] = {
+    {"from now", 0, {"C10 E12", "C12 E13 -"}, "0 13 ", "12 13 ", MUSTER_OK},
+    {"from a revision", 5, {"C10 E6,8", "C12 E9 -"}, "5 9 ", "6 8 9 ", MUSTER_OK},
+    {"nothing shown", 0, {"C10", "C11 E12 -"}, "0 11 ", "12 ", MUSTER_OK},
+    {"nothing said", 0, {"", "C11 E12 -"}, "0 0 ", "12 ", MUSTER_OK},
+    {"progress", 0, {"C10 P20", "C20 E21 -"}, "0 21 ", "21 ", MUSTER_OK},
+    {"progress of old", 0, {"C10 E12 P11", "C20 E21 -"}, "0 13 ", "12 21 ", MUSTER_OK},
+    {"a part", 0, {"C10 F15", "C15 E15 -"}, "0 11 ", "15 ", MUSTER_OK},
+    {"all parts", 0, {"C10 F15 E15", "C15 E16 -"}, "0 16 ", "15 15 16 ", MUSTER_OK},
+    {"a part, then all", 0, {"C10 F14", "C15 F14 E15 -"}, "0 11 ", "14 15 ", MUSTER_OK},
+    {"too many parts", 0, {"C10 *", "C15 E15 -"}, "0 11 ", "15 ", MUSTER_OK},
+    {"what was shown", 0, {"C10 E12", "C13 E11,12,13 -"}, "0 13 ", "12 13 ", MUSTER_OK},
+    {"no message", 0, {"C10 E12 G -", "C13 E13 -"}, "0 13 ", "12 13 ", MUSTER_OK},
+    {"INTERNAL", 0, {"C10 E12 !13", "C13 E13 -"}, "0 13 ", "12 13 ", MUSTER_OK},
+    {"twice", 0, {"C10 E12", "C12", "C12 E13 -"}, "0 13 13 ", "12 13 ", MUSTER_OK},
+    {"another registry", 0, {"C10 E12", "c12 -"}, "0 13 ", "12 ", MUSTER_DATA_LOSS},
+    {"lost revisions", 0, {"C10 E12", "C11 -"}, "0 13 ", "12 ", MUSTER_DATA_LOSS},
+    {"lost revisions after progress", 0, {"C10 P12", "C11 -"}, "0 13 ", "", MUSTER_DATA_LOSS},
+    {"compacted", 5, {"C10 K9 -"}, "5 ", "", MUSTER_OUT_OF_RANGE},
+    {"not permitted", 0, {"C10 D -"}, "0 ", "", MUSTER_PERMISSION_DENIED},
+    {"canceled", 0, {"C10 N -"}, "0 ", "", MUSTER_FAILED_PRECONDITION},
+    {"PERMISSION_DENIED", 0, {"!7"}, "0 ", "", MUSTER_PERMISSION_DENIED},
+    {"UNIMPLEMENTED", 0, {"!12"}, "0 ", "", MUSTER_UNIMPLEMENTED},
+    {"INVALID_ARGUMENT", 0, {"!3"}, "0 ", "", MUSTER_INVALID_ARGUMENT},
+    {"UNAUTHENTICATED", 0, {"!16"}, "0 ", "", MUSTER_UNAUTHENTICATED},
+};
+
+/* The last revision of the last stream has been shown, or it is over. */
+static bool is_settled(void *data)
+{
+    const struct stand *stand = data;
+    const struct watch_row *row = stand->row;
+
+    return stand->has_ended ||
+           (row->end == MUSTER_OK && strlen(stand->shown) >= strlen(row->shown) &&
+            strlen(stand->starts) >= strlen(row->starts));
+}
+
+static void a_watch_goes_on_where_it_broke(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(watch_rows) / sizeof(watch_rows[0]); i++) {
+        const struct watch_row *row = &watch_rows[i];
+        struct stand stand;
+
+        stand_open(&stand);
+        stand.row = row;
+        assert_int_equal(
+            muster_registry_watch_start(&stand.watch, stand.registry, (struct muster_bytes){"k", 1},
+                                        MUSTER_REGISTRY_KEY, row->start, on_changes, on_end),
+            MUSTER_OK);
+        test_env_run_until(stand.env, is_settled, &stand);
+
+        if (strcmp(stand.starts, row->starts) != 0 || strcmp(stand.shown, row->shown) != 0 ||
+            (stand.has_ended ? stand.end_rc : MUSTER_OK) != row->end)
+            fail_msg("%s: began at %s, showed %s, ended %s", row->name, stand.starts, stand.shown,
+                     muster_rc_name(stand.has_ended ? stand.end_rc : MUSTER_OK));
+        stand_close(&stand);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest registry_client_resume[] = {
+        cmocka_unit_test(what_may_have_changed_something_is_not_asked_twice),
+        cmocka_unit_test(a_watch_goes_on_where_it_broke),
+    };
+
+    return cmocka_run_group_tests(registry_client_resume, NULL, NULL);
+}
