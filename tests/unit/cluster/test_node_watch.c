@@ -1,102 +1,13 @@
 /* What a node makes of the keys that it finds in the registry, and of its own. */
-#include "registry_pair.h"
+#include "node_stand.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "cluster/member.h"
 #include "collective/view_proto.h"
 
-#define JOB    "job"
-#define FOLDER "/muster/" JOB "/"
-#define OTHER  "07070707070707070707070707070707" /* a process that is no more than its record */
-#define HOST   "here"
-
-struct stand {
-    struct registry_pair pair;
-    struct muster_node *node;
-    char told[80]; /* "view:2 " has come with two members, "failed:9 " with that code */
-    uint64_t epoch;
-    bool is_closed;
-};
-
-static void note(struct stand *stand, const char *what, unsigned number)
-{
-    size_t length = strlen(stand->told);
-
-    (void)snprintf(stand->told + length, sizeof(stand->told) - length, "%s:%u ", what, number);
-}
-
-static void on_view(void *data, const struct muster_view_change *change)
-{
-    ((struct stand *)data)->epoch = change->view->epoch;
-    note(data, "view", change->view->member_count);
-}
-
-static void on_ready(void *data, uint64_t next_step, bool is_restored)
-{
-    (void)data;
-    (void)next_step;
-    (void)is_restored;
-}
-
-static void on_excluded(void *data, const struct muster_error *why)
-{
-    note(data, "excluded", (unsigned)why->rc);
-}
-
-static void on_failed(void *data, const struct muster_error *error)
-{
-    note(data, "failed", (unsigned)error->rc);
-}
-
-static const struct muster_node_events events = {
-    .on_view = on_view, .on_ready = on_ready, .on_excluded = on_excluded, .on_failed = on_failed};
-
-static void stand_open(struct stand *stand)
-{
-    memset(stand, 0, sizeof(*stand));
-    registry_pair_open(&stand->pair);
-}
-
-static void open_node(struct stand *stand)
-{
-    const struct muster_node_options options = {.env = stand->pair.env,
-                                                .registry = stand->pair.endpoints,
-                                                .job = JOB,
-                                                .task_type = "worker",
-                                                .host_key = HOST,
-                                                .expected_count = 1,
-                                                .events = &events,
-                                                .data = stand};
-    struct muster_error error;
-
-    if (muster_node_open(&options, &stand->node, &error) != MUSTER_OK)
-        fail_msg("%s", error.text);
-}
-
-static void on_closed(struct muster_node *node, void *data)
-{
-    (void)node;
-    ((struct stand *)data)->is_closed = true;
-}
-
-static void close_node(struct stand *stand)
-{
-    muster_node_close(stand->node, on_closed, stand);
-    test_env_run_until(stand->pair.env, test_env_is_true, &stand->is_closed);
-}
-
-static bool is_told(void *data)
-{
-    return ((struct stand *)data)->told[0] != '\0';
-}
-
-static void wait_for_word(struct stand *stand)
-{
-    test_env_run_until(stand->pair.env, is_told, stand);
-}
+#define OTHER "07070707070707070707070707070707" /* a process that is no more than its record */
 
 /* --- Keys --- */
 
@@ -112,7 +23,8 @@ enum value {
 
 static struct muster_member member_of(uint8_t number)
 {
-    struct muster_member member = {.task_type = "worker", .task_index = 1, .host_key = HOST};
+    struct muster_member member = {
+        .task_type = "worker", .task_index = 1, .host_key = NODE_STAND_HOST};
 
     memset(member.incarnation.bytes, number, sizeof(member.incarnation.bytes));
     member.pid = getpid(); /* a process that lives */
@@ -120,7 +32,7 @@ static struct muster_member member_of(uint8_t number)
     return member;
 }
 
-static void pack_view(struct stand *stand, const char *job, void **bytes, size_t *size)
+static void pack_view(struct node_stand *stand, const char *job, void **bytes, size_t *size)
 {
     struct muster_member member = member_of(7);
     struct muster_view fields = {.epoch = 3, .members = &member, .member_count = 1};
@@ -132,7 +44,7 @@ static void pack_view(struct stand *stand, const char *job, void **bytes, size_t
     muster_view_unref(view);
 }
 
-static void put_key(struct stand *stand, const char *key, enum value value)
+static void put_key(struct node_stand *stand, const char *key, enum value value)
 {
     const struct muster_member_record record = {.member = member_of(value == RECORD ? 7 : 8)};
     char whole[120];
@@ -143,8 +55,8 @@ static void put_key(struct stand *stand, const char *key, enum value value)
         assert_int_equal(muster_member_record_pack(&record, stand->pair.env->mem, &bytes, &size),
                          MUSTER_OK);
     else if (value == VIEW || value == VIEW_OF_ANOTHER_JOB)
-        pack_view(stand, value == VIEW ? JOB : "another", &bytes, &size);
-    (void)snprintf(whole, sizeof(whole), FOLDER "%s", key);
+        pack_view(stand, value == VIEW ? NODE_STAND_JOB : "another", &bytes, &size);
+    (void)snprintf(whole, sizeof(whole), NODE_STAND_FOLDER "%s", key);
     assert_int_equal(
         registry_pair_finish_op(
             &stand->pair,
@@ -187,20 +99,20 @@ static void only_what_is_whole_and_of_the_job_counts(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct stand stand;
+        struct node_stand stand;
 
-        stand_open(&stand);
+        node_stand_open(&stand);
         if (rows[i].key != NULL)
             put_key(&stand, rows[i].key, rows[i].value);
         if (rows[i].second_key != NULL)
             put_key(&stand, rows[i].second_key, rows[i].second);
-        open_node(&stand);
-        wait_for_word(&stand);
+        node_stand_open_node(&stand);
+        node_stand_wait(&stand);
 
         if (strcmp(stand.told, rows[i].told) != 0 || stand.epoch != rows[i].epoch)
             fail_msg("%s: '%s' in view %u", rows[i].name, stand.told, (unsigned)stand.epoch);
-        close_node(&stand);
-        registry_pair_close(&stand.pair);
+        node_stand_close_node(&stand);
+        node_stand_close(&stand);
     }
 }
 
@@ -218,41 +130,42 @@ static void what_is_put_later_counts_too(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct stand stand;
+        struct node_stand stand;
 
-        stand_open(&stand);
-        open_node(&stand);
-        wait_for_word(&stand);
+        node_stand_open(&stand);
+        node_stand_open_node(&stand);
+        node_stand_wait(&stand);
         assert_string_equal(stand.told, "view:1 ");
         stand.told[0] = '\0';
         put_key(&stand, rows[i].key, rows[i].value);
-        wait_for_word(&stand);
+        node_stand_wait(&stand);
 
         if (strcmp(stand.told, rows[i].told) != 0)
             fail_msg("row %zu: '%s'", i, stand.told);
-        close_node(&stand);
-        registry_pair_close(&stand.pair);
+        node_stand_close_node(&stand);
+        node_stand_close(&stand);
     }
 }
 
 static void its_own_key_is_put_again_and_goes_with_it(void **state)
 {
-    struct stand stand;
+    struct node_stand stand;
 
     (void)state;
-    stand_open(&stand);
-    open_node(&stand);
-    wait_for_word(&stand);
-    assert_int_equal(
-        registry_pair_remove_keys(&stand.pair, FOLDER "members/", MUSTER_REGISTRY_PREFIX),
-        MUSTER_OK);
-    registry_pair_wait_for_keys(&stand.pair, FOLDER "members/", 1);
-    close_node(&stand);
-    assert_int_equal(registry_pair_range(&stand.pair, FOLDER "members/", MUSTER_REGISTRY_PREFIX),
+    node_stand_open(&stand);
+    node_stand_open_node(&stand);
+    node_stand_wait(&stand);
+    assert_int_equal(registry_pair_remove_keys(&stand.pair, NODE_STAND_FOLDER "members/",
+                                               MUSTER_REGISTRY_PREFIX),
                      MUSTER_OK);
+    registry_pair_wait_for_keys(&stand.pair, NODE_STAND_FOLDER "members/", 1);
+    node_stand_close_node(&stand);
+    assert_int_equal(
+        registry_pair_range(&stand.pair, NODE_STAND_FOLDER "members/", MUSTER_REGISTRY_PREFIX),
+        MUSTER_OK);
 
     assert_int_equal(stand.pair.kv_count, 0);
-    registry_pair_close(&stand.pair);
+    node_stand_close(&stand);
 }
 
 int main(void)

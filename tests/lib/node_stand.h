@@ -1,0 +1,30 @@
+/* A node of this process on the embedded registry, and what it tells its program. */
+#ifndef MUSTER_TEST_NODE_STAND_H
+#define MUSTER_TEST_NODE_STAND_H
+
+#include "registry_pair.h"
+
+#include "cluster/member.h"
+
+#define NODE_STAND_JOB    "job"
+#define NODE_STAND_FOLDER "/muster/" NODE_STAND_JOB "/"
+#define NODE_STAND_HOST   "here"
+
+struct node_stand {
+    struct registry_pair pair;
+    struct muster_node *node;
+    char told[80]; /* "view:2 " has come with two members, "failed:9 " with that code */
+    uint64_t epoch;
+    bool is_closed;
+};
+
+/** The registry only: keys may be put before the node opens. */
+void node_stand_open(struct node_stand *stand);
+void node_stand_close(struct node_stand *stand);
+/** Task 0 of a job that begins with one. */
+void node_stand_open_node(struct node_stand *stand);
+void node_stand_close_node(struct node_stand *stand);
+/** Until the program is told something. */
+void node_stand_wait(struct node_stand *stand);
+
+#endif
