@@ -1,21 +1,16 @@
 /* A registry that is played by hand: what the client asks again, and where a watch goes on. */
-#include "test_env.h"
+#include "played_registry.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <muster/registry.h>
-#include <muster/rpc.h>
-#include <muster/stream.h>
-
 #include "proto/etcd.pb-c.h"
 #include "proto/guard.h"
 
-#define DEADLINE_NS (30 * MUSTER_NS_PER_S)
-#define LOG_MAX     200
-#define CLUSTER     1u
-#define LIVES_MAX   3
+#define LOG_MAX   200
+#define CLUSTER   1u
+#define LIVES_MAX 3
 
 struct watch_row {
     const char *name;
@@ -26,11 +21,7 @@ struct watch_row {
 };
 
 struct stand {
-    struct test_env test;
-    struct muster_env *env;
-    struct muster_rpc_server *server;
-    struct muster_registry *registry;
-    bool is_server_closed, is_registry_closed;
+    struct played_registry played;
     /* operations */
     enum muster_rc refusal; /* of the first call */
     const char *refusal_text;
@@ -175,8 +166,9 @@ static void on_watch(struct muster_rpc *rpc, struct muster_bytes bytes)
     struct stand *stand = muster_rpc_service(rpc);
     Etcdserverpb__WatchRequest *request = NULL;
 
-    assert_int_equal(muster_proto_unpack(stand->env->mem, &etcdserverpb__watch_request__descriptor,
-                                         bytes.data, bytes.size, NULL, &request, NULL),
+    assert_int_equal(muster_proto_unpack(stand->played.env->mem,
+                                         &etcdserverpb__watch_request__descriptor, bytes.data,
+                                         bytes.size, NULL, &request, NULL),
                      MUSTER_OK);
     note(stand->starts, request->create_request->start_revision);
     muster_proto_free(request);
@@ -200,48 +192,15 @@ static const struct muster_rpc_method methods[] = {
 
 static void stand_open(struct stand *stand)
 {
-    struct muster_registry_options options = {.backoff_base_ns = MUSTER_NS_PER_MS,
-                                              .backoff_max_ns = 2 * MUSTER_NS_PER_MS};
-    char endpoint[MUSTER_ADDRESS_TEXT_BYTES];
-    struct muster_address any, address;
-    struct muster_error error;
-
     memset(stand, 0, sizeof(*stand));
-    test_env_open(&stand->test);
-    stand->env = &stand->test.env;
-    assert_int_equal(muster_net_system_open(stand->env, &stand->env->net), MUSTER_OK);
-    assert_int_equal(muster_address_parse("127.0.0.1:0", &any, NULL), MUSTER_OK);
-    assert_int_equal(muster_rpc_server_open(stand->env, NULL, &stand->server), MUSTER_OK);
-    muster_rpc_server_set_data(stand->server, stand);
-    assert_int_equal(
-        muster_rpc_server_add(stand->server, methods, sizeof(methods) / sizeof(methods[0]), stand),
-        MUSTER_OK);
-    assert_int_equal(muster_rpc_server_listen(stand->server, &any, &address, &error), MUSTER_OK);
-    options.endpoints = muster_address_format(&address, endpoint);
-    assert_int_equal(muster_registry_open(stand->env, &options, &stand->registry, &error),
-                     MUSTER_OK);
-    muster_registry_set_data(stand->registry, stand);
+    played_registry_open(&stand->played, methods, sizeof(methods) / sizeof(methods[0]), stand,
+                         NULL);
     stand->op.data = stand->watch.data = stand;
-}
-
-static void on_server_closed(struct muster_rpc_server *server)
-{
-    ((struct stand *)muster_rpc_server_data(server))->is_server_closed = true;
-}
-
-static void on_registry_closed(struct muster_registry *registry)
-{
-    ((struct stand *)muster_registry_data(registry))->is_registry_closed = true;
 }
 
 static void stand_close(struct stand *stand)
 {
-    muster_registry_close(stand->registry, on_registry_closed);
-    test_env_run_until(stand->env, test_env_is_true, &stand->is_registry_closed);
-    muster_rpc_server_close(stand->server, 0, on_server_closed);
-    test_env_run_until(stand->env, test_env_is_true, &stand->is_server_closed);
-    muster_net_system_close(stand->env->net);
-    test_env_close(&stand->test);
+    played_registry_close(&stand->played);
 }
 
 /* --- Operations --- */
@@ -260,27 +219,30 @@ static enum muster_rc start_op(struct stand *stand, enum kind kind)
 {
     const struct muster_bytes key = {"k", 1};
     const struct muster_registry_range range = {.key = key};
-    const uint64_t deadline_ns = muster_loop_after_ns(stand->env->loop, DEADLINE_NS);
+    const uint64_t deadline_ns = played_registry_soon(&stand->played);
     struct muster_registry_op *op = &stand->op;
 
     switch (kind) {
     case RANGE:
-        return muster_registry_range_start(op, stand->registry, &range, deadline_ns, on_op);
+        return muster_registry_range_start(op, stand->played.registry, &range, deadline_ns, on_op);
     case PUT:
-        return muster_registry_put_start(op, stand->registry, key, key, 0, deadline_ns, on_op);
+        return muster_registry_put_start(op, stand->played.registry, key, key, 0, deadline_ns,
+                                         on_op);
     case DELETE:
-        return muster_registry_delete_start(op, stand->registry, key, MUSTER_REGISTRY_KEY,
+        return muster_registry_delete_start(op, stand->played.registry, key, MUSTER_REGISTRY_KEY,
                                             deadline_ns, on_op);
     case TXN:
-        return muster_registry_swap_start(op, stand->registry, key, 3, key, 0, deadline_ns, on_op);
+        return muster_registry_swap_start(op, stand->played.registry, key, 3, key, 0, deadline_ns,
+                                          on_op);
     case COMPACT:
-        return muster_registry_compact_start(op, stand->registry, 3, deadline_ns, on_op);
+        return muster_registry_compact_start(op, stand->played.registry, 3, deadline_ns, on_op);
     case GRANT:
-        return muster_registry_grant_start(op, stand->registry, 9, 0, deadline_ns, on_op);
+        return muster_registry_grant_start(op, stand->played.registry, 9, 0, deadline_ns, on_op);
     case REVOKE:
-        return muster_registry_revoke_start(op, stand->registry, 9, deadline_ns, on_op);
+        return muster_registry_revoke_start(op, stand->played.registry, 9, deadline_ns, on_op);
     default:
-        return muster_registry_time_to_live_start(op, stand->registry, 9, deadline_ns, on_op);
+        return muster_registry_time_to_live_start(op, stand->played.registry, 9, deadline_ns,
+                                                  on_op);
     }
 }
 
@@ -320,7 +282,7 @@ static void what_may_have_changed_something_is_not_asked_twice(void **state)
         stand.refusal = rows[i].refusal;
         stand.refusal_text = rows[i].text;
         assert_int_equal(start_op(&stand, rows[i].kind), MUSTER_OK);
-        test_env_run_until(stand.env, test_env_is_true, &stand.is_done);
+        test_env_run_until(stand.played.env, test_env_is_true, &stand.is_done);
 
         if (stand.calls != rows[i].calls || stand.rc != rows[i].rc)
             fail_msg("row %zu: %u calls, %s", i, stand.calls, muster_rc_name(stand.rc));
@@ -396,11 +358,11 @@ static void a_watch_goes_on_where_it_broke(void **state)
 
         stand_open(&stand);
         stand.row = row;
-        assert_int_equal(
-            muster_registry_watch_start(&stand.watch, stand.registry, (struct muster_bytes){"k", 1},
-                                        MUSTER_REGISTRY_KEY, row->start, on_changes, on_end),
-            MUSTER_OK);
-        test_env_run_until(stand.env, is_settled, &stand);
+        assert_int_equal(muster_registry_watch_start(
+                             &stand.watch, stand.played.registry, (struct muster_bytes){"k", 1},
+                             MUSTER_REGISTRY_KEY, row->start, on_changes, on_end),
+                         MUSTER_OK);
+        test_env_run_until(stand.played.env, is_settled, &stand);
 
         if (strcmp(stand.starts, row->starts) != 0 || strcmp(stand.shown, row->shown) != 0 ||
             (stand.has_ended ? stand.end_rc : MUSTER_OK) != row->end)

@@ -1,0 +1,25 @@
+/* A registry client and a gRPC server whose methods a test plays itself, over loopback. */
+#ifndef MUSTER_TEST_PLAYED_REGISTRY_H
+#define MUSTER_TEST_PLAYED_REGISTRY_H
+
+#include "test_env.h"
+
+#include <muster/registry.h>
+#include <muster/rpc.h>
+
+struct played_registry {
+    struct test_env test;
+    struct muster_env *env;
+    struct muster_rpc_server *server;
+    struct muster_registry *registry; /* the client; it tries again at once */
+    bool is_server_closed, is_registry_closed;
+};
+
+/** service is what the methods get; password_file NULL: no user, else the user is "u". */
+void played_registry_open(struct played_registry *played, const struct muster_rpc_method *methods,
+                          size_t count, void *service, const char *password_file);
+void played_registry_close(struct played_registry *played);
+/** Loop time. */
+uint64_t played_registry_soon(const struct played_registry *played);
+
+#endif
