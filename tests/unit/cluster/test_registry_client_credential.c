@@ -154,7 +154,7 @@ static void options_come_before_variables(void **state)
     };
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct test_vars vars;
+        static struct test_vars vars;
         struct muster_registry *registry = NULL;
         struct muster_error error = {.text = ""};
         const struct muster_tls_options *got;
@@ -210,7 +210,7 @@ static void who_has_a_password_speaks_tls_to_all_or_none(void **state)
     };
     static const struct test_var none[] = {{NULL, NULL}};
     struct scene *scene = *state;
-    struct test_vars vars;
+    static struct test_vars vars;
 
     test_vars_init(&vars, none);
     scene->test.env.vars = &vars.vars;
@@ -238,7 +238,7 @@ static void files_that_cannot_be_read_are_named(void **state)
     const struct muster_registry_options options = {.endpoints = "https://a:1"};
     struct muster_registry *registry = NULL;
     struct muster_error error;
-    struct test_vars vars;
+    static struct test_vars vars;
 
     test_vars_init(&vars, variables);
     scene->test.env.vars = &vars.vars;

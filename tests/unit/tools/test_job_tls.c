@@ -50,12 +50,12 @@ static void put(const char *path, const void *bytes, size_t count, mode_t mode)
     close(fd);
 }
 
-/* count bytes, of which no two runs are alike. */
-static const uint8_t *secret_bytes(size_t count)
+/* Bytes of which no two runs are alike. */
+static const uint8_t *secret_bytes(void)
 {
     static uint8_t bytes[2 * SECRET_BYTES_MAX];
 
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < sizeof(bytes); i++)
         bytes[i] = (uint8_t)((i * 2654435761u + 77) >> 7);
     return bytes;
 }
@@ -75,7 +75,7 @@ static int set_up(void **state)
     assert_non_null(mkdtemp(scene.folder));
     snprintf(scene.secret, sizeof(scene.secret), "%s/secret", scene.folder);
     snprintf(scene.dir, sizeof(scene.dir), "%s/tls", scene.folder);
-    put(scene.secret, secret_bytes(32), 32, 0600);
+    put(scene.secret, secret_bytes(), 32, 0600);
     *state = &scene;
     return 0;
 }
@@ -126,7 +126,7 @@ static const char *read_file(const struct job_tls_file *file)
 
     assert_true(count >= 0);
     close(fd);
-    text[count] = '\0';
+    text[count > 0 ? count : 0] = '\0';
     return text;
 }
 
@@ -224,7 +224,7 @@ static void a_secret_that_others_may_know_is_refused(void **state)
         else if (row->mode == S_IFDIR)
             assert_int_equal(mkdir(scene->secret, 0700), 0);
         else if (row->mode != 0)
-            put(scene->secret, secret_bytes(row->count), row->count, row->mode);
+            put(scene->secret, secret_bytes(), row->count, row->mode);
         memset(&scene->error, 0, sizeof(scene->error));
         secret_stack_run(&stack, open_by_secret, scene);
 
@@ -232,7 +232,7 @@ static void a_secret_that_others_may_know_is_refused(void **state)
                     (row->text != NULL && (strstr(scene->error.text, row->text) == NULL ||
                                            strstr(scene->error.text, scene->secret) == NULL)),
                 "%s: %s %s", row->name, muster_rc_name(scene->rc), scene->error.text);
-        fail_if(row->count >= 16 && secret_stack_holds(&stack, secret_bytes(16), 16),
+        fail_if(row->count >= 16 && secret_stack_holds(&stack, secret_bytes(), 16),
                 "%s: it is left on the stack", row->name);
         secret_stack_free(&stack);
         (void)rmdir(scene->secret);
