@@ -280,12 +280,75 @@ static void a_few_key_updates_are_taken(void **state)
     assert_int_equal(received, 'x');
 }
 
+/* A second makes up for one of them. */
+static void sixty_four_key_updates_may_come_at_once(void **state)
+{
+    struct scene *scene = *state;
+    struct muster_tls_stream *server = muster_tls_stream_of(scene->pair.server.stream);
+    struct muster_stream_read read = {.data = scene};
+    uint8_t received = 0;
+
+    assert_int_equal(server->controls.burst, 64);
+    assert_int_equal(server->controls.per_second, 1);
+    update_keys(scene, 64);
+    read_behind(scene, &read, &received);
+
+    assert_int_equal(scene->read_rc, MUSTER_OK);
+}
+
+static void on_cancelled(struct muster_stream_write *write, enum muster_rc rc)
+{
+    assert_int_equal(rc, MUSTER_CANCELLED);
+    ((struct scene *)write->data)->is_written = true;
+}
+
+static void on_closed(struct muster_stream *stream)
+{
+    *(bool *)stream->data = true;
+}
+
+/* What was cut off is not taken for all that there is. */
+static void a_stream_that_is_closed_amid_a_write_does_not_end_in_order(void **state)
+{
+    struct scene *scene = *state;
+    size_t count = (size_t)8 << 20; /* more than the sockets hold */
+    uint8_t *bytes = calloc(1, count), *received = malloc(count);
+    struct iovec iov = {bytes, count};
+    struct muster_stream_write write = {.data = scene};
+    struct muster_stream_read read = {.data = scene};
+    struct muster_stream *server = scene->pair.server.stream;
+    bool is_closed = false;
+
+    assert_int_equal(muster_stream_submit(&write, server, &iov, 1, on_cancelled), MUSTER_OK);
+    test_env_turn(&scene->pair.test.env, 5);
+    scene->pair.server.stream = NULL;
+    server->data = &is_closed;
+    muster_stream_close(server, on_closed);
+    test_env_run_until(&scene->pair.test.env, test_env_is_true, &is_closed);
+    assert_int_equal(muster_stream_receive_into(&read, scene->pair.client.stream, received, count,
+                                                count, on_read),
+                     MUSTER_OK);
+    test_env_run_until(&scene->pair.test.env, test_env_is_true, &scene->is_read);
+
+    assert_true(scene->is_written);
+    assert_int_equal(scene->read_rc, MUSTER_UNAVAILABLE);
+    assert_in_range(read.bytes_done, 1, count - 1);
+    assert_false(read.is_eof);
+    assert_non_null(
+        strstr(muster_stream_error(scene->pair.client.stream)->text, "no close_notify"));
+    free(received);
+    free(bytes);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_flood_of_key_updates_ends_the_connection, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_few_key_updates_are_taken, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(sixty_four_key_updates_may_come_at_once, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_stream_that_is_closed_amid_a_write_does_not_end_in_order,
+                                        set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_long_read_leaves_turns_to_others, set_up, tear_down),
     };
 

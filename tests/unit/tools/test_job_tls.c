@@ -1,17 +1,26 @@
 /* A job's authority: the secret it follows from, whom it names, its files and their renewal. */
-#include "tools/job_tls.c"
+#include "tools/job_tls.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <cmocka.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "assertion_count.h"
 #include "secret_mem.h"
 #include "secret_stack.h"
 #include "tls_pair.h"
+#include "tools/commands.h"
 #include "virtual_loop.h"
 
-#define LIFE_NS (3600 * MUSTER_NS_PER_S)
+#define LIFE_NS          (3600 * MUSTER_NS_PER_S)
+#define SECRET_BYTES_MAX 4096
+#define DIR_BYTES_MAX    (JOB_TLS_PATH_BYTES - 64) /* with its NUL */
 
 static char refusal[256];
 
@@ -36,6 +45,8 @@ struct scene {
     struct job_tls *job_tls;
     struct muster_error error;
     enum muster_rc rc;
+    uint64_t life_ns;
+    bool is_untold; /* the log hears of failures */
     unsigned failure_count;
     char failure[256];
 };
@@ -67,6 +78,7 @@ static int set_up(void **state)
     memset(&scene, 0, sizeof(scene));
     test_env_open(&scene.test);
     scene.env = scene.test.env;
+    scene.life_ns = LIFE_NS;
     virtual_loop_init(&scene.loop);
     scene.env.loop = &scene.loop.loop;
     secret_mem_init(&scene.memory, scene.test.env.mem, "BEGIN PRIVATE KEY", 17);
@@ -108,9 +120,9 @@ static enum muster_rc open_job(struct scene *scene, const char *job, const char 
                                             .job = job,
                                             .secret_file = secret,
                                             .dir = dir,
-                                            .life_ns = LIFE_NS,
+                                            .life_ns = scene->life_ns,
                                             .data = scene,
-                                            .on_failure = on_failure};
+                                            .on_failure = scene->is_untold ? NULL : on_failure};
 
     job_tls_close(scene->job_tls, false);
     scene->job_tls = NULL;
@@ -426,7 +438,7 @@ static void a_folder_that_cannot_be_made_is_named(void **state)
     assert_int_equal(open_job(scene, "job", NULL, name), MUSTER_NOT_FOUND);
     assert_non_null(strstr(scene->error.text, name));
     memset(name, 'a', sizeof(name));
-    name[sizeof(scene->job_tls->dir)] = '\0';
+    name[DIR_BYTES_MAX] = '\0';
     assert_int_equal(open_job(scene, "job", NULL, name), MUSTER_INVALID_ARGUMENT);
     assert_non_null(strstr(scene->error.text, "the name is too long"));
 }
@@ -493,18 +505,18 @@ static void on_log(struct muster_log *log, enum muster_log_level level, uint64_t
 static void a_renewal_that_fails_is_told_and_tried_again(void **state)
 {
     static const struct muster_log_ops ops = {.write = on_log};
-    struct muster_log log = {.ops = &ops, .level_max = MUSTER_LOG_WARN};
+    static struct muster_log log = {.ops = &ops, .level_max = MUSTER_LOG_WARN};
     struct scene *scene = *state;
     const struct job_tls_file *file;
     char before[8192];
 
     scene->env.log = &log;
-    assert_int_equal(open_job(scene, "job", NULL, NULL), MUSTER_OK);
-    file = job_tls_add(scene->job_tls, "task/1", NULL, &scene->error);
     for (int turn = 0; turn < 2; turn++) {
         refusal[0] = '\0';
         scene->failure_count = 0;
-        scene->job_tls->options.on_failure = turn == 0 ? on_failure : NULL;
+        scene->is_untold = turn == 1;
+        assert_int_equal(open_job(scene, "job", NULL, NULL), MUSTER_OK);
+        file = job_tls_add(scene->job_tls, "task/1", NULL, &scene->error);
         strcpy(before, read_file(file));
         scene->test.mem.fail_at = 1;
         virtual_loop_advance(&scene->loop, LIFE_NS / 3);
@@ -526,7 +538,8 @@ static void renewed_files_are_seen_in_time(void **state)
 
     assert_int_equal(open_job(scene, "job", NULL, NULL), MUSTER_OK);
     assert_int_equal(job_tls_reload_ns(scene->job_tls), 60 * MUSTER_NS_PER_S);
-    scene->job_tls->options.life_ns = 60 * MUSTER_NS_PER_S;
+    scene->life_ns = 60 * MUSTER_NS_PER_S;
+    assert_int_equal(open_job(scene, "job", NULL, NULL), MUSTER_OK);
     assert_int_equal(job_tls_reload_ns(scene->job_tls), 10 * MUSTER_NS_PER_S);
 }
 

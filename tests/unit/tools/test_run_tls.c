@@ -1,13 +1,23 @@
 /* --tls auto: who gets which certificate, whom it trusts, and what a worker inherits. */
-#include "tools/job_tls.c"
-#include "tools/run_tls.c"
+#include "tools/run.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <cmocka.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "assertion_count.h"
 #include "tls_pair.h"
+#include "tools/commands.h"
+#include "tools/job_tls.h"
+#include "tools/run_log.h"
+#include "tools/run_resume.h"
+#include "virtual_loop.h"
 
 #define TASKS 2
 
@@ -82,6 +92,22 @@ static void scene_close(struct scene *scene)
 static void open_tls(struct scene *scene)
 {
     fail_if(!run_tls_open(&scene->run, &scene->error), "%s", scene->error.text);
+}
+
+/* Another process of the job: it has the secret, too. */
+static struct muster_tls *open_other(struct scene *scene, const char *who, const char *peers,
+                                     struct job_tls **ret_job_tls)
+{
+    const struct job_tls_options options = {.env = scene->run.env,
+                                            .job = "job",
+                                            .secret_file = scene->secret,
+                                            .life_ns = 3600 * MUSTER_NS_PER_S};
+    const struct job_tls_role role = {.who = who, .peers = peers};
+    struct muster_tls *tls = NULL;
+
+    assert_int_equal(job_tls_open_role(&options, &role, ret_job_tls, &tls, &scene->error),
+                     MUSTER_OK);
+    return tls;
 }
 
 static void without_tls_there_is_none(void **state)
@@ -160,24 +186,20 @@ static void only_who_serves_is_met_at_the_registry(void **state)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct scene scene;
         struct muster_tls *server = NULL;
+        struct job_tls *other = NULL;
 
         scene_open(&scene);
         scene.run.settings.is_embedded = rows[i].is_embedded;
         open_tls(&scene);
-        if (rows[i].server != NULL) {
-            const struct job_tls_file *file =
-                job_tls_add(scene.run.tls->job, rows[i].server, NULL, &scene.error);
-
-            assert_int_equal(
-                job_tls_credential(scene.run.tls->job, file, "*", &server, &scene.error),
-                MUSTER_OK);
-        }
+        if (rows[i].server != NULL)
+            server = open_other(&scene, rows[i].server, "*", &other);
         tls_pair_shake(&scene.pair, run_tls_registry(&scene.run),
                        server != NULL ? server : run_tls_served(&scene.run), "127.0.0.1", NULL);
 
         fail_if(scene.pair.client.rc != rows[i].rc, "%s: %s", rows[i].name,
                 scene.pair.client.error.text);
         muster_tls_close(server);
+        job_tls_close(other, false);
         scene_close(&scene);
     }
 }
@@ -197,11 +219,31 @@ static void check_file(const char *path, bool has_key)
     assert_true((strstr(text, "PRIVATE KEY") != NULL) == has_key);
 }
 
+/* Whoever opens these files is let in where only `who` is. */
+static void check_who(struct scene *scene, const struct run_tls_shown *shown, const char *who)
+{
+    const char *const peers[] = {shown->peers};
+    const struct muster_tls_options options = {.cert_file = shown->cert,
+                                               .key_file = shown->cert,
+                                               .ca_file = shown->ca,
+                                               .peer_names = peers,
+                                               .peer_name_count = 1};
+    struct job_tls *other = NULL;
+    struct muster_tls *server = open_other(scene, "launcher", who, &other), *client = NULL;
+
+    assert_int_equal(muster_tls_open(scene->run.env, &options, &client, &scene->error), MUSTER_OK);
+    tls_pair_again(&scene->pair);
+    tls_pair_shake(&scene->pair, client, server, "launcher", NULL);
+    fail_if(scene->pair.server.rc != MUSTER_OK, "%s", scene->pair.server.error.text);
+    muster_tls_close(client);
+    muster_tls_close(server);
+    job_tls_close(other, false);
+}
+
 static void a_worker_inherits_its_own_certificate(void **state)
 {
     struct scene scene;
     struct run_tls_shown shown;
-    struct stat ours, own;
     int former[2] = {dup(RUN_TLS_FD), dup(RUN_TLS_CA_FD)};
 
     (void)state;
@@ -210,15 +252,13 @@ static void a_worker_inherits_its_own_certificate(void **state)
     run_tls_show(&scene.tasks[1], &shown);
     assert_string_equal(shown.cert, "/proc/self/fd/4");
     assert_string_equal(shown.ca, "/proc/self/fd/5");
-    assert_int_equal(fstat(scene.run.tls->tasks[1]->fd, &own), 0);
     assert_true(run_tls_inherit(&scene.tasks[1]));
 
-    assert_int_equal(fstat(RUN_TLS_FD, &ours), 0);
-    assert_int_equal(ours.st_ino, own.st_ino);
     assert_int_equal(fcntl(RUN_TLS_FD, F_GETFD), 0); /* stays open in the program */
     assert_int_equal(fcntl(RUN_TLS_CA_FD, F_GETFD), 0);
     check_file(shown.cert, true);
     check_file(shown.ca, false);
+    check_who(&scene, &shown, "task/worker-1");
     dup2(former[0], RUN_TLS_FD);
     dup2(former[1], RUN_TLS_CA_FD);
     close(former[0]);
@@ -306,12 +346,19 @@ static void what_cannot_be_opened_is_told(void **state)
 static void a_renewal_that_fails_is_told(void **state)
 {
     struct scene scene;
+    struct virtual_loop loop;
+    struct muster_env env;
 
     (void)state;
     scene_open(&scene);
+    virtual_loop_init(&loop);
+    env = scene.pair.test.env;
+    env.loop = &loop.loop;
+    scene.run.env = &env;
     open_tls(&scene);
+    virtual_loop_advance(&loop, 1200 * MUSTER_NS_PER_S - 1);
     scene.pair.test.mem.fail_at = 1;
-    on_renewal_due(&scene.run.tls->job->renewal);
+    virtual_loop_advance(&loop, 1);
 
     assert_non_null(strstr(told, "certificates cannot be renewed: no certificate can be issued"));
     scene_close(&scene);

@@ -1,5 +1,5 @@
 /* What a command that serves asks about TLS and authorization. */
-#include "tools/service_tls.c"
+#include "tools/service_tls.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,6 +12,7 @@
 #include "assertion_count.h"
 #include "fake_authority.h"
 #include "tls_pair.h"
+#include "tools/commands.h"
 
 static char refusal[256];
 
