@@ -1,14 +1,19 @@
 /* Clients whose handshake is under way: how many, for how long, who waits and who goes.
  * Handshakes and streams are played. */
-#include "net/rpc_server_tls.c"
+#include "test_env.h"
 
 #include <stdio.h>
+#include <string.h>
 
-#include "test_env.h"
+#include "net/rpc_server_internal.h"
+#include "net/tls_internal.h"
+#include "net/tls_stream.h"
 #include "virtual_loop.h"
 
-#define TIMEOUT_NS (20 * MUSTER_NS_PER_S)
-#define CLIENTS    (SHAKING_MAX + WAITING_MAX + 2)
+#define TIMEOUT_NS  (20 * MUSTER_NS_PER_S)
+#define SHAKING_MAX 1024
+#define WAITING_MAX 16384
+#define CLIENTS     (SHAKING_MAX + WAITING_MAX + 2)
 
 struct client {
     struct muster_stream stream;
