@@ -172,16 +172,18 @@ static char *basic_of(struct muster_mem *mem, const char *id, const char *secret
     char *text = muster_mem_alloc(mem, sizeof("Basic ") + muster_base64_encoded_bytes(size) + 3);
     size_t count;
 
-    if (plain != NULL && text != NULL) {
-        (void)stpcpy(stpcpy(stpcpy(plain, id), ":"), secret);
-        count = (size_t)(stpcpy(text, "Basic ") - text);
-        count += muster_base64_encode(plain, size, text + count);
-        for (size_t i = size; i % 3 != 0; i++)
-            text[count++] = '=';
-        text[count] = '\0';
+    if (plain == NULL || text == NULL) {
+        muster_mem_free(mem, plain);
+        muster_mem_free(mem, text);
+        return NULL;
     }
-    if (plain != NULL)
-        explicit_bzero(plain, size);
+    (void)stpcpy(stpcpy(stpcpy(plain, id), ":"), secret);
+    count = (size_t)(stpcpy(text, "Basic ") - text);
+    count += muster_base64_encode(plain, size, text + count);
+    for (size_t i = size; i % 3 != 0; i++)
+        text[count++] = '=';
+    text[count] = '\0';
+    explicit_bzero(plain, size);
     muster_mem_free(mem, plain);
     return text;
 }
