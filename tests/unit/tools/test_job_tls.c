@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -460,6 +461,26 @@ static void a_file_that_cannot_be_written_is_named(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
+static void without_a_descriptor_there_is_no_certificate(void **state)
+{
+    struct scene *scene = *state;
+    struct rlimit limit, less;
+    int next;
+
+    assert_int_equal(open_job(scene, "job", NULL, NULL), MUSTER_OK);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    next = dup(STDIN_FILENO);
+    assert_int_equal(close(next), 0);
+    less = limit;
+    less.rlim_cur = (rlim_t)next;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &less), 0);
+    assert_null(job_tls_add(scene->job_tls, "task/1", NULL, &scene->error));
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+
+    assert_int_equal(scene->error.rc, MUSTER_RESOURCE_EXHAUSTED);
+    assert_non_null(strstr(scene->error.text, "no descriptor"));
+}
+
 static void who_cannot_be_named_gets_no_certificate(void **state)
 {
     struct scene *scene = *state;
@@ -492,6 +513,22 @@ static void certificates_are_renewed_after_a_third_of_their_life(void **state)
         assert_string_equal(read_file(job_tls_authority(scene->job_tls)), ca);
     }
     assert_int_equal(scene->failure_count, 0);
+}
+
+/* A reader of the authority's certificate finds it whole at any time. */
+static void the_file_of_the_authority_stays(void **state)
+{
+    struct scene *scene = *state;
+    struct stat before, after;
+    const char *path;
+
+    assert_int_equal(open_job(scene, "job", NULL, scene->dir), MUSTER_OK);
+    path = job_tls_authority(scene->job_tls)->path;
+    assert_int_equal(stat(path, &before), 0);
+    virtual_loop_advance(&scene->loop, LIFE_NS / 3);
+
+    assert_int_equal(stat(path, &after), 0);
+    assert_int_equal(after.st_ino, before.st_ino);
 }
 
 static void on_log(struct muster_log *log, enum muster_log_level level, uint64_t wall_ns,
@@ -556,8 +593,10 @@ int main(void)
         CASE(files_on_the_disk_are_the_owner_s_and_go_when_they_shall),
         CASE(a_folder_that_cannot_be_made_is_named),
         CASE(a_file_that_cannot_be_written_is_named),
+        CASE(without_a_descriptor_there_is_no_certificate),
         CASE(who_cannot_be_named_gets_no_certificate),
         CASE(certificates_are_renewed_after_a_third_of_their_life),
+        CASE(the_file_of_the_authority_stays),
         CASE(a_renewal_that_fails_is_told_and_tried_again),
         CASE(renewed_files_are_seen_in_time),
     };
