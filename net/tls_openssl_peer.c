@@ -273,8 +273,7 @@ enum muster_rc muster_tls_openssl_accept(struct muster_tls_engine *engine)
     time_t now = (time_t)engine->options.now_s;
     enum muster_rc rc;
 
-    if (cert == NULL || SSL_session_reused(engine->ssl) == 0 ||
-        (engine->options.is_server && !engine->options.is_peer_required))
+    if (cert == NULL || SSL_session_reused(engine->ssl) == 0)
         return MUSTER_OK;
     if (X509_cmp_time(X509_get0_notAfter(cert), now != 0 ? &now : NULL) <= 0) {
         explain_dates(engine, cert, "of a resumed session", true);

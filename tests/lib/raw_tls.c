@@ -7,6 +7,7 @@
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,20 +18,53 @@
 
 #define GUARD_NS (60 * MUSTER_NS_PER_S)
 
+static atomic_long block_count;
+
+static void *count_malloc(size_t bytes, const char *file, int line)
+{
+    (void)file, (void)line;
+    block_count++;
+    return malloc(bytes);
+}
+
+static void count_free(void *block, const char *file, int line)
+{
+    (void)file, (void)line;
+    block_count -= block != NULL;
+    free(block);
+}
+
+static void *count_realloc(void *block, size_t bytes, const char *file, int line)
+{
+    if (block == NULL)
+        return count_malloc(bytes, file, line);
+    if (bytes > 0)
+        return realloc(block, bytes);
+    count_free(block, file, line);
+    return NULL;
+}
+
+long raw_tls_block_count(void)
+{
+    return block_count;
+}
+
 void raw_tls_set_policy(bool is_lax)
 {
     static const char lax[] = "MinProtocol = TLSv1\nCipherString = ALL:eNULL:@SECLEVEL=0\n"
                               "Options = ClientRenegotiation\n";
     static const char strict[] = "MinProtocol = TLSv1.2\nCipherString = DEFAULT:@SECLEVEL=2\n";
     char path[] = "/tmp/muster-openssl-XXXXXX";
-    OPENSSL_INIT_SETTINGS *settings = OPENSSL_INIT_new();
+    OPENSSL_INIT_SETTINGS *settings;
     FILE *file = fdopen(mkstemp(path), "w");
 
+    assert_int_equal(CRYPTO_set_mem_functions(count_malloc, count_realloc, count_free), 1);
     assert_non_null(file);
     fprintf(file,
             "openssl_conf = all\n[all]\nssl_conf = ssl\n[ssl]\nsystem_default = tls\n[tls]\n%s",
             is_lax ? lax : strict);
     assert_int_equal(fclose(file), 0);
+    settings = OPENSSL_INIT_new();
     assert_int_equal(OPENSSL_INIT_set_config_filename(settings, path), 1);
     OPENSSL_INIT_set_config_file_flags(settings, 0);
     assert_int_equal(OPENSSL_init_ssl(OPENSSL_INIT_LOAD_CONFIG, settings), 1);

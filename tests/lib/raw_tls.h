@@ -43,6 +43,9 @@ struct raw_tls {
     struct raw_tls_options options;
 };
 
+/** Blocks of memory that OpenSSL holds, once a policy is set. */
+long raw_tls_block_count(void);
+
 /** All libraries of this process behave as if openssl.cnf said so; before any of them is used. lax:
  * everything that OpenSSL can is allowed; otherwise what distributions allow. */
 void raw_tls_set_policy(bool is_lax);

@@ -10,7 +10,8 @@
 #define DAY_S  (24L * 3600)
 #define SPIFFE "spiffe://test/job/a/task/1"
 #define USUAL  "DNS:" WRONG_CERTS_NAME ",IP:" WRONG_CERTS_IP ",URI:" SPIFFE
-#define NOT_US "none of the accepted names"
+#define NOT_US "none of the accepted names (\"" WRONG_CERTS_MEMBER "\" and others)"
+#define LABEL  "a-label-of-thirty-two-characters"
 
 #define BOTH_ENDS   (1u << WRONG_CERTS_OPENER | 1u << WRONG_CERTS_ACCEPTOR)
 #define BY_NAME     .is_not_for = BOTH_ENDS
@@ -29,6 +30,8 @@
 static const struct wrong_certs_row rows[] = {
     {.name = "right"},
 
+    {.name = "without a subject", .leaf = {.name = FAKE_CERT_NONE}},
+
     /* Dates. */
     {.name = "expired",
      .leaf = {.from_s = -10 * DAY_S, .until_s = -DAY_S},
@@ -36,6 +39,9 @@ static const struct wrong_certs_row rows[] = {
     {.name = "expired a second ago",
      .leaf = {.from_s = -DAY_S, .until_s = -1},
      .words = {OURS("certificate CN=leaf expired "), HTTP("certificate has expired")}},
+    {.name = "expired and without a subject",
+     .leaf = {.name = FAKE_CERT_NONE, .from_s = -10 * DAY_S, .until_s = -DAY_S},
+     .words = {OURS("certificate  expired "), HTTP("certificate has expired")}},
     {.name = "not yet valid",
      .leaf = {.from_s = DAY_S, .until_s = 2 * DAY_S},
      .words = {OURS("certificate CN=leaf is not valid before "),
@@ -147,6 +153,10 @@ static const struct wrong_certs_row rows[] = {
      .leaf = {.alt_names = "DNS:elsewhere.test"},
      BY_NAME,
      .words = {DIALLERS("is for DNS:elsewhere.test, not for \"")}},
+    {.name = "for other names, which are too long to tell",
+     .leaf = {.alt_names = "DNS:" LABEL "." LABEL ".test,DNS:" LABEL ".test"},
+     BY_NAME,
+     .words = {DIALLERS("is for DNS:" LABEL "." LABEL ".test, DNS:a-label-of-thir, not for \"")}},
     {.name = "for another address",
      .dialled = WRONG_CERTS_IP,
      .leaf = {.alt_names = "IP:127.0.0.2"},

@@ -10,6 +10,8 @@
 
 #define DAY_NS (24 * UINT64_C(3600) * MUSTER_NS_PER_S)
 #define SPIFFE "spiffe://test/job/a/task/1"
+#define OTHERS "spiffe://test/job/b/*"
+#define NOT_US "none of the accepted names (\"" OTHERS "\")"
 
 static struct fake_authority *authority;
 static struct fake_cert server_cert, client_cert;
@@ -204,15 +206,15 @@ static const struct muster_host_ops clock_ops = {.wall_ns = clock_wall_ns};
 /* The rules and the clock of now hold for a session that was made before. */
 static void whoever_resumes_is_judged_again(void **state)
 {
-    static const char *const others[] = {"spiffe://test/job/b/*"};
+    static const char *const others[] = {OTHERS};
     static const struct {
         const char *name;
         bool is_server; /* that judges anew */
         bool is_later;  /* by forty days; otherwise its rules are others */
         const char *words;
     } rows[] = {
-        {"the server's rules", true, false, "is " SPIFFE ", which is none of the accepted names"},
-        {"the client's rules", false, false, "is a.test, which is none of the accepted names"},
+        {"the server's rules", true, false, "is " SPIFFE ", which is " NOT_US},
+        {"the client's rules", false, false, "is a.test, which is " NOT_US},
         {"the server's clock", true, true, "the client's certificate of a resumed session expired"},
         {"the client's clock", false, true,
          "the server's certificate of a resumed session expired"},
