@@ -22,6 +22,7 @@ struct raw_tls_options {
                               * whole text, whatever was offered */
     const char *server_name; /* a client's SNI */
     SSL_SESSION *session;    /* which a client resumes */
+    bool asks_for_cert;      /* a server takes any, or none */
     bool has_own_field;      /* a server has a finite field for DHE */
     bool has_no_tickets;     /* a client asks for none: sessions of TLS 1.2 have ids */
     unsigned ticket_count;   /* that a server of TLS 1.3 gives to a client */

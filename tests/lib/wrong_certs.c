@@ -14,6 +14,7 @@
 #define LABEL  "a-label-of-thirty-two-characters"
 
 #define BOTH_ENDS   (1u << WRONG_CERTS_OPENER | 1u << WRONG_CERTS_ACCEPTOR)
+#define BY_SERVERS  (1u << WRONG_CERTS_SERVER | 1u << WRONG_CERTS_ACCEPTOR)
 #define BY_NAME     .is_not_for = BOTH_ENDS
 #define BY_MEMBERS  .is_not_for = ~BOTH_ENDS
 #define CLIENTS(x)  [WRONG_CERTS_CLIENT] = (x), [WRONG_CERTS_OPENER] = (x)
@@ -30,6 +31,10 @@
 static const struct wrong_certs_row rows[] = {
     {.name = "right"},
 
+    {.name = "that is not there",
+     .is_absent = true,
+     .is_not_for = ~BY_SERVERS,
+     .words = {SERVERS("the client showed no certificate")}},
     {.name = "without a subject", .leaf = {.name = FAKE_CERT_NONE}},
 
     /* Dates. */
@@ -367,6 +372,9 @@ void wrong_certs_make(const struct wrong_certs *certs, const struct wrong_certs_
     struct fake_cert_options leaf = row->leaf;
     struct fake_authority *links[2] = {NULL, NULL};
 
+    *ret_cert = (struct fake_cert){.cert_pem = NULL};
+    if (row->is_absent)
+        return;
     for (size_t i = 2; i-- > 0;) {
         if (row->issuers[i].name == NULL)
             continue;

@@ -37,6 +37,7 @@ struct wrong_certs_row {
     enum wrong_certs_root root;
     bool hides_issuers;                    /* the chain that is shown has the leaf alone */
     bool shows_root;                       /* or goes up to the root */
+    bool is_absent;                        /* no certificate is shown */
     unsigned is_not_for;                   /* judges who are not asked: 1 << judge */
     const char *words[WRONG_CERTS_JUDGES]; /* of the refusal; NULL: it is accepted */
 };
