@@ -1,7 +1,6 @@
 /* Judging the certificate of a peer: what the chain is worth, what it names, why it is refused. */
 #include "net/tls_openssl.h"
 
-#include <openssl/err.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -139,7 +138,6 @@ static enum muster_rc read_names(struct muster_tls_engine *engine, X509 *cert)
     if (rc == MUSTER_OK)
         rc = check_spiffe(engine, cert, names);
     GENERAL_NAMES_free(names);
-    ERR_clear_error();
     name_text(X509_get_subject_name(cert), subject, sizeof(subject));
     if (rc == MUSTER_OK &&
         (peer->subject = muster_mem_strdup(engine->options.mem, subject)) == NULL)

@@ -40,9 +40,6 @@ struct row {
 
 static const struct row rows[] = {
     {.name = "a name of the certificate", .server = SERVER(.is_authority = false)},
-    {.name = "an address of the certificate",
-     .server = SERVER(.is_authority = false),
-     .server_name = "127.0.0.1"},
     {.name = "another name",
      .server = SERVER(.is_authority = false),
      .server_name = "elsewhere.test",
@@ -50,28 +47,12 @@ static const struct row rows[] = {
      .client_text = "is for DNS:localhost, IP Address:127.0.0.1, not for \"elsewhere.test\"",
      .server_rc = MUSTER_UNAUTHENTICATED,
      .server_text = "refuses our certificate"},
-    {.name = "another address",
-     .server = SERVER(.is_authority = false),
-     .server_name = "127.0.0.2",
-     .client_rc = MUSTER_UNAUTHENTICATED,
-     .client_text = "not for \"127.0.0.2\"",
-     .server_rc = MUSTER_UNAUTHENTICATED},
-    {.name = "a common name is no name",
-     .server = {.name = "localhost"},
-     .client_rc = MUSTER_UNAUTHENTICATED,
-     .client_text = "is for no name at all, not for \"localhost\"",
-     .server_rc = MUSTER_UNAUTHENTICATED},
     {.name = "expired",
      .server = SERVER(.from_s = -10 * DAY_S, .until_s = -DAY_S),
      .client_rc = MUSTER_UNAUTHENTICATED,
      .client_text = "the server's certificate CN=server-1 expired ",
      .server_rc = MUSTER_UNAUTHENTICATED,
      .server_text = "our certificate has expired"},
-    {.name = "not yet valid",
-     .server = SERVER(.from_s = DAY_S, .until_s = 2 * DAY_S),
-     .client_rc = MUSTER_UNAUTHENTICATED,
-     .client_text = "is not valid before ",
-     .server_rc = MUSTER_UNAUTHENTICATED},
     {.name = "another authority",
      .server = SERVER(.is_authority = false),
      .trust = TRUST_OTHER,
@@ -108,13 +89,6 @@ static const struct row rows[] = {
      .server_accepts = "spiffe://test/job/b/*",
      .server_rc = MUSTER_UNAUTHENTICATED,
      .server_text = "the peer is " SPIFFE ", which is none of the accepted names"},
-    {.name = "two URIs are no SPIFFE id",
-     .server = SERVER(.is_authority = false),
-     .show = SHOW_OURS,
-     .is_demanded = true,
-     .client_alt_names = "URI:" SPIFFE ",URI:spiffe://test/other",
-     .server_rc = MUSTER_UNAUTHENTICATED,
-     .server_text = "more than one URI"},
     {.name = "a server by its SPIFFE id, whatever was dialled",
      .server = {.name = "s", .alt_names = "URI:" SPIFFE},
      .server_name = "10.0.0.1",
@@ -411,29 +385,6 @@ static void a_silent_client_is_given_up(void **state)
     strange_close(&strange);
 }
 
-/* OpenSSL would make room for all of it at once. */
-static void a_client_hello_without_measure_is_refused_by_its_first_bytes(void **state)
-{
-    static const char *const words[] = {
-        "\x16\x03\x01\x40\x00\x01\x00\x40\x01", /* 16,385 bytes, of which a record is to come */
-        "\x16\x03\x01\x00\x01\x01\x16\x03\x01", /* a record of one byte */
-    };
-
-    (void)state;
-    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
-        struct strange strange;
-
-        strange_open(&strange);
-        send_text(&strange, words[i], 4);
-        send_text(&strange, words[i] + 4, 5);
-        tls_pair_wait(&strange.pair, &strange.pair.server);
-
-        assert_int_equal(strange.pair.server.rc, MUSTER_RESOURCE_EXHAUSTED);
-        assert_non_null(strstr(strange.pair.server.error.text, "ClientHello"));
-        strange_close(&strange);
-    }
-}
-
 /* The alert tells the client what it has dialled. */
 static void plain_text_is_told_from_tls(void **state)
 {
@@ -687,7 +638,6 @@ int main(void)
         cmocka_unit_test(a_session_of_another_name_is_not_resumed),
         cmocka_unit_test(both_ends_export_the_same_key),
         cmocka_unit_test(a_silent_client_is_given_up),
-        cmocka_unit_test(a_client_hello_without_measure_is_refused_by_its_first_bytes),
         cmocka_unit_test(plain_text_is_told_from_tls),
         cmocka_unit_test(garbage_is_refused),
         cmocka_unit_test(an_end_within_the_handshake_is_named),

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
+#include <sys/socket.h>
 
 #include "tests/lib/raw_meeting.h"
 
@@ -340,6 +341,71 @@ static void a_hello_offers_what_is_named(void **state)
     }
 }
 
+/* A peer says these nine bytes, the first of them before the others, and goes. */
+static void begin_with(struct raw_meeting *meeting, struct muster_tls *tls, const char *words,
+                       size_t first)
+{
+    const struct muster_tls_handshake_options options = {
+        .is_server = meeting->is_server, .server_name = "localhost", .protocols = "h2"};
+    struct tls_pair *pair = &meeting->pair;
+    int fd = pair->fds[meeting->is_server ? 0 : 1];
+
+    tls_pair_start(pair, meeting->ours, tls, &options, 60 * MUSTER_NS_PER_S);
+    assert_int_equal(send(fd, words, first, MSG_NOSIGNAL), first);
+    test_env_turn(&pair->test.env, 3);
+    if (first < 9)
+        assert_int_equal(send(fd, words + first, 9 - first, MSG_NOSIGNAL), 9 - first);
+    (void)shutdown(fd, SHUT_WR); /* it may have been refused already */
+    tls_pair_wait(pair, meeting->ours);
+}
+
+/* OpenSSL would make room for all of it at once. */
+static void a_client_hello_without_measure_is_refused_by_its_first_bytes(void **state)
+{
+    static const struct {
+        const char *name;
+        const char
+            *words;   /* type, version and length of the record; type and length of the hello */
+        size_t first; /* bytes that come before the others */
+        bool is_refused, is_from_server;
+    } rows[] = {
+        {"16,385 bytes", "\x16\x03\x01\x40\x00\x01\x00\x40\x01", 4, true, false},
+        {"16,385 bytes at once", "\x16\x03\x01\x40\x00\x01\x00\x40\x01", 9, true, false},
+        {"16,385 bytes, the last of these later", "\x16\x03\x01\x40\x00\x01\x00\x40\x01", 8, true,
+         false},
+        {"16,384 bytes", "\x16\x03\x01\x40\x00\x01\x00\x40\x00", 4, false, false},
+        {"65,536 bytes", "\x16\x03\x01\x40\x00\x01\x01\x00\x00", 4, true, false},
+        {"256 bytes", "\x16\x03\x01\x40\x00\x01\x00\x01\x00", 4, false, false},
+        {"a record of one byte", "\x16\x03\x01\x00\x01\x01\x16\x03\x01", 4, true, false},
+        {"a record of three bytes", "\x16\x03\x01\x00\x03\x01\x00\x01\x16", 4, true, false},
+        {"a record of four bytes", "\x16\x03\x01\x00\x04\x01\x00\x01\x00", 4, false, false},
+        {"a record of 256 bytes", "\x16\x03\x01\x01\x00\x01\x00\x01\x00", 4, false, false},
+        {"another kind of record", "\x15\x03\x01\x00\x02\x01\x7f\xff\xff", 4, false, false},
+        {"a server's record of one byte", "\x16\x03\x03\x00\x01\x02\x16\x03\x03", 4, false, true},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct muster_tls_options options = {.cert_pem = elliptic.cert_pem,
+                                                   .key_pem = elliptic.key_pem};
+        enum muster_rc rc = rows[i].is_refused ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_UNAVAILABLE;
+        struct raw_meeting meeting;
+        struct muster_tls *tls;
+
+        raw_meeting_open(&meeting, !rows[i].is_from_server,
+                         &(struct raw_tls_options){.protocols = NULL});
+        tls = raw_meeting_tls(&meeting, &options);
+        begin_with(&meeting, tls, rows[i].words, rows[i].first);
+
+        if (meeting.ours->rc != rc ||
+            (strstr(meeting.ours->error.text, "beyond 16384 bytes") != NULL) != rows[i].is_refused)
+            fail_msg("%s: %s %s", rows[i].name, muster_rc_name(meeting.ours->rc),
+                     meeting.ours->error.text);
+        muster_tls_close(tls);
+        raw_meeting_close(&meeting);
+    }
+}
+
 /* Tickets. */
 
 static void a_server_gives_one_ticket_for_an_hour(void **state)
@@ -394,6 +460,7 @@ int main(void)
         cmocka_unit_test(a_server_serves_what_is_strong),
         cmocka_unit_test(a_client_takes_what_is_strong),
         cmocka_unit_test(a_hello_offers_what_is_named),
+        cmocka_unit_test(a_client_hello_without_measure_is_refused_by_its_first_bytes),
         cmocka_unit_test(a_server_gives_one_ticket_for_an_hour),
         cmocka_unit_test(weak_keys_are_not_shown),
     };
