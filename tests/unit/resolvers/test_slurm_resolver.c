@@ -320,6 +320,59 @@ static void the_own_task_follows_node_and_local_id_where_they_are_known(void **s
     world_fini(&world);
 }
 
+static char master[64];
+
+static void keep_master(struct muster_resolve *resolve, enum muster_rc rc)
+{
+    on_answer(resolve, rc);
+    snprintf(master, sizeof(master), "%s", resolve->master != NULL ? resolve->master : "-");
+    muster_mem_free(resolve->resolver->env->mem, resolve->master);
+}
+
+static enum muster_rc ask_master(struct world *world, struct muster_task_query query)
+{
+    struct muster_resolve resolve = {.what = MUSTER_RESOLVE_MASTER, .data = world, .query = query};
+
+    resolve.deadline_ns = muster_loop_after_ns(world->env.loop, 60 * MUSTER_NS_PER_S);
+    assert_int_equal(muster_resolve_start(&resolve, world->resolver, keep_master), MUSTER_OK);
+    test_env_turn(&world->env, 3);
+    return world->rc;
+}
+
+static void the_master_is_that_of_a_whole_task(void **state)
+{
+    static const struct {
+        struct muster_task_query query;
+        bool has_own; /* a question for the cluster has found the own task, worker 1 */
+        enum muster_rc rc;
+        const char *master;
+    } rows[] = {
+        {{.task_type = NULL}, false, MUSTER_OK, ""},
+        {{.task_type = "worker"}, false, MUSTER_OK, ""},
+        {{.task_id = 3, .has_task_id = true}, false, MUSTER_OK, ""},
+        {{.task_type = "worker", .task_id = 3, .has_task_id = true}, false, MUSTER_OK, "n2:8889"},
+        {{.task_type = "worker", .task_id = 4, .has_task_id = true}, false, MUSTER_NOT_FOUND, "-"},
+        {{.task_type = "ps", .task_id = 0, .has_task_id = true}, false, MUSTER_NOT_FOUND, "-"},
+        {{.rpc_layer = "grpc"}, true, MUSTER_OK, "grpc://n1:8889"},
+        {{.task_type = "worker"}, true, MUSTER_OK, "n1:8889"},
+        {{.task_id = 2, .has_task_id = true}, true, MUSTER_OK, "n2:8888"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct world world;
+
+        world_init(&world);
+        open_uri(&world, "slurm:gpus_per_node=0&rpc_layer=");
+        if (rows[i].has_own)
+            ask(&world);
+        print_message("row %zu\n", i);
+        assert_int_equal(ask_master(&world, rows[i].query), rows[i].rc);
+        assert_string_equal(master, rows[i].master);
+        world_fini(&world);
+    }
+}
+
 static void what_is_wrong_is_named(void **state)
 {
     static const struct {
@@ -402,6 +455,7 @@ int main(void)
         cmocka_unit_test(close_ends_a_tool_that_runs),
         cmocka_unit_test(the_environment_is_changed_only_by_who_asks_for_it),
         cmocka_unit_test(the_own_task_follows_node_and_local_id_where_they_are_known),
+        cmocka_unit_test(the_master_is_that_of_a_whole_task),
         cmocka_unit_test(what_is_wrong_is_named),
         cmocka_unit_test(jobs_and_nodes_by_uri),
     };

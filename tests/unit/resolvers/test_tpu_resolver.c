@@ -327,23 +327,40 @@ static void no_version_is_set_on_a_node_that_is_not_ready(void **state)
     }
 }
 
-/* A coordinator that nobody starts and that has no address would be missing silently. */
-static void a_coordinator_without_address_needs_somebody_to_start_it(void **state)
+/* A coordinator that nobody starts and that has no address would be missing silently; one with the
+ * name of the workers' job would be one of them. */
+static void a_coordinator_that_cannot_be_is_refused(void **state)
 {
-    struct muster_tpu_resolver_options options;
-    struct muster_resolver *resolver = NULL;
-    struct muster_error error = {0};
-    struct cloud_fixture f;
+    static const struct {
+        const char *name, *address, *job, *says;
+    } rows[] = {
+        {"c", NULL, NULL, "coordinator 'c' has no address"},
+        {"worker", "10.0.0.1:8470", NULL, "coordinator_name must differ from the job"},
+        {"c", "10.0.0.1:8470", "c", "coordinator_name must differ from the job"},
+        {"c", "10.0.0.1:8470", "worker", NULL},
+        {"worker", "10.0.0.1:8470", "tpu", NULL},
+    };
+
     (void)state;
-    cloud_fixture_open(&f, NULL);
-    options = tpu_n(&f);
-    options.coordinator_name = "c";
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct muster_tpu_resolver_options options;
+        struct muster_resolver *resolver = NULL;
+        struct muster_error error = {0};
+        struct cloud_fixture f;
 
-    assert_int_equal(muster_tpu_resolver_open(f.env, &options, &resolver, &error),
-                     MUSTER_INVALID_ARGUMENT);
-    assert_says(error.text, "coordinator 'c'", "coordinator_address", NULL);
-
-    cloud_fixture_close(&f);
+        cloud_fixture_open(&f, NULL);
+        options = tpu_n(&f);
+        options.coordinator_name = rows[i].name;
+        options.coordinator_address = rows[i].address;
+        options.job_name = rows[i].job;
+        assert_int_equal(muster_tpu_resolver_open(f.env, &options, &resolver, &error),
+                         rows[i].says != NULL ? MUSTER_INVALID_ARGUMENT : MUSTER_OK);
+        if (rows[i].says != NULL)
+            assert_says(error.text, rows[i].says, rows[i].name, NULL);
+        else
+            close_resolver(resolver);
+        cloud_fixture_close(&f);
+    }
 }
 
 static void a_query_given_up_at_once_asks_nothing(void **state)
@@ -495,7 +512,7 @@ int main(void)
         cmocka_unit_test(a_query_given_up_at_once_asks_nothing),
         cmocka_unit_test(waiting_ends_when_another_interval_would_be_too_long),
         cmocka_unit_test(no_version_is_set_on_a_node_that_is_not_ready),
-        cmocka_unit_test(a_coordinator_without_address_needs_somebody_to_start_it),
+        cmocka_unit_test(a_coordinator_that_cannot_be_is_refused),
         cmocka_unit_test(a_closing_client_ends_those_who_wait),
         cmocka_unit_test(nobody_waits_where_no_api_tells_health),
         cmocka_unit_test(a_uri_and_the_environment_name_the_tpu),

@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include <event2/event.h>
@@ -431,6 +432,32 @@ static void a_descriptor_is_told_to_who_looks(void **state)
     close(pair[1]);
 }
 
+/* A timer of the system makes the descriptor readable: the loop does not know how long it waits. */
+static void a_descriptor_sees_the_time_after_the_wait(void **state)
+{
+    static const uint64_t awake_ns[] = {0, 60 * MUSTER_NS_PER_S}; /* it sleeps, or it looks */
+    struct muster_loop *loop = loop_of(state);
+
+    for (size_t i = 0; i < sizeof(awake_ns) / sizeof(awake_ns[0]); i++) {
+        const struct itimerspec delay = {.it_value = {.tv_nsec = 3 * 1000 * 1000}};
+        struct reader reader;
+        int fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+        uint64_t start_ns;
+
+        assert_true(fd >= 0);
+        reader_open(&reader, loop, fd, MUSTER_FD_READ);
+        muster_loop_stay_awake(loop, awake_ns[i]);
+        muster_loop_turn(loop, 0);
+        start_ns = muster_loop_clock_ns(loop);
+        assert_int_equal(timerfd_settime(fd, 0, &delay, NULL), 0);
+        while (!reader.is_ready)
+            muster_loop_turn(loop, UINT64_MAX);
+
+        assert_true(reader.now_ns >= start_ns + 3 * MUSTER_NS_PER_MS);
+        close(fd);
+    }
+}
+
 static void a_loop_in_the_background_sleeps_whatever_it_expects(void **state)
 {
     struct muster_loop *loop = loop_of(state);
@@ -518,6 +545,7 @@ int main(void)
         CASE(a_loop_that_expects_something_looks_instead_of_sleeping),
         CASE(who_looks_waits_no_shorter_and_no_longer),
         CASE(a_descriptor_is_told_to_who_looks),
+        CASE(a_descriptor_sees_the_time_after_the_wait),
         CASE(a_loop_in_the_background_sleeps_whatever_it_expects),
         CASE(a_foreign_event_sees_the_time_after_the_poll),
         CASE(next_due_names_the_first_timer_or_now_for_tasks),

@@ -136,6 +136,58 @@ static void a_folder_that_others_may_write_is_refused(void **state)
     muster_recorder_close(recorder);
 }
 
+static void make_file(const char *folder, const char *name, time_t seconds, long nanoseconds)
+{
+    const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT},
+                                      {.tv_sec = seconds, .tv_nsec = nanoseconds}};
+    char path[256];
+    int fd;
+
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    assert_int_equal(futimens(fd, times), 0);
+    close(fd);
+}
+
+static bool take_away(const char *folder, const char *name)
+{
+    char path[256];
+
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    return unlink(path) == 0;
+}
+
+/* The folder that nobody has named does not grow for ever: the oldest traces go, and nothing else. */
+static void the_oldest_files_of_the_own_folder_go(void **state)
+{
+    enum { COUNT = MUSTER_RECORDER_FILES_MAX + 3 };
+    struct stand *stand = *state;
+    struct muster_recorder *recorder;
+    char folder[128], name[64];
+
+    snprintf(folder, sizeof(folder), "%s/muster-%u", stand->folder, (unsigned)geteuid());
+    assert_int_equal(mkdir(folder, 0700), 0);
+    make_file(folder, "notes.txt", 1, 0);
+    for (int i = 0; i < COUNT; i++) { /* the last ones are the oldest */
+        snprintf(name, sizeof(name), "%d.trace.jsonl", i);
+        make_file(folder, name, 1000 - i / 2, 1 - i % 2);
+    }
+
+    recorder = recorder_of(stand, "job", NULL);
+    assert_false(take_away(folder, "66.trace.jsonl"));
+    assert_int_equal(muster_recorder_dump(recorder, "e"), MUSTER_OK);
+
+    assert_int_equal(unlink(muster_recorder_path(recorder)), 0);
+    for (int i = 0; i < COUNT; i++) {
+        snprintf(name, sizeof(name), "%d.trace.jsonl", i);
+        assert_int_equal(take_away(folder, name), i < COUNT - 4);
+    }
+    assert_true(take_away(folder, "notes.txt"));
+    assert_int_equal(rmdir(folder), 0);
+    muster_recorder_close(recorder);
+}
+
 /* Also in a handler of signals: the process could not end. */
 static void a_launcher_that_does_not_read_is_not_waited_for(void **state)
 {
@@ -164,6 +216,7 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_number_beyond_the_integers_of_json_is_a_text, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(the_oldest_files_of_the_own_folder_go, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_launcher_that_does_not_read_is_not_waited_for, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_folder_that_others_may_write_is_refused, set_up,
