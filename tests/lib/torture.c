@@ -108,6 +108,43 @@ void torture_disarm(struct torture *torture)
     torture->is_armed = false;
 }
 
+/* --- Libraries --- */
+
+static struct torture *of_libraries;
+
+void torture_arm_library(struct torture *torture)
+{
+    of_libraries = torture;
+    torture_arm(torture);
+}
+
+static bool is_library_refused(void)
+{
+    return of_libraries != NULL && torture_refuses(of_libraries);
+}
+
+void *torture_malloc(size_t bytes)
+{
+    return is_library_refused() ? NULL : malloc(bytes);
+}
+
+void *torture_calloc(size_t count, size_t bytes)
+{
+    return is_library_refused() ? NULL : calloc(count, bytes);
+}
+
+void *torture_library_realloc(void *ptr, size_t bytes)
+{
+    return is_library_refused() ? NULL : realloc(ptr, bytes);
+}
+
+void torture_free(void *ptr)
+{
+    free(ptr);
+}
+
+/* --- Runs --- */
+
 struct torture_mode {
     bool is_lasting;
     unsigned variant;
@@ -128,6 +165,7 @@ static uint64_t run_once(const struct torture_scenario *scenario, uint64_t fail_
     current.torture = &torture;
     scenario->run(&torture, scenario->data);
     current.name[0] = '\0';
+    of_libraries = NULL;
     *ret_refused = torture.refused > 0;
     return torture.count;
 }

@@ -49,6 +49,14 @@ bool torture_is_traced(void);
 /** One more allocation: true: it must fail. For allocators of another shape. */
 bool torture_refuses(struct torture *torture);
 
+/* Memory of libraries that take their allocator from the program (sqlite3_config, json_set_alloc_funcs,
+ * event_set_mem_functions …): refused while torture_arm_library is on. */
+void torture_arm_library(struct torture *torture);
+void *torture_malloc(size_t bytes);
+void *torture_calloc(size_t count, size_t bytes);
+void *torture_library_realloc(void *ptr, size_t bytes);
+void torture_free(void *ptr);
+
 /** For a group's teardown: says which run was under way when a case failed. */
 int torture_tell(void **state);
 

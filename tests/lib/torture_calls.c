@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define SHORT (-1) /* no error: one byte of it */
+#define SHORT TORTURE_CALL_SHORT
 
 /* A wrapper is called instead of the function, which has another name then. */
 #define WRAP(type, name, ...)                                                                      \
@@ -43,8 +43,7 @@ size_t torture_count_descriptors(void)
     return count;
 }
 
-/* 0: the call is made as it is; else what happens to it. */
-static int failure_of(const int *failures, size_t count)
+int torture_call_failure(const int *failures, size_t count)
 {
     if (armed == NULL || !armed->is_armed || !torture_refuses(armed))
         return 0;
@@ -52,7 +51,8 @@ static int failure_of(const int *failures, size_t count)
 }
 
 #define FAILURE(...)                                                                               \
-    failure_of((const int[]){__VA_ARGS__}, sizeof((const int[]){__VA_ARGS__}) / sizeof(int))
+    torture_call_failure((const int[]){__VA_ARGS__},                                               \
+                         sizeof((const int[]){__VA_ARGS__}) / sizeof(int))
 
 /* Returned by a call that fails so; sets errno. */
 static int fail_with(int failure)

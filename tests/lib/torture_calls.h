@@ -12,6 +12,11 @@
 /** Calls are counted from now on, and the one whose turn it is fails. */
 void torture_arm_calls(struct torture *torture);
 
+/** For calls that a library lets its program replace. 0: it is made as it is; TORTURE_CALL_SHORT: one
+ * byte of it; else it fails with that errno, drawn from the list by the variant. */
+#define TORTURE_CALL_SHORT (-1)
+int torture_call_failure(const int *failures, size_t count);
+
 /** Open descriptors of this process. */
 size_t torture_count_descriptors(void);
 
