@@ -479,6 +479,18 @@ static enum muster_rc open_and_renew(struct muster_mem *mem, const char *path, c
     return rc == MUSTER_OK ? rc : muster_error_set(ret_error, rc, "cannot restore %.180s", from);
 }
 
+/* SQLite leaves its journal beside the file when it cannot take it over. */
+static void remove_database(const char *path)
+{
+    static const char *const endings[] = {"", "-wal", "-shm"};
+    char name[PATH_BYTES + 8];
+
+    for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]); i++) {
+        (void)snprintf(name, sizeof(name), "%s%s", path, endings[i]);
+        (void)unlink(name);
+    }
+}
+
 static enum muster_rc restore(struct muster_mem *mem, int fd, const char *from, const char *data,
                               struct muster_registry_restored *ret_restored,
                               struct muster_error *ret_error)
@@ -495,7 +507,7 @@ static enum muster_rc restore(struct muster_mem *mem, int fd, const char *from, 
     if (rc == MUSTER_OK)
         rc = muster_registry_backup_publish(to, path, data, ret_error);
     close(to);
-    (void)unlink(path);
+    remove_database(path);
     return rc;
 }
 

@@ -115,12 +115,13 @@ static struct torture *of_libraries;
 void torture_arm_library(struct torture *torture)
 {
     of_libraries = torture;
+    torture->is_of_libraries = true;
     torture_arm(torture);
 }
 
 static bool is_library_refused(void)
 {
-    return of_libraries != NULL && torture_refuses(of_libraries);
+    return of_libraries != NULL && of_libraries->is_of_libraries && torture_refuses(of_libraries);
 }
 
 void *torture_malloc(size_t bytes)
@@ -165,7 +166,6 @@ static uint64_t run_once(const struct torture_scenario *scenario, uint64_t fail_
     current.torture = &torture;
     scenario->run(&torture, scenario->data);
     current.name[0] = '\0';
-    of_libraries = NULL;
     *ret_refused = torture.refused > 0;
     return torture.count;
 }

@@ -14,8 +14,9 @@ struct torture {
     bool is_lasting;       /* all after it, too */
     unsigned variant;      /* which failure, of system calls (torture_calls.h) */
     bool is_armed;
-    uint64_t count;   /* seen while armed */
-    uint64_t refused; /* of these */
+    bool is_of_calls, is_of_libraries; /* what else is refused than `mem` */
+    uint64_t count;                    /* seen while armed */
+    uint64_t refused;                  /* of these */
 };
 
 typedef void torture_fn(struct torture *torture, const void *data);

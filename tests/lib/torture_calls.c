@@ -28,6 +28,7 @@ static struct torture *armed;
 void torture_arm_calls(struct torture *torture)
 {
     armed = torture;
+    torture->is_of_calls = true;
     torture_arm(torture);
 }
 
@@ -45,7 +46,7 @@ size_t torture_count_descriptors(void)
 
 int torture_call_failure(const int *failures, size_t count)
 {
-    if (armed == NULL || !armed->is_armed || !torture_refuses(armed))
+    if (armed == NULL || !armed->is_of_calls || !torture_refuses(armed))
         return 0;
     return failures[armed->variant % count];
 }
