@@ -1,0 +1,209 @@
+/* Each allocation of OpenSSL, jansson and libevent fails in turn: what they were asked for ends in an
+ * error or is done, once, and can be asked for again. */
+#include <muster/json.h>
+#include <muster/tls.h>
+
+#include "fake_authority.h"
+#include "tls_pair.h"
+#include "torture.h"
+
+#include <string.h>
+
+#include <event2/event.h>
+#include <jansson.h>
+#include <openssl/crypto.h>
+
+#define RUNS_MAX 40
+#define END_NS   (60 * MUSTER_NS_PER_S)
+
+static struct fake_authority *authority;
+static struct fake_cert cert;
+
+/* --- JSON --- */
+
+static void run_json(struct torture *torture, const void *data)
+{
+    static const char text[] = "{\"a\": [1, 2.5, \"three\", null], \"b\": {\"c\": \"\\u00e4\"}}";
+    struct muster_json *root = NULL;
+    struct muster_error error = {.text = ""};
+    enum muster_rc rc;
+
+    (void)data;
+    torture_arm_library(torture);
+    rc = muster_json_parse(text, strlen(text), &root, &error);
+    torture_disarm(torture);
+
+    assert_true(rc == MUSTER_OK ? root != NULL : error.text[0] != '\0');
+    if (torture->fail_at == 1) /* amid a token jansson calls it invalid */
+        assert_int_equal(rc, MUSTER_RESOURCE_EXHAUSTED);
+    muster_json_free(root);
+}
+
+/* --- The loop --- */
+
+static void on_expire(struct muster_timer *timer)
+{
+    *(bool *)timer->data = true;
+}
+
+static void on_wake(struct muster_wake *wake)
+{
+    *(bool *)muster_wake_data(wake) = true;
+}
+
+static void run_loop(struct torture *torture, const void *data)
+{
+    bool is_expired = false, is_awake = false;
+    struct muster_env *env = NULL;
+    struct muster_wake *wake = NULL;
+    struct muster_timer timer;
+
+    (void)data;
+    torture_arm_library(torture);
+    if (muster_env_system_open(NULL, &env) == MUSTER_OK) {
+        muster_timer_init(&timer, on_expire, &is_expired);
+        muster_timer_start(&timer, env->loop, muster_loop_now_ns(env->loop));
+        if (muster_wake_open(env->mem, env->loop, on_wake, &is_awake, &wake) == MUSTER_OK) {
+            muster_wake_signal(wake);
+            test_env_run_until(env, test_env_is_true, &is_awake);
+        }
+        test_env_run_until(env, test_env_is_true, &is_expired);
+        muster_wake_close(wake);
+    }
+    torture_disarm(torture);
+    muster_env_system_close(env);
+}
+
+/* --- TLS --- */
+
+static enum muster_rc open_both(struct muster_env *env, struct muster_tls **ret_server,
+                                struct muster_tls **ret_client)
+{
+    const struct muster_tls_options server = {.cert_pem = cert.cert_pem,
+                                              .key_pem = cert.key_pem,
+                                              .ca_pem = fake_authority_pem(authority)};
+    const struct muster_tls_options client = {.ca_pem = fake_authority_pem(authority)};
+    struct muster_error error = {.text = ""};
+    enum muster_rc rc = muster_tls_open(env, &server, ret_server, &error);
+
+    if (rc == MUSTER_OK)
+        rc = muster_tls_open(env, &client, ret_client, &error);
+    assert_true(rc == MUSTER_OK || error.text[0] != '\0');
+    return rc;
+}
+
+static void run_tls_open(struct torture *torture, const void *data)
+{
+    struct muster_tls *server = NULL, *client = NULL;
+    struct test_env test;
+
+    (void)data;
+    test_env_open(&test);
+    torture_arm_library(torture);
+    (void)!open_both(&test.env, &server, &client);
+    torture_disarm(torture);
+    muster_tls_close(server);
+    muster_tls_close(client);
+    test_env_close(&test);
+}
+
+static void run_tls_handshake(struct torture *torture, const void *data)
+{
+    const struct muster_tls_handshake_options client_options = {.server_name = "localhost",
+                                                                .protocols = "h2"};
+    const struct muster_tls_handshake_options server_options = {.is_server = true,
+                                                                .protocols = "h2"};
+    struct muster_tls *server = NULL, *client = NULL;
+    struct tls_pair pair;
+
+    (void)data;
+    tls_pair_open(&pair);
+    assert_int_equal(open_both(&pair.test.env, &server, &client), MUSTER_OK);
+    tls_pair_start(&pair, &pair.client, client, &client_options, END_NS);
+    tls_pair_start(&pair, &pair.server, server, &server_options, END_NS);
+    torture_arm_library(torture);
+    tls_pair_wait(&pair, &pair.client);
+    tls_pair_wait(&pair, &pair.server);
+    torture_disarm(torture);
+    assert_int_equal(pair.client.done_count, 1);
+    assert_int_equal(pair.server.done_count, 1);
+
+    /* OpenSSL remembers of an authority that it could not look at it. */
+    muster_tls_close(server);
+    muster_tls_close(client);
+    tls_pair_again(&pair);
+    assert_int_equal(open_both(&pair.test.env, &server, &client), MUSTER_OK);
+    pair.client.done_count = pair.server.done_count = 0;
+    tls_pair_shake(&pair, client, server, "localhost", NULL);
+    assert_int_equal(pair.client.rc, MUSTER_OK);
+    assert_int_equal(pair.server.rc, MUSTER_OK);
+    muster_tls_close(server);
+    muster_tls_close(client);
+    tls_pair_close(&pair);
+}
+
+static void want_of_memory_in_a_library_is_an_error(void **state)
+{
+    static const struct torture_scenario scenarios[] = {
+        {"json", run_json, NULL, 0, 0},
+        {"loop", run_loop, NULL, 0, 0},
+        {"tls, opening", run_tls_open, NULL, 0, RUNS_MAX},
+        {"tls, handshake", run_tls_handshake, NULL, 0, RUNS_MAX},
+    };
+
+    (void)state;
+    torture_run_all(scenarios, sizeof(scenarios) / sizeof(scenarios[0]));
+}
+
+/* --- */
+
+static void *openssl_malloc(size_t bytes, const char *file, int line)
+{
+    (void)file;
+    (void)line;
+    return bytes == 0 ? NULL : torture_malloc(bytes);
+}
+
+static void *openssl_realloc(void *ptr, size_t bytes, const char *file, int line)
+{
+    (void)file;
+    (void)line;
+    if (bytes > 0)
+        return torture_library_realloc(ptr, bytes);
+    torture_free(ptr);
+    return NULL;
+}
+
+static void openssl_free(void *ptr, const char *file, int line)
+{
+    (void)file;
+    (void)line;
+    torture_free(ptr);
+}
+
+static void on_libevent(int severity, const char *text)
+{
+    (void)severity;
+    (void)text; /* it has no memory, and says so */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(want_of_memory_in_a_library_is_an_error, torture_tell),
+    };
+    const struct fake_cert_options options = {
+        .name = "memory", .alt_names = "DNS:localhost", .is_timeless = true};
+    int failed;
+
+    assert_int_equal(CRYPTO_set_mem_functions(openssl_malloc, openssl_realloc, openssl_free), 1);
+    json_set_alloc_funcs(torture_malloc, torture_free);
+    event_set_log_callback(on_libevent);
+    event_set_mem_functions(torture_malloc, torture_library_realloc, torture_free);
+    authority = fake_authority_new("memory-authority");
+    assert_true(authority != NULL && fake_cert_init(&cert, authority, &options));
+    failed = cmocka_run_group_tests_name("library_memory", tests, NULL, NULL);
+    fake_cert_fini(&cert);
+    fake_authority_free(authority);
+    return failed;
+}
