@@ -245,7 +245,6 @@ static const char *why_lost(const struct muster_membership *machine,
 
 static void describe(struct muster_membership *machine, char *text, size_t room)
 {
-    text[0] = '\0';
     for (size_t i = 0; i < machine->peer_count; i++) {
         const struct membership_peer *peer = &machine->peers[i];
         const char *separator = text[0] == '\0' ? "" : ", ";
@@ -388,7 +387,7 @@ static enum muster_rc decide(struct muster_membership *machine, bool is_abort_al
                              struct muster_view **ret_view, uint32_t *ret_leaver_count)
 {
     struct muster_mem *mem = machine->options.mem;
-    char reason[sizeof(machine->view->reason)];
+    char reason[sizeof(machine->view->reason)] = "";
     struct muster_vote *votes = muster_mem_alloc_zero(mem, machine->peer_count, sizeof(*votes));
     struct muster_member *joiners =
         muster_mem_alloc_zero(mem, machine->peer_count, sizeof(*joiners));

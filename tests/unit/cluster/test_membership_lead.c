@@ -169,7 +169,11 @@ static void the_silent_are_asked_again_for_their_vote(void **state)
     struct member_stage stage;
 
     (void)state;
-    member_stage_open(&stage, 1, STAGE_COLLECTING, &slow);
+    member_stage_open(&stage, 1, STAGE_STEADY, &slow);
+    member_stage_die(&stage, 3);
+    assert_int_equal(muster_membership_timer_ns(stage.machine), stage.now_ns + MS(100));
+    member_stage_freeze(&stage, NULL);
+    member_stage_forget(&stage);
     assert_int_equal(muster_membership_timer_ns(stage.machine), stage.now_ns + MS(100));
     member_stage_tick(&stage, MS(100));
 
@@ -255,6 +259,27 @@ static void only_a_quarrel_of_this_view_puts_one_out(void **state)
     member_stage_close(&stage);
 }
 
+/* The leaver has its turn, and votes so (NULL: with nothing under way). */
+static void let_go(struct member_stage *stage, uint64_t epoch, unsigned leaver,
+                   const struct muster_progress *vote)
+{
+    struct muster_control again = leave;
+
+    again.epoch = epoch;
+    stage->now_ns += S(1) / 2;
+    member_stage_say_alive(stage, 2);
+    member_stage_say(stage, leaver, &again);
+    assert_int_equal(muster_membership_state(stage->machine), IN(COLLECTING));
+    member_stage_freeze(stage, NULL);
+    if (leaver != 2)
+        member_stage_say_vote(stage, 2, epoch);
+    if (vote != NULL)
+        member_stage_say_progress(stage, leaver, vote, false);
+    else
+        member_stage_say_vote(stage, leaver, epoch);
+    win(stage);
+}
+
 /* Until the next end of a hold: what was kept holds what others need. */
 static void a_leaver_that_was_kept_is_asked_again_later(void **state)
 {
@@ -283,6 +308,15 @@ static void a_leaver_that_was_kept_is_asked_again_later(void **state)
         assert_int_equal(stage.proposed->member_count, 3);
         win(&stage);
     }
+    let_go(&stage, 8, 3, NULL);
+    again.epoch = busy.epoch = 9; /* another leaver, which begins from the shortest hold */
+    let_go(&stage, 9, 2, &busy);
+    again.epoch = 10;
+    member_stage_say(&stage, 2, &again);
+    member_stage_forget(&stage);
+    stage.now_ns += MS(20);
+    member_stage_say_alive(&stage, 2);
+    member_stage_check(&stage, "the next leaver", "freeze freeze>2 ", IN(COLLECTING));
     member_stage_close(&stage);
 }
 

@@ -130,6 +130,21 @@ static void a_joiner_is_ready_when_all_are_tried(void **state)
     member_stage_close(&stage);
 }
 
+static void a_joiner_need_not_try_the_dead(void **state)
+{
+    struct member_stage stage;
+
+    (void)state;
+    member_stage_open(&stage, 2, STAGE_OBSERVER, NULL);
+    member_stage_die(&stage, 3);
+    member_stage_forget(&stage);
+    member_stage_step(&stage, STAGE_EVENT(READY, ));
+
+    member_stage_check(&stage, "dead", "join>1 ", IN(JOINING));
+    assert_true(stage.last_sent.is_ready);
+    member_stage_close(&stage);
+}
+
 static void a_joiner_that_has_not_reached_a_member_is_not_ready(void **state)
 {
     struct member_stage stage;
@@ -268,6 +283,11 @@ static void no_memory_is_told(void **state)
 {
     const struct muster_membership_event event =
         STAGE_EVENT(LINK_UP, .peer = member_stage_incarnation(STAGE_ABSENT));
+    const struct muster_control dead = {.kind = MUSTER_CONTROL_SUSPECT,
+                                        .is_confirmed = true,
+                                        .accused = member_stage_incarnation(STAGE_ABSENT)};
+    const struct muster_membership_event accused =
+        STAGE_EVENT(CONTROL, .peer = member_stage_incarnation(2), .control = &dead);
     struct muster_membership_options options = {.job = "job"};
     struct muster_membership *machine = NULL;
     struct member_stage stage;
@@ -282,6 +302,10 @@ static void no_memory_is_told(void **state)
         member_stage_link(&stage, number);
     stage.mem.fail_at = 1;
     assert_int_equal(muster_membership_step(stage.machine, &event, stage.now_ns, &stage.actions),
+                     MUSTER_RESOURCE_EXHAUSTED);
+    muster_membership_actions_clear(&stage.actions);
+    stage.mem.fail_at = 1;
+    assert_int_equal(muster_membership_step(stage.machine, &accused, stage.now_ns, &stage.actions),
                      MUSTER_RESOURCE_EXHAUSTED);
     muster_membership_actions_clear(&stage.actions);
     options.job = "";
@@ -542,6 +566,7 @@ int main(void)
         cmocka_unit_test(who_formed_in_vain_looks_on),
         cmocka_unit_test(who_is_no_member_leaves_at_once),
         cmocka_unit_test(a_joiner_is_ready_when_all_are_tried),
+        cmocka_unit_test(a_joiner_need_not_try_the_dead),
         cmocka_unit_test(a_joiner_that_has_not_reached_a_member_is_not_ready),
         cmocka_unit_test(a_late_timer_forgives_its_lag),
         cmocka_unit_test(a_new_view_is_shown_at_once),
