@@ -281,8 +281,7 @@ static size_t collect_votes(struct muster_membership *machine, struct muster_vot
 {
     size_t count = 0;
 
-    if (!is_outcast(machine, &machine->options.self.incarnation))
-        own_vote(machine, &votes[count++]);
+    own_vote(machine, &votes[count++]);
     for (size_t i = 0; i < machine->peer_count; i++) {
         const struct membership_peer *peer = &machine->peers[i];
 

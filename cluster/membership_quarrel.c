@@ -84,12 +84,6 @@ bool muster_membership_is_unreached(const struct muster_membership *machine,
 
 /* --- two members --- */
 
-static bool is_candidate(const struct muster_membership *machine,
-                         const struct muster_incarnation *incarnation)
-{
-    return muster_membership_is_self(machine, incarnation) || stays(machine, incarnation);
-}
-
 /* On one host links are not lost for long: there somebody stands still, and is waited for. */
 static bool is_one_host(const struct muster_membership *machine,
                         const struct membership_quarrel *quarrel)
@@ -101,12 +95,13 @@ static bool is_one_host(const struct muster_membership *machine,
            strcmp(a->member.host_key, b->member.host_key) == 0;
 }
 
+/* Neither is this process: it takes no word of itself, and who does not hear it tells another. */
 static bool is_lasting(const struct muster_membership *machine,
                        const struct membership_quarrel *quarrel)
 {
     return !is_over(machine, quarrel) && machine->now_ns >= quarrel->since_ns + PATIENCE_NS &&
-           !is_one_host(machine, quarrel) && is_candidate(machine, &quarrel->a) &&
-           is_candidate(machine, &quarrel->b);
+           !is_one_host(machine, quarrel) && stays(machine, &quarrel->a) &&
+           stays(machine, &quarrel->b);
 }
 
 static bool lacks_state(const struct muster_membership *machine,
@@ -114,8 +109,6 @@ static bool lacks_state(const struct muster_membership *machine,
 {
     const struct membership_peer *peer = muster_membership_peer_find(machine, incarnation);
 
-    if (muster_membership_is_self(machine, incarnation))
-        return machine->progress != NULL && machine->progress->lacks_state;
     return peer->vote != NULL && peer->vote->lacks_state;
 }
 

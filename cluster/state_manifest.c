@@ -9,7 +9,6 @@ enum muster_rc muster_state_chunks_init(struct muster_state_chunks *chunks, stru
 {
     uint64_t total = 0;
 
-    memset(chunks, 0, sizeof(*chunks));
     chunks->mem = mem;
     chunks->tensors = muster_mem_alloc_zero(mem, count, sizeof(*tensors));
     chunks->first_chunk = muster_mem_alloc_zero(mem, count + 1, sizeof(*chunks->first_chunk));

@@ -221,6 +221,41 @@ static void quarrel(struct member_stage *stage, uint64_t epoch, unsigned seconds
     }
 }
 
+/* Of several quarrels the latest rank goes, whoever has complained first. */
+static void of_several_quarrels_the_latest_rank_goes_first(void **state)
+{
+    static const unsigned accusers[][2] = {{2, 5}, {5, 2}};
+
+    (void)state;
+    for (size_t row = 0; row < 2; row++) {
+        struct member_stage stage;
+
+        member_stage_open(&stage, 1, STAGE_VOTED, NULL);
+        member_stage_show_view(&stage, (struct stage_view)STAGE_VIEW(6, "12356", ), 60);
+        member_stage_link(&stage, 5);
+        member_stage_link(&stage, 6);
+        for (unsigned i = 0; i < 22; i++) {
+            stage.now_ns += MS(500);
+            for (unsigned k = 0; k < 2; k++) {
+                const unsigned accuser = accusers[row][k];
+                const struct muster_control silence = suspect(6, accuser + 1, true);
+
+                member_stage_say(&stage, accuser, &silence);
+                member_stage_say_alive(&stage, accuser + 1);
+            }
+        }
+        member_stage_freeze(&stage, NULL);
+        for (unsigned number = 2; number <= 6; number++)
+            if (number != 4)
+                member_stage_say_vote(&stage, number, 6);
+
+        assert_int_equal(muster_membership_state(stage.machine), IN(PROPOSING));
+        assert_int_equal(stage.proposed->member_count, 4);
+        assert_int_equal(stage.proposed->members[3].incarnation.bytes[0], 5);
+        member_stage_close(&stage);
+    }
+}
+
 /* Who has no state to give goes rather than the later rank. */
 static void of_two_that_quarrel_the_one_without_state_goes(void **state)
 {
@@ -444,6 +479,39 @@ static void members_give_the_chunks_in_turn(void **state)
     member_stage_close(&stage);
 }
 
+/* It was aborted in the last view; one has it open all the same, one has not begun it. */
+static void an_operation_has_one_verdict(void **state)
+{
+    struct muster_member members[3] = {member_stage_member(1), member_stage_member(2),
+                                       member_stage_member(3)};
+    struct muster_verdict aborted = {.kind = MUSTER_VERDICT_ABORTED, .descriptor = 9};
+    struct muster_view fields = {.epoch = STAGE_EPOCH + 1,
+                                 .member_count = 3,
+                                 .members = members,
+                                 .job = "job",
+                                 .verdict_count = 1,
+                                 .verdicts = &aborted};
+    struct muster_view *view = NULL;
+    struct member_stage stage;
+    struct shared_op op;
+
+    (void)state;
+    shared_op_init(&op, 0);
+    op.progress.epoch = STAGE_EPOCH + 1;
+    aborted.op = op.op.id;
+    member_stage_open(&stage, 1, STAGE_VOTED, NULL);
+    assert_int_equal(muster_view_new(&stage.mem.mem, &fields, &view), MUSTER_OK);
+    member_stage_step(&stage, STAGE_EVENT(VIEW_PUT, .view = view, .revision = 60));
+    muster_view_unref(view);
+    member_stage_die(&stage, 3);
+    member_stage_freeze(&stage, &op.progress);
+    member_stage_say_vote(&stage, 2, STAGE_EPOCH + 1);
+
+    assert_int_equal(muster_membership_state(stage.machine), IN(PROPOSING));
+    assert_int_equal(stage.proposed->verdict_count, 1);
+    member_stage_close(&stage);
+}
+
 static void what_a_view_asks_for_goes_on_in_the_next(void **state)
 {
     struct muster_member members[2] = {member_stage_member(1), member_stage_member(2)};
@@ -489,6 +557,7 @@ int main(void)
         cmocka_unit_test(links_are_renewed_ever_more_slowly),
         cmocka_unit_test(the_silent_are_asked_again_for_their_vote),
         cmocka_unit_test(a_change_of_a_view_of_unknown_revision_reads_it_first),
+        cmocka_unit_test(of_several_quarrels_the_latest_rank_goes_first),
         cmocka_unit_test(of_two_that_quarrel_the_one_without_state_goes),
         cmocka_unit_test(only_a_quarrel_of_this_view_puts_one_out),
         cmocka_unit_test(a_leaver_that_was_kept_is_asked_again_later),
@@ -496,6 +565,7 @@ int main(void)
         cmocka_unit_test(who_leaves_is_no_reason_to_wait_for_min_members),
         cmocka_unit_test(the_death_of_the_first_is_a_reason_too),
         cmocka_unit_test(members_give_the_chunks_in_turn),
+        cmocka_unit_test(an_operation_has_one_verdict),
         cmocka_unit_test(what_a_view_asks_for_goes_on_in_the_next),
     };
 

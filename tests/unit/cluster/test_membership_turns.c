@@ -279,6 +279,61 @@ static void it_says_nothing_of_a_change_that_waits_for_itself(void **state)
     member_stage_close(&stage);
 }
 
+static void who_waits_for_another_to_lead_says_nothing(void **state)
+{
+    struct member_stage stage;
+    char text[100];
+
+    (void)state;
+    member_stage_open(&stage, 2, STAGE_STEADY, NULL);
+    member_stage_die(&stage, 3);
+
+    assert_int_equal(muster_membership_state(stage.machine), IN(STEADY));
+    assert_false(muster_membership_waits_for(stage.machine, text, sizeof(text)));
+    assert_string_equal(text, "");
+    member_stage_close(&stage);
+}
+
+/* In any room, whole or cut. */
+static void it_says_what_its_start_waits_for(void **state)
+{
+    static const struct {
+        enum member_standing standing;
+        unsigned self;
+        bool is_down, is_unlinked;
+        const char *text;
+    } rows[] = {
+        {STAGE_FORMING, 1, true, false, "the registry"},
+        {STAGE_FORMING, 1, false, false, "the other tasks, which have to agree on a view"},
+        {STAGE_OBSERVER, 2, false, false, "which leads the members"},
+        {STAGE_OBSERVER, 2, false, true, "members of the last view (5), which do not answer"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct member_stage stage;
+        char text[400], cut[400];
+
+        member_stage_open(&stage, rows[i].self, rows[i].standing, NULL);
+        for (unsigned number = 1; rows[i].is_unlinked && number <= 3; number += 2)
+            member_stage_step(&stage,
+                              STAGE_EVENT(LINK_DOWN, .peer = member_stage_incarnation(number)));
+        if (rows[i].is_down)
+            member_stage_step(&stage, STAGE_EVENT(REGISTRY_DOWN, ));
+        muster_membership_start_waits_for(stage.machine, text, sizeof(text));
+        if (strstr(text, rows[i].text) == NULL)
+            fail_msg("row %zu: '%s'", i, text);
+        for (size_t room = 1; room < sizeof(cut); room++) {
+            memset(cut, 'x', sizeof(cut));
+            muster_membership_start_waits_for(stage.machine, cut, room);
+            assert_true(strlen(cut) < room);
+            assert_int_equal(strncmp(cut, text, strlen(cut)), 0);
+            assert_int_equal(cut[room], 'x');
+        }
+        member_stage_close(&stage);
+    }
+}
+
 static void no_memory_is_told(void **state)
 {
     const struct muster_membership_event event =
@@ -575,6 +630,8 @@ int main(void)
         cmocka_unit_test(it_says_nothing_of_a_change_that_waits_for_itself),
         cmocka_unit_test(a_task_that_was_started_again_counts_once),
         cmocka_unit_test(a_joiner_has_the_state_when_it_shows_it_as_a_member),
+        cmocka_unit_test(who_waits_for_another_to_lead_says_nothing),
+        cmocka_unit_test(it_says_what_its_start_waits_for),
         cmocka_unit_test(no_memory_is_told),
         cmocka_unit_test(the_first_in_rank_order_says_what_a_new_view_is_like),
         cmocka_unit_test(who_leaves_is_not_told_that_the_job_is_over),

@@ -344,6 +344,19 @@ static void refusals_say_what_is_served_and_of_what(void **state)
     }
 }
 
+static void no_memory_to_open_is_told(void **state)
+{
+    struct muster_state_server *server = NULL;
+    struct test_env test;
+
+    (void)state;
+    test_env_open(&test);
+    test.mem.fail_at = 1;
+    assert_int_equal(muster_state_server_open(&test.env, &server), MUSTER_RESOURCE_EXHAUSTED);
+    assert_null(server);
+    test_env_close(&test);
+}
+
 static void more_requests_than_a_joiner_has_are_refused(void **state)
 {
     struct stand stand;
@@ -424,6 +437,7 @@ int main(void)
         cmocka_unit_test(only_what_is_committed_is_served),
         cmocka_unit_test(hashes_are_of_the_bytes_that_were_committed),
         cmocka_unit_test(refusals_say_what_is_served_and_of_what),
+        cmocka_unit_test(no_memory_to_open_is_told),
         cmocka_unit_test(more_requests_than_a_joiner_has_are_refused),
         cmocka_unit_test(what_is_no_request_is_passed_over),
         cmocka_unit_test(what_is_no_manifest_is_refused),
