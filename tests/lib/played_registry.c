@@ -43,9 +43,16 @@ static void on_registry_closed(struct muster_registry *registry)
     ((struct played_registry *)muster_registry_data(registry))->is_registry_closed = true;
 }
 
+void played_registry_hang_up(struct played_registry *played)
+{
+    played->is_hanging_up = true;
+    muster_registry_close(played->registry, on_registry_closed);
+}
+
 void played_registry_close(struct played_registry *played)
 {
-    muster_registry_close(played->registry, on_registry_closed);
+    if (!played->is_hanging_up)
+        played_registry_hang_up(played);
     test_env_run_until(played->env, test_env_is_true, &played->is_registry_closed);
     muster_rpc_server_close(played->server, 0, on_server_closed);
     test_env_run_until(played->env, test_env_is_true, &played->is_server_closed);

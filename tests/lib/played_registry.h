@@ -12,12 +12,14 @@ struct played_registry {
     struct muster_env *env;
     struct muster_rpc_server *server;
     struct muster_registry *registry; /* the client; it tries again at once */
-    bool is_server_closed, is_registry_closed;
+    bool is_hanging_up, is_server_closed, is_registry_closed;
 };
 
 /** service is what the methods get; password_file NULL: no user, else the user is "u". */
 void played_registry_open(struct played_registry *played, const struct muster_rpc_method *methods,
                           size_t count, void *service, const char *password_file);
+/** The client closes, and has not closed yet; played_registry_close follows. */
+void played_registry_hang_up(struct played_registry *played);
 void played_registry_close(struct played_registry *played);
 /** Loop time. */
 uint64_t played_registry_soon(const struct played_registry *played);

@@ -52,7 +52,7 @@ static void send_message(struct muster_rpc *rpc, const void *message)
     muster_mem_free(mem, bytes);
 }
 
-/* Field 1 of every answer is its header: revision 5. */
+/* Field 1 of every answer is its header: registry 1, revision 5. */
 static void on_unary(struct muster_rpc *rpc, struct muster_bytes request)
 {
     struct stand *stand = muster_rpc_service(rpc);
@@ -62,7 +62,7 @@ static void on_unary(struct muster_rpc *rpc, struct muster_bytes request)
         muster_rpc_finish(rpc, stand->refusal, stand->refusal_text);
         return;
     }
-    assert_int_equal(muster_rpc_send(rpc, "\x0a\x02\x18\x05", 4), MUSTER_OK);
+    assert_int_equal(muster_rpc_send(rpc, "\x0a\x04\x08\x01\x18\x05", 6), MUSTER_OK);
     muster_rpc_finish(rpc, MUSTER_OK, NULL);
 }
 
@@ -329,6 +329,8 @@ static const struct watch_row watch_rows[] = {
     {"another registry", 0, {"C10 E12", "c12 -"}, "0 13 ", "12 ", MUSTER_DATA_LOSS},
     {"lost revisions", 0, {"C10 E12", "C11 -"}, "0 13 ", "12 ", MUSTER_DATA_LOSS},
     {"lost revisions after progress", 0, {"C10 P12", "C11 -"}, "0 13 ", "", MUSTER_DATA_LOSS},
+    {"another registry than before", 5, {"c10 -"}, "5 ", "", MUSTER_DATA_LOSS},
+    {"another registry, from now", 0, {"c10 E12 -"}, "0 ", "12 ", MUSTER_OK},
     {"compacted", 5, {"C10 K9 -"}, "5 ", "", MUSTER_OUT_OF_RANGE},
     {"not permitted", 0, {"C10 D -"}, "0 ", "", MUSTER_PERMISSION_DENIED},
     {"canceled", 0, {"C10 N -"}, "0 ", "", MUSTER_FAILED_PRECONDITION},
@@ -358,6 +360,8 @@ static void a_watch_goes_on_where_it_broke(void **state)
 
         stand_open(&stand);
         stand.row = row;
+        assert_int_equal(start_op(&stand, RANGE), MUSTER_OK); /* tells which registry it is */
+        test_env_run_until(stand.played.env, test_env_is_true, &stand.is_done);
         assert_int_equal(muster_registry_watch_start(
                              &stand.watch, stand.played.registry, (struct muster_bytes){"k", 1},
                              MUSTER_REGISTRY_KEY, row->start, on_changes, on_end),
@@ -372,11 +376,31 @@ static void a_watch_goes_on_where_it_broke(void **state)
     }
 }
 
+static void a_watch_of_nothing_or_of_a_closed_registry_is_refused(void **state)
+{
+    const struct muster_bytes none = {NULL, 0}, key = {"k", 1};
+    struct stand stand;
+
+    (void)state;
+    stand_open(&stand);
+    assert_int_equal(muster_registry_watch_start(&stand.watch, stand.played.registry, none,
+                                                 MUSTER_REGISTRY_KEY, 0, on_changes, on_end),
+                     MUSTER_INVALID_ARGUMENT);
+    played_registry_hang_up(&stand.played);
+    assert_int_equal(muster_registry_watch_start(&stand.watch, stand.played.registry, key,
+                                                 MUSTER_REGISTRY_KEY, 0, on_changes, on_end),
+                     MUSTER_FAILED_PRECONDITION);
+    for (enum kind kind = RANGE; kind <= TIME_TO_LIVE; kind++)
+        assert_int_equal(start_op(&stand, kind), MUSTER_FAILED_PRECONDITION);
+    stand_close(&stand);
+}
+
 int main(void)
 {
     const struct CMUnitTest registry_client_resume[] = {
         cmocka_unit_test(what_may_have_changed_something_is_not_asked_twice),
         cmocka_unit_test(a_watch_goes_on_where_it_broke),
+        cmocka_unit_test(a_watch_of_nothing_or_of_a_closed_registry_is_refused),
     };
 
     return cmocka_run_group_tests(registry_client_resume, NULL, NULL);
