@@ -291,6 +291,55 @@ static void what_may_have_changed_something_is_not_asked_twice(void **state)
     }
 }
 
+static void operations_on_no_key_are_refused(void **state)
+{
+    const struct muster_bytes none = {NULL, 0};
+    const struct muster_registry_range range = {.key = none};
+    uint64_t soon_ns;
+    struct stand stand;
+
+    (void)state;
+    stand_open(&stand);
+    soon_ns = played_registry_soon(&stand.played);
+    assert_int_equal(
+        muster_registry_range_start(&stand.op, stand.played.registry, &range, soon_ns, on_op),
+        MUSTER_INVALID_ARGUMENT);
+    assert_int_equal(
+        muster_registry_put_start(&stand.op, stand.played.registry, none, none, 0, soon_ns, on_op),
+        MUSTER_INVALID_ARGUMENT);
+    assert_int_equal(muster_registry_delete_start(&stand.op, stand.played.registry, none,
+                                                  MUSTER_REGISTRY_KEY, soon_ns, on_op),
+                     MUSTER_INVALID_ARGUMENT);
+    assert_int_equal(muster_registry_delete_start(&stand.op, stand.played.registry, none,
+                                                  MUSTER_REGISTRY_PREFIX, soon_ns, on_op),
+                     MUSTER_OK); /* all keys */
+    test_env_run_until(stand.played.env, test_env_is_true, &stand.is_done);
+    assert_int_equal(stand.rc, MUSTER_OK);
+    stand_close(&stand);
+}
+
+/* Each allocation of a start fails in turn; what has started ends. */
+static void no_memory_to_start_is_told(void **state)
+{
+    (void)state;
+    for (enum kind kind = RANGE; kind <= TIME_TO_LIVE; kind++)
+        for (uint64_t fail_at = 1, is_over = 0; is_over == 0; fail_at++) {
+            struct stand stand;
+            enum muster_rc rc;
+
+            stand_open(&stand);
+            stand.played.test.mem.fail_at = fail_at;
+            rc = start_op(&stand, kind);
+            is_over = stand.played.test.mem.fail_at != 0;
+            stand.played.test.mem.fail_at = 0;
+
+            assert_true(rc == MUSTER_OK || (is_over == 0 && rc == MUSTER_RESOURCE_EXHAUSTED));
+            if (rc == MUSTER_OK)
+                test_env_run_until(stand.played.env, test_env_is_true, &stand.is_done);
+            stand_close(&stand);
+        }
+}
+
 /* --- Watches --- */
 
 static void on_changes(struct muster_registry_watch *watch,
@@ -386,6 +435,10 @@ static void a_watch_of_nothing_or_of_a_closed_registry_is_refused(void **state)
     assert_int_equal(muster_registry_watch_start(&stand.watch, stand.played.registry, none,
                                                  MUSTER_REGISTRY_KEY, 0, on_changes, on_end),
                      MUSTER_INVALID_ARGUMENT);
+    stand.played.test.mem.fail_at = 1;
+    assert_int_equal(muster_registry_watch_start(&stand.watch, stand.played.registry, key,
+                                                 MUSTER_REGISTRY_KEY, 0, on_changes, on_end),
+                     MUSTER_RESOURCE_EXHAUSTED);
     played_registry_hang_up(&stand.played);
     assert_int_equal(muster_registry_watch_start(&stand.watch, stand.played.registry, key,
                                                  MUSTER_REGISTRY_KEY, 0, on_changes, on_end),
@@ -399,6 +452,8 @@ int main(void)
 {
     const struct CMUnitTest registry_client_resume[] = {
         cmocka_unit_test(what_may_have_changed_something_is_not_asked_twice),
+        cmocka_unit_test(operations_on_no_key_are_refused),
+        cmocka_unit_test(no_memory_to_start_is_told),
         cmocka_unit_test(a_watch_goes_on_where_it_broke),
         cmocka_unit_test(a_watch_of_nothing_or_of_a_closed_registry_is_refused),
     };
