@@ -1,0 +1,116 @@
+/* Leases of a registry client before a registry that is played by hand: they are kept alive, or lost. */
+#include "played_registry.h"
+
+#include <string.h>
+
+struct leased {
+    struct muster_registry_lease lease;
+    struct stand *stand;
+    bool is_granted, is_lost;
+};
+
+struct stand {
+    struct played_registry played;
+    unsigned grants, streams, asked[2]; /* of leases 9 and 10 */
+    struct leased leases[2];
+};
+
+/* Lease 9, then 10, each for one second. */
+static void on_grant(struct muster_rpc *rpc, struct muster_bytes request)
+{
+    struct stand *stand = muster_rpc_service(rpc);
+    char answer[] = "\x0a\x02\x18\x05\x10\x09\x18\x01";
+
+    (void)request;
+    answer[5] = (char)(answer[5] + (char)stand->grants++);
+    assert_int_equal(muster_rpc_send(rpc, answer, sizeof(answer) - 1), MUSTER_OK);
+    muster_rpc_finish(rpc, MUSTER_OK, NULL);
+}
+
+/* The first stream breaks at the first word. After it lease 9 lives on, and 10 is gone. */
+static void on_keep_alive(struct muster_rpc *rpc, struct muster_bytes request)
+{
+    struct stand *stand = muster_rpc_service(rpc);
+    const char *id = request.data; /* "\x08" and the id */
+
+    assert_int_equal(request.size, 2);
+    if (stand->streams == 1) {
+        muster_rpc_finish(rpc, MUSTER_UNAVAILABLE, "the connection is lost");
+        return;
+    }
+    stand->asked[id[1] - 9]++;
+    assert_int_equal(
+        muster_rpc_send(rpc, id[1] == 9 ? "\x10\x09\x18\x01" : "\x10\x0a", id[1] == 9 ? 4 : 2),
+        MUSTER_OK);
+}
+
+static void on_stream(struct muster_rpc *rpc)
+{
+    ((struct stand *)muster_rpc_service(rpc))->streams++;
+}
+
+static const struct muster_rpc_method methods[] = {
+    {.path = "/etcdserverpb.Lease/LeaseGrant", .on_message = on_grant, .is_unary = true},
+    {.path = "/etcdserverpb.Lease/LeaseKeepAlive",
+     .on_start = on_stream,
+     .on_message = on_keep_alive},
+};
+
+static void on_granted(struct muster_registry_lease *lease, enum muster_rc rc)
+{
+    assert_int_equal(rc, MUSTER_OK);
+    ((struct leased *)lease->data)->is_granted = true;
+}
+
+static void on_lost(struct muster_registry_lease *lease)
+{
+    struct leased *leased = lease->data;
+
+    assert_false(leased->is_lost);
+    leased->is_lost = true;
+}
+
+static void grant(struct stand *stand, struct leased *leased)
+{
+    leased->lease.data = leased;
+    assert_int_equal(muster_registry_lease_start(&leased->lease, stand->played.registry, 1,
+                                                 played_registry_soon(&stand->played), on_granted,
+                                                 on_lost),
+                     MUSTER_OK);
+    test_env_run_until(stand->played.env, test_env_is_true, &leased->is_granted);
+}
+
+static bool has_been_kept(void *data)
+{
+    const struct stand *stand = data;
+
+    return stand->asked[0] >= 2 || stand->leases[0].is_lost;
+}
+
+static void a_lease_is_kept_alive_over_a_lost_stream(void **state)
+{
+    struct stand stand;
+
+    (void)state;
+    memset(&stand, 0, sizeof(stand));
+    played_registry_open(&stand.played, methods, sizeof(methods) / sizeof(methods[0]), &stand,
+                         NULL);
+    grant(&stand, &stand.leases[0]);
+    grant(&stand, &stand.leases[1]);
+    test_env_run_until(stand.played.env, has_been_kept, &stand);
+
+    assert_false(stand.leases[0].is_lost);
+    assert_true(stand.leases[1].is_lost);
+    assert_int_equal(stand.asked[1], 1);
+    assert_int_equal(stand.streams, 2);
+    played_registry_close(&stand.played);
+}
+
+int main(void)
+{
+    const struct CMUnitTest registry_client_lease[] = {
+        cmocka_unit_test(a_lease_is_kept_alive_over_a_lost_stream),
+    };
+
+    return cmocka_run_group_tests(registry_client_lease, NULL, NULL);
+}
