@@ -29,6 +29,8 @@ struct stand {
     const struct row *row;
     char file[40];
     unsigned logins, calls, watches;
+    bool is_first_held; /* the first call of all is not answered */
+    struct muster_rpc *held;
     char token[8]; /* of the last call */
     struct muster_registry_op op;
     struct muster_registry_watch watch;
@@ -62,7 +64,9 @@ static void on_login(struct muster_rpc *rpc, struct muster_bytes bytes)
                      MUSTER_OK);
     is_right = strcmp(request->name, "u") == 0 && strcmp(request->password, "secret") == 0;
     muster_proto_free(request);
-    if (stand->logins++ < stand->row->refused) {
+    if (stand->logins++ < stand->row->refused && stand->row->refusal == MUSTER_OK) {
+        return; /* no answer at all */
+    } else if (stand->logins <= stand->row->refused) {
         muster_rpc_finish(rpc, stand->row->refusal, stand->row->refusal_text);
     } else if (!is_right) {
         muster_rpc_finish(rpc, MUSTER_INVALID_ARGUMENT, "etcdserver: authentication failed");
@@ -79,7 +83,11 @@ static void on_range(struct muster_rpc *rpc, struct muster_bytes bytes)
 
     (void)bytes;
     note_token(stand, rpc);
-    if (stand->calls++ < stand->row->stale) {
+    if (stand->calls++ == 0 && stand->is_first_held) {
+        stand->held = rpc;
+        return;
+    }
+    if (stand->calls - (stand->held != NULL) <= stand->row->stale) {
         muster_rpc_finish(rpc, MUSTER_UNAUTHENTICATED, STALE);
         return;
     }
@@ -194,6 +202,70 @@ static void a_token_is_asked_for_and_asked_for_again(void **state)
     }
 }
 
+static void start_range(struct stand *stand, struct muster_registry_op *op)
+{
+    const struct muster_registry_range range = {.key = {"k", 1}};
+
+    op->data = stand;
+    assert_int_equal(muster_registry_range_start(op, stand->played.registry, &range,
+                                                 played_registry_soon(&stand->played), on_op),
+                     MUSTER_OK);
+}
+
+static bool has_logged_in(void *data)
+{
+    return ((struct stand *)data)->logins > 0;
+}
+
+static void what_waits_for_a_token_ends_with_the_client(void **state)
+{
+    static const struct row silent = {.password = "secret", .refused = 1};
+    struct stand stand;
+
+    (void)state;
+    stand_open(&stand, &silent);
+    start_range(&stand, &stand.op);
+    test_env_run_until(stand.played.env, has_logged_in, &stand);
+    played_registry_hang_up(&stand.played);
+    test_env_run_until(stand.played.env, test_env_is_true, &stand.is_done);
+
+    assert_int_equal(stand.rc, MUSTER_CANCELLED);
+    stand_close(&stand);
+}
+
+static bool is_held(void *data)
+{
+    return ((struct stand *)data)->held != NULL;
+}
+
+/* A new token that another operation has asked for is none of its business. */
+static void an_operation_under_way_is_not_begun_again(void **state)
+{
+    static const struct row forgotten = {.password = "secret", .stale = 1};
+    struct muster_registry_op second;
+    struct stand stand;
+
+    (void)state;
+    memset(&second, 0, sizeof(second));
+    stand_open(&stand, &forgotten);
+    stand.is_first_held = true;
+    start_range(&stand, &stand.op);
+    test_env_run_until(stand.played.env, is_held, &stand);
+    start_range(&stand, &second);
+    test_env_run_until(stand.played.env, test_env_is_true, &stand.is_done);
+    assert_int_equal(stand.logins, 2);
+    assert_int_equal(stand.calls, 3); /* one is held, one was refused, one answered */
+    test_env_turn(stand.played.env, 20);
+    assert_int_equal(stand.calls, 3);
+    stand.is_done = false;
+    assert_int_equal(muster_rpc_send(stand.held, "\x0a\x02\x18\x05", 4), MUSTER_OK);
+    muster_rpc_finish(stand.held, MUSTER_OK, NULL);
+    test_env_run_until(stand.played.env, test_env_is_true, &stand.is_done);
+
+    assert_int_equal(stand.rc, MUSTER_OK);
+    stand_close(&stand);
+}
+
 static void on_changes(struct muster_registry_watch *watch,
                        const struct muster_registry_change *changes, size_t count)
 {
@@ -244,6 +316,8 @@ int main(void)
 {
     const struct CMUnitTest registry_client_auth[] = {
         cmocka_unit_test(a_token_is_asked_for_and_asked_for_again),
+        cmocka_unit_test(what_waits_for_a_token_ends_with_the_client),
+        cmocka_unit_test(an_operation_under_way_is_not_begun_again),
         cmocka_unit_test(a_watch_that_is_refused_is_asked_for_with_a_new_token),
     };
 
