@@ -15,11 +15,11 @@ struct stand {
     struct leased leases[2];
 };
 
-/* Lease 9, then 10, each for one second. */
+/* Lease 9, then 10, each for two seconds. */
 static void on_grant(struct muster_rpc *rpc, struct muster_bytes request)
 {
     struct stand *stand = muster_rpc_service(rpc);
-    char answer[] = "\x0a\x02\x18\x05\x10\x09\x18\x01";
+    char answer[] = "\x0a\x02\x18\x05\x10\x09\x18\x02";
 
     (void)request;
     answer[5] = (char)(answer[5] + (char)stand->grants++);
@@ -27,7 +27,7 @@ static void on_grant(struct muster_rpc *rpc, struct muster_bytes request)
     muster_rpc_finish(rpc, MUSTER_OK, NULL);
 }
 
-/* The first stream breaks at the first word. After it lease 9 lives on, and 10 is gone. */
+/* The first stream breaks at the first word. After it lease 9 has nine seconds, and 10 is gone. */
 static void on_keep_alive(struct muster_rpc *rpc, struct muster_bytes request)
 {
     struct stand *stand = muster_rpc_service(rpc);
@@ -40,7 +40,7 @@ static void on_keep_alive(struct muster_rpc *rpc, struct muster_bytes request)
     }
     stand->asked[id[1] - 9]++;
     assert_int_equal(
-        muster_rpc_send(rpc, id[1] == 9 ? "\x10\x09\x18\x01" : "\x10\x0a", id[1] == 9 ? 4 : 2),
+        muster_rpc_send(rpc, id[1] == 9 ? "\x10\x09\x18\x09" : "\x10\x0a", id[1] == 9 ? 4 : 2),
         MUSTER_OK);
 }
 
@@ -84,11 +84,13 @@ static bool has_been_kept(void *data)
 {
     const struct stand *stand = data;
 
-    return stand->asked[0] >= 2 || stand->leases[0].is_lost;
+    return stand->leases[0].is_lost ||
+           (stand->leases[0].lease.ttl_s == 9 && stand->leases[1].is_lost);
 }
 
 static void a_lease_is_kept_alive_over_a_lost_stream(void **state)
 {
+    uint64_t first_ns;
     struct stand stand;
 
     (void)state;
@@ -97,10 +99,11 @@ static void a_lease_is_kept_alive_over_a_lost_stream(void **state)
                          NULL);
     grant(&stand, &stand.leases[0]);
     grant(&stand, &stand.leases[1]);
+    first_ns = stand.leases[0].lease.expires_ns;
     test_env_run_until(stand.played.env, has_been_kept, &stand);
 
     assert_false(stand.leases[0].is_lost);
-    assert_true(stand.leases[1].is_lost);
+    assert_true(stand.leases[0].lease.expires_ns > first_ns + 5 * MUSTER_NS_PER_S);
     assert_int_equal(stand.asked[1], 1);
     assert_int_equal(stand.streams, 2);
     played_registry_close(&stand.played);
