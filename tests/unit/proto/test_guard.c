@@ -10,6 +10,7 @@
 
 #include "proto/echo.pb-c.h"
 #include "proto/guard.h"
+#include "tests/lib/assertion_count.h"
 #include "tests/proto/guard_sample.pb-c.h"
 
 #define TREE (&sample__tree__descriptor)
@@ -337,6 +338,131 @@ static void a_failing_allocation_is_reported_and_leaks_nothing(void **state)
     fixture->mem.fail_at = 0;
 }
 
+/* A limit of 0 is the default; any other is the limit. */
+static void limits_are_chosen_one_by_one(void **state)
+{
+    static const struct {
+        const char *name;
+        struct muster_proto_limits limits;
+        size_t depth, count; /* of the message: nested, and packed values in the innermost */
+        enum muster_rc rc;
+    } rows[] = {
+        {"the default depth", {.elements_max = 99}, 31, 0, MUSTER_OK},
+        {"beyond it", {.elements_max = 99}, 32, 0, MUSTER_RESOURCE_EXHAUSTED},
+        {"a depth", {.depth_max = 3}, 2, 0, MUSTER_OK},
+        {"beyond that", {.depth_max = 3}, 3, 0, MUSTER_RESOURCE_EXHAUSTED},
+        {"a greater depth", {.depth_max = 40}, 39, 0, MUSTER_OK},
+        {"the default count", {.depth_max = 9}, 1, 100, MUSTER_OK},
+        {"a count", {.elements_max = 102}, 1, 100, MUSTER_OK},
+        {"beyond that", {.elements_max = 101}, 1, 100, MUSTER_RESOURCE_EXHAUSTED},
+    };
+    struct fixture *fixture = *state;
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        uint8_t bytes[512] = {0};
+        size_t size = rows[i].depth * 6, inner = rows[i].count > 0 ? rows[i].count + 2 : 0;
+        Sample__Tree *tree = NULL;
+        enum muster_rc rc;
+
+        for (size_t k = 0; k < rows[i].depth; k++) {
+            size_t rest = size + inner - (k + 1) * 6;
+
+            bytes[k * 6] = 9 << 3 | 2;
+            bytes[k * 6 + 1] = (uint8_t)(0x80 | (rest & 0x7f));
+            bytes[k * 6 + 2] = (uint8_t)(0x80 | (rest >> 7 & 0x7f));
+            bytes[k * 6 + 3] = bytes[k * 6 + 4] = 0x80;
+        }
+        if (inner > 0) {
+            bytes[size] = 0x22;
+            bytes[size + 1] = (uint8_t)rows[i].count;
+        }
+        rc = muster_proto_unpack(&fixture->mem.mem, TREE, bytes, size + inner, &rows[i].limits,
+                                 &tree, &fixture->error);
+        fail_if(rc != rows[i].rc, "%s: %s", rows[i].name, muster_rc_name(rc));
+        muster_proto_free(tree);
+    }
+}
+
+/* Empty children: two bytes of wire, a struct and a pointer in memory. */
+static void memory_is_bounded_by_the_size_of_the_wire(void **state)
+{
+    static const struct {
+        uint32_t per_byte;
+        enum muster_rc rc;
+    } rows[] = {{1, MUSTER_RESOURCE_EXHAUSTED}, {200, MUSTER_OK}, {0, MUSTER_RESOURCE_EXHAUSTED}};
+    struct fixture *fixture = *state;
+    size_t size = 20000;
+    uint8_t *bytes = malloc(size);
+
+    assert_non_null(bytes);
+    for (size_t i = 0; i < size; i += 2) {
+        bytes[i] = 0x1a;
+        bytes[i + 1] = 0;
+    }
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct muster_proto_limits limits = {.memory_per_byte = rows[i].per_byte};
+        uint32_t per_byte = rows[i].per_byte != 0 ? rows[i].per_byte : 16;
+        Sample__Tree *tree = NULL;
+
+        fixture->mem.held_peak_bytes = 0;
+        assert_int_equal(muster_proto_unpack(&fixture->mem.mem, TREE, bytes, size, &limits, &tree,
+                                             &fixture->error),
+                         rows[i].rc);
+        assert_in_range(fixture->mem.held_peak_bytes, 1, size * per_byte + (66u << 10));
+        assert_true((tree != NULL) == (rows[i].rc == MUSTER_OK));
+        assert_true(tree != NULL || strstr(fixture->error.text, "of memory") != NULL);
+        assert_true(tree == NULL || tree->n_children == size / 2);
+        muster_proto_free(tree);
+    }
+    free(bytes);
+}
+
+/* With as many chunks as it takes. */
+static void whatever_allocation_fails_nothing_is_lost(void **state)
+{
+    struct fixture *fixture = *state;
+    uint8_t bytes[800];
+    enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
+    uint64_t fail_at = 0;
+
+    for (size_t i = 0; i < sizeof(bytes); i += 4) { /* children { 15: 1 } */
+        bytes[i] = 0x1a;
+        bytes[i + 1] = 2;
+        bytes[i + 2] = 0x78;
+        bytes[i + 3] = 1;
+    }
+    while (rc != MUSTER_OK && fail_at < 100) {
+        Sample__Tree *tree = NULL;
+
+        fixture->mem.fail_at = ++fail_at;
+        rc = unpack(fixture, bytes, sizeof(bytes), &tree);
+        assert_true(rc == MUSTER_OK || rc == MUSTER_RESOURCE_EXHAUSTED);
+        assert_int_equal(fixture->error.rc, rc);
+        fixture->mem.fail_at = 0;
+        if (rc == MUSTER_OK)
+            assert_int_equal(tree->n_children, sizeof(bytes) / 4);
+        muster_proto_free(tree);
+        assert_int_equal(fixture->mem.block_count, 0);
+    }
+    assert_in_range(fail_at, 4, 99);
+}
+
+static void what_cannot_be_packed_is_told(void **state)
+{
+    struct fixture *fixture = *state;
+    Sample__Tree tree;
+    void *bytes = NULL;
+    size_t size = 7;
+
+    sample__tree__init(&tree);
+    fixture->mem.fail_at = 1;
+
+    assert_int_equal(muster_proto_pack(&fixture->mem.mem, &tree, &bytes, &size),
+                     MUSTER_RESOURCE_EXHAUSTED);
+    assert_null(bytes);
+    assert_int_equal(size, 7);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -353,6 +479,10 @@ int main(void)
         CASE(malformed_messages_are_refused),
         CASE(every_cut_and_every_flipped_byte_is_survived),
         CASE(a_failing_allocation_is_reported_and_leaks_nothing),
+        CASE(limits_are_chosen_one_by_one),
+        CASE(memory_is_bounded_by_the_size_of_the_wire),
+        CASE(whatever_allocation_fails_nothing_is_lost),
+        CASE(what_cannot_be_packed_is_told),
     };
 
     return cmocka_run_group_tests(guard, NULL, NULL);
