@@ -91,6 +91,46 @@ static void connections_have_a_protocol_in_common(void **state)
     }
 }
 
+static void on_never(struct muster_tls_handshake *handshake, enum muster_rc rc)
+{
+    (void)handshake, (void)rc;
+    fail_msg("a handshake has begun");
+}
+
+/* There are 64 bytes for them, and a length stands before each. */
+static void protocols_that_cannot_be_named_are_not_served(void **state)
+{
+    char full[65], beyond[66];
+    const char *const rows[] = {",h2", "h2,,other", beyond};
+    struct raw_meeting meeting;
+    struct muster_tls *tls;
+
+    (void)state;
+    memset(full, 'x', sizeof(full));
+    memset(beyond, 'x', sizeof(beyond));
+    full[63] = beyond[64] = '\0';
+    raw_meeting_open(&meeting, true, &(struct raw_tls_options){.protocols = "h2"});
+    tls = raw_meeting_tls(&meeting, server_options(false));
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct muster_tls_handshake_options options = {.is_server = true,
+                                                             .protocols = rows[i]};
+        struct muster_tls_handshake handshake;
+
+        assert_int_equal(muster_tls_handshake_start(&handshake, tls, meeting.ours->inner, &options,
+                                                    UINT64_MAX, on_never),
+                         MUSTER_RESOURCE_EXHAUSTED);
+        meeting.ours->inner = NULL; /* it is taken */
+        raw_meeting_again(&meeting);
+    }
+    tls_pair_start(&meeting.pair, meeting.ours, tls,
+                   &(struct muster_tls_handshake_options){.is_server = true, .protocols = full},
+                   60 * MUSTER_NS_PER_S);
+    muster_tls_handshake_cancel(&meeting.ours->handshake);
+    tls_pair_wait(&meeting.pair, meeting.ours);
+    muster_tls_close(tls);
+    raw_meeting_close(&meeting);
+}
+
 /* Sessions: our client and our server. */
 
 struct reunion {
@@ -417,6 +457,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(connections_have_a_protocol_in_common),
+        cmocka_unit_test(protocols_that_cannot_be_named_are_not_served),
         cmocka_unit_test(a_session_is_resumed_where_it_was_made),
         cmocka_unit_test(whoever_resumes_is_judged_again),
         cmocka_unit_test(certificates_are_judged_by_the_clock_of_the_environment),
