@@ -1,5 +1,6 @@
 /* State catch-up: a joiner against real state servers over loopback. */
 #include "test_env.h"
+#include "torture.h"
 
 #include <string.h>
 
@@ -87,11 +88,15 @@ static void on_accept(struct muster_listener *listener, struct muster_stream *st
 {
     struct member *member = listener->data;
     struct muster_env *env = &member->world->test.env;
+    enum muster_rc rc;
 
-    assert_int_equal(muster_peer_link_accept(env, stream, &member->hello,
-                                             muster_loop_after_ns(env->loop, 10 * MUSTER_NS_PER_S),
-                                             &greeting_events, member, &member->greeting),
-                     MUSTER_OK);
+    rc = muster_peer_link_accept(env, stream, &member->hello,
+                                 muster_loop_after_ns(env->loop, 10 * MUSTER_NS_PER_S),
+                                 &greeting_events, member, &member->greeting);
+    if (rc != MUSTER_OK) {
+        member->greeting = NULL;
+        assert_int_equal(rc, MUSTER_RESOURCE_EXHAUSTED);
+    }
 }
 
 static void hello_init(struct muster_peer_hello *hello, uint8_t id)
@@ -529,6 +534,36 @@ static void cancel_still_calls_back_once(void **state)
     world_close(&world);
 }
 
+/* One allocation fails, of a member or of the joiner, who asks again or says that it has no memory. */
+static void run_short(struct torture *torture, const void *data)
+{
+    struct world world;
+
+    (void)data;
+    world_open(&world);
+    commit_all(&world, 5);
+
+    start(&world, 5);
+    torture_arm_limited(torture, &world.test.mem);
+    test_env_run_until(&world.test.env, test_env_is_true, &world.is_done);
+    torture_disarm(torture);
+
+    if (world.rc == MUSTER_OK)
+        assert_same_state(&world);
+    else if (world.rc != MUSTER_RESOURCE_EXHAUSTED)
+        fail_msg("%s: %s", muster_rc_name(world.rc), world.catch_up.error.text);
+    world_close(&world);
+}
+
+static void want_of_memory_keeps_no_joiner_waiting(void **state)
+{
+    const struct torture_scenario scenario = {
+        .name = "catch-up", .run = run_short, .variant_count = 1, .runs_max = 0};
+
+    (void)state;
+    torture_run(&scenario);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -547,6 +582,7 @@ int main(void)
         cmocka_unit_test(tensor_of_another_shape_is_named),
         cmocka_unit_test(state_that_is_past_is_refused),
         cmocka_unit_test(cancel_still_calls_back_once),
+        cmocka_unit_test_teardown(want_of_memory_keeps_no_joiner_waiting, torture_tell),
     };
 
     return cmocka_run_group_tests_name("catch_up", tests, NULL, NULL);
