@@ -54,8 +54,7 @@ static void on_get_deadline(struct muster_timer *timer)
 
 static bool has_token(const struct muster_credentials *credentials, uint64_t until_ns)
 {
-    return credentials->token != NULL && (until_ns == MUSTER_TOKEN_FOREVER_NS ||
-                                          muster_loop_now_ns(credentials->env->loop) < until_ns);
+    return credentials->token != NULL && muster_loop_now_ns(credentials->env->loop) < until_ns;
 }
 
 static void fetch(struct muster_credentials *credentials)

@@ -285,7 +285,7 @@ void muster_tls_log_refusal(struct muster_tls *tls, const struct muster_address 
 {
     uint64_t now_ns = muster_loop_now_ns(tls->env->loop);
     char text[MUSTER_ADDRESS_TEXT_BYTES];
-    bool is_due = tls->refusal_logged_ns == 0 || now_ns - tls->refusal_logged_ns >= REFUSAL_LOG_NS;
+    bool is_due = now_ns - tls->refusal_logged_ns >= REFUSAL_LOG_NS;
 
     (void)muster_address_format(peer, text);
     if (error->rc == MUSTER_UNAUTHENTICATED && is_due) {

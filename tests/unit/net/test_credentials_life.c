@@ -328,6 +328,22 @@ static void who_has_left_is_not_served(void **state)
     virtual_loop_advance(&scene->loop, 0);
 
     check(&asker, MUSTER_CANCELLED, "");
+    assert_string_equal(asker.get.error.text, "source: cancelled");
+}
+
+/* Its timer has not run yet. */
+static void who_leaves_behind_its_deadline_was_late(void **state)
+{
+    struct scene *scene = *state;
+    struct asker asker;
+
+    start(scene, &asker, NULL);
+    scene->loop.now_ns += SOON_NS;
+    muster_token_get_cancel(&asker.get);
+    virtual_loop_advance(&scene->loop, 0);
+
+    check(&asker, MUSTER_DEADLINE_EXCEEDED, "");
+    break_off(scene, MUSTER_UNAVAILABLE);
 }
 
 static void a_question_that_cannot_be_answered_is_refused(void **state)
@@ -397,6 +413,7 @@ int main(void)
         CASE(one_fetch_serves_all_who_wait),
         CASE(who_waits_too_long_or_leaves_is_answered_alone),
         CASE(who_has_left_is_not_served),
+        CASE(who_leaves_behind_its_deadline_was_late),
         CASE(a_question_that_cannot_be_answered_is_refused),
         CASE(closing_ends_the_fetch_and_answers_all),
         CASE(what_is_asked_in_the_end_is_answered_before),

@@ -276,11 +276,13 @@ static void whatever_allocation_fails_nothing_is_lost(void **state)
     for (fail_at = 1; rc != MUSTER_OK && fail_at < 100; fail_at++) {
         struct test_env test;
         struct muster_tls *tls = NULL;
+        struct muster_error error = {.rc = MUSTER_OK};
 
         test_env_open(&test);
         test.mem.fail_at = fail_at;
-        rc = muster_tls_open(&test.env, &options, &tls, NULL);
-        assert_true(rc == MUSTER_OK || rc == MUSTER_RESOURCE_EXHAUSTED);
+        rc = muster_tls_open(&test.env, &options, &tls, &error);
+        assert_int_equal(rc, test.mem.fail_at == 0 ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_OK);
+        assert_int_equal(error.rc, rc);
         test.mem.fail_at = 0;
         muster_tls_close(tls);
         test_env_close(&test);
@@ -501,6 +503,31 @@ static void files_are_looked_at_when_it_is_time(void **state)
     }
 }
 
+static void any_file_is_looked_at_again(void **state)
+{
+    struct shelf shelf;
+
+    (void)state;
+    shelf_open(&shelf, UINT64_MAX);
+    put(shelf.cert, ours.cert_pem);
+    put(shelf.key, ours.key_pem);
+    for (int i = 0; i < 4; i++) {
+        const struct muster_tls_options options = {
+            .cert_file = i == 0 ? shelf.cert : NULL,
+            .cert_pem = i == 0 ? NULL : ours.cert_pem,
+            .key_file = i == 1 ? shelf.key : NULL,
+            .key_pem = i == 1 ? NULL : ours.key_pem,
+            .ca_file = i == 2 ? shelf.cert : NULL,
+        };
+        struct muster_tls *tls = NULL;
+
+        assert_int_equal(muster_tls_open(&shelf.pair.test.env, &options, &tls, NULL), MUSTER_OK);
+        assert_true(muster_timer_is_started(&tls->reload_timer) == (i < 3));
+        muster_tls_close(tls);
+    }
+    shelf_close(&shelf);
+}
+
 static bool has_changed(void *data)
 {
     const struct muster_tls *tls = data;
@@ -552,6 +579,7 @@ int main(void)
         cmocka_unit_test(only_new_files_are_a_new_credential),
         cmocka_unit_test(one_that_is_over_replaces_one_that_is_over),
         cmocka_unit_test(files_are_looked_at_when_it_is_time),
+        cmocka_unit_test(any_file_is_looked_at_again),
         cmocka_unit_test(files_are_looked_at_from_time_to_time),
         cmocka_unit_test(what_cannot_be_used_is_not),
     };
