@@ -230,22 +230,36 @@ static void who_has_a_password_speaks_tls_to_all_or_none(void **state)
     }
 }
 
-static void files_that_cannot_be_read_are_named(void **state)
+static void what_cannot_be_a_credential_is_named(void **state)
 {
-    static const struct test_var variables[] = {{"MUSTER_REGISTRY_CA_FILE", "/no/such/ca"},
-                                                {NULL, NULL}};
     struct scene *scene = *state;
-    const struct muster_registry_options options = {.endpoints = "https://a:1"};
-    struct muster_registry *registry = NULL;
-    struct muster_error error;
-    static struct test_vars vars;
+    const struct {
+        struct muster_registry_options options;
+        const char *ca; /* the variable's */
+        enum muster_rc rc;
+        const char *text;
+    } rows[] = {
+        {{.endpoints = "https://a:1"}, "/no/such/ca", MUSTER_NOT_FOUND, "/no/such/ca"},
+        /* The variables do not stand in for what an option lacks. */
+        {{.endpoints = "https://a:1", .key_file = scene->key},
+         scene->ca,
+         MUSTER_INVALID_ARGUMENT,
+         "a private key needs its certificate"},
+    };
 
-    test_vars_init(&vars, variables);
-    scene->test.env.vars = &vars.vars;
-    assert_int_equal(muster_registry_open(&scene->test.env, &options, &registry, &error),
-                     MUSTER_NOT_FOUND);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct test_var variables[] = {{"MUSTER_REGISTRY_CA_FILE", rows[i].ca}, {NULL, NULL}};
+        struct muster_registry *registry = NULL;
+        struct muster_error error = {.text = ""};
+        static struct test_vars vars;
 
-    assert_non_null(strstr(error.text, "/no/such/ca"));
+        test_vars_init(&vars, variables);
+        scene->test.env.vars = &vars.vars;
+        fail_if(muster_registry_open(&scene->test.env, &rows[i].options, &registry, &error) !=
+                        rows[i].rc ||
+                    strstr(error.text, rows[i].text) == NULL,
+                "%s", error.text);
+    }
 }
 
 int main(void)
@@ -255,7 +269,7 @@ int main(void)
         CASE(options_come_before_variables),
         CASE(a_credential_of_the_caller_s_is_shared),
         CASE(who_has_a_password_speaks_tls_to_all_or_none),
-        CASE(files_that_cannot_be_read_are_named),
+        CASE(what_cannot_be_a_credential_is_named),
     };
 
     return cmocka_run_group_tests_name("registry_client_credential", tests, NULL, NULL);

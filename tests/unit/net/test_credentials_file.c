@@ -163,6 +163,9 @@ static void each_limit_has_a_last_value_that_is_good(void **state)
         {IMPERSONATED(",\"delegates\":[" D4 "," D4 "," D4 "," D4 "]"), NULL, MUSTER_OK},
         {IMPERSONATED(",\"delegates\":[" D4 "," D4 "," D4 "," D4 ",\"d\"]"), "at most 16",
          MUSTER_INVALID_ARGUMENT},
+        {"{\"type\":\"impersonated_service_account\",\"source_credentials\":{\"type\":"
+         "\"external_account\",\"service_account_impersonation_url\":\"https://i/y\"}}",
+         "\"audience\"", MUSTER_INVALID_ARGUMENT},
         {IMPERSONATED(",\"delegates\":\"d\""), "no list", MUSTER_INVALID_ARGUMENT},
         {IMPERSONATED(",\"delegates\":[\"d\",5]"), "something else than texts",
          MUSTER_INVALID_ARGUMENT},
@@ -247,6 +250,12 @@ static void a_workload_and_a_user_have_their_parts(void **state)
     assert_string_equal(file.token_url, "https://oauth2.googleapis.com/token");
     assert_null(file.impersonation_url);
     muster_json_free(file.root);
+    assert_int_equal(parse(IMPERSONATED(",\"delegates\":[\"d\"]"), &file, &error), MUSTER_OK);
+    assert_int_equal(muster_json_count(file.delegates), 1);
+    muster_json_free(file.root);
+    assert_int_equal(parse(IMPERSONATED(",\"delegates\":[]"), &file, &error), MUSTER_OK);
+    assert_null(file.delegates);
+    muster_json_free(file.root);
 }
 
 static void a_file_that_is_too_large_is_refused(void **state)
@@ -267,6 +276,8 @@ static void a_file_that_is_too_large_is_refused(void **state)
     free(text);
 }
 
+static char text_of_nobody[] = "x";
+
 static void a_subject_token_is_the_file_or_a_member_of_it(void **state)
 {
     static const struct {
@@ -280,7 +291,7 @@ static void a_subject_token_is_the_file_or_a_member_of_it(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct muster_credentials_file file = {.subject_field = rows[i].field};
-        struct muster_json *root = NULL;
+        struct muster_json *root = (struct muster_json *)text_of_nobody; /* is set in any case */
         const char *token = NULL;
         char text[32];
         enum muster_rc rc;
@@ -290,6 +301,7 @@ static void a_subject_token_is_the_file_or_a_member_of_it(void **state)
         assert_int_equal(rc, rows[i].token != NULL ? MUSTER_OK : MUSTER_INVALID_ARGUMENT);
         if (rows[i].token != NULL)
             assert_string_equal(token, rows[i].token);
+        assert_true((root != NULL) == (rc == MUSTER_OK && rows[i].field != NULL));
         muster_json_free(root);
     }
 }
