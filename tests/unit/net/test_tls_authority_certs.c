@@ -11,6 +11,7 @@
 
 #include "assertion_count.h"
 #include "net/crypto.h"
+#include "net/tls_openssl.h"
 #include "openssl_memory.h"
 #include "secret_stack.h"
 
@@ -344,6 +345,26 @@ static void want_of_memory_leaves_nothing_behind(void **state)
     }
 }
 
+/* In texts of errors: cut to fit. */
+static void a_time_is_written_for_people(void **state)
+{
+    static const char whole[] = "Mar 17 17:46:40 2030 GMT";
+    ASN1_TIME *time = ASN1_TIME_set(NULL, NOW_S);
+    char text[64];
+
+    (void)state;
+    for (size_t room = 1; room <= sizeof(whole) + 1; room++) {
+        size_t length = room - 1 < strlen(whole) ? room - 1 : strlen(whole);
+
+        memset(text, 'x', sizeof(text));
+        muster_tls_openssl_time(time, text, room);
+        assert_int_equal(strlen(text), length);
+        assert_memory_equal(text, whole, length);
+        assert_int_equal(text[room], 'x');
+    }
+    ASN1_TIME_free(time);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -353,6 +374,7 @@ int main(void)
         CASE(no_two_serial_numbers_or_keys_are_the_same),
         CASE(a_leaf_has_the_names_that_were_asked_for),
         CASE(names_that_would_be_several_are_refused),
+        CASE(a_time_is_written_for_people),
         CASE(a_derived_key_is_not_left_on_the_stack),
         CASE(want_of_memory_leaves_nothing_behind),
     };
