@@ -244,19 +244,60 @@ static void closing_ends_open_ops_with_cancelled(void **state)
 
 static void bad_endpoints_are_named(void **state)
 {
-    static const char *const bad[] = {"", "host:1,", ",host:1", "no-port"};
+    char too_long[400], too_many[400] = "h:1";
+    const struct {
+        const char *endpoints, *text;
+    } rows[] = {
+        {NULL, "got none"},
+        {"", "got none"},
+        {"host:1,", "nothing behind the last comma"},
+        {",host:1", "bad registry endpoint at ',host:1'"},
+        {"no-port", "no-port"},
+        {"user:secret@host:1", "names no user"},
+        {too_long, "bad registry endpoint at 'hhh"},
+        {too_many, "more than"},
+    };
     struct registry_pair f;
 
     (void)state;
+    memset(too_long, 'h', sizeof(too_long));
+    strcpy(too_long + sizeof(too_long) - 3, ":1");
+    for (unsigned i = 0; i < MUSTER_REGISTRY_ENDPOINTS_MAX; i++)
+        strcat(too_many, ",h:1");
     registry_pair_open(&f);
-    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-        struct muster_registry_options options = {.endpoints = bad[i]};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct muster_registry_options options = {.endpoints = rows[i].endpoints};
         struct muster_registry *registry = NULL;
         struct muster_error error = {.rc = MUSTER_OK};
 
         assert_int_equal(muster_registry_open(f.env, &options, &registry, &error),
                          MUSTER_INVALID_ARGUMENT);
-        assert_true(error.text[0] != '\0');
+        if (strstr(error.text, rows[i].text) == NULL)
+            fail_msg("'%s' has no '%s'", error.text, rows[i].text);
+        assert_null(strstr(error.text, "secret"));
+    }
+    registry_pair_close(&f);
+}
+
+static void no_memory_to_open_leaves_nothing(void **state)
+{
+    enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
+    struct registry_pair f;
+
+    (void)state;
+    registry_pair_open(&f);
+    for (uint64_t fail_at = 1; rc != MUSTER_OK; fail_at++) {
+        struct muster_registry_options options = {.endpoints = f.endpoints};
+        struct muster_registry *registry = NULL;
+        struct muster_error error;
+
+        f.test.mem.fail_at = fail_at;
+        rc = muster_registry_open(f.env, &options, &registry, &error);
+        assert_int_equal(rc == MUSTER_OK, f.test.mem.fail_at != 0);
+        f.test.mem.fail_at = 0;
+        if (rc == MUSTER_OK)
+            muster_registry_close(registry, NULL);
+        test_env_turn(f.env, 10);
     }
     registry_pair_close(&f);
 }
@@ -317,6 +358,7 @@ int main(void)
         cmocka_unit_test(a_dead_endpoint_is_left_for_the_next),
         cmocka_unit_test(closing_ends_open_ops_with_cancelled),
         cmocka_unit_test(bad_endpoints_are_named),
+        cmocka_unit_test(no_memory_to_open_leaves_nothing),
         cmocka_unit_test(a_password_goes_to_secured_endpoints_or_to_plain_ones),
         cmocka_unit_test(large_values_pass_and_too_large_ones_are_refused),
     };
