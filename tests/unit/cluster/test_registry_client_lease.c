@@ -109,10 +109,31 @@ static void a_lease_is_kept_alive_over_a_lost_stream(void **state)
     played_registry_close(&stand.played);
 }
 
+static void no_memory_for_a_lease_is_told(void **state)
+{
+    struct stand stand;
+
+    (void)state;
+    memset(&stand, 0, sizeof(stand));
+    played_registry_open(&stand.played, methods, sizeof(methods) / sizeof(methods[0]), &stand,
+                         NULL);
+    for (uint64_t fail_at = 1; fail_at <= 3; fail_at++) {
+        stand.played.test.mem.fail_at = fail_at;
+        assert_int_equal(muster_registry_lease_start(&stand.leases[0].lease, stand.played.registry,
+                                                     1, played_registry_soon(&stand.played),
+                                                     on_granted, on_lost),
+                         MUSTER_RESOURCE_EXHAUSTED);
+    }
+    stand.played.test.mem.fail_at = 0;
+    grant(&stand, &stand.leases[0]);
+    played_registry_close(&stand.played);
+}
+
 int main(void)
 {
     const struct CMUnitTest registry_client_lease[] = {
         cmocka_unit_test(a_lease_is_kept_alive_over_a_lost_stream),
+        cmocka_unit_test(no_memory_for_a_lease_is_told),
     };
 
     return cmocka_run_group_tests(registry_client_lease, NULL, NULL);
