@@ -100,7 +100,7 @@ static void on_suspect(void *data, const struct muster_incarnation *peer,
     struct group_ring_member *member = data;
 
     (void)peer;
-    (void)error;
+    memcpy(member->suspect_text, error->text, sizeof(member->suspect_text));
     member->suspect_count++;
 }
 

@@ -30,6 +30,7 @@ struct group_ring_member {
     unsigned suspect_count, abort_count, expired_count, higher_count, death_count;
     struct muster_op_id abort_op;
     enum muster_rc abort_why;
+    char suspect_text[MUSTER_ERROR_TEXT_BYTES]; /* of the last suspicion */
 };
 
 struct group_ring {

@@ -1,6 +1,8 @@
 /* Frames that come before, while and after their operation begins. */
 #include "tests/lib/group_ring.h"
 
+#include <string.h>
+
 #include "collective/group_internal.h"
 #include "collective/shm.h"
 
@@ -55,9 +57,8 @@ static void a_frame_is_used_whose_operation_begins_while_it_comes_in(void **stat
 static void an_early_frame_without_memory_ends_the_link(void **state)
 {
     static struct group_ring ring;
-    struct muster_frame_header header = {.channel = MUSTER_FRAME_COLLECTIVE,
-                                         .type = MUSTER_FRAME_INPUT,
-                                         .payload_bytes = 1u << 20};
+    struct muster_frame_header header = {
+        .channel = MUSTER_FRAME_COLLECTIVE, .type = MUSTER_FRAME_INPUT, .payload_bytes = 1u << 20};
 
     (void)state;
     group_ring_open(&ring, 2);
@@ -82,9 +83,8 @@ static void a_fetched_chunk_of_an_operation_through_boards_ends_the_link(void **
     static struct group_ring ring;
     static int32_t values[300000];
     const struct muster_tensor tensor = {.data = values, .count = 300000, .dtype = MUSTER_I32};
-    struct muster_frame_header header = {.channel = MUSTER_FRAME_COLLECTIVE,
-                                         .type = MUSTER_FRAME_CHUNK,
-                                         .payload_bytes = 8};
+    struct muster_frame_header header = {
+        .channel = MUSTER_FRAME_COLLECTIVE, .type = MUSTER_FRAME_CHUNK, .payload_bytes = 8};
     struct muster_op op = {.data = NULL};
     struct muster_run *run;
 
@@ -96,9 +96,9 @@ static void a_fetched_chunk_of_an_operation_through_boards_ends_the_link(void **
         group_ring_turn(&ring, 1);
     }
     op.deadline_ns = muster_loop_after_ns(ring.test.env.loop, 60 * MUSTER_NS_PER_S);
-    assert_int_equal(muster_all_reduce_start(&op, ring.members[0].group, &tensor, MUSTER_SUM,
-                                             ignore_end),
-                     MUSTER_OK);
+    assert_int_equal(
+        muster_all_reduce_start(&op, ring.members[0].group, &tensor, MUSTER_SUM, ignore_end),
+        MUSTER_OK);
     run = op.impl;
     assert_non_null(run->shm);
     run->is_adopting = true; /* as after a death */
@@ -110,6 +110,110 @@ static void a_fetched_chunk_of_an_operation_through_boards_ends_the_link(void **
     assert_int_equal(ring.members[0].suspect_count, 1);
     group_ring_close(&ring);
     group_ring_has_boards = false;
+}
+
+/* --- what nobody sends who follows the protocol --- */
+
+#define NO_OP    "a frame names no operation of this view"
+#define TOO_LONG "a control frame is too long"
+#define NO_CHUNK "a chunk came that no plan knows"
+
+struct strange {
+    const char *name;
+    uint8_t type;
+    uint32_t lane;
+    uint32_t chunk; /* ahead of that of the plan */
+    int32_t bytes;
+    bool is_long;    /* … more than the chunk */
+    const char *why; /* NULL: it is received */
+};
+
+/* Member 0 has started to sum up around a ring; its neighbour sends this. */
+static void strange_frames_end_the_link(void **state)
+{
+    static const struct strange rows[] = {
+        {"no such lane", MUSTER_FRAME_INPUT, MUSTER_LANES_MAX, 0, 8, false, NO_OP},
+        {"the last lane", MUSTER_FRAME_INPUT, MUSTER_LANES_MAX - 1, 0, 8, false, NULL},
+        {"a start with a payload", MUSTER_FRAME_START, 0, 0, 1, false, TOO_LONG},
+        {"an end with a payload", MUSTER_FRAME_COMPLETE, 0, 0, 1, false, TOO_LONG},
+        {"a question with a payload", MUSTER_FRAME_QUERY, 0, 0, 1, false, TOO_LONG},
+        {"an answer with a payload", MUSTER_FRAME_STATUS, 0, 0, 1, false, TOO_LONG},
+        {"a description that is too long", MUSTER_FRAME_MISMATCH, 0, 0, 257, false, TOO_LONG},
+        {"a description", MUSTER_FRAME_MISMATCH, 0, 0, 256, false, NULL},
+        {"the chunk that is awaited", MUSTER_FRAME_REDUCE, 0, 0, 0, true, NULL},
+        {"a shorter one", MUSTER_FRAME_REDUCE, 0, 0, -4, true, NO_CHUNK},
+        {"a longer one", MUSTER_FRAME_REDUCE, 0, 0, 4, true, NO_CHUNK},
+        {"a chunk behind the last", MUSTER_FRAME_REDUCE, 0, 1u << 20, 0, true, NO_CHUNK},
+        {"the outcome before the sum", MUSTER_FRAME_GATHER, 0, 0, 0, true, NO_CHUNK},
+        {"an input of a direct exchange", MUSTER_FRAME_INPUT, 0, 0, 0, true, NO_CHUNK},
+        {"a step of a table", MUSTER_FRAME_STEP, 0, 0, 0, true, NO_CHUNK},
+        {"a chunk that is not asked for", MUSTER_FRAME_CHUNK, 0, 0, 0, true, NO_CHUNK},
+    };
+    static int32_t values[1 << 16];
+    const struct muster_tensor tensor = {.data = values, .count = 1 << 16, .dtype = MUSTER_I32};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        static struct group_ring ring;
+        struct muster_frame_header header = {.channel = MUSTER_FRAME_COLLECTIVE,
+                                             .type = rows[i].type};
+        const struct group_ring_member *member = &ring.members[0];
+        struct muster_op op = {.data = NULL};
+        const struct muster_run *run;
+        void *place;
+
+        group_ring_open(&ring, 2);
+        op.deadline_ns = muster_loop_after_ns(ring.test.env.loop, 60 * MUSTER_NS_PER_S);
+        assert_int_equal(
+            muster_all_reduce_start(&op, member->group, &tensor, MUSTER_SUM, ignore_end),
+            MUSTER_OK);
+        run = op.impl;
+        header.epoch = ring.view->epoch;
+        header.op = op.id;
+        header.op.lane += rows[i].lane;
+        header.descriptor = run->descriptor;
+        header.chunk = rows[i].chunk;
+        header.payload_bytes = (uint32_t)rows[i].bytes;
+        if (rows[i].is_long)
+            header.payload_bytes += (uint32_t)(muster_plan_chunk(&run->plan, 0).count * 4);
+        place = muster_group_wire_client.on_frame(member->group, 1, &header);
+
+        if ((place == NULL) != (rows[i].why != NULL) ||
+            member->suspect_count != (rows[i].why != NULL) ||
+            (rows[i].why != NULL && strstr(member->suspect_text, rows[i].why) == NULL))
+            fail_msg("%s: \"%s\"", rows[i].name, member->suspect_text);
+        group_ring_close(&ring);
+    }
+}
+
+/* What comes early is kept up to a bound; then the other side waits, and nothing is lost. */
+static void early_frames_are_bounded(void **state)
+{
+    static struct group_ring ring;
+    struct muster_frame_header header = {.channel = MUSTER_FRAME_COLLECTIVE,
+                                         .type = MUSTER_FRAME_INPUT};
+    struct muster_group *group;
+    void *buffer;
+
+    (void)state;
+    group_ring_open(&ring, 2);
+    group = ring.members[0].group;
+    header.epoch = ring.view->epoch;
+    header.payload_bytes = (uint32_t)group->early_bytes_max;
+    buffer = muster_group_wire_client.on_frame(group, 1, &header);
+    assert_non_null(buffer);
+    muster_group_wire_client.on_payload(group, 1, &header, buffer);
+    assert_false(group->is_rank_paused[1]);
+    header.op.sequence = 1;
+    header.payload_bytes = 1;
+
+    assert_null(muster_group_wire_client.on_frame(group, 1, &header));
+    assert_true(group->is_rank_paused[1]);
+    assert_int_equal(ring.members[0].suspect_count, 0);
+    muster_group_drop_early(group);
+    assert_false(group->is_rank_paused[1]);
+    assert_int_equal(group->early_bytes, 0);
+    group_ring_close(&ring);
 }
 
 static void start_broadcast(struct group_ring *ring, uint32_t member, struct muster_op *op,
@@ -285,6 +389,8 @@ int main(void)
         cmocka_unit_test(a_broadcast_ends_when_the_last_member_has_called),
         cmocka_unit_test(a_frame_is_used_whose_operation_begins_while_it_comes_in),
         cmocka_unit_test(an_early_frame_without_memory_ends_the_link),
+        cmocka_unit_test(strange_frames_end_the_link),
+        cmocka_unit_test(early_frames_are_bounded),
         cmocka_unit_test(a_fetched_chunk_of_an_operation_through_boards_ends_the_link),
     };
 
