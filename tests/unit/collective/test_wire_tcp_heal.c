@@ -270,6 +270,47 @@ static void a_second_connection_for_a_stripe_is_refused(void **state)
     group_ring_stripe_count = 1;
 }
 
+/* More stripes than there may be, or one that is none of them: what is there goes on. */
+static void stripes_that_make_no_sense_are_refused(void **state)
+{
+    static const struct muster_peer_link_events events = {.on_ready = on_met,
+                                                          .on_frame = on_no_frame,
+                                                          .on_payload = on_no_payload,
+                                                          .on_down = on_refused};
+    static const struct {
+        uint16_t stripe, stripe_count;
+    } rows[] = {{0, MUSTER_STRIPES_MAX + 1}, {2, 2}, {1, 0}, {UINT16_MAX, UINT16_MAX}};
+
+    (void)state;
+    break_at = 0;
+    open_ring(2);
+    run(2, COUNT);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct muster_wire_peer *there = ring.members[0].wire->members[1];
+        const struct muster_wire_peer *here = ring.members[1].wire->members[0];
+        const struct muster_peer_link *before = here->stripes[0].link;
+        struct muster_peer_hello hello = ring.members[0].wire->hello;
+        struct muster_peer_link *strange = NULL;
+        bool is_refused = false;
+
+        hello.target = there->incarnation;
+        hello.session = there->set + 0x100 * (i + 1);
+        hello.stripe = rows[i].stripe;
+        hello.stripe_count = rows[i].stripe_count;
+        assert_int_equal(
+            muster_peer_link_open(&ring.test.env, &there->address, &hello,
+                                  muster_loop_after_ns(ring.test.env.loop, MUSTER_NS_PER_S),
+                                  &events, &is_refused, &strange),
+            MUSTER_OK);
+        test_env_run_until(&ring.test.env, is_true, &is_refused);
+
+        assert_ptr_equal(here->stripes[0].link, before);
+        muster_peer_link_close(strange);
+        run(2, COUNT);
+    }
+    group_ring_close(&ring);
+}
+
 /* Nobody listens there any more: no waiting for it to come back. */
 static void a_dead_process_is_suspected_at_once(void **state)
 {
@@ -326,6 +367,7 @@ int main(void)
         cmocka_unit_test(four_stripes_or_one_of_them_are_lost_at_any_chunk),
         cmocka_unit_test(every_stripe_carries_its_part),
         cmocka_unit_test(a_second_connection_for_a_stripe_is_refused),
+        cmocka_unit_test(stripes_that_make_no_sense_are_refused),
         cmocka_unit_test(a_dead_process_is_suspected_at_once),
         cmocka_unit_test(who_does_not_come_back_in_time_is_suspected),
     };
