@@ -88,6 +88,107 @@ static void a_frame_of_a_lower_epoch_is_dropped(void **state)
     group_ring_close(&ring);
 }
 
+/* --- which frames the group sees --- */
+
+static unsigned asked, progressed, used, higher;
+
+static void *count_frame(void *data, uint32_t rank, const struct muster_frame_header *header)
+{
+    (void)rank;
+    (void)header;
+    asked++;
+    return data;
+}
+
+static void count_progress(void *data, uint32_t rank, const struct muster_frame_header *header,
+                           void *buffer, uint32_t bytes_done)
+{
+    (void)data;
+    (void)rank;
+    (void)header;
+    (void)buffer;
+    (void)bytes_done;
+    progressed++;
+}
+
+static void count_payload(void *data, uint32_t rank, const struct muster_frame_header *header,
+                          void *buffer)
+{
+    (void)data;
+    (void)rank;
+    (void)header;
+    (void)buffer;
+    used++;
+}
+
+static void count_higher(void *data, const struct muster_incarnation *peer, uint64_t epoch)
+{
+    (void)data;
+    (void)peer;
+    higher += epoch == 5;
+}
+
+struct seen {
+    const char *name;
+    uint64_t epoch;
+    uint8_t channel;
+    bool is_stranger, is_broken;
+    bool is_seen, is_paused;
+};
+
+/* Frames of other views, of no members and for others never come to the group, whatever they say. */
+static void the_group_sees_frames_of_its_view_alone(void **state)
+{
+    static const struct seen rows[] = {
+        {"of the view", 4, MUSTER_FRAME_COLLECTIVE, false, false, true, false},
+        {"of the view before", 3, MUSTER_FRAME_COLLECTIVE, false, false, false, false},
+        {"of the next view", 5, MUSTER_FRAME_COLLECTIVE, false, false, false, true},
+        {"for the membership", 4, MUSTER_FRAME_MEMBERSHIP, false, false, false, false},
+        {"of no member", 4, MUSTER_FRAME_COLLECTIVE, true, false, false, false},
+        {"of one that is given up", 4, MUSTER_FRAME_COLLECTIVE, false, true, false, false},
+    };
+    static const struct muster_wire_client counting = {.on_frame = count_frame,
+                                                       .on_progress = count_progress,
+                                                       .on_payload = count_payload,
+                                                       .on_higher_epoch = count_higher};
+
+    (void)state;
+    group_ring_open(&ring, 2);
+    group_ring_turn(&ring, 10);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct muster_frame_header header = {.channel = rows[i].channel,
+                                                   .epoch = rows[i].epoch};
+        struct muster_wire *wire = ring.members[0].wire;
+        struct muster_wire_peer *peer = wire->members[1];
+        struct muster_peer_link *link = peer->stripes[0].link;
+        const struct muster_wire_client *before = wire->client;
+        uint64_t epoch = wire->epoch;
+        bool is_asked;
+
+        asked = progressed = used = higher = 0;
+        wire->client = &counting;
+        wire->epoch = 4;
+        peer->is_member = !rows[i].is_stranger;
+        peer->is_broken = rows[i].is_broken;
+        is_asked = muster_wire_link_events.on_frame(link, &header) != NULL;
+        muster_wire_link_events.on_progress(link, &header, NULL, 1);
+        muster_wire_link_events.on_payload(link, &header, NULL);
+        wire->client = before;
+        wire->epoch = epoch;
+        peer->is_member = true;
+        peer->is_broken = false;
+
+        if (is_asked != rows[i].is_seen || asked != rows[i].is_seen ||
+            progressed != rows[i].is_seen || used != rows[i].is_seen ||
+            higher != rows[i].is_paused || peer->is_paused != rows[i].is_paused)
+            fail_msg("%s: %u %u %u %u", rows[i].name, asked, progressed, used, higher);
+        if (rows[i].is_paused)
+            muster_peer_link_resume(link);
+        peer->is_paused = false;
+    }
+    group_ring_close(&ring);
+}
+
 static void a_lost_link_is_a_suspicion_and_the_next_epoch_has_a_new_one(void **state)
 {
     (void)state;
@@ -164,6 +265,7 @@ int main(void)
         cmocka_unit_test(the_loop_learns_how_many_share_the_host),
         cmocka_unit_test(a_frame_of_a_higher_epoch_waits_for_that_view),
         cmocka_unit_test(a_frame_of_a_lower_epoch_is_dropped),
+        cmocka_unit_test(the_group_sees_frames_of_its_view_alone),
         cmocka_unit_test(a_lost_link_is_a_suspicion_and_the_next_epoch_has_a_new_one),
         cmocka_unit_test(a_chunk_that_no_plan_knows_breaks_the_link),
     };
