@@ -1,0 +1,60 @@
+/* Tasks that come or go before the first view: the resolver's watch says how many it waits for. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "job_stage.h"
+#include "test_env.h"
+#include "training/strategy_internal.h"
+
+static struct job_stage stage;
+static char path[] = "/tmp/muster-expectation-XXXXXX";
+
+/* At once, so that nobody reads half of it. */
+static void write_cluster(const char *text)
+{
+    char next[sizeof(path) + 8];
+    FILE *file;
+
+    snprintf(next, sizeof(next), "%s.next", path);
+    file = fopen(next, "w");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(rename(next, path), 0);
+}
+
+static void who_goes_before_the_first_view_is_not_waited_for(void **state)
+{
+    struct muster_strategy *strategy;
+    char uri[128];
+    int fd = mkstemp(path);
+
+    (void)state;
+    assert_true(fd >= 0);
+    close(fd);
+    write_cluster("{\"worker\": [\"127.0.0.1:0\", \"127.0.0.2:0\"]}");
+    snprintf(uri, sizeof(uri), "file:%s?task_type=worker&task_id=0", path);
+    job_stage_open(&stage, 0, 2);
+    setenv("MUSTER_RESOLVER", uri, 1);
+    strategy = job_strategy_open();
+    unsetenv("MUSTER_RESOLVER");
+    assert_true(strategy->expectation.is_watching);
+    write_cluster("{\"worker\": [\"127.0.0.1:0\"]}");
+    assert_int_equal(job_begin(strategy), 1);
+    assert_int_equal(muster_strategy_size(strategy), 1);
+    assert_false(strategy->expectation.is_watching); /* the registry alone says who is there now */
+    job_commit(strategy);
+    muster_strategy_close(strategy);
+    job_stage_close(&stage);
+    unlink(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_goes_before_the_first_view_is_not_waited_for),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
