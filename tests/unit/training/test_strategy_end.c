@@ -252,12 +252,40 @@ static void who_was_no_member_yet_leaves_at_once(void **state)
     job_stage_close(&stage);
 }
 
+/* Its launcher has started it again, and all the others are done. */
+static void who_returns_to_a_job_that_is_over_is_told_so(void **state)
+{
+    struct muster_strategy *strategy;
+    uint64_t step;
+
+    (void)state;
+    job_stage_open(&stage, 0, 1);
+    strategy = job_strategy_open();
+    job_begin(strategy);
+    job_commit(strategy);
+    muster_strategy_close(strategy);
+    setenv("MUSTER_INCARNATION", "0123456789abcdef0123456789abcdef", 1);
+    setenv("MUSTER_REJOIN", "1", 1);
+    strategy = job_strategy_open();
+    unsetenv("MUSTER_INCARNATION");
+    unsetenv("MUSTER_REJOIN");
+
+    assert_int_equal(muster_strategy_begin(strategy, &step, NULL), MUSTER_OUT_OF_RANGE);
+    assert_int_equal(muster_strategy_error(strategy)->rc, MUSTER_OUT_OF_RANGE);
+    assert_true(muster_strategy_error(strategy)->text[0] != '\0');
+    assert_non_null(strstr(job_stage_told(&stage), "{\"report\":\"over\"}"));
+    assert_null(strstr(stage.told, "{\"report\":\"refused\""));
+    muster_strategy_close(strategy);
+    job_stage_close(&stage);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_others_go_on_without_who_closes_or_abandons),
         cmocka_unit_test(the_others_go_on_without_who_ends_without_close),
         cmocka_unit_test(who_was_no_member_yet_leaves_at_once),
+        cmocka_unit_test(who_returns_to_a_job_that_is_over_is_told_so),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

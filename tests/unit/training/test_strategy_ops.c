@@ -170,9 +170,9 @@ static void refuse_bad_tensors(const struct script *script)
               &(struct muster_communication_options){.bytes_per_pack = 64}),
           MUSTER_INVALID_ARGUMENT, "all_reduce of 2 tensors");
     FAILS(muster_strategy_all_reduce(script->strategy, &flags, 1, MUSTER_SUM),
-          MUSTER_INVALID_ARGUMENT, "all_reduce of tensor 0: ");
+          MUSTER_INVALID_ARGUMENT, "all_reduce of tensor 0: sum of bool has no meaning");
     FAILS(muster_strategy_reduce(script->strategy, &flags, MUSTER_SUM, 0), MUSTER_INVALID_ARGUMENT,
-          "reduce of tensor 0: ");
+          "reduce of tensor 0: sum of bool has no meaning");
     FAILS(muster_strategy_all_reduce_with(
               script->strategy, &good, 1, MUSTER_SUM,
               &(struct muster_communication_options){.implementation = MUSTER_COMMUNICATION_NCCL}),
@@ -292,6 +292,8 @@ static void make_splits(struct script *script)
     FAILS(muster_strategy_split(script->strategy, NULL, NULL, &none), MUSTER_INVALID_ARGUMENT,
           "split: no color");
     JOB_CHECK(none == NULL);
+    JOB_CHECK(muster_strategy_split_size(script->halves) == 0); /* before the first begin */
+    JOB_CHECK(muster_strategy_split_rank(script->halves) == 0);
 }
 
 static void refuse_before_begin(const struct script *script)

@@ -19,14 +19,19 @@ struct shelf {
 
 static struct shelf shelf;
 
-static void open_shelf(const char *when)
+static void open_shelf_of(const char *when, unsigned size)
 {
     memset(&shelf, 0, sizeof(shelf));
     snprintf(shelf.folder, sizeof(shelf.folder), "/tmp/muster-strategy-trace-XXXXXX");
     assert_non_null(mkdtemp(shelf.folder));
-    job_stage_open(&stage, 0, 1);
+    job_stage_open(&stage, 0, size);
     setenv("MUSTER_TRACE", when, 1);
     setenv("MUSTER_TRACE_DIR", shelf.folder, 1);
+}
+
+static void open_shelf(const char *when)
+{
+    open_shelf_of(when, 1);
 }
 
 /* False: nothing was written. */
@@ -111,6 +116,51 @@ static void failure_means_at_a_failure(void **state)
     check_events(events, sizeof(events) / sizeof(events[0]));
 }
 
+static void work(struct muster_strategy *strategy)
+{
+    int64_t one = 1;
+
+    job_begin(strategy);
+    job_sum(strategy, &one);
+}
+
+static void give_up(unsigned rank, void *data)
+{
+    struct muster_strategy *strategy;
+
+    (void)rank;
+    (void)data;
+    setenv("MUSTER_TRACE", "off", 1);
+    strategy = job_strategy_open();
+    work(strategy);
+    muster_strategy_close(strategy);
+}
+
+static void a_loss_is_recorded(void **state)
+{
+    static const char *const events[] = {
+        "\"b\":1,\"c\":1,\"kind\":\"member_lost\"", /* task, rank */
+        "\"kind\":\"step_committed\"",
+    };
+    struct muster_strategy *strategy;
+
+    (void)state;
+    open_shelf_of("always", 2);
+    job_stage_start(&stage, 1, give_up, NULL);
+    strategy = job_strategy_open();
+    work(strategy);
+    job_commit(strategy);
+    do {
+        work(strategy);
+        job_commit(strategy);
+    } while (muster_strategy_size(strategy) == 2);
+    muster_strategy_close(strategy);
+    assert_true(close_shelf());
+
+    check_events(events, sizeof(events) / sizeof(events[0]));
+    assert_null(strstr(shelf.text, "member_joined"));
+}
+
 static void off_means_never(void **state)
 {
     (void)state;
@@ -140,6 +190,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(always_means_at_every_end),
         cmocka_unit_test(failure_means_at_a_failure),
+        cmocka_unit_test(a_loss_is_recorded),
         cmocka_unit_test(off_means_never),
         cmocka_unit_test(a_folder_that_cannot_be_named_is_refused),
     };
