@@ -49,8 +49,9 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_files_read(struct muster_file
                                                               struct muster_mem *mem,
                                                               const char *path, size_t limit_bytes,
                                                               char **ret_text, size_t *ret_bytes);
-/** Replace the file atomically (write a neighbour, rename); what is no regular file (a device, a
- * pipe) is written into. Of muster_files_system: errno tells why it failed. */
+/** Replace the file atomically (write and sync a neighbour, rename): whenever the power fails it is
+ * the old one or the new one. What is no regular file (a device, a pipe) is written into. Of
+ * muster_files_system: errno tells why it failed. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_files_write(struct muster_files *files,
                                                                const char *path, const void *bytes,
                                                                size_t count);
