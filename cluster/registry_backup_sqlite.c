@@ -449,13 +449,13 @@ static enum muster_rc renew(struct muster_registry_store *store,
     return MUSTER_OK;
 }
 
-/* A journal that is left holds what could not be moved into the file. */
-static enum muster_rc drop_journal(const char *path)
+/* A journal that SQLite leaves beside the file holds what could not be moved into it. */
+static bool has_journal(const char *path)
 {
     char journal[PATH_BYTES + sizeof("-wal")];
 
     (void)snprintf(journal, sizeof(journal), "%s-wal", path);
-    return unlink(journal) == 0 ? MUSTER_UNAVAILABLE : MUSTER_OK;
+    return access(journal, F_OK) == 0;
 }
 
 static enum muster_rc open_and_renew(struct muster_mem *mem, const char *path, const char *from,
@@ -465,21 +465,19 @@ static enum muster_rc open_and_renew(struct muster_mem *mem, const char *path, c
     struct muster_registry_store_options options = {.path = path};
     struct muster_registry_store *store = NULL;
     enum muster_rc rc = muster_registry_store_open(mem, &options, &store, NULL);
-    enum muster_rc closed = MUSTER_OK;
 
     if (rc == MUSTER_OK)
         rc = renew(store, ret_restored);
     muster_registry_store_close(store); /* the journal goes with it */
-    closed = drop_journal(path);
-    if (rc == MUSTER_OK)
-        rc = closed;
+    if (rc == MUSTER_OK && has_journal(path))
+        rc = MUSTER_UNAVAILABLE;
     if (rc == MUSTER_DATA_LOSS)
         return muster_error_set(
             ret_error, rc, "%.120s holds no registry, or a damaged one; take another backup", from);
     return rc == MUSTER_OK ? rc : muster_error_set(ret_error, rc, "cannot restore %.180s", from);
 }
 
-/* SQLite leaves its journal beside the file when it cannot take it over. */
+/* With the journal that a failure leaves. */
 static void remove_database(const char *path)
 {
     static const char *const endings[] = {"", "-wal", "-shm"};
