@@ -7,6 +7,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "tests/lib/assertion_count.h"
 #include "tests/sim/profile.h"
 
 #define SEEDS_MAX      512
@@ -49,10 +50,8 @@ static void replay(void **state)
     const struct sim_profile *profile = sim_profile_find(file->profile);
     struct sim_run run;
 
-    if (profile == NULL)
-        fail_msg("%s names no profile: '%s'", file->name, file->profile);
-    if (!sim_run_twice(profile, file->seed, &run))
-        fail_msg("%s: %s", file->name, run.failure);
+    fail_if(profile == NULL, "%s names no profile: '%s'", file->name, file->profile);
+    fail_if(!sim_run_twice(profile, file->seed, &run), "%s: %s", file->name, run.failure);
 }
 
 static int compare(const void *a, const void *b)
