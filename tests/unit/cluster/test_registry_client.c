@@ -287,7 +287,7 @@ static void no_memory_to_open_leaves_nothing(void **state)
     (void)state;
     registry_pair_open(&f);
     for (uint64_t fail_at = 1; rc != MUSTER_OK; fail_at++) {
-        struct muster_registry_options options = {.endpoints = f.endpoints};
+        struct muster_registry_options options = {.endpoints = "127.0.0.1:1,127.0.0.1:2"};
         struct muster_registry *registry = NULL;
         struct muster_error error;
 
