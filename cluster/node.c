@@ -303,7 +303,7 @@ static struct muster_node *node_new(const struct muster_node_options *options)
     return node;
 }
 
-/* What the program is told comes on the loop. */
+/* Depth is raised so that the program is told nothing from within open, only by the loop. */
 static void start(struct muster_node *node)
 {
     node->depth++;

@@ -272,7 +272,7 @@ void muster_node_feed_peer(struct muster_node *node, enum muster_membership_even
     muster_node_feed(node, &event);
 }
 
-/* What has been used is kept: who posts now and then allocates once. */
+/* Used entries are kept for reuse, so that a node that posts rarely allocates only once. */
 static struct node_news *news_take(struct muster_node *node)
 {
     struct muster_list *at = muster_list_pop(&node->idle_news);

@@ -20,7 +20,7 @@ static void fail_other_version(struct muster_node *node, const char *who)
     muster_node_fail(node, &error);
 }
 
-/* What a watch has shown does not come again. */
+/* A watch reports each change once: one that cannot be kept is lost, so the node fails. */
 static void fail_without_memory(struct muster_node *node)
 {
     struct muster_error error;

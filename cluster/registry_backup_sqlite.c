@@ -208,7 +208,7 @@ static enum muster_rc digest_of(int fd, uint64_t size, int to, uint8_t *ret_dige
     return rc;
 }
 
-static enum muster_rc refuse(const char *path, struct muster_error *ret_error)
+static enum muster_rc refuse_taken_name(const char *path, struct muster_error *ret_error)
 {
     return muster_error_set(ret_error, MUSTER_ALREADY_EXISTS,
                             "%.150s is there already: choose another name, or move it away", path);
@@ -241,7 +241,7 @@ enum muster_rc muster_registry_backup_publish(int fd, const char *temporary, con
     if (fsync(fd) != 0)
         return fail_at(temporary, ret_error);
     if (link(temporary, path) != 0)
-        return errno == EEXIST ? refuse(path, ret_error) : fail_at(path, ret_error);
+        return errno == EEXIST ? refuse_taken_name(path, ret_error) : fail_at(path, ret_error);
     (void)unlink(temporary);
     if (sync_folder_of(path))
         return MUSTER_OK;
@@ -256,7 +256,7 @@ static enum muster_rc refuse_existing(const char *path, const char *suffix,
     char name[PATH_BYTES];
 
     (void)snprintf(name, sizeof(name), "%s%s", path, suffix);
-    return access(name, F_OK) != 0 ? MUSTER_OK : refuse(name, ret_error);
+    return access(name, F_OK) != 0 ? MUSTER_OK : refuse_taken_name(name, ret_error);
 }
 
 static enum muster_rc copy_all(struct muster_registry_backup *backup)

@@ -227,19 +227,20 @@ static int check_contents(sqlite3 *db, bool *ret_is_new)
     return SQLITE_NOTADB;
 }
 
-static int execute(sqlite3 *db, const char *sql)
+static int execute_sql(sqlite3 *db, const char *sql)
 {
     return sqlite3_exec(db, sql, NULL, NULL, NULL);
 }
 
 static int make_tables(sqlite3 *db)
 {
-    int code = execute(db, "BEGIN IMMEDIATE");
+    int code = execute_sql(db, "BEGIN IMMEDIATE");
 
     if (code == SQLITE_OK)
-        code = execute(db, registry_schema);
+        code = execute_sql(db, registry_schema);
     if (code == SQLITE_OK)
-        code = execute(db, "PRAGMA application_id = 1836282994; PRAGMA user_version = 1; COMMIT");
+        code =
+            execute_sql(db, "PRAGMA application_id = 1836282994; PRAGMA user_version = 1; COMMIT");
     return code;
 }
 
@@ -251,15 +252,15 @@ static int set_up(struct muster_registry_store *store, bool is_durable)
                                    "PRAGMA cache_size = -32768; PRAGMA temp_store = MEMORY;"
                                    "BEGIN IMMEDIATE";
     bool is_new = false;
-    int code = execute(store->db, settings);
+    int code = execute_sql(store->db, settings);
 
     if (code == SQLITE_OK)
         code = check_contents(store->db, &is_new);
     if (code == SQLITE_OK)
-        code = execute(store->db, "COMMIT; PRAGMA journal_mode = WAL");
+        code = execute_sql(store->db, "COMMIT; PRAGMA journal_mode = WAL");
     if (code == SQLITE_OK)
-        code = execute(store->db,
-                       is_durable ? "PRAGMA synchronous = FULL" : "PRAGMA synchronous = NORMAL");
+        code = execute_sql(store->db, is_durable ? "PRAGMA synchronous = FULL"
+                                                 : "PRAGMA synchronous = NORMAL");
     if (code == SQLITE_OK && is_new)
         code = make_tables(store->db);
     for (int i = 0; code == SQLITE_OK && i < STATEMENT_COUNT; i++)
@@ -278,7 +279,7 @@ static void make_private(const char *path)
         close(fd);
 }
 
-/* What rows and pages there are. */
+/* Reads the last place in the log, the number of keys and the page size. */
 static int load_counts(struct muster_registry_store *store)
 {
     int64_t page_bytes = 0;

@@ -12,7 +12,8 @@ struct muster_state_server;
 MUSTER_MUST_CHECK enum muster_rc muster_state_server_open(struct muster_env *env,
                                                           struct muster_state_server **ret_server);
 
-/** What is served; borrows chunks until close. Errors: RESOURCE_EXHAUSTED, and nothing is served. */
+/** Set the state to serve. Borrows chunks until close. Errors: RESOURCE_EXHAUSTED; then nothing is
+ * served. */
 MUSTER_MUST_CHECK enum muster_rc muster_state_server_set_chunks(
     struct muster_state_server *server, const struct muster_state_chunks *chunks);
 

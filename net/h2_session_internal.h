@@ -69,7 +69,7 @@ struct muster_h2_session {
 void muster_h2_session_wake(struct muster_h2_session *session);
 /** The first reason counts; on_down follows with muster_h2_session_settle. */
 void muster_h2_session_end(struct muster_h2_session *session, enum muster_rc rc, const char *text);
-/** What nghttp2 had no memory for will never be said: the connection ends. For every result of
+/** A frame for which nghttp2 had no memory is never sent, so the connection ends. For every result of
  * nghttp2 that is not passed on. */
 void muster_h2_session_check(struct muster_h2_session *session, int result);
 /** End as the byte stream has: with its reason, or else with text. */

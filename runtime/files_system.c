@@ -101,7 +101,7 @@ static int write_all(int fd, const char *bytes, size_t count)
 
 /* All bytes into path, opened with flags, and onto the disk if they are to be synced. Returns the
  * errno, or 0. */
-static int fill(const char *path, int flags, bool is_synced, const void *bytes, size_t count)
+static int fill_file(const char *path, int flags, bool is_synced, const void *bytes, size_t count)
 {
     int fd = open(path, O_WRONLY | O_CLOEXEC | flags, 0644);
     int sys = 0;
@@ -123,7 +123,7 @@ static int replace(const char *path, const void *bytes, size_t count)
     if (snprintf(neighbour, sizeof(neighbour), "%s.%ld.new", path, (long)getpid()) >=
         (int)sizeof(neighbour))
         return ENAMETOOLONG;
-    sys = fill(neighbour, O_CREAT | O_TRUNC, true, bytes, count);
+    sys = fill_file(neighbour, O_CREAT | O_TRUNC, true, bytes, count);
     if (sys == 0 && rename(neighbour, path) != 0)
         sys = errno;
     if (sys != 0)
@@ -142,8 +142,8 @@ static bool is_special(const char *path)
 static enum muster_rc system_write(struct muster_files *files, const char *path, const void *bytes,
                                    size_t count)
 {
-    int sys =
-        is_special(path) ? fill(path, O_NOCTTY, false, bytes, count) : replace(path, bytes, count);
+    int sys = is_special(path) ? fill_file(path, O_NOCTTY, false, bytes, count)
+                               : replace(path, bytes, count);
 
     (void)files;
     errno = sys;

@@ -25,7 +25,7 @@ class Case(unittest.TestCase):
         self.assertEqual(1, 1)
     def test_nothing(self):
         pass
-    @unittest.skip("there is no moon")
+    @unittest.skip("this case is always skipped")
     def test_skipped(self):
         pass
 unittest.main()
@@ -34,9 +34,9 @@ LOG = """Start testing: today
 1/4 Testing: net.a
 1/4 Test: net.a
 Output:
-skipped: case_one: there is no moon
+skipped: case_one: this case is always skipped
 not here: go: go is not installed
-skipped: case_two: there is no moon
+skipped: case_two: this case is always skipped
 2/4 Testing: net.b
 skipped: a daemon
 """
@@ -47,14 +47,14 @@ class Cases(unittest.TestCase):
         done = subprocess.run([EMPTY_CASE], capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 1)
         self.assertIn("case_asserts_nothing passes without an assertion", done.stderr)
-        self.assertIn("skipped: case_is_skipped: there is no moon\n", done.stdout)
+        self.assertIn("skipped: case_is_skipped: this case is always skipped\n", done.stdout)
         self.assertRegex(done.stderr + done.stdout, r"OK \] case_asserts_something")
 
     def test_a_case_of_unittest_that_asserts_nothing_fails(self):
         done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 1)
         self.assertIn("test_nothing passes without an assertion", done.stderr)
-        self.assertIn("skipped: Case.test_skipped: there is no moon\n", done.stdout)
+        self.assertIn("skipped: Case.test_skipped: this case is always skipped\n", done.stdout)
         self.assertIn("FAILED (failures=1, skipped=1)", done.stderr)
 
 
@@ -62,7 +62,7 @@ class Skips(unittest.TestCase):
     def test_reasons_are_told_with_their_tests(self):
         found = skips.skips_of(LOG)
         self.assertEqual({reason: list(names) for reason, names in found.items()}, {
-            "case_one: there is no moon": ["net.a"], "go: go is not installed": ["net.a"], "case_two: there is no moon": ["net.a"],
+            "case_one: this case is always skipped": ["net.a"], "go: go is not installed": ["net.a"], "case_two: this case is always skipped": ["net.a"],
             "a daemon": ["net.b"]})
         self.assertIn("Skipped, for 4 reasons:\n", skips.report(found))
         self.assertIn("\n  a daemon\n    net.b", skips.report(found))

@@ -56,7 +56,7 @@ static void note_swap(struct member_stage *stage, const struct muster_membership
 }
 
 /* "open:6 " is a group for view 6, "hand_over:6 " one that goes on with the frozen one. */
-static void note(struct member_stage *stage, const struct muster_membership_action *action)
+static void note_action(struct member_stage *stage, const struct muster_membership_action *action)
 {
     size_t length = strlen(stage->log), room = sizeof(stage->log) - length;
     unsigned peer = action->peer.bytes[0], member = action->member.incarnation.bytes[0];
@@ -123,7 +123,7 @@ void member_stage_step(struct member_stage *stage, struct muster_membership_even
     assert_int_equal(muster_membership_step(stage->machine, &event, stage->now_ns, &stage->actions),
                      MUSTER_OK);
     for (size_t i = 0; i < stage->actions.count; i++)
-        note(stage, &stage->actions.items[i]);
+        note_action(stage, &stage->actions.items[i]);
     muster_membership_actions_clear(&stage->actions);
 }
 

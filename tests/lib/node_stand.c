@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static void note(struct node_stand *stand, const char *what, unsigned number)
+static void note_event(struct node_stand *stand, const char *what, unsigned number)
 {
     size_t length = strlen(stand->told);
 
@@ -14,7 +14,7 @@ static void note(struct node_stand *stand, const char *what, unsigned number)
 static void on_view(void *data, const struct muster_view_change *change)
 {
     ((struct node_stand *)data)->epoch = change->view->epoch;
-    note(data, "view", change->view->member_count);
+    note_event(data, "view", change->view->member_count);
 }
 
 static void on_ready(void *data, uint64_t next_step, bool is_restored)
@@ -26,12 +26,12 @@ static void on_ready(void *data, uint64_t next_step, bool is_restored)
 
 static void on_excluded(void *data, const struct muster_error *why)
 {
-    note(data, "excluded", (unsigned)why->rc);
+    note_event(data, "excluded", (unsigned)why->rc);
 }
 
 static void on_failed(void *data, const struct muster_error *error)
 {
-    note(data, "failed", (unsigned)error->rc);
+    note_event(data, "failed", (unsigned)error->rc);
 }
 
 static const struct muster_node_events events = {

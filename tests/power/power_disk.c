@@ -292,7 +292,7 @@ static bool is_kept(struct cut *cut)
     return muster_rng_below(&cut->rng.rng, 100) < cut->kept_percent;
 }
 
-static void tear(struct cut *cut, struct content *content, const struct step *step)
+static void tear_content(struct cut *cut, struct content *content, const struct step *step)
 {
     for (size_t at = 0; at < step->size;) {
         size_t rest = SECTOR_BYTES - (size_t)((step->offset + at) % SECTOR_BYTES);
@@ -339,7 +339,8 @@ static void find_synced(size_t steps, size_t synced[FILES_MAX + 1])
     }
 }
 
-static void play(size_t steps, struct cut *cut, struct content *contents, struct folder *names)
+static void play_steps(size_t steps, struct cut *cut, struct content *contents,
+                       struct folder *names)
 {
     size_t synced[FILES_MAX + 1];
 
@@ -352,7 +353,7 @@ static void play(size_t steps, struct cut *cut, struct content *contents, struct
             apply(step, contents, names);
         else if (step->kind == POWER_WRITE && cut->seed > POWER_KEEPS_ALL &&
                  muster_rng_below(&cut->rng.rng, 3) == 0)
-            tear(cut, &contents[step->file], step);
+            tear_content(cut, &contents[step->file], step);
     }
 }
 
@@ -371,7 +372,7 @@ static void take_contents(size_t steps, uint64_t seed, struct content *contents,
             write_at(&contents[i], 0, disk.first[i].bytes, disk.first[i].size);
     }
     *names = disk.first_names;
-    play(steps, &cut, contents, names);
+    play_steps(steps, &cut, contents, names);
 }
 
 static void free_contents(struct content *contents)

@@ -22,7 +22,7 @@ struct row {
     uint32_t killed; /* a task that dies meanwhile; NOBODY: none */
 };
 
-static bool refuses(void *data)
+static bool refuses_call(void *data)
 {
     return torture_refuses(data);
 }
@@ -33,11 +33,11 @@ static bool may_fail(struct cast_task *task, const struct muster_error *error)
     return error->rc == MUSTER_ABORTED || error->rc == MUSTER_UNAVAILABLE;
 }
 
-static void play(struct cast *cast, const struct row *row, struct torture *torture)
+static void play_row(struct cast *cast, const struct row *row, struct torture *torture)
 {
     (void)cast_run(cast, MUSTER_NS_PER_MS); /* the registry is open */
     if (row->hungry == NOBODY)
-        sim_refuse(cast->ops->registry_node(cast), refuses, torture);
+        sim_refuse(cast->ops->registry_node(cast), refuses_call, torture);
     for (uint32_t i = 0; i < cast->task_count; i++)
         cast_start(&cast->tasks[i], 0);
     if (row->late != NOBODY || row->killed != NOBODY)
@@ -57,7 +57,7 @@ static void play(struct cast *cast, const struct row *row, struct torture *tortu
     (void)cast_run(cast, HUNGER_NS);
 }
 
-static void run(struct torture *torture, const void *data)
+static void run_scenario(struct torture *torture, const void *data)
 {
     const struct row *row = data;
     const struct cast_options options = {
@@ -76,11 +76,11 @@ static void run(struct torture *torture, const void *data)
     cast_open(&cast, world, SEED, &worker_ops, &options);
     cast.on_failed = may_fail;
     if (row->hungry != NOBODY) {
-        cast.refuses = refuses;
+        cast.refuses = refuses_call;
         cast.refuse_data = torture;
         cast.refused_index = row->hungry;
     }
-    play(&cast, row, torture);
+    play_row(&cast, row, torture);
     torture_disarm(torture);
     cast_heal(&cast);
     (void)cast_await_progress(&cast, 3, STEP_NS);
@@ -99,14 +99,14 @@ static void a_job_outlives_want_of_memory_in_any_process(void **state)
         {3, NOBODY, 2, NOBODY}, {3, NOBODY, NOBODY, NOBODY},
     };
     static const struct torture_scenario scenarios[] = {
-        {"leader of a first view", run, &rows[0], 0, RUNS_MAX},
-        {"next leader, the first one dies", run, &rows[1], 0, RUNS_MAX},
-        {"leader, a member dies", run, &rows[2], 0, RUNS_MAX},
-        {"joiner", run, &rows[3], 0, RUNS_MAX},
-        {"leader, a task joins", run, &rows[4], 0, RUNS_MAX},
-        {"registry, a task dies", run, &rows[5], 0, RUNS_MAX},
-        {"registry, a task joins", run, &rows[6], 0, RUNS_MAX},
-        {"registry of a first view", run, &rows[7], 0, 20},
+        {"leader of a first view", run_scenario, &rows[0], 0, RUNS_MAX},
+        {"next leader, the first one dies", run_scenario, &rows[1], 0, RUNS_MAX},
+        {"leader, a member dies", run_scenario, &rows[2], 0, RUNS_MAX},
+        {"joiner", run_scenario, &rows[3], 0, RUNS_MAX},
+        {"leader, a task joins", run_scenario, &rows[4], 0, RUNS_MAX},
+        {"registry, a task dies", run_scenario, &rows[5], 0, RUNS_MAX},
+        {"registry, a task joins", run_scenario, &rows[6], 0, RUNS_MAX},
+        {"registry of a first view", run_scenario, &rows[7], 0, 20},
     };
 
     (void)state;

@@ -213,12 +213,12 @@ static struct sim_node *start_node(struct scene *scene, const char *name, sim_ma
     return node;
 }
 
-static bool refuses(void *data)
+static bool refuses_call(void *data)
 {
     return torture_refuses(data);
 }
 
-static void run(struct torture *torture, const void *data)
+static void run_scenario(struct torture *torture, const void *data)
 {
     struct scene scene = {.row = data, .world = sim_world_open(SEED, NULL)};
 
@@ -226,7 +226,7 @@ static void run(struct torture *torture, const void *data)
         sim_world_set_trace(scene.world, stdout);
     scene.server_node = start_node(&scene, "server", run_server);
     scene.client_node = start_node(&scene, "client", run_client);
-    sim_refuse(scene.row->is_server_hungry ? scene.server_node : scene.client_node, refuses,
+    sim_refuse(scene.row->is_server_hungry ? scene.server_node : scene.client_node, refuses_call,
                torture);
 
     torture_arm(torture);
@@ -251,14 +251,14 @@ static void a_call_ends_once_and_the_next_is_served(void **state)
         {false, true, LARGE_BYTES, MUSTER_COMPRESSION_GZIP},
     };
     static const struct torture_scenario scenarios[] = {
-        {"server, unary", run, &rows[0], 0, 0},
-        {"client, unary", run, &rows[1], 0, 0},
-        {"server, stream", run, &rows[2], 0, 0},
-        {"client, stream", run, &rows[3], 0, 0},
-        {"server, large messages", run, &rows[4], 0, 0},
-        {"client, large messages", run, &rows[5], 0, 0},
-        {"server, compressed", run, &rows[6], 0, 0},
-        {"client, compressed", run, &rows[7], 0, 0},
+        {"server, unary", run_scenario, &rows[0], 0, 0},
+        {"client, unary", run_scenario, &rows[1], 0, 0},
+        {"server, stream", run_scenario, &rows[2], 0, 0},
+        {"client, stream", run_scenario, &rows[3], 0, 0},
+        {"server, large messages", run_scenario, &rows[4], 0, 0},
+        {"client, large messages", run_scenario, &rows[5], 0, 0},
+        {"server, compressed", run_scenario, &rows[6], 0, 0},
+        {"client, compressed", run_scenario, &rows[7], 0, 0},
     };
 
     (void)state;

@@ -59,8 +59,8 @@ static void close_service(struct fixture *fixture)
     assert_int_equal(muster_mem_limited_fini(&fixture->mem), 0);
 }
 
-static void ask(struct fixture *fixture, struct question *question,
-                const struct muster_coordination_request *request)
+static void ask_service(struct fixture *fixture, struct question *question,
+                        const struct muster_coordination_request *request)
 {
     *question = (struct question){.rc = WAITS};
     muster_coordination_handle(fixture->coordination, fixture->now_ns, request, &question->ask);
@@ -81,7 +81,7 @@ static int ask_aside(struct fixture *fixture, struct muster_coordination_request
 {
     struct question question;
 
-    ask(fixture, &question, &request);
+    ask_service(fixture, &question, &request);
     if (question.answers == 0)
         muster_coordination_drop(fixture->coordination, &question.ask);
     return question.rc;
@@ -103,7 +103,7 @@ static void register_both(struct fixture *fixture)
     const struct muster_coordination_request first = REQUEST(REGISTER, .incarnation = 100);
     struct question question;
 
-    ask(fixture, &question, &first);
+    ask_service(fixture, &question, &first);
     assert_int_equal(ask_aside(fixture, REQUEST(REGISTER, .task = 1, .incarnation = 101)),
                      MUSTER_OK);
     assert_int_equal(question.rc, MUSTER_OK);
@@ -114,7 +114,7 @@ static void shut_down_both(struct fixture *fixture)
     const struct muster_coordination_request first = REQUEST(SHUTDOWN, .task = 0);
     struct question question;
 
-    ask(fixture, &question, &first);
+    ask_service(fixture, &question, &first);
     (void)ask_aside(fixture, REQUEST(SHUTDOWN, .task = 1));
     if (question.answers == 0)
         muster_coordination_drop(fixture->coordination, &question.ask);
@@ -225,7 +225,7 @@ static void what_need_not_wait_is_answered_at_once(void **state)
         open_service(&fixture, false, false);
         go_to(&fixture, prompts[i].stage);
 
-        ask(&fixture, &question, &prompts[i].request);
+        ask_service(&fixture, &question, &prompts[i].request);
         if (question.answers != 1 || question.rc != prompts[i].rc)
             fail_msg("%s: %u answers, rc %d", prompts[i].name, question.answers, question.rc);
 
@@ -418,7 +418,7 @@ static void trial_begin(struct trial *trial, const struct waiting_row *row)
 
 static void trial_ask(struct trial *trial)
 {
-    ask(&trial->fixture, &trial->question, trial->request);
+    ask_service(&trial->fixture, &trial->question, trial->request);
 }
 
 static void what_waits_is_answered_once_by_what_ends_it(void **state)
@@ -475,7 +475,7 @@ static void a_poll_ends_with_its_job(void **state)
     go_to(&fixture, FAILED);
     (void)ask_aside(&fixture, REQUEST(REPORT_ERROR, .task = 0));
     (void)ask_aside(&fixture, REQUEST(RESET, .task = 1));
-    ask(&fixture, &question, &poll);
+    ask_service(&fixture, &question, &poll);
     assert_int_equal(question.answers, 0);
     (void)ask_aside(&fixture, REQUEST(SHUTDOWN, .task = 1));
     (void)ask_aside(&fixture, REQUEST(REGISTER, .task = 1, .incarnation = 201));
@@ -498,7 +498,7 @@ static void no_memory_is_an_answer_too(void **state)
             open_service(&fixture, false, false);
             go_to(&fixture, prompts[i].stage);
             fixture.mem.fail_at = fail_at;
-            ask(&fixture, &question, &prompts[i].request);
+            ask_service(&fixture, &question, &prompts[i].request);
             is_over = fixture.mem.fail_at != 0; /* so many were not made */
             fixture.mem.fail_at = 0;
 
@@ -542,7 +542,7 @@ static void what_a_barrier_came_to_outlives_a_lack_of_memory(void **state)
 
         open_service(&fixture, false, false);
         go_to(&fixture, ALL);
-        ask(&fixture, &question, &first);
+        ask_service(&fixture, &question, &first);
         muster_coordination_expire(fixture.coordination, fixture.now_ns);
         assert_int_equal(question.rc, MUSTER_DEADLINE_EXCEEDED);
         fixture.mem.fail_at = fail_at;

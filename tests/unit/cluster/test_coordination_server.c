@@ -133,7 +133,7 @@ static uint32_t send_request(struct scene *scene, int task, struct request reque
     return stream;
 }
 
-static uint32_t ask(struct scene *scene, int task, struct request request)
+static uint32_t ask_service(struct scene *scene, int task, struct request request)
 {
     uint32_t stream = send_request(scene, task, request);
 
@@ -148,7 +148,7 @@ static int64_t status(const struct scene *scene, int task, uint32_t stream)
 
 static int64_t ask_status(struct scene *scene, int task, struct request request)
 {
-    return status(scene, task, ask(scene, task, request));
+    return status(scene, task, ask_service(scene, task, request));
 }
 
 static const struct request register_0 = REQUEST(XLA "RegisterTask", ""),
@@ -165,7 +165,7 @@ static const struct request register_0 = REQUEST(XLA "RegisterTask", ""),
 
 static void register_both(struct scene *scene)
 {
-    uint32_t first = ask(scene, 0, register_0);
+    uint32_t first = ask_service(scene, 0, register_0);
 
     assert_int_equal(ask_status(scene, 1, register_1), MUSTER_OK);
     assert_int_equal(status(scene, 0, first), MUSTER_OK);
@@ -247,7 +247,7 @@ static uint32_t wait_in(struct scene *scene, size_t i)
 
     if (waitings[i].is_registered)
         register_both(scene);
-    stream = ask(scene, 0, waitings[i].request);
+    stream = ask_service(scene, 0, waitings[i].request);
     if (status(scene, 0, stream) != NONE)
         fail_msg("%s is answered at once", waitings[i].request.path);
     return stream;
@@ -298,7 +298,7 @@ static void who_cancels_a_barrier_has_arrived_all_the_same(void **state)
 
     serve(scene, NULL, false);
     register_both(scene);
-    stream = ask(scene, 0, barrier_0);
+    stream = ask_service(scene, 0, barrier_0);
     rpc_raw_reset(scene->raws[0], stream, CANCEL);
 
     assert_int_equal(ask_status(scene, 1, barrier_1), MUSTER_OK);
@@ -311,13 +311,13 @@ static void deadlines_pass_by_themselves(void **state)
     uint32_t stream;
 
     serve(scene, NULL, false);
-    stream = ask(scene, 0, register_0);
+    stream = ask_service(scene, 0, register_0);
     rpc_stand_advance(&scene->stand, REGISTER_NS - 1);
     assert_int_equal(status(scene, 0, stream), NONE);
     rpc_stand_advance(&scene->stand, 1);
     assert_int_equal(status(scene, 0, stream), MUSTER_DEADLINE_EXCEEDED);
     register_both(scene);
-    stream = ask(scene, 0, poll_0);
+    stream = ask_service(scene, 0, poll_0);
     rpc_stand_advance(&scene->stand, BEAT_NS - 1);
     assert_int_equal(status(scene, 0, stream), NONE);
     rpc_stand_advance(&scene->stand, 1);
@@ -341,8 +341,8 @@ static void a_connection_that_ends_is_a_death_where_that_was_asked_for(void **st
 
         serve(scene, NULL, rows[i].is_closed_dead);
         register_both(scene);
-        stream = ask(scene, 0, poll_0);
-        other = ask(scene, 1, poll_1);
+        stream = ask_service(scene, 0, poll_0);
+        other = ask_service(scene, 1, poll_1);
         if (rows[i].is_reset)
             rpc_raw_reset(scene->raws[1], other, CANCEL);
         else
@@ -525,7 +525,7 @@ static void no_memory_is_an_end_too(void **state)
 
         serve(scene, scene->data, false);
         mem->fail_at = fail_at;
-        stream = ask(scene, 0, insert);
+        stream = ask_service(scene, 0, insert);
         is_over = mem->fail_at != 0;
         mem->fail_at = 0;
         rpc_stand_advance(&scene->stand, 0);

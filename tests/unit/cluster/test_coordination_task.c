@@ -60,8 +60,8 @@ static void close_service(struct fixture *fixture)
     assert_int_equal(muster_mem_limited_fini(&fixture->mem), 0);
 }
 
-static void ask(struct fixture *fixture, struct question *question,
-                struct muster_coordination_request request)
+static void ask_service(struct fixture *fixture, struct question *question,
+                        struct muster_coordination_request request)
 {
     memset(question, 0, sizeof(*question));
     muster_coordination_handle(fixture->coordination, fixture->now_ns, &request, &question->ask);
@@ -70,7 +70,8 @@ static void ask(struct fixture *fixture, struct question *question,
 static void ask_task(struct fixture *fixture, struct question *question,
                      enum muster_coordination_method method, uint32_t task)
 {
-    ask(fixture, question,
+    ask_service(
+        fixture, question,
         (struct muster_coordination_request){.method = method, .task = task, .incarnation = 5});
 }
 
@@ -144,11 +145,11 @@ static void all_who_live_are_asked_whoever_comes_first(void **state)
     open_service(&fixture, false);
     register_all(&fixture);
     for (uint32_t task = TASKS; task-- > 0;) {
-        ask(&fixture, &questions[task],
-            (struct muster_coordination_request){.method = MUSTER_COORDINATION_ALIVE,
-                                                 .task = task,
-                                                 .tasks = and_a_stranger,
-                                                 .task_count = TASKS + 1});
+        ask_service(&fixture, &questions[task],
+                    (struct muster_coordination_request){.method = MUSTER_COORDINATION_ALIVE,
+                                                         .task = task,
+                                                         .tasks = and_a_stranger,
+                                                         .task_count = TASKS + 1});
         assert_int_equal(questions[TASKS - 1].answers, task == 0);
     }
     close_service(&fixture);

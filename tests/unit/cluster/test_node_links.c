@@ -25,8 +25,8 @@ static size_t index_of(const struct stand *stand, const struct muster_peer_link 
     return link == stand->links[0] ? 0 : 1;
 }
 
-static void note(struct stand *stand, const struct muster_peer_link *link, const char *what,
-                 unsigned number)
+static void note_event(struct stand *stand, const struct muster_peer_link *link, const char *what,
+                       unsigned number)
 {
     char *log = stand->log[index_of(stand, link)];
     size_t length = strlen(log);
@@ -60,14 +60,14 @@ static void on_payload(struct muster_peer_link *link, const struct muster_frame_
         muster_control_unpack(stand->node.pair.env->mem, buffer, header->payload_bytes, &control),
         MUSTER_OK);
     if (control.kind == MUSTER_CONTROL_COMMIT)
-        note(stand, link, "commit", (unsigned)control.view->epoch);
+        note_event(stand, link, "commit", (unsigned)control.view->epoch);
     muster_control_fini(&control);
 }
 
 static void on_down(struct muster_peer_link *link, const struct muster_error *error)
 {
     (void)error;
-    note(muster_peer_link_data(link), link, "down", 0);
+    note_event(muster_peer_link_data(link), link, "down", 0);
 }
 
 static const struct muster_peer_link_events events = {

@@ -20,7 +20,7 @@ struct scene {
     char folder[40], ca[64], cert[64], key[64], other_ca[64];
 };
 
-static void put(char path[64], const char *folder, const char *name, const char *text)
+static void put_file(char path[64], const char *folder, const char *name, const char *text)
 {
     FILE *file;
 
@@ -43,10 +43,10 @@ static int set_up(void **state)
     strcpy(scene.folder, "/tmp/muster-reg-XXXXXX");
     assert_non_null(mkdtemp(scene.folder));
     assert_true(fake_cert_init(&cert, authority, &(struct fake_cert_options){.name = "client"}));
-    put(scene.ca, scene.folder, "ca", fake_authority_pem(authority));
-    put(scene.other_ca, scene.folder, "other", fake_authority_pem(authority));
-    put(scene.cert, scene.folder, "cert", cert.cert_pem);
-    put(scene.key, scene.folder, "key", cert.key_pem);
+    put_file(scene.ca, scene.folder, "ca", fake_authority_pem(authority));
+    put_file(scene.other_ca, scene.folder, "other", fake_authority_pem(authority));
+    put_file(scene.cert, scene.folder, "cert", cert.cert_pem);
+    put_file(scene.key, scene.folder, "key", cert.key_pem);
     fake_cert_fini(&cert);
     fake_authority_free(authority);
     *state = &scene;

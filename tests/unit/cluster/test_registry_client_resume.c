@@ -134,7 +134,7 @@ static void say_word(struct muster_rpc *rpc, const char *word)
 }
 
 /* The words of one stream; then it ends UNAVAILABLE, or with the code behind "!"; "-" leaves it open. */
-static void play(struct muster_rpc *rpc, const char *words)
+static void play_words(struct muster_rpc *rpc, const char *words)
 {
     for (const char *at = words; at != NULL && *at != '\0'; at = strchr(at, ' ')) {
         at += *at == ' ';
@@ -154,7 +154,7 @@ static void play(struct muster_rpc *rpc, const char *words)
     muster_rpc_finish(rpc, MUSTER_UNAVAILABLE, "the connection is lost");
 }
 
-static void note(char *log, long revision)
+static void note_revision(char *log, long revision)
 {
     size_t length = strlen(log);
 
@@ -170,10 +170,10 @@ static void on_watch(struct muster_rpc *rpc, struct muster_bytes bytes)
                                          &etcdserverpb__watch_request__descriptor, bytes.data,
                                          bytes.size, NULL, &request, NULL),
                      MUSTER_OK);
-    note(stand->starts, request->create_request->start_revision);
+    note_revision(stand->starts, request->create_request->start_revision);
     muster_proto_free(request);
     assert_true(stand->life < LIVES_MAX && stand->row->lives[stand->life] != NULL);
-    play(rpc, stand->row->lives[stand->life++]);
+    play_words(rpc, stand->row->lives[stand->life++]);
 }
 
 static const struct muster_rpc_method methods[] = {
@@ -349,7 +349,7 @@ static void on_changes(struct muster_registry_watch *watch,
 
     assert_true(count > 0);
     for (size_t i = 0; i < count; i++)
-        note(stand->shown, (long)changes[i].kv.mod_revision);
+        note_revision(stand->shown, (long)changes[i].kv.mod_revision);
 }
 
 static void on_end(struct muster_registry_watch *watch, enum muster_rc rc)

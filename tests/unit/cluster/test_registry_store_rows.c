@@ -216,7 +216,7 @@ static enum muster_rc scan_store(struct store_stage *f, enum scan scan, const ch
 }
 
 /* a is put, c on a lease, b on it, a deleted, d on none. */
-static void fill(struct store_stage *f)
+static void fill_store(struct store_stage *f)
 {
     struct muster_registry_record records[] = {
         {.key = store_stage_bytes_of("a"), .version = 1},
@@ -256,7 +256,7 @@ static void a_scan_visits_what_it_should_in_order(void **state)
 
     (void)state;
     store_stage_open(&f);
-    fill(&f);
+    fill_store(&f);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct visited none = {.count_max = 0};
         struct visited all = {.count_max = 9};
@@ -278,7 +278,7 @@ static void leases_are_there_once_until_they_are_deleted(void **state)
 
     (void)state;
     store_stage_open(&f);
-    fill(&f);
+    fill_store(&f);
     assert_int_equal(muster_registry_store_begin(f.store), MUSTER_OK);
     assert_int_equal(muster_registry_store_put_lease(f.store, 5, 8), MUSTER_ALREADY_EXISTS);
     assert_int_equal(muster_registry_store_delete_lease(f.store, 7), MUSTER_OK);
@@ -330,7 +330,7 @@ static void every_call_tells_that_its_table_is_gone(void **state)
 
     (void)state;
     store_stage_open(&f);
-    fill(&f);
+    fill_store(&f);
     store_stage_run_sql(muster_registry_store_database(f.store),
                         "DROP TABLE meta; DROP TABLE keys; DROP TABLE log; DROP TABLE leases");
 

@@ -224,7 +224,7 @@ static bool has(struct stage *stage, const char *key, const char *value)
     return is_equal;
 }
 
-static void run(struct torture *torture, const void *data)
+static void run_scenario(struct torture *torture, const void *data)
 {
     arm_fn *arm = *(arm_fn *const *)data;
     struct muster_mvcc_request first = put_of("a", "1"), last = put_of("c", "3");
@@ -357,9 +357,9 @@ static void a_transaction_is_written_whole_or_not_at_all(void **state)
         {"backup, system calls for good", run_backup, &arms[0], 0, 20},
         {"backup, memory of SQLite", run_backup, &arms[1], 0, 10},
         {"backup, its own memory", run_backup, &arms[2], 0, 0},
-        {"store, system calls of SQLite", run, &arms[0], TORTURE_CALL_VARIANTS, 0},
-        {"store, memory of SQLite", run, &arms[1], 0, 0},
-        {"store, its own memory", run, &arms[2], 0, 0},
+        {"store, system calls of SQLite", run_scenario, &arms[0], TORTURE_CALL_VARIANTS, 0},
+        {"store, memory of SQLite", run_scenario, &arms[1], 0, 0},
+        {"store, its own memory", run_scenario, &arms[2], 0, 0},
     };
 
     (void)state;

@@ -34,7 +34,7 @@ static void *hear(const struct muster_frame_header *header)
     return muster_group_wire_client.on_frame(mail_ring.members[0].group, 1, header);
 }
 
-static void finish(const struct muster_frame_header *header, void *buffer)
+static void finish_frame(const struct muster_frame_header *header, void *buffer)
 {
     muster_group_wire_client.on_payload(mail_ring.members[0].group, 1, header, buffer);
 }
@@ -133,7 +133,7 @@ static void early_pieces_are_bounded(void **state)
 
         if (buffer == NULL)
             break;
-        finish(&header, buffer);
+        finish_frame(&header, buffer);
         header.op.sequence++;
         assert_true(++kept <= 4);
     }

@@ -54,8 +54,8 @@ static void on_token(struct muster_token_get *get, enum muster_rc rc)
     (void)snprintf(scene->token, sizeof(scene->token), "%s", rc == MUSTER_OK ? get->token : "");
 }
 
-static enum muster_rc ask(struct scene *scene, struct muster_credentials *credentials,
-                          const char *stale)
+static enum muster_rc ask_credentials(struct scene *scene, struct muster_credentials *credentials,
+                                      const char *stale)
 {
     struct muster_token_get get = {.data = scene};
 
@@ -153,9 +153,10 @@ static void no_secret_is_left_in_memory_that_is_given_back(void **state)
             write_file(&scene, rows[i].file);
         assert_int_equal(muster_credentials_default_open(&scene.env, NULL, &credentials, NULL),
                          MUSTER_OK);
-        assert_int_equal(ask(&scene, credentials, NULL), rows[i].rc);
+        assert_int_equal(ask_credentials(&scene, credentials, NULL), rows[i].rc);
         if (rows[i].rc == MUSTER_OK)
-            assert_int_equal(ask(&scene, credentials, scene.token), MUSTER_OK); /* another one */
+            assert_int_equal(ask_credentials(&scene, credentials, scene.token),
+                             MUSTER_OK); /* another one */
         close_credentials(&scene, credentials);
         fail_if(scene.memory.leaked_count > 0, "%s: left in %u blocks", rows[i].name,
                 scene.memory.leaked_count);
@@ -201,7 +202,7 @@ static void a_token_that_was_given_is_wiped(void **state)
         scene_open(&scene, "hush-token");
         assert_int_equal(rows[i].open(&scene, &credentials), MUSTER_OK);
         for (int turn = 0; turn < 2; turn++) {
-            assert_int_equal(ask(&scene, credentials, scene.token), rows[i].rc);
+            assert_int_equal(ask_credentials(&scene, credentials, scene.token), rows[i].rc);
             assert_string_equal(scene.token, rows[i].rc == MUSTER_OK ? "hush-token" : "");
             assert_true(secret_mem_is_held(&scene.memory) == (rows[i].rc == MUSTER_OK));
         }

@@ -73,8 +73,8 @@ static bool is_over(void *data)
 }
 
 /* name: WRONG_CERTS_IP, or one that is only verified. */
-static void ask(struct scene *scene, const struct fake_authority *trusted,
-                const struct raw_tls_options *server, const char *name)
+static void ask_peer(struct scene *scene, const struct fake_authority *trusted,
+                     const struct raw_tls_options *server, const char *name)
 {
     const struct muster_http_tls tls = {.ca_pem = fake_authority_pem(trusted),
                                         .server_name =
@@ -109,7 +109,8 @@ static void a_client_refuses_every_wrong_certificate(void **state)
         struct fake_cert cert;
 
         wrong_certs_make(&certs, row, &cert);
-        ask(&scene, certs.root, &(struct raw_tls_options){.is_server = true, .cert = &cert}, name);
+        ask_peer(&scene, certs.root, &(struct raw_tls_options){.is_server = true, .cert = &cert},
+                 name);
         fault_count +=
             !wrong_certs_is_right(row, WRONG_CERTS_HTTP, scene.rc, scene.request.error.text);
         if (scene.rc != MUSTER_OK && scene.is_answered)
@@ -136,8 +137,8 @@ static void an_authority_of_the_name_of_another_is_not_trusted_by_rsa(void **sta
     namesake = fake_authority_issue(NULL, &authority);
     assert_true(trusted != NULL && namesake != NULL && fake_cert_init(&cert, namesake, &leaf));
     scene_open(&scene);
-    ask(&scene, trusted, &(struct raw_tls_options){.is_server = true, .cert = &cert},
-        WRONG_CERTS_IP);
+    ask_peer(&scene, trusted, &(struct raw_tls_options){.is_server = true, .cert = &cert},
+             WRONG_CERTS_IP);
 
     assert_int_equal(scene.rc, MUSTER_UNAUTHENTICATED);
     assert_non_null(strstr(scene.request.error.text, "certificate does not hold"));
@@ -174,7 +175,7 @@ static void a_client_speaks_1_2_and_1_3_and_nothing_older(void **state)
                                                .version_min = rows[i].version,
                                                .version_max = rows[i].version};
 
-        ask(&scene, certs.root, &server, WRONG_CERTS_IP);
+        ask_peer(&scene, certs.root, &server, WRONG_CERTS_IP);
         if (scene.rc != rows[i].rc)
             fail_msg("%s: %s", rows[i].name, scene.request.error.text);
         if (scene.rc != MUSTER_OK && strstr(scene.request.error.text, "protocol version") == NULL)

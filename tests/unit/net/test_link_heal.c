@@ -243,7 +243,7 @@ static void scene_close(void)
 }
 
 /* Both see the connection break; `active` heals. */
-static void tear(unsigned active)
+static void tear_down_rest(unsigned active)
 {
     scene.sides[1 - active].is_passive = true;
     scene.called = 1 - active;
@@ -317,7 +317,7 @@ static void attempts_without_an_answer_grow_and_end_in_time(void **state)
         side = &scene.sides[0];
         side->goal.span_ns = rows[i].span_ns;
         scene.is_silent = true;
-        tear(0);
+        tear_down_rest(0);
         virtual_loop_advance(&scene.loop, 60 * MUSTER_NS_PER_S);
 
         if (side->given_up_count != 1 || side->given_up_ns != torn_ns() + rows[i].lasts_ns ||
@@ -352,7 +352,7 @@ static void pauses_between_attempts_grow(void **state)
     scene_open(MUSTER_LINK_DATA);
     scene.is_cutting = true;
     scene.net.limits[0] = scene.net.limits[1] = 1;
-    tear(0);
+    tear_down_rest(0);
     virtual_loop_advance(&scene.loop, SPAN_NS - 1);
     print_message("%u %u %u %s\n", scene.net.dial_count, scene.sides[0].broken_count,
                   scene.sides[0].given_up_count, scene.sides[0].error.text);
@@ -374,7 +374,7 @@ static void whom_nobody_listens_for_is_given_up_at_once(void **state)
     (void)state;
     scene_open(MUSTER_LINK_DATA);
     scene.net.is_refusing = true;
-    tear(0);
+    tear_down_rest(0);
     virtual_loop_advance(&scene.loop, 0);
 
     assert_int_equal(scene.sides[0].given_up_count, 1);
@@ -388,7 +388,7 @@ static void who_is_not_known_any_more_gives_up_at_once(void **state)
     for (unsigned active = 0; active < 2; active++) {
         scene_open(MUSTER_LINK_CONTROL);
         scene.is_forgotten = true;
-        tear(active);
+        tear_down_rest(active);
         virtual_loop_advance(&scene.loop, 0);
 
         assert_int_equal(scene.sides[active].given_up_count, 1);
@@ -415,7 +415,7 @@ static void who_speaks_something_else_is_given_up_at_once(void **state)
     (void)state;
     scene_open(MUSTER_LINK_DATA);
     scene.is_silent = true;
-    tear(1);
+    tear_down_rest(1);
     virtual_loop_advance(&scene.loop, 0);
     assert_int_equal(muster_stream_submit(&write, scene.held[0], &iov, 1, on_said), MUSTER_OK);
     virtual_loop_advance(&scene.loop, 0);
@@ -433,7 +433,7 @@ static void whose_address_is_not_known_is_waited_for(void **state)
 
         scene_open(MUSTER_LINK_DATA);
         side->goal.address = NULL;
-        tear(active);
+        tear_down_rest(active);
         virtual_loop_advance(&scene.loop, SPAN_NS - 1);
         assert_int_equal(side->given_up_count, 0);
         assert_true(muster_link_heal_is_of(&side->heal, side->link));
@@ -455,7 +455,7 @@ static void a_healer_that_is_stopped_leaves_the_link_alone(void **state)
         side = &scene.sides[active];
         scene_open(MUSTER_LINK_DATA);
         scene.is_silent = true;
-        tear(active);
+        tear_down_rest(active);
         virtual_loop_advance(&scene.loop, 0);
         assert_true(muster_link_heal_is_busy(&side->heal));
         assert_false(muster_link_heal_is_of(&side->heal, NULL));
@@ -480,7 +480,7 @@ static void who_does_not_connect_asks_for_its_own_link(void **state)
     (void)state;
     scene_open(MUSTER_LINK_CONTROL);
     scene.sides[1].link->connection = 4; /* it has come back before */
-    tear(1);
+    tear_down_rest(1);
     virtual_loop_advance(&scene.loop, 0);
 
     assert_int_equal(asked->intent, MUSTER_LINK_PROBE);
@@ -500,7 +500,7 @@ static void who_is_known_is_waited_for_to_the_end(void **state)
 
     (void)state;
     scene_open(MUSTER_LINK_DATA);
-    tear(1);
+    tear_down_rest(1);
     virtual_loop_advance(&scene.loop, SPAN_NS - 1);
     assert_int_equal(scene.net.dial_count, 2);
     assert_int_equal(side->given_up_count, 0);
@@ -518,7 +518,7 @@ static void who_hears_no_answer_asks_again(void **state)
     (void)state;
     scene_open(MUSTER_LINK_DATA);
     scene.is_silent = true;
-    tear(1);
+    tear_down_rest(1);
     virtual_loop_advance(&scene.loop, 60 * MUSTER_NS_PER_S);
 
     assert_int_equal(side->given_up_count, 1);
@@ -536,7 +536,7 @@ static void who_cannot_ask_tries_to_the_end(void **state)
     scene_open(MUSTER_LINK_DATA);
     side->hello.keys = muster_link_keys_new(scene.test.env.mem);
     assert_non_null(side->hello.keys);
-    tear(1);
+    tear_down_rest(1);
     virtual_loop_advance(&scene.loop, 60 * MUSTER_NS_PER_S);
 
     assert_int_equal(scene.net.dial_count, 1);
@@ -619,7 +619,7 @@ static void only_a_newer_connection_is_taken_over(void **state)
 
         scene_open(MUSTER_LINK_DATA);
         scene.sides[1].link->connection = rows[i].here;
-        tear(0);
+        tear_down_rest(0);
         virtual_loop_advance(&scene.loop, 0);
 
         assert_int_equal(scene.asked.connection, 1);
@@ -636,7 +636,7 @@ static void who_lacks_what_was_taken_back_is_refused_for_good(void **state)
     (void)state;
     scene_open(MUSTER_LINK_DATA);
     scene.sides[1].link->acked = 1000; /* the opener had said that it has so much */
-    tear(0);
+    tear_down_rest(0);
     virtual_loop_advance(&scene.loop, 0);
 
     assert_int_equal(scene.accept_rc, MUSTER_FAILED_PRECONDITION);

@@ -23,7 +23,8 @@ static struct muster_link_key key_of(uint8_t name)
     return key;
 }
 
-static void put(struct muster_link_keys *keys, const struct muster_incarnation *peer, uint8_t name)
+static void put_key(struct muster_link_keys *keys, const struct muster_incarnation *peer,
+                    uint8_t name)
 {
     const struct muster_link_key key = key_of(name);
 
@@ -64,12 +65,12 @@ static void of_each_peer_the_newest_four_are_kept(void **state)
     keys = muster_link_keys_new(test.env.mem);
     check_list(keys, &a, (const uint8_t[]){0, 0, 0, 0});
     assert_false(muster_link_keys_has(keys, &a) || has(keys, &a, 1));
-    put(keys, &a, 1);
-    put(keys, &b, 9);
+    put_key(keys, &a, 1);
+    put_key(keys, &b, 9);
     check_list(keys, &a, (const uint8_t[]){1, 0, 0, 0});
     assert_false(has(keys, &a, 0)); /* the name of a place without a key */
     for (uint8_t name = 2; name <= 5; name++)
-        put(keys, &a, name);
+        put_key(keys, &a, name);
 
     check_list(keys, &a, (const uint8_t[]){5, 4, 3, 2});
     check_list(keys, &b, (const uint8_t[]){9, 0, 0, 0});
@@ -90,7 +91,7 @@ static void names_of_keys_and_peers_are_compared_whole(void **state)
     (void)state;
     test_env_open(&test);
     keys = muster_link_keys_new(test.env.mem);
-    put(keys, &a, 1);
+    put_key(keys, &a, 1);
     for (size_t i = 0; i < MUSTER_LINK_KEY_ID_BYTES; i++) {
         struct muster_link_key key = key_of(1);
 
@@ -139,8 +140,8 @@ static void keys_are_wiped(void **state)
     test_env_open(&test);
     secret_mem_init(&memory, test.env.mem, key.secret, sizeof(key.secret));
     keys = muster_link_keys_new(&memory.mem);
-    put(keys, &a, 7);
-    put(keys, &a, 8);
+    put_key(keys, &a, 7);
+    put_key(keys, &a, 8);
     assert_true(secret_mem_is_held(&memory));
     muster_link_keys_free(keys);
 

@@ -81,7 +81,7 @@ static enum muster_rc ask_and_answer(struct scene *scene)
     return answer(scene);
 }
 
-static enum muster_rc finish(struct scene *scene)
+static enum muster_rc finish_scene(struct scene *scene)
 {
     return muster_link_proof_return(&scene->opener, &scene->hellos[0], scene->answered,
                                     &scene->error);
@@ -102,7 +102,7 @@ static void both_sides_prove_the_same_key(void **state)
     give_key(scene, 0, 1);
     give_key(scene, 1, 1);
     assert_int_equal(ask_and_answer(scene), MUSTER_OK);
-    assert_int_equal(finish(scene), MUSTER_OK);
+    assert_int_equal(finish_scene(scene), MUSTER_OK);
 
     assert_int_equal(
         muster_link_proof_check(&scene->acceptor, scene->opener.opener_mac, &scene->error),
@@ -174,7 +174,7 @@ static void the_newest_key_of_the_opener_that_is_common_counts(void **state)
         }
         for (size_t k = 0; k < MUSTER_LINK_KEY_ID_BYTES; k++)
             assert_int_equal(scene->answered[IDS_AT + k], rows[i].expected);
-        assert_int_equal(finish(scene), MUSTER_OK);
+        assert_int_equal(finish_scene(scene), MUSTER_OK);
     }
 }
 
@@ -189,7 +189,7 @@ static void a_key_that_is_not_here_any_more_is_unavailable(void **state)
     for (uint8_t i = 0; i < MUSTER_LINK_KEYS_PER_PEER; i++)
         give_key(scene, 0, (uint8_t)(20 + i));
 
-    assert_int_equal(finish(scene), MUSTER_UNAVAILABLE);
+    assert_int_equal(finish_scene(scene), MUSTER_UNAVAILABLE);
     assert_int_equal(scene->error.rc, MUSTER_UNAVAILABLE);
     assert_non_null(strstr(scene->error.text, "a key that is not here"));
     assert_true(is_zero(scene->opener.opener_mac, MUSTER_LINK_MAC_BYTES)); /* nothing to say */
@@ -207,7 +207,7 @@ static void every_bit_of_a_proof_counts(void **state)
         uint8_t mac[MUSTER_LINK_MAC_BYTES];
 
         *byte ^= (uint8_t)(1u << bit % 8);
-        assert_int_equal(finish(scene), MUSTER_UNAUTHENTICATED);
+        assert_int_equal(finish_scene(scene), MUSTER_UNAUTHENTICATED);
         assert_int_equal(scene->error.rc, MUSTER_UNAUTHENTICATED);
         assert_true(is_zero(scene->opener.opener_mac, MUSTER_LINK_MAC_BYTES));
         *byte ^= (uint8_t)(1u << bit % 8);
@@ -216,7 +216,7 @@ static void every_bit_of_a_proof_counts(void **state)
         assert_int_equal(muster_link_proof_check(&scene->acceptor, mac, &scene->error),
                          MUSTER_UNAUTHENTICATED);
     }
-    assert_int_equal(finish(scene), MUSTER_OK);
+    assert_int_equal(finish_scene(scene), MUSTER_OK);
 }
 
 /* The secret alone is not on the wire. */
@@ -232,7 +232,7 @@ static void who_knows_the_name_of_a_key_but_not_the_key_proves_nothing(void **st
         MUSTER_OK);
     assert_int_equal(ask_and_answer(scene), MUSTER_OK);
 
-    assert_int_equal(finish(scene), MUSTER_UNAUTHENTICATED);
+    assert_int_equal(finish_scene(scene), MUSTER_UNAUTHENTICATED);
 }
 
 /* A proof that could not be worked out is none. */
@@ -245,7 +245,7 @@ static void without_memory_nothing_is_proven(void **state)
     give_key(scene, 0, 1);
     give_key(scene, 1, 1);
     assert_int_equal(ask_and_answer(scene), MUSTER_OK);
-    assert_int_equal(finish(scene), MUSTER_OK);
+    assert_int_equal(finish_scene(scene), MUSTER_OK);
     for (uint64_t fail_at = 1; has_failed; fail_at++) {
         enum muster_rc rc;
 
@@ -253,7 +253,7 @@ static void without_memory_nothing_is_proven(void **state)
         openssl_memory_fail_at(fail_at);
         rc = answer(scene);
         if (rc == MUSTER_OK)
-            rc = finish(scene);
+            rc = finish_scene(scene);
         has_failed = openssl_memory_has_failed();
         failed_count += rc != MUSTER_OK;
         assert_true(rc == MUSTER_OK || (has_failed && rc == MUSTER_RESOURCE_EXHAUSTED));

@@ -145,7 +145,7 @@ static int set_up(void **state)
     return 0;
 }
 
-static void finish(size_t client, enum muster_rc rc)
+static void finish_client(size_t client, enum muster_rc rc)
 {
     struct muster_tls_handshake *handshake = scene.clients[client].handshake;
 
@@ -162,7 +162,7 @@ static int tear_down(void **state)
     muster_rpc_server_cancel_guests(&scene.server);
     for (size_t i = 0; i < CLIENTS; i++)
         if (scene.clients[i].handshake != NULL)
-            finish(i, MUSTER_CANCELLED);
+            finish_client(i, MUSTER_CANCELLED);
     assert_int_equal(scene.server.guests.shaking_count, 0);
     assert_int_equal(scene.server.guests.waiting_count, 0);
     test_env_close(&scene.test);
@@ -195,13 +195,13 @@ static void who_is_let_in_is_served_what_it_speaks(void **state)
     come(0, 1);
     assert_string_equal(scene.protocols, "h2");
     assert_int_equal(scene.deadline_ns, muster_loop_now_ns(&scene.loop.loop) + TIMEOUT_NS);
-    finish(0, MUSTER_OK);
+    finish_client(0, MUSTER_OK);
     assert_int_equal(scene.clients[0].attached_count, 1);
     muster_list_append(&scene.server.pages, &page);
     come(1, 2);
     assert_string_equal(scene.protocols, "h2,http/1.1");
     scene.protocol = "http/1.1";
-    finish(1, MUSTER_OK);
+    finish_client(1, MUSTER_OK);
 
     assert_int_equal(scene.clients[1].visited_count, 1);
     assert_int_equal(scene.clients[1].attached_count, 0);
@@ -226,7 +226,7 @@ static void who_is_not_let_in_is_told_of(void **state)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         scene.told_count = scene.logged_count = 0;
         come(i, i + 1);
-        finish(i, rows[i].rc);
+        finish_client(i, rows[i].rc);
 
         assert_int_equal(scene.told_count, rows[i].told_count);
         assert_int_equal(scene.logged_count, rows[i].logged_count);
@@ -264,7 +264,7 @@ static void so_many_shake_and_the_others_wait_their_turn(void **state)
     assert_int_equal(scene.clients[SHAKING_MAX].begun_count, 0);
     assert_int_equal(scene.server.guests.shaking_count, SHAKING_MAX);
     assert_int_equal(scene.server.guests.waiting_count, 3);
-    finish(5, MUSTER_OK);
+    finish_client(5, MUSTER_OK);
 
     assert_int_equal(scene.clients[SHAKING_MAX].begun_count, 1); /* first come, first served */
     assert_int_equal(scene.clients[SHAKING_MAX + 1].begun_count, 0);
@@ -272,7 +272,7 @@ static void so_many_shake_and_the_others_wait_their_turn(void **state)
     assert_int_equal(scene.server.guests.waiting_count, 2);
     scene.start_rc = MUSTER_RESOURCE_EXHAUSTED; /* those who cannot begin make
                                                  room for the next */
-    finish(6, MUSTER_OK);
+    finish_client(6, MUSTER_OK);
     assert_int_equal(scene.clients[SHAKING_MAX + 1].closed_count, 1);
     assert_int_equal(scene.clients[SHAKING_MAX + 2].closed_count, 1);
     assert_int_equal(scene.server.guests.waiting_count, 0);
@@ -289,7 +289,7 @@ static void one_too_many_sends_the_oldest_that_waits_away(void **state)
     assert_int_equal(scene.clients[SHAKING_MAX].closed_count, 1);
     assert_int_equal(scene.clients[SHAKING_MAX + 1].closed_count, 1);
     assert_int_equal(scene.clients[SHAKING_MAX + 2].closed_count, 0);
-    finish(0, MUSTER_OK);
+    finish_client(0, MUSTER_OK);
     assert_int_equal(scene.clients[SHAKING_MAX + 2].begun_count, 1);
 }
 
@@ -304,7 +304,7 @@ static void who_takes_long_goes_when_others_wait(void **state)
     virtual_loop_advance(&scene.loop, 10 * MUSTER_NS_PER_S);
     assert_int_equal(count_cancelled(SHAKING_MAX), 0); /* nobody waits */
     for (size_t i = 0; i < SHAKING_MAX; i++)
-        finish(i, MUSTER_UNAVAILABLE);
+        finish_client(i, MUSTER_UNAVAILABLE);
 
     for (size_t i = 0; i < SHAKING_MAX; i++) {
         come(i, i + 1);
@@ -318,8 +318,8 @@ static void who_takes_long_goes_when_others_wait(void **state)
     assert_int_equal(scene.clients[0].cancelled_count, 1);
     assert_int_equal(scene.clients[1].cancelled_count, 1);
     assert_int_equal(count_cancelled(SHAKING_MAX), 2);
-    finish(0, MUSTER_CANCELLED);
-    finish(1, MUSTER_CANCELLED);
+    finish_client(0, MUSTER_CANCELLED);
+    finish_client(1, MUSTER_CANCELLED);
     assert_int_equal(scene.server.guests.waiting_count, 1);
     virtual_loop_advance(&scene.loop, MUSTER_NS_PER_S - 1);
     assert_int_equal(count_cancelled(SHAKING_MAX), 2);
@@ -333,7 +333,7 @@ static void when_nobody_waits_any_more_nobody_goes(void **state)
 {
     (void)state;
     come(0, SHAKING_MAX + 1);
-    finish(7, MUSTER_OK);
+    finish_client(7, MUSTER_OK);
     assert_int_equal(scene.server.guests.waiting_count, 0);
     virtual_loop_advance(&scene.loop, 30 * MUSTER_NS_PER_S);
 
@@ -352,7 +352,7 @@ static void a_server_that_ends_sends_everybody_away(void **state)
     assert_int_equal(scene.clients[SHAKING_MAX + 1].closed_count, 1);
     assert_false(muster_timer_is_started(&scene.server.guests.timer));
     for (size_t i = 0; i < SHAKING_MAX; i++)
-        finish(i, MUSTER_CANCELLED);
+        finish_client(i, MUSTER_CANCELLED);
     assert_int_equal(scene.checked_count, SHAKING_MAX);
 }
 

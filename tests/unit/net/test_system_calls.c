@@ -148,7 +148,7 @@ static void close_all(struct scene *scene)
     scene->test.env.net = NULL;
 }
 
-static void run(struct torture *torture, const void *data)
+static void run_scenario(struct torture *torture, const void *data)
 {
     static struct scene scene;
     size_t count = torture_count_descriptors();
@@ -186,8 +186,8 @@ static void run(struct torture *torture, const void *data)
 static void an_exchange_ends_whatever_call_fails(void **state)
 {
     static const struct torture_scenario scenarios[] = {
-        {"tcp", run, "127.0.0.1:0", TORTURE_CALL_VARIANTS, 0},
-        {"unix", run, unix_path, TORTURE_CALL_VARIANTS, 0},
+        {"tcp", run_scenario, "127.0.0.1:0", TORTURE_CALL_VARIANTS, 0},
+        {"unix", run_scenario, unix_path, TORTURE_CALL_VARIANTS, 0},
     };
 
     (void)state;

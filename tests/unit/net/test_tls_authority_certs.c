@@ -226,7 +226,7 @@ static void names_that_would_be_several_are_refused(void **state)
         {"too many bytes", too_long, NULL, false},
         {"too many bytes for two", just_fits, "DNS:a", false},
         {"as many as fit", just_fits, NULL, true},
-        {"a kind that is none", NULL, "XXX:a", false},
+        {"an unknown kind of name", NULL, "KIND:a", false},
         {"an address that is none", NULL, "IP:1.2.3", false},
     };
     struct scene *scene = *state;

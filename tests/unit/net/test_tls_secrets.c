@@ -26,7 +26,7 @@ struct scene {
     char folder[32], cert[64], key[64], both[64];
 };
 
-static void put(const char *path, const char *first, const char *second)
+static void put_file(const char *path, const char *first, const char *second)
 {
     FILE *file = fopen(path, "w");
 
@@ -49,12 +49,12 @@ static int set_up(void **state)
     (void)snprintf(scene.cert, sizeof(scene.cert), "%s/cert", scene.folder);
     (void)snprintf(scene.key, sizeof(scene.key), "%s/key", scene.folder);
     (void)snprintf(scene.both, sizeof(scene.both), "%s/both", scene.folder);
-    put(scene.cert, ours.cert_pem, "");
-    put(scene.key, ours.key_pem, "");
+    put_file(scene.cert, ours.cert_pem, "");
+    put_file(scene.key, ours.key_pem, "");
     memset(text, '\n', sizeof(text) - 1);
     text[sizeof(text) - 1] = '\0';
     memcpy(text, ours.key_pem, strlen(ours.key_pem));
-    put(scene.both, text, ours.cert_pem);
+    put_file(scene.both, text, ours.cert_pem);
     *state = &scene;
     return 0;
 }

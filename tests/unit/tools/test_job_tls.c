@@ -52,7 +52,7 @@ struct scene {
     char failure[256];
 };
 
-static void put(const char *path, const void *bytes, size_t count, mode_t mode)
+static void put_file(const char *path, const void *bytes, size_t count, mode_t mode)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
 
@@ -88,7 +88,7 @@ static int set_up(void **state)
     assert_non_null(mkdtemp(scene.folder));
     snprintf(scene.secret, sizeof(scene.secret), "%s/secret", scene.folder);
     snprintf(scene.dir, sizeof(scene.dir), "%s/tls", scene.folder);
-    put(scene.secret, secret_bytes(), 32, 0600);
+    put_file(scene.secret, secret_bytes(), 32, 0600);
     *state = &scene;
     return 0;
 }
@@ -237,7 +237,7 @@ static void a_secret_that_others_may_know_is_refused(void **state)
         else if (row->mode == S_IFDIR)
             assert_int_equal(mkdir(scene->secret, 0700), 0);
         else if (row->mode != 0)
-            put(scene->secret, secret_bytes(), row->count, row->mode);
+            put_file(scene->secret, secret_bytes(), row->count, row->mode);
         memset(&scene->error, 0, sizeof(scene->error));
         secret_stack_run(&stack, open_by_secret, scene);
 
@@ -409,7 +409,7 @@ static void files_on_the_disk_are_the_owner_s_and_go_when_they_shall(void **stat
     assert_int_equal(open_job(scene, "job", NULL, scene->dir), MUSTER_OK);
     snprintf(victim, sizeof(victim), "%s/victim", scene->dir);
     snprintf(path, sizeof(path), "%s/task-1.pem.new", scene->dir);
-    put(victim, "mine", 4, 0600);
+    put_file(victim, "mine", 4, 0600);
     assert_int_equal(symlink(victim, path), 0); /* that somebody has put there */
     file = job_tls_add(scene->job_tls, "task/1", NULL, &scene->error);
     umask(mask);

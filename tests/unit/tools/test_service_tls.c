@@ -61,7 +61,7 @@ struct scene {
     struct muster_error error;
 };
 
-static void put(const char *path, const char *text)
+static void put_file(const char *path, const char *text)
 {
     FILE *file = fopen(path, "w");
 
@@ -88,11 +88,11 @@ static int set_up(void **state)
     assert_true(fake_cert_init(
         &cert, scene.authority,
         &(struct fake_cert_options){.name = "server", .alt_names = "DNS:localhost"}));
-    put(scene.cert, cert.cert_pem);
-    put(scene.key, cert.key_pem);
-    put(scene.ca, fake_authority_pem(scene.authority));
-    put(scene.policy, "{\"allow_rules\": [{\"name\": \"a\", \"request\": "
-                      "{\"paths\": [\"/s/m\"]}}]}");
+    put_file(scene.cert, cert.cert_pem);
+    put_file(scene.key, cert.key_pem);
+    put_file(scene.ca, fake_authority_pem(scene.authority));
+    put_file(scene.policy, "{\"allow_rules\": [{\"name\": \"a\", \"request\": "
+                           "{\"paths\": [\"/s/m\"]}}]}");
     fake_cert_fini(&cert);
     *state = &scene;
     return 0;
@@ -193,7 +193,7 @@ static void a_policy_that_cannot_be_read_is_an_error(void **state)
         enum muster_rc rc;
 
         if (rows[i].policy != NULL)
-            put(scene->policy, rows[i].policy);
+            put_file(scene->policy, rows[i].policy);
         rc = service_authorization_new(&scene->pair.test.env, &settings, &authorization,
                                        &scene->error);
         fail_if(rc != rows[i].rc ||

@@ -171,7 +171,7 @@ static void gather_and_exchange(struct run *run)
     JOB_CHECK(is(&all, 0, run->rank) && is(&all, COUNT, 10 + run->rank));
 }
 
-static void refuse(struct run *run)
+static void refuse_run(struct run *run)
 {
     const struct muster_communication_options ring = {.implementation = MUSTER_COMMUNICATION_RING};
     double values[COUNT] = {0};
@@ -211,7 +211,7 @@ static void run_all(unsigned rank, void *data)
     job_begin(own.strategy);
     reduce_and_give(run);
     gather_and_exchange(run);
-    refuse(run);
+    refuse_run(run);
     job_sum(own.strategy, &one); /* the host's memory goes the host's way */
     JOB_CHECK(one == SIZE);
     job_commit(own.strategy);
@@ -220,7 +220,7 @@ static void run_all(unsigned rank, void *data)
     give_back(&own.b);
 }
 
-static void play(unsigned size, job_member_fn *const *bodies, void *data)
+static void play_members(unsigned size, job_member_fn *const *bodies, void *data)
 {
     use_fakes();
     job_stage_open(&stage, 0, size);
@@ -233,7 +233,7 @@ static void play(unsigned size, job_member_fn *const *bodies, void *data)
 static void device_memory_goes_to_the_device_and_host_memory_does_not(void **state)
 {
     (void)state;
-    play(SIZE, (job_member_fn *const[]){run_all, run_all}, NULL);
+    play_members(SIZE, (job_member_fn *const[]){run_all, run_all}, NULL);
 }
 
 /* --- what there is not --- */
@@ -267,7 +267,7 @@ static void nccl_without_a_device_or_a_library_opens_nothing(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(lacks) / sizeof(lacks[0]); i++)
-        play(1, (job_member_fn *const[]){open_in_vain}, &lacks[i]);
+        play_members(1, (job_member_fn *const[]){open_in_vain}, &lacks[i]);
 }
 
 static void be_one_with_nccl(unsigned rank, void *data)
@@ -305,7 +305,8 @@ static void be_one_without(unsigned rank, void *data)
 static void who_has_no_device_where_all_need_one_gives_up(void **state)
 {
     (void)state;
-    play(3, (job_member_fn *const[]){be_one_with_nccl, be_one_with_nccl, be_one_without}, NULL);
+    play_members(3, (job_member_fn *const[]){be_one_with_nccl, be_one_with_nccl, be_one_without},
+                 NULL);
 }
 
 int main(void)

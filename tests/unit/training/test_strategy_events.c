@@ -130,7 +130,7 @@ static void live_through(struct replica *replica, const struct turnstile *turnst
 }
 
 /* All close behind the same step: the first in which all were there again, and ten more. */
-static void finish(struct replica *replica)
+static void finish_replica(struct replica *replica)
 {
     for (int i = 0; i < 10; i++)
         JOB_CHECK(replica_step(replica) == SIZE);
@@ -144,7 +144,7 @@ static void live_on(unsigned rank, void *data)
 
     replica_open(&replica, rank);
     live_through(&replica, data);
-    finish(&replica);
+    finish_replica(&replica);
 }
 
 static void come_late(unsigned rank, void *data)
@@ -158,7 +158,7 @@ static void come_late(unsigned rank, void *data)
     replica_begin(&replica);
     JOB_CHECK(replica.is_restored && replica.step > STEP_OF_DEATH);
     JOB_CHECK(replica_work(&replica) == SIZE);
-    finish(&replica);
+    finish_replica(&replica);
 }
 
 /* --- cases --- */
@@ -201,7 +201,7 @@ static void the_living_go_on_and_their_launcher_is_told(void **state)
     replica_open(&replica, 0);
     live_through(&replica, &turnstile);
     assert_true(muster_strategy_epoch(replica.strategy) >= 3);
-    finish(&replica);
+    finish_replica(&replica);
     assert_true(job_stage_join_killed(&stage, 2));
     job_stage_join(&stage);
 

@@ -58,7 +58,7 @@ static void check_fails(const struct script *script, enum muster_rc rc, enum mus
 #define OK(call)              check_ok(script, (call), __LINE__)
 #define FAILS(call, rc, text) check_fails(script, (call), (rc), (text), __LINE__)
 
-static void fill(int64_t *values, unsigned rank)
+static void fill_values(int64_t *values, unsigned rank)
 {
     for (unsigned i = 0; i < COUNT; i++)
         values[i] = (int64_t)(rank + 1) * (i + 1);
@@ -76,7 +76,7 @@ static void reduce_all(const struct script *script)
     const struct muster_tensor tensor = of_ints(values, COUNT);
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        fill(values, script->rank);
+        fill_values(values, script->rank);
         OK(muster_strategy_all_reduce(script->strategy, &tensor, 1, rows[i].reduction));
         JOB_CHECK(values[0] == rows[i].expected);
         JOB_CHECK(rows[i].reduction == MUSTER_PROD || values[4] == 5 * rows[i].expected);
@@ -122,10 +122,10 @@ static void give_from_each_root(const struct script *script)
     const struct muster_tensor tensor = of_ints(values, COUNT);
 
     for (uint32_t root = 0; root < SIZE; root++) {
-        fill(values, script->rank);
+        fill_values(values, script->rank);
         OK(muster_strategy_broadcast(script->strategy, &tensor, root));
         JOB_CHECK(values[0] == root + 1 && values[4] == 5 * (root + 1));
-        fill(values, script->rank);
+        fill_values(values, script->rank);
         OK(muster_strategy_reduce(script->strategy, &tensor, MUSTER_SUM, root));
         JOB_CHECK(values[0] == (script->rank == root ? 10 : script->rank + 1));
     }
@@ -216,17 +216,17 @@ static void work_in_halves(const struct script *script)
     const struct muster_tensor one = of_ints(values, 1), parts = of_ints(output, 2);
     const struct muster_tensor list[] = {of_ints(values, 1), of_ints(values + 1, 1)};
 
-    fill(values, script->rank);
+    fill_values(values, script->rank);
     OK(muster_strategy_split_all_reduce(split, &tensor, 1, MUSTER_SUM));
     JOB_CHECK(values[0] == (half == 0 ? 1 + 3 : 2 + 4));
     JOB_CHECK(muster_strategy_contributors(script->strategy) == 2);
-    fill(values, script->rank);
+    fill_values(values, script->rank);
     OK(muster_strategy_split_all_reduce(split, list, 2, MUSTER_MAX));
     JOB_CHECK(values[0] == half + 3 && values[1] == 2 * (half + 3));
-    fill(values, script->rank);
+    fill_values(values, script->rank);
     OK(muster_strategy_split_broadcast(split, &tensor, 1));
     JOB_CHECK(values[0] == half + 3);
-    fill(values, script->rank);
+    fill_values(values, script->rank);
     OK(muster_strategy_split_reduce(split, &tensor, MUSTER_SUM, 1));
     JOB_CHECK(values[0] == (place == 1 ? (half == 0 ? 4 : 6) : script->rank + 1));
     values[0] = script->rank;

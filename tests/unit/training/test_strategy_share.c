@@ -24,7 +24,7 @@ struct plan {
     const char *text;
 };
 
-static void fill(int64_t *values, size_t count, unsigned rank)
+static void fill_values(int64_t *values, size_t count, unsigned rank)
 {
     for (size_t i = 0; i < count; i++)
         values[i] = (int64_t)(i % 5 == 0 ? 7 : i + 1000 * rank); /* partly alike */
@@ -48,8 +48,8 @@ static void be_one(unsigned rank, void *data)
     int64_t sum = 1;
     enum muster_rc rc;
 
-    fill(values, 8, rank);
-    fill(second, 3, rank);
+    fill_values(values, 8, rank);
+    fill_values(second, 3, rank);
     JOB_CHECK(muster_strategy_register(strategy, "first", &tensors[0]) == MUSTER_OK);
     JOB_CHECK(muster_strategy_register(strategy, "second", &tensors[1]) == MUSTER_OK);
     rc = muster_strategy_begin(strategy, &step, NULL);
@@ -134,10 +134,10 @@ static void register_large(struct muster_strategy *strategy, struct large *large
 /* alike: bits of the parts that are the same on all. */
 static void fill_large(struct large *large, unsigned rank, unsigned alike)
 {
-    fill(large->values, LARGE / sizeof(int64_t), rank);
+    fill_values(large->values, LARGE / sizeof(int64_t), rank);
     memset(large->flags, (int)rank, sizeof(large->flags));
     for (unsigned i = 0; i < PARTS; i++)
-        fill(large->parts[i], 2, (alike >> i & 1) != 0 ? 99 : rank);
+        fill_values(large->parts[i], 2, (alike >> i & 1) != 0 ? 99 : rank);
 }
 
 static void check_large(const struct large *large, unsigned rank, unsigned alike)
