@@ -20,7 +20,6 @@ static void free_fetch(struct fetch *fetch)
     struct muster_mem *mem = fetch->env->mem;
 
     muster_timer_stop(&fetch->timer);
-    muster_task_cancel(&fetch->task);
     for (size_t i = 0; i < fetch->source_count; i++)
         muster_fetch_source_fini(&fetch->sources[i]);
     muster_state_manifest_fini(&fetch->truth);

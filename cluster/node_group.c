@@ -74,14 +74,27 @@ const struct muster_wire_events muster_node_wire_events = {.on_link_down = NULL}
 
 /* --- what the machine says --- */
 
+/* No memory for what the others count on: this process cannot vote and has no part in their operations. Its
+ * own end at once, so that the program does too. */
+static void group_break(struct muster_node *node, const struct muster_error *why)
+{
+    node->is_broken = true;
+    muster_node_fail(node, why);
+    muster_node_abort_group(node, why);
+    muster_group_close_left(node->board);
+}
+
 void muster_node_freeze(struct muster_node *node)
 {
     struct muster_membership_event event = {.kind = MUSTER_EVENT_FROZEN};
-    struct muster_progress *progress = muster_mem_alloc_zero(node->env->mem, 1, sizeof(*progress));
+    struct muster_progress *progress;
     struct muster_error error;
     enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
 
+    if (node->is_broken)
+        return;
     muster_node_note_cause(node);
+    progress = muster_mem_alloc_zero(node->env->mem, 1, sizeof(*progress));
     if (progress != NULL)
         rc = muster_group_freeze(node->group, progress);
     if (rc == MUSTER_OK) {
@@ -92,7 +105,7 @@ void muster_node_freeze(struct muster_node *node)
     }
     muster_mem_free(node->env->mem, progress);
     muster_error_set(&error, rc, "the group cannot be frozen");
-    muster_node_fail(node, &error);
+    group_break(node, &error);
 }
 
 static void record_view(struct muster_node *node, struct muster_view *view, struct muster_view *old)
@@ -148,6 +161,8 @@ void muster_node_open_group(struct muster_node *node, struct muster_view *view, 
     struct muster_error error;
     enum muster_rc rc;
 
+    if (node->is_broken)
+        return;
     options.wire = node->wire;
     options.board = node->board;
     options.events = &group_events;
@@ -157,7 +172,7 @@ void muster_node_open_group(struct muster_node *node, struct muster_view *view, 
         node->group = old;
         muster_error_set(&error, rc, "the group of view %llu cannot be opened",
                          (unsigned long long)view->epoch);
-        muster_node_fail(node, &error);
+        group_break(node, &error);
         return;
     }
     muster_group_set_shm_failpoint(node->group, node->shm_failpoint, node->shm_failpoint_data);

@@ -143,6 +143,7 @@ struct muster_node {
     muster_shm_point_fn *shm_failpoint;
     void *shm_failpoint_data;
     struct muster_group *group;
+    bool is_broken;       /* it had no memory for a group, and takes part in none any more */
     uint64_t ended_count; /* operations, of all groups */
     enum node_expiry expiry;
     bool is_resign_posted; /* the machine does not know yet */

@@ -171,8 +171,8 @@ enum muster_rc muster_registry_backup_step(struct muster_registry_backup *backup
     if (fstat(backup->fd, &status) != 0)
         return MUSTER_UNAVAILABLE;
     backup->bytes = (uint64_t)status.st_size;
-    (void)unlink(backup->path); /* the open descriptor keeps it, whatever becomes of us */
-    backup->path[0] = '\0';
+    if (unlink(backup->path) == 0) /* the open descriptor keeps it, whatever becomes of us */
+        backup->path[0] = '\0';
     return MUSTER_OK;
 }
 
@@ -223,9 +223,11 @@ static bool sync_folder_of(const char *path)
     int fd = -1;
     bool is_synced = false;
 
-    (void)snprintf(folder, sizeof(folder), "%.*s", slash != NULL ? (int)(slash - path) : 1,
-                   slash != NULL ? path : ".");
-    fd = open(slash == path ? "/" : folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    (void)snprintf(folder, sizeof(folder), "%.*s", slash != NULL ? (int)(slash - path) : 0, path);
+    fd = open(slash == NULL   ? "."
+              : slash == path ? "/"
+                              : folder,
+              O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return false;
     is_synced = fsync(fd) == 0 || errno == EINVAL;

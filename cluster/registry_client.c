@@ -157,8 +157,7 @@ void muster_registry_check_closed(struct muster_registry *registry)
 {
     if (registry->is_closing && registry->channels_open == 0 &&
         muster_list_is_empty(&registry->requests) && muster_list_is_empty(&registry->watches) &&
-        muster_list_is_empty(&registry->snapshots) && !registry->keeper.is_open &&
-        !registry->auth.is_asking)
+        muster_list_is_empty(&registry->snapshots) && !registry->auth.is_asking)
         muster_task_post(&registry->close_task, registry->env->loop);
 }
 

@@ -1,8 +1,6 @@
 /* Leases that are kept alive: one stream for all, opened again after every loss. */
 #include "cluster/registry_client_internal.h"
 
-#include <string.h>
-
 #define ASKS_PER_TTL 3
 
 static void open_stream(struct muster_registry *registry);
@@ -139,9 +137,7 @@ static void on_done(struct muster_call *call, enum muster_rc rc)
     for (struct muster_list *node = registry->leases.next; node != &registry->leases;
          node = node->next)
         lease_of(node)->asked_ns = 0;
-    if (registry->is_closing)
-        muster_registry_check_closed(registry);
-    else if (!muster_list_is_empty(&registry->leases))
+    if (!muster_list_is_empty(&registry->leases)) /* closing takes all of them */
         reopen_later(registry);
 }
 
@@ -220,7 +216,6 @@ enum muster_rc muster_registry_lease_start(struct muster_registry_lease *lease,
                                            muster_registry_lease_granted_fn *granted,
                                            muster_registry_lease_lost_fn *on_lost)
 {
-    void *data = lease->data;
     struct grant *grant = muster_mem_alloc_zero(registry->env->mem, 1, sizeof(*grant));
     enum muster_rc rc = MUSTER_OK;
 
@@ -233,8 +228,6 @@ enum muster_rc muster_registry_lease_start(struct muster_registry_lease *lease,
         muster_mem_free(grant->mem, grant);
         return rc;
     }
-    memset(lease, 0, sizeof(*lease));
-    lease->data = data;
     lease->granted = granted;
     lease->on_lost = on_lost;
     lease->registry = registry;

@@ -226,6 +226,21 @@ static bool try_again(struct muster_registry_request *request, enum muster_rc rc
     return true;
 }
 
+/* Memory may lack here for the answer to a write that was applied. */
+static enum muster_rc doubt_refusal(const struct muster_registry_request *request,
+                                    enum muster_rc rc)
+{
+    struct muster_registry_op *op = request->op;
+    bool is_refused = rc == MUSTER_RESOURCE_EXHAUSTED;
+    bool is_ours = !request->call.is_answered || request->call.status.rc == MUSTER_OK;
+
+    if (!is_refused || !is_ours || op->is_unsent || is_read(request->kind))
+        return rc;
+    return muster_error_set(
+        &op->error, MUSTER_UNKNOWN, "the answer of the registry cannot be taken: %.150s",
+        request->call.status.rc == MUSTER_OK ? "out of memory" : request->call.status.text);
+}
+
 static void on_done(struct muster_call *call, enum muster_rc rc)
 {
     struct muster_registry_request *request = call->data;
@@ -243,6 +258,7 @@ static void on_done(struct muster_call *call, enum muster_rc rc)
     } else if (rc == MUSTER_OK) {
         rc = request->answer_rc;
     }
+    rc = doubt_refusal(request, rc);
     if (rc == MUSTER_INVALID_ARGUMENT && request->registry->auth.user == NULL &&
         strcmp(op->error.text, "etcdserver: user name is empty") == 0)
         rc = muster_error_set(&op->error, MUSTER_UNAUTHENTICATED,

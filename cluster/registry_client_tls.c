@@ -189,5 +189,4 @@ enum muster_rc muster_registry_judge(struct muster_registry *registry, size_t en
 void muster_registry_tls_fini(struct muster_registry *registry)
 {
     muster_tls_close(registry->tls);
-    registry->tls = NULL;
 }

@@ -21,7 +21,8 @@ struct watch_stream {
     bool is_open;
     bool is_renewed; /* refused, and asking again with a new token */
     enum muster_registry_reach reach;
-    struct muster_registry_notice fragments[FRAGMENTS_MAX]; /* of a message that is not whole yet */
+    struct muster_registry_notice
+        fragments[FRAGMENTS_MAX]; /* of a revision that is not whole yet */
     size_t fragment_count;
     size_t key_bytes;
     uint8_t key[];
@@ -86,30 +87,79 @@ static void show(struct watch_stream *stream, const struct muster_registry_chang
     watch->on_changes(watch, changes + first, count - first);
 }
 
-/* All parts of one message together, so that no revision is shown in pieces. */
-static void show_fragments(struct watch_stream *stream)
+/* Revisions below this one are whole: no part that follows adds to them. */
+static uint64_t whole_below(const struct muster_registry_notice *part)
 {
-    struct muster_mem *mem = stream->registry->env->mem;
-    struct muster_registry_change *all = NULL;
+    if (!part->is_fragment)
+        return UINT64_MAX;
+    return part->change_count > 0 ? part->changes[part->change_count - 1].kv.mod_revision : 0;
+}
+
+/* What the held parts have below this revision, in their order. Fills all unless it is NULL. */
+static size_t gather_below(const struct watch_stream *stream, uint64_t revision,
+                           struct muster_registry_change *all)
+{
     size_t count = 0;
 
-    for (size_t i = 0; i < stream->fragment_count; i++)
-        count += stream->fragments[i].change_count;
-    all = muster_mem_alloc_zero(mem, count, sizeof(*all));
-    if (all == NULL) { /* begin again from the last whole revision */
-        muster_call_cancel(&stream->call);
-        return;
-    }
-    count = 0;
     for (size_t i = 0; i < stream->fragment_count; i++) {
         const struct muster_registry_notice *part = &stream->fragments[i];
 
-        if (part->change_count > 0)
-            memcpy(all + count, part->changes, part->change_count * sizeof(*all));
-        count += part->change_count;
+        for (size_t j = 0; j < part->change_count; j++) {
+            if (part->changes[j].kv.mod_revision >= revision)
+                return count;
+            if (all != NULL)
+                all[count] = part->changes[j];
+            count++;
+        }
     }
-    show(stream, all, count);
-    muster_mem_free(mem, all);
+    return count;
+}
+
+/* Parts that have nothing from this revision on. */
+static void drop_below(struct watch_stream *stream, uint64_t revision)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < stream->fragment_count; i++) {
+        struct muster_registry_notice *part = &stream->fragments[i];
+
+        if (part->change_count > 0 &&
+            part->changes[part->change_count - 1].kv.mod_revision >= revision)
+            stream->fragments[kept++] = *part;
+        else
+            muster_registry_notice_free(stream->registry->env->mem, part);
+    }
+    stream->fragment_count = kept;
+}
+
+/* Shows what the held parts have below this revision, so that no revision is shown in pieces. */
+static void show_below(struct watch_stream *stream, uint64_t revision)
+{
+    struct muster_mem *mem = stream->registry->env->mem;
+    size_t count = gather_below(stream, revision, NULL);
+    struct muster_registry_change *all = NULL;
+
+    if (count > 0) {
+        all = muster_mem_alloc_zero(mem, count, sizeof(*all));
+        if (all == NULL) { /* begin again from the last whole revision */
+            muster_call_cancel(&stream->call);
+            return;
+        }
+        (void)gather_below(stream, revision, all);
+        show(stream, all, count);
+        muster_mem_free(mem, all);
+    }
+    drop_below(stream, revision);
+}
+
+/* Takes part. */
+static void take_part(struct watch_stream *stream, const struct muster_registry_notice *part)
+{
+    stream->fragments[stream->fragment_count++] = *part;
+    show_below(stream, whole_below(part));
+    if (stream->watch != NULL && stream->fragment_count == FRAGMENTS_MAX)
+        end_watch(stream, MUSTER_RESOURCE_EXHAUSTED,
+                  "one revision has more changes than a watch holds: read the keys again");
 }
 
 static void on_created(struct watch_stream *stream, const struct muster_registry_notice *notice)
@@ -159,11 +209,7 @@ static void handle(struct watch_stream *stream, struct muster_registry_notice *n
     } else if (notice->is_created) {
         on_created(stream, notice);
     } else if (notice->is_fragment || stream->fragment_count > 0) {
-        stream->fragments[stream->fragment_count++] = *notice;
-        if (notice->is_fragment)
-            return;
-        show_fragments(stream);
-        drop_fragments(stream);
+        take_part(stream, notice);
         return;
     } else if (notice->change_count > 0) {
         show(stream, notice->changes, notice->change_count);
@@ -181,8 +227,7 @@ static void on_message(struct muster_call *call, struct muster_bytes message)
 
     if (stream->watch == NULL)
         return;
-    if (stream->fragment_count == FRAGMENTS_MAX ||
-        muster_registry_parse_watch(stream->registry->env->mem, message, &notice) != MUSTER_OK) {
+    if (muster_registry_parse_watch(stream->registry->env->mem, message, &notice) != MUSTER_OK) {
         muster_call_cancel(call);
         return;
     }

@@ -208,7 +208,7 @@ enum muster_rc muster_leases_grant(struct muster_leases *leases, int64_t ttl_s, 
     *ret_is_broken = false;
     if (ttl_s > MUSTER_LEASE_TTL_MAX_S)
         return muster_error_set(ret_error, MUSTER_OUT_OF_RANGE, "etcdserver: too large lease TTL");
-    if (id != 0 && muster_leases_has(leases, id))
+    if (muster_leases_has(leases, id)) /* never 0 */
         return muster_error_set(ret_error, MUSTER_FAILED_PRECONDITION,
                                 "etcdserver: lease already exists");
     if (leases->count >= MUSTER_LEASES_MAX)

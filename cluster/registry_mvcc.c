@@ -357,7 +357,7 @@ enum muster_rc muster_mvcc_previous(struct muster_mvcc *mvcc,
     struct muster_registry_record previous;
     enum muster_rc rc = MUSTER_OK;
 
-    if (record->prev_seq == 0 || record->version == 1)
+    if (record->version == 1)
         return MUSTER_NOT_FOUND;
     rc = muster_registry_store_read(mvcc->store, record->prev_seq, &previous);
     if (rc != MUSTER_OK)

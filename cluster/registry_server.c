@@ -81,10 +81,10 @@ static void on_commit(struct muster_task *task)
 
 static void on_idle(struct muster_timer *timer)
 {
-    struct muster_registry_server *server = timer->data;
+    const struct muster_registry_server *server = timer->data;
 
-    if (!muster_registry_store_is_writing(server->store))
-        muster_registry_store_checkpoint(server->store);
+    /* Amid a transaction nothing comes of it, and the commit starts the timer again. */
+    muster_registry_store_checkpoint(server->store);
 }
 
 /* Leases and compaction. */

@@ -34,13 +34,11 @@ static void make_harmless(char *text)
 static void on_health(struct muster_rpc_page *page, struct muster_rpc_page_answer *answer)
 {
     struct muster_registry_server *server = server_of(page);
-    struct muster_error error = {.rc = MUSTER_OK};
+    struct muster_error error = {.rc = MUSTER_OK}; /* without a text */
     bool is_healthy = muster_registry_server_check(server, &error) == MUSTER_OK;
     char text[BODY_BYTES];
 
-    if (is_healthy)
-        error.text[0] = '\0';
-    else
+    if (!is_healthy)
         answer->status = 503;
     make_harmless(error.text);
     (void)snprintf(text, sizeof(text), "{\"health\":\"%s\",\"reason\":\"%s\"}",

@@ -63,9 +63,11 @@ static void on_message(struct muster_call *call, struct muster_bytes message)
 {
     struct muster_registry_snapshot *snapshot = call->data;
     struct muster_registry_piece piece;
+    enum muster_rc rc =
+        muster_registry_parse_snapshot(snapshot->registry->env->mem, message, &piece);
 
-    if (muster_registry_parse_snapshot(snapshot->registry->env->mem, message, &piece) !=
-        MUSTER_OK) {
+    if (rc != MUSTER_OK) {
+        snapshot->result = rc == MUSTER_RESOURCE_EXHAUSTED ? rc : MUSTER_INTERNAL;
         muster_call_cancel(call);
         return;
     }
@@ -81,6 +83,11 @@ static void on_done(struct muster_call *call, enum muster_rc rc)
     bool is_stale = muster_registry_is_stale(registry, &call->status);
 
     snapshot->is_calling = false;
+    if (snapshot->result != MUSTER_OK) { /* of on_message */
+        complete(snapshot, muster_error_set(&snapshot->error, snapshot->result,
+                                            "a part of the snapshot cannot be read"));
+        return;
+    }
     snapshot->error = call->status;
     if (is_stale)
         muster_registry_drop_token(registry, snapshot->generation);

@@ -455,6 +455,7 @@ enum muster_rc muster_registry_store_save_meta(struct muster_registry_store *sto
 {
     sqlite3_stmt *stmt = statement(store, STATEMENT_SAVE_META);
 
+    assert(store->is_writing);
     sqlite3_bind_int64(stmt, 1, (int64_t)meta->cluster_id);
     sqlite3_bind_int64(stmt, 2, (int64_t)meta->member_id);
     sqlite3_bind_int64(stmt, 3, (int64_t)meta->term);
@@ -640,6 +641,7 @@ enum muster_rc muster_registry_store_put_lease(struct muster_registry_store *sto
 {
     sqlite3_stmt *stmt = statement(store, STATEMENT_PUT_LEASE);
 
+    assert(store->is_writing);
     sqlite3_bind_int64(stmt, 1, id);
     sqlite3_bind_int64(stmt, 2, ttl_s);
     return run(store, STATEMENT_PUT_LEASE);
@@ -647,6 +649,7 @@ enum muster_rc muster_registry_store_put_lease(struct muster_registry_store *sto
 
 enum muster_rc muster_registry_store_delete_lease(struct muster_registry_store *store, int64_t id)
 {
+    assert(store->is_writing);
     sqlite3_bind_int64(statement(store, STATEMENT_DELETE_LEASE), 1, id);
     return run(store, STATEMENT_DELETE_LEASE);
 }

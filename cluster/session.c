@@ -37,14 +37,12 @@ static void on_task(struct muster_task *task)
 
     if (!muster_list_is_empty(&session->places))
         return;
-    if (session->is_closing && session->is_revoked) {
+    if (session->is_revoked)
         session->closed(session);
-    } else if (session->is_closing) {
+    else if (session->is_closing)
         revoke(session);
-    } else if (session->is_lost && !session->is_lost_told) {
-        session->is_lost_told = true;
+    else if (session->is_lost) /* once: no place is taken on it any more */
         session->on_lost(session);
-    }
 }
 
 void muster_session_check_ended(struct muster_session *session)

@@ -58,7 +58,6 @@ static void free_client(struct client *client)
 static void give_up(struct client *client)
 {
     client->is_given_up = true;
-    client->wants_manifest = false;
     muster_task_post(&client->server->give_up_task, client->server->env->loop);
 }
 
@@ -232,8 +231,8 @@ static void serve_chunk(struct client *client, const struct muster_frame_header 
         .op.step = server->step,
         .chunk = request->chunk,
     };
-    if (muster_peer_link_send(&chunk->frame, client->link, on_chunk_sent) != MUSTER_OK)
-        on_chunk_sent(&chunk->frame, MUSTER_UNAVAILABLE);
+    /* A link that is down takes nothing, and its client goes with it. */
+    (void)!muster_peer_link_send(&chunk->frame, client->link, on_chunk_sent);
 }
 
 static void accept_manifest_request(struct client *client, const struct muster_frame_header *header,

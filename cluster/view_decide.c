@@ -2,6 +2,7 @@
  * operation. */
 #include "cluster/view_decide.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -439,11 +440,7 @@ static void decision_fini(struct decision *decision)
 
 static void copy_reason(char to[128], const char *reason)
 {
-    size_t length = reason == NULL ? 0 : strnlen(reason, 127);
-
-    if (length > 0)
-        memcpy(to, reason, length);
-    to[length] = '\0';
+    (void)snprintf(to, 128, "%.127s", reason != NULL ? reason : "");
 }
 
 enum muster_rc muster_view_decide(const struct muster_decide_input *input,

@@ -196,15 +196,18 @@ static bool has_room(struct muster_board_link *link)
     return true;
 }
 
-/* A link that breaks here is found broken by the next read. */
+/* A link that breaks here is found broken by the next read, at both ends: it may be whole but for this
+ * message. */
 enum muster_rc muster_board_send(struct muster_board_link *link,
                                  const struct muster_board_message *message)
 {
     if (!has_room(link))
         return MUSTER_RESOURCE_EXHAUSTED;
     link->queue[link->queue_first + link->queue_count++] = *message;
-    if (link->queue_count == 1 && !flush(link))
+    if (link->queue_count == 1 && !flush(link)) {
         link->queue_count = 0;
+        (void)shutdown(link->fd, SHUT_RDWR);
+    }
     return MUSTER_OK;
 }
 

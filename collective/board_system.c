@@ -1,6 +1,7 @@
 /* The real board: opening, peers from connect to release, and what they are told. */
 #include "collective/board_internal.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -170,8 +171,8 @@ static void system_signal(struct muster_board *base, struct muster_board_peer *p
     int fd = muster_board_peer_system_of(peer)->eventfd;
 
     (void)base;
-    if (fd >= 0 && write(fd, &one, sizeof(one)) < 0)
-        return; /* it is full: the peer will wake */
+    while (fd >= 0 && write(fd, &one, sizeof(one)) < 0 && errno == EINTR)
+        continue; /* else it is full: the peer will wake */
 }
 
 static bool system_is_dead(const struct muster_board_peer *base)

@@ -43,7 +43,7 @@ void muster_grpc_call_forget_response(struct muster_grpc_call *call)
     muster_grpc_metadata_reset(&call->trailing);
     call->http_status = 0;
     call->has_headers = call->is_grpc = call->has_unknown_encoding = call->has_status = false;
-    call->has_peer_ended = call->retry.has_pushback = false;
+    call->has_peer_ended = call->has_answer = call->retry.has_pushback = false;
     call->status = MUSTER_UNKNOWN;
     call->metadata_rc = MUSTER_OK;
     memset(&call->outcome, 0, sizeof(call->outcome));
@@ -138,6 +138,7 @@ static void deliver(struct muster_grpc_call *call)
     user->impl = NULL;
     user->status = call->outcome;
     user->is_unsent = call->attempts == 0;
+    user->is_answered = call->has_answer;
     user->initial_metadata = muster_grpc_metadata_view(&call->initial);
     user->trailing_metadata = muster_grpc_metadata_view(&call->trailing);
     muster_rpc_tally_end(&call->tally, user->status.rc, call->channel->env->loop);
@@ -184,7 +185,9 @@ void muster_grpc_call_finish(struct muster_grpc_call *call, enum muster_rc rc, c
 /* The server, or the way to it, has ended the attempt. */
 static void conclude(struct muster_grpc_call *call, enum muster_rc rc, const char *text)
 {
-    if (!muster_grpc_call_repeat(call, rc, text))
+    if (muster_grpc_call_repeat(call, rc, text))
+        call->has_answer = false; /* of another attempt */
+    else
         muster_grpc_call_finish(call, rc, text);
 }
 
@@ -308,6 +311,7 @@ void muster_grpc_call_on_end(struct muster_grpc_call *call)
     if (call->state != MUSTER_GRPC_CALL_ACTIVE)
         return;
     call->has_peer_ended = true;
+    call->has_answer = call->has_status;
     if (call->has_status && call->status != MUSTER_OK)
         conclude(call, call->status, NULL);
     else if (!muster_grpc_parser_is_empty(&call->parser))

@@ -98,6 +98,7 @@ struct muster_grpc_call {
     bool is_grpc;
     bool has_unknown_encoding;
     bool has_status;
+    bool has_answer; /* it has ended with that status */
     enum muster_rc status;
     enum muster_rc metadata_rc;
     struct muster_error outcome;

@@ -188,11 +188,16 @@ static void on_record(int is_sent, int version, int type, const void *bytes, siz
     SSL_set_shutdown(ssl, SSL_RECEIVED_SHUTDOWN);
 }
 
+/* A server that accepts certain names only cannot accept a client that shows none. */
+static bool is_certificate_demanded(const struct muster_tls_engine_options *options)
+{
+    return !options->is_server || options->is_peer_required || options->peer_name_count != 0;
+}
+
 static bool set_up(struct muster_tls_engine *engine)
 {
     const struct muster_tls_engine_options *options = &engine->options;
     BIO *bio = BIO_new(engine->context->bio);
-    int mode = SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT;
 
     if (bio == NULL)
         return false;
@@ -201,9 +206,11 @@ static bool set_up(struct muster_tls_engine *engine)
     SSL_set_app_data(engine->ssl, engine);
     SSL_set_msg_callback(engine->ssl, on_record);
     SSL_set_msg_callback_arg(engine->ssl, engine);
-    if (options->is_server && !options->is_peer_required)
-        mode = SSL_VERIFY_NONE;
-    SSL_set_verify(engine->ssl, mode, muster_tls_openssl_verify);
+    SSL_set_verify(engine->ssl,
+                   is_certificate_demanded(options)
+                       ? SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT
+                       : SSL_VERIFY_NONE,
+                   muster_tls_openssl_verify);
     if (options->now_s != 0)
         X509_VERIFY_PARAM_set_time(SSL_get0_param(engine->ssl), (time_t)options->now_s);
     if (!set_protocols(engine))

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/array.h"
+
 struct muster_cluster_builder_job {
     const char *name;
     struct muster_cluster_task *tasks;
@@ -28,34 +30,19 @@ void muster_cluster_spec_builder_fini(struct muster_cluster_spec_builder *builde
     builder->job_count = 0;
 }
 
-/* Room for one more element of an array, doubling. False: out of memory, the array is as before. */
-static bool reserve_one(struct muster_mem *mem, void **array, size_t count, size_t *capacity,
-                        size_t element_bytes)
-{
-    size_t wanted = *capacity == 0 ? 8 : *capacity * 2;
-    void *grown;
-
-    if (count < *capacity)
-        return true;
-    grown = muster_mem_realloc(mem, *array, wanted * element_bytes);
-    if (grown == NULL)
-        return false;
-    *array = grown;
-    *capacity = wanted;
-    return true;
-}
-
 void muster_cluster_spec_builder_add_job(struct muster_cluster_spec_builder *builder,
                                          const char *name)
 {
-    void *jobs = builder->jobs;
+    struct muster_cluster_builder_job *jobs;
 
-    if (!reserve_one(builder->mem, &jobs, builder->job_count, &builder->job_capacity,
-                     sizeof(builder->jobs[0])))
-        builder->is_failed = true;
-    builder->jobs = jobs;
     if (builder->is_failed)
         return;
+    jobs = muster_array_reserve(builder->mem, builder->jobs, builder->job_count,
+                                &builder->job_capacity, sizeof(jobs[0]));
+    builder->is_failed = jobs == NULL;
+    if (builder->is_failed)
+        return;
+    builder->jobs = jobs;
     builder->jobs[builder->job_count] =
         (struct muster_cluster_builder_job){.name = name, .order = builder->job_count};
     builder->job_count++;
@@ -65,19 +52,18 @@ void muster_cluster_spec_builder_add_task(struct muster_cluster_spec_builder *bu
                                           int32_t index, const char *address)
 {
     struct muster_cluster_builder_job *job;
-    void *tasks;
+    struct muster_cluster_task *tasks;
 
     if (builder->is_failed)
         return;
     assert(builder->job_count > 0);
     job = &builder->jobs[builder->job_count - 1];
-    tasks = job->tasks;
-    if (!reserve_one(builder->mem, &tasks, job->task_count, &job->task_capacity,
-                     sizeof(job->tasks[0])))
-        builder->is_failed = true;
-    job->tasks = tasks;
+    tasks = muster_array_reserve(builder->mem, job->tasks, job->task_count, &job->task_capacity,
+                                 sizeof(tasks[0]));
+    builder->is_failed = tasks == NULL;
     if (builder->is_failed)
         return;
+    job->tasks = tasks;
     job->tasks[job->task_count] = (struct muster_cluster_task){.index = index, .address = address};
     job->task_count++;
 }
@@ -92,10 +78,9 @@ static int compare_tasks(const void *a, const void *b)
 {
     const struct sort_task *left = a;
     const struct sort_task *right = b;
+    int order = (left->task.index > right->task.index) - (left->task.index < right->task.index);
 
-    if (left->task.index != right->task.index)
-        return left->task.index < right->task.index ? -1 : 1;
-    return left->order < right->order ? -1 : 1;
+    return order != 0 ? order : left->order < right->order ? -1 : 1;
 }
 
 static bool is_ascending(const struct muster_cluster_builder_job *job)

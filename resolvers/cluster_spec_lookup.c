@@ -65,9 +65,7 @@ static int compare_index_to_task(const void *key, const void *element)
     const struct muster_cluster_task *task = element;
     const int64_t *index = key;
 
-    if (*index == task->index)
-        return 0;
-    return *index < task->index ? -1 : 1;
+    return (*index > task->index) - (*index < task->index);
 }
 
 const char *muster_cluster_job_address(const struct muster_cluster_job *job, int64_t index)

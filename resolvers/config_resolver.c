@@ -146,6 +146,8 @@ static enum muster_rc cluster_of(struct muster_resolver *resolver, const struct 
     }
     muster_cluster_spec_builder_init(&builder, resolver->env->mem, false);
     rc = muster_cluster_spec_build(&builder, ret_spec);
+    if (rc != MUSTER_OK)
+        muster_error_set(ret_error, rc, "no memory for a cluster");
     muster_cluster_spec_builder_fini(&builder);
     return rc;
 }

@@ -5,19 +5,22 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "runtime/text.h"
+
 enum muster_rc muster_master_url_format(struct muster_mem *mem, const char *rpc_layer,
                                         const char *address, char **ret_url,
                                         struct muster_error *ret_error)
 {
-    bool has_layer = rpc_layer != NULL && rpc_layer[0] != '\0';
-    size_t bytes = strlen(address) + 1 + (has_layer ? strlen(rpc_layer) + strlen("://") : 0);
-    char *url = muster_mem_alloc(mem, bytes);
+    struct muster_text url;
 
-    if (url == NULL)
-        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a URL");
-    snprintf(url, bytes, "%s%s%s", has_layer ? rpc_layer : "", has_layer ? "://" : "", address);
-    *ret_url = url;
-    return MUSTER_OK;
+    muster_text_init(&url, mem);
+    if (rpc_layer != NULL && rpc_layer[0] != '\0')
+        muster_text_add_format(&url, "%s://", rpc_layer);
+    muster_text_add_string(&url, address);
+    if (muster_text_take(&url, ret_url, NULL) == MUSTER_OK)
+        return MUSTER_OK;
+    muster_text_fini(&url);
+    return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a URL");
 }
 
 /* The value of "/key:value" in a device name; its end is '/', ':' or the end of the name. NULL: not
@@ -76,29 +79,24 @@ static enum muster_rc count_host_devices(struct muster_resolver *resolver, const
                                          struct muster_accelerators *ret_accelerators,
                                          struct muster_error *ret_error)
 {
-    struct muster_accelerators accelerators = {0};
     char *own_type = NULL;
-    bool has_own_id = false;
-    int64_t own_id = 0;
+    bool has_own_id, is_other = false;
+    int64_t own_id;
     uint32_t count;
     enum muster_rc rc = muster_resolver_task_type(resolver, &own_type, ret_error);
-    bool is_other = false;
 
     if (rc == MUSTER_OK)
         rc = muster_resolver_task_id(resolver, &has_own_id, &own_id, ret_error);
-    if (task_type != NULL && task_id != NULL)
+    if (rc == MUSTER_OK && task_type != NULL && task_id != NULL)
         is_other = own_type == NULL || strcmp(own_type, task_type) != 0 || !has_own_id ||
                    own_id != *task_id;
     muster_mem_free(resolver->env->mem, own_type);
     if (rc != MUSTER_OK)
         return rc;
     count = is_other ? 0 : muster_host_count_gpus(resolver->env->files);
-    if (count > 0)
-        rc = count_kind(&accelerators, "GPU", strlen("GPU"), ret_error);
-    if (count > 0 && rc == MUSTER_OK)
-        accelerators.kinds[0].count = count;
-    *ret_accelerators = accelerators;
-    return rc;
+    *ret_accelerators =
+        (struct muster_accelerators){.kind_count = count > 0, .kinds = {{"GPU", count}}};
+    return MUSTER_OK;
 }
 
 enum muster_rc muster_resolver_count_devices(struct muster_resolver *resolver,

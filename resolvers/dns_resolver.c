@@ -96,7 +96,7 @@ static enum muster_rc take_answer(struct question *question)
     struct muster_mem *mem = own->resolver.env->mem;
     bool is_service = own->port == 0;
     size_t count = is_service ? question->srv.service_count : question->lookup.address_count;
-    char(*addresses)[ADDRESS_BYTES] = muster_mem_alloc(mem, (count + 1) * ADDRESS_BYTES);
+    char(*addresses)[ADDRESS_BYTES] = muster_mem_alloc(mem, count * ADDRESS_BYTES);
     struct muster_cluster_spec *spec = NULL;
     enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
 

@@ -202,7 +202,7 @@ static void look_up_all(struct muster_gce_group *group)
 {
     size_t count = group->instances.count;
 
-    group->addresses = muster_mem_alloc_zero(mem_of(group), count + 1, sizeof(group->addresses[0]));
+    group->addresses = muster_mem_alloc_zero(mem_of(group), count, sizeof(group->addresses[0]));
     if (group->addresses == NULL) {
         fail_for_memory(group);
         return;

@@ -6,6 +6,7 @@
 #include <muster/json.h>
 
 #include "resolvers/task_address.h"
+#include "runtime/array.h"
 
 void muster_gce_instances_init(struct muster_gce_instances *instances, struct muster_mem *mem)
 {
@@ -24,20 +25,17 @@ void muster_gce_instances_fini(struct muster_gce_instances *instances)
 static enum muster_rc add_name(struct muster_gce_instances *instances, const char *name,
                                struct muster_error *ret_error)
 {
-    size_t wanted = instances->capacity == 0 ? 64 : instances->capacity * 2;
+    char **names;
 
     if (instances->count == MUSTER_GCE_INSTANCES_MAX)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
                                 "the instance group has more than %d instances",
                                 MUSTER_GCE_INSTANCES_MAX);
-    if (instances->count == instances->capacity) {
-        void *grown = muster_mem_realloc(instances->mem, instances->names, wanted * sizeof(char *));
-
-        if (grown == NULL)
-            return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory");
-        instances->names = grown;
-        instances->capacity = wanted;
-    }
+    names = muster_array_reserve(instances->mem, instances->names, instances->count,
+                                 &instances->capacity, sizeof(names[0]));
+    if (names == NULL)
+        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory");
+    instances->names = names;
     instances->names[instances->count] = muster_mem_strdup(instances->mem, name);
     if (instances->names[instances->count] == NULL)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory");

@@ -5,6 +5,7 @@
 
 #include "net/http_failure.h"
 #include "resolvers/task_address.h"
+#include "runtime/array.h"
 #include "runtime/deadline.h"
 
 #define RESTARTS_MAX 3
@@ -73,18 +74,14 @@ static enum muster_rc ask(struct muster_kubernetes_list *list)
 
 static struct muster_kubernetes_place *new_place(struct muster_kubernetes_list *list)
 {
-    size_t wanted = list->place_capacity == 0 ? 64 : list->place_capacity * 2;
-    void *grown;
+    struct muster_kubernetes_place *places =
+        muster_array_reserve(env_of(list)->mem, list->places, list->place_count,
+                             &list->place_capacity, sizeof(places[0]));
 
-    if (list->place_count == list->place_capacity) {
-        grown =
-            muster_mem_realloc(env_of(list)->mem, list->places, wanted * sizeof(list->places[0]));
-        if (grown == NULL)
-            return NULL;
-        list->places = grown;
-        list->place_capacity = wanted;
-    }
-    return &list->places[list->place_count++];
+    if (places == NULL)
+        return NULL;
+    list->places = places;
+    return &places[list->place_count++];
 }
 
 static enum muster_rc take_pod(struct muster_kubernetes_list *list,

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/array.h"
+
 #define STATUS_GONE 410 /* the version is too old */
 
 void muster_kubernetes_pods_init(struct muster_kubernetes_pods *pods, struct muster_mem *mem)
@@ -60,21 +62,6 @@ static bool copy_pod(struct muster_mem *mem, const struct muster_kubernetes_pod 
     return true;
 }
 
-static bool reserve_one(struct muster_kubernetes_pods *pods)
-{
-    size_t wanted = pods->capacity == 0 ? 64 : pods->capacity * 2;
-    void *grown;
-
-    if (pods->count < pods->capacity)
-        return true;
-    grown = muster_mem_realloc(pods->mem, pods->pods, wanted * sizeof(pods->pods[0]));
-    if (grown == NULL)
-        return false;
-    pods->pods = grown;
-    pods->capacity = wanted;
-    return true;
-}
-
 static enum muster_rc add_pod(struct muster_kubernetes_pods *pods, const struct muster_json *item,
                               struct muster_error *ret_error)
 {
@@ -87,11 +74,16 @@ static enum muster_rc add_pod(struct muster_kubernetes_pods *pods, const struct 
         .host_ip = text_or_empty(status, "hostIP"),
         .pod_ip = text_or_empty(status, "podIP"),
     };
+    struct muster_kubernetes_pod *room;
 
     if (pod.name[0] == '\0')
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "pod %zu of the list has no metadata.name", pods->count);
-    if (!reserve_one(pods) || !copy_pod(pods->mem, &pod, &pods->pods[pods->count]))
+    room =
+        muster_array_reserve(pods->mem, pods->pods, pods->count, &pods->capacity, sizeof(room[0]));
+    if (room != NULL)
+        pods->pods = room;
+    if (room == NULL || !copy_pod(pods->mem, &pod, &room[pods->count]))
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for pods");
     pods->count++;
     return MUSTER_OK;

@@ -12,7 +12,7 @@ void muster_name_list_add(struct muster_name_list *list, const char *name)
     size_t added = strlen(separator) + strlen(name);
 
     if (list->left_out == 0 && list->length + added + TAIL_BYTES <= list->bytes) {
-        snprintf(list->text + list->length, list->bytes - list->length, "%s%s", separator, name);
+        strcpy(stpcpy(list->text + list->length, separator), name);
         list->length += added;
         return;
     }

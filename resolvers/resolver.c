@@ -287,7 +287,7 @@ enum muster_rc muster_resolver_task_type(struct muster_resolver *resolver, char 
 {
     if (resolver->task_type == NULL && resolver->ops->task_type != NULL)
         return resolver->ops->task_type(resolver, ret_text, ret_error);
-    return copy_text(resolver->env->mem, resolver->task_type, ret_text);
+    return muster_resolver_give_text(resolver, resolver->task_type, ret_text, ret_error);
 }
 
 enum muster_rc muster_resolver_task_id(struct muster_resolver *resolver, bool *ret_is_set,
@@ -305,7 +305,7 @@ enum muster_rc muster_resolver_rpc_layer(struct muster_resolver *resolver, char 
 {
     if (resolver->rpc_layer == NULL && resolver->ops->rpc_layer != NULL)
         return resolver->ops->rpc_layer(resolver, ret_text, ret_error);
-    return copy_text(resolver->env->mem, resolver->rpc_layer, ret_text);
+    return muster_resolver_give_text(resolver, resolver->rpc_layer, ret_text, ret_error);
 }
 
 const char *muster_resolver_environment(const struct muster_resolver *resolver)

@@ -24,7 +24,7 @@ static enum muster_rc sort_names(struct muster_mem *mem, const struct muster_jso
                                 "SM_HOSTS is %s instead of a list of host names",
                                 muster_json_kind_name(list));
     if (count <= MUSTER_SAGEMAKER_HOSTS_MAX)
-        names = muster_mem_alloc_zero(mem, count + 1, sizeof(names[0]));
+        names = muster_mem_alloc_zero(mem, count, sizeof(names[0]));
     if (names == NULL)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
                                 "SM_HOSTS has %zu hosts, above the limit of %d (or of memory)",

@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "runtime/array.h"
+
 #define NAME_BYTES_MAX 255
 #define GROUPS_MAX     8
 #define DIGITS_MAX     15
@@ -110,19 +112,14 @@ static enum muster_rc measure_element(const char *list, const char **at, uint64_
 static enum muster_rc add_name(struct muster_slurm_hosts *hosts, const char *name,
                                struct muster_error *ret_error)
 {
+    char **names = muster_array_reserve(hosts->mem, hosts->names, hosts->count, &hosts->capacity,
+                                        sizeof(names[0]));
     char *copy = NULL;
 
-    if (hosts->count == hosts->capacity) {
-        size_t capacity = hosts->capacity == 0 ? 64 : hosts->capacity * 2;
-        char **names = muster_mem_realloc(hosts->mem, hosts->names, capacity * sizeof(names[0]));
-
-        if (names != NULL) {
-            hosts->names = names;
-            hosts->capacity = capacity;
-        }
-    }
-    if (hosts->count < hosts->capacity)
+    if (names != NULL) {
+        hosts->names = names;
         copy = muster_mem_strdup(hosts->mem, name);
+    }
     if (copy == NULL)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for %zu hosts",
                                 hosts->count + 1);

@@ -67,8 +67,8 @@ enum muster_rc muster_slurm_options_init(struct muster_slurm_options *options,
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "slurm: more than %d GPUs on a node", MUSTER_SLURM_NODE_GPUS_MAX);
     copy.texts = muster_mem_alloc(mem, bytes);
-    copy.jobs = muster_mem_alloc_zero(mem, given->job_count + 1, sizeof(copy.jobs[0]));
-    copy.nodes = muster_mem_alloc_zero(mem, given->node_count + 1, sizeof(copy.nodes[0]));
+    copy.jobs = muster_mem_alloc_zero(mem, given->job_count, sizeof(copy.jobs[0]));
+    copy.nodes = muster_mem_alloc_zero(mem, given->node_count, sizeof(copy.nodes[0]));
     if (copy.texts == NULL || copy.jobs == NULL || copy.nodes == NULL) {
         muster_slurm_options_fini(&copy);
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for options");

@@ -93,7 +93,7 @@ static int compare_jobs(const void *a, const void *b)
 static void *sort_copy(struct muster_mem *mem, const void *array, size_t count, size_t bytes,
                        int (*compare)(const void *, const void *))
 {
-    char *copy = muster_mem_alloc(mem, (count + 1) * bytes);
+    char *copy = muster_mem_alloc(mem, count * bytes);
 
     if (copy != NULL && count > 0) {
         memcpy(copy, array, count * bytes);

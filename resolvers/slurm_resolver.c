@@ -93,7 +93,7 @@ static enum muster_rc count_tasks(struct slurm_resolver *own, struct step_texts 
                               "counts",
                               texts->hosts.count, count);
     if (rc == MUSTER_OK) {
-        texts->nodes = muster_mem_alloc_zero(mem, count + 1, sizeof(texts->nodes[0]));
+        texts->nodes = muster_mem_alloc_zero(mem, count, sizeof(texts->nodes[0]));
         if (texts->nodes == NULL)
             rc = muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for %zu nodes",
                                   count);
@@ -182,13 +182,13 @@ static enum muster_rc read_step(struct slurm_resolver *own, struct step_texts *t
 }
 
 /* The own task is known from now on; what was set before is replaced. */
-static enum muster_rc keep_task(struct slurm_resolver *own, struct muster_slurm_plan *plan)
+static enum muster_rc keep_task(struct slurm_resolver *own, struct muster_slurm_plan *plan,
+                                struct muster_error *ret_error)
 {
     struct muster_mem *mem = own->resolver.env->mem;
-    enum muster_rc rc = muster_resolver_set_task_type(&own->resolver, plan->task_type);
 
-    if (rc != MUSTER_OK)
-        return rc;
+    if (muster_resolver_set_task_type(&own->resolver, plan->task_type) != MUSTER_OK)
+        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a task type");
     muster_resolver_set_task_id(&own->resolver, true, plan->task_id);
     muster_mem_free(mem, own->visible_devices);
     own->visible_devices = plan->gpus;
@@ -211,7 +211,7 @@ static enum muster_rc find_cluster(struct slurm_resolver *own,
     if (rc == MUSTER_OK)
         rc = muster_slurm_plan_init(&plan, own->resolver.env->mem, &step, ret_error);
     if (rc == MUSTER_OK)
-        rc = keep_task(own, &plan);
+        rc = keep_task(own, &plan, ret_error);
     if (rc == MUSTER_OK)
         *ret_spec = muster_cluster_spec_ref(plan.cluster_spec);
     muster_slurm_plan_fini(&plan, own->resolver.env->mem);

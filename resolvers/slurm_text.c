@@ -72,7 +72,7 @@ enum muster_rc muster_slurm_counts_parse(struct muster_mem *mem, const char *tex
                                 "bad tasks per node '%.80s': expected counts such as 2(x3),1 for "
                                 "at most %d nodes",
                                 text, MUSTER_SLURM_HOSTS_MAX);
-    counts = muster_mem_alloc(mem, (count + 1) * sizeof(counts[0]));
+    counts = muster_mem_alloc(mem, count * sizeof(counts[0]));
     if (counts == NULL)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for %zu nodes",
                                 count);

@@ -194,8 +194,8 @@ static enum muster_rc parse_short(struct muster_mem *mem, const char *text, size
     for (char *job = strtok_r(copy, ";", &rest); job != NULL && rc == MUSTER_OK;
          job = strtok_r(NULL, ";", &rest))
         rc = add_job(&builder, job, ret_error);
-    if (rc == MUSTER_OK)
-        rc = muster_cluster_spec_build(&builder, ret_spec);
+    if (rc == MUSTER_OK && muster_cluster_spec_build(&builder, ret_spec) != MUSTER_OK)
+        rc = muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a cluster");
     muster_cluster_spec_builder_fini(&builder);
     muster_mem_free(mem, copy);
     return rc;

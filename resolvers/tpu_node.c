@@ -66,7 +66,7 @@ static enum muster_rc read_endpoints(struct muster_tpu_node *node, struct muster
     if (count > MUSTER_TPU_WORKERS_MAX)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
                                 "a TPU node of %zu workers is refused", count);
-    endpoints = muster_mem_alloc_zero(node->mem, count + 1, sizeof(*endpoints));
+    endpoints = muster_mem_alloc_zero(node->mem, count, sizeof(*endpoints));
     if (endpoints == NULL)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a TPU node");
     node->endpoints = endpoints;
@@ -83,7 +83,7 @@ static enum muster_rc read_symptoms(struct muster_tpu_node *node, struct muster_
     const struct muster_json *list = muster_json_member(node->root, "symptoms");
     size_t count = muster_json_count(list);
     struct muster_tpu_symptom *symptoms =
-        muster_mem_alloc_zero(node->mem, count + 1, sizeof(*symptoms));
+        muster_mem_alloc_zero(node->mem, count, sizeof(*symptoms));
 
     if (symptoms == NULL)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a TPU node");

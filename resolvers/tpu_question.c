@@ -82,7 +82,7 @@ static enum muster_rc build_cluster(struct question *question,
                                   ? own->options.coordinator_address
                                   : own->coordinator;
     struct muster_cluster_spec_builder builder;
-    char *texts = muster_mem_alloc(mem_of(question), count * ADDRESS_BYTES + 1);
+    char *texts = muster_mem_alloc(mem_of(question), count * ADDRESS_BYTES);
     enum muster_rc rc;
 
     if (texts == NULL)
@@ -185,8 +185,8 @@ static void on_status(struct muster_worker_status *status, enum muster_rc rc)
 static void ask_workers(struct question *question)
 {
     size_t count = question->node->endpoint_count;
-    char *texts = muster_mem_alloc(mem_of(question), count * ADDRESS_BYTES + 1);
-    const char **addresses = muster_mem_alloc_zero(mem_of(question), count + 1, sizeof(char *));
+    char *texts = muster_mem_alloc(mem_of(question), count * ADDRESS_BYTES);
+    const char **addresses = muster_mem_alloc_zero(mem_of(question), count, sizeof(char *));
     enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
 
     if (texts != NULL && addresses != NULL) {

@@ -136,10 +136,10 @@ enum muster_rc muster_tpu_system_init(struct muster_tpu_system *ret_system, stru
                                       struct muster_error *ret_error)
 {
     struct muster_tpu_system system = {.mem = mem};
-    struct device *devices = muster_mem_alloc_zero(mem, count + 1, sizeof(*devices));
+    struct device *devices = muster_mem_alloc_zero(mem, count, sizeof(*devices));
     enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
 
-    system.devices = muster_mem_alloc_zero(mem, count + 1, sizeof(system.devices[0]));
+    system.devices = muster_mem_alloc_zero(mem, count, sizeof(system.devices[0]));
     if (devices != NULL && system.devices != NULL) {
         for (size_t i = 0; i < count; i++)
             devices[i] = read_device(names[i]);

@@ -163,7 +163,7 @@ static enum muster_rc add_port(struct muster_tpu_vm *vm, const struct place *pla
 static enum muster_rc add_ports(struct muster_tpu_vm *vm, const char *source, uint16_t port,
                                 struct muster_error *ret_error)
 {
-    struct place *places = muster_mem_alloc_zero(vm->mem, vm->count + 1, sizeof(places[0]));
+    struct place *places = muster_mem_alloc_zero(vm->mem, vm->count, sizeof(places[0]));
     enum muster_rc rc = MUSTER_OK;
     size_t first = 0, done = 0; /* first of this host */
 

@@ -185,7 +185,7 @@ void muster_tpu_workers_start(struct muster_tpu_work *work)
     struct muster_tpu_workers *workers = muster_mem_alloc_zero(mem_of(work), 1, sizeof(*workers));
 
     if (workers != NULL)
-        workers->list = muster_mem_alloc_zero(mem_of(work), count + 1, sizeof(workers->list[0]));
+        workers->list = muster_mem_alloc_zero(mem_of(work), count, sizeof(workers->list[0]));
     if (workers == NULL || workers->list == NULL) {
         muster_mem_free(mem_of(work), workers);
         muster_tpu_work_next(

@@ -74,7 +74,7 @@ static enum muster_rc gather(struct muster_worker_status *status)
 
     for (size_t i = 0; i < status->ask_count; i++)
         count += status->asks[i].device_count;
-    status->devices = muster_mem_alloc_zero(status->env->mem, count + 1, sizeof(char *));
+    status->devices = muster_mem_alloc_zero(status->env->mem, count, sizeof(char *));
     if (status->devices == NULL)
         return muster_error_set(&status->error, MUSTER_RESOURCE_EXHAUSTED,
                                 "no memory for the names of %zu devices", count);
@@ -290,7 +290,7 @@ static enum muster_rc asks_new(struct muster_worker_status *status, const char *
 
     if (count > MUSTER_WORKER_STATUS_WORKERS_MAX)
         return MUSTER_RESOURCE_EXHAUSTED;
-    status->asks = muster_mem_alloc_zero(mem, count + 1, sizeof(status->asks[0]));
+    status->asks = muster_mem_alloc_zero(mem, count, sizeof(status->asks[0]));
     if (status->asks == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;
     status->ask_count = count;

@@ -16,7 +16,7 @@ static enum muster_rc copy_names(struct muster_mem *mem,
                                  struct muster_error *ret_error)
 {
     size_t count = message->n_device_attributes;
-    char **devices = muster_mem_alloc_zero(mem, count + 1, sizeof(devices[0]));
+    char **devices = muster_mem_alloc_zero(mem, count, sizeof(devices[0]));
 
     for (size_t i = 0; devices != NULL && i < count; i++) {
         devices[i] = muster_mem_strdup(mem, message->device_attributes[i]->name);

@@ -50,10 +50,9 @@ bool muster_host_key_shares_loopback(const char *a, const char *b)
 
     if (strcmp(a, b) == 0)
         return true;
-    if (network_a == NULL || network_b == NULL || network_a == a + machine ||
-        network_b == strchr(b, '/'))
-        return false;
-    return strncmp(a, b, machine + 1) == 0 && strcmp(network_a, network_b) == 0;
+    /* Different ones that are alike up to the first '/' have one. */
+    return strncmp(a, b, machine + 1) == 0 && network_a != a + machine &&
+           network_b != b + machine && strcmp(network_a, network_b) == 0;
 }
 
 int64_t muster_host_pid(struct muster_host *host)

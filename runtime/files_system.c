@@ -131,31 +131,23 @@ static int replace(const char *path, const void *bytes, size_t count)
     return sys;
 }
 
-/* /dev/null stays /dev/null. */
-static bool is_special(const char *path)
-{
-    struct stat status;
-
-    return stat(path, &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode);
-}
-
-static enum muster_rc system_write(struct muster_files *files, const char *path, const void *bytes,
-                                   size_t count)
-{
-    int sys = is_special(path) ? fill_file(path, O_NOCTTY, false, bytes, count)
-                               : replace(path, bytes, count);
-
-    (void)files;
-    errno = sys;
-    return muster_rc_from_errno(sys);
-}
-
 static bool system_is_special(struct muster_files *files, const char *path)
 {
     struct stat status;
 
     (void)files;
     return stat(path, &status) == 0 && !S_ISREG(status.st_mode);
+}
+
+/* /dev/null stays /dev/null; a folder is refused either way. */
+static enum muster_rc system_write(struct muster_files *files, const char *path, const void *bytes,
+                                   size_t count)
+{
+    int sys = system_is_special(files, path) ? fill_file(path, O_NOCTTY, false, bytes, count)
+                                             : replace(path, bytes, count);
+
+    errno = sys;
+    return muster_rc_from_errno(sys);
 }
 
 static size_t system_count(struct muster_files *files, const char *pattern)

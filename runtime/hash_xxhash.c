@@ -49,15 +49,13 @@ static XXH3_state_t *state_of(const struct muster_hash_stream *stream)
 
 void muster_hash_stream_init(struct muster_hash_stream *stream)
 {
-    XXH3_INITSTATE(state_of(stream));
     /* 64 and 128 bits start alike; only the digest differs. */
     XXH3_128bits_reset(state_of(stream));
 }
 
 void muster_hash_stream_add(struct muster_hash_stream *stream, const void *bytes, size_t count)
 {
-    if (count > 0)
-        XXH3_128bits_update(state_of(stream), bytes, count);
+    XXH3_128bits_update(state_of(stream), bytes, count);
 }
 
 uint64_t muster_hash_stream_hash64(const struct muster_hash_stream *stream)

@@ -33,10 +33,9 @@ struct run {
     enum muster_rc rc;
 };
 
+/* Idempotent: nothing is closed by -1. */
 static void stop_reading(struct run *run)
 {
-    if (run->output.fd < 0)
-        return;
     muster_fd_watch_close(&run->output);
     close(run->output.fd);
     run->output.fd = -1;
@@ -167,9 +166,10 @@ static enum muster_rc spawn(struct run *run)
 
     if (pipe2(fds, O_CLOEXEC) != 0)
         return muster_rc_from_errno(errno);
-    sys = fcntl(fds[0], F_SETFL, O_NONBLOCK) != 0 ? errno : 0;
-    if (sys == 0)
+    if (fcntl(fds[0], F_SETFL, O_NONBLOCK) == 0)
         sys = spawn_with(&run->pid, fds[1], run->command->argv);
+    else
+        sys = errno;
     close(fds[1]);
     if (sys == 0) {
         run->output.fd = fds[0];
@@ -208,11 +208,8 @@ enum muster_rc muster_host_command_start(struct muster_command *command, struct 
     command->impl = run;
     muster_timer_start(&run->deadline, loop, command->deadline_ns);
     rc = muster_fd_watch_open(&run->output, loop);
-    if (rc != MUSTER_OK) {
-        close(run->output.fd);
-        run->output.fd = -1;
+    if (rc != MUSTER_OK)
         give_up(run, rc);
-    }
     return MUSTER_OK;
 }
 

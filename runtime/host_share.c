@@ -18,17 +18,13 @@
 
 static enum muster_rc rc_of(int sys)
 {
-    return sys == EINVAL || sys == ENOSYS || sys == EPERM || sys == EACCES
-               ? MUSTER_UNIMPLEMENTED
-               : muster_rc_from_errno(sys);
+    return sys == EINVAL || sys == EPERM || sys == EACCES ? MUSTER_UNIMPLEMENTED
+                                                          : muster_rc_from_errno(sys);
 }
 
-static bool round_up(size_t bytes, size_t unit, size_t *ret_bytes)
+static size_t round_up(size_t bytes, size_t unit)
 {
-    if (bytes > SIZE_MAX / 2 - unit)
-        return false;
-    *ret_bytes = bytes == 0 ? unit : (bytes + unit - 1) / unit * unit;
-    return true;
+    return bytes == 0 ? unit : (bytes + unit - 1) / unit * unit;
 }
 
 uint8_t *muster_shared_memory_map(int fd, size_t bytes, int protection)
@@ -39,7 +35,7 @@ uint8_t *muster_shared_memory_map(int fd, size_t bytes, int protection)
     if (bytes < HUGE_BYTES)
         start = mmap(NULL, bytes, protection, MAP_SHARED, fd, 0);
     else
-        start = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        start = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (start == MAP_FAILED || bytes < HUGE_BYTES)
         return start == MAP_FAILED ? NULL : start;
     before = (HUGE_BYTES - (uintptr_t)start % HUGE_BYTES) % HUGE_BYTES;
@@ -48,8 +44,7 @@ uint8_t *muster_shared_memory_map(int fd, size_t bytes, int protection)
         munmap(start, room);
         return NULL;
     }
-    if (before > 0)
-        munmap(start, before);
+    munmap(start, before); /* refused where that is nothing */
     munmap(memory + bytes, HUGE_BYTES - before);
     return memory;
 }
@@ -86,23 +81,22 @@ fail:
 /* Without reserved pages it is the mapping that fails, not the file. At most an eighth is wasted. */
 static bool open_huge(const char *name, size_t bytes, struct muster_shared_memory *ret_shared)
 {
-    size_t rounded;
+    size_t rounded = round_up(bytes, HUGE_BYTES);
 
-    return bytes >= HUGE_BYTES && round_up(bytes, HUGE_BYTES, &rounded) &&
-           rounded - bytes <= bytes / 8 && open_pages(name, rounded, MFD_HUGETLB, ret_shared) == 0;
+    return bytes >= HUGE_BYTES && rounded - bytes <= bytes / 8 &&
+           open_pages(name, rounded, MFD_HUGETLB, ret_shared) == 0;
 }
 
 enum muster_rc muster_shared_memory_open(const char *name, size_t bytes,
                                          struct muster_shared_memory *ret_shared)
 {
-    size_t rounded;
     int sys;
 
-    if (!round_up(bytes, (size_t)sysconf(_SC_PAGESIZE), &rounded))
+    if (bytes > SIZE_MAX / 4) /* no machine has so much, and no sum below overflows */
         return MUSTER_RESOURCE_EXHAUSTED;
     if (open_huge(name, bytes, ret_shared))
         return MUSTER_OK;
-    sys = open_pages(name, rounded, 0, ret_shared);
+    sys = open_pages(name, round_up(bytes, (size_t)sysconf(_SC_PAGESIZE)), 0, ret_shared);
     return sys == 0 ? MUSTER_OK : rc_of(sys);
 }
 
@@ -182,7 +176,7 @@ static bool is_descriptor_spare(int fd)
 {
     struct rlimit limit;
 
-    return getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+    return getrlimit(RLIMIT_NOFILE, &limit) != 0 ||
            (rlim_t)fd < limit.rlim_cur - limit.rlim_cur / 4;
 }
 
@@ -253,12 +247,11 @@ void muster_share_free(struct muster_shares *shares, struct muster_share *share)
     muster_mem_free(shares->mem, share);
 }
 
+/* What begins before the share is far behind it by unsigned numbers. */
 static bool is_inside(const struct muster_share *share, uintptr_t from, size_t bytes)
 {
-    uintptr_t start = (uintptr_t)share->shared.memory;
-
-    return from >= start && bytes <= share->shared.bytes &&
-           from - start <= share->shared.bytes - bytes;
+    return bytes <= share->shared.bytes &&
+           from - (uintptr_t)share->shared.memory <= share->shared.bytes - bytes;
 }
 
 struct muster_share *muster_shares_find(struct muster_shares *shares, const void *at, size_t bytes)

@@ -52,8 +52,8 @@ static uint64_t system_started(struct muster_host *host, int64_t pid)
     uint64_t started = 0;
 
     snprintf(path, sizeof(path), "/proc/%lld/stat", (long long)pid);
-    if (pid <= 0 || muster_files_read(muster_files_system(), ours_of(host)->mem, path,
-                                      STAT_BYTES_MAX, &text, &bytes) != MUSTER_OK)
+    if (muster_files_read(muster_files_system(), ours_of(host)->mem, path, STAT_BYTES_MAX, &text,
+                          &bytes) != MUSTER_OK)
         return 0;
     at = strrchr(text, ')');
     for (int field = 2; at != NULL && field < STARTED_FIELD; field++)

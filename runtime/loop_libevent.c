@@ -71,7 +71,8 @@ void muster_loop_libevent_arm(struct libevent_loop *ours, uint64_t due_ns, uint6
         return;
     }
     delay = to_timeval(due_ns > now_ns ? due_ns - now_ns : 0);
-    event_add(&ours->tick, &delay);
+    if (event_add(&ours->tick, &delay) != 0)
+        event_active(&ours->tick, EV_TIMEOUT, 1); /* no memory: rather too early than never */
 }
 
 void muster_loop_libevent_rearm(struct libevent_loop *ours)
@@ -284,6 +285,7 @@ enum muster_rc muster_loop_open(struct muster_mem *mem, struct event_base *base,
     muster_timer_queue_init(&ours->timers);
     muster_list_init(&ours->tasks);
     muster_list_init(&ours->watches);
+    muster_timer_init(&ours->refused_again, muster_loop_libevent_on_refused_again, ours);
     if (!open_tick(ours)) {
         muster_loop_close(&ours->loop);
         return MUSTER_RESOURCE_EXHAUSTED;

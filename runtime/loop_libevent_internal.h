@@ -36,6 +36,7 @@ struct libevent_loop {
     struct muster_timer_queue timers;
     struct muster_list tasks;
     struct muster_list watches;
+    struct muster_timer refused_again; /* asks once more for what the system had no room for */
     int mirror_fd; /* epoll over duplicates of all watched descriptors, made by muster_loop_fd; -1:
                       none */
 };
@@ -61,6 +62,7 @@ enum muster_rc muster_loop_libevent_fd_open(struct muster_loop *loop,
                                             struct muster_fd_watch *watch);
 void muster_loop_libevent_fd_update(struct muster_loop *loop, struct muster_fd_watch *watch,
                                     unsigned wanted);
+void muster_loop_libevent_on_refused_again(struct muster_timer *timer);
 void muster_loop_libevent_fd_close(struct muster_loop *loop, struct muster_fd_watch *watch);
 
 #endif

@@ -14,6 +14,10 @@
 #define DROWSY_FIRST_NS (100 * MUSTER_NS_PER_US)
 #define DROWSY_MAX_NS   (10 * MUSTER_NS_PER_MS)
 
+/* One pass each: EVLOOP_NONBLOCK alone goes on for as long as any descriptor is ready. */
+#define LOOK  (EVLOOP_ONCE | EVLOOP_NONBLOCK)
+#define SLEEP (EVLOOP_ONCE | EVLOOP_NO_EXIT_ON_EMPTY)
+
 static uint64_t add_saturating(uint64_t a, uint64_t b)
 {
     return a > UINT64_MAX - b ? UINT64_MAX : a + b;
@@ -78,7 +82,7 @@ static bool look_around(struct libevent_loop *ours, uint64_t until_ns)
         if (!is_crowd && now_ns - before_ns > LATE_NS && switch_count() != switches)
             become_drowsy(ours, now_ns);
         ours->is_clock_stale = true;
-        event_base_loop(ours->base, EVLOOP_NONBLOCK);
+        event_base_loop(ours->base, LOOK);
         if (ours->has_moved || ours->has_foreign_events || now_ns >= until_ns)
             return true;
     }
@@ -107,7 +111,7 @@ static void sleep_polling(struct libevent_loop *ours, uint64_t until_ns)
     muster_loop_poll_tell(&ours->poll, true);
     if (!muster_loop_poll_once(&ours->poll)) {
         muster_loop_libevent_arm(ours, wake_ns < until_ns ? wake_ns : until_ns, ours->now_ns);
-        look_at_descriptors(ours, EVLOOP_ONCE | EVLOOP_NO_EXIT_ON_EMPTY);
+        look_at_descriptors(ours, SLEEP);
         muster_loop_poll_slept(&ours->poll);
         if (!muster_loop_poll_once(&ours->poll))
             goto awake;
@@ -130,7 +134,7 @@ static void wait_polling(struct libevent_loop *ours, uint64_t until_ns)
         ours->now_ns = now_ns;
         ours->is_second = has_moved && !ours->was_second;
         if (!has_moved && now_ns >= poll->descriptors_due_ns) {
-            has_moved = look_at_descriptors(ours, EVLOOP_NONBLOCK);
+            has_moved = look_at_descriptors(ours, LOOK);
             now_ns = ours->now_ns;
         }
         if (has_moved)
@@ -158,14 +162,14 @@ static void turn_polling(struct libevent_loop *ours, uint64_t wait_ns, bool has_
     if (!has_run && until_ns > ours->now_ns && !ours->is_stopped)
         wait_polling(ours, until_ns);
     else if (wait_ns == 0 || ours->now_ns >= poll->descriptors_due_ns)
-        look_at_descriptors(ours, EVLOOP_NONBLOCK);
+        look_at_descriptors(ours, LOOK);
     poll->turn_ns = ours->now_ns;
 }
 
 void muster_loop_turn(struct muster_loop *loop, uint64_t wait_ns)
 {
     struct libevent_loop *ours = ours_of(loop);
-    int flags = EVLOOP_ONCE | EVLOOP_NO_EXIT_ON_EMPTY;
+    int flags = SLEEP;
     uint64_t until_ns;
     bool has_run;
 
@@ -185,7 +189,7 @@ void muster_loop_turn(struct muster_loop *loop, uint64_t wait_ns)
     if (until_ns > add_saturating(ours->now_ns, wait_ns))
         until_ns = add_saturating(ours->now_ns, wait_ns);
     if (has_run || until_ns <= ours->now_ns || ours->is_stopped) {
-        flags = EVLOOP_NONBLOCK;
+        flags = LOOK;
     } else if (look_around(ours, until_ns)) {
         ours->is_in_turn = false;
         return;

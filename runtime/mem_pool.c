@@ -52,9 +52,10 @@ static uint32_t class_of(const struct muster_mem_pool *pool, size_t *room)
         *room = (*room + STEP - 1) / STEP * STEP;
         return (uint32_t)(*room / STEP - 1);
     }
-    power = 63u - (unsigned)__builtin_clzll(*room - 1); /* 2^power < room <= 2^(power + 1) */
+    power = 63u - (unsigned)__builtin_clzll(*room); /* 2^power <= room < 2^(power + 1) */
     eighth = ((size_t)1 << power) / EIGHTHS;
-    step = (*room - ((size_t)1 << power) + eighth - 1) / eighth; /* 1 to 8 */
+    step = (*room - ((size_t)1 << power) + eighth - 1) /
+           eighth; /* 0 to 8, of which 0 is the 8 before */
     *room = ((size_t)1 << power) + step * eighth;
     step += FINE + (power - FINE_POWER) * EIGHTHS - 1;
     return step < MUSTER_MEM_POOL_CLASSES ? (uint32_t)step : NO_CLASS;
@@ -181,16 +182,15 @@ void muster_mem_pool_trim(struct muster_mem_pool *pool)
 
         while ((block = pool->kept[i]) != NULL) {
             pool->kept[i] = block->next;
+            pool->kept_bytes -= room_of(i);
             allow(block, room_of(i));
             muster_mem_free(pool->base, block);
         }
     }
-    pool->kept_bytes = 0;
+    assert(pool->kept_bytes == 0);
 }
 
 void muster_mem_pool_fini(struct muster_mem_pool *pool)
 {
-    if (pool->base != NULL)
-        muster_mem_pool_trim(pool);
-    pool->base = NULL;
+    muster_mem_pool_trim(pool);
 }

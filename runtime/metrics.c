@@ -224,7 +224,6 @@ enum muster_rc muster_metrics_format(struct muster_metrics *metrics, struct must
         name = metric_of(at)->name;
     }
     rc = muster_text_take(&text, ret_text, ret_bytes);
-    if (rc != MUSTER_OK)
-        muster_text_fini(&text);
+    muster_text_fini(&text);
     return rc;
 }

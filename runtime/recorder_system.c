@@ -130,7 +130,8 @@ static bool make_folder(const struct muster_recorder *recorder)
     return check_folder(recorder);
 }
 
-/* 0, or the errno. */
+/* Returns 0, or the errno. The file is not synced: a process that dies would wait for the disk, and the
+ * file is read on a machine that still runs. */
 static int write_file(struct muster_recorder *recorder)
 {
     size_t count = muster_trace_count(recorder->trace);

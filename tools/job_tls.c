@@ -3,6 +3,7 @@
 #include "job_tls.h"
 
 #include "commands.h"
+#include "output.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -132,6 +133,7 @@ static bool write_memory(int fd, const char *text, size_t length)
     return ftruncate(fd, 0) == 0 && pwrite(fd, text, length, 0) == (ssize_t)length;
 }
 
+/* The file is not synced: a power cut ends the job, and the next launcher writes its files anew. */
 static bool write_disk(const char *path, const char *text, size_t length)
 {
     char neighbour[JOB_TLS_PATH_BYTES + 8];
@@ -144,7 +146,10 @@ static bool write_disk(const char *path, const char *text, size_t length)
     is_written = fd >= 0 && write(fd, text, length) == (ssize_t)length;
     if (fd >= 0)
         is_written = close(fd) == 0 && is_written;
-    return is_written && rename(neighbour, path) == 0;
+    if (is_written && rename(neighbour, path) == 0)
+        return true;
+    (void)unlink(neighbour);
+    return false;
 }
 
 static enum muster_rc write_file(const struct job_tls_file *file, const char *text,
@@ -189,7 +194,7 @@ static char *copy(const char *text)
     char *whole = text != NULL ? strdup(text) : NULL;
 
     if (text != NULL && whole == NULL)
-        abort();
+        output_no_memory();
     return whole;
 }
 
@@ -214,7 +219,7 @@ static struct entry *add(struct job_tls *job_tls, const char *who, const char *a
     struct entry *entry = calloc(1, sizeof(*entry));
 
     if (entry == NULL)
-        abort();
+        output_no_memory();
     entry->who = copy(who);
     entry->alt_names = copy(alt_names);
     muster_list_append(&job_tls->entries, &entry->node);
@@ -346,7 +351,7 @@ enum muster_rc job_tls_open(const struct job_tls_options *options, struct job_tl
     enum muster_rc rc;
 
     if (job_tls == NULL)
-        abort();
+        output_no_memory();
     job_tls->options = *options;
     snprintf(job_tls->job, sizeof(job_tls->job), "%s", options->job);
     muster_list_init(&job_tls->entries);

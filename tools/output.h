@@ -2,7 +2,9 @@
 #ifndef MUSTER_TOOLS_OUTPUT_H
 #define MUSTER_TOOLS_OUTPUT_H
 
+#include <errno.h>
 #include <stdbool.h>
+#include <unistd.h>
 
 /** Before anything is opened: a standard descriptor that is closed fails whoever uses it, and does
  * not become a socket of ours. */
@@ -11,5 +13,16 @@ void output_init(void);
 bool output_flush(void);
 /** "muster: WHAT (its name) is lost: why" on standard error; error is an errno. */
 void output_tell_lost(const char *what, int fd, int error);
+
+/** A command without memory cannot go on: it says so, and ends at once with EXIT_OTHER. Its workers are
+ * ended by the guard (run_guard.c). */
+static inline _Noreturn void output_no_memory(void)
+{
+    static const char text[] = "muster: out of memory\n";
+
+    while (write(STDERR_FILENO, text, sizeof(text) - 1) < 0 && errno == EINTR)
+        ;
+    _exit(1);
+}
 
 #endif

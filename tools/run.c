@@ -386,7 +386,7 @@ int command_run(int argc, char **argv)
     int code = EXIT_OTHER;
 
     if (run == NULL)
-        abort();
+        output_no_memory();
     if (run_settings_read(&run->settings, argc, argv, &code) &&
         open_resume(run, &resume, argc, argv, &code)) {
         run->pid = getpid();

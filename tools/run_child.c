@@ -276,24 +276,37 @@ void run_child_reap(struct run *run)
     }
 }
 
-/* The kernel lists our children; what a killed one leaves becomes ours in turn. */
+/* The kernel lists our children; what a killed one leaves becomes ours in turn. False: it cannot say. */
+static bool list_children(char *text, size_t room)
+{
+    char path[64];
+    ssize_t length;
+    int fd;
+
+    snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    length = read(fd, text, room - 1);
+    close(fd);
+    text[length > 0 ? length : 0] = '\0';
+    return length >= 0;
+}
+
 void run_child_sweep(void)
 {
     for (unsigned round = 0; round < 1000; round++) {
-        char path[64];
-        FILE *file;
-        int pid;
-        bool is_found = false;
+        char text[4096], *next = text, *end;
+        long pid;
 
-        snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
-        file = fopen(path, "re");
-        while (file != NULL && fscanf(file, "%d", &pid) == 1) {
-            kill(pid, SIGKILL);
-            is_found = true;
+        if (!list_children(text, sizeof(text)))
+            continue;
+        for (pid = strtol(next, &end, 10); end != next && *end != '\0';
+             pid = strtol(next, &end, 10)) {
+            kill((pid_t)pid, SIGKILL);
+            next = end;
         }
-        if (file != NULL)
-            fclose(file);
-        if (!is_found)
+        if (next == text)
             return;
         while (waitpid(-1, NULL, 0) < 0 && errno == EINTR)
             ;

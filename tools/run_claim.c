@@ -3,6 +3,7 @@
 #include "run_claim_internal.h"
 
 #include "commands.h"
+#include "output.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -431,12 +432,12 @@ struct run_claim *run_claim_new(struct run *run)
     struct run_claim *claim = calloc(1, sizeof(*claim));
 
     if (claim == NULL)
-        abort();
+        output_no_memory();
     claim->run = run;
     claim->op.data = claim->put.data = claim->release.data = claim->lease.data = claim;
     claim->places = calloc(run_claim_place_count(claim), sizeof(claim->places[0]));
     if (claim->places == NULL)
-        abort();
+        output_no_memory();
     muster_timer_init(&claim->again, on_again, claim);
     muster_timer_init(&claim->absent, on_absent, claim);
     run_claim_record_init(&claim->own, run->env, &run->settings, run_registry_endpoint(run));

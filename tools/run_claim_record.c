@@ -4,6 +4,8 @@
 #include <muster/address.h>
 #include <muster/json.h>
 
+#include "output.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <netdb.h>
@@ -104,7 +106,7 @@ char *run_claim_record_format(const struct run_claim_record *record)
     set_text(object, "tls", record->tls);
     set_text(object, "version", record->version);
     if (muster_json_format(object, false, muster_mem_system(), &text) != MUSTER_OK)
-        abort();
+        output_no_memory();
     muster_json_free(object);
     return text;
 }

@@ -5,6 +5,8 @@
 #include <muster/mem.h>
 #include <muster/view.h>
 
+#include "output.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -157,7 +159,7 @@ struct run_dead *run_dead_open(struct muster_registry *client, struct muster_loo
     struct run_dead *dead = calloc(1, sizeof(*dead));
 
     if (dead == NULL)
-        abort();
+        output_no_memory();
     dead->client = client;
     dead->loop = loop;
     snprintf(dead->view_key, sizeof(dead->view_key), "/muster/%s/view", job);

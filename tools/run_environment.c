@@ -2,6 +2,9 @@
  * (docs/protocol.md). */
 #include "run.h"
 
+#include "output.h"
+
+#include <assert.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -25,9 +28,9 @@ static void add(struct builder *builder, const char *name, const char *fmt, ...)
     char *whole = NULL;
 
     va_start(args, fmt);
-    if (vasprintf(&value, fmt, args) < 0 || asprintf(&whole, "%s=%s", name, value) < 0 ||
-        builder->count == OWN_MAX)
-        abort();
+    assert(builder->count < OWN_MAX);
+    if (vasprintf(&value, fmt, args) < 0 || asprintf(&whole, "%s=%s", name, value) < 0)
+        output_no_memory();
     va_end(args);
     free(value);
     builder->own[builder->count++] = whole;
@@ -202,10 +205,10 @@ char **run_environment_new(const struct run_task *task)
         inherited++;
     all = calloc(inherited + builder.count + 1, sizeof(all[0]));
     if (all == NULL)
-        abort();
+        output_no_memory();
     for (size_t i = 0; i < inherited; i++) {
         if (!is_replaced(&builder, environ[i]) && (all[count++] = strdup(environ[i])) == NULL)
-            abort();
+            output_no_memory();
     }
     memcpy(all + count, builder.own, builder.count * sizeof(all[0]));
     return all;

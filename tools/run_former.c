@@ -1,6 +1,7 @@
 /* Members that a former launcher had started at this place: it is gone, so they are, and that is written down
  * for all who wait for them. Where their processes may live nothing is said. */
 #include "commands.h"
+#include "output.h"
 #include "run.h"
 #include "run_claim.h"
 
@@ -70,7 +71,7 @@ static void former_collect(struct run_former *former, const struct muster_regist
         return; /* of another version: the members say so */
     former->members = calloc(view->member_count + 1, sizeof(former->members[0]));
     if (former->members == NULL)
-        abort();
+        output_no_memory();
     for (uint32_t i = 0; i < view->member_count; i++)
         if (former_is_meant(former, &view->members[i]))
             former->members[former->count++].member = view->members[i];
@@ -272,7 +273,7 @@ bool run_former_confirm(struct run *run, int *ret_exit)
         return true;
     former = run->former = calloc(1, sizeof(*former));
     if (former == NULL)
-        abort();
+        output_no_memory();
     former->run = run;
     muster_timer_init(&former->again, on_again, former);
     snprintf(former->view_key, KEY_BYTES, "/muster/%s/view", run->settings.job_name);

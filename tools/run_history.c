@@ -2,6 +2,8 @@
  * much memory as one of an hour. */
 #include "run.h"
 
+#include "output.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -167,10 +169,10 @@ void run_history_open(struct run *run)
     struct run_history *history = calloc(1, sizeof(*history));
 
     if (history == NULL)
-        abort();
+        output_no_memory();
     history->lifelines = calloc(run->task_count, sizeof(history->lifelines[0]));
     if (history->lifelines == NULL)
-        abort();
+        output_no_memory();
     history->run = run;
     history->interval_ns = INTERVAL_NS;
     for (size_t i = 0; i < RUN_VERDICTS; i++)

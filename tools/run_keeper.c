@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #define WRITING_ROUNDS 5000
-#define LOCK_FD 3 /* in the keeper: held for its life, so that a successor knows that it lives */
+#define LOCK_FD        3 /* in the keeper: held for its life, so that a successor knows that it lives */
 
 static void life_path(const struct run_task *task, const char *what, char *path, size_t bytes)
 {
@@ -22,6 +22,7 @@ static void life_path(const struct run_task *task, const char *what, char *path,
              what);
 }
 
+/* The file is not synced: a power cut ends worker, keeper and launcher, and their pids mean nothing after it. */
 static void write_number_file(const char *path, int number)
 {
     char temporary[640];
@@ -44,8 +45,8 @@ static void wait_for(pid_t worker, const char *end_path)
 
     while (waitid(P_PID, (id_t)worker, &info, WEXITED | WNOWAIT) < 0 && errno == EINTR)
         ;
-    status = info.si_code == CLD_EXITED ? W_EXITCODE(info.si_status, 0)
-                                        : W_EXITCODE(0, info.si_status);
+    status =
+        info.si_code == CLD_EXITED ? W_EXITCODE(info.si_status, 0) : W_EXITCODE(0, info.si_status);
     write_number_file(end_path, status);
     run_child_sweep();
     kill(0, SIGKILL); /* its group, and so this process */

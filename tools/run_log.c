@@ -1,6 +1,8 @@
 /* The launcher's own log. Its lines share standard error with what workers print. */
 #include "run.h"
 
+#include "output.h"
+
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,17 +66,19 @@ static struct muster_json *field_value(const struct muster_field *field)
     return NULL;
 }
 
-static void write_record(struct run *run, const struct muster_json *record)
+/* False: memory lacks. */
+static bool write_record(struct run *run, const struct muster_json *record)
 {
     char *line = NULL;
     size_t length;
 
     if (muster_json_format(record, false, run->env->mem, &line) != MUSTER_OK)
-        return;
+        return false;
     length = strlen(line);
     line[length] = '\n'; /* in place of the NUL: sinks take a count */
     run_sink_write(run->err, line, length + 1);
     muster_mem_free(run->env->mem, line);
+    return true;
 }
 
 /* Bytes that are not UTF-8, which JSON has no word for, become '?'. */
@@ -90,25 +94,25 @@ static struct muster_json *text_value(char *text)
     return muster_json_text_new(text);
 }
 
-static void write_json(struct run *run, enum muster_log_level level, const char *event,
+/* False: memory lacks. */
+static bool write_json(struct run *run, enum muster_log_level level, const char *event,
                        const struct muster_field *fields, size_t count, char *text)
 {
     struct muster_json *record = muster_json_object_new();
+    bool is_written;
     char when[40];
 
     format_time(run, when, sizeof(when));
-    if (!muster_json_set(record, "time", muster_json_text_new(when)) ||
-        !muster_json_set(record, "level", muster_json_text_new(level_names[level])) ||
-        !muster_json_set(record, "event", muster_json_text_new(event))) {
-        muster_json_free(record);
-        return;
-    }
-    for (size_t i = 0; i < count; i++)
+    is_written = muster_json_set(record, "time", muster_json_text_new(when)) &&
+                 muster_json_set(record, "level", muster_json_text_new(level_names[level])) &&
+                 muster_json_set(record, "event", muster_json_text_new(event));
+    for (size_t i = 0; is_written && i < count; i++)
         if (!muster_json_set(record, fields[i].name, field_value(&fields[i])))
             continue; /* infinite: JSON has no word for it */
-    if (muster_json_set(record, "text", text_value(text)))
-        write_record(run, record);
+    is_written = is_written && muster_json_set(record, "text", text_value(text)) &&
+                 write_record(run, record);
     muster_json_free(record);
+    return is_written;
 }
 
 void run_log_output(struct run_task *task, const char *stream, const char *line, size_t length)
@@ -120,37 +124,69 @@ void run_log_output(struct run_task *task, const char *stream, const char *line,
     char when[40];
 
     if (text == NULL)
-        abort();
+        output_no_memory();
     record = muster_json_object_new();
     if (length > 0 && line[0] == '{' && muster_json_parse(line, length, &parsed, NULL) != MUSTER_OK)
         parsed = NULL;
     format_time(run, when, sizeof(when));
-    if (muster_json_set(record, "time", muster_json_text_new(when)) &&
-        muster_json_set(record, "level", muster_json_text_new("info")) &&
-        muster_json_set(record, "event", muster_json_text_new("output")) &&
-        muster_json_set(record, "task", muster_json_text_new(task->name)) &&
-        muster_json_set(record, "stream", muster_json_text_new(stream)) &&
-        muster_json_set(record, parsed != NULL ? "record" : "text",
-                        parsed != NULL ? parsed : text_value(text)))
-        write_record(run, record);
+    if (!muster_json_set(record, "time", muster_json_text_new(when)) ||
+        !muster_json_set(record, "level", muster_json_text_new("info")) ||
+        !muster_json_set(record, "event", muster_json_text_new("output")) ||
+        !muster_json_set(record, "task", muster_json_text_new(task->name)) ||
+        !muster_json_set(record, "stream", muster_json_text_new(stream)) ||
+        !muster_json_set(record, parsed != NULL ? "record" : "text",
+                         parsed != NULL ? parsed : text_value(text)) ||
+        !write_record(run, record))
+        output_no_memory(); /* what a worker says is not lost in silence */
     muster_json_free(record);
     free(text);
+}
+
+/* A text for people, cut where memory lacks for it. */
+struct run_text {
+    char *whole;
+    char cut[512];
+};
+
+static char *text_format(struct run_text *text, const char *fmt, va_list args) MUSTER_PRINTF(2, 0);
+static char *text_format(struct run_text *text, const char *fmt, va_list args)
+{
+    va_list again;
+
+    va_copy(again, args);
+    if (vasprintf(&text->whole, fmt, args) < 0) {
+        text->whole = NULL;
+        vsnprintf(text->cut, sizeof(text->cut), fmt, again);
+    }
+    va_end(again);
+    return text->whole != NULL ? text->whole : text->cut;
+}
+
+static char *text_line(struct run_text *text, const char *fmt, ...) MUSTER_PRINTF(2, 3);
+static char *text_line(struct run_text *text, const char *fmt, ...)
+{
+    va_list args;
+    char *line;
+
+    va_start(args, fmt);
+    line = text_format(text, fmt, args);
+    va_end(args);
+    return line;
 }
 
 static void write_text(struct run *run, const char *text)
 {
     char when[40];
-    char *line = NULL;
-    int length;
+    struct run_text whole;
+    const char *line;
 
     if (run->progress.is_terminal)
         format_short_time(run, when, sizeof(when));
     else
         format_time(run, when, sizeof(when));
-    length = asprintf(&line, "%s [muster] %s\n", when, text);
-    if (length > 0)
-        run_sink_write(run->err, line, (size_t)length);
-    free(line);
+    line = text_line(&whole, "%s [muster] %s\n", when, text);
+    run_sink_write(run->err, line, strlen(line));
+    free(whole.whole);
 }
 
 static void log_write(struct run *run, enum muster_log_level level, const char *event,
@@ -159,9 +195,7 @@ static void log_write(struct run *run, enum muster_log_level level, const char *
     if (run->settings.is_quiet || level > run->log_level)
         return;
     run_progress_clear(run);
-    if (run->is_log_json)
-        write_json(run, level, event, fields, count, text);
-    else
+    if (!run->is_log_json || !write_json(run, level, event, fields, count, text))
         write_text(run, text);
 }
 
@@ -169,53 +203,46 @@ void run_log(struct run *run, enum muster_log_level level, const char *event,
              const struct muster_field *fields, size_t count, const char *fmt, ...)
 {
     va_list args;
-    char *text = NULL;
+    struct run_text text;
 
     va_start(args, fmt);
-    if (vasprintf(&text, fmt, args) >= 0)
-        log_write(run, level, event, fields, count, text);
+    log_write(run, level, event, fields, count, text_format(&text, fmt, args));
     va_end(args);
-    free(text);
+    free(text.whole);
 }
 
 void run_tell(struct run *run, const char *fmt, ...)
 {
     va_list args;
-    char *text = NULL;
+    struct run_text text;
 
     va_start(args, fmt);
-    if (vasprintf(&text, fmt, args) >= 0)
-        log_write(run, MUSTER_LOG_INFO, "note", NULL, 0, text);
+    log_write(run, MUSTER_LOG_INFO, "note", NULL, 0, text_format(&text, fmt, args));
     va_end(args);
-    free(text);
+    free(text.whole);
 }
 
 void run_log_error(const char *fmt, ...)
 {
     va_list args;
-    char *text = NULL;
+    struct run_text text;
+    char *line;
 
     va_start(args, fmt);
-    if (vasprintf(&text, fmt, args) < 0)
-        text = NULL;
+    line = text_format(&text, fmt, args);
     va_end(args);
-    if (text == NULL)
-        return;
     if (logging != NULL)
         run_progress_clear(logging);
-    if (logging != NULL && logging->is_log_json)
-        write_json(logging, MUSTER_LOG_ERROR, "error", NULL, 0, text);
-    else
-        fprintf(stderr, "muster run: %s\n", text);
-    free(text);
+    if (logging == NULL || !logging->is_log_json ||
+        !write_json(logging, MUSTER_LOG_ERROR, "error", NULL, 0, line))
+        fprintf(stderr, "muster run: %s\n", line);
+    free(text.whole);
 }
 
 void run_log_report(struct run *run, const char *event, const struct muster_field *fields,
                     size_t count, char *text)
 {
     run_progress_clear(run);
-    if (run->is_log_json)
-        write_json(run, MUSTER_LOG_ERROR, event, fields, count, text);
-    else
+    if (!run->is_log_json || !write_json(run, MUSTER_LOG_ERROR, event, fields, count, text))
         run_sink_write(run->err, text, strlen(text));
 }

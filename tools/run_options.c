@@ -2,6 +2,7 @@
 #include "run.h"
 
 #include "commands.h"
+#include "output.h"
 
 #include <muster/listen.h>
 
@@ -627,7 +628,7 @@ static char *respell(const char *argument, const char *next)
     unsigned mask;
 
     if (copy == NULL)
-        abort();
+        output_no_memory();
     memcpy(copy, argument, length + 1);
     for (size_t i = 2; length > 2 && copy[0] == '-' && copy[1] == '-' && i < length; i++) {
         if (copy[i] == '=')
@@ -659,7 +660,7 @@ bool run_settings_read(struct run_settings *settings, int argc, char **argv, int
 
     spelled = calloc((size_t)argc + 1, sizeof(spelled[0]));
     if (spelled == NULL)
-        abort();
+        output_no_memory();
     kept[kept[0] != NULL] = spelled;
     for (int i = 0; i < argc; i++)
         spelled[i] = end == 0 || i < end ? respell(argv[i], argv[i + 1]) : argv[i];

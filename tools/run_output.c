@@ -1,6 +1,8 @@
 /* What workers print, taken by whole lines: prefixed on the console, plain in log files. */
 #include "run.h"
 
+#include "output.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -24,7 +26,7 @@ static void append(struct run_stream *stream, const char *bytes, size_t count)
             wanted *= 2;
         grown = realloc(stream->line, wanted);
         if (grown == NULL)
-            abort();
+            output_no_memory();
         stream->line = grown;
         stream->capacity = wanted;
     }
@@ -110,24 +112,21 @@ static void on_readable(struct muster_fd_watch *watch, unsigned ready)
     run_output_balance(stream->task->run);
 }
 
-bool run_stream_open(struct run_stream *stream, struct run_task *task, int fd, run_line_fn *on_line)
+void run_stream_open(struct run_stream *stream, struct run_task *task, int fd, run_line_fn *on_line)
 {
     stream->task = task;
     stream->on_line = on_line;
     stream->watch = (struct muster_fd_watch){
-        .data = stream, .on_ready = on_readable, .fd = fd, .wanted = MUSTER_FD_READ};
+        .data = stream, .on_ready = on_readable, .fd = fd, .wanted = 0};
     if (is_file(stream)) {
         stream->is_open = lseek(fd, (off_t)stream->taken, SEEK_SET) >= 0;
-        return stream->is_open;
+        return;
     }
-    if (muster_fd_watch_open(&stream->watch, task->run->env->loop) != MUSTER_OK) {
-        close(fd);
-        return false;
-    }
+    if (muster_fd_watch_open(&stream->watch, task->run->env->loop) != MUSTER_OK)
+        output_no_memory(); /* what a worker says is not lost in silence */
     stream->is_open = true;
-    if (task->run->is_output_held && on_line == run_output_line)
-        muster_fd_watch_update(&stream->watch, 0);
-    return true;
+    if (!task->run->is_output_held || on_line != run_output_line)
+        muster_fd_watch_update(&stream->watch, MUSTER_FD_READ);
 }
 
 void run_stream_drain(struct run_stream *stream)
@@ -211,7 +210,7 @@ void run_output_line(void *data, const char *line, size_t length)
     char *text = whole + name_length + 3;
 
     if (whole == NULL)
-        abort();
+        output_no_memory();
     keep_last(task, line, length);
     whole[0] = '[';
     memcpy(whole + 1, task->name, name_length);

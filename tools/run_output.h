@@ -44,7 +44,7 @@ struct run_stream {
     size_t length, capacity;
 };
 /** Take the read end fd; of a file: from `taken` on. */
-bool run_stream_open(struct run_stream *stream, struct run_task *task, int fd,
+void run_stream_open(struct run_stream *stream, struct run_task *task, int fd,
                      run_line_fn *on_line);
 /** Read what a dead worker left (a pipe holds 1 MiB at most, a file all that was not read yet), hand
  * on a last line without its end, close. */

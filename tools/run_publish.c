@@ -3,6 +3,7 @@
 #include "run.h"
 
 #include "job_keys.h"
+#include "output.h"
 
 #include <muster/registry.h>
 
@@ -183,7 +184,7 @@ void run_publish_open(struct run *run)
     struct run_publish *publish = calloc(1, sizeof(*publish));
 
     if (publish == NULL)
-        abort();
+        output_no_memory();
     publish->run = run;
     snprintf(publish->key, sizeof(publish->key), "%s%s/%llu", JOB_STATUS_PREFIX,
              run->settings.job_name, (unsigned long long)run->settings.node_rank);

@@ -3,6 +3,7 @@
 #include "run.h"
 #include "commands.h"
 #include "local_jobs.h"
+#include "output.h"
 #include "run_dead.h"
 
 #include <muster/registry.h>
@@ -73,8 +74,11 @@ static bool serve(struct run_registry *registry, struct muster_error *ret_error)
         MUSTER_OK)
         return false;
     if (muster_registry_server_open(env, registry->store, &options, &registry->server, ret_error) !=
-        MUSTER_OK)
+        MUSTER_OK) {
+        for (int turn = 0; turn < 4; turn++) /* it is taken down by the loop's next turns */
+            muster_loop_turn(env->loop, 0);
         return false;
+    }
     muster_registry_server_set_data(registry->server, registry);
     if (resume != NULL)
         resume->registry_port = muster_registry_server_address(registry->server)->port;
@@ -170,7 +174,7 @@ bool run_registry_open(struct run *run, struct muster_error *ret_error)
     struct muster_registry_options options = {.tls = run_tls_registry(run)};
 
     if (registry == NULL)
-        abort();
+        output_no_memory();
     registry->run = run;
     muster_list_init(&registry->deaths);
     muster_timer_init(&registry->silence_timer, on_silence, registry);
@@ -255,7 +259,7 @@ void run_registry_confirm_death(struct run *run, const struct run_task *task, co
     char incarnation[MUSTER_INCARNATION_TEXT_BYTES];
 
     if (death == NULL)
-        abort();
+        output_no_memory();
     death->registry = run->registry;
     muster_timer_init(&death->again, on_again, death);
     snprintf(death->key, sizeof(death->key), "/muster/%s/dead/%s", run->settings.job_name,

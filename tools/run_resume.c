@@ -3,6 +3,7 @@
 #include "run.h"
 
 #include "commands.h"
+#include "output.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -107,7 +108,7 @@ static char **read_texts(const struct run_resume *resume, const char *name, int 
         count += bytes[i] == '\0';
     texts = calloc((size_t)count + 1, sizeof(texts[0]));
     if (texts == NULL)
-        abort();
+        output_no_memory();
     for (int i = 0; i < count; i++) {
         texts[i] = bytes;
         bytes += strlen(bytes) + 1;
@@ -186,9 +187,8 @@ bool run_resume_begin(struct run_resume *resume, const char *dir, int argc, char
               write_texts(resume, "command", where, argv) &&
               write_texts(resume, "environment", NULL, environ);
     free(where);
-    return is_good ||
-           refuse(ret_exit, EXIT_OTHER, "%s: cannot write into %s: %s", option, dir,
-                  strerror(errno));
+    return is_good || refuse(ret_exit, EXIT_OTHER, "%s: cannot write into %s: %s", option, dir,
+                             strerror(errno));
 }
 
 bool run_resume_recall(struct run_resume *resume, const char *dir, char ***ret_argv, int *ret_argc,

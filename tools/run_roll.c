@@ -4,6 +4,8 @@
 
 #include <muster/registry.h>
 
+#include "output.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,7 +35,7 @@ struct run_roll *run_roll_new(void)
     struct run_roll *roll = calloc(1, sizeof(*roll));
 
     if (roll == NULL)
-        abort();
+        output_no_memory();
     return roll;
 }
 
@@ -56,11 +58,11 @@ static bool roll_add_name(struct run_roll *roll, const char *name)
             return false;
     names = realloc(roll->names, (roll->count + 1) * sizeof(names[0]));
     if (names == NULL)
-        abort();
+        output_no_memory();
     roll->names = names;
     names[roll->count] = strdup(name);
     if (names[roll->count++] == NULL)
-        abort();
+        output_no_memory();
     return true;
 }
 

@@ -15,28 +15,61 @@
 #define PATIENCE_MS   10000 /* at the end, for a reader that does not read */
 #define CAPACITY_KEEP ((size_t)64 << 10)
 
+/* How many of these bytes were written. */
+static size_t write_bytes(struct run_sink *sink, const char *bytes, size_t count)
+{
+    ssize_t written =
+        write(sink->fd, bytes, sink->is_watched && count > PIECE_BYTES ? PIECE_BYTES : count);
+
+    if (written >= 0)
+        return (size_t)written;
+    if (errno == EAGAIN || errno == EINTR)
+        return 0;
+    sink->is_broken = true; /* the workers go on */
+    sink->error = errno;
+    if (errno != EPIPE) /* else who read has seen enough */
+        output_tell_lost(sink->fd == STDOUT_FILENO ? "standard output" : "standard error", sink->fd,
+                         errno);
+    sink->start = sink->end;
+    return 0;
+}
+
 /* Write one piece. False: nothing could be written. */
 static bool write_piece(struct run_sink *sink)
 {
-    size_t count = sink->end - sink->start;
-    ssize_t written;
+    size_t written = write_bytes(sink, sink->bytes + sink->start, sink->end - sink->start);
 
-    if (sink->is_watched && count > PIECE_BYTES)
-        count = PIECE_BYTES;
-    written = write(sink->fd, sink->bytes + sink->start, count);
-    if (written < 0 && (errno == EAGAIN || errno == EINTR))
-        return false;
-    if (written < 0) {
-        sink->is_broken = true; /* the workers go on */
-        sink->error = errno;
-        if (errno != EPIPE) /* else who read has seen enough */
-            output_tell_lost(sink->fd == STDOUT_FILENO ? "standard output" : "standard error",
-                             sink->fd, errno);
-        sink->start = sink->end;
-        return false;
+    sink->start += written;
+    return written > 0;
+}
+
+/* False: nobody reads. */
+static bool await_room(const struct run_sink *sink)
+{
+    struct pollfd poll_fd = {.fd = sink->fd, .events = POLLOUT};
+    int count;
+
+    while ((count = poll(&poll_fd, 1, PATIENCE_MS)) < 0)
+        ; /* a signal, or no memory: both pass */
+    return count > 0;
+}
+
+static void write_all(struct run_sink *sink)
+{
+    while (sink->start < sink->end && !sink->is_broken && await_room(sink))
+        write_piece(sink);
+}
+
+/* There is no memory to keep these bytes: for once the loop waits. */
+static void write_through(struct run_sink *sink, const char *bytes, size_t count)
+{
+    write_all(sink);
+    while (count > 0 && !sink->is_broken && await_room(sink)) {
+        size_t written = write_bytes(sink, bytes, count);
+
+        bytes += written;
+        count -= written;
     }
-    sink->start += (size_t)written;
-    return true;
 }
 
 static void rewind_when_empty(struct run_sink *sink)
@@ -110,8 +143,12 @@ static bool reserve(struct run_sink *sink, size_t count)
 
 void run_sink_write(struct run_sink *sink, const char *bytes, size_t count)
 {
-    if (sink->is_broken || count == 0 || !reserve(sink, count))
+    if (sink->is_broken || count == 0)
         return;
+    if (!reserve(sink, count)) {
+        write_through(sink, bytes, count);
+        return;
+    }
     memcpy(sink->bytes + sink->end, bytes, count);
     sink->end += count;
     if (sink->is_watched) {
@@ -130,16 +167,11 @@ bool run_sink_is_full(const struct run_sink *sink)
 
 bool run_sink_close(struct run_sink *sink)
 {
-    struct pollfd poll_fd = {.fd = sink->fd, .events = POLLOUT};
     bool is_whole;
 
     if (sink->is_watched)
         muster_fd_watch_close(&sink->watch);
-    while (sink->start < sink->end && !sink->is_broken) {
-        if (poll(&poll_fd, 1, PATIENCE_MS) <= 0)
-            break;
-        write_piece(sink);
-    }
+    write_all(sink);
     is_whole = !sink->is_broken && sink->start == sink->end;
     free(sink->bytes);
     sink->bytes = NULL;

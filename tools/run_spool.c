@@ -112,8 +112,8 @@ static void free_taken(struct run_stream *stream)
     if (!stream->is_open || taken - stream->freed < PUNCH_BYTES)
         return;
     taken -= taken % PAGE_BYTES;
-    if (fallocate(stream->watch.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
-                  (off_t)taken) == 0)
+    if (fallocate(stream->watch.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)taken) ==
+        0)
         stream->freed = taken; /* a file system that cannot: the file grows until the end */
 }
 

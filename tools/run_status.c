@@ -2,6 +2,7 @@
 #include "run.h"
 
 #include "commands.h"
+#include "output.h"
 #include "run_page.h"
 #include "service.h"
 
@@ -366,7 +367,7 @@ bool run_status_open(struct run *run, int *ret_exit)
         return true;
     status = calloc(1, sizeof(*status));
     if (status == NULL)
-        abort();
+        output_no_memory();
     status->run = run;
     if (muster_address_parse_listen(run->settings.status, &address, &error) != MUSTER_OK ||
         muster_http_server_open(run->env, &address, &status->server, &error) != MUSTER_OK) {
@@ -378,7 +379,7 @@ bool run_status_open(struct run *run, int *ret_exit)
     snprintf(status->url, sizeof(status->url), "http://%s",
              muster_address_format(muster_http_server_address(status->server), text));
     if (pages_add(status) != MUSTER_OK)
-        abort();
+        output_no_memory();
     run_history_open(run);
     if (run->is_log_json)
         run_log(run, MUSTER_LOG_INFO, "status", RUN_FIELDS(MUSTER_FIELD("url", status->url)),

@@ -2,6 +2,7 @@
 #include "run.h"
 
 #include "commands.h"
+#include "output.h"
 
 #include <errno.h>
 #include <math.h>
@@ -44,7 +45,7 @@ static void report_begin(struct report *report)
     *report = (struct report){.text = NULL};
     report->file = open_memstream(&report->text, &report->bytes);
     if (report->file == NULL)
-        abort();
+        output_no_memory();
 }
 
 static void report_end(struct report *report, struct run *run, const char *event,

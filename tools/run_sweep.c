@@ -6,6 +6,8 @@
 
 #include <muster/registry.h>
 
+#include "output.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -269,7 +271,7 @@ static void on_listed(struct muster_registry_op *op, enum muster_rc rc)
     }
     sweep->jobs = calloc(JOBS_MAX, sizeof(sweep->jobs[0]));
     if (sweep->jobs == NULL)
-        abort();
+        output_no_memory();
     for (size_t i = 0; i < op->kv_count; i++)
         note_key(sweep, &op->kvs[i]);
     sweep_next(sweep);
@@ -346,7 +348,7 @@ void run_sweep_open(struct run *run)
         return;
     sweep = run->sweep = calloc(1, sizeof(*sweep));
     if (sweep == NULL)
-        abort();
+        output_no_memory();
     sweep->run = run;
     sweep->op.data = sweep->note.data = sweep;
     snprintf(sweep->resumable_key, KEY_BYTES, ROOT "%s/resumable/%llu", run->settings.job_name,

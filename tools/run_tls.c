@@ -4,6 +4,7 @@
 #include "run.h"
 
 #include "job_tls.h"
+#include "output.h"
 
 #include <muster/tls.h>
 
@@ -38,7 +39,7 @@ static bool issue_all(struct run *run, struct muster_error *ret_error)
         return false;
     tls->tasks = calloc(run->task_count, sizeof(tls->tasks[0]));
     if (tls->tasks == NULL)
-        abort();
+        output_no_memory();
     for (uint32_t i = 0; i < run->task_count; i++) {
         snprintf(who, sizeof(who), "task/%s", run->tasks[i].name);
         who[strcspn(who, ":")] = '-'; /* no colon within a SPIFFE path */
@@ -90,7 +91,7 @@ bool run_tls_open(struct run *run, struct muster_error *ret_error)
         return true;
     run->tls = calloc(1, sizeof(*run->tls));
     if (run->tls == NULL)
-        abort();
+        output_no_memory();
     if (run->resume != NULL) {
         snprintf(dir, sizeof(dir), "%s/tls", run->resume->dir);
         options.dir = dir;

@@ -3,6 +3,7 @@
 #include "run.h"
 
 #include "commands.h"
+#include "output.h"
 
 #include <muster/registry.h>
 
@@ -126,7 +127,7 @@ void run_weights_open(struct run *run)
     struct run_weights *weights = calloc(1, sizeof(*weights));
 
     if (weights == NULL)
-        abort();
+        output_no_memory();
     weights->run = run;
     run->weights = weights;
     name_keys(weights);

@@ -4,6 +4,8 @@
 #include <muster/env.h>
 #include <muster/json.h>
 
+#include "output.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +27,7 @@ static char *text_copy(const struct muster_json *value)
     char *copy = text != NULL ? strdup(text) : NULL;
 
     if (text != NULL && copy == NULL)
-        abort();
+        output_no_memory();
     return copy;
 }
 

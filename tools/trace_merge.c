@@ -4,6 +4,8 @@
 
 #include <muster/json.h>
 
+#include "output.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +44,7 @@ static void print_text(FILE *out, const char *text)
     char *quoted = NULL;
 
     if (muster_json_format(value, false, muster_mem_system(), &quoted) != MUSTER_OK)
-        abort(); /* out of memory: what was parsed is UTF-8 */
+        output_no_memory(); /* what was parsed is UTF-8 */
     fputs(quoted, out);
     muster_mem_free(muster_mem_system(), quoted);
     muster_json_free(value);
@@ -175,7 +177,7 @@ static void print_process(struct life *life)
     char *name = NULL;
 
     if (asprintf(&name, "%s (%s, %.8s)", file->task, file->host, file->incarnation) < 0)
-        abort();
+        output_no_memory();
     print_name(life, "process_name", 0, name);
     free(name);
     begin_entry(life->merge);

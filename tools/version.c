@@ -208,7 +208,7 @@ static void print_json(const struct gpu_told *gpu)
         !muster_json_set(root, "libraries", libraries_of()) ||
         !muster_json_set(root, "gpu", gpu_of(gpu)) ||
         muster_json_format(root, false, muster_mem_system(), &text) != MUSTER_OK)
-        abort();
+        output_no_memory();
     puts(text);
     muster_mem_free(muster_mem_system(), text);
     muster_json_free(root);

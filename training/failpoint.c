@@ -29,7 +29,7 @@ enum muster_rc muster_failpoint_init(struct muster_failpoint *failpoint, struct 
     if (text == NULL || *text == '\0')
         return MUSTER_OK;
     is_good = parse_number(&rest, "step=", &step);
-    if (is_good && *rest == ',')
+    if (is_good && strncmp(rest, ",chunk", strlen(",chunk")) == 0)
         is_good = parse_number(&rest, ",chunk=", &chunk) && chunk <= UINT32_MAX;
     failpoint->is_stop = is_good && strcmp(rest, ",stop") == 0;
     if (!is_good || (*rest != '\0' && !failpoint->is_stop))

@@ -99,7 +99,7 @@ static void write_line(struct muster_report *report, const char *text, size_t le
     do
         written = write(report->fd, text, length);
     while (written < 0 && errno == EINTR);
-    if (written < 0) { /* the launcher is gone: nobody is left to tell */
+    if (written != (ssize_t)length) { /* the launcher is gone, or has half a line: no more of it */
         close(report->fd);
         report->fd = -1;
         report->kept_bytes = 0;
@@ -111,7 +111,7 @@ static bool has_room(const struct muster_report *report, int timeout_ms)
 {
     struct pollfd room = {.fd = report->fd, .events = POLLOUT};
 
-    return poll(&room, 1, timeout_ms) == 1 && (room.revents & (POLLOUT | POLLERR)) != 0;
+    return poll(&room, 1, timeout_ms) == 1; /* nobody waits for a descriptor that is closed, either */
 }
 
 static void write_kept(struct muster_report *report)

@@ -284,78 +284,65 @@ static void give_up(struct muster_strategy *strategy)
 }
 
 /* Where the members have agreed on NCCL this one needs it, too. */
-static enum muster_rc follow_communication(struct muster_strategy *strategy)
+static void follow_communication(struct muster_strategy *strategy)
 {
     const struct muster_view *view = muster_node_view(strategy->node);
-    enum muster_rc rc = MUSTER_OK;
 
-    if (view != NULL && view->communication.implementation == MUSTER_COMMUNICATION_NCCL)
-        rc = muster_strategy_open_device(strategy, &strategy->error);
-    if (rc != MUSTER_OK)
+    if (view->communication.implementation == MUSTER_COMMUNICATION_NCCL &&
+        muster_strategy_open_device(strategy, &strategy->error) != MUSTER_OK)
         give_up(strategy);
-    return rc;
 }
 
-/* Become a member (again): wait for the node, and in a new job hand out the first one's tensors. */
-static enum muster_rc become_ready(struct muster_strategy *strategy)
+/* Become a member (again): wait for the node, and in a new job hand out the first one's tensors. FAILED
+ * otherwise, or WAITING: excluded meanwhile, the node comes back. */
+static void become_ready(struct muster_strategy *strategy)
 {
-    enum muster_rc rc = muster_strategy_wait(strategy, is_ready_or_failed);
-
-    if (rc != MUSTER_OK)
-        return rc;
-    strategy->is_ready = false;
+    if (muster_strategy_wait(strategy, is_ready_or_failed) != MUSTER_OK)
+        return;
     strategy->state = MUSTER_STRATEGY_READY;
-    rc = follow_communication(strategy);
-    if (rc != MUSTER_OK)
-        return rc;
+    follow_communication(strategy);
+    if (strategy->state == MUSTER_STRATEGY_FAILED)
+        return;
     if (strategy->is_restored) {
         strategy->is_torn = false;
         if (strategy->committed_step >= strategy->next_step)
             strategy->steps_lost += strategy->committed_step - (strategy->next_step - 1);
         strategy->committed_step = strategy->next_step - 1;
-        return MUSTER_OK;
+        return;
     }
-    rc = muster_strategy_share_state(strategy);
-    if (rc != MUSTER_OK) {
+    if (muster_strategy_share_state(strategy) != MUSTER_OK) {
         if (strategy->state == MUSTER_STRATEGY_READY)
             give_up(strategy);
-        return rc;
+        return;
     }
     muster_node_commit_step(strategy->node, 0);
-    muster_trace_emit(
-        strategy->env, "state_shared", 0, strategy->shared_bytes,
-        muster_node_view(strategy->node) != NULL ? muster_node_view(strategy->node)->epoch : 0);
+    muster_trace_emit(strategy->env, "state_shared", 0, strategy->shared_bytes,
+                      muster_node_view(strategy->node)->epoch);
     strategy->next_step = 1;
-    return MUSTER_OK;
 }
 
 /* The node may overwrite the tensors from here on: the program is inside begin. */
-static enum muster_rc offer_state(struct muster_strategy *strategy)
+static bool offer_state(struct muster_strategy *strategy)
 {
     enum muster_rc rc =
         muster_node_set_state(strategy->node, strategy->tensors, strategy->tensor_count);
 
-    if (rc != MUSTER_OK)
-        return muster_error_set(&strategy->error, rc, "cannot register the training state: %s",
-                                muster_rc_text(rc));
-    strategy->is_state_offered = true;
-    return MUSTER_OK;
+    if (rc == MUSTER_OK)
+        return true;
+    muster_error_set(&strategy->error, rc, "cannot register the training state: %s",
+                     muster_rc_text(rc));
+    give_up(strategy);
+    return false;
 }
 
-/* Until this process is a member that has the state. */
-static enum muster_rc enter(struct muster_strategy *strategy)
+/* Until this process is a member that has the state, or FAILED. */
+static void enter(struct muster_strategy *strategy)
 {
-    enum muster_rc rc;
-
     while (strategy->state == MUSTER_STRATEGY_OPEN || strategy->state == MUSTER_STRATEGY_WAITING) {
         strategy->state = MUSTER_STRATEGY_WAITING;
-        rc = strategy->is_state_offered ? MUSTER_OK : offer_state(strategy);
-        if (rc == MUSTER_OK)
-            rc = become_ready(strategy);
-        if (rc != MUSTER_OK && strategy->state != MUSTER_STRATEGY_WAITING)
-            return rc; /* WAITING: excluded meanwhile, the node comes back */
+        if (offer_state(strategy))
+            become_ready(strategy);
     }
-    return MUSTER_OK;
 }
 
 static bool may_begin(void *data)
@@ -379,9 +366,8 @@ static enum muster_rc begin_in_seat(struct muster_strategy *strategy)
         strategy->next_step = strategy->committed_step + 1;
     }
     do {
-        rc = enter(strategy);
-        if (rc == MUSTER_OK)
-            rc = muster_strategy_wait(strategy, may_begin);
+        enter(strategy);
+        rc = muster_strategy_wait(strategy, may_begin);
         if (rc != MUSTER_OK)
             return rc;
     } while (!muster_strategy_is_member(strategy));
@@ -445,10 +431,7 @@ static enum muster_rc commit_in_seat(struct muster_strategy *strategy)
         strategy->progress_reported_ns = now_ns;
         strategy->epoch_reported = strategy->epoch; /* who dies now had gone on in it */
         muster_report_progress(strategy->report, strategy->step, strategy->epoch,
-                               muster_node_view(strategy->node) != NULL
-                                   ? muster_node_view(strategy->node)->member_count
-                                   : 0,
-                               &strategy->progress);
+                               muster_node_view(strategy->node)->member_count, &strategy->progress);
     }
     return MUSTER_OK;
 }

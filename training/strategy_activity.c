@@ -26,8 +26,7 @@ static void find_awaited(const struct muster_strategy *strategy, const struct mu
     const struct muster_group *group = muster_node_group(strategy->node);
 
     task[0] = '\0';
-    ret_wait->op[0] = '\0';
-    if (view == NULL || group == NULL || !muster_group_waits_for(group, ret_wait) ||
+    if (group == NULL || !muster_group_waits_for(group, ret_wait) ||
         ret_wait->rank >= view->member_count)
         return;
     snprintf(task, room, "%s:%u", view->members[ret_wait->rank].task_type,

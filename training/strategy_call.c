@@ -18,10 +18,8 @@ enum muster_rc muster_strategy_wait(struct muster_strategy *strategy, bool (*is_
                              strategy->committed_step, strategy->epoch, 0);
     }
     rc = muster_runtime_wait(strategy->runtime, is_done, strategy, UINT64_MAX);
-
-    if (strategy->state == MUSTER_STRATEGY_FAILED)
-        return strategy->error.rc;
-    return rc;
+    (void)rc; /* no deadline, and in the seat: it is done */
+    return strategy->state == MUSTER_STRATEGY_FAILED ? strategy->error.rc : MUSTER_OK;
 }
 
 static bool are_ops_done(void *data)
@@ -163,8 +161,8 @@ enum muster_rc muster_strategy_run_in_seat(struct muster_strategy *strategy,
         if (rc != MUSTER_OK)
             strategy->ops_rc = rc;
         rc = muster_strategy_wait_ops(strategy);
-        if (rc != MUSTER_OK)
-            return rc;
+        if (rc != MUSTER_OK && (strategy->ops_rc != MUSTER_OK || i < call->count))
+            return rc; /* what was delivered before the node failed is delivered */
     }
     return strategy->ops_rc;
 }
@@ -234,7 +232,7 @@ static enum muster_rc run_list_in_seat(struct muster_strategy *strategy,
                                 call->name, call->count, muster_rc_text(rc));
     strategy->ops_open++;
     rc = muster_strategy_wait_ops(strategy);
-    return rc != MUSTER_OK ? rc : strategy->ops_rc;
+    return rc != MUSTER_OK && strategy->ops_rc != MUSTER_OK ? rc : strategy->ops_rc;
 }
 
 enum muster_rc muster_strategy_run(struct muster_strategy *strategy,

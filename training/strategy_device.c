@@ -180,9 +180,11 @@ enum muster_rc muster_strategy_run_on_device(struct muster_strategy *strategy,
     count_bytes(strategy, call);
     error = strategy->error;
     outcome = muster_strategy_run_in_seat(strategy, &end);
-    if (rc == MUSTER_OK || strategy->state == MUSTER_STRATEGY_FAILED)
+    if (rc == MUSTER_OK)
         return outcome;
-    strategy->error = error;
     strategy->ops_rc = rc;
+    if (strategy->state == MUSTER_STRATEGY_FAILED)
+        return strategy->error.rc;
+    strategy->error = error;
     return rc;
 }

@@ -72,8 +72,6 @@ static void leave_at_once(struct muster_strategy *strategy)
 
 static void give_up(struct muster_strategy *strategy, const char *text)
 {
-    if (strategy->state == MUSTER_STRATEGY_FAILED)
-        return;
     muster_report_abandoned(strategy->report, strategy->step, text);
     muster_error_set(&strategy->error, MUSTER_CANCELLED, "abandoned: %s", text);
     MUSTER_LOG(strategy->env, WARN, "abandoned", "step", strategy->step, "why", text);

@@ -172,7 +172,6 @@ static void on_excluded(void *data, const struct muster_error *why)
     strategy->error = *why;
     strategy->state = MUSTER_STRATEGY_WAITING;
     strategy->is_ready = false;
-    strategy->is_state_offered = false;
     strategy->waiting_since_ns = muster_loop_now_ns(strategy->env->loop);
 }
 
@@ -180,6 +179,8 @@ static void on_failed(void *data, const struct muster_error *error)
 {
     struct muster_strategy *strategy = data;
 
+    if (strategy->state == MUSTER_STRATEGY_FAILED)
+        return; /* it has told why itself */
     strategy->error = *error;
     strategy->state = MUSTER_STRATEGY_FAILED;
     if (error->rc == MUSTER_OUT_OF_RANGE) /* it comes too late: an end, and not an error */

@@ -76,9 +76,8 @@ struct muster_strategy {
     uint64_t committed_step; /* the highest */
     uint64_t steps_lost;
     uint64_t next_step; /* valid when on_ready has come */
-    bool is_ready;      /* on_ready has come and was not taken yet */
+    bool is_ready;      /* on_ready has come, and on_excluded not since */
     bool is_restored;
-    bool is_state_offered; /* the node knows the tensors and may overwrite them */
     uint64_t waiting_since_ns;
 
     bool is_sharing; /* the initial state goes to all */

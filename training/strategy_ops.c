@@ -429,8 +429,6 @@ void muster_strategy_snapshot(struct muster_strategy *strategy)
     const struct muster_view *view = muster_node_view(strategy->node);
     const struct muster_incarnation *self = muster_node_incarnation(strategy->node);
 
-    if (view == NULL)
-        return;
     muster_view_unref(strategy->view);
     strategy->view = muster_view_ref((struct muster_view *)(uintptr_t)view); /* counted only */
     strategy->communication = view->communication;

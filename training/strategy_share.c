@@ -169,7 +169,8 @@ static enum muster_rc share_shape(struct share *share)
     if (!is_giver)
         shape.data = muster_mem_alloc(mem, (size_t)size);
     if (shape.data == NULL)
-        return MUSTER_RESOURCE_EXHAUSTED;
+        return muster_error_set(&share->strategy->error, MUSTER_RESOURCE_EXHAUSTED, "%s: %s",
+                                COMPARE, muster_rc_text(MUSTER_RESOURCE_EXHAUSTED));
     rc = broadcast(share, COMPARE, &shape);
     if (rc == MUSTER_OK && is_odd(share, share->self))
         rc = explain_difference(share, shape.data, (size_t)size);
@@ -384,7 +385,7 @@ static enum muster_rc give_batch(struct share *share, struct batch *batch)
 
     if (batch->count > 0)
         rc = compare_batch(share, batch);
-    if (rc == MUSTER_OK && batch->count > 0) {
+    if (batch->count > 0) { /* of a comparison that failed nothing is left */
         if (batch->is_keeper)
             keep_batch(share, batch);
         strategy->is_torn = share->self != share->giver;
@@ -466,13 +467,12 @@ enum muster_rc muster_strategy_share_state(struct muster_strategy *strategy)
     strategy->is_sharing = true;
     do {
         rc = muster_strategy_wait_view(strategy);
-        if (rc == MUSTER_OK && strategy->state != MUSTER_STRATEGY_READY)
-            rc = MUSTER_ABORTED; /* excluded meanwhile */
-        if (rc != MUSTER_OK)
-            break;
-        rc = share_once(strategy);
-    } while (rc == MUSTER_ABORTED && strategy->state == MUSTER_STRATEGY_READY &&
-             !muster_node_view(strategy->node)->is_below_min && --attempts > 0);
+        if (strategy->state == MUSTER_STRATEGY_READY)
+            rc = share_once(strategy);
+        else
+            rc = MUSTER_CANCELLED; /* failed, or excluded meanwhile */
+    } while (rc == MUSTER_ABORTED && !muster_node_view(strategy->node)->is_below_min &&
+             --attempts > 0);
     strategy->is_sharing = false;
     return rc;
 }

@@ -117,6 +117,7 @@ MUSTER_API bool muster_task_is_posted(const struct muster_task *task);
  *  Errors: RESOURCE_EXHAUSTED; UNIMPLEMENTED in the simulated world. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_fd_watch_open(struct muster_fd_watch *watch,
                                                                  struct muster_loop *loop);
+/** Watch it for something else. What the system has no room for is asked for again until it has. */
 MUSTER_API void muster_fd_watch_update(struct muster_fd_watch *watch, unsigned wanted);
 /** Synchronous; does not close the descriptor. Idempotent. */
 MUSTER_API void muster_fd_watch_close(struct muster_fd_watch *watch);

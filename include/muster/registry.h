@@ -291,8 +291,9 @@ struct muster_registry_change {
 typedef void muster_registry_changes_fn(struct muster_registry_watch *watch,
                                         const struct muster_registry_change *changes, size_t count);
 /** The watch has ended. OUT_OF_RANGE: its revision was compacted, DATA_LOSS: the registry is
- * another store or has lost revisions (memory registry restarted): range again and start a new
- * watch. Others: watch->error. */
+ * another store or has lost revisions (memory registry restarted), RESOURCE_EXHAUSTED: one revision
+ * has more changes than 64 messages hold: range again and start a new watch. Others: watch->error.
+ */
 typedef void muster_registry_watch_end_fn(struct muster_registry_watch *watch, enum muster_rc rc);
 
 /** Caller's memory until stop or on_end. */

@@ -97,6 +97,7 @@ struct muster_call {
     /* borrowed until done returns; the initial one is there from on_headers on */
     struct muster_metadata initial_metadata, trailing_metadata;
     bool is_unsent; /* it ended before a connection took it: the server cannot have acted */
+    bool is_answered; /* status is the server's word; false: the call ended here, or on the way */
     /* private */
     muster_call_done_fn *done;
     void *impl;

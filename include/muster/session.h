@@ -33,7 +33,7 @@ struct muster_session {
     struct muster_registry_op op; /* the revocation */
     struct muster_task task;      /* the end */
     struct muster_list places;
-    bool is_granted, is_lost, is_lost_told, is_closing, is_revoked;
+    bool is_granted, is_lost, is_closing, is_revoked;
 };
 
 /**

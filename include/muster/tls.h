@@ -26,7 +26,8 @@ struct muster_tls_options {
     enum muster_tls_version version_min;
     /** Patterns of muster_identity_matches, one of which a peer's certificate must satisfy. For a
      * client they stand instead of the comparison with the name that it dialled; none: that
-     * comparison. For a server none means any certificate under the roots. */
+     * comparison. For a server they demand a certificate of its clients, as is_peer_required does;
+     * none: any certificate under the roots. */
     const char *const *peer_names;
     size_t peer_name_count;
     uint64_t reload_interval_ns; /* how often the files are looked at; 0: 60 s, UINT64_MAX: never */

@@ -30,7 +30,7 @@ RULES = [
      r"ioctl|poll|ppoll|select|pselect|epoll_\w+|eventfd|signalfd|memfd_create|shm_open|mmap|rename|unlink|mkstemp|glob",
      {NET_SOCKETS: r".*", SHARED_MEMORY: r".*", GPU_THREAD: r".*",
       "runtime/loop_libevent.c": r"close|read",  # of its timerfd
-      "runtime/loop_libevent_fd.c": r"close|dup|epoll_\w+",
+      "runtime/loop_libevent_fd.c": r"close|fcntl|epoll_\w+",
       "runtime/wake_eventfd.c": r"eventfd|read|write|close",
       "runtime/files_system.c": r"open|read|write|close|rename|unlink|glob",
       "runtime/host_system.c": r"close",

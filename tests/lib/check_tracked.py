@@ -43,8 +43,10 @@ PLACES = {
     "tests/proto/golden": ".txt",
     "tests/seeds": ".seed README.md",
     "tests/sim": ".c .h README.md",
+    "tests/torture": ".c .h",
     "tests/tools": "install-strangers mutate tests-without-strangers",
     "tests/unit/*": ".c",
+    "tests/unit/resolvers": ".c resolver_facts.txt",
     "tools": ".c .h .html CMakeLists.txt README.md install-dependencies quickstart test",
     "tools/protoc_gen_muster": ".c .h .proto",
 }

@@ -1,4 +1,5 @@
 /* One membership machine that is given single events. */
+#include "careful_mem.h"
 #include "member_stage.h"
 
 #include <stdio.h>
@@ -312,7 +313,7 @@ void member_stage_open(struct member_stage *stage, unsigned self, enum member_st
                        const struct muster_membership_options *options)
 {
     memset(stage, 0, sizeof(*stage));
-    muster_mem_limited_init(&stage->mem, muster_mem_system(), 0);
+    muster_mem_limited_init(&stage->mem, careful_mem(), 0);
     muster_rng_seeded_init(&stage->rng, 1);
     stage->now_ns = 100 * MUSTER_NS_PER_S;
     muster_membership_actions_init(&stage->actions, &stage->mem.mem);

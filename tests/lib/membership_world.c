@@ -1,4 +1,5 @@
 /* Several membership machines in a small world, up to their first common view. */
+#include "careful_mem.h"
 #include "membership_world.h"
 
 #include <stdio.h>
@@ -7,7 +8,7 @@
 
 void membership_world_open(struct membership_world *world, uint64_t seed, uint32_t expected)
 {
-    muster_mem_limited_init(&world->mem, muster_mem_system(), 0);
+    muster_mem_limited_init(&world->mem, careful_mem(), 0);
     pump_open(&world->pump, &world->mem.mem, seed);
     world->pump.expected_count = expected;
 }

@@ -17,6 +17,8 @@ TYPE_WORDS = set("struct union enum const volatile static extern register unsign
 NOT_CALLS = set("if for while switch return sizeof alignof _Alignof do else case goto defined".split())
 SILENT = re.compile(r"^(MUSTER_ASSERT\w*|assert|static_assert|_Static_assert|MUSTER_LOG\w*|va_(start|end|copy|arg)|__builtin_unreachable)$")
 WORDY = re.compile(r"(printf|_error_set|_error_format|_text_add)$")  # the order of what they print is no matter for a test
+ALLOCATES = re.compile(r"^muster_mem_(alloc|alloc_zero|realloc)$")  # more than is needed, or count and size swapped, is the same to all
+COMPARES = re.compile(r"^(str|strn|mem|strcase|strncase)cmp$")  # for equality: in either order
 RELATIONAL = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "=="}
 ERRORS = ("CANCELLED UNKNOWN INVALID_ARGUMENT DEADLINE_EXCEEDED NOT_FOUND ALREADY_EXISTS PERMISSION_DENIED RESOURCE_EXHAUSTED "
           "FAILED_PRECONDITION ABORTED OUT_OF_RANGE UNIMPLEMENTED INTERNAL UNAVAILABLE DATA_LOSS UNAUTHENTICATED").split()
@@ -112,7 +114,7 @@ class Finder:
     def __init__(self, file, text):
         self.file, self.source = file, Source(text)
         self.words, self.kinds, self.pairs = self.source.words, self.source.kinds, self.source.pairs
-        self.found, self.function = [], ""
+        self.found, self.function, self.rooms = [], "", []
 
     def faults(self):
         for self.function, start, end in self.source.functions():
@@ -288,7 +290,9 @@ class Finder:
         elif word == "!" and self.words[i + 1] != "(":
             self.add("negation dropped", i, i + 1, "")
         elif word == "(" and i > 0 and self.kinds[i - 1] == "id" and self.words[i - 1] not in NOT_CALLS and not WORDY.search(self.words[i - 1]):
-            self.arguments(i + 1, self.pairs.get(i, i + 1))
+            if ALLOCATES.match(self.words[i - 1]):
+                self.rooms.append((i, self.pairs.get(i, i + 1)))
+            self.arguments(i + 1, self.pairs.get(i, i + 1), self.words[i - 1])
         elif word == "(":
             for op, neutral in (("||", "false"), ("&&", "true")):
                 self.operands(i + 1, self.pairs.get(i, i + 1), {"&&", "||"}, op, neutral)
@@ -312,7 +316,8 @@ class Finder:
         if not found or self.words[i - 1] in ("{", "<<", ">>") and self.words[i + 1] in ("}", ","):
             return
         value, suffix = int(found[1]), found[2]
-        self.add("constant", i, i + 1, f"{value + 1}{suffix}")
+        if not any(start < i < end for start, end in self.rooms):
+            self.add("constant", i, i + 1, f"{value + 1}{suffix}")
         if value > 1:
             self.add("constant", i, i + 1, f"0{suffix}")
         elif value == 1 and not (i > first and self.words[i - 1] in ("+", "-")):  # dropping "+ 1" does the same
@@ -328,13 +333,15 @@ class Finder:
             if op in (ops[at], ops[at + 1]) and cuts[at] + 1 < cuts[at + 1]:
                 self.add("operand", cuts[at] + 1, cuts[at + 1], neutral)
 
-    def arguments(self, first, end):
+    def arguments(self, first, end, callee):
         """Each argument's own operators of logic, and adjacent arguments swapped."""
         cuts = [first - 1, *self.source.top(first, end, {","}), end]
         spans = [(a + 1, b) for a, b in zip(cuts, cuts[1:])]
         for op, neutral in (("||", "false"), ("&&", "true")):
             self.operands(first, end, {"&&", "||"}, op, neutral)
-        for (a, b), (c, d) in zip(spans, spans[1:]):
+        is_of_equals = COMPARES.match(callee) and self.words[end + 1] in ("==", "!=") and self.words[end + 2] == "0"
+        pairs = list(zip(spans, spans[1:]))
+        for (a, b), (c, d) in [] if ALLOCATES.match(callee) else pairs[1:] if is_of_equals else pairs:
             one, two = self.source.span(a, b), self.source.span(c, d)
             if one and two and one != two and "str" not in (self.kinds[a], self.kinds[c]) and not TYPE_WORDS & {self.words[a], self.words[c]}:
                 self.add("swap", a, d, f"{two}, {one}")

@@ -1,4 +1,5 @@
 /* The registry's meaning over a store in memory, with short words for requests. */
+#include "careful_mem.h"
 #include "mvcc_stage.h"
 
 #include <stdlib.h>
@@ -16,7 +17,7 @@ void mvcc_stage_open(struct mvcc_stage *f)
     struct muster_error error;
 
     memset(f, 0, sizeof(*f));
-    muster_mem_limited_init(&f->mem, muster_mem_system(), 0);
+    muster_mem_limited_init(&f->mem, careful_mem(), 0);
     assert_int_equal(muster_registry_store_open(&f->mem.mem, &options, &f->store, &error),
                      MUSTER_OK);
     muster_registry_arena_init(&f->arena, &f->mem.mem, MUSTER_MVCC_ANSWER_BYTES_MAX);
@@ -93,7 +94,7 @@ static void parse_range_word(const char *word, struct muster_mvcc_range *range)
 {
     static const char *const targets[] = {"by=key", "by=version", "by=create", "by=mod",
                                           "by=value"};
-    int64_t order = 0;
+    int64_t order = 0, target = 0;
 
     for (int i = 0; i < 5; i++) {
         if (strcmp(word, targets[i]) == 0)
@@ -101,6 +102,8 @@ static void parse_range_word(const char *word, struct muster_mvcc_range *range)
     }
     if (number_word(word, "order", &order))
         range->order = (int)order;
+    if (number_word(word, "by_number", &target))
+        range->target = (int)target;
     if (strcmp(word, "desc") == 0)
         range->order = MUSTER_MVCC_DESCEND;
     range->is_keys_only |= strcmp(word, "keys_only") == 0;

@@ -14,7 +14,6 @@ void played_registry_open(struct played_registry *played, const struct muster_rp
                                               .backoff_max_ns = 2 * MUSTER_NS_PER_MS,
                                               .user = password_file != NULL ? "u" : NULL,
                                               .password_file = password_file};
-    char endpoint[MUSTER_ADDRESS_TEXT_BYTES];
     struct muster_address any, address;
     struct muster_error error;
 
@@ -27,7 +26,7 @@ void played_registry_open(struct played_registry *played, const struct muster_rp
     muster_rpc_server_set_data(played->server, played);
     assert_int_equal(muster_rpc_server_add(played->server, methods, count, service), MUSTER_OK);
     assert_int_equal(muster_rpc_server_listen(played->server, &any, &address, &error), MUSTER_OK);
-    options.endpoints = muster_address_format(&address, endpoint);
+    options.endpoints = muster_address_format(&address, played->endpoint);
     assert_int_equal(muster_registry_open(played->env, &options, &played->registry, &error),
                      MUSTER_OK);
     muster_registry_set_data(played->registry, played);
@@ -47,6 +46,20 @@ void played_registry_hang_up(struct played_registry *played)
 {
     played->is_hanging_up = true;
     muster_registry_close(played->registry, on_registry_closed);
+}
+
+void played_registry_dial(struct played_registry *played, struct muster_registry_options options)
+{
+    struct muster_error error;
+
+    played_registry_hang_up(played);
+    test_env_run_until(played->env, test_env_is_true, &played->is_registry_closed);
+    played->is_hanging_up = played->is_registry_closed = false;
+    if (options.endpoints == NULL)
+        options.endpoints = played->endpoint;
+    assert_int_equal(muster_registry_open(played->env, &options, &played->registry, &error),
+                     MUSTER_OK);
+    muster_registry_set_data(played->registry, played);
 }
 
 void played_registry_close(struct played_registry *played)

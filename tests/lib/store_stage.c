@@ -1,4 +1,5 @@
 /* A registry's store on a file of its own, for one test case. */
+#include "careful_mem.h"
 #include "store_stage.h"
 
 #include <stdio.h>
@@ -27,7 +28,7 @@ void store_stage_open(struct store_stage *f)
     struct muster_error error;
 
     memset(f, 0, sizeof(*f));
-    muster_mem_limited_init(&f->mem, muster_mem_system(), 0);
+    muster_mem_limited_init(&f->mem, careful_mem(), 0);
     (void)snprintf(f->folder, sizeof(f->folder), "/tmp/registry_store.XXXXXX");
     assert_non_null(mkdtemp(f->folder));
     (void)snprintf(f->path, sizeof(f->path), "%s/registry.db", f->folder);

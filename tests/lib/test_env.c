@@ -2,16 +2,59 @@
 #include "test_env.h"
 
 #include "assertion_count.h"
+#include "careful_mem.h"
+
+#include <jansson.h>
+#include <stdlib.h>
 
 #define GUARD_NS  (60 * MUSTER_NS_PER_S)
 #define TEST_SEED UINT64_C(0x6d7573746572)
+
+/* JSON values have no allocator of their own: their blocks are counted for the whole program. */
+static size_t json_block_count, json_block_count_before;
+static unsigned
+    open_count; /* environments; between the first and the last one nothing is compared */
+
+static void *json_malloc(size_t bytes)
+{
+    void *block = malloc(bytes);
+
+    json_block_count += block != NULL;
+    return block;
+}
+
+static void json_free(void *block)
+{
+    json_block_count -= block != NULL;
+    free(block);
+}
+
+__attribute__((constructor)) static void count_json_blocks(void)
+{
+    json_set_alloc_funcs(json_malloc, json_free);
+}
+
+static void check_json_blocks(void)
+{
+    json_free_t free_fn = NULL;
+
+    json_get_alloc_funcs(NULL, &free_fn);
+    if (free_fn != json_free) /* the case has set its own */
+        return;
+    if (json_block_count != json_block_count_before)
+        fail_msg("%zd blocks of JSON values were not freed",
+                 (ssize_t)(json_block_count - json_block_count_before));
+}
 
 void test_env_open(struct test_env *test)
 {
     size_t asserted = assertion_count;
 
+    if (open_count++ == 0)
+        json_block_count_before = json_block_count;
+
     *test = (struct test_env){.env = {.loop = NULL}};
-    muster_mem_limited_init(&test->mem, muster_mem_system(), 0);
+    muster_mem_limited_init(&test->mem, careful_mem(), 0);
     muster_rng_seeded_init(&test->rng, TEST_SEED);
     test->env.mem = &test->mem.mem;
     test->env.rng = &test->rng.rng;
@@ -32,6 +75,8 @@ void test_env_close(struct test_env *test)
     left = muster_mem_limited_fini(&test->mem);
     if (left != 0)
         fail_msg("%zu blocks (%zu bytes) were not freed", left, test->mem.held_bytes);
+    if (--open_count == 0)
+        check_json_blocks();
 }
 
 static void on_guard(struct muster_timer *timer)

@@ -21,7 +21,7 @@ struct test_env {
 /** Fails the case when the environment cannot be opened. */
 void test_env_open(struct test_env *test);
 
-/** Fails the case when a block was not freed. */
+/** Fails the case when a block was not freed, or, with the last one that is open, a JSON value. */
 void test_env_close(struct test_env *test);
 
 /** Turn the loop until is_done(data) holds; after 60 s the case fails. */

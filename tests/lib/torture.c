@@ -1,6 +1,8 @@
 /* Running a scenario with each of its allocations refused. */
 #include "torture.h"
 
+#include "careful_mem.h"
+
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -84,12 +86,12 @@ bool torture_refuses(struct torture *torture)
 static void *torture_realloc(struct muster_mem *mem, void *ptr, size_t bytes)
 {
     if (bytes == 0) {
-        muster_mem_free(muster_mem_system(), ptr);
+        muster_mem_free(careful_mem(), ptr);
         return NULL;
     }
     if (torture_refuses(MUSTER_CONTAINER_OF(mem, struct torture, mem)))
         return NULL;
-    return muster_mem_realloc(muster_mem_system(), ptr, bytes);
+    return muster_mem_realloc(careful_mem(), ptr, bytes);
 }
 
 void torture_arm(struct torture *torture)
@@ -106,6 +108,44 @@ void torture_arm_limited(struct torture *torture, struct muster_mem_limited *mem
 void torture_disarm(struct torture *torture)
 {
     torture->is_armed = false;
+}
+
+/* --- The system's heap --- */
+
+static struct torture *of_system;
+static size_t system_block_count;
+
+static void *system_realloc(struct muster_mem *mem, void *ptr, size_t bytes)
+{
+    void *block;
+
+    (void)mem;
+    if (bytes == 0) {
+        system_block_count -= ptr != NULL;
+        free(ptr);
+        return NULL;
+    }
+    if (of_system != NULL && of_system->is_of_system && torture_refuses(of_system))
+        return NULL;
+    block = realloc(ptr, bytes);
+    system_block_count += block != NULL && ptr == NULL;
+    return block;
+}
+
+size_t torture_count_system_blocks(void)
+{
+    static const struct muster_mem_ops ops = {.realloc = system_realloc};
+
+    muster_mem_system()->ops = &ops; /* blocks from before are the same heap's */
+    return system_block_count;
+}
+
+void torture_arm_system(struct torture *torture)
+{
+    (void)torture_count_system_blocks();
+    of_system = torture;
+    torture->is_of_system = true;
+    torture_arm(torture);
 }
 
 /* --- Libraries --- */

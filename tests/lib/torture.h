@@ -9,14 +9,14 @@
 
 /** One run of a scenario. Allocations are counted, and refused, while it is armed. */
 struct torture {
-    struct muster_mem mem; /* over the system's heap */
+    struct muster_mem mem; /* over careful_mem */
     uint64_t fail_at;      /* the allocation that is refused, from 1; 0: none */
     bool is_lasting;       /* all after it, too */
     unsigned variant;      /* which failure, of system calls (torture_calls.h) */
     bool is_armed;
-    bool is_of_calls, is_of_libraries; /* what else is refused than `mem` */
-    uint64_t count;                    /* seen while armed */
-    uint64_t refused;                  /* of these */
+    bool is_of_calls, is_of_libraries, is_of_system; /* what else is refused than `mem` */
+    uint64_t count;                                  /* seen while armed */
+    uint64_t refused;                                /* of these */
 };
 
 typedef void torture_fn(struct torture *torture, const void *data);
@@ -43,6 +43,11 @@ void torture_arm(struct torture *torture);
  * what it had stays valid. */
 void torture_arm_limited(struct torture *torture, struct muster_mem_limited *mem);
 void torture_disarm(struct torture *torture);
+
+/** Memory of muster_mem_system(), for what opens an environment of its own. One thread at a time. */
+void torture_arm_system(struct torture *torture);
+/** Live blocks of it, counted from the first call on: as many before a run as after it. */
+size_t torture_count_system_blocks(void);
 
 /** Only one run was asked for: what it does may be told at length. */
 bool torture_is_traced(void);

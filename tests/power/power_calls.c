@@ -222,32 +222,31 @@ int power_unlink(const char *path)
     return failure;
 }
 
-int power_link(const char *from, const char *to) __asm__("link") WATCHED;
-int power_link(const char *from, const char *to)
+/* to names what from does, which keeps its name or not. */
+static int file_name_again(long call, const char *from, const char *to, bool is_kept)
 {
     const char *name = power_log_name(to);
-    int failure = 0;
+    int failure;
 
     if (is_refused(name != NULL))
         return -1;
-    failure = (int)syscall(SYS_linkat, AT_FDCWD, from, AT_FDCWD, to, 0);
+    failure = (int)syscall(call, AT_FDCWD, from, AT_FDCWD, to, 0); /* renameat reads no flags */
     if (failure == 0 && name != NULL)
-        power_log_link(name, power_log_find(power_log_name(from)), NULL);
+        power_log_link(name, power_log_find(power_log_name(from)),
+                       is_kept ? NULL : power_log_name(from));
     return failure;
+}
+
+int power_link(const char *from, const char *to) __asm__("link") WATCHED;
+int power_link(const char *from, const char *to)
+{
+    return file_name_again(SYS_linkat, from, to, true);
 }
 
 int power_rename(const char *from, const char *to) __asm__("rename") WATCHED;
 int power_rename(const char *from, const char *to)
 {
-    const char *name = power_log_name(to);
-    int failure = 0;
-
-    if (is_refused(name != NULL))
-        return -1;
-    failure = (int)syscall(SYS_renameat, AT_FDCWD, from, AT_FDCWD, to);
-    if (failure == 0 && name != NULL)
-        power_log_link(name, power_log_find(power_log_name(from)), power_log_name(from));
-    return failure;
+    return file_name_again(SYS_renameat, from, to, false);
 }
 
 /* Of file systems. */

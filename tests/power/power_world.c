@@ -1,4 +1,5 @@
 /* A registry's store in a folder that is recorded, written to in a fixed way. */
+#include "careful_mem.h"
 #include "power_world.h"
 #include "power_disk.h"
 
@@ -134,7 +135,7 @@ void power_world_check_integrity(struct muster_registry_store *store)
 void power_world_open(struct power_world *world, bool is_durable)
 {
     memset(world, 0, sizeof(*world));
-    muster_mem_limited_init(&world->mem, muster_mem_system(), 0);
+    muster_mem_limited_init(&world->mem, careful_mem(), 0);
     world->is_durable = is_durable;
     world->revision = 1;
     (void)strcpy(world->folder, "/tmp/registry_power.XXXXXX");

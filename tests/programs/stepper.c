@@ -133,9 +133,9 @@ int main(int argc, char **argv)
 
     state.data = calloc(state.count, sizeof(double));
     share.data = calloc(share.count, sizeof(double));
-    if (state.data == NULL || share.data == NULL)
-        abort();
-    rc = muster_strategy_open(NULL, &strategy, &error);
+    rc = state.data == NULL || share.data == NULL
+             ? muster_error_set(&error, MUSTER_RESOURCE_EXHAUSTED, "out of memory")
+             : muster_strategy_open(NULL, &strategy, &error);
     if (rc == MUSTER_OK)
         rc = muster_strategy_register(strategy, name, &state);
     if (rc == MUSTER_OK)

@@ -5,7 +5,9 @@
 
 #include "tests/sim/sim_internal.h"
 
-#define FILL_BYTES_MAX (256u << 10) /* larger buffers are only filled at their start */
+#define FILL_BYTES_MAX  (256u << 10) /* larger buffers are only filled at their start */
+#define SPOIL_BYTES_MAX 1024u        /* so much of a block that is freed, lest it be used again */
+#define SPOILT          0xdb
 
 struct block {
     struct muster_list link;
@@ -23,6 +25,7 @@ static void release(struct sim_mem *mem, struct block *block)
 {
     muster_list_remove(&block->link);
     mem->block_count--;
+    memset(block + 1, SPOILT, block->bytes < SPOIL_BYTES_MAX ? block->bytes : SPOIL_BYTES_MAX);
     free(block);
 }
 

@@ -191,7 +191,7 @@ static void on_caught_up(struct muster_catch_up *catch_up, enum muster_rc rc)
     world->rc = rc;
 }
 
-static void start(struct world *world, uint64_t step)
+static enum muster_rc try_start(struct world *world, uint64_t step)
 {
     struct muster_catch_up_options options = {
         .env = &world->test.env,
@@ -203,7 +203,12 @@ static void start(struct world *world, uint64_t step)
 
     hello_init(&options.hello, 99);
     world->catch_up.data = world;
-    assert_int_equal(muster_catch_up_start(&world->catch_up, &options, on_caught_up), MUSTER_OK);
+    return muster_catch_up_start(&world->catch_up, &options, on_caught_up);
+}
+
+static void start(struct world *world, uint64_t step)
+{
+    assert_int_equal(try_start(world, step), MUSTER_OK);
     assert_false(world->is_done);
 }
 
@@ -419,6 +424,28 @@ static void a_joiner_without_the_state_is_not_waited_for(void **state)
     world_close(&world);
 }
 
+/* It will have the state, or others will. */
+static void a_joiner_is_waited_for_where_nobody_else_is_left(void **state)
+{
+    struct world world;
+
+    (void)state;
+    world_open(&world);
+    world.entries[1].from_step = world.entries[2].from_step = 6;
+    muster_view_unref(world.view);
+    world.view = view_of(&world, 2, 0, MEMBERS);
+    start(&world, 5);
+    await_links(&world);
+    follow(&world, 3, 1, 1);
+    test_env_turn(&world.test.env, 50);
+    assert_false(world.is_done);
+    muster_state_server_commit(world.members[1].server, 5);
+    finish(&world, MUSTER_OK);
+
+    assert_same_state(&world);
+    world_close(&world);
+}
+
 static void an_answer_of_a_later_epoch_waits_for_its_view(void **state)
 {
     struct world world;
@@ -537,31 +564,43 @@ static void cancel_still_calls_back_once(void **state)
 /* One allocation fails, of a member or of the joiner, who asks again or says that it has no memory. */
 static void run_short(struct torture *torture, const void *data)
 {
+    bool is_from_start = *(const bool *)data;
+    enum muster_rc rc = MUSTER_OK;
     struct world world;
 
-    (void)data;
     world_open(&world);
     commit_all(&world, 5);
 
-    start(&world, 5);
-    torture_arm_limited(torture, &world.test.mem);
-    test_env_run_until(&world.test.env, test_env_is_true, &world.is_done);
+    if (is_from_start) {
+        torture_arm_limited(torture, &world.test.mem);
+        rc = try_start(&world, 5);
+    } else {
+        start(&world, 5);
+        torture_arm_limited(torture, &world.test.mem);
+    }
+    if (rc == MUSTER_OK)
+        test_env_run_until(&world.test.env, test_env_is_true, &world.is_done);
     torture_disarm(torture);
 
-    if (world.rc == MUSTER_OK)
+    if (rc == MUSTER_OK)
+        rc = world.rc;
+    if (rc == MUSTER_OK)
         assert_same_state(&world);
-    else if (world.rc != MUSTER_RESOURCE_EXHAUSTED)
-        fail_msg("%s: %s", muster_rc_name(world.rc), world.catch_up.error.text);
+    else if (rc != MUSTER_RESOURCE_EXHAUSTED)
+        fail_msg("%s: %s", muster_rc_name(rc), world.catch_up.error.text);
     world_close(&world);
 }
 
 static void want_of_memory_keeps_no_joiner_waiting(void **state)
 {
-    const struct torture_scenario scenario = {
-        .name = "catch-up", .run = run_short, .variant_count = 1, .runs_max = 0};
+    static const bool is_from_start[] = {false, true};
+    const struct torture_scenario scenarios[] = {
+        {"catch-up", run_short, &is_from_start[0], 1, 0},
+        {"catch-up, from its start", run_short, &is_from_start[1], 1, 0},
+    };
 
     (void)state;
-    torture_run(&scenario);
+    torture_run_all(scenarios, 2);
 }
 
 int main(void)
@@ -576,6 +615,7 @@ int main(void)
         cmocka_unit_test(who_is_silent_and_left_out_is_not_waited_for),
         cmocka_unit_test(a_joiner_that_has_the_state_serves_it),
         cmocka_unit_test(a_joiner_without_the_state_is_not_waited_for),
+        cmocka_unit_test(a_joiner_is_waited_for_where_nobody_else_is_left),
         cmocka_unit_test(an_answer_of_a_later_epoch_waits_for_its_view),
         cmocka_unit_test(members_that_disagree_are_named),
         cmocka_unit_test(other_bytes_than_announced_are_fetched_from_the_others),

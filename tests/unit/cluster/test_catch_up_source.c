@@ -140,6 +140,8 @@ static void answer_chunk(struct stand *stand, struct muster_peer_link *link, uin
         header.op.step = STEP + 1;
         send_frame(link, header, garbage, bytes);
         header.op.step = STEP;
+        send_frame(link, header, NULL, 0);
+        send_frame(link, (struct muster_frame_header){.type = MUSTER_STATE_MANIFEST}, NULL, 0);
         send_frame(link, (struct muster_frame_header){.type = 99}, garbage, 8);
     }
     if (answer != SILENT)

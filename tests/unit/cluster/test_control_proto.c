@@ -1,5 +1,6 @@
 /* Control messages, members, views and progress vectors survive the wire; strangers' bytes do not
  * get in. */
+#include "careful_mem.h"
 #include "test_env.h"
 
 #include <string.h>
@@ -14,7 +15,7 @@ struct fixture {
 
 static struct muster_mem *open_fixture(struct fixture *f)
 {
-    muster_mem_limited_init(&f->mem, muster_mem_system(), 0);
+    muster_mem_limited_init(&f->mem, careful_mem(), 0);
     return &f->mem.mem;
 }
 

@@ -1,4 +1,5 @@
 /* The coordination service's meaning: registration, heartbeats, errors, barriers, who lives. */
+#include "careful_mem.h"
 #include "test_env.h"
 
 #include <stdio.h>
@@ -85,7 +86,7 @@ static int set_up(void **state)
 {
     struct fixture *fixture = calloc(1, sizeof(*fixture));
 
-    muster_mem_limited_init(&fixture->mem, muster_mem_system(), 0);
+    muster_mem_limited_init(&fixture->mem, careful_mem(), 0);
     fixture->now_ns = MUSTER_NS_PER_S;
     *state = fixture;
     return 0;

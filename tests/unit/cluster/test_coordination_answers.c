@@ -1,4 +1,5 @@
 /* Every question to the coordination service is answered exactly once, whatever ends it. */
+#include "coordination_scene.h"
 #include "test_env.h"
 
 #include <stdlib.h>
@@ -18,12 +19,6 @@ struct question {
     int rc; /* WAITS until there is one */
 };
 
-struct fixture {
-    struct muster_mem_limited mem;
-    struct muster_coordination *coordination;
-    uint64_t now_ns;
-};
-
 static void on_answer(void *data, struct muster_coordination_ask *ask,
                       const struct muster_coordination_answer *answer)
 {
@@ -36,7 +31,7 @@ static void on_answer(void *data, struct muster_coordination_ask *ask,
 
 static const struct muster_coordination_ops ops = {.answer = on_answer};
 
-static void open_service(struct fixture *fixture, bool is_recoverable, bool ends_polls)
+static void open_service(struct coordination_scene *fixture, bool is_recoverable, bool ends_polls)
 {
     const struct muster_coordination_options options = {.task_count = 2,
                                                         .heartbeat_timeout_ns = BEAT_NS,
@@ -46,20 +41,10 @@ static void open_service(struct fixture *fixture, bool is_recoverable, bool ends
                                                         .is_recoverable = is_recoverable,
                                                         .ends_polls = ends_polls};
 
-    muster_mem_limited_init(&fixture->mem, muster_mem_system(), 0);
-    fixture->now_ns = MUSTER_NS_PER_S;
-    assert_int_equal(
-        muster_coordination_new(&fixture->mem.mem, &options, &ops, fixture, &fixture->coordination),
-        MUSTER_OK);
+    coordination_scene_open(fixture, &options, &ops);
 }
 
-static void close_service(struct fixture *fixture)
-{
-    muster_coordination_free(fixture->coordination);
-    assert_int_equal(muster_mem_limited_fini(&fixture->mem), 0);
-}
-
-static void ask_service(struct fixture *fixture, struct question *question,
+static void ask_service(struct coordination_scene *fixture, struct question *question,
                         const struct muster_coordination_request *request)
 {
     *question = (struct question){.rc = WAITS};
@@ -77,7 +62,7 @@ static void ask_service(struct fixture *fixture, struct question *question,
 #define REQUEST(...) (struct muster_coordination_request) FIELDS(__VA_ARGS__)
 
 /* Ask where nobody waits for the answer; WAITS when there is none. */
-static int ask_aside(struct fixture *fixture, struct muster_coordination_request request)
+static int ask_aside(struct coordination_scene *fixture, struct muster_coordination_request request)
 {
     struct question question;
 
@@ -98,7 +83,7 @@ enum stage {
     ENDED,  /* instead both have shut down */
 };
 
-static void register_both(struct fixture *fixture)
+static void register_both(struct coordination_scene *fixture)
 {
     const struct muster_coordination_request first = REQUEST(REGISTER, .incarnation = 100);
     struct question question;
@@ -109,7 +94,7 @@ static void register_both(struct fixture *fixture)
     assert_int_equal(question.rc, MUSTER_OK);
 }
 
-static void shut_down_both(struct fixture *fixture)
+static void shut_down_both(struct coordination_scene *fixture)
 {
     const struct muster_coordination_request first = REQUEST(SHUTDOWN, .task = 0);
     struct question question;
@@ -120,7 +105,7 @@ static void shut_down_both(struct fixture *fixture)
         muster_coordination_drop(fixture->coordination, &question.ask);
 }
 
-static void go_to(struct fixture *fixture, enum stage stage)
+static void go_to(struct coordination_scene *fixture, enum stage stage)
 {
     if (stage == NOBODY)
         return;
@@ -219,7 +204,7 @@ static void what_need_not_wait_is_answered_at_once(void **state)
 {
     (void)state;
     for (size_t i = 0; i < PROMPTS; i++) {
-        struct fixture fixture;
+        struct coordination_scene fixture;
         struct question question;
 
         open_service(&fixture, false, false);
@@ -229,14 +214,14 @@ static void what_need_not_wait_is_answered_at_once(void **state)
         if (question.answers != 1 || question.rc != prompts[i].rc)
             fail_msg("%s: %u answers, rc %d", prompts[i].name, question.answers, question.rc);
 
-        close_service(&fixture);
+        coordination_scene_close(&fixture);
         assert_int_equal(question.answers, 1);
     }
 }
 
 static void another_service_is_named_to_every_question_but_the_first(void **state)
 {
-    struct fixture fixture;
+    struct coordination_scene fixture;
 
     (void)state;
     open_service(&fixture, false, false);
@@ -254,13 +239,13 @@ static void another_service_is_named_to_every_question_but_the_first(void **stat
         ask_aside(&fixture, REQUEST(REGISTER, .incarnation = 100, .has_service_incarnation = true,
                                     .service_incarnation = SERVICE + 1)),
         MUSTER_OK);
-    close_service(&fixture);
+    coordination_scene_close(&fixture);
 }
 
 /* --- Questions that wait, and what ends them --- */
 
 struct trial {
-    struct fixture fixture;
+    struct coordination_scene fixture;
     const struct muster_coordination_request *request;
     struct question question;
 };
@@ -439,7 +424,7 @@ static void what_waits_is_answered_once_by_what_ends_it(void **state)
 
             let_time_pass(&trial);
             assert_true(trial.question.answers <= 1);
-            close_service(&trial.fixture);
+            coordination_scene_close(&trial.fixture);
         }
 }
 
@@ -459,7 +444,7 @@ static void who_does_not_wait_any_more_is_not_answered(void **state)
             if (trial.question.answers != 0)
                 fail_msg("%s, dropped before %s: rc %d", waitings[i].name, ends[end].name,
                          trial.question.rc);
-            close_service(&trial.fixture);
+            coordination_scene_close(&trial.fixture);
         }
 }
 
@@ -467,7 +452,7 @@ static void who_does_not_wait_any_more_is_not_answered(void **state)
 static void a_poll_ends_with_its_job(void **state)
 {
     const struct muster_coordination_request poll = REQUEST(POLL_FOR_ERROR, );
-    struct fixture fixture;
+    struct coordination_scene fixture;
     struct question question;
 
     (void)state;
@@ -482,7 +467,7 @@ static void a_poll_ends_with_its_job(void **state)
 
     assert_int_equal(question.answers, 1);
     assert_int_equal(question.rc, MUSTER_CANCELLED);
-    close_service(&fixture);
+    coordination_scene_close(&fixture);
 }
 
 /* --- No memory --- */
@@ -492,7 +477,7 @@ static void no_memory_is_an_answer_too(void **state)
     (void)state;
     for (size_t i = 0; i < PROMPTS; i++)
         for (uint64_t fail_at = 1, is_over = 0; is_over == 0; fail_at++) {
-            struct fixture fixture;
+            struct coordination_scene fixture;
             struct question question;
 
             open_service(&fixture, false, false);
@@ -506,7 +491,7 @@ static void no_memory_is_an_answer_too(void **state)
                 (question.rc != prompts[i].rc && question.rc != MUSTER_RESOURCE_EXHAUSTED))
                 fail_msg("%s, allocation %d: %u answers, rc %d", prompts[i].name, (int)fail_at,
                          question.answers, question.rc);
-            close_service(&fixture);
+            coordination_scene_close(&fixture);
         }
 }
 
@@ -514,7 +499,7 @@ static void what_was_deleted_is_gone(void **state)
 {
     (void)state;
     for (uint64_t fail_at = 1, is_over = 0; is_over == 0; fail_at++) {
-        struct fixture fixture;
+        struct coordination_scene fixture;
         int rc;
 
         open_service(&fixture, false, false);
@@ -526,7 +511,7 @@ static void what_was_deleted_is_gone(void **state)
 
         assert_int_equal(ask_aside(&fixture, REQUEST(TRY_GET, .key = TEXT("k"))),
                          rc == MUSTER_OK ? MUSTER_NOT_FOUND : MUSTER_OK);
-        close_service(&fixture);
+        coordination_scene_close(&fixture);
     }
 }
 
@@ -537,7 +522,7 @@ static void what_a_barrier_came_to_outlives_a_lack_of_memory(void **state)
 
     (void)state;
     for (uint64_t fail_at = 1, is_over = 0; is_over == 0; fail_at++) {
-        struct fixture fixture;
+        struct coordination_scene fixture;
         struct question question;
 
         open_service(&fixture, false, false);
@@ -551,7 +536,7 @@ static void what_a_barrier_came_to_outlives_a_lack_of_memory(void **state)
 
         if (is_over == 0)
             assert_int_equal(ask_aside(&fixture, first), MUSTER_DEADLINE_EXCEEDED);
-        close_service(&fixture);
+        coordination_scene_close(&fixture);
     }
 }
 
@@ -577,7 +562,7 @@ static void what_waits_ends_in_spite_of_lacking_memory(void **state)
                     fail_msg("%s, ended by %s, allocation %d: %u answers, rc %d", waitings[i].name,
                              ends[end].name, (int)fail_at, trial.question.answers,
                              trial.question.rc);
-                close_service(&trial.fixture);
+                coordination_scene_close(&trial.fixture);
             }
 }
 

@@ -1,4 +1,5 @@
 /* What a coordination service finds again after its process was killed. */
+#include "careful_mem.h"
 #include "test_env.h"
 
 #include <stdio.h>
@@ -134,7 +135,7 @@ static int set_up(void **state)
 {
     struct fixture *fixture = calloc(1, sizeof(*fixture));
 
-    muster_mem_limited_init(&fixture->mem, muster_mem_system(), 0);
+    muster_mem_limited_init(&fixture->mem, careful_mem(), 0);
     strcpy(fixture->folder, "/tmp/muster-keeper-XXXXXX");
     assert_non_null(mkdtemp(fixture->folder));
     (void)snprintf(fixture->path, sizeof(fixture->path), "%s/data", fixture->folder);

@@ -1,4 +1,5 @@
 /* Keys of the coordination service. */
+#include "careful_mem.h"
 #include "test_env.h"
 
 #include <stdio.h>
@@ -61,7 +62,7 @@ static int set_up(void **state)
     struct fixture *fixture = calloc(1, sizeof(*fixture));
     const struct muster_coordination_options options = {.task_count = 1, .service_incarnation = 1};
 
-    muster_mem_limited_init(&fixture->mem, muster_mem_system(), 0);
+    muster_mem_limited_init(&fixture->mem, careful_mem(), 0);
     assert_int_equal(
         muster_coordination_new(&fixture->mem.mem, &options, &ops, fixture, &fixture->coordination),
         MUSTER_OK);

@@ -1,4 +1,5 @@
 /* The bytes of the coordination service: three forms of requests, answers, details. */
+#include "careful_mem.h"
 #include "test_env.h"
 
 #include <stdio.h>
@@ -166,7 +167,7 @@ static void expect_packed(enum muster_coordination_dialect dialect,
         void *bytes = NULL;
         size_t size = 0;
 
-        muster_mem_limited_init(&mem, muster_mem_system(), 0);
+        muster_mem_limited_init(&mem, careful_mem(), 0);
         mem.fail_at = fail_at;
         rc = muster_coordination_pack(&mem.mem, dialect, method, answer, &bytes, &size);
         assert_true(mem.fail_at == 0 ? rc == MUSTER_RESOURCE_EXHAUSTED : rc == MUSTER_OK);
@@ -232,7 +233,7 @@ static void details_are_written_or_refused_for_want_of_memory(void **state)
         void *bytes = NULL;
         size_t size = 0;
 
-        muster_mem_limited_init(&mem, muster_mem_system(), 0);
+        muster_mem_limited_init(&mem, careful_mem(), 0);
         mem.fail_at = fail_at;
         rc = muster_coordination_pack_details(&mem.mem, MUSTER_COORDINATION_XLA, &answer, &bytes,
                                               &size);

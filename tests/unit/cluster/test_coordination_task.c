@@ -1,4 +1,5 @@
 /* Whose silence counts in the coordination service, and from when on. */
+#include "coordination_scene.h"
 #include "test_env.h"
 
 #include <stdio.h>
@@ -14,12 +15,6 @@ struct question {
     struct muster_coordination_ask ask;
     unsigned answers;
     char states[40]; /* "3;3;1;" */
-};
-
-struct fixture {
-    struct muster_mem_limited mem;
-    struct muster_coordination *coordination;
-    uint64_t now_ns;
 };
 
 static void on_answer(void *data, struct muster_coordination_ask *ask,
@@ -39,7 +34,7 @@ static void on_answer(void *data, struct muster_coordination_ask *ask,
 
 static const struct muster_coordination_ops ops = {.answer = on_answer};
 
-static void open_service(struct fixture *fixture, bool is_recoverable)
+static void open_service(struct coordination_scene *fixture, bool is_recoverable)
 {
     const struct muster_coordination_options options = {.task_count = TASKS,
                                                         .heartbeat_timeout_ns = BEAT_NS,
@@ -47,27 +42,17 @@ static void open_service(struct fixture *fixture, bool is_recoverable)
                                                         .service_incarnation = 7,
                                                         .is_recoverable = is_recoverable};
 
-    muster_mem_limited_init(&fixture->mem, muster_mem_system(), 0);
-    fixture->now_ns = MUSTER_NS_PER_S;
-    assert_int_equal(
-        muster_coordination_new(&fixture->mem.mem, &options, &ops, fixture, &fixture->coordination),
-        MUSTER_OK);
+    coordination_scene_open(fixture, &options, &ops);
 }
 
-static void close_service(struct fixture *fixture)
-{
-    muster_coordination_free(fixture->coordination);
-    assert_int_equal(muster_mem_limited_fini(&fixture->mem), 0);
-}
-
-static void ask_service(struct fixture *fixture, struct question *question,
+static void ask_service(struct coordination_scene *fixture, struct question *question,
                         struct muster_coordination_request request)
 {
     memset(question, 0, sizeof(*question));
     muster_coordination_handle(fixture->coordination, fixture->now_ns, &request, &question->ask);
 }
 
-static void ask_task(struct fixture *fixture, struct question *question,
+static void ask_task(struct coordination_scene *fixture, struct question *question,
                      enum muster_coordination_method method, uint32_t task)
 {
     ask_service(
@@ -75,7 +60,7 @@ static void ask_task(struct fixture *fixture, struct question *question,
         (struct muster_coordination_request){.method = method, .task = task, .incarnation = 5});
 }
 
-static void register_all(struct fixture *fixture)
+static void register_all(struct coordination_scene *fixture)
 {
     struct question questions[TASKS];
 
@@ -84,13 +69,13 @@ static void register_all(struct fixture *fixture)
     assert_int_equal(questions[0].answers, 1);
 }
 
-static void expire_after(struct fixture *fixture, uint64_t span_ns)
+static void expire_after(struct coordination_scene *fixture, uint64_t span_ns)
 {
     fixture->now_ns += span_ns;
     muster_coordination_expire(fixture->coordination, fixture->now_ns);
 }
 
-static void assert_states(struct fixture *fixture, const char *states)
+static void assert_states(struct coordination_scene *fixture, const char *states)
 {
     struct question question;
 
@@ -100,7 +85,7 @@ static void assert_states(struct fixture *fixture, const char *states)
 
 static void who_has_waited_in_vain_for_the_others_is_not_connected(void **state)
 {
-    struct fixture fixture;
+    struct coordination_scene fixture;
     struct question first, second;
 
     (void)state;
@@ -112,12 +97,12 @@ static void who_has_waited_in_vain_for_the_others_is_not_connected(void **state)
 
     assert_int_equal(first.answers + second.answers, 2);
     assert_states(&fixture, "2;1;2;");
-    close_service(&fixture);
+    coordination_scene_close(&fixture);
 }
 
 static void who_comes_back_is_listened_to_again(void **state)
 {
-    struct fixture fixture;
+    struct coordination_scene fixture;
     struct question question;
 
     (void)state;
@@ -132,13 +117,13 @@ static void who_comes_back_is_listened_to_again(void **state)
     expire_after(&fixture, 1);
 
     assert_states(&fixture, "2;2;2;");
-    close_service(&fixture);
+    coordination_scene_close(&fixture);
 }
 
 static void all_who_live_are_asked_whoever_comes_first(void **state)
 {
     const uint32_t and_a_stranger[] = {0, 1, 2, TASKS};
-    struct fixture fixture;
+    struct coordination_scene fixture;
     struct question questions[TASKS];
 
     (void)state;
@@ -152,7 +137,7 @@ static void all_who_live_are_asked_whoever_comes_first(void **state)
                                                          .task_count = TASKS + 1});
         assert_int_equal(questions[TASKS - 1].answers, task == 0);
     }
-    close_service(&fixture);
+    coordination_scene_close(&fixture);
 }
 
 /* Only when all have registered before the restart their silence counts at once. */
@@ -176,7 +161,7 @@ static void silence_counts_after_a_restart_where_all_had_registered(void **state
     other[strlen(muster_coordination_register_barrier)] = '\0';
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const struct muster_bytes id = {rows[i].barrier, strlen(rows[i].barrier)};
-        struct fixture fixture;
+        struct coordination_scene fixture;
 
         open_service(&fixture, false);
         assert_int_equal(
@@ -188,7 +173,7 @@ static void silence_counts_after_a_restart_where_all_had_registered(void **state
 
         assert_int_equal(muster_coordination_due_ns(fixture.coordination),
                          rows[i].is_counting ? fixture.now_ns + BEAT_NS : UINT64_MAX);
-        close_service(&fixture);
+        coordination_scene_close(&fixture);
     }
 }
 

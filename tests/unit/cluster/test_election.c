@@ -179,6 +179,29 @@ static void the_leader_resigns_and_the_next_leads_with_a_higher_term(void **stat
     registry_pair_close(&f);
 }
 
+static void who_gives_up_is_not_elected(void **state)
+{
+    struct registry_pair f;
+    struct candidate a, b;
+
+    (void)state;
+    registry_pair_open(&f);
+    stand(&a, &f, "a");
+    wait_to_lead(&a);
+    stand(&b, &f, "b");
+    registry_pair_wait_for_keys(&f, NAME "/", 2);
+    muster_election_cancel(&b.election);
+    assert_false(b.is_done);
+    test_env_run_until(f.env, test_env_is_true, &b.is_done);
+
+    assert_int_equal(b.rc, MUSTER_CANCELLED);
+    assert_int_equal(registry_pair_range(&f, NAME "/", MUSTER_REGISTRY_PREFIX), MUSTER_OK);
+    assert_int_equal(f.count, 1);
+    go_home(&a);
+    go_home(&b);
+    registry_pair_close(&f);
+}
+
 static void who_looks_on_sees_every_leader_and_the_newest_word(void **state)
 {
     struct registry_pair f;
@@ -272,6 +295,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_leader_resigns_and_the_next_leads_with_a_higher_term),
+        cmocka_unit_test(who_gives_up_is_not_elected),
         cmocka_unit_test(who_looks_on_sees_every_leader_and_the_newest_word),
         cmocka_unit_test(a_leader_whose_key_is_gone_proclaims_nothing),
         cmocka_unit_test(a_word_under_way_ends_before_the_resignation),

@@ -31,6 +31,7 @@ static void on_session_lost(struct muster_session *session)
     struct person *person = session->data;
 
     assert_true(person->is_lost || person->lock.token == 0);
+    assert_false(person->is_session_lost);
     person->is_session_lost = true;
 }
 
@@ -362,6 +363,40 @@ static void what_cannot_be_is_refused(void **state)
     registry_pair_close(&f);
 }
 
+static void a_session_that_cannot_be_opened_says_why(void **state)
+{
+    struct registry_pair f;
+    struct person a, before;
+    struct muster_registry *working = NULL;
+
+    (void)state;
+    registry_pair_open(&f);
+    working = f.registry;
+    memset(&a, 0x5a, sizeof(a));
+    a.f = &f;
+    a.session.data = &a;
+    before = a;
+    f.test.mem.fail_at = 1;
+    assert_int_equal(muster_session_open(&a.session, f.registry, TTL_S, registry_pair_soon(&f),
+                                         on_opened, on_session_lost),
+                     MUSTER_RESOURCE_EXHAUSTED);
+    assert_memory_equal(&a, &before, sizeof(a));
+    registry_pair_open_client(&f, "127.0.0.1:1");
+    a.is_opened = false;
+    assert_int_equal(muster_session_open(&a.session, f.registry, TTL_S,
+                                         muster_loop_after_ns(f.env->loop, 50 * MUSTER_NS_PER_MS),
+                                         on_opened, on_session_lost),
+                     MUSTER_OK);
+    test_env_run_until(f.env, test_env_is_true, &a.is_opened);
+
+    assert_int_equal(a.session_rc, MUSTER_UNAVAILABLE);
+    assert_int_equal(a.session.error.rc, MUSTER_UNAVAILABLE);
+    assert_non_null(strstr(a.session.error.text, "127.0.0.1:1"));
+    registry_pair_close_client(&f);
+    f.registry = working;
+    registry_pair_close(&f);
+}
+
 static void a_session_is_closed_before_it_is_open(void **state)
 {
     struct registry_pair f;
@@ -417,6 +452,7 @@ int main(void)
         cmocka_unit_test(one_whose_key_is_deleted_does_not_get_the_lock),
         cmocka_unit_test(a_compare_fences_what_the_registry_keeps),
         cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(a_session_that_cannot_be_opened_says_why),
         cmocka_unit_test(a_session_is_closed_before_it_is_open),
         cmocka_unit_test(who_unlocks_without_memory_has_unlocked),
     };

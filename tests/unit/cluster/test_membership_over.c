@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "careful_mem.h"
 #include "membership_pump.h"
 
 #define WORKERS 3
@@ -16,7 +17,7 @@ struct world {
 /* Three tasks on three hosts that have committed step 100. */
 static void open_world(struct world *world)
 {
-    muster_mem_limited_init(&world->mem, muster_mem_system(), 0);
+    muster_mem_limited_init(&world->mem, careful_mem(), 0);
     pump_open(&world->pump, &world->mem.mem, 1);
     world->pump.expected_count = WORKERS;
     world->pump.has_ops = false; /* steps are committed by hand */

@@ -178,6 +178,28 @@ static void the_dead_do_not_join(void **state)
     member_stage_close(&stage);
 }
 
+/* It is let in when the operation under way has ended, if it is still there. */
+static void a_joiner_without_a_link_is_not_let_in(void **state)
+{
+    struct muster_control join = WORD(JOIN, .epoch = 5, .is_ready = true);
+    struct member_stage stage;
+
+    (void)state;
+    join.member = member_stage_member(STAGE_STRANGER);
+    member_stage_open(&stage, 1, STAGE_STEADY, NULL);
+    muster_membership_set_work(stage.machine, (struct muster_membership_work){.is_busy = true});
+    member_stage_say(&stage, STAGE_STRANGER, &join);
+    member_stage_step(&stage,
+                      STAGE_EVENT(LINK_DOWN, .peer = member_stage_incarnation(STAGE_STRANGER)));
+    muster_membership_set_work(stage.machine, (struct muster_membership_work){.ended_count = 1});
+    member_stage_tick(&stage, MUSTER_NS_PER_MS);
+    member_stage_check(&stage, "without a link", "", IN(STEADY));
+    member_stage_link(&stage, STAGE_STRANGER);
+
+    member_stage_check(&stage, "with one", "freeze freeze>2 freeze>3 ", IN(COLLECTING));
+    member_stage_close(&stage);
+}
+
 /* --- Votes and swaps --- */
 
 static void votes_count_from_members_of_the_same_view(void **state)
@@ -382,6 +404,7 @@ int main(void)
         cmocka_unit_test(views_are_followed_or_end_it),
         cmocka_unit_test(words_count_from_members_of_the_same_view),
         cmocka_unit_test(the_dead_do_not_join),
+        cmocka_unit_test(a_joiner_without_a_link_is_not_let_in),
         cmocka_unit_test(votes_count_from_members_of_the_same_view),
         cmocka_unit_test(nothing_is_proposed_without_the_registry),
         cmocka_unit_test(a_swap_that_was_won_makes_the_view_true),

@@ -5,9 +5,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cluster/node_internal.h"
 #include "collective/view_proto.h"
 
 #define OTHER "07070707070707070707070707070707" /* a process that is no more than its record */
+#define THIRD "08080808080808080808080808080808" /* another, of no task of its own */
 
 /* --- Keys --- */
 
@@ -18,7 +20,9 @@ enum value {
     RECORD_OF_ANOTHER, /* with another number inside */
     VIEW,              /* view 3, of OTHER alone */
     VIEW_OF_ANOTHER_JOB,
+    VIEW_OF_TWO, /* view 3, of OTHER and THIRD */
     DEATH,
+    DEATH_WITH_WORK_DONE,
 };
 
 static struct muster_member member_of(uint8_t number)
@@ -32,13 +36,15 @@ static struct muster_member member_of(uint8_t number)
     return member;
 }
 
-static void pack_view(struct node_stand *stand, const char *job, void **bytes, size_t *size)
+static void pack_view(struct node_stand *stand, enum value value, void **bytes, size_t *size)
 {
-    struct muster_member member = member_of(7);
-    struct muster_view fields = {.epoch = 3, .members = &member, .member_count = 1};
+    struct muster_member members[2] = {member_of(7), member_of(8)};
+    struct muster_view fields = {
+        .epoch = 3, .members = members, .member_count = value == VIEW_OF_TWO ? 2 : 1};
     struct muster_view *view = NULL;
 
-    strcpy(fields.job, job);
+    members[1].task_index = 2;
+    strcpy(fields.job, value == VIEW_OF_ANOTHER_JOB ? "another" : NODE_STAND_JOB);
     assert_int_equal(muster_view_new(stand->pair.env->mem, &fields, &view), MUSTER_OK);
     assert_int_equal(muster_view_pack(view, stand->pair.env->mem, bytes, size), MUSTER_OK);
     muster_view_unref(view);
@@ -47,6 +53,9 @@ static void pack_view(struct node_stand *stand, const char *job, void **bytes, s
 static void put_key(struct node_stand *stand, const char *key, enum value value)
 {
     const struct muster_member_record record = {.member = member_of(value == RECORD ? 7 : 8)};
+    const char *text = value == DEATH                  ? "SIGKILL"
+                       : value == DEATH_WITH_WORK_DONE ? "exit 0 at step 5, done"
+                                                       : "\xff\xff";
     char whole[120];
     void *bytes = NULL;
     size_t size = 0;
@@ -54,16 +63,15 @@ static void put_key(struct node_stand *stand, const char *key, enum value value)
     if (value == RECORD || value == RECORD_OF_ANOTHER)
         assert_int_equal(muster_member_record_pack(&record, stand->pair.env->mem, &bytes, &size),
                          MUSTER_OK);
-    else if (value == VIEW || value == VIEW_OF_ANOTHER_JOB)
-        pack_view(stand, value == VIEW ? NODE_STAND_JOB : "another", &bytes, &size);
+    else if (value == VIEW || value == VIEW_OF_ANOTHER_JOB || value == VIEW_OF_TWO)
+        pack_view(stand, value, &bytes, &size);
     (void)snprintf(whole, sizeof(whole), NODE_STAND_FOLDER "%s", key);
     assert_int_equal(
         registry_pair_finish_op(
             &stand->pair,
             muster_registry_put_start(
                 &stand->pair.op, stand->pair.registry, registry_pair_bytes_of(whole),
-                bytes != NULL ? (struct muster_bytes){bytes, size}
-                              : registry_pair_bytes_of(value == DEATH ? "SIGKILL" : "\xff\xff"),
+                bytes != NULL ? (struct muster_bytes){bytes, size} : registry_pair_bytes_of(text),
                 0, registry_pair_soon(&stand->pair), registry_pair_on_op)),
         MUSTER_OK);
     muster_mem_free(stand->pair.env->mem, bytes);
@@ -147,6 +155,61 @@ static void what_is_put_later_counts_too(void **state)
     }
 }
 
+static void remove_key(struct node_stand *stand, const char *key)
+{
+    char whole[120];
+
+    (void)snprintf(whole, sizeof(whole), NODE_STAND_FOLDER "%s", key);
+    assert_int_equal(registry_pair_remove_keys(&stand->pair, whole, MUSTER_REGISTRY_KEY),
+                     MUSTER_OK);
+}
+
+static void a_view_that_is_deleted_says_nothing(void **state)
+{
+    struct node_stand stand;
+
+    (void)state;
+    node_stand_open(&stand);
+    node_stand_open_node(&stand);
+    node_stand_wait(&stand);
+    assert_string_equal(stand.told, "view:1 ");
+    stand.told[0] = '\0';
+    remove_key(&stand, "view");
+    put_key(&stand, "view", VIEW_OF_ANOTHER_JOB);
+    node_stand_wait(&stand);
+
+    assert_string_equal(stand.told, "failed:9 ");
+    node_stand_close_node(&stand);
+    node_stand_close(&stand);
+}
+
+static bool is_watching(void *data)
+{
+    return ((struct node_stand *)data)->node->registry.watching == NODE_WATCHING;
+}
+
+/* Launchers delete such keys when there are many. */
+static void the_work_of_the_dead_is_done_although_its_key_is_deleted(void **state)
+{
+    struct node_stand stand;
+
+    (void)state;
+    node_stand_open(&stand);
+    put_key(&stand, "view", VIEW_OF_TWO);
+    assert_int_equal(node_stand_try_node(&stand, (struct muster_node_options){.is_return = true}),
+                     MUSTER_OK);
+    test_env_run_until(stand.pair.env, is_watching, &stand);
+    put_key(&stand, "dead/" OTHER, DEATH_WITH_WORK_DONE);
+    remove_key(&stand, "dead/" OTHER);
+    put_key(&stand, "dead/" THIRD, DEATH);
+    node_stand_wait(&stand);
+
+    assert_string_equal(stand.told, "failed:11 "); /* the job is over, and does not begin anew */
+    assert_non_null(strstr(stand.error.text, "the job has ended"));
+    node_stand_close_node(&stand);
+    node_stand_close(&stand);
+}
+
 static void its_own_key_is_put_again_and_goes_with_it(void **state)
 {
     struct node_stand stand;
@@ -173,6 +236,8 @@ int main(void)
     const struct CMUnitTest node_watch[] = {
         cmocka_unit_test(only_what_is_whole_and_of_the_job_counts),
         cmocka_unit_test(what_is_put_later_counts_too),
+        cmocka_unit_test(a_view_that_is_deleted_says_nothing),
+        cmocka_unit_test(the_work_of_the_dead_is_done_although_its_key_is_deleted),
         cmocka_unit_test(its_own_key_is_put_again_and_goes_with_it),
     };
 

@@ -144,10 +144,14 @@ static void play_words(struct muster_rpc *rpc, const char *words)
             muster_rpc_finish(rpc, (enum muster_rc)atoi(at + 1), "so");
             return;
         }
-        if (*at == '*') { /* more parts than one message may have */
-            for (unsigned i = 0; i < 65; i++)
-                say_word(rpc, "F15");
-            return;
+        if (*at == '*') { /* more parts than a watch holds */
+            for (unsigned i = 0; i < 65; i++) {
+                char word[8];
+
+                (void)snprintf(word, sizeof(word), "F%u", at[1] == '+' ? 15 + i / 2 : 15);
+                say_word(rpc, word);
+            }
+            continue;
         }
         say_word(rpc, at);
     }
@@ -360,6 +364,12 @@ static void on_end(struct muster_registry_watch *watch, enum muster_rc rc)
     stand->end_rc = rc;
 }
 
+#define MANY                                                                                       \
+    "15 15 16 16 17 17 18 18 19 19 20 20 21 21 22 22 23 23 24 24 "                                 \
+    "25 25 26 26 27 27 28 28 29 29 30 30 31 31 32 32 33 33 34 34 "                                 \
+    "35 35 36 36 37 37 38 38 39 39 40 40 41 41 42 42 43 43 44 44 "                                 \
+    "45 45 46 46 "
+
 static const struct watch_row watch_rows[] = {
     {"from now", 0, {"C10 E12", "C12 E13 -"}, "0 13 ", "12 13 ", MUSTER_OK},
     {"from a revision", 5, {"C10 E6,8", "C12 E9 -"}, "5 9 ", "6 8 9 ", MUSTER_OK},
@@ -369,8 +379,11 @@ static const struct watch_row watch_rows[] = {
     {"progress of old", 0, {"C10 E12 P11", "C20 E21 -"}, "0 13 ", "12 21 ", MUSTER_OK},
     {"a part", 0, {"C10 F15", "C15 E15 -"}, "0 11 ", "15 ", MUSTER_OK},
     {"all parts", 0, {"C10 F15 E15", "C15 E16 -"}, "0 16 ", "15 15 16 ", MUSTER_OK},
+    {"whole revisions", 0, {"C10 F14,15 F15,16", "C16 E16 -"}, "0 16 ", "14 15 15 16 ", MUSTER_OK},
+    {"parts of nothing", 0, {"C10 F F12 F E12 E13 -"}, "0 ", "12 12 13 ", MUSTER_OK},
     {"a part, then all", 0, {"C10 F14", "C15 F14 E15 -"}, "0 11 ", "14 15 ", MUSTER_OK},
-    {"too many parts", 0, {"C10 *", "C15 E15 -"}, "0 11 ", "15 ", MUSTER_OK},
+    {"parts of many revisions", 0, {"C10 *+ -"}, "0 ", MANY, MUSTER_OK},
+    {"too many parts of one", 0, {"C10 F14 * -"}, "0 ", "14 ", MUSTER_RESOURCE_EXHAUSTED},
     {"what was shown", 0, {"C10 E12", "C13 E11,12,13 -"}, "0 13 ", "12 13 ", MUSTER_OK},
     {"no message", 0, {"C10 E12 G -", "C13 E13 -"}, "0 13 ", "12 13 ", MUSTER_OK},
     {"INTERNAL", 0, {"C10 E12 !13", "C13 E13 -"}, "0 13 ", "12 13 ", MUSTER_OK},

@@ -247,6 +247,7 @@ static void a_watch_may_be_stopped_in_its_callback(void **state)
     assert_int_equal(registry_pair_put(&f, PREFIX "a", "2"), MUSTER_OK);
     assert_int_equal(registry_pair_range(&f, PREFIX "a", MUSTER_REGISTRY_KEY), MUSTER_OK);
     assert_string_equal(watched.text, "a=1;");
+    muster_registry_watch_stop(&watched.watch); /* once more is no matter */
 
     registry_pair_close(&f);
 }

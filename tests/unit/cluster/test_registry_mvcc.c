@@ -36,6 +36,12 @@ static void ranges_answer_as_etcd_does(void **state)
         {"negative is now", ABC, "range a rev=-3", "a=1:2,2,1 #1"},
         {"empty key", ABC, "range ''", "INVALID_ARGUMENT etcdserver: key is not provided"},
         {"bad order", ABC, "range a order=3", "INVALID_ARGUMENT etcdserver: invalid sort option"},
+        {"order below all", ABC, "range a order=-1",
+         "INVALID_ARGUMENT etcdserver: invalid sort option"},
+        {"bad target", ABC, "range a by_number=5",
+         "INVALID_ARGUMENT etcdserver: invalid sort option"},
+        {"target below all", ABC, "range a by_number=-1",
+         "INVALID_ARGUMENT etcdserver: invalid sort option"},
         {"compacted", ABC "put a 2;mvcc_stage_compact 4", "range a rev=3", COMPACTED},
         {"the mvcc_stage_compact revision stays", ABC "put a 2;mvcc_stage_compact 4",
          "range a * rev=4", "a=1:2,2,1 b=2:3,3,1 c=3:4,4,1 #3"},
@@ -157,6 +163,10 @@ static void a_request_without_memory_is_refused_or_undone_whole(void **state)
     struct muster_mvcc_request ops[4] = {
         mvcc_stage_op(text[0], "put x 1"), mvcc_stage_op(text[1], "range a * by=value"),
         mvcc_stage_op(text[2], "del a c prev"), mvcc_stage_op(text[3], "put b 2 prev")};
+    const struct muster_mvcc_compare compare = {.span.key = mvcc_stage_bytes_of("a"),
+                                                .span.end = mvcc_stage_bytes_of("''"),
+                                                .target = MUSTER_MVCC_COMPARE_VALUE,
+                                                .value = mvcc_stage_bytes_of("1")};
     unsigned refusals = 0;
 
     (void)state;
@@ -164,17 +174,19 @@ static void a_request_without_memory_is_refused_or_undone_whole(void **state)
     mvcc_stage_open(&f);
     mvcc_stage_run_script(&f, ABC);
     muster_registry_arena_fini(&f.arena);
-    for (size_t limit = 0; limit < 20000; limit += 64) {
-        struct muster_mvcc_request request = mvcc_stage_txn_of(NULL, 0, ops, 4, NULL, 0);
+    for (size_t limit = 0; limit < 20000; limit++) {
+        struct muster_mvcc_request request = mvcc_stage_txn_of(&compare, 1, ops, 4, NULL, 0);
         struct muster_mvcc_result result;
         struct muster_error error;
         bool is_broken = false;
+        enum muster_rc rc;
 
         f.arena.limit_bytes = limit;
-        if (muster_mvcc_apply(&f.mvcc, &request, &f.arena, &result, &error, &is_broken) ==
-            MUSTER_OK)
+        rc = muster_mvcc_apply(&f.mvcc, &request, &f.arena, &result, &error, &is_broken);
+        if (rc == MUSTER_OK)
             break;
         refusals++;
+        assert_int_equal(rc, MUSTER_RESOURCE_EXHAUSTED);
         assert_int_equal(error.rc, MUSTER_RESOURCE_EXHAUSTED);
         assert_true(is_broken || !muster_registry_store_is_writing(f.store));
         assert_int_equal(muster_mvcc_rollback(&f.mvcc), MUSTER_OK);

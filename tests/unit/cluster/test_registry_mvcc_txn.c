@@ -1,5 +1,6 @@
 /* Transactions of the registry: compares, branches, bounds, all or nothing. */
 #include "mvcc_stage.h"
+#include "store_stage.h"
 
 #include <string.h>
 
@@ -203,27 +204,102 @@ static void lists_are_bounded_and_inner_txns_get_what_is_left(void **state)
     mvcc_stage_close(&f);
 }
 
-static void both_branches_of_an_inner_txn_may_put_one_key(void **state)
+/* Rows that a compare needs are gone, or cannot be read. */
+static void damage_of_the_store_breaks_a_compare(void **state)
 {
-    struct mvcc_stage f;
-    char text[3][64];
-    struct muster_mvcc_request then = mvcc_stage_op(text[0], "put x 1");
-    struct muster_mvcc_request otherwise = mvcc_stage_op(text[1], "put x 2");
-    struct muster_mvcc_request ops[2] = {mvcc_stage_txn_of(NULL, 0, &then, 1, &otherwise, 1),
-                                         mvcc_stage_op(text[2], "put x 3")};
-    struct muster_mvcc_request alone = mvcc_stage_txn_of(NULL, 0, ops, 1, NULL, 0);
-    struct muster_mvcc_request both = mvcc_stage_txn_of(NULL, 0, ops, 2, NULL, 0);
+    static const struct {
+        int target;
+        const char *damage;
+        enum muster_rc rc;
+    } rows[] = {
+        {MUSTER_MVCC_COMPARE_VERSION, "DROP TABLE keys", MUSTER_UNAVAILABLE},
+        {MUSTER_MVCC_COMPARE_VALUE, "DROP TABLE keys", MUSTER_UNAVAILABLE},
+        {MUSTER_MVCC_COMPARE_VALUE, "DELETE FROM log WHERE seq = 1", MUSTER_DATA_LOSS},
+    };
 
     (void)state;
-    mvcc_stage_open(&f);
+    for (size_t inner = 0; inner < 2; inner++)
+        for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+            struct mvcc_stage f;
+            struct muster_mvcc_compare wanted = compare("a", rows[i].target, MUSTER_MVCC_EQUAL, 1);
+            struct muster_mvcc_request request = mvcc_stage_txn_of(&wanted, 1, NULL, 0, NULL, 0);
+            struct muster_mvcc_request outer = mvcc_stage_txn_of(NULL, 0, &request, 1, NULL, 0);
+            struct muster_mvcc_result result;
+            struct muster_error error;
+            bool is_broken = false;
+            enum muster_rc rc;
 
-    mvcc_stage_apply(&f, &alone);
-    assert_string_equal(f.text, "yes [yes [put]]");
-    f.text[0] = '\0';
-    mvcc_stage_apply(&f, &both);
-    assert_string_equal(f.text, "INVALID_ARGUMENT etcdserver: duplicate key given in txn request");
+            mvcc_stage_open(&f);
+            mvcc_stage_run_script(&f, ABC);
+            store_stage_run_sql(muster_registry_store_database(f.store), rows[i].damage);
 
-    mvcc_stage_close(&f);
+            rc = muster_mvcc_apply(&f.mvcc, inner == 1 ? &outer : &request, &f.arena, &result,
+                                   &error, &is_broken);
+            if (rc != rows[i].rc || error.rc != rows[i].rc || !is_broken)
+                fail_msg("row %zu: %s %s", i, muster_rc_name(rc), error.text);
+            mvcc_stage_close(&f);
+        }
+}
+
+static void a_key_is_written_once_by_all_that_can_run_together(void **state)
+{
+    static const char refused[] = "INVALID_ARGUMENT etcdserver: duplicate key given in txn request";
+    static const struct {
+        const char *name;
+        const char *then[2], *otherwise[2]; /* of an inner transaction */
+        const char *next;                   /* beside it */
+        bool is_next_inner;
+        const char *answer;
+    } rows[] = {
+        {"both branches put", {"put x 1"}, {"put x 2"}, "range a", false, "yes [yes [put]] [#0]"},
+        {"branches put and delete",
+         {"put x 1"},
+         {"del x"},
+         "range a",
+         false,
+         "yes [yes [put]] [#0]"},
+        {"put twice in a branch", {"put x 1", "put x 2"}, {NULL}, "range a", false, refused},
+        {"put twice in the other", {NULL}, {"put x 1", "put x 2"}, "range a", false, refused},
+        {"put within and beside", {"put x 1"}, {NULL}, "put x 2", false, refused},
+        {"put in the other, and beside", {NULL}, {"put x 1"}, "put x 2", false, refused},
+        {"put within, deleted beside", {"put x 1"}, {NULL}, "del w z", false, refused},
+        {"deleted within, put beside", {"del w z"}, {NULL}, "put x 1", false, refused},
+        {"deleted in the other, put beside", {NULL}, {"del w z"}, "put x 1", false, refused},
+        {"put in two of them", {"put x 1"}, {NULL}, "put x 2", true, refused},
+        {"put in the other branch of one", {NULL}, {"put x 1"}, "put x 2", true, refused},
+        {"deleted in one, put in the next", {"del w z"}, {NULL}, "put x 1", true, refused},
+        {"different keys",
+         {"put x 1", "put y 1"},
+         {"put y 1"},
+         "put z 2",
+         true,
+         "yes [yes [put] [put]] [yes [put]]"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct mvcc_stage f;
+        char text[5][64];
+        struct muster_mvcc_request lists[2][2], next = mvcc_stage_op(text[4], rows[i].next);
+        size_t counts[2] = {0, 0};
+        struct muster_mvcc_request ops[2], request;
+
+        for (size_t k = 0; k < 4; k++) {
+            const char *op = k < 2 ? rows[i].then[k] : rows[i].otherwise[k - 2];
+
+            if (op != NULL)
+                lists[k / 2][counts[k / 2]++] = mvcc_stage_op(text[k], op);
+        }
+        ops[0] = mvcc_stage_txn_of(NULL, 0, lists[0], counts[0], lists[1], counts[1]);
+        ops[1] = rows[i].is_next_inner ? mvcc_stage_txn_of(NULL, 0, &next, 1, NULL, 0) : next;
+        request = mvcc_stage_txn_of(NULL, 0, ops, 2, NULL, 0);
+        mvcc_stage_open(&f);
+
+        mvcc_stage_apply(&f, &request);
+        if (strcmp(f.text, rows[i].answer) != 0)
+            fail_msg("%s: %s", rows[i].name, f.text);
+        mvcc_stage_close(&f);
+    }
 }
 
 int main(void)
@@ -235,7 +311,8 @@ int main(void)
         cmocka_unit_test(nested_compares_see_the_state_before_the_txn),
         cmocka_unit_test(an_invalid_op_fails_the_whole_txn_before_any_write),
         cmocka_unit_test(lists_are_bounded_and_inner_txns_get_what_is_left),
-        cmocka_unit_test(both_branches_of_an_inner_txn_may_put_one_key),
+        cmocka_unit_test(damage_of_the_store_breaks_a_compare),
+        cmocka_unit_test(a_key_is_written_once_by_all_that_can_run_together),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

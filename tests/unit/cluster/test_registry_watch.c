@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "careful_mem.h"
 #include "test_env.h"
 #include "virtual_loop.h"
 
@@ -44,7 +45,7 @@ static void say_event(struct fixture *f, const struct muster_watch_event *event)
         say(f, "=%.*s@%d", r->value.size > 20 ? 1 : (int)r->value.size, (const char *)r->value.data,
             (int)r->mod_revision);
     if (event->has_previous)
-        say(f, "(was %.*s)", (int)event->previous.value.size,
+        say(f, "(was %.*s)", event->previous.value.size > 20 ? 1 : (int)event->previous.value.size,
             (const char *)event->previous.value.data);
 }
 
@@ -92,7 +93,7 @@ static void open_fixture(struct fixture *f)
     struct muster_error error;
 
     memset(f, 0, sizeof(*f));
-    muster_mem_limited_init(&f->mem, muster_mem_system(), 0);
+    muster_mem_limited_init(&f->mem, careful_mem(), 0);
     virtual_loop_init(&f->loop);
     f->env = (struct muster_env){.mem = &f->mem.mem, .loop = &f->loop.loop};
     assert_int_equal(muster_registry_store_open(f->env.mem, &options, &f->store, &error),
@@ -486,6 +487,34 @@ static void large_histories_come_in_steps_of_whole_revisions(void **state)
     close_fixture(&f);
 }
 
+/* Also where one of them is larger than a step. */
+static void no_revision_of_a_large_history_is_cut(void **state)
+{
+    static const char *const keys[] = {"b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m"};
+    static char large[100000];
+    struct muster_mvcc_request ops[12], txn = {.kind = MUSTER_MVCC_TXN};
+    struct fixture f;
+
+    (void)state;
+    memset(large, 'x', sizeof(large) - 1);
+    open_fixture(&f);
+    put(&f, "a", "1");
+    for (size_t i = 0; i < 12; i++)
+        ops[i] = (struct muster_mvcc_request){
+            .kind = MUSTER_MVCC_PUT, .put = {.key = bytes_of(keys[i]), .value = bytes_of(large)}};
+    txn.txn.success = ops;
+    txn.txn.success_count = 12;
+    write_one(&f, &txn);
+    put(&f, "z", "1");
+    commit(&f);
+    watch(&f, wish_for("a", "zz", 2));
+    virtual_loop_advance(&f.loop, 0);
+
+    expect(&f, "[0 r4: created][0 r4: a=1@2 b=x@3 c=x@3 d=x@3 e=x@3 f=x@3 g=x@3 h=x@3 i=x@3 j=x@3 "
+               "k=x@3 l=x@3 m=x@3][0 r4: z=1@4]");
+    close_fixture(&f);
+}
+
 static void a_large_message_is_cut_into_fragments_when_asked(void **state)
 {
     struct fixture f;
@@ -508,6 +537,50 @@ static void a_large_message_is_cut_into_fragments_when_asked(void **state)
     close_fixture(&f);
 }
 
+static void one_change_larger_than_a_fragment_comes_alone(void **state)
+{
+    struct fixture f;
+    static char large[2000000];
+    struct muster_watch_wish wish = wish_for("a", "z", 0);
+
+    (void)state;
+    memset(large, 'x', sizeof(large) - 1);
+    open_fixture(&f);
+    wish.wants_fragments = true;
+    watch(&f, wish);
+    f.text[0] = '\0';
+
+    put(&f, "a", large);
+    put(&f, "b", large);
+    commit(&f);
+
+    expect(&f, "[0 r3: a=x@2 more][0 r3: b=x@3]");
+    close_fixture(&f);
+}
+
+static void what_was_before_counts_in_a_fragment_too(void **state)
+{
+    struct fixture f;
+    static char large[500000];
+    struct muster_watch_wish wish = wish_for("a", "z", 0);
+
+    (void)state;
+    memset(large, 'x', sizeof(large) - 1);
+    open_fixture(&f);
+    put(&f, "a", large);
+    put(&f, "b", large);
+    commit(&f);
+    wish.wants_fragments = wish.wants_previous = true;
+    watch(&f, wish);
+    f.text[0] = '\0';
+    put(&f, "a", large);
+    put(&f, "b", large);
+    commit(&f);
+
+    expect(&f, "[0 r5: a=x@4(was x) more][0 r5: b=x@5(was x)]");
+    close_fixture(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -525,7 +598,10 @@ int main(void)
         cmocka_unit_test(a_slow_stream_is_left_alone_and_loses_nothing),
         cmocka_unit_test(all_changes_of_one_revision_share_a_message),
         cmocka_unit_test(large_histories_come_in_steps_of_whole_revisions),
+        cmocka_unit_test(no_revision_of_a_large_history_is_cut),
         cmocka_unit_test(a_large_message_is_cut_into_fragments_when_asked),
+        cmocka_unit_test(what_was_before_counts_in_a_fragment_too),
+        cmocka_unit_test(one_change_larger_than_a_fragment_comes_alone),
     };
 
     return cmocka_run_group_tests_name("registry_watch", tests, NULL, NULL);

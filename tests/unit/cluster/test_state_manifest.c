@@ -1,4 +1,5 @@
 /* The training state cut into chunks, what two sides say of it, and messages that lie. */
+#include "careful_mem.h"
 #include "test_env.h"
 
 #include <string.h>
@@ -61,7 +62,7 @@ static void too_many_chunks_are_refused(void **state)
         struct muster_mem_limited mem;
         struct muster_state_chunks chunks;
 
-        muster_mem_limited_init(&mem, muster_mem_system(), 0);
+        muster_mem_limited_init(&mem, careful_mem(), 0);
         assert_int_equal(muster_state_chunks_init(&chunks, &mem.mem, tensors, 2),
                          MUSTER_RESOURCE_EXHAUSTED);
         assert_int_equal(muster_mem_limited_fini(&mem), 0);
@@ -140,7 +141,7 @@ static void manifests_are_read_as_they_were_written(void **state)
             void *bytes = NULL;
             size_t size = 0;
 
-            muster_mem_limited_init(&mem, muster_mem_system(), 0);
+            muster_mem_limited_init(&mem, careful_mem(), 0);
             assert_int_equal(muster_state_chunks_init(&chunks, &mem.mem, registered, 2), MUSTER_OK);
             mem.fail_at = fail_at;
             rc = muster_state_manifest_pack(&chunks, 7, is_request != 0 ? NULL : hashes, &bytes,
@@ -173,7 +174,7 @@ static enum muster_rc read_message(size_t hash_bytes, const uint8_t *root, size_
     size_t size = 0;
     enum muster_rc rc;
 
-    muster_mem_limited_init(&mem, muster_mem_system(), 0);
+    muster_mem_limited_init(&mem, careful_mem(), 0);
     message.chunk_hashes = (ProtobufCBinaryData){hash_bytes, (uint8_t *)(uintptr_t)&hashes[0][0]};
     message.root = (ProtobufCBinaryData){root_bytes, (uint8_t *)(uintptr_t)root};
     assert_int_equal(muster_proto_pack(&mem.mem, &message, &bytes, &size), MUSTER_OK);

@@ -144,7 +144,7 @@ static bool is_linked(void *data)
     return stand->is_ready && stand->is_accepted;
 }
 
-static void stand_open(struct stand *stand)
+static void stand_open_of(struct stand *stand, size_t count)
 {
     struct muster_env *env = &stand->test.env;
     struct muster_node_tensor tensor = {.name = "numbers"};
@@ -153,8 +153,8 @@ static void stand_open(struct stand *stand)
     memset(stand, 0, sizeof(*stand));
     test_env_open(&stand->test);
     assert_int_equal(muster_net_system_open(env, &env->net), MUSTER_OK);
-    stand->numbers = muster_mem_alloc_zero(env->mem, COUNT, sizeof(float));
-    tensor.tensor = (struct muster_tensor){stand->numbers, COUNT, MUSTER_F32};
+    stand->numbers = muster_mem_alloc_zero(env->mem, count, sizeof(float));
+    tensor.tensor = (struct muster_tensor){stand->numbers, count, MUSTER_F32};
     assert_int_equal(muster_state_chunks_init(&stand->chunks, env->mem, &tensor, 1), MUSTER_OK);
     tensor.name = "others";
     assert_int_equal(muster_state_chunks_init(&stand->others, env->mem, &tensor, 1), MUSTER_OK);
@@ -171,6 +171,11 @@ static void stand_open(struct stand *stand)
                                            &joiner_events, stand, &stand->link),
                      MUSTER_OK);
     test_env_run_until(env, is_linked, stand);
+}
+
+static void stand_open(struct stand *stand)
+{
+    stand_open_of(stand, COUNT);
 }
 
 static void stand_close(struct stand *stand)
@@ -318,6 +323,24 @@ static void hashes_are_of_the_bytes_that_were_committed(void **state)
     stand_close(&stand);
 }
 
+static bool has_been_told(void *data)
+{
+    return ((struct stand *)data)->log[0] != '\0';
+}
+
+static void a_state_of_many_chunks_is_hashed_in_turns(void **state)
+{
+    struct stand stand;
+
+    (void)state;
+    stand_open_of(&stand, 70 * (MUSTER_STATE_CHUNK_BYTES / sizeof(float)));
+    stand_act(&stand, "s c5 m5");
+    test_env_run_until(&stand.test.env, has_been_told, &stand);
+
+    assert_string_equal(stand.log, "manifest5 ");
+    stand_close(&stand);
+}
+
 static void refusals_say_what_is_served_and_of_what(void **state)
 {
     static const struct {
@@ -436,6 +459,7 @@ int main(void)
     const struct CMUnitTest state_server[] = {
         cmocka_unit_test(only_what_is_committed_is_served),
         cmocka_unit_test(hashes_are_of_the_bytes_that_were_committed),
+        cmocka_unit_test(a_state_of_many_chunks_is_hashed_in_turns),
         cmocka_unit_test(refusals_say_what_is_served_and_of_what),
         cmocka_unit_test(no_memory_to_open_is_told),
         cmocka_unit_test(more_requests_than_a_joiner_has_are_refused),

@@ -87,13 +87,15 @@ static void replace_calls(void)
 
 /* In the place of the C library's, for SQLite too: no power fails here, and disks are slow. */
 
-int fsync(int fd)
+#define EXPORTED __attribute__((visibility("default")))
+
+EXPORTED int fsync(int fd)
 {
     (void)fd;
     return 0;
 }
 
-int fdatasync(int fd)
+EXPORTED int fdatasync(int fd)
 {
     (void)fd;
     return 0;
@@ -313,6 +315,8 @@ static void run_backup(struct torture *torture, const void *data)
     torture_disarm(torture);
 
     assert_true(rc == MUSTER_OK || error.text[0] != '\0');
+    if (rc != MUSTER_OK && torture_call_was_harmless())
+        fail_msg("it ends by an interruption: %s", error.text);
     if (count_files(&stage) != 1u + (access(backup, F_OK) == 0) + (access(data_file, F_OK) == 0))
         fail_msg("%s: there are %zu files", error.text, count_files(&stage));
     if (access(data_file, F_OK) == 0)

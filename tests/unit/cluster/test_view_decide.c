@@ -1,5 +1,6 @@
 /* The decision of a change of view: rows of what members know -> the verdict; random knowledge
  * keeps the rules. */
+#include "careful_mem.h"
 #include "test_env.h"
 
 #include <stdio.h>
@@ -62,7 +63,7 @@ static void open_fixture(struct fixture *f, uint64_t late_from_step,
     struct muster_view fields = {.job = "job", .epoch = 5, .members = members};
 
     memset(f, 0, sizeof(*f));
-    muster_mem_limited_init(&f->mem, muster_mem_system(), 0);
+    muster_mem_limited_init(&f->mem, careful_mem(), 0);
     for (uint32_t i = 0; i < MEMBERS; i++)
         members[i] = member(i, 0);
     members[MEMBERS - 1].from_step = late_from_step;
@@ -660,20 +661,38 @@ static void below_min_members_only_what_is_delivered_is_adopted(void **state)
 
 static void different_calls_under_one_name_are_aborted(void **state)
 {
-    struct fixture f;
-    struct muster_view *next;
+    static const struct {
+        uint64_t descriptor;
+        enum muster_op_kind kind;
+        uint32_t chunk_count; /* 0: it has not begun */
+        enum muster_verdict_kind verdict;
+    } calls[] = {
+        {9, MUSTER_OP_ALL_REDUCE, CHUNKS, MUSTER_VERDICT_RETRY},
+        {9, MUSTER_OP_ALL_REDUCE, 0, MUSTER_VERDICT_RETRY},
+        {10, MUSTER_OP_ALL_REDUCE, CHUNKS, MUSTER_VERDICT_ABORTED},
+        {9, MUSTER_OP_REDUCE, CHUNKS, MUSTER_VERDICT_ABORTED},
+        {9, MUSTER_OP_ALL_REDUCE, CHUNKS - 1, MUSTER_VERDICT_ABORTED},
+    };
 
     (void)state;
-    open_fixture(&f, 0, NULL);
-    add_vote(&f, 0, OPEN, MUSTER_OP_ALL_REDUCE);
-    add_vote(&f, 1, OPEN, MUSTER_OP_ALL_REDUCE);
-    f.ops[1].descriptor = 10;
+    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+        struct fixture f;
+        struct muster_view *next;
 
-    next = decide(&f);
+        open_fixture(&f, 0, NULL);
+        add_vote(&f, 0, OPEN, MUSTER_OP_ALL_REDUCE);
+        add_vote(&f, 1, OPEN, MUSTER_OP_ALL_REDUCE);
+        f.ops[1].descriptor = calls[i].descriptor;
+        f.ops[1].kind = calls[i].kind;
+        f.ops[1].chunk_count = calls[i].chunk_count;
 
-    assert_int_equal(muster_view_verdict(next, &op_id)->kind, MUSTER_VERDICT_ABORTED);
-    muster_view_unref(next);
-    close_fixture(&f);
+        next = decide(&f);
+
+        if (muster_view_verdict(next, &op_id)->kind != calls[i].verdict)
+            fail_msg("row %zu: %d", i, (int)muster_view_verdict(next, &op_id)->kind);
+        muster_view_unref(next);
+        close_fixture(&f);
+    }
 }
 
 static void an_abort_binds_who_has_not_issued_it_epochs_later(void **state)

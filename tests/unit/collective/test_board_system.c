@@ -708,54 +708,6 @@ static void without_descriptors_a_share_is_not_mapped_and_all_goes_on(void **sta
     close_world(&world);
 }
 
-static void every_failed_allocation_ends_in_ready_or_failed(void **state)
-{
-    bool is_passed = false;
-    (void)state;
-
-    for (uint64_t at = 1; !is_passed && at < 100; at++) {
-        struct stand_world world;
-        struct muster_tensor tensor;
-        enum muster_rc rc;
-
-        open_world(&world);
-        assert_int_equal(muster_tensor_new(&world.test.env, MUSTER_U8, 1, &tensor), MUSTER_OK);
-        connect_stand(&world, 0);
-        connect_stand(&world, 1);
-        world.test.mem.fail_at = at;
-        test_env_run_until(&world.test.env, is_told, &world.stands[0]);
-        is_passed = world.test.mem.fail_at != 0 && world.stands[0].peer->is_ready;
-        world.test.mem.fail_at = 0;
-
-        muster_tensor_free(&world.test.env, &tensor);
-        rc = muster_tensor_new(&world.test.env, MUSTER_U8, 1, &tensor);
-        assert_int_equal(rc, MUSTER_OK);
-        muster_tensor_free(&world.test.env, &tensor);
-        close_world(&world);
-    }
-    assert_true(is_passed);
-}
-
-static void every_failed_allocation_of_open_is_told(void **state)
-{
-    enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
-    (void)state;
-
-    for (uint64_t at = 1; rc != MUSTER_OK && at < 100; at++) {
-        struct stand_world world;
-
-        memset(&world, 0, sizeof(world));
-        test_env_open(&world.test);
-        world.test.mem.fail_at = at;
-        rc = open_stand(&world, 0);
-        world.test.mem.fail_at = 0;
-
-        assert_true(rc == MUSTER_OK || rc == MUSTER_RESOURCE_EXHAUSTED);
-        close_world(&world);
-    }
-    assert_int_equal(rc, MUSTER_OK);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -782,8 +734,6 @@ int main(void)
         cmocka_unit_test(a_share_that_is_freed_while_it_is_read_is_zeroes),
         cmocka_unit_test(a_share_freed_before_it_was_told_is_no_error),
         cmocka_unit_test(without_descriptors_a_share_is_not_mapped_and_all_goes_on),
-        cmocka_unit_test(every_failed_allocation_ends_in_ready_or_failed),
-        cmocka_unit_test(every_failed_allocation_of_open_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
 /* The boards of tests keep the promises of the real ones. */
+#include "careful_mem.h"
 #include "sim_board.h"
 #include "test_env.h"
 #include "virtual_loop.h"
@@ -35,7 +36,7 @@ static void open_fixture(struct fixture *f)
 {
     memset(f, 0, sizeof(*f));
     virtual_loop_init(&f->loop);
-    muster_mem_limited_init(&f->mem, muster_mem_system(), 0);
+    muster_mem_limited_init(&f->mem, careful_mem(), 0);
     f->env.mem = &f->mem.mem;
     f->env.loop = &f->loop.loop;
     sim_board_world_init(&f->world, &f->env);

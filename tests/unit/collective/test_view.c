@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tests/lib/careful_mem.h"
+
 static struct muster_member make_member(const char *type, uint32_t index, uint8_t incarnation)
 {
     struct muster_member member;
@@ -38,7 +40,7 @@ static int setup(void **state)
 {
     static struct muster_mem_limited mem;
 
-    muster_mem_limited_init(&mem, muster_mem_system(), 0);
+    muster_mem_limited_init(&mem, careful_mem(), 0);
     *state = &mem;
     return 0;
 }

@@ -1,5 +1,6 @@
 /* Exchanges that fail: what is said of them, that no secret is, and that nothing is lost without
  * memory. Where credentials are looked for. */
+#include "careful_mem.h"
 #include "cloud_fixture.h"
 
 #include <muster/credentials.h>
@@ -28,7 +29,7 @@ static int set_up(void **state)
     memset(&scene, 0, sizeof(scene));
     cloud_fixture_open(&scene.fixture, NULL);
     cloud_fixture_set_var(&scene.fixture, "GCE_METADATA_HOST", "127.0.0.1:1");
-    muster_mem_limited_init(&scene.mem, muster_mem_system(), 0);
+    muster_mem_limited_init(&scene.mem, careful_mem(), 0);
     scene.env = *scene.fixture.env;
     scene.env.mem = &scene.mem.mem;
     *state = &scene;

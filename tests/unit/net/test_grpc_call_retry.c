@@ -248,6 +248,27 @@ static void a_pushback_sets_the_wait(void **state)
     assert_int_equal(scene->calls, 2);
 }
 
+/* The server's word was of another attempt. */
+static void a_call_cancelled_between_two_attempts_is_not_answered(void **state)
+{
+    struct scene *scene = *state;
+    struct rpc_probe probe = {.done = 0};
+
+    scene->policy.retry.backoff_base_ns = scene->policy.retry.backoff_max_ns = HOUR_NS;
+    dial(scene, (struct muster_channel_options){.authority = NULL});
+    scene->script = (struct script){.fail_count = 1, .code = MUSTER_UNAVAILABLE};
+    start(scene, &probe, "/test.Flaky/Unary", UINT64_MAX);
+    rpc_probe_send(&probe, "x");
+    muster_call_half_close(&probe.call);
+    wait_for_calls(scene, 1);
+    test_env_turn(scene->rpc.env, 20);
+    muster_call_cancel(&probe.call);
+    rpc_probe_wait(&probe, &scene->rpc);
+
+    assert_int_equal(probe.rc, MUSTER_CANCELLED);
+    assert_false(probe.call.is_answered);
+}
+
 static void a_negative_pushback_ends_the_call(void **state)
 {
     struct scene *scene = *state;
@@ -466,6 +487,7 @@ int main(void)
         CASE(response_headers_commit),
         CASE(more_than_is_kept_commits),
         CASE(a_pushback_sets_the_wait),
+        CASE(a_call_cancelled_between_two_attempts_is_not_answered),
         CASE(a_negative_pushback_ends_the_call),
         CASE(too_many_failures_throttle_the_channel),
         CASE(a_stream_is_sent_again_from_its_beginning),

@@ -1,4 +1,5 @@
 /* Length-prefixed messages, cut anywhere. */
+#include "careful_mem.h"
 #include "test_env.h"
 
 #include <stdlib.h>
@@ -15,7 +16,7 @@ static int set_up(void **state)
 {
     struct fixture *fixture = calloc(1, sizeof(*fixture));
 
-    muster_mem_limited_init(&fixture->mem, muster_mem_system(), 0);
+    muster_mem_limited_init(&fixture->mem, careful_mem(), 0);
     muster_grpc_parser_init(&fixture->parser, &fixture->mem.mem, 1u << 20);
     *state = fixture;
     return 0;

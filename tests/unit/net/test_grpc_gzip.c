@@ -1,4 +1,5 @@
 /* gzip of single messages, there and back, and hostile. */
+#include "careful_mem.h"
 #include "test_env.h"
 
 #include <stdlib.h>
@@ -19,7 +20,7 @@ static int set_up(void **state)
 {
     struct fixture *fixture = calloc(1, sizeof(*fixture));
 
-    muster_mem_limited_init(&fixture->mem, muster_mem_system(), 0);
+    muster_mem_limited_init(&fixture->mem, careful_mem(), 0);
     for (size_t i = 0; i < PLAIN_BYTES; i++)
         fixture->plain[i] = (uint8_t)(i / 300 % 7);
     *state = fixture;

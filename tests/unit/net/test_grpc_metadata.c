@@ -1,4 +1,5 @@
 /* Metadata in both directions, and base64 as gRPC has it. */
+#include "careful_mem.h"
 #include "test_env.h"
 
 #include <stdlib.h>
@@ -16,7 +17,7 @@ static int set_up(void **state)
 {
     struct fixture *fixture = calloc(1, sizeof(*fixture));
 
-    muster_mem_limited_init(&fixture->mem, muster_mem_system(), 0);
+    muster_mem_limited_init(&fixture->mem, careful_mem(), 0);
     muster_grpc_metadata_init(&fixture->store, &fixture->mem.mem);
     *state = fixture;
     return 0;

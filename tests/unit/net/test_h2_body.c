@@ -1,4 +1,5 @@
 /* Bodies cut into frames, kept for a replay, and gathered. */
+#include "careful_mem.h"
 #include "test_env.h"
 
 #include <stdlib.h>
@@ -16,7 +17,7 @@ static int set_up(void **state)
 {
     struct fixture *fixture = calloc(1, sizeof(*fixture));
 
-    muster_mem_limited_init(&fixture->mem, muster_mem_system(), 0);
+    muster_mem_limited_init(&fixture->mem, careful_mem(), 0);
     muster_h2_body_init(&fixture->body, 1000);
     *state = fixture;
     fixture->output = muster_h2_output_new(&fixture->mem.mem);

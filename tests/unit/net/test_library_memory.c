@@ -8,6 +8,7 @@
 #include "torture.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #include <event2/event.h>
 #include <jansson.h>
@@ -49,6 +50,70 @@ static void on_expire(struct muster_timer *timer)
 static void on_wake(struct muster_wake *wake)
 {
     *(bool *)muster_wake_data(wake) = true;
+}
+
+static void on_ready(struct muster_fd_watch *watch, unsigned ready)
+{
+    assert_int_equal(ready, MUSTER_FD_READ);
+    *(bool *)watch->data = true;
+    muster_fd_watch_close(watch);
+}
+
+/* Memory comes back. */
+static void disarm_at_last(struct torture *torture)
+{
+    if (torture->refused > 3)
+        torture_disarm(torture);
+}
+
+/* A watch that is open already is not lost when it is updated. */
+static void run_watch(struct torture *torture, const void *data)
+{
+    bool is_ready = false;
+    struct muster_fd_watch watch = {.on_ready = on_ready, .data = &is_ready};
+    struct test_env test;
+    int fds[2];
+
+    (void)data;
+    assert_int_equal(pipe(fds), 0);
+    assert_int_equal(write(fds[1], "x", 1), 1);
+    watch.fd = fds[0];
+    test_env_open(&test);
+    assert_int_equal(muster_fd_watch_open(&watch, test.env.loop), MUSTER_OK);
+    torture_arm_library(torture);
+    muster_fd_watch_update(&watch, MUSTER_FD_READ);
+    while (!is_ready && torture->refused > 0 && torture->is_armed) {
+        muster_loop_turn(test.env.loop, UINT64_MAX);
+        disarm_at_last(torture);
+    }
+    torture_disarm(torture);
+    test_env_run_until(&test.env, test_env_is_true, &is_ready);
+    test_env_close(&test);
+    close(fds[0]);
+    close(fds[1]);
+}
+
+/* The caller's base is what turns it. */
+static void run_joined_loop(struct torture *torture, const void *data)
+{
+    struct event_base *base = event_base_new();
+    struct muster_loop *loop = NULL;
+    bool is_expired = false;
+    struct muster_timer timer;
+
+    (void)data;
+    assert_non_null(base);
+    assert_int_equal(muster_loop_open(muster_mem_system(), base, &loop), MUSTER_OK);
+    muster_timer_init(&timer, on_expire, &is_expired);
+    torture_arm_library(torture);
+    muster_timer_start(&timer, loop, muster_loop_after_ns(loop, MUSTER_NS_PER_MS));
+    while (!is_expired) {
+        assert_int_equal(event_base_loop(base, EVLOOP_ONCE), 0); /* it has something to wait for */
+        disarm_at_last(torture);
+    }
+    torture_disarm(torture);
+    muster_loop_close(loop);
+    event_base_free(base);
 }
 
 static void run_loop(struct torture *torture, const void *data)
@@ -147,6 +212,8 @@ static void want_of_memory_in_a_library_is_an_error(void **state)
     static const struct torture_scenario scenarios[] = {
         {"json", run_json, NULL, 0, 0},
         {"loop", run_loop, NULL, 0, 0},
+        {"watch", run_watch, NULL, 0, 0},
+        {"joined loop", run_joined_loop, NULL, 0, 0},
         {"tls, opening", run_tls_open, NULL, 0, RUNS_MAX},
         {"tls, handshake", run_tls_handshake, NULL, 0, RUNS_MAX},
     };

@@ -31,6 +31,7 @@ static void a_unary_call_is_answered(void **state)
     rpc_probe_ask(&probe, fixture, "Unary", "hello");
 
     assert_int_equal(probe.rc, MUSTER_OK);
+    assert_true(probe.call.is_answered);
     assert_string_equal(probe.messages, "hello");
     assert_int_equal(probe.headers, 1);
     test_env_turn(fixture->env, 8);
@@ -308,6 +309,7 @@ static void a_deadline_ends_the_call_on_both_sides(void **state)
             rpc_probe_start(&probe, fixture, "Hang", rpc_fixture_after_ms(fixture, ms)), MUSTER_OK);
         rpc_probe_wait(&probe, fixture);
         assert_int_equal(probe.rc, MUSTER_DEADLINE_EXCEEDED);
+        assert_false(probe.call.is_answered);
     }
     assert_int_equal(fixture->started, 1);
     while (fixture->ended == 0)

@@ -215,6 +215,11 @@ static void a_channel_may_be_closed_in_a_message(void **state)
     test_env_turn(fixture->env, 8);
 }
 
+static void on_server_closed(struct muster_rpc_server *server)
+{
+    ((struct rpc_fixture *)muster_rpc_server_data(server))->is_server_closed = true;
+}
+
 static void a_closing_server_lets_calls_end(void **state)
 {
     struct rpc_fixture *fixture = *state;
@@ -223,7 +228,7 @@ static void a_closing_server_lets_calls_end(void **state)
     start(&probe, fixture, "Bidi");
     rpc_probe_send(&probe, "before");
     rpc_probe_wait_messages(&probe, fixture, 1);
-    muster_rpc_server_close(fixture->server, UINT64_MAX, NULL);
+    muster_rpc_server_close(fixture->server, UINT64_MAX, on_server_closed);
     fixture->server = NULL;
     for (unsigned i = 0; i < 1000 && muster_channel_state(fixture->channel) == MUSTER_CHANNEL_READY;
          i++)
@@ -236,6 +241,7 @@ static void a_closing_server_lets_calls_end(void **state)
 
     assert_int_equal(probe.rc, MUSTER_OK);
     assert_string_equal(probe.messages, "before,after");
+    test_env_run_until(fixture->env, test_env_is_true, &fixture->is_server_closed);
 }
 
 static void a_closing_server_cuts_calls_at_its_deadline(void **state)

@@ -1,5 +1,6 @@
 /* What a call and an idle connection cost the server, in numbers that no clock disturbs: allocations,
  * bytes held, copies of a large message. */
+#include "careful_mem.h"
 #include "rpc_fixture.h"
 
 #include <stdlib.h>
@@ -69,7 +70,7 @@ static int set_up(void **state)
 
     rpc_fixture_open(&stage->fixture, NULL, NULL);
     assert_int_equal(muster_rpc_server_add(stage->fixture.server, methods, 2, stage), MUSTER_OK);
-    muster_mem_limited_init(&stage->client_mem, muster_mem_system(), 0);
+    muster_mem_limited_init(&stage->client_mem, careful_mem(), 0);
     stage->client_env = *stage->fixture.env;
     stage->client_env.mem = &stage->client_mem.mem;
     assert_int_equal(muster_net_system_open(&stage->client_env, &stage->client_env.net), MUSTER_OK);

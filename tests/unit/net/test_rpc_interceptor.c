@@ -314,6 +314,7 @@ static void a_call_refused_by_the_server_never_reaches_its_method(void **state)
     rpc_probe_ask(&probe, &scene->rpc, "Unary", "x");
 
     assert_int_equal(probe.rc, MUSTER_UNAUTHENTICATED);
+    assert_true(probe.call.is_answered);
     assert_string_equal(probe.text, "not for you");
     assert_int_equal(scene->rpc.started, 0);
     assert_int_equal(scene->rpc.ended, 0);

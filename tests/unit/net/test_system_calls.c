@@ -8,8 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define BULK_BYTES 200000u
-#define END_NS     (5 * MUSTER_NS_PER_S)
+#define BULK_BYTES     200000u
+#define ZEROCOPY_BYTES 50000u
+#define END_NS         (5 * MUSTER_NS_PER_S)
 
 /* One end of the connection: it sends the block and receives the other's. */
 struct side {
@@ -28,7 +29,13 @@ struct scene {
     struct muster_connect connect;
     unsigned connect_count, closing_count;
     bool is_connect_over;
+    bool is_zerocopy; /* large sends go without a copy */
     struct side client, server;
+};
+
+struct row {
+    const char *address;
+    bool is_zerocopy;
 };
 
 static char block[BULK_BYTES];
@@ -75,6 +82,8 @@ static void begin(struct scene *scene, struct side *side, struct muster_stream *
 {
     stream->data = scene;
     side->stream = stream;
+    if (scene->is_zerocopy)
+        muster_stream_set_zerocopy(stream, ZEROCOPY_BYTES);
     side->iov[0] = (struct iovec){block, 1000};
     side->iov[1] = (struct iovec){block + 1000, BULK_BYTES - 1000};
     side->write.data = side->read.data = side;
@@ -151,13 +160,15 @@ static void close_all(struct scene *scene)
 static void run_scenario(struct torture *torture, const void *data)
 {
     static struct scene scene;
+    const struct row *row = data;
     size_t count = torture_count_descriptors();
     struct muster_address address;
     struct muster_error error;
 
     memset(&scene, 0, sizeof(scene));
     test_env_open(&scene.test);
-    assert_int_equal(muster_address_parse(data, &address, NULL), MUSTER_OK);
+    scene.is_zerocopy = row->is_zerocopy;
+    assert_int_equal(muster_address_parse(row->address, &address, NULL), MUSTER_OK);
     torture_arm_calls(torture);
     if (muster_net_system_open(&scene.test.env, &scene.test.env.net) == MUSTER_OK) {
         if (muster_listener_open(scene.test.env.net, &address, NULL, on_accept, &scene,
@@ -185,9 +196,12 @@ static void run_scenario(struct torture *torture, const void *data)
 
 static void an_exchange_ends_whatever_call_fails(void **state)
 {
+    static const struct row rows[] = {
+        {"127.0.0.1:0", false}, {unix_path, false}, {"127.0.0.1:0", true}};
     static const struct torture_scenario scenarios[] = {
-        {"tcp", run_scenario, "127.0.0.1:0", TORTURE_CALL_VARIANTS, 0},
-        {"unix", run_scenario, unix_path, TORTURE_CALL_VARIANTS, 0},
+        {"tcp", run_scenario, &rows[0], TORTURE_CALL_VARIANTS, 0},
+        {"unix", run_scenario, &rows[1], TORTURE_CALL_VARIANTS, 0},
+        {"zero-copy", run_scenario, &rows[2], TORTURE_CALL_VARIANTS, 0},
     };
 
     (void)state;

@@ -11,6 +11,7 @@
 #include "proto/echo.pb-c.h"
 #include "proto/guard.h"
 #include "tests/lib/assertion_count.h"
+#include "tests/lib/careful_mem.h"
 #include "tests/proto/guard_sample.pb-c.h"
 
 #define TREE (&sample__tree__descriptor)
@@ -24,7 +25,7 @@ static int set_up(void **state)
 {
     struct fixture *fixture = calloc(1, sizeof(*fixture));
 
-    muster_mem_limited_init(&fixture->mem, muster_mem_system(), 0);
+    muster_mem_limited_init(&fixture->mem, careful_mem(), 0);
     *state = fixture;
     return fixture == NULL;
 }

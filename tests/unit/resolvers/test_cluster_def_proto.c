@@ -1,16 +1,18 @@
 /* The wire form of a cluster: bytes as other writers make them, and bytes that are none. */
 #include <muster/cluster_spec.h>
 
+#include "careful_mem.h"
 #include "test_env.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static struct muster_cluster_spec *parsed(const char *text)
 {
     struct muster_cluster_spec *spec = NULL;
 
-    assert_int_equal(
-        muster_cluster_spec_parse(muster_mem_system(), text, strlen(text), &spec, NULL), MUSTER_OK);
+    assert_int_equal(muster_cluster_spec_parse(careful_mem(), text, strlen(text), &spec, NULL),
+                     MUSTER_OK);
     return spec;
 }
 
@@ -23,11 +25,11 @@ static void zero_index_and_empty_address_are_written(void **state)
     size_t size = 0;
     (void)state;
 
-    assert_int_equal(muster_cluster_spec_pack(spec, muster_mem_system(), &bytes, &size), MUSTER_OK);
+    assert_int_equal(muster_cluster_spec_pack(spec, careful_mem(), &bytes, &size), MUSTER_OK);
 
     assert_int_equal(size, sizeof(expected));
     assert_memory_equal(bytes, expected, size);
-    muster_mem_free(muster_mem_system(), bytes);
+    muster_mem_free(careful_mem(), bytes);
     muster_cluster_spec_unref(spec);
 }
 
@@ -39,9 +41,8 @@ static void defaults_that_a_writer_left_out_read_as_zero_and_empty(void **state)
     const char *address = NULL;
     (void)state;
 
-    assert_int_equal(
-        muster_cluster_spec_unpack(muster_mem_system(), bytes, sizeof(bytes), &spec, NULL),
-        MUSTER_OK);
+    assert_int_equal(muster_cluster_spec_unpack(careful_mem(), bytes, sizeof(bytes), &spec, NULL),
+                     MUSTER_OK);
 
     assert_int_equal(spec->job_count, 2);
     assert_int_equal(muster_cluster_spec_task_address(spec, "", 0, &address, NULL), MUSTER_OK);
@@ -63,18 +64,105 @@ static void every_cluster_survives_the_wire(void **state)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct muster_cluster_spec *spec = parsed(rows[i]);
         struct muster_cluster_spec *back = NULL;
+        struct muster_error error = {.text = ""};
         void *bytes = NULL;
         size_t size = 0;
 
-        assert_int_equal(muster_cluster_spec_pack(spec, muster_mem_system(), &bytes, &size),
+        assert_int_equal(muster_cluster_spec_pack(spec, careful_mem(), &bytes, &size), MUSTER_OK);
+        assert_int_equal(muster_cluster_spec_unpack(careful_mem(), bytes, size, &back, &error),
                          MUSTER_OK);
-        assert_int_equal(muster_cluster_spec_unpack(muster_mem_system(), bytes, size, &back, NULL),
-                         MUSTER_OK);
+        assert_string_equal(error.text, "");
         assert_true(muster_cluster_spec_is_equal(spec, back));
-        muster_mem_free(muster_mem_system(), bytes);
+        assert_int_equal(back->def_count, spec->def_count);
+        muster_mem_free(careful_mem(), bytes);
         muster_cluster_spec_unref(spec);
         muster_cluster_spec_unref(back);
     }
+}
+
+static void jobs_are_written_by_name_and_tasks_from_the_highest_down(void **state)
+{
+    static const unsigned char expected[] = {0x0a, 0x0a, 0x0a, 0x01, 'a',  0x12, 0x05, 0x08,
+                                             0x00, 0x12, 0x01, 'x',  0x0a, 0x11, 0x0a, 0x01,
+                                             'z',  0x12, 0x05, 0x08, 0x01, 0x12, 0x01, 'q',
+                                             0x12, 0x05, 0x08, 0x00, 0x12, 0x01, 'p'};
+    struct muster_cluster_spec *spec = parsed("{\"z\":[\"p\",\"q\"],\"a\":[\"x\"]}");
+    void *bytes = NULL;
+    size_t size = 0;
+    (void)state;
+
+    assert_int_equal(muster_cluster_spec_pack(spec, careful_mem(), &bytes, &size), MUSTER_OK);
+
+    assert_int_equal(size, sizeof(expected));
+    assert_memory_equal(bytes, expected, size);
+    muster_mem_free(careful_mem(), bytes);
+    muster_cluster_spec_unref(spec);
+}
+
+static void without_memory_neither_form_is_given(void **state)
+{
+    static const unsigned char wire[] = {0x0a, 0x0a, 0x0a, 0x01, 'a',  0x12,
+                                         0x05, 0x08, 0x00, 0x12, 0x01, 'x'};
+    struct muster_cluster_spec *spec = NULL;
+    struct test_env test;
+    enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
+    size_t blocks, size = 0;
+    uint64_t at = 0;
+    void *bytes = NULL;
+    (void)state;
+    test_env_open(&test);
+    blocks = test.mem.block_count;
+
+    while (rc != MUSTER_OK) {
+        struct muster_error error = {.text = ""};
+
+        assert_null(spec);
+        assert_int_equal(test.mem.block_count, blocks);
+        test.mem.fail_at = ++at;
+        rc = muster_cluster_spec_unpack(test.env.mem, wire, sizeof(wire), &spec, &error);
+        test.mem.fail_at = 0;
+        assert_int_equal(error.rc, rc);
+        assert_int_equal(error.text[0] == '\0', rc == MUSTER_OK);
+    }
+    assert_true(at > 2);
+    assert_string_equal(muster_cluster_job_address(spec->jobs[0], 0), "x");
+    for (at = 1, rc = MUSTER_RESOURCE_EXHAUSTED; rc != MUSTER_OK; at++) {
+        assert_null(bytes);
+        assert_int_equal(test.mem.block_count, blocks + 1);
+        test.mem.fail_at = at;
+        rc = muster_cluster_spec_pack(spec, test.env.mem, &bytes, &size);
+        test.mem.fail_at = 0;
+        assert_true(rc == MUSTER_OK || rc == MUSTER_RESOURCE_EXHAUSTED);
+    }
+    assert_int_equal(at, 7);
+    assert_int_equal(size, sizeof(wire));
+    muster_mem_free(test.env.mem, bytes);
+    muster_cluster_spec_unref(spec);
+    test_env_close(&test);
+}
+
+/* Of 16 MiB; a field that nobody knows fills them. */
+static void bytes_above_the_limit_are_refused(void **state)
+{
+    static const unsigned char head[] = {0x7a, 0xfb, 0xff, 0xff, 0x07};
+    struct muster_cluster_spec *spec = NULL;
+    struct muster_error error = {.text = ""};
+    size_t size = MUSTER_CLUSTER_SPEC_BYTES_MAX;
+    unsigned char *bytes = calloc(1, size + 1);
+    (void)state;
+    assert_non_null(bytes);
+    memcpy(bytes, head, sizeof(head));
+
+    assert_int_equal(muster_cluster_spec_unpack(careful_mem(), bytes, size + 1, &spec, &error),
+                     MUSTER_RESOURCE_EXHAUSTED);
+    assert_string_equal(error.text,
+                        "a ClusterDef of 16777217 bytes is above the limit of 16777216");
+    assert_int_equal(muster_cluster_spec_unpack(careful_mem(), bytes, size, &spec, &error),
+                     MUSTER_OK);
+    assert_true(muster_cluster_spec_is_empty(spec));
+
+    muster_cluster_spec_unref(spec);
+    free(bytes);
 }
 
 static void bytes_that_are_no_cluster_are_refused(void **state)
@@ -93,9 +181,9 @@ static void bytes_that_are_no_cluster_are_refused(void **state)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct muster_cluster_spec *spec = NULL;
 
-        assert_int_equal(muster_cluster_spec_unpack(muster_mem_system(), rows[i].bytes,
-                                                    rows[i].size, &spec, NULL),
-                         MUSTER_INVALID_ARGUMENT);
+        assert_int_equal(
+            muster_cluster_spec_unpack(careful_mem(), rows[i].bytes, rows[i].size, &spec, NULL),
+            MUSTER_INVALID_ARGUMENT);
         assert_null(spec);
     }
 }
@@ -106,6 +194,9 @@ int main(void)
         cmocka_unit_test(zero_index_and_empty_address_are_written),
         cmocka_unit_test(defaults_that_a_writer_left_out_read_as_zero_and_empty),
         cmocka_unit_test(every_cluster_survives_the_wire),
+        cmocka_unit_test(jobs_are_written_by_name_and_tasks_from_the_highest_down),
+        cmocka_unit_test(without_memory_neither_form_is_given),
+        cmocka_unit_test(bytes_above_the_limit_are_refused),
         cmocka_unit_test(bytes_that_are_no_cluster_are_refused),
     };
 

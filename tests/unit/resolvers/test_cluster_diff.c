@@ -49,6 +49,11 @@ static void each_change_is_one_task(void **state)
          "-w/-1=x +w/2=z"},
         {"{\"w\":[]}", "{}", ""},
         {"{}", "{\"w\":[]}", ""},
+        {"{\"a\":[\"1\"],\"b\":[\"2\"],\"d\":[\"4\"]}", "{\"c\":[\"3\"]}",
+         "-a/0=1 -b/0=2 +c/0=3 -d/0=4"},
+        {"{\"w\":{\"1\":\"b\",\"2\":\"c\",\"4\":\"e\"}}",
+         "{\"w\":{\"0\":\"a\",\"2\":\"x\",\"3\":\"d\",\"5\":\"f\"}}",
+         "+w/0=a -w/1=b ~w/2=c>x +w/3=d -w/4=e +w/5=f"},
     };
     struct test_env test;
     (void)state;
@@ -87,6 +92,10 @@ static void kinds_are_counted(void **state)
     assert_int_equal(diff.added_count, 2);
     assert_int_equal(diff.removed_count, 1);
     assert_int_equal(diff.moved_count, 1);
+    assert_int_equal(diff.change_count, 4);
+    muster_cluster_diff_fini(&diff);
+    assert_null(diff.changes);
+    assert_int_equal(diff.change_count, 0);
     muster_cluster_diff_fini(&diff);
     muster_cluster_spec_unref(before);
     muster_cluster_spec_unref(after);
@@ -103,8 +112,10 @@ static void without_memory_nothing_is_told(void **state)
     struct muster_cluster_spec *after = read_spec(&test, "{\"w\":[\"a\"]}");
     test.mem.fail_at = 1;
 
+    diff.change_count = 7;
     assert_int_equal(muster_cluster_diff_init(&diff, test.env.mem, NULL, after),
                      MUSTER_RESOURCE_EXHAUSTED);
+    assert_int_equal(diff.change_count, 7);
     muster_cluster_spec_unref(after);
     test_env_close(&test);
 }

@@ -21,6 +21,11 @@ static void parts_become_one_cluster(void **state)
         {{"{\"w\":{\"1\":\"b\"}}", "{\"w\":[\"a\"]}"}, "{\"w\":[\"a\",\"b\"]}"},
         {{"{\"w\":[]}", "{\"w\":[\"a\"]}", "{\"w\":[\"b\"]}"}, "{\"w\":[\"a\",\"b\"]}"},
         {{"{\"w\":[]}", "{\"w\":[]}"}, "{\"w\":{}}"},
+        {{"{\"p\":[\"b\"]}", "{\"q\":[\"c\"],\"p\":[\"d\"]}",
+          "{\"q\":{\"7\":\"e\"},\"p\":[\"f\"]}"},
+         "{\"p\":[\"b\",\"d\",\"f\"],\"q\":{\"0\":\"c\",\"7\":\"e\"}}"},
+        {{"{\"w\":[\"a\"]}", "{\"w\":{}}", "{\"w\":{\"-1\":\"x\"}}"},
+         "{\"w\":{\"-1\":\"x\",\"0\":\"a\"}}"},
     };
     struct test_env test;
     (void)state;
@@ -41,6 +46,7 @@ static void parts_become_one_cluster(void **state)
                          MUSTER_OK);
         assert_int_equal(muster_cluster_spec_format(joined, test.env.mem, &text), MUSTER_OK);
         assert_string_equal(text, rows[i].joined);
+        assert_int_equal(joined->def_count, joined->job_count); /* none stands twice */
         muster_mem_free(test.env.mem, text);
         muster_cluster_spec_unref(joined);
         while (count > 0)
@@ -68,12 +74,40 @@ static void an_index_given_twice_names_job_and_addresses(void **state)
 
     assert_int_equal(muster_cluster_spec_join(test.env.mem, parts, 2, &joined, &error),
                      MUSTER_ALREADY_EXISTS);
-    assert_non_null(strstr(error.text, "task 1 of job 'w'"));
-    assert_non_null(strstr(error.text, "b:1"));
-    assert_non_null(strstr(error.text, "y:1"));
+    assert_string_equal(error.text,
+                        "two members have task 1 of job 'w': 'b:1' and 'y:1'; give each "
+                        "its own index");
     assert_null(joined);
     muster_cluster_spec_unref(parts[0]);
     muster_cluster_spec_unref(parts[1]);
+    test_env_close(&test);
+}
+
+static void without_memory_no_cluster_is_given(void **state)
+{
+    static const char text[] = "{\"w\":[\"a\"]}";
+    struct muster_cluster_spec *part = NULL, *joined = NULL;
+    struct test_env test;
+    uint64_t at = 0;
+    (void)state;
+    test_env_open(&test);
+    assert_int_equal(muster_cluster_spec_parse(test.env.mem, text, strlen(text), &part, NULL),
+                     MUSTER_OK);
+
+    while (joined == NULL) {
+        struct muster_error error = {.text = ""};
+        enum muster_rc rc;
+
+        test.mem.fail_at = ++at;
+        rc = muster_cluster_spec_join(test.env.mem, &part, 1, &joined, &error);
+        test.mem.fail_at = 0;
+        assert_int_equal(rc, joined == NULL ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_OK);
+        assert_string_equal(error.text, joined == NULL ? "no memory for a cluster" : "");
+    }
+
+    assert_int_equal(at, 4);
+    muster_cluster_spec_unref(part);
+    muster_cluster_spec_unref(joined);
     test_env_close(&test);
 }
 
@@ -82,6 +116,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_become_one_cluster),
         cmocka_unit_test(an_index_given_twice_names_job_and_addresses),
+        cmocka_unit_test(without_memory_no_cluster_is_given),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

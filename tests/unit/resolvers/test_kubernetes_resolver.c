@@ -3,6 +3,7 @@
 
 #include <muster/resolver_watch.h>
 
+#include "careful_mem.h"
 #include "cloud_fixture.h"
 #include "resolver_ask.h"
 
@@ -252,9 +253,9 @@ static void on_change(struct muster_resolver_watch *watch, struct muster_cluster
     char *text = NULL;
 
     (void)diff;
-    assert_int_equal(muster_cluster_spec_format(spec, muster_mem_system(), &text), MUSTER_OK);
+    assert_int_equal(muster_cluster_spec_format(spec, careful_mem(), &text), MUSTER_OK);
     snprintf(told->text, sizeof(told->text), "%s", text);
-    muster_mem_free(muster_mem_system(), text);
+    muster_mem_free(careful_mem(), text);
     told->is_enough = ++told->count >= told->wanted;
 }
 

@@ -1,6 +1,7 @@
 /* The watch of one selector, step by step, against a played API server. */
 #include "resolvers/kubernetes_watch.h"
 
+#include "careful_mem.h"
 #include "cloud_fixture.h"
 
 #include <string.h>
@@ -132,7 +133,7 @@ static void an_event_that_memory_does_not_hold_ends_the_stream(void **state)
     stream(&stage);
 
     muster_text_fini(&stage.watch.line);
-    muster_mem_limited_init(&none, muster_mem_system(), 1);
+    muster_mem_limited_init(&none, careful_mem(), 1);
     stage.watch.line.mem = &none.mem;
     fake_cloud_push(stage.f.cloud, EVENT);
     wait_for(&stage, MUSTER_KUBERNETES_WATCH_BACKOFF);

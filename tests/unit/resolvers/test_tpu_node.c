@@ -1,10 +1,11 @@
-/* TPU nodes, and TPU cores counted by host. */
+/* TPU nodes: what the API says of them, whether they can be used. */
 #include <muster/tpu_node.h>
-#include <muster/tpu_system.h>
 
 #include "assertion_count.h"
 #include "test_env.h"
+#include "torture.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,44 +21,134 @@ static struct muster_tpu_node *parsed(struct test_env *test, const char *text)
     return node;
 }
 
-static void a_node_tells_its_state_and_endpoints(void **state)
+static const char *text_or_dash(const char *text)
 {
-    struct muster_tpu_node *node;
+    return text != NULL ? text : "-";
+}
+
+/* "STATE HEALTH TYPE VERSION; HOST PORT, HOST PORT; TYPE CREATED WORKER DETAILS" */
+static const char *described(const struct muster_tpu_node *node)
+{
+    static char text[500];
+    size_t length;
+
+    length = (size_t)snprintf(text, sizeof(text), "%s %s %s %s;", text_or_dash(node->state),
+                              text_or_dash(node->health), text_or_dash(node->accelerator_type),
+                              text_or_dash(node->runtime_version));
+    if (!node->has_address)
+        length += (size_t)snprintf(text + length, sizeof(text) - length, " no address");
+    for (size_t i = 0; i < node->endpoint_count; i++)
+        length +=
+            (size_t)snprintf(text + length, sizeof(text) - length, "%s %s %u", i > 0 ? "," : "",
+                             node->endpoints[i].host, node->endpoints[i].port);
+    length += (size_t)snprintf(text + length, sizeof(text) - length, "%s",
+                               node->has_symptoms ? ";" : "; no symptoms");
+    for (size_t i = 0; i < node->symptom_count; i++)
+        length += (size_t)snprintf(text + length, sizeof(text) - length, "%s %s %s %s '%s'",
+                                   i > 0 ? "," : "", node->symptoms[i].type,
+                                   node->symptoms[i].create_time, node->symptoms[i].worker_id,
+                                   node->symptoms[i].details);
+    return text;
+}
+
+static const char *const nodes[][2] = {
+    {"{}", "- - - -; no address; no symptoms"},
+    {"{\"state\":\"READY\",\"health\":\"HEALTHY\",\"acceleratorType\":\"v3-8\",\"runtimeVersion\":"
+     "\"v2-alpha\",\"networkEndpoints\":[{\"ipAddress\":\"10.0.0.1\"},{\"ipAddress\":\"fd00::1\","
+     "\"port\":\"9\"}]}",
+     "READY HEALTHY v3-8 v2-alpha; 10.0.0.1 8470, fd00::1 9; no symptoms"},
+    {"{\"tensorflowVersion\":\"2.9\",\"runtimeVersion\":\"v2\",\"state\":7}",
+     "- - - 2.9; no address; no symptoms"},
+    {"{\"ipAddress\":\"10.0.0.2\",\"port\":7,\"symptoms\":[]}", "- - - -; 10.0.0.2 7;"},
+    {"{\"ipAddress\":\"10.0.0.2\",\"port\":null}", "- - - -; 10.0.0.2 8470; no symptoms"},
+    {"{\"networkEndpoints\":[],\"ipAddress\":\"10.0.0.2\"}", "- - - -;; no symptoms"},
+    {"{\"networkEndpoints\":{\"a\":1},\"ipAddress\":\"10.0.0.2\"}",
+     "- - - -; 10.0.0.2 8470; no symptoms"},
+    {"{\"networkEndpoints\":[{\"ipAddress\":\"a\",\"port\":1},{\"ipAddress\":\"b\",\"port\":65535},"
+     "{\"ipAddress\":\"c\",\"port\":\"1\"},{\"ipAddress\":\"d\",\"port\":\"65535\"},{\"ipAddress\":"
+     "\"e\","
+     "\"port\":\"010\"}]}",
+     "- - - -; a 1, b 65535, c 1, d 65535, e 10; no symptoms"},
+    {"{\"symptoms\":[{\"symptomType\":\"LOW_MEMORY\",\"createTime\":\"now\",\"workerId\":\"w\","
+     "\"details\":\"d\"},{\"details\":7},3]}",
+     "- - - -; no address; LOW_MEMORY now w 'd',    '',    ''"},
+    {"{\"symptoms\":{\"symptomType\":\"LOW_MEMORY\"}}", "- - - -; no address; no symptoms"},
+};
+
+static void a_node_is_what_the_api_says(void **state)
+{
     struct test_env test;
     (void)state;
     test_env_open(&test);
 
-    node = parsed(&test, "{\"state\":\"READY\",\"health\":\"HEALTHY\",\"acceleratorType\":\"v3-8\","
-                         "\"runtimeVersion\":\"v2-alpha\",\"networkEndpoints\":[{\"ipAddress\":"
-                         "\"10.0.0.1\"},{\"ipAddress\":\"fd00::1\",\"port\":\"9\"}]}");
-    assert_string_equal(node->state, "READY");
-    assert_string_equal(node->health, "HEALTHY");
-    assert_string_equal(node->accelerator_type, "v3-8");
-    assert_string_equal(node->runtime_version, "v2-alpha");
-    assert_int_equal(node->endpoint_count, 2);
-    assert_int_equal(node->endpoints[0].port, 8470);
-    assert_int_equal(node->endpoints[1].port, 9);
-    assert_false(node->has_symptoms);
-    muster_tpu_node_unref(node);
+    for (size_t i = 0; i < sizeof(nodes) / sizeof(nodes[0]); i++) {
+        struct muster_tpu_node *node = parsed(&test, nodes[i][0]);
 
-    node = parsed(&test, "{\"ipAddress\":\"10.0.0.2\",\"port\":7,\"symptoms\":[]}");
-    assert_null(node->state);
-    assert_int_equal(node->endpoint_count, 1);
-    assert_int_equal(node->endpoints[0].port, 7);
-    assert_true(node->has_symptoms);
+        assert_string_equal(described(node), nodes[i][1]);
+        assert_ptr_equal(muster_tpu_node_ref(node), node);
+        muster_tpu_node_unref(node);
+        assert_string_equal(described(node), nodes[i][1]);
+        muster_tpu_node_unref(node);
+    }
+    muster_tpu_node_unref(NULL);
+    test_env_close(&test);
+}
+
+static void parse_node(struct torture *torture, const void *data)
+{
+    struct muster_tpu_node *node = NULL;
+    struct muster_error error = {.rc = MUSTER_OK};
+    const char *const *row = data;
+    struct test_env test;
+    enum muster_rc rc;
+
+    test_env_open(&test);
+    torture_arm_limited(torture, &test.mem);
+    rc = muster_tpu_node_parse(test.env.mem, row[0], strlen(row[0]), &node, &error);
+    torture_disarm(torture);
+    assert_int_equal(rc, torture->refused > 0 ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_OK);
+    assert_string_equal(error.text, rc == MUSTER_OK ? "" : "no memory for a TPU node");
+    if (rc == MUSTER_OK)
+        assert_string_equal(described(node), row[1]);
     muster_tpu_node_unref(node);
     test_env_close(&test);
 }
 
+static void without_memory_there_is_no_node(void **state)
+{
+    static const struct torture_scenario scenario = {
+        .name = "node", .run = parse_node, .data = nodes[1]};
+    (void)state;
+
+    torture_run(&scenario);
+}
+
+#define ENDPOINT(rest) "{\"networkEndpoints\":[{" rest "}]}"
+#define NO_IP          "a network endpoint of the TPU node has no ipAddress"
+#define NO_PORT        "network endpoint a of the TPU node has no valid port"
+
 static void what_is_no_node_is_refused(void **state)
 {
-    static const char *const rows[] = {
-        "",
-        "[]",
-        "{\"networkEndpoints\":[{}]}",
-        "{\"networkEndpoints\":[{\"ipAddress\":\"a\",\"port\":0}]}",
-        "{\"networkEndpoints\":[{\"ipAddress\":\"a\",\"port\":\"x\"}]}",
-        "{\"networkEndpoints\":[{\"ipAddress\":\"a\",\"port\":65536}]}",
+    static const struct {
+        const char *text, *error;
+    } rows[] = {
+        {"", "the TPU node: "},
+        {"[]", "the TPU API answered with list instead of a node"},
+        {ENDPOINT(""), NO_IP},
+        {ENDPOINT("\"ipAddress\":7"), NO_IP},
+        {ENDPOINT("\"ipAddress\":\"\""), NO_IP},
+        {ENDPOINT("\"ipAddress\":\"a b\""), NO_IP},
+        {ENDPOINT("\"ipAddress\":\"a\",\"port\":0"), NO_PORT},
+        {ENDPOINT("\"ipAddress\":\"a\",\"port\":-1"), NO_PORT},
+        {ENDPOINT("\"ipAddress\":\"a\",\"port\":65536"), NO_PORT},
+        {ENDPOINT("\"ipAddress\":\"a\",\"port\":\"0\""), NO_PORT},
+        {ENDPOINT("\"ipAddress\":\"a\",\"port\":\"65536\""), NO_PORT},
+        {ENDPOINT("\"ipAddress\":\"a\",\"port\":\"x\""), NO_PORT},
+        {ENDPOINT("\"ipAddress\":\"a\",\"port\":\"\""), NO_PORT},
+        {ENDPOINT("\"ipAddress\":\"a\",\"port\":\"7x\""), NO_PORT},
+        {ENDPOINT("\"ipAddress\":\"a\",\"port\":[7]"), NO_PORT},
+        {"{\"networkEndpoints\":[{\"ipAddress\":\"a\"},{}]}", NO_IP},
+        {"{\"ipAddress\":\"a\",\"port\":0}", NO_PORT},
     };
     struct test_env test;
     (void)state;
@@ -67,9 +158,74 @@ static void what_is_no_node_is_refused(void **state)
         struct muster_tpu_node *node = NULL;
         struct muster_error error = {0};
 
-        fail_if(muster_tpu_node_parse(test.env.mem, rows[i], strlen(rows[i]), &node, &error) !=
-                    MUSTER_INVALID_ARGUMENT,
-                "'%s' was taken", rows[i]);
+        fail_if(muster_tpu_node_parse(test.env.mem, rows[i].text, strlen(rows[i].text), &node,
+                                      &error) != MUSTER_INVALID_ARGUMENT ||
+                    strncmp(error.text, rows[i].error, strlen(rows[i].error)) != 0,
+                "'%s': %s", rows[i].text, error.text);
+        assert_null(node);
+    }
+    test_env_close(&test);
+}
+
+static void a_host_has_at_most_255_characters(void **state)
+{
+    struct test_env test;
+    (void)state;
+    test_env_open(&test);
+
+    for (int length = 255; length <= 256; length++) {
+        struct muster_tpu_node *node = NULL;
+        char host[260], text[300];
+        enum muster_rc rc;
+
+        memset(host, 'a', sizeof(host));
+        snprintf(text, sizeof(text), "{\"ipAddress\":\"%.*s\"}", length, host);
+        rc = muster_tpu_node_parse(test.env.mem, text, strlen(text), &node, NULL);
+        assert_int_equal(rc, length == 255 ? MUSTER_OK : MUSTER_INVALID_ARGUMENT);
+        if (rc == MUSTER_OK)
+            assert_int_equal(strlen(node->endpoints[0].host), 255);
+        muster_tpu_node_unref(node);
+    }
+    test_env_close(&test);
+}
+
+static void a_node_that_is_not_ready_is_told(void **state)
+{
+#define ADDRESS ",\"ipAddress\":\"a\"}"
+#define UNREADY(state)                                                                             \
+    "FAILED_PRECONDITION: TPU n is not READY: its state is " state "; wait until it is, or "       \
+    "create it anew"
+#define NOWHERE                                                                                    \
+    "NOT_FOUND: TPU n is READY, but the API tells neither its networkEndpoints nor its "           \
+    "ipAddress; create it anew, or name its workers as tpu=grpc://host:8470,host:8470"
+    static const struct {
+        const char *node, *found, *found_of_tf1;
+    } rows[] = {
+        {"{\"state\":\"READY\"" ADDRESS, "OK", "OK"},
+        {"{\"state\":\"READY\",\"networkEndpoints\":[]}", "OK", "OK"},
+        {"{\"state\":\"READY\",\"health\":\"HEALTHY\"" ADDRESS, "OK", "OK"},
+        {"{\"state\":\"READY\",\"health\":\"TIMEOUT\"" ADDRESS, "OK",
+         "FAILED_PRECONDITION: TPU n is unhealthy: TIMEOUT"},
+        {"{\"state\":\"CREATING\"" ADDRESS, UNREADY("CREATING"), UNREADY("CREATING")},
+        {"{\"x\":1" ADDRESS, UNREADY("not told"), "OK"},
+        {"{\"state\":\"READY\"}", NOWHERE, NOWHERE},
+    };
+    struct test_env test;
+    (void)state;
+    test_env_open(&test);
+
+    for (size_t i = 0; i < 2 * sizeof(rows) / sizeof(rows[0]); i++) {
+        struct muster_tpu_node *node = parsed(&test, rows[i / 2].node);
+        bool is_tf1 = i % 2 == 1;
+        struct muster_error error = {.text = ""};
+        enum muster_rc rc = muster_tpu_node_check(node, "n", is_tf1, &error);
+        char text[300];
+
+        assert_int_equal(rc, error.rc);
+        snprintf(text, sizeof(text), "%s%s%s", muster_rc_name(rc), rc != MUSTER_OK ? ": " : "",
+                 error.text);
+        assert_string_equal(text, is_tf1 ? rows[i / 2].found_of_tf1 : rows[i / 2].found);
+        muster_tpu_node_unref(node);
     }
     test_env_close(&test);
 }
@@ -95,7 +251,13 @@ static void more_workers_than_any_tpu_has_are_refused(void **state)
 
     assert_int_equal(muster_tpu_node_parse(test.env.mem, text, bytes + 1, &node, &error),
                      MUSTER_RESOURCE_EXHAUSTED);
-    assert_non_null(strstr(error.text, "65537"));
+    assert_string_equal(error.text, "a TPU node of 65537 workers is refused");
+    memcpy(text + bytes - worker_bytes - 1, "]}", 2);
+    assert_int_equal(
+        muster_tpu_node_parse(test.env.mem, text, bytes - worker_bytes + 1, &node, &error),
+        MUSTER_OK);
+    assert_int_equal(node->endpoint_count, MUSTER_TPU_WORKERS_MAX);
+    muster_tpu_node_unref(node);
 
     free(text);
     test_env_close(&test);
@@ -120,6 +282,13 @@ static void memory_that_ran_out_cools_down_for_90_seconds(void **state)
         {SYMPTOM("HBM_OUT_OF_MEMORY"), {.is_hbm_oom_ignored = true}, AT_S(1), true},
         {SYMPTOM("OUT_OF_MEMORY"), {.is_runtime_oom_ignored = true}, AT_S(1), true},
         {SYMPTOM("LOW_MEMORY"), {0}, AT_S(1), true},
+        {SYMPTOM("HBM_OUT_OF_MEMORY"), {.is_runtime_oom_ignored = true}, AT_S(1), false},
+        {SYMPTOM("OUT_OF_MEMORY"), {.is_hbm_oom_ignored = true}, AT_S(1), false},
+        {"{\"symptoms\":[{\"symptomType\":\"LOW_MEMORY\"},{\"symptomType\":\"OUT_OF_MEMORY\","
+         "\"createTime\":\"2024-05-01T10:00:00\"}]}",
+         {0},
+         AT_S(1),
+         false},
         {"{\"symptoms\":[{\"symptomType\":\"OUT_OF_MEMORY\",\"createTime\":\"soon\"}]}",
          {0},
          AT_S(1),
@@ -140,95 +309,16 @@ static void memory_that_ran_out_cools_down_for_90_seconds(void **state)
     test_env_close(&test);
 }
 
-static void cores_are_counted_by_host_and_devices_sorted(void **state)
-{
-    static const char *const names[] = {
-        "/job:w/replica:0/task:10/device:TPU:1", "/job:w/replica:0/task:2/device:TPU:10",
-        "/job:w/replica:0/task:2/device:CPU:0",  "/job:w/replica:0/task:10/device:TPU:0",
-        "/job:w/replica:0/task:2/device:TPU:9",
-    };
-    struct muster_tpu_system system;
-    struct muster_error error = {0};
-    struct test_env test;
-    (void)state;
-    test_env_open(&test);
-
-    assert_int_equal(muster_tpu_system_init(&system, test.env.mem, names, 5, &error), MUSTER_OK);
-    assert_int_equal(system.num_cores, 4);
-    assert_int_equal(system.num_hosts, 2);
-    assert_int_equal(system.num_of_cores_per_host, 2);
-    assert_string_equal(system.devices[0], names[2]);
-    assert_string_equal(system.devices[1], names[4]);
-    assert_string_equal(system.devices[2], names[1]);
-    assert_string_equal(system.devices[4], names[0]);
-    muster_tpu_system_fini(&system);
-
-    assert_int_equal(muster_tpu_system_init(&system, test.env.mem, names, 4, &error),
-                     MUSTER_FAILED_PRECONDITION);
-    assert_non_null(strstr(error.text, "task 2 has 1, task 10 has 2"));
-    assert_int_equal(muster_tpu_system_init(&system, test.env.mem, names + 2, 1, &error),
-                     MUSTER_OK);
-    assert_int_equal(system.num_of_cores_per_host, 0);
-    muster_tpu_system_fini(&system);
-    test_env_close(&test);
-}
-
-/* tpu_system_metadata.master_job */
-static void the_job_of_the_workers_follows_from_the_cluster(void **state)
-{
-    static const struct {
-        const char *master;
-        const char *cluster; /* NULL: none */
-        const char *job;     /* NULL: none */
-        enum muster_rc rc;
-    } rows[] = {
-        {"", "{\"worker\":[\"a:1\"]}", NULL, MUSTER_OK},
-        {"local", NULL, NULL, MUSTER_OK},
-        {"grpc://a:1", NULL, "tpu_worker", MUSTER_OK},
-        {"grpc://a:1", "{}", "tpu_worker", MUSTER_OK},
-        {"grpc://a:1", "{\"w\":[\"a:1\"]}", "w", MUSTER_OK},
-        {"grpc://a:1", "{\"coordinator\":[\"c:1\"],\"w\":[\"a:1\"]}", "w", MUSTER_OK},
-        {"grpc://a:1", "{\"w\":[\"a:1\"],\"coordinator\":[\"c:1\"]}", "w", MUSTER_OK},
-        {"grpc://a:1", "{\"tpu_worker\":[\"a:1\"]}", NULL, MUSTER_INVALID_ARGUMENT},
-        {"grpc://a:1", "{\"w\":[\"a:1\"],\"ps\":[\"b:1\"]}", NULL, MUSTER_INVALID_ARGUMENT},
-        {"grpc://a:1", "{\"w\":[\"a:1\"],\"ps\":[\"b:1\"],\"coordinator\":[\"c:1\"]}", NULL,
-         MUSTER_INVALID_ARGUMENT},
-    };
-    struct test_env test;
-    (void)state;
-    test_env_open(&test);
-
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct muster_cluster_spec *spec = NULL;
-        struct muster_error error = {0};
-        const char *job = "none";
-
-        if (rows[i].cluster != NULL)
-            assert_int_equal(muster_cluster_spec_parse(test.env.mem, rows[i].cluster,
-                                                       strlen(rows[i].cluster), &spec, &error),
-                             MUSTER_OK);
-        assert_int_equal(muster_tpu_system_master_job(rows[i].master, spec, &job, &error),
-                         rows[i].rc);
-        if (rows[i].rc != MUSTER_OK)
-            assert_string_equal(job, "none");
-        else if (rows[i].job == NULL)
-            assert_null(job);
-        else
-            assert_string_equal(job, rows[i].job);
-        muster_cluster_spec_unref(spec);
-    }
-    test_env_close(&test);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_node_tells_its_state_and_endpoints),
+        cmocka_unit_test(a_node_is_what_the_api_says),
+        cmocka_unit_test(without_memory_there_is_no_node),
         cmocka_unit_test(what_is_no_node_is_refused),
+        cmocka_unit_test(a_host_has_at_most_255_characters),
+        cmocka_unit_test(a_node_that_is_not_ready_is_told),
         cmocka_unit_test(more_workers_than_any_tpu_has_are_refused),
         cmocka_unit_test(memory_that_ran_out_cools_down_for_90_seconds),
-        cmocka_unit_test(cores_are_counted_by_host_and_devices_sorted),
-        cmocka_unit_test(the_job_of_the_workers_follows_from_the_cluster),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, torture_tell);
 }

@@ -47,7 +47,24 @@ static void a_place_leads_back_to_its_task_and_device(void **state)
     assert_int_equal(muster_tpu_topology_find(topology, &at, &task, &device, NULL), MUSTER_OK);
     assert_int_equal(task, 1);
     assert_int_equal(device, 1);
-    assert_memory_equal(muster_tpu_topology_device(topology, 1, 1), &at, sizeof(at));
+    for (uint32_t i = 0; i < 4; i++) {
+        const struct muster_tpu_coordinates *place =
+            muster_tpu_topology_device(topology, i / 2, i % 2);
+
+        assert_memory_equal(place, devices_2x2 + i * 4, sizeof(*place));
+        assert_int_equal(muster_tpu_topology_find(topology, place, &task, &device, NULL),
+                         MUSTER_OK);
+        assert_int_equal(task, i / 2);
+        assert_int_equal(device, i % 2);
+        task = device = 9;
+        assert_int_equal(muster_tpu_topology_find(topology, place, NULL, &device, NULL), MUSTER_OK);
+        assert_int_equal(muster_tpu_topology_find(topology, place, &task, NULL, NULL), MUSTER_OK);
+        assert_int_equal(task, i / 2);
+        assert_int_equal(device, i % 2);
+    }
+    assert_ptr_equal(muster_tpu_topology_ref(topology), topology);
+    muster_tpu_topology_unref(topology);
+    muster_tpu_topology_unref(NULL);
     assert_null(muster_tpu_topology_device(topology, 1, 2));
     assert_null(muster_tpu_topology_device(topology, 2, 0));
     assert_int_equal(topology->missing_device_count, 0);
@@ -75,9 +92,46 @@ static void names_follow_tensorflow(void **state)
                                                      sizeof(name), name, &error),
                      MUSTER_OK);
     assert_string_equal(name, "/task:1/device:CPU:0");
-    assert_int_equal(muster_tpu_topology_device_name(topology, &at, MUSTER_TPU_DEVICE_CPU, NULL,
-                                                     strlen(name), name, &error),
+    memset(name, 'x', sizeof(name));
+    assert_int_equal(muster_tpu_topology_device_name(topology, &at, MUSTER_TPU_DEVICE_CPU, NULL, 20,
+                                                     name, &error),
                      MUSTER_OUT_OF_RANGE);
+    assert_string_equal(error.text, "the device name of task 1 does not fit into 20 bytes");
+    assert_int_equal(name[0], 'x');
+    assert_int_equal(muster_tpu_topology_device_name(topology, &at, MUSTER_TPU_DEVICE_CPU, NULL, 21,
+                                                     name, &error),
+                     MUSTER_OK);
+    assert_string_equal(name, "/task:1/device:CPU:0");
+    assert_int_equal(name[21], 'x');
+    muster_tpu_topology_unref(topology);
+    test_env_close(&test);
+}
+
+/* "/job:", "/task:1/device:TPU:1" and 294 characters are 320 with the NUL. */
+static void a_job_of_294_characters_has_room(void **state)
+{
+    struct muster_tpu_topology_options options = two_tasks();
+    struct muster_tpu_coordinates at = {{1, 0, 0, 1}}, nowhere = {{1, 1, 0, 1}};
+    struct muster_tpu_topology *topology;
+    char job[400], name[500];
+    struct test_env test;
+    (void)state;
+    test_env_open(&test);
+    topology = made(&test, &options);
+    memset(job, 'j', sizeof(job));
+    job[295] = '\0';
+
+    assert_int_equal(muster_tpu_topology_device_name(topology, &at, MUSTER_TPU_DEVICE_TPU, job,
+                                                     sizeof(name), name, NULL),
+                     MUSTER_OUT_OF_RANGE);
+    job[294] = '\0';
+    assert_int_equal(muster_tpu_topology_device_name(topology, &at, MUSTER_TPU_DEVICE_TPU, job,
+                                                     sizeof(name), name, NULL),
+                     MUSTER_OK);
+    assert_int_equal(strlen(name), MUSTER_TPU_DEVICE_NAME_BYTES - 1);
+    assert_int_equal(muster_tpu_topology_device_name(topology, &nowhere, MUSTER_TPU_DEVICE_TPU, job,
+                                                     sizeof(name), name, NULL),
+                     MUSTER_INVALID_ARGUMENT);
     muster_tpu_topology_unref(topology);
     test_env_close(&test);
 }
@@ -99,9 +153,20 @@ static void a_place_without_device_is_not_found(void **state)
     assert_int_equal(topology->missing_device_count, 2);
     assert_int_equal(muster_tpu_topology_find(topology, &gap, NULL, NULL, &error),
                      MUSTER_NOT_FOUND);
+    assert_string_equal(error.text, "no TPU device sits at (1, 0, 0, 0)");
+    for (size_t i = 0; i < 4; i++) {
+        struct muster_tpu_coordinates at = {{0, 0, 0, 0}};
+
+        at.at[i] = -1;
+        assert_int_equal(muster_tpu_topology_find(topology, &at, NULL, NULL, NULL),
+                         MUSTER_INVALID_ARGUMENT);
+        at.at[i] = mesh_2x1x1x2[i];
+        assert_int_equal(muster_tpu_topology_find(topology, &at, NULL, NULL, NULL),
+                         MUSTER_INVALID_ARGUMENT);
+    }
     assert_int_equal(muster_tpu_topology_find(topology, &outside, NULL, NULL, &error),
                      MUSTER_INVALID_ARGUMENT);
-    assert_non_null(strstr(error.text, "(2, 0, 0, 0)"));
+    assert_string_equal(error.text, "(2, 0, 0, 0) lies outside the TPU mesh of 2x1x1x2");
     muster_tpu_topology_unref(topology);
     test_env_close(&test);
 }
@@ -112,6 +177,9 @@ static void what_cannot_be_a_mesh_is_refused(void **state)
                          huge_mesh[4] = {INT32_MAX, INT32_MAX, INT32_MAX, INT32_MAX};
     static const int32_t outside[16] = {0, 0, 0, 0, 0, 0, 0, 2, 1, 0, 0, 0, 1, 0, 0, 1},
                          negative[16] = {0, 0, 0, 0, 0, 0, 0, -1, 1, 0, 0, 0, 1, 0, 0, 1},
+                         last_outside[16] = {0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 1, 1, 0, 1},
+                         last_twice[16] = {0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 1},
+                         zero_x[4] = {0, 1, 1, 2}, negative_core[4] = {2, 1, 1, -1},
                          twice[16] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 1};
     static const struct {
         const char *name;
@@ -135,14 +203,30 @@ static void what_cannot_be_a_mesh_is_refused(void **state)
          "needs 16"},
         {"too many devices", mesh_2x1x1x2, 4, 3, 2, devices_2x2, 24, MUSTER_INVALID_ARGUMENT,
          "cannot hold 6"},
-        {"outside", mesh_2x1x1x2, 4, 2, 2, outside, 16, MUSTER_INVALID_ARGUMENT, "outside"},
-        {"negative place", mesh_2x1x1x2, 4, 2, 2, negative, 16, MUSTER_INVALID_ARGUMENT, "outside"},
+        {"outside", mesh_2x1x1x2, 4, 2, 2, outside, 16, MUSTER_INVALID_ARGUMENT,
+         "TPU device 1 of task 0 lies at (0, 0, 0, 2), outside the mesh"},
+        {"negative place", mesh_2x1x1x2, 4, 2, 2, negative, 16, MUSTER_INVALID_ARGUMENT,
+         "TPU device 1 of task 0 lies at (0, 0, 0, -1), outside the mesh"},
         {"one place twice", mesh_2x1x1x2, 4, 2, 2, twice, 16, MUSTER_INVALID_ARGUMENT,
-         "another one"},
+         "TPU device 1 of task 0 lies at (0, 0, 0, 0), where another one is"},
+        {"last outside", mesh_2x1x1x2, 4, 2, 2, last_outside, 16, MUSTER_INVALID_ARGUMENT,
+         "TPU device 1 of task 1 lies at (1, 1, 0, 1), outside the mesh"},
+        {"last twice", mesh_2x1x1x2, 4, 2, 2, last_twice, 16, MUSTER_INVALID_ARGUMENT,
+         "TPU device 1 of task 1 lies at (0, 0, 0, 1), where another one is"},
+        {"first dimension", zero_x, 4, 0, 0, NULL, 0, MUSTER_INVALID_ARGUMENT,
+         "mesh_shape[0] of a TPU topology is 0; every dimension must be at least 1"},
+        {"negative dimension", negative_core, 4, 0, 0, NULL, 0, MUSTER_INVALID_ARGUMENT,
+         "mesh_shape[3] of a TPU topology is -1"},
+        {"too many coordinates", mesh_2x1x1x2, 4, 2, 2, devices_2x2, 17, MUSTER_INVALID_ARGUMENT,
+         "needs 16 device coordinates, not 17"},
+        {"no devices, but coordinates", mesh_2x1x1x2, 4, 0, 2, devices_2x2, 4,
+         MUSTER_INVALID_ARGUMENT, "0 tasks with 2 devices each needs 0 device coordinates, not 4"},
     };
     struct test_env test;
+    size_t blocks;
     (void)state;
     test_env_open(&test);
+    blocks = test.mem.block_count;
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct muster_tpu_topology_options options = {
@@ -156,6 +240,7 @@ static void what_cannot_be_a_mesh_is_refused(void **state)
         struct muster_tpu_topology *topology = NULL;
         struct muster_error error = {0};
 
+        assert_int_equal(test.mem.block_count, blocks);
         fail_if(muster_tpu_topology_new(test.env.mem, &options, &topology, &error) != rows[i].rc ||
                     strstr(error.text, rows[i].text) == NULL,
                 "%s: %s", rows[i].name, error.text);
@@ -185,9 +270,41 @@ static void a_topology_survives_the_wire(void **state)
     assert_int_equal(again->num_tpu_devices_per_task, 2);
     assert_int_equal(again->embedding_feature, MUSTER_TPU_EMBEDDING_V2);
     assert_memory_equal(again->devices, devices_2x2, sizeof(devices_2x2));
+    assert_int_equal(again->missing_device_count, 0);
     muster_mem_free(test.env.mem, bytes);
     muster_tpu_topology_unref(again);
+    again = NULL;
+    test.mem.fail_at = 1;
+    assert_int_equal(muster_tpu_topology_pack(topology, test.env.mem, &bytes, &size),
+                     MUSTER_RESOURCE_EXHAUSTED);
     muster_tpu_topology_unref(topology);
+    test_env_close(&test);
+}
+
+static void the_largest_mesh_has_four_million_places(void **state)
+{
+    static const int32_t largest[4] = {1 << 20, 2, 1, 2}, larger[4] = {1 << 20, 1, 5, 1};
+    struct muster_tpu_topology_options options = {.mesh_shape = largest, .mesh_rank = 4};
+    struct muster_tpu_topology *topology = NULL;
+    struct muster_error error = {0};
+    struct test_env test;
+    (void)state;
+    test_env_open(&test);
+
+    topology = made(&test, &options);
+    assert_int_equal(topology->missing_device_count, MUSTER_TPU_MESH_SIZE_MAX);
+    assert_int_equal(topology->num_tasks, 0);
+    muster_tpu_topology_unref(topology);
+    topology = NULL;
+    test.mem.fail_at = 1;
+    assert_int_equal(muster_tpu_topology_new(test.env.mem, &options, &topology, &error),
+                     MUSTER_RESOURCE_EXHAUSTED);
+    assert_string_equal(error.text, "no memory for a TPU mesh of 4194304 positions");
+    options.mesh_shape = larger;
+    assert_int_equal(muster_tpu_topology_new(test.env.mem, &options, &topology, &error),
+                     MUSTER_RESOURCE_EXHAUSTED);
+    assert_string_equal(error.text, "a TPU mesh of more than 4194304 positions is refused");
+    assert_null(topology);
     test_env_close(&test);
 }
 
@@ -223,6 +340,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_place_leads_back_to_its_task_and_device),
         cmocka_unit_test(names_follow_tensorflow),
+        cmocka_unit_test(a_job_of_294_characters_has_room),
+        cmocka_unit_test(the_largest_mesh_has_four_million_places),
         cmocka_unit_test(a_place_without_device_is_not_found),
         cmocka_unit_test(what_cannot_be_a_mesh_is_refused),
         cmocka_unit_test(a_topology_survives_the_wire),

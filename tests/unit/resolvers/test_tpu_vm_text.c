@@ -98,6 +98,45 @@ static const struct row rows[] = {
      {HOSTS("a"), SLICES("2", NULL)},
      "FAILED_PRECONDITION: N=2, but MEGASCALE_SLICE_ID"},
     {"no coordinator", {HOSTS("a"), .coordinator = {"a b", "C"}}, "INVALID_ARGUMENT: C=a b"},
+    {"a coordinator between blanks",
+     {HOSTS("a"), .coordinator = {" c:1\t", "C"}},
+     "0/1 c {\"w\":[\"a:8470\"]}"},
+    {"an empty coordinator", {HOSTS("a"), .coordinator = {"", "C"}}, "0/1 - {"},
+    {"a blank coordinator", {HOSTS("a"), .coordinator = {" ", "C"}}, "INVALID_ARGUMENT: C= : "},
+    {"an empty id", {HOSTS("a,b"), ID("")}, "-1/2 - {"},
+    {"empty slices", {HOSTS("a"), SLICES("", "1")}, "0/1 - {"},
+    {"one slice", {HOSTS("a,b"), ID("1"), SLICES("1", "7")}, "1/2 - {\"w\":[\"a:8470\""},
+    {"slices, and an empty number",
+     {HOSTS("a"), SLICES("2", "")},
+     "FAILED_PRECONDITION: N=2, but MEGASCALE_SLICE_ID is not set: nothing tells which slice"},
+    {"the last of many slices", {HOSTS("a"), SLICES("65536", "65535")}, "65535/65536 - {"},
+    {"too many slices",
+     {HOSTS("a"), SLICES("65537", "0")},
+     "INVALID_ARGUMENT: N=65537: expected a whole number from 1 to 65536"},
+    {"the highest id without hosts", {ID("65535")}, "65535/0 - {"},
+    {"an id above all",
+     {ID("65536")},
+     "INVALID_ARGUMENT: I=65536: expected a whole number from 0 to 65535"},
+    {"a bad id and a bad number of slices", {ID("x"), SLICES("x", "x")}, "INVALID_ARGUMENT: I=x"},
+    {"a bad number of slices and no slice", {SLICES("x", NULL)}, "INVALID_ARGUMENT: N=x"},
+    {"a bad host and a bad id", {HOSTS("a b"), ID("x")}, "INVALID_ARGUMENT: H[0]"},
+    {"a bad id and a bad coordinator",
+     {HOSTS("a"), ID("x"), .coordinator = {"a b", "C"}},
+     "INVALID_ARGUMENT: I=x"},
+    {"blanks alone are a host", {HOSTS(" ")}, "INVALID_ARGUMENT: H[0] is '': expected a host or"},
+    {"a host of port 0", {HOSTS("a:0")}, "0/1 - {\"w\":[\"a:8470\"]}"},
+    {"a port that is none", {HOSTS("a:x")}, "INVALID_ARGUMENT: H[0] is 'a:x'"},
+    {"a host without a name", {HOSTS(":1")}, "INVALID_ARGUMENT: H[0] is ':1'"},
+    {"a bracket that is not closed", {HOSTS("[fd00::1")}, "INVALID_ARGUMENT: H[0] is '[fd00::1'"},
+    {"a long host is cut in the text",
+     {HOSTS("a/3456789012345678901234567890123456789012345678901234567890xyz")},
+     "INVALID_ARGUMENT: H[0] is 'a/3456789012345678901234567890123456789012345678901234567890': "},
+    {"endpoints between blanks",
+     {HOSTS(" u:u:10.0.0.2 , u:u: 10.0.0.3"), .are_endpoints = true},
+     "INVALID_ARGUMENT: H[1] is 'u:u: 10.0.0.3': expected id:id:ip or a host"},
+    {"an endpoint with a port",
+     {HOSTS("u:u:10.0.0.2:9,::h"), .are_endpoints = true},
+     "-1/2 - {\"w\":[\"10.0.0.2:8470\",\"h:8470\"]}"},
 };
 
 static void a_slice_is_what_the_texts_say(void **state)
@@ -123,8 +162,10 @@ static void no_port_is_left_for_the_last_on_a_host(void **state)
     (void)state;
     test_env_open(&test);
 
-    assert_non_null(strstr(describe(test.env.mem, &texts, 65535),
-                           "INVALID_ARGUMENT: H names host 'a' so often"));
+    assert_string_equal(describe(test.env.mem, &texts, 65535),
+                        "INVALID_ARGUMENT: H names host 'a' so often that no port is left for it");
+    assert_string_equal(describe(test.env.mem, &texts, 65534),
+                        "-1/3 - {\"w\":[\"a:65534\",\"b:65534\",\"a:65535\"]}");
 
     test_env_close(&test);
 }
@@ -132,6 +173,7 @@ static void no_port_is_left_for_the_last_on_a_host(void **state)
 static void more_hosts_than_there_may_be_are_refused(void **state)
 {
     static char many[2 * MUSTER_TPU_VM_HOSTS_MAX + 2];
+    struct muster_tpu_vm vm;
     struct muster_tpu_vm_texts texts = {HOSTS(many)};
     struct test_env test;
     (void)state;
@@ -139,7 +181,14 @@ static void more_hosts_than_there_may_be_are_refused(void **state)
     for (size_t i = 0; i + 1 < sizeof(many); i++)
         many[i] = i % 2 == 0 ? 'a' : ',';
 
-    assert_non_null(strstr(describe(test.env.mem, &texts, PORT), "RESOURCE_EXHAUSTED: H has more"));
+    assert_string_equal(describe(test.env.mem, &texts, PORT),
+                        "RESOURCE_EXHAUSTED: H has more than 65536 hosts");
+    many[sizeof(many) - 3] = '\0';
+    for (size_t i = 1; i + 3 < sizeof(many); i += 2) /* a port of their own for each thousand */
+        many[i - 1] = (char)('a' + i / 5500 % 26);
+    assert_int_equal(muster_tpu_vm_init(&vm, test.env.mem, &texts, 1, NULL), MUSTER_OK);
+    assert_int_equal(vm.count, MUSTER_TPU_VM_HOSTS_MAX);
+    muster_tpu_vm_fini(&vm);
 
     test_env_close(&test);
 }
@@ -154,7 +203,11 @@ static void too_many_tasks_in_all_are_refused(void **state)
     for (size_t i = 0; i + 1 < sizeof(many); i++)
         many[i] = i % 2 == 0 ? 'a' : ',';
 
-    assert_non_null(strstr(describe(test.env.mem, &texts, 1), "65536 slices of 40000 workers"));
+    assert_string_equal(describe(test.env.mem, &texts, 1),
+                        "INVALID_ARGUMENT: 65536 slices of 40000 workers are too many");
+    many[2 * 32767 - 1] = '\0';
+    texts.slice_id.value = "0";
+    assert_memory_equal(describe(test.env.mem, &texts, 1), "-1/2147418112 - {", 17);
 
     test_env_close(&test);
 }
@@ -169,28 +222,45 @@ static void lack_of_memory_leaks_nothing(void **state)
     test_env_open(&test);
 
     for (uint64_t at = 1; at < 20; at++) {
+        struct muster_cluster_spec *spec = NULL;
+        struct muster_error error = {.text = ""};
+        enum muster_rc rc;
+
         test.mem.fail_at = at;
-        if (muster_tpu_vm_init(&vm, test.env.mem, &texts, PORT, NULL) == MUSTER_OK)
-            muster_tpu_vm_fini(&vm);
-        else
-            failures++;
+        rc = muster_tpu_vm_init(&vm, test.env.mem, &texts, PORT, &error);
+        if (rc == MUSTER_OK)
+            rc = muster_tpu_vm_cluster(&vm, "w", &spec, &error);
+        assert_int_equal(rc, at <= 12 ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_OK);
+        assert_string_equal(error.text, at > 12  ? ""
+                                        : at > 9 ? "no memory for a cluster"
+                                                 : "no memory");
+        failures += rc != MUSTER_OK;
+        muster_cluster_spec_unref(spec);
+        muster_tpu_vm_fini(&vm);
     }
     test.mem.fail_at = 0;
 
-    assert_int_equal(failures, 9);
+    assert_int_equal(failures, 12);
     test_env_close(&test);
 }
 
 static void tpu_env_is_lines_of_quoted_values(void **state)
 {
     static const char text[] = "ACCELERATOR_TYPE: 'v4-16'\n  WORKER_ID : '1'\r\nno colon\n"
-                               "ZONE:us-central2-b\nEMPTY: ''\nWORKER_IDS: '7'\nURL: 'a:b:c'";
+                               "ZONE:us-central2-b\nEMPTY: ''\nWORKER_IDS: '7'\nURL: 'a:b:c'\n"
+                               "\nDOUBLE: \"'x' y\"\nOPEN: 'z\nQUOTE: '\n: none\nBARE:\nLAST:1";
     static const struct {
         const char *key, *value;
     } found[] = {{"ACCELERATOR_TYPE", "v4-16"},
                  {"WORKER_ID", "1"},
                  {"ZONE", "us-central2-b"},
                  {"EMPTY", ""},
+                 {"DOUBLE", "x' y"},
+                 {"OPEN", "z"},
+                 {"QUOTE", ""},
+                 {"", "none"},
+                 {"BARE", ""},
+                 {"LAST", "1"},
                  {"URL", "a:b:c"}};
     char value[16];
     (void)state;

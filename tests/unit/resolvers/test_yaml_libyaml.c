@@ -1,6 +1,7 @@
 /* YAML as JSON values: what becomes what, and what is refused. */
 #include "resolvers/yaml.h"
 
+#include "careful_mem.h"
 #include "test_env.h"
 
 #include <string.h>
@@ -21,10 +22,10 @@ static void mappings_and_sequences_keep_their_order(void **state)
     char *text = NULL;
     (void)state;
 
-    assert_int_equal(muster_json_format(root, false, muster_mem_system(), &text), MUSTER_OK);
+    assert_int_equal(muster_json_format(root, false, careful_mem(), &text), MUSTER_OK);
 
     assert_string_equal(text, "{\"b\":\"1\",\"a\":[\"x\",{\"k\":\"v\",\"l\":[\"1\",\"2\"]}]}");
-    muster_mem_free(muster_mem_system(), text);
+    muster_mem_free(careful_mem(), text);
     muster_json_free(root);
 }
 

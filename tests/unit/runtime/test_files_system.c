@@ -1,16 +1,93 @@
 /* The real file system: what is read and written at limits, and what a failed write leaves. */
 #include "assertion_count.h"
+#include "secret_mem.h"
 #include "test_env.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
+
+/* Calls that fail once: an errno; -1: nothing is done, and 0 returned; 0: none. */
+static struct {
+    int read, write, close, rename;
+    unsigned inherited; /* opened so that programs get it */
+} failing;
+
+/* True: it is to return *ret_result. */
+static bool call_fails(int *failure, ssize_t *ret_result)
+{
+    int sys = *failure;
+
+    *failure = 0;
+    *ret_result = sys < 0 ? 0 : -1;
+    if (sys != 0)
+        errno = sys < 0 ? EDOM : sys;
+    return sys != 0;
+}
+
+int open(const char *name, int flags, ...)
+{
+    va_list args;
+    int mode;
+
+    va_start(args, flags);
+    mode = (flags & O_CREAT) != 0 ? va_arg(args, int) : 0;
+    va_end(args);
+    failing.inherited += (flags & O_CLOEXEC) == 0;
+    return (int)syscall(SYS_openat, AT_FDCWD, name, flags, mode);
+}
+
+ssize_t read(int fd, void *bytes, size_t count)
+{
+    ssize_t result;
+
+    return call_fails(&failing.read, &result) ? result : syscall(SYS_read, fd, bytes, count);
+}
+
+ssize_t write(int fd, const void *bytes, size_t count)
+{
+    ssize_t result;
+
+    return call_fails(&failing.write, &result) ? result : syscall(SYS_write, fd, bytes, count);
+}
+
+/* It is closed all the same. */
+int close(int fd)
+{
+    int closed = (int)syscall(SYS_close, fd);
+    ssize_t result;
+
+    return call_fails(&failing.close, &result) ? (int)result : closed;
+}
+
+int rename(const char *from, const char *to)
+{
+    ssize_t result;
+
+    return call_fails(&failing.rename, &result)
+               ? (int)result
+               : (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
+}
+
+static unsigned globfree_count;
+
+void globfree(glob_t *found)
+{
+    void (*real)(glob_t *) = (void (*)(glob_t *))(uintptr_t)dlsym(RTLD_NEXT, "globfree");
+
+    globfree_count++;
+    real(found);
+}
 
 static struct test_env test;
 static char folder[] = "/tmp/muster-files-XXXXXX";
@@ -71,6 +148,29 @@ static void files_of_every_size_come_back_whole(void **state)
     }
 }
 
+/* A file may hold a key. */
+static void what_was_read_is_wiped_before_its_memory_goes(void **state)
+{
+    static char content[9000] = "the text of a private key";
+    static const size_t limits[] = {SIZE_MAX, 5000};
+
+    (void)state;
+    assert_int_equal(muster_files_write(test.env.files, path, content, sizeof(content)), MUSTER_OK);
+    for (size_t i = 0; i < 2; i++) {
+        struct secret_mem memory;
+        char *text = NULL;
+        size_t bytes = 0;
+        enum muster_rc rc = i == 0 ? MUSTER_OK : MUSTER_RESOURCE_EXHAUSTED;
+
+        secret_mem_init(&memory, test.env.mem, content, strlen(content));
+        assert_int_equal(
+            muster_files_read(test.env.files, &memory.mem, path, limits[i], &text, &bytes), rc);
+        assert_true(secret_mem_is_held(&memory) == (rc == MUSTER_OK));
+        assert_int_equal(memory.leaked_count, 0);
+        muster_mem_free(&memory.mem, text);
+    }
+}
+
 static void a_limit_holds_to_the_byte(void **state)
 {
     char *text = NULL;
@@ -125,6 +225,57 @@ static void a_write_that_fails_leaves_the_old_file(void **state)
     check_content("old", 3);
 }
 
+static void calls_that_fail_are_told_and_interruptions_are_not(void **state)
+{
+    static const struct {
+        int write, close, rename, sys;
+    } rows[] = {
+        {EINTR, 0, 0, 0},         {-1, 0, 0, 0}, /* nothing was written at first */
+        {EIO, 0, 0, EIO},         {0, EIO, 0, EIO},
+        {ENOSPC, EIO, 0, ENOSPC}, /* the first one counts */
+        {0, 0, EPERM, EPERM},     {0, 0, EACCES, EACCES},
+    };
+    static const struct {
+        int read;
+        enum muster_rc rc;
+    } reads[] = {{EINTR, MUSTER_OK}, {EIO, MUSTER_INTERNAL}, {EISDIR, MUSTER_INVALID_ARGUMENT}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        assert_int_equal(muster_files_write(test.env.files, path, "old", 3), MUSTER_OK);
+        failing.write = rows[i].write;
+        failing.close = rows[i].close;
+        failing.rename = rows[i].rename;
+        assert_int_equal(muster_files_write(test.env.files, path, "new text", 8),
+                         muster_rc_from_errno(rows[i].sys));
+        assert_int_equal(errno, rows[i].sys);
+        assert_int_equal(failing.write | failing.close | failing.rename, 0);
+        check_content(rows[i].sys == 0 ? "new text" : "old", rows[i].sys == 0 ? 8 : 3);
+        assert_int_equal(count_files(), 1);
+    }
+    for (size_t i = 0; i < sizeof(reads) / sizeof(reads[0]); i++) {
+        char *text = NULL;
+        size_t bytes = 0;
+
+        failing.read = reads[i].read;
+        assert_int_equal(
+            muster_files_read(test.env.files, test.env.mem, path, SIZE_MAX, &text, &bytes),
+            reads[i].rc);
+        muster_mem_free(test.env.mem, text);
+    }
+}
+
+/* By a program that another thread starts meanwhile. */
+static void no_file_is_inherited(void **state)
+{
+    (void)state;
+    failing.inherited = 0;
+    assert_int_equal(muster_files_write(test.env.files, path, "12345", 5), MUSTER_OK);
+    assert_int_equal(muster_files_write(test.env.files, "/dev/null", "12345", 5), MUSTER_OK);
+    check_content("12345", 5);
+    assert_int_equal(failing.inherited, 0);
+}
+
 static void a_folder_is_not_replaced(void **state)
 {
     (void)state;
@@ -143,6 +294,53 @@ static void a_path_that_is_too_long_is_refused(void **state)
     check_refused(longest, muster_rc_from_errno(ENAMETOOLONG), ENAMETOOLONG);
 }
 
+static int next_descriptor(void)
+{
+    int fd = dup(STDERR_FILENO);
+
+    close(fd);
+    return fd;
+}
+
+/* 0 is a descriptor. */
+static void a_process_without_standard_input_has_files(void **state)
+{
+    int kept = dup(STDIN_FILENO);
+
+    (void)state;
+    close(STDIN_FILENO);
+    assert_int_equal(muster_files_write(test.env.files, path, "12345", 5), MUSTER_OK);
+    check_content("12345", 5);
+    assert_int_equal(next_descriptor(), STDIN_FILENO);
+    assert_int_equal(dup2(kept, STDIN_FILENO), STDIN_FILENO);
+    close(kept);
+}
+
+/* The neighbour of a process that died while it wrote, and that had this one's number. */
+static void what_a_write_left_behind_is_written_over(void **state)
+{
+    char neighbour[128];
+    struct stat status;
+    mode_t before = umask(0);
+    int fd;
+
+    (void)state;
+    snprintf(neighbour, sizeof(neighbour), "%s.%ld.new", path, (long)getpid());
+    fd = open(neighbour, O_WRONLY | O_CREAT, 0644);
+    assert_int_equal(write(fd, "left behind", 11), 11);
+    close(fd);
+    assert_int_equal(muster_files_write(test.env.files, path, "12345", 5), MUSTER_OK);
+    check_content("12345", 5);
+    assert_int_equal(stat(path, &status), 0);
+    assert_int_equal(status.st_mode, S_IFREG | 0644);
+    assert_int_equal(count_files(), 1);
+    unlink(path);
+    assert_int_equal(muster_files_write(test.env.files, path, "", 0), MUSTER_OK);
+    assert_int_equal(stat(path, &status), 0);
+    assert_int_equal(status.st_mode, S_IFREG | 0644);
+    (void)umask(before);
+}
+
 static void files_of_a_pattern_are_counted(void **state)
 {
     char pattern[80];
@@ -152,7 +350,10 @@ static void files_of_a_pattern_are_counted(void **state)
     assert_int_equal(muster_files_count(test.env.files, pattern), 0);
     assert_int_equal(muster_files_write(test.env.files, path, "1", 1), MUSTER_OK);
     assert_int_equal(muster_files_count(test.env.files, pattern), 1);
+    assert_int_equal(muster_files_count(test.env.files, "/proc/self/fd/[0-2]"), 3);
+    globfree_count = 0;
     assert_int_equal(muster_files_count(test.env.files, "/nonexistent/*"), 0);
+    assert_int_equal(globfree_count, 1); /* and what was found is given back */
 }
 
 int main(void)
@@ -160,11 +361,16 @@ int main(void)
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         CASE(files_of_every_size_come_back_whole),
+        CASE(what_was_read_is_wiped_before_its_memory_goes),
         CASE(a_limit_holds_to_the_byte),
         CASE(a_read_without_memory_is_refused),
         CASE(a_write_that_fails_leaves_the_old_file),
+        CASE(calls_that_fail_are_told_and_interruptions_are_not),
+        CASE(no_file_is_inherited),
         CASE(a_folder_is_not_replaced),
         CASE(a_path_that_is_too_long_is_refused),
+        CASE(a_process_without_standard_input_has_files),
+        CASE(what_a_write_left_behind_is_written_over),
         CASE(files_of_a_pattern_are_counted),
     };
 

@@ -1,6 +1,7 @@
 /* The real loop: turn order, timers, tasks, descriptors, wake, embedding. */
 #include "test_env.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <poll.h>
@@ -375,6 +376,37 @@ static void the_descriptor_of_the_loop_tells_when_a_turn_is_needed(void **state)
     close(pair[1]);
 }
 
+/* Descriptors that a program would get. */
+static unsigned count_inherited(void)
+{
+    unsigned count = 0;
+
+    for (int fd = 0; fd < 256; fd++) {
+        int flags = fcntl(fd, F_GETFD);
+
+        count += flags >= 0 && (flags & FD_CLOEXEC) == 0;
+    }
+    return count;
+}
+
+static void no_descriptor_of_a_loop_is_left_to_programs(void **state)
+{
+    struct muster_mem *mem = ((struct test_env *)*state)->env.mem;
+    struct muster_loop *loop = NULL;
+    struct muster_wake *early = NULL, *late = NULL;
+    unsigned count = count_inherited();
+    bool is_awake;
+
+    assert_int_equal(muster_loop_open(mem, NULL, &loop), MUSTER_OK);
+    assert_int_equal(muster_wake_open(mem, loop, on_wake, &is_awake, &early), MUSTER_OK);
+    assert_true(muster_loop_fd(loop) >= 0);
+    assert_int_equal(muster_wake_open(mem, loop, on_wake, &is_awake, &late), MUSTER_OK);
+    assert_int_equal(count_inherited(), count);
+    muster_wake_close(early);
+    muster_wake_close(late);
+    muster_loop_close(loop);
+}
+
 static uint64_t foreign_now_ns;
 
 static void a_loop_that_expects_something_looks_instead_of_sleeping(void **state)
@@ -542,6 +574,7 @@ int main(void)
         CASE(run_returns_after_stop),
         CASE(a_joined_loop_works_inside_the_callers_base),
         CASE(the_descriptor_of_the_loop_tells_when_a_turn_is_needed),
+        CASE(no_descriptor_of_a_loop_is_left_to_programs),
         CASE(a_loop_that_expects_something_looks_instead_of_sleeping),
         CASE(who_looks_waits_no_shorter_and_no_longer),
         CASE(a_descriptor_is_told_to_who_looks),

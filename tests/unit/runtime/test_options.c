@@ -27,7 +27,8 @@ static struct muster_env *env_of(void **state)
 }
 
 struct settings {
-    bool is_json;
+    bool is_json, is_verbose;
+    const char *only;
     const char *job;
     const char *path;
     const char *wire;
@@ -50,6 +51,15 @@ static const struct muster_option rows[] = {
      .kind = MUSTER_OPTION_FLAG,
      .offset = offsetof(struct settings, is_json),
      .help = "Write JSON."},
+    {.name = "verbose",
+     .letter = 'v',
+     .kind = MUSTER_OPTION_FLAG,
+     .offset = offsetof(struct settings, is_verbose),
+     .help = "Say more."},
+    {.variable = "MUSTER_TEST_ONLY",
+     .kind = MUSTER_OPTION_TEXT,
+     .offset = offsetof(struct settings, only),
+     .help = "A variable without a flag."},
     {.name = "job",
      .variable = "MUSTER_TEST_JOB",
      .kind = MUSTER_OPTION_TEXT,
@@ -192,6 +202,60 @@ static void every_form_of_a_value_is_read(void **state)
     assert_int_equal(settings.timeout_ns, 1500 * MUSTER_NS_PER_MS);
 }
 
+static void a_letter_takes_its_value_in_every_form(void **state)
+{
+    static const struct {
+        const char *line;
+        uint64_t count;
+        bool is_verbose;
+    } cases[] = {
+        {"-n4", 4, false},        {"-n 4", 4, false},     {"-n=4", 4, false},
+        {"-v", 1, true},          {"-vtrue", 1, true},    {"-v=false", 1, false},
+        {"-v -v=no -v", 1, true}, {"-n 4 -n5", 5, false}, {"-v -n=6", 6, true},
+    };
+    struct settings settings;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        assert_int_equal(parse(cases[i].line, &settings), MUSTER_OK);
+        assert_int_equal(settings.count, cases[i].count);
+        assert_int_equal(settings.is_verbose, cases[i].is_verbose);
+        assert_null(argv[rest]);
+    }
+}
+
+/* Each line, and what it leaves: words joined by commas. */
+static void words_keep_their_order_wherever_they_stand(void **state)
+{
+    static const char *const cases[][2] = {
+        {"", ""},
+        {"--", ""},
+        {"a", "a"},
+        {"a b c", "a,b,c"},
+        {"-n 2 a b", "a,b"},
+        {"a -n 2 b", "a,b"},
+        {"a b -n 2", "a,b"},
+        {"a -n 2 b --json c -v d", "a,b,c,d"},
+        {"a b c --job x -n 3 d", "a,b,c,d"},
+        {"a -- -n b --json", "a,-n,b,--json"},
+        {"-- a -- b", "a,--,b"},
+        {"- a -", "-,a,-"},
+    };
+    struct settings settings;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char left[64] = "";
+
+        assert_int_equal(parse(cases[i][0], &settings), MUSTER_OK);
+        for (int at = rest; argv[at] != NULL; at++) {
+            strcat(left, at > rest ? "," : "");
+            strcat(left, argv[at]);
+        }
+        assert_string_equal(left, cases[i][1]);
+    }
+}
+
 static void words_are_moved_behind_the_options_in_order(void **state)
 {
     struct settings settings;
@@ -231,6 +295,20 @@ static void errors_name_the_culprit(void **state)
                                    "--min-members-timeout?"},
         {"--zzzzzzzz", "--zzzzzzzz: unknown option"},
         {"-x", "-x: unknown option"},
+        {"-xy", "-xy: unknown option"},
+        {"-hx", "-hx: unknown option"},
+        {"--help=x", "--help: unknown option"},
+        {"--no-json=true", "--no-json: unknown option; did you mean --json?"},
+        {"--no-job", "--no-job: unknown option; did you mean --job?"},
+        {"--no-zzzzzz", "--no-zzzzzz: unknown option"},
+        {"--jso", "--jso: unknown option; did you mean --json?"},
+        {"--=x", "--: unknown option"},
+        {"--nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn",
+         "--nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn: unknown option"},
+        {"-n", "-n: a value must follow"},
+        {"-n --json", "-n: a value must follow"},
+        {"-n=", "-n: \"\" is not a whole number"},
+        {"-v=2", "-v: \"2\" is neither true nor false"},
         {"--job", "--job: a value must follow"},
         {"--job --json", "--job: a value must follow"},
         {"--job -- x", "--job: a value must follow"},
@@ -278,53 +356,114 @@ static void a_bad_variable_is_named(void **state)
 
 static void help_is_told_apart_from_errors(void **state)
 {
+    static const struct muster_option own_rows[] = {
+        {.name = "help", .letter = 'h', .kind = MUSTER_OPTION_FLAG}};
+    struct muster_options own = options;
     struct settings settings;
 
     (void)state;
+    rest = 77;
     assert_int_equal(parse("--help", &settings), MUSTER_CANCELLED);
+    assert_string_equal(error.text, "help was asked for");
     assert_int_equal(parse("-h", &settings), MUSTER_CANCELLED);
+    assert_string_equal(error.text, "help was asked for");
+    assert_int_equal(parse("one -h", &settings), MUSTER_CANCELLED);
+    assert_int_equal(rest, 77); /* written on success alone */
+
+    own.rows = own_rows; /* a command may have its own */
+    own.row_count = 1;
+    assert_int_equal(parse_with(&own, "-h", &settings), MUSTER_OK);
+    assert_true(settings.is_json);
+    assert_int_equal(parse_with(&own, "--help", &settings), MUSTER_OK);
+    assert_true(settings.is_json);
 }
 
-static void the_help_page_shows_every_row_within_the_columns(void **state)
+static void variables_are_read_where_there_are_some(void **state)
 {
-    struct muster_env *env = env_of(state);
-    char *text = NULL;
-    size_t bytes = 0;
-
-    assert_int_equal(muster_options_help(&options, env->mem, &text, &bytes), MUSTER_OK);
-    assert_non_null(strstr(text, "Usage: muster test [options]\n\nTest.\n\nOptions:\n"));
-    assert_non_null(strstr(text, "  -n, --count N\n          How many workers. Default 1 tasks. "
-                                 "Variable MUSTER_TEST_COUNT.\n"));
-    assert_non_null(strstr(text, "  --wire auto|shm|tcp\n"));
-    for (const char *line = text; *line != '\0'; line = strchr(line, '\n') + 1)
-        assert_true(strchr(line, '\n') - line <= 78);
-    muster_mem_free(env->mem, text);
-}
-
-static void the_table_has_one_line_per_option(void **state)
-{
-    struct muster_env *env = env_of(state);
-    const struct muster_options *commands[] = {&options, &options};
-    char *text = NULL;
-    size_t bytes = 0, lines = 0;
-
-    assert_int_equal(muster_options_table(commands, 2, env->mem, &text, &bytes), MUSTER_OK);
-    for (const char *at = text; (at = strchr(at, '\n')) != NULL; at++)
-        lines++;
-    assert_int_equal(lines, 2 * (2 + options.row_count) + 1);
-    assert_non_null(strstr(text, "MUSTER_TEST_JOB"));
-    muster_mem_free(env->mem, text);
-}
-
-static void the_nearest_name_is_found_or_none(void **state)
-{
-    const char *const names[] = {"run", "registry", "resolve"};
+    struct settings settings;
+    char *none[] = {NULL, NULL};
 
     (void)state;
-    assert_string_equal(muster_options_nearest("rnu", names, 3), "run");
-    assert_string_equal(muster_options_nearest("registery", names, 3), "registry");
-    assert_null(muster_options_nearest("frobnicate", names, 3));
-    assert_null(muster_options_nearest("x", names, 0));
+    setenv("MUSTER_TEST_ONLY", "only", 1);
+    setenv("MUSTER_TEST_COUNT", "", 1); /* as if it was not there */
+    assert_int_equal(parse("", &settings), MUSTER_OK);
+    assert_string_equal(settings.only, "only");
+    assert_int_equal(settings.count, 1);
+    memset(&settings, 0, sizeof(settings));
+    assert_int_equal(muster_options_parse(&options, NULL, 1, none, &settings, &rest, NULL),
+                     MUSTER_OK);
+    assert_null(settings.only);
+    assert_int_equal(settings.count, 1);
+    assert_int_equal(rest, 1);
+    unsetenv("MUSTER_TEST_ONLY");
+    unsetenv("MUSTER_TEST_COUNT");
+}
+
+/* The distance of two texts with swapped neighbours as one change, by its definition. */
+static size_t distance_of(const char *a, size_t i, const char *b, size_t j)
+{
+    size_t least, other;
+
+    if (i == 0 || j == 0)
+        return i + j;
+    least = distance_of(a, i - 1, b, j) + 1;
+    other = distance_of(a, i, b, j - 1) + 1;
+    least = other < least ? other : least;
+    other = distance_of(a, i - 1, b, j - 1) + (a[i - 1] != b[j - 1]);
+    least = other < least ? other : least;
+    if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        other = distance_of(a, i - 2, b, j - 2) + 1;
+        least = other < least ? other : least;
+    }
+    return least;
+}
+
+static void make_word(struct muster_rng *rng, char ret_word[8])
+{
+    size_t length = muster_rng_below(rng, 7);
+
+    for (size_t i = 0; i < length; i++)
+        ret_word[i] = (char)('a' + muster_rng_below(rng, 3));
+    ret_word[length] = '\0';
+}
+
+/* The first of the nearest, if less than a third of the letters and two more are wrong. */
+static void the_nearest_name_is_found_or_none(void **state)
+{
+    struct muster_rng *rng = env_of(state)->rng;
+
+    for (unsigned round = 0; round < 2000; round++) {
+        char words[4][8];
+        const char *const names[] = {words[1], words[2], words[3]};
+        const char *expected = NULL;
+        size_t least;
+
+        for (size_t i = 0; i < 4; i++)
+            make_word(rng, words[i]);
+        least = strlen(words[0]) / 3 + 2;
+        for (size_t i = 0; i < 3; i++) {
+            size_t distance = distance_of(words[0], strlen(words[0]), names[i], strlen(names[i]));
+
+            if (distance < least) {
+                least = distance;
+                expected = names[i];
+            }
+        }
+        assert_ptr_equal(muster_options_nearest(words[0], names, 3), expected);
+    }
+    assert_null(muster_options_nearest("x", NULL, 0));
+}
+
+static void a_name_beyond_the_longest_is_near_to_none(void **state)
+{
+    static const char longest[] = "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn"; /* 48 */
+    static const char longer[] = "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn";
+    const char *const names[] = {longest}, *const others[] = {longer};
+
+    (void)state;
+    assert_ptr_equal(muster_options_nearest(longest, names, 1), longest);
+    assert_null(muster_options_nearest(longer, names, 1));
+    assert_null(muster_options_nearest(longest, others, 1));
 }
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -335,14 +474,16 @@ int main(void)
         CASE(defaults_fill_what_nobody_gave),
         CASE(a_flag_beats_the_variable_and_the_variable_the_default),
         CASE(every_form_of_a_value_is_read),
+        CASE(a_letter_takes_its_value_in_every_form),
+        CASE(words_keep_their_order_wherever_they_stand),
         CASE(words_are_moved_behind_the_options_in_order),
         CASE(a_command_that_stops_at_a_word_leaves_the_rest_alone),
         CASE(errors_name_the_culprit),
         CASE(a_bad_variable_is_named),
         CASE(help_is_told_apart_from_errors),
-        CASE(the_help_page_shows_every_row_within_the_columns),
-        CASE(the_table_has_one_line_per_option),
         CASE(the_nearest_name_is_found_or_none),
+        CASE(a_name_beyond_the_longest_is_near_to_none),
+        CASE(variables_are_read_where_there_are_some),
     };
 
     return cmocka_run_group_tests_name("options", cases, NULL, NULL);

@@ -464,7 +464,7 @@ static void a_file_that_cannot_be_written_is_named(void **state)
     assert_non_null(strstr(scene->error.text, path));
     assert_int_equal(rmdir(path), 0);
     snprintf(path, sizeof(path), "%s/task-1.pem.new", scene->dir);
-    assert_int_equal(unlink(path), 0);
+    assert_int_equal(access(path, F_OK), -1); /* nothing half written stays: it may hold a key */
 }
 
 static void without_a_descriptor_there_is_no_certificate(void **state)

@@ -9,7 +9,8 @@
 
 #include "training/address.h"
 
-/* This host: 10.0.0.1, fd00::1, eth1 with 10.1.0.1; the route to others leaves from 10.0.0.1, fd00::1. */
+/* This host: 10.0.0.1, fd00::1, eth1 with 10.1.0.1; the route to others leaves from 10.0.0.1, fd00::1, to
+ * those of 10.1 from 10.1.0.1. */
 
 static struct muster_address address_of(const char *text)
 {
@@ -24,13 +25,17 @@ static enum muster_rc host_find_source(struct muster_net *net, const struct must
                                        struct muster_error *ret_error)
 {
     (void)net;
+    assert_true(peer->family == MUSTER_ADDRESS_IPV4 || peer->family == MUSTER_ADDRESS_IPV6);
     if (peer->family == MUSTER_ADDRESS_IPV4 && peer->ip[0] == 192)
         return muster_error_set(ret_error, MUSTER_UNAVAILABLE, "no route");
+    if (peer->family == MUSTER_ADDRESS_IPV4 && peer->ip[0] == 198)
+        return muster_error_set(ret_error, MUSTER_UNIMPLEMENTED, "no routes here");
     if (muster_address_is_loopback(peer))
         *ret_source = address_of(peer->family == MUSTER_ADDRESS_IPV6 ? "[::1]:0" : "127.0.0.1:0");
+    else if (peer->family == MUSTER_ADDRESS_IPV6)
+        *ret_source = address_of("[fd00::1]:7");
     else
-        *ret_source =
-            address_of(peer->family == MUSTER_ADDRESS_IPV6 ? "[fd00::1]:0" : "10.0.0.1:0");
+        *ret_source = address_of(peer->ip[1] == 1 ? "10.1.0.1:7" : "10.0.0.1:7");
     return MUSTER_OK;
 }
 
@@ -94,22 +99,32 @@ static enum muster_rc host_lookup(struct muster_net *net, struct muster_lookup *
                                   const char *host, uint64_t deadline_ns)
 {
     static const struct {
-        const char *name, *address;
-    } names[] = {{"node0", "127.0.1.1:0"},   {"node1", "10.1.0.1:0"},      {"away", "10.9.9.9:0"},
-                 {"registry", "10.0.0.9:0"}, {"registry6", "[fd00::9]:0"}, {"late", "10.0.0.9:0"}};
-    bool is_early = strcmp(host, "late") == 0 && ++questions < 3;
+        const char *name, *addresses[3];
+    } names[] = {{"node0", {"127.0.1.1:0"}},
+                 {"node1", {"10.1.0.1:0"}},
+                 {"nodes", {"10.9.9.9:0", "127.0.1.1:0", "10.1.0.1:0"}},
+                 {"away", {"10.9.9.9:0"}},
+                 {"registry", {"10.0.0.9:0"}},
+                 {"registry6", {"[fd00::9]:0"}},
+                 {"registries", {"192.0.2.1:0", "10.1.0.9:0", "10.0.0.9:0"}},
+                 {"unreachable", {"192.0.2.1:0", "192.0.2.2:0"}},
+                 {"late", {"10.0.0.9:0"}}};
+    struct muster_loop *loop = MUSTER_CONTAINER_OF(net, struct host_net, net)->loop;
+    bool is_early = strcmp(host, "late") == 0 && questions < 2;
 
-    (void)deadline_ns;
+    questions++;
+    assert_in_range(deadline_ns, muster_loop_now_ns(loop) + 9 * MUSTER_NS_PER_S,
+                    muster_loop_now_ns(loop) + 10 * MUSTER_NS_PER_S);
     for (size_t i = 0; !is_early && i < sizeof(names) / sizeof(names[0]); i++) {
         if (strcmp(names[i].name, host) != 0)
             continue;
-        lookup->addresses[0] = address_of(names[i].address);
-        lookup->address_count = 1;
+        for (size_t k = 0; k < 3 && names[i].addresses[k] != NULL; k++)
+            lookup->addresses[lookup->address_count++] = address_of(names[i].addresses[k]);
     }
     if (lookup->address_count == 0)
         (void)muster_error_set(&lookup->error, MUSTER_NOT_FOUND, "no name %s", host);
     muster_task_init(&lookup->task, on_answer, lookup);
-    muster_task_post(&lookup->task, MUSTER_CONTAINER_OF(net, struct host_net, net)->loop);
+    muster_task_post(&lookup->task, loop);
     return MUSTER_OK;
 }
 
@@ -123,7 +138,13 @@ struct row {
     uint16_t port_last;
     bool is_wish;
     enum muster_rc rc;
+    const char *host_key; /* of the launcher */
+    bool is_shared;       /* members with other keys are reached at loopback addresses, too */
 };
+
+#define UNREACHABLE(registry)                                                                      \
+    "the registry at " registry " cannot be reached, and the route to it tells which address of "  \
+    "this host the others reach: "
 
 #define LAUNCHER                                                                                   \
     {                                                                                              \
@@ -153,8 +174,118 @@ static const struct row rows[] = {
      "10.0.0.1:0",
      .rc = 0},
     {"a name that comes late", "late:2379", {{0}}, "", false, "10.0.0.1:0", .rc = 0},
-    {"no route", "192.0.2.1:2379", {{0}}, "", false, "no route", .rc = MUSTER_UNAVAILABLE},
-    {"no such name", "nobody:2379", {{0}}, "", false, "nobody", .rc = MUSTER_UNAVAILABLE},
+    {"no route",
+     "192.0.2.1:2379",
+     {{0}},
+     "",
+     false,
+     UNREACHABLE("192.0.2.1:2379") "no route",
+     .rc = MUSTER_UNAVAILABLE},
+    {"no such name",
+     "nobody:2379",
+     {{0}},
+     "",
+     false,
+     UNREACHABLE("nobody:2379") "no name nobody",
+     .rc = MUSTER_UNAVAILABLE},
+    {"the first of several sources",
+     "10.1.0.9:1,10.0.0.9:1",
+     {{0}},
+     "",
+     false,
+     "10.1.0.1:0",
+     .rc = 0},
+    {"away before this host", "10.0.0.9:1,127.0.0.1:1", {{0}}, "", false, "10.0.0.1:0", .rc = 0},
+    {"a path before away", "unix:/r,10.1.0.9:1", {{0}}, "", false, "10.1.0.1:0", .rc = 0},
+    {"a path behind away", "10.1.0.9:1,unix:/r", {{0}}, "", false, "10.1.0.1:0", .rc = 0},
+    {"this host twice", "127.0.0.1:1,[::1]:1", {{0}}, "", false, "127.0.0.1:0", .rc = 0},
+    {"a name with several addresses", "registries:1", {{0}}, "", false, "10.1.0.1:0", .rc = 0},
+    {"a name that leads nowhere",
+     "unreachable:1",
+     {{0}},
+     "",
+     false,
+     UNREACHABLE("unreachable:1") "no route",
+     .rc = MUSTER_UNAVAILABLE},
+    {"the last one's error",
+     "192.0.2.1:1,nobody:1",
+     {{0}},
+     "",
+     false,
+     UNREACHABLE("192.0.2.1:1,nobody:1") "no name nobody",
+     .rc = MUSTER_UNAVAILABLE},
+    {"a network that knows no routes",
+     "198.0.0.1:1",
+     {{0}},
+     "",
+     false,
+     UNREACHABLE("198.0.0.1:1") "no routes here",
+     .rc = MUSTER_UNIMPLEMENTED},
+    {"another host key on this host",
+     "127.0.0.1:1",
+     {{0}},
+     "",
+     false,
+     "127.0.0.1:0",
+     .host_key = "k",
+     .is_shared = true},
+    {"another host key", "10.0.0.9:1", {{0}}, "", false, "10.0.0.1:0", .host_key = "k"},
+    {"the resolver's, of a name with several",
+     "10.0.0.9:1",
+     {{0}},
+     "nodes:2222",
+     true,
+     "10.1.0.1:2222",
+     .is_wish = true},
+    {"the resolver's, of a name with several, as the registry",
+     "127.0.0.1:1",
+     {{0}},
+     "nodes:2222",
+     true,
+     "127.0.1.1:2222",
+     .is_wish = true},
+    {"the resolver's, not here, as an address",
+     "10.0.0.9:1",
+     {{0}},
+     "10.9.9.9:2222",
+     true,
+     "10.0.0.1:0",
+     .rc = 0},
+    {"the resolver's, unknown", "10.0.0.9:1", {{0}}, "nobody:7", true, "10.0.0.1:0", .rc = 0},
+    {"the resolver's, a path", "10.0.0.9:1", {{0}}, "unix:/r", true, "10.0.0.1:0", .rc = 0},
+    {"the resolver's, no endpoint", "10.0.0.9:1", {{0}}, "a b:c", true, "10.0.0.1:0", .rc = 0},
+    {"the resolver's, without a port", "10.0.0.9:1", {{0}}, "node1", true, "10.1.0.1:0", .rc = 0},
+    {"told nowhere", "10.0.0.9:1", {{"MUSTER_LISTEN", ""}}, "", true, "10.0.0.1:0", .rc = 0},
+    {"as told, of loopback",
+     "127.0.0.1:1",
+     {{"MUSTER_LISTEN", "127.0.0.1:5"}},
+     "",
+     true,
+     "127.0.0.1:5",
+     .port_last = 5,
+     .host_key = "k",
+     .is_shared = true},
+    {"as told, of loopback, the registry away",
+     "192.0.2.1:1",
+     {{"MUSTER_LISTEN", "127.0.0.1:5"}},
+     "",
+     true,
+     UNREACHABLE("192.0.2.1:1") "no route",
+     .rc = MUSTER_UNAVAILABLE},
+    {"as told, a name, the registry nowhere",
+     "192.0.2.1:1",
+     {{"MUSTER_LISTEN", "eth1"}},
+     "",
+     true,
+     UNREACHABLE("192.0.2.1:1") "no route",
+     .rc = MUSTER_UNAVAILABLE},
+    {"everywhere, the registry nowhere",
+     "192.0.2.1:1",
+     {{"MUSTER_LISTEN", "0.0.0.0:5"}},
+     "",
+     true,
+     UNREACHABLE("192.0.2.1:1") "no route",
+     .rc = MUSTER_UNAVAILABLE},
     {"the resolver's own",
      "10.0.0.9:1",
      {{0}},
@@ -288,35 +419,38 @@ static const struct row rows[] = {
      {{"MUSTER_LISTEN", "0.0.0.0"}},
      "",
      true,
-     "[::]",
+     "MUSTER_LISTEN=0.0.0.0 must be [::] here: the other members and the registry are reached by "
+     "IPv6",
      .rc = MUSTER_INVALID_ARGUMENT},
     {"not of this host",
      "10.0.0.9:1",
      {{"MUSTER_LISTEN", "10.2.0.1"}},
      "",
      true,
-     "10.2.0.1",
+     "MUSTER_LISTEN=10.2.0.1 must be an address of this host",
      .rc = MUSTER_INVALID_ARGUMENT},
     {"no such interface",
      "10.0.0.9:1",
      {{"MUSTER_LISTEN", "eth9"}},
      "",
      true,
-     "eth9",
+     "MUSTER_LISTEN=eth9 must be an address, a host name or a network interface of this host: no "
+     "name eth9",
      .rc = MUSTER_NOT_FOUND},
     {"no address",
      "10.0.0.9:1",
      {{"MUSTER_LISTEN", "10.1.0.1:x"}},
      "",
      true,
-     "MUSTER_LISTEN",
+     "MUSTER_LISTEN=10.1.0.1:x: a port must be a number from 0 to 65535; write "
+     "ADDRESS[:PORT[-PORT]], such as 10.0.0.1, eth0:5000-5099 or [::]:5000",
      .rc = MUSTER_INVALID_ARGUMENT},
 };
 
 static void check(const struct row *row, struct muster_env *env)
 {
     struct muster_place place = {.is_sole = row->is_sole};
-    struct muster_node_options node = {.registry = row->registry};
+    struct muster_node_options node = {.registry = row->registry, .host_key = row->host_key};
     struct muster_error error = {.rc = MUSTER_OK};
     char text[MUSTER_ADDRESS_TEXT_BYTES];
     enum muster_rc rc;
@@ -332,7 +466,8 @@ static void check(const struct row *row, struct muster_env *env)
     assert_int_equal(rc, row->rc);
     if (rc != MUSTER_OK) {
         print_message("  %s\n", error.text);
-        assert_non_null(strstr(error.text, row->listen));
+        assert_string_equal(error.text, row->listen);
+        assert_int_equal(error.rc, rc);
         return;
     }
     assert_string_equal(muster_address_format(&node.listen, text), row->listen);
@@ -340,6 +475,7 @@ static void check(const struct row *row, struct muster_env *env)
                         row->reach != NULL ? row->reach : "none");
     assert_int_equal(node.listen_port_last, row->port_last);
     assert_int_equal(node.is_listen_port_wish, row->is_wish);
+    assert_int_equal(node.is_loopback_shared, row->is_shared);
 }
 
 static void address_is_told_or_the_resolvers_or_towards_the_registry(void **state)
@@ -361,10 +497,52 @@ static void address_is_told_or_the_resolvers_or_towards_the_registry(void **stat
     }
 }
 
+/* Asked again later and later: 20 ms, 40 ms, 80 ms … */
+static void a_registry_is_asked_for_again_until_the_deadline(void **state)
+{
+    static const struct {
+        const char *registry;
+        uint64_t timeout_ns;
+        enum muster_rc rc;
+        unsigned least, most; /* questions */
+    } asked[] = {
+        {"nobody:1", 100 * MUSTER_NS_PER_MS, MUSTER_UNAVAILABLE, 2, 4},
+        {"nobody:1", 0, MUSTER_UNAVAILABLE, 1, 1},
+        {"late:1", 60 * MUSTER_NS_PER_S, MUSTER_OK, 3, 3},
+        {"nobody:1,no endpoint", 60 * MUSTER_NS_PER_S, MUSTER_INVALID_ARGUMENT, 1, 1},
+        {"nobody:1,198.0.0.1:1", 60 * MUSTER_NS_PER_S, MUSTER_UNIMPLEMENTED, 1, 1},
+    };
+    static const struct test_var none[] = {{NULL, NULL}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(asked) / sizeof(asked[0]); i++) {
+        struct muster_place place = {.is_sole = true};
+        struct muster_node_options node = {.registry = asked[i].registry};
+        struct muster_error error = {.rc = MUSTER_OK};
+        struct host_net host = {.net = {.ops = &host_ops}};
+        struct test_env test;
+        struct test_vars vars;
+
+        test_env_open(&test);
+        test_vars_init(&vars, none);
+        test.env.vars = &vars.vars;
+        test.env.net = &host.net;
+        host.loop = test.env.loop;
+        questions = 0;
+        assert_int_equal(
+            muster_training_find_address(&test.env, &place, asked[i].timeout_ns, &node, &error),
+            asked[i].rc);
+        assert_in_range(questions, asked[i].least, asked[i].most);
+        test.env.net = NULL;
+        test_env_close(&test);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(address_is_told_or_the_resolvers_or_towards_the_registry),
+        cmocka_unit_test(a_registry_is_asked_for_again_until_the_deadline),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

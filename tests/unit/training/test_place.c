@@ -4,151 +4,245 @@
 #include "test_env.h"
 #include "test_vars.h"
 
+#include <stdio.h>
 #include <string.h>
 
+#include <muster/http.h>
+#include <muster/resolver.h>
+
+#include "resolver_ask.h"
 #include "training/place.h"
+
+/* What a resolver says; NULL: nothing. */
+static void on_resolved(struct muster_resolve *resolve, enum muster_rc rc)
+{
+    (void)rc;
+    *(bool *)resolve->data = true;
+}
+
+static struct muster_cluster_spec *spec_of(struct muster_resolver *resolver)
+{
+    bool is_done = false;
+    struct muster_resolve resolve = {.data = &is_done, .what = MUSTER_RESOLVE_CLUSTER_SPEC};
+
+    resolve.deadline_ns = muster_loop_after_ns(resolver->env->loop, 60 * MUSTER_NS_PER_S);
+    assert_int_equal(muster_resolve_start(&resolve, resolver, on_resolved), MUSTER_OK);
+    test_env_run_until(resolver->env, test_env_is_true, &is_done);
+    return resolve.cluster_spec;
+}
 
 struct row {
     const char *name;
     struct test_var vars[5];
-    const char *resolver;
+    const char *resolver; /* NULL: what the environment shows */
+    const char
+        *place; /* "TYPE:INDEX of COUNT at ADDRESS", and " alone" where no other has the address */
     enum muster_rc rc;
-    const char *task_type; /* or, for an error, what its text must name */
-    uint32_t index, count;
+    const char *error;
 };
 
+#define CLUSTER(tasks) "{\"cluster\":{" tasks "},\"task\":{\"type\":\"worker\",\"index\":1}}"
+#define TWO            CLUSTER("\"worker\":[\"b:1\",\"c:1\"]")
+#define LAUNCHER                                                                                   \
+    {                                                                                              \
+        "MUSTER_INCARNATION", "1"                                                                  \
+    }
+
 static const struct row rows[] = {
-    {"rank and world size", {{"RANK", "2"}, {"WORLD_SIZE", "4"}}, NULL, MUSTER_OK, "worker", 2, 4},
-    {"nothing at all", {{NULL, NULL}}, NULL, MUSTER_FAILED_PRECONDITION, "muster run", 0, 0},
-    {"rank without world size",
-     {{"RANK", "0"}},
-     NULL,
-     MUSTER_FAILED_PRECONDITION,
-     "WORLD_SIZE",
-     0,
-     0},
-    {"rank outside",
-     {{"RANK", "4"}, {"WORLD_SIZE", "4"}},
-     NULL,
-     MUSTER_INVALID_ARGUMENT,
-     "RANK=4",
-     0,
-     0},
-    {"rank is no number",
-     {{"RANK", "x1"}, {"WORLD_SIZE", "4"}},
-     NULL,
-     MUSTER_INVALID_ARGUMENT,
-     "RANK=x1",
-     0,
-     0},
-    {"negative rank",
-     {{"RANK", "-1"}, {"WORLD_SIZE", "4"}},
-     NULL,
-     MUSTER_INVALID_ARGUMENT,
-     "RANK=-1",
-     0,
-     0},
-    {"rank too large",
-     {{"RANK", "99999999999999999999"}, {"WORLD_SIZE", "4"}},
-     NULL,
-     MUSTER_INVALID_ARGUMENT,
-     "RANK=",
-     0,
-     0},
+    {"rank and world size", {{"RANK", "2"}, {"WORLD_SIZE", "4"}}, NULL, "worker:2 of 4 at ", 0, ""},
     {"TF_CONFIG wins over RANK",
-     {{"TF_CONFIG",
-       "{\"cluster\":{\"chief\":[\"a:1\"],\"worker\":[\"b:1\",\"c:1\"],\"ps\":[\"d:1\"]},"
-       "\"task\":{\"type\":\"worker\",\"index\":1}}"},
+     {{"TF_CONFIG", CLUSTER("\"chief\":[\"a:1\"],\"worker\":[\"b:1\",\"c:1\"],\"ps\":[\"d:1\"]")},
       {"RANK", "0"},
       {"WORLD_SIZE", "9"}},
      NULL,
-     MUSTER_OK,
-     "worker",
-     1,
-     3},
+     "worker:1 of 3 at c:1 alone",
+     0,
+     ""},
+    {"two with one address",
+     {{"TF_CONFIG", CLUSTER("\"worker\":[\"b:1\",\"b:1\"]")}},
+     NULL,
+     "worker:1 of 2 at b:1",
+     0,
+     ""},
+    {"a chief with the same address",
+     {{"TF_CONFIG", CLUSTER("\"chief\":[\"c:1\"],\"worker\":[\"b:1\",\"c:1\"]")}},
+     NULL,
+     "worker:1 of 3 at c:1",
+     0,
+     ""},
+    {"one that does not train has the same address",
+     {{"TF_CONFIG", CLUSTER("\"ps\":[\"c:1\"],\"worker\":[\"b:1\",\"c:1\"]")}},
+     NULL,
+     "worker:1 of 2 at c:1 alone",
+     0,
+     ""},
+    {"a master trains",
+     {{"TF_CONFIG", CLUSTER("\"master\":[\"a:1\"],\"worker\":[\"b:1\",\"c:1\"]")}},
+     NULL,
+     "worker:1 of 3 at c:1 alone",
+     0,
+     ""},
+    {"numbers with gaps",
+     {{"TF_CONFIG", CLUSTER("\"worker\":{\"1\":\"b:1\",\"7\":\"c:1\"}")}},
+     NULL,
+     "worker:1 of 2 at b:1 alone",
+     0,
+     ""},
     {"RANK of a launcher wins over TF_CONFIG",
-     {{"TF_CONFIG",
-       "{\"cluster\":{\"worker\":[\"b:1\",\"c:1\"]},\"task\":{\"type\":\"worker\",\"index\":1}}"},
-      {"RANK", "3"},
-      {"WORLD_SIZE", "4"},
-      {"MUSTER_INCARNATION", "1"}},
+     {{"TF_CONFIG", TWO}, {"RANK", "3"}, {"WORLD_SIZE", "4"}, LAUNCHER},
      NULL,
-     MUSTER_OK,
-     "worker",
-     3,
-     4},
-    {"malformed TF_CONFIG",
-     {{"TF_CONFIG", "{\"cluster\":"}},
-     NULL,
-     MUSTER_INVALID_ARGUMENT,
-     "TF_CONFIG",
+     "worker:3 of 4 at ",
      0,
-     0},
-    {"task index outside the cluster",
-     {{"TF_CONFIG",
-       "{\"cluster\":{\"worker\":[\"b:1\",\"c:1\"]},\"task\":{\"type\":\"worker\",\"index\":2}}"}},
+     ""},
+    {"a launcher without RANK",
+     {{"TF_CONFIG", TWO}, {"WORLD_SIZE", "4"}, LAUNCHER},
      NULL,
-     MUSTER_NOT_FOUND,
-     "2",
+     "worker:1 of 2 at c:1 alone",
      0,
-     0},
-    {"unknown job",
-     {{"TF_CONFIG",
-       "{\"cluster\":{\"worker\":[\"b:1\"]},\"task\":{\"type\":\"chief\",\"index\":0}}"}},
+     ""},
+    {"a launcher without WORLD_SIZE",
+     {{"TF_CONFIG", TWO}, {"RANK", "3"}, LAUNCHER},
      NULL,
-     MUSTER_NOT_FOUND,
-     "chief",
+     "worker:1 of 2 at c:1 alone",
      0,
-     0},
-    {"TF_CONFIG without a task",
-     {{"TF_CONFIG", "{\"cluster\":{\"worker\":[\"b:1\"]}}"}},
-     NULL,
-     MUSTER_INVALID_ARGUMENT,
-     "task",
+     ""},
+    {"the address of a rendezvous is not the member's",
+     {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "m"}, {"MASTER_PORT", "7"}},
+     "torchrun:",
+     "worker:0 of 2 at ",
      0,
-     0},
+     ""},
+    {"the address of JAX's coordinator is not the member's",
+     {{"JAX_COORDINATOR_ADDRESS", "m:7"}, {"JAX_NUM_PROCESSES", "2"}, {"JAX_PROCESS_ID", "0"}},
+     "jax:",
+     "worker:0 of 2 at ",
+     0,
+     ""},
     {"a resolver knows the size without addresses",
      {{"OMPI_COMM_WORLD_RANK", "2"}, {"OMPI_COMM_WORLD_SIZE", "5"}},
      "openmpi:",
-     MUSTER_OK,
-     "worker",
-     2,
-     5},
+     "worker:2 of 5 at ",
+     0,
+     ""},
     {"what the environment shows is found",
      {{"OMPI_COMM_WORLD_RANK", "2"}, {"OMPI_COMM_WORLD_SIZE", "5"}},
      NULL,
-     MUSTER_OK,
-     "worker",
-     2,
-     5},
-    {"MUSTER_RESOLVER wins over RANK",
-     {{"MUSTER_RESOLVER", "static:worker=a:1,b:1,c:1"}, {"RANK", "0"}, {"WORLD_SIZE", "1"}},
-     NULL,
-     MUSTER_INVALID_ARGUMENT,
-     "task_type=",
+     "worker:2 of 5 at ",
      0,
-     0},
+     ""},
     {"an option wins over MUSTER_RESOLVER",
      {{"MUSTER_RESOLVER", "nonsense:"}, {"RANK", "0"}, {"WORLD_SIZE", "1"}},
      "torchrun:",
-     MUSTER_OK,
-     "worker",
+     "worker:0 of 1 at ",
      0,
-     1},
+     ""},
     {"a Slurm step",
      {{"SLURM_PROCID", "1"}, {"SLURM_STEP_NODELIST", "n[1-3]"}},
      "slurm:jobs=worker:3&tasks_per_node=1&gpus_per_node=0",
-     MUSTER_OK,
-     "worker",
-     1,
-     3},
+     "worker:1 of 3 at n2:8888 alone",
+     0,
+     ""},
+    {"who does not train",
+     {{NULL, NULL}},
+     "static:ps=a:1?task_type=ps&task_id=0",
+     "ps:0 of 0 at a:1",
+     0,
+     ""},
+    {"nothing at all",
+     {{NULL, NULL}},
+     NULL,
+     NULL,
+     MUSTER_FAILED_PRECONDITION,
+     "RANK is not set, nor anything else that describes a cluster: start this program with `muster "
+     "run -n N -- PROGRAM`, or set TF_CONFIG, MUSTER_RESOLVER, or RANK and WORLD_SIZE"},
+    {"rank without world size",
+     {{"RANK", "0"}},
+     NULL,
+     NULL,
+     MUSTER_FAILED_PRECONDITION,
+     "WORLD_SIZE is not set: start this program with `muster run -n N -- PROGRAM` or torchrun, or "
+     "name another resolver"},
+    {"world size without rank",
+     {{"WORLD_SIZE", "4"}},
+     NULL,
+     NULL,
+     MUSTER_FAILED_PRECONDITION,
+     "RANK is not set: start this program with `muster run -n N -- PROGRAM` or torchrun, or name "
+     "another resolver"},
+    {"rank outside",
+     {{"RANK", "4"}, {"WORLD_SIZE", "4"}},
+     NULL,
+     NULL,
+     MUSTER_INVALID_ARGUMENT,
+     "RANK=4 is outside WORLD_SIZE=4: ranks go from 0 to one below the size"},
+    {"rank is no number",
+     {{"RANK", "x1"}, {"WORLD_SIZE", "4"}},
+     NULL,
+     NULL,
+     MUSTER_INVALID_ARGUMENT,
+     "RANK=x1: expected a whole number from 0 on"},
+    {"negative rank",
+     {{"RANK", "-1"}, {"WORLD_SIZE", "4"}},
+     NULL,
+     NULL,
+     MUSTER_INVALID_ARGUMENT,
+     "RANK=-1: expected a whole number from 0 on"},
+    {"rank too large",
+     {{"RANK", "99999999999999999999"}, {"WORLD_SIZE", "4"}},
+     NULL,
+     NULL,
+     MUSTER_INVALID_ARGUMENT,
+     "RANK=99999999999999999999: expected a whole number from 0 on"},
+    {"malformed TF_CONFIG",
+     {{"TF_CONFIG", "{\"cluster\":"}},
+     NULL,
+     NULL,
+     MUSTER_INVALID_ARGUMENT,
+     "TF_CONFIG: bad JSON at line 1, column 11: unexpected token near end of file (correct it, or "
+     "unset it)"},
+    {"task index outside the cluster",
+     {{"TF_CONFIG", CLUSTER("\"worker\":[\"b:1\"]")}},
+     NULL,
+     NULL,
+     MUSTER_NOT_FOUND,
+     "this process is said to be task worker:1 (TF_CONFIG.task), but job 'worker' has no task 1 "
+     "(it has 1 in all); name one that is there, or start it; correct what the resolver "
+     "'tf_config' reads"},
+    {"unknown job",
+     {{"TF_CONFIG", CLUSTER("\"chief\":[\"b:1\"]")}},
+     NULL,
+     NULL,
+     MUSTER_NOT_FOUND,
+     "this process is said to be task worker:1 (TF_CONFIG.task), but the cluster has no job "
+     "'worker'; name one of its jobs, or start it; correct what the resolver 'tf_config' reads"},
+    {"TF_CONFIG without a task",
+     {{"TF_CONFIG", "{\"cluster\":{\"worker\":[\"b:1\"]}}"}},
+     NULL,
+     NULL,
+     MUSTER_INVALID_ARGUMENT,
+     "the resolver 'tf_config' does not say which task this process is; set TF_CONFIG.task, or "
+     "name it, as in tf_config:task_type=worker&task_id=0"},
+    {"MUSTER_RESOLVER wins over RANK",
+     {{"MUSTER_RESOLVER", "static:worker=a:1,b:1,c:1"}, {"RANK", "0"}, {"WORLD_SIZE", "1"}},
+     NULL,
+     NULL,
+     MUSTER_INVALID_ARGUMENT,
+     "the resolver 'static' does not say which task this process is; name it, as in "
+     "static:worker=a:1,b:1,c:1?task_type=worker&task_id=0"},
+    {"a type without a number",
+     {{NULL, NULL}},
+     "static:worker=a:1?task_type=worker",
+     NULL,
+     MUSTER_INVALID_ARGUMENT,
+     "the resolver 'static' does not say which task this process is; name it, as in "
+     "static:worker=a:1?task_type=worker&task_type=worker&task_id=0"},
     {"unknown resolver",
      {{"RANK", "0"}, {"WORLD_SIZE", "1"}},
      "nonsense:x",
+     NULL,
      MUSTER_INVALID_ARGUMENT,
-     "nonsense",
-     0,
-     0},
+     "there is no resolver 'nonsense': use auto, tf_config, static, union, sagemaker, slurm, "
+     "kubernetes, torchrun, jax, openmpi, pmi, file, dns, gce, tpu, tpu_vm"},
 };
 
 static void each_environment_gives_its_place(void **state)
@@ -161,6 +255,7 @@ static void each_environment_gives_its_place(void **state)
         struct test_vars vars;
         struct test_env test;
         enum muster_rc rc;
+        char text[512];
 
         test_env_open(&test);
         test_vars_init(&vars, row->vars);
@@ -168,15 +263,105 @@ static void each_environment_gives_its_place(void **state)
 
         rc = muster_place_find(&test.env, row->resolver, &place, &error);
 
-        fail_if(rc != row->rc, "%s: %s (%s), expected %s", row->name, muster_rc_name(rc),
-                error.text, muster_rc_name(row->rc));
-        fail_if(rc != MUSTER_OK && strstr(error.text, row->task_type) == NULL,
-                "%s: the text does not name %s: %s", row->name, row->task_type, error.text);
-        fail_if(rc == MUSTER_OK &&
-                    (strcmp(place.task_type, row->task_type) != 0 ||
-                     place.task_index != row->index || place.expected_count != row->count),
-                "%s: %s:%u of %u", row->name, place.task_type, place.task_index,
-                place.expected_count);
+        fail_if(rc != row->rc, "%s: %s (%s)", row->name, muster_rc_name(rc), error.text);
+        snprintf(text, sizeof(text), "%s:%u of %u at %s%s", place.task_type, place.task_index,
+                 place.expected_count, place.address, place.is_sole ? " alone" : "");
+        fail_if(rc == MUSTER_OK && strcmp(text, row->place) != 0, "%s: %s", row->name, text);
+        fail_if(rc != MUSTER_OK && strcmp(error.text, row->error) != 0, "%s: %s", row->name,
+                error.text);
+        assert_int_equal(error.rc, rc);
+        assert_int_equal(place.expected_count == 0 && place.task_type[0] == '\0', rc != MUSTER_OK);
+        assert_null(test.env.http); /* it was there for the question only */
+        test_env_close(&test);
+    }
+}
+
+/* An address that has no room is not told. */
+static void an_address_has_room_or_is_left_out(void **state)
+{
+    static const size_t most = sizeof(((struct muster_place *)NULL)->address) - 1;
+    static char address[512], config[1024];
+    const struct test_var list[] = {{"TF_CONFIG", config}, {NULL, NULL}};
+
+    (void)state;
+    for (size_t longer = 0; longer < 2; longer++) {
+        struct muster_place place = {.expected_count = 0};
+        struct test_vars vars;
+        struct test_env test;
+
+        memset(address, 'h', sizeof(address));
+        snprintf(address + most + longer - 2, 3, ":1");
+        snprintf(config, sizeof(config), CLUSTER("\"worker\":[\"b:1\",\"%s\"]"), address);
+        test_env_open(&test);
+        test_vars_init(&vars, list);
+        test.env.vars = &vars.vars;
+        assert_int_equal(muster_place_find(&test.env, NULL, &place, NULL), MUSTER_OK);
+        assert_string_equal(place.address, longer == 0 ? address : "");
+        assert_int_equal(place.is_sole, longer == 0);
+        test_env_close(&test);
+    }
+}
+
+/* A client that is there already is used, and stays; without memory for one there is no answer. */
+static void a_client_is_opened_where_there_is_none(void **state)
+{
+    static const struct test_var none[] = {{NULL, NULL}};
+    struct muster_http client = {.ops = NULL};
+    struct muster_place place;
+    struct muster_error error;
+    struct test_vars vars;
+    struct test_env test;
+
+    (void)state;
+    test_env_open(&test);
+    test_vars_init(&vars, none);
+    test.env.vars = &vars.vars;
+    test.env.http = &client;
+    assert_int_equal(muster_place_find(&test.env, "static:worker=a:1?task_type=worker&task_id=0",
+                                       &place, &error),
+                     MUSTER_OK);
+    assert_ptr_equal(test.env.http, &client);
+    test.env.http = NULL;
+    test.mem.fail_at = 1;
+    assert_int_equal(muster_place_find(&test.env, "static:worker=a:1?task_type=worker&task_id=0",
+                                       &place, &error),
+                     MUSTER_RESOURCE_EXHAUSTED);
+    assert_null(test.env.http);
+    test_env_close(&test);
+}
+
+static void tasks_that_train_are_counted(void **state)
+{
+    static const struct {
+        const char *uri;
+        struct test_var vars[3];
+        uint32_t count;
+    } counted[] = {
+        {"static:worker=a:1,b:1", {{NULL, NULL}}, 2},
+        {"static:{\"chief\":[\"c:1\"],\"worker\":[\"a:1\",\"b:1\"],\"ps\":[\"d:1\"]}",
+         {{NULL, NULL}},
+         3},
+        {"static:ps=d:1", {{NULL, NULL}}, 0},
+        {"torchrun:", {{"RANK", "0"}, {"WORLD_SIZE", "5"}}, 5},
+        {"torchrun:", {{"RANK", "0"}, {"WORLD_SIZE", "x"}}, 0},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(counted) / sizeof(counted[0]); i++) {
+        struct muster_resolver *resolver = NULL;
+        struct muster_cluster_spec *spec = NULL;
+        struct test_vars vars;
+        struct test_env test;
+
+        test_env_open(&test);
+        test_vars_init(&vars, counted[i].vars);
+        test.env.vars = &vars.vars;
+        assert_int_equal(muster_resolver_open(&test.env, counted[i].uri, NULL, &resolver, NULL),
+                         MUSTER_OK);
+        spec = spec_of(resolver);
+        assert_int_equal(muster_place_count(resolver, spec), counted[i].count);
+        muster_cluster_spec_unref(spec);
+        close_resolver(resolver);
         test_env_close(&test);
     }
 }
@@ -188,6 +373,8 @@ static void the_uri_of_the_remedy_gives_a_place(void **state)
         "static:worker=a:1,b:2",
         "static:{\"chief\":[\"c:1\"],\"worker\":{\"4\":\"a:1\"}}",
         "static:worker=a:1?rpc_layer=grpc",
+        "static:worker=a:1?task_type=worker",
+        "static:worker=a:1,b:1?task_id=1",
         "union:static:worker=a:1|static:ps=p:1",
         "union:(union:static:worker=a:1|static:worker=b:1)?rpc_layer=grpc",
         "tf_config:",
@@ -223,6 +410,9 @@ static void the_uri_of_the_remedy_gives_a_place(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(each_environment_gives_its_place),
+                                       cmocka_unit_test(an_address_has_room_or_is_left_out),
+                                       cmocka_unit_test(a_client_is_opened_where_there_is_none),
+                                       cmocka_unit_test(tasks_that_train_are_counted),
                                        cmocka_unit_test(the_uri_of_the_remedy_gives_a_place)};
 
     return cmocka_run_group_tests_name("place", tests, NULL, NULL);

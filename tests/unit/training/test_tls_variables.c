@@ -332,6 +332,27 @@ static void a_credential_in_use_is_waited_for(void **state)
     member_fini(&member);
 }
 
+/* Who never gives it back is not waited for any longer. */
+static void a_credential_that_stays_in_use_is_left(void **state)
+{
+    struct member member;
+    struct muster_env *env = &member.pair.test.env;
+    struct muster_tls *shared;
+    uint64_t before_ns;
+
+    (void)state;
+    member_init(&member);
+    assert_int_equal(member_open(&member, NULL), MUSTER_OK);
+    shared = muster_tls_share(env->tls);
+    before_ns = muster_loop_now_ns(env->loop);
+    muster_training_close_tls(env);
+
+    assert_null(env->tls);
+    assert_true(muster_loop_now_ns(env->loop) - before_ns >= 2 * MUSTER_NS_PER_S);
+    muster_tls_close(shared);
+    member_fini(&member);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -343,6 +364,7 @@ int main(void)
         cmocka_unit_test(files_are_looked_at_again_as_often_as_said),
         cmocka_unit_test(data_is_encrypted_unless_it_is_said_otherwise),
         cmocka_unit_test(a_credential_in_use_is_waited_for),
+        cmocka_unit_test(a_credential_that_stays_in_use_is_left),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,37 @@
+/* The failures that the kernel has for system calls of the adapter files: of the unit tests, which fail
+ * each call in turn (torture_calls.c), and of real processes (tests/torture/). */
+#ifndef MUSTER_TORTURE_FAILURES_H
+#define MUSTER_TORTURE_FAILURES_H
+
+#include <errno.h>
+
+/** No error: one byte is read or written. */
+#define TORTURE_CALL_SHORT (-1)
+
+#define TORTURE_OF_SOCKET         EMFILE, ENOBUFS, EACCES
+#define TORTURE_OF_ACCEPT4        EMFILE, ECONNABORTED, EINTR, EAGAIN
+#define TORTURE_OF_EVENTFD        EMFILE, ENOMEM
+#define TORTURE_OF_TIMERFD_CREATE EMFILE, ENOMEM
+#define TORTURE_OF_EPOLL_CREATE1  EMFILE, ENOMEM
+#define TORTURE_OF_DUP            EMFILE
+#define TORTURE_OF_PIPE2          EMFILE, ENFILE
+#define TORTURE_OF_CLOSE          EIO, EINTR
+#define TORTURE_OF_RECV           ECONNRESET, EINTR, EAGAIN, TORTURE_CALL_SHORT
+#define TORTURE_OF_RECVMSG        ECONNRESET, EINTR, EAGAIN
+#define TORTURE_OF_SENDMSG        EPIPE, EINTR, EAGAIN, TORTURE_CALL_SHORT
+#define TORTURE_OF_CONNECT        ECONNREFUSED, ENETUNREACH, EADDRNOTAVAIL, ETIMEDOUT
+#define TORTURE_OF_BIND           EADDRINUSE, EACCES, EADDRNOTAVAIL
+#define TORTURE_OF_LISTEN         EADDRINUSE
+#define TORTURE_OF_SHUTDOWN       ENOTCONN
+#define TORTURE_OF_SETSOCKOPT     ENOPROTOOPT, EPERM, ENOBUFS
+#define TORTURE_OF_GETSOCKOPT     ENOPROTOOPT
+#define TORTURE_OF_GETSOCKNAME    ENOBUFS
+#define TORTURE_OF_GETPEERNAME    ENOTCONN, ENOBUFS
+#define TORTURE_OF_EPOLL_CTL      ENOMEM, ENOSPC
+#define TORTURE_OF_FTRUNCATE      ENOSPC, EIO, EINTR
+#define TORTURE_OF_MMAP           ENOMEM, EPERM
+#define TORTURE_OF_FSYNC          EIO, ENOSPC
+#define TORTURE_OF_WAITID         EINTR
+#define TORTURE_OF_GETRANDOM      EINTR
+
+#endif

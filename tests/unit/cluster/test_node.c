@@ -1,0 +1,151 @@
+/* A node's opening, what its start waits for, and the state that it is given. */
+#include "node_stand.h"
+
+#include <string.h>
+
+#define LONG_NAME                                                                                  \
+    "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890"  \
+    "1234567890123456789012345678901234567890123456789012345678901234567890123456789"
+
+static void names_that_do_not_fit_are_refused(void **state)
+{
+    static const struct {
+        const char *job, *task_type, *text;
+    } rows[] = {
+        {NULL, "worker", "job name \"\" must have 1 to "},
+        {"", "worker", "job name \"\" must have 1 to "},
+        {"a/b", "worker", "job name \"a/b\" must have 1 to "},
+        {LONG_NAME, "worker", "job name \"0123"},
+        {"job", LONG_NAME, "is too long"},
+    };
+    struct node_stand stand;
+
+    (void)state;
+    node_stand_open(&stand);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct muster_node_options options = {.env = stand.pair.env,
+                                                    .registry = stand.pair.endpoints,
+                                                    .job = rows[i].job,
+                                                    .task_type = rows[i].task_type};
+        struct muster_error error;
+
+        assert_int_equal(muster_node_open(&options, &stand.node, &error), MUSTER_INVALID_ARGUMENT);
+        if (strstr(error.text, rows[i].text) == NULL)
+            fail_msg("row %zu: %s", i, error.text);
+    }
+    test_env_turn(stand.pair.env, 4);
+    node_stand_close(&stand);
+}
+
+static void no_memory_to_open_leaves_nothing(void **state)
+{
+    enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
+    struct node_stand stand;
+
+    (void)state;
+    node_stand_open(&stand);
+    for (uint64_t fail_at = 1; rc != MUSTER_OK; fail_at++) {
+        stand.pair.test.mem.fail_at = fail_at;
+        rc = node_stand_try_node(&stand, (struct muster_node_options){.env = NULL});
+        if (stand.pair.test.mem.fail_at == 0)
+            assert_true(rc == MUSTER_OK || rc == MUSTER_RESOURCE_EXHAUSTED);
+        stand.pair.test.mem.fail_at = 0;
+        test_env_turn(stand.pair.env, rc == MUSTER_OK ? 0 : 10);
+    }
+    node_stand_wait(&stand);
+
+    assert_string_equal(stand.told, "view:1 ");
+    node_stand_close_node(&stand);
+    node_stand_close(&stand);
+}
+
+static void a_start_that_takes_too_long_names_the_missing(void **state)
+{
+    static const struct {
+        uint32_t expected_count;
+        const char *text;
+    } rows[] = {
+        {2, "it waited for tasks that are not registered: worker:1; start them"},
+        {4, "it waited for tasks that are not registered: worker:1, worker:2, worker:3; start"},
+        {200, "it waited for tasks that are not registered: worker:1, worker:2, worker:3, "},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct node_stand stand;
+        char text[400];
+
+        node_stand_open(&stand);
+        assert_int_equal(
+            node_stand_try_node(
+                &stand, (struct muster_node_options){.expected_count = rows[i].expected_count,
+                                                     .start_timeout_ns = 100 * MUSTER_NS_PER_MS}),
+            MUSTER_OK);
+        node_stand_wait(&stand);
+
+        assert_string_equal(stand.told, "failed:4 ");
+        if (strstr(stand.error.text, rows[i].text) == NULL)
+            fail_msg("%s", stand.error.text);
+        assert_true(muster_node_waits_for(stand.node, text, sizeof(text)));
+        assert_non_null(strstr(text, "worker:1"));
+        node_stand_close_node(&stand);
+        node_stand_close(&stand);
+    }
+}
+
+static void who_is_silent_on_this_host_is_evicted_when_it_was_asked_for(void **state)
+{
+    const struct muster_member other = node_stand_other(NODE_STAND_HOST, "127.0.0.1:9");
+    struct node_stand stand;
+
+    (void)state;
+    node_stand_open(&stand);
+    node_stand_put_record(&stand, &other);
+    assert_int_equal(
+        node_stand_try_node(&stand,
+                            (struct muster_node_options){.evict_after_ns = 100 * MUSTER_NS_PER_MS}),
+        MUSTER_OK);
+    node_stand_wait(&stand);
+    assert_string_equal(stand.told, "view:2 ");
+    stand.told[0] = '\0';
+    node_stand_wait(&stand);
+
+    assert_string_equal(stand.told, "view:1 ");
+    node_stand_close_node(&stand);
+    node_stand_close(&stand);
+}
+
+static void the_state_is_named_once(void **state)
+{
+    float numbers[2] = {1, 2};
+    const struct muster_node_tensor tensor = {"numbers", {numbers, 2, MUSTER_F32}};
+    struct node_stand stand;
+
+    (void)state;
+    node_stand_open(&stand);
+    node_stand_open_node(&stand);
+    node_stand_wait(&stand);
+    for (uint64_t fail_at = 1; fail_at <= 3; fail_at++) {
+        stand.pair.test.mem.fail_at = fail_at;
+        assert_int_equal(muster_node_set_state(stand.node, &tensor, 1), MUSTER_RESOURCE_EXHAUSTED);
+        assert_int_equal(stand.pair.test.mem.fail_at, 0);
+    }
+    assert_int_equal(muster_node_set_state(stand.node, &tensor, 1), MUSTER_OK);
+    assert_int_equal(muster_node_set_state(stand.node, &tensor, 1), MUSTER_FAILED_PRECONDITION);
+
+    node_stand_close_node(&stand);
+    node_stand_close(&stand);
+}
+
+int main(void)
+{
+    const struct CMUnitTest node[] = {
+        cmocka_unit_test(names_that_do_not_fit_are_refused),
+        cmocka_unit_test(no_memory_to_open_leaves_nothing),
+        cmocka_unit_test(a_start_that_takes_too_long_names_the_missing),
+        cmocka_unit_test(who_is_silent_on_this_host_is_evicted_when_it_was_asked_for),
+        cmocka_unit_test(the_state_is_named_once),
+    };
+
+    return cmocka_run_group_tests(node, NULL, NULL);
+}
