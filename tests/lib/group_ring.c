@@ -6,6 +6,7 @@
 
 #include "cluster/view_decide.h"
 #include "collective/shm.h"
+#include "collective/wire_tcp_internal.h"
 
 bool group_ring_has_boards;
 uint32_t group_ring_stripe_count = 1;
@@ -275,6 +276,25 @@ void group_ring_reopen(struct group_ring *ring)
 void group_ring_turn(struct group_ring *ring, unsigned turns)
 {
     test_env_turn(&ring->test.env, turns);
+}
+
+static bool are_links_ready(void *data)
+{
+    const struct group_ring *ring = data;
+
+    for (uint32_t i = 0; i < ring->count; i++) {
+        const struct muster_wire *wire = ring->members[i].wire;
+
+        for (uint32_t rank = 0; wire != NULL && rank < wire->member_count; rank++)
+            if (wire->members[rank] != NULL && !muster_wire_is_linked(wire->members[rank]))
+                return false;
+    }
+    return true;
+}
+
+void group_ring_wait_for_links(struct group_ring *ring)
+{
+    test_env_run_until(&ring->test.env, are_links_ready, ring);
 }
 
 static void close_member(struct group_ring_member *member)

@@ -65,8 +65,10 @@ void group_ring_open_hosts(struct group_ring *ring, uint32_t n,
 /** Closes what is open; every operation must have ended or belong to dead members. */
 void group_ring_close(struct group_ring *ring);
 
-/** Turn the loop until every op of ops[0 … count - 1] has ended (op->data counts callbacks as bool
- * *). */
+/** Turn the loop until every link between members with a wire is ready. A number of turns is not
+ * enough: a busy system delivers later. */
+void group_ring_wait_for_links(struct group_ring *ring);
+/** Turn the loop this many times without waiting. */
 void group_ring_turn(struct group_ring *ring, unsigned turns);
 
 /** In the view, and not killed. */

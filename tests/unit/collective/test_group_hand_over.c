@@ -560,7 +560,7 @@ static void operations_started_while_frozen_wait_for_the_next_epoch(void **state
 
     (void)state;
     open_scene(&scene);
-    group_ring_turn(&ring, 10);
+    group_ring_wait_for_links(&ring);
     group_ring_freeze(&ring);
     for (uint32_t member = 0; member < 3; member++)
         seat_start(&scene, member);
@@ -624,7 +624,7 @@ static void a_deadline_ends_the_operation_on_all_and_names_who_is_missing(void *
 
     (void)state;
     open_scene(&scene);
-    group_ring_turn(&ring, 10);
+    group_ring_wait_for_links(&ring);
     for (uint32_t member = 0; member < 2; member++) {
         if (member == 0)
             seats[0].op.deadline_ns =

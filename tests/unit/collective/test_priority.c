@@ -27,7 +27,7 @@ static void open_two(void)
                                                 .direct_max_bytes = 8 << 10};
 
     group_ring_open_plan(&ring, 2, &plan);
-    group_ring_turn(&ring, 20); /* the link is there */
+    group_ring_wait_for_links(&ring);
     memset(done_count, 0, sizeof(done_count));
 }
 

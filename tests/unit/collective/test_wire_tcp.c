@@ -57,7 +57,7 @@ static void a_frame_of_a_higher_epoch_waits_for_that_view(void **state)
 {
     (void)state;
     group_ring_open(&ring, 2);
-    group_ring_turn(&ring, 10);
+    group_ring_wait_for_links(&ring);
     group_ring_decide(&ring, UINT32_MAX);
     group_ring_follow(&ring, 0);
     start(0);
@@ -75,7 +75,7 @@ static void a_frame_of_a_lower_epoch_is_dropped(void **state)
 {
     (void)state;
     group_ring_open(&ring, 2);
-    group_ring_turn(&ring, 10);
+    group_ring_wait_for_links(&ring);
     start(0);
     test_env_turn(&ring.test.env, 1);
     group_ring_change(&ring, UINT32_MAX);
@@ -154,7 +154,7 @@ static void the_group_sees_frames_of_its_view_alone(void **state)
 
     (void)state;
     group_ring_open(&ring, 2);
-    group_ring_turn(&ring, 10);
+    group_ring_wait_for_links(&ring);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const struct muster_frame_header header = {.channel = rows[i].channel,
                                                    .epoch = rows[i].epoch};

@@ -96,7 +96,7 @@ static void open_ring(uint32_t n)
     group_ring_open(&ring, n);
     for (uint32_t member = 0; member < n; member++)
         muster_wire_set_failpoint(ring.members[member].wire, on_point, NULL);
-    group_ring_turn(&ring, 10);
+    group_ring_wait_for_links(&ring);
     points = 0;
 }
 
