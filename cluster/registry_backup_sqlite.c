@@ -409,8 +409,8 @@ static bool is_sound(sqlite3 *db)
         "SELECT count(*) FROM keys WHERE seq NOT IN (SELECT seq FROM log)",
         "SELECT count(*) FROM log WHERE mod_revision > (SELECT revision FROM meta)",
         "SELECT compact_revision > revision FROM meta",
-        "SELECT count(*) FROM keys WHERE lease != 0 AND version != 0"
-        " AND lease NOT IN (SELECT id FROM leases)",
+        ("SELECT count(*) FROM keys WHERE lease != 0 AND version != 0"
+         " AND lease NOT IN (SELECT id FROM leases)"),
     };
     char text[120] = "";
     bool is_sound =

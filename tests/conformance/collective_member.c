@@ -67,7 +67,7 @@ static char *copied(const char *text)
     return strcpy(own(strlen(text) + 1), text);
 }
 
-static void say(const char *format, ...)
+__attribute__((format(printf, 1, 2))) static void say(const char *format, ...)
 {
     va_list words;
 

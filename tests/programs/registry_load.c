@@ -45,7 +45,7 @@ static struct muster_bytes bytes_of(const char *text)
     return (struct muster_bytes){.data = text, .size = strlen(text)};
 }
 
-static _Noreturn void wrong(const char *format, ...)
+__attribute__((format(printf, 1, 2))) static _Noreturn void wrong(const char *format, ...)
 {
     va_list args;
 

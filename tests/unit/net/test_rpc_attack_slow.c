@@ -15,7 +15,7 @@ static void silence(struct rpc_raw *raw)
 static void half_a_preface(struct rpc_raw *raw)
 {
     for (size_t i = 0; i < 10; i++) {
-        (void)played_stream_feed(&raw->played, H2_PREFACE + i, 1);
+        (void)played_stream_feed(&raw->played, &H2_PREFACE[i], 1);
         rpc_stand_advance(raw->stand, MUSTER_NS_PER_S);
     }
     rpc_stand_advance(raw->stand, MUSTER_NS_PER_S);

@@ -22,11 +22,16 @@ static const char *who(char digit)
     return text;
 }
 
+static void key_join(char key[static KEY_BYTES], const char *prefix, const char *name)
+{
+    assert_true(snprintf(key, KEY_BYTES, "%s%s", prefix, name) < KEY_BYTES);
+}
+
 static void put(struct scene *scene, const char *prefix, const char *name)
 {
     char key[KEY_BYTES];
 
-    snprintf(key, sizeof(key), "%s%s", prefix, name);
+    key_join(key, prefix, name);
     assert_int_equal(registry_pair_put(&scene->pair, key, "x"), MUSTER_OK);
 }
 
@@ -84,7 +89,7 @@ static bool is_there(struct scene *scene, const char *prefix, const char *name)
 {
     char key[KEY_BYTES];
 
-    snprintf(key, sizeof(key), "%s%s", prefix, name);
+    key_join(key, prefix, name);
     assert_int_equal(registry_pair_range(&scene->pair, key, MUSTER_REGISTRY_KEY), MUSTER_OK);
     return scene->pair.kv_count == 1;
 }
@@ -170,7 +175,7 @@ static void nothing_is_deleted_by_a_view_that_has_changed(void **state)
     put(&scene, KEYS "dead/", who('1'));
     put_view(&scene, '2');
     read_at = scene.pair.revision;
-    snprintf(scene.dead->keys[0], KEY_BYTES, KEYS "dead/%s", who('1'));
+    key_join(scene.dead->keys[0], KEYS "dead/", who('1'));
     scene.dead->op.data = scene.dead;
     scene.dead->written = CLEAN_EVERY;
 
