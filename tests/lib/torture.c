@@ -101,6 +101,8 @@ void torture_arm(struct torture *torture)
 
 void torture_arm_limited(struct torture *torture, struct muster_mem_limited *mem)
 {
+    /* Blocks that are there already are freed by what allocated them. */
+    assert_true(mem->base == careful_mem() || mem->base == &torture->mem);
     mem->base = &torture->mem;
     torture_arm(torture);
 }

@@ -1,4 +1,5 @@
 /* The registry client, while each of its allocations fails in turn: what it says of a write holds. */
+#include "careful_mem.h"
 #include "registry_pair.h"
 #include "torture.h"
 
@@ -79,7 +80,7 @@ static void run_write(struct torture *torture, const void *data)
     registry_pair_open(&f);
     assert_int_equal(registry_pair_put(&f, KEY, "old"), MUSTER_OK);
     assert_int_equal(registry_pair_put(&f, MARK, ""), MUSTER_OK);
-    muster_mem_limited_init(&mem, muster_mem_system(), 0);
+    muster_mem_limited_init(&mem, careful_mem(), 0);
     env = *f.env;
     env.mem = &mem.mem;
     options.endpoints = f.outside != NULL ? f.outside : f.endpoints;
