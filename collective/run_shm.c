@@ -111,6 +111,8 @@ static bool take_slot(struct muster_run *run, struct muster_board *board)
     if (bytes == 0)
         return true;
     shm->slot = muster_shm_heap_take(board, bytes, &shm->slot_class);
+    if (shm->slot == NULL && muster_shm_kept_give_all(board))
+        shm->slot = muster_shm_heap_take(board, bytes, &shm->slot_class);
     if (shm->slot == NULL)
         return false;
     shm->slot_bytes = bytes;
@@ -151,6 +153,7 @@ bool muster_shm_prepare(struct muster_run *run)
     for (uint32_t i = 0; i < n; i++)
         run->heard[i] = (run->heard_over >> i & 1) != 0 ? MUSTER_HEARD_MISMATCH : 0;
     board->is_taken[MUSTER_LANE_INDEX(run->id.lane)][entry] = true;
+    (void)muster_shm_kept_give(link->board, MUSTER_LANE_INDEX(run->id.lane), entry);
     run->group->lanes[MUSTER_LANE_INDEX(run->id.lane)].cost += muster_run_cost(run);
     if (take_slot(run, link->board))
         return true;
@@ -608,18 +611,36 @@ static bool is_anybody_gone(const struct muster_shm_run *shm)
     return false;
 }
 
+/* A member that leaves right after its result has come drops operations that others have not read
+ * yet. The heap would write its list into the slot, and the next operation its input. */
+static void drop_slot(struct muster_run *run, bool is_revoked)
+{
+    struct muster_shm_run *shm = run->shm;
+    struct muster_board *board = shm->link->board;
+
+    if (shm->slot == NULL)
+        return;
+    if (!is_revoked)
+        (void)hear_all_complete(run);
+    if (!is_revoked && !muster_shm_is_stable(run)) {
+        muster_shm_kept_set(board, MUSTER_LANE_INDEX(run->id.lane), shm->entry_index, shm->slot,
+                            shm->slot_class);
+        return;
+    }
+    own_slots(run);
+    muster_shm_heap_give(board, shm->slot, shm->slot_class);
+}
+
 void muster_shm_drop(struct muster_run *run)
 {
     struct muster_shm_run *shm = run->shm;
     struct muster_shm *link = shm->link;
+    bool is_revoked = run->state < MUSTER_RUN_COMPLETE || is_anybody_gone(shm);
 
-    if (run->state < MUSTER_RUN_COMPLETE || is_anybody_gone(shm))
+    if (is_revoked)
         muster_shm_revoke(run);
     muster_shm_hide_input(run);
-    if (shm->slot != NULL) {
-        own_slots(run);
-        muster_shm_heap_give(link->board, shm->slot, shm->slot_class);
-    }
+    drop_slot(run, is_revoked);
     muster_shm_board_of(link->board)->is_taken[MUSTER_LANE_INDEX(run->id.lane)][shm->entry_index] =
         false;
     run->shm = NULL;

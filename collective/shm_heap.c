@@ -219,3 +219,38 @@ void muster_shm_heap_give(struct muster_board *board, uint8_t *at, uint32_t clas
 {
     push(board, class, (uint32_t)((size_t)(at - board->memory) / SHM_LINE_BYTES));
 }
+
+/* --- Slots that are kept --- */
+
+void muster_shm_kept_set(struct muster_board *board, uint32_t lane_index, uint32_t entry_index,
+                         const uint8_t *slot, uint32_t class)
+{
+    struct muster_shm_kept *kept = &muster_shm_board_of(board)->kept[lane_index][entry_index];
+
+    kept->line = (uint32_t)((size_t)(slot - board->memory) / SHM_LINE_BYTES);
+    kept->class = class;
+}
+
+bool muster_shm_kept_give(struct muster_board *board, uint32_t lane_index, uint32_t entry_index)
+{
+    struct muster_shm_board *own = muster_shm_board_of(board);
+    struct muster_shm_kept *kept = &own->kept[lane_index][entry_index];
+
+    if (kept->line == 0)
+        return false;
+    atomic_store_explicit(&own->entries[lane_index][entry_index].ready, 0, memory_order_relaxed);
+    atomic_thread_fence(memory_order_release); /* The heap writes into the slot. */
+    push(board, kept->class, kept->line);
+    kept->line = 0;
+    return true;
+}
+
+bool muster_shm_kept_give_all(struct muster_board *board)
+{
+    bool has_given = false;
+
+    for (uint32_t lane = 0; lane < MUSTER_LANES_MAX; lane++)
+        for (uint32_t entry = 0; entry < SHM_LANE_ENTRIES; entry++)
+            has_given = muster_shm_kept_give(board, lane, entry) || has_given;
+    return has_given;
+}

@@ -11,9 +11,9 @@
 #define SHM_STAGES_IDLE_MAX        8u
 #define SHM_LINE_BYTES             64u
 /* Messages to one member that are shown at the same time: more go in frames. */
-#define SHM_SHOWN_MAX          16u
-#define SHM_LANE_ENTRIES       16u
-#define SHM_HEAP_CLASSES       32u
+#define SHM_SHOWN_MAX    16u
+#define SHM_LANE_ENTRIES 16u
+#define SHM_HEAP_CLASSES 32u
 /* A process looks whether the others are dead once in so many looks without news. */
 #define SHM_LOOKS_PER_DEATH 2u
 /* … and how far they are with what has been delivered here, when no announcement has said it. */
@@ -43,7 +43,8 @@ struct muster_shm_entry {
     /* Participants that it goes on without, a bit each; loaded before `ready` is validated. */
     _Alignas(SHM_LINE_BYTES) _Atomic uint64_t left;
     _Alignas(SHM_LINE_BYTES) _Atomic uint64_t complete; /* key: has its whole result */
-    _Atomic uint32_t published; /* chunks of its own before it are sums, in the place of its input */
+    _Atomic uint32_t
+        published; /* chunks of its own before it are sums, in the place of its input */
     /* exchanges whose counts are the caller's: where the participants' parts begin in its input, in
      * elements, and their end; and what makes 0 with the others' when all expect what they get */
     uint64_t parts[MUSTER_SHM_MEMBERS_MAX + 1], balance;
@@ -69,6 +70,13 @@ struct muster_shm_heap {
     uint32_t free[SHM_HEAP_CLASSES]; /* lines; 0: none */
 };
 
+/** A slot whose operation this process has dropped while others may still read the input in it. It is
+ * given back when its place is taken by another operation, or when the heap has nothing else. */
+struct muster_shm_kept {
+    uint32_t line; /* 0: none */
+    uint32_t class;
+};
+
 /** A copy of an input, for memory that the others do not map. */
 struct muster_shm_stage {
     void *at; /* NULL: none */
@@ -79,8 +87,8 @@ struct muster_shm_stage {
 struct muster_shm_shown {
     _Alignas(SHM_LINE_BYTES) _Atomic uint64_t key; /* 0: none. Stored last, taken back first */
     uint64_t offset, count;
-    uint32_t input, share; /* enum muster_shm_input; NONE: it goes in frames */
-    uint32_t dtype, first_open; /* the sender has no open message before */
+    uint32_t input, share;       /* enum muster_shm_input; NONE: it goes in frames */
+    uint32_t dtype, first_open;  /* the sender has no open message before */
     _Atomic uint32_t is_awaited; /* the sender looks for `taken` */
 };
 
@@ -99,6 +107,7 @@ struct muster_shm_board {
     uint64_t messages_bytes; /* that are in slots */
     struct muster_shm_stage idle_stages[SHM_STAGES_IDLE_MAX];
     bool is_taken[MUSTER_LANES_MAX][SHM_LANE_ENTRIES];
+    struct muster_shm_kept kept[MUSTER_LANES_MAX][SHM_LANE_ENTRIES];
     _Alignas(SHM_LINE_BYTES) _Atomic uint32_t is_asleep; /* wants to be signalled */
     _Alignas(SHM_LINE_BYTES) _Atomic uint64_t beat; /* moves while it works on its operations */
 };
@@ -127,7 +136,7 @@ struct muster_shm_participant {
     const uint8_t *input; /* the part that this one takes … */
     uint64_t bytes;       /* … and its length */
     uint64_t seen;        /* its beat at the last look for those that have stalled */
-    uint32_t rank; /* in the epoch of the run */
+    uint32_t rank;        /* in the epoch of the run */
     bool is_ready, is_dead, is_complete;
     bool is_gone; /* it may live, and read; nobody waits for it */
 };
@@ -144,10 +153,10 @@ struct muster_shm_run {
     uint64_t balance; /* of those that are ready */
     uint32_t n, index, entry_index, stream_count;
     uint32_t ready_count, complete_count, looks;
-    uint32_t slot_class; /* of the heap */
+    uint32_t slot_class;             /* of the heap */
     size_t slot_bytes, marks_offset; /* of the whole slot; of the marks in it */
     uint8_t *slot;                   /* NULL: none */
-    uint32_t idle; /* looks for a chunk that the dead have left, in vain */
+    uint32_t idle;                   /* looks for a chunk that the dead have left, in vain */
     struct muster_shm_stage stage;
     bool is_announced, is_blocked;
     bool is_begun;       /* something of an output has changed */
@@ -204,6 +213,13 @@ uint32_t muster_shm_entry_index(const struct muster_op_id *id);
  * taken once it has been given back. */
 uint8_t *muster_shm_heap_take(struct muster_board *board, size_t bytes, uint32_t *ret_class);
 void muster_shm_heap_give(struct muster_board *board, uint8_t *at, uint32_t class);
+/** The slot stays as it is while others may read it; one per place of a lane. */
+void muster_shm_kept_set(struct muster_board *board, uint32_t lane_index, uint32_t entry_index,
+                         const uint8_t *slot, uint32_t class);
+/** Takes the announcement of the dropped operation back, if a slot is kept for it, and gives that to
+ * the heap. Returns whether there was one. */
+bool muster_shm_kept_give(struct muster_board *board, uint32_t lane_index, uint32_t entry_index);
+bool muster_shm_kept_give_all(struct muster_board *board);
 
 /* run_shm.c */
 void muster_shm_point(const struct muster_run *run, const char *point);
