@@ -159,9 +159,11 @@ static void a_token_that_still_lives_bridges_a_failing_renewal(void **state)
     credentials->token_fresh_until_ns = 1;
     assert_int_equal(ask(fixture, &asker, credentials, NULL), MUSTER_OK);
     assert_string_equal(asker.token, "t1");
+    assert_string_equal(asker.get.error.text, "");
 
     credentials->token_until_ns = 1;
     assert_int_equal(ask(fixture, &asker, credentials, NULL), MUSTER_UNAVAILABLE);
+    assert_string_not_equal(asker.get.error.text, "");
     close_credentials(fixture, credentials);
 }
 

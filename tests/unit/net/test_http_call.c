@@ -161,15 +161,19 @@ static void an_attempt_that_hangs_gives_way_to_the_next(void **state)
 {
     struct cloud_fixture *fixture = *state;
     struct cloud_caller caller;
+    uint64_t deadline_ns;
 
     cloud_fixture_script(fixture, "[{\"times\": 1, \"response\": {\"hang\": true}}, "
                                   "{\"response\": {\"body\": \"yes\"}}]");
     cloud_caller_init(fixture, &caller, "/");
     caller.call.retry.attempt_timeout_ns = 20 * MUSTER_NS_PER_MS;
     caller.call.retry.attempts_max = 1000;
+    deadline_ns = caller.call.request.deadline_ns;
 
     assert_int_equal(cloud_caller_run(fixture, &caller), MUSTER_OK);
     assert_string_equal(caller.call.request.answer, "yes");
+    assert_int_equal(caller.call.request.deadline_ns,
+                     deadline_ns); /* The call may be used again. */
     muster_http_call_fini(&caller.call);
 }
 

@@ -100,8 +100,10 @@ static void host_and_interface_become_an_address_of_this_host(void **state)
 {
     static const struct {
         const char *text, *found;
-    } rows[] = {
-        {"127.0.0.1:7", "127.0.0.1:7"}, {"lo:7-9", "127.0.0.1:7"}, {"localhost:7", "127.0.0.1:7"}};
+    } rows[] = {{"127.0.0.1:7", "127.0.0.1:7"},
+                {"lo:7-9", "127.0.0.1:7"},
+                {"localhost:7", "127.0.0.1:7"},
+                {"[::1%lo]:7", "[::1]:7"}};
     struct test_env test;
 
     (void)state;

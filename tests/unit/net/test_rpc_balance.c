@@ -211,10 +211,9 @@ static void without_any_server_calls_fail_or_wait(void **state)
     assert_int_equal(patient.rc, MUSTER_OK);
 }
 
-static void shuffled_channels_begin_anywhere(void **state)
+/* One call through each of 40 channels to all servers, which takes the first address that answers. */
+static void dial_forty_times(struct scene *scene, const struct muster_channel_options *options)
 {
-    struct scene *scene = *state;
-    const struct muster_channel_options options = {.is_shuffled = true};
     char target[512], address[MUSTER_ADDRESS_TEXT_BYTES];
     int length = 0;
 
@@ -224,12 +223,30 @@ static void shuffled_channels_begin_anywhere(void **state)
                            muster_address_format(&scene->backends[i].address, address));
     for (unsigned i = 0; i < 40; i++) {
         rpc_fixture_hang_up(&scene->rpc);
-        rpc_fixture_dial(&scene->rpc, target, &options);
+        rpc_fixture_dial(&scene->rpc, target, options);
         assert_int_equal(ask(scene), MUSTER_OK);
     }
+}
+
+static void shuffled_channels_begin_anywhere(void **state)
+{
+    struct scene *scene = *state;
+    const struct muster_channel_options options = {.is_shuffled = true};
+
+    dial_forty_times(scene, &options);
 
     for (unsigned i = 0; i < SERVERS; i++)
         assert_in_range(scene->backends[i].served, 1, 38);
+}
+
+static void other_channels_begin_with_the_first(void **state)
+{
+    struct scene *scene = *state;
+    const struct muster_channel_options options = {.is_shuffled = false};
+
+    dial_forty_times(scene, &options);
+
+    assert_int_equal(scene->backends[0].served, 40);
 }
 
 static void a_name_is_balanced_too(void **state)
@@ -323,6 +340,7 @@ int main(void)
         CASE(an_address_that_never_answers_is_no_harm),
         CASE(without_any_server_calls_fail_or_wait),
         CASE(shuffled_channels_begin_anywhere),
+        CASE(other_channels_begin_with_the_first),
         CASE(a_name_is_balanced_too),
         CASE(a_channel_closes_while_it_looks_up_and_connects),
         CASE(changes_of_state_are_told),

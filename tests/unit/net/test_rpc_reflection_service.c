@@ -283,14 +283,45 @@ static void a_server_has_one_reflection(void **state)
     assert_int_equal(muster_rpc_reflection_open(fixture->server, NULL, 0), MUSTER_ALREADY_EXISTS);
 }
 
+#define FILES_MAX 1024u /* as the page on reflection says */
+
+/* Files are counted once each, also those of a set that is named twice. */
+static void a_server_shows_a_bounded_number_of_files(void **state)
+{
+    static struct muster_descriptor_file files[FILES_MAX + 1];
+    static char names[FILES_MAX + 1][16];
+    struct muster_descriptors all = {.files = files, .count = FILES_MAX};
+    const struct muster_descriptors *const sets[] = {&all, &all};
+    struct rpc_fixture fixture = {.server = NULL};
+
+    (void)state;
+    for (unsigned i = 0; i <= FILES_MAX; i++) {
+        snprintf(names[i], sizeof(names[i]), "%u.proto", i);
+        files[i] = odd_file;
+        files[i].name = names[i];
+    }
+    rpc_fixture_open(&fixture, NULL, NULL);
+    all.count = FILES_MAX + 1;
+    assert_int_equal(muster_rpc_reflection_open(fixture.server, sets, 1),
+                     MUSTER_RESOURCE_EXHAUSTED);
+    all.count = FILES_MAX;
+    assert_int_equal(muster_rpc_reflection_open(fixture.server, sets, 2), MUSTER_OK);
+    rpc_fixture_close(&fixture);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest rpc_reflection[] = {
-        CASE(services_are_those_that_have_methods_now), CASE(a_file_comes_with_its_imports),
-        CASE(symbols_are_services_methods_and_types),   CASE(extensions_are_found_by_number),
-        CASE(the_older_name_answers_as_well),           CASE(a_request_of_nothing_ends_the_call),
-        CASE(who_does_not_read_is_not_read_from),       CASE(a_server_has_one_reflection),
+        CASE(services_are_those_that_have_methods_now),
+        CASE(a_file_comes_with_its_imports),
+        CASE(symbols_are_services_methods_and_types),
+        CASE(extensions_are_found_by_number),
+        CASE(the_older_name_answers_as_well),
+        CASE(a_request_of_nothing_ends_the_call),
+        CASE(who_does_not_read_is_not_read_from),
+        CASE(a_server_has_one_reflection),
+        cmocka_unit_test(a_server_shows_a_bounded_number_of_files),
     };
 
     return cmocka_run_group_tests(rpc_reflection, NULL, NULL);
