@@ -133,6 +133,30 @@ static void a_key_is_overwritten_only_when_asked(void **state)
     assert_string_equal(question.entries, "d/k0=w;");
 }
 
+/* Whoever is told that it failed finds the value that was there. */
+static void without_memory_a_key_keeps_its_value(void **state)
+{
+    struct fixture *fixture = *state;
+    struct question question = {.rc = MUSTER_RESOURCE_EXHAUSTED};
+    unsigned refused = 0;
+
+    insert(fixture, "d/k0", "v");
+    for (uint64_t fail_at = 1; question.rc != MUSTER_OK; fail_at++) {
+        struct question check;
+        const char *expected;
+
+        fixture->mem.fail_at = fail_at;
+        ask(fixture, &question, MUSTER_COORDINATION_INSERT, "d/k0", "w", 1);
+        fixture->mem.fail_at = 0;
+        assert_true(question.rc == MUSTER_OK || question.rc == MUSTER_RESOURCE_EXHAUSTED);
+        refused += question.rc != MUSTER_OK;
+        expected = question.rc == MUSTER_OK ? "d/k0=w;" : "d/k0=v;";
+        ask(fixture, &check, MUSTER_COORDINATION_GET, "d/k0", NULL, 0);
+        assert_string_equal(check.entries, expected);
+    }
+    assert_int_not_equal(refused, 0);
+}
+
 static void an_empty_key_and_an_empty_value_are_legal(void **state)
 {
     struct fixture *fixture = *state;
@@ -280,6 +304,7 @@ int main(void)
     const struct CMUnitTest coordination_key[] = {
         CASE(slashes_do_not_matter_but_the_answer_has_the_key_as_asked),
         CASE(a_key_is_overwritten_only_when_asked),
+        CASE(without_memory_a_key_keeps_its_value),
         CASE(an_empty_key_and_an_empty_value_are_legal),
         CASE(who_waits_is_answered_by_the_insert),
         CASE(a_wait_that_is_dropped_leaves_nothing),

@@ -281,6 +281,36 @@ static void previous_values_come_when_asked_for(void **state)
     close_fixture(&f);
 }
 
+/* A change is told whole, if later, whichever allocation fails. */
+static void without_memory_no_previous_value_is_left_out(void **state)
+{
+    struct muster_watch_wish wish = wish_for("a", "", 0);
+    bool was_refused = true;
+    unsigned refused = 0;
+
+    (void)state;
+    wish.wants_previous = true;
+    for (uint64_t fail_at = 1; was_refused; fail_at++) {
+        struct fixture f;
+
+        open_fixture(&f);
+        watch(&f, wish);
+        put(&f, "a", "1");
+        put(&f, "a", "2");
+        assert_int_equal(muster_mvcc_commit(&f.mvcc), MUSTER_OK);
+        f.mem.fail_at = fail_at;
+        muster_watch_hub_committed(&f.hub);
+        was_refused = f.mem.fail_at == 0;
+        refused += was_refused;
+        f.mem.fail_at = 0;
+        virtual_loop_advance(&f.loop, 10 * MUSTER_NS_PER_S);
+
+        expect(&f, "[0 r1: created][0 r3: a=1@2 a=2@3(was 1)]");
+        close_fixture(&f);
+    }
+    assert_int_not_equal(refused, 0);
+}
+
 static void filters_drop_kinds_of_change(void **state)
 {
     struct fixture f;
@@ -589,6 +619,7 @@ int main(void)
         cmocka_unit_test(uncommitted_changes_are_not_shown_to_a_watch_that_catches_up),
         cmocka_unit_test(a_start_in_the_future_skips_what_comes_before),
         cmocka_unit_test(previous_values_come_when_asked_for),
+        cmocka_unit_test(without_memory_no_previous_value_is_left_out),
         cmocka_unit_test(filters_drop_kinds_of_change),
         cmocka_unit_test(ids_are_given_or_taken_and_bad_wishes_refused),
         cmocka_unit_test(a_cancelled_watch_is_silent),

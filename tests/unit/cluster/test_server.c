@@ -172,6 +172,31 @@ static void states_follow_one_another(void **state)
     assert_non_null(strstr(error.text, "has stopped"));
 }
 
+/* The target names the host as the cluster does; the port is where it listens. */
+static void it_listens_at_its_port_in_the_cluster(void **state)
+{
+    struct fixture *fixture = *state;
+    struct muster_server_options options = {.bind_host = "127.0.0.1"};
+    struct muster_cluster_spec *cluster = NULL;
+    struct muster_server *server = NULL;
+    struct muster_error error = {.text = ""};
+    char text[64];
+
+    start(fixture, 0);
+    snprintf(text, sizeof(text), "{\"worker\": [\"127.0.0.1:%u\"]}",
+             muster_server_address(fixture->server)->port);
+    assert_int_equal(
+        muster_cluster_spec_parse(fixture->env->mem, text, strlen(text), &cluster, NULL),
+        MUSTER_OK);
+    options.cluster = cluster;
+    assert_int_equal(muster_server_open(fixture->env, &options, &server, &error), MUSTER_OK);
+
+    assert_string_equal(muster_server_target(server), muster_server_target(fixture->server));
+    assert_int_equal(muster_server_start(server, &error), MUSTER_ALREADY_EXISTS);
+    muster_server_free(server);
+    muster_cluster_spec_unref(cluster);
+}
+
 static void an_address_that_is_taken_can_be_tried_again(void **state)
 {
     struct fixture *fixture = *state, other = {.env = fixture->env};
@@ -468,6 +493,7 @@ int main(void)
         CASE(the_only_task_of_a_job_need_not_be_named),
         CASE(without_a_cluster_it_is_local),
         CASE(states_follow_one_another),
+        CASE(it_listens_at_its_port_in_the_cluster),
         CASE(an_address_that_is_taken_can_be_tried_again),
         CASE(get_status_names_the_devices),
         CASE(a_group_is_completed_for_all),
