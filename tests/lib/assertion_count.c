@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-size_t assertion_count;
+_Atomic size_t assertion_count;
 
 static const struct CMUnitTest *group; /* the cases as the program has given them */
 static size_t next_case;               /* cmocka runs them in their order */

@@ -5,7 +5,7 @@
 #include <stddef.h>
 
 /** Assertions that ran in this process. A fixture whose own assertions prove nothing about the case takes them back. */
-extern size_t assertion_count;
+extern _Atomic size_t assertion_count; /* Cases start threads that assert, too. */
 
 /** An assertion with a text of its own: fail_if(rc != MUSTER_OK, "%s", error.text). */
 #define fail_if(condition, ...)                                                                    \

@@ -70,13 +70,13 @@ static void on_abort(int number)
 bool torture_refuses(struct torture *torture)
 {
     bool is_refused;
+    uint64_t count;
 
     if (!torture->is_armed)
         return false;
-    torture->count++;
-    is_refused =
-        torture->fail_at != 0 && (torture->is_lasting ? torture->count >= torture->fail_at
-                                                      : torture->count == torture->fail_at);
+    count = ++torture->count;
+    is_refused = torture->fail_at != 0 &&
+                 (torture->is_lasting ? count >= torture->fail_at : count == torture->fail_at);
     torture->refused += is_refused;
     if (is_refused && current.is_traced && __sanitizer_print_stack_trace != NULL)
         __sanitizer_print_stack_trace();

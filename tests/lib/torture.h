@@ -13,10 +13,10 @@ struct torture {
     uint64_t fail_at;      /* the allocation that is refused, from 1; 0: none */
     bool is_lasting;       /* all after it, too */
     unsigned variant;      /* which failure, of system calls (torture_calls.h) */
-    bool is_armed;
+    _Atomic bool is_armed; /* these three: any thread of the scenario may allocate */
     bool is_of_calls, is_of_libraries, is_of_system; /* what else is refused than `mem` */
-    uint64_t count;                                  /* seen while armed */
-    uint64_t refused;                                /* of these */
+    _Atomic uint64_t count;                          /* seen while armed */
+    _Atomic uint64_t refused;                        /* of these */
 };
 
 typedef void torture_fn(struct torture *torture, const void *data);

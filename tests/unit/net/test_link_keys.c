@@ -7,10 +7,12 @@
 #include "net/link_keys.h"
 #include "net/tls_openssl.h"
 #include "net/tls_stream_internal.h"
+#include "tests/lib/assertion_count.h"
 #include "tests/lib/fake_authority.h"
 #include "tests/lib/secret_mem.h"
 #include "tests/lib/secret_stack.h"
 #include "tests/lib/tls_pair.h"
+#include "tests/lib/uninstrumented.h"
 
 static const struct muster_incarnation a = {.bytes = {1}}, b = {.bytes = {2}};
 
@@ -273,6 +275,8 @@ static void what_is_learnt_is_not_left_on_the_stack(void **state)
     struct session session;
 
     (void)state;
+    if (HAS_THREAD_SANITIZER)
+        skip_with_reason("the thread sanitizer overwrites what this case looks for on the stack");
     session_open(&session, TLS1_3_VERSION, 0);
     secret_stack_run(&stack, learn, &session);
     assert_int_equal(session.rc, MUSTER_OK);

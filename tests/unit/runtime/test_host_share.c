@@ -1,6 +1,7 @@
 /* Memory that only its owner can write, and the list of it. */
 #include "runtime/host_share.h"
 #include "test_env.h"
+#include "uninstrumented.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -94,7 +95,7 @@ int madvise(void *at, size_t bytes, int advice)
     return kernel.collapse_failure == 0 ? 0 : fail_with(kernel.collapse_failure);
 }
 
-int getrlimit(__rlimit_resource_t resource, struct rlimit *ret_limit)
+UNINSTRUMENTED int getrlimit(__rlimit_resource_t resource, struct rlimit *ret_limit)
 {
     int result = (int)syscall(SYS_getrlimit, resource, ret_limit);
 

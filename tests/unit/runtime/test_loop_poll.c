@@ -1,5 +1,6 @@
 /* Loops that look at memory: what ends a turn, when they sleep, when they let others run. */
 #include "test_env.h"
+#include "uninstrumented.h"
 
 #include <dlfcn.h>
 #include <event2/event.h>
@@ -272,7 +273,7 @@ int sched_getaffinity(pid_t pid, size_t size, cpu_set_t *ret_set)
     return machine.bound < 0 ? -1 : 0;
 }
 
-long sysconf(int name)
+UNINSTRUMENTED long sysconf(int name)
 {
     long (*real)(int) = (long (*)(int))(uintptr_t)dlsym(RTLD_NEXT, "sysconf");
 
