@@ -6,6 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <muster/interceptor.h>
+
+#include "assertion_count.h"
 #include "net/h2_session.h"
 
 #define STREAMS_MAX 32
@@ -269,6 +272,58 @@ static void a_refused_stream_is_sent_again_with_its_message(void **state)
     assert_int_equal(world->data_bytes, 5 + strlen("request"));
 }
 
+static void note_attempt_end(struct muster_intercepted *call, enum muster_rc rc)
+{
+    unsigned *ended = call->interceptor->data;
+
+    assert_int_equal(rc, *ended < 3 ? MUSTER_UNAVAILABLE : MUSTER_OK);
+    ++*ended;
+}
+
+static void interceptors_see_every_attempt_end(void **state)
+{
+    struct world *world = *state;
+    unsigned ended = 0;
+    const struct muster_interceptor interceptor = {.data = &ended,
+                                                   .on_attempt_end = note_attempt_end};
+    const struct muster_interceptor *const chain[] = {&interceptor};
+    const struct muster_channel_options options = {.interceptors = chain, .interceptor_count = 1};
+    char target[MUSTER_ADDRESS_TEXT_BYTES];
+    struct rpc_probe probe;
+
+    rpc_fixture_hang_up(&world->rpc);
+    rpc_fixture_dial(&world->rpc,
+                     muster_address_format(muster_listener_address(world->listener), target),
+                     &options);
+    probe = ask(world, (struct script){.refuse_count = 3, HELLO, .grpc_status = "0"});
+
+    assert_int_equal(probe.rc, MUSTER_OK);
+    assert_int_equal(ended, 4);
+}
+
+/* The encoding is no matter of a message that is not compressed. */
+static void an_unknown_encoding_is_named_where_it_is_the_reason(void **state)
+{
+    static const struct {
+        const char *body;
+        const char *text;
+    } rows[] = {
+        {"\1\0\0\0\5hello", "response has an unknown grpc-encoding"},
+        {"\0\177\377\377\377hello", "is larger than"},
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct rpc_probe probe = ask(*state, (struct script){.head_name = "grpc-encoding",
+                                                             .head_value = "zstd",
+                                                             .body = rows[i].body,
+                                                             .body_bytes = 10,
+                                                             .grpc_status = "0"});
+
+        fail_if(probe.rc == MUSTER_OK || strstr(probe.text, rows[i].text) == NULL, "row %zu: %s", i,
+                probe.text);
+    }
+}
+
 static void a_stream_refused_for_ever_is_unavailable(void **state)
 {
     struct world *world = *state;
@@ -432,6 +487,8 @@ int main(void)
     const struct CMUnitTest grpc_call[] = {
         CASE(a_proper_answer_is_taken),
         CASE(a_refused_stream_is_sent_again_with_its_message),
+        CASE(interceptors_see_every_attempt_end),
+        CASE(an_unknown_encoding_is_named_where_it_is_the_reason),
         CASE(a_stream_refused_for_ever_is_unavailable),
         CASE(a_message_too_large_to_keep_is_not_sent_again),
         CASE(reset_codes_become_statuses),

@@ -120,6 +120,7 @@ static void every_method_is_sent_as_it_is_named(void **state)
     struct cloud_fixture *fixture = *state;
     struct outcome outcome;
     struct muster_http_request request;
+    const char *length;
 
     muster_http_request_init(&request, &outcome);
     for (size_t i = 0; i < 6; i++) {
@@ -129,6 +130,9 @@ static void every_method_is_sent_as_it_is_named(void **state)
         assert_int_equal(ask(fixture, &request), MUSTER_OK);
         assert_int_equal(request.status, 200);
         assert_string_equal(request.answer, strcmp(methods[i], "HEAD") == 0 ? "" : "body");
+        length = fake_cloud_request_header(fake_cloud_request(fixture->cloud, i), "content-length");
+        assert_string_equal(length != NULL ? length : "none",
+                            methods[i][0] == 'P' ? "0" : "none"); /* RFC 9110 8.6 */
     }
     assert_int_equal(fake_cloud_counts(fixture->cloud)->connections, 1); /* kept */
     muster_http_request_fini(&request);
