@@ -146,6 +146,32 @@ static void a_frame_of_higher_priority_goes_before_those_that_wait(void **state)
     link_pair_close(&pair);
 }
 
+/* What follows goes to another connection: the receiver counts on what came before. */
+static void no_frame_overtakes_the_end_of_a_stripe(void **state)
+{
+    static const uint8_t channels[] = {1, MUSTER_FRAME_STRIPE, 1, 1};
+    static const uint8_t priorities[] = {0, 0, 9, 5};
+    enum { COUNT = sizeof(channels) };
+    const uint8_t payload[8] = {1};
+    struct link_pair pair;
+    struct link_sent sent[COUNT];
+
+    (void)state;
+    link_pair_open(&pair);
+    for (uint32_t i = 0; i < COUNT; i++) {
+        link_sent_init(&sent[i], 1, payload, sizeof(payload));
+        sent[i].frame.header.channel = channels[i];
+        sent[i].frame.header.phase = i;
+        sent[i].frame.priority = priorities[i];
+        link_pair_send_frame(&pair, &sent[i]);
+    }
+    link_pair_await_payloads(&pair, COUNT);
+
+    for (uint32_t i = 0; i < COUNT; i++)
+        assert_int_equal(pair.ends[1].headers[i].phase, i);
+    link_pair_close(&pair);
+}
+
 #define LARGE_BYTES (16u << 20)
 
 /* The receiver is paused, so that of two large frames the first is half out. */
@@ -407,6 +433,7 @@ int main(void)
         cmocka_unit_test(a_discarded_frame_leaves_the_next_one_whole),
         cmocka_unit_test(a_paused_link_asks_again_after_resume),
         cmocka_unit_test(a_frame_of_higher_priority_goes_before_those_that_wait),
+        cmocka_unit_test(no_frame_overtakes_the_end_of_a_stripe),
         cmocka_unit_test(a_frame_that_has_begun_to_leave_goes_on),
         cmocka_unit_test(a_recall_takes_back_old_epochs_and_keeps_the_stream_whole),
         cmocka_unit_test(a_recall_of_one_operation_leaves_the_others),
