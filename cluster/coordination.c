@@ -24,12 +24,17 @@ const char *muster_coordination_format(struct muster_coordination *coordination,
     return coordination->scratch.is_failed ? "out of memory" : coordination->scratch.bytes;
 }
 
+/* An error without a text is one whose text there was no memory to keep. */
 void muster_coordination_answer(struct muster_coordination *coordination,
                                 struct muster_coordination_ask *ask,
                                 const struct muster_coordination_answer *answer)
 {
+    struct muster_coordination_answer told = *answer;
+
+    if (told.rc != MUSTER_OK && told.text == NULL)
+        told.text = "out of memory";
     muster_list_remove(&ask->node);
-    coordination->ops->answer(coordination->data, ask, answer);
+    coordination->ops->answer(coordination->data, ask, &told);
 }
 
 void muster_coordination_succeed(struct muster_coordination *coordination,

@@ -125,11 +125,11 @@ static void barrier_end(struct muster_coordination *coordination,
     barrier->has_ended = true;
     barrier->rc = rc;
     barrier->text = text != NULL ? muster_mem_strdup(coordination->mem, text) : NULL;
-    if (coordination->ops->keep_barrier != NULL)
-        coordination->ops->keep_barrier(coordination->data, barrier->name.text, barrier->counter,
-                                        rc, barrier->text);
     if (barrier->on_end != NULL)
         barrier->on_end(coordination, barrier);
+    if (coordination->ops->keep_barrier != NULL)
+        coordination->ops->keep_barrier(coordination->data, barrier->name.text, barrier->counter,
+                                        barrier->rc, barrier->text);
     muster_list_take_all(&round, &barrier->asks);
     while ((node = muster_list_pop(&round)) != NULL)
         answer_result(coordination, barrier,
@@ -503,6 +503,8 @@ enum muster_rc muster_coordination_restore_barrier(struct muster_coordination *c
     barrier->counter = counter;
     barrier->rc = rc;
     barrier->text = text != NULL ? muster_mem_strdup(coordination->mem, text) : NULL;
+    if (text != NULL && barrier->text == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
     if (rc == MUSTER_OK && id.size == strlen(muster_coordination_register_barrier) &&
         memcmp(id.data, muster_coordination_register_barrier, id.size) == 0)
         muster_coordination_listen(coordination);

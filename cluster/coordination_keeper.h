@@ -11,8 +11,8 @@ struct muster_coordination_keeper {
     struct muster_registry_store *store;
     struct muster_mvcc mvcc;
     struct muster_registry_arena arena;
-    bool is_dirty;  /* something waits for the commit */
-    bool is_broken; /* a change could not be written: the next commit tells */
+    bool is_dirty;             /* something waits for the commit */
+    struct muster_error error; /* of a change that could not be written: the next commit tells */
 };
 
 /** Errors: as muster_registry_store_open. */

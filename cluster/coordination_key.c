@@ -41,6 +41,14 @@ static void key_free(struct muster_coordination *coordination, struct muster_coo
     muster_mem_free(coordination->mem, key);
 }
 
+/* Nobody waits for it, and it has no value. */
+static void key_free_unused(struct muster_coordination *coordination,
+                            struct muster_coordination_key *key)
+{
+    if (key->value.data == NULL && muster_list_is_empty(&key->asks))
+        key_free(coordination, key);
+}
+
 /* Takes text. NULL: no memory. */
 static struct muster_coordination_key *key_add(struct muster_coordination *coordination, char *text,
                                                size_t bytes)
@@ -153,6 +161,7 @@ void muster_coordination_insert(struct muster_coordination *coordination,
         return;
     }
     if (!value_set(coordination, key, request->value)) {
+        key_free_unused(coordination, key);
         refuse_for_memory(coordination, ask);
         return;
     }
@@ -243,6 +252,7 @@ void muster_coordination_increment(struct muster_coordination *coordination,
     length = snprintf(text, sizeof(text), "%" PRId64,
                       (int64_t)((uint64_t)number + (uint64_t)request->number));
     if (!value_set(coordination, key, (struct muster_bytes){text, (size_t)length})) {
+        key_free_unused(coordination, key);
         refuse_for_memory(coordination, ask);
         return;
     }
@@ -305,8 +315,7 @@ static void value_drop(struct muster_coordination *coordination,
         coordination->ops->keep_key(coordination->data, key->name.text, NULL);
     muster_mem_free(coordination->mem, (void *)(uintptr_t)key->value.data);
     key->value = (struct muster_bytes){NULL, 0};
-    if (muster_list_is_empty(&key->asks))
-        key_free(coordination, key);
+    key_free_unused(coordination, key);
 }
 
 void muster_coordination_delete(struct muster_coordination *coordination,
@@ -351,9 +360,8 @@ void muster_coordination_drop_wait(struct muster_coordination *coordination,
 
     if (ask->key.data == NULL)
         return;
-    if (key_find(coordination, ask->key, false, &key) && key != NULL && key->value.data == NULL &&
-        muster_list_is_empty(&key->asks))
-        key_free(coordination, key);
+    if (key_find(coordination, ask->key, false, &key) && key != NULL)
+        key_free_unused(coordination, key);
     forget(coordination, ask);
 }
 

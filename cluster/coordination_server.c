@@ -14,6 +14,7 @@
 #define TASKS_MAX            1000000u
 #define MESSAGE_BYTES_MAX    ((size_t)64 << 20) /* topologies of large jobs */
 #define SERVER_STOPPED       "the coordination service is stopping"
+#define NO_MEMORY            "out of memory"
 
 static const struct {
     enum muster_coordination_dialect dialect;
@@ -109,7 +110,8 @@ static void send_answer(struct question *question)
         rc = muster_rpc_send(question->rpc, question->message, question->message_bytes);
     else if (question->details_bytes > 0)
         muster_rpc_set_trailers(question->rpc, (struct muster_metadata){&details, 1});
-    muster_rpc_finish(question->rpc, rc, question->text);
+    muster_rpc_finish(question->rpc, rc,
+                      rc == MUSTER_OK || question->text != NULL ? question->text : NO_MEMORY);
 }
 
 static void on_answer(void *data, struct muster_coordination_ask *ask,
@@ -153,7 +155,7 @@ static void on_commit(struct muster_task *task)
 
     if (muster_coordination_keeper_commit(&server->keeper) != MUSTER_OK) {
         MUSTER_LOG(server->env, ERROR, "coordination_data_lost", "error",
-                   muster_registry_store_error(server->keeper.store));
+                   server->keeper.error.text);
         muster_coordination_keeper_close(&server->keeper);
         server->has_keeper = false;
     }
@@ -278,7 +280,7 @@ static void on_message(struct muster_rpc *rpc, struct muster_bytes bytes)
     }
     question = question_new(rpc);
     if (question == NULL) {
-        muster_rpc_finish(rpc, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
+        muster_rpc_finish(rpc, MUSTER_RESOURCE_EXHAUSTED, NO_MEMORY);
     } else {
         question->is_task_known =
             muster_coordination_find_asker(server->coordination, &message.request, &question->task);
@@ -397,7 +399,8 @@ static enum muster_rc open_keeper(struct muster_coordination_server *server, con
         rc = muster_coordination_keeper_commit(&server->keeper);
     }
     if (rc != MUSTER_OK)
-        return muster_error_set(ret_error, rc, "%s cannot be written", path);
+        return muster_error_set(ret_error, rc, "%s cannot be written: %s", path,
+                                server->keeper.error.text);
     if (kept != 0)
         *incarnation = kept;
     return MUSTER_OK;
@@ -434,7 +437,9 @@ static enum muster_rc open_coordination(struct muster_coordination_server *serve
     set_timer(server);
     return rc == MUSTER_OK
                ? rc
-               : muster_error_set(ret_error, rc, "%s: what it holds is damaged", options->data);
+               : muster_error_set(ret_error, rc, "%s: %s", options->data,
+                                  rc == MUSTER_RESOURCE_EXHAUSTED ? "no memory to read it"
+                                                                  : "what it holds is damaged");
 }
 
 static void free_server(struct muster_coordination_server *server)

@@ -13,15 +13,22 @@
 
 /* --- Writing --- */
 
+static void note_no_memory(struct muster_coordination_keeper *keeper)
+{
+    muster_error_set(&keeper->error, MUSTER_RESOURCE_EXHAUSTED, "no memory for what is kept");
+    keeper->is_dirty = true;
+}
+
 static void apply(struct muster_coordination_keeper *keeper, struct muster_mvcc_request *request)
 {
     struct muster_mvcc_result result;
-    struct muster_error error;
+    struct muster_error error = {.text = ""};
     bool is_broken = false;
+    enum muster_rc rc =
+        muster_mvcc_apply(&keeper->mvcc, request, &keeper->arena, &result, &error, &is_broken);
 
-    if (muster_mvcc_apply(&keeper->mvcc, request, &keeper->arena, &result, &error, &is_broken) !=
-        MUSTER_OK)
-        keeper->is_broken = true;
+    if (rc != MUSTER_OK)
+        muster_error_set(&keeper->error, rc, "%s", error.text);
     keeper->is_dirty = true;
     muster_registry_arena_reset(&keeper->arena);
 }
@@ -34,7 +41,7 @@ static bool name_make(struct muster_coordination_keeper *keeper, const char *pre
     char *text = muster_mem_alloc(keeper->mem, prefix_bytes + name.size);
 
     if (text == NULL) {
-        keeper->is_broken = keeper->is_dirty = true;
+        note_no_memory(keeper);
         return false;
     }
     memcpy(text, prefix, prefix_bytes);
@@ -72,7 +79,7 @@ static void put_message(struct muster_coordination_keeper *keeper, const char *p
     if (muster_proto_pack(keeper->mem, message, &bytes, &size) == MUSTER_OK)
         put(keeper, prefix, name, &(struct muster_bytes){bytes, size});
     else
-        keeper->is_broken = keeper->is_dirty = true;
+        note_no_memory(keeper);
     muster_mem_free(keeper->mem, bytes);
 }
 
@@ -142,10 +149,17 @@ static enum muster_rc compact(struct muster_coordination_keeper *keeper)
 
 enum muster_rc muster_coordination_keeper_commit(struct muster_coordination_keeper *keeper)
 {
-    enum muster_rc rc = keeper->is_broken ? MUSTER_UNAVAILABLE : compact(keeper);
+    enum muster_rc rc = keeper->error.rc;
 
     keeper->is_dirty = false;
-    return rc == MUSTER_OK ? muster_mvcc_commit(&keeper->mvcc) : rc;
+    if (rc != MUSTER_OK)
+        return rc;
+    rc = compact(keeper);
+    if (rc == MUSTER_OK)
+        rc = muster_mvcc_commit(&keeper->mvcc);
+    if (rc != MUSTER_OK)
+        muster_error_set(&keeper->error, rc, "%s", muster_registry_store_error(keeper->store));
+    return rc;
 }
 
 /* --- Reading --- */
@@ -196,6 +210,11 @@ static enum muster_rc restore_key(struct muster_coordination_keeper *keeper,
     return muster_coordination_restore_key(coordination, name, value);
 }
 
+static enum muster_rc unpack_failure(enum muster_rc rc)
+{
+    return rc == MUSTER_RESOURCE_EXHAUSTED ? rc : MUSTER_DATA_LOSS;
+}
+
 static enum muster_rc restore_task(struct muster_coordination_keeper *keeper,
                                    struct muster_coordination *coordination, uint64_t now_ns,
                                    struct muster_bytes name, struct muster_bytes value)
@@ -207,7 +226,7 @@ static enum muster_rc restore_task(struct muster_coordination_keeper *keeper,
 
     if (rc != MUSTER_OK || name.size != sizeof(info.id)) {
         muster_proto_free(task);
-        return MUSTER_DATA_LOSS;
+        return unpack_failure(rc);
     }
     memcpy(&info.id, name.data, sizeof(info.id));
     info.state = (enum muster_coordination_state)task->state;
@@ -230,7 +249,7 @@ static enum muster_rc restore_barrier(struct muster_coordination_keeper *keeper,
 
     (void)now_ns;
     if (rc != MUSTER_OK)
-        return MUSTER_DATA_LOSS;
+        return unpack_failure(rc);
     rc = muster_coordination_restore_barrier(coordination, name, barrier->counter,
                                              (enum muster_rc)barrier->code, barrier->text);
     muster_proto_free(barrier);
@@ -341,7 +360,9 @@ enum muster_rc muster_coordination_keeper_load_service(struct muster_coordinatio
                                  result.records[0].value.data, result.records[0].value.size, NULL,
                                  &service, NULL);
     if (rc != MUSTER_OK)
-        (void)muster_error_set(ret_error, rc, "the file cannot be read");
+        (void)muster_error_set(ret_error, rc,
+                               rc == MUSTER_RESOURCE_EXHAUSTED ? "no memory to read it"
+                                                               : "the file cannot be read");
     else
         rc = check_service(keeper, service, task_count, ret_error);
     if (service != NULL)

@@ -123,8 +123,10 @@ static void join_devices(struct muster_coordination *coordination,
     for (uint32_t id = 0; id < coordination->options.task_count; id++)
         bytes += coordination->tasks[id].devices.size;
     joined = muster_mem_alloc(coordination->mem, bytes + 1);
-    if (joined == NULL)
+    if (joined == NULL) {
+        barrier->rc = MUSTER_RESOURCE_EXHAUSTED; /* they ask again */
         return;
+    }
     bytes = 0;
     for (uint32_t id = 0; id < coordination->options.task_count; id++) {
         struct muster_bytes devices = coordination->tasks[id].devices;
@@ -181,9 +183,9 @@ static bool is_expected(struct muster_coordination *coordination,
             "any scheduler events (e.g. preemption, eviction) to debug further.",
             task->id, task->incarnation, request->incarnation));
     if (!coordination->options.is_recoverable)
-        muster_coordination_fail(coordination, task, MUSTER_ABORTED, text != NULL ? text : "",
-                                 false);
-    muster_coordination_refuse(coordination, ask, MUSTER_ABORTED, text != NULL ? text : "");
+        muster_coordination_fail(coordination, task, MUSTER_ABORTED,
+                                 text != NULL ? text : "the task has restarted", false);
+    muster_coordination_refuse(coordination, ask, MUSTER_ABORTED, text);
     muster_mem_free(coordination->mem, text);
     return false;
 }
@@ -200,8 +202,7 @@ void muster_coordination_heartbeat(struct muster_coordination *coordination,
         return;
     /* Who was told nothing by its poll is told here. */
     if (coordination->options.ends_polls && coordination->rc != MUSTER_OK) {
-        muster_coordination_refuse(coordination, ask, coordination->rc,
-                                   coordination->text != NULL ? coordination->text : "");
+        muster_coordination_refuse(coordination, ask, coordination->rc, coordination->text);
         return;
     }
     if (task->state == MUSTER_TASK_CONNECTED)
@@ -305,8 +306,7 @@ void muster_coordination_poll(struct muster_coordination *coordination,
     }
     muster_coordination_end_poll(coordination, task, "new request from the same task");
     if (coordination->rc != MUSTER_OK) {
-        muster_coordination_refuse(coordination, ask, coordination->rc,
-                                   coordination->text != NULL ? coordination->text : "");
+        muster_coordination_refuse(coordination, ask, coordination->rc, coordination->text);
         return;
     }
     task->poll = ask;

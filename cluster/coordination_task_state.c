@@ -203,6 +203,8 @@ enum muster_rc muster_coordination_restore_task(struct muster_coordination *coor
         coordination->error_task = task->id;
         coordination->text =
             muster_mem_strdup(coordination->mem, info->text != NULL ? info->text : "");
+        if (coordination->text == NULL)
+            return MUSTER_RESOURCE_EXHAUSTED;
     }
-    return MUSTER_OK;
+    return info->text != NULL && task->text == NULL ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_OK;
 }

@@ -256,11 +256,12 @@ static uint64_t run_modes(const struct torture_scenario *scenario, uint64_t tota
     return scenario->variant_count > 0 ? runs : runs + run_mode(scenario, total, &mode);
 }
 
-void torture_run(const struct torture_scenario *scenario)
+/* Returns how many allocations there are to refuse. */
+static uint64_t scenario_run(const struct torture_scenario *scenario)
 {
     const char *wish = getenv("MUSTER_TORTURE");
     struct torture_mode mode = {.is_lasting = false};
-    uint64_t at, total;
+    uint64_t at, total, runs;
     bool is_refused;
 
     (void)signal(SIGABRT, on_abort);
@@ -270,18 +271,37 @@ void torture_run(const struct torture_scenario *scenario)
         current.is_traced = true;
         if (is_asked_for(scenario, wish, &at, &mode))
             (void)run_once(scenario, at, &mode, &is_refused);
-        return;
+        return 1;
     }
     total = run_once(scenario, 0, &mode, &is_refused);
-    assert_true(total > 0);
-    print_message("%s: %" PRIu64 " to refuse, %" PRIu64 " runs%s\n", scenario->name, total,
-                  run_modes(scenario, total),
+    runs = total > 0 ? run_modes(scenario, total) : 0;
+    print_message("%s: %" PRIu64 " to refuse, %" PRIu64 " runs%s\n", scenario->name, total, runs,
                   scenario->runs_max != 0 && total > scenario->runs_max ? ", by a seeded step"
                                                                         : "");
+    return total;
+}
+
+void torture_run(const struct torture_scenario *scenario)
+{
+    assert_true(scenario_run(scenario) > 0);
 }
 
 void torture_run_all(const struct torture_scenario *scenarios, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         torture_run(&scenarios[i]);
+}
+
+void torture_run_rows(torture_fn *run, const void *rows, size_t count, size_t row_bytes)
+{
+    uint64_t total = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        const void *row = (const char *)rows + i * row_bytes;
+        const struct torture_scenario scenario = {
+            .name = *(const char *const *)row, .run = run, .data = row};
+
+        total += scenario_run(&scenario);
+    }
+    assert_true(total > 0);
 }

@@ -37,6 +37,11 @@ struct torture_scenario {
  * of each refused allocation is printed. */
 void torture_run(const struct torture_scenario *scenario);
 void torture_run_all(const struct torture_scenario *scenarios, size_t count);
+/** A scenario for each row of a table, whose rows begin with a const char *name; some may have nothing
+ * to refuse. */
+void torture_run_rows(torture_fn *run, const void *rows, size_t count, size_t row_bytes);
+#define TORTURE_RUN_ROWS(run, rows)                                                                \
+    torture_run_rows((run), (rows), sizeof(rows) / sizeof((rows)[0]), sizeof((rows)[0]))
 
 void torture_arm(struct torture *torture);
 /** The same, for an allocator that has been set up: it takes its memory from here from now on, and

@@ -1,7 +1,9 @@
 /* Every question to the coordination service is answered exactly once, whatever ends it. */
 #include "coordination_scene.h"
 #include "test_env.h"
+#include "torture.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,6 +19,8 @@ struct question {
     struct muster_coordination_ask ask;
     unsigned answers;
     int rc; /* WAITS until there is one */
+    bool has_text;
+    size_t device_bytes;
 };
 
 static void on_answer(void *data, struct muster_coordination_ask *ask,
@@ -27,6 +31,8 @@ static void on_answer(void *data, struct muster_coordination_ask *ask,
     (void)data;
     question->answers++;
     question->rc = (int)answer->rc;
+    question->has_text = answer->text != NULL && answer->text[0] != '\0';
+    question->device_bytes = answer->devices.size;
 }
 
 static const struct muster_coordination_ops ops = {.answer = on_answer};
@@ -115,7 +121,8 @@ static void go_to(struct coordination_scene *fixture, enum stage stage)
     (void)ask_aside(fixture,
                     REQUEST(BARRIER, .key = TEXT("past"), .tasks = only_0, .task_count = 1));
     if (stage == FAILED)
-        (void)ask_aside(fixture, REQUEST(REPORT_ERROR, .task = 1, .number = MUSTER_DATA_LOSS));
+        (void)ask_aside(fixture, REQUEST(REPORT_ERROR, .task = 1, .key = TEXT("why"),
+                                         .number = MUSTER_DATA_LOSS));
     if (stage == ENDED)
         shut_down_both(fixture);
 }
@@ -260,8 +267,10 @@ static void bring_what_it_waits_for(struct trial *trial)
         other.method = MUSTER_COORDINATION_INSERT;
     if (other.method == MUSTER_COORDINATION_WATCH)
         other.method = MUSTER_COORDINATION_RESET;
-    if (other.method == MUSTER_COORDINATION_POLL_FOR_ERROR)
+    if (other.method == MUSTER_COORDINATION_POLL_FOR_ERROR) {
         other.method = MUSTER_COORDINATION_REPORT_ERROR;
+        other.key = (struct muster_bytes)TEXT("why");
+    }
     (void)ask_aside(&trial->fixture, other);
 }
 
@@ -272,7 +281,8 @@ static void ask_again(struct trial *trial)
 
 static void fail_other(struct trial *trial)
 {
-    (void)ask_aside(&trial->fixture, REQUEST(REPORT_ERROR, .task = 1, .number = MUSTER_DATA_LOSS));
+    (void)ask_aside(&trial->fixture, REQUEST(REPORT_ERROR, .task = 1, .key = TEXT("why"),
+                                             .number = MUSTER_DATA_LOSS));
 }
 
 static void lose_other(struct trial *trial)
@@ -472,98 +482,181 @@ static void a_poll_ends_with_its_job(void **state)
 
 /* --- No memory --- */
 
+/* Each question is answered once, and an error says why. */
+static void check_answer(const struct torture *torture, const struct question *question, int rc)
+{
+    assert_true(question->answers == 1);
+    assert_true(question->rc == rc ||
+                (torture->refused > 0 && question->rc == MUSTER_RESOURCE_EXHAUSTED));
+    assert_true(question->rc == MUSTER_OK || question->has_text);
+}
+
+static void run_prompt(struct torture *torture, const void *data)
+{
+    const struct prompt_row *row = data;
+    struct coordination_scene fixture;
+    struct question question;
+
+    open_service(&fixture, false, false);
+    go_to(&fixture, row->stage);
+    torture_arm_limited(torture, &fixture.mem);
+    ask_service(&fixture, &question, &row->request);
+    torture_disarm(torture);
+
+    check_answer(torture, &question, row->rc);
+    coordination_scene_close(&fixture);
+}
+
 static void no_memory_is_an_answer_too(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < PROMPTS; i++)
-        for (uint64_t fail_at = 1, is_over = 0; is_over == 0; fail_at++) {
-            struct coordination_scene fixture;
-            struct question question;
-
-            open_service(&fixture, false, false);
-            go_to(&fixture, prompts[i].stage);
-            fixture.mem.fail_at = fail_at;
-            ask_service(&fixture, &question, &prompts[i].request);
-            is_over = fixture.mem.fail_at != 0; /* so many were not made */
-            fixture.mem.fail_at = 0;
-
-            if (question.answers != 1 || (is_over != 0 && question.rc != prompts[i].rc) ||
-                (question.rc != prompts[i].rc && question.rc != MUSTER_RESOURCE_EXHAUSTED))
-                fail_msg("%s, allocation %d: %u answers, rc %d", prompts[i].name, (int)fail_at,
-                         question.answers, question.rc);
-            coordination_scene_close(&fixture);
-        }
+    TORTURE_RUN_ROWS(run_prompt, prompts);
 }
 
-static void what_was_deleted_is_gone(void **state)
+static void run_deletion(struct torture *torture, const void *data)
 {
-    (void)state;
-    for (uint64_t fail_at = 1, is_over = 0; is_over == 0; fail_at++) {
-        struct coordination_scene fixture;
-        int rc;
+    struct coordination_scene fixture;
+    int rc;
 
-        open_service(&fixture, false, false);
-        go_to(&fixture, ALL);
-        fixture.mem.fail_at = fail_at;
-        rc = ask_aside(&fixture, REQUEST(DELETE, .key = TEXT("k")));
-        is_over = fixture.mem.fail_at != 0;
-        fixture.mem.fail_at = 0;
+    (void)data;
+    open_service(&fixture, false, false);
+    go_to(&fixture, ALL);
+    torture_arm_limited(torture, &fixture.mem);
+    rc = ask_aside(&fixture, REQUEST(DELETE, .key = TEXT("k")));
+    torture_disarm(torture);
 
-        assert_int_equal(ask_aside(&fixture, REQUEST(TRY_GET, .key = TEXT("k"))),
-                         rc == MUSTER_OK ? MUSTER_NOT_FOUND : MUSTER_OK);
-        coordination_scene_close(&fixture);
-    }
+    assert_int_equal(ask_aside(&fixture, REQUEST(TRY_GET, .key = TEXT("k"))),
+                     rc == MUSTER_OK ? MUSTER_NOT_FOUND : MUSTER_OK);
+    coordination_scene_close(&fixture);
 }
 
 /* A barrier that has failed does not pass for want of memory for its next instance. */
-static void what_a_barrier_came_to_outlives_a_lack_of_memory(void **state)
+static void run_next_instance(struct torture *torture, const void *data)
 {
     const struct muster_coordination_request first = REQUEST(BARRIER, .key = TEXT("b"));
+    struct coordination_scene fixture;
+    struct question question;
+    int rc;
 
-    (void)state;
-    for (uint64_t fail_at = 1, is_over = 0; is_over == 0; fail_at++) {
-        struct coordination_scene fixture;
-        struct question question;
+    (void)data;
+    open_service(&fixture, false, false);
+    go_to(&fixture, ALL);
+    ask_service(&fixture, &question, &first);
+    muster_coordination_expire(fixture.coordination, fixture.now_ns);
+    assert_int_equal(question.rc, MUSTER_DEADLINE_EXCEEDED);
+    torture_arm_limited(torture, &fixture.mem);
+    rc = ask_aside(&fixture, REQUEST(BARRIER, .key = TEXT("b"), .counter = 1));
+    torture_disarm(torture);
 
-        open_service(&fixture, false, false);
-        go_to(&fixture, ALL);
-        ask_service(&fixture, &question, &first);
-        muster_coordination_expire(fixture.coordination, fixture.now_ns);
-        assert_int_equal(question.rc, MUSTER_DEADLINE_EXCEEDED);
-        fixture.mem.fail_at = fail_at;
-        is_over = ask_aside(&fixture, REQUEST(BARRIER, .key = TEXT("b"), .counter = 1)) == WAITS;
-        fixture.mem.fail_at = 0;
-
-        if (is_over == 0)
-            assert_int_equal(ask_aside(&fixture, first), MUSTER_DEADLINE_EXCEEDED);
-        coordination_scene_close(&fixture);
-    }
+    if (rc != WAITS)
+        assert_int_equal(ask_aside(&fixture, first), MUSTER_DEADLINE_EXCEEDED);
+    coordination_scene_close(&fixture);
 }
 
+/* Nobody is told of fewer devices than there are. */
+static void run_devices(struct torture *torture, const void *data)
+{
+    const struct muster_coordination_request wait = REQUEST(WAIT_FOR_ALL, .value = TEXT("d"));
+    struct coordination_scene fixture;
+    struct question first, second;
+
+    (void)data;
+    open_service(&fixture, false, false);
+    go_to(&fixture, ALL);
+    ask_service(&fixture, &first, &wait);
+    torture_arm_limited(torture, &fixture.mem);
+    ask_service(&fixture, &second, &REQUEST(WAIT_FOR_ALL, .task = 1, .value = TEXT("e")));
+    torture_disarm(torture);
+
+    check_answer(torture, &second, MUSTER_OK);
+    if (second.rc == MUSTER_OK)
+        assert_int_equal(second.device_bytes, 2);
+    assert_true(first.answers == 0 || first.rc == second.rc);
+    if (first.answers > 0 && first.rc != MUSTER_OK) /* it asks again */
+        ask_service(&fixture, &first, &wait);
+    if (second.rc != MUSTER_OK)
+        ask_service(&fixture, &second, &REQUEST(WAIT_FOR_ALL, .task = 1, .value = TEXT("e")));
+    assert_int_equal(first.rc, MUSTER_OK);
+    assert_int_equal(second.rc, MUSTER_OK);
+    assert_int_equal(first.device_bytes, 2);
+    assert_int_equal(second.device_bytes, 2);
+    coordination_scene_close(&fixture);
+}
+
+/* The error of a task is told with its reason, or with that there was no memory for it. */
+static void run_report(struct torture *torture, const void *data)
+{
+    struct coordination_scene fixture;
+    struct question poll;
+
+    (void)data;
+    open_service(&fixture, false, false);
+    go_to(&fixture, ALL);
+    torture_arm_limited(torture, &fixture.mem);
+    assert_int_equal(ask_aside(&fixture, REQUEST(REPORT_ERROR, .task = 1, .key = TEXT("why"),
+                                                 .number = MUSTER_DATA_LOSS)),
+                     MUSTER_OK);
+    torture_disarm(torture);
+
+    ask_service(&fixture, &poll, &REQUEST(POLL_FOR_ERROR, ));
+    check_answer(torture, &poll, MUSTER_DATA_LOSS);
+    coordination_scene_close(&fixture);
+}
+
+static void what_was_said_without_memory_holds(void **state)
+{
+    static const struct torture_scenario scenarios[] = {
+        {.name = "a key is deleted", .run = run_deletion},
+        {.name = "a barrier of before", .run = run_next_instance},
+        {.name = "devices of all", .run = run_devices},
+        {.name = "a reported error", .run = run_report},
+    };
+
+    (void)state;
+    torture_run_all(scenarios, sizeof(scenarios) / sizeof(scenarios[0]));
+}
+
+struct ending {
+    const char *name;
+    char text[64];
+    const struct waiting_row *waiting;
+    int end;
+};
+
 /* What failed for lack of memory is tried again. */
+static void run_ending(struct torture *torture, const void *data)
+{
+    const struct ending *ending = data;
+    struct trial trial;
+
+    trial_begin(&trial, ending->waiting);
+    torture_arm_limited(torture, &trial.fixture.mem);
+    trial_ask(&trial);
+    ends[ending->end].act(&trial);
+    torture_disarm(torture);
+    ends[ending->end].act(&trial);
+
+    assert_true(trial.question.answers <= 1);
+    if (ending->waiting->rcs[ending->end] != WAITS)
+        assert_int_equal(trial.question.answers, 1);
+    assert_true(trial.question.rc == WAITS || trial.question.rc == MUSTER_OK ||
+                trial.question.has_text);
+    coordination_scene_close(&trial.fixture);
+}
+
 static void what_waits_ends_in_spite_of_lacking_memory(void **state)
 {
+    static struct ending rows[WAITINGS * ENDS];
+
     (void)state;
-    for (size_t i = 0; i < WAITINGS; i++)
-        for (int end = 0; end < ENDS; end++)
-            for (uint64_t fail_at = 1, is_over = 0; is_over == 0; fail_at++) {
-                struct trial trial;
-
-                trial_begin(&trial, &waitings[i]);
-                trial.fixture.mem.fail_at = fail_at;
-                trial_ask(&trial);
-                ends[end].act(&trial);
-                is_over = trial.fixture.mem.fail_at != 0;
-                trial.fixture.mem.fail_at = 0;
-                ends[end].act(&trial);
-
-                if (trial.question.answers > 1 ||
-                    (trial.question.answers == 0 && waitings[i].rcs[end] != WAITS))
-                    fail_msg("%s, ended by %s, allocation %d: %u answers, rc %d", waitings[i].name,
-                             ends[end].name, (int)fail_at, trial.question.answers,
-                             trial.question.rc);
-                coordination_scene_close(&trial.fixture);
-            }
+    for (size_t i = 0; i < WAITINGS * ENDS; i++) {
+        rows[i].waiting = &waitings[i / ENDS];
+        rows[i].end = (int)(i % ENDS);
+        (void)snprintf(rows[i].text, sizeof(rows[i].text), "%s, ended by %s", rows[i].waiting->name,
+                       ends[rows[i].end].name);
+        rows[i].name = rows[i].text;
+    }
+    TORTURE_RUN_ROWS(run_ending, rows);
 }
 
 int main(void)
@@ -574,10 +667,9 @@ int main(void)
         cmocka_unit_test(what_waits_is_answered_once_by_what_ends_it),
         cmocka_unit_test(who_does_not_wait_any_more_is_not_answered),
         cmocka_unit_test(a_poll_ends_with_its_job),
-        cmocka_unit_test(no_memory_is_an_answer_too),
-        cmocka_unit_test(what_was_deleted_is_gone),
-        cmocka_unit_test(what_a_barrier_came_to_outlives_a_lack_of_memory),
-        cmocka_unit_test(what_waits_ends_in_spite_of_lacking_memory),
+        cmocka_unit_test_teardown(no_memory_is_an_answer_too, torture_tell),
+        cmocka_unit_test_teardown(what_was_said_without_memory_holds, torture_tell),
+        cmocka_unit_test_teardown(what_waits_ends_in_spite_of_lacking_memory, torture_tell),
     };
 
     return cmocka_run_group_tests(coordination_answers, NULL, NULL);

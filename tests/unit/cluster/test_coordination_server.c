@@ -1,6 +1,7 @@
 /* The coordination service on a gRPC server: each call gets one status, whatever ends it; what it
  * says is kept is kept. */
 #include "rpc_stand.h"
+#include "torture.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -102,6 +103,7 @@ static int tear_down(void **state)
 {
     struct scene *scene = *state;
 
+    (void)torture_tell(state);
     remove_files(scene);
     (void)rmdir(scene->folder);
     free(scene);
@@ -173,37 +175,23 @@ static void register_both(struct scene *scene)
 
 static void every_method_answers_what_it_cannot_read(void **state)
 {
+#define BOTH(name) XLA name, TENSORFLOW name
     static const char *const paths[] = {
-        XLA "RegisterTask",
-        TENSORFLOW "RegisterTask",
-        XLA "Heartbeat",
-        TENSORFLOW "Heartbeat",
-        XLA "PollForError",
-        TENSORFLOW "PollForError",
-        XLA "ShutdownTask",
-        TENSORFLOW "ShutdownTask",
-        XLA "ResetTask",
-        TENSORFLOW "ResetTask",
-        XLA "WatchJobState",
-        TENSORFLOW "WatchJobState",
-        XLA "InsertKeyValue",
-        TENSORFLOW "InsertKeyValue",
-        XLA "GetKeyValue",
-        TENSORFLOW "GetKeyValue",
-        XLA "TryGetKeyValue",
-        TENSORFLOW "TryGetKeyValue",
-        XLA "IncrementKeyValue",
-        TENSORFLOW "IncrementKeyValue",
-        XLA "GetKeyValueDir",
-        TENSORFLOW "GetKeyValueDir",
-        XLA "DeleteKeyValue",
-        TENSORFLOW "DeleteKeyValue",
-        XLA "Barrier",
-        TENSORFLOW "Barrier",
-        XLA "CancelBarrier",
-        TENSORFLOW "CancelBarrier",
-        XLA "GetAliveTasks",
-        TENSORFLOW "GetAliveTasks",
+        BOTH("RegisterTask"),
+        BOTH("Heartbeat"),
+        BOTH("PollForError"),
+        BOTH("ShutdownTask"),
+        BOTH("ResetTask"),
+        BOTH("WatchJobState"),
+        BOTH("InsertKeyValue"),
+        BOTH("GetKeyValue"),
+        BOTH("TryGetKeyValue"),
+        BOTH("IncrementKeyValue"),
+        BOTH("GetKeyValueDir"),
+        BOTH("DeleteKeyValue"),
+        BOTH("Barrier"),
+        BOTH("CancelBarrier"),
+        BOTH("GetAliveTasks"),
         XLA "WatchTasks",
         TENSORFLOW "WaitForAllTasks",
         TENSORFLOW "GetTaskState",
@@ -514,28 +502,112 @@ static void a_damaged_file_is_refused(void **state)
     }
 }
 
+/* --- No memory --- */
+
+struct hungry_row {
+    const char *name;
+    struct request request;
+    bool is_registered, is_kept;
+};
+
+static struct scene *hungry_scene;
+
 /* Also where the file fails it: the job lives as long as the service does. */
+static void run_question(struct torture *torture, const void *data)
+{
+    const struct hungry_row *row = data;
+    struct scene *scene = hungry_scene;
+    uint32_t stream;
+
+    serve(scene, row->is_kept ? scene->data : NULL, false);
+    if (row->is_registered)
+        register_both(scene);
+    torture_arm_limited(torture, &scene->stand.test.mem);
+    stream = ask_service(scene, 0, row->request);
+    torture_disarm(torture);
+    rpc_stand_advance(&scene->stand, 0);
+
+    assert_true(status(scene, 0, stream) != NONE ||
+                rpc_raw_reset_code(scene->raws[0], stream) != NONE ||
+                scene->raws[0]->played.is_closed);
+    assert_int_not_equal(ask_status(scene, 1, try_get), NONE);
+    stop(scene);
+    remove_files(scene);
+}
+
 static void no_memory_is_an_end_too(void **state)
 {
-    struct scene *scene = *state;
+    static const struct hungry_row rows[] = {
+        {"insert", REQUEST(XLA "InsertKeyValue", "\x0a\x06\x0a\x01k\x12\x01v"), false, false},
+        {"insert, kept", REQUEST(XLA "InsertKeyValue", "\x0a\x06\x0a\x01k\x12\x01v"), false, true},
+        {"states", REQUEST(TENSORFLOW "GetTaskState", ""), true, false},
+        {"a barrier ahead", REQUEST(XLA "Barrier", "\x28\x03"), true, false},
+        {"reset, kept", REQUEST(XLA "ResetTask", ""), true, true},
+        {"alive, of nobody", REQUEST(XLA "GetAliveTasks", ""), true, false},
+    };
 
-    for (uint64_t fail_at = 1, is_over = 0; is_over == 0; fail_at++) {
-        struct muster_mem_limited *mem = &scene->stand.test.mem;
-        uint32_t stream;
+    hungry_scene = *state;
+    TORTURE_RUN_ROWS(run_question, rows);
+}
 
+static enum muster_rc open_hungry(struct scene *scene, struct torture *torture)
+{
+    const struct muster_coordination_server_options options = {
+        .task_count = 2, .data = scene->data, .rpc_server = scene->stand.server};
+    struct muster_error error = {.text = ""};
+    enum muster_rc rc;
+
+    torture_arm_limited(torture, &scene->stand.test.mem);
+    rc = muster_coordination_server_open(&scene->stand.test.env, &options, &scene->server, &error);
+    torture_disarm(torture);
+    assert_int_equal(rc, torture->refused > 0 ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_OK);
+    if (rc != MUSTER_OK && strstr(error.text, "memory") == NULL)
+        fail_msg("'%s' does not name the lack of memory", error.text);
+    return rc;
+}
+
+/* Of tasks, a key, barriers, and an error with a text. */
+static void write_file(struct scene *scene)
+{
+    serve(scene, scene->data, false);
+    register_both(scene);
+    assert_int_equal(ask_status(scene, 0, insert), MUSTER_OK);
+    (void)ask_service(scene, 0, barrier_0);
+    rpc_stand_advance(&scene->stand, BEAT_NS);
+    stop(scene);
+}
+
+static void run_opening(struct torture *torture, const void *data)
+{
+    struct scene *scene = hungry_scene;
+
+    if (data != NULL)
+        write_file(scene);
+    rpc_stand_open(&scene->stand, NULL);
+    if (open_hungry(scene, torture) == MUSTER_OK) {
+        muster_coordination_server_set_data(scene->server, scene);
+        stop(scene);
+    } else {
+        rpc_stand_close(&scene->stand);
+    }
+    if (data != NULL) { /* what it holds was not harmed */
         serve(scene, scene->data, false);
-        mem->fail_at = fail_at;
-        stream = ask_service(scene, 0, insert);
-        is_over = mem->fail_at != 0;
-        mem->fail_at = 0;
-        rpc_stand_advance(&scene->stand, 0);
-
-        if (status(scene, 0, stream) == NONE &&
-            rpc_raw_reset_code(scene->raws[0], stream) == NONE && !scene->raws[0]->played.is_closed)
-            fail_msg("allocation %d: no answer", (int)fail_at);
-        assert_int_not_equal(ask_status(scene, 1, try_get), NONE);
+        assert_int_equal(ask_status(scene, 0, try_get), MUSTER_OK);
         stop(scene);
     }
+    remove_files(scene);
+}
+
+static void no_memory_to_open_leaves_nothing(void **state)
+{
+    static const bool is_written = true;
+    static const struct torture_scenario scenarios[] = {
+        {.name = "a new file", .run = run_opening},
+        {.name = "a file of before", .run = run_opening, .data = &is_written},
+    };
+
+    hungry_scene = *state;
+    torture_run_all(scenarios, sizeof(scenarios) / sizeof(scenarios[0]));
 }
 
 /* --- Opening --- */
@@ -567,30 +639,6 @@ static void options_that_make_no_service_are_refused(void **state)
     }
     assert_null(server);
     rpc_stand_close(&scene->stand);
-}
-
-static void no_memory_to_open_leaves_nothing(void **state)
-{
-    struct scene *scene = *state;
-    enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
-
-    for (uint64_t fail_at = 1; rc != MUSTER_OK; fail_at++) {
-        struct muster_coordination_server_options options = {.task_count = 2, .data = scene->data};
-        struct muster_error error;
-
-        rpc_stand_open(&scene->stand, NULL);
-        options.rpc_server = scene->stand.server;
-        scene->stand.test.mem.fail_at = fail_at;
-        rc = muster_coordination_server_open(&scene->stand.test.env, &options, &scene->server,
-                                             &error);
-        scene->stand.test.mem.fail_at = 0;
-        if (rc != MUSTER_OK) {
-            rpc_stand_close(&scene->stand);
-            continue;
-        }
-        muster_coordination_server_set_data(scene->server, scene);
-        stop(scene);
-    }
 }
 
 /* --- A server of its own --- */
