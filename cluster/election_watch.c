@@ -102,7 +102,7 @@ static void on_range(struct muster_registry_op *op, enum muster_rc rc)
         return;
     watch->asking = NULL;
     if (rc != MUSTER_OK) {
-        if (rc != MUSTER_CANCELLED) /* then the registry client is closing */
+        if (!watch->registry->is_closing)
             ask_later(watch);
         return;
     }

@@ -445,10 +445,11 @@ enum muster_rc muster_place_start(struct muster_place *place, struct muster_sess
         return rc;
     if (!session->is_granted || session->is_lost || session->is_closing ||
         is_in(session, options->queue))
-        return MUSTER_FAILED_PRECONDITION;
+        return muster_error_set(&place->error, MUSTER_FAILED_PRECONDITION,
+                                "the session is not open, or waits there already");
     rc = make_key(&fresh, options);
     if (rc != MUSTER_OK)
-        return rc;
+        return muster_error_set(&place->error, rc, "no memory for a place in the queue");
     *place = fresh;
     begin(place, options);
     return MUSTER_OK;

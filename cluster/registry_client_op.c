@@ -25,6 +25,7 @@ struct muster_registry_request {
     struct muster_list node;
     bool is_calling;
     bool is_cancelled;
+    bool is_starved; /* the call began, and there was no memory for its message */
     bool has_answer;
     bool is_waiting;     /* for a token */
     unsigned renewals;   /* how often its token was refused */
@@ -130,8 +131,9 @@ static enum muster_rc start_call(struct muster_registry_request *request)
     if (rc != MUSTER_OK)
         return rc;
     request->is_calling = true;
-    /* Refused only without memory; the call then ends by itself. */
-    if (muster_call_send(&request->call, request->packed.bytes, request->packed.size) != MUSTER_OK)
+    request->is_starved =
+        muster_call_send(&request->call, request->packed.bytes, request->packed.size) != MUSTER_OK;
+    if (request->is_starved) /* the call then ends by itself */
         muster_call_cancel(&request->call);
     muster_call_half_close(&request->call);
     return MUSTER_OK;
@@ -150,7 +152,7 @@ static void on_retry(struct muster_timer *timer)
     }
     rc = start_call(request);
     if (rc != MUSTER_OK)
-        complete(request, rc);
+        complete(request, muster_error_set(&request->op->error, rc, "no memory to ask again"));
 }
 
 static void on_refused(struct muster_task *task)
@@ -241,13 +243,30 @@ static enum muster_rc doubt_refusal(const struct muster_registry_request *reques
         request->call.status.rc == MUSTER_OK ? "out of memory" : request->call.status.text);
 }
 
+/* Of a request that has not left: what its call says of that is not its caller's business. */
+static void on_starved(struct muster_registry_request *request)
+{
+    enum muster_rc rc = request->is_cancelled ? MUSTER_CANCELLED : MUSTER_UNAVAILABLE;
+
+    request->op->is_unsent = true;
+    muster_error_set(&request->op->error, rc, "%s",
+                     request->is_cancelled ? "cancelled" : "no memory for the request");
+    if (!try_again(request, rc))
+        complete(request, rc);
+}
+
 static void on_done(struct muster_call *call, enum muster_rc rc)
 {
     struct muster_registry_request *request = call->data;
     struct muster_registry_op *op = request->op;
 
     request->is_calling = false;
-    op->error = call->status;
+    if (request->is_starved) {
+        on_starved(request);
+        return;
+    }
+    if (rc != MUSTER_OK || request->answer_rc == MUSTER_OK)
+        op->error = call->status; /* else it says why the answer was not taken */
     op->is_unsent = rc != MUSTER_OK && call->is_unsent;
     if (rc == MUSTER_UNAVAILABLE || rc == MUSTER_DEADLINE_EXCEEDED)
         muster_registry_leave_endpoint(request->registry, request->endpoint);

@@ -535,14 +535,19 @@ enum muster_rc muster_registry_parse_answer(struct muster_mem *mem, enum muster_
                                             struct muster_registry_op *op,
                                             struct muster_registry_answer *ret_answer)
 {
-    struct muster_error error;
+    struct muster_error error = {.text = ""};
     enum muster_rc rc = muster_proto_unpack(mem, parsers[kind].descriptor, bytes.data, bytes.size,
                                             &limits, &ret_answer->message, &error);
 
-    if (rc != MUSTER_OK)
-        return muster_error_set(&op->error, MUSTER_INTERNAL,
-                                "malformed answer of the registry: %.150s", error.text);
-    return parsers[kind].parse(mem, ret_answer->message, op, ret_answer);
+    if (rc == MUSTER_OK)
+        rc = parsers[kind].parse(mem, ret_answer->message, op, ret_answer);
+    else if (rc != MUSTER_RESOURCE_EXHAUSTED)
+        rc = muster_error_set(&op->error, MUSTER_INTERNAL,
+                              "malformed answer of the registry: %.150s", error.text);
+    if (rc == MUSTER_RESOURCE_EXHAUSTED)
+        muster_error_set(&op->error, rc, "no memory for the answer of the registry%s%.150s",
+                         error.text[0] != '\0' ? ": " : "", error.text);
+    return rc;
 }
 
 void muster_registry_answer_free(struct muster_mem *mem, struct muster_registry_answer *answer)

@@ -83,9 +83,11 @@ static void on_done(struct muster_call *call, enum muster_rc rc)
     bool is_stale = muster_registry_is_stale(registry, &call->status);
 
     snapshot->is_calling = false;
-    if (snapshot->result != MUSTER_OK) { /* of on_message */
-        complete(snapshot, muster_error_set(&snapshot->error, snapshot->result,
-                                            "a part of the snapshot cannot be read"));
+    if (snapshot->result != MUSTER_OK) { /* the call was cancelled for it */
+        complete(snapshot, muster_error_set(&snapshot->error, snapshot->result, "%s",
+                                            snapshot->result == MUSTER_RESOURCE_EXHAUSTED
+                                                ? "no memory for the snapshot"
+                                                : "a part of the snapshot cannot be read"));
         return;
     }
     snapshot->error = call->status;
@@ -125,7 +127,8 @@ static void open_stream(struct muster_registry_snapshot *snapshot)
         return;
     }
     snapshot->is_calling = true;
-    if (muster_call_send(&snapshot->call, "", 0) != MUSTER_OK) /* the request has no fields */
+    snapshot->result = muster_call_send(&snapshot->call, "", 0); /* the request has no fields */
+    if (snapshot->result != MUSTER_OK)
         muster_call_cancel(&snapshot->call);
     muster_call_half_close(&snapshot->call);
 }

@@ -417,29 +417,6 @@ static void a_session_is_closed_before_it_is_open(void **state)
     registry_pair_close(&f);
 }
 
-/* Wherever memory is short for a moment, at the client or the registry: stopped says that the key
- * is gone. */
-static void who_unlocks_without_memory_has_unlocked(void **state)
-{
-    struct registry_pair f;
-    struct person a;
-
-    (void)state;
-    registry_pair_open(&f);
-    come(&a, &f);
-    for (uint64_t i = 1; i < 40 && f.outside == NULL; i++) {
-        ask(&a, UINT64_MAX, false);
-        assert_int_equal(answer(&a), MUSTER_OK);
-        f.test.mem.fail_at = i;
-        unlock(&a);
-        f.test.mem.fail_at = 0;
-        assert_int_equal(queued(&f), 0);
-    }
-
-    leave(&a);
-    registry_pair_close(&f);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -454,7 +431,6 @@ int main(void)
         cmocka_unit_test(what_cannot_be_is_refused),
         cmocka_unit_test(a_session_that_cannot_be_opened_says_why),
         cmocka_unit_test(a_session_is_closed_before_it_is_open),
-        cmocka_unit_test(who_unlocks_without_memory_has_unlocked),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

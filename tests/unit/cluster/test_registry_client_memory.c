@@ -3,10 +3,51 @@
 #include "registry_pair.h"
 #include "torture.h"
 
+#include <muster/registry_snapshot.h>
+
 #include <string.h>
 
 #define KEY  PREFIX "key"
 #define MARK PREFIX "mark"
+
+/* A client whose memory can be refused, beside the one of the pair. */
+struct hungry {
+    struct registry_pair f;
+    struct muster_mem_limited mem;
+    struct muster_env env;
+    struct muster_registry *registry;
+    bool is_closed;
+};
+
+static void on_closed(struct muster_registry *registry)
+{
+    *(bool *)muster_registry_data(registry) = true;
+}
+
+static void hungry_open(struct hungry *hungry)
+{
+    struct muster_registry_options options = {.endpoints = NULL};
+    struct muster_error error;
+
+    registry_pair_open(&hungry->f);
+    muster_mem_limited_init(&hungry->mem, careful_mem(), 0);
+    hungry->env = *hungry->f.env;
+    hungry->env.mem = &hungry->mem.mem;
+    hungry->is_closed = false;
+    options.endpoints = hungry->f.outside != NULL ? hungry->f.outside : hungry->f.endpoints;
+    assert_int_equal(muster_registry_open(&hungry->env, &options, &hungry->registry, &error),
+                     MUSTER_OK);
+    muster_registry_set_data(hungry->registry, &hungry->is_closed);
+}
+
+static void hungry_close_client(struct hungry *hungry)
+{
+    muster_registry_close(hungry->registry, on_closed);
+    test_env_run_until(hungry->f.env, test_env_is_true, &hungry->is_closed);
+    assert_int_equal(muster_mem_limited_fini(&hungry->mem), 0);
+}
+
+/* --- Writes --- */
 
 /* Without memory it is tried again until then. */
 static uint64_t deadline_of(const struct registry_pair *f)
@@ -47,11 +88,6 @@ struct write_row {
     const char *text; /* of the key, once it is applied */
 };
 
-static void on_closed(struct muster_registry *registry)
-{
-    *(bool *)muster_registry_data(registry) = true;
-}
-
 /* An error that is not of the kind whose outcome is unknown says that nothing was written. */
 static void check_word(struct registry_pair *f, enum muster_rc rc, const char *applied)
 {
@@ -68,37 +104,26 @@ static void check_word(struct registry_pair *f, enum muster_rc rc, const char *a
 static void run_write(struct torture *torture, const void *data)
 {
     const struct write_row *row = data;
-    struct muster_registry_options options = {.endpoints = NULL};
-    struct muster_registry *registry = NULL;
-    struct muster_mem_limited mem;
-    struct muster_error error;
-    struct muster_env env;
-    struct registry_pair f;
-    bool is_closed = false;
+    struct hungry hungry;
+    struct registry_pair *f = &hungry.f;
     enum muster_rc rc;
 
-    registry_pair_open(&f);
-    assert_int_equal(registry_pair_put(&f, KEY, "old"), MUSTER_OK);
-    assert_int_equal(registry_pair_put(&f, MARK, ""), MUSTER_OK);
-    muster_mem_limited_init(&mem, careful_mem(), 0);
-    env = *f.env;
-    env.mem = &mem.mem;
-    options.endpoints = f.outside != NULL ? f.outside : f.endpoints;
-    assert_int_equal(muster_registry_open(&env, &options, &registry, &error), MUSTER_OK);
-    muster_registry_set_data(registry, &is_closed);
+    hungry_open(&hungry);
+    assert_int_equal(registry_pair_put(f, KEY, "old"), MUSTER_OK);
+    assert_int_equal(registry_pair_put(f, MARK, ""), MUSTER_OK);
 
-    torture_arm_limited(torture, &mem);
-    f.op.is_unsent = false;
-    rc = row->write(&f, registry);
-    if (rc == MUSTER_OK)
-        rc = registry_pair_finish_op(&f, rc);
+    torture_arm_limited(torture, &hungry.mem);
+    f->op.is_unsent = false;
+    rc = row->write(f, hungry.registry);
+    if (rc == MUSTER_OK) {
+        rc = registry_pair_finish_op(f, rc);
+        assert_true(rc == MUSTER_OK || f->op.error.text[0] != '\0');
+    }
     torture_disarm(torture);
 
-    muster_registry_close(registry, on_closed);
-    test_env_run_until(f.env, test_env_is_true, &is_closed);
-    assert_int_equal(muster_mem_limited_fini(&mem), 0);
-    check_word(&f, rc, row->text);
-    registry_pair_close(&f);
+    hungry_close_client(&hungry);
+    check_word(f, rc, row->text);
+    registry_pair_close(f);
 }
 
 static void what_is_said_of_a_write_holds(void **state)
@@ -115,9 +140,79 @@ static void what_is_said_of_a_write_holds(void **state)
     torture_run_all(scenarios, sizeof(scenarios) / sizeof(scenarios[0]));
 }
 
+/* --- Snapshots --- */
+
+struct copy {
+    struct muster_registry_snapshot snapshot;
+    uint64_t bytes;
+    bool is_done;
+    enum muster_rc rc;
+};
+
+static void on_bytes(struct muster_registry_snapshot *snapshot, struct muster_bytes bytes)
+{
+    ((struct copy *)snapshot->data)->bytes += bytes.size;
+}
+
+static void on_snapshot(struct muster_registry_snapshot *snapshot, enum muster_rc rc)
+{
+    struct copy *copy = snapshot->data;
+
+    assert_false(copy->is_done);
+    copy->is_done = true;
+    copy->rc = rc;
+}
+
+static enum muster_rc take_copy(struct hungry *hungry, struct copy *copy)
+{
+    enum muster_rc rc;
+
+    *copy = (struct copy){.bytes = 0};
+    copy->snapshot.data = copy;
+    rc = muster_registry_snapshot_start(&copy->snapshot, hungry->registry, deadline_of(&hungry->f),
+                                        on_bytes, on_snapshot);
+    if (rc != MUSTER_OK)
+        return rc;
+    test_env_run_until(hungry->f.env, test_env_is_true, &copy->is_done);
+    return copy->rc;
+}
+
+/* It ends with an error that nobody would take for his own wish. */
+static void run_snapshot(struct torture *torture, const void *data)
+{
+    struct hungry hungry;
+    struct copy copy;
+    enum muster_rc rc;
+
+    (void)data;
+    hungry_open(&hungry);
+    assert_int_equal(registry_pair_put(&hungry.f, KEY, "value"), MUSTER_OK);
+    torture_arm_limited(torture, &hungry.mem);
+    rc = take_copy(&hungry, &copy);
+    torture_disarm(torture);
+
+    assert_int_not_equal(rc, MUSTER_CANCELLED);
+    assert_true(rc == MUSTER_OK || !copy.is_done || copy.snapshot.error.text[0] != '\0');
+    if (torture->refused == 0)
+        assert_int_equal(rc, MUSTER_OK);
+    if (rc == MUSTER_OK)
+        assert_true(copy.bytes > 0);
+    hungry_close_client(&hungry);
+    registry_pair_close(&hungry.f);
+}
+
+static void a_snapshot_ends_once_and_says_why(void **state)
+{
+    static const struct torture_scenario scenario = {.name = "snapshot", .run = run_snapshot};
+
+    (void)state;
+    torture_run(&scenario);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(a_snapshot_ends_once_and_says_why, torture_tell),
         cmocka_unit_test_teardown(what_is_said_of_a_write_holds, torture_tell),
     };
 
