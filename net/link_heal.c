@@ -149,6 +149,7 @@ static void attempt(struct muster_link_heal *heal)
         rc = muster_peer_link_reopen(heal->link, &heal->address, deadline_ns);
     else
         rc = open_probe(heal, deadline_ns);
+    heal->is_starved = rc == MUSTER_RESOURCE_EXHAUSTED;
     if (rc != MUSTER_OK)
         attempt_later(heal);
 }
@@ -162,7 +163,8 @@ static void on_due(struct muster_timer *timer)
         attempt(heal);
         return;
     }
-    muster_error_set(&error, MUSTER_DEADLINE_EXCEEDED, "no connection in time");
+    muster_error_set(&error, MUSTER_DEADLINE_EXCEEDED, "no connection in time%s",
+                     heal->is_starved ? ", for lack of memory" : "");
     give_up(heal, &error);
 }
 
@@ -187,6 +189,7 @@ void muster_link_heal_broken(struct muster_link_heal *heal, struct muster_peer_l
         return;
     }
     heal->link = link;
+    heal->is_starved = false;
     heal->target = goal->target;
     heal->address = goal->address != NULL ? *goal->address : (struct muster_address){0};
     heal->error = *error;

@@ -25,6 +25,7 @@ struct muster_link_heal {
     uint64_t delay_ns;   /* to the next attempt */
     uint64_t attempt_ns; /* how long that may take */
     struct muster_error error;
+    bool is_starved; /* there was no memory for the last attempt */
     struct muster_timer timer;
     struct muster_peer_link *probe; /* of the side that does not connect; or NULL */
 };

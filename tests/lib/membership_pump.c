@@ -324,18 +324,20 @@ void pump_step(struct pump_node *node, const struct muster_membership_event *eve
 {
     struct pump *pump = node->pump;
     struct muster_membership_actions actions;
+    enum muster_rc rc;
 
     if (!node->is_alive) {
         muster_progress_free(event->progress);
         return;
     }
-    muster_membership_actions_init(&actions, pump->mem);
-    if (muster_membership_step(node->machine, event, pump->now_ns, &actions) != MUSTER_OK)
+    muster_membership_actions_init(&actions, node->mem);
+    rc = muster_membership_step(node->machine, event, pump->now_ns, &actions);
+    if (rc != MUSTER_OK && (node->mem == pump->mem || rc != MUSTER_RESOURCE_EXHAUSTED))
         pump_fail(pump, "a step of node %u fails", node->index);
     for (size_t i = 0; i < actions.count && node->is_alive; i++)
         execute(node, &actions.items[i]);
     muster_membership_actions_fini(&actions);
-    if (node->is_alive && (node->is_left || node->is_failed))
+    if (node->is_alive && (node->is_left || node->is_failed || rc != MUSTER_OK))
         stop_node(node, true);
 }
 
@@ -353,7 +355,7 @@ static void make_machine(struct pump_node *node)
 {
     struct pump *pump = node->pump;
     struct muster_membership_options options = {
-        .mem = pump->mem,
+        .mem = node->mem,
         .rng = &pump->rng.rng,
         .job = "job",
         .self = node->member,
@@ -369,7 +371,7 @@ static void make_machine(struct pump_node *node)
     options.suspicion.silence_floor_ns = PUMP_S(1);
     options.suspicion.evict_after_ns = PUMP_S(5);
     options.suspicion.connect_timeout_ns = PUMP_S(3);
-    if (muster_membership_new(&options, &node->machine) != MUSTER_OK)
+    if (muster_membership_new(&options, &node->machine) != MUSTER_OK && node->mem == pump->mem)
         pump_fail(pump, "no machine");
 }
 
@@ -389,7 +391,13 @@ unsigned pump_start(struct pump *pump, uint32_t task, unsigned host)
     snprintf(node->member.host_key, sizeof(node->member.host_key), "host-%u", host);
     node->is_alive = true;
     node->sees_registry = true;
+    node->mem =
+        pump->hungry_mem != NULL && pump->hungry_task == task ? pump->hungry_mem : pump->mem;
     make_machine(node);
+    if (node->machine == NULL) {
+        stop_node(node, true);
+        return node->index;
+    }
     pump_push(pump, (struct pump_event){.kind = PUMP_LEASE, .to = node->index}, PUMP_S(1));
     pump_push(pump, (struct pump_event){.kind = PUMP_OPS, .to = node->index}, pump_latency(pump));
     if (!pump->is_unready)

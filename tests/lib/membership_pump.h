@@ -33,6 +33,7 @@ struct pump_node {
     struct muster_member member;
     struct muster_communication_options asked;
     struct muster_membership *machine;
+    struct muster_mem *mem; /* of its machine */
     bool is_alive, is_left, is_excluded_once, is_failed;
     char record[64];                        /* what its launcher writes down when it is dead */
     bool stops_before_cas, stops_after_cas; /* failpoints: dies at its next compare-and-swap */
@@ -115,6 +116,9 @@ struct pump {
     /* options of new nodes */
     uint32_t expected_count, min_members;
     bool is_force_new, is_return;
+    struct muster_mem
+        *hungry_mem; /* of the machines of that task, which die when it lacks; NULL: none */
+    uint32_t hungry_task;
 };
 
 void pump_open(struct pump *pump, struct muster_mem *mem, uint64_t seed);
