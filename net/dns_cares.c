@@ -22,6 +22,7 @@ struct muster_dns {
     int tries;
     ares_channel channel; /* NULL while idle */
     size_t running_count; /* queries that c-ares knows */
+    bool is_starved; /* since the channel was opened a socket was not watched for lack of memory */
     struct muster_list sockets;
     struct muster_timer timer;
     struct muster_task idle;
@@ -103,13 +104,15 @@ static void socket_free(struct dns_socket *socket)
     muster_mem_free(socket->dns->env->mem, socket);
 }
 
-/* Without memory the socket is not watched; the query then ends by its timeout. */
+/* Without memory the socket is not watched; the query then ends by its timeout, and says why. */
 static void socket_open(struct muster_dns *dns, int fd, unsigned wanted)
 {
     struct dns_socket *socket = muster_mem_alloc_zero(dns->env->mem, 1, sizeof(*socket));
 
-    if (socket == NULL)
+    if (socket == NULL) {
+        dns->is_starved = true;
         return;
+    }
     socket->dns = dns;
     socket->watch.data = socket;
     socket->watch.on_ready = on_socket_ready;
@@ -117,6 +120,7 @@ static void socket_open(struct muster_dns *dns, int fd, unsigned wanted)
     socket->watch.wanted = wanted;
     if (muster_fd_watch_open(&socket->watch, dns->env->loop) != MUSTER_OK) {
         muster_mem_free(dns->env->mem, socket);
+        dns->is_starved = true;
         return;
     }
     muster_list_append(&dns->sockets, &socket->node);
@@ -173,6 +177,7 @@ static enum muster_rc channel_open(struct muster_dns *dns)
 
     if (dns->channel != NULL)
         return MUSTER_OK;
+    dns->is_starved = false;
     status = ares_init_options(&dns->channel, &options, mask);
     if (status != ARES_SUCCESS) {
         dns->channel = NULL;
@@ -260,6 +265,8 @@ static void decide(struct query *query)
 
 static void decide_status(struct query *query, int status)
 {
+    if (query->dns->is_starved && rc_from_ares(status) == MUSTER_UNAVAILABLE)
+        status = ARES_ENOMEM;
     if (status != ARES_SUCCESS)
         (void)muster_error_set(&query->error, rc_from_ares(status), "lookup of %s: %s", query->name,
                                ares_strerror(status));

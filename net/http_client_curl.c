@@ -121,6 +121,8 @@ static void collect_from(struct muster_curl_engine *engine)
     CURLMsg *message;
     int left;
 
+    if (engine->multi == NULL)
+        return;
     while ((message = curl_multi_info_read(engine->multi, &left)) != NULL) {
         char *private = NULL;
 
@@ -129,6 +131,25 @@ static void collect_from(struct muster_curl_engine *engine)
         (void)curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &private);
         mark_ended((struct muster_curl_exchange *)(void *)private, message->data.result);
     }
+}
+
+static void socket_free(struct engine_socket *socket)
+{
+    muster_fd_watch_close(&socket->watch);
+    muster_list_remove(&socket->node);
+    muster_mem_free(socket->engine->client->http.env->mem, socket);
+}
+
+/* Nothing is under way in it; the next exchange finds a new one. */
+static void engine_drop(struct muster_curl_engine *engine)
+{
+    if (engine->multi != NULL)
+        (void)curl_multi_cleanup(engine->multi);
+    while (!muster_list_is_empty(&engine->sockets))
+        socket_free(MUSTER_CONTAINER_OF(engine->sockets.next, struct engine_socket, node));
+    muster_timer_stop(&engine->timer);
+    engine->multi = NULL;
+    engine->is_broken = false;
 }
 
 /* Never inside a callback of curl. */
@@ -140,9 +161,15 @@ static void collect(struct muster_curl_client *client)
     collect_from(&client->many);
     while ((node = muster_list_pop(&client->ended)) != NULL)
         tell(exchange_of(node));
+    if (client->few.is_broken)
+        engine_drop(&client->few);
+    if (client->many.is_broken)
+        engine_drop(&client->many);
 }
 
 /* Giving an exchange to curl. */
+
+static bool engine_open(struct muster_curl_engine *engine);
 
 static void dispatch(struct muster_curl_exchange *exchange)
 {
@@ -161,18 +188,46 @@ static void dispatch(struct muster_curl_exchange *exchange)
         engine = &client->many;
         (void)curl_easy_setopt(exchange->easy, CURLOPT_PIPEWAIT, 0L); /* for nothing */
     }
-    if (curl_multi_add_handle(engine->multi, exchange->easy) == CURLM_OK)
-        exchange->engine = engine;
-    else
+    if (!engine_open(engine) || curl_multi_add_handle(engine->multi, exchange->easy) != CURLM_OK) {
         mark_ended(exchange, CURLE_OUT_OF_MEMORY);
+        return;
+    }
+    exchange->engine = engine;
+    muster_list_append(&engine->working, &exchange->node);
 }
 
-/* What is due in curl. */
-static void run_due(struct muster_curl_engine *engine)
+/* All that curl works on, also what waits in fresh to be taken out. */
+static void end_all(struct muster_curl_engine *engine)
+{
+    struct muster_list all, *node;
+
+    muster_list_take_all(&all, &engine->client->fresh);
+    while ((node = muster_list_pop(&all)) != NULL)
+        muster_list_append(
+            exchange_of(node)->engine == engine ? &engine->working : &engine->client->fresh, node);
+    while ((node = muster_list_pop(&engine->working)) != NULL)
+        mark_ended(exchange_of(node), exchange_of(node)->is_cancelled ? CURLE_ABORTED_BY_CALLBACK
+                                                                      : CURLE_OUT_OF_MEMORY);
+}
+
+/* One of its sockets is ready, or a time has come. A failure is a lack of memory: curl does not say whose,
+ * and (7.88) leaves tables behind with which a later call divides by zero. So all that it works on ends,
+ * and collect drops it. */
+static void engine_run(struct muster_curl_engine *engine, curl_socket_t fd, int flags)
 {
     int running;
 
-    (void)curl_multi_socket_action(engine->multi, CURL_SOCKET_TIMEOUT, 0, &running);
+    if (engine->multi == NULL || engine->is_broken ||
+        curl_multi_socket_action(engine->multi, fd, flags, &running) == CURLM_OK)
+        return;
+    engine->is_broken = true;
+    collect_from(engine);
+    end_all(engine);
+}
+
+static void run_due(struct muster_curl_engine *engine)
+{
+    engine_run(engine, CURL_SOCKET_TIMEOUT, 0);
 }
 
 static void on_task(struct muster_task *task)
@@ -258,9 +313,8 @@ static void on_socket_ready(struct muster_fd_watch *watch, unsigned ready)
     struct muster_curl_engine *engine = socket->engine;
     int flags = ((ready & MUSTER_FD_READ) != 0 ? CURL_CSELECT_IN : 0) |
                 ((ready & MUSTER_FD_WRITE) != 0 ? CURL_CSELECT_OUT : 0);
-    int running;
 
-    (void)curl_multi_socket_action(engine->multi, watch->fd, flags, &running);
+    engine_run(engine, watch->fd, flags);
     collect(engine->client);
 }
 
@@ -270,13 +324,6 @@ static void on_timer(struct muster_timer *timer)
 
     run_due(engine);
     collect(engine->client);
-}
-
-static void socket_free(struct engine_socket *socket)
-{
-    muster_fd_watch_close(&socket->watch);
-    muster_list_remove(&socket->node);
-    muster_mem_free(socket->engine->client->http.env->mem, socket);
 }
 
 static struct engine_socket *socket_new(struct muster_curl_engine *engine, int fd, unsigned wanted)
@@ -359,38 +406,34 @@ static int on_curl_timer(CURLM *multi, long timeout_ms, void *data)
 
 /* Open and close. */
 
-static bool engine_open(struct muster_curl_engine *engine, struct muster_curl_client *client,
-                        uint32_t connections_max, uint32_t per_host_max)
+static bool engine_set_up(struct muster_curl_engine *engine)
 {
-    CURLM *multi = curl_multi_init();
+    CURLM *multi = engine->multi;
 
-    engine->client = client;
-    engine->multi = multi;
-    muster_list_init(&engine->sockets);
-    muster_timer_init(&engine->timer, on_timer, engine);
-    return multi != NULL &&
-           curl_multi_setopt(multi, CURLMOPT_SOCKETFUNCTION, on_curl_socket) == CURLM_OK &&
+    return curl_multi_setopt(multi, CURLMOPT_SOCKETFUNCTION, on_curl_socket) == CURLM_OK &&
            curl_multi_setopt(multi, CURLMOPT_SOCKETDATA, engine) == CURLM_OK &&
            curl_multi_setopt(multi, CURLMOPT_TIMERFUNCTION, on_curl_timer) == CURLM_OK &&
            curl_multi_setopt(multi, CURLMOPT_TIMERDATA, engine) == CURLM_OK &&
            curl_multi_setopt(multi, CURLMOPT_PIPELINING, (long)CURLPIPE_MULTIPLEX) == CURLM_OK &&
-           curl_multi_setopt(multi, CURLMOPT_MAX_TOTAL_CONNECTIONS, (long)connections_max) ==
+           curl_multi_setopt(multi, CURLMOPT_MAX_TOTAL_CONNECTIONS,
+                             (long)engine->connections_max) == CURLM_OK &&
+           curl_multi_setopt(multi, CURLMOPT_MAX_HOST_CONNECTIONS, (long)engine->per_host_max) ==
                CURLM_OK &&
-           curl_multi_setopt(multi, CURLMOPT_MAX_HOST_CONNECTIONS, (long)per_host_max) ==
+           curl_multi_setopt(multi, CURLMOPT_MAXCONNECTS, (long)engine->connections_max) ==
                CURLM_OK &&
-           curl_multi_setopt(multi, CURLMOPT_MAXCONNECTS, (long)connections_max) == CURLM_OK &&
            curl_multi_setopt(multi, CURLMOPT_MAX_CONCURRENT_STREAMS, (long)STREAMS_MAX) == CURLM_OK;
 }
 
-static void engine_close(struct muster_curl_engine *engine)
+/* False: no memory. */
+static bool engine_open(struct muster_curl_engine *engine)
 {
-    if (engine->client == NULL)
-        return;
     if (engine->multi != NULL)
-        (void)curl_multi_cleanup(engine->multi);
-    while (!muster_list_is_empty(&engine->sockets))
-        socket_free(MUSTER_CONTAINER_OF(engine->sockets.next, struct engine_socket, node));
-    muster_timer_stop(&engine->timer);
+        return true;
+    engine->multi = curl_multi_init();
+    if (engine->multi != NULL && engine_set_up(engine))
+        return true;
+    engine_drop(engine);
+    return false;
 }
 
 static void curl_close(struct muster_http *http)
@@ -399,8 +442,8 @@ static void curl_close(struct muster_http *http)
     struct muster_mem *mem = http->env->mem;
 
     muster_task_cancel(&client->task);
-    engine_close(&client->few);
-    engine_close(&client->many);
+    engine_drop(&client->few);
+    engine_drop(&client->many);
     muster_http_origins_fini(&client->origins);
     if (client->share != NULL)
         (void)curl_share_cleanup(client->share);
@@ -449,18 +492,27 @@ static bool set_client_texts(struct muster_curl_client *client,
            (ca_file == NULL || client->ca_file != NULL);
 }
 
+static void engine_init(struct muster_curl_engine *engine, struct muster_curl_client *client)
+{
+    engine->client = client;
+    muster_list_init(&engine->sockets);
+    muster_list_init(&engine->working);
+    muster_timer_init(&engine->timer, on_timer, engine);
+}
+
 static bool open_engines(struct muster_curl_client *client,
                          const struct muster_http_curl_options *options)
 {
     uint32_t total = options->connections_max != 0 ? options->connections_max : CONNECTIONS_MAX;
-    uint32_t few = total / 4 > 0 ? total / 4 : 1;
-    uint32_t many = total > few ? total - few : 1;
     uint32_t per_host = options->connections_per_host_max != 0 ? options->connections_per_host_max
                                                                : CONNECTIONS_PER_HOST_MAX;
+    struct muster_curl_engine *few = &client->few, *many = &client->many;
 
-    return engine_open(&client->few, client, few,
-                       FEW_PER_HOST < per_host ? FEW_PER_HOST : per_host) &&
-           engine_open(&client->many, client, many, per_host);
+    few->connections_max = total / 4 > 0 ? total / 4 : 1;
+    few->per_host_max = FEW_PER_HOST < per_host ? FEW_PER_HOST : per_host;
+    many->connections_max = total > few->connections_max ? total - few->connections_max : 1;
+    many->per_host_max = per_host;
+    return engine_open(few) && engine_open(many);
 }
 
 /* Without background look-ups (AsynchDNS) a slow name server would stop the loop. */
@@ -498,6 +550,8 @@ enum muster_rc muster_http_curl_open(struct muster_env *env,
     muster_list_init(&client->fresh);
     muster_list_init(&client->ended);
     muster_task_init(&client->task, on_task, client);
+    engine_init(&client->few, client);
+    engine_init(&client->many, client);
     if (!set_client_texts(client, options) || !open_share(client) ||
         !open_engines(client, options)) {
         curl_close(&client->http);

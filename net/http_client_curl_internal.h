@@ -12,9 +12,12 @@ struct muster_curl_client;
 /** A multi handle with its descriptors and its timer. */
 struct muster_curl_engine {
     struct muster_curl_client *client;
-    CURLM *multi;
+    CURLM *multi; /* NULL: to be made before the next exchange */
+    bool is_broken;
+    uint32_t connections_max, per_host_max;
     struct muster_timer timer;
     struct muster_list sockets;
+    struct muster_list working; /* of exchange: curl has them */
 };
 
 struct muster_curl_client {
@@ -39,7 +42,7 @@ struct muster_curl_exchange {
     struct muster_http_request *request;
     struct muster_http_origin *origin;
     struct muster_curl_engine *engine; /* NULL: not given to curl */
-    struct muster_list node;           /* fresh, waiting or ended; alone while curl works */
+    struct muster_list node;           /* fresh, waiting, working or ended */
     CURL *easy;
     struct curl_slist *headers;
     struct curl_slist *connect_to;

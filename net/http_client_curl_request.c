@@ -47,6 +47,8 @@ static enum muster_rc rc_of(CURLcode code)
 static const char *words_for(CURLcode code)
 {
     switch (code) {
+    case CURLE_OUT_OF_MEMORY:
+        return "no memory";
     case CURLE_COULDNT_RESOLVE_HOST:
     case CURLE_COULDNT_RESOLVE_PROXY:
         return "the name cannot be resolved";

@@ -209,7 +209,8 @@ static void on_backoff(struct muster_timer *timer)
 {
     struct muster_http_server *server = timer->data;
 
-    (void)evconnlistener_enable(server->listener);
+    if (evconnlistener_enable(server->listener) != 0)
+        on_accept_failed(server->listener, server);
 }
 
 /* Open and close. */
@@ -273,6 +274,8 @@ static enum muster_rc server_listen(struct muster_http_server *server,
     }
     server->listener = evhttp_bound_socket_get_listener(bound);
     evconnlistener_set_error_cb(server->listener, on_accept_failed);
+    if (evconnlistener_enable(server->listener) != 0) /* it may have failed before, in silence */
+        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "http server: no memory");
     return MUSTER_OK;
 }
 

@@ -313,44 +313,6 @@ static void no_secret_comes_into_the_log_whatever_fails(void **state)
     close_credentials(fixture, credentials);
 }
 
-/* Memory. */
-
-static void on_call(struct muster_http_call *call, enum muster_rc rc)
-{
-    struct cloud_caller *caller = call->data;
-
-    caller->count++;
-    caller->rc = rc;
-    caller->is_done = true;
-}
-
-static void a_lack_of_memory_at_the_start_starts_nothing(void **state)
-{
-    static const struct muster_http_header header = {.name = "Accept", .value = "text/plain"};
-    struct cloud_fixture *fixture = *state;
-    struct cloud_caller caller;
-    uint64_t at = 0;
-    enum muster_rc rc;
-
-    fake_cloud_say(fixture->cloud, "GET", "/", 200, "yes");
-    do {
-        cloud_caller_init(fixture, &caller, "/");
-        caller.call.request.headers = &header;
-        caller.call.request.header_count = 1;
-        fixture->test.mem.fail_at = ++at;
-        rc = muster_http_call_start(&caller.call, fixture->env, on_call);
-        fixture->test.mem.fail_at = 0;
-        if (rc == MUSTER_OK)
-            test_env_run_until(fixture->env, test_env_is_true, &caller.is_done);
-        else
-            assert_int_equal(rc, MUSTER_RESOURCE_EXHAUSTED);
-        assert_int_equal(caller.count, rc == MUSTER_OK ? 1 : 0);
-        muster_http_call_fini(&caller.call);
-    } while (rc != MUSTER_OK);
-    assert_int_equal(caller.rc, MUSTER_OK);
-    assert_in_range(at, 4, 20); /* each of the first allocations has failed once */
-}
-
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -363,7 +325,6 @@ int main(void)
         T(a_redirected_post_becomes_what_the_standard_says),
         T(every_exchange_is_traced_without_secrets),
         T(no_secret_comes_into_the_log_whatever_fails),
-        T(a_lack_of_memory_at_the_start_starts_nothing),
     };
 
     return cmocka_run_group_tests_name("http", tests, NULL, NULL);

@@ -1,5 +1,6 @@
 /* Each allocation of OpenSSL, jansson and libevent fails in turn: what they were asked for ends in an
  * error or is done, once, and can be asked for again. */
+#include <muster/http_server.h>
 #include <muster/json.h>
 #include <muster/tls.h>
 
@@ -7,12 +8,16 @@
 #include "tls_pair.h"
 #include "torture.h"
 
+#include <errno.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <event2/event.h>
 #include <jansson.h>
 #include <openssl/crypto.h>
+
+#include "net/net_internal.h"
 
 #define RUNS_MAX 40
 #define END_NS   (60 * MUSTER_NS_PER_S)
@@ -207,6 +212,91 @@ static void run_tls_handshake(struct torture *torture, const void *data)
     tls_pair_close(&pair);
 }
 
+/* --- The HTTP server --- */
+
+#define PAGE       "a page of a status"
+#define ANSWER_MAX 2048
+
+struct visit {
+    struct test_env test;
+    struct muster_http_server *server;
+    int fd;
+    char answer[ANSWER_MAX];
+    size_t bytes;
+    bool is_closed;
+};
+
+static void on_page(struct muster_http_page *page, struct muster_http_reply *reply)
+{
+    (void)page;
+    muster_http_reply_add_header(reply, "X-Mark", muster_http_reply_query(reply, "mark"));
+    muster_http_reply_printf(reply, "%s", PAGE);
+}
+
+/* Until the server hangs up. */
+static bool is_visit_over(void *data)
+{
+    struct visit *visit = data;
+    ssize_t count;
+
+    while ((count = recv(visit->fd, visit->answer + visit->bytes, ANSWER_MAX - 1 - visit->bytes,
+                         MSG_DONTWAIT)) > 0)
+        visit->bytes += (size_t)count;
+    visit->answer[visit->bytes] = '\0';
+    return count == 0 || errno == ECONNRESET;
+}
+
+static void check_visit(struct visit *visit)
+{
+    static const char question[] =
+        "GET /page?mark=here HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    union muster_sockaddr sockaddr;
+    socklen_t length = muster_sockaddr_from(muster_http_server_address(visit->server), &sockaddr);
+
+    visit->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(visit->fd, &sockaddr.any, length), 0);
+    assert_int_equal(send(visit->fd, question, sizeof(question) - 1, MSG_NOSIGNAL),
+                     (ssize_t)sizeof(question) - 1);
+    test_env_run_until(&visit->test.env, is_visit_over, visit);
+    assert_non_null(strstr(visit->answer, "HTTP/1.1 200 "));
+    assert_non_null(strstr(visit->answer, "X-Mark: here\r\n"));
+    assert_non_null(strstr(visit->answer, "\r\n\r\n" PAGE));
+    close(visit->fd);
+}
+
+static void on_server_closed(struct muster_http_server *server)
+{
+    ((struct visit *)muster_http_server_data(server))->is_closed = true;
+}
+
+/* It serves, or does not open. Only its opening: 2.1.12 crashes when it accepts without memory. */
+static void run_http_server(struct torture *torture, const void *data)
+{
+    struct muster_http_page page = {.path = "/page", .on_request = on_page};
+    struct muster_error error = {.text = ""};
+    struct visit visit = {.server = NULL};
+    struct muster_address any;
+    enum muster_rc rc;
+
+    (void)data;
+    test_env_open(&visit.test);
+    assert_int_equal(muster_address_parse("127.0.0.1:0", &any, NULL), MUSTER_OK);
+    torture_arm_library(torture);
+    rc = muster_http_server_open(&visit.test.env, &any, &visit.server, &error);
+    torture_disarm(torture);
+
+    assert_true(rc == MUSTER_OK || (rc == MUSTER_RESOURCE_EXHAUSTED && torture->refused > 0));
+    if (rc == MUSTER_OK) {
+        muster_http_server_set_data(visit.server, &visit);
+        assert_int_equal(muster_http_page_add(visit.server, &page), MUSTER_OK);
+        check_visit(&visit);
+        muster_http_server_close(visit.server, on_server_closed);
+        test_env_run_until(&visit.test.env, test_env_is_true, &visit.is_closed);
+    }
+    assert_true(rc == MUSTER_OK || strstr(error.text, "memory") != NULL);
+    test_env_close(&visit.test);
+}
+
 static void want_of_memory_in_a_library_is_an_error(void **state)
 {
     static const struct torture_scenario scenarios[] = {
@@ -214,6 +304,7 @@ static void want_of_memory_in_a_library_is_an_error(void **state)
         {"loop", run_loop, NULL, 0, 0},
         {"watch", run_watch, NULL, 0, 0},
         {"joined loop", run_joined_loop, NULL, 0, 0},
+        {"http server", run_http_server, NULL, 0, 0},
         {"tls, opening", run_tls_open, NULL, 0, RUNS_MAX},
         {"tls, handshake", run_tls_handshake, NULL, 0, RUNS_MAX},
     };
