@@ -7,6 +7,14 @@
 
 #define MUSTER_CRYPTO_RSA_BITS_MIN 2048
 
+/** OpenSSL's own set-up, which must be whole before anything else of OpenSSL is called: without its library
+ * context many of its functions crash. All that use OpenSSL, libcurl's owner too, call it first; what is set up
+ * stays. OpenSSL tries some of it only once in a process. Errors: RESOURCE_EXHAUSTED, FAILED_PRECONDITION
+ * (its configuration). Thread: any. */
+MUSTER_MUST_CHECK enum muster_rc muster_crypto_check(struct muster_error *ret_error);
+/** Empties OpenSSL's queue of errors; they tell of no memory, or there was none even for them. */
+bool muster_crypto_is_starved(void);
+
 /** RSASSA-PKCS1-v1_5 with SHA-256 (RFC 8017 8.2; "RS256" of RFC 7518 3.3) of size bytes under a private key in
  * PEM. Gives the signature. Errors: INVALID_ARGUMENT (no RSA key of MUSTER_CRYPTO_RSA_BITS_MIN bits or more, or
  * one behind a pass phrase), RESOURCE_EXHAUSTED, INTERNAL; no text holds a part of the key. */

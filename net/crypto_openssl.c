@@ -8,6 +8,43 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <openssl/pem.h>
+#include <openssl/ssl.h>
+
+static bool set_up(void)
+{
+    EVP_MD *digest;
+
+    if (OPENSSL_init_crypto(OPENSSL_INIT_LOAD_CRYPTO_STRINGS | OPENSSL_INIT_ADD_ALL_CIPHERS |
+                                OPENSSL_INIT_ADD_ALL_DIGESTS | OPENSSL_INIT_LOAD_CONFIG,
+                            NULL) != 1 ||
+        OPENSSL_init_ssl(OPENSSL_INIT_LOAD_SSL_STRINGS, NULL) != 1 ||
+        OSSL_LIB_CTX_get0_global_default() == NULL)
+        return false;
+    digest = EVP_MD_fetch(NULL, "SHA2-256", NULL); /* the providers are there, too */
+    EVP_MD_free(digest);
+    return digest != NULL;
+}
+
+bool muster_crypto_is_starved(void)
+{
+    unsigned long code = ERR_get_error();
+    bool is_starved = code == 0;
+
+    for (; code != 0; code = ERR_get_error())
+        is_starved = is_starved || ERR_GET_REASON(code) == ERR_R_MALLOC_FAILURE;
+    return is_starved;
+}
+
+enum muster_rc muster_crypto_check(struct muster_error *ret_error)
+{
+    if (set_up())
+        return MUSTER_OK;
+    if (muster_crypto_is_starved())
+        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
+                                "OpenSSL cannot be initialised: no memory");
+    return muster_error_set(ret_error, MUSTER_FAILED_PRECONDITION,
+                            "OpenSSL cannot be initialised: see its configuration, openssl.cnf");
+}
 
 /* Without this OpenSSL would ask the terminal. */
 static int refuse_pass_phrase(char *out, int room, int is_writing, void *data)
@@ -59,9 +96,16 @@ enum muster_rc muster_crypto_sign_rs256(const char *key_pem, const void *bytes, 
                                         struct muster_mem *mem, uint8_t **ret_signature,
                                         size_t *ret_signature_bytes, struct muster_error *ret_error)
 {
-    EVP_PKEY *key = read_key(key_pem);
-    enum muster_rc rc;
+    EVP_PKEY *key;
+    enum muster_rc rc = muster_crypto_check(ret_error);
 
+    if (rc != MUSTER_OK)
+        return rc;
+    ERR_clear_error();
+    key = read_key(key_pem);
+    if (key == NULL && muster_crypto_is_starved())
+        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
+                                "the private key cannot be read: no memory");
     if (key == NULL || !EVP_PKEY_is_a(key, "RSA") ||
         EVP_PKEY_get_bits(key) < MUSTER_CRYPTO_RSA_BITS_MIN) {
         rc = muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
@@ -79,6 +123,11 @@ enum muster_rc muster_crypto_sign_rs256(const char *key_pem, const void *bytes, 
 
 enum muster_rc muster_sha256_init(struct muster_sha256 *sum)
 {
+    enum muster_rc rc = muster_crypto_check(NULL);
+
+    sum->impl = NULL;
+    if (rc != MUSTER_OK)
+        return rc;
     sum->impl = EVP_MD_CTX_new();
     if (sum->impl == NULL || EVP_DigestInit_ex(sum->impl, EVP_sha256(), NULL) != 1) {
         muster_sha256_fini(sum, NULL);
@@ -107,6 +156,10 @@ void muster_sha256_fini(struct muster_sha256 *sum, uint8_t *ret_digest)
 enum muster_rc muster_crypto_hmac_sha256(const void *key, size_t key_bytes, const void *bytes,
                                          size_t size, uint8_t ret_mac[MUSTER_SHA256_BYTES])
 {
+    enum muster_rc rc = muster_crypto_check(NULL);
+
+    if (rc != MUSTER_OK)
+        return rc;
     if (HMAC(EVP_sha256(), key, (int)key_bytes, bytes, size, ret_mac, NULL) != NULL)
         return MUSTER_OK;
     ERR_clear_error();

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "net/crypto.h"
+
 #define CONNECTIONS_MAX          256
 #define CONNECTIONS_PER_HOST_MAX 192
 #define FEW_PER_HOST             10
@@ -532,7 +534,11 @@ enum muster_rc muster_http_curl_open(struct muster_env *env,
         .start = curl_start, .cancel = curl_cancel, .close = curl_close};
     static const struct muster_http_curl_options defaults = {.connections_max = 0};
     struct muster_curl_client *client;
+    enum muster_rc rc =
+        muster_crypto_check(ret_error); /* curl may use OpenSSL, and does not check */
 
+    if (rc != MUSTER_OK)
+        return rc;
     if (options == NULL)
         options = &defaults;
     if (!has_what_we_need())

@@ -2,6 +2,8 @@
  * spoken. */
 #include "net/tls_openssl.h"
 
+#include "net/crypto.h"
+
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <stdio.h>
@@ -33,7 +35,9 @@ static X509 *read_cert(BIO *bio)
 
 static enum muster_rc refuse(struct muster_error *ret_error, const char *name, const char *what)
 {
-    ERR_clear_error();
+    if (muster_crypto_is_starved())
+        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
+                                "%.100s cannot be used: no memory", name);
     return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "%.100s: %s", name, what);
 }
 
@@ -46,22 +50,33 @@ static uint64_t seconds_of(const ASN1_TIME *at)
     return (uint64_t)timegm(&parts);
 }
 
-/* The leaf, then its issuers. */
-static bool use_chain(struct muster_tls_context *context, BIO *bio)
+#define BAD_CERT                                                                                   \
+    "holds no certificate in PEM that can be used (BEGIN CERTIFICATE; RSA keys need 2,048 bits, "  \
+    "elliptic ones 224)"
+/* OpenSSL does not tell these apart. */
+#define BAD_PUBLIC_KEY "the key of its certificate is of an unknown kind, or there is no memory"
+
+/* The leaf, then its issuers. Want of memory ends the reading as the text's end does. NULL, or what is
+ * wrong. */
+static const char *use_chain(struct muster_tls_context *context, BIO *bio)
 {
     X509 *cert = read_cert(bio);
-    bool is_used = cert != NULL && SSL_CTX_use_certificate(context->ssl, cert) == 1;
+    const char *fault = cert == NULL ? BAD_CERT : NULL;
 
-    if (is_used)
+    if (cert != NULL && X509_get0_pubkey(cert) == NULL)
+        fault = BAD_PUBLIC_KEY;
+    else if (cert != NULL && SSL_CTX_use_certificate(context->ssl, cert) != 1)
+        fault = BAD_CERT;
+    if (fault == NULL)
         context->expires_s = seconds_of(X509_get0_notAfter(cert));
     X509_free(cert);
-    while (is_used && (cert = read_cert(bio)) != NULL) {
-        if (SSL_CTX_add0_chain_cert(context->ssl, cert) != 1) {
-            X509_free(cert);
-            return false;
-        }
+    while (fault == NULL && (cert = read_cert(bio)) != NULL) {
+        fault = X509_get0_pubkey(cert) == NULL ? BAD_PUBLIC_KEY : NULL;
+        if (fault == NULL && SSL_CTX_add1_chain_cert(context->ssl, cert) != 1)
+            fault = BAD_CERT;
+        X509_free(cert);
     }
-    return is_used;
+    return fault == NULL && muster_crypto_is_starved() ? BAD_CERT : fault;
 }
 
 static enum muster_rc use_cert(struct muster_tls_context *context,
@@ -70,14 +85,12 @@ static enum muster_rc use_cert(struct muster_tls_context *context,
 {
     BIO *bio = BIO_new_mem_buf(material->cert_pem, -1);
     EVP_PKEY *key;
-    bool is_used = bio != NULL && use_chain(context, bio);
+    const char *fault = bio == NULL ? BAD_CERT : use_chain(context, bio);
     bool fits;
 
     BIO_free(bio);
-    if (!is_used)
-        return refuse(ret_error, material->cert_name,
-                      "holds no certificate in PEM that can be used (BEGIN CERTIFICATE; RSA keys "
-                      "need 2,048 bits, elliptic ones 224)");
+    if (fault != NULL)
+        return refuse(ret_error, material->cert_name, fault);
     bio = BIO_new_mem_buf(material->key_pem, -1);
     key = bio == NULL ? NULL : PEM_read_bio_PrivateKey(bio, NULL, refuse_pass_phrase, NULL);
     BIO_free(bio);
@@ -87,7 +100,8 @@ static enum muster_rc use_cert(struct muster_tls_context *context,
     fits = SSL_CTX_use_PrivateKey(context->ssl, key) == 1;
     EVP_PKEY_free(key);
     if (!fits || SSL_CTX_check_private_key(context->ssl) != 1) {
-        ERR_clear_error();
+        if (muster_crypto_is_starved())
+            return refuse(ret_error, material->key_name, "no memory");
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "the private key in %.80s does not belong to the certificate in "
                                 "%.80s",
@@ -105,13 +119,15 @@ static enum muster_rc use_roots(struct muster_tls_context *context,
     BIO *bio = BIO_new_mem_buf(material->ca_pem, -1);
     X509 *cert;
     size_t count = 0;
+    bool is_whole = bio != NULL;
 
-    while (bio != NULL && (cert = read_cert(bio)) != NULL) {
-        count += X509_STORE_add_cert(store, cert) == 1;
+    while (is_whole && (cert = read_cert(bio)) != NULL) {
+        is_whole = X509_STORE_add_cert(store, cert) == 1;
+        count += is_whole;
         X509_free(cert);
     }
     BIO_free(bio);
-    if (count == 0)
+    if (!is_whole || count == 0 || muster_crypto_is_starved())
         return refuse(ret_error, material->ca_name, "holds no certificate in PEM to trust");
     (void)snprintf(context->ca_name, sizeof(context->ca_name), "%s", material->ca_name);
     context->has_roots = true;
@@ -225,13 +241,15 @@ static enum muster_rc fill(struct muster_tls_context *context,
 {
     enum muster_rc rc = MUSTER_OK;
 
+    ERR_clear_error();
     if (material->cert_pem != NULL)
         rc = use_cert(context, material, ret_error);
     if (rc == MUSTER_OK && material->ca_pem != NULL)
         return use_roots(context, material, ret_error);
     if (rc == MUSTER_OK) {
-        (void)SSL_CTX_set_default_verify_paths(context->ssl);
         (void)snprintf(context->ca_name, sizeof(context->ca_name), "the system's roots");
+        if (SSL_CTX_set_default_verify_paths(context->ssl) != 1)
+            rc = refuse(ret_error, context->ca_name, "OpenSSL does not know where they are");
     }
     ERR_clear_error();
     return rc;
@@ -242,9 +260,12 @@ enum muster_rc muster_tls_context_new(struct muster_mem *mem,
                                       struct muster_tls_context **ret_context,
                                       struct muster_error *ret_error)
 {
-    struct muster_tls_context *context = muster_mem_alloc_zero(mem, 1, sizeof(*context));
-    enum muster_rc rc;
+    enum muster_rc rc = muster_crypto_check(ret_error);
+    struct muster_tls_context *context;
 
+    if (rc != MUSTER_OK)
+        return rc;
+    context = muster_mem_alloc_zero(mem, 1, sizeof(*context));
     if (context == NULL)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "TLS: no memory");
     context->mem = mem;

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "net/crypto.h"
 #include "net/tls_openssl.h"
 
 #define SERIAL_BITS      127
@@ -145,15 +146,22 @@ static enum muster_rc authority_open(struct muster_env *env, const char *name, E
 enum muster_rc muster_tls_authority_new(struct muster_env *env, const char *name,
                                         struct muster_tls_authority **ret_authority)
 {
-    return authority_open(env, name, EVP_EC_gen(MUSTER_TLS_CURVE), ret_authority);
+    enum muster_rc rc = muster_crypto_check(NULL);
+
+    return rc != MUSTER_OK ? rc
+                           : authority_open(env, name, EVP_EC_gen(MUSTER_TLS_CURVE), ret_authority);
 }
 
 enum muster_rc muster_tls_authority_derive(struct muster_env *env, const char *name,
                                            const void *secret, size_t secret_bytes,
                                            struct muster_tls_authority **ret_authority)
 {
+    enum muster_rc rc = muster_crypto_check(NULL);
+
     if (secret_bytes < MUSTER_TLS_SECRET_BYTES_MIN)
         return MUSTER_INVALID_ARGUMENT;
+    if (rc != MUSTER_OK)
+        return rc;
     return authority_open(env, name, muster_tls_openssl_derive(name, secret, secret_bytes),
                           ret_authority);
 }
@@ -190,25 +198,29 @@ enum muster_rc muster_tls_authority_issue(struct muster_tls_authority *authority
 {
     char names[NAMES_BYTES];
     struct plan plan = {.name = subject->name, .life_s = (long)subject->life_s};
-    EVP_PKEY *key = EVP_EC_gen(MUSTER_TLS_CURVE);
+    bool has_names = join_names(subject, names);
+    EVP_PKEY *key;
     X509 *cert = NULL;
     char *pem = NULL;
+    bool is_starved;
 
-    if (join_names(subject, names)) {
-        plan.alt_names = names[0] != '\0' ? names : NULL;
-        if (key != NULL)
-            cert = make_cert(authority->env, key, &plan, authority->cert, authority->key);
-    }
+    ERR_clear_error();
+    key = has_names ? EVP_EC_gen(MUSTER_TLS_CURVE) : NULL;
+    plan.alt_names = has_names && names[0] != '\0' ? names : NULL;
+    if (key != NULL)
+        cert = make_cert(authority->env, key, &plan, authority->cert, authority->key);
     if (cert != NULL)
         pem = pem_of(authority->env->mem, cert, key);
+    is_starved = has_names && (muster_crypto_is_starved() || cert != NULL);
     X509_free(cert);
     EVP_PKEY_free(key);
     ERR_clear_error();
     if (pem == NULL)
         return muster_error_set(
-            ret_error, cert == NULL ? MUSTER_INVALID_ARGUMENT : MUSTER_RESOURCE_EXHAUSTED,
-            "no certificate can be issued for \"%.64s\" (%.100s)", subject->name,
-            subject->spiffe_id != NULL ? subject->spiffe_id : "no identity");
+            ret_error, is_starved ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_INVALID_ARGUMENT,
+            "no certificate can be issued for \"%.64s\" (%.100s)%s", subject->name,
+            subject->spiffe_id != NULL ? subject->spiffe_id : "no identity",
+            is_starved ? ": no memory" : "");
     *ret_pem = pem;
     return MUSTER_OK;
 }

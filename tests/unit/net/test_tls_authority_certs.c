@@ -15,8 +15,9 @@
 #include "openssl_memory.h"
 #include "secret_stack.h"
 
-#define NOW_S  1900000000u
-#define YEAR_S (365u * 24 * 3600)
+#define NOW_S      1900000000u
+#define PEMS_BYTES 4096
+#define YEAR_S     (365u * 24 * 3600)
 
 /* A host whose clock stands. */
 static uint64_t clock_wall_ns(struct muster_host *host)
@@ -33,6 +34,8 @@ struct scene {
     struct muster_env env;
     struct muster_tls_authority *authority;
     struct muster_error error;
+    char chain[PEMS_BYTES],
+        roots[PEMS_BYTES]; /* each of two certificates; the first with its key */
 };
 
 static int set_up(void **state)
@@ -314,14 +317,58 @@ static enum muster_rc issue_one(struct scene *scene)
     enum muster_rc rc = muster_tls_authority_issue(scene->authority, &subject, &pem, &scene->error);
 
     assert_true((pem != NULL) == (rc == MUSTER_OK));
+    assert_true(rc == MUSTER_OK || rc == MUSTER_RESOURCE_EXHAUSTED);
+    assert_true(rc == MUSTER_OK || strstr(scene->error.text, "no memory") != NULL);
     muster_mem_free(scene->env.mem, pem);
     return rc;
 }
 
+/* A leaf with its issuer, and two roots: all of them, or an error. */
+static enum muster_rc load_one(struct scene *scene)
+{
+    const struct muster_tls_material material = {.cert_pem = scene->chain,
+                                                 .key_pem = scene->chain,
+                                                 .ca_pem = scene->roots,
+                                                 .cert_name = "chain",
+                                                 .key_name = "chain",
+                                                 .ca_name = "roots"};
+    struct muster_tls_context *context = NULL;
+    STACK_OF(X509) *chain = NULL;
+    enum muster_rc rc = muster_tls_context_new(scene->env.mem, &material, &context, &scene->error);
+
+    if (rc == MUSTER_OK) {
+        assert_int_equal(SSL_CTX_get0_chain_certs(context->ssl, &chain), 1);
+        assert_int_equal(sk_X509_num(chain), 1);
+        assert_int_equal(
+            sk_X509_OBJECT_num(X509_STORE_get0_objects(SSL_CTX_get_cert_store(context->ssl))), 2);
+    } else {
+        assert_true(rc == MUSTER_RESOURCE_EXHAUSTED || rc == MUSTER_INVALID_ARGUMENT);
+        assert_non_null(strstr(scene->error.text, "no memory"));
+    }
+    muster_tls_context_free(context);
+    return rc;
+}
+
+static void join_pems(char out[PEMS_BYTES], const char *first, const char *second)
+{
+    assert_in_range(snprintf(out, PEMS_BYTES, "%s%s", first, second), 1, PEMS_BYTES - 1);
+}
+
 static void want_of_memory_leaves_nothing_behind(void **state)
 {
-    static enum muster_rc (*const rows[])(struct scene * scene) = {derive_one, issue_one};
+    static enum muster_rc (*const rows[])(struct scene * scene) = {derive_one, issue_one, load_one};
+    static const struct muster_tls_subject subject = {.name = "x", .life_s = 60};
     struct scene *scene = *state;
+    struct muster_tls_authority *other;
+    char *pem;
+
+    assert_int_equal(muster_tls_authority_new(&scene->env, "other", &other), MUSTER_OK);
+    assert_int_equal(muster_tls_authority_issue(scene->authority, &subject, &pem, NULL), MUSTER_OK);
+    join_pems(scene->chain, pem, muster_tls_authority_pem(scene->authority));
+    join_pems(scene->roots, muster_tls_authority_pem(scene->authority),
+              muster_tls_authority_pem(other));
+    muster_mem_free(scene->env.mem, pem);
+    muster_tls_authority_free(other);
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         uint64_t count, held, step;
