@@ -25,7 +25,7 @@
 #define assert_memory_equal(a, b, bytes) assert_true(memcmp((a), (b), (bytes)) == 0)
 
 /* Of assertion_count.h; here nobody counts. */
-__attribute__((weak)) size_t assertion_count;
+__attribute__((weak)) _Atomic size_t assertion_count;
 
 struct CMUnitTest {
     const char *name;
