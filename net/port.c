@@ -201,12 +201,16 @@ static void on_magic(struct muster_stream_read *read, enum muster_rc rc)
 static void on_accept(struct muster_listener *listener, struct muster_stream *stream)
 {
     struct muster_port *port = listener->data;
-    struct greeting *greeting = NULL;
+    struct greeting *greeting;
 
-    if (port->greeting_count < GREETING_COUNT_MAX)
-        greeting = muster_mem_alloc_zero(port->env->mem, 1, sizeof(*greeting));
-    if (greeting == NULL) {
+    if (port->greeting_count >= GREETING_COUNT_MAX) {
         MUSTER_LOG(port->env, DEBUG, "connection_refused", "reason", "too many are silent");
+        drop_stream(port, stream);
+        return;
+    }
+    greeting = muster_mem_alloc_zero(port->env->mem, 1, sizeof(*greeting));
+    if (greeting == NULL) {
+        MUSTER_LOG(port->env, WARN, "connection_refused", "reason", "no memory");
         drop_stream(port, stream);
         return;
     }

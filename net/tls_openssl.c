@@ -13,6 +13,7 @@
 #define HELLO_BYTES_MAX 16384u /* browsers send 2 KiB */
 #define TICKET_COUNT    1
 #define SESSION_LIFE_S  3600
+#define SOME_BYTES      4096 /* about what a certificate takes */
 /* What HTTP/2 allows under TLS 1.2 (RFC 9113 9.2.2): forward secrecy and AEAD. */
 #define CIPHERS_1_2 "ECDHE+AESGCM:ECDHE+CHACHA20"
 #define CIPHERS_1_3 "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256"
@@ -28,14 +29,42 @@ static int refuse_pass_phrase(char *out, int room, int is_writing, void *data)
     return -1;
 }
 
-static X509 *read_cert(BIO *bio)
+/* Memory was lacking for what OpenSSL has noted, and forgets now, or lacks still: decoders do not note it. */
+static bool has_lacked_memory(void)
 {
-    return PEM_read_bio_X509(bio, NULL, refuse_pass_phrase, NULL);
+    bool was_lacking = ERR_peek_error() != 0 && muster_crypto_is_starved();
+    void *some = OPENSSL_malloc(SOME_BYTES);
+
+    OPENSSL_free(some);
+    return was_lacking || some == NULL;
 }
 
-static enum muster_rc refuse(struct muster_error *ret_error, const char *name, const char *what)
+/* OpenSSL looks at extensions when it first needs them, and where memory lacks for that it takes the
+ * certificate for unusable ever after: so it looks now, while that can be told. Without memory a key is one of
+ * an unknown kind, or of another kind, of which it knows no strength. */
+static bool is_usable(X509 *cert)
 {
-    if (muster_crypto_is_starved())
+    EVP_PKEY *key = X509_get0_pubkey(cert);
+
+    return X509_check_purpose(cert, -1, 0) == 1 && key != NULL &&
+           EVP_PKEY_get_security_bits(key) > 0;
+}
+
+/* A certificate that is usable when it is read again was not for lack of memory. */
+static void look_at(struct muster_tls_context *context, X509 *cert)
+{
+    X509 *again = is_usable(cert) ? NULL : X509_dup(cert);
+
+    context->is_starved |= again != NULL && is_usable(again);
+    context->is_starved |= has_lacked_memory();
+    X509_free(again);
+}
+
+static enum muster_rc refuse(struct muster_tls_context *context, struct muster_error *ret_error,
+                             const char *name, const char *what)
+{
+    context->is_starved |= has_lacked_memory();
+    if (context->is_starved)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
                                 "%.100s cannot be used: no memory", name);
     return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "%.100s: %s", name, what);
@@ -50,33 +79,44 @@ static uint64_t seconds_of(const ASN1_TIME *at)
     return (uint64_t)timegm(&parts);
 }
 
-#define BAD_CERT                                                                                   \
-    "holds no certificate in PEM that can be used (BEGIN CERTIFICATE; RSA keys need 2,048 bits, "  \
-    "elliptic ones 224)"
-/* OpenSSL does not tell these apart. */
-#define BAD_PUBLIC_KEY "the key of its certificate is of an unknown kind, or there is no memory"
-
-/* The leaf, then its issuers. Want of memory ends the reading as the text's end does. NULL, or what is
- * wrong. */
-static const char *use_chain(struct muster_tls_context *context, BIO *bio)
+/* The next one of a file, or NULL. */
+static X509 *next_cert(struct muster_tls_context *context, BIO *bio)
 {
-    X509 *cert = read_cert(bio);
-    const char *fault = cert == NULL ? BAD_CERT : NULL;
+    X509 *cert = PEM_read_bio_X509(bio, NULL, refuse_pass_phrase, NULL);
 
-    if (cert != NULL && X509_get0_pubkey(cert) == NULL)
-        fault = BAD_PUBLIC_KEY;
-    else if (cert != NULL && SSL_CTX_use_certificate(context->ssl, cert) != 1)
-        fault = BAD_CERT;
-    if (fault == NULL)
+    if (cert != NULL)
+        look_at(context, cert);
+    else
+        context->is_starved |= has_lacked_memory(); /* else it is the end */
+    return cert;
+}
+
+/* The leaf, then its issuers. */
+static bool use_chain(struct muster_tls_context *context, BIO *bio)
+{
+    X509 *cert = next_cert(context, bio);
+    bool is_used = cert != NULL && SSL_CTX_use_certificate(context->ssl, cert) == 1;
+
+    if (is_used)
         context->expires_s = seconds_of(X509_get0_notAfter(cert));
     X509_free(cert);
-    while (fault == NULL && (cert = read_cert(bio)) != NULL) {
-        fault = X509_get0_pubkey(cert) == NULL ? BAD_PUBLIC_KEY : NULL;
-        if (fault == NULL && SSL_CTX_add1_chain_cert(context->ssl, cert) != 1)
-            fault = BAD_CERT;
-        X509_free(cert);
+    while (is_used && (cert = next_cert(context, bio)) != NULL) {
+        if (SSL_CTX_add0_chain_cert(context->ssl, cert) != 1) {
+            X509_free(cert);
+            return false;
+        }
     }
-    return fault == NULL && muster_crypto_is_starved() ? BAD_CERT : fault;
+    return is_used && !context->is_starved;
+}
+
+static EVP_PKEY *read_key(const struct muster_tls_material *material)
+{
+    BIO *bio = BIO_new_mem_buf(material->key_pem, -1);
+    EVP_PKEY *key =
+        bio == NULL ? NULL : PEM_read_bio_PrivateKey(bio, NULL, refuse_pass_phrase, NULL);
+
+    BIO_free(bio);
+    return key;
 }
 
 static enum muster_rc use_cert(struct muster_tls_context *context,
@@ -85,23 +125,26 @@ static enum muster_rc use_cert(struct muster_tls_context *context,
 {
     BIO *bio = BIO_new_mem_buf(material->cert_pem, -1);
     EVP_PKEY *key;
-    const char *fault = bio == NULL ? BAD_CERT : use_chain(context, bio);
+    bool is_used = bio != NULL && use_chain(context, bio);
     bool fits;
 
     BIO_free(bio);
-    if (fault != NULL)
-        return refuse(ret_error, material->cert_name, fault);
-    bio = BIO_new_mem_buf(material->key_pem, -1);
-    key = bio == NULL ? NULL : PEM_read_bio_PrivateKey(bio, NULL, refuse_pass_phrase, NULL);
-    BIO_free(bio);
+    if (!is_used)
+        return refuse(context, ret_error, material->cert_name,
+                      "holds no certificate in PEM that can be used (BEGIN CERTIFICATE; RSA keys "
+                      "need 2,048 bits, elliptic ones 224)");
+    key = read_key(material);
+    if (key == NULL && (key = read_key(material)) != NULL)
+        context->is_starved = true; /* for a moment */
     if (key == NULL)
-        return refuse(ret_error, material->key_name,
+        return refuse(context, ret_error, material->key_name,
                       "holds no private key in PEM, or one behind a pass phrase");
     fits = SSL_CTX_use_PrivateKey(context->ssl, key) == 1;
     EVP_PKEY_free(key);
     if (!fits || SSL_CTX_check_private_key(context->ssl) != 1) {
-        if (muster_crypto_is_starved())
-            return refuse(ret_error, material->key_name, "no memory");
+        context->is_starved |= has_lacked_memory();
+        if (context->is_starved)
+            return refuse(context, ret_error, material->key_name, "");
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "the private key in %.80s does not belong to the certificate in "
                                 "%.80s",
@@ -121,14 +164,15 @@ static enum muster_rc use_roots(struct muster_tls_context *context,
     size_t count = 0;
     bool is_whole = bio != NULL;
 
-    while (is_whole && (cert = read_cert(bio)) != NULL) {
+    while (is_whole && (cert = next_cert(context, bio)) != NULL) {
         is_whole = X509_STORE_add_cert(store, cert) == 1;
         count += is_whole;
         X509_free(cert);
     }
     BIO_free(bio);
-    if (!is_whole || count == 0 || muster_crypto_is_starved())
-        return refuse(ret_error, material->ca_name, "holds no certificate in PEM to trust");
+    if (!is_whole || count == 0)
+        return refuse(context, ret_error, material->ca_name,
+                      "holds no certificate in PEM to trust");
     (void)snprintf(context->ca_name, sizeof(context->ca_name), "%s", material->ca_name);
     context->has_roots = true;
     return MUSTER_OK;
@@ -244,32 +288,36 @@ static enum muster_rc fill(struct muster_tls_context *context,
     ERR_clear_error();
     if (material->cert_pem != NULL)
         rc = use_cert(context, material, ret_error);
-    if (rc == MUSTER_OK && material->ca_pem != NULL)
-        return use_roots(context, material, ret_error);
-    if (rc == MUSTER_OK) {
+    context->is_starved |= has_lacked_memory(); /* where a chain ended */
+    if (rc == MUSTER_OK && material->ca_pem != NULL) {
+        rc = use_roots(context, material, ret_error);
+        context->is_starved |= has_lacked_memory();
+    } else if (rc == MUSTER_OK) {
         (void)snprintf(context->ca_name, sizeof(context->ca_name), "the system's roots");
         if (SSL_CTX_set_default_verify_paths(context->ssl) != 1)
-            rc = refuse(ret_error, context->ca_name, "OpenSSL does not know where they are");
+            rc = refuse(context, ret_error, context->ca_name,
+                        "OpenSSL does not know where they are");
     }
     ERR_clear_error();
+    if (rc == MUSTER_OK && context->is_starved)
+        rc = muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
+                              "TLS: no memory for a certificate");
     return rc;
 }
 
-enum muster_rc muster_tls_context_new(struct muster_mem *mem,
-                                      const struct muster_tls_material *material,
-                                      struct muster_tls_context **ret_context,
-                                      struct muster_error *ret_error)
+static enum muster_rc context_make(struct muster_mem *mem,
+                                   const struct muster_tls_material *material,
+                                   struct muster_tls_context **ret_context,
+                                   struct muster_error *ret_error)
 {
-    enum muster_rc rc = muster_crypto_check(ret_error);
-    struct muster_tls_context *context;
+    struct muster_tls_context *context = muster_mem_alloc_zero(mem, 1, sizeof(*context));
+    enum muster_rc rc;
 
-    if (rc != MUSTER_OK)
-        return rc;
-    context = muster_mem_alloc_zero(mem, 1, sizeof(*context));
     if (context == NULL)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "TLS: no memory");
     context->mem = mem;
     context->refs = 1;
+    ERR_clear_error();
     context->ssl = SSL_CTX_new(TLS_method());
     context->bio = bio_method();
     if (context->ssl == NULL || context->bio == NULL ||
@@ -287,6 +335,20 @@ enum muster_rc muster_tls_context_new(struct muster_mem *mem,
     muster_tls_openssl_keep_sessions(context->ssl);
     *ret_context = context;
     return MUSTER_OK;
+}
+
+/* OpenSSL does without an algorithm that it had no memory for, and then refuses what needs it: what was
+ * refused is shown to another one. */
+enum muster_rc muster_tls_context_new(struct muster_mem *mem,
+                                      const struct muster_tls_material *material,
+                                      struct muster_tls_context **ret_context,
+                                      struct muster_error *ret_error)
+{
+    enum muster_rc rc = muster_crypto_check(ret_error);
+
+    if (rc == MUSTER_OK)
+        rc = context_make(mem, material, ret_context, ret_error);
+    return rc == MUSTER_INVALID_ARGUMENT ? context_make(mem, material, ret_context, ret_error) : rc;
 }
 
 struct muster_tls_context *muster_tls_context_ref(struct muster_tls_context *context)

@@ -16,6 +16,7 @@ struct muster_tls_context {
     SSL_CTX *ssl;
     BIO_METHOD *bio;
     bool has_cert, has_roots;
+    bool is_starved; /* while it was made: a certificate is missing, or cannot be used */
     uint64_t expires_s;
     uint32_t refs;
     char ca_name[80]; /* what the roots came from, for texts */

@@ -86,6 +86,8 @@ static struct muster_json *text_value(char *text)
 {
     struct muster_json *value = muster_json_text_new(text);
 
+    if (value == NULL) /* perhaps memory was lacking for a moment */
+        value = muster_json_text_new(text);
     if (value != NULL)
         return value;
     for (char *at = text; *at != '\0'; at++)

@@ -158,23 +158,51 @@ static enum muster_rc open_both(struct muster_env *env, struct muster_tls **ret_
 
     if (rc == MUSTER_OK)
         rc = muster_tls_open(env, &client, ret_client, &error);
-    assert_true(rc == MUSTER_OK || error.text[0] != '\0');
+    if (rc != MUSTER_OK &&
+        (rc != MUSTER_RESOURCE_EXHAUSTED || strstr(error.text, "memory") == NULL))
+        fail_msg("%s: %s", muster_rc_name(rc), error.text);
     return rc;
 }
 
+static bool shake(struct tls_pair *pair, struct muster_tls *server, struct muster_tls *client)
+{
+    pair->client.done_count = pair->server.done_count = 0;
+    tls_pair_shake(pair, client, server, "localhost", NULL);
+    return pair->client.rc == MUSTER_OK && pair->server.rc == MUSTER_OK;
+}
+
+static void check_handshake(struct tls_pair *pair, struct muster_tls *server,
+                            struct muster_tls *client)
+{
+    if (!shake(pair, server, client))
+        fail_msg("%s; %s", pair->client.error.text, pair->server.error.text);
+}
+
+/* OpenSSL goes without an algorithm, or an extension, that it had no memory for, and nothing shows that until
+ * a handshake fails. */
 static void run_tls_open(struct torture *torture, const void *data)
 {
     struct muster_tls *server = NULL, *client = NULL;
-    struct test_env test;
+    struct tls_pair pair;
+    enum muster_rc rc;
 
     (void)data;
-    test_env_open(&test);
+    tls_pair_open(&pair);
     torture_arm_library(torture);
-    (void)!open_both(&test.env, &server, &client);
+    rc = open_both(&pair.test.env, &server, &client);
     torture_disarm(torture);
+    if (rc == MUSTER_OK && !shake(&pair, server, client)) {
+        assert_true(torture->refused > 0);
+        assert_true(pair.client.error.text[0] != '\0' || pair.server.error.text[0] != '\0');
+        muster_tls_close(server);
+        muster_tls_close(client);
+        tls_pair_again(&pair);
+        assert_int_equal(open_both(&pair.test.env, &server, &client), MUSTER_OK);
+        check_handshake(&pair, server, client);
+    }
     muster_tls_close(server);
     muster_tls_close(client);
-    test_env_close(&test);
+    tls_pair_close(&pair);
 }
 
 static void run_tls_handshake(struct torture *torture, const void *data)
@@ -198,15 +226,8 @@ static void run_tls_handshake(struct torture *torture, const void *data)
     assert_int_equal(pair.client.done_count, 1);
     assert_int_equal(pair.server.done_count, 1);
 
-    /* OpenSSL remembers of an authority that it could not look at it. */
-    muster_tls_close(server);
-    muster_tls_close(client);
     tls_pair_again(&pair);
-    assert_int_equal(open_both(&pair.test.env, &server, &client), MUSTER_OK);
-    pair.client.done_count = pair.server.done_count = 0;
-    tls_pair_shake(&pair, client, server, "localhost", NULL);
-    assert_int_equal(pair.client.rc, MUSTER_OK);
-    assert_int_equal(pair.server.rc, MUSTER_OK);
+    check_handshake(&pair, server, client);
     muster_tls_close(server);
     muster_tls_close(client);
     tls_pair_close(&pair);

@@ -1,7 +1,9 @@
 /* One port for HTTP/2 and peer links: the first four bytes decide. */
 #include "test_env.h"
+#include "torture.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -222,6 +224,73 @@ static void close_hangs_up_on_those_who_have_not_spoken(void **state)
     expect_hang_up(fixture);
 }
 
+/* --- No memory --- */
+
+static char told[256]; /* the reasons that were logged */
+
+static void write_log(struct muster_log *log, enum muster_log_level level, uint64_t wall_ns,
+                      const char *event, const struct muster_field *fields, size_t count)
+{
+    size_t length = strlen(told);
+
+    (void)log;
+    (void)level;
+    (void)wall_ns;
+    (void)event;
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(fields[i].name, "reason") == 0)
+            (void)snprintf(told + length, sizeof(told) - length, "%s;", fields[i].text);
+}
+
+/* Answered, handed on, or hung up. */
+static bool is_decided(void *data)
+{
+    struct fixture *fixture = data;
+    char byte;
+
+    return fixture->peer != NULL || recv(fixture->fd, &byte, 1, MSG_DONTWAIT) >= 0 ||
+           errno != EAGAIN;
+}
+
+static void run_connection(struct torture *torture, const void *data)
+{
+    static const struct muster_log_ops ops = {.write = write_log};
+    struct muster_log log = {.ops = &ops, .level_max = MUSTER_LOG_DEBUG};
+    static struct fixture fixture;
+    void *state = &fixture;
+
+    told[0] = '\0';
+    open_fixture(&fixture, true);
+    fixture.test.env.log = &log;
+    torture_arm_limited(torture, &fixture.test.mem);
+    say(&fixture, data);
+    test_env_run_until(&fixture.test.env, is_decided, &fixture);
+    torture_disarm(torture);
+
+    assert_null(strstr(told, "silent"));
+    if (torture->refused == 0)
+        assert_string_equal(told, "");
+    if (fixture.peer == NULL) { /* the next one is served */
+        close(fixture.fd);
+        dial(&fixture);
+        say(&fixture, "MSTR");
+        test_env_run_until(&fixture.test.env, has_peer, &fixture);
+    }
+    fixture.test.env.log = NULL;
+    (void)tear_down(&state);
+}
+
+static void who_is_turned_away_for_lack_of_memory_is_not_called_silent(void **state)
+{
+    static const struct torture_scenario scenarios[] = {
+        {.name = "a link", .run = run_connection, .data = "MSTR"},
+        {.name = "a call", .run = run_connection, .data = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"},
+    };
+
+    (void)state;
+    torture_run_all(scenarios, sizeof(scenarios) / sizeof(scenarios[0]));
+}
+
 #define CASE(name)       cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 #define SERVERLESS(name) cmocka_unit_test_setup_teardown(name, set_up_without_server, tear_down)
 
@@ -235,6 +304,8 @@ int main(void)
         CASE(anything_else_is_refused),
         CASE(early_end_is_dropped_and_the_next_connection_is_served),
         CASE(close_hangs_up_on_those_who_have_not_spoken),
+        cmocka_unit_test_teardown(who_is_turned_away_for_lack_of_memory_is_not_called_silent,
+                                  torture_tell),
     };
 
     return cmocka_run_group_tests_name("port", tests, NULL, NULL);
