@@ -1,5 +1,7 @@
 /* gRPC's service config in JSON, and a channel that has one. */
+#include "careful_mem.h"
 #include "rpc_fixture.h"
+#include "torture.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -151,20 +153,34 @@ static void mistakes_are_named(void **state)
     }
 }
 
+static void run_config(struct torture *torture, const void *data)
+{
+    struct muster_service_config config;
+    struct muster_mem_limited mem;
+    struct muster_error error = {.text = ""};
+    enum muster_rc rc;
+
+    muster_mem_limited_init(&mem, careful_mem(), 0);
+    torture_arm_limited(torture, &mem);
+    rc = muster_service_config_init(&config, &mem.mem, data, &error);
+    torture_disarm(torture);
+
+    assert_int_equal(rc, torture->refused > 0 ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_OK);
+    assert_true(rc == MUSTER_OK || strstr(error.text, "memory") != NULL);
+    if (rc == MUSTER_OK)
+        muster_service_config_fini(&config);
+    assert_int_equal(muster_mem_limited_fini(&mem), 0);
+}
+
 static void want_of_memory_is_told(void **state)
 {
-    static const char text[] = "{\"methodConfig\":[{\"name\":[{},{\"service\":\"s\"}]}]}";
-    struct test_env *test = *state;
-    struct muster_service_config config;
-    enum muster_rc rc = MUSTER_UNKNOWN;
+    static const struct torture_scenario scenario = {
+        .name = "config",
+        .run = run_config,
+        .data = "{\"methodConfig\":[{\"name\":[{},{\"service\":\"s\"}]}]}"};
 
-    for (uint64_t i = 1; rc != MUSTER_OK; i++) {
-        test->mem.fail_at = i;
-        rc = muster_service_config_init(&config, test->env.mem, text, NULL);
-        assert_true(rc == MUSTER_OK || rc == MUSTER_RESOURCE_EXHAUSTED);
-    }
-    test->mem.fail_at = 0;
-    muster_service_config_fini(&config);
+    (void)state;
+    torture_run(&scenario);
 }
 
 static void a_channel_takes_one(void **state)
@@ -195,9 +211,12 @@ int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest configs[] = {
-        CASE(all_that_it_can_say_is_read), CASE(what_it_does_not_say_stays),
-        CASE(pick_first_may_be_shuffled),  CASE(the_older_name_of_a_policy_is_known),
-        CASE(mistakes_are_named),          CASE(want_of_memory_is_told),
+        CASE(all_that_it_can_say_is_read),
+        CASE(what_it_does_not_say_stays),
+        CASE(pick_first_may_be_shuffled),
+        CASE(the_older_name_of_a_policy_is_known),
+        CASE(mistakes_are_named),
+        cmocka_unit_test_teardown(want_of_memory_is_told, torture_tell),
         CASE(a_channel_takes_one),
     };
 

@@ -12,6 +12,7 @@
 #include "proto/guard.h"
 #include "tests/lib/assertion_count.h"
 #include "tests/lib/careful_mem.h"
+#include "tests/lib/torture.h"
 #include "tests/proto/guard_sample.pb-c.h"
 
 #define TREE (&sample__tree__descriptor)
@@ -326,19 +327,6 @@ static void every_cut_and_every_flipped_byte_is_survived(void **state)
     assert_int_equal(fixture->mem.block_count, 0);
 }
 
-static void a_failing_allocation_is_reported_and_leaks_nothing(void **state)
-{
-    struct fixture *fixture = *state;
-    static const uint8_t bytes[] = {0x0a, 1, 'a', 0x78, 1};
-    Sample__Tree *tree = NULL;
-
-    for (uint64_t at = 1; at <= 2; at++) {
-        fixture->mem.fail_at = at;
-        assert_int_equal(unpack(fixture, bytes, sizeof(bytes), &tree), MUSTER_RESOURCE_EXHAUSTED);
-    }
-    fixture->mem.fail_at = 0;
-}
-
 /* A limit of 0 is the default; any other is the limit. */
 static void limits_are_chosen_one_by_one(void **state)
 {
@@ -419,33 +407,44 @@ static void memory_is_bounded_by_the_size_of_the_wire(void **state)
 }
 
 /* With as many chunks as it takes. */
+static void run_unpacking(struct torture *torture, const void *data)
+{
+    const size_t *size = data;
+    uint8_t bytes[800];
+    struct muster_mem_limited mem;
+    struct muster_error error = {.rc = MUSTER_OK};
+    Sample__Tree *tree = NULL;
+    enum muster_rc rc;
+
+    for (size_t i = 0; i < *size; i += 4) /* children { 15: 1 } */
+        memcpy(bytes + i, "\x1a\x02\x78\x01", 4);
+    muster_mem_limited_init(&mem, careful_mem(), 0);
+    torture_arm_limited(torture, &mem);
+    rc =
+        muster_proto_unpack(&mem.mem, &sample__tree__descriptor, bytes, *size, NULL, &tree, &error);
+    torture_disarm(torture);
+
+    assert_int_equal(rc, torture->refused > 0 ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_OK);
+    assert_int_equal(error.rc, rc);
+    assert_true(rc == MUSTER_OK || error.text[0] != '\0');
+    if (rc == MUSTER_OK)
+        assert_int_equal(tree->n_children, *size / 4);
+    else
+        assert_null(tree);
+    muster_proto_free(tree);
+    assert_int_equal(muster_mem_limited_fini(&mem), 0);
+}
+
 static void whatever_allocation_fails_nothing_is_lost(void **state)
 {
-    struct fixture *fixture = *state;
-    uint8_t bytes[800];
-    enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
-    uint64_t fail_at = 0;
+    static const size_t sizes[] = {4, 800};
+    static const struct torture_scenario scenarios[] = {
+        {.name = "a small message", .run = run_unpacking, .data = &sizes[0]},
+        {.name = "a message of many", .run = run_unpacking, .data = &sizes[1]},
+    };
 
-    for (size_t i = 0; i < sizeof(bytes); i += 4) { /* children { 15: 1 } */
-        bytes[i] = 0x1a;
-        bytes[i + 1] = 2;
-        bytes[i + 2] = 0x78;
-        bytes[i + 3] = 1;
-    }
-    while (rc != MUSTER_OK && fail_at < 100) {
-        Sample__Tree *tree = NULL;
-
-        fixture->mem.fail_at = ++fail_at;
-        rc = unpack(fixture, bytes, sizeof(bytes), &tree);
-        assert_true(rc == MUSTER_OK || rc == MUSTER_RESOURCE_EXHAUSTED);
-        assert_int_equal(fixture->error.rc, rc);
-        fixture->mem.fail_at = 0;
-        if (rc == MUSTER_OK)
-            assert_int_equal(tree->n_children, sizeof(bytes) / 4);
-        muster_proto_free(tree);
-        assert_int_equal(fixture->mem.block_count, 0);
-    }
-    assert_in_range(fail_at, 4, 99);
+    (void)state;
+    torture_run_all(scenarios, 2);
 }
 
 static void what_cannot_be_packed_is_told(void **state)
@@ -479,10 +478,9 @@ int main(void)
         CASE(too_many_values_are_refused),
         CASE(malformed_messages_are_refused),
         CASE(every_cut_and_every_flipped_byte_is_survived),
-        CASE(a_failing_allocation_is_reported_and_leaks_nothing),
         CASE(limits_are_chosen_one_by_one),
         CASE(memory_is_bounded_by_the_size_of_the_wire),
-        CASE(whatever_allocation_fails_nothing_is_lost),
+        cmocka_unit_test_teardown(whatever_allocation_fails_nothing_is_lost, torture_tell),
         CASE(what_cannot_be_packed_is_told),
     };
 

@@ -99,48 +99,6 @@ static void jobs_are_written_by_name_and_tasks_from_the_highest_down(void **stat
     muster_cluster_spec_unref(spec);
 }
 
-static void without_memory_neither_form_is_given(void **state)
-{
-    static const unsigned char wire[] = {0x0a, 0x0a, 0x0a, 0x01, 'a',  0x12,
-                                         0x05, 0x08, 0x00, 0x12, 0x01, 'x'};
-    struct muster_cluster_spec *spec = NULL;
-    struct test_env test;
-    enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
-    size_t blocks, size = 0;
-    uint64_t at = 0;
-    void *bytes = NULL;
-    (void)state;
-    test_env_open(&test);
-    blocks = test.mem.block_count;
-
-    while (rc != MUSTER_OK) {
-        struct muster_error error = {.text = ""};
-
-        assert_null(spec);
-        assert_int_equal(test.mem.block_count, blocks);
-        test.mem.fail_at = ++at;
-        rc = muster_cluster_spec_unpack(test.env.mem, wire, sizeof(wire), &spec, &error);
-        test.mem.fail_at = 0;
-        assert_int_equal(error.rc, rc);
-        assert_int_equal(error.text[0] == '\0', rc == MUSTER_OK);
-    }
-    assert_true(at > 2);
-    assert_string_equal(muster_cluster_job_address(spec->jobs[0], 0), "x");
-    for (at = 1, rc = MUSTER_RESOURCE_EXHAUSTED; rc != MUSTER_OK; at++) {
-        assert_null(bytes);
-        assert_int_equal(test.mem.block_count, blocks + 1);
-        test.mem.fail_at = at;
-        rc = muster_cluster_spec_pack(spec, test.env.mem, &bytes, &size);
-        test.mem.fail_at = 0;
-        assert_true(rc == MUSTER_OK || rc == MUSTER_RESOURCE_EXHAUSTED);
-    }
-    assert_int_equal(at, 7);
-    assert_int_equal(size, sizeof(wire));
-    muster_mem_free(test.env.mem, bytes);
-    muster_cluster_spec_unref(spec);
-    test_env_close(&test);
-}
-
 /* Of 16 MiB; a field that nobody knows fills them. */
 static void bytes_above_the_limit_are_refused(void **state)
 {
@@ -195,7 +153,6 @@ int main(void)
         cmocka_unit_test(defaults_that_a_writer_left_out_read_as_zero_and_empty),
         cmocka_unit_test(every_cluster_survives_the_wire),
         cmocka_unit_test(jobs_are_written_by_name_and_tasks_from_the_highest_down),
-        cmocka_unit_test(without_memory_neither_form_is_given),
         cmocka_unit_test(bytes_above_the_limit_are_refused),
         cmocka_unit_test(bytes_that_are_no_cluster_are_refused),
     };

@@ -83,40 +83,11 @@ static void an_index_given_twice_names_job_and_addresses(void **state)
     test_env_close(&test);
 }
 
-static void without_memory_no_cluster_is_given(void **state)
-{
-    static const char text[] = "{\"w\":[\"a\"]}";
-    struct muster_cluster_spec *part = NULL, *joined = NULL;
-    struct test_env test;
-    uint64_t at = 0;
-    (void)state;
-    test_env_open(&test);
-    assert_int_equal(muster_cluster_spec_parse(test.env.mem, text, strlen(text), &part, NULL),
-                     MUSTER_OK);
-
-    while (joined == NULL) {
-        struct muster_error error = {.text = ""};
-        enum muster_rc rc;
-
-        test.mem.fail_at = ++at;
-        rc = muster_cluster_spec_join(test.env.mem, &part, 1, &joined, &error);
-        test.mem.fail_at = 0;
-        assert_int_equal(rc, joined == NULL ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_OK);
-        assert_string_equal(error.text, joined == NULL ? "no memory for a cluster" : "");
-    }
-
-    assert_int_equal(at, 4);
-    muster_cluster_spec_unref(part);
-    muster_cluster_spec_unref(joined);
-    test_env_close(&test);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_become_one_cluster),
         cmocka_unit_test(an_index_given_twice_names_job_and_addresses),
-        cmocka_unit_test(without_memory_no_cluster_is_given),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

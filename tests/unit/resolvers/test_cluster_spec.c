@@ -426,37 +426,6 @@ static void merge_appends_jobs_and_the_last_of_a_name_counts(void **state)
     muster_cluster_spec_unref(merged);
 }
 
-static void a_build_without_memory_leaves_nothing(void **state)
-{
-    struct muster_mem_limited *mem = *state;
-    static const char text[] = "{\"w\":{\"8\":\"i\",\"2\":\"a\",\"1\":\"b\",\"3\":\"c\",\"4\":"
-                               "\"d\",\"5\":\"e\",\"6\":\"f\","
-                               "\"7\":\"g\",\"0\":\"h\"},\"ps\":[\"p\"]}";
-    enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
-    unsigned tries = 0;
-
-    while (rc != MUSTER_OK && tries < 100) {
-        struct muster_cluster_spec *spec = NULL;
-        struct muster_error error = {.text = ""};
-
-        tries++;
-        mem->fail_at = tries;
-        rc = muster_cluster_spec_parse(&mem->mem, text, strlen(text), &spec, &error);
-        mem->fail_at = 0;
-        if (rc == MUSTER_OK) {
-            assert_text(state, spec,
-                        "{\"w\":[\"h\",\"b\",\"a\",\"c\",\"d\",\"e\",\"f\",\"g\",\"i\"],"
-                        "\"ps\":[\"p\"]}");
-        } else {
-            assert_int_equal(rc, MUSTER_RESOURCE_EXHAUSTED);
-            assert_string_equal(error.text, "no memory for the cluster in the cluster");
-        }
-        muster_cluster_spec_unref(spec);
-        assert_int_equal(mem->block_count, 0);
-    }
-    assert_int_equal(tries, 7);
-}
-
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -474,7 +443,6 @@ int main(void)
         CASE(a_text_above_16_mebibytes_is_refused),
         CASE(equality_ignores_the_order_of_jobs_only),
         CASE(merge_appends_jobs_and_the_last_of_a_name_counts),
-        CASE(a_build_without_memory_leaves_nothing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -132,22 +132,6 @@ static void a_name_above_255_characters_is_refused(void **state)
     test_env_close(&test);
 }
 
-static void a_lack_of_memory_anywhere_frees_all(void **state)
-{
-    (void)state;
-
-    for (uint64_t at = 1; at < 9; at++) {
-        struct muster_slurm_hosts hosts;
-        struct test_env test;
-
-        test_env_open(&test);
-        test.mem.fail_at = at;
-        assert_int_equal(muster_slurm_hosts_parse(&hosts, test.env.mem, "n[1-8]", NULL),
-                         MUSTER_RESOURCE_EXHAUSTED);
-        test_env_close(&test);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -155,7 +139,6 @@ int main(void)
         cmocka_unit_test(a_bad_list_is_refused_with_the_place),
         cmocka_unit_test(more_hosts_than_the_limit_are_refused_before_they_are_made),
         cmocka_unit_test(a_name_above_255_characters_is_refused),
-        cmocka_unit_test(a_lack_of_memory_anywhere_frees_all),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -212,38 +212,6 @@ static void too_many_tasks_in_all_are_refused(void **state)
     test_env_close(&test);
 }
 
-static void lack_of_memory_leaks_nothing(void **state)
-{
-    static const struct muster_tpu_vm_texts texts = {HOSTS("a,b,a"), .coordinator = {"c:1", "C"}};
-    struct test_env test;
-    struct muster_tpu_vm vm;
-    unsigned failures = 0;
-    (void)state;
-    test_env_open(&test);
-
-    for (uint64_t at = 1; at < 20; at++) {
-        struct muster_cluster_spec *spec = NULL;
-        struct muster_error error = {.text = ""};
-        enum muster_rc rc;
-
-        test.mem.fail_at = at;
-        rc = muster_tpu_vm_init(&vm, test.env.mem, &texts, PORT, &error);
-        if (rc == MUSTER_OK)
-            rc = muster_tpu_vm_cluster(&vm, "w", &spec, &error);
-        assert_int_equal(rc, at <= 12 ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_OK);
-        assert_string_equal(error.text, at > 12  ? ""
-                                        : at > 9 ? "no memory for a cluster"
-                                                 : "no memory");
-        failures += rc != MUSTER_OK;
-        muster_cluster_spec_unref(spec);
-        muster_tpu_vm_fini(&vm);
-    }
-    test.mem.fail_at = 0;
-
-    assert_int_equal(failures, 12);
-    test_env_close(&test);
-}
-
 static void tpu_env_is_lines_of_quoted_values(void **state)
 {
     static const char text[] = "ACCELERATOR_TYPE: 'v4-16'\n  WORKER_ID : '1'\r\nno colon\n"
@@ -282,7 +250,6 @@ int main(void)
         cmocka_unit_test(no_port_is_left_for_the_last_on_a_host),
         cmocka_unit_test(more_hosts_than_there_may_be_are_refused),
         cmocka_unit_test(too_many_tasks_in_all_are_refused),
-        cmocka_unit_test(lack_of_memory_leaks_nothing),
         cmocka_unit_test(tpu_env_is_lines_of_quoted_values),
     };
 
