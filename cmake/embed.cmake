@@ -1,4 +1,4 @@
-# cmake -DINPUT=FILE -DOUTPUT=FILE.c -DNAME=run_page -DHEADER=run_page.h -P embed.cmake: a file as bytes of C.
+# cmake -DINPUT=FILE -DOUTPUT=FILE.c -DNAME=run_page -DHEADER=run/report/page.h -P embed.cmake: a file as bytes of C.
 file(READ ${INPUT} hex HEX)
 string(LENGTH "${hex}" digits)
 math(EXPR size "${digits} / 2")

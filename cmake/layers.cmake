@@ -15,7 +15,7 @@ endfunction()
 
 function(muster_layer name)
   cmake_parse_arguments(arg "" "" "DEPENDS;LIBS" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${name}/*.c)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${name}/*.c)
   set(depends ${arg_DEPENDS})
   list(TRANSFORM depends PREPEND muster_)
   if(sources)

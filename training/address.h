@@ -2,7 +2,7 @@
 #ifndef MUSTER_TRAINING_ADDRESS_H
 #define MUSTER_TRAINING_ADDRESS_H
 
-#include "cluster/member.h"
+#include "cluster/node/member.h"
 #include "training/place.h"
 
 /**

@@ -6,7 +6,7 @@
 #include <muster/http.h>
 #include <muster/resolver_watch.h>
 
-#include "cluster/member.h"
+#include "cluster/node/member.h"
 
 /** Caller's memory, all zero before open. */
 struct muster_expectation {

@@ -8,8 +8,8 @@
 #include <muster/gpu.h>
 #include <muster/stream.h>
 
-#include "collective/group.h"
-#include "runtime/process_system.h"
+#include "collective/group/group.h"
+#include "runtime/system/process_system.h"
 #include "training/address.h"
 #include "training/strategy_device.h"
 #include "training/tls_variables.h"

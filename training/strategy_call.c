@@ -3,7 +3,7 @@
 
 #include <muster/reduction.h>
 
-#include "collective/group.h"
+#include "collective/group/group.h"
 #include "training/strategy_call.h"
 #include "training/strategy_device.h"
 

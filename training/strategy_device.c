@@ -3,7 +3,7 @@
 
 #include <muster/gpu.h>
 
-#include "collective/group.h"
+#include "collective/group/group.h"
 
 /* --- The backend --- */
 

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "collective/group.h"
+#include "collective/group/group.h"
 #include "training/strategy_device.h"
 
 #define LEAVE_TIMEOUT_NS (10 * MUSTER_NS_PER_S)

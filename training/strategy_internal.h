@@ -11,9 +11,9 @@
 #include <muster/strategy_split.h>
 #include <muster/tensor_list.h>
 
-#include "cluster/member.h"
-#include "collective/group.h"
-#include "runtime/process_system.h"
+#include "cluster/node/member.h"
+#include "collective/group/group.h"
+#include "runtime/system/process_system.h"
 #include "training/activity.h"
 #include "training/expectation.h"
 #include "training/failpoint.h"

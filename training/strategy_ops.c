@@ -4,7 +4,7 @@
 #include <muster/all_reduce.h>
 #include <muster/message.h>
 
-#include "collective/group.h"
+#include "collective/group/group.h"
 #include "training/strategy_call.h"
 
 static enum muster_rc start_all_reduce(const struct muster_strategy_call *call, size_t i,

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "runtime/recorder_system.h"
+#include "runtime/system/recorder_system.h"
 #include "training/strategy_call.h"
 #include "training/variables.h"
 

@@ -4,7 +4,7 @@
 #include <muster/env.h>
 #include <muster/strategy.h>
 
-#include "collective/board_system.h"
+#include "collective/board/system.h"
 
 #include <errno.h>
 #include <stdatomic.h>

@@ -4,7 +4,7 @@
 
 #include <muster/log.h>
 
-#include "cluster/member.h"
+#include "cluster/node/member.h"
 
 /** Fills in what the environment says; texts are borrowed from it. INVALID_ARGUMENT names the
  * variable. */

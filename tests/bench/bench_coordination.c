@@ -18,7 +18,7 @@
 #include <muster/stream.h>
 
 #include "bench_clock.h"
-#include "tools/bench_meet.h"
+#include "tools/bench/meet.h"
 
 #define SERVICE          "/xla.coordination.CoordinationService/"
 #define DEADLINE_NS      (120 * MUSTER_NS_PER_S)

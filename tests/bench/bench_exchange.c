@@ -8,7 +8,7 @@
 #include <muster/static_group.h>
 #include <muster/stream.h>
 
-#include "tools/bench_meet.h"
+#include "tools/bench/meet.h"
 #include "bench_clock.h"
 
 #include <stdio.h>

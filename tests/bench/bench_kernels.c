@@ -1,7 +1,7 @@
 /* How fast elements are reduced: one JSON line per type, reduction and path of this machine, the
  * best of several rounds in a working set that fits a cache and in one that does not. Each kernel
  * must first agree with the reference, bit by bit. */
-#include "collective/kernels.h"
+#include "collective/kernel/kernels.h"
 #include "kernel_reference.h"
 #include "bench_clock.h"
 

@@ -3,7 +3,7 @@
  * victim and one with 1 GiB resident.
  *
  *   bench_liveness [TRIALS]    one JSON line per victim */
-#include "collective/board_system.h"
+#include "collective/board/system.h"
 #include "bench_clock.h"
 
 #include <muster/env.h>

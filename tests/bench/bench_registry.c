@@ -14,7 +14,7 @@
 #include <muster/stream.h>
 
 #include "bench_clock.h"
-#include "tools/bench_meet.h"
+#include "tools/bench/meet.h"
 
 #define IN_FLIGHT_MAX 1024
 #define VALUE_BYTES   128

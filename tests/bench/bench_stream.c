@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "net/net_internal.h"
+#include "net/stream/net_internal.h"
 #include "bench_clock.h"
 
 #define BUFFER_BYTES    (4u << 20)

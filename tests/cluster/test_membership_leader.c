@@ -6,7 +6,7 @@
 #include <stdarg.h>
 #include <cmocka.h>
 
-#include "cluster/registry_store.h"
+#include "cluster/store/store.h"
 
 /* Committed views: the key is written once per epoch. */
 static uint64_t views_committed(const struct train_job *job)

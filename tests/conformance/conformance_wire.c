@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "net/base64.h"
+#include "net/stream/base64.h"
 #include "proto/guard.h"
 
 struct block {

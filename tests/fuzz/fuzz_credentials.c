@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "net/credentials_file.h"
-#include "net/credentials_internal.h"
+#include "net/auth/credentials_file.h"
+#include "net/http/credentials_internal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "resolvers/gce_text.h"
+#include "resolvers/platform/gce/text.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 

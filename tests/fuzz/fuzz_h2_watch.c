@@ -1,7 +1,7 @@
 /* Heads of HTTP/2 frames: the verdict does not depend on how the bytes are cut. */
 #include <stdlib.h>
 
-#include "net/h2_watch.h"
+#include "net/h2/watch.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 

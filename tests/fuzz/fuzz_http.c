@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "net/http_retry.h"
-#include "net/http_url.h"
+#include "net/http/retry.h"
+#include "net/http/url.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "resolvers/kubeconfig.h"
+#include "resolvers/platform/kubernetes/kubeconfig.h"
 
 #define SECRET "s3cret"
 

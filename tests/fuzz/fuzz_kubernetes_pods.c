@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "resolvers/kubernetes_pods.h"
+#include "resolvers/platform/kubernetes/pods.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 

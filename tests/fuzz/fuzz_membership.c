@@ -5,9 +5,9 @@
 
 #include <muster/view.h>
 
-#include "cluster/control_proto.h"
-#include "cluster/state_manifest.h"
-#include "net/peer_link_internal.h"
+#include "cluster/membership/control_proto.h"
+#include "cluster/node/state_manifest.h"
+#include "net/link/peer_link_internal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 

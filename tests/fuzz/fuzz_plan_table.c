@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collective/plan_steps.h"
+#include "collective/plan/steps.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 

@@ -2,9 +2,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "net/rpc_method_policy.h"
-#include "net/rpc_retry.h"
-#include "net/rpc_service_config.h"
+#include "net/grpc/client/method_policy.h"
+#include "net/grpc/client/retry.h"
+#include "net/grpc/client/service_config.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "resolvers/sagemaker_hosts.h"
+#include "resolvers/platform/plain/sagemaker_hosts.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 

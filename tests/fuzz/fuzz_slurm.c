@@ -4,7 +4,7 @@
 
 #include <muster/slurm_resolver.h>
 
-#include "resolvers/slurm_text.h"
+#include "resolvers/platform/slurm/text.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 

@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "resolvers/task_address.h"
-#include "resolvers/tpu_text.h"
+#include "resolvers/spec/task_address.h"
+#include "resolvers/platform/tpu/text.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 

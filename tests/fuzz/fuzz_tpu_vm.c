@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "resolvers/tpu_vm_text.h"
+#include "resolvers/platform/tpu/vm_text.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "resolvers/uri_options.h"
+#include "resolvers/core/uri_options.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 

@@ -4,7 +4,7 @@
 
 #include "proto/guard.h"
 #include "proto/worker.pb-c.h"
-#include "resolvers/worker_status.h"
+#include "resolvers/platform/tpu/worker_status.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 

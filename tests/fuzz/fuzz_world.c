@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "resolvers/world_resolver.h"
+#include "resolvers/platform/launcher/world_resolver.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 

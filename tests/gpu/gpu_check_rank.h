@@ -7,8 +7,8 @@
 #include <muster/gpu.h>
 #include <muster/stream.h>
 
-#include "collective/gpu_internal.h"
-#include "collective/group.h"
+#include "collective/gpu/gpu_internal.h"
+#include "collective/group/group.h"
 
 #define LINKS  (4 * CHECK_RANKS_MAX)
 #define VALUES 1000u

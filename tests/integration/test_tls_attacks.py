@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Floods of TLS handshakes on real sockets before bench_rpc_server: that they end, how much memory the process takes at its peak, and that
-another client is served all the while. What comes after a handshake is in integration.rpc_attacks and unit net.tls_handshake."""
+another client is served all the while. What comes after a handshake is in integration.rpc_attacks and unit net.tls.handshake."""
 import os
 import select
 import signal

@@ -2,7 +2,7 @@
 #ifndef MUSTER_TEST_BOARD_SCENE_H
 #define MUSTER_TEST_BOARD_SCENE_H
 
-#include "collective/board_internal.h"
+#include "collective/board/board_internal.h"
 #include "test_env.h"
 
 #include <fcntl.h>

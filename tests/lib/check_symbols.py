@@ -20,38 +20,38 @@ GPU_THREAD = r"collective/gpu_control\.c"
 # What is forbidden, and the adapter files where it is the point of the file.
 RULES = [
     ("time", r"clock_gettime|clock_nanosleep|nanosleep|gettimeofday|time|usleep|sleep|timerfd_\w+|times|clock|alarm",
-     {"runtime/loop_libevent.c": r"clock_gettime|timerfd_\w+", "runtime/host_system.c": "clock_gettime",
-      "runtime/recorder_system.c": "clock_gettime",
-      "runtime/driver_seat.c": "nanosleep", "runtime/process_system.c": "nanosleep"}),
+     {"runtime/loop/loop_libevent.c": r"clock_gettime|timerfd_\w+", "runtime/system/host_system.c": "clock_gettime",
+      "runtime/system/recorder_system.c": "clock_gettime",
+      "runtime/loop/driver_seat.c": "nanosleep", "runtime/system/process_system.c": "nanosleep"}),
     ("sockets", r"socket|socketpair|connect|bind|listen|accept4?|send|sendto|sendmsg|sendmmsg|recv|recvfrom|recvmsg|"
      r"recvmmsg|shutdown|[gs]etsockopt|getsockname|getpeername|getaddrinfo|getnameinfo|gethostby\w+|gethostname",
-     {NET_SOCKETS: r".*", BOARD_SOCKET: r".*", "runtime/recorder_system.c": "gethostname"}),
+     {NET_SOCKETS: r".*", BOARD_SOCKET: r".*", "runtime/system/recorder_system.c": "gethostname"}),
     ("descriptors", r"read|write|readv|writev|pread|pwrite|open|openat|fopen|fdopen|creat|pipe2?|dup[23]?|close|fcntl|"
      r"ioctl|poll|ppoll|select|pselect|epoll_\w+|eventfd|signalfd|memfd_create|shm_open|mmap|rename|unlink|mkstemp|glob",
      {NET_SOCKETS: r".*", SHARED_MEMORY: r".*", GPU_THREAD: r".*",
-      "runtime/loop_libevent.c": r"close|read",  # of its timerfd
-      "runtime/loop_libevent_fd.c": r"close|fcntl|epoll_\w+",
-      "runtime/wake_eventfd.c": r"eventfd|read|write|close",
-      "runtime/files_system.c": r"open|read|write|close|rename|unlink|glob",
-      "runtime/host_system.c": r"close",
-      "runtime/process_system.c": r"open|read|close",  # names of threads
-      "runtime/recorder_system.c": r"open|write|close|rename|unlink|poll",  # also in a handler of signals
-      "runtime/host_command.c": r"pipe2|fcntl|read|close",
-      "cluster/registry_store_sqlite.c": r"open|close",  # makes the file, for its owner alone
-      "cluster/registry_backup_sqlite.c": r"open|pread|write|close|unlink",  # files too large to be read whole
+      "runtime/loop/loop_libevent.c": r"close|read",  # of its timerfd
+      "runtime/loop/loop_libevent_fd.c": r"close|fcntl|epoll_\w+",
+      "runtime/loop/wake_eventfd.c": r"eventfd|read|write|close",
+      "runtime/system/files_system.c": r"open|read|write|close|rename|unlink|glob",
+      "runtime/system/host_system.c": r"close",
+      "runtime/system/process_system.c": r"open|read|close",  # names of threads
+      "runtime/system/recorder_system.c": r"open|write|close|rename|unlink|poll",  # also in a handler of signals
+      "runtime/system/host_command.c": r"pipe2|fcntl|read|close",
+      "cluster/store/store_sqlite.c": r"open|close",  # makes the file, for its owner alone
+      "cluster/store/backup_sqlite.c": r"open|pread|write|close|unlink",  # files too large to be read whole
       "training/report.c": r"write|close|poll"}),  # the pipe that the launcher handed down
     ("randomness", r"getrandom|getentropy|rand|srand|rand_r|random|srandom|[delmnj]rand48|arc4random\w*|RAND_\w+",
-     {"runtime/rng_system.c": "getrandom"}),
+     {"runtime/system/rng_system.c": "getrandom"}),
     ("environment", r"getenv|secure_getenv|setenv|unsetenv|putenv|environ",
-     {"runtime/vars_system.c": "getenv", "runtime/host_command.c": "environ"}),
+     {"runtime/system/vars_system.c": "getenv", "runtime/system/host_command.c": "environ"}),
     ("threads", r"pthread_\w+|thrd_\w+|mtx_\w+|cnd_\w+",
-     {"runtime/driver_seat.c": r".*", "runtime/recorder_system.c": r"pthread_mutex_\w+", "runtime/process_system.c": r"pthread_(once|atfork|mutex_\w+)", GPU_THREAD: r".*", SHARED_MEMORY: r"pthread_(mutex|key|[gs]etspecific)\w*"}),
+     {"runtime/loop/driver_seat.c": r".*", "runtime/system/recorder_system.c": r"pthread_mutex_\w+", "runtime/system/process_system.c": r"pthread_(once|atfork|mutex_\w+)", GPU_THREAD: r".*", SHARED_MEMORY: r"pthread_(mutex|key|[gs]etspecific)\w*"}),
     ("processes", r"fork|vfork|clone|exec[lv]\w*|posix_spawn\w*|wait|waitpid|waitid|kill|system|popen|signal|sigaction|"
      r"syscall|prctl|process_vm_\w+|exit|_exit",
-     {"runtime/recorder_system.c": "sigaction", "runtime/loop_libevent.c": "signal", "runtime/host_system.c": "syscall", "runtime/time_slice.c": "syscall",
-      "runtime/host_command.c": r"posix_spawn\w*|waitid|kill", SHARED_MEMORY: r".*"}),
+     {"runtime/system/recorder_system.c": "sigaction", "runtime/loop/loop_libevent.c": "signal", "runtime/system/host_system.c": "syscall", "runtime/loop/time_slice.c": "syscall",
+      "runtime/system/host_command.c": r"posix_spawn\w*|waitid|kill", SHARED_MEMORY: r".*"}),
     ("the heap", r"malloc|calloc|realloc|free|strdup|strndup|asprintf|aligned_alloc|posix_memalign|memalign",
-     {"runtime/mem.c": "realloc|free"}),
+     {"runtime/value/mem.c": "realloc|free"}),
 ]
 # Libraries that hand out or take memory of the C library's heap.
 HEAP_OF_LIBRARIES = r"net/(tls|crypto)_openssl\.c|net/dns_cares\.c|net/h2_session\.c|net/http_\w+\.c|cluster/registry_store_sqlite\.c"

@@ -102,10 +102,10 @@ def faults_of(root):
 
 def check_self():
     """In a repository with planted files each of them is refused, and nothing else."""
-    planted = {".part-3f21": "x", "net/stream.c.orig": "x", "net/stream.c~": "x", "notes.txt": "x", "docs/page.md": "", "tools/a.out": "x",
+    planted = {".part-3f21": "x", "net/stream/stream.c.orig": "x", "net/stream/stream.c~": "x", "notes.txt": "x", "docs/page.md": "", "tools/a.out": "x",
                "net/merged.c": "<<<<<<< HEAD\nx\n=======\ny\n>>>>>>> other\n",
                "scratch/stream.c": "x", "tests/unit/net/test_a.py": "x", "examples/big.c": "x" * (BYTES_MAX + 1)}
-    right = {"net/stream.c": "x", "docs/decisions/page.md": "x", "tests/fuzz/corpus/uri/empty": "", "tests/fuzz/corpus/uri/odd": "x", "README.md": "x",
+    right = {"net/stream/stream.c": "x", "docs/decisions/page.md": "x", "tests/fuzz/corpus/uri/empty": "", "tests/fuzz/corpus/uri/odd": "x", "README.md": "x",
              "tests/bench/peers/rpc/go/main.go": "x", "examples/cache/server.c": "x"}
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)

@@ -12,11 +12,11 @@ SOURCES = "runtime proto net resolvers collective cluster params training tools 
 DATED = "docs/decisions/"  # pages that say what was decided on a day
 # Keys of wire formats and of the summary, which others read by these names.
 ALLOWED = {
-    "tools/run_activity.c": {"epoch"},
-    "tools/run_events.c": {"epoch"},
-    "tools/run_recovery.c": {"epoch"},
-    "tools/run_report.c": {"epoch"},
-    "tools/run_summary.c": {"epochs"},
+    "tools/run/report/activity.c": {"epoch"},
+    "tools/run/report/events.c": {"epoch"},
+    "tools/run/report/recovery.c": {"epoch"},
+    "tools/run/report/report.c": {"epoch"},
+    "tools/run/report/summary.c": {"epochs"},
     "training/report.c": {'\\"epoch\\":'},
     "docs/protocol.md": {'"epoch":'},
 }

@@ -4,7 +4,7 @@
 
 #include <muster/mem.h>
 
-#include "cluster/coordination.h"
+#include "cluster/coordination/coordination.h"
 
 struct coordination_scene {
     struct muster_mem_limited mem;

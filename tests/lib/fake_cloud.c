@@ -7,7 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "runtime/text.h"
+#include "runtime/value/text.h"
 #include "test_env.h"
 
 #define GREETING_BYTES 4

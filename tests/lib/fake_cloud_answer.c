@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "net/http_url.h"
+#include "net/http/url.h"
 #include "test_env.h"
 
 /* Records. */

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "runtime/text.h"
+#include "runtime/value/text.h"
 
 #define READ_BYTES (16u << 10)
 

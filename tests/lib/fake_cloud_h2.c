@@ -6,8 +6,8 @@
 #include <string.h>
 #include <strings.h>
 
-#include "net/h2_session.h"
-#include "runtime/text.h"
+#include "net/h2/session.h"
+#include "runtime/value/text.h"
 #include "test_env.h"
 
 #define STREAMS_DEFAULT 250

@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cluster/view_decide.h"
-#include "collective/shm.h"
-#include "collective/wire_tcp_internal.h"
+#include "cluster/membership/view_decide.h"
+#include "collective/group/shm/shm.h"
+#include "collective/wire/wire_tcp_internal.h"
 
 bool group_ring_has_boards;
 uint32_t group_ring_stripe_count = 1;

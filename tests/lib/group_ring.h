@@ -7,7 +7,7 @@
 
 #include <muster/stream.h>
 
-#include "collective/group.h"
+#include "collective/group/group.h"
 #include "sim_board.h"
 
 #define GROUP_RING_MAX 17

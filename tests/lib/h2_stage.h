@@ -3,7 +3,7 @@
 #ifndef MUSTER_TEST_H2_STAGE_H
 #define MUSTER_TEST_H2_STAGE_H
 
-#include "net/h2_session.h"
+#include "net/h2/session.h"
 
 #include "played_stream.h"
 #include "test_env.h"

@@ -4,8 +4,8 @@
 
 #include "test_env.h"
 #include <muster/stream.h>
-#include "net/peer_link.h"
-#include "net/peer_link_internal.h"
+#include "net/link/peer_link.h"
+#include "net/link/peer_link_internal.h"
 
 #define FRAMES_MAX 64
 

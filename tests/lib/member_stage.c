@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cluster/progress_proto.h"
+#include "cluster/membership/progress_proto.h"
 
 struct muster_incarnation member_stage_incarnation(unsigned number)
 {

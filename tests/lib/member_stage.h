@@ -6,7 +6,7 @@
 
 #include "test_env.h"
 
-#include "cluster/membership.h"
+#include "cluster/membership/membership.h"
 
 #define STAGE_EPOCH    5
 #define STAGE_REVISION 50

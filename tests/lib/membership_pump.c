@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cluster/progress_proto.h"
+#include "cluster/membership/progress_proto.h"
 
 void pump_fail(struct pump *pump, const char *format, ...)
 {

@@ -5,8 +5,8 @@
 
 #include <muster/env.h>
 
-#include "cluster/membership.h"
-#include "collective/progress.h"
+#include "cluster/membership/membership.h"
+#include "collective/view/progress.h"
 
 #define PUMP_NODES_MAX 48 /* lives of processes, not tasks */
 #define PUMP_OPS_MAX   4

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "cluster/progress_proto.h"
+#include "cluster/membership/progress_proto.h"
 
 static uint64_t bit(unsigned node)
 {

@@ -3,7 +3,7 @@
 #define MUSTER_TEST_MVCC_STAGE_H
 
 #include "test_env.h"
-#include "cluster/registry_mvcc.h"
+#include "cluster/store/mvcc.h"
 
 #define WORDS_MAX 16
 #define OPS_MAX   400

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "collective/view_proto.h"
+#include "collective/view/view_proto.h"
 
 static void note_event(struct node_stand *stand, const char *what, unsigned number)
 {

@@ -4,7 +4,7 @@
 
 #include "registry_pair.h"
 
-#include "cluster/member.h"
+#include "cluster/node/member.h"
 
 #define NODE_STAND_JOB    "job"
 #define NODE_STAND_FOLDER "/muster/" NODE_STAND_JOB "/"

@@ -1,6 +1,6 @@
 /* A strategy on a node that the case plays: what the strategy asks of the cluster and of its group is noted,
  * and the case decides what comes of it. Only in programs that are linked for it (tests/CMakeLists.txt):
- * there these functions stand in place of muster_node_open and all others of cluster/member.h, of the flight
+ * there these functions stand in place of muster_node_open and all others of cluster/node/member.h, of the flight
  * recorder, and of those that start operations on a group. */
 #ifndef MUSTER_TEST_PLAYED_NODE_H
 #define MUSTER_TEST_PLAYED_NODE_H
@@ -11,9 +11,9 @@
 
 #include <muster/strategy.h>
 
-#include "cluster/member.h"
-#include "collective/group.h"
-#include "runtime/recorder_system.h"
+#include "cluster/node/member.h"
+#include "collective/group/group.h"
+#include "runtime/system/recorder_system.h"
 #include "test_env.h"
 #include "training/strategy_internal.h"
 

@@ -5,7 +5,7 @@
 #include "rpc_stand.h"
 #include "store_stage.h"
 
-#include "cluster/registry_server_internal.h"
+#include "cluster/registry/server_internal.h"
 
 struct registry_stand {
     struct rpc_stand rpc;

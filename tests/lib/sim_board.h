@@ -4,7 +4,7 @@
 #ifndef MUSTER_TEST_SIM_BOARD_H
 #define MUSTER_TEST_SIM_BOARD_H
 
-#include "collective/board.h"
+#include "collective/board/board.h"
 
 struct sim_board_world {
     struct muster_env *env;    /* its mem and loop */

@@ -3,7 +3,7 @@
 #define MUSTER_TEST_SOCKET_STAND_H
 
 #include "test_env.h"
-#include "net/net_internal.h"
+#include "net/stream/net_internal.h"
 
 #define LARGE_BYTES (6u << 20)
 

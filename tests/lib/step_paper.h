@@ -3,7 +3,7 @@
 #ifndef MUSTER_TEST_STEP_PAPER_H
 #define MUSTER_TEST_STEP_PAPER_H
 
-#include "collective/plan_steps.h"
+#include "collective/plan/steps.h"
 
 #define PAPER_MEMBERS_MAX  17
 #define PAPER_LINE         16u /* elements of a cache line; they have 4 bytes here */

@@ -4,7 +4,7 @@
 
 #include "test_env.h"
 
-#include "cluster/registry_store.h"
+#include "cluster/store/store.h"
 
 struct sqlite3;
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "fake_authority.h"
-#include "net/tls_stream.h"
+#include "net/tls/stream.h"
 
 #define HANDSHAKE_NS (60 * MUSTER_NS_PER_S)
 

@@ -5,7 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "net/net_internal.h"
+#include "net/stream/net_internal.h"
 
 static void open_inner(struct tls_pair *pair)
 {

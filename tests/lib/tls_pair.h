@@ -3,8 +3,8 @@
 #define MUSTER_TEST_TLS_PAIR_H
 
 #include "test_env.h"
-#include "net/tls_internal.h"
-#include "net/tls_stream.h"
+#include "net/tls/tls_internal.h"
+#include "net/tls/stream.h"
 
 struct tls_side {
     struct muster_tls_handshake handshake;

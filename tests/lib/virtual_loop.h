@@ -4,7 +4,7 @@
 
 #include <muster/loop.h>
 
-#include "runtime/timer_queue.h"
+#include "runtime/loop/timer_queue.h"
 
 struct virtual_loop {
     struct muster_loop loop;

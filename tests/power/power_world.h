@@ -4,7 +4,7 @@
 
 #include "test_env.h"
 
-#include "cluster/registry_store.h"
+#include "cluster/store/store.h"
 
 #define MOMENTS_MAX 64
 #define PATH_BYTES  128

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cluster/progress_proto.h"
-#include "collective/shm.h"
+#include "cluster/membership/progress_proto.h"
+#include "collective/group/shm/shm.h"
 #include "tests/sim/sim_internal.h"
 
 #define BOARD_BYTES ((size_t)6 << 20)

@@ -4,8 +4,8 @@
 
 #include <stdlib.h>
 
-#include "cluster/progress_proto.h"
-#include "cluster/view_decide.h"
+#include "cluster/membership/progress_proto.h"
+#include "cluster/membership/view_decide.h"
 #include "tests/sim/sim_internal.h"
 
 uint64_t stage_draw(struct stage *stage, uint64_t bound)

@@ -3,7 +3,7 @@
 #ifndef MUSTER_SIM_COLLECTIVE_STAGE_H
 #define MUSTER_SIM_COLLECTIVE_STAGE_H
 
-#include "collective/group.h"
+#include "collective/group/group.h"
 #include "sim_board.h"
 #include "tests/sim/ledger.h"
 #include "tests/sim/trainee.h"

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collective/progress.h"
+#include "collective/view/progress.h"
 #include "tests/sim/sim_internal.h"
 
 #define SEQUENCES_MAX 8 /* operations per step and lane */

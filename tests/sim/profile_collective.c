@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cluster/progress_proto.h"
+#include "cluster/membership/progress_proto.h"
 #include "tests/sim/collective_stage.h"
 #include "tests/sim/faults.h"
 #include "tests/sim/profile.h"

@@ -8,7 +8,7 @@
 #include <muster/registry.h>
 #include <muster/registry_server.h>
 
-#include "cluster/registry_store.h"
+#include "cluster/store/store.h"
 #include "tests/sim/sim_internal.h"
 
 #define PORT           2379

@@ -2,7 +2,7 @@
 #ifndef MUSTER_SIM_INTERNAL_H
 #define MUSTER_SIM_INTERNAL_H
 
-#include "runtime/timer_queue.h"
+#include "runtime/loop/timer_queue.h"
 #include "tests/sim/world.h"
 
 /* Events: one heap, ordered by (time, sequence). */

@@ -9,7 +9,7 @@
 
 #include <muster/stream.h>
 
-#include "net/port.h"
+#include "net/link/port.h"
 #include "tests/sim/world.h"
 
 #define PORT       7000

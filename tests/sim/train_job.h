@@ -5,7 +5,7 @@
 
 #include <muster/registry.h>
 #include <muster/registry_server.h>
-#include "cluster/member.h"
+#include "cluster/node/member.h"
 #include "tests/sim/world.h"
 
 #define LIVES_MAX     24

@@ -2,7 +2,7 @@
  * weights, functions of the program's own, roots that do not fit; a list of tensors. */
 #include <muster/split.h>
 
-#include "collective/progress.h"
+#include "collective/view/progress.h"
 #include "tests/sim/trainee.h"
 
 #define LANE_OF_ALL 1

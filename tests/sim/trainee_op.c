@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "collective/progress.h"
+#include "collective/view/progress.h"
 
 #define OP_TIMEOUT_NS (300 * MUSTER_NS_PER_S)
 #define KEY_MASK      0xFFFFFF /* inputs are small whole numbers: sums are exact in every type */

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cluster/member.h"
-#include "collective/group_internal.h"
+#include "cluster/node/member.h"
+#include "collective/group/group_internal.h"
 #include "tests/sim/registry_stage.h"
 #include "tests/sim/sim_internal.h"
 #include "tests/sim/trainee.h"

@@ -1,6 +1,6 @@
 /* How the ranks of a measured peer meet before each operation, and tell how long theirs took: the
  * same for every peer, so that no peer's own barrier stands in front of its clock. muster does the
- * same in tools/bench_meet.h. Compiled with -D_GNU_SOURCE. */
+ * same in tools/bench/meet.h. Compiled with -D_GNU_SOURCE. */
 #ifndef MUSTER_PEERS_MEET_H
 #define MUSTER_PEERS_MEET_H
 

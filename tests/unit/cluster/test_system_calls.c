@@ -3,7 +3,7 @@
 #include "store_stage.h"
 #include "torture_calls.h"
 
-#include "cluster/registry_mvcc.h"
+#include "cluster/store/mvcc.h"
 
 #include <muster/registry_backup.h>
 

@@ -1,6 +1,6 @@
 /* Boards of two members in one process, while their system calls or their memory fail in turn: each is told
  * that the other is ready or why it is not, and what the system had is given back. */
-#include "collective/board_internal.h"
+#include "collective/board/board_internal.h"
 #include "torture_calls.h"
 
 #include <muster/tensor.h>

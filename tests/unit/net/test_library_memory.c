@@ -17,7 +17,7 @@
 #include <jansson.h>
 #include <openssl/crypto.h>
 
-#include "net/net_internal.h"
+#include "net/stream/net_internal.h"
 
 #define RUNS_MAX 40
 #define END_NS   (5 * MUSTER_NS_PER_S) /* who never gets memory again ends then */

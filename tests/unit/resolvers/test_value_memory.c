@@ -6,9 +6,9 @@
 #include <muster/slurm_resolver.h>
 
 #include "careful_mem.h"
-#include "resolvers/resolvers_internal.h"
-#include "resolvers/slurm_text.h"
-#include "resolvers/tpu_vm_text.h"
+#include "resolvers/core/resolvers_internal.h"
+#include "resolvers/platform/slurm/text.h"
+#include "resolvers/platform/tpu/vm_text.h"
 #include "test_env.h"
 #include "torture.h"
 

@@ -3,8 +3,8 @@
 #include <muster/command.h>
 #include <muster/runtime.h>
 
-#include "runtime/host_share.h"
-#include "runtime/recorder_system.h"
+#include "runtime/system/host_share.h"
+#include "runtime/system/recorder_system.h"
 #include "careful_mem.h"
 #include "torture_calls.h"
 

@@ -10,7 +10,7 @@
 
 #include "assertion_count.h"
 #include "played_node.h"
-#include "runtime/process_system.h"
+#include "runtime/system/process_system.h"
 
 /* In place of the product's: a language's runtime that says when it takes itself down. */
 static bool shows_end, is_ending;

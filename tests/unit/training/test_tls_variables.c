@@ -8,7 +8,7 @@
 
 #include <muster/tls_authority.h>
 
-#include "net/tls_internal.h"
+#include "net/tls/tls_internal.h"
 #include "test_vars.h"
 #include "tls_pair.h"
 

@@ -1,0 +1,272 @@
+/* The coordination service: who may ask, what is kept, what is due. */
+#include "cluster/coordination/coordination_internal.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define TEXT_BYTES_MAX 1024
+
+/* --- Answers --- */
+
+const char *muster_coordination_format(struct muster_coordination *coordination, const char *fmt,
+                                       ...)
+{
+    char text[TEXT_BYTES_MAX];
+    va_list arguments;
+
+    va_start(arguments, fmt);
+    (void)vsnprintf(text, sizeof(text), fmt, arguments);
+    va_end(arguments);
+    muster_text_clear(&coordination->scratch);
+    muster_text_add_string(&coordination->scratch, text);
+    return coordination->scratch.is_failed ? "out of memory" : coordination->scratch.bytes;
+}
+
+/* An error without a text is one whose text there was no memory to keep. */
+void muster_coordination_answer(struct muster_coordination *coordination,
+                                struct muster_coordination_ask *ask,
+                                const struct muster_coordination_answer *answer)
+{
+    struct muster_coordination_answer told = *answer;
+
+    if (told.rc != MUSTER_OK && told.text == NULL)
+        told.text = "out of memory";
+    muster_list_remove(&ask->node);
+    coordination->ops->answer(coordination->data, ask, &told);
+}
+
+void muster_coordination_succeed(struct muster_coordination *coordination,
+                                 struct muster_coordination_ask *ask)
+{
+    const struct muster_coordination_answer answer = {
+        .rc = MUSTER_OK, .service_incarnation = coordination->options.service_incarnation};
+
+    muster_coordination_answer(coordination, ask, &answer);
+}
+
+void muster_coordination_refuse(struct muster_coordination *coordination,
+                                struct muster_coordination_ask *ask, enum muster_rc rc,
+                                const char *text)
+{
+    const struct muster_coordination_answer answer = {
+        .rc = rc, .text = text, .details = MUSTER_COORDINATION_DETAIL_ERROR};
+
+    muster_coordination_answer(coordination, ask, &answer);
+}
+
+/* --- Life --- */
+
+struct muster_coordination_task *muster_coordination_find_task(
+    struct muster_coordination *coordination, uint32_t id)
+{
+    return id < coordination->options.task_count ? &coordination->tasks[id] : NULL;
+}
+
+enum muster_rc muster_coordination_new(struct muster_mem *mem,
+                                       const struct muster_coordination_options *options,
+                                       const struct muster_coordination_ops *ops, void *data,
+                                       struct muster_coordination **ret_coordination)
+{
+    struct muster_coordination *coordination = muster_mem_alloc_zero(mem, 1, sizeof(*coordination));
+
+    if (coordination == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    coordination->tasks =
+        muster_mem_alloc_zero(mem, options->task_count, sizeof(*coordination->tasks));
+    if (coordination->tasks == NULL) {
+        muster_mem_free(mem, coordination);
+        return MUSTER_RESOURCE_EXHAUSTED;
+    }
+    coordination->mem = mem;
+    coordination->options = *options;
+    coordination->ops = ops;
+    coordination->data = data;
+    muster_list_init(&coordination->beating);
+    muster_coordination_index_init(&coordination->keys, mem);
+    muster_coordination_index_init(&coordination->barriers, mem);
+    muster_list_init(&coordination->open_barriers);
+    muster_list_init(&coordination->alive_rounds);
+    muster_list_init(&coordination->watches);
+    muster_text_init(&coordination->scratch, mem);
+    for (uint32_t id = 0; id < options->task_count; id++) {
+        coordination->tasks[id].id = id;
+        coordination->tasks[id].state = MUSTER_TASK_UNINITIALIZED;
+        muster_list_init(&coordination->tasks[id].beat_node);
+    }
+    *ret_coordination = coordination;
+    return MUSTER_OK;
+}
+
+void muster_coordination_free(struct muster_coordination *coordination)
+{
+    if (coordination == NULL)
+        return;
+    muster_coordination_free_keys(coordination, NULL);
+    muster_coordination_free_barriers(coordination, NULL);
+    muster_coordination_free_alive(coordination);
+    for (uint32_t id = 0; id < coordination->options.task_count; id++) {
+        muster_mem_free(coordination->mem, coordination->tasks[id].text);
+        muster_mem_free(coordination->mem, (void *)(uintptr_t)coordination->tasks[id].devices.data);
+    }
+    muster_mem_free(coordination->mem, coordination->tasks);
+    muster_mem_free(coordination->mem, coordination->text);
+    muster_text_fini(&coordination->scratch);
+    muster_mem_free(coordination->mem, coordination);
+}
+
+void muster_coordination_forget_error(struct muster_coordination *coordination)
+{
+    muster_mem_free(coordination->mem, coordination->text);
+    coordination->text = NULL;
+    coordination->rc = MUSTER_OK;
+}
+
+/* Number 0 means none, on the wire. */
+static uint64_t next_incarnation(uint64_t incarnation)
+{
+    return incarnation + 1 != 0 ? incarnation + 1 : 1;
+}
+
+/* Nobody is connected: who is alive is not waited for. */
+void muster_coordination_begin_anew(struct muster_coordination *coordination)
+{
+    static const char over[] = "the job has ended";
+
+    muster_coordination_free_keys(coordination, over);
+    muster_coordination_free_barriers(coordination, over);
+    muster_coordination_forget_error(coordination);
+    coordination->has_all = false;
+    coordination->options.service_incarnation =
+        next_incarnation(coordination->options.service_incarnation);
+    for (uint32_t id = 0; id < coordination->options.task_count; id++) {
+        struct muster_coordination_task *task = &coordination->tasks[id];
+
+        muster_coordination_end_poll(coordination, task, over);
+        muster_mem_free(coordination->mem, (void *)(uintptr_t)task->devices.data);
+        task->devices = (struct muster_bytes){NULL, 0};
+        task->state = MUSTER_TASK_UNINITIALIZED;
+        task->has_shut_down = false;
+        task->incarnation = 0;
+    }
+    if (coordination->ops->keep_nothing != NULL)
+        coordination->ops->keep_nothing(coordination->data,
+                                        coordination->options.service_incarnation);
+}
+
+/* --- Questions --- */
+
+/* The reference checks it on all but the first; who says none speaks the earlier protocol. */
+static bool is_for_this_service(struct muster_coordination *coordination,
+                                const struct muster_coordination_request *request,
+                                struct muster_coordination_ask *ask)
+{
+    struct muster_coordination_answer answer = {
+        .rc = MUSTER_INTERNAL,
+        .details = MUSTER_COORDINATION_DETAIL_ERROR | MUSTER_COORDINATION_DETAIL_MISMATCH,
+        .service_incarnation = coordination->options.service_incarnation};
+
+    if (!request->has_service_incarnation ||
+        request->service_incarnation == coordination->options.service_incarnation)
+        return true;
+    answer.text = muster_coordination_format(
+        coordination, "wrong service incarnation: requested %" PRIu64 ", currently %" PRIu64,
+        request->service_incarnation, coordination->options.service_incarnation);
+    muster_coordination_answer(coordination, ask, &answer);
+    return false;
+}
+
+typedef void handler_fn(struct muster_coordination *coordination,
+                        const struct muster_coordination_request *request,
+                        struct muster_coordination_ask *ask);
+
+void muster_coordination_handle(struct muster_coordination *coordination, uint64_t now_ns,
+                                const struct muster_coordination_request *request,
+                                struct muster_coordination_ask *ask)
+{
+    static handler_fn *const handlers[] = {
+        [MUSTER_COORDINATION_REGISTER] = muster_coordination_register,
+        [MUSTER_COORDINATION_WAIT_FOR_ALL] = muster_coordination_wait_for_all,
+        [MUSTER_COORDINATION_HEARTBEAT] = muster_coordination_heartbeat,
+        [MUSTER_COORDINATION_POLL_FOR_ERROR] = muster_coordination_poll,
+        [MUSTER_COORDINATION_SHUTDOWN] = muster_coordination_shut_down,
+        [MUSTER_COORDINATION_RESET] = muster_coordination_reset,
+        [MUSTER_COORDINATION_REPORT_ERROR] = muster_coordination_report,
+        [MUSTER_COORDINATION_WATCH] = muster_coordination_watch,
+        [MUSTER_COORDINATION_TASK_STATE] = muster_coordination_tell_states,
+        [MUSTER_COORDINATION_INSERT] = muster_coordination_insert,
+        [MUSTER_COORDINATION_GET] = muster_coordination_get,
+        [MUSTER_COORDINATION_TRY_GET] = muster_coordination_get,
+        [MUSTER_COORDINATION_INCREMENT] = muster_coordination_increment,
+        [MUSTER_COORDINATION_DIRECTORY] = muster_coordination_list_directory,
+        [MUSTER_COORDINATION_DELETE] = muster_coordination_delete,
+        [MUSTER_COORDINATION_BARRIER] = muster_coordination_enter,
+        [MUSTER_COORDINATION_CANCEL_BARRIER] = muster_coordination_cancel_barrier,
+        [MUSTER_COORDINATION_ALIVE] = muster_coordination_ask_alive,
+    };
+
+    coordination->now_ns = now_ns;
+    muster_list_init(&ask->node);
+    ask->task = request->task;
+    ask->key = (struct muster_bytes){NULL, 0};
+    if (request->method != MUSTER_COORDINATION_REGISTER &&
+        !is_for_this_service(coordination, request, ask))
+        return;
+    handlers[request->method](coordination, request, ask);
+}
+
+bool muster_coordination_find_asker(const struct muster_coordination *coordination,
+                                    const struct muster_coordination_request *request,
+                                    uint32_t *ret_task)
+{
+    if (request->method == MUSTER_COORDINATION_POLL_FOR_ERROR) {
+        *ret_task = request->task;
+        return true;
+    }
+    /* Only what may wait for long is worth the search. */
+    if (request->method != MUSTER_COORDINATION_GET || request->asker_incarnation == 0)
+        return false;
+    for (uint32_t id = 0; id < coordination->options.task_count; id++) {
+        if (coordination->tasks[id].incarnation != request->asker_incarnation)
+            continue;
+        *ret_task = id;
+        return true;
+    }
+    return false;
+}
+
+void muster_coordination_drop(struct muster_coordination *coordination,
+                              struct muster_coordination_ask *ask)
+{
+    struct muster_coordination_task *task = muster_coordination_find_task(coordination, ask->task);
+
+    if (task != NULL && task->poll == ask)
+        task->poll = NULL;
+    muster_list_remove(&ask->node);
+    muster_coordination_drop_wait(coordination, ask);
+}
+
+/* --- Time --- */
+
+void muster_coordination_expire(struct muster_coordination *coordination, uint64_t now_ns)
+{
+    coordination->now_ns = now_ns;
+    muster_coordination_expire_tasks(coordination);
+    muster_coordination_expire_barriers(coordination);
+}
+
+uint64_t muster_coordination_due_ns(const struct muster_coordination *coordination)
+{
+    uint64_t due_ns = muster_coordination_barriers_due_ns(coordination);
+
+    if (!muster_list_is_empty(&coordination->beating)) {
+        const struct muster_coordination_task *oldest = MUSTER_CONTAINER_OF(
+            coordination->beating.next, struct muster_coordination_task, beat_node);
+        uint64_t silent_ns = oldest->beaten_ns + coordination->options.heartbeat_timeout_ns;
+
+        if (silent_ns < due_ns)
+            due_ns = silent_ns;
+    }
+    return due_ns;
+}

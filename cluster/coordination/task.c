@@ -1,0 +1,413 @@
+/* The life of tasks: registration, heartbeats, errors, the end. */
+#include "cluster/coordination/coordination_internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define WAIT_BARRIER           "WaitForAllTasks"
+#define SHUTDOWN_BARRIER_BYTES 48
+
+const char muster_coordination_register_barrier[] = "[Init]Wait_for_all_tasks_to_register";
+
+/* Who asks, or NULL: it was refused with that text (one %PRIu32). */
+static struct muster_coordination_task *find_asker(
+    struct muster_coordination *coordination, const struct muster_coordination_request *request,
+    struct muster_coordination_ask *ask, const char *before, const char *after)
+{
+    struct muster_coordination_task *task =
+        muster_coordination_find_task(coordination, request->task);
+
+    if (task == NULL)
+        muster_coordination_refuse(coordination, ask, MUSTER_INVALID_ARGUMENT,
+                                   muster_coordination_format(coordination, "%s%" PRId32 "%s",
+                                                              before, (int32_t)request->task,
+                                                              after));
+    return task;
+}
+
+/* --- Registration --- */
+
+/* All have come, or the time is over. */
+static void on_registered(struct muster_coordination *coordination,
+                          struct muster_coordination_barrier *barrier)
+{
+    if (barrier->rc == MUSTER_OK) {
+        muster_coordination_listen(coordination);
+        return;
+    }
+    for (uint32_t id = 0; id < coordination->options.task_count; id++)
+        if (coordination->tasks[id].state == MUSTER_TASK_CONNECTED)
+            muster_coordination_disconnect(coordination, &coordination->tasks[id],
+                                           "not all tasks have registered");
+}
+
+/* Everybody has shut down, or died for good: what comes now is the next job. */
+static bool is_over(const struct muster_coordination *coordination)
+{
+    for (uint32_t id = 0; id < coordination->options.task_count; id++) {
+        const struct muster_coordination_task *task = &coordination->tasks[id];
+
+        if (!task->has_shut_down && task->state != MUSTER_TASK_ERROR)
+            return false;
+    }
+    return true;
+}
+
+static const char *find_objection(struct muster_coordination *coordination,
+                                  const struct muster_coordination_task *task,
+                                  const struct muster_coordination_request *request)
+{
+    if (task->state == MUSTER_TASK_ERROR)
+        return muster_coordination_format(
+            coordination,
+            "%" PRIu32 " unexpectedly tried to connect while it is already in error. ResetTask() "
+            "should be called before a subsequent connect attempt. Existing error: %s",
+            task->id, task->text != NULL ? task->text : "");
+    if (task->state == MUSTER_TASK_CONNECTED && task->incarnation != request->incarnation &&
+        coordination->has_all && !coordination->options.is_recoverable)
+        return muster_coordination_format(
+            coordination,
+            "%" PRIu32 " unexpectedly tried to connect with a different incarnation. It has likely "
+            "restarted.",
+            task->id);
+    return NULL;
+}
+
+static void refuse_objection(struct muster_coordination *coordination,
+                             const struct muster_coordination_task *task, const char *text,
+                             struct muster_coordination_ask *ask)
+{
+    const struct muster_coordination_answer answer = {.rc = MUSTER_ABORTED,
+                                                      .text = text,
+                                                      .details = MUSTER_COORDINATION_DETAIL_ERROR |
+                                                                 MUSTER_COORDINATION_DETAIL_SOURCE,
+                                                      .source_task = task->id};
+
+    muster_coordination_answer(coordination, ask, &answer);
+}
+
+void muster_coordination_register(struct muster_coordination *coordination,
+                                  const struct muster_coordination_request *request,
+                                  struct muster_coordination_ask *ask)
+{
+    struct muster_coordination_task *task =
+        find_asker(coordination, request, ask, "Unexpected task registered with task=", "");
+    const char *objection;
+
+    if (task == NULL)
+        return;
+    if (is_over(coordination))
+        muster_coordination_begin_anew(coordination);
+    objection = find_objection(coordination, task, request);
+    if (objection != NULL) {
+        refuse_objection(coordination, task, objection, ask);
+        return;
+    }
+    if (task->state != MUSTER_TASK_CONNECTED || task->incarnation != request->incarnation) {
+        task->incarnation = request->incarnation;
+        muster_coordination_connect(coordination, task);
+    }
+    muster_coordination_enter_own(coordination, muster_coordination_register_barrier,
+                                  coordination->options.register_timeout_ns, request, on_registered,
+                                  ask);
+}
+
+/* Joined, the bytes of messages are one message. */
+static void join_devices(struct muster_coordination *coordination,
+                         struct muster_coordination_barrier *barrier)
+{
+    size_t bytes = 0;
+    uint8_t *joined;
+
+    for (uint32_t id = 0; id < coordination->options.task_count; id++)
+        bytes += coordination->tasks[id].devices.size;
+    joined = muster_mem_alloc(coordination->mem, bytes + 1);
+    if (joined == NULL) {
+        barrier->rc = MUSTER_RESOURCE_EXHAUSTED; /* they ask again */
+        return;
+    }
+    bytes = 0;
+    for (uint32_t id = 0; id < coordination->options.task_count; id++) {
+        struct muster_bytes devices = coordination->tasks[id].devices;
+
+        if (devices.size > 0)
+            memcpy(joined + bytes, devices.data, devices.size);
+        bytes += devices.size;
+    }
+    barrier->devices = (struct muster_bytes){joined, bytes};
+}
+
+/* TensorFlow's: the devices of all are told to all. */
+void muster_coordination_wait_for_all(struct muster_coordination *coordination,
+                                      const struct muster_coordination_request *request,
+                                      struct muster_coordination_ask *ask)
+{
+    struct muster_coordination_task *task =
+        find_asker(coordination, request, ask, "Unexpected task: ", "");
+    void *copy;
+
+    if (task == NULL)
+        return;
+    copy = muster_mem_alloc(coordination->mem, request->value.size + 1);
+    if (copy == NULL) {
+        muster_coordination_refuse(coordination, ask, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
+        return;
+    }
+    if (request->value.size > 0)
+        memcpy(copy, request->value.data, request->value.size);
+    muster_mem_free(coordination->mem, (void *)(uintptr_t)task->devices.data);
+    task->devices = (struct muster_bytes){copy, request->value.size};
+    muster_coordination_enter_own(coordination, WAIT_BARRIER,
+                                  coordination->options.register_timeout_ns, request, join_devices,
+                                  ask);
+}
+
+/* --- Heartbeats --- */
+
+static bool is_expected(struct muster_coordination *coordination,
+                        struct muster_coordination_task *task,
+                        const struct muster_coordination_request *request,
+                        struct muster_coordination_ask *ask)
+{
+    char *text;
+
+    if (task->incarnation == request->incarnation)
+        return true;
+    text = muster_mem_strdup(
+        coordination->mem,
+        muster_coordination_format(
+            coordination,
+            "%" PRIu32 " Heartbeat: Incarnation ID mismatch: expecting %" PRIu64 " but got %" PRIu64
+            ". The task has restarted and likely crashed earlier - check for any earlier errors or "
+            "any scheduler events (e.g. preemption, eviction) to debug further.",
+            task->id, task->incarnation, request->incarnation));
+    if (!coordination->options.is_recoverable)
+        muster_coordination_fail(coordination, task, MUSTER_ABORTED,
+                                 text != NULL ? text : "the task has restarted", false);
+    muster_coordination_refuse(coordination, ask, MUSTER_ABORTED, text);
+    muster_mem_free(coordination->mem, text);
+    return false;
+}
+
+void muster_coordination_heartbeat(struct muster_coordination *coordination,
+                                   const struct muster_coordination_request *request,
+                                   struct muster_coordination_ask *ask)
+{
+    struct muster_coordination_task *task =
+        find_asker(coordination, request, ask, "Unexpected heartbeat request from task: ",
+                   ". This usually implies a configuration error.");
+
+    if (task == NULL || !is_expected(coordination, task, request, ask))
+        return;
+    /* Who was told nothing by its poll is told here. */
+    if (coordination->options.ends_polls && coordination->rc != MUSTER_OK) {
+        muster_coordination_refuse(coordination, ask, coordination->rc, coordination->text);
+        return;
+    }
+    if (task->state == MUSTER_TASK_CONNECTED)
+        muster_coordination_beat(coordination, task);
+    else if (coordination->options.is_recoverable && !task->has_shut_down)
+        muster_coordination_connect(coordination, task); /* it only slept */
+    muster_coordination_succeed(coordination, ask);
+}
+
+static bool is_silent(const struct muster_coordination *coordination,
+                      const struct muster_coordination_task *task)
+{
+    return !muster_list_is_empty(&task->beat_node) &&
+           coordination->now_ns - task->beaten_ns >= coordination->options.heartbeat_timeout_ns;
+}
+
+/* The longest silent, or NULL. */
+static struct muster_coordination_task *find_silent(struct muster_coordination *coordination)
+{
+    struct muster_coordination_task *task;
+
+    if (muster_list_is_empty(&coordination->beating))
+        return NULL;
+    task =
+        MUSTER_CONTAINER_OF(coordination->beating.next, struct muster_coordination_task, beat_node);
+    return is_silent(coordination, task) ? task : NULL;
+}
+
+/* Of all who are silent for too long, and of `lost`. Gives; NULL: no memory. */
+static char *format_silent(struct muster_coordination *coordination,
+                           const struct muster_coordination_task *lost)
+{
+    (void)muster_coordination_format(
+        coordination, "The following tasks are unhealthy (stopped sending heartbeats):\n");
+    for (uint32_t id = 0; id < coordination->options.task_count; id++)
+        if (is_silent(coordination, &coordination->tasks[id]) || lost == &coordination->tasks[id])
+            muster_text_add_format(&coordination->scratch, "%" PRIu32 "\n", id);
+    muster_text_add_string(&coordination->scratch,
+                           "The tasks have crashed. Check the task logs for an earlier error, or "
+                           "scheduler events (e.g. preemption, eviction) to debug further.");
+    return coordination->scratch.is_failed
+               ? NULL
+               : muster_mem_strdup(coordination->mem, coordination->scratch.bytes);
+}
+
+static void lose(struct muster_coordination *coordination, struct muster_coordination_task *task,
+                 const char *text)
+{
+    if (coordination->options.is_recoverable)
+        muster_coordination_disconnect(coordination, task, "it has died");
+    else
+        muster_coordination_fail(coordination, task, MUSTER_UNAVAILABLE,
+                                 text != NULL ? text : "a task has died", false);
+}
+
+void muster_coordination_expire_tasks(struct muster_coordination *coordination)
+{
+    struct muster_coordination_task *task = find_silent(coordination);
+    char *text;
+
+    if (task == NULL)
+        return;
+    text = format_silent(coordination, task);
+    for (; task != NULL; task = find_silent(coordination))
+        lose(coordination, task, text);
+    muster_mem_free(coordination->mem, text);
+}
+
+void muster_coordination_lost(struct muster_coordination *coordination, uint64_t now_ns,
+                              uint32_t id)
+{
+    struct muster_coordination_task *task = muster_coordination_find_task(coordination, id);
+    char *text;
+
+    coordination->now_ns = now_ns;
+    if (task == NULL || task->state != MUSTER_TASK_CONNECTED || !coordination->has_all)
+        return;
+    text = format_silent(coordination, task);
+    lose(coordination, task, text);
+    muster_mem_free(coordination->mem, text);
+}
+
+/* --- Errors --- */
+
+void muster_coordination_poll(struct muster_coordination *coordination,
+                              const struct muster_coordination_request *request,
+                              struct muster_coordination_ask *ask)
+{
+    struct muster_coordination_task *task =
+        find_asker(coordination, request, ask, "Unexpected task polls for errors: ", "");
+
+    if (task == NULL)
+        return;
+    if (task->state != MUSTER_TASK_CONNECTED && task->state != MUSTER_TASK_ERROR) {
+        muster_coordination_refuse(
+            coordination, ask, MUSTER_FAILED_PRECONDITION,
+            muster_coordination_format(
+                coordination, "Task (%" PRIu32 ") that has not been registered polls for errors.",
+                task->id));
+        return;
+    }
+    muster_coordination_end_poll(coordination, task, "new request from the same task");
+    if (coordination->rc != MUSTER_OK) {
+        muster_coordination_refuse(coordination, ask, coordination->rc, coordination->text);
+        return;
+    }
+    task->poll = ask;
+    if (coordination->options.ends_polls)
+        muster_coordination_end_poll(coordination, task,
+                                     "errors are told by heartbeats, so that tasks outlive a "
+                                     "restart of the service");
+}
+
+void muster_coordination_report(struct muster_coordination *coordination,
+                                const struct muster_coordination_request *request,
+                                struct muster_coordination_ask *ask)
+{
+    struct muster_coordination_task *task =
+        find_asker(coordination, request, ask, "Unexpected request from task ", "");
+    enum muster_rc rc = request->number > 0 && request->number <= MUSTER_UNAUTHENTICATED
+                            ? (enum muster_rc)request->number
+                            : MUSTER_UNKNOWN;
+
+    if (task == NULL)
+        return;
+    muster_coordination_fail(coordination, task, rc,
+                             muster_coordination_format(coordination, "%.*s",
+                                                        (int)request->key.size,
+                                                        (const char *)request->key.data),
+                             true);
+    muster_coordination_succeed(coordination, ask);
+}
+
+void muster_coordination_reset(struct muster_coordination *coordination,
+                               const struct muster_coordination_request *request,
+                               struct muster_coordination_ask *ask)
+{
+    struct muster_coordination_task *task =
+        find_asker(coordination, request, ask, "Unexpected task: ", "");
+
+    if (task == NULL)
+        return;
+    muster_coordination_disconnect(coordination, task, "it was reset");
+    if (coordination->error_task == task->id)
+        muster_coordination_forget_error(coordination);
+    muster_coordination_succeed(coordination, ask);
+}
+
+/* --- The end --- */
+
+static void leave(struct muster_coordination *coordination, struct muster_coordination_task *task)
+{
+    task->has_shut_down = true;
+    muster_coordination_disconnect(coordination, task, "it has shut down");
+}
+
+/* Who did not come in time is in error. */
+static void fail_missing(struct muster_coordination *coordination,
+                         const struct muster_coordination_barrier *barrier)
+{
+    for (uint32_t id = 0; id < coordination->options.task_count; id++)
+        if (coordination->tasks[id].state == MUSTER_TASK_CONNECTED && barrier->has_arrived[id] == 0)
+            muster_coordination_fail(
+                coordination, &coordination->tasks[id], MUSTER_DEADLINE_EXCEEDED,
+                "This task did not come to the shutdown barrier in time.", false);
+}
+
+static void on_shut_down(struct muster_coordination *coordination,
+                         struct muster_coordination_barrier *barrier)
+{
+    char *text;
+
+    if (barrier->rc == MUSTER_OK) {
+        for (uint32_t id = 0; id < coordination->options.task_count; id++)
+            leave(coordination, &coordination->tasks[id]);
+        return;
+    }
+    if (barrier->rc == MUSTER_DEADLINE_EXCEEDED)
+        fail_missing(coordination, barrier);
+    text = muster_mem_strdup(
+        coordination->mem,
+        muster_coordination_format(
+            coordination, "Shutdown barrier has failed.\nBarrier result: '%s: %s'",
+            muster_rc_name(barrier->rc), barrier->text != NULL ? barrier->text : ""));
+    muster_mem_free(coordination->mem, barrier->text);
+    barrier->text = text;
+    barrier->rc = MUSTER_INTERNAL;
+}
+
+void muster_coordination_shut_down(struct muster_coordination *coordination,
+                                   const struct muster_coordination_request *request,
+                                   struct muster_coordination_ask *ask)
+{
+    struct muster_coordination_task *task =
+        find_asker(coordination, request, ask, "Unexpected task shuts down: ", "");
+    char id[SHUTDOWN_BARRIER_BYTES];
+
+    if (task == NULL)
+        return;
+    if (coordination->options.is_recoverable) {
+        muster_coordination_succeed(coordination, ask);
+        leave(coordination, task);
+        return;
+    }
+    (void)snprintf(id, sizeof(id), "Shutdown::%" PRIu64, coordination->options.service_incarnation);
+    muster_coordination_enter_own(coordination, id, coordination->options.shutdown_timeout_ns,
+                                  request, on_shut_down, ask);
+}

@@ -1,0 +1,305 @@
+/* Following: freeze, vote, and enter (or drop out of) the view that somebody committed. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cluster/membership/membership_internal.h"
+#include "cluster/membership/progress_proto.h"
+#include "cluster/membership/view_options.h"
+
+#define JOIN_INTERVAL_NS  (200 * MUSTER_NS_PER_MS)
+#define LEAVE_HOLD_MIN_NS (20 * MUSTER_NS_PER_MS)
+#define LEAVE_HOLD_MAX_NS (5 * MUSTER_NS_PER_S)
+
+void muster_membership_send_commit(struct muster_membership *machine,
+                                   const struct membership_peer *peer)
+{
+    struct muster_control control = {.kind = MUSTER_CONTROL_COMMIT};
+
+    if (machine->view == NULL)
+        return;
+    control.view = machine->view;
+    control.revision = machine->is_revision_known ? machine->revision : 0;
+    muster_membership_send(machine, peer, &control);
+}
+
+void muster_membership_answer_freeze(struct muster_membership *machine,
+                                     struct membership_peer *peer)
+{
+    struct muster_control control = {.kind = MUSTER_CONTROL_PROGRESS};
+
+    peer->has_asked = machine->progress == NULL;
+    if (peer->has_asked)
+        return;
+    control.change_id = peer->asked_change_id;
+    control.progress = machine->progress;
+    control.is_resigning = muster_membership_votes_resigning(machine);
+    muster_membership_send(machine, peer, &control);
+}
+
+void muster_membership_frozen(struct muster_membership *machine, struct muster_progress *progress)
+{
+    muster_progress_free(machine->retired);
+    machine->retired = machine->progress;
+    machine->progress = progress;
+    machine->frozen_ns = machine->now_ns;
+    for (size_t i = 0; i < machine->peer_count; i++)
+        if (machine->peers[i].has_asked)
+            muster_membership_answer_freeze(machine, &machine->peers[i]);
+}
+
+/* --- leaving --- */
+
+void muster_membership_go(struct muster_membership *machine)
+{
+    struct muster_membership_action *action =
+        muster_membership_act(machine, MUSTER_ACTION_ABORT_ALL);
+
+    muster_error_set(&action->error, MUSTER_CANCELLED, "this process has left the job");
+    muster_membership_act(machine, MUSTER_ACTION_TELL_LEFT);
+    muster_membership_move(machine, MUSTER_MEMBERSHIP_LEFT);
+}
+
+void muster_membership_leave(struct muster_membership *machine, bool is_done)
+{
+    if (!machine->is_leaving)
+        muster_membership_act(machine, MUSTER_ACTION_DEREGISTER);
+    machine->is_leaving = true;
+    machine->is_done = is_done;
+    machine->leave_due_ns = 0;
+    if (machine->state == MUSTER_MEMBERSHIP_IDLE || machine->state == MUSTER_MEMBERSHIP_FORMING ||
+        machine->state == MUSTER_MEMBERSHIP_JOINING)
+        muster_membership_go(machine);
+}
+
+/* --- a newer view --- */
+
+static void enter(struct muster_membership *machine, bool is_hand_over)
+{
+    struct muster_membership_action *action =
+        muster_membership_act(machine, MUSTER_ACTION_OPEN_GROUP);
+
+    action->view = muster_view_ref(machine->view);
+    action->is_hand_over = is_hand_over;
+    machine->is_ready = false;
+    machine->has_seen_members = true;
+    muster_membership_move(machine, MUSTER_MEMBERSHIP_STEADY);
+}
+
+static void exclude(struct muster_membership *machine)
+{
+    struct muster_error error;
+    struct muster_membership_action *action;
+
+    if (machine->is_leaving) {
+        muster_membership_go(machine);
+        return;
+    }
+    if (muster_membership_settle_over(machine, true))
+        return;
+    muster_error_set(&error, MUSTER_ABORTED, "left out of view %llu: %s",
+                     (unsigned long long)machine->view->epoch, machine->view->reason);
+    muster_membership_act(machine, MUSTER_ACTION_ABORT_ALL)->error = error;
+    action = muster_membership_act(machine, MUSTER_ACTION_TELL_EXCLUDED);
+    action->error = error;
+    action->view = muster_view_ref(machine->view);
+    machine->is_ready = false;
+    machine->committed_step = 0;
+    muster_membership_move(machine, MUSTER_MEMBERSHIP_JOINING);
+}
+
+/* Still an observer. An empty view after one with members: the job is over, if its work is done. */
+static void observe(struct muster_membership *machine, bool had_members)
+{
+    if (had_members && machine->is_synced)
+        machine->has_seen_members = true;
+    if (machine->is_leaving)
+        muster_membership_go(machine);
+    else if (machine->state == MUSTER_MEMBERSHIP_PROPOSING)
+        muster_membership_move(machine, MUSTER_MEMBERSHIP_JOINING);
+    if (machine->view->member_count == 0)
+        muster_membership_settle_over(machine, true);
+}
+
+static bool keeps_leaver(const struct muster_membership *machine, const struct muster_view *next)
+{
+    if (muster_membership_goes(machine))
+        return true;
+    for (size_t i = 0; i < machine->peer_count; i++)
+        if (machine->peers[i].leave_epoch == machine->view->epoch &&
+            muster_view_find(next, &machine->peers[i].member.incarnation, NULL))
+            return true;
+    return false;
+}
+
+/* A leaver that was kept for what it holds is asked again later and later: every change interrupts
+ * the others' work. */
+static void hold_leavers(struct muster_membership *machine, const struct muster_view *next)
+{
+    uint64_t span = machine->leave_hold_span_ns * 2;
+
+    if (machine->view == NULL || !keeps_leaver(machine, next)) {
+        machine->leave_hold_span_ns = 0;
+        return;
+    }
+    if (span < LEAVE_HOLD_MIN_NS)
+        span = LEAVE_HOLD_MIN_NS;
+    if (span > LEAVE_HOLD_MAX_NS)
+        span = LEAVE_HOLD_MAX_NS;
+    machine->leave_hold_span_ns = span;
+    machine->leave_hold_ns = machine->now_ns + span;
+}
+
+static void adopt_view(struct muster_membership *machine, struct muster_view *view,
+                       uint64_t revision)
+{
+    struct muster_view *old = machine->view;
+
+    hold_leavers(machine, view);
+    machine->view = muster_view_ref(view);
+    machine->revision = revision;
+    machine->is_revision_known = revision != 0;
+    machine->read_due_ns = 0;
+    muster_view_unref(old);
+    muster_membership_proposal_fini(machine);
+    muster_progress_free(machine->retired);
+    machine->retired = machine->progress;
+    machine->progress = NULL;
+    machine->takeover_due_ns = 0;
+    machine->join_hold.since_ns = machine->work_hold.since_ns = 0;
+    machine->heartbeat_due_ns = 0;
+    machine->join_due_ns = 0;
+    muster_membership_peers_follow(machine);
+}
+
+/* The view counts on operations that have ended here meanwhile: stand still, and be left out of the
+ * next one. */
+static void enter_resigning(struct muster_membership *machine)
+{
+    machine->resign_epoch = machine->view->epoch;
+    machine->leave_due_ns = 0;
+    muster_membership_act(machine, MUSTER_ACTION_FREEZE);
+    muster_membership_move(machine, MUSTER_MEMBERSHIP_FROZEN);
+}
+
+static void follow(struct muster_membership *machine, struct muster_view *view, uint64_t revision)
+{
+    bool is_void = machine->is_vote_void;
+    bool was = muster_membership_is_member(machine);
+    bool is = muster_view_find(view, &machine->options.self.incarnation, NULL);
+    bool had_members = machine->view != NULL && machine->view->member_count > 0;
+
+    if (was && is && (machine->progress == NULL || view->epoch != machine->view->epoch + 1)) {
+        muster_membership_fail(machine, MUSTER_INTERNAL,
+                               "a view counts on this process, which never voted for it");
+        return;
+    }
+    machine->is_vote_void = false;
+    adopt_view(machine, view, revision);
+    if (is)
+        enter(machine, was);
+    if (was && is && is_void)
+        enter_resigning(machine);
+    if (was && !is)
+        exclude(machine);
+    if (!was && !is)
+        observe(machine, had_members);
+}
+
+void muster_membership_saw_view(struct muster_membership *machine, struct muster_view *view,
+                                uint64_t revision)
+{
+    if (machine->state == MUSTER_MEMBERSHIP_LEFT || machine->state == MUSTER_MEMBERSHIP_IDLE)
+        return;
+    if (strcmp(view->job, machine->job) != 0) {
+        muster_membership_fail(machine, MUSTER_FAILED_PRECONDITION, "the view is of another job");
+        return;
+    }
+    if (machine->view == NULL || view->epoch > machine->view->epoch) {
+        follow(machine, view, revision);
+        return;
+    }
+    if (view->epoch < machine->view->epoch)
+        return;
+    if (view->digest != machine->view->digest) {
+        muster_membership_fail(machine, MUSTER_DATA_LOSS,
+                               "two different views have the same number");
+        return;
+    }
+    if (revision != 0) {
+        machine->revision = revision;
+        machine->is_revision_known = true;
+    }
+}
+
+/* --- an observer --- */
+
+/* Who would be a member must reach all members. Each of them is linked, or dead, or has been tried
+ * in vain: then the leader is told, and knows whether that one stays. */
+static bool has_tried_all(struct muster_membership *machine)
+{
+    for (size_t i = 0; i < machine->peer_count; i++) {
+        const struct membership_peer *peer = &machine->peers[i];
+
+        if (muster_membership_in_view(machine, peer) && !peer->suspicion.is_dead &&
+            peer->link != MEMBERSHIP_LINK_UP && peer->connect_backoff_ns == 0)
+            return false;
+    }
+    return true;
+}
+
+static void tell_unreached(struct muster_membership *machine)
+{
+    for (size_t i = 0; i < machine->peer_count; i++) {
+        const struct membership_peer *peer = &machine->peers[i];
+
+        if (muster_membership_in_view(machine, peer) && !peer->suspicion.is_dead &&
+            (peer->link != MEMBERSHIP_LINK_UP ||
+             muster_membership_peer_belief(machine, peer) >= MUSTER_BELIEF_SUSPECTED))
+            muster_membership_send_silence(machine, peer);
+    }
+}
+
+/* Who cannot work with the members as they have agreed asks for nothing: its node gives up. */
+static bool is_unfit(const struct muster_membership *machine)
+{
+    const struct muster_view_demands demands = {
+        .communication = machine->options.communication,
+        .is_reproducible = machine->options.plan.is_reproducible,
+        .data_protection = machine->options.data_protection};
+    struct muster_option_difference difference;
+
+    return muster_view_differs(machine->view, &demands, &difference);
+}
+
+static bool is_linked_to_member(const struct muster_membership *machine)
+{
+    for (size_t i = 0; i < machine->peer_count; i++)
+        if (machine->peers[i].link == MEMBERSHIP_LINK_UP &&
+            muster_membership_in_view(machine, &machine->peers[i]))
+            return true;
+    return false;
+}
+
+void muster_membership_settle_joining(struct muster_membership *machine)
+{
+    struct muster_control control = {.kind = MUSTER_CONTROL_JOIN};
+
+    if (muster_membership_is_view_dead(machine)) {
+        machine->forming_since_ns = machine->now_ns;
+        muster_membership_move(machine, MUSTER_MEMBERSHIP_FORMING);
+        return;
+    }
+    machine->has_seen_members = machine->has_seen_members || is_linked_to_member(machine);
+    if (!machine->is_ready || is_unfit(machine) ||
+        !muster_membership_is_due(machine, machine->join_due_ns))
+        return;
+    control.epoch = machine->view->epoch;
+    control.member = machine->options.self;
+    control.committed_step = machine->committed_step;
+    control.is_ready = has_tried_all(machine);
+    if (control.is_ready)
+        tell_unreached(machine);
+    muster_membership_send_members(machine, &control);
+    machine->join_due_ns = machine->now_ns + JOIN_INTERVAL_NS;
+    muster_membership_is_due(machine, machine->join_due_ns);
+}

@@ -1,0 +1,253 @@
+/* The first view, and a new beginning when every member of the last one is dead. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cluster/membership/membership_internal.h"
+
+#define FORMING_LOOK_NS (2 * MUSTER_NS_PER_MS)
+#define FORMING_STEP_NS (50 * MUSTER_NS_PER_MS) /* rank k proposes k of them later than the first */
+
+bool muster_membership_is_view_dead(const struct muster_membership *machine)
+{
+    const struct muster_view *view = machine->view;
+
+    for (uint32_t i = 0; i < view->member_count; i++) {
+        const struct membership_peer *peer =
+            muster_membership_peer_find(machine, &view->members[i].incarnation);
+
+        if (peer == NULL)
+            return false;
+        if (peer->suspicion.is_dead)
+            continue;
+        if (!machine->options.is_force_new || peer->link == MEMBERSHIP_LINK_UP ||
+            peer->is_registered)
+            return false;
+    }
+    return true;
+}
+
+/* What somebody had done before leaving, or before its process ended with success, and whether
+ * anybody of the last view had gone beyond it. is_sure: only by what launchers have recorded. */
+static bool is_work_done(const struct muster_membership *machine, bool is_sure)
+{
+    const struct muster_view *view = machine->view;
+    bool is_done = view->is_done;
+    uint64_t done_step = view->done_step;
+    uint64_t step = 0;
+
+    for (uint32_t i = 0; i < view->member_count; i++) {
+        const struct membership_peer *peer =
+            muster_membership_peer_find(machine, &view->members[i].incarnation);
+
+        if (peer == NULL || (is_sure && !peer->is_recorded))
+            return false;
+        is_done = is_done || peer->is_recorded_done;
+        if (peer->is_recorded_done && peer->committed_step > done_step)
+            done_step = peer->committed_step;
+        if (peer->committed_step > step)
+            step = peer->committed_step;
+    }
+    return is_done && step <= done_step;
+}
+
+bool muster_membership_settle_over(struct muster_membership *machine, bool is_sure)
+{
+    if (machine->view == NULL || machine->is_leaving ||
+        !(machine->options.is_return || machine->has_seen_members) ||
+        !muster_membership_is_view_dead(machine) || !is_work_done(machine, is_sure))
+        return false;
+    muster_membership_fail(machine, MUSTER_OUT_OF_RANGE,
+                           machine->view->member_count == 0
+                               ? "the job has ended: all its members have left"
+                               : "the job has ended: some of its members have finished, and no "
+                                 "other is left");
+    return true;
+}
+
+void muster_membership_register(struct muster_membership *machine)
+{
+    muster_membership_act(machine, MUSTER_ACTION_REGISTER)->begins_after = machine->begins_after;
+}
+
+/* A record outlives the job of its process, which may not know that it is over: for a new beginning
+ * only those count that ask for one. */
+static void ask_to_begin(struct muster_membership *machine)
+{
+    if (machine->view == NULL || machine->begins_after == machine->view->epoch)
+        return;
+    machine->begins_after = machine->view->epoch;
+    muster_membership_register(machine);
+}
+
+static bool is_beginner(const struct muster_membership *machine, const struct membership_peer *peer)
+{
+    return peer->is_registered && peer->has_record && !peer->suspicion.is_dead &&
+           (machine->view == NULL || peer->begins_after >= machine->view->epoch);
+}
+
+/* Of two processes with one task the one registered later counts. */
+static bool is_superseded(const struct muster_membership *machine,
+                          const struct membership_peer *peer)
+{
+    for (size_t i = 0; i < machine->peer_count; i++) {
+        const struct membership_peer *other = &machine->peers[i];
+
+        if (other != peer && is_beginner(machine, other) &&
+            muster_member_compare(&other->member, &peer->member) == 0 &&
+            other->register_revision > peer->register_revision)
+            return true;
+    }
+    return false;
+}
+
+static bool is_candidate(const struct muster_membership *machine,
+                         const struct membership_peer *peer)
+{
+    return is_beginner(machine, peer) && !is_superseded(machine, peer);
+}
+
+uint32_t muster_membership_candidate_count(const struct muster_membership *machine)
+{
+    uint32_t count = 0;
+
+    for (size_t i = 0; i < machine->peer_count; i++)
+        if (is_candidate(machine, &machine->peers[i]))
+            count++;
+    return count;
+}
+
+bool muster_membership_is_candidate(const struct muster_membership *machine, const char *task_type,
+                                    uint32_t task_index)
+{
+    for (size_t i = 0; i < machine->peer_count; i++)
+        if (is_candidate(machine, &machine->peers[i]) &&
+            machine->peers[i].member.task_index == task_index &&
+            strcmp(machine->peers[i].member.task_type, task_type) == 0)
+            return true;
+    return false;
+}
+
+void muster_membership_set_expected(struct muster_membership *machine, uint32_t count)
+{
+    machine->options.expected_count = count == 0 ? 1 : count;
+}
+
+/* A view that a member told may be ahead of the registry's news: who has left with it would still be
+ * counted. A leaver's record is gone before the view without it is there. */
+static bool is_informed(const struct muster_membership *machine)
+{
+    return machine->is_registry_up && machine->is_synced &&
+           (machine->view == NULL || machine->shown_epoch >= machine->view->epoch);
+}
+
+static bool has_enough(struct muster_membership *machine)
+{
+    uint32_t count = muster_membership_candidate_count(machine);
+
+    if (count >= machine->options.expected_count)
+        return true;
+    return muster_membership_is_due(machine, machine->forming_since_ns +
+                                                 machine->options.min_members_timeout_ns) &&
+           count >= machine->options.min_members;
+}
+
+/* A record outlives its process by its lease. Of those on this host the system knows better, and says so
+ * within FORMING_LOOK_NS. */
+static void watch_candidates(struct muster_membership *machine)
+{
+    for (size_t i = 0; i < machine->peer_count; i++)
+        if (is_candidate(machine, &machine->peers[i]))
+            muster_membership_peer_watch(machine, &machine->peers[i]);
+}
+
+/* The place of this process among the candidates. */
+static uint32_t own_place(const struct muster_membership *machine)
+{
+    uint32_t place = 0;
+
+    for (size_t i = 0; i < machine->peer_count; i++)
+        if (is_candidate(machine, &machine->peers[i]) &&
+            muster_member_compare(&machine->peers[i].member, &machine->options.self) < 0)
+            place++;
+    return place;
+}
+
+static int compare_members(const void *a, const void *b)
+{
+    return muster_member_compare(a, b);
+}
+
+/* What the first in rank order asks for, whoever is the first to make the view. */
+static void set_options(struct muster_membership *machine, struct muster_view *fields)
+{
+    const struct membership_peer *first =
+        muster_membership_peer_find(machine, &fields->members[0].incarnation);
+
+    fields->communication = first->communication;
+    fields->plan.is_reproducible = first->asks_reproducible;
+    fields->data_protection = first->data_protection;
+}
+
+static enum muster_rc make_view(struct muster_membership *machine, struct muster_view **ret_view)
+{
+    struct muster_mem *mem = machine->options.mem;
+    struct muster_view fields = {.plan = machine->options.plan, .reason = "first view"};
+    enum muster_rc rc;
+
+    memcpy(fields.job, machine->job, sizeof(fields.job));
+    fields.epoch = machine->view == NULL ? 1 : machine->view->epoch + 1;
+    if (machine->view != NULL)
+        memcpy(fields.reason, MUSTER_VIEW_ANEW, sizeof(MUSTER_VIEW_ANEW));
+    fields.members = muster_mem_alloc_zero(mem, machine->peer_count, sizeof(*fields.members));
+    if (fields.members == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    for (size_t i = 0; i < machine->peer_count; i++)
+        if (is_candidate(machine, &machine->peers[i])) {
+            fields.members[fields.member_count] = machine->peers[i].member;
+            fields.members[fields.member_count++].from_step = 0;
+        }
+    qsort(fields.members, fields.member_count, sizeof(*fields.members), compare_members);
+    set_options(machine, &fields);
+    rc = muster_view_new(mem, &fields, ret_view);
+    muster_mem_free(mem, fields.members);
+    return rc;
+}
+
+void muster_membership_settle_forming(struct muster_membership *machine)
+{
+    const struct membership_peer *self =
+        muster_membership_peer_find(machine, &machine->options.self.incarnation);
+    struct muster_view *view = NULL;
+
+    if (machine->view != NULL && !muster_membership_is_view_dead(machine)) {
+        muster_membership_move(machine, MUSTER_MEMBERSHIP_JOINING);
+        return;
+    }
+    if (machine->is_synced && muster_membership_settle_over(machine, true))
+        return;
+    if (is_informed(machine)) {
+        ask_to_begin(machine);
+        watch_candidates(machine);
+    }
+    if (!is_informed(machine) || self == NULL || !is_candidate(machine, self) ||
+        !has_enough(machine)) {
+        machine->forming_due_ns = 0;
+        return;
+    }
+    if (machine->forming_due_ns == 0)
+        machine->forming_due_ns =
+            machine->now_ns + FORMING_LOOK_NS +
+            muster_membership_jitter(machine, own_place(machine) * FORMING_STEP_NS);
+    if (!muster_membership_is_due(machine, machine->forming_due_ns))
+        return;
+    if (machine->view != NULL && !muster_membership_knows_revision(machine))
+        return;
+    if (muster_membership_settle_over(machine, false))
+        return;
+    if (make_view(machine, &view) != MUSTER_OK) {
+        machine->rc = MUSTER_RESOURCE_EXHAUSTED;
+        return;
+    }
+    machine->forming_due_ns = 0;
+    muster_membership_propose(machine, view);
+}

@@ -1,0 +1,519 @@
+/* The membership machine: its states, its dispatcher, and the list of actions. Parts of it:
+ * membership_*.c. */
+#include "cluster/membership/membership_internal.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cluster/membership/progress_proto.h"
+#include "collective/plan/plan.h"
+
+#define HEARTBEAT_INTERVAL_NS  (100 * MUSTER_NS_PER_MS)
+#define MIN_MEMBERS_TIMEOUT_NS (60 * MUSTER_NS_PER_S)
+#define JITTER_PERMILLE        250u
+#define SETTLE_ROUNDS_MAX      8
+
+#define IN(state) (1u << MUSTER_MEMBERSHIP_##state)
+
+/* moves[from]: the states that may follow. */
+static const unsigned moves[MUSTER_MEMBERSHIP_STATES] = {
+    [MUSTER_MEMBERSHIP_IDLE] = IN(FORMING) | IN(LEFT),
+    [MUSTER_MEMBERSHIP_FORMING] = IN(JOINING) | IN(PROPOSING) | IN(STEADY) | IN(LEFT),
+    [MUSTER_MEMBERSHIP_JOINING] = IN(FORMING) | IN(STEADY) | IN(LEFT),
+    [MUSTER_MEMBERSHIP_STEADY] = IN(FROZEN) | IN(COLLECTING) | IN(JOINING) | IN(LEFT),
+    [MUSTER_MEMBERSHIP_FROZEN] = IN(STEADY) | IN(COLLECTING) | IN(JOINING) | IN(LEFT),
+    [MUSTER_MEMBERSHIP_COLLECTING] =
+        IN(WAITING) | IN(PROPOSING) | IN(FROZEN) | IN(STEADY) | IN(JOINING) | IN(LEFT),
+    [MUSTER_MEMBERSHIP_WAITING] = IN(PROPOSING) | IN(FROZEN) | IN(STEADY) | IN(JOINING) | IN(LEFT),
+    [MUSTER_MEMBERSHIP_PROPOSING] =
+        IN(FORMING) | IN(COLLECTING) | IN(STEADY) | IN(JOINING) | IN(LEFT),
+    [MUSTER_MEMBERSHIP_LEFT] = 0,
+};
+
+const char *muster_membership_state_name(enum muster_membership_state state)
+{
+    static const char *const names[MUSTER_MEMBERSHIP_STATES] = {
+        [MUSTER_MEMBERSHIP_IDLE] = "idle",       [MUSTER_MEMBERSHIP_FORMING] = "forming",
+        [MUSTER_MEMBERSHIP_JOINING] = "joining", [MUSTER_MEMBERSHIP_STEADY] = "steady",
+        [MUSTER_MEMBERSHIP_FROZEN] = "frozen",   [MUSTER_MEMBERSHIP_COLLECTING] = "collecting",
+        [MUSTER_MEMBERSHIP_WAITING] = "waiting", [MUSTER_MEMBERSHIP_PROPOSING] = "proposing",
+        [MUSTER_MEMBERSHIP_LEFT] = "left",
+    };
+
+    return names[state];
+}
+
+/* --- the list of actions --- */
+
+void muster_membership_actions_init(struct muster_membership_actions *actions,
+                                    struct muster_mem *mem)
+{
+    memset(actions, 0, sizeof(*actions));
+    actions->mem = mem;
+}
+
+static void action_drop(struct muster_membership_action *action)
+{
+    muster_view_unref(action->view);
+    muster_view_unref(action->control.view);
+}
+
+void muster_membership_actions_clear(struct muster_membership_actions *actions)
+{
+    for (size_t i = 0; i < actions->count; i++)
+        action_drop(&actions->items[i]);
+    action_drop(&actions->nowhere);
+    memset(&actions->nowhere, 0, sizeof(actions->nowhere));
+    actions->count = 0;
+}
+
+void muster_membership_actions_fini(struct muster_membership_actions *actions)
+{
+    muster_membership_actions_clear(actions);
+    muster_mem_free(actions->mem, actions->items);
+}
+
+/* Where an action goes when there is no memory for the list. */
+static struct muster_membership_action *no_memory(struct muster_membership *machine)
+{
+    machine->rc = MUSTER_RESOURCE_EXHAUSTED;
+    action_drop(&machine->actions->nowhere);
+    memset(&machine->actions->nowhere, 0, sizeof(machine->actions->nowhere));
+    return &machine->actions->nowhere;
+}
+
+struct muster_membership_action *muster_membership_act(struct muster_membership *machine,
+                                                       enum muster_membership_action_kind kind)
+{
+    struct muster_membership_actions *actions = machine->actions;
+    struct muster_membership_action *action;
+
+    if (actions->count == actions->room) {
+        size_t room = actions->room == 0 ? 16 : actions->room * 2;
+        void *items =
+            muster_mem_realloc(actions->mem, actions->items, room * sizeof(*actions->items));
+
+        if (items == NULL)
+            return no_memory(machine);
+        actions->items = items;
+        actions->room = room;
+    }
+    action = &actions->items[actions->count++];
+    memset(action, 0, sizeof(*action));
+    action->kind = kind;
+    return action;
+}
+
+/* --- helpers of all parts --- */
+
+static void trace(struct muster_membership *machine, const char *kind, uint64_t a, uint64_t b,
+                  uint64_t c)
+{
+    struct muster_membership_action *action = muster_membership_act(machine, MUSTER_ACTION_TRACE);
+
+    action->trace_kind = kind;
+    action->numbers[0] = a;
+    action->numbers[1] = b;
+    action->numbers[2] = c;
+}
+
+void muster_membership_move(struct muster_membership *machine, enum muster_membership_state to)
+{
+    assert((moves[machine->state] >> to & 1u) != 0);
+    trace(machine, "membership_moved", machine->view == NULL ? 0 : machine->view->epoch,
+          (uint64_t)machine->state, (uint64_t)to);
+    machine->state = to;
+}
+
+void muster_membership_send(struct muster_membership *machine, const struct membership_peer *peer,
+                            const struct muster_control *control)
+{
+    struct muster_membership_action *action;
+
+    if (peer->link != MEMBERSHIP_LINK_UP)
+        return;
+    action = muster_membership_act(machine, MUSTER_ACTION_SEND);
+    action->peer = peer->member.incarnation;
+    action->control = *control;
+    if (action->control.view != NULL)
+        action->control.view = muster_view_ref(action->control.view);
+}
+
+void muster_membership_send_members(struct muster_membership *machine,
+                                    const struct muster_control *control)
+{
+    for (size_t i = 0; i < machine->peer_count; i++)
+        if (muster_membership_in_view(machine, &machine->peers[i]))
+            muster_membership_send(machine, &machine->peers[i], control);
+}
+
+void muster_membership_fail(struct muster_membership *machine, enum muster_rc rc, const char *text)
+{
+    struct muster_error error;
+
+    muster_error_set(&error, rc, "%s", text);
+    muster_membership_act(machine, MUSTER_ACTION_ABORT_ALL)->error = error;
+    muster_membership_act(machine, MUSTER_ACTION_DEREGISTER);
+    muster_membership_act(machine, MUSTER_ACTION_TELL_FAILED)->error = error;
+    muster_membership_move(machine, MUSTER_MEMBERSHIP_LEFT);
+}
+
+bool muster_membership_is_due(struct muster_membership *machine, uint64_t due_ns)
+{
+    if (machine->now_ns >= due_ns)
+        return true;
+    if (due_ns < machine->wake_ns)
+        machine->wake_ns = due_ns;
+    return false;
+}
+
+uint64_t muster_membership_jitter(struct muster_membership *machine, uint64_t delay_ns)
+{
+    return muster_rng_jitter(machine->options.rng, delay_ns, JITTER_PERMILLE);
+}
+
+bool muster_membership_is_self(const struct muster_membership *machine,
+                               const struct muster_incarnation *incarnation)
+{
+    return muster_incarnation_is_equal(&machine->options.self.incarnation, incarnation);
+}
+
+bool muster_membership_is_resigning(const struct muster_membership *machine)
+{
+    return machine->view != NULL && machine->resign_epoch == machine->view->epoch;
+}
+
+bool muster_membership_goes(const struct muster_membership *machine)
+{
+    return (machine->is_leaving && machine->is_off) || muster_membership_is_resigning(machine);
+}
+
+bool muster_membership_votes_resigning(const struct muster_membership *machine)
+{
+    return muster_membership_is_resigning(machine) && !machine->is_vote_void;
+}
+
+/* --- new, free, questions --- */
+
+static void fill_defaults(struct muster_membership_options *options)
+{
+    if (options->expected_count == 0)
+        options->expected_count = 1;
+    if (options->min_members == 0)
+        options->min_members = 1;
+    if (options->min_members_timeout_ns == 0)
+        options->min_members_timeout_ns = MIN_MEMBERS_TIMEOUT_NS;
+    if (options->heartbeat_interval_ns == 0)
+        options->heartbeat_interval_ns = HEARTBEAT_INTERVAL_NS;
+    if (options->plan.chunk_bytes == 0)
+        options->plan.chunk_bytes = MUSTER_CHUNK_BYTES_DEFAULT;
+    options->suspicion = muster_suspicion_policy_defaults(&options->suspicion);
+}
+
+enum muster_rc muster_membership_new(const struct muster_membership_options *options,
+                                     struct muster_membership **ret_machine)
+{
+    size_t length = strlen(options->job);
+    struct muster_membership *machine;
+
+    if (length == 0 || length >= sizeof(machine->job))
+        return MUSTER_INVALID_ARGUMENT;
+    machine = muster_mem_alloc_zero(options->mem, 1, sizeof(*machine));
+    if (machine == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    machine->options = *options;
+    memcpy(machine->job, options->job, length + 1);
+    machine->options.job = machine->job;
+    fill_defaults(&machine->options);
+    *ret_machine = machine;
+    return MUSTER_OK;
+}
+
+void muster_membership_free(struct muster_membership *machine)
+{
+    if (machine == NULL)
+        return;
+    muster_membership_peers_fini(machine);
+    muster_membership_proposal_fini(machine);
+    muster_progress_free(machine->progress);
+    muster_progress_free(machine->retired);
+    muster_view_unref(machine->view);
+    muster_mem_free(machine->options.mem, machine);
+}
+
+enum muster_membership_state muster_membership_state(const struct muster_membership *machine)
+{
+    return machine->state;
+}
+
+struct muster_view *muster_membership_view(const struct muster_membership *machine)
+{
+    return machine->view;
+}
+
+bool muster_membership_is_member(const struct muster_membership *machine)
+{
+    return machine->view != NULL &&
+           muster_view_find(machine->view, &machine->options.self.incarnation, NULL);
+}
+
+uint64_t muster_membership_timer_ns(const struct muster_membership *machine)
+{
+    return machine->timer_due_ns == 0 ? UINT64_MAX : machine->timer_due_ns;
+}
+
+void muster_membership_set_committed(struct muster_membership *machine, uint64_t step)
+{
+    machine->committed_step = step;
+}
+
+void muster_membership_set_work(struct muster_membership *machine,
+                                struct muster_membership_work work)
+{
+    machine->work = work;
+}
+
+bool muster_membership_is_holding(const struct muster_membership *machine)
+{
+    return machine->join_hold.since_ns != 0 || machine->work_hold.since_ns != 0;
+}
+
+uint64_t muster_membership_committed_by(const struct muster_membership *machine,
+                                        const struct muster_incarnation *incarnation)
+{
+    const struct membership_peer *peer = muster_membership_peer_find(machine, incarnation);
+
+    return peer == NULL ? 0 : peer->committed_step;
+}
+
+/* A state that a peer showed before it was a member is not the one that it was admitted for. */
+static bool has_state(const struct membership_peer *peer, const struct muster_member *member)
+{
+    return peer != NULL && peer->committed_epoch >= peer->member_epoch &&
+           peer->committed_step + 1 >= member->from_step;
+}
+
+const struct muster_member *muster_membership_stateless(const struct muster_membership *machine,
+                                                        uint64_t step)
+{
+    for (uint32_t i = 0; machine->view != NULL && i < machine->view->member_count; i++) {
+        const struct muster_member *member = &machine->view->members[i];
+
+        if (member->from_step > 0 && member->from_step <= step &&
+            !muster_membership_is_self(machine, &member->incarnation) &&
+            !has_state(muster_membership_peer_find(machine, &member->incarnation), member))
+            return member;
+    }
+    return NULL;
+}
+
+void muster_membership_show_committed(struct muster_membership *machine)
+{
+    machine->heartbeat_due_ns = 0;
+}
+
+/* --- one step --- */
+
+static void start(struct muster_membership *machine)
+{
+    machine->forming_since_ns = machine->now_ns;
+    muster_membership_register(machine);
+    muster_membership_move(machine, MUSTER_MEMBERSHIP_FORMING);
+}
+
+/* Who was silent because we were: a late timer moves every deadline by as much. */
+static void tick(struct muster_membership *machine)
+{
+    uint64_t lag = 0;
+
+    if (machine->timer_due_ns != 0 && machine->now_ns > machine->timer_due_ns)
+        lag = machine->now_ns - machine->timer_due_ns;
+    machine->timer_due_ns = 0;
+    if (lag < machine->options.heartbeat_interval_ns)
+        return;
+    for (size_t i = 0; i < machine->peer_count; i++)
+        muster_suspicion_forgive(&machine->peers[i].suspicion, lag);
+}
+
+static void resign(struct muster_membership *machine)
+{
+    if (!muster_membership_is_member(machine))
+        return;
+    machine->resign_epoch = machine->view->epoch;
+    machine->is_vote_void = machine->progress != NULL;
+    machine->leave_due_ns = 0;
+}
+
+static void ready(struct muster_membership *machine, uint64_t committed_step)
+{
+    machine->is_ready = true;
+    machine->committed_step = committed_step;
+    machine->join_due_ns = 0;
+}
+
+static void process_dead(struct muster_membership *machine,
+                         const struct muster_membership_event *event)
+{
+    struct membership_peer *peer = muster_membership_peer(machine, &event->peer);
+
+    if (peer == NULL || peer->is_witnessed)
+        return;
+    peer->is_witnessed = true;
+    muster_membership_confirm_dead(machine, peer, event->text);
+    if (muster_membership_is_member(machine))
+        muster_membership_send_death(machine, peer);
+}
+
+static void heard(struct muster_membership *machine, const struct muster_membership_event *event)
+{
+    struct membership_peer *peer = muster_membership_peer(machine, &event->peer);
+
+    if (peer == NULL || muster_membership_is_self(machine, &event->peer))
+        return;
+    muster_suspicion_heard(&peer->suspicion, machine->now_ns);
+    muster_membership_control(machine, peer, event->control);
+}
+
+static void higher_epoch(struct muster_membership *machine,
+                         const struct muster_membership_event *event)
+{
+    struct membership_peer *peer = muster_membership_peer_find(machine, &event->peer);
+
+    if (peer != NULL)
+        muster_membership_request_view(machine, peer);
+}
+
+static void dispatch(struct muster_membership *machine, const struct muster_membership_event *event)
+{
+    switch (event->kind) {
+    case MUSTER_EVENT_START:
+        start(machine);
+        return;
+    case MUSTER_EVENT_REGISTRY_UP:
+    case MUSTER_EVENT_REGISTRY_DOWN:
+    case MUSTER_EVENT_SNAPSHOT_BEGIN:
+    case MUSTER_EVENT_SNAPSHOT_END:
+    case MUSTER_EVENT_MEMBER_PUT:
+    case MUSTER_EVENT_MEMBER_DELETED:
+    case MUSTER_EVENT_DEAD_PUT:
+        muster_membership_registry_changed(machine, event);
+        return;
+    case MUSTER_EVENT_VIEW_PUT:
+        if (event->view == NULL)
+            return;
+        machine->shown_epoch = event->view->epoch;
+        muster_membership_view_put(machine, event->view, event->revision);
+        return;
+    case MUSTER_EVENT_VIEW_READ:
+        muster_membership_view_read(machine, event);
+        return;
+    case MUSTER_EVENT_CAS_ANSWERED:
+        muster_membership_cas_answered(machine, event);
+        return;
+    case MUSTER_EVENT_LINK_UP:
+    case MUSTER_EVENT_LINK_DOWN:
+        muster_membership_link_changed(machine, event);
+        return;
+    case MUSTER_EVENT_CONTROL:
+        heard(machine, event);
+        return;
+    case MUSTER_EVENT_PROCESS_DEAD:
+        process_dead(machine, event);
+        return;
+    case MUSTER_EVENT_TICK:
+        tick(machine);
+        return;
+    case MUSTER_EVENT_FROZEN:
+        muster_membership_frozen(machine, event->progress);
+        return;
+    case MUSTER_EVENT_READY:
+        ready(machine, event->committed_step);
+        return;
+    case MUSTER_EVENT_LEAVE:
+        muster_membership_leave(machine, event->is_done);
+        return;
+    case MUSTER_EVENT_DEREGISTERED:
+        machine->is_off = true;
+        machine->leave_due_ns = 0;
+        return;
+    case MUSTER_EVENT_RESIGN:
+        resign(machine);
+        return;
+    case MUSTER_EVENT_ABORT_PROPOSED:
+        muster_membership_propose_abort(machine, event);
+        return;
+    case MUSTER_EVENT_PEER_SUSPECTED:
+        muster_membership_suspect(machine, event);
+        return;
+    case MUSTER_EVENT_HIGHER_EPOCH:
+        higher_epoch(machine, event);
+        return;
+    }
+}
+
+static void settle_state(struct muster_membership *machine)
+{
+    switch (machine->state) {
+    case MUSTER_MEMBERSHIP_IDLE:
+    case MUSTER_MEMBERSHIP_LEFT:
+        return;
+    case MUSTER_MEMBERSHIP_FORMING:
+        muster_membership_settle_forming(machine);
+        return;
+    case MUSTER_MEMBERSHIP_JOINING:
+        muster_membership_settle_joining(machine);
+        return;
+    case MUSTER_MEMBERSHIP_STEADY:
+    case MUSTER_MEMBERSHIP_FROZEN:
+        muster_membership_settle_member(machine);
+        return;
+    case MUSTER_MEMBERSHIP_COLLECTING:
+    case MUSTER_MEMBERSHIP_WAITING:
+        muster_membership_settle_change(machine);
+        return;
+    case MUSTER_MEMBERSHIP_PROPOSING:
+        muster_membership_settle_proposal(machine);
+        return;
+    }
+}
+
+/* Events only state facts; what follows from the facts is done here, until nothing more follows. */
+static void settle(struct muster_membership *machine)
+{
+    machine->wake_ns = UINT64_MAX;
+    for (int round = 0; round < SETTLE_ROUNDS_MAX; round++) {
+        enum muster_membership_state before = machine->state;
+
+        settle_state(machine);
+        if (machine->state == before)
+            break;
+    }
+    if (machine->state == MUSTER_MEMBERSHIP_IDLE || machine->state == MUSTER_MEMBERSHIP_LEFT)
+        return;
+    muster_membership_settle_words(machine);
+    muster_membership_settle_links(machine);
+    if (machine->wake_ns != machine->timer_due_ns) {
+        machine->timer_due_ns = machine->wake_ns;
+        muster_membership_act(machine, MUSTER_ACTION_SET_TIMER)->due_ns = machine->wake_ns;
+    }
+}
+
+enum muster_rc muster_membership_step(struct muster_membership *machine,
+                                      const struct muster_membership_event *event, uint64_t now_ns,
+                                      struct muster_membership_actions *actions)
+{
+    machine->actions = actions;
+    machine->rc = MUSTER_OK;
+    machine->now_ns = now_ns;
+    muster_progress_free(machine->retired);
+    machine->retired = NULL;
+    if (machine->state == MUSTER_MEMBERSHIP_LEFT) {
+        muster_progress_free(event->progress);
+        return MUSTER_OK;
+    }
+    dispatch(machine, event);
+    settle(machine);
+    machine->actions = NULL;
+    return machine->rc;
+}

@@ -1,0 +1,276 @@
+/* The parts of the membership machine: shared by membership*.c and admission.c only. */
+#ifndef MUSTER_CLUSTER_MEMBERSHIP_INTERNAL_H
+#define MUSTER_CLUSTER_MEMBERSHIP_INTERNAL_H
+
+#include "cluster/membership/membership.h"
+
+enum membership_link {
+    MEMBERSHIP_LINK_NONE,
+    MEMBERSHIP_LINK_CONNECTING,
+    MEMBERSHIP_LINK_UP,
+};
+
+/** Another process: what is known of it. Epochs say in which view a fact counts; 0 = never. */
+struct membership_peer {
+    struct muster_member member; /* incarnation always; the rest when has_record */
+    bool has_record;
+    bool is_registered;
+    bool is_listed; /* seen in the snapshot under way */
+    bool is_watched;
+    uint64_t register_revision;
+    uint64_t begins_after; /* what its record says (collective/view/view_proto.h) … */
+    struct muster_communication_options communication; /* … */
+    bool asks_reproducible;
+    enum muster_data_protection data_protection;
+    struct muster_suspicion suspicion;
+    char death[48];    /* what killed it */
+    bool is_witnessed; /* its death, by this process: told to the others until the view changes */
+    bool is_recorded;  /* by its launcher, with the last step and whether its work was done */
+    bool is_recorded_done;
+    enum membership_link link;
+    uint64_t renewed_ns; /* another connection was tried in the silence that was half over then */
+    uint64_t connect_due_ns;
+    uint64_t connect_backoff_ns;
+    uint64_t join_epoch; /* it knows this view and asks to join the next */
+    uint64_t leave_epoch;
+    bool is_resigning;        /* with leave_epoch: it means to come back */
+    bool is_done;             /* with leave_epoch: its work is */
+    uint64_t committed_step;  /* by its heartbeats, or by its launcher when it was dead */
+    uint64_t committed_epoch; /* of the heartbeat that showed it */
+    uint64_t member_epoch;    /* this process knows it as a member since then; 0: it is none */
+    uint64_t accused_epoch;   /* a member has lost it */
+    uint64_t lost_epoch;      /* this process has lost it: says so until the view changes */
+    uint64_t abort_epoch;     /* it proposes to abort an operation */
+    bool has_asked;           /* it has sent Freeze and waits for our vector */
+    uint64_t asked_change_id;
+    struct muster_progress *vote; /* of the present view; owned */
+    bool is_vote_resigning;       /* what the vote says with it */
+};
+
+#define MEMBERSHIP_QUARRELS_MAX 32
+
+/** Two processes of which one says that it does not reach the other. */
+struct membership_quarrel {
+    struct muster_incarnation a, b;
+    uint64_t since_ns, last_ns; /* when it was said, without a gap; last 0: free */
+};
+
+/** The change that this member leads. */
+struct membership_change {
+    uint64_t id;
+    bool has_outcast; /* a member that votes and is left out all the same */
+    struct muster_incarnation outcast;
+    uint64_t below_since_ns; /* too few members since; 0: enough */
+    uint64_t freeze_due_ns;  /* send Freeze again to the silent */
+};
+
+struct membership_proposal {
+    struct muster_view *view; /* owned; NULL: none */
+    uint64_t cas_id;
+    bool is_reading; /* the outcome is not known: reading the key */
+    bool is_read_sent;
+    uint64_t read_due_ns;
+    uint64_t backoff_ns;
+};
+
+/** A change waits for the end of an operation. */
+struct membership_hold {
+    uint64_t since_ns; /* 0: no */
+    uint64_t ended_count;
+};
+
+struct muster_membership {
+    struct muster_membership_options options;
+    char job[MUSTER_JOB_NAME_BYTES];
+    enum muster_membership_state state;
+    /* of the step under way */
+    struct muster_membership_actions *actions;
+    enum muster_rc rc;
+    uint64_t now_ns;
+    uint64_t wake_ns; /* earliest time anything is due */
+    /* the registry */
+    bool is_registry_up;
+    bool is_synced;           /* what the registry showed is all there is */
+    uint64_t shown_epoch;     /* of the last view that the registry showed, with all before it */
+    struct muster_view *view; /* owned; NULL: none known */
+    uint64_t revision;        /* of the key `view`; 0: absent or not known */
+    bool is_revision_known;
+    uint64_t read_due_ns; /* reading the key only to learn its revision */
+    /* the others */
+    struct membership_peer *peers;
+    size_t peer_count, peer_room;
+    struct membership_quarrel quarrels[MEMBERSHIP_QUARRELS_MAX];
+    /* this process */
+    struct muster_progress *progress; /* frozen in `view`; owned */
+    struct muster_progress *retired;  /* of the view before; actions of this step may point to it */
+    uint64_t frozen_ns;
+    bool is_ready;
+    bool is_leaving;
+    bool is_off;  /* with is_leaving: its record is gone, so that no new beginning counts it */
+    bool is_done; /* with is_leaving: and nothing had failed */
+    bool has_seen_members; /* living ones, or it was one: their job is not begun anew */
+    uint64_t resign_epoch; /* its operations of this view have expired */
+    bool is_vote_void;     /* … after it had voted for the next */
+    uint64_t committed_step;
+    uint64_t join_due_ns, leave_due_ns;
+    uint64_t leave_hold_ns, leave_hold_span_ns; /* no change for leavers before */
+    uint64_t abort_epoch;
+    struct muster_op_id abort_op;
+    enum muster_rc abort_rc;
+    /* its group */
+    struct muster_membership_work work;
+    /* leading */
+    struct membership_hold join_hold, work_hold;
+    struct membership_change change;
+    struct membership_proposal proposal;
+    uint64_t takeover_due_ns, stall_due_ns;
+    uint64_t refresh_due_ns, refresh_backoff_ns;
+    /* forming */
+    uint64_t forming_since_ns, forming_due_ns;
+    uint64_t begins_after; /* what the own record is to say */
+    /* time */
+    uint64_t heartbeat_due_ns;
+    uint64_t timer_due_ns;
+    uint64_t id_last;
+};
+
+/* membership.c */
+void muster_membership_move(struct muster_membership *machine, enum muster_membership_state to);
+struct muster_membership_action *muster_membership_act(struct muster_membership *machine,
+                                                       enum muster_membership_action_kind kind);
+void muster_membership_send(struct muster_membership *machine, const struct membership_peer *peer,
+                            const struct muster_control *control);
+/** To every linked member of the view but this process. */
+void muster_membership_send_members(struct muster_membership *machine,
+                                    const struct muster_control *control);
+void muster_membership_fail(struct muster_membership *machine, enum muster_rc rc, const char *text);
+/** Something is due at due_ns: true when it is now; else the machine wakes then. */
+bool muster_membership_is_due(struct muster_membership *machine, uint64_t due_ns);
+uint64_t muster_membership_jitter(struct muster_membership *machine, uint64_t delay_ns);
+/** It leaves the job, and its record is gone, or it leaves this epoch. */
+bool muster_membership_goes(const struct muster_membership *machine);
+/** Its operations had expired when it voted, and the vote says so. */
+bool muster_membership_votes_resigning(const struct muster_membership *machine);
+bool muster_membership_is_self(const struct muster_membership *machine,
+                               const struct muster_incarnation *incarnation);
+
+/* cluster/membership/peers.c */
+/** Found or made; NULL: no memory (machine->rc says so). Pointers hold until the next peer is made.
+ */
+struct membership_peer *muster_membership_peer(struct muster_membership *machine,
+                                               const struct muster_incarnation *incarnation);
+struct membership_peer *muster_membership_peer_find(const struct muster_membership *machine,
+                                                    const struct muster_incarnation *incarnation);
+void muster_membership_peer_record(struct muster_membership *machine, struct membership_peer *peer,
+                                   const struct muster_member *member);
+/** Where it runs on this host: its death will be told, at once when it has been before. */
+void muster_membership_peer_watch(struct muster_membership *machine, struct membership_peer *peer);
+enum muster_belief muster_membership_peer_belief(const struct muster_membership *machine,
+                                                 const struct membership_peer *peer);
+bool muster_membership_in_view(const struct muster_membership *machine,
+                               const struct membership_peer *peer);
+void muster_membership_confirm_dead(struct muster_membership *machine, struct membership_peer *peer,
+                                    const char *text);
+void muster_membership_link_changed(struct muster_membership *machine,
+                                    const struct muster_membership_event *event);
+void muster_membership_registry_changed(struct muster_membership *machine,
+                                        const struct muster_membership_event *event);
+void muster_membership_settle_links(struct muster_membership *machine);
+/** New view: who is expected to show itself, what of the old epoch is void. */
+void muster_membership_peers_follow(struct muster_membership *machine);
+void muster_membership_peers_fini(struct muster_membership *machine);
+
+/* cluster/membership/control.c */
+void muster_membership_control(struct muster_membership *machine, struct membership_peer *peer,
+                               const struct muster_control *control);
+void muster_membership_request_view(struct muster_membership *machine,
+                                    const struct membership_peer *peer);
+void muster_membership_settle_words(struct muster_membership *machine);
+void muster_membership_propose_abort(struct muster_membership *machine,
+                                     const struct muster_membership_event *event);
+void muster_membership_suspect(struct muster_membership *machine,
+                               const struct muster_membership_event *event);
+/** To all members: the system says that it is dead. News on other hosts. */
+void muster_membership_send_death(struct muster_membership *machine,
+                                  const struct membership_peer *peer);
+/** To who leads: this process does not hear that one. */
+void muster_membership_send_silence(struct muster_membership *machine,
+                                    const struct membership_peer *peer);
+
+/* cluster/membership/follow.c */
+/** A committed view, wherever it was seen. revision 0: not known. */
+void muster_membership_saw_view(struct muster_membership *machine, struct muster_view *view,
+                                uint64_t revision);
+void muster_membership_send_commit(struct muster_membership *machine,
+                                   const struct membership_peer *peer);
+void muster_membership_frozen(struct muster_membership *machine, struct muster_progress *progress);
+void muster_membership_answer_freeze(struct muster_membership *machine,
+                                     struct membership_peer *peer);
+void muster_membership_leave(struct muster_membership *machine, bool is_done);
+/** Out, and told so. */
+void muster_membership_go(struct muster_membership *machine);
+void muster_membership_settle_joining(struct muster_membership *machine);
+
+/* cluster/membership/form.c */
+void muster_membership_register(struct muster_membership *machine);
+void muster_membership_settle_forming(struct muster_membership *machine);
+/** Nobody of the last view can come back: confirmed by the launcher or the system (or
+ * is_force_new). */
+bool muster_membership_is_view_dead(const struct muster_membership *machine);
+/** Nobody of the last view lives, and what they had done needs no doing again: this process, which
+ * knew them or comes back, is told so. True: told. */
+bool muster_membership_settle_over(struct muster_membership *machine, bool is_sure);
+
+/* admission.c */
+/** This process has asked to join the next view, and nothing stands against it. */
+bool muster_membership_is_admissible(const struct muster_membership *machine,
+                                     const struct membership_peer *peer);
+/** Records of all admissible joiners into members (room for every peer). Returns how many. */
+size_t muster_membership_joiners(const struct muster_membership *machine,
+                                 struct muster_member *members);
+
+/* cluster/membership/change.c */
+void muster_membership_settle_member(struct muster_membership *machine);
+void muster_membership_settle_change(struct muster_membership *machine);
+/** A member of the view is not believed alive. */
+bool muster_membership_has_lost_member(const struct muster_membership *machine);
+/** It has voted, and is believed alive. */
+bool muster_membership_is_voter(const struct muster_membership *machine,
+                                const struct membership_peer *peer);
+
+/* cluster/membership/unreachable_pair.c */
+/** One of the two says now that it does not reach the other. */
+void muster_membership_quarrel(struct muster_membership *machine,
+                               const struct muster_incarnation *a,
+                               const struct muster_incarnation *b);
+/** A joiner that says so of a member that stays. */
+bool muster_membership_is_unreached(const struct muster_membership *machine,
+                                    const struct muster_incarnation *joiner);
+/** A member to leave out because another and it have not reached each other for too long. */
+bool muster_membership_outcast(const struct muster_membership *machine,
+                               struct muster_incarnation *ret_outcast);
+
+/* cluster/membership/wait.c */
+/** Its vote is missing. */
+bool muster_membership_is_awaited(const struct muster_membership *machine,
+                                  const struct membership_peer *peer);
+/** None of those who vote has the training state. Who is only suspected may have it, and is waited
+ * for: as for a new beginning, only confirmed deaths allow to go on without. */
+bool muster_membership_is_state_at_stake(const struct muster_membership *machine);
+
+/* cluster/membership/propose.c */
+/** A committed view, from the registry's watch or a peer; our own proposal is announced then. */
+void muster_membership_view_put(struct muster_membership *machine, struct muster_view *view,
+                                uint64_t revision);
+/** Takes view. Moves to PROPOSING. */
+void muster_membership_propose(struct muster_membership *machine, struct muster_view *view);
+void muster_membership_cas_answered(struct muster_membership *machine,
+                                    const struct muster_membership_event *event);
+void muster_membership_view_read(struct muster_membership *machine,
+                                 const struct muster_membership_event *event);
+/** False until the revision of the key is known; sees to it that it will be. */
+bool muster_membership_knows_revision(struct muster_membership *machine);
+void muster_membership_settle_proposal(struct muster_membership *machine);
+void muster_membership_proposal_fini(struct muster_membership *machine);
+
+#endif

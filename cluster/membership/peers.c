@@ -1,0 +1,375 @@
+/* What the membership machine knows of other processes: records, beliefs, links. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cluster/membership/membership_internal.h"
+#include "cluster/membership/progress_proto.h"
+
+#define CONNECT_BACKOFF_MIN_NS (20 * MUSTER_NS_PER_MS)
+#define CONNECT_BACKOFF_MAX_NS (1 * MUSTER_NS_PER_S)
+#define STRANGER_SILENCE_NS    (30 * MUSTER_NS_PER_S)
+
+struct membership_peer *muster_membership_peer_find(const struct muster_membership *machine,
+                                                    const struct muster_incarnation *incarnation)
+{
+    for (size_t i = 0; i < machine->peer_count; i++)
+        if (muster_incarnation_is_equal(&machine->peers[i].member.incarnation, incarnation))
+            return &machine->peers[i];
+    return NULL;
+}
+
+static bool grow_peers(struct muster_membership *machine)
+{
+    size_t room = machine->peer_room == 0 ? 8 : machine->peer_room * 2;
+    void *peers =
+        muster_mem_realloc(machine->options.mem, machine->peers, room * sizeof(*machine->peers));
+
+    if (peers == NULL) {
+        machine->rc = MUSTER_RESOURCE_EXHAUSTED;
+        return false;
+    }
+    machine->peers = peers;
+    machine->peer_room = room;
+    return true;
+}
+
+struct membership_peer *muster_membership_peer(struct muster_membership *machine,
+                                               const struct muster_incarnation *incarnation)
+{
+    struct membership_peer *peer = muster_membership_peer_find(machine, incarnation);
+
+    if (peer != NULL)
+        return peer;
+    if (machine->peer_count == machine->peer_room && !grow_peers(machine))
+        return NULL;
+    peer = &machine->peers[machine->peer_count++];
+    memset(peer, 0, sizeof(*peer));
+    peer->member.incarnation = *incarnation;
+    muster_suspicion_init(&peer->suspicion, false);
+    return peer;
+}
+
+static bool is_same_host(const struct muster_membership *machine,
+                         const struct muster_member *member)
+{
+    return member->host_key[0] != '\0' &&
+           strcmp(member->host_key, machine->options.self.host_key) == 0;
+}
+
+void muster_membership_peer_watch(struct muster_membership *machine, struct membership_peer *peer)
+{
+    if (peer->is_watched || !peer->has_record || !peer->suspicion.is_same_host ||
+        peer->suspicion.is_dead || muster_membership_is_self(machine, &peer->member.incarnation))
+        return;
+    peer->is_watched = true;
+    muster_membership_act(machine, MUSTER_ACTION_WATCH)->member = peer->member;
+}
+
+/* It may die before any link to it was there. A record without a start time may name a process that has
+ * got the number since: an observer would wait for that one, a member watches it for nothing. */
+static bool is_known_by_pid(const struct muster_membership *machine,
+                            const struct membership_peer *peer)
+{
+    return muster_membership_in_view(machine, peer) &&
+           (peer->member.started != 0 || muster_membership_is_member(machine));
+}
+
+void muster_membership_peer_record(struct muster_membership *machine, struct membership_peer *peer,
+                                   const struct muster_member *member)
+{
+    uint64_t from_step = peer->member.from_step;
+
+    peer->member = *member;
+    peer->member.from_step = from_step;
+    peer->has_record = true;
+    peer->suspicion.is_same_host = is_same_host(machine, member);
+    if (peer->link == MEMBERSHIP_LINK_UP || is_known_by_pid(machine, peer))
+        muster_membership_peer_watch(machine, peer);
+}
+
+enum muster_belief muster_membership_peer_belief(const struct muster_membership *machine,
+                                                 const struct membership_peer *peer)
+{
+    if (muster_membership_is_self(machine, &peer->member.incarnation))
+        return MUSTER_BELIEF_ALIVE;
+    return muster_suspicion_belief(&peer->suspicion, &machine->options.suspicion, machine->now_ns);
+}
+
+enum muster_belief muster_membership_belief(const struct muster_membership *machine,
+                                            const struct muster_incarnation *incarnation,
+                                            uint64_t now_ns)
+{
+    const struct membership_peer *peer = muster_membership_peer_find(machine, incarnation);
+
+    if (peer == NULL || muster_membership_is_self(machine, incarnation))
+        return MUSTER_BELIEF_ALIVE;
+    return muster_suspicion_belief(&peer->suspicion, &machine->options.suspicion, now_ns);
+}
+
+const struct muster_member *muster_membership_find(const struct muster_membership *machine,
+                                                   const struct muster_incarnation *incarnation)
+{
+    const struct membership_peer *peer = muster_membership_peer_find(machine, incarnation);
+
+    return peer != NULL && peer->has_record ? &peer->member : NULL;
+}
+
+bool muster_membership_in_view(const struct muster_membership *machine,
+                               const struct membership_peer *peer)
+{
+    return machine->view != NULL &&
+           muster_view_find(machine->view, &peer->member.incarnation, NULL);
+}
+
+/* "SIGKILL", "SIGKILL at step 150", "exit 0 at step 900, done" (docs/protocol.md) */
+static void read_record(struct membership_peer *peer, const char *text)
+{
+    static const char at[] = " at step ", done[] = ", done";
+    const char *step = strstr(text, at);
+    size_t length = strlen(text);
+    uint64_t number = step == NULL ? 0 : strtoull(step + sizeof(at) - 1, NULL, 10);
+
+    peer->is_recorded = true;
+    peer->is_recorded_done =
+        length >= sizeof(done) - 1 && strcmp(text + length - (sizeof(done) - 1), done) == 0;
+    if (number > peer->committed_step)
+        peer->committed_step = number;
+}
+
+void muster_membership_confirm_dead(struct muster_membership *machine, struct membership_peer *peer,
+                                    const char *text)
+{
+    if (text != NULL && text[0] != '\0')
+        snprintf(peer->death, sizeof(peer->death), "%s", text);
+    if (peer->suspicion.is_dead)
+        return;
+    muster_suspicion_confirm(&peer->suspicion);
+    peer->join_epoch = 0;
+    if (peer->link != MEMBERSHIP_LINK_NONE) {
+        muster_membership_act(machine, MUSTER_ACTION_DISCONNECT)->peer = peer->member.incarnation;
+        peer->link = MEMBERSHIP_LINK_NONE;
+    }
+}
+
+/* --- links --- */
+
+static void link_up(struct muster_membership *machine, struct membership_peer *peer)
+{
+    if (peer->suspicion.is_dead) {
+        muster_membership_act(machine, MUSTER_ACTION_DISCONNECT)->peer = peer->member.incarnation;
+        return;
+    }
+    peer->link = MEMBERSHIP_LINK_UP;
+    peer->connect_backoff_ns = 0;
+    muster_suspicion_link_up(&peer->suspicion, machine->now_ns);
+    muster_membership_peer_watch(machine, peer);
+    machine->join_due_ns = 0;
+    machine->leave_due_ns = 0;
+    machine->heartbeat_due_ns = 0;
+    machine->change.freeze_due_ns = 0;
+}
+
+static void link_down(struct muster_membership *machine, struct membership_peer *peer)
+{
+    uint64_t backoff = peer->connect_backoff_ns * 2;
+
+    if (backoff < CONNECT_BACKOFF_MIN_NS)
+        backoff = CONNECT_BACKOFF_MIN_NS;
+    if (backoff > CONNECT_BACKOFF_MAX_NS)
+        backoff = CONNECT_BACKOFF_MAX_NS;
+    peer->connect_due_ns = machine->now_ns;
+    if (peer->link != MEMBERSHIP_LINK_UP)
+        peer->connect_due_ns += muster_membership_jitter(machine, backoff);
+    peer->connect_backoff_ns = backoff;
+    peer->link = MEMBERSHIP_LINK_NONE;
+    peer->has_asked = false;
+    machine->join_due_ns = 0;
+    muster_suspicion_link_down(&peer->suspicion, machine->now_ns);
+}
+
+void muster_membership_link_changed(struct muster_membership *machine,
+                                    const struct muster_membership_event *event)
+{
+    struct membership_peer *peer = muster_membership_peer(machine, &event->peer);
+
+    if (peer == NULL || muster_membership_is_self(machine, &event->peer))
+        return;
+    if (event->kind == MUSTER_EVENT_LINK_UP)
+        link_up(machine, peer);
+    else
+        link_down(machine, peer);
+}
+
+/* Of two members the smaller incarnation opens the link; a joiner opens to every member. */
+static bool opens_link(const struct muster_membership *machine, const struct membership_peer *peer)
+{
+    if (!peer->has_record || peer->suspicion.is_dead ||
+        muster_membership_is_self(machine, &peer->member.incarnation) ||
+        !muster_membership_in_view(machine, peer))
+        return false;
+    if (!muster_membership_is_member(machine))
+        return true;
+    return memcmp(machine->options.self.incarnation.bytes, peer->member.incarnation.bytes,
+                  sizeof(peer->member.incarnation.bytes)) < 0;
+}
+
+/* The link of a stranger that says nothing any more. */
+static bool drops_link(const struct muster_membership *machine, const struct membership_peer *peer)
+{
+    return peer->link == MEMBERSHIP_LINK_UP && !muster_membership_in_view(machine, peer) &&
+           machine->now_ns > peer->suspicion.heard_ns + STRANGER_SILENCE_NS;
+}
+
+/* Once per silence: the driver goes on by itself. */
+static void renew_link(struct muster_membership *machine, struct membership_peer *peer)
+{
+    uint64_t due_ns = muster_suspicion_renew_ns(&peer->suspicion, &machine->options.suspicion);
+
+    if (due_ns == UINT64_MAX || peer->renewed_ns == due_ns ||
+        !muster_membership_is_due(machine, due_ns))
+        return;
+    peer->renewed_ns = due_ns;
+    muster_membership_act(machine, MUSTER_ACTION_RENEW)->peer = peer->member.incarnation;
+}
+
+void muster_membership_settle_links(struct muster_membership *machine)
+{
+    for (size_t i = 0; i < machine->peer_count; i++) {
+        struct membership_peer *peer = &machine->peers[i];
+
+        if (drops_link(machine, peer)) {
+            muster_membership_act(machine, MUSTER_ACTION_DISCONNECT)->peer =
+                peer->member.incarnation;
+            peer->link = MEMBERSHIP_LINK_NONE;
+            muster_suspicion_link_down(&peer->suspicion, machine->now_ns);
+        }
+        renew_link(machine, peer);
+        if (peer->link != MEMBERSHIP_LINK_NONE || !opens_link(machine, peer) ||
+            !muster_membership_is_due(machine, peer->connect_due_ns))
+            continue;
+        peer->link = MEMBERSHIP_LINK_CONNECTING;
+        muster_membership_act(machine, MUSTER_ACTION_CONNECT)->member = peer->member;
+    }
+}
+
+/* --- the registry's news --- */
+
+static void member_put(struct muster_membership *machine,
+                       const struct muster_membership_event *event)
+{
+    const struct muster_member_record *record = event->record;
+    struct membership_peer *peer = muster_membership_peer(machine, &record->member.incarnation);
+
+    if (peer == NULL)
+        return;
+    if (!muster_membership_in_view(machine, peer) || !peer->has_record)
+        muster_membership_peer_record(machine, peer, &record->member);
+    peer->is_registered = true;
+    peer->is_listed = true;
+    peer->register_revision = event->revision;
+    peer->begins_after = record->begins_after;
+    peer->communication = record->communication;
+    peer->asks_reproducible = record->is_reproducible;
+    peer->data_protection = record->data_protection;
+}
+
+/* The key of a living process is gone: its lease ran out while it was cut off. Ours we put again.
+ */
+static void member_gone(struct muster_membership *machine, struct membership_peer *peer)
+{
+    bool was_registered = peer->is_registered;
+
+    peer->is_registered = false;
+    if (was_registered && !machine->is_leaving &&
+        muster_membership_is_self(machine, &peer->member.incarnation))
+        muster_membership_register(machine);
+}
+
+static void snapshot_end(struct muster_membership *machine)
+{
+    for (size_t i = 0; i < machine->peer_count; i++)
+        if (!machine->peers[i].is_listed)
+            member_gone(machine, &machine->peers[i]);
+    machine->is_synced = true;
+}
+
+void muster_membership_registry_changed(struct muster_membership *machine,
+                                        const struct muster_membership_event *event)
+{
+    struct membership_peer *peer;
+
+    switch (event->kind) {
+    case MUSTER_EVENT_REGISTRY_UP:
+        machine->is_registry_up = true;
+        machine->proposal.read_due_ns = 0;
+        return;
+    case MUSTER_EVENT_REGISTRY_DOWN:
+        machine->is_registry_up = false;
+        return;
+    case MUSTER_EVENT_SNAPSHOT_BEGIN:
+        machine->is_synced = false;
+        for (size_t i = 0; i < machine->peer_count; i++)
+            machine->peers[i].is_listed = false;
+        return;
+    case MUSTER_EVENT_SNAPSHOT_END:
+        snapshot_end(machine);
+        return;
+    case MUSTER_EVENT_MEMBER_PUT:
+        member_put(machine, event);
+        return;
+    default:
+        break;
+    }
+    peer = muster_membership_peer(machine, &event->peer);
+    if (peer == NULL)
+        return;
+    if (event->kind == MUSTER_EVENT_MEMBER_DELETED)
+        member_gone(machine, peer);
+    if (event->kind != MUSTER_EVENT_DEAD_PUT || muster_membership_is_self(machine, &event->peer))
+        return;
+    read_record(peer, event->text == NULL ? "" : event->text);
+    muster_membership_confirm_dead(machine, peer, event->text);
+}
+
+/* --- a new view --- */
+
+static void peer_follow(struct muster_membership *machine, struct membership_peer *peer)
+{
+    muster_progress_free(peer->vote);
+    peer->vote = NULL;
+    peer->has_asked = false;
+    if (muster_membership_in_view(machine, peer)) {
+        peer->join_epoch = 0;
+        if (peer->member_epoch == 0)
+            peer->member_epoch = machine->view->epoch;
+        muster_suspicion_expect(&peer->suspicion, machine->now_ns);
+    } else {
+        peer->member_epoch = 0;
+        muster_suspicion_unexpect(&peer->suspicion);
+    }
+}
+
+void muster_membership_peers_follow(struct muster_membership *machine)
+{
+    for (uint32_t i = 0; i < machine->view->member_count; i++) {
+        const struct muster_member *member = &machine->view->members[i];
+        struct membership_peer *peer = muster_membership_peer(machine, &member->incarnation);
+
+        if (peer == NULL)
+            return;
+        muster_membership_peer_record(machine, peer, member);
+        if (peer->member.from_step != member->from_step)
+            peer->member_epoch = 0; /* it has come back */
+        peer->member.from_step = member->from_step;
+    }
+    for (size_t i = 0; i < machine->peer_count; i++)
+        peer_follow(machine, &machine->peers[i]);
+}
+
+void muster_membership_peers_fini(struct muster_membership *machine)
+{
+    for (size_t i = 0; i < machine->peer_count; i++)
+        muster_progress_free(machine->peers[i].vote);
+    muster_mem_free(machine->options.mem, machine->peers);
+}

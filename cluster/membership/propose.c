@@ -1,0 +1,148 @@
+/* The compare-and-swap that makes a view true, and what to do when its answer is lost. */
+#include <string.h>
+
+#include "cluster/membership/membership_internal.h"
+
+#define READ_BACKOFF_MIN_NS (50 * MUSTER_NS_PER_MS)
+#define READ_BACKOFF_MAX_NS (1 * MUSTER_NS_PER_S)
+
+void muster_membership_proposal_fini(struct muster_membership *machine)
+{
+    muster_view_unref(machine->proposal.view);
+    machine->proposal.view = NULL;
+    machine->proposal.is_reading = false;
+}
+
+void muster_membership_propose(struct muster_membership *machine, struct muster_view *view)
+{
+    struct muster_membership_action *action;
+
+    muster_membership_proposal_fini(machine);
+    machine->proposal.view = view;
+    machine->proposal.cas_id = ++machine->id_last;
+    action = muster_membership_act(machine, MUSTER_ACTION_CAS);
+    action->id = machine->proposal.cas_id;
+    action->view = muster_view_ref(view);
+    action->revision = machine->revision;
+    muster_membership_move(machine, MUSTER_MEMBERSHIP_PROPOSING);
+}
+
+/* To all that are linked: members of the old and the new view, the excluded, observers. */
+static void announce(struct muster_membership *machine, struct muster_view *view, uint64_t revision)
+{
+    struct muster_control control = {.kind = MUSTER_CONTROL_COMMIT};
+
+    control.view = view;
+    control.revision = revision;
+    for (size_t i = 0; i < machine->peer_count; i++)
+        muster_membership_send(machine, &machine->peers[i], &control);
+}
+
+static void committed(struct muster_membership *machine, struct muster_view *view,
+                      uint64_t revision)
+{
+    machine->proposal.backoff_ns = 0;
+    announce(machine, view, revision);
+    muster_membership_saw_view(machine, view, revision);
+}
+
+static bool is_proposed(const struct muster_membership *machine, const struct muster_view *view)
+{
+    return machine->proposal.view != NULL && view != NULL &&
+           machine->proposal.view->digest == view->digest;
+}
+
+/* The watch, or who sees it, may be faster than the answer to the swap. */
+void muster_membership_view_put(struct muster_membership *machine, struct muster_view *view,
+                                uint64_t revision)
+{
+    if (is_proposed(machine, view))
+        committed(machine, view, revision);
+    else
+        muster_membership_saw_view(machine, view, revision);
+}
+
+static void read_later(struct muster_membership *machine, bool is_at_once)
+{
+    struct membership_proposal *proposal = &machine->proposal;
+    uint64_t backoff = proposal->backoff_ns * 2;
+
+    proposal->is_reading = true;
+    proposal->read_due_ns = machine->now_ns;
+    if (is_at_once)
+        return;
+    if (backoff < READ_BACKOFF_MIN_NS)
+        backoff = READ_BACKOFF_MIN_NS;
+    if (backoff > READ_BACKOFF_MAX_NS)
+        backoff = READ_BACKOFF_MAX_NS;
+    proposal->backoff_ns = backoff;
+    proposal->read_due_ns += muster_membership_jitter(machine, backoff);
+}
+
+void muster_membership_cas_answered(struct muster_membership *machine,
+                                    const struct muster_membership_event *event)
+{
+    struct muster_view *view;
+
+    if (machine->state != MUSTER_MEMBERSHIP_PROPOSING || event->id != machine->proposal.cas_id)
+        return;
+    if (event->cas != MUSTER_CAS_WON) {
+        read_later(machine, event->cas == MUSTER_CAS_LOST);
+        return;
+    }
+    view = muster_view_ref(machine->proposal.view);
+    committed(machine, view, event->revision);
+    muster_view_unref(view);
+}
+
+/* The key as it is: a later view wins; else the proposal was not applied, and the change is decided
+ * again. */
+static void read_key(struct muster_membership *machine, struct muster_view *view, uint64_t revision)
+{
+    if (view != NULL && (machine->view == NULL || view->epoch > machine->view->epoch)) {
+        muster_membership_view_put(machine, view, revision);
+        return;
+    }
+    machine->revision = view == NULL ? 0 : revision;
+    machine->is_revision_known = true;
+    if (machine->state != MUSTER_MEMBERSHIP_PROPOSING)
+        return;
+    muster_membership_proposal_fini(machine);
+    muster_membership_move(machine, muster_membership_is_member(machine)
+                                        ? MUSTER_MEMBERSHIP_COLLECTING
+                                        : MUSTER_MEMBERSHIP_FORMING);
+}
+
+void muster_membership_view_read(struct muster_membership *machine,
+                                 const struct muster_membership_event *event)
+{
+    machine->proposal.is_read_sent = false;
+    if (machine->state == MUSTER_MEMBERSHIP_PROPOSING && !machine->proposal.is_reading)
+        return; /* an older read; the swap under way will answer */
+    if (event->rc == MUSTER_OK)
+        read_key(machine, event->view, event->revision);
+    else
+        read_later(machine, false);
+}
+
+static void read_view(struct muster_membership *machine)
+{
+    if (machine->proposal.is_read_sent || !machine->is_registry_up ||
+        !muster_membership_is_due(machine, machine->proposal.read_due_ns))
+        return;
+    machine->proposal.is_read_sent = true;
+    muster_membership_act(machine, MUSTER_ACTION_READ_VIEW);
+}
+
+bool muster_membership_knows_revision(struct muster_membership *machine)
+{
+    if (!machine->is_revision_known)
+        read_view(machine);
+    return machine->is_revision_known;
+}
+
+void muster_membership_settle_proposal(struct muster_membership *machine)
+{
+    if (machine->proposal.is_reading)
+        read_view(machine);
+}

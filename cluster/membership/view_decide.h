@@ -1,0 +1,47 @@
+/* The decision at the heart of a change of view: what each member knows -> view E+1. Pure. */
+#ifndef MUSTER_CLUSTER_VIEW_DECIDE_H
+#define MUSTER_CLUSTER_VIEW_DECIDE_H
+
+#include <muster/view.h>
+
+#include "collective/view/progress.h"
+
+/** A member of view E that is frozen and has said where it stands. */
+struct muster_vote {
+    struct muster_incarnation incarnation;
+    const struct muster_progress *progress; /* borrowed; progress->epoch == E */
+    bool is_leaving;
+    bool is_done; /* with is_leaving: its work is, up to done_step (its vote may be older) */
+    uint64_t done_step;
+};
+
+struct muster_decide_input {
+    struct muster_mem *mem;
+    const struct muster_view *view;  /* E */
+    const struct muster_vote *votes; /* of distinct members of E; who has no vote is lost */
+    size_t vote_count;
+    const struct muster_member *joiners; /* their from_step is ignored; who is a voter is ignored */
+    size_t joiner_count;
+    bool is_abort_all;  /* below min_members for too long: what is not forced to ADOPT is ABORTED */
+    const char *reason; /* borrowed */
+};
+
+/**
+ * Decide view E+1 (docs/protocol.md, "A change E -> E+1").
+ *
+ * Members: voters keep their from_step; a leaver with an open operation stays for one more epoch,
+ * because somebody may need what it holds; a joiner takes part from the step after the highest that
+ * anybody has begun. A joiner whose task is held by a voter is left out (the voter is alive); where
+ * all leave nobody joins. Who goes with its work done is remembered: is_done, done_step. Where
+ * nobody that stays has the training state nobody joins either: the view is empty when who held it
+ * leaves with its work done (the job is over), else marked is_state_lost.
+ * Verdicts: one for every operation that is open at a voter, and the ABORTED ones of E that a voter
+ * has not met yet.
+ *
+ * Owns:    gives *ret_view.
+ * Errors:  RESOURCE_EXHAUSTED.
+ */
+MUSTER_MUST_CHECK enum muster_rc muster_view_decide(const struct muster_decide_input *input,
+                                                    struct muster_view **ret_view);
+
+#endif

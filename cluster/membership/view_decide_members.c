@@ -1,0 +1,174 @@
+/* Who is in the next view: voters that stay, joiners, and whether any of them has the state. */
+#include <stdlib.h>
+
+#include "cluster/membership/view_decide_internal.h"
+
+static const struct muster_vote *find_vote(const struct muster_decide_input *input,
+                                           const struct muster_incarnation *incarnation)
+{
+    for (size_t i = 0; i < input->vote_count; i++)
+        if (muster_incarnation_is_equal(&input->votes[i].incarnation, incarnation))
+            return &input->votes[i];
+    return NULL;
+}
+
+static bool vote_stays(const struct muster_vote *vote)
+{
+    return !vote->is_leaving || vote->progress->op_count > 0;
+}
+
+static bool has_task(const struct muster_view *fields, const struct muster_member *member)
+{
+    for (uint32_t i = 0; i < fields->member_count; i++)
+        if (muster_member_compare(&fields->members[i], member) == 0)
+            return true;
+    return false;
+}
+
+static uint64_t joiner_from_step(const struct decision *decision)
+{
+    uint64_t step = 0;
+
+    for (size_t i = 0; i < decision->input->vote_count; i++) {
+        const struct muster_progress *progress = decision->input->votes[i].progress;
+
+        if (progress->begun_step >= step)
+            step = progress->begun_step + 1;
+    }
+    for (size_t i = 0; i < decision->stayer_count; i++)
+        if (decision->stayers[i].from_step > step)
+            step = decision->stayers[i].from_step;
+    return step;
+}
+
+static void add_stayers(struct decision *decision)
+{
+    const struct muster_view *view = decision->input->view;
+
+    for (uint32_t i = 0; i < view->member_count; i++) {
+        const struct muster_member *member = &view->members[i];
+        const struct muster_vote *vote = find_vote(decision->input, &member->incarnation);
+
+        if (vote == NULL || !vote_stays(vote))
+            continue;
+        decision->stayers[decision->stayer_count].vote = vote;
+        decision->stayers[decision->stayer_count].from_step = member->from_step;
+        decision->stayer_count++;
+        decision->fields.members[decision->fields.member_count++] = *member;
+    }
+}
+
+static bool has_holder(const struct decision *decision)
+{
+    for (size_t i = 0; i < decision->stayer_count; i++)
+        if (!decision->stayers[i].vote->progress->lacks_state)
+            return true;
+    return false;
+}
+
+/* Only joiners that have not caught up would stay. When who held the state leaves with its work
+ * done, the job is over for all; else the state is lost, and all that stay are told alike. */
+static void look_for_state(struct decision *decision)
+{
+    if (decision->stayer_count == 0 || has_holder(decision))
+        return;
+    for (size_t i = 0; i < decision->input->vote_count; i++) {
+        const struct muster_vote *vote = &decision->input->votes[i];
+
+        if (vote->progress->lacks_state || !vote->is_leaving || !vote->is_done)
+            continue;
+        decision->stayer_count = 0;
+        decision->fields.member_count = 0;
+        return;
+    }
+    decision->fields.is_state_lost = true;
+}
+
+/* Of two joiners with one task the later in the list is the newer process. */
+static void add_joiners(struct decision *decision)
+{
+    uint64_t from_step = joiner_from_step(decision);
+
+    if (!has_holder(decision))
+        return; /* nobody would have the state */
+    for (size_t i = decision->input->joiner_count; i-- > 0;) {
+        const struct muster_member *joiner = &decision->input->joiners[i];
+
+        if (find_vote(decision->input, &joiner->incarnation) != NULL ||
+            has_task(&decision->fields, joiner))
+            continue;
+        decision->fields.members[decision->fields.member_count] = *joiner;
+        decision->fields.members[decision->fields.member_count].from_step = from_step;
+        decision->fields.member_count++;
+    }
+}
+
+static int compare_members(const void *a, const void *b)
+{
+    return muster_member_compare(a, b);
+}
+
+/* Ranks of the new view are needed for the sources of verdicts, so the members are sorted here. */
+static void rank_members(struct decision *decision)
+{
+    struct muster_view *fields = &decision->fields;
+
+    if (fields->member_count > 0)
+        qsort(fields->members, fields->member_count, sizeof(*fields->members), compare_members);
+    for (size_t i = 0; i < decision->stayer_count; i++)
+        for (uint32_t rank = 0; rank < fields->member_count; rank++)
+            if (muster_incarnation_is_equal(&fields->members[rank].incarnation,
+                                            &decision->stayers[i].vote->incarnation))
+                decision->stayers[i].rank = rank;
+}
+
+/* What the leavers had done, for those who come back when nobody is left to ask. */
+static void note_done(struct decision *decision)
+{
+    const struct muster_decide_input *input = decision->input;
+    struct muster_view *fields = &decision->fields;
+
+    fields->is_done = input->view->is_done;
+    fields->done_step = input->view->done_step;
+    for (size_t i = 0; i < input->vote_count; i++) {
+        const struct muster_vote *vote = &input->votes[i];
+
+        if (!vote->is_leaving || !vote->is_done || vote_stays(vote))
+            continue;
+        fields->is_done = true;
+        if (vote->done_step > fields->done_step)
+            fields->done_step = vote->done_step;
+    }
+}
+
+/* Every member tells the change with this one step, whichever step it was in itself. */
+static void note_begun(struct decision *decision)
+{
+    const struct muster_decide_input *input = decision->input;
+    struct muster_view *fields = &decision->fields;
+
+    fields->begun_step = input->view->begun_step;
+    for (size_t i = 0; i < input->vote_count; i++)
+        if (input->votes[i].progress->begun_step > fields->begun_step)
+            fields->begun_step = input->votes[i].progress->begun_step;
+}
+
+enum muster_rc muster_decide_members(struct decision *decision)
+{
+    const struct muster_decide_input *input = decision->input;
+    size_t room = input->view->member_count + input->joiner_count;
+
+    decision->fields.members =
+        muster_mem_alloc_zero(decision->mem, room, sizeof(*decision->fields.members));
+    decision->stayers =
+        muster_mem_alloc_zero(decision->mem, input->view->member_count, sizeof(*decision->stayers));
+    if (decision->fields.members == NULL || decision->stayers == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    note_done(decision);
+    note_begun(decision);
+    add_stayers(decision);
+    look_for_state(decision);
+    add_joiners(decision);
+    rank_members(decision);
+    return MUSTER_OK;
+}

@@ -1,0 +1,360 @@
+/* The fetching side of state catch-up. Ask every member for its manifest; when those agree that
+ * must have the state, fetch what differs from all of them in parallel: whoever is faster gets more
+ * requests. A member that fails hands its open requests back. */
+#include "cluster/node/catch_up.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cluster/node/catch_up_internal.h"
+
+#define COMPARE_CHUNKS_A_TURN 64
+#define LOG_PATIENCE_NS       (10 * MUSTER_NS_PER_S)
+
+/* --- the end --- */
+
+static void free_fetch(struct fetch *fetch)
+{
+    struct muster_mem *mem = fetch->env->mem;
+
+    muster_timer_stop(&fetch->timer);
+    for (size_t i = 0; i < fetch->source_count; i++)
+        muster_fetch_source_fini(&fetch->sources[i]);
+    muster_state_manifest_fini(&fetch->truth);
+    muster_mem_free(mem, fetch->sources);
+    muster_mem_free(mem, fetch->missing);
+    muster_mem_free(mem, fetch);
+}
+
+void muster_fetch_finish(struct fetch *fetch, enum muster_rc rc, const char *fmt, ...)
+{
+    va_list args;
+
+    if (fetch->is_finished)
+        return;
+    fetch->is_finished = true;
+    fetch->error.rc = rc;
+    va_start(args, fmt);
+    vsnprintf(fetch->error.text, sizeof(fetch->error.text), fmt, args);
+    va_end(args);
+    muster_task_post(&fetch->task, fetch->env->loop);
+}
+
+static void announce_end(struct fetch *fetch)
+{
+    struct muster_catch_up *owner = fetch->owner;
+    enum muster_rc rc = fetch->error.rc;
+
+    owner->error = fetch->error;
+    owner->impl = NULL;
+    owner->sources = 0;
+    for (size_t i = 0; i < fetch->source_count; i++)
+        owner->sources += fetch->sources[i].has_answered;
+    free_fetch(fetch);
+    owner->done(owner, rc);
+}
+
+/* --- fetching --- */
+
+/* Hand out missing chunks, one per member in turn; finish when nothing is missing and nothing under
+ * way. */
+static void hand_out(struct fetch *fetch)
+{
+    bool has_room = true;
+
+    while (fetch->missing_count > 0 && has_room) {
+        has_room = false;
+        for (size_t i = 0; i < fetch->source_count && fetch->missing_count > 0; i++) {
+            struct fetch_source *source = &fetch->sources[i];
+
+            if (source->state != FETCH_SOURCE_AGREES ||
+                source->open_count == MUSTER_FETCH_REQUESTS_MAX)
+                continue;
+            muster_fetch_source_ask_chunk(source, fetch->missing[--fetch->missing_count]);
+            has_room = true;
+        }
+    }
+    if (fetch->missing_count == 0 && fetch->open_count == 0 &&
+        fetch->compared == fetch->chunks->chunk_count)
+        muster_fetch_finish(fetch, MUSTER_OK, "%s", "");
+}
+
+/* Compare a slice of our memory with the members' hashes; what differs is missing. */
+static void compare_slice(struct fetch *fetch)
+{
+    uint32_t count = fetch->chunks->chunk_count;
+
+    for (uint32_t i = 0; i < COMPARE_CHUNKS_A_TURN && fetch->compared < count; i++) {
+        uint32_t chunk = fetch->compared++;
+        uint8_t hash[MUSTER_HASH128_BYTES];
+
+        muster_state_chunk_hash(fetch->chunks, chunk, hash);
+        if (memcmp(hash, fetch->truth.hashes[chunk], sizeof(hash)) != 0)
+            fetch->missing[fetch->missing_count++] = chunk;
+    }
+    if (fetch->compared < count)
+        muster_task_post(&fetch->task, fetch->env->loop);
+    hand_out(fetch);
+}
+
+static void on_task(struct muster_task *task)
+{
+    struct fetch *fetch = task->data;
+
+    if (fetch->is_finished)
+        announce_end(fetch);
+    else
+        compare_slice(fetch);
+}
+
+/* --- agreement --- */
+
+static bool is_hope(const struct fetch_source *source)
+{
+    return source->state == FETCH_SOURCE_CLOSED || source->state == FETCH_SOURCE_ASKED;
+}
+
+/* All who must have the state have answered: those that answered must tell the same. A fellow
+ * joiner is no reason to wait: it may be waiting for this one. */
+static void look_at_manifests(struct fetch *fetch)
+{
+    bool has_answer = false;
+
+    for (size_t i = 0; i < fetch->source_count; i++) {
+        const struct fetch_source *source = &fetch->sources[i];
+
+        if (!fetch->is_agreed && source->is_elder && is_hope(source))
+            return;
+        if (source->state != FETCH_SOURCE_AGREES)
+            continue;
+        has_answer = true;
+        if (memcmp(fetch->truth.root, source->root, sizeof(source->root)) == 0)
+            continue;
+        muster_fetch_finish(fetch, MUSTER_DATA_LOSS,
+                            "%s and %s hold different bytes of state %" PRIu64, source->name,
+                            fetch->sources[fetch->truth_source].name, fetch->step);
+        return;
+    }
+    if (!has_answer || fetch->is_agreed)
+        return;
+    fetch->is_agreed = true;
+    muster_task_post(&fetch->task, fetch->env->loop);
+}
+
+static void give_up(struct fetch *fetch, const struct fetch_source *last)
+{
+    enum muster_rc rc = last != NULL ? last->error.rc : MUSTER_UNAVAILABLE;
+
+    muster_fetch_finish(fetch, rc == MUSTER_DATA_LOSS ? rc : MUSTER_UNAVAILABLE,
+                        "no member is left that has state %" PRIu64 "%s%s", fetch->step,
+                        last != NULL ? ": " : "", last != NULL ? last->error.text : "");
+}
+
+/* Nobody has the state any more when none of those who had to is left, and none of the others has
+ * got it; a refusal says that members went on without it. */
+static void look_for_hope(struct fetch *fetch)
+{
+    const struct fetch_source *last = NULL, *refused = NULL;
+    bool has_source = false, has_fellow = false;
+
+    for (size_t i = 0; i < fetch->source_count; i++) {
+        const struct fetch_source *source = &fetch->sources[i];
+
+        has_source = has_source || source->state == FETCH_SOURCE_AGREES ||
+                     (source->is_elder && is_hope(source));
+        has_fellow = has_fellow || is_hope(source);
+        if (source->state == FETCH_SOURCE_REFUSED)
+            refused = source;
+        else if (source->error.rc != MUSTER_OK)
+            last = source;
+    }
+    if (refused != NULL && (!has_source || (!fetch->is_agreed && refused->is_elder)))
+        give_up(fetch, refused);
+    else if (!has_source && !has_fellow)
+        give_up(fetch, last);
+}
+
+/* --- time --- */
+
+static const char *why_not(const struct fetch_source *source)
+{
+    if (source->error.text[0] != '\0')
+        return source->error.text;
+    if (source->state == FETCH_SOURCE_ASKED)
+        return "it has not committed that step, or does not answer";
+    return "its bytes are too slow";
+}
+
+/* Said again and again: a member that does not commit keeps all joiners waiting. */
+static void log_wait(struct fetch *fetch)
+{
+    for (size_t i = 0; i < fetch->source_count; i++) {
+        const struct fetch_source *source = &fetch->sources[i];
+
+        if (!is_hope(source) && source->open_count == 0)
+            continue;
+        MUSTER_LOG(fetch->env, WARN, "catch_up_waits", "for", source->name, "state", fetch->step,
+                   "why", why_not(source));
+        return;
+    }
+}
+
+static void on_deadline(struct fetch *fetch)
+{
+    for (size_t i = 0; i < fetch->source_count; i++) {
+        const struct fetch_source *source = &fetch->sources[i];
+
+        if (is_hope(source) || source->open_count > 0)
+            muster_fetch_finish(fetch, MUSTER_DEADLINE_EXCEEDED,
+                                "%s did not send state %" PRIu64 " in time: %s", source->name,
+                                fetch->step, why_not(source));
+    }
+    muster_fetch_finish(fetch, MUSTER_DEADLINE_EXCEEDED, "state %" PRIu64 " did not arrive in time",
+                        fetch->step);
+}
+
+static void set_timer(struct fetch *fetch)
+{
+    uint64_t due_ns =
+        fetch->deadline_ns < fetch->log_due_ns ? fetch->deadline_ns : fetch->log_due_ns;
+
+    for (size_t i = 0; i < fetch->source_count; i++) {
+        if (fetch->sources[i].is_broken)
+            due_ns = 0;
+        if (fetch->sources[i].state == FETCH_SOURCE_CLOSED && fetch->sources[i].due_ns < due_ns)
+            due_ns = fetch->sources[i].due_ns;
+    }
+    muster_timer_start(&fetch->timer, fetch->env->loop, due_ns);
+}
+
+static void give_up_broken(struct fetch *fetch)
+{
+    struct muster_error error;
+
+    muster_error_set(&error, MUSTER_UNAVAILABLE, "no memory for its frames");
+    for (size_t i = 0; i < fetch->source_count && !fetch->is_finished; i++)
+        if (fetch->sources[i].is_broken)
+            muster_fetch_source_try_later(&fetch->sources[i], &error);
+}
+
+static void on_timer(struct muster_timer *timer)
+{
+    struct fetch *fetch = timer->data;
+    uint64_t now_ns = muster_loop_now_ns(fetch->env->loop);
+
+    if (now_ns >= fetch->deadline_ns) {
+        on_deadline(fetch);
+        return;
+    }
+    give_up_broken(fetch);
+    if (fetch->is_finished)
+        return;
+    if (now_ns >= fetch->log_due_ns) {
+        fetch->log_due_ns = now_ns + LOG_PATIENCE_NS;
+        log_wait(fetch);
+    }
+    for (size_t i = 0; i < fetch->source_count; i++)
+        if (fetch->sources[i].state == FETCH_SOURCE_CLOSED && now_ns >= fetch->sources[i].due_ns)
+            muster_fetch_source_open(&fetch->sources[i]);
+    set_timer(fetch);
+}
+
+void muster_fetch_settle(struct fetch *fetch)
+{
+    if (fetch->is_finished)
+        return;
+    look_at_manifests(fetch);
+    if (fetch->is_agreed)
+        hand_out(fetch);
+    look_for_hope(fetch);
+    set_timer(fetch);
+}
+
+/* --- start --- */
+
+static void add_sources(struct fetch *fetch, const struct muster_view *view)
+{
+    for (uint32_t i = 0; i < view->member_count; i++)
+        if (!muster_incarnation_is_equal(&view->members[i].incarnation, &fetch->hello.incarnation))
+            muster_fetch_source_init(&fetch->sources[fetch->source_count++], fetch,
+                                     &view->members[i]);
+}
+
+enum muster_rc muster_catch_up_start(struct muster_catch_up *catch_up,
+                                     const struct muster_catch_up_options *options,
+                                     muster_catch_up_fn *done)
+{
+    struct muster_mem *mem = options->env->mem;
+    struct fetch *fetch = muster_mem_alloc_zero(mem, 1, sizeof(*fetch));
+
+    if (fetch == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    fetch->env = options->env;
+    fetch->owner = catch_up;
+    fetch->chunks = options->chunks;
+    fetch->hello = options->hello;
+    fetch->step = options->step;
+    fetch->epoch = options->view->epoch;
+    fetch->deadline_ns = options->deadline_ns;
+    fetch->log_due_ns = muster_loop_after_ns(fetch->env->loop, LOG_PATIENCE_NS);
+    muster_task_init(&fetch->task, on_task, fetch);
+    muster_timer_init(&fetch->timer, on_timer, fetch);
+    fetch->sources =
+        muster_mem_alloc_zero(mem, options->view->member_count, sizeof(*fetch->sources));
+    fetch->missing =
+        muster_mem_alloc_zero(mem, (size_t)fetch->chunks->chunk_count + 1, sizeof(uint32_t));
+    if (fetch->sources == NULL || fetch->missing == NULL) {
+        free_fetch(fetch);
+        return MUSTER_RESOURCE_EXHAUSTED;
+    }
+    catch_up->done = done;
+    catch_up->impl = fetch;
+    catch_up->bytes_fetched = 0;
+    add_sources(fetch, options->view);
+    for (size_t i = 0; i < fetch->source_count; i++)
+        muster_fetch_source_open(&fetch->sources[i]);
+    muster_fetch_settle(fetch); /* nobody to ask ends it in the next turn */
+    return MUSTER_OK;
+}
+
+/* Who told the truth so far is no member any more: what it holds need not be what the others hold.
+ */
+static void ask_again(struct fetch *fetch)
+{
+    muster_state_manifest_fini(&fetch->truth);
+    for (size_t i = 0; i < fetch->source_count; i++)
+        if (fetch->sources[i].state == FETCH_SOURCE_AGREES)
+            muster_fetch_source_ask_again(&fetch->sources[i]);
+}
+
+void muster_catch_up_follow(struct muster_catch_up *catch_up, const struct muster_view *view)
+{
+    struct fetch *fetch = catch_up->impl;
+    struct muster_error error;
+
+    if (fetch == NULL || fetch->is_finished)
+        return;
+    fetch->epoch = view->epoch;
+    for (size_t i = 0; i < fetch->source_count; i++) {
+        struct fetch_source *source = &fetch->sources[i];
+
+        if (source->state == FETCH_SOURCE_GONE ||
+            muster_view_find(view, &source->incarnation, NULL))
+            continue;
+        muster_error_set(&error, MUSTER_UNAVAILABLE, "%s is not a member of view %" PRIu64,
+                         source->name, view->epoch);
+        muster_fetch_source_end(source, FETCH_SOURCE_GONE, &error);
+    }
+    if (!fetch->is_agreed && fetch->truth.mem != NULL &&
+        fetch->sources[fetch->truth_source].state == FETCH_SOURCE_GONE)
+        ask_again(fetch);
+    muster_fetch_settle(fetch);
+}
+
+void muster_catch_up_cancel(struct muster_catch_up *catch_up)
+{
+    if (catch_up->impl != NULL)
+        muster_fetch_finish(catch_up->impl, MUSTER_CANCELLED, "cancelled");
+}

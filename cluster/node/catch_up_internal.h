@@ -1,0 +1,87 @@
+/* The parts of a catch-up: shared by catch_up.c and catch_up_source.c only. */
+#ifndef MUSTER_CLUSTER_CATCH_UP_INTERNAL_H
+#define MUSTER_CLUSTER_CATCH_UP_INTERNAL_H
+
+#include "cluster/node/catch_up.h"
+
+#define MUSTER_FETCH_REQUESTS_MAX 8 /* open at one source: 2 MiB under way */
+#define MUSTER_FETCH_NO_CHUNK     UINT32_MAX
+
+enum fetch_source_state {
+    FETCH_SOURCE_CLOSED,  /* no link; opened (again) at due_ns */
+    FETCH_SOURCE_ASKED,   /* a link, ready or not; its manifest is asked for */
+    FETCH_SOURCE_AGREES,  /* its manifest is here: it has the state */
+    FETCH_SOURCE_REFUSED, /* it has no such state any more */
+    FETCH_SOURCE_GONE,    /* no member any more, or it sends wrong bytes */
+};
+#define FETCH_SOURCE_STATES 5
+
+struct fetch;
+
+/** A member to fetch from. */
+struct fetch_source {
+    struct fetch *fetch;
+    struct muster_incarnation incarnation;
+    struct muster_address address;
+    char name[MUSTER_JOB_NAME_BYTES + 12]; /* "worker:3" */
+    bool is_elder; /* takes part in the step wanted: it has the state, or will have it */
+    enum fetch_source_state state;
+    struct muster_peer_link *link;
+    uint64_t due_ns, backoff_ns;
+    uint32_t open[MUSTER_FETCH_REQUESTS_MAX]; /* chunks asked for; MUSTER_FETCH_NO_CHUNK = free */
+    uint32_t open_count;
+    void *payload;  /* manifest or refusal while it arrives */
+    bool is_broken; /* no memory for a frame from or to it: its link is given up by the timer */
+    bool has_answered;
+    uint8_t root[MUSTER_HASH128_BYTES]; /* with has_answered */
+    uint32_t wrong_count;               /* chunks with other bytes than announced */
+    struct muster_error error;
+};
+
+struct fetch {
+    struct muster_env *env;
+    struct muster_catch_up *owner;
+    const struct muster_state_chunks *chunks;
+    struct muster_peer_hello hello;
+    uint64_t step;
+    uint64_t epoch; /* of the view that the sources are of */
+    uint64_t deadline_ns, log_due_ns;
+    struct fetch_source *sources;
+    size_t source_count;
+    struct muster_state_manifest truth; /* of the first that answered … */
+    size_t truth_source;                /* … which is this one */
+    bool is_agreed;                     /* all who had to have told the same */
+    uint32_t compared;                  /* chunks below are compared with ours */
+    uint32_t *missing;                  /* stack of chunks to fetch */
+    uint32_t missing_count;
+    uint32_t open_count; /* requests under way at all sources */
+    bool is_finished;
+    struct muster_error error;
+    struct muster_task task;   /* compares, and finishes */
+    struct muster_timer timer; /* sources due, the deadline */
+};
+
+/* catch_up.c */
+/** The end, announced in a turn of its own: no callback stands on freed memory. The first counts.
+ */
+void muster_fetch_finish(struct fetch *fetch, enum muster_rc rc, const char *fmt, ...)
+    MUSTER_PRINTF(3, 4);
+/** A source has changed: agree, hand out what is missing, give up where nobody is left. */
+void muster_fetch_settle(struct fetch *fetch);
+
+/* catch_up_source.c */
+void muster_fetch_source_init(struct fetch_source *source, struct fetch *fetch,
+                              const struct muster_member *member);
+/** Connect and ask for the manifest. */
+void muster_fetch_source_open(struct fetch_source *source);
+/** Forget its manifest and open its link anew. */
+void muster_fetch_source_ask_again(struct fetch_source *source);
+/** Its link is given up, and opened again later. */
+void muster_fetch_source_try_later(struct fetch_source *source, const struct muster_error *error);
+void muster_fetch_source_ask_chunk(struct fetch_source *source, uint32_t chunk);
+/** Its requests are open again for the others. For FETCH_SOURCE_GONE or FETCH_SOURCE_REFUSED. */
+void muster_fetch_source_end(struct fetch_source *source, enum fetch_source_state state,
+                             const struct muster_error *error);
+void muster_fetch_source_fini(struct fetch_source *source);
+
+#endif

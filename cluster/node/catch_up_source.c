@@ -1,0 +1,394 @@
+/* One member that a joiner fetches from: its link, opened again whenever it breaks, and what it
+ * answers. */
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cluster/node/catch_up_internal.h"
+
+#define CONNECT_TIMEOUT_NS (2 * MUSTER_NS_PER_S)
+#define BACKOFF_MIN_NS     (20 * MUSTER_NS_PER_MS)
+#define BACKOFF_MAX_NS     (1 * MUSTER_NS_PER_S)
+#define JITTER_PERMILLE    250u
+#define WRONG_MAX          3 /* a member that goes on while it sends is asked again */
+
+#define TO(state) (1u << FETCH_SOURCE_##state)
+
+/* moves[from]: the states that may follow. */
+static const unsigned moves[FETCH_SOURCE_STATES] = {
+    [FETCH_SOURCE_CLOSED] = TO(CLOSED) | TO(ASKED) | TO(GONE),
+    [FETCH_SOURCE_ASKED] = TO(CLOSED) | TO(AGREES) | TO(REFUSED) | TO(GONE),
+    [FETCH_SOURCE_AGREES] = TO(CLOSED) | TO(REFUSED) | TO(GONE),
+    [FETCH_SOURCE_REFUSED] = TO(GONE),
+    [FETCH_SOURCE_GONE] = 0,
+};
+
+static const char *state_name(enum fetch_source_state state)
+{
+    static const char *const names[FETCH_SOURCE_STATES] = {
+        [FETCH_SOURCE_CLOSED] = "closed", [FETCH_SOURCE_ASKED] = "asked",
+        [FETCH_SOURCE_AGREES] = "agrees", [FETCH_SOURCE_REFUSED] = "refused",
+        [FETCH_SOURCE_GONE] = "gone",
+    };
+
+    return names[state];
+}
+
+static void move(struct fetch_source *source, enum fetch_source_state to, const char *why)
+{
+    assert((moves[source->state] >> to & 1u) != 0);
+    MUSTER_LOG(source->fetch->env, DEBUG, "state_source_moved", "source", source->name, "from",
+               state_name(source->state), "to", state_name(to), "why", why);
+    source->state = to;
+}
+
+/* --- requests for chunks --- */
+
+static bool close_request(struct fetch_source *source, uint32_t chunk)
+{
+    for (size_t i = 0; i < MUSTER_FETCH_REQUESTS_MAX; i++) {
+        if (source->open[i] != chunk)
+            continue;
+        source->open[i] = MUSTER_FETCH_NO_CHUNK;
+        source->open_count--;
+        source->fetch->open_count--;
+        return true;
+    }
+    return false;
+}
+
+static bool has_open_request(const struct fetch_source *source, uint32_t chunk)
+{
+    for (size_t i = 0; i < MUSTER_FETCH_REQUESTS_MAX; i++)
+        if (source->open[i] == chunk)
+            return true;
+    return false;
+}
+
+/* Not at once: who calls this goes on with the source. */
+static void break_later(struct fetch_source *source)
+{
+    source->is_broken = true;
+    muster_timer_start(&source->fetch->timer, source->fetch->env->loop, 0);
+}
+
+void muster_fetch_source_ask_chunk(struct fetch_source *source, uint32_t chunk)
+{
+    struct muster_frame_header header = {
+        .channel = MUSTER_FRAME_STATE,
+        .type = MUSTER_STATE_CHUNK_REQUEST,
+        .op.step = source->fetch->step,
+        .chunk = chunk,
+    };
+
+    for (size_t i = 0; i < MUSTER_FETCH_REQUESTS_MAX; i++) {
+        if (source->open[i] != MUSTER_FETCH_NO_CHUNK)
+            continue;
+        source->open[i] = chunk;
+        break;
+    }
+    source->open_count++;
+    source->fetch->open_count++;
+    if (muster_peer_link_send_copy(source->link, &header, NULL) != MUSTER_OK)
+        break_later(source);
+}
+
+static void hand_back(struct fetch_source *source)
+{
+    struct fetch *fetch = source->fetch;
+
+    for (size_t i = 0; i < MUSTER_FETCH_REQUESTS_MAX; i++) {
+        uint32_t chunk = source->open[i];
+
+        if (chunk != MUSTER_FETCH_NO_CHUNK && close_request(source, chunk))
+            fetch->missing[fetch->missing_count++] = chunk;
+    }
+}
+
+/* --- losing it --- */
+
+static void drop_link(struct fetch_source *source)
+{
+    if (source->link != NULL)
+        muster_peer_link_close(source->link);
+    source->link = NULL;
+    source->is_broken = false;
+    hand_back(source);
+}
+
+/* It may come back: as long as the view counts on it, it is asked again. */
+void muster_fetch_source_try_later(struct fetch_source *source, const struct muster_error *error)
+{
+    struct fetch *fetch = source->fetch;
+    uint64_t backoff = source->backoff_ns * 2;
+
+    source->error = *error;
+    drop_link(source);
+    if (fetch->is_finished)
+        return;
+    if (backoff < BACKOFF_MIN_NS)
+        backoff = BACKOFF_MIN_NS;
+    if (backoff > BACKOFF_MAX_NS)
+        backoff = BACKOFF_MAX_NS;
+    source->backoff_ns = backoff;
+    source->due_ns = muster_loop_after_ns(
+        fetch->env->loop, muster_rng_jitter(fetch->env->rng, backoff, JITTER_PERMILLE));
+    move(source, FETCH_SOURCE_CLOSED, error->text);
+    muster_fetch_settle(fetch);
+}
+
+void muster_fetch_source_end(struct fetch_source *source, enum fetch_source_state state,
+                             const struct muster_error *error)
+{
+    source->error = *error;
+    drop_link(source);
+    move(source, state, error->text);
+}
+
+/* --- frames --- */
+
+static void set_truth(struct fetch_source *source, const struct muster_state_manifest *manifest)
+{
+    source->fetch->truth = *manifest;
+    source->fetch->truth_source = (size_t)(source - source->fetch->sources);
+}
+
+static void take_manifest(struct fetch_source *source, const void *payload, uint32_t bytes)
+{
+    struct fetch *fetch = source->fetch;
+    struct muster_state_manifest manifest = {.mem = NULL};
+    struct muster_error error = {.rc = MUSTER_OK};
+    enum muster_rc rc;
+
+    if (source->state != FETCH_SOURCE_ASKED)
+        return;
+    rc = muster_state_manifest_unpack(fetch->env->mem, payload, bytes, &manifest, &error);
+    if (rc == MUSTER_OK)
+        rc = muster_state_match(fetch->chunks, &manifest, &error);
+    if (rc == MUSTER_OK &&
+        (manifest.chunk_count != fetch->chunks->chunk_count || manifest.step != fetch->step))
+        rc = muster_error_set(&error, MUSTER_DATA_LOSS, "%s sent a manifest of another state",
+                              source->name);
+    if (rc != MUSTER_OK) {
+        muster_state_manifest_fini(&manifest);
+        muster_fetch_finish(fetch, rc, "%s: %s", source->name, error.text);
+        return;
+    }
+    source->has_answered = true;
+    source->backoff_ns = 0;
+    memcpy(source->root, manifest.root, sizeof(source->root));
+    if (fetch->truth.mem == NULL)
+        set_truth(source, &manifest);
+    else
+        muster_state_manifest_fini(&manifest);
+    move(source, FETCH_SOURCE_AGREES, "manifest");
+    muster_fetch_settle(fetch);
+}
+
+/* It knows a view that this process does not know yet: others that have answered may have been
+ * left out of it. */
+static void doubt_manifest(struct fetch_source *source)
+{
+    struct muster_error error;
+
+    muster_error_set(&error, MUSTER_UNAVAILABLE, "%s answers from a later view", source->name);
+    muster_fetch_source_try_later(source, &error);
+}
+
+/* Other bytes than announced: it went on while it sent (asked again, it says so), or it errs. */
+static void take_wrong_chunk(struct fetch_source *source, uint32_t chunk)
+{
+    struct muster_error error;
+
+    muster_error_set(&error, MUSTER_DATA_LOSS, "%s sent other bytes of chunk %u than it announced",
+                     source->name, chunk);
+    if (++source->wrong_count < WRONG_MAX) {
+        muster_fetch_source_try_later(source, &error);
+        return;
+    }
+    muster_fetch_source_end(source, FETCH_SOURCE_GONE, &error);
+    muster_fetch_settle(source->fetch);
+}
+
+static void take_chunk(struct fetch_source *source, uint32_t chunk)
+{
+    struct fetch *fetch = source->fetch;
+    uint8_t hash[MUSTER_HASH128_BYTES];
+    uint32_t bytes;
+
+    muster_state_chunk_at(fetch->chunks, chunk, &bytes);
+    muster_state_chunk_hash(fetch->chunks, chunk, hash);
+    if (memcmp(hash, fetch->truth.hashes[chunk], sizeof(hash)) != 0) {
+        take_wrong_chunk(source, chunk);
+        return;
+    }
+    fetch->owner->bytes_fetched += bytes;
+    (void)close_request(source, chunk);
+    muster_fetch_settle(fetch);
+}
+
+/* OUT_OF_RANGE: past, for good. UNAVAILABLE: not now. */
+static void take_refusal(struct fetch_source *source, const void *payload, uint32_t bytes)
+{
+    struct fetch *fetch = source->fetch;
+    struct muster_error error;
+
+    muster_state_refusal_unpack(fetch->env->mem, payload, bytes, &error);
+    if (error.rc == MUSTER_INVALID_ARGUMENT) {
+        muster_fetch_finish(fetch, error.rc, "%s refuses: %s", source->name, error.text);
+    } else if (error.rc == MUSTER_OUT_OF_RANGE) {
+        muster_fetch_source_end(source, FETCH_SOURCE_REFUSED, &error);
+        muster_fetch_settle(fetch);
+    } else {
+        muster_fetch_source_try_later(source, &error);
+    }
+}
+
+static void on_ready(struct muster_peer_link *link)
+{
+    struct fetch_source *source = muster_peer_link_data(link);
+    struct muster_error error;
+
+    /* the request is queued already */
+    if (muster_incarnation_is_equal(&muster_peer_link_hello(link)->incarnation,
+                                    &source->incarnation))
+        return;
+    muster_error_set(&error, MUSTER_UNAVAILABLE, "another process listens at its address");
+    muster_fetch_source_try_later(source, &error);
+}
+
+static void *on_frame(struct muster_peer_link *link, const struct muster_frame_header *header)
+{
+    struct fetch_source *source = muster_peer_link_data(link);
+    struct fetch *fetch = source->fetch;
+    uint32_t bytes;
+    void *at;
+
+    if (header->channel != MUSTER_FRAME_STATE || header->payload_bytes == 0 || fetch->is_finished)
+        return NULL;
+    if (header->type == MUSTER_STATE_CHUNK) {
+        if (header->op.step != fetch->step || !has_open_request(source, header->chunk))
+            return NULL;
+        at = muster_state_chunk_at(fetch->chunks, header->chunk, &bytes);
+        return bytes == header->payload_bytes ? at : NULL;
+    }
+    if (header->type != MUSTER_STATE_MANIFEST && header->type != MUSTER_STATE_REFUSED)
+        return NULL;
+    muster_mem_free(fetch->env->mem, source->payload);
+    source->payload = muster_mem_alloc(fetch->env->mem, header->payload_bytes);
+    if (source->payload == NULL)
+        break_later(source);
+    return source->payload;
+}
+
+static void on_payload(struct muster_peer_link *link, const struct muster_frame_header *header,
+                       void *buffer)
+{
+    struct fetch_source *source = muster_peer_link_data(link);
+
+    if (source->fetch->is_finished || buffer == NULL)
+        return;
+    switch (header->type) {
+    case MUSTER_STATE_MANIFEST:
+        if (header->epoch > source->fetch->epoch)
+            doubt_manifest(source);
+        else
+            take_manifest(source, buffer, header->payload_bytes);
+        break;
+    case MUSTER_STATE_CHUNK:
+        take_chunk(source, header->chunk);
+        break;
+    case MUSTER_STATE_REFUSED:
+        take_refusal(source, buffer, header->payload_bytes);
+        break;
+    default:
+        break;
+    }
+}
+
+static void on_down(struct muster_peer_link *link, const struct muster_error *error)
+{
+    muster_fetch_source_try_later(muster_peer_link_data(link), error);
+}
+
+static const struct muster_peer_link_events events = {
+    .on_ready = on_ready,
+    .on_frame = on_frame,
+    .on_payload = on_payload,
+    .on_down = on_down,
+};
+
+/* --- life --- */
+
+static enum muster_rc ask_for_manifest(struct fetch_source *source)
+{
+    struct fetch *fetch = source->fetch;
+    struct muster_frame_header header = {
+        .channel = MUSTER_FRAME_STATE,
+        .type = MUSTER_STATE_MANIFEST_REQUEST,
+        .op.step = fetch->step,
+    };
+    void *bytes = NULL;
+    size_t size = 0;
+    enum muster_rc rc = muster_state_manifest_pack(fetch->chunks, fetch->step, NULL, &bytes, &size);
+
+    if (rc != MUSTER_OK)
+        return rc;
+    header.payload_bytes = (uint32_t)size;
+    rc = muster_peer_link_send_copy(source->link, &header, bytes);
+    muster_mem_free(fetch->env->mem, bytes);
+    return rc;
+}
+
+void muster_fetch_source_init(struct fetch_source *source, struct fetch *fetch,
+                              const struct muster_member *member)
+{
+    source->fetch = fetch;
+    source->state = FETCH_SOURCE_CLOSED;
+    source->incarnation = member->incarnation;
+    source->address = member->address;
+    source->is_elder = member->from_step <= fetch->step;
+    snprintf(source->name, sizeof(source->name), "%s:%u", member->task_type, member->task_index);
+    for (size_t i = 0; i < MUSTER_FETCH_REQUESTS_MAX; i++)
+        source->open[i] = MUSTER_FETCH_NO_CHUNK;
+}
+
+void muster_fetch_source_open(struct fetch_source *source)
+{
+    struct fetch *fetch = source->fetch;
+    struct muster_peer_hello hello = fetch->hello;
+    uint64_t deadline_ns = muster_loop_after_ns(fetch->env->loop, CONNECT_TIMEOUT_NS);
+    struct muster_error error;
+    enum muster_rc rc;
+
+    hello.purpose = MUSTER_LINK_STATE;
+    hello.target = source->incarnation;
+    if (deadline_ns > fetch->deadline_ns)
+        deadline_ns = fetch->deadline_ns;
+    rc = muster_peer_link_open(fetch->env, &source->address, &hello, deadline_ns, &events, source,
+                               &source->link);
+    if (rc == MUSTER_OK)
+        rc = ask_for_manifest(source);
+    if (rc == MUSTER_OK) {
+        move(source, FETCH_SOURCE_ASKED, "due");
+        return;
+    }
+    muster_error_set(&error, rc, "the link cannot be opened: %s", muster_rc_text(rc));
+    muster_fetch_source_try_later(source, &error);
+}
+
+void muster_fetch_source_ask_again(struct fetch_source *source)
+{
+    drop_link(source);
+    source->has_answered = false;
+    source->due_ns = 0;
+    move(source, FETCH_SOURCE_CLOSED, "asked again");
+}
+
+void muster_fetch_source_fini(struct fetch_source *source)
+{
+    if (source->link != NULL)
+        muster_peer_link_close(source->link);
+    muster_mem_free(source->fetch->env->mem, source->payload);
+}

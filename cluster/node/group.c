@@ -1,0 +1,208 @@
+/* Groups of a node: frozen, opened and handed over as the machine says; what they report goes to
+ * the machine. */
+#include "cluster/node/node_internal.h"
+#include "cluster/membership/progress_proto.h"
+
+/* --- what groups say --- */
+
+static void on_suspect(void *data, const struct muster_incarnation *peer,
+                       const struct muster_error *error)
+{
+    struct muster_membership_event event = {.kind = MUSTER_EVENT_PEER_SUSPECTED, .peer = *peer};
+    struct muster_node *node = data;
+
+    muster_node_note_cause_of(node, peer);
+    muster_node_post(node, &event, error->text);
+}
+
+static void on_death(void *data, const struct muster_incarnation *peer)
+{
+    struct muster_membership_event event = {.kind = MUSTER_EVENT_PROCESS_DEAD, .peer = *peer};
+    struct muster_node *node = data;
+
+    muster_node_note_cause_of(node, peer);
+    muster_node_post(node, &event, "process ended");
+}
+
+static void on_abort_proposed(void *data, const struct muster_op_id *op, enum muster_rc why)
+{
+    struct muster_membership_event event = {.kind = MUSTER_EVENT_ABORT_PROPOSED, .rc = why};
+    struct muster_node *node = data;
+
+    event.op = *op;
+    muster_node_post(node, &event, NULL);
+}
+
+static void on_higher_epoch(void *data, const struct muster_incarnation *peer, uint64_t epoch)
+{
+    struct muster_membership_event event = {.kind = MUSTER_EVENT_HIGHER_EPOCH, .peer = *peer};
+    struct muster_node *node = data;
+
+    (void)epoch;
+    muster_node_post(node, &event, NULL);
+}
+
+static void on_expired(void *data, const struct muster_error *error)
+{
+    struct muster_node *node = data;
+
+    muster_node_exclude(node, error);
+    muster_node_resign(node, error);
+}
+
+static void on_ended(void *data)
+{
+    struct muster_membership_event event = {.kind = MUSTER_EVENT_TICK};
+    struct muster_node *node = data;
+
+    node->ended_count++;
+    if (muster_membership_is_holding(node->machine))
+        muster_node_post(node, &event, NULL);
+}
+
+static const struct muster_group_events group_events = {
+    .on_suspect = on_suspect,
+    .on_death = on_death,
+    .on_abort_proposed = on_abort_proposed,
+    .on_higher_epoch = on_higher_epoch,
+    .on_expired = on_expired,
+    .on_ended = on_ended,
+};
+
+/* Groups report broken links of members themselves; state has links of its own. */
+const struct muster_wire_events muster_node_wire_events = {.on_link_down = NULL};
+
+/* --- what the machine says --- */
+
+/* No memory for what the others count on: this process cannot vote and has no part in their operations. Its
+ * own end at once, so that the program does too. */
+static void group_break(struct muster_node *node, const struct muster_error *why)
+{
+    node->is_broken = true;
+    muster_node_fail(node, why);
+    muster_node_abort_group(node, why);
+    muster_group_close_left(node->board);
+}
+
+void muster_node_freeze(struct muster_node *node)
+{
+    struct muster_membership_event event = {.kind = MUSTER_EVENT_FROZEN};
+    struct muster_progress *progress;
+    struct muster_error error;
+    enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
+
+    if (node->is_broken)
+        return;
+    muster_node_note_cause(node);
+    progress = muster_mem_alloc_zero(node->env->mem, 1, sizeof(*progress));
+    if (progress != NULL)
+        rc = muster_group_freeze(node->group, progress);
+    if (rc == MUSTER_OK) {
+        progress->lacks_state = muster_node_lacks_state(node);
+        event.progress = progress;
+        muster_node_feed(node, &event);
+        return;
+    }
+    muster_mem_free(node->env->mem, progress);
+    muster_error_set(&error, rc, "the group cannot be frozen");
+    group_break(node, &error);
+}
+
+static void record_view(struct muster_node *node, struct muster_view *view, struct muster_view *old)
+{
+    uint32_t rank = 0;
+
+    muster_view_find(view, &node->self, &rank);
+    MUSTER_LOG(node->env, INFO, "view_changed", "view", view->epoch, "members", view->member_count,
+               "rank", rank, "verdicts", view->verdict_count, "reason", view->reason);
+    muster_trace_emit(node->env, "view_entered", view->epoch, view->member_count,
+                      view->verdict_count);
+    muster_metric_set(&node->epoch_metric, (int64_t)view->epoch);
+    muster_metric_set(&node->members_metric, view->member_count);
+    muster_metric_add(&node->changes_metric, 1);
+    if (node->tell.is_view) { /* the program has not heard of the one before */
+        muster_view_unref(node->tell.view);
+        muster_view_unref(node->tell.previous);
+    }
+    node->tell.is_view = true;
+    node->tell.view = muster_view_ref(view);
+    node->tell.previous = old;
+    node->tell.cause_ns = node->cause_ns;
+    node->tell.opened_ns = muster_loop_clock_ns(node->env->loop);
+    node->cause_ns = 0;
+}
+
+/* It had resigned, and the view counts on it all the same. */
+static bool is_kept_now(const struct muster_node *node)
+{
+    return node->expiry == NODE_EXPIRED && !node->is_resign_posted &&
+           !muster_membership_is_resigning(node->machine);
+}
+
+/* Of all who could have known its operations it alone has stayed. They have ended; the step after
+ * its state begins again, and its operations count from 0 as those of the joiners do. */
+static void start_over(struct muster_node *node, struct muster_group *old)
+{
+    struct muster_error why;
+
+    muster_error_set(&why, MUSTER_ABORTED, "its operations have expired");
+    muster_group_abort_all(old, &why);
+    muster_group_begin_step(node->group, node->committed_step);
+    muster_group_commit_step(node->group, node->committed_step);
+    muster_shm_start_over(node->group);
+}
+
+void muster_node_open_group(struct muster_node *node, struct muster_view *view, bool is_hand_over)
+{
+    struct muster_group_options options = {.env = node->env, .view = view, .self = node->self};
+    struct muster_group *old = node->group;
+    bool is_kept = is_hand_over && is_kept_now(node);
+    struct muster_view *previous = NULL;
+    struct muster_error error;
+    enum muster_rc rc;
+
+    if (node->is_broken)
+        return;
+    options.wire = node->wire;
+    options.board = node->board;
+    options.events = &group_events;
+    options.data = node;
+    rc = muster_group_open(&options, &node->group);
+    if (rc != MUSTER_OK) {
+        node->group = old;
+        muster_error_set(&error, rc, "the group of view %llu cannot be opened",
+                         (unsigned long long)view->epoch);
+        group_break(node, &error);
+        return;
+    }
+    muster_group_set_shm_failpoint(node->group, node->shm_failpoint, node->shm_failpoint_data);
+    if (old != NULL) {
+        previous = muster_view_ref(
+            (struct muster_view *)(uintptr_t)muster_group_view(old)); /* counted, never written */
+        if (is_kept)
+            start_over(node, old);
+        else
+            muster_group_hand_over(old, node->group);
+        muster_group_leave(old);
+    }
+    node->may_lack_state = true;
+    record_view(node, view, previous);
+    muster_state_server_set_epoch(node->state_server, view->epoch);
+    if (!is_hand_over)
+        muster_node_state_entered(node);
+    else if (is_kept)
+        muster_node_state_kept(node);
+    else if (node->is_catching)
+        muster_catch_up_follow(&node->catch_up, view);
+}
+
+void muster_node_abort_group(struct muster_node *node, const struct muster_error *why)
+{
+    struct muster_group *group = node->group;
+
+    node->group = NULL;
+    if (group == NULL)
+        return;
+    muster_group_abort_all(group, why);
+    muster_group_leave(group);
+}

@@ -1,0 +1,93 @@
+/* Leaving in order: when nobody needs this process any more, out of the view, and the last words
+ * sent. */
+#include "cluster/node/node_internal.h"
+
+#define LEAVE_POLL_NS  (5 * MUSTER_NS_PER_MS)
+#define LEAVE_GRACE_NS (1 * MUSTER_NS_PER_S) /* after the deadline, and for the last words */
+
+/* A joiner that has not shown the state before its first step may still want it from here. */
+static bool is_needed_by_joiner(const struct muster_node *node)
+{
+    const struct muster_view *view = muster_membership_view(node->machine);
+
+    if (view == NULL || !muster_membership_is_member(node->machine))
+        return false;
+    for (uint32_t i = 0; i < view->member_count; i++) {
+        const struct muster_member *member = &view->members[i];
+
+        if (member->from_step > 0 &&
+            !muster_incarnation_is_equal(&member->incarnation, &node->self) &&
+            muster_membership_committed_by(node->machine, &member->incarnation) + 1 <
+                member->from_step)
+            return true;
+    }
+    return false;
+}
+
+static bool may_leave(const struct muster_node *node)
+{
+    return (node->group == NULL || muster_group_is_idle(node->group)) && !is_needed_by_joiner(node);
+}
+
+static void finish(struct muster_node *node)
+{
+    muster_node_fn *left = node->left;
+
+    node->left = NULL;
+    muster_timer_stop(&node->leave_timer);
+    if (left != NULL)
+        left(node, node->left_data);
+}
+
+static void feed_leave(struct muster_node *node)
+{
+    struct muster_membership_event event = {.kind = MUSTER_EVENT_LEAVE};
+
+    event.is_done = node->is_leave_done;
+    muster_node_feed(node, &event);
+}
+
+void muster_node_on_leave_timer(struct muster_timer *timer)
+{
+    struct muster_node *node = timer->data;
+    uint64_t now = muster_loop_now_ns(node->env->loop);
+    bool is_late = now >= node->leave_deadline_ns;
+
+    if (node->is_out &&
+        (is_late || (muster_node_queued_bytes(node) == 0 && !muster_node_is_registered(node)))) {
+        finish(node);
+        return;
+    }
+    if (!node->is_out && node->is_leave_sent && is_late) {
+        finish(node);
+        return;
+    }
+    if (!node->is_leave_sent && (is_late || may_leave(node))) {
+        node->is_leave_sent = true;
+        node->leave_deadline_ns += LEAVE_GRACE_NS;
+        feed_leave(node);
+    }
+    if (!node->is_closing && node->left != NULL)
+        muster_timer_start(timer, node->env->loop, now + LEAVE_POLL_NS);
+}
+
+void muster_node_is_out(struct muster_node *node)
+{
+    node->is_out = true;
+    node->leave_deadline_ns = muster_loop_after_ns(node->env->loop, LEAVE_GRACE_NS);
+    if (node->left != NULL)
+        muster_timer_start(&node->leave_timer, node->env->loop,
+                           muster_loop_now_ns(node->env->loop));
+}
+
+void muster_node_leave(struct muster_node *node, bool is_done, uint64_t deadline_ns,
+                       muster_node_fn *left, void *data)
+{
+    node->is_leave_done = is_done;
+    node->left = left;
+    node->left_data = data;
+    node->leave_deadline_ns = deadline_ns;
+    if (node->is_out)
+        node->leave_deadline_ns = muster_loop_after_ns(node->env->loop, LEAVE_GRACE_NS);
+    muster_timer_start(&node->leave_timer, node->env->loop, muster_loop_now_ns(node->env->loop));
+}

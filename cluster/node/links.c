@@ -1,0 +1,482 @@
+/* Control links of a node: one per peer, whoever opened it; process watches; connections sorted by
+ * what they say. */
+#include <string.h>
+
+#include "cluster/node/node_internal.h"
+
+#define CONNECT_TIMEOUT_NS (2 * MUSTER_NS_PER_S)
+#define HELLO_TIMEOUT_NS   (5 * MUSTER_NS_PER_S)
+#define STRANGERS_MAX      1024u /* one more ends the oldest */
+
+static struct muster_mem *mem_of(const struct node_peer *peer)
+{
+    return peer->node->env->mem;
+}
+
+struct node_peer *muster_node_peer_find(struct muster_node *node,
+                                        const struct muster_incarnation *incarnation)
+{
+    for (struct muster_list *at = node->peers.next; at != &node->peers; at = at->next) {
+        struct node_peer *peer = MUSTER_CONTAINER_OF(at, struct node_peer, list_node);
+
+        if (muster_incarnation_is_equal(&peer->incarnation, incarnation))
+            return peer;
+    }
+    return NULL;
+}
+
+static void on_given_up(struct muster_link_heal *heal, struct muster_peer_link *link,
+                        const struct muster_error *why);
+
+static struct node_peer *find_or_make(struct muster_node *node,
+                                      const struct muster_incarnation *incarnation)
+{
+    struct node_peer *peer = muster_node_peer_find(node, incarnation);
+
+    if (peer != NULL)
+        return peer;
+    peer = muster_mem_alloc_zero(node->env->mem, 1, sizeof(*peer));
+    if (peer == NULL)
+        return NULL;
+    peer->node = node;
+    peer->incarnation = *incarnation;
+    muster_link_heal_init(&peer->heal, node->env, &node->hello, on_given_up, peer);
+    muster_list_append(&node->peers, &peer->list_node);
+    return peer;
+}
+
+/* --- frames --- */
+
+static void close_link(struct node_peer *peer, struct muster_peer_link *link)
+{
+    if (muster_link_heal_is_of(&peer->heal, link))
+        muster_link_heal_stop(&peer->heal);
+    muster_peer_link_close(link);
+}
+
+static void drop_link(struct node_peer *peer)
+{
+    close_link(peer, peer->link);
+    peer->link = NULL;
+    muster_mem_free(mem_of(peer), peer->buffer);
+    peer->buffer = NULL;
+}
+
+static void on_down(struct muster_peer_link *link, const struct muster_error *error)
+{
+    struct node_peer *peer = muster_peer_link_data(link);
+    bool was_last = link == peer->link || peer->link == NULL;
+
+    if (link == peer->link) {
+        MUSTER_LOG(peer->node->env, DEBUG, "control_link_down", "reason", error->text);
+        drop_link(peer);
+        muster_node_note_cause_of(peer->node, &peer->incarnation);
+    } else {
+        if (link == peer->opening)
+            peer->opening = NULL;
+        close_link(peer, link);
+    }
+    if (was_last)
+        muster_node_feed_peer(peer->node, MUSTER_EVENT_LINK_DOWN, &peer->incarnation, error->text);
+}
+
+static void *on_frame(struct muster_peer_link *link, const struct muster_frame_header *header)
+{
+    struct node_peer *peer = muster_peer_link_data(link);
+
+    if (link != peer->link || header->channel != MUSTER_FRAME_MEMBERSHIP)
+        return NULL;
+    muster_mem_free(mem_of(peer), peer->buffer);
+    peer->buffer = muster_mem_alloc(mem_of(peer), header->payload_bytes);
+    return peer->buffer;
+}
+
+static void on_payload(struct muster_peer_link *link, const struct muster_frame_header *header,
+                       void *bytes)
+{
+    struct node_peer *peer = muster_peer_link_data(link);
+    struct muster_membership_event event = {.kind = MUSTER_EVENT_CONTROL};
+    struct muster_control control;
+    struct muster_error error;
+    enum muster_rc rc;
+
+    if (link != peer->link || bytes != peer->buffer)
+        return;
+    rc = muster_control_unpack(mem_of(peer), bytes, header->payload_bytes, &control);
+    muster_mem_free(mem_of(peer), peer->buffer);
+    peer->buffer = NULL;
+    if (rc != MUSTER_OK) {
+        muster_error_set(&error, rc, "it sent a control message that cannot be read");
+        on_down(link, &error);
+        return;
+    }
+    event.peer = peer->incarnation;
+    event.control = &control;
+    muster_node_feed(peer->node, &event);
+    muster_control_fini(&control);
+}
+
+/* --- which link counts --- */
+
+static const struct muster_incarnation *opener_of(const struct node_peer *peer,
+                                                  const struct muster_peer_link *link)
+{
+    return muster_peer_link_is_opener(link) ? &peer->node->self : &peer->incarnation;
+}
+
+/* A new link of the same opener replaces the old one; else that of the smaller incarnation stays,
+ * on both sides. */
+static bool stays(const struct node_peer *peer, const struct muster_peer_link *old,
+                  const struct muster_peer_link *new)
+{
+    const struct muster_incarnation *ours = opener_of(peer, old), *theirs = opener_of(peer, new);
+
+    return memcmp(ours->bytes, theirs->bytes, sizeof(ours->bytes)) < 0;
+}
+
+static void use_link(struct node_peer *peer, struct muster_peer_link *link)
+{
+    if (peer->opening == link)
+        peer->opening = NULL;
+    if (peer->link != NULL && stays(peer, peer->link, link)) {
+        close_link(peer, link);
+        return;
+    }
+    if (peer->link != NULL)
+        drop_link(peer);
+    peer->link = link;
+    if (peer->node->keys != NULL) /* the key of the data link is here */
+        muster_wire_retry(peer->node->wire, &peer->incarnation);
+    muster_node_feed_peer(peer->node, MUSTER_EVENT_LINK_UP, &peer->incarnation, NULL);
+}
+
+static void on_ready(struct muster_peer_link *link)
+{
+    struct node_peer *peer = muster_peer_link_data(link);
+
+    if (muster_link_heal_is_of(&peer->heal, link))
+        muster_link_heal_stop(&peer->heal);
+    use_link(peer, link);
+}
+
+/* --- broken connections --- */
+
+static void on_given_up(struct muster_link_heal *heal, struct muster_peer_link *link,
+                        const struct muster_error *why)
+{
+    (void)heal;
+    on_down(link, why);
+}
+
+/* Where a member listens, or where it was reached before there was a view. */
+static const struct muster_address *address_of(const struct node_peer *peer)
+{
+    const struct muster_member *member =
+        muster_membership_find(peer->node->machine, &peer->incarnation);
+
+    if (member != NULL)
+        return &member->address;
+    return peer->address.family != MUSTER_ADDRESS_NONE ? &peer->address : NULL;
+}
+
+/* A connection that never came up is the machine's to try again. One that did may be a link to the
+ * other side, although it has not answered yet. */
+static bool is_worth(const struct muster_peer_link *link, const struct muster_error *error)
+{
+    return muster_peer_link_is_met(link) || (error->rc == MUSTER_UNAVAILABLE && error->sys == 0);
+}
+
+static void on_broken(struct muster_peer_link *link, const struct muster_error *error)
+{
+    struct node_peer *peer = muster_peer_link_data(link);
+    struct muster_link_heal_goal goal = {.target = peer->incarnation};
+
+    if (!muster_link_heal_is_of(&peer->heal, link) &&
+        (muster_link_heal_is_busy(&peer->heal) || !is_worth(link, error))) {
+        on_down(link, error);
+        return;
+    }
+    goal.address = address_of(peer);
+    muster_link_heal_broken(&peer->heal, link, &goal, error);
+}
+
+static void on_resumed(struct muster_peer_link *link)
+{
+    struct node_peer *peer = muster_peer_link_data(link);
+    char name[MUSTER_INCARNATION_TEXT_BYTES];
+
+    muster_link_heal_resumed(&peer->heal, link,
+                             muster_incarnation_format(&peer->incarnation, name));
+}
+
+static const struct muster_peer_link_events control_events = {
+    .on_ready = on_ready,
+    .on_frame = on_frame,
+    .on_payload = on_payload,
+    .on_down = on_down,
+    .on_broken = on_broken,
+    .on_resumed = on_resumed,
+};
+
+void muster_node_connect(struct muster_node *node, const struct muster_member *member)
+{
+    struct muster_membership_event failed = {.kind = MUSTER_EVENT_LINK_DOWN};
+    struct muster_peer_hello hello = node->hello;
+    struct node_peer *peer = find_or_make(node, &member->incarnation);
+    enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
+
+    if (peer != NULL && peer->opening != NULL)
+        return;
+    hello.purpose = MUSTER_LINK_CONTROL;
+    hello.target = member->incarnation;
+    if (peer != NULL) {
+        peer->address = member->address;
+        rc = muster_peer_link_open(node->env, &member->address, &hello,
+                                   muster_loop_after_ns(node->env->loop, CONNECT_TIMEOUT_NS),
+                                   &control_events, peer, &peer->opening);
+    }
+    if (rc == MUSTER_OK)
+        return;
+    failed.peer = member->incarnation;
+    muster_node_post(node, &failed, muster_rc_text(rc));
+}
+
+void muster_node_disconnect(struct muster_node *node, const struct muster_incarnation *incarnation)
+{
+    struct node_peer *peer = muster_node_peer_find(node, incarnation);
+
+    if (peer == NULL)
+        return;
+    drop_link(peer);
+    close_link(peer, peer->opening);
+    peer->opening = NULL;
+}
+
+void muster_node_renew(struct muster_node *node, const struct muster_incarnation *incarnation)
+{
+    struct node_peer *peer = muster_node_peer_find(node, incarnation);
+    struct muster_error error;
+
+    muster_error_set(&error, MUSTER_UNAVAILABLE, "the peer is silent");
+    if (peer != NULL && peer->link != NULL)
+        muster_peer_link_break(peer->link, &error);
+}
+
+void muster_node_send(struct muster_node *node, const struct muster_incarnation *incarnation,
+                      const struct muster_control *control)
+{
+    struct node_peer *peer = muster_node_peer_find(node, incarnation);
+    struct muster_frame_header header = {.channel = MUSTER_FRAME_MEMBERSHIP};
+    void *bytes = NULL;
+    size_t size;
+
+    if (peer == NULL || peer->link == NULL ||
+        muster_control_pack(control, node->env->mem, &bytes, &size) != MUSTER_OK)
+        return;
+    header.type = (uint8_t)control->kind;
+    header.payload_bytes = (uint32_t)size;
+    header.epoch = control->epoch;
+    /* A link that refuses is down and will say so; what is lost here is repeated by the machine. */
+    if (size > MUSTER_FRAME_PAYLOAD_MAX ||
+        muster_peer_link_send_copy(peer->link, &header, bytes) != MUSTER_OK)
+        MUSTER_LOG(node->env, DEBUG, "control_not_sent", "kind", (int)control->kind);
+    muster_mem_free(node->env->mem, bytes);
+}
+
+/* --- connections from outside --- */
+
+static void forget_stranger(struct node_stranger *stranger)
+{
+    stranger->node->stranger_count--;
+    muster_list_remove(&stranger->list_node);
+    muster_mem_free(stranger->node->env->mem, stranger);
+}
+
+static void stranger_down(struct muster_peer_link *link, const struct muster_error *error)
+{
+    struct node_stranger *stranger = muster_peer_link_data(link);
+
+    MUSTER_LOG(stranger->node->env, DEBUG, "connection_refused", "reason", error->text);
+    muster_peer_link_close(link);
+    forget_stranger(stranger);
+}
+
+static void take_control_link(struct muster_node *node, struct muster_peer_link *link)
+{
+    struct node_peer *peer = find_or_make(node, &muster_peer_link_hello(link)->incarnation);
+
+    if (peer == NULL) {
+        muster_peer_link_close(link);
+        return;
+    }
+    muster_peer_link_set_owner(link, &control_events, peer);
+    use_link(peer, link);
+}
+
+static struct muster_peer_link *link_of_session(const struct node_peer *peer, uint64_t session)
+{
+    struct muster_peer_link *const links[] = {peer->link, peer->opening};
+
+    for (size_t i = 0; i < 2; i++)
+        if (links[i] != NULL && muster_peer_link_session(links[i]) == session)
+            return links[i];
+    return NULL;
+}
+
+/* Its connection may have broken before its hello had come here: then it begins late. */
+static void take_resuming_link(struct muster_node *node, struct muster_peer_link *accepted)
+{
+    const struct muster_peer_hello *hello = muster_peer_link_hello(accepted);
+    struct node_peer *peer = muster_node_peer_find(node, &hello->incarnation);
+    struct muster_peer_link *link = peer != NULL ? link_of_session(peer, hello->session) : NULL;
+    struct muster_error error;
+
+    if (hello->intent == MUSTER_LINK_PROBE)
+        muster_link_heal_answer_probe(link, accepted);
+    else if (link != NULL &&
+             muster_link_heal_accept(&peer->heal, link, accepted, &error) != MUSTER_OK)
+        on_down(link, &error);
+    else if (link == NULL && (peer == NULL || peer->link == NULL) &&
+             muster_peer_link_begin_late(accepted) == MUSTER_OK)
+        take_control_link(node, accepted);
+    else if (link == NULL)
+        muster_peer_link_answer(accepted, MUSTER_LINK_IS_UNKNOWN);
+}
+
+static void stranger_ready(struct muster_peer_link *link)
+{
+    struct node_stranger *stranger = muster_peer_link_data(link);
+    struct muster_node *node = stranger->node;
+
+    forget_stranger(stranger);
+    switch (muster_peer_link_hello(link)->purpose) {
+    case MUSTER_LINK_CONTROL:
+        if (muster_peer_link_hello(link)->intent == MUSTER_LINK_NEW)
+            take_control_link(node, link);
+        else
+            take_resuming_link(node, link);
+        return;
+    case MUSTER_LINK_DATA:
+        muster_wire_accept(node->wire, link);
+        return;
+    case MUSTER_LINK_STATE:
+        muster_state_server_accept(node->state_server, link);
+        return;
+    case MUSTER_LINK_AS_OPENED:
+        break;
+    }
+    muster_peer_link_close(link);
+}
+
+static void *stranger_frame(struct muster_peer_link *link, const struct muster_frame_header *header)
+{
+    (void)link;
+    (void)header;
+    return NULL;
+}
+
+static const struct muster_peer_link_events stranger_events = {
+    .on_ready = stranger_ready,
+    .on_frame = stranger_frame,
+    .on_down = stranger_down,
+};
+
+static void end_oldest_stranger(struct muster_node *node)
+{
+    struct node_stranger *oldest =
+        MUSTER_CONTAINER_OF(node->strangers.next, struct node_stranger, list_node);
+
+    muster_peer_link_close(oldest->link);
+    forget_stranger(oldest);
+}
+
+void muster_node_accept(struct muster_node *node, struct muster_stream *stream)
+{
+    struct node_stranger *stranger = NULL;
+    struct muster_peer_hello hello = node->hello;
+
+    hello.purpose = MUSTER_LINK_AS_OPENED;
+    if (!node->is_closing)
+        stranger = muster_mem_alloc_zero(node->env->mem, 1, sizeof(*stranger));
+    if (stranger == NULL) {
+        muster_stream_close(stream, NULL);
+        return;
+    }
+    if (node->stranger_count == STRANGERS_MAX)
+        end_oldest_stranger(node);
+    stranger->node = node;
+    node->stranger_count++;
+    muster_list_append(&node->strangers, &stranger->list_node);
+    if (muster_peer_link_accept(node->env, stream, &hello,
+                                muster_loop_after_ns(node->env->loop, HELLO_TIMEOUT_NS),
+                                &stranger_events, stranger, &stranger->link) != MUSTER_OK)
+        forget_stranger(stranger);
+}
+
+/* --- processes of this host --- */
+
+static void on_exit_of_process(struct muster_process_watch *watch)
+{
+    struct node_peer *peer = watch->data;
+
+    MUSTER_LOG(peer->node->env, DEBUG, "process_ended", "pid", (long long)watch->pid);
+    muster_node_note_cause_of(peer->node, &peer->incarnation);
+    muster_node_feed_peer(peer->node, MUSTER_EVENT_PROCESS_DEAD, &peer->incarnation,
+                          "process ended");
+}
+
+void muster_node_watch(struct muster_node *node, const struct muster_member *member)
+{
+    struct node_peer *peer = find_or_make(node, &member->incarnation);
+    struct muster_membership_event gone = {.kind = MUSTER_EVENT_PROCESS_DEAD};
+    enum muster_rc rc;
+
+    if (peer == NULL || peer->is_watched)
+        return;
+    peer->watch.data = peer;
+    peer->watch.on_exit = on_exit_of_process;
+    peer->watch.pid = member->pid;
+    peer->watch.started = member->started;
+    rc = muster_process_watch_open(&peer->watch, node->env->host);
+    peer->is_watched = rc == MUSTER_OK;
+    gone.peer = member->incarnation;
+    if (rc == MUSTER_NOT_FOUND)
+        muster_node_post(node, &gone, "process ended");
+    else if (rc != MUSTER_OK)
+        MUSTER_LOG(node->env, WARN, "process_not_watched", "pid", (long long)member->pid, "reason",
+                   muster_rc_text(rc));
+}
+
+size_t muster_node_queued_bytes(const struct muster_node *node)
+{
+    size_t bytes = 0;
+
+    for (struct muster_list *at = node->peers.next; at != &node->peers; at = at->next) {
+        const struct node_peer *peer = MUSTER_CONTAINER_OF(at, struct node_peer, list_node);
+
+        if (peer->link != NULL)
+            bytes += muster_peer_link_queued_bytes(peer->link);
+    }
+    return bytes;
+}
+
+void muster_node_links_close(struct muster_node *node)
+{
+    struct muster_list *at;
+
+    while ((at = muster_list_pop(&node->peers)) != NULL) {
+        struct node_peer *peer = MUSTER_CONTAINER_OF(at, struct node_peer, list_node);
+
+        drop_link(peer);
+        close_link(peer, peer->opening);
+        if (peer->is_watched)
+            muster_process_watch_close(&peer->watch);
+        muster_mem_free(node->env->mem, peer);
+    }
+    while ((at = muster_list_pop(&node->strangers)) != NULL) {
+        struct node_stranger *stranger = MUSTER_CONTAINER_OF(at, struct node_stranger, list_node);
+
+        muster_peer_link_close(stranger->link);
+        muster_mem_free(node->env->mem, stranger);
+    }
+}

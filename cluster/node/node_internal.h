@@ -1,0 +1,295 @@
+/* The parts of a node, shared by node*.c: the driver around the membership machine. */
+#ifndef MUSTER_CLUSTER_NODE_INTERNAL_H
+#define MUSTER_CLUSTER_NODE_INTERNAL_H
+
+#include <muster/metrics.h>
+#include <muster/registry.h>
+
+#include "cluster/node/catch_up.h"
+#include "cluster/node/member.h"
+#include "cluster/membership/membership.h"
+#include "cluster/node/state_server.h"
+#include "cluster/membership/view_options.h"
+#include "collective/group/group.h"
+#include "collective/group/shm/shm.h"
+#include "net/link/heal.h"
+#include "net/link/keys.h"
+#include "net/link/port.h"
+
+#define MUSTER_NODE_LEASE_TTL_S 10
+
+/** Another process as the driver sees it: at most one control link that counts. */
+struct node_peer {
+    struct muster_node *node;
+    struct muster_list list_node;
+    struct muster_incarnation incarnation;
+    struct muster_address address;    /* where this process has connected to it */
+    struct muster_peer_link *link;    /* ready, or broken and perhaps on its way back, or NULL */
+    struct muster_peer_link *opening; /* connecting, or NULL */
+    struct muster_link_heal heal;     /* of one of the two */
+    void *buffer;                     /* of the frame being received on link */
+    struct muster_process_watch watch;
+    bool is_watched;
+};
+
+/** A connection that has not said who it is. */
+struct node_stranger {
+    struct muster_node *node;
+    struct muster_list list_node;
+    struct muster_peer_link *link;
+};
+
+enum node_request_kind { NODE_REQUEST_CAS, NODE_REQUEST_READ, NODE_REQUEST_REVOKE };
+
+/** A question to the registry; freed with its answer. */
+struct node_request {
+    struct muster_node *node;
+    struct muster_list list_node;
+    enum node_request_kind kind;
+    uint64_t id;
+    struct muster_registry_op op;
+};
+
+/** What groups, wires and watches say in the middle of something else: told to the machine in the
+ * next turn. */
+struct node_news {
+    struct muster_list list_node;
+    struct muster_membership_event event;
+    char text[MUSTER_ERROR_TEXT_BYTES];
+};
+
+enum node_registration {
+    NODE_UNREGISTERED,
+    NODE_LEASING,
+    NODE_PUTTING,
+    NODE_REGISTERED,
+    NODE_REGISTRATION_WAITS, /* to try again */
+};
+
+enum node_watching {
+    NODE_UNWATCHED,
+    NODE_RANGING,
+    NODE_WATCHING,
+    NODE_WATCHING_WAITS, /* to try again */
+};
+
+/** Operations that have ended without a verdict. */
+enum node_expiry {
+    NODE_NOT_EXPIRED,
+    NODE_EXPIRED, /* the program has been told that it is out; the next view says so, or not */
+    NODE_KEPT,    /* all had expired, and this one stays with what it holds; not told yet */
+};
+
+/** How far the training state of this process is. */
+enum node_state {
+    NODE_STATE_NONE,     /* no tensors named (again, after an exclusion) */
+    NODE_STATE_NAMED,    /* tensors named; not a member yet */
+    NODE_STATE_CATCHING, /* fetching */
+    NODE_STATE_READY,    /* on_ready told */
+};
+
+struct node_registry {
+    struct muster_registry *client;
+    char endpoints[128];                     /* for people; cut */
+    char prefix[MUSTER_JOB_NAME_BYTES + 16]; /* "/muster/<job>/" */
+    bool is_up;
+    struct muster_timer poll; /* is it connected? */
+    enum node_registration registration;
+    bool wants_registration;
+    bool is_lease_started;
+    bool is_revoking; /* the own key is on its way out */
+    struct muster_registry_lease lease;
+    struct muster_registry_op put;
+    uint64_t registered_revision; /* of the first put; 0: none yet */
+    uint64_t begins_after;        /* what the record is to say (collective/view/view_proto.h) … */
+    uint64_t put_begins_after;    /* … and what the last put says */
+    struct muster_timer registration_retry;
+    enum node_watching watching;
+    struct muster_registry_op range;
+    struct muster_registry_watch watch;
+    struct muster_timer watch_retry;
+    struct muster_list requests;
+    muster_registry_close_fn *closed;
+};
+
+/** What the program is to be told when the machine is at rest. */
+struct node_tell {
+    bool is_view, is_excluded, is_failed, is_failure_told, is_left, is_ready;
+    struct muster_view *view, *previous;
+    uint64_t cause_ns, opened_ns;
+    uint64_t next_step;
+    bool is_restored;
+    struct muster_error error;
+};
+
+struct muster_node {
+    struct muster_env *env;
+    const struct muster_node_events *events;
+    void *data;
+    struct muster_incarnation self;
+    struct muster_member member;
+    char job[MUSTER_JOB_NAME_BYTES];
+    uint32_t expected_count;
+    struct muster_view_demands demands;
+    uint64_t checked_epoch; /* its view has been compared with them */
+    struct muster_peer_hello hello;
+    struct muster_link_keys *keys; /* NULL: links are encrypted, or without TLS */
+    struct muster_port *port;
+    bool is_loopback_shared;
+    struct muster_member unreached; /* the last one seen at a loopback address of another host */
+    bool has_unreached;
+    struct muster_wire *wire;
+    struct muster_board *board; /* NULL: none */
+    muster_shm_point_fn *shm_failpoint;
+    void *shm_failpoint_data;
+    struct muster_group *group;
+    bool is_broken;       /* it had no memory for a group, and takes part in none any more */
+    uint64_t ended_count; /* operations, of all groups */
+    enum node_expiry expiry;
+    bool is_resign_posted; /* the machine does not know yet */
+    struct muster_membership *machine;
+    struct muster_timer timer;
+    struct muster_timer start_timer;
+    uint64_t start_timeout_ns, start_deadline_ns;
+    unsigned depth; /* of steps inside steps */
+    uint64_t cause_ns;
+    uint64_t wait_epoch, wait_since_ns, wait_due_ns; /* a change of view does not go on; the log */
+    struct muster_list peers, strangers, news, idle_news;
+    unsigned stranger_count;
+    struct muster_task task;          /* news, tells */
+    struct muster_task excluded_task; /* tells of an exclusion, behind the ends of operations */
+    struct node_registry registry;
+    struct node_tell tell;
+    /* state */
+    enum node_state state;
+    struct muster_state_chunks chunks;
+    bool has_chunks;
+    struct muster_state_server *state_server;
+    struct muster_catch_up catch_up;
+    bool is_catching;
+    bool has_state; /* the tensors are a state of this membership: committed, or caught up */
+    uint64_t committed_step;
+    uint64_t catching_step;
+    bool may_lack_state; /* some members have joined, and not all were seen to have the state yet */
+    /* leaving */
+    struct muster_timer leave_timer;
+    uint64_t leave_deadline_ns;
+    muster_node_fn *left;
+    void *left_data;
+    bool is_leave_done, is_leave_sent, is_out;
+    /* closing */
+    bool is_closing;
+    unsigned closing_parts, closing_turns;
+    muster_node_fn *closed;
+    void *closed_data;
+    /* counted */
+    struct muster_metric epoch_metric, members_metric, changes_metric;
+};
+
+/* cluster/node/actions.c */
+/** Give the machine an event and carry out what it says. */
+void muster_node_feed(struct muster_node *node, const struct muster_membership_event *event);
+void muster_node_feed_kind(struct muster_node *node, enum muster_membership_event_kind kind);
+void muster_node_feed_peer(struct muster_node *node, enum muster_membership_event_kind kind,
+                           const struct muster_incarnation *peer, const char *text);
+/** The same, in the next turn: for news that come in the middle of a step. Copies event and text.
+ */
+void muster_node_post(struct muster_node *node, const struct muster_membership_event *event,
+                      const char *text);
+/** Out of this epoch, and back by catch-up: its operations, or its catch-up, cannot end in it. */
+void muster_node_resign(struct muster_node *node, const struct muster_error *why);
+/** on_failed, once the machine is at rest. The node leaves what it is in. */
+void muster_node_fail(struct muster_node *node, const struct muster_error *error);
+/** The registry does not let in who is no member yet: that will not change by waiting, and the node has
+ * failed. A member trains on and asks again. */
+bool muster_node_is_refused(struct muster_node *node, enum muster_rc rc,
+                            const struct muster_error *error);
+void muster_node_note_cause(struct muster_node *node);
+/** The same, if peer is in the present view: what is heard of one that has left already is no cause. */
+void muster_node_note_cause_of(struct muster_node *node, const struct muster_incarnation *peer);
+/** Its state is void; on_excluded comes behind the ends of operations. */
+void muster_node_exclude(struct muster_node *node, const struct muster_error *why);
+void muster_node_run_news(struct muster_node *node);
+void muster_node_tell_excluded(struct muster_node *node);
+
+/* cluster/node/links.c */
+struct node_peer *muster_node_peer_find(struct muster_node *node,
+                                        const struct muster_incarnation *incarnation);
+void muster_node_connect(struct muster_node *node, const struct muster_member *member);
+/** It is silent: try another connection. */
+void muster_node_renew(struct muster_node *node, const struct muster_incarnation *peer);
+void muster_node_disconnect(struct muster_node *node, const struct muster_incarnation *peer);
+void muster_node_watch(struct muster_node *node, const struct muster_member *member);
+void muster_node_send(struct muster_node *node, const struct muster_incarnation *peer,
+                      const struct muster_control *control);
+/** A connection of the port that speaks the peer protocol. Takes stream. */
+void muster_node_accept(struct muster_node *node, struct muster_stream *stream);
+size_t muster_node_queued_bytes(const struct muster_node *node);
+void muster_node_links_close(struct muster_node *node);
+
+/* cluster/node/registry.c */
+MUSTER_MUST_CHECK enum muster_rc muster_node_registry_open(struct muster_node *node,
+                                                           const char *endpoints,
+                                                           struct muster_error *ret_error);
+void muster_node_register(struct muster_node *node);
+/** Sees to it that the key goes; EVENT_DEREGISTERED when it has gone. */
+void muster_node_deregister(struct muster_node *node);
+/** The key may be there. */
+bool muster_node_is_registered(const struct muster_node *node);
+void muster_node_cas(struct muster_node *node, uint64_t id, const struct muster_view *view,
+                     uint64_t revision);
+void muster_node_read_view(struct muster_node *node);
+void muster_node_registry_close(struct muster_node *node, muster_registry_close_fn *closed);
+
+/* cluster/node/watch.c */
+void muster_node_watch_registry(struct muster_node *node);
+void muster_node_unwatch_registry(struct muster_node *node);
+/** A view as bytes of the key. */
+void muster_node_show_view(struct muster_node *node, enum muster_membership_event_kind kind,
+                           struct muster_bytes value, uint64_t revision);
+
+/* cluster/node/reach.c */
+/** Listen as the options say, and let member.address be what the others are told. */
+MUSTER_MUST_CHECK enum muster_rc muster_node_open_port(struct muster_node *node,
+                                                       const struct muster_node_options *options,
+                                                       muster_port_peer_fn *on_peer,
+                                                       struct muster_error *ret_error);
+/** The member can be reached from here, and this process from there. Else false: it is not counted;
+ * this process has failed if the fault is its own. */
+bool muster_node_check_reach(struct muster_node *node, const struct muster_member *member);
+/** The view has a living member that cannot be reached from here: fails a process outside it. */
+void muster_node_check_view_reach(struct muster_node *node);
+
+/* cluster/node/options.c */
+/** Gives up when this process has asked for options that the last view does not have, be it in it
+ * or not yet. */
+void muster_node_check_options(struct muster_node *node);
+
+/* cluster/node/group.c */
+void muster_node_freeze(struct muster_node *node);
+void muster_node_open_group(struct muster_node *node, struct muster_view *view, bool is_hand_over);
+void muster_node_abort_group(struct muster_node *node, const struct muster_error *why);
+extern const struct muster_wire_events muster_node_wire_events;
+
+/* cluster/node/state.c */
+/** A member that needs the state of others and does not have it. */
+bool muster_node_lacks_state(const struct muster_node *node);
+/** This process has entered its first view, or has come back. */
+void muster_node_state_entered(struct muster_node *node);
+void muster_node_state_excluded(struct muster_node *node);
+/** Its state is named, and it is no member (any more). */
+void muster_node_ask_to_join(struct muster_node *node);
+/** Its operations had expired, but it stays: what it holds is the members' state. */
+void muster_node_state_kept(struct muster_node *node);
+
+/* node.c */
+/** Admitted within start_timeout_ns from now, or on_failed. */
+void muster_node_await_view(struct muster_node *node);
+/** One of the parts that close by themselves has closed. */
+void muster_node_part_closed(struct muster_node *node);
+
+/* cluster/node/leave.c */
+void muster_node_is_out(struct muster_node *node);
+void muster_node_on_leave_timer(struct muster_timer *timer);
+
+#endif

@@ -1,0 +1,255 @@
+/* The training state of a node: named by the program, served while clean, fetched by a joiner. */
+#include "cluster/node/node_internal.h"
+
+#define CATCH_UP_TIMEOUT_NS (10 * 60 * MUSTER_NS_PER_S)
+
+static void tell_ready(struct muster_node *node, uint64_t next_step, bool is_restored)
+{
+    node->state = NODE_STATE_READY;
+    node->tell.is_ready = true;
+    node->tell.next_step = next_step;
+    node->tell.is_restored = is_restored;
+    muster_task_post(&node->task, node->env->loop);
+}
+
+/* Also when it was admitted already: the members must not wait for it. */
+void muster_node_give_up(struct muster_node *node, const struct muster_error *error)
+{
+    struct muster_membership_event event = {.kind = MUSTER_EVENT_LEAVE};
+
+    node->state = NODE_STATE_NONE;
+    muster_node_fail(node, error);
+    muster_node_post(node, &event, NULL);
+}
+
+/* The members went on without this one, which has not begun: out of the view, and in again with a
+ * later first step. */
+static void join_again(struct muster_node *node, const struct muster_error *why)
+{
+    MUSTER_LOG(node->env, WARN, "joins_again", "reason", why->text);
+    node->state = NODE_STATE_NAMED;
+    muster_node_resign(node, why);
+}
+
+static uint64_t own_from_step(const struct muster_node *node)
+{
+    const struct muster_view *view = muster_membership_view(node->machine);
+    uint32_t rank;
+
+    return muster_view_find(view, &node->self, &rank) ? view->members[rank].from_step : 0;
+}
+
+static void caught_up(struct muster_catch_up *catch_up, enum muster_rc rc)
+{
+    struct muster_node *node = catch_up->data;
+    uint64_t step = node->catching_step;
+
+    node->is_catching = false;
+    if (node->is_closing) {
+        muster_node_part_closed(node);
+        return;
+    }
+    if (node->state != NODE_STATE_CATCHING) { /* excluded meanwhile: the next epoch begins again */
+        if (node->state == NODE_STATE_NAMED && node->group != NULL)
+            muster_node_state_entered(node);
+        return;
+    }
+    if (rc == MUSTER_UNAVAILABLE && !muster_membership_view(node->machine)->is_state_lost) {
+        join_again(node, &catch_up->error);
+        return;
+    }
+    if (rc != MUSTER_OK) {
+        muster_node_give_up(node, &catch_up->error);
+        return;
+    }
+    MUSTER_LOG(node->env, INFO, "caught_up", "step", step, "bytes_fetched", catch_up->bytes_fetched,
+               "sources", catch_up->sources);
+    muster_node_commit_step(node, step);
+    muster_membership_show_committed(node->machine);
+    tell_ready(node, step + 1, true);
+    muster_node_feed_kind(node, MUSTER_EVENT_TICK);
+}
+
+static void start_catch_up(struct muster_node *node, uint64_t step)
+{
+    struct muster_catch_up_options options = {.env = node->env, .chunks = &node->chunks};
+    struct muster_error error;
+    enum muster_rc rc;
+
+    options.view = muster_membership_view(node->machine);
+    options.hello = node->hello;
+    options.step = step;
+    options.deadline_ns = muster_loop_after_ns(node->env->loop, CATCH_UP_TIMEOUT_NS);
+    node->catch_up.data = node;
+    node->catching_step = step;
+    node->state = NODE_STATE_CATCHING;
+    rc = muster_catch_up_start(&node->catch_up, &options, caught_up);
+    node->is_catching = rc == MUSTER_OK;
+    if (rc == MUSTER_OK)
+        return;
+    muster_error_set(&error, rc, "no memory to catch up");
+    muster_node_give_up(node, &error);
+}
+
+bool muster_node_lacks_state(const struct muster_node *node)
+{
+    return node->tell.is_failed || (own_from_step(node) > 0 && !node->has_state);
+}
+
+void muster_node_state_entered(struct muster_node *node)
+{
+    uint64_t from_step = own_from_step(node);
+
+    if (node->state != NODE_STATE_NAMED || node->is_catching)
+        return; /* set_state, or the end of the cancelled catch-up, comes back here */
+    if (from_step == 0)
+        tell_ready(node, 0, false);
+    else
+        start_catch_up(node, from_step - 1);
+}
+
+void muster_node_state_excluded(struct muster_node *node)
+{
+    node->state = NODE_STATE_NONE;
+    node->tell.is_ready = false;
+    muster_state_server_withdraw(node->state_server);
+    if (node->is_catching)
+        muster_catch_up_cancel(&node->catch_up);
+}
+
+void muster_node_state_kept(struct muster_node *node)
+{
+    if (muster_node_lacks_state(node)) { /* a joiner that meant to join again: as if it had */
+        node->expiry = NODE_NOT_EXPIRED;
+        muster_node_state_entered(node);
+        return;
+    }
+    node->expiry = NODE_KEPT;
+    if (node->state != NODE_STATE_NAMED)
+        return; /* set_state comes back here */
+    node->expiry = NODE_NOT_EXPIRED;
+    muster_state_server_commit(node->state_server, node->committed_step);
+    tell_ready(node, node->committed_step + 1, true);
+}
+
+void muster_node_ask_to_join(struct muster_node *node)
+{
+    struct muster_membership_event ready = {.kind = MUSTER_EVENT_READY};
+
+    if (muster_membership_view(node->machine) != NULL)
+        muster_node_await_view(node);
+    muster_node_post(node, &ready, NULL);
+}
+
+/* The same tensors again, after an exclusion: nothing to rebuild, and a cancelled catch-up may
+ * still look at them. */
+static bool are_named(const struct muster_node *node, const struct muster_node_tensor *tensors,
+                      size_t count)
+{
+    if (!node->has_chunks || node->chunks.tensor_count != count)
+        return false;
+    for (size_t i = 0; i < count; i++)
+        if (node->chunks.tensors[i].tensor.data != tensors[i].tensor.data ||
+            node->chunks.tensors[i].tensor.count != tensors[i].tensor.count ||
+            node->chunks.tensors[i].tensor.dtype != tensors[i].tensor.dtype)
+            return false;
+    return true;
+}
+
+enum muster_rc muster_node_set_state(struct muster_node *node,
+                                     const struct muster_node_tensor *tensors, size_t count)
+{
+    enum muster_rc rc = MUSTER_OK;
+
+    if (node->state != NODE_STATE_NONE)
+        return MUSTER_FAILED_PRECONDITION;
+    if (!are_named(node, tensors, count)) {
+        if (node->has_chunks)
+            return MUSTER_FAILED_PRECONDITION; /* the state has one shape for the life of a process
+                                                */
+        rc = muster_state_chunks_init(&node->chunks, node->env->mem, tensors, count);
+        if (rc == MUSTER_OK) {
+            rc = muster_state_server_set_chunks(node->state_server, &node->chunks);
+            if (rc != MUSTER_OK)
+                muster_state_chunks_fini(&node->chunks);
+        }
+    }
+    if (rc != MUSTER_OK)
+        return rc;
+    node->has_chunks = true;
+    node->state = NODE_STATE_NAMED;
+    if (node->expiry == NODE_KEPT)
+        muster_node_state_kept(node);
+    else if (node->expiry == NODE_EXPIRED)
+        return MUSTER_OK; /* the next view says how it goes on */
+    else if (node->group != NULL)
+        muster_node_state_entered(node);
+    else
+        muster_node_ask_to_join(node);
+    return MUSTER_OK;
+}
+
+enum muster_rc muster_node_pack_state(const struct muster_node *node, void **ret_bytes,
+                                      size_t *ret_size)
+{
+    return muster_state_manifest_pack(&node->chunks, 0, NULL, ret_bytes, ret_size);
+}
+
+enum muster_rc muster_node_match_state(const struct muster_node *node, const void *bytes,
+                                       size_t size, struct muster_error *ret_error)
+{
+    struct muster_state_manifest theirs = {.mem = NULL};
+    enum muster_rc rc =
+        muster_state_manifest_unpack(node->env->mem, bytes, size, &theirs, ret_error);
+
+    if (rc == MUSTER_OK)
+        rc = muster_state_match(&node->chunks, &theirs, ret_error);
+    muster_state_manifest_fini(&theirs);
+    return rc;
+}
+
+bool muster_node_is_fetching(const struct muster_node *node, uint64_t *ret_bytes)
+{
+    *ret_bytes = node->is_catching ? node->catch_up.bytes_fetched : 0;
+    return node->is_catching;
+}
+
+bool muster_node_is_changing(const struct muster_node *node)
+{
+    return node->group == NULL || muster_group_is_frozen(node->group);
+}
+
+const struct muster_member *muster_node_find_stateless(struct muster_node *node, uint64_t step)
+{
+    const struct muster_member *member;
+
+    if (!node->may_lack_state)
+        return NULL;
+    member = muster_membership_stateless(node->machine, step);
+    if (member == NULL)
+        node->may_lack_state = muster_membership_stateless(node->machine, UINT64_MAX) != NULL;
+    return member;
+}
+
+void muster_node_begin_step(struct muster_node *node, uint64_t step)
+{
+    muster_node_touch_state(node);
+    if (node->group != NULL)
+        muster_group_begin_step(node->group, step);
+}
+
+void muster_node_commit_step(struct muster_node *node, uint64_t step)
+{
+    if (node->group == NULL)
+        return;
+    muster_group_commit_step(node->group, step);
+    muster_membership_set_committed(node->machine, step);
+    node->committed_step = step;
+    node->has_state = true;
+    muster_state_server_commit(node->state_server, step);
+}
+
+void muster_node_touch_state(struct muster_node *node)
+{
+    muster_state_server_touch(node->state_server);
+}

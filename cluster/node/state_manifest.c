@@ -1,0 +1,129 @@
+/* Cutting the state into chunks, and comparing what two sides registered. */
+#include "cluster/node/state_manifest.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+enum muster_rc muster_state_chunks_init(struct muster_state_chunks *chunks, struct muster_mem *mem,
+                                        const struct muster_node_tensor *tensors, size_t count)
+{
+    uint64_t total = 0;
+
+    chunks->mem = mem;
+    chunks->tensors = muster_mem_alloc_zero(mem, count, sizeof(*tensors));
+    chunks->first_chunk = muster_mem_alloc_zero(mem, count + 1, sizeof(*chunks->first_chunk));
+    if (chunks->tensors == NULL || chunks->first_chunk == NULL) {
+        muster_state_chunks_fini(chunks);
+        return MUSTER_RESOURCE_EXHAUSTED;
+    }
+    if (count > 0)
+        memcpy(chunks->tensors, tensors, count * sizeof(*tensors));
+    chunks->tensor_count = count;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t bytes = tensors[i].tensor.count * muster_dtype_bytes(tensors[i].tensor.dtype);
+
+        total += (bytes + MUSTER_STATE_CHUNK_BYTES - 1) / MUSTER_STATE_CHUNK_BYTES;
+        if (total >= UINT32_MAX) {
+            muster_state_chunks_fini(chunks);
+            return MUSTER_RESOURCE_EXHAUSTED;
+        }
+        chunks->first_chunk[i + 1] = (uint32_t)total;
+    }
+    chunks->chunk_count = (uint32_t)total;
+    return MUSTER_OK;
+}
+
+void muster_state_chunks_fini(struct muster_state_chunks *chunks)
+{
+    if (chunks->mem == NULL)
+        return;
+    muster_mem_free(chunks->mem, chunks->tensors);
+    muster_mem_free(chunks->mem, chunks->first_chunk);
+    memset(chunks, 0, sizeof(*chunks));
+}
+
+/* The tensor that holds chunk: the last one whose first chunk is not beyond it, empty tensors
+ * passed over. */
+static size_t tensor_of(const struct muster_state_chunks *chunks, uint32_t chunk)
+{
+    size_t low = 0, high = chunks->tensor_count;
+
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+
+        if (chunks->first_chunk[middle] <= chunk)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+void *muster_state_chunk_at(const struct muster_state_chunks *chunks, uint32_t chunk,
+                            uint32_t *ret_bytes)
+{
+    size_t index = tensor_of(chunks, chunk);
+    const struct muster_tensor *tensor = &chunks->tensors[index].tensor;
+    uint64_t bytes = tensor->count * muster_dtype_bytes(tensor->dtype);
+    uint64_t offset = (uint64_t)(chunk - chunks->first_chunk[index]) * MUSTER_STATE_CHUNK_BYTES;
+    uint64_t rest = bytes - offset;
+
+    *ret_bytes = rest < MUSTER_STATE_CHUNK_BYTES ? (uint32_t)rest : MUSTER_STATE_CHUNK_BYTES;
+    return (uint8_t *)tensor->data + offset;
+}
+
+void muster_state_chunk_hash(const struct muster_state_chunks *chunks, uint32_t chunk,
+                             uint8_t ret_hash[MUSTER_HASH128_BYTES])
+{
+    uint32_t bytes;
+    const void *at = muster_state_chunk_at(chunks, chunk, &bytes);
+
+    muster_hash128(at, bytes, ret_hash);
+}
+
+enum muster_rc muster_state_match(const struct muster_state_chunks *ours,
+                                  const struct muster_state_manifest *theirs,
+                                  struct muster_error *ret_error)
+{
+    size_t both =
+        ours->tensor_count < theirs->tensor_count ? ours->tensor_count : theirs->tensor_count;
+
+    for (size_t i = 0; i < both; i++) {
+        const struct muster_node_tensor *mine = &ours->tensors[i];
+        const struct muster_state_tensor *other = &theirs->tensors[i];
+
+        if (strcmp(mine->name, other->name) != 0)
+            return muster_error_set(
+                ret_error, MUSTER_INVALID_ARGUMENT,
+                "state tensor %zu is \"%s\" here and \"%s\" on the other side; register "
+                "the same tensors in the same order everywhere",
+                i, mine->name, other->name);
+        if ((uint32_t)mine->tensor.dtype != other->dtype || mine->tensor.count != other->count)
+            return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                    "state tensor \"%s\" has %" PRIu64
+                                    " elements of %s here and %" PRIu64 " of %s on the other side; "
+                                    "register the same everywhere",
+                                    mine->name, mine->tensor.count,
+                                    muster_dtype_name(mine->tensor.dtype), other->count,
+                                    muster_dtype_name((enum muster_dtype)other->dtype));
+    }
+    if (ours->tensor_count != theirs->tensor_count)
+        return muster_error_set(
+            ret_error, MUSTER_INVALID_ARGUMENT,
+            "%zu state tensors are registered here and %zu on the other side; \"%s\" "
+            "is on one side only; register the same everywhere",
+            ours->tensor_count, theirs->tensor_count,
+            ours->tensor_count > both ? ours->tensors[both].name : theirs->tensors[both].name);
+    return MUSTER_OK;
+}
+
+void muster_state_manifest_fini(struct muster_state_manifest *manifest)
+{
+    if (manifest->mem == NULL)
+        return;
+    for (size_t i = 0; i < manifest->tensor_count; i++)
+        muster_mem_free(manifest->mem, manifest->tensors[i].name);
+    muster_mem_free(manifest->mem, manifest->tensors);
+    muster_mem_free(manifest->mem, manifest->hashes);
+    memset(manifest, 0, sizeof(*manifest));
+}

@@ -1,0 +1,86 @@
+/* The training state as chunks: where each lies, and what its bytes hash to. */
+#ifndef MUSTER_CLUSTER_STATE_MANIFEST_H
+#define MUSTER_CLUSTER_STATE_MANIFEST_H
+
+#include <muster/env.h>
+#include <muster/hash.h>
+
+#include "cluster/node/member.h"
+
+#define MUSTER_STATE_CHUNK_BYTES (256u << 10)
+
+/** The registered tensors cut into chunks: chunks never span tensors. */
+struct muster_state_chunks {
+    struct muster_mem *mem;
+    struct muster_node_tensor *tensors; /* names borrowed */
+    uint32_t *first_chunk;              /* per tensor; [tensor_count] = chunk_count */
+    size_t tensor_count;
+    uint32_t chunk_count;
+};
+
+/** Copies the list; borrows the tensors' memory and names until fini. Errors: RESOURCE_EXHAUSTED
+ * (also more than 2^32 - 1 chunks). */
+MUSTER_MUST_CHECK enum muster_rc muster_state_chunks_init(struct muster_state_chunks *chunks,
+                                                          struct muster_mem *mem,
+                                                          const struct muster_node_tensor *tensors,
+                                                          size_t count);
+void muster_state_chunks_fini(struct muster_state_chunks *chunks);
+
+/** Where chunk lies; chunk < chunk_count. */
+void *muster_state_chunk_at(const struct muster_state_chunks *chunks, uint32_t chunk,
+                            uint32_t *ret_bytes);
+
+/** What a member says of its state: a value; fini frees it. */
+struct muster_state_manifest {
+    struct muster_mem *mem;
+    uint64_t step;
+    size_t tensor_count;
+    struct muster_state_tensor {
+        char *name;
+        uint32_t dtype;
+        uint64_t count;
+    } * tensors;
+    uint32_t chunk_count; /* 0 in a request */
+    uint8_t (*hashes)[MUSTER_HASH128_BYTES];
+    uint8_t root[MUSTER_HASH128_BYTES];
+};
+
+/** Hash of one chunk as it lies in memory now. */
+void muster_state_chunk_hash(const struct muster_state_chunks *chunks, uint32_t chunk,
+                             uint8_t ret_hash[MUSTER_HASH128_BYTES]);
+
+/** Whether `theirs` describes the same tensors; else INVALID_ARGUMENT names the first that differs.
+ */
+MUSTER_MUST_CHECK enum muster_rc muster_state_match(const struct muster_state_chunks *ours,
+                                                    const struct muster_state_manifest *theirs,
+                                                    struct muster_error *ret_error);
+
+/** The wire form; hashes NULL for a request, else chunk_count of them. Gives. */
+MUSTER_MUST_CHECK enum muster_rc muster_state_manifest_pack(
+    const struct muster_state_chunks *chunks, uint64_t step,
+    const uint8_t (*hashes)[MUSTER_HASH128_BYTES], void **ret_bytes, size_t *ret_size);
+/** Errors: INVALID_ARGUMENT. ret_manifest: gives, muster_state_manifest_fini. */
+MUSTER_MUST_CHECK enum muster_rc muster_state_manifest_unpack(
+    struct muster_mem *mem, const void *bytes, size_t size,
+    struct muster_state_manifest *ret_manifest, struct muster_error *ret_error);
+void muster_state_manifest_fini(struct muster_state_manifest *manifest);
+
+/** A refusal with its text. Gives. */
+MUSTER_MUST_CHECK enum muster_rc muster_state_refusal_pack(struct muster_mem *mem,
+                                                           const struct muster_error *error,
+                                                           void **ret_bytes, size_t *ret_size);
+/** Bytes that are no refusal become INTERNAL. */
+void muster_state_refusal_unpack(struct muster_mem *mem, const void *bytes, size_t size,
+                                 struct muster_error *ret_error);
+
+/* Frames of channel STATE; op.step is the step, chunk the chunk. */
+enum muster_state_frame {
+    MUSTER_STATE_MANIFEST_REQUEST = 1, /* payload: Manifest without hashes */
+    MUSTER_STATE_MANIFEST = 2,
+    MUSTER_STATE_CHUNK_REQUEST = 3,
+    MUSTER_STATE_CHUNK = 4,
+    MUSTER_STATE_REFUSED =
+        5, /* payload: Refusal; chunk as in the request, UINT32_MAX for a manifest */
+};
+
+#endif

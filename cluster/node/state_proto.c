@@ -1,0 +1,138 @@
+/* Manifests and refusals on the wire. */
+#include <string.h>
+
+#include "cluster/node/state_manifest.h"
+#include "proto/guard.h"
+#include "proto/state.pb-c.h"
+
+enum muster_rc muster_state_manifest_pack(const struct muster_state_chunks *chunks, uint64_t step,
+                                          const uint8_t (*hashes)[MUSTER_HASH128_BYTES],
+                                          void **ret_bytes, size_t *ret_size)
+{
+    struct muster_mem *mem = chunks->mem;
+    size_t count = chunks->tensor_count;
+    uint8_t root[MUSTER_HASH128_BYTES];
+    Mstate__Tensor *tensors = muster_mem_alloc_zero(mem, count, sizeof(*tensors));
+    Mstate__Tensor **pointers = muster_mem_alloc_zero(mem, count, sizeof(*pointers));
+    Mstate__Manifest manifest;
+    enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
+
+    if (tensors == NULL || pointers == NULL)
+        goto done;
+    mstate__manifest__init(&manifest);
+    for (size_t i = 0; i < count; i++) {
+        mstate__tensor__init(&tensors[i]);
+        tensors[i].name = (char *)(uintptr_t)chunks->tensors[i].name;
+        tensors[i].dtype = (uint32_t)chunks->tensors[i].tensor.dtype;
+        tensors[i].count = chunks->tensors[i].tensor.count;
+        pointers[i] = &tensors[i];
+    }
+    manifest.step = step;
+    manifest.n_tensors = count;
+    manifest.tensors = pointers;
+    if (hashes != NULL) {
+        manifest.chunk_hashes.data = (uint8_t *)(uintptr_t)hashes;
+        manifest.chunk_hashes.len = (size_t)chunks->chunk_count * MUSTER_HASH128_BYTES;
+        muster_hash128(hashes, manifest.chunk_hashes.len, root);
+        manifest.root.data = root;
+        manifest.root.len = sizeof(root);
+    }
+    rc = muster_proto_pack(mem, &manifest, ret_bytes, ret_size);
+done:
+    muster_mem_free(mem, pointers);
+    muster_mem_free(mem, tensors);
+    return rc;
+}
+
+static enum muster_rc copy_tensors(struct muster_state_manifest *manifest,
+                                   const Mstate__Manifest *message)
+{
+    manifest->tensors =
+        muster_mem_alloc_zero(manifest->mem, message->n_tensors, sizeof(*manifest->tensors));
+    if (manifest->tensors == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    for (size_t i = 0; i < message->n_tensors; i++) {
+        struct muster_state_tensor *tensor = &manifest->tensors[i];
+
+        tensor->name = muster_mem_strdup(manifest->mem, message->tensors[i]->name);
+        if (tensor->name == NULL)
+            return MUSTER_RESOURCE_EXHAUSTED;
+        tensor->dtype = message->tensors[i]->dtype;
+        tensor->count = message->tensors[i]->count;
+        manifest->tensor_count = i + 1;
+    }
+    return MUSTER_OK;
+}
+
+static enum muster_rc copy_hashes(struct muster_state_manifest *manifest,
+                                  const Mstate__Manifest *message, struct muster_error *ret_error)
+{
+    size_t bytes = message->chunk_hashes.len;
+
+    if (bytes == 0 && message->root.len == 0)
+        return MUSTER_OK; /* a request */
+    if (bytes % MUSTER_HASH128_BYTES != 0 || bytes / MUSTER_HASH128_BYTES >= UINT32_MAX ||
+        message->root.len != MUSTER_HASH128_BYTES)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "a state manifest with %zu bytes of hashes", bytes);
+    manifest->chunk_count = (uint32_t)(bytes / MUSTER_HASH128_BYTES);
+    manifest->hashes = muster_mem_alloc(manifest->mem, bytes);
+    if (manifest->hashes == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    if (bytes > 0)
+        memcpy(manifest->hashes, message->chunk_hashes.data, bytes);
+    muster_hash128(manifest->hashes, bytes, manifest->root);
+    if (memcmp(manifest->root, message->root.data, MUSTER_HASH128_BYTES) != 0)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "a state manifest whose root does not fit its hashes");
+    return MUSTER_OK;
+}
+
+enum muster_rc muster_state_manifest_unpack(struct muster_mem *mem, const void *bytes, size_t size,
+                                            struct muster_state_manifest *ret_manifest,
+                                            struct muster_error *ret_error)
+{
+    struct muster_state_manifest manifest = {.mem = mem};
+    Mstate__Manifest *message = NULL;
+    enum muster_rc rc = muster_proto_unpack(mem, &mstate__manifest__descriptor, bytes, size, NULL,
+                                            &message, ret_error);
+
+    if (rc != MUSTER_OK)
+        return rc;
+    manifest.step = message->step;
+    rc = copy_tensors(&manifest, message);
+    if (rc == MUSTER_OK)
+        rc = copy_hashes(&manifest, message, ret_error);
+    muster_proto_free(message);
+    if (rc == MUSTER_OK)
+        *ret_manifest = manifest;
+    else
+        muster_state_manifest_fini(&manifest);
+    return rc;
+}
+
+enum muster_rc muster_state_refusal_pack(struct muster_mem *mem, const struct muster_error *error,
+                                         void **ret_bytes, size_t *ret_size)
+{
+    Mstate__Refusal refusal;
+
+    mstate__refusal__init(&refusal);
+    refusal.code = (uint32_t)error->rc;
+    refusal.text = (char *)(uintptr_t)error->text;
+    return muster_proto_pack(mem, &refusal, ret_bytes, ret_size);
+}
+
+void muster_state_refusal_unpack(struct muster_mem *mem, const void *bytes, size_t size,
+                                 struct muster_error *ret_error)
+{
+    Mstate__Refusal *refusal = NULL;
+
+    if (muster_proto_unpack(mem, &mstate__refusal__descriptor, bytes, size, NULL, &refusal, NULL) !=
+            MUSTER_OK ||
+        refusal->code == 0 || refusal->code > MUSTER_UNAUTHENTICATED) {
+        muster_error_set(ret_error, MUSTER_INTERNAL, "an unreadable refusal");
+    } else {
+        muster_error_set(ret_error, (enum muster_rc)refusal->code, "%s", refusal->text);
+    }
+    muster_proto_free(refusal);
+}

@@ -1,0 +1,409 @@
+/* The serving side of state catch-up: one manifest per committed step, hashed in slices, chunks
+ * sent from the tensors. */
+#include "cluster/node/state_server.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define HASH_CHUNKS_PER_TURN 64 /* 16 MiB */
+#define REQUESTS_MAX         64 /* open chunk requests per link; a joiner asks for fewer */
+#define MANIFEST_REQUEST_MAX (1u << 20)
+
+/* One chunk on its way: the frame borrows the tensor's memory. */
+struct chunk_frame {
+    struct muster_frame frame;
+    struct client *client;
+    struct chunk_frame *next_free;
+};
+
+/* A joiner's link. */
+struct client {
+    struct muster_list node;
+    struct muster_state_server *server;
+    struct muster_peer_link *link;
+    bool wants_manifest;
+    uint64_t wanted_step;
+    void *request;    /* payload of a manifest request while it arrives */
+    bool is_given_up; /* there was no memory to answer: it is closed, and may ask again */
+    struct chunk_frame frames[REQUESTS_MAX];
+    struct chunk_frame *free_frames;
+};
+
+struct muster_state_server {
+    struct muster_env *env;
+    const struct muster_state_chunks *chunks;
+    struct muster_list clients;
+    uint64_t epoch; /* of the view that this process is in */
+    uint64_t step;  /* of the last commit */
+    bool has_state;
+    bool is_clean;
+    bool is_withdrawn; /* left out: what is asked of it is refused, not kept waiting */
+    uint8_t (*hashes)[MUSTER_HASH128_BYTES]; /* of `step`; the first hashed_count are there */
+    uint32_t hashed_count;
+    struct muster_task hash_task;
+    struct muster_task give_up_task;
+};
+
+static void free_client(struct client *client)
+{
+    struct muster_env *env = client->server->env;
+
+    muster_list_remove(&client->node);
+    muster_peer_link_close(client->link);
+    muster_mem_free(env->mem, client->request);
+    muster_mem_free(env->mem, client);
+}
+
+/* Not at once: who calls this goes on with the client. */
+static void give_up(struct client *client)
+{
+    client->is_given_up = true;
+    muster_task_post(&client->server->give_up_task, client->server->env->loop);
+}
+
+static void on_give_up(struct muster_task *task)
+{
+    struct muster_state_server *server = task->data;
+    struct muster_list *node, *next;
+
+    for (node = server->clients.next; node != &server->clients; node = next) {
+        struct client *client = MUSTER_CONTAINER_OF(node, struct client, node);
+
+        next = node->next;
+        if (client->is_given_up)
+            free_client(client);
+    }
+}
+
+static void refuse(struct client *client, uint32_t chunk, const struct muster_error *error)
+{
+    struct muster_mem *mem = client->server->env->mem;
+    struct muster_frame_header header = {
+        .channel = MUSTER_FRAME_STATE,
+        .type = MUSTER_STATE_REFUSED,
+        .chunk = chunk,
+    };
+    void *bytes = NULL;
+    size_t size = 0;
+
+    if (muster_state_refusal_pack(mem, error, &bytes, &size) != MUSTER_OK) {
+        give_up(client);
+        return;
+    }
+    header.payload_bytes = (uint32_t)size;
+    if (muster_peer_link_send_copy(client->link, &header, bytes) != MUSTER_OK)
+        give_up(client);
+    muster_mem_free(mem, bytes);
+}
+
+/* The state that the client wants is gone: the members went on without it. */
+static void refuse_past(struct client *client, uint32_t chunk, uint64_t step)
+{
+    struct muster_error error;
+
+    muster_error_set(&error, MUSTER_OUT_OF_RANGE,
+                     "state %" PRIu64 " is past; this member is at %" PRIu64, step,
+                     client->server->step);
+    refuse(client, chunk, &error);
+}
+
+static void refuse_withdrawn(struct client *client)
+{
+    struct muster_error error;
+
+    muster_error_set(&error, MUSTER_UNAVAILABLE, "this process has been left out of the job");
+    refuse(client, UINT32_MAX, &error);
+}
+
+static void send_manifest(struct client *client)
+{
+    struct muster_state_server *server = client->server;
+    struct muster_frame_header header = {
+        .channel = MUSTER_FRAME_STATE,
+        .type = MUSTER_STATE_MANIFEST,
+        .epoch = server->epoch,
+        .op.step = server->step,
+    };
+    void *bytes = NULL;
+    size_t size = 0;
+
+    client->wants_manifest = false;
+    if (muster_state_manifest_pack(server->chunks, server->step,
+                                   (const uint8_t(*)[MUSTER_HASH128_BYTES])server->hashes, &bytes,
+                                   &size) != MUSTER_OK) {
+        give_up(client);
+        return;
+    }
+    header.payload_bytes = (uint32_t)size;
+    if (size > MUSTER_FRAME_PAYLOAD_MAX ||
+        muster_peer_link_send_copy(client->link, &header, bytes) != MUSTER_OK) {
+        MUSTER_LOG(server->env, WARN, "state_manifest_not_sent", "bytes", (uint64_t)size);
+        give_up(client);
+    }
+    muster_mem_free(server->env->mem, bytes);
+}
+
+static bool is_hashed(const struct muster_state_server *server)
+{
+    return server->hashed_count == server->chunks->chunk_count;
+}
+
+/* Answer, refuse, or leave waiting each request for a manifest. */
+static void look_at_requests(struct muster_state_server *server)
+{
+    struct muster_list *node, *next;
+
+    for (node = server->clients.next; node != &server->clients; node = next) {
+        struct client *client = MUSTER_CONTAINER_OF(node, struct client, node);
+
+        next = node->next;
+        if (client->wants_manifest && server->is_withdrawn) {
+            client->wants_manifest = false;
+            refuse_withdrawn(client);
+        }
+        if (!client->wants_manifest || !server->has_state)
+            continue;
+        if (client->wanted_step < server->step ||
+            (client->wanted_step == server->step && !server->is_clean)) {
+            client->wants_manifest = false;
+            refuse_past(client, UINT32_MAX, client->wanted_step);
+        } else if (client->wanted_step == server->step) {
+            if (is_hashed(server))
+                send_manifest(client);
+            else
+                muster_task_post(&server->hash_task, server->env->loop);
+        }
+    }
+}
+
+static void on_hash_turn(struct muster_task *task)
+{
+    struct muster_state_server *server = task->data;
+
+    if (!server->is_clean)
+        return;
+    for (uint32_t i = 0; i < HASH_CHUNKS_PER_TURN && !is_hashed(server); i++) {
+        muster_state_chunk_hash(server->chunks, server->hashed_count,
+                                server->hashes[server->hashed_count]);
+        server->hashed_count++;
+    }
+    if (is_hashed(server))
+        look_at_requests(server);
+    else
+        muster_task_post(task, server->env->loop);
+}
+
+/* --- requests --- */
+
+static void on_chunk_sent(struct muster_frame *frame, enum muster_rc rc)
+{
+    struct chunk_frame *chunk = frame->data;
+
+    (void)rc; /* a failed link tells on_down */
+    chunk->next_free = chunk->client->free_frames;
+    chunk->client->free_frames = chunk;
+}
+
+static void serve_chunk(struct client *client, const struct muster_frame_header *request)
+{
+    struct muster_state_server *server = client->server;
+    struct chunk_frame *chunk = client->free_frames;
+    struct muster_error error;
+    uint32_t bytes;
+
+    if (!server->has_state || request->op.step != server->step || !server->is_clean) {
+        refuse_past(client, request->chunk, request->op.step);
+        return;
+    }
+    if (request->chunk >= server->chunks->chunk_count || chunk == NULL) {
+        muster_error_set(&error, MUSTER_INVALID_ARGUMENT, "chunk %u of %u, at most %d at a time",
+                         request->chunk, server->chunks->chunk_count, REQUESTS_MAX);
+        refuse(client, request->chunk, &error);
+        return;
+    }
+    client->free_frames = chunk->next_free;
+    chunk->frame.data = chunk;
+    chunk->frame.payload = muster_state_chunk_at(server->chunks, request->chunk, &bytes);
+    chunk->frame.header = (struct muster_frame_header){
+        .channel = MUSTER_FRAME_STATE,
+        .type = MUSTER_STATE_CHUNK,
+        .payload_bytes = bytes,
+        .op.step = server->step,
+        .chunk = request->chunk,
+    };
+    /* A link that is down takes nothing, and its client goes with it. */
+    (void)!muster_peer_link_send(&chunk->frame, client->link, on_chunk_sent);
+}
+
+static void accept_manifest_request(struct client *client, const struct muster_frame_header *header,
+                                    const void *payload)
+{
+    struct muster_state_server *server = client->server;
+    struct muster_state_manifest theirs;
+    struct muster_error error = {.rc = MUSTER_OK};
+
+    if (server->chunks == NULL) {
+        muster_error_set(&error, MUSTER_UNAVAILABLE, "this member has not begun");
+        refuse(client, UINT32_MAX, &error);
+        return;
+    }
+    error.rc = muster_state_manifest_unpack(server->env->mem, payload, header->payload_bytes,
+                                            &theirs, &error);
+    if (error.rc == MUSTER_OK) {
+        error.rc = muster_state_match(server->chunks, &theirs, &error);
+        muster_state_manifest_fini(&theirs);
+    }
+    if (error.rc != MUSTER_OK) {
+        refuse(client, UINT32_MAX, &error);
+        return;
+    }
+    client->wants_manifest = true;
+    client->wanted_step = header->op.step;
+    look_at_requests(server);
+}
+
+static void *on_frame(struct muster_peer_link *link, const struct muster_frame_header *header)
+{
+    struct client *client = muster_peer_link_data(link);
+    struct muster_mem *mem = client->server->env->mem;
+
+    if (header->channel != MUSTER_FRAME_STATE || header->type != MUSTER_STATE_MANIFEST_REQUEST ||
+        header->payload_bytes == 0 || header->payload_bytes > MANIFEST_REQUEST_MAX)
+        return NULL;
+    muster_mem_free(mem, client->request);
+    client->request = muster_mem_alloc(mem, header->payload_bytes);
+    if (client->request == NULL)
+        give_up(client);
+    return client->request;
+}
+
+static void on_payload(struct muster_peer_link *link, const struct muster_frame_header *header,
+                       void *buffer)
+{
+    struct client *client = muster_peer_link_data(link);
+
+    if (header->channel != MUSTER_FRAME_STATE)
+        return;
+    if (header->type == MUSTER_STATE_MANIFEST_REQUEST && buffer != NULL)
+        accept_manifest_request(client, header, buffer);
+    else if (header->type == MUSTER_STATE_CHUNK_REQUEST)
+        serve_chunk(client, header);
+}
+
+static void on_ready(struct muster_peer_link *link)
+{
+    (void)link;
+}
+
+static void on_down(struct muster_peer_link *link, const struct muster_error *error)
+{
+    struct client *client = muster_peer_link_data(link);
+
+    MUSTER_LOG(client->server->env, DEBUG, "state_link_down", "why", error->text);
+    free_client(client);
+}
+
+static const struct muster_peer_link_events events = {
+    .on_ready = on_ready,
+    .on_frame = on_frame,
+    .on_payload = on_payload,
+    .on_down = on_down,
+};
+
+/* --- life --- */
+
+enum muster_rc muster_state_server_open(struct muster_env *env,
+                                        struct muster_state_server **ret_server)
+{
+    struct muster_state_server *server = muster_mem_alloc_zero(env->mem, 1, sizeof(*server));
+
+    if (server == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    server->env = env;
+    muster_list_init(&server->clients);
+    muster_task_init(&server->hash_task, on_hash_turn, server);
+    muster_task_init(&server->give_up_task, on_give_up, server);
+    *ret_server = server;
+    return MUSTER_OK;
+}
+
+enum muster_rc muster_state_server_set_chunks(struct muster_state_server *server,
+                                              const struct muster_state_chunks *chunks)
+{
+    size_t bytes = ((size_t)chunks->chunk_count + 1) * MUSTER_HASH128_BYTES;
+    void *hashes = muster_mem_alloc(server->env->mem, bytes);
+
+    if (hashes == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    muster_mem_free(server->env->mem, server->hashes);
+    server->hashes = hashes;
+    server->chunks = chunks;
+    return MUSTER_OK;
+}
+
+void muster_state_server_set_epoch(struct muster_state_server *server, uint64_t epoch)
+{
+    server->epoch = epoch;
+}
+
+void muster_state_server_commit(struct muster_state_server *server, uint64_t step)
+{
+    if (server->chunks == NULL)
+        return;
+    server->step = step;
+    server->has_state = true;
+    server->is_clean = true;
+    server->is_withdrawn = false;
+    server->hashed_count = 0;
+    look_at_requests(server);
+}
+
+void muster_state_server_touch(struct muster_state_server *server)
+{
+    if (!server->is_clean)
+        return;
+    server->is_clean = false;
+    muster_task_cancel(&server->hash_task);
+    look_at_requests(server);
+}
+
+void muster_state_server_withdraw(struct muster_state_server *server)
+{
+    server->is_clean = false;
+    server->is_withdrawn = true;
+    muster_task_cancel(&server->hash_task);
+    look_at_requests(server);
+}
+
+void muster_state_server_accept(struct muster_state_server *server, struct muster_peer_link *link)
+{
+    struct client *client = muster_mem_alloc_zero(server->env->mem, 1, sizeof(*client));
+
+    if (client == NULL) {
+        muster_peer_link_close(link);
+        return;
+    }
+    client->server = server;
+    client->link = link;
+    for (size_t i = 0; i < REQUESTS_MAX; i++) {
+        client->frames[i].client = client;
+        client->frames[i].next_free = client->free_frames;
+        client->free_frames = &client->frames[i];
+    }
+    muster_list_append(&server->clients, &client->node);
+    muster_peer_link_set_owner(link, &events, client);
+}
+
+void muster_state_server_close(struct muster_state_server *server)
+{
+    struct muster_list *node;
+
+    if (server == NULL)
+        return;
+    while ((node = server->clients.next) != &server->clients)
+        free_client(MUSTER_CONTAINER_OF(node, struct client, node));
+    muster_task_cancel(&server->hash_task);
+    muster_task_cancel(&server->give_up_task);
+    muster_mem_free(server->env->mem, server->hashes);
+    muster_mem_free(server->env->mem, server);
+}

@@ -1,0 +1,257 @@
+/* What boards say to each other: HELLO with the segment, the shares, then that all is mapped. */
+#include "collective/board/board_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define SEGMENT_BYTES_MAX ((uint64_t)1 << 40)
+
+/* --- Out --- */
+
+static struct muster_board_message message_of(enum muster_board_message_type type)
+{
+    return (struct muster_board_message){.magic = MUSTER_BOARD_MAGIC, .type = type};
+}
+
+static enum muster_rc say(struct muster_board_link *link, enum muster_board_message_type type,
+                          uint32_t share)
+{
+    struct muster_board_message message = message_of(type);
+
+    message.share = share;
+    return muster_board_send(link, &message);
+}
+
+static enum muster_rc say_hello(struct muster_board_link *link, const struct muster_incarnation *to)
+{
+    struct muster_board_system *board = link->board;
+    struct muster_board_message message = message_of(MUSTER_BOARD_HELLO);
+
+    message.bytes = board->segment.bytes;
+    message.from = board->self.incarnation;
+    message.to = *to;
+    message.probe_at = (uint64_t)(uintptr_t)&board->probe;
+    message.probe_value = board->probe;
+    memcpy(message.job, board->job, sizeof(message.job));
+    return muster_board_send(link, &message);
+}
+
+void muster_board_link_attach(struct muster_board_link *link, struct muster_board_peer_system *peer)
+{
+    enum muster_rc rc;
+
+    muster_timer_stop(&link->timer);
+    muster_list_remove(&link->node);
+    link->board->stranger_count--;
+    link->peer = peer;
+    peer->link = link;
+    peer->pid = link->pid;
+    rc = say_hello(link, &peer->peer.incarnation);
+    if (rc == MUSTER_OK)
+        rc = muster_board_tell_shares(peer);
+    if (rc == MUSTER_OK)
+        rc = say(link, MUSTER_BOARD_SHARES_END, 0);
+    if (rc != MUSTER_OK)
+        muster_board_peer_fail(peer, rc, "no memory for its messages");
+    else if (link->has_hello) {
+        struct muster_board_packet packet = link->hello;
+
+        link->has_hello = false;
+        muster_board_link_watch(link, true);
+        muster_board_receive(link, &packet);
+    }
+}
+
+/* --- In: HELLO --- */
+
+/* NULL: it may be served. */
+static const char *object_to(const struct muster_board_system *board,
+                             const struct muster_board_message *hello)
+{
+    if (hello->type != MUSTER_BOARD_HELLO)
+        return "it does not begin with HELLO";
+    if (strncmp(hello->job, board->job, sizeof(hello->job)) != 0)
+        return "it is of another job";
+    if (!muster_incarnation_is_equal(&hello->to, &board->self.incarnation))
+        return "it looks for another process";
+    return NULL;
+}
+
+static const char *map_segment(struct muster_board_peer_system *peer,
+                               struct muster_board_packet *packet)
+{
+    const struct muster_board_page *page = NULL;
+    uint64_t bytes = packet->message.bytes;
+
+    if (packet->is_cut)
+        return "this process has no descriptor left";
+    if (packet->fd_count != 2 || bytes <= MUSTER_BOARD_PAGE_BYTES || bytes > SEGMENT_BYTES_MAX)
+        return "its board is not what it says";
+    page = muster_board_map(packet->fds[0], bytes);
+    if (page == NULL)
+        return "its board cannot be mapped, or others could write it";
+    peer->page = page;
+    peer->segment_bytes = (size_t)bytes;
+    if (page->magic != MUSTER_BOARD_MAGIC || page->segment_bytes != bytes ||
+        !muster_incarnation_is_equal(&page->incarnation, &peer->peer.incarnation))
+        return "its board is not what it says";
+    peer->eventfd = packet->fds[1];
+    packet->fds[1] = -1;
+    return NULL;
+}
+
+static void on_process_exit(struct muster_process_watch *watch)
+{
+    struct muster_board_peer_system *peer = watch->data;
+
+    peer->is_watched = false;
+    peer->is_gone = true;
+    muster_board_peer_fail(peer, MUSTER_UNAVAILABLE, "its process has died");
+    muster_board_peer_tell(peer);
+}
+
+/* Without a watch its words still tell, and the socket. */
+static void watch_process(struct muster_board_peer_system *peer)
+{
+    struct muster_host *host = muster_board_system_of(peer->peer.board)->env->host;
+
+    peer->watch.data = peer;
+    peer->watch.on_exit = on_process_exit;
+    peer->watch.pid = peer->pid;
+    peer->is_watched = muster_process_watch_open(&peer->watch, host) == MUSTER_OK;
+}
+
+static void hear_hello(struct muster_board_peer_system *peer, struct muster_board_packet *packet)
+{
+    const struct muster_board_message *hello = &packet->message;
+    const char *why = NULL;
+
+    if (muster_incarnation_is_equal(&hello->from, &peer->peer.incarnation))
+        why = map_segment(peer, packet);
+    else
+        why = "another process answers";
+    if (why != NULL) {
+        muster_board_peer_fail(peer, MUSTER_UNAVAILABLE, "%s", why);
+        return;
+    }
+    peer->peer.memory = (const uint8_t *)peer->page + MUSTER_BOARD_PAGE_BYTES;
+    peer->peer.memory_bytes = peer->segment_bytes - MUSTER_BOARD_PAGE_BYTES;
+    muster_board_probe(peer, hello->probe_at, hello->probe_value);
+    watch_process(peer);
+}
+
+/* Whom nobody here has asked for waits until somebody does. */
+static void greet_stranger(struct muster_board_link *link, struct muster_board_packet *packet)
+{
+    struct muster_board_system *board = link->board;
+    struct muster_board_peer_system *peer = NULL;
+
+    if (object_to(board, &packet->message) != NULL ||
+        muster_board_find_stranger(board, &packet->message.from) != NULL) {
+        muster_board_packet_fini(packet);
+        muster_board_link_close(link);
+        return;
+    }
+    link->hello = *packet;
+    link->has_hello = true;
+    muster_board_link_watch(link, false);
+    peer = muster_board_find_peer(board, &packet->message.from);
+    if (peer != NULL && peer->link == NULL && !peer->peer.is_failed)
+        muster_board_link_attach(link, peer);
+    else if (peer != NULL)
+        muster_board_link_close(link);
+}
+
+struct muster_board_link *muster_board_find_stranger(const struct muster_board_system *board,
+                                                     const struct muster_incarnation *incarnation)
+{
+    for (struct muster_list *node = board->strangers.next; node != &board->strangers;
+         node = node->next) {
+        struct muster_board_link *link = MUSTER_CONTAINER_OF(node, struct muster_board_link, node);
+
+        if (link->has_hello && muster_incarnation_is_equal(&link->hello.message.from, incarnation))
+            return link;
+    }
+    return NULL;
+}
+
+/* --- In: the rest --- */
+
+static enum muster_rc hear_share(struct muster_board_peer_system *peer,
+                                 const struct muster_board_packet *packet)
+{
+    const struct muster_board_message *message = &packet->message;
+    bool is_mapped = packet->fd_count == 1 &&
+                     muster_board_map_share(peer, message->share, message->bytes, packet->fds[0]);
+
+    return say(peer->link, is_mapped ? MUSTER_BOARD_SHARE_MAPPED : MUSTER_BOARD_SHARE_FAILED,
+               message->share);
+}
+
+static enum muster_rc hear_end(struct muster_board_peer_system *peer)
+{
+    peer->has_end = true;
+    return say(peer->link, MUSTER_BOARD_MAPPED, 0);
+}
+
+/* INVALID_ARGUMENT: it must not say that. */
+static enum muster_rc hear(struct muster_board_peer_system *peer,
+                           const struct muster_board_packet *packet)
+{
+    switch (packet->message.type) {
+    case MUSTER_BOARD_SHARE:
+        return hear_share(peer, packet);
+    case MUSTER_BOARD_SHARES_END:
+        return peer->has_end ? MUSTER_INVALID_ARGUMENT : hear_end(peer);
+    case MUSTER_BOARD_MAPPED:
+        peer->is_mapped = true;
+        return MUSTER_OK;
+    case MUSTER_BOARD_SHARE_MAPPED:
+        return muster_board_note_mapped(peer, packet->message.share);
+    case MUSTER_BOARD_SHARE_FAILED:
+        peer->peer.refused_end = (uint64_t)packet->message.share + 1;
+        return MUSTER_OK;
+    case MUSTER_BOARD_SHARE_FREED:
+        muster_board_unmap_share(peer, packet->message.share);
+        return MUSTER_OK;
+    default:
+        return MUSTER_INVALID_ARGUMENT;
+    }
+}
+
+void muster_board_receive(struct muster_board_link *link, struct muster_board_packet *packet)
+{
+    struct muster_board_peer_system *peer = link->peer;
+    enum muster_rc rc;
+
+    if (peer == NULL) {
+        greet_stranger(link, packet);
+        return;
+    }
+    if (peer->page == NULL) {
+        const char *why = object_to(link->board, &packet->message);
+
+        if (why == NULL)
+            hear_hello(peer, packet);
+        else
+            muster_board_peer_fail(peer, MUSTER_UNAVAILABLE, "%s", why);
+    } else {
+        rc = hear(peer, packet);
+        if (rc != MUSTER_OK)
+            muster_board_peer_fail(peer, rc,
+                                   rc == MUSTER_INVALID_ARGUMENT ? "it says what no board says"
+                                                                 : "no memory for its shares");
+    }
+    muster_board_packet_fini(packet);
+    if (!peer->peer.is_failed)
+        muster_board_peer_settle(peer);
+}
+
+void muster_board_link_fail(struct muster_board_link *link, const char *why)
+{
+    if (link->peer != NULL)
+        muster_board_peer_fail(link->peer, MUSTER_UNAVAILABLE, "%s", why);
+    else
+        muster_board_link_close(link);
+}

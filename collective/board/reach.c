@@ -1,0 +1,112 @@
+/* Reading a peer's address space: process_vm_readv, where the system allows it. */
+#include "collective/board/board_internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+
+#define READ_BYTES_MAX ((size_t)256 << 10) /* a call; larger ones are no faster */
+#define SCOPE_PATH     "/proc/sys/kernel/yama/ptrace_scope"
+
+/* An errno. */
+static int read_once(pid_t pid, uint64_t at, void *ret_bytes, size_t bytes, size_t *ret_done)
+{
+    struct iovec local = {.iov_base = ret_bytes, .iov_len = bytes};
+    struct iovec remote = {.iov_base = (void *)(uintptr_t)at, .iov_len = bytes};
+    ssize_t done = process_vm_readv(pid, &local, 1, &remote, 1, 0);
+
+    if (done < 0)
+        return errno;
+    *ret_done = (size_t)done;
+    return done == 0 && bytes > 0 ? EFAULT : 0;
+}
+
+static enum muster_rc rc_of(int sys)
+{
+    switch (sys) {
+    case ESRCH:
+        return MUSTER_UNAVAILABLE;
+    case EFAULT:
+        return MUSTER_INVALID_ARGUMENT;
+    default:
+        return muster_rc_from_errno(sys);
+    }
+}
+
+/* 0 also where there is no Yama. */
+static int ptrace_scope(const struct muster_env *env)
+{
+    char *text = NULL;
+    size_t bytes;
+    int scope = 0;
+
+    if (muster_files_read(env->files, env->mem, SCOPE_PATH, 64, &text, &bytes) == MUSTER_OK)
+        scope = atoi(text);
+    muster_mem_free(env->mem, text);
+    return scope;
+}
+
+static void explain(struct muster_board_peer_system *peer, int sys)
+{
+    struct muster_env *env = muster_board_system_of(peer->peer.board)->env;
+    struct muster_error *why = &peer->peer.read_why;
+    int scope = sys == EPERM ? ptrace_scope(env) : 0;
+
+    if (scope > 0)
+        muster_error_set_sys(why, rc_of(sys), sys,
+                             "process_vm_readv is forbidden by Yama "
+                             "(kernel.yama.ptrace_scope = %d)",
+                             scope);
+    else if (sys == EPERM)
+        muster_error_set_sys(why, rc_of(sys), sys,
+                             "process_vm_readv is forbidden: the peer is not dumpable or has more "
+                             "rights, or a sandbox refuses");
+    else if (sys == ENOSYS)
+        muster_error_set_sys(why, MUSTER_UNIMPLEMENTED, sys,
+                             "the kernel or a sandbox has no process_vm_readv");
+    else
+        muster_error_set_sys(why, rc_of(sys), sys, "process_vm_readv does not reach the peer");
+}
+
+void muster_board_probe(struct muster_board_peer_system *peer, uint64_t at, uint64_t value)
+{
+    uint64_t found = 0;
+    size_t done = 0;
+    int sys = read_once(peer->pid, at, &found, sizeof(found), &done);
+
+    peer->peer.can_read_memory = sys == 0 && done == sizeof(found) && found == value;
+    if (peer->peer.can_read_memory)
+        return;
+    if (sys != 0)
+        explain(peer, sys);
+    else
+        muster_error_set(&peer->peer.read_why, MUSTER_FAILED_PRECONDITION,
+                         "process_vm_readv reads another process than the peer: do both share one "
+                         "process-id namespace?");
+    MUSTER_LOG(muster_board_system_of(peer->peer.board)->env, DEBUG, "memory_not_readable", "pid",
+               (long long)peer->pid, "reason", peer->peer.read_why.text);
+}
+
+enum muster_rc muster_board_system_read_memory(const struct muster_board_peer *base, uint64_t at,
+                                               void *ret_bytes, size_t bytes)
+{
+    const struct muster_board_peer_system *peer = muster_board_peer_system_of(base);
+    uint8_t *to = ret_bytes;
+
+    if (!base->can_read_memory)
+        return MUSTER_PERMISSION_DENIED;
+    while (bytes > 0) {
+        size_t part = bytes < READ_BYTES_MAX ? bytes : READ_BYTES_MAX;
+        size_t done = 0;
+        int sys = read_once(peer->pid, at, to, part, &done);
+
+        if (sys != 0)
+            return rc_of(sys);
+        at += done;
+        to += done;
+        bytes -= done;
+    }
+    /* A process that dies takes its memory down: what was read last may be of nobody. */
+    return muster_board_is_dead(base) ? MUSTER_UNAVAILABLE : MUSTER_OK;
+}

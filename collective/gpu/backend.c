@@ -1,0 +1,403 @@
+/* The backend of one device: opening and closing, the callbacks of finished operations, and the slow
+ * timer behind them. */
+#include "collective/gpu/gpu_internal.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#define INIT_TIMEOUT_NS  (60 * MUSTER_NS_PER_S)
+#define ABORT_TIMEOUT_NS (10 * MUSTER_NS_PER_S)
+#define SLOW_NS          (20 * MUSTER_NS_PER_MS)
+#define ATTEMPT_MAX      3u
+#define ATTEMPT_LIMIT    4u
+#define LANE_DEFAULT     14u
+
+struct muster_gpu_backend *muster_gpu_backend_of(struct muster_backend *backend)
+{
+    return MUSTER_CONTAINER_OF(backend, struct muster_gpu_backend, base);
+}
+
+/* --- Finished operations --- */
+
+static void on_wake(struct muster_wake *wake)
+{
+    struct muster_gpu_backend *backend = muster_wake_data(wake);
+
+    for (struct muster_list *node = backend->groups.next; node != &backend->groups;
+         node = node->next)
+        (void)muster_gpu_group_collect(MUSTER_CONTAINER_OF(node, struct muster_gpu_group, node),
+                                       false);
+}
+
+static void start_slow(struct muster_gpu_backend *backend)
+{
+    muster_timer_start(&backend->slow, backend->env->loop,
+                       muster_loop_after_ns(backend->env->loop, SLOW_NS));
+}
+
+static void on_slow(struct muster_timer *timer)
+{
+    struct muster_gpu_backend *backend = timer->data;
+    struct muster_list *node = backend->groups.next;
+    bool is_needed = false;
+
+    while (node != &backend->groups) {
+        struct muster_gpu_group *group = MUSTER_CONTAINER_OF(node, struct muster_gpu_group, node);
+
+        node = node->next; /* a group that breaks may be freed */
+        is_needed |= muster_gpu_group_collect(group, true);
+    }
+    if (is_needed)
+        start_slow(backend);
+}
+
+void muster_gpu_backend_watch(struct muster_gpu_backend *backend)
+{
+    if (!muster_timer_is_started(&backend->slow))
+        start_slow(backend);
+}
+
+/* --- Groups --- */
+
+static void on_group_task(struct muster_task *task)
+{
+    struct muster_gpu_group *group = task->data;
+    struct muster_list *node;
+
+    group->is_calling = true;
+    while ((node = muster_list_pop(&group->done)) != NULL) {
+        struct muster_op *op = MUSTER_CONTAINER_OF(node, struct muster_op, node);
+
+        op->done(op, op->error.rc);
+    }
+    group->is_calling = false;
+    muster_gpu_group_settle(group);
+}
+
+struct muster_gpu_group *muster_gpu_group_of(struct muster_gpu_backend *backend,
+                                             struct muster_group *group)
+{
+    struct muster_gpu_group *gpu_group;
+
+    if (group->device != NULL)
+        return MUSTER_CONTAINER_OF(group->device, struct muster_gpu_group, base);
+    gpu_group = muster_mem_alloc_zero(backend->env->mem, 1, sizeof(*gpu_group));
+    if (gpu_group == NULL)
+        return NULL;
+    gpu_group->base.ops = &muster_gpu_group_ops;
+    gpu_group->backend = backend;
+    gpu_group->group = group;
+    gpu_group->is_frozen = group->is_frozen;
+    gpu_group->is_step_clean = true;
+    muster_list_init(&gpu_group->held);
+    muster_list_init(&gpu_group->agreeing);
+    muster_list_init(&gpu_group->queued);
+    muster_list_init(&gpu_group->issued);
+    muster_list_init(&gpu_group->doomed);
+    muster_list_init(&gpu_group->done);
+    muster_task_init(&gpu_group->task, on_group_task, gpu_group);
+    muster_list_append(&backend->groups, &gpu_group->node);
+    group->device = &gpu_group->base;
+    return gpu_group;
+}
+
+/* --- Memory --- */
+
+static void work_alloc(struct muster_gpu_request *request)
+{
+    struct muster_gpu_alloc *alloc = request->data;
+    const struct muster_gpu_backend *backend = alloc->impl;
+    void *before = muster_cuda_enter(backend->device.cuda);
+
+    alloc->error.rc =
+        muster_cuda_alloc(backend->device.cuda, alloc->bytes, &alloc->memory, &alloc->error);
+    muster_cuda_leave(backend->device.cuda, before);
+}
+
+static void on_alloc(struct muster_gpu_request *request)
+{
+    struct muster_gpu_alloc *alloc = request->data;
+    struct muster_gpu_backend *backend = alloc->impl;
+
+    if (request->is_skipped)
+        muster_error_set(&alloc->error, MUSTER_DEADLINE_EXCEEDED,
+                         "no device memory: other calls take too long");
+    muster_mem_free(backend->env->mem, request);
+    backend->alloc_count--;
+    alloc->done(alloc);
+    muster_gpu_backend_settle(backend);
+}
+
+/* It is waited for: nothing else can be said of the memory. */
+static void on_alloc_late(struct muster_gpu_request *request)
+{
+    const struct muster_gpu_alloc *alloc = request->data;
+    const struct muster_gpu_backend *backend = alloc->impl;
+
+    MUSTER_LOG(backend->env, WARN, "gpu_alloc_slow", "bytes", alloc->bytes);
+}
+
+enum muster_rc muster_gpu_alloc_start(struct muster_gpu_alloc *alloc, struct muster_backend *base,
+                                      muster_gpu_alloc_fn *done)
+{
+    struct muster_gpu_backend *backend = muster_gpu_backend_of(base);
+    struct muster_gpu_request *request =
+        muster_mem_alloc_zero(backend->env->mem, 1, sizeof(*request));
+    enum muster_rc rc;
+
+    if (request == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    request->data = alloc;
+    request->work = work_alloc;
+    request->on_answer = on_alloc;
+    request->on_late = on_alloc_late;
+    alloc->memory = NULL;
+    alloc->error = (struct muster_error){.rc = MUSTER_OK};
+    alloc->done = done;
+    alloc->impl = backend;
+    rc =
+        muster_gpu_control_start(backend->device.control, request, backend->device.init_timeout_ns);
+    if (rc != MUSTER_OK)
+        muster_mem_free(backend->env->mem, request);
+    else
+        backend->alloc_count++;
+    return rc;
+}
+
+void muster_gpu_free(struct muster_backend *base, void *memory)
+{
+    struct muster_gpu_backend *backend = muster_gpu_backend_of(base);
+    void *before;
+
+    if (memory == NULL)
+        return;
+    before = muster_cuda_enter(backend->device.cuda);
+    muster_cuda_free(backend->device.cuda, memory);
+    muster_cuda_leave(backend->device.cuda, before);
+}
+
+/* --- Opening --- */
+
+static const char *name(const struct muster_backend *base)
+{
+    return muster_gpu_backend_of((struct muster_backend *)(uintptr_t)base)->name;
+}
+
+static enum muster_rc check(const struct muster_backend *base,
+                            const struct muster_device_call *call, struct muster_error *ret_error)
+{
+    return muster_gpu_call_check(muster_gpu_backend_of((struct muster_backend *)(uintptr_t)base),
+                                 call, ret_error);
+}
+
+static const struct muster_backend_ops ops = {
+    .name = name,
+    .check = check,
+    .start = muster_gpu_op_start,
+    .cancel = muster_gpu_op_cancel,
+};
+
+static void on_thread(void *data)
+{
+    const struct muster_gpu_device *device = data;
+
+    (void)muster_cuda_enter(device->cuda);
+}
+
+static const char *library_of(const struct muster_env *env, const char *option, const char *name_)
+{
+    const char *value = option;
+
+    if (value == NULL && env->vars != NULL)
+        value = muster_vars_get(env->vars, name_);
+    return value != NULL && value[0] != '\0' ? value : NULL;
+}
+
+size_t muster_gpu_count_tensors(const struct muster_env *env, const struct muster_tensor *tensors,
+                                size_t count)
+{
+    const char *library = library_of(env, NULL, "MUSTER_CUDA_LIBRARY");
+    struct muster_cuda_look look;
+    size_t found = 0;
+
+    if (count == 0 || !muster_cuda_look_init(&look, library))
+        return 0;
+    for (size_t i = 0; i < count; i++)
+        found += muster_cuda_look_is_device(&look, tensors[i].data);
+    return found;
+}
+
+static void set_options(struct muster_gpu_backend *backend,
+                        const struct muster_gpu_options *options)
+{
+    struct muster_gpu_options *to = &backend->options;
+
+    *to = *options;
+    if (to->init_timeout_ns == 0)
+        to->init_timeout_ns = INIT_TIMEOUT_NS;
+    if (to->abort_timeout_ns == 0)
+        to->abort_timeout_ns = ABORT_TIMEOUT_NS;
+    if (to->attempt_max == 0)
+        to->attempt_max = ATTEMPT_MAX;
+    if (to->attempt_max > ATTEMPT_LIMIT)
+        to->attempt_max = ATTEMPT_LIMIT;
+    if (to->lane == 0)
+        to->lane = LANE_DEFAULT;
+    backend->device.init_timeout_ns = to->init_timeout_ns;
+    backend->device.abort_timeout_ns = to->abort_timeout_ns;
+}
+
+static void on_gone(struct muster_gpu_device *device)
+{
+    muster_gpu_backend_settle(MUSTER_CONTAINER_OF(device, struct muster_gpu_backend, device));
+}
+
+static void on_closed_task(struct muster_task *task);
+
+static enum muster_rc open_parts(struct muster_gpu_backend *backend, struct muster_error *ret_error)
+{
+    struct muster_env *env = backend->env;
+    struct muster_gpu_device *device = &backend->device;
+    const struct muster_gpu_options *options = &backend->options;
+    enum muster_rc rc =
+        muster_cuda_open(env->mem, library_of(env, options->cuda_library, "MUSTER_CUDA_LIBRARY"),
+                         options->ordinal, &device->cuda, ret_error);
+
+    if (rc == MUSTER_OK)
+        rc = muster_nccl_open(env->mem,
+                              library_of(env, options->nccl_library, "MUSTER_NCCL_LIBRARY"),
+                              &device->nccl, ret_error);
+    if (rc != MUSTER_OK)
+        return rc;
+    rc = muster_wake_open(env->mem, env->loop, on_wake, backend, &backend->wake);
+    if (rc == MUSTER_OK)
+        rc = muster_gpu_control_open(env, on_thread, device, &device->control);
+    if (rc != MUSTER_OK)
+        muster_error_set(ret_error, rc, "no thread for device calls");
+    return rc;
+}
+
+/* A thread that is stuck in a library still uses what leads it there: that stays for ever. */
+static void backend_free(struct muster_gpu_backend *backend)
+{
+    struct muster_list *node;
+    bool is_stuck = backend->device.control != NULL &&
+                    muster_gpu_control_stuck_count(backend->device.control) > 0;
+
+    while ((node = muster_list_pop(&backend->idle_ops)) != NULL)
+        muster_gpu_op_free(backend, MUSTER_CONTAINER_OF(node, struct muster_gpu_op, node));
+    muster_timer_stop(&backend->slow);
+    muster_gpu_control_close(backend->device.control);
+    if (backend->wake != NULL)
+        muster_wake_close(backend->wake);
+    if (is_stuck) {
+        MUSTER_LOG(backend->env, ERROR, "gpu_left_behind", "name", backend->name);
+        return;
+    }
+    muster_nccl_close(backend->device.nccl);
+    muster_cuda_close(backend->device.cuda);
+    muster_mem_free(backend->env->mem, backend);
+}
+
+static void describe(struct muster_gpu_backend *backend)
+{
+    int version = muster_nccl_version(backend->device.nccl);
+    const struct muster_cuda_device *device = muster_cuda_device(backend->device.cuda);
+
+    snprintf(backend->name, sizeof(backend->name), "nccl %d.%d.%d on %s", version / 10000,
+             version / 100 % 100, version % 100, device->name);
+    MUSTER_LOG(backend->env, INFO, "gpu_open", "name", backend->name, "driver",
+               device->driver_version, "features", muster_nccl_features(backend->device.nccl));
+}
+
+enum muster_rc muster_gpu_open(struct muster_env *env, const struct muster_gpu_options *options,
+                               struct muster_backend **ret_backend, struct muster_error *ret_error)
+{
+    static const struct muster_gpu_options defaults;
+    struct muster_gpu_backend *backend;
+    enum muster_rc rc;
+
+    if (options == NULL)
+        options = &defaults;
+    if (options->lane + 1 >= MUSTER_LANES_MAX)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "no lane %u", options->lane);
+    backend = muster_mem_alloc_zero(env->mem, 1, sizeof(*backend));
+    if (backend == NULL)
+        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory");
+    backend->base.ops = &ops;
+    backend->env = env;
+    backend->device.env = env;
+    backend->device.on_gone = on_gone;
+    set_options(backend, options);
+    muster_list_init(&backend->groups);
+    muster_list_init(&backend->idle_ops);
+    muster_list_init(&backend->device.communicators);
+    muster_timer_init(&backend->slow, on_slow, backend);
+    muster_task_init(&backend->task, on_closed_task, backend);
+    rc = open_parts(backend, ret_error);
+    if (rc != MUSTER_OK) {
+        backend_free(backend);
+        return rc;
+    }
+    describe(backend);
+    *ret_backend = &backend->base;
+    return MUSTER_OK;
+}
+
+/* --- Closing --- */
+
+/* What does not end is left behind: its thread may still use its memory. */
+static bool has_living(const struct muster_gpu_backend *backend)
+{
+    const struct muster_list *list = &backend->device.communicators;
+
+    for (const struct muster_list *node = list->next; node != list; node = node->next)
+        if (MUSTER_CONTAINER_OF(node, struct muster_gpu_communicator, node)->state !=
+            MUSTER_GPU_ABANDONED)
+            return true;
+    return false;
+}
+
+static void on_closed_task(struct muster_task *task)
+{
+    struct muster_gpu_backend *backend = task->data;
+    muster_gpu_close_fn *on_closed = backend->on_closed;
+    void *data = backend->on_closed_data;
+
+    backend_free(backend);
+    if (on_closed != NULL)
+        on_closed(data);
+}
+
+void muster_gpu_backend_settle(struct muster_gpu_backend *backend)
+{
+    if (backend->is_closing && muster_list_is_empty(&backend->groups) &&
+        backend->alloc_count == 0 && backend->setup_count == 0 && !has_living(backend))
+        muster_task_post(&backend->task, backend->env->loop);
+}
+
+void muster_gpu_close(struct muster_backend *base, muster_gpu_close_fn *on_closed, void *data)
+{
+    struct muster_gpu_backend *backend;
+
+    if (base == NULL)
+        return;
+    backend = muster_gpu_backend_of(base);
+    assert(!backend->is_closing);
+    backend->is_closing = true;
+    backend->on_closed = on_closed;
+    backend->on_closed_data = data;
+    muster_gpu_backend_settle(backend);
+}
+
+void muster_gpu_counters(const struct muster_backend *base,
+                         struct muster_gpu_counters *ret_counters)
+{
+    const struct muster_gpu_backend *backend =
+        muster_gpu_backend_of((struct muster_backend *)(uintptr_t)base);
+
+    *ret_counters = backend->counters;
+    ret_counters->abandoned_count = backend->device.abandoned_count;
+    ret_counters->reclaimed_count = backend->device.reclaimed_count;
+}

@@ -1,0 +1,457 @@
+/* libcuda.so.1 by dlopen: prototypes and values of the driver API are declared here. */
+#include "collective/gpu/cuda_driver.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <stdio.h>
+#include <string.h>
+
+#define LIBRARY_DEFAULT "libcuda.so.1"
+
+#define DRIVER_VERSION_MIN 11000 /* cuDevicePrimaryCtxRelease_v2 */
+
+/* CUresult */
+#define CUDA_SUCCESS               0
+#define CUDA_INVALID_VALUE         1
+#define CUDA_OUT_OF_MEMORY         2
+#define CUDA_STUB_LIBRARY          34
+#define CUDA_NO_DEVICE             100
+#define CUDA_INVALID_DEVICE        101
+#define CUDA_INVALID_HANDLE        400
+#define CUDA_NOT_READY             600
+#define CUDA_NOT_PERMITTED         800
+#define CUDA_NOT_SUPPORTED         801
+#define CUDA_SYSTEM_NOT_READY      802
+#define CUDA_SYSTEM_MISMATCH       803
+#define STREAM_NON_BLOCKING        1u
+#define EVENT_DISABLE_TIMING       2u
+#define ATTRIBUTE_CAPABILITY_MAJOR 75
+#define ATTRIBUTE_CAPABILITY_MINOR 76
+#define ATTRIBUTE_PAGEABLE_ACCESS  88
+#define POINTER_MEMORY_TYPE        2
+#define POINTER_DEVICE_POINTER     3
+#define MEMORY_TYPE_DEVICE         2u
+
+typedef unsigned long long device_pointer;
+
+struct muster_cuda {
+    struct muster_mem *mem;
+    void *context;
+    struct muster_cuda_device device;
+    int device_handle;
+    bool is_all_reachable; /* the device reads any memory of the process */
+    /* the driver's functions, in the order of symbols[] */
+    int (*init)(unsigned flags);
+    int (*driver_version)(int *version);
+    int (*device_count)(int *count);
+    int (*device_get)(int *device, int ordinal);
+    int (*device_name)(char *name, int length, int device);
+    int (*device_memory)(size_t *bytes, int device);
+    int (*device_attribute)(int *value, int attribute, int device);
+    int (*context_retain)(void **context, int device);
+    int (*context_release)(int device);
+    int (*context_set)(void *context);
+    int (*context_get)(void **context);
+    int (*alloc)(device_pointer *memory, size_t bytes);
+    int (*free)(device_pointer memory);
+    int (*copy_in)(device_pointer to, const void *from, size_t bytes,
+                   struct muster_cuda_stream *stream);
+    int (*copy_out)(void *to, device_pointer from, size_t bytes, struct muster_cuda_stream *stream);
+    int (*pointer_attribute)(void *value, int attribute, device_pointer memory);
+    int (*stream_create)(struct muster_cuda_stream **stream, unsigned flags);
+    int (*stream_synchronize)(struct muster_cuda_stream *stream);
+    int (*stream_wait)(struct muster_cuda_stream *stream, struct muster_cuda_event *event,
+                       unsigned flags);
+    int (*stream_destroy)(struct muster_cuda_stream *stream);
+    int (*event_create)(struct muster_cuda_event **event, unsigned flags);
+    int (*event_record)(struct muster_cuda_event *event, struct muster_cuda_stream *stream);
+    int (*event_query)(struct muster_cuda_event *event);
+    int (*event_destroy)(struct muster_cuda_event *event);
+    int (*launch_host)(struct muster_cuda_stream *stream, muster_cuda_host_fn *fn, void *data);
+    int (*error_string)(int result, const char **text);
+};
+
+static const struct symbol {
+    const char *name;
+    size_t offset;
+} symbols[] = {
+    {"cuInit", offsetof(struct muster_cuda, init)},
+    {"cuDriverGetVersion", offsetof(struct muster_cuda, driver_version)},
+    {"cuDeviceGetCount", offsetof(struct muster_cuda, device_count)},
+    {"cuDeviceGet", offsetof(struct muster_cuda, device_get)},
+    {"cuDeviceGetName", offsetof(struct muster_cuda, device_name)},
+    {"cuDeviceTotalMem_v2", offsetof(struct muster_cuda, device_memory)},
+    {"cuDeviceGetAttribute", offsetof(struct muster_cuda, device_attribute)},
+    {"cuDevicePrimaryCtxRetain", offsetof(struct muster_cuda, context_retain)},
+    {"cuDevicePrimaryCtxRelease_v2", offsetof(struct muster_cuda, context_release)},
+    {"cuCtxSetCurrent", offsetof(struct muster_cuda, context_set)},
+    {"cuCtxGetCurrent", offsetof(struct muster_cuda, context_get)},
+    {"cuMemAlloc_v2", offsetof(struct muster_cuda, alloc)},
+    {"cuMemFree_v2", offsetof(struct muster_cuda, free)},
+    {"cuMemcpyHtoDAsync_v2", offsetof(struct muster_cuda, copy_in)},
+    {"cuMemcpyDtoHAsync_v2", offsetof(struct muster_cuda, copy_out)},
+    {"cuPointerGetAttribute", offsetof(struct muster_cuda, pointer_attribute)},
+    {"cuStreamCreate", offsetof(struct muster_cuda, stream_create)},
+    {"cuStreamSynchronize", offsetof(struct muster_cuda, stream_synchronize)},
+    {"cuStreamWaitEvent", offsetof(struct muster_cuda, stream_wait)},
+    {"cuStreamDestroy_v2", offsetof(struct muster_cuda, stream_destroy)},
+    {"cuEventCreate", offsetof(struct muster_cuda, event_create)},
+    {"cuEventRecord", offsetof(struct muster_cuda, event_record)},
+    {"cuEventQuery", offsetof(struct muster_cuda, event_query)},
+    {"cuEventDestroy_v2", offsetof(struct muster_cuda, event_destroy)},
+    {"cuLaunchHostFunc", offsetof(struct muster_cuda, launch_host)},
+    {"cuGetErrorString", offsetof(struct muster_cuda, error_string)},
+};
+
+/* --- Codes --- */
+
+static enum muster_rc rc_of(int result)
+{
+    switch (result) {
+    case CUDA_SUCCESS:
+        return MUSTER_OK;
+    case CUDA_INVALID_VALUE:
+    case CUDA_INVALID_HANDLE:
+        return MUSTER_INVALID_ARGUMENT;
+    case CUDA_OUT_OF_MEMORY:
+        return MUSTER_RESOURCE_EXHAUSTED;
+    case CUDA_INVALID_DEVICE:
+        return MUSTER_NOT_FOUND;
+    case CUDA_NO_DEVICE:
+    case CUDA_STUB_LIBRARY:
+    case CUDA_SYSTEM_NOT_READY:
+    case CUDA_SYSTEM_MISMATCH:
+        return MUSTER_UNAVAILABLE;
+    case CUDA_NOT_PERMITTED:
+        return MUSTER_PERMISSION_DENIED;
+    case CUDA_NOT_SUPPORTED:
+        return MUSTER_UNIMPLEMENTED;
+    default:
+        return MUSTER_INTERNAL;
+    }
+}
+
+static enum muster_rc check(const struct muster_cuda *cuda, int result, const char *what,
+                            struct muster_error *ret_error)
+{
+    const char *text = NULL;
+
+    if (result == CUDA_SUCCESS)
+        return MUSTER_OK;
+    if (cuda->error_string == NULL || cuda->error_string(result, &text) != CUDA_SUCCESS)
+        text = NULL;
+    return muster_error_set(ret_error, rc_of(result), "%s: CUDA error %d: %s", what, result,
+                            text != NULL ? text : "unknown");
+}
+
+/* --- Opening --- */
+
+static enum muster_rc load(struct muster_cuda *cuda, const char *library,
+                           struct muster_error *ret_error)
+{
+    const char *path = library != NULL ? library : LIBRARY_DEFAULT;
+    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+
+    if (handle == NULL) {
+        const char *why = dlerror();
+
+        return muster_error_set(ret_error, MUSTER_UNAVAILABLE, "no CUDA driver: %s",
+                                why != NULL ? why : path);
+    }
+    for (size_t i = 0; i < sizeof(symbols) / sizeof(symbols[0]); i++) {
+        void *function = dlsym(handle, symbols[i].name);
+
+        if (function == NULL)
+            return muster_error_set(ret_error, MUSTER_UNIMPLEMENTED,
+                                    "the CUDA driver %s is too old: it has no %s", path,
+                                    symbols[i].name);
+        memcpy((char *)cuda + symbols[i].offset, &function, sizeof(function));
+    }
+    return MUSTER_OK;
+}
+
+static enum muster_rc check_version(struct muster_cuda *cuda, struct muster_error *ret_error)
+{
+    int version = 0;
+    enum muster_rc rc = check(cuda, cuda->driver_version(&version), "driver version", ret_error);
+
+    if (rc != MUSTER_OK)
+        return rc;
+    cuda->device.driver_version = version;
+    if (version < DRIVER_VERSION_MIN)
+        return muster_error_set(ret_error, MUSTER_UNIMPLEMENTED,
+                                "the CUDA driver is %d.%d, at least 11.0 is needed", version / 1000,
+                                version % 1000 / 10);
+    return MUSTER_OK;
+}
+
+static enum muster_rc find_device(struct muster_cuda *cuda, int ordinal,
+                                  struct muster_error *ret_error)
+{
+    int count = 0;
+    enum muster_rc rc = check(cuda, cuda->init(0), "start of the driver", ret_error);
+
+    if (rc == MUSTER_OK)
+        rc = check(cuda, cuda->device_count(&count), "count of devices", ret_error);
+    if (rc != MUSTER_OK)
+        return rc;
+    if (count == 0)
+        return muster_error_set(ret_error, MUSTER_UNAVAILABLE, "the CUDA driver sees no device");
+    if (ordinal < 0 || ordinal >= count)
+        return muster_error_set(ret_error, MUSTER_NOT_FOUND, "no device %d among %d", ordinal,
+                                count);
+    cuda->device.ordinal = ordinal;
+    return check(cuda, cuda->device_get(&cuda->device_handle, ordinal), "device", ret_error);
+}
+
+static enum muster_rc describe_device(struct muster_cuda *cuda, struct muster_error *ret_error)
+{
+    struct muster_cuda_device *device = &cuda->device;
+    int handle = cuda->device_handle, pageable = 0;
+    enum muster_rc rc =
+        check(cuda, cuda->device_name(device->name, (int)sizeof(device->name), handle), "name",
+              ret_error);
+
+    if (rc == MUSTER_OK)
+        rc = check(cuda, cuda->device_memory(&device->memory_bytes, handle), "memory", ret_error);
+    if (rc == MUSTER_OK)
+        rc = check(
+            cuda,
+            cuda->device_attribute(&device->capability_major, ATTRIBUTE_CAPABILITY_MAJOR, handle),
+            "capability", ret_error);
+    if (rc == MUSTER_OK)
+        rc = check(
+            cuda,
+            cuda->device_attribute(&device->capability_minor, ATTRIBUTE_CAPABILITY_MINOR, handle),
+            "capability", ret_error);
+    if (rc == MUSTER_OK &&
+        cuda->device_attribute(&pageable, ATTRIBUTE_PAGEABLE_ACCESS, handle) == CUDA_SUCCESS)
+        cuda->is_all_reachable = pageable != 0;
+    return rc;
+}
+
+enum muster_rc muster_cuda_open(struct muster_mem *mem, const char *library, int ordinal,
+                                struct muster_cuda **ret_cuda, struct muster_error *ret_error)
+{
+    struct muster_cuda *cuda = muster_mem_alloc_zero(mem, 1, sizeof(*cuda));
+    enum muster_rc rc;
+
+    if (cuda == NULL)
+        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory");
+    cuda->mem = mem;
+    rc = load(cuda, library, ret_error);
+    if (rc == MUSTER_OK)
+        rc = check_version(cuda, ret_error);
+    if (rc == MUSTER_OK)
+        rc = find_device(cuda, ordinal, ret_error);
+    if (rc == MUSTER_OK)
+        rc = describe_device(cuda, ret_error);
+    if (rc == MUSTER_OK)
+        rc = check(cuda, cuda->context_retain(&cuda->context, cuda->device_handle),
+                   "primary context", ret_error);
+    if (rc != MUSTER_OK) {
+        muster_mem_free(mem, cuda);
+        return rc;
+    }
+    *ret_cuda = cuda;
+    return MUSTER_OK;
+}
+
+void muster_cuda_close(struct muster_cuda *cuda)
+{
+    if (cuda == NULL)
+        return;
+    (void)cuda->context_release(cuda->device_handle);
+    muster_mem_free(cuda->mem, cuda);
+}
+
+const struct muster_cuda_device *muster_cuda_device(const struct muster_cuda *cuda)
+{
+    return &cuda->device;
+}
+
+void *muster_cuda_enter(const struct muster_cuda *cuda)
+{
+    void *before = NULL;
+
+    (void)cuda->context_get(&before);
+    if (before != cuda->context)
+        (void)cuda->context_set(cuda->context);
+    return before;
+}
+
+void muster_cuda_leave(const struct muster_cuda *cuda, void *before)
+{
+    if (before != cuda->context)
+        (void)cuda->context_set(before);
+}
+
+/* --- Streams and events --- */
+
+enum muster_rc muster_cuda_stream_new(const struct muster_cuda *cuda,
+                                      struct muster_cuda_stream **ret_stream,
+                                      struct muster_error *ret_error)
+{
+    return check(cuda, cuda->stream_create(ret_stream, STREAM_NON_BLOCKING), "new stream",
+                 ret_error);
+}
+
+void muster_cuda_stream_free(const struct muster_cuda *cuda, struct muster_cuda_stream *stream)
+{
+    if (stream != NULL)
+        (void)cuda->stream_destroy(stream);
+}
+
+enum muster_rc muster_cuda_stream_synchronise(const struct muster_cuda *cuda,
+                                              struct muster_cuda_stream *stream,
+                                              struct muster_error *ret_error)
+{
+    return check(cuda, cuda->stream_synchronize(stream), "wait for a stream", ret_error);
+}
+
+enum muster_rc muster_cuda_event_new(const struct muster_cuda *cuda,
+                                     struct muster_cuda_event **ret_event,
+                                     struct muster_error *ret_error)
+{
+    return check(cuda, cuda->event_create(ret_event, EVENT_DISABLE_TIMING), "new event", ret_error);
+}
+
+void muster_cuda_event_free(const struct muster_cuda *cuda, struct muster_cuda_event *event)
+{
+    if (event != NULL)
+        (void)cuda->event_destroy(event);
+}
+
+enum muster_rc muster_cuda_event_record(const struct muster_cuda *cuda,
+                                        struct muster_cuda_event *event,
+                                        struct muster_cuda_stream *stream,
+                                        struct muster_error *ret_error)
+{
+    return check(cuda, cuda->event_record(event, stream), "event on a stream", ret_error);
+}
+
+enum muster_rc muster_cuda_stream_wait(const struct muster_cuda *cuda,
+                                       struct muster_cuda_stream *stream,
+                                       struct muster_cuda_event *event,
+                                       struct muster_error *ret_error)
+{
+    return check(cuda, cuda->stream_wait(stream, event, 0), "stream that waits", ret_error);
+}
+
+enum muster_rc muster_cuda_event_query(const struct muster_cuda *cuda,
+                                       struct muster_cuda_event *event, bool *ret_is_done,
+                                       struct muster_error *ret_error)
+{
+    int result = cuda->event_query(event);
+
+    *ret_is_done = result == CUDA_SUCCESS;
+    return result == CUDA_NOT_READY ? MUSTER_OK
+                                    : check(cuda, result, "look at an event", ret_error);
+}
+
+enum muster_rc muster_cuda_launch_host(const struct muster_cuda *cuda,
+                                       struct muster_cuda_stream *stream, muster_cuda_host_fn *fn,
+                                       void *data, struct muster_error *ret_error)
+{
+    return check(cuda, cuda->launch_host(stream, fn, data), "host function", ret_error);
+}
+
+/* --- Memory --- */
+
+static device_pointer pointer_of(const void *memory)
+{
+    return (device_pointer)(uintptr_t)memory;
+}
+
+enum muster_rc muster_cuda_alloc(const struct muster_cuda *cuda, size_t bytes, void **ret_memory,
+                                 struct muster_error *ret_error)
+{
+    device_pointer memory = 0;
+    char what[64];
+    enum muster_rc rc;
+
+    snprintf(what, sizeof(what), "%zu bytes of device memory", bytes);
+    rc = check(cuda, cuda->alloc(&memory, bytes), what, ret_error);
+    if (rc == MUSTER_OK)
+        *ret_memory = (void *)(uintptr_t)memory;
+    return rc;
+}
+
+void muster_cuda_free(const struct muster_cuda *cuda, void *memory)
+{
+    if (memory != NULL)
+        (void)cuda->free(pointer_of(memory));
+}
+
+bool muster_cuda_is_reachable(const struct muster_cuda *cuda, const void *memory)
+{
+    device_pointer device = 0;
+
+    return cuda->is_all_reachable || cuda->pointer_attribute(&device, POINTER_DEVICE_POINTER,
+                                                             pointer_of(memory)) == CUDA_SUCCESS;
+}
+
+enum muster_rc muster_cuda_copy_in(const struct muster_cuda *cuda, void *device, const void *host,
+                                   size_t bytes, struct muster_cuda_stream *stream,
+                                   struct muster_error *ret_error)
+{
+    return check(cuda, cuda->copy_in(pointer_of(device), host, bytes, stream), "copy to the device",
+                 ret_error);
+}
+
+enum muster_rc muster_cuda_copy_out(const struct muster_cuda *cuda, void *host, const void *device,
+                                    size_t bytes, struct muster_cuda_stream *stream,
+                                    struct muster_error *ret_error)
+{
+    return check(cuda, cuda->copy_out(host, pointer_of(device), bytes, stream),
+                 "copy from the device", ret_error);
+}
+
+/* --- Without opening --- */
+
+struct wanted {
+    const char *name;
+    bool is_loaded;
+};
+
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash != NULL ? slash + 1 : path;
+}
+
+static int is_wanted(struct dl_phdr_info *object, size_t size, void *data)
+{
+    struct wanted *wanted = data;
+
+    (void)size;
+    wanted->is_loaded = strcmp(base_name(object->dlpi_name), wanted->name) == 0;
+    return wanted->is_loaded;
+}
+
+/* dlopen would look for a library that is not loaded in all folders, each time. */
+bool muster_cuda_look_init(struct muster_cuda_look *look, const char *library)
+{
+    const char *path = library != NULL ? library : LIBRARY_DEFAULT;
+    struct wanted wanted = {.name = base_name(path)};
+    void *handle, *function;
+
+    dl_iterate_phdr(is_wanted, &wanted);
+    handle = wanted.is_loaded ? dlopen(path, RTLD_NOW | RTLD_NOLOAD) : NULL;
+    if (handle == NULL)
+        return false;
+    function = dlsym(handle, "cuPointerGetAttribute");
+    memcpy(&look->pointer_attribute, &function, sizeof(function));
+    dlclose(handle);
+    return function != NULL;
+}
+
+bool muster_cuda_look_is_device(const struct muster_cuda_look *look, const void *memory)
+{
+    unsigned type = 0;
+
+    return look->pointer_attribute(&type, POINTER_MEMORY_TYPE, pointer_of(memory)) ==
+               CUDA_SUCCESS &&
+           type == MEMORY_TYPE_DEVICE;
+}

@@ -1,0 +1,249 @@
+/* The part of a setup that uses the device: a unique id, and the communicator itself. */
+#include "collective/gpu/setup_internal.h"
+
+#include <muster/hash.h>
+
+#include <stdio.h>
+
+static void set_word_error(struct muster_gpu_setup *setup, const struct muster_error *error)
+{
+    setup->word.rc = error->rc;
+    snprintf(setup->word.text, sizeof(setup->word.text), "%.*s", (int)sizeof(setup->word.text) - 1,
+             error->rc != MUSTER_OK ? error->text : "");
+}
+
+/* Where one has failed nobody's communicator comes up: NCCL waits for it until init_timeout_ns. */
+static void send_alarm(struct muster_gpu_setup *setup)
+{
+    struct muster_group *group = setup->group->group;
+    struct muster_frame_header header = {
+        .channel = MUSTER_FRAME_COLLECTIVE,
+        .type = MUSTER_FRAME_ALARM,
+        .epoch = group->view->epoch,
+        .op = muster_gpu_setup_round_id(setup, MUSTER_GPU_SETUP_OUTCOME),
+    };
+
+    if (group->is_frozen)
+        return;
+    for (uint32_t i = 0; i < setup->count; i++)
+        if (i != setup->index)
+            muster_wire_send(group->wire, muster_op_participant_rank(group, &header.op, i), &header,
+                             NULL, NULL);
+}
+
+void muster_gpu_setup_start_outcome(struct muster_gpu_setup *setup,
+                                    const struct muster_error *error)
+{
+    set_word_error(setup, error);
+    setup->step = MUSTER_GPU_SETUP_OUTCOME;
+    if (error->rc != MUSTER_OK && error->rc != MUSTER_CANCELLED)
+        send_alarm(setup);
+    muster_gpu_setup_start_round(setup);
+}
+
+/* --- Another member has failed --- */
+
+static bool is_alarmed(const struct muster_gpu_setup *setup)
+{
+    struct muster_op_id id = muster_gpu_setup_round_id(setup, MUSTER_GPU_SETUP_OUTCOME);
+
+    return setup->group->has_alarm && muster_op_id_compare(&setup->group->alarm, &id) == 0;
+}
+
+static void give_way(struct muster_gpu_setup *setup)
+{
+    struct muster_error why;
+
+    muster_gpu_communicator_release(setup->comm, false);
+    setup->comm = NULL;
+    muster_error_set(&why, MUSTER_CANCELLED, "another rank has failed");
+    muster_gpu_setup_start_outcome(setup, &why);
+}
+
+void muster_gpu_setup_hear_alarm(struct muster_gpu_setup *setup)
+{
+    if (setup->step == MUSTER_GPU_SETUP_MAKE && is_alarmed(setup))
+        give_way(setup);
+}
+
+static void on_comm_ready(struct muster_gpu_communicator *comm)
+{
+    muster_gpu_setup_start_outcome(comm->data, &(struct muster_error){.rc = MUSTER_OK});
+}
+
+static void on_comm_failed(struct muster_gpu_communicator *comm)
+{
+    struct muster_gpu_setup *setup = comm->data;
+    struct muster_error why = comm->error;
+
+    muster_gpu_communicator_release(comm, false);
+    setup->comm = NULL;
+    muster_gpu_setup_start_outcome(setup, &why);
+}
+
+/* It has not returned from its call: what becomes of it is seen in the background. */
+static void on_comm_stopped(struct muster_gpu_communicator *comm)
+{
+    on_comm_failed(comm);
+}
+
+static const struct muster_gpu_communicator_events making_events = {
+    .on_ready = on_comm_ready,
+    .on_failed = on_comm_failed,
+    .on_stopped = on_comm_stopped,
+};
+
+/* The same on all members, never twice. */
+static uint64_t key_of(const struct muster_gpu_setup *setup)
+{
+    const struct muster_view *view = setup->group->group->view;
+    const uint64_t words[] = {view->epoch, view->digest, setup->occasion.step,
+                              setup->occasion.sequence, setup->attempt};
+
+    return muster_hash64(words, sizeof(words), 0);
+}
+
+/* Ranks of the parent that nobody here had. */
+static uint32_t find_excluded(const struct muster_gpu_setup *setup, uint32_t *excluded)
+{
+    uint32_t count = 0, next = 0;
+
+    for (uint32_t i = 0; i < setup->count; i++) {
+        while (next < setup->words[i].standing.parent_rank)
+            excluded[count++] = next++;
+        next++;
+    }
+    while (next < setup->words[0].standing.parent_count)
+        excluded[count++] = next++;
+    return count;
+}
+
+static enum muster_rc start_shrink(struct muster_gpu_setup *setup)
+{
+    struct muster_mem *mem = setup->backend->env->mem;
+    uint32_t *excluded =
+        muster_mem_alloc_zero(mem, setup->words[0].standing.parent_count, sizeof(*excluded));
+
+    if (excluded == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    muster_gpu_communicator_start_shrink(setup->comm, setup->group->comm, excluded,
+                                         find_excluded(setup, excluded));
+    muster_mem_free(mem, excluded);
+    return MUSTER_OK;
+}
+
+static void start_grow(struct muster_gpu_setup *setup, const struct muster_nccl_id *id)
+{
+    bool is_old = setup->index < setup->plan.old_count;
+    bool has_id = !is_old || setup->index == 0;
+
+    muster_gpu_communicator_start_grow(setup->comm, is_old ? setup->group->comm : NULL,
+                                       has_id ? id : NULL);
+}
+
+void muster_gpu_setup_start_make(struct muster_gpu_setup *setup, const struct muster_nccl_id *id)
+{
+    struct muster_gpu_communicator_options options = {
+        .device = &setup->backend->device,
+        .events = &making_events,
+        .data = setup,
+        .key = key_of(setup),
+        .count = setup->count,
+        .rank = setup->index,
+    };
+    struct muster_error why;
+
+    setup->step = MUSTER_GPU_SETUP_MAKE;
+    if (is_alarmed(setup)) { /* it has failed before this one has come so far */
+        give_way(setup);
+        return;
+    }
+    if (muster_gpu_communicator_new(&options, &setup->comm, &why) != MUSTER_OK) {
+        muster_gpu_setup_start_outcome(setup, &why);
+        return;
+    }
+    if (setup->plan.kind == MUSTER_GPU_PLAN_GROW) {
+        start_grow(setup, id);
+    } else if (setup->plan.kind == MUSTER_GPU_PLAN_INIT) {
+        muster_gpu_communicator_start_init(setup->comm, id);
+    } else if (start_shrink(setup) != MUSTER_OK) {
+        muster_error_set(&why, MUSTER_RESOURCE_EXHAUSTED, "no memory");
+        muster_gpu_communicator_release(setup->comm, false);
+        setup->comm = NULL;
+        muster_gpu_setup_start_outcome(setup, &why);
+    }
+}
+
+/* --- The id --- */
+
+static void work_make_id(struct muster_gpu_request *request)
+{
+    struct muster_gpu_setup *setup = request->data;
+    const struct muster_nccl *nccl = setup->backend->device.nccl;
+
+    if (setup->parent != NULL)
+        setup->answer.rc =
+            muster_nccl_make_grow_id(nccl, setup->parent, &setup->made_id, &setup->answer);
+    else
+        setup->answer.rc = muster_nccl_make_id(nccl, &setup->made_id, &setup->answer);
+}
+
+static void start_id(struct muster_gpu_setup *setup, const struct muster_error *error)
+{
+    set_word_error(setup, error);
+    setup->step = MUSTER_GPU_SETUP_ID;
+    muster_gpu_setup_start_round(setup);
+}
+
+static void on_id_made(struct muster_gpu_request *request)
+{
+    struct muster_gpu_setup *setup = request->data;
+
+    setup->is_request_open = false;
+    if (muster_gpu_setup_is_dropped(setup) || setup->step != MUSTER_GPU_SETUP_MAKE_ID)
+        return;
+    setup->word.id = setup->made_id;
+    start_id(setup, &setup->answer);
+}
+
+static void on_id_late(struct muster_gpu_request *request)
+{
+    struct muster_gpu_setup *setup = request->data;
+    struct muster_error why;
+
+    muster_error_set(&why, MUSTER_DEADLINE_EXCEEDED, "the unique id took too long");
+    if (setup->group != NULL) {
+        start_id(setup, &why);
+    } else if (!setup->is_left) { /* closing does not wait for it */
+        setup->is_left = true;
+        setup->backend->setup_count--;
+        muster_gpu_backend_settle(setup->backend);
+    }
+}
+
+void muster_gpu_setup_make_id(struct muster_gpu_setup *setup)
+{
+    const struct muster_error fine = {.rc = MUSTER_OK};
+    struct muster_gpu_device *device = &setup->backend->device;
+
+    setup->step = MUSTER_GPU_SETUP_MAKE_ID;
+    if (setup->index != 0) {
+        start_id(setup, &fine);
+        return;
+    }
+    setup->answer = fine;
+    setup->parent = setup->plan.kind == MUSTER_GPU_PLAN_GROW ? setup->group->comm->nccl : NULL;
+    setup->request.data = setup;
+    setup->request.work = work_make_id;
+    setup->request.on_answer = on_id_made;
+    setup->request.on_late = on_id_late;
+    if (setup->request.state == MUSTER_GPU_REQUEST_IDLE &&
+        muster_gpu_control_start(device->control, &setup->request, device->init_timeout_ns) ==
+            MUSTER_OK) {
+        setup->is_request_open = true;
+        return;
+    }
+    muster_error_set(&setup->answer, MUSTER_RESOURCE_EXHAUSTED,
+                     "the queue of device calls is full");
+    start_id(setup, &setup->answer);
+}

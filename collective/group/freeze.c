@@ -1,0 +1,204 @@
+/* Freeze: nothing of the epoch moves any more; the progress vector says where everything stands. */
+#include "collective/group/group_internal.h"
+
+#include <string.h>
+
+#include "collective/group/pair.h"
+
+static const char *phase_name(enum muster_op_phase phase)
+{
+    static const char *const names[] = {
+        [MUSTER_PHASE_REDUCE] = "reduce",
+        [MUSTER_PHASE_GATHER] = "gather",
+        [MUSTER_PHASE_COMPLETE] = "complete",
+        [MUSTER_PHASE_DELIVERED] = "complete",
+    };
+
+    return names[phase];
+}
+
+static bool is_known_everywhere(const struct muster_run *run)
+{
+    return run->complete_count == run->participant_count;
+}
+
+/* A complete reduce_scatter holds its own part only. "Complete" would offer the others' parts too,
+ * so it says so only when nobody needs any. */
+static bool holds_whole_result(const struct muster_run *run)
+{
+    bool is_scatter = run->plan.kind == MUSTER_OP_REDUCE_SCATTER ||
+                      run->plan.kind == MUSTER_OP_REDUCE_SCATTER_UNEVEN;
+
+    return !is_scatter || run->plan.algorithm == MUSTER_ALGORITHM_DIRECT || run->shm != NULL ||
+           is_known_everywhere(run);
+}
+
+static enum muster_op_phase phase_of(const struct muster_run *run)
+{
+    if (run->state == MUSTER_RUN_DELIVERED)
+        return MUSTER_PHASE_DELIVERED;
+    if (run->state == MUSTER_RUN_COMPLETE && holds_whole_result(run))
+        return MUSTER_PHASE_COMPLETE;
+    if (run->shm != NULL)
+        return muster_shm_is_ready(run) ? MUSTER_PHASE_GATHER : MUSTER_PHASE_REDUCE;
+    return run->memory != NULL && run->final_count > 0 ? MUSTER_PHASE_GATHER : MUSTER_PHASE_REDUCE;
+}
+
+static void stop_run(struct muster_run *run, uint64_t now_ns)
+{
+    if (run->shm != NULL)
+        muster_shm_freeze(run);
+    run->phase = phase_of(run);
+    if (run->state >= MUSTER_RUN_DELIVERED || run->result.is_interrupted)
+        return;
+    run->result.is_interrupted = true;
+    run->result.interrupted_ns = now_ns;
+    run->result.phase = phase_name(run->phase);
+}
+
+void muster_group_stop(struct muster_group *group)
+{
+    if (group->is_frozen)
+        return;
+    group->is_frozen = true;
+    group->frozen_ns = muster_loop_now_ns(group->env->loop);
+    group->frozen_begun_step = group->begun_step;
+    group->frozen_committed_step = group->committed_step;
+    muster_group_device_freeze(group);
+    muster_wire_recall(group->wire, group->view->epoch + 1);
+    muster_group_abandon_receiving(group, NULL);
+    muster_group_drop_early(group);
+    muster_pairs_stop(group);
+    for (uint32_t lane = 0; lane < group->lane_count; lane++) {
+        struct muster_list *runs = &group->lanes[lane].runs;
+
+        for (struct muster_list *node = runs->next; node != runs; node = node->next)
+            stop_run(MUSTER_CONTAINER_OF(node, struct muster_run, node), group->frozen_ns);
+    }
+}
+
+/* --- The vector --- */
+
+static uint32_t count_runs(const struct muster_group *group)
+{
+    uint32_t count = 0;
+
+    for (uint32_t lane = 0; lane < group->lane_count; lane++) {
+        const struct muster_list *runs = &group->lanes[lane].runs;
+
+        for (const struct muster_list *node = runs->next; node != runs; node = node->next)
+            count++;
+    }
+    return count;
+}
+
+/* Nobody but the root needs chunks of a reduce: over the wire there is nothing to fetch. */
+static uint32_t shown_chunks(const struct muster_run *run)
+{
+    return run->plan.kind == MUSTER_OP_REDUCE && run->shm == NULL ? 0 : run->plan.chunk_count;
+}
+
+/* Who has ended it for another's different call shows that nobody's result can be its own any more,
+ * also when the one that differed is gone. */
+#define ENDED_ALONE (UINT64_C(1) << 62)
+
+/* What all on one host have announced will be final, whoever dies. */
+static bool is_final(const struct muster_run *run, uint32_t c)
+{
+    if (run->shm != NULL)
+        return run->phase != MUSTER_PHASE_REDUCE;
+    return (run->chunks[c] & MUSTER_CHUNK_FINAL) != 0;
+}
+
+static enum muster_rc show_run(const struct muster_run *run, struct muster_mem *mem,
+                               struct muster_progress_op *op)
+{
+    bool is_ended = run->state == MUSTER_RUN_ENDED;
+
+    if (run->memory != NULL) /* else it has not begun: the plan may still change */
+        op->chunk_count = shown_chunks(run);
+    op->chunks_final = muster_mem_alloc_zero(mem, (op->chunk_count + 7) / 8, 1);
+    if (op->chunks_final == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    op->id = run->id;
+    op->descriptor = is_ended ? run->descriptor ^ ENDED_ALONE : run->descriptor;
+    op->participant_count = run->participant_count;
+    op->kind = run->call.kind;
+    op->phase = is_ended ? MUSTER_PHASE_REDUCE : run->phase;
+    /* what a device began with them has not been undone: never again from inputs */
+    op->has_inputs = !is_ended && run->call.device.kind == MUSTER_DEVICE_NONE;
+    op->is_abort_proposed = run->abort_why != MUSTER_OK;
+    op->root = run->call.root.incarnation;
+    if (run->memory == NULL || is_ended)
+        return MUSTER_OK;
+    if (run->shm != NULL)
+        op->has_inputs =
+            op->has_inputs && op->phase == MUSTER_PHASE_REDUCE && muster_shm_has_input(run);
+    for (uint32_t c = 0; c < op->chunk_count; c++)
+        if (is_final(run, c))
+            op->chunks_final[c / 8] |= (uint8_t)(1u << (c % 8));
+    return MUSTER_OK;
+}
+
+static enum muster_rc show_lanes(const struct muster_group *group, struct muster_progress *progress)
+{
+    progress->lanes =
+        muster_mem_alloc_zero(progress->mem, group->lane_count, sizeof(*progress->lanes));
+    if (progress->lanes == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    progress->lane_count = group->lane_count;
+    for (uint32_t i = 0; i < group->lane_count; i++) {
+        progress->lanes[i].lane = muster_group_lane_number(group, i);
+        progress->lanes[i].has_issued = group->lanes[i].has_issued;
+        progress->lanes[i].has_stable = group->lanes[i].has_stable;
+        progress->lanes[i].issued_through = group->lanes[i].issued_through;
+        progress->lanes[i].stable_through = group->lanes[i].stable_through;
+    }
+    return MUSTER_OK;
+}
+
+static enum muster_rc show_runs(const struct muster_group *group, struct muster_progress *progress)
+{
+    progress->ops = muster_mem_alloc_zero(progress->mem, count_runs(group), sizeof(*progress->ops));
+    if (progress->ops == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    for (uint32_t lane = 0; lane < group->lane_count; lane++) {
+        const struct muster_list *runs = &group->lanes[lane].runs;
+
+        for (const struct muster_list *node = runs->next; node != runs; node = node->next) {
+            const struct muster_run *run = MUSTER_CONTAINER_OF(node, struct muster_run, node);
+            enum muster_rc rc = MUSTER_OK;
+
+            if (!run->is_contradicting) /* it ends alone: the adopted one stands */
+                rc = show_run(run, progress->mem, &progress->ops[progress->op_count++]);
+            if (rc != MUSTER_OK)
+                return rc;
+        }
+    }
+    return MUSTER_OK;
+}
+
+enum muster_rc muster_group_freeze(struct muster_group *group, struct muster_progress *ret_progress)
+{
+    struct muster_progress progress = {.mem = group->env->mem};
+    enum muster_rc rc;
+
+    muster_group_stop(group);
+    progress.epoch = group->view->epoch;
+    progress.begun_step = group->frozen_begun_step;
+    progress.committed_step = group->frozen_committed_step;
+    rc = show_lanes(group, &progress);
+    if (rc == MUSTER_OK)
+        rc = show_runs(group, &progress);
+    if (rc != MUSTER_OK) {
+        muster_progress_fini(&progress);
+        return rc;
+    }
+    *ret_progress = progress;
+    return MUSTER_OK;
+}
+
+bool muster_group_is_frozen(const struct muster_group *group)
+{
+    return group->is_frozen;
+}

@@ -1,0 +1,380 @@
+/* A group: the members of one epoch, their lanes of operations, and the callbacks that are due. */
+#include "collective/group/group_internal.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "collective/group/pair.h"
+
+/* --- Participants --- */
+
+uint32_t muster_group_participants(const struct muster_group *group, uint64_t step)
+{
+    uint32_t count = 0;
+
+    if (step >= group->from_step_max)
+        return group->view->member_count;
+    for (uint32_t rank = 0; rank < group->view->member_count; rank++)
+        count += group->view->members[rank].from_step <= step;
+    return count;
+}
+
+uint32_t muster_group_participant_index(const struct muster_group *group, uint64_t step,
+                                        uint32_t rank)
+{
+    uint32_t index = 0;
+
+    if (step >= group->from_step_max)
+        return rank;
+    if (group->view->members[rank].from_step > step)
+        return UINT32_MAX;
+    for (uint32_t i = 0; i < rank; i++)
+        index += group->view->members[i].from_step <= step;
+    return index;
+}
+
+const char *muster_group_rank_name(const struct muster_group *group, uint32_t rank, char *ret_text,
+                                   size_t size)
+{
+    const struct muster_member *member = &group->view->members[rank];
+
+    snprintf(ret_text, size, "%s:%u", member->task_type, member->task_index);
+    return ret_text;
+}
+
+struct muster_run *muster_group_find(const struct muster_group *group,
+                                     const struct muster_op_id *id)
+{
+    const struct muster_list *runs = &group->lanes[MUSTER_LANE_INDEX(id->lane)].runs;
+
+    for (struct muster_list *node = runs->next; node != runs; node = node->next) {
+        struct muster_run *run = MUSTER_CONTAINER_OF(node, struct muster_run, node);
+
+        if (muster_op_id_compare(&run->id, id) == 0)
+            return run;
+    }
+    return NULL;
+}
+
+struct participants {
+    const struct muster_group *group;
+    const struct muster_op_id *id;
+};
+
+static const char *host_key(const void *data, uint32_t index)
+{
+    const struct participants *of = data;
+
+    return of->group->view->members[muster_op_participant_rank(of->group, of->id, index)].host_key;
+}
+
+/* The participants of a step are those of an earlier one and more: their number says who they are.
+ */
+const struct muster_topology *muster_group_topology(struct muster_group *group,
+                                                    const struct muster_op_id *id)
+{
+    const struct participants of = {.group = group, .id = id};
+    uint32_t n = muster_op_participants(group, id);
+    uint32_t lane = id->lane >= MUSTER_LANE_COLOR ? id->lane : 0;
+
+    if (group->topology.n != n || group->topology_lane != lane)
+        muster_topology_make(&group->topology, n, host_key, &of);
+    group->topology_lane = lane;
+    return &group->topology;
+}
+
+/* --- Callbacks --- */
+
+void muster_group_run_done(struct muster_group *group)
+{
+    struct muster_list *node;
+
+    while ((node = muster_list_pop(&group->done)) != NULL) {
+        struct muster_op *op = MUSTER_CONTAINER_OF(node, struct muster_op, node);
+
+        op->done(op, op->error.rc);
+    }
+}
+
+void muster_group_finish(struct muster_group *group)
+{
+    group->is_left = false;
+    group->is_closed = true;
+    muster_shm_close(group);
+}
+
+static void on_task(struct muster_task *task)
+{
+    struct muster_group *group = task->data;
+
+    group->is_done_late = false;
+    muster_group_run_done(group);
+    if (group->is_left && group->held_count == 0 && muster_list_is_empty(&group->done))
+        muster_group_finish(group);
+    if (!group->is_closed)
+        return;
+    muster_view_unref(group->view);
+    muster_mem_free(group->env->mem, group->receiving);
+    muster_mem_free(group->env->mem, group->is_rank_paused);
+    muster_topology_fini(&group->topology, group->env->mem);
+    muster_mem_free(group->env->mem, group);
+}
+
+/* --- Life --- */
+
+static size_t early_bytes_max(const struct muster_view *view)
+{
+    size_t rings = MUSTER_LANE_COST_MAX / MUSTER_RING_COST;
+    size_t needed = 2 * rings * 2 * view->member_count * muster_plan_chunk_bytes(&view->plan);
+
+    return needed > MUSTER_EARLY_BYTES_MAX ? needed : MUSTER_EARLY_BYTES_MAX;
+}
+
+static void init_lists(struct muster_group *group)
+{
+    for (uint32_t lane = 0; lane < MUSTER_LANES_MAX; lane++)
+        muster_list_init(&group->lanes[lane].runs);
+    muster_list_init(&group->held);
+    muster_list_init(&group->done);
+    muster_list_init(&group->early);
+    muster_list_init(&group->pairs);
+    muster_list_init(&group->looking);
+    muster_task_init(&group->task, on_task, group);
+}
+
+static void init_steps(struct muster_group *group)
+{
+    const struct muster_view *view = group->view;
+
+    for (uint32_t rank = 0; rank < view->member_count; rank++)
+        if (view->members[rank].from_step > group->from_step_max)
+            group->from_step_max = view->members[rank].from_step;
+    group->begun_step = view->members[group->rank].from_step;
+}
+
+enum muster_rc muster_group_open(const struct muster_group_options *options,
+                                 struct muster_group **ret_group)
+{
+    struct muster_mem *mem = options->env->mem;
+    struct muster_group *group = NULL;
+    enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
+    uint32_t rank;
+
+    if (!muster_view_find(options->view, &options->self, &rank))
+        return MUSTER_INVALID_ARGUMENT;
+    group = muster_mem_alloc_zero(mem, 1, sizeof(*group));
+    if (group == NULL)
+        goto fail;
+    group->receiving =
+        muster_mem_alloc_zero(mem, options->view->member_count, sizeof(*group->receiving));
+    group->is_rank_paused = muster_mem_alloc_zero(mem, options->view->member_count, sizeof(bool));
+    if (group->receiving == NULL || group->is_rank_paused == NULL ||
+        muster_topology_init(&group->topology, mem, options->view->member_count) != MUSTER_OK)
+        goto fail;
+    group->env = options->env;
+    group->self = options->self;
+    group->wire = options->wire;
+    group->board = options->board;
+    group->pool = muster_wire_pool(options->wire);
+    group->events = options->events;
+    group->data = options->data;
+    group->rank = rank;
+    group->abort_grace_ns =
+        options->abort_grace_ns != 0 ? options->abort_grace_ns : MUSTER_ABORT_GRACE_NS_DEFAULT;
+    group->answer_wait_ns =
+        options->answer_wait_ns != 0 ? options->answer_wait_ns : MUSTER_ANSWER_WAIT_NS_DEFAULT;
+    group->early_bytes_max = early_bytes_max(options->view);
+    init_lists(group);
+    rc = muster_wire_attach(group->wire, options->view, &muster_group_wire_client, group);
+    if (rc != MUSTER_OK)
+        goto fail;
+    group->view = muster_view_ref(options->view);
+    init_steps(group);
+    rc = muster_shm_open(group, options->board);
+    if (rc != MUSTER_OK) {
+        muster_wire_detach(group->wire, group);
+        muster_view_unref(group->view);
+        goto fail;
+    }
+    *ret_group = group;
+    return MUSTER_OK;
+fail:
+    if (group != NULL) {
+        muster_mem_free(mem, group->receiving);
+        muster_mem_free(mem, group->is_rank_paused);
+        muster_topology_fini(&group->topology, mem);
+    }
+    muster_mem_free(mem, group);
+    return rc;
+}
+
+bool muster_group_is_busy(const struct muster_group *group)
+{
+    if (!muster_list_is_empty(&group->held) || muster_pairs_are_busy(group))
+        return true;
+    for (uint32_t lane = 0; lane < group->lane_count; lane++) {
+        const struct muster_list *runs = &group->lanes[lane].runs;
+
+        for (const struct muster_list *node = runs->next; node != runs; node = node->next)
+            if (MUSTER_CONTAINER_OF(node, struct muster_run, node)->op != NULL)
+                return true;
+    }
+    return false;
+}
+
+bool muster_group_is_finishing(const struct muster_group *group)
+{
+    bool is_busy = false;
+
+    if (!muster_list_is_empty(&group->held) || muster_pairs_are_busy(group))
+        return false;
+    for (uint32_t lane = 0; lane < group->lane_count; lane++) {
+        const struct muster_list *runs = &group->lanes[lane].runs;
+
+        for (const struct muster_list *node = runs->next; node != runs; node = node->next) {
+            const struct muster_run *run = MUSTER_CONTAINER_OF(node, struct muster_run, node);
+
+            if (run->op == NULL)
+                continue;
+            if (run->shm == NULL || !muster_shm_is_ready(run))
+                return false;
+            is_busy = true;
+        }
+    }
+    return is_busy;
+}
+
+bool muster_group_is_idle(const struct muster_group *group)
+{
+    if (!muster_list_is_empty(&group->held) || !muster_list_is_empty(&group->done) ||
+        muster_pairs_are_busy(group))
+        return false;
+    for (uint32_t lane = 0; lane < group->lane_count; lane++)
+        if (!muster_list_is_empty(&group->lanes[lane].runs))
+            return false;
+    return muster_wire_is_idle(group->wire);
+}
+
+static void free_runs(struct muster_list *runs)
+{
+    struct muster_list *node = runs->next;
+
+    while (node != runs) {
+        struct muster_run *run = MUSTER_CONTAINER_OF(node, struct muster_run, node);
+
+        node = node->next;
+        if (!run->is_held)
+            muster_run_free(run);
+    }
+}
+
+void muster_group_leave(struct muster_group *group)
+{
+    if (group == NULL)
+        return;
+    assert(!group->is_closed && !group->is_left);
+    group->is_left = true;
+    muster_group_device_close(group);
+    muster_group_abandon_receiving(group, NULL);
+    muster_group_drop_early(group);
+    muster_pairs_free(group);
+    for (uint32_t lane = 0; lane < group->lane_count; lane++)
+        free_runs(&group->lanes[lane].runs);
+    assert(group->held_count > 0 || !muster_group_is_busy(group));
+    muster_wire_detach(group->wire, group);
+    if (group->held_count == 0)
+        muster_group_finish(group);
+    muster_task_post(&group->task, group->env->loop);
+}
+
+void muster_group_close(struct muster_group *group)
+{
+    if (group == NULL)
+        return;
+    muster_group_give_up_held(group);
+    assert(!muster_group_is_busy(group));
+    muster_group_leave(group);
+}
+
+void muster_group_begin_step(struct muster_group *group, uint64_t step)
+{
+    if (step > group->begun_step)
+        group->begun_step = step;
+}
+
+void muster_group_commit_step(struct muster_group *group, uint64_t step)
+{
+    if (step > group->committed_step)
+        group->committed_step = step;
+}
+
+static uint32_t count_hosts(const struct muster_view *view)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < view->member_count; i++) {
+        uint32_t k = 0;
+
+        while (strcmp(view->members[k].host_key, view->members[i].host_key) != 0)
+            k++;
+        count += k == i;
+    }
+    return count;
+}
+
+static struct muster_plan plan_of(const struct muster_group *group, enum muster_op_kind kind,
+                                  uint64_t count, enum muster_dtype dtype)
+{
+    const struct muster_plan_input input = {
+        .kind = kind,
+        .n = group->view->member_count,
+        .index = group->rank,
+        .count = count,
+        .host_count = count_hosts(group->view),
+        .element_bytes = muster_dtype_bytes(dtype),
+        .parameters = group->view->plan,
+    };
+
+    return muster_shm_is_used(group) ? muster_shm_plan_make(&input) : muster_plan_make(&input);
+}
+
+const char *muster_group_algorithm(const struct muster_group *group, enum muster_op_kind kind,
+                                   uint64_t count, enum muster_dtype dtype)
+{
+    return muster_algorithm_name(plan_of(group, kind, count, dtype).algorithm);
+}
+
+struct muster_op_cost muster_group_cost(const struct muster_group *group, enum muster_op_kind kind,
+                                        uint64_t count, enum muster_dtype dtype)
+{
+    struct muster_plan plan = plan_of(group, kind, count, dtype);
+
+    if (plan.algorithm == MUSTER_ALGORITHM_TWO_LEVEL && group->topology.n != plan.n)
+        return (struct muster_op_cost){.sent_bytes = 0};
+    return muster_plan_cost(&plan, &group->topology);
+}
+
+enum muster_rc muster_group_set_priority(struct muster_group *group, uint32_t lane,
+                                         uint8_t priority)
+{
+    if (lane >= MUSTER_LANES_MAX)
+        return MUSTER_INVALID_ARGUMENT;
+    muster_wire_set_priority(group->wire, lane, priority);
+    return MUSTER_OK;
+}
+
+uint32_t muster_group_rank(const struct muster_group *group)
+{
+    return group->rank;
+}
+
+uint32_t muster_group_size(const struct muster_group *group)
+{
+    return group->view->member_count;
+}
+
+const struct muster_view *muster_group_view(const struct muster_group *group)
+{
+    return group->view;
+}

@@ -1,0 +1,175 @@
+/* Groups as the cluster layer drives them: open for a view, freeze, hand over to the next epoch. */
+#ifndef MUSTER_COLLECTIVE_GROUP_H
+#define MUSTER_COLLECTIVE_GROUP_H
+
+#include <muster/collective.h>
+
+#include "collective/view/progress.h"
+#include "net/link/peer_link.h"
+
+struct muster_board;
+struct muster_wire;
+
+/** Told on the loop; `data` of the options. */
+struct muster_group_events {
+    /* A link to this rank is gone: a suspicion, not a verdict. */
+    void (*on_suspect)(void *data, const struct muster_incarnation *peer,
+                       const struct muster_error *error);
+    /* May be NULL. The board of this member of the host says that it is dead: no suspicion. */
+    void (*on_death)(void *data, const struct muster_incarnation *peer);
+    /* Deadline or cancel of an operation: ask the leader for ABORTED. */
+    void (*on_abort_proposed)(void *data, const struct muster_op_id *op, enum muster_rc why);
+    /* A frame of a higher epoch came from peer: ask it for that view. The link stays paused until
+     * the next group opens. */
+    void (*on_higher_epoch)(void *data, const struct muster_incarnation *peer, uint64_t epoch);
+    /* No verdict came within the grace period: all open operations have ended here
+     * (DEADLINE_EXCEEDED, CANCELLED, ABORTED) and the group is frozen. This member's state may
+     * differ: it must leave and come back by catch-up. */
+    void (*on_expired)(void *data, const struct muster_error *error);
+    /* May be NULL. An operation has ended; its callback follows in a later turn. */
+    void (*on_ended)(void *data);
+};
+
+#define MUSTER_ABORT_GRACE_NS_DEFAULT (2 * MUSTER_NS_PER_S)
+#define MUSTER_ANSWER_WAIT_NS_DEFAULT (20 * MUSTER_NS_PER_MS)
+#define MUSTER_LANES_MAX              64u
+
+struct muster_group_options {
+    struct muster_env *env;
+    struct muster_view *view; /* shares */
+    struct muster_incarnation self;
+    struct muster_wire *wire;   /* borrowed; serves one group at a time, survives epochs */
+    struct muster_board *board; /* the same; NULL: members of this host use the wire as well */
+    const struct muster_group_events *events;
+    void *data;
+    uint64_t abort_grace_ns; /* from a proposed abort to DEADLINE_EXCEEDED; 0: 2 s */
+    uint64_t answer_wait_ns; /* at a deadline, for the others to say where they are; 0: 20 ms */
+};
+
+/** A group for options->view. Members whose from_step is later than an operation's step take no
+ * part in it. Gives. */
+MUSTER_MUST_CHECK enum muster_rc muster_group_open(const struct muster_group_options *options,
+                                                   struct muster_group **ret_group);
+
+/** Operations started from now on belong to `step` (rises only). */
+void muster_group_begin_step(struct muster_group *group, uint64_t step);
+void muster_group_commit_step(struct muster_group *group, uint64_t step);
+
+/** Stop: no operation completes, no byte of an operation changes, nothing of this epoch is sent
+ * after this returns. New operations may be started; they wait for the next epoch. Idempotent.
+ * ret_progress: gives, muster_progress_fini. */
+MUSTER_MUST_CHECK enum muster_rc muster_group_freeze(struct muster_group *group,
+                                                     struct muster_progress *ret_progress);
+
+/** The root of a broadcast as a process, whatever its rank by now. */
+struct muster_root {
+    struct muster_incarnation incarnation;
+    uint64_t epoch; /* of the view by whose ranks the caller has chosen it */
+};
+
+/** muster_broadcast_start from a process. It ends ABORTED on all, at once, when the root takes no
+ * part any more, and when members that know different views have chosen different roots. */
+MUSTER_MUST_CHECK enum muster_rc muster_broadcast_start_from(struct muster_op *op,
+                                                             struct muster_group *group,
+                                                             const struct muster_tensor *tensor,
+                                                             const struct muster_root *root,
+                                                             muster_op_fn *done);
+
+/** muster_reduce_start to a process. */
+MUSTER_MUST_CHECK enum muster_rc muster_reduce_start_from(
+    struct muster_op *op, struct muster_group *group, const struct muster_tensor *tensor,
+    enum muster_reduction reduction, const struct muster_root *root, muster_op_fn *done);
+
+/** muster_all_gather_start, muster_all_to_all_start by the ranks of `view`, which the caller knows:
+ * where the group has other members by now they end ABORTED on all. */
+MUSTER_MUST_CHECK enum muster_rc muster_all_gather_start_in(
+    struct muster_op *op, struct muster_group *group, const struct muster_view *view,
+    const struct muster_tensor *input, const struct muster_tensor *output, muster_op_fn *done);
+MUSTER_MUST_CHECK enum muster_rc muster_all_to_all_start_in(
+    struct muster_op *op, struct muster_group *group, const struct muster_view *view,
+    const struct muster_tensor *input, const struct muster_tensor *output, muster_op_fn *done);
+
+/** Between freeze and the end of the group. */
+bool muster_group_is_frozen(const struct muster_group *group);
+
+/** Apply the verdicts of next's view to the open operations of the frozen group: ADOPT fetches what
+ * is missing and completes, RETRY restores inputs and runs again on next, ABORTED restores and
+ * completes. All open operations move to next. Then `group` is empty and can be closed. */
+void muster_group_hand_over(struct muster_group *group, struct muster_group *next);
+
+/** Every open operation ends with rc (`why` is copied into op->error). For the excluded and the
+ * leaving. One through boards that all have announced ends when the others are through with its
+ * memory, with its result if it comes to one. */
+void muster_group_abort_all(struct muster_group *group, const struct muster_error *why);
+
+/** The group must have no open operation; those that only wait for others end now. */
+void muster_group_close(struct muster_group *group);
+
+/** After muster_group_abort_all, muster_group_hand_over: the group closes by itself as soon as nobody
+ * reads the memory of its operations any more, which have ended by then. */
+void muster_group_leave(struct muster_group *group);
+/** A group that was left has not closed yet, or not called back. */
+bool muster_group_is_awaited(const struct muster_board *board);
+/** Before the board and the wire are closed: groups that were left close now. */
+void muster_group_close_left(struct muster_board *board);
+
+/** The wait of the oldest operation that is under way, as far as this member knows. */
+struct muster_group_wait {
+    uint32_t rank; /* in the group's view: that member has not started it */
+    char op[64];   /* "all_reduce #0 of step 812" */
+};
+/** False: nothing is under way, or all members have started what is. */
+bool muster_group_waits_for(const struct muster_group *group, struct muster_group_wait *ret_wait);
+
+/** An operation is under way: issued, and not ended here. */
+bool muster_group_is_busy(const struct muster_group *group);
+/** Operations are under way, and all of them will end by themselves, with the same result whoever
+ * dies: all members have announced them on boards. */
+bool muster_group_is_finishing(const struct muster_group *group);
+/** No operation is open and no result is retained for others: leaving now costs nobody anything. */
+bool muster_group_is_idle(const struct muster_group *group);
+
+/** The wire: links to peers over which frames of collectives travel. One per process; groups come
+ * and go. */
+struct muster_wire_events {
+    /* May be NULL. A DATA link is gone, whether or not the peer is a member. */
+    void (*on_link_down)(void *data, const struct muster_incarnation *peer,
+                         const struct muster_error *error);
+};
+struct muster_wire_options {
+    struct muster_env *env;
+    struct muster_peer_hello hello;          /* job, incarnation; purpose is set inside */
+    const struct muster_wire_events *events; /* may be NULL; borrowed */
+    void *data;
+    uint64_t heal_ns; /* a member whose connection breaks has so long to come back; 0: 3 s */
+    /* Connections to a member, by the side that opens them, at most MUSTER_STRIPES_MAX; 0: 1 on this
+     * host, 2 to others. */
+    uint32_t stripe_count;
+    uint32_t stripe_bytes_min; /* behind a payload of so much the next stripe follows; 0: 32 KiB */
+};
+MUSTER_MUST_CHECK enum muster_rc muster_wire_tcp_open(const struct muster_wire_options *options,
+                                                      struct muster_wire **ret_wire);
+/** An accepted DATA link (after on_ready). Takes link. Of two members the one with the smaller
+ * incarnation connects. */
+void muster_wire_accept(struct muster_wire *wire, struct muster_peer_link *link);
+/** What its links waited for is there: connect now, if they are to be tried again later. */
+void muster_wire_retry(struct muster_wire *wire, const struct muster_incarnation *peer);
+/** No group may be open. */
+void muster_wire_close(struct muster_wire *wire);
+
+/** A point inside an operation: a chunk is about to be sent, or has been received and is not used
+ * yet. */
+struct muster_wire_point {
+    struct muster_op_id op;
+    uint32_t chunk;
+    const char *phase; /* "reduce", "gather", "direct", "exchange", "message",
+                           "repair" */
+    bool is_send;
+};
+/** Called on every chunk. True: the wire is cut on the spot, as if the process had died here
+ * (tests); a real process raises SIGKILL instead of returning. */
+typedef bool muster_wire_point_fn(void *data, const struct muster_wire_point *at);
+/** fn NULL: none. */
+void muster_wire_set_failpoint(struct muster_wire *wire, muster_wire_point_fn *fn, void *data);
+
+#endif

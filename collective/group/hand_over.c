@@ -1,0 +1,241 @@
+/* The verdicts of a new view are carried out on the operations that the change interrupted. */
+#include "collective/group/group_internal.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "collective/group/pair.h"
+
+static struct muster_run *pop_run(struct muster_list *list)
+{
+    struct muster_list *node = muster_list_pop(list);
+
+    return node != NULL ? MUSTER_CONTAINER_OF(node, struct muster_run, node) : NULL;
+}
+
+static enum muster_rc aborted_rc(const struct muster_run *run)
+{
+    return run->abort_why == MUSTER_OK ? MUSTER_ABORTED : run->abort_why;
+}
+
+/* --- One operation each --- */
+
+static void abort_run(struct muster_run *run, const struct muster_group *next)
+{
+    enum muster_rc rc = aborted_rc(run);
+
+    muster_run_restore(run);
+    run->result.verdict = MUSTER_VERDICT_ABORTED;
+    muster_run_explain_abort(run, rc, next->view->reason);
+    muster_run_end(run, rc);
+}
+
+/* The lane of `next` counts what the run holds. */
+static void move_run(struct muster_run *run, struct muster_group *next)
+{
+    struct muster_lane *from = &run->group->lanes[MUSTER_LANE_INDEX(run->id.lane)];
+    struct muster_lane *to = &next->lanes[MUSTER_LANE_INDEX(run->id.lane)];
+
+    if (run->memory != NULL) {
+        uint32_t cost = muster_run_cost(run);
+
+        from->cost -= cost;
+        to->cost += cost;
+    }
+    muster_run_move(run, next);
+    muster_list_append(&to->runs, &run->node);
+}
+
+static void retry_run(struct muster_run *run, struct muster_group *next)
+{
+    muster_run_restore(run);
+    muster_run_drop_memory(run);
+    run->result.verdict = MUSTER_VERDICT_RETRY;
+    run->result.contributor_count = 0;
+    run->is_adopting = false;
+    run->is_mismatched = false;
+    run->state = MUSTER_RUN_QUEUED;
+    move_run(run, next);
+    muster_run_join_epoch(run);
+    muster_run_make_plan(run);
+    /* adopted for the members of one epoch, it may come to be run again in another */
+    if (!muster_run_is_refused(run, muster_view_verdict(next->view, &run->id)))
+        muster_run_propose_again(run);
+}
+
+static void adopt_run(struct muster_run *run, struct muster_group *next,
+                      const struct muster_verdict *verdict)
+{
+    run->result.verdict = MUSTER_VERDICT_ADOPT;
+    move_run(run, next);
+    muster_run_join_epoch(run);
+    run->abort_why = MUSTER_OK;
+    if (run->op != NULL)
+        muster_run_start_deadline(run);
+    muster_run_adopt(run, verdict);
+}
+
+static void carry_out(struct muster_run *run, struct muster_group *next)
+{
+    const struct muster_verdict *verdict = muster_view_verdict(next->view, &run->id);
+
+    if (run->state == MUSTER_RUN_ENDED || (run->op == NULL && verdict == NULL))
+        muster_run_free(run);
+    else if (run->is_contradicting)
+        muster_run_end_contradicted(run);
+    else if (verdict == NULL || verdict->kind == MUSTER_VERDICT_ABORTED)
+        abort_run(run, next);
+    else if (verdict->kind == MUSTER_VERDICT_ADOPT)
+        adopt_run(run, next, verdict);
+    else
+        retry_run(run, next);
+}
+
+/* What has ended here stays where it is held. */
+static void carry_out_all(struct muster_list *runs, struct muster_group *next)
+{
+    struct muster_list *node = runs->next;
+
+    while (node != runs) {
+        struct muster_run *run = MUSTER_CONTAINER_OF(node, struct muster_run, node);
+
+        node = node->next;
+        if (run->is_held)
+            continue;
+        muster_list_remove(&run->node);
+        carry_out(run, next);
+    }
+}
+
+/* --- All of them --- */
+
+static void inherit_lane(struct muster_lane *to, const struct muster_lane *from)
+{
+    to->is_used = from->is_used;
+    to->has_issued = from->has_issued;
+    to->has_stable = from->has_stable;
+    to->issued_through = from->issued_through;
+    to->stable_through = from->stable_through;
+    to->step = from->step;
+    to->next_sequence = from->next_sequence;
+    to->step_before = from->step_before;
+    to->count_before = from->count_before;
+}
+
+static void inherit(struct muster_group *next, struct muster_group *group)
+{
+    struct muster_list *node;
+
+    if (next->begun_step < group->begun_step)
+        next->begun_step = group->begun_step;
+    if (next->committed_step < group->committed_step)
+        next->committed_step = group->committed_step;
+    muster_group_inherit_splits(next, group);
+    next->lane_count = group->lane_count;
+    for (uint32_t lane = 0; lane < group->lane_count; lane++)
+        inherit_lane(&next->lanes[lane], &group->lanes[lane]);
+    while ((node = muster_list_pop(&group->done)) != NULL)
+        muster_list_append(&next->done, node);
+    muster_task_cancel(&group->task);
+    muster_task_post(&next->task, next->env->loop);
+}
+
+/* Somebody may still wait to hear that this member has the result, or needs none. */
+static void confirm_ended(struct muster_group *next)
+{
+    const struct muster_view *view = next->view;
+
+    for (uint32_t i = 0; i < view->verdict_count; i++) {
+        const struct muster_verdict *verdict = &view->verdicts[i];
+        const struct muster_lane *lane;
+        struct muster_frame_header header = {.channel = MUSTER_FRAME_COLLECTIVE,
+                                             .type = MUSTER_FRAME_COMPLETE,
+                                             .epoch = view->epoch,
+                                             .op = verdict->op,
+                                             .descriptor = verdict->descriptor};
+
+        if (MUSTER_LANE_INDEX(verdict->op.lane) >= next->lane_count ||
+            muster_op_participant_index(next, &verdict->op, next->rank) == UINT32_MAX ||
+            verdict->kind != MUSTER_VERDICT_ADOPT)
+            continue;
+        lane = &next->lanes[MUSTER_LANE_INDEX(verdict->op.lane)];
+        if (!lane->has_issued || muster_op_id_compare(&verdict->op, &lane->issued_through) > 0 ||
+            muster_group_find(next, &verdict->op) != NULL)
+            continue;
+        for (uint32_t rank = 0; rank < view->member_count; rank++)
+            if (rank != next->rank &&
+                muster_op_participant_index(next, &verdict->op, rank) != UINT32_MAX)
+                muster_wire_send(next->wire, rank, &header, NULL, NULL);
+    }
+}
+
+static void issue_held(struct muster_group *next, struct muster_group *group)
+{
+    struct muster_run *run;
+
+    while ((run = pop_run(&group->held)) != NULL) {
+        muster_run_move(run, next);
+        muster_run_issue(run);
+    }
+}
+
+void muster_group_hand_over(struct muster_group *group, struct muster_group *next)
+{
+    assert(group->is_frozen && !next->is_frozen);
+    inherit(next, group);
+    for (uint32_t lane = 0; lane < group->lane_count; lane++)
+        carry_out_all(&group->lanes[lane].runs, next);
+    muster_pairs_hand_over(group, next);
+    confirm_ended(next);
+    while (!muster_list_is_empty(&group->done))
+        muster_list_append(&next->done, muster_list_pop(&group->done));
+    muster_task_cancel(&group->task);
+    for (uint32_t lane = 0; lane < next->lane_count; lane++)
+        muster_lane_settle(next, &next->lanes[lane]);
+    for (uint32_t lane = 0; lane < next->lane_count; lane++)
+        muster_lane_advance(next, &next->lanes[lane]);
+    issue_held(next, group);
+    group->is_ended = true;
+    muster_group_device_hand_over(group, next);
+}
+
+/* --- Giving up --- */
+
+static void end_list(struct muster_list *runs, const struct muster_error *why,
+                     struct muster_run *first, enum muster_rc first_rc)
+{
+    struct muster_list *node = runs->next;
+
+    while (node != runs) {
+        struct muster_run *run = MUSTER_CONTAINER_OF(node, struct muster_run, node);
+        enum muster_rc rc = run == first ? first_rc : why->rc;
+
+        node = node->next;
+        if (run->is_held)
+            continue;
+        if (run->op != NULL && run != first)
+            run->op->error = *why;
+        if (muster_run_hold(run, rc))
+            continue;
+        muster_run_restore(run);
+        run->result.verdict = MUSTER_VERDICT_ABORTED;
+        muster_run_end(run, rc);
+    }
+}
+
+void muster_group_end_all(struct muster_group *group, const struct muster_error *why,
+                          struct muster_run *first, enum muster_rc first_rc)
+{
+    muster_group_stop(group);
+    group->is_ended = true;
+    for (uint32_t lane = 0; lane < group->lane_count; lane++)
+        end_list(&group->lanes[lane].runs, why, first, first_rc);
+    end_list(&group->held, why, first, first_rc);
+    muster_pairs_end(group, why);
+    muster_group_device_end(group, why);
+}
+
+void muster_group_abort_all(struct muster_group *group, const struct muster_error *why)
+{
+    muster_group_end_all(group, why, NULL, why->rc);
+}

@@ -1,0 +1,442 @@
+/* Frames from the wire find their run; those that come too early are kept. */
+#include "collective/group/group_internal.h"
+
+#include <string.h>
+
+#include "collective/group/pair.h"
+
+#define NOTE_BYTES_MAX 256u
+
+static bool is_issued(const struct muster_group *group, const struct muster_op_id *id)
+{
+    const struct muster_lane *lane = &group->lanes[MUSTER_LANE_INDEX(id->lane)];
+
+    return lane->has_issued && muster_op_id_compare(id, &lane->issued_through) <= 0;
+}
+
+static uint32_t participant_of(const struct muster_group *group, uint32_t rank,
+                               const struct muster_op_id *id)
+{
+    return muster_op_participant_index(group, id, rank);
+}
+
+/* --- Early frames --- */
+
+static void *receive_early(struct muster_group *group, uint32_t rank,
+                           const struct muster_frame_header *header,
+                           struct muster_receiving *receiving)
+{
+    if (group->early_bytes + header->payload_bytes > group->early_bytes_max) {
+        group->is_rank_paused[rank] = true;
+        muster_wire_pause(group->wire, rank);
+        return NULL;
+    }
+    receiving->buffer = muster_buffer_get(group->pool, header->payload_bytes);
+    if (receiving->buffer == NULL) {
+        muster_wire_refuse(group->wire, rank, "no memory for an early frame");
+        return NULL;
+    }
+    receiving->mode = MUSTER_RECEIVE_EARLY;
+    return receiving->buffer;
+}
+
+static void keep_early(struct muster_group *group, uint32_t rank,
+                       const struct muster_frame_header *header, struct muster_receiving *receiving)
+{
+    struct muster_early *early = muster_buffer_get(group->pool, sizeof(*early));
+
+    if (early == NULL) {
+        muster_buffer_unref(receiving->buffer);
+        receiving->buffer = NULL;
+        muster_wire_refuse(group->wire, rank, "no memory for an early frame");
+        return;
+    }
+    early->rank = rank;
+    early->header = *header;
+    early->buffer = receiving->buffer;
+    receiving->buffer = NULL;
+    group->early_bytes += header->payload_bytes + sizeof(*early);
+    muster_list_append(&group->early, &early->node);
+}
+
+static void early_free(struct muster_group *group, struct muster_early *early)
+{
+    group->early_bytes -= early->header.payload_bytes + sizeof(*early);
+    muster_list_remove(&early->node);
+    muster_buffer_unref(early->buffer);
+    muster_buffer_unref(early);
+}
+
+static struct muster_early *find_early(struct muster_group *group, const struct muster_op_id *id)
+{
+    for (struct muster_list *node = group->early.next; node != &group->early; node = node->next) {
+        struct muster_early *early = MUSTER_CONTAINER_OF(node, struct muster_early, node);
+
+        if (muster_op_id_compare(&early->header.op, id) == 0)
+            return early;
+    }
+    return NULL;
+}
+
+static void resume_paused(struct muster_group *group)
+{
+    for (uint32_t rank = 0; rank < group->view->member_count; rank++) {
+        if (!group->is_rank_paused[rank])
+            continue;
+        group->is_rank_paused[rank] = false;
+        muster_wire_resume(group->wire, rank);
+    }
+}
+
+static void drop_early_of(struct muster_group *group, const struct muster_op_id *id)
+{
+    struct muster_early *early;
+
+    while ((early = find_early(group, id)) != NULL)
+        early_free(group, early);
+    resume_paused(group);
+}
+
+void muster_group_drop_early(struct muster_group *group)
+{
+    while (!muster_list_is_empty(&group->early))
+        early_free(group, MUSTER_CONTAINER_OF(group->early.next, struct muster_early, node));
+    resume_paused(group);
+}
+
+/* --- Dispatch --- */
+
+static void *receive_note(struct muster_group *group, uint32_t rank,
+                          const struct muster_frame_header *header,
+                          struct muster_receiving *receiving)
+{
+    uint32_t bytes_max = header->type == MUSTER_FRAME_MISMATCH ? NOTE_BYTES_MAX : 0;
+
+    if (header->payload_bytes > bytes_max) {
+        muster_wire_refuse(group->wire, rank, "a control frame is too long");
+        return NULL;
+    }
+    receiving->mode = MUSTER_RECEIVE_NOTE;
+    receiving->buffer = muster_buffer_get(group->pool, header->payload_bytes);
+    return receiving->buffer;
+}
+
+static bool is_data(uint8_t type)
+{
+    return type == MUSTER_FRAME_REDUCE || type == MUSTER_FRAME_GATHER ||
+           type == MUSTER_FRAME_INPUT || type == MUSTER_FRAME_CHUNK || type == MUSTER_FRAME_PIECE ||
+           type == MUSTER_FRAME_STEP;
+}
+
+static void *receive_data(struct muster_run *run, uint32_t rank,
+                          const struct muster_frame_header *header,
+                          struct muster_receiving *receiving)
+{
+    struct muster_group *group = run->group;
+    uint32_t participant = participant_of(group, rank, &header->op);
+    void *place = NULL;
+
+    if (header->type == MUSTER_FRAME_PIECE)
+        return muster_exchange_receive(run, participant, header, receiving);
+    if (header->type == MUSTER_FRAME_CHUNK)
+        place = muster_repair_receive(run, header, receiving);
+    else if (header->type == MUSTER_FRAME_INPUT)
+        place = muster_direct_receive(run, participant, header, receiving);
+    else if (header->type == MUSTER_FRAME_STEP)
+        place = muster_steps_receive(run, participant, header, receiving);
+    else if (participant == run->plan.prev)
+        place = muster_ring_receive(run, header, receiving);
+    if (receiving->mode == MUSTER_RECEIVE_NOTHING && run->state == MUSTER_RUN_ACTIVE)
+        muster_wire_refuse(group->wire, rank, "a chunk came that no plan knows");
+    if (receiving->mode == MUSTER_RECEIVE_SHORT) {
+        receiving->mode = MUSTER_RECEIVE_NOTHING;
+        muster_run_propose_abort(run, MUSTER_RESOURCE_EXHAUSTED);
+    }
+    return place;
+}
+
+/* Frames that only say something about an operation, whatever its state. */
+static bool is_about(uint8_t type)
+{
+    return type == MUSTER_FRAME_QUERY || type == MUSTER_FRAME_STATUS ||
+           type == MUSTER_FRAME_MISMATCH;
+}
+
+static void *receive(struct muster_group *group, uint32_t rank,
+                     const struct muster_frame_header *header, struct muster_receiving *receiving)
+{
+    struct muster_run *run = muster_group_find(group, &header->op);
+
+    if (!is_about(header->type) && !muster_group_is_lane_known(group, &header->op))
+        return receive_early(group, rank, header, receiving);
+    if (run == NULL && header->type != MUSTER_FRAME_STATUS &&
+        muster_group_has_skipped(group, &header->op)) {
+        muster_group_say_skipped(group, rank, &header->op);
+        drop_early_of(group, &header->op);
+        return NULL;
+    }
+    if (run == NULL && is_issued(group, &header->op) && header->type != MUSTER_FRAME_QUERY)
+        return NULL;
+    if (header->type == MUSTER_FRAME_QUERY || (run != NULL && is_about(header->type)))
+        return receive_note(group, rank, header, receiving);
+    if (run != NULL && run->is_unfit)
+        return NULL;
+    if (run != NULL && header->descriptor != run->descriptor) {
+        muster_run_send_mismatch(run);
+        return NULL;
+    }
+    if (run == NULL || run->state <= MUSTER_RUN_QUEUED)
+        return receive_early(group, rank, header, receiving);
+    if (run->state == MUSTER_RUN_ENDED)
+        return NULL;
+    muster_run_hear_issued(run, participant_of(group, rank, &header->op));
+    return is_data(header->type) ? receive_data(run, rank, header, receiving)
+                                 : receive_note(group, rank, header, receiving);
+}
+
+static void *on_frame(void *client, uint32_t rank, const struct muster_frame_header *header)
+{
+    struct muster_group *group = client;
+    struct muster_receiving *receiving = &group->receiving[rank];
+
+    muster_buffer_unref(receiving->buffer); /* of a frame that the link was told to discard */
+    memset(receiving, 0, sizeof(*receiving));
+    if (group->is_frozen || group->is_closed)
+        return NULL;
+    if (header->type == MUSTER_FRAME_BOARD || header->type == MUSTER_FRAME_ALARM) {
+        receiving->mode = MUSTER_RECEIVE_NOTE;
+        return NULL;
+    }
+    if (muster_message_is_frame(header->type))
+        return muster_message_on_frame(group, rank, header, receiving);
+    if (MUSTER_LANE_INDEX(header->op.lane) >= MUSTER_LANES_MAX ||
+        (muster_group_is_lane_known(group, &header->op) &&
+         participant_of(group, rank, &header->op) == UINT32_MAX)) {
+        muster_wire_refuse(group->wire, rank, "a frame names no operation of this view");
+        return NULL;
+    }
+    return receive(group, rank, header, receiving);
+}
+
+static void on_progress(void *client, uint32_t rank, const struct muster_frame_header *header,
+                        void *buffer, uint32_t bytes_done)
+{
+    struct muster_group *group = client;
+    struct muster_receiving *receiving = &group->receiving[rank];
+
+    (void)header;
+    (void)buffer;
+    if (receiving->mode == MUSTER_RECEIVE_DATA &&
+        receiving->run->plan.algorithm == MUSTER_ALGORITHM_RING)
+        muster_ring_progress(receiving->run, receiving, bytes_done);
+}
+
+static void answer_query(struct muster_group *group, uint32_t rank,
+                         const struct muster_frame_header *query)
+{
+    struct muster_frame_header header = *query;
+
+    header.type = MUSTER_FRAME_STATUS;
+    header.flags = is_issued(group, &query->op) ? 1 : 0;
+    header.payload_bytes = 0;
+    muster_wire_send(group->wire, rank, &header, NULL, NULL);
+}
+
+static void use_note(struct muster_group *group, uint32_t rank,
+                     const struct muster_frame_header *header, const void *text)
+{
+    struct muster_run *run;
+    uint32_t participant;
+
+    if (header->type == MUSTER_FRAME_BOARD) {
+        muster_shm_hear_answer(group, rank, header->flags == 1, header->chunk);
+        return;
+    }
+    if (header->type == MUSTER_FRAME_ALARM) {
+        muster_group_device_alarm(group, &header->op);
+        return;
+    }
+    run = muster_group_find(group, &header->op);
+    participant = participant_of(group, rank, &header->op);
+    if (header->type == MUSTER_FRAME_QUERY)
+        answer_query(group, rank, header);
+    if (run == NULL)
+        return;
+    switch (header->type) {
+    case MUSTER_FRAME_START:
+        if (run->plan.algorithm == MUSTER_ALGORITHM_EXCHANGE)
+            muster_exchange_hear_start(run, participant, header);
+        else if (run->steps != NULL)
+            muster_steps_hear_start(run);
+        else if (participant == run->plan.next && run->state <= MUSTER_RUN_COMPLETE)
+            muster_ring_hear_start(run);
+        break;
+    case MUSTER_FRAME_COMPLETE:
+        muster_run_hear_spent(run, participant, header->chunk);
+        muster_run_hear_complete(run, participant);
+        break;
+    case MUSTER_FRAME_FETCH:
+        muster_repair_serve(run, participant, header->chunk, header->phase);
+        break;
+    case MUSTER_FRAME_STATUS:
+        muster_run_hear_status(run, participant, header->flags == 1);
+        break;
+    case MUSTER_FRAME_MISMATCH:
+        muster_run_hear_mismatch(run, participant, header, text);
+        break;
+    default:
+        break;
+    }
+}
+
+static void use_data(struct muster_group *group, uint32_t rank,
+                     const struct muster_frame_header *header, struct muster_receiving *receiving)
+{
+    struct muster_run *run = receiving->run;
+
+    receiving->mode = MUSTER_RECEIVE_NOTHING;
+    receiving->run = NULL;
+    if (header->type == MUSTER_FRAME_CHUNK)
+        muster_repair_finish(run, receiving);
+    else if (header->type == MUSTER_FRAME_INPUT)
+        muster_direct_finish(run, participant_of(group, rank, &header->op), receiving);
+    else if (header->type == MUSTER_FRAME_PIECE)
+        muster_exchange_finish(run, participant_of(group, rank, &header->op), receiving);
+    else if (header->type == MUSTER_FRAME_STEP)
+        muster_steps_finish(run, receiving);
+    else
+        muster_ring_finish(run, receiving);
+}
+
+static void use(struct muster_group *group, uint32_t rank, const struct muster_frame_header *header,
+                struct muster_receiving *receiving)
+{
+    switch (receiving->mode) {
+    case MUSTER_RECEIVE_NOTHING:
+    case MUSTER_RECEIVE_SHORT:
+        break;
+    case MUSTER_RECEIVE_EARLY:
+        keep_early(group, rank, header, receiving);
+        if (is_issued(group, &header->op)) /* it began while the payload was coming in */
+            muster_group_replay_early(group, &header->op);
+        break;
+    case MUSTER_RECEIVE_NOTE:
+        use_note(group, rank, header, receiving->buffer);
+        muster_buffer_unref(receiving->buffer);
+        receiving->buffer = NULL;
+        break;
+    case MUSTER_RECEIVE_MESSAGE:
+        muster_message_use(group, rank, header, receiving);
+        break;
+    case MUSTER_RECEIVE_DATA:
+        use_data(group, rank, header, receiving);
+        break;
+    }
+}
+
+static void on_payload(void *client, uint32_t rank, const struct muster_frame_header *header,
+                       void *buffer)
+{
+    struct muster_group *group = client;
+    struct muster_receiving receiving = group->receiving[rank];
+
+    (void)buffer;
+    group->receiving[rank].mode = MUSTER_RECEIVE_NOTHING;
+    group->receiving[rank].buffer = NULL;
+    use(group, rank, header, &receiving);
+    if (!group->is_done_late)
+        muster_group_run_done(group);
+}
+
+/* The frame goes the same way as from the wire; its buffer takes the place of the one that would be
+ * filled. */
+static void replay(struct muster_group *group, struct muster_early *early)
+{
+    struct muster_receiving receiving = {.mode = MUSTER_RECEIVE_NOTHING};
+    struct muster_frame_header header = early->header;
+    uint32_t rank = early->rank;
+    void *place = receive(group, rank, &header, &receiving);
+
+    if (receiving.mode == MUSTER_RECEIVE_DATA && receiving.buffer != NULL) {
+        muster_buffer_unref(receiving.buffer);
+        receiving.buffer = early->buffer;
+        early->buffer = NULL;
+    } else if (place != NULL && header.payload_bytes > 0) {
+        memcpy(place, early->buffer, header.payload_bytes);
+    }
+    early_free(group, early);
+    use(group, rank, &header, &receiving);
+}
+
+void muster_group_replay_early(struct muster_group *group, const struct muster_op_id *id)
+{
+    struct muster_op_id op = *id;
+    struct muster_early *early;
+    bool has_freed = false;
+
+    while ((early = find_early(group, &op)) != NULL) {
+        struct muster_run *run = muster_group_find(group, &op);
+
+        if (run == NULL ? !is_issued(group, &op) : run->state <= MUSTER_RUN_QUEUED)
+            break;
+        replay(group, early);
+        has_freed = true;
+    }
+    if (has_freed)
+        resume_paused(group);
+}
+
+void muster_group_abandon_receiving(struct muster_group *group, const struct muster_run *run)
+{
+    for (uint32_t rank = 0; rank < group->view->member_count; rank++) {
+        struct muster_receiving *receiving = &group->receiving[rank];
+
+        if (run != NULL && receiving->run != run)
+            continue;
+        if (receiving->mode == MUSTER_RECEIVE_DATA &&
+            receiving->run->plan.algorithm == MUSTER_ALGORITHM_RING)
+            muster_ring_abandon(receiving->run, receiving);
+        muster_buffer_unref(receiving->buffer);
+        memset(receiving, 0, sizeof(*receiving));
+    }
+}
+
+/* --- News of links --- */
+
+static void on_higher_epoch(void *client, const struct muster_incarnation *peer, uint64_t epoch)
+{
+    struct muster_group *group = client;
+
+    if (!group->is_closed && group->events->on_higher_epoch != NULL)
+        group->events->on_higher_epoch(group->data, peer, epoch);
+}
+
+static void on_abandoned(void *client, uint32_t rank)
+{
+    struct muster_group *group = client;
+    struct muster_receiving *receiving = &group->receiving[rank];
+
+    if (receiving->mode == MUSTER_RECEIVE_DATA &&
+        receiving->run->plan.algorithm == MUSTER_ALGORITHM_RING)
+        muster_ring_abandon(receiving->run, receiving);
+    muster_buffer_unref(receiving->buffer);
+    memset(receiving, 0, sizeof(*receiving));
+}
+
+static void on_link_down(void *client, uint32_t rank, const struct muster_error *error)
+{
+    struct muster_group *group = client;
+
+    on_abandoned(client, rank);
+    if (!group->is_closed && group->events->on_suspect != NULL)
+        group->events->on_suspect(group->data, &group->view->members[rank].incarnation, error);
+}
+
+const struct muster_wire_client muster_group_wire_client = {
+    .on_frame = on_frame,
+    .on_progress = on_progress,
+    .on_payload = on_payload,
+    .on_higher_epoch = on_higher_epoch,
+    .on_abandoned = on_abandoned,
+    .on_link_down = on_link_down,
+};

@@ -1,0 +1,159 @@
+/* ADOPT: the operation completes with what some survivor already holds. */
+#include "collective/group/group_internal.h"
+
+#include <string.h>
+
+static uint8_t *direct_memory(struct muster_run *run)
+{
+    size_t bytes = run->call.count * run->plan.element_bytes;
+
+    if (run->finished == NULL)
+        run->finished = muster_buffer_get(run->group->pool, bytes);
+    return run->finished;
+}
+
+/* In the caller's memory, not in the library's. */
+static bool is_in_place(const struct muster_run *run)
+{
+    return run->plan.algorithm != MUSTER_ALGORITHM_DIRECT &&
+           (run->plan.algorithm == MUSTER_ALGORITHM_RING || muster_steps_is_in_place(run));
+}
+
+/* Where chunk c is kept, and its size. NULL: no memory. */
+static uint8_t *chunk_memory(struct muster_run *run, uint32_t c, size_t *ret_bytes)
+{
+    struct muster_plan_chunk chunk = muster_plan_chunk(&run->plan, c);
+    uint8_t *memory;
+
+    if (is_in_place(run))
+        return muster_run_chunk_at(run, c, ret_bytes);
+    *ret_bytes = run->call.kind == MUSTER_OP_BARRIER ? 0 : chunk.count * run->plan.element_bytes;
+    memory = direct_memory(run);
+    return memory != NULL ? memory + chunk.first * run->plan.element_bytes : NULL;
+}
+
+static bool is_missing(const struct muster_run *run, uint32_t c)
+{
+    return (run->chunks[c] & (MUSTER_CHUNK_FINAL | MUSTER_CHUNK_ASKED)) == 0 &&
+           muster_plan_is_wanted(&run->plan, c);
+}
+
+static void fetch(struct muster_run *run, uint32_t rank, uint32_t first, uint32_t count)
+{
+    struct muster_frame_header header = {
+        .channel = MUSTER_FRAME_COLLECTIVE,
+        .type = MUSTER_FRAME_FETCH,
+        .epoch = run->group->view->epoch,
+        .op = run->id,
+        .chunk = first,
+        .phase = count,
+        .descriptor = run->descriptor,
+    };
+
+    muster_wire_send(run->group->wire, rank, &header, NULL, NULL);
+}
+
+/* Ask the source for the missing chunks among its own, as runs. */
+static void fetch_from(struct muster_run *run, const struct muster_chunk_source *source)
+{
+    uint64_t end = (uint64_t)source->first + source->count;
+    uint32_t c = source->first;
+
+    if (source->rank == run->group->rank || source->rank >= run->group->view->member_count)
+        return;
+    while (c < end && c < run->plan.chunk_count) {
+        uint32_t first = c;
+
+        while (c < end && c < run->plan.chunk_count && is_missing(run, c))
+            run->chunks[c++] |= MUSTER_CHUNK_ASKED;
+        if (c > first)
+            fetch(run, source->rank, first, c - first);
+        else
+            c++;
+    }
+}
+
+static void finish_if_whole(struct muster_run *run)
+{
+    if (run->state == MUSTER_RUN_ACTIVE && run->final_count == muster_plan_wanted_count(&run->plan))
+        muster_run_complete(run);
+}
+
+void muster_run_adopt(struct muster_run *run, const struct muster_verdict *verdict)
+{
+    if (run->shm != NULL) {
+        muster_shm_adopt(run);
+        return;
+    }
+    if (run->memory == NULL && !muster_run_take_memory(run))
+        return;
+    run->is_adopting = true;
+    run->heard[run->self_index] = MUSTER_HEARD_ISSUED;
+    if (run->state >= MUSTER_RUN_COMPLETE) {
+        muster_run_send_all(run, MUSTER_FRAME_COMPLETE);
+        muster_run_hear_complete(run, run->self_index);
+        return;
+    }
+    run->state = MUSTER_RUN_ACTIVE;
+    if (run->result.contributor_count == 0)
+        run->result.contributor_count = run->plan.n;
+    for (uint32_t c = 0; c < run->plan.chunk_count; c++)
+        run->chunks[c] &= (uint8_t)~MUSTER_CHUNK_ASKED;
+    for (uint32_t i = 0; i < verdict->source_count; i++)
+        fetch_from(run, &verdict->sources[i]);
+    finish_if_whole(run);
+}
+
+void muster_repair_serve(struct muster_run *run, uint32_t participant, uint32_t first,
+                         uint32_t count)
+{
+    uint64_t end = (uint64_t)first + count;
+
+    if (run->shm != NULL || (is_in_place(run) && run->state == MUSTER_RUN_DELIVERED))
+        return; /* the memory is the caller's again; who asks for it does not follow the protocol */
+    for (uint64_t c = first; c < end && c < run->plan.chunk_count; c++) {
+        size_t bytes;
+        uint8_t *at;
+        void *buffer = NULL;
+
+        if ((run->chunks[c] & MUSTER_CHUNK_FINAL) == 0)
+            continue;
+        at = chunk_memory(run, (uint32_t)c, &bytes);
+        if (run->finished != NULL)
+            buffer = muster_buffer_ref(run->finished);
+        muster_run_send(run, MUSTER_FRAME_CHUNK, participant, (uint32_t)c, at, (uint32_t)bytes,
+                        buffer);
+    }
+}
+
+void *muster_repair_receive(struct muster_run *run, const struct muster_frame_header *header,
+                            struct muster_receiving *receiving)
+{
+    uint32_t c = header->chunk;
+    uint8_t *place;
+    size_t bytes;
+
+    if (run->shm != NULL || !run->is_adopting || c >= run->plan.chunk_count ||
+        (run->chunks[c] & MUSTER_CHUNK_ASKED) == 0 || (run->chunks[c] & MUSTER_CHUNK_FINAL) != 0)
+        return NULL;
+    place = chunk_memory(run, c, &bytes);
+    if (header->payload_bytes != bytes)
+        return NULL;
+    receiving->mode = MUSTER_RECEIVE_DATA;
+    receiving->run = run;
+    receiving->type = header->type;
+    receiving->chunk = c;
+    receiving->weight = header->offset;
+    if (place == NULL || !muster_run_save_undo(run, c)) {
+        receiving->mode = MUSTER_RECEIVE_SHORT;
+        return NULL;
+    }
+    return place;
+}
+
+void muster_repair_finish(struct muster_run *run, struct muster_receiving *receiving)
+{
+    run->result.total_weight = receiving->weight;
+    muster_ring_mark_final(run, receiving->chunk);
+    finish_if_whole(run);
+}

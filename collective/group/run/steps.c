@@ -1,0 +1,530 @@
+/* Plans of steps over frames: each chunk goes through its list, a window of chunks at a time. */
+#include "collective/kernel/combine.h"
+#include "collective/kernel/kernels.h"
+#include "collective/plan/steps.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* One buffer of the pool. */
+struct muster_steps_run {
+    struct muster_step *steps; /* of all chunks */
+    void **kept;               /* by step: what has arrived and is not used yet, or NULL */
+    const void **operands;     /* by participant, for a sum of all … */
+    uint64_t *weights;         /* … and theirs */
+    uint64_t *kept_weights;    /* by step */
+    uint32_t *begin;           /* by chunk, and one more: its steps */
+    uint32_t *cursor;          /* by chunk: the step that is next */
+    uint8_t *has_arrived;      /* by step */
+    uint32_t step_count;
+    uint32_t first_open; /* first chunk that is not through */
+    bool is_asking;      /* sends wait for START … */
+    bool is_blocked;     /* … and one does */
+};
+
+/* --- Places --- */
+
+/* Where it does no harm when the operation fails, the work is done in the caller's output. */
+bool muster_steps_is_in_place(const struct muster_run *run)
+{
+    return run->call.kind != MUSTER_OP_ALL_REDUCE && run->call.kind != MUSTER_OP_REDUCE;
+}
+
+static uint64_t own_part_first(const struct muster_run *run)
+{
+    return muster_plan_block_first(&run->plan, run->plan.index);
+}
+
+static uint8_t *work_at(const struct muster_run *run, uint64_t first)
+{
+    if (run->call.kind == MUSTER_OP_REDUCE_SCATTER ||
+        run->call.kind == MUSTER_OP_REDUCE_SCATTER_UNEVEN)
+        first -= own_part_first(run);
+    return (uint8_t *)(muster_steps_is_in_place(run) ? run->call.output : run->finished) +
+           first * run->plan.element_bytes;
+}
+
+static const uint8_t *input_at(const struct muster_run *run, uint64_t first)
+{
+    if (run->call.kind == MUSTER_OP_ALL_GATHER || run->call.kind == MUSTER_OP_ALL_GATHER_UNEVEN)
+        first -= own_part_first(run);
+    return (const uint8_t *)run->call.input + first * run->plan.element_bytes;
+}
+
+static size_t bytes_of(const struct muster_run *run, const struct muster_step *step)
+{
+    return step->count * run->plan.element_bytes;
+}
+
+static bool is_incoming(const struct muster_step *step)
+{
+    return step->kind == MUSTER_STEP_RECEIVE || step->kind == MUSTER_STEP_REDUCE ||
+           step->kind == MUSTER_STEP_HOLD;
+}
+
+/* --- The list --- */
+
+static size_t aligned(size_t bytes)
+{
+    return (bytes + sizeof(void *) - 1) / sizeof(void *) * sizeof(void *);
+}
+
+static size_t state_bytes(uint32_t step_count, uint32_t chunk_count, uint32_t n)
+{
+    return aligned(sizeof(struct muster_steps_run)) +
+           step_count * (sizeof(struct muster_step) + sizeof(void *) + sizeof(uint64_t)) +
+           n * (sizeof(void *) + sizeof(uint64_t)) +
+           (2 * (size_t)chunk_count + 1) * sizeof(uint32_t) + step_count;
+}
+
+static struct muster_steps_run *state_new(struct muster_buffer_pool *pool, uint32_t step_count,
+                                          uint32_t chunk_count, uint32_t n)
+{
+    size_t bytes = state_bytes(step_count, chunk_count, n);
+    uint8_t *memory = muster_buffer_get(pool, bytes);
+    struct muster_steps_run *state = (struct muster_steps_run *)(void *)memory;
+
+    if (memory == NULL)
+        return NULL;
+    memset(memory, 0, bytes);
+    state->steps = (struct muster_step *)(void *)(memory + aligned(sizeof(*state)));
+    state->kept = (void **)(void *)(state->steps + step_count);
+    state->operands = (const void **)(void *)(state->kept + step_count);
+    state->kept_weights = (uint64_t *)(void *)(state->operands + n);
+    state->weights = state->kept_weights + step_count;
+    state->begin = (uint32_t *)(void *)(state->weights + n);
+    state->cursor = state->begin + chunk_count + 1;
+    state->has_arrived = (uint8_t *)(state->cursor + chunk_count);
+    state->step_count = step_count;
+    return state;
+}
+
+static uint32_t count_steps(const struct muster_run *run, const struct muster_topology *topology,
+                            struct muster_step *scratch)
+{
+    uint32_t count = 0;
+
+    for (uint32_t c = 0; c < run->plan.chunk_count; c++)
+        count += muster_steps_make(&run->plan, topology, c, scratch);
+    return count;
+}
+
+static void fill_steps(struct muster_run *run, const struct muster_topology *topology,
+                       struct muster_step *scratch)
+{
+    struct muster_steps_run *state = run->steps;
+    uint32_t next = 0;
+
+    for (uint32_t c = 0; c < run->plan.chunk_count; c++) {
+        uint32_t count = muster_steps_make(&run->plan, topology, c, scratch);
+
+        memcpy(state->steps + next, scratch, count * sizeof(*scratch));
+        state->begin[c] = state->cursor[c] = next;
+        next += count;
+    }
+    state->begin[run->plan.chunk_count] = next;
+}
+
+void muster_steps_drop(struct muster_run *run)
+{
+    if (run->steps == NULL)
+        return;
+    for (uint32_t s = 0; s < run->steps->step_count; s++)
+        muster_buffer_unref(run->steps->kept[s]);
+    muster_buffer_unref(run->steps);
+    run->steps = NULL;
+}
+
+/* False: no memory. */
+static bool take_memory(struct muster_run *run)
+{
+    const struct muster_plan *plan = &run->plan;
+    struct muster_buffer_pool *pool = run->group->pool;
+    const struct muster_topology *topology = muster_group_topology(run->group, &run->id);
+    struct muster_step *scratch =
+        muster_buffer_get(pool, muster_steps_max(plan) * sizeof(struct muster_step));
+
+    if (scratch == NULL)
+        return false;
+    run->steps = state_new(pool, count_steps(run, topology, scratch), plan->chunk_count, plan->n);
+    if (run->steps != NULL)
+        fill_steps(run, topology, scratch);
+    muster_buffer_unref(scratch);
+    if (run->steps == NULL || muster_steps_is_in_place(run))
+        return run->steps != NULL;
+    run->finished = muster_buffer_get(pool, plan->count * plan->element_bytes);
+    if (run->finished == NULL)
+        muster_steps_drop(run); /* frames that come have no place */
+    return run->finished != NULL;
+}
+
+/* --- Steps --- */
+
+static void send_frame(struct muster_run *run, uint32_t c, const struct muster_step *step,
+                       const void *payload, void *buffer)
+{
+    struct muster_group *group = run->group;
+    struct muster_frame_header header = {
+        .channel = MUSTER_FRAME_COLLECTIVE,
+        .type = MUSTER_FRAME_STEP,
+        .payload_bytes = (uint32_t)bytes_of(run, step),
+        .epoch = group->view->epoch,
+        .op = run->id,
+        .chunk = c,
+        .phase = step->message,
+        .offset = step->is_from_input ? run->call.weight : run->result.total_weight,
+        .descriptor = run->descriptor,
+    };
+
+    run->result.sent_bytes += header.payload_bytes;
+    muster_wire_send(group->wire, muster_op_participant_rank(group, &run->id, step->peer), &header,
+                     payload, buffer);
+}
+
+static void send_step(struct muster_run *run, uint32_t c, const struct muster_step *step)
+{
+    const void *payload =
+        step->is_from_input ? input_at(run, step->first) : work_at(run, step->first);
+    bool is_library = !step->is_from_input && !muster_steps_is_in_place(run);
+
+    send_frame(run, c, step, payload, is_library ? muster_buffer_ref(run->finished) : NULL);
+}
+
+static void reduce(struct muster_run *run, uint32_t s)
+{
+    const struct muster_step *step = &run->steps->steps[s];
+    const struct muster_op_call *call = &run->call;
+    uint8_t *work = work_at(run, step->first);
+    const void *both[] = {input_at(run, step->first), run->steps->kept[s]};
+
+    if (step->is_from_input && call->user.reduce != NULL)
+        memcpy(work, both[0], bytes_of(run, step));
+    if (step->is_from_input && call->user.reduce == NULL)
+        muster_kernel_reduce_all(call->dtype,
+                                 call->reduction == MUSTER_MEAN ? MUSTER_SUM : call->reduction,
+                                 work, both, 2, step->count);
+    else
+        muster_combine(call, (struct muster_operand){work, 0},
+                       (struct muster_operand){run->steps->kept[s], 0}, step->count);
+    muster_buffer_unref(run->steps->kept[s]);
+    run->steps->kept[s] = NULL;
+}
+
+static void add_operand(struct muster_run *run, uint32_t *count, const void *at, uint64_t weight)
+{
+    run->steps->operands[*count] = at;
+    run->steps->weights[(*count)++] = weight;
+}
+
+/* Blocks have all inputs here; elsewhere the sums of one host go on to the others'. */
+static void combine_held(struct muster_run *run, void *work, uint32_t n, size_t count)
+{
+    const struct muster_steps_run *state = run->steps;
+    struct muster_op_call call = run->call;
+
+    if (run->plan.algorithm != MUSTER_ALGORITHM_BLOCKS && call.reduction == MUSTER_MEAN)
+        call.reduction = MUSTER_SUM;
+    muster_combine_all(&call, work, state->operands, state->weights, n, count);
+    run->result.total_weight = 0;
+    for (uint32_t i = 0; i < n; i++)
+        run->result.total_weight += state->weights[i];
+}
+
+/* The held ones come by rising participant; the own input has its place among them. */
+static void reduce_held(struct muster_run *run, uint32_t c, uint32_t s)
+{
+    struct muster_steps_run *state = run->steps;
+    const struct muster_step *step = &state->steps[s];
+    uint8_t *work = work_at(run, step->first);
+    uint32_t count = 0;
+    bool has_own = false;
+
+    for (uint32_t before = state->begin[c]; before < s; before++) {
+        if (state->steps[before].kind != MUSTER_STEP_HOLD)
+            continue;
+        if (!has_own && state->steps[before].peer > run->plan.index) {
+            add_operand(run, &count, input_at(run, step->first), run->call.weight);
+            has_own = true;
+        }
+        add_operand(run, &count, state->kept[before], state->kept_weights[before]);
+    }
+    if (!has_own)
+        add_operand(run, &count, input_at(run, step->first), run->call.weight);
+    combine_held(run, work, count, step->count);
+    for (uint32_t before = state->begin[c]; before < s; before++) {
+        if (state->steps[before].kind != MUSTER_STEP_HOLD)
+            continue;
+        muster_buffer_unref(state->kept[before]);
+        state->kept[before] = NULL;
+    }
+}
+
+/* False: it has to wait. */
+static bool run_step(struct muster_run *run, uint32_t c, uint32_t s)
+{
+    struct muster_steps_run *state = run->steps;
+    const struct muster_step *step = &state->steps[s];
+
+    if (is_incoming(step) && !state->has_arrived[s])
+        return false;
+    switch ((enum muster_step_kind)step->kind) {
+    case MUSTER_STEP_SEND:
+        if (state->is_asking && (run->heard[step->peer] & MUSTER_HEARD_ISSUED) == 0) {
+            state->is_blocked = true;
+            return false;
+        }
+        send_step(run, c, step);
+        break;
+    case MUSTER_STEP_REDUCE:
+        reduce(run, s);
+        break;
+    case MUSTER_STEP_REDUCE_HELD:
+        reduce_held(run, c, s);
+        break;
+    case MUSTER_STEP_KEEP:
+        if (work_at(run, step->first) != input_at(run, step->first))
+            memcpy(work_at(run, step->first), input_at(run, step->first), bytes_of(run, step));
+        break;
+    case MUSTER_STEP_FINISH:
+        if (run->plan.algorithm != MUSTER_ALGORITHM_BLOCKS)
+            muster_combine_finish(&run->call, work_at(run, step->first), run->plan.n, step->count);
+        break;
+    case MUSTER_STEP_RECEIVE: /* it is in its place */
+    case MUSTER_STEP_HOLD:
+        break;
+    }
+    return true;
+}
+
+static void advance_chunk(struct muster_run *run, uint32_t c)
+{
+    struct muster_steps_run *state = run->steps;
+    uint32_t end = state->begin[c + 1];
+
+    if (state->cursor[c] == end && (run->chunks[c] & MUSTER_CHUNK_REDUCED) != 0)
+        return;
+    while (state->cursor[c] < end && run_step(run, c, state->cursor[c]))
+        state->cursor[c]++;
+    if (state->cursor[c] < end)
+        return;
+    run->chunks[c] |= MUSTER_CHUNK_REDUCED;
+    if (muster_plan_is_wanted(&run->plan, c))
+        muster_ring_mark_final(run, c);
+}
+
+static bool is_through(const struct muster_run *run, uint32_t c)
+{
+    return (run->chunks[c] & MUSTER_CHUNK_REDUCED) != 0;
+}
+
+static uint32_t window_end(const struct muster_run *run)
+{
+    uint64_t end = (uint64_t)run->steps->first_open + run->plan.window;
+
+    return end < run->plan.chunk_count ? (uint32_t)end : run->plan.chunk_count;
+}
+
+/* Chunks [from, end of the window), and those that come into the window thereby. */
+static void advance_from(struct muster_run *run, uint32_t from)
+{
+    struct muster_steps_run *state = run->steps;
+
+    for (uint32_t c = from; c < window_end(run); c++) {
+        advance_chunk(run, c);
+        while (state->first_open < run->plan.chunk_count && is_through(run, state->first_open))
+            state->first_open++;
+    }
+}
+
+/* The run may end in here. */
+static void complete_if_whole(struct muster_run *run)
+{
+    if (run->state == MUSTER_RUN_ACTIVE && run->steps->first_open == run->plan.chunk_count &&
+        !muster_run_awaits_root(run))
+        muster_run_complete(run);
+}
+
+static void advance_blocked(struct muster_run *run)
+{
+    run->steps->is_blocked = false;
+    advance_from(run, run->steps->first_open);
+    complete_if_whole(run);
+}
+
+/* Whose frames this member awaits may send them. */
+static void ask(struct muster_run *run)
+{
+    struct muster_steps_run *state = run->steps;
+
+    for (uint32_t s = 0; s < state->step_count; s++) {
+        uint32_t peer = state->steps[s].peer;
+
+        if (!is_incoming(&state->steps[s]) || (run->heard[peer] & MUSTER_HEARD_ASKED) != 0)
+            continue;
+        run->heard[peer] |= MUSTER_HEARD_ASKED;
+        muster_run_send(run, MUSTER_FRAME_START, peer, 0, NULL, 0, NULL);
+    }
+}
+
+void muster_steps_start(struct muster_run *run)
+{
+    if (!take_memory(run)) {
+        muster_run_propose_abort(run, MUSTER_RESOURCE_EXHAUSTED);
+        return;
+    }
+    run->steps->is_asking =
+        run->plan.count * run->plan.element_bytes > MUSTER_STEPS_UNASKED_BYTES_MAX;
+    if (run->steps->is_asking)
+        ask(run);
+    else if (muster_op_kind_has_root(run->call.kind)) /* who means another one is found out */
+        muster_run_send(run, MUSTER_FRAME_START, run->plan.prev, 0, NULL, 0, NULL);
+    advance_from(run, 0);
+    complete_if_whole(run);
+}
+
+void muster_steps_deliver(struct muster_run *run)
+{
+    if (run->finished != NULL && !muster_run_awaits_root(run))
+        memcpy(run->call.output, run->finished, run->call.count * run->plan.element_bytes);
+}
+
+void muster_steps_hear_start(struct muster_run *run)
+{
+    if (run->steps != NULL && !run->is_adopting && run->steps->is_blocked)
+        advance_blocked(run);
+}
+
+/* --- Receiving --- */
+
+/* The step that waits for this message; step_count: none does. */
+static uint32_t find_step(const struct muster_run *run, uint32_t participant,
+                          const struct muster_frame_header *header)
+{
+    const struct muster_steps_run *state = run->steps;
+
+    for (uint32_t s = state->begin[header->chunk]; s < state->begin[header->chunk + 1]; s++) {
+        const struct muster_step *step = &state->steps[s];
+
+        if (is_incoming(step) && step->peer == participant && step->message == header->phase)
+            return s;
+    }
+    return state->step_count;
+}
+
+void *muster_steps_receive(struct muster_run *run, uint32_t participant,
+                           const struct muster_frame_header *header,
+                           struct muster_receiving *receiving)
+{
+    struct muster_steps_run *state = run->steps;
+    uint32_t s;
+
+    if (state == NULL || run->is_adopting || header->chunk >= run->plan.chunk_count)
+        return NULL;
+    s = find_step(run, participant, header);
+    if (s == state->step_count || state->has_arrived[s] != 0 ||
+        header->payload_bytes != bytes_of(run, &state->steps[s]))
+        return NULL;
+    receiving->mode = MUSTER_RECEIVE_DATA;
+    receiving->run = run;
+    receiving->type = header->type;
+    receiving->chunk = s;
+    receiving->weight = header->offset;
+    if (state->steps[s].kind == MUSTER_STEP_RECEIVE)
+        return work_at(run, state->steps[s].first);
+    receiving->buffer = muster_buffer_get(run->group->pool, header->payload_bytes);
+    if (receiving->buffer == NULL)
+        receiving->mode = MUSTER_RECEIVE_SHORT;
+    return receiving->buffer;
+}
+
+static uint32_t chunk_of(const struct muster_steps_run *state, uint32_t s, uint32_t chunk_count)
+{
+    uint32_t low = 0, high = chunk_count;
+
+    while (high - low > 1) {
+        uint32_t middle = low + (high - low) / 2;
+
+        if (state->begin[middle] <= s)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+void muster_steps_finish(struct muster_run *run, struct muster_receiving *receiving)
+{
+    struct muster_steps_run *state = run->steps;
+    uint32_t s = receiving->chunk, c = chunk_of(state, s, run->plan.chunk_count);
+
+    state->has_arrived[s] = 1;
+    state->kept[s] = receiving->buffer;
+    state->kept_weights[s] = receiving->weight;
+    if (state->steps[s].kind == MUSTER_STEP_RECEIVE)
+        run->result.total_weight = receiving->weight;
+    receiving->buffer = NULL;
+    if (state->is_blocked) {
+        advance_blocked(run);
+        return;
+    }
+    if (c >= window_end(run))
+        return;
+    advance_chunk(run, c);
+    if (state->first_open < run->plan.chunk_count && is_through(run, state->first_open))
+        advance_from(run, state->first_open);
+    complete_if_whole(run);
+}
+
+/* --- Cost --- */
+
+struct tally {
+    uint64_t sent, staged, staged_max; /* bytes; of one chunk, of the fullest */
+    uint64_t staged_all;
+    uint32_t step_count;
+};
+
+static void tally_chunk(struct tally *tally, const struct muster_plan *plan,
+                        const struct muster_step *steps, uint32_t count)
+{
+    tally->staged = 0;
+    for (uint32_t s = 0; s < count; s++) {
+        size_t bytes = steps[s].count * plan->element_bytes;
+
+        if (steps[s].kind == MUSTER_STEP_SEND)
+            tally->sent += bytes;
+        else if (steps[s].kind == MUSTER_STEP_REDUCE || steps[s].kind == MUSTER_STEP_HOLD)
+            tally->staged += muster_buffer_bytes(bytes);
+    }
+    if (tally->staged > tally->staged_max)
+        tally->staged_max = tally->staged;
+    tally->staged_all += tally->staged;
+    tally->step_count += count;
+}
+
+struct muster_op_cost muster_steps_cost(const struct muster_plan *plan,
+                                        const struct muster_topology *topology)
+{
+    size_t scratch_bytes = muster_steps_max(plan) * sizeof(struct muster_step);
+    struct muster_step *scratch = muster_mem_alloc(muster_mem_system(), scratch_bytes);
+    struct muster_op_cost cost = {.sent_bytes = 0};
+    struct tally tally = {.sent = 0};
+    bool has_work = plan->kind == MUSTER_OP_ALL_REDUCE || plan->kind == MUSTER_OP_REDUCE;
+
+    if (scratch == NULL)
+        return cost;
+    for (uint32_t c = 0; c < plan->chunk_count; c++)
+        tally_chunk(&tally, plan, scratch, muster_steps_make(plan, topology, c, scratch));
+    muster_mem_free(muster_mem_system(), scratch);
+    cost.sent_bytes = tally.sent;
+    cost.memory_bytes =
+        muster_buffer_bytes(scratch_bytes) +
+        muster_buffer_bytes(state_bytes(tally.step_count, plan->chunk_count, plan->n));
+    if (has_work)
+        cost.memory_bytes += muster_buffer_bytes(plan->count * plan->element_bytes);
+    /* Only who takes part in a chunk until its end is held back by the window. */
+    if (plan->kind == MUSTER_OP_ALL_REDUCE && tally.staged_max * plan->window < tally.staged_all)
+        cost.memory_bytes += tally.staged_max * plan->window;
+    else
+        cost.memory_bytes += tally.staged_all;
+    return cost;
+}

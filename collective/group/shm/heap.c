@@ -1,0 +1,256 @@
+/* Memory of a board for slots: buddies. What is given back waits in the list of its class, and is
+ * joined with its neighbours only when there is nothing else to take. */
+#include "collective/group/shm/shm_internal.h"
+
+#define CLASS_MIN 10u /* 1 KiB */
+
+static size_t size_of(uint32_t class)
+{
+    return (size_t)1 << class;
+}
+
+static uint32_t class_of(size_t bytes)
+{
+    uint32_t class = CLASS_MIN;
+
+    while (class < SHM_HEAP_CLASSES && size_of(class) < bytes)
+        class ++;
+    return class;
+}
+
+static size_t heap_start(void)
+{
+    return (sizeof(struct muster_shm_board) + 4095) / 4096 * 4096;
+}
+
+static struct muster_shm_heap *heap_of(struct muster_board *board)
+{
+    return &muster_shm_board_of(board)->heap;
+}
+
+/* --- Lists: free blocks by their lines, each naming the next in its first bytes --- */
+
+static uint32_t *next_of(struct muster_board *board, uint32_t line)
+{
+    return (uint32_t *)(void *)(board->memory + (size_t)line * SHM_LINE_BYTES);
+}
+
+static void push(struct muster_board *board, uint32_t class, uint32_t line)
+{
+    struct muster_shm_heap *heap = heap_of(board);
+
+    *next_of(board, line) = heap->free[class];
+    heap->free[class] = line;
+}
+
+static uint32_t pop(struct muster_board *board, uint32_t class)
+{
+    struct muster_shm_heap *heap = heap_of(board);
+    uint32_t line = heap->free[class];
+
+    if (line != 0)
+        heap->free[class] = *next_of(board, line);
+    return line;
+}
+
+/* Two sorted lists in one. */
+static uint32_t merge(struct muster_board *board, uint32_t a, uint32_t b)
+{
+    uint32_t first = 0, *end = &first;
+
+    while (a != 0 && b != 0) {
+        uint32_t *lower = a < b ? &a : &b;
+
+        *end = *lower;
+        end = next_of(board, *lower);
+        *lower = *end;
+    }
+    *end = a != 0 ? a : b;
+    return first;
+}
+
+/* Runs of 2^i blocks are merged like the digits of a number that is counted up. */
+static uint32_t sort(struct muster_board *board, uint32_t list)
+{
+    uint32_t runs[32] = {0}, sorted = 0;
+
+    while (list != 0) {
+        uint32_t run = list, i = 0;
+
+        list = *next_of(board, run);
+        *next_of(board, run) = 0;
+        for (; runs[i] != 0; i++) {
+            run = merge(board, runs[i], run);
+            runs[i] = 0;
+        }
+        runs[i] = run;
+    }
+    for (uint32_t i = 0; i < 32; i++)
+        sorted = merge(board, runs[i], sorted);
+    return sorted;
+}
+
+/* --- Joining --- */
+
+/* The block is the lower half of one of the next class, and `line` the upper one. */
+static bool are_buddies(uint32_t class, uint32_t block, uint32_t line)
+{
+    size_t offset = (size_t)block * SHM_LINE_BYTES - heap_start();
+
+    return offset % size_of(class + 1) == 0 && line == block + size_of(class) / SHM_LINE_BYTES;
+}
+
+/* In the order of addresses, so that all that can be joined is seen at once. */
+static void join_class(struct muster_board *board, uint32_t class)
+{
+    uint32_t list = sort(board, heap_of(board)->free[class]), kept = 0, *end = &kept;
+
+    while (list != 0) {
+        uint32_t block = list, next = *next_of(board, block);
+
+        if (next != 0 && are_buddies(class, block, next)) {
+            list = *next_of(board, next);
+            push(board, class + 1, block);
+            continue;
+        }
+        *end = block;
+        end = next_of(board, block);
+        list = next;
+    }
+    *end = 0;
+    heap_of(board)->free[class] = kept;
+}
+
+/* The last block of a sorted list is no longer one when it ends where the untouched memory begins. */
+static bool lower_top(struct muster_board *board, uint32_t class)
+{
+    struct muster_shm_heap *heap = heap_of(board);
+    uint32_t *last = &heap->free[class];
+
+    if (*last == 0)
+        return false;
+    while (*next_of(board, *last) != 0)
+        last = next_of(board, *last);
+    if ((size_t)*last * SHM_LINE_BYTES + size_of(class) != heap->top)
+        return false;
+    heap->top = (size_t)*last * SHM_LINE_BYTES;
+    *last = 0;
+    return true;
+}
+
+static void join_all(struct muster_board *board)
+{
+    bool is_lower = true;
+
+    for (uint32_t class = CLASS_MIN; class + 1 < SHM_HEAP_CLASSES; class ++)
+        join_class(board, class);
+    while (is_lower) {
+        is_lower = false;
+        for (uint32_t class = CLASS_MIN; class < SHM_HEAP_CLASSES; class ++)
+            is_lower = lower_top(board, class) || is_lower;
+    }
+}
+
+/* --- Taking --- */
+
+/* The untouched memory, from a multiple of the size on; what lies before is free in smaller blocks. */
+static uint32_t take_top(struct muster_board *board, uint32_t class)
+{
+    struct muster_shm_heap *heap = heap_of(board);
+    size_t offset = heap->top - heap_start(), room = board->memory_bytes - heap_start();
+    size_t first = (offset + size_of(class) - 1) / size_of(class) * size_of(class);
+
+    if (first > room || size_of(class) > room - first)
+        return 0;
+    for (uint32_t gap = CLASS_MIN; offset < first; gap++)
+        if ((offset & size_of(gap)) != 0) {
+            push(board, gap, (uint32_t)((heap_start() + offset) / SHM_LINE_BYTES));
+            offset += size_of(gap);
+        }
+    heap->top = heap_start() + first + size_of(class);
+    return (uint32_t)((heap_start() + first) / SHM_LINE_BYTES);
+}
+
+/* A larger block in halves: the lower one is cut on, the upper ones stay free. */
+static uint32_t split(struct muster_board *board, uint32_t class)
+{
+    uint32_t larger = class + 1, line;
+
+    while (larger < SHM_HEAP_CLASSES && heap_of(board)->free[larger] == 0)
+        larger++;
+    if (larger >= SHM_HEAP_CLASSES)
+        return 0;
+    line = pop(board, larger);
+    while (larger-- > class)
+        push(board, larger, line + (uint32_t)(size_of(larger) / SHM_LINE_BYTES));
+    return line;
+}
+
+static uint32_t take(struct muster_board *board, uint32_t class)
+{
+    uint32_t line = pop(board, class); /* the last given back is in the cache */
+
+    if (line == 0)
+        line = take_top(board, class);
+    return line != 0 ? line : split(board, class);
+}
+
+uint8_t *muster_shm_heap_take(struct muster_board *board, size_t bytes, uint32_t *ret_class)
+{
+    struct muster_shm_heap *heap = heap_of(board);
+    uint32_t class = class_of(bytes), line;
+
+    if (class >= SHM_HEAP_CLASSES)
+        return NULL;
+    if (heap->top == 0)
+        heap->top = heap_start();
+    line = take(board, class);
+    if (line == 0) {
+        join_all(board);
+        line = take(board, class);
+    }
+    if (line == 0)
+        return NULL;
+    *ret_class = class;
+    return board->memory + (size_t)line * SHM_LINE_BYTES;
+}
+
+void muster_shm_heap_give(struct muster_board *board, uint8_t *at, uint32_t class)
+{
+    push(board, class, (uint32_t)((size_t)(at - board->memory) / SHM_LINE_BYTES));
+}
+
+/* --- Slots that are kept --- */
+
+void muster_shm_kept_set(struct muster_board *board, uint32_t lane_index, uint32_t entry_index,
+                         const uint8_t *slot, uint32_t class)
+{
+    struct muster_shm_kept *kept = &muster_shm_board_of(board)->kept[lane_index][entry_index];
+
+    kept->line = (uint32_t)((size_t)(slot - board->memory) / SHM_LINE_BYTES);
+    kept->class = class;
+}
+
+bool muster_shm_kept_give(struct muster_board *board, uint32_t lane_index, uint32_t entry_index)
+{
+    struct muster_shm_board *own = muster_shm_board_of(board);
+    struct muster_shm_kept *kept = &own->kept[lane_index][entry_index];
+
+    if (kept->line == 0)
+        return false;
+    atomic_store_explicit(&own->entries[lane_index][entry_index].ready, 0, memory_order_relaxed);
+    atomic_thread_fence(memory_order_release); /* The heap writes into the slot. */
+    push(board, kept->class, kept->line);
+    kept->line = 0;
+    return true;
+}
+
+bool muster_shm_kept_give_all(struct muster_board *board)
+{
+    bool has_given = false;
+
+    for (uint32_t lane = 0; lane < MUSTER_LANES_MAX; lane++)
+        for (uint32_t entry = 0; entry < SHM_LANE_ENTRIES; entry++)
+            has_given = muster_shm_kept_give(board, lane, entry) || has_given;
+    return has_given;
+}

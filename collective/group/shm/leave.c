@@ -1,0 +1,192 @@
+/* Operations through boards with a participant that lives but does not move: the others finish its
+ * part, and it ends when nobody reads its memory any more (docs/boards.md, "Stopped, not dead"). */
+#include "collective/group/shm/shm_internal.h"
+
+#include <muster/log.h>
+
+static bool is_large(const struct muster_run *run)
+{
+    return run->shm != NULL && run->plan.algorithm == MUSTER_ALGORITHM_HOST;
+}
+
+/* --- Who is left behind --- */
+
+void muster_shm_leave(struct muster_run *run, uint32_t index)
+{
+    struct muster_shm_run *shm = run->shm;
+    _Atomic uint64_t *left = &shm->entry->left;
+    uint64_t known = atomic_load_explicit(left, memory_order_relaxed);
+
+    shm->participants[index].is_gone = true;
+    if (!is_large(run))
+        return;
+    muster_board_enter(shm->link->board);
+    muster_shm_point(run, "before leave");
+    atomic_store_explicit(left, known | UINT64_C(1) << index, memory_order_release);
+    atomic_thread_fence(memory_order_release); /* before the next stores, too */
+    muster_shm_point(run, "leave");
+}
+
+static void be_left_behind(struct muster_run *run)
+{
+    if (run->shm->is_left_behind)
+        return;
+    run->shm->is_left_behind = run->shm->is_blocked = true;
+    muster_run_give_up(run);
+}
+
+/* Its place on the board is another operation's: it has ended this one. */
+static bool has_gone_on(const struct muster_run *run, uint32_t index)
+{
+    const struct muster_shm_participant *participant = &run->shm->participants[index];
+    uint64_t key = atomic_load_explicit(&participant->entry->ready, memory_order_relaxed);
+
+    return participant->is_ready && key != 0 && key != run->shm->key;
+}
+
+/* Whom it has left behind in this operation, which it may have ended since. */
+static uint64_t left_by(const struct muster_run *run, uint32_t index)
+{
+    const struct muster_shm_entry *entry = run->shm->participants[index].entry;
+    uint64_t key = atomic_load_explicit(&entry->ready, memory_order_acquire);
+
+    if (key != run->shm->key && (key != 0 || entry->ordinal != run->shm->ordinal))
+        return 0;
+    atomic_thread_fence(memory_order_acquire);
+    return atomic_load_explicit(&entry->left, memory_order_relaxed);
+}
+
+/* Whom one has left behind all leave behind, the first included: what it has published stays good,
+ * and nobody must wait for it, for the others do not. */
+void muster_shm_hear_left(struct muster_run *run)
+{
+    struct muster_shm_run *shm = run->shm;
+    uint64_t left = 0;
+
+    for (uint32_t i = 0; i < shm->n; i++) {
+        left |= left_by(run, i);
+        if (has_gone_on(run, i))
+            be_left_behind(run);
+    }
+    if ((left >> shm->index & 1) != 0)
+        be_left_behind(run);
+    for (uint32_t i = 0; i < shm->n && !shm->is_left_behind; i++)
+        if (i != shm->index && (left >> i & 1) != 0 && !shm->participants[i].is_gone)
+            muster_shm_leave(run, i);
+}
+
+bool muster_shm_is_left_behind(const struct muster_run *run)
+{
+    return run->shm != NULL && run->shm->is_left_behind;
+}
+
+bool muster_shm_is_sure(const struct muster_run *run)
+{
+    if (!is_large(run) || run->state != MUSTER_RUN_ACTIVE)
+        return is_large(run) && run->state == MUSTER_RUN_COMPLETE;
+    return run->shm->ready_count == run->shm->n && !run->shm->is_blocked &&
+           muster_shm_is_valid(run);
+}
+
+/* --- Who has stalled --- */
+
+void muster_shm_beat(struct muster_run *run)
+{
+    _Atomic uint64_t *beat = &muster_shm_board_of(run->shm->link->board)->beat;
+
+    atomic_store_explicit(beat, atomic_load_explicit(beat, memory_order_relaxed) + 1,
+                          memory_order_relaxed);
+}
+
+/* Since the last time. */
+static bool has_stalled(struct muster_run *run, uint32_t index)
+{
+    struct muster_shm_participant *participant = &run->shm->participants[index];
+    uint64_t before = participant->seen;
+
+    if (participant->peer == NULL || muster_shm_is_through(run, index))
+        return false;
+    participant->seen = atomic_load_explicit(&muster_shm_board_of_peer(participant->peer)->beat,
+                                             memory_order_relaxed);
+    return run->shm->has_seen && participant->seen == before;
+}
+
+void muster_shm_leave_stalled(struct muster_run *run)
+{
+    struct muster_shm_run *shm = run->shm;
+    char who[96];
+
+    for (uint32_t i = 0; i < shm->n; i++) {
+        if (!has_stalled(run, i))
+            continue;
+        MUSTER_LOG(run->group->env, WARN, "left_behind", "task",
+                   muster_group_rank_name(run->group, shm->participants[i].rank, who, sizeof(who)),
+                   "step", run->id.step, "sequence", run->id.sequence);
+        muster_shm_leave(run, i);
+    }
+    shm->has_seen = true;
+}
+
+/* --- Ending alone --- */
+
+/* All have announced it, so that outputs may have changed, and somebody is not through with it. */
+static bool is_needed(const struct muster_run *run)
+{
+    const struct muster_shm_run *shm = run->shm;
+    bool is_anybody_left = false;
+
+    for (uint32_t i = 0; i < shm->n; i++) {
+        const struct muster_shm_participant *participant = &shm->participants[i];
+        const struct muster_shm_entry *entry = participant->entry;
+        bool is_through = muster_shm_is_through(run, i) || has_gone_on(run, i);
+
+        if (!is_through)
+            is_anybody_left = true;
+        if (!participant->is_ready && (participant->is_dead || !is_through) &&
+            atomic_load_explicit(&entry->ready, memory_order_acquire) != shm->key)
+            return false;
+    }
+    return is_anybody_left;
+}
+
+/* Whoever goes on with the operation looks at all announcements after it has seen the last, with a
+ * fence between, and so does this: either it sees that this one was taken back, or this sees that
+ * all had announced it. */
+bool muster_shm_hold(struct muster_run *run)
+{
+    struct muster_shm_run *shm = run->shm;
+
+    if (run->is_held)
+        return true;
+    if (!is_large(run) || run->op == NULL || !shm->is_announced)
+        return false;
+    muster_board_enter(shm->link->board);
+    atomic_store_explicit(&shm->entry->ready, 0, memory_order_relaxed);
+    atomic_thread_fence(memory_order_seq_cst);
+    if (!is_needed(run) && run->state != MUSTER_RUN_COMPLETE)
+        return false;
+    atomic_store_explicit(&shm->entry->ready, shm->key, memory_order_release);
+    shm->is_blocked = shm->is_left_behind;
+    return true;
+}
+
+bool muster_shm_withdraw(struct muster_run *run)
+{
+    struct muster_shm_run *shm = run->shm;
+
+    if (!is_large(run) || run->state != MUSTER_RUN_ACTIVE || !shm->is_announced || shm->is_blocked)
+        return run->state < MUSTER_RUN_COMPLETE || !is_large(run);
+    muster_board_enter(shm->link->board);
+    atomic_store_explicit(&shm->entry->ready, 0, memory_order_relaxed);
+    atomic_thread_fence(memory_order_seq_cst);
+    muster_shm_hear(run);
+    if (shm->ready_count < shm->n)
+        return true;
+    atomic_store_explicit(&shm->entry->ready, shm->key, memory_order_release);
+    return false;
+}
+
+bool muster_shm_is_released(const struct muster_run *run)
+{
+    return run->shm->is_left_behind && !is_needed(run);
+}

@@ -1,0 +1,354 @@
+/* Messages between processes of one host. The sender shows on its board what it sends; the receiver
+ * finds it there, copies it, and says so on its own. Both look for a while; who has stopped looking
+ * is told by frames. */
+#include "collective/group/pair.h"
+
+#include <string.h>
+
+/* Copied before looking at other things. */
+#define TURN_BYTES ((uint64_t)1 << 20)
+/* After so long without the other it goes on by frames. */
+#define LOOK_NS MUSTER_NS_PER_MS
+/* … and a receiver that does not look is told of a send. */
+#define LOOKS_PER_OFFER 32u
+/* Of a board's memory for slots they take this part: what their receivers may want first needs some. */
+#define MESSAGES_PART 8u
+
+static void point(const struct muster_message *message, const char *name)
+{
+    if (message->group->shm_point != NULL)
+        message->group->shm_point(message->group->shm_point_data, name);
+}
+
+/* --- Where the two find each other --- */
+
+static struct muster_board_peer *peer_of(const struct muster_message *message)
+{
+    return message->group->shm->peers[message->pair->rank];
+}
+
+static struct muster_shm_board *own_board(const struct muster_message *message)
+{
+    return muster_shm_board_of(message->group->shm->board);
+}
+
+static uint32_t place_of(const struct muster_message *message)
+{
+    return (message->lane * 5 + message->sequence) % SHM_SHOWN_MAX;
+}
+
+/* Never 0; the same again only after 65,535 epochs. */
+static uint64_t key_of(const struct muster_message *message)
+{
+    return (message->group->view->epoch % 65535 + 1) << 48 | (uint64_t)message->lane << 32 |
+           message->sequence;
+}
+
+/* What the sender shows, on its board as the receiver sees it. */
+static const struct muster_shm_shown *shown_there(const struct muster_message *message)
+{
+    return &muster_shm_board_of_peer(peer_of(message))->shown[message->group->rank][place_of(message)];
+}
+
+static struct muster_shm_taken *taken_here(const struct muster_message *message)
+{
+    return &own_board(message)->taken[message->pair->rank][place_of(message)];
+}
+
+static const struct muster_shm_taken *taken_there(const struct muster_message *message)
+{
+    return &muster_shm_board_of_peer(peer_of(message))->taken[message->group->rank][place_of(message)];
+}
+
+static void wake(const struct muster_message *message)
+{
+    struct muster_board_peer *peer = peer_of(message);
+
+    if (atomic_load_explicit(&muster_shm_board_of_peer(peer)->is_asleep, memory_order_relaxed) != 0)
+        muster_board_signal(message->group->shm->board, peer);
+}
+
+/* --- The sender --- */
+
+static bool is_mapped(struct muster_message *message, const void *at)
+{
+    struct muster_shm_shown *shown = message->shown;
+
+    return muster_board_find_share(message->board, at, message->bytes, &shown->share,
+                                   &shown->offset) &&
+           muster_board_is_share_mapped(message->board, shown->share, peer_of(message));
+}
+
+/* A copy that the receiver does not know yet is for the next message. */
+static bool is_staged(struct muster_message *message)
+{
+    if (!muster_shm_stage_take(message->board, message->bytes, &message->stage))
+        return false;
+    if (!is_mapped(message, message->stage.at)) {
+        muster_shm_stage_give(message->board, &message->stage);
+        return false;
+    }
+    muster_shm_copy(message->stage.at, message->data, message->bytes);
+    return true;
+}
+
+/* A copy in a slot. False: no room. */
+static bool is_slotted(struct muster_message *message)
+{
+    struct muster_shm_board *own = own_board(message);
+
+    if (own->messages_bytes + message->bytes > message->board->memory_bytes / MESSAGES_PART)
+        return false;
+    message->slot = muster_shm_heap_take(message->board, message->bytes, &message->slot_class);
+    if (message->slot == NULL)
+        return false;
+    own->messages_bytes += message->bytes;
+    memcpy(message->slot, message->data, message->bytes);
+    message->shown->offset = (uint64_t)(message->slot - message->board->memory);
+    return true;
+}
+
+static void give_slot(struct muster_message *message)
+{
+    if (message->slot == NULL)
+        return;
+    muster_shm_board_of(message->board)->messages_bytes -= message->bytes;
+    muster_shm_heap_give(message->board, message->slot, message->slot_class);
+    message->slot = NULL;
+}
+
+static enum muster_shm_input place_data(struct muster_message *message)
+{
+    if (message->bytes > muster_plan_direct_max_bytes(&message->group->view->plan))
+        return is_mapped(message, message->data) || is_staged(message) ? SHM_INPUT_SHARE
+                                                                       : SHM_INPUT_NONE;
+    return message->bytes == 0 || is_slotted(message) ? SHM_INPUT_BOARD : SHM_INPUT_NONE;
+}
+
+bool muster_message_show(struct muster_message *message)
+{
+    struct muster_shm_shown *shown;
+
+    if (!muster_shm_is_used(message->group))
+        return false;
+    shown = &own_board(message)->shown[message->pair->rank][place_of(message)];
+    if (atomic_load_explicit(&shown->key, memory_order_relaxed) != 0)
+        return false;
+    message->board = message->group->shm->board;
+    muster_board_enter(message->board);
+    message->shown = shown;
+    message->key = key_of(message);
+    shown->dtype = (uint32_t)message->dtype;
+    shown->count = message->count;
+    shown->first_open = muster_message_first_open(message);
+    shown->input = (uint32_t)place_data(message);
+    atomic_store_explicit(&shown->is_awaited, 1, memory_order_relaxed);
+    point(message, "before show");
+    atomic_store_explicit(&shown->key, message->key, memory_order_release);
+    point(message, "show");
+    wake(message);
+    return shown->input != SHM_INPUT_NONE;
+}
+
+bool muster_message_is_shown(const struct muster_message *message)
+{
+    return message->shown != NULL && message->shown->input != SHM_INPUT_NONE;
+}
+
+void muster_message_hide(struct muster_message *message)
+{
+    if (message->shown == NULL)
+        return;
+    muster_list_remove(&message->look_node);
+    muster_board_enter(message->board);
+    point(message, "before hide");
+    atomic_store_explicit(&message->shown->key, 0, memory_order_relaxed);
+    atomic_thread_fence(memory_order_release); /* before the caller's next store to its memory */
+    message->shown = NULL;
+    if (message->stage.at != NULL)
+        muster_shm_stage_give(message->board, &message->stage);
+    give_slot(message);
+}
+
+/* True: the receiver has it all; the message has ended. */
+static bool look_for_taken(struct muster_message *message)
+{
+    if (atomic_load_explicit(&taken_there(message)->taken, memory_order_acquire) != message->key)
+        return false;
+    muster_message_end(message, MUSTER_OK);
+    return true;
+}
+
+/* --- The receiver --- */
+
+static bool has_key(const struct muster_message *message, const struct muster_shm_shown *shown)
+{
+    atomic_thread_fence(memory_order_acquire);
+    return atomic_load_explicit(&shown->key, memory_order_acquire) == message->key;
+}
+
+static const uint8_t *find(const struct muster_message *message,
+                           const struct muster_shm_shown *shown, uint64_t bytes)
+{
+    const struct muster_board_peer *peer = peer_of(message);
+    uint64_t at = shown->offset + message->copied;
+
+    if (shown->input == SHM_INPUT_SHARE)
+        return muster_board_share_at(peer, shown->share, at, bytes);
+    if (shown->input != SHM_INPUT_BOARD || at > peer->memory_bytes ||
+        bytes > peer->memory_bytes - at)
+        return NULL;
+    return peer->memory + at;
+}
+
+/* False: it is not there any more, or cannot be read here. */
+static bool copy(struct muster_message *message, const struct muster_shm_shown *shown)
+{
+    uint64_t left = message->bytes - message->copied;
+    uint64_t bytes = left < TURN_BYTES ? left : TURN_BYTES;
+    const uint8_t *from = bytes > 0 ? find(message, shown, bytes) : NULL;
+
+    if (from == NULL && bytes > 0)
+        return false;
+    point(message, "before copy");
+    if (bytes > 0)
+        memcpy(message->data + message->copied, from, bytes);
+    message->copied += bytes;
+    point(message, "copy");
+    return has_key(message, shown);
+}
+
+/* The sender is told on this board when it looks there, else by a frame. */
+static void take(struct muster_message *message, const struct muster_shm_shown *shown)
+{
+    struct muster_shm_taken *taken = taken_here(message);
+
+    muster_board_enter(message->group->shm->board);
+    point(message, "before taken");
+    atomic_store_explicit(&taken->taken, message->key, memory_order_release);
+    point(message, "taken");
+    atomic_thread_fence(memory_order_seq_cst);
+    message->is_copied = true;
+    wake(message);
+    if (atomic_load_explicit(&shown->is_awaited, memory_order_relaxed) != 0)
+        muster_message_end(message, MUSTER_OK);
+    else
+        muster_message_complete(message);
+}
+
+static void ask_for_pieces(struct muster_message *message, bool is_unreadable)
+{
+    message->is_unreadable = is_unreadable;
+    message->copied = 0;
+    muster_list_remove(&message->look_node);
+    muster_message_send_frame(message, MUSTER_FRAME_TAKE, message->received, NULL, 0);
+}
+
+/* True: something moved; the message may have ended. */
+static bool look_for_shown(struct muster_message *message)
+{
+    const struct muster_shm_shown *shown = shown_there(message);
+    struct muster_frame_header header;
+    uint32_t input, first_open;
+    bool is_copied;
+
+    if (message->is_unreadable ||
+        atomic_load_explicit(&shown->key, memory_order_acquire) != message->key)
+        return false;
+    header.flags = (uint16_t)shown->dtype;
+    header.offset = shown->count;
+    input = shown->input;
+    first_open = shown->first_open;
+    if (!has_key(message, shown) || muster_message_has_mismatched(message, &header))
+        return true;
+    muster_pair_forget_outcomes(message->pair, message->lane, first_open);
+    if (input == SHM_INPUT_NONE) {
+        ask_for_pieces(message, false);
+        return true;
+    }
+    muster_board_reading_start(message->group->shm->board);
+    is_copied = copy(message, shown);
+    muster_board_reading_stop(message->group->shm->board);
+    if (!is_copied)
+        ask_for_pieces(message, true);
+    else if (message->copied == message->bytes)
+        take(message, shown);
+    return true;
+}
+
+/* --- Both --- */
+
+static bool look(struct muster_message *message)
+{
+    return message->is_send ? look_for_taken(message) : look_for_shown(message);
+}
+
+static void say_looking(struct muster_message *message, bool is_looking)
+{
+    muster_board_enter(message->group->shm->board);
+    if (message->is_send)
+        atomic_store_explicit(&message->shown->is_awaited, is_looking, memory_order_relaxed);
+    else
+        atomic_store_explicit(&taken_here(message)->looks_for, is_looking ? message->key : 0,
+                              memory_order_relaxed);
+    atomic_thread_fence(memory_order_seq_cst); /* then look, or the other's word */
+}
+
+/* The other may not look any more either: from now on frames tell. */
+static void stop_looking(struct muster_message *message)
+{
+    muster_list_remove(&message->look_node);
+    say_looking(message, false);
+    if (look(message))
+        return;
+    if (message->is_send)
+        muster_message_offer(message);
+    else
+        muster_message_send_frame(message, MUSTER_FRAME_TAKE, message->received, NULL, 0);
+}
+
+bool muster_message_look(struct muster_message *message)
+{
+    struct muster_group *group = message->group;
+
+    if (!muster_shm_is_used(group) || message->is_unreadable)
+        return false;
+    message->key = key_of(message);
+    message->copied = message->looks = 0;
+    message->look_until_ns = muster_loop_after_ns(group->env->loop, LOOK_NS);
+    muster_list_remove(&message->look_node);
+    muster_list_append(&group->looking, &message->look_node);
+    say_looking(message, true);
+    muster_shm_drive(group);
+    if (!message->is_send)
+        (void)look(message);
+    return true;
+}
+
+static bool is_looked_for(const struct muster_message *message)
+{
+    return atomic_load_explicit(&taken_there(message)->looks_for, memory_order_relaxed) ==
+           message->key;
+}
+
+bool muster_messages_look(struct muster_group *group, uint32_t *ret_count)
+{
+    struct muster_list *node = group->looking.next;
+    bool has_moved = false;
+
+    while (node != &group->looking && !group->is_frozen) {
+        struct muster_message *message =
+            MUSTER_CONTAINER_OF(node, struct muster_message, look_node);
+        bool is_over = muster_loop_now_ns(group->env->loop) >= message->look_until_ns;
+
+        node = node->next;
+        ++*ret_count;
+        if (look(message))
+            has_moved = true;
+        else if (is_over)
+            stop_looking(message);
+        else if (message->is_send && ++message->looks == LOOKS_PER_OFFER && !is_looked_for(message))
+            muster_message_offer(message);
+    }
+    return has_moved;
+}

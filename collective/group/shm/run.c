@@ -1,0 +1,694 @@
+/* One operation through boards, from its announcement to its end. */
+#include "collective/group/shm/shm_internal.h"
+
+#include <assert.h>
+#include <string.h>
+
+#define OWNED_BYTES_MAX 4096u /* taken back ahead of time */
+
+/* --- Small things --- */
+
+void muster_group_set_shm_failpoint(struct muster_group *group, muster_shm_point_fn *fn, void *data)
+{
+    group->shm_point = fn;
+    group->shm_point_data = data;
+}
+
+void muster_shm_point(const struct muster_run *run, const char *point)
+{
+    if (run->group->shm_point != NULL)
+        run->group->shm_point(run->group->shm_point_data, point);
+}
+
+void muster_shm_wake(struct muster_run *run)
+{
+    struct muster_shm_run *shm = run->shm;
+
+    for (uint32_t i = 0; i < shm->n; i++) {
+        struct muster_board_peer *peer = shm->participants[i].peer;
+
+        if (peer != NULL && atomic_load_explicit(&muster_shm_board_of_peer(peer)->is_asleep,
+                                                 memory_order_relaxed) != 0)
+            muster_board_signal(shm->link->board, peer);
+    }
+}
+
+/* --- Beginning --- */
+
+static size_t line_up(size_t bytes)
+{
+    return (bytes + SHM_LINE_BYTES - 1) / SHM_LINE_BYTES * SHM_LINE_BYTES;
+}
+
+/* Of one buffer of the pool: the run, what it knows of each participant, and run->heard. */
+static void take_memory(struct muster_run *run, uint8_t *memory, uint32_t n)
+{
+    struct muster_shm_run *shm = (struct muster_shm_run *)(void *)memory;
+    uint32_t streams = run->plan.algorithm == MUSTER_ALGORITHM_HOST ? n : 0;
+
+    shm->participants = (struct muster_shm_participant *)(void *)(shm + 1);
+    shm->sources = (const void **)(void *)(shm->participants + n);
+    shm->weights = (uint64_t *)(void *)(shm->sources + n);
+    shm->streams = (struct muster_shm_stream *)(void *)(shm->weights + n);
+    run->heard = (uint8_t *)(shm->streams + streams);
+    run->memory = memory;
+    run->shm = shm;
+}
+
+size_t muster_shm_table_bytes(const struct muster_plan *plan)
+{
+    size_t n = plan->n, streams = plan->algorithm == MUSTER_ALGORITHM_HOST ? n : 0;
+
+    return sizeof(struct muster_shm_run) +
+           n * (sizeof(struct muster_shm_participant) + sizeof(void *) + sizeof(uint64_t) + 1) +
+           streams * sizeof(struct muster_shm_stream);
+}
+
+static void meet(struct muster_run *run, struct muster_shm *link, uint32_t index)
+{
+    struct muster_shm_run *shm = run->shm;
+    struct muster_shm_participant *participant = &shm->participants[index];
+    const struct muster_shm_board *board;
+
+    participant->rank = muster_op_participant_rank(run->group, &run->id, index);
+    participant->peer = link->peers[participant->rank];
+    participant->board =
+        participant->peer != NULL ? participant->peer->memory : link->board->memory;
+    participant->board_bytes =
+        participant->peer != NULL ? participant->peer->memory_bytes : link->board->memory_bytes;
+    board = (const struct muster_shm_board *)(const void *)participant->board;
+    participant->lane = &board->lanes[MUSTER_LANE_INDEX(run->id.lane)];
+    participant->entry = &board->entries[MUSTER_LANE_INDEX(run->id.lane)][shm->entry_index];
+}
+
+static size_t chunk_slot_bytes(const struct muster_plan *plan)
+{
+    return line_up(plan->chunk_elements * plan->element_bytes);
+}
+
+size_t muster_shm_slot_bytes(const struct muster_plan *plan, size_t input_bytes)
+{
+    if (plan->algorithm == MUSTER_ALGORITHM_FLAT)
+        return input_bytes;
+    return plan->kind == MUSTER_OP_ALL_REDUCE
+               ? chunk_slot_bytes(plan) + muster_shm_marks_bytes(plan)
+               : 0;
+}
+
+size_t muster_shm_held_bytes(const struct muster_run *run)
+{
+    const struct muster_shm_run *shm = run->shm;
+
+    return (shm->slot != NULL ? shm->slot_bytes : 0) +
+           (shm->stage.at != NULL ? shm->stage.bytes : 0);
+}
+
+static bool take_slot(struct muster_run *run, struct muster_board *board)
+{
+    struct muster_shm_run *shm = run->shm;
+    size_t bytes = muster_shm_slot_bytes(&run->plan, muster_shm_input_bytes(run));
+
+    if (bytes == 0)
+        return true;
+    shm->slot = muster_shm_heap_take(board, bytes, &shm->slot_class);
+    if (shm->slot == NULL && muster_shm_kept_give_all(board))
+        shm->slot = muster_shm_heap_take(board, bytes, &shm->slot_class);
+    if (shm->slot == NULL)
+        return false;
+    shm->slot_bytes = bytes;
+    shm->marks_offset = chunk_slot_bytes(&run->plan);
+    shm->entry->slot_at = (uint32_t)((size_t)(shm->slot - board->memory) / SHM_LINE_BYTES);
+    return true;
+}
+
+bool muster_shm_prepare(struct muster_run *run)
+{
+    struct muster_shm *link = run->group->shm;
+    struct muster_shm_board *board = muster_shm_board_of(link->board);
+    uint32_t n = run->plan.n, entry = muster_shm_entry_index(&run->id);
+    size_t bytes = muster_shm_table_bytes(&run->plan);
+    struct muster_shm_run *shm;
+    uint8_t *memory;
+
+    if (board->is_taken[MUSTER_LANE_INDEX(run->id.lane)][entry])
+        return false;
+    memory = muster_buffer_get(run->group->pool, bytes);
+    if (memory == NULL) {
+        muster_run_propose_abort(run, MUSTER_RESOURCE_EXHAUSTED);
+        return false;
+    }
+    memset(memory, 0, bytes);
+    take_memory(run, memory, n);
+    shm = run->shm;
+    shm->link = muster_shm_ref(link);
+    muster_board_enter(link->board);
+    muster_board_reading_start(link->board);
+    shm->n = n;
+    shm->looks = 1;
+    shm->index = run->plan.index;
+    shm->entry_index = entry;
+    shm->key = muster_shm_key(run->group->view->epoch, &run->id);
+    shm->ordinal = muster_shm_ordinal(&run->id);
+    shm->entry = &board->entries[MUSTER_LANE_INDEX(run->id.lane)][entry];
+    for (uint32_t i = 0; i < n; i++)
+        run->heard[i] = (run->heard_over >> i & 1) != 0 ? MUSTER_HEARD_MISMATCH : 0;
+    board->is_taken[MUSTER_LANE_INDEX(run->id.lane)][entry] = true;
+    (void)muster_shm_kept_give(link->board, MUSTER_LANE_INDEX(run->id.lane), entry);
+    run->group->lanes[MUSTER_LANE_INDEX(run->id.lane)].cost += muster_run_cost(run);
+    if (take_slot(run, link->board))
+        return true;
+    link->is_short = true;
+    muster_run_drop_memory(run);
+    return false;
+}
+
+/* True: the input can be announced. */
+static bool place_input(struct muster_run *run)
+{
+    struct muster_shm_run *shm = run->shm;
+    struct muster_shm_entry *entry = shm->entry;
+    struct muster_board *board = shm->link->board;
+    size_t bytes = muster_shm_input_bytes(run);
+
+    entry->input = SHM_INPUT_NONE;
+    muster_shm_show_parts(run);
+    if (bytes == 0)
+        return true;
+    if (run->plan.algorithm == MUSTER_ALGORITHM_FLAT) {
+        memcpy(shm->slot, run->call.input, bytes);
+        run->result.sent_bytes += bytes;
+        entry->input = SHM_INPUT_BOARD;
+        entry->input_offset = (uint64_t)(shm->slot - board->memory);
+        return true;
+    }
+    return muster_shm_show_input(run, bytes);
+}
+
+static void announce(struct muster_run *run)
+{
+    struct muster_shm_run *shm = run->shm;
+    struct muster_shm_entry *entry = shm->entry;
+    const struct muster_shm_board *board = muster_shm_board_of(shm->link->board);
+
+    entry->ordinal = shm->ordinal;
+    entry->descriptor = run->descriptor;
+    entry->weight = run->call.weight;
+    entry->done_before = atomic_load_explicit(&board->lanes[MUSTER_LANE_INDEX(run->id.lane)].done,
+                                              memory_order_relaxed);
+    muster_shm_point(run, "before ready");
+    atomic_store_explicit(&entry->ready, shm->key, memory_order_release);
+    muster_shm_point(run, "ready");
+    shm->is_announced = true;
+    muster_shm_wake(run);
+}
+
+static bool is_chunked(const struct muster_run *run)
+{
+    return run->plan.algorithm == MUSTER_ALGORITHM_HOST && run->call.kind == MUSTER_OP_ALL_REDUCE;
+}
+
+static void begin_entry(struct muster_run *run)
+{
+    struct muster_shm_entry *entry = run->shm->entry;
+
+    muster_shm_point(run, "before start");
+    atomic_store_explicit(&entry->ready, 0, memory_order_relaxed);
+    atomic_thread_fence(memory_order_release); /* who still sees the old key sees old words */
+    atomic_store_explicit(&entry->complete, 0, memory_order_relaxed);
+    if (atomic_load_explicit(&entry->left, memory_order_relaxed) != 0) {
+        atomic_store_explicit(&entry->left, 0, memory_order_relaxed);
+        atomic_thread_fence(memory_order_release); /* before the number of the operation */
+    }
+    if (!is_chunked(run))
+        return;
+    atomic_store_explicit(&entry->published, 0, memory_order_relaxed);
+    atomic_store_explicit(&entry->held, 0, memory_order_relaxed);
+    atomic_store_explicit(&entry->taken, 0, memory_order_relaxed);
+    if (run->shm->slot != NULL)
+        memset(run->shm->slot + run->shm->marks_offset, 0, muster_shm_marks_bytes(&run->plan));
+}
+
+void muster_shm_start(struct muster_run *run)
+{
+    struct muster_shm_run *shm = run->shm;
+
+    muster_board_enter(shm->link->board);
+    for (uint32_t i = 0; i < shm->n; i++)
+        meet(run, shm->link, i);
+    begin_entry(run);
+    if (is_chunked(run))
+        muster_shm_chunks_begin(run);
+    run->state = MUSTER_RUN_ACTIVE;
+    run->result.contributor_count = run->plan.n;
+    run->result.total_weight = 0;
+    run->heard[shm->index] |= MUSTER_HEARD_ISSUED;
+    (void)muster_shm_step(run);
+    muster_shm_drive(run->group);
+}
+
+/* --- Who is there --- */
+
+/* To read the own input as well: the tensor becomes the result element by element, but for
+ * reductions that go through it several times. */
+static bool is_slot_needed(const struct muster_run *run)
+{
+    return run->shm->slot != NULL && run->plan.algorithm == MUSTER_ALGORITHM_FLAT &&
+           (run->call.user.reduce != NULL || run->call.is_weighted);
+}
+
+/* NULL: not mapped yet, or it makes no sense. */
+static const uint8_t *find_input(const struct muster_run *run, uint32_t index,
+                                 const struct muster_shm_part *part)
+{
+    const struct muster_shm_participant *participant = &run->shm->participants[index];
+    const struct muster_shm_entry *entry = participant->entry;
+    uint64_t at = entry->input_offset + part->first;
+
+    if (participant->peer == NULL)
+        return is_slot_needed(run) ? run->shm->slot
+                                   : (const uint8_t *)run->call.input + part->first;
+    switch ((enum muster_shm_input)entry->input) {
+    case SHM_INPUT_NONE:
+        return NULL;
+    case SHM_INPUT_BOARD:
+        if (at > participant->board_bytes || part->bytes > participant->board_bytes - at)
+            return NULL;
+        return participant->board + at;
+    case SHM_INPUT_SHARE:
+        return muster_board_share_at(participant->peer, entry->input_share, at, part->bytes);
+    }
+    return NULL;
+}
+
+static uint64_t *said_done(const struct muster_run *run,
+                           const struct muster_shm_participant *participant)
+{
+    const struct muster_shm *link = run->shm->link;
+
+    return &link->done[(size_t)MUSTER_LANE_INDEX(run->id.lane) * link->n + participant->rank];
+}
+
+/* The key repeats after 65,536 steps, the number does not. */
+static bool is_announced_by(const struct muster_run *run, const struct muster_shm_entry *entry)
+{
+    return atomic_load_explicit(&entry->ready, memory_order_acquire) == run->shm->key &&
+           entry->ordinal == run->shm->ordinal;
+}
+
+static bool hear_ready(struct muster_run *run, uint32_t index)
+{
+    struct muster_shm_participant *participant = &run->shm->participants[index];
+    const struct muster_shm_entry *entry = participant->entry;
+    uint64_t descriptor, weight, done_before;
+    struct muster_shm_part part;
+    const uint8_t *input;
+
+    if (!is_announced_by(run, entry))
+        return false;
+    descriptor = entry->descriptor;
+    part = muster_shm_part_of(run, index);
+    input = part.bytes > 0 ? find_input(run, index, &part) : NULL;
+    weight = entry->weight;
+    done_before = entry->done_before;
+    atomic_thread_fence(memory_order_acquire);
+    if (!is_announced_by(run, entry)) /* taken back meanwhile: it may be another's by now */
+        return false;
+    if (descriptor != run->descriptor) {
+        muster_run_send_mismatch(run);
+        return false;
+    }
+    if (!muster_shm_part_fits(run, index, &part) || (part.bytes > 0 && input == NULL))
+        return false;
+    participant->input = input;
+    participant->bytes = part.bytes;
+    run->shm->balance += part.balance;
+    participant->is_ready = true;
+    if (*said_done(run, participant) < done_before)
+        *said_done(run, participant) = done_before;
+    run->shm->weights[index] = weight;
+    run->result.total_weight += weight;
+    run->heard[index] |= MUSTER_HEARD_ISSUED;
+    if (participant->peer != NULL)
+        run->result.last_rank = participant->rank;
+    run->shm->ready_count++;
+    return true;
+}
+
+static bool hear_all_ready(struct muster_run *run)
+{
+    struct muster_shm_run *shm = run->shm;
+    bool has_moved = false;
+
+    for (uint32_t i = 0; i < shm->n; i++)
+        if (!shm->participants[i].is_ready && hear_ready(run, i))
+            has_moved = true;
+    if (!has_moved || shm->ready_count < shm->n)
+        return has_moved;
+    run->result.met_ns = muster_loop_now_ns(run->group->env->loop);
+    if (run->plan.algorithm == MUSTER_ALGORITHM_HOST)
+        atomic_thread_fence(memory_order_seq_cst); /* muster_shm_hold */
+    return has_moved;
+}
+
+bool muster_shm_is_valid(const struct muster_run *run)
+{
+    const struct muster_shm_run *shm = run->shm;
+    bool is_large = run->plan.algorithm == MUSTER_ALGORITHM_HOST;
+
+    atomic_thread_fence(memory_order_acquire);
+    for (uint32_t i = 0; i < shm->n; i++) {
+        const struct muster_shm_entry *entry = shm->participants[i].entry;
+
+        if (is_large &&
+            (atomic_load_explicit(&entry->left, memory_order_acquire) >> shm->index & 1) != 0)
+            return false;
+        if (atomic_load_explicit(&entry->ready, memory_order_relaxed) != shm->key)
+            return false;
+    }
+    return true;
+}
+
+static void tell_death(struct muster_group *group, const struct muster_incarnation *peer)
+{
+    if (!group->is_closed && group->events->on_death != NULL)
+        group->events->on_death(group->data, peer);
+}
+
+void muster_shm_look(struct muster_run *run)
+{
+    struct muster_shm_run *shm = run->shm;
+
+    if (++shm->looks % SHM_LOOKS_PER_DEATH != 0)
+        return;
+    for (uint32_t i = 0; i < shm->n; i++) {
+        struct muster_shm_participant *participant = &shm->participants[i];
+
+        if (participant->peer == NULL || participant->is_dead ||
+            !muster_board_is_dead(participant->peer))
+            continue;
+        participant->is_dead = true;
+        tell_death(run->group, &participant->peer->incarnation);
+    }
+    if (run->plan.algorithm == MUSTER_ALGORITHM_HOST && run->state == MUSTER_RUN_ACTIVE)
+        muster_shm_hear_left(run);
+}
+
+void muster_shm_hear(struct muster_run *run)
+{
+    if (run->state == MUSTER_RUN_ACTIVE && !run->group->is_frozen)
+        (void)hear_all_ready(run);
+}
+
+/* --- The end --- */
+
+/* Operations of the lane end here in any order; the others see how far all have. */
+static uint64_t advance_done(struct muster_board *board, struct muster_group *group,
+                             uint32_t lane_index)
+{
+    struct muster_shm_lane *own = &muster_shm_board_of(board)->lanes[lane_index];
+    struct muster_list *runs = &group->lanes[lane_index].runs;
+    uint64_t done = 0;
+
+    for (struct muster_list *node = runs->next; node != runs; node = node->next) {
+        const struct muster_run *other = MUSTER_CONTAINER_OF(node, struct muster_run, node);
+
+        if (other->state < MUSTER_RUN_COMPLETE)
+            break;
+        done = muster_shm_ordinal(&other->id) + 1;
+    }
+    if (done > atomic_load_explicit(&own->done, memory_order_relaxed))
+        atomic_store_explicit(&own->done, done, memory_order_release);
+    return done;
+}
+
+void muster_shm_advance(struct muster_group *group, const struct muster_op_id *id)
+{
+    if (group->shm == NULL || !group->shm->is_used)
+        return;
+    muster_board_enter(group->shm->board);
+    (void)advance_done(group->shm->board, group, MUSTER_LANE_INDEX(id->lane));
+}
+
+void muster_shm_start_over(struct muster_group *group)
+{
+    if (group->shm == NULL || group->shm->board == NULL)
+        return;
+    muster_board_enter(group->shm->board);
+    for (uint32_t lane = 0; lane < MUSTER_LANES_MAX; lane++)
+        atomic_store_explicit(&muster_shm_board_of(group->shm->board)->lanes[lane].done, 0,
+                              memory_order_release);
+}
+
+/* The others have read the entry that comes next when it was used last: take its lines back before
+ * they are on somebody's way. */
+static void own_next_entry(const struct muster_run *run)
+{
+    struct muster_shm_board *board = muster_shm_board_of(run->shm->link->board);
+    struct muster_shm_entry *entry =
+        &board->entries[MUSTER_LANE_INDEX(run->id.lane)]
+                       [(run->shm->entry_index + 1) % SHM_LANE_ENTRIES];
+
+    muster_shm_own_line(&entry->ready);
+    muster_shm_own_line(&entry->complete);
+}
+
+static void complete(struct muster_run *run)
+{
+    struct muster_shm_run *shm = run->shm;
+
+    run->state = MUSTER_RUN_COMPLETE;
+    run->final_count = muster_plan_wanted_count(&run->plan);
+    muster_shm_point(run, "before complete");
+    if (advance_done(shm->link->board, run->group, MUSTER_LANE_INDEX(run->id.lane)) <= shm->ordinal)
+        atomic_store_explicit(&shm->entry->complete, shm->key, memory_order_release);
+    muster_shm_point(run, "complete");
+    muster_shm_wake(run);
+    own_next_entry(run);
+}
+
+static bool is_complete(const struct muster_run *run,
+                        const struct muster_shm_participant *participant)
+{
+    const struct muster_shm_entry *entry = participant->entry;
+
+    if (participant->peer == NULL || muster_shm_is_out(participant))
+        return true;
+    if (*said_done(run, participant) > run->shm->ordinal)
+        return true;
+    if (run->state == MUSTER_RUN_DELIVERED && run->shm->looks % SHM_LOOKS_PER_DONE != 0)
+        return false; /* it need not be known at once: leave the line to its owner */
+    if (atomic_load_explicit(&participant->lane->done, memory_order_acquire) > run->shm->ordinal)
+        return true;
+    return atomic_load_explicit(&entry->ready, memory_order_acquire) == run->shm->key &&
+           atomic_load_explicit(&entry->complete, memory_order_acquire) == run->shm->key;
+}
+
+bool muster_shm_is_through(const struct muster_run *run, uint32_t index)
+{
+    return is_complete(run, &run->shm->participants[index]);
+}
+
+static bool hear_all_complete(struct muster_run *run)
+{
+    struct muster_shm_run *shm = run->shm;
+    uint32_t before = shm->complete_count;
+
+    if (before == shm->n)
+        return false;
+    for (uint32_t i = 0; i < shm->n; i++) {
+        struct muster_shm_participant *participant = &shm->participants[i];
+
+        if (participant->is_complete || !is_complete(run, participant))
+            continue;
+        participant->is_complete = true;
+        shm->complete_count++;
+    }
+    return shm->complete_count > before;
+}
+
+/* --- Work --- */
+
+static bool move(struct muster_run *run)
+{
+    return is_chunked(run) ? muster_shm_chunks_move(run) : muster_shm_exchange_move(run);
+}
+
+static bool is_whole(const struct muster_run *run)
+{
+    return is_chunked(run) ? muster_shm_chunks_are_whole(run) : muster_shm_exchange_is_whole(run);
+}
+
+static bool work(struct muster_run *run)
+{
+    struct muster_shm_run *shm = run->shm;
+    bool has_moved = false;
+
+    if (shm->is_blocked)
+        return false;
+    if (!shm->is_announced) {
+        if (!place_input(run))
+            return false;
+        announce(run);
+        has_moved = true;
+    }
+    if (shm->ready_count < shm->n) {
+        has_moved = hear_all_ready(run) || has_moved;
+        if (shm->ready_count < shm->n)
+            return has_moved;
+    }
+    if (run->plan.algorithm == MUSTER_ALGORITHM_FLAT) {
+        if (!muster_shm_flat_finish(run))
+            return has_moved;
+        complete(run);
+        return true;
+    }
+    has_moved = move(run) || has_moved;
+    if (!shm->is_blocked && is_whole(run)) {
+        complete(run);
+        has_moved = true;
+    }
+    return has_moved;
+}
+
+bool muster_shm_step(struct muster_run *run)
+{
+    bool has_moved = false;
+
+    if (run->state == MUSTER_RUN_ACTIVE) {
+        muster_board_enter(run->shm->link->board);
+        muster_shm_beat(run);
+        has_moved = work(run);
+    }
+    if (run->state == MUSTER_RUN_COMPLETE || run->state == MUSTER_RUN_DELIVERED)
+        has_moved = hear_all_complete(run) || has_moved;
+    if (!has_moved)
+        muster_shm_look(run);
+    return has_moved;
+}
+
+/* What the others can see and have not seen yet does not end it here alone: everybody holds all
+ * inputs. Chunks go the other way: all must have the result. */
+bool muster_shm_is_deliverable(const struct muster_run *run)
+{
+    return run->state == MUSTER_RUN_COMPLETE &&
+           (run->plan.algorithm == MUSTER_ALGORITHM_FLAT || muster_shm_is_stable(run));
+}
+
+bool muster_shm_is_stable(const struct muster_run *run)
+{
+    return run->shm->complete_count == run->shm->n;
+}
+
+void muster_shm_revoke(struct muster_run *run)
+{
+    struct muster_shm_run *shm = run->shm;
+
+    if (shm == NULL || !shm->is_announced)
+        return;
+    muster_board_enter(shm->link->board);
+    atomic_store_explicit(&shm->entry->ready, 0, memory_order_relaxed);
+    atomic_thread_fence(memory_order_release); /* before the caller's next store to its memory */
+    shm->is_blocked = true;
+}
+
+/* Small slots are likely the next operation's: as own_next_entry. */
+static void own_slots(const struct muster_run *run)
+{
+    size_t bytes = run->plan.count * run->plan.element_bytes;
+
+    if (run->plan.algorithm != MUSTER_ALGORITHM_FLAT || bytes > OWNED_BYTES_MAX)
+        return;
+    for (size_t at = 0; at < bytes; at += SHM_LINE_BYTES)
+        muster_shm_own_line(run->shm->slot + at);
+}
+
+/* Left out of the view, but alive: it may still read. */
+static bool is_anybody_gone(const struct muster_shm_run *shm)
+{
+    for (uint32_t i = 0; i < shm->n; i++)
+        if (shm->participants[i].is_gone && !shm->participants[i].is_dead)
+            return true;
+    return false;
+}
+
+/* A member that leaves right after its result has come drops operations that others have not read
+ * yet. The heap would write its list into the slot, and the next operation its input. */
+static void drop_slot(struct muster_run *run, bool is_revoked)
+{
+    struct muster_shm_run *shm = run->shm;
+    struct muster_board *board = shm->link->board;
+
+    if (shm->slot == NULL)
+        return;
+    if (!is_revoked)
+        (void)hear_all_complete(run);
+    if (!is_revoked && !muster_shm_is_stable(run)) {
+        muster_shm_kept_set(board, MUSTER_LANE_INDEX(run->id.lane), shm->entry_index, shm->slot,
+                            shm->slot_class);
+        return;
+    }
+    own_slots(run);
+    muster_shm_heap_give(board, shm->slot, shm->slot_class);
+}
+
+void muster_shm_drop(struct muster_run *run)
+{
+    struct muster_shm_run *shm = run->shm;
+    struct muster_shm *link = shm->link;
+    bool is_revoked = run->state < MUSTER_RUN_COMPLETE || is_anybody_gone(shm);
+
+    if (is_revoked)
+        muster_shm_revoke(run);
+    muster_shm_hide_input(run);
+    drop_slot(run, is_revoked);
+    muster_shm_board_of(link->board)->is_taken[MUSTER_LANE_INDEX(run->id.lane)][shm->entry_index] =
+        false;
+    run->shm = NULL;
+    run->heard = NULL;
+    muster_board_reading_stop(link->board);
+    muster_shm_unref(link);
+}
+
+/* --- A change of view --- */
+
+bool muster_shm_is_ready(const struct muster_run *run)
+{
+    return run->shm->ready_count == run->shm->n && muster_shm_is_valid(run);
+}
+
+bool muster_shm_has_input(const struct muster_run *run)
+{
+    bool is_in_place = run->plan.has_reduction && run->call.input == run->call.output;
+
+    if (run->plan.algorithm != MUSTER_ALGORITHM_HOST || !is_in_place)
+        return true;
+    return !run->shm->is_begun;
+}
+
+void muster_shm_freeze(struct muster_run *run)
+{
+    if (run->state != MUSTER_RUN_ACTIVE)
+        return;
+    (void)hear_all_ready(run);
+    run->shm->is_blocked = !muster_shm_is_ready(run);
+}
+
+void muster_shm_adopt(struct muster_run *run)
+{
+    struct muster_shm_run *shm = run->shm;
+    const struct muster_view *view = run->group->view;
+
+    run->is_adopting = true;
+    shm->is_blocked = false;
+    for (uint32_t i = 0; i < shm->n; i++) {
+        struct muster_shm_participant *participant = &shm->participants[i];
+
+        if (participant->peer != NULL &&
+            !muster_view_find(view, &participant->peer->incarnation, NULL))
+            muster_shm_leave(run, i);
+    }
+    (void)muster_shm_step(run);
+    if (shm->is_left_behind)
+        muster_run_give_up(run);
+    muster_shm_drive(run->group);
+}

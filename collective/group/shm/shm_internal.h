@@ -1,0 +1,309 @@
+/* What lies on a board, and one operation through boards. */
+#ifndef MUSTER_COLLECTIVE_SHM_INTERNAL_H
+#define MUSTER_COLLECTIVE_SHM_INTERNAL_H
+
+#include "collective/group/group_internal.h"
+#include "collective/group/shm/shm.h"
+
+#include <stdatomic.h>
+
+#define MUSTER_SHM_BOARD_BYTES_MIN (sizeof(struct muster_shm_board) + ((size_t)4 << 20))
+#define SHM_STAGES_IDLE_MAX        8u
+#define SHM_LINE_BYTES             64u
+/* Messages to one member that are shown at the same time: more go in frames. */
+#define SHM_SHOWN_MAX    16u
+#define SHM_LANE_ENTRIES 16u
+#define SHM_HEAP_CLASSES 32u
+/* A process looks whether the others are dead once in so many looks without news. */
+#define SHM_LOOKS_PER_DEATH 2u
+/* … and how far they are with what has been delivered here, when no announcement has said it. */
+#define SHM_LOOKS_PER_DONE 16u
+
+/** Where a participant's input lies. */
+enum muster_shm_input {
+    SHM_INPUT_NONE,  /* it gives nothing */
+    SHM_INPUT_BOARD, /* in a slot of its board */
+    SHM_INPUT_SHARE, /* in memory that the others have mapped */
+};
+
+/**
+ * One operation of one process, on its board. Written by its owner alone; kept until all
+ * participants have what they need of it, and validated again after reading: `ready` changes before
+ * anything else does.
+ */
+struct muster_shm_entry {
+    _Alignas(SHM_LINE_BYTES) _Atomic uint64_t ready; /* key of the operation, stored last */
+    uint64_t ordinal;
+    uint64_t descriptor;
+    uint64_t input_offset;
+    uint64_t weight;
+    uint64_t done_before; /* host_lane.done at that time */
+    uint32_t input, input_share;
+    uint32_t slot_at; /* lines */
+    /* Participants that it goes on without, a bit each; loaded before `ready` is validated. */
+    _Alignas(SHM_LINE_BYTES) _Atomic uint64_t left;
+    _Alignas(SHM_LINE_BYTES) _Atomic uint64_t complete; /* key: has its whole result */
+    _Atomic uint32_t
+        published; /* chunks of its own before it are sums, in the place of its input */
+    /* exchanges whose counts are the caller's: where the participants' parts begin in its input, in
+     * elements, and their end; and what makes 0 with the others' when all expect what they get */
+    uint64_t parts[MUSTER_SHM_MEMBERS_MAX + 1], balance;
+    /* The slot has the sum of the chunk before it; 0: none. Nobody looks before a death. */
+    _Alignas(SHM_LINE_BYTES) _Atomic uint32_t held;
+    /* It sums the chunk before it, which a dead participant has left: the others take another. 0:
+     * none. A hint. */
+    _Atomic uint32_t taken;
+};
+
+/** What a participant takes of another's input, in bytes. */
+struct muster_shm_part {
+    uint64_t first, bytes;
+    uint64_t balance; /* as in its entry; else 0 */
+};
+
+struct muster_shm_lane {
+    _Alignas(SHM_LINE_BYTES) _Atomic uint64_t done; /* it needs nothing of operations before it */
+};
+
+struct muster_shm_heap {
+    uint64_t top;                    /* bytes; 0: not initialised */
+    uint32_t free[SHM_HEAP_CLASSES]; /* lines; 0: none */
+};
+
+/** A slot whose operation this process has dropped while others may still read the input in it. It is
+ * given back when its place is taken by another operation, or when the heap has nothing else. */
+struct muster_shm_kept {
+    uint32_t line; /* 0: none */
+    uint32_t class;
+};
+
+/** A copy of an input, for memory that the others do not map. */
+struct muster_shm_stage {
+    void *at; /* NULL: none */
+    size_t bytes;
+};
+
+/** A message, on its sender's board. */
+struct muster_shm_shown {
+    _Alignas(SHM_LINE_BYTES) _Atomic uint64_t key; /* 0: none. Stored last, taken back first */
+    uint64_t offset, count;
+    uint32_t input, share;       /* enum muster_shm_input; NONE: it goes in frames */
+    uint32_t dtype, first_open;  /* the sender has no open message before */
+    _Atomic uint32_t is_awaited; /* the sender looks for `taken` */
+};
+
+/** What a receiver says of a message, on its own board. */
+struct muster_shm_taken {
+    _Atomic uint64_t looks_for, taken; /* keys */
+};
+
+struct muster_shm_board {
+    struct muster_shm_lane lanes[MUSTER_LANES_MAX];
+    struct muster_shm_entry entries[MUSTER_LANES_MAX][SHM_LANE_ENTRIES];
+    struct muster_shm_shown shown[MUSTER_SHM_MEMBERS_MAX][SHM_SHOWN_MAX]; /* by receiver */
+    struct muster_shm_taken taken[MUSTER_SHM_MEMBERS_MAX][SHM_SHOWN_MAX]; /* by sender */
+    /* its owner's own */
+    _Alignas(SHM_LINE_BYTES) struct muster_shm_heap heap;
+    uint64_t messages_bytes; /* that are in slots */
+    struct muster_shm_stage idle_stages[SHM_STAGES_IDLE_MAX];
+    bool is_taken[MUSTER_LANES_MAX][SHM_LANE_ENTRIES];
+    struct muster_shm_kept kept[MUSTER_LANES_MAX][SHM_LANE_ENTRIES];
+    _Alignas(SHM_LINE_BYTES) _Atomic uint32_t is_asleep; /* wants to be signalled */
+    _Alignas(SHM_LINE_BYTES) _Atomic uint64_t beat; /* moves while it works on its operations */
+};
+
+/** The members of one epoch that work through boards. Counted: by the group and by its runs, which
+ * may outlive it. */
+struct muster_shm {
+    struct muster_env *env;
+    struct muster_board *board; /* NULL: none */
+    struct muster_group *group; /* NULL: closed */
+    struct muster_list node;    /* the others of this board, a ring */
+    uint32_t references, n;
+    bool is_answered, is_settled, is_used, is_short;
+    uint32_t yes_count;
+    uint64_t *done;                   /* by lane and rank: what announcements said; a hint */
+    bool *is_heard;                   /* by rank */
+    struct muster_board_peer **peers; /* by rank; the own is NULL */
+};
+
+struct muster_shm_participant {
+    const struct muster_shm_entry *entry;
+    const struct muster_shm_lane *lane;
+    struct muster_board_peer *peer; /* NULL: this process */
+    const uint8_t *board;
+    size_t board_bytes;
+    const uint8_t *input; /* the part that this one takes … */
+    uint64_t bytes;       /* … and its length */
+    uint64_t seen;        /* its beat at the last look for those that have stalled */
+    uint32_t rank;        /* in the epoch of the run */
+    bool is_ready, is_dead, is_complete;
+    bool is_gone; /* it may live, and read; nobody waits for it */
+};
+
+/** What one participant owns. */
+struct muster_shm_stream {
+    uint32_t next; /* first chunk, or piece of a part, that is not known to be in the output here */
+};
+
+struct muster_shm_run {
+    struct muster_shm *link;
+    struct muster_shm_entry *entry; /* the own */
+    uint64_t key, ordinal;
+    uint64_t balance; /* of those that are ready */
+    uint32_t n, index, entry_index, stream_count;
+    uint32_t ready_count, complete_count, looks;
+    uint32_t slot_class;             /* of the heap */
+    size_t slot_bytes, marks_offset; /* of the whole slot; of the marks in it */
+    uint8_t *slot;                   /* NULL: none */
+    uint32_t idle;                   /* looks for a chunk that the dead have left, in vain */
+    struct muster_shm_stage stage;
+    bool is_announced, is_blocked;
+    bool is_begun;       /* something of an output has changed */
+    bool is_unsure;      /* the last piece of a sum has not been validated */
+    bool is_left_behind; /* the others have gone on without this process: it cannot end well here */
+    bool has_seen;       /* participants[i].seen are set */
+    struct muster_shm_participant *participants;
+    struct muster_shm_stream *streams;
+    const void **sources; /* scratch: n */
+    uint64_t *weights;    /* by participant, of those that are ready */
+};
+
+/** A hint: this processor will write the line, so fetch it for writing. Without options compilers turn
+ * their own hint into one for reading. */
+static inline void muster_shm_own_line(const void *at)
+{
+#if defined(__x86_64__)
+    __asm__ volatile("prefetchw %0" : : "m"(*(const uint8_t *)at));
+#else
+    __builtin_prefetch(at, 1);
+#endif
+}
+
+/** Why a member says no to boards: of a frame BOARD, as its `chunk`. */
+enum muster_shm_refusal {
+    MUSTER_SHM_REFUSES, /* it does not say why */
+    MUSTER_SHM_REFUSES_BY_CHOICE,
+    MUSTER_SHM_HAS_NO_BOARD,
+    MUSTER_SHM_REACHES_NO_PEER,
+};
+
+/* collective/group/shm/reason.c */
+/** The group's wire is settled: kept for muster_group_wire_reason, and logged. */
+__attribute__((format(printf, 3, 4))) void muster_shm_say(struct muster_group *group,
+                                                          const char *wire, const char *fmt, ...);
+/** NULL: its members may agree on boards. */
+const char *muster_shm_ineligible_reason(const struct muster_view *view);
+/** After the name of a member. Static text. */
+const char *muster_shm_refusal_text(uint32_t refusal);
+
+/* collective/group/shm/link.c */
+struct muster_shm *muster_shm_ref(struct muster_shm *shm);
+void muster_shm_unref(struct muster_shm *shm);
+
+/* collective/group/shm/board.c */
+struct muster_shm_board *muster_shm_board_of(struct muster_board *board);
+const struct muster_shm_board *muster_shm_board_of_peer(const struct muster_board_peer *peer);
+uint64_t muster_shm_ordinal(const struct muster_op_id *id);
+uint64_t muster_shm_key(uint64_t epoch, const struct muster_op_id *id);
+uint32_t muster_shm_entry_index(const struct muster_op_id *id);
+
+/* collective/group/shm/heap.c: memory of a board for slots, in powers of two from 1 KiB on */
+/** NULL: nowhere is that much free at a multiple of its size. What was taken has no say in what can be
+ * taken once it has been given back. */
+uint8_t *muster_shm_heap_take(struct muster_board *board, size_t bytes, uint32_t *ret_class);
+void muster_shm_heap_give(struct muster_board *board, uint8_t *at, uint32_t class);
+/** The slot stays as it is while others may read it; one per place of a lane. */
+void muster_shm_kept_set(struct muster_board *board, uint32_t lane_index, uint32_t entry_index,
+                         const uint8_t *slot, uint32_t class);
+/** Takes the announcement of the dropped operation back, if a slot is kept for it, and gives that to
+ * the heap. Returns whether there was one. */
+bool muster_shm_kept_give(struct muster_board *board, uint32_t lane_index, uint32_t entry_index);
+bool muster_shm_kept_give_all(struct muster_board *board);
+
+/* collective/group/shm/run.c */
+void muster_shm_point(const struct muster_run *run, const char *point);
+/** Participants that have been read from are still there: what was read is what they had. */
+bool muster_shm_is_valid(const struct muster_run *run);
+/** Look who is dead, now and then. */
+void muster_shm_look(struct muster_run *run);
+/** The buffer with what a run knows of its participants. */
+size_t muster_shm_table_bytes(const struct muster_plan *plan);
+/** A slot for the input (flat), or for the sum of one chunk. */
+size_t muster_shm_slot_bytes(const struct muster_plan *plan, size_t input_bytes);
+/** Signal the participants that sleep. */
+void muster_shm_wake(struct muster_run *run);
+
+/* collective/group/shm/leave.c */
+/** Nobody waits for it: its inputs and what it has published stay good. */
+static inline bool muster_shm_is_out(const struct muster_shm_participant *participant)
+{
+    return participant->is_dead || participant->is_gone;
+}
+/** This process runs. */
+void muster_shm_beat(struct muster_run *run);
+/** Go on without a participant that lives. Before anything that it may still read changes. */
+void muster_shm_leave(struct muster_run *run, uint32_t index);
+/** Whom the others have left behind is left behind here, too. */
+void muster_shm_hear_left(struct muster_run *run);
+/** The participant has all that it needs, or needs nothing any more (collective/group/shm/run.c). */
+bool muster_shm_is_through(const struct muster_run *run, uint32_t index);
+
+/* collective/group/shm/input.c */
+/** Fill in where the others find the input. False: not yet, or never (its abort is proposed). */
+bool muster_shm_show_input(struct muster_run *run, size_t bytes);
+void muster_shm_hide_input(struct muster_run *run);
+/** Memory that peers map, or will: for a copy. False: none. */
+bool muster_shm_stage_take(struct muster_board *board, size_t bytes,
+                           struct muster_shm_stage *ret_stage);
+/** Keep it for the next operations. */
+void muster_shm_stage_give(struct muster_board *board, struct muster_shm_stage *stage);
+/** memcpy, through the caches. */
+void muster_shm_copy(uint8_t *into, const uint8_t *from, size_t bytes);
+/** At the end of the last group. */
+void muster_shm_drop_stages(struct muster_board *board);
+
+/* collective/group/shm/exchange.c */
+/** What this process shows of its input. */
+size_t muster_shm_input_bytes(const struct muster_run *run);
+/** What it takes of the participant's; from counts that one has announced, which may be nonsense. */
+struct muster_shm_part muster_shm_part_of(const struct muster_run *run, uint32_t giver);
+/** Announce the counts of the caller's. */
+void muster_shm_show_parts(struct muster_run *run);
+/** It is what is expected here; of the last participant: and all others get what they expect. */
+bool muster_shm_part_fits(struct muster_run *run, uint32_t giver,
+                          const struct muster_shm_part *part);
+/** Take a piece of each part, or sum one. True: something moved. */
+bool muster_shm_exchange_move(struct muster_run *run);
+bool muster_shm_exchange_is_whole(const struct muster_run *run);
+/** Everything at once. */
+void muster_shm_exchange_finish(struct muster_run *run);
+
+/* collective/group/shm/flat.c */
+/** into[i] = shm->sources[0][i] (op) shm->sources[1][i] …; MEAN divides. */
+void muster_shm_reduce_all(struct muster_run *run, void *into, uint64_t count);
+bool muster_shm_flat_finish(struct muster_run *run);
+/* collective/group/shm/chunks.c */
+void muster_shm_chunks_begin(struct muster_run *run);
+/** Sum and copy some chunks that are there. True: something moved. */
+bool muster_shm_chunks_move(struct muster_run *run);
+bool muster_shm_chunks_are_whole(const struct muster_run *run);
+/** Bytes from the start of the tensor. */
+size_t muster_shm_chunk_offset(const struct muster_run *run, uint32_t c);
+/** Into the slot. False: the inputs are not what they were any more, the run is blocked. */
+bool muster_shm_reduce_chunk(struct muster_run *run, uint32_t c);
+/** The chunk's place will be overwritten, where its input is: from now on the sum in the slot counts. */
+void muster_shm_hold_chunk(struct muster_run *run, uint32_t c);
+/** Into the output, and into the copy of the input that the others read, if there is one: they find
+ * the sum in the place of this process's input. */
+void muster_shm_place_chunk(struct muster_run *run, uint32_t c, const uint8_t *from);
+/* collective/group/shm/takeover.c */
+/** Sum a chunk that a dead participant has left and nobody has taken. True: something
+ * moved. */
+bool muster_shm_inherit(struct muster_run *run);
+/** Whoever shows the sum of a chunk which a dead participant has left; n: nobody. */
+uint32_t muster_shm_find_inherited(const struct muster_run *run, uint32_t c);
+/** Bytes of the marks for chunks that were inherited; they lie behind the slot. */
+size_t muster_shm_marks_bytes(const struct muster_plan *plan);
+
+#endif

@@ -1,0 +1,177 @@
+/* What a participant of an all_reduce who is out (dead, or left behind) has left: whoever has nothing
+ * else to do sums the next chunk that nobody shows.
+ *
+ * Nobody is asked. A process shows on its board which chunk it has taken, so that the others take
+ * another; and it marks those whose sum stands in the place of its input. Two that take the same
+ * chunk at once sum the same bits, unless one has begun to place them, where the other reads: that
+ * one sees it afterwards, and drops what it has. */
+#include "collective/group/shm/shm_internal.h"
+
+#include <string.h>
+
+#define MARK_BITS 64u
+/* Looks in vain after which a process takes what another has taken, who may be kept from running. */
+#define IDLE_LOOKS_MAX 64u
+
+typedef _Atomic uint64_t mark_word;
+
+size_t muster_shm_marks_bytes(const struct muster_plan *plan)
+{
+    return (plan->chunk_count + MARK_BITS - 1) / MARK_BITS * sizeof(mark_word);
+}
+
+static const uint8_t *slot_of(const struct muster_run *run, uint32_t i)
+{
+    const struct muster_shm_participant *participant = &run->shm->participants[i];
+    size_t at = (size_t)participant->entry->slot_at * SHM_LINE_BYTES;
+
+    return at + run->shm->slot_bytes > participant->board_bytes ? NULL : participant->board + at;
+}
+
+static bool is_marked(const struct muster_run *run, uint32_t i, uint32_t c)
+{
+    const uint8_t *slot = slot_of(run, i);
+    const mark_word *marks;
+
+    if (slot == NULL)
+        return false;
+    marks = (const mark_word *)(const void *)(slot + run->shm->marks_offset);
+    return (atomic_load_explicit(&marks[c / MARK_BITS], memory_order_acquire) >> c % MARK_BITS &
+            1) != 0;
+}
+
+static void mark(struct muster_run *run, uint32_t c)
+{
+    struct muster_shm_run *shm = run->shm;
+    mark_word *word = (mark_word *)(void *)(shm->slot + shm->marks_offset) + c / MARK_BITS;
+    uint64_t marks = atomic_load_explicit(word, memory_order_relaxed);
+
+    muster_shm_point(run, "before mark");
+    atomic_store_explicit(word, marks | UINT64_C(1) << c % MARK_BITS, memory_order_release);
+    muster_shm_point(run, "mark");
+}
+
+uint32_t muster_shm_find_inherited(const struct muster_run *run, uint32_t c)
+{
+    const struct muster_shm_run *shm = run->shm;
+
+    for (uint32_t i = 0; i < shm->n; i++) {
+        uint32_t participant = (shm->index + i) % shm->n;
+
+        if (is_marked(run, participant, c))
+            return participant;
+    }
+    return shm->n;
+}
+
+static bool is_held(const struct muster_shm_participant *participant, uint32_t c)
+{
+    return atomic_load_explicit(&participant->entry->held, memory_order_acquire) == c + 1;
+}
+
+/* Another is at it. Who places its sum cannot be helped. */
+static bool is_in_hand(const struct muster_run *run, uint32_t c)
+{
+    const struct muster_shm_run *shm = run->shm;
+
+    for (uint32_t i = 0; i < shm->n; i++) {
+        const struct muster_shm_participant *participant = &shm->participants[i];
+
+        if (i == shm->index || muster_shm_is_out(participant))
+            continue;
+        if (is_held(participant, c) ||
+            (shm->idle < IDLE_LOOKS_MAX &&
+             atomic_load_explicit(&participant->entry->taken, memory_order_relaxed) == c + 1))
+            return true;
+    }
+    return false;
+}
+
+/* The sum stands in somebody's tensor. */
+static bool is_shown(const struct muster_run *run, uint32_t c)
+{
+    const struct muster_shm_entry *owner =
+        run->shm->participants[c / run->plan.chunks_per_block].entry;
+
+    return muster_shm_find_inherited(run, c) < run->shm->n ||
+           atomic_load_explicit(&owner->published, memory_order_acquire) >
+               c % run->plan.chunks_per_block;
+}
+
+/* Somebody has begun to overwrite inputs with the sum. Held first: who holds another by now has
+ * shown this one before. */
+static bool is_begun(const struct muster_run *run, uint32_t c)
+{
+    for (uint32_t i = 0; i < run->shm->n; i++)
+        if (is_held(&run->shm->participants[i], c))
+            return true;
+    return is_shown(run, c);
+}
+
+/* The sum of a participant who is out and was about to place it: its input may be gone. One that
+ * lives may go on meanwhile: false when it has shown its sum and its slot may have another. */
+static bool take_held(struct muster_run *run, uint32_t i, uint32_t c)
+{
+    const uint8_t *slot = slot_of(run, i);
+
+    atomic_thread_fence(memory_order_release); /* what the own slot held has been shown */
+    if (slot == NULL)
+        return false;
+    muster_shm_point(run, "before take");
+    memcpy(run->shm->slot, slot, run->shm->marks_offset);
+    return muster_shm_is_valid(run) && is_held(&run->shm->participants[i], c) && !is_shown(run, c);
+}
+
+/* True: the slot has it. */
+static bool find_held(struct muster_run *run, uint32_t c)
+{
+    for (uint32_t i = 0; i < run->shm->n; i++)
+        if (muster_shm_is_out(&run->shm->participants[i]) && is_held(&run->shm->participants[i], c))
+            return take_held(run, i, c);
+    return false;
+}
+
+/* True: chunk *ret_c is to be summed. */
+static bool find_left(const struct muster_run *run, uint32_t *ret_c)
+{
+    const struct muster_shm_run *shm = run->shm;
+
+    for (uint32_t s = 0; s < shm->stream_count; s++)
+        for (uint32_t j = shm->streams[s].next;
+             muster_shm_is_out(&shm->participants[s]) && j < run->plan.chunks_per_block; j++) {
+            uint32_t c = s * run->plan.chunks_per_block + j;
+
+            if (is_shown(run, c) || is_in_hand(run, c))
+                continue;
+            *ret_c = c;
+            return true;
+        }
+    return false;
+}
+
+/* Into the slot. False: the inputs are not what they were any more. */
+static bool sum(struct muster_run *run, uint32_t c)
+{
+    return muster_shm_reduce_chunk(run, c) && !is_begun(run, c);
+}
+
+bool muster_shm_inherit(struct muster_run *run)
+{
+    struct muster_shm_run *shm = run->shm;
+    uint32_t c;
+
+    if (!find_left(run, &c)) {
+        shm->idle++;
+        return false;
+    }
+    shm->idle = 0;
+    atomic_store_explicit(&shm->entry->taken, c + 1, memory_order_relaxed);
+    muster_shm_point(run, "taken");
+    if (!find_held(run, c) && !sum(run, c))
+        return false;
+    muster_shm_hold_chunk(run, c);
+    muster_shm_place_chunk(run, c, shm->slot);
+    mark(run, c);
+    muster_shm_wake(run);
+    return true;
+}

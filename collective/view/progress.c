@@ -1,0 +1,34 @@
+/* The progress vector as a value. */
+#include "collective/view/progress.h"
+
+void muster_progress_fini(struct muster_progress *progress)
+{
+    for (uint32_t i = 0; i < progress->op_count; i++)
+        muster_mem_free(progress->mem, progress->ops[i].chunks_final);
+    muster_mem_free(progress->mem, progress->ops);
+    muster_mem_free(progress->mem, progress->lanes);
+    progress->op_count = 0;
+    progress->ops = NULL;
+    progress->lane_count = 0;
+    progress->lanes = NULL;
+}
+
+const struct muster_progress_lane *muster_progress_lane_of(const struct muster_progress *progress,
+                                                           const struct muster_op_id *id)
+{
+    uint32_t index = MUSTER_LANE_INDEX(id->lane);
+
+    if (index >= progress->lane_count || progress->lanes[index].lane != id->lane)
+        return NULL;
+    return &progress->lanes[index];
+}
+
+/* Who has not made the split yet may have any color. */
+bool muster_progress_is_apart(const struct muster_progress *progress, const struct muster_op_id *id)
+{
+    uint32_t index = MUSTER_LANE_INDEX(id->lane);
+
+    return id->lane >= MUSTER_LANE_COLOR && index < progress->lane_count &&
+           progress->lanes[index].lane >= MUSTER_LANE_COLOR &&
+           progress->lanes[index].lane != id->lane;
+}

@@ -1,0 +1,91 @@
+/* The wire as groups see it: peers by incarnation, frames out, frames in. */
+#ifndef MUSTER_COLLECTIVE_WIRE_H
+#define MUSTER_COLLECTIVE_WIRE_H
+
+#include "collective/wire/buffer_pool.h"
+#include "collective/group/group.h"
+
+struct muster_wire_peer;
+
+/** Types of frames of channel COLLECTIVE. */
+enum muster_frame_type {
+    MUSTER_FRAME_START = 1, /* the sender has started the op and takes final chunks; of an exchange:
+                               it has all pieces before `chunk`, expects `offset` elements */
+    MUSTER_FRAME_REDUCE,    /* partial sum of a chunk */
+    MUSTER_FRAME_GATHER,    /* final value of a chunk; without payload: it is final at its owner */
+    MUSTER_FRAME_INPUT,     /* the whole input of the sender (direct) */
+    MUSTER_FRAME_COMPLETE,  /* the sender has its whole result */
+    MUSTER_FRAME_FETCH,     /* wanted: chunks [chunk, chunk + phase) */
+    MUSTER_FRAME_CHUNK,     /* final value of a chunk, asked for by FETCH */
+    MUSTER_FRAME_MISMATCH,  /* payload: the description of the operation as the sender calls it */
+    MUSTER_FRAME_QUERY,     /* have you started it? */
+    MUSTER_FRAME_STATUS,    /* flags 1: yes */
+    MUSTER_FRAME_PIECE,     /* chunk-th piece of the part for the receiver; offset: its elements */
+    MUSTER_FRAME_BOARD,     /* flags 1: the sender can use the boards of all; of no operation */
+    MUSTER_FRAME_STEP,      /* a message of a plan of steps: number `phase` of chunk `chunk` */
+    /* Messages; flags: dtype, offset: elements; from the sender, phase: its lowest open sequence. */
+    MUSTER_FRAME_OFFER,    /* it has been started */
+    MUSTER_FRAME_TAKE,     /* the receiver has started it too, and has all pieces before `chunk` */
+    MUSTER_FRAME_MESSAGE,  /* chunk-th piece */
+    MUSTER_FRAME_WITHDRAW, /* the sender gives it up */
+    MUSTER_FRAME_OUTCOME,  /* from the receiver: how it ended (flags: rc; phase: dtype) */
+    MUSTER_FRAME_ALARM, /* of a backend: what the members were making has failed at the sender; op: the
+                           round in which all tell how it went */
+};
+
+/** What the wire tells the group that it serves. Like muster_peer_link_events, with the peer's
+ * rank. */
+struct muster_wire_client {
+    void *(*on_frame)(void *client, uint32_t rank, const struct muster_frame_header *header);
+    void (*on_progress)(void *client, uint32_t rank, const struct muster_frame_header *header,
+                        void *buffer, uint32_t bytes_done);
+    void (*on_payload)(void *client, uint32_t rank, const struct muster_frame_header *header,
+                       void *buffer);
+    /* A frame of a higher epoch waits on this peer's link, which is paused until the next attach.
+     */
+    void (*on_higher_epoch)(void *client, const struct muster_incarnation *peer, uint64_t epoch);
+    /* The frame that was coming in from there will not come to its end. */
+    void (*on_abandoned)(void *client, uint32_t rank);
+    /* The link is lost for good: a broken connection that is healed in time goes unnoticed. */
+    void (*on_link_down)(void *client, uint32_t rank, const struct muster_error *error);
+};
+
+/** Serve `client`: the members of view get links, and only frames of its epoch are let through.
+ * Links of others stay until they break. RESOURCE_EXHAUSTED. */
+MUSTER_MUST_CHECK enum muster_rc muster_wire_attach(struct muster_wire *wire,
+                                                    const struct muster_view *view,
+                                                    const struct muster_wire_client *client,
+                                                    void *data);
+/** Serve nobody; a no-op when another client is attached. */
+void muster_wire_detach(struct muster_wire *wire, void *data);
+
+/** One frame to the member with that rank. payload is borrowed until the peer is known to have it or
+ * recall takes it back; `buffer` (from the wire's pool, may be NULL) is unreferenced then. Memory
+ * without a buffer may change as soon as something has come that depends on the frame's arrival (the
+ * final value of its chunk, COMPLETE of all). Frames to a peer whose link is lost are dropped. */
+void muster_wire_send(struct muster_wire *wire, uint32_t rank,
+                      const struct muster_frame_header *header, const void *payload, void *buffer);
+
+/** Frames of the lane with that index go before queued ones of lanes of lower priority (0 … 255, 0 at
+ * first). */
+void muster_wire_set_priority(struct muster_wire *wire, uint32_t lane, uint8_t priority);
+
+/** Take back every frame of epochs < epoch, and stop receiving into their buffers. */
+void muster_wire_recall(struct muster_wire *wire, uint64_t epoch);
+/** The same for one operation; a description (MISMATCH) that has begun to arrive is still received:
+ * it may be the one that says that the operation is over there. */
+void muster_wire_recall_op(struct muster_wire *wire, const struct muster_op_id *op);
+
+/** Read no further frames from that peer until resume (the frame in on_frame that got NULL is asked
+ * for again). */
+void muster_wire_pause(struct muster_wire *wire, uint32_t rank);
+void muster_wire_resume(struct muster_wire *wire, uint32_t rank);
+/** The peer breaks the protocol: its link is closed. */
+void muster_wire_refuse(struct muster_wire *wire, uint32_t rank, const char *text);
+
+/** Every frame has left. */
+bool muster_wire_is_idle(const struct muster_wire *wire);
+
+struct muster_buffer_pool *muster_wire_pool(struct muster_wire *wire);
+
+#endif

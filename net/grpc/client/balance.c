@@ -1,0 +1,244 @@
+/* Which subchannels a channel has, what their states come to, and which one takes the next call. */
+#include "net/grpc/client/balance.h"
+
+#include <string.h>
+
+#include "net/grpc/client/channel_internal.h"
+
+static struct muster_rpc_subchannel *subchannel_of(struct muster_list *node)
+{
+    return MUSTER_CONTAINER_OF(node, struct muster_rpc_subchannel, node);
+}
+
+#define FOR_EACH(channel, at)                                                                      \
+    for (struct muster_list *at = (channel)->subchannels.next; at != &(channel)->subchannels;      \
+         at = at->next)
+
+/* The live one that leads to address, or NULL. */
+static struct muster_rpc_subchannel *find(const struct muster_channel *channel,
+                                          const struct muster_address *address)
+{
+    FOR_EACH(channel, node)
+    {
+        struct muster_rpc_subchannel *subchannel = subchannel_of(node);
+
+        if (subchannel->state != MUSTER_CHANNEL_SHUTDOWN &&
+            muster_address_is_equal(&subchannel->endpoint.address, address))
+            return subchannel;
+    }
+    return NULL;
+}
+
+/* False: no memory. */
+static bool keep_or_add(struct muster_channel *channel, size_t i)
+{
+    const struct muster_address *address = &channel->resolution->addresses[i];
+    struct muster_rpc_subchannel *subchannel = find(channel, address);
+
+    if (subchannel == NULL) {
+        subchannel = muster_rpc_subchannel_new(channel, NULL, 0);
+        if (subchannel == NULL)
+            return false;
+        subchannel->endpoint = channel->target.endpoints[channel->resolution->sources[i]];
+        subchannel->endpoint.address = *address; /* host stays the name that the server must have */
+    }
+    subchannel->is_kept = true;
+    return true;
+}
+
+/* One that has to be connected to, or NULL. */
+static struct muster_rpc_subchannel *first_idle(const struct muster_channel *channel)
+{
+    FOR_EACH(channel, node)
+    {
+        if (subchannel_of(node)->state == MUSTER_CHANNEL_IDLE)
+            return subchannel_of(node);
+    }
+    return NULL;
+}
+
+/* What the names lead to now: new servers are connected to, vanished ones end with their calls. */
+static void adopt(struct muster_channel *channel)
+{
+    struct muster_rpc_resolution *resolution = channel->resolution;
+    struct muster_rpc_subchannel *subchannel;
+    struct muster_list *node, *next;
+    bool is_complete = true;
+
+    FOR_EACH(channel, at)
+    {
+        subchannel_of(at)->is_kept = false;
+    }
+    for (size_t i = 0; i < resolution->address_count; i++)
+        is_complete = keep_or_add(channel, i) && is_complete;
+    if (!is_complete) {
+        (void)muster_error_set(&resolution->error, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
+        muster_rpc_resolution_repeat(resolution);
+    }
+    for (node = channel->subchannels.next; node != &channel->subchannels; node = next) {
+        next = node->next;
+        subchannel = subchannel_of(node);
+        if (!subchannel->is_kept)
+            muster_rpc_subchannel_close(subchannel, true);
+    }
+    while ((subchannel = first_idle(channel)) != NULL)
+        muster_rpc_subchannel_connect(subchannel); /* may fail at once, and others take calls */
+}
+
+static void on_result(struct muster_rpc_resolution *resolution, enum muster_rc rc)
+{
+    struct muster_channel *channel = resolution->data;
+
+    if (channel->state == MUSTER_CHANNEL_SHUTDOWN) {
+        muster_channel_check_closed(channel);
+        return;
+    }
+    if (rc == MUSTER_OK)
+        adopt(channel);
+    muster_channel_update(channel);
+}
+
+static enum muster_rc round_robin_open(struct muster_channel *channel)
+{
+    const struct muster_channel_options *options = &channel->options;
+    struct muster_mem *mem = channel->env->mem;
+    struct muster_rpc_resolution *resolution = muster_mem_alloc_zero(mem, 1, sizeof(*resolution));
+
+    if (resolution == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    channel->resolution = resolution;
+    resolution->data = channel;
+    resolution->env = channel->env;
+    resolution->target = &channel->target;
+    resolution->timeout_ns = options->connect_timeout_ns;
+    resolution->backoff_base_ns = options->backoff_base_ns;
+    resolution->backoff_max_ns = options->backoff_max_ns;
+    resolution->on_result = on_result;
+    muster_rpc_resolution_init(resolution);
+    if (options->health_service == NULL)
+        return MUSTER_OK;
+    channel->health_service =
+        muster_mem_strndup(mem, options->health_service, strlen(options->health_service));
+    return channel->health_service != NULL ? MUSTER_OK : MUSTER_RESOURCE_EXHAUSTED;
+}
+
+/* Fisher and Yates: all orders are as likely. */
+static void shuffle_endpoints(struct muster_channel *channel)
+{
+    struct muster_endpoint *endpoints = channel->target.endpoints;
+
+    for (size_t left = channel->target.count; left > 1; left--) {
+        size_t i = muster_rng_below(channel->env->rng, left);
+        struct muster_endpoint swap = endpoints[i];
+
+        endpoints[i] = endpoints[left - 1];
+        endpoints[left - 1] = swap;
+    }
+}
+
+enum muster_rc muster_rpc_balance_open(struct muster_channel *channel,
+                                       struct muster_error *ret_error)
+{
+    enum muster_rc rc = MUSTER_OK;
+
+    if (channel->options.is_shuffled)
+        shuffle_endpoints(channel);
+    if (channel->options.load_balancing == MUSTER_ROUND_ROBIN)
+        rc = round_robin_open(channel);
+    else if (channel->options.health_service != NULL)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "health_service is of use with MUSTER_ROUND_ROBIN only");
+    else if (muster_rpc_subchannel_new(channel, channel->target.endpoints, channel->target.count) ==
+             NULL)
+        rc = MUSTER_RESOURCE_EXHAUSTED;
+    return rc == MUSTER_OK ? rc : muster_error_set(ret_error, rc, "out of memory");
+}
+
+void muster_rpc_balance_begin(struct muster_channel *channel)
+{
+    channel->is_begun = true;
+    if (channel->resolution == NULL)
+        muster_rpc_subchannel_connect(subchannel_of(channel->subchannels.next));
+    else
+        muster_rpc_resolution_start(channel->resolution);
+    muster_channel_update(channel);
+}
+
+enum muster_channel_state muster_rpc_balance_state(const struct muster_channel *channel)
+{
+    bool is_any = false, is_coming = false;
+
+    if (channel->resolution == NULL)
+        return subchannel_of(channel->subchannels.next)->state;
+    FOR_EACH(channel, node)
+    {
+        const struct muster_rpc_subchannel *subchannel = subchannel_of(node);
+
+        if (subchannel->state == MUSTER_CHANNEL_READY)
+            return MUSTER_CHANNEL_READY;
+        is_any = is_any || subchannel->state != MUSTER_CHANNEL_SHUTDOWN;
+        is_coming = is_coming || ((subchannel->state == MUSTER_CHANNEL_CONNECTING ||
+                                   subchannel->state == MUSTER_CHANNEL_IDLE) &&
+                                  !subchannel->has_failed);
+    }
+    if (!is_any && !channel->is_begun)
+        return MUSTER_CHANNEL_IDLE;
+    if (!is_any)
+        is_coming = !channel->resolution->has_failed;
+    return is_coming ? MUSTER_CHANNEL_CONNECTING : MUSTER_CHANNEL_TRANSIENT_FAILURE;
+}
+
+const struct muster_error *muster_rpc_balance_error(const struct muster_channel *channel)
+{
+    static const struct muster_error none = {.rc = MUSTER_OK};
+
+    FOR_EACH(channel, node)
+    {
+        if (subchannel_of(node)->error.rc != MUSTER_OK)
+            return &subchannel_of(node)->error;
+    }
+    return channel->resolution != NULL ? &channel->resolution->error : &none;
+}
+
+struct muster_rpc_subchannel *muster_rpc_balance_pick(struct muster_channel *channel)
+{
+    FOR_EACH(channel, node)
+    {
+        if (subchannel_of(node)->state != MUSTER_CHANNEL_READY)
+            continue;
+        muster_list_remove(node); /* the order of the list is the turn */
+        muster_list_append(&channel->subchannels, node);
+        return subchannel_of(node);
+    }
+    return NULL;
+}
+
+void muster_rpc_balance_on_loss(struct muster_channel *channel)
+{
+    if (channel->resolution != NULL)
+        muster_rpc_resolution_start(channel->resolution);
+}
+
+void muster_rpc_balance_close(struct muster_channel *channel)
+{
+    struct muster_list *node, *next;
+
+    if (channel->resolution != NULL)
+        muster_rpc_resolution_stop(channel->resolution);
+    for (node = channel->subchannels.next; node != &channel->subchannels; node = next) {
+        next = node->next;
+        muster_rpc_subchannel_close(subchannel_of(node), false);
+    }
+}
+
+bool muster_rpc_balance_is_closed(const struct muster_channel *channel)
+{
+    return muster_list_is_empty(&channel->subchannels) &&
+           (channel->resolution == NULL || !channel->resolution->is_looking_up);
+}
+
+void muster_rpc_balance_free(struct muster_channel *channel)
+{
+    muster_mem_free(channel->env->mem, channel->resolution);
+    muster_mem_free(channel->env->mem, channel->health_service);
+}

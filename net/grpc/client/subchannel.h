@@ -1,0 +1,143 @@
+/* A subchannel: the way of a channel to one server, through one connection after another. Pick first
+ * has one that tries all its addresses in turn, round robin one for each address. */
+#ifndef MUSTER_NET_RPC_SUBCHANNEL_H
+#define MUSTER_NET_RPC_SUBCHANNEL_H
+
+#include <muster/rpc.h>
+
+#include "net/tls/dial.h"
+#include "net/tls/dial_probe.h"
+#include "net/grpc/session.h"
+
+struct muster_grpc_call;
+struct muster_rpc_subchannel;
+
+/** One connection of a subchannel, which may have several: one current, others beside it when that
+ * is full, others draining. */
+struct muster_rpc_transport {
+    struct muster_list node;
+    struct muster_rpc_subchannel *subchannel;
+    struct muster_rpc_session session;
+    bool is_ready; /* the server's SETTINGS are there */
+    uint64_t ready_ns;
+    uint32_t call_count;
+    bool has_served; /* a call got an answer */
+    bool is_lost;    /* takes no more calls */
+    bool is_closing;
+};
+
+/** A further connection that is being made. */
+struct muster_rpc_scale {
+    struct muster_dial dial;
+    bool is_dialling;
+    struct muster_rpc_transport *transport; /* before its server's SETTINGS; else NULL */
+    uint64_t earliest_ns;                   /* of the next one */
+};
+
+struct grpc_health_v1_health_watch_call;
+
+/** The watch over a server's own word on its health. */
+struct muster_rpc_subchannel_health {
+    struct grpc_health_v1_health_watch_call *call; /* NULL: nobody asks */
+    struct muster_timer timer;
+    uint64_t backoff_ns;
+    bool is_wanted, is_open;
+    bool is_stale; /* the open call is of an earlier connection */
+};
+
+struct muster_rpc_subchannel {
+    struct muster_list node; /* of the channel's */
+    struct muster_channel *channel;
+    struct muster_endpoint endpoint;         /* its own one, when it has one */
+    const struct muster_endpoint *endpoints; /* to be tried in turn */
+    size_t endpoint_count;
+    enum muster_channel_state state; /* SHUTDOWN: it goes when its connections have */
+    struct muster_error error;       /* of the last failed attempt */
+    bool has_failed;                 /* and no attempt since then was a success */
+    bool is_kept;                    /* the resolver has named it again */
+    struct muster_list transports;
+    struct muster_rpc_transport *current; /* connecting or ready; NULL: none */
+    struct muster_rpc_scale scale;
+    struct muster_rpc_subchannel_health health;
+    struct muster_timer backoff_timer;
+    uint64_t backoff_ns;
+    /* the attempt in progress */
+    size_t endpoint_at, endpoints_tried;
+    const struct muster_address *addresses;
+    size_t address_count, address_at;
+    struct muster_lookup lookup;
+    struct muster_dial dial;
+    struct muster_dial_probe probe;
+    bool is_looking_up, is_connecting, is_probing;
+};
+
+/* net/grpc/client/subchannel.c */
+
+/** IDLE. Borrows endpoints; NULL: of its own endpoint, which the caller then sets. Gives; NULL: no
+ * memory. */
+struct muster_rpc_subchannel *muster_rpc_subchannel_new(struct muster_channel *channel,
+                                                        const struct muster_endpoint *endpoints,
+                                                        size_t count);
+/** From IDLE. */
+void muster_rpc_subchannel_connect(struct muster_rpc_subchannel *subchannel);
+/** It goes by itself, perhaps at once: out of the channel's list, then
+ * muster_channel_check_closed. is_orderly: when its calls have ended. Idempotent. */
+void muster_rpc_subchannel_close(struct muster_rpc_subchannel *subchannel, bool is_orderly);
+/** The connection takes no more calls, though its own are fine. */
+void muster_rpc_subchannel_retire(struct muster_rpc_subchannel *subchannel,
+                                  struct muster_rpc_transport *transport);
+/* for its parts */
+void muster_rpc_subchannel_attempt_failed(struct muster_rpc_subchannel *subchannel);
+void muster_rpc_subchannel_transport_ready(struct muster_rpc_subchannel *subchannel);
+/** The transport takes no more calls. */
+void muster_rpc_subchannel_transport_lost(struct muster_rpc_subchannel *subchannel,
+                                          struct muster_rpc_transport *transport,
+                                          const struct muster_error *error);
+/** A connected server can be used, or not; error is why. */
+void muster_rpc_subchannel_judge(struct muster_rpc_subchannel *subchannel,
+                                 enum muster_channel_state state, const struct muster_error *error);
+void muster_rpc_subchannel_check_gone(struct muster_rpc_subchannel *subchannel);
+
+/* net/grpc/client/subchannel_connect.c */
+void muster_rpc_subchannel_connect_begin(struct muster_rpc_subchannel *subchannel);
+/** The address under trial did not work; error is why. */
+void muster_rpc_subchannel_connect_next(struct muster_rpc_subchannel *subchannel,
+                                        const struct muster_error *error);
+/** The same of one that ended the connection before its first byte: perhaps it speaks TLS where this
+ * side does not, or the reverse, which a probe tells first. */
+void muster_rpc_subchannel_connect_doubt(struct muster_rpc_subchannel *subchannel,
+                                         const struct muster_error *error);
+void muster_rpc_subchannel_connect_cancel(struct muster_rpc_subchannel *subchannel);
+void muster_rpc_subchannel_dial_options(const struct muster_rpc_subchannel *subchannel,
+                                        struct muster_dial_options *ret_options);
+
+/* net/grpc/client/subchannel_scale.c */
+/** Of one that is READY: who takes a call. NULL: all are full, and another connection is on its way:
+ * wait for muster_channel_update. */
+struct muster_rpc_transport *muster_rpc_subchannel_choose(struct muster_rpc_subchannel *subchannel);
+/** Any one that takes calls, or NULL. */
+struct muster_rpc_transport *muster_rpc_subchannel_other(
+    const struct muster_rpc_subchannel *subchannel);
+/** scale.transport is ready, or lost. */
+void muster_rpc_subchannel_scaled(struct muster_rpc_subchannel *subchannel);
+void muster_rpc_subchannel_scale_failed(struct muster_rpc_subchannel *subchannel);
+void muster_rpc_subchannel_scale_cancel(struct muster_rpc_subchannel *subchannel);
+
+/* net/grpc/client/subchannel_health_proto.c */
+/** RESOURCE_EXHAUSTED. */
+MUSTER_MUST_CHECK enum muster_rc muster_rpc_subchannel_health_init(
+    struct muster_rpc_subchannel *subchannel);
+void muster_rpc_subchannel_health_fini(struct muster_rpc_subchannel *subchannel);
+/** On the current connection, which is ready; muster_rpc_subchannel_judge follows. */
+void muster_rpc_subchannel_health_start(struct muster_rpc_subchannel *subchannel);
+/** Idempotent; when is_open goes false, muster_rpc_subchannel_check_gone. */
+void muster_rpc_subchannel_health_stop(struct muster_rpc_subchannel *subchannel);
+
+/* net/grpc/client/transport.c */
+/** Takes stream (also on failure). Gives *ret_transport, which closes by itself when it is down. */
+MUSTER_MUST_CHECK enum muster_rc muster_rpc_transport_open(
+    struct muster_rpc_subchannel *subchannel, struct muster_stream *stream,
+    struct muster_rpc_transport **ret_transport);
+void muster_rpc_transport_close(struct muster_rpc_transport *transport);
+
+#endif

@@ -1,0 +1,197 @@
+/* Finding a server for a subchannel: endpoints in turn, their addresses in turn, then a stream. */
+#include <stdio.h>
+
+#include "net/grpc/client/channel_internal.h"
+
+static uint64_t attempt_deadline_ns(const struct muster_rpc_subchannel *subchannel)
+{
+    return muster_loop_after_ns(subchannel->channel->env->loop,
+                                subchannel->channel->options.connect_timeout_ns);
+}
+
+static void try_address(struct muster_rpc_subchannel *subchannel);
+static void try_endpoint(struct muster_rpc_subchannel *subchannel);
+
+static void next_endpoint(struct muster_rpc_subchannel *subchannel)
+{
+    subchannel->endpoint_at = (subchannel->endpoint_at + 1) % subchannel->endpoint_count;
+    subchannel->endpoints_tried++;
+    if (subchannel->endpoints_tried < subchannel->endpoint_count)
+        try_endpoint(subchannel);
+    else
+        muster_rpc_subchannel_attempt_failed(subchannel);
+}
+
+void muster_rpc_subchannel_connect_next(struct muster_rpc_subchannel *subchannel,
+                                        const struct muster_error *error)
+{
+    subchannel->error = *error;
+    subchannel->address_at++;
+    if (subchannel->address_at < subchannel->address_count)
+        try_address(subchannel);
+    else
+        next_endpoint(subchannel);
+}
+
+static void on_probe(struct muster_dial_probe *probe)
+{
+    struct muster_rpc_subchannel *subchannel = probe->data;
+
+    subchannel->is_probing = false;
+    if (subchannel->state == MUSTER_CHANNEL_SHUTDOWN)
+        muster_rpc_subchannel_check_gone(subchannel);
+    else
+        muster_rpc_subchannel_connect_next(subchannel, &probe->error);
+}
+
+void muster_rpc_subchannel_connect_doubt(struct muster_rpc_subchannel *subchannel,
+                                         const struct muster_error *error)
+{
+    const struct muster_channel *channel = subchannel->channel;
+
+    subchannel->probe.data = subchannel;
+    subchannel->is_probing =
+        muster_dial_probe_start(&subchannel->probe, channel->env,
+                                &subchannel->addresses[subchannel->address_at],
+                                channel->options.tls != NULL, error, on_probe) == MUSTER_OK;
+    if (!subchannel->is_probing)
+        muster_rpc_subchannel_connect_next(subchannel, error);
+}
+
+static void on_dial(struct muster_dial *dial, enum muster_rc rc)
+{
+    struct muster_rpc_subchannel *subchannel = dial->data;
+
+    subchannel->is_connecting = false;
+    if (subchannel->state == MUSTER_CHANNEL_SHUTDOWN) {
+        if (rc == MUSTER_OK)
+            muster_stream_close(dial->stream, NULL);
+        muster_rpc_subchannel_check_gone(subchannel);
+        return;
+    }
+    if (rc == MUSTER_OK) {
+        rc = muster_rpc_transport_open(subchannel, dial->stream, &subchannel->current);
+        if (rc == MUSTER_OK)
+            return;
+        (void)muster_error_set(&dial->error, rc, "out of memory");
+    }
+    if (dial->is_unheard)
+        muster_rpc_subchannel_connect_doubt(subchannel, &dial->error);
+    else
+        muster_rpc_subchannel_connect_next(subchannel, &dial->error);
+}
+
+/* Whose certificate it must be. */
+static const char *server_name(const struct muster_rpc_subchannel *subchannel)
+{
+    const struct muster_channel *channel = subchannel->channel;
+    const char *host;
+
+    if (channel->tls_server_name != NULL)
+        return channel->tls_server_name;
+    host = subchannel->endpoints[subchannel->endpoint_at].host;
+    return host[0] != '\0' ? host : "localhost"; /* a unix socket */
+}
+
+void muster_rpc_subchannel_dial_options(const struct muster_rpc_subchannel *subchannel,
+                                        struct muster_dial_options *ret_options)
+{
+    const struct muster_channel *channel = subchannel->channel;
+
+    *ret_options = (struct muster_dial_options){.tls = channel->options.tls,
+                                                .server_name = server_name(subchannel),
+                                                .sessions = channel->tls_sessions};
+}
+
+static void try_address(struct muster_rpc_subchannel *subchannel)
+{
+    const struct muster_channel *channel = subchannel->channel;
+    struct muster_dial_options options;
+    struct muster_error error;
+    enum muster_rc rc;
+
+    muster_rpc_subchannel_dial_options(subchannel, &options);
+    subchannel->dial.data = subchannel;
+    rc = muster_dial_start(&subchannel->dial, channel->env->net,
+                           &subchannel->addresses[subchannel->address_at], &options,
+                           attempt_deadline_ns(subchannel), on_dial);
+    if (rc == MUSTER_OK) {
+        subchannel->is_connecting = true;
+        return;
+    }
+    (void)muster_error_set(&error, MUSTER_UNAVAILABLE, "connecting failed: %s", muster_rc_text(rc));
+    muster_rpc_subchannel_connect_next(subchannel, &error);
+}
+
+static void shuffle(struct muster_lookup *lookup, struct muster_rng *rng)
+{
+    for (size_t left = lookup->address_count; left > 1; left--) {
+        size_t i = muster_rng_below(rng, left);
+        struct muster_address swap = lookup->addresses[i];
+
+        lookup->addresses[i] = lookup->addresses[left - 1];
+        lookup->addresses[left - 1] = swap;
+    }
+}
+
+static void on_lookup(struct muster_lookup *lookup, enum muster_rc rc)
+{
+    struct muster_rpc_subchannel *subchannel = lookup->data;
+
+    subchannel->is_looking_up = false;
+    if (subchannel->state == MUSTER_CHANNEL_SHUTDOWN) {
+        muster_rpc_subchannel_check_gone(subchannel);
+        return;
+    }
+    if (rc != MUSTER_OK || lookup->address_count == 0) {
+        subchannel->error = lookup->error;
+        next_endpoint(subchannel);
+        return;
+    }
+    if (subchannel->channel->options.is_shuffled)
+        shuffle(lookup, subchannel->channel->env->rng);
+    subchannel->address_count = lookup->address_count;
+    subchannel->addresses = lookup->addresses;
+    try_address(subchannel);
+}
+
+static void try_endpoint(struct muster_rpc_subchannel *subchannel)
+{
+    const struct muster_endpoint *endpoint = &subchannel->endpoints[subchannel->endpoint_at];
+    enum muster_rc rc;
+
+    subchannel->address_at = 0;
+    subchannel->address_count = 0;
+    if (endpoint->address.family != MUSTER_ADDRESS_NONE) {
+        subchannel->addresses = &endpoint->address;
+        subchannel->address_count = 1;
+        try_address(subchannel);
+        return;
+    }
+    subchannel->lookup.data = subchannel;
+    rc = muster_lookup_start(&subchannel->lookup, subchannel->channel->env->net, endpoint->host,
+                             endpoint->port, attempt_deadline_ns(subchannel), on_lookup);
+    if (rc == MUSTER_OK) {
+        subchannel->is_looking_up = true;
+        return;
+    }
+    (void)muster_error_set(&subchannel->error, MUSTER_UNAVAILABLE, "looking up %s failed: %s",
+                           endpoint->host, muster_rc_text(rc));
+    next_endpoint(subchannel);
+}
+
+void muster_rpc_subchannel_connect_begin(struct muster_rpc_subchannel *subchannel)
+{
+    subchannel->endpoints_tried = 0;
+    try_endpoint(subchannel);
+}
+
+void muster_rpc_subchannel_connect_cancel(struct muster_rpc_subchannel *subchannel)
+{
+    if (subchannel->is_looking_up)
+        muster_lookup_cancel(&subchannel->lookup);
+    if (subchannel->is_connecting)
+        muster_dial_cancel(&subchannel->dial);
+    if (subchannel->is_probing)
+        muster_dial_probe_cancel(&subchannel->probe);
+}

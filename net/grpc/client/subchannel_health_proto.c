@@ -1,0 +1,128 @@
+/* Whether a server that is connected also serves: Watch of grpc.health.v1 on that connection
+ * (gRPC A17). */
+#include <stdio.h>
+
+#include "net/grpc/client/channel_internal.h"
+
+#include "proto/health.muster.h"
+
+#define BACKOFF_JITTER 200 /* permille */
+
+static void judge(struct muster_rpc_subchannel *subchannel, enum muster_channel_state state,
+                  const char *text)
+{
+    struct muster_error error = {.rc = MUSTER_OK};
+
+    if (state != MUSTER_CHANNEL_READY)
+        (void)muster_error_set(&error, MUSTER_UNAVAILABLE, "health check: %.200s", text);
+    muster_rpc_subchannel_judge(subchannel, state, &error);
+}
+
+static void on_status(struct grpc_health_v1_health_watch_call *call,
+                      const Grpc__Health__V1__HealthCheckResponse *response)
+{
+    struct muster_rpc_subchannel *subchannel = call->data;
+    char text[MUSTER_ERROR_TEXT_BYTES];
+
+    subchannel->health.backoff_ns = subchannel->channel->options.backoff_base_ns;
+    if (response->status == GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVING) {
+        judge(subchannel, MUSTER_CHANNEL_READY, NULL);
+        return;
+    }
+    (void)snprintf(text, sizeof(text), "\"%.100s\" is not serving (status %d)",
+                   subchannel->channel->health_service, (int)response->status);
+    judge(subchannel, MUSTER_CHANNEL_TRANSIENT_FAILURE, text);
+}
+
+static void retry_later(struct muster_rpc_subchannel *subchannel)
+{
+    struct muster_rpc_subchannel_health *health = &subchannel->health;
+    struct muster_env *env = subchannel->channel->env;
+    uint64_t delay_ns = muster_rng_jitter(env->rng, health->backoff_ns, BACKOFF_JITTER);
+
+    muster_timer_start(&health->timer, env->loop, muster_loop_after_ns(env->loop, delay_ns));
+    health->backoff_ns += health->backoff_ns / 5 * 3; /* factor 1.6 */
+    if (health->backoff_ns > subchannel->channel->options.backoff_max_ns)
+        health->backoff_ns = subchannel->channel->options.backoff_max_ns;
+}
+
+static void on_done(struct grpc_health_v1_health_watch_call *call, enum muster_rc rc)
+{
+    struct muster_rpc_subchannel *subchannel = call->data;
+    struct muster_rpc_subchannel_health *health = &subchannel->health;
+
+    health->is_open = false;
+    if (!health->is_wanted) {
+        muster_rpc_subchannel_check_gone(subchannel);
+    } else if (health->is_stale) { /* it was of the connection before */
+        health->is_stale = false;
+        muster_rpc_subchannel_health_start(subchannel);
+    } else if (rc == MUSTER_UNIMPLEMENTED) {
+        MUSTER_LOG(subchannel->channel->env, WARN, "rpc_health_unimplemented", "target",
+                   subchannel->channel->target.authority);
+        judge(subchannel, MUSTER_CHANNEL_READY, NULL);
+    } else {
+        retry_later(subchannel);
+        judge(subchannel, MUSTER_CHANNEL_TRANSIENT_FAILURE, call->stub.call.status.text);
+    }
+}
+
+static void watch(struct muster_rpc_subchannel *subchannel)
+{
+    const struct muster_call_options options = {.deadline_ns = UINT64_MAX,
+                                                .subchannel = subchannel};
+    struct muster_rpc_subchannel_health *health = &subchannel->health;
+    Grpc__Health__V1__HealthCheckRequest request;
+
+    grpc__health__v1__health_check_request__init(&request);
+    request.service = subchannel->channel->health_service;
+    health->call->data = subchannel;
+    health->is_open = grpc_health_v1_health_watch_start(health->call, subchannel->channel, &options,
+                                                        &request, on_status, on_done) == MUSTER_OK;
+    if (!health->is_open)
+        retry_later(subchannel);
+}
+
+static void on_retry(struct muster_timer *timer)
+{
+    watch(timer->data);
+}
+
+enum muster_rc muster_rpc_subchannel_health_init(struct muster_rpc_subchannel *subchannel)
+{
+    struct muster_rpc_subchannel_health *health = &subchannel->health;
+    struct muster_channel *channel = subchannel->channel;
+
+    muster_timer_init(&health->timer, on_retry, subchannel);
+    if (channel->health_service == NULL)
+        return MUSTER_OK;
+    health->call = muster_mem_alloc_zero(channel->env->mem, 1, sizeof(*health->call));
+    return health->call != NULL ? MUSTER_OK : MUSTER_RESOURCE_EXHAUSTED;
+}
+
+void muster_rpc_subchannel_health_fini(struct muster_rpc_subchannel *subchannel)
+{
+    muster_timer_stop(&subchannel->health.timer);
+    muster_mem_free(subchannel->channel->env->mem, subchannel->health.call);
+}
+
+void muster_rpc_subchannel_health_start(struct muster_rpc_subchannel *subchannel)
+{
+    struct muster_rpc_subchannel_health *health = &subchannel->health;
+
+    health->is_wanted = true;
+    health->is_stale = health->is_open;
+    health->backoff_ns = subchannel->channel->options.backoff_base_ns;
+    if (!health->is_open)
+        watch(subchannel);
+}
+
+void muster_rpc_subchannel_health_stop(struct muster_rpc_subchannel *subchannel)
+{
+    struct muster_rpc_subchannel_health *health = &subchannel->health;
+
+    health->is_wanted = false;
+    muster_timer_stop(&health->timer);
+    if (health->is_open)
+        muster_call_cancel(&health->call->stub.call);
+}

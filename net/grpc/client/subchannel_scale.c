@@ -1,0 +1,118 @@
+/* Further connections to a server whose bound of concurrent streams is reached (gRPC A105). */
+#include "net/grpc/client/channel_internal.h"
+
+static bool is_usable(const struct muster_rpc_transport *transport)
+{
+    return transport->is_ready && !transport->is_lost;
+}
+
+static bool has_room(const struct muster_rpc_transport *transport)
+{
+    return transport->call_count < muster_h2_session_streams_max(transport->session.h2);
+}
+
+/* The calls that wait for it go on with what there is; the next try is not hurried. */
+static void give_up(struct muster_rpc_subchannel *subchannel)
+{
+    const struct muster_channel *channel = subchannel->channel;
+
+    subchannel->scale.earliest_ns =
+        muster_loop_after_ns(channel->env->loop, channel->options.backoff_base_ns);
+    muster_channel_update(subchannel->channel);
+}
+
+static void on_dial(struct muster_dial *dial, enum muster_rc rc)
+{
+    struct muster_rpc_subchannel *subchannel = dial->data;
+
+    subchannel->scale.is_dialling = false;
+    if (subchannel->state == MUSTER_CHANNEL_SHUTDOWN) {
+        if (rc == MUSTER_OK)
+            muster_stream_close(dial->stream, NULL);
+        muster_rpc_subchannel_check_gone(subchannel);
+        return;
+    }
+    if (rc == MUSTER_OK)
+        rc = muster_rpc_transport_open(subchannel, dial->stream, &subchannel->scale.transport);
+    if (rc != MUSTER_OK)
+        give_up(subchannel);
+}
+
+/* True: another connection is on its way. */
+static bool scale(struct muster_rpc_subchannel *subchannel)
+{
+    struct muster_rpc_scale *scale = &subchannel->scale;
+    const struct muster_channel *channel = subchannel->channel;
+    struct muster_dial_options options;
+    struct muster_stream *stream;
+
+    if (scale->is_dialling || scale->transport != NULL)
+        return true;
+    if (muster_loop_now_ns(channel->env->loop) < scale->earliest_ns)
+        return false;
+    muster_rpc_subchannel_dial_options(subchannel, &options);
+    stream = muster_h2_session_stream(subchannel->current->session.h2);
+    scale->dial.data = subchannel;
+    scale->is_dialling =
+        muster_dial_start(
+            &scale->dial, channel->env->net, muster_stream_peer(stream), &options,
+            muster_loop_after_ns(channel->env->loop, channel->options.connect_timeout_ns),
+            on_dial) == MUSTER_OK;
+    return scale->is_dialling;
+}
+
+struct muster_rpc_transport *muster_rpc_subchannel_choose(struct muster_rpc_subchannel *subchannel)
+{
+    struct muster_rpc_transport *best = subchannel->current;
+    uint32_t count = 0;
+
+    if (subchannel->channel->options.connections_max <= 1)
+        return best;
+    for (struct muster_list *node = subchannel->transports.next; node != &subchannel->transports;
+         node = node->next) {
+        struct muster_rpc_transport *transport =
+            MUSTER_CONTAINER_OF(node, struct muster_rpc_transport, node);
+
+        if (!is_usable(transport))
+            continue;
+        if (has_room(transport))
+            return transport;
+        count++;
+        if (transport->call_count < best->call_count)
+            best = transport;
+    }
+    return count < subchannel->channel->options.connections_max && scale(subchannel) ? NULL : best;
+}
+
+struct muster_rpc_transport *muster_rpc_subchannel_other(
+    const struct muster_rpc_subchannel *subchannel)
+{
+    for (struct muster_list *node = subchannel->transports.next; node != &subchannel->transports;
+         node = node->next) {
+        struct muster_rpc_transport *transport =
+            MUSTER_CONTAINER_OF(node, struct muster_rpc_transport, node);
+
+        if (is_usable(transport))
+            return transport;
+    }
+    return NULL;
+}
+
+void muster_rpc_subchannel_scaled(struct muster_rpc_subchannel *subchannel)
+{
+    subchannel->scale.transport = NULL;
+    muster_channel_update(subchannel->channel);
+}
+
+void muster_rpc_subchannel_scale_failed(struct muster_rpc_subchannel *subchannel)
+{
+    subchannel->scale.transport = NULL;
+    if (subchannel->state != MUSTER_CHANNEL_SHUTDOWN)
+        give_up(subchannel);
+}
+
+void muster_rpc_subchannel_scale_cancel(struct muster_rpc_subchannel *subchannel)
+{
+    if (subchannel->scale.is_dialling)
+        muster_dial_cancel(&subchannel->scale.dial);
+}

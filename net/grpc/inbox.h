@@ -1,0 +1,81 @@
+/* What has come on the stream of a call, up to where the application takes it: messages are shown
+ * as they are complete. While the application pauses, what comes waits here, and the stream's
+ * window stays shut by as much; the connection's does not, so that other calls go on. */
+#ifndef MUSTER_NET_RPC_INBOX_H
+#define MUSTER_NET_RPC_INBOX_H
+
+#include <muster/loop.h>
+
+#include "net/grpc/frame.h"
+#include "net/h2/session.h"
+#include "net/grpc/inflation.h"
+
+struct muster_rpc_inbox;
+
+/** What its owner does. Static table. */
+struct muster_rpc_inbox_events {
+    /* False: the call is over; nothing more is shown, what comes is dropped. */
+    bool (*is_open)(const struct muster_rpc_inbox *inbox);
+    /* is_last: the peer sends nothing behind it. */
+    void (*on_message)(struct muster_rpc_inbox *inbox, struct muster_bytes message, bool is_last);
+    void (*on_refused)(struct muster_rpc_inbox *inbox, enum muster_grpc_parsed parsed);
+    /* The peer sends no more, and all that it sent was shown. Also while paused. */
+    void (*on_end)(struct muster_rpc_inbox *inbox);
+    /* It holds more or less than before, outside of receive. */
+    void (*on_change)(struct muster_rpc_inbox *inbox);
+    /* The owner wanted its memory back amid another event: now it may go. */
+    void (*on_idle)(struct muster_rpc_inbox *inbox);
+};
+
+/** Its owner embeds it beside its stream and its parser. */
+struct muster_rpc_inbox {
+    void *data;
+    bool has_kept_message; /* the owner has a message that it has not shown yet: on_end waits while
+                              paused */
+    /* private */
+    const struct muster_rpc_inbox_events *events;
+    struct muster_loop *loop;
+    struct muster_h2_stream *stream;
+    struct muster_grpc_parser *parser;
+    struct muster_task resume_task;
+    struct muster_rpc_inflation *inflation;
+    struct muster_rpc_inflating inflating; /* waits there */
+    uint8_t *held;                         /* at most what the stream's window lets in */
+    size_t held_at, held_bytes, held_capacity;
+    bool is_paused, is_ended, is_end_told;
+    bool is_inflating; /* a message of which all has come; what is behind it waits */
+    bool is_telling, is_release_due;
+};
+
+/** Borrows all it is given. */
+void muster_rpc_inbox_init(struct muster_rpc_inbox *inbox,
+                           const struct muster_rpc_inbox_events *events, void *data,
+                           struct muster_loop *loop, struct muster_rpc_inflation *inflation,
+                           struct muster_h2_stream *stream, struct muster_grpc_parser *parser);
+/** As it was after init, for the next call; nothing is held any more. */
+void muster_rpc_inbox_reset(struct muster_rpc_inbox *inbox);
+/** As reset, but a pause stays: the call is sent again on another stream. Not amid an event. */
+void muster_rpc_inbox_restart(struct muster_rpc_inbox *inbox);
+/** True: the owner may reset or free it now. False: amid an event; on_idle follows. */
+MUSTER_MUST_CHECK bool muster_rpc_inbox_release(struct muster_rpc_inbox *inbox);
+
+/** From the stream's events. is_last: nothing follows these bytes (end is called as well). */
+void muster_rpc_inbox_receive(struct muster_rpc_inbox *inbox, struct muster_bytes bytes,
+                              bool is_last);
+void muster_rpc_inbox_end(struct muster_rpc_inbox *inbox);
+/** The end has come, but not been told: the call goes on without its stream. */
+bool muster_rpc_inbox_is_holding_end(const struct muster_rpc_inbox *inbox);
+
+/** Paused, or with bytes that wait from a pause, or inflating. */
+bool muster_rpc_inbox_is_holding(const struct muster_rpc_inbox *inbox);
+/** The peer sends no more. */
+bool muster_rpc_inbox_has_ended(const struct muster_rpc_inbox *inbox);
+/** Memory of what waits. */
+size_t muster_rpc_inbox_held_bytes(const struct muster_rpc_inbox *inbox);
+
+/** From the next message on, also of those that have come already. */
+void muster_rpc_inbox_pause(struct muster_rpc_inbox *inbox);
+/** What waits is shown from the loop. */
+void muster_rpc_inbox_resume(struct muster_rpc_inbox *inbox);
+
+#endif

@@ -1,0 +1,256 @@
+/* A store of metadata: what came from the wire decoded, or what goes to the wire encoded. */
+#include "net/grpc/metadata.h"
+
+#include <string.h>
+
+#include "net/stream/base64.h"
+
+#define BLOCK_BYTES_MIN 1000
+
+struct muster_grpc_metadata_block {
+    struct muster_grpc_metadata_block *next;
+    size_t bytes;
+    size_t used;
+    char room[];
+};
+
+const struct muster_metadata_entry *muster_metadata_find(const struct muster_metadata *metadata,
+                                                         const char *name)
+{
+    for (size_t i = 0; i < metadata->count; i++) {
+        if (strcmp(metadata->entries[i].name, name) == 0)
+            return &metadata->entries[i];
+    }
+    return NULL;
+}
+
+void muster_grpc_metadata_init(struct muster_grpc_metadata *store, struct muster_mem *mem)
+{
+    memset(store, 0, sizeof(*store));
+    store->mem = mem;
+}
+
+static void blocks_free(struct muster_mem *mem, struct muster_grpc_metadata_block *block)
+{
+    while (block != NULL) {
+        struct muster_grpc_metadata_block *next = block->next;
+
+        muster_mem_free(mem, block);
+        block = next;
+    }
+}
+
+void muster_grpc_metadata_fini(struct muster_grpc_metadata *store)
+{
+    blocks_free(store->mem, store->blocks);
+    muster_mem_free(store->mem, store->entries);
+    muster_grpc_metadata_init(store, store->mem);
+}
+
+void muster_grpc_metadata_reset(struct muster_grpc_metadata *store)
+{
+    store->count = 0;
+    if (store->blocks == NULL)
+        return;
+    blocks_free(store->mem, store->blocks->next);
+    store->blocks->next = NULL;
+    store->blocks->used = 0;
+}
+
+static char *room_take(struct muster_grpc_metadata *store, size_t bytes)
+{
+    struct muster_grpc_metadata_block *block = store->blocks;
+    size_t room = bytes > BLOCK_BYTES_MIN ? bytes : BLOCK_BYTES_MIN;
+
+    if (block == NULL || bytes > block->bytes - block->used) {
+        block = muster_mem_alloc(store->mem, sizeof(*block) + room);
+        if (block == NULL)
+            return NULL;
+        block->next = store->blocks;
+        block->bytes = room;
+        block->used = 0;
+        store->blocks = block;
+    }
+    block->used += bytes;
+    return block->room + block->used - bytes;
+}
+
+static char *text_take(struct muster_grpc_metadata *store, const void *text, size_t bytes)
+{
+    char *copy = room_take(store, bytes + 1);
+
+    if (copy == NULL)
+        return NULL;
+    if (bytes > 0)
+        memcpy(copy, text, bytes);
+    copy[bytes] = '\0';
+    return copy;
+}
+
+static enum muster_rc entry_add(struct muster_grpc_metadata *store, const char *name,
+                                const char *value, size_t value_bytes)
+{
+    struct muster_metadata_entry *entry;
+
+    if (store->count == MUSTER_GRPC_METADATA_ENTRIES_MAX)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    if (store->count == store->capacity) {
+        size_t capacity = store->capacity == 0 ? 8 : store->capacity * 2;
+
+        entry = muster_mem_realloc(store->mem, store->entries, capacity * sizeof(*entry));
+        if (entry == NULL)
+            return MUSTER_RESOURCE_EXHAUSTED;
+        store->entries = entry;
+        store->capacity = capacity;
+    }
+    entry = &store->entries[store->count++];
+    entry->name = name;
+    entry->value = value;
+    entry->value_bytes = value_bytes;
+    return MUSTER_OK;
+}
+
+static bool is_binary(const char *name, size_t name_bytes)
+{
+    return name_bytes > 4 && memcmp(name + name_bytes - 4, "-bin", 4) == 0;
+}
+
+static enum muster_rc add_decoded(struct muster_grpc_metadata *store, const char *name,
+                                  const char *text, size_t length)
+{
+    char *room = room_take(store, muster_base64_decoded_bytes_max(length) + 1);
+    size_t size = 0;
+    enum muster_rc rc;
+
+    if (room == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    rc = muster_base64_decode(text, length, room, &size);
+    if (rc != MUSTER_OK)
+        return rc;
+    room[size] = '\0';
+    return entry_add(store, name, room, size);
+}
+
+/* Senders may join values of one name by commas; commas are not base64. */
+static enum muster_rc add_binary(struct muster_grpc_metadata *store, const char *name,
+                                 const char *text, size_t length)
+{
+    const char *end = text + length;
+    enum muster_rc rc = MUSTER_OK;
+
+    while (rc == MUSTER_OK) {
+        const char *comma = length > 0 ? memchr(text, ',', (size_t)(end - text)) : NULL;
+        const char *stop = comma != NULL ? comma : end;
+
+        rc = add_decoded(store, name, text, (size_t)(stop - text));
+        if (comma == NULL)
+            break;
+        text = comma + 1;
+        while (text < end && *text == ' ')
+            text++;
+    }
+    return rc;
+}
+
+enum muster_rc muster_grpc_metadata_add_wire(struct muster_grpc_metadata *store, const char *name,
+                                             size_t name_bytes, const void *value,
+                                             size_t value_bytes)
+{
+    char *name_copy = text_take(store, name, name_bytes);
+    char *value_copy;
+
+    if (name_copy == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    if (is_binary(name_copy, name_bytes))
+        return add_binary(store, name_copy, value, value_bytes);
+    value_copy = text_take(store, value, value_bytes);
+    if (value_copy == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    return entry_add(store, name_copy, value_copy, value_bytes);
+}
+
+bool muster_grpc_metadata_name_is_valid(const char *name)
+{
+    static const char *const reserved[] = {
+        "te",         "content-type",      "user-agent", "connection",       "host",
+        "keep-alive", "transfer-encoding", "upgrade",    "proxy-connection", "content-length"};
+    size_t length = strlen(name);
+
+    if (length == 0 || strspn(name, "0123456789abcdefghijklmnopqrstuvwxyz_-.") != length)
+        return false;
+    if (strncmp(name, "grpc-", 5) == 0)
+        return strcmp(name, "grpc-status-details-bin") == 0 ||
+               strcmp(name, "grpc-retry-pushback-ms") == 0;
+    for (size_t i = 0; i < sizeof(reserved) / sizeof(reserved[0]); i++) {
+        if (strcmp(name, reserved[i]) == 0)
+            return false;
+    }
+    return true;
+}
+
+static bool is_printable(const char *text, size_t length)
+{
+    for (size_t i = 0; i < length; i++) {
+        if (text[i] < 0x20 || text[i] > 0x7e)
+            return false;
+    }
+    return true;
+}
+
+static enum muster_rc add_encoded(struct muster_grpc_metadata *store,
+                                  const struct muster_metadata_entry *entry)
+{
+    size_t name_bytes = strlen(entry->name);
+    size_t length = entry->value_bytes;
+    char *name = text_take(store, entry->name, name_bytes);
+    char *value = NULL;
+
+    if (is_binary(entry->name, name_bytes)) {
+        length = muster_base64_encoded_bytes(entry->value_bytes);
+        value = room_take(store, length + 1);
+        if (value != NULL) {
+            (void)muster_base64_encode(entry->value, entry->value_bytes, value);
+            value[length] = '\0';
+        }
+    } else {
+        value = text_take(store, entry->value, length);
+    }
+    if (name == NULL || value == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    return entry_add(store, name, value, length);
+}
+
+enum muster_rc muster_grpc_metadata_add_user(struct muster_grpc_metadata *store,
+                                             const struct muster_metadata *metadata,
+                                             struct muster_error *ret_error)
+{
+    size_t count = store->count;
+
+    for (size_t i = 0; i < metadata->count; i++) {
+        const struct muster_metadata_entry *entry = &metadata->entries[i];
+
+        if (!muster_grpc_metadata_name_is_valid(entry->name))
+            return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                    "metadata name \"%.64s\" is not allowed", entry->name);
+        if (!is_binary(entry->name, strlen(entry->name)) &&
+            !is_printable(entry->value, entry->value_bytes))
+            return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                    "metadata \"%.64s\" is not printable ASCII", entry->name);
+    }
+    for (size_t i = 0; i < metadata->count; i++) {
+        enum muster_rc rc = add_encoded(store, &metadata->entries[i]);
+
+        if (rc != MUSTER_OK) {
+            store->count = count;
+            return muster_error_set(ret_error, rc, "metadata has too many entries");
+        }
+    }
+    return MUSTER_OK;
+}
+
+struct muster_metadata muster_grpc_metadata_view(const struct muster_grpc_metadata *store)
+{
+    struct muster_metadata view = {store->entries, store->count};
+
+    return view;
+}

@@ -1,0 +1,31 @@
+/* What net/grpc/metrics.c and net/grpc/tally.c share: the series of a method. */
+#ifndef MUSTER_NET_RPC_METRICS_INTERNAL_H
+#define MUSTER_NET_RPC_METRICS_INTERNAL_H
+
+#include "net/grpc/tally.h"
+
+#define MUSTER_RPC_STATUS_COUNT 17
+
+/** Of one method and status; made when the first call ends so. */
+struct muster_rpc_outcome {
+    struct muster_histogram duration, sent, received;
+    struct muster_histogram call; /* client: of the whole call */
+    char labels[];
+};
+
+struct muster_rpc_series {
+    struct muster_list node;
+    struct muster_rpc_metrics *metrics;
+    enum muster_rpc_side side;
+    uint64_t hash;
+    const char *method, *target; /* as they came */
+    char *labels;
+    struct muster_metric started;
+    struct muster_rpc_outcome *outcomes[MUSTER_RPC_STATUS_COUNT];
+};
+
+/** NULL: no memory for it. */
+struct muster_rpc_outcome *muster_rpc_series_outcome(struct muster_rpc_series *series,
+                                                     enum muster_rc rc);
+
+#endif

@@ -1,0 +1,115 @@
+/* What the calls of a connection, and of all, hold: records, headers, requests in pieces or waiting,
+ * answers that are queued. A connection beyond its share loses the call that grows; when all are
+ * beyond the server's, the heaviest connection goes. */
+#include "net/grpc/server/rpc_server_internal.h"
+
+/* What the service has set aside for a message: its size is a claim that is believed. */
+static size_t placed_bytes(const struct muster_rpc *rpc)
+{
+    bool is_placing = rpc->parser.place != NULL && !muster_grpc_parser_is_empty(&rpc->parser);
+
+    return is_placing ? rpc->parser.message_bytes : 0;
+}
+
+static size_t call_bytes(const struct muster_rpc *rpc)
+{
+    return sizeof(*rpc) + rpc->stream.header_bytes + muster_grpc_parser_held_bytes(&rpc->parser) +
+           placed_bytes(rpc) + muster_rpc_inbox_held_bytes(&rpc->inbox) + rpc->stream.body.bytes;
+}
+
+static void account_as(struct muster_rpc *rpc, size_t bytes)
+{
+    struct muster_rpc_connection *connection = rpc->connection;
+
+    connection->memory_bytes += bytes - rpc->accounted_bytes;
+    if (!connection->is_expelled)
+        connection->server->memory_bytes += bytes - rpc->accounted_bytes;
+    rpc->accounted_bytes = bytes;
+}
+
+/* Answers shrink as they are sent, which nobody accounts for: look again. */
+static void recount(struct muster_rpc_connection *connection)
+{
+    struct muster_h2_session *session = connection->session.h2;
+    struct muster_h2_stream *stream = NULL;
+
+    while ((stream = muster_h2_session_next_stream(session, stream)) != NULL)
+        account_as(stream->data, call_bytes(stream->data));
+}
+
+static bool is_beyond(struct muster_rpc_connection *connection, size_t more)
+{
+    size_t max = connection->server->options.connection_memory_max_bytes;
+
+    if (connection->memory_bytes + more <= max)
+        return false;
+    recount(connection);
+    return connection->memory_bytes + more > max;
+}
+
+void muster_rpc_account(struct muster_rpc *rpc)
+{
+    struct muster_rpc_server *server = rpc->connection->server;
+    size_t bytes = call_bytes(rpc);
+    bool has_grown = bytes > rpc->accounted_bytes;
+
+    if (bytes == rpc->accounted_bytes)
+        return;
+    account_as(rpc, bytes);
+    if (!has_grown)
+        return;
+    if (is_beyond(rpc->connection, 0))
+        muster_rpc_doom(rpc, MUSTER_RPC_HEAVY); /* in the next turn, before the relief */
+    if (server->memory_bytes > server->options.memory_max_bytes)
+        muster_task_post(&server->relief_task, server->env->loop);
+}
+
+void muster_rpc_unaccount(struct muster_rpc *rpc)
+{
+    account_as(rpc, 0);
+}
+
+bool muster_rpc_is_affordable(struct muster_rpc *rpc, size_t more)
+{
+    return !is_beyond(rpc->connection, more);
+}
+
+static struct muster_rpc_connection *heaviest(struct muster_rpc_server *server)
+{
+    struct muster_rpc_connection *found = NULL;
+
+    for (struct muster_list *node = server->connections.next; node != &server->connections;
+         node = node->next) {
+        struct muster_rpc_connection *connection =
+            MUSTER_CONTAINER_OF(node, struct muster_rpc_connection, node);
+
+        if (connection->is_expelled)
+            continue;
+        recount(connection);
+        if (found == NULL || connection->memory_bytes > found->memory_bytes)
+            found = connection;
+    }
+    return found;
+}
+
+/* It may not read: its calls are freed at once, what it is told is a try. */
+static void on_relief(struct muster_task *task)
+{
+    struct muster_rpc_server *server = task->data;
+
+    while (server->memory_bytes > server->options.memory_max_bytes) {
+        struct muster_rpc_connection *connection = heaviest(server);
+
+        if (connection == NULL || server->memory_bytes <= server->options.memory_max_bytes)
+            return;
+        MUSTER_LOG(server->env, WARN, "rpc_memory_exceeded", "connection_bytes",
+                   (uint64_t)connection->memory_bytes, "max_bytes",
+                   (uint64_t)server->options.memory_max_bytes);
+        muster_rpc_connection_expel(connection, "memory");
+    }
+}
+
+void muster_rpc_server_memory_init(struct muster_rpc_server *server)
+{
+    muster_task_init(&server->relief_task, on_relief, server);
+}

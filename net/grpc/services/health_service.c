@@ -1,0 +1,286 @@
+/* grpc.health.v1: a list of names with their statuses, and the calls that watch them. */
+#include <muster/rpc_health.h>
+
+#include <string.h>
+
+#include "net/grpc/server/rpc_server_internal.h"
+
+#include "proto/health.muster.h"
+
+#define WATCHERS_MAX   1000
+#define LIST_MAX       100
+#define NAME_BYTES_MAX 1024
+
+struct muster_rpc_health {
+    struct muster_rpc_part part;
+    struct muster_env *env;
+    struct muster_list services; /* of struct known */
+    struct muster_list watchers;
+    size_t service_count, watcher_count;
+    bool is_shut_down;
+};
+
+struct known {
+    struct muster_list node;
+    enum muster_health_status status;
+    char name[];
+};
+
+struct watcher {
+    struct muster_list node;
+    struct muster_rpc *rpc;
+    enum muster_health_status told;
+    bool has_been_told;
+    char name[];
+};
+
+static struct known *known_of(struct muster_list *node)
+{
+    return MUSTER_CONTAINER_OF(node, struct known, node);
+}
+
+static struct watcher *watcher_of(struct muster_list *node)
+{
+    return MUSTER_CONTAINER_OF(node, struct watcher, node);
+}
+
+static struct known *find(const struct muster_rpc_health *health, const char *name)
+{
+    for (struct muster_list *node = health->services.next; node != &health->services;
+         node = node->next) {
+        if (strcmp(known_of(node)->name, name) == 0)
+            return known_of(node);
+    }
+    return NULL;
+}
+
+static void tell(struct muster_rpc_health *health, struct watcher *watcher)
+{
+    const struct known *known = find(health, watcher->name);
+    enum muster_health_status status =
+        known != NULL ? known->status : MUSTER_HEALTH_SERVICE_UNKNOWN;
+    Grpc__Health__V1__HealthCheckResponse response;
+
+    if (watcher->has_been_told && watcher->told == status)
+        return;
+    if (muster_rpc_queued_bytes(watcher->rpc) > 0) /* on_writable comes back to it */
+        return;
+    watcher->has_been_told = true;
+    watcher->told = status;
+    grpc__health__v1__health_check_response__init(&response);
+    response.status = (Grpc__Health__V1__HealthCheckResponse__ServingStatus)status;
+    (void)grpc_health_v1_health_watch_reply(watcher->rpc, &response);
+}
+
+static void tell_all(struct muster_rpc_health *health, const char *name)
+{
+    struct muster_list *node, *next;
+
+    for (node = health->watchers.next; node != &health->watchers; node = next) {
+        next = node->next;
+        if (name == NULL || strcmp(watcher_of(node)->name, name) == 0)
+            tell(health, watcher_of(node));
+    }
+}
+
+/* Methods. */
+
+static void on_check(struct muster_rpc *rpc, const Grpc__Health__V1__HealthCheckRequest *request)
+{
+    const struct known *known = find(muster_rpc_service(rpc), request->service);
+    Grpc__Health__V1__HealthCheckResponse response;
+
+    if (known == NULL) {
+        muster_rpc_finish(rpc, MUSTER_NOT_FOUND, "unknown service");
+        return;
+    }
+    grpc__health__v1__health_check_response__init(&response);
+    response.status = (Grpc__Health__V1__HealthCheckResponse__ServingStatus)known->status;
+    (void)grpc_health_v1_health_check_reply(rpc, &response);
+}
+
+static void on_list(struct muster_rpc *rpc, const Grpc__Health__V1__HealthListRequest *request)
+{
+    struct muster_rpc_health *health = muster_rpc_service(rpc);
+    Grpc__Health__V1__HealthListResponse__StatusesEntry entries[LIST_MAX], *rows[LIST_MAX];
+    Grpc__Health__V1__HealthCheckResponse values[LIST_MAX];
+    Grpc__Health__V1__HealthListResponse response;
+
+    (void)request;
+    if (health->service_count > LIST_MAX) {
+        muster_rpc_finish(rpc, MUSTER_RESOURCE_EXHAUSTED,
+                          "the list would have more than 100 services: use Check");
+        return;
+    }
+    grpc__health__v1__health_list_response__init(&response);
+    response.statuses = rows;
+    for (struct muster_list *node = health->services.next; node != &health->services;
+         node = node->next) {
+        size_t at = response.n_statuses++;
+
+        grpc__health__v1__health_check_response__init(&values[at]);
+        values[at].status =
+            (Grpc__Health__V1__HealthCheckResponse__ServingStatus)known_of(node)->status;
+        grpc__health__v1__health_list_response__statuses_entry__init(&entries[at]);
+        entries[at].key = known_of(node)->name;
+        entries[at].value = &values[at];
+        rows[at] = &entries[at];
+    }
+    (void)grpc_health_v1_health_list_reply(rpc, &response);
+}
+
+static void on_watch(struct muster_rpc *rpc, const Grpc__Health__V1__HealthCheckRequest *request)
+{
+    struct muster_rpc_health *health = muster_rpc_service(rpc);
+    size_t length = strlen(request->service);
+    struct watcher *watcher = NULL;
+
+    if (health->watcher_count >= WATCHERS_MAX) {
+        muster_rpc_finish(rpc, MUSTER_RESOURCE_EXHAUSTED, "too many Watch calls are open");
+        return;
+    }
+    if (length > NAME_BYTES_MAX) {
+        muster_rpc_finish(rpc, MUSTER_INVALID_ARGUMENT, "the name is longer than 1024 bytes");
+        return;
+    }
+    watcher = muster_mem_alloc_zero(health->env->mem, 1, sizeof(*watcher) + length + 1);
+    if (watcher == NULL) {
+        muster_rpc_finish(rpc, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
+        return;
+    }
+    memcpy(watcher->name, request->service, length + 1);
+    watcher->rpc = rpc;
+    muster_rpc_set_data(rpc, watcher);
+    muster_list_append(&health->watchers, &watcher->node);
+    health->watcher_count++;
+    tell(health, watcher);
+}
+
+static void on_watch_writable(struct muster_rpc *rpc)
+{
+    if (muster_rpc_data(rpc) != NULL)
+        tell(muster_rpc_service(rpc), muster_rpc_data(rpc));
+}
+
+static void on_watch_end(struct muster_rpc *rpc, enum muster_rc rc)
+{
+    struct muster_rpc_health *health = muster_rpc_service(rpc);
+    struct watcher *watcher = muster_rpc_data(rpc);
+
+    (void)rc;
+    if (watcher == NULL)
+        return;
+    muster_list_remove(&watcher->node);
+    health->watcher_count--;
+    muster_mem_free(health->env->mem, watcher);
+}
+
+/* Statuses. */
+
+static enum muster_rc add(struct muster_rpc_health *health, const char *name,
+                          enum muster_health_status status)
+{
+    size_t length = strlen(name);
+    struct known *known;
+
+    if (length > NAME_BYTES_MAX)
+        return MUSTER_INVALID_ARGUMENT;
+    known = muster_mem_alloc_zero(health->env->mem, 1, sizeof(*known) + length + 1);
+    if (known == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    memcpy(known->name, name, length + 1);
+    known->status = status;
+    muster_list_append(&health->services, &known->node);
+    health->service_count++;
+    return MUSTER_OK;
+}
+
+static void forget(struct muster_rpc_health *health, struct known *known)
+{
+    muster_list_remove(&known->node);
+    health->service_count--;
+    muster_mem_free(health->env->mem, known);
+}
+
+enum muster_rc muster_rpc_health_set(struct muster_rpc_health *health, const char *service,
+                                     enum muster_health_status status)
+{
+    struct known *known = find(health, service);
+    enum muster_rc rc = MUSTER_OK;
+
+    if (health->is_shut_down)
+        return MUSTER_OK;
+    if (status == MUSTER_HEALTH_SERVICE_UNKNOWN) {
+        if (known != NULL)
+            forget(health, known);
+    } else if (known != NULL) {
+        known->status = status;
+    } else {
+        rc = add(health, service, status);
+    }
+    tell_all(health, service);
+    return rc;
+}
+
+void muster_rpc_health_shut_down(struct muster_rpc_health *health)
+{
+    health->is_shut_down = true;
+    for (struct muster_list *node = health->services.next; node != &health->services;
+         node = node->next)
+        known_of(node)->status = MUSTER_HEALTH_NOT_SERVING;
+    tell_all(health, NULL);
+}
+
+/* The server's part. */
+
+static void on_closing(struct muster_rpc_part *part)
+{
+    struct muster_rpc_health *health = MUSTER_CONTAINER_OF(part, struct muster_rpc_health, part);
+    struct muster_list *node, *next;
+
+    muster_rpc_health_shut_down(health);
+    for (node = health->watchers.next; node != &health->watchers; node = next) {
+        next = node->next;
+        muster_rpc_finish(watcher_of(node)->rpc, MUSTER_UNAVAILABLE, "the server is closing");
+    }
+}
+
+static void on_closed(struct muster_rpc_part *part)
+{
+    struct muster_rpc_health *health = MUSTER_CONTAINER_OF(part, struct muster_rpc_health, part);
+    struct muster_list *node;
+
+    while ((node = health->services.next) != &health->services)
+        forget(health, known_of(node));
+    muster_mem_free(health->env->mem, health);
+}
+
+enum muster_rc muster_rpc_health_open(struct muster_rpc_server *server,
+                                      struct muster_rpc_health **ret_health)
+{
+    const struct grpc_health_v1_health_handlers handlers = {
+        .check = {.on_request = on_check},
+        .list = {.on_request = on_list},
+        .watch = {.on_request = on_watch, .on_writable = on_watch_writable, .on_end = on_watch_end},
+    };
+    struct muster_rpc_health *health = muster_mem_alloc_zero(server->env->mem, 1, sizeof(*health));
+    enum muster_rc rc;
+
+    if (health == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    health->env = server->env;
+    health->part = (struct muster_rpc_part){.on_closing = on_closing, .on_closed = on_closed};
+    muster_list_init(&health->services);
+    muster_list_init(&health->watchers);
+    rc = add(health, "", MUSTER_HEALTH_SERVING);
+    if (rc == MUSTER_OK)
+        rc = grpc_health_v1_health_service_add(server, &handlers, health);
+    if (rc != MUSTER_OK) {
+        on_closed(&health->part);
+        return rc;
+    }
+    muster_list_append(&server->parts, &health->part.node);
+    if (ret_health != NULL)
+        *ret_health = health;
+    return MUSTER_OK;
+}

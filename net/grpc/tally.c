@@ -1,0 +1,72 @@
+/* What one call costs: from its start to the histograms of its method and status. */
+#include "net/grpc/tally.h"
+
+#include "net/grpc/metrics_internal.h"
+
+#define SECONDS(ns) ((double)(ns) / (double)MUSTER_NS_PER_S)
+
+void muster_rpc_tally_start(struct muster_rpc_tally *tally, struct muster_rpc_series *series,
+                            const struct muster_loop *loop)
+{
+    tally->series = series;
+    if (series == NULL)
+        return;
+    tally->start_ns = muster_loop_now_ns(loop);
+    tally->is_attempting = false;
+    tally->sent_bytes = tally->received_bytes = 0;
+    if (series->side == MUSTER_RPC_SERVER)
+        muster_metric_add(&series->started, 1);
+}
+
+/* What a server's call and a client's attempt have in common. */
+static void observe(const struct muster_rpc_tally *tally, enum muster_rc rc, uint64_t duration_ns)
+{
+    struct muster_rpc_outcome *outcome = muster_rpc_series_outcome(tally->series, rc);
+
+    if (outcome == NULL)
+        return;
+    muster_histogram_observe(&outcome->duration, SECONDS(duration_ns));
+    muster_histogram_observe(&outcome->sent, (double)tally->sent_bytes);
+    muster_histogram_observe(&outcome->received, (double)tally->received_bytes);
+}
+
+void muster_rpc_tally_end(struct muster_rpc_tally *tally, enum muster_rc rc,
+                          const struct muster_loop *loop)
+{
+    struct muster_rpc_series *series = tally->series;
+    struct muster_rpc_outcome *outcome;
+
+    if (series == NULL)
+        return;
+    if (series->side == MUSTER_RPC_SERVER) {
+        observe(tally, rc, muster_loop_clock_ns(loop) - tally->start_ns);
+    } else {
+        muster_rpc_tally_attempt_end(tally, rc, loop);
+        outcome = muster_rpc_series_outcome(series, rc);
+        if (outcome != NULL)
+            muster_histogram_observe(&outcome->call,
+                                     SECONDS(muster_loop_clock_ns(loop) - tally->start_ns));
+    }
+    tally->series = NULL;
+}
+
+/* What was sent before is sent again, so that sent_bytes goes on; what was received counts anew. */
+void muster_rpc_tally_attempt(struct muster_rpc_tally *tally, unsigned attempt,
+                              const struct muster_loop *loop)
+{
+    if (tally->series == NULL)
+        return;
+    tally->attempt_ns = attempt <= 1 ? tally->start_ns : muster_loop_now_ns(loop);
+    tally->is_attempting = true;
+    tally->received_bytes = 0;
+    muster_metric_add(&tally->series->started, 1);
+}
+
+void muster_rpc_tally_attempt_end(struct muster_rpc_tally *tally, enum muster_rc rc,
+                                  const struct muster_loop *loop)
+{
+    if (tally->series == NULL || !tally->is_attempting)
+        return;
+    observe(tally, rc, muster_loop_clock_ns(loop) - tally->attempt_ns);
+    tally->is_attempting = false;
+}

@@ -1,0 +1,91 @@
+/* What the files of the HTTP/2 adapter share; the only ones that know nghttp2. */
+#ifndef MUSTER_NET_H2_SESSION_INTERNAL_H
+#define MUSTER_NET_H2_SESSION_INTERNAL_H
+
+#include <nghttp2/nghttp2.h>
+
+#include "net/stream/token_bucket.h"
+#include "net/h2/session.h"
+#include "net/h2/watch.h"
+
+#define MUSTER_H2_DRAIN_PING "mstrdrn" /* eight bytes with its NUL */
+
+#define MUSTER_H2_ENDED_BY_GOAWAY "connection ended by GOAWAY"
+
+/* A connection waits for bytes with as much room as a small request takes. */
+#define MUSTER_H2_FIRST_BYTES 160
+
+enum muster_h2_session_state {
+    MUSTER_H2_SESSION_OPEN,
+    MUSTER_H2_SESSION_PARTING, /* a server's: FIN is sent, what comes is dropped */
+    MUSTER_H2_SESSION_ENDING,  /* error is known, on_down is due */
+    MUSTER_H2_SESSION_DOWN,    /* on_down was called */
+    MUSTER_H2_SESSION_CLOSED,
+};
+
+struct muster_h2_session {
+    struct muster_env *env;
+    struct muster_mem *mem;
+    struct muster_stream *stream;
+    const struct muster_h2_events *events;
+    void *data;
+    struct muster_h2_options options;
+    nghttp2_session *ng;
+    enum muster_h2_session_state state;
+    struct muster_error *error; /* NULL: it has not ended, or there was no memory to say why */
+    struct muster_list streams;
+    struct muster_h2_stream *latest; /* that an event was for; NULL: look it up */
+    struct muster_list drained;
+    struct muster_task flush_task;
+    struct muster_task linger_task;
+    unsigned linger_turns;
+    uint64_t gather_until_ns;
+    struct muster_timer parting_timer;
+    struct muster_stream_read read;
+    uint8_t first[MUSTER_H2_FIRST_BYTES];
+    uint8_t *rest; /* while more than first is coming in */
+    struct muster_stream_write write;
+    struct muster_h2_output *output; /* while something is being sent */
+    uint64_t received_bytes;
+    uint64_t write_count, write_started_ns;
+    size_t discarded_bytes;
+    uint64_t sent_frames;         /* HEADERS and DATA */
+    const char *drain_text;       /* NULL: not draining */
+    bool is_drained;              /* the last stream was named */
+    struct muster_h2_watch watch; /* a server's */
+    struct muster_h2_bucket resets, empties;
+    unsigned depth; /* of calls into nghttp2 and of events */
+    bool is_writing, is_reading;
+    bool is_terminating; /* our last GOAWAY is queued: nothing that comes is read any more */
+    bool is_goaway_out;  /* and is on its way: nothing is sent any more */
+    bool is_close_wanted;
+    bool has_settings;
+    bool is_unheard; /* the stream has ended before the peer's first byte */
+    muster_h2_session_close_fn *closed;
+};
+
+/* net/h2/session.c */
+/** Something is to be sent: flush when the loop is back. */
+void muster_h2_session_wake(struct muster_h2_session *session);
+/** The first reason counts; on_down follows with muster_h2_session_settle. */
+void muster_h2_session_end(struct muster_h2_session *session, enum muster_rc rc, const char *text);
+/** A frame for which nghttp2 had no memory is never sent, so the connection ends. For every result of
+ * nghttp2 that is not passed on. */
+void muster_h2_session_check(struct muster_h2_session *session, int result);
+/** End as the byte stream has: with its reason, or else with text. */
+void muster_h2_session_lose(struct muster_h2_session *session, const char *text);
+void muster_h2_session_flush(struct muster_h2_session *session);
+/** The last act of every entry from the loop: what could not be done amid events is done here. */
+void muster_h2_session_settle(struct muster_h2_session *session);
+
+/* net/h2/session_read.c */
+void muster_h2_session_reader_init(struct muster_h2_session *session);
+/** Unless a read is under way, or nothing may be read. */
+void muster_h2_session_read(struct muster_h2_session *session);
+
+/* net/h2/session_events.c */
+void muster_h2_session_set_callbacks(nghttp2_session_callbacks *callbacks);
+ssize_t muster_h2_on_body_read(nghttp2_session *ng, int32_t id, uint8_t *buffer, size_t length,
+                               uint32_t *flags, nghttp2_data_source *source, void *data);
+
+#endif

@@ -1,0 +1,248 @@
+/* Bringing back a link: who opened it connects again, the other side asks whether it will. */
+#include "net/link/heal.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define SPAN_NS_DEFAULT (3 * MUSTER_NS_PER_S)
+#define DELAY_FIRST_NS  MUSTER_NS_PER_MS
+#define DELAY_MAX_NS    (100 * MUSTER_NS_PER_MS)
+/* The kernel repeats what opens a connection after 1 s only, so a short attempt is given up and
+ * another begins; longer ones follow for peers that are far or slow. */
+#define ATTEMPT_FIRST_NS (150 * MUSTER_NS_PER_MS)
+#define ATTEMPT_MAX_NS   MUSTER_NS_PER_S
+
+static void drop_probe(struct muster_link_heal *heal)
+{
+    struct muster_peer_link *probe = heal->probe;
+
+    heal->probe = NULL;
+    muster_peer_link_close(probe);
+}
+
+void muster_link_heal_stop(struct muster_link_heal *heal)
+{
+    muster_timer_stop(&heal->timer);
+    drop_probe(heal);
+    heal->link = NULL;
+}
+
+bool muster_link_heal_is_busy(const struct muster_link_heal *heal)
+{
+    return heal->link != NULL;
+}
+
+bool muster_link_heal_is_of(const struct muster_link_heal *heal,
+                            const struct muster_peer_link *link)
+{
+    return link != NULL && heal->link == link;
+}
+
+static void give_up(struct muster_link_heal *heal, const struct muster_error *why)
+{
+    struct muster_peer_link *link = heal->link;
+    struct muster_error error;
+
+    muster_error_set(&error, why->rc, "%s; it could not be resumed: %s", heal->error.text,
+                     why->text);
+    muster_link_heal_stop(heal);
+    heal->on_given_up(heal, link, &error);
+}
+
+/* The peer is dead, or another, or does not want to. Reaching the network itself failed? Then it is
+ * tried again. */
+static bool is_final(const struct muster_error *error)
+{
+    return error->sys == ECONNREFUSED || error->rc == MUSTER_FAILED_PRECONDITION ||
+           error->rc == MUSTER_INVALID_ARGUMENT;
+}
+
+static uint64_t at_most(uint64_t value, uint64_t limit)
+{
+    return value < limit ? value : limit;
+}
+
+static void attempt_later(struct muster_link_heal *heal)
+{
+    uint64_t due_ns = muster_loop_after_ns(heal->env->loop, heal->delay_ns);
+
+    heal->delay_ns = at_most(heal->delay_ns * 2, DELAY_MAX_NS);
+    muster_timer_start(&heal->timer, heal->env->loop, at_most(due_ns, heal->deadline_ns));
+}
+
+static void has_failed(struct muster_link_heal *heal, const struct muster_error *error)
+{
+    if (is_final(error) || muster_loop_now_ns(heal->env->loop) >= heal->deadline_ns)
+        give_up(heal, error);
+    else
+        attempt_later(heal);
+}
+
+/* --- The side that does not connect asks whether the other one lives --- */
+
+/* It knows the connection: it will come. */
+static void on_probe_answered(struct muster_peer_link *probe)
+{
+    struct muster_link_heal *heal = muster_peer_link_data(probe);
+
+    drop_probe(heal);
+    muster_timer_start(&heal->timer, heal->env->loop, heal->deadline_ns);
+}
+
+static void on_probe_down(struct muster_peer_link *probe, const struct muster_error *error)
+{
+    has_failed(muster_peer_link_data(probe), error); /* it is closed by the next one, or the end */
+}
+
+static void *on_no_frame(struct muster_peer_link *probe, const struct muster_frame_header *header)
+{
+    (void)probe;
+    (void)header;
+    return NULL;
+}
+
+static void on_no_payload(struct muster_peer_link *probe, const struct muster_frame_header *header,
+                          void *buffer)
+{
+    (void)probe;
+    (void)header;
+    (void)buffer;
+}
+
+static const struct muster_peer_link_events probe_events = {
+    .on_ready = on_probe_answered,
+    .on_frame = on_no_frame,
+    .on_payload = on_no_payload,
+    .on_down = on_probe_down,
+};
+
+static enum muster_rc open_probe(struct muster_link_heal *heal, uint64_t deadline_ns)
+{
+    struct muster_peer_hello hello = *heal->hello;
+
+    drop_probe(heal);
+    hello.purpose = muster_peer_link_hello(heal->link)->purpose;
+    hello.stripe = muster_peer_link_hello(heal->link)->stripe;
+    hello.stripe_count = muster_peer_link_hello(heal->link)->stripe_count;
+    hello.target = heal->target;
+    hello.intent = MUSTER_LINK_PROBE;
+    hello.session = muster_peer_link_session(heal->link);
+    hello.connection = muster_peer_link_connection(heal->link);
+    return muster_peer_link_open(heal->env, &heal->address, &hello, deadline_ns, &probe_events,
+                                 heal, &heal->probe);
+}
+
+/* --- Attempts --- */
+
+static void attempt(struct muster_link_heal *heal)
+{
+    uint64_t deadline_ns = muster_loop_after_ns(heal->env->loop, heal->attempt_ns);
+    enum muster_rc rc;
+
+    if (heal->address.family == MUSTER_ADDRESS_NONE) {
+        muster_timer_start(&heal->timer, heal->env->loop, heal->deadline_ns);
+        return;
+    }
+    heal->attempt_ns = at_most(heal->attempt_ns * 3 / 2, ATTEMPT_MAX_NS);
+    deadline_ns = at_most(deadline_ns, heal->deadline_ns);
+    if (muster_peer_link_is_opener(heal->link))
+        rc = muster_peer_link_reopen(heal->link, &heal->address, deadline_ns);
+    else
+        rc = open_probe(heal, deadline_ns);
+    heal->is_starved = rc == MUSTER_RESOURCE_EXHAUSTED;
+    if (rc != MUSTER_OK)
+        attempt_later(heal);
+}
+
+static void on_due(struct muster_timer *timer)
+{
+    struct muster_link_heal *heal = timer->data;
+    struct muster_error error;
+
+    if (muster_loop_now_ns(heal->env->loop) < heal->deadline_ns) {
+        attempt(heal);
+        return;
+    }
+    muster_error_set(&error, MUSTER_DEADLINE_EXCEEDED, "no connection in time%s",
+                     heal->is_starved ? ", for lack of memory" : "");
+    give_up(heal, &error);
+}
+
+void muster_link_heal_init(struct muster_link_heal *heal, struct muster_env *env,
+                           const struct muster_peer_hello *hello, muster_link_heal_fn *on_given_up,
+                           void *data)
+{
+    memset(heal, 0, sizeof(*heal));
+    heal->data = data;
+    heal->env = env;
+    heal->hello = hello;
+    heal->on_given_up = on_given_up;
+    muster_timer_init(&heal->timer, on_due, heal);
+}
+
+void muster_link_heal_broken(struct muster_link_heal *heal, struct muster_peer_link *link,
+                             const struct muster_link_heal_goal *goal,
+                             const struct muster_error *error)
+{
+    if (heal->link != NULL) {
+        has_failed(heal, error);
+        return;
+    }
+    heal->link = link;
+    heal->is_starved = false;
+    heal->target = goal->target;
+    heal->address = goal->address != NULL ? *goal->address : (struct muster_address){0};
+    heal->error = *error;
+    heal->deadline_ns =
+        muster_loop_after_ns(heal->env->loop, goal->span_ns != 0 ? goal->span_ns : SPAN_NS_DEFAULT);
+    heal->delay_ns = DELAY_FIRST_NS;
+    heal->attempt_ns = ATTEMPT_FIRST_NS;
+    attempt(heal);
+}
+
+void muster_link_heal_resumed(struct muster_link_heal *heal, const struct muster_peer_link *link,
+                              const char *peer_name)
+{
+    bool is_data = muster_peer_link_hello(link)->purpose == MUSTER_LINK_DATA;
+
+    muster_link_heal_stop(heal);
+    MUSTER_LOG(heal->env, WARN, "link_resumed", "link", is_data ? "data" : "control", "peer",
+               peer_name, "reason", heal->error.text);
+}
+
+/* --- What the other side's healer asks for --- */
+
+static void set_lost_there(struct muster_error *ret_error, const char *rest)
+{
+    muster_error_set(ret_error, MUSTER_UNAVAILABLE, "the peer has lost the connection%s", rest);
+}
+
+void muster_link_heal_answer_probe(struct muster_peer_link *link, struct muster_peer_link *accepted)
+{
+    bool is_that = link != NULL && muster_peer_link_connection(link) ==
+                                       muster_peer_link_hello(accepted)->connection;
+    struct muster_error error;
+
+    muster_peer_link_answer(accepted, link != NULL ? MUSTER_LINK_IS_KNOWN : MUSTER_LINK_IS_UNKNOWN);
+    set_lost_there(&error, "");
+    if (is_that)
+        muster_peer_link_break(link, &error);
+}
+
+enum muster_rc muster_link_heal_accept(struct muster_link_heal *heal, struct muster_peer_link *link,
+                                       struct muster_peer_link *accepted,
+                                       struct muster_error *ret_error)
+{
+    /* Of an attempt that its maker has given up for the one that is here already. */
+    if (muster_peer_link_hello(accepted)->connection <= muster_peer_link_connection(link)) {
+        muster_peer_link_close(accepted);
+        return MUSTER_OK;
+    }
+    if (heal->link == NULL)
+        set_lost_there(&heal->error, "");
+    if (muster_peer_link_take_over(link, accepted) == MUSTER_OK)
+        return MUSTER_OK;
+    muster_peer_link_answer(accepted, MUSTER_LINK_IS_LACKING);
+    set_lost_there(ret_error, ", and what it lacks was taken back");
+    return MUSTER_FAILED_PRECONDITION;
+}

@@ -1,0 +1,176 @@
+/* What the files of peer_link share. */
+#ifndef MUSTER_NET_PEER_LINK_INTERNAL_H
+#define MUSTER_NET_PEER_LINK_INTERNAL_H
+
+#include "net/tls/dial.h"
+#include "net/link/proof.h"
+#include "net/link/peer_link.h"
+
+#define MUSTER_HELLO_START_BYTES 8 /* magic and version: alike in every version */
+#define MUSTER_LINK_INBOX_BYTES  4096
+
+enum muster_link_state {
+    MUSTER_LINK_CONNECTING,
+    MUSTER_LINK_HELLO,  /* the peer's hello is awaited */
+    MUSTER_LINK_PROOF,  /* acceptor, bare: the opener's proof is awaited */
+    MUSTER_LINK_ANSWER, /* the peer's answer to RESUME or PROBE is awaited */
+    MUSTER_LINK_READY,
+    MUSTER_LINK_BROKEN, /* the connection is lost, the session is not */
+    MUSTER_LINK_DOWN,
+    MUSTER_LINK_CLOSED,
+};
+
+/** Where the receiver stands in the sequence header, payload, header … */
+enum muster_link_receive {
+    MUSTER_RECEIVE_HEADER,
+    MUSTER_RECEIVE_ASK, /* the header is there, the owner has not said where the payload goes */
+    MUSTER_RECEIVE_PAYLOAD,
+};
+
+/** Types of frames of channel LINK. */
+enum muster_link_frame {
+    MUSTER_LINK_FRAME_RECEIVED = 1, /* header.received is news */
+    MUSTER_LINK_FRAME_ANSWER = 2,   /* to RESUME and PROBE; flags: enum muster_link_answer */
+};
+
+struct muster_peer_link {
+    struct muster_env *env;
+    const struct muster_peer_link_events *events;
+    void *data;
+    struct muster_peer_hello self;
+    struct muster_peer_hello peer;
+    enum muster_link_state state;
+    bool is_opener;
+    bool is_bare; /* in plain text, in a job with TLS: both sides prove who they are */
+    struct muster_link_proof proof;
+    struct muster_dial dial;
+    bool is_connecting;
+    struct muster_stream *stream;
+    struct muster_timer timer; /* the hello's deadline */
+    struct muster_task task;   /* resume, late failure, free */
+    struct muster_error error; /* why it is down */
+
+    struct muster_list frames; /* all that have not left, in order; owned by their senders */
+    size_t queued_bytes;
+    struct muster_list unacked; /* have left; kept until the peer has said that it has them */
+    uint64_t session;           /* 0: cannot be resumed */
+    uint32_t connection;        /* of the session, from 0 */
+    bool is_met;                /* has been ready */
+    uint64_t submitted;     /* offset in the session behind the last frame given to a stream … */
+    uint64_t written;       /* … and behind the last that has left whole */
+    uint64_t begun_end;     /* … and behind what was taken back when it had begun to leave */
+    uint64_t acked;         /* the peer has said that it has so much */
+    uint64_t void_end;      /* what stands before it was taken back: cannot be sent again */
+    uint64_t received;      /* bytes of headers and payloads that have been taken in … */
+    uint64_t received_told; /* … as the peer knows */
+    uint32_t untold_frames;
+    struct muster_timer ack_timer;
+    uint8_t ack[MUSTER_FRAME_HEADER_BYTES]; /* the frame that says so, or answers */
+    struct iovec ack_iov;
+    struct muster_stream_write ack_write;
+    bool is_ack_queued;
+    uint8_t hello[MUSTER_HELLO_BYTES];
+    struct iovec hello_iov;
+    struct muster_stream_write hello_write;
+    bool is_hello_queued;
+
+    struct muster_stream_read read;
+    bool is_reading;
+    bool is_reading_payload; /* the open read goes straight to the payload's place */
+    bool is_paused;
+    enum muster_link_receive receive;
+    struct muster_frame_header header;
+    uint8_t *payload; /* NULL: discarded */
+    uint32_t payload_done;
+    size_t turn_bytes; /* of payloads taken in this turn */
+    size_t inbox_begin, inbox_end;
+    uint8_t inbox[MUSTER_LINK_INBOX_BYTES];
+};
+
+/** What its stream says, or else text. */
+static inline void muster_peer_link_lost_error(const struct muster_peer_link *link,
+                                               const char *text, struct muster_error *ret_error)
+{
+    const struct muster_error *why =
+        link->stream != NULL ? muster_stream_error(link->stream) : NULL;
+
+    (void)muster_error_set(ret_error, MUSTER_UNAVAILABLE, "%s", why != NULL ? why->text : text);
+}
+
+/* peer_frame.c */
+void muster_peer_hello_pack(const struct muster_peer_hello *hello,
+                            uint8_t ret_bytes[MUSTER_HELLO_BYTES]);
+/** Bytes of a hello of this version. INVALID_ARGUMENT names what is wrong. */
+MUSTER_MUST_CHECK enum muster_rc muster_peer_hello_unpack(const uint8_t bytes[MUSTER_HELLO_BYTES],
+                                                          struct muster_peer_hello *ret_hello,
+                                                          struct muster_error *ret_error);
+void muster_frame_header_pack(const struct muster_frame_header *header,
+                              uint8_t ret_bytes[MUSTER_FRAME_HEADER_BYTES]);
+/** INVALID_ARGUMENT: an unknown channel or a payload above MUSTER_FRAME_PAYLOAD_MAX. */
+MUSTER_MUST_CHECK enum muster_rc muster_frame_header_unpack(
+    const uint8_t bytes[MUSTER_FRAME_HEADER_BYTES], struct muster_frame_header *ret_header,
+    struct muster_error *ret_error);
+/** Magic and version of the first MUSTER_HELLO_START_BYTES. */
+MUSTER_MUST_CHECK enum muster_rc muster_peer_hello_check_start(const uint8_t *bytes,
+                                                               struct muster_error *ret_error);
+
+/* peer_link_resume.c */
+/** A connection is lost: on_broken, or on_down where there is no session. */
+void muster_peer_link_lose(struct muster_peer_link *link, const struct muster_error *error);
+/** The peer has said how much it has. False: it cannot have so much; the link has failed. */
+bool muster_peer_link_hear_received(struct muster_peer_link *link, uint64_t received);
+/** After a frame was used: say so when it is time. */
+void muster_peer_link_note_received(struct muster_peer_link *link);
+/** The answer to our RESUME or PROBE. */
+void muster_peer_link_hear_answer(struct muster_peer_link *link,
+                                  const struct muster_frame_header *answer);
+void muster_peer_link_on_ack_due(struct muster_timer *timer);
+/** Its offset in the session stands: bytes of it may have arrived. */
+bool muster_peer_link_has_begun(const struct muster_peer_link *link,
+                                const struct muster_frame *frame);
+/** The offsets of the frames that have not begun to leave, after one was taken back. */
+void muster_peer_link_renumber(struct muster_peer_link *link);
+
+/* peer_link.c */
+/** Connect with the options of the link's purpose, and say hello. */
+MUSTER_MUST_CHECK enum muster_rc muster_peer_link_connect(struct muster_peer_link *link,
+                                                          const struct muster_address *address,
+                                                          uint64_t deadline_ns);
+void muster_peer_link_drop_stream(struct muster_peer_link *link);
+/** The stream forgets every write; the frames stay. */
+void muster_peer_link_recall_writes(struct muster_peer_link *link);
+void muster_peer_link_submit(struct muster_peer_link *link, struct muster_frame *frame);
+/** Take it out of its list and tell its owner. */
+void muster_frame_finish(struct muster_frame *frame, enum muster_rc rc);
+size_t muster_frame_bytes(const struct muster_frame *frame);
+/** Ends in events->on_down, unless the link is down or closed already. */
+void muster_peer_link_fail(struct muster_peer_link *link, const struct muster_error *error);
+
+/* peer_link_meet.c */
+/** The connection is there: say hello, read the peer's. */
+void muster_peer_link_greet(struct muster_peer_link *link);
+/** Bytes of what the peer says first. */
+size_t muster_peer_link_hello_bytes(const struct muster_peer_link *link);
+/** The hello of the peer is in link->peer, all that it says first in bytes: compare, answer, become
+ * ready. */
+void muster_peer_link_meet(struct muster_peer_link *link, const uint8_t *bytes);
+/** The opener's proof has come. */
+void muster_peer_link_hear_proof(struct muster_peer_link *link, const uint8_t *mac);
+
+/** Which COLLECTIVE frames: of epochs < epoch_end and, unless NULL, of op. */
+struct muster_frame_match {
+    uint64_t epoch_end;
+    const struct muster_op_id *op;
+};
+bool muster_frame_is_match(const struct muster_frame_match *match,
+                           const struct muster_frame_header *header);
+void muster_peer_link_recall_matching(struct muster_peer_link *link,
+                                      const struct muster_frame_match *match);
+
+/* peer_link_receive.c */
+void muster_peer_link_discard_matching(struct muster_peer_link *link,
+                                       const struct muster_frame_match *match);
+/** Go on with what is in the inbox, then read on. */
+void muster_peer_link_receive(struct muster_peer_link *link);
+
+#endif

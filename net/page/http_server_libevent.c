@@ -1,0 +1,357 @@
+/* The small HTTP/1.1 server on libevent's evhttp, joined to the loop. */
+#include <muster/http_server.h>
+
+#include <assert.h>
+#include <errno.h>
+#include <event2/buffer.h>
+#include <event2/event.h>
+#include <event2/http.h>
+#include <event2/keyvalq_struct.h>
+#include <event2/listener.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "net/stream/net_internal.h"
+#include "runtime/loop/loop_libevent.h"
+
+#define HEADERS_BYTES_MAX (16 * 1024)
+#define BODY_BYTES_MAX    (64 * 1024)
+#define IDLE_S_MAX        30
+#define BACKOFF_NS        (100 * MUSTER_NS_PER_MS)
+#define TYPE_PLAIN        "text/plain; charset=utf-8"
+#define TYPE_METRICS      "text/plain; version=0.0.4; charset=utf-8"
+
+struct muster_http_server {
+    struct muster_env *env;
+    struct evhttp *http;
+    struct evconnlistener *listener; /* http's */
+    struct muster_address address;
+    struct muster_timer backoff; /* accept has failed */
+    struct muster_task task;     /* the end of close */
+    struct muster_list pages;
+    struct muster_list checks;
+    muster_http_server_close_fn *closed;
+    void *data;
+};
+
+struct muster_http_reply {
+    int status;
+    const char *type;
+    struct evbuffer *body;
+    struct evkeyvalq query;
+    struct evhttp_request *request;
+};
+
+/* Replies. */
+
+void muster_http_reply_set_status(struct muster_http_reply *reply, int status)
+{
+    reply->status = status;
+}
+
+void muster_http_reply_set_type(struct muster_http_reply *reply, const char *type)
+{
+    reply->type = type;
+}
+
+void muster_http_reply_add(struct muster_http_reply *reply, const void *bytes, size_t count)
+{
+    if (evbuffer_add(reply->body, bytes, count) != 0)
+        reply->status = HTTP_INTERNAL;
+}
+
+void muster_http_reply_printf(struct muster_http_reply *reply, const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    if (evbuffer_add_vprintf(reply->body, fmt, args) < 0)
+        reply->status = HTTP_INTERNAL;
+    va_end(args);
+}
+
+void muster_http_reply_add_header(struct muster_http_reply *reply, const char *name,
+                                  const char *value)
+{
+    if (evhttp_add_header(evhttp_request_get_output_headers(reply->request), name, value) != 0)
+        reply->status = HTTP_INTERNAL;
+}
+
+const char *muster_http_reply_request_header(const struct muster_http_reply *reply,
+                                             const char *name)
+{
+    return evhttp_find_header(evhttp_request_get_input_headers(reply->request), name);
+}
+
+const char *muster_http_reply_query(const struct muster_http_reply *reply, const char *name)
+{
+    return evhttp_find_header(&reply->query, name);
+}
+
+/* The built-in pages. */
+
+static void show_health(struct muster_http_server *server, struct muster_http_reply *reply)
+{
+    struct muster_list *node;
+
+    for (node = server->checks.next; node != &server->checks; node = node->next) {
+        struct muster_health_check *check =
+            MUSTER_CONTAINER_OF(node, struct muster_health_check, node);
+        struct muster_error error = {.rc = MUSTER_OK};
+        enum muster_rc rc = check->check(check, &error);
+
+        if (rc == MUSTER_OK)
+            continue;
+        muster_http_reply_set_status(reply, HTTP_SERVUNAVAIL);
+        muster_http_reply_printf(reply, "%s: %s\n", check->name,
+                                 error.text[0] != '\0' ? error.text : muster_rc_text(rc));
+    }
+    if (reply->status == HTTP_OK)
+        muster_http_reply_printf(reply, "ok\n");
+}
+
+static void show_metrics(struct muster_http_server *server, struct muster_http_reply *reply)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+
+    muster_http_reply_set_type(reply, TYPE_METRICS);
+    if (server->env->metrics == NULL)
+        return;
+    if (muster_metrics_format(server->env->metrics, server->env->mem, &text, &bytes) == MUSTER_OK)
+        muster_http_reply_add(reply, text, bytes);
+    else
+        muster_http_reply_set_status(reply, HTTP_INTERNAL);
+    muster_mem_free(server->env->mem, text);
+}
+
+static struct muster_http_page *find_page(const struct muster_http_server *server, const char *path)
+{
+    struct muster_list *node;
+
+    for (node = server->pages.next; node != &server->pages; node = node->next) {
+        struct muster_http_page *page = MUSTER_CONTAINER_OF(node, struct muster_http_page, node);
+
+        if (strcmp(page->path, path) == 0)
+            return page;
+    }
+    return NULL;
+}
+
+static void fill_reply(struct muster_http_server *server, const char *path,
+                       struct muster_http_reply *reply)
+{
+    struct muster_http_page *page = find_page(server, path);
+
+    if (page != NULL) {
+        page->on_request(page, reply);
+    } else if (strcmp(path, "/healthz") == 0) {
+        show_health(server, reply);
+    } else if (strcmp(path, "/metrics") == 0) {
+        show_metrics(server, reply);
+    } else {
+        muster_http_reply_set_status(reply, HTTP_NOTFOUND);
+        muster_http_reply_printf(reply, "not found\n");
+    }
+}
+
+/* Requests. */
+
+static void send_reply(struct evhttp_request *request, struct muster_http_reply *reply)
+{
+    struct evkeyvalq *headers = evhttp_request_get_output_headers(request);
+    char length[24];
+
+    snprintf(length, sizeof(length), "%zu", evbuffer_get_length(reply->body));
+    (void)evhttp_add_header(headers, "Content-Type", reply->type);
+    (void)evhttp_add_header(headers, "Content-Length", length);
+    (void)evhttp_add_header(headers, "Cache-Control", "no-store");
+    (void)evhttp_add_header(headers, "X-Content-Type-Options", "nosniff");
+    if (evhttp_request_get_command(request) == EVHTTP_REQ_HEAD)
+        (void)evbuffer_drain(reply->body, evbuffer_get_length(reply->body));
+    evhttp_send_reply(request, reply->status, NULL, reply->body);
+}
+
+static void on_request(struct evhttp_request *request, void *data)
+{
+    struct muster_http_server *server = data;
+    const struct evhttp_uri *uri = evhttp_request_get_evhttp_uri(request);
+    const char *path = uri != NULL ? evhttp_uri_get_path(uri) : NULL;
+    const char *query = uri != NULL ? evhttp_uri_get_query(uri) : NULL;
+    struct muster_http_reply reply = {.status = HTTP_OK, .type = TYPE_PLAIN, .request = request};
+
+    reply.body = evbuffer_new();
+    if (reply.body == NULL) {
+        evhttp_send_error(request, HTTP_INTERNAL, NULL);
+        return;
+    }
+    if (query == NULL || evhttp_parse_query_str(query, &reply.query) != 0)
+        (void)evhttp_parse_query_str("", &reply.query);
+    fill_reply(server, path == NULL || path[0] == '\0' ? "/" : path, &reply);
+    send_reply(request, &reply);
+    evhttp_clear_headers(&reply.query);
+    evbuffer_free(reply.body);
+}
+
+/* Without this, libevent would try again at once, for ever, while descriptors are short. */
+static void on_accept_failed(struct evconnlistener *listener, void *data)
+{
+    struct muster_http_server *server = data;
+    struct muster_loop *loop = server->env->loop;
+
+    (void)evconnlistener_disable(listener);
+    muster_timer_start(&server->backoff, loop, muster_loop_after_ns(loop, BACKOFF_NS));
+}
+
+static void on_backoff(struct muster_timer *timer)
+{
+    struct muster_http_server *server = timer->data;
+
+    if (evconnlistener_enable(server->listener) != 0)
+        on_accept_failed(server->listener, server);
+}
+
+/* Open and close. */
+
+static void on_task(struct muster_task *task)
+{
+    struct muster_http_server *server = task->data;
+
+    evhttp_free(server->http);
+    if (server->closed != NULL)
+        server->closed(server);
+    muster_mem_free(server->env->mem, server);
+}
+
+static enum muster_rc server_new(struct muster_env *env, struct event_base *base,
+                                 struct muster_http_server **ret_server)
+{
+    struct muster_http_server *server = muster_mem_alloc_zero(env->mem, 1, sizeof(*server));
+
+    if (server == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    server->env = env;
+    muster_list_init(&server->pages);
+    muster_list_init(&server->checks);
+    muster_timer_init(&server->backoff, on_backoff, server);
+    muster_task_init(&server->task, on_task, server);
+    server->http = evhttp_new(base);
+    if (server->http == NULL) {
+        muster_mem_free(env->mem, server);
+        return MUSTER_RESOURCE_EXHAUSTED;
+    }
+    evhttp_set_allowed_methods(server->http, EVHTTP_REQ_GET | EVHTTP_REQ_HEAD);
+    evhttp_set_max_headers_size(server->http, HEADERS_BYTES_MAX);
+    evhttp_set_max_body_size(server->http, BODY_BYTES_MAX);
+    evhttp_set_timeout(server->http, IDLE_S_MAX);
+    evhttp_set_gencb(server->http, on_request, server);
+    *ret_server = server;
+    return MUSTER_OK;
+}
+
+static enum muster_rc server_listen(struct muster_http_server *server,
+                                    const struct muster_address *address,
+                                    struct muster_error *ret_error)
+{
+    static const struct muster_stream_options defaults = {.send_buffer_bytes = 0};
+    struct evhttp_bound_socket *bound;
+    enum muster_rc rc;
+    int fd = -1;
+
+    if (address->family == MUSTER_ADDRESS_NONE || address->family == MUSTER_ADDRESS_UNIX)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "the http server listens on an IP address");
+    rc = muster_socket_listen(address, &defaults, &fd, ret_error);
+    if (rc != MUSTER_OK)
+        return rc;
+    server->address = muster_socket_local(fd);
+    bound = evhttp_accept_socket_with_handle(server->http, fd);
+    if (bound == NULL) {
+        close(fd);
+        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "http server: no memory");
+    }
+    server->listener = evhttp_bound_socket_get_listener(bound);
+    evconnlistener_set_error_cb(server->listener, on_accept_failed);
+    if (evconnlistener_enable(server->listener) != 0) /* it may have failed before, in silence */
+        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "http server: no memory");
+    return MUSTER_OK;
+}
+
+enum muster_rc muster_http_server_open(struct muster_env *env, const struct muster_address *address,
+                                       struct muster_http_server **ret_server,
+                                       struct muster_error *ret_error)
+{
+    struct event_base *base = muster_loop_event_base(env->loop);
+    struct muster_http_server *server = NULL;
+    enum muster_rc rc;
+
+    if (base == NULL)
+        return muster_error_set(ret_error, MUSTER_UNIMPLEMENTED,
+                                "the http server needs a libevent loop");
+    rc = server_new(env, base, &server);
+    if (rc != MUSTER_OK)
+        return muster_error_set(ret_error, rc, "http server: no memory");
+    rc = server_listen(server, address, ret_error);
+    if (rc != MUSTER_OK) {
+        evhttp_free(server->http);
+        muster_mem_free(env->mem, server);
+        return rc;
+    }
+    *ret_server = server;
+    return MUSTER_OK;
+}
+
+const struct muster_address *muster_http_server_address(const struct muster_http_server *server)
+{
+    return &server->address;
+}
+
+void muster_http_server_close(struct muster_http_server *server,
+                              muster_http_server_close_fn *closed)
+{
+    assert(!muster_task_is_posted(&server->task));
+    while (muster_list_pop(&server->pages) != NULL)
+        continue;
+    while (muster_list_pop(&server->checks) != NULL)
+        continue;
+    muster_timer_stop(&server->backoff);
+    (void)evconnlistener_disable(server->listener);
+    server->closed = closed;
+    muster_task_post(&server->task, server->env->loop);
+}
+
+void muster_http_server_set_data(struct muster_http_server *server, void *data)
+{
+    server->data = data;
+}
+
+void *muster_http_server_data(const struct muster_http_server *server)
+{
+    return server->data;
+}
+
+enum muster_rc muster_http_page_add(struct muster_http_server *server,
+                                    struct muster_http_page *page)
+{
+    if (find_page(server, page->path) != NULL)
+        return MUSTER_ALREADY_EXISTS;
+    muster_list_append(&server->pages, &page->node);
+    return MUSTER_OK;
+}
+
+void muster_http_page_remove(struct muster_http_page *page)
+{
+    muster_list_remove(&page->node);
+}
+
+void muster_health_check_add(struct muster_http_server *server, struct muster_health_check *check)
+{
+    muster_list_append(&server->checks, &check->node);
+}
+
+void muster_health_check_remove(struct muster_health_check *check)
+{
+    muster_list_remove(&check->node);
+}

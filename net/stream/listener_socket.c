@@ -1,0 +1,286 @@
+/* A listening socket: binds, accepts within a budget, backs off when descriptors run out. */
+#include "net/stream/net_internal.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define TURN_ACCEPTS_MAX 64
+#define BACKOFF_MIN_NS   (10 * MUSTER_NS_PER_MS)
+#define BACKOFF_MAX_NS   MUSTER_NS_PER_S
+
+struct socket_listener {
+    struct muster_listener listener;
+    struct muster_env *env;
+    struct muster_fd_watch watch;
+    struct muster_timer backoff;
+    uint64_t backoff_ns; /* 0: the last accept went well */
+    struct muster_task task;
+    bool is_closing;
+    muster_listener_close_fn *closed;
+    muster_listener_accept_fn *on_accept;
+    struct muster_address address;
+    struct muster_stream_options options;
+    dev_t device; /* which file the unix path was when we made it */
+    ino_t inode;
+};
+
+static struct socket_listener *socket_of(const struct muster_listener *listener)
+{
+    return MUSTER_CONTAINER_OF(listener, struct socket_listener, listener);
+}
+
+/* Binding. */
+
+static bool has_path(const struct muster_address *address)
+{
+    return address->family == MUSTER_ADDRESS_UNIX && address->path[0] != '@';
+}
+
+static bool is_dead_socket(const struct muster_address *address)
+{
+    static const struct muster_stream_options defaults = {.send_buffer_bytes = 0};
+    union muster_sockaddr sockaddr;
+    socklen_t length = muster_sockaddr_from(address, &sockaddr);
+    struct stat status;
+    bool is_refused;
+    int fd;
+
+    /* A connect to a regular file is refused too, and that must not be removed. */
+    if (lstat(address->path, &status) != 0 || !S_ISSOCK(status.st_mode))
+        return false;
+    fd = muster_socket_new(MUSTER_ADDRESS_UNIX, &defaults);
+    if (fd < 0)
+        return false;
+    is_refused = connect(fd, &sockaddr.any, length) != 0 && errno == ECONNREFUSED;
+    close(fd);
+    return is_refused;
+}
+
+static int bind_address(int fd, const struct muster_address *address)
+{
+    union muster_sockaddr sockaddr;
+    socklen_t length = muster_sockaddr_from(address, &sockaddr);
+    int one = 1;
+    int zero = 0;
+
+    if (address->family != MUSTER_ADDRESS_UNIX)
+        (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+    if (address->family == MUSTER_ADDRESS_IPV6)
+        (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof(zero));
+    if (bind(fd, &sockaddr.any, length) == 0)
+        return 0;
+    if (errno != EADDRINUSE || !has_path(address) || !is_dead_socket(address)) {
+        errno = errno == ECONNREFUSED ? EADDRINUSE : errno;
+        return -1;
+    }
+    (void)unlink(address->path);
+    return bind(fd, &sockaddr.any, length);
+}
+
+static enum muster_rc refuse(const struct muster_address *address, int sys,
+                             struct muster_error *ret_error)
+{
+    char text[MUSTER_ADDRESS_TEXT_BYTES];
+
+    return muster_error_set_sys(ret_error, muster_rc_from_errno(sys), sys, "listen on %s",
+                                muster_address_format(address, text));
+}
+
+enum muster_rc muster_socket_listen(const struct muster_address *address,
+                                    const struct muster_stream_options *options, int *ret_fd,
+                                    struct muster_error *ret_error)
+{
+    int fd = muster_socket_new(address->family, options);
+    int sys;
+
+    if (fd >= 0 && bind_address(fd, address) == 0 && listen(fd, SOMAXCONN) == 0) {
+        *ret_fd = fd;
+        return MUSTER_OK;
+    }
+    sys = errno;
+    if (fd >= 0)
+        close(fd);
+    return refuse(address, sys, ret_error);
+}
+
+/* Accepting. */
+
+/* accept(2) also reports what is wrong with the connection it would have given. */
+static bool is_error_of_connection(int sys)
+{
+    switch (sys) {
+    case EINTR:
+    case ECONNABORTED:
+    case EPERM:
+    case EPROTO:
+    case ENOPROTOOPT:
+    case ENETDOWN:
+    case ENETUNREACH:
+    case ENONET:
+    case EHOSTDOWN:
+    case EHOSTUNREACH:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static void back_off(struct socket_listener *socket, int sys)
+{
+    char text[MUSTER_ADDRESS_TEXT_BYTES];
+    struct muster_loop *loop = socket->env->loop;
+
+    if (socket->backoff_ns == 0)
+        MUSTER_LOG(socket->env, WARN, "accept_failed", "address",
+                   muster_address_format(&socket->address, text), "errno", sys);
+    socket->backoff_ns = socket->backoff_ns == 0 ? BACKOFF_MIN_NS : socket->backoff_ns * 2;
+    if (socket->backoff_ns > BACKOFF_MAX_NS)
+        socket->backoff_ns = BACKOFF_MAX_NS;
+    muster_fd_watch_update(&socket->watch, 0);
+    muster_timer_start(&socket->backoff, loop, muster_loop_after_ns(loop, socket->backoff_ns));
+}
+
+/* Returns whether another connection may wait. */
+static bool accept_once(struct socket_listener *socket)
+{
+    struct muster_stream *stream = NULL;
+    int fd = accept4(socket->watch.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+    if (fd < 0 && errno == EAGAIN)
+        return false;
+    if (fd < 0 && is_error_of_connection(errno))
+        return true;
+    if (fd < 0) {
+        back_off(socket, errno);
+        return false;
+    }
+    muster_socket_set_options(fd, socket->address.family, &socket->options);
+    if (muster_stream_socket_open(socket->env, fd, &stream) != MUSTER_OK) {
+        back_off(socket, ENOMEM);
+        return false;
+    }
+    socket->backoff_ns = 0;
+    socket->on_accept(&socket->listener, stream);
+    return !socket->is_closing;
+}
+
+static void on_ready(struct muster_fd_watch *watch, unsigned ready)
+{
+    struct socket_listener *socket = watch->data;
+    unsigned count;
+
+    (void)ready;
+    for (count = 0; count < TURN_ACCEPTS_MAX && accept_once(socket); count++)
+        continue;
+}
+
+static void on_backoff(struct muster_timer *timer)
+{
+    struct socket_listener *socket = timer->data;
+
+    muster_fd_watch_update(&socket->watch, MUSTER_FD_READ);
+}
+
+/* Open and close. */
+
+static void unlink_own_path(const struct socket_listener *socket)
+{
+    struct stat status;
+
+    if (!has_path(&socket->address) || lstat(socket->address.path, &status) != 0)
+        return;
+    if (status.st_dev == socket->device && status.st_ino == socket->inode)
+        (void)unlink(socket->address.path);
+}
+
+static void on_task(struct muster_task *task)
+{
+    struct socket_listener *socket = task->data;
+
+    if (socket->closed != NULL)
+        socket->closed(&socket->listener);
+    muster_mem_free(socket->env->mem, socket);
+}
+
+static void socket_close(struct muster_listener *listener, muster_listener_close_fn *closed)
+{
+    struct socket_listener *socket = socket_of(listener);
+
+    assert(!socket->is_closing);
+    socket->is_closing = true;
+    socket->closed = closed;
+    muster_timer_stop(&socket->backoff);
+    muster_fd_watch_close(&socket->watch);
+    unlink_own_path(socket);
+    close(socket->watch.fd);
+    muster_task_post(&socket->task, socket->env->loop);
+}
+
+static const struct muster_address *socket_address(const struct muster_listener *listener)
+{
+    return &socket_of(listener)->address;
+}
+
+static const struct muster_listener_ops socket_ops = {
+    .address = socket_address,
+    .close = socket_close,
+};
+
+static void remember_path(struct socket_listener *socket)
+{
+    struct stat status;
+
+    if (!has_path(&socket->address) || lstat(socket->address.path, &status) != 0)
+        return;
+    socket->device = status.st_dev;
+    socket->inode = status.st_ino;
+}
+
+enum muster_rc muster_listener_socket_open(struct muster_env *env, int fd,
+                                           const struct muster_address *address,
+                                           const struct muster_stream_options *options,
+                                           muster_listener_accept_fn *on_accept, void *data,
+                                           struct muster_listener **ret_listener,
+                                           struct muster_error *ret_error)
+{
+    struct socket_listener *socket = muster_mem_alloc_zero(env->mem, 1, sizeof(*socket));
+    enum muster_rc rc = MUSTER_OK;
+
+    if (socket == NULL) {
+        if (fd >= 0)
+            close(fd);
+        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "listen: no memory");
+    }
+    socket->listener.ops = &socket_ops;
+    socket->listener.data = data;
+    socket->env = env;
+    socket->on_accept = on_accept;
+    socket->options = *options;
+    muster_timer_init(&socket->backoff, on_backoff, socket);
+    muster_task_init(&socket->task, on_task, socket);
+    socket->watch.data = socket;
+    socket->watch.on_ready = on_ready;
+    socket->watch.wanted = MUSTER_FD_READ;
+    socket->watch.fd = fd;
+    if (fd < 0)
+        rc = muster_socket_listen(address, options, &socket->watch.fd, ret_error);
+    if (rc != MUSTER_OK)
+        goto fail;
+    socket->address = has_path(address) ? *address : muster_socket_local(socket->watch.fd);
+    remember_path(socket);
+    rc = muster_fd_watch_open(&socket->watch, env->loop);
+    if (rc != MUSTER_OK) {
+        (void)muster_error_set(ret_error, rc, "listen: the loop does not watch descriptors");
+        unlink_own_path(socket);
+        close(socket->watch.fd);
+        goto fail;
+    }
+    *ret_listener = &socket->listener;
+    return MUSTER_OK;
+fail:
+    muster_mem_free(env->mem, socket);
+    return rc;
+}

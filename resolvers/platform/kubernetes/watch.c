@@ -1,0 +1,240 @@
+/* The watch of one selector: a stream of events, opened again from the last version it told. */
+#include "resolvers/platform/kubernetes/watch.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#define STREAM_S       300 /* the server ends it then */
+#define STREAM_GRACE_S 30
+#define LINE_BYTES_MAX (4u << 20)
+#define BACKOFF_MIN_NS MUSTER_NS_PER_S
+#define BACKOFF_MAX_NS (60 * MUSTER_NS_PER_S)
+#define HEALTHY_NS     (5 * MUSTER_NS_PER_S) /* a stream that lasted so long starts afresh */
+
+static const bool allowed[6][6] = {
+    /*                 OFF    UNLISTED STREAMING BACKOFF STOPPING RENEWING */
+    /* OFF */ {false, true, false, false, false, false},
+    /* UNLISTED */ {true, false, true, true, false, false},
+    /* STREAMING */ {false, true, true, true, true, false},
+    /* BACKOFF */ {true, true, true, true, false, false},
+    /* STOPPING */ {true, false, false, false, false, true},
+    /* RENEWING */ {false, true, false, false, true, false},
+};
+
+static void move(struct muster_kubernetes_watch *watch, enum muster_kubernetes_watch_state state)
+{
+    assert(allowed[watch->state][state]);
+    watch->state = state;
+}
+
+static void open_stream(struct muster_kubernetes_watch *watch);
+
+static void back_off(struct muster_kubernetes_watch *watch)
+{
+    struct muster_env *env = watch->server->env;
+    uint64_t wait_ns = watch->backoff_ns;
+
+    watch->backoff_ns = wait_ns * 2 < BACKOFF_MAX_NS ? wait_ns * 2 : BACKOFF_MAX_NS;
+    move(watch, MUSTER_KUBERNETES_WATCH_BACKOFF);
+    muster_timer_start(&watch->timer, env->loop,
+                       muster_loop_after_ns(env->loop, muster_rng_jitter(env->rng, wait_ns, 300)));
+}
+
+/* The version is too old: the next listing brings one. */
+static void ask_for_listing(struct muster_kubernetes_watch *watch)
+{
+    watch->is_expired = false;
+    move(watch, MUSTER_KUBERNETES_WATCH_UNLISTED);
+    watch->on_change(watch);
+}
+
+static void on_backoff_over(struct muster_timer *timer)
+{
+    struct muster_kubernetes_watch *watch = timer->data;
+
+    if (watch->is_expired)
+        ask_for_listing(watch);
+    else
+        open_stream(watch);
+}
+
+static void turn_off(struct muster_kubernetes_watch *watch)
+{
+    muster_text_clear(&watch->line);
+    watch->is_expired = false;
+    move(watch, MUSTER_KUBERNETES_WATCH_OFF);
+    watch->on_off(watch);
+}
+
+/* One whole line. */
+static enum muster_rc take_event(struct muster_kubernetes_watch *watch, const char *text,
+                                 size_t size)
+{
+    struct muster_kubernetes_event event;
+    enum muster_rc rc = muster_kubernetes_event_parse(text, size, &event, NULL);
+
+    if (rc != MUSTER_OK)
+        return rc;
+    if (event.resource_version[0] != '\0')
+        memcpy(watch->version, event.resource_version, sizeof(watch->version));
+    switch (event.kind) {
+    case MUSTER_KUBERNETES_EVENT_CHANGE:
+        watch->on_change(watch);
+        break;
+    case MUSTER_KUBERNETES_EVENT_BOOKMARK:
+        break;
+    case MUSTER_KUBERNETES_EVENT_EXPIRED:
+        watch->is_expired = true;
+        return MUSTER_OUT_OF_RANGE;
+    case MUSTER_KUBERNETES_EVENT_FAILURE:
+        return MUSTER_UNAVAILABLE;
+    }
+    return MUSTER_OK;
+}
+
+static enum muster_rc on_body(struct muster_http_request *request, const void *bytes, size_t count)
+{
+    struct muster_http_call *call = MUSTER_CONTAINER_OF(request, struct muster_http_call, request);
+    struct muster_kubernetes_watch *watch = call->data;
+    const char *at = bytes;
+    enum muster_rc rc = MUSTER_OK;
+
+    while (count > 0 && rc == MUSTER_OK && watch->state == MUSTER_KUBERNETES_WATCH_STREAMING) {
+        const char *newline = memchr(at, '\n', count);
+        size_t length = newline != NULL ? (size_t)(newline - at) : count;
+        size_t used = newline != NULL ? length + 1 : length;
+
+        if (watch->line.count + length > LINE_BYTES_MAX)
+            return MUSTER_RESOURCE_EXHAUSTED;
+        muster_text_add(&watch->line, at, length);
+        if (watch->line.is_failed)
+            return MUSTER_RESOURCE_EXHAUSTED;
+        if (newline != NULL && watch->line.count > 0) {
+            rc = take_event(watch, watch->line.bytes, watch->line.count);
+            muster_text_clear(&watch->line);
+        }
+        at += used;
+        count -= used;
+    }
+    return rc;
+}
+
+static void on_end(struct muster_http_call *call, enum muster_rc rc)
+{
+    struct muster_kubernetes_watch *watch = call->data;
+    struct muster_env *env = watch->server->env;
+    bool was_healthy = rc == MUSTER_OK && call->request.status == 200;
+
+    muster_text_clear(&watch->line);
+    muster_mem_free(env->mem, watch->url);
+    watch->url = NULL;
+    if (watch->state == MUSTER_KUBERNETES_WATCH_STOPPING) {
+        turn_off(watch);
+        return;
+    }
+    if (watch->state == MUSTER_KUBERNETES_WATCH_RENEWING) {
+        ask_for_listing(watch); /* one that came meanwhile was passed over */
+        return;
+    }
+    if (rc == MUSTER_OK && muster_http_status_rc(call->request.status) == MUSTER_OUT_OF_RANGE)
+        watch->is_expired = true;
+    if (muster_loop_now_ns(env->loop) - watch->opened_ns >= HEALTHY_NS)
+        watch->backoff_ns = BACKOFF_MIN_NS;
+    else
+        was_healthy = false; /* a server that ends streams at once is not to be asked in a circle */
+    if (!was_healthy)
+        MUSTER_LOG(env, DEBUG, "kubernetes_watch_ended", "rc", rc, "status", call->request.status,
+                   "expired", watch->is_expired);
+    if (watch->is_expired && watch->backoff_ns == BACKOFF_MIN_NS) {
+        watch->backoff_ns = 2 * BACKOFF_MIN_NS; /* a second time in short order waits */
+        ask_for_listing(watch);
+    } else if (was_healthy) {
+        open_stream(watch);
+    } else {
+        back_off(watch);
+    }
+}
+
+static void open_stream(struct muster_kubernetes_watch *watch)
+{
+    struct muster_env *env = watch->server->env;
+    struct muster_kubernetes_query query = {
+        .selector = watch->selector, .watch_version = watch->version, .timeout_s = STREAM_S};
+
+    watch->url = muster_kubernetes_url_format(watch->server, &query);
+    watch->opened_ns = muster_loop_now_ns(env->loop);
+    if (watch->url == NULL) {
+        back_off(watch);
+        return;
+    }
+    muster_kubernetes_call_prepare(watch->server, &watch->call);
+    watch->call.request.url = watch->url;
+    watch->call.request.on_body = on_body;
+    watch->call.request.deadline_ns =
+        muster_loop_after_ns(env->loop, (STREAM_S + STREAM_GRACE_S) * MUSTER_NS_PER_S);
+    watch->call.retry.attempts_max = 1;
+    if (muster_http_call_start(&watch->call, env, on_end) != MUSTER_OK) {
+        muster_mem_free(env->mem, watch->url);
+        watch->url = NULL;
+        back_off(watch);
+        return;
+    }
+    move(watch, MUSTER_KUBERNETES_WATCH_STREAMING);
+}
+
+void muster_kubernetes_watch_init(struct muster_kubernetes_watch *watch,
+                                  const struct muster_kubernetes_server *server,
+                                  const char *selector)
+{
+    *watch = (struct muster_kubernetes_watch){
+        .server = server, .selector = selector, .backoff_ns = BACKOFF_MIN_NS};
+    muster_http_call_init(&watch->call, watch);
+    muster_timer_init(&watch->timer, on_backoff_over, watch);
+    muster_text_init(&watch->line, server->env->mem);
+}
+
+void muster_kubernetes_watch_fini(struct muster_kubernetes_watch *watch)
+{
+    assert(watch->state == MUSTER_KUBERNETES_WATCH_OFF);
+    muster_http_call_fini(&watch->call);
+    muster_text_fini(&watch->line);
+}
+
+void muster_kubernetes_watch_start(struct muster_kubernetes_watch *watch)
+{
+    if (watch->state == MUSTER_KUBERNETES_WATCH_OFF)
+        move(watch, MUSTER_KUBERNETES_WATCH_UNLISTED);
+    else if (watch->state == MUSTER_KUBERNETES_WATCH_STOPPING)
+        move(watch, MUSTER_KUBERNETES_WATCH_RENEWING);
+}
+
+void muster_kubernetes_watch_stop(struct muster_kubernetes_watch *watch)
+{
+    muster_timer_stop(&watch->timer);
+    switch (watch->state) {
+    case MUSTER_KUBERNETES_WATCH_STREAMING:
+        move(watch, MUSTER_KUBERNETES_WATCH_STOPPING);
+        muster_http_call_cancel(&watch->call);
+        break;
+    case MUSTER_KUBERNETES_WATCH_UNLISTED:
+    case MUSTER_KUBERNETES_WATCH_BACKOFF:
+        turn_off(watch);
+        break;
+    case MUSTER_KUBERNETES_WATCH_RENEWING:
+        move(watch, MUSTER_KUBERNETES_WATCH_STOPPING);
+        break;
+    case MUSTER_KUBERNETES_WATCH_OFF:
+    case MUSTER_KUBERNETES_WATCH_STOPPING:
+        break;
+    }
+}
+
+void muster_kubernetes_watch_listed(struct muster_kubernetes_watch *watch, const char *version)
+{
+    if (watch->state != MUSTER_KUBERNETES_WATCH_UNLISTED || strlen(version) == 0 ||
+        strlen(version) >= sizeof(watch->version))
+        return;
+    memcpy(watch->version, version, strlen(version) + 1);
+    open_stream(watch);
+}

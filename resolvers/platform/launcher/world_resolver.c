@@ -1,0 +1,270 @@
+/* Rank, size and at most one address: what launchers of other frameworks tell a process. The job is
+ * "worker"; addresses of the other tasks are not known, so they are not in the cluster. */
+#include "resolvers/platform/launcher/world_resolver.h"
+
+#include "resolvers/core/cluster_answer.h"
+#include "resolvers/core/resolvers_internal.h"
+#include "resolvers/core/uri_options.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define JOB "worker"
+
+struct world_resolver {
+    struct muster_resolver resolver;
+    const struct muster_world_source *source;
+};
+
+static enum muster_rc read_world(struct muster_resolver *resolver, struct muster_world *ret_world,
+                                 struct muster_error *ret_error)
+{
+    struct muster_world world = {.rank_source = NULL};
+    enum muster_rc rc = MUSTER_CONTAINER_OF(resolver, struct world_resolver, resolver)
+                            ->source->read(resolver->env->vars, &world, ret_error);
+
+    if (rc == MUSTER_OK)
+        *ret_world = world;
+    return rc;
+}
+
+enum muster_rc muster_world_number(struct muster_vars *vars, const char *name, uint32_t *ret_value,
+                                   const char **ret_source, struct muster_error *ret_error)
+{
+    const char *text = muster_vars_get(vars, name);
+    int64_t value = 0;
+
+    if (text == NULL)
+        return MUSTER_OK;
+    if (!muster_integer_parse(text, &value) || value < 0 || value >= UINT32_MAX)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "%s=%.60s: expected a whole number from 0 on", name, text);
+    *ret_value = (uint32_t)value;
+    *ret_source = name;
+    return MUSTER_OK;
+}
+
+enum muster_rc muster_world_check(const struct muster_world *world, struct muster_error *ret_error)
+{
+    if (world->rank >= world->size)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "%s=%u is outside %s=%u: ranks go from 0 to one below the size",
+                                world->rank_source, world->rank, world->size_source, world->size);
+    return MUSTER_OK;
+}
+
+enum muster_rc muster_world_set_coordinator(struct muster_world *world, const char *host,
+                                            uint32_t port, struct muster_error *ret_error)
+{
+    bool is_bare_ipv6 = strchr(host, ':') != NULL && host[0] != '[';
+    int length = snprintf(world->coordinator, sizeof(world->coordinator),
+                          is_bare_ipv6 ? "[%s]:%u" : "%s:%u", host, port);
+
+    if (host[0] == '\0' || port == 0 || port > UINT16_MAX ||
+        (size_t)length >= sizeof(world->coordinator))
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "'%.60s' with port %u is no address of a coordinator", host, port);
+    return MUSTER_OK;
+}
+
+/* The coordinator as task 0, where that is what it is. */
+static enum muster_rc make_spec(struct muster_resolver *resolver, const struct muster_world *world,
+                                struct muster_cluster_spec **ret_spec,
+                                struct muster_error *ret_error)
+{
+    struct muster_cluster_spec_builder builder;
+    enum muster_rc rc;
+
+    muster_cluster_spec_builder_init(&builder, resolver->env->mem, false);
+    if (world->coordinator_source != NULL && world->is_coordinator_first) {
+        muster_cluster_spec_builder_add_job(&builder, JOB);
+        muster_cluster_spec_builder_add_task(&builder, 0, world->coordinator);
+    }
+    rc = muster_cluster_spec_build(&builder, ret_spec);
+    if (rc != MUSTER_OK)
+        muster_error_set(ret_error, rc, "no memory for a cluster");
+    muster_cluster_spec_builder_fini(&builder);
+    return rc;
+}
+
+/* A task that is asked for in full is looked up; else the coordinator is the master. */
+static enum muster_rc answer(struct muster_resolve *resolve, const struct muster_world *world,
+                             struct muster_cluster_spec *spec)
+{
+    const struct muster_task_query *query = &resolve->query;
+    const char *layer = muster_resolve_rpc_layer(resolve);
+    const char *address = "";
+
+    if (resolve->what == MUSTER_RESOLVE_NUM_ACCELERATORS)
+        return muster_resolve_answer_own_devices(resolve);
+    if (resolve->what == MUSTER_RESOLVE_CLUSTER_SPEC)
+        return muster_resolve_answer_cluster(resolve, muster_cluster_spec_ref(spec));
+    if (query->task_type != NULL && query->has_task_id) {
+        if (muster_cluster_spec_task_address(spec, query->task_type, query->task_id, &address,
+                                             NULL) != MUSTER_OK)
+            return muster_error_set(&resolve->error, MUSTER_NOT_FOUND,
+                                    "'%s' does not tell the address of task %s:%lld",
+                                    muster_resolver_name(resolve->resolver), query->task_type,
+                                    (long long)query->task_id);
+    } else if (world->coordinator_source != NULL) {
+        address = world->coordinator;
+    } else {
+        layer = NULL;
+    }
+    return muster_master_url_format(resolve->resolver->env->mem, layer, address, &resolve->master,
+                                    &resolve->error);
+}
+
+static void world_start(struct muster_resolver *resolver, struct muster_resolve *resolve)
+{
+    struct muster_cluster_spec *spec = NULL;
+    struct muster_world world;
+    enum muster_rc rc = read_world(resolver, &world, &resolve->error);
+
+    if (rc == MUSTER_OK)
+        rc = make_spec(resolver, &world, &spec, &resolve->error);
+    if (rc == MUSTER_OK)
+        rc = answer(resolve, &world, spec);
+    muster_cluster_spec_unref(spec);
+    muster_resolve_finish(resolve, rc);
+}
+
+static enum muster_rc world_task_type(struct muster_resolver *resolver, char **ret_text,
+                                      struct muster_error *ret_error)
+{
+    struct muster_world world;
+    enum muster_rc rc = read_world(resolver, &world, ret_error);
+    char *text = NULL;
+
+    if (rc != MUSTER_OK)
+        return rc;
+    if (world.rank_source != NULL) {
+        text = muster_mem_strdup(resolver->env->mem, JOB);
+        if (text == NULL)
+            return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory");
+    }
+    *ret_text = text;
+    return MUSTER_OK;
+}
+
+static enum muster_rc world_task_id(struct muster_resolver *resolver, bool *ret_is_set,
+                                    int64_t *ret_id, struct muster_error *ret_error)
+{
+    struct muster_world world;
+    enum muster_rc rc = read_world(resolver, &world, ret_error);
+
+    if (rc == MUSTER_OK) {
+        *ret_is_set = world.rank_source != NULL;
+        *ret_id = world.rank;
+    }
+    return rc;
+}
+
+static enum muster_rc world_size(struct muster_resolver *resolver, bool *ret_is_set,
+                                 uint32_t *ret_size, struct muster_error *ret_error)
+{
+    struct muster_world world;
+    enum muster_rc rc = read_world(resolver, &world, ret_error);
+
+    if (rc == MUSTER_OK) {
+        *ret_is_set = world.size_source != NULL;
+        *ret_size = world.size;
+    }
+    return rc;
+}
+
+static const char *world_source(struct muster_resolver *resolver, enum muster_fact fact)
+{
+    struct muster_world world;
+
+    if (read_world(resolver, &world, NULL) != MUSTER_OK)
+        return NULL;
+    switch (fact) {
+    case MUSTER_FACT_CLUSTER_SPEC:
+    case MUSTER_FACT_MASTER:
+        return world.coordinator_source != NULL ? world.coordinator_source
+                                                : "no variable tells an address";
+    case MUSTER_FACT_TASK_TYPE:
+        return resolver->task_type == NULL ? world.rank_source : NULL;
+    case MUSTER_FACT_TASK_ID:
+        return resolver->has_task_id ? NULL : world.rank_source;
+    case MUSTER_FACT_WORLD_SIZE:
+        return world.size_source;
+    case MUSTER_FACT_NUM_ACCELERATORS:
+        return "devices of this process";
+    case MUSTER_FACT_RPC_LAYER:
+        break;
+    }
+    return NULL;
+}
+
+static void world_close(struct muster_resolver *resolver)
+{
+    struct muster_mem *mem = resolver->env->mem;
+
+    muster_resolver_fini(resolver);
+    muster_mem_free(mem, MUSTER_CONTAINER_OF(resolver, struct world_resolver, resolver));
+}
+
+#define WORLD_OPS(text)                                                                            \
+    {                                                                                              \
+        .name = (text), .start = world_start, .task_type = world_task_type,                        \
+        .task_id = world_task_id, .world_size = world_size, .source = world_source,                \
+        .close = world_close,                                                                      \
+    }
+
+static const struct muster_world_source jax = {WORLD_OPS("jax"), muster_jax_world_read};
+static const struct muster_world_source openmpi = {WORLD_OPS("openmpi"), muster_openmpi_world_read};
+static const struct muster_world_source pmi = {WORLD_OPS("pmi"), muster_pmi_world_read};
+static const struct muster_world_source torchrun = {WORLD_OPS("torchrun"),
+                                                    muster_torchrun_world_read};
+
+static enum muster_rc open_source(struct muster_env *env, const struct muster_world_source *source,
+                                  const struct muster_resolver_options *options,
+                                  struct muster_resolver **ret_resolver,
+                                  struct muster_error *ret_error)
+{
+    struct world_resolver *own = muster_mem_alloc_zero(env->mem, 1, sizeof(*own));
+
+    if (own == NULL ||
+        muster_resolver_init(&own->resolver, env, &source->ops, options) != MUSTER_OK) {
+        muster_mem_free(env->mem, own);
+        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a resolver");
+    }
+    own->source = source;
+    *ret_resolver = &own->resolver;
+    return MUSTER_OK;
+}
+
+static enum muster_rc open_uri(struct muster_env *env, const char *rest,
+                               const struct muster_world_source *source,
+                               struct muster_resolver_options common,
+                               struct muster_resolver **ret_resolver,
+                               struct muster_error *ret_error)
+{
+    struct values {
+        struct muster_resolver_options common;
+    } values = {common};
+    static const struct muster_uri_row rows[] = {MUSTER_URI_COMMON(struct values, common)};
+    struct muster_uri_table table = {source->ops.name, rows, sizeof(rows) / sizeof(rows[0])};
+    struct muster_uri_options texts = {.mem = env->mem};
+    enum muster_rc rc = muster_uri_options_parse(&texts, rest, &table, &values, ret_error);
+
+    if (rc == MUSTER_OK)
+        rc = open_source(env, source, &values.common, ret_resolver, ret_error);
+    muster_uri_options_fini(&texts);
+    return rc;
+}
+
+#define OPEN_URI(launcher)                                                                         \
+    enum muster_rc muster_##launcher##_resolver_open_uri(                                          \
+        struct muster_env *env, const char *rest, const struct muster_resolver_options *options,   \
+        struct muster_resolver **ret_resolver, struct muster_error *ret_error)                     \
+    {                                                                                              \
+        return open_uri(env, rest, &(launcher), *options, ret_resolver, ret_error);                \
+    }
+
+OPEN_URI(jax)
+OPEN_URI(openmpi)
+OPEN_URI(pmi)
+OPEN_URI(torchrun)

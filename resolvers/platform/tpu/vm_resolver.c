@@ -1,0 +1,443 @@
+/* A TPU slice as a cluster: variables first, then the metadata server. */
+#include <muster/tpu_vm_resolver.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#include "resolvers/core/cluster_answer.h"
+#include "resolvers/platform/tpu/metadata_watch.h"
+#include "resolvers/core/resolvers_internal.h"
+#include "resolvers/platform/tpu/vm_query.h"
+#include "resolvers/platform/tpu/vm_text.h"
+#include "resolvers/core/uri_options.h"
+
+#define JOB           "worker"
+#define ADDRESS_BYTES 272
+#define WATCH_INTERVAL_NS                                                                          \
+    (60 * MUSTER_NS_PER_S) /* the metadata server tells of changes in between */
+
+struct tpu_vm_resolver {
+    struct muster_resolver resolver;
+    uint16_t port;
+    uint16_t coordinator_port;
+    struct muster_metadata_watch watch;
+    bool is_stopping; /* waits for the watch */
+    /* What the metadata server told last. */
+    bool is_known;
+    bool has_task_id;
+    int64_t task_id;
+    uint32_t world_size;
+    /* Where what was told last came from; NULL: not told. */
+    const char *hosts_source, *worker_id_source, *coordinator_source;
+};
+
+/* One question that the metadata server answers. */
+struct question {
+    struct muster_resolve *resolve;
+    struct muster_tpu_vm_query query;
+};
+
+static struct tpu_vm_resolver *of(struct muster_resolver *resolver)
+{
+    return MUSTER_CONTAINER_OF(resolver, struct tpu_vm_resolver, resolver);
+}
+
+/* Variables. */
+
+static void read_variable(struct muster_env *env, const char *name, struct muster_tpu_vm_text *text)
+{
+    const char *value = muster_vars_get(env->vars, name);
+
+    if (text->value == NULL && value != NULL && value[0] != '\0')
+        *text = (struct muster_tpu_vm_text){value, name};
+}
+
+static void read_variables(struct muster_env *env, struct muster_tpu_vm_texts *ret_texts)
+{
+    *ret_texts = (struct muster_tpu_vm_texts){.are_endpoints = false};
+    read_variable(env, "TPU_PROCESS_ADDRESSES", &ret_texts->hosts);
+    read_variable(env, "TPU_WORKER_HOSTNAMES", &ret_texts->hosts);
+    read_variable(env, "TPU_WORKER_ID", &ret_texts->worker_id);
+    read_variable(env, "MEGASCALE_NUM_SLICES", &ret_texts->num_slices);
+    read_variable(env, "MEGASCALE_SLICE_ID", &ret_texts->slice_id);
+    read_variable(env, "MEGASCALE_COORDINATOR_ADDRESS", &ret_texts->coordinator);
+}
+
+static bool may_ask_server(struct muster_env *env)
+{
+    const char *skip = muster_vars_get(env->vars, "TPU_SKIP_MDS_QUERY");
+
+    return skip == NULL || skip[0] == '\0';
+}
+
+static void remember_sources(struct tpu_vm_resolver *own, const struct muster_tpu_vm_texts *texts)
+{
+    own->hosts_source = texts->hosts.source;
+    own->worker_id_source = texts->worker_id.source;
+    own->coordinator_source = texts->coordinator.source;
+}
+
+/* Answers. */
+
+static enum muster_rc format_coordinator(struct tpu_vm_resolver *own,
+                                         const struct muster_tpu_vm *vm, char text[ADDRESS_BYTES],
+                                         struct muster_error *ret_error)
+{
+    if (vm->coordinator == NULL && vm->slice_id > 0)
+        return muster_error_set(ret_error, MUSTER_FAILED_PRECONDITION,
+                                "MEGASCALE_COORDINATOR_ADDRESS is not set: nothing tells slice %u "
+                                "where slice 0 is",
+                                vm->slice_id);
+    if (vm->coordinator == NULL)
+        snprintf(text, ADDRESS_BYTES, "%.*s:%u",
+                 (int)(strrchr(vm->addresses[0], ':') - vm->addresses[0]), vm->addresses[0],
+                 own->coordinator_port);
+    else
+        snprintf(text, ADDRESS_BYTES, "%s:%u", vm->coordinator, own->coordinator_port);
+    return MUSTER_OK;
+}
+
+static enum muster_rc answer_master(struct tpu_vm_resolver *own, struct muster_resolve *resolve,
+                                    const struct muster_tpu_vm *vm)
+{
+    struct muster_mem *mem = own->resolver.env->mem;
+    const char *layer = muster_resolve_rpc_layer(resolve), *address = vm->addresses[0];
+    char coordinator[ADDRESS_BYTES];
+    enum muster_rc rc = MUSTER_OK;
+
+    if (vm->num_slices > 1) {
+        rc = format_coordinator(own, vm, coordinator, &resolve->error);
+        address = coordinator;
+    }
+    if (rc == MUSTER_OK)
+        rc = muster_master_url_format(mem, layer, address, &resolve->master, &resolve->error);
+    return rc;
+}
+
+/* A task that is asked for in full is looked up; else the master is the coordinator. */
+static enum muster_rc answer(struct tpu_vm_resolver *own, struct muster_resolve *resolve,
+                             const struct muster_tpu_vm *vm)
+{
+    struct muster_cluster_spec *spec = NULL;
+    enum muster_rc rc;
+
+    if (resolve->what == MUSTER_RESOLVE_NUM_ACCELERATORS)
+        return muster_resolve_answer_own_devices(resolve);
+    if (resolve->what == MUSTER_RESOLVE_MASTER &&
+        (resolve->query.task_type == NULL || !resolve->query.has_task_id))
+        return answer_master(own, resolve, vm);
+    rc = muster_tpu_vm_cluster(vm, JOB, &spec, &resolve->error);
+    return rc == MUSTER_OK ? muster_resolve_answer_cluster(resolve, spec) : rc;
+}
+
+static enum muster_rc answer_texts(struct tpu_vm_resolver *own, struct muster_resolve *resolve,
+                                   const struct muster_tpu_vm_texts *texts)
+{
+    struct muster_tpu_vm vm;
+    enum muster_rc rc =
+        muster_tpu_vm_init(&vm, own->resolver.env->mem, texts, own->port, &resolve->error);
+
+    if (rc != MUSTER_OK)
+        return rc;
+    remember_sources(own, texts);
+    own->is_known = true;
+    own->has_task_id = muster_tpu_vm_task_id(&vm, &own->task_id);
+    own->world_size = (uint32_t)vm.count * vm.num_slices;
+    rc = answer(own, resolve, &vm);
+    muster_tpu_vm_fini(&vm);
+    return rc;
+}
+
+/* Questions. */
+
+static void end_question(struct question *question, enum muster_rc rc)
+{
+    struct muster_resolve *resolve = question->resolve;
+
+    resolve->impl = NULL;
+    muster_tpu_vm_query_fini(&question->query);
+    muster_mem_free(resolve->resolver->env->mem, question);
+    muster_resolve_finish(resolve, rc);
+}
+
+static void on_query(struct muster_tpu_vm_query *query, enum muster_rc rc)
+{
+    struct question *question = query->data;
+    struct muster_resolve *resolve = question->resolve;
+    struct muster_tpu_vm_texts texts;
+
+    read_variables(resolve->resolver->env, &texts);
+    muster_tpu_vm_query_tell(query, &texts);
+    if (rc != MUSTER_OK)
+        resolve->error = query->error;
+    else if (texts.hosts.value == NULL)
+        rc = muster_error_set(&resolve->error, MUSTER_INVALID_ARGUMENT,
+                              "worker-network-endpoints of the metadata server is empty");
+    else
+        rc = answer_texts(of(resolve->resolver), resolve, &texts);
+    end_question(question, rc);
+}
+
+static void ask_server(struct muster_resolver *resolver, struct muster_resolve *resolve)
+{
+    struct question *question = muster_mem_alloc_zero(resolver->env->mem, 1, sizeof(*question));
+    enum muster_rc rc;
+
+    if (question == NULL) {
+        rc = muster_error_set(&resolve->error, MUSTER_RESOURCE_EXHAUSTED, "no memory");
+        muster_resolve_finish(resolve, rc);
+        return;
+    }
+    question->resolve = resolve;
+    question->query.data = question;
+    resolve->impl = question;
+    rc = muster_tpu_vm_query_start(&question->query, resolver->env, resolve->deadline_ns, on_query);
+    if (rc != MUSTER_OK) {
+        resolve->error = question->query.error;
+        end_question(question, rc);
+    }
+}
+
+static void tpu_vm_start(struct muster_resolver *resolver, struct muster_resolve *resolve)
+{
+    struct muster_tpu_vm_texts texts;
+    enum muster_rc rc;
+
+    read_variables(resolver->env, &texts);
+    if (texts.hosts.value == NULL && may_ask_server(resolver->env)) {
+        ask_server(resolver, resolve);
+        return;
+    }
+    if (texts.hosts.value == NULL)
+        rc = muster_error_set(&resolve->error, MUSTER_FAILED_PRECONDITION,
+                              "TPU_WORKER_HOSTNAMES is not set, and TPU_SKIP_MDS_QUERY forbids to "
+                              "ask the metadata server: set one, or unset the other");
+    else
+        rc = answer_texts(of(resolver), resolve, &texts);
+    muster_resolve_finish(resolve, rc);
+}
+
+static void tpu_vm_cancel(struct muster_resolver *resolver, struct muster_resolve *resolve)
+{
+    struct question *question = resolve->impl;
+
+    (void)resolver;
+    if (question != NULL)
+        muster_tpu_vm_query_cancel(&question->query);
+}
+
+/* Properties: the variables', where they tell the hosts; else the last answer's. */
+
+static enum muster_rc tpu_vm_task_type(struct muster_resolver *resolver, char **ret_text,
+                                       struct muster_error *ret_error)
+{
+    return muster_resolver_give_text(resolver, JOB, ret_text, ret_error);
+}
+
+struct place {
+    bool has_task_id;
+    int64_t task_id;
+    uint32_t world_size; /* 0: not known */
+};
+
+static enum muster_rc find_place(struct tpu_vm_resolver *own, struct place *ret_place,
+                                 struct muster_error *ret_error)
+{
+    struct muster_env *env = own->resolver.env;
+    struct muster_tpu_vm_texts texts;
+    struct muster_tpu_vm vm;
+    enum muster_rc rc;
+
+    read_variables(env, &texts);
+    if (texts.hosts.value == NULL && own->is_known && may_ask_server(env)) {
+        *ret_place = (struct place){own->has_task_id, own->task_id, own->world_size};
+        return MUSTER_OK;
+    }
+    rc = muster_tpu_vm_init(&vm, env->mem, &texts, own->port, ret_error);
+    if (rc != MUSTER_OK)
+        return rc;
+    *ret_place = (struct place){.world_size = (uint32_t)vm.count * vm.num_slices};
+    /* Alone the variable may be one slice's of several. */
+    if (vm.count > 0 || !may_ask_server(env))
+        ret_place->has_task_id = muster_tpu_vm_task_id(&vm, &ret_place->task_id);
+    remember_sources(own, &texts);
+    muster_tpu_vm_fini(&vm);
+    return MUSTER_OK;
+}
+
+static enum muster_rc tpu_vm_task_id(struct muster_resolver *resolver, bool *ret_is_set,
+                                     int64_t *ret_id, struct muster_error *ret_error)
+{
+    struct place place = {.has_task_id = false};
+    enum muster_rc rc = find_place(of(resolver), &place, ret_error);
+
+    if (rc == MUSTER_OK) {
+        *ret_is_set = place.has_task_id;
+        *ret_id = place.task_id;
+    }
+    return rc;
+}
+
+static enum muster_rc tpu_vm_world_size(struct muster_resolver *resolver, bool *ret_is_set,
+                                        uint32_t *ret_size, struct muster_error *ret_error)
+{
+    struct place place = {.has_task_id = false};
+    enum muster_rc rc = find_place(of(resolver), &place, ret_error);
+
+    if (rc == MUSTER_OK) {
+        *ret_is_set = place.world_size > 0;
+        *ret_size = place.world_size;
+    }
+    return rc;
+}
+
+static const char *tpu_vm_source(struct muster_resolver *resolver, enum muster_fact fact)
+{
+    const struct tpu_vm_resolver *own = of(resolver);
+
+    switch (fact) {
+    case MUSTER_FACT_MASTER:
+        return own->coordinator_source != NULL ? own->coordinator_source : own->hosts_source;
+    case MUSTER_FACT_CLUSTER_SPEC:
+    case MUSTER_FACT_WORLD_SIZE:
+        return own->hosts_source;
+    case MUSTER_FACT_TASK_ID:
+        return resolver->has_task_id ? NULL : own->worker_id_source;
+    case MUSTER_FACT_NUM_ACCELERATORS:
+        return "devices of this process";
+    case MUSTER_FACT_TASK_TYPE:
+    case MUSTER_FACT_RPC_LAYER:
+        break;
+    }
+    return NULL;
+}
+
+/* Watches. */
+
+static void on_change(struct muster_metadata_watch *watch)
+{
+    struct tpu_vm_resolver *own = watch->data;
+
+    muster_resolver_changed(&own->resolver);
+}
+
+static void on_off(struct muster_metadata_watch *watch)
+{
+    struct tpu_vm_resolver *own = watch->data;
+
+    if (own->is_stopping)
+        muster_resolver_stopped(&own->resolver);
+}
+
+/* Variables do not change. */
+static void tpu_vm_watched(struct muster_resolver *resolver, bool is_watched)
+{
+    struct muster_tpu_vm_texts texts;
+
+    read_variables(resolver->env, &texts);
+    if (is_watched && texts.hosts.value == NULL && may_ask_server(resolver->env))
+        muster_metadata_watch_start(&of(resolver)->watch);
+    else
+        muster_metadata_watch_stop(&of(resolver)->watch);
+}
+
+/* Opening and closing. */
+
+static void tpu_vm_stop(struct muster_resolver *resolver)
+{
+    struct tpu_vm_resolver *own = of(resolver);
+
+    own->is_stopping = true;
+    if (own->watch.state == MUSTER_METADATA_WATCH_OFF)
+        muster_resolver_stopped(resolver);
+    else
+        muster_metadata_watch_stop(&own->watch);
+}
+
+static void tpu_vm_close(struct muster_resolver *resolver)
+{
+    struct muster_mem *mem = resolver->env->mem;
+
+    muster_metadata_watch_fini(&of(resolver)->watch);
+    muster_resolver_fini(resolver);
+    muster_mem_free(mem, of(resolver));
+}
+
+static const struct muster_resolver_ops tpu_vm_ops = {
+    .name = "tpu_vm",
+    .start = tpu_vm_start,
+    .cancel = tpu_vm_cancel,
+    .task_type = tpu_vm_task_type,
+    .task_id = tpu_vm_task_id,
+    .world_size = tpu_vm_world_size,
+    .source = tpu_vm_source,
+    .watched = tpu_vm_watched,
+    .stop = tpu_vm_stop,
+    .close = tpu_vm_close,
+    .watch_interval_ns = WATCH_INTERVAL_NS,
+    .default_rpc_layer = "grpc",
+};
+
+enum muster_rc muster_tpu_vm_resolver_open(struct muster_env *env,
+                                           const struct muster_tpu_vm_resolver_options *options,
+                                           struct muster_resolver **ret_resolver,
+                                           struct muster_error *ret_error)
+{
+    static const struct muster_tpu_vm_resolver_options none = {0};
+
+    if (options == NULL)
+        options = &none;
+    struct muster_resolver_options common = options->common;
+    struct tpu_vm_resolver *own = muster_mem_alloc_zero(env->mem, 1, sizeof(*own));
+    enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
+
+    if (own != NULL) {
+        own->port = options->port != 0 ? options->port : MUSTER_TPU_VM_PORT;
+        own->coordinator_port = options->coordinator_port != 0 ? options->coordinator_port
+                                                               : MUSTER_TPU_VM_COORDINATOR_PORT;
+        if (common.environment == NULL)
+            common.environment = "";
+        rc = muster_resolver_init(&own->resolver, env, &tpu_vm_ops, &common);
+    }
+    if (rc != MUSTER_OK) {
+        muster_mem_free(env->mem, own);
+        return muster_error_set(ret_error, rc, "no memory for a resolver of TPU VMs");
+    }
+    muster_metadata_watch_init(&own->watch, env, MUSTER_TPU_VM_ENDPOINTS_PATH);
+    own->watch.data = own;
+    own->watch.on_change = on_change;
+    own->watch.on_off = on_off;
+    *ret_resolver = &own->resolver;
+    return MUSTER_OK;
+}
+
+/* What stands behind "tpu_vm:". */
+struct values {
+    struct muster_tpu_vm_resolver_options own;
+    int64_t port;
+    int64_t coordinator_port;
+};
+
+enum muster_rc muster_tpu_vm_resolver_open_uri(struct muster_env *env, const char *rest,
+                                               const struct muster_resolver_options *options,
+                                               struct muster_resolver **ret_resolver,
+                                               struct muster_error *ret_error)
+{
+    static const struct muster_uri_row rows[] = {
+        {"port", MUSTER_URI_NUMBER, offsetof(struct values, port), 1, UINT16_MAX},
+        {"coordinator_port", MUSTER_URI_NUMBER, offsetof(struct values, coordinator_port), 1,
+         UINT16_MAX},
+        MUSTER_URI_COMMON(struct values, own.common),
+    };
+    static const struct muster_uri_table table = {"tpu_vm", rows, sizeof(rows) / sizeof(rows[0])};
+    struct values values = {.own = {.common = *options}};
+    struct muster_uri_options texts = {.mem = env->mem};
+    enum muster_rc rc = muster_uri_options_parse(&texts, rest, &table, &values, ret_error);
+
+    values.own.port = (uint16_t)values.port;
+    values.own.coordinator_port = (uint16_t)values.coordinator_port;
+    if (rc == MUSTER_OK)
+        rc = muster_tpu_vm_resolver_open(env, &values.own, ret_resolver, ret_error);
+    muster_uri_options_fini(&texts);
+    return rc;
+}

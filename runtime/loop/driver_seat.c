@@ -1,0 +1,232 @@
+/* One word says who drives: KEEPER turns the loop, BUSY is the program, PARKED is the program's but
+ * unused.
+ *
+ *   PARKED -> BUSY    the program's compare-and-swap: a few ns
+ *   BUSY   -> PARKED  the program's store
+ *   PARKED -> KEEPER  the keeper's compare-and-swap, after a tick in which the use counter stood
+ * still KEEPER -> BUSY    the keeper, when the program wants the seat
+ */
+#include "runtime/loop/driver_seat.h"
+#include "runtime/loop/time_slice.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <time.h>
+
+#define TICK_DEFAULT_NS (MUSTER_NS_PER_MS / 2)
+#define SPINS_MAX       1000u /* before the program sleeps for the hand-over */
+#define LONG_HOLD_TICKS 4     /* after these the keeper sleeps until the program leaves */
+
+enum seat_holder { SEAT_KEEPER, SEAT_BUSY, SEAT_PARKED };
+
+struct muster_driver_seat {
+    struct muster_mem *mem;
+    struct muster_loop *loop;
+    struct muster_wake *wake; /* ends the keeper's poll; level-triggered, so never lost */
+    struct timespec tick;
+    pthread_t keeper;
+    atomic_int holder;        /* enum seat_holder */
+    atomic_uint_fast64_t use; /* written by the program alone */
+    atomic_bool is_wanted;    /* the program waits for the keeper's turn to end */
+    atomic_bool is_ending;
+    atomic_bool is_keeper_asleep;
+    atomic_bool is_turn_due;
+    pthread_mutex_t mutex;
+    pthread_cond_t handed_over; /* holder is BUSY */
+    pthread_cond_t left;        /* holder is no longer BUSY, or the seat ends */
+};
+
+static void on_wake(struct muster_wake *wake)
+{
+    (void)wake; /* it has ended the poll, which is all it is for */
+}
+
+static void drive(struct muster_driver_seat *seat)
+{
+    muster_loop_set_background(seat->loop, true);
+    while (!atomic_load(&seat->is_wanted))
+        muster_loop_turn(seat->loop, UINT64_MAX);
+    muster_loop_set_background(seat->loop, false);
+}
+
+static void hand_over(struct muster_driver_seat *seat)
+{
+    pthread_mutex_lock(&seat->mutex);
+    atomic_store(&seat->is_wanted, false);
+    atomic_store(&seat->holder, SEAT_BUSY);
+    pthread_cond_signal(&seat->handed_over);
+    pthread_mutex_unlock(&seat->mutex);
+}
+
+/* A program that waits for long in the seat needs no watching: sleep until it leaves. Its leaving
+ * takes no fence (which would wait for its last stores to reach the others): it may read the flag
+ * before its word is seen, but not a whole tick before. */
+static void sleep_until_left(struct muster_driver_seat *seat)
+{
+    atomic_store(&seat->is_keeper_asleep, true);
+    nanosleep(&seat->tick, NULL);
+    pthread_mutex_lock(&seat->mutex);
+    while (atomic_load(&seat->holder) == SEAT_BUSY && !atomic_load(&seat->is_ending))
+        pthread_cond_wait(&seat->left, &seat->mutex);
+    atomic_store(&seat->is_keeper_asleep, false);
+    pthread_mutex_unlock(&seat->mutex);
+}
+
+/* Returns with the seat taken, or false at the end. */
+static bool take_back(struct muster_driver_seat *seat)
+{
+    uint64_t seen = atomic_load(&seat->use);
+    int still_ticks = 0;
+
+    while (!atomic_load(&seat->is_ending)) {
+        int parked = SEAT_PARKED;
+        uint64_t use;
+
+        nanosleep(&seat->tick, NULL);
+        use = atomic_load(&seat->use);
+        still_ticks = use == seen ? still_ticks + 1 : 0;
+        if (use != seen)
+            atomic_store(&seat->is_turn_due, true);
+        seen = use;
+        if (still_ticks > 0 && atomic_compare_exchange_strong(&seat->holder, &parked, SEAT_KEEPER))
+            return true;
+        if (still_ticks >= LONG_HOLD_TICKS) {
+            sleep_until_left(seat);
+            still_ticks = 0;
+        }
+    }
+    return false;
+}
+
+static void *keep(void *data)
+{
+    struct muster_driver_seat *seat = data;
+
+    muster_time_slice_shorten();
+    while (take_back(seat)) {
+        drive(seat);
+        hand_over(seat);
+    }
+    return NULL;
+}
+
+/* Signals are the program's: its handlers expect its thread. */
+static int start_keeper(struct muster_driver_seat *seat)
+{
+    sigset_t all, before;
+    int sys;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    sys = pthread_create(&seat->keeper, NULL, keep, seat);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return sys;
+}
+
+static void seat_free(struct muster_driver_seat *seat)
+{
+    pthread_cond_destroy(&seat->left);
+    pthread_cond_destroy(&seat->handed_over);
+    pthread_mutex_destroy(&seat->mutex);
+    muster_wake_close(seat->wake);
+    muster_mem_free(seat->mem, seat);
+}
+
+enum muster_rc muster_driver_seat_open(struct muster_mem *mem, struct muster_loop *loop,
+                                       uint64_t tick_ns, struct muster_driver_seat **ret_seat)
+{
+    struct muster_driver_seat *seat = muster_mem_alloc_zero(mem, 1, sizeof(*seat));
+    enum muster_rc rc;
+
+    if (seat == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    tick_ns = tick_ns == 0 ? TICK_DEFAULT_NS : tick_ns;
+    seat->mem = mem;
+    seat->loop = loop;
+    seat->tick.tv_sec = (time_t)(tick_ns / MUSTER_NS_PER_S);
+    seat->tick.tv_nsec = (long)(tick_ns % MUSTER_NS_PER_S);
+    atomic_init(&seat->holder, SEAT_BUSY);
+    pthread_mutex_init(&seat->mutex, NULL);
+    pthread_cond_init(&seat->handed_over, NULL);
+    pthread_cond_init(&seat->left, NULL);
+    rc = muster_wake_open(mem, loop, on_wake, NULL, &seat->wake);
+    if (rc == MUSTER_OK && start_keeper(seat) != 0)
+        rc = MUSTER_RESOURCE_EXHAUSTED;
+    if (rc != MUSTER_OK) {
+        seat_free(seat);
+        return rc;
+    }
+    *ret_seat = seat;
+    return MUSTER_OK;
+}
+
+void muster_driver_seat_close(struct muster_driver_seat *seat)
+{
+    if (seat == NULL)
+        return;
+    assert(atomic_load(&seat->holder) == SEAT_BUSY);
+    pthread_mutex_lock(&seat->mutex);
+    atomic_store(&seat->is_ending, true);
+    pthread_cond_signal(&seat->left);
+    pthread_mutex_unlock(&seat->mutex);
+    pthread_join(seat->keeper, NULL);
+    seat_free(seat);
+}
+
+static bool try_take(struct muster_driver_seat *seat)
+{
+    int parked = SEAT_PARKED;
+
+    return atomic_compare_exchange_strong(&seat->holder, &parked, SEAT_BUSY);
+}
+
+/* The keeper has the seat: ask for it, look for a moment, then sleep. */
+static void take_from_keeper(struct muster_driver_seat *seat)
+{
+    atomic_store(&seat->is_wanted, true);
+    muster_wake_signal(seat->wake);
+    for (unsigned i = 0; i < SPINS_MAX; i++) {
+        if (atomic_load(&seat->holder) == SEAT_BUSY)
+            return;
+    }
+    pthread_mutex_lock(&seat->mutex);
+    while (atomic_load(&seat->holder) != SEAT_BUSY)
+        pthread_cond_wait(&seat->handed_over, &seat->mutex);
+    pthread_mutex_unlock(&seat->mutex);
+}
+
+static void count_use(struct muster_driver_seat *seat)
+{
+    uint64_t use = atomic_load_explicit(&seat->use, memory_order_relaxed);
+
+    atomic_store_explicit(&seat->use, use + 1,
+                          memory_order_relaxed); /* one writer: no locked add */
+}
+
+void muster_driver_seat_take(struct muster_driver_seat *seat)
+{
+    if (!try_take(seat))
+        take_from_keeper(seat);
+    count_use(seat);
+}
+
+void muster_driver_seat_release(struct muster_driver_seat *seat)
+{
+    count_use(seat);
+    atomic_store_explicit(&seat->holder, SEAT_PARKED, memory_order_release);
+    if (!atomic_load_explicit(&seat->is_keeper_asleep, memory_order_relaxed))
+        return;
+    pthread_mutex_lock(&seat->mutex);
+    pthread_cond_signal(&seat->left);
+    pthread_mutex_unlock(&seat->mutex);
+}
+
+bool muster_driver_seat_is_turn_due(struct muster_driver_seat *seat)
+{
+    if (!atomic_load_explicit(&seat->is_turn_due, memory_order_relaxed))
+        return false;
+    atomic_store_explicit(&seat->is_turn_due, false, memory_order_relaxed);
+    return true;
+}

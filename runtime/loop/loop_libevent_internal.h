@@ -1,0 +1,68 @@
+/* The parts of the real loop: loop_libevent*.c only. */
+#ifndef MUSTER_RUNTIME_LOOP_LIBEVENT_INTERNAL_H
+#define MUSTER_RUNTIME_LOOP_LIBEVENT_INTERNAL_H
+
+#include "runtime/loop/loop_libevent.h"
+
+#include <event2/event_struct.h>
+
+#include "runtime/loop/loop_poll.h"
+#include "runtime/loop/timer_queue.h"
+
+struct libevent_loop {
+    struct muster_loop loop;
+    struct muster_mem *mem;
+    struct event_base *base;
+    bool is_joined; /* the base is the caller's: `tick` brings the loop its turns */
+    bool is_in_turn;
+    bool is_stopped;
+    bool is_clock_stale; /* the poll may have slept: read the clock when it is asked for */
+    bool has_foreign_events;
+    uint64_t now_ns;
+    uint64_t awake_until_ns;  /* before it a turn does not sleep … */
+    uint64_t drowsy_until_ns; /* … but for this time: others want the processor */
+    uint64_t drowsy_ns;
+    bool is_background;
+    bool has_moved; /* an event of ours has come since this was cleared */
+    bool has_skipped_poll;
+    bool
+        is_second; /* the last turn ended because something moved in memory: this one belongs to it */
+    bool was_second; /* never twice in a row: timers */
+    struct event tick;
+    uint64_t tick_due_ns; /* UINT64_MAX: not armed */
+    int tick_fd; /* timerfd of a base of our own: libevent would set one before every poll; -1:
+                    joined */
+    struct muster_loop_poll poll;
+    struct muster_timer_queue timers;
+    struct muster_list tasks;
+    struct muster_list watches;
+    struct muster_timer refused_again; /* asks once more for what the system had no room for */
+    int mirror_fd; /* epoll over duplicates of all watched descriptors, made by muster_loop_fd; -1:
+                      none */
+};
+
+static inline struct libevent_loop *ours_of(const struct muster_loop *loop)
+{
+    return (struct libevent_loop *)(uintptr_t)loop;
+}
+
+/* loop_libevent.c */
+uint64_t muster_loop_libevent_clock_ns(void);
+/** The time at which the loop next has work of its own: 0 with tasks waiting, UINT64_MAX for never. */
+uint64_t muster_loop_libevent_due_ns(const struct libevent_loop *ours);
+/** The poll ends then at the latest. */
+void muster_loop_libevent_arm(struct libevent_loop *ours, uint64_t due_ns, uint64_t now_ns);
+/** In a joined base the tick must always be early enough. */
+void muster_loop_libevent_rearm(struct libevent_loop *ours);
+/** Timers that are due, and tasks posted before this turn. Returns whether there were any. */
+bool muster_loop_libevent_work(struct libevent_loop *ours);
+
+/* loop_libevent_fd.c */
+enum muster_rc muster_loop_libevent_fd_open(struct muster_loop *loop,
+                                            struct muster_fd_watch *watch);
+void muster_loop_libevent_fd_update(struct muster_loop *loop, struct muster_fd_watch *watch,
+                                    unsigned wanted);
+void muster_loop_libevent_on_refused_again(struct muster_timer *timer);
+void muster_loop_libevent_fd_close(struct muster_loop *loop, struct muster_fd_watch *watch);
+
+#endif

@@ -1,0 +1,205 @@
+/* Turns of the real loop: what waits for whom, asleep in the poll or awake. */
+#include "runtime/loop/loop_libevent_internal.h"
+
+#include <assert.h>
+#include <sched.h>
+#include <sys/resource.h>
+
+#include <event2/event.h>
+
+/* A yield that comes back so late may have let another thread run … */
+#define LATE_NS (2 * MUSTER_NS_PER_US)
+/* … and if it has, the loop sleeps instead for so long, each time twice as long while it happens
+ * again and again: once is a passer-by, who shares the processor comes back. */
+#define DROWSY_FIRST_NS (100 * MUSTER_NS_PER_US)
+#define DROWSY_MAX_NS   (10 * MUSTER_NS_PER_MS)
+
+/* One pass each: EVLOOP_NONBLOCK alone goes on for as long as any descriptor is ready. */
+#define LOOK  (EVLOOP_ONCE | EVLOOP_NONBLOCK)
+#define SLEEP (EVLOOP_ONCE | EVLOOP_NO_EXIT_ON_EMPTY)
+
+static uint64_t add_saturating(uint64_t a, uint64_t b)
+{
+    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
+/* After own work the caller may only want to look at what changed, so a turn that could have waited
+ * saves the poll; never twice in a row, so that descriptors are not forgotten. */
+static bool may_skip_poll(struct libevent_loop *ours, bool has_run, uint64_t wait_ns)
+{
+    ours->has_skipped_poll = has_run && wait_ns > 0 && !ours->is_joined &&
+                             !ours->has_skipped_poll &&
+                             muster_loop_libevent_due_ns(ours) > ours->now_ns;
+    return ours->has_skipped_poll;
+}
+
+static bool is_awake(const struct libevent_loop *ours, uint64_t now_ns)
+{
+    return now_ns < ours->awake_until_ns && now_ns >= ours->drowsy_until_ns &&
+           !ours->is_background && !ours->is_joined;
+}
+
+/* How often another thread has taken the processor from this one. */
+static long switch_count(void)
+{
+    struct rusage usage;
+
+    return getrusage(RUSAGE_THREAD, &usage) == 0 ? usage.ru_nivcsw : 0;
+}
+
+static void become_drowsy(struct libevent_loop *ours, uint64_t now_ns)
+{
+    bool is_again = now_ns < ours->drowsy_until_ns + 2 * ours->drowsy_ns;
+
+    ours->drowsy_ns = is_again ? 2 * ours->drowsy_ns : DROWSY_FIRST_NS;
+    if (ours->drowsy_ns < DROWSY_FIRST_NS)
+        ours->drowsy_ns = DROWSY_FIRST_NS;
+    if (ours->drowsy_ns > DROWSY_MAX_NS)
+        ours->drowsy_ns = DROWSY_MAX_NS;
+    ours->drowsy_until_ns = now_ns + ours->drowsy_ns;
+}
+
+/* Instead of sleeping: let others run, and look again. If there are others that need this
+ * processor, it is better to sleep, also because the system looks for a free processor
+ * for those that it wakes, but leaves those that run where they are. What foreign events do is not
+ * seen here, so with them the turn ends after one look. Returns whether the turn is over. */
+static bool look_around(struct libevent_loop *ours, uint64_t until_ns)
+{
+    uint64_t now_ns = ours->now_ns;
+    bool is_crowd;
+    long switches;
+
+    if (!is_awake(ours, now_ns))
+        return false;
+    is_crowd = muster_loop_poll_is_crowd(&ours->poll);
+    switches = is_crowd ? 0 : switch_count();
+    ours->has_moved = false;
+    while (is_awake(ours, now_ns)) {
+        uint64_t before_ns = now_ns;
+
+        sched_yield();
+        now_ns = muster_loop_libevent_clock_ns();
+        if (!is_crowd && now_ns - before_ns > LATE_NS && switch_count() != switches)
+            become_drowsy(ours, now_ns);
+        ours->is_clock_stale = true;
+        event_base_loop(ours->base, LOOK);
+        if (ours->has_moved || ours->has_foreign_events || now_ns >= until_ns)
+            return true;
+    }
+    return false;
+}
+
+/* --- Turns that look at memory --- */
+
+static bool look_at_descriptors(struct libevent_loop *ours, int flags)
+{
+    ours->has_moved = false;
+    ours->is_clock_stale = true;
+    event_base_loop(ours->base, flags);
+    ours->now_ns = muster_loop_libevent_clock_ns();
+    ours->is_clock_stale = false;
+    ours->poll.descriptors_due_ns = ours->now_ns + MUSTER_LOOP_DESCRIPTORS_NS;
+    return ours->has_moved;
+}
+
+/* A writer that looks before the flag stands is seen by the last look, one that looks later by the
+ * flag. */
+static void sleep_polling(struct libevent_loop *ours, uint64_t until_ns)
+{
+    uint64_t wake_ns = add_saturating(ours->now_ns, MUSTER_LOOP_SLEEP_NS);
+
+    muster_loop_poll_tell(&ours->poll, true);
+    if (!muster_loop_poll_once(&ours->poll)) {
+        muster_loop_libevent_arm(ours, wake_ns < until_ns ? wake_ns : until_ns, ours->now_ns);
+        look_at_descriptors(ours, SLEEP);
+        muster_loop_poll_slept(&ours->poll);
+        if (!muster_loop_poll_once(&ours->poll))
+            goto awake;
+    }
+    muster_loop_poll_moved(&ours->poll, ours->now_ns);
+awake:
+    muster_loop_poll_tell(&ours->poll, false);
+}
+
+/* Nothing is to be done: look at memory, and every 10 us at descriptors, until something moves. */
+static void wait_polling(struct libevent_loop *ours, uint64_t until_ns)
+{
+    struct muster_loop_poll *poll = &ours->poll;
+    uint64_t now_ns = ours->now_ns;
+
+    while (!ours->is_background && !muster_loop_poll_is_tired(poll, now_ns)) {
+        bool has_moved =
+            muster_loop_poll_spin(poll, until_ns, muster_loop_libevent_clock_ns, &now_ns);
+
+        ours->now_ns = now_ns;
+        ours->is_second = has_moved && !ours->was_second;
+        if (!has_moved && now_ns >= poll->descriptors_due_ns) {
+            has_moved = look_at_descriptors(ours, LOOK);
+            now_ns = ours->now_ns;
+        }
+        if (has_moved)
+            muster_loop_poll_moved(poll, now_ns);
+        if (has_moved || now_ns >= until_ns || ours->has_foreign_events)
+            return;
+    }
+    sleep_polling(ours, until_ns);
+}
+
+static void turn_polling(struct libevent_loop *ours, uint64_t wait_ns, bool has_run)
+{
+    struct muster_loop_poll *poll = &ours->poll;
+    uint64_t until_ns = add_saturating(ours->now_ns, wait_ns);
+    uint64_t due_ns = muster_loop_libevent_due_ns(ours);
+
+    muster_loop_poll_begin(poll, ours->now_ns);
+    if (muster_loop_poll_once(poll)) {
+        ours->is_second = !ours->was_second;
+        has_run = true;
+    }
+    if (has_run)
+        muster_loop_poll_moved(poll, ours->now_ns);
+    until_ns = due_ns < until_ns ? due_ns : until_ns;
+    if (!has_run && until_ns > ours->now_ns && !ours->is_stopped)
+        wait_polling(ours, until_ns);
+    else if (wait_ns == 0 || ours->now_ns >= poll->descriptors_due_ns)
+        look_at_descriptors(ours, LOOK);
+    poll->turn_ns = ours->now_ns;
+}
+
+void muster_loop_turn(struct muster_loop *loop, uint64_t wait_ns)
+{
+    struct libevent_loop *ours = ours_of(loop);
+    int flags = SLEEP;
+    uint64_t until_ns;
+    bool has_run;
+
+    assert(!ours->is_in_turn);
+    ours->is_in_turn = true;
+    has_run = muster_loop_libevent_work(ours);
+    if (!muster_loop_poll_is_idle(&ours->poll) && !ours->is_joined) {
+        turn_polling(ours, wait_ns, has_run);
+        ours->is_in_turn = false;
+        return;
+    }
+    if (may_skip_poll(ours, has_run, wait_ns)) {
+        ours->is_in_turn = false;
+        return;
+    }
+    until_ns = muster_loop_libevent_due_ns(ours);
+    if (until_ns > add_saturating(ours->now_ns, wait_ns))
+        until_ns = add_saturating(ours->now_ns, wait_ns);
+    if (has_run || until_ns <= ours->now_ns || ours->is_stopped) {
+        flags = LOOK;
+    } else if (look_around(ours, until_ns)) {
+        ours->is_in_turn = false;
+        return;
+    } else {
+        muster_loop_libevent_arm(ours, until_ns, muster_loop_libevent_clock_ns());
+    }
+    ours->is_clock_stale = true;
+    event_base_loop(ours->base, flags);
+    ours->is_in_turn = false;
+    if (ours->is_joined)
+        muster_loop_libevent_arm(ours, muster_loop_libevent_due_ns(ours),
+                                 muster_loop_libevent_clock_ns());
+}

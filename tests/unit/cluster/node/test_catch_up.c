@@ -1,0 +1,629 @@
+/* State catch-up: a joiner against real state servers over loopback. */
+#include "test_env.h"
+#include "torture.h"
+
+#include <string.h>
+
+#include <muster/stream.h>
+
+#include "cluster/node/catch_up.h"
+#include "cluster/node/state_server.h"
+
+enum { MEMBERS = 3, WEIGHTS = 300000, BIASES = 7 };
+
+/* The registered state of one process: a tensor of several chunks and a small one. */
+struct state {
+    float *weights;
+    int64_t biases[BIASES];
+    struct muster_node_tensor tensors[2];
+    struct muster_state_chunks chunks;
+};
+
+struct member {
+    struct world *world;
+    struct state state;
+    struct muster_state_server *server;
+    struct muster_listener *listener;
+    struct muster_peer_hello hello;
+    struct muster_peer_link *greeting; /* accepted, hello not there yet */
+    unsigned links;
+};
+
+struct world {
+    struct test_env test;
+    struct member members[MEMBERS];
+    struct state joiner;
+    struct muster_member entries[MEMBERS]; /* of the view */
+    struct muster_view *view;
+    struct muster_catch_up catch_up;
+    enum muster_rc rc;
+    bool is_done;
+    bool is_listener_closed;
+};
+
+static void state_init(struct state *state, struct muster_env *env, float seed)
+{
+    state->weights = muster_mem_alloc(env->mem, WEIGHTS * sizeof(float));
+    assert_non_null(state->weights);
+    for (int i = 0; i < WEIGHTS; i++)
+        state->weights[i] = seed + (float)i;
+    for (int i = 0; i < BIASES; i++)
+        state->biases[i] = (int64_t)seed * 100 + i;
+    state->tensors[0] =
+        (struct muster_node_tensor){"weights", {state->weights, WEIGHTS, MUSTER_F32}};
+    state->tensors[1] = (struct muster_node_tensor){"biases", {state->biases, BIASES, MUSTER_I64}};
+    assert_int_equal(muster_state_chunks_init(&state->chunks, env->mem, state->tensors, 2),
+                     MUSTER_OK);
+}
+
+static void state_fini(struct state *state, struct muster_env *env)
+{
+    muster_state_chunks_fini(&state->chunks);
+    muster_mem_free(env->mem, state->weights);
+}
+
+static void on_ready(struct muster_peer_link *link)
+{
+    struct member *member = muster_peer_link_data(link);
+
+    assert_int_equal(muster_peer_link_hello(link)->purpose, MUSTER_LINK_STATE);
+    member->greeting = NULL;
+    member->links++;
+    muster_state_server_accept(member->server, link);
+}
+
+static void on_down(struct muster_peer_link *link, const struct muster_error *error)
+{
+    struct member *member = muster_peer_link_data(link);
+
+    (void)error;
+    member->greeting = NULL;
+    muster_peer_link_close(link);
+}
+
+static const struct muster_peer_link_events greeting_events = {.on_ready = on_ready,
+                                                               .on_down = on_down};
+
+static void on_accept(struct muster_listener *listener, struct muster_stream *stream)
+{
+    struct member *member = listener->data;
+    struct muster_env *env = &member->world->test.env;
+    enum muster_rc rc;
+
+    rc = muster_peer_link_accept(env, stream, &member->hello,
+                                 muster_loop_after_ns(env->loop, 10 * MUSTER_NS_PER_S),
+                                 &greeting_events, member, &member->greeting);
+    if (rc != MUSTER_OK) {
+        member->greeting = NULL;
+        assert_int_equal(rc, MUSTER_RESOURCE_EXHAUSTED);
+    }
+}
+
+static void hello_init(struct muster_peer_hello *hello, uint8_t id)
+{
+    memset(hello, 0, sizeof(*hello));
+    memcpy(hello->job, "test", 5);
+    hello->version = MUSTER_PEER_VERSION;
+    memset(hello->incarnation.bytes, id, sizeof(hello->incarnation.bytes));
+}
+
+static struct muster_view *view_of(struct world *world, uint64_t epoch, uint32_t first,
+                                   uint32_t count)
+{
+    struct muster_view fields = {
+        .epoch = epoch, .member_count = count, .members = &world->entries[first], .job = "test"};
+    struct muster_view *view = NULL;
+
+    assert_int_equal(muster_view_new(world->test.env.mem, &fields, &view), MUSTER_OK);
+    return view;
+}
+
+/* A later view with only `count` members from `first` on. */
+static void follow(struct world *world, uint64_t epoch, uint32_t first, uint32_t count)
+{
+    struct muster_view *view = view_of(world, epoch, first, count);
+
+    muster_catch_up_follow(&world->catch_up, view);
+    muster_view_unref(view);
+}
+
+static void world_open(struct world *world)
+{
+    struct muster_member *entries = world->entries;
+    struct muster_address any;
+
+    memset(world, 0, sizeof(*world));
+    test_env_open(&world->test);
+    assert_int_equal(muster_net_system_open(&world->test.env, &world->test.env.net), MUSTER_OK);
+    assert_int_equal(muster_address_parse("127.0.0.1:0", &any, NULL), MUSTER_OK);
+    for (uint8_t i = 0; i < MEMBERS; i++) {
+        struct member *member = &world->members[i];
+
+        member->world = world;
+        hello_init(&member->hello, (uint8_t)(i + 1));
+        state_init(&member->state, &world->test.env, 1);
+        assert_int_equal(muster_state_server_open(&world->test.env, &member->server), MUSTER_OK);
+        assert_int_equal(muster_state_server_set_chunks(member->server, &member->state.chunks),
+                         MUSTER_OK);
+        assert_int_equal(muster_listener_open(world->test.env.net, &any, NULL, on_accept, member,
+                                              &member->listener, NULL),
+                         MUSTER_OK);
+        entries[i].incarnation = member->hello.incarnation;
+        memcpy(entries[i].task_type, "worker", 7);
+        entries[i].task_index = i;
+        entries[i].address = *muster_listener_address(member->listener);
+    }
+    world->view = view_of(world, 2, 0, MEMBERS);
+    state_init(&world->joiner, &world->test.env, 9);
+}
+
+static void member_close(struct member *member)
+{
+    if (member->listener == NULL)
+        return;
+    if (member->greeting != NULL)
+        muster_peer_link_close(member->greeting);
+    muster_state_server_close(member->server);
+    muster_listener_close(member->listener, NULL);
+    member->listener = NULL;
+}
+
+static void world_close(struct world *world)
+{
+    struct muster_env *env = &world->test.env;
+
+    for (int i = 0; i < MEMBERS; i++)
+        member_close(&world->members[i]);
+    test_env_turn(env, 10);
+    for (int i = 0; i < MEMBERS; i++)
+        state_fini(&world->members[i].state, env);
+    state_fini(&world->joiner, env);
+    muster_view_unref(world->view);
+    muster_net_system_close(env->net);
+    test_env_close(&world->test);
+}
+
+static void on_caught_up(struct muster_catch_up *catch_up, enum muster_rc rc)
+{
+    struct world *world = catch_up->data;
+
+    world->is_done = true;
+    world->rc = rc;
+}
+
+static enum muster_rc try_start(struct world *world, uint64_t step)
+{
+    struct muster_catch_up_options options = {
+        .env = &world->test.env,
+        .chunks = &world->joiner.chunks,
+        .view = world->view,
+        .step = step,
+        .deadline_ns = muster_loop_after_ns(world->test.env.loop, 30 * MUSTER_NS_PER_S),
+    };
+
+    hello_init(&options.hello, 99);
+    world->catch_up.data = world;
+    return muster_catch_up_start(&world->catch_up, &options, on_caught_up);
+}
+
+static void start(struct world *world, uint64_t step)
+{
+    assert_int_equal(try_start(world, step), MUSTER_OK);
+    assert_false(world->is_done);
+}
+
+static void commit_all(struct world *world, uint64_t step)
+{
+    for (int i = 0; i < MEMBERS; i++)
+        muster_state_server_commit(world->members[i].server, step);
+}
+
+static void finish(struct world *world, enum muster_rc expected)
+{
+    test_env_run_until(&world->test.env, test_env_is_true, &world->is_done);
+    if (world->rc != expected)
+        fail_msg("%s: %s", muster_rc_name(world->rc), world->catch_up.error.text);
+}
+
+static void assert_same_state(const struct world *world)
+{
+    const struct state *theirs = &world->members[1].state;
+
+    assert_memory_equal(world->joiner.weights, theirs->weights, WEIGHTS * sizeof(float));
+    assert_memory_equal(world->joiner.biases, theirs->biases, sizeof(theirs->biases));
+}
+
+static void await_links(struct world *world)
+{
+    while (world->members[0].links + world->members[1].links + world->members[2].links < MEMBERS)
+        test_env_turn(&world->test.env, 1);
+}
+
+static void joiner_gets_every_byte_from_all_members(void **state)
+{
+    struct world world;
+
+    (void)state;
+    world_open(&world);
+    commit_all(&world, 5);
+
+    start(&world, 5);
+    finish(&world, MUSTER_OK);
+
+    assert_same_state(&world);
+    assert_int_equal(world.catch_up.sources, MEMBERS);
+    assert_int_equal(world.catch_up.bytes_fetched,
+                     WEIGHTS * sizeof(float) + BIASES * sizeof(int64_t));
+    world_close(&world);
+}
+
+static void equal_chunks_are_not_fetched(void **state)
+{
+    struct world world;
+
+    (void)state;
+    world_open(&world);
+    memcpy(world.joiner.weights, world.members[0].state.weights, WEIGHTS * sizeof(float));
+    world.joiner.weights[0] += 1; /* one chunk differs, and the biases */
+    commit_all(&world, 5);
+
+    start(&world, 5);
+    finish(&world, MUSTER_OK);
+
+    assert_same_state(&world);
+    assert_int_equal(world.catch_up.bytes_fetched,
+                     MUSTER_STATE_CHUNK_BYTES + BIASES * sizeof(int64_t));
+    world_close(&world);
+}
+
+static void request_waits_for_the_commit(void **state)
+{
+    struct world world;
+
+    (void)state;
+    world_open(&world);
+    commit_all(&world, 4);
+
+    start(&world, 5);
+    await_links(&world);
+    test_env_turn(&world.test.env, 20);
+    assert_false(world.is_done);
+    for (int i = 0; i < MEMBERS; i++) {
+        muster_state_server_touch(world.members[i].server);
+        world.members[i].state.weights[7] = 77;
+    }
+    commit_all(&world, 5);
+    finish(&world, MUSTER_OK);
+
+    assert_same_state(&world);
+    world_close(&world);
+}
+
+static void death_of_a_source_is_made_up_by_the_others(void **state)
+{
+    struct world world;
+
+    (void)state;
+    world_open(&world);
+    commit_all(&world, 5);
+
+    start(&world, 5);
+    while (world.members[2].links == 0)
+        test_env_turn(&world.test.env, 1);
+    member_close(&world.members[2]);
+    follow(&world, 3, 0, 2);
+    finish(&world, MUSTER_OK);
+
+    assert_same_state(&world);
+    world_close(&world);
+}
+
+static void death_of_all_sources_is_unavailable_when_the_view_says_so(void **state)
+{
+    struct world world;
+
+    (void)state;
+    world_open(&world);
+
+    start(&world, 5); /* nobody has committed yet */
+    await_links(&world);
+    for (int i = 0; i < MEMBERS; i++)
+        member_close(&world.members[i]);
+    test_env_turn(&world.test.env, 50);
+    assert_false(world.is_done);
+    follow(&world, 3, 0, 0);
+
+    finish(&world, MUSTER_UNAVAILABLE);
+    world_close(&world);
+}
+
+/* As after a reset: the member lives on, and its links are gone. */
+static void break_links(struct member *member)
+{
+    struct muster_env *env = &member->world->test.env;
+
+    muster_state_server_close(member->server);
+    assert_int_equal(muster_state_server_open(env, &member->server), MUSTER_OK);
+    assert_int_equal(muster_state_server_set_chunks(member->server, &member->state.chunks),
+                     MUSTER_OK);
+}
+
+static void a_broken_link_is_opened_again(void **state)
+{
+    struct world world;
+
+    (void)state;
+    world_open(&world);
+
+    start(&world, 5);
+    await_links(&world);
+    for (int i = 0; i < MEMBERS; i++)
+        break_links(&world.members[i]);
+    test_env_turn(&world.test.env, 20);
+    commit_all(&world, 5);
+    finish(&world, MUSTER_OK);
+
+    assert_same_state(&world);
+    world_close(&world);
+}
+
+static void who_is_silent_and_left_out_is_not_waited_for(void **state)
+{
+    struct world world;
+
+    (void)state;
+    world_open(&world);
+    muster_state_server_commit(world.members[1].server, 5);
+    muster_state_server_commit(world.members[2].server, 5);
+
+    start(&world, 5);
+    await_links(&world);
+    test_env_turn(&world.test.env, 50);
+    assert_false(world.is_done);
+    follow(&world, 3, 1, 2);
+    finish(&world, MUSTER_OK);
+
+    assert_same_state(&world);
+    world_close(&world);
+}
+
+static void a_joiner_that_has_the_state_serves_it(void **state)
+{
+    struct world world;
+
+    (void)state;
+    world_open(&world);
+    world.entries[1].from_step = 6; /* needs state 5, as we do */
+    muster_view_unref(world.view);
+    world.view = view_of(&world, 2, 1, 1);
+    muster_state_server_commit(world.members[1].server, 5);
+
+    start(&world, 5);
+    finish(&world, MUSTER_OK);
+
+    assert_same_state(&world);
+    world_close(&world);
+}
+
+static void a_joiner_without_the_state_is_not_waited_for(void **state)
+{
+    struct world world;
+
+    (void)state;
+    world_open(&world);
+    world.entries[2].from_step = 6;
+    muster_view_unref(world.view);
+    world.view = view_of(&world, 2, 0, MEMBERS);
+    muster_state_server_commit(world.members[0].server, 5);
+    muster_state_server_commit(world.members[1].server, 5);
+
+    start(&world, 5);
+    finish(&world, MUSTER_OK);
+
+    assert_same_state(&world);
+    world_close(&world);
+}
+
+/* It will have the state, or others will. */
+static void a_joiner_is_waited_for_where_nobody_else_is_left(void **state)
+{
+    struct world world;
+
+    (void)state;
+    world_open(&world);
+    world.entries[1].from_step = world.entries[2].from_step = 6;
+    muster_view_unref(world.view);
+    world.view = view_of(&world, 2, 0, MEMBERS);
+    start(&world, 5);
+    await_links(&world);
+    follow(&world, 3, 1, 1);
+    test_env_turn(&world.test.env, 50);
+    assert_false(world.is_done);
+    muster_state_server_commit(world.members[1].server, 5);
+    finish(&world, MUSTER_OK);
+
+    assert_same_state(&world);
+    world_close(&world);
+}
+
+static void an_answer_of_a_later_epoch_waits_for_its_view(void **state)
+{
+    struct world world;
+
+    (void)state;
+    world_open(&world);
+    world.members[0].state.biases[3]++; /* left out of epoch 3 for it */
+    commit_all(&world, 5);
+    muster_state_server_set_epoch(world.members[0].server, 2);
+    muster_state_server_set_epoch(world.members[1].server, 3);
+    muster_state_server_set_epoch(world.members[2].server, 3);
+
+    start(&world, 5);
+    await_links(&world);
+    test_env_turn(&world.test.env, 50);
+    assert_false(world.is_done);
+    follow(&world, 3, 1, 2);
+    finish(&world, MUSTER_OK);
+
+    assert_same_state(&world);
+    world_close(&world);
+}
+
+static void members_that_disagree_are_named(void **state)
+{
+    struct world world;
+
+    (void)state;
+    world_open(&world);
+    world.members[1].state.biases[3]++;
+    commit_all(&world, 5);
+
+    start(&world, 5);
+    finish(&world, MUSTER_DATA_LOSS);
+
+    assert_non_null(strstr(world.catch_up.error.text, "worker:0"));
+    assert_non_null(strstr(world.catch_up.error.text, "worker:1"));
+    world_close(&world);
+}
+
+/* The hashes of a step are computed once: a first catch-up fixes them, then the bytes change. */
+static void other_bytes_than_announced_are_fetched_from_the_others(void **state)
+{
+    struct world world;
+
+    (void)state;
+    world_open(&world);
+    commit_all(&world, 5);
+    start(&world, 5);
+    finish(&world, MUSTER_OK);
+    for (int i = 0; i < WEIGHTS; i++)
+        world.members[0].state.weights[i] = world.joiner.weights[i] = -1;
+    world.is_done = false;
+
+    start(&world, 5);
+    finish(&world, MUSTER_OK);
+
+    assert_same_state(&world);
+    world_close(&world);
+}
+
+static void tensor_of_another_shape_is_named(void **state)
+{
+    struct world world;
+
+    (void)state;
+    world_open(&world);
+    commit_all(&world, 5);
+    muster_state_chunks_fini(&world.joiner.chunks);
+    world.joiner.tensors[1].tensor.count = BIASES - 1;
+    assert_int_equal(
+        muster_state_chunks_init(&world.joiner.chunks, world.test.env.mem, world.joiner.tensors, 2),
+        MUSTER_OK);
+
+    start(&world, 5);
+    finish(&world, MUSTER_INVALID_ARGUMENT);
+
+    assert_non_null(strstr(world.catch_up.error.text, "\"biases\""));
+    assert_int_equal(world.joiner.weights[5], 9 + 5); /* untouched */
+    world_close(&world);
+}
+
+static void state_that_is_past_is_refused(void **state)
+{
+    struct world world;
+
+    (void)state;
+    world_open(&world);
+    commit_all(&world, 5);
+    for (int i = 0; i < MEMBERS; i++)
+        muster_state_server_touch(world.members[i].server);
+
+    start(&world, 5);
+    finish(&world, MUSTER_UNAVAILABLE);
+
+    assert_non_null(strstr(world.catch_up.error.text, "past"));
+    world_close(&world);
+}
+
+static void cancel_still_calls_back_once(void **state)
+{
+    struct world world;
+
+    (void)state;
+    world_open(&world);
+
+    start(&world, 5);
+    muster_catch_up_cancel(&world.catch_up);
+    muster_catch_up_cancel(&world.catch_up);
+    assert_false(world.is_done);
+
+    finish(&world, MUSTER_CANCELLED);
+    world_close(&world);
+}
+
+/* One allocation fails, of a member or of the joiner, who asks again or says that it has no memory. */
+static void run_short(struct torture *torture, const void *data)
+{
+    bool is_from_start = *(const bool *)data;
+    enum muster_rc rc = MUSTER_OK;
+    struct world world;
+
+    world_open(&world);
+    commit_all(&world, 5);
+
+    if (is_from_start) {
+        torture_arm_limited(torture, &world.test.mem);
+        rc = try_start(&world, 5);
+    } else {
+        start(&world, 5);
+        torture_arm_limited(torture, &world.test.mem);
+    }
+    if (rc == MUSTER_OK)
+        test_env_run_until(&world.test.env, test_env_is_true, &world.is_done);
+    torture_disarm(torture);
+
+    if (rc == MUSTER_OK)
+        rc = world.rc;
+    if (rc == MUSTER_OK)
+        assert_same_state(&world);
+    else if (rc != MUSTER_RESOURCE_EXHAUSTED)
+        fail_msg("%s: %s", muster_rc_name(rc), world.catch_up.error.text);
+    world_close(&world);
+}
+
+static void want_of_memory_keeps_no_joiner_waiting(void **state)
+{
+    static const bool is_from_start[] = {false, true};
+    const struct torture_scenario scenarios[] = {
+        {"catch-up", run_short, &is_from_start[0], 1, 0},
+        {"catch-up, from its start", run_short, &is_from_start[1], 1, 0},
+    };
+
+    (void)state;
+    torture_run_all(scenarios, 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(joiner_gets_every_byte_from_all_members),
+        cmocka_unit_test(equal_chunks_are_not_fetched),
+        cmocka_unit_test(request_waits_for_the_commit),
+        cmocka_unit_test(death_of_a_source_is_made_up_by_the_others),
+        cmocka_unit_test(death_of_all_sources_is_unavailable_when_the_view_says_so),
+        cmocka_unit_test(a_broken_link_is_opened_again),
+        cmocka_unit_test(who_is_silent_and_left_out_is_not_waited_for),
+        cmocka_unit_test(a_joiner_that_has_the_state_serves_it),
+        cmocka_unit_test(a_joiner_without_the_state_is_not_waited_for),
+        cmocka_unit_test(a_joiner_is_waited_for_where_nobody_else_is_left),
+        cmocka_unit_test(an_answer_of_a_later_epoch_waits_for_its_view),
+        cmocka_unit_test(members_that_disagree_are_named),
+        cmocka_unit_test(other_bytes_than_announced_are_fetched_from_the_others),
+        cmocka_unit_test(tensor_of_another_shape_is_named),
+        cmocka_unit_test(state_that_is_past_is_refused),
+        cmocka_unit_test(cancel_still_calls_back_once),
+        cmocka_unit_test_teardown(want_of_memory_keeps_no_joiner_waiting, torture_tell),
+    };
+
+    return cmocka_run_group_tests_name("catch_up", tests, NULL, NULL);
+}

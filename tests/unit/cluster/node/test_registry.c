@@ -1,0 +1,334 @@
+/* A node whose registry refuses some of its calls: what it asks again, and when it gives up. */
+#include "node_stand.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include <muster/interceptor.h>
+
+#include "cluster/node/node_internal.h"
+#include "cluster/registry/server_internal.h"
+
+#define KV    "/etcdserverpb.KV/"
+#define LEASE "/etcdserverpb.Lease/"
+
+/* What the registry says to calls of one method, from the first on. */
+struct refusal {
+    const char *method;
+    unsigned count;
+    enum muster_rc rc;
+    const char *text;
+};
+
+struct scene {
+    struct node_stand stand;
+    struct muster_rpc_server *rpc_server;
+    struct muster_interceptor interceptor;
+    bool is_armed; /* calls are those of the node */
+    struct refusal refusals[2];
+    bool is_watch_blind; /* a swap is told by its answer alone */
+    unsigned grants, puts, swaps, ranges, revokes;
+    bool is_rpc_closed;
+};
+
+static void note_call(struct scene *scene, const char *method)
+{
+    const struct {
+        const char *method;
+        unsigned *count;
+    } rows[] = {{LEASE "LeaseGrant", &scene->grants},
+                {LEASE "LeaseRevoke", &scene->revokes},
+                {KV "Put", &scene->puts},
+                {KV "Range", &scene->ranges},
+                {KV "Txn", &scene->swaps}};
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        *rows[i].count += strcmp(method, rows[i].method) == 0;
+}
+
+static void blind_watches(const struct muster_registry_server *server)
+{
+    for (struct muster_list *at = server->hub.streams.next; at != &server->hub.streams;
+         at = at->next)
+        MUSTER_CONTAINER_OF(at, struct muster_watch_stream, node)->is_blocked = true;
+}
+
+static enum muster_rc on_start(struct muster_intercepted *call, struct muster_error *ret_error)
+{
+    struct scene *scene = call->interceptor->data;
+
+    if (!scene->is_armed)
+        return MUSTER_OK;
+    note_call(scene, call->method);
+    if (scene->is_watch_blind && strcmp(call->method, KV "Txn") == 0)
+        blind_watches(scene->stand.pair.server);
+    for (size_t i = 0; i < 2; i++) {
+        struct refusal *refusal = &scene->refusals[i];
+
+        if (refusal->count == 0 || strcmp(call->method, refusal->method) != 0)
+            continue;
+        refusal->count--;
+        return muster_error_set(ret_error, refusal->rc, "%s", refusal->text);
+    }
+    return MUSTER_OK;
+}
+
+/* The stand's registry, behind an rpc server that looks at each call. */
+static void scene_open(struct scene *scene)
+{
+    struct registry_pair *f = &scene->stand.pair;
+    const struct muster_interceptor *interceptor = &scene->interceptor;
+    const struct muster_rpc_server_options rpc = {.interceptors = &interceptor,
+                                                  .interceptor_count = 1};
+    struct muster_registry_server_options options = {.listen = NULL};
+    struct muster_address any, bound;
+
+    memset(scene, 0, sizeof(*scene));
+    scene->interceptor = (struct muster_interceptor){.data = scene, .on_start = on_start};
+    node_stand_open(&scene->stand);
+    registry_pair_close_client(f);
+    registry_pair_stop_server(f);
+    assert_int_equal(muster_rpc_server_open(f->env, &rpc, &scene->rpc_server), MUSTER_OK);
+    muster_rpc_server_set_data(scene->rpc_server, scene);
+    options.rpc_server = scene->rpc_server;
+    assert_int_equal(muster_registry_server_open(f->env, f->store, &options, &f->server, NULL),
+                     MUSTER_OK);
+    muster_registry_server_set_data(f->server, f);
+    assert_int_equal(muster_address_parse("127.0.0.1:0", &any, NULL), MUSTER_OK);
+    assert_int_equal(muster_rpc_server_listen(scene->rpc_server, &any, &bound, NULL), MUSTER_OK);
+    muster_address_format(&bound, f->endpoints);
+    registry_pair_open_client(f, f->endpoints);
+}
+
+static void on_rpc_closed(struct muster_rpc_server *server)
+{
+    ((struct scene *)muster_rpc_server_data(server))->is_rpc_closed = true;
+}
+
+static void close_node(struct scene *scene)
+{
+    node_stand_close_node(&scene->stand);
+    scene->is_armed = false;
+}
+
+static void scene_close(struct scene *scene)
+{
+    muster_rpc_server_close(scene->rpc_server, 0, on_rpc_closed);
+    test_env_run_until(scene->stand.pair.env, test_env_is_true, &scene->is_rpc_closed);
+    node_stand_close(&scene->stand);
+}
+
+static void open_node(struct scene *scene)
+{
+    scene->is_armed = true;
+    node_stand_open_node(&scene->stand);
+    node_stand_wait(&scene->stand);
+}
+
+/* --- Cases --- */
+
+#define NO_LEASE  "etcdserver: requested lease not found"
+#define FORBIDDEN "etcdserver: permission denied"
+
+static void what_the_registry_refuses_is_asked_again_or_ends_it(void **state)
+{
+    static const struct {
+        const char *name;
+        struct refusal refusals[2];
+        unsigned grants, puts, swaps, ranges; /* at least */
+        const char *told;
+    } rows[] = {
+        {"nothing", {{NULL, 0, 0, NULL}}, 1, 1, 1, 1, "view:1 "},
+        {"no lease", {{LEASE "LeaseGrant", 2, MUSTER_INTERNAL, "no"}}, 3, 1, 1, 1, "view:1 "},
+        {"the lease is gone", {{KV "Put", 1, MUSTER_NOT_FOUND, NO_LEASE}}, 2, 2, 1, 1, "view:1 "},
+        {"no key", {{KV "Put", 2, MUSTER_INTERNAL, "no"}}, 1, 3, 1, 1, "view:1 "},
+        {"no look", {{KV "Range", 2, MUSTER_INTERNAL, "no"}}, 1, 1, 1, 3, "view:1 "},
+        {"no swap", {{KV "Txn", 1, MUSTER_UNAVAILABLE, "no"}}, 1, 1, 2, 2, "view:1 "},
+        {"no answer, no look behind it",
+         {{KV "Txn", 1, MUSTER_UNAVAILABLE, "no"}, {KV "Range", 1, MUSTER_INTERNAL, "no"}},
+         1,
+         1,
+         2,
+         3,
+         "view:1 "},
+        {"a lease is forbidden",
+         {{LEASE "LeaseGrant", 9, MUSTER_PERMISSION_DENIED, FORBIDDEN}},
+         1,
+         0,
+         0,
+         0,
+         "failed:7 "},
+        {"who it is is not known",
+         {{LEASE "LeaseGrant", 9, MUSTER_UNAUTHENTICATED, "who?"}},
+         1,
+         0,
+         0,
+         0,
+         "failed:16 "},
+        {"a key is forbidden",
+         {{KV "Put", 9, MUSTER_PERMISSION_DENIED, FORBIDDEN}},
+         1,
+         1,
+         0,
+         0,
+         "failed:7 "},
+        {"a look is forbidden",
+         {{KV "Range", 9, MUSTER_PERMISSION_DENIED, FORBIDDEN}},
+         0,
+         0,
+         0,
+         1,
+         "failed:7 "},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct scene scene;
+        char text[240];
+
+        scene_open(&scene);
+        memcpy(scene.refusals, rows[i].refusals, sizeof(scene.refusals));
+        open_node(&scene);
+
+        if (strcmp(scene.stand.told, rows[i].told) != 0 ||
+            (rows[i].told[0] == 'v' && scene.grants != rows[i].grants) ||
+            (rows[i].told[0] == 'v' && scene.puts != rows[i].puts) ||
+            (rows[i].told[0] == 'v' && scene.swaps != rows[i].swaps) ||
+            scene.grants < rows[i].grants || scene.puts < rows[i].puts ||
+            scene.swaps < rows[i].swaps || scene.ranges < rows[i].ranges)
+            fail_msg("%s: '%s', %u grants, %u puts, %u swaps, %u ranges", rows[i].name,
+                     scene.stand.told, scene.grants, scene.puts, scene.swaps, scene.ranges);
+        if (rows[i].told[0] == 'f') {
+            (void)snprintf(text, sizeof(text),
+                           "the registry at %s does not let this process in: %s",
+                           scene.stand.pair.endpoints, rows[i].refusals[0].text);
+            assert_string_equal(scene.stand.error.text, text);
+        }
+        close_node(&scene);
+        scene_close(&scene);
+    }
+}
+
+/* What a member is refused may be allowed again: it trains on. */
+static void a_member_is_not_ended_by_a_refusal(void **state)
+{
+    struct scene scene;
+    struct registry_pair *f = &scene.stand.pair;
+
+    (void)state;
+    scene_open(&scene);
+    open_node(&scene);
+    assert_string_equal(scene.stand.told, "view:1 ");
+    scene.refusals[0] =
+        (struct refusal){LEASE "LeaseGrant", 2, MUSTER_PERMISSION_DENIED, FORBIDDEN};
+    assert_int_equal(
+        registry_pair_finish_op(f, muster_registry_revoke_start(
+                                       &f->op, f->registry, scene.stand.node->registry.lease.id,
+                                       registry_pair_soon(f), registry_pair_on_op)),
+        MUSTER_OK);
+    registry_pair_wait_for_keys(f, NODE_STAND_FOLDER "members/", 1);
+
+    assert_int_equal(scene.grants, 4);
+    assert_string_equal(scene.stand.told, "view:1 ");
+    close_node(&scene);
+    scene_close(&scene);
+}
+
+static void the_answer_of_a_swap_is_enough(void **state)
+{
+    struct scene scene;
+
+    (void)state;
+    scene_open(&scene);
+    scene.is_watch_blind = true;
+    open_node(&scene);
+
+    assert_string_equal(scene.stand.told, "view:1 ");
+    assert_int_equal(scene.swaps, 1);
+    close_node(&scene);
+    scene_close(&scene);
+}
+
+/* With its lease goes its key, whatever the registry answers. */
+static void its_lease_is_given_back_when_it_closes(void **state)
+{
+    static const struct {
+        struct refusal refusal;
+        uint64_t keys;
+    } rows[] = {
+        {{NULL, 0, 0, NULL}, 0},
+        {{LEASE "LeaseRevoke", 1, MUSTER_NOT_FOUND, NO_LEASE}, 1},
+        {{LEASE "LeaseRevoke", 1, MUSTER_INTERNAL, "no"}, 1},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct scene scene;
+
+        scene_open(&scene);
+        open_node(&scene);
+        scene.refusals[0] = rows[i].refusal;
+        close_node(&scene);
+
+        assert_int_equal(scene.revokes, 1);
+        assert_int_equal(registry_pair_range(&scene.stand.pair, NODE_STAND_FOLDER "members/",
+                                             MUSTER_REGISTRY_PREFIX),
+                         MUSTER_OK);
+        assert_int_equal(scene.stand.pair.kv_count, rows[i].keys);
+        scene_close(&scene);
+    }
+}
+
+static void on_left(struct muster_node *node, void *data)
+{
+    (void)node;
+    *(bool *)data = true;
+}
+
+static void who_has_left_has_no_key_any_more(void **state)
+{
+    static const struct {
+        struct refusal refusal;
+        unsigned revokes;
+    } rows[] = {
+        {{NULL, 0, 0, NULL}, 1},
+        {{LEASE "LeaseRevoke", 2, MUSTER_INTERNAL, "no"}, 3},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct scene scene;
+        struct registry_pair *f = &scene.stand.pair;
+        bool has_left = false;
+
+        scene_open(&scene);
+        open_node(&scene);
+        scene.refusals[0] = rows[i].refusal;
+        muster_node_leave(scene.stand.node, true,
+                          muster_loop_after_ns(f->env->loop, 30 * MUSTER_NS_PER_S), on_left,
+                          &has_left);
+        test_env_run_until(f->env, test_env_is_true, &has_left);
+
+        assert_int_equal(scene.revokes, rows[i].revokes);
+        assert_int_equal(
+            registry_pair_range(f, NODE_STAND_FOLDER "members/", MUSTER_REGISTRY_PREFIX),
+            MUSTER_OK);
+        assert_int_equal(f->kv_count, 0);
+        close_node(&scene);
+        assert_int_equal(scene.revokes, rows[i].revokes);
+        scene_close(&scene);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest node_registry[] = {
+        cmocka_unit_test(what_the_registry_refuses_is_asked_again_or_ends_it),
+        cmocka_unit_test(a_member_is_not_ended_by_a_refusal),
+        cmocka_unit_test(the_answer_of_a_swap_is_enough),
+        cmocka_unit_test(who_has_left_has_no_key_any_more),
+        cmocka_unit_test(its_lease_is_given_back_when_it_closes),
+    };
+
+    return cmocka_run_group_tests(node_registry, NULL, NULL);
+}

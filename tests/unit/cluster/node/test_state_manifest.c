@@ -1,0 +1,256 @@
+/* The training state cut into chunks, what two sides say of it, and messages that lie. */
+#include "careful_mem.h"
+#include "test_env.h"
+
+#include <string.h>
+
+#include "cluster/node/state_manifest.h"
+#include "cluster/node/state_server.h"
+#include "proto/guard.h"
+#include "proto/state.pb-c.h"
+
+#define CHUNK MUSTER_STATE_CHUNK_BYTES
+
+/* Where bytes would lie: chunks are only addressed here. */
+static uint8_t memory[4 * CHUNK];
+
+#define TENSOR(name_, at_, dtype_, count_)                                                         \
+    {                                                                                              \
+        (name_),                                                                                   \
+        {                                                                                          \
+            memory + (at_), (count_), (dtype_)                                                     \
+        }                                                                                          \
+    }
+
+static void chunks_never_span_tensors(void **state)
+{
+    static const struct muster_node_tensor tensors[] = {
+        TENSOR("none", 0, MUSTER_F32, 0),
+        TENSOR("one", 0, MUSTER_F32, 1),
+        TENSOR("nothing", 4, MUSTER_F64, 0),
+        TENSOR("full", 8, MUSTER_F32, CHUNK / 4),
+        TENSOR("more", CHUNK + 8, MUSTER_F64, CHUNK / 8 + 1),
+    };
+    static const struct {
+        size_t offset;
+        uint32_t bytes;
+    } expected[] = {{0, 4}, {8, CHUNK}, {CHUNK + 8, CHUNK}, {2 * CHUNK + 8, 8}};
+    struct muster_state_chunks chunks;
+
+    (void)state;
+    assert_int_equal(muster_state_chunks_init(&chunks, muster_mem_system(), tensors, 5), MUSTER_OK);
+    assert_int_equal(chunks.chunk_count, 4);
+    for (uint32_t i = 0; i < 4; i++) {
+        uint32_t bytes = 0;
+
+        assert_ptr_equal(muster_state_chunk_at(&chunks, i, &bytes), memory + expected[i].offset);
+        assert_int_equal(bytes, expected[i].bytes);
+    }
+    muster_state_chunks_fini(&chunks);
+    muster_state_chunks_fini(&chunks);
+}
+
+static void too_many_chunks_are_refused(void **state)
+{
+    static const uint64_t counts[][2] = {{(uint64_t)UINT32_MAX * (CHUNK / 4), 0},
+                                         {(uint64_t)1 << 47, (uint64_t)1 << 47}};
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        const struct muster_node_tensor tensors[] = {TENSOR("a", 0, MUSTER_F32, counts[i][0]),
+                                                     TENSOR("b", 0, MUSTER_F32, counts[i][1])};
+        struct muster_mem_limited mem;
+        struct muster_state_chunks chunks;
+
+        muster_mem_limited_init(&mem, careful_mem(), 0);
+        assert_int_equal(muster_state_chunks_init(&chunks, &mem.mem, tensors, 2),
+                         MUSTER_RESOURCE_EXHAUSTED);
+        assert_int_equal(muster_mem_limited_fini(&mem), 0);
+    }
+}
+
+/* --- What both registered --- */
+
+static const struct muster_node_tensor registered[] = {TENSOR("w", 0, MUSTER_F32, 3),
+                                                       TENSOR("b", 12, MUSTER_I64, 2)};
+
+static void sides_that_registered_other_tensors_are_told_which(void **state)
+{
+    static const struct {
+        const char *name;
+        size_t count;
+        struct {
+            const char *name;
+            enum muster_dtype dtype;
+            uint64_t count;
+        } tensors[3];
+        const char *text; /* NULL: they match */
+    } rows[] = {
+        {"the same", 2, {{"w", MUSTER_F32, 3}, {"b", MUSTER_I64, 2}}, NULL},
+        {"another name", 2, {{"w", MUSTER_F32, 3}, {"c", MUSTER_I64, 2}}, "\"b\" here and \"c\""},
+        {"another order", 2, {{"b", MUSTER_I64, 2}, {"w", MUSTER_F32, 3}}, "\"w\" here and \"b\""},
+        {"another type", 2, {{"w", MUSTER_F32, 3}, {"b", MUSTER_F64, 2}}, "\"b\" has 2 elements"},
+        {"another count", 2, {{"w", MUSTER_F32, 4}, {"b", MUSTER_I64, 2}}, "\"w\" has 3 elements"},
+        {"fewer", 1, {{"w", MUSTER_F32, 3}}, "2 state tensors are registered here and 1"},
+        {"none", 0, {{NULL, MUSTER_F32, 0}}, "\"w\" is on one side only"},
+        {"more",
+         3,
+         {{"w", MUSTER_F32, 3}, {"b", MUSTER_I64, 2}, {"x", MUSTER_F32, 1}},
+         "\"x\" is on one side only"},
+    };
+    struct muster_state_chunks chunks;
+
+    (void)state;
+    assert_int_equal(muster_state_chunks_init(&chunks, muster_mem_system(), registered, 2),
+                     MUSTER_OK);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct muster_state_tensor tensors[3];
+        const struct muster_state_manifest theirs = {.tensor_count = rows[i].count,
+                                                     .tensors = tensors};
+        struct muster_error error = {.text = ""};
+        enum muster_rc rc;
+
+        for (size_t k = 0; k < rows[i].count; k++)
+            tensors[k] = (struct muster_state_tensor){(char *)(uintptr_t)rows[i].tensors[k].name,
+                                                      (uint32_t)rows[i].tensors[k].dtype,
+                                                      rows[i].tensors[k].count};
+        rc = muster_state_match(&chunks, &theirs, &error);
+        assert_int_equal(rc, rows[i].text == NULL ? MUSTER_OK : MUSTER_INVALID_ARGUMENT);
+        if (rows[i].text != NULL && strstr(error.text, rows[i].text) == NULL)
+            fail_msg("%s: '%s'", rows[i].name, error.text);
+    }
+    muster_state_chunks_fini(&chunks);
+}
+
+/* --- Manifests --- */
+
+static const uint8_t hashes[2][MUSTER_HASH128_BYTES] = {{1, 2, 3}, {4, 5, 6}};
+
+/* For each allocation that may fail, then with memory. */
+static void manifests_are_read_as_they_were_written(void **state)
+{
+    (void)state;
+    for (int is_request = 0; is_request <= 1; is_request++) {
+        enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
+
+        for (uint64_t fail_at = 1; rc != MUSTER_OK; fail_at++) {
+            struct muster_state_manifest manifest = {.mem = NULL};
+            struct muster_mem_limited mem;
+            struct muster_state_chunks chunks;
+            struct muster_error error;
+            void *bytes = NULL;
+            size_t size = 0;
+
+            muster_mem_limited_init(&mem, careful_mem(), 0);
+            assert_int_equal(muster_state_chunks_init(&chunks, &mem.mem, registered, 2), MUSTER_OK);
+            mem.fail_at = fail_at;
+            rc = muster_state_manifest_pack(&chunks, 7, is_request != 0 ? NULL : hashes, &bytes,
+                                            &size);
+            if (rc == MUSTER_OK)
+                rc = muster_state_manifest_unpack(&mem.mem, bytes, size, &manifest, &error);
+            assert_int_equal(rc, mem.fail_at == 0 ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_OK);
+            if (rc == MUSTER_OK) {
+                assert_int_equal(manifest.step, 7);
+                assert_int_equal(muster_state_match(&chunks, &manifest, &error), MUSTER_OK);
+                assert_int_equal(manifest.chunk_count, is_request != 0 ? 0 : 2);
+                if (is_request == 0)
+                    assert_memory_equal(manifest.hashes, hashes, sizeof(hashes));
+            }
+            muster_state_manifest_fini(&manifest);
+            muster_mem_free(&mem.mem, bytes);
+            muster_state_chunks_fini(&chunks);
+            assert_int_equal(muster_mem_limited_fini(&mem), 0);
+        }
+    }
+}
+
+static enum muster_rc read_message(size_t hash_bytes, const uint8_t *root, size_t root_bytes)
+{
+    Mstate__Manifest message = MSTATE__MANIFEST__INIT;
+    struct muster_state_manifest manifest = {.mem = NULL};
+    struct muster_mem_limited mem;
+    struct muster_error error = {.text = ""};
+    void *bytes = NULL;
+    size_t size = 0;
+    enum muster_rc rc;
+
+    muster_mem_limited_init(&mem, careful_mem(), 0);
+    message.chunk_hashes = (ProtobufCBinaryData){hash_bytes, (uint8_t *)(uintptr_t)&hashes[0][0]};
+    message.root = (ProtobufCBinaryData){root_bytes, (uint8_t *)(uintptr_t)root};
+    assert_int_equal(muster_proto_pack(&mem.mem, &message, &bytes, &size), MUSTER_OK);
+    rc = muster_state_manifest_unpack(&mem.mem, bytes, size, &manifest, &error);
+    muster_state_manifest_fini(&manifest);
+    muster_mem_free(&mem.mem, bytes);
+    assert_int_equal(muster_mem_limited_fini(&mem), 0);
+    return rc;
+}
+
+static void a_manifest_must_fit_its_root(void **state)
+{
+    uint8_t root[MUSTER_HASH128_BYTES + 1], of_none[MUSTER_HASH128_BYTES];
+
+    (void)state;
+    muster_hash128(hashes, sizeof(hashes), root);
+    muster_hash128(hashes, 0, of_none);
+    assert_int_equal(read_message(sizeof(hashes), root, MUSTER_HASH128_BYTES), MUSTER_OK);
+    assert_int_equal(read_message(0, of_none, MUSTER_HASH128_BYTES), MUSTER_OK);
+    assert_int_equal(read_message(0, NULL, 0), MUSTER_OK); /* a request */
+
+    assert_int_equal(read_message(sizeof(hashes), NULL, 0), MUSTER_INVALID_ARGUMENT);
+    assert_int_equal(read_message(sizeof(hashes), root, MUSTER_HASH128_BYTES - 1),
+                     MUSTER_INVALID_ARGUMENT);
+    assert_int_equal(read_message(sizeof(hashes), root, MUSTER_HASH128_BYTES + 1),
+                     MUSTER_INVALID_ARGUMENT);
+    assert_int_equal(read_message(sizeof(hashes) - 1, root, MUSTER_HASH128_BYTES),
+                     MUSTER_INVALID_ARGUMENT);
+    assert_int_equal(read_message(0, root, MUSTER_HASH128_BYTES), MUSTER_INVALID_ARGUMENT);
+    root[MUSTER_HASH128_BYTES - 1] ^= 1;
+    assert_int_equal(read_message(sizeof(hashes), root, MUSTER_HASH128_BYTES),
+                     MUSTER_INVALID_ARGUMENT);
+}
+
+/* --- Refusals --- */
+
+static void refusals_are_read_or_are_unreadable(void **state)
+{
+    static const struct {
+        uint32_t code;
+        enum muster_rc rc;
+    } rows[] = {
+        {MUSTER_OUT_OF_RANGE, MUSTER_OUT_OF_RANGE},       {MUSTER_CANCELLED, MUSTER_CANCELLED},
+        {MUSTER_UNAUTHENTICATED, MUSTER_UNAUTHENTICATED}, {0, MUSTER_INTERNAL},
+        {MUSTER_UNAUTHENTICATED + 1, MUSTER_INTERNAL},
+    };
+    struct muster_mem *mem = muster_mem_system();
+    struct muster_error told;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct muster_error error = {.rc = (enum muster_rc)rows[i].code, .text = "why"};
+        void *bytes = NULL;
+        size_t size = 0;
+
+        assert_int_equal(muster_state_refusal_pack(mem, &error, &bytes, &size), MUSTER_OK);
+        muster_state_refusal_unpack(mem, bytes, size, &told);
+        assert_int_equal(told.rc, rows[i].rc);
+        assert_string_equal(told.text,
+                            rows[i].rc == MUSTER_INTERNAL ? "an unreadable refusal" : "why");
+        muster_mem_free(mem, bytes);
+    }
+    muster_state_refusal_unpack(mem, "\xff", 1, &told);
+    assert_int_equal(told.rc, MUSTER_INTERNAL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest state_manifest[] = {
+        cmocka_unit_test(chunks_never_span_tensors),
+        cmocka_unit_test(too_many_chunks_are_refused),
+        cmocka_unit_test(sides_that_registered_other_tensors_are_told_which),
+        cmocka_unit_test(manifests_are_read_as_they_were_written),
+        cmocka_unit_test(a_manifest_must_fit_its_root),
+        cmocka_unit_test(refusals_are_read_or_are_unreadable),
+    };
+
+    return cmocka_run_group_tests(state_manifest, NULL, NULL);
+}

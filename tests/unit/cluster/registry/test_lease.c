@@ -1,0 +1,281 @@
+/* Leases: granted, renewed, expired, loaded again, over a virtual clock. */
+#include <string.h>
+
+#include "careful_mem.h"
+#include "store_stage.h"
+#include "test_env.h"
+#include "virtual_loop.h"
+
+#include "cluster/registry/lease.h"
+
+struct fixture {
+    struct muster_mem_limited mem;
+    struct muster_rng_seeded rng;
+    struct virtual_loop loop;
+    struct muster_env env;
+    struct muster_registry_store *store;
+    struct muster_leases leases;
+    int64_t expired[8];
+    size_t expired_count;
+    bool is_deaf; /* expiry is not acted upon */
+};
+
+static void on_expire(struct muster_leases *leases, int64_t id)
+{
+    struct fixture *f = leases->data;
+
+    f->expired[f->expired_count++ % 8] = id;
+    if (!f->is_deaf)
+        assert_int_equal(muster_leases_remove(leases, id), MUSTER_OK);
+}
+
+static void open_fixture(struct fixture *f)
+{
+    struct muster_registry_store_options options = {.path = NULL};
+    struct muster_error error;
+
+    memset(f, 0, sizeof(*f));
+    muster_mem_limited_init(&f->mem, careful_mem(), 0);
+    muster_rng_seeded_init(&f->rng, 5);
+    virtual_loop_init(&f->loop);
+    f->env = (struct muster_env){.mem = &f->mem.mem, .loop = &f->loop.loop, .rng = &f->rng.rng};
+    assert_int_equal(muster_registry_store_open(f->env.mem, &options, &f->store, &error),
+                     MUSTER_OK);
+    assert_int_equal(muster_leases_init(&f->leases, &f->env, f->store, on_expire, f), MUSTER_OK);
+}
+
+static void close_fixture(struct fixture *f)
+{
+    muster_leases_fini(&f->leases);
+    muster_registry_store_close(f->store);
+    assert_int_equal(muster_mem_limited_fini(&f->mem), 0);
+}
+
+static enum muster_rc grant(struct fixture *f, int64_t ttl_s, int64_t id, int64_t *ret_id,
+                            int64_t *ret_ttl_s)
+{
+    struct muster_error error;
+    bool is_broken = false;
+    enum muster_rc rc =
+        muster_leases_grant(&f->leases, ttl_s, id, ret_id, ret_ttl_s, &error, &is_broken);
+
+    assert_false(is_broken);
+    return rc;
+}
+
+static void a_grant_picks_an_id_and_raises_a_short_ttl(void **state)
+{
+    struct fixture f;
+    int64_t id = 0;
+    int64_t ttl_s = 0;
+
+    (void)state;
+    open_fixture(&f);
+
+    assert_int_equal(grant(&f, -5, 0, &id, &ttl_s), MUSTER_OK);
+    assert_true(id > 0);
+    assert_int_equal(ttl_s, 2);
+    assert_int_equal(grant(&f, 60, 0, &id, &ttl_s), MUSTER_OK);
+    assert_int_equal(ttl_s, 60);
+    assert_int_equal(grant(&f, 60, id, &id, &ttl_s), MUSTER_FAILED_PRECONDITION);
+    assert_int_equal(grant(&f, 9000000001, 0, &id, &ttl_s), MUSTER_OUT_OF_RANGE);
+    assert_int_equal(grant(&f, 9000000000, 0, &id, &ttl_s), MUSTER_OK);
+
+    close_fixture(&f);
+}
+
+static void a_lease_expires_at_its_ttl_and_not_before(void **state)
+{
+    struct fixture f;
+    int64_t id = 0;
+    int64_t ttl_s = 0;
+
+    (void)state;
+    open_fixture(&f);
+    assert_int_equal(grant(&f, 10, 77, &id, &ttl_s), MUSTER_OK);
+
+    virtual_loop_advance(&f.loop, 10 * MUSTER_NS_PER_S - 1);
+    assert_int_equal(f.expired_count, 0);
+    virtual_loop_advance(&f.loop, 1 + MUSTER_NS_PER_MS);
+    assert_int_equal(f.expired_count, 1);
+    assert_int_equal(f.expired[0], 77);
+    assert_false(muster_leases_has(&f.leases, 77));
+
+    close_fixture(&f);
+}
+
+static void renewal_gives_full_time_again(void **state)
+{
+    struct fixture f;
+    int64_t id = 0;
+    int64_t ttl_s = 0;
+    int64_t left_s = 0;
+
+    (void)state;
+    open_fixture(&f);
+    assert_int_equal(grant(&f, 10, 77, &id, &ttl_s), MUSTER_OK);
+
+    virtual_loop_advance(&f.loop, 9 * MUSTER_NS_PER_S);
+    assert_true(muster_leases_time_to_live(&f.leases, 77, &left_s, &ttl_s));
+    assert_int_equal(left_s, 1);
+    assert_int_equal(muster_leases_renew(&f.leases, 77), 10);
+    virtual_loop_advance(&f.loop, 9 * MUSTER_NS_PER_S);
+    assert_int_equal(f.expired_count, 0);
+    assert_int_equal(muster_leases_renew(&f.leases, 78), 0);
+    assert_false(muster_leases_time_to_live(&f.leases, 78, &left_s, &ttl_s));
+
+    close_fixture(&f);
+}
+
+static void an_owner_that_could_not_revoke_is_asked_again(void **state)
+{
+    struct fixture f;
+    int64_t id = 0;
+    int64_t ttl_s = 0;
+
+    (void)state;
+    open_fixture(&f);
+    assert_int_equal(grant(&f, 2, 0, &id, &ttl_s), MUSTER_OK);
+    f.is_deaf = true;
+
+    virtual_loop_advance(&f.loop, 2 * MUSTER_NS_PER_S);
+    assert_int_equal(f.expired_count, 1);
+    f.is_deaf = false;
+    virtual_loop_advance(&f.loop, 2 * MUSTER_NS_PER_S);
+    assert_int_equal(f.expired_count, 2);
+
+    close_fixture(&f);
+}
+
+static void a_restart_gives_each_lease_its_full_time(void **state)
+{
+    struct fixture f;
+    int64_t id = 0;
+    int64_t ttl_s = 0;
+    int64_t left_s = 0;
+
+    (void)state;
+    open_fixture(&f);
+    assert_int_equal(grant(&f, 10, 77, &id, &ttl_s), MUSTER_OK);
+    assert_int_equal(grant(&f, 10, 76, &id, &ttl_s), MUSTER_OK);
+    assert_int_equal(muster_leases_remove(&f.leases, 76), MUSTER_OK);
+    assert_int_equal(muster_registry_store_commit(f.store), MUSTER_OK);
+    assert_int_equal(grant(&f, 10, 78, &id, &ttl_s), MUSTER_OK);
+    virtual_loop_advance(&f.loop, 8 * MUSTER_NS_PER_S);
+
+    muster_leases_fini(&f.leases);
+    muster_registry_store_rollback(f.store);
+    assert_int_equal(muster_leases_init(&f.leases, &f.env, f.store, on_expire, &f), MUSTER_OK);
+
+    assert_true(muster_leases_time_to_live(&f.leases, 77, &left_s, &ttl_s));
+    assert_int_equal(left_s, 10);
+    assert_false(muster_leases_has(&f.leases, 76));
+    assert_false(muster_leases_has(&f.leases, 78));
+    close_fixture(&f);
+}
+
+static void a_rollback_keeps_the_time_that_was_left(void **state)
+{
+    struct fixture f;
+    int64_t id = 0;
+    int64_t ttl_s = 0;
+    int64_t left_s = 0;
+
+    (void)state;
+    open_fixture(&f);
+    assert_int_equal(grant(&f, 10, 77, &id, &ttl_s), MUSTER_OK);
+    assert_int_equal(muster_registry_store_commit(f.store), MUSTER_OK);
+    virtual_loop_advance(&f.loop, 6 * MUSTER_NS_PER_S);
+    assert_int_equal(grant(&f, 10, 78, &id, &ttl_s), MUSTER_OK);
+    assert_int_equal(muster_leases_remove(&f.leases, 77), MUSTER_OK);
+
+    muster_registry_store_rollback(f.store);
+    assert_int_equal(muster_leases_reload(&f.leases), MUSTER_OK);
+
+    assert_int_equal(f.leases.count, 1);
+    assert_false(muster_leases_has(&f.leases, 78));
+    assert_true(muster_leases_time_to_live(&f.leases, 77, &left_s, &ttl_s));
+    assert_int_equal(left_s, 10); /* it had been forgotten, so it has its full time */
+    virtual_loop_advance(&f.loop, 3 * MUSTER_NS_PER_S);
+    assert_int_equal(muster_leases_reload(&f.leases), MUSTER_OK);
+    assert_true(muster_leases_time_to_live(&f.leases, 77, &left_s, &ttl_s));
+    assert_int_equal(left_s, 7);
+    close_fixture(&f);
+}
+
+static void a_store_that_fails_keeps_what_there_was(void **state)
+{
+    struct fixture f;
+    struct muster_leases another;
+    struct muster_error error;
+    int64_t id = 0, ttl_s = 0, other = 5;
+    bool is_broken = false;
+
+    (void)state;
+    open_fixture(&f);
+    assert_int_equal(grant(&f, 10, 77, &id, &ttl_s), MUSTER_OK);
+    assert_int_equal(muster_registry_store_commit(f.store), MUSTER_OK);
+    store_stage_run_sql(muster_registry_store_database(f.store), "BEGIN");
+    assert_int_equal(muster_leases_remove(&f.leases, 77), MUSTER_UNAVAILABLE);
+    assert_true(muster_leases_has(&f.leases, 77));
+    assert_int_equal(muster_leases_grant(&f.leases, 10, 0, &other, &ttl_s, &error, &is_broken),
+                     MUSTER_UNAVAILABLE);
+    assert_true(is_broken);
+    assert_int_equal(other, 5);
+    assert_int_equal(f.leases.count, 1);
+    assert_memory_equal(error.text, "registry store: ", 16);
+
+    store_stage_run_sql(muster_registry_store_database(f.store), "ROLLBACK; DROP TABLE leases");
+    assert_int_equal(muster_leases_remove(&f.leases, 77), MUSTER_UNAVAILABLE);
+    assert_true(muster_leases_has(&f.leases, 77));
+    assert_int_equal(muster_leases_reload(&f.leases), MUSTER_UNAVAILABLE);
+    assert_true(muster_leases_has(&f.leases, 77));
+    assert_int_equal(muster_leases_init(&another, &f.env, f.store, on_expire, &f),
+                     MUSTER_UNAVAILABLE);
+    close_fixture(&f);
+}
+
+static void many_leases_are_found_listed_and_removed(void **state)
+{
+    enum { MANY = 1000 };
+    struct fixture f;
+    static int64_t ids[MANY];
+    int64_t sum = 0;
+
+    (void)state;
+    open_fixture(&f);
+    for (int64_t i = 1; i <= MANY; i++) {
+        int64_t id = 0;
+        int64_t ttl_s = 0;
+
+        assert_int_equal(grant(&f, 10, i, &id, &ttl_s), MUSTER_OK);
+    }
+
+    assert_int_equal(f.leases.count, MANY);
+    assert_true(f.leases.bucket_count >= MANY); /* short chains */
+    muster_leases_list(&f.leases, ids);
+    for (size_t i = 0; i < MANY; i++)
+        sum += ids[i];
+    assert_int_equal(sum, MANY * (MANY + 1) / 2);
+    for (int64_t i = 1; i <= MANY / 2; i++)
+        assert_int_equal(muster_leases_remove(&f.leases, i), MUSTER_OK);
+    assert_int_equal(f.leases.count, MANY / 2); /* the others go with the table */
+
+    close_fixture(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_grant_picks_an_id_and_raises_a_short_ttl),
+        cmocka_unit_test(a_lease_expires_at_its_ttl_and_not_before),
+        cmocka_unit_test(renewal_gives_full_time_again),
+        cmocka_unit_test(an_owner_that_could_not_revoke_is_asked_again),
+        cmocka_unit_test(a_restart_gives_each_lease_its_full_time),
+        cmocka_unit_test(a_rollback_keeps_the_time_that_was_left),
+        cmocka_unit_test(a_store_that_fails_keeps_what_there_was),
+        cmocka_unit_test(many_leases_are_found_listed_and_removed),
+    };
+
+    return cmocka_run_group_tests_name("registry_lease", tests, NULL, NULL);
+}

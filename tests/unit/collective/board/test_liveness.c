@@ -1,0 +1,230 @@
+/* Words of threads: which ends of threads are the death of a process. */
+#include "collective/board/board_internal.h"
+#include "test_env.h"
+
+#include <linux/futex.h>
+#include <string.h>
+#include <unistd.h>
+
+struct world {
+    struct test_env test;
+    struct muster_board *board;
+    const struct muster_board_page *page; /* as peers see it */
+};
+
+/* A thread that stays until it is let go. */
+struct writer {
+    struct muster_board *board;
+    pthread_t thread;
+    pthread_barrier_t entered, leaving;
+    bool is_abrupt; /* ends without the C library's knowledge, as in a death */
+};
+
+static void open_world(struct world *world)
+{
+    struct muster_member self = {.incarnation = {.bytes = {1}}};
+    struct muster_board_options options = {
+        .env = &world->test.env, .job = "test_board_liveness", .self = &self};
+    struct muster_error error;
+
+    memset(world, 0, sizeof(*world));
+    self.pid = getpid();
+    memcpy(&self.incarnation.bytes[8], &self.pid, sizeof(self.pid));
+    test_env_open(&world->test);
+    assert_int_equal(muster_board_system_open(&options, &world->board, &error), MUSTER_OK);
+    world->page = muster_board_map(muster_board_system_of(world->board)->segment.fd,
+                                   muster_board_system_of(world->board)->segment.bytes);
+    assert_non_null(world->page);
+}
+
+static void close_world(struct world *world)
+{
+    muster_board_close(world->board);
+    test_env_close(&world->test);
+}
+
+/* What the kernel does to the word of a thread that it has ended. */
+static void mark(struct writer *writer)
+{
+    pthread_key_t key = muster_board_system_of(writer->board)->key;
+    struct muster_board_word *word = pthread_getspecific(key);
+
+    if (word == NULL)
+        return;
+    pthread_setspecific(key, NULL);
+    __atomic_store_n((uint32_t *)(void *)&word->mutex, FUTEX_OWNER_DIED, __ATOMIC_SEQ_CST);
+}
+
+static void *write_board(void *data)
+{
+    struct writer *writer = data;
+
+    muster_board_enter(writer->board);
+    muster_board_enter(writer->board);
+    pthread_barrier_wait(&writer->entered);
+    pthread_barrier_wait(&writer->leaving);
+    if (writer->is_abrupt)
+        mark(writer);
+    return NULL;
+}
+
+static void start(struct writer *writer, struct world *world, bool is_abrupt)
+{
+    writer->board = world->board;
+    writer->is_abrupt = is_abrupt;
+    pthread_barrier_init(&writer->entered, NULL, 2);
+    pthread_barrier_init(&writer->leaving, NULL, 2);
+    assert_int_equal(pthread_create(&writer->thread, NULL, write_board, writer), 0);
+    pthread_barrier_wait(&writer->entered);
+}
+
+static void stop(struct writer *writer)
+{
+    pthread_barrier_wait(&writer->leaving);
+    pthread_join(writer->thread, NULL);
+    pthread_barrier_destroy(&writer->entered);
+    pthread_barrier_destroy(&writer->leaving);
+}
+
+static void who_never_wrote_is_not_dead(void **state)
+{
+    struct world world;
+    (void)state;
+
+    open_world(&world);
+    assert_false(muster_board_page_is_dead(world.page));
+    close_world(&world);
+    assert_false(muster_board_page_is_dead(world.page));
+}
+
+static void who_closes_its_board_is_not_dead(void **state)
+{
+    struct world world;
+    (void)state;
+
+    open_world(&world);
+    muster_board_enter(world.board);
+    muster_board_enter(world.board);
+    assert_int_equal(world.page->word_count, 1);
+    assert_false(muster_board_page_is_dead(world.page));
+    close_world(&world);
+
+    assert_false(muster_board_page_is_dead(world.page));
+}
+
+static void a_thread_that_ends_kills_nobody(void **state)
+{
+    struct world world;
+    struct writer writer;
+    (void)state;
+
+    open_world(&world);
+    start(&writer, &world, false);
+    stop(&writer);
+    assert_false(muster_board_page_is_dead(world.page));
+
+    muster_board_enter(world.board);
+    assert_false(muster_board_page_is_dead(world.page));
+    assert_int_equal(world.page->word_count, 1); /* the word is used again */
+    close_world(&world);
+}
+
+static void of_two_threads_the_other_keeps_it_alive(void **state)
+{
+    struct world world;
+    struct writer first, second;
+    (void)state;
+
+    open_world(&world);
+    start(&first, &world, true);
+    start(&second, &world, true);
+    assert_int_equal(world.page->word_count, 2);
+    stop(&first);
+    assert_false(muster_board_page_is_dead(world.page));
+    stop(&second);
+
+    assert_true(muster_board_page_is_dead(world.page));
+    close_world(&world);
+}
+
+static void who_ended_before_the_death_does_not_hide_it(void **state)
+{
+    struct world world;
+    struct writer early, last;
+    (void)state;
+
+    open_world(&world);
+    start(&early, &world, false);
+    start(&last, &world, true);
+    stop(&early);
+    assert_false(muster_board_page_is_dead(world.page));
+    stop(&last);
+
+    assert_true(muster_board_page_is_dead(world.page));
+    close_world(&world);
+}
+
+/* Its words have said that it is dead, so they say nothing any more. */
+static void a_process_that_outlives_the_marks_of_its_threads_is_alive(void **state)
+{
+    struct world world;
+    struct writer writer;
+    (void)state;
+
+    open_world(&world);
+    start(&writer, &world, true);
+    stop(&writer);
+    assert_true(muster_board_page_is_dead(world.page));
+    muster_board_enter(world.board);
+
+    assert_false(muster_board_page_is_dead(world.page));
+    close_world(&world);
+}
+
+static void more_threads_than_words_are_never_taken_for_dead(void **state)
+{
+    struct world world;
+    struct writer writers[MUSTER_BOARD_WORDS + 1];
+    (void)state;
+
+    open_world(&world);
+    for (unsigned i = 0; i <= MUSTER_BOARD_WORDS; i++)
+        start(&writers[i], &world, true);
+    for (unsigned i = 0; i <= MUSTER_BOARD_WORDS; i++)
+        stop(&writers[i]);
+
+    assert_false(muster_board_page_is_dead(world.page));
+    close_world(&world);
+}
+
+static void a_thread_may_outlive_the_board(void **state)
+{
+    struct world world;
+    struct writer writer;
+    (void)state;
+
+    open_world(&world);
+    start(&writer, &world, false);
+    close_world(&world);
+    stop(&writer);
+
+    assert_false(muster_board_page_is_dead(world.page));
+    open_world(&world); /* the C library's list of robust mutexes is whole */
+    muster_board_enter(world.board);
+    close_world(&world);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_never_wrote_is_not_dead),
+        cmocka_unit_test(who_closes_its_board_is_not_dead),
+        cmocka_unit_test(a_thread_that_ends_kills_nobody),
+        cmocka_unit_test(of_two_threads_the_other_keeps_it_alive),
+        cmocka_unit_test(who_ended_before_the_death_does_not_hide_it),
+        cmocka_unit_test(a_process_that_outlives_the_marks_of_its_threads_is_alive),
+        cmocka_unit_test(more_threads_than_words_are_never_taken_for_dead),
+        cmocka_unit_test(a_thread_may_outlive_the_board),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,484 @@
+/* Operations on a fake device: values, order with the user's stream, refusals, mismatched calls. */
+#include "gpu_stage.h"
+
+#include "collective/gpu/cuda_driver.h"
+
+#include <string.h>
+
+#define COUNT 5000u /* several boxes of the fake's, and a rest */
+
+static const int versions[] = {21803, 22403, 22705, 22807, 22902, 23007};
+
+static struct muster_tensor floats_of(void *data, uint64_t count)
+{
+    return (struct muster_tensor){.data = data, .count = count, .dtype = MUSTER_F32};
+}
+
+static void expect_all(const float *floats, uint64_t count, float value)
+{
+    for (uint64_t i = 0; i < count; i++)
+        if (floats[i] != value)
+            fail_msg("element %llu is %f, not %f", (unsigned long long)i, (double)floats[i],
+                     (double)value);
+}
+
+static void start_sum(struct gpu_stage *stage, uint32_t rank, struct gpu_call *call, float *floats,
+                      uint64_t count)
+{
+    struct muster_tensor tensor = floats_of(floats, count);
+
+    gpu_call_init(call, stage);
+    assert_int_equal(muster_gpu_all_reduce_start(&call->op, stage->ring.members[rank].group,
+                                                 &tensor, MUSTER_SUM, NULL, gpu_call_done),
+                     MUSTER_OK);
+}
+
+static void expect_ok(const struct gpu_call *calls, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++)
+        if (calls[i].rc != MUSTER_OK)
+            fail_msg("rank %u: %s", i, calls[i].op.error.text);
+}
+
+static void all_reduce_sums_with_every_version(void **state)
+{
+    (void)state;
+    for (size_t v = 0; v < sizeof(versions) / sizeof(versions[0]); v++) {
+        struct gpu_stage stage;
+        struct gpu_call calls[3];
+        float *floats[3];
+
+        gpu_stage_open(&stage, 3, versions[v], NULL);
+        for (uint32_t rank = 0; rank < 3; rank++) {
+            floats[rank] = gpu_stage_floats(&stage, COUNT, (float)(rank + 1));
+            start_sum(&stage, rank, &calls[rank], floats[rank], COUNT);
+        }
+        gpu_stage_wait(&stage, calls, 3);
+        expect_ok(calls, 3);
+        for (uint32_t rank = 0; rank < 3; rank++) {
+            expect_all(floats[rank], COUNT, 6.0f);
+            assert_int_equal(calls[rank].op.result.contributor_count, 3);
+            muster_gpu_free(stage.backend, floats[rank]);
+        }
+        assert_int_equal(stage.knobs.nccl_get("inits"), 3);
+        assert_int_equal(stage.knobs.nccl_get("named"), versions[v] >= 22703 ? 3 : 0);
+        gpu_stage_close(&stage);
+        assert_int_equal(stage.knobs.nccl_get("destroys"), 3);
+    }
+}
+
+static void many_operations_come_in_order(void **state)
+{
+    struct gpu_stage stage;
+    struct gpu_call calls[2][20];
+    float *floats[2];
+
+    (void)state;
+    gpu_stage_open(&stage, 2, GPU_STAGE_VERSION, NULL);
+    stage.knobs.nccl_set("polls", 2);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        floats[rank] = gpu_stage_floats(&stage, 10, 1.0f);
+    for (unsigned i = 0; i < 20; i++)
+        for (uint32_t rank = 0; rank < 2; rank++)
+            start_sum(&stage, rank, &calls[rank][i], floats[rank], 10);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        gpu_stage_wait(&stage, calls[rank], 20);
+        expect_ok(calls[rank], 20);
+        expect_all(floats[rank], 10, 1048576.0f);
+        muster_gpu_free(stage.backend, floats[rank]);
+    }
+    assert_int_equal(stage.knobs.nccl_get("inits"), 2);
+    gpu_stage_close(&stage);
+}
+
+struct row {
+    enum muster_device_kind kind;
+    uint64_t input_count, output_count; /* for 3 members */
+    float first[3], last[3];            /* of the output, by rank; inputs are rank + 1 */
+};
+
+static const struct row rows[] = {
+    {MUSTER_DEVICE_BROADCAST, 6, 6, {2, 2, 2}, {2, 2, 2}},
+    {MUSTER_DEVICE_ALL_GATHER, 2, 6, {1, 1, 1}, {3, 3, 3}},
+    {MUSTER_DEVICE_REDUCE_SCATTER, 6, 2, {6, 6, 6}, {6, 6, 6}},
+    {MUSTER_DEVICE_REDUCE, 6, 6, {0, 6, 0}, {0, 6, 0}},
+    {MUSTER_DEVICE_ALL_TO_ALL, 6, 6, {1, 1, 1}, {3, 3, 3}},
+    {MUSTER_DEVICE_SEND_RECV, 6, 6, {3, 1, 2}, {3, 1, 2}},
+};
+
+static void run_row(struct gpu_stage *stage, const struct row *row)
+{
+    struct gpu_call calls[3];
+    float *inputs[3], *outputs[3];
+
+    for (uint32_t rank = 0; rank < 3; rank++) {
+        bool is_in_place = row->kind == MUSTER_DEVICE_BROADCAST;
+        struct muster_device_call call = {.kind = row->kind, .reduction = MUSTER_SUM, .root = 1};
+
+        inputs[rank] = gpu_stage_floats(stage, row->input_count, (float)(rank + 1));
+        outputs[rank] =
+            is_in_place ? inputs[rank] : gpu_stage_floats(stage, row->output_count, 0.0f);
+        call.input = floats_of(inputs[rank], row->input_count);
+        call.output = floats_of(outputs[rank], row->output_count);
+        call.to = (rank + 1) % 3;
+        call.from = (rank + 2) % 3;
+        gpu_call_init(&calls[rank], stage);
+        assert_int_equal(muster_backend_start(&calls[rank].op, stage->ring.members[rank].group,
+                                              &call, gpu_call_done),
+                         MUSTER_OK);
+    }
+    gpu_stage_wait(stage, calls, 3);
+    expect_ok(calls, 3);
+    for (uint32_t rank = 0; rank < 3; rank++) {
+        if (outputs[rank][0] != row->first[rank] ||
+            outputs[rank][row->output_count - 1] != row->last[rank])
+            fail_msg("%s: rank %u has %f … %f", muster_device_kind_name(row->kind), rank,
+                     (double)outputs[rank][0], (double)outputs[rank][row->output_count - 1]);
+        if (outputs[rank] != inputs[rank])
+            muster_gpu_free(stage->backend, outputs[rank]);
+        muster_gpu_free(stage->backend, inputs[rank]);
+    }
+}
+
+static void every_kind_does_what_its_name_says(void **state)
+{
+    static const int with_and_without_all_to_all[] = {21803, 23007};
+
+    (void)state;
+    for (size_t v = 0; v < 2; v++) {
+        struct gpu_stage stage;
+
+        gpu_stage_open(&stage, 3, with_and_without_all_to_all[v], NULL);
+        for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+            run_row(&stage, &rows[i]);
+        gpu_stage_close(&stage);
+    }
+}
+
+static void reductions_and_types_are_named_alike(void **state)
+{
+    static const enum muster_reduction reductions[] = {MUSTER_SUM, MUSTER_MEAN, MUSTER_MIN,
+                                                       MUSTER_MAX, MUSTER_PROD};
+    static const int32_t expected[] = {10, 5, 4, 6, 24};
+    struct gpu_stage stage;
+
+    (void)state;
+    gpu_stage_open(&stage, 2, GPU_STAGE_VERSION, NULL);
+    for (size_t i = 0; i < 5; i++) {
+        struct gpu_call calls[2];
+        int32_t *numbers[2];
+
+        for (uint32_t rank = 0; rank < 2; rank++) {
+            struct muster_tensor tensor = {.count = 1, .dtype = MUSTER_I32};
+
+            numbers[rank] = (int32_t *)(void *)gpu_stage_floats(&stage, 1, 0.0f);
+            numbers[rank][0] = rank == 0 ? 4 : 6;
+            tensor.data = numbers[rank];
+            gpu_call_init(&calls[rank], &stage);
+            assert_int_equal(muster_gpu_all_reduce_start(&calls[rank].op,
+                                                         stage.ring.members[rank].group, &tensor,
+                                                         reductions[i], NULL, gpu_call_done),
+                             MUSTER_OK);
+        }
+        gpu_stage_wait(&stage, calls, 2);
+        for (uint32_t rank = 0; rank < 2; rank++) {
+            assert_int_equal(numbers[rank][0], expected[i]);
+            muster_gpu_free(stage.backend, numbers[rank]);
+        }
+    }
+    gpu_stage_close(&stage);
+}
+
+/* --- Order --- */
+
+static void the_users_stream_comes_before_and_after(void **state)
+{
+    struct gpu_stage stage;
+    struct gpu_call calls[2];
+    struct muster_cuda *cuda = NULL;
+    struct muster_cuda_stream *streams[2];
+    struct muster_error error;
+    float *floats[2], source[2] = {1.0f, 2.0f}, after[2] = {0.0f, 0.0f};
+    const struct muster_gpu_options joined = {.is_stream_joined = true};
+
+    (void)state;
+    gpu_stage_open(&stage, 2, GPU_STAGE_VERSION, &joined);
+    assert_int_equal(muster_cuda_open(muster_mem_system(), gpu_stage_cuda(), 0, &cuda, &error),
+                     MUSTER_OK);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        struct muster_tensor tensor;
+
+        floats[rank] = gpu_stage_floats(&stage, 1, -100.0f);
+        tensor = floats_of(floats[rank], 1);
+        (void)muster_cuda_enter(cuda);
+        assert_int_equal(muster_cuda_stream_new(cuda, &streams[rank], &error), MUSTER_OK);
+        stage.knobs.cuda_set("hold", 1);
+        assert_int_equal(muster_cuda_copy_in(cuda, floats[rank], &source[rank], sizeof(float),
+                                             streams[rank], &error),
+                         MUSTER_OK);
+        muster_cuda_leave(cuda, NULL);
+        gpu_call_init(&calls[rank], &stage);
+        assert_int_equal(muster_gpu_all_reduce_start(&calls[rank].op,
+                                                     stage.ring.members[rank].group, &tensor,
+                                                     MUSTER_SUM, streams[rank], gpu_call_done),
+                         MUSTER_OK);
+    }
+    gpu_stage_until(&stage, stage.knobs.nccl_get, "issued", 2);
+    group_ring_turn(&stage.ring, 2);
+    (void)muster_cuda_enter(cuda);
+    for (uint32_t rank = 0; rank < 2; rank++) /* behind it, before it is done */
+        assert_int_equal(muster_cuda_copy_out(cuda, &after[rank], floats[rank], sizeof(float),
+                                              streams[rank], &error),
+                         MUSTER_OK);
+    assert_int_equal(calls[0].done_count + calls[1].done_count, 0);
+    stage.knobs.cuda_set("hold", 0);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        assert_int_equal(muster_cuda_stream_synchronise(cuda, streams[rank], &error), MUSTER_OK);
+        expect_all(&after[rank], 1, 3.0f);
+        muster_cuda_stream_free(cuda, streams[rank]);
+    }
+    muster_cuda_leave(cuda, NULL);
+    gpu_stage_wait(&stage, calls, 2);
+    expect_ok(calls, 2);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        muster_gpu_free(stage.backend, floats[rank]);
+    muster_cuda_close(cuda);
+    gpu_stage_close(&stage);
+}
+
+static void a_lost_callback_is_found_by_the_slow_timer(void **state)
+{
+    struct gpu_stage stage;
+    struct gpu_call calls[2];
+    struct muster_gpu_counters counters;
+    float *floats[2];
+
+    (void)state;
+    gpu_stage_open(&stage, 2, GPU_STAGE_VERSION, NULL);
+    stage.knobs.cuda_set("lost_callbacks", 2);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        floats[rank] = gpu_stage_floats(&stage, 4, 2.0f);
+        start_sum(&stage, rank, &calls[rank], floats[rank], 4);
+    }
+    gpu_stage_wait(&stage, calls, 2);
+    expect_ok(calls, 2);
+    muster_gpu_counters(stage.backend, &counters);
+    assert_int_equal(counters.lost_callback_count, 2);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        expect_all(floats[rank], 4, 4.0f);
+        muster_gpu_free(stage.backend, floats[rank]);
+    }
+    gpu_stage_close(&stage);
+}
+
+/* --- Refusals --- */
+
+static void calls_that_differ_are_errors_on_both_sides(void **state)
+{
+    struct gpu_stage stage;
+    struct gpu_call calls[2];
+    float *floats[2];
+
+    (void)state;
+    gpu_stage_open(&stage, 2, GPU_STAGE_VERSION, NULL);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        floats[rank] = gpu_stage_floats(&stage, 8, 2.0f);
+        start_sum(&stage, rank, &calls[rank], floats[rank], rank == 0 ? 8 : 7);
+    }
+    gpu_stage_wait(&stage, calls, 2);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        assert_int_equal(calls[rank].rc, MUSTER_INVALID_ARGUMENT);
+        assert_non_null(strstr(calls[rank].op.error.text, "gpu all_reduce(sum, f32 x 8)"));
+        assert_non_null(strstr(calls[rank].op.error.text, "gpu all_reduce(sum, f32 x 7)"));
+        expect_all(floats[rank], 8, 2.0f);
+    }
+    assert_int_equal(stage.knobs.nccl_get("inits"), 0);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        start_sum(&stage, rank, &calls[rank], floats[rank], 8);
+    gpu_stage_wait(&stage, calls, 2);
+    expect_ok(calls, 2);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        muster_gpu_free(stage.backend, floats[rank]);
+    gpu_stage_close(&stage);
+}
+
+static void senders_and_receivers_must_fit(void **state)
+{
+    struct gpu_stage stage;
+    struct gpu_call calls[2];
+    float *floats[2];
+
+    (void)state;
+    gpu_stage_open(&stage, 2, GPU_STAGE_VERSION, NULL);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        struct muster_tensor tensor;
+
+        floats[rank] = gpu_stage_floats(&stage, 8, 2.0f);
+        tensor = floats_of(floats[rank], rank == 0 ? 8 : 4);
+        gpu_call_init(&calls[rank], &stage);
+        assert_int_equal(muster_gpu_send_recv_start(&calls[rank].op, stage.ring.members[rank].group,
+                                                    rank == 0 ? &tensor : NULL, 1,
+                                                    rank == 1 ? &tensor : NULL, 0, NULL,
+                                                    gpu_call_done),
+                         MUSTER_OK);
+    }
+    gpu_stage_wait(&stage, calls, 2);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        assert_int_equal(calls[rank].rc, MUSTER_INVALID_ARGUMENT);
+        assert_string_equal(calls[rank].op.error.text,
+                            "send_recv: rank 0 sends 32 bytes to rank 1, which receives 16 from "
+                            "rank 0");
+        muster_gpu_free(stage.backend, floats[rank]);
+    }
+    gpu_stage_close(&stage);
+}
+
+static void host_memory_and_odd_shapes_are_refused(void **state)
+{
+    struct gpu_stage stage;
+    struct gpu_call call;
+    struct muster_tensor tensor, whole, part;
+    struct muster_group *group;
+    float host[8] = {0}, *floats;
+
+    (void)state;
+    gpu_stage_open(&stage, 2, GPU_STAGE_VERSION, NULL);
+    group = stage.ring.members[0].group;
+    floats = gpu_stage_floats(&stage, 8, 1.0f);
+    gpu_call_init(&call, &stage);
+    tensor = floats_of(host, 8);
+    assert_int_equal(
+        muster_gpu_all_reduce_start(&call.op, group, &tensor, MUSTER_SUM, NULL, gpu_call_done),
+        MUSTER_INVALID_ARGUMENT);
+    tensor = floats_of(floats, 8);
+    assert_int_equal(
+        muster_gpu_all_reduce_start(&call.op, group, &tensor, MUSTER_AND, NULL, gpu_call_done),
+        MUSTER_INVALID_ARGUMENT);
+    tensor.dtype = MUSTER_I32;
+    assert_int_equal(
+        muster_gpu_all_reduce_start(&call.op, group, &tensor, MUSTER_AND, NULL, gpu_call_done),
+        MUSTER_UNIMPLEMENTED);
+    assert_int_equal(muster_gpu_broadcast_start(&call.op, group, &tensor, 2, NULL, gpu_call_done),
+                     MUSTER_INVALID_ARGUMENT);
+    whole = floats_of(floats, 7);
+    part = floats_of(floats + 7, 1);
+    assert_int_equal(
+        muster_gpu_all_gather_start(&call.op, group, &part, &whole, NULL, gpu_call_done),
+        MUSTER_INVALID_ARGUMENT);
+    whole = floats_of(floats, 6);
+    part = floats_of(floats + 3, 3); /* rank 1's place */
+    assert_int_equal(
+        muster_gpu_all_gather_start(&call.op, group, &part, &whole, NULL, gpu_call_done),
+        MUSTER_INVALID_ARGUMENT);
+    tensor = floats_of(floats, 0);
+    assert_int_equal(
+        muster_gpu_all_reduce_start(&call.op, group, &tensor, MUSTER_SUM, NULL, gpu_call_done),
+        MUSTER_INVALID_ARGUMENT);
+    muster_gpu_free(stage.backend, floats);
+    gpu_stage_close(&stage);
+}
+
+static void without_a_backend_nothing_starts(void **state)
+{
+    struct group_ring ring;
+    struct muster_op op = {.deadline_ns = 1};
+    struct muster_tensor tensor = floats_of(&op, 1);
+    struct muster_backend *backend = NULL;
+    const struct muster_gpu_options options = {.cuda_library = "/nowhere/libcuda.so.1"};
+    struct muster_error error;
+
+    (void)state;
+    group_ring_open(&ring, 1);
+    assert_int_equal(muster_gpu_open(&ring.test.env, &options, &backend, &error),
+                     MUSTER_UNAVAILABLE);
+    assert_null(backend);
+    assert_int_equal(muster_gpu_all_reduce_start(&op, ring.members[0].group, &tensor, MUSTER_SUM,
+                                                 NULL, gpu_call_done),
+                     MUSTER_FAILED_PRECONDITION);
+    muster_gpu_close(backend, NULL, NULL);
+    group_ring_close(&ring);
+}
+
+static void an_old_nccl_leaves_nothing_open(void **state)
+{
+    struct test_env test;
+    struct muster_backend *backend = NULL;
+    struct muster_gpu_options options = {.cuda_library = gpu_stage_cuda(),
+                                         .nccl_library = gpu_stage_nccl(21705)};
+    struct muster_error error;
+
+    (void)state;
+    test_env_open(&test);
+    assert_int_equal(muster_gpu_open(&test.env, &options, &backend, &error), MUSTER_UNIMPLEMENTED);
+    assert_null(backend);
+    test_env_close(&test);
+}
+
+/* Rank 1 cannot issue it; rank 0, whose part hangs, gives up. */
+static void fail_on_one(struct gpu_stage *stage, struct gpu_call *sums, float **floats)
+{
+    stage->knobs.nccl_set("rank", 1);
+    stage->knobs.nccl_set("issue_fails", 1);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        start_sum(stage, rank, &sums[rank], floats[rank], 8);
+    gpu_stage_wait(stage, &sums[1], 1);
+    assert_int_equal(sums[1].rc, MUSTER_UNAVAILABLE);
+    muster_gpu_cancel(&sums[0].op, stage->ring.members[0].group);
+    gpu_stage_wait(stage, &sums[0], 1);
+    assert_int_equal(sums[0].rc, MUSTER_CANCELLED);
+}
+
+static void a_commit_is_fine_on_all_or_on_none(void **state)
+{
+    struct gpu_stage stage;
+    struct gpu_call calls[2], sums[2];
+    float *floats[2];
+
+    (void)state;
+    gpu_stage_open(&stage, 2, GPU_STAGE_VERSION, NULL);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        floats[rank] = gpu_stage_floats(&stage, 8, 2.0f);
+        start_sum(&stage, rank, &sums[rank], floats[rank], 8);
+        gpu_call_init(&calls[rank], &stage);
+        assert_int_equal(
+            muster_gpu_commit_start(&calls[rank].op, stage.ring.members[rank].group, gpu_call_done),
+            MUSTER_FAILED_PRECONDITION);
+    }
+    gpu_stage_wait(&stage, sums, 2);
+    for (unsigned round = 0; round < 3; round++) {
+        if (round == 1)
+            fail_on_one(&stage, sums, floats);
+        for (uint32_t rank = 0; rank < 2; rank++) {
+            gpu_call_init(&calls[rank], &stage);
+            assert_int_equal(muster_gpu_commit_start(&calls[rank].op,
+                                                     stage.ring.members[rank].group, gpu_call_done),
+                             MUSTER_OK);
+        }
+        gpu_stage_wait(&stage, calls, 2);
+        for (uint32_t rank = 0; rank < 2; rank++)
+            assert_int_equal(calls[rank].rc, round == 1 ? MUSTER_ABORTED : MUSTER_OK);
+    }
+    for (uint32_t rank = 0; rank < 2; rank++)
+        muster_gpu_free(stage.backend, floats[rank]);
+    gpu_stage_close(&stage);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_reduce_sums_with_every_version),
+        cmocka_unit_test(many_operations_come_in_order),
+        cmocka_unit_test(every_kind_does_what_its_name_says),
+        cmocka_unit_test(reductions_and_types_are_named_alike),
+        cmocka_unit_test(the_users_stream_comes_before_and_after),
+        cmocka_unit_test(a_lost_callback_is_found_by_the_slow_timer),
+        cmocka_unit_test(calls_that_differ_are_errors_on_both_sides),
+        cmocka_unit_test(senders_and_receivers_must_fit),
+        cmocka_unit_test(host_memory_and_odd_shapes_are_refused),
+        cmocka_unit_test(without_a_backend_nothing_starts),
+        cmocka_unit_test(an_old_nccl_leaves_nothing_open),
+        cmocka_unit_test(a_commit_is_fine_on_all_or_on_none),
+    };
+
+    return cmocka_run_group_tests_name("collective.gpu_backend", tests, NULL, NULL);
+}

@@ -1,0 +1,122 @@
+/* A subchannel that its channel needs no more: its calls end, then it goes, whatever it was doing. */
+#include "rpc_fixture.h"
+
+#include <stdlib.h>
+
+#include "net/grpc/client/channel_internal.h"
+
+static int set_up(void **state)
+{
+    static const struct muster_channel_options options = {.load_balancing = MUSTER_ROUND_ROBIN,
+                                                          .backoff_base_ns = MUSTER_NS_PER_MS};
+    struct rpc_fixture *fixture = calloc(1, sizeof(*fixture));
+    char target[MUSTER_ADDRESS_TEXT_BYTES];
+
+    rpc_fixture_open(fixture, NULL, NULL);
+    rpc_fixture_hang_up(fixture);
+    rpc_fixture_dial(fixture, muster_address_format(&fixture->address, target), &options);
+    *state = fixture;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    rpc_fixture_close(*state);
+    free(*state);
+    return 0;
+}
+
+static struct muster_rpc_subchannel *only(const struct rpc_fixture *fixture)
+{
+    struct muster_list *node = fixture->channel->subchannels.next;
+
+    assert_ptr_not_equal(node, &fixture->channel->subchannels);
+    return MUSTER_CONTAINER_OF(node, struct muster_rpc_subchannel, node);
+}
+
+static bool is_gone(void *data)
+{
+    return muster_list_is_empty(&((struct rpc_fixture *)data)->channel->subchannels);
+}
+
+static bool is_hanging(void *data)
+{
+    return ((struct rpc_fixture *)data)->hanging != NULL;
+}
+
+static void an_orderly_end_waits_for_calls(void **state)
+{
+    struct rpc_fixture *fixture = *state;
+    struct rpc_probe probe = {.done = 0};
+
+    assert_int_equal(rpc_probe_start(&probe, fixture, "Hang", UINT64_MAX), MUSTER_OK);
+    test_env_run_until(fixture->env, is_hanging, fixture);
+    muster_rpc_subchannel_close(only(fixture), true);
+    test_env_turn(fixture->env, 32);
+    assert_false(is_gone(fixture));
+    assert_int_equal(probe.done, 0);
+    muster_rpc_finish(fixture->hanging, MUSTER_OK, NULL);
+    rpc_probe_wait(&probe, fixture);
+
+    assert_int_equal(probe.rc, MUSTER_OK);
+    test_env_run_until(fixture->env, is_gone, fixture);
+}
+
+static void one_that_is_not_connected_goes_at_once(void **state)
+{
+    struct rpc_fixture *fixture = *state;
+
+    rpc_fixture_stop_serving(fixture, 0);
+    muster_channel_connect(fixture->channel);
+    for (unsigned i = 0; i < 10000 && is_gone(fixture); i++)
+        muster_loop_turn(fixture->env->loop, MUSTER_NS_PER_MS);
+    muster_rpc_subchannel_close(only(fixture), true);
+
+    test_env_run_until(fixture->env, is_gone, fixture);
+}
+
+static void it_goes_at_every_step_of_connecting(void **state)
+{
+    static const struct muster_channel_options options = {.load_balancing = MUSTER_ROUND_ROBIN,
+                                                          .health_service = "",
+                                                          .backoff_base_ns = MUSTER_NS_PER_MS};
+    struct rpc_fixture *fixture = *state;
+    char target[MUSTER_ADDRESS_TEXT_BYTES];
+
+    for (unsigned turns = 1; turns < 16; turns++) {
+        rpc_fixture_hang_up(fixture);
+        rpc_fixture_dial(fixture, muster_address_format(&fixture->address, target), &options);
+        muster_channel_connect(fixture->channel);
+        while (is_gone(fixture))
+            muster_loop_turn(fixture->env->loop, MUSTER_NS_PER_MS);
+        test_env_turn(fixture->env, turns);
+        muster_rpc_subchannel_close(only(fixture), true);
+        test_env_run_until(fixture->env, is_gone, fixture);
+    }
+}
+
+static void an_orderly_end_can_be_cut_short(void **state)
+{
+    struct rpc_fixture *fixture = *state;
+    struct rpc_probe probe = {.done = 0};
+
+    assert_int_equal(rpc_probe_start(&probe, fixture, "Hang", UINT64_MAX), MUSTER_OK);
+    test_env_run_until(fixture->env, is_hanging, fixture);
+    muster_rpc_subchannel_close(only(fixture), true);
+    rpc_fixture_hang_up(fixture);
+
+    assert_int_equal(probe.rc, MUSTER_CANCELLED);
+}
+
+int main(void)
+{
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest ends[] = {
+        CASE(an_orderly_end_waits_for_calls),
+        CASE(one_that_is_not_connected_goes_at_once),
+        CASE(it_goes_at_every_step_of_connecting),
+        CASE(an_orderly_end_can_be_cut_short),
+    };
+
+    return cmocka_run_group_tests(ends, NULL, NULL);
+}

@@ -1,0 +1,213 @@
+/* Answers that wait to be sent, of all connections: refusals first, then ends, and service for those
+ * who read. */
+#include "rpc_attack.h"
+
+#include <stdlib.h>
+
+#include "net/grpc/status.h"
+
+#define BUDGET  (8 * MIB)
+#define CROWD   40
+#define ASKED   10 /* MiB, by each */
+#define CALM    11 /* ENHANCE_YOUR_CALM */
+#define TEXT    "unsent_answers"
+#define READING 0x7fff0000
+
+static const uint32_t no_window[1][2] = {{4, 0}};
+
+static int set_up(void **state)
+{
+    const struct muster_rpc_server_options options = {.unsent_max_bytes = BUDGET};
+    struct rpc_stand *stand = calloc(1, sizeof(*stand));
+
+    rpc_stand_open(stand, &options);
+    *state = stand;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    rpc_stand_close(*state);
+    free(*state);
+    return 0;
+}
+
+static struct rpc_raw *staller_open(struct rpc_stand *stand)
+{
+    struct rpc_raw *raw = rpc_raw_connect(stand);
+
+    rpc_raw_greet(raw, no_window, 1);
+    return raw;
+}
+
+static void serve(struct rpc_raw *raw, uint32_t stream)
+{
+    rpc_raw_ask(raw, stream, "/t/Echo");
+    rpc_stand_advance(raw->stand, 0);
+    assert_int_equal(rpc_raw_status(raw, stream), MUSTER_OK);
+    assert_int_equal(rpc_raw_data_bytes(raw, stream), 7);
+}
+
+static unsigned refused_count(const struct rpc_raw *raw, unsigned asked)
+{
+    unsigned count = 0;
+
+    for (uint32_t i = 0; i < asked; i++)
+        count += rpc_raw_status(raw, 2 * i + 1) == MUSTER_RESOURCE_EXHAUSTED;
+    return count;
+}
+
+/* All of the crowd ask, each for ASKED answers of a MiB. */
+static void crowd_asks(struct rpc_stand *stand, struct rpc_raw **crowd, const char *path)
+{
+    for (unsigned i = 0; i < CROWD; i++)
+        crowd[i] = staller_open(stand);
+    for (unsigned k = 0; k < ASKED; k++) {
+        for (unsigned i = 0; i < CROWD; i++)
+            rpc_raw_ask(crowd[i], 2 * k + 1, path);
+    }
+    rpc_stand_advance(stand, 0);
+}
+
+static unsigned expelled_count(struct rpc_raw *const *crowd)
+{
+    unsigned count = 0;
+
+    for (unsigned i = 0; i < CROWD; i++)
+        count += rpc_raw_goaway_code(crowd[i]) == CALM && rpc_raw_has_goaway_text(crowd[i], TEXT);
+    return count;
+}
+
+static void a_crowd_is_refused_then_ended(void **state)
+{
+    struct rpc_stand *stand = *state;
+    struct rpc_raw *bystander = rpc_raw_open(stand), *crowd[CROWD];
+    size_t before = stand->test.mem.held_bytes;
+    unsigned refused = 0;
+    uint32_t stream = 1;
+
+    stand->test.mem.held_peak_bytes = before;
+    crowd_asks(stand, crowd, "/t/Give");
+    for (unsigned i = 0; i < CROWD; i++)
+        refused += refused_count(crowd[i], ASKED);
+    assert_int_equal(refused, CROWD * ASKED - BUDGET / MIB + 1); /* with gRPC's prefix 7 fit */
+    assert_int_equal(expelled_count(crowd), 0);
+    serve(bystander, stream);
+
+    for (unsigned i = 0; i < 12; i++) {
+        rpc_stand_advance(stand, MUSTER_NS_PER_S / 4);
+        serve(bystander, stream += 2);
+    }
+    assert_in_range(expelled_count(crowd), 1, BUDGET / MIB); /* until there is room, and no more */
+    assert_true(stand->test.mem.held_peak_bytes - before < BUDGET + 8 * MIB);
+    rpc_raw_ask(bystander, stream + 2, "/t/Give");
+    rpc_stand_advance(stand, 0);
+    assert_int_equal(rpc_raw_data_bytes(bystander, stream + 2), 65535 - 7 * (stream / 2 + 1));
+}
+
+static void lent_answers_count(void **state)
+{
+    struct rpc_stand *stand = *state;
+    struct rpc_raw *crowd[CROWD];
+    unsigned refused = 0;
+
+    crowd_asks(stand, crowd, "/t/Lend");
+    for (unsigned i = 0; i < CROWD; i++)
+        refused += refused_count(crowd[i], ASKED);
+
+    assert_int_equal(refused, CROWD * ASKED - BUDGET / MIB + 1);
+    rpc_stand_advance(stand, 3 * MUSTER_NS_PER_S);
+    assert_in_range(expelled_count(crowd), 1, BUDGET / MIB);
+}
+
+static void who_has_stalled_longest_goes_first(void **state)
+{
+    struct rpc_stand *stand = *state;
+    struct rpc_raw *late = staller_open(stand), *early = staller_open(stand), *full;
+
+    for (uint32_t i = 0; i < 4; i++)
+        rpc_raw_ask(early, 2 * i + 1, "/t/Give");
+    rpc_stand_advance(stand, 10 * MUSTER_NS_PER_S);
+    for (uint32_t i = 0; i < 3; i++)
+        rpc_raw_ask(late, 2 * i + 1, "/t/Give");
+    rpc_stand_advance(stand, 10 * MUSTER_NS_PER_S);
+    assert_int_equal(rpc_raw_goaway_code(early), -1); /* nobody needs the room */
+    full = staller_open(stand);
+    for (uint32_t i = 0; i < 8; i++)
+        rpc_raw_ask(full, 2 * i + 1, "/t/Give");
+    rpc_stand_advance(stand, MUSTER_NS_PER_S / 4);
+
+    assert_int_equal(rpc_raw_goaway_code(early), CALM);
+    assert_int_equal(rpc_raw_goaway_code(late), -1);
+    assert_int_equal(rpc_raw_goaway_code(full), -1);
+}
+
+static void a_client_that_reads_is_not_ended(void **state)
+{
+    struct rpc_stand *stand = *state;
+    struct rpc_raw *reader = staller_open(stand), *staller = staller_open(stand);
+    unsigned refused = 0;
+
+    rpc_raw_window(reader, 0, READING);
+    for (uint32_t i = 0; i < 5; i++)
+        rpc_raw_ask(reader, 2 * i + 1, "/t/Give");
+    for (uint32_t i = 0; i < 8; i++)
+        rpc_raw_ask(staller, 2 * i + 1, "/t/Give");
+    for (unsigned i = 0; i < 20; i++) {
+        for (uint32_t k = 0; k < 5; k++)
+            rpc_raw_window(reader, 2 * k + 1, 16 * KIB);
+        rpc_stand_advance(stand, MUSTER_NS_PER_S / 4);
+    }
+    refused = refused_count(staller, 8);
+
+    assert_true(refused > 0);
+    assert_int_equal(rpc_raw_goaway_code(reader), -1);
+    assert_int_equal(rpc_raw_goaway_code(staller), CALM);
+}
+
+static void a_single_byte_of_window_now_and_then_is_not_reading(void **state)
+{
+    struct rpc_stand *stand = *state;
+    struct rpc_raw *dribbler = staller_open(stand);
+
+    for (uint32_t i = 0; i < 9; i++)
+        rpc_raw_ask(dribbler, 2 * i + 1, "/t/Give");
+    for (unsigned i = 0; i < 12; i++) {
+        for (uint32_t k = 0; k < 9; k++)
+            rpc_raw_window(dribbler, 2 * k + 1, 1);
+        rpc_stand_advance(stand, MUSTER_NS_PER_S / 8);
+    }
+
+    assert_int_equal(rpc_raw_goaway_code(dribbler), CALM);
+}
+
+static void a_socket_that_is_not_read_is_ended(void **state)
+{
+    struct rpc_stand *stand = *state;
+    struct rpc_raw *stuck = rpc_raw_open(stand), *bystander;
+
+    rpc_raw_window(stuck, 0, READING);
+    stuck->played.is_stuck = true;
+    for (uint32_t i = 0; i < 9; i++)
+        rpc_raw_ask(stuck, 2 * i + 1, "/t/Give");
+    rpc_stand_advance(stand, 2 * MUSTER_NS_PER_S);
+    bystander = rpc_raw_open(stand);
+
+    serve(bystander, 1);
+    assert_true(stuck->played.is_closed);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_crowd_is_refused_then_ended, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(lent_answers_count, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(who_has_stalled_longest_goes_first, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_client_that_reads_is_not_ended, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_single_byte_of_window_now_and_then_is_not_reading, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_socket_that_is_not_read_is_ended, set_up, tear_down),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

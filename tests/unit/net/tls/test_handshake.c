@@ -1,0 +1,670 @@
+/* Handshakes: who gets in, and what the others are told. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "net/tls/stream_internal.h"
+#include "tests/lib/fake_authority.h"
+#include "tests/lib/tls_pair.h"
+
+#define DAY_S  (24L * 3600)
+#define SPIFFE "spiffe://test/job/a/task/1"
+
+static struct fake_authority *authority, *other;
+
+enum trust { TRUST_AUTHORITY, TRUST_OTHER };
+enum show { SHOW_NOTHING, SHOW_OURS, SHOW_FOREIGN };
+
+struct row {
+    const char *name;
+    struct fake_cert_options server; /* its certificate */
+    enum trust trust;                /* of the client */
+    const char *server_name;         /* NULL: localhost */
+    const char *server_accepts, *client_accepts;
+    enum show show; /* of the client; anything but nothing: the server demands it */
+    bool is_demanded;
+    const char *client_alt_names;
+    enum muster_rc client_rc, server_rc;
+    const char *client_text, *server_text;
+};
+
+#define SERVER(...)                                                                                \
+    {                                                                                              \
+        .name = "server-1", .alt_names = "DNS:localhost,IP:127.0.0.1", __VA_ARGS__                 \
+    }
+
+static const struct row rows[] = {
+    {.name = "a name of the certificate", .server = SERVER(.is_authority = false)},
+    {.name = "another name",
+     .server = SERVER(.is_authority = false),
+     .server_name = "elsewhere.test",
+     .client_rc = MUSTER_UNAUTHENTICATED,
+     .client_text = "is for DNS:localhost, IP Address:127.0.0.1, not for \"elsewhere.test\"",
+     .server_rc = MUSTER_UNAUTHENTICATED,
+     .server_text = "refuses our certificate"},
+    {.name = "expired",
+     .server = SERVER(.from_s = -10 * DAY_S, .until_s = -DAY_S),
+     .client_rc = MUSTER_UNAUTHENTICATED,
+     .client_text = "the server's certificate CN=server-1 expired ",
+     .server_rc = MUSTER_UNAUTHENTICATED,
+     .server_text = "our certificate has expired"},
+    {.name = "another authority",
+     .server = SERVER(.is_authority = false),
+     .trust = TRUST_OTHER,
+     .client_rc = MUSTER_UNAUTHENTICATED,
+     .client_text = "its issuer CN=authority is not trusted by ca_pem",
+     .server_rc = MUSTER_UNAUTHENTICATED,
+     .server_text = "does not trust the issuer of our certificate"},
+    {.name = "a client with a certificate",
+     .server = SERVER(.is_authority = false),
+     .show = SHOW_OURS,
+     .is_demanded = true},
+    {.name = "a client without one",
+     .server = SERVER(.is_authority = false),
+     .is_demanded = true,
+     .server_rc = MUSTER_UNAUTHENTICATED,
+     .server_text = "the client showed no certificate"},
+    {.name = "a client of another authority",
+     .server = SERVER(.is_authority = false),
+     .show = SHOW_FOREIGN,
+     .is_demanded = true,
+     .server_rc = MUSTER_UNAUTHENTICATED,
+     .server_text = "the client's certificate CN=client: its issuer CN=other is not trusted"},
+    {.name = "a SPIFFE id that is accepted",
+     .server = SERVER(.is_authority = false),
+     .show = SHOW_OURS,
+     .is_demanded = true,
+     .client_alt_names = "URI:" SPIFFE,
+     .server_accepts = "spiffe://test/job/a/*"},
+    {.name = "a SPIFFE id of another job",
+     .server = SERVER(.is_authority = false),
+     .show = SHOW_OURS,
+     .is_demanded = true,
+     .client_alt_names = "URI:" SPIFFE,
+     .server_accepts = "spiffe://test/job/b/*",
+     .server_rc = MUSTER_UNAUTHENTICATED,
+     .server_text = "the peer is " SPIFFE ", which is none of the accepted names"},
+    {.name = "a client without one, of a server that accepts names only",
+     .server = SERVER(.is_authority = false),
+     .server_accepts = "spiffe://test/job/a/*",
+     .server_rc = MUSTER_UNAUTHENTICATED,
+     .server_text = "the client showed no certificate"},
+    {.name = "another name, of a server that accepts names only",
+     .server = SERVER(.is_authority = false),
+     .show = SHOW_OURS,
+     .client_alt_names = "URI:" SPIFFE,
+     .server_accepts = "spiffe://test/job/b/*",
+     .server_rc = MUSTER_UNAUTHENTICATED,
+     .server_text = "the peer is " SPIFFE ", which is none of the accepted names"},
+    {.name = "a server by its SPIFFE id, whatever was dialled",
+     .server = {.name = "s", .alt_names = "URI:" SPIFFE},
+     .server_name = "10.0.0.1",
+     .client_accepts = SPIFFE},
+    {.name = "a server of another SPIFFE id",
+     .server = {.name = "s", .alt_names = "URI:" SPIFFE},
+     .client_accepts = "spiffe://test/job/a/task/2",
+     .client_rc = MUSTER_UNAUTHENTICATED,
+     .client_text = "none of the accepted names",
+     .server_rc = MUSTER_UNAUTHENTICATED},
+};
+
+static struct muster_tls *open_tls(struct tls_pair *pair, struct muster_tls_options *options,
+                                   const char *accepts)
+{
+    struct muster_tls *tls = NULL;
+    struct muster_error error;
+
+    options->peer_names = accepts != NULL ? &accepts : NULL;
+    options->peer_name_count = accepts != NULL ? 1 : 0;
+    if (muster_tls_open(&pair->test.env, options, &tls, &error) != MUSTER_OK)
+        fail_msg("%s", error.text);
+    return tls;
+}
+
+static struct muster_tls *open_server(struct tls_pair *pair, const struct row *row)
+{
+    struct fake_cert cert;
+    struct muster_tls *tls;
+
+    assert_true(fake_cert_init(&cert, authority, &row->server));
+    tls = open_tls(pair,
+                   &(struct muster_tls_options){.cert_pem = cert.cert_pem,
+                                                .key_pem = cert.key_pem,
+                                                .ca_pem = fake_authority_pem(authority),
+                                                .is_peer_required = row->is_demanded},
+                   row->server_accepts);
+    fake_cert_fini(&cert);
+    return tls;
+}
+
+static struct muster_tls *open_client(struct tls_pair *pair, const struct row *row)
+{
+    struct fake_cert cert = {.cert_pem = NULL};
+    struct muster_tls *tls;
+
+    if (row->show != SHOW_NOTHING)
+        assert_true(fake_cert_init(
+            &cert, row->show == SHOW_OURS ? authority : other,
+            &(struct fake_cert_options){.name = "client", .alt_names = row->client_alt_names}));
+    tls = open_tls(pair,
+                   &(struct muster_tls_options){
+                       .cert_pem = cert.cert_pem,
+                       .key_pem = cert.key_pem,
+                       .ca_pem = fake_authority_pem(row->trust == TRUST_OTHER ? other : authority)},
+                   row->client_accepts);
+    fake_cert_fini(&cert);
+    return tls;
+}
+
+static void check(const struct row *row, const char *who, const struct tls_side *side,
+                  enum muster_rc rc, const char *text)
+{
+    if (side->rc != rc || side->done_count != 1)
+        fail_msg("%s: %s ended %s (%s), not %s", row->name, who, muster_rc_name(side->rc),
+                 side->error.text, muster_rc_name(rc));
+    if (text != NULL && strstr(side->error.text, text) == NULL)
+        fail_msg("%s: %s says \"%s\", not \"%s\"", row->name, who, side->error.text, text);
+}
+
+static void certificates_are_judged(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct row *row = &rows[i];
+        struct tls_pair pair;
+        struct muster_tls *server, *client;
+
+        tls_pair_open(&pair);
+        server = open_server(&pair, row);
+        client = open_client(&pair, row);
+        tls_pair_shake(&pair, client, server,
+                       row->server_name != NULL ? row->server_name : "localhost", NULL);
+
+        check(row, "the client", &pair.client, row->client_rc, row->client_text);
+        check(row, "the server", &pair.server, row->server_rc, row->server_text);
+        muster_tls_close(server);
+        muster_tls_close(client);
+        tls_pair_close(&pair);
+    }
+}
+
+static void on_read(struct muster_stream_read *read, enum muster_rc rc)
+{
+    *(enum muster_rc *)read->data = rc;
+}
+
+static bool is_over(void *data)
+{
+    return *(const enum muster_rc *)data != MUSTER_OK;
+}
+
+/* In TLS 1.3 a client learns after its handshake that the server wants a certificate. */
+static void a_client_hears_later_what_it_lacks(void **state)
+{
+    const struct row row = {.server = SERVER(.is_authority = false), .is_demanded = true};
+    struct tls_pair pair;
+    struct muster_stream_read read = {.data = NULL};
+    enum muster_rc rc = MUSTER_OK;
+    struct muster_tls *server, *client;
+    char byte;
+
+    (void)state;
+    tls_pair_open(&pair);
+    server = open_server(&pair, &row);
+    client = open_client(&pair, &row);
+    tls_pair_shake(&pair, client, server, "localhost", NULL);
+    assert_int_equal(pair.client.rc, MUSTER_OK);
+    read.data = &rc;
+    assert_int_equal(muster_stream_receive_into(&read, pair.client.stream, &byte, 1, 1, on_read),
+                     MUSTER_OK);
+    test_env_run_until(&pair.test.env, is_over, &rc);
+
+    assert_int_equal(rc, MUSTER_UNAVAILABLE);
+    assert_false(read.is_eof);
+    assert_non_null(muster_stream_error(pair.client.stream));
+    assert_non_null(strstr(muster_stream_error(pair.client.stream)->text,
+                           "the server demands a certificate of ours"));
+    muster_tls_close(server);
+    muster_tls_close(client);
+    tls_pair_close(&pair);
+}
+
+static void the_names_of_a_peer_are_known(void **state)
+{
+    const struct row row = {.server = SERVER(.is_authority = false),
+                            .show = SHOW_OURS,
+                            .is_demanded = true,
+                            .client_alt_names = "DNS:a.test,URI:" SPIFFE ",DNS:b.test"};
+    const struct muster_identity *identity;
+    struct tls_pair pair;
+    struct muster_tls *server, *client;
+
+    (void)state;
+    tls_pair_open(&pair);
+    server = open_server(&pair, &row);
+    client = open_client(&pair, &row);
+    tls_pair_shake(&pair, client, server, "localhost", NULL);
+    identity = muster_tls_stream_identity(pair.server.stream);
+
+    assert_string_equal(identity->spiffe_id, SPIFFE);
+    assert_int_equal(identity->dns_name_count, 2);
+    assert_string_equal(identity->dns_names[1], "b.test");
+    assert_string_equal(identity->subject, "CN=client");
+    assert_string_equal(muster_tls_stream_protocol(pair.server.stream), "h2");
+    identity = muster_tls_stream_identity(pair.client.stream);
+    assert_string_equal(identity->dns_names[0], "localhost");
+    assert_string_equal(muster_identity_name(identity), "localhost");
+    muster_tls_close(server);
+    muster_tls_close(client);
+    tls_pair_close(&pair);
+}
+
+static void a_session_is_resumed_with_its_names(void **state)
+{
+    const struct row row = {.server = SERVER(.is_authority = false),
+                            .show = SHOW_OURS,
+                            .is_demanded = true,
+                            .client_alt_names = "URI:" SPIFFE};
+    struct muster_tls_sessions *sessions;
+    struct tls_pair pair;
+    struct muster_tls *server, *client;
+    char byte;
+
+    (void)state;
+    tls_pair_open(&pair);
+    server = open_server(&pair, &row);
+    client = open_client(&pair, &row);
+    sessions = muster_tls_sessions_new(pair.test.env.mem);
+    tls_pair_shake(&pair, client, server, "localhost", sessions);
+    assert_false(muster_tls_stream_is_resumed(pair.client.stream));
+    assert_int_equal(muster_stream_take_now(pair.client.stream, &byte, 1), 0); /* the ticket */
+    tls_pair_again(&pair);
+    tls_pair_shake(&pair, client, server, "localhost", sessions);
+
+    assert_int_equal(pair.client.rc, MUSTER_OK);
+    assert_true(muster_tls_stream_is_resumed(pair.client.stream));
+    assert_true(muster_tls_stream_is_resumed(pair.server.stream));
+    assert_string_equal(muster_tls_stream_identity(pair.server.stream)->spiffe_id, SPIFFE);
+    assert_string_equal(muster_tls_stream_identity(pair.client.stream)->dns_names[0], "localhost");
+    muster_tls_sessions_free(sessions);
+    muster_tls_close(server);
+    muster_tls_close(client);
+    tls_pair_close(&pair);
+}
+
+static void a_session_of_another_name_is_not_resumed(void **state)
+{
+    const struct row row = {.server = SERVER(.is_authority = false)};
+    struct muster_tls_sessions *sessions;
+    struct tls_pair pair;
+    struct muster_tls *server, *client;
+    char byte;
+
+    (void)state;
+    tls_pair_open(&pair);
+    server = open_server(&pair, &row);
+    client = open_client(&pair, &row);
+    sessions = muster_tls_sessions_new(pair.test.env.mem);
+    tls_pair_shake(&pair, client, server, "localhost", sessions);
+    assert_int_equal(muster_stream_take_now(pair.client.stream, &byte, 1), 0);
+    tls_pair_again(&pair);
+    tls_pair_shake(&pair, client, server, "elsewhere.test", sessions);
+
+    assert_int_equal(pair.client.rc, MUSTER_UNAUTHENTICATED);
+    muster_tls_sessions_free(sessions);
+    muster_tls_close(server);
+    muster_tls_close(client);
+    tls_pair_close(&pair);
+}
+
+static void both_ends_export_the_same_key(void **state)
+{
+    const struct row row = {.server = SERVER(.is_authority = false)};
+    uint8_t keys[3][32];
+    struct tls_pair pair;
+    struct muster_tls *server, *client;
+
+    (void)state;
+    tls_pair_open(&pair);
+    server = open_server(&pair, &row);
+    client = open_client(&pair, &row);
+    tls_pair_shake(&pair, client, server, "localhost", NULL);
+    assert_int_equal(muster_tls_stream_export(pair.client.stream, "EXPORTER-a", keys[0], 32),
+                     MUSTER_OK);
+    assert_int_equal(muster_tls_stream_export(pair.server.stream, "EXPORTER-a", keys[1], 32),
+                     MUSTER_OK);
+    assert_int_equal(muster_tls_stream_export(pair.server.stream, "EXPORTER-b", keys[2], 32),
+                     MUSTER_OK);
+
+    assert_memory_equal(keys[0], keys[1], 32);
+    assert_memory_not_equal(keys[0], keys[2], 32);
+    muster_tls_close(server);
+    muster_tls_close(client);
+    tls_pair_close(&pair);
+}
+
+/* Peers that are not what they should be: the case holds the other descriptor. */
+
+struct strange {
+    struct tls_pair pair;
+    struct muster_tls *tls;
+    int fd; /* a second name of the peer's descriptor */
+};
+
+static void strange_open(struct strange *strange)
+{
+    const struct row row = {.server = SERVER(.is_authority = false)};
+
+    tls_pair_open(&strange->pair);
+    strange->tls = open_server(&strange->pair, &row);
+    strange->fd = dup(strange->pair.fds[0]);
+    assert_true(strange->fd >= 0);
+    tls_pair_start(&strange->pair, &strange->pair.server, strange->tls,
+                   &(struct muster_tls_handshake_options){.is_server = true, .protocols = "h2"},
+                   200 * MUSTER_NS_PER_MS);
+}
+
+static void strange_close(struct strange *strange)
+{
+    muster_tls_close(strange->tls);
+    if (strange->fd >= 0)
+        close(strange->fd);
+    tls_pair_close(&strange->pair);
+}
+
+static void send_text(struct strange *strange, const void *bytes, size_t count)
+{
+    assert_int_equal(send(strange->fd, bytes, count, MSG_NOSIGNAL), count);
+}
+
+static void a_silent_client_is_given_up(void **state)
+{
+    struct strange strange;
+
+    (void)state;
+    strange_open(&strange);
+    send_text(&strange, "\x16\x03\x01", 3);
+    tls_pair_wait(&strange.pair, &strange.pair.server);
+
+    assert_int_equal(strange.pair.server.rc, MUSTER_DEADLINE_EXCEEDED);
+    assert_non_null(
+        strstr(strange.pair.server.error.text, "did not finish the TLS handshake in time"));
+    strange_close(&strange);
+}
+
+/* The alert tells the client what it has dialled. */
+static void plain_text_is_told_from_tls(void **state)
+{
+    static const char text[] = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    static const uint8_t fatal[] = {0x15, 3, 1, 0, 2, 2};
+    struct strange strange;
+    uint8_t heard[16];
+
+    (void)state;
+    strange_open(&strange);
+    send_text(&strange, text, sizeof(text) - 1);
+    tls_pair_wait(&strange.pair, &strange.pair.server);
+
+    assert_int_equal(strange.pair.server.rc, MUSTER_FAILED_PRECONDITION);
+    assert_non_null(strstr(strange.pair.server.error.text, "the peer speaks plain text"));
+    assert_int_equal(recv(strange.fd, heard, sizeof(heard), 0), sizeof(fatal) + 1);
+    assert_memory_equal(heard, fatal, sizeof(fatal));
+    strange_close(&strange);
+}
+
+static void garbage_is_refused(void **state)
+{
+    uint8_t garbage[512];
+    struct strange strange;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(garbage); i++)
+        garbage[i] = (uint8_t)(i * 37 + 11);
+    strange_open(&strange);
+    send_text(&strange, garbage, sizeof(garbage));
+    tls_pair_wait(&strange.pair, &strange.pair.server);
+
+    assert_int_equal(strange.pair.server.rc, MUSTER_UNAVAILABLE);
+    strange_close(&strange);
+}
+
+static void an_end_within_the_handshake_is_named(void **state)
+{
+    struct strange strange;
+
+    (void)state;
+    strange_open(&strange);
+    assert_int_equal(shutdown(strange.fd, SHUT_WR), 0);
+    tls_pair_wait(&strange.pair, &strange.pair.server);
+
+    assert_int_equal(strange.pair.server.rc, MUSTER_UNAVAILABLE);
+    assert_non_null(strstr(strange.pair.server.error.text, "within the TLS handshake"));
+    strange_close(&strange);
+}
+
+static void a_cancelled_handshake_is_called_back_once(void **state)
+{
+    struct strange strange;
+
+    (void)state;
+    strange_open(&strange);
+    muster_tls_handshake_cancel(&strange.pair.server.handshake);
+    muster_tls_handshake_cancel(&strange.pair.server.handshake);
+    assert_int_equal(strange.pair.server.done_count, 0);
+    tls_pair_wait(&strange.pair, &strange.pair.server);
+    test_env_turn(&strange.pair.test.env, 20);
+
+    assert_int_equal(strange.pair.server.done_count, 1);
+    assert_int_equal(strange.pair.server.rc, MUSTER_CANCELLED);
+    strange_close(&strange);
+}
+
+/* Both ends speak TLS, then the connection is cut without close_notify. */
+static void a_cut_is_no_orderly_end(void **state)
+{
+    const struct row row = {.server = SERVER(.is_authority = false)};
+    struct muster_stream_read read = {.is_eof = true};
+    enum muster_rc rc = MUSTER_OK;
+    struct tls_pair pair;
+    struct muster_tls *server, *client;
+    char byte;
+
+    (void)state;
+    tls_pair_open(&pair);
+    server = open_server(&pair, &row);
+    client = open_client(&pair, &row);
+    tls_pair_shake(&pair, client, server, "localhost", NULL);
+    read.data = &rc;
+    assert_int_equal(muster_stream_receive_into(&read, pair.client.stream, &byte, 1, 1, on_read),
+                     MUSTER_OK);
+    assert_int_equal(shutdown(pair.fds[1], SHUT_WR), 0);
+    test_env_run_until(&pair.test.env, is_over, &rc);
+
+    assert_int_equal(rc, MUSTER_UNAVAILABLE);
+    assert_false(read.is_eof);
+    assert_non_null(strstr(muster_stream_error(pair.client.stream)->text, "close_notify"));
+    muster_tls_close(server);
+    muster_tls_close(client);
+    tls_pair_close(&pair);
+}
+
+/* Bytes that nobody encrypted, between records that somebody did. */
+static void a_forged_record_ends_the_connection(void **state)
+{
+    static const char record[] = "\x17\x03\x03\x00\x20"
+                                 "0123456789abcdef0123456789abcdef";
+    const struct row row = {.server = SERVER(.is_authority = false)};
+    struct muster_stream_read read = {.is_eof = true};
+    enum muster_rc rc = MUSTER_OK;
+    struct tls_pair pair;
+    struct muster_tls *server, *client;
+    char byte;
+
+    (void)state;
+    tls_pair_open(&pair);
+    server = open_server(&pair, &row);
+    client = open_client(&pair, &row);
+    tls_pair_shake(&pair, client, server, "localhost", NULL);
+    read.data = &rc;
+    assert_int_equal(muster_stream_receive_into(&read, pair.client.stream, &byte, 1, 1, on_read),
+                     MUSTER_OK);
+    assert_int_equal(send(pair.fds[1], record, sizeof(record) - 1, MSG_NOSIGNAL),
+                     sizeof(record) - 1);
+    test_env_run_until(&pair.test.env, is_over, &rc);
+
+    assert_int_equal(rc, MUSTER_UNAVAILABLE);
+    assert_false(read.is_eof);
+    assert_non_null(strstr(muster_stream_error(pair.client.stream)->text, "bad record mac"));
+    muster_tls_close(server);
+    muster_tls_close(client);
+    tls_pair_close(&pair);
+}
+
+/* Much, both ways at once. */
+
+#define BULK_BYTES (9u << 20)
+
+struct bulk {
+    struct muster_stream_write write;
+    struct muster_stream_read read;
+    struct iovec iov[3];
+    uint8_t *sent, *received;
+    bool is_sent, is_received;
+};
+
+static void on_bulk_sent(struct muster_stream_write *write, enum muster_rc rc)
+{
+    assert_int_equal(rc, MUSTER_OK);
+    ((struct bulk *)write->data)->is_sent = true;
+}
+
+static void on_bulk_received(struct muster_stream_read *read, enum muster_rc rc)
+{
+    assert_int_equal(rc, MUSTER_OK);
+    ((struct bulk *)read->data)->is_received = true;
+}
+
+static void bulk_start(struct bulk *bulk, struct muster_stream *stream, unsigned salt)
+{
+    bulk->sent = malloc(BULK_BYTES);
+    bulk->received = malloc(BULK_BYTES);
+    for (size_t i = 0; i < BULK_BYTES; i++)
+        bulk->sent[i] = (uint8_t)((i * 2654435761u + salt) >> 9);
+    bulk->write.data = bulk->read.data = bulk;
+    bulk->iov[0] = (struct iovec){.iov_base = bulk->sent, .iov_len = 9};
+    bulk->iov[1] = (struct iovec){.iov_base = bulk->sent + 9, .iov_len = BULK_BYTES - 1000};
+    bulk->iov[2] = (struct iovec){.iov_base = bulk->sent + BULK_BYTES - 991, .iov_len = 991};
+    assert_int_equal(muster_stream_submit(&bulk->write, stream, bulk->iov, 3, on_bulk_sent),
+                     MUSTER_OK);
+    assert_int_equal(muster_stream_receive_into(&bulk->read, stream, bulk->received, BULK_BYTES,
+                                                BULK_BYTES, on_bulk_received),
+                     MUSTER_OK);
+}
+
+static void bulk_end(struct bulk *bulk)
+{
+    free(bulk->sent);
+    free(bulk->received);
+}
+
+static void much_passes_both_ways_at_once(void **state)
+{
+    const struct row row = {.server = SERVER(.is_authority = false)};
+    struct bulk up = {.is_sent = false}, down = {.is_sent = false};
+    struct tls_pair pair;
+    struct muster_tls *server, *client;
+
+    (void)state;
+    tls_pair_open(&pair);
+    server = open_server(&pair, &row);
+    client = open_client(&pair, &row);
+    tls_pair_shake(&pair, client, server, "localhost", NULL);
+    bulk_start(&up, pair.client.stream, 1);
+    bulk_start(&down, pair.server.stream, 2);
+    test_env_run_until(&pair.test.env, test_env_is_true, &up.is_sent);
+    test_env_run_until(&pair.test.env, test_env_is_true, &down.is_sent);
+    test_env_run_until(&pair.test.env, test_env_is_true, &up.is_received);
+    test_env_run_until(&pair.test.env, test_env_is_true, &down.is_received);
+
+    assert_memory_equal(up.sent, down.received, BULK_BYTES);
+    assert_memory_equal(down.sent, up.received, BULK_BYTES);
+    bulk_end(&up);
+    bulk_end(&down);
+    muster_tls_close(server);
+    muster_tls_close(client);
+    tls_pair_close(&pair);
+}
+
+/* Whichever allocation of ours fails, both ends hear of it once, and nothing is lost. */
+static void want_of_memory_ends_the_handshake(void **state)
+{
+    const struct row row = {.server = SERVER(.is_authority = false),
+                            .show = SHOW_OURS,
+                            .is_demanded = true,
+                            .client_alt_names = "URI:" SPIFFE};
+    unsigned failed_count = 0;
+
+    (void)state;
+    for (uint64_t fail_at = 1; fail_at < 100; fail_at++) {
+        const struct muster_tls_handshake_options server_options = {.is_server = true,
+                                                                    .protocols = "h2"};
+        const struct muster_tls_handshake_options client_options = {.server_name = "localhost",
+                                                                    .protocols = "h2"};
+        struct tls_pair pair;
+        struct muster_tls *server, *client;
+        bool has_failed;
+
+        tls_pair_open(&pair);
+        server = open_server(&pair, &row);
+        client = open_client(&pair, &row);
+        tls_pair_start(&pair, &pair.client, client, &client_options, 60 * MUSTER_NS_PER_S);
+        tls_pair_start(&pair, &pair.server, server, &server_options, 60 * MUSTER_NS_PER_S);
+        pair.test.mem.fail_at = fail_at;
+        tls_pair_wait(&pair, &pair.client);
+        tls_pair_wait(&pair, &pair.server);
+        has_failed = pair.test.mem.fail_at == 0;
+        pair.test.mem.fail_at = 0;
+        failed_count += has_failed;
+        assert_true(!has_failed || pair.client.rc != MUSTER_OK || pair.server.rc != MUSTER_OK);
+        muster_tls_close(server);
+        muster_tls_close(client);
+        tls_pair_close(&pair);
+        if (!has_failed)
+            break;
+    }
+    assert_true(failed_count > 3);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(certificates_are_judged),
+        cmocka_unit_test(a_client_hears_later_what_it_lacks),
+        cmocka_unit_test(the_names_of_a_peer_are_known),
+        cmocka_unit_test(a_session_is_resumed_with_its_names),
+        cmocka_unit_test(a_session_of_another_name_is_not_resumed),
+        cmocka_unit_test(both_ends_export_the_same_key),
+        cmocka_unit_test(a_silent_client_is_given_up),
+        cmocka_unit_test(plain_text_is_told_from_tls),
+        cmocka_unit_test(garbage_is_refused),
+        cmocka_unit_test(an_end_within_the_handshake_is_named),
+        cmocka_unit_test(a_cancelled_handshake_is_called_back_once),
+        cmocka_unit_test(a_cut_is_no_orderly_end),
+        cmocka_unit_test(a_forged_record_ends_the_connection),
+        cmocka_unit_test(much_passes_both_ways_at_once),
+        cmocka_unit_test(want_of_memory_ends_the_handshake),
+    };
+    int failed_count;
+
+    authority = fake_authority_new("authority");
+    other = fake_authority_new("other");
+    failed_count = cmocka_run_group_tests_name("tls_handshake", tests, NULL, NULL);
+    fake_authority_free(authority);
+    fake_authority_free(other);
+    return failed_count;
+}

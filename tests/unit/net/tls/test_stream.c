@@ -1,0 +1,356 @@
+/* A stream under TLS shares its loop. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include <sys/socket.h>
+
+#include "net/tls/openssl.h"
+#include "net/tls/stream_internal.h"
+#include "tests/lib/fake_authority.h"
+#include "tests/lib/tls_pair.h"
+
+#define BULK_BYTES     ((size_t)4 << 20)
+#define TURN_BYTES_MAX ((size_t)(1 << 20) + PULL_BYTES_MAX)
+#define PULL_BYTES_MAX ((size_t)128 << 10)
+
+/* A socket stream that, once filled, holds as many bytes as a case wants, not what a socket's buffer
+ * takes. */
+struct well {
+    struct muster_stream stream;
+    struct muster_stream *socket;
+    struct muster_loop *loop;
+    struct muster_task task;
+    struct muster_stream_read *read;
+    muster_stream_close_fn *closed;
+    uint8_t *bytes;
+    size_t at, count;
+};
+
+static struct well *well_of(const struct muster_stream *stream)
+{
+    return MUSTER_CONTAINER_OF(stream, struct well, stream);
+}
+
+static size_t well_take_now(struct muster_stream *stream, void *buffer, size_t bytes_max)
+{
+    struct well *well = well_of(stream);
+    size_t count = well->count - well->at < bytes_max ? well->count - well->at : bytes_max;
+
+    if (well->bytes == NULL)
+        return muster_stream_take_now(well->socket, buffer, bytes_max);
+    memcpy(buffer, well->bytes + well->at, count);
+    well->at += count;
+    return count;
+}
+
+static void on_task(struct muster_task *task)
+{
+    struct well *well = task->data;
+    struct muster_stream_read *read = well->read;
+
+    well->read = NULL;
+    read->bytes_done = well_take_now(&well->stream, read->buffer, read->bytes_max);
+    read->done(read, MUSTER_OK);
+}
+
+static enum muster_rc well_receive(struct muster_stream *stream, struct muster_stream_read *read)
+{
+    struct well *well = well_of(stream);
+
+    if (well->bytes == NULL)
+        return well->socket->ops->receive(well->socket, read);
+    if (well->at < well->count) {
+        well->read = read;
+        muster_task_post(&well->task, well->loop);
+    }
+    return MUSTER_OK;
+}
+
+static void well_cancel_read(struct muster_stream *stream, struct muster_stream_read *read)
+{
+    struct well *well = well_of(stream);
+
+    muster_task_cancel(&well->task);
+    if (well->bytes == NULL)
+        well->socket->ops->cancel_read(well->socket, read);
+}
+
+static enum muster_rc well_submit(struct muster_stream *stream, struct muster_stream_write *write)
+{
+    return well_of(stream)->socket->ops->submit(well_of(stream)->socket, write);
+}
+
+static void on_socket_closed(struct muster_stream *socket)
+{
+    struct well *well = socket->data;
+
+    well->closed(&well->stream);
+}
+
+static void well_close(struct muster_stream *stream, muster_stream_close_fn *closed)
+{
+    struct well *well = well_of(stream);
+
+    well->closed = closed;
+    well->socket->data = well;
+    muster_stream_close(well->socket, on_socket_closed);
+}
+
+static const struct muster_stream_ops well_ops = {
+    .submit = well_submit,
+    .receive = well_receive,
+    .cancel_read = well_cancel_read,
+    .close = well_close,
+    .take_now = well_take_now,
+};
+
+struct scene {
+    struct tls_pair pair;
+    struct well well; /* under the server */
+    struct muster_tls *server, *client;
+    bool is_written, is_read;
+    enum muster_rc read_rc;
+};
+
+static void open_credentials(struct scene *scene)
+{
+    struct fake_authority *authority = fake_authority_new("authority");
+    struct fake_cert cert;
+
+    assert_true(fake_cert_init(
+        &cert, authority,
+        &(struct fake_cert_options){.name = "server", .alt_names = "DNS:localhost"}));
+    assert_int_equal(muster_tls_open(&scene->pair.test.env,
+                                     &(struct muster_tls_options){.cert_pem = cert.cert_pem,
+                                                                  .key_pem = cert.key_pem},
+                                     &scene->server, NULL),
+                     MUSTER_OK);
+    assert_int_equal(
+        muster_tls_open(&scene->pair.test.env,
+                        &(struct muster_tls_options){.ca_pem = fake_authority_pem(authority)},
+                        &scene->client, NULL),
+        MUSTER_OK);
+    fake_cert_fini(&cert);
+    fake_authority_free(authority);
+}
+
+static int set_up(void **state)
+{
+    struct scene *scene = calloc(1, sizeof(*scene));
+    struct well *well = &scene->well;
+
+    tls_pair_open(&scene->pair);
+    open_credentials(scene);
+    well->stream.ops = &well_ops;
+    well->socket = scene->pair.server.inner;
+    well->loop = scene->pair.test.env.loop;
+    muster_task_init(&well->task, on_task, well);
+    scene->pair.server.inner = &well->stream;
+    tls_pair_shake(&scene->pair, scene->client, scene->server, "localhost", NULL);
+    assert_int_equal(scene->pair.client.rc, MUSTER_OK);
+    assert_int_equal(scene->pair.server.rc, MUSTER_OK);
+    *state = scene;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct scene *scene = *state;
+
+    muster_tls_close(scene->server);
+    muster_tls_close(scene->client);
+    tls_pair_close(&scene->pair);
+    free(scene->well.bytes);
+    free(scene);
+    return 0;
+}
+
+static void on_written(struct muster_stream_write *write, enum muster_rc rc)
+{
+    assert_int_equal(rc, MUSTER_OK);
+    ((struct scene *)write->data)->is_written = true;
+}
+
+/* What the client has to say before, and its records of all bytes, lie in the well. */
+static void fill_well(struct scene *scene, const uint8_t *bytes, size_t count)
+{
+    struct iovec iov = {(void *)(uintptr_t)bytes, count};
+    struct muster_stream_write write = {.data = scene};
+    size_t room = BULK_BYTES + BULK_BYTES / 8;
+    struct well *well = &scene->well;
+
+    well->bytes = malloc(room);
+    assert_int_equal(muster_stream_submit(&write, scene->pair.client.stream, &iov, 1, on_written),
+                     MUSTER_OK);
+    for (;;) {
+        ssize_t got = recv(scene->pair.fds[1], well->bytes + well->count, room - well->count, 0);
+
+        if (got > 0)
+            well->count += (size_t)got;
+        else if (scene->is_written)
+            return;
+        muster_loop_turn(well->loop, 0);
+    }
+}
+
+static void on_read(struct muster_stream_read *read, enum muster_rc rc)
+{
+    struct scene *scene = read->data;
+
+    scene->is_read = true;
+    scene->read_rc = rc;
+}
+
+static void a_long_read_leaves_turns_to_others(void **state)
+{
+    struct scene *scene = *state;
+    uint8_t *bytes = malloc(BULK_BYTES);
+    uint8_t *received = malloc(BULK_BYTES);
+    struct muster_stream_read read = {.data = scene};
+    unsigned turns = 0;
+
+    for (size_t i = 0; i < BULK_BYTES; i++)
+        bytes[i] = (uint8_t)(i * 31 + (i >> 9));
+    fill_well(scene, bytes, BULK_BYTES);
+    assert_int_equal(muster_stream_receive_into(&read, scene->pair.server.stream, received,
+                                                BULK_BYTES, BULK_BYTES, on_read),
+                     MUSTER_OK);
+    for (; turns < 100 && !scene->is_read; turns++) {
+        size_t before = read.bytes_done;
+
+        muster_loop_turn(scene->pair.test.env.loop, 0);
+        assert_in_range(read.bytes_done - before, 0, TURN_BYTES_MAX);
+    }
+
+    assert_true(scene->is_read);
+    assert_int_equal(scene->read_rc, MUSTER_OK);
+    assert_memory_equal(received, bytes, BULK_BYTES);
+    free(received);
+    free(bytes);
+}
+
+static void update_keys(struct scene *scene, unsigned times)
+{
+    SSL *ssl = muster_tls_stream_of(scene->pair.client.stream)->engine->ssl;
+
+    while (times-- > 0) {
+        assert_int_equal(SSL_key_update(ssl, SSL_KEY_UPDATE_REQUESTED), 1);
+        assert_int_equal(SSL_do_handshake(ssl), 1);
+    }
+}
+
+/* One byte behind all that the well holds. */
+static void read_behind(struct scene *scene, struct muster_stream_read *read, uint8_t *received)
+{
+    fill_well(scene, (const uint8_t *)"x", 1);
+    assert_int_equal(
+        muster_stream_receive_into(read, scene->pair.server.stream, received, 1, 1, on_read),
+        MUSTER_OK);
+    test_env_run_until(&scene->pair.test.env, test_env_is_true, &scene->is_read);
+}
+
+/* RFC 8446 4.6.3: 27 bytes make the other side derive two keys. */
+static void a_flood_of_key_updates_ends_the_connection(void **state)
+{
+    struct scene *scene = *state;
+    struct muster_stream_read read = {.data = scene};
+    uint8_t received = 0;
+
+    update_keys(scene, 8192);
+    read_behind(scene, &read, &received);
+
+    assert_int_equal(scene->read_rc, MUSTER_UNAVAILABLE);
+    assert_false(read.is_eof);
+    assert_in_range(scene->well.at, 1, PULL_BYTES_MAX);
+    assert_non_null(strstr(muster_stream_error(scene->pair.server.stream)->text, "too often"));
+}
+
+static void a_few_key_updates_are_taken(void **state)
+{
+    struct scene *scene = *state;
+    struct muster_stream_read read = {.data = scene};
+    uint8_t received = 0;
+
+    update_keys(scene, 32);
+    read_behind(scene, &read, &received);
+
+    assert_int_equal(scene->read_rc, MUSTER_OK);
+    assert_int_equal(received, 'x');
+}
+
+/* A second makes up for one of them. */
+static void sixty_four_key_updates_may_come_at_once(void **state)
+{
+    struct scene *scene = *state;
+    struct muster_tls_stream *server = muster_tls_stream_of(scene->pair.server.stream);
+    struct muster_stream_read read = {.data = scene};
+    uint8_t received = 0;
+
+    assert_int_equal(server->controls.burst, 64);
+    assert_int_equal(server->controls.per_second, 1);
+    update_keys(scene, 64);
+    read_behind(scene, &read, &received);
+
+    assert_int_equal(scene->read_rc, MUSTER_OK);
+}
+
+static void on_cancelled(struct muster_stream_write *write, enum muster_rc rc)
+{
+    assert_int_equal(rc, MUSTER_CANCELLED);
+    ((struct scene *)write->data)->is_written = true;
+}
+
+static void on_closed(struct muster_stream *stream)
+{
+    *(bool *)stream->data = true;
+}
+
+/* What was cut off is not taken for all that there is. */
+static void a_stream_that_is_closed_amid_a_write_does_not_end_in_order(void **state)
+{
+    struct scene *scene = *state;
+    size_t count = (size_t)8 << 20; /* more than the sockets hold */
+    uint8_t *bytes = calloc(1, count), *received = malloc(count);
+    struct iovec iov = {bytes, count};
+    struct muster_stream_write write = {.data = scene};
+    struct muster_stream_read read = {.data = scene};
+    struct muster_stream *server = scene->pair.server.stream;
+    bool is_closed = false;
+
+    assert_int_equal(muster_stream_submit(&write, server, &iov, 1, on_cancelled), MUSTER_OK);
+    test_env_turn(&scene->pair.test.env, 5);
+    scene->pair.server.stream = NULL;
+    server->data = &is_closed;
+    muster_stream_close(server, on_closed);
+    test_env_run_until(&scene->pair.test.env, test_env_is_true, &is_closed);
+    assert_int_equal(muster_stream_receive_into(&read, scene->pair.client.stream, received, count,
+                                                count, on_read),
+                     MUSTER_OK);
+    test_env_run_until(&scene->pair.test.env, test_env_is_true, &scene->is_read);
+
+    assert_true(scene->is_written);
+    assert_int_equal(scene->read_rc, MUSTER_UNAVAILABLE);
+    assert_in_range(read.bytes_done, 1, count - 1);
+    assert_false(read.is_eof);
+    assert_non_null(
+        strstr(muster_stream_error(scene->pair.client.stream)->text, "no close_notify"));
+    free(received);
+    free(bytes);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_flood_of_key_updates_ends_the_connection, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_few_key_updates_are_taken, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(sixty_four_key_updates_may_come_at_once, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_stream_that_is_closed_amid_a_write_does_not_end_in_order,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_long_read_leaves_turns_to_others, set_up, tear_down),
+    };
+
+    return cmocka_run_group_tests_name("tls_stream", tests, NULL, NULL);
+}

@@ -1,0 +1,316 @@
+/* Descriptors of the real loop: what a watch tells, the descriptor that stands for all of them, and calls
+ * that fail. */
+#include "runtime/loop/loop_libevent_internal.h"
+#include "test_env.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <event2/event.h>
+
+#define COUNT_MAX 1000
+
+/* The call that fails; NULL: none. */
+static struct {
+    const char *name;
+    int sys;
+    unsigned skipped; /* so many of that name work before it */
+} failing;
+
+static bool call_fails(const char *name)
+{
+    if (failing.name == NULL || strcmp(failing.name, name) != 0)
+        return false;
+    if (failing.skipped > 0) {
+        failing.skipped--;
+        return false;
+    }
+    failing.name = NULL;
+    errno = failing.sys;
+    return true;
+}
+
+#define FAILING(name, parameters, arguments)                                                       \
+    int name parameters                                                                            \
+    {                                                                                              \
+        int(*real) parameters = (int(*) parameters)(uintptr_t)dlsym(RTLD_NEXT, #name);             \
+        return call_fails(#name) ? -1 : real arguments;                                            \
+    }
+
+FAILING(event_assign,
+        (struct event * event, struct event_base *base, evutil_socket_t fd, short events,
+         event_callback_fn callback, void *data),
+        (event, base, fd, events, callback, data))
+FAILING(event_add, (struct event * event, const struct timeval *delay), (event, delay))
+
+static int base_epoll; /* libevent's */
+
+int epoll_ctl(int epoll, int what, int fd, struct epoll_event *event)
+{
+    if (epoll != base_epoll && what == EPOLL_CTL_ADD && call_fails("epoll_ctl"))
+        return -1;
+    return (int)syscall(SYS_epoll_ctl, epoll, what, fd, event);
+}
+
+int fcntl(int fd, int command, ...)
+{
+    va_list args;
+    long word;
+
+    va_start(args, command);
+    word = va_arg(args, long);
+    va_end(args);
+    return command == F_DUPFD_CLOEXEC && call_fails("fcntl")
+               ? -1
+               : (int)syscall(SYS_fcntl, fd, command, word);
+}
+
+static struct test_env test;
+static int pair[2];
+
+static int next_descriptor(void)
+{
+    int fd = dup(STDERR_FILENO);
+
+    close(fd);
+    return fd;
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    memset(&failing, 0, sizeof(failing));
+    base_epoll = next_descriptor();
+    test_env_open(&test);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    close(pair[0]);
+    close(pair[1]);
+    test_env_close(&test);
+    return 0;
+}
+
+/* What a watch has told since somebody looked. */
+struct told {
+    struct muster_fd_watch watch;
+    unsigned ready;
+    unsigned count; /* ever */
+};
+
+static void on_ready(struct muster_fd_watch *watch, unsigned ready)
+{
+    struct told *told = watch->data;
+
+    told->ready = ready;
+    if (++told->count == COUNT_MAX)
+        muster_fd_watch_close(watch); /* or a turn would never end */
+}
+
+static void told_init(struct told *told, unsigned wanted)
+{
+    *told = (struct told){
+        .watch = {.data = told, .on_ready = on_ready, .fd = pair[0], .wanted = wanted}};
+}
+
+/* The loop's descriptor and its turn tell the same. */
+static void check_told(struct told *told, int mirror, unsigned expected)
+{
+    struct pollfd readable = {.fd = mirror, .events = POLLIN};
+
+    if (mirror >= 0)
+        assert_int_equal(poll(&readable, 1, 0), expected != 0);
+    told->ready = 0;
+    test_env_turn(&test.env, 1);
+    assert_int_equal(told->ready, expected);
+}
+
+/* Each change of what is wanted, with and without a descriptor for all; a byte waits in the last rows. */
+static void a_watch_tells_what_is_wanted_and_ready(void **state)
+{
+    enum { NONE = 0, READ = MUSTER_FD_READ, WRITE = MUSTER_FD_WRITE, BOTH = 3 };
+    static const struct {
+        unsigned wanted, ready;
+        bool has_byte;
+    } rows[] = {
+        {NONE, NONE, false}, {READ, NONE, false},  {WRITE, WRITE, false}, {BOTH, WRITE, false},
+        {NONE, NONE, false}, {BOTH, WRITE, false}, {READ, NONE, false},   {READ, READ, true},
+        {BOTH, BOTH, true},  {WRITE, WRITE, true}, {NONE, NONE, true},    {READ, READ, true},
+    };
+
+    (void)state;
+    for (unsigned when = 0; when < 3; when++) { /* no descriptor, one before the watch, one after */
+        struct told told;
+        char byte;
+        int mirror = -1;
+
+        if (when == 1)
+            mirror = muster_loop_fd(test.env.loop);
+        told_init(&told, rows[0].wanted);
+        assert_int_equal(muster_fd_watch_open(&told.watch, test.env.loop), MUSTER_OK);
+        if (when == 2)
+            mirror = muster_loop_fd(test.env.loop);
+        assert_int_equal(mirror >= 0, when > 0);
+        for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+            if (rows[i].has_byte && !rows[i - 1].has_byte)
+                assert_int_equal(write(pair[1], "x", 1), 1);
+            muster_fd_watch_update(&told.watch, rows[i].wanted);
+            assert_int_equal(told.watch.wanted, rows[i].wanted);
+            check_told(&told, mirror, rows[i].ready);
+        }
+        muster_fd_watch_close(&told.watch);
+        assert_null(told.watch.impl);
+        check_told(&told, mirror, NONE);
+        assert_int_equal(read(pair[0], &byte, 1), 1);
+    }
+}
+
+static bool looks_idle(struct muster_poller *poller)
+{
+    (void)poller;
+    return false;
+}
+
+static void on_run(struct muster_task *task)
+{
+    (void)task;
+}
+
+/* Timers and tasks would wait for as long as a peer sends. */
+static void a_descriptor_that_stays_ready_is_told_once_in_a_turn(void **state)
+{
+    struct muster_poller poller = {.on_poll = looks_idle};
+    struct muster_task task;
+    struct told told;
+
+    (void)state;
+    muster_task_init(&task, on_run, NULL);
+    told_init(&told, MUSTER_FD_WRITE);
+    assert_int_equal(muster_fd_watch_open(&told.watch, test.env.loop), MUSTER_OK);
+    for (unsigned turn = 1; turn <= 8; turn++) {
+        static const uint64_t waits_ns[] = {0, 0, UINT64_MAX, UINT64_MAX};
+
+        if (turn % 2 == 0) /* a turn that has run something does not wait */
+            muster_task_post(&task, test.env.loop);
+        if (turn == 5)
+            muster_poller_start(&poller, test.env.loop);
+        muster_loop_turn(test.env.loop, turn > 4 ? 0 : waits_ns[turn - 1]);
+        if (turn == 4)
+            muster_loop_turn(test.env.loop, 0); /* the turn before may leave it to this one */
+        assert_int_equal(told.count, turn);
+    }
+    muster_poller_stop(&poller);
+    muster_fd_watch_close(&told.watch);
+}
+
+static void the_descriptor_for_all_is_made_once(void **state)
+{
+    int mirror = muster_loop_fd(test.env.loop), next = next_descriptor();
+
+    (void)state;
+    assert_true(mirror >= 0);
+    assert_int_equal(muster_loop_fd(test.env.loop), mirror);
+    assert_int_equal(next_descriptor(), next);
+}
+
+static void a_watch_that_cannot_be_opened_says_why_and_leaves_nothing(void **state)
+{
+    static const struct {
+        const char *name;
+        int sys;
+        enum muster_rc rc;
+    } rows[] = {
+        {"event_assign", 0, MUSTER_INVALID_ARGUMENT},
+        {"event_add", 0, MUSTER_RESOURCE_EXHAUSTED},
+        {"fcntl", EMFILE, MUSTER_RESOURCE_EXHAUSTED},
+        {"fcntl", EBADF, MUSTER_INTERNAL},
+        {"epoll_ctl", ENOSPC, MUSTER_RESOURCE_EXHAUSTED},
+        {"epoll_ctl", EPERM, MUSTER_PERMISSION_DENIED},
+        {"memory", 0, MUSTER_RESOURCE_EXHAUSTED},
+    };
+    struct libevent_loop *ours = ours_of(test.env.loop);
+    size_t blocks;
+    int next;
+
+    (void)state;
+    assert_true(muster_loop_fd(test.env.loop) >= 0);
+    next = next_descriptor();
+    blocks = test.mem.block_count;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct told told;
+
+        told_init(&told, MUSTER_FD_WRITE);
+        failing.name = rows[i].name;
+        failing.sys = rows[i].sys;
+        test.mem.fail_at = strcmp(rows[i].name, "memory") == 0;
+        assert_int_equal(muster_fd_watch_open(&told.watch, test.env.loop), rows[i].rc);
+        failing.name = NULL;
+        assert_null(told.watch.impl);
+        assert_null(told.watch.loop);
+        assert_true(muster_list_is_empty(&ours->watches));
+        assert_int_equal(next_descriptor(), next);
+        assert_int_equal(test.mem.block_count, blocks);
+        check_told(&told, muster_loop_fd(test.env.loop), 0);
+    }
+}
+
+/* 0 is a descriptor, of the duplicate and of the one for all, too. */
+static void a_process_without_standard_input_watches(void **state)
+{
+    int kept = dup(STDIN_FILENO);
+    struct told told;
+
+    (void)state;
+    told_init(&told, MUSTER_FD_WRITE);
+    assert_int_equal(muster_fd_watch_open(&told.watch, test.env.loop), MUSTER_OK);
+    for (unsigned i = 0; i < 2; i++) {
+        if (i == 1)
+            assert_true(muster_loop_fd(test.env.loop) > 0);
+        close(STDIN_FILENO);
+        if (i == 0)
+            assert_int_equal(muster_loop_fd(test.env.loop), STDIN_FILENO);
+        muster_fd_watch_update(&told.watch, MUSTER_FD_READ);
+        muster_fd_watch_update(&told.watch, MUSTER_FD_WRITE);
+        check_told(&told, muster_loop_fd(test.env.loop), MUSTER_FD_WRITE);
+        if (i == 0) { /* another loop, whose descriptor is another */
+            test_env_turn(&test.env, 1);
+            muster_fd_watch_close(&told.watch);
+            test_env_close(&test);
+            assert_int_equal(next_descriptor(), STDIN_FILENO);
+            assert_int_equal(dup2(kept, STDIN_FILENO), STDIN_FILENO);
+            test_env_open(&test);
+            told_init(&told, MUSTER_FD_WRITE);
+            assert_int_equal(muster_fd_watch_open(&told.watch, test.env.loop), MUSTER_OK);
+        }
+    }
+    muster_fd_watch_close(&told.watch);
+    assert_int_equal(next_descriptor(), STDIN_FILENO);
+    assert_int_equal(dup2(kept, STDIN_FILENO), STDIN_FILENO);
+    close(kept);
+}
+
+int main(void)
+{
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        CASE(a_watch_tells_what_is_wanted_and_ready),
+        CASE(a_descriptor_that_stays_ready_is_told_once_in_a_turn),
+        CASE(the_descriptor_for_all_is_made_once),
+        CASE(a_watch_that_cannot_be_opened_says_why_and_leaves_nothing),
+        CASE(a_process_without_standard_input_watches),
+    };
+
+    return cmocka_run_group_tests_name("loop_libevent_fd", tests, NULL, NULL);
+}

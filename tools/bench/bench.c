@@ -1,0 +1,57 @@
+/* muster bench NAME: measurements that anybody can repeat. */
+#include "bench/bench.h"
+
+#include "common/commands.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const struct bench benches[] = {
+    {"allreduce", "all-reduce between processes of this machine", bench_allreduce},
+    {"tune", "time all algorithms, write a table for `muster run --tune-file`", bench_tune},
+    {"scale", "all-reduce among many members, played through a model of the network", bench_scale},
+    {"recover", "kill workers inside an all_reduce, measure what it costs the others",
+     bench_recover},
+    {"recover-worker", NULL, bench_recover_worker},
+};
+
+static void print_benches(FILE *file)
+{
+    fprintf(file, "usage: muster bench NAME [options]\n\n");
+    for (size_t i = 0; i < sizeof(benches) / sizeof(benches[0]); i++)
+        if (benches[i].summary != NULL)
+            fprintf(file, "  %-12s %s\n", benches[i].name, benches[i].summary);
+    fprintf(file, "\n'muster bench NAME --help' shows the options of one.\n");
+}
+
+int command_bench(int argc, char **argv)
+{
+    if (argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
+        print_benches(stdout);
+        return EXIT_OK;
+    }
+    if (argc >= 2 && strcmp(argv[1], "--tune") == 0)
+        return bench_tune(argc - 1, argv + 1);
+    for (size_t i = 0; argc >= 2 && i < sizeof(benches) / sizeof(benches[0]); i++)
+        if (strcmp(benches[i].name, argv[1]) == 0)
+            return benches[i].run(argc - 1, argv + 1);
+    if (argc >= 2)
+        fprintf(stderr, "muster bench: there is no benchmark '%s'\n", argv[1]);
+    print_benches(stderr);
+    return EXIT_USAGE;
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double left = *(const double *)a, right = *(const double *)b;
+
+    return (left > right) - (left < right);
+}
+
+double bench_quantile(double *samples, size_t count, double q)
+{
+    size_t index = (size_t)(q * (double)count);
+
+    qsort(samples, count, sizeof(*samples), compare_doubles);
+    return samples[index < count ? index : count - 1];
+}

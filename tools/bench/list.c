@@ -1,0 +1,74 @@
+#include "bench/list.h"
+
+#include <muster/options.h>
+
+#include "common/commands.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool refuse(const struct bench_list_rule *rule, const char *text, const char *format, ...)
+    MUSTER_PRINTF(3, 4);
+static bool refuse(const struct bench_list_rule *rule, const char *text, const char *format, ...)
+{
+    char what[200];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(what, sizeof(what), format, args);
+    va_end(args);
+    command_refuse(rule->command, "%s %s: %s", rule->option, text, what);
+    return false;
+}
+
+static bool parse_word(const struct bench_list_rule *rule, const char *word, uint64_t *ret_value)
+{
+    char *end = NULL;
+
+    if (rule->is_sizes)
+        return muster_bytes_parse(word, ret_value) == MUSTER_OK;
+    *ret_value = strtoull(word, &end, 10); /* what is too large for it is too large for max */
+    return word[0] >= '0' && word[0] <= '9' && *end == '\0';
+}
+
+static bool add(const struct bench_list_rule *rule, const char *text, const char *word,
+                struct bench_list *list)
+{
+    size_t count_max = rule->count_max == 0 ? BENCH_LIST_MAX : rule->count_max;
+    uint64_t value;
+
+    if (list->count == count_max)
+        return refuse(rule, text, "more than %zu of them", count_max);
+    if (!parse_word(rule, word, &value))
+        return refuse(rule, text, "'%s' is not a %s", word,
+                      rule->is_sizes ? "size such as 65536, 64K, 1M or 2G" : "number");
+    if (value < rule->min || value > rule->max)
+        return refuse(rule, text, "'%s' is not from %llu to %llu", word,
+                      (unsigned long long)rule->min, (unsigned long long)rule->max);
+    if (rule->multiple > 1 && value % rule->multiple != 0)
+        return refuse(rule, text, "'%s' holds no whole number of elements of %llu bytes", word,
+                      (unsigned long long)rule->multiple);
+    list->values[list->count++] = value;
+    return true;
+}
+
+bool bench_list_parse(const struct bench_list_rule *rule, const char *text,
+                      struct bench_list *ret_list)
+{
+    char copy[512];
+    char *rest = NULL;
+
+    ret_list->count = 0;
+    if (text[0] == '\0' || text[0] == ',' || strstr(text, ",,") != NULL ||
+        text[strlen(text) - 1] == ',')
+        return refuse(rule, text, "a comma stands between two");
+    if (strlen(text) >= sizeof(copy))
+        return refuse(rule, text, "more than %zu bytes of text", sizeof(copy) - 1);
+    strcpy(copy, text);
+    for (char *word = strtok_r(copy, ",", &rest); word != NULL; word = strtok_r(NULL, ",", &rest))
+        if (!add(rule, text, word, ret_list))
+            return false;
+    return true;
+}

@@ -1,0 +1,49 @@
+/* What a command prints must arrive: what is lost is told, and is no success. */
+#include "common/output.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define BUFFER_BYTES ((size_t)1 << 20) /* who prints less learns at the flush why it is lost */
+
+void output_init(void)
+{
+    static char buffer[BUFFER_BYTES];
+
+    setvbuf(stdout, buffer, _IOFBF, sizeof(buffer));
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) >= 0 || errno != EBADF)
+            continue;
+        /* the lowest that is free is this one; the wrong way round, so that its use fails */
+        if (open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd)
+            return;
+    }
+}
+
+void output_tell_lost(const char *what, int fd, int error)
+{
+    char link[32], name[256];
+    ssize_t length;
+
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    length = readlink(link, name, sizeof(name) - 1);
+    name[length > 0 ? length : 0] = '\0';
+    fprintf(stderr, "muster: %s (%s) is lost: %s\n", what, name, strerror(error));
+}
+
+bool output_flush(void)
+{
+    static bool is_lost;
+
+    if (is_lost)
+        return false;
+    errno = 0;
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return true;
+    is_lost = true;
+    output_tell_lost("standard output", STDOUT_FILENO, errno != 0 ? errno : EIO);
+    return false;
+}

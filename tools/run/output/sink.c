@@ -1,0 +1,180 @@
+/* A descriptor of ours (standard output, standard error), written without ever blocking the loop.
+ */
+#include "run/run.h"
+
+#include "common/output.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define PIECE_BYTES   4096u /* a writable pipe takes this much without blocking (PIPE_BUF) */
+#define PATIENCE_MS   10000 /* at the end, for a reader that does not read */
+#define CAPACITY_KEEP ((size_t)64 << 10)
+
+/* How many of these bytes were written. */
+static size_t write_bytes(struct run_sink *sink, const char *bytes, size_t count)
+{
+    ssize_t written =
+        write(sink->fd, bytes, sink->is_watched && count > PIECE_BYTES ? PIECE_BYTES : count);
+
+    if (written >= 0)
+        return (size_t)written;
+    if (errno == EAGAIN || errno == EINTR)
+        return 0;
+    sink->is_broken = true; /* the workers go on */
+    sink->error = errno;
+    if (errno != EPIPE) /* else who read has seen enough */
+        output_tell_lost(sink->fd == STDOUT_FILENO ? "standard output" : "standard error", sink->fd,
+                         errno);
+    sink->start = sink->end;
+    return 0;
+}
+
+/* Write one piece. False: nothing could be written. */
+static bool write_piece(struct run_sink *sink)
+{
+    size_t written = write_bytes(sink, sink->bytes + sink->start, sink->end - sink->start);
+
+    sink->start += written;
+    return written > 0;
+}
+
+/* False: nobody reads. */
+static bool await_room(const struct run_sink *sink)
+{
+    struct pollfd poll_fd = {.fd = sink->fd, .events = POLLOUT};
+    int count;
+
+    while ((count = poll(&poll_fd, 1, PATIENCE_MS)) < 0)
+        ; /* a signal, or no memory: both pass */
+    return count > 0;
+}
+
+static void write_all(struct run_sink *sink)
+{
+    while (sink->start < sink->end && !sink->is_broken && await_room(sink))
+        write_piece(sink);
+}
+
+/* There is no memory to keep these bytes: for once the loop waits. */
+static void write_through(struct run_sink *sink, const char *bytes, size_t count)
+{
+    write_all(sink);
+    while (count > 0 && !sink->is_broken && await_room(sink)) {
+        size_t written = write_bytes(sink, bytes, count);
+
+        bytes += written;
+        count -= written;
+    }
+}
+
+static void rewind_when_empty(struct run_sink *sink)
+{
+    if (sink->start < sink->end)
+        return;
+    sink->start = sink->end = 0;
+    if (sink->capacity > CAPACITY_KEEP) {
+        free(sink->bytes);
+        sink->bytes = NULL;
+        sink->capacity = 0;
+    }
+}
+
+static void on_writable(struct muster_fd_watch *watch, unsigned ready)
+{
+    struct run_sink *sink = watch->data;
+
+    (void)ready;
+    write_piece(sink);
+    rewind_when_empty(sink);
+    if (sink->start == sink->end)
+        muster_fd_watch_update(&sink->watch, 0);
+    run_output_balance(sink->run);
+}
+
+/* A regular file or /dev/null never blocks, and cannot be watched. */
+static bool can_block(int fd)
+{
+    struct stat status;
+
+    return isatty(fd) ||
+           (fstat(fd, &status) == 0 && (S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode)));
+}
+
+void run_sink_open(struct run_sink *sink, struct run *run, int fd)
+{
+    *sink = (struct run_sink){.run = run, .fd = fd};
+    sink->watch.data = sink;
+    sink->watch.fd = fd;
+    sink->watch.on_ready = on_writable;
+    sink->watch.wanted = MUSTER_FD_WRITE;
+    sink->is_watched =
+        can_block(fd) && muster_fd_watch_open(&sink->watch, run->env->loop) == MUSTER_OK;
+    if (sink->is_watched)
+        muster_fd_watch_update(&sink->watch, 0);
+}
+
+static bool reserve(struct run_sink *sink, size_t count)
+{
+    size_t used = sink->end - sink->start;
+    size_t wanted = sink->capacity == 0 ? PIECE_BYTES : sink->capacity;
+    char *grown;
+
+    if (sink->start > 0 && sink->end + count > sink->capacity) {
+        memmove(sink->bytes, sink->bytes + sink->start, used);
+        sink->start = 0;
+        sink->end = used;
+    }
+    while (wanted < used + count)
+        wanted *= 2;
+    if (wanted == sink->capacity)
+        return true;
+    grown = realloc(sink->bytes, wanted);
+    if (grown == NULL)
+        return false;
+    sink->bytes = grown;
+    sink->capacity = wanted;
+    return true;
+}
+
+void run_sink_write(struct run_sink *sink, const char *bytes, size_t count)
+{
+    if (sink->is_broken || count == 0)
+        return;
+    if (!reserve(sink, count)) {
+        write_through(sink, bytes, count);
+        return;
+    }
+    memcpy(sink->bytes + sink->end, bytes, count);
+    sink->end += count;
+    if (sink->is_watched) {
+        muster_fd_watch_update(&sink->watch, MUSTER_FD_WRITE);
+        return;
+    }
+    while (sink->start < sink->end && write_piece(sink))
+        ;
+    rewind_when_empty(sink);
+}
+
+bool run_sink_is_full(const struct run_sink *sink)
+{
+    return sink->end - sink->start > RUN_SINK_BYTES_MAX;
+}
+
+bool run_sink_close(struct run_sink *sink)
+{
+    bool is_whole;
+
+    if (sink->is_watched)
+        muster_fd_watch_close(&sink->watch);
+    write_all(sink);
+    is_whole = !sink->is_broken && sink->start == sink->end;
+    free(sink->bytes);
+    sink->bytes = NULL;
+    sink->is_broken = true; /* it takes no more */
+    return is_whole;
+}

@@ -1,0 +1,142 @@
+/* What resumable workers write: files in place of pipes, so that nothing is lost and nobody waits
+ * while no launcher is there to read. */
+#include "run/run.h"
+
+#include <fcntl.h>
+#include <sys/inotify.h>
+#include <unistd.h>
+
+#define PUNCH_BYTES ((size_t)256 << 10) /* given back at once */
+#define PAGE_BYTES  ((size_t)4096)
+
+static const char *const names[3] = {"out", "err", "report"};
+
+static void spool_path(const struct run_task *task, const char *name, char *path, size_t bytes)
+{
+    snprintf(path, bytes, "%s/lives/%u.%u.%s", task->run->resume->dir, task->rank, task->lives - 1,
+             name);
+}
+
+void run_spool_poll_later(struct run *run)
+{
+    struct muster_loop *loop = run->env->loop;
+
+    if (run->resume->is_watching)
+        muster_timer_start(&run->resume->poll_timer, loop, muster_loop_now_ns(loop));
+}
+
+static void poll_all(struct run *run)
+{
+    bool is_more = false;
+
+    for (uint32_t i = 0; i < run->task_count; i++) {
+        struct run_task *task = &run->tasks[i];
+
+        is_more |= run_stream_poll(&task->report);
+        if (run->is_output_held)
+            continue;
+        is_more |= run_stream_poll(&task->out);
+        is_more |= run_stream_poll(&task->err);
+    }
+    run_output_balance(run);
+    if (is_more)
+        run_spool_poll_later(run);
+}
+
+static void on_poll(struct muster_timer *timer)
+{
+    poll_all(timer->data);
+}
+
+static void on_news(struct muster_fd_watch *watch, unsigned ready)
+{
+    char events[16 << 10];
+
+    (void)ready;
+    while (read(watch->fd, events, sizeof(events)) > 0)
+        ;
+    poll_all(watch->data);
+}
+
+bool run_spool_open(struct run *run)
+{
+    struct run_resume *resume = run->resume;
+    char path[600];
+    int fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+
+    muster_timer_init(&resume->poll_timer, on_poll, run);
+    snprintf(path, sizeof(path), "%s/lives", resume->dir);
+    resume->news_watch = (struct muster_fd_watch){
+        .data = run, .on_ready = on_news, .fd = fd, .wanted = MUSTER_FD_READ};
+    if (fd < 0)
+        return false;
+    if (inotify_add_watch(fd, path, IN_MODIFY) < 0 ||
+        muster_fd_watch_open(&resume->news_watch, run->env->loop) != MUSTER_OK) {
+        close(fd);
+        return false;
+    }
+    resume->is_watching = true;
+    return true;
+}
+
+void run_spool_close(struct run *run)
+{
+    struct run_resume *resume = run->resume;
+
+    muster_timer_stop(&resume->poll_timer);
+    if (!resume->is_watching)
+        return;
+    resume->is_watching = false;
+    muster_fd_watch_close(&resume->news_watch);
+    close(resume->news_watch.fd);
+}
+
+bool run_spool_open_life(const struct run_task *task, int read_ends[3], int write_ends[3])
+{
+    char path[600];
+
+    for (int i = 0; i < 3; i++) {
+        spool_path(task, names[i], path, sizeof(path));
+        write_ends[i] = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+        read_ends[i] = open(path, O_RDWR | O_CLOEXEC); /* writing gives space back */
+        if (write_ends[i] < 0 || read_ends[i] < 0)
+            return false;
+    }
+    return true;
+}
+
+static void free_taken(struct run_stream *stream)
+{
+    size_t taken = stream->taken - stream->length;
+
+    if (!stream->is_open || taken - stream->freed < PUNCH_BYTES)
+        return;
+    taken -= taken % PAGE_BYTES;
+    if (fallocate(stream->watch.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)taken) ==
+        0)
+        stream->freed = taken; /* a file system that cannot: the file grows until the end */
+}
+
+void run_spool_free_taken(struct run *run)
+{
+    for (uint32_t i = 0; i < run->task_count; i++) {
+        free_taken(&run->tasks[i].out);
+        free_taken(&run->tasks[i].err);
+        free_taken(&run->tasks[i].report);
+    }
+}
+
+void run_spool_remove_life(const struct run_task *task)
+{
+    static const char *const others[] = {"keeper", "end"};
+    char path[600];
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        spool_path(task, names[i], path, sizeof(path));
+        unlink(path);
+    }
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        spool_path(task, others[i], path, sizeof(path));
+        unlink(path);
+    }
+}

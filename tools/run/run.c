@@ -1,0 +1,403 @@
+/* muster run: opens the parts, turns the loop until the last worker has ended, closes the parts. */
+#include "run/run.h"
+
+#include "common/commands.h"
+#include "common/output.h"
+
+#include <muster/strategy.h>
+#include <muster/stream.h>
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Who came back too late has not failed: the others had finished. If there are others, and one of
+ * them ended with 0. */
+static void blame_who_was_too_late(struct run *run)
+{
+    struct run_task *first = NULL;
+
+    for (uint32_t i = 0; i < run->task_count; i++) {
+        struct run_task *task = &run->tasks[i];
+
+        if (task->state == RUN_TASK_LEFT && !task->is_too_late)
+            return;
+        if (first == NULL && task->is_too_late)
+            first = task;
+    }
+    if (first == NULL || run->failed != NULL || run->settings.nodes_max > 1)
+        return;
+    first->wait_status = first->death_status;
+    run->failed = first;
+    run->failed_code = run_task_exit_code(first->wait_status);
+}
+
+void run_finish(struct run *run)
+{
+    struct run_outcome outcome;
+    bool has_failed = false;
+
+    if (run->state == RUN_STATE_DONE)
+        return;
+    run->state = RUN_STATE_DONE;
+    blame_who_was_too_late(run);
+    for (uint32_t i = 0; i < run->task_count; i++)
+        has_failed = has_failed || run->tasks[i].state != RUN_TASK_LEFT;
+    if (run->fatal_code != 0)
+        run->exit_code = run->fatal_code;
+    else if (run->failed != NULL)
+        run->exit_code = run->failed_code;
+    else if (has_failed)
+        run->exit_code = run->stop_signal != 0 ? EXIT_SIGNAL + run->stop_signal : EXIT_OTHER;
+    run_outcome_gather(run, &outcome);
+    if (run->exit_code == EXIT_OK && outcome.is_different)
+        run->exit_code = EXIT_DIFFERENT;
+    if (run->exit_code == EXIT_OK && run_outcome_is_idle(run))
+        run->exit_code = EXIT_OTHER;
+    muster_timer_stop(&run->grace_timer);
+    muster_loop_stop(run->env->loop);
+}
+
+static bool fail(const char *what)
+{
+    run_log_error("%s", what);
+    return false;
+}
+
+/* Each worker costs three pipes and a pidfd here. */
+static void raise_descriptor_limit(struct run *run)
+{
+    struct rlimit limit;
+
+    getrlimit(RLIMIT_NOFILE, &run->descriptors);
+    limit = run->descriptors;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+/* The directory, and those above it. */
+static bool make_path(char *path)
+{
+    struct stat status;
+
+    for (char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        mkdir(path, 0777);
+        *slash = '/';
+    }
+    if (mkdir(path, 0777) != 0 && errno != EEXIST)
+        return false;
+    if (stat(path, &status) == 0 && S_ISDIR(status.st_mode))
+        return true;
+    errno = ENOTDIR;
+    return false;
+}
+
+/* Workers may go elsewhere: they get it from the root. */
+static bool open_trace_dir(struct run *run)
+{
+    const char *name = run->settings.trace_dir;
+    char path[PATH_MAX];
+
+    if (name == NULL)
+        return true;
+    if (snprintf(path, sizeof(path), "%s", name) >= (int)sizeof(path))
+        return fail("the name of --trace is too long");
+    if (make_path(path) && realpath(path, run->trace_dir) != NULL)
+        return true;
+    run_log_error("cannot make the directory %s: %s (choose another --trace)", name,
+                  strerror(errno));
+    return false;
+}
+
+static bool open_log_dir(struct run *run)
+{
+    const struct run_settings *settings = &run->settings;
+    const char *temporary = getenv("TMPDIR");
+
+    if (settings->log_dir != NULL) {
+        if (strlen(settings->log_dir) >= sizeof(run->log_dir))
+            return fail("the name of --log-dir is too long");
+        strcpy(run->log_dir, settings->log_dir);
+        if (make_path(run->log_dir))
+            return true;
+        run_log_error("cannot make the directory %s: %s (choose another --log-dir)", run->log_dir,
+                      strerror(errno));
+        return false;
+    }
+    if (settings->tee == NULL && settings->redirects == NULL)
+        return true;
+    snprintf(run->log_dir, sizeof(run->log_dir), "%s/muster-run-XXXXXX",
+             temporary != NULL ? temporary : "/tmp");
+    if (mkdtemp(run->log_dir) == NULL)
+        return fail("cannot make a directory for logs: name one with --log-dir");
+    return true;
+}
+
+/* Ports that were free just now: MASTER_PORT, and those of the cluster in TF_CONFIG. */
+static bool open_ports(struct run *run)
+{
+    const struct run_settings *settings = &run->settings;
+    uint16_t *ports = calloc(settings->worker_count + 1u, sizeof(ports[0]));
+    char *cluster = NULL;
+    size_t bytes = 0;
+    FILE *file;
+
+    if (ports == NULL || !run_ports_find(run->env->rng, ports, settings->worker_count + 1u)) {
+        free(ports);
+        return fail("no free port on 127.0.0.1");
+    }
+    run->master_port = settings->master_port != 0 ? (uint16_t)settings->master_port
+                                                  : ports[settings->worker_count];
+    file = settings->nodes_max == 1 ? open_memstream(&cluster, &bytes) : NULL;
+    if (file != NULL) {
+        fputs("{\"worker\": [", file);
+        for (uint32_t i = 0; i < settings->worker_count; i++)
+            fprintf(file, "%s\"127.0.0.1:%u\"", i > 0 ? ", " : "", ports[i]);
+        fputs("]}", file);
+        fclose(file);
+    }
+    run->tf_cluster = cluster;
+    free(ports);
+    return true;
+}
+
+static bool is_same_terminal(void)
+{
+    struct stat out, err;
+
+    return isatty(STDOUT_FILENO) && isatty(STDERR_FILENO) && fstat(STDOUT_FILENO, &out) == 0 &&
+           fstat(STDERR_FILENO, &err) == 0 && out.st_rdev == err.st_rdev;
+}
+
+static void open_sinks(struct run *run)
+{
+    run_sink_open(&run->sinks[0], run, STDOUT_FILENO);
+    run_sink_open(&run->sinks[1], run, STDERR_FILENO);
+    run->out = &run->sinks[0];
+    run->err = is_same_terminal() ? run->out : &run->sinks[1];
+}
+
+/* What workers print may get lost, the summary that was asked for may not. */
+static void close_sinks(struct run *run)
+{
+    struct run_sink *out = &run->sinks[0];
+
+    if (!run_sink_close(out) && run->settings.json != NULL &&
+        strcmp(run->settings.json, "-") == 0) {
+        if (out->error == 0 || out->error == EPIPE) /* not told yet */
+            output_tell_lost("the summary", out->fd, out->error != 0 ? out->error : ETIMEDOUT);
+        if (run->exit_code == EXIT_OK)
+            run->exit_code = EXIT_OTHER;
+    }
+    run_sink_close(&run->sinks[1]);
+}
+
+static bool open_tasks(struct run *run)
+{
+    run->tasks = calloc(run->settings.worker_count, sizeof(run->tasks[0]));
+    if (run->tasks == NULL)
+        return fail("no memory");
+    run->task_count = run->settings.worker_count;
+    for (uint32_t i = 0; i < run->task_count; i++)
+        run_task_init(&run->tasks[i], run, i);
+    return true;
+}
+
+/* What a successor knows from the table. */
+static bool recall(struct run *run)
+{
+    const char *why = NULL;
+
+    if (run->resume == NULL || !run->resume->is_resumed)
+        return true;
+    if (run_table_load(run, &why))
+        return true;
+    run_log_error("--resume %s: %s", run->resume->dir, why);
+    return false;
+}
+
+static bool open_places(struct run *run)
+{
+    if (run->resume != NULL) {
+        run_table_init(run);
+        if (!run_spool_open(run))
+            return fail("the directory of --resumable cannot be watched");
+    }
+    if (!open_trace_dir(run))
+        return false;
+    return (run->resume != NULL && run->resume->is_resumed) ||
+           (run_listen_has_ports(&run->settings, &run->exit_code) && open_log_dir(run) &&
+            open_ports(run));
+}
+
+static void start_clock(struct run *run)
+{
+    uint64_t now_ns = muster_loop_now_ns(run->env->loop);
+    uint64_t wall_ns = muster_host_wall_ns(run->env->host);
+    uint64_t age_ns = 0;
+
+    if (run->began_wall_ns == 0)
+        run->began_wall_ns = wall_ns;
+    else if (wall_ns > run->began_wall_ns)
+        age_ns = wall_ns - run->began_wall_ns;
+    run->started_ns = age_ns < now_ns ? now_ns - age_ns : 0;
+}
+
+static bool has_started_any(const struct run *run)
+{
+    for (uint32_t i = 0; i < run->task_count; i++)
+        if (run->tasks[i].worker_pid != 0)
+            return true;
+    return false;
+}
+
+/* Where logs are that nobody has named a directory for; without a worker there are none. */
+static void start_all(struct run *run)
+{
+    bool is_temporary = run->settings.log_dir == NULL && run->log_dir[0] != '\0';
+
+    run_task_start_all(run);
+    if (is_temporary && has_started_any(run))
+        run_tell(run, "logs are in %s", run->log_dir);
+    else if (is_temporary)
+        run_output_remove_logs(run);
+}
+
+static void run_open_loop(struct run *run)
+{
+    run_sweep_open(run);
+    start_clock(run);
+    run_terminal_open(run);
+    if (run->resume != NULL && run->resume->is_resumed)
+        run_resume_take_over(run);
+    else
+        start_all(run);
+    if (run->state != RUN_STATE_DONE)
+        muster_loop_run(run->env->loop);
+    run_progress_stop(run);
+    run_events_flush(run);
+    run_weights_compare(run);
+    run_summary_print(run);
+    if (!run_summary_write(run) && run->exit_code == EXIT_OK)
+        run->exit_code = EXIT_OTHER;
+    run_table_save(run);
+    if (run->resume != NULL)
+        run_spool_close(run);
+}
+
+static void run_with_signals(struct run *run)
+{
+    if (!run_signals_open(run)) {
+        run->exit_code = EXIT_OTHER;
+        fail("cannot handle signals");
+        return;
+    }
+    run_events_init(run);
+    run_publish_open(run);
+    run_open_loop(run);
+    run_publish_close(run);
+    run_signals_close(run);
+}
+
+static int run_in(struct run *run)
+{
+    struct muster_error error = {0};
+
+    open_sinks(run);
+    run_progress_init(run);
+    muster_timer_init(&run->grace_timer, NULL, run);
+    run->exit_code = EXIT_OK;
+    run->roll = run_roll_new();
+    if (muster_strategy_check_variables(run->env, &error) != MUSTER_OK) {
+        run_log_error("%s", error.text);
+        run->exit_code = EXIT_USAGE;
+    } else if (!open_tasks(run)) {
+        run->exit_code = EXIT_OTHER;
+    } else if (!recall(run)) {
+        run->exit_code = EXIT_BAD_INPUT;
+    } else if (!run_tls_open(run, &error) || !run_registry_open(run, &error)) {
+        run_log_error("%s", error.text);
+        run->exit_code = command_exit_of(error.rc);
+    } else if (!run_claim_take(run, &run->exit_code) || !run_former_confirm(run, &run->exit_code)) {
+        ; /* told */
+    } else if (!open_places(run)) {
+        run->exit_code = run->exit_code != EXIT_OK ? run->exit_code : EXIT_OTHER;
+    } else if (run_status_open(run, &run->exit_code)) {
+        run_with_signals(run);
+    }
+    run_status_close(run);
+    run_sweep_close(run);
+    run_former_close(run);
+    run_claim_close(run);
+    run_registry_close(run);
+    run_tls_close(run);
+    close_sinks(run);
+    for (uint32_t i = 0; run->tasks != NULL && i < run->task_count; i++)
+        free(run->tasks[i].trace_file);
+    free(run->tasks);
+    free(run->tf_cluster);
+    run_roll_free(run->roll);
+    return run->exit_code;
+}
+
+static int open_and_run(struct run *run)
+{
+    int code = EXIT_OTHER;
+
+    if (muster_env_system_open(NULL, &run->env) != MUSTER_OK) {
+        fail("no event loop");
+        return EXIT_OTHER;
+    }
+    if (muster_net_system_open(run->env, &run->env->net) == MUSTER_OK) {
+        code = run_in(run);
+        muster_net_system_close(run->env->net);
+    } else {
+        fail("no network");
+    }
+    muster_env_system_close(run->env);
+    return code;
+}
+
+static bool open_resume(struct run *run, struct run_resume *resume, int argc, char **argv,
+                        int *ret_exit)
+{
+    const char *dir = run->settings.resume;
+
+    if (dir == NULL && run->settings.resumable == NULL)
+        return true;
+    resume->run = run;
+    run->resume = resume;
+    if (dir == NULL)
+        return run_resume_begin(resume, run->settings.resumable, argc, argv, ret_exit);
+    return run_resume_recall(resume, dir, &argv, &argc, ret_exit) &&
+           run_settings_read(&run->settings, argc, argv, ret_exit);
+}
+
+int command_run(int argc, char **argv)
+{
+    struct run_resume resume = {.lock_fd = -1};
+    struct run *run = calloc(1, sizeof(*run));
+    int code = EXIT_OTHER;
+
+    if (run == NULL)
+        output_no_memory();
+    if (run_settings_read(&run->settings, argc, argv, &code) &&
+        open_resume(run, &resume, argc, argv, &code)) {
+        run->pid = getpid();
+        run->guard_fd = run->resume == NULL ? run_guard_start(run, &run->guard_pid) : -1;
+        prctl(PR_SET_CHILD_SUBREAPER, 1);
+        raise_descriptor_limit(run);
+        code = open_and_run(run);
+        run_guard_stop(run->guard_fd, run->guard_pid);
+        run_child_sweep();
+    }
+    run_resume_end(&resume);
+    free(run);
+    return code;
+}

@@ -1,0 +1,80 @@
+/* Signals to the launcher, passed on to the workers. One that means stop ends the run; another one a
+ * second later or more kills. */
+#include "run/run.h"
+
+#include <signal.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#define AGAIN_NS MUSTER_NS_PER_S /* sooner it is the same wish, sent twice */
+
+/* timeout(1) signals its child and then the group that both are in, and a shell may do the same, so
+ * that one wish to stop arrives as a burst of signals. */
+static void on_stop_signal(struct run *run, int signal)
+{
+    uint64_t now_ns = muster_loop_now_ns(run->env->loop);
+
+    if (run->stop_signal != 0 && now_ns - run->stopped_ns < AGAIN_NS)
+        return;
+    if (run->stop_signal != 0) {
+        run_log(run, MUSTER_LOG_WARN, "stop", RUN_FIELDS(MUSTER_FIELD("signal", signal)),
+                "SIG%s again: killing all workers", sigabbrev_np(signal));
+        run_task_signal_all(run, SIGKILL);
+        return;
+    }
+    run->stop_signal = signal;
+    run->stopped_ns = now_ns;
+    run_log(run, MUSTER_LOG_WARN, "stop", RUN_FIELDS(MUSTER_FIELD("signal", signal)),
+            "SIG%s: passed on to the workers, which have %.0f s to end", sigabbrev_np(signal),
+            (double)run->settings.grace_ns / (double)MUSTER_NS_PER_S);
+    if (run->state == RUN_STATE_STOPPING)
+        run_task_signal_all(run, SIGKILL);
+    run_task_end_all(run, signal);
+}
+
+static void on_signal(struct muster_fd_watch *watch, unsigned ready)
+{
+    struct run *run = watch->data;
+    struct signalfd_siginfo info;
+
+    (void)ready;
+    if (read(watch->fd, &info, sizeof(info)) != (ssize_t)sizeof(info))
+        return;
+    if (info.ssi_signo == SIGCHLD) {
+        run_terminal_on_child(run);
+        run_child_reap(run);
+    } else if (info.ssi_signo == SIGUSR1 || info.ssi_signo == SIGUSR2) {
+        run_task_signal_all(run, (int)info.ssi_signo);
+    } else {
+        on_stop_signal(run, (int)info.ssi_signo);
+    }
+}
+
+bool run_signals_open(struct run *run)
+{
+    static const int handled[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD};
+    sigset_t set;
+    int fd;
+
+    signal(SIGCHLD, SIG_DFL); /* ignored, it would make the kernel reap what we wait for */
+    sigemptyset(&set);
+    for (size_t i = 0; i < sizeof(handled) / sizeof(handled[0]); i++)
+        sigaddset(&set, handled[i]);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (fd < 0)
+        return false;
+    run->signal_watch = (struct muster_fd_watch){
+        .data = run, .on_ready = on_signal, .fd = fd, .wanted = MUSTER_FD_READ};
+    if (muster_fd_watch_open(&run->signal_watch, run->env->loop) == MUSTER_OK)
+        return true;
+    close(fd);
+    return false;
+}
+
+void run_signals_close(struct run *run)
+{
+    muster_fd_watch_close(&run->signal_watch);
+    close(run->signal_watch.fd);
+}

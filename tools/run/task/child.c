@@ -1,0 +1,314 @@
+/* Starting a worker, signalling it, and leaving nothing behind. */
+#include "run/run.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define FD_FLOOR 10 /* our ends stay above what the child uses */
+
+struct pipes {
+    int out[2], err[2], report[2], failure[2]; /* read end, write end */
+    int null;
+    pid_t parent; /* of the worker */
+};
+
+static void pipes_close(struct pipes *pipes)
+{
+    int *const all[] = {&pipes->out[0],     &pipes->out[1],     &pipes->err[0],
+                        &pipes->err[1],     &pipes->report[0],  &pipes->report[1],
+                        &pipes->failure[0], &pipes->failure[1], &pipes->null};
+
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        if (*all[i] >= 0)
+            close(*all[i]);
+        *all[i] = -1;
+    }
+}
+
+static bool pipe_open(int ends[2])
+{
+    int low[2];
+
+    if (pipe2(low, O_CLOEXEC) != 0)
+        return false;
+    for (int i = 0; i < 2; i++) {
+        ends[i] = fcntl(low[i], F_DUPFD_CLOEXEC, FD_FLOOR);
+        close(low[i]);
+    }
+    return ends[0] >= 0 && ends[1] >= 0;
+}
+
+/* The keeper of a resumable worker passes files on; each end is as good as that of a pipe. */
+static bool files_open(const struct run_task *task, struct pipes *pipes)
+{
+    int read_ends[3] = {-1, -1, -1};
+    int write_ends[3] = {-1, -1, -1};
+    bool is_good = run_spool_open_life(task, read_ends, write_ends);
+    int *const all[3] = {pipes->out, pipes->err, pipes->report};
+
+    for (int i = 0; i < 3; i++) {
+        all[i][0] = read_ends[i];
+        all[i][1] = write_ends[i] >= 0 ? fcntl(write_ends[i], F_DUPFD_CLOEXEC, FD_FLOOR) : -1;
+        close(write_ends[i]);
+        is_good = is_good && all[i][1] >= 0;
+    }
+    return is_good;
+}
+
+static bool outputs_open(const struct run_task *task, struct pipes *pipes)
+{
+    if (task->run->resume != NULL)
+        return files_open(task, pipes);
+    if (!pipe_open(pipes->out) || !pipe_open(pipes->err) || !pipe_open(pipes->report))
+        return false;
+    fcntl(pipes->out[0], F_SETFL, O_NONBLOCK);
+    fcntl(pipes->err[0], F_SETFL, O_NONBLOCK);
+    fcntl(pipes->report[0], F_SETFL, O_NONBLOCK);
+    return true;
+}
+
+static bool pipes_open(const struct run_task *task, struct pipes *pipes)
+{
+    *pipes = (struct pipes){{-1, -1}, {-1, -1}, {-1, -1}, {-1, -1}, -1, task->run->pid};
+    pipes->null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (pipes->null >= 0 && pipe_open(pipes->failure) && outputs_open(task, pipes))
+        return true;
+    pipes_close(pipes);
+    return false;
+}
+
+/* In the child. The process dies with its launcher, and gets signals as if it had been started
+ * alone. */
+static void become_worker(const struct run_task *task, struct pipes *pipes, char **environment)
+{
+    const struct run *run = task->run;
+    unsigned last_fd = RUN_REPORT_FD;
+    struct sigaction usual = {.sa_handler = SIG_DFL};
+    sigset_t none;
+    int failure;
+
+    if (run->resume == NULL)
+        setpgid(0, 0); /* else its keeper's group */
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != pipes->parent)
+        _exit(EXIT_FAILURE);
+    sigaction(SIGPIPE, &usual, NULL);
+    sigaction(SIGINT, &usual, NULL); /* ignored by what a script starts with '&'; we pass it on */
+    setrlimit(RLIMIT_NOFILE, &run->descriptors);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    if (!run_terminal_take(task)) {
+        dup2(pipes->null, STDIN_FILENO);
+        dup2(pipes->out[1], STDOUT_FILENO);
+        dup2(pipes->err[1], STDERR_FILENO);
+    }
+    dup2(pipes->report[1], RUN_REPORT_FD);
+    if (run_tls_inherit(task))
+        last_fd = RUN_TLS_CA_FD;
+    syscall(SYS_close_range, last_fd + 1u, ~0u, 1u << 2 /* CLOSE_RANGE_CLOEXEC */);
+    execvpe(run->settings.program[0], run->settings.program, environment);
+    failure = errno;
+    if (write(pipes->failure[1], &failure, sizeof(failure)) < 0)
+        _exit(EXIT_FAILURE);
+    _exit(EXIT_FAILURE);
+}
+
+struct birth {
+    const struct run_task *task;
+    struct pipes *pipes;
+    char **environment;
+};
+
+static void be_born(void *data)
+{
+    struct birth *birth = data;
+
+    become_worker(birth->task, birth->pipes, birth->environment);
+}
+
+static void become_child(const struct run_task *task, struct pipes *pipes, char **environment)
+{
+    struct birth birth = {task, pipes, environment};
+
+    if (task->run->resume == NULL)
+        be_born(&birth);
+    setpgid(0, 0);
+    pipes->parent = getpid();
+    run_keeper(task, pipes->failure[1], be_born, &birth);
+}
+
+/* Waits for the exec: 0, or the errno of its failure. */
+static int exec_result(int fd)
+{
+    int failure = 0;
+    ssize_t got;
+
+    do
+        got = read(fd, &failure, sizeof(failure));
+    while (got < 0 && errno == EINTR);
+    return got == (ssize_t)sizeof(failure) ? failure : 0;
+}
+
+static void on_exit_watched(struct muster_process_watch *watch)
+{
+    struct run_task *task = watch->data;
+
+    task->is_watched = false;
+    run_task_on_exit(task);
+}
+
+static void open_streams(struct run_task *task, int out, int err, int report)
+{
+    run_stream_open(&task->out, task, out, run_output_line);
+    run_stream_open(&task->err, task, err, run_output_line);
+    run_stream_open(&task->report, task, report, run_report_line);
+}
+
+/* pid: the worker, or its keeper. */
+static void watch(struct run_task *task, pid_t pid)
+{
+    task->pid = pid;
+    task->watch =
+        (struct muster_process_watch){.data = task, .on_exit = on_exit_watched, .pid = pid};
+    task->is_watched =
+        pid > 0 && muster_process_watch_open(&task->watch, task->run->env->host) == MUSTER_OK;
+}
+
+void run_child_adopt(struct run_task *task, pid_t keeper)
+{
+    int read_ends[3] = {-1, -1, -1};
+    int write_ends[3] = {-1, -1, -1};
+
+    if (run_spool_open_life(task, read_ends, write_ends))
+        open_streams(task, read_ends[0], read_ends[1], read_ends[2]);
+    for (int i = 0; i < 3; i++)
+        close(write_ends[i]);
+    watch(task, keeper);
+}
+
+/* The worker has been started by us. */
+static int welcome(struct run_task *task, struct pipes *pipes, pid_t pid)
+{
+    int failure;
+
+    setpgid(pid, pid); /* whoever comes first: child or we */
+    close(pipes->failure[1]);
+    pipes->failure[1] = -1;
+    failure = exec_result(pipes->failure[0]);
+    if (failure != 0) {
+        waitpid(pid, NULL, 0);
+        return failure;
+    }
+    task->worker_pid = (int)pid;
+    if (task->run->resume != NULL)
+        run_keeper_find(task, &task->worker_pid);
+    run_guard_add(task->run, task, pid);
+    watch(task, pid);
+    open_streams(task, pipes->out[0], pipes->err[0], pipes->report[0]);
+    pipes->out[0] = pipes->err[0] = pipes->report[0] = -1;
+    return 0;
+}
+
+int run_child_start(struct run_task *task)
+{
+    char **environment = run_environment_new(task);
+    struct pipes pipes;
+    int failure = 0;
+    pid_t pid;
+
+    if (!pipes_open(task, &pipes)) {
+        failure = errno;
+        goto out;
+    }
+    pid = fork();
+    if (pid == 0)
+        become_child(task, &pipes, environment);
+    failure = pid < 0 ? errno : welcome(task, &pipes, pid);
+    pipes_close(&pipes);
+out:
+    run_environment_free(environment);
+    return failure;
+}
+
+void run_child_signal(const struct run_task *task, int signal)
+{
+    if (task->state != RUN_TASK_RUNNING || task->pid <= 0)
+        return;
+    kill(-task->pid, signal);
+    if (signal != SIGKILL)
+        kill(-task->pid, SIGCONT); /* a stopped process would not see it */
+}
+
+static struct run_task *task_of_pid(struct run *run, pid_t pid)
+{
+    for (uint32_t i = 0; i < run->task_count; i++) {
+        if (run->tasks[i].state == RUN_TASK_RUNNING && run->tasks[i].pid == pid)
+            return &run->tasks[i];
+    }
+    return NULL;
+}
+
+/* We are the reaper of orphans below us, so these come here as well. */
+void run_child_reap(struct run *run)
+{
+    for (;;) {
+        siginfo_t info = {.si_pid = 0};
+        struct run_task *task;
+
+        if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
+            return;
+        task = task_of_pid(run, info.si_pid);
+        if (task == NULL) {
+            waitpid(info.si_pid, NULL, WNOHANG);
+            continue;
+        }
+        if (task->is_watched)
+            muster_process_watch_close(&task->watch);
+        task->is_watched = false;
+        run_task_on_exit(task);
+    }
+}
+
+/* The kernel lists our children; what a killed one leaves becomes ours in turn. False: it cannot say. */
+static bool list_children(char *text, size_t room)
+{
+    char path[64];
+    ssize_t length;
+    int fd;
+
+    snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    length = read(fd, text, room - 1);
+    close(fd);
+    text[length > 0 ? length : 0] = '\0';
+    return length >= 0;
+}
+
+void run_child_sweep(void)
+{
+    for (unsigned round = 0; round < 1000; round++) {
+        char text[4096], *next = text, *end;
+        long pid;
+
+        if (!list_children(text, sizeof(text)))
+            continue;
+        for (pid = strtol(next, &end, 10); end != next && *end != '\0';
+             pid = strtol(next, &end, 10)) {
+            kill((pid_t)pid, SIGKILL);
+            next = end;
+        }
+        if (next == text)
+            return;
+        while (waitpid(-1, NULL, 0) < 0 && errno == EINTR)
+            ;
+    }
+}

@@ -1,0 +1,539 @@
+/* The life of each worker, and what its end means for the others. */
+#include "run/run.h"
+
+#include "common/commands.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MISUSE_WAIT_NS (250 * MUSTER_NS_PER_MS) /* the others may say the same of their start */
+
+static void task_move(struct run_task *task, enum run_task_state to)
+{
+    static const unsigned allowed[] = {
+        [RUN_TASK_NEW] = 1u << RUN_TASK_WAITING | 1u << RUN_TASK_RUNNING | 1u << RUN_TASK_FAILED,
+        [RUN_TASK_WAITING] =
+            1u << RUN_TASK_RUNNING | 1u << RUN_TASK_FAILED | 1u << RUN_TASK_WAITING,
+        [RUN_TASK_RUNNING] = 1u << RUN_TASK_LEFT | 1u << RUN_TASK_FAILED | 1u << RUN_TASK_WAITING,
+        [RUN_TASK_LEFT] = 1u << RUN_TASK_WAITING, /* a gang restart takes it in again */
+        [RUN_TASK_FAILED] = 1u << RUN_TASK_WAITING,
+    };
+
+    assert((allowed[task->state] & 1u << to) != 0);
+    task->state = to;
+}
+
+static uint64_t count_tasks(const struct run *run, enum run_task_state state)
+{
+    uint64_t count = 0;
+
+    for (uint32_t i = 0; i < run->task_count; i++)
+        count += run->tasks[i].state == state;
+    return count;
+}
+
+int run_task_exit_code(int wait_status)
+{
+    return WIFSIGNALED(wait_status) ? EXIT_SIGNAL + WTERMSIG(wait_status)
+                                    : WEXITSTATUS(wait_status);
+}
+
+const char *run_task_death(int wait_status, char *text, size_t bytes)
+{
+    const char *name = WIFSIGNALED(wait_status) ? sigabbrev_np(WTERMSIG(wait_status)) : NULL;
+
+    if (!WIFSIGNALED(wait_status))
+        snprintf(text, bytes, "exited with code %d", WEXITSTATUS(wait_status));
+    else if (name != NULL)
+        snprintf(text, bytes, "killed by SIG%s", name);
+    else
+        snprintf(text, bytes, "killed by signal %d", WTERMSIG(wait_status));
+    return text;
+}
+
+/* The whole run ends when nobody is running or to be started. */
+static void check_done(struct run *run)
+{
+    if (count_tasks(run, RUN_TASK_RUNNING) == 0 && count_tasks(run, RUN_TASK_WAITING) == 0)
+        run_finish(run);
+}
+
+static void note_failure(struct run_task *task, int code)
+{
+    struct run *run = task->run;
+
+    if (run->failed != NULL)
+        return;
+    run->failed = task;
+    run->failed_code = code;
+}
+
+static const char *why_not_runnable(const char *program, int failure)
+{
+    struct stat about;
+
+    if (failure == ENOENT)
+        return "; give its path, or put it into PATH (a script's interpreter must exist, too)";
+    if (failure == EACCES && stat(program, &about) == 0 && S_ISDIR(about.st_mode))
+        return "; it is a directory";
+    if (failure == EACCES)
+        return "; is it executable (chmod +x)?";
+    if (failure == ENOEXEC)
+        return "; a script needs a first line such as #!/bin/sh";
+    if (failure == EMFILE)
+        return "; raise the limit: ulimit -n 1024";
+    return "";
+}
+
+/* The program cannot be started at all: trying again would not help. */
+static void fail_start(struct run_task *task, int failure)
+{
+    struct run *run = task->run;
+    int code = failure == ENOENT || failure == ENOTDIR ? EXIT_NOT_FOUND : EXIT_NOT_RUNNABLE;
+
+    task_move(task, RUN_TASK_FAILED);
+    task->wait_status = W_EXITCODE(code, 0);
+    if (run->failed == NULL) {
+        run_log_error("cannot start '%s': %s%s", run->settings.program[0], strerror(failure),
+                      why_not_runnable(run->settings.program[0], failure));
+    }
+    note_failure(task, code);
+    run_task_end_all(run, SIGTERM);
+}
+
+static void start(struct run_task *task)
+{
+    struct run *run = task->run;
+    int failure;
+
+    task->lives++;
+    muster_rng_fill(run->env->rng, task->incarnation.bytes, sizeof(task->incarnation.bytes));
+    task->started_ns = muster_loop_now_ns(run->env->loop);
+    task->last_line_count = 0;
+    task->has_result = false;
+    task->has_reported = false;
+    task->has_committed = false;
+    task->is_loss_told = task->is_loss_owed = false;
+    task->member_from = task->left_step = 0;
+    task->is_unclosed = task->is_in_step = false;
+    task->born_epoch = run->epoch_last;
+    task->is_too_late = task->is_refused = false;
+    task->is_abandoned = false;
+    free(task->trace_file);
+    task->trace_file = NULL;
+    task->dying_ns = 0;
+    task->step = 0;
+    task->out.taken = task->err.taken = task->report.taken = 0;
+    task->out.freed = task->err.freed = task->report.freed = 0;
+    if (!run_output_open_logs(task, false)) {
+        task_move(task, RUN_TASK_FAILED);
+        task->wait_status = W_EXITCODE(EXIT_OTHER, 0);
+        note_failure(task, EXIT_OTHER);
+        run_task_end_all(run, SIGTERM);
+        return;
+    }
+    run_table_save(run); /* before there is a process: a successor looks for it */
+    failure = run_child_start(task);
+    if (failure != 0) {
+        task->collected = task->lives;
+        if (run->resume != NULL)
+            run_spool_remove_life(task);
+        fail_start(task, failure);
+    } else {
+        task_move(task, RUN_TASK_RUNNING);
+        run_history_on_start(task);
+    }
+    run_table_changed(run);
+}
+
+static void on_start_due(struct muster_timer *timer)
+{
+    struct run_task *task = timer->data;
+
+    start(task);
+    check_done(task->run);
+}
+
+static void start_later(struct run_task *task, uint64_t delay_ns)
+{
+    struct muster_loop *loop = task->run->env->loop;
+
+    task_move(task, RUN_TASK_WAITING);
+    muster_timer_start(&task->start_timer, loop, muster_loop_after_ns(loop, delay_ns));
+}
+
+void run_task_start_again(struct run_task *task)
+{
+    start_later(task, 0);
+}
+
+void run_task_init(struct run_task *task, struct run *run, uint32_t local_rank)
+{
+    task->run = run;
+    task->local_rank = local_rank;
+    task->rank = run->settings.rank_first + local_rank;
+    task->out.log_fd = task->err.log_fd = task->report.log_fd = -1;
+    snprintf(task->name, sizeof(task->name), "worker:%u", task->rank);
+    muster_timer_init(&task->start_timer, on_start_due, task);
+}
+
+void run_task_start_all(struct run *run)
+{
+    for (uint32_t i = 0; i < run->task_count && run->state == RUN_STATE_RUNNING; i++)
+        start(&run->tasks[i]);
+    check_done(run);
+}
+
+/* --- all end */
+
+void run_task_signal_all(struct run *run, int signal)
+{
+    for (uint32_t i = 0; i < run->task_count; i++)
+        run_child_signal(&run->tasks[i], signal);
+}
+
+static void on_grace_over(struct muster_timer *timer)
+{
+    run_task_signal_all(timer->data, SIGKILL);
+}
+
+static void signal_with_grace(struct run *run, int signal)
+{
+    struct muster_loop *loop = run->env->loop;
+
+    run_task_signal_all(run, signal);
+    muster_timer_init(&run->grace_timer, on_grace_over, run);
+    muster_timer_start(&run->grace_timer, loop, muster_loop_after_ns(loop, run->settings.grace_ns));
+}
+
+static void cancel_starts(struct run *run)
+{
+    for (uint32_t i = 0; i < run->task_count; i++) {
+        struct run_task *task = &run->tasks[i];
+
+        if (task->state != RUN_TASK_WAITING)
+            continue;
+        muster_timer_stop(&task->start_timer);
+        task_move(task, RUN_TASK_FAILED);
+        if (!run->settings.is_gang && task->restarts > 0) { /* a restart that was not made */
+            task->restarts--;
+            run->restarts--;
+        }
+    }
+}
+
+void run_task_end_all(struct run *run, int signal)
+{
+    if (run->state == RUN_STATE_STOPPING || run->state == RUN_STATE_DONE)
+        return;
+    run->state = RUN_STATE_STOPPING;
+    cancel_starts(run);
+    signal_with_grace(run, signal);
+}
+
+/* --- a gang restart */
+
+static void start_gang(struct run *run)
+{
+    muster_timer_stop(&run->grace_timer);
+    run->state = RUN_STATE_RUNNING;
+    if (run->settings.master_port == 0)
+        run_ports_find(run->env->rng, &run->master_port, 1);
+    for (uint32_t i = 0; i < run->task_count; i++)
+        start_later(&run->tasks[i], run_restart_delay_ns(run->tasks[i].fruitless_lives));
+}
+
+static void begin_regrouping(struct run *run, const struct run_task *cause)
+{
+    run->gang_restarts++;
+    run->restarts++;
+    for (uint32_t i = 0; i < run->task_count; i++)
+        run->survivors_restarted += &run->tasks[i] != cause;
+    run->state = RUN_STATE_REGROUPING;
+    cancel_starts(run);
+    signal_with_grace(run, SIGTERM);
+}
+
+/* --- the end of one */
+
+static void confirm_death(struct run_task *task, int wait_status)
+{
+    char how[64];
+
+    if (WIFSIGNALED(wait_status) && sigabbrev_np(WTERMSIG(wait_status)) != NULL)
+        snprintf(how, sizeof(how), "SIG%s", sigabbrev_np(WTERMSIG(wait_status)));
+    else if (WIFSIGNALED(wait_status))
+        snprintf(how, sizeof(how), "signal %d", WTERMSIG(wait_status));
+    else
+        snprintf(how, sizeof(how), "exit %d", WEXITSTATUS(wait_status));
+    if (task->step > 0) { /* who comes back can tell whether all was done */
+        size_t length = strlen(how);
+
+        snprintf(how + length, sizeof(how) - length, " at step %llu%s",
+                 (unsigned long long)task->step,
+                 wait_status == 0 && task->has_result ? ", done" : "");
+    }
+    run_registry_confirm_death(task->run, task, how);
+}
+
+/* True: its keeper has ended what it left. */
+static bool find_wait_status(struct run_task *task)
+{
+    siginfo_t info = {.si_pid = 0};
+    bool is_known = false;
+
+    if (task->run->resume != NULL)
+        task->wait_status = run_keeper_wait_status(task, &is_known);
+    else if (waitid(P_PID, (id_t)task->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+             info.si_pid == task->pid)
+        task->wait_status = info.si_code == CLD_EXITED ? W_EXITCODE(info.si_status, 0)
+                                                       : W_EXITCODE(0, info.si_status);
+    return is_known;
+}
+
+/* First what others wait for, with the last step that it reported; then what the process left: its
+ * group, its zombie, its last output. */
+static void collect(struct run_task *task)
+{
+    bool is_swept = find_wait_status(task);
+
+    task->died_ns = muster_loop_clock_ns(task->run->env->loop);
+    run_stream_drain(&task->report);
+    if (task->dying_ns != 0 && task->dying_ns < task->died_ns)
+        task->died_ns = task->dying_ns; /* the system takes its time to take a process down */
+    if (task->is_abandoned && task->wait_status == 0) /* a program that did not do its work */
+        task->wait_status = W_EXITCODE(1, 0);
+    confirm_death(task, task->wait_status);
+    if (task->pid > 0 && !is_swept)
+        kill(-task->pid, SIGKILL);
+    if (task->pid > 0)
+        waitpid(task->pid, NULL, 0);
+    run_guard_remove(task->run, task->pid);
+    task->ended_ns = muster_loop_now_ns(task->run->env->loop);
+    task->ended_wall_ns = muster_host_wall_ns(task->run->env->host);
+    run_stream_drain(&task->out);
+    run_stream_drain(&task->err);
+    if (run_restart_is_fruitless(task->has_committed, task->ended_ns - task->started_ns))
+        task->fruitless_lives++;
+    else
+        task->fruitless_lives = 0;
+}
+
+static void note_kill(struct run_task *task)
+{
+    struct run_settings *settings = &task->run->settings;
+
+    if (task->lives > 1 || !WIFSIGNALED(task->wait_status) ||
+        WTERMSIG(task->wait_status) != SIGKILL)
+        return;
+    for (size_t i = 0; i < settings->kill_count; i++) {
+        if (settings->kills[i].rank == task->rank)
+            settings->kills[i].is_reached = true;
+    }
+}
+
+static void note_misuse(struct run_task *task)
+{
+    int code = WIFEXITED(task->wait_status) ? WEXITSTATUS(task->wait_status) : 0;
+
+    if (!run_restart_is_misuse(code, task->has_reported, task->ended_ns - task->started_ns) ||
+        (task->lives > 1 && task->misuse_code != code))
+        code = 0;
+    task->misuse_code = code;
+}
+
+/* Nobody else runs, and every life so far has ended like this one. */
+static bool is_misuse_of_all(const struct run_task *task)
+{
+    const struct run *run = task->run;
+
+    for (uint32_t i = 0; i < run->task_count; i++) {
+        const struct run_task *other = &run->tasks[i];
+
+        if (other->misuse_code != task->misuse_code ||
+            (other != task && other->state != RUN_TASK_WAITING && other->state != RUN_TASK_FAILED))
+            return false;
+    }
+    return task->misuse_code != 0;
+}
+
+/* Its summary tells what was wrong. */
+static struct run_task *first_misuse(struct run *run)
+{
+    struct run_task *first = NULL;
+
+    for (uint32_t i = 0; i < run->task_count; i++) {
+        struct run_task *task = &run->tasks[i];
+
+        if (task->misuse_code != 0 && (first == NULL || task->ended_ns < first->ended_ns))
+            first = task;
+    }
+    return first;
+}
+
+static enum run_action decide(const struct run_task *task)
+{
+    const struct run *run = task->run;
+    struct run_restart_question question = {
+        .is_stopping = run->state != RUN_STATE_RUNNING,
+        .is_gang = run->settings.is_gang,
+        .is_success = task->wait_status == 0 || task->is_too_late,
+        .is_runnable = true,
+        .is_misuse = task->misuse_code != 0,
+        .is_misuse_of_all = is_misuse_of_all(task),
+        .is_refused = task->is_refused,
+        .restarts = run->settings.is_gang ? run->gang_restarts : task->restarts,
+        .restarts_max = run->settings.restarts_max,
+        /* those of other launchers are theirs to count: taken for alive */
+        .others_left = count_tasks(run, RUN_TASK_RUNNING) - 1 + count_tasks(run, RUN_TASK_WAITING) +
+                       count_tasks(run, RUN_TASK_LEFT) + run->settings.world_size - run->task_count,
+        .members_min = run->settings.members_min,
+    };
+
+    return run_restart_decide(&question);
+}
+
+/* Never sooner than this after its death. */
+static uint64_t restart_delay_ns(const struct run_task *task)
+{
+    uint64_t delay_ns = run_restart_delay_ns(task->fruitless_lives);
+
+    return task->misuse_code != 0 && delay_ns < MISUSE_WAIT_NS ? MISUSE_WAIT_NS : delay_ns;
+}
+
+static void restart(struct run_task *task)
+{
+    bool is_settled = task->is_loss_told || !run_events_are_expected(task);
+    uint64_t delay_ns = restart_delay_ns(task);
+    uint64_t untold_ns = run_restart_delay_untold_ns(task->fruitless_lives);
+
+    task->restarts++;
+    task->run->restarts++;
+    start_later(task, is_settled || delay_ns > untold_ns ? delay_ns : untold_ns);
+}
+
+void run_task_on_loss_told(struct run_task *task, uint64_t epoch)
+{
+    struct muster_loop *loop = task->run->env->loop;
+    uint64_t due_ns = task->ended_ns + restart_delay_ns(task);
+
+    if (epoch <= task->born_epoch)
+        return; /* a late word on the life before */
+    task->is_loss_told = true;
+    if (task->state != RUN_TASK_WAITING || task->run->settings.is_gang)
+        return;
+    if (due_ns < muster_loop_now_ns(loop))
+        due_ns = muster_loop_now_ns(loop);
+    muster_timer_start(&task->start_timer, loop, due_ns);
+}
+
+static void give_up(struct run_task *task)
+{
+    note_failure(task, run_task_exit_code(task->wait_status));
+    task_move(task, RUN_TASK_FAILED);
+}
+
+static void regroup_when_all_ended(struct run *run)
+{
+    if (run->state == RUN_STATE_REGROUPING && count_tasks(run, RUN_TASK_RUNNING) == 0 &&
+        count_tasks(run, RUN_TASK_WAITING) == 0)
+        start_gang(run);
+}
+
+void run_task_check(struct run *run)
+{
+    regroup_when_all_ended(run);
+    check_done(run);
+}
+
+void run_task_go_on_ending(struct run *run, bool is_gang_restart)
+{
+    if (!is_gang_restart) {
+        run_task_end_all(run, run->stop_signal != 0 ? run->stop_signal : SIGTERM);
+        return;
+    }
+    run->state = RUN_STATE_REGROUPING;
+    cancel_starts(run);
+    signal_with_grace(run, SIGTERM);
+}
+
+/* Once, and not while they may all have been called wrongly. */
+static void tell_foreign(struct run_task *task)
+{
+    struct run *run = task->run;
+
+    if (run->is_foreign_told || task->misuse_code != 0 || !run_outcome_is_foreign(run))
+        return;
+    run->is_foreign_told = true;
+    run_tell(run, "these programs do not use muster: give --restart all, which starts all of them "
+                  "again together");
+}
+
+/* A leave all the same; but who does so by mistake must learn of it. */
+static void tell_unclosed(struct run_task *task)
+{
+    if (!task->is_unclosed || !task->is_in_step || task->wait_status != 0)
+        return;
+    run_log(task->run, MUSTER_LOG_WARN, "left_in_step",
+            RUN_FIELDS(MUSTER_FIELD("task", task->name), MUSTER_FIELD("step", task->left_step)),
+            "%s ended with exit code 0 in step %llu, which it had begun, without commit or close: "
+            "it has left the job, and is not started again",
+            task->name, (unsigned long long)task->left_step);
+}
+
+void run_task_on_exit(struct run_task *task)
+{
+    struct run *run = task->run;
+    enum run_action action;
+
+    collect(task);
+    if (run_terminal_return(run, task->wait_status) && run->state == RUN_STATE_RUNNING) {
+        run->stop_signal = WTERMSIG(task->wait_status);
+        run->state = RUN_STATE_STOPPING; /* there is no other worker to tell */
+    }
+    run_history_on_death(task);
+    note_kill(task);
+    note_misuse(task);
+    action = decide(task);
+    if (WIFSIGNALED(task->wait_status) && action != RUN_ACTION_NONE)
+        run->kills++;
+    if (action != RUN_ACTION_NONE && action != RUN_ACTION_LEAVE)
+        run_events_on_death(task);
+    switch (action) {
+    case RUN_ACTION_NONE:
+        task_move(task, task->wait_status == 0 ? RUN_TASK_LEFT : RUN_TASK_FAILED);
+        break;
+    case RUN_ACTION_LEAVE:
+        task_move(task, RUN_TASK_LEFT);
+        tell_unclosed(task);
+        break;
+    case RUN_ACTION_RESTART:
+        restart(task);
+        tell_foreign(task);
+        break;
+    case RUN_ACTION_RESTART_ALL:
+        task_move(task, RUN_TASK_FAILED);
+        begin_regrouping(run, task);
+        break;
+    case RUN_ACTION_GO_ON:
+        give_up(task);
+        break;
+    case RUN_ACTION_END_ALL:
+        run->is_misuse = run->failed == NULL && task->misuse_code != 0;
+        if (run->is_misuse)
+            note_failure(first_misuse(run), task->misuse_code);
+        give_up(task);
+        run_task_end_all(run, SIGTERM);
+        break;
+    }
+    task->collected = task->lives;
+    if (run_table_save(run) && run->resume != NULL)
+        run_spool_remove_life(task);
+    run_task_check(run);
+}

@@ -1,0 +1,96 @@
+/* Who has a data file open: the kernel's list of file locks knows. */
+#include "serve/data_owner.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#define WAIT_MS       100
+#define TRIES         30
+#define LIVING_TRIES  3     /* a process that was killed may not know it yet */
+#define PROCESS_ENDS  0x4ul /* PF_EXITING of linux/sched.h, in /proc/PID/stat */
+#define COMMAND_BYTES 100
+
+/* Lines like "3: POSIX  ADVISORY  WRITE 1234 fe:01:5678 1073741826 1073742335". */
+static long find_owner(const struct stat *file)
+{
+    FILE *locks = fopen("/proc/locks", "re");
+    char line[256];
+    long owner = 0;
+
+    while (locks != NULL && owner == 0 && fgets(line, sizeof(line), locks) != NULL) {
+        unsigned device_major = 0, device_minor = 0;
+        unsigned long long inode = 0;
+        long pid = 0;
+
+        if (sscanf(line, "%*d: %*s %*s %*s %ld %x:%x:%llu", &pid, &device_major, &device_minor,
+                   &inode) == 4 &&
+            inode == file->st_ino && device_major == major(file->st_dev) &&
+            device_minor == minor(file->st_dev) && pid != getpid())
+            owner = pid;
+    }
+    if (locks != NULL)
+        fclose(locks);
+    return owner;
+}
+
+static void read_process(long pid, const char *name, char *text, size_t room)
+{
+    char path[64];
+    ssize_t got = -1;
+    int fd;
+
+    (void)snprintf(path, sizeof(path), "/proc/%ld/%s", pid, name);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        got = read(fd, text, room - 1);
+        close(fd);
+    }
+    text[got > 0 ? got : 0] = '\0';
+    for (ssize_t i = 0; i + 1 < got; i++) { /* the words of a command line are apart by NULs */
+        if (text[i] == '\0')
+            text[i] = ' ';
+    }
+}
+
+static bool is_ending(long pid)
+{
+    char text[512];
+    unsigned long flags = 0;
+    char state = '?';
+    const char *behind;
+
+    read_process(pid, "stat", text, sizeof(text));
+    behind = strrchr(text, ')');
+    if (behind == NULL || sscanf(behind, ") %c %*d %*d %*d %*d %*d %lu", &state, &flags) != 2)
+        return true; /* gone */
+    return state == 'Z' || state == 'X' || (flags & PROCESS_ENDS) != 0;
+}
+
+enum muster_rc data_owner_check(const char *path, struct muster_error *ret_error)
+{
+    char command[COMMAND_BYTES];
+    struct stat file;
+    long owner = 0;
+    int living = 0;
+
+    if (stat(path, &file) != 0)
+        return MUSTER_OK; /* nobody has what is not there */
+    for (int i = 0; i < TRIES && living < LIVING_TRIES; i++) {
+        owner = find_owner(&file);
+        if (owner == 0)
+            return MUSTER_OK;
+        living += !is_ending(owner);
+        (void)poll(NULL, 0, WAIT_MS);
+    }
+    read_process(owner, "cmdline", command, sizeof(command));
+    return muster_error_set(
+        ret_error, MUSTER_UNAVAILABLE,
+        "%.80s is in use by process %ld (%.90s): use that one, or end it first (kill %ld)", path,
+        owner, command, owner);
+}

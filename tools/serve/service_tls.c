@@ -1,0 +1,50 @@
+/* What a command that serves asks about TLS: options to a credential. */
+#include "serve/service_tls.h"
+
+#include "common/commands.h"
+
+#define POLICY_BYTES_MAX (1u << 20)
+
+bool service_tls_check(const char *command, const struct service_tls_settings *settings,
+                       int *ret_exit)
+{
+    if ((settings->cert == NULL) == (settings->key == NULL) &&
+        (settings->client_ca == NULL || settings->cert != NULL))
+        return true;
+    *ret_exit = command_refuse(command, "TLS needs --tls-cert and --tls-key, both");
+    return false;
+}
+
+enum muster_rc service_tls_open(struct muster_env *env, const struct service_tls_settings *settings,
+                                struct muster_tls **ret_tls, struct muster_error *ret_error)
+{
+    const struct muster_tls_options options = {.cert_file = settings->cert,
+                                               .key_file = settings->key,
+                                               .ca_file = settings->client_ca,
+                                               .is_peer_required = settings->client_ca != NULL};
+
+    if (settings->cert == NULL)
+        return MUSTER_OK;
+    return muster_tls_open(env, &options, ret_tls, ret_error);
+}
+
+enum muster_rc service_authorization_new(struct muster_env *env,
+                                         const struct service_tls_settings *settings,
+                                         struct muster_authorization **ret_authorization,
+                                         struct muster_error *ret_error)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    enum muster_rc rc;
+
+    if (settings->authorization == NULL)
+        return MUSTER_OK;
+    rc = muster_files_read(env->files, env->mem, settings->authorization, POLICY_BYTES_MAX, &text,
+                           &bytes);
+    if (rc != MUSTER_OK)
+        return muster_error_set(ret_error, rc, "--authorization %.150s cannot be read: %s",
+                                settings->authorization, muster_rc_text(rc));
+    rc = muster_authorization_parse(env, text, ret_authorization, ret_error);
+    muster_mem_free(env->mem, text);
+    return rc;
+}
