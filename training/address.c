@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <muster/listen.h>
 #include <muster/stream.h>
 
 #define LOOK_UP_WITHIN_NS (10 * MUSTER_NS_PER_S)

@@ -4,7 +4,7 @@
 
 #include <muster/env.h>
 #include <muster/http.h>
-#include <muster/resolver_watch.h>
+#include <muster/resolver.h>
 
 #include "cluster/node/member.h"
 

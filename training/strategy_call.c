@@ -1,7 +1,7 @@
 /* Calls of operations: started on the current group, waited for in the driver's seat. */
 #include <string.h>
 
-#include <muster/reduction.h>
+#include <muster/collective.h>
 
 #include "collective/group/group.h"
 #include "training/strategy_call.h"

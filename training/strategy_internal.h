@@ -5,11 +5,10 @@
 
 #include <stdatomic.h>
 
+#include <muster/collective.h>
 #include <muster/env.h>
 #include <muster/runtime.h>
 #include <muster/strategy.h>
-#include <muster/strategy_split.h>
-#include <muster/tensor_list.h>
 
 #include "cluster/node/member.h"
 #include "collective/group/group.h"

@@ -1,8 +1,7 @@
 /* The strategy's blocking operations: each fills in a call. */
 #include <string.h>
 
-#include <muster/all_reduce.h>
-#include <muster/message.h>
+#include <muster/collective.h>
 
 #include "collective/group/group.h"
 #include "training/strategy_call.h"

@@ -1,5 +1,5 @@
 /* Elections: a place in a queue whose keys carry the candidates' words. */
-#include <muster/election.h>
+#include <muster/locks.h>
 
 static struct muster_election *election_of(struct muster_place *place)
 {

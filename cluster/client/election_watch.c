@@ -1,6 +1,6 @@
 /* Observers of an election: a range for the leader, then a watch of its key, or of all when nobody
  * leads. */
-#include <muster/election_watch.h>
+#include <muster/locks.h>
 
 #include <string.h>
 

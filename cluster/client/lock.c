@@ -1,5 +1,5 @@
 /* Locks: a place in a queue whose keys have no value. */
-#include <muster/lock.h>
+#include <muster/locks.h>
 
 static struct muster_lock *lock_of(struct muster_place *place)
 {

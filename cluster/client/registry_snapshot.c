@@ -1,5 +1,5 @@
 /* Snapshots read by the registry client: one stream, begun again elsewhere as long as nothing came. */
-#include <muster/registry_snapshot.h>
+#include <muster/registry.h>
 
 #include "cluster/client/registry_client_internal.h"
 

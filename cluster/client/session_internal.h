@@ -2,7 +2,7 @@
 #ifndef MUSTER_CLUSTER_SESSION_INTERNAL_H
 #define MUSTER_CLUSTER_SESSION_INTERNAL_H
 
-#include <muster/place.h>
+#include <muster/locks.h>
 
 /** A place has ended: the session may be waiting for that. */
 void muster_session_check_ended(struct muster_session *session);

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <muster/poller.h>
+#include <muster/loop.h>
 
 #include "cluster/node/node_internal.h"
 #include "cluster/membership/progress_proto.h"

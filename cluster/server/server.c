@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <muster/rpc_health.h>
+#include <muster/rpc.h>
 #include <muster/trace.h>
 
 #include "cluster/server/worker_service.h"

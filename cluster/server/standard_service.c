@@ -3,8 +3,7 @@
 
 #include <stddef.h>
 
-#include <muster/rpc_health.h>
-#include <muster/rpc_reflection.h>
+#include <muster/rpc.h>
 
 #include "proto/coordination_tensorflow.muster.h"
 #include "proto/etcd.muster.h"

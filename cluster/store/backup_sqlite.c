@@ -12,7 +12,7 @@
 
 #include <sqlite3.h>
 
-#include <muster/registry_backup.h>
+#include <muster/registry.h>
 
 #include "net/tls/crypto.h"
 

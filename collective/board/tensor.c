@@ -1,5 +1,5 @@
 /* Tensors that the other processes of the host map. */
-#include <muster/tensor.h>
+#include <muster/collective.h>
 
 #include "runtime/system/host_share.h"
 

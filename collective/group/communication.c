@@ -1,5 +1,5 @@
 /* Communication options as values. */
-#include <muster/communication.h>
+#include <muster/view.h>
 
 #include <stddef.h>
 #include <strings.h>

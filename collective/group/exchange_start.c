@@ -1,5 +1,5 @@
 /* Starting exchanges and operations on uneven parts: what the caller asks for is checked. */
-#include <muster/exchange.h>
+#include <muster/collective.h>
 
 #include <string.h>
 

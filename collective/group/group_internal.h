@@ -3,16 +3,13 @@
 #define MUSTER_COLLECTIVE_GROUP_INTERNAL_H
 
 #include <muster/backend.h>
-#include <muster/exchange.h>
-#include <muster/poller.h>
+#include <muster/collective.h>
+#include <muster/loop.h>
 
 #include "collective/plan/plan.h"
 #include "collective/group/shm/shm.h"
 #include "collective/view/topology.h"
 #include "collective/wire/wire.h"
-
-#include <muster/all_reduce.h>
-#include <muster/split.h>
 
 #define MUSTER_DESCRIPTION_TEXT_BYTES 96
 /* Of one tensor: far above any memory, far below any overflow. */

@@ -2,7 +2,7 @@
 #include "collective/group/group_internal.h"
 #include "collective/kernel/packing.h"
 
-#include <muster/tensor_list.h>
+#include <muster/collective.h>
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* One message: starting, sending, deadlines and cancel. */
-#include <muster/message.h>
+#include <muster/collective.h>
 
 #include <assert.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* Splits of a group: which member takes part in an operation of which lane. */
 #include "collective/group/group_internal.h"
 
+#include <muster/collective.h>
 #include <muster/hash.h>
-#include <muster/split.h>
 
 #include <assert.h>
 #include <string.h>

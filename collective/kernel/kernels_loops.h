@@ -9,7 +9,7 @@
 
 #include "collective/kernel/kernels.h"
 
-#include <muster/half.h>
+#include <muster/collective.h>
 
 #ifndef KERNEL_PATH
 #define KERNEL_PATH   "none"

@@ -2,7 +2,7 @@
 #ifndef MUSTER_COLLECTIVE_PACKING_H
 #define MUSTER_COLLECTIVE_PACKING_H
 
-#include <muster/tensor.h>
+#include <muster/collective.h>
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -3,7 +3,7 @@
 #define MUSTER_COLLECTIVE_PLAN_H
 
 #include <muster/collective.h>
-#include <muster/plan_parameters.h>
+#include <muster/view.h>
 
 #include "collective/view/topology.h"
 

@@ -2,7 +2,7 @@
 #ifndef MUSTER_COLLECTIVE_PLAN_PROTO_H
 #define MUSTER_COLLECTIVE_PLAN_PROTO_H
 
-#include <muster/plan_parameters.h>
+#include <muster/view.h>
 
 #include "proto/membership.pb-c.h"
 

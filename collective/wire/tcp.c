@@ -2,7 +2,7 @@
  * epochs. */
 #include "collective/wire/wire_tcp_internal.h"
 
-#include <muster/poller.h>
+#include <muster/loop.h>
 
 #include <assert.h>
 #include <string.h>

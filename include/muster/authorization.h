@@ -5,9 +5,9 @@
 
 #include <muster/base.h>
 #include <muster/env.h>
-#include <muster/identity.h>
-#include <muster/interceptor.h>
+#include <muster/rpc.h>
 #include <muster/status.h>
+#include <muster/tls.h>
 
 MUSTER_BEGIN
 

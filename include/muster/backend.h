@@ -5,9 +5,7 @@
 
 #include <muster/base.h>
 #include <muster/collective.h>
-#include <muster/reduction.h>
 #include <muster/status.h>
-#include <muster/tensor.h>
 
 MUSTER_BEGIN
 

@@ -1,15 +1,60 @@
-/* A gRPC client's way to a service: connections that come and go, and what is wanted of calls. */
+/* When a client sends a failed call again (gRPC A6).
+ *
+ * A call is repeated while nothing of a response has come: the server answered with a status alone
+ * (Trailers-Only), reset the stream, or the connection broke. What the call has sent is kept for
+ * that, up to replay_max_bytes of the channel's options; beyond them, and from the first response
+ * headers on, the call is committed to its attempt. The call's deadline spans all attempts. What
+ * the server has never seen is sent again without any policy and does not count. */
 #ifndef MUSTER_CHANNEL_H
 #define MUSTER_CHANNEL_H
 
 #include <muster/base.h>
 #include <muster/env.h>
-#include <muster/method_policy.h>
-#include <muster/retry_policy.h>
 #include <muster/status.h>
 #include <muster/tls.h>
 
 MUSTER_BEGIN
+
+#define MUSTER_RETRY_ATTEMPTS_MAX 5
+
+/** The bit of a status in codes. */
+#define MUSTER_RETRY_ON(rc) (1u << (rc))
+
+/** attempts_max 0 or 1: no repetition. The wait before the n-th one is backoff_base_ns times
+ * backoff_multiplier to the power of n - 1, at most backoff_max_ns, jittered by 20 %. A server
+ * that sends "grpc-retry-pushback-ms" sets the wait itself; one that it makes negative (or no
+ * number) ends the call. */
+struct muster_retry_policy {
+    unsigned attempts_max;     /* with the first; above MUSTER_RETRY_ATTEMPTS_MAX: that many */
+    uint32_t codes;            /* MUSTER_RETRY_ON(MUSTER_UNAVAILABLE) | ... */
+    uint64_t backoff_base_ns;  /* of the first repetition; > 0 */
+    uint64_t backoff_max_ns;   /* > 0 */
+    double backoff_multiplier; /* > 0 */
+};
+
+/** A channel counts tokens, tokens_max at first: a failure with a retryable status (or a negative
+ * pushback) costs one, a success gives token_ratio back. At tokens_max / 2 or fewer nothing is
+ * repeated. */
+struct muster_retry_throttle {
+    unsigned tokens_max; /* 1 ... 1,000; 0: no throttle */
+    double token_ratio;  /* > 0; to three decimals */
+};
+
+/* What a client wants of the calls of a method, a service, or all methods. */
+
+#define MUSTER_METHOD_POLICIES_MAX 1024
+
+/** Of several that fit a call, the most precise one holds alone: method, then service, then all. */
+struct muster_method_policy {
+    const char *method;        /* "/package.Service/Method", "/package.Service/", or NULL: all */
+    uint64_t timeout_ns;       /* 0: none. Of this and the call's own deadline the earlier holds */
+    bool wait_for_ready;       /* also for calls that do not ask for it */
+    size_t request_max_bytes;  /* of one message, 0: no limit; a larger send: RESOURCE_EXHAUSTED */
+    size_t response_max_bytes; /* of one message, 0: as the channel; larger: RESOURCE_EXHAUSTED */
+    struct muster_retry_policy retry;
+};
+
+/* A gRPC client's way to a service: connections that come and go, and what is wanted of calls. */
 
 struct muster_interceptor; /* interceptor.h */
 struct muster_channel;

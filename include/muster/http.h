@@ -2,7 +2,9 @@
 #ifndef MUSTER_HTTP_H
 #define MUSTER_HTTP_H
 
+#include <muster/address.h>
 #include <muster/base.h>
+#include <muster/credentials.h>
 #include <muster/env.h>
 #include <muster/list.h>
 #include <muster/loop.h>
@@ -97,7 +99,7 @@ MUSTER_API void muster_http_request_fini(struct muster_http_request *request);
 
 /**
  * Send one request and receive its answer, through redirects. An answer of any status is MUSTER_OK;
- * muster_http_check tells what a status means. Most callers want muster/http_call.h: retries,
+ * muster_http_check tells what a status means. Most callers want muster/http.h: retries,
  * tokens.
  *
  * A redirect is followed at most redirects_max times, never from https to http, and, when the
@@ -192,6 +194,165 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_http_curl_open(
 /** Open requests end with CANCELLED, then closed (may be NULL) runs last and the client is freed.
  */
 MUSTER_API void muster_http_close(struct muster_http *http, muster_http_close_fn *closed);
+
+/* A request with manners: tokens, retries with backoff, Retry-After, all within one deadline. */
+
+struct muster_http_call;
+struct muster_http_memory; /* within the library */
+typedef void muster_http_call_fn(struct muster_http_call *call, enum muster_rc rc);
+
+#define MUSTER_HTTP_ATTEMPTS_DEFAULT 5u
+
+/** When and how often to try again; zero fields: the default. */
+struct muster_http_retry {
+    uint32_t attempts_max;       /* 5, the first included; 1: never again */
+    uint64_t backoff_first_ns;   /* 200 ms; doubles, each moved by up to half at random */
+    uint64_t backoff_max_ns;     /* 10 s */
+    uint64_t attempt_timeout_ns; /* of one attempt; default: the call's deadline alone */
+};
+
+enum muster_http_call_state {
+    MUSTER_HTTP_CALL_IDLE,
+    MUSTER_HTTP_CALL_TOKEN,   /* waits for the credentials */
+    MUSTER_HTTP_CALL_SENDING, /* waits for the answer */
+    MUSTER_HTTP_CALL_WAITING, /* waits before the next attempt */
+};
+
+/** Caller's memory: init once, start any number of times one after the other, fini at the end. */
+struct muster_http_call {
+    void *data;
+    /* Set before start, as for muster_http_start: url, headers, body, deadline_ns, source, ...; the
+     * answer is in it too. request.data is the call's own: on_body finds the call by
+     * MUSTER_CONTAINER_OF. */
+    struct muster_http_request request;
+    struct muster_credentials *credentials; /* borrowed until done; NULL: none */
+    struct muster_http_retry retry;
+    bool is_token_missing; /* in done: the credentials failed, the server was not asked */
+    struct muster_http_memory *memory; /* a GET may be answered "as before", which gives the answer
+                                          from there; borrowed until done; NULL: asked in full */
+    bool is_idempotent; /* a POST that may be sent twice; GET, HEAD, PUT, DELETE, OPTIONS always may
+                         */
+    /* private */
+    struct muster_env *env;
+    muster_http_call_fn *done;
+    enum muster_http_call_state state;
+    struct muster_token_get token_get;
+    struct muster_timer timer;
+    struct muster_task task;                  /* the end of a cancelled wait */
+    const struct muster_http_header *headers; /* the caller's */
+    size_t header_count;
+    struct muster_http_header *all_headers; /* the caller's and Authorization */
+    char *authorization;                    /* "Bearer ..." of the last attempt */
+    char *etag;                             /* that is asked about */
+    uint64_t deadline_ns;
+    uint32_t attempt;
+    bool has_refreshed; /* the token, after a 401 */
+    bool is_cancelled;
+};
+
+MUSTER_API void muster_http_call_init(struct muster_http_call *call, void *data);
+MUSTER_API void muster_http_call_fini(struct muster_http_call *call);
+
+/**
+ * Send call->request by env->http, with a token of call->credentials; again after a connection
+ * failure, 408, 429 or 5xx (but 501) while attempts and the deadline last and the method may be
+ * repeated. A Retry-After is obeyed when it ends before the deadline; otherwise the answer is given
+ * as it is. After a 401 the token is fetched anew, once. A body that began to stream is not asked
+ * for again.
+ *
+ * The answer of the last attempt is in call->request with MUSTER_OK, whatever its status: see
+ * muster_http_check(&call->request, ...).
+ *
+ * Errors:  as muster_http_start, in call->request.error; those of the credentials.
+ * Thread:  loop only; done never runs inside this call.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_http_call_start(struct muster_http_call *call,
+                                                                   struct muster_env *env,
+                                                                   muster_http_call_fn *done);
+/** Idempotent; done still comes, with CANCELLED unless it had already won. */
+MUSTER_API void muster_http_call_cancel(struct muster_http_call *call);
+
+/* A small HTTP/1.1 server for people and probes: /healthz, /metrics and pages that others add. */
+
+struct muster_http_server;
+struct muster_http_page;
+struct muster_http_reply;
+struct muster_health_check;
+
+typedef void muster_http_server_close_fn(struct muster_http_server *server);
+/** Fill reply; it is sent when this returns. */
+typedef void muster_http_page_fn(struct muster_http_page *page, struct muster_http_reply *reply);
+/** OK, or why not: ret_error's text is shown to whoever asks. Must answer at once. */
+typedef enum muster_rc muster_health_check_fn(struct muster_health_check *check,
+                                              struct muster_error *ret_error);
+
+/** Caller's memory, borrowed from add to remove (or to the server's close). */
+struct muster_http_page {
+    void *data;
+    const char *path; /* "/status"; borrowed */
+    muster_http_page_fn *on_request;
+    /* private */
+    struct muster_list node;
+};
+
+/** Caller's memory, borrowed from add to remove (or to the server's close). */
+struct muster_health_check {
+    void *data;
+    const char *name; /* "registry"; borrowed */
+    muster_health_check_fn *check;
+    /* private */
+    struct muster_list node;
+};
+
+/**
+ * Serve `/healthz` (200 "ok", or 503 and one line per failed check) and `/metrics` (env->metrics in
+ * Prometheus text) on address, by GET and HEAD.
+ *
+ * Owns:    gives; borrows env until closed.
+ * Errors:  as muster_listener_open; UNIMPLEMENTED on a simulated loop.
+ * Limits:  16 KiB of headers, 64 KiB of body, 30 s per idle connection.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_http_server_open(
+    struct muster_env *env, const struct muster_address *address,
+    struct muster_http_server **ret_server, struct muster_error *ret_error);
+MUSTER_API const struct muster_address *muster_http_server_address(
+    const struct muster_http_server *server);
+/** Connections are cut, then closed (may be NULL) runs. */
+MUSTER_API void muster_http_server_close(struct muster_http_server *server,
+                                         muster_http_server_close_fn *closed);
+MUSTER_API void muster_http_server_set_data(struct muster_http_server *server, void *data);
+MUSTER_API void *muster_http_server_data(const struct muster_http_server *server);
+
+/** ALREADY_EXISTS: the path is taken. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_http_page_add(struct muster_http_server *server,
+                                                                 struct muster_http_page *page);
+/** Idempotent. */
+MUSTER_API void muster_http_page_remove(struct muster_http_page *page);
+MUSTER_API void muster_health_check_add(struct muster_http_server *server,
+                                        struct muster_health_check *check);
+/** Idempotent. */
+MUSTER_API void muster_health_check_remove(struct muster_health_check *check);
+
+/* A reply starts as 200, "text/plain; charset=utf-8", empty. */
+MUSTER_API void muster_http_reply_set_status(struct muster_http_reply *reply, int status);
+/** type is static text. */
+MUSTER_API void muster_http_reply_set_type(struct muster_http_reply *reply, const char *type);
+/** Append a copy to the body. Without memory the reply becomes 500. */
+MUSTER_API void muster_http_reply_add(struct muster_http_reply *reply, const void *bytes,
+                                      size_t count);
+MUSTER_API void muster_http_reply_printf(struct muster_http_reply *reply, const char *fmt, ...)
+    MUSTER_PRINTF(2, 3);
+/** Add a header of the reply; name and value are copied. Without memory the reply becomes 500. */
+MUSTER_API void muster_http_reply_add_header(struct muster_http_reply *reply, const char *name,
+                                             const char *value);
+/** A header of the request (names are compared without case), or NULL. Borrowed during on_request.
+ */
+MUSTER_API const char *muster_http_reply_request_header(const struct muster_http_reply *reply,
+                                                        const char *name);
+/** The value of a query parameter of the request ("?name=value", decoded), or NULL. Borrowed during
+ * on_request. */
+MUSTER_API const char *muster_http_reply_query(const struct muster_http_reply *reply,
+                                               const char *name);
 
 MUSTER_END
 

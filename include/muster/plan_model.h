@@ -5,7 +5,7 @@
 
 #include <muster/base.h>
 #include <muster/mem.h>
-#include <muster/plan_parameters.h>
+#include <muster/view.h>
 
 MUSTER_BEGIN
 

@@ -44,6 +44,30 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_proto_pack(struct muster_mem 
                                                               const void *message, void **ret_bytes,
                                                               size_t *ret_size);
 
+/* .proto files as data of the program: what reflection answers with. protoc-gen-muster makes them. */
+
+/** One extension: which number of which message it takes. */
+struct muster_descriptor_extension {
+    const char *extendee; /* "pkg.Message"; NULL ends a table */
+    int32_t number;
+};
+
+/** One .proto file. Static; its tables of names end with NULL. */
+struct muster_descriptor_file {
+    const char *name;  /* "dir/file.proto" */
+    const void *bytes; /* a FileDescriptorProto, without comments */
+    size_t size;
+    const char *const *symbols; /* full names of services, methods, messages, enums, extensions */
+    const char *const *imports; /* names of files */
+    const struct muster_descriptor_extension *extensions;
+};
+
+/** A file and all that it imports; imported ones come first. Static. */
+struct muster_descriptors {
+    const struct muster_descriptor_file *files;
+    size_t count;
+};
+
 MUSTER_END
 
 #endif

@@ -6,6 +6,7 @@
 #include <muster/env.h>
 #include <muster/list.h>
 #include <muster/loop.h>
+#include <muster/mem.h>
 #include <muster/rpc.h>
 #include <muster/status.h>
 
@@ -317,6 +318,150 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_registry_watch_start(
 /** Synchronous: no callback follows. Idempotent on a started watch; may be called from its
  * callbacks. */
 MUSTER_API void muster_registry_watch_stop(struct muster_registry_watch *watch);
+
+/* A session: a lease that is kept alive, and what hangs on it: locks, candidates, places in queues.
+ */
+
+struct muster_session;
+
+typedef void muster_session_opened_fn(struct muster_session *session, enum muster_rc rc);
+typedef void muster_session_lost_fn(struct muster_session *session);
+typedef void muster_session_closed_fn(struct muster_session *session);
+
+#define MUSTER_SESSION_TTL_S 60 /* etcd's default */
+
+/** Caller's memory until opened with an error, or closed. */
+struct muster_session {
+    void *data;
+    int64_t lease;             /* id, from opened on; keys may be put with it */
+    struct muster_error error; /* of an open that failed */
+    /* private */
+    muster_session_opened_fn *opened;
+    muster_session_lost_fn *on_lost;
+    muster_session_closed_fn *closed;
+    struct muster_registry *registry;
+    struct muster_registry_lease keeper;
+    struct muster_registry_op op; /* the revocation */
+    struct muster_task task;      /* the end */
+    struct muster_list places;
+    bool is_granted, is_lost, is_closing, is_revoked;
+};
+
+/**
+ * Grant a lease and keep it alive. While the session lives, what was made with it lives.
+ *
+ * Units:   ttl_s seconds (0: 60) that others wait after the death of this process; deadline_ns of
+ *          the grant.
+ * Owns:    borrows session until closed; borrows registry, which must be closed later.
+ * Errors:  returned FAILED_PRECONDITION (registry closing), RESOURCE_EXHAUSTED; by opened those of
+ *          a registry operation.
+ * Order:   opened once. After OK on_lost at most once, after the on_lost of all that hangs on it:
+ *          the registry says that the lease is gone, or it could not be asked for a whole TTL.
+ * Thread:  loop only.
+ * Source:  etcd client/v3/concurrency, Session.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_session_open(
+    struct muster_session *session, struct muster_registry *registry, uint64_t ttl_s,
+    uint64_t deadline_ns, muster_session_opened_fn *opened, muster_session_lost_fn *on_lost);
+
+/** End what hangs on it (who waits ends with CANCELLED, who holds is told nothing), revoke the
+ * lease, so that others need not wait for its end, then closed. Also after on_lost; before opened,
+ * closed comes in its stead. */
+MUSTER_API void muster_session_close(struct muster_session *session,
+                                     muster_session_closed_fn *closed);
+
+/* A backup of a registry that lives on, read through its API. */
+
+struct muster_registry_snapshot;
+
+typedef void muster_registry_snapshot_bytes_fn(struct muster_registry_snapshot *snapshot,
+                                               struct muster_bytes bytes);
+typedef void muster_registry_snapshot_done_fn(struct muster_registry_snapshot *snapshot,
+                                              enum muster_rc rc);
+
+/** Caller's memory until done. */
+struct muster_registry_snapshot {
+    void *data;
+    uint64_t bytes; /* shown so far */
+    struct muster_error error;
+    /* private */
+    muster_registry_snapshot_bytes_fn *on_bytes;
+    muster_registry_snapshot_done_fn *done;
+    struct muster_registry *registry;
+    struct muster_call call;
+    struct muster_timer again;
+    struct muster_task ended;
+    struct muster_list node;
+    size_t endpoint;
+    uint64_t generation, deadline_ns, backoff_ns;
+    enum muster_rc result;
+    bool is_calling;
+};
+
+/**
+ * Read a consistent copy while others write: on_bytes shows all of it in order, the last 32 bytes
+ * being the SHA-256 of those before. Of `muster registry` it is what muster_registry_backup_restore
+ * takes, of an etcd what `etcdctl snapshot restore` takes.
+ *
+ * Errors:  returned FAILED_PRECONDITION (closing); by done UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED,
+ *          RESOURCE_EXHAUSTED (another is being taken), UNAUTHENTICATED, PERMISSION_DENIED,
+ *          INTERNAL (no answer of this method).
+ * Thread:  loop only.
+ * Source:  etcdserverpb.Maintenance.Snapshot.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_registry_snapshot_start(
+    struct muster_registry_snapshot *snapshot, struct muster_registry *registry,
+    uint64_t deadline_ns, muster_registry_snapshot_bytes_fn *on_bytes,
+    muster_registry_snapshot_done_fn *done);
+/** Idempotent; done still comes, with CANCELLED unless it had already won. */
+MUSTER_API void muster_registry_snapshot_cancel(struct muster_registry_snapshot *snapshot);
+
+/* Copies of a registry's data, and a registry made from one. */
+
+/** What a restored registry's revision is ahead of the backup's: more than was ever written since. */
+#define MUSTER_REGISTRY_RESTORE_REVISIONS INT64_C(1000000000)
+
+/**
+ * Write a backup of the data file `data`, which nobody serves now (of a living registry:
+ * muster_registry_snapshot_start). A backup is the data and their SHA-256. It is there whole or not
+ * at all, whenever the power fails, and stays once this returns.
+ *
+ * Errors:  ALREADY_EXISTS (output is there), FAILED_PRECONDITION (somebody has data open), NOT_FOUND,
+ *          PERMISSION_DENIED, DATA_LOSS (no registry file, or a damaged one), RESOURCE_EXHAUSTED.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_registry_backup_write(
+    struct muster_mem *mem, const char *data, const char *output, struct muster_error *ret_error);
+
+/**
+ * Give the file `temporary`, written through fd, the name `path` instead: whole, and to stay when
+ * the power fails. For a snapshot of a living registry that was read into a file. After an error
+ * the caller deletes it.
+ *
+ * Shape:   both names in one folder.
+ * Errors:  ALREADY_EXISTS (path is there), PERMISSION_DENIED, RESOURCE_EXHAUSTED, UNAVAILABLE.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_registry_backup_publish(
+    int fd, const char *temporary, const char *path, struct muster_error *ret_error);
+
+struct muster_registry_restored {
+    int64_t revision; /* of the registry that was made */
+    int64_t keys;
+    int64_t leases;
+};
+
+/**
+ * Make the data file `data` from a backup: all of it, or nothing, as muster_registry_backup_write.
+ *
+ * The new registry is another cluster, and its revision is MUSTER_REGISTRY_RESTORE_REVISIONS higher,
+ * everything older compacted: whoever watched the old one is told to read again instead of
+ * believing that nothing has happened. Leases have their full time from the moment it is served.
+ *
+ * Errors:  ALREADY_EXISTS (data is there), NOT_FOUND, PERMISSION_DENIED, DATA_LOSS (torn, damaged,
+ *          or something else), RESOURCE_EXHAUSTED; the text says what and what to do.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_registry_backup_restore(
+    struct muster_mem *mem, const char *from, const char *data,
+    struct muster_registry_restored *ret_restored, struct muster_error *ret_error);
 
 MUSTER_END
 

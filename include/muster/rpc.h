@@ -14,7 +14,7 @@
 #include <muster/base.h>
 #include <muster/channel.h>
 #include <muster/env.h>
-#include <muster/identity.h>
+#include <muster/proto.h>
 #include <muster/status.h>
 #include <muster/stream.h>
 #include <muster/tls.h>
@@ -324,6 +324,166 @@ MUSTER_API size_t muster_rpc_queued_bytes(const struct muster_rpc *rpc);
 MUSTER_API void muster_rpc_finish(struct muster_rpc *rpc, enum muster_rc rc, const char *message);
 /** Trailing metadata (copied); before finish. */
 MUSTER_API void muster_rpc_set_trailers(struct muster_rpc *rpc, struct muster_metadata metadata);
+
+/* Functions that see each call of a channel or a server, add metadata to it, or refuse it.
+ *
+ * A chain is an array of pointers in the options of the channel or server. on_start and on_send
+ * run in the order of the array, all others in the opposite one. A chain of none costs nothing,
+ * and none allocates. */
+
+#define MUSTER_INTERCEPTORS_MAX 8
+
+struct muster_interceptor;
+
+/** One call as an interceptor sees it. Valid during the function that gets it; what it points to
+ * as well. */
+struct muster_intercepted {
+    void *data; /* of this interceptor and this call: NULL in on_start, then what it left there */
+    const struct muster_interceptor *interceptor;
+    struct muster_env *env;
+    const char *method;              /* "/package.Service/Method" */
+    struct muster_metadata metadata; /* of the request, decoded; at a client in on_start only */
+    uint64_t start_ns;               /* loop time of on_start */
+    uint64_t deadline_ns;            /* absolute loop time; UINT64_MAX: none */
+    struct muster_call *call;        /* at a client, else NULL */
+    struct muster_rpc *rpc;          /* at a server, else NULL: muster_rpc_peer and the like */
+    /* private */
+    struct muster_grpc_metadata *added;
+};
+
+struct muster_intercepted_message {
+    const struct iovec *pieces; /* in order; plain, whatever goes over the wire */
+    size_t count;
+    size_t bytes;      /* of all pieces */
+    size_t wire_bytes; /* as sent or received: compressed or not, without its prefix */
+};
+
+struct muster_intercepted_end {
+    enum muster_rc rc;    /* client: the outcome. Server: the status sent; when none was, why */
+    const char *text;     /* grpc-message; at a server "" */
+    uint64_t duration_ns; /* since on_start */
+    struct muster_metadata trailing; /* client: received. Server: sent */
+};
+
+/** Each function may be NULL. The struct is borrowed until the channel or server is closed. The
+ * functions run on the loop and must not end or start anything of the call that they see. */
+struct muster_interceptor {
+    void *data; /* the owner's */
+    /* A client's call before anything is sent, a server's before its method sees it. Other than
+     * OK: the call ends with that status and the error's text; of the interceptors before this one
+     * on_end runs, of this one and those behind it nothing more. */
+    enum muster_rc (*on_start)(struct muster_intercepted *call, struct muster_error *ret_error);
+    /* A message is queued (client: of the request; server: of the response), or is shown next. */
+    void (*on_send)(struct muster_intercepted *call,
+                    const struct muster_intercepted_message *message);
+    void (*on_receive)(struct muster_intercepted *call,
+                       const struct muster_intercepted_message *message);
+    /* Client: the call goes to a connection (attempt 1, 2, ...), and what became of that. */
+    void (*on_attempt)(struct muster_intercepted *call, unsigned attempt);
+    void (*on_attempt_end)(struct muster_intercepted *call, enum muster_rc rc);
+    /* Exactly once for each on_start that gave OK; just before the call's own done or on_end. */
+    void (*on_end)(struct muster_intercepted *call, const struct muster_intercepted_end *end);
+};
+
+/** In on_start: metadata (copied) of the request at a client; at a server of the response, sent
+ * with its headers when it has any. Errors: INVALID_ARGUMENT (a name or value that gRPC does not
+ * allow), RESOURCE_EXHAUSTED, FAILED_PRECONDITION (not in on_start). */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_intercepted_add(struct muster_intercepted *call,
+                                                                   const char *name,
+                                                                   const void *value,
+                                                                   size_t value_bytes);
+
+/* The health service of a gRPC server (grpc.health.v1): what load balancers, `grpc` probes of
+ * Kubernetes and clients ask before they send calls. */
+
+struct muster_rpc_health;
+
+/** grpc.health.v1.HealthCheckResponse.ServingStatus. */
+enum muster_health_status {
+    MUSTER_HEALTH_UNKNOWN = 0,
+    MUSTER_HEALTH_SERVING = 1,
+    MUSTER_HEALTH_NOT_SERVING = 2,
+    MUSTER_HEALTH_SERVICE_UNKNOWN = 3,
+};
+
+/**
+ * Serve Check, Watch and List on `server`. The empty name, the whole server, is SERVING at first.
+ *
+ * When the server begins to close, all services are NOT_SERVING and each Watch ends with
+ * UNAVAILABLE after it has been told, so that none of them holds up the drain.
+ *
+ * Bounds:  1,000 open Watch calls, beyond them RESOURCE_EXHAUSTED; a Watch that does not read is
+ *          told the newest status alone; List answers RESOURCE_EXHAUSTED beyond 100 services;
+ *          names of at most 1,024 bytes.
+ * Owns:    the health belongs to server and ends with it.
+ * Errors:  ALREADY_EXISTS when somebody serves it, RESOURCE_EXHAUSTED.
+ * Source:  grpc/doc/health-checking.md, gRFC A90.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_rpc_health_open(
+    struct muster_rpc_server *server, struct muster_rpc_health **ret_health);
+/** service: "package.Service", "" for the whole server. MUSTER_HEALTH_SERVICE_UNKNOWN forgets it.
+ * After a shut-down nothing changes any more. Errors: INVALID_ARGUMENT (name too long),
+ * RESOURCE_EXHAUSTED. */
+MUSTER_API enum muster_rc muster_rpc_health_set(struct muster_rpc_health *health,
+                                                const char *service,
+                                                enum muster_health_status status);
+/** All services are NOT_SERVING from now on, before the server closes: so that clients go elsewhere
+ * first. */
+MUSTER_API void muster_rpc_health_shut_down(struct muster_rpc_health *health);
+
+/* What gRPC calls cost, under the names of gRFC A66, and what connections do, as channelz counts
+ * it: for env->metrics, and so for /metrics. */
+
+struct muster_rpc_metrics;
+
+/**
+ * Count the calls of all servers and channels that are opened while env->rpc_metrics is what this
+ * gives: open it before them, close it after them.
+ *
+ * Servers:  grpc_server_call_started_total{grpc_method}, grpc_server_call_duration_seconds,
+ *           grpc_server_call_sent_total_compressed_message_size_bytes and …_rcvd_…
+ *           {grpc_method, grpc_status}.
+ * Channels: grpc_client_attempt_started_total{grpc_method, grpc_target},
+ *           grpc_client_attempt_duration_seconds, grpc_client_attempt_sent_… and _rcvd_…,
+ *           grpc_client_call_duration_seconds {grpc_method, grpc_target, grpc_status}.
+ * Both:     muster_rpc_server_…{server} and muster_rpc_channel_…{target}: connections,
+ *           connections_opened_total, streams_started_total, streams_succeeded_total,
+ *           streams_failed_total, messages_sent_total, messages_received_total,
+ *           keepalives_sent_total. server is the first address listened on.
+ *           Of servers also unsent_bytes, unsent_refusals_total, unsent_expulsions_total: answers
+ *           that wait to be sent, and what came of too many (unsent_max_bytes in muster/rpc.h).
+ *
+ * Units:    seconds, from the turn of the loop in which a call came or began; bytes of messages as they are
+ *           on the wire, without gRPC's and HTTP/2's framing.
+ * Bounds:   methods that a server has not are "other". 512 pairs of method and target, 128 servers
+ *           and targets have series of their own; what comes behind them is "other".
+ * Owns:     gives; borrows env until closed.
+ * Errors:   FAILED_PRECONDITION (env->metrics is NULL), RESOURCE_EXHAUSTED.
+ * Source:   gRFC A66 (names, labels, buckets), gRFC A14 (counters of sockets).
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_rpc_metrics_open(
+    struct muster_env *env, struct muster_rpc_metrics **ret_metrics);
+/** Takes; NULL is accepted. Before env->metrics is closed. */
+MUSTER_API void muster_rpc_metrics_close(struct muster_rpc_metrics *metrics);
+
+/* The reflection service of a gRPC server (grpc.reflection.v1 and v1alpha): clients that have no
+ * .proto files, grpcurl for one, ask the server for them. */
+
+/**
+ * Serve ServerReflectionInfo on `server`, under both names.
+ *
+ * The services that are listed are those that the server has methods of, also of later
+ * muster_rpc_server_add; what can be said about them stands in `sets`, which protoc-gen-muster
+ * makes (NAME_descriptors). The files of the health and reflection services are known besides. A
+ * file is sent together with all that it imports.
+ *
+ * Bounds:  a client that does not read is not read from once 256 KiB of answers wait for it.
+ * Owns:    copies the array; borrows what it points at, static as a rule, until server is closed.
+ * Errors:  ALREADY_EXISTS when somebody serves it, RESOURCE_EXHAUSTED.
+ * Source:  grpc/doc/server-reflection.md, gRFC A15.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_rpc_reflection_open(
+    struct muster_rpc_server *server, const struct muster_descriptors *const *sets, size_t count);
 
 MUSTER_END
 

@@ -1,4 +1,4 @@
-/* TLS 1.2 and 1.3: a credential says who we are, whom we trust, and what is demanded of peers. */
+/* Who a peer is, by a certificate that was verified. */
 #ifndef MUSTER_TLS_H
 #define MUSTER_TLS_H
 
@@ -7,6 +7,31 @@
 #include <muster/status.h>
 
 MUSTER_BEGIN
+
+/** Names of a verified certificate. Borrowed from the connection that it came over. */
+struct muster_identity {
+    const char *spiffe_id; /* "spiffe://trust.domain/path"; NULL: none */
+    const char *const *dns_names;
+    size_t dns_name_count;
+    const char *subject; /* "CN=worker-3,O=example" (RFC 2253); may be empty */
+};
+
+/**
+ * Does one of the identity's names match pattern? Names of the certificate count in the order of
+ * gRPC A43: the SPIFFE id, else the DNS names, else the subject. A `*` at one end of pattern
+ * stands for any text ("spiffe://example.org/job/7/" followed by a star); a lone `*` matches every
+ * identity. DNS names are compared without regard to case.
+ *
+ * Errors:  false for identity NULL (a peer that showed no certificate).
+ */
+MUSTER_API bool muster_identity_matches(const struct muster_identity *identity,
+                                        const char *pattern);
+
+/** The name that stands for the identity in logs and texts: the SPIFFE id, else the first DNS name,
+ * else the subject; "nobody" for NULL. Borrowed. */
+MUSTER_API const char *muster_identity_name(const struct muster_identity *identity);
+
+/* TLS 1.2 and 1.3: a credential says who we are, whom we trust, and what is demanded of peers. */
 
 struct muster_tls;
 
@@ -65,6 +90,43 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_tls_reload(struct muster_tls 
 
 /** Wall clock, s since 1970, at which our certificate ends; 0 without one. */
 MUSTER_API uint64_t muster_tls_expires_s(const struct muster_tls *tls);
+
+/* A certificate authority in memory: for a job whose tasks shall know each other, and for tests. */
+
+struct muster_tls_authority;
+
+/** What a certificate says. */
+struct muster_tls_subject {
+    const char *name;      /* CN, at most 64 characters */
+    const char *spiffe_id; /* NULL: none */
+    const char *alt_names; /* "DNS:localhost,IP:127.0.0.1"; NULL: none */
+    uint64_t life_s;       /* from now; begins five minutes ago, for clocks that differ */
+};
+
+/** A new authority with an EC P-256 key that never leaves the process. Borrows env. Gives. Errors:
+ * RESOURCE_EXHAUSTED. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_tls_authority_new(
+    struct muster_env *env, const char *name, struct muster_tls_authority **ret_authority);
+
+#define MUSTER_TLS_SECRET_BYTES_MIN 32
+
+/** The authority whose key follows from secret and name (HKDF-SHA-256, docs/tls.md): the same in every
+ * process that has both, though each signs a certificate of its own with it; what one issues, all who
+ * trust any of them accept. Who has the secret can issue anything: it must be random, and kept.
+ * Borrows env. Gives. Errors: INVALID_ARGUMENT (a shorter secret), RESOURCE_EXHAUSTED. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_tls_authority_derive(
+    struct muster_env *env, const char *name, const void *secret, size_t secret_bytes,
+    struct muster_tls_authority **ret_authority);
+MUSTER_API void muster_tls_authority_free(struct muster_tls_authority *authority);
+
+/** Its own certificate, PEM: what its subjects trust. Borrowed. */
+MUSTER_API const char *muster_tls_authority_pem(const struct muster_tls_authority *authority);
+
+/** A certificate for both ends of connections and its new EC P-256 key, joined in one PEM text.
+ * Gives. Errors: INVALID_ARGUMENT (names that no certificate can carry), RESOURCE_EXHAUSTED. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_tls_authority_issue(
+    struct muster_tls_authority *authority, const struct muster_tls_subject *subject,
+    char **ret_pem, struct muster_error *ret_error);
 
 MUSTER_END
 

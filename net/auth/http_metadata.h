@@ -2,7 +2,7 @@
 #ifndef MUSTER_NET_HTTP_METADATA_H
 #define MUSTER_NET_HTTP_METADATA_H
 
-#include <muster/http_call.h>
+#include <muster/http.h>
 
 #define MUSTER_METADATA_BYTES_MAX (1u << 20) /* of one value */
 #define MUSTER_METADATA_TRY_NS    (3 * MUSTER_NS_PER_S)

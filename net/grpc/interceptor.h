@@ -2,7 +2,7 @@
 #ifndef MUSTER_NET_RPC_INTERCEPTOR_H
 #define MUSTER_NET_RPC_INTERCEPTOR_H
 
-#include <muster/interceptor.h>
+#include <muster/rpc.h>
 
 struct muster_interceptor_chain {
     const struct muster_interceptor *links[MUSTER_INTERCEPTORS_MAX];

@@ -1,6 +1,6 @@
 /* Series of gRPC's metrics: one for each method (and target), with a set of histograms for each
  * status that has come; counters of connections. */
-#include <muster/rpc_metrics.h>
+#include <muster/rpc.h>
 
 #include <stdio.h>
 #include <string.h>

@@ -1,10 +1,10 @@
-/* What one call has cost so far, and where that is counted in the end: muster/rpc_metrics.h. */
+/* What one call has cost so far, and where that is counted in the end: muster/rpc.h. */
 #ifndef MUSTER_NET_RPC_TALLY_H
 #define MUSTER_NET_RPC_TALLY_H
 
 #include <muster/loop.h>
 #include <muster/metrics.h>
-#include <muster/rpc_metrics.h>
+#include <muster/rpc.h>
 #include <muster/status.h>
 
 struct muster_rpc_series; /* of one method, at a client of one target */

@@ -1,5 +1,5 @@
 /* Calls: a request, its token, its repetitions. */
-#include <muster/http_call.h>
+#include <muster/http.h>
 
 #include <assert.h>
 #include <stdio.h>

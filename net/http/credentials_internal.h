@@ -3,7 +3,7 @@
 #define MUSTER_NET_CREDENTIALS_INTERNAL_H
 
 #include <muster/credentials.h>
-#include <muster/http_call.h>
+#include <muster/http.h>
 #include <muster/json.h>
 
 #define MUSTER_CREDENTIALS_TEXT_BYTES 160

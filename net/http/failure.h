@@ -2,7 +2,7 @@
 #ifndef MUSTER_HTTP_FAILURE_H
 #define MUSTER_HTTP_FAILURE_H
 
-#include <muster/http_call.h>
+#include <muster/http.h>
 
 /** What helps, by kind of failure; static texts without a full stop. */
 struct muster_http_remedies {

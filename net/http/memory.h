@@ -2,7 +2,7 @@
 #ifndef MUSTER_NET_HTTP_MEMORY_H
 #define MUSTER_NET_HTTP_MEMORY_H
 
-#include <muster/http_call.h>
+#include <muster/http.h>
 
 #define MUSTER_HTTP_MEMORY_ANSWERS_MAX 1024
 #define MUSTER_HTTP_MEMORY_BYTES_MAX   ((size_t)4 << 20) /* of all URLs, ETags and bodies */

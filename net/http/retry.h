@@ -3,7 +3,7 @@
 #define MUSTER_NET_HTTP_RETRY_H
 
 #include <muster/env.h>
-#include <muster/http_call.h>
+#include <muster/http.h>
 
 #define MUSTER_HTTP_RETRY_AFTER_S_MAX (366u * 24 * 3600) /* longer waits count as this */
 

@@ -1,5 +1,5 @@
 /* The small HTTP/1.1 server on libevent's evhttp, joined to the loop. */
-#include <muster/http_server.h>
+#include <muster/http.h>
 
 #include <assert.h>
 #include <errno.h>

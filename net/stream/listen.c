@@ -1,11 +1,9 @@
 /* "Where to listen" as users write it: text to value, and the address of this host that it means. */
-#include <muster/listen.h>
+#include <muster/stream.h>
 
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <muster/stream.h>
 
 /* --- parsing --- */
 

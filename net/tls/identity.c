@@ -1,5 +1,5 @@
 /* Matching of names from certificates against patterns. */
-#include <muster/identity.h>
+#include <muster/tls.h>
 
 #include <string.h>
 #include <strings.h>

@@ -1,5 +1,5 @@
 /* A certificate authority in memory, by OpenSSL. */
-#include <muster/tls_authority.h>
+#include <muster/tls.h>
 
 #include <openssl/err.h>
 #include <openssl/evp.h>

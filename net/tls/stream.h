@@ -2,7 +2,6 @@
 #ifndef MUSTER_NET_TLS_STREAM_H
 #define MUSTER_NET_TLS_STREAM_H
 
-#include <muster/identity.h>
 #include <muster/stream.h>
 #include <muster/tls.h>
 

@@ -4,7 +4,6 @@
 #define MUSTER_NET_TLS_INTERNAL_H
 
 #include <muster/address.h>
-#include <muster/identity.h>
 #include <muster/tls.h>
 
 struct muster_tls_context; /* one generation of certificate, key and roots */

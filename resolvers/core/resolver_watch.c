@@ -1,5 +1,5 @@
 /* A resolver asked again and again; only changes that have settled are told. */
-#include <muster/resolver_watch.h>
+#include <muster/resolver.h>
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* Two descriptions of one cluster side by side: jobs by name, tasks by index. */
-#include <muster/cluster_diff.h>
+#include <muster/cluster_spec.h>
 
 #include <string.h>
 

@@ -3,8 +3,6 @@
 
 #include <limits.h>
 
-#include <muster/poller.h>
-
 uint64_t muster_loop_now_ns(const struct muster_loop *loop)
 {
     return loop->ops->now_ns(loop);

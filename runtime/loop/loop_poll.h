@@ -3,7 +3,7 @@
 #ifndef MUSTER_RUNTIME_LOOP_POLL_H
 #define MUSTER_RUNTIME_LOOP_POLL_H
 
-#include <muster/poller.h>
+#include <muster/loop.h>
 
 /* Descriptors are looked at every so often, if others are polled meanwhile. */
 #define MUSTER_LOOP_DESCRIPTORS_NS (10 * MUSTER_NS_PER_US)

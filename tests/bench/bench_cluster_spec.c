@@ -1,6 +1,6 @@
 /* How long a cluster of 10,000 tasks takes to parse, merge, join, compare, pack and unpack: one JSON
  * line, medians and maxima of several runs. */
-#include <muster/cluster_diff.h>
+#include <muster/cluster_spec.h>
 
 #include "resolvers/core/resolvers_internal.h"
 #include "bench_clock.h"

@@ -2,8 +2,7 @@
  * (MUSTER_WIRE=tcp) in turns: medians of the slowest rank, and their ratio.
  *
  *   bench_exchange [N [BYTES,BYTES… [mapped|private]]]    bytes: of the whole vector */
-#include <muster/exchange.h>
-#include <muster/message.h>
+#include <muster/collective.h>
 #include <muster/runtime.h>
 #include <muster/static_group.h>
 #include <muster/stream.h>

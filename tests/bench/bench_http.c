@@ -3,7 +3,7 @@
  * bench_http [--requests N] [--latency-ms N] [--plain | --http1]: a line of JSON. */
 #include "fake_cloud.h"
 
-#include <muster/http_call.h>
+#include <muster/http.h>
 #include <muster/stream.h>
 #include <stdio.h>
 #include <stdlib.h>

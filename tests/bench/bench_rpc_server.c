@@ -8,9 +8,6 @@
 
 #include <muster/env.h>
 #include <muster/rpc.h>
-#include <muster/rpc_health.h>
-#include <muster/rpc_metrics.h>
-#include <muster/rpc_reflection.h>
 
 #include "proto/echo.muster.h"
 #include "proto/echo.pb-c.h"

@@ -8,7 +8,7 @@
 
 #include <muster/http.h>
 #include <muster/stream.h>
-#include <muster/tpu_resolver.h>
+#include <muster/tpu.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

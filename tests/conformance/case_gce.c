@@ -1,7 +1,7 @@
 /* Cases of the GCE resolver. */
 #include "cases.h"
 
-#include <muster/gce_resolver.h>
+#include <muster/platforms.h>
 
 enum muster_rc case_open_gce(struct case_run *run, const struct muster_resolver_options *common,
                              struct muster_resolver **ret_resolver, struct muster_error *ret_error)

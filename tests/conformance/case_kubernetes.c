@@ -1,7 +1,7 @@
 /* Cases of the Kubernetes resolver. */
 #include "cases.h"
 
-#include <muster/kubernetes_resolver.h>
+#include <muster/platforms.h>
 
 #include <string.h>
 

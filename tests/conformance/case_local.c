@@ -1,9 +1,7 @@
 /* Resolvers that need no network, opened with the arguments of a case. */
 #include "cases.h"
 
-#include <muster/sagemaker_resolver.h>
-#include <muster/slurm_resolver.h>
-#include <muster/union_resolver.h>
+#include <muster/platforms.h>
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,7 @@
 /* Cases of the TPU resolver and of the plain TPU client. */
 #include "cases.h"
 
-#include <muster/tpu_resolver.h>
-#include <muster/tpu_system.h>
+#include <muster/tpu.h>
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Jobs on a stream: transfers between ranks, and the reduction of what has come. */
 #include "fake_nccl.h"
 
-#include <muster/half.h>
+#include <muster/collective.h>
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <muster/slurm_resolver.h>
+#include <muster/platforms.h>
 
 #include "resolvers/platform/slurm/text.h"
 

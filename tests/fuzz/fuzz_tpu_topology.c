@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <muster/tpu_topology.h>
+#include <muster/tpu.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 

@@ -1,7 +1,7 @@
 /* Operations of every kind and type on the device against what the host computes. */
 #include "gpu_check_rank.h"
 
-#include <muster/half.h>
+#include <muster/collective.h>
 
 #include <stdio.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #ifndef MUSTER_CLOUD_FIXTURE_H
 #define MUSTER_CLOUD_FIXTURE_H
 
-#include <muster/http_call.h>
+#include <muster/http.h>
 
 #include "fake_cloud.h"
 #include "test_env.h"

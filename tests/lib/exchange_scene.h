@@ -5,7 +5,7 @@
 
 #include "group_ring.h"
 
-#include <muster/exchange.h>
+#include <muster/collective.h>
 
 struct exchange_scene {
     enum muster_op_kind kind;

@@ -4,7 +4,7 @@
 
 #include "group_ring.h"
 
-#include <muster/message.h>
+#include <muster/collective.h>
 
 #define MAIL_ELEMENTS  1000u
 #define MAIL_MAX       600u

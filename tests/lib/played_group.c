@@ -3,9 +3,7 @@
 
 #include <string.h>
 
-#include <muster/all_reduce.h>
-#include <muster/message.h>
-#include <muster/tensor_list.h>
+#include <muster/collective.h>
 
 #define OPS_MAX (2 * MUSTER_STRATEGY_OPS_MAX)
 

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include <muster/rpc.h>
-#include <muster/rpc_health.h>
 
 #include "tests/sim/faults.h"
 #include "tests/sim/profile.h"

@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <muster/lock.h>
+#include <muster/locks.h>
+#include <muster/registry.h>
 #include <muster/registry_server.h>
-#include <muster/session.h>
 
 #include "tests/sim/world.h"
 

@@ -2,9 +2,7 @@
  * error says why, and what the process has left stands in nobody's way. */
 #include <string.h>
 
-#include <muster/election.h>
-#include <muster/election_watch.h>
-#include <muster/lock.h>
+#include <muster/locks.h>
 #include <muster/registry_server.h>
 
 #include "torture.h"

@@ -4,7 +4,6 @@
 #define MUSTER_SIM_TRAINEE_H
 
 #include <muster/collective.h>
-#include <muster/tensor_list.h>
 
 #include "tests/sim/ledger.h"
 #include "tests/sim/world.h"

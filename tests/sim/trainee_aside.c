@@ -1,6 +1,6 @@
 /* What runs beside the loop: operations on other lanes, of some members or all, with priorities;
  * weights, functions of the program's own, roots that do not fit; a list of tensors. */
-#include <muster/split.h>
+#include <muster/collective.h>
 
 #include "collective/view/progress.h"
 #include "tests/sim/trainee.h"

@@ -1,6 +1,6 @@
 /* Exchanges, reduce and uneven parts in a simulated training loop: elements that tell who gave them
  * for whom. */
-#include <muster/exchange.h>
+#include <muster/collective.h>
 
 #include "tests/sim/trainee.h"
 

@@ -2,7 +2,7 @@
  * once and in its place. */
 #include <inttypes.h>
 
-#include <muster/message.h>
+#include <muster/collective.h>
 
 #include "tests/sim/trainee.h"
 

@@ -1,5 +1,5 @@
 /* All-reduces by weight, and by a function of the program's own, in a simulated training loop. */
-#include <muster/all_reduce.h>
+#include <muster/collective.h>
 
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 #include "bench/elements.h"
 
-#include <muster/half.h>
+#include <muster/collective.h>
 
 #include <string.h>
 

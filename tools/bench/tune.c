@@ -4,7 +4,7 @@
 
 #include <muster/env.h>
 #include <muster/json.h>
-#include <muster/plan_parameters.h>
+#include <muster/view.h>
 
 #include "bench/allreduce.h"
 #include "bench/list.h"

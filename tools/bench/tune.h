@@ -2,7 +2,7 @@
 #ifndef MUSTER_TOOLS_BENCH_TUNE_H
 #define MUSTER_TOOLS_BENCH_TUNE_H
 
-#include <muster/plan_parameters.h>
+#include <muster/view.h>
 
 #define BENCH_TUNE_MEMBERS_MAX 8u
 #define BENCH_TUNE_SIZES_MAX   32u

@@ -17,7 +17,7 @@
 #include <muster/incarnation.h>
 #include <muster/list.h>
 #include <muster/loop.h>
-#include <muster/tls_authority.h>
+#include <muster/tls.h>
 
 #define SECRET_BYTES_MAX 4096
 #define NO_MEMORY        "TLS: no memory for the authority of the job"

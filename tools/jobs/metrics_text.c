@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <muster/http_server.h>
+#include <muster/http.h>
 
 #define TYPE_OPEN  "application/openmetrics-text; version=1.0.0; charset=utf-8"
 #define TYPE_PLAIN "text/plain; version=0.0.4; charset=utf-8"

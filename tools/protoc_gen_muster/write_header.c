@@ -213,7 +213,7 @@ void write_header(FILE *out, const struct model *model, const struct model_file 
 
     fprintf(out,
             "/* Made by protoc-gen-muster of %s: changes are lost. */\n"
-            "#ifndef %s\n#define %s\n\n#include <muster/descriptors.h>\n",
+            "#ifndef %s\n#define %s\n\n#include <muster/proto.h>\n",
             file->proto->name, guard, guard);
     if (!model->is_only_descriptors)
         fprintf(out, "#include <muster/stub.h>\n\n#include \"%s.pb-c.h\"\n", name_stem(file));

@@ -4,7 +4,7 @@
 #include "resolve/resolve.h"
 #include "resolve/resolver_env.h"
 
-#include <muster/slurm_resolver.h>
+#include <muster/platforms.h>
 
 #include <signal.h>
 #include <string.h>

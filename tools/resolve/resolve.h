@@ -5,7 +5,7 @@
 #include <muster/env.h>
 #include <muster/http.h>
 #include <muster/json.h>
-#include <muster/resolver_watch.h>
+#include <muster/resolver.h>
 
 /** Every look at the outside, told on standard error: variables and files as they are read,
  * requests when they are answered, and what resolvers log of name queries and programs. Values of

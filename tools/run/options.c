@@ -4,7 +4,7 @@
 #include "common/commands.h"
 #include "common/output.h"
 
-#include <muster/listen.h>
+#include <muster/stream.h>
 
 #include <ctype.h>
 #include <errno.h>

@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <muster/http_server.h>
+#include <muster/http.h>
 #include <muster/log.h>
-#include <muster/rpc_metrics.h>
+#include <muster/rpc.h>
 #include <muster/stream.h>
 #include <muster/tls.h>
 

@@ -5,7 +5,7 @@
 
 #include <muster/address.h>
 #include <muster/env.h>
-#include <muster/http_server.h>
+#include <muster/http.h>
 #include <muster/status.h>
 
 #include "common/process_metrics.h"

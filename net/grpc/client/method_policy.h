@@ -2,8 +2,8 @@
 #ifndef MUSTER_NET_RPC_METHOD_POLICY_H
 #define MUSTER_NET_RPC_METHOD_POLICY_H
 
+#include <muster/channel.h>
 #include <muster/mem.h>
-#include <muster/method_policy.h>
 
 /** All zero: no policies. */
 struct muster_method_policy_table {

@@ -3,8 +3,8 @@
 #ifndef MUSTER_NET_RPC_RETRY_H
 #define MUSTER_NET_RPC_RETRY_H
 
+#include <muster/channel.h>
 #include <muster/env.h>
-#include <muster/retry_policy.h>
 
 /** The tokens of a channel, in thousandths. All zero: no throttle. */
 struct muster_rpc_throttle {

@@ -1,5 +1,5 @@
 /* grpc.health.v1: a list of names with their statuses, and the calls that watch them. */
-#include <muster/rpc_health.h>
+#include <muster/rpc.h>
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* grpc.reflection: files, symbols and extensions looked up in descriptors that the program holds. */
-#include <muster/rpc_reflection.h>
+#include <muster/rpc.h>
 
 #include <stdio.h>
 #include <stdlib.h>

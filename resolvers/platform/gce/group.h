@@ -3,7 +3,7 @@
 #define MUSTER_RESOLVERS_GCE_GROUP_H
 
 #include <muster/cluster_spec.h>
-#include <muster/http_call.h>
+#include <muster/http.h>
 
 #include "resolvers/platform/gce/text.h"
 #include "resolvers/platform/gce/google_place.h"

@@ -1,5 +1,5 @@
 /* Instances of a group as tasks: options, questions (TensorFlow's GCEClusterResolver). */
-#include <muster/gce_resolver.h>
+#include <muster/platforms.h>
 
 #include <stdio.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #ifndef MUSTER_RESOLVERS_KUBERNETES_LIST_H
 #define MUSTER_RESOLVERS_KUBERNETES_LIST_H
 
-#include <muster/http_call.h>
+#include <muster/http.h>
 
 #include "resolvers/platform/kubernetes/pods.h"
 #include "resolvers/platform/kubernetes/server.h"

@@ -1,5 +1,5 @@
 /* Pods as tasks: options, questions, watches (TensorFlow's KubernetesClusterResolver). */
-#include <muster/kubernetes_resolver.h>
+#include <muster/platforms.h>
 
 #include <string.h>
 

@@ -4,8 +4,7 @@
 
 #include <muster/credentials.h>
 #include <muster/http.h>
-#include <muster/http_call.h>
-#include <muster/kubernetes_resolver.h>
+#include <muster/platforms.h>
 
 #include "resolvers/platform/kubernetes/kubeconfig.h"
 

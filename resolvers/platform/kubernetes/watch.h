@@ -2,7 +2,7 @@
 #ifndef MUSTER_RESOLVERS_KUBERNETES_WATCH_H
 #define MUSTER_RESOLVERS_KUBERNETES_WATCH_H
 
-#include <muster/http_call.h>
+#include <muster/http.h>
 #include <muster/loop.h>
 
 #include "resolvers/platform/kubernetes/pods.h"

@@ -1,6 +1,6 @@
 /* The cluster of a SageMaker training job, from SM_HOSTS and SM_CURRENT_HOST (TensorFlow's
  * SageMakerClusterResolver). */
-#include <muster/sagemaker_resolver.h>
+#include <muster/platforms.h>
 
 #include "resolvers/platform/plain/config_resolver.h"
 #include "resolvers/core/resolvers_internal.h"

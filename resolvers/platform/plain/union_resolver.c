@@ -1,5 +1,5 @@
 /* Several resolvers as one (TensorFlow's UnionResolver). */
-#include <muster/union_resolver.h>
+#include <muster/platforms.h>
 
 #include "resolvers/core/name_list.h"
 #include "resolvers/core/resolvers_internal.h"

@@ -1,5 +1,5 @@
 /* Unions by URI: "tf_config:|static:worker=a:1?task_type=worker&task_id=0". */
-#include <muster/union_resolver.h>
+#include <muster/platforms.h>
 
 #include "resolvers/core/resolvers_internal.h"
 #include "resolvers/core/uri_options.h"

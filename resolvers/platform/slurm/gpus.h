@@ -3,7 +3,7 @@
 #define MUSTER_RESOLVERS_SLURM_GPUS_H
 
 #include <muster/command.h>
-#include <muster/slurm_resolver.h>
+#include <muster/platforms.h>
 
 struct muster_slurm_gpus;
 typedef void muster_slurm_gpus_fn(struct muster_slurm_gpus *gpus, enum muster_rc rc);

@@ -2,7 +2,7 @@
 #ifndef MUSTER_RESOLVERS_SLURM_OPTIONS_H
 #define MUSTER_RESOLVERS_SLURM_OPTIONS_H
 
-#include <muster/slurm_resolver.h>
+#include <muster/platforms.h>
 
 struct muster_slurm_options {
     struct muster_slurm_resolver_options values; /* defaults filled in; `common` is not copied */

@@ -3,7 +3,7 @@
 #define MUSTER_RESOLVERS_SLURM_PLAN_H
 
 #include <muster/cluster_spec.h>
-#include <muster/slurm_resolver.h>
+#include <muster/platforms.h>
 
 /** What is known of the step. All is borrowed. */
 struct muster_slurm_step {

@@ -1,5 +1,5 @@
 /* The cluster of a Slurm job step (TensorFlow's SlurmClusterResolver). */
-#include <muster/slurm_resolver.h>
+#include <muster/platforms.h>
 
 #include "resolvers/core/resolvers_internal.h"
 #include "resolvers/platform/slurm/gpus.h"

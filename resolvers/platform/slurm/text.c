@@ -1,7 +1,7 @@
 /* Tasks per node as Slurm writes them, and GPUs in variables and in the output of a tool. */
 #include "resolvers/platform/slurm/text.h"
 
-#include <muster/slurm_resolver.h>
+#include <muster/platforms.h>
 
 #include <ctype.h>
 #include <string.h>

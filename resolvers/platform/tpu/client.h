@@ -3,8 +3,8 @@
 #define MUSTER_RESOLVERS_TPU_CLIENT_H
 
 #include <muster/credentials.h>
-#include <muster/http_call.h>
-#include <muster/tpu_client.h>
+#include <muster/http.h>
+#include <muster/tpu.h>
 
 #include "net/http/memory.h"
 #include "resolvers/platform/gce/google_place.h"

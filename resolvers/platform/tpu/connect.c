@@ -1,5 +1,5 @@
 /* Connecting to a TPU: the cluster, then the devices of all its workers, then the count. */
-#include <muster/tpu_connect.h>
+#include <muster/tpu.h>
 
 #include <assert.h>
 

@@ -1,5 +1,5 @@
 /* TPU cores for the logical cores of replicas: as given, or laid out in the mesh. */
-#include <muster/tpu_device_assignment.h>
+#include <muster/tpu.h>
 
 #include "resolvers/platform/tpu/ring.h"
 

@@ -1,5 +1,5 @@
 /* TPU nodes read from the API's JSON, and whether they can be used again. */
-#include <muster/tpu_node.h>
+#include <muster/tpu.h>
 
 #include <stdlib.h>
 #include <string.h>

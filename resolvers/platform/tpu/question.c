@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <muster/tpu_system.h>
+#include <muster/tpu.h>
 
 #include "resolvers/core/resolvers_internal.h"
 #include "resolvers/spec/task_address.h"

@@ -2,7 +2,7 @@
 #ifndef MUSTER_RESOLVERS_TPU_QUESTION_H
 #define MUSTER_RESOLVERS_TPU_QUESTION_H
 
-#include <muster/tpu_resolver.h>
+#include <muster/tpu.h>
 
 struct muster_tpu_resolver {
     struct muster_resolver resolver;

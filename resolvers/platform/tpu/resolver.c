@@ -1,5 +1,5 @@
 /* The workers of a TPU as tasks: options, questions (TensorFlow's TPUClusterResolver). */
-#include <muster/tpu_resolver.h>
+#include <muster/tpu.h>
 
 #include <stdio.h>
 #include <string.h>

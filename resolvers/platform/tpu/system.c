@@ -1,5 +1,5 @@
 /* TPU cores counted by host, and the job that holds them. */
-#include <muster/tpu_system.h>
+#include <muster/tpu.h>
 
 #include <inttypes.h>
 #include <stdio.h>

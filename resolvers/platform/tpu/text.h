@@ -3,7 +3,7 @@
 #define MUSTER_RESOLVERS_TPU_TEXT_H
 
 #include <muster/env.h>
-#include <muster/tpu_node.h>
+#include <muster/tpu.h>
 
 #define MUSTER_TPU_ADDRESS_BYTES 300 /* room for the address of any endpoint */
 

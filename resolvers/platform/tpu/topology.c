@@ -1,5 +1,5 @@
 /* The TPU mesh as a value: devices by task, and the way back from a place to its device. */
-#include <muster/tpu_topology.h>
+#include <muster/tpu.h>
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* The wire form of a TPU topology: tensorflow.tpu.TopologyProto. */
-#include <muster/tpu_topology.h>
+#include <muster/tpu.h>
 
 #include "proto/guard.h"
 #include "proto/tpu_topology.pb-c.h"

@@ -1,5 +1,5 @@
 /* A TPU slice as a cluster: variables first, then the metadata server. */
-#include <muster/tpu_vm_resolver.h>
+#include <muster/tpu.h>
 
 #include <stdio.h>
 #include <string.h>

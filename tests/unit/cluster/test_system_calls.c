@@ -5,7 +5,7 @@
 
 #include "cluster/store/mvcc.h"
 
-#include <muster/registry_backup.h>
+#include <muster/registry.h>
 
 #include <errno.h>
 #include <malloc.h>

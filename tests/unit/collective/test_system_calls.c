@@ -3,7 +3,7 @@
 #include "collective/board/board_internal.h"
 #include "torture_calls.h"
 
-#include <muster/tensor.h>
+#include <muster/collective.h>
 
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Each allocation of OpenSSL, jansson and libevent fails in turn: what they were asked for ends in an
  * error or is done, once, and can be asked for again. */
-#include <muster/http_server.h>
+#include <muster/http.h>
 #include <muster/json.h>
 #include <muster/tls.h>
 

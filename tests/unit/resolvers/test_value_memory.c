@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include <muster/cluster_spec.h>
-#include <muster/slurm_resolver.h>
+#include <muster/platforms.h>
 
 #include "careful_mem.h"
 #include "resolvers/core/resolvers_internal.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <muster/strategy_split.h>
+#include <muster/strategy.h>
 
 #include "job_stage.h"
 #include "test_env.h"

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include <muster/gpu.h>
-#include <muster/strategy_split.h>
+#include <muster/strategy.h>
 
 #include "assertion_count.h"
 #include "played_node.h"

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <muster/strategy_split.h>
+#include <muster/strategy.h>
 
 #include "assertion_count.h"
 #include "played_node.h"

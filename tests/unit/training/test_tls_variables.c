@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <muster/tls_authority.h>
+#include <muster/tls.h>
 
 #include "net/tls/tls_internal.h"
 #include "test_vars.h"

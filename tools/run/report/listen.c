@@ -5,7 +5,6 @@
 #include "resolve/resolver_env.h"
 #include "run/output/log.h"
 
-#include <muster/listen.h>
 #include <muster/stream.h>
 
 #include <stdio.h>

@@ -7,7 +7,7 @@
 #include "serve/service.h"
 
 #include <muster/address.h>
-#include <muster/http_server.h>
+#include <muster/http.h>
 #include <muster/registry.h>
 
 #include <stdlib.h>

@@ -1,9 +1,8 @@
 /* Elections: candidates, the leader's word, those who look on. */
 #include "registry_pair.h"
 
-#include <muster/election.h>
-#include <muster/election_watch.h>
-#include <muster/session.h>
+#include <muster/locks.h>
+#include <muster/registry.h>
 
 #include <stdio.h>
 #include <string.h>

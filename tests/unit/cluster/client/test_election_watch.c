@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <muster/election_watch.h>
+#include <muster/locks.h>
 
 #include "proto/etcd.pb-c.h"
 #include "proto/guard.h"

@@ -1,8 +1,8 @@
 /* Locks and sessions: who is next, what is left behind, what the holder is told. */
 #include "registry_pair.h"
 
-#include <muster/lock.h>
-#include <muster/session.h>
+#include <muster/locks.h>
+#include <muster/registry.h>
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
 #include "registry_pair.h"
 #include "torture.h"
 
-#include <muster/registry_snapshot.h>
+#include <muster/registry.h>
 
 #include <string.h>
 

@@ -9,7 +9,6 @@
 #include <muster/rpc.h>
 #include <muster/stream.h>
 #include <muster/tls.h>
-#include <muster/tls_authority.h>
 
 #define ENDPOINTS_MAX 3
 #define STREAMS_MAX   64

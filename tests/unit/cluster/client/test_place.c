@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <muster/place.h>
-#include <muster/session.h>
+#include <muster/locks.h>
+#include <muster/registry.h>
 
 #include "proto/etcd.pb-c.h"
 #include "proto/guard.h"

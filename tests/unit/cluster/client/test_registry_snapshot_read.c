@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <muster/registry_snapshot.h>
+#include <muster/registry.h>
 
 #define LIVES_MAX 4
 #define LONG_NS   (3600 * MUSTER_NS_PER_S)

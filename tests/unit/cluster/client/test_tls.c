@@ -6,9 +6,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include <muster/registry_snapshot.h>
+#include <muster/registry.h>
 #include <muster/tls.h>
-#include <muster/tls_authority.h>
 
 #include "tests/lib/registry_pair.h"
 

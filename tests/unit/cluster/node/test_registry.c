@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <muster/interceptor.h>
+#include <muster/rpc.h>
 
 #include "cluster/node/node_internal.h"
 #include "cluster/registry/server_internal.h"

@@ -11,7 +11,6 @@
 #include <muster/registry.h>
 #include <muster/stream.h>
 #include <muster/tls.h>
-#include <muster/tls_authority.h>
 
 #include "cluster/registry/server_internal.h"
 #include "proto/etcd.pb-c.h"

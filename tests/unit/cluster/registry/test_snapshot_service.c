@@ -2,8 +2,7 @@
 #include "registry_pair.h"
 #include "rpc_stand.h"
 
-#include <muster/registry_backup.h>
-#include <muster/registry_snapshot.h>
+#include <muster/registry.h>
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* Backups of data files, and the way back: what is refused, what is renewed, what is left. */
 #include "store_stage.h"
 
-#include <muster/registry_backup.h>
+#include <muster/registry.h>
 
 #include "cluster/store/backup.h"
 #include "net/tls/crypto.h"

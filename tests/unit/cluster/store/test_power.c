@@ -3,7 +3,7 @@
 #include "power_disk.h"
 #include "power_world.h"
 
-#include <muster/registry_backup.h>
+#include <muster/registry.h>
 
 #include <dirent.h>
 #include <stdio.h>

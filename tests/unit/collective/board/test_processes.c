@@ -4,7 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <muster/tensor.h>
+#include <muster/collective.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>

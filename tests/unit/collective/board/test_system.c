@@ -2,7 +2,7 @@
 #include "collective/board/board_internal.h"
 #include "test_env.h"
 
-#include <muster/tensor.h>
+#include <muster/collective.h>
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* Tensors come from shared memory where there is some, and are tensors anyway. */
-#include <muster/tensor.h>
+#include <muster/collective.h>
 
 #include "runtime/system/host_share.h"
 #include "test_env.h"

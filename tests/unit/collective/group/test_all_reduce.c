@@ -5,8 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <muster/all_reduce.h>
-#include <muster/half.h>
+#include <muster/collective.h>
 
 #include "collective/plan/plan.h"
 #include "kernel_reference.h"

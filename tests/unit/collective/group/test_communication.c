@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include <muster/communication.h>
+#include <muster/view.h>
 
 static void names_are_read_in_either_case(void **state)
 {

@@ -2,7 +2,7 @@
  * happens. */
 #include "group_ring.h"
 
-#include <muster/exchange.h>
+#include <muster/collective.h>
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <muster/tensor_list.h>
+#include <muster/collective.h>
 
 #include "collective/kernel/packing.h"
 

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include <muster/exchange.h>
+#include <muster/collective.h>
 
 #include "collective/plan/plan.h"
 #include "collective/wire/wire_tcp_internal.h"

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <muster/half.h>
+#include <muster/collective.h>
 #include <muster/hash.h>
 
 #include "collective/plan/plan.h"

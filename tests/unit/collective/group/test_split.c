@@ -4,8 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <muster/exchange.h>
-#include <muster/split.h>
+#include <muster/collective.h>
 
 #define DATA_LANE   8u  /* members of one column: task index % 2 */
 #define TENSOR_LANE 12u /* members of one row: task index / 2 */

@@ -11,7 +11,7 @@
 #include "assertion_count.h"
 #include "kernel_reference.h"
 
-#include <muster/half.h>
+#include <muster/collective.h>
 
 #include <math.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <muster/interceptor.h>
+#include <muster/rpc.h>
 
 /* Writes down all it sees. */
 struct witness {

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <muster/rpc_metrics.h>
+#include <muster/rpc.h>
 
 #include "net/grpc/tally.h"
 

@@ -9,7 +9,7 @@
 
 #include <ares.h>
 #include <curl/curl.h>
-#include <muster/http_call.h>
+#include <muster/http.h>
 
 #include "net/stream/dns.h"
 

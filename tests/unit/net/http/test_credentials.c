@@ -2,7 +2,7 @@
 #include "cloud_fixture.h"
 
 #include <muster/credentials.h>
-#include <muster/http_call.h>
+#include <muster/http.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

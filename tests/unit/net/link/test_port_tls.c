@@ -6,7 +6,6 @@
 #include <cmocka.h>
 
 #include <muster/tls.h>
-#include <muster/tls_authority.h>
 
 #include "net/link/peer_link_internal.h"
 #include "net/link/port.h"

@@ -2,7 +2,7 @@
 #include "test_env.h"
 
 #include <errno.h>
-#include <muster/http_server.h>
+#include <muster/http.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -3,7 +3,6 @@
 
 #include <string.h>
 
-#include <muster/listen.h>
 #include <muster/stream.h>
 
 #define SECOND_NS MUSTER_NS_PER_S

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include <muster/http.h>
-#include <muster/tls_authority.h>
+#include <muster/tls.h>
 
 #include "assertion_count.h"
 #include "net/tls/crypto.h"

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include <muster/identity.h>
+#include <muster/tls.h>
 
 #include "tests/lib/assertion_count.h"
 

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include <muster/tls_authority.h>
+#include <muster/tls.h>
 #include <openssl/core_names.h>
 #include <openssl/evp.h>
 #include <openssl/pem.h>

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <muster/tls_authority.h>
+#include <muster/tls.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>

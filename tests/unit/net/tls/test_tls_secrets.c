@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <muster/tls.h>
-#include <muster/tls_authority.h>
 
 #include "tests/lib/assertion_count.h"
 #include "tests/lib/fake_authority.h"

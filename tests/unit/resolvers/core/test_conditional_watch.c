@@ -1,7 +1,7 @@
 /* Watches that let the platform say "as before", and questions outside of them, which read anew. */
-#include <muster/gce_resolver.h>
-#include <muster/resolver_watch.h>
-#include <muster/tpu_resolver.h>
+#include <muster/platforms.h>
+#include <muster/resolver.h>
+#include <muster/tpu.h>
 
 #include "cloud_fixture.h"
 #include "resolver_ask.h"

@@ -1,5 +1,5 @@
 /* Watching: which answers are told, when the next question comes. */
-#include <muster/resolver_watch.h>
+#include <muster/resolver.h>
 
 #include "test_env.h"
 #include "virtual_loop.h"

@@ -1,6 +1,6 @@
 /* Cloud resolvers under bad weather: no memory at every allocation, given up or closed at every turn. */
 #include <muster/resolver.h>
-#include <muster/tpu_resolver.h>
+#include <muster/tpu.h>
 
 #include "cloud_fixture.h"
 #include "resolver_ask.h"

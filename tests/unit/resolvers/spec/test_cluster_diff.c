@@ -1,5 +1,5 @@
 /* Two descriptions side by side: which tasks came, went and moved. */
-#include <muster/cluster_diff.h>
+#include <muster/cluster_spec.h>
 
 #include "test_env.h"
 

@@ -4,7 +4,7 @@
 #include <limits.h>
 #include <string.h>
 
-#include <muster/poller.h>
+#include <muster/loop.h>
 
 #define NOW_NS UINT64_C(5000)
 

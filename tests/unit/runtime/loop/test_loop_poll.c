@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <muster/poller.h>
+#include <muster/loop.h>
 
 #include "runtime/loop/loop_poll.h"
 

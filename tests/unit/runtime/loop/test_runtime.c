@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <muster/poller.h>
+#include <muster/loop.h>
 #include <muster/runtime.h>
 
 static int set_up(void **state)

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <muster/interceptor.h>
+#include <muster/rpc.h>
 
 #include "assertion_count.h"
 #include "net/h2/session.h"

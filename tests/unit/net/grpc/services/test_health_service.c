@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <muster/rpc_health.h>
+#include <muster/rpc.h>
 
 #include "proto/health.muster.h"
 

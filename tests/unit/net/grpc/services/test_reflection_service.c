@@ -5,8 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <muster/rpc_health.h>
-#include <muster/rpc_reflection.h>
+#include <muster/rpc.h>
 #include <muster/stub.h>
 
 #include "proto/reflection.pb-c.h"

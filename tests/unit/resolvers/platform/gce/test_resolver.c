@@ -1,5 +1,5 @@
 /* Instances of a group as tasks, against a played Compute Engine API. */
-#include <muster/gce_resolver.h>
+#include <muster/platforms.h>
 
 #include "cloud_fixture.h"
 #include "resolver_ask.h"

@@ -1,5 +1,5 @@
 /* Listing pods page by page, and whom the API server's kubeconfig names. */
-#include <muster/kubernetes_resolver.h>
+#include <muster/platforms.h>
 
 #include "cloud_fixture.h"
 #include "resolver_ask.h"

@@ -1,7 +1,7 @@
 /* Pods as tasks, against a played API server. */
-#include <muster/kubernetes_resolver.h>
+#include <muster/platforms.h>
 
-#include <muster/resolver_watch.h>
+#include <muster/resolver.h>
 
 #include "careful_mem.h"
 #include "cloud_fixture.h"

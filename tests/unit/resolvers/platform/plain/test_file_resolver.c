@@ -1,5 +1,5 @@
 /* A cluster in a file: read anew at each question, watched, malformed. */
-#include <muster/resolver_watch.h>
+#include <muster/resolver.h>
 
 #include "test_env.h"
 #include "virtual_loop.h"

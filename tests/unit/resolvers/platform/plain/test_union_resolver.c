@@ -1,5 +1,5 @@
 /* Several resolvers as one: parallel questions, failures, cancel, close. */
-#include <muster/union_resolver.h>
+#include <muster/platforms.h>
 
 #include "test_env.h"
 

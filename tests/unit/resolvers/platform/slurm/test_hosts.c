@@ -1,7 +1,7 @@
 /* Slurm's host lists. */
 #include "resolvers/platform/slurm/text.h"
 
-#include <muster/slurm_resolver.h>
+#include <muster/platforms.h>
 
 #include "test_env.h"
 

@@ -1,6 +1,6 @@
 /* The cluster of a Slurm step: own task, GPUs from variables and from a tool that may fail. */
 #include <muster/command.h>
-#include <muster/slurm_resolver.h>
+#include <muster/platforms.h>
 
 #include "test_env.h"
 #include "test_vars.h"

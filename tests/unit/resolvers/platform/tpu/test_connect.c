@@ -1,5 +1,5 @@
 /* Connecting to a TPU, and counting its cores, with played workers and a played API. */
-#include <muster/tpu_connect.h>
+#include <muster/tpu.h>
 
 #include "cloud_fixture.h"
 #include "fake_worker.h"

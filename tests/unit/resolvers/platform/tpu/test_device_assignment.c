@@ -1,5 +1,5 @@
 /* Replicas laid out in the TPU mesh. */
-#include <muster/tpu_device_assignment.h>
+#include <muster/tpu.h>
 
 #include "assertion_count.h"
 #include "test_env.h"

@@ -1,5 +1,5 @@
 /* TPU nodes: what the API says of them, whether they can be used. */
-#include <muster/tpu_node.h>
+#include <muster/tpu.h>
 
 #include "assertion_count.h"
 #include "test_env.h"

@@ -1,5 +1,5 @@
 /* One question to a TPU, step by step, against a played API. */
-#include <muster/tpu_client.h>
+#include <muster/tpu.h>
 
 #include "cloud_fixture.h"
 

@@ -1,5 +1,5 @@
 /* TPU workers as tasks, against a played TPU API. */
-#include <muster/tpu_resolver.h>
+#include <muster/tpu.h>
 
 #include "cloud_fixture.h"
 #include "resolver_ask.h"

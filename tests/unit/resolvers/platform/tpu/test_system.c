@@ -1,5 +1,5 @@
 /* TPU cores counted by host. */
-#include <muster/tpu_system.h>
+#include <muster/tpu.h>
 
 #include "test_env.h"
 #include "torture.h"

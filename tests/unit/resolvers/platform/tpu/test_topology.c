@@ -1,5 +1,5 @@
 /* The TPU mesh: what is refused, the way back from a place to its device, names, the wire form. */
-#include <muster/tpu_topology.h>
+#include <muster/tpu.h>
 
 #include "assertion_count.h"
 #include "test_env.h"

@@ -1,7 +1,7 @@
 /* TPU VMs as tasks: variables, and a played metadata server. */
-#include <muster/tpu_vm_resolver.h>
+#include <muster/tpu.h>
 
-#include <muster/resolver_watch.h>
+#include <muster/resolver.h>
 
 #include "cloud_fixture.h"
 #include "resolver_ask.h"
