@@ -6,7 +6,7 @@
 
 #include "cluster/coordination/keeper.h"
 #include "cluster/coordination/coordination_proto.h"
-#include "cluster/server/standard_service.h"
+#include "cluster/service/standard_service.h"
 
 #define HEARTBEAT_TIMEOUT_NS (100 * MUSTER_NS_PER_S)
 #define SHUTDOWN_TIMEOUT_NS  (300 * MUSTER_NS_PER_S)

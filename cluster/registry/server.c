@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cluster/server/standard_service.h"
+#include "cluster/service/standard_service.h"
 
 #define RECEIVE_BYTES_MAX      (MUSTER_MVCC_REQUEST_BYTES_MAX + ((size_t)512 << 10))
 #define CHECKPOINT_BYTES       ((uint64_t)16 << 20)

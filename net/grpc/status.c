@@ -1,5 +1,6 @@
 /* gRPC status on the wire: grpc-message coding, and what HTTP and HTTP/2 codes stand for. */
 #include "net/grpc/status.h"
+#include "net/h2/h2_code.h"
 
 #include <string.h>
 

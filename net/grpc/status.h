@@ -4,24 +4,6 @@
 
 #include <muster/status.h>
 
-/** RFC 9113 7. */
-enum muster_h2_code {
-    MUSTER_H2_NO_ERROR = 0x0,
-    MUSTER_H2_PROTOCOL_ERROR = 0x1,
-    MUSTER_H2_INTERNAL_ERROR = 0x2,
-    MUSTER_H2_FLOW_CONTROL_ERROR = 0x3,
-    MUSTER_H2_SETTINGS_TIMEOUT = 0x4,
-    MUSTER_H2_STREAM_CLOSED = 0x5,
-    MUSTER_H2_FRAME_SIZE_ERROR = 0x6,
-    MUSTER_H2_REFUSED_STREAM = 0x7,
-    MUSTER_H2_CANCEL = 0x8,
-    MUSTER_H2_COMPRESSION_ERROR = 0x9,
-    MUSTER_H2_CONNECT_ERROR = 0xa,
-    MUSTER_H2_ENHANCE_YOUR_CALM = 0xb,
-    MUSTER_H2_INADEQUATE_SECURITY = 0xc,
-    MUSTER_H2_HTTP_1_1_REQUIRED = 0xd,
-};
-
 /** Decimal 0 to 16; anything else is UNKNOWN. */
 enum muster_rc muster_grpc_status_parse(const char *text, size_t length);
 

@@ -5,7 +5,7 @@
 #include <muster/env.h>
 #include <muster/stream.h>
 
-#include "net/grpc/status.h"
+#include "net/h2/h2_code.h"
 #include "net/h2/body.h"
 #include "net/h2/session_request.h"
 

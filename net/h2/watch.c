@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "net/grpc/status.h"
+#include "net/h2/h2_code.h"
 
 #define PREFACE_BYTES 24 /* RFC 9113 3.4 */
 

@@ -25,8 +25,7 @@ for header in "$root"/include/muster/*.h; do
     compile "$cxx" c++ c++17 "$header" -I "$root/include"
 done
 for folder in runtime proto net resolvers collective cluster training; do
-    for header in "$root/$folder"/*.h; do
-        [ -e "$header" ] || continue
+    for header in $(find "$root/$folder" -name '*.h'); do
         compile "$cc" c c17 "$header" -D_GNU_SOURCE -I "$root" -I "$root/include" -I "$gen"
     done
 done

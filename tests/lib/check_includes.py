@@ -19,36 +19,117 @@ LAYERS = {
 }
 PUBLIC_ONLY = {"tools", "examples"}  # these see include/muster/ and their own folder (and examples/serving)
 
-# Of net's internal headers resolvers see look-ups, the HTTP and gRPC clients, credentials and base64.
-RESOLVERS_SEE_OF_NET = re.compile(r"net/(dns|http_client|http|grpc|rpc|credentials|base64)\w*\.h")
+# The folders inside a folder, lowest first: a line may include itself and the lines above that it names.
+INNER = {
+    "runtime/value": "",
+    "runtime/options": "value",
+    "runtime/report": "value",
+    "runtime/loop": "value report",
+    "runtime/system": "value report loop",
+    "runtime/driver": "value report loop system",
+    "net/stream": "",
+    "net/tls": "stream",
+    "net/http": "stream tls",
+    "net/auth": "stream tls http",
+    "net/h2": "stream tls",
+    "net/grpc": "stream tls h2",
+    "net/grpc/client": "stream tls h2 grpc",
+    "net/grpc/server": "stream tls h2 grpc grpc/client",
+    "net/grpc/services": "stream tls h2 grpc grpc/client grpc/server",
+    "net/link": "stream tls grpc/server",
+    "net/page": "stream",
+    "resolvers/core": "",
+    "resolvers/spec": "core",
+    "resolvers/platform/gce": "core spec",
+    "resolvers/platform/kubernetes": "core spec",
+    "resolvers/platform/launcher": "core spec",
+    "resolvers/platform/plain": "core spec",
+    "resolvers/platform/slurm": "core spec",
+    "resolvers/platform/tpu": "core spec platform/gce",
+    "resolvers/open": "core spec",
+    "collective/board": "",
+    "collective/kernel": "",
+    "collective/plan": "view",
+    "collective/view": "",
+    "collective/wire": "board",
+    "collective/group": "board kernel plan view wire",
+    "collective/group/run": "board kernel plan view wire group",
+    "collective/group/shm": "board kernel plan view wire group",
+    "collective/gpu": "view plan group",
+    "cluster/service": "",
+    "cluster/store": "",
+    "cluster/client": "",
+    "cluster/registry": "service store",
+    "cluster/coordination": "service store",
+    "cluster/membership": "",
+    "cluster/node": "membership client",
+    "cluster/server": "service coordination",
+    "tools/common": "",
+    "tools/resolve": "common",
+    "tools/jobs": "common",
+    "tools/trace": "common",
+    "tools/serve": "common",
+    "tools/bench": "common",
+    "tools/run": "common jobs serve resolve",
+    "tools/run/output": "common jobs run",
+    "tools/run/report": "common jobs serve resolve run run/output",
+    "tools/run/claim": "common jobs serve resolve run",
+    "tools/run/task": "common jobs run run/claim",
+    "tools/table": "common resolve jobs trace serve bench run",
+}
+# Includes against that order, by file. Each is to go; none is added.
+AGAINST_THE_ORDER = {
+    "collective/group/group_internal.h": "collective/group/shm/shm.h",
+    "collective/group/leave.c": "collective/group/shm/shm_internal.h",
+    "collective/group/pair.h": "collective/group/shm/shm_internal.h",
+    "collective/group/plan_cost.c": "collective/group/shm/shm_internal.h",
+    "collective/group/static_group.c": "collective/group/shm/shm.h",
+    "collective/kernel/combine.h": "collective/group/group_internal.h",
+    "collective/plan/shm_plan.c": "collective/group/shm/shm.h",
+    "collective/view/plan_proto.c": "collective/plan/plan.h",
+    "collective/view/view.c": "collective/plan/plan.h",
+    "collective/wire/wire.h": "collective/group/group.h",
+    "tools/run/registry.c": "run/task/dead.h",
+    "tools/run/run.h": "run/output/output.h run/report/publish.h run/report/activity.h run/report/history.h run/output/log.h run/task/restart.h run/claim/resume.h run/report/roll.h run/report/status.h run/report/terminal.h",
+}
 
-# Public headers without a source of their name.
-HEADER_LAYER = {"tls_authority": "net", "base": "runtime", "list": "runtime", "poller": "runtime", "collective": "collective", "strategy": "training",
-                "backend": "collective", "gpu": "collective", "proto": "proto", "descriptors": "net"}
+# Of net's internal headers resolvers see look-ups, the HTTP and gRPC clients, credentials and base64.
+RESOLVERS_SEE_OF_NET = re.compile(r"net/(stream/(dns|base64)\w*|http/\w+|auth/\w+|grpc/\w+|grpc/client/\w+)\.h")
+
+# The folder of each public header.
+PUBLIC = {
+    "runtime": "base command env hash incarnation json list log loop mem metrics options runtime status trace",
+    "proto": "proto",
+    "net": "address authorization channel credentials http op_id rpc stream stub tls",
+    "resolvers": "cluster_spec platforms resolver tpu",
+    "collective": "backend collective gpu plan_model static_group view",
+    "cluster": "coordination_server locks registry registry_server server",
+    "training": "strategy",
+}
 
 # Third-party headers and the files they are confined to.
 THIRD_PARTY = [
-    (r"event2/http|event2/keyvalq|event2/listener", r"net/http_server_libevent\.c"),
-    (r"event2/", r"runtime/loop_libevent\w*\.[ch]|net/http_server_libevent\.c|examples/embed/embed_libevent\.c"),
+    (r"event2/http|event2/keyvalq|event2/listener", r"net/page/http_server_libevent\.c"),
+    (r"event2/", r"runtime/loop/loop_libevent\w*\.[ch]|net/page/http_server_libevent\.c|examples/embed/embed_libevent\.c"),
     (r"uv\.h", r"examples/embed/embed_libuv\.c"),
-    (r"jansson", r"runtime/json_jansson\.c"),
-    (r"xxhash", r"runtime/hash_xxhash\.c"),
-    (r"(google/)?protobuf-c/", r"proto/.*|\w+/\w+_(proto|service)\.[ch]"),
+    (r"jansson", r"runtime/value/json_jansson\.c"),
+    (r"xxhash", r"runtime/value/hash_xxhash\.c"),
+    (r"(google/)?protobuf-c/", r"proto/.*|[\w/]+_(proto|service)\.[ch]"),
     (r"plugin\.pb-c\.h", r"tools/protoc_gen_muster/.*"),
-    (r"proto/\w+\.(pb-c|muster)\.h", r"proto/.*|\w+/\w+_(proto|service)\.[ch]"),
-    (r"nghttp2/", r"net/h2_session(_\w+)?\.[ch]"),
-    (r"openssl/", r"net/tls_openssl(_\w+)?\.[ch]|net/tls_openssl\.h|net/crypto_openssl\.c"),
-    (r"curl/", r"net/http_client_curl(_\w+)?\.[ch]"),
-    (r"zlib", r"net/grpc_gzip\.c"),
-    (r"ares", r"net/dns_cares\.c"),
-    (r"yaml", r"resolvers/yaml_libyaml\.c"),
-    (r"sqlite3", r"cluster/registry_(store|backup)_sqlite\.c"),
+    (r"proto/\w+\.(pb-c|muster)\.h", r"proto/.*|[\w/]+_(proto|service)\.[ch]"),
+    (r"nghttp2/", r"net/h2/(h2_)?session(_\w+)?\.[ch]"),
+    (r"openssl/", r"net/tls/openssl(_\w+)?\.[ch]|net/tls/crypto_openssl\.c"),
+    (r"curl/", r"net/http/client_curl(_\w+)?\.[ch]"),
+    (r"zlib", r"net/grpc/gzip\.c"),
+    (r"ares", r"net/stream/dns_cares\.c"),
+    (r"yaml", r"resolvers/platform/kubernetes/yaml_libyaml\.c"),
+    (r"sqlite3", r"cluster/store/(store|backup)_sqlite\.c"),
 ]
 
 # Headers of the system that need a reason: threads, and the GPU's control thread; instructions of one processor.
 SYSTEM_CONFINED = [
-    (r"pthread\.h|threads\.h", r"runtime/(driver_seat|process_system|recorder_system)\.c|collective/(gpu_control|board_\w+)\.[ch]|tools/.*|examples/.*"),
-    (r"\w*(mm|x86)intrin\.h|arm_neon\.h", r"collective/kernels_\w+\.[ch]"),
+    (r"pthread\.h|threads\.h", r"runtime/(driver/driver_seat|system/process_system|system/recorder_system)\.c|collective/(gpu/control|board/\w+)\.[ch]|tools/.*|examples/.*"),
+    (r"\w*(mm|x86)intrin\.h|arm_neon\.h", r"collective/kernel/kernels_\w+\.[ch]"),
 ]
 
 SYSTEM = set("""alloca assert complex ctype dirent dlfcn elf endian errno fcntl fenv float fnmatch ftw glob ifaddrs immintrin
@@ -61,14 +142,8 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 
 def header_layer(stem):
-    """The folder whose source carries the name of a public header."""
-    if stem in HEADER_LAYER:
-        return HEADER_LAYER[stem]
-    for pattern in (f"{stem}.c", f"{stem}_*.c"):
-        for folder in LAYERS:
-            if any((ROOT / folder).glob(pattern)):
-                return folder
-    return None
+    """The folder that a public header belongs to."""
+    return next((folder for folder, stems in PUBLIC.items() if stem in stems.split()), None)
 
 
 def check_public(name, allowed):
@@ -76,8 +151,8 @@ def check_public(name, allowed):
     if stem == "muster":
         return "the header of everything is for users"
     layer = header_layer(stem)
-    if layer is None:  # declared ahead of its source: nobody can link against it yet
-        return None
+    if layer is None:
+        return "is not in PUBLIC: add it to its folder there"
     return None if layer in allowed else f"belongs to {layer}"
 
 
@@ -101,8 +176,10 @@ def check_project(path, folder, name):
     allowed = LAYERS.get(folder, set())
     if folder in PUBLIC_ONLY:
         here = (ROOT / path).parent
-        own = [here / name, here / name.replace(".muster.h", ".proto"), ROOT / "examples/serving" / name]
-        return None if any(place.exists() for place in own) else "is not public"
+        own = [here / name, here / name.replace(".muster.h", ".proto"), ROOT / "examples/serving" / name, ROOT / "tools" / name]
+        if not any(place.exists() for place in own):
+            return "is not public"
+        return check_inner(path, "tools/" + name) if folder == "tools" and "/" in name else None
     target = name.split("/")[0]
     if target not in LAYERS:
         return "names no folder of the project"
@@ -110,7 +187,19 @@ def check_project(path, folder, name):
         return f"belongs to {target}"
     if folder == "resolvers" and target == "net" and not RESOLVERS_SEE_OF_NET.fullmatch(name):
         return "is not among net's clients"
-    return None
+    return check_inner(path, name) if target == folder else None
+
+
+def check_inner(path, name):
+    """The order of the folders inside a folder."""
+    here, there = (each.rpartition("/")[0] for each in (path, name))
+    if here == there or here not in INNER:
+        return None
+    if there not in INNER:
+        return f"is in {there}, which INNER does not name"
+    if there.split("/", 1)[1] in INNER[here].split() or name.removeprefix("tools/") in AGAINST_THE_ORDER.get(path, "").split():
+        return None
+    return f"stands above {here}"
 
 
 def check(path, folder, quote, name):

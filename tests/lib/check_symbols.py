@@ -12,17 +12,17 @@ ROOT = pathlib.Path(os.environ.get("MUSTER_SOURCE_DIR", pathlib.Path(__file__).r
 BUILD = pathlib.Path(os.environ.get("MUSTER_BINARY_DIR", ROOT / "build-asan"))
 LAYERS = "runtime proto net resolvers collective cluster training".split()
 
-NET_SOCKETS = r"net/(\w*socket\w*|net_system|dns_cares|http_server_libevent)\.c"
-SHARED_MEMORY = r"collective/board_\w+\.c|runtime/host_\w+\.c"
-BOARD_SOCKET = r"collective/board_socket\.c"
-GPU_THREAD = r"collective/gpu_control\.c"
+NET_SOCKETS = r"net/(stream/(\w*socket\w*|net_system|dns_cares)|page/http_server_libevent)\.c"
+SHARED_MEMORY = r"collective/board/(?!tensor)\w+\.c|runtime/system/host_\w+\.c"
+BOARD_SOCKET = r"collective/board/socket\.c"
+GPU_THREAD = r"collective/gpu/control\.c"
 
 # What is forbidden, and the adapter files where it is the point of the file.
 RULES = [
     ("time", r"clock_gettime|clock_nanosleep|nanosleep|gettimeofday|time|usleep|sleep|timerfd_\w+|times|clock|alarm",
      {"runtime/loop/loop_libevent.c": r"clock_gettime|timerfd_\w+", "runtime/system/host_system.c": "clock_gettime",
       "runtime/system/recorder_system.c": "clock_gettime",
-      "runtime/loop/driver_seat.c": "nanosleep", "runtime/system/process_system.c": "nanosleep"}),
+      "runtime/driver/driver_seat.c": "nanosleep", "runtime/system/process_system.c": "nanosleep"}),
     ("sockets", r"socket|socketpair|connect|bind|listen|accept4?|send|sendto|sendmsg|sendmmsg|recv|recvfrom|recvmsg|"
      r"recvmmsg|shutdown|[gs]etsockopt|getsockname|getpeername|getaddrinfo|getnameinfo|gethostby\w+|gethostname",
      {NET_SOCKETS: r".*", BOARD_SOCKET: r".*", "runtime/system/recorder_system.c": "gethostname"}),
@@ -45,7 +45,7 @@ RULES = [
     ("environment", r"getenv|secure_getenv|setenv|unsetenv|putenv|environ",
      {"runtime/system/vars_system.c": "getenv", "runtime/system/host_command.c": "environ"}),
     ("threads", r"pthread_\w+|thrd_\w+|mtx_\w+|cnd_\w+",
-     {"runtime/loop/driver_seat.c": r".*", "runtime/system/recorder_system.c": r"pthread_mutex_\w+", "runtime/system/process_system.c": r"pthread_(once|atfork|mutex_\w+)", GPU_THREAD: r".*", SHARED_MEMORY: r"pthread_(mutex|key|[gs]etspecific)\w*"}),
+     {"runtime/driver/driver_seat.c": r".*", "runtime/system/recorder_system.c": r"pthread_mutex_\w+", "runtime/system/process_system.c": r"pthread_(once|atfork|mutex_\w+)", GPU_THREAD: r".*", SHARED_MEMORY: r"pthread_(mutex|key|[gs]etspecific)\w*"}),
     ("processes", r"fork|vfork|clone|exec[lv]\w*|posix_spawn\w*|wait|waitpid|waitid|kill|system|popen|signal|sigaction|"
      r"syscall|prctl|process_vm_\w+|exit|_exit",
      {"runtime/system/recorder_system.c": "sigaction", "runtime/loop/loop_libevent.c": "signal", "runtime/system/host_system.c": "syscall", "runtime/loop/time_slice.c": "syscall",
@@ -54,7 +54,7 @@ RULES = [
      {"runtime/value/mem.c": "realloc|free"}),
 ]
 # Libraries that hand out or take memory of the C library's heap.
-HEAP_OF_LIBRARIES = r"net/(tls|crypto)_openssl\.c|net/dns_cares\.c|net/h2_session\.c|net/http_\w+\.c|cluster/registry_store_sqlite\.c"
+HEAP_OF_LIBRARIES = r"net/tls/(crypto_)?openssl\.c|net/stream/dns_cares\.c|net/h2/session\.c|net/http/\w+\.c|net/page/\w+\.c|cluster/store/store_sqlite\.c"
 
 
 def symbols_of(paths, *flags):
@@ -101,11 +101,11 @@ def main():
     count = 0
     for layer in LAYERS:
         folder = BUILD / "CMakeFiles" / f"muster_{layer}.dir" / layer
-        objects = [path for path in sorted(folder.glob("*.c.o"))
-                   if (ROOT / layer / path.name[:-2]).exists()]  # others are left over from a source that is gone
+        objects = [path for path in sorted(folder.rglob("*.c.o"))
+                   if (ROOT / layer / path.relative_to(folder).as_posix()[:-2]).exists()]  # others are left over from a source that is gone
         count += len(objects)
         for path, (calls, defines) in symbols_of(objects).items() if objects else ():
-            wrong.extend(check_object(f"{layer}/{path.name[:-2]}", calls, defines))
+            wrong.extend(check_object(f"{layer}/{path.relative_to(folder).as_posix()[:-2]}", calls, defines))
     library = BUILD / "lib" / "libmuster.so"
     if library.exists():
         wrong.extend(check_shared_library(library))

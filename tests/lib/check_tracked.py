@@ -45,14 +45,16 @@ PLACES = {
     "tests/sim": ".c .h README.md",
     "tests/torture": ".c .h",
     "tests/tools": "install-strangers mutate tests-without-strangers",
-    "tests/unit/*": ".c",
-    "tests/unit/resolvers": ".c resolver_facts.txt",
-    "tools": ".c .h .html CMakeLists.txt README.md install-dependencies quickstart test",
+    "tests/unit/**": ".c",
+    "tests/unit/resolvers/open": ".c resolver_facts.txt",
+    "tools/**": ".c .h README.md",
+    "tools": "CMakeLists.txt README.md install-dependencies quickstart test",
+    "tools/run/report": ".c .h README.md page.html",
     "tools/protoc_gen_muster": ".c .h .proto",
 }
 LAYERS = ("runtime", "proto", "net", "resolvers", "collective", "cluster", "params", "training")
 for layer in LAYERS:
-    PLACES[layer] = ".c .h .md" + (" .proto" if layer == "proto" else "")
+    PLACES[layer + "/**"] = ".c .h README.md" + (" .proto" if layer == "proto" else "")
 LEFTOVER = re.compile(r"^\.part-|^\.?#|~$|\.(swp|swo|orig|rej|bak|tmp|part|o|a|so|pyc|log)$|^core(\.\d+)?$|^\.DS_Store$")
 CONFLICT = re.compile(rb"^<{7} .*^={7}$.*^>{7} ", re.M | re.S)
 MAY_BE_EMPTY = re.compile(r"^tests/fuzz/corpus/\w+/empty$")

@@ -235,7 +235,7 @@ void run_registry_close(struct run *run);
 bool run_signals_open(struct run *run);
 void run_signals_close(struct run *run);
 
-/* --- reports and events: tools/run/report/report.c, tools/run/report/events.c, tools/run/report/progress.c, tools/run/report/summary.c */
+/* --- reports and events: tools/run/report/ */
 
 /** on_line of the report pipe. */
 run_line_fn run_report_line;

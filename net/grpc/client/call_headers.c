@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "net/grpc/status.h"
+#include "net/h2/h2_code.h"
 #include "net/grpc/timeout.h"
 #include "net/grpc/client/channel_internal.h"
 

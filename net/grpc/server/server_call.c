@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "net/grpc/status.h"
+#include "net/h2/h2_code.h"
 #include "net/grpc/message.h"
 #include "net/grpc/server/rpc_server_internal.h"
 

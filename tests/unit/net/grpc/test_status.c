@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "net/grpc/status.h"
+#include "net/h2/h2_code.h"
 
 static void messages_are_percent_encoded(void **state)
 {

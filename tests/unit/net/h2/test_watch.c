@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "net/grpc/status.h"
+#include "net/h2/h2_code.h"
 #include "net/h2/watch.h"
 
 #define PREFACE_BYTES (sizeof(H2_PREFACE) - 1)

@@ -65,7 +65,7 @@ static int read_rows(void **state)
     (void)state;
 
     if (muster_files_read(muster_files_system(), muster_mem_system(),
-                          MUSTER_SOURCE_DIR "/tests/unit/resolvers/resolver_facts.txt", 1u << 20,
+                          MUSTER_SOURCE_DIR "/tests/unit/resolvers/open/resolver_facts.txt", 1u << 20,
                           &paragraphs, &bytes) != MUSTER_OK)
         return -1;
     for (char *text = paragraphs; text != NULL && row_count < ROWS_MAX; row_count++)

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "net/grpc/status.h"
+#include "net/h2/h2_code.h"
 
 #define PLACES 16
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "net/grpc/status.h"
+#include "net/h2/h2_code.h"
 
 #define IDLE_NS  (10 * MUSTER_NS_PER_S)
 #define AGE_NS   (100 * MUSTER_NS_PER_S)

@@ -6,7 +6,7 @@
  *   PARKED -> KEEPER  the keeper's compare-and-swap, after a tick in which the use counter stood
  * still KEEPER -> BUSY    the keeper, when the program wants the seat
  */
-#include "runtime/loop/driver_seat.h"
+#include "runtime/driver/driver_seat.h"
 #include "runtime/loop/time_slice.h"
 
 #include <assert.h>

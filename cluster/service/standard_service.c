@@ -1,5 +1,5 @@
 /* What every gRPC server of this folder has besides its own services: health and reflection. */
-#include "cluster/server/standard_service.h"
+#include "cluster/service/standard_service.h"
 
 #include <stddef.h>
 

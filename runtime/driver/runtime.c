@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-#include "runtime/loop/driver_seat.h"
+#include "runtime/driver/driver_seat.h"
 #include "runtime/system/process_system.h"
 #include "runtime/loop/time_slice.h"
 
