@@ -27,10 +27,10 @@ def run(*words, **variables):
 
 
 def documented(title_words):
-    """The keys in the first column of the table behind these words in docs/summary.md."""
+    """The keys that begin the items of the list behind these words in docs/summary.md."""
     with open(os.path.join(SOURCE, "docs", "summary.md"), encoding="utf-8") as file:
-        table = file.read().split(title_words, 1)[1].split("\n\n")[1]
-    return {key for row in table.splitlines()[2:] for key in re.findall(r"`(\w+)`", row.split("|")[1])}
+        items = file.read().split(title_words, 1)[1].split("\n\n")[1]
+    return {key for item in re.findall(r"^- (.*?):", items, re.MULTILINE) for key in re.findall(r"`(\w+)`", item)}
 
 
 class Log(unittest.TestCase):

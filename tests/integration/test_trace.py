@@ -229,10 +229,10 @@ class Merged(Case):
 
     def test_the_page_lists_every_kind(self):
         with open(os.path.join(os.environ["MUSTER_SOURCE_DIR"], "docs", "trace.md"), encoding="utf-8") as file:
-            page = file.read()
+            page = " ".join(file.read().split())
         for line in muster("trace", "--kinds").stdout.splitlines():
             kind, numbers, meaning = line.split(":", 2)
-            self.assertIn(f"| `{kind}` | {', '.join(numbers.split())} | {meaning.strip()} |", page)
+            self.assertIn(f"- `{kind}` ({', '.join(numbers.split())}): {meaning.strip()}", page)
 
 
 if __name__ == "__main__":
