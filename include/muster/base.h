@@ -33,4 +33,21 @@
     ((type *)(void *)((char *)(void *)(ptr) - offsetof(type, member)))
 /* clang-format on */
 
+MUSTER_BEGIN
+
+/**
+ * Check a condition that muster's own code guarantees, in release builds too: a violated one is a bug
+ * of muster or of the program that calls it, never bad input. The condition must have no side effects.
+ * A failure writes the condition, its place and the newest events of the flight recorder to standard
+ * error, and aborts; the handler of SIGABRT then writes the recorder's file.
+ */
+#define MUSTER_ASSERT(condition)                                                                   \
+    ((condition) ? (void)0 : muster_assert_failed(#condition, __FILE__, __LINE__, __func__))
+
+/** Report a failed MUSTER_ASSERT and abort. */
+MUSTER_API __attribute__((noreturn, cold)) void
+muster_assert_failed(const char *condition, const char *file, int line, const char *function);
+
+MUSTER_END
+
 #endif

@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 
 #include "runtime/report/trace_text.h"
+#include "runtime/value/assert.h"
 
 #define RARE_SHARE 8u /* rare events: one for so many others … */
 #define RARE_MIN   16u
@@ -28,6 +29,39 @@ struct muster_trace {
     struct slot slots[];
 };
 
+#define TRACES_MAX    8u  /* open at a time that a failed assertion prints; others are left out */
+#define ASSERT_EVENTS 64u /* newest ones that a failed assertion prints of each trace */
+
+/* Written by the threads that open and close traces, read by the thread whose assertion fails; a slot is
+ * claimed and given back by compare and exchange, sequentially consistent. */
+static _Atomic(struct muster_trace *) open_traces[TRACES_MAX];
+
+static void trace_report_all(void)
+{
+    for (size_t i = 0; i < TRACES_MAX; i++) {
+        const struct muster_trace *trace = atomic_load(&open_traces[i]);
+        size_t count = trace != NULL ? muster_trace_count(trace) : 0;
+        size_t first = count > ASSERT_EVENTS ? count - ASSERT_EVENTS : 0;
+
+        for (size_t index = first; index < count; index++) {
+            char line[MUSTER_TRACE_LINE_BYTES];
+
+            fwrite(line, 1, muster_trace_format(muster_trace_at(trace, index), line), stderr);
+        }
+    }
+}
+
+/* Exchange the first slot that holds `from`; a table that is full leaves the trace out. */
+static void trace_exchange_slot(struct muster_trace *from, struct muster_trace *to)
+{
+    for (size_t i = 0; i < TRACES_MAX; i++) {
+        struct muster_trace *expected = from;
+
+        if (atomic_compare_exchange_strong(&open_traces[i], &expected, to))
+            return;
+    }
+}
+
 enum muster_rc muster_trace_open(struct muster_mem *mem, uint32_t capacity,
                                  struct muster_trace **ret_trace)
 {
@@ -43,14 +77,18 @@ enum muster_rc muster_trace_open(struct muster_mem *mem, uint32_t capacity,
     trace->mem = mem;
     trace->often = (struct ring){.capacity = capacity, .slots = trace->slots};
     trace->rare = (struct ring){.capacity = rare, .slots = trace->slots + capacity};
+    trace_exchange_slot(NULL, trace);
+    muster_assert_set_report(trace_report_all);
     *ret_trace = trace;
     return MUSTER_OK;
 }
 
 void muster_trace_close(struct muster_trace *trace)
 {
-    if (trace != NULL)
-        muster_mem_free(trace->mem, trace);
+    if (trace == NULL)
+        return;
+    trace_exchange_slot(trace, NULL);
+    muster_mem_free(trace->mem, trace);
 }
 
 static void ring_add(struct muster_trace *trace, struct ring *ring,

@@ -19,6 +19,7 @@
 
 #include "runtime/system/process_system.h"
 #include "runtime/report/trace_text.h"
+#include "runtime/value/assert.h"
 
 #define SUFFIX        ".trace.jsonl"
 #define NAME_BYTES    160
@@ -254,7 +255,7 @@ static const char *signal_text(int signal)
     case SIGILL:
         return "killed by SIGILL";
     case SIGABRT:
-        return "killed by SIGABRT";
+        return muster_assert_text() != NULL ? muster_assert_text() : "killed by SIGABRT";
     case SIGTERM:
         return "ended by SIGTERM";
     default:
