@@ -4,7 +4,7 @@
 
 #include "bench/bench.h"
 #include "bench/list.h"
-#include "common/commands.h"
+#include "common/command.h"
 #include "common/output.h"
 
 #include <muster/address.h>

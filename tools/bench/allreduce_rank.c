@@ -8,7 +8,7 @@
 #include <muster/static_group.h>
 #include <muster/stream.h>
 
-#include "common/commands.h"
+#include "common/command.h"
 
 #include <signal.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* muster bench NAME: measurements that anybody can repeat. */
 #include "bench/bench.h"
 
-#include "common/commands.h"
+#include "common/command.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 
 #include <muster/options.h>
 
-#include "common/commands.h"
+#include "common/command.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #include "bench/recover.h"
 
 #include "bench/bench.h"
-#include "common/commands.h"
+#include "common/command.h"
 
 #include <inttypes.h>
 #include <stdio.h>

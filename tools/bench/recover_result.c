@@ -1,7 +1,7 @@
 /* `muster bench recover`: its line of JSON. */
 #include "bench/recover.h"
 
-#include "common/commands.h"
+#include "common/command.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
 #include <muster/env.h>
 #include <muster/plan_model.h>
 
-#include "common/commands.h"
+#include "common/command.h"
 #include "common/output.h"
 
 #include <stdlib.h>

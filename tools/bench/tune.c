@@ -9,7 +9,7 @@
 #include "bench/allreduce.h"
 #include "bench/list.h"
 #include "bench/tune.h"
-#include "common/commands.h"
+#include "common/command.h"
 #include "common/output.h"
 
 #include <errno.h>

@@ -2,7 +2,7 @@
  * of certificates that it issues: in memory that children inherit, or on the disk for a successor. */
 #include "common/job_tls.h"
 
-#include "common/commands.h"
+#include "common/command.h"
 #include "common/output.h"
 
 #include <errno.h>

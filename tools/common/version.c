@@ -1,5 +1,6 @@
 /* muster version: what this program is, the libraries it runs with, and the GPU parts of this machine. */
-#include "common/commands.h"
+#include "common/command.h"
+#include "common/version.h"
 
 #include "common/output.h"
 

@@ -2,7 +2,6 @@
  * answers are there. */
 #include "jobs/jobs.h"
 
-#include "common/commands.h"
 #include "jobs/job_keys.h"
 #include "jobs/jobs_names.h"
 #include "jobs/local_jobs.h"

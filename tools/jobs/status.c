@@ -1,7 +1,7 @@
 /* muster status: the jobs of a registry, once. */
 #include "jobs/status.h"
 
-#include "common/commands.h"
+#include "common/command.h"
 #include "jobs/jobs.h"
 #include "common/output.h"
 

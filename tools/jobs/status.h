@@ -50,4 +50,9 @@ void status_close(struct status_stand *stand);
 /** To standard output. False: it has not arrived, told. */
 bool status_print(struct status_stand *stand, const struct muster_json *root, bool is_json);
 
+int command_status(int argc, char **argv);
+int command_top(int argc, char **argv);
+extern const struct muster_options status_options;
+extern const struct muster_options top_options;
+
 #endif

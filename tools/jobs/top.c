@@ -2,7 +2,7 @@
  * screen, so that what stood there comes back; elsewhere it is printed again and again. */
 #include "jobs/status.h"
 
-#include "common/commands.h"
+#include "common/command.h"
 #include "jobs/jobs.h"
 #include "common/output.h"
 

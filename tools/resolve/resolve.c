@@ -1,5 +1,5 @@
 /* muster resolve: ask a resolver everything it knows, and show it. */
-#include "common/commands.h"
+#include "common/command.h"
 
 #include "resolve/resolve.h"
 #include "resolve/resolver_env.h"

@@ -5,6 +5,7 @@
 #include <muster/env.h>
 #include <muster/http.h>
 #include <muster/json.h>
+#include <muster/options.h>
 #include <muster/resolver.h>
 
 /** Every look at the outside, told on standard error: variables and files as they are read,
@@ -18,7 +19,7 @@ struct resolve_explain {
     struct muster_vars *real_vars;
     struct muster_files *real_files;
     struct muster_log *real_log;
-    bool is_json; /* a JSON object on each line: {"explain": "request", ...} */
+    bool is_json;         /* a JSON object on each line: {"explain": "request", ...} */
     const char *seen[64]; /* names of variables that were told */
     size_t seen_count;
 };
@@ -35,5 +36,8 @@ bool resolve_print_change(struct muster_env *env, const struct muster_cluster_sp
 /** {"worker": […]}; NULL: out of memory. Gives. */
 struct muster_json *resolve_spec_json(struct muster_env *env,
                                       const struct muster_cluster_spec *spec);
+
+int command_resolve(int argc, char **argv);
+extern const struct muster_options resolve_options;
 
 #endif

@@ -1,7 +1,7 @@
 /* The command line of `muster run`, read and checked. */
 #include "run/run.h"
 
-#include "common/commands.h"
+#include "common/command.h"
 #include "common/output.h"
 
 #include <muster/stream.h>

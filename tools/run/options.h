@@ -85,6 +85,8 @@ bool run_listen_read(struct run_settings *settings, int *ret_exit);
 /** As many ports of --listen as there are workers are free right now. False: as above. */
 bool run_listen_has_ports(const struct run_settings *settings, int *ret_exit);
 
+extern const struct muster_options run_options;
+
 /** Parse and check the command line. False: *ret_exit says how to end. */
 bool run_settings_read(struct run_settings *settings, int argc, char **argv, int *ret_exit);
 

@@ -1,7 +1,7 @@
 /* Where the members find each other: a registry inside this process, or one elsewhere; and
  * confirmed deaths. */
 #include "run/run.h"
-#include "common/commands.h"
+#include "common/command.h"
 #include "jobs/local_jobs.h"
 #include "common/output.h"
 #include "run/task/dead.h"

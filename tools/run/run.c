@@ -1,7 +1,7 @@
 /* muster run: opens the parts, turns the loop until the last worker has ended, closes the parts. */
 #include "run/run.h"
 
-#include "common/commands.h"
+#include "common/command.h"
 #include "common/output.h"
 
 #include <muster/strategy.h>

@@ -414,4 +414,7 @@ struct run {
 
 void run_finish(struct run *run);
 
+/** `muster run`. */
+int command_run(int argc, char **argv);
+
 #endif

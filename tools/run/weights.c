@@ -2,7 +2,7 @@
  * looks at those that are there already, so that the last one to end has seen all. */
 #include "run/run.h"
 
-#include "common/commands.h"
+#include "common/command.h"
 #include "common/output.h"
 
 #include <muster/registry.h>

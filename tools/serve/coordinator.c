@@ -1,5 +1,6 @@
 /* muster coordinator: JAX's and TensorFlow's coordination service as a process of its own. */
-#include "common/commands.h"
+#include "common/command.h"
+#include "serve/serve.h"
 
 #include <sys/resource.h>
 #include <unistd.h>

@@ -1,5 +1,6 @@
 /* muster registry: the embedded registry as a process of its own. */
-#include "common/commands.h"
+#include "common/command.h"
+#include "serve/serve.h"
 
 #include <string.h>
 

@@ -10,7 +10,7 @@
 
 #include <muster/muster.h>
 
-#include "common/commands.h"
+#include "common/command.h"
 #include "serve/data_owner.h"
 #include "common/job_tls.h"
 

@@ -1,5 +1,6 @@
 /* muster server: one task of a cluster, as tf.distribute.Server serves it, as a process. */
-#include "common/commands.h"
+#include "common/command.h"
+#include "serve/serve.h"
 
 #include <inttypes.h>
 #include <string.h>

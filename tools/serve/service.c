@@ -12,7 +12,7 @@
 #include <muster/stream.h>
 #include <muster/tls.h>
 
-#include "common/commands.h"
+#include "common/command.h"
 #include "common/output.h"
 
 #define DRAIN_NS MUSTER_NS_PER_S

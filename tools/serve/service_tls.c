@@ -1,7 +1,7 @@
 /* What a command that serves asks about TLS: options to a credential. */
 #include "serve/service_tls.h"
 
-#include "common/commands.h"
+#include "common/command.h"
 
 #define POLICY_BYTES_MAX (1u << 20)
 

@@ -1,7 +1,8 @@
 /* muster help: the commands, the page of one of them, all options, the exit codes. */
 #include "bench/bench.h"
-#include "common/commands.h"
+#include "common/command.h"
 #include "serve/registry_files.h"
+#include "table/commands.h"
 
 #include <string.h>
 

@@ -1,6 +1,7 @@
 /* muster COMMAND [options]: picks the sub-command. */
-#include "common/commands.h"
+#include "common/command.h"
 #include "common/output.h"
+#include "table/commands.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* muster trace: files of the flight recorder, merged into one trace. */
 #include "trace/trace.h"
 
-#include "common/commands.h"
+#include "common/command.h"
 #include "common/output.h"
 
 #include <muster/env.h>

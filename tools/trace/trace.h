@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include <muster/options.h>
 #include <muster/status.h>
 #include <muster/trace.h>
 
@@ -38,5 +39,8 @@ void trace_file_free(struct trace_file *file);
  * earliest event at 0 µs. INVALID_ARGUMENT: two files are the same. */
 MUSTER_MUST_CHECK enum muster_rc trace_merge(const struct trace_file *files, size_t count,
                                              FILE *out, struct muster_error *ret_error);
+
+int command_trace(int argc, char **argv);
+extern const struct muster_options trace_options;
 
 #endif

@@ -2,7 +2,7 @@
  * lease. A place has one launcher; all launchers of a job have the same --nnodes, -n and --tls. */
 #include "run/claim/run_claim_internal.h"
 
-#include "common/commands.h"
+#include "common/command.h"
 #include "common/output.h"
 
 #include <assert.h>

@@ -1,7 +1,7 @@
 /* The beginning: until the place is this launcher's no worker is started. */
 #include "run/claim/run_claim_internal.h"
 
-#include "common/commands.h"
+#include "common/command.h"
 
 #define ANSWER_NS       (1 * MUSTER_NS_PER_S)  /* a living holder answers sooner */
 #define ASK_AGAIN_NS    (3 * MUSTER_NS_PER_S)  /* an answer may get lost with its connection */

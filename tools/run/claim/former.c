@@ -1,6 +1,6 @@
 /* Members that a former launcher had started at this place: it is gone, so they are, and that is written down
  * for all who wait for them. Where their processes may live nothing is said. */
-#include "common/commands.h"
+#include "common/command.h"
 #include "common/output.h"
 #include "run/run.h"
 #include "run/claim/claim.h"

@@ -1,7 +1,7 @@
 /* --resolver: which machine of how many this is, and where the first one is. */
 #include "run/options.h"
 
-#include "common/commands.h"
+#include "common/command.h"
 #include "resolve/resolver_env.h"
 
 #include <muster/address.h>

@@ -2,7 +2,7 @@
  */
 #include "run/run.h"
 
-#include "common/commands.h"
+#include "common/command.h"
 #include "common/output.h"
 
 #include <errno.h>

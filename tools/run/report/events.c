@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/commands.h"
-
 #define GATHER_NS        (300 * MUSTER_NS_PER_MS) /* members report the same change within this time */
 #define DELIVERY_WAIT_NS MUSTER_NS_PER_S          /* for the members' next operation */
 #define DEATH_WAIT_NS    (2 * MUSTER_NS_PER_S)    /* for the members' word on a death */

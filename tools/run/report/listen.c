@@ -1,7 +1,7 @@
 /* --listen: looked up and checked before a worker is started. */
 #include "run/options.h"
 
-#include "common/commands.h"
+#include "common/command.h"
 #include "resolve/resolver_env.h"
 #include "run/output/log.h"
 

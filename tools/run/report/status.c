@@ -1,7 +1,7 @@
 /* The pages of `muster run --status`. */
 #include "run/run.h"
 
-#include "common/commands.h"
+#include "common/command.h"
 #include "common/output.h"
 #include "run/report/page.h"
 #include "serve/service.h"

@@ -1,7 +1,6 @@
 /* How the run ended: for people, and as one JSON object for programs. */
 #include "run/run.h"
 
-#include "common/commands.h"
 #include "common/output.h"
 
 #include <errno.h>

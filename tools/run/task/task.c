@@ -1,7 +1,7 @@
 /* The life of each worker, and what its end means for the others. */
 #include "run/run.h"
 
-#include "common/commands.h"
+#include "common/command.h"
 
 #include <assert.h>
 #include <errno.h>

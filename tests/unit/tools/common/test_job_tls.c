@@ -16,7 +16,7 @@
 #include "secret_mem.h"
 #include "secret_stack.h"
 #include "tls_pair.h"
-#include "tools/common/commands.h"
+#include "tools/common/command.h"
 #include "virtual_loop.h"
 
 #define LIFE_NS          (3600 * MUSTER_NS_PER_S)

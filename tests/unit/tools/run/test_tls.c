@@ -13,7 +13,7 @@
 
 #include "assertion_count.h"
 #include "tls_pair.h"
-#include "tools/common/commands.h"
+#include "tools/common/command.h"
 #include "tools/common/job_tls.h"
 #include "tools/run/output/log.h"
 #include "tools/run/claim/resume.h"

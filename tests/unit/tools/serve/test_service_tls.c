@@ -12,7 +12,7 @@
 #include "assertion_count.h"
 #include "fake_authority.h"
 #include "tls_pair.h"
-#include "tools/common/commands.h"
+#include "tools/common/command.h"
 
 static char refusal[256];
 

@@ -1,9 +1,8 @@
-/* The sub-commands of `muster`, their exit codes, and what their files share. */
-#ifndef MUSTER_COMMANDS_H
-#define MUSTER_COMMANDS_H
+/* Helpers of every sub-command: exit codes, parsing of options, errors. */
+#ifndef MUSTER_TOOLS_COMMAND_H
+#define MUSTER_TOOLS_COMMAND_H
 
 #include <stdint.h>
-#include <stdio.h>
 
 #include <muster/env.h>
 #include <muster/options.h>
@@ -23,42 +22,6 @@ enum command_exit {
     EXIT_SIGNAL = 128, /* + the number of the signal */
 };
 
-struct command {
-    const char *name;
-    const char *summary; /* a few words */
-    /** argv[0] is the command's name. Returns the exit code. */
-    int (*run)(int argc, char **argv);
-    const struct muster_options *options; /* NULL: none */
-};
-
-extern const struct command commands[];
-extern const size_t command_count;
-
-int command_bench(int argc, char **argv);
-int command_coordinator(int argc, char **argv);
-int command_help(int argc, char **argv);
-int command_registry(int argc, char **argv);
-int command_resolve(int argc, char **argv);
-int command_run(int argc, char **argv);
-int command_server(int argc, char **argv);
-int command_status(int argc, char **argv);
-int command_top(int argc, char **argv);
-int command_trace(int argc, char **argv);
-int command_version(int argc, char **argv);
-
-/** The commit that was built; the build writes it (cmake/commit.cmake). "unknown" outside of git. */
-extern const char muster_commit[];
-
-extern const struct muster_options coordinator_options;
-extern const struct muster_options registry_options;
-extern const struct muster_options resolve_options;
-extern const struct muster_options run_options;
-extern const struct muster_options server_options;
-extern const struct muster_options status_options;
-extern const struct muster_options top_options;
-extern const struct muster_options trace_options;
-extern const struct muster_options version_options;
-
 /** The option row of a command that logs: --log-level, into settings' field log_level. */
 #define COMMAND_LOG_ROW(settings_type, level)                                                      \
     {                                                                                              \
@@ -77,8 +40,8 @@ extern const struct muster_options version_options;
     }
 
 /**
- * Parse argv into *settings. True: go on, *ret_rest is the first argument that is no option. False:
- * --help was printed or an error named on standard error; *ret_exit is the exit code.
+ * Parse argv into *settings. True: go on, *ret_rest is the first argument that is not an
+ * option. False: --help was printed or an error reported on standard error; *ret_exit is the exit code.
  */
 bool command_parse(const struct muster_options *options, int argc, char **argv, void *settings,
                    int *ret_rest, int *ret_exit);
@@ -91,7 +54,7 @@ bool command_parse_all(const struct muster_options *options, int argc, char **ar
  * EXIT_USAGE. */
 int command_refuse(const char *command, const char *format, ...) MUSTER_PRINTF(2, 3);
 
-/** What options' texts are checked by. */
+/** Checks of option values, for the field `check` of an option row. */
 bool command_check_listen(const char *text, struct muster_error *ret_error);
 bool command_check_registry(const char *text, struct muster_error *ret_error);
 bool command_check_resolver(const char *text, struct muster_error *ret_error);
