@@ -1,7 +1,8 @@
 /* What was asked of a resolver, answered from the cluster that its platform has listed. */
 #include "resolvers/core/cluster_answer.h"
 
-#include "resolvers/core/resolvers_internal.h"
+#include "resolvers/core/resolver_internal.h"
+#include "resolvers/spec/task_address.h"
 
 /* The task that a question is about. */
 struct subject {

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "resolvers/core/resolvers_internal.h"
+#include "resolvers/core/resolver_internal.h"
 
 #include "runtime/loop/deadline.h"
 

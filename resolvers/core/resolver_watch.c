@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "resolvers/core/resolvers_internal.h"
+#include "resolvers/core/resolver_internal.h"
 
 #define INTERVAL_DEFAULT_NS (10 * MUSTER_NS_PER_S)
 #define SETTLE_DEFAULT_NS   (200 * MUSTER_NS_PER_MS)

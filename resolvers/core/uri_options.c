@@ -2,7 +2,7 @@
 #include "resolvers/core/uri_options.h"
 
 #include "resolvers/core/name_list.h"
-#include "resolvers/core/resolvers_internal.h"
+#include "resolvers/spec/spec_internal.h"
 
 #include <ctype.h>
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 /* A resolver by scheme: one row per platform; and what auto takes for the mark of a platform. */
 #include "resolvers/core/name_list.h"
-#include "resolvers/core/resolvers_internal.h"
 #include "resolvers/core/uri_options.h"
+#include "resolvers/platform/schemes.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,11 +13,20 @@ struct scheme {
     bool has_question_mark; /* SCHEME:WHAT?OPTIONS, not SCHEME:OPTIONS */
 };
 
+static enum muster_rc open_union(struct muster_env *env, const char *rest,
+                                 const struct muster_resolver_options *options,
+                                 struct muster_resolver **ret_resolver,
+                                 struct muster_error *ret_error)
+{
+    return muster_union_resolver_open_uri(env, rest, options, muster_resolver_open, ret_resolver,
+                                          ret_error);
+}
+
 /* docs/resolvers.md describes each. */
 static const struct scheme schemes[] = {
     {"tf_config", muster_tf_config_resolver_open_uri, false},
     {"static", muster_static_resolver_open_uri, true},
-    {"union", muster_union_resolver_open_uri, true},
+    {"union", open_union, true},
     {"sagemaker", muster_sagemaker_resolver_open_uri, false},
     {"slurm", muster_slurm_resolver_open_uri, false},
     {"kubernetes", muster_kubernetes_resolver_open_uri, false},

@@ -1,5 +1,5 @@
 /* The clusters of several resolvers as one. */
-#include "resolvers/core/resolvers_internal.h"
+#include "resolvers/spec/spec_internal.h"
 
 struct join {
     struct muster_cluster_spec *const *specs;

@@ -1,5 +1,5 @@
 /* A cluster description from JSON and to JSON. */
-#include "resolvers/core/resolvers_internal.h"
+#include "resolvers/spec/spec_internal.h"
 
 #include <ctype.h>
 #include <stdio.h>

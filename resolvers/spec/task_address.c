@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "runtime/value/text.h"
+
 /* Names, addresses, and zones of addresses. */
 #define LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:%"
 
@@ -22,4 +24,20 @@ bool muster_task_address_format(const char *host, uint16_t port, size_t bytes, c
     snprintf(ret_text, bytes, "%s%s%s:%u", is_ipv6 ? "[" : "", host, is_ipv6 ? "]" : "",
              (unsigned)port);
     return true;
+}
+
+enum muster_rc muster_master_url_format(struct muster_mem *mem, const char *rpc_layer,
+                                        const char *address, char **ret_url,
+                                        struct muster_error *ret_error)
+{
+    struct muster_text url;
+
+    muster_text_init(&url, mem);
+    if (rpc_layer != NULL && rpc_layer[0] != '\0')
+        muster_text_add_format(&url, "%s://", rpc_layer);
+    muster_text_add_string(&url, address);
+    if (muster_text_take(&url, ret_url, NULL) == MUSTER_OK)
+        return MUSTER_OK;
+    muster_text_fini(&url);
+    return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a URL");
 }

@@ -2,7 +2,7 @@
  * line, medians and maxima of several runs. */
 #include <muster/cluster_spec.h>
 
-#include "resolvers/core/resolvers_internal.h"
+#include "resolvers/spec/spec_internal.h"
 #include "bench_clock.h"
 
 #include <stdio.h>

@@ -6,11 +6,12 @@
 
 #include <muster/credentials.h>
 
-#include "resolvers/core/cluster_answer.h"
 #include "net/http/memory.h"
-#include "resolvers/platform/gce/group.h"
-#include "resolvers/core/resolvers_internal.h"
+#include "resolvers/core/cluster_answer.h"
+#include "resolvers/core/resolver_internal.h"
 #include "resolvers/core/uri_options.h"
+#include "resolvers/platform/gce/group.h"
+#include "resolvers/platform/schemes.h"
 
 #define API_ENDPOINT "https://compute.googleapis.com"
 #define JOB          "worker"

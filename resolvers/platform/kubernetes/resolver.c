@@ -4,11 +4,11 @@
 #include <string.h>
 
 #include "resolvers/core/cluster_answer.h"
+#include "resolvers/core/uri_options.h"
 #include "resolvers/platform/kubernetes/list.h"
 #include "resolvers/platform/kubernetes/server.h"
 #include "resolvers/platform/kubernetes/watch.h"
-#include "resolvers/core/resolvers_internal.h"
-#include "resolvers/core/uri_options.h"
+#include "resolvers/platform/schemes.h"
 
 #define PARTS_MAX         256
 #define WATCH_INTERVAL_NS (60 * MUSTER_NS_PER_S) /* the API server tells of changes in between */

@@ -3,11 +3,10 @@
 #include "resolvers/platform/launcher/world_resolver.h"
 
 #include "resolvers/core/cluster_answer.h"
-#include "resolvers/core/resolvers_internal.h"
+#include "resolvers/core/resolver_internal.h"
 #include "resolvers/core/uri_options.h"
-
-#include <stdio.h>
-#include <string.h>
+#include "resolvers/platform/schemes.h"
+#include "resolvers/spec/task_address.h"
 
 #define JOB "worker"
 
@@ -26,45 +25,6 @@ static enum muster_rc read_world(struct muster_resolver *resolver, struct muster
     if (rc == MUSTER_OK)
         *ret_world = world;
     return rc;
-}
-
-enum muster_rc muster_world_number(struct muster_vars *vars, const char *name, uint32_t *ret_value,
-                                   const char **ret_source, struct muster_error *ret_error)
-{
-    const char *text = muster_vars_get(vars, name);
-    int64_t value = 0;
-
-    if (text == NULL)
-        return MUSTER_OK;
-    if (!muster_integer_parse(text, &value) || value < 0 || value >= UINT32_MAX)
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "%s=%.60s: expected a whole number from 0 on", name, text);
-    *ret_value = (uint32_t)value;
-    *ret_source = name;
-    return MUSTER_OK;
-}
-
-enum muster_rc muster_world_check(const struct muster_world *world, struct muster_error *ret_error)
-{
-    if (world->rank >= world->size)
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "%s=%u is outside %s=%u: ranks go from 0 to one below the size",
-                                world->rank_source, world->rank, world->size_source, world->size);
-    return MUSTER_OK;
-}
-
-enum muster_rc muster_world_set_coordinator(struct muster_world *world, const char *host,
-                                            uint32_t port, struct muster_error *ret_error)
-{
-    bool is_bare_ipv6 = strchr(host, ':') != NULL && host[0] != '[';
-    int length = snprintf(world->coordinator, sizeof(world->coordinator),
-                          is_bare_ipv6 ? "[%s]:%u" : "%s:%u", host, port);
-
-    if (host[0] == '\0' || port == 0 || port > UINT16_MAX ||
-        (size_t)length >= sizeof(world->coordinator))
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "'%.60s' with port %u is no address of a coordinator", host, port);
-    return MUSTER_OK;
 }
 
 /* The coordinator as task 0, where that is what it is. */

@@ -2,7 +2,9 @@
  * comes from is for the platform. */
 #include "resolvers/platform/plain/config_resolver.h"
 
-#include "resolvers/core/resolvers_internal.h"
+#include "resolvers/core/resolver_internal.h"
+#include "resolvers/spec/spec_internal.h"
+#include "resolvers/spec/task_address.h"
 
 #include <stdio.h>
 #include <string.h>

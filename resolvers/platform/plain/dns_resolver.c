@@ -3,8 +3,8 @@
 #include "net/stream/dns.h"
 
 #include "resolvers/core/cluster_answer.h"
-#include "resolvers/core/resolvers_internal.h"
 #include "resolvers/core/uri_options.h"
+#include "resolvers/platform/schemes.h"
 
 #include <stdio.h>
 #include <stdlib.h>

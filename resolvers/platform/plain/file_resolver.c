@@ -1,7 +1,7 @@
 /* A cluster in a JSON file, read anew at each question: "file:/path?task_type=worker&task_id=0". */
 #include "resolvers/core/cluster_answer.h"
-#include "resolvers/core/resolvers_internal.h"
 #include "resolvers/core/uri_options.h"
+#include "resolvers/platform/schemes.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,10 +2,10 @@
  * SageMakerClusterResolver). */
 #include <muster/platforms.h>
 
-#include "resolvers/platform/plain/config_resolver.h"
-#include "resolvers/core/resolvers_internal.h"
-#include "resolvers/platform/plain/sagemaker_hosts.h"
 #include "resolvers/core/uri_options.h"
+#include "resolvers/platform/plain/config_resolver.h"
+#include "resolvers/platform/plain/sagemaker_hosts.h"
+#include "resolvers/platform/schemes.h"
 
 #include <string.h>
 

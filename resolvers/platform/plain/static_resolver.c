@@ -1,6 +1,8 @@
 /* A fixed cluster (TensorFlow's SimpleClusterResolver). */
-#include "resolvers/core/resolvers_internal.h"
+#include "resolvers/core/resolver_internal.h"
 #include "resolvers/core/uri_options.h"
+#include "resolvers/platform/schemes.h"
+#include "resolvers/spec/task_address.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* The cluster of the variable TF_CONFIG (TensorFlow's TFConfigClusterResolver). */
-#include "resolvers/platform/plain/config_resolver.h"
-#include "resolvers/core/resolvers_internal.h"
 #include "resolvers/core/uri_options.h"
+#include "resolvers/platform/plain/config_resolver.h"
+#include "resolvers/platform/schemes.h"
 
 #include <string.h>
 

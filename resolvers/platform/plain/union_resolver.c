@@ -1,8 +1,11 @@
 /* Several resolvers as one (TensorFlow's UnionResolver). */
 #include <muster/platforms.h>
 
+#include "resolvers/platform/plain/union_resolver.h"
 #include "resolvers/core/name_list.h"
-#include "resolvers/core/resolvers_internal.h"
+#include "resolvers/core/resolver_internal.h"
+#include "resolvers/spec/spec_internal.h"
+#include "resolvers/spec/task_address.h"
 
 #include <string.h>
 

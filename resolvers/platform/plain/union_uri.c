@@ -1,8 +1,9 @@
 /* Unions by URI: "tf_config:|static:worker=a:1?task_type=worker&task_id=0". */
 #include <muster/platforms.h>
 
-#include "resolvers/core/resolvers_internal.h"
 #include "resolvers/core/uri_options.h"
+#include "resolvers/platform/plain/union_resolver.h"
+#include "resolvers/platform/schemes.h"
 #include "runtime/value/text.h"
 
 #include <string.h>
@@ -23,6 +24,7 @@ static const struct muster_uri_table option_table = {"union", option_rows,
 /* A union's URI under way. */
 struct parsing {
     struct muster_env *env;
+    muster_scheme_open_fn *open_member; /* takes a whole URI; its options are never NULL */
     struct muster_resolver *members[MUSTER_UNION_MEMBERS_MAX];
     size_t count;
     struct muster_text options; /* the union's own: "task_type=worker&task_id=0" */
@@ -80,8 +82,9 @@ static void share_options(struct parsing *parsing, const char *options, struct m
     }
 }
 
-static enum muster_rc open_member(struct parsing *parsing, const char *uri)
+static enum muster_rc member_open(struct parsing *parsing, const char *uri)
 {
+    static const struct muster_resolver_options no_options;
     enum muster_rc rc;
 
     if (uri[0] == '\0')
@@ -89,7 +92,7 @@ static enum muster_rc open_member(struct parsing *parsing, const char *uri)
                                 "member %zu of the union is empty; a union is written as "
                                 "union:URI|URI",
                                 parsing->count + 1);
-    rc = muster_resolver_open(parsing->env, uri, NULL, &parsing->members[parsing->count],
+    rc = parsing->open_member(parsing->env, uri, &no_options, &parsing->members[parsing->count],
                               parsing->error);
     parsing->count += rc == MUSTER_OK;
     return rc;
@@ -109,7 +112,7 @@ static enum muster_rc read_enclosed(struct parsing *parsing, char *text, bool is
     if (*behind == '?')
         muster_text_add_string(&parsing->options, behind + 1);
     behind[-1] = '\0';
-    return open_member(parsing, text + 1);
+    return member_open(parsing, text + 1);
 }
 
 /* A member, NUL-terminated and ours to cut. */
@@ -125,13 +128,13 @@ static enum muster_rc read_member(struct parsing *parsing, char *text, bool is_l
         return read_enclosed(parsing, text, is_last);
     options = text + (muster_uri_find(text, "?") - text);
     if (!is_last || *options == '\0')
-        return open_member(parsing, text);
+        return member_open(parsing, text);
     muster_text_init(&uri, parsing->env->mem);
     muster_text_add(&uri, text, (size_t)(options - text));
     share_options(parsing, options + 1, &uri);
     rc = muster_text_take(&uri, &taken, NULL);
     if (rc == MUSTER_OK)
-        rc = open_member(parsing, taken);
+        rc = member_open(parsing, taken);
     else
         muster_error_set(parsing->error, rc, "no memory for a union");
     muster_text_fini(&uri);
@@ -175,10 +178,11 @@ static enum muster_rc read_options(struct parsing *parsing, struct muster_uri_op
 
 enum muster_rc muster_union_resolver_open_uri(struct muster_env *env, const char *rest,
                                               const struct muster_resolver_options *options,
+                                              muster_scheme_open_fn *open_member,
                                               struct muster_resolver **ret_resolver,
                                               struct muster_error *ret_error)
 {
-    struct parsing parsing = {.env = env, .error = ret_error};
+    struct parsing parsing = {.env = env, .open_member = open_member, .error = ret_error};
     struct values values = {*options};
     struct muster_uri_options texts = {.mem = env->mem};
     char *copy = muster_mem_strdup(env->mem, rest);

@@ -1,8 +1,8 @@
 /* The GPUs of this node: from options, variables of CUDA and Slurm, or the tool nvidia-smi. */
 #include "resolvers/platform/slurm/gpus.h"
 
-#include "resolvers/core/resolvers_internal.h"
 #include "resolvers/platform/slurm/text.h"
+#include "resolvers/spec/spec_internal.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* The options of a Slurm resolver: a copy of its own, and their form in a URI. */
+/* The options of a Slurm resolver: a copy of its own. */
 #ifndef MUSTER_RESOLVERS_SLURM_OPTIONS_H
 #define MUSTER_RESOLVERS_SLURM_OPTIONS_H
 

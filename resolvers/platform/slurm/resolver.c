@@ -1,11 +1,13 @@
 /* The cluster of a Slurm job step (TensorFlow's SlurmClusterResolver). */
 #include <muster/platforms.h>
 
-#include "resolvers/core/resolvers_internal.h"
+#include "resolvers/core/resolver_internal.h"
 #include "resolvers/platform/slurm/gpus.h"
 #include "resolvers/platform/slurm/options.h"
 #include "resolvers/platform/slurm/plan.h"
 #include "resolvers/platform/slurm/text.h"
+#include "resolvers/spec/spec_internal.h"
+#include "resolvers/spec/task_address.h"
 
 #include <stdio.h>
 #include <string.h>

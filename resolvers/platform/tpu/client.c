@@ -1,4 +1,4 @@
-/* The TPU client: which TPU, whom to ask; opening and closing. */
+/* The TPU client: which TPU it is, and which API to ask about it. */
 #include "resolvers/platform/tpu/client.h"
 
 #include <string.h>
@@ -47,19 +47,6 @@ void muster_tpu_client_check_closed(struct muster_tpu_client *client)
     if (client->is_closed && muster_list_is_empty(&client->queries) &&
         muster_list_is_empty(&client->waits))
         muster_task_post(&client->close_task, client->env->loop);
-}
-
-void muster_tpu_client_close(struct muster_tpu_client *client, muster_tpu_client_close_fn *closed)
-{
-    struct muster_list *node;
-
-    client->is_closed = true;
-    client->closed = closed;
-    for (node = client->queries.next; node != &client->queries; node = node->next)
-        muster_tpu_query_cancel(MUSTER_CONTAINER_OF(node, struct muster_tpu_query, node_in_client));
-    for (node = client->waits.next; node != &client->waits; node = node->next)
-        muster_tpu_wait_cancel(MUSTER_CONTAINER_OF(node, struct muster_tpu_wait, node));
-    muster_tpu_client_check_closed(client);
 }
 
 static enum muster_rc copy_texts(struct muster_tpu_client *client,

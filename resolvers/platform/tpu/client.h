@@ -54,12 +54,13 @@ struct muster_tpu_work {
 /** A query or a wait has left its list: a closing client may end. */
 void muster_tpu_client_check_closed(struct muster_tpu_client *client);
 
-/** A step has ended: go on, or end the query. query->error is set for a failure. */
-void muster_tpu_work_next(struct muster_tpu_work *work, enum muster_rc rc);
+/** A step has ended. query->error is set for a failure. */
+typedef void muster_tpu_work_fn(struct muster_tpu_work *work, enum muster_rc rc);
 
 /** Ask the version service of the workers: the first one for its version, or all of them to take one.
- * Ends in muster_tpu_work_next. */
-void muster_tpu_workers_start(struct muster_tpu_work *work);
+ * Errors: RESOURCE_EXHAUSTED, and done never comes. */
+MUSTER_MUST_CHECK enum muster_rc muster_tpu_workers_start(struct muster_tpu_work *work,
+                                                          muster_tpu_work_fn *done);
 void muster_tpu_workers_cancel(struct muster_tpu_work *work);
 
 #endif

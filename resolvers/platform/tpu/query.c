@@ -27,6 +27,8 @@ static enum muster_rc no_memory(struct muster_tpu_work *work)
     return muster_error_set(&work->query->error, MUSTER_RESOURCE_EXHAUSTED, "no memory");
 }
 
+static void work_next(struct muster_tpu_work *work, enum muster_rc rc);
+
 /* The end. */
 
 static void on_done(struct muster_task *task)
@@ -98,7 +100,7 @@ static void on_place(struct muster_google_place *place, enum muster_rc rc)
     else
         muster_error_set(&work->query->error, rc, "TPU %.60s: no %s is given, and %s",
                          work->client->target.name, missing, place->error.text);
-    muster_tpu_work_next(work, rc);
+    work_next(work, rc);
 }
 
 static void locate(struct muster_tpu_work *work)
@@ -137,7 +139,7 @@ static void call_api(struct muster_tpu_work *work, const char *url, bool has_tok
     work->call.credentials = has_token ? work->client->credentials : NULL;
     rc = muster_http_call_start(&work->call, work->client->env, done);
     if (rc != MUSTER_OK)
-        muster_tpu_work_next(work, take_answer(work, rc, "cannot ask the API"));
+        work_next(work, take_answer(work, rc, "cannot ask the API"));
 }
 
 static void on_document(struct muster_http_call *call, enum muster_rc rc)
@@ -155,7 +157,7 @@ static void on_document(struct muster_http_call *call, enum muster_rc rc)
             muster_http_failure_explain(call, &remedies, &work->query->error);
         }
     }
-    muster_tpu_work_next(work, rc);
+    work_next(work, rc);
 }
 
 static void discover(struct muster_tpu_work *work)
@@ -189,14 +191,14 @@ static void on_node(struct muster_http_call *call, enum muster_rc rc)
     }
     if (rc == MUSTER_OK && work->query->what == MUSTER_TPU_CONFIGURE_VERSION)
         rc = check_workers(work);
-    muster_tpu_work_next(work, rc);
+    work_next(work, rc);
 }
 
 static void on_ready_node(struct muster_task *task)
 {
     struct muster_tpu_work *work = task->data;
 
-    muster_tpu_work_next(work, work->query->error.rc);
+    work_next(work, work->query->error.rc);
 }
 
 /* A node that has nothing but the addresses of the target. */
@@ -249,7 +251,15 @@ static void ask_node(struct muster_tpu_work *work)
     if (rc == MUSTER_OK)
         call_api(work, work->url, true, on_node);
     else
-        muster_tpu_work_next(work, rc);
+        work_next(work, rc);
+}
+
+static void ask_workers(struct muster_tpu_work *work)
+{
+    enum muster_rc rc = muster_tpu_workers_start(work, work_next);
+
+    if (rc != MUSTER_OK)
+        work_next(work, rc);
 }
 
 /* Who are we? */
@@ -268,7 +278,7 @@ static void on_local_ip(struct muster_metadata_get *get, enum muster_rc rc)
         work->query->text = muster_mem_strndup(mem_of(work), get->text, length);
         rc = work->query->text != NULL ? MUSTER_OK : no_memory(work);
     }
-    muster_tpu_work_next(work, rc);
+    work_next(work, rc);
 }
 
 static void ask_local_ip(struct muster_tpu_work *work)
@@ -279,7 +289,7 @@ static void ask_local_ip(struct muster_tpu_work *work)
 
     if (rc != MUSTER_OK) {
         work->query->error = work->metadata.error;
-        muster_tpu_work_next(work, rc);
+        work_next(work, rc);
     }
 }
 
@@ -332,7 +342,7 @@ static void run_step(struct muster_tpu_work *work)
         [MUSTER_TPU_STEP_LOCATE] = locate,
         [MUSTER_TPU_STEP_DISCOVER] = discover,
         [MUSTER_TPU_STEP_NODE] = ask_node,
-        [MUSTER_TPU_STEP_WORKERS] = muster_tpu_workers_start,
+        [MUSTER_TPU_STEP_WORKERS] = ask_workers,
         [MUSTER_TPU_STEP_LOCAL_IP] = ask_local_ip,
     };
 
@@ -344,7 +354,8 @@ static void run_step(struct muster_tpu_work *work)
         run[work->step](work);
 }
 
-void muster_tpu_work_next(struct muster_tpu_work *work, enum muster_rc rc)
+/* A step has ended: go on, or end the query. */
+static void work_next(struct muster_tpu_work *work, enum muster_rc rc)
 {
     if (rc == MUSTER_OK && work->query->is_cancelled)
         rc = muster_error_set(&work->query->error, MUSTER_CANCELLED, "cancelled");

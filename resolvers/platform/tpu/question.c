@@ -6,10 +6,10 @@
 
 #include <muster/tpu.h>
 
-#include "resolvers/core/resolvers_internal.h"
-#include "resolvers/spec/task_address.h"
+#include "resolvers/core/resolver_internal.h"
 #include "resolvers/platform/tpu/text.h"
 #include "resolvers/platform/tpu/worker_status.h"
+#include "resolvers/spec/task_address.h"
 #include "runtime/loop/deadline.h"
 
 #define ADDRESS_BYTES MUSTER_TPU_ADDRESS_BYTES
@@ -46,6 +46,15 @@ static enum muster_rc no_memory(struct question *question)
 }
 
 /* The cluster. */
+
+const char *muster_tpu_resolver_job(const struct muster_tpu_resolver *own)
+{
+    const char *set = own->resolver.task_type;
+    const char *coordinator = own->options.coordinator_name;
+
+    return set == NULL || (coordinator != NULL && strcmp(set, coordinator) == 0) ? own->job_name
+                                                                                 : set;
+}
 
 static bool is_listed(const struct question *question)
 {

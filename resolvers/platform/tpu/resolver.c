@@ -4,22 +4,14 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "resolvers/core/resolvers_internal.h"
-#include "resolvers/platform/tpu/question.h"
+#include "resolvers/core/resolver_internal.h"
 #include "resolvers/core/uri_options.h"
+#include "resolvers/platform/schemes.h"
+#include "resolvers/platform/tpu/question.h"
 
 static struct muster_tpu_resolver *of(struct muster_resolver *resolver)
 {
     return MUSTER_CONTAINER_OF(resolver, struct muster_tpu_resolver, resolver);
-}
-
-const char *muster_tpu_resolver_job(const struct muster_tpu_resolver *own)
-{
-    const char *set = own->resolver.task_type;
-    const char *coordinator = own->options.coordinator_name;
-
-    return set == NULL || (coordinator != NULL && strcmp(set, coordinator) == 0) ? own->job_name
-                                                                                 : set;
 }
 
 static enum muster_rc tpu_task_type(struct muster_resolver *resolver, char **ret_text,

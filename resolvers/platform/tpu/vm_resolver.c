@@ -5,11 +5,13 @@
 #include <string.h>
 
 #include "resolvers/core/cluster_answer.h"
+#include "resolvers/core/resolver_internal.h"
+#include "resolvers/core/uri_options.h"
+#include "resolvers/platform/schemes.h"
 #include "resolvers/platform/tpu/metadata_watch.h"
-#include "resolvers/core/resolvers_internal.h"
 #include "resolvers/platform/tpu/vm_query.h"
 #include "resolvers/platform/tpu/vm_text.h"
-#include "resolvers/core/uri_options.h"
+#include "resolvers/spec/task_address.h"
 
 #define JOB           "worker"
 #define ADDRESS_BYTES 272

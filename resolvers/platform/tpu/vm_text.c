@@ -7,7 +7,7 @@
 
 #include <muster/address.h>
 
-#include "resolvers/core/resolvers_internal.h"
+#include "resolvers/spec/spec_internal.h"
 
 #define BLANKS        " \t\r\n"
 #define HOST_BYTES    (MUSTER_HOST_TEXT_BYTES + 3) /* brackets and NUL */

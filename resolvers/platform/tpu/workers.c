@@ -4,8 +4,8 @@
 #include <muster/json.h>
 
 #include "net/http/url.h"
-#include "resolvers/spec/task_address.h"
 #include "resolvers/platform/tpu/client.h"
+#include "resolvers/spec/task_address.h"
 #include "runtime/loop/deadline.h"
 #include "runtime/value/text.h"
 
@@ -23,6 +23,7 @@ struct muster_tpu_workers {
     size_t open_count;
     enum muster_rc rc; /* the first failure */
     struct muster_task task;
+    muster_tpu_work_fn *done;
 };
 
 static struct muster_mem *mem_of(const struct muster_tpu_work *work)
@@ -47,9 +48,10 @@ static void on_all(struct muster_task *task)
 {
     struct muster_tpu_work *work = task->data;
     enum muster_rc rc = work->workers->rc;
+    muster_tpu_work_fn *done = work->workers->done;
 
     workers_free(work);
-    muster_tpu_work_next(work, rc);
+    done(work, rc);
 }
 
 static void one_is_done(struct muster_tpu_work *work)
@@ -177,7 +179,7 @@ static void start_worker(struct muster_tpu_work *work, struct worker *worker,
     one_is_done(work);
 }
 
-void muster_tpu_workers_start(struct muster_tpu_work *work)
+enum muster_rc muster_tpu_workers_start(struct muster_tpu_work *work, muster_tpu_work_fn *done)
 {
     const struct muster_tpu_node *node = work->node;
     bool is_first_only = work->query->what == MUSTER_TPU_RUNTIME_VERSION;
@@ -188,17 +190,17 @@ void muster_tpu_workers_start(struct muster_tpu_work *work)
         workers->list = muster_mem_alloc_zero(mem_of(work), count, sizeof(workers->list[0]));
     if (workers == NULL || workers->list == NULL) {
         muster_mem_free(mem_of(work), workers);
-        muster_tpu_work_next(
-            work, muster_error_set(&work->query->error, MUSTER_RESOURCE_EXHAUSTED, "no memory"));
-        return;
+        return muster_error_set(&work->query->error, MUSTER_RESOURCE_EXHAUSTED, "no memory");
     }
     work->workers = workers;
     workers->count = count;
+    workers->done = done;
     workers->open_count = 1; /* this function */
     muster_task_init(&workers->task, on_all, work);
     for (size_t i = 0; i < count; i++)
         start_worker(work, &workers->list[i], &node->endpoints[i]);
     one_is_done(work);
+    return MUSTER_OK;
 }
 
 void muster_tpu_workers_cancel(struct muster_tpu_work *work)

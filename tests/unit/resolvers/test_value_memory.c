@@ -6,7 +6,7 @@
 #include <muster/platforms.h>
 
 #include "careful_mem.h"
-#include "resolvers/core/resolvers_internal.h"
+#include "resolvers/spec/spec_internal.h"
 #include "resolvers/platform/slurm/text.h"
 #include "resolvers/platform/tpu/vm_text.h"
 #include "test_env.h"

@@ -1,5 +1,5 @@
 /* Clusters of several sources as one. */
-#include "resolvers/core/resolvers_internal.h"
+#include "resolvers/spec/spec_internal.h"
 
 #include "test_env.h"
 

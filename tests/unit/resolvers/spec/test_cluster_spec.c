@@ -1,5 +1,5 @@
 /* A cluster description: building, text, wire form, merge, questions. */
-#include "resolvers/core/resolvers_internal.h"
+#include "resolvers/spec/spec_internal.h"
 
 #include "careful_mem.h"
 #include "test_env.h"

@@ -1,27 +1,8 @@
-/* Device names ("/job:worker/replica:0/task:1/device:GPU:0") counted by kind; the URL of a master.
- */
-#include "resolvers/core/resolvers_internal.h"
+/* Device names ("/job:worker/replica:0/task:1/device:GPU:0") counted by kind. */
+#include "resolvers/core/resolver_internal.h"
 
 #include <stdio.h>
 #include <string.h>
-
-#include "runtime/value/text.h"
-
-enum muster_rc muster_master_url_format(struct muster_mem *mem, const char *rpc_layer,
-                                        const char *address, char **ret_url,
-                                        struct muster_error *ret_error)
-{
-    struct muster_text url;
-
-    muster_text_init(&url, mem);
-    if (rpc_layer != NULL && rpc_layer[0] != '\0')
-        muster_text_add_format(&url, "%s://", rpc_layer);
-    muster_text_add_string(&url, address);
-    if (muster_text_take(&url, ret_url, NULL) == MUSTER_OK)
-        return MUSTER_OK;
-    muster_text_fini(&url);
-    return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a URL");
-}
 
 /* The value of "/key:value" in a device name; its end is '/', ':' or the end of the name. NULL: not
  * there. */

@@ -1,5 +1,6 @@
 /* Device names counted by kind, URLs of masters. */
-#include "resolvers/core/resolvers_internal.h"
+#include "resolvers/core/resolver_internal.h"
+#include "resolvers/spec/task_address.h"
 
 #include "test_env.h"
 
