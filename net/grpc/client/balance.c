@@ -14,6 +14,25 @@ static struct muster_rpc_subchannel *subchannel_of(struct muster_list *node)
     for (struct muster_list *at = (channel)->subchannels.next; at != &(channel)->subchannels;      \
          at = at->next)
 
+static void on_change(struct muster_rpc_subchannel *subchannel)
+{
+    subchannel->channel->listener->on_change(subchannel->channel);
+}
+
+static void on_loss(struct muster_rpc_subchannel *subchannel)
+{
+    if (subchannel->channel->resolution != NULL)
+        muster_rpc_resolution_start(subchannel->channel->resolution);
+}
+
+static void on_gone(struct muster_channel *channel)
+{
+    channel->listener->on_part_gone(channel);
+}
+
+static const struct muster_rpc_subchannel_listener listener = {
+    .on_change = on_change, .on_loss = on_loss, .on_gone = on_gone};
+
 /* The live one that leads to address, or NULL. */
 static struct muster_rpc_subchannel *find(const struct muster_channel *channel,
                                           const struct muster_address *address)
@@ -36,7 +55,7 @@ static bool keep_or_add(struct muster_channel *channel, size_t i)
     struct muster_rpc_subchannel *subchannel = find(channel, address);
 
     if (subchannel == NULL) {
-        subchannel = muster_rpc_subchannel_new(channel, NULL, 0);
+        subchannel = muster_rpc_subchannel_new(channel, &listener, NULL, 0);
         if (subchannel == NULL)
             return false;
         subchannel->endpoint = channel->target.endpoints[channel->resolution->sources[i]];
@@ -90,12 +109,12 @@ static void on_result(struct muster_rpc_resolution *resolution, enum muster_rc r
     struct muster_channel *channel = resolution->data;
 
     if (channel->state == MUSTER_CHANNEL_SHUTDOWN) {
-        muster_channel_check_closed(channel);
+        channel->listener->on_part_gone(channel);
         return;
     }
     if (rc == MUSTER_OK)
         adopt(channel);
-    muster_channel_update(channel);
+    channel->listener->on_change(channel);
 }
 
 static enum muster_rc round_robin_open(struct muster_channel *channel)
@@ -148,8 +167,8 @@ enum muster_rc muster_rpc_balance_open(struct muster_channel *channel,
     else if (channel->options.health_service != NULL)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "health_service is of use with MUSTER_ROUND_ROBIN only");
-    else if (muster_rpc_subchannel_new(channel, channel->target.endpoints, channel->target.count) ==
-             NULL)
+    else if (muster_rpc_subchannel_new(channel, &listener, channel->target.endpoints,
+                                       channel->target.count) == NULL)
         rc = MUSTER_RESOURCE_EXHAUSTED;
     return rc == MUSTER_OK ? rc : muster_error_set(ret_error, rc, "out of memory");
 }
@@ -161,7 +180,7 @@ void muster_rpc_balance_begin(struct muster_channel *channel)
         muster_rpc_subchannel_connect(subchannel_of(channel->subchannels.next));
     else
         muster_rpc_resolution_start(channel->resolution);
-    muster_channel_update(channel);
+    channel->listener->on_change(channel);
 }
 
 enum muster_channel_state muster_rpc_balance_state(const struct muster_channel *channel)
@@ -211,12 +230,6 @@ struct muster_rpc_subchannel *muster_rpc_balance_pick(struct muster_channel *cha
         return subchannel_of(node);
     }
     return NULL;
-}
-
-void muster_rpc_balance_on_loss(struct muster_channel *channel)
-{
-    if (channel->resolution != NULL)
-        muster_rpc_resolution_start(channel->resolution);
 }
 
 void muster_rpc_balance_close(struct muster_channel *channel)

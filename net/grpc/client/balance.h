@@ -18,8 +18,6 @@ enum muster_channel_state muster_rpc_balance_state(const struct muster_channel *
 const struct muster_error *muster_rpc_balance_error(const struct muster_channel *channel);
 /** The next one in turn that is READY; never NULL in READY. */
 struct muster_rpc_subchannel *muster_rpc_balance_pick(struct muster_channel *channel);
-/** A subchannel has lost its server: perhaps there are others now. */
-void muster_rpc_balance_on_loss(struct muster_channel *channel);
 void muster_rpc_balance_close(struct muster_channel *channel);
 /** Nothing of it calls back any more. */
 bool muster_rpc_balance_is_closed(const struct muster_channel *channel);

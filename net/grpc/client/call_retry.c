@@ -12,7 +12,7 @@ static void restart(struct muster_grpc_call *call)
     }
     muster_grpc_call_forget_response(call);
     muster_grpc_call_move(call, MUSTER_GRPC_CALL_WAITING);
-    muster_channel_place(call->channel, call);
+    call->channel->listener->on_call_waiting(call->channel, call);
 }
 
 void muster_grpc_call_on_retry(struct muster_timer *timer)
@@ -66,6 +66,6 @@ bool muster_grpc_call_resend(struct muster_grpc_call *call)
     muster_interception_attempt_end(&call->interception, MUSTER_UNAVAILABLE);
     muster_grpc_call_forget_response(call);
     muster_grpc_call_move(call, MUSTER_GRPC_CALL_WAITING);
-    muster_channel_place(call->channel, call);
+    call->channel->listener->on_call_waiting(call->channel, call);
     return true;
 }

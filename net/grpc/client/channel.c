@@ -19,12 +19,6 @@ static struct muster_grpc_call *call_of(struct muster_list *node)
     return MUSTER_CONTAINER_OF(node, struct muster_grpc_call, node);
 }
 
-bool muster_channel_is_wanted(const struct muster_channel *channel)
-{
-    return channel->options.load_balancing == MUSTER_ROUND_ROBIN ||
-           !muster_list_is_empty(&channel->waiting);
-}
-
 static void submit(struct muster_channel *channel, struct muster_grpc_call *call)
 {
     struct muster_rpc_subchannel *subchannel = muster_rpc_balance_pick(channel);
@@ -112,7 +106,7 @@ static void on_state_task(struct muster_task *task)
         channel->on_state(channel);
 }
 
-void muster_channel_update(struct muster_channel *channel)
+static void channel_update(struct muster_channel *channel)
 {
     enum muster_channel_state state = muster_rpc_balance_state(channel);
 
@@ -174,16 +168,23 @@ static void on_closed_task(struct muster_task *task)
     channel_free(channel);
 }
 
-void muster_channel_check_closed(struct muster_channel *channel)
+static void channel_check_closed(struct muster_channel *channel)
 {
     if (channel->state == MUSTER_CHANNEL_SHUTDOWN && muster_list_is_empty(&channel->calls) &&
         muster_rpc_balance_is_closed(channel))
         muster_task_post(&channel->closed_task, channel->env->loop);
 }
 
+static const struct muster_channel_listener listener = {
+    .on_call_waiting = muster_channel_place,
+    .on_change = channel_update,
+    .on_part_gone = channel_check_closed,
+};
+
 static void channel_init(struct muster_channel *channel, struct muster_env *env,
                          const struct muster_channel_options *options)
 {
+    channel->listener = &listener;
     channel->env = env;
     muster_mem_pool_init(&channel->pool, env->mem, POOL_KEPT_MAX_BYTES);
     if (options != NULL)
@@ -332,7 +333,7 @@ void muster_channel_close(struct muster_channel *channel, muster_channel_close_f
         muster_grpc_call_decide(MUSTER_CONTAINER_OF(node, struct muster_grpc_call, channel_node),
                                 MUSTER_CANCELLED, "channel is closed");
     muster_rpc_balance_close(channel);
-    muster_channel_check_closed(channel);
+    channel_check_closed(channel);
 }
 
 void muster_channel_set_on_state(struct muster_channel *channel, muster_channel_event_fn *on_state)

@@ -17,9 +17,20 @@
 #include "net/grpc/client/target.h"
 #include "net/grpc/tally.h"
 
-struct muster_channel;
+struct muster_grpc_call;
+
+/** How calls and subchannels tell their channel what has become of them; channel.c acts on it. */
+struct muster_channel_listener {
+    /** The call is WAITING again: place it. */
+    void (*on_call_waiting)(struct muster_channel *channel, struct muster_grpc_call *call);
+    /** The state of a subchannel or of the resolution is another one: so may be the channel's. */
+    void (*on_change)(struct muster_channel *channel);
+    /** A call, a subchannel or a look-up is gone: a channel that closes may have been waiting for it. */
+    void (*on_part_gone)(struct muster_channel *channel);
+};
 
 struct muster_channel {
+    const struct muster_channel_listener *listener;
     struct muster_env *env;
     struct muster_mem_pool pool; /* of connections and calls */
     void *data;
@@ -107,20 +118,16 @@ struct muster_grpc_call {
 /* net/grpc/client/channel.c */
 /** Put a call without transport where it belongs, connecting when needed. */
 void muster_channel_place(struct muster_channel *channel, struct muster_grpc_call *call);
-/** A subchannel has changed: so may the channel, and calls that wait go on. */
-void muster_channel_update(struct muster_channel *channel);
-/** Somebody waits for a connection, or connections are kept anyway. */
-bool muster_channel_is_wanted(const struct muster_channel *channel);
-void muster_channel_check_closed(struct muster_channel *channel);
 
 /* net/grpc/client/call.c */
+void muster_grpc_call_reset(struct muster_grpc_call *call);
+/** The task of a decided call: runs done. */
+void muster_grpc_call_on_done(struct muster_task *task);
 /** Send the call on a transport. FAILED_PRECONDITION: the transport takes none. */
 MUSTER_MUST_CHECK enum muster_rc muster_grpc_call_submit(struct muster_grpc_call *call,
                                                          struct muster_rpc_transport *transport);
 /** Decide the outcome; done follows from the loop. */
 void muster_grpc_call_decide(struct muster_grpc_call *call, enum muster_rc rc, const char *text);
-/** A message that cannot be taken ends the call. */
-void muster_grpc_call_refuse(struct muster_grpc_call *call, enum muster_grpc_parsed parsed);
 /** done has run and its stream is gone. Keeps a few for the next calls. */
 void muster_grpc_call_release(struct muster_grpc_call *call);
 void muster_grpc_call_free(struct muster_grpc_call *call);
@@ -131,7 +138,10 @@ void muster_grpc_call_finish(struct muster_grpc_call *call, enum muster_rc rc, c
 void muster_grpc_call_forget_response(struct muster_grpc_call *call);
 /** Nothing more of the stream is wanted; its on_close comes. Without a stream: nothing. */
 void muster_grpc_call_leave_stream(struct muster_grpc_call *call);
-/* its stream's events */
+
+/* net/grpc/client/call_events.c */
+/** A message that cannot be taken ends the call. */
+void muster_grpc_call_refuse(struct muster_grpc_call *call, enum muster_grpc_parsed parsed);
 void muster_grpc_call_on_headers(struct muster_grpc_call *call, bool is_end);
 /** The response has ended, and all its messages were shown. */
 void muster_grpc_call_on_end(struct muster_grpc_call *call);

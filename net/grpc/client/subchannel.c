@@ -9,16 +9,21 @@ static void subchannel_move(struct muster_rpc_subchannel *subchannel,
                             enum muster_channel_state state)
 {
     subchannel->state = state;
-    muster_channel_update(subchannel->channel);
+    subchannel->listener->on_change(subchannel);
+}
+
+/* A call waits for a connection, or connections are kept anyway. */
+static bool is_wanted(const struct muster_channel *channel)
+{
+    return channel->options.load_balancing == MUSTER_ROUND_ROBIN ||
+           !muster_list_is_empty(&channel->waiting);
 }
 
 /* No connection, nothing in progress: connect when somebody waits for it. */
 static void become_idle(struct muster_rpc_subchannel *subchannel)
 {
-    subchannel->state = MUSTER_CHANNEL_IDLE;
-    if (muster_channel_is_wanted(subchannel->channel))
-        subchannel->state = MUSTER_CHANNEL_CONNECTING;
-    muster_channel_update(subchannel->channel);
+    subchannel_move(subchannel, is_wanted(subchannel->channel) ? MUSTER_CHANNEL_CONNECTING
+                                                               : MUSTER_CHANNEL_IDLE);
     if (subchannel->state == MUSTER_CHANNEL_CONNECTING)
         muster_rpc_subchannel_connect_begin(subchannel);
 }
@@ -28,37 +33,13 @@ static void on_backoff(struct muster_timer *timer)
     become_idle(timer->data);
 }
 
-struct muster_rpc_subchannel *muster_rpc_subchannel_new(struct muster_channel *channel,
-                                                        const struct muster_endpoint *endpoints,
-                                                        size_t count)
-{
-    struct muster_rpc_subchannel *subchannel =
-        muster_mem_alloc_zero(channel->env->mem, 1, sizeof(*subchannel));
-
-    if (subchannel == NULL)
-        return NULL;
-    subchannel->channel = channel;
-    subchannel->endpoints = endpoints != NULL ? endpoints : &subchannel->endpoint;
-    subchannel->endpoint_count = endpoints != NULL ? count : 1;
-    subchannel->state = MUSTER_CHANNEL_IDLE;
-    subchannel->backoff_ns = channel->options.backoff_base_ns;
-    muster_list_init(&subchannel->transports);
-    muster_timer_init(&subchannel->backoff_timer, on_backoff, subchannel);
-    if (muster_rpc_subchannel_health_init(subchannel) != MUSTER_OK) {
-        muster_mem_free(channel->env->mem, subchannel);
-        return NULL;
-    }
-    muster_list_append(&channel->subchannels, &subchannel->node);
-    return subchannel;
-}
-
 void muster_rpc_subchannel_connect(struct muster_rpc_subchannel *subchannel)
 {
     subchannel->state = MUSTER_CHANNEL_CONNECTING;
     muster_rpc_subchannel_connect_begin(subchannel);
 }
 
-void muster_rpc_subchannel_attempt_failed(struct muster_rpc_subchannel *subchannel)
+static void attempt_failed(struct muster_rpc_subchannel *subchannel)
 {
     const struct muster_channel *channel = subchannel->channel;
     struct muster_env *env = channel->env;
@@ -72,26 +53,33 @@ void muster_rpc_subchannel_attempt_failed(struct muster_rpc_subchannel *subchann
     if (subchannel->backoff_ns > channel->options.backoff_max_ns)
         subchannel->backoff_ns = channel->options.backoff_max_ns;
     subchannel->has_failed = true;
-    muster_rpc_balance_on_loss(subchannel->channel);
+    subchannel->listener->on_loss(subchannel);
     subchannel_move(subchannel, MUSTER_CHANNEL_TRANSIENT_FAILURE);
 }
 
-void muster_rpc_subchannel_judge(struct muster_rpc_subchannel *subchannel,
-                                 enum muster_channel_state state, const struct muster_error *error)
+static void subchannel_judge(struct muster_rpc_subchannel *subchannel,
+                             enum muster_channel_state state, const struct muster_error *error)
 {
     subchannel->error = *error;
     subchannel->has_failed = state == MUSTER_CHANNEL_TRANSIENT_FAILURE;
     subchannel_move(subchannel, state);
 }
 
-void muster_rpc_subchannel_transport_ready(struct muster_rpc_subchannel *subchannel)
+static void transport_ready(struct muster_rpc_subchannel *subchannel,
+                            struct muster_rpc_transport *transport)
 {
     static const struct muster_error none = {.rc = MUSTER_OK};
 
+    if (subchannel->scale.transport == transport) {
+        muster_rpc_subchannel_scaled(subchannel);
+        return;
+    }
+    if (subchannel->current != transport)
+        return;
     if (subchannel->health.call != NULL) /* it says more */
         muster_rpc_subchannel_health_start(subchannel);
     else
-        muster_rpc_subchannel_judge(subchannel, MUSTER_CHANNEL_READY, &none);
+        subchannel_judge(subchannel, MUSTER_CHANNEL_READY, &none);
 }
 
 /* A server that accepts and dies again and again is not hurried. */
@@ -114,9 +102,8 @@ static bool takes_over(struct muster_rpc_subchannel *subchannel)
     return subchannel->current != NULL;
 }
 
-void muster_rpc_subchannel_transport_lost(struct muster_rpc_subchannel *subchannel,
-                                          struct muster_rpc_transport *transport,
-                                          const struct muster_error *error)
+static void transport_lost(struct muster_rpc_subchannel *subchannel,
+                           struct muster_rpc_transport *transport, const struct muster_error *error)
 {
     const struct muster_channel *channel = subchannel->channel;
     struct muster_error copy = *error;
@@ -137,20 +124,70 @@ void muster_rpc_subchannel_transport_lost(struct muster_rpc_subchannel *subchann
     } else if (was_healthy(channel, transport)) { /* the first attempt is immediate */
         subchannel->backoff_ns = channel->options.backoff_base_ns;
         subchannel->error = copy;
-        muster_rpc_balance_on_loss(subchannel->channel);
+        subchannel->listener->on_loss(subchannel);
         become_idle(subchannel);
     } else {
         subchannel->error = copy;
-        muster_rpc_subchannel_attempt_failed(subchannel);
+        attempt_failed(subchannel);
     }
+}
+
+static void subchannel_check_gone(struct muster_rpc_subchannel *subchannel)
+{
+    const struct muster_rpc_subchannel_listener *listener = subchannel->listener;
+    struct muster_channel *channel = subchannel->channel;
+
+    if (subchannel->state != MUSTER_CHANNEL_SHUTDOWN ||
+        !muster_list_is_empty(&subchannel->transports) || subchannel->is_looking_up ||
+        subchannel->is_connecting || subchannel->is_probing || subchannel->scale.is_dialling ||
+        subchannel->health.is_open)
+        return;
+    muster_list_remove(&subchannel->node);
+    muster_rpc_subchannel_health_fini(subchannel);
+    muster_mem_free(channel->env->mem, subchannel);
+    listener->on_gone(channel);
+}
+
+static const struct muster_rpc_subchannel_events part_events = {
+    .on_attempt_failed = attempt_failed,
+    .on_transport_ready = transport_ready,
+    .on_transport_lost = transport_lost,
+    .on_judged = subchannel_judge,
+    .on_part_ended = subchannel_check_gone,
+};
+
+struct muster_rpc_subchannel *muster_rpc_subchannel_new(
+    struct muster_channel *channel, const struct muster_rpc_subchannel_listener *listener,
+    const struct muster_endpoint *endpoints, size_t count)
+{
+    struct muster_rpc_subchannel *subchannel =
+        muster_mem_alloc_zero(channel->env->mem, 1, sizeof(*subchannel));
+
+    if (subchannel == NULL)
+        return NULL;
+    subchannel->channel = channel;
+    subchannel->listener = listener;
+    subchannel->events = &part_events;
+    subchannel->endpoints = endpoints != NULL ? endpoints : &subchannel->endpoint;
+    subchannel->endpoint_count = endpoints != NULL ? count : 1;
+    subchannel->state = MUSTER_CHANNEL_IDLE;
+    subchannel->backoff_ns = channel->options.backoff_base_ns;
+    muster_list_init(&subchannel->transports);
+    muster_timer_init(&subchannel->backoff_timer, on_backoff, subchannel);
+    if (muster_rpc_subchannel_health_init(subchannel) != MUSTER_OK) {
+        muster_mem_free(channel->env->mem, subchannel);
+        return NULL;
+    }
+    muster_list_append(&channel->subchannels, &subchannel->node);
+    return subchannel;
 }
 
 void muster_rpc_subchannel_retire(struct muster_rpc_subchannel *subchannel,
                                   struct muster_rpc_transport *transport)
 {
     muster_h2_session_drain(transport->session.h2, "");
-    muster_rpc_subchannel_transport_lost(subchannel, transport, &subchannel->error);
-    muster_channel_update(subchannel->channel);
+    transport_lost(subchannel, transport, &subchannel->error);
+    subchannel->listener->on_change(subchannel);
 }
 
 void muster_rpc_subchannel_close(struct muster_rpc_subchannel *subchannel, bool is_orderly)
@@ -175,20 +212,5 @@ void muster_rpc_subchannel_close(struct muster_rpc_subchannel *subchannel, bool 
         else
             muster_rpc_transport_close(transport);
     }
-    muster_rpc_subchannel_check_gone(subchannel);
-}
-
-void muster_rpc_subchannel_check_gone(struct muster_rpc_subchannel *subchannel)
-{
-    struct muster_channel *channel = subchannel->channel;
-
-    if (subchannel->state != MUSTER_CHANNEL_SHUTDOWN ||
-        !muster_list_is_empty(&subchannel->transports) || subchannel->is_looking_up ||
-        subchannel->is_connecting || subchannel->is_probing || subchannel->scale.is_dialling ||
-        subchannel->health.is_open)
-        return;
-    muster_list_remove(&subchannel->node);
-    muster_rpc_subchannel_health_fini(subchannel);
-    muster_mem_free(channel->env->mem, subchannel);
-    muster_channel_check_closed(channel);
+    subchannel_check_gone(subchannel);
 }

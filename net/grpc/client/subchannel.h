@@ -9,8 +9,36 @@
 #include "net/tls/dial_probe.h"
 #include "net/grpc/session.h"
 
-struct muster_grpc_call;
 struct muster_rpc_subchannel;
+struct muster_rpc_transport;
+
+/** How a subchannel tells its owner, which balances calls over several, what has become of it. */
+struct muster_rpc_subchannel_listener {
+    /** Its state is another one, or it takes calls that it could not take before. */
+    void (*on_change)(struct muster_rpc_subchannel *subchannel);
+    /** It has lost its server: perhaps the names lead to others now. */
+    void (*on_loss)(struct muster_rpc_subchannel *subchannel);
+    /** It is out of the channel's list and freed. */
+    void (*on_gone)(struct muster_channel *channel);
+};
+
+/** How the parts of a subchannel (transport, connect, scale, health) report to it. */
+struct muster_rpc_subchannel_events {
+    /** No address of any endpoint worked. */
+    void (*on_attempt_failed)(struct muster_rpc_subchannel *subchannel);
+    /** The server's SETTINGS are there. */
+    void (*on_transport_ready)(struct muster_rpc_subchannel *subchannel,
+                               struct muster_rpc_transport *transport);
+    /** The transport takes no more calls. */
+    void (*on_transport_lost)(struct muster_rpc_subchannel *subchannel,
+                              struct muster_rpc_transport *transport,
+                              const struct muster_error *error);
+    /** A connected server can be used, or not; error is why. */
+    void (*on_judged)(struct muster_rpc_subchannel *subchannel, enum muster_channel_state state,
+                      const struct muster_error *error);
+    /** A look-up, dial, probe, transport or health call is over: one that closes may now be freed. */
+    void (*on_part_ended)(struct muster_rpc_subchannel *subchannel);
+};
 
 /** One connection of a subchannel, which may have several: one current, others beside it when that
  * is full, others draining. */
@@ -48,6 +76,8 @@ struct muster_rpc_subchannel_health {
 struct muster_rpc_subchannel {
     struct muster_list node; /* of the channel's */
     struct muster_channel *channel;
+    const struct muster_rpc_subchannel_listener *listener;
+    const struct muster_rpc_subchannel_events *events;
     struct muster_endpoint endpoint;         /* its own one, when it has one */
     const struct muster_endpoint *endpoints; /* to be tried in turn */
     size_t endpoint_count;
@@ -75,28 +105,17 @@ struct muster_rpc_subchannel {
 
 /** IDLE. Borrows endpoints; NULL: of its own endpoint, which the caller then sets. Gives; NULL: no
  * memory. */
-struct muster_rpc_subchannel *muster_rpc_subchannel_new(struct muster_channel *channel,
-                                                        const struct muster_endpoint *endpoints,
-                                                        size_t count);
+struct muster_rpc_subchannel *muster_rpc_subchannel_new(
+    struct muster_channel *channel, const struct muster_rpc_subchannel_listener *listener,
+    const struct muster_endpoint *endpoints, size_t count);
 /** From IDLE. */
 void muster_rpc_subchannel_connect(struct muster_rpc_subchannel *subchannel);
-/** It goes by itself, perhaps at once: out of the channel's list, then
- * muster_channel_check_closed. is_orderly: when its calls have ended. Idempotent. */
+/** It goes by itself, perhaps at once: out of the channel's list, then on_gone. is_orderly: when its
+ * calls have ended. Idempotent. */
 void muster_rpc_subchannel_close(struct muster_rpc_subchannel *subchannel, bool is_orderly);
 /** The connection takes no more calls, though its own are fine. */
 void muster_rpc_subchannel_retire(struct muster_rpc_subchannel *subchannel,
                                   struct muster_rpc_transport *transport);
-/* for its parts */
-void muster_rpc_subchannel_attempt_failed(struct muster_rpc_subchannel *subchannel);
-void muster_rpc_subchannel_transport_ready(struct muster_rpc_subchannel *subchannel);
-/** The transport takes no more calls. */
-void muster_rpc_subchannel_transport_lost(struct muster_rpc_subchannel *subchannel,
-                                          struct muster_rpc_transport *transport,
-                                          const struct muster_error *error);
-/** A connected server can be used, or not; error is why. */
-void muster_rpc_subchannel_judge(struct muster_rpc_subchannel *subchannel,
-                                 enum muster_channel_state state, const struct muster_error *error);
-void muster_rpc_subchannel_check_gone(struct muster_rpc_subchannel *subchannel);
 
 /* net/grpc/client/subchannel_connect.c */
 void muster_rpc_subchannel_connect_begin(struct muster_rpc_subchannel *subchannel);
@@ -113,7 +132,7 @@ void muster_rpc_subchannel_dial_options(const struct muster_rpc_subchannel *subc
 
 /* net/grpc/client/subchannel_scale.c */
 /** Of one that is READY: who takes a call. NULL: all are full, and another connection is on its way:
- * wait for muster_channel_update. */
+ * wait for on_change. */
 struct muster_rpc_transport *muster_rpc_subchannel_choose(struct muster_rpc_subchannel *subchannel);
 /** Any one that takes calls, or NULL. */
 struct muster_rpc_transport *muster_rpc_subchannel_other(
@@ -128,9 +147,9 @@ void muster_rpc_subchannel_scale_cancel(struct muster_rpc_subchannel *subchannel
 MUSTER_MUST_CHECK enum muster_rc muster_rpc_subchannel_health_init(
     struct muster_rpc_subchannel *subchannel);
 void muster_rpc_subchannel_health_fini(struct muster_rpc_subchannel *subchannel);
-/** On the current connection, which is ready; muster_rpc_subchannel_judge follows. */
+/** On the current connection, which is ready; on_judged follows. */
 void muster_rpc_subchannel_health_start(struct muster_rpc_subchannel *subchannel);
-/** Idempotent; when is_open goes false, muster_rpc_subchannel_check_gone. */
+/** Idempotent; when is_open goes false, on_part_ended. */
 void muster_rpc_subchannel_health_stop(struct muster_rpc_subchannel *subchannel);
 
 /* net/grpc/client/transport.c */

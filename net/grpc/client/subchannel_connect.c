@@ -19,7 +19,7 @@ static void next_endpoint(struct muster_rpc_subchannel *subchannel)
     if (subchannel->endpoints_tried < subchannel->endpoint_count)
         try_endpoint(subchannel);
     else
-        muster_rpc_subchannel_attempt_failed(subchannel);
+        subchannel->events->on_attempt_failed(subchannel);
 }
 
 void muster_rpc_subchannel_connect_next(struct muster_rpc_subchannel *subchannel,
@@ -39,7 +39,7 @@ static void on_probe(struct muster_dial_probe *probe)
 
     subchannel->is_probing = false;
     if (subchannel->state == MUSTER_CHANNEL_SHUTDOWN)
-        muster_rpc_subchannel_check_gone(subchannel);
+        subchannel->events->on_part_ended(subchannel);
     else
         muster_rpc_subchannel_connect_next(subchannel, &probe->error);
 }
@@ -66,7 +66,7 @@ static void on_dial(struct muster_dial *dial, enum muster_rc rc)
     if (subchannel->state == MUSTER_CHANNEL_SHUTDOWN) {
         if (rc == MUSTER_OK)
             muster_stream_close(dial->stream, NULL);
-        muster_rpc_subchannel_check_gone(subchannel);
+        subchannel->events->on_part_ended(subchannel);
         return;
     }
     if (rc == MUSTER_OK) {
@@ -140,7 +140,7 @@ static void on_lookup(struct muster_lookup *lookup, enum muster_rc rc)
 
     subchannel->is_looking_up = false;
     if (subchannel->state == MUSTER_CHANNEL_SHUTDOWN) {
-        muster_rpc_subchannel_check_gone(subchannel);
+        subchannel->events->on_part_ended(subchannel);
         return;
     }
     if (rc != MUSTER_OK || lookup->address_count == 0) {

@@ -15,7 +15,7 @@ static void judge(struct muster_rpc_subchannel *subchannel, enum muster_channel_
 
     if (state != MUSTER_CHANNEL_READY)
         (void)muster_error_set(&error, MUSTER_UNAVAILABLE, "health check: %.200s", text);
-    muster_rpc_subchannel_judge(subchannel, state, &error);
+    subchannel->events->on_judged(subchannel, state, &error);
 }
 
 static void on_status(struct grpc_health_v1_health_watch_call *call,
@@ -53,7 +53,7 @@ static void on_done(struct grpc_health_v1_health_watch_call *call, enum muster_r
 
     health->is_open = false;
     if (!health->is_wanted) {
-        muster_rpc_subchannel_check_gone(subchannel);
+        subchannel->events->on_part_ended(subchannel);
     } else if (health->is_stale) { /* it was of the connection before */
         health->is_stale = false;
         muster_rpc_subchannel_health_start(subchannel);

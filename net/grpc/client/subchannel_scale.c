@@ -12,13 +12,13 @@ static bool has_room(const struct muster_rpc_transport *transport)
 }
 
 /* The calls that wait for it go on with what there is; the next try is not hurried. */
-static void give_up(struct muster_rpc_subchannel *subchannel)
+static void scale_delay(struct muster_rpc_subchannel *subchannel)
 {
     const struct muster_channel *channel = subchannel->channel;
 
     subchannel->scale.earliest_ns =
         muster_loop_after_ns(channel->env->loop, channel->options.backoff_base_ns);
-    muster_channel_update(subchannel->channel);
+    subchannel->listener->on_change(subchannel);
 }
 
 static void on_dial(struct muster_dial *dial, enum muster_rc rc)
@@ -29,17 +29,17 @@ static void on_dial(struct muster_dial *dial, enum muster_rc rc)
     if (subchannel->state == MUSTER_CHANNEL_SHUTDOWN) {
         if (rc == MUSTER_OK)
             muster_stream_close(dial->stream, NULL);
-        muster_rpc_subchannel_check_gone(subchannel);
+        subchannel->events->on_part_ended(subchannel);
         return;
     }
     if (rc == MUSTER_OK)
         rc = muster_rpc_transport_open(subchannel, dial->stream, &subchannel->scale.transport);
     if (rc != MUSTER_OK)
-        give_up(subchannel);
+        scale_delay(subchannel);
 }
 
 /* True: another connection is on its way. */
-static bool scale(struct muster_rpc_subchannel *subchannel)
+static bool scale_start(struct muster_rpc_subchannel *subchannel)
 {
     struct muster_rpc_scale *scale = &subchannel->scale;
     const struct muster_channel *channel = subchannel->channel;
@@ -81,7 +81,8 @@ struct muster_rpc_transport *muster_rpc_subchannel_choose(struct muster_rpc_subc
         if (transport->call_count < best->call_count)
             best = transport;
     }
-    return count < subchannel->channel->options.connections_max && scale(subchannel) ? NULL : best;
+    return count < subchannel->channel->options.connections_max && scale_start(subchannel) ? NULL
+                                                                                           : best;
 }
 
 struct muster_rpc_transport *muster_rpc_subchannel_other(
@@ -101,14 +102,14 @@ struct muster_rpc_transport *muster_rpc_subchannel_other(
 void muster_rpc_subchannel_scaled(struct muster_rpc_subchannel *subchannel)
 {
     subchannel->scale.transport = NULL;
-    muster_channel_update(subchannel->channel);
+    subchannel->listener->on_change(subchannel);
 }
 
 void muster_rpc_subchannel_scale_failed(struct muster_rpc_subchannel *subchannel)
 {
     subchannel->scale.transport = NULL;
     if (subchannel->state != MUSTER_CHANNEL_SHUTDOWN)
-        give_up(subchannel);
+        scale_delay(subchannel);
 }
 
 void muster_rpc_subchannel_scale_cancel(struct muster_rpc_subchannel *subchannel)

@@ -68,10 +68,7 @@ static void on_settings(struct muster_h2_session *session)
     muster_rpc_session_on_settings(&transport->session);
     transport->is_ready = true;
     transport->ready_ns = muster_loop_now_ns(transport->subchannel->channel->env->loop);
-    if (transport->subchannel->current == transport)
-        muster_rpc_subchannel_transport_ready(transport->subchannel);
-    else if (transport->subchannel->scale.transport == transport)
-        muster_rpc_subchannel_scaled(transport->subchannel);
+    transport->subchannel->events->on_transport_ready(transport->subchannel, transport);
 }
 
 static void on_ping(struct muster_h2_session *session)
@@ -110,7 +107,7 @@ static void on_goaway(struct muster_h2_session *session, uint32_t code, const ch
         ping_less(transport);
     (void)muster_error_set(&error, MUSTER_UNAVAILABLE, "server is going away (code %u)", code);
     transport->has_served = transport->has_served || code == MUSTER_H2_NO_ERROR;
-    muster_rpc_subchannel_transport_lost(subchannel, transport, &error);
+    subchannel->events->on_transport_lost(subchannel, transport, &error);
 }
 
 static void on_closed(struct muster_h2_session *session)
@@ -121,7 +118,7 @@ static void on_closed(struct muster_h2_session *session)
     muster_list_remove(&transport->node);
     subchannel->channel->counters->connections--;
     muster_mem_free(&subchannel->channel->pool.mem, transport);
-    muster_rpc_subchannel_check_gone(subchannel);
+    subchannel->events->on_part_ended(subchannel);
 }
 
 void muster_rpc_transport_close(struct muster_rpc_transport *transport)
@@ -136,7 +133,7 @@ static void on_down(struct muster_h2_session *session, const struct muster_error
 {
     struct muster_rpc_transport *transport = transport_of(session);
 
-    muster_rpc_subchannel_transport_lost(transport->subchannel, transport, error);
+    transport->subchannel->events->on_transport_lost(transport->subchannel, transport, error);
     muster_rpc_transport_close(transport);
 }
 
