@@ -51,7 +51,7 @@ struct muster_rpc_server {
     struct muster_list free_rpcs;              /* kept for the next calls */
     struct muster_list parts;                  /* of struct muster_rpc_part */
     struct muster_list pages;                  /* of struct muster_rpc_page */
-    struct muster_list visits, closing_visits; /* net/grpc/server/server_page.c */
+    struct muster_list visits, closing_visits; /* net/grpc/server/server_visit.c */
     uint32_t visit_count;                      /* but for those that close */
     uint32_t free_rpc_count;
     bool is_closing;
@@ -101,7 +101,7 @@ enum muster_rpc_awaited {
 };
 
 /** Why the server ends a call, from the loop. */
-enum muster_rpc_doom {
+enum muster_rpc_abort_reason {
     MUSTER_RPC_DEADLINE,
     MUSTER_RPC_OVERFLOWING, /* its answers queue up */
     MUSTER_RPC_HEAVY,       /* its connection holds too much */
@@ -147,7 +147,7 @@ struct muster_rpc {
     /* progress */
     bool are_headers_sent;
     bool has_compression, is_compressing;
-    enum muster_rpc_doom doom;
+    enum muster_rpc_abort_reason abort_reason;
     uint64_t received_bytes;
     enum muster_rpc_awaited awaited; /* at the last sweep */
     uint64_t awaited_mark, awaited_since_ns;
@@ -158,41 +158,22 @@ struct muster_rpc {
     enum muster_rc status; /* its text is in trailing */
 };
 
+static inline struct muster_loop *muster_rpc_loop(const struct muster_rpc *rpc)
+{
+    return rpc->connection->server->env->loop;
+}
+
 /* net/grpc/server/server.c */
 /** NULL: plain text. */
 static inline const struct muster_tls *muster_rpc_server_tls(const struct muster_rpc_server *server)
 {
     return server->options.tls;
 }
-/* net/grpc/server/server_page.c */
 
-/** The page of a path, which may have a query; NULL: none. */
-struct muster_rpc_page *muster_rpc_server_find_page(const struct muster_rpc_server *server,
-                                                    const char *path, size_t path_bytes);
-/** ret_answer->body is the caller's. */
-void muster_rpc_page_ask(struct muster_rpc_page *page, struct muster_rpc_page_answer *ret_answer);
-/** A stream that speaks HTTP/2, or asks for one page by HTTP/1.1. Takes stream. */
-MUSTER_MUST_CHECK enum muster_rc muster_rpc_server_visit(struct muster_rpc_server *server,
-                                                         struct muster_stream *stream);
-void muster_rpc_server_end_visits(struct muster_rpc_server *server);
-
-/** As muster_rpc_server_attach, of a stream whose handshake is done. */
-MUSTER_MUST_CHECK enum muster_rc muster_rpc_server_attach_secured(struct muster_rpc_server *server,
-                                                                  struct muster_stream *stream);
-void muster_rpc_server_check_closed(struct muster_rpc_server *server);
-void muster_rpc_server_connection_gone(struct muster_rpc_server *server,
-                                       struct muster_rpc_connection *connection);
-
-/* net/grpc/server/server_tls.c */
-/** Takes stream; a connection opens when its handshake is done. */
-MUSTER_MUST_CHECK enum muster_rc muster_rpc_server_shake(struct muster_rpc_server *server,
-                                                         struct muster_stream *stream);
-void muster_rpc_server_guests_init(struct muster_rpc_server *server);
-void muster_rpc_server_cancel_guests(struct muster_rpc_server *server);
-
-/* net/grpc/server/server_connection.c */
-MUSTER_MUST_CHECK enum muster_rc muster_rpc_connection_open(struct muster_rpc_server *server,
-                                                            struct muster_stream *stream);
+/* net/grpc/server/server_core.c: the states of a call; how calls, connections and the server end. */
+void muster_rpc_move(struct muster_rpc *rpc, enum muster_rpc_state state);
+/** As muster_rpc_abort, but from the loop. */
+void muster_rpc_abort_later(struct muster_rpc *rpc, enum muster_rpc_abort_reason reason);
 /** GOAWAY; the connection ends when its calls have. */
 void muster_rpc_connection_drain(struct muster_rpc_connection *connection);
 /** GOAWAY with ENHANCE_YOUR_CALM and text (static), then as close; when it cannot be told, at once.
@@ -202,18 +183,51 @@ void muster_rpc_connection_expel(struct muster_rpc_connection *connection, const
 void muster_rpc_connection_make_room(struct muster_rpc_connection *connection);
 /** At once; its calls end UNAVAILABLE. */
 void muster_rpc_connection_close(struct muster_rpc_connection *connection);
+/** Nothing is left of a server that closes: closed follows. */
+void muster_rpc_server_check_closed(struct muster_rpc_server *server);
 
-/* net/grpc/server/server_call.c: the life of a call, driven by its connection's events. */
+/* net/grpc/server/server_page.c */
+#define MUSTER_RPC_PAGE_TYPE "text/plain; charset=utf-8"
+
+/** The page of a path, which may have a query; NULL: none. */
+struct muster_rpc_page *muster_rpc_server_find_page(const struct muster_rpc_server *server,
+                                                    const char *path, size_t path_bytes);
+/** ret_answer->body is the caller's. */
+void muster_rpc_page_ask(struct muster_rpc_page *page, struct muster_rpc_page_answer *ret_answer);
+
+/* net/grpc/server/server_visit.c */
+/** A stream that speaks HTTP/2, or asks for one page by HTTP/1.1. Takes stream. */
+MUSTER_MUST_CHECK enum muster_rc muster_rpc_server_visit(struct muster_rpc_server *server,
+                                                         struct muster_stream *stream);
+void muster_rpc_server_end_visits(struct muster_rpc_server *server);
+
+/* net/grpc/server/server_tls.c */
+/** Takes stream; a connection opens when its handshake is done. */
+MUSTER_MUST_CHECK enum muster_rc muster_rpc_server_shake(struct muster_rpc_server *server,
+                                                         struct muster_stream *stream);
+void muster_rpc_server_guests_init(struct muster_rpc_server *server);
+void muster_rpc_server_cancel_guests(struct muster_rpc_server *server);
+
+/* net/grpc/server/server_connection.c */
+/** As muster_rpc_server_attach, of a stream whose handshake is done. */
+MUSTER_MUST_CHECK enum muster_rc muster_rpc_server_attach_secured(struct muster_rpc_server *server,
+                                                                  struct muster_stream *stream);
+/** Its counters are shown under this name, unless they are under another. */
+void muster_rpc_server_name_counters(struct muster_rpc_server *server, const char *name);
+
+/* net/grpc/server/server_call_events.c: the life of a call, driven by its connection's events. */
 struct muster_rpc *muster_rpc_new(struct muster_rpc_connection *connection);
 void muster_rpc_on_headers(struct muster_rpc *rpc);
 void muster_rpc_on_over_limit(struct muster_rpc *rpc);
 void muster_rpc_on_trailers(struct muster_rpc *rpc);
 void muster_rpc_on_drained(struct muster_rpc *rpc);
 void muster_rpc_on_close(struct muster_rpc *rpc, uint32_t code);
+
+/* net/grpc/server/server_call.c */
+/** on_end follows at once. */
+void muster_rpc_end(struct muster_rpc *rpc, enum muster_rc rc);
 /** The library ends the call: what is queued is dropped, the client is told why. */
 void muster_rpc_abort(struct muster_rpc *rpc, enum muster_rc status, const char *message);
-/** As muster_rpc_abort, but from the loop. */
-void muster_rpc_doom(struct muster_rpc *rpc, enum muster_rpc_doom doom);
 /** Its stream is gone. Keeps a few for the next calls. */
 void muster_rpc_release(struct muster_rpc *rpc);
 void muster_rpc_free(struct muster_rpc *rpc);

@@ -58,15 +58,6 @@ static void on_closed_task(struct muster_task *task)
     server_free(server);
 }
 
-void muster_rpc_server_check_closed(struct muster_rpc_server *server)
-{
-    if (server->is_closing && muster_list_is_empty(&server->listeners) &&
-        muster_list_is_empty(&server->connections) &&
-        muster_list_is_empty(&server->guests.shaking) && muster_list_is_empty(&server->visits) &&
-        muster_list_is_empty(&server->closing_visits))
-        muster_task_post(&server->closed_task, server->env->loop);
-}
-
 static void on_close_deadline(struct muster_timer *timer)
 {
     struct muster_rpc_server *server = timer->data;
@@ -182,15 +173,6 @@ static void on_accept(struct muster_listener *listener, struct muster_stream *st
         MUSTER_LOG(rpc_listener->server->env, WARN, "rpc_connection_refused");
 }
 
-/* Shown under this name, unless it is under another. */
-static void name_counters(struct muster_rpc_server *server, const char *name)
-{
-    if (server->counters == &server->own_counters)
-        server->counters = muster_rpc_metrics_counters(server->metrics, MUSTER_RPC_SERVER, name,
-                                                       &server->own_counters);
-    server->unsent.gauge = &server->counters->unsent_bytes;
-}
-
 enum muster_rc muster_rpc_server_listen(struct muster_rpc_server *server,
                                         const struct muster_address *address,
                                         struct muster_address *ret_bound,
@@ -217,56 +199,11 @@ enum muster_rc muster_rpc_server_listen(struct muster_rpc_server *server,
         return rc;
     }
     muster_list_append(&server->listeners, &rpc_listener->node);
-    name_counters(server,
-                  muster_address_format(muster_listener_address(rpc_listener->listener), text));
+    muster_rpc_server_name_counters(
+        server, muster_address_format(muster_listener_address(rpc_listener->listener), text));
     if (ret_bound != NULL)
         *ret_bound = *muster_listener_address(rpc_listener->listener);
     return MUSTER_OK;
-}
-
-/* Idle ones that never made a call go first, then those that are idle longest. */
-static bool is_less_wanted(const struct muster_rpc_connection *connection,
-                           const struct muster_rpc_connection *than)
-{
-    if (than == NULL || connection->has_called != than->has_called)
-        return than == NULL || !connection->has_called;
-    return connection->lifetime.idle_since_ns < than->lifetime.idle_since_ns;
-}
-
-/* When all places are taken, an idle connection makes room: nobody can keep others out by opening
- * connections and doing nothing with them. */
-static bool has_room(struct muster_rpc_server *server)
-{
-    struct muster_rpc_connection *found = NULL;
-
-    if (server->connection_count - server->leaving_count < server->options.connections_max)
-        return true;
-    for (struct muster_list *node = server->connections.next; node != &server->connections;
-         node = node->next) {
-        struct muster_rpc_connection *connection =
-            MUSTER_CONTAINER_OF(node, struct muster_rpc_connection, node);
-
-        if (!connection->is_making_room && is_less_wanted(connection, found) &&
-            !muster_h2_session_has_streams(connection->session.h2))
-            found = connection;
-    }
-    if (found != NULL)
-        muster_rpc_connection_make_room(found);
-    return found != NULL;
-}
-
-/* Whether it can take one more; closes stream otherwise. */
-static enum muster_rc check_room(struct muster_rpc_server *server, struct muster_stream *stream)
-{
-    enum muster_rc rc = MUSTER_OK;
-
-    if (server->is_closing)
-        rc = MUSTER_FAILED_PRECONDITION;
-    else if (!has_room(server))
-        rc = MUSTER_RESOURCE_EXHAUSTED;
-    if (rc != MUSTER_OK)
-        muster_stream_close(stream, NULL);
-    return rc;
 }
 
 enum muster_rc muster_rpc_server_attach(struct muster_rpc_server *server,
@@ -277,27 +214,6 @@ enum muster_rc muster_rpc_server_attach(struct muster_rpc_server *server,
     if (!muster_list_is_empty(&server->pages))
         return muster_rpc_server_visit(server, stream);
     return muster_rpc_server_attach_secured(server, stream);
-}
-
-enum muster_rc muster_rpc_server_attach_secured(struct muster_rpc_server *server,
-                                                struct muster_stream *stream)
-{
-    enum muster_rc rc = check_room(server, stream);
-
-    if (muster_list_is_empty(&server->listeners))
-        name_counters(server, "attached");
-    return rc == MUSTER_OK ? muster_rpc_connection_open(server, stream) : rc;
-}
-
-void muster_rpc_server_connection_gone(struct muster_rpc_server *server,
-                                       struct muster_rpc_connection *connection)
-{
-    muster_list_remove(&connection->node);
-    server->leaving_count -= connection->is_making_room;
-    server->counters->connections--;
-    if (--server->connection_count == 0)
-        muster_mem_pool_trim(&server->pool);
-    muster_rpc_server_check_closed(server);
 }
 
 static void on_listener_closed(struct muster_listener *listener)

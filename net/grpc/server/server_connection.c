@@ -2,9 +2,6 @@
 #include "net/grpc/server/rpc_server_internal.h"
 #include "net/tls/stream.h"
 
-#define FAREWELL_NS  MUSTER_NS_PER_S /* to tell a client why it has to go */
-#define LEAVING_PART 4               /* of the places: so many more may be leaving at a time */
-
 static struct muster_rpc_connection *connection_of(const struct muster_h2_session *session)
 {
     return muster_h2_session_data(session);
@@ -92,53 +89,6 @@ static void on_goaway(struct muster_h2_session *session, uint32_t code, const ch
     (void)length;
 }
 
-static void on_closed(struct muster_h2_session *session)
-{
-    struct muster_rpc_connection *connection = connection_of(session);
-    struct muster_rpc_server *server = connection->server;
-
-    muster_rpc_server_connection_gone(server, connection);
-    muster_mem_free(&server->pool.mem, connection);
-}
-
-void muster_rpc_connection_close(struct muster_rpc_connection *connection)
-{
-    muster_rpc_lifetime_stop(&connection->lifetime);
-    muster_rpc_session_close(&connection->session, on_closed);
-}
-
-void muster_rpc_connection_expel(struct muster_rpc_connection *connection, const char *text)
-{
-    struct muster_h2_session *session = connection->session.h2;
-
-    if (connection->is_expelled)
-        return;
-    connection->is_expelled = true; /* its calls are not the server's any more */
-    connection->server->memory_bytes -= connection->memory_bytes;
-    muster_h2_holding_subtract(connection->unsent.whole, connection->unsent.bytes);
-    connection->unsent.whole = NULL;
-    if (muster_h2_session_write_mark(session) != 0) {
-        muster_rpc_connection_close(connection);
-        return;
-    }
-    muster_h2_session_terminate(session, MUSTER_H2_ENHANCE_YOUR_CALM, text);
-    muster_rpc_lifetime_end(&connection->lifetime, FAREWELL_NS);
-}
-
-void muster_rpc_connection_make_room(struct muster_rpc_connection *connection)
-{
-    struct muster_rpc_server *server = connection->server;
-
-    connection->is_making_room = true;
-    server->leaving_count++;
-    if (server->leaving_count > 1 + server->options.connections_max / LEAVING_PART) {
-        muster_rpc_connection_close(connection); /* so many do not go when asked: no farewell */
-        return;
-    }
-    muster_h2_session_drain_now(connection->session.h2, "max_connections");
-    muster_rpc_lifetime_end(&connection->lifetime, FAREWELL_NS);
-}
-
 static void on_tls(struct muster_h2_session *session)
 {
     muster_rpc_mismatch_tell(&connection_of(session)->server->mismatches,
@@ -195,8 +145,8 @@ static void live(struct muster_rpc_connection *connection)
                               connection->session.h2);
 }
 
-enum muster_rc muster_rpc_connection_open(struct muster_rpc_server *server,
-                                          struct muster_stream *stream)
+static enum muster_rc connection_open(struct muster_rpc_server *server,
+                                      struct muster_stream *stream)
 {
     const struct muster_rpc_session_options options = {
         .mem = &server->pool.mem,
@@ -234,7 +184,66 @@ enum muster_rc muster_rpc_connection_open(struct muster_rpc_server *server,
     return MUSTER_OK;
 }
 
-void muster_rpc_connection_drain(struct muster_rpc_connection *connection)
+/* Shown under this name, unless it is under another. */
+void muster_rpc_server_name_counters(struct muster_rpc_server *server, const char *name)
 {
-    muster_rpc_lifetime_leave(&connection->lifetime, "");
+    if (server->counters == &server->own_counters)
+        server->counters = muster_rpc_metrics_counters(server->metrics, MUSTER_RPC_SERVER, name,
+                                                       &server->own_counters);
+    server->unsent.gauge = &server->counters->unsent_bytes;
+}
+
+/* Idle ones that never made a call go first, then those that are idle longest. */
+static bool is_less_wanted(const struct muster_rpc_connection *connection,
+                           const struct muster_rpc_connection *than)
+{
+    if (than == NULL || connection->has_called != than->has_called)
+        return than == NULL || !connection->has_called;
+    return connection->lifetime.idle_since_ns < than->lifetime.idle_since_ns;
+}
+
+/* When all places are taken, an idle connection makes room: nobody can keep others out by opening
+ * connections and doing nothing with them. */
+static bool has_room(struct muster_rpc_server *server)
+{
+    struct muster_rpc_connection *found = NULL;
+
+    if (server->connection_count - server->leaving_count < server->options.connections_max)
+        return true;
+    for (struct muster_list *node = server->connections.next; node != &server->connections;
+         node = node->next) {
+        struct muster_rpc_connection *connection =
+            MUSTER_CONTAINER_OF(node, struct muster_rpc_connection, node);
+
+        if (!connection->is_making_room && is_less_wanted(connection, found) &&
+            !muster_h2_session_has_streams(connection->session.h2))
+            found = connection;
+    }
+    if (found != NULL)
+        muster_rpc_connection_make_room(found);
+    return found != NULL;
+}
+
+/* Whether it can take one more; closes stream otherwise. */
+static enum muster_rc check_room(struct muster_rpc_server *server, struct muster_stream *stream)
+{
+    enum muster_rc rc = MUSTER_OK;
+
+    if (server->is_closing)
+        rc = MUSTER_FAILED_PRECONDITION;
+    else if (!has_room(server))
+        rc = MUSTER_RESOURCE_EXHAUSTED;
+    if (rc != MUSTER_OK)
+        muster_stream_close(stream, NULL);
+    return rc;
+}
+
+enum muster_rc muster_rpc_server_attach_secured(struct muster_rpc_server *server,
+                                                struct muster_stream *stream)
+{
+    enum muster_rc rc = check_room(server, stream);
+
+    if (muster_list_is_empty(&server->listeners))
+        muster_rpc_server_name_counters(server, "attached");
+    return rc == MUSTER_OK ? connection_open(server, stream) : rc;
 }

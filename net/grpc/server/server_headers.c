@@ -161,7 +161,7 @@ static void rpc_respond(struct muster_rpc *rpc, struct muster_h2_header *headers
 
     if (!rpc->is_head) /* it has no body (RFC 9110 9.3.2) */
         page = muster_h2_buffer_new(&rpc->connection->server->pool.mem, bytes);
-    rpc->state = MUSTER_RPC_ENDED;
+    muster_rpc_move(rpc, MUSTER_RPC_ENDED);
     rpc->are_headers_sent = true;
     if (page == NULL) {
         muster_h2_stream_respond(&rpc->stream, headers, 2, true, false);

@@ -59,7 +59,7 @@ void muster_rpc_account(struct muster_rpc *rpc)
     if (!has_grown)
         return;
     if (is_beyond(rpc->connection, 0))
-        muster_rpc_doom(rpc, MUSTER_RPC_HEAVY); /* in the next turn, before the relief */
+        muster_rpc_abort_later(rpc, MUSTER_RPC_HEAVY); /* in the next turn, before the relief */
     if (server->memory_bytes > server->options.memory_max_bytes)
         muster_task_post(&server->relief_task, server->env->loop);
 }

@@ -63,7 +63,7 @@ static void watch_call(struct muster_rpc *rpc, uint64_t now_ns)
         muster_h2_session_terminate(rpc->connection->session.h2, MUSTER_H2_ENHANCE_YOUR_CALM,
                                     "slow_headers");
     } else {
-        muster_rpc_doom(rpc, MUSTER_RPC_STALLED);
+        muster_rpc_abort_later(rpc, MUSTER_RPC_STALLED);
     }
 }
 

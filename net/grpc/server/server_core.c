@@ -1,0 +1,96 @@
+/* What all parts of the server stand on: the states of a call, and how calls, connections and at last
+ * the server itself end. */
+#include <assert.h>
+
+#include "net/grpc/server/rpc_server_internal.h"
+#include "net/h2/h2_code.h"
+
+#define FAREWELL_NS  MUSTER_NS_PER_S /* to tell a client why it has to go */
+#define LEAVING_PART 4               /* of the places: so many more may be leaving at a time */
+
+static const bool moves[4][4] = {
+    [MUSTER_RPC_STARTING] = {[MUSTER_RPC_OPEN] = true, [MUSTER_RPC_ENDED] = true},
+    [MUSTER_RPC_OPEN] = {[MUSTER_RPC_FINISHED] = true, [MUSTER_RPC_ENDED] = true},
+    [MUSTER_RPC_FINISHED] = {[MUSTER_RPC_ENDED] = true},
+};
+
+void muster_rpc_move(struct muster_rpc *rpc, enum muster_rpc_state state)
+{
+    bool is_allowed = moves[rpc->state][state];
+
+    assert(is_allowed);
+    (void)is_allowed;
+    rpc->state = state;
+}
+
+void muster_rpc_abort_later(struct muster_rpc *rpc, enum muster_rpc_abort_reason reason)
+{
+    rpc->abort_reason = reason;
+    muster_timer_start(&rpc->timer, rpc->connection->server->env->loop, 0);
+}
+
+void muster_rpc_server_check_closed(struct muster_rpc_server *server)
+{
+    if (server->is_closing && muster_list_is_empty(&server->listeners) &&
+        muster_list_is_empty(&server->connections) &&
+        muster_list_is_empty(&server->guests.shaking) && muster_list_is_empty(&server->visits) &&
+        muster_list_is_empty(&server->closing_visits))
+        muster_task_post(&server->closed_task, server->env->loop);
+}
+
+static void on_closed(struct muster_h2_session *session)
+{
+    struct muster_rpc_connection *connection = muster_h2_session_data(session);
+    struct muster_rpc_server *server = connection->server;
+
+    muster_list_remove(&connection->node);
+    server->leaving_count -= connection->is_making_room;
+    server->counters->connections--;
+    if (--server->connection_count == 0)
+        muster_mem_pool_trim(&server->pool);
+    muster_rpc_server_check_closed(server);
+    muster_mem_free(&server->pool.mem, connection);
+}
+
+void muster_rpc_connection_close(struct muster_rpc_connection *connection)
+{
+    muster_rpc_lifetime_stop(&connection->lifetime);
+    muster_rpc_session_close(&connection->session, on_closed);
+}
+
+void muster_rpc_connection_expel(struct muster_rpc_connection *connection, const char *text)
+{
+    struct muster_h2_session *session = connection->session.h2;
+
+    if (connection->is_expelled)
+        return;
+    connection->is_expelled = true; /* its calls are not the server's any more */
+    connection->server->memory_bytes -= connection->memory_bytes;
+    muster_h2_holding_subtract(connection->unsent.whole, connection->unsent.bytes);
+    connection->unsent.whole = NULL;
+    if (muster_h2_session_write_mark(session) != 0) {
+        muster_rpc_connection_close(connection);
+        return;
+    }
+    muster_h2_session_terminate(session, MUSTER_H2_ENHANCE_YOUR_CALM, text);
+    muster_rpc_lifetime_end(&connection->lifetime, FAREWELL_NS);
+}
+
+void muster_rpc_connection_make_room(struct muster_rpc_connection *connection)
+{
+    struct muster_rpc_server *server = connection->server;
+
+    connection->is_making_room = true;
+    server->leaving_count++;
+    if (server->leaving_count > 1 + server->options.connections_max / LEAVING_PART) {
+        muster_rpc_connection_close(connection); /* so many do not go when asked: no farewell */
+        return;
+    }
+    muster_h2_session_drain_now(connection->session.h2, "max_connections");
+    muster_rpc_lifetime_end(&connection->lifetime, FAREWELL_NS);
+}
+
+void muster_rpc_connection_drain(struct muster_rpc_connection *connection)
+{
+    muster_rpc_lifetime_leave(&connection->lifetime, "");
+}
