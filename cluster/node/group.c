@@ -149,7 +149,7 @@ static void start_over(struct muster_node *node, struct muster_group *old)
     muster_group_abort_all(old, &why);
     muster_group_begin_step(node->group, node->committed_step);
     muster_group_commit_step(node->group, node->committed_step);
-    muster_shm_start_over(node->group);
+    muster_group_start_over(node->group);
 }
 
 void muster_node_open_group(struct muster_node *node, struct muster_view *view, bool is_hand_over)

@@ -11,7 +11,7 @@
 #include "cluster/node/state_server.h"
 #include "cluster/membership/view_options.h"
 #include "collective/group/group.h"
-#include "collective/group/shm/shm.h"
+#include "collective/plan/shm_limits.h"
 #include "net/link/heal.h"
 #include "net/link/keys.h"
 #include "net/link/port.h"

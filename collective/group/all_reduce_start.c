@@ -1,4 +1,5 @@
 /* Starting all-reduces by weight and by the program's function. */
+#include "collective/group/group_internal.h"
 #include "collective/kernel/combine.h"
 
 #include <string.h>

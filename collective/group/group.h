@@ -4,11 +4,11 @@
 
 #include <muster/collective.h>
 
+#include "collective/kernel/op_call.h"
 #include "collective/view/progress.h"
-#include "net/link/peer_link.h"
+#include "collective/wire/wire.h"
 
 struct muster_board;
-struct muster_wire;
 
 /** Told on the loop; `data` of the options. */
 struct muster_group_events {
@@ -32,7 +32,6 @@ struct muster_group_events {
 
 #define MUSTER_ABORT_GRACE_NS_DEFAULT (2 * MUSTER_NS_PER_S)
 #define MUSTER_ANSWER_WAIT_NS_DEFAULT (20 * MUSTER_NS_PER_MS)
-#define MUSTER_LANES_MAX              64u
 
 struct muster_group_options {
     struct muster_env *env;
@@ -54,18 +53,14 @@ MUSTER_MUST_CHECK enum muster_rc muster_group_open(const struct muster_group_opt
 /** Operations started from now on belong to `step` (rises only). */
 void muster_group_begin_step(struct muster_group *group, uint64_t step);
 void muster_group_commit_step(struct muster_group *group, uint64_t step);
+/** No other member knows of any operation: they are counted from 0 again. */
+void muster_group_start_over(struct muster_group *group);
 
 /** Stop: no operation completes, no byte of an operation changes, nothing of this epoch is sent
  * after this returns. New operations may be started; they wait for the next epoch. Idempotent.
  * ret_progress: gives, muster_progress_fini. */
 MUSTER_MUST_CHECK enum muster_rc muster_group_freeze(struct muster_group *group,
                                                      struct muster_progress *ret_progress);
-
-/** The root of a broadcast as a process, whatever its rank by now. */
-struct muster_root {
-    struct muster_incarnation incarnation;
-    uint64_t epoch; /* of the view by whose ranks the caller has chosen it */
-};
 
 /** muster_broadcast_start from a process. It ends ABORTED on all, at once, when the root takes no
  * part any more, and when members that know different views have chosen different roots. */
@@ -129,47 +124,9 @@ bool muster_group_is_finishing(const struct muster_group *group);
 /** No operation is open and no result is retained for others: leaving now costs nobody anything. */
 bool muster_group_is_idle(const struct muster_group *group);
 
-/** The wire: links to peers over which frames of collectives travel. One per process; groups come
- * and go. */
-struct muster_wire_events {
-    /* May be NULL. A DATA link is gone, whether or not the peer is a member. */
-    void (*on_link_down)(void *data, const struct muster_incarnation *peer,
-                         const struct muster_error *error);
-};
-struct muster_wire_options {
-    struct muster_env *env;
-    struct muster_peer_hello hello;          /* job, incarnation; purpose is set inside */
-    const struct muster_wire_events *events; /* may be NULL; borrowed */
-    void *data;
-    uint64_t heal_ns; /* a member whose connection breaks has so long to come back; 0: 3 s */
-    /* Connections to a member, by the side that opens them, at most MUSTER_STRIPES_MAX; 0: 1 on this
-     * host, 2 to others. */
-    uint32_t stripe_count;
-    uint32_t stripe_bytes_min; /* behind a payload of so much the next stripe follows; 0: 32 KiB */
-};
-MUSTER_MUST_CHECK enum muster_rc muster_wire_tcp_open(const struct muster_wire_options *options,
-                                                      struct muster_wire **ret_wire);
-/** An accepted DATA link (after on_ready). Takes link. Of two members the one with the smaller
- * incarnation connects. */
-void muster_wire_accept(struct muster_wire *wire, struct muster_peer_link *link);
-/** What its links waited for is there: connect now, if they are to be tried again later. */
-void muster_wire_retry(struct muster_wire *wire, const struct muster_incarnation *peer);
-/** No group may be open. */
-void muster_wire_close(struct muster_wire *wire);
-
-/** A point inside an operation: a chunk is about to be sent, or has been received and is not used
- * yet. */
-struct muster_wire_point {
-    struct muster_op_id op;
-    uint32_t chunk;
-    const char *phase; /* "reduce", "gather", "direct", "exchange", "message",
-                           "repair" */
-    bool is_send;
-};
-/** Called on every chunk. True: the wire is cut on the spot, as if the process had died here
- * (tests); a real process raises SIGKILL instead of returning. */
-typedef bool muster_wire_point_fn(void *data, const struct muster_wire_point *at);
-/** fn NULL: none. */
-void muster_wire_set_failpoint(struct muster_wire *wire, muster_wire_point_fn *fn, void *data);
+/** Called before and after every store that others see. Tests end the process there. */
+typedef void muster_shm_point_fn(void *data, const char *point);
+void muster_group_set_shm_failpoint(struct muster_group *group, muster_shm_point_fn *fn,
+                                    void *data);
 
 #endif

@@ -2,16 +2,16 @@
 #ifndef MUSTER_COLLECTIVE_GROUP_INTERNAL_H
 #define MUSTER_COLLECTIVE_GROUP_INTERNAL_H
 
-#include <muster/backend.h>
 #include <muster/collective.h>
 #include <muster/loop.h>
 
+#include "collective/group/group.h"
+#include "collective/group/shm.h"
+#include "collective/kernel/op_call.h"
 #include "collective/plan/plan.h"
-#include "collective/group/shm/shm.h"
 #include "collective/view/topology.h"
 #include "collective/wire/wire.h"
 
-#define MUSTER_DESCRIPTION_TEXT_BYTES 96
 /* Of one tensor: far above any memory, far below any overflow. */
 #define MUSTER_OP_BYTES_MAX ((uint64_t)1 << 46)
 
@@ -22,44 +22,6 @@
 #define MUSTER_FLAT_COST     4u /* a lane has 16 places on the board */
 /* Frames of operations that have not been started here: their links pause beyond this. */
 #define MUSTER_EARLY_BYTES_MAX ((size_t)64 << 20)
-
-/** An agreement on what runs elsewhere: how it calls itself. All zero: none. */
-struct muster_device_mark {
-    enum muster_device_kind kind;
-    enum muster_reduction reduction;
-    enum muster_dtype dtype;
-    uint64_t count;
-    struct muster_op_id id; /* given beforehand */
-};
-
-/** What the caller asked for; the same on every member but for the pointers. */
-struct muster_op_call {
-    enum muster_op_kind kind;
-    enum muster_reduction reduction;
-    enum muster_dtype dtype;
-    uint64_t count;      /* elements of the whole vector */
-    uint64_t part_count; /* kinds with equal parts: elements of one; else 0 */
-    uint32_t n;       /* kinds whose shape depends on it: participants when it was called; else 0 */
-    uint64_t members; /* kinds whose parts are for certain members: their hash then; else 0 */
-    const void *input; /* all_reduce, broadcast, reduce: the same as output */
-    void *output;
-    /* kinds with a root; else only the epoch, where the ranks of that view matter */
-    struct muster_root root;
-    /* Uneven parts: n + 1 elements where they begin, the last is the end; in a buffer of the pool
-     * that the run owns. For all_to_all those of the input, and then those of the output. */
-    uint64_t *offsets;
-    struct muster_route route; /* permute: indexes of participants */
-    /* What two members hold against each other (uneven counts), for the description. */
-    struct {
-        uint32_t rank; /* the other's */
-        uint64_t sent, expected;
-        bool is_set, is_sent_here;
-    } dispute;
-    struct muster_device_mark device;
-    bool is_weighted; /* MEAN by weight */
-    uint64_t weight;
-    struct muster_user_reduction user; /* without a function: none */
-};
 
 enum muster_run_state {
     MUSTER_RUN_HELD,      /* started while the group was frozen: belongs to the next epoch */
@@ -141,15 +103,16 @@ struct muster_run {
     struct muster_exchange_peer *peers; /* exchange: by participant; a buffer of the pool */
     /* one buffer of the pool: */
     void *memory;
-    struct muster_shm_run *shm;     /* through boards: instead of the next four */
-    void **undo;                    /* by chunk: the input that a final value replaced, or NULL */
-    void **inputs;                  /* by participant (direct) */
-    void *finished;                 /* direct: the whole result; steps: it grows here */
-    uint64_t frame_weight;          /* of the elements of the next REDUCE or INPUT frame */
-    uint64_t *weights;              /* direct, by participant: a buffer of the pool, or NULL */
-    uint8_t *chunks;                /* by chunk */
-    uint8_t *heard;                 /* by participant */
-    struct muster_steps_run *steps; /* collective/group/run/steps.c; a buffer of the pool, or NULL */
+    struct muster_shm_run *shm; /* through boards: instead of the next four */
+    void **undo;                /* by chunk: the input that a final value replaced, or NULL */
+    void **inputs;              /* by participant (direct) */
+    void *finished;             /* direct: the whole result; steps: it grows here */
+    uint64_t frame_weight;      /* of the elements of the next REDUCE or INPUT frame */
+    uint64_t *weights;          /* direct, by participant: a buffer of the pool, or NULL */
+    uint8_t *chunks;            /* by chunk */
+    uint8_t *heard;             /* by participant */
+    struct muster_steps_run
+        *steps; /* collective/group/run/steps.c; a buffer of the pool, or NULL */
 };
 
 /* The color of who takes part in nothing: no operation has it. */
@@ -298,10 +261,12 @@ void muster_group_device_hand_over(struct muster_group *group, struct muster_gro
 void muster_group_device_end(struct muster_group *group, const struct muster_error *why);
 void muster_group_device_close(struct muster_group *group);
 void muster_group_device_alarm(struct muster_group *group, const struct muster_op_id *id);
-/** "gpu all_reduce(sum, f32 x 1024)" */
-const char *muster_device_mark_describe(const struct muster_device_mark *mark, char *ret_text,
-                                        size_t size);
-uint64_t muster_device_mark_hash(const struct muster_device_mark *mark);
+
+/* plan_cost.c */
+/** What this member sends, and the most library memory that it needs meanwhile. topology: of a
+ * TWO_LEVEL plan, else it may be NULL. */
+struct muster_op_cost muster_plan_cost(const struct muster_plan *plan,
+                                       const struct muster_topology *topology);
 
 /* split.c: as above, of an operation, which may be one of some members. */
 bool muster_op_takes_part(const struct muster_group *group, const struct muster_op_id *id,
@@ -364,13 +329,6 @@ void muster_run_free(struct muster_run *run);
 void muster_run_hear_issued(struct muster_run *run, uint32_t participant);
 /** "all_reduce #12" */
 const char *muster_run_name(const struct muster_run *run, char *ret_text, size_t size);
-/** "all_reduce(sum, f32 x 1024)" */
-const char *muster_call_describe(const struct muster_op_call *call, char *ret_text, size_t size);
-uint64_t muster_call_hash(const struct muster_op_call *call);
-/** Two descriptors of calls that are alike but for what depends on the view: root, uneven parts. */
-bool muster_call_differs_in_root(uint64_t a, uint64_t b);
-bool muster_op_kind_has_root(enum muster_op_kind kind);
-const char *muster_op_kind_name(enum muster_op_kind kind);
 /** Send a frame of this run to a participant. */
 void muster_run_send(struct muster_run *run, enum muster_frame_type type, uint32_t participant,
                      uint32_t chunk, const void *payload, uint32_t bytes, void *buffer);

@@ -155,17 +155,6 @@ static void stop_receiving(struct muster_message *message)
         memset(receiving, 0, sizeof(*receiving));
 }
 
-static const char *input_name(const struct muster_message *message)
-{
-    if (!message->is_send)
-        return "none";
-    if (!muster_message_is_shown(message))
-        return "sent";
-    if (message->shown->input == SHM_INPUT_BOARD)
-        return "slot";
-    return message->stage.at != NULL ? "staged" : "mapped";
-}
-
 void muster_message_end(struct muster_message *message, enum muster_rc rc)
 {
     struct muster_group *group = message->group;
@@ -180,7 +169,7 @@ void muster_message_end(struct muster_message *message, enum muster_rc rc)
         message->pair->eager_count--;
     }
     op->result.wire = message->is_copied || muster_message_is_shown(message) ? "shm" : "tcp";
-    op->result.input = input_name(message);
+    op->result.input = muster_message_input_name(message);
     muster_list_remove(&message->look_node);
     muster_message_hide(message);
     muster_timer_stop(&message->timer);

@@ -2,7 +2,9 @@
 #ifndef MUSTER_COLLECTIVE_PAIR_H
 #define MUSTER_COLLECTIVE_PAIR_H
 
-#include "collective/group/shm/shm_internal.h"
+#include "collective/group/group_internal.h"
+
+struct muster_shm_shown;
 
 /* Pieces on their way, beyond the last that the receiver is known to have. */
 #define MUSTER_MESSAGE_WINDOW 4u
@@ -65,17 +67,17 @@ struct muster_message {
     uint32_t received, beyond; /* all below; bit i = received + i */
     struct muster_timer timer;
     /* through boards: */
-    uint64_t key;                  /* of its places */
-    struct muster_list look_node;  /* group->looking */
-    uint64_t look_until_ns;        /* … until then */
+    uint64_t key;                 /* of its places */
+    struct muster_list look_node; /* group->looking */
+    uint64_t look_until_ns;       /* … until then */
     uint32_t looks;
-    uint64_t copied;               /* bytes, by the receiver */
-    bool is_copied;                /* all of them */
-    bool is_unreadable;            /* for the receiver: it wants pieces */
-    struct muster_board *board;    /* the sender's … */
+    uint64_t copied;                /* bytes, by the receiver */
+    bool is_copied;                 /* all of them */
+    bool is_unreadable;             /* for the receiver: it wants pieces */
+    struct muster_board *board;     /* the sender's … */
     struct muster_shm_shown *shown; /* … place there; NULL: none */
-    struct muster_shm_stage stage; /* its copy, or none */
-    uint8_t *slot;                 /* its copy of a small one, or NULL */
+    struct muster_shm_stage stage;  /* its copy, or none */
+    uint8_t *slot;                  /* its copy of a small one, or NULL */
     uint32_t slot_class;
 };
 
@@ -139,6 +141,8 @@ void muster_message_give_up(struct muster_message *message, enum muster_rc rc);
 /** Show a send to its receiver. False: it goes in pieces. */
 bool muster_message_show(struct muster_message *message);
 bool muster_message_is_shown(const struct muster_message *message);
+/** How its data reach the receiver: muster_op_result. */
+const char *muster_message_input_name(const struct muster_message *message);
 /** The caller gets its memory back: nobody may use what he reads there any more. */
 void muster_message_hide(struct muster_message *message);
 /** Look for the other's word on its board, for a while; then frames tell. A receive may end in here.

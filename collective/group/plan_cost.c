@@ -1,7 +1,5 @@
 /* What a plan costs a member: bytes to others, library memory. */
-#include "collective/wire/buffer_pool.h"
 #include "collective/group/group_internal.h"
-#include "collective/group/shm/shm_internal.h"
 
 /* Received partial sums that have not gone on: at most so many are in the air (collective/README.md,
  * "Flow control"). */
@@ -89,46 +87,6 @@ static uint64_t exchange_sent_bytes(const struct muster_plan *plan)
     }
 }
 
-/* Inputs that others want. Of uneven parts: at most. */
-static uint64_t shown_bytes(const struct muster_plan *plan)
-{
-    uint64_t whole = plan->count * plan->element_bytes;
-    bool is_root = plan->index == plan->root;
-
-    switch (plan->kind) {
-    case MUSTER_OP_BARRIER:
-        return 0;
-    case MUSTER_OP_BROADCAST:
-    case MUSTER_OP_SCATTER:
-        return is_root ? whole : 0;
-    case MUSTER_OP_GATHER:
-        return is_root ? 0 : whole / plan->n;
-    case MUSTER_OP_ALL_GATHER:
-        return whole / plan->n;
-    default:
-        return whole;
-    }
-}
-
-/* Through boards the others read what a member has written for them: its input (flat), or the sums of
- * its own block. Memory that the others do not map is copied for them besides. */
-static struct muster_op_cost shm_cost(const struct muster_plan *plan)
-{
-    struct muster_op_cost cost = {.sent_bytes = 0};
-    uint64_t first = (uint64_t)plan->index * plan->chunks_per_block;
-
-    if (plan->algorithm == MUSTER_ALGORITHM_FLAT)
-        cost.sent_bytes = shown_bytes(plan);
-    else if (plan->kind == MUSTER_OP_ALL_REDUCE)
-        for (uint32_t i = 0; i < plan->chunks_per_block; i++)
-            cost.sent_bytes +=
-                muster_plan_chunk(plan, (uint32_t)(first + i)).count * plan->element_bytes;
-    cost.memory_bytes = muster_buffer_bytes(sizeof(struct muster_run)) +
-                        muster_buffer_bytes(muster_shm_table_bytes(plan)) + muster_buffer_bytes(0) +
-                        muster_shm_slot_bytes(plan, cost.sent_bytes);
-    return cost;
-}
-
 struct muster_op_cost muster_plan_cost(const struct muster_plan *plan,
                                        const struct muster_topology *topology)
 {
@@ -148,7 +106,7 @@ struct muster_op_cost muster_plan_cost(const struct muster_plan *plan,
         break;
     case MUSTER_ALGORITHM_FLAT:
     case MUSTER_ALGORITHM_HOST:
-        return shm_cost(plan);
+        return muster_shm_cost(plan);
     default:
         cost = muster_steps_cost(plan, topology);
         break;

@@ -4,7 +4,7 @@
 
 #include "collective/board/system.h"
 #include "collective/group/group.h"
-#include "collective/group/shm/shm.h"
+#include "collective/plan/shm_limits.h"
 #include <muster/hash.h>
 
 #include <stdio.h>

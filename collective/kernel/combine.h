@@ -3,7 +3,7 @@
 #ifndef MUSTER_COLLECTIVE_COMBINE_H
 #define MUSTER_COLLECTIVE_COMBINE_H
 
-#include "collective/group/group_internal.h"
+#include "collective/kernel/op_call.h"
 
 /** Elements with the weight of the members that went into them; weights of others are ignored. */
 struct muster_operand {

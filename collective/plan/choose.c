@@ -102,22 +102,6 @@ bool muster_algorithm_is_reproducible(enum muster_algorithm algorithm)
 
 /* --- Parameters --- */
 
-static bool is_row_valid(const struct muster_plan_row *row)
-{
-    return row->wire <= MUSTER_WIRE_SHM && row->span <= MUSTER_SPAN_SPREAD &&
-           row->algorithm != MUSTER_ALGORITHM_AUTO && row->algorithm <= MUSTER_ALGORITHM_TWO_LEVEL;
-}
-
-bool muster_plan_parameters_are_valid(const struct muster_plan_parameters *parameters)
-{
-    if ((size_t)parameters->forced >= NAME_COUNT || parameters->row_count > MUSTER_PLAN_ROWS_MAX)
-        return false;
-    for (uint32_t i = 0; i < parameters->row_count; i++)
-        if (!is_row_valid(&parameters->rows[i]))
-            return false;
-    return true;
-}
-
 /* --- The choice --- */
 
 /* A broadcast is direct by its size alone: who joins in later must come to the same chunks. */

@@ -5,6 +5,7 @@
 #include <muster/collective.h>
 #include <muster/view.h>
 
+#include "collective/view/plan_parameters.h"
 #include "collective/view/topology.h"
 
 /** What a member does with the partial sum of a chunk. */
@@ -89,11 +90,12 @@ bool muster_plan_leaves_shm(const struct muster_plan_input *input,
 bool muster_algorithm_fits(enum muster_algorithm algorithm, enum muster_op_kind kind);
 /** Its sums are made in the order of the members. */
 bool muster_algorithm_is_reproducible(enum muster_algorithm algorithm);
-/** Rows that muster_plan_choose may be given: known numbers, not too many. */
-bool muster_plan_parameters_are_valid(const struct muster_plan_parameters *parameters);
 
 /** Pure: the same input gives the same plan everywhere. */
 struct muster_plan muster_plan_make(const struct muster_plan_input *input);
+/** The same for operations through shared memory: FLAT or HOST (alone: DIRECT). Pure. */
+struct muster_plan muster_shm_plan_make(const struct muster_plan_input *input);
+bool muster_plan_is_shm(const struct muster_plan *plan);
 
 /** Geometry and this member's steps of chunk c < chunk_count. Pure. */
 struct muster_plan_chunk muster_plan_chunk(const struct muster_plan *plan, uint32_t c);
@@ -107,11 +109,6 @@ bool muster_plan_is_exchange(enum muster_op_kind kind);
 bool muster_plan_is_wanted(const struct muster_plan *plan, uint32_t c);
 /** How many chunks muster_plan_is_wanted is true for. */
 uint32_t muster_plan_wanted_count(const struct muster_plan *plan);
-
-/** What this member sends, and the most library memory that it needs meanwhile. topology: of a
- * TWO_LEVEL plan, else it may be NULL. */
-struct muster_op_cost muster_plan_cost(const struct muster_plan *plan,
-                                       const struct muster_topology *topology);
 
 /** With defaults and limits applied. */
 uint32_t muster_plan_chunk_bytes(const struct muster_plan_parameters *parameters);

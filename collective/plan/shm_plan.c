@@ -1,5 +1,6 @@
-/* Plans of operations through boards. */
-#include "collective/group/shm/shm.h"
+/* Plans of operations through shared memory. */
+#include "collective/plan/plan.h"
+#include "collective/plan/shm_limits.h"
 
 #include <string.h>
 

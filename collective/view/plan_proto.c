@@ -1,7 +1,7 @@
 /* Plan parameters to and from bytes. */
 #include "collective/view/plan_proto.h"
 
-#include "collective/plan/plan.h"
+#include "collective/view/plan_parameters.h"
 
 static void row_to_message(const struct muster_plan_row *row, Muster__PlanRow *message)
 {

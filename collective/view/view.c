@@ -6,7 +6,7 @@
 
 #include <muster/hash.h>
 
-#include "collective/plan/plan.h"
+#include "collective/view/plan_parameters.h"
 
 int muster_member_compare(const struct muster_member *a, const struct muster_member *b)
 {

@@ -1,4 +1,5 @@
 /* The sending half of the TCP wire: frames, failpoints, recall. */
+#include "collective/view/progress.h"
 #include "collective/wire/wire_tcp_internal.h"
 
 #include <assert.h>

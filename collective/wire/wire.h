@@ -2,10 +2,16 @@
 #ifndef MUSTER_COLLECTIVE_WIRE_H
 #define MUSTER_COLLECTIVE_WIRE_H
 
-#include "collective/wire/buffer_pool.h"
-#include "collective/group/group.h"
+#include <muster/collective.h>
+#include <muster/view.h>
 
+#include "collective/wire/buffer_pool.h"
+#include "net/link/peer_link.h"
+
+struct muster_wire;
 struct muster_wire_peer;
+
+#define MUSTER_LANES_MAX 64u
 
 /** Types of frames of channel COLLECTIVE. */
 enum muster_frame_type {
@@ -32,6 +38,49 @@ enum muster_frame_type {
     MUSTER_FRAME_ALARM, /* of a backend: what the members were making has failed at the sender; op: the
                            round in which all tell how it went */
 };
+
+/** The wire: links to peers over which frames of collectives travel. One per process; groups come
+ * and go. */
+struct muster_wire_events {
+    /* May be NULL. A DATA link is gone, whether or not the peer is a member. */
+    void (*on_link_down)(void *data, const struct muster_incarnation *peer,
+                         const struct muster_error *error);
+};
+struct muster_wire_options {
+    struct muster_env *env;
+    struct muster_peer_hello hello;          /* job, incarnation; purpose is set inside */
+    const struct muster_wire_events *events; /* may be NULL; borrowed */
+    void *data;
+    uint64_t heal_ns; /* a member whose connection breaks has so long to come back; 0: 3 s */
+    /* Connections to a member, by the side that opens them, at most MUSTER_STRIPES_MAX; 0: 1 on this
+     * host, 2 to others. */
+    uint32_t stripe_count;
+    uint32_t stripe_bytes_min; /* behind a payload of so much the next stripe follows; 0: 32 KiB */
+};
+MUSTER_MUST_CHECK enum muster_rc muster_wire_tcp_open(const struct muster_wire_options *options,
+                                                      struct muster_wire **ret_wire);
+/** An accepted DATA link (after on_ready). Takes link. Of two members the one with the smaller
+ * incarnation connects. */
+void muster_wire_accept(struct muster_wire *wire, struct muster_peer_link *link);
+/** What its links waited for is there: connect now, if they are to be tried again later. */
+void muster_wire_retry(struct muster_wire *wire, const struct muster_incarnation *peer);
+/** No group may be open. */
+void muster_wire_close(struct muster_wire *wire);
+
+/** A point inside an operation: a chunk is about to be sent, or has been received and is not used
+ * yet. */
+struct muster_wire_point {
+    struct muster_op_id op;
+    uint32_t chunk;
+    const char *phase; /* "reduce", "gather", "direct", "exchange", "message",
+                           "repair" */
+    bool is_send;
+};
+/** Called on every chunk. True: the wire is cut on the spot, as if the process had died here
+ * (tests); a real process raises SIGKILL instead of returning. */
+typedef bool muster_wire_point_fn(void *data, const struct muster_wire_point *at);
+/** fn NULL: none. */
+void muster_wire_set_failpoint(struct muster_wire *wire, muster_wire_point_fn *fn, void *data);
 
 /** What the wire tells the group that it serves. Like muster_peer_link_events, with the peer's
  * rank. */

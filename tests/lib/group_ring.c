@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "cluster/membership/view_decide.h"
-#include "collective/group/shm/shm.h"
+#include "collective/group/shm.h"
 #include "collective/wire/wire_tcp_internal.h"
 
 bool group_ring_has_boards;

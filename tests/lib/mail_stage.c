@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "collective/group/shm/shm.h"
+#include "collective/group/shm.h"
 
 struct group_ring mail_ring;
 struct mail mails[MAIL_MAX];

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "cluster/membership/progress_proto.h"
-#include "collective/group/shm/shm.h"
+#include "collective/group/shm.h"
 #include "tests/sim/sim_internal.h"
 
 #define BOARD_BYTES ((size_t)6 << 20)

@@ -1,5 +1,6 @@
 /* Direct exchange for tiny operations: every input everywhere, everybody reduces all in rank order.
  */
+#include "collective/group/group_internal.h"
 #include "collective/kernel/combine.h"
 
 #include <string.h>

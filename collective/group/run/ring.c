@@ -1,5 +1,6 @@
 /* The ring: partial sums to each chunk's owner, final values onwards, all chunks in flight at once.
  */
+#include "collective/group/group_internal.h"
 #include "collective/kernel/combine.h"
 
 #include <assert.h>

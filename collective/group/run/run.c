@@ -1,4 +1,5 @@
 /* A run: one operation from its start until every member is known to have its result. */
+#include "collective/group/group_internal.h"
 #include "collective/kernel/combine.h"
 
 #include <assert.h>

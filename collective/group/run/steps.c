@@ -1,4 +1,5 @@
 /* Plans of steps over frames: each chunk goes through its list, a window of chunks at a time. */
+#include "collective/group/group_internal.h"
 #include "collective/kernel/combine.h"
 #include "collective/kernel/kernels.h"
 #include "collective/plan/steps.h"

@@ -2,6 +2,7 @@
  * finds it there, copies it, and says so on its own. Both look for a while; who has stopped looking
  * is told by frames. */
 #include "collective/group/pair.h"
+#include "collective/group/shm/shm_internal.h"
 
 #include <string.h>
 
@@ -47,7 +48,8 @@ static uint64_t key_of(const struct muster_message *message)
 /* What the sender shows, on its board as the receiver sees it. */
 static const struct muster_shm_shown *shown_there(const struct muster_message *message)
 {
-    return &muster_shm_board_of_peer(peer_of(message))->shown[message->group->rank][place_of(message)];
+    return &muster_shm_board_of_peer(peer_of(message))
+                ->shown[message->group->rank][place_of(message)];
 }
 
 static struct muster_shm_taken *taken_here(const struct muster_message *message)
@@ -57,7 +59,8 @@ static struct muster_shm_taken *taken_here(const struct muster_message *message)
 
 static const struct muster_shm_taken *taken_there(const struct muster_message *message)
 {
-    return &muster_shm_board_of_peer(peer_of(message))->taken[message->group->rank][place_of(message)];
+    return &muster_shm_board_of_peer(peer_of(message))
+                ->taken[message->group->rank][place_of(message)];
 }
 
 static void wake(const struct muster_message *message)
@@ -153,6 +156,17 @@ bool muster_message_show(struct muster_message *message)
 bool muster_message_is_shown(const struct muster_message *message)
 {
     return message->shown != NULL && message->shown->input != SHM_INPUT_NONE;
+}
+
+const char *muster_message_input_name(const struct muster_message *message)
+{
+    if (!message->is_send)
+        return "none";
+    if (!muster_message_is_shown(message))
+        return "sent";
+    if (message->shown->input == SHM_INPUT_BOARD)
+        return "slot";
+    return message->stage.at != NULL ? "staged" : "mapped";
 }
 
 void muster_message_hide(struct muster_message *message)

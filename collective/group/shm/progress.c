@@ -1,5 +1,6 @@
 /* Work on the operations of a group, from its loop or from whoever polls. */
 #include "collective/group/pair.h"
+#include "collective/group/shm/shm_internal.h"
 
 /* Of loops that do not poll: turns without news before the loop sleeps, and how long it sleeps when
  * nobody signals. */

@@ -429,7 +429,7 @@ void muster_shm_advance(struct muster_group *group, const struct muster_op_id *i
     (void)advance_done(group->shm->board, group, MUSTER_LANE_INDEX(id->lane));
 }
 
-void muster_shm_start_over(struct muster_group *group)
+void muster_group_start_over(struct muster_group *group)
 {
     if (group->shm == NULL || group->shm->board == NULL)
         return;

@@ -3,7 +3,7 @@
 #define MUSTER_COLLECTIVE_SHM_INTERNAL_H
 
 #include "collective/group/group_internal.h"
-#include "collective/group/shm/shm.h"
+#include "collective/group/shm.h"
 
 #include <stdatomic.h>
 
@@ -75,12 +75,6 @@ struct muster_shm_heap {
 struct muster_shm_kept {
     uint32_t line; /* 0: none */
     uint32_t class;
-};
-
-/** A copy of an input, for memory that the others do not map. */
-struct muster_shm_stage {
-    void *at; /* NULL: none */
-    size_t bytes;
 };
 
 /** A message, on its sender's board. */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "collective/group/pair.h"
+#include "collective/group/shm/shm_internal.h"
 
 /* --- Without failures --- */
 

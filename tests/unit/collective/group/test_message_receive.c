@@ -6,6 +6,7 @@
 
 #include "collective/group/group_internal.h"
 #include "collective/group/pair.h"
+#include "collective/group/shm/shm_internal.h"
 
 #define COUNT 300u
 #define WRONG "a frame belongs to no message"

@@ -5,7 +5,7 @@
 
 #include <muster/collective.h>
 
-#include "collective/plan/plan.h"
+#include "collective/group/group_internal.h"
 #include "collective/wire/wire_tcp_internal.h"
 
 #define MEMBERS   3u
@@ -69,7 +69,8 @@ static bool is_settled(void *data)
     for (uint32_t i = 0; i < MEMBERS; i++)
         for (uint32_t k = 0; k < MEMBERS; k++)
             if (k != i && ring->members[i].wire->members[k]->stripes[0].link != NULL &&
-                muster_peer_link_unacked_bytes(ring->members[i].wire->members[k]->stripes[0].link) > 0)
+                muster_peer_link_unacked_bytes(ring->members[i].wire->members[k]->stripes[0].link) >
+                    0)
                 return false;
     return true;
 }

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "collective/group/group_internal.h"
-#include "collective/group/shm/shm.h"
+#include "collective/group/shm.h"
 
 static void count_done(struct muster_op *op, enum muster_rc rc)
 {

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "collective/group/shm/shm.h"
+#include "collective/group/shm.h"
 
 #define MEMBERS_MAX 4u
 #define TURNS_MAX   20000u

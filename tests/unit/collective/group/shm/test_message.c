@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "collective/group/pair.h"
+#include "collective/group/shm/shm_internal.h"
 
 static bool is_cut;
 

@@ -1,7 +1,9 @@
 /* What an operation was called with: its name, its description, and the hash that members compare. */
-#include "collective/kernel/combine.h"
+#include "collective/kernel/op_call.h"
 
 #include <muster/hash.h>
+
+#include "collective/kernel/combine.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -35,6 +37,56 @@ bool muster_op_kind_has_root(enum muster_op_kind kind)
     return kind == MUSTER_OP_BROADCAST || kind == MUSTER_OP_REDUCE || kind == MUSTER_OP_GATHER ||
            kind == MUSTER_OP_SCATTER;
 }
+
+/* --- Operations that run on a device --- */
+
+const char *muster_device_kind_name(enum muster_device_kind kind)
+{
+    static const char *const names[] = {
+        [MUSTER_DEVICE_NONE] = "none",
+        [MUSTER_DEVICE_ALL_REDUCE] = "all_reduce",
+        [MUSTER_DEVICE_BROADCAST] = "broadcast",
+        [MUSTER_DEVICE_ALL_GATHER] = "all_gather",
+        [MUSTER_DEVICE_REDUCE_SCATTER] = "reduce_scatter",
+        [MUSTER_DEVICE_REDUCE] = "reduce",
+        [MUSTER_DEVICE_SEND_RECV] = "send_recv",
+        [MUSTER_DEVICE_ALL_TO_ALL] = "all_to_all",
+        [MUSTER_DEVICE_COMMIT] = "commit",
+        [MUSTER_DEVICE_SETUP] = "setup",
+    };
+
+    return (unsigned)kind < sizeof(names) / sizeof(names[0]) ? names[kind] : "none";
+}
+
+static bool has_reduction(enum muster_device_kind kind)
+{
+    return kind == MUSTER_DEVICE_ALL_REDUCE || kind == MUSTER_DEVICE_REDUCE ||
+           kind == MUSTER_DEVICE_REDUCE_SCATTER;
+}
+
+const char *muster_device_mark_describe(const struct muster_device_mark *mark, char *ret_text,
+                                        size_t size)
+{
+    bool is_reduced = has_reduction(mark->kind);
+
+    if (mark->kind >= MUSTER_DEVICE_COMMIT)
+        snprintf(ret_text, size, "gpu %s()", muster_device_kind_name(mark->kind));
+    else
+        snprintf(ret_text, size, "gpu %s(%s%s%s x %llu)", muster_device_kind_name(mark->kind),
+                 is_reduced ? muster_reduction_name(mark->reduction) : "", is_reduced ? ", " : "",
+                 muster_dtype_name(mark->dtype), (unsigned long long)mark->count);
+    return ret_text;
+}
+
+uint64_t muster_device_mark_hash(const struct muster_device_mark *mark)
+{
+    const uint64_t words[] = {(uint64_t)mark->kind, (uint64_t)mark->reduction,
+                              (uint64_t)mark->dtype, mark->count};
+
+    return mark->kind == MUSTER_DEVICE_NONE ? 0 : muster_hash64(words, sizeof(words), 0);
+}
+
+/* --- Calls --- */
 
 /* All members cut the vector alike. */
 static bool has_common_offsets(const struct muster_op_call *call)

@@ -5,24 +5,17 @@
 
 #include "collective/board/board.h"
 #include "collective/plan/plan.h"
+#include "collective/plan/shm_limits.h"
 #include "collective/wire/wire.h"
 
 struct muster_run;
 struct muster_lane;
 
-/* What a board should hold: entries of all lanes, and slots. Untouched pages cost nothing, unless
- * huge pages are reserved: then all of it is taken from those at once. */
-#define MUSTER_SHM_BOARD_BYTES ((size_t)64 << 20)
-/* More members of one host use TCP. */
-#define MUSTER_SHM_MEMBERS_MAX 64u
-/* Up to this size inputs are copied to slots, and everybody reduces all; so many of all members
- * together. */
-#define MUSTER_SHM_FLAT_BYTES     (256u << 10)
-#define MUSTER_SHM_FLAT_BYTES_ALL (512u << 10)
-/* Chunks that stay in the caches while they are summed and copied. */
-#define MUSTER_SHM_CHUNK_BYTES (64u << 10)
-/* Pieces that are copied before looking at other operations. */
-#define MUSTER_SHM_PIECE_BYTES (128u << 10)
+/** A copy of an input, for memory that the others do not map. */
+struct muster_shm_stage {
+    void *at; /* NULL: none */
+    size_t bytes;
+};
 
 /* --- Agreement (collective/group/shm/link.c): one answer of each member, all yes or nobody --- */
 
@@ -40,12 +33,6 @@ bool muster_shm_is_eligible(const struct muster_view *view);
 /** A frame BOARD. */
 void muster_shm_hear_answer(struct muster_group *group, uint32_t rank, bool is_yes,
                             uint32_t refusal);
-
-/* --- Plans (shm_plan.c) --- */
-
-/** For operations through boards: FLAT or HOST (alone: DIRECT). Pure. */
-struct muster_plan muster_shm_plan_make(const struct muster_plan_input *input);
-bool muster_plan_is_shm(const struct muster_plan *plan);
 
 /* --- One operation (collective/group/shm/run.c) --- */
 
@@ -75,6 +62,8 @@ void muster_shm_revoke(struct muster_run *run);
 void muster_shm_drop(struct muster_run *run);
 /** Slots and staging of it. */
 size_t muster_shm_held_bytes(const struct muster_run *run);
+/** What a plan through boards sends and needs. */
+struct muster_op_cost muster_shm_cost(const struct muster_plan *plan);
 /** Note who has started it (run->heard). */
 void muster_shm_hear(struct muster_run *run);
 
@@ -98,16 +87,9 @@ bool muster_shm_is_released(const struct muster_run *run);
 
 /** An operation of the wire is complete: operations behind it in its lane may be known to be. */
 void muster_shm_advance(struct muster_group *group, const struct muster_op_id *id);
-/** The group is the only one that knows of its operations; they are counted from 0 again. */
-void muster_shm_start_over(struct muster_group *group);
 /** From now on the loop works on them. */
 void muster_shm_drive(struct muster_group *group);
 void muster_shm_stop_driving(struct muster_group *group);
 void muster_shm_init_driving(struct muster_group *group);
-
-/** Called before and after every store that others see. Tests end the process there. */
-typedef void muster_shm_point_fn(void *data, const char *point);
-void muster_group_set_shm_failpoint(struct muster_group *group, muster_shm_point_fn *fn,
-                                    void *data);
 
 #endif
