@@ -1,5 +1,5 @@
-/* Who may call what: rules over verified identities and methods, put in front of a server's
- * methods. */
+/* Authorization: rules over verified identities and methods that decide which peer may call which
+ * method. They stand in front of a server's methods. */
 #ifndef MUSTER_AUTHORIZATION_H
 #define MUSTER_AUTHORIZATION_H
 
@@ -63,7 +63,7 @@ MUSTER_API void muster_authorization_free(struct muster_authorization *authoriza
 MUSTER_API const struct muster_interceptor *muster_authorization_interceptor(
     const struct muster_authorization *authorization);
 
-/** What the rules say of one call; identity NULL: no certificate. */
+/** Evaluate the rules for one call. identity NULL: the client has no certificate. */
 MUSTER_API bool muster_authorization_is_allowed(const struct muster_authorization *authorization,
                                                 const struct muster_identity *identity,
                                                 const char *method);

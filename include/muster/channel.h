@@ -40,11 +40,13 @@ struct muster_retry_throttle {
     double token_ratio;  /* > 0; to three decimals */
 };
 
-/* What a client wants of the calls of a method, a service, or all methods. */
+/* Method policies: retries, deadlines and limits for the calls of one method, of one service, or
+ * of all methods. */
 
 #define MUSTER_METHOD_POLICIES_MAX 1024
 
-/** Of several that fit a call, the most precise one holds alone: method, then service, then all. */
+/** If several policies match a call, only the most specific one applies: method, then service, then
+ * all methods. */
 struct muster_method_policy {
     const char *method;        /* "/package.Service/Method", "/package.Service/", or NULL: all */
     uint64_t timeout_ns;       /* 0: none. Of this and the call's own deadline the earlier holds */
@@ -76,9 +78,9 @@ struct muster_channel_options {
     const char *authority; /* NULL: from the target */
     enum muster_load_balancing load_balancing;
     bool is_shuffled; /* pick first tries the addresses in random order (gRPC A62) */
-    /* Of round robin: ask each server by grpc.health.v1.Health/Watch for this service ("": for the
-     * server) and send calls only where it is SERVING, or where nobody answers that (gRPC A17).
-     * NULL: do not ask. Copied. */
+    /* For round robin: watch this service on each server by grpc.health.v1.Health/Watch ("": the
+     * server as a whole) and send calls only to servers that are SERVING or do not implement the
+     * health service (gRPC A17). NULL: no health checks. Copied. */
     const char *health_service;
     uint32_t connections_max; /* 0: 1. To a server whose bound of concurrent streams is reached, as
                                  many are opened (gRPC A105); calls beyond all of them wait */

@@ -59,7 +59,8 @@ MUSTER_API void muster_cluster_spec_builder_fini(struct muster_cluster_spec_buil
 /** Begin a job; tasks that follow are its tasks. Borrows name. A failure shows in build. */
 MUSTER_API void muster_cluster_spec_builder_add_job(struct muster_cluster_spec_builder *builder,
                                                     const char *name);
-/** Of two tasks with one index the later counts. Borrows address. A failure shows in build. */
+/** Add a task; the later of two tasks with one index replaces the earlier. Borrows address. build
+ * reports any failure. */
 MUSTER_API void muster_cluster_spec_builder_add_task(struct muster_cluster_spec_builder *builder,
                                                      int32_t index, const char *address);
 /** The value of what was collected. Gives a reference. Errors: RESOURCE_EXHAUSTED. */
@@ -143,7 +144,7 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_cluster_spec_task_address(
     const struct muster_cluster_spec *spec, const char *job, int64_t index,
     const char **ret_address, struct muster_error *ret_error);
 
-/* What is different between two descriptions of one cluster, task by task. */
+/* Differences between two descriptions of one cluster, task by task. */
 
 enum muster_cluster_change_kind {
     MUSTER_CLUSTER_ADDED,

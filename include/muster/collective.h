@@ -131,8 +131,8 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_tensor_new(struct muster_env 
                                                               enum muster_dtype dtype,
                                                               uint64_t count,
                                                               struct muster_tensor *ret_tensor);
-/** Of muster_tensor_new. No operation may use it any more; other processes unmap it by themselves. A
- * tensor without data is accepted and left so. */
+/** Free the data of a tensor made by muster_tensor_new. No operation may use it any more; other
+ * processes unmap it by themselves. A tensor without data is accepted and left unchanged. */
 MUSTER_API void muster_tensor_free(struct muster_env *env, struct muster_tensor *tensor);
 
 /* Reductions: what becomes of the elements of several members. */
@@ -193,7 +193,7 @@ enum muster_op_kind {
 
 typedef void muster_op_fn(struct muster_op *op, enum muster_rc rc);
 
-/** Who contributed to a delivered operation. */
+/** Outcome of a delivered operation: its contributors. */
 struct muster_op_result {
     uint64_t epoch;                   /* number of the view in which it was delivered */
     uint32_t contributor_count;       /* the divisor of MEAN */
@@ -216,7 +216,7 @@ struct muster_op_result {
     uint64_t memory_bytes;   /* library memory in use at most meanwhile, by all open operations */
 };
 
-/** What an operation costs one member. */
+/** Cost of an operation for one member. */
 struct muster_op_cost {
     uint64_t sent_bytes;   /* as in muster_op_result */
     uint64_t memory_bytes; /* at most, when no other operation is open */
@@ -303,7 +303,8 @@ MUSTER_API const char *muster_group_algorithm(const struct muster_group *group,
                                               enum muster_op_kind kind, uint64_t count,
                                               enum muster_dtype dtype);
 
-/** What it would cost this member now (with a root: rank 0; uneven parts through boards: at most). */
+/** Estimate the cost of the operation for this member now (with a root: for rank 0; uneven parts
+ * through boards: an upper bound). */
 MUSTER_API struct muster_op_cost muster_group_cost(const struct muster_group *group,
                                                    enum muster_op_kind kind, uint64_t count,
                                                    enum muster_dtype dtype);
@@ -318,10 +319,11 @@ MUSTER_API const char *muster_group_wire_reason(const struct muster_group *group
  * why it is refused, for people; "" without boards. Operations do without. Borrowed, as above. */
 MUSTER_API const char *muster_group_memory_reading(const struct muster_group *group);
 
-/** What this process sends for operations of the lane goes before what waits to be sent for lanes of
- * lower priority, on every link; what has begun to leave goes on. 0 (least) at first; lasts over
- * changes of view. Members may differ. Operations through boards (one host) have no queue.
- * INVALID_ARGUMENT: no such lane. */
+/** Set the priority of a lane: data that this process sends for its operations goes before queued
+ * data of lanes with lower priority, on every link; a transmission that has begun is not
+ * interrupted. 0, the initial value, is the lowest. The setting survives changes of view. Members
+ * may differ. Operations through boards (one host) have no queue. Errors: INVALID_ARGUMENT: the
+ * lane does not exist. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_group_set_priority(struct muster_group *group,
                                                                       uint32_t lane,
                                                                       uint8_t priority);

@@ -47,7 +47,7 @@ typedef void muster_coordination_server_close_fn(struct muster_coordination_serv
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_coordination_server_open(
     struct muster_env *env, const struct muster_coordination_server_options *options,
     struct muster_coordination_server **ret_server, struct muster_error *ret_error);
-/** Of its own server; NULL on another's. Borrowed. */
+/** Address of the service's own server; NULL when it runs on a server of the caller. Borrowed. */
 MUSTER_API const struct muster_address *muster_coordination_server_address(
     const struct muster_coordination_server *server);
 MUSTER_API void muster_coordination_server_set_data(struct muster_coordination_server *server,

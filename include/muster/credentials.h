@@ -1,4 +1,5 @@
-/* Who we are towards a cloud's API: access tokens, fetched when needed and kept until they age. */
+/* Credentials for cloud APIs: access tokens, fetched on demand and cached until they are close to
+ * expiry. */
 #ifndef MUSTER_CREDENTIALS_H
 #define MUSTER_CREDENTIALS_H
 

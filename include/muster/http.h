@@ -125,7 +125,7 @@ MUSTER_API void muster_http_cancel(struct muster_http_request *request);
 MUSTER_API const char *muster_http_response_header(const struct muster_http_request *request,
                                                    const char *name);
 
-/** What a status means as a code: 2xx OK, 400 INVALID_ARGUMENT, 401 UNAUTHENTICATED, 403
+/** Map an HTTP status to a code: 2xx OK, 400 INVALID_ARGUMENT, 401 UNAUTHENTICATED, 403
  * PERMISSION_DENIED, 404 NOT_FOUND, 408 and 504 DEADLINE_EXCEEDED, 409 ABORTED, 410 OUT_OF_RANGE,
  * 412 FAILED_PRECONDITION, 429 RESOURCE_EXHAUSTED, 501 UNIMPLEMENTED, 500 INTERNAL, other 5xx
  * UNAVAILABLE, the rest UNKNOWN. */

@@ -50,7 +50,7 @@ MUSTER_API const char *muster_json_kind_name(const struct muster_json *value);
 MUSTER_API bool muster_json_is_true(const struct muster_json *value);
 /** 0 when it is no integer. */
 MUSTER_API int64_t muster_json_integer(const struct muster_json *value);
-/** Of an integer or a real; 0 otherwise. */
+/** Value of an integer or a real; 0 for other kinds. */
 MUSTER_API double muster_json_number(const struct muster_json *value);
 /** Borrowed; NULL when it is no text. Never holds a NUL inside. */
 MUSTER_API const char *muster_json_text(const struct muster_json *value);

@@ -193,7 +193,7 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_election_stop(struct muster_e
 MUSTER_API struct muster_registry_compare muster_election_compare(
     const struct muster_election *election);
 
-/* Who leads in an election, from now on. */
+/* Watch of an election: reports the leader now and after each change. */
 
 struct muster_election_watch;
 struct muster_election_asking; /* private */

@@ -56,7 +56,7 @@ struct muster_fd_watch {
     void *impl;
 };
 
-/** What a loop implementation provides (libevent or the simulated world). */
+/** Functions that a loop implementation provides (libevent or the simulated world). */
 struct muster_loop_ops {
     uint64_t (*now_ns)(const struct muster_loop *loop);
     void (*timer_start)(struct muster_loop *loop, struct muster_timer *timer);

@@ -39,7 +39,7 @@ struct muster_plan_model_result {
     uint64_t bytes_per_rank_max; /* that one member sends */
 };
 
-/** What AUTO would run there. Pure. */
+/** Algorithm that AUTO would choose there. Pure. */
 MUSTER_API enum muster_algorithm muster_plan_model_choose(const struct muster_plan_model *model);
 
 /** Errors: INVALID_ARGUMENT (no members, no bandwidth, an algorithm that cannot run it),

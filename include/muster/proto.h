@@ -11,7 +11,7 @@ MUSTER_BEGIN
 
 struct ProtobufCMessageDescriptor;
 
-/** What one message may cost. A zero field stands for its default. */
+/** Limits on the cost of one message. A zero field stands for its default. */
 struct muster_proto_limits {
     uint32_t depth_max;       /* nested messages; 0: 32 */
     size_t elements_max;      /* fields and repeated values in all; 0: 1,048,576 */

@@ -418,7 +418,8 @@ MUSTER_API void muster_registry_snapshot_cancel(struct muster_registry_snapshot 
 
 /* Copies of a registry's data, and a registry made from one. */
 
-/** What a restored registry's revision is ahead of the backup's: more than was ever written since. */
+/** Distance by which a restored registry's revision is ahead of the backup's: larger than the
+ * number of revisions that can have been written since. */
 #define MUSTER_REGISTRY_RESTORE_REVISIONS INT64_C(1000000000)
 
 /**

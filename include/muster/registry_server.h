@@ -11,7 +11,8 @@
 
 MUSTER_BEGIN
 
-/** What must outlive the process: keys, their history, leases. The server on it may come and go. */
+/** Persistent state of a registry: keys, their history, leases. Servers may be opened and closed on
+ * it one after the other. */
 struct muster_registry_store;
 struct muster_registry_server;
 
@@ -27,7 +28,8 @@ struct muster_registry_store_options {
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_registry_store_open(
     struct muster_mem *mem, const struct muster_registry_store_options *options,
     struct muster_registry_store **ret_store, struct muster_error *ret_error);
-/** What was not committed is dropped. No server may be open on it. NULL is accepted. */
+/** Close the store; uncommitted changes are dropped. No server may be open on it. NULL is accepted.
+ */
 MUSTER_API void muster_registry_store_close(struct muster_registry_store *store);
 
 struct muster_registry_server_options {

@@ -27,7 +27,7 @@ struct muster_accelerators {
     } kinds[MUSTER_ACCELERATOR_KINDS_MAX];
 };
 
-/** What a resolver can tell; each of them comes from somewhere (muster_resolver_source). */
+/** Facts that a resolver can report; each of them has a source (muster_resolver_source). */
 enum muster_fact {
     MUSTER_FACT_CLUSTER_SPEC,
     MUSTER_FACT_MASTER,
@@ -80,7 +80,7 @@ struct muster_resolve {
  * the array is borrowed until the next call. */
 typedef void muster_device_list_fn(void *data, const char *const **ret_names, size_t *ret_count);
 
-/** What a caller may set for any resolver. All zero: nothing. */
+/** Options that apply to any resolver. All zero: the defaults. */
 struct muster_resolver_options {
     const char *task_type; /* NULL: what the platform says */
     const char *rpc_layer; /* NULL: what the platform says */
@@ -93,8 +93,8 @@ struct muster_resolver_options {
 
 #define MUSTER_RESOLVER_REASON_BYTES 200
 
-/** What a kind of resolver provides. The text properties give memory of env->mem, or NULL for
- * "none". */
+/** Functions that a kind of resolver provides. The text properties give memory of env->mem, or NULL
+ * for "none". */
 struct muster_resolver_ops {
     const char *name; /* "tf_config" */
     /** Called by muster_resolve_start; ends in muster_resolve_finish, now or later. */
@@ -268,7 +268,7 @@ MUSTER_API void muster_resolver_set_task_id(struct muster_resolver *resolver, bo
 /** Answer resolve once, from its start or later: done runs in the next turn. Results and error are
  * set before. */
 MUSTER_API void muster_resolve_finish(struct muster_resolve *resolve, enum muster_rc rc);
-/** What ops->stop had to close is closed. */
+/** Report that everything ops->stop had to close is closed. */
 MUSTER_API void muster_resolver_stopped(struct muster_resolver *resolver);
 /** Something has changed on the platform: every watch asks soon. */
 MUSTER_API void muster_resolver_changed(struct muster_resolver *resolver);

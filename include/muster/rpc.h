@@ -134,7 +134,7 @@ MUSTER_API bool muster_call_is_compressed(const struct muster_call *call);
  * and when the call or its connection breaks; an orderly end waits until the messages before it were
  * shown. From any callback; idempotent. */
 MUSTER_API void muster_call_pause(struct muster_call *call);
-/** What waits is shown from the loop. */
+/** Resume a paused call; messages that arrived meanwhile are delivered from the loop. */
 MUSTER_API void muster_call_resume(struct muster_call *call);
 /** No more messages from this side. */
 MUSTER_API void muster_call_half_close(struct muster_call *call);
@@ -240,9 +240,9 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_rpc_server_open(
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_rpc_server_add(
     struct muster_rpc_server *server, const struct muster_rpc_method *methods, size_t count,
     void *service);
-/** What serves every path that no added method has (a proxy, a catch-all); its own path field is not
- * read, muster_rpc_path tells the caller's. NULL: such calls end UNIMPLEMENTED, as before. Borrows
- * method until close. */
+/** Set the method that serves every path without a method of its own (a proxy, a catch-all). Its
+ * path field is not read; muster_rpc_path gives the caller's. NULL: such calls end UNIMPLEMENTED,
+ * the default. Borrows method until close. */
 MUSTER_API void muster_rpc_server_set_fallback(struct muster_rpc_server *server,
                                                const struct muster_rpc_method *method,
                                                void *service);
@@ -291,8 +291,8 @@ MUSTER_API void *muster_rpc_data(const struct muster_rpc *rpc);
 MUSTER_API struct muster_env *muster_rpc_env(const struct muster_rpc *rpc);
 MUSTER_API struct muster_metadata muster_rpc_metadata(const struct muster_rpc *rpc);
 MUSTER_API const struct muster_address *muster_rpc_peer(const struct muster_rpc *rpc);
-/** Who calls, by a certificate that was verified; NULL: plain text, or a client without one.
- * Borrowed for the life of the call. */
+/** Identity of the caller from its verified certificate; NULL: plain text, or a client without a
+ * certificate. Borrowed for the life of the call. */
 MUSTER_API const struct muster_identity *muster_rpc_identity(const struct muster_rpc *rpc);
 /** Absolute loop time; UINT64_MAX when the client named none. */
 MUSTER_API uint64_t muster_rpc_deadline_ns(const struct muster_rpc *rpc);
@@ -431,8 +431,8 @@ MUSTER_API enum muster_rc muster_rpc_health_set(struct muster_rpc_health *health
  * first. */
 MUSTER_API void muster_rpc_health_shut_down(struct muster_rpc_health *health);
 
-/* What gRPC calls cost, under the names of gRFC A66, and what connections do, as channelz counts
- * it: for env->metrics, and so for /metrics. */
+/* Metrics of gRPC calls under the names of gRFC A66, and of connections as channelz counts them:
+ * for env->metrics, and so for /metrics. */
 
 struct muster_rpc_metrics;
 

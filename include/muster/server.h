@@ -70,8 +70,9 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_server_open(
  * muster_coordination_server_open. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_server_start(struct muster_server *server,
                                                                 struct muster_error *ret_error);
-/** Who waits is told, calls that are open may end until deadline_ns, the port is free afterwards.
- * stopped (may be NULL) runs once, from the loop; again, it only waits for the first. */
+/** Stop the server: waiting callers are answered, open calls may end until deadline_ns, the port is
+ * free afterwards. stopped (may be NULL) runs once, from the loop. A second call only waits for
+ * the first. */
 MUSTER_API void muster_server_stop(struct muster_server *server, uint64_t deadline_ns,
                                    muster_server_stop_fn *stopped);
 /** NEW or STOPPED only. NULL is accepted. */
@@ -79,7 +80,7 @@ MUSTER_API void muster_server_free(struct muster_server *server);
 MUSTER_API enum muster_server_state muster_server_state(const struct muster_server *server);
 /** "grpc://host:port", with the port that was bound; before start the one that will be. Borrowed. */
 MUSTER_API const char *muster_server_target(const struct muster_server *server);
-/** What was bound; before start, what will be. Borrowed. */
+/** Bound address; before start, the address that will be bound. Borrowed. */
 MUSTER_API const struct muster_address *muster_server_address(const struct muster_server *server);
 /** "/job:worker/replica:0/task:1". Borrowed. */
 MUSTER_API const char *muster_server_name(const struct muster_server *server);

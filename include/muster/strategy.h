@@ -21,8 +21,8 @@ struct muster_strategy_options {
     const char *job;           /* NULL: MUSTER_JOB, else "default" */
     uint64_t op_timeout_ns;    /* deadline of each operation; 0: 5 min */
     uint64_t start_timeout_ns; /* waiting for the first view; 0: 5 min */
-    /* Of every call, unless it says otherwise. What is left unset is as the members have agreed (the
-     * first view has its leader's); what is set must be what they have, see begin. */
+    /* Defaults of every call. Fields that are unset follow the members' agreement (the leader's
+     * values in the first view); fields that are set must equal it, see begin. */
     struct muster_communication_options communication;
     bool
         is_reproducible; /* so, too: the same bits of a sum whatever the timing (docs/collectives.md,
@@ -170,7 +170,7 @@ MUSTER_API uint32_t muster_strategy_size(const struct muster_strategy *strategy)
 /** Equal to the size: one replica per process. Source: tf.distribute.Strategy. */
 MUSTER_API uint32_t muster_strategy_num_replicas_in_sync(const struct muster_strategy *strategy);
 MUSTER_API uint64_t muster_strategy_epoch(const struct muster_strategy *strategy);
-/** What the members have agreed on; as given to open before the first begin. */
+/** Options that the members have agreed on; before the first begin, those given to open. */
 MUSTER_API struct muster_communication_options muster_strategy_communication(
     const struct muster_strategy *strategy);
 MUSTER_API bool muster_strategy_is_reproducible(const struct muster_strategy *strategy);

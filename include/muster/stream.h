@@ -250,7 +250,7 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_net_find_interface(
 MUSTER_API bool muster_net_has_address(struct muster_net *net,
                                        const struct muster_address *address);
 
-/** What a network implementation provides. */
+/** Functions that a network implementation provides. */
 struct muster_net_ops {
     enum muster_rc (*connect)(struct muster_net *net, struct muster_connect *connect,
                               const struct muster_stream_options *options, uint64_t deadline_ns);

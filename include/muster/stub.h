@@ -1,4 +1,4 @@
-/* What stubs made by protoc-gen-muster stand on: calls and methods whose messages are protobuf-c's
+/* Base of the stubs made by protoc-gen-muster: calls and methods whose messages are protobuf-c's
  * structs instead of bytes. docs/rpc.md shows how a service is written. */
 #ifndef MUSTER_STUB_H
 #define MUSTER_STUB_H

@@ -1,4 +1,5 @@
-/* Who a peer is, by a certificate that was verified. */
+/* TLS: a peer's identity from its verified certificate, options of contexts, and a job's own
+ * authority. */
 #ifndef MUSTER_TLS_H
 #define MUSTER_TLS_H
 
@@ -95,7 +96,7 @@ MUSTER_API uint64_t muster_tls_expires_s(const struct muster_tls *tls);
 
 struct muster_tls_authority;
 
-/** What a certificate says. */
+/** Names and key that a certificate is made for. */
 struct muster_tls_subject {
     const char *name;      /* CN, at most 64 characters */
     const char *spiffe_id; /* NULL: none */

@@ -32,7 +32,7 @@ struct muster_tpu_coordinates {
     int32_t at[MUSTER_TPU_MESH_RANK]; /* x, y, z, core */
 };
 
-/** What a topology is made of. */
+/** Parts of a topology. */
 struct muster_tpu_topology_options {
     const int32_t *mesh_shape; /* of mesh_rank elements; borrowed during the call */
     size_t mesh_rank;
@@ -150,7 +150,7 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_tpu_system_master_job(
     const char *master, const struct muster_cluster_spec *spec, const char **ret_job,
     struct muster_error *ret_error);
 
-/* What the Cloud TPU API says about a TPU node: an immutable, counted value. */
+/* TPU node as the Cloud TPU API describes it: an immutable, counted value. */
 
 #define MUSTER_TPU_PORT        8470 /* of a worker that does not say */
 #define MUSTER_TPU_WORKERS_MAX 65536
@@ -511,7 +511,7 @@ enum muster_tpu_device_order {
     MUSTER_TPU_DEVICE_ORDER_MESH, /* core, x, y, z: the first varies fastest */
 };
 
-/** What a build asks for. A shape of all zeros stands for all ones. */
+/** Options of a device assignment. A shape of all zeros stands for all ones. */
 struct muster_tpu_device_assignment_options {
     struct muster_tpu_coordinates computation_shape; /* cores of one replica along each dimension */
     struct muster_tpu_coordinates computation_stride; /* their distance along each dimension */

@@ -1,5 +1,5 @@
-/* What all members of a view must share so that they come to the same plans: sizes, and which
- * algorithm runs what. */
+/* Views, and the parameters that all members of a view must share so that they come to the same
+ * plans: sizes, and the algorithm for each kind of operation. */
 #ifndef MUSTER_VIEW_H
 #define MUSTER_VIEW_H
 
@@ -48,7 +48,7 @@ enum muster_algorithm {
     MUSTER_ALGORITHM_HOST = 9,
 };
 
-/** What carries the frames of an operation. */
+/** Transport of the frames of an operation. */
 enum muster_wire_kind {
     MUSTER_WIRE_ANY = 0,
     MUSTER_WIRE_TCP = 1,
@@ -138,7 +138,7 @@ MUSTER_API const char *muster_communication_name(enum muster_communication imple
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_communication_parse(
     const char *text, enum muster_communication *ret_implementation,
     struct muster_error *ret_error);
-/** What `over` sets holds, else what `under` says. NULL: nothing is set. */
+/** Merge options: fields that `over` sets, else those of `under`. NULL: nothing is set. */
 MUSTER_API struct muster_communication_options muster_communication_merge(
     const struct muster_communication_options *under,
     const struct muster_communication_options *over);
@@ -149,7 +149,7 @@ MUSTER_API struct muster_communication_options muster_communication_merge(
 /** The reason of a view that new members have formed when all of the last one were dead. */
 #define MUSTER_VIEW_ANEW "new beginning"
 
-/** What a process says of itself; a member of a view, or a joiner. */
+/** Description of a process, by itself: a member of a view, or a joiner. */
 struct muster_member {
     struct muster_incarnation incarnation;
     char task_type[MUSTER_JOB_NAME_BYTES]; /* "worker", "chief" */
@@ -185,7 +185,7 @@ struct muster_verdict {
     struct muster_chunk_source *sources; /* ADOPT: where to fetch what one lacks */
 };
 
-/** What guards the bytes that members send each other beside control messages (docs/tls.md). */
+/** Protection of the bytes that members exchange beside control messages (docs/tls.md). */
 enum muster_data_protection {
     MUSTER_DATA_PLAIN = 0,
     MUSTER_DATA_ENCRYPTED = 1,
