@@ -34,7 +34,7 @@ PLACES = {
     "tests/fuzz/corpus/*": "*",
     "tests/gpu": ".c .h run",
     "tests/integration": ".py .sh",
-    "tests/lib": ".c .h .py .sh etcdctl_answers.txt",
+    "tests/lib": ".c .h .py .sh etcdctl_answers.txt known_cycles.txt",
     "tests/lib/cross": ".h",
     "tests/mutants": ".tsv",
     "tests/power": ".c .h",
