@@ -30,15 +30,6 @@ static bool may_leave(struct muster_membership *machine)
     return muster_membership_is_due(machine, machine->leave_hold_ns);
 }
 
-bool muster_membership_has_lost_member(const struct muster_membership *machine)
-{
-    for (size_t i = 0; i < machine->peer_count; i++)
-        if (muster_membership_in_view(machine, &machine->peers[i]) &&
-            muster_membership_peer_belief(machine, &machine->peers[i]) != MUSTER_BELIEF_ALIVE)
-            return true;
-    return false;
-}
-
 /* A member that only its peer has lost: the next epoch gives both new links. Not in a tight loop.
  */
 static bool has_accused(struct muster_membership *machine)
@@ -50,8 +41,8 @@ static bool has_accused(struct muster_membership *machine)
 }
 
 /* Until an operation has ended. */
-static bool holds(struct muster_membership *machine, struct membership_hold *hold, bool is_wanted,
-                  uint64_t max_ns)
+static bool hold_change(struct muster_membership *machine, struct membership_hold *hold,
+                        bool is_wanted, uint64_t max_ns)
 {
     if (hold->since_ns == 0) {
         hold->since_ns = machine->now_ns > 0 ? machine->now_ns : 1;
@@ -64,13 +55,13 @@ static bool holds(struct muster_membership *machine, struct membership_hold *hol
 /* What is under way would have to begin again for somebody who takes no part in it. */
 static bool holds_joiners(struct muster_membership *machine)
 {
-    return holds(machine, &machine->join_hold, machine->work.is_busy, JOIN_HOLD_MAX_NS);
+    return hold_change(machine, &machine->join_hold, machine->work.is_busy, JOIN_HOLD_MAX_NS);
 }
 
-static bool has_wish(struct muster_membership *machine)
+static bool has_request(struct muster_membership *machine)
 {
     uint64_t epoch = machine->view->epoch;
-    bool is_leave = muster_membership_goes(machine), is_join = false;
+    bool is_leave = muster_membership_must_remove(machine), is_join = false;
 
     if (machine->abort_epoch == epoch)
         return true;
@@ -152,7 +143,7 @@ static void space_refreshes(struct muster_membership *machine)
 
 void muster_membership_settle_member(struct muster_membership *machine)
 {
-    struct muster_incarnation outcast;
+    struct muster_incarnation evicted;
 
     if (!muster_membership_knows_revision(machine) || !machine->is_registry_up)
         return;
@@ -160,13 +151,13 @@ void muster_membership_settle_member(struct muster_membership *machine)
         start_change(machine);
         return;
     }
-    if (!muster_membership_has_lost_member(machine) && !has_wish(machine) &&
-        !has_accused(machine) && !muster_membership_outcast(machine, &outcast)) {
+    if (!muster_membership_has_lost_member(machine) && !has_request(machine) &&
+        !has_accused(machine) && !muster_membership_find_evicted(machine, &evicted)) {
         machine->work_hold.since_ns = 0;
         return;
     }
     if (!is_own_turn(machine) ||
-        holds(machine, &machine->work_hold, machine->work.is_finishing, WORK_HOLD_MAX_NS))
+        hold_change(machine, &machine->work_hold, machine->work.is_finishing, WORK_HOLD_MAX_NS))
         return;
     if (has_accused(machine))
         space_refreshes(machine);
@@ -174,21 +165,6 @@ void muster_membership_settle_member(struct muster_membership *machine)
 }
 
 /* --- collecting --- */
-
-static bool is_outcast(const struct muster_membership *machine,
-                       const struct muster_incarnation *incarnation)
-{
-    return machine->change.has_outcast &&
-           muster_incarnation_is_equal(&machine->change.outcast, incarnation);
-}
-
-bool muster_membership_is_voter(const struct muster_membership *machine,
-                                const struct membership_peer *peer)
-{
-    return peer->vote != NULL && !is_outcast(machine, &peer->member.incarnation) &&
-           muster_membership_in_view(machine, peer) &&
-           muster_membership_peer_belief(machine, peer) < MUSTER_BELIEF_SUSPECTED;
-}
 
 /* Ask all that have not voted; the suspected too: who answers stays. Returns whether anybody is
  * waited for. */
@@ -216,8 +192,8 @@ static bool ask_for_votes(struct muster_membership *machine)
 
 /* --- deciding --- */
 
-static void append(char *text, size_t room, const char *format, ...) MUSTER_PRINTF(3, 4);
-static void append(char *text, size_t room, const char *format, ...)
+static void append_text(char *text, size_t room, const char *format, ...) MUSTER_PRINTF(3, 4);
+static void append_text(char *text, size_t room, const char *format, ...)
 {
     size_t length = strlen(text);
     va_list args;
@@ -229,7 +205,7 @@ static void append(char *text, size_t room, const char *format, ...)
 }
 
 /* Who has resigned is out whatever waits: it stands still. A leaver is not in such haste. */
-static bool peer_goes(struct muster_membership *machine, const struct membership_peer *peer)
+static bool must_remove_peer(struct muster_membership *machine, const struct membership_peer *peer)
 {
     return peer->is_vote_resigning ||
            (peer->leave_epoch == machine->view->epoch && !peer->is_resigning && may_leave(machine));
@@ -238,36 +214,36 @@ static bool peer_goes(struct muster_membership *machine, const struct membership
 static const char *why_lost(const struct muster_membership *machine,
                             const struct membership_peer *peer)
 {
-    if (is_outcast(machine, &peer->member.incarnation))
+    if (muster_membership_is_evicted(machine, &peer->member.incarnation))
         return "another member does not reach it";
     return peer->death[0] == '\0' ? "silent" : peer->death;
 }
 
-static void describe(struct muster_membership *machine, char *text, size_t room)
+static void describe_change(struct muster_membership *machine, char *text, size_t room)
 {
     for (size_t i = 0; i < machine->peer_count; i++) {
         const struct membership_peer *peer = &machine->peers[i];
         const char *separator = text[0] == '\0' ? "" : ", ";
 
         if (muster_membership_is_admissible(machine, peer))
-            append(text, room, "%s%s:%u joined", separator, peer->member.task_type,
-                   peer->member.task_index);
+            append_text(text, room, "%s%s:%u joined", separator, peer->member.task_type,
+                        peer->member.task_index);
         else if (!muster_membership_in_view(machine, peer) ||
                  muster_membership_is_self(machine, &peer->member.incarnation))
             continue;
         else if (!muster_membership_is_voter(machine, peer))
-            append(text, room, "%s%s:%u lost (%s)", separator, peer->member.task_type,
-                   peer->member.task_index, why_lost(machine, peer));
-        else if (peer_goes(machine, peer))
-            append(text, room, "%s%s:%u left", separator, peer->member.task_type,
-                   peer->member.task_index);
+            append_text(text, room, "%s%s:%u lost (%s)", separator, peer->member.task_type,
+                        peer->member.task_index, why_lost(machine, peer));
+        else if (must_remove_peer(machine, peer))
+            append_text(text, room, "%s%s:%u left", separator, peer->member.task_type,
+                        peer->member.task_index);
     }
-    if (muster_membership_goes(machine))
-        append(text, room, "%s%s:%u left", text[0] == '\0' ? "" : ", ",
-               machine->options.self.task_type, machine->options.self.task_index);
+    if (muster_membership_must_remove(machine))
+        append_text(text, room, "%s%s:%u left", text[0] == '\0' ? "" : ", ",
+                    machine->options.self.task_type, machine->options.self.task_index);
 }
 
-static void own_vote(struct muster_membership *machine, struct muster_vote *vote)
+static void fill_own_vote(struct muster_membership *machine, struct muster_vote *vote)
 {
     vote->incarnation = machine->options.self.incarnation;
     vote->progress = machine->progress;
@@ -281,7 +257,7 @@ static size_t collect_votes(struct muster_membership *machine, struct muster_vot
 {
     size_t count = 0;
 
-    own_vote(machine, &votes[count++]);
+    fill_own_vote(machine, &votes[count++]);
     for (size_t i = 0; i < machine->peer_count; i++) {
         const struct membership_peer *peer = &machine->peers[i];
 
@@ -292,7 +268,7 @@ static size_t collect_votes(struct muster_membership *machine, struct muster_vot
         votes[count].is_done =
             peer->leave_epoch == machine->view->epoch && !peer->is_resigning && peer->is_done;
         votes[count].done_step = peer->committed_step;
-        votes[count++].is_leaving = peer_goes(machine, peer);
+        votes[count++].is_leaving = must_remove_peer(machine, peer);
     }
     return count;
 }
@@ -324,8 +300,8 @@ static bool has_issued(const struct muster_progress *progress, const struct must
 }
 
 /* The first rank that holds up an operation that somebody wants aborted. */
-static bool find_late(const struct muster_membership *machine, const struct muster_vote *votes,
-                      size_t count, const struct muster_op_id *id, uint32_t *ret_rank)
+static bool find_late_rank(const struct muster_membership *machine, const struct muster_vote *votes,
+                           size_t count, const struct muster_op_id *id, uint32_t *ret_rank)
 {
     bool is_found = false;
 
@@ -352,7 +328,7 @@ static void describe_abort(const struct muster_membership *machine, const struct
             const struct muster_member *member;
             uint32_t rank = 0;
 
-            if (!op->is_abort_proposed || !find_late(machine, votes, count, &op->id, &rank))
+            if (!op->is_abort_proposed || !find_late_rank(machine, votes, count, &op->id, &rank))
                 continue;
             member = &machine->view->members[rank];
             snprintf(text, room, "rank %u (%s:%u) had not called operation #%u of step %llu", rank,
@@ -364,8 +340,8 @@ static void describe_abort(const struct muster_membership *machine, const struct
 
 /* When nobody else that has the state would remain, of those who only resign the one that is
  * furthest stays: the others come back to its state. */
-static void keep_one(const struct muster_membership *machine, struct muster_vote *votes,
-                     size_t count)
+static void keep_one_with_state(const struct muster_membership *machine, struct muster_vote *votes,
+                                size_t count)
 {
     struct muster_vote *best = NULL;
 
@@ -382,8 +358,8 @@ static void keep_one(const struct muster_membership *machine, struct muster_vote
         best->is_leaving = false;
 }
 
-static enum muster_rc decide(struct muster_membership *machine, bool is_abort_all,
-                             struct muster_view **ret_view, uint32_t *ret_leaver_count)
+static enum muster_rc decide_view(struct muster_membership *machine, bool is_abort_all,
+                                  struct muster_view **ret_view, uint32_t *ret_leaver_count)
 {
     struct muster_mem *mem = machine->options.mem;
     char reason[sizeof(machine->view->reason)] = "";
@@ -394,13 +370,13 @@ static enum muster_rc decide(struct muster_membership *machine, bool is_abort_al
     enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
 
     if (votes != NULL && joiners != NULL) {
-        describe(machine, reason, sizeof(reason));
+        describe_change(machine, reason, sizeof(reason));
         input.vote_count = collect_votes(machine, votes);
         if (reason[0] == '\0')
             describe_abort(machine, votes, input.vote_count, reason, sizeof(reason));
         if (reason[0] == '\0')
-            append(reason, sizeof(reason), "links renewed or an operation aborted");
-        keep_one(machine, votes, input.vote_count);
+            append_text(reason, sizeof(reason), "links renewed or an operation aborted");
+        keep_one_with_state(machine, votes, input.vote_count);
         input.joiners = joiners;
         input.joiner_count = muster_membership_joiners(machine, joiners);
         input.is_abort_all = is_abort_all;
@@ -449,15 +425,15 @@ void muster_membership_settle_change(struct muster_membership *machine)
     if (ask_for_votes(machine) || machine->progress == NULL || !machine->is_registry_up ||
         !muster_membership_knows_revision(machine))
         return;
-    machine->change.has_outcast = muster_membership_outcast(machine, &machine->change.outcast);
+    machine->change.has_evicted = muster_membership_find_evicted(machine, &machine->change.evicted);
     if (muster_membership_is_state_at_stake(machine))
         return;
-    rc = decide(machine, false, &view, &leaver_count);
+    rc = decide_view(machine, false, &view, &leaver_count);
     if (rc == MUSTER_OK && must_wait(machine, view, leaver_count)) {
         muster_view_unref(view);
         if (!has_waited(machine))
             return;
-        rc = decide(machine, true, &view, &leaver_count);
+        rc = decide_view(machine, true, &view, &leaver_count);
     }
     if (rc != MUSTER_OK) {
         machine->rc = rc;

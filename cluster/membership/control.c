@@ -1,25 +1,9 @@
-/* Control messages: what each means to the membership machine, and the words it says by itself. */
+/* Control messages received: each records a fact about its sender; the settle functions decide what follows. */
 #include <stdio.h>
 #include <string.h>
 
 #include "cluster/membership/membership_internal.h"
 #include "cluster/membership/progress_proto.h"
-
-#define LEAVE_INTERVAL_NS (50 * MUSTER_NS_PER_MS)
-
-static uint64_t epoch_of(const struct muster_membership *machine)
-{
-    return machine->view == NULL ? 0 : machine->view->epoch;
-}
-
-void muster_membership_request_view(struct muster_membership *machine,
-                                    const struct membership_peer *peer)
-{
-    struct muster_control control = {.kind = MUSTER_CONTROL_VIEW_REQUEST};
-
-    control.epoch = epoch_of(machine);
-    muster_membership_send(machine, peer, &control);
-}
 
 /* It gets the view; a Freeze that came before it was for nothing, and is sent again behind it. */
 static void bring_up(struct muster_membership *machine, const struct membership_peer *peer)
@@ -32,11 +16,11 @@ static void bring_up(struct muster_membership *machine, const struct membership_
 static bool is_same_epoch(struct muster_membership *machine, const struct membership_peer *peer,
                           uint64_t epoch)
 {
-    if (epoch < epoch_of(machine))
+    if (epoch < muster_membership_epoch(machine))
         bring_up(machine, peer);
-    else if (epoch > epoch_of(machine))
+    else if (epoch > muster_membership_epoch(machine))
         muster_membership_request_view(machine, peer);
-    return epoch == epoch_of(machine) && epoch != 0;
+    return epoch == muster_membership_epoch(machine) && epoch != 0;
 }
 
 static bool is_before_self(const struct muster_membership *machine,
@@ -130,10 +114,11 @@ static void on_suspect(struct muster_membership *machine, struct membership_peer
         muster_membership_confirm_dead(machine, accused, control->text);
         return;
     }
-    if (control->epoch != epoch_of(machine) || !muster_membership_in_view(machine, accused))
+    if (control->epoch != muster_membership_epoch(machine) ||
+        !muster_membership_in_view(machine, accused))
         return;
     if (control->is_silence)
-        muster_membership_quarrel(machine, &accuser, &control->accused);
+        muster_membership_record_unreachable(machine, &accuser, &control->accused);
     else
         accused->accused_epoch = control->epoch;
 }
@@ -150,8 +135,9 @@ static void on_leave(struct muster_membership *machine, struct membership_peer *
     }
 }
 
-void muster_membership_control(struct muster_membership *machine, struct membership_peer *peer,
-                               const struct muster_control *control)
+void muster_membership_handle_control(struct muster_membership *machine,
+                                      struct membership_peer *peer,
+                                      const struct muster_control *control)
 {
     switch (control->kind) {
     case MUSTER_CONTROL_FREEZE:
@@ -161,10 +147,10 @@ void muster_membership_control(struct muster_membership *machine, struct members
         on_progress(machine, peer, control);
         return;
     case MUSTER_CONTROL_COMMIT:
-        muster_membership_view_put(machine, control->view, control->revision);
+        muster_membership_record_view(machine, control->view, control->revision);
         return;
     case MUSTER_CONTROL_VIEW_REQUEST:
-        if (control->epoch < epoch_of(machine))
+        if (control->epoch < muster_membership_epoch(machine))
             bring_up(machine, peer);
         return;
     case MUSTER_CONTROL_JOIN:
@@ -184,150 +170,5 @@ void muster_membership_control(struct muster_membership *machine, struct members
     case MUSTER_CONTROL_SUSPECT:
         on_suspect(machine, peer, control);
         return;
-    }
-}
-
-/* --- words said by itself --- */
-
-static void send_heartbeats(struct muster_membership *machine)
-{
-    struct muster_control control = {.kind = MUSTER_CONTROL_HEARTBEAT};
-
-    control.epoch = epoch_of(machine);
-    control.view_digest = machine->view == NULL ? 0 : machine->view->digest;
-    control.progress_count = machine->committed_step;
-    for (size_t i = 0; i < machine->peer_count; i++)
-        muster_membership_send(machine, &machine->peers[i], &control);
-}
-
-static void send_suspicion(struct muster_membership *machine, const struct membership_peer *peer)
-{
-    struct muster_control control = {.kind = MUSTER_CONTROL_SUSPECT};
-
-    control.epoch = epoch_of(machine);
-    control.accused = peer->member.incarnation;
-    snprintf(control.text, sizeof(control.text), "data link lost");
-    muster_membership_send_members(machine, &control);
-}
-
-void muster_membership_send_death(struct muster_membership *machine,
-                                  const struct membership_peer *peer)
-{
-    struct muster_control control = {.kind = MUSTER_CONTROL_SUSPECT, .is_confirmed = true};
-
-    control.epoch = epoch_of(machine);
-    control.accused = peer->member.incarnation;
-    snprintf(control.text, sizeof(control.text), "%s", peer->death);
-    muster_membership_send_members(machine, &control);
-}
-
-/* The lowest rank that this process hears; NULL: itself, or nobody. */
-static const struct membership_peer *find_leader(const struct muster_membership *machine)
-{
-    for (uint32_t i = 0; i < machine->view->member_count; i++) {
-        const struct muster_incarnation *incarnation = &machine->view->members[i].incarnation;
-        const struct membership_peer *peer = muster_membership_peer_find(machine, incarnation);
-
-        if (muster_membership_is_self(machine, incarnation))
-            return NULL;
-        if (peer != NULL && muster_membership_peer_belief(machine, peer) < MUSTER_BELIEF_SUSPECTED)
-            return peer;
-    }
-    return NULL;
-}
-
-void muster_membership_send_silence(struct muster_membership *machine,
-                                    const struct membership_peer *peer)
-{
-    const struct membership_peer *leader = find_leader(machine);
-    struct muster_control control = {.kind = MUSTER_CONTROL_SUSPECT, .is_silence = true};
-
-    control.epoch = epoch_of(machine);
-    control.accused = peer->member.incarnation;
-    snprintf(control.text, sizeof(control.text), "not heard");
-    if (leader != NULL && leader != peer)
-        muster_membership_send(machine, leader, &control);
-}
-
-static void send_abort(struct muster_membership *machine)
-{
-    struct muster_control control = {.kind = MUSTER_CONTROL_ABORT_PROPOSE};
-
-    control.epoch = epoch_of(machine);
-    control.op = machine->abort_op;
-    control.reason = machine->abort_rc;
-    muster_membership_send_members(machine, &control);
-}
-
-static void send_leave(struct muster_membership *machine)
-{
-    struct muster_control control = {.kind = MUSTER_CONTROL_LEAVE};
-
-    control.epoch = epoch_of(machine);
-    control.is_resigning = !machine->is_leaving;
-    control.is_done = machine->is_leaving && machine->is_done;
-    control.committed_step = machine->committed_step;
-    muster_membership_send_members(machine, &control);
-}
-
-void muster_membership_propose_abort(struct muster_membership *machine,
-                                     const struct muster_membership_event *event)
-{
-    if (!muster_membership_is_member(machine))
-        return;
-    machine->abort_epoch = epoch_of(machine);
-    machine->abort_op = event->op;
-    machine->abort_rc = event->rc;
-    send_abort(machine);
-}
-
-void muster_membership_suspect(struct muster_membership *machine,
-                               const struct muster_membership_event *event)
-{
-    struct membership_peer *peer = muster_membership_peer_find(machine, &event->peer);
-
-    if (peer == NULL || !muster_membership_is_member(machine) ||
-        !muster_membership_in_view(machine, peer))
-        return;
-    peer->accused_epoch = peer->lost_epoch = epoch_of(machine);
-    send_suspicion(machine, peer);
-}
-
-/* Proposals are repeated until the view changes: a link may have been down, a leader may be new. */
-static void repeat_proposals(struct muster_membership *machine)
-{
-    if (!muster_membership_is_member(machine))
-        return;
-    if (machine->abort_epoch == epoch_of(machine))
-        send_abort(machine);
-    for (size_t i = 0; i < machine->peer_count; i++)
-        if (machine->peers[i].lost_epoch == epoch_of(machine))
-            send_suspicion(machine, &machine->peers[i]);
-    for (size_t i = 0; i < machine->peer_count; i++)
-        if (machine->peers[i].is_witnessed &&
-            muster_membership_in_view(machine, &machine->peers[i]))
-            muster_membership_send_death(machine, &machine->peers[i]);
-    for (size_t i = 0; i < machine->peer_count; i++)
-        if (muster_membership_in_view(machine, &machine->peers[i]) &&
-            muster_membership_peer_belief(machine, &machine->peers[i]) == MUSTER_BELIEF_SUSPECTED)
-            muster_membership_send_silence(machine, &machine->peers[i]);
-}
-
-void muster_membership_settle_words(struct muster_membership *machine)
-{
-    if (muster_membership_is_due(machine, machine->heartbeat_due_ns)) {
-        send_heartbeats(machine);
-        repeat_proposals(machine);
-        machine->heartbeat_due_ns =
-            machine->now_ns +
-            muster_membership_jitter(machine, machine->options.heartbeat_interval_ns);
-        muster_membership_is_due(machine, machine->heartbeat_due_ns);
-    }
-    if (!muster_membership_goes(machine) || !muster_membership_is_member(machine))
-        return;
-    if (muster_membership_is_due(machine, machine->leave_due_ns)) {
-        send_leave(machine);
-        machine->leave_due_ns = machine->now_ns + LEAVE_INTERVAL_NS;
-        muster_membership_is_due(machine, machine->leave_due_ns);
     }
 }

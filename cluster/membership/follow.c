@@ -10,18 +10,6 @@
 #define LEAVE_HOLD_MIN_NS (20 * MUSTER_NS_PER_MS)
 #define LEAVE_HOLD_MAX_NS (5 * MUSTER_NS_PER_S)
 
-void muster_membership_send_commit(struct muster_membership *machine,
-                                   const struct membership_peer *peer)
-{
-    struct muster_control control = {.kind = MUSTER_CONTROL_COMMIT};
-
-    if (machine->view == NULL)
-        return;
-    control.view = machine->view;
-    control.revision = machine->is_revision_known ? machine->revision : 0;
-    muster_membership_send(machine, peer, &control);
-}
-
 void muster_membership_answer_freeze(struct muster_membership *machine,
                                      struct membership_peer *peer)
 {
@@ -36,7 +24,8 @@ void muster_membership_answer_freeze(struct muster_membership *machine,
     muster_membership_send(machine, peer, &control);
 }
 
-void muster_membership_frozen(struct muster_membership *machine, struct muster_progress *progress)
+void muster_membership_on_frozen(struct muster_membership *machine,
+                                 struct muster_progress *progress)
 {
     muster_progress_free(machine->retired);
     machine->retired = machine->progress;
@@ -49,7 +38,7 @@ void muster_membership_frozen(struct muster_membership *machine, struct muster_p
 
 /* --- leaving --- */
 
-void muster_membership_go(struct muster_membership *machine)
+static void finish_leaving(struct muster_membership *machine)
 {
     struct muster_membership_action *action =
         muster_membership_act(machine, MUSTER_ACTION_ABORT_ALL);
@@ -68,12 +57,12 @@ void muster_membership_leave(struct muster_membership *machine, bool is_done)
     machine->leave_due_ns = 0;
     if (machine->state == MUSTER_MEMBERSHIP_IDLE || machine->state == MUSTER_MEMBERSHIP_FORMING ||
         machine->state == MUSTER_MEMBERSHIP_JOINING)
-        muster_membership_go(machine);
+        finish_leaving(machine);
 }
 
 /* --- a newer view --- */
 
-static void enter(struct muster_membership *machine, bool is_hand_over)
+static void enter_view(struct muster_membership *machine, bool is_hand_over)
 {
     struct muster_membership_action *action =
         muster_membership_act(machine, MUSTER_ACTION_OPEN_GROUP);
@@ -85,16 +74,16 @@ static void enter(struct muster_membership *machine, bool is_hand_over)
     muster_membership_move(machine, MUSTER_MEMBERSHIP_STEADY);
 }
 
-static void exclude(struct muster_membership *machine)
+static void exclude_self(struct muster_membership *machine)
 {
     struct muster_error error;
     struct muster_membership_action *action;
 
     if (machine->is_leaving) {
-        muster_membership_go(machine);
+        finish_leaving(machine);
         return;
     }
-    if (muster_membership_settle_over(machine, true))
+    if (muster_membership_fail_if_over(machine, true))
         return;
     muster_error_set(&error, MUSTER_ABORTED, "left out of view %llu: %s",
                      (unsigned long long)machine->view->epoch, machine->view->reason);
@@ -108,21 +97,21 @@ static void exclude(struct muster_membership *machine)
 }
 
 /* Still an observer. An empty view after one with members: the job is over, if its work is done. */
-static void observe(struct muster_membership *machine, bool had_members)
+static void observe_view(struct muster_membership *machine, bool had_members)
 {
     if (had_members && machine->is_synced)
         machine->has_seen_members = true;
     if (machine->is_leaving)
-        muster_membership_go(machine);
+        finish_leaving(machine);
     else if (machine->state == MUSTER_MEMBERSHIP_PROPOSING)
         muster_membership_move(machine, MUSTER_MEMBERSHIP_JOINING);
     if (machine->view->member_count == 0)
-        muster_membership_settle_over(machine, true);
+        muster_membership_fail_if_over(machine, true);
 }
 
 static bool keeps_leaver(const struct muster_membership *machine, const struct muster_view *next)
 {
-    if (muster_membership_goes(machine))
+    if (muster_membership_must_remove(machine))
         return true;
     for (size_t i = 0; i < machine->peer_count; i++)
         if (machine->peers[i].leave_epoch == machine->view->epoch &&
@@ -181,7 +170,8 @@ static void enter_resigning(struct muster_membership *machine)
     muster_membership_move(machine, MUSTER_MEMBERSHIP_FROZEN);
 }
 
-static void follow(struct muster_membership *machine, struct muster_view *view, uint64_t revision)
+static void follow_view(struct muster_membership *machine, struct muster_view *view,
+                        uint64_t revision)
 {
     bool is_void = machine->is_vote_void;
     bool was = muster_membership_is_member(machine);
@@ -196,17 +186,17 @@ static void follow(struct muster_membership *machine, struct muster_view *view, 
     machine->is_vote_void = false;
     adopt_view(machine, view, revision);
     if (is)
-        enter(machine, was);
+        enter_view(machine, was);
     if (was && is && is_void)
         enter_resigning(machine);
     if (was && !is)
-        exclude(machine);
+        exclude_self(machine);
     if (!was && !is)
-        observe(machine, had_members);
+        observe_view(machine, had_members);
 }
 
-void muster_membership_saw_view(struct muster_membership *machine, struct muster_view *view,
-                                uint64_t revision)
+static void handle_view(struct muster_membership *machine, struct muster_view *view,
+                        uint64_t revision)
 {
     if (machine->state == MUSTER_MEMBERSHIP_LEFT || machine->state == MUSTER_MEMBERSHIP_IDLE)
         return;
@@ -215,7 +205,7 @@ void muster_membership_saw_view(struct muster_membership *machine, struct muster
         return;
     }
     if (machine->view == NULL || view->epoch > machine->view->epoch) {
-        follow(machine, view, revision);
+        follow_view(machine, view, revision);
         return;
     }
     if (view->epoch < machine->view->epoch)
@@ -229,6 +219,17 @@ void muster_membership_saw_view(struct muster_membership *machine, struct muster
         machine->revision = revision;
         machine->is_revision_known = true;
     }
+}
+
+void muster_membership_follow_recorded_view(struct muster_membership *machine)
+{
+    struct muster_view *view = machine->seen_view;
+
+    if (view == NULL)
+        return;
+    machine->seen_view = NULL;
+    handle_view(machine, view, machine->seen_revision);
+    muster_view_unref(view);
 }
 
 /* --- an observer --- */

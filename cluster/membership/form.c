@@ -50,7 +50,7 @@ static bool is_work_done(const struct muster_membership *machine, bool is_sure)
     return is_done && step <= done_step;
 }
 
-bool muster_membership_settle_over(struct muster_membership *machine, bool is_sure)
+bool muster_membership_fail_if_over(struct muster_membership *machine, bool is_sure)
 {
     if (machine->view == NULL || machine->is_leaving ||
         !(machine->options.is_return || machine->has_seen_members) ||
@@ -62,11 +62,6 @@ bool muster_membership_settle_over(struct muster_membership *machine, bool is_su
                                : "the job has ended: some of its members have finished, and no "
                                  "other is left");
     return true;
-}
-
-void muster_membership_register(struct muster_membership *machine)
-{
-    muster_membership_act(machine, MUSTER_ACTION_REGISTER)->begins_after = machine->begins_after;
 }
 
 /* A record outlives the job of its process, which may not know that it is over: for a new beginning
@@ -223,7 +218,7 @@ void muster_membership_settle_forming(struct muster_membership *machine)
         muster_membership_move(machine, MUSTER_MEMBERSHIP_JOINING);
         return;
     }
-    if (machine->is_synced && muster_membership_settle_over(machine, true))
+    if (machine->is_synced && muster_membership_fail_if_over(machine, true))
         return;
     if (is_informed(machine)) {
         ask_to_begin(machine);
@@ -242,7 +237,7 @@ void muster_membership_settle_forming(struct muster_membership *machine)
         return;
     if (machine->view != NULL && !muster_membership_knows_revision(machine))
         return;
-    if (muster_membership_settle_over(machine, false))
+    if (muster_membership_fail_if_over(machine, false))
         return;
     if (make_view(machine, &view) != MUSTER_OK) {
         machine->rc = MUSTER_RESOURCE_EXHAUSTED;

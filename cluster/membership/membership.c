@@ -1,9 +1,7 @@
-/* The membership machine: its states, its dispatcher, and the list of actions. Parts of it:
- * membership_*.c. */
+/* The membership machine from above: made, asked, and stepped. Events record facts in its parts; settle decides what
+ * follows. */
 #include "cluster/membership/membership_internal.h"
 
-#include <assert.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "cluster/membership/progress_proto.h"
@@ -11,188 +9,7 @@
 
 #define HEARTBEAT_INTERVAL_NS  (100 * MUSTER_NS_PER_MS)
 #define MIN_MEMBERS_TIMEOUT_NS (60 * MUSTER_NS_PER_S)
-#define JITTER_PERMILLE        250u
 #define SETTLE_ROUNDS_MAX      8
-
-#define IN(state) (1u << MUSTER_MEMBERSHIP_##state)
-
-/* moves[from]: the states that may follow. */
-static const unsigned moves[MUSTER_MEMBERSHIP_STATES] = {
-    [MUSTER_MEMBERSHIP_IDLE] = IN(FORMING) | IN(LEFT),
-    [MUSTER_MEMBERSHIP_FORMING] = IN(JOINING) | IN(PROPOSING) | IN(STEADY) | IN(LEFT),
-    [MUSTER_MEMBERSHIP_JOINING] = IN(FORMING) | IN(STEADY) | IN(LEFT),
-    [MUSTER_MEMBERSHIP_STEADY] = IN(FROZEN) | IN(COLLECTING) | IN(JOINING) | IN(LEFT),
-    [MUSTER_MEMBERSHIP_FROZEN] = IN(STEADY) | IN(COLLECTING) | IN(JOINING) | IN(LEFT),
-    [MUSTER_MEMBERSHIP_COLLECTING] =
-        IN(WAITING) | IN(PROPOSING) | IN(FROZEN) | IN(STEADY) | IN(JOINING) | IN(LEFT),
-    [MUSTER_MEMBERSHIP_WAITING] = IN(PROPOSING) | IN(FROZEN) | IN(STEADY) | IN(JOINING) | IN(LEFT),
-    [MUSTER_MEMBERSHIP_PROPOSING] =
-        IN(FORMING) | IN(COLLECTING) | IN(STEADY) | IN(JOINING) | IN(LEFT),
-    [MUSTER_MEMBERSHIP_LEFT] = 0,
-};
-
-const char *muster_membership_state_name(enum muster_membership_state state)
-{
-    static const char *const names[MUSTER_MEMBERSHIP_STATES] = {
-        [MUSTER_MEMBERSHIP_IDLE] = "idle",       [MUSTER_MEMBERSHIP_FORMING] = "forming",
-        [MUSTER_MEMBERSHIP_JOINING] = "joining", [MUSTER_MEMBERSHIP_STEADY] = "steady",
-        [MUSTER_MEMBERSHIP_FROZEN] = "frozen",   [MUSTER_MEMBERSHIP_COLLECTING] = "collecting",
-        [MUSTER_MEMBERSHIP_WAITING] = "waiting", [MUSTER_MEMBERSHIP_PROPOSING] = "proposing",
-        [MUSTER_MEMBERSHIP_LEFT] = "left",
-    };
-
-    return names[state];
-}
-
-/* --- the list of actions --- */
-
-void muster_membership_actions_init(struct muster_membership_actions *actions,
-                                    struct muster_mem *mem)
-{
-    memset(actions, 0, sizeof(*actions));
-    actions->mem = mem;
-}
-
-static void action_drop(struct muster_membership_action *action)
-{
-    muster_view_unref(action->view);
-    muster_view_unref(action->control.view);
-}
-
-void muster_membership_actions_clear(struct muster_membership_actions *actions)
-{
-    for (size_t i = 0; i < actions->count; i++)
-        action_drop(&actions->items[i]);
-    action_drop(&actions->nowhere);
-    memset(&actions->nowhere, 0, sizeof(actions->nowhere));
-    actions->count = 0;
-}
-
-void muster_membership_actions_fini(struct muster_membership_actions *actions)
-{
-    muster_membership_actions_clear(actions);
-    muster_mem_free(actions->mem, actions->items);
-}
-
-/* Where an action goes when there is no memory for the list. */
-static struct muster_membership_action *no_memory(struct muster_membership *machine)
-{
-    machine->rc = MUSTER_RESOURCE_EXHAUSTED;
-    action_drop(&machine->actions->nowhere);
-    memset(&machine->actions->nowhere, 0, sizeof(machine->actions->nowhere));
-    return &machine->actions->nowhere;
-}
-
-struct muster_membership_action *muster_membership_act(struct muster_membership *machine,
-                                                       enum muster_membership_action_kind kind)
-{
-    struct muster_membership_actions *actions = machine->actions;
-    struct muster_membership_action *action;
-
-    if (actions->count == actions->room) {
-        size_t room = actions->room == 0 ? 16 : actions->room * 2;
-        void *items =
-            muster_mem_realloc(actions->mem, actions->items, room * sizeof(*actions->items));
-
-        if (items == NULL)
-            return no_memory(machine);
-        actions->items = items;
-        actions->room = room;
-    }
-    action = &actions->items[actions->count++];
-    memset(action, 0, sizeof(*action));
-    action->kind = kind;
-    return action;
-}
-
-/* --- helpers of all parts --- */
-
-static void trace(struct muster_membership *machine, const char *kind, uint64_t a, uint64_t b,
-                  uint64_t c)
-{
-    struct muster_membership_action *action = muster_membership_act(machine, MUSTER_ACTION_TRACE);
-
-    action->trace_kind = kind;
-    action->numbers[0] = a;
-    action->numbers[1] = b;
-    action->numbers[2] = c;
-}
-
-void muster_membership_move(struct muster_membership *machine, enum muster_membership_state to)
-{
-    assert((moves[machine->state] >> to & 1u) != 0);
-    trace(machine, "membership_moved", machine->view == NULL ? 0 : machine->view->epoch,
-          (uint64_t)machine->state, (uint64_t)to);
-    machine->state = to;
-}
-
-void muster_membership_send(struct muster_membership *machine, const struct membership_peer *peer,
-                            const struct muster_control *control)
-{
-    struct muster_membership_action *action;
-
-    if (peer->link != MEMBERSHIP_LINK_UP)
-        return;
-    action = muster_membership_act(machine, MUSTER_ACTION_SEND);
-    action->peer = peer->member.incarnation;
-    action->control = *control;
-    if (action->control.view != NULL)
-        action->control.view = muster_view_ref(action->control.view);
-}
-
-void muster_membership_send_members(struct muster_membership *machine,
-                                    const struct muster_control *control)
-{
-    for (size_t i = 0; i < machine->peer_count; i++)
-        if (muster_membership_in_view(machine, &machine->peers[i]))
-            muster_membership_send(machine, &machine->peers[i], control);
-}
-
-void muster_membership_fail(struct muster_membership *machine, enum muster_rc rc, const char *text)
-{
-    struct muster_error error;
-
-    muster_error_set(&error, rc, "%s", text);
-    muster_membership_act(machine, MUSTER_ACTION_ABORT_ALL)->error = error;
-    muster_membership_act(machine, MUSTER_ACTION_DEREGISTER);
-    muster_membership_act(machine, MUSTER_ACTION_TELL_FAILED)->error = error;
-    muster_membership_move(machine, MUSTER_MEMBERSHIP_LEFT);
-}
-
-bool muster_membership_is_due(struct muster_membership *machine, uint64_t due_ns)
-{
-    if (machine->now_ns >= due_ns)
-        return true;
-    if (due_ns < machine->wake_ns)
-        machine->wake_ns = due_ns;
-    return false;
-}
-
-uint64_t muster_membership_jitter(struct muster_membership *machine, uint64_t delay_ns)
-{
-    return muster_rng_jitter(machine->options.rng, delay_ns, JITTER_PERMILLE);
-}
-
-bool muster_membership_is_self(const struct muster_membership *machine,
-                               const struct muster_incarnation *incarnation)
-{
-    return muster_incarnation_is_equal(&machine->options.self.incarnation, incarnation);
-}
-
-bool muster_membership_is_resigning(const struct muster_membership *machine)
-{
-    return machine->view != NULL && machine->resign_epoch == machine->view->epoch;
-}
-
-bool muster_membership_goes(const struct muster_membership *machine)
-{
-    return (machine->is_leaving && machine->is_off) || muster_membership_is_resigning(machine);
-}
-
-bool muster_membership_votes_resigning(const struct muster_membership *machine)
-{
-    return muster_membership_is_resigning(machine) && !machine->is_vote_void;
-}
 
 /* --- new, free, questions --- */
 
@@ -252,12 +69,6 @@ struct muster_view *muster_membership_view(const struct muster_membership *machi
     return machine->view;
 }
 
-bool muster_membership_is_member(const struct muster_membership *machine)
-{
-    return machine->view != NULL &&
-           muster_view_find(machine->view, &machine->options.self.incarnation, NULL);
-}
-
 uint64_t muster_membership_timer_ns(const struct muster_membership *machine)
 {
     return machine->timer_due_ns == 0 ? UINT64_MAX : machine->timer_due_ns;
@@ -315,7 +126,7 @@ void muster_membership_show_committed(struct muster_membership *machine)
 
 /* --- one step --- */
 
-static void start(struct muster_membership *machine)
+static void on_start(struct muster_membership *machine)
 {
     machine->forming_since_ns = machine->now_ns;
     muster_membership_register(machine);
@@ -323,7 +134,7 @@ static void start(struct muster_membership *machine)
 }
 
 /* Who was silent because we were: a late timer moves every deadline by as much. */
-static void tick(struct muster_membership *machine)
+static void on_tick(struct muster_membership *machine)
 {
     uint64_t lag = 0;
 
@@ -336,7 +147,7 @@ static void tick(struct muster_membership *machine)
         muster_suspicion_forgive(&machine->peers[i].suspicion, lag);
 }
 
-static void resign(struct muster_membership *machine)
+static void on_resign(struct muster_membership *machine)
 {
     if (!muster_membership_is_member(machine))
         return;
@@ -345,15 +156,15 @@ static void resign(struct muster_membership *machine)
     machine->leave_due_ns = 0;
 }
 
-static void ready(struct muster_membership *machine, uint64_t committed_step)
+static void on_ready(struct muster_membership *machine, uint64_t committed_step)
 {
     machine->is_ready = true;
     machine->committed_step = committed_step;
     machine->join_due_ns = 0;
 }
 
-static void process_dead(struct muster_membership *machine,
-                         const struct muster_membership_event *event)
+static void on_process_dead(struct muster_membership *machine,
+                            const struct muster_membership_event *event)
 {
     struct membership_peer *peer = muster_membership_peer(machine, &event->peer);
 
@@ -365,18 +176,19 @@ static void process_dead(struct muster_membership *machine,
         muster_membership_send_death(machine, peer);
 }
 
-static void heard(struct muster_membership *machine, const struct muster_membership_event *event)
+static void on_control(struct muster_membership *machine,
+                       const struct muster_membership_event *event)
 {
     struct membership_peer *peer = muster_membership_peer(machine, &event->peer);
 
     if (peer == NULL || muster_membership_is_self(machine, &event->peer))
         return;
     muster_suspicion_heard(&peer->suspicion, machine->now_ns);
-    muster_membership_control(machine, peer, event->control);
+    muster_membership_handle_control(machine, peer, event->control);
 }
 
-static void higher_epoch(struct muster_membership *machine,
-                         const struct muster_membership_event *event)
+static void on_higher_epoch(struct muster_membership *machine,
+                            const struct muster_membership_event *event)
 {
     struct membership_peer *peer = muster_membership_peer_find(machine, &event->peer);
 
@@ -384,11 +196,12 @@ static void higher_epoch(struct muster_membership *machine,
         muster_membership_request_view(machine, peer);
 }
 
-static void dispatch(struct muster_membership *machine, const struct muster_membership_event *event)
+static void dispatch_event(struct muster_membership *machine,
+                           const struct muster_membership_event *event)
 {
     switch (event->kind) {
     case MUSTER_EVENT_START:
-        start(machine);
+        on_start(machine);
         return;
     case MUSTER_EVENT_REGISTRY_UP:
     case MUSTER_EVENT_REGISTRY_DOWN:
@@ -403,7 +216,7 @@ static void dispatch(struct muster_membership *machine, const struct muster_memb
         if (event->view == NULL)
             return;
         machine->shown_epoch = event->view->epoch;
-        muster_membership_view_put(machine, event->view, event->revision);
+        muster_membership_record_view(machine, event->view, event->revision);
         return;
     case MUSTER_EVENT_VIEW_READ:
         muster_membership_view_read(machine, event);
@@ -416,19 +229,19 @@ static void dispatch(struct muster_membership *machine, const struct muster_memb
         muster_membership_link_changed(machine, event);
         return;
     case MUSTER_EVENT_CONTROL:
-        heard(machine, event);
+        on_control(machine, event);
         return;
     case MUSTER_EVENT_PROCESS_DEAD:
-        process_dead(machine, event);
+        on_process_dead(machine, event);
         return;
     case MUSTER_EVENT_TICK:
-        tick(machine);
+        on_tick(machine);
         return;
     case MUSTER_EVENT_FROZEN:
-        muster_membership_frozen(machine, event->progress);
+        muster_membership_on_frozen(machine, event->progress);
         return;
     case MUSTER_EVENT_READY:
-        ready(machine, event->committed_step);
+        on_ready(machine, event->committed_step);
         return;
     case MUSTER_EVENT_LEAVE:
         muster_membership_leave(machine, event->is_done);
@@ -438,16 +251,16 @@ static void dispatch(struct muster_membership *machine, const struct muster_memb
         machine->leave_due_ns = 0;
         return;
     case MUSTER_EVENT_RESIGN:
-        resign(machine);
+        on_resign(machine);
         return;
     case MUSTER_EVENT_ABORT_PROPOSED:
         muster_membership_propose_abort(machine, event);
         return;
     case MUSTER_EVENT_PEER_SUSPECTED:
-        muster_membership_suspect(machine, event);
+        muster_membership_on_peer_suspected(machine, event);
         return;
     case MUSTER_EVENT_HIGHER_EPOCH:
-        higher_epoch(machine, event);
+        on_higher_epoch(machine, event);
         return;
     }
 }
@@ -479,7 +292,7 @@ static void settle_state(struct muster_membership *machine)
 }
 
 /* Events only state facts; what follows from the facts is done here, until nothing more follows. */
-static void settle(struct muster_membership *machine)
+static void settle_machine(struct muster_membership *machine)
 {
     machine->wake_ns = UINT64_MAX;
     for (int round = 0; round < SETTLE_ROUNDS_MAX; round++) {
@@ -491,7 +304,7 @@ static void settle(struct muster_membership *machine)
     }
     if (machine->state == MUSTER_MEMBERSHIP_IDLE || machine->state == MUSTER_MEMBERSHIP_LEFT)
         return;
-    muster_membership_settle_words(machine);
+    muster_membership_settle_messages(machine);
     muster_membership_settle_links(machine);
     if (machine->wake_ns != machine->timer_due_ns) {
         machine->timer_due_ns = machine->wake_ns;
@@ -512,8 +325,9 @@ enum muster_rc muster_membership_step(struct muster_membership *machine,
         muster_progress_free(event->progress);
         return MUSTER_OK;
     }
-    dispatch(machine, event);
-    settle(machine);
+    dispatch_event(machine, event);
+    muster_membership_follow_recorded_view(machine);
+    settle_machine(machine);
     machine->actions = NULL;
     return machine->rc;
 }

@@ -1,4 +1,4 @@
-/* The parts of the membership machine: shared by membership*.c and admission.c only. */
+/* The parts of the membership machine: its struct, and what each file offers to those above it, lowest first. */
 #ifndef MUSTER_CLUSTER_MEMBERSHIP_INTERNAL_H
 #define MUSTER_CLUSTER_MEMBERSHIP_INTERNAL_H
 
@@ -47,19 +47,21 @@ struct membership_peer {
     bool is_vote_resigning;       /* what the vote says with it */
 };
 
-#define MEMBERSHIP_QUARRELS_MAX 32
+#define MEMBERSHIP_UNREACHABLE_PAIRS_MAX 32
 
-/** Two processes of which one says that it does not reach the other. */
-struct membership_quarrel {
+/** Two processes of which one reports that it cannot reach the other. */
+struct membership_unreachable_pair {
     struct muster_incarnation a, b;
-    uint64_t since_ns, last_ns; /* when it was said, without a gap; last 0: free */
+    uint64_t since_ns,
+        last_ns; /* of the reports, which came without a gap; last 0: the entry is free */
 };
 
 /** The change that this member leads. */
 struct membership_change {
     uint64_t id;
-    bool has_outcast; /* a member that votes and is left out all the same */
-    struct muster_incarnation outcast;
+    bool
+        has_evicted; /* a member that could vote is left out: another and it do not reach each other */
+    struct muster_incarnation evicted;
     uint64_t below_since_ns; /* too few members since; 0: enough */
     uint64_t freeze_due_ns;  /* send Freeze again to the silent */
 };
@@ -96,10 +98,13 @@ struct muster_membership {
     uint64_t revision;        /* of the key `view`; 0: absent or not known */
     bool is_revision_known;
     uint64_t read_due_ns; /* reading the key only to learn its revision */
+    /* A committed view that the event under way has shown. It is followed when the event is recorded. */
+    struct muster_view *seen_view; /* owned; NULL: none */
+    uint64_t seen_revision;
     /* the others */
     struct membership_peer *peers;
     size_t peer_count, peer_room;
-    struct membership_quarrel quarrels[MEMBERSHIP_QUARRELS_MAX];
+    struct membership_unreachable_pair unreachable_pairs[MEMBERSHIP_UNREACHABLE_PAIRS_MAX];
     /* this process */
     struct muster_progress *progress; /* frozen in `view`; owned */
     struct muster_progress *retired;  /* of the view before; actions of this step may point to it */
@@ -134,134 +139,109 @@ struct muster_membership {
     uint64_t id_last;
 };
 
-/* membership.c */
+/* machine.c: calls no other part */
 void muster_membership_move(struct muster_membership *machine, enum muster_membership_state to);
+/** Append an action. Without memory it goes to a spare one that nobody reads, and machine->rc fails the step. */
 struct muster_membership_action *muster_membership_act(struct muster_membership *machine,
                                                        enum muster_membership_action_kind kind);
 void muster_membership_send(struct muster_membership *machine, const struct membership_peer *peer,
                             const struct muster_control *control);
-/** To every linked member of the view but this process. */
+/** Send to every linked member of the view but this process. */
 void muster_membership_send_members(struct muster_membership *machine,
                                     const struct muster_control *control);
+/** Put the record of this process (again). */
+void muster_membership_register(struct muster_membership *machine);
 void muster_membership_fail(struct muster_membership *machine, enum muster_rc rc, const char *text);
 /** Something is due at due_ns: true when it is now; else the machine wakes then. */
 bool muster_membership_is_due(struct muster_membership *machine, uint64_t due_ns);
 uint64_t muster_membership_jitter(struct muster_membership *machine, uint64_t delay_ns);
-/** It leaves the job, and its record is gone, or it leaves this epoch. */
-bool muster_membership_goes(const struct muster_membership *machine);
+/** The number of the last view known; 0: none. */
+uint64_t muster_membership_epoch(const struct muster_membership *machine);
+/** This process must not be in the next view: it leaves the job and its record is gone, or it has resigned. */
+bool muster_membership_must_remove(const struct muster_membership *machine);
 /** Its operations had expired when it voted, and the vote says so. */
 bool muster_membership_votes_resigning(const struct muster_membership *machine);
 bool muster_membership_is_self(const struct muster_membership *machine,
                                const struct muster_incarnation *incarnation);
-
-/* cluster/membership/peers.c */
-/** Found or made; NULL: no memory (machine->rc says so). Pointers hold until the next peer is made.
- */
-struct membership_peer *muster_membership_peer(struct muster_membership *machine,
-                                               const struct muster_incarnation *incarnation);
 struct membership_peer *muster_membership_peer_find(const struct muster_membership *machine,
                                                     const struct muster_incarnation *incarnation);
+bool muster_membership_in_view(const struct muster_membership *machine,
+                               const struct membership_peer *peer);
+
+/* peers.c */
+/** Found or made; NULL: no memory (machine->rc says so). Pointers hold until the next peer is made. */
+struct membership_peer *muster_membership_peer(struct muster_membership *machine,
+                                               const struct muster_incarnation *incarnation);
 void muster_membership_peer_record(struct muster_membership *machine, struct membership_peer *peer,
                                    const struct muster_member *member);
 /** Where it runs on this host: its death will be told, at once when it has been before. */
 void muster_membership_peer_watch(struct muster_membership *machine, struct membership_peer *peer);
 enum muster_belief muster_membership_peer_belief(const struct muster_membership *machine,
                                                  const struct membership_peer *peer);
-bool muster_membership_in_view(const struct muster_membership *machine,
-                               const struct membership_peer *peer);
 void muster_membership_confirm_dead(struct muster_membership *machine, struct membership_peer *peer,
                                     const char *text);
+/** A member of the view is not believed alive. */
+bool muster_membership_has_lost_member(const struct muster_membership *machine);
+/** The change under way leaves it out although it could vote. */
+bool muster_membership_is_evicted(const struct muster_membership *machine,
+                                  const struct muster_incarnation *incarnation);
+/** It has voted, and is believed alive. */
+bool muster_membership_is_voter(const struct muster_membership *machine,
+                                const struct membership_peer *peer);
+/** Its vote is missing. */
+bool muster_membership_is_awaited(const struct muster_membership *machine,
+                                  const struct membership_peer *peer);
 void muster_membership_link_changed(struct muster_membership *machine,
                                     const struct muster_membership_event *event);
 void muster_membership_registry_changed(struct muster_membership *machine,
                                         const struct muster_membership_event *event);
 void muster_membership_settle_links(struct muster_membership *machine);
-/** New view: who is expected to show itself, what of the old epoch is void. */
+/** After a new view: its members are expected to show themselves, and what the old epoch said is void. */
 void muster_membership_peers_follow(struct muster_membership *machine);
 void muster_membership_peers_fini(struct muster_membership *machine);
 
-/* cluster/membership/control.c */
-void muster_membership_control(struct muster_membership *machine, struct membership_peer *peer,
-                               const struct muster_control *control);
-void muster_membership_request_view(struct muster_membership *machine,
-                                    const struct membership_peer *peer);
-void muster_membership_settle_words(struct muster_membership *machine);
-void muster_membership_propose_abort(struct muster_membership *machine,
-                                     const struct muster_membership_event *event);
-void muster_membership_suspect(struct muster_membership *machine,
-                               const struct muster_membership_event *event);
-/** To all members: the system says that it is dead. News on other hosts. */
-void muster_membership_send_death(struct muster_membership *machine,
-                                  const struct membership_peer *peer);
-/** To who leads: this process does not hear that one. */
-void muster_membership_send_silence(struct muster_membership *machine,
-                                    const struct membership_peer *peer);
-
-/* cluster/membership/follow.c */
-/** A committed view, wherever it was seen. revision 0: not known. */
-void muster_membership_saw_view(struct muster_membership *machine, struct muster_view *view,
-                                uint64_t revision);
-void muster_membership_send_commit(struct muster_membership *machine,
-                                   const struct membership_peer *peer);
-void muster_membership_frozen(struct muster_membership *machine, struct muster_progress *progress);
-void muster_membership_answer_freeze(struct muster_membership *machine,
-                                     struct membership_peer *peer);
-void muster_membership_leave(struct muster_membership *machine, bool is_done);
-/** Out, and told so. */
-void muster_membership_go(struct muster_membership *machine);
-void muster_membership_settle_joining(struct muster_membership *machine);
-
-/* cluster/membership/form.c */
-void muster_membership_register(struct muster_membership *machine);
-void muster_membership_settle_forming(struct muster_membership *machine);
-/** Nobody of the last view can come back: confirmed by the launcher or the system (or
- * is_force_new). */
-bool muster_membership_is_view_dead(const struct muster_membership *machine);
-/** Nobody of the last view lives, and what they had done needs no doing again: this process, which
- * knew them or comes back, is told so. True: told. */
-bool muster_membership_settle_over(struct muster_membership *machine, bool is_sure);
+/* unreachable_pair.c */
+/** One of the two reports now that it does not reach the other. */
+void muster_membership_record_unreachable(struct muster_membership *machine,
+                                          const struct muster_incarnation *a,
+                                          const struct muster_incarnation *b);
+/** A joiner that reports so of a member that stays. */
+bool muster_membership_is_unreached(const struct muster_membership *machine,
+                                    const struct muster_incarnation *joiner);
+/** A member to leave out because another and it have not reached each other for too long. */
+bool muster_membership_find_evicted(const struct muster_membership *machine,
+                                    struct muster_incarnation *ret_evicted);
 
 /* admission.c */
-/** This process has asked to join the next view, and nothing stands against it. */
+/** The peer has asked to join the next view, and nothing stands against it. */
 bool muster_membership_is_admissible(const struct muster_membership *machine,
                                      const struct membership_peer *peer);
 /** Records of all admissible joiners into members (room for every peer). Returns how many. */
 size_t muster_membership_joiners(const struct muster_membership *machine,
                                  struct muster_member *members);
 
-/* cluster/membership/change.c */
-void muster_membership_settle_member(struct muster_membership *machine);
-void muster_membership_settle_change(struct muster_membership *machine);
-/** A member of the view is not believed alive. */
-bool muster_membership_has_lost_member(const struct muster_membership *machine);
-/** It has voted, and is believed alive. */
-bool muster_membership_is_voter(const struct muster_membership *machine,
-                                const struct membership_peer *peer);
-
-/* cluster/membership/unreachable_pair.c */
-/** One of the two says now that it does not reach the other. */
-void muster_membership_quarrel(struct muster_membership *machine,
-                               const struct muster_incarnation *a,
-                               const struct muster_incarnation *b);
-/** A joiner that says so of a member that stays. */
-bool muster_membership_is_unreached(const struct muster_membership *machine,
-                                    const struct muster_incarnation *joiner);
-/** A member to leave out because another and it have not reached each other for too long. */
-bool muster_membership_outcast(const struct muster_membership *machine,
-                               struct muster_incarnation *ret_outcast);
-
-/* cluster/membership/wait.c */
-/** Its vote is missing. */
-bool muster_membership_is_awaited(const struct muster_membership *machine,
+/* control_send.c */
+void muster_membership_request_view(struct muster_membership *machine,
+                                    const struct membership_peer *peer);
+void muster_membership_send_commit(struct muster_membership *machine,
+                                   const struct membership_peer *peer);
+/** Tell all members that the system has confirmed its death: those on other hosts cannot see it. */
+void muster_membership_send_death(struct muster_membership *machine,
                                   const struct membership_peer *peer);
-/** None of those who vote has the training state. Who is only suspected may have it, and is waited
- * for: as for a new beginning, only confirmed deaths allow to go on without. */
-bool muster_membership_is_state_at_stake(const struct muster_membership *machine);
+/** Tell the leader that this process does not hear that one. */
+void muster_membership_send_silence(struct muster_membership *machine,
+                                    const struct membership_peer *peer);
+void muster_membership_propose_abort(struct muster_membership *machine,
+                                     const struct muster_membership_event *event);
+void muster_membership_on_peer_suspected(struct muster_membership *machine,
+                                         const struct muster_membership_event *event);
+void muster_membership_settle_messages(struct muster_membership *machine);
 
-/* cluster/membership/propose.c */
-/** A committed view, from the registry's watch or a peer; our own proposal is announced then. */
-void muster_membership_view_put(struct muster_membership *machine, struct muster_view *view,
-                                uint64_t revision);
+/* propose.c */
+/** Record a committed view, shown by the registry or a peer, for follow.c; our own proposal is announced at once.
+ * revision 0: not known. */
+void muster_membership_record_view(struct muster_membership *machine, struct muster_view *view,
+                                   uint64_t revision);
 /** Takes view. Moves to PROPOSING. */
 void muster_membership_propose(struct muster_membership *machine, struct muster_view *view);
 void muster_membership_cas_answered(struct muster_membership *machine,
@@ -272,5 +252,37 @@ void muster_membership_view_read(struct muster_membership *machine,
 bool muster_membership_knows_revision(struct muster_membership *machine);
 void muster_membership_settle_proposal(struct muster_membership *machine);
 void muster_membership_proposal_fini(struct muster_membership *machine);
+
+/* form.c */
+void muster_membership_settle_forming(struct muster_membership *machine);
+/** All members of the last view are confirmed dead, by the launcher or the system (or is_force_new is set). */
+bool muster_membership_is_view_dead(const struct muster_membership *machine);
+/** Fail when the job is over: no member of the last view lives, their work was done, and this process knew
+ * them or comes back. True: it has failed. */
+bool muster_membership_fail_if_over(struct muster_membership *machine, bool is_sure);
+
+/* wait.c */
+/** None of those who vote has the training state. A member that is only suspected may have it, and is waited
+ * for: as for a new beginning, only confirmed deaths allow to go on without. */
+bool muster_membership_is_state_at_stake(const struct muster_membership *machine);
+
+/* follow.c */
+/** Adopt the view that the event has recorded, if any: enter it, observe it, or drop out. */
+void muster_membership_follow_recorded_view(struct muster_membership *machine);
+void muster_membership_on_frozen(struct muster_membership *machine,
+                                 struct muster_progress *progress);
+void muster_membership_answer_freeze(struct muster_membership *machine,
+                                     struct membership_peer *peer);
+void muster_membership_leave(struct muster_membership *machine, bool is_done);
+void muster_membership_settle_joining(struct muster_membership *machine);
+
+/* change.c */
+void muster_membership_settle_member(struct muster_membership *machine);
+void muster_membership_settle_change(struct muster_membership *machine);
+
+/* control.c */
+void muster_membership_handle_control(struct muster_membership *machine,
+                                      struct membership_peer *peer,
+                                      const struct muster_control *control);
 
 #endif

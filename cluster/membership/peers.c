@@ -10,15 +10,6 @@
 #define CONNECT_BACKOFF_MAX_NS (1 * MUSTER_NS_PER_S)
 #define STRANGER_SILENCE_NS    (30 * MUSTER_NS_PER_S)
 
-struct membership_peer *muster_membership_peer_find(const struct muster_membership *machine,
-                                                    const struct muster_incarnation *incarnation)
-{
-    for (size_t i = 0; i < machine->peer_count; i++)
-        if (muster_incarnation_is_equal(&machine->peers[i].member.incarnation, incarnation))
-            return &machine->peers[i];
-    return NULL;
-}
-
 static bool grow_peers(struct muster_membership *machine)
 {
     size_t room = machine->peer_room == 0 ? 8 : machine->peer_room * 2;
@@ -113,13 +104,6 @@ const struct muster_member *muster_membership_find(const struct muster_membershi
     const struct membership_peer *peer = muster_membership_peer_find(machine, incarnation);
 
     return peer != NULL && peer->has_record ? &peer->member : NULL;
-}
-
-bool muster_membership_in_view(const struct muster_membership *machine,
-                               const struct membership_peer *peer)
-{
-    return machine->view != NULL &&
-           muster_view_find(machine->view, &peer->member.incarnation, NULL);
 }
 
 /* "SIGKILL", "SIGKILL at step 150", "exit 0 at step 900, done" (docs/protocol.md) */
@@ -372,4 +356,37 @@ void muster_membership_peers_fini(struct muster_membership *machine)
     for (size_t i = 0; i < machine->peer_count; i++)
         muster_progress_free(machine->peers[i].vote);
     muster_mem_free(machine->options.mem, machine->peers);
+}
+
+bool muster_membership_has_lost_member(const struct muster_membership *machine)
+{
+    for (size_t i = 0; i < machine->peer_count; i++)
+        if (muster_membership_in_view(machine, &machine->peers[i]) &&
+            muster_membership_peer_belief(machine, &machine->peers[i]) != MUSTER_BELIEF_ALIVE)
+            return true;
+    return false;
+}
+
+bool muster_membership_is_evicted(const struct muster_membership *machine,
+                                  const struct muster_incarnation *incarnation)
+{
+    return machine->change.has_evicted &&
+           muster_incarnation_is_equal(&machine->change.evicted, incarnation);
+}
+
+bool muster_membership_is_voter(const struct muster_membership *machine,
+                                const struct membership_peer *peer)
+{
+    return peer->vote != NULL &&
+           !muster_membership_is_evicted(machine, &peer->member.incarnation) &&
+           muster_membership_in_view(machine, peer) &&
+           muster_membership_peer_belief(machine, peer) < MUSTER_BELIEF_SUSPECTED;
+}
+
+bool muster_membership_is_awaited(const struct muster_membership *machine,
+                                  const struct membership_peer *peer)
+{
+    return peer->vote == NULL && muster_membership_in_view(machine, peer) &&
+           !muster_membership_is_self(machine, &peer->member.incarnation) &&
+           muster_membership_peer_belief(machine, peer) < MUSTER_BELIEF_SUSPECTED;
 }

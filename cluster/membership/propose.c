@@ -1,4 +1,5 @@
 /* The compare-and-swap that makes a view true, and what to do when its answer is lost. */
+#include <assert.h>
 #include <string.h>
 
 #include "cluster/membership/membership_internal.h"
@@ -28,7 +29,8 @@ void muster_membership_propose(struct muster_membership *machine, struct muster_
 }
 
 /* To all that are linked: members of the old and the new view, the excluded, observers. */
-static void announce(struct muster_membership *machine, struct muster_view *view, uint64_t revision)
+static void announce_view(struct muster_membership *machine, struct muster_view *view,
+                          uint64_t revision)
 {
     struct muster_control control = {.kind = MUSTER_CONTROL_COMMIT};
 
@@ -38,28 +40,23 @@ static void announce(struct muster_membership *machine, struct muster_view *view
         muster_membership_send(machine, &machine->peers[i], &control);
 }
 
-static void committed(struct muster_membership *machine, struct muster_view *view,
-                      uint64_t revision)
-{
-    machine->proposal.backoff_ns = 0;
-    announce(machine, view, revision);
-    muster_membership_saw_view(machine, view, revision);
-}
-
 static bool is_proposed(const struct muster_membership *machine, const struct muster_view *view)
 {
     return machine->proposal.view != NULL && view != NULL &&
            machine->proposal.view->digest == view->digest;
 }
 
-/* The watch, or who sees it, may be faster than the answer to the swap. */
-void muster_membership_view_put(struct muster_membership *machine, struct muster_view *view,
-                                uint64_t revision)
+/* The registry's watch or a peer may show our own proposal before the answer to the swap comes. */
+void muster_membership_record_view(struct muster_membership *machine, struct muster_view *view,
+                                   uint64_t revision)
 {
-    if (is_proposed(machine, view))
-        committed(machine, view, revision);
-    else
-        muster_membership_saw_view(machine, view, revision);
+    assert(machine->seen_view == NULL);
+    if (is_proposed(machine, view)) {
+        machine->proposal.backoff_ns = 0;
+        announce_view(machine, view, revision);
+    }
+    machine->seen_view = muster_view_ref(view);
+    machine->seen_revision = revision;
 }
 
 static void read_later(struct muster_membership *machine, bool is_at_once)
@@ -82,17 +79,13 @@ static void read_later(struct muster_membership *machine, bool is_at_once)
 void muster_membership_cas_answered(struct muster_membership *machine,
                                     const struct muster_membership_event *event)
 {
-    struct muster_view *view;
-
     if (machine->state != MUSTER_MEMBERSHIP_PROPOSING || event->id != machine->proposal.cas_id)
         return;
     if (event->cas != MUSTER_CAS_WON) {
         read_later(machine, event->cas == MUSTER_CAS_LOST);
         return;
     }
-    view = muster_view_ref(machine->proposal.view);
-    committed(machine, view, event->revision);
-    muster_view_unref(view);
+    muster_membership_record_view(machine, machine->proposal.view, event->revision);
 }
 
 /* The key as it is: a later view wins; else the proposal was not applied, and the change is decided
@@ -100,7 +93,7 @@ void muster_membership_cas_answered(struct muster_membership *machine,
 static void read_key(struct muster_membership *machine, struct muster_view *view, uint64_t revision)
 {
     if (view != NULL && (machine->view == NULL || view->epoch > machine->view->epoch)) {
-        muster_membership_view_put(machine, view, revision);
+        muster_membership_record_view(machine, view, revision);
         return;
     }
     machine->revision = view == NULL ? 0 : revision;

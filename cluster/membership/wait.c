@@ -4,14 +4,6 @@
 
 #include "cluster/membership/membership_internal.h"
 
-bool muster_membership_is_awaited(const struct muster_membership *machine,
-                                  const struct membership_peer *peer)
-{
-    return peer->vote == NULL && muster_membership_in_view(machine, peer) &&
-           !muster_membership_is_self(machine, &peer->member.incarnation) &&
-           muster_membership_peer_belief(machine, peer) < MUSTER_BELIEF_SUSPECTED;
-}
-
 /* Suspected, for it does not vote, and perhaps alive: it may hold what nobody else has. */
 static bool may_hold_state(const struct muster_membership *machine,
                            const struct membership_peer *peer)
@@ -41,7 +33,8 @@ bool muster_membership_is_state_at_stake(const struct muster_membership *machine
 
 /* --- in words --- */
 
-static void name(const struct membership_peer *peer, const char *why, char *text, size_t room)
+static void append_peer(const struct membership_peer *peer, const char *why, char *text,
+                        size_t room)
 {
     size_t length = strlen(text);
 
@@ -56,11 +49,11 @@ static void name_voters(const struct muster_membership *machine, char *text, siz
 
         if (!muster_membership_is_awaited(machine, peer))
             continue;
-        name(peer,
-             muster_membership_peer_belief(machine, peer) == MUSTER_BELIEF_DOUBTED
-                 ? "its link is lost, its death is not confirmed"
-                 : "it has not answered",
-             text, room);
+        append_peer(peer,
+                    muster_membership_peer_belief(machine, peer) == MUSTER_BELIEF_DOUBTED
+                        ? "its link is lost, its death is not confirmed"
+                        : "it has not answered",
+                    text, room);
     }
 }
 
@@ -68,8 +61,8 @@ static void name_holders(const struct muster_membership *machine, char *text, si
 {
     for (size_t i = 0; i < machine->peer_count; i++)
         if (may_hold_state(machine, &machine->peers[i]))
-            name(&machine->peers[i], "nobody else has the state, its death is not confirmed", text,
-                 room);
+            append_peer(&machine->peers[i], "nobody else has the state, its death is not confirmed",
+                        text, room);
 }
 
 static void name_leader(const struct muster_membership *machine, char *text, size_t room)
@@ -81,12 +74,12 @@ static void name_leader(const struct muster_membership *machine, char *text, siz
         if (peer == NULL || muster_membership_is_self(machine, &peer->member.incarnation) ||
             muster_membership_peer_belief(machine, peer) >= MUSTER_BELIEF_SUSPECTED)
             continue;
-        name(peer, "it leads the change", text, room);
+        append_peer(peer, "it leads the change", text, room);
         return;
     }
 }
 
-static void describe(const struct muster_membership *machine, char *text, size_t room)
+static void describe_change_wait(const struct muster_membership *machine, char *text, size_t room)
 {
     if (machine->state == MUSTER_MEMBERSHIP_FROZEN) {
         name_leader(machine, text, room);
@@ -109,7 +102,7 @@ bool muster_membership_waits_for(const struct muster_membership *machine, char *
     if (!machine->is_registry_up)
         snprintf(text, room, "the registry");
     else if (machine->state != MUSTER_MEMBERSHIP_STEADY)
-        describe(machine, text, room);
+        describe_change_wait(machine, text, room);
     return text[0] != '\0';
 }
 

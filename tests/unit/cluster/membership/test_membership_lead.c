@@ -208,7 +208,7 @@ static void a_change_of_a_view_of_unknown_revision_reads_it_first(void **state)
 }
 
 /* Seconds in which 2 says of 3 that it is not heard, while both are. */
-static void quarrel(struct member_stage *stage, uint64_t epoch, unsigned seconds)
+static void report_unreachable(struct member_stage *stage, uint64_t epoch, unsigned seconds)
 {
     const struct muster_control silence = suspect(epoch, 3, true);
 
@@ -221,8 +221,8 @@ static void quarrel(struct member_stage *stage, uint64_t epoch, unsigned seconds
     }
 }
 
-/* Of several quarrels the latest rank goes, whoever has complained first. */
-static void of_several_quarrels_the_latest_rank_goes_first(void **state)
+/* Of several unreachable_pairs the latest rank goes, whoever has complained first. */
+static void of_several_unreachable_pairs_the_latest_rank_is_evicted(void **state)
 {
     static const unsigned accusers[][2] = {{2, 5}, {5, 2}};
 
@@ -257,14 +257,14 @@ static void of_several_quarrels_the_latest_rank_goes_first(void **state)
 }
 
 /* Who has no state to give goes rather than the later rank. */
-static void of_two_that_quarrel_the_one_without_state_goes(void **state)
+static void of_an_unreachable_pair_the_one_without_state_is_evicted(void **state)
 {
     const struct muster_progress without = {.epoch = STAGE_EPOCH, .lacks_state = true};
     struct member_stage stage;
 
     (void)state;
     member_stage_open(&stage, 1, STAGE_STEADY, NULL);
-    quarrel(&stage, STAGE_EPOCH, 11);
+    report_unreachable(&stage, STAGE_EPOCH, 11);
     member_stage_freeze(&stage, NULL);
     member_stage_say_vote(&stage, 3, STAGE_EPOCH);
     member_stage_forget(&stage);
@@ -274,15 +274,15 @@ static void of_two_that_quarrel_the_one_without_state_goes(void **state)
     member_stage_close(&stage);
 }
 
-static void only_a_quarrel_of_this_view_puts_one_out(void **state)
+static void only_an_unreachable_pair_of_this_view_evicts_one(void **state)
 {
     struct member_stage stage;
 
     (void)state;
     member_stage_open(&stage, 1, STAGE_STEADY, NULL);
-    quarrel(&stage, STAGE_EPOCH - 1, 15);
+    report_unreachable(&stage, STAGE_EPOCH - 1, 15);
     assert_int_equal(muster_membership_state(stage.machine), IN(STEADY));
-    quarrel(&stage, STAGE_EPOCH, 11);
+    report_unreachable(&stage, STAGE_EPOCH, 11);
     assert_int_equal(muster_membership_state(stage.machine), IN(COLLECTING));
     member_stage_freeze(&stage, NULL);
     member_stage_say_vote(&stage, 3, STAGE_EPOCH);
@@ -557,9 +557,9 @@ int main(void)
         cmocka_unit_test(links_are_renewed_ever_more_slowly),
         cmocka_unit_test(the_silent_are_asked_again_for_their_vote),
         cmocka_unit_test(a_change_of_a_view_of_unknown_revision_reads_it_first),
-        cmocka_unit_test(of_several_quarrels_the_latest_rank_goes_first),
-        cmocka_unit_test(of_two_that_quarrel_the_one_without_state_goes),
-        cmocka_unit_test(only_a_quarrel_of_this_view_puts_one_out),
+        cmocka_unit_test(of_several_unreachable_pairs_the_latest_rank_is_evicted),
+        cmocka_unit_test(of_an_unreachable_pair_the_one_without_state_is_evicted),
+        cmocka_unit_test(only_an_unreachable_pair_of_this_view_evicts_one),
         cmocka_unit_test(a_leaver_that_was_kept_is_asked_again_later),
         cmocka_unit_test(a_leaver_that_is_held_is_not_left_out),
         cmocka_unit_test(who_leaves_is_no_reason_to_wait_for_min_members),
