@@ -2,7 +2,6 @@
  * wire. Nothing here allocates: it runs at every call of a step. */
 #include "training/activity.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -45,7 +44,7 @@ bool muster_activity_may_move(enum muster_activity_state from, enum muster_activ
 void muster_activity_move(struct muster_activity *activity, enum muster_activity_state state,
                           uint64_t now_ns)
 {
-    assert(muster_activity_may_move(activity->state, state));
+    MUSTER_ASSERT(muster_activity_may_move(activity->state, state));
     if (now_ns > activity->since_ns)
         activity->spent_ns[activity->state] += now_ns - activity->since_ns;
     activity->state = state;

@@ -118,26 +118,6 @@ static enum muster_rc open_node(struct muster_strategy *strategy,
     return rc;
 }
 
-void muster_strategy_free(struct muster_strategy *strategy)
-{
-    struct muster_env *env = strategy->env;
-
-    for (size_t i = 0; i < strategy->tensor_count; i++)
-        muster_mem_free(env->mem, (char *)(uintptr_t)strategy->tensors[i].name);
-    muster_mem_free(env->mem, strategy->tensors);
-    muster_view_unref(strategy->view);
-    if (strategy->has_incarnation)
-        muster_training_give_incarnation();
-    muster_strategy_close_trace(strategy);
-    muster_report_close(strategy->report);
-    muster_runtime_close(strategy->runtime);
-    muster_training_close_tls(env);
-    muster_net_system_close(env->net);
-    muster_log_file_close(env->log);
-    muster_mem_free(env->mem, strategy);
-    muster_env_system_close(env);
-}
-
 static enum muster_rc new_strategy(struct muster_strategy **ret_strategy,
                                    struct muster_error *ret_error)
 {
@@ -256,27 +236,10 @@ static bool is_ready_or_failed(void *data)
     return strategy->is_ready || strategy->state == MUSTER_STRATEGY_FAILED;
 }
 
-bool muster_strategy_is_member(const struct muster_strategy *strategy)
-{
-    return strategy->state == MUSTER_STRATEGY_READY || strategy->state == MUSTER_STRATEGY_STEP;
-}
-
-static bool is_view_settled(void *data)
-{
-    const struct muster_strategy *strategy = data;
-
-    return !muster_strategy_is_member(strategy) || !muster_node_is_changing(strategy->node);
-}
-
-enum muster_rc muster_strategy_wait_view(struct muster_strategy *strategy)
-{
-    return muster_strategy_wait(strategy, is_view_settled);
-}
-
 /* Without the state of the others this member can do nothing: they go on without it. */
-static void give_up(struct muster_strategy *strategy)
+static void strategy_fail(struct muster_strategy *strategy)
 {
-    strategy->state = MUSTER_STRATEGY_FAILED;
+    muster_strategy_move(strategy, MUSTER_STRATEGY_FAILED);
     if (strategy->error.rc == MUSTER_INVALID_ARGUMENT)
         muster_report_refused(strategy->report, strategy->error.text);
     muster_node_give_up(strategy->node, &strategy->error);
@@ -290,7 +253,7 @@ static void follow_communication(struct muster_strategy *strategy)
 
     if (view->communication.implementation == MUSTER_COMMUNICATION_NCCL &&
         muster_strategy_open_device(strategy, &strategy->error) != MUSTER_OK)
-        give_up(strategy);
+        strategy_fail(strategy);
 }
 
 /* Become a member (again): wait for the node, and in a new job hand out the first one's tensors. FAILED
@@ -299,7 +262,7 @@ static void become_ready(struct muster_strategy *strategy)
 {
     if (muster_strategy_wait(strategy, is_ready_or_failed) != MUSTER_OK)
         return;
-    strategy->state = MUSTER_STRATEGY_READY;
+    muster_strategy_move(strategy, MUSTER_STRATEGY_READY);
     follow_communication(strategy);
     if (strategy->state == MUSTER_STRATEGY_FAILED)
         return;
@@ -312,7 +275,7 @@ static void become_ready(struct muster_strategy *strategy)
     }
     if (muster_strategy_share_state(strategy) != MUSTER_OK) {
         if (strategy->state == MUSTER_STRATEGY_READY)
-            give_up(strategy);
+            strategy_fail(strategy);
         return;
     }
     muster_node_commit_step(strategy->node, 0);
@@ -331,15 +294,15 @@ static bool offer_state(struct muster_strategy *strategy)
         return true;
     muster_error_set(&strategy->error, rc, "cannot register the training state: %s",
                      muster_rc_text(rc));
-    give_up(strategy);
+    strategy_fail(strategy);
     return false;
 }
 
 /* Until this process is a member that has the state, or FAILED. */
-static void enter(struct muster_strategy *strategy)
+static void become_member(struct muster_strategy *strategy)
 {
     while (strategy->state == MUSTER_STRATEGY_OPEN || strategy->state == MUSTER_STRATEGY_WAITING) {
-        strategy->state = MUSTER_STRATEGY_WAITING;
+        muster_strategy_move(strategy, MUSTER_STRATEGY_WAITING);
         if (offer_state(strategy))
             become_ready(strategy);
     }
@@ -361,20 +324,22 @@ static enum muster_rc begin_in_seat(struct muster_strategy *strategy)
 {
     enum muster_rc rc;
 
+    MUSTER_ASSERT(strategy->node != NULL && strategy->ops_open == 0);
     if (muster_strategy_is_member(strategy)) {
         strategy->is_restored = false;
         strategy->next_step = strategy->committed_step + 1;
     }
     do {
-        enter(strategy);
+        become_member(strategy);
         rc = muster_strategy_wait(strategy, may_begin);
         if (rc != MUSTER_OK)
             return rc;
     } while (!muster_strategy_is_member(strategy));
+    MUSTER_ASSERT(strategy->next_step > strategy->committed_step);
     strategy->ops_rc = MUSTER_OK; /* what failed before is behind it */
     strategy->has_worked = false;
     strategy->step = strategy->next_step;
-    strategy->state = MUSTER_STRATEGY_STEP;
+    muster_strategy_move(strategy, MUSTER_STRATEGY_STEP);
     muster_node_begin_step(strategy->node, strategy->step);
     muster_strategy_snapshot(strategy);
     return MUSTER_OK;
@@ -418,10 +383,11 @@ static enum muster_rc commit_in_seat(struct muster_strategy *strategy)
     if (strategy->state != MUSTER_STRATEGY_STEP)
         return muster_error_set(&strategy->error, MUSTER_FAILED_PRECONDITION,
                                 "commit without begin");
+    MUSTER_ASSERT(strategy->ops_open == 0 && strategy->step > strategy->committed_step);
     now_ns = muster_loop_clock_ns(strategy->env->loop);
     muster_activity_move(&strategy->activity, MUSTER_ACTIVITY_OUTSIDE, now_ns);
     strategy->activity.steps++;
-    strategy->state = MUSTER_STRATEGY_READY;
+    muster_strategy_move(strategy, MUSTER_STRATEGY_READY);
     strategy->committed_step = strategy->step;
     muster_node_commit_step(strategy->node, strategy->step);
     muster_trace_emit_at(strategy->env, now_ns, "step_committed", NULL, strategy->step,

@@ -33,6 +33,7 @@ void muster_strategy_close_device(struct muster_strategy *strategy)
     struct muster_backend *backend = strategy->env->backend;
     bool is_closed = false;
 
+    MUSTER_ASSERT(strategy->ops_open == 0);
     if (backend == NULL)
         return;
     muster_gpu_close(backend, on_closed, &is_closed);
@@ -171,6 +172,7 @@ enum muster_rc muster_strategy_run_on_device(struct muster_strategy *strategy,
 
     if (rc != MUSTER_OK)
         return rc;
+    MUSTER_ASSERT(strategy->env->backend != NULL); /* muster_strategy_choose has opened it */
     work.start = start_on_device;
     end.start = start_commit;
     end.count = 1;

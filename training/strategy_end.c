@@ -3,8 +3,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <muster/stream.h>
+
 #include "collective/group/group.h"
 #include "training/strategy_device.h"
+#include "training/tls_variables.h"
+#include "training/variables.h"
 
 #define LEAVE_TIMEOUT_NS (10 * MUSTER_NS_PER_S)
 #define EXIT_NS          (300 * MUSTER_NS_PER_MS) /* a program that ends waits no longer */
@@ -12,29 +16,19 @@
 
 static const char without_close[] = "the program ended without muster_strategy_close";
 
+static bool strategy_has_left(void *data)
+{
+    const struct muster_strategy *strategy = data;
+
+    return strategy->has_left;
+}
+
 static void on_gone(struct muster_node *node, void *data)
 {
     bool *is_gone = data;
 
     (void)node;
     *is_gone = true;
-}
-
-static bool is_true(void *data)
-{
-    return *(const bool *)data;
-}
-
-/* Without a keeper thread yet (open failed half-way) the loop is turned right here. */
-void muster_strategy_wait_until(struct muster_strategy *strategy, bool *is_gone)
-{
-    if (strategy->runtime != NULL) {
-        enum muster_rc rc = muster_runtime_wait(strategy->runtime, is_true, is_gone, UINT64_MAX);
-        (void)rc; /* no deadline: the node's own one ends the wait */
-        return;
-    }
-    while (!*is_gone)
-        muster_loop_turn(strategy->env->loop, UINT64_MAX);
 }
 
 /* --- abandoned --- */
@@ -52,6 +46,7 @@ static void on_left(struct muster_node *node, void *data)
     struct muster_strategy *strategy = data;
 
     (void)node;
+    MUSTER_ASSERT(strategy->is_leaving && !strategy->has_left);
     strategy->has_left = true;
     atomic_store(&strategy->is_over, true);
 }
@@ -70,13 +65,13 @@ static void leave_at_once(struct muster_strategy *strategy)
                           strategy);
 }
 
-static void give_up(struct muster_strategy *strategy, const char *text)
+static void strategy_abandon(struct muster_strategy *strategy, const char *text)
 {
     muster_report_abandoned(strategy->report, strategy->step, text);
     muster_error_set(&strategy->error, MUSTER_CANCELLED, "abandoned: %s", text);
     MUSTER_LOG(strategy->env, WARN, "abandoned", "step", strategy->step, "why", text);
     leave_at_once(strategy);
-    strategy->state = MUSTER_STRATEGY_FAILED;
+    muster_strategy_move(strategy, MUSTER_STRATEGY_FAILED);
     muster_trace_emit(strategy->env, "abandoned", strategy->step, strategy->epoch, 0);
     muster_strategy_dump_trace(strategy, strategy->error.text);
 }
@@ -86,6 +81,7 @@ static void close_node(struct muster_strategy *strategy)
 {
     bool is_closed = false;
 
+    MUSTER_ASSERT(strategy->is_leaving);
     muster_strategy_wait_until(strategy, &strategy->has_left);
     muster_node_close(strategy->node, on_gone, &is_closed);
     muster_strategy_wait_until(strategy, &is_closed);
@@ -99,7 +95,7 @@ void muster_strategy_abandon(struct muster_strategy *strategy, const char *text)
     if (strategy->state != MUSTER_STRATEGY_FAILED) {
         muster_strategy_stop_activity(strategy);
         muster_expectation_close(&strategy->expectation);
-        give_up(strategy, text != NULL && text[0] != '\0' ? text : "the program said so");
+        strategy_abandon(strategy, text != NULL && text[0] != '\0' ? text : "the program said so");
         close_node(strategy);
     }
     muster_strategy_leave(strategy);
@@ -113,7 +109,7 @@ static void end_unclosed(struct muster_strategy *strategy)
     if (strategy->state == MUSTER_STRATEGY_FAILED)
         return;
     if (is_in_work(strategy)) {
-        give_up(strategy, without_close);
+        strategy_abandon(strategy, without_close);
     } else {
         muster_report_unclosed(strategy->report, strategy->step,
                                strategy->state == MUSTER_STRATEGY_STEP);
@@ -155,7 +151,7 @@ static void on_exit(void *data)
     }
     end_unclosed(strategy);
     if (strategy->is_leaving)
-        rc = muster_runtime_wait(strategy->runtime, is_true, &strategy->has_left,
+        rc = muster_runtime_wait(strategy->runtime, strategy_has_left, strategy,
                                  muster_loop_after_ns(strategy->env->loop, EXIT_NS));
     (void)rc; /* late: the end of the process tells the others */
     muster_report_drain(strategy->report);
@@ -195,7 +191,7 @@ static void report_result(struct muster_strategy *strategy)
                          &strategy->results);
 }
 
-static void give_up_in_step(struct muster_strategy *strategy)
+static void abandon_in_step(struct muster_strategy *strategy)
 {
     char text[MUSTER_ERROR_TEXT_BYTES + 80];
 
@@ -205,7 +201,7 @@ static void give_up_in_step(struct muster_strategy *strategy)
     else
         snprintf(text, sizeof(text), "closed in step %llu before its commit",
                  (unsigned long long)strategy->step);
-    give_up(strategy, text);
+    strategy_abandon(strategy, text);
 }
 
 /* A member that closes behind a commit is done, and stays until nobody needs it. */
@@ -225,12 +221,33 @@ static void leave_in_order(struct muster_strategy *strategy)
 static void leave_node(struct muster_strategy *strategy)
 {
     if (muster_strategy_is_member(strategy) && is_in_work(strategy))
-        give_up_in_step(strategy);
+        abandon_in_step(strategy);
     else if (muster_strategy_is_member(strategy))
         leave_in_order(strategy);
     else
         leave_at_once(strategy);
     close_node(strategy);
+}
+
+/* Everything is closed by now, in the reverse order of open. */
+static void strategy_free(struct muster_strategy *strategy)
+{
+    struct muster_env *env = strategy->env;
+
+    for (size_t i = 0; i < strategy->tensor_count; i++)
+        muster_mem_free(env->mem, (char *)(uintptr_t)strategy->tensors[i].name);
+    muster_mem_free(env->mem, strategy->tensors);
+    muster_view_unref(strategy->view);
+    if (strategy->has_incarnation)
+        muster_training_give_incarnation();
+    muster_strategy_close_trace(strategy);
+    muster_report_close(strategy->report);
+    muster_runtime_close(strategy->runtime);
+    muster_training_close_tls(env);
+    muster_net_system_close(env->net);
+    muster_log_file_close(env->log);
+    muster_mem_free(env->mem, strategy);
+    muster_env_system_close(env);
 }
 
 void muster_strategy_close(struct muster_strategy *strategy)
@@ -254,5 +271,5 @@ void muster_strategy_close(struct muster_strategy *strategy)
         muster_wake_close(strategy->exit_wake);
     if (strategy->runtime != NULL)
         muster_strategy_leave(strategy);
-    muster_strategy_free(strategy);
+    strategy_free(strategy);
 }

@@ -28,19 +28,6 @@ static void list_missing(const struct muster_view *view, const struct muster_vie
     }
 }
 
-const char *muster_strategy_verdict_name(enum muster_verdict_kind kind)
-{
-    switch (kind) {
-    case MUSTER_VERDICT_ADOPT:
-        return "adopt";
-    case MUSTER_VERDICT_RETRY:
-        return "retry";
-    case MUSTER_VERDICT_ABORTED:
-        return "aborted";
-    }
-    return "unknown";
-}
-
 /* The step at which the members changed: the same on all of them, whichever step each was in. */
 static uint64_t step_of_change(const struct muster_strategy *strategy,
                                const struct muster_view *view)
@@ -148,6 +135,7 @@ static void on_ready(void *data, uint64_t next_step, bool is_restored)
     struct muster_strategy *strategy = data;
     uint64_t now_ns = muster_loop_now_ns(strategy->env->loop);
 
+    MUSTER_ASSERT(!strategy->is_ready); /* once, until on_excluded */
     strategy->is_ready = true;
     strategy->next_step = next_step;
     strategy->is_restored = is_restored;
@@ -170,7 +158,7 @@ static void on_excluded(void *data, const struct muster_error *why)
     muster_trace_emit(strategy->env, "excluded", strategy->step, strategy->epoch,
                       (uint64_t)why->rc);
     strategy->error = *why;
-    strategy->state = MUSTER_STRATEGY_WAITING;
+    muster_strategy_move(strategy, MUSTER_STRATEGY_WAITING);
     strategy->is_ready = false;
     strategy->waiting_since_ns = muster_loop_now_ns(strategy->env->loop);
 }
@@ -182,7 +170,7 @@ static void on_failed(void *data, const struct muster_error *error)
     if (strategy->state == MUSTER_STRATEGY_FAILED)
         return; /* it has told why itself */
     strategy->error = *error;
-    strategy->state = MUSTER_STRATEGY_FAILED;
+    muster_strategy_move(strategy, MUSTER_STRATEGY_FAILED);
     if (error->rc == MUSTER_OUT_OF_RANGE) /* it comes too late: an end, and not an error */
         muster_report_over(strategy->report);
     if (error->rc == MUSTER_INVALID_ARGUMENT)

@@ -148,6 +148,8 @@ MUSTER_MUST_CHECK enum muster_rc muster_strategy_enter(struct muster_strategy *s
                                                        const char *name);
 void muster_strategy_leave(struct muster_strategy *strategy);
 
+/** Go to another state; the move must be one of the table in strategy_state.c. */
+void muster_strategy_move(struct muster_strategy *strategy, enum muster_strategy_state to);
 /** It is one, and has the members' state. */
 bool muster_strategy_is_member(const struct muster_strategy *strategy);
 
@@ -175,9 +177,6 @@ void muster_strategy_trace_view(struct muster_strategy *strategy, const struct m
                                 const struct muster_view *previous);
 /** "adopt". Static. */
 const char *muster_strategy_verdict_name(enum muster_verdict_kind kind);
-
-/** Everything is closed. */
-void muster_strategy_free(struct muster_strategy *strategy);
 
 /** The same until *is_done; there may be no runtime yet. */
 void muster_strategy_wait_until(struct muster_strategy *strategy, bool *is_done);

@@ -422,22 +422,3 @@ enum muster_rc muster_strategy_all_gather_in_seat(struct muster_strategy *strate
         strategy, &(struct muster_strategy_call){
                       .name = name, .tensors = tensors, .count = 1, .start = start_all_gather});
 }
-
-void muster_strategy_snapshot(struct muster_strategy *strategy)
-{
-    const struct muster_view *view = muster_node_view(strategy->node);
-    const struct muster_incarnation *self = muster_node_incarnation(strategy->node);
-
-    muster_view_unref(strategy->view);
-    strategy->view = muster_view_ref((struct muster_view *)(uintptr_t)view); /* counted only */
-    strategy->communication = view->communication;
-    strategy->epoch = view->epoch;
-    strategy->size = 0;
-    for (uint32_t i = 0; i < view->member_count; i++) {
-        if (!muster_strategy_takes_part(strategy, NULL, &view->members[i]))
-            continue;
-        if (muster_incarnation_is_equal(&view->members[i].incarnation, self))
-            strategy->rank = strategy->size;
-        strategy->size++;
-    }
-}

@@ -204,6 +204,7 @@ static enum muster_rc compare(struct share *share)
     if (rc != MUSTER_OK)
         return rc;
     choose_giver(share);
+    MUSTER_ASSERT(share->agreed > 0 && share->giver < share->count);
     if (share->agreed < share->count) {
         log_odd(share);
         rc = share_shape(share);
@@ -228,6 +229,7 @@ static enum muster_rc share_init(struct share *share, struct muster_strategy *st
             share->self = share->count;
         share->count++;
     }
+    MUSTER_ASSERT(share->self < share->count); /* a joiner is given the state by catch-up instead */
     share->descriptions =
         muster_mem_alloc_zero(strategy->env->mem, share->count, sizeof(*share->descriptions));
     if (share->descriptions == NULL)
@@ -407,6 +409,7 @@ static enum muster_rc give_tensor(struct share *share, struct batch *batch,
         uint64_t left = tensor->count - first;
         struct muster_tensor *piece = &batch->pieces[batch->count++];
 
+        MUSTER_ASSERT(batch->count <= PIECES_MAX);
         *piece = (struct muster_tensor){.data = (uint8_t *)tensor->data + first * element_bytes,
                                         .count = left < piece_count ? left : piece_count,
                                         .dtype = tensor->dtype};
@@ -464,6 +467,7 @@ enum muster_rc muster_strategy_share_state(struct muster_strategy *strategy)
     unsigned attempts = SHARE_ATTEMPTS_MAX;
     enum muster_rc rc;
 
+    MUSTER_ASSERT(!strategy->is_sharing);
     strategy->is_sharing = true;
     do {
         rc = muster_strategy_wait_view(strategy);

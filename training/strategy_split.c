@@ -28,6 +28,7 @@ enum muster_rc muster_strategy_split(struct muster_strategy *strategy, muster_co
                                        .color = color,
                                        .data = data};
     strategy->split_count++;
+    MUSTER_ASSERT(strategy->split_count <= MUSTER_SPLITS_MAX);
     if (muster_node_group(strategy->node) != NULL) /* the others were there already */
         muster_strategy_split_group(strategy, muster_node_group(strategy->node));
     muster_strategy_leave(strategy);

@@ -20,6 +20,7 @@ enum muster_rc muster_strategy_open_trace(struct muster_strategy *strategy,
     if (rc != MUSTER_OK || when == MUSTER_TRAINING_TRACE_OFF)
         return rc;
     strategy->is_always_traced = when == MUSTER_TRAINING_TRACE_ALWAYS;
+    MUSTER_ASSERT(env->trace == NULL);
     rc = muster_trace_open(env->mem, EVENTS, &env->trace);
     return rc == MUSTER_OK ? rc : muster_error_set(ret_error, rc, "out of memory");
 }
@@ -88,6 +89,19 @@ void muster_strategy_close_trace(struct muster_strategy *strategy)
 }
 
 /* --- events --- */
+
+const char *muster_strategy_verdict_name(enum muster_verdict_kind kind)
+{
+    switch (kind) {
+    case MUSTER_VERDICT_ADOPT:
+        return "adopt";
+    case MUSTER_VERDICT_RETRY:
+        return "retry";
+    case MUSTER_VERDICT_ABORTED:
+        return "aborted";
+    }
+    return "unknown";
+}
 
 static uint64_t call_bytes(const struct muster_strategy_call *call)
 {

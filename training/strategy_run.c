@@ -1,0 +1,104 @@
+/* One call of the program, run: on the device, in packs, or each tensor alone. */
+#include <muster/collective.h>
+
+#include "collective/group/group.h"
+#include "training/strategy_device.h"
+
+/* Before the group sees them, which would log what the program is told here. */
+static enum muster_rc check_reductions(struct muster_strategy *strategy,
+                                       const struct muster_strategy_call *call)
+{
+    struct muster_error why;
+
+    if (call->device != MUSTER_DEVICE_ALL_REDUCE && call->device != MUSTER_DEVICE_REDUCE)
+        return MUSTER_OK;
+    for (size_t i = 0; i < call->count; i++)
+        if (muster_reduction_check(call->tensors[i].dtype, call->reduction, &why) != MUSTER_OK)
+            return muster_error_set(&strategy->error, MUSTER_INVALID_ARGUMENT,
+                                    "%s of tensor %zu: %s", call->name, i, why.text);
+    return MUSTER_OK;
+}
+
+/* --- In packs --- */
+
+static void on_list_done(struct muster_list_op *list, enum muster_rc rc)
+{
+    struct muster_strategy *strategy = list->data;
+
+    MUSTER_ASSERT(strategy->ops_open == 1); /* a list is the only operation of its call */
+    strategy->ops_open--;
+    muster_strategy_trace_op(strategy, NULL, &list->result);
+    muster_activity_count(&strategy->activity, &list->result, muster_node_view(strategy->node));
+    if (rc == MUSTER_OK) {
+        muster_strategy_keep_result(strategy, &list->result);
+        muster_node_touch_state(strategy->node);
+        muster_strategy_tell_delivery(strategy);
+        return;
+    }
+    strategy->ops_rc = rc;
+    if (strategy->state != MUSTER_STRATEGY_FAILED)
+        muster_error_set(&strategy->error, rc, "%s: %s", strategy->op_name,
+                         list->error.text[0] != '\0' ? list->error.text : muster_rc_text(rc));
+}
+
+static enum muster_rc run_list_in_seat(struct muster_strategy *strategy,
+                                       const struct muster_strategy_call *call)
+{
+    struct muster_group *group = muster_node_group(strategy->node);
+    struct muster_list_op *list = &strategy->list;
+    enum muster_rc rc;
+
+    MUSTER_ASSERT(strategy->ops_open == 0); /* one call at a time */
+    strategy->ops_rc = MUSTER_OK;
+    strategy->has_result = false;
+    strategy->op_name = call->name;
+    strategy->ops_started = 0;
+    if (group == NULL)
+        return muster_error_set(&strategy->error, MUSTER_ABORTED,
+                                "%s: this member is not in the current view", call->name);
+    list->data = strategy;
+    list->deadline_ns =
+        muster_loop_after_ns(strategy->env->loop, muster_strategy_timeout_of(strategy, call));
+    list->lane = call->split != NULL ? call->split->lane : 0;
+    list->bytes_per_pack = call->bytes_per_pack;
+    rc = muster_all_reduce_list_start(list, group, call->tensors, call->count, call->reduction,
+                                      on_list_done);
+    MUSTER_ASSERT(strategy->ops_open == 0); /* no callback inside start */
+    if (rc != MUSTER_OK)
+        return muster_error_set(&strategy->error, rc,
+                                "%s of %zu tensors: %s (types, NULL, alignment, overlap?)",
+                                call->name, call->count, muster_rc_text(rc));
+    strategy->ops_open++;
+    rc = muster_strategy_wait_ops(strategy);
+    return rc != MUSTER_OK && strategy->ops_rc != MUSTER_OK ? rc : strategy->ops_rc;
+}
+
+/* --- Any call --- */
+
+enum muster_rc muster_strategy_run(struct muster_strategy *strategy,
+                                   const struct muster_strategy_call *call)
+{
+    enum muster_rc rc = muster_strategy_check_step(strategy, call->name);
+    bool is_on_device = false;
+
+    if (rc == MUSTER_OK)
+        rc = muster_strategy_enter(strategy, call->name);
+    if (rc != MUSTER_OK)
+        return rc;
+    strategy->has_worked = true;
+    muster_strategy_move_activity(strategy, MUSTER_ACTIVITY_COLLECTIVE);
+    muster_strategy_trace_call(strategy, call);
+    rc = muster_strategy_choose(strategy, call, &is_on_device);
+    if (rc == MUSTER_OK && is_on_device)
+        rc = muster_strategy_run_on_device(strategy, call);
+    else if (rc == MUSTER_OK && (rc = check_reductions(strategy, call)) != MUSTER_OK)
+        strategy->ops_rc = rc;
+    else if (rc == MUSTER_OK && call->bytes_per_pack > 0)
+        rc = run_list_in_seat(strategy, call);
+    else if (rc == MUSTER_OK)
+        rc = muster_strategy_run_in_seat(strategy, call);
+    muster_strategy_move_activity(strategy, MUSTER_ACTIVITY_COMPUTE);
+    muster_strategy_trace_result(strategy, rc);
+    muster_strategy_leave(strategy);
+    return rc;
+}

@@ -1,0 +1,46 @@
+/* Waits in the driver's seat: the loop is turned until something has happened. */
+#include "training/strategy_internal.h"
+
+enum muster_rc muster_strategy_wait(struct muster_strategy *strategy, bool (*is_done)(void *data))
+{
+    enum muster_rc rc;
+
+    if (strategy->is_beginning && strategy->activity.state != MUSTER_ACTIVITY_BEGIN &&
+        !is_done(strategy)) {
+        muster_strategy_move_activity(strategy, MUSTER_ACTIVITY_BEGIN);
+        muster_trace_emit_at(strategy->env, strategy->activity.since_ns, "begin_waited", NULL,
+                             strategy->committed_step, strategy->epoch, 0);
+    }
+    rc = muster_runtime_wait(strategy->runtime, is_done, strategy, UINT64_MAX);
+    (void)rc; /* no deadline, and in the seat: it is done */
+    return strategy->state == MUSTER_STRATEGY_FAILED ? strategy->error.rc : MUSTER_OK;
+}
+
+static bool is_true(void *data)
+{
+    return *(const bool *)data;
+}
+
+/* Without a keeper thread yet (open failed half-way) the loop is turned right here. */
+void muster_strategy_wait_until(struct muster_strategy *strategy, bool *is_gone)
+{
+    if (strategy->runtime != NULL) {
+        enum muster_rc rc = muster_runtime_wait(strategy->runtime, is_true, is_gone, UINT64_MAX);
+        (void)rc; /* no deadline: the node's own one ends the wait */
+        return;
+    }
+    while (!*is_gone)
+        muster_loop_turn(strategy->env->loop, UINT64_MAX);
+}
+
+static bool is_view_settled(void *data)
+{
+    const struct muster_strategy *strategy = data;
+
+    return !muster_strategy_is_member(strategy) || !muster_node_is_changing(strategy->node);
+}
+
+enum muster_rc muster_strategy_wait_view(struct muster_strategy *strategy)
+{
+    return muster_strategy_wait(strategy, is_view_settled);
+}
