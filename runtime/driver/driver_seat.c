@@ -9,7 +9,6 @@
 #include "runtime/driver/driver_seat.h"
 #include "runtime/loop/time_slice.h"
 
-#include <assert.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -166,7 +165,7 @@ void muster_driver_seat_close(struct muster_driver_seat *seat)
 {
     if (seat == NULL)
         return;
-    assert(atomic_load(&seat->holder) == SEAT_BUSY);
+    MUSTER_ASSERT(atomic_load(&seat->holder) == SEAT_BUSY);
     pthread_mutex_lock(&seat->mutex);
     atomic_store(&seat->is_ending, true);
     pthread_cond_signal(&seat->left);

@@ -2,7 +2,6 @@
  * thread may run. */
 #include <muster/runtime.h>
 
-#include <assert.h>
 #include <stdatomic.h>
 #include <stdio.h>
 
@@ -54,7 +53,7 @@ void muster_runtime_close(struct muster_runtime *runtime)
 {
     if (runtime == NULL || runtime->generation != muster_process_generation())
         return;
-    assert(runtime->depth == 0);
+    MUSTER_ASSERT(runtime->depth == 0);
     muster_driver_seat_take(runtime->seat);
     muster_driver_seat_close(runtime->seat);
     while (muster_list_pop(&runtime->program_tasks) != NULL)
@@ -157,7 +156,7 @@ void muster_runtime_leave(struct muster_runtime *runtime)
     if (runtime->generation != muster_process_generation() ||
         atomic_load_explicit(&runtime->owner, memory_order_relaxed) != muster_thread_number())
         return; /* its enter was refused */
-    assert(runtime->depth > 0);
+    MUSTER_ASSERT(runtime->depth > 0);
     if (--runtime->depth > 0)
         return;
     muster_driver_seat_release(runtime->seat);

@@ -1,8 +1,6 @@
 /* What every loop has in common: the calls of loop.h, passed to the implementation's table. */
 #include <muster/loop.h>
 
-#include <limits.h>
-
 uint64_t muster_loop_now_ns(const struct muster_loop *loop)
 {
     return loop->ops->now_ns(loop);
@@ -20,18 +18,6 @@ uint64_t muster_loop_after_ns(const struct muster_loop *loop, uint64_t delay_ns)
     return delay_ns > UINT64_MAX - now_ns ? UINT64_MAX : now_ns + delay_ns;
 }
 
-int muster_loop_wait_ms(const struct muster_loop *loop)
-{
-    uint64_t due_ns = muster_loop_next_due_ns(loop), now_ns = muster_loop_now_ns(loop), wait_ms;
-
-    if (due_ns == UINT64_MAX)
-        return -1;
-    if (due_ns <= now_ns)
-        return 0;
-    wait_ms = (due_ns - now_ns - 1) / MUSTER_NS_PER_MS + 1;
-    return wait_ms < INT_MAX ? (int)wait_ms : INT_MAX;
-}
-
 void muster_timer_init(struct muster_timer *timer, muster_timer_fn *on_expire, void *data)
 {
     *timer = (struct muster_timer){.data = data, .on_expire = on_expire};
@@ -41,6 +27,7 @@ void muster_timer_start(struct muster_timer *timer, struct muster_loop *loop, ui
 {
     uint64_t now_ns = muster_loop_now_ns(loop);
 
+    MUSTER_ASSERT(timer->on_expire != NULL);
     muster_timer_stop(timer);
     timer->due_ns = due_ns < now_ns ? now_ns : due_ns;
     timer->loop = loop;
@@ -71,6 +58,7 @@ void muster_task_init(struct muster_task *task, muster_task_fn *on_run, void *da
 
 void muster_task_post(struct muster_task *task, struct muster_loop *loop)
 {
+    MUSTER_ASSERT(task->on_run != NULL);
     if (!muster_task_is_posted(task))
         loop->ops->task_post(loop, task);
 }
@@ -93,6 +81,7 @@ void muster_loop_stay_awake(struct muster_loop *loop, uint64_t for_ns)
 
 void muster_poller_start(struct muster_poller *poller, struct muster_loop *loop)
 {
+    MUSTER_ASSERT(poller->on_poll != NULL);
     if (poller->loop != NULL)
         return;
     poller->loop = loop;
@@ -129,6 +118,7 @@ enum muster_rc muster_fd_watch_open(struct muster_fd_watch *watch, struct muster
 {
     enum muster_rc rc;
 
+    MUSTER_ASSERT(watch->on_ready != NULL);
     watch->impl = NULL;
     watch->loop = NULL;
     rc = loop->ops->fd_open(loop, watch);
@@ -139,6 +129,7 @@ enum muster_rc muster_fd_watch_open(struct muster_fd_watch *watch, struct muster
 
 void muster_fd_watch_update(struct muster_fd_watch *watch, unsigned wanted)
 {
+    MUSTER_ASSERT((wanted & ~(unsigned)(MUSTER_FD_READ | MUSTER_FD_WRITE)) == 0);
     if (watch->loop == NULL || watch->wanted == wanted)
         return;
     watch->loop->ops->fd_update(watch->loop, watch, wanted);

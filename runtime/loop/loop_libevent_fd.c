@@ -144,12 +144,9 @@ void muster_loop_libevent_on_refused_again(struct muster_timer *timer)
 {
     struct libevent_loop *ours = timer->data;
 
-    for (struct muster_list *node = ours->watches.next; node != &ours->watches; node = node->next) {
-        struct fd_impl *impl = MUSTER_CONTAINER_OF(node, struct fd_impl, node);
-
+    MUSTER_LIST_EACH(&ours->watches, impl, struct fd_impl, node)
         if (impl->is_refused)
             watch_set(ours, impl, impl->watch->wanted);
-    }
 }
 
 void muster_loop_libevent_fd_update(struct muster_loop *loop, struct muster_fd_watch *watch,
@@ -161,8 +158,8 @@ void muster_loop_libevent_fd_update(struct muster_loop *loop, struct muster_fd_w
 /* The mirror is made with all that is watched, or not at all. */
 static void mirror_close(struct libevent_loop *ours)
 {
-    for (struct muster_list *node = ours->watches.next; node != &ours->watches; node = node->next)
-        mirror_remove(ours, MUSTER_CONTAINER_OF(node, struct fd_impl, node));
+    MUSTER_LIST_EACH(&ours->watches, impl, struct fd_impl, node)
+        mirror_remove(ours, impl);
     close(ours->mirror_fd);
     ours->mirror_fd = -1;
 }
@@ -176,9 +173,7 @@ int muster_loop_fd(struct muster_loop *loop)
     ours->mirror_fd = epoll_create1(EPOLL_CLOEXEC);
     if (ours->mirror_fd < 0)
         return -1;
-    for (struct muster_list *node = ours->watches.next; node != &ours->watches; node = node->next) {
-        struct fd_impl *impl = MUSTER_CONTAINER_OF(node, struct fd_impl, node);
-
+    MUSTER_LIST_EACH(&ours->watches, impl, struct fd_impl, node) {
         if (mirror_add(ours, impl, impl->watch->wanted) != MUSTER_OK) {
             mirror_close(ours);
             return -1;

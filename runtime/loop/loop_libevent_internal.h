@@ -20,13 +20,13 @@ struct libevent_loop {
     bool has_foreign_events;
     uint64_t now_ns;
     uint64_t awake_until_ns;  /* before it a turn does not sleep … */
-    uint64_t drowsy_until_ns; /* … but for this time: others want the processor */
-    uint64_t drowsy_ns;
+    uint64_t parked_until_ns; /* … but for this time: others want the processor */
+    uint64_t parked_ns;       /* the length of the last park, for the backoff */
     bool is_background;
     bool has_moved; /* an event of ours has come since this was cleared */
     bool has_skipped_poll;
-    bool
-        is_second; /* the last turn ended because something moved in memory: this one belongs to it */
+    /* The last turn ended because something moved in memory: this one belongs to it. */
+    bool is_second;
     bool was_second; /* never twice in a row: timers */
     struct event tick;
     uint64_t tick_due_ns; /* UINT64_MAX: not armed */
@@ -46,7 +46,7 @@ static inline struct libevent_loop *ours_of(const struct muster_loop *loop)
     return (struct libevent_loop *)(uintptr_t)loop;
 }
 
-/* loop_libevent.c */
+/* loop_libevent_work.c */
 uint64_t muster_loop_libevent_clock_ns(void);
 /** The time at which the loop next has work of its own: 0 with tasks waiting, UINT64_MAX for never. */
 uint64_t muster_loop_libevent_due_ns(const struct libevent_loop *ours);

@@ -1,18 +1,22 @@
 /* Turns of the real loop: what waits for whom, asleep in the poll or awake. */
 #include "runtime/loop/loop_libevent_internal.h"
 
-#include <assert.h>
 #include <sched.h>
 #include <sys/resource.h>
 
 #include <event2/event.h>
 
-/* A yield that comes back so late may have let another thread run … */
+#include "runtime/value/backoff.h"
+
+/* A yield that comes back so late may have let another thread run. */
 #define LATE_NS (2 * MUSTER_NS_PER_US)
-/* … and if it has, the loop sleeps instead for so long, each time twice as long while it happens
- * again and again: once is a passer-by, who shares the processor comes back. */
-#define DROWSY_FIRST_NS (100 * MUSTER_NS_PER_US)
-#define DROWSY_MAX_NS   (10 * MUSTER_NS_PER_MS)
+
+/* If another thread did run, the loop sleeps instead of polling for a while: short at first, because
+ * one late yield may be chance, then longer and longer, because a thread that shares the processor
+ * for good makes every yield late. */
+static const struct muster_backoff park = {.first_ns = 100 * MUSTER_NS_PER_US,
+                                           .max_ns = 10 * MUSTER_NS_PER_MS,
+                                           .growth_permille = 2000};
 
 /* One pass each: EVLOOP_NONBLOCK alone goes on for as long as any descriptor is ready. */
 #define LOOK  (EVLOOP_ONCE | EVLOOP_NONBLOCK)
@@ -33,10 +37,15 @@ static bool may_skip_poll(struct libevent_loop *ours, bool has_run, uint64_t wai
     return ours->has_skipped_poll;
 }
 
+static bool is_parked(const struct libevent_loop *ours, uint64_t now_ns)
+{
+    return now_ns < ours->parked_until_ns;
+}
+
 static bool is_awake(const struct libevent_loop *ours, uint64_t now_ns)
 {
-    return now_ns < ours->awake_until_ns && now_ns >= ours->drowsy_until_ns &&
-           !ours->is_background && !ours->is_joined;
+    return now_ns < ours->awake_until_ns && !is_parked(ours, now_ns) && !ours->is_background &&
+           !ours->is_joined;
 }
 
 /* How often another thread has taken the processor from this one. */
@@ -47,23 +56,18 @@ static long switch_count(void)
     return getrusage(RUSAGE_THREAD, &usage) == 0 ? usage.ru_nivcsw : 0;
 }
 
-static void become_drowsy(struct libevent_loop *ours, uint64_t now_ns)
+static void park_loop(struct libevent_loop *ours, uint64_t now_ns)
 {
-    bool is_again = now_ns < ours->drowsy_until_ns + 2 * ours->drowsy_ns;
-
-    ours->drowsy_ns = is_again ? 2 * ours->drowsy_ns : DROWSY_FIRST_NS;
-    if (ours->drowsy_ns < DROWSY_FIRST_NS)
-        ours->drowsy_ns = DROWSY_FIRST_NS;
-    if (ours->drowsy_ns > DROWSY_MAX_NS)
-        ours->drowsy_ns = DROWSY_MAX_NS;
-    ours->drowsy_until_ns = now_ns + ours->drowsy_ns;
+    if (now_ns >= ours->parked_until_ns + 2 * ours->parked_ns)
+        ours->parked_ns = 0; /* the last time is long past */
+    ours->parked_until_ns = now_ns + muster_backoff_next(&park, &ours->parked_ns, NULL);
 }
 
-/* Instead of sleeping: let others run, and look again. If there are others that need this
- * processor, it is better to sleep, also because the system looks for a free processor
- * for those that it wakes, but leaves those that run where they are. What foreign events do is not
- * seen here, so with them the turn ends after one look. Returns whether the turn is over. */
-static bool look_around(struct libevent_loop *ours, uint64_t until_ns)
+/* Poll the descriptors again and again instead of sleeping, and yield between the polls. If other
+ * threads need this processor, sleeping is better, also because the kernel looks for an idle
+ * processor for a thread that it wakes, but leaves running threads where they are. Foreign events
+ * are not seen here, so with them the turn ends after one poll. Returns whether the turn is over. */
+static bool poll_fds(struct libevent_loop *ours, uint64_t until_ns)
 {
     uint64_t now_ns = ours->now_ns;
     bool is_crowd;
@@ -80,7 +84,7 @@ static bool look_around(struct libevent_loop *ours, uint64_t until_ns)
         sched_yield();
         now_ns = muster_loop_libevent_clock_ns();
         if (!is_crowd && now_ns - before_ns > LATE_NS && switch_count() != switches)
-            become_drowsy(ours, now_ns);
+            park_loop(ours, now_ns);
         ours->is_clock_stale = true;
         event_base_loop(ours->base, LOOK);
         if (ours->has_moved || ours->has_foreign_events || now_ns >= until_ns)
@@ -91,7 +95,7 @@ static bool look_around(struct libevent_loop *ours, uint64_t until_ns)
 
 /* --- Turns that look at memory --- */
 
-static bool look_at_descriptors(struct libevent_loop *ours, int flags)
+static bool check_fds(struct libevent_loop *ours, int flags)
 {
     ours->has_moved = false;
     ours->is_clock_stale = true;
@@ -111,7 +115,7 @@ static void sleep_polling(struct libevent_loop *ours, uint64_t until_ns)
     muster_loop_poll_tell(&ours->poll, true);
     if (!muster_loop_poll_once(&ours->poll)) {
         muster_loop_libevent_arm(ours, wake_ns < until_ns ? wake_ns : until_ns, ours->now_ns);
-        look_at_descriptors(ours, SLEEP);
+        check_fds(ours, SLEEP);
         muster_loop_poll_slept(&ours->poll);
         if (!muster_loop_poll_once(&ours->poll))
             goto awake;
@@ -134,7 +138,7 @@ static void wait_polling(struct libevent_loop *ours, uint64_t until_ns)
         ours->now_ns = now_ns;
         ours->is_second = has_moved && !ours->was_second;
         if (!has_moved && now_ns >= poll->descriptors_due_ns) {
-            has_moved = look_at_descriptors(ours, LOOK);
+            has_moved = check_fds(ours, LOOK);
             now_ns = ours->now_ns;
         }
         if (has_moved)
@@ -162,44 +166,46 @@ static void turn_polling(struct libevent_loop *ours, uint64_t wait_ns, bool has_
     if (!has_run && until_ns > ours->now_ns && !ours->is_stopped)
         wait_polling(ours, until_ns);
     else if (wait_ns == 0 || ours->now_ns >= poll->descriptors_due_ns)
-        look_at_descriptors(ours, LOOK);
+        check_fds(ours, LOOK);
     poll->turn_ns = ours->now_ns;
+}
+
+static void turn_sleeping(struct libevent_loop *ours, uint64_t wait_ns, bool has_run)
+{
+    uint64_t until_ns = muster_loop_libevent_due_ns(ours);
+    int flags = SLEEP;
+
+    if (until_ns > add_saturating(ours->now_ns, wait_ns))
+        until_ns = add_saturating(ours->now_ns, wait_ns);
+    if (has_run || until_ns <= ours->now_ns || ours->is_stopped)
+        flags = LOOK;
+    else if (poll_fds(ours, until_ns))
+        return;
+    else
+        muster_loop_libevent_arm(ours, until_ns, muster_loop_libevent_clock_ns());
+    ours->is_clock_stale = true;
+    event_base_loop(ours->base, flags);
+}
+
+static void run_turn(struct libevent_loop *ours, uint64_t wait_ns)
+{
+    bool has_run = muster_loop_libevent_work(ours);
+
+    if (!muster_loop_poll_is_idle(&ours->poll) && !ours->is_joined)
+        turn_polling(ours, wait_ns, has_run);
+    else if (!may_skip_poll(ours, has_run, wait_ns))
+        turn_sleeping(ours, wait_ns, has_run);
 }
 
 void muster_loop_turn(struct muster_loop *loop, uint64_t wait_ns)
 {
     struct libevent_loop *ours = ours_of(loop);
-    int flags = SLEEP;
-    uint64_t until_ns;
-    bool has_run;
 
-    assert(!ours->is_in_turn);
+    MUSTER_ASSERT(!ours->is_in_turn); /* a callback must not turn its own loop */
     ours->is_in_turn = true;
-    has_run = muster_loop_libevent_work(ours);
-    if (!muster_loop_poll_is_idle(&ours->poll) && !ours->is_joined) {
-        turn_polling(ours, wait_ns, has_run);
-        ours->is_in_turn = false;
-        return;
-    }
-    if (may_skip_poll(ours, has_run, wait_ns)) {
-        ours->is_in_turn = false;
-        return;
-    }
-    until_ns = muster_loop_libevent_due_ns(ours);
-    if (until_ns > add_saturating(ours->now_ns, wait_ns))
-        until_ns = add_saturating(ours->now_ns, wait_ns);
-    if (has_run || until_ns <= ours->now_ns || ours->is_stopped) {
-        flags = LOOK;
-    } else if (look_around(ours, until_ns)) {
-        ours->is_in_turn = false;
-        return;
-    } else {
-        muster_loop_libevent_arm(ours, until_ns, muster_loop_libevent_clock_ns());
-    }
-    ours->is_clock_stale = true;
-    event_base_loop(ours->base, flags);
+    run_turn(ours, wait_ns);
     ours->is_in_turn = false;
-    if (ours->is_joined)
+    if (ours->is_joined) /* the base's owner polls next: the tick must end that poll in time */
         muster_loop_libevent_arm(ours, muster_loop_libevent_due_ns(ours),
                                  muster_loop_libevent_clock_ns());
 }

@@ -44,12 +44,7 @@ void muster_loop_poll_set_crowd(struct muster_loop_poll *poll, uint32_t count)
 
 bool muster_loop_poll_once(struct muster_loop_poll *poll)
 {
-    struct muster_list *next;
-
-    for (struct muster_list *at = poll->pollers.next; at != &poll->pollers; at = next) {
-        struct muster_poller *poller = MUSTER_CONTAINER_OF(at, struct muster_poller, node);
-
-        next = at->next;
+    MUSTER_LIST_EACH_SAFE(&poll->pollers, poller, struct muster_poller, node) {
         if (!poller->on_poll(poller))
             continue;
         /* It may have stopped others, the next one too. It goes last, so that none starves. */
@@ -91,7 +86,7 @@ static bool is_crowded(const struct muster_loop_poll *poll, uint64_t now_ns)
     return muster_loop_poll_is_crowd(poll) || now_ns < poll->crowded_until_ns;
 }
 
-static bool look(struct muster_loop_poll *poll, unsigned count)
+static bool look_often(struct muster_loop_poll *poll, unsigned count)
 {
     for (unsigned i = 0; i < count; i++)
         if (muster_loop_poll_once(poll))
@@ -121,7 +116,7 @@ bool muster_loop_poll_spin(struct muster_loop_poll *poll, uint64_t until_ns,
     for (;;) {
         bool is_in_crowd = is_crowded(poll, now_ns);
 
-        has_moved = look(poll, is_in_crowd ? LOOKS_PER_YIELD : LOOKS_PER_CLOCK);
+        has_moved = look_often(poll, is_in_crowd ? LOOKS_PER_YIELD : LOOKS_PER_CLOCK);
         if (has_moved)
             break;
         if (is_in_crowd || now_ns > poll->moved_ns + CALM_YIELD_NS)
@@ -138,10 +133,7 @@ bool muster_loop_poll_spin(struct muster_loop_poll *poll, uint64_t until_ns,
 
 void muster_loop_poll_tell(struct muster_loop_poll *poll, bool is_asleep)
 {
-    for (struct muster_list *at = poll->pollers.next; at != &poll->pollers; at = at->next) {
-        struct muster_poller *poller = MUSTER_CONTAINER_OF(at, struct muster_poller, node);
-
+    MUSTER_LIST_EACH(&poll->pollers, poller, struct muster_poller, node)
         if (poller->on_sleep != NULL)
             poller->on_sleep(poller, is_asleep);
-    }
 }

@@ -2,8 +2,6 @@
  * previous sibling or, for a first child, the parent; the root has prev NULL. */
 #include "runtime/loop/timer_queue.h"
 
-#include <assert.h>
-
 static bool is_before(const struct muster_timer *a, const struct muster_timer *b)
 {
     if (a->due_ns != b->due_ns)
@@ -12,7 +10,7 @@ static bool is_before(const struct muster_timer *a, const struct muster_timer *b
 }
 
 /** The winner of two roots, with the loser as its first child. Either may be NULL. */
-static struct muster_timer *meld(struct muster_timer *a, struct muster_timer *b)
+static struct muster_timer *timer_meld(struct muster_timer *a, struct muster_timer *b)
 {
     struct muster_timer *loser;
 
@@ -33,7 +31,7 @@ static struct muster_timer *meld(struct muster_timer *a, struct muster_timer *b)
     return a;
 }
 
-static void detach(struct muster_timer *timer)
+static void timer_detach(struct muster_timer *timer)
 {
     timer->prev = NULL;
     timer->next = NULL;
@@ -50,18 +48,18 @@ static struct muster_timer *meld_siblings(struct muster_timer *first)
         struct muster_timer *b = a->next;
 
         first = b == NULL ? NULL : b->next;
-        detach(a);
+        timer_detach(a);
         if (b != NULL)
-            detach(b);
-        a = meld(a, b);
+            timer_detach(b);
+        a = timer_meld(a, b);
         a->next = pairs;
         pairs = a;
     }
     while (pairs != NULL) {
         struct muster_timer *rest = pairs->next;
 
-        detach(pairs);
-        root = meld(root, pairs);
+        timer_detach(pairs);
+        root = timer_meld(root, pairs);
         pairs = rest;
     }
     return root;
@@ -76,8 +74,8 @@ void muster_timer_queue_insert(struct muster_timer_queue *queue, struct muster_t
 {
     timer->start_order = queue->next_order++;
     timer->child = NULL;
-    detach(timer);
-    queue->root = meld(queue->root, timer);
+    timer_detach(timer);
+    queue->root = timer_meld(queue->root, timer);
 }
 
 void muster_timer_queue_remove(struct muster_timer_queue *queue, struct muster_timer *timer)
@@ -89,15 +87,15 @@ void muster_timer_queue_remove(struct muster_timer_queue *queue, struct muster_t
         queue->root = rest;
         return;
     }
-    assert(timer->prev != NULL);
+    MUSTER_ASSERT(timer->prev != NULL); /* else it is in no queue, or in another */
     if (timer->prev->child == timer)
         timer->prev->child = timer->next;
     else
         timer->prev->next = timer->next;
     if (timer->next != NULL)
         timer->next->prev = timer->prev;
-    detach(timer);
-    queue->root = meld(queue->root, rest);
+    timer_detach(timer);
+    queue->root = timer_meld(queue->root, rest);
 }
 
 struct muster_timer *muster_timer_queue_first(const struct muster_timer_queue *queue)

@@ -1,7 +1,6 @@
 /* Reading a command line and the environment by an option table. */
 #include <muster/options.h>
 
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -260,7 +259,7 @@ enum muster_rc muster_options_parse(const struct muster_options *options, struct
     };
     enum muster_rc rc = store_defaults(&reader, vars);
 
-    assert(options->row_count <= ROWS_MAX);
+    MUSTER_ASSERT(options->row_count <= ROWS_MAX);
     if (rc != MUSTER_OK)
         return rc;
     rc = read_arguments(&reader);

@@ -3,7 +3,6 @@
 #include <muster/env.h>
 #include <muster/trace.h>
 
-#include <assert.h>
 #include <stdatomic.h>
 
 #include "runtime/report/trace_text.h"
@@ -171,7 +170,7 @@ const struct muster_trace_event *muster_trace_at(const struct muster_trace *trac
 {
     size_t rare = rare_before(trace, index), often = index - rare;
 
-    assert(index < muster_trace_count(trace));
+    MUSTER_ASSERT(index < muster_trace_count(trace));
     if (often == ring_count(&trace->often) ||
         (rare < ring_count(&trace->rare) &&
          ring_at(&trace->rare, rare)->number < ring_at(&trace->often, often)->number))

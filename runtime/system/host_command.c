@@ -11,13 +11,15 @@
 #include <unistd.h>
 
 #include "runtime/loop/deadline.h"
+#include "runtime/value/backoff.h"
 
 #define READ_STEP_BYTES   4096u
-#define REAP_WAIT_MIN_NS  MUSTER_NS_PER_MS
-#define REAP_WAIT_MAX_NS  (50 * MUSTER_NS_PER_MS)
 #define EXIT_SIGNAL_FIRST 128
 
 extern char **environ;
+
+static const struct muster_backoff reap = {
+    .first_ns = MUSTER_NS_PER_MS, .max_ns = 64 * MUSTER_NS_PER_MS, .growth_permille = 2000};
 
 struct run {
     struct muster_command *command;
@@ -41,11 +43,12 @@ static void stop_reading(struct run *run)
     run->output.fd = -1;
 }
 
-static void finish(struct run *run, const siginfo_t *info)
+static void run_finish(struct run *run, const siginfo_t *info)
 {
     struct muster_command *command = run->command;
     enum muster_rc rc = run->rc;
 
+    MUSTER_ASSERT(command->impl == run); /* done fires once */
     muster_timer_stop(&run->deadline);
     command->impl = NULL;
     command->exit_status =
@@ -69,12 +72,12 @@ static void on_reap(struct muster_timer *timer)
     if (waitid(P_PID, (id_t)run->pid, &info, WEXITED | WNOHANG) != 0 && errno == ECHILD)
         info = (siginfo_t){.si_pid = run->pid, .si_code = CLD_EXITED};
     if (info.si_pid != 0) {
-        finish(run, &info);
+        run_finish(run, &info);
         return;
     }
-    muster_timer_start(timer, run->loop, muster_loop_after_ns(run->loop, run->reap_wait_ns));
-    if (run->reap_wait_ns < REAP_WAIT_MAX_NS)
-        run->reap_wait_ns *= 2;
+    muster_timer_start(
+        timer, run->loop,
+        muster_loop_after_ns(run->loop, muster_backoff_next(&reap, &run->reap_wait_ns, NULL)));
 }
 
 static void begin_reaping(struct run *run)
@@ -83,7 +86,7 @@ static void begin_reaping(struct run *run)
     muster_timer_start(&run->reaper, run->loop, muster_loop_now_ns(run->loop));
 }
 
-static void give_up(struct run *run, enum muster_rc rc)
+static void run_kill(struct run *run, enum muster_rc rc)
 {
     if (run->rc != MUSTER_OK)
         return;
@@ -94,16 +97,16 @@ static void give_up(struct run *run, enum muster_rc rc)
 
 static void on_deadline(struct muster_timer *timer)
 {
-    give_up(timer->data, MUSTER_DEADLINE_EXCEEDED);
+    run_kill(timer->data, MUSTER_DEADLINE_EXCEEDED);
 }
 
 /* Room for a step and a NUL. */
-static bool reserve(struct run *run)
+static bool run_reserve(struct run *run)
 {
     char *grown = muster_mem_realloc(run->mem, run->text, run->text_bytes + READ_STEP_BYTES + 1);
 
     if (grown == NULL || run->text_bytes > MUSTER_COMMAND_OUTPUT_BYTES_MAX)
-        give_up(run, MUSTER_RESOURCE_EXHAUSTED);
+        run_kill(run, MUSTER_RESOURCE_EXHAUSTED);
     if (grown != NULL)
         run->text = grown;
     return run->rc == MUSTER_OK;
@@ -115,13 +118,13 @@ static void on_output(struct muster_fd_watch *watch, unsigned ready)
     ssize_t got;
 
     (void)ready;
-    if (!reserve(run))
+    if (!run_reserve(run))
         return;
     got = read(watch->fd, run->text + run->text_bytes, READ_STEP_BYTES);
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (got < 0) {
-        give_up(run, muster_rc_from_errno(errno));
+        run_kill(run, muster_rc_from_errno(errno));
         return;
     }
     run->text_bytes += (size_t)got;
@@ -159,7 +162,7 @@ static int spawn_with(pid_t *ret_pid, int output, const char *const *argv)
 }
 
 /* On success run->output.fd is the end to read from. */
-static enum muster_rc spawn(struct run *run)
+static enum muster_rc run_spawn(struct run *run)
 {
     int fds[2];
     int sys;
@@ -196,11 +199,10 @@ enum muster_rc muster_host_command_start(struct muster_command *command, struct 
         .mem = mem,
         .loop = loop,
         .output = {.data = run, .on_ready = on_output, .fd = -1, .wanted = MUSTER_FD_READ},
-        .reap_wait_ns = REAP_WAIT_MIN_NS,
     };
     muster_timer_init(&run->deadline, on_deadline, run);
     muster_timer_init(&run->reaper, on_reap, run);
-    rc = spawn(run);
+    rc = run_spawn(run);
     if (rc != MUSTER_OK) {
         muster_mem_free(mem, run);
         return rc;
@@ -209,12 +211,12 @@ enum muster_rc muster_host_command_start(struct muster_command *command, struct 
     muster_timer_start(&run->deadline, loop, command->deadline_ns);
     rc = muster_fd_watch_open(&run->output, loop);
     if (rc != MUSTER_OK)
-        give_up(run, rc);
+        run_kill(run, rc);
     return MUSTER_OK;
 }
 
 void muster_host_command_cancel(struct muster_command *command)
 {
     if (command->impl != NULL)
-        give_up(command->impl, MUSTER_CANCELLED);
+        run_kill(command->impl, MUSTER_CANCELLED);
 }

@@ -116,6 +116,7 @@ void muster_shared_memory_close(struct muster_shared_memory *shared)
 {
     if (shared->memory == NULL)
         return;
+    MUSTER_ASSERT(shared->fd >= 0 && shared->bytes > 0);
     munmap(shared->memory, shared->bytes);
     close(shared->fd);
     shared->memory = NULL;
@@ -180,7 +181,7 @@ static bool is_descriptor_spare(int fd)
            (rlim_t)fd < limit.rlim_cur - limit.rlim_cur / 4;
 }
 
-static void insert(struct muster_shares *shares, struct muster_share *share)
+static void shares_insert(struct muster_shares *shares, struct muster_share *share)
 {
     size_t at = position_of(shares, (uintptr_t)share->shared.memory);
 
@@ -213,14 +214,9 @@ enum muster_rc muster_share_new(struct muster_shares *shares, size_t bytes,
     }
     muster_shared_memory_commit(&share->shared);
     share->number = ++shares->number_last;
-    insert(shares, share);
-    for (struct muster_list *node = shares->listeners.next; node != &shares->listeners;
-         node = node->next) {
-        struct muster_share_listener *listener =
-            MUSTER_CONTAINER_OF(node, struct muster_share_listener, node);
-
+    shares_insert(shares, share);
+    MUSTER_LIST_EACH(&shares->listeners, listener, struct muster_share_listener, node)
         listener->on_new(listener->data, share);
-    }
     *ret_share = share;
     return MUSTER_OK;
 }
@@ -231,14 +227,10 @@ void muster_share_free(struct muster_shares *shares, struct muster_share *share)
 
     if (share == NULL)
         return;
-    for (struct muster_list *node = shares->listeners.next; node != &shares->listeners;
-         node = node->next) {
-        struct muster_share_listener *listener =
-            MUSTER_CONTAINER_OF(node, struct muster_share_listener, node);
-
+    MUSTER_LIST_EACH(&shares->listeners, listener, struct muster_share_listener, node)
         listener->on_free(listener->data, share);
-    }
     at = position_of(shares, (uintptr_t)share->shared.memory);
+    MUSTER_ASSERT(at < shares->count && shares->sorted[at] == share);
     shares->count--;
     memmove(&shares->sorted[at], &shares->sorted[at + 1],
             (shares->count - at) * sizeof(struct muster_share *));

@@ -2,7 +2,6 @@
 #include "runtime/system/host_command.h"
 #include "runtime/system/host_share.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -190,7 +189,7 @@ void muster_host_system_close(struct muster_host *host)
 {
     if (host == NULL)
         return;
-    assert(muster_list_is_empty(&ours_of(host)->watches));
+    MUSTER_ASSERT(muster_list_is_empty(&ours_of(host)->watches));
     muster_shares_fini(&ours_of(host)->shares);
     muster_mem_free(ours_of(host)->mem, ours_of(host));
 }

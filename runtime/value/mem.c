@@ -1,7 +1,6 @@
 /* Allocators: the C library's heap, and one that counts and limits what it hands out. */
 #include <muster/mem.h>
 
-#include <assert.h>
 #include <stdalign.h>
 #include <stdlib.h>
 #include <string.h>
@@ -127,7 +126,7 @@ void muster_mem_limited_init(struct muster_mem_limited *limited, struct muster_m
 
 size_t muster_mem_limited_fini(struct muster_mem_limited *limited)
 {
-    assert(limited->base != NULL);
+    MUSTER_ASSERT(limited->base != NULL);
     limited->base = NULL;
     return limited->block_count;
 }

@@ -1,7 +1,6 @@
 /* An allocator that keeps freed blocks, by class of size. */
 #include <muster/mem.h>
 
-#include <assert.h>
 #include <stdalign.h>
 #include <string.h>
 
@@ -187,7 +186,7 @@ void muster_mem_pool_trim(struct muster_mem_pool *pool)
             muster_mem_free(pool->base, block);
         }
     }
-    assert(pool->kept_bytes == 0);
+    MUSTER_ASSERT(pool->kept_bytes == 0);
 }
 
 void muster_mem_pool_fini(struct muster_mem_pool *pool)

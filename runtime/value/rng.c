@@ -1,7 +1,6 @@
 /* Random numbers: what every generator offers, and the seeded one. */
 #include <muster/env.h>
 
-#include <assert.h>
 #include <string.h>
 
 __extension__ typedef unsigned __int128 u128;
@@ -17,7 +16,7 @@ uint64_t muster_rng_below(struct muster_rng *rng, uint64_t bound)
     u128 product;
     uint64_t remainder;
 
-    assert(bound > 0);
+    MUSTER_ASSERT(bound > 0);
     remainder = (0 - bound) % bound;
     do {
         product = (u128)muster_rng_next(rng) * bound;

@@ -244,12 +244,18 @@ static void hints_go_to_the_loop_that_takes_them(void **state)
     assert_false(muster_loop_is_crowded(&noting->loop));
 }
 
+static bool never_moves(struct muster_poller *poller)
+{
+    (void)poller;
+    return false;
+}
+
 static void a_poller_is_started_once(void **state)
 {
     (void)state;
     for (unsigned has_all = 0; has_all < 2; has_all++) {
         struct noting_loop *noting = noting_open(has_all != 0);
-        struct muster_poller poller = {.data = NULL};
+        struct muster_poller poller = {.on_poll = never_moves};
 
         muster_poller_stop(&poller); /* it has never been started */
         for (unsigned i = 0; i < 2; i++) {
@@ -266,6 +272,12 @@ static void a_poller_is_started_once(void **state)
     }
 }
 
+static void never_ready(struct muster_fd_watch *watch, unsigned ready)
+{
+    (void)watch;
+    (void)ready;
+}
+
 static void only_an_open_watch_is_updated_and_closed(void **state)
 {
     static const enum muster_rc rows[] = {MUSTER_OK, MUSTER_RESOURCE_EXHAUSTED};
@@ -274,7 +286,8 @@ static void only_an_open_watch_is_updated_and_closed(void **state)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct noting_loop *noting = noting_open(true);
         bool is_open = rows[i] == MUSTER_OK;
-        struct muster_fd_watch watch = {.wanted = MUSTER_FD_READ,
+        struct muster_fd_watch watch = {.on_ready = never_ready,
+                                        .wanted = MUSTER_FD_READ,
                                         .loop = &noting->loop, /* left from an earlier use */
                                         .impl = noting};
 

@@ -242,28 +242,28 @@ static void who_expects_something_looks_instead_of_sleeping(void **state)
 static void who_takes_the_processor_from_others_sleeps_for_a_while(void **state)
 {
     /* Each time twice as long while it happens again and again, up to 10 ms. */
-    static const unsigned drowsy_us[] = {100, 200, 400, 800, 1600, 3200, 6400, 10000, 10000};
+    static const unsigned parked_us[] = {100, 200, 400, 800, 1600, 3200, 6400, 10000, 10000};
     struct libevent_loop *loop = machine.loop;
 
     (void)state;
     machine.sleep_ns = US;
     machine.yield_ns = 2 * US + 1;
     muster_loop_stay_awake(test.env.loop, UINT64_MAX);
-    for (size_t i = 0; i < sizeof(drowsy_us) / sizeof(drowsy_us[0]); i++) {
+    for (size_t i = 0; i < sizeof(parked_us) / sizeof(parked_us[0]); i++) {
         machine.switches = 1;
         turn(UINT64_MAX, "uyuLS");
-        assert_int_equal(loop->drowsy_until_ns + US - machine.now_ns, drowsy_us[i] * US);
-        machine.now_ns = loop->drowsy_until_ns - 1;
+        assert_int_equal(loop->parked_until_ns + US - machine.now_ns, parked_us[i] * US);
+        machine.now_ns = loop->parked_until_ns - 1;
         turn(UINT64_MAX, "S");
-        machine.now_ns = loop->drowsy_until_ns;
+        machine.now_ns = loop->parked_until_ns;
         machine.switches = 0;
         turn(3 * US, "uyuLyuL"); /* back late, but nobody has run */
-        machine.now_ns = loop->drowsy_until_ns + 2 * loop->drowsy_ns - machine.yield_ns - 1;
+        machine.now_ns = loop->parked_until_ns + 2 * loop->parked_ns - machine.yield_ns - 1;
     }
     machine.now_ns += 1; /* not again, but anew */
     machine.switches = 1;
     turn(UINT64_MAX, "uyuLS");
-    assert_int_equal(loop->drowsy_ns, 100 * US);
+    assert_int_equal(loop->parked_ns, 100 * US);
 }
 
 static void who_cannot_tell_whether_others_have_run_stays_awake(void **state)
