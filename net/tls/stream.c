@@ -5,8 +5,9 @@
 #define TURN_RECEIVES_MAX 64
 #define CONTROL_BURST     64 /* KeyUpdates and tickets after the handshake; one costs 0.1 ms */
 #define CONTROL_PER_S     1
-#define LEAVE_NS          MUSTER_NS_PER_S
 #define DRAIN_BYTES_MAX   (64u << 10)
+
+static void stream_drive(struct muster_tls_stream *tls_stream);
 
 /* Receiving. */
 
@@ -45,7 +46,7 @@ static void break_off(struct muster_tls_stream *tls_stream)
     tls_stream->receive = MUSTER_TLS_RECEIVE_FAILED;
     if (tls_stream->error.rc == MUSTER_OK)
         (void)muster_error_set(&tls_stream->error, MUSTER_UNAVAILABLE,
-                               tls_stream->is_inner_eof
+                               tls_stream->inner_state == MUSTER_TLS_INNER_ENDED
                                    ? "the connection was cut off: no close_notify came before its "
                                      "end"
                                    : "connection lost");
@@ -65,7 +66,7 @@ static size_t decrypt(struct muster_tls_stream *tls_stream, uint8_t *buffer, siz
             bytes += count;
             break;
         case MUSTER_TLS_HUNGRY:
-            if (tls_stream->is_inner_over && tls_stream->turn_left > 0)
+            if (muster_tls_stream_is_inner_over(tls_stream) && tls_stream->turn_left > 0)
                 break_off(tls_stream);
             return bytes;
         case MUSTER_TLS_ENDED:
@@ -128,18 +129,17 @@ static void on_inner_read(struct muster_stream_read *inner_read, enum muster_rc 
     tls_stream->wait_count = inner_read->bytes_done;
     tls_stream->may_have_more = inner_read->bytes_done == sizeof(tls_stream->wait);
     if (rc != MUSTER_OK) {
-        tls_stream->is_inner_over = true;
-        tls_stream->is_inner_eof = inner_read->is_eof;
+        tls_stream->inner_state =
+            inner_read->is_eof ? MUSTER_TLS_INNER_ENDED : MUSTER_TLS_INNER_LOST;
     }
-    muster_tls_stream_drive(tls_stream);
+    stream_drive(tls_stream);
 }
 
 static bool is_hungry(const struct muster_tls_stream *tls_stream)
 {
-    if (tls_stream->life == MUSTER_TLS_SHAKING)
-        return !tls_stream->is_shaken;
-    return tls_stream->life == MUSTER_TLS_OPEN && tls_stream->read != NULL &&
-           tls_stream->receive == MUSTER_TLS_RECEIVE_OPEN;
+    return tls_stream->life == MUSTER_TLS_SHAKING ||
+           (tls_stream->life == MUSTER_TLS_OPEN && tls_stream->read != NULL &&
+            tls_stream->receive == MUSTER_TLS_RECEIVE_OPEN);
 }
 
 static void await_bytes(struct muster_tls_stream *tls_stream)
@@ -151,27 +151,16 @@ static void await_bytes(struct muster_tls_stream *tls_stream)
         muster_tls_stream_schedule(tls_stream);
         return;
     }
-    if (tls_stream->is_inner_over)
+    if (muster_tls_stream_is_inner_over(tls_stream))
         return;
     tls_stream->inner_read.data = tls_stream;
     tls_stream->is_reading =
         muster_stream_receive_into(&tls_stream->inner_read, tls_stream->inner, tls_stream->wait, 1,
                                    sizeof(tls_stream->wait), on_inner_read) == MUSTER_OK;
     if (!tls_stream->is_reading) {
-        tls_stream->is_inner_over = true;
+        tls_stream->inner_state = MUSTER_TLS_INNER_LOST;
         muster_tls_stream_schedule(tls_stream);
     }
-}
-
-/* What was awaited stays in `wait` for the next read. */
-static void recall_inner_read(struct muster_tls_stream *tls_stream)
-{
-    if (!tls_stream->is_reading)
-        return;
-    tls_stream->is_reading = false;
-    tls_stream->wait_at = 0;
-    tls_stream->wait_count =
-        muster_stream_receive_recall(&tls_stream->inner_read, tls_stream->inner);
 }
 
 /* Ending. */
@@ -206,7 +195,7 @@ static void close_inner(struct muster_tls_stream *tls_stream)
 {
     if (tls_stream->life == MUSTER_TLS_CLOSING)
         return;
-    tls_stream->life = MUSTER_TLS_CLOSING;
+    muster_tls_stream_move(tls_stream, MUSTER_TLS_CLOSING);
     muster_timer_stop(&tls_stream->timer);
     muster_task_cancel(&tls_stream->task);
     if (!tls_stream->has_send_failed)
@@ -219,31 +208,10 @@ static void on_timer(struct muster_timer *timer)
 {
     struct muster_tls_stream *tls_stream = timer->data;
 
-    if (tls_stream->life == MUSTER_TLS_SHAKING)
+    if (tls_stream->life < MUSTER_TLS_OPEN)
         muster_tls_handshake_expire(tls_stream);
     else
         close_inner(tls_stream);
-}
-
-void muster_tls_stream_leave(struct muster_tls_stream *tls_stream)
-{
-    struct muster_loop *loop = tls_stream->tls->env->loop;
-
-    recall_inner_read(tls_stream);
-    tls_stream->life = MUSTER_TLS_LEAVING;
-    muster_timer_start(&tls_stream->timer, loop, muster_loop_after_ns(loop, LEAVE_NS));
-    muster_tls_stream_schedule(tls_stream);
-}
-
-void muster_tls_stream_fail(struct muster_tls_stream *tls_stream, const struct muster_error *error)
-{
-    if (tls_stream->error.rc == MUSTER_OK)
-        tls_stream->error = *error;
-    if (tls_stream->receive == MUSTER_TLS_RECEIVE_OPEN)
-        tls_stream->receive = MUSTER_TLS_RECEIVE_FAILED;
-    tls_stream->has_send_failed = true;
-    if (tls_stream->life < MUSTER_TLS_CLOSING)
-        muster_tls_stream_schedule(tls_stream);
 }
 
 static void cancel_requests(struct muster_tls_stream *tls_stream)
@@ -255,24 +223,29 @@ static void cancel_requests(struct muster_tls_stream *tls_stream)
 
 /* Driving. */
 
-void muster_tls_stream_schedule(struct muster_tls_stream *tls_stream)
+static void on_inner_written(struct muster_stream_write *inner_write, enum muster_rc rc)
 {
-    muster_task_post(&tls_stream->task, tls_stream->tls->env->loop);
+    struct muster_tls_stream *tls_stream = inner_write->data;
+
+    muster_tls_stream_batch_done(tls_stream, rc);
+    if (tls_stream->life != MUSTER_TLS_CLOSING)
+        stream_drive(tls_stream);
 }
 
-void muster_tls_stream_drive(struct muster_tls_stream *tls_stream)
+/* Do what can be done now: the entry from the loop and from the inner stream. */
+static void stream_drive(struct muster_tls_stream *tls_stream)
 {
     bool is_leaving = tls_stream->life == MUSTER_TLS_LEAVING;
 
     tls_stream->turn_left = TURN_BYTES_MAX;
     if (is_leaving)
         cancel_requests(tls_stream);
-    if (tls_stream->life == MUSTER_TLS_SHAKING)
+    if (tls_stream->life < MUSTER_TLS_OPEN)
         muster_tls_handshake_drive(tls_stream);
-    tls_stream->is_receiving = tls_stream->is_flush_due = true;
+    tls_stream->is_in_turn = true;
     receive_some(tls_stream);
-    tls_stream->is_receiving = tls_stream->is_flush_due = false;
-    muster_tls_stream_flush(tls_stream);
+    tls_stream->is_in_turn = false;
+    muster_tls_stream_flush(tls_stream, on_inner_written);
     muster_tls_stream_run_finished(tls_stream);
     await_bytes(tls_stream);
     if (is_leaving && !(tls_stream->is_writing && tls_stream->has_last_words))
@@ -281,7 +254,7 @@ void muster_tls_stream_drive(struct muster_tls_stream *tls_stream)
 
 static void on_task(struct muster_task *task)
 {
-    muster_tls_stream_drive(task->data);
+    stream_drive(task->data);
 }
 
 /* The operations of a stream. */
@@ -295,7 +268,7 @@ static enum muster_rc tls_receive(struct muster_stream *stream, struct muster_st
     read->bytes_done =
         muster_stream_unread_take(&tls_stream->unread, read->buffer, read->bytes_max);
     tls_stream->read = read;
-    if (!tls_stream->is_receiving)
+    if (!tls_stream->is_in_turn)
         muster_tls_stream_schedule(tls_stream);
     return MUSTER_OK;
 }
@@ -307,7 +280,7 @@ static void tls_cancel_read(struct muster_stream *stream, struct muster_stream_r
     if (tls_stream->read != read)
         return;
     tls_stream->read = NULL;
-    recall_inner_read(tls_stream);
+    muster_tls_stream_recall_read(tls_stream);
 }
 
 static void tls_shutdown(struct muster_stream *stream)
@@ -316,7 +289,8 @@ static void tls_shutdown(struct muster_stream *stream)
 
     if (tls_stream->life != MUSTER_TLS_OPEN)
         return;
-    tls_stream->is_shut = true;
+    if (tls_stream->send == MUSTER_TLS_SEND_OPEN)
+        muster_tls_stream_move_send(tls_stream, MUSTER_TLS_SEND_SHUT);
     muster_tls_stream_schedule(tls_stream);
 }
 
@@ -326,8 +300,8 @@ static void tls_close(struct muster_stream *stream, muster_stream_close_fn *clos
 
     assert(tls_stream->life == MUSTER_TLS_OPEN);
     tls_stream->closed = closed;
-    if (!tls_stream->has_send_failed && !tls_stream->is_end_sent && !tls_stream->is_writing &&
-        muster_list_is_empty(&tls_stream->writes)) {
+    if (!tls_stream->has_send_failed && tls_stream->send < MUSTER_TLS_SEND_ENDED &&
+        !tls_stream->is_writing && muster_list_is_empty(&tls_stream->writes)) {
         muster_tls_engine_end(tls_stream->engine);
         tls_stream->has_last_words = true;
     }
@@ -409,23 +383,9 @@ static void stream_init(struct muster_tls_stream *tls_stream, struct muster_tls 
     muster_timer_init(&tls_stream->timer, on_timer, tls_stream);
 }
 
-void muster_tls_stream_free(struct muster_tls_stream *tls_stream)
-{
-    struct muster_tls *tls = tls_stream->tls;
-    struct muster_mem *mem = tls->env->mem;
-
-    muster_timer_stop(&tls_stream->timer);
-    muster_task_cancel(&tls_stream->task);
-    muster_tls_engine_close(tls_stream->engine);
-    muster_mem_free(mem, tls_stream->filling.bytes);
-    muster_mem_free(mem, tls_stream->sending.bytes);
-    muster_mem_free(mem, tls_stream);
-    muster_tls_close(tls);
-}
-
-enum muster_rc muster_tls_stream_new(struct muster_tls *tls, struct muster_stream *inner,
-                                     const struct muster_tls_handshake_options *options,
-                                     struct muster_tls_stream **ret_tls_stream)
+static enum muster_rc stream_new(struct muster_tls *tls, struct muster_stream *inner,
+                                 const struct muster_tls_handshake_options *options,
+                                 struct muster_tls_stream **ret_tls_stream)
 {
     struct muster_tls_stream *tls_stream =
         muster_mem_alloc_zero(tls->env->mem, 1, sizeof(*tls_stream));
@@ -455,6 +415,31 @@ enum muster_rc muster_tls_stream_new(struct muster_tls *tls, struct muster_strea
         return rc;
     }
     *ret_tls_stream = tls_stream;
+    return MUSTER_OK;
+}
+
+enum muster_rc muster_tls_handshake_start(struct muster_tls_handshake *handshake,
+                                          struct muster_tls *tls, struct muster_stream *inner,
+                                          const struct muster_tls_handshake_options *options,
+                                          uint64_t deadline_ns, muster_tls_handshake_fn *done)
+{
+    struct muster_tls_stream *tls_stream = NULL;
+    enum muster_rc rc = MUSTER_FAILED_PRECONDITION;
+
+    if (!options->is_server || muster_tls_context_has_cert(tls->context))
+        rc = stream_new(tls, inner, options, &tls_stream);
+    if (rc != MUSTER_OK) {
+        muster_stream_close(inner, NULL);
+        return rc;
+    }
+    handshake->stream = NULL;
+    handshake->is_unheard = false;
+    handshake->error = (struct muster_error){.rc = MUSTER_OK};
+    handshake->done = done;
+    handshake->tls_stream = tls_stream;
+    tls_stream->handshake = handshake;
+    muster_timer_start(&tls_stream->timer, tls->env->loop, deadline_ns);
+    muster_tls_stream_schedule(tls_stream);
     return MUSTER_OK;
 }
 

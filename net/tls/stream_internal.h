@@ -16,10 +16,33 @@ enum muster_tls_receive {
 };
 
 enum muster_tls_life {
-    MUSTER_TLS_SHAKING, /* the handshake is under way; nobody has the stream */
+    MUSTER_TLS_SHAKING, /* the handshake is under way; no owner has the stream */
+    MUSTER_TLS_SHAKEN,  /* the handshake is done; its last bytes (a server's tickets) are leaving */
     MUSTER_TLS_OPEN,
     MUSTER_TLS_LEAVING, /* the last bytes (alert, close_notify) are on their way */
     MUSTER_TLS_CLOSING, /* the inner stream closes */
+};
+
+/** What the owner's shutdown has come to; only goes forward, by one. */
+enum muster_tls_send {
+    MUSTER_TLS_SEND_OPEN,
+    MUSTER_TLS_SEND_SHUT,  /* asked for: close_notify follows what is queued */
+    MUSTER_TLS_SEND_ENDED, /* close_notify is encrypted */
+    MUSTER_TLS_SEND_INNER_SHUT,
+};
+
+/** The rest of a write that was recalled when it was partly encrypted: nothing may come before it. */
+enum muster_tls_rest {
+    MUSTER_TLS_REST_NONE,
+    MUSTER_TLS_REST_DUE,   /* the owner has to submit it */
+    MUSTER_TLS_REST_FIRST, /* it is the first of `writes` */
+};
+
+/** What the inner stream still gives. */
+enum muster_tls_inner {
+    MUSTER_TLS_INNER_OPEN,
+    MUSTER_TLS_INNER_ENDED, /* the peer's FIN */
+    MUSTER_TLS_INNER_LOST,
 };
 
 /** Bytes for the peer: one batch is the inner stream's, the next is being filled. */
@@ -36,8 +59,8 @@ struct muster_tls_stream {
     struct muster_task task;
     struct muster_timer timer; /* the handshake's deadline, then the time to leave */
     enum muster_tls_life life;
+    bool is_in_turn; /* reads and writes are looked after later in this entry from the loop */
     struct muster_error error;
-    bool is_shaken;                         /* all but its last bytes are out */
     struct muster_tls_handshake *handshake; /* NULL once it is done */
     enum muster_rc handshake_rc;            /* how it ends when the inner stream is closed */
     muster_stream_close_fn *closed;
@@ -46,10 +69,10 @@ struct muster_tls_stream {
     struct muster_list writes;   /* only the first may be partly encrypted */
     struct muster_list finished; /* encrypted or failed; their callbacks are due */
     size_t first_iov, first_offset;
-    bool is_rest_due, is_rest; /* the rest of a recalled write must come; is first */
-    bool is_shut, is_end_sent, is_inner_shut, has_send_failed;
+    enum muster_tls_send send;
+    enum muster_tls_rest rest;
+    bool has_send_failed;
     bool has_last_words; /* an alert or close_notify that should still reach the peer */
-    bool is_flush_due;   /* later in this entry from the loop */
     struct muster_tls_batch filling, sending;
     uint32_t batches_done;
     struct muster_stream_write inner_write;
@@ -59,10 +82,10 @@ struct muster_tls_stream {
     /* receiving */
     enum muster_tls_receive receive;
     struct muster_stream_read *read;
-    bool is_receiving; /* the open read is looked after in this entry from the loop */
     struct muster_stream_unread unread;
     struct muster_stream_read inner_read;
-    bool is_reading, is_inner_over, is_inner_eof;
+    bool is_reading;
+    enum muster_tls_inner inner_state;
     size_t turn_left;   /* that may be taken from the inner stream before others have their turn */
     bool may_have_more; /* the inner stream may hold bytes that can be taken now */
     struct muster_h2_bucket controls;
@@ -75,16 +98,20 @@ static inline struct muster_tls_stream *muster_tls_stream_of(const struct muster
     return MUSTER_CONTAINER_OF(stream, struct muster_tls_stream, stream);
 }
 
-/* net/tls/stream.c */
+static inline bool muster_tls_stream_is_inner_over(const struct muster_tls_stream *tls_stream)
+{
+    return tls_stream->inner_state != MUSTER_TLS_INNER_OPEN;
+}
 
-/** Gives. Does not take inner when it fails. */
-MUSTER_MUST_CHECK enum muster_rc muster_tls_stream_new(
-    struct muster_tls *tls, struct muster_stream *inner,
-    const struct muster_tls_handshake_options *options, struct muster_tls_stream **ret_tls_stream);
+/* net/tls/stream_core.c */
+
+void muster_tls_stream_move(struct muster_tls_stream *tls_stream, enum muster_tls_life life);
+void muster_tls_stream_move_send(struct muster_tls_stream *tls_stream, enum muster_tls_send send);
 void muster_tls_stream_free(struct muster_tls_stream *tls_stream);
+/** The loop drives the stream in its next turn. */
 void muster_tls_stream_schedule(struct muster_tls_stream *tls_stream);
-/** Do what can be done now: the entry from the loop and from the inner stream. */
-void muster_tls_stream_drive(struct muster_tls_stream *tls_stream);
+/** What was awaited stays in `wait` for the next read. */
+void muster_tls_stream_recall_read(struct muster_tls_stream *tls_stream);
 /** Send what is left to send, for a short time, then close the inner stream. */
 void muster_tls_stream_leave(struct muster_tls_stream *tls_stream);
 /** Nothing is sent or received any more; the first error stays. */
@@ -94,8 +121,11 @@ void muster_tls_stream_fail(struct muster_tls_stream *tls_stream, const struct m
 
 /** Takes bytes of the engine. False: no memory. */
 bool muster_tls_stream_push(void *data, const void *bytes, size_t count);
-/** Encrypt what is queued, as far as there is room, and hand it to the inner stream. */
-void muster_tls_stream_flush(struct muster_tls_stream *tls_stream);
+/** Encrypt what is queued, as far as there is room, and hand it to the inner stream. written calls
+ * muster_tls_stream_batch_done. */
+void muster_tls_stream_flush(struct muster_tls_stream *tls_stream, muster_stream_write_fn *written);
+/** The inner stream has taken the batch, or has failed. */
+void muster_tls_stream_batch_done(struct muster_tls_stream *tls_stream, enum muster_rc rc);
 /** Tell of the writes that the inner stream has taken. */
 void muster_tls_stream_run_finished(struct muster_tls_stream *tls_stream);
 void muster_tls_stream_cancel_writes(struct muster_tls_stream *tls_stream);
@@ -106,7 +136,7 @@ void muster_tls_stream_cancel_write(struct muster_stream *stream,
 
 /* net/tls/handshake.c */
 
-/** A step of the handshake; ends with the stream OPEN, LEAVING or still SHAKING. */
+/** A step of the handshake; ends with the stream OPEN, LEAVING, SHAKEN or still SHAKING. */
 void muster_tls_handshake_drive(struct muster_tls_stream *tls_stream);
 /** Its deadline has passed. */
 void muster_tls_handshake_expire(struct muster_tls_stream *tls_stream);

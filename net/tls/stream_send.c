@@ -72,14 +72,15 @@ static void finish_write(struct muster_tls_stream *tls_stream, struct muster_str
     muster_list_append(&tls_stream->finished, &write->node);
     tls_stream->first_iov = 0;
     tls_stream->first_offset = 0;
-    tls_stream->is_rest = false;
+    if (tls_stream->rest == MUSTER_TLS_REST_FIRST)
+        tls_stream->rest = MUSTER_TLS_REST_NONE;
 }
 
 static void fail_writes(struct muster_tls_stream *tls_stream)
 {
     struct muster_stream_write *write;
 
-    tls_stream->is_rest_due = false;
+    tls_stream->rest = MUSTER_TLS_REST_NONE;
     while ((write = first_write(tls_stream)) != NULL)
         finish_write(tls_stream, write);
 }
@@ -143,7 +144,7 @@ static void encrypt_writes(struct muster_tls_stream *tls_stream)
     struct muster_stream_write *write;
     size_t left;
 
-    while (!tls_stream->is_rest_due && !tls_stream->has_send_failed &&
+    while (tls_stream->rest != MUSTER_TLS_REST_DUE && !tls_stream->has_send_failed &&
            tls_stream->filling.count < BATCH_BYTES_MAX &&
            (write = first_write(tls_stream)) != NULL) {
         if (write->bytes_done < write->bytes_total) {
@@ -154,9 +155,9 @@ static void encrypt_writes(struct muster_tls_stream *tls_stream)
         if (write->bytes_done == write->bytes_total)
             finish_write(tls_stream, write);
     }
-    if (tls_stream->is_shut && !tls_stream->is_end_sent && !tls_stream->has_send_failed &&
-        !tls_stream->is_rest_due && first_write(tls_stream) == NULL) {
-        tls_stream->is_end_sent = true;
+    if (tls_stream->send == MUSTER_TLS_SEND_SHUT && !tls_stream->has_send_failed &&
+        tls_stream->rest != MUSTER_TLS_REST_DUE && first_write(tls_stream) == NULL) {
+        muster_tls_stream_move_send(tls_stream, MUSTER_TLS_SEND_ENDED);
         muster_tls_engine_end(tls_stream->engine);
     }
 }
@@ -169,45 +170,41 @@ static void lose_connection(struct muster_tls_stream *tls_stream)
         (void)muster_error_set(&tls_stream->error, MUSTER_UNAVAILABLE, "connection lost");
 }
 
-static void on_inner_written(struct muster_stream_write *inner_write, enum muster_rc rc)
+void muster_tls_stream_batch_done(struct muster_tls_stream *tls_stream, enum muster_rc rc)
 {
-    struct muster_tls_stream *tls_stream = inner_write->data;
-
+    assert(tls_stream->is_writing);
     tls_stream->is_writing = false;
     batch_free(tls_stream, &tls_stream->sending);
     if (rc == MUSTER_OK)
         tls_stream->batches_done++;
     else
         lose_connection(tls_stream);
-    if (tls_stream->life != MUSTER_TLS_CLOSING)
-        muster_tls_stream_drive(tls_stream);
 }
 
-static void submit_batch(struct muster_tls_stream *tls_stream)
+static void submit_batch(struct muster_tls_stream *tls_stream, muster_stream_write_fn *written)
 {
     tls_stream->sending = tls_stream->filling;
     tls_stream->filling = (struct muster_tls_batch){.bytes = NULL};
     tls_stream->inner_iov =
         (struct iovec){.iov_base = tls_stream->sending.bytes, .iov_len = tls_stream->sending.count};
     tls_stream->inner_write.data = tls_stream;
-    tls_stream->is_writing =
-        muster_stream_submit(&tls_stream->inner_write, tls_stream->inner, &tls_stream->inner_iov, 1,
-                             on_inner_written) == MUSTER_OK;
+    tls_stream->is_writing = muster_stream_submit(&tls_stream->inner_write, tls_stream->inner,
+                                                  &tls_stream->inner_iov, 1, written) == MUSTER_OK;
     if (tls_stream->is_writing)
         return;
     batch_free(tls_stream, &tls_stream->sending);
     lose_connection(tls_stream);
 }
 
-void muster_tls_stream_flush(struct muster_tls_stream *tls_stream)
+void muster_tls_stream_flush(struct muster_tls_stream *tls_stream, muster_stream_write_fn *written)
 {
     if (tls_stream->life == MUSTER_TLS_OPEN)
         encrypt_writes(tls_stream);
     if (tls_stream->filling.count > 0 && !tls_stream->is_writing &&
         tls_stream->life != MUSTER_TLS_CLOSING)
-        submit_batch(tls_stream);
-    if (tls_stream->is_end_sent && tls_stream->filling.count == 0 && !tls_stream->is_inner_shut) {
-        tls_stream->is_inner_shut = true;
+        submit_batch(tls_stream, written);
+    if (tls_stream->send == MUSTER_TLS_SEND_ENDED && tls_stream->filling.count == 0) {
+        muster_tls_stream_move_send(tls_stream, MUSTER_TLS_SEND_INNER_SHUT);
         muster_stream_shutdown(tls_stream->inner);
     }
     if (tls_stream->has_send_failed)
@@ -260,15 +257,18 @@ enum muster_rc muster_tls_stream_submit(struct muster_stream *stream,
 {
     struct muster_tls_stream *tls_stream = muster_tls_stream_of(stream);
 
-    if (tls_stream->life != MUSTER_TLS_OPEN || (tls_stream->is_shut && !tls_stream->is_rest_due))
+    bool is_rest = tls_stream->rest == MUSTER_TLS_REST_DUE;
+
+    if (tls_stream->life != MUSTER_TLS_OPEN ||
+        (tls_stream->send != MUSTER_TLS_SEND_OPEN && !is_rest))
         return MUSTER_FAILED_PRECONDITION;
-    if (tls_stream->is_rest_due)
+    if (is_rest) {
         muster_list_prepend(&tls_stream->writes, &write->node);
-    else
+        tls_stream->rest = MUSTER_TLS_REST_FIRST;
+    } else {
         muster_list_append(&tls_stream->writes, &write->node);
-    tls_stream->is_rest = tls_stream->is_rest || tls_stream->is_rest_due;
-    tls_stream->is_rest_due = false;
-    if (!tls_stream->is_flush_due)
+    }
+    if (!tls_stream->is_in_turn)
         muster_tls_stream_schedule(tls_stream);
     return MUSTER_OK;
 }
@@ -276,15 +276,14 @@ enum muster_rc muster_tls_stream_submit(struct muster_stream *stream,
 void muster_tls_stream_cancel_write(struct muster_stream *stream, struct muster_stream_write *write)
 {
     struct muster_tls_stream *tls_stream = muster_tls_stream_of(stream);
-    bool is_begun =
-        write->bytes_done > 0 || (tls_stream->is_rest && first_write(tls_stream) == write);
+    bool is_begun = write->bytes_done > 0 ||
+                    (tls_stream->rest == MUSTER_TLS_REST_FIRST && first_write(tls_stream) == write);
 
     if (muster_list_is_empty(&write->node))
         return;
     muster_list_remove(&write->node);
     if (is_begun && write->bytes_done < write->bytes_total && !tls_stream->has_send_failed) {
-        tls_stream->is_rest_due = true;
-        tls_stream->is_rest = false;
+        tls_stream->rest = MUSTER_TLS_REST_DUE;
         tls_stream->first_iov = 0;
         tls_stream->first_offset = 0;
     }
