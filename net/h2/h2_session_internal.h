@@ -64,22 +64,28 @@ struct muster_h2_session {
     muster_h2_session_close_fn *closed;
 };
 
-/* net/h2/session.c */
+/* net/h2/session_core.c */
+void muster_h2_session_move(struct muster_h2_session *session, enum muster_h2_session_state state);
+void muster_h2_session_free(struct muster_h2_session *session);
 /** Something is to be sent: flush when the loop is back. */
 void muster_h2_session_wake(struct muster_h2_session *session);
-/** The first reason counts; on_down follows with muster_h2_session_settle. */
+/** The first reason counts; on_down follows at the end of the turn. */
 void muster_h2_session_end(struct muster_h2_session *session, enum muster_rc rc, const char *text);
 /** A frame for which nghttp2 had no memory is never sent, so the connection ends. For every result of
  * nghttp2 that is not passed on. */
 void muster_h2_session_check(struct muster_h2_session *session, int result);
 /** End as the byte stream has: with its reason, or else with text. */
 void muster_h2_session_lose(struct muster_h2_session *session, const char *text);
-void muster_h2_session_flush(struct muster_h2_session *session);
-/** The last act of every entry from the loop: what could not be done amid events is done here. */
-void muster_h2_session_settle(struct muster_h2_session *session);
 
 /* net/h2/session_read.c */
-void muster_h2_session_reader_init(struct muster_h2_session *session);
+bool muster_h2_session_is_reader(const struct muster_h2_session *session);
+/** Bytes of the peer, as they came. */
+void muster_h2_session_feed(struct muster_h2_session *session, const uint8_t *bytes, size_t count);
+
+/* net/h2/session_turn.c */
+void muster_h2_session_turns_init(struct muster_h2_session *session);
+/** The streams end, then the byte stream closes. */
+void muster_h2_session_tear_down(struct muster_h2_session *session);
 /** Unless a read is under way, or nothing may be read. */
 void muster_h2_session_read(struct muster_h2_session *session);
 

@@ -1,0 +1,104 @@
+/* What the parts of the HTTP/2 adapter stand on: the states of a connection, the frames that end it. */
+#include <assert.h>
+#include <string.h>
+
+#include "net/h2/h2_session_internal.h"
+
+static const bool moves[5][5] = {
+    [MUSTER_H2_SESSION_OPEN] = {[MUSTER_H2_SESSION_PARTING] = true,
+                                [MUSTER_H2_SESSION_ENDING] = true,
+                                [MUSTER_H2_SESSION_CLOSED] = true},
+    [MUSTER_H2_SESSION_PARTING] =
+        {[MUSTER_H2_SESSION_ENDING] = true, [MUSTER_H2_SESSION_CLOSED] = true},
+    [MUSTER_H2_SESSION_ENDING] =
+        {[MUSTER_H2_SESSION_DOWN] = true, [MUSTER_H2_SESSION_CLOSED] = true},
+    [MUSTER_H2_SESSION_DOWN] = {[MUSTER_H2_SESSION_CLOSED] = true},
+};
+
+void muster_h2_session_move(struct muster_h2_session *session, enum muster_h2_session_state state)
+{
+    assert(moves[session->state][state]);
+    session->state = state;
+}
+
+void muster_h2_session_wake(struct muster_h2_session *session)
+{
+    if (session->depth == 0)
+        muster_task_post(&session->flush_task, session->env->loop);
+}
+
+void muster_h2_session_end(struct muster_h2_session *session, enum muster_rc rc, const char *text)
+{
+    if (session->state != MUSTER_H2_SESSION_OPEN && session->state != MUSTER_H2_SESSION_PARTING)
+        return;
+    muster_timer_stop(&session->parting_timer);
+    muster_h2_session_move(session, MUSTER_H2_SESSION_ENDING);
+    session->error = muster_mem_alloc(session->mem, sizeof(*session->error));
+    if (session->error != NULL)
+        (void)muster_error_set(session->error, rc, "%s", text);
+    muster_h2_session_wake(session);
+}
+
+void muster_h2_session_check(struct muster_h2_session *session, int result)
+{
+    if (nghttp2_is_fatal(result))
+        muster_h2_session_end(session, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
+}
+
+/* Under TLS 1.3 a server judges a client's certificate when that believes the handshake done. */
+void muster_h2_session_lose(struct muster_h2_session *session, const char *text)
+{
+    const struct muster_error *error = muster_stream_error(session->stream);
+    bool is_refused = error != NULL && error->rc == MUSTER_UNAUTHENTICATED;
+
+    session->is_unheard = session->state == MUSTER_H2_SESSION_OPEN && session->received_bytes == 0;
+    muster_h2_session_end(session, is_refused ? MUSTER_UNAUTHENTICATED : MUSTER_UNAVAILABLE,
+                          error != NULL ? error->text : text);
+}
+
+static void goaway(struct muster_h2_session *session, uint32_t code, const char *text)
+{
+    int32_t last = nghttp2_session_get_last_proc_stream_id(session->ng);
+
+    muster_h2_session_check(session,
+                            nghttp2_submit_goaway(session->ng, NGHTTP2_FLAG_NONE, last, code,
+                                                  (const uint8_t *)text, strlen(text)));
+    muster_h2_session_wake(session);
+}
+
+void muster_h2_session_drain_now(struct muster_h2_session *session, const char *text)
+{
+    if (session->state != MUSTER_H2_SESSION_OPEN || session->is_drained)
+        return;
+    session->is_drained = true;
+    goaway(session, NGHTTP2_NO_ERROR, session->drain_text != NULL ? session->drain_text : text);
+}
+
+void muster_h2_session_terminate(struct muster_h2_session *session, uint32_t code, const char *text)
+{
+    if (session->state != MUSTER_H2_SESSION_OPEN || session->is_terminating)
+        return;
+    session->is_terminating = true;
+    goaway(session, code, text);
+}
+
+const struct muster_error *muster_h2_session_error(const struct muster_h2_session *session)
+{
+    static const struct muster_error untold = {.rc = MUSTER_UNAVAILABLE, .text = "connection lost"};
+
+    return session->error != NULL ? session->error : &untold;
+}
+
+void muster_h2_session_free(struct muster_h2_session *session)
+{
+    struct muster_mem *mem;
+
+    if (session == NULL)
+        return;
+    mem = session->mem;
+    nghttp2_session_del(session->ng);
+    muster_h2_output_free(session->output);
+    muster_mem_free(mem, session->rest);
+    muster_mem_free(mem, session->error);
+    muster_mem_free(mem, session);
+}
