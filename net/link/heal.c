@@ -243,6 +243,6 @@ enum muster_rc muster_link_heal_accept(struct muster_link_heal *heal, struct mus
     if (muster_peer_link_take_over(link, accepted) == MUSTER_OK)
         return MUSTER_OK;
     muster_peer_link_answer(accepted, MUSTER_LINK_IS_LACKING);
-    set_lost_there(ret_error, ", and what it lacks was taken back");
+    set_lost_there(ret_error, ", and frames that it lacks were recalled");
     return MUSTER_FAILED_PRECONDITION;
 }

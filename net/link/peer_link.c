@@ -7,336 +7,29 @@
 
 #include "net/tls/stream.h"
 
-#define QUEUED_COPY_BYTES_MAX (64u << 20) /* with those that the peer has not confirmed */
-#define DATA_BUFFER_BYTES     (4u << 20)
-#define USER_TIMEOUT_MS       20000u
+#define DATA_BUFFER_BYTES (4u << 20)
+#define USER_TIMEOUT_MS   20000u
+#define ANSWER_NS         MUSTER_NS_PER_S
 
-/* A frame that the link owns: a copy of the caller's, or the rest of a recalled one. */
-struct owned_frame {
-    struct muster_frame frame;
-    struct muster_mem *mem;
-    uint8_t bytes[];
-};
-
-void muster_frame_finish(struct muster_frame *frame, enum muster_rc rc)
+static void on_hello_written(struct muster_stream_write *write, enum muster_rc rc)
 {
-    muster_list_remove(&frame->node);
-    frame->link = NULL;
-    frame->done(frame, rc);
-}
-
-void muster_peer_link_recall_writes(struct muster_peer_link *link)
-{
-    if (link->is_hello_queued)
-        muster_stream_submit_recall(&link->hello_write, link->stream);
-    if (link->is_ack_queued)
-        muster_stream_submit_recall(&link->ack_write, link->stream);
-    link->is_hello_queued = link->is_ack_queued = false;
-    for (struct muster_list *node = link->frames.next; node != &link->frames; node = node->next) {
-        struct muster_frame *frame = MUSTER_CONTAINER_OF(node, struct muster_frame, node);
-
-        if (frame->write.data != NULL)
-            muster_stream_submit_recall(&frame->write, link->stream);
-        frame->write.data = NULL;
-    }
-}
-
-/* The stream forgets every write first: callbacks may close the link. */
-static void end_all_frames(struct muster_peer_link *link, enum muster_rc rc)
-{
-    struct muster_list *lists[] = {&link->unacked, &link->frames};
-
-    muster_peer_link_recall_writes(link);
-    link->queued_bytes = 0;
-    for (size_t i = 0; i < 2; i++)
-        while (!muster_list_is_empty(lists[i]))
-            muster_frame_finish(MUSTER_CONTAINER_OF(lists[i]->next, struct muster_frame, node), rc);
-}
-
-void muster_peer_link_drop_stream(struct muster_peer_link *link)
-{
-    muster_timer_stop(&link->timer);
-    muster_timer_stop(&link->ack_timer);
-    if (link->is_connecting)
-        muster_dial_cancel(&link->dial);
-    if (link->stream == NULL)
-        return;
-    if (link->is_reading)
-        muster_stream_receive_recall(&link->read, link->stream);
-    link->is_reading = false;
-    muster_stream_close(link->stream, NULL);
-    link->stream = NULL;
-}
-
-void muster_peer_link_fail(struct muster_peer_link *link, const struct muster_error *error)
-{
-    if (link->state >= MUSTER_LINK_DOWN)
-        return;
-    link->error = *error;
-    link->state = MUSTER_LINK_DOWN;
-    end_all_frames(link, MUSTER_UNAVAILABLE);
-    if (link->state == MUSTER_LINK_CLOSED)
-        return;
-    muster_peer_link_drop_stream(link);
-    link->events->on_down(link, &link->error);
-}
-
-/* --- Sending --- */
-
-static void on_written(struct muster_stream_write *write, enum muster_rc rc)
-{
-    struct muster_frame *frame = write->data;
-    struct muster_peer_link *link = frame->link;
+    struct muster_peer_link *link = write->data;
     struct muster_error error;
 
-    write->data = NULL;
-    if (rc != MUSTER_OK) {
-        muster_peer_link_lost_error(link, "the connection was lost", &error);
-        muster_peer_link_lose(link, &error);
+    link->is_hello_queued = false;
+    if (rc == MUSTER_OK) {
+        muster_peer_link_receive(link);
         return;
     }
-    link->queued_bytes -= muster_frame_bytes(frame);
-    link->written = frame->end;
-    if (link->session == 0 || frame->end <= link->acked) {
-        muster_frame_finish(frame, MUSTER_OK);
-        return;
-    }
-    muster_list_remove(&frame->node);
-    muster_list_append(&link->unacked, &frame->node);
+    muster_peer_link_lost_error(link, "the connection was lost before the hello", &error);
+    muster_peer_link_lose(link, &error);
 }
 
-void muster_peer_link_submit(struct muster_peer_link *link, struct muster_frame *frame)
+static void link_greet(struct muster_peer_link *link)
 {
-    enum muster_rc rc;
-
-    if (frame->end == 0)
-        frame->end = link->submitted += muster_frame_bytes(frame);
-    frame->write.data = frame;
-    rc = muster_stream_submit(&frame->write, link->stream, frame->iov,
-                              frame->iov[1].iov_len > 0 ? 2 : 1, on_written);
-    assert(rc == MUSTER_OK);
-    (void)rc;
+    if (muster_peer_link_greet(link))
+        muster_peer_link_receive(link);
 }
-
-/* The frame, or the head of the list, behind which this one goes. */
-static struct muster_list *place_of(struct muster_peer_link *link, const struct muster_frame *frame)
-{
-    struct muster_list *node = link->frames.prev;
-
-    while (node != &link->frames) {
-        const struct muster_frame *other = MUSTER_CONTAINER_OF(node, struct muster_frame, node);
-
-        if (other->priority >= frame->priority || other->header.channel == 0 ||
-            other->header.channel == MUSTER_FRAME_STRIPE || muster_peer_link_has_begun(link, other))
-            break;
-        node = node->prev;
-    }
-    return node;
-}
-
-/* Those behind it have not begun: the stream gives them back and gets them again. */
-static void submit_before(struct muster_peer_link *link, struct muster_frame *frame)
-{
-    struct muster_list *node;
-
-    for (node = link->frames.prev; node != &frame->node; node = node->prev) {
-        struct muster_frame *other = MUSTER_CONTAINER_OF(node, struct muster_frame, node);
-        size_t sent = muster_stream_submit_recall(&other->write, link->stream);
-
-        assert(sent == 0);
-        (void)sent;
-    }
-    for (node = &frame->node; node != &link->frames; node = node->next)
-        muster_peer_link_submit(link, MUSTER_CONTAINER_OF(node, struct muster_frame, node));
-    muster_peer_link_renumber(link);
-}
-
-static void queue_frame(struct muster_peer_link *link, struct muster_frame *frame,
-                        muster_frame_done_fn *done)
-{
-    frame->done = done;
-    frame->link = link;
-    frame->write.data = NULL;
-    frame->end = 0;
-    muster_list_prepend(place_of(link, frame), &frame->node);
-    link->queued_bytes += muster_frame_bytes(frame);
-    if (link->state == MUSTER_LINK_READY && frame->node.next == &link->frames)
-        muster_peer_link_submit(link, frame);
-    else if (link->state == MUSTER_LINK_READY)
-        submit_before(link, frame);
-}
-
-enum muster_rc muster_peer_link_send(struct muster_frame *frame, struct muster_peer_link *link,
-                                     muster_frame_done_fn *done)
-{
-    if (link->state >= MUSTER_LINK_DOWN)
-        return MUSTER_FAILED_PRECONDITION;
-    assert(frame->header.payload_bytes <= MUSTER_FRAME_PAYLOAD_MAX);
-    frame->header.received = link->received_told = link->received;
-    link->untold_frames = 0;
-    muster_frame_header_pack(&frame->header, frame->packed);
-    frame->iov[0].iov_base = frame->packed;
-    frame->iov[0].iov_len = sizeof(frame->packed);
-    memcpy(&frame->iov[1].iov_base, &frame->payload, sizeof(frame->payload));
-    frame->iov[1].iov_len = frame->header.payload_bytes;
-    queue_frame(link, frame, done);
-    return MUSTER_OK;
-}
-
-static void on_owned_done(struct muster_frame *frame, enum muster_rc rc)
-{
-    struct owned_frame *owned = frame->data;
-
-    (void)rc;
-    muster_mem_free(owned->mem, owned);
-}
-
-static struct owned_frame *owned_frame_new(struct muster_peer_link *link, size_t bytes)
-{
-    struct owned_frame *owned = muster_mem_alloc(link->env->mem, sizeof(*owned) + bytes);
-
-    if (owned == NULL)
-        return NULL;
-    memset(owned, 0, sizeof(*owned));
-    owned->mem = link->env->mem;
-    owned->frame.data = owned;
-    return owned;
-}
-
-enum muster_rc muster_peer_link_send_copy(struct muster_peer_link *link,
-                                          const struct muster_frame_header *header,
-                                          const void *payload)
-{
-    struct owned_frame *owned;
-    enum muster_rc rc;
-
-    if (link->queued_bytes + muster_peer_link_unacked_bytes(link) + header->payload_bytes >
-        QUEUED_COPY_BYTES_MAX)
-        return MUSTER_RESOURCE_EXHAUSTED;
-    owned = owned_frame_new(link, header->payload_bytes);
-    if (owned == NULL)
-        return MUSTER_RESOURCE_EXHAUSTED;
-    owned->frame.header = *header;
-    owned->frame.payload = owned->bytes;
-    if (header->payload_bytes > 0)
-        memcpy(owned->bytes, payload, header->payload_bytes);
-    rc = muster_peer_link_send(&owned->frame, link, on_owned_done);
-    if (rc != MUSTER_OK)
-        muster_mem_free(owned->mem, owned);
-    return rc;
-}
-
-/* What is left of a partly sent frame goes out first, from our own memory. */
-static bool send_rest(struct muster_peer_link *link, const struct muster_frame *frame, size_t sent,
-                      struct muster_list *before)
-{
-    size_t left = muster_frame_bytes(frame) - sent;
-    struct owned_frame *owned = owned_frame_new(link, left);
-    uint8_t *at;
-
-    if (owned == NULL)
-        return false;
-    at = owned->bytes;
-    for (size_t i = 0; i < 2; i++) {
-        size_t skip = sent < frame->iov[i].iov_len ? sent : frame->iov[i].iov_len;
-        size_t bytes = frame->iov[i].iov_len - skip;
-
-        if (bytes > 0)
-            memcpy(at, (const uint8_t *)frame->iov[i].iov_base + skip, bytes);
-        at += bytes;
-        sent -= skip;
-    }
-    owned->frame.iov[0].iov_base = owned->bytes;
-    owned->frame.iov[0].iov_len = left;
-    owned->frame.done = on_owned_done;
-    owned->frame.link = link;
-    owned->frame.end = frame->end;
-    muster_list_append(before, &owned->frame.node);
-    link->queued_bytes += left;
-    muster_peer_link_submit(link, &owned->frame);
-    return true;
-}
-
-/* Returns false when the rest could not be kept: then the byte stream is torn. */
-static bool recall_frame(struct muster_peer_link *link, struct muster_frame *frame)
-{
-    struct muster_list *after = frame->node.next;
-    bool is_whole = true;
-
-    if (link->is_met && link->state != MUSTER_LINK_READY && frame->end > link->void_end)
-        link->void_end = frame->end; /* nobody knows how much of it the peer has */
-    muster_list_remove(&frame->node);
-    link->queued_bytes -= muster_frame_bytes(frame);
-    frame->link = NULL;
-    if (frame->write.data != NULL) {
-        size_t sent = muster_stream_submit_recall(&frame->write, link->stream);
-
-        frame->write.data = NULL;
-        if (sent > 0)
-            link->begun_end = frame->end;
-        if (sent == muster_frame_bytes(frame) && frame->end > link->void_end)
-            link->void_end = frame->end;
-        if (sent > 0 && sent < muster_frame_bytes(frame))
-            is_whole = send_rest(link, frame, sent, after);
-    }
-    return is_whole;
-}
-
-/* They are out, but nobody can send them again. */
-static void recall_unacked(struct muster_peer_link *link, const struct muster_frame_match *match)
-{
-    struct muster_list *node = link->unacked.next;
-
-    while (node != &link->unacked) {
-        struct muster_frame *frame = MUSTER_CONTAINER_OF(node, struct muster_frame, node);
-
-        node = node->next;
-        if (!muster_frame_is_match(match, &frame->header))
-            continue;
-        if (frame->end > link->void_end)
-            link->void_end = frame->end;
-        muster_list_remove(&frame->node);
-        frame->link = NULL;
-    }
-}
-
-void muster_peer_link_recall_matching(struct muster_peer_link *link,
-                                      const struct muster_frame_match *match)
-{
-    struct muster_list *node = link->frames.next;
-
-    recall_unacked(link, match);
-    while (node != &link->frames) {
-        struct muster_frame *frame = MUSTER_CONTAINER_OF(node, struct muster_frame, node);
-
-        node = node->next;
-        if (!muster_frame_is_match(match, &frame->header) || recall_frame(link, frame))
-            continue;
-        muster_error_set(&link->error, MUSTER_RESOURCE_EXHAUSTED,
-                         "no memory for the rest of a frame");
-        muster_task_post(&link->task, link->env->loop);
-    }
-    muster_peer_link_renumber(link);
-}
-
-void muster_peer_link_recall(struct muster_peer_link *link, uint64_t epoch)
-{
-    const struct muster_frame_match match = {.epoch_end = epoch};
-
-    muster_peer_link_recall_matching(link, &match);
-}
-
-void muster_peer_link_recall_op(struct muster_peer_link *link, const struct muster_op_id *op,
-                                uint8_t kept_type)
-{
-    const struct muster_frame_match match = {.epoch_end = UINT64_MAX, .op = op};
-
-    muster_peer_link_recall_matching(link, &match);
-    if (link->header.type != kept_type)
-        muster_peer_link_discard_matching(link, &match);
-}
-
-/* --- Connecting --- */
 
 static void on_connected(struct muster_dial *dial, enum muster_rc rc)
 {
@@ -359,7 +52,7 @@ static void on_connected(struct muster_dial *dial, enum muster_rc rc)
         return;
     }
     link->stream = dial->stream;
-    muster_peer_link_greet(link);
+    link_greet(link);
 }
 
 static void on_deadline(struct muster_timer *timer)
@@ -370,8 +63,6 @@ static void on_deadline(struct muster_timer *timer)
     muster_error_set(&error, MUSTER_DEADLINE_EXCEEDED, "the peer did not say hello in time");
     muster_peer_link_lose(link, &error);
 }
-
-/* --- Life --- */
 
 static void on_task(struct muster_task *task)
 {
@@ -405,6 +96,7 @@ static enum muster_rc link_new(struct muster_env *env, const struct muster_peer_
     link->self.version = MUSTER_PEER_VERSION;
     muster_list_init(&link->frames);
     muster_list_init(&link->unacked);
+    link->hello_written = on_hello_written;
     muster_timer_init(&link->timer, on_deadline, link);
     muster_timer_init(&link->ack_timer, muster_peer_link_on_ack_due, link);
     muster_task_init(&link->task, on_task, link);
@@ -412,8 +104,8 @@ static enum muster_rc link_new(struct muster_env *env, const struct muster_peer_
     return MUSTER_OK;
 }
 
-enum muster_rc muster_peer_link_connect(struct muster_peer_link *link,
-                                        const struct muster_address *address, uint64_t deadline_ns)
+static enum muster_rc link_connect(struct muster_peer_link *link,
+                                   const struct muster_address *address, uint64_t deadline_ns)
 {
     struct muster_stream_options stream = {.user_timeout_ms = USER_TIMEOUT_MS};
     bool is_bare = link->self.keys != NULL && link->self.purpose != MUSTER_LINK_CONTROL;
@@ -439,7 +131,7 @@ enum muster_rc muster_peer_link_connect(struct muster_peer_link *link,
                            on_connected);
     if (rc != MUSTER_OK)
         return rc;
-    link->state = MUSTER_LINK_CONNECTING;
+    muster_peer_link_move(link, MUSTER_LINK_CONNECTING);
     link->is_connecting = true;
     muster_timer_start(&link->timer, link->env->loop, deadline_ns);
     return MUSTER_OK;
@@ -460,7 +152,7 @@ enum muster_rc muster_peer_link_open(struct muster_env *env, const struct muster
         hello->purpose != MUSTER_LINK_STATE)
         link->self.session = muster_rng_next(env->rng) | 1;
     link->session = link->self.session;
-    rc = muster_peer_link_connect(link, address, deadline_ns);
+    rc = link_connect(link, address, deadline_ns);
     if (rc != MUSTER_OK) {
         muster_mem_free(env->mem, link);
         return rc;
@@ -485,31 +177,54 @@ enum muster_rc muster_peer_link_accept(struct muster_env *env, struct muster_str
     link->stream = stream;
     link->is_bare = link->self.keys != NULL && !muster_tls_stream_is_one(stream);
     muster_timer_start(&link->timer, env->loop, deadline_ns);
-    muster_peer_link_greet(link);
+    link_greet(link);
     *ret_link = link;
     return MUSTER_OK;
 }
 
-void muster_peer_link_close(struct muster_peer_link *link)
+enum muster_rc muster_peer_link_reopen(struct muster_peer_link *link,
+                                       const struct muster_address *address, uint64_t deadline_ns)
 {
-    if (link == NULL || link->state == MUSTER_LINK_CLOSED)
-        return;
-    link->state = MUSTER_LINK_CLOSED;
-    end_all_frames(link, MUSTER_CANCELLED);
-    muster_peer_link_drop_stream(link);
-    muster_task_post(&link->task, link->env->loop);
+    if (link->state != MUSTER_LINK_BROKEN || !link->is_opener || link->is_connecting)
+        return MUSTER_FAILED_PRECONDITION;
+    link->self.intent = MUSTER_LINK_RESUME;
+    link->self.received = link->received;
+    link->self.connection = ++link->connection;
+    return link_connect(link, address, deadline_ns);
+}
+
+/* `with` has no frames and no open request: its hello is out, the peer's has just been read, and
+ * nothing follows that before the answer. */
+enum muster_rc muster_peer_link_take_over(struct muster_peer_link *link,
+                                          struct muster_peer_link *with)
+{
+    uint64_t received = with->peer.received;
+
+    assert(with->state == MUSTER_LINK_READY && muster_list_is_empty(&with->frames));
+    assert(!with->is_hello_queued);
+    if (!muster_peer_link_is_met(link) || link->is_opener || link->session != with->peer.session ||
+        !muster_peer_link_can_resume(link, received))
+        return MUSTER_FAILED_PRECONDITION;
+    if (link->state != MUSTER_LINK_BROKEN)
+        muster_peer_link_forget_connection(link);
+    if (with->is_reading)
+        muster_stream_receive_recall(&with->read, with->stream);
+    with->is_reading = false;
+    link->connection = with->peer.connection;
+    link->stream = with->stream;
+    with->stream = NULL;
+    muster_peer_link_close(with);
+    muster_peer_link_move(link, MUSTER_LINK_ANSWER); /* of the opener, who says where it goes on */
+    muster_peer_link_answer_resume(link, received);
+    muster_timer_start(&link->timer, link->env->loop,
+                       muster_loop_after_ns(link->env->loop, ANSWER_NS));
+    muster_peer_link_receive(link);
+    return MUSTER_OK;
 }
 
 void *muster_peer_link_data(const struct muster_peer_link *link)
 {
     return link->data;
-}
-
-void muster_peer_link_set_owner(struct muster_peer_link *link,
-                                const struct muster_peer_link_events *events, void *data)
-{
-    link->events = events;
-    link->data = data;
 }
 
 const struct muster_peer_hello *muster_peer_link_hello(const struct muster_peer_link *link)
@@ -520,11 +235,6 @@ const struct muster_peer_hello *muster_peer_link_hello(const struct muster_peer_
 bool muster_peer_link_is_ready(const struct muster_peer_link *link)
 {
     return link->state == MUSTER_LINK_READY;
-}
-
-bool muster_peer_link_is_met(const struct muster_peer_link *link)
-{
-    return link->is_met && link->state < MUSTER_LINK_DOWN;
 }
 
 bool muster_peer_link_is_opener(const struct muster_peer_link *link)

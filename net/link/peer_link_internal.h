@@ -73,6 +73,7 @@ struct muster_peer_link {
     struct iovec hello_iov;
     struct muster_stream_write hello_write;
     bool is_hello_queued;
+    muster_stream_write_fn *hello_written; /* done of hello_write */
 
     struct muster_stream_read read;
     bool is_reading;
@@ -115,8 +116,6 @@ MUSTER_MUST_CHECK enum muster_rc muster_peer_hello_check_start(const uint8_t *by
                                                                struct muster_error *ret_error);
 
 /* peer_link_resume.c */
-/** A connection is lost: on_broken, or on_down where there is no session. */
-void muster_peer_link_lose(struct muster_peer_link *link, const struct muster_error *error);
 /** The peer has said how much it has. False: it cannot have so much; the link has failed. */
 bool muster_peer_link_hear_received(struct muster_peer_link *link, uint64_t received);
 /** After a frame was used: say so when it is time. */
@@ -125,17 +124,27 @@ void muster_peer_link_note_received(struct muster_peer_link *link);
 void muster_peer_link_hear_answer(struct muster_peer_link *link,
                                   const struct muster_frame_header *answer);
 void muster_peer_link_on_ack_due(struct muster_timer *timer);
+
+/** The peer has so much: all that it lacks can still be sent, or was recalled. */
+bool muster_peer_link_can_resume(const struct muster_peer_link *link, uint64_t received);
+/** Answer a RESUME: the connection goes on. */
+void muster_peer_link_answer_resume(struct muster_peer_link *link, uint64_t received);
+
+/* peer_link_core.c */
+void muster_peer_link_move(struct muster_peer_link *link, enum muster_link_state state);
+/** A connection is lost: on_broken, or on_down where there is no session. */
+void muster_peer_link_lose(struct muster_peer_link *link, const struct muster_error *error);
 /** Its offset in the session stands: bytes of it may have arrived. */
 bool muster_peer_link_has_begun(const struct muster_peer_link *link,
                                 const struct muster_frame *frame);
 /** The offsets of the frames that have not begun to leave, after one was taken back. */
 void muster_peer_link_renumber(struct muster_peer_link *link);
-
-/* peer_link.c */
-/** Connect with the options of the link's purpose, and say hello. */
-MUSTER_MUST_CHECK enum muster_rc muster_peer_link_connect(struct muster_peer_link *link,
-                                                          const struct muster_address *address,
-                                                          uint64_t deadline_ns);
+/** BROKEN: what has not arrived is queued again, without what cannot be sent on another connection. */
+void muster_peer_link_forget_connection(struct muster_peer_link *link);
+/** Rests of recalled frames end; no other connection needs them. */
+void muster_peer_link_drop_rests(struct muster_peer_link *link);
+/** Frames that have left but are not confirmed stand before the others again. */
+void muster_peer_link_take_back_unacked(struct muster_peer_link *link);
 void muster_peer_link_drop_stream(struct muster_peer_link *link);
 /** The stream forgets every write; the frames stay. */
 void muster_peer_link_recall_writes(struct muster_peer_link *link);
@@ -147,8 +156,9 @@ size_t muster_frame_bytes(const struct muster_frame *frame);
 void muster_peer_link_fail(struct muster_peer_link *link, const struct muster_error *error);
 
 /* peer_link_meet.c */
-/** The connection is there: say hello, read the peer's. */
-void muster_peer_link_greet(struct muster_peer_link *link);
+/** The connection is there: say hello. True: nothing is said first, so read the peer's at once; else
+ * hello_written does. */
+bool muster_peer_link_greet(struct muster_peer_link *link);
 /** Bytes of what the peer says first. */
 size_t muster_peer_link_hello_bytes(const struct muster_peer_link *link);
 /** The hello of the peer is in link->peer, all that it says first in bytes: compare, answer, become

@@ -10,21 +10,7 @@
 
 #include "net/tls/stream.h"
 
-static void on_hello_written(struct muster_stream_write *write, enum muster_rc rc)
-{
-    struct muster_peer_link *link = write->data;
-    struct muster_error error;
-
-    link->is_hello_queued = false;
-    if (rc == MUSTER_OK) {
-        muster_peer_link_receive(link);
-        return;
-    }
-    muster_peer_link_lost_error(link, "the connection was lost before the hello", &error);
-    muster_peer_link_lose(link, &error);
-}
-
-static void say(struct muster_peer_link *link, uint8_t *bytes, size_t count)
+static void hello_send(struct muster_peer_link *link, uint8_t *bytes, size_t count)
 {
     enum muster_rc rc;
 
@@ -33,25 +19,24 @@ static void say(struct muster_peer_link *link, uint8_t *bytes, size_t count)
     link->hello_iov.iov_len = count;
     link->hello_write.data = link;
     rc = muster_stream_submit(&link->hello_write, link->stream, &link->hello_iov, 1,
-                              on_hello_written);
+                              link->hello_written);
     assert(rc == MUSTER_OK);
     link->is_hello_queued = rc == MUSTER_OK;
 }
 
 /* The peer's hello is read once ours is out: a refusal must not take ours back, from which the
  * other side learns why. Where a proof is asked for, who accepts says nothing to strangers. */
-void muster_peer_link_greet(struct muster_peer_link *link)
+bool muster_peer_link_greet(struct muster_peer_link *link)
 {
-    link->state = MUSTER_LINK_HELLO;
+    muster_peer_link_move(link, MUSTER_LINK_HELLO);
     if (!link->is_bare) {
         muster_peer_hello_pack(&link->self, link->hello);
-        say(link, link->hello, sizeof(link->hello));
+        hello_send(link, link->hello, sizeof(link->hello));
     } else if (link->is_opener) {
         muster_link_proof_ask(&link->proof, link->env, &link->self);
-        say(link, link->proof.asked, sizeof(link->proof.asked));
-    } else {
-        muster_peer_link_receive(link);
+        hello_send(link, link->proof.asked, sizeof(link->proof.asked));
     }
+    return !link->is_hello_queued;
 }
 
 size_t muster_peer_link_hello_bytes(const struct muster_peer_link *link)
@@ -146,7 +131,7 @@ static enum muster_rc learn_key(struct muster_peer_link *link, struct muster_err
 }
 
 /* Nothing is in doubt any more. */
-static void begin(struct muster_peer_link *link)
+static void link_begin(struct muster_peer_link *link)
 {
     struct muster_error error;
     struct muster_list *node;
@@ -163,14 +148,14 @@ static void begin(struct muster_peer_link *link)
     }
     if (link->self.purpose == MUSTER_LINK_DATA)
         set_zerocopy(link);
-    if (link->self.intent != MUSTER_LINK_NEW) { /* of openers only */
-        link->state = MUSTER_LINK_ANSWER;       /* the deadline goes on */
+    if (link->self.intent != MUSTER_LINK_NEW) {          /* of openers only */
+        muster_peer_link_move(link, MUSTER_LINK_ANSWER); /* the deadline goes on */
         return;
     }
     if (!link->is_opener && link->peer.intent == MUSTER_LINK_NEW)
         link->session = link->peer.session;
     muster_timer_stop(&link->timer);
-    link->state = MUSTER_LINK_READY;
+    muster_peer_link_move(link, MUSTER_LINK_READY);
     link->is_met = true;
     for (node = link->frames.next; node != &link->frames; node = node->next)
         muster_peer_link_submit(link, MUSTER_CONTAINER_OF(node, struct muster_frame, node));
@@ -178,7 +163,7 @@ static void begin(struct muster_peer_link *link)
 }
 
 /* Of strangers the operator is told once in a while. */
-static void refuse(struct muster_peer_link *link, const struct muster_error *error)
+static void refuse_peer(struct muster_peer_link *link, const struct muster_error *error)
 {
     if (!link->is_opener && link->env->tls != NULL && error->rc == MUSTER_UNAUTHENTICATED)
         muster_tls_log_refusal(link->env->tls, muster_stream_peer(link->stream), error);
@@ -191,12 +176,12 @@ static void answer_proof(struct muster_peer_link *link, const uint8_t *asked)
 
     if (muster_link_proof_answer(&link->proof, link->env, &link->self, &link->peer.incarnation,
                                  asked, &error) != MUSTER_OK) {
-        refuse(link, &error);
+        refuse_peer(link, &error);
         return;
     }
-    link->state = MUSTER_LINK_PROOF;
-    say(link, link->proof.answered,
-        sizeof(link->proof.answered) + sizeof(link->proof.answered_mac));
+    muster_peer_link_move(link, MUSTER_LINK_PROOF);
+    hello_send(link, link->proof.answered,
+               sizeof(link->proof.answered) + sizeof(link->proof.answered_mac));
 }
 
 static void return_proof(struct muster_peer_link *link, const uint8_t *answered)
@@ -207,10 +192,10 @@ static void return_proof(struct muster_peer_link *link, const uint8_t *answered)
     if (rc == MUSTER_UNAVAILABLE) {
         muster_peer_link_lose(link, &error);
     } else if (rc != MUSTER_OK) {
-        refuse(link, &error);
+        refuse_peer(link, &error);
     } else {
-        say(link, link->proof.opener_mac, sizeof(link->proof.opener_mac));
-        begin(link);
+        hello_send(link, link->proof.opener_mac, sizeof(link->proof.opener_mac));
+        link_begin(link);
     }
 }
 
@@ -219,9 +204,9 @@ void muster_peer_link_meet(struct muster_peer_link *link, const uint8_t *bytes)
     struct muster_error error;
 
     if (check_hello(link, &error) != MUSTER_OK)
-        refuse(link, &error);
+        refuse_peer(link, &error);
     else if (!link->is_bare)
-        begin(link);
+        link_begin(link);
     else if (link->is_opener)
         return_proof(link, bytes);
     else
@@ -233,7 +218,7 @@ void muster_peer_link_hear_proof(struct muster_peer_link *link, const uint8_t *m
     struct muster_error error;
 
     if (muster_link_proof_check(&link->proof, mac, &error) != MUSTER_OK)
-        refuse(link, &error);
+        refuse_peer(link, &error);
     else
-        begin(link);
+        link_begin(link);
 }

@@ -277,13 +277,6 @@ void muster_peer_link_receive(struct muster_peer_link *link)
         muster_task_post(&link->task, link->env->loop);
 }
 
-bool muster_frame_is_match(const struct muster_frame_match *match,
-                           const struct muster_frame_header *header)
-{
-    return header->channel == MUSTER_FRAME_COLLECTIVE && header->epoch < match->epoch_end &&
-           (match->op == NULL || muster_op_id_compare(match->op, &header->op) == 0);
-}
-
 void muster_peer_link_discard_matching(struct muster_peer_link *link,
                                        const struct muster_frame_match *match)
 {

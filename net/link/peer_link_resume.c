@@ -7,20 +7,12 @@
 #define TELL_FRAMES     256u
 #define TELL_NS         (20 * MUSTER_NS_PER_MS)
 #define TELL_CONTROL_NS (500 * MUSTER_NS_PER_MS) /* heartbeats say it sooner */
-#define ANSWER_NS       MUSTER_NS_PER_S
-
-size_t muster_frame_bytes(const struct muster_frame *frame)
-{
-    return frame->iov[0].iov_len + frame->iov[1].iov_len;
-}
 
 static struct muster_frame *first_of(const struct muster_list *list)
 {
     return muster_list_is_empty(list) ? NULL
                                       : MUSTER_CONTAINER_OF(list->next, struct muster_frame, node);
 }
-
-/* --- What has arrived --- */
 
 static void on_told(struct muster_stream_write *write, enum muster_rc rc)
 {
@@ -106,135 +98,14 @@ uint64_t muster_peer_link_unacked_bytes(const struct muster_peer_link *link)
     return link->session == 0 || link->written < link->acked ? 0 : link->written - link->acked;
 }
 
-bool muster_peer_link_has_begun(const struct muster_peer_link *link,
-                                const struct muster_frame *frame)
-{
-    return frame->write.bytes_done > 0 || frame->end <= link->begun_end;
-}
-
-/* Offset behind all that has begun to leave. */
-static uint64_t begun_through(const struct muster_peer_link *link)
-{
-    uint64_t end = link->begun_end > link->written ? link->begun_end : link->written;
-
-    for (struct muster_list *node = link->frames.next; node != &link->frames; node = node->next) {
-        const struct muster_frame *frame = MUSTER_CONTAINER_OF(node, struct muster_frame, node);
-
-        if (frame->end > end && muster_peer_link_has_begun(link, frame))
-            end = frame->end;
-    }
-    return end;
-}
-
-/* Frames that were taken back before a byte of them left have no place in the session. */
-void muster_peer_link_renumber(struct muster_peer_link *link)
-{
-    if (link->state != MUSTER_LINK_READY)
-        return;
-    link->submitted = begun_through(link);
-    for (struct muster_list *node = link->frames.next; node != &link->frames; node = node->next) {
-        struct muster_frame *frame = MUSTER_CONTAINER_OF(node, struct muster_frame, node);
-
-        if (!muster_peer_link_has_begun(link, frame))
-            frame->end = link->submitted += muster_frame_bytes(frame);
-    }
-}
-
-/* --- The connection is lost --- */
-
-/* The rest of a frame that was taken back: nobody needs it on another connection. */
-static void drop_rests(struct muster_peer_link *link)
-{
-    struct muster_list *node = link->frames.next;
-
-    if (link->void_end < link->begun_end)
-        link->void_end = link->begun_end;
-    while (node != &link->frames) {
-        struct muster_frame *frame = MUSTER_CONTAINER_OF(node, struct muster_frame, node);
-
-        node = node->next;
-        if (frame->header.channel != 0)
-            continue;
-        link->queued_bytes -= muster_frame_bytes(frame);
-        muster_frame_finish(frame, MUSTER_CANCELLED);
-    }
-}
-
-/* What has not begun to leave has no offset yet. */
-static void forget_offsets(struct muster_peer_link *link)
-{
-    drop_rests(link);
-    link->submitted = begun_through(link);
-    for (struct muster_list *node = link->frames.next; node != &link->frames; node = node->next) {
-        struct muster_frame *frame = MUSTER_CONTAINER_OF(node, struct muster_frame, node);
-
-        if (!muster_peer_link_has_begun(link, frame))
-            frame->end = 0;
-    }
-}
-
-static void take_back_unacked(struct muster_peer_link *link)
-{
-    struct muster_list *node;
-
-    while ((node = link->unacked.prev) != &link->unacked) {
-        muster_list_remove(node);
-        muster_list_prepend(&link->frames, node);
-        link->queued_bytes +=
-            muster_frame_bytes(MUSTER_CONTAINER_OF(node, struct muster_frame, node));
-    }
-}
-
-static void recall_read(struct muster_peer_link *link)
-{
-    uint32_t bytes;
-
-    if (!link->is_reading || !link->is_reading_payload)
-        return;
-    bytes = (uint32_t)muster_stream_receive_recall(&link->read, link->stream);
-    link->payload_done += bytes;
-    link->received += bytes;
-    link->is_reading = false;
-}
-
-static void forget_connection(struct muster_peer_link *link)
-{
-    if (link->stream != NULL) {
-        muster_peer_link_recall_writes(link);
-        recall_read(link);
-    }
-    take_back_unacked(link);
-    if (link->state == MUSTER_LINK_READY)
-        forget_offsets(link);
-    muster_peer_link_drop_stream(link);
-    link->inbox_begin = link->inbox_end = 0; /* not taken in: it comes again */
-    link->turn_bytes = 0;
-    link->state = MUSTER_LINK_BROKEN;
-}
-
-void muster_peer_link_lose(struct muster_peer_link *link, const struct muster_error *error)
-{
-    if (link->state >= MUSTER_LINK_BROKEN)
-        return;
-    if ((!link->is_met && !link->is_opener) || link->session == 0 ||
-        link->events->on_broken == NULL) {
-        muster_peer_link_fail(link, error);
-        return;
-    }
-    forget_connection(link);
-    link->events->on_broken(link, error);
-}
-
 void muster_peer_link_break(struct muster_peer_link *link, const struct muster_error *why)
 {
     if (link->state == MUSTER_LINK_READY && link->session != 0)
         muster_peer_link_lose(link, why);
 }
 
-/* --- Going on --- */
-
 /* Of a frame that has arrived in part only the rest is sent. */
-static void skip(struct muster_peer_link *link, struct muster_frame *frame, size_t bytes)
+static void frame_skip(struct muster_peer_link *link, struct muster_frame *frame, size_t bytes)
 {
     link->queued_bytes -= bytes;
     for (size_t i = 0; i < 2; i++) {
@@ -246,14 +117,14 @@ static void skip(struct muster_peer_link *link, struct muster_frame *frame, size
     }
 }
 
-/* Where the peer, who has so much, goes on: what was taken back it does without. */
-static uint64_t start_for(const struct muster_peer_link *link, uint64_t received)
+/* The first sequence to retransmit: recalled frames are skipped. */
+static uint64_t resume_sequence(const struct muster_peer_link *link, uint64_t received)
 {
     return received > link->void_end ? received : link->void_end;
 }
 
 /* What the peer lacks before that start must all have been taken back. */
-static bool can_go_on(const struct muster_peer_link *link, uint64_t received)
+bool muster_peer_link_can_resume(const struct muster_peer_link *link, uint64_t received)
 {
     if (received < link->acked || received > link->submitted)
         return false;
@@ -267,7 +138,7 @@ static bool can_go_on(const struct muster_peer_link *link, uint64_t received)
 }
 
 /* The peer goes on at `start`: a frame that has arrived in part will not come to its end. */
-static void skip_to(struct muster_peer_link *link, uint64_t start)
+static void receive_from(struct muster_peer_link *link, uint64_t start)
 {
     bool has_place = link->receive == MUSTER_RECEIVE_PAYLOAD && link->payload != NULL;
 
@@ -280,9 +151,9 @@ static void skip_to(struct muster_peer_link *link, uint64_t start)
         link->events->on_abandoned(link);
 }
 
-static void go_on(struct muster_peer_link *link, uint64_t peer_received)
+static void link_resume(struct muster_peer_link *link, uint64_t peer_received)
 {
-    uint64_t received = start_for(link, peer_received);
+    uint64_t received = resume_sequence(link, peer_received);
     struct muster_frame *frame;
     bool was_met = link->is_met;
 
@@ -293,14 +164,14 @@ static void go_on(struct muster_peer_link *link, uint64_t peer_received)
         muster_frame_finish(frame, MUSTER_OK);
     }
     if (frame != NULL && frame->end != 0)
-        skip(link, frame, (size_t)(received - (frame->end - muster_frame_bytes(frame))));
+        frame_skip(link, frame, (size_t)(received - (frame->end - muster_frame_bytes(frame))));
     link->submitted = received;
     for (struct muster_list *node = link->frames.next; node != &link->frames; node = node->next) {
         frame = MUSTER_CONTAINER_OF(node, struct muster_frame, node);
         frame->end = 0;
         muster_peer_link_submit(link, frame);
     }
-    link->state = MUSTER_LINK_READY;
+    muster_peer_link_move(link, MUSTER_LINK_READY);
     link->is_met = true;
     muster_timer_stop(&link->timer);
     muster_task_post(&link->task, link->env->loop);
@@ -310,10 +181,16 @@ static void go_on(struct muster_peer_link *link, uint64_t peer_received)
         link->events->on_resumed(link);
 }
 
+void muster_peer_link_answer_resume(struct muster_peer_link *link, uint64_t received)
+{
+    submit_link_frame(link, MUSTER_LINK_FRAME_ANSWER, MUSTER_LINK_IS_KNOWN,
+                      resume_sequence(link, received), on_told);
+}
+
 static void hear_probe_answer(struct muster_peer_link *link)
 {
     muster_timer_stop(&link->timer);
-    link->state = MUSTER_LINK_READY;
+    muster_peer_link_move(link, MUSTER_LINK_READY);
     link->events->on_ready(link);
 }
 
@@ -326,15 +203,17 @@ void muster_peer_link_hear_answer(struct muster_peer_link *link,
     if (answer->channel != MUSTER_FRAME_LINK || answer->type != MUSTER_LINK_FRAME_ANSWER)
         muster_error_set(&error, MUSTER_FAILED_PRECONDITION, "the peer does not answer");
     else if (answer->flags == MUSTER_LINK_IS_LACKING)
-        muster_error_set(&error, MUSTER_FAILED_PRECONDITION, "what is lacking here was taken back");
+        muster_error_set(&error, MUSTER_FAILED_PRECONDITION,
+                         "cannot resume: frames that this process still needs were recalled");
     else if (answer->flags != MUSTER_LINK_IS_KNOWN || answer->descriptor != link->session)
         muster_error_set(&error, MUSTER_FAILED_PRECONDITION,
                          "the peer does not know the connection any more");
-    else if (!is_probe && !can_go_on(link, answer->received))
+    else if (!is_probe && !muster_peer_link_can_resume(link, answer->received))
         muster_error_set(&error, MUSTER_FAILED_PRECONDITION,
-                         "what is lacking there was taken back");
-    else if (!link->is_opener && start_for(link, answer->received) != answer->received)
-        muster_error_set(&error, MUSTER_UNAVAILABLE, "frames were taken back meanwhile");
+                         "cannot resume: frames that the peer still needs were recalled");
+    else if (!link->is_opener && resume_sequence(link, answer->received) != answer->received)
+        muster_error_set(&error, MUSTER_UNAVAILABLE,
+                         "cannot resume: frames were recalled meanwhile");
     if (error.rc != MUSTER_OK) {
         muster_peer_link_lose(link, &error);
         return;
@@ -343,52 +222,10 @@ void muster_peer_link_hear_answer(struct muster_peer_link *link,
         hear_probe_answer(link);
         return;
     }
-    skip_to(link, answer->offset);
+    receive_from(link, answer->offset);
     if (link->is_opener)
-        submit_link_frame(link, MUSTER_LINK_FRAME_ANSWER, MUSTER_LINK_IS_KNOWN,
-                          start_for(link, answer->received), on_told);
-    go_on(link, answer->received);
-}
-
-enum muster_rc muster_peer_link_reopen(struct muster_peer_link *link,
-                                       const struct muster_address *address, uint64_t deadline_ns)
-{
-    if (link->state != MUSTER_LINK_BROKEN || !link->is_opener || link->is_connecting)
-        return MUSTER_FAILED_PRECONDITION;
-    link->self.intent = MUSTER_LINK_RESUME;
-    link->self.received = link->received;
-    link->self.connection = ++link->connection;
-    return muster_peer_link_connect(link, address, deadline_ns);
-}
-
-/* `with` has no frames and no open request: its hello is out, the peer's has just been read, and
- * nothing follows that before the answer. */
-enum muster_rc muster_peer_link_take_over(struct muster_peer_link *link,
-                                          struct muster_peer_link *with)
-{
-    uint64_t received = with->peer.received;
-
-    assert(with->state == MUSTER_LINK_READY && muster_list_is_empty(&with->frames));
-    assert(!with->is_hello_queued);
-    if (!muster_peer_link_is_met(link) || link->is_opener || link->session != with->peer.session ||
-        !can_go_on(link, received))
-        return MUSTER_FAILED_PRECONDITION;
-    if (link->state != MUSTER_LINK_BROKEN)
-        forget_connection(link);
-    if (with->is_reading)
-        muster_stream_receive_recall(&with->read, with->stream);
-    with->is_reading = false;
-    link->connection = with->peer.connection;
-    link->stream = with->stream;
-    with->stream = NULL;
-    muster_peer_link_close(with);
-    link->state = MUSTER_LINK_ANSWER; /* of the opener, who says where it goes on */
-    submit_link_frame(link, MUSTER_LINK_FRAME_ANSWER, MUSTER_LINK_IS_KNOWN,
-                      start_for(link, received), on_told);
-    muster_timer_start(&link->timer, link->env->loop,
-                       muster_loop_after_ns(link->env->loop, ANSWER_NS));
-    muster_peer_link_receive(link);
-    return MUSTER_OK;
+        muster_peer_link_answer_resume(link, answer->received);
+    link_resume(link, answer->received);
 }
 
 enum muster_rc muster_peer_link_begin_late(struct muster_peer_link *link)
@@ -400,8 +237,6 @@ enum muster_rc muster_peer_link_begin_late(struct muster_peer_link *link)
     submit_link_frame(link, MUSTER_LINK_FRAME_ANSWER, MUSTER_LINK_IS_KNOWN, 0, on_told);
     return MUSTER_OK;
 }
-
-/* --- Answers that end a connection --- */
 
 static void on_answered(struct muster_stream_write *write, enum muster_rc rc)
 {
@@ -459,8 +294,8 @@ void muster_peer_link_yield(struct muster_peer_link *link)
 
     if (link->stream != NULL)
         muster_peer_link_recall_writes(link);
-    take_back_unacked(link);
-    drop_rests(link);
+    muster_peer_link_take_back_unacked(link);
+    muster_peer_link_drop_rests(link);
     while ((node = link->frames.next) != &link->frames) {
         struct muster_frame *frame = MUSTER_CONTAINER_OF(node, struct muster_frame, node);
 

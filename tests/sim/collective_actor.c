@@ -106,7 +106,7 @@ static bool is_given_up(struct role *role, struct role *peer, const struct muste
     uint64_t *theirs = &peer->given_up[role - roles];
     bool is_theirs = *theirs != 0 && role->epoch <= *theirs + 1;
 
-    if (strstr(error->text, "taken back") != NULL) {
+    if (strstr(error->text, "were recalled") != NULL) {
         role->given_up[peer - roles] = role->epoch;
         return true;
     }

@@ -642,7 +642,7 @@ static void who_lacks_what_was_taken_back_is_refused_for_good(void **state)
     assert_int_equal(scene.accept_rc, MUSTER_FAILED_PRECONDITION);
     assert_int_equal(scene.accept_error.rc, MUSTER_UNAVAILABLE);
     assert_string_equal(scene.accept_error.text,
-                        "the peer has lost the connection, and what it lacks was taken back");
+                        "the peer has lost the connection, and frames that it lacks were recalled");
     assert_int_equal(scene.sides[0].given_up_count, 1);
     assert_int_equal(scene.sides[0].error.rc, MUSTER_FAILED_PRECONDITION);
     scene_close();
