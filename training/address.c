@@ -156,7 +156,7 @@ static bool is_useful(struct muster_env *env, const struct muster_address *addre
            (may_be_loopback || !muster_address_is_loopback(address));
 }
 
-/* False: there is none that others reach. */
+/* False: this host has no address that others can reach. */
 static bool find_task_address(struct muster_env *env, const char *text, bool may_be_loopback,
                               struct muster_address *ret_address)
 {
@@ -197,7 +197,8 @@ struct address_search {
 };
 
 /* Under a launcher TF_CONFIG and the like are the launcher's own texts for other programs. */
-static void read_task_address(const struct muster_place *place, struct address_search *search)
+static void read_task_address(const struct muster_replica_place *place,
+                              struct address_search *search)
 {
     struct muster_vars *vars = search->env->vars;
     const char *told = muster_vars_get(vars, "MUSTER_TASK_ADDRESS");
@@ -279,8 +280,8 @@ static enum muster_rc find_as_told(struct address_search *search, struct muster_
 }
 
 enum muster_rc muster_training_find_address(struct muster_env *env,
-                                            const struct muster_place *place, uint64_t timeout_ns,
-                                            struct muster_node_options *node,
+                                            const struct muster_replica_place *place,
+                                            uint64_t timeout_ns, struct muster_node_options *node,
                                             struct muster_error *ret_error)
 {
     struct address_search search = {.env = env};

@@ -15,10 +15,8 @@
  * Errors: INVALID_ARGUMENT, NOT_FOUND (MUSTER_LISTEN), UNAVAILABLE (no route to the registry, or its
  * name is not known); the text names culprit and remedy.
  */
-MUSTER_MUST_CHECK enum muster_rc muster_training_find_address(struct muster_env *env,
-                                                              const struct muster_place *place,
-                                                              uint64_t timeout_ns,
-                                                              struct muster_node_options *node,
-                                                              struct muster_error *ret_error);
+MUSTER_MUST_CHECK enum muster_rc muster_training_find_address(
+    struct muster_env *env, const struct muster_replica_place *place, uint64_t timeout_ns,
+    struct muster_node_options *node, struct muster_error *ret_error);
 
 #endif

@@ -7,7 +7,7 @@ static void on_change(struct muster_resolver_watch *watch, struct muster_cluster
                       const struct muster_cluster_diff *diff)
 {
     struct muster_expectation *expectation = watch->data;
-    uint32_t count = muster_place_count(expectation->resolver, spec);
+    uint32_t count = muster_replica_place_count(expectation->resolver, spec);
 
     (void)diff;
     if (count > 0 && expectation->is_watching)

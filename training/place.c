@@ -74,8 +74,8 @@ static uint32_t count_training_tasks(const struct muster_cluster_spec *spec)
     return count;
 }
 
-uint32_t muster_place_count(struct muster_resolver *resolver,
-                            const struct muster_cluster_spec *spec)
+uint32_t muster_replica_place_count(struct muster_resolver *resolver,
+                                    const struct muster_cluster_spec *spec)
 {
     bool is_known = false;
     uint32_t size = 0;
@@ -132,7 +132,7 @@ static bool tells_members_address(const struct muster_resolver *resolver)
 }
 
 static void read_address(const struct muster_resolver *resolver,
-                         const struct muster_cluster_spec *spec, struct muster_place *place)
+                         const struct muster_cluster_spec *spec, struct muster_replica_place *place)
 {
     const char *own = NULL;
     uint32_t count = 0;
@@ -154,7 +154,8 @@ static void read_address(const struct muster_resolver *resolver,
 
 static enum muster_rc place_in_spec(struct muster_resolver *resolver, const char *uri,
                                     const struct muster_cluster_spec *spec,
-                                    struct muster_place *place, struct muster_error *ret_error)
+                                    struct muster_replica_place *place,
+                                    struct muster_error *ret_error)
 {
     struct muster_mem *mem = resolver->env->mem;
     char *task_type = NULL;
@@ -178,7 +179,8 @@ static enum muster_rc place_in_spec(struct muster_resolver *resolver, const char
 }
 
 static enum muster_rc find_by_resolver(struct muster_env *env, const char *uri,
-                                       struct muster_place *place, struct muster_error *ret_error)
+                                       struct muster_replica_place *place,
+                                       struct muster_error *ret_error)
 {
     struct muster_resolver *resolver = NULL;
     struct muster_cluster_spec *spec = NULL;
@@ -218,7 +220,8 @@ static void ignore_exchange(struct muster_http_tracer *tracer,
 
 /* Platforms with an API need an HTTP client. */
 static enum muster_rc find_with_http(struct muster_env *env, const char *uri,
-                                     struct muster_place *place, struct muster_error *ret_error)
+                                     struct muster_replica_place *place,
+                                     struct muster_error *ret_error)
 {
     struct http_end end = {.tracer = {.on_exchange = ignore_exchange}};
     enum muster_rc rc;
@@ -246,7 +249,8 @@ static bool is_numbered_by_launcher(struct muster_vars *vars)
 }
 
 /* Without one that is named: what the environment shows. */
-static enum muster_rc find_by_environment(struct muster_env *env, struct muster_place *place,
+static enum muster_rc find_by_environment(struct muster_env *env,
+                                          struct muster_replica_place *place,
                                           struct muster_error *ret_error)
 {
     enum muster_rc rc;
@@ -266,10 +270,11 @@ static enum muster_rc find_by_environment(struct muster_env *env, struct muster_
     return rc;
 }
 
-enum muster_rc muster_place_find(struct muster_env *env, const char *resolver,
-                                 struct muster_place *ret_place, struct muster_error *ret_error)
+enum muster_rc muster_replica_place_find(struct muster_env *env, const char *resolver,
+                                         struct muster_replica_place *ret_place,
+                                         struct muster_error *ret_error)
 {
-    struct muster_place place = {.expected_count = 0};
+    struct muster_replica_place place = {.expected_count = 0};
     const char *uri = resolver != NULL ? resolver : muster_vars_get(env->vars, "MUSTER_RESOLVER");
     enum muster_rc rc = uri != NULL ? find_with_http(env, uri, &place, ret_error)
                                     : find_by_environment(env, &place, ret_error);

@@ -1,4 +1,4 @@
-/* Which task of how many a process is. */
+/* The task of this process, and the number of tasks that train together. */
 #ifndef MUSTER_TRAINING_PLACE_H
 #define MUSTER_TRAINING_PLACE_H
 
@@ -6,7 +6,7 @@
 #include <muster/env.h>
 #include <muster/view.h>
 
-struct muster_place {
+struct muster_replica_place {
     char task_type[MUSTER_JOB_NAME_BYTES]; /* "worker" */
     uint32_t task_index;
     uint32_t expected_count; /* tasks that train together */
@@ -23,15 +23,16 @@ struct muster_place {
  * Errors: INVALID_ARGUMENT, NOT_FOUND (task outside the cluster), FAILED_PRECONDITION (nothing says
  * it); the text names the culprit and the remedy.
  */
-MUSTER_MUST_CHECK enum muster_rc muster_place_find(struct muster_env *env, const char *resolver,
-                                                   struct muster_place *ret_place,
-                                                   struct muster_error *ret_error);
+MUSTER_MUST_CHECK enum muster_rc muster_replica_place_find(struct muster_env *env,
+                                                           const char *resolver,
+                                                           struct muster_replica_place *ret_place,
+                                                           struct muster_error *ret_error);
 
 struct muster_cluster_spec;
 struct muster_resolver;
-/** How many tasks train together: the world size where the resolver knows it, else the chief, master
- * and worker tasks of its cluster. 0: not known. */
-uint32_t muster_place_count(struct muster_resolver *resolver,
-                            const struct muster_cluster_spec *spec);
+/** How many tasks train together: the world size where the resolver knows it, else the chief,
+ * master and worker tasks of its cluster. 0: not known. */
+uint32_t muster_replica_place_count(struct muster_resolver *resolver,
+                                    const struct muster_cluster_spec *spec);
 
 #endif

@@ -31,7 +31,7 @@ struct line {
     bool is_cut;
 };
 
-static void MUSTER_PRINTF(2, 3) add(struct line *line, const char *fmt, ...)
+static void MUSTER_PRINTF(2, 3) line_add(struct line *line, const char *fmt, ...)
 {
     size_t room = sizeof(line->text) - line->length;
     va_list args;
@@ -48,18 +48,18 @@ static void MUSTER_PRINTF(2, 3) add(struct line *line, const char *fmt, ...)
 
 static void add_text(struct line *line, const char *name, const char *text)
 {
-    add(line, ",\"%s\":\"", name);
+    line_add(line, ",\"%s\":\"", name);
     for (; *text != '\0'; text++) {
         unsigned char c = (unsigned char)*text;
 
         if (c == '"' || c == '\\')
-            add(line, "\\%c", c);
+            line_add(line, "\\%c", c);
         else if (c < 0x20)
-            add(line, "\\u%04x", c);
+            line_add(line, "\\u%04x", c);
         else
-            add(line, "%c", c);
+            line_add(line, "%c", c);
     }
-    add(line, "\"");
+    line_add(line, "\"");
 }
 
 /* "a b" becomes ["a","b"]; words do not begin with a space. */
@@ -67,29 +67,29 @@ static void add_words(struct line *line, const char *name, const char *words)
 {
     const char *comma = "";
 
-    add(line, ",\"%s\":[", name);
+    line_add(line, ",\"%s\":[", name);
     while (*words != '\0') {
         size_t length = strcspn(words, " ");
 
-        add(line, "%s\"%.*s\"", comma, (int)length, words);
+        line_add(line, "%s\"%.*s\"", comma, (int)length, words);
         comma = ",";
         words += length;
         words += strspn(words, " ");
     }
-    add(line, "]");
+    line_add(line, "]");
 }
 
 static void add_values(struct line *line, const struct muster_report_values *values)
 {
-    add(line, ",\"values\":{");
+    line_add(line, ",\"values\":{");
     for (size_t i = 0; i < values->count; i++) {
-        add(line, "%s\"%s\":", i > 0 ? "," : "", values->at[i].name);
+        line_add(line, "%s\"%s\":", i > 0 ? "," : "", values->at[i].name);
         if (isfinite(values->at[i].value))
-            add(line, "%.9g", values->at[i].value);
+            line_add(line, "%.9g", values->at[i].value);
         else
-            add(line, "null");
+            line_add(line, "null");
     }
-    add(line, "}");
+    line_add(line, "}");
 }
 
 static void write_line(struct muster_report *report, const char *text, size_t length)
@@ -130,7 +130,7 @@ static void write_kept(struct muster_report *report)
 
 static bool line_finish(struct muster_report *report, struct line *line)
 {
-    add(line, "}\n");
+    line_add(line, "}\n");
     if (line->is_cut || report->fd < 0)
         return false;
     write_kept(report);
@@ -200,7 +200,9 @@ enum muster_rc muster_report_open(struct muster_env *env, struct muster_report *
         fd = strtol(text, &end, 10);
         if (*end != '\0' || fd < 0 || fd > 1 << 20)
             return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                    "MUSTER_REPORT_FD=%s is no descriptor; unset it", text);
+                                    "MUSTER_REPORT_FD must be the number of an open descriptor, "
+                                    "got %s; unset it",
+                                    text);
     }
     report = muster_mem_alloc_zero(env->mem, 1, sizeof(*report));
     if (report == NULL)
@@ -231,9 +233,9 @@ void muster_report_progress(struct muster_report *report, uint64_t step, uint64_
 {
     struct line line = {.length = 0};
 
-    add(&line,
-        "{\"report\":\"progress\",\"step\":%" PRIu64 ",\"epoch\":%" PRIu64 ",\"members\":%" PRIu32,
-        step, epoch, member_count);
+    line_add(&line,
+             "{\"report\":\"progress\",\"step\":%" PRIu64 ",\"epoch\":%" PRIu64 ",\"members\":%" PRIu32,
+             step, epoch, member_count);
     add_values(&line, values);
     send_news(report, &line);
 }
@@ -242,16 +244,16 @@ void muster_report_view(struct muster_report *report, const struct muster_report
 {
     struct line line = {.length = 0};
 
-    add(&line,
-        "{\"report\":\"view\",\"epoch\":%" PRIu64 ",\"members\":%" PRIu32 ",\"step\":%" PRIu64,
-        view->epoch, view->member_count, view->step);
+    line_add(&line,
+             "{\"report\":\"view\",\"epoch\":%" PRIu64 ",\"members\":%" PRIu32 ",\"step\":%" PRIu64,
+             view->epoch, view->member_count, view->step);
     add_words(&line, "lost", view->lost);
     add_words(&line, "joined", view->joined);
     if (view->reason != NULL && view->reason[0] != '\0')
         add_text(&line, "reason", view->reason);
     if (view->recovery_ms >= 0)
-        add(&line, ",\"recovery_ms\":%.3f,\"detected_ns\":%" PRIu64 ",\"opened_ns\":%" PRIu64,
-            view->recovery_ms, view->detected_ns, view->opened_ns);
+        line_add(&line, ",\"recovery_ms\":%.3f,\"detected_ns\":%" PRIu64 ",\"opened_ns\":%" PRIu64,
+                 view->recovery_ms, view->detected_ns, view->opened_ns);
     if (view->op != NULL) {
         add_text(&line, "op", view->op);
         add_text(&line, "phase", view->phase);
@@ -262,21 +264,21 @@ void muster_report_view(struct muster_report *report, const struct muster_report
 
 static void add_spent(struct line *line, const struct muster_report_activity *at)
 {
-    add(line, ",\"spent_ns\":{");
+    line_add(line, ",\"spent_ns\":{");
     for (unsigned state = 0; state < MUSTER_ACTIVITY_STATES; state++)
-        add(line, "%s\"%s\":%" PRIu64, state > 0 ? "," : "",
-            muster_activity_state_name((enum muster_activity_state)state),
-            muster_activity_spent_ns(at->activity, (enum muster_activity_state)state, at->now_ns));
-    add(line, "},\"sent_bytes\":{");
+        line_add(line, "%s\"%s\":%" PRIu64, state > 0 ? "," : "",
+                 muster_activity_state_name((enum muster_activity_state)state),
+                 muster_activity_spent_ns(at->activity, (enum muster_activity_state)state, at->now_ns));
+    line_add(line, "},\"sent_bytes\":{");
     for (unsigned wire = 0; wire < MUSTER_ACTIVITY_WIRES; wire++)
-        add(line, "%s\"%s\":%" PRIu64, wire > 0 ? "," : "",
-            muster_activity_wire_name((enum muster_activity_wire)wire),
-            at->activity->sent_bytes[wire]);
-    add(line, "},\"waiting_ns\":%" PRIu64 ",\"waited_ns\":{", at->activity->waiting_ns);
+        line_add(line, "%s\"%s\":%" PRIu64, wire > 0 ? "," : "",
+                 muster_activity_wire_name((enum muster_activity_wire)wire),
+                 at->activity->sent_bytes[wire]);
+    line_add(line, "},\"waiting_ns\":%" PRIu64 ",\"waited_ns\":{", at->activity->waiting_ns);
     for (uint32_t i = 0; i < at->activity->wait_count; i++)
-        add(line, "%s\"%s\":%" PRIu64, i > 0 ? "," : "", at->activity->waits[i].task,
-            at->activity->waits[i].ns);
-    add(line, "}");
+        line_add(line, "%s\"%s\":%" PRIu64, i > 0 ? "," : "", at->activity->waits[i].task,
+                 at->activity->waits[i].ns);
+    line_add(line, "}");
 }
 
 void muster_report_activity(struct muster_report *report, const struct muster_report_activity *at)
@@ -285,13 +287,13 @@ void muster_report_activity(struct muster_report *report, const struct muster_re
 
     if (report->fd < 0)
         return;
-    add(&line,
-        "{\"report\":\"activity\",\"state\":\"%s\",\"for_ns\":%" PRIu64 ",\"step\":%" PRIu64
-        ",\"epoch\":%" PRIu64 ",\"members\":%" PRIu32 ",\"steps\":%" PRIu64,
-        muster_activity_state_name(at->activity->state), at->now_ns - at->activity->since_ns,
-        at->step, at->epoch, at->member_count, at->activity->steps);
+    line_add(&line,
+             "{\"report\":\"activity\",\"state\":\"%s\",\"for_ns\":%" PRIu64 ",\"step\":%" PRIu64
+             ",\"epoch\":%" PRIu64 ",\"members\":%" PRIu32 ",\"steps\":%" PRIu64,
+             muster_activity_state_name(at->activity->state), at->now_ns - at->activity->since_ns,
+             at->step, at->epoch, at->member_count, at->activity->steps);
     if (at->is_member)
-        add(&line, ",\"rank\":%" PRIu32, at->rank);
+        line_add(&line, ",\"rank\":%" PRIu32, at->rank);
     if (at->waits_for[0] != '\0') {
         add_text(&line, "waits_for", at->waits_for);
         add_text(&line, "op", at->op);
@@ -300,7 +302,7 @@ void muster_report_activity(struct muster_report *report, const struct muster_re
         add_text(&line, "stands_for", at->stands_for);
     add_spent(&line, at);
     if (report->dropped > 0)
-        add(&line, ",\"dropped\":%" PRIu64, report->dropped);
+        line_add(&line, ",\"dropped\":%" PRIu64, report->dropped);
     send_news(report, &line);
 }
 
@@ -309,10 +311,10 @@ void muster_report_rejoined(struct muster_report *report, uint64_t epoch, double
 {
     struct line line = {.length = 0};
 
-    add(&line,
-        "{\"report\":\"rejoined\",\"epoch\":%" PRIu64
-        ",\"catch_up_ms\":%.3f,\"from_step\":%" PRIu64,
-        epoch, catch_up_ms, from_step);
+    line_add(&line,
+             "{\"report\":\"rejoined\",\"epoch\":%" PRIu64
+             ",\"catch_up_ms\":%.3f,\"from_step\":%" PRIu64,
+             epoch, catch_up_ms, from_step);
     send_line(report, &line);
 }
 
@@ -320,7 +322,7 @@ void muster_report_refused(struct muster_report *report, const char *why)
 {
     struct line line = {.length = 0};
 
-    add(&line, "{\"report\":\"refused\"");
+    line_add(&line, "{\"report\":\"refused\"");
     add_text(&line, "why", why);
     send_line(report, &line);
 }
@@ -329,8 +331,8 @@ void muster_report_delivered(struct muster_report *report, uint64_t epoch, uint6
 {
     struct line line = {.length = 0};
 
-    add(&line, "{\"report\":\"delivered\",\"epoch\":%" PRIu64 ",\"delivered_ns\":%" PRIu64, epoch,
-        delivered_ns);
+    line_add(&line, "{\"report\":\"delivered\",\"epoch\":%" PRIu64 ",\"delivered_ns\":%" PRIu64, epoch,
+             delivered_ns);
     send_line(report, &line);
 }
 
@@ -338,7 +340,7 @@ void muster_report_dying(struct muster_report *report, uint64_t at_ns)
 {
     struct line line = {.length = 0};
 
-    add(&line, "{\"report\":\"dying\",\"at_ns\":%" PRIu64, at_ns);
+    line_add(&line, "{\"report\":\"dying\",\"at_ns\":%" PRIu64, at_ns);
     send_line(report, &line);
 }
 
@@ -346,7 +348,7 @@ void muster_report_abandoned(struct muster_report *report, uint64_t step, const 
 {
     struct line line = {.length = 0};
 
-    add(&line, "{\"report\":\"abandoned\",\"step\":%" PRIu64, step);
+    line_add(&line, "{\"report\":\"abandoned\",\"step\":%" PRIu64, step);
     add_text(&line, "reason", why);
     send_line(report, &line);
 }
@@ -355,8 +357,8 @@ void muster_report_unclosed(struct muster_report *report, uint64_t step, bool is
 {
     struct line line = {.length = 0};
 
-    add(&line, "{\"report\":\"unclosed\",\"step\":%" PRIu64 ",\"in_step\":%s", step,
-        is_in_step ? "true" : "false");
+    line_add(&line, "{\"report\":\"unclosed\",\"step\":%" PRIu64 ",\"in_step\":%s", step,
+             is_in_step ? "true" : "false");
     send_line(report, &line);
 }
 
@@ -364,7 +366,7 @@ void muster_report_over(struct muster_report *report)
 {
     struct line line = {.length = 0};
 
-    add(&line, "{\"report\":\"over\"");
+    line_add(&line, "{\"report\":\"over\"");
     send_line(report, &line);
 }
 
@@ -373,8 +375,8 @@ void muster_report_result(struct muster_report *report, const struct muster_repo
 {
     struct line line = {.length = 0};
 
-    add(&line, "{\"report\":\"result\",\"steps\":%" PRIu64 ",\"steps_lost\":%" PRIu64,
-        result->steps, result->steps_lost);
+    line_add(&line, "{\"report\":\"result\",\"steps\":%" PRIu64 ",\"steps_lost\":%" PRIu64,
+             result->steps, result->steps_lost);
     add_text(&line, "digest", result->digest);
     add_values(&line, values);
     send_line(report, &line);

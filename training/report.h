@@ -1,4 +1,4 @@
-/* What a worker tells its launcher: JSON lines on MUSTER_REPORT_FD (docs/protocol.md). */
+/* Reports of a worker to its launcher: JSON lines on MUSTER_REPORT_FD (docs/protocol.md). */
 #ifndef MUSTER_TRAINING_REPORT_H
 #define MUSTER_TRAINING_REPORT_H
 
@@ -51,9 +51,9 @@ MUSTER_MUST_CHECK enum muster_rc muster_report_open(struct muster_env *env,
                                                     struct muster_error *ret_error);
 /** Drains. */
 void muster_report_close(struct muster_report *report);
-/** Wait until the launcher has room for all that is kept for it, or is gone: at the end of the process.
- * No other call waits. Of what a launcher that does not read is told, progress and activity are
- * dropped, the rest is kept: 64 KiB of it. */
+/** Wait until the launcher has room for all that is kept for it, or is gone: at the end of the
+ * process. No other call waits. Of what a launcher that does not read is told, progress and
+ * activity are dropped, the rest is kept: 64 KiB of it. */
 void muster_report_drain(struct muster_report *report);
 /** The descriptor, as long as there is a report; -1 when nobody listens (any more). */
 const int *muster_report_descriptor(const struct muster_report *report);
@@ -83,8 +83,8 @@ void muster_report_delivered(struct muster_report *report, uint64_t epoch, uint6
 void muster_report_dying(struct muster_report *report, uint64_t at_ns);
 /** This process ends without close: in `step`, which it has begun, or behind it. */
 void muster_report_unclosed(struct muster_report *report, uint64_t step, bool is_in_step);
-/** This process ends without having done its work, in `step`: it is to be started again whatever its exit
- * code. */
+/** This process ends without having done its work, in `step`: it is to be started again whatever
+ * its exit code. */
 void muster_report_abandoned(struct muster_report *report, uint64_t step, const char *why);
 /** The others cannot work with this process, and starting it again would not help: say why. */
 void muster_report_refused(struct muster_report *report, const char *why);

@@ -40,7 +40,7 @@ static bool on_wire_point(void *data, const struct muster_wire_point *at)
     return false;
 }
 
-/* Of the step that has begun: its operations are under way. */
+/* Shared memory tells no step of its own: its points are those of the step that has begun. */
 static void on_shm_point(void *data, const char *point)
 {
     struct muster_strategy *strategy = data;
@@ -64,7 +64,7 @@ static enum muster_rc open_node(struct muster_strategy *strategy,
     const char *resolver = options->resolver != NULL
                                ? options->resolver
                                : muster_vars_get(env->vars, "MUSTER_RESOLVER");
-    struct muster_place place;
+    struct muster_replica_place place;
     struct muster_node_options node = {
         .env = env,
         .registry = options->registry != NULL ? options->registry
@@ -81,7 +81,7 @@ static enum muster_rc open_node(struct muster_strategy *strategy,
     if (rc == MUSTER_OK)
         rc = muster_training_take_incarnation(&node, &strategy->has_incarnation, ret_error);
     if (rc == MUSTER_OK)
-        rc = muster_place_find(env, resolver, &place, ret_error);
+        rc = muster_replica_place_find(env, resolver, &place, ret_error);
     if (rc != MUSTER_OK)
         return rc;
     if (node.registry == NULL)
@@ -236,7 +236,7 @@ static bool is_ready_or_failed(void *data)
     return strategy->is_ready || strategy->state == MUSTER_STRATEGY_FAILED;
 }
 
-/* Without the state of the others this member can do nothing: they go on without it. */
+/* A member that cannot have the state of the others can do no step: it leaves, and they go on. */
 static void strategy_fail(struct muster_strategy *strategy)
 {
     muster_strategy_move(strategy, MUSTER_STRATEGY_FAILED);
@@ -246,7 +246,8 @@ static void strategy_fail(struct muster_strategy *strategy)
     muster_strategy_dump_trace(strategy, strategy->error.text);
 }
 
-/* Where the members have agreed on NCCL this one needs it, too. */
+/* The view says which communication the members agreed on; where that is NCCL this member needs a
+ * device too. */
 static void follow_communication(struct muster_strategy *strategy)
 {
     const struct muster_view *view = muster_node_view(strategy->node);
@@ -256,8 +257,8 @@ static void follow_communication(struct muster_strategy *strategy)
         strategy_fail(strategy);
 }
 
-/* Become a member (again): wait for the node, and in a new job hand out the first one's tensors. FAILED
- * otherwise, or WAITING: excluded meanwhile, the node comes back. */
+/* Become a member (again): wait for the node, and in a new job hand out the first one's tensors.
+ * FAILED otherwise, or WAITING: excluded meanwhile, the node comes back. */
 static void become_ready(struct muster_strategy *strategy)
 {
     if (muster_strategy_wait(strategy, is_ready_or_failed) != MUSTER_OK)
@@ -317,9 +318,10 @@ static bool may_begin(void *data)
             muster_node_find_stateless(strategy->node, strategy->next_step) == NULL);
 }
 
-/* A member that votes for a view says which step it has begun, and a joiner takes part from the
- * next one. Who began that step between its vote and the view would count without the joiner. And the
- * program may change its tensors once the step has begun: the joiners of the step must have read them. */
+/* Begin waits for two things. A change of view: a member says in its vote which step it has begun,
+ * and joiners take part from the next one on, so a member that began that step between its vote and
+ * the view would count ranks without the joiners. And joiners of the step that still read the
+ * state: the program may change its tensors as soon as the step has begun. */
 static enum muster_rc begin_in_seat(struct muster_strategy *strategy)
 {
     enum muster_rc rc;
@@ -395,7 +397,8 @@ static enum muster_rc commit_in_seat(struct muster_strategy *strategy)
     if (now_ns - strategy->progress_reported_ns >= PROGRESS_INTERVAL_NS ||
         strategy->epoch != strategy->epoch_reported) {
         strategy->progress_reported_ns = now_ns;
-        strategy->epoch_reported = strategy->epoch; /* who dies now had gone on in it */
+        strategy->epoch_reported = strategy->epoch; /* at once in a new view: the launcher sees that
+                                                       this member went on in it */
         muster_report_progress(strategy->report, strategy->step, strategy->epoch,
                                muster_node_view(strategy->node)->member_count, &strategy->progress);
     }

@@ -41,7 +41,7 @@ MUSTER_MUST_CHECK enum muster_rc muster_strategy_run_in_seat(
 MUSTER_MUST_CHECK enum muster_rc muster_strategy_wait_ops(struct muster_strategy *strategy);
 
 void muster_strategy_on_op_done(struct muster_op *op, enum muster_rc rc);
-/** Of what was delivered: an interruption of any operation of the call is one of the call. */
+/** Keep the result of a delivered operation: an interruption of any operation interrupts the call. */
 void muster_strategy_keep_result(struct muster_strategy *strategy,
                                  const struct muster_op_result *result);
 uint64_t muster_strategy_timeout_of(const struct muster_strategy *strategy,

@@ -1,5 +1,5 @@
-/* The end of a strategy: closed after its work, closed in the middle of it, abandoned, or left open by a
- * program that ends. */
+/* The end of a strategy: closed after its work, closed in the middle of it, abandoned, or left open
+ * by a program that ends. */
 #include <stdio.h>
 #include <string.h>
 
@@ -33,8 +33,8 @@ static void on_gone(struct muster_node *node, void *data)
 
 /* --- abandoned --- */
 
-/* In the middle of a step's work: what the others have of it is not all that it promised. A begin
- * without an operation behind it may have been the end of the work; the exit code tells. */
+/* In the middle of a step's work: the others count on operations of this member that will not come.
+ * A begin without an operation behind it may have been the end of the work; the exit code tells. */
 static bool is_in_work(const struct muster_strategy *strategy)
 {
     return strategy->ops_rc != MUSTER_OK ||
@@ -51,8 +51,8 @@ static void on_left(struct muster_node *node, void *data)
     atomic_store(&strategy->is_over, true);
 }
 
-/* Out of the view as soon as the others agree, and not as one whose work is done. In the seat, or on
- * the loop. */
+/* Out of the view as soon as the others agree, and not as one whose work is done. In the seat, or
+ * on the loop. */
 static void leave_at_once(struct muster_strategy *strategy)
 {
     if (strategy->is_leaving)

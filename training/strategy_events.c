@@ -1,4 +1,4 @@
-/* What the node tells the strategy, and what the launcher is told of it. */
+/* The events of the node, and the reports to the launcher that they cause. */
 #include <stdio.h>
 #include <string.h>
 
@@ -52,8 +52,8 @@ static const struct muster_op *find_interrupted(const struct muster_strategy *st
     return NULL;
 }
 
-/* A view that interrupted an operation is told when that operation has ended: then its phase is
- * known. */
+/* A view that interrupted an operation is reported when that operation has ended, because only then
+ * the phase in which it was interrupted is known. */
 void muster_strategy_tell_view(struct muster_strategy *strategy, const struct muster_op *op)
 {
     struct muster_strategy_change *change = &strategy->change;

@@ -144,9 +144,9 @@ static enum muster_rc run_with_root(struct muster_strategy *strategy,
     return muster_strategy_run(strategy, call);
 }
 
-static enum muster_rc broadcast(struct muster_strategy *strategy,
-                                const struct muster_strategy_split *split,
-                                const struct muster_tensor *tensor, uint32_t root)
+static enum muster_rc run_broadcast(struct muster_strategy *strategy,
+                                    const struct muster_strategy_split *split,
+                                    const struct muster_tensor *tensor, uint32_t root)
 {
     struct muster_strategy_call call = {.name = "broadcast",
                                         .tensors = tensor,
@@ -161,13 +161,13 @@ static enum muster_rc broadcast(struct muster_strategy *strategy,
 enum muster_rc muster_strategy_broadcast(struct muster_strategy *strategy,
                                          const struct muster_tensor *tensor, uint32_t root)
 {
-    return broadcast(strategy, NULL, tensor, root);
+    return run_broadcast(strategy, NULL, tensor, root);
 }
 
-static enum muster_rc reduce(struct muster_strategy *strategy,
-                             const struct muster_strategy_split *split,
-                             const struct muster_tensor *tensor, enum muster_reduction reduction,
-                             uint32_t root)
+static enum muster_rc run_reduce(struct muster_strategy *strategy,
+                                 const struct muster_strategy_split *split,
+                                 const struct muster_tensor *tensor,
+                                 enum muster_reduction reduction, uint32_t root)
 {
     struct muster_strategy_call call = {.name = "reduce",
                                         .tensors = tensor,
@@ -184,7 +184,7 @@ enum muster_rc muster_strategy_reduce(struct muster_strategy *strategy,
                                       const struct muster_tensor *tensor,
                                       enum muster_reduction reduction, uint32_t root)
 {
-    return reduce(strategy, NULL, tensor, reduction, root);
+    return run_reduce(strategy, NULL, tensor, reduction, root);
 }
 
 /* Parts are by the ranks that the program knows. */
@@ -278,7 +278,7 @@ enum muster_rc muster_strategy_split_broadcast(struct muster_strategy_split *spl
 {
     enum muster_rc rc = check_split(split, "broadcast");
 
-    return rc == MUSTER_OK ? broadcast(split->strategy, split, tensor, root) : rc;
+    return rc == MUSTER_OK ? run_broadcast(split->strategy, split, tensor, root) : rc;
 }
 
 enum muster_rc muster_strategy_split_reduce(struct muster_strategy_split *split,
@@ -287,7 +287,7 @@ enum muster_rc muster_strategy_split_reduce(struct muster_strategy_split *split,
 {
     enum muster_rc rc = check_split(split, "reduce");
 
-    return rc == MUSTER_OK ? reduce(split->strategy, split, tensor, reduction, root) : rc;
+    return rc == MUSTER_OK ? run_reduce(split->strategy, split, tensor, reduction, root) : rc;
 }
 
 enum muster_rc muster_strategy_split_all_gather(struct muster_strategy_split *split,

@@ -1,4 +1,4 @@
-/* What the program reads of a strategy, and what it has the launcher told. */
+/* The program's own copy of rank, size and view, its readers, and numbers for the launcher. */
 #include <muster/hash.h>
 
 #include "training/strategy_internal.h"

@@ -4,7 +4,8 @@
 #include "collective/group/group.h"
 #include "training/strategy_device.h"
 
-/* Before the group sees them, which would log what the program is told here. */
+/* Checked before the group sees the call, because the group would log the error that the program is
+ * told here. */
 static enum muster_rc check_reductions(struct muster_strategy *strategy,
                                        const struct muster_strategy_call *call)
 {

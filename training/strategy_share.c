@@ -1,6 +1,6 @@
-/* The beginning of a new job: the members compare what they have registered, and those who agree
- * with most get the values of the first of them. Who has registered something else learns it before
- * a byte of the state has moved, and only it fails. */
+/* The beginning of a new job: the members compare the tensors that they have registered, and those
+ * that agree with most members get the values of the first of these. A member that has registered
+ * other tensors learns it before a byte of the state has moved, and fails alone. */
 #include <string.h>
 
 #include <muster/hash.h>
@@ -13,21 +13,22 @@
 #define COMPARE            "comparison of the registered tensors"
 #define GIVE               "broadcast of the initial state"
 
-/* The state goes out in pieces: those of one call stay in the caches between the giver's copy and the
- * others', and the memory that shows them is used again for the next call (8 stages are kept), while
- * that of 1 GiB at once has to come from the system, page by page. */
+/* The state goes out in pieces: those of one call stay in the caches between the giver's copy and
+ * the others', and the memory that shows them is used again for the next call (8 stages are kept),
+ * while that of 1 GiB at once has to come from the system, page by page. */
 #define PIECE_BYTES ((size_t)4 << 20)
 #define PIECES_MAX  8u
 
 /* The state after the first begin is one member's, whole, although the giver may die between two
- * pieces. So one member keeps a copy of its own values until it has all of the giver's, and gives them
- * when the giver dies. It is the last one, which of several hosts is on another host than the giver,
- * the first one. A second copy would take as long as the giving itself on a host with few processors. */
+ * pieces. So one member keeps a copy of its own values until it has all of the giver's, and gives
+ * them when the giver dies. It is the last one, which of several hosts is on another host than the
+ * giver, the first one. A second copy would take as long as the giving itself on a host with few
+ * processors. */
 
-/* Batches that are not compared after one in which no piece was equal: at most as many. */
+/* After a batch without an equal piece up to this many batches are given without a comparison. */
 #define SKIP_MAX 8u
 
-/* What a member says of its state before anything is given. */
+/* The description of its state that each member sends before anything is given. */
 struct description {
     uint64_t digest;   /* of the names, types and counts */
     uint64_t is_whole; /* 1: its values are all its own */
@@ -64,7 +65,7 @@ static struct muster_root giver_of(const struct share *share)
                                 .epoch = share->view->epoch};
 }
 
-/* --- Who differs --- */
+/* --- Comparing the descriptions --- */
 
 static enum muster_rc gather_descriptions(struct share *share)
 {
@@ -94,13 +95,14 @@ static uint32_t count_like(const struct share *share, uint32_t index)
     return count;
 }
 
-/* A member that may give: whole, and like the most. */
+/* A member may give if its values are whole and its tensors are those of the majority. */
 static bool is_able(const struct share *share, uint32_t index)
 {
     return is_like(share, index, share->giver) && share->descriptions[index].is_whole != 0;
 }
 
-/* The first whole one of the most; of two equal sides the one with the lowest rank. */
+/* The giver is the first member of the majority with whole values; of two equal sides the one with
+ * the lowest rank counts as the majority. */
 static void choose_giver(struct share *share)
 {
     for (uint32_t i = 0; i < share->count; i++) {
@@ -141,8 +143,8 @@ static enum muster_rc explain_difference(const struct share *share, const void *
         giver->task_index, error.text);
 }
 
-static enum muster_rc broadcast(const struct share *share, const char *name,
-                                const struct muster_tensor *tensor)
+static enum muster_rc broadcast_from_giver(const struct share *share, const char *name,
+                                           const struct muster_tensor *tensor)
 {
     struct muster_root root = giver_of(share);
 
@@ -157,7 +159,7 @@ static enum muster_rc share_shape(struct share *share)
     int64_t size = (int64_t)share->shape_bytes;
     struct muster_tensor shape = {.data = share->shape, .dtype = MUSTER_U8};
     struct muster_tensor tensor = {.data = &size, .count = 1, .dtype = MUSTER_I64};
-    enum muster_rc rc = broadcast(share, COMPARE, &tensor);
+    enum muster_rc rc = broadcast_from_giver(share, COMPARE, &tensor);
 
     if (rc != MUSTER_OK)
         return rc;
@@ -171,7 +173,7 @@ static enum muster_rc share_shape(struct share *share)
     if (shape.data == NULL)
         return muster_error_set(&share->strategy->error, MUSTER_RESOURCE_EXHAUSTED, "%s: %s",
                                 COMPARE, muster_rc_text(MUSTER_RESOURCE_EXHAUSTED));
-    rc = broadcast(share, COMPARE, &shape);
+    rc = broadcast_from_giver(share, COMPARE, &shape);
     if (rc == MUSTER_OK && is_odd(share, share->self))
         rc = explain_difference(share, shape.data, (size_t)size);
     if (!is_giver)
@@ -197,7 +199,7 @@ static enum muster_rc explain_loss(const struct share *share)
         share->agreed);
 }
 
-static enum muster_rc compare(struct share *share)
+static enum muster_rc compare_states(struct share *share)
 {
     enum muster_rc rc = gather_descriptions(share);
 
@@ -453,7 +455,7 @@ static enum muster_rc share_once(struct muster_strategy *strategy)
     if (rc != MUSTER_OK)
         muster_error_set(&strategy->error, rc, "%s: %s", COMPARE, muster_rc_text(rc));
     else
-        rc = compare(&share);
+        rc = compare_states(&share);
     if (rc == MUSTER_OK)
         rc = give_values(&share);
     share_fini(&share);

@@ -1,4 +1,4 @@
-/* Splits of a strategy: who is in which group. */
+/* Splits of a strategy: groups of some members, by color. */
 #include "training/strategy_internal.h"
 
 enum muster_rc muster_strategy_split(struct muster_strategy *strategy, muster_color_fn *color,
@@ -51,7 +51,7 @@ void muster_strategy_split_group(struct muster_strategy *strategy, struct muster
     }
 }
 
-/* --- Who is in it --- */
+/* --- Members of a split --- */
 
 static const struct muster_member *own_member(const struct muster_strategy *strategy)
 {

@@ -8,21 +8,21 @@
 
 #define GOODBYE_NS (2 * MUSTER_NS_PER_S)
 
-static const char *variable(struct muster_env *env, const char *name)
+static const char *read_variable(struct muster_env *env, const char *name)
 {
     const char *value = muster_vars_get(env->vars, name);
 
     return value != NULL && value[0] != '\0' ? value : NULL;
 }
 
-/* Who says whom to trust does not mean plain text. */
+/* Trust settings without a certificate are an error: the user clearly did not want plain text. */
 static enum muster_rc check_plain(struct muster_env *env, struct muster_error *ret_error)
 {
     static const char *const names[] = {"MUSTER_TLS_PEERS", "MUSTER_TLS_CA_FILE",
                                         "MUSTER_TLS_KEY_FILE", "MUSTER_TLS_DATA"};
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (variable(env, names[i]) != NULL)
+        if (read_variable(env, names[i]) != NULL)
             return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                     "%s without MUSTER_TLS_CERT_FILE: name this member's "
                                     "certificate, or unset all of MUSTER_TLS_* for links in plain "
@@ -33,7 +33,7 @@ static enum muster_rc check_plain(struct muster_env *env, struct muster_error *r
 
 static enum muster_rc read_data(struct muster_env *env, struct muster_error *ret_error)
 {
-    const char *data = variable(env, "MUSTER_TLS_DATA");
+    const char *data = read_variable(env, "MUSTER_TLS_DATA");
 
     env->is_data_authenticated_only = data != NULL && strcmp(data, "authenticated") == 0;
     if (data == NULL || env->is_data_authenticated_only || strcmp(data, "encrypted") == 0)
@@ -44,12 +44,12 @@ static enum muster_rc read_data(struct muster_env *env, struct muster_error *ret
 
 enum muster_rc muster_training_open_tls(struct muster_env *env, struct muster_error *ret_error)
 {
-    const char *peers = variable(env, "MUSTER_TLS_PEERS");
-    const char *key = variable(env, "MUSTER_TLS_KEY_FILE");
-    const char *reload_ms = variable(env, "MUSTER_TLS_RELOAD_MS");
+    const char *peers = read_variable(env, "MUSTER_TLS_PEERS");
+    const char *key = read_variable(env, "MUSTER_TLS_KEY_FILE");
+    const char *reload_ms = read_variable(env, "MUSTER_TLS_RELOAD_MS");
     struct muster_tls_options options = {
-        .cert_file = variable(env, "MUSTER_TLS_CERT_FILE"),
-        .ca_file = variable(env, "MUSTER_TLS_CA_FILE"),
+        .cert_file = read_variable(env, "MUSTER_TLS_CERT_FILE"),
+        .ca_file = read_variable(env, "MUSTER_TLS_CA_FILE"),
         .is_peer_required = true,
         .peer_names = &peers,
         .peer_name_count = peers != NULL ? 1 : 0,

@@ -1,4 +1,4 @@
-/* What the launcher says of a member in environment variables, checked. */
+/* The environment variables by which a launcher describes a member, checked. */
 #include "training/variables.h"
 
 #include <muster/env.h>
@@ -81,7 +81,7 @@ static enum muster_rc read_host_key(struct muster_env *env, const char **ret_key
     return MUSTER_OK;
 }
 
-/* Both count in the first view only: its leader's are everybody's. */
+/* Both count in the first view only: the values of its leader are used by all members. */
 static enum muster_rc read_plan(struct muster_env *env, struct muster_plan_parameters *ret_plan,
                                 struct muster_error *ret_error)
 {

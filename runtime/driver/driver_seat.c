@@ -1,10 +1,12 @@
-/* One word says who drives: KEEPER turns the loop, BUSY is the program, PARKED is the program's but
- * unused.
+/* The seat of the one thread that may turn the loop: the keeper's, or the program's.
  *
- *   PARKED -> BUSY    the program's compare-and-swap: a few ns
- *   BUSY   -> PARKED  the program's store
- *   PARKED -> KEEPER  the keeper's compare-and-swap, after a tick in which the use counter stood
- * still KEEPER -> BUSY    the keeper, when the program wants the seat
+ * `holder` says whose turn it is. KEEPER turns the loop in the background; BUSY is the program inside
+ * a call; PARKED is the program outside calls, from whom the keeper may take the seat.
+ *
+ *   PARKED -> BUSY    the program, by compare-and-swap: a few ns
+ *   BUSY   -> PARKED  the program, by a store
+ *   PARKED -> KEEPER  the keeper, by compare-and-swap, after a tick without a use by the program
+ *   KEEPER -> BUSY    the keeper, when the program asks for the seat
  */
 #include "runtime/driver/driver_seat.h"
 #include "runtime/loop/time_slice.h"
@@ -26,11 +28,25 @@ struct muster_driver_seat {
     struct muster_wake *wake; /* ends the keeper's poll; level-triggered, so never lost */
     struct timespec tick;
     pthread_t keeper;
-    atomic_int holder;        /* enum seat_holder */
-    atomic_uint_fast64_t use; /* written by the program alone */
-    atomic_bool is_wanted;    /* the program waits for the keeper's turn to end */
+    /* enum seat_holder. Each driver writes it when it gives the seat away: the program with release
+     * order at muster_driver_seat_release, the keeper sequentially consistent in hand_over. Each
+     * reads it by the compare-and-swap or load that takes the seat, which acquires: so a driver
+     * sees all that the other did to the loop. */
+    atomic_int holder;
+    /* Counts takes and releases. The program alone writes it, relaxed; the keeper reads it to tell
+     * whether the program was there within a tick. Nothing is published by it. */
+    atomic_uint_fast64_t use;
+    /* The program sets it before it signals the wake; the keeper reads it between turns, and clears
+     * it under the mutex before the hand-over. */
+    atomic_bool is_wanted;
+    /* The closing program sets it under the mutex; the keeper reads it at each tick, and under the
+     * mutex before it waits for `left`. */
     atomic_bool is_ending;
+    /* The keeper writes it; the program reads it relaxed after its release of the seat. A program
+     * that reads too early signals nobody, which sleep_until_left allows for. */
     atomic_bool is_keeper_asleep;
+    /* The keeper sets it once per tick of use; the program reads and clears it, relaxed. A tick
+     * that is lost or seen late delays a turn of the loop by one tick. */
     atomic_bool is_turn_due;
     pthread_mutex_t mutex;
     pthread_cond_t handed_over; /* holder is BUSY */
@@ -42,7 +58,7 @@ static void on_wake(struct muster_wake *wake)
     (void)wake; /* it has ended the poll, which is all it is for */
 }
 
-static void drive(struct muster_driver_seat *seat)
+static void keeper_drive(struct muster_driver_seat *seat)
 {
     muster_loop_set_background(seat->loop, true);
     while (!atomic_load(&seat->is_wanted))
@@ -52,6 +68,7 @@ static void drive(struct muster_driver_seat *seat)
 
 static void hand_over(struct muster_driver_seat *seat)
 {
+    MUSTER_ASSERT(atomic_load(&seat->holder) == SEAT_KEEPER);
     pthread_mutex_lock(&seat->mutex);
     atomic_store(&seat->is_wanted, false);
     atomic_store(&seat->holder, SEAT_BUSY);
@@ -59,9 +76,11 @@ static void hand_over(struct muster_driver_seat *seat)
     pthread_mutex_unlock(&seat->mutex);
 }
 
-/* A program that waits for long in the seat needs no watching: sleep until it leaves. Its leaving
- * takes no fence (which would wait for its last stores to reach the others): it may read the flag
- * before its word is seen, but not a whole tick before. */
+/* A program that stays in the seat for long needs no watching: sleep until it leaves. Release has
+ * no fence between its store of `holder` and its load of is_keeper_asleep (a fence would wait for
+ * the store buffer at every call), so the program can read the flag as false before its own store
+ * is visible here. That window is far shorter than the tick slept between setting the flag and
+ * reading `holder`, so a missed signal is always seen as a changed holder. */
 static void sleep_until_left(struct muster_driver_seat *seat)
 {
     atomic_store(&seat->is_keeper_asleep, true);
@@ -73,7 +92,8 @@ static void sleep_until_left(struct muster_driver_seat *seat)
     pthread_mutex_unlock(&seat->mutex);
 }
 
-/* Returns with the seat taken, or false at the end. */
+/* The keeper watches the program tick by tick and takes the seat once it has been parked for a
+ * whole tick. Returns false when the seat ends. */
 static bool take_back(struct muster_driver_seat *seat)
 {
     uint64_t seen = atomic_load(&seat->use);
@@ -99,13 +119,13 @@ static bool take_back(struct muster_driver_seat *seat)
     return false;
 }
 
-static void *keep(void *data)
+static void *keeper_run(void *data)
 {
     struct muster_driver_seat *seat = data;
 
     muster_time_slice_shorten();
     while (take_back(seat)) {
-        drive(seat);
+        keeper_drive(seat);
         hand_over(seat);
     }
     return NULL;
@@ -119,7 +139,7 @@ static int start_keeper(struct muster_driver_seat *seat)
 
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    sys = pthread_create(&seat->keeper, NULL, keep, seat);
+    sys = pthread_create(&seat->keeper, NULL, keeper_run, seat);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return sys;
 }
@@ -213,6 +233,7 @@ void muster_driver_seat_take(struct muster_driver_seat *seat)
 
 void muster_driver_seat_release(struct muster_driver_seat *seat)
 {
+    MUSTER_ASSERT(atomic_load_explicit(&seat->holder, memory_order_relaxed) == SEAT_BUSY);
     count_use(seat);
     atomic_store_explicit(&seat->holder, SEAT_PARKED, memory_order_release);
     if (!atomic_load_explicit(&seat->is_keeper_asleep, memory_order_relaxed))

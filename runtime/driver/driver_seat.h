@@ -1,5 +1,5 @@
-/* The driver's seat: who turns the loop, the keeper thread or the program. All threading of the
- * runtime is here. */
+/* The driver's seat: it belongs to the thread that turns the loop, the keeper or the program. All
+ * threading of the runtime is here. */
 #ifndef MUSTER_RUNTIME_DRIVER_SEAT_H
 #define MUSTER_RUNTIME_DRIVER_SEAT_H
 

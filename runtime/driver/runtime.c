@@ -12,10 +12,16 @@
 struct muster_runtime {
     struct muster_env *env;
     struct muster_driver_seat *seat;
-    unsigned depth;             /* the program's nested enters; the program's alone */
-    unsigned generation;        /* of the process that opened it */
-    atomic_uint_fast32_t owner; /* number of the thread that is in; 0: none */
-    const char *_Atomic call;   /* with owner: what it does, for errors alone */
+    unsigned depth;      /* nested enters of the owner; it alone reads and writes it */
+    unsigned generation; /* of the process that opened it */
+    /* Number of the thread that is inside a call; 0: none. The thread that enters writes it
+     * (acquire), and clears it when it leaves (release), which is the pair that orders two threads'
+     * calls. Any thread reads it, relaxed, to refuse a second caller. */
+    atomic_uint_fast32_t owner;
+    /* The name of the owner's call, for the text of a refusal: written by the owner and read by
+     * others, relaxed. It may be the name of a call that has just ended, never freed memory: names
+     * are static. */
+    const char *_Atomic call;
     struct muster_list program_tasks;
 };
 
@@ -197,6 +203,7 @@ enum muster_rc muster_runtime_wait(struct muster_runtime *runtime, bool (*is_don
 
 void muster_runtime_post_program(struct muster_runtime *runtime, struct muster_task *task)
 {
+    MUSTER_ASSERT(task->on_run != NULL);
     if (!muster_task_is_posted(task))
         muster_list_append(&runtime->program_tasks, &task->node);
 }

@@ -1,4 +1,4 @@
-/* What every loop has in common: the calls of loop.h, passed to the implementation's table. */
+/* The calls of loop.h that every loop has in common, passed on to the table of its implementation. */
 #include <muster/loop.h>
 
 uint64_t muster_loop_now_ns(const struct muster_loop *loop)

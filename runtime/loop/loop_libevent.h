@@ -1,4 +1,4 @@
-/* What only the files that speak to libevent may ask of the real loop. */
+/* The part of the real loop that is for files that use libevent themselves. */
 #ifndef MUSTER_RUNTIME_LOOP_LIBEVENT_H
 #define MUSTER_RUNTIME_LOOP_LIBEVENT_H
 

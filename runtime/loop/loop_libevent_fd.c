@@ -1,5 +1,5 @@
-/* Descriptors of the real loop: events of its base, and an epoll over duplicates of them all for an owner
- * that embeds the loop by descriptor. */
+/* Descriptors of the real loop: events of its base, and an epoll over duplicates of them all for an
+ * owner that embeds the loop by descriptor. */
 #include "runtime/loop/loop_libevent_internal.h"
 
 #include <errno.h>
@@ -9,7 +9,7 @@
 
 #include <event2/event.h>
 
-/* What the system has no room for is asked for again this often. */
+/* A watch that the system refused for want of memory is tried again this often. */
 #define REFUSED_AGAIN_NS (50 * MUSTER_NS_PER_MS)
 
 /* The private side of a muster_fd_watch. */
@@ -20,7 +20,7 @@ struct fd_impl {
     struct muster_list node;
     int mirror_dup;  /* own duplicate, so that two watches may share a descriptor; -1: none */
     bool is_added;   /* the event is in the base */
-    bool is_refused; /* for want of memory what is wanted is not watched, or not in the mirror */
+    bool is_refused; /* no memory: the events wanted are not watched, or not in the mirror */
 };
 
 static void on_fd_event(evutil_socket_t fd, short events, void *data)
@@ -36,6 +36,7 @@ static void on_fd_event(evutil_socket_t fd, short events, void *data)
         ready |= MUSTER_FD_READ;
     if ((events & EV_WRITE) != 0)
         ready |= MUSTER_FD_WRITE;
+    MUSTER_ASSERT(watch->impl == impl);
     ours->is_clock_stale = ours->is_clock_stale || !was_in_turn;
     ours->is_in_turn = true;
     ours->has_moved = true;
@@ -155,7 +156,8 @@ void muster_loop_libevent_fd_update(struct muster_loop *loop, struct muster_fd_w
     watch_set(ours_of(loop), watch->impl, wanted);
 }
 
-/* The mirror is made with all that is watched, or not at all. */
+/* A mirror that lacks one descriptor would let its owner sleep through that descriptor's events, so
+ * it holds all that is watched, or does not exist. */
 static void mirror_close(struct libevent_loop *ours)
 {
     MUSTER_LIST_EACH(&ours->watches, impl, struct fd_impl, node)

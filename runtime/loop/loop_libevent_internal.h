@@ -23,7 +23,7 @@ struct libevent_loop {
     uint64_t parked_until_ns; /* … but for this time: others want the processor */
     uint64_t parked_ns;       /* the length of the last park, for the backoff */
     bool is_background;
-    bool has_moved; /* an event of ours has come since this was cleared */
+    bool has_moved; /* an event of ours has come since this flag was cleared */
     bool has_skipped_poll;
     /* The last turn ended because something moved in memory: this one belongs to it. */
     bool is_second;
@@ -36,7 +36,7 @@ struct libevent_loop {
     struct muster_timer_queue timers;
     struct muster_list tasks;
     struct muster_list watches;
-    struct muster_timer refused_again; /* asks once more for what the system had no room for */
+    struct muster_timer refused_again; /* tries refused watches again */
     int mirror_fd; /* epoll over duplicates of all watched descriptors, made by muster_loop_fd; -1:
                       none */
 };
@@ -48,11 +48,12 @@ static inline struct libevent_loop *ours_of(const struct muster_loop *loop)
 
 /* loop_libevent_work.c */
 uint64_t muster_loop_libevent_clock_ns(void);
-/** The time at which the loop next has work of its own: 0 with tasks waiting, UINT64_MAX for never. */
+/** The time at which the loop next has work: 0 with tasks waiting, UINT64_MAX for never. */
 uint64_t muster_loop_libevent_due_ns(const struct libevent_loop *ours);
-/** The poll ends then at the latest. */
+/** Set the tick so that the poll ends at due_ns at the latest. */
 void muster_loop_libevent_arm(struct libevent_loop *ours, uint64_t due_ns, uint64_t now_ns);
-/** In a joined base the tick must always be early enough. */
+/** Move the tick of a joined base forward if there is earlier work now: its owner may poll at any
+ * time. */
 void muster_loop_libevent_rearm(struct libevent_loop *ours);
 /** Timers that are due, and tasks posted before this turn. Returns whether there were any. */
 bool muster_loop_libevent_work(struct libevent_loop *ours);

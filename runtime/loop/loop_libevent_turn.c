@@ -1,4 +1,4 @@
-/* Turns of the real loop: what waits for whom, asleep in the poll or awake. */
+/* Turns of the real loop: its work, then a wait for events, asleep in the poll or awake. */
 #include "runtime/loop/loop_libevent_internal.h"
 
 #include <sched.h>
@@ -11,9 +11,9 @@
 /* A yield that comes back so late may have let another thread run. */
 #define LATE_NS (2 * MUSTER_NS_PER_US)
 
-/* If another thread did run, the loop sleeps instead of polling for a while: short at first, because
- * one late yield may be chance, then longer and longer, because a thread that shares the processor
- * for good makes every yield late. */
+/* If another thread did run, the loop sleeps instead of polling for a while: short at first,
+ * because one late yield may be chance, then longer and longer, because a thread that shares the
+ * processor for good makes every yield late. */
 static const struct muster_backoff park = {.first_ns = 100 * MUSTER_NS_PER_US,
                                            .max_ns = 10 * MUSTER_NS_PER_MS,
                                            .growth_permille = 2000};
@@ -106,8 +106,9 @@ static bool check_fds(struct libevent_loop *ours, int flags)
     return ours->has_moved;
 }
 
-/* A writer that looks before the flag stands is seen by the last look, one that looks later by the
- * flag. */
+/* The flag is set before the last look at memory. A writer that reads the flag before it was set
+ * has written before, so the last look sees it; a writer that comes later sees the flag and wakes
+ * us. */
 static void sleep_polling(struct libevent_loop *ours, uint64_t until_ns)
 {
     uint64_t wake_ns = add_saturating(ours->now_ns, MUSTER_LOOP_SLEEP_NS);
@@ -125,7 +126,8 @@ awake:
     muster_loop_poll_tell(&ours->poll, false);
 }
 
-/* Nothing is to be done: look at memory, and every 10 us at descriptors, until something moves. */
+/* Wait awake: look at memory, and every 10 us at descriptors, until something moves or looking has
+ * not paid for long enough. */
 static void wait_polling(struct libevent_loop *ours, uint64_t until_ns)
 {
     struct muster_loop_poll *poll = &ours->poll;

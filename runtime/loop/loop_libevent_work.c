@@ -108,7 +108,8 @@ static bool run_tasks(struct libevent_loop *ours)
     return has_run;
 }
 
-/* What has moved has posted tasks: they are all that is new since the clock was read. */
+/* The second half of a turn that a poller ended: the poller has posted tasks, and nothing else is
+ * new since the clock was read, so timers are left alone. */
 static bool run_second(struct libevent_loop *ours)
 {
     ours->is_second = false;

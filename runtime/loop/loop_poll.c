@@ -1,5 +1,5 @@
-/* Looking at memory that others write. Measured (n = 4 on 2 processors, 1 KiB): a yield after 1 to 4
- * looks 2.4 us, after 200 looks 11.7 us; with a processor each a yield only costs. */
+/* Looking at memory that others write. Measured (n = 4 on 2 processors, 1 KiB): a yield after 1 to
+ * 4 looks 2.4 us, after 200 looks 11.7 us; with a processor each a yield only costs. */
 #include "runtime/loop/loop_poll.h"
 
 #include <sched.h>
@@ -7,17 +7,18 @@
 
 #define LOOKS_PER_YIELD 2u   /* in a crowd */
 #define LOOKS_PER_CLOCK 128u /* else: reading the clock costs as much as several looks */
-/* Not in a crowd, so long without a move: see whether another thread wants the processor. */
+/* After this long without a move, outside a crowd, yield once to see whether another thread wants
+ * the processor. */
 #define CALM_YIELD_NS (50 * MUSTER_NS_PER_US)
 /* A yield that comes back later has let another thread run … */
 #define LATE_NS (3 * MUSTER_NS_PER_US)
 /* … and for so long others are let run early. */
 #define CROWDED_NS (10 * MUSTER_NS_PER_MS)
-/* Away for longer: the caller has computed meanwhile. */
+/* A caller that was away for longer has computed meanwhile. */
 #define AWAY_NS (50 * MUSTER_NS_PER_US)
 
-/* Bound to a single processor: the others of the crowd are likely bound to others, and if they are
- * not, the late yields tell. */
+/* A process that is bound to one processor counts all of the machine: the other processes are
+ * likely bound to other processors. If they are not, yields come back late, which is_crowded sees. */
 static uint32_t count_processors(void)
 {
     cpu_set_t set;
@@ -47,7 +48,8 @@ bool muster_loop_poll_once(struct muster_loop_poll *poll)
     MUSTER_LIST_EACH_SAFE(&poll->pollers, poller, struct muster_poller, node) {
         if (!poller->on_poll(poller))
             continue;
-        /* It may have stopped others, the next one too. It goes last, so that none starves. */
+        /* on_poll may have stopped any poller, also the next one, so the loop ends here. A poller
+         * that moved goes last, so that none starves. */
         if (poller->loop != NULL) {
             muster_list_remove(&poller->node);
             muster_list_append(&poll->pollers, &poller->node);
@@ -94,7 +96,7 @@ static bool look_often(struct muster_loop_poll *poll, unsigned count)
     return false;
 }
 
-/* Returns the time. */
+/* Returns the time afterwards. */
 static uint64_t let_others_run(struct muster_loop_poll *poll, uint64_t now_ns,
                                uint64_t (*clock_ns)(void))
 {

@@ -30,18 +30,18 @@ static inline bool muster_loop_poll_is_idle(const struct muster_loop_poll *poll)
 {
     return muster_list_is_empty(&poll->pollers);
 }
-/** There are known to be more members than processors: who waits lets the others run. */
+/** More members are known than processors: a member that waits lets the others run. */
 static inline bool muster_loop_poll_is_crowd(const struct muster_loop_poll *poll)
 {
     return poll->crowd > poll->processors;
 }
 /** Look once. */
 bool muster_loop_poll_once(struct muster_loop_poll *poll);
-/** A turn begins: whoever comes back after a while expects something. */
+/** A turn begins: a caller that comes back after a while expects something soon. */
 void muster_loop_poll_begin(struct muster_loop_poll *poll, uint64_t now_ns);
 /** Something has moved. */
 void muster_loop_poll_moved(struct muster_loop_poll *poll, uint64_t now_ns);
-/** Looking has paid for long enough: sleep. */
+/** Looking has not paid for a while: sleep. */
 bool muster_loop_poll_is_tired(const struct muster_loop_poll *poll, uint64_t now_ns);
 /** The loop has slept. */
 void muster_loop_poll_slept(struct muster_loop_poll *poll);

@@ -22,7 +22,7 @@ struct reader {
     bool is_given[ROWS_MAX];
 };
 
-static size_t smallest(size_t a, size_t b, size_t c)
+static size_t smallest_of(size_t a, size_t b, size_t c)
 {
     size_t least = a < b ? a : b;
 
@@ -44,7 +44,8 @@ static size_t distance_of(const char *a, const char *b)
 
         row[0] = i;
         for (size_t j = 1; j <= b_length; j++) {
-            row[j] = smallest(above[j] + 1, row[j - 1] + 1, above[j - 1] + (a[i - 1] != b[j - 1]));
+            row[j] = smallest_of(above[j] + 1, row[j - 1] + 1,
+                                 above[j - 1] + (a[i - 1] != b[j - 1]));
             if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
                 above2[j - 2] + 1 < row[j])
                 row[j] = above2[j - 2] + 1;
@@ -64,7 +65,7 @@ static void keep_nearer(const char *name, const char *candidate, size_t *distanc
     }
 }
 
-/* A third of the letters may be wrong, at least one. */
+/* A word is a likely typo if at most a third of its letters, or one, are wrong. */
 static size_t tolerance_of(const char *name)
 {
     return strlen(name) / 3 + 2;

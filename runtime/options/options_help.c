@@ -85,8 +85,8 @@ static void add_row(struct muster_text *page, struct muster_text *words,
         add_wrapped(page, words->bytes, HELP_INDENT, HELP_INDENT);
 }
 
-static enum muster_rc finish(struct muster_text *page, struct muster_text *words, char **ret_text,
-                             size_t *ret_bytes)
+static enum muster_rc finish_page(struct muster_text *page, struct muster_text *words,
+                                  char **ret_text, size_t *ret_bytes)
 {
     enum muster_rc rc =
         words->is_failed ? MUSTER_RESOURCE_EXHAUSTED : muster_text_take(page, ret_text, ret_bytes);
@@ -109,7 +109,7 @@ enum muster_rc muster_options_help(const struct muster_options *options, struct 
         muster_text_add_string(&page, "\nOptions:\n");
     for (size_t i = 0; i < options->row_count && !words.is_failed; i++)
         add_row(&page, &words, &options->rows[i]);
-    return finish(&page, &words, ret_text, ret_bytes);
+    return finish_page(&page, &words, ret_text, ret_bytes);
 }
 
 static const char *or_dash(const char *text)
@@ -145,5 +145,5 @@ enum muster_rc muster_options_table(const struct muster_options *const *commands
                                        or_dash(row->unit));
         }
     }
-    return finish(&page, &words, ret_text, ret_bytes);
+    return finish_page(&page, &words, ret_text, ret_bytes);
 }

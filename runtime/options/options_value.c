@@ -71,7 +71,7 @@ enum muster_rc muster_bytes_parse(const char *text, uint64_t *ret_bytes)
     return scaled_parse(text, sizes, "", ret_bytes);
 }
 
-/* What is beyond UINT64_MAX becomes UINT64_MAX. */
+/* A value beyond UINT64_MAX becomes UINT64_MAX. */
 static bool number_parse(const char *text, uint64_t *ret_value)
 {
     char *end;
@@ -132,7 +132,7 @@ static void bound_format(const struct muster_option *row, uint64_t value, char *
              row->kind == MUSTER_OPTION_NUMBER ? "" : best->name);
 }
 
-static bool refuse(struct muster_error *ret_error, const char *text, const char *wrong)
+static bool refuse_value(struct muster_error *ret_error, const char *text, const char *wrong)
 {
     muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "\"%.80s\" %s", text, wrong);
     return false;
@@ -159,12 +159,12 @@ static bool store_uint(const struct muster_option *row, const char *text, uint64
     uint64_t value = 0;
 
     if (row->kind == MUSTER_OPTION_NUMBER && !number_parse(text, &value))
-        return refuse(ret_error, text, "is not a whole number");
+        return refuse_value(ret_error, text, "is not a whole number");
     if (row->kind == MUSTER_OPTION_DURATION &&
         muster_duration_parse(text, row->unit, &value) != MUSTER_OK)
-        return refuse(ret_error, text, "is not a duration such as 10s or 250ms");
+        return refuse_value(ret_error, text, "is not a duration such as 10s or 250ms");
     if (row->kind == MUSTER_OPTION_BYTES && muster_bytes_parse(text, &value) != MUSTER_OK)
-        return refuse(ret_error, text, "is not a size such as 65536, 64K or 1M");
+        return refuse_value(ret_error, text, "is not a size such as 65536, 64K or 1M");
     if (!is_within(row, text, value, ret_error))
         return false;
     *ret_value = value;
@@ -175,7 +175,7 @@ static bool is_text(const struct muster_option *row, const char *text,
                     struct muster_error *ret_error)
 {
     if (*text == '\0')
-        return refuse(ret_error, text, "is empty: give it a value, or leave it out");
+        return refuse_value(ret_error, text, "is empty: give it a value, or leave it out");
     return row->check == NULL || row->check(text, ret_error);
 }
 
@@ -183,7 +183,7 @@ static bool add_text(struct muster_option_texts *texts, const char *text,
                      struct muster_error *ret_error)
 {
     if (texts->count == MUSTER_OPTION_TEXTS_MAX)
-        return refuse(ret_error, text, "is one too many");
+        return refuse_value(ret_error, text, "is one too many");
     texts->values[texts->count++] = text;
     return true;
 }
@@ -201,14 +201,14 @@ static bool store_choice(const struct muster_option *row, const char *text, cons
 }
 
 /* False: *ret_error says what is wrong. */
-static bool store(const struct muster_option *row, const char *text, void *settings,
-                  struct muster_error *ret_error)
+static bool store_value(const struct muster_option *row, const char *text, void *settings,
+                        struct muster_error *ret_error)
 {
     void *at = (char *)settings + row->offset;
 
     switch (row->kind) {
     case MUSTER_OPTION_FLAG:
-        return flag_parse(text, at) || refuse(ret_error, text, "is neither true nor false");
+        return flag_parse(text, at) || refuse_value(ret_error, text, "is neither true nor false");
     case MUSTER_OPTION_TEXT:
         if (!is_text(row, text, ret_error))
             return false;
@@ -219,13 +219,13 @@ static bool store(const struct muster_option *row, const char *text, void *setti
     case MUSTER_OPTION_CHOICE:
         return store_choice(row, text, at, ret_error);
     case MUSTER_OPTION_REAL:
-        return real_parse(text, at) || refuse(ret_error, text, "is not a number");
+        return real_parse(text, at) || refuse_value(ret_error, text, "is not a number");
     case MUSTER_OPTION_NUMBER:
     case MUSTER_OPTION_DURATION:
     case MUSTER_OPTION_BYTES:
         return store_uint(row, text, at, ret_error);
     }
-    return refuse(ret_error, text, "has no kind");
+    return refuse_value(ret_error, text, "has no kind");
 }
 
 enum muster_rc muster_option_store(const struct muster_option *row, const char *culprit,
@@ -233,7 +233,7 @@ enum muster_rc muster_option_store(const struct muster_option *row, const char *
 {
     struct muster_error wrong = {.rc = MUSTER_OK};
 
-    if (store(row, text, settings, &wrong))
+    if (store_value(row, text, settings, &wrong))
         return MUSTER_OK;
     return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "%s: %s", culprit, wrong.text);
 }

@@ -155,7 +155,7 @@ static void add_bucket(struct muster_text *text, const struct muster_metric *met
                            labels[0] == '\0' ? "" : ",", bound, count);
 }
 
-/* Of powers of two those above the largest observation add nothing: +Inf stands for them. Bounds
+/* Powers of two above the largest observation add nothing: +Inf stands for them. Bounds
  * that were given are shown all, so that histograms of several processes can be added up. */
 static void add_histogram(struct muster_text *text, const struct muster_histogram *histogram)
 {

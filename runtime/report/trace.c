@@ -1,5 +1,5 @@
-/* The flight recorder: two rings of events in one block. What happens in every step has a ring of its own,
- * so that steps never push out what happens rarely: changes of the membership, warnings. */
+/* The flight recorder: two rings of events in one block. What happens in every step has a ring of
+ * its own, so that steps never push out what happens rarely: changes of the membership, warnings. */
 #include <muster/env.h>
 #include <muster/trace.h>
 
@@ -31,8 +31,8 @@ struct muster_trace {
 #define TRACES_MAX    8u  /* open at a time that a failed assertion prints; others are left out */
 #define ASSERT_EVENTS 64u /* newest ones that a failed assertion prints of each trace */
 
-/* Written by the threads that open and close traces, read by the thread whose assertion fails; a slot is
- * claimed and given back by compare and exchange, sequentially consistent. */
+/* Written by the threads that open and close traces, read by the thread whose assertion fails; a
+ * slot is claimed and given back by compare and exchange, sequentially consistent. */
 static _Atomic(struct muster_trace *) open_traces[TRACES_MAX];
 
 static void trace_report_all(void)
@@ -147,8 +147,8 @@ size_t muster_trace_count(const struct muster_trace *trace)
     return ring_count(&trace->often) + ring_count(&trace->rare);
 }
 
-/* Of the first `index` events of both rings together, so many are rare: the smallest number such that the
- * others are all older than the next rare one. */
+/* The number of rare events among the first `index` of both rings together: the smallest number
+ * such that the others are all older than the next rare one. */
 static size_t rare_before(const struct muster_trace *trace, size_t index)
 {
     size_t often = ring_count(&trace->often), rare = ring_count(&trace->rare);

@@ -115,7 +115,7 @@ static int fill_file(const char *path, int flags, bool is_synced, const void *by
     return sys;
 }
 
-static int replace(const char *path, const void *bytes, size_t count)
+static int replace_file(const char *path, const void *bytes, size_t count)
 {
     char neighbour[PATH_MAX];
     int sys;
@@ -144,7 +144,7 @@ static enum muster_rc system_write(struct muster_files *files, const char *path,
                                    size_t count)
 {
     int sys = system_is_special(files, path) ? fill_file(path, O_NOCTTY, false, bytes, count)
-                                             : replace(path, bytes, count);
+                                             : replace_file(path, bytes, count);
 
     errno = sys;
     return muster_rc_from_errno(sys);

@@ -63,7 +63,8 @@ static void run_finish(struct run *run, const siginfo_t *info)
     command->done(command, rc);
 }
 
-/* Its output is closed, so it ends soon; who ignores the end of its children has none to tell. */
+/* The output is closed, so the program ends soon. In a process that ignores SIGCHLD the kernel
+ * reaps it itself and there is no status: ECHILD counts as exit status 0. */
 static void on_reap(struct muster_timer *timer)
 {
     struct run *run = timer->data;

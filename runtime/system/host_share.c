@@ -44,7 +44,7 @@ uint8_t *muster_shared_memory_map(int fd, size_t bytes, int protection)
         munmap(start, room);
         return NULL;
     }
-    munmap(start, before); /* refused where that is nothing */
+    munmap(start, before); /* fails without harm where before is 0 */
     munmap(memory + bytes, HUGE_BYTES - before);
     return memory;
 }
@@ -100,7 +100,7 @@ enum muster_rc muster_shared_memory_open(const char *name, size_t bytes,
     return sys == 0 ? MUSTER_OK : rc_of(sys);
 }
 
-/* Each must hold a page first: the kernel makes no huge page of nothing. */
+/* Each huge page must hold a small one first: the kernel collapses only pages that exist. */
 void muster_shared_memory_commit(struct muster_shared_memory *shared)
 {
     size_t bytes = shared->bytes - shared->bytes % HUGE_BYTES;
@@ -172,7 +172,8 @@ static bool has_room(struct muster_shares *shares)
     return true;
 }
 
-/* The rest is for sockets: a tensor that is not shared only costs time. */
+/* A quarter of the descriptors is left for sockets, which the program cannot do without; a tensor
+ * that is not shared is only slower. */
 static bool is_descriptor_spare(int fd)
 {
     struct rlimit limit;
@@ -239,7 +240,7 @@ void muster_share_free(struct muster_shares *shares, struct muster_share *share)
     muster_mem_free(shares->mem, share);
 }
 
-/* What begins before the share is far behind it by unsigned numbers. */
+/* An address before the share wraps to a huge unsigned offset, which the comparison refuses. */
 static bool is_inside(const struct muster_share *share, uintptr_t from, size_t bytes)
 {
     return bytes <= share->shared.bytes &&

@@ -13,14 +13,14 @@ struct muster_shared_memory {
     bool is_huge; /* in pages of 2 MiB but for what is left over */
 };
 
-/** Only this mapping can write, whoever has the descriptor: the file is sealed (F_SEAL_FUTURE_WRITE,
- * it can neither shrink nor grow). name is for people who read /proc. RESOURCE_EXHAUSTED; UNIMPLEMENTED
- * (a kernel before 5.1, a sandbox). Gives. */
+/** Only this mapping can write, whoever has the descriptor: the file is sealed
+ * (F_SEAL_FUTURE_WRITE, it can neither shrink nor grow). name is for people who read /proc.
+ * RESOURCE_EXHAUSTED; UNIMPLEMENTED (a kernel before 5.1, a sandbox). Gives. */
 MUSTER_MUST_CHECK enum muster_rc muster_shared_memory_open(const char *name, size_t bytes,
                                                            struct muster_shared_memory *ret_shared);
 /** All of it is about to be written: take it at once, in huge pages where the kernel makes some
- * (Linux 6.1, whatever its settings). 64 MiB come in 11 ms instead of 50, and what maps them ends in
- * microseconds instead of 2 to 7 ms: a process that dies gives its processor back. */
+ * (Linux 6.1, whatever its settings). 64 MiB come in 11 ms instead of 50, and what maps them ends
+ * in microseconds instead of 2 to 7 ms: a process that dies gives its processor back. */
 void muster_shared_memory_commit(struct muster_shared_memory *shared);
 /** Map such a file where huge pages can be mapped as they are. NULL: not possible. munmap. */
 uint8_t *muster_shared_memory_map(int fd, size_t bytes, int protection);
@@ -33,7 +33,7 @@ struct muster_share {
     uint32_t number;         /* from 1; never used again */
 };
 
-/** Who wants to know what comes and goes. Caller's memory. */
+/** A listener for shares that come and go. Caller's memory. */
 struct muster_share_listener {
     void *data;
     void (*on_new)(void *data, const struct muster_share *share);
@@ -59,8 +59,8 @@ void muster_shares_fini(struct muster_shares *shares);
 /** The shares of that host's process; NULL where there are none (simulated hosts). Loop only. */
 struct muster_shares *muster_host_shares(struct muster_host *host);
 
-/** As muster_shared_memory_open; also RESOURCE_EXHAUSTED when three quarters of the descriptors that
- * the process may have are in use. Gives, muster_share_free. */
+/** As muster_shared_memory_open; also RESOURCE_EXHAUSTED when three quarters of the descriptors
+ * that the process may have are in use. Gives, muster_share_free. */
 MUSTER_MUST_CHECK enum muster_rc muster_share_new(struct muster_shares *shares, size_t bytes,
                                                   struct muster_share **ret_share);
 /** NULL is accepted. */

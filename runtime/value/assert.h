@@ -1,4 +1,4 @@
-/* What a failed assertion prints besides its own text. */
+/* The report that a failed assertion prints besides its own text. */
 #ifndef MUSTER_RUNTIME_ASSERT_H
 #define MUSTER_RUNTIME_ASSERT_H
 

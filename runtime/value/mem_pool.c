@@ -28,13 +28,14 @@ struct muster_mem_pool_block {
     uint32_t class_index;
 };
 
-/* For the address sanitizer: bytes [begin, end) behind the header are nobody's. */
-static void forbid(struct muster_mem_pool_block *block, size_t begin, size_t end)
+/* Bytes [begin, end) behind the header are in no block: an access is an error to the address
+ * sanitizer. */
+static void poison_bytes(struct muster_mem_pool_block *block, size_t begin, size_t end)
 {
     ASAN_POISON_MEMORY_REGION((uint8_t *)(block + 1) + begin, end - begin);
 }
 
-static void allow(struct muster_mem_pool_block *block, size_t end)
+static void unpoison_bytes(struct muster_mem_pool_block *block, size_t end)
 {
     ASAN_UNPOISON_MEMORY_REGION(block + 1, end);
 }
@@ -60,7 +61,7 @@ static uint32_t class_of(const struct muster_mem_pool *pool, size_t *room)
     return step < MUSTER_MEM_POOL_CLASSES ? (uint32_t)step : NO_CLASS;
 }
 
-/* What class_of gives a class. */
+/* The size of the blocks of a class, as class_of rounds to it. */
 static size_t room_of(size_t class_index)
 {
     size_t power = (class_index - FINE) / EIGHTHS + FINE_POWER;
@@ -92,13 +93,13 @@ static void *pool_alloc(struct muster_mem_pool *pool, size_t bytes)
         block = pool->kept[class_index];
         pool->kept[class_index] = block->next;
         pool->kept_bytes -= room;
-        allow(block, bytes);
+        unpoison_bytes(block, bytes);
     } else {
         block = base_realloc(pool, NULL, sizeof(*block) + room);
         if (block == NULL)
             return NULL;
         block->class_index = class_index;
-        forbid(block, bytes, room);
+        poison_bytes(block, bytes, room);
     }
     block->room = room;
     return block + 1;
@@ -109,11 +110,11 @@ static void pool_free(struct muster_mem_pool *pool, struct muster_mem_pool_block
     size_t room = block->room;
 
     if (block->class_index == NO_CLASS || pool->kept_bytes + room > pool->kept_max_bytes) {
-        allow(block, room);
+        unpoison_bytes(block, room);
         muster_mem_free(pool->base, block);
         return;
     }
-    forbid(block, 0, room);
+    poison_bytes(block, 0, room);
     block->next = pool->kept[block->class_index];
     pool->kept[block->class_index] = block;
     pool->kept_bytes += room;
@@ -150,14 +151,14 @@ static void *pool_realloc(struct muster_mem *mem, void *ptr, size_t bytes)
     if (class_index == NO_CLASS && block->class_index == NO_CLASS)
         return large_realloc(pool, block, bytes);
     if (class_index == block->class_index) {
-        allow(block, bytes);
-        forbid(block, bytes, room);
+        unpoison_bytes(block, bytes);
+        poison_bytes(block, bytes, room);
         return ptr;
     }
     moved = pool_alloc(pool, bytes);
     if (moved == NULL)
         return NULL;
-    allow(block, block->room);
+    unpoison_bytes(block, block->room);
     memcpy(moved, ptr, bytes < block->room ? bytes : block->room);
     pool_free(pool, block);
     return moved;
@@ -182,7 +183,7 @@ void muster_mem_pool_trim(struct muster_mem_pool *pool)
         while ((block = pool->kept[i]) != NULL) {
             pool->kept[i] = block->next;
             pool->kept_bytes -= room_of(i);
-            allow(block, room_of(i));
+            unpoison_bytes(block, room_of(i));
             muster_mem_free(pool->base, block);
         }
     }

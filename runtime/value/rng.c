@@ -72,7 +72,7 @@ static uint64_t seeded_next(struct muster_rng *rng)
 }
 
 /* SplitMix64 spreads the seed, as the authors of xoshiro ask. */
-static uint64_t splitmix(uint64_t *state)
+static uint64_t splitmix_next(uint64_t *state)
 {
     uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
 
@@ -87,5 +87,5 @@ void muster_rng_seeded_init(struct muster_rng_seeded *seeded, uint64_t seed)
 
     seeded->rng.ops = &ops;
     for (size_t i = 0; i < 4; i++)
-        seeded->state[i] = splitmix(&seed);
+        seeded->state[i] = splitmix_next(&seed);
 }

@@ -14,7 +14,7 @@ void muster_text_init(struct muster_text *text, struct muster_mem *mem)
     *text = (struct muster_text){.mem = mem};
 }
 
-/* A text may hold a token: what is given back is wiped. */
+/* A text may hold a token, so memory is wiped before it is given back. */
 static void bytes_free(struct muster_text *text)
 {
     if (text->bytes != NULL)
@@ -37,7 +37,7 @@ void muster_text_clear(struct muster_text *text)
 }
 
 /* Room for `count` more bytes and the NUL. */
-static bool reserve(struct muster_text *text, size_t count)
+static bool text_reserve(struct muster_text *text, size_t count)
 {
     size_t capacity = text->capacity < CAPACITY_MIN ? CAPACITY_MIN : text->capacity;
     char *bytes;
@@ -65,7 +65,7 @@ static bool reserve(struct muster_text *text, size_t count)
 
 void muster_text_add(struct muster_text *text, const char *bytes, size_t count)
 {
-    if (!reserve(text, count))
+    if (!text_reserve(text, count))
         return;
     if (count > 0)
         memcpy(text->bytes + text->count, bytes, count);
@@ -86,7 +86,7 @@ void muster_text_add_format(struct muster_text *text, const char *fmt, ...)
     va_start(args, fmt);
     length = vsnprintf(NULL, 0, fmt, args);
     va_end(args);
-    if (length < 0 || !reserve(text, (size_t)length)) {
+    if (length < 0 || !text_reserve(text, (size_t)length)) {
         text->is_failed = true;
         return;
     }

@@ -9,8 +9,8 @@
 
 #include "training/address.h"
 
-/* This host: 10.0.0.1, fd00::1, eth1 with 10.1.0.1; the route to others leaves from 10.0.0.1, fd00::1, to
- * those of 10.1 from 10.1.0.1. */
+/* This host: 10.0.0.1, fd00::1, eth1 with 10.1.0.1; the route to others leaves from 10.0.0.1,
+ * fd00::1, to those of 10.1 from 10.1.0.1. */
 
 static struct muster_address address_of(const char *text)
 {
@@ -449,7 +449,7 @@ static const struct row rows[] = {
 
 static void check(const struct row *row, struct muster_env *env)
 {
-    struct muster_place place = {.is_sole = row->is_sole};
+    struct muster_replica_place place = {.is_sole = row->is_sole};
     struct muster_node_options node = {.registry = row->registry, .host_key = row->host_key};
     struct muster_error error = {.rc = MUSTER_OK};
     char text[MUSTER_ADDRESS_TEXT_BYTES];
@@ -516,7 +516,7 @@ static void a_registry_is_asked_for_again_until_the_deadline(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(asked) / sizeof(asked[0]); i++) {
-        struct muster_place place = {.is_sole = true};
+        struct muster_replica_place place = {.is_sole = true};
         struct muster_node_options node = {.registry = asked[i].registry};
         struct muster_error error = {.rc = MUSTER_OK};
         struct host_net host = {.net = {.ops = &host_ops}};

@@ -250,7 +250,7 @@ static void each_environment_gives_its_place(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const struct row *row = &rows[i];
-        struct muster_place place = {.expected_count = 0};
+        struct muster_replica_place place = {.expected_count = 0};
         struct muster_error error = {.rc = MUSTER_OK};
         struct test_vars vars;
         struct test_env test;
@@ -261,7 +261,7 @@ static void each_environment_gives_its_place(void **state)
         test_vars_init(&vars, row->vars);
         test.env.vars = &vars.vars;
 
-        rc = muster_place_find(&test.env, row->resolver, &place, &error);
+        rc = muster_replica_place_find(&test.env, row->resolver, &place, &error);
 
         fail_if(rc != row->rc, "%s: %s (%s)", row->name, muster_rc_name(rc), error.text);
         snprintf(text, sizeof(text), "%s:%u of %u at %s%s", place.task_type, place.task_index,
@@ -279,13 +279,13 @@ static void each_environment_gives_its_place(void **state)
 /* An address that has no room is not told. */
 static void an_address_has_room_or_is_left_out(void **state)
 {
-    static const size_t most = sizeof(((struct muster_place *)NULL)->address) - 1;
+    static const size_t most = sizeof(((struct muster_replica_place *)NULL)->address) - 1;
     static char address[512], config[1024];
     const struct test_var list[] = {{"TF_CONFIG", config}, {NULL, NULL}};
 
     (void)state;
     for (size_t longer = 0; longer < 2; longer++) {
-        struct muster_place place = {.expected_count = 0};
+        struct muster_replica_place place = {.expected_count = 0};
         struct test_vars vars;
         struct test_env test;
 
@@ -295,7 +295,7 @@ static void an_address_has_room_or_is_left_out(void **state)
         test_env_open(&test);
         test_vars_init(&vars, list);
         test.env.vars = &vars.vars;
-        assert_int_equal(muster_place_find(&test.env, NULL, &place, NULL), MUSTER_OK);
+        assert_int_equal(muster_replica_place_find(&test.env, NULL, &place, NULL), MUSTER_OK);
         assert_string_equal(place.address, longer == 0 ? address : "");
         assert_int_equal(place.is_sole, longer == 0);
         test_env_close(&test);
@@ -307,7 +307,7 @@ static void a_client_is_opened_where_there_is_none(void **state)
 {
     static const struct test_var none[] = {{NULL, NULL}};
     struct muster_http client = {.ops = NULL};
-    struct muster_place place;
+    struct muster_replica_place place;
     struct muster_error error;
     struct test_vars vars;
     struct test_env test;
@@ -317,14 +317,16 @@ static void a_client_is_opened_where_there_is_none(void **state)
     test_vars_init(&vars, none);
     test.env.vars = &vars.vars;
     test.env.http = &client;
-    assert_int_equal(muster_place_find(&test.env, "static:worker=a:1?task_type=worker&task_id=0",
-                                       &place, &error),
+    assert_int_equal(muster_replica_place_find(&test.env,
+                                               "static:worker=a:1?task_type=worker&task_id=0",
+                                               &place, &error),
                      MUSTER_OK);
     assert_ptr_equal(test.env.http, &client);
     test.env.http = NULL;
     test.mem.fail_at = 1;
-    assert_int_equal(muster_place_find(&test.env, "static:worker=a:1?task_type=worker&task_id=0",
-                                       &place, &error),
+    assert_int_equal(muster_replica_place_find(&test.env,
+                                               "static:worker=a:1?task_type=worker&task_id=0",
+                                               &place, &error),
                      MUSTER_RESOURCE_EXHAUSTED);
     assert_null(test.env.http);
     test_env_close(&test);
@@ -359,7 +361,7 @@ static void tasks_that_train_are_counted(void **state)
         assert_int_equal(muster_resolver_open(&test.env, counted[i].uri, NULL, &resolver, NULL),
                          MUSTER_OK);
         spec = spec_of(resolver);
-        assert_int_equal(muster_place_count(resolver, spec), counted[i].count);
+        assert_int_equal(muster_replica_place_count(resolver, spec), counted[i].count);
         muster_cluster_spec_unref(spec);
         close_resolver(resolver);
         test_env_close(&test);
@@ -385,7 +387,7 @@ static void the_uri_of_the_remedy_gives_a_place(void **state)
     (void)state;
 
     for (size_t i = 0; i < sizeof(uris) / sizeof(uris[0]); i++) {
-        struct muster_place place = {.expected_count = 0};
+        struct muster_replica_place place = {.expected_count = 0};
         struct muster_error error = {.rc = MUSTER_OK};
         struct test_vars vars;
         struct test_env test;
@@ -394,12 +396,13 @@ static void the_uri_of_the_remedy_gives_a_place(void **state)
         test_env_open(&test);
         test_vars_init(&vars, vars_of_tf);
         test.env.vars = &vars.vars;
-        assert_int_equal(muster_place_find(&test.env, uris[i], &place, &error),
+        assert_int_equal(muster_replica_place_find(&test.env, uris[i], &place, &error),
                          MUSTER_INVALID_ARGUMENT);
         remedy = strstr(error.text, "as in ");
         assert_non_null(remedy);
 
-        fail_if(muster_place_find(&test.env, remedy + strlen("as in "), &place, NULL) != MUSTER_OK,
+        fail_if(muster_replica_place_find(&test.env, remedy + strlen("as in "), &place,
+                                          NULL) != MUSTER_OK,
                 "the remedy does not work: %s", error.text);
 
         assert_int_not_equal(place.expected_count, 0);

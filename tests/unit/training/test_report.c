@@ -504,7 +504,8 @@ static void a_descriptor_is_a_number_that_can_be_one(void **state)
         test.env.vars = &vars.vars;
         rc = muster_report_open(&test.env, &report, &error);
         assert_int_equal(rc, rows[i].fd == -2 ? MUSTER_INVALID_ARGUMENT : MUSTER_OK);
-        snprintf(text, sizeof(text), "MUSTER_REPORT_FD=%s is no descriptor; unset it",
+        snprintf(text, sizeof(text),
+                 "MUSTER_REPORT_FD must be the number of an open descriptor, got %s; unset it",
                  rows[i].value);
         if (rc != MUSTER_OK)
             assert_string_equal(error.text, text);
