@@ -47,12 +47,6 @@ resolvers/platform/plain
 resolvers/platform/slurm
 resolvers/platform/tpu
 resolvers/spec
-runtime/driver
-runtime/loop
-runtime/options
-runtime/report
-runtime/system
-runtime/value
 tools/bench
 tools/common
 tools/jobs
@@ -66,8 +60,6 @@ tools/run/task
 tools/serve
 tools/table
 tools/trace
-proto
-training
 """.split())  # folders whose README is still to be written
 
 
