@@ -11,7 +11,7 @@ ROOT = pathlib.Path(os.environ.get("MUSTER_SOURCE_DIR", pathlib.Path(__file__).r
 DATED = "docs/decisions/"  # pages that say what was decided on a day; their sources may have moved
 BLOCK = re.compile(r"^\s*```.*?^\s*```", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s#]+)[^)]*\)")
-SOURCE = re.compile(r"`((?:collective|cluster|examples|net|proto|resolvers|runtime|tests|tools|training)/[\w/.-]+\.(?:c|h|proto|py))`")
+SOURCE = re.compile(r"`((?:collective|cluster|examples|include|muster|net|proto|resolvers|runtime|tests|tools|training)/[\w/.-]+\.(?:c|h|proto|py))`")
 
 
 def missing(root, name):
@@ -20,19 +20,20 @@ def missing(root, name):
     links = [link for link in LINK.findall(text) if not re.match(r"[a-z]+:", link)]
     yield from (link for link in links if not ((root / name).parent / link).exists())
     if not name.startswith(DATED):
-        yield from (source for source in SOURCE.findall(text) if not (root / source).exists())
+        yield from (source for source in SOURCE.findall(text) if not any((root / base / source).exists() for base in (".", "include")))
 
 
 def check_self():
     """Of a planted page what is not there is found, and nothing else."""
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
-        (root / "net").mkdir()
-        (root / "net" / "stream.c").write_text("", encoding="utf-8")
+        for path in ("net/stream.c", "include/muster/rpc.h"):
+            (root / path).parent.mkdir(parents=True)
+            (root / path).write_text("", encoding="utf-8")
         (root / "page.md").write_text("[a](net/stream.c) [b](net/gone.c) [c](https://example.org/x) [d](net/stream.c#l) [e](#f) [g](lost.md#h)\n"
-                                      "`net/stream.c` `net/lost.c` `stream.c` `net/*.c`\n```\n[h](nowhere.md)\n```\n", encoding="utf-8")
+                                      "`net/stream.c` `net/lost.c` `stream.c` `net/*.c` `muster/rpc.h` `muster/lost.h`\n```\n[h](nowhere.md)\n```\n", encoding="utf-8")
         found = list(missing(root, "page.md"))
-    assert found == ["net/gone.c", "lost.md", "net/lost.c"], found
+    assert found == ["net/gone.c", "lost.md", "net/lost.c", "muster/lost.h"], found
 
 
 def main():
