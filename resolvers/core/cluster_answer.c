@@ -1,23 +1,23 @@
-/* What was asked of a resolver, answered from the cluster that its platform has listed. */
+/* Answers to all questions from a cluster that the platform has listed. */
 #include "resolvers/core/cluster_answer.h"
 
 #include "resolvers/core/resolver_internal.h"
 #include "resolvers/spec/task_address.h"
 
 /* The task that a question is about. */
-struct subject {
+struct resolve_subject {
     char *own_type; /* given by the resolver */
     const char *type;
     bool has_id;
     int64_t id;
 };
 
-static void subject_fini(struct subject *subject, struct muster_mem *mem)
+static void subject_fini(struct resolve_subject *subject, struct muster_mem *mem)
 {
     muster_mem_free(mem, subject->own_type);
 }
 
-static enum muster_rc find_subject(struct muster_resolve *resolve, struct subject *subject)
+static enum muster_rc find_subject(struct muster_resolve *resolve, struct resolve_subject *subject)
 {
     const struct muster_task_query *query = &resolve->query;
     struct muster_resolver *resolver = resolve->resolver;
@@ -33,12 +33,14 @@ static enum muster_rc find_subject(struct muster_resolve *resolve, struct subjec
     return rc;
 }
 
-static bool is_local(const struct subject *subject)
+/* As TensorFlow: a task without type or id is a process that runs alone, and its master is "". */
+static bool is_local(const struct resolve_subject *subject)
 {
     return subject->type == NULL || !subject->has_id;
 }
 
-static enum muster_rc answer_master(struct muster_resolve *resolve, const struct subject *subject,
+static enum muster_rc answer_master(struct muster_resolve *resolve,
+                                    const struct resolve_subject *subject,
                                     const struct muster_cluster_spec *spec)
 {
     struct muster_mem *mem = resolve->resolver->env->mem;
@@ -55,8 +57,9 @@ static enum muster_rc answer_master(struct muster_resolve *resolve, const struct
     return rc;
 }
 
-/* As TensorFlow's ClusterResolver.num_accelerators: without a master there is nobody whose devices
- * could be counted; those of a single task are counted only where the question names it. */
+/* As TensorFlow's ClusterResolver.num_accelerators: the caller has found a master before, because
+ * without one there is no task to list devices; devices of a single task are counted only where the
+ * question names it. */
 static enum muster_rc answer_accelerators(struct muster_resolve *resolve)
 {
     const struct muster_task_query *query = &resolve->query;
@@ -70,7 +73,7 @@ static enum muster_rc answer_accelerators(struct muster_resolve *resolve)
 
 enum muster_rc muster_resolve_answer_own_devices(struct muster_resolve *resolve)
 {
-    struct subject subject = {.own_type = NULL};
+    struct resolve_subject subject = {.own_type = NULL};
     enum muster_rc rc = find_subject(resolve, &subject);
 
     if (rc == MUSTER_OK)
@@ -84,7 +87,7 @@ enum muster_rc muster_resolve_answer_own_devices(struct muster_resolve *resolve)
 static enum muster_rc answer_about_task(struct muster_resolve *resolve,
                                         const struct muster_cluster_spec *spec)
 {
-    struct subject subject = {.own_type = NULL};
+    struct resolve_subject subject = {.own_type = NULL};
     enum muster_rc rc = find_subject(resolve, &subject);
 
     if (rc == MUSTER_OK)
@@ -109,10 +112,11 @@ enum muster_rc muster_resolve_answer_cluster(struct muster_resolve *resolve,
     return rc;
 }
 
-/* True: the question needs no cluster, for the master is local, or it failed; *ret_rc is how it ends. */
+/* True: the question is answered without the cluster, because its master is local, or it failed; it
+ * ends with *ret_rc. This saves a call to the cloud's API. */
 static bool answer_local(struct muster_resolve *resolve, enum muster_rc *ret_rc)
 {
-    struct subject subject = {.own_type = NULL};
+    struct resolve_subject subject = {.own_type = NULL};
     enum muster_rc rc = MUSTER_OK;
     bool is_answered = false;
 
@@ -138,6 +142,7 @@ void *muster_resolve_begin(struct muster_resolve *resolve, size_t bytes)
         muster_resolve_finish(resolve, rc);
         return NULL;
     }
+    MUSTER_ASSERT(resolve->impl == NULL);
     resolve->impl = muster_mem_alloc_zero(resolve->resolver->env->mem, 1, bytes);
     if (resolve->impl == NULL) {
         rc = muster_error_set(&resolve->error, MUSTER_RESOURCE_EXHAUSTED, "no memory");

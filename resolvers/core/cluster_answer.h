@@ -5,9 +5,9 @@
 #include <muster/resolver.h>
 
 /**
- * Fill resolve's result, whatever was asked for, from the cluster: the cluster itself; the master, of
- * the task asked for or else the resolver's own, "" when type or id is not known; the accelerators,
- * where there is a master: of the task asked for, or else of all. muster_resolve_finish is the
+ * Fill in the result that resolve asks for, from the cluster: the cluster itself; the master of the task
+ * asked for, or else of the resolver's own, "" when type or id is not known; the accelerators, where
+ * there is a master, of the task asked for, or else of all. muster_resolve_finish is the
  * caller's next step.
  *
  * Owns:    takes a reference of spec.
@@ -17,8 +17,8 @@
 MUSTER_MUST_CHECK enum muster_rc muster_resolve_answer_cluster(struct muster_resolve *resolve,
                                                                struct muster_cluster_spec *spec);
 
-/** The devices of the task asked for, or else of the resolver's own, where type and id are known; else
- * all. Errors: those of muster_resolver_count_devices, and of the resolver's task. */
+/** The devices of the task asked for, or else of the resolver's own, where type and id are known;
+ * else all. Errors: those of muster_resolver_count_devices, and of the resolver's task. */
 MUSTER_MUST_CHECK enum muster_rc muster_resolve_answer_own_devices(struct muster_resolve *resolve);
 
 /**

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The value of "/key:value" in a device name; its end is '/', ':' or the end of the name. NULL: not
- * there. */
+/* The value of "/key:value" in a device name, which ends at '/', ':' or the end of the name. NULL:
+ * the name has no such part. */
 static const char *find_part(const char *name, const char *key, size_t *ret_length)
 {
     size_t key_length = strlen(key);
@@ -54,7 +54,8 @@ static enum muster_rc count_kind(struct muster_accelerators *accelerators, const
     return MUSTER_OK;
 }
 
-/* The GPUs of this machine are those of the own task; nothing tells of the others'. */
+/* Without a list of devices the machine is asked, and it knows only its own task: other tasks have
+ * 0. */
 static enum muster_rc count_host_devices(struct muster_resolver *resolver, const char *task_type,
                                          const int64_t *task_id,
                                          struct muster_accelerators *ret_accelerators,

@@ -1,4 +1,4 @@
-/* Names one behind the other in a text of limited length. */
+/* A list of names in a text of limited length. */
 #include "resolvers/core/name_list.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* Names one behind the other in a text of limited length: what does not fit is counted. */
+/* A list of names in a text of limited length: names that do not fit are counted. */
 #ifndef MUSTER_RESOLVERS_NAME_LIST_H
 #define MUSTER_RESOLVERS_NAME_LIST_H
 

@@ -1,7 +1,6 @@
-/* What all resolvers share: questions with a deadline, overrides, an orderly close. */
+/* The base of every resolver: questions with a deadline, overrides, an orderly close. */
 #include <muster/resolver.h>
 
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -31,10 +30,13 @@ enum muster_rc muster_resolver_give_text(struct muster_resolver *resolver, const
     return MUSTER_OK;
 }
 
+/* Runs once, or twice where the platform has a stop: first to stop it, then, when it reports that
+ * it has stopped, to free the resolver. */
 static void on_close(struct muster_task *task)
 {
     struct muster_resolver *resolver = task->data;
 
+    MUSTER_ASSERT(resolver->is_closed && muster_list_is_empty(&resolver->pending));
     if (resolver->ops->stop != NULL && !resolver->is_stopped) {
         resolver->ops->stop(resolver);
         return;
@@ -44,7 +46,7 @@ static void on_close(struct muster_task *task)
     resolver->ops->close(resolver);
 }
 
-/* Put an override in place of another. */
+/* Replace an override. With is_empty_unset "" takes it back, as TensorFlow's UnionResolver does. */
 static enum muster_rc replace_text(struct muster_resolver *resolver, char **text, const char *with)
 {
     bool is_none = with != NULL && with[0] == '\0' && resolver->ops->is_empty_unset;
@@ -58,7 +60,9 @@ static enum muster_rc replace_text(struct muster_resolver *resolver, char **text
     return MUSTER_OK;
 }
 
-/* A property that the caller does not set is the default of this kind of resolver until it is set. */
+/* A property that the caller leaves open has the default of the platform. The is_..._default flags
+ * keep it apart from an override of equal value: muster_resolver_source tells users which of the
+ * two it is. */
 static enum muster_rc resolver_init_defaults(struct muster_resolver *resolver,
                                              const struct muster_resolver_options *options)
 {
@@ -113,12 +117,13 @@ enum muster_rc muster_resolver_init(struct muster_resolver *resolver, struct mus
 
 void muster_resolver_fini(struct muster_resolver *resolver)
 {
+    MUSTER_ASSERT(muster_list_is_empty(&resolver->pending));
     muster_mem_free(resolver->env->mem, resolver->task_type);
     muster_mem_free(resolver->env->mem, resolver->rpc_layer);
     muster_mem_free(resolver->env->mem, resolver->environment);
 }
 
-static void drop_results(struct muster_resolve *resolve)
+static void resolve_drop_results(struct muster_resolve *resolve)
 {
     muster_cluster_spec_unref(resolve->cluster_spec);
     resolve->cluster_spec = NULL;
@@ -126,11 +131,14 @@ static void drop_results(struct muster_resolve *resolve)
     resolve->master = NULL;
 }
 
+/* The end of every question. It runs as a task of its own, so `done` is never called inside
+ * muster_resolve_start, and may start the same question again. */
 static void on_answer(struct muster_task *task)
 {
     struct muster_resolve *resolve = task->data;
     struct muster_resolver *resolver = resolve->resolver;
 
+    MUSTER_ASSERT(resolve->is_finished);
     muster_timer_stop(&resolve->timer);
     muster_list_remove(&resolve->node);
     resolve->done(resolve, resolve->rc);
@@ -138,18 +146,21 @@ static void on_answer(struct muster_task *task)
         muster_task_post(&resolver->close_task, resolver->env->loop);
 }
 
-static void give_up(struct muster_resolve *resolve)
+/* Ask the platform to stop working on the question; its muster_resolve_finish still comes. */
+static void resolve_abandon(struct muster_resolve *resolve)
 {
     if (!resolve->is_finished && resolve->resolver->ops->cancel != NULL)
         resolve->resolver->ops->cancel(resolve->resolver, resolve);
 }
 
+/* The platform ends an abandoned question with CANCELLED; is_expired tells muster_resolve_finish to
+ * report DEADLINE_EXCEEDED instead. */
 static void on_deadline(struct muster_timer *timer)
 {
     struct muster_resolve *resolve = timer->data;
 
     resolve->is_expired = !resolve->is_finished;
-    give_up(resolve);
+    resolve_abandon(resolve);
 }
 
 enum muster_rc muster_resolve_start(struct muster_resolve *resolve,
@@ -174,6 +185,7 @@ enum muster_rc muster_resolve_start(struct muster_resolve *resolve,
     resolve->impl = NULL;
     muster_task_init(&resolve->task, on_answer, resolve);
     muster_timer_init(&resolve->timer, on_deadline, resolve);
+    /* All is set before ops->start, which may finish the question at once. */
     muster_list_append(&resolver->pending, &resolve->node);
     muster_timer_start(&resolve->timer, resolver->env->loop, resolve->deadline_ns);
     resolver->ops->start(resolver, resolve);
@@ -182,38 +194,37 @@ enum muster_rc muster_resolve_start(struct muster_resolve *resolve,
 
 void muster_resolve_finish(struct muster_resolve *resolve, enum muster_rc rc)
 {
-    assert(!resolve->is_finished);
+    MUSTER_ASSERT(!resolve->is_finished); /* each question is answered exactly once */
     resolve->is_finished = true;
     if (rc == MUSTER_CANCELLED && resolve->is_expired)
         rc = muster_error_set(&resolve->error, MUSTER_DEADLINE_EXCEEDED,
                               "resolver '%s' had no answer before the deadline",
                               resolve->resolver->ops->name);
     if (rc != MUSTER_OK)
-        drop_results(resolve);
+        resolve_drop_results(resolve);
     resolve->rc = rc;
     muster_task_post(&resolve->task, resolve->resolver->env->loop);
 }
 
 void muster_resolve_cancel(struct muster_resolve *resolve)
 {
-    give_up(resolve);
+    resolve_abandon(resolve);
 }
 
 void muster_resolver_close(struct muster_resolver *resolver, muster_resolver_close_fn *closed)
 {
-    struct muster_list *node;
-
+    MUSTER_ASSERT(!resolver->is_closed);
     resolver->is_closed = true;
     resolver->closed = closed;
-    for (node = resolver->pending.next; node != &resolver->pending; node = node->next)
-        give_up(MUSTER_CONTAINER_OF(node, struct muster_resolve, node));
+    MUSTER_LIST_EACH (&resolver->pending, resolve, struct muster_resolve, node)
+        resolve_abandon(resolve);
     if (muster_list_is_empty(&resolver->pending))
         muster_task_post(&resolver->close_task, resolver->env->loop);
 }
 
 void muster_resolver_stopped(struct muster_resolver *resolver)
 {
-    assert(!resolver->is_stopped);
+    MUSTER_ASSERT(resolver->is_closed && !resolver->is_stopped);
     resolver->is_stopped = true;
     muster_task_post(&resolver->close_task, resolver->env->loop);
 }
@@ -235,6 +246,7 @@ const char *muster_resolver_reason(const struct muster_resolver *resolver)
     return resolver->reason;
 }
 
+/* Whether the caller has set the property: then no platform is asked for it. */
 static bool is_override(const struct muster_resolver *resolver, enum muster_fact fact)
 {
     switch (fact) {

@@ -1,4 +1,4 @@
-/* A resolver asked again and again; only changes that have settled are told. */
+/* A watch asks its resolver at an interval and reports a change once it has settled. */
 #include <muster/resolver.h>
 
 #include <string.h>
@@ -7,7 +7,7 @@
 
 #define INTERVAL_DEFAULT_NS (10 * MUSTER_NS_PER_S)
 #define SETTLE_DEFAULT_NS   (200 * MUSTER_NS_PER_MS)
-#define SETTLE_TIMES        5
+#define SETTLE_TIMES        5               /* a change waits for at most so many settle_ns */
 #define QUESTION_MIN_NS     MUSTER_NS_PER_S /* to answer in, however short the interval is */
 
 static void on_closed(struct muster_task *task)
@@ -20,26 +20,27 @@ static void on_closed(struct muster_task *task)
         watch->closed(watch);
 }
 
-static void ask_after(struct muster_resolver_watch *watch, uint64_t wait_ns)
+static void schedule_ask(struct muster_resolver_watch *watch, uint64_t wait_ns)
 {
     struct muster_loop *loop = watch->resolver->env->loop;
 
     muster_timer_start(&watch->timer, loop, muster_loop_after_ns(loop, wait_ns));
 }
 
-static void forget_unsettled(struct muster_resolver_watch *watch)
+static void drop_unsettled(struct muster_resolver_watch *watch)
 {
     muster_cluster_spec_unref(watch->unsettled);
     watch->unsettled = NULL;
 }
 
-/* Takes spec. */
-static void tell(struct muster_resolver_watch *watch, struct muster_cluster_spec *spec)
+/* Report spec as the new cluster. Takes spec. Without memory for the difference the old cluster
+ * stays the reported one, so that the next question tries again. */
+static void publish_change(struct muster_resolver_watch *watch, struct muster_cluster_spec *spec)
 {
     struct muster_cluster_spec *before = watch->spec;
     struct muster_cluster_diff diff;
 
-    forget_unsettled(watch);
+    drop_unsettled(watch);
     if (muster_cluster_diff_init(&diff, watch->resolver->env->mem, before, spec) != MUSTER_OK) {
         muster_error_set(&watch->error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a change");
         muster_cluster_spec_unref(spec);
@@ -52,6 +53,9 @@ static void tell(struct muster_resolver_watch *watch, struct muster_cluster_spec
     muster_cluster_spec_unref(spec);
 }
 
+/* The first answer needs no confirmation. A later one is reported when two questions in a row gave
+ * it, or when the cluster has been changing for SETTLE_TIMES settle_ns: the user is not kept
+ * waiting for ever. */
 static bool is_settled(const struct muster_resolver_watch *watch,
                        const struct muster_cluster_spec *spec)
 {
@@ -63,29 +67,29 @@ static bool is_settled(const struct muster_resolver_watch *watch,
            muster_loop_now_ns(watch->resolver->env->loop) >= watch->settle_end_ns;
 }
 
-/* Takes spec. */
+/* Compare an answer with the reported cluster. Takes spec. */
 static void take_answer(struct muster_resolver_watch *watch, struct muster_cluster_spec *spec)
 {
     struct muster_loop *loop = watch->resolver->env->loop;
 
     if (watch->spec != NULL && muster_cluster_spec_is_equal(watch->spec, spec)) {
-        forget_unsettled(watch);
+        drop_unsettled(watch);
         muster_cluster_spec_unref(spec);
         return;
     }
     if (is_settled(watch, spec)) {
-        tell(watch, spec);
+        publish_change(watch, spec);
         return;
     }
     if (watch->unsettled == NULL)
         watch->settle_end_ns = muster_loop_after_ns(loop, SETTLE_TIMES * watch->settle_ns);
-    forget_unsettled(watch);
+    drop_unsettled(watch);
     watch->unsettled = spec;
-    ask_after(watch, watch->settle_ns);
+    schedule_ask(watch, watch->settle_ns);
 }
 
-/* Watches that were opened together do not ask together for ever: the first pause is a part of the
- * interval. */
+/* The first pause is a random part of the interval, so that watches that were opened at one moment,
+ * as by all tasks of a starting job, do not ask their platform at one moment ever after. */
 static uint64_t next_pause_ns(struct muster_resolver_watch *watch)
 {
     if (watch->is_hurried)
@@ -101,23 +105,26 @@ static void on_answer(struct muster_resolve *resolve, enum muster_rc rc)
     struct muster_resolver_watch *watch = resolve->data;
     struct muster_cluster_spec *spec = resolve->cluster_spec;
 
+    MUSTER_ASSERT(watch->is_asking);
     watch->is_asking = false;
     if (watch->is_closed) {
         muster_cluster_spec_unref(rc == MUSTER_OK ? spec : NULL);
         muster_task_post(&watch->close_task, watch->resolver->env->loop);
         return;
     }
-    ask_after(watch, next_pause_ns(watch));
+    schedule_ask(watch, next_pause_ns(watch));
     watch->error = resolve->error;
     if (rc == MUSTER_OK)
         take_answer(watch, spec);
 }
 
-static enum muster_rc ask(struct muster_resolver_watch *watch)
+/* Start a question; at most one is open for a watch. */
+static enum muster_rc watch_ask(struct muster_resolver_watch *watch)
 {
     struct muster_loop *loop = watch->resolver->env->loop;
     enum muster_rc rc;
 
+    MUSTER_ASSERT(!watch->is_asking && !watch->is_closed);
     watch->is_hurried = false;
     watch->resolve.what = MUSTER_RESOLVE_CLUSTER_SPEC;
     watch->resolve.data = watch;
@@ -130,12 +137,10 @@ static enum muster_rc ask(struct muster_resolver_watch *watch)
 
 bool muster_resolve_is_watch(const struct muster_resolve *resolve)
 {
-    const struct muster_list *watches = &resolve->resolver->watches;
-    struct muster_list *node;
-
-    for (node = watches->next; node != watches; node = node->next)
-        if (&MUSTER_CONTAINER_OF(node, struct muster_resolver_watch, node)->resolve == resolve)
+    MUSTER_LIST_EACH (&resolve->resolver->watches, watch, struct muster_resolver_watch, node) {
+        if (&watch->resolve == resolve)
             return true;
+    }
     return false;
 }
 
@@ -143,29 +148,28 @@ static void on_interval(struct muster_timer *timer)
 {
     struct muster_resolver_watch *watch = timer->data;
 
-    if (ask(watch) != MUSTER_OK)
+    if (watch_ask(watch) != MUSTER_OK)
         muster_error_set(&watch->error, MUSTER_FAILED_PRECONDITION, "the resolver is closed");
 }
 
-/* Many reports within settle_ns make one question. */
-static void hurry(struct muster_resolver_watch *watch)
+/* Ask soon: all reports of changes within settle_ns share one question. While a question is open
+ * the next one waits for its answer, because that answer may be older than the report. */
+static void watch_hurry(struct muster_resolver_watch *watch)
 {
     if (watch->is_hurried)
         return;
     watch->is_hurried = true;
     if (!watch->is_asking)
-        ask_after(watch, watch->settle_ns);
+        schedule_ask(watch, watch->settle_ns);
 }
 
 void muster_resolver_changed(struct muster_resolver *resolver)
 {
-    struct muster_list *node;
-
-    for (node = resolver->watches.next; node != &resolver->watches; node = node->next)
-        hurry(MUSTER_CONTAINER_OF(node, struct muster_resolver_watch, node));
+    MUSTER_LIST_EACH (&resolver->watches, watch, struct muster_resolver_watch, node)
+        watch_hurry(watch);
 }
 
-static void tell_watched(struct muster_resolver *resolver, bool is_watched)
+static void notify_watched(struct muster_resolver *resolver, bool is_watched)
 {
     if (resolver->ops->watched != NULL)
         resolver->ops->watched(resolver, is_watched);
@@ -180,6 +184,7 @@ enum muster_rc muster_resolver_watch_open(struct muster_resolver_watch *watch,
     watch->spec = NULL;
     watch->unsettled = NULL;
     watch->closed = NULL;
+    watch->is_asking = false;
     watch->is_closed = false;
     watch->is_spread = false;
     watch->error = (struct muster_error){0};
@@ -192,26 +197,27 @@ enum muster_rc muster_resolver_watch_open(struct muster_resolver_watch *watch,
     muster_timer_init(&watch->timer, on_interval, watch);
     muster_task_init(&watch->close_task, on_closed, watch);
     muster_list_append(&resolver->watches, &watch->node);
-    rc = ask(watch);
+    rc = watch_ask(watch);
     if (rc != MUSTER_OK) {
         muster_list_remove(&watch->node);
         return rc;
     }
     if (watch->node.prev == &resolver->watches)
-        tell_watched(resolver, true);
+        notify_watched(resolver, true);
     return MUSTER_OK;
 }
 
 void muster_resolver_watch_close(struct muster_resolver_watch *watch,
                                  muster_resolver_watch_close_fn *closed)
 {
+    MUSTER_ASSERT(!watch->is_closed);
     watch->is_closed = true;
     watch->closed = closed;
     muster_timer_stop(&watch->timer);
     muster_list_remove(&watch->node);
     if (muster_list_is_empty(&watch->resolver->watches))
-        tell_watched(watch->resolver, false);
-    forget_unsettled(watch);
+        notify_watched(watch->resolver, false);
+    drop_unsettled(watch);
     if (watch->is_asking)
         muster_resolve_cancel(&watch->resolve);
     else

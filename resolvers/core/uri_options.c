@@ -1,4 +1,4 @@
-/* Options of a URI against a table, as a command line's are. */
+/* Options of a URI, read by a table of their names and types. */
 #include "resolvers/core/uri_options.h"
 
 #include "resolvers/core/name_list.h"
@@ -61,6 +61,7 @@ const char *muster_uri_find(const char *text, const char *stops)
     return parentheses + braces == 0 ? text : NULL;
 }
 
+/* The names of all options for an error text, as many as there is room for. */
 static const char *list_names(const struct muster_uri_table *table, char *text, size_t bytes)
 {
     struct muster_name_list list = {.text = text, .bytes = bytes, .separator = ", "};
@@ -131,6 +132,7 @@ static enum muster_rc read_option(const struct muster_uri_table *table, char *op
                                 "%s: '%.25s' is not of the form name=value (names: %s)",
                                 table->scheme, option, list_names(table, names, sizeof(names)));
     *value++ = '\0';
+    /* "a=1?b=2" means '&': say so, unless the value is a URL, which may hold a query of its own. */
     if (strchr(value, '?') != NULL && strstr(value, "://") == NULL)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "%s: %s=%s: options are joined by '&'; write %%3F for a '?' that "

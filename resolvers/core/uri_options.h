@@ -30,7 +30,8 @@ struct muster_uri_options {
     char *text;
 };
 
-/* What every resolver takes: `type` holds struct muster_resolver_options `member`. */
+/* Rows of the options that every resolver takes; `type` holds struct muster_resolver_options
+ * `member`. */
 #define MUSTER_URI_COMMON(type, member)                                                            \
     {"task_type", MUSTER_URI_TEXT, offsetof(type, member.task_type), 0, 0},                        \
         {"task_id", MUSTER_URI_TASK_ID, offsetof(type, member), INT32_MIN, INT32_MAX},             \
@@ -40,7 +41,8 @@ struct muster_uri_options {
     }
 
 /**
- * "name=value&name=value", maybe with a '?' before it, into values, which hold the defaults; %41 is 'A'. Pure.
+ * Parse "name=value&name=value", maybe with a '?' before it, into values, which hold the defaults;
+ * %41 is 'A'. Pure.
  *
  * Owns:    options->mem is set before; gives what fini releases, also on failure.
  * Errors:  INVALID_ARGUMENT names the option, the scheme and the options that exist;
@@ -53,8 +55,8 @@ MUSTER_MUST_CHECK enum muster_rc muster_uri_options_parse(struct muster_uri_opti
                                                           struct muster_error *ret_error);
 void muster_uri_options_fini(struct muster_uri_options *options);
 
-/** The first of the characters `stops` in text that stands in no parentheses and in no JSON object; its
- * end where there is none. NULL: a '(' or '{' is not closed. Pure. */
+/** The first of the characters `stops` in text that stands in no parentheses and in no JSON object;
+ * its end where there is none. NULL: a '(' or '{' is not closed. Pure. */
 const char *muster_uri_find(const char *text, const char *stops);
 
 /** %41 becomes 'A', in place. False: a '%' without two digits, or %00. */

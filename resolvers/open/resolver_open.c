@@ -1,4 +1,5 @@
-/* A resolver by scheme: one row per platform; and what auto takes for the mark of a platform. */
+/* Resolvers by scheme, one row per platform; auto finds the platform by variables of the
+ * environment. */
 #include "resolvers/core/name_list.h"
 #include "resolvers/core/uri_options.h"
 #include "resolvers/platform/schemes.h"
@@ -44,7 +45,7 @@ static const struct scheme schemes[] = {
 #define CLUE_VARIABLES_MAX 2
 #define REMEDY_URI_MAX     100 /* an error text has 240 bytes */
 
-/* All its variables are set, and nothing speaks against it. */
+/* A platform is found when all variables of a clue are set and is_meant agrees. */
 struct clue {
     const char *scheme;
     const char *variables[CLUE_VARIABLES_MAX];
@@ -53,7 +54,7 @@ struct clue {
 
 /* mpiexec inside a Slurm step leaves the step's own variables in place, which then speak of the
  * daemon that started this process. */
-static bool is_step_own(struct muster_env *env)
+static bool is_own_step(struct muster_env *env)
 {
     const char *rank = muster_vars_get(env->vars, "PMI_RANK");
 
@@ -65,7 +66,8 @@ static bool has_tpu_hosts(struct muster_env *env)
     return muster_vars_get(env->vars, "TPU_WORKER_HOSTNAMES")[0] != '\0';
 }
 
-/* In the order in which auto looks: who was set closest to this process comes first. */
+/* The first clue that fits wins: a launcher nearer to this process stands before the one around it,
+ * so that torchrun or mpirun inside a Slurm step counts, not the step. */
 static const struct clue clues[] = {
     {"tf_config", {"TF_CONFIG"}, NULL},
     {"torchrun", {"RANK", "WORLD_SIZE"}, NULL},
@@ -73,7 +75,7 @@ static const struct clue clues[] = {
     {"jax", {"JAX_PROCESS_ID"}, NULL},
     {"sagemaker", {"SM_HOSTS", "SM_CURRENT_HOST"}, NULL},
     {"openmpi", {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, NULL},
-    {"slurm", {"SLURM_PROCID", "SLURM_STEP_NODELIST"}, is_step_own},
+    {"slurm", {"SLURM_PROCID", "SLURM_STEP_NODELIST"}, is_own_step},
     {"pmi", {"PMI_RANK"}, NULL},
     {"pmi", {"PMIX_RANK"}, NULL},
     {"tpu", {"KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS"}, NULL},
@@ -94,7 +96,7 @@ static const struct scheme *find_scheme(const char *name, size_t length)
     return NULL;
 }
 
-static bool is_found(struct muster_env *env, const struct clue *clue)
+static bool clue_is_found(struct muster_env *env, const struct clue *clue)
 {
     for (size_t i = 0; i < CLUE_VARIABLES_MAX && clue->variables[i] != NULL; i++) {
         if (muster_vars_get(env->vars, clue->variables[i]) == NULL)
@@ -103,8 +105,8 @@ static bool is_found(struct muster_env *env, const struct clue *clue)
     return clue->is_meant == NULL || clue->is_meant(env);
 }
 
-/* "auto: SM_HOSTS and SM_CURRENT_HOST are set (also found: slurm)" */
-static void explain(struct muster_env *env, struct muster_resolver *resolver, size_t chosen)
+/* Keep the reason for users: "auto: SM_HOSTS and SM_CURRENT_HOST are set (also found: slurm)". */
+static void explain_choice(struct muster_env *env, struct muster_resolver *resolver, size_t chosen)
 {
     const struct clue *clue = &clues[chosen];
     const char *second = clue->variables[1];
@@ -114,7 +116,7 @@ static void explain(struct muster_env *env, struct muster_resolver *resolver, si
 
     text[0] = '\0';
     for (size_t i = chosen + 1; i < COUNT_OF(clues); i++) {
-        if (strcmp(clues[i].scheme, last) != 0 && is_found(env, &clues[i])) {
+        if (strcmp(clues[i].scheme, last) != 0 && clue_is_found(env, &clues[i])) {
             last = clues[i].scheme;
             muster_name_list_add(&others, last);
         }
@@ -137,13 +139,13 @@ static enum muster_rc open_auto(struct muster_env *env, const char *rest,
         const char *name = clues[i].scheme;
         enum muster_rc rc;
 
-        if (!is_found(env, &clues[i])) {
+        if (!clue_is_found(env, &clues[i])) {
             muster_name_list_add(&marks, clues[i].variables[0]);
             continue;
         }
         rc = find_scheme(name, strlen(name))->open(env, rest, options, ret_resolver, ret_error);
         if (rc == MUSTER_OK)
-            explain(env, *ret_resolver, i);
+            explain_choice(env, *ret_resolver, i);
         return rc;
     }
     return muster_error_set(ret_error, MUSTER_NOT_FOUND,
@@ -172,7 +174,7 @@ enum muster_rc muster_resolver_uri_check(const char *uri, struct muster_error *r
                             (int)(length < 40 ? length : 40), uri, text);
 }
 
-/* The text between a URI and an option that is put behind it. */
+/* The separator between a URI and one more option: ":", "?", "&" or none. */
 static const char *option_separator(const char *uri)
 {
     const char *rest = uri + strcspn(uri, ":");
@@ -193,7 +195,7 @@ static const char *option_separator(const char *uri)
     return options != NULL && *options == '?' ? "&" : "?";
 }
 
-/* The first task that trains, else the first of all; NULL: there is none. */
+/* The job of the first task that trains, else the first job with a task; NULL: there is no task. */
 static const struct muster_cluster_job *find_first_job(const struct muster_cluster_spec *spec)
 {
     static const char *const training_jobs[] = {"chief", "master", "worker"};

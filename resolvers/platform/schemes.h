@@ -1,10 +1,10 @@
-/* One opener per scheme of a URI; resolvers/open has the table. */
+/* Openers of resolvers by URI, one per scheme; the table is in resolvers/open. */
 #ifndef MUSTER_RESOLVERS_SCHEMES_H
 #define MUSTER_RESOLVERS_SCHEMES_H
 
 #include <muster/resolver.h>
 
-/** Opens a resolver of what stands behind the colon of its URI. Gives. */
+/** Open a resolver from the text behind the colon of its URI. Gives. */
 typedef enum muster_rc muster_scheme_open_fn(struct muster_env *env, const char *rest,
                                              const struct muster_resolver_options *options,
                                              struct muster_resolver **ret_resolver,

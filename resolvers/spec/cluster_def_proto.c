@@ -6,15 +6,15 @@
 
 #include <string.h>
 
-/* protobuf-c wants pointers to messages: these arrays hold what they point to. */
-struct message {
+/* protobuf-c takes arrays of pointers to messages; the other two arrays hold the messages. */
+struct cluster_def_message {
     Tensorflow__JobDef *jobs;
     Tensorflow__JobDef **job_pointers;
     Tensorflow__JobDef__TasksEntry *entries;
     Tensorflow__JobDef__TasksEntry **entry_pointers;
 };
 
-static void message_fini(struct message *message, struct muster_mem *mem)
+static void message_fini(struct cluster_def_message *message, struct muster_mem *mem)
 {
     muster_mem_free(mem, message->jobs);
     muster_mem_free(mem, message->job_pointers);
@@ -22,7 +22,7 @@ static void message_fini(struct message *message, struct muster_mem *mem)
     muster_mem_free(mem, message->entry_pointers);
 }
 
-static enum muster_rc message_init(struct message *message, struct muster_mem *mem,
+static enum muster_rc message_init(struct cluster_def_message *message, struct muster_mem *mem,
                                    const struct muster_cluster_spec *spec)
 {
     size_t task_count = 0;
@@ -43,6 +43,7 @@ static enum muster_rc message_init(struct message *message, struct muster_mem *m
     return MUSTER_OK;
 }
 
+/* Tasks are written last index first; readers take any order, because the field is a map. */
 static void fill_job(Tensorflow__JobDef *job, const struct muster_cluster_job *from,
                      Tensorflow__JobDef__TasksEntry *entries,
                      Tensorflow__JobDef__TasksEntry **pointers)
@@ -66,7 +67,7 @@ enum muster_rc muster_cluster_spec_pack(const struct muster_cluster_spec *spec,
                                         struct muster_mem *mem, void **ret_bytes, size_t *ret_size)
 {
     Tensorflow__ClusterDef def = TENSORFLOW__CLUSTER_DEF__INIT;
-    struct message message;
+    struct cluster_def_message message;
     enum muster_rc rc = message_init(&message, mem, spec);
     size_t used = 0;
 

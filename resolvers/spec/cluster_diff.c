@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-/* Without room the walk only counts. */
+/* Count a change, and keep it if there is an array: the first walk over the clusters only counts.
+ * */
 static void add_change(struct muster_cluster_diff *diff, const char *job,
                        const struct muster_cluster_task *before,
                        const struct muster_cluster_task *after)
@@ -26,6 +27,7 @@ static void add_change(struct muster_cluster_diff *diff, const char *job,
     diff->moved_count += change.kind == MUSTER_CLUSTER_MOVED;
 }
 
+/* Both lists are sorted by index: one pass merges them. */
 static void compare_tasks(struct muster_cluster_diff *diff, const char *name,
                           const struct muster_cluster_job *before,
                           const struct muster_cluster_job *after)
@@ -50,8 +52,9 @@ static void compare_tasks(struct muster_cluster_diff *diff, const char *name,
     }
 }
 
-static void walk(struct muster_cluster_diff *diff, const struct muster_cluster_spec *before,
-                 const struct muster_cluster_spec *after)
+/* Both lists are sorted by name: one pass merges them. */
+static void compare_jobs(struct muster_cluster_diff *diff, const struct muster_cluster_spec *before,
+                         const struct muster_cluster_spec *after)
 {
     size_t before_count = before != NULL ? before->job_count : 0;
     size_t i = 0;
@@ -79,13 +82,13 @@ enum muster_rc muster_cluster_diff_init(struct muster_cluster_diff *diff, struct
     struct muster_cluster_diff counted = {.changes = NULL};
     struct muster_cluster_diff filled = {.mem = mem};
 
-    walk(&counted, before, after);
+    compare_jobs(&counted, before, after);
     if (counted.change_count > 0) {
         filled.changes =
             muster_mem_alloc_zero(mem, counted.change_count, sizeof(filled.changes[0]));
         if (filled.changes == NULL)
             return MUSTER_RESOURCE_EXHAUSTED;
-        walk(&filled, before, after);
+        compare_jobs(&filled, before, after);
     }
     *diff = filled;
     return MUSTER_OK;

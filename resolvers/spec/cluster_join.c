@@ -1,14 +1,15 @@
 /* The clusters of several resolvers as one. */
 #include "resolvers/spec/spec_internal.h"
 
-struct join {
+struct cluster_join {
     struct muster_cluster_spec *const *specs;
     size_t spec_count;
     struct muster_cluster_spec_builder builder;
 };
 
-/* The first of the clusters before `end` that has the task; NULL: none. */
-static const char *find_task(const struct join *join, size_t end, const char *name, int32_t index)
+/* The address of the task in the first of the clusters before `end` that has it; NULL: none has. */
+static const char *find_task(const struct cluster_join *join, size_t end, const char *name,
+                             int32_t index)
 {
     for (size_t i = 0; i < end; i++) {
         const struct muster_cluster_job *job = muster_cluster_spec_job(join->specs[i], name);
@@ -20,7 +21,7 @@ static const char *find_task(const struct join *join, size_t end, const char *na
     return NULL;
 }
 
-static bool is_first(const struct join *join, size_t at, const char *name)
+static bool is_first(const struct cluster_join *join, size_t at, const char *name)
 {
     for (size_t i = 0; i < at; i++) {
         if (muster_cluster_spec_job(join->specs[i], name) != NULL)
@@ -29,8 +30,9 @@ static bool is_first(const struct join *join, size_t at, const char *name)
     return true;
 }
 
-/* A job without tasks says nothing about the form. */
-static bool is_by_index(const struct join *join, const char *name)
+/* Whether a member gives the job by index: then all keep their indices. A job without tasks has no
+ * form. */
+static bool is_by_index(const struct cluster_join *join, const char *name)
 {
     for (size_t i = 0; i < join->spec_count; i++) {
         const struct muster_cluster_job *job = muster_cluster_spec_job(join->specs[i], name);
@@ -41,7 +43,7 @@ static bool is_by_index(const struct join *join, const char *name)
     return false;
 }
 
-static enum muster_rc add_by_index(struct join *join, const char *name,
+static enum muster_rc add_by_index(struct cluster_join *join, const char *name,
                                    struct muster_error *ret_error)
 {
     for (size_t i = 0; i < join->spec_count; i++) {
@@ -62,7 +64,7 @@ static enum muster_rc add_by_index(struct join *join, const char *name,
     return MUSTER_OK;
 }
 
-static void add_in_order(struct join *join, const char *name)
+static void add_in_order(struct cluster_join *join, const char *name)
 {
     int32_t index = 0;
 
@@ -74,7 +76,7 @@ static void add_in_order(struct join *join, const char *name)
     }
 }
 
-static enum muster_rc add_jobs(struct join *join, size_t at, struct muster_error *ret_error)
+static enum muster_rc add_jobs(struct cluster_join *join, size_t at, struct muster_error *ret_error)
 {
     enum muster_rc rc = MUSTER_OK;
 
@@ -97,7 +99,7 @@ enum muster_rc muster_cluster_spec_join(struct muster_mem *mem,
                                         struct muster_cluster_spec **ret_spec,
                                         struct muster_error *ret_error)
 {
-    struct join join = {.specs = specs, .spec_count = spec_count};
+    struct cluster_join join = {.specs = specs, .spec_count = spec_count};
     enum muster_rc rc = MUSTER_OK;
 
     muster_cluster_spec_builder_init(&join.builder, mem, false);

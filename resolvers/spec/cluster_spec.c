@@ -1,7 +1,6 @@
-/* A cluster description as a value: one block of memory, built once, looked at for ever. */
+/* A cluster description as a value: one block of memory, built once and never changed. */
 #include <muster/cluster_spec.h>
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,7 +55,7 @@ void muster_cluster_spec_builder_add_task(struct muster_cluster_spec_builder *bu
 
     if (builder->is_failed)
         return;
-    assert(builder->job_count > 0);
+    MUSTER_ASSERT(builder->job_count > 0);
     job = &builder->jobs[builder->job_count - 1];
     tasks = muster_array_reserve(builder->mem, job->tasks, job->task_count, &job->task_capacity,
                                  sizeof(tasks[0]));
@@ -92,7 +91,7 @@ static bool is_ascending(const struct muster_cluster_builder_job *job)
     return true;
 }
 
-/* By index; of equal indices the last added stays. */
+/* Sort by index; of equal indices the last added stays, as in a Python dict. */
 static enum muster_rc sort_tasks(struct muster_mem *mem, struct muster_cluster_builder_job *job)
 {
     struct sort_task *sorted;
@@ -128,16 +127,18 @@ static int compare_builder_jobs(const void *a, const void *b)
     return left->order < right->order ? -1 : 1;
 }
 
-/* The block: spec, by_name, jobs, defs, tasks, texts. */
-struct layout {
+/* Sizes of the block, which holds spec, by_name, jobs, defs, tasks and texts in this order: every
+ * part starts aligned because alignments only fall along it. One block is freed at once and stays
+ * together in the cache. */
+struct block_layout {
     size_t job_count;
     size_t task_count;
     size_t text_bytes;
 };
 
-static struct layout measure(const struct muster_cluster_spec_builder *builder)
+static struct block_layout measure_block(const struct muster_cluster_spec_builder *builder)
 {
-    struct layout layout = {.job_count = builder->job_count};
+    struct block_layout layout = {.job_count = builder->job_count};
 
     for (size_t i = 0; i < builder->job_count; i++) {
         const struct muster_cluster_builder_job *job = &builder->jobs[i];
@@ -160,7 +161,8 @@ static const char *copy_text(char **place, const char *text)
     return copy;
 }
 
-static struct muster_cluster_spec *place_block(struct muster_mem *mem, const struct layout *layout,
+static struct muster_cluster_spec *place_block(struct muster_mem *mem,
+                                               const struct block_layout *layout,
                                                struct muster_cluster_job **ret_defs,
                                                struct muster_cluster_task **ret_tasks,
                                                char **ret_texts)
@@ -200,8 +202,8 @@ static void fill_def(struct muster_cluster_job *def, const struct muster_cluster
     def->tasks = own;
 }
 
-/* Builder jobs are sorted by (name, order). A name stands in `jobs` where it came first, with its
- * last value. */
+/* Builder jobs are sorted by (name, order). A name that was added several times stands in `jobs`
+ * where it came first, with its last value, as a Python dict keeps it. */
 static void fill_spec(struct muster_cluster_spec *spec,
                       const struct muster_cluster_spec_builder *builder,
                       struct muster_cluster_job *defs, struct muster_cluster_task *tasks,
@@ -227,7 +229,7 @@ static void fill_spec(struct muster_cluster_spec *spec,
         if (spec->jobs[i] != NULL)
             spec->jobs[spec->job_count++] = spec->jobs[i];
     }
-    assert(spec->job_count == name_count);
+    MUSTER_ASSERT(spec->job_count == name_count);
 }
 
 enum muster_rc muster_cluster_spec_build(struct muster_cluster_spec_builder *builder,
@@ -236,7 +238,7 @@ enum muster_rc muster_cluster_spec_build(struct muster_cluster_spec_builder *bui
     struct muster_cluster_spec *spec;
     struct muster_cluster_task *tasks;
     struct muster_cluster_job *defs;
-    struct layout layout;
+    struct block_layout layout;
     char *texts;
 
     for (size_t i = 0; i < builder->job_count && !builder->is_failed; i++)
@@ -245,7 +247,7 @@ enum muster_rc muster_cluster_spec_build(struct muster_cluster_spec_builder *bui
         return MUSTER_RESOURCE_EXHAUSTED;
     if (builder->job_count > 0)
         qsort(builder->jobs, builder->job_count, sizeof(builder->jobs[0]), compare_builder_jobs);
-    layout = measure(builder);
+    layout = measure_block(builder);
     spec = place_block(builder->mem, &layout, &defs, &tasks, &texts);
     if (spec == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;
@@ -256,6 +258,7 @@ enum muster_rc muster_cluster_spec_build(struct muster_cluster_spec_builder *bui
 
 struct muster_cluster_spec *muster_cluster_spec_ref(struct muster_cluster_spec *spec)
 {
+    MUSTER_ASSERT(spec->references > 0);
     spec->references++;
     return spec;
 }
@@ -264,7 +267,7 @@ void muster_cluster_spec_unref(struct muster_cluster_spec *spec)
 {
     if (spec == NULL)
         return;
-    assert(spec->references > 0);
+    MUSTER_ASSERT(spec->references > 0);
     spec->references--;
     if (spec->references == 0)
         muster_mem_free(spec->mem, spec);

@@ -1,4 +1,4 @@
-/* A cluster description from JSON and to JSON. */
+/* Cluster descriptions from JSON and to JSON. */
 #include "resolvers/spec/spec_internal.h"
 
 #include <ctype.h>
@@ -19,7 +19,7 @@ bool muster_integer_parse(const char *text, int64_t *ret_value)
         is_digit_needed = *text == '_';
         if (is_digit_needed)
             continue;
-        if (value > ((uint64_t)INT64_MAX - 9) / 10)
+        if (value > ((uint64_t)INT64_MAX - 9) / 10) /* the next digit could overflow */
             return false;
         value = value * 10 + (uint64_t)(*text - '0');
     }
@@ -62,7 +62,8 @@ static enum muster_rc add_sparse_job(struct muster_cluster_spec_builder *builder
 
         if (!muster_integer_parse(walk.name, &index))
             return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                    "%s: '%s' is no task index in job '%s'", what, walk.name, job);
+                                    "%s: '%s' is not a task index in job '%s'", what, walk.name,
+                                    job);
         rc = add_task(builder, what, job, index, walk.value, ret_error);
     }
     return rc;

@@ -1,4 +1,5 @@
-/* What the files of resolvers/spec give to the resolvers. */
+/* Clusters from JSON and from other clusters, and numbers as Python reads them: for the resolvers.
+ * */
 #ifndef MUSTER_RESOLVERS_SPEC_INTERNAL_H
 #define MUSTER_RESOLVERS_SPEC_INTERNAL_H
 

@@ -1,4 +1,4 @@
-/* Hosts and ports written as task addresses. */
+/* Hosts and ports as task addresses; addresses as URLs. */
 #include "resolvers/spec/task_address.h"
 
 #include <stdio.h>
@@ -6,7 +6,7 @@
 
 #include "runtime/value/text.h"
 
-/* Names, addresses, and zones of addresses. */
+/* Letters of names, addresses, and zones of addresses. */
 #define LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:%"
 
 bool muster_host_is_plausible(const char *text)

@@ -1,4 +1,4 @@
-/* The addresses of tasks as clusters write them, made of what a platform says. */
+/* Addresses of tasks in the form that clusters hold, and URLs of masters. */
 #ifndef MUSTER_RESOLVERS_TASK_ADDRESS_H
 #define MUSTER_RESOLVERS_TASK_ADDRESS_H
 
@@ -9,7 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/** May text be an IP address or a host's name? Its letters are looked at, and that it has any. */
+/** Whether text may be an IP address or the name of a host: it is not empty, and its letters are
+ * allowed. */
 bool muster_host_is_plausible(const char *text);
 
 /** "host:port", an IPv6 address in brackets. False, and nothing is written: host is neither address

@@ -1,25 +1,26 @@
-/* Project and zone: given, or the metadata server's. */
+/* Project and zone of this machine: as the caller names them, else from the metadata server. */
 #include "resolvers/platform/gce/google_place.h"
 
 #include <string.h>
 
 #define NAME_BYTES_MAX 256
 
-static void finish(struct muster_google_place *place, enum muster_rc rc)
+static void place_finish(struct muster_google_place *place, enum muster_rc rc)
 {
+    MUSTER_ASSERT(place->is_active); /* done fires exactly once */
     place->is_active = false;
     place->done(place, rc);
 }
 
 static void on_all_known(struct muster_task *task)
 {
-    finish(task->data, MUSTER_OK);
+    place_finish(task->data, MUSTER_OK);
 }
 
-static void ask_next(struct muster_google_place *place);
+static void request_next(struct muster_google_place *place);
 
-/* "projects/123/zones/us-central1-b": what stands behind the last slash counts. */
-static enum muster_rc take(struct muster_google_place *place, const char *text)
+/* The value is the part behind the last slash: "projects/123/zones/us-central1-b". */
+static enum muster_rc take_value(struct muster_google_place *place, const char *text)
 {
     char **field = place->project == NULL ? &place->project : &place->zone;
     const char *slash = strrchr(text, '/');
@@ -38,8 +39,8 @@ static enum muster_rc take(struct muster_google_place *place, const char *text)
     return MUSTER_OK;
 }
 
-/* Some failures of the metadata server end with what helps already. */
-static void explain(struct muster_google_place *place, enum muster_rc rc)
+/* Add a remedy, unless the error of the metadata server ends with one. */
+static void explain_failure(struct muster_google_place *place, enum muster_rc rc)
 {
     struct muster_error error = place->error;
 
@@ -52,27 +53,27 @@ static void on_value(struct muster_metadata_get *get, enum muster_rc rc)
     struct muster_google_place *place = get->data;
 
     if (rc == MUSTER_OK)
-        rc = take(place, get->text);
+        rc = take_value(place, get->text);
     else
         place->error = get->error;
     if (rc != MUSTER_OK)
-        explain(place, rc);
+        explain_failure(place, rc);
     if (rc != MUSTER_OK)
-        finish(place, rc);
+        place_finish(place, rc);
     else if (place->project != NULL && place->zone != NULL)
-        finish(place, MUSTER_OK);
+        place_finish(place, MUSTER_OK);
     else
-        ask_next(place);
+        request_next(place);
 }
 
 static void on_refused(struct muster_task *task)
 {
     struct muster_google_place *place = task->data;
 
-    finish(place, place->error.rc);
+    place_finish(place, place->error.rc);
 }
 
-static void ask_next(struct muster_google_place *place)
+static void request_next(struct muster_google_place *place)
 {
     const char *path = place->project == NULL ? "project/project-id" : "instance/zone";
     enum muster_rc rc =
@@ -117,12 +118,13 @@ void muster_google_place_fini(struct muster_google_place *place)
 void muster_google_place_start(struct muster_google_place *place, uint64_t deadline_ns,
                                muster_google_place_fn *done)
 {
+    MUSTER_ASSERT(!place->is_active);
     place->done = done;
     place->deadline_ns = deadline_ns;
     place->is_active = true;
     place->error = (struct muster_error){.rc = MUSTER_OK};
     if (place->project == NULL || place->zone == NULL) {
-        ask_next(place);
+        request_next(place);
         return;
     }
     muster_task_init(&place->task, on_all_known, place);

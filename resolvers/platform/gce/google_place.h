@@ -1,4 +1,4 @@
-/* Project and zone of this machine, asked of the metadata server where the caller names none. */
+/* Project and zone of this machine, from the metadata server where the caller names none. */
 #ifndef MUSTER_RESOLVERS_GOOGLE_PLACE_H
 #define MUSTER_RESOLVERS_GOOGLE_PLACE_H
 
@@ -31,8 +31,8 @@ MUSTER_MUST_CHECK enum muster_rc muster_google_place_init(struct muster_google_p
                                                           const char *project, const char *zone);
 void muster_google_place_fini(struct muster_google_place *place);
 
-/** Find what is missing; what was found stays found. Errors: by done as muster_metadata_get_start, and
- * INVALID_ARGUMENT (a value that is no name). */
+/** Find what is missing; what was found stays found. Errors: by done as muster_metadata_get_start,
+ * and INVALID_ARGUMENT (a value that is not a name). */
 void muster_google_place_start(struct muster_google_place *place, uint64_t deadline_ns,
                                muster_google_place_fn *done);
 void muster_google_place_cancel(struct muster_google_place *place);

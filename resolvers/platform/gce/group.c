@@ -1,4 +1,4 @@
-/* Listing a group, looking its instances up side by side, sorting their addresses. */
+/* List a group page by page, look its instances up in parallel, sort their addresses. */
 #include "resolvers/platform/gce/group.h"
 
 #include <stdlib.h>
@@ -29,8 +29,10 @@ static struct muster_mem *mem_of(const struct muster_gce_group *group)
     return group->options.env->mem;
 }
 
-static void finish(struct muster_gce_group *group)
+/* Release all and report. Nothing may be open: a call that still runs would use freed memory. */
+static void group_finish(struct muster_gce_group *group)
 {
+    MUSTER_ASSERT(group->open_count == 0);
     for (size_t i = 0; i < MUSTER_GCE_LOOKUPS_MAX; i++) {
         muster_http_call_fini(&group->lookups[i].call);
         muster_mem_free(mem_of(group), group->lookups[i].url);
@@ -43,9 +45,10 @@ static void finish(struct muster_gce_group *group)
     group->done(group, group->rc);
 }
 
-/* The first failure counts; what is still open is given up. */
-static void fail(struct muster_gce_group *group, enum muster_rc rc,
-                 const struct muster_error *error)
+/* Record the first failure and cancel all open look-ups: the group ends when the last of them has.
+ * */
+static void group_fail(struct muster_gce_group *group, enum muster_rc rc,
+                       const struct muster_error *error)
 {
     if (group->rc == MUSTER_OK) {
         group->rc = rc;
@@ -55,15 +58,15 @@ static void fail(struct muster_gce_group *group, enum muster_rc rc,
     for (size_t i = 0; i < MUSTER_GCE_LOOKUPS_MAX; i++)
         muster_http_call_cancel(&group->lookups[i].call);
     if (group->open_count == 0)
-        finish(group);
+        group_finish(group);
 }
 
-static void fail_for_memory(struct muster_gce_group *group)
+static void group_fail_no_memory(struct muster_gce_group *group)
 {
     struct muster_error error;
     enum muster_rc rc = muster_error_set(&error, MUSTER_RESOURCE_EXHAUSTED, "no memory");
 
-    fail(group, rc, &error);
+    group_fail(group, rc, &error);
 }
 
 /* "{endpoint}/compute/v1/projects/P/zones/Z/instances/NAME" and the like; gives, or NULL. */
@@ -91,7 +94,7 @@ static char *format_url(const struct muster_gce_group *group, const char *collec
     return text;
 }
 
-static void prepare(const struct muster_gce_group *group, struct muster_http_call *call)
+static void prepare_call(const struct muster_gce_group *group, struct muster_http_call *call)
 {
     call->credentials = group->options.credentials;
     call->request.source = "gce";
@@ -108,7 +111,8 @@ static int compare_addresses(const void *a, const void *b)
     return strcmp(x->text, y->text);
 }
 
-static void build(struct muster_gce_group *group)
+/* Tasks are numbered by their sorted addresses, as in TensorFlow's GCEClusterResolver. */
+static void build_cluster(struct muster_gce_group *group)
 {
     struct muster_cluster_spec_builder builder;
     enum muster_rc rc;
@@ -123,12 +127,12 @@ static void build(struct muster_gce_group *group)
     rc = muster_cluster_spec_build(&builder, &group->cluster_spec);
     muster_cluster_spec_builder_fini(&builder);
     if (rc != MUSTER_OK)
-        fail_for_memory(group);
+        group_fail_no_memory(group);
     else
-        finish(group);
+        group_finish(group);
 }
 
-static void look_up_next(struct muster_gce_lookup *lookup);
+static void lookup_start_next(struct muster_gce_lookup *lookup);
 
 static const struct muster_http_remedies instance_remedies = {
     .refused = "renew the credentials (gcloud auth application-default login)",
@@ -150,7 +154,7 @@ static enum muster_rc take_instance(struct muster_gce_lookup *lookup, struct mus
         rc = muster_gce_instance_ip(request->answer, request->answer_bytes, sizeof(ip), ip, error);
     if (rc == MUSTER_OK && !muster_task_address_format(ip, lookup->group->options.port,
                                                        sizeof(address->text), address->text))
-        rc = muster_error_set(error, MUSTER_INVALID_ARGUMENT, "'%s' is no address", ip);
+        rc = muster_error_set(error, MUSTER_INVALID_ARGUMENT, "'%s' is not an address", ip);
     return rc;
 }
 
@@ -160,6 +164,7 @@ static void on_instance(struct muster_http_call *call, enum muster_rc rc)
     struct muster_gce_group *group = lookup->group;
     struct muster_error error = {.rc = MUSTER_OK};
 
+    MUSTER_ASSERT(group->open_count > 0);
     group->open_count--;
     if (rc != MUSTER_OK)
         error = call->request.error;
@@ -168,14 +173,14 @@ static void on_instance(struct muster_http_call *call, enum muster_rc rc)
     if (rc != MUSTER_OK)
         muster_http_failure_explain(call, &instance_remedies, &error);
     if (rc != MUSTER_OK || group->rc != MUSTER_OK)
-        fail(group, rc, &error);
+        group_fail(group, rc, &error);
     else if (group->next < group->instances.count)
-        look_up_next(lookup);
+        lookup_start_next(lookup);
     else if (group->open_count == 0)
-        build(group);
+        build_cluster(group);
 }
 
-static void look_up_next(struct muster_gce_lookup *lookup)
+static void lookup_start_next(struct muster_gce_lookup *lookup)
 {
     struct muster_gce_group *group = lookup->group;
     enum muster_rc rc;
@@ -184,10 +189,10 @@ static void look_up_next(struct muster_gce_lookup *lookup)
     muster_mem_free(mem_of(group), lookup->url);
     lookup->url = format_url(group, "instances", group->instances.names[lookup->index], "");
     if (lookup->url == NULL) {
-        fail_for_memory(group);
+        group_fail_no_memory(group);
         return;
     }
-    prepare(group, &lookup->call);
+    prepare_call(group, &lookup->call);
     lookup->call.memory = group->options.memory;
     lookup->call.request.response_bytes_max = INSTANCE_BYTES_MAX;
     lookup->call.request.url = lookup->url;
@@ -195,33 +200,33 @@ static void look_up_next(struct muster_gce_lookup *lookup)
     if (rc == MUSTER_OK)
         group->open_count++;
     else
-        fail(group, rc, &lookup->call.request.error);
+        group_fail(group, rc, &lookup->call.request.error);
 }
 
-static void look_up_all(struct muster_gce_group *group)
+static void lookups_start(struct muster_gce_group *group)
 {
     size_t count = group->instances.count;
 
     group->addresses = muster_mem_alloc_zero(mem_of(group), count, sizeof(group->addresses[0]));
     if (group->addresses == NULL) {
-        fail_for_memory(group);
+        group_fail_no_memory(group);
         return;
     }
     if (count == 0) {
-        build(group);
+        build_cluster(group);
         return;
     }
-    group->open_count++; /* this loop: no failure ends the question under it */
+    group->open_count++; /* held by this loop: a failure inside it must not free the group */
     for (size_t i = 0; i < MUSTER_GCE_LOOKUPS_MAX && i < count && group->rc == MUSTER_OK; i++)
-        look_up_next(&group->lookups[i]);
+        lookup_start_next(&group->lookups[i]);
     group->open_count--;
     if (group->open_count == 0)
-        finish(group);
+        group_finish(group);
 }
 
 /* Pages. */
 
-static void ask_page(struct muster_gce_group *group);
+static void request_page(struct muster_gce_group *group);
 
 static void on_page(struct muster_http_call *call, enum muster_rc rc)
 {
@@ -244,14 +249,14 @@ static void on_page(struct muster_http_call *call, enum muster_rc rc)
                               "api_endpoint a Compute Engine API?",
                               group->options.instance_group, PAGES_MAX);
     if (rc != MUSTER_OK)
-        fail(group, rc, &error);
+        group_fail(group, rc, &error);
     else if (group->instances.page_token[0] != '\0')
-        ask_page(group);
+        request_page(group);
     else
-        look_up_all(group);
+        lookups_start(group);
 }
 
-static void ask_page(struct muster_gce_group *group)
+static void request_page(struct muster_gce_group *group)
 {
     static const struct muster_http_header headers[] = {{"Content-Type", "application/json"}};
     enum muster_rc rc;
@@ -260,10 +265,10 @@ static void ask_page(struct muster_gce_group *group)
     group->url = format_url(group, "instanceGroups", group->options.instance_group,
                             "/listInstances?orderBy=name");
     if (group->url == NULL) {
-        fail_for_memory(group);
+        group_fail_no_memory(group);
         return;
     }
-    prepare(group, &group->list);
+    prepare_call(group, &group->list);
     group->list.is_idempotent = true;
     group->list.request.method = "POST";
     group->list.request.url = group->url;
@@ -273,7 +278,7 @@ static void ask_page(struct muster_gce_group *group)
     group->list.request.body_bytes = sizeof(list_body) - 1;
     rc = muster_http_call_start(&group->list, group->options.env, on_page);
     if (rc != MUSTER_OK)
-        fail(group, rc, &group->list.request.error);
+        group_fail(group, rc, &group->list.request.error);
 }
 
 static void on_place(struct muster_google_place *place, enum muster_rc rc)
@@ -286,9 +291,9 @@ static void on_place(struct muster_google_place *place, enum muster_rc rc)
     if (rc != MUSTER_OK) {
         muster_error_set(&error, rc, "no %s= is given, and %s",
                          place->project == NULL ? "project" : "zone", place->error.text);
-        fail(group, rc, &error);
+        group_fail(group, rc, &error);
     } else {
-        ask_page(group);
+        request_page(group);
     }
 }
 

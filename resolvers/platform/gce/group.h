@@ -1,4 +1,5 @@
-/* One question to the Compute Engine API: a group's instances page by page, then their addresses. */
+/* One question to the Compute Engine API: a group's instances page by page, then their addresses.
+ * */
 #ifndef MUSTER_RESOLVERS_GCE_GROUP_H
 #define MUSTER_RESOLVERS_GCE_GROUP_H
 
@@ -8,12 +9,12 @@
 #include "resolvers/platform/gce/text.h"
 #include "resolvers/platform/gce/google_place.h"
 
-#define MUSTER_GCE_LOOKUPS_MAX 32 /* instances asked for at a time */
+#define MUSTER_GCE_LOOKUPS_MAX 32 /* instances that are asked for in parallel */
 
 struct muster_gce_group;
 typedef void muster_gce_group_fn(struct muster_gce_group *group, enum muster_rc rc);
 
-/** What is asked. All borrowed until done. */
+/** Which group, and how to reach its API. All is borrowed until done. */
 struct muster_gce_group_options {
     struct muster_env *env;
     struct muster_credentials *credentials; /* NULL: none */
@@ -27,7 +28,7 @@ struct muster_gce_group_options {
     uint64_t deadline_ns;
 };
 
-/** Asks for one instance after the other. */
+/** One of the parallel look-ups: asks for one instance after the other. */
 struct muster_gce_lookup {
     struct muster_gce_group *group;
     struct muster_http_call call;

@@ -29,20 +29,20 @@ struct gce_resolver {
     char source[128];
 };
 
-/* One question. */
-struct question {
+/* A question under way. */
+struct gce_question {
     struct muster_gce_group group;
     struct muster_resolve *resolve;
 };
 
-static struct gce_resolver *of(struct muster_resolver *resolver)
+static struct gce_resolver *gce_of(struct muster_resolver *resolver)
 {
     return MUSTER_CONTAINER_OF(resolver, struct gce_resolver, resolver);
 }
 
 static void on_group(struct muster_gce_group *group, enum muster_rc rc)
 {
-    struct question *question = group->data;
+    struct gce_question *question = group->data;
 
     if (rc == MUSTER_OK)
         rc = muster_resolve_answer_cluster(question->resolve, group->cluster_spec);
@@ -53,7 +53,7 @@ static void on_group(struct muster_gce_group *group, enum muster_rc rc)
 
 static void gce_start(struct muster_resolver *resolver, struct muster_resolve *resolve)
 {
-    struct gce_resolver *own = of(resolver);
+    struct gce_resolver *own = gce_of(resolver);
     struct muster_gce_group_options options = {
         .env = resolver->env,
         .credentials = own->credentials,
@@ -66,7 +66,7 @@ static void gce_start(struct muster_resolver *resolver, struct muster_resolve *r
         .port = own->port,
         .deadline_ns = resolve->deadline_ns,
     };
-    struct question *question;
+    struct gce_question *question;
     enum muster_rc rc;
 
     question = muster_resolve_begin(resolve, sizeof(*question));
@@ -83,7 +83,7 @@ static void gce_start(struct muster_resolver *resolver, struct muster_resolve *r
 
 static void gce_cancel(struct muster_resolver *resolver, struct muster_resolve *resolve)
 {
-    struct question *question = resolve->impl;
+    struct gce_question *question = resolve->impl;
 
     (void)resolver;
     if (question != NULL)
@@ -93,7 +93,7 @@ static void gce_cancel(struct muster_resolver *resolver, struct muster_resolve *
 static enum muster_rc gce_task_type(struct muster_resolver *resolver, char **ret_text,
                                     struct muster_error *ret_error)
 {
-    return muster_resolver_give_text(resolver, of(resolver)->job, ret_text, ret_error);
+    return muster_resolver_give_text(resolver, gce_of(resolver)->job, ret_text, ret_error);
 }
 
 static const char *gce_source(struct muster_resolver *resolver, enum muster_fact fact)
@@ -101,7 +101,7 @@ static const char *gce_source(struct muster_resolver *resolver, enum muster_fact
     switch (fact) {
     case MUSTER_FACT_CLUSTER_SPEC:
     case MUSTER_FACT_MASTER:
-        return of(resolver)->source;
+        return gce_of(resolver)->source;
     case MUSTER_FACT_NUM_ACCELERATORS:
         return "devices of this process";
     case MUSTER_FACT_TASK_TYPE:
@@ -123,7 +123,7 @@ static void on_credentials_closed(struct muster_credentials *credentials)
 
 static void gce_stop(struct muster_resolver *resolver)
 {
-    struct gce_resolver *own = of(resolver);
+    struct gce_resolver *own = gce_of(resolver);
 
     if (own->credentials == NULL) {
         muster_resolver_stopped(resolver);
@@ -147,7 +147,7 @@ static void own_free(struct gce_resolver *own, struct muster_mem *mem)
 static void gce_close(struct muster_resolver *resolver)
 {
     muster_resolver_fini(resolver);
-    own_free(of(resolver), resolver->env->mem);
+    own_free(gce_of(resolver), resolver->env->mem);
 }
 
 static const struct muster_resolver_ops gce_ops = {
@@ -179,7 +179,7 @@ static enum muster_rc check_options(const struct muster_gce_resolver_options *op
 }
 
 /* A copy of text, or NULL for none; *is_failed is set when there is no memory. */
-static char *copy(struct muster_mem *mem, const char *text, bool *is_failed)
+static char *copy_option(struct muster_mem *mem, const char *text, bool *is_failed)
 {
     char *result = text != NULL ? muster_mem_strdup(mem, text) : NULL;
 
@@ -199,11 +199,11 @@ static enum muster_rc own_new(struct muster_env *env,
     if (own == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;
     muster_http_memory_init(&own->memory, env->mem);
-    own->api_endpoint = copy(env->mem, endpoint, &is_failed);
-    own->project = copy(env->mem, options->project, &is_failed);
-    own->zone = copy(env->mem, options->zone, &is_failed);
-    own->instance_group = copy(env->mem, options->instance_group, &is_failed);
-    own->job = copy(env->mem, common.task_type != NULL ? common.task_type : JOB, &is_failed);
+    own->api_endpoint = copy_option(env->mem, endpoint, &is_failed);
+    own->project = copy_option(env->mem, options->project, &is_failed);
+    own->zone = copy_option(env->mem, options->zone, &is_failed);
+    own->instance_group = copy_option(env->mem, options->instance_group, &is_failed);
+    own->job = copy_option(env->mem, common.task_type != NULL ? common.task_type : JOB, &is_failed);
     own->port = options->port;
     if (common.environment == NULL)
         common.environment = "";
@@ -259,15 +259,15 @@ enum muster_rc muster_gce_resolver_open(struct muster_env *env,
     return MUSTER_OK;
 }
 
-/* What stands behind "gce:". */
-struct values {
+/* The options behind "gce:". */
+struct gce_uri_values {
     struct muster_gce_resolver_options own;
     int64_t port;
 };
 
 #define TEXT_ROW(name, member)                                                                     \
     {                                                                                              \
-        name, MUSTER_URI_TEXT, offsetof(struct values, member), 0, 0                               \
+        name, MUSTER_URI_TEXT, offsetof(struct gce_uri_values, member), 0, 0                       \
     }
 
 enum muster_rc muster_gce_resolver_open_uri(struct muster_env *env, const char *rest,
@@ -277,15 +277,15 @@ enum muster_rc muster_gce_resolver_open_uri(struct muster_env *env, const char *
 {
     static const struct muster_uri_row rows[] = {
         TEXT_ROW("instance_group", own.instance_group),
-        {"port", MUSTER_URI_NUMBER, offsetof(struct values, port), 1, UINT16_MAX},
+        {"port", MUSTER_URI_NUMBER, offsetof(struct gce_uri_values, port), 1, UINT16_MAX},
         TEXT_ROW("project", own.project),
         TEXT_ROW("zone", own.zone),
         TEXT_ROW("api_endpoint", own.api_endpoint),
-        {"anonymous", MUSTER_URI_FLAG, offsetof(struct values, own.is_anonymous), 0, 0},
-        MUSTER_URI_COMMON(struct values, own.common),
+        {"anonymous", MUSTER_URI_FLAG, offsetof(struct gce_uri_values, own.is_anonymous), 0, 0},
+        MUSTER_URI_COMMON(struct gce_uri_values, own.common),
     };
     static const struct muster_uri_table table = {"gce", rows, sizeof(rows) / sizeof(rows[0])};
-    struct values values = {.own = {.common = *options}};
+    struct gce_uri_values values = {.own = {.common = *options}};
     struct muster_uri_options texts = {.mem = env->mem};
     enum muster_rc rc = muster_uri_options_parse(&texts, rest, &table, &values, ret_error);
 

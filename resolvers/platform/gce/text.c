@@ -68,7 +68,7 @@ static enum muster_rc add_items(struct muster_gce_instances *instances,
         (muster_json_kind(items) != MUSTER_JSON_ARRAY &&
          muster_json_kind(items) != MUSTER_JSON_NULL))
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "the answer is no list of instances");
+                                "the answer is not a list of instances");
     for (size_t i = 0; i < muster_json_count(items) && rc == MUSTER_OK; i++)
         rc = add_item(instances, muster_json_at(items, i), ret_error);
     if (rc != MUSTER_OK)

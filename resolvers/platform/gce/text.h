@@ -1,4 +1,4 @@
-/* What the Compute Engine API answers, read from its JSON. Pure. */
+/* Answers of the Compute Engine API, read from JSON. Pure. */
 #ifndef MUSTER_RESOLVERS_GCE_TEXT_H
 #define MUSTER_RESOLVERS_GCE_TEXT_H
 
@@ -19,8 +19,8 @@ struct muster_gce_instances {
 void muster_gce_instances_init(struct muster_gce_instances *instances, struct muster_mem *mem);
 void muster_gce_instances_fini(struct muster_gce_instances *instances);
 
-/** Add a page of instanceGroups.listInstances; one without items is empty. Errors: INVALID_ARGUMENT,
- * RESOURCE_EXHAUSTED (also: more than MUSTER_GCE_INSTANCES_MAX). */
+/** Add a page of instanceGroups.listInstances; one without items is empty. Errors:
+ * INVALID_ARGUMENT, RESOURCE_EXHAUSTED (also: more than MUSTER_GCE_INSTANCES_MAX). */
 MUSTER_MUST_CHECK enum muster_rc muster_gce_instances_add_page(
     struct muster_gce_instances *instances, const char *text, size_t size,
     struct muster_error *ret_error);

@@ -12,7 +12,7 @@
 #define NAME_BYTES_SHOWN "%.60s"
 
 /* The files as values, and what is being filled in. */
-struct reader {
+struct kubeconfig_reader {
     struct muster_mem *mem;
     const struct muster_kubeconfig_file *files;
     struct muster_json *roots[MUSTER_KUBECONFIG_FILES_MAX];
@@ -22,14 +22,16 @@ struct reader {
 };
 
 /* A named entry ("clusters" -> {name, cluster}) and the file that it stands in. */
-struct entry {
+struct kubeconfig_entry {
     const struct muster_json *body;
     const char *path;
     const char *kind;
     const char *name;
 };
 
-static void wipe(struct muster_mem *mem, char *secret)
+/* Overwrite a secret before its memory is reused; volatile keeps the compiler from dropping the
+ * writes. */
+static void free_secret(struct muster_mem *mem, char *secret)
 {
     if (secret != NULL) {
         volatile char *byte = secret;
@@ -54,21 +56,21 @@ void muster_kubeconfig_fini(struct muster_kubeconfig *config)
     muster_mem_free(mem, config->cert_file);
     muster_mem_free(mem, config->cert_pem);
     muster_mem_free(mem, config->key_file);
-    wipe(mem, config->key_pem);
-    wipe(mem, config->token);
+    free_secret(mem, config->key_pem);
+    free_secret(mem, config->token);
     muster_mem_free(mem, config->token_file);
     muster_mem_free(mem, config->username);
     *config = (struct muster_kubeconfig){.mem = NULL};
 }
 
-static enum muster_rc no_memory(struct reader *reader)
+static enum muster_rc no_memory(struct kubeconfig_reader *reader)
 {
     return muster_error_set(reader->error, MUSTER_RESOURCE_EXHAUSTED, "no memory for kubeconfig");
 }
 
 /* The first entry of that name in `list` ("clusters") over all files. */
-static bool find_entry(const struct reader *reader, const char *list, const char *kind,
-                       const char *name, struct entry *ret_entry)
+static bool find_entry(const struct kubeconfig_reader *reader, const char *list, const char *kind,
+                       const char *name, struct kubeconfig_entry *ret_entry)
 {
     for (size_t f = 0; f < reader->file_count; f++) {
         const struct muster_json *entries = muster_json_member(reader->roots[f], list);
@@ -78,10 +80,10 @@ static bool find_entry(const struct reader *reader, const char *list, const char
             const char *its_name = muster_json_text(muster_json_member(entry, "name"));
 
             if (its_name != NULL && strcmp(its_name, name) == 0) {
-                *ret_entry = (struct entry){.body = muster_json_member(entry, kind),
-                                            .path = reader->files[f].path,
-                                            .kind = kind,
-                                            .name = name};
+                *ret_entry = (struct kubeconfig_entry){.body = muster_json_member(entry, kind),
+                                                       .path = reader->files[f].path,
+                                                       .kind = kind,
+                                                       .name = name};
                 return true;
             }
         }
@@ -90,7 +92,8 @@ static bool find_entry(const struct reader *reader, const char *list, const char
 }
 
 /* A member that is text; "" and null count as not given. */
-static enum muster_rc text_of(struct reader *reader, const struct entry *entry, const char *member,
+static enum muster_rc text_of(struct kubeconfig_reader *reader,
+                              const struct kubeconfig_entry *entry, const char *member,
                               const char **ret_text)
 {
     const struct muster_json *value = muster_json_member(entry->body, member);
@@ -107,8 +110,9 @@ static enum muster_rc text_of(struct reader *reader, const struct entry *entry, 
     return MUSTER_OK;
 }
 
-static enum muster_rc copy_text(struct reader *reader, const struct entry *entry,
-                                const char *member, char **ret_copy)
+static enum muster_rc copy_text(struct kubeconfig_reader *reader,
+                                const struct kubeconfig_entry *entry, const char *member,
+                                char **ret_copy)
 {
     const char *text;
     enum muster_rc rc = text_of(reader, entry, member, &text);
@@ -120,8 +124,9 @@ static enum muster_rc copy_text(struct reader *reader, const struct entry *entry
 }
 
 /* A path; a relative one starts in the folder of the kubeconfig. */
-static enum muster_rc copy_path(struct reader *reader, const struct entry *entry,
-                                const char *member, char **ret_path)
+static enum muster_rc copy_path(struct kubeconfig_reader *reader,
+                                const struct kubeconfig_entry *entry, const char *member,
+                                char **ret_path)
 {
     const char *text, *slash = strrchr(entry->path, '/');
     size_t folder_bytes = slash != NULL ? (size_t)(slash - entry->path) + 1 : 0;
@@ -142,7 +147,8 @@ static enum muster_rc copy_path(struct reader *reader, const struct entry *entry
 }
 
 /* The Base64 of a PEM text. */
-static enum muster_rc copy_pem(struct reader *reader, const struct entry *entry, const char *member,
+static enum muster_rc copy_pem(struct kubeconfig_reader *reader,
+                               const struct kubeconfig_entry *entry, const char *member,
                                char **ret_pem)
 {
     const char *text;
@@ -161,15 +167,17 @@ static enum muster_rc copy_pem(struct reader *reader, const struct entry *entry,
         pem[0] = '\0';
         muster_mem_free(reader->mem, pem);
         return muster_error_set(reader->error, MUSTER_INVALID_ARGUMENT,
-                                "%.80s: %s of %s '" NAME_BYTES_SHOWN "' is no Base64 of a PEM text",
+                                "%.80s: %s of %s '" NAME_BYTES_SHOWN
+                                "' is not Base64 of a PEM text",
                                 entry->path, member, entry->kind, entry->name);
     }
     *ret_pem = pem;
     return MUSTER_OK;
 }
 
-static enum muster_rc need_entry(struct reader *reader, const struct entry *context,
-                                 const char *list, const char *kind, struct entry *ret_entry)
+static enum muster_rc need_entry(struct kubeconfig_reader *reader,
+                                 const struct kubeconfig_entry *context, const char *list,
+                                 const char *kind, struct kubeconfig_entry *ret_entry)
 {
     const char *name;
     enum muster_rc rc = text_of(reader, context, kind, &name);
@@ -188,7 +196,8 @@ static enum muster_rc need_entry(struct reader *reader, const struct entry *cont
     return MUSTER_OK;
 }
 
-static enum muster_rc read_cluster(struct reader *reader, const struct entry *cluster)
+static enum muster_rc read_cluster(struct kubeconfig_reader *reader,
+                                   const struct kubeconfig_entry *cluster)
 {
     struct muster_kubeconfig *config = reader->config;
     const struct muster_json *skip = muster_json_member(cluster->body, "insecure-skip-tls-verify");
@@ -214,8 +223,9 @@ static enum muster_rc read_cluster(struct reader *reader, const struct entry *cl
     return MUSTER_OK;
 }
 
-/* What runs a program is not ours to run. */
-static enum muster_rc refuse_plugins(struct reader *reader, const struct entry *user)
+/* Plug-ins run a program named by the file: that is refused, with a remedy. */
+static enum muster_rc refuse_plugins(struct kubeconfig_reader *reader,
+                                     const struct kubeconfig_entry *user)
 {
     const struct muster_json *exec = muster_json_member(user->body, "exec");
     const struct muster_json *provider = muster_json_member(user->body, "auth-provider");
@@ -236,7 +246,8 @@ static enum muster_rc refuse_plugins(struct reader *reader, const struct entry *
     return MUSTER_OK;
 }
 
-static enum muster_rc read_user(struct reader *reader, const struct entry *user)
+static enum muster_rc read_user(struct kubeconfig_reader *reader,
+                                const struct kubeconfig_entry *user)
 {
     struct muster_kubeconfig *config = reader->config;
     enum muster_rc rc = copy_text(reader, user, "token", &config->token);
@@ -257,11 +268,12 @@ static enum muster_rc read_user(struct reader *reader, const struct entry *user)
         return rc;
     if ((config->cert_pem == NULL && config->cert_file == NULL) !=
         (config->key_pem == NULL && config->key_file == NULL))
-        return muster_error_set(reader->error, MUSTER_INVALID_ARGUMENT,
-                                "%.80s: user '" NAME_BYTES_SHOWN
-                                "' has a client certificate without key, or a key without one; give "
-                                "both",
-                                user->path, user->name);
+        return muster_error_set(
+            reader->error, MUSTER_INVALID_ARGUMENT,
+            "%.80s: user '" NAME_BYTES_SHOWN
+            "' has a client certificate without key, or a key without one; give "
+            "both",
+            user->path, user->name);
     if (config->token == NULL && config->token_file == NULL && config->cert_pem == NULL &&
         config->cert_file == NULL && config->username == NULL)
         return refuse_plugins(reader, user);
@@ -269,8 +281,8 @@ static enum muster_rc read_user(struct reader *reader, const struct entry *user)
 }
 
 /* The context to use: the one asked for, else the first current-context of the files. */
-static enum muster_rc find_context(struct reader *reader, const char *wanted,
-                                   struct entry *ret_context)
+static enum muster_rc find_context(struct kubeconfig_reader *reader, const char *wanted,
+                                   struct kubeconfig_entry *ret_context)
 {
     const char *name = wanted;
 
@@ -292,9 +304,9 @@ static enum muster_rc find_context(struct reader *reader, const char *wanted,
     return reader->config->context != NULL ? MUSTER_OK : no_memory(reader);
 }
 
-static enum muster_rc read_context(struct reader *reader, const char *wanted)
+static enum muster_rc read_context(struct kubeconfig_reader *reader, const char *wanted)
 {
-    struct entry context, cluster, user;
+    struct kubeconfig_entry context, cluster, user;
     const char *user_name = NULL;
     enum muster_rc rc = find_context(reader, wanted, &context);
 
@@ -304,13 +316,13 @@ static enum muster_rc read_context(struct reader *reader, const char *wanted)
         rc = read_cluster(reader, &cluster);
     if (rc == MUSTER_OK)
         rc = text_of(reader, &context, "user", &user_name);
-    if (rc != MUSTER_OK || user_name == NULL) /* nobody: an open server */
+    if (rc != MUSTER_OK || user_name == NULL) /* a server that asks for no credentials */
         return rc;
     rc = need_entry(reader, &context, "users", "user", &user);
     return rc == MUSTER_OK ? read_user(reader, &user) : rc;
 }
 
-static enum muster_rc parse_file(struct reader *reader, size_t index)
+static enum muster_rc parse_file(struct kubeconfig_reader *reader, size_t index)
 {
     const struct muster_kubeconfig_file *file = &reader->files[index];
     struct muster_error bad;
@@ -322,7 +334,7 @@ static enum muster_rc parse_file(struct reader *reader, size_t index)
     if (muster_json_kind(reader->roots[index]) != MUSTER_JSON_OBJECT &&
         muster_json_kind(reader->roots[index]) != MUSTER_JSON_NULL)
         return muster_error_set(reader->error, MUSTER_INVALID_ARGUMENT,
-                                "%.100s is no kubeconfig: %s instead of a mapping", file->path,
+                                "%.100s is not a kubeconfig: %s instead of a mapping", file->path,
                                 muster_json_kind_name(reader->roots[index]));
     return MUSTER_OK;
 }
@@ -334,7 +346,8 @@ enum muster_rc muster_kubeconfig_parse(struct muster_mem *mem,
                                        struct muster_error *ret_error)
 {
     struct muster_kubeconfig config = {.mem = mem};
-    struct reader reader = {.mem = mem, .files = files, .config = &config, .error = ret_error};
+    struct kubeconfig_reader reader = {
+        .mem = mem, .files = files, .config = &config, .error = ret_error};
     enum muster_rc rc = MUSTER_OK;
 
     if (file_count > MUSTER_KUBECONFIG_FILES_MAX)
@@ -356,14 +369,14 @@ enum muster_rc muster_kubeconfig_parse(struct muster_mem *mem,
 }
 
 /* The texts of the files to read. */
-struct texts {
+struct kubeconfig_texts {
     struct muster_kubeconfig_file files[MUSTER_KUBECONFIG_FILES_MAX];
     char *owned[MUSTER_KUBECONFIG_FILES_MAX];
     size_t count;
 };
 
-static enum muster_rc add_file(struct muster_env *env, struct texts *texts, const char *path,
-                               struct muster_error *ret_error)
+static enum muster_rc add_file(struct muster_env *env, struct kubeconfig_texts *texts,
+                               const char *path, struct muster_error *ret_error)
 {
     char *text = NULL;
     size_t size = 0;
@@ -384,8 +397,8 @@ static enum muster_rc add_file(struct muster_env *env, struct texts *texts, cons
     return MUSTER_OK;
 }
 
-/* Read the files of a list that is cut apart in place. */
-static enum muster_rc add_list(struct muster_env *env, struct texts *texts, char *list,
+/* Read the files of a list "a:b:c", which is cut apart in place. */
+static enum muster_rc add_list(struct muster_env *env, struct kubeconfig_texts *texts, char *list,
                                struct muster_error *ret_error)
 {
     enum muster_rc rc = MUSTER_OK;
@@ -422,7 +435,7 @@ enum muster_rc muster_kubeconfig_load(struct muster_env *env, const char *path, 
                                       struct muster_kubeconfig *ret_config,
                                       struct muster_error *ret_error)
 {
-    struct texts texts = {.count = 0};
+    struct kubeconfig_texts texts = {.count = 0};
     char *list = path_list(env, path);
     char *shown = list != NULL ? muster_mem_strdup(env->mem, list) : NULL;
     enum muster_rc rc;
@@ -441,7 +454,7 @@ enum muster_rc muster_kubeconfig_load(struct muster_env *env, const char *path, 
         rc = muster_kubeconfig_parse(env->mem, texts.files, texts.count, context, ret_config,
                                      ret_error);
     for (size_t i = 0; i < texts.count; i++)
-        wipe(env->mem, texts.owned[i]);
+        free_secret(env->mem, texts.owned[i]);
     muster_mem_free(env->mem, list);
     muster_mem_free(env->mem, shown);
     return rc;

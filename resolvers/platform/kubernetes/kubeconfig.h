@@ -1,4 +1,4 @@
-/* How to reach a Kubernetes API server, as kubectl's configuration files say it. */
+/* The address and credentials of a Kubernetes API server, from kubectl's configuration files. */
 #ifndef MUSTER_RESOLVERS_KUBECONFIG_H
 #define MUSTER_RESOLVERS_KUBECONFIG_H
 
@@ -7,7 +7,7 @@
 
 #define MUSTER_KUBECONFIG_FILES_MAX 16
 
-/** Of one context. All texts are owned; NULL: not given. */
+/** The settings of one context. All texts are owned; NULL: not given. */
 struct muster_kubeconfig {
     struct muster_mem *mem;
     char *context;     /* its name */

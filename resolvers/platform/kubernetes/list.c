@@ -1,4 +1,4 @@
-/* Listing pods: part after part, page after page, then a cluster. */
+/* List pods part by part and page by page, then build a cluster of them. */
 #include "resolvers/platform/kubernetes/list.h"
 
 #include <string.h>
@@ -26,7 +26,7 @@ static struct muster_env *env_of(const struct muster_kubernetes_list *list)
     return list->options.server->env;
 }
 
-static void finish(struct muster_kubernetes_list *list, enum muster_rc rc)
+static void list_finish(struct muster_kubernetes_list *list, enum muster_rc rc)
 {
     struct muster_mem *mem = env_of(list)->mem;
 
@@ -48,7 +48,7 @@ static enum muster_rc no_memory(struct muster_kubernetes_list *list)
 static void on_page(struct muster_http_call *call, enum muster_rc rc);
 
 /* Ask for the next page of the part. */
-static enum muster_rc ask(struct muster_kubernetes_list *list)
+static enum muster_rc request_page(struct muster_kubernetes_list *list)
 {
     struct muster_kubernetes_query query = {.selector = list->options.parts[list->part].selector,
                                             .continue_mark = list->pods.continue_mark};
@@ -107,11 +107,12 @@ static enum muster_rc take_pod(struct muster_kubernetes_list *list,
     place->part = list->part;
     if (!muster_task_address_format(ip, list->options.port, sizeof(place->address), place->address))
         return muster_error_set(&list->error, MUSTER_INVALID_ARGUMENT,
-                                "pod '%.63s' has an address that is none: '%.60s'", pod->name, ip);
+                                "pod '%.63s' has an address that is malformed: '%.60s'", pod->name,
+                                ip);
     return MUSTER_OK;
 }
 
-static enum muster_rc build(struct muster_kubernetes_list *list)
+static enum muster_rc build_cluster(struct muster_kubernetes_list *list)
 {
     const struct muster_kubernetes_part *parts = list->options.parts;
     struct muster_cluster_spec_builder builder;
@@ -133,7 +134,7 @@ static enum muster_rc build(struct muster_kubernetes_list *list)
     return rc == MUSTER_OK ? MUSTER_OK : no_memory(list);
 }
 
-/* All pages of the part are there. */
+/* The part is complete: pods become tasks in the order of their names, as in TensorFlow. */
 static enum muster_rc take_part(struct muster_kubernetes_list *list)
 {
     enum muster_rc rc = MUSTER_OK;
@@ -149,7 +150,8 @@ static enum muster_rc take_part(struct muster_kubernetes_list *list)
     return rc;
 }
 
-/* *ret_is_whole: nothing is left to ask. */
+/* Take one page. 410 Gone means that the continue mark has expired: the part is listed anew.
+ * *ret_is_whole: all parts are complete. */
 static enum muster_rc take_page(struct muster_kubernetes_list *list, bool *ret_is_whole)
 {
     const struct muster_http_request *request = &list->call.request;
@@ -192,17 +194,18 @@ static void on_page(struct muster_http_call *call, enum muster_rc rc)
     struct muster_kubernetes_list *list = call->data;
     bool is_whole = false;
 
+    MUSTER_ASSERT(list->part < list->options.part_count);
     if (rc != MUSTER_OK) {
         list->error = call->request.error;
         muster_http_failure_explain(call, &remedies, &list->error);
     } else
         rc = take_page(list, &is_whole);
     if (rc == MUSTER_OK && is_whole)
-        rc = build(list);
+        rc = build_cluster(list);
     else if (rc == MUSTER_OK)
-        rc = ask(list);
+        rc = request_page(list);
     if (rc != MUSTER_OK || is_whole)
-        finish(list, rc);
+        list_finish(list, rc);
 }
 
 enum muster_rc muster_kubernetes_list_start(struct muster_kubernetes_list *list,
@@ -221,7 +224,7 @@ enum muster_rc muster_kubernetes_list_start(struct muster_kubernetes_list *list,
     list->url = NULL;
     muster_http_call_init(&list->call, list);
     muster_kubernetes_pods_init(&list->pods, env_of(list)->mem);
-    rc = ask(list);
+    rc = request_page(list);
     if (rc != MUSTER_OK) {
         muster_http_call_fini(&list->call);
         muster_mem_free(env_of(list)->mem, list->url);

@@ -1,4 +1,4 @@
-/* One question to the API server: all selectors of all jobs, page by page. */
+/* Listing pods at the API server: all selectors of all jobs, page by page. */
 #ifndef MUSTER_RESOLVERS_KUBERNETES_LIST_H
 #define MUSTER_RESOLVERS_KUBERNETES_LIST_H
 
@@ -19,7 +19,7 @@ typedef void muster_kubernetes_list_fn(struct muster_kubernetes_list *list, enum
 typedef void muster_kubernetes_part_fn(struct muster_kubernetes_list *list, size_t part,
                                        const char *resource_version);
 
-/** What is asked. All borrowed until done. */
+/** The selectors to list and the server to ask. All is borrowed until done. */
 struct muster_kubernetes_list_options {
     const struct muster_kubernetes_server *server;
     const struct muster_kubernetes_part *parts; /* those of one job stand together */

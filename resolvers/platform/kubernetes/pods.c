@@ -109,8 +109,8 @@ static enum muster_rc add_list(struct muster_kubernetes_pods *pods, const struct
     const char *mark = text_or_empty(metadata, "continue");
     enum muster_rc rc = MUSTER_OK;
 
-    /* An API server writes a list without pods as []. Something else in its place (a proxy's answer)
-     * must not be taken for a cluster that has lost all of its tasks. */
+    /* An API server writes a list without pods as []. Something else in its place (a proxy's
+     * answer) must not be taken for a cluster that has lost all of its tasks. */
     if (muster_json_kind(root) != MUSTER_JSON_OBJECT ||
         muster_json_kind(items) != MUSTER_JSON_ARRAY)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,

@@ -7,7 +7,7 @@
 
 #define MUSTER_KUBERNETES_TOKEN_BYTES_MAX 4096 /* of a continue mark, which holds a key */
 
-/** What a resolver wants to know of a pod. Texts are borrowed from the list. */
+/** The fields of a pod that a resolver needs. Texts are borrowed from the list. */
 struct muster_kubernetes_pod {
     const char *name_space;
     const char *name;

@@ -24,23 +24,25 @@ struct kubernetes_resolver {
     size_t open_count; /* while it stops: watches and credentials that are not closed yet */
 };
 
-/* One question. */
-struct question {
+/* A question under way. */
+struct kubernetes_question {
     struct muster_kubernetes_list list;
     struct muster_resolve *resolve;
 };
 
-static struct kubernetes_resolver *of(struct muster_resolver *resolver)
+static struct kubernetes_resolver *kubernetes_of(struct muster_resolver *resolver)
 {
     return MUSTER_CONTAINER_OF(resolver, struct kubernetes_resolver, resolver);
 }
 
 /* Questions. */
 
+/* A listing is the point from which its watch goes on: hand over the version at once, before the
+ * other parts are listed, so that no change in between is lost. */
 static void on_part(struct muster_kubernetes_list *list, size_t part, const char *resource_version)
 {
-    struct question *question = list->data;
-    struct kubernetes_resolver *own = of(question->resolve->resolver);
+    struct kubernetes_question *question = list->data;
+    struct kubernetes_resolver *own = kubernetes_of(question->resolve->resolver);
 
     if (!own->resolver.is_closed)
         muster_kubernetes_watch_listed(&own->watches[part],
@@ -49,7 +51,7 @@ static void on_part(struct muster_kubernetes_list *list, size_t part, const char
 
 static void on_list(struct muster_kubernetes_list *list, enum muster_rc rc)
 {
-    struct question *question = list->data;
+    struct kubernetes_question *question = list->data;
     struct muster_resolve *resolve = question->resolve;
 
     if (rc == MUSTER_OK)
@@ -61,7 +63,7 @@ static void on_list(struct muster_kubernetes_list *list, enum muster_rc rc)
 
 static void kubernetes_start(struct muster_resolver *resolver, struct muster_resolve *resolve)
 {
-    struct kubernetes_resolver *own = of(resolver);
+    struct kubernetes_resolver *own = kubernetes_of(resolver);
     struct muster_kubernetes_list_options options = {
         .server = &own->server,
         .parts = own->parts,
@@ -70,7 +72,7 @@ static void kubernetes_start(struct muster_resolver *resolver, struct muster_res
         .address = own->address,
         .deadline_ns = resolve->deadline_ns,
     };
-    struct question *question;
+    struct kubernetes_question *question;
     enum muster_rc rc;
 
     question = muster_resolve_begin(resolve, sizeof(*question));
@@ -88,7 +90,7 @@ static void kubernetes_start(struct muster_resolver *resolver, struct muster_res
 
 static void kubernetes_cancel(struct muster_resolver *resolver, struct muster_resolve *resolve)
 {
-    struct question *question = resolve->impl;
+    struct kubernetes_question *question = resolve->impl;
 
     (void)resolver;
     if (question != NULL)
@@ -100,7 +102,7 @@ static const char *kubernetes_source(struct muster_resolver *resolver, enum must
     switch (fact) {
     case MUSTER_FACT_CLUSTER_SPEC:
     case MUSTER_FACT_MASTER:
-        return of(resolver)->server.source;
+        return kubernetes_of(resolver)->server.source;
     case MUSTER_FACT_NUM_ACCELERATORS:
         return "devices of this process";
     case MUSTER_FACT_TASK_TYPE:
@@ -121,7 +123,9 @@ static void on_change(struct muster_kubernetes_watch *watch)
     muster_resolver_changed(&own->resolver);
 }
 
-static void one_is_closed(struct kubernetes_resolver *own)
+/* Watches and credentials close at their own time; the last one of them stops the resolver. A watch
+ * that goes off before the resolver stops (open_count is 0) counts for nothing. */
+static void release_open(struct kubernetes_resolver *own)
 {
     if (own->open_count > 0 && --own->open_count == 0)
         muster_resolver_stopped(&own->resolver);
@@ -129,12 +133,12 @@ static void one_is_closed(struct kubernetes_resolver *own)
 
 static void on_off(struct muster_kubernetes_watch *watch)
 {
-    one_is_closed(watch->data);
+    release_open(watch->data);
 }
 
 static void kubernetes_watched(struct muster_resolver *resolver, bool is_watched)
 {
-    struct kubernetes_resolver *own = of(resolver);
+    struct kubernetes_resolver *own = kubernetes_of(resolver);
 
     for (size_t i = 0; i < own->part_count; i++) {
         if (is_watched)
@@ -151,12 +155,12 @@ static void on_credentials_closed(struct muster_credentials *credentials)
     struct kubernetes_resolver *own = muster_credentials_data(credentials);
 
     own->server.credentials = NULL;
-    one_is_closed(own);
+    release_open(own);
 }
 
 static void kubernetes_stop(struct muster_resolver *resolver)
 {
-    struct kubernetes_resolver *own = of(resolver);
+    struct kubernetes_resolver *own = kubernetes_of(resolver);
 
     own->open_count = 1; /* this function */
     for (size_t i = 0; i < own->part_count; i++) {
@@ -168,7 +172,7 @@ static void kubernetes_stop(struct muster_resolver *resolver)
         muster_credentials_set_data(own->server.credentials, own);
         muster_credentials_close(own->server.credentials, on_credentials_closed);
     }
-    one_is_closed(own);
+    release_open(own);
 }
 
 static void own_free(struct kubernetes_resolver *own)
@@ -186,7 +190,7 @@ static void own_free(struct kubernetes_resolver *own)
 static void kubernetes_close(struct muster_resolver *resolver)
 {
     muster_resolver_fini(resolver);
-    own_free(of(resolver));
+    own_free(kubernetes_of(resolver));
 }
 
 static const struct muster_resolver_ops kubernetes_ops = {
@@ -201,7 +205,7 @@ static const struct muster_resolver_ops kubernetes_ops = {
     .default_rpc_layer = "grpc",
 };
 
-/* Parts and their texts in one block. */
+/* Copy the selectors: parts and their texts share one block. */
 static enum muster_rc copy_parts(struct kubernetes_resolver *own, struct muster_mem *mem,
                                  const struct muster_kubernetes_job *jobs, size_t job_count,
                                  struct muster_error *ret_error)
@@ -217,8 +221,8 @@ static enum muster_rc copy_parts(struct kubernetes_resolver *own, struct muster_
     }
     if (count == 0 || count > PARTS_MAX)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "%zu label selectors: a Kubernetes resolver takes 1 to %d", count,
-                                PARTS_MAX);
+                                "a Kubernetes resolver must have 1 to %d label selectors, got %zu",
+                                PARTS_MAX, count);
     own->parts = muster_mem_alloc(mem, count * sizeof(own->parts[0]) + text_bytes);
     own->watches = muster_mem_alloc_zero(mem, count, sizeof(own->watches[0]));
     if (own->parts == NULL || own->watches == NULL)
@@ -352,8 +356,8 @@ static enum muster_rc parse_selectors(struct muster_mem *mem, char *text,
     return rc;
 }
 
-/* What stands behind "kubernetes:". */
-struct values {
+/* The options behind "kubernetes:". */
+struct kubernetes_uri_values {
     struct muster_kubernetes_resolver_options own;
     char *selector;
     const char *location;
@@ -361,7 +365,8 @@ struct values {
     int64_t port;
 };
 
-static enum muster_rc read_words(struct values *values, struct muster_error *ret_error)
+static enum muster_rc read_words(struct kubernetes_uri_values *values,
+                                 struct muster_error *ret_error)
 {
     const char *location = values->location, *address = values->address;
 
@@ -371,20 +376,20 @@ static enum muster_rc read_words(struct values *values, struct muster_error *ret
         values->own.location = MUSTER_KUBERNETES_OFF_CLUSTER;
     else if (strcmp(location, "auto") != 0)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "location '%.40s' of kubernetes: is not within, off or auto",
+                                "kubernetes: location must be within, off or auto, got '%.40s'",
                                 location);
     if (strcmp(address, "pod") == 0)
         values->own.address = MUSTER_KUBERNETES_POD_IP;
     else if (strcmp(address, "host") != 0)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "address '%.40s' of kubernetes: is not host or pod", address);
+                                "kubernetes: address must be host or pod, got '%.40s'", address);
     values->own.port = (uint16_t)values->port;
     return MUSTER_OK;
 }
 
 #define TEXT_ROW(name, member)                                                                     \
     {                                                                                              \
-        name, MUSTER_URI_TEXT, offsetof(struct values, member), 0, 0                               \
+        name, MUSTER_URI_TEXT, offsetof(struct kubernetes_uri_values, member), 0, 0                \
     }
 
 enum muster_rc muster_kubernetes_resolver_open_uri(struct muster_env *env, const char *rest,
@@ -396,21 +401,21 @@ enum muster_rc muster_kubernetes_resolver_open_uri(struct muster_env *env, const
         TEXT_ROW("selector", selector),
         TEXT_ROW("location", location),
         TEXT_ROW("address", address),
-        {"port", MUSTER_URI_NUMBER, offsetof(struct values, port), 1, UINT16_MAX},
+        {"port", MUSTER_URI_NUMBER, offsetof(struct kubernetes_uri_values, port), 1, UINT16_MAX},
         TEXT_ROW("namespace", own.name_space),
         TEXT_ROW("kubeconfig", own.kubeconfig),
         TEXT_ROW("context", own.context),
         TEXT_ROW("api_server", own.api_server),
         TEXT_ROW("token_file", own.token_file),
         TEXT_ROW("ca_file", own.ca_file),
-        MUSTER_URI_COMMON(struct values, own.common),
+        MUSTER_URI_COMMON(struct kubernetes_uri_values, own.common),
     };
     static const struct muster_uri_table table = {"kubernetes", rows,
                                                   sizeof(rows) / sizeof(rows[0])};
-    struct values values = {.own = {.common = *options},
-                            .location = "auto",
-                            .address = "host",
-                            .port = MUSTER_KUBERNETES_PORT};
+    struct kubernetes_uri_values values = {.own = {.common = *options},
+                                           .location = "auto",
+                                           .address = "host",
+                                           .port = MUSTER_KUBERNETES_PORT};
     struct muster_uri_options texts = {.mem = env->mem};
     void *block = NULL;
     enum muster_rc rc = muster_uri_options_parse(&texts, rest, &table, &values, ret_error);

@@ -26,7 +26,8 @@ static enum muster_rc no_memory(struct muster_error *ret_error)
                             "no memory for a Kubernetes resolver");
 }
 
-/* A file of the service account must be there and hold something. */
+/* Check now that the file of the service account can be read and is not empty: the error names the
+ * mount, where a later one would be a refused request. */
 static enum muster_rc check_file(struct muster_env *env, const char *path,
                                  struct muster_error *ret_error)
 {

@@ -1,4 +1,4 @@
-/* The Kubernetes API server: where it is, whom to trust, who we are. */
+/* The Kubernetes API server: its address, its authority, our credentials. */
 #ifndef MUSTER_RESOLVERS_KUBERNETES_SERVER_H
 #define MUSTER_RESOLVERS_KUBERNETES_SERVER_H
 

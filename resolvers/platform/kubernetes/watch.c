@@ -1,7 +1,7 @@
-/* The watch of one selector: a stream of events, opened again from the last version it told. */
+/* The watch of one selector: a stream of events, reopened from the last version that the server
+ * reported. */
 #include "resolvers/platform/kubernetes/watch.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -22,9 +22,11 @@ static const bool allowed[6][6] = {
     /* RENEWING */ {false, true, false, false, true, false},
 };
 
-static void move(struct muster_kubernetes_watch *watch, enum muster_kubernetes_watch_state state)
+/* Every change of state goes through here, so that the table above holds. */
+static void watch_move(struct muster_kubernetes_watch *watch,
+                       enum muster_kubernetes_watch_state state)
 {
-    assert(allowed[watch->state][state]);
+    MUSTER_ASSERT(allowed[watch->state][state]);
     watch->state = state;
 }
 
@@ -36,16 +38,17 @@ static void back_off(struct muster_kubernetes_watch *watch)
     uint64_t wait_ns = watch->backoff_ns;
 
     watch->backoff_ns = wait_ns * 2 < BACKOFF_MAX_NS ? wait_ns * 2 : BACKOFF_MAX_NS;
-    move(watch, MUSTER_KUBERNETES_WATCH_BACKOFF);
+    watch_move(watch, MUSTER_KUBERNETES_WATCH_BACKOFF);
     muster_timer_start(&watch->timer, env->loop,
                        muster_loop_after_ns(env->loop, muster_rng_jitter(env->rng, wait_ns, 300)));
 }
 
-/* The version is too old: the next listing brings one. */
+/* The version is too old for the server to continue from: report a change, so that the resolver
+ * lists the pods and hands over a new version. */
 static void ask_for_listing(struct muster_kubernetes_watch *watch)
 {
     watch->is_expired = false;
-    move(watch, MUSTER_KUBERNETES_WATCH_UNLISTED);
+    watch_move(watch, MUSTER_KUBERNETES_WATCH_UNLISTED);
     watch->on_change(watch);
 }
 
@@ -63,11 +66,11 @@ static void turn_off(struct muster_kubernetes_watch *watch)
 {
     muster_text_clear(&watch->line);
     watch->is_expired = false;
-    move(watch, MUSTER_KUBERNETES_WATCH_OFF);
+    watch_move(watch, MUSTER_KUBERNETES_WATCH_OFF);
     watch->on_off(watch);
 }
 
-/* One whole line. */
+/* Handle one event, which is one line of JSON. */
 static enum muster_rc take_event(struct muster_kubernetes_watch *watch, const char *text,
                                  size_t size)
 {
@@ -134,7 +137,7 @@ static void on_end(struct muster_http_call *call, enum muster_rc rc)
         return;
     }
     if (watch->state == MUSTER_KUBERNETES_WATCH_RENEWING) {
-        ask_for_listing(watch); /* one that came meanwhile was passed over */
+        ask_for_listing(watch); /* a listing that ended while RENEWING was ignored */
         return;
     }
     if (rc == MUSTER_OK && muster_http_status_rc(call->request.status) == MUSTER_OUT_OF_RANGE)
@@ -142,12 +145,13 @@ static void on_end(struct muster_http_call *call, enum muster_rc rc)
     if (muster_loop_now_ns(env->loop) - watch->opened_ns >= HEALTHY_NS)
         watch->backoff_ns = BACKOFF_MIN_NS;
     else
-        was_healthy = false; /* a server that ends streams at once is not to be asked in a circle */
+        was_healthy =
+            false; /* a server that ends streams at once must not be asked in a tight loop */
     if (!was_healthy)
         MUSTER_LOG(env, DEBUG, "kubernetes_watch_ended", "rc", rc, "status", call->request.status,
                    "expired", watch->is_expired);
     if (watch->is_expired && watch->backoff_ns == BACKOFF_MIN_NS) {
-        watch->backoff_ns = 2 * BACKOFF_MIN_NS; /* a second time in short order waits */
+        watch->backoff_ns = 2 * BACKOFF_MIN_NS; /* a second expiry soon after waits */
         ask_for_listing(watch);
     } else if (was_healthy) {
         open_stream(watch);
@@ -180,7 +184,7 @@ static void open_stream(struct muster_kubernetes_watch *watch)
         back_off(watch);
         return;
     }
-    move(watch, MUSTER_KUBERNETES_WATCH_STREAMING);
+    watch_move(watch, MUSTER_KUBERNETES_WATCH_STREAMING);
 }
 
 void muster_kubernetes_watch_init(struct muster_kubernetes_watch *watch,
@@ -196,7 +200,7 @@ void muster_kubernetes_watch_init(struct muster_kubernetes_watch *watch,
 
 void muster_kubernetes_watch_fini(struct muster_kubernetes_watch *watch)
 {
-    assert(watch->state == MUSTER_KUBERNETES_WATCH_OFF);
+    MUSTER_ASSERT(watch->state == MUSTER_KUBERNETES_WATCH_OFF);
     muster_http_call_fini(&watch->call);
     muster_text_fini(&watch->line);
 }
@@ -204,9 +208,9 @@ void muster_kubernetes_watch_fini(struct muster_kubernetes_watch *watch)
 void muster_kubernetes_watch_start(struct muster_kubernetes_watch *watch)
 {
     if (watch->state == MUSTER_KUBERNETES_WATCH_OFF)
-        move(watch, MUSTER_KUBERNETES_WATCH_UNLISTED);
+        watch_move(watch, MUSTER_KUBERNETES_WATCH_UNLISTED);
     else if (watch->state == MUSTER_KUBERNETES_WATCH_STOPPING)
-        move(watch, MUSTER_KUBERNETES_WATCH_RENEWING);
+        watch_move(watch, MUSTER_KUBERNETES_WATCH_RENEWING);
 }
 
 void muster_kubernetes_watch_stop(struct muster_kubernetes_watch *watch)
@@ -214,7 +218,7 @@ void muster_kubernetes_watch_stop(struct muster_kubernetes_watch *watch)
     muster_timer_stop(&watch->timer);
     switch (watch->state) {
     case MUSTER_KUBERNETES_WATCH_STREAMING:
-        move(watch, MUSTER_KUBERNETES_WATCH_STOPPING);
+        watch_move(watch, MUSTER_KUBERNETES_WATCH_STOPPING);
         muster_http_call_cancel(&watch->call);
         break;
     case MUSTER_KUBERNETES_WATCH_UNLISTED:
@@ -222,7 +226,7 @@ void muster_kubernetes_watch_stop(struct muster_kubernetes_watch *watch)
         turn_off(watch);
         break;
     case MUSTER_KUBERNETES_WATCH_RENEWING:
-        move(watch, MUSTER_KUBERNETES_WATCH_STOPPING);
+        watch_move(watch, MUSTER_KUBERNETES_WATCH_STOPPING);
         break;
     case MUSTER_KUBERNETES_WATCH_OFF:
     case MUSTER_KUBERNETES_WATCH_STOPPING:

@@ -1,4 +1,5 @@
-/* A watch of the pods of one selector: tells that something changed, lives through broken streams. */
+/* A watch of the pods of one selector: reports that something has changed, and survives broken
+ * streams. */
 #ifndef MUSTER_RESOLVERS_KUBERNETES_WATCH_H
 #define MUSTER_RESOLVERS_KUBERNETES_WATCH_H
 
@@ -13,7 +14,7 @@ struct muster_kubernetes_watch;
 typedef void muster_kubernetes_watch_fn(struct muster_kubernetes_watch *watch);
 
 enum muster_kubernetes_watch_state {
-    MUSTER_KUBERNETES_WATCH_OFF,       /* nobody wants it */
+    MUSTER_KUBERNETES_WATCH_OFF,       /* no resolver watch wants it */
     MUSTER_KUBERNETES_WATCH_UNLISTED,  /* waits for a listing to go on from */
     MUSTER_KUBERNETES_WATCH_STREAMING, /* a request is open */
     MUSTER_KUBERNETES_WATCH_BACKOFF,   /* waits before the next request */

@@ -17,7 +17,7 @@
  *
  * Owns:    gives the root.
  * Errors:  INVALID_ARGUMENT names line, column and what is wrong (also: a second document, a key that
- *          is no scalar, an alias: anchors are not followed, so that a small text stays small);
+ *          is not a scalar, an alias: anchors are not followed, so that a small text stays small);
  *          RESOURCE_EXHAUSTED (memory, more than MUSTER_YAML_BYTES_MAX bytes or
  *          MUSTER_YAML_DEPTH_MAX levels).
  */

@@ -1,42 +1,42 @@
-/* libyaml's events turned into JSON values. */
+/* YAML as JSON values, from the events of libyaml. */
 #include "resolvers/platform/kubernetes/yaml.h"
 
 #include <string.h>
 #include <yaml.h>
 
 /* A collection that is being filled. */
-struct level {
+struct yaml_level {
     struct muster_json *value; /* owned until it is handed to its parent */
     bool is_object;
     bool has_key;
     char *key; /* of the member that comes next, owned; valid with has_key */
 };
 
-struct reader {
+struct yaml_reader {
     yaml_parser_t parser;
-    struct level levels[MUSTER_YAML_DEPTH_MAX];
+    struct yaml_level levels[MUSTER_YAML_DEPTH_MAX];
     size_t depth;
     struct muster_json *root;
     size_t document_count;
     struct muster_error *error;
 };
 
-static enum muster_rc fail_at(struct reader *reader, const yaml_mark_t *mark, enum muster_rc rc,
-                              const char *what)
+static enum muster_rc fail_at(struct yaml_reader *reader, const yaml_mark_t *mark,
+                              enum muster_rc rc, const char *what)
 {
     return muster_error_set(reader->error, rc, "YAML line %zu, column %zu: %s", mark->line + 1,
                             mark->column + 1, what);
 }
 
-static enum muster_rc no_memory(struct reader *reader)
+static enum muster_rc no_memory(struct yaml_reader *reader)
 {
     return muster_error_set(reader->error, MUSTER_RESOURCE_EXHAUSTED, "no memory for YAML");
 }
 
 /* Hand a finished value to the collection around it. Takes value. */
-static enum muster_rc put(struct reader *reader, struct muster_json *value)
+static enum muster_rc put_value(struct yaml_reader *reader, struct muster_json *value)
 {
-    struct level *level;
+    struct yaml_level *level;
     bool is_put;
 
     if (reader->depth == 0) {
@@ -77,10 +77,10 @@ static struct muster_json *scalar_value(const char *text, bool is_plain)
     return muster_json_text_new(text);
 }
 
-static enum muster_rc on_scalar(struct reader *reader, const yaml_event_t *event)
+static enum muster_rc on_scalar(struct yaml_reader *reader, const yaml_event_t *event)
 {
     const char *text = (const char *)event->data.scalar.value;
-    struct level *level = reader->depth > 0 ? &reader->levels[reader->depth - 1] : NULL;
+    struct yaml_level *level = reader->depth > 0 ? &reader->levels[reader->depth - 1] : NULL;
 
     if (strlen(text) != event->data.scalar.length)
         return fail_at(reader, &event->start_mark, MUSTER_INVALID_ARGUMENT,
@@ -90,22 +90,24 @@ static enum muster_rc on_scalar(struct reader *reader, const yaml_event_t *event
         level->has_key = true;
         return level->key != NULL ? MUSTER_OK : no_memory(reader);
     }
-    return put(reader, scalar_value(text, event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE));
+    return put_value(reader,
+                     scalar_value(text, event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE));
 }
 
-static enum muster_rc on_start(struct reader *reader, const yaml_event_t *event, bool is_object)
+static enum muster_rc on_start(struct yaml_reader *reader, const yaml_event_t *event,
+                               bool is_object)
 {
-    struct level *level;
+    struct yaml_level *level;
 
     if (reader->depth > 0 && reader->levels[reader->depth - 1].is_object &&
         !reader->levels[reader->depth - 1].has_key)
         return fail_at(reader, &event->start_mark, MUSTER_INVALID_ARGUMENT,
-                       "a key that is no scalar");
+                       "a key that is not a scalar");
     if (reader->depth == MUSTER_YAML_DEPTH_MAX)
         return fail_at(reader, &event->start_mark, MUSTER_RESOURCE_EXHAUSTED,
                        "nested too deeply (64 levels)");
     level = &reader->levels[reader->depth];
-    *level = (struct level){.is_object = is_object};
+    *level = (struct yaml_level){.is_object = is_object};
     level->value = is_object ? muster_json_object_new() : muster_json_array_new();
     if (level->value == NULL)
         return no_memory(reader);
@@ -113,14 +115,17 @@ static enum muster_rc on_start(struct reader *reader, const yaml_event_t *event,
     return MUSTER_OK;
 }
 
-static enum muster_rc on_end(struct reader *reader)
+static enum muster_rc on_end(struct yaml_reader *reader)
 {
-    struct muster_json *value = reader->levels[--reader->depth].value;
+    struct muster_json *value;
 
-    return put(reader, value);
+    MUSTER_ASSERT(reader->depth > 0); /* libyaml pairs starts and ends */
+    value = reader->levels[--reader->depth].value;
+
+    return put_value(reader, value);
 }
 
-static enum muster_rc on_event(struct reader *reader, const yaml_event_t *event)
+static enum muster_rc on_event(struct yaml_reader *reader, const yaml_event_t *event)
 {
     switch (event->type) {
     case YAML_DOCUMENT_START_EVENT:
@@ -149,7 +154,7 @@ static enum muster_rc on_event(struct reader *reader, const yaml_event_t *event)
     return MUSTER_OK;
 }
 
-static enum muster_rc read_all(struct reader *reader)
+static enum muster_rc read_all(struct yaml_reader *reader)
 {
     bool is_end = false;
     enum muster_rc rc = MUSTER_OK;
@@ -173,7 +178,7 @@ static enum muster_rc read_all(struct reader *reader)
 enum muster_rc muster_yaml_parse(const char *text, size_t size, struct muster_json **ret_root,
                                  struct muster_error *ret_error)
 {
-    struct reader reader = {.error = ret_error};
+    struct yaml_reader reader = {.error = ret_error};
     enum muster_rc rc;
 
     if (size > MUSTER_YAML_BYTES_MAX)
@@ -187,7 +192,7 @@ enum muster_rc muster_yaml_parse(const char *text, size_t size, struct muster_js
     rc = read_all(&reader);
     yaml_parser_delete(&reader.parser);
     while (reader.depth > 0) {
-        struct level *level = &reader.levels[--reader.depth];
+        struct yaml_level *level = &reader.levels[--reader.depth];
 
         muster_json_free(level->value);
         muster_mem_free(muster_mem_system(), level->key);

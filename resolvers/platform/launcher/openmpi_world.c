@@ -37,7 +37,8 @@ bool muster_hnp_uri_parse(const char *uri, char *ret_host, size_t host_bytes, ui
     return false;
 }
 
-/* Where the launcher runs, which need not be rank 0's machine. */
+/* The machine of the launcher, which need not be the one of rank 0: so is_coordinator_first stays
+ * false. */
 static enum muster_rc read_coordinator(struct muster_vars *vars, struct muster_world *world,
                                        struct muster_error *ret_error)
 {

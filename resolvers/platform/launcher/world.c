@@ -1,4 +1,4 @@
-/* Variables of a launcher as numbers and addresses. */
+/* Variables of a launcher read as numbers and addresses. */
 #include "resolvers/platform/launcher/world_resolver.h"
 
 #include "resolvers/spec/spec_internal.h"
@@ -41,6 +41,7 @@ enum muster_rc muster_world_set_coordinator(struct muster_world *world, const ch
     if (host[0] == '\0' || port == 0 || port > UINT16_MAX ||
         (size_t)length >= sizeof(world->coordinator))
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "'%.60s' with port %u is no address of a coordinator", host, port);
+                                "'%.60s' with port %u is not an address of a coordinator", host,
+                                port);
     return MUSTER_OK;
 }

@@ -1,5 +1,6 @@
-/* Rank, size and at most one address: what launchers of other frameworks tell a process. The job is
- * "worker"; addresses of the other tasks are not known, so they are not in the cluster. */
+/* A resolver for launchers of other frameworks, which give a process its rank, the size and at most
+ * one address. The job is "worker"; addresses of other tasks are not known, so the cluster lacks
+ * them. */
 #include "resolvers/platform/launcher/world_resolver.h"
 
 #include "resolvers/core/cluster_answer.h"
@@ -27,7 +28,7 @@ static enum muster_rc read_world(struct muster_resolver *resolver, struct muster
     return rc;
 }
 
-/* The coordinator as task 0, where that is what it is. */
+/* The cluster has one task at most: task 0, if the coordinator's address is the one of rank 0. */
 static enum muster_rc make_spec(struct muster_resolver *resolver, const struct muster_world *world,
                                 struct muster_cluster_spec **ret_spec,
                                 struct muster_error *ret_error)
@@ -47,9 +48,9 @@ static enum muster_rc make_spec(struct muster_resolver *resolver, const struct m
     return rc;
 }
 
-/* A task that is asked for in full is looked up; else the coordinator is the master. */
-static enum muster_rc answer(struct muster_resolve *resolve, const struct muster_world *world,
-                             struct muster_cluster_spec *spec)
+/* A task named in full is looked up; for any other question the coordinator is the master. */
+static enum muster_rc world_answer(struct muster_resolve *resolve, const struct muster_world *world,
+                                   struct muster_cluster_spec *spec)
 {
     const struct muster_task_query *query = &resolve->query;
     const char *layer = muster_resolve_rpc_layer(resolve);
@@ -84,7 +85,7 @@ static void world_start(struct muster_resolver *resolver, struct muster_resolve 
     if (rc == MUSTER_OK)
         rc = make_spec(resolver, &world, &spec, &resolve->error);
     if (rc == MUSTER_OK)
-        rc = answer(resolve, &world, spec);
+        rc = world_answer(resolve, &world, spec);
     muster_cluster_spec_unref(spec);
     muster_resolve_finish(resolve, rc);
 }
@@ -179,10 +180,10 @@ static const struct muster_world_source pmi = {WORLD_OPS("pmi"), muster_pmi_worl
 static const struct muster_world_source torchrun = {WORLD_OPS("torchrun"),
                                                     muster_torchrun_world_read};
 
-static enum muster_rc open_source(struct muster_env *env, const struct muster_world_source *source,
-                                  const struct muster_resolver_options *options,
-                                  struct muster_resolver **ret_resolver,
-                                  struct muster_error *ret_error)
+static enum muster_rc world_open(struct muster_env *env, const struct muster_world_source *source,
+                                 const struct muster_resolver_options *options,
+                                 struct muster_resolver **ret_resolver,
+                                 struct muster_error *ret_error)
 {
     struct world_resolver *own = muster_mem_alloc_zero(env->mem, 1, sizeof(*own));
 
@@ -196,22 +197,23 @@ static enum muster_rc open_source(struct muster_env *env, const struct muster_wo
     return MUSTER_OK;
 }
 
-static enum muster_rc open_uri(struct muster_env *env, const char *rest,
-                               const struct muster_world_source *source,
-                               struct muster_resolver_options common,
-                               struct muster_resolver **ret_resolver,
-                               struct muster_error *ret_error)
+static enum muster_rc world_open_uri(struct muster_env *env, const char *rest,
+                                     const struct muster_world_source *source,
+                                     struct muster_resolver_options common,
+                                     struct muster_resolver **ret_resolver,
+                                     struct muster_error *ret_error)
 {
-    struct values {
+    struct world_uri_values {
         struct muster_resolver_options common;
     } values = {common};
-    static const struct muster_uri_row rows[] = {MUSTER_URI_COMMON(struct values, common)};
+    static const struct muster_uri_row rows[] = {
+        MUSTER_URI_COMMON(struct world_uri_values, common)};
     struct muster_uri_table table = {source->ops.name, rows, sizeof(rows) / sizeof(rows[0])};
     struct muster_uri_options texts = {.mem = env->mem};
     enum muster_rc rc = muster_uri_options_parse(&texts, rest, &table, &values, ret_error);
 
     if (rc == MUSTER_OK)
-        rc = open_source(env, source, &values.common, ret_resolver, ret_error);
+        rc = world_open(env, source, &values.common, ret_resolver, ret_error);
     muster_uri_options_fini(&texts);
     return rc;
 }
@@ -221,7 +223,7 @@ static enum muster_rc open_uri(struct muster_env *env, const char *rest,
         struct muster_env *env, const char *rest, const struct muster_resolver_options *options,   \
         struct muster_resolver **ret_resolver, struct muster_error *ret_error)                     \
     {                                                                                              \
-        return open_uri(env, rest, &(launcher), *options, ret_resolver, ret_error);                \
+        return world_open_uri(env, rest, &(launcher), *options, ret_resolver, ret_error);          \
     }
 
 OPEN_URI(jax)

@@ -1,4 +1,4 @@
-/* Launchers that tell a process its rank, the number of processes, and at most one address. */
+/* Launchers that give a process its rank, the number of processes, and at most one address. */
 #ifndef MUSTER_RESOLVERS_WORLD_RESOLVER_H
 #define MUSTER_RESOLVERS_WORLD_RESOLVER_H
 
@@ -6,7 +6,7 @@
 
 #define MUSTER_COORDINATOR_TEXT_BYTES 320
 
-/** What a launcher's variables say. Sources are names of variables, NULL: not known. */
+/** Rank, size and coordinator. Sources are names of variables, NULL: not known. */
 struct muster_world {
     const char *rank_source;
     const char *size_source;
@@ -35,7 +35,8 @@ muster_world_read_fn muster_torchrun_world_read;
 
 /* For the readers. */
 
-/** A whole number from 0 to UINT32_MAX - 1; *ret_source stays NULL where the variable is not set. */
+/** A whole number from 0 to UINT32_MAX - 1; *ret_source stays NULL where the variable is not set.
+ * */
 MUSTER_MUST_CHECK enum muster_rc muster_world_number(struct muster_vars *vars, const char *name,
                                                      uint32_t *ret_value, const char **ret_source,
                                                      struct muster_error *ret_error);
@@ -50,7 +51,7 @@ MUSTER_MUST_CHECK enum muster_rc muster_world_set_coordinator(struct muster_worl
 /**
  * Host and port of the coordinator in an Open MPI launcher's URI,
  * "1531576320.0;tcp://10.96.0.1,10.148.0.1:34911": the launcher's first address, and a port made of
- * the job id as JAX does ((job id / 4096) mod 4096 + 61440). Pure. False: it is no such URI.
+ * the job id as JAX does ((job id / 4096) mod 4096 + 61440). Pure. False: it is not such a URI.
  */
 bool muster_hnp_uri_parse(const char *uri, char *ret_host, size_t host_bytes, uint32_t *ret_port);
 

@@ -1,5 +1,5 @@
-/* A cluster and a task in JSON, as TF_CONFIG holds them, read anew at each question; where the JSON
- * comes from is for the platform. */
+/* A resolver over JSON with a cluster and a task, as in TF_CONFIG. The platform gives the JSON anew
+ * at each question. */
 #include "resolvers/platform/plain/config_resolver.h"
 
 #include "resolvers/core/resolver_internal.h"
@@ -154,7 +154,7 @@ static enum muster_rc cluster_of(struct muster_resolver *resolver, const struct 
     return rc;
 }
 
-/* No job, or one job with one task of index 0: there is nobody to talk to. */
+/* Without a job, or with one job whose only task has index 0, the process runs alone. */
 static bool is_local(const struct muster_cluster_spec *spec)
 {
     const struct muster_cluster_job *job;
@@ -165,8 +165,9 @@ static bool is_local(const struct muster_cluster_spec *spec)
     return job->task_count == 0 || job->tasks[job->task_count - 1].index <= 0;
 }
 
-/* What the caller or an override says of the task, else what the variable says. */
-struct task {
+/* The task of a question: as the caller names it, else as an override, else as the variable does.
+ * */
+struct config_task {
     char *type;
     char *rpc_layer;
     bool has_id;
@@ -174,12 +175,12 @@ struct task {
 };
 
 static enum muster_rc find_task(struct muster_resolver *resolver,
-                                const struct muster_task_query *query, struct task *ret_task,
+                                const struct muster_task_query *query, struct config_task *ret_task,
                                 struct muster_error *ret_error)
 {
     enum muster_rc rc = MUSTER_OK;
 
-    *ret_task = (struct task){.has_id = query->has_task_id, .id = query->task_id};
+    *ret_task = (struct config_task){.has_id = query->has_task_id, .id = query->task_id};
     if (query->task_type != NULL)
         rc = muster_resolver_give_text(resolver, query->task_type, &ret_task->type, ret_error);
     else
@@ -194,7 +195,7 @@ static enum muster_rc find_task(struct muster_resolver *resolver,
     return muster_resolver_rpc_layer(resolver, &ret_task->rpc_layer, ret_error);
 }
 
-static void task_fini(struct task *task, struct muster_mem *mem)
+static void task_fini(struct config_task *task, struct muster_mem *mem)
 {
     muster_mem_free(mem, task->type);
     muster_mem_free(mem, task->rpc_layer);
@@ -207,7 +208,7 @@ static enum muster_rc master_of_task(struct muster_resolver *resolver,
 {
     struct muster_error unknown = {0};
     const char *address = NULL;
-    struct task task = {0};
+    struct config_task task = {0};
     enum muster_rc rc = find_task(resolver, query, &task, ret_error);
 
     if (rc == MUSTER_OK && task.type != NULL && !task.has_id &&
@@ -229,6 +230,7 @@ static enum muster_rc master_of_task(struct muster_resolver *resolver,
     return rc;
 }
 
+/* session_master wins over all, as in TensorFlow's TFConfigClusterResolver.master. */
 static enum muster_rc find_master(struct muster_resolver *resolver,
                                   const struct muster_json *config,
                                   const struct muster_task_query *query, char **ret_url,
@@ -257,7 +259,7 @@ static enum muster_rc count_accelerators(struct muster_resolver *resolver,
                                          struct muster_resolve *resolve)
 {
     struct muster_task_query query = resolve->query;
-    struct task task = {0};
+    struct config_task task = {0};
     char *master = NULL;
     enum muster_rc rc = find_task(resolver, &query, &task, &resolve->error);
 

@@ -1,5 +1,5 @@
-/* A cluster in DNS: the services of an SRV name, "dns:_muster._tcp.example.org", or the addresses of
- * a host, "dns:workers.example.org:2222". */
+/* A cluster in DNS: the services of an SRV name, "dns:_muster._tcp.example.org", or the addresses
+ * of a host, "dns:workers.example.org:2222". */
 #include "net/stream/dns.h"
 
 #include "resolvers/core/cluster_answer.h"
@@ -13,8 +13,8 @@
 #define JOB_DEFAULT   "worker"
 #define ADDRESS_BYTES (MUSTER_HOST_TEXT_BYTES + 8) /* ":65535" */
 
-/* In the URI's options. */
-struct values {
+/* Options of the URI. */
+struct dns_uri_values {
     struct muster_resolver_options common;
     const char *job;
     const char *self;
@@ -33,14 +33,14 @@ struct dns_resolver {
     char source[MUSTER_HOST_TEXT_BYTES + 16];
 };
 
-/* A question under way: one of the two queries. */
-struct question {
+/* A question: one of the two queries, SRV or addresses. */
+struct dns_question {
     struct muster_resolve *resolve;
     struct muster_dns_srv srv;
     struct muster_lookup lookup;
 };
 
-static struct dns_resolver *of(struct muster_resolver *resolver)
+static struct dns_resolver *dns_of(struct muster_resolver *resolver)
 {
     return MUSTER_CONTAINER_OF(resolver, struct dns_resolver, resolver);
 }
@@ -50,7 +50,8 @@ static int compare_texts(const void *a, const void *b)
     return strcmp(a, b);
 }
 
-/* Sorted, so that every member numbers them alike whatever order the server chose. */
+/* Addresses are sorted, so that all members number the tasks alike: servers rotate the order of
+ * records. */
 static enum muster_rc build_spec(struct dns_resolver *own, char (*addresses)[ADDRESS_BYTES],
                                  size_t count, struct muster_cluster_spec **ret_spec)
 {
@@ -73,7 +74,7 @@ static enum muster_rc build_spec(struct dns_resolver *own, char (*addresses)[ADD
     return rc;
 }
 
-static void format_all(const struct question *question, char (*addresses)[ADDRESS_BYTES],
+static void format_all(const struct dns_question *question, char (*addresses)[ADDRESS_BYTES],
                        size_t count, bool is_service)
 {
     char text[MUSTER_ADDRESS_TEXT_BYTES];
@@ -89,10 +90,10 @@ static void format_all(const struct question *question, char (*addresses)[ADDRES
     }
 }
 
-static enum muster_rc take_answer(struct question *question)
+static enum muster_rc take_answer(struct dns_question *question)
 {
     struct muster_resolve *resolve = question->resolve;
-    struct dns_resolver *own = of(resolve->resolver);
+    struct dns_resolver *own = dns_of(resolve->resolver);
     struct muster_mem *mem = own->resolver.env->mem;
     bool is_service = own->port == 0;
     size_t count = is_service ? question->srv.service_count : question->lookup.address_count;
@@ -115,10 +116,11 @@ static enum muster_rc take_answer(struct question *question)
     return rc;
 }
 
-static void finish(struct question *question, enum muster_rc rc, const struct muster_error *cause)
+static void question_finish(struct dns_question *question, enum muster_rc rc,
+                            const struct muster_error *cause)
 {
     struct muster_resolve *resolve = question->resolve;
-    struct dns_resolver *own = of(resolve->resolver);
+    struct dns_resolver *own = dns_of(resolve->resolver);
 
     if (rc == MUSTER_OK)
         rc = take_answer(question);
@@ -131,17 +133,17 @@ static void finish(struct question *question, enum muster_rc rc, const struct mu
 
 static void on_services(struct muster_dns_srv *srv, enum muster_rc rc)
 {
-    finish(srv->data, rc, &srv->error);
+    question_finish(srv->data, rc, &srv->error);
 }
 
 static void on_addresses(struct muster_lookup *lookup, enum muster_rc rc)
 {
-    finish(lookup->data, rc, &lookup->error);
+    question_finish(lookup->data, rc, &lookup->error);
 }
 
-static enum muster_rc query(struct dns_resolver *own, struct question *question)
+static enum muster_rc start_query(struct dns_resolver *own, struct dns_question *question)
 {
-    /* The question's own deadline cancels it. */
+    /* No deadline of its own: the deadline of the question cancels it. */
     question->srv.data = question;
     question->lookup.data = question;
     question->lookup.done = on_addresses;
@@ -155,14 +157,14 @@ static enum muster_rc query(struct dns_resolver *own, struct question *question)
 
 static void dns_start(struct muster_resolver *resolver, struct muster_resolve *resolve)
 {
-    struct dns_resolver *own = of(resolver);
-    struct question *question = muster_mem_alloc_zero(resolver->env->mem, 1, sizeof(*question));
+    struct dns_resolver *own = dns_of(resolver);
+    struct dns_question *question = muster_mem_alloc_zero(resolver->env->mem, 1, sizeof(*question));
     enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
 
     if (question != NULL) {
         question->resolve = resolve;
         resolve->impl = question;
-        rc = query(own, question);
+        rc = start_query(own, question);
     }
     if (rc == MUSTER_OK)
         return;
@@ -175,8 +177,8 @@ static void dns_start(struct muster_resolver *resolver, struct muster_resolve *r
 
 static void dns_cancel(struct muster_resolver *resolver, struct muster_resolve *resolve)
 {
-    struct dns_resolver *own = of(resolver);
-    struct question *question = resolve->impl;
+    struct dns_resolver *own = dns_of(resolver);
+    struct dns_question *question = resolve->impl;
 
     if (question == NULL)
         return;
@@ -189,7 +191,7 @@ static void dns_cancel(struct muster_resolver *resolver, struct muster_resolve *
 static enum muster_rc dns_task_type(struct muster_resolver *resolver, char **ret_text,
                                     struct muster_error *ret_error)
 {
-    struct dns_resolver *own = of(resolver);
+    struct dns_resolver *own = dns_of(resolver);
     char *text = NULL;
 
     if (own->has_own) {
@@ -205,14 +207,14 @@ static enum muster_rc dns_task_id(struct muster_resolver *resolver, bool *ret_is
                                   int64_t *ret_id, struct muster_error *ret_error)
 {
     (void)ret_error;
-    *ret_is_set = of(resolver)->has_own;
-    *ret_id = of(resolver)->own_index;
+    *ret_is_set = dns_of(resolver)->has_own;
+    *ret_id = dns_of(resolver)->own_index;
     return MUSTER_OK;
 }
 
 static const char *dns_source(struct muster_resolver *resolver, enum muster_fact fact)
 {
-    struct dns_resolver *own = of(resolver);
+    struct dns_resolver *own = dns_of(resolver);
 
     switch (fact) {
     case MUSTER_FACT_CLUSTER_SPEC:
@@ -232,7 +234,7 @@ static const char *dns_source(struct muster_resolver *resolver, enum muster_fact
 
 static void dns_close(struct muster_resolver *resolver)
 {
-    struct dns_resolver *own = of(resolver);
+    struct dns_resolver *own = dns_of(resolver);
     struct muster_mem *mem = resolver->env->mem;
 
     muster_resolver_fini(resolver);
@@ -274,7 +276,8 @@ static bool read_target(struct dns_resolver *own)
 
 /* On failure all is released. */
 static enum muster_rc open_values(struct muster_env *env, const char *target,
-                                  const struct values *values, struct dns_resolver **ret_own)
+                                  const struct dns_uri_values *values,
+                                  struct dns_resolver **ret_own)
 {
     struct muster_dns_options options = {.servers = values->server};
     struct dns_resolver *own = muster_mem_alloc_zero(env->mem, 1, sizeof(*own));
@@ -305,13 +308,13 @@ enum muster_rc muster_dns_resolver_open_uri(struct muster_env *env, const char *
                                             struct muster_error *ret_error)
 {
     static const struct muster_uri_row rows[] = {
-        {"job", MUSTER_URI_TEXT, offsetof(struct values, job), 0, 0},
-        {"self", MUSTER_URI_TEXT, offsetof(struct values, self), 0, 0},
-        {"server", MUSTER_URI_TEXT, offsetof(struct values, server), 0, 0},
-        MUSTER_URI_COMMON(struct values, common),
+        {"job", MUSTER_URI_TEXT, offsetof(struct dns_uri_values, job), 0, 0},
+        {"self", MUSTER_URI_TEXT, offsetof(struct dns_uri_values, self), 0, 0},
+        {"server", MUSTER_URI_TEXT, offsetof(struct dns_uri_values, server), 0, 0},
+        MUSTER_URI_COMMON(struct dns_uri_values, common),
     };
     static const struct muster_uri_table table = {"dns", rows, sizeof(rows) / sizeof(rows[0])};
-    struct values values = {.common = *options, .job = JOB_DEFAULT};
+    struct dns_uri_values values = {.common = *options, .job = JOB_DEFAULT};
     struct muster_uri_options texts = {.mem = env->mem};
     struct dns_resolver *own = NULL;
     size_t length = strcspn(rest, "?");

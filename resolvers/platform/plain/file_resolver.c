@@ -13,7 +13,7 @@ struct file_resolver {
     char *path;
 };
 
-static struct file_resolver *of(struct muster_resolver *resolver)
+static struct file_resolver *file_of(struct muster_resolver *resolver)
 {
     return MUSTER_CONTAINER_OF(resolver, struct file_resolver, resolver);
 }
@@ -43,7 +43,7 @@ static enum muster_rc read_spec(struct file_resolver *own, struct muster_cluster
 static void file_start(struct muster_resolver *resolver, struct muster_resolve *resolve)
 {
     struct muster_cluster_spec *spec = NULL;
-    enum muster_rc rc = read_spec(of(resolver), &spec, &resolve->error);
+    enum muster_rc rc = read_spec(file_of(resolver), &spec, &resolve->error);
 
     if (rc == MUSTER_OK)
         rc = muster_resolve_answer_cluster(resolve, spec);
@@ -53,13 +53,13 @@ static void file_start(struct muster_resolver *resolver, struct muster_resolve *
 static const char *file_source(struct muster_resolver *resolver, enum muster_fact fact)
 {
     if (fact == MUSTER_FACT_CLUSTER_SPEC || fact == MUSTER_FACT_MASTER)
-        return of(resolver)->path;
+        return file_of(resolver)->path;
     return fact == MUSTER_FACT_NUM_ACCELERATORS ? "devices of this process" : NULL;
 }
 
 static void file_close(struct muster_resolver *resolver)
 {
-    struct file_resolver *own = of(resolver);
+    struct file_resolver *own = file_of(resolver);
     struct muster_mem *mem = resolver->env->mem;
 
     muster_resolver_fini(resolver);
@@ -98,10 +98,10 @@ enum muster_rc muster_file_resolver_open_uri(struct muster_env *env, const char 
                                              struct muster_resolver **ret_resolver,
                                              struct muster_error *ret_error)
 {
-    struct values {
+    struct file_uri_values {
         struct muster_resolver_options common;
     } values = {*options};
-    static const struct muster_uri_row rows[] = {MUSTER_URI_COMMON(struct values, common)};
+    static const struct muster_uri_row rows[] = {MUSTER_URI_COMMON(struct file_uri_values, common)};
     static const struct muster_uri_table table = {"file", rows, sizeof(rows) / sizeof(rows[0])};
     struct muster_uri_options texts = {.mem = env->mem};
     size_t length = strcspn(rest, "?");

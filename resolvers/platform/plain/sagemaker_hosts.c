@@ -73,7 +73,7 @@ static struct muster_json *make_cluster(const char *const *names, size_t count, 
     return NULL;
 }
 
-/* {} when current is no host. */
+/* An empty object when the current host is not in the list, as TensorFlow does. */
 static enum muster_rc make_config(struct muster_mem *mem,
                                   const struct muster_sagemaker_hosts *hosts,
                                   const struct muster_json *list, struct muster_json **ret_config,

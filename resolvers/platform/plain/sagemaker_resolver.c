@@ -12,15 +12,15 @@
 #define HOSTS   "SM_HOSTS"
 #define CURRENT "SM_CURRENT_HOST"
 
-static enum muster_rc variable(struct muster_resolver *resolver, const char *name,
-                               const char **ret_text, struct muster_error *ret_error)
+static enum muster_rc read_variable(struct muster_resolver *resolver, const char *name,
+                                    const char **ret_text, struct muster_error *ret_error)
 {
     *ret_text = muster_vars_get(resolver->env->vars, name);
     if (*ret_text != NULL)
         return MUSTER_OK;
     return muster_error_set(
         ret_error, MUSTER_FAILED_PRECONDITION,
-        "%s is not set: this is no SageMaker training container; set %s and %s, "
+        "%s is not set: this is not a SageMaker training container; set %s and %s, "
         "or name another resolver",
         name, HOSTS, CURRENT);
 }
@@ -31,10 +31,10 @@ static enum muster_rc read_config(struct muster_resolver *resolver, struct muste
     struct muster_config_resolver *own =
         MUSTER_CONTAINER_OF(resolver, struct muster_config_resolver, resolver);
     struct muster_sagemaker_hosts hosts = {.port = own->port};
-    enum muster_rc rc = variable(resolver, HOSTS, &hosts.hosts, ret_error);
+    enum muster_rc rc = read_variable(resolver, HOSTS, &hosts.hosts, ret_error);
 
     if (rc == MUSTER_OK)
-        rc = variable(resolver, CURRENT, &hosts.current, ret_error);
+        rc = read_variable(resolver, CURRENT, &hosts.current, ret_error);
     if (rc != MUSTER_OK)
         return rc;
     return muster_sagemaker_hosts_parse(resolver->env->mem, &hosts, ret_config, ret_error);
@@ -73,13 +73,13 @@ enum muster_rc muster_sagemaker_resolver_open_uri(struct muster_env *env, const 
                                                   struct muster_resolver **ret_resolver,
                                                   struct muster_error *ret_error)
 {
-    struct values {
+    struct sagemaker_uri_values {
         struct muster_resolver_options common;
         int64_t port;
     } values = {*options, MUSTER_SAGEMAKER_PORT};
     static const struct muster_uri_row rows[] = {
-        {"port", MUSTER_URI_NUMBER, offsetof(struct values, port), 1, UINT16_MAX},
-        MUSTER_URI_COMMON(struct values, common),
+        {"port", MUSTER_URI_NUMBER, offsetof(struct sagemaker_uri_values, port), 1, UINT16_MAX},
+        MUSTER_URI_COMMON(struct sagemaker_uri_values, common),
     };
     static const struct muster_uri_table table = {"sagemaker", rows,
                                                   sizeof(rows) / sizeof(rows[0])};

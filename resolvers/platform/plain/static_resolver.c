@@ -14,7 +14,7 @@ struct static_resolver {
     bool counts_devices; /* opened by a URI */
 };
 
-static struct static_resolver *of(struct muster_resolver *resolver)
+static struct static_resolver *static_of(struct muster_resolver *resolver)
 {
     return MUSTER_CONTAINER_OF(resolver, struct static_resolver, resolver);
 }
@@ -35,7 +35,8 @@ static enum muster_rc find_master(struct static_resolver *own, struct muster_res
                                     address, &resolve->master, &resolve->error);
 }
 
-/* The count given at open; a URI has no place for it, so the devices of this process count there. */
+/* The count given at open; a URI cannot give one, so a resolver opened by a URI counts the devices
+ * of this process. */
 static enum muster_rc find_accelerators(struct static_resolver *own, struct muster_resolve *resolve)
 {
     const struct muster_task_query *query = &resolve->query;
@@ -50,7 +51,7 @@ static enum muster_rc find_accelerators(struct static_resolver *own, struct must
 
 static void static_start(struct muster_resolver *resolver, struct muster_resolve *resolve)
 {
-    struct static_resolver *own = of(resolver);
+    struct static_resolver *own = static_of(resolver);
     enum muster_rc rc = MUSTER_OK;
 
     switch (resolve->what) {
@@ -69,7 +70,7 @@ static void static_start(struct muster_resolver *resolver, struct muster_resolve
 
 static void static_close(struct muster_resolver *resolver)
 {
-    struct static_resolver *own = of(resolver);
+    struct static_resolver *own = static_of(resolver);
     struct muster_mem *mem = resolver->env->mem;
 
     muster_resolver_fini(resolver);
@@ -80,7 +81,7 @@ static void static_close(struct muster_resolver *resolver)
 
 static const char *static_source(struct muster_resolver *resolver, enum muster_fact fact)
 {
-    bool is_counted = fact == MUSTER_FACT_NUM_ACCELERATORS && of(resolver)->counts_devices;
+    bool is_counted = fact == MUSTER_FACT_NUM_ACCELERATORS && static_of(resolver)->counts_devices;
 
     return is_counted ? "devices of this process" : NULL;
 }
@@ -127,15 +128,16 @@ fail:
 
 /* The URI. */
 
-struct values {
+struct static_uri_values {
     struct muster_resolver_options common;
 };
 
-static const struct muster_uri_row option_rows[] = {MUSTER_URI_COMMON(struct values, common)};
+static const struct muster_uri_row option_rows[] = {
+    MUSTER_URI_COMMON(struct static_uri_values, common)};
 static const struct muster_uri_table option_table = {"static", option_rows,
                                                      sizeof(option_rows) / sizeof(option_rows[0])};
 
-/* An option that stands among the jobs is not one of them. */
+/* Catch options that stand among the jobs: "task_type=worker" would be read as a job. */
 static enum muster_rc check_job(const char *text, struct muster_error *ret_error)
 {
     size_t length = strcspn(text, "=");
@@ -218,7 +220,7 @@ enum muster_rc muster_static_resolver_open_uri(struct muster_env *env, const cha
                                                struct muster_error *ret_error)
 {
     struct muster_static_resolver_options own = {.master = ""};
-    struct values values = {*options};
+    struct static_uri_values values = {*options};
     struct muster_uri_options texts = {.mem = env->mem};
     const char *question_mark = rest[0] == '{' ? muster_uri_find(rest, "?") : strchr(rest, '?');
     size_t length = question_mark != NULL ? (size_t)(question_mark - rest) : strlen(rest);
@@ -232,7 +234,7 @@ enum muster_rc muster_static_resolver_open_uri(struct muster_env *env, const cha
     if (rc == MUSTER_OK)
         rc = muster_static_resolver_open(env, &own, ret_resolver, ret_error);
     if (rc == MUSTER_OK)
-        of(*ret_resolver)->counts_devices = true;
+        static_of(*ret_resolver)->counts_devices = true;
     muster_uri_options_fini(&texts);
     muster_cluster_spec_unref(own.cluster_spec);
     return rc;

@@ -67,10 +67,11 @@ enum muster_rc muster_tf_config_resolver_open_uri(struct muster_env *env, const 
                                                   struct muster_resolver **ret_resolver,
                                                   struct muster_error *ret_error)
 {
-    struct values {
+    struct tf_config_uri_values {
         struct muster_resolver_options common;
     } values = {*options};
-    static const struct muster_uri_row rows[] = {MUSTER_URI_COMMON(struct values, common)};
+    static const struct muster_uri_row rows[] = {
+        MUSTER_URI_COMMON(struct tf_config_uri_values, common)};
     static const struct muster_uri_table table = {"tf_config", rows,
                                                   sizeof(rows) / sizeof(rows[0])};
     struct muster_uri_options texts = {.mem = env->mem};

@@ -19,28 +19,29 @@ struct union_resolver {
     char source[200];
 };
 
-/* A question handed on to members. */
-struct question {
+/* A question to the union, and its parts: the questions to members. */
+struct union_question {
     struct muster_resolve *resolve;
     size_t part_count;
     size_t open_count;
     struct muster_resolve parts[];
 };
 
-static struct union_resolver *of(struct muster_resolver *resolver)
+static struct union_resolver *union_of(struct muster_resolver *resolver)
 {
     return MUSTER_CONTAINER_OF(resolver, struct union_resolver, resolver);
 }
 
-static struct muster_mem *mem_of(const struct question *question)
+static struct muster_mem *mem_of(const struct union_question *question)
 {
     return question->resolve->resolver->env->mem;
 }
 
-/* The first member that failed decides. */
-static enum muster_rc first_failure(const struct question *question)
+/* The error of the first member that failed, in their order, however early another one failed: the
+ * same fault gives the same text each time. */
+static enum muster_rc first_failure(const struct union_question *question)
 {
-    struct union_resolver *own = of(question->resolve->resolver);
+    struct union_resolver *own = union_of(question->resolve->resolver);
 
     for (size_t i = 0; i < question->part_count; i++) {
         const struct muster_resolve *part = &question->parts[i];
@@ -57,7 +58,7 @@ static enum muster_rc first_failure(const struct question *question)
     return MUSTER_OK;
 }
 
-static enum muster_rc join_clusters(const struct question *question,
+static enum muster_rc join_clusters(const struct union_question *question,
                                     struct muster_cluster_spec **ret_spec)
 {
     struct muster_cluster_spec *specs[MUSTER_UNION_MEMBERS_MAX];
@@ -68,8 +69,8 @@ static enum muster_rc join_clusters(const struct question *question,
                                     &question->resolve->error);
 }
 
-/* The task is named in full: its address in the joined cluster. */
-static enum muster_rc find_master(const struct question *question)
+/* The address of a task in the joined cluster, for a question that names the task in full. */
+static enum muster_rc find_master(const struct union_question *question)
 {
     struct muster_resolve *resolve = question->resolve;
     const struct muster_task_query *query = &resolve->query;
@@ -87,7 +88,7 @@ static enum muster_rc find_master(const struct question *question)
     return rc;
 }
 
-static enum muster_rc take_answers(struct question *question)
+static enum muster_rc take_answers(struct union_question *question)
 {
     struct muster_resolve *resolve = question->resolve;
     enum muster_rc rc = first_failure(question);
@@ -104,7 +105,7 @@ static enum muster_rc take_answers(struct question *question)
     return MUSTER_OK;
 }
 
-static void finish(struct question *question)
+static void question_finish(struct union_question *question)
 {
     struct muster_resolve *resolve = question->resolve;
     struct muster_mem *mem = mem_of(question);
@@ -121,22 +122,25 @@ static void finish(struct question *question)
 
 static void on_part(struct muster_resolve *part, enum muster_rc rc)
 {
-    struct question *question = part->data;
+    struct union_question *question = part->data;
 
     (void)rc; /* part->rc */
+    MUSTER_ASSERT(question->open_count > 0);
     question->open_count--;
     if (question->open_count == 0)
-        finish(question);
+        question_finish(question);
 }
 
+/* The cluster, and the master of a task named in full, need all members; other questions go to the
+ * first member alone, as in TensorFlow. */
 static void union_start(struct muster_resolver *resolver, struct muster_resolve *resolve)
 {
-    struct union_resolver *own = of(resolver);
+    struct union_resolver *own = union_of(resolver);
     bool is_lookup = resolve->what == MUSTER_RESOLVE_MASTER && resolve->query.task_type != NULL &&
                      resolve->query.has_task_id;
     bool is_for_all = is_lookup || resolve->what == MUSTER_RESOLVE_CLUSTER_SPEC;
     size_t count = is_for_all ? own->member_count : 1;
-    struct question *question = muster_mem_alloc_zero(
+    struct union_question *question = muster_mem_alloc_zero(
         resolver->env->mem, 1, sizeof(*question) + count * sizeof(question->parts[0]));
 
     if (question == NULL) {
@@ -144,7 +148,8 @@ static void union_start(struct muster_resolver *resolver, struct muster_resolve 
         muster_resolve_finish(resolve, MUSTER_RESOURCE_EXHAUSTED);
         return;
     }
-    *question = (struct question){.resolve = resolve, .part_count = count, .open_count = count};
+    *question =
+        (struct union_question){.resolve = resolve, .part_count = count, .open_count = count};
     resolve->impl = question;
     for (size_t i = 0; i < count; i++) {
         struct muster_resolve *part = &question->parts[i];
@@ -152,8 +157,7 @@ static void union_start(struct muster_resolver *resolver, struct muster_resolve 
         part->data = question;
         part->what = is_for_all ? MUSTER_RESOLVE_CLUSTER_SPEC : resolve->what;
         part->query = resolve->query;
-        if (resolve->what ==
-            MUSTER_RESOLVE_MASTER) /* of a task named in part only: the member's own */
+        if (resolve->what == MUSTER_RESOLVE_MASTER) /* named in part only: the member's own task */
             part->query = (struct muster_task_query){.rpc_layer = resolve->query.rpc_layer};
         part->deadline_ns = muster_deadline_inherit(resolver->env->loop, resolve->deadline_ns);
         if (muster_resolve_start(part, own->members[i], on_part) != MUSTER_OK)
@@ -163,7 +167,7 @@ static void union_start(struct muster_resolver *resolver, struct muster_resolve 
 
 static void union_cancel(struct muster_resolver *resolver, struct muster_resolve *resolve)
 {
-    struct question *question = resolve->impl;
+    struct union_question *question = resolve->impl;
 
     (void)resolver;
     for (size_t i = 0; question != NULL && i < question->part_count; i++)
@@ -173,24 +177,24 @@ static void union_cancel(struct muster_resolver *resolver, struct muster_resolve
 static enum muster_rc union_task_type(struct muster_resolver *resolver, char **ret_text,
                                       struct muster_error *ret_error)
 {
-    return muster_resolver_task_type(of(resolver)->members[0], ret_text, ret_error);
+    return muster_resolver_task_type(union_of(resolver)->members[0], ret_text, ret_error);
 }
 
 static enum muster_rc union_task_id(struct muster_resolver *resolver, bool *ret_is_set,
                                     int64_t *ret_id, struct muster_error *ret_error)
 {
-    return muster_resolver_task_id(of(resolver)->members[0], ret_is_set, ret_id, ret_error);
+    return muster_resolver_task_id(union_of(resolver)->members[0], ret_is_set, ret_id, ret_error);
 }
 
 static enum muster_rc union_rpc_layer(struct muster_resolver *resolver, char **ret_text,
                                       struct muster_error *ret_error)
 {
-    return muster_resolver_rpc_layer(of(resolver)->members[0], ret_text, ret_error);
+    return muster_resolver_rpc_layer(union_of(resolver)->members[0], ret_text, ret_error);
 }
 
 static const char *union_source(struct muster_resolver *resolver, enum muster_fact fact)
 {
-    struct union_resolver *own = of(resolver);
+    struct union_resolver *own = union_of(resolver);
     struct muster_name_list sources = {
         .text = own->source, .bytes = sizeof(own->source), .separator = " + "};
 
@@ -209,6 +213,7 @@ static void on_member_closed(struct muster_resolver *member)
 {
     struct union_resolver *own = member->data;
 
+    MUSTER_ASSERT(own->open_count > 0);
     own->open_count--;
     if (own->open_count == 0)
         muster_resolver_stopped(&own->resolver);
@@ -216,7 +221,7 @@ static void on_member_closed(struct muster_resolver *member)
 
 static void union_stop(struct muster_resolver *resolver)
 {
-    struct union_resolver *own = of(resolver);
+    struct union_resolver *own = union_of(resolver);
 
     own->open_count = own->member_count;
     for (size_t i = 0; i < own->member_count; i++) {
@@ -227,7 +232,7 @@ static void union_stop(struct muster_resolver *resolver)
 
 static void union_close(struct muster_resolver *resolver)
 {
-    struct union_resolver *own = of(resolver);
+    struct union_resolver *own = union_of(resolver);
     struct muster_mem *mem = resolver->env->mem;
 
     muster_resolver_fini(resolver);
@@ -253,15 +258,15 @@ static enum muster_rc check_options(const struct muster_union_resolver_options *
 {
     if (options->member_count == 0 || options->member_count > MUSTER_UNION_MEMBERS_MAX)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "a union of %zu resolvers: it takes 1 to %d", options->member_count,
-                                MUSTER_UNION_MEMBERS_MAX);
+                                "a union must have 1 to %d members, got %zu",
+                                MUSTER_UNION_MEMBERS_MAX, options->member_count);
     if (options->common.environment != NULL)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "a union has no environment of its own: set its first member's");
     for (size_t i = 0; i < options->member_count; i++) {
         if (options->members[i] == NULL)
             return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                    "member %zu of the union is no resolver", i + 1);
+                                    "member %zu of the union is NULL instead of a resolver", i + 1);
     }
     return MUSTER_OK;
 }

@@ -1,4 +1,4 @@
-/* Unions by URI: "tf_config:|static:worker=a:1?task_type=worker&task_id=0". */
+/* A union by URI: "tf_config:|static:worker=a:1?task_type=worker&task_id=0". */
 #include <muster/platforms.h>
 
 #include "resolvers/core/uri_options.h"
@@ -13,16 +13,17 @@
 #define PARENS_OPEN   '('
 #define PARENS_CLOSED ')'
 
-struct values {
+struct union_uri_values {
     struct muster_resolver_options common;
 };
 
-static const struct muster_uri_row option_rows[] = {MUSTER_URI_COMMON(struct values, common)};
+static const struct muster_uri_row option_rows[] = {
+    MUSTER_URI_COMMON(struct union_uri_values, common)};
 static const struct muster_uri_table option_table = {"union", option_rows,
                                                      sizeof(option_rows) / sizeof(option_rows[0])};
 
 /* A union's URI under way. */
-struct parsing {
+struct union_parsing {
     struct muster_env *env;
     muster_scheme_open_fn *open_member; /* takes a whole URI; its options are never NULL */
     struct muster_resolver *members[MUSTER_UNION_MEMBERS_MAX];
@@ -31,6 +32,8 @@ struct parsing {
     struct muster_error *error;
 };
 
+/* A member may be a union in parentheses, and each level of them is a level of recursion: bound it.
+ * */
 static enum muster_rc check_nesting(const char *text, struct muster_error *ret_error)
 {
     unsigned depth = 0;
@@ -46,7 +49,7 @@ static enum muster_rc check_nesting(const char *text, struct muster_error *ret_e
     return MUSTER_OK;
 }
 
-/* Whether "name=value" sets something of the union itself. */
+/* Whether "name=value" is an option of the union itself. */
 static bool is_union_option(const char *option, size_t length)
 {
     size_t name_length = 0;
@@ -63,7 +66,8 @@ static bool is_union_option(const char *option, size_t length)
 
 /* The options behind the last member: those of the union itself go to parsing->options, the others
  * to the member. */
-static void share_options(struct parsing *parsing, const char *options, struct muster_text *member)
+static void share_options(struct union_parsing *parsing, const char *options,
+                          struct muster_text *member)
 {
     char separator = '?';
 
@@ -82,11 +86,12 @@ static void share_options(struct parsing *parsing, const char *options, struct m
     }
 }
 
-static enum muster_rc member_open(struct parsing *parsing, const char *uri)
+static enum muster_rc member_open(struct union_parsing *parsing, const char *uri)
 {
     static const struct muster_resolver_options no_options;
     enum muster_rc rc;
 
+    MUSTER_ASSERT(parsing->count < MUSTER_UNION_MEMBERS_MAX);
     if (uri[0] == '\0')
         return muster_error_set(parsing->error, MUSTER_INVALID_ARGUMENT,
                                 "member %zu of the union is empty; a union is written as "
@@ -94,12 +99,12 @@ static enum muster_rc member_open(struct parsing *parsing, const char *uri)
                                 parsing->count + 1);
     rc = parsing->open_member(parsing->env, uri, &no_options, &parsing->members[parsing->count],
                               parsing->error);
-    parsing->count += rc == MUSTER_OK;
+    parsing->count += rc == MUSTER_OK; /* a member that failed gave nothing to discard */
     return rc;
 }
 
 /* "(URI)", of the last member with the options of the union behind it. */
-static enum muster_rc read_enclosed(struct parsing *parsing, char *text, bool is_last)
+static enum muster_rc read_enclosed(struct union_parsing *parsing, char *text, bool is_last)
 {
     char *behind = text + (muster_uri_find(text, "?") - text);
 
@@ -116,7 +121,7 @@ static enum muster_rc read_enclosed(struct parsing *parsing, char *text, bool is
 }
 
 /* A member, NUL-terminated and ours to cut. */
-static enum muster_rc read_member(struct parsing *parsing, char *text, bool is_last)
+static enum muster_rc read_member(struct union_parsing *parsing, char *text, bool is_last)
 {
     struct muster_text uri;
     char *options, *taken = NULL;
@@ -142,7 +147,7 @@ static enum muster_rc read_member(struct parsing *parsing, char *text, bool is_l
     return rc;
 }
 
-static enum muster_rc read_members(struct parsing *parsing, char *text)
+static enum muster_rc read_members(struct union_parsing *parsing, char *text)
 {
     enum muster_rc rc = check_nesting(text, parsing->error);
 
@@ -163,8 +168,8 @@ static enum muster_rc read_members(struct parsing *parsing, char *text)
     return rc;
 }
 
-static enum muster_rc read_options(struct parsing *parsing, struct muster_uri_options *texts,
-                                   struct values *values)
+static enum muster_rc read_options(struct union_parsing *parsing, struct muster_uri_options *texts,
+                                   struct union_uri_values *values)
 {
     char *text = NULL;
     enum muster_rc rc = muster_text_take(&parsing->options, &text, NULL);
@@ -182,8 +187,8 @@ enum muster_rc muster_union_resolver_open_uri(struct muster_env *env, const char
                                               struct muster_resolver **ret_resolver,
                                               struct muster_error *ret_error)
 {
-    struct parsing parsing = {.env = env, .open_member = open_member, .error = ret_error};
-    struct values values = {*options};
+    struct union_parsing parsing = {.env = env, .open_member = open_member, .error = ret_error};
+    struct union_uri_values values = {*options};
     struct muster_uri_options texts = {.mem = env->mem};
     char *copy = muster_mem_strdup(env->mem, rest);
     enum muster_rc rc;

@@ -9,14 +9,14 @@
 #define TOOL            "nvidia-smi"
 #define TOOL_TIMEOUT_NS (20 * MUSTER_NS_PER_S) /* it wakes sleeping cards */
 
-static void learn(struct muster_slurm_gpus *gpus, uint32_t count, const char *source)
+static void record_count(struct muster_slurm_gpus *gpus, uint32_t count, const char *source)
 {
     gpus->is_known = true;
     gpus->count = count;
     gpus->source = source;
 }
 
-/* "0-3": the devices that Slurm gave to the step or the job on this node. */
+/* The devices that Slurm gave to the step, or to the job, on this node: "0-3". */
 static enum muster_rc read_lists(struct muster_slurm_gpus *gpus, struct muster_env *env,
                                  struct muster_error *ret_error)
 {
@@ -33,7 +33,7 @@ static enum muster_rc read_lists(struct muster_slurm_gpus *gpus, struct muster_e
                                     "%s=%.60s: expected devices such as 0,2-3 (or set "
                                     "gpus_per_node)",
                                     names[i], text);
-        learn(gpus, count, names[i]);
+        record_count(gpus, count, names[i]);
     }
     return MUSTER_OK;
 }
@@ -47,7 +47,7 @@ static enum muster_rc read_variables(struct muster_slurm_gpus *gpus, struct must
     int64_t count = 0;
 
     if (cuda != NULL)
-        learn(gpus, muster_cuda_devices_count(cuda), "CUDA_VISIBLE_DEVICES");
+        record_count(gpus, muster_cuda_devices_count(cuda), "CUDA_VISIBLE_DEVICES");
     else
         rc = read_lists(gpus, env, ret_error);
     if (rc != MUSTER_OK || gpus->is_known || on_node == NULL)
@@ -57,7 +57,7 @@ static enum muster_rc read_variables(struct muster_slurm_gpus *gpus, struct must
                                 "SLURM_GPUS_ON_NODE=%.60s: expected a number (or set "
                                 "gpus_per_node)",
                                 on_node);
-    learn(gpus, (uint32_t)count, "SLURM_GPUS_ON_NODE");
+    record_count(gpus, (uint32_t)count, "SLURM_GPUS_ON_NODE");
     return MUSTER_OK;
 }
 
@@ -70,7 +70,7 @@ enum muster_rc muster_slurm_gpus_init(struct muster_slurm_gpus *gpus, struct mus
 
     *gpus = (struct muster_slurm_gpus){.done = done, .mem = env->mem, .source = "not yet known"};
     if (options->has_gpus_per_node) {
-        learn(gpus, options->gpus_per_node, "gpus_per_node");
+        record_count(gpus, options->gpus_per_node, "gpus_per_node");
         return MUSTER_OK;
     }
     rc = read_variables(gpus, env, ret_error);
@@ -78,11 +78,12 @@ enum muster_rc muster_slurm_gpus_init(struct muster_slurm_gpus *gpus, struct mus
         return rc;
     rc = options->count_gpus(options->gpu_data, &count, ret_error);
     if (rc == MUSTER_OK)
-        learn(gpus, count, "counted by the caller");
+        record_count(gpus, count, "counted by the caller");
     return rc;
 }
 
-static enum muster_rc fail(struct muster_slurm_gpus *gpus, enum muster_rc rc, const char *what)
+static enum muster_rc report_tool_failure(struct muster_slurm_gpus *gpus, enum muster_rc rc,
+                                          const char *what)
 {
     return muster_error_set(&gpus->error, rc,
                             TOOL " --list-gpus, asked for the GPUs of this node, %.100s; mend it, "
@@ -102,7 +103,7 @@ static enum muster_rc take_output(struct muster_slurm_gpus *gpus, struct muster_
                                 " --list-gpus ended with status %d ('%.100s'): mend it, or set "
                                 "gpus_per_node",
                                 command->exit_status, output != NULL ? output : "");
-    learn(gpus, muster_gpu_lines_count(output), TOOL);
+    record_count(gpus, muster_gpu_lines_count(output), TOOL);
     return MUSTER_OK;
 }
 
@@ -110,11 +111,13 @@ static void on_ended(struct muster_command *command, enum muster_rc rc)
 {
     struct muster_slurm_gpus *gpus = command->data;
 
+    MUSTER_ASSERT(gpus->is_asking && !gpus->is_known);
     gpus->is_asking = false;
     if (rc == MUSTER_OK)
         rc = take_output(gpus, command);
     else
-        fail(gpus, rc, rc == MUSTER_DEADLINE_EXCEEDED ? "did not end" : muster_rc_text(rc));
+        report_tool_failure(gpus, rc,
+                            rc == MUSTER_DEADLINE_EXCEEDED ? "did not end" : muster_rc_text(rc));
     muster_mem_free(gpus->mem, command->output);
     gpus->done(gpus, rc);
 }
@@ -134,9 +137,9 @@ enum muster_rc muster_slurm_gpus_ask(struct muster_slurm_gpus *gpus, struct must
     MUSTER_LOG(env, DEBUG, "run", "program", TOOL " --list-gpus");
     rc = muster_command_start(&gpus->command, env->host, on_ended);
     if (rc == MUSTER_NOT_FOUND)
-        learn(gpus, 0, "there is no " TOOL);
+        record_count(gpus, 0, "no " TOOL " on this host");
     gpus->is_asking = rc == MUSTER_OK;
-    return rc == MUSTER_OK ? rc : fail(gpus, rc, "cannot be run");
+    return rc == MUSTER_OK ? rc : report_tool_failure(gpus, rc, "cannot be run");
 }
 
 void muster_slurm_gpus_cancel(struct muster_slurm_gpus *gpus)

@@ -21,8 +21,8 @@ struct muster_slurm_gpus {
     struct muster_command command;
 };
 
-/** What options and variables say; else is_known stays false until asked. Errors: INVALID_ARGUMENT
- * (a variable is malformed), and those of options->count_gpus. */
+/** Take the count from options or variables; else is_known stays false until asked. Errors:
+ * INVALID_ARGUMENT (a variable is malformed), and those of options->count_gpus. */
 MUSTER_MUST_CHECK enum muster_rc muster_slurm_gpus_init(
     struct muster_slurm_gpus *gpus, struct muster_env *env,
     const struct muster_slurm_resolver_options *options, muster_slurm_gpus_fn *done,

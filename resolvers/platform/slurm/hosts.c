@@ -17,7 +17,7 @@
 #define SEPARATORS     "," BLANKS
 
 /* "08-10" or "7". */
-struct range {
+struct host_range {
     uint64_t first, last;
     int width;
 };
@@ -35,7 +35,7 @@ static bool read_number(const char **at, uint64_t *ret_value, int *ret_digits)
 }
 
 /* *at is behind '[' or ','; afterwards behind the range. */
-static bool read_range(const char **at, struct range *ret_range)
+static bool read_range(const char **at, struct host_range *ret_range)
 {
     int digits;
 
@@ -54,7 +54,7 @@ static bool read_range(const char **at, struct range *ret_range)
  * behind '[' to behind ']'. */
 static bool measure_group(const char **at, uint64_t *ret_count)
 {
-    struct range range;
+    struct host_range range;
 
     *ret_count = 0;
     do {
@@ -128,7 +128,7 @@ static enum muster_rc add_name(struct muster_slurm_hosts *hosts, const char *nam
 }
 
 /* The element under way; the name grows from the left. */
-struct expansion {
+struct host_expansion {
     struct muster_slurm_hosts *hosts;
     struct muster_error *error;
     char name[NAME_BYTES_MAX + 1];
@@ -136,10 +136,11 @@ struct expansion {
 
 /* `at` points into an element that was measured, `length` characters of the name stand. Goes down
  * once per bracket group. */
-static enum muster_rc expand(struct expansion *expansion, const char *at, size_t length)
+static enum muster_rc expand_element(struct host_expansion *expansion, const char *at,
+                                     size_t length)
 {
     enum muster_rc rc = MUSTER_OK;
-    struct range range;
+    struct host_range range;
 
     for (; *at != '[' && *at != '\0' && strchr(SEPARATORS, *at) == NULL; at++) {
         if (length == NAME_BYTES_MAX)
@@ -162,7 +163,7 @@ static enum muster_rc expand(struct expansion *expansion, const char *at, size_t
             if ((size_t)added >= room)
                 return muster_error_set(expansion->error, MUSTER_INVALID_ARGUMENT,
                                         "a host name above %d characters", NAME_BYTES_MAX);
-            rc = expand(expansion, end, length + (size_t)added);
+            rc = expand_element(expansion, end, length + (size_t)added);
         }
     } while (*at == ',' && rc == MUSTER_OK);
     return rc;
@@ -181,7 +182,7 @@ static const char *skip_separator(const char *at)
 static enum muster_rc parse_list(struct muster_slurm_hosts *hosts, const char *text,
                                  struct muster_error *ret_error)
 {
-    struct expansion expansion = {.hosts = hosts, .error = ret_error};
+    struct host_expansion expansion = {.hosts = hosts, .error = ret_error};
     const char *at = text + strspn(text, BLANKS);
     enum muster_rc rc = MUSTER_OK;
 
@@ -197,7 +198,7 @@ static enum muster_rc parse_list(struct muster_slurm_hosts *hosts, const char *t
                                     "the host list '%.80s' has more than %d hosts", text,
                                     MUSTER_SLURM_HOSTS_MAX);
         if (rc == MUSTER_OK && count > 0)
-            rc = expand(&expansion, element, 0);
+            rc = expand_element(&expansion, element, 0);
         at = skip_separator(at);
     }
     return rc;

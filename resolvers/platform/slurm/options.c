@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-static size_t measure(const struct muster_slurm_resolver_options *given, bool *ret_has_names)
+static size_t measure_texts(const struct muster_slurm_resolver_options *given, bool *ret_has_names)
 {
     size_t bytes = 1;
 
@@ -52,7 +52,7 @@ enum muster_rc muster_slurm_options_init(struct muster_slurm_options *options,
 {
     struct muster_slurm_options copy = {.mem = mem};
     bool has_names;
-    size_t bytes = measure(given, &has_names);
+    size_t bytes = measure_texts(given, &has_names);
 
     if (!has_names)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,

@@ -103,7 +103,7 @@ static void *sort_copy(struct muster_mem *mem, const void *array, size_t count, 
 }
 
 /* The walk over all tasks in order. */
-struct walk {
+struct slurm_walk {
     const struct muster_slurm_step *step;
     const struct muster_slurm_node *nodes; /* sorted */
     const struct muster_slurm_job *jobs;   /* sorted */
@@ -114,9 +114,9 @@ struct walk {
     int64_t own_id;
 };
 
-/* By node and local id where they are found, else by rank: Slurm may deal ranks in another order
- * than nodes sorted by name. */
-static uint64_t find_own(const struct walk *walk)
+/* The own place, by node name and local id if they are known, else by rank: Slurm may deal ranks in
+ * another order than that of nodes sorted by name. */
+static uint64_t find_own(const struct slurm_walk *walk)
 {
     const struct muster_slurm_step *step = walk->step;
     uint64_t flat = 0;
@@ -132,7 +132,7 @@ static uint64_t find_own(const struct walk *walk)
     return (uint64_t)step->rank;
 }
 
-static size_t measure_texts(const struct walk *walk)
+static size_t measure_texts(const struct slurm_walk *walk)
 {
     size_t bytes = 1;
 
@@ -142,7 +142,7 @@ static size_t measure_texts(const struct walk *walk)
 }
 
 /* Begin jobs until one has room for the next task; `job_left` tasks are missing in the last. */
-static void begin_jobs(struct walk *walk, size_t *next_job, uint32_t *job_left)
+static void begin_jobs(struct slurm_walk *walk, size_t *next_job, uint32_t *job_left)
 {
     while (*job_left == 0 && *next_job < walk->step->job_count) {
         muster_cluster_spec_builder_add_job(&walk->builder, walk->jobs[*next_job].name);
@@ -151,7 +151,7 @@ static void begin_jobs(struct walk *walk, size_t *next_job, uint32_t *job_left)
     }
 }
 
-static void add_tasks(struct walk *walk)
+static void add_tasks(struct slurm_walk *walk)
 {
     uint64_t own = find_own(walk);
     uint64_t flat = 0;
@@ -164,6 +164,7 @@ static void add_tasks(struct walk *walk)
             int32_t index;
 
             begin_jobs(walk, &next_job, &job_left);
+            MUSTER_ASSERT(job_left > 0); /* muster_slurm_step_check: jobs ask for as many tasks */
             index = (int32_t)(walk->jobs[next_job - 1].task_count - job_left);
             muster_cluster_spec_builder_add_task(&walk->builder, index, text);
             text += sprintf(text, "%s:%u", walk->nodes[i].host, walk->step->port_base + offset) + 1;
@@ -196,7 +197,7 @@ static enum muster_rc format_gpus(struct muster_mem *mem, uint32_t offset, uint3
     return MUSTER_OK;
 }
 
-static enum muster_rc make_plan(struct walk *walk, struct muster_mem *mem,
+static enum muster_rc make_plan(struct slurm_walk *walk, struct muster_mem *mem,
                                 struct muster_slurm_plan *ret_plan)
 {
     struct muster_slurm_plan plan = {.gpus_per_task = gpus_per_task(walk->step)};
@@ -217,7 +218,7 @@ static enum muster_rc make_plan(struct walk *walk, struct muster_mem *mem,
     return MUSTER_OK;
 }
 
-static enum muster_rc check_names(const struct walk *walk, struct muster_error *ret_error)
+static enum muster_rc check_names(const struct slurm_walk *walk, struct muster_error *ret_error)
 {
     for (size_t i = 1; i < walk->step->node_count; i++) {
         if (strcmp(walk->nodes[i - 1].host, walk->nodes[i].host) == 0)
@@ -240,7 +241,7 @@ enum muster_rc muster_slurm_plan_init(struct muster_slurm_plan *plan, struct mus
     void *nodes =
         sort_copy(mem, step->nodes, step->node_count, sizeof(step->nodes[0]), compare_nodes);
     void *jobs = sort_copy(mem, step->jobs, step->job_count, sizeof(step->jobs[0]), compare_jobs);
-    struct walk walk = {.step = step, .nodes = nodes, .jobs = jobs};
+    struct slurm_walk walk = {.step = step, .nodes = nodes, .jobs = jobs};
     enum muster_rc rc = muster_slurm_step_check(step, ret_error);
 
     muster_cluster_spec_builder_init(&walk.builder, mem, false);

@@ -1,11 +1,11 @@
-/* Who of a Slurm step sits where: nodes, jobs and GPUs as a cluster and a task. Pure. */
+/* Tasks of a Slurm step placed on nodes, jobs and GPUs: a cluster and the own task. Pure. */
 #ifndef MUSTER_RESOLVERS_SLURM_PLAN_H
 #define MUSTER_RESOLVERS_SLURM_PLAN_H
 
 #include <muster/cluster_spec.h>
 #include <muster/platforms.h>
 
-/** What is known of the step. All is borrowed. */
+/** Facts of the step. All is borrowed. */
 struct muster_slurm_step {
     const struct muster_slurm_node *nodes; /* in any order, each host once */
     size_t node_count;

@@ -20,20 +20,20 @@ struct slurm_resolver {
     bool is_stopping;
 };
 
-/* Jobs and nodes as the variables say, where the caller did not. */
+/* Jobs and nodes from variables, where the caller gives none. */
 struct step_texts {
     struct muster_slurm_job whole; /* one job of all tasks */
     struct muster_slurm_hosts hosts;
     struct muster_slurm_node *nodes;
 };
 
-static struct slurm_resolver *of(struct muster_resolver *resolver)
+static struct slurm_resolver *slurm_of(struct muster_resolver *resolver)
 {
     return MUSTER_CONTAINER_OF(resolver, struct slurm_resolver, resolver);
 }
 
-static enum muster_rc variable(struct slurm_resolver *own, const char *name, const char **ret_text,
-                               struct muster_error *ret_error)
+static enum muster_rc read_variable(struct slurm_resolver *own, const char *name,
+                                    const char **ret_text, struct muster_error *ret_error)
 {
     *ret_text = muster_vars_get(own->resolver.env->vars, name);
     if (*ret_text != NULL)
@@ -44,11 +44,11 @@ static enum muster_rc variable(struct slurm_resolver *own, const char *name, con
                             name);
 }
 
-static enum muster_rc number_variable(struct slurm_resolver *own, const char *name,
-                                      int64_t *ret_value, struct muster_error *ret_error)
+static enum muster_rc read_number_variable(struct slurm_resolver *own, const char *name,
+                                           int64_t *ret_value, struct muster_error *ret_error)
 {
     const char *text = NULL;
-    enum muster_rc rc = variable(own, name, &text, ret_error);
+    enum muster_rc rc = read_variable(own, name, &text, ret_error);
 
     if (rc != MUSTER_OK)
         return rc;
@@ -58,7 +58,7 @@ static enum muster_rc number_variable(struct slurm_resolver *own, const char *na
     return MUSTER_OK;
 }
 
-static enum muster_rc under_name(const char *name, enum muster_rc rc,
+static enum muster_rc name_cause(const char *name, enum muster_rc rc,
                                  const struct muster_error *cause, struct muster_error *ret_error)
 {
     return rc == MUSTER_OK ? rc : muster_error_set(ret_error, rc, "%s: %s", name, cause->text);
@@ -70,12 +70,12 @@ static enum muster_rc read_counts(struct slurm_resolver *own, uint32_t **ret_cou
     static const char name[] = "SLURM_STEP_TASKS_PER_NODE";
     const char *text = NULL;
     struct muster_error cause = {0};
-    enum muster_rc rc = variable(own, name, &text, ret_error);
+    enum muster_rc rc = read_variable(own, name, &text, ret_error);
 
     if (rc != MUSTER_OK)
         return rc;
     rc = muster_slurm_counts_parse(own->resolver.env->mem, text, ret_counts, ret_count, &cause);
-    return under_name(name, rc, &cause, ret_error);
+    return name_cause(name, rc, &cause, ret_error);
 }
 
 /* How many tasks each host has. */
@@ -121,11 +121,11 @@ static enum muster_rc read_nodes(struct slurm_resolver *own, struct step_texts *
     step->node_count = own->options.values.node_count;
     if (step->node_count > 0)
         return MUSTER_OK;
-    rc = variable(own, name, &text, ret_error);
+    rc = read_variable(own, name, &text, ret_error);
     if (rc != MUSTER_OK)
         return rc;
     rc = muster_slurm_hosts_parse(&texts->hosts, own->resolver.env->mem, text, &cause);
-    rc = under_name(name, rc, &cause, ret_error);
+    rc = name_cause(name, rc, &cause, ret_error);
     if (rc == MUSTER_OK)
         rc = count_tasks(own, texts, ret_error);
     step->nodes = texts->nodes;
@@ -143,7 +143,7 @@ static enum muster_rc read_jobs(struct slurm_resolver *own, struct step_texts *t
     step->job_count = own->options.values.job_count;
     if (step->job_count > 0)
         return MUSTER_OK;
-    rc = number_variable(own, "SLURM_STEP_NUM_TASKS", &count, ret_error);
+    rc = read_number_variable(own, "SLURM_STEP_NUM_TASKS", &count, ret_error);
     texts->whole = (struct muster_slurm_job){.name = "worker", .task_count = (uint32_t)count};
     step->jobs = &texts->whole;
     step->job_count = 1;
@@ -175,7 +175,7 @@ static enum muster_rc read_step(struct slurm_resolver *own, struct step_texts *t
     if (local_id != NULL && !muster_integer_parse(local_id, &step->local_id))
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "SLURM_LOCALID=%.60s: expected a whole number", local_id);
-    rc = number_variable(own, "SLURM_PROCID", &step->rank, ret_error);
+    rc = read_number_variable(own, "SLURM_PROCID", &step->rank, ret_error);
     if (rc == MUSTER_OK)
         rc = read_jobs(own, texts, step, ret_error);
     if (rc == MUSTER_OK)
@@ -183,7 +183,7 @@ static enum muster_rc read_step(struct slurm_resolver *own, struct step_texts *t
     return rc;
 }
 
-/* The own task is known from now on; what was set before is replaced. */
+/* Keep the own task that the plan found; it replaces an override, as in TensorFlow. */
 static enum muster_rc keep_task(struct slurm_resolver *own, struct muster_slurm_plan *plan,
                                 struct muster_error *ret_error)
 {
@@ -288,7 +288,7 @@ static enum muster_rc count_accelerators(struct slurm_resolver *own, struct must
     return rc;
 }
 
-static void answer(struct slurm_resolver *own, struct muster_resolve *resolve)
+static void slurm_answer(struct slurm_resolver *own, struct muster_resolve *resolve)
 {
     enum muster_rc rc = MUSTER_OK;
 
@@ -307,19 +307,17 @@ static void answer(struct slurm_resolver *own, struct muster_resolve *resolve)
     muster_resolve_finish(resolve, rc);
 }
 
-/* The tool has ended: all that waited for it are answered. */
+/* The tool has ended: answer all questions that waited for it. Finishing one only posts a task, so
+ * the list does not change under this loop. */
 static void on_gpus(struct muster_slurm_gpus *gpus, enum muster_rc rc)
 {
     struct slurm_resolver *own = MUSTER_CONTAINER_OF(gpus, struct slurm_resolver, gpus);
-    struct muster_list *pending = &own->resolver.pending;
 
-    for (struct muster_list *node = pending->next; node != pending; node = node->next) {
-        struct muster_resolve *resolve = MUSTER_CONTAINER_OF(node, struct muster_resolve, node);
-
+    MUSTER_LIST_EACH (&own->resolver.pending, resolve, struct muster_resolve, node) {
         if (resolve->impl != own)
             continue;
         if (rc == MUSTER_OK) {
-            answer(own, resolve);
+            slurm_answer(own, resolve);
         } else {
             resolve->impl = NULL;
             resolve->error = gpus->error;
@@ -332,12 +330,12 @@ static void on_gpus(struct muster_slurm_gpus *gpus, enum muster_rc rc)
 
 static void slurm_start(struct muster_resolver *resolver, struct muster_resolve *resolve)
 {
-    struct slurm_resolver *own = of(resolver);
+    struct slurm_resolver *own = slurm_of(resolver);
     bool is_local = resolve->what == MUSTER_RESOLVE_MASTER && !has_task(resolve);
     enum muster_rc rc;
 
     if (own->gpus.is_known || is_local) {
-        answer(own, resolve);
+        slurm_answer(own, resolve);
         return;
     }
     resolve->impl = own;
@@ -345,7 +343,7 @@ static void slurm_start(struct muster_resolver *resolver, struct muster_resolve 
     if (rc == MUSTER_OK)
         return;
     if (own->gpus.is_known) { /* there is no such tool, so there are no GPUs */
-        answer(own, resolve);
+        slurm_answer(own, resolve);
         return;
     }
     resolve->impl = NULL;
@@ -364,7 +362,7 @@ static void slurm_cancel(struct muster_resolver *resolver, struct muster_resolve
 
 static const char *slurm_source(struct muster_resolver *resolver, enum muster_fact fact)
 {
-    const struct muster_slurm_resolver_options *options = &of(resolver)->options.values;
+    const struct muster_slurm_resolver_options *options = &slurm_of(resolver)->options.values;
 
     switch (fact) {
     case MUSTER_FACT_CLUSTER_SPEC:
@@ -380,7 +378,7 @@ static const char *slurm_source(struct muster_resolver *resolver, enum muster_fa
                    ? "SLURMD_NODENAME, SLURM_LOCALID, SLURM_PROCID"
                    : "SLURM_PROCID";
     case MUSTER_FACT_NUM_ACCELERATORS:
-        return of(resolver)->gpus.source;
+        return slurm_of(resolver)->gpus.source;
     case MUSTER_FACT_RPC_LAYER:
     case MUSTER_FACT_WORLD_SIZE:
         break;
@@ -390,7 +388,7 @@ static const char *slurm_source(struct muster_resolver *resolver, enum muster_fa
 
 static void slurm_stop(struct muster_resolver *resolver)
 {
-    struct slurm_resolver *own = of(resolver);
+    struct slurm_resolver *own = slurm_of(resolver);
 
     own->is_stopping = true;
     if (own->gpus.is_asking)
@@ -401,7 +399,7 @@ static void slurm_stop(struct muster_resolver *resolver)
 
 static void slurm_close(struct muster_resolver *resolver)
 {
-    struct slurm_resolver *own = of(resolver);
+    struct slurm_resolver *own = slurm_of(resolver);
     struct muster_mem *mem = resolver->env->mem;
 
     muster_resolver_fini(resolver);
@@ -420,7 +418,7 @@ static const struct muster_resolver_ops slurm_ops = {
     .default_rpc_layer = "grpc",
 };
 
-/* What is wrong already now is told now, as TensorFlow does. */
+/* Check the step when the resolver opens, as TensorFlow does, not with the first question. */
 static enum muster_rc check_step(struct slurm_resolver *own, struct muster_error *ret_error)
 {
     struct muster_slurm_step step;
@@ -470,5 +468,5 @@ const char *muster_slurm_resolver_visible_devices(const struct muster_resolver *
 {
     if (resolver->ops != &slurm_ops)
         return NULL;
-    return of((struct muster_resolver *)(uintptr_t)resolver)->visible_devices;
+    return slurm_of((struct muster_resolver *)(uintptr_t)resolver)->visible_devices;
 }

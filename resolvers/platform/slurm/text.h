@@ -1,4 +1,4 @@
-/* What Slurm writes into variables, and what GPU tools print. Pure functions of text. */
+/* Variables of Slurm and output of GPU tools, parsed. Pure. */
 #ifndef MUSTER_RESOLVERS_SLURM_TEXT_H
 #define MUSTER_RESOLVERS_SLURM_TEXT_H
 

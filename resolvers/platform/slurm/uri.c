@@ -8,7 +8,7 @@
 
 #define PAIRS_MAX 4096
 
-struct uri_values {
+struct slurm_uri_values {
     struct muster_resolver_options common;
     const char *jobs;
     const char *tasks_per_node;
@@ -18,15 +18,15 @@ struct uri_values {
 };
 
 static const struct muster_uri_row rows[] = {
-    {"jobs", MUSTER_URI_TEXT, offsetof(struct uri_values, jobs), 0, 0},
-    {"port_base", MUSTER_URI_NUMBER, offsetof(struct uri_values, port_base), 1, UINT16_MAX},
-    {"gpus_per_node", MUSTER_URI_NUMBER, offsetof(struct uri_values, gpus_per_node), 0,
+    {"jobs", MUSTER_URI_TEXT, offsetof(struct slurm_uri_values, jobs), 0, 0},
+    {"port_base", MUSTER_URI_NUMBER, offsetof(struct slurm_uri_values, port_base), 1, UINT16_MAX},
+    {"gpus_per_node", MUSTER_URI_NUMBER, offsetof(struct slurm_uri_values, gpus_per_node), 0,
      MUSTER_SLURM_NODE_GPUS_MAX},
-    {"gpus_per_task", MUSTER_URI_NUMBER, offsetof(struct uri_values, gpus_per_task), 0,
+    {"gpus_per_task", MUSTER_URI_NUMBER, offsetof(struct slurm_uri_values, gpus_per_task), 0,
      MUSTER_SLURM_NODE_GPUS_MAX},
-    {"tasks_per_node", MUSTER_URI_TEXT, offsetof(struct uri_values, tasks_per_node), 0, 0},
-    {"rpc_layer", MUSTER_URI_TEXT, offsetof(struct uri_values, common.rpc_layer), 0, 0},
-    {"environment", MUSTER_URI_TEXT, offsetof(struct uri_values, common.environment), 0, 0},
+    {"tasks_per_node", MUSTER_URI_TEXT, offsetof(struct slurm_uri_values, tasks_per_node), 0, 0},
+    {"rpc_layer", MUSTER_URI_TEXT, offsetof(struct slurm_uri_values, common.rpc_layer), 0, 0},
+    {"environment", MUSTER_URI_TEXT, offsetof(struct slurm_uri_values, common.environment), 0, 0},
 };
 static const struct muster_uri_table table = {"slurm", rows, sizeof(rows) / sizeof(rows[0])};
 
@@ -53,14 +53,14 @@ static enum muster_rc read_pairs(struct muster_slurm_job *pairs, size_t *ret_cou
     return MUSTER_OK;
 }
 
-/* What the texts of jobs and nodes become. */
-struct pairs {
+/* Jobs and nodes parsed from their texts. */
+struct slurm_pairs {
     struct muster_slurm_job jobs[PAIRS_MAX];
     struct muster_slurm_job nodes[PAIRS_MAX];
     struct muster_slurm_node named_nodes[PAIRS_MAX];
 };
 
-static enum muster_rc read_lists(const struct uri_values *values, struct pairs *pairs,
+static enum muster_rc read_lists(const struct slurm_uri_values *values, struct slurm_pairs *pairs,
                                  struct muster_slurm_resolver_options *options,
                                  struct muster_error *ret_error)
 {
@@ -93,11 +93,11 @@ enum muster_rc muster_slurm_resolver_open_uri(struct muster_env *env, const char
                                               struct muster_resolver **ret_resolver,
                                               struct muster_error *ret_error)
 {
-    struct uri_values values = {
+    struct slurm_uri_values values = {
         .common = *options, .port_base = 0, .gpus_per_node = -1, .gpus_per_task = -1};
     struct muster_uri_options texts = {.mem = env->mem};
     struct muster_slurm_resolver_options own = {.port_base = 0};
-    struct pairs *pairs = muster_mem_alloc_zero(env->mem, 1, sizeof(*pairs));
+    struct slurm_pairs *pairs = muster_mem_alloc_zero(env->mem, 1, sizeof(*pairs));
     enum muster_rc rc = muster_uri_options_parse(&texts, rest, &table, &values, ret_error);
 
     if (pairs == NULL && rc == MUSTER_OK)

@@ -18,7 +18,7 @@ static void client_free(struct muster_tpu_client *client)
     muster_mem_free(mem, client);
 }
 
-static void end(struct muster_tpu_client *client)
+static void client_end(struct muster_tpu_client *client)
 {
     if (client->closed != NULL)
         client->closed(client);
@@ -27,15 +27,16 @@ static void end(struct muster_tpu_client *client)
 
 static void on_credentials_closed(struct muster_credentials *credentials)
 {
-    end(muster_credentials_data(credentials));
+    client_end(muster_credentials_data(credentials));
 }
 
+/* Queries and waits have ended; credentials may still close. */
 static void on_close(struct muster_task *task)
 {
     struct muster_tpu_client *client = task->data;
 
     if (client->credentials == NULL) {
-        end(client);
+        client_end(client);
         return;
     }
     muster_credentials_set_data(client->credentials, client);

@@ -1,4 +1,4 @@
-/* What the files of the TPU client share. */
+/* The TPU client and the steps of its queries. */
 #ifndef MUSTER_RESOLVERS_TPU_CLIENT_H
 #define MUSTER_RESOLVERS_TPU_CLIENT_H
 
@@ -51,14 +51,14 @@ struct muster_tpu_work {
     struct muster_task task;
 };
 
-/** A query or a wait has left its list: a closing client may end. */
+/** Called after a query or a wait has left its list: the last one lets a closing client end. */
 void muster_tpu_client_check_closed(struct muster_tpu_client *client);
 
 /** A step has ended. query->error is set for a failure. */
 typedef void muster_tpu_work_fn(struct muster_tpu_work *work, enum muster_rc rc);
 
-/** Ask the version service of the workers: the first one for its version, or all of them to take one.
- * Errors: RESOURCE_EXHAUSTED, and done never comes. */
+/** Ask the version service of the workers: the first one for its version, or all of them to take
+ * one. Errors: RESOURCE_EXHAUSTED, and done never comes. */
 MUSTER_MUST_CHECK enum muster_rc muster_tpu_workers_start(struct muster_tpu_work *work,
                                                           muster_tpu_work_fn *done);
 void muster_tpu_workers_cancel(struct muster_tpu_work *work);

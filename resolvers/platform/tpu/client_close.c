@@ -3,13 +3,12 @@
 
 void muster_tpu_client_close(struct muster_tpu_client *client, muster_tpu_client_close_fn *closed)
 {
-    struct muster_list *node;
-
+    MUSTER_ASSERT(!client->is_closed);
     client->is_closed = true;
     client->closed = closed;
-    for (node = client->queries.next; node != &client->queries; node = node->next)
-        muster_tpu_query_cancel(MUSTER_CONTAINER_OF(node, struct muster_tpu_query, node_in_client));
-    for (node = client->waits.next; node != &client->waits; node = node->next)
-        muster_tpu_wait_cancel(MUSTER_CONTAINER_OF(node, struct muster_tpu_wait, node));
+    MUSTER_LIST_EACH (&client->queries, query, struct muster_tpu_query, node_in_client)
+        muster_tpu_query_cancel(query);
+    MUSTER_LIST_EACH (&client->waits, wait, struct muster_tpu_wait, node)
+        muster_tpu_wait_cancel(wait);
     muster_tpu_client_check_closed(client);
 }

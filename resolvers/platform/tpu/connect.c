@@ -1,7 +1,5 @@
-/* Connecting to a TPU: the cluster, then the devices of all its workers, then the count. */
+/* Connect to a TPU: find the cluster, list the devices of all workers, count the cores. */
 #include <muster/tpu.h>
-
-#include <assert.h>
 
 #include "resolvers/platform/tpu/worker_status.h"
 
@@ -26,7 +24,8 @@ struct connecting {
     bool is_cancelled;
 };
 
-static void move(struct connecting *connecting, enum connect_state to)
+/* Every change of state goes through here, so that the table holds. */
+static void connecting_move(struct connecting *connecting, enum connect_state to)
 {
     static const unsigned allowed[] = {
         [CONNECT_RESOLVING] = 1u << CONNECT_ASKING | 1u << CONNECT_CLOSING | 1u << CONNECT_DONE,
@@ -35,44 +34,43 @@ static void move(struct connecting *connecting, enum connect_state to)
         [CONNECT_DONE] = 0,
     };
 
-    assert((allowed[connecting->state] & 1u << to) != 0);
-    (void)allowed;
+    MUSTER_ASSERT((allowed[connecting->state] & 1u << to) != 0);
     connecting->state = to;
 }
 
 /* The end. */
 
-static void finish(struct connecting *connecting)
+static void connecting_finish(struct connecting *connecting)
 {
     struct muster_tpu_connect *connect = connecting->connect;
     muster_tpu_connect_fn *done = connecting->done;
     enum muster_rc rc = connecting->rc;
 
-    move(connecting, CONNECT_DONE);
+    connecting_move(connecting, CONNECT_DONE);
     connect->impl = NULL;
     muster_mem_free(connecting->env->mem, connecting);
     done(connect, rc);
 }
 
-static void succeed(struct connecting *connecting)
+static void connecting_succeed(struct connecting *connecting)
 {
     connecting->resolver->data = NULL;
     connecting->connect->resolver = connecting->resolver;
     connecting->connect->cluster_spec = connecting->cluster_spec;
-    finish(connecting);
+    connecting_finish(connecting);
 }
 
 static void on_resolver_closed(struct muster_resolver *resolver)
 {
-    finish(resolver->data);
+    connecting_finish(resolver->data);
 }
 
-static void fail(struct connecting *connecting, enum muster_rc rc)
+static void connecting_fail(struct connecting *connecting, enum muster_rc rc)
 {
     connecting->rc = rc;
     connecting->connect->error.rc = rc;
     muster_cluster_spec_unref(connecting->cluster_spec);
-    move(connecting, CONNECT_CLOSING);
+    connecting_move(connecting, CONNECT_CLOSING);
     muster_resolver_close(connecting->resolver, on_resolver_closed);
 }
 
@@ -102,12 +100,12 @@ static enum muster_rc count_cores(struct connecting *connecting, const char *con
     return MUSTER_OK;
 }
 
-static void end(struct connecting *connecting, enum muster_rc rc)
+static void connecting_end(struct connecting *connecting, enum muster_rc rc)
 {
     if (rc == MUSTER_OK)
-        succeed(connecting);
+        connecting_succeed(connecting);
     else
-        fail(connecting, rc);
+        connecting_fail(connecting, rc);
 }
 
 /* The workers. */
@@ -121,10 +119,10 @@ static void on_status(struct muster_worker_status *status, enum muster_rc rc)
     else
         rc = count_cores(connecting, (const char *const *)status->devices, status->device_count);
     muster_worker_status_fini(status);
-    end(connecting, rc);
+    connecting_end(connecting, rc);
 }
 
-static void ask_workers(struct connecting *connecting)
+static void query_workers(struct connecting *connecting)
 {
     const char *job = muster_tpu_resolver_job_name(connecting->resolver);
     const char **addresses = NULL;
@@ -144,9 +142,9 @@ static void ask_workers(struct connecting *connecting)
         muster_mem_free(connecting->env->mem, addresses);
     }
     if (rc != MUSTER_OK)
-        fail(connecting, rc);
+        connecting_fail(connecting, rc);
     else
-        move(connecting, CONNECT_ASKING);
+        connecting_move(connecting, CONNECT_ASKING);
 }
 
 /* The cluster. */
@@ -160,22 +158,22 @@ static void on_cluster(struct muster_resolve *resolve, enum muster_rc rc)
 
     if (rc != MUSTER_OK) {
         connecting->connect->error = resolve->error;
-        fail(connecting, rc);
+        connecting_fail(connecting, rc);
         return;
     }
     connecting->cluster_spec = resolve->cluster_spec;
     if (connecting->is_cancelled) { /* the cluster was known already */
-        fail(connecting,
-             muster_error_set(&connecting->connect->error, MUSTER_CANCELLED, "cancelled"));
+        connecting_fail(connecting, muster_error_set(&connecting->connect->error, MUSTER_CANCELLED,
+                                                     "cancelled"));
         return;
     }
     if (resolver->list_devices != NULL)
         resolver->list_devices(resolver->list_devices_data, &names, &count);
     else if (!muster_tpu_client_is_local(muster_tpu_resolver_client(resolver))) {
-        ask_workers(connecting);
+        query_workers(connecting);
         return;
     }
-    end(connecting, count_cores(connecting, names, count));
+    connecting_end(connecting, count_cores(connecting, names, count));
 }
 
 static enum muster_rc connecting_start(struct connecting *connecting,

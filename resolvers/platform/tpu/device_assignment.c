@@ -10,7 +10,7 @@
 #define CORE (MUSTER_TPU_MESH_RANK - 1) /* the dimension of the cores of one chip */
 
 /* One build: what was asked for, checked, and what follows from it. */
-struct layout {
+struct device_layout {
     const struct muster_tpu_topology *topology;
     struct muster_tpu_coordinates shape;  /* cores of a replica */
     struct muster_tpu_coordinates stride; /* between them */
@@ -21,7 +21,7 @@ struct layout {
     struct muster_tpu_coordinates *cores;
 };
 
-static uint64_t product(const struct muster_tpu_coordinates *shape)
+static uint64_t count_cells(const struct muster_tpu_coordinates *shape)
 {
     uint64_t result = 1;
 
@@ -97,7 +97,7 @@ static void ones_for_zeros(struct muster_tpu_coordinates *shape)
         *shape = (struct muster_tpu_coordinates){{1, 1, 1, 1}};
 }
 
-static enum muster_rc check_shape(struct layout *layout, struct muster_error *ret_error)
+static enum muster_rc check_shape(struct device_layout *layout, struct muster_error *ret_error)
 {
     for (size_t i = 0; i < RANK; i++) {
         int32_t shape = layout->shape.at[i], stride = layout->stride.at[i];
@@ -117,17 +117,17 @@ static enum muster_rc check_shape(struct layout *layout, struct muster_error *re
                                     shape, stride, mesh, i);
         layout->room.at[i] = mesh / (shape * stride) * stride;
     }
-    layout->num_cores = (uint32_t)product(&layout->shape);
+    layout->num_cores = (uint32_t)count_cells(&layout->shape);
     return MUSTER_OK;
 }
 
-static enum muster_rc check_room(const struct layout *layout, struct muster_error *ret_error)
+static enum muster_rc check_room(const struct device_layout *layout, struct muster_error *ret_error)
 {
     const struct muster_tpu_topology *topology = layout->topology;
-    uint64_t room = product(&layout->room);
+    uint64_t room = count_cells(&layout->room);
     uint64_t devices = (uint64_t)topology->num_tasks * topology->num_tpu_devices_per_task;
 
-    if (topology->missing_device_count > 0 && product(&layout->stride) != 1)
+    if (topology->missing_device_count > 0 && count_cells(&layout->stride) != 1)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "%" PRIu32 " TPU devices are missing in the mesh: "
                                 "computation_stride must be 1 there",
@@ -157,7 +157,7 @@ static int32_t ceil_root(uint32_t value, unsigned exponent)
 
 /* Choose how many replicas lie along each dimension: near a cube, the dimension with the least room
  * first, among equals the cores of one chip first, then x, y, z. */
-static void choose_blocks(struct layout *layout)
+static void choose_blocks(struct device_layout *layout)
 {
     static const size_t by_preference[RANK] = {CORE, 0, 1, 2};
     bool is_chosen[RANK] = {false};
@@ -182,14 +182,14 @@ static void choose_blocks(struct layout *layout)
     }
 }
 
-static bool is_ring_possible(const struct layout *layout)
+static bool is_ring_possible(const struct device_layout *layout)
 {
     return layout->shape.at[CORE] == layout->topology->mesh_shape.at[CORE] &&
-           product(&layout->stride) == 1 && layout->num_replicas == product(&layout->room);
+           count_cells(&layout->stride) == 1 && layout->num_replicas == count_cells(&layout->room);
 }
 
 /* Devices of a mesh with gaps, in task order. */
-static void fill_in_task_order(struct layout *layout)
+static void fill_in_task_order(struct device_layout *layout)
 {
     size_t count = (size_t)layout->num_replicas * layout->num_cores;
 
@@ -197,7 +197,7 @@ static void fill_in_task_order(struct layout *layout)
 }
 
 /* Rings of replicas, and within each replica a ring of chips. */
-static void fill_in_rings(struct layout *layout)
+static void fill_in_rings(struct device_layout *layout)
 {
     int32_t cores_per_chip = layout->topology->mesh_shape.at[CORE];
 
@@ -217,7 +217,7 @@ static void fill_in_rings(struct layout *layout)
 }
 
 /* Where replica r begins: cores of a chip vary fastest, then x, y, z. */
-static struct muster_tpu_coordinates block_offset(const struct layout *layout, uint32_t r)
+static struct muster_tpu_coordinates block_offset(const struct device_layout *layout, uint32_t r)
 {
     static const size_t fastest_first[RANK] = {CORE, 0, 1, 2};
     struct muster_tpu_coordinates offset;
@@ -233,7 +233,7 @@ static struct muster_tpu_coordinates block_offset(const struct layout *layout, u
     return offset;
 }
 
-static void fill_in_mesh_order(struct layout *layout)
+static void fill_in_mesh_order(struct device_layout *layout)
 {
     for (uint32_t r = 0; r < layout->num_replicas; r++) {
         struct muster_tpu_coordinates offset = block_offset(layout, r);
@@ -260,7 +260,7 @@ enum muster_rc muster_tpu_device_assignment_build(
 
     if (options == NULL)
         options = &none;
-    struct layout layout = {
+    struct device_layout layout = {
         .topology = topology,
         .shape = options->computation_shape,
         .stride = options->computation_stride,

@@ -1,7 +1,6 @@
 /* Long requests to the metadata server: wait_for_change with the ETag of the value last seen. */
 #include "resolvers/platform/tpu/metadata_watch.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -18,9 +17,10 @@ static const bool allowed[4][4] = {
     /* STOPPING */ {true, true, true, false},
 };
 
-static void move(struct muster_metadata_watch *watch, enum muster_metadata_watch_state state)
+/* Every change of state goes through here, so that the table above holds. */
+static void watch_move(struct muster_metadata_watch *watch, enum muster_metadata_watch_state state)
 {
-    assert(allowed[watch->state][state]);
+    MUSTER_ASSERT(allowed[watch->state][state]);
     watch->state = state;
 }
 
@@ -33,7 +33,7 @@ static void pause_for(struct muster_metadata_watch *watch, uint64_t wait_ns)
 {
     struct muster_loop *loop = watch->env->loop;
 
-    move(watch, MUSTER_METADATA_WATCH_PAUSING);
+    watch_move(watch, MUSTER_METADATA_WATCH_PAUSING);
     muster_timer_start(&watch->timer, loop, muster_loop_after_ns(loop, wait_ns));
 }
 
@@ -57,8 +57,7 @@ static void open_request(struct muster_metadata_watch *watch)
         snprintf(path, sizeof(path), "%s?wait_for_change=true&timeout_sec=%u&last_etag=%s",
                  watch->path, MUSTER_METADATA_WATCH_S, watch->etag[0] != '\0' ? watch->etag : "0");
 
-    assert((size_t)length < sizeof(path));
-    (void)length;
+    MUSTER_ASSERT((size_t)length < sizeof(path));
     watch->get.call.retry.attempts_max = 1;
     watch->get.call.retry.attempt_timeout_ns =
         (MUSTER_METADATA_WATCH_S + GRACE_S) * MUSTER_NS_PER_S;
@@ -67,7 +66,7 @@ static void open_request(struct muster_metadata_watch *watch)
             &watch->get, watch->env, path,
             muster_loop_after_ns(loop, watch->get.call.retry.attempt_timeout_ns),
             on_answer) == MUSTER_OK)
-        move(watch, MUSTER_METADATA_WATCH_WAITING);
+        watch_move(watch, MUSTER_METADATA_WATCH_WAITING);
     else
         back_off(watch);
 }
@@ -77,7 +76,8 @@ static void on_pause_over(struct muster_timer *timer)
     open_request(timer->data);
 }
 
-/* A tag that is none, or too strange for a URL, counts as "0": the value is new each time. */
+/* True: the value is new. A missing tag, or one with letters that a URL cannot hold, counts as "0",
+ * so that every answer is new. */
 static bool take_etag(struct muster_metadata_watch *watch)
 {
     const char *etag = muster_http_response_header(&watch->get.call.request, "ETag");
@@ -93,8 +93,9 @@ static bool take_etag(struct muster_metadata_watch *watch)
     return true;
 }
 
-/* At most one request per interval; the first answer, which comes at once, does not count. */
-static void go_on(struct muster_metadata_watch *watch, bool is_first)
+/* Make at most one request per interval. The first answer comes at once, and the next request may
+ * follow it at once. */
+static void watch_continue(struct muster_metadata_watch *watch, bool is_first)
 {
     uint64_t passed_ns = muster_loop_now_ns(watch->env->loop) - watch->opened_ns;
 
@@ -114,7 +115,7 @@ static void on_answer(struct muster_metadata_get *get, enum muster_rc rc)
             open_request(watch);
             return;
         }
-        move(watch, MUSTER_METADATA_WATCH_OFF);
+        watch_move(watch, MUSTER_METADATA_WATCH_OFF);
         watch->on_off(watch);
         return;
     }
@@ -125,7 +126,7 @@ static void on_answer(struct muster_metadata_get *get, enum muster_rc rc)
     }
     watch->backoff_ns = 0;
     is_new = take_etag(watch);
-    go_on(watch, is_first);
+    watch_continue(watch, is_first);
     if (is_new)
         watch->on_change(watch);
 }
@@ -140,14 +141,14 @@ void muster_metadata_watch_init(struct muster_metadata_watch *watch, struct must
 
 void muster_metadata_watch_fini(struct muster_metadata_watch *watch)
 {
-    assert(watch->state == MUSTER_METADATA_WATCH_OFF);
+    MUSTER_ASSERT(watch->state == MUSTER_METADATA_WATCH_OFF);
     muster_metadata_get_fini(&watch->get);
 }
 
 void muster_metadata_watch_start(struct muster_metadata_watch *watch)
 {
     if (watch->state == MUSTER_METADATA_WATCH_OFF) {
-        watch->etag[0] = '\0'; /* what changed meanwhile is told, too */
+        watch->etag[0] = '\0'; /* report also what changed while the watch was off */
         open_request(watch);
     }
     watch->is_wanted = true;
@@ -159,11 +160,11 @@ void muster_metadata_watch_stop(struct muster_metadata_watch *watch)
     muster_timer_stop(&watch->timer);
     switch (watch->state) {
     case MUSTER_METADATA_WATCH_WAITING:
-        move(watch, MUSTER_METADATA_WATCH_STOPPING);
+        watch_move(watch, MUSTER_METADATA_WATCH_STOPPING);
         muster_metadata_get_cancel(&watch->get);
         break;
     case MUSTER_METADATA_WATCH_PAUSING:
-        move(watch, MUSTER_METADATA_WATCH_OFF);
+        watch_move(watch, MUSTER_METADATA_WATCH_OFF);
         watch->on_off(watch);
         break;
     case MUSTER_METADATA_WATCH_OFF:

@@ -1,4 +1,4 @@
-/* One question to a TPU, step by step: where is it, what does the API say, what do its workers say. */
+/* A query to a TPU, step by step: its project and zone, its node in the API, its workers. */
 #include <stdio.h>
 #include <string.h>
 
@@ -36,6 +36,7 @@ static void on_done(struct muster_task *task)
     struct muster_tpu_query *query = task->data;
     struct muster_tpu_client *client = query->client;
 
+    MUSTER_ASSERT(query->impl == NULL);
     muster_list_remove(&query->node_in_client);
     query->done(query, query->rc);
     muster_tpu_client_check_closed(client);
@@ -52,10 +53,13 @@ static void work_free(struct muster_tpu_work *work)
     muster_mem_free(mem_of(work), work);
 }
 
-static void finish(struct muster_tpu_work *work, enum muster_rc rc)
+/* The end of every query. `done` is called by a task, because the steps may all end inside
+ * muster_tpu_query_start. */
+static void work_finish(struct muster_tpu_work *work, enum muster_rc rc)
 {
     struct muster_tpu_query *query = work->query;
 
+    MUSTER_ASSERT(query->impl == work); /* each query ends exactly once */
     if (rc == MUSTER_OK && query->what == MUSTER_TPU_NODE) {
         query->node = work->node;
         work->node = NULL;
@@ -71,7 +75,7 @@ static void finish(struct muster_tpu_work *work, enum muster_rc rc)
     muster_task_post(&query->task, query->client->env->loop);
 }
 
-/* Where is it? */
+/* Project and zone. */
 
 static enum muster_rc name_resource(struct muster_tpu_work *work)
 {
@@ -103,14 +107,14 @@ static void on_place(struct muster_google_place *place, enum muster_rc rc)
     work_next(work, rc);
 }
 
-static void locate(struct muster_tpu_work *work)
+static void find_place(struct muster_tpu_work *work)
 {
     muster_google_place_start(&work->place, work->query->deadline_ns, on_place);
 }
 
-/* What does the API say? */
+/* The API. */
 
-/* An answer of the API, or its failure, named. */
+/* Check an answer of the API; an error names the TPU and a remedy. */
 static enum muster_rc take_answer(struct muster_tpu_work *work, enum muster_rc rc, const char *what)
 {
     struct muster_error error = work->call.request.error;
@@ -127,8 +131,8 @@ static enum muster_rc take_answer(struct muster_tpu_work *work, enum muster_rc r
     return rc;
 }
 
-static void call_api(struct muster_tpu_work *work, const char *url, bool has_token,
-                     muster_http_call_fn *done)
+static void start_call(struct muster_tpu_work *work, const char *url, bool has_token,
+                       muster_http_call_fn *done)
 {
     enum muster_rc rc;
 
@@ -160,12 +164,13 @@ static void on_document(struct muster_http_call *call, enum muster_rc rc)
     work_next(work, rc);
 }
 
-static void discover(struct muster_tpu_work *work)
+static void fetch_discovery(struct muster_tpu_work *work)
 {
-    call_api(work, work->client->discovery_url, false, on_document);
+    start_call(work, work->client->discovery_url, false, on_document);
 }
 
-/* A version is set on workers that are there (cloud_tpu_client's network_endpoints). */
+/* A version can only be set on workers that the node lists (cloud_tpu_client's network_endpoints).
+ * */
 static enum muster_rc check_workers(struct muster_tpu_work *work)
 {
     const struct muster_tpu_node *node = work->node;
@@ -202,7 +207,7 @@ static void on_ready_node(struct muster_task *task)
 }
 
 /* A node that has nothing but the addresses of the target. */
-static enum muster_rc make_node(struct muster_tpu_work *work)
+static enum muster_rc build_node(struct muster_tpu_work *work)
 {
     struct muster_tpu_endpoint *endpoints = NULL;
     struct muster_tpu_node *node = NULL;
@@ -235,12 +240,12 @@ static enum muster_rc format_url(struct muster_tpu_work *work)
     return rc == MUSTER_OK ? MUSTER_OK : no_memory(work);
 }
 
-static void ask_node(struct muster_tpu_work *work)
+static void fetch_node(struct muster_tpu_work *work)
 {
     enum muster_rc rc = MUSTER_OK;
 
     if (!muster_tpu_client_has_api(work->client)) {
-        work->query->error.rc = make_node(work);
+        work->query->error.rc = build_node(work);
         muster_task_init(&work->task, on_ready_node, work);
         muster_task_post(&work->task, work->client->env->loop);
         return;
@@ -249,12 +254,12 @@ static void ask_node(struct muster_tpu_work *work)
         rc = format_url(work);
     work->call.memory = work->query->is_watch ? &work->client->memory : NULL;
     if (rc == MUSTER_OK)
-        call_api(work, work->url, true, on_node);
+        start_call(work, work->url, true, on_node);
     else
         work_next(work, rc);
 }
 
-static void ask_workers(struct muster_tpu_work *work)
+static void query_workers(struct muster_tpu_work *work)
 {
     enum muster_rc rc = muster_tpu_workers_start(work, work_next);
 
@@ -262,7 +267,7 @@ static void ask_workers(struct muster_tpu_work *work)
         work_next(work, rc);
 }
 
-/* Who are we? */
+/* The address of this machine. */
 
 static void on_local_ip(struct muster_metadata_get *get, enum muster_rc rc)
 {
@@ -281,7 +286,7 @@ static void on_local_ip(struct muster_metadata_get *get, enum muster_rc rc)
     work_next(work, rc);
 }
 
-static void ask_local_ip(struct muster_tpu_work *work)
+static void fetch_local_ip(struct muster_tpu_work *work)
 {
     enum muster_rc rc = muster_metadata_get_start(&work->metadata, work->client->env,
                                                   "instance/network-interfaces/0/ip",
@@ -320,7 +325,7 @@ static bool is_needed(const struct muster_tpu_work *work, enum muster_tpu_step s
     return false;
 }
 
-/* What a query answers once all its steps are done. */
+/* The text that a query answers after its last step. */
 static enum muster_rc take_text(struct muster_tpu_work *work)
 {
     const char *text = NULL;
@@ -336,20 +341,19 @@ static enum muster_rc take_text(struct muster_tpu_work *work)
     return work->query->text != NULL ? MUSTER_OK : no_memory(work);
 }
 
+/* Skip the steps that this query does not need, and start the next one. */
 static void run_step(struct muster_tpu_work *work)
 {
     static void (*const run[])(struct muster_tpu_work * work) = {
-        [MUSTER_TPU_STEP_LOCATE] = locate,
-        [MUSTER_TPU_STEP_DISCOVER] = discover,
-        [MUSTER_TPU_STEP_NODE] = ask_node,
-        [MUSTER_TPU_STEP_WORKERS] = ask_workers,
-        [MUSTER_TPU_STEP_LOCAL_IP] = ask_local_ip,
+        [MUSTER_TPU_STEP_LOCATE] = find_place,       [MUSTER_TPU_STEP_DISCOVER] = fetch_discovery,
+        [MUSTER_TPU_STEP_NODE] = fetch_node,         [MUSTER_TPU_STEP_WORKERS] = query_workers,
+        [MUSTER_TPU_STEP_LOCAL_IP] = fetch_local_ip,
     };
 
     while (work->step < MUSTER_TPU_STEP_END && !is_needed(work, work->step))
         work->step++;
     if (work->step == MUSTER_TPU_STEP_END)
-        finish(work, take_text(work));
+        work_finish(work, take_text(work));
     else
         run[work->step](work);
 }
@@ -360,7 +364,7 @@ static void work_next(struct muster_tpu_work *work, enum muster_rc rc)
     if (rc == MUSTER_OK && work->query->is_cancelled)
         rc = muster_error_set(&work->query->error, MUSTER_CANCELLED, "cancelled");
     if (rc != MUSTER_OK) {
-        finish(work, rc);
+        work_finish(work, rc);
         return;
     }
     work->step++;

@@ -1,4 +1,5 @@
-/* A question to the TPU resolver: the node, the coordinator's address, the devices; then the answer. */
+/* A question to the TPU resolver: the node, the coordinator's address, the devices, then the
+ * answer. */
 #include "resolvers/platform/tpu/question.h"
 
 #include <stdio.h>
@@ -14,8 +15,8 @@
 
 #define ADDRESS_BYTES MUSTER_TPU_ADDRESS_BYTES
 
-/* One question. */
-struct question {
+/* A question under way. */
+struct tpu_question {
     struct muster_resolve *resolve;
     struct muster_tpu_resolver *own;
     struct muster_tpu_query query;
@@ -25,22 +26,23 @@ struct question {
     bool is_cancelled;
 };
 
-static struct muster_mem *mem_of(const struct question *question)
+static struct muster_mem *mem_of(const struct tpu_question *question)
 {
     return question->resolve->resolver->env->mem;
 }
 
-static void finish(struct question *question, enum muster_rc rc)
+static void question_finish(struct tpu_question *question, enum muster_rc rc)
 {
     struct muster_resolve *resolve = question->resolve;
 
+    MUSTER_ASSERT(!question->is_status_open);
     muster_tpu_node_unref(question->node);
     resolve->impl = NULL;
     muster_mem_free(mem_of(question), question);
     muster_resolve_finish(resolve, rc);
 }
 
-static enum muster_rc no_memory(struct question *question)
+static enum muster_rc no_memory(struct tpu_question *question)
 {
     return muster_error_set(&question->resolve->error, MUSTER_RESOURCE_EXHAUSTED, "no memory");
 }
@@ -56,13 +58,13 @@ const char *muster_tpu_resolver_job(const struct muster_tpu_resolver *own)
                                                                                  : set;
 }
 
-static bool is_listed(const struct question *question)
+static bool is_listed(const struct tpu_question *question)
 {
     return !muster_tpu_client_is_local(question->own->client);
 }
 
 /* TensorFlow 2 wants READY; tf.contrib looks at what the API tells, health included. */
-static enum muster_rc check_ready(struct question *question)
+static enum muster_rc check_ready(struct tpu_question *question)
 {
     struct muster_tpu_client *client = question->own->client;
 
@@ -73,7 +75,7 @@ static enum muster_rc check_ready(struct question *question)
 }
 
 /* Address i of the node at its place in texts. */
-static const char *format_address(const struct question *question, size_t i, char *texts)
+static const char *format_address(const struct tpu_question *question, size_t i, char *texts)
 {
     const struct muster_tpu_endpoint *endpoint = &question->node->endpoints[i];
     char *text = texts + i * ADDRESS_BYTES;
@@ -82,7 +84,7 @@ static const char *format_address(const struct question *question, size_t i, cha
                                                                                            : "";
 }
 
-static enum muster_rc build_cluster(struct question *question,
+static enum muster_rc build_cluster(struct tpu_question *question,
                                     struct muster_cluster_spec **ret_spec)
 {
     struct muster_tpu_resolver *own = question->own;
@@ -116,7 +118,8 @@ static enum muster_rc build_cluster(struct question *question,
 
 /* The task that is asked for in full; else the own one, which is the first worker where no id is
  * set. */
-static enum muster_rc find_master(struct question *question, const struct muster_cluster_spec *spec)
+static enum muster_rc find_master(struct tpu_question *question,
+                                  const struct muster_cluster_spec *spec)
 {
     struct muster_resolve *resolve = question->resolve;
     struct muster_resolver *resolver = resolve->resolver;
@@ -139,7 +142,7 @@ static enum muster_rc find_master(struct question *question, const struct muster
 }
 
 /* A question for accelerators needs a master, too (TensorFlow lists the devices of the master). */
-static enum muster_rc answer(struct question *question)
+static enum muster_rc question_answer(struct tpu_question *question)
 {
     struct muster_resolve *resolve = question->resolve;
     struct muster_cluster_spec *spec = NULL;
@@ -161,7 +164,8 @@ static enum muster_rc answer(struct question *question)
 
 /* The accelerators. */
 
-static enum muster_rc count_cores(struct question *question, const char *const *names, size_t count)
+static enum muster_rc count_cores(struct tpu_question *question, const char *const *names,
+                                  size_t count)
 {
     struct muster_accelerators *found = &question->resolve->accelerators;
     struct muster_tpu_system system;
@@ -179,7 +183,7 @@ static enum muster_rc count_cores(struct question *question, const char *const *
 
 static void on_status(struct muster_worker_status *status, enum muster_rc rc)
 {
-    struct question *question = status->data;
+    struct tpu_question *question = status->data;
 
     question->is_status_open = false;
     if (rc != MUSTER_OK)
@@ -187,11 +191,11 @@ static void on_status(struct muster_worker_status *status, enum muster_rc rc)
     else
         rc = count_cores(question, (const char *const *)status->devices, status->device_count);
     muster_worker_status_fini(status);
-    finish(question, rc);
+    question_finish(question, rc);
 }
 
-/* Nobody lists devices for us: the workers do. */
-static void ask_workers(struct question *question)
+/* Without a list of devices from the caller, the workers list theirs. */
+static void ask_workers(struct tpu_question *question)
 {
     size_t count = question->node->endpoint_count;
     char *texts = muster_mem_alloc(mem_of(question), count * ADDRESS_BYTES);
@@ -210,19 +214,20 @@ static void ask_workers(struct question *question)
     muster_mem_free(mem_of(question), texts);
     muster_mem_free(mem_of(question), addresses);
     if (rc != MUSTER_OK)
-        finish(question, muster_error_set(&question->resolve->error, rc,
-                                          "cannot ask the workers of the TPU for their devices"));
+        question_finish(question,
+                        muster_error_set(&question->resolve->error, rc,
+                                         "cannot ask the workers of the TPU for their devices"));
 }
 
-static void count_accelerators(struct question *question)
+static void count_accelerators(struct tpu_question *question)
 {
     struct muster_resolver *resolver = question->resolve->resolver;
     const char *const *names = NULL;
     size_t count = 0;
-    enum muster_rc rc = is_listed(question) ? answer(question) : MUSTER_OK;
+    enum muster_rc rc = is_listed(question) ? question_answer(question) : MUSTER_OK;
 
     if (rc != MUSTER_OK) {
-        finish(question, rc);
+        question_finish(question, rc);
         return;
     }
     if (resolver->list_devices == NULL && is_listed(question) &&
@@ -232,30 +237,33 @@ static void count_accelerators(struct question *question)
     }
     if (resolver->list_devices != NULL)
         resolver->list_devices(resolver->list_devices_data, &names, &count);
-    finish(question, count_cores(question, names, count));
+    question_finish(question, count_cores(question, names, count));
 }
 
 /* The coordinator, then the end. */
 
-static void go_on(struct question *question)
+/* The node and the coordinator are known: answer, or list devices first. */
+static void question_settle(struct tpu_question *question)
 {
     if (question->resolve->what == MUSTER_RESOLVE_NUM_ACCELERATORS)
         count_accelerators(question);
     else
-        finish(question, answer(question));
+        question_finish(question, question_answer(question));
 }
 
 /* This machine's address and the port of the server that we start. */
-static enum muster_rc start_coordinator(struct question *question, const char *ip)
+static enum muster_rc start_coordinator(struct tpu_question *question, const char *ip)
 {
     struct muster_tpu_resolver *own = question->own;
     uint16_t port = 0;
     char *text;
     enum muster_rc rc;
 
-    if (own->coordinator != NULL) /* another question was faster */
+    if (own->coordinator != NULL) /* another question has started it */
         return MUSTER_OK;
-    text = muster_mem_alloc(mem_of(question), ADDRESS_BYTES); /* a started server is not lost */
+    text = muster_mem_alloc(
+        mem_of(question),
+        ADDRESS_BYTES); /* before the server starts: a failure after that would lose it */
     if (text == NULL)
         return no_memory(question);
     if (!muster_task_address_format(ip, port, ADDRESS_BYTES, text))
@@ -273,8 +281,8 @@ static enum muster_rc start_coordinator(struct question *question, const char *i
     return MUSTER_OK;
 }
 
-/* A query that had its answer already when it was cancelled: nothing more is asked. */
-static enum muster_rc check_cancelled(struct question *question)
+/* A query may win against its cancellation: do not go on to the next one then. */
+static enum muster_rc check_cancelled(struct tpu_question *question)
 {
     if (!question->is_cancelled)
         return MUSTER_OK;
@@ -283,7 +291,7 @@ static enum muster_rc check_cancelled(struct question *question)
 
 static void on_local_ip(struct muster_tpu_query *query, enum muster_rc rc)
 {
-    struct question *question = query->data;
+    struct tpu_question *question = query->data;
 
     if (rc != MUSTER_OK)
         question->resolve->error = query->error;
@@ -293,12 +301,13 @@ static void on_local_ip(struct muster_tpu_query *query, enum muster_rc rc)
         rc = start_coordinator(question, query->text);
     muster_mem_free(mem_of(question), query->text);
     if (rc != MUSTER_OK)
-        finish(question, rc);
+        question_finish(question, rc);
     else
-        go_on(question);
+        question_settle(question);
 }
 
-static void ask(struct question *question, enum muster_tpu_what what, muster_tpu_query_fn *done)
+static void question_query(struct tpu_question *question, enum muster_tpu_what what,
+                           muster_tpu_query_fn *done)
 {
     enum muster_rc rc;
 
@@ -309,13 +318,13 @@ static void ask(struct question *question, enum muster_tpu_what what, muster_tpu
                                                           question->resolve->deadline_ns);
     rc = muster_tpu_query_start(&question->query, question->own->client, done);
     if (rc != MUSTER_OK)
-        finish(question,
-               muster_error_set(&question->resolve->error, rc, "cannot ask about the TPU"));
+        question_finish(
+            question, muster_error_set(&question->resolve->error, rc, "cannot ask about the TPU"));
 }
 
 static void on_node(struct muster_tpu_query *query, enum muster_rc rc)
 {
-    struct question *question = query->data;
+    struct tpu_question *question = query->data;
     const struct muster_tpu_resolver_options *options = &question->own->options;
 
     question->node = query->node;
@@ -327,12 +336,12 @@ static void on_node(struct muster_tpu_query *query, enum muster_rc rc)
     if (rc == MUSTER_OK)
         rc = check_ready(question);
     if (rc != MUSTER_OK)
-        finish(question, rc);
+        question_finish(question, rc);
     else if (options->coordinator_name != NULL && options->coordinator_address == NULL &&
              options->start_server != NULL && question->own->coordinator == NULL)
-        ask(question, MUSTER_TPU_LOCAL_IP, on_local_ip);
+        question_query(question, MUSTER_TPU_LOCAL_IP, on_local_ip);
     else
-        go_on(question);
+        question_settle(question);
 }
 
 /* tf.contrib uses a name like localhost:1234 as it is. */
@@ -356,7 +365,7 @@ void muster_tpu_question_start(struct muster_resolver *resolver, struct muster_r
 {
     struct muster_tpu_resolver *own =
         MUSTER_CONTAINER_OF(resolver, struct muster_tpu_resolver, resolver);
-    struct question *question;
+    struct tpu_question *question;
 
     if (answer_local_master(own, resolve))
         return;
@@ -372,12 +381,12 @@ void muster_tpu_question_start(struct muster_resolver *resolver, struct muster_r
     if (resolve->what == MUSTER_RESOLVE_NUM_ACCELERATORS && muster_tpu_client_is_local(own->client))
         count_accelerators(question);
     else
-        ask(question, MUSTER_TPU_NODE, on_node);
+        question_query(question, MUSTER_TPU_NODE, on_node);
 }
 
 void muster_tpu_question_cancel(struct muster_resolver *resolver, struct muster_resolve *resolve)
 {
-    struct question *question = resolve->impl;
+    struct tpu_question *question = resolve->impl;
 
     (void)resolver;
     if (question == NULL)

@@ -1,4 +1,4 @@
-/* What the files of the TPU resolver share. */
+/* The TPU resolver, and the questions to it. */
 #ifndef MUSTER_RESOLVERS_TPU_QUESTION_H
 #define MUSTER_RESOLVERS_TPU_QUESTION_H
 

@@ -9,7 +9,7 @@
 #include "resolvers/platform/schemes.h"
 #include "resolvers/platform/tpu/question.h"
 
-static struct muster_tpu_resolver *of(struct muster_resolver *resolver)
+static struct muster_tpu_resolver *tpu_of(struct muster_resolver *resolver)
 {
     return MUSTER_CONTAINER_OF(resolver, struct muster_tpu_resolver, resolver);
 }
@@ -17,7 +17,7 @@ static struct muster_tpu_resolver *of(struct muster_resolver *resolver)
 static enum muster_rc tpu_task_type(struct muster_resolver *resolver, char **ret_text,
                                     struct muster_error *ret_error)
 {
-    return muster_resolver_give_text(resolver, of(resolver)->job_name, ret_text, ret_error);
+    return muster_resolver_give_text(resolver, tpu_of(resolver)->job_name, ret_text, ret_error);
 }
 
 static enum muster_rc tpu_rpc_layer(struct muster_resolver *resolver, char **ret_text,
@@ -28,7 +28,7 @@ static enum muster_rc tpu_rpc_layer(struct muster_resolver *resolver, char **ret
 
 static const char *tpu_source(struct muster_resolver *resolver, enum muster_fact fact)
 {
-    struct muster_tpu_resolver *own = of(resolver);
+    struct muster_tpu_resolver *own = tpu_of(resolver);
 
     switch (fact) {
     case MUSTER_FACT_CLUSTER_SPEC:
@@ -56,7 +56,7 @@ static void on_client_closed(struct muster_tpu_client *client)
 
 static void tpu_stop(struct muster_resolver *resolver)
 {
-    struct muster_tpu_resolver *own = of(resolver);
+    struct muster_tpu_resolver *own = tpu_of(resolver);
 
     muster_tpu_client_set_data(own->client, own);
     muster_tpu_client_close(own->client, on_client_closed);
@@ -72,7 +72,7 @@ static void own_free(struct muster_tpu_resolver *own, struct muster_mem *mem)
 static void tpu_close(struct muster_resolver *resolver)
 {
     muster_resolver_fini(resolver);
-    own_free(of(resolver), resolver->env->mem);
+    own_free(tpu_of(resolver), resolver->env->mem);
 }
 
 static const struct muster_resolver_ops tpu_ops = {
@@ -201,7 +201,7 @@ enum muster_rc muster_tpu_resolver_copy(struct muster_resolver *resolver,
                                         struct muster_resolver **ret_resolver,
                                         struct muster_error *ret_error)
 {
-    struct muster_tpu_resolver *own = of(resolver);
+    struct muster_tpu_resolver *own = tpu_of(resolver);
     struct muster_tpu_resolver_options options = own->options;
     enum muster_rc rc;
 
@@ -216,12 +216,12 @@ enum muster_rc muster_tpu_resolver_copy(struct muster_resolver *resolver,
 
 struct muster_tpu_client *muster_tpu_resolver_client(struct muster_resolver *resolver)
 {
-    return of(resolver)->client;
+    return tpu_of(resolver)->client;
 }
 
 const char *muster_tpu_resolver_job_name(const struct muster_resolver *resolver)
 {
-    return muster_tpu_resolver_job(of((struct muster_resolver *)(uintptr_t)resolver));
+    return muster_tpu_resolver_job(tpu_of((struct muster_resolver *)(uintptr_t)resolver));
 }
 
 char *muster_tpu_resolver_leader(const struct muster_resolver *resolver, size_t bytes,

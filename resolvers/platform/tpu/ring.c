@@ -3,7 +3,7 @@
 
 #include <stdbool.h>
 
-struct cell {
+struct ring_cell {
     int32_t u, v;
 };
 
@@ -16,17 +16,17 @@ struct cell {
  *   14  7  8  9
  *   13 12 11 10
  */
-static struct cell plane_cell(int32_t width, int32_t height, int32_t index)
+static struct ring_cell plane_cell(int32_t width, int32_t height, int32_t index)
 {
     int32_t row_length = width - 1;
     int32_t row, column;
 
     index--;
     if (index >= row_length * height)
-        return (struct cell){0, height - 1 - (index - row_length * height)};
+        return (struct ring_cell){0, height - 1 - (index - row_length * height)};
     row = index / row_length;
     column = index % row_length;
-    return (struct cell){row % 2 == 0 ? 1 + column : row_length - column, row};
+    return (struct ring_cell){row % 2 == 0 ? 1 + column : row_length - column, row};
 }
 
 static bool is_odd(int32_t size)
@@ -43,7 +43,7 @@ static struct muster_tpu_ring_place line_by_line(const int32_t sizes[3], int32_t
 /* A box that is flat in one dimension: `u` and `v` are the two others. */
 static struct muster_tpu_ring_place flat_ring(const int32_t sizes[3], int u, int v, int32_t index)
 {
-    struct cell cell = plane_cell(sizes[u], sizes[v], index);
+    struct ring_cell cell = plane_cell(sizes[u], sizes[v], index);
     struct muster_tpu_ring_place place = {{0, 0, 0}};
 
     place.at[u] = cell.u;
@@ -58,7 +58,7 @@ static struct muster_tpu_ring_place box_ring(const int32_t sizes[3], int32_t ind
     int32_t plane_length = sizes[0] * sizes[1] - 1;
     int32_t plane = (index - 1) / plane_length;
     int32_t step = (index - 1) % plane_length;
-    struct cell cell;
+    struct ring_cell cell;
 
     if (plane >= sizes[2])
         return (struct muster_tpu_ring_place){

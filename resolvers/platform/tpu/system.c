@@ -10,7 +10,7 @@
 #define COORDINATOR_JOB "coordinator"
 
 /* "/job:J/replica:R/task:T/device:KIND:I"; parts that are missing count as nothing. */
-struct device {
+struct tpu_device {
     const char *name;
     const char *job;
     size_t job_length;
@@ -28,15 +28,15 @@ static uint64_t number_after(const char *name, const char *mark)
     return found != NULL ? strtoull(found + strlen(mark), NULL, 10) : 0;
 }
 
-static struct device read_device(const char *name)
+static struct tpu_device read_device(const char *name)
 {
     static const char job_mark[] = "/job:", device_mark[] = "/device:";
     const char *job = strstr(name, job_mark), *kind = strstr(name, device_mark);
-    struct device device = {.name = name,
-                            .job = "",
-                            .replica = number_after(name, "/replica:"),
-                            .task = number_after(name, "/task:"),
-                            .kind = ""};
+    struct tpu_device device = {.name = name,
+                                .job = "",
+                                .replica = number_after(name, "/replica:"),
+                                .task = number_after(name, "/task:"),
+                                .kind = ""};
 
     if (job != NULL) {
         device.job = job + sizeof(job_mark) - 1;
@@ -65,7 +65,7 @@ static int compare_numbers(uint64_t a, uint64_t b)
 
 static int compare_devices(const void *a, const void *b)
 {
-    const struct device *x = a, *y = b;
+    const struct tpu_device *x = a, *y = b;
     int order = compare_texts(x->job, x->job_length, y->job, y->job_length);
 
     if (order == 0)
@@ -79,22 +79,22 @@ static int compare_devices(const void *a, const void *b)
     return order;
 }
 
-static bool is_core(const struct device *device)
+static bool is_core(const struct tpu_device *device)
 {
     return device->kind_length == 3 && memcmp(device->kind, "TPU", 3) == 0;
 }
 
-static bool is_same_host(const struct device *a, const struct device *b)
+static bool is_same_host(const struct tpu_device *a, const struct tpu_device *b)
 {
     return compare_texts(a->job, a->job_length, b->job, b->job_length) == 0 &&
            a->replica == b->replica && a->task == b->task;
 }
 
 /* devices are sorted: those of a host stand together. */
-static enum muster_rc count_cores(const struct device *devices, size_t count,
+static enum muster_rc count_cores(const struct tpu_device *devices, size_t count,
                                   struct muster_tpu_system *system, struct muster_error *ret_error)
 {
-    const struct device *first = NULL;
+    const struct tpu_device *first = NULL;
     uint32_t cores = 0;
 
     for (size_t i = 0; i < count; i++) {
@@ -119,7 +119,7 @@ static enum muster_rc count_cores(const struct device *devices, size_t count,
     return MUSTER_OK;
 }
 
-static enum muster_rc copy_names(struct muster_tpu_system *system, const struct device *devices,
+static enum muster_rc copy_names(struct muster_tpu_system *system, const struct tpu_device *devices,
                                  size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -136,7 +136,7 @@ enum muster_rc muster_tpu_system_init(struct muster_tpu_system *ret_system, stru
                                       struct muster_error *ret_error)
 {
     struct muster_tpu_system system = {.mem = mem};
-    struct device *devices = muster_mem_alloc_zero(mem, count, sizeof(*devices));
+    struct tpu_device *devices = muster_mem_alloc_zero(mem, count, sizeof(*devices));
     enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
 
     system.devices = muster_mem_alloc_zero(mem, count, sizeof(system.devices[0]));

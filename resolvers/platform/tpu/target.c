@@ -1,4 +1,4 @@
-/* Which TPU is meant: the caller's word, then the environment's. */
+/* Which TPU is meant: the caller names it, else a variable does. */
 #include "resolvers/platform/tpu/text.h"
 
 #include <string.h>
@@ -9,8 +9,8 @@
 #define NAME   "TPU_NAME"
 #define CONFIG "TPU_CONFIG"
 
-/* What names the TPU, and with it project and zone. Borrowed. */
-struct words {
+/* The name of the TPU, maybe with project and zone, and its source. Borrowed. */
+struct tpu_words {
     const char *name;
     const char *project;
     const char *zone;
@@ -28,7 +28,7 @@ static bool has_prefix(const char *text, const char *prefix)
 }
 
 /* {"tpu_node_name", "project", "zone"}; what the caller names stays. */
-static enum muster_rc read_config(struct muster_env *env, struct words *words,
+static enum muster_rc read_config(struct muster_env *env, struct tpu_words *words,
                                   struct muster_json **ret_root, struct muster_error *ret_error)
 {
     const char *text = muster_vars_get(env->vars, CONFIG);
@@ -51,15 +51,15 @@ static enum muster_rc read_config(struct muster_env *env, struct words *words,
 
 static enum muster_rc find_words(struct muster_env *env,
                                  const struct muster_tpu_target_options *options,
-                                 struct words *words, struct muster_json **ret_root,
+                                 struct tpu_words *words, struct muster_json **ret_root,
                                  struct muster_error *ret_error)
 {
     enum muster_rc rc = MUSTER_OK;
 
-    *words = (struct words){.name = options->tpu,
-                            .project = options->project,
-                            .zone = options->zone,
-                            .source = "the tpu argument"};
+    *words = (struct tpu_words){.name = options->tpu,
+                                .project = options->project,
+                                .zone = options->zone,
+                                .source = "the tpu argument"};
     if (is_given(words->name) || (options->is_tf1 && words->name != NULL))
         return MUSTER_OK;
     words->name = muster_vars_get(env->vars, GKE);
@@ -84,7 +84,7 @@ static bool is_opaque(const char *name)
            has_prefix(name, "uptc://");
 }
 
-static enum muster_tpu_target_kind kind_of(const struct words *words, bool is_tf1)
+static enum muster_tpu_target_kind kind_of(const struct tpu_words *words, bool is_tf1)
 {
     if (strcmp(words->name, "local") == 0)
         return MUSTER_TPU_TARGET_LOCAL;
@@ -121,7 +121,7 @@ static bool cut_resource_name(struct muster_tpu_target *target)
     return true;
 }
 
-static enum muster_rc take_words(struct muster_tpu_target *target, const struct words *words)
+static enum muster_rc take_words(struct muster_tpu_target *target, const struct tpu_words *words)
 {
     bool is_failed = false;
 
@@ -147,7 +147,7 @@ enum muster_rc muster_tpu_target_init(struct muster_tpu_target *target, struct m
                                       struct muster_error *ret_error)
 {
     struct muster_json *root = NULL;
-    struct words words;
+    struct tpu_words words;
     enum muster_rc rc = find_words(env, options, &words, &root, ret_error);
 
     *target = (struct muster_tpu_target){.mem = env->mem};

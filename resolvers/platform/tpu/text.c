@@ -125,7 +125,7 @@ enum muster_rc muster_tpu_endpoints_parse(struct muster_mem *mem, const char *te
     return MUSTER_OK;
 }
 
-/* text with `name` replaced by value wherever it stands. */
+/* Add text with each `name` replaced by value. */
 static void add_replaced(struct muster_text *out, const char *text, const char *name,
                          const char *value)
 {
@@ -139,7 +139,8 @@ static void add_replaced(struct muster_text *out, const char *text, const char *
     muster_text_add_string(out, text);
 }
 
-static char *replaced(struct muster_mem *mem, const char *text, const char *name, const char *value)
+static char *replace_all(struct muster_mem *mem, const char *text, const char *name,
+                         const char *value)
 {
     struct muster_text out;
     char *result = NULL;
@@ -153,14 +154,15 @@ static char *replaced(struct muster_mem *mem, const char *text, const char *name
 
 char *muster_tpu_discovery_url_format(struct muster_mem *mem, const char *url, const char *version)
 {
-    char *first = replaced(mem, url, "{apiVersion}", version);
-    char *second = first != NULL ? replaced(mem, first, "{api}", "tpu") : NULL;
+    char *first = replace_all(mem, url, "{apiVersion}", version);
+    char *second = first != NULL ? replace_all(mem, first, "{api}", "tpu") : NULL;
 
     muster_mem_free(mem, first);
     return second;
 }
 
-static const struct muster_json *walk(const struct muster_json *value, const char *const *names)
+static const struct muster_json *find_member(const struct muster_json *value,
+                                             const char *const *names)
 {
     for (; *names != NULL; names++)
         value = muster_json_member(value, *names);
@@ -185,7 +187,7 @@ enum muster_rc muster_tpu_discovery_parse(struct muster_mem *mem, const char *te
                                 bad.text);
     root_url = muster_json_text(muster_json_member(root, "rootUrl"));
     service_path = muster_json_text(muster_json_member(root, "servicePath"));
-    path = muster_json_text(walk(root, to_method));
+    path = muster_json_text(find_member(root, to_method));
     muster_text_init(&url, mem);
     if (root_url == NULL || path == NULL || strstr(path, "{+name}") == NULL) {
         rc = muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,

@@ -7,8 +7,8 @@
 
 #define MUSTER_TPU_ADDRESS_BYTES 300 /* room for the address of any endpoint */
 
-/** "2024-05-01T10:00:00.123Z" to whole seconds as ns since 1970; the fraction and what follows it is
- * dropped, as cloud_tpu_client does. False: malformed. */
+/** "2024-05-01T10:00:00.123Z" to whole seconds as ns since 1970; the fraction and what follows it
+ * is dropped, as cloud_tpu_client does. False: malformed. */
 bool muster_tpu_time_parse(const char *text, uint64_t *ret_ns);
 
 /** "grpc://10.0.0.1:8470,10.0.0.2,[fd00::1]:9": a missing port is MUSTER_TPU_PORT. Gives an array.
@@ -24,7 +24,7 @@ enum muster_tpu_target_kind {
     MUSTER_TPU_TARGET_OPAQUE,    /* TF1: used as it is */
 };
 
-/** What the caller and the environment name. Texts are owned. */
+/** The TPU that is meant. Texts are owned. */
 struct muster_tpu_target {
     struct muster_mem *mem;
     enum muster_tpu_target_kind kind;
@@ -35,7 +35,7 @@ struct muster_tpu_target {
     const char *source; /* "TPU_NAME"; static */
 };
 
-/** What the caller names; NULL and "" alike: nothing. Borrowed. */
+/** The caller's choice; NULL and "" both mean none. Borrowed. */
 struct muster_tpu_target_options {
     const char *tpu;
     const char *project;

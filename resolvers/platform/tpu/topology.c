@@ -151,6 +151,7 @@ enum muster_rc muster_tpu_topology_new(struct muster_mem *mem,
 
 struct muster_tpu_topology *muster_tpu_topology_ref(struct muster_tpu_topology *topology)
 {
+    MUSTER_ASSERT(topology->ref_count > 0);
     topology->ref_count++;
     return topology;
 }

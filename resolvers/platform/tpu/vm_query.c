@@ -33,8 +33,8 @@ static void read_env(struct muster_tpu_vm_query *query)
                                   (char *)query + rows[i].offset);
 }
 
-/* OK also when there is no such attribute and none is needed. */
-static enum muster_rc take(struct muster_tpu_vm_query *query, enum muster_rc rc)
+/* Keep the value. A missing attribute is fine, but for the endpoints. */
+static enum muster_rc take_attribute(struct muster_tpu_vm_query *query, enum muster_rc rc)
 {
     struct muster_metadata_get *get = &query->get;
 
@@ -58,7 +58,7 @@ static enum muster_rc take(struct muster_tpu_vm_query *query, enum muster_rc rc)
 
 static void on_attribute(struct muster_metadata_get *get, enum muster_rc rc);
 
-static enum muster_rc ask(struct muster_tpu_vm_query *query)
+static enum muster_rc request_attribute(struct muster_tpu_vm_query *query)
 {
     enum muster_rc rc = muster_metadata_get_start(&query->get, query->env, paths[query->step],
                                                   query->deadline_ns, on_attribute);
@@ -72,10 +72,10 @@ static void on_attribute(struct muster_metadata_get *get, enum muster_rc rc)
 {
     struct muster_tpu_vm_query *query = get->data;
 
-    rc = take(query, rc);
+    rc = take_attribute(query, rc);
     query->step++;
     if (rc == MUSTER_OK && query->step < MUSTER_TPU_VM_STEPS) {
-        rc = ask(query);
+        rc = request_attribute(query);
         if (rc == MUSTER_OK)
             return;
     }
@@ -90,7 +90,7 @@ enum muster_rc muster_tpu_vm_query_start(struct muster_tpu_vm_query *query, stru
     *query = (struct muster_tpu_vm_query){
         .data = query->data, .env = env, .done = done, .deadline_ns = deadline_ns};
     muster_metadata_get_init(&query->get, query);
-    return ask(query);
+    return request_attribute(query);
 }
 
 void muster_tpu_vm_query_cancel(struct muster_tpu_vm_query *query)
@@ -108,7 +108,8 @@ void muster_tpu_vm_query_fini(struct muster_tpu_vm_query *query)
     query->env = NULL;
 }
 
-static void fill(struct muster_tpu_vm_text *text, const char *value, enum muster_tpu_vm_step step)
+static void fill_text(struct muster_tpu_vm_text *text, const char *value,
+                      enum muster_tpu_vm_step step)
 {
     if (text->value == NULL && value != NULL && value[strspn(value, " \t\r\n")] != '\0')
         *text = (struct muster_tpu_vm_text){value, sources[step]};
@@ -118,13 +119,14 @@ void muster_tpu_vm_query_tell(const struct muster_tpu_vm_query *query,
                               struct muster_tpu_vm_texts *texts)
 {
     if (texts->hosts.value == NULL) {
-        fill(&texts->hosts, query->attributes[MUSTER_TPU_VM_ENDPOINTS], MUSTER_TPU_VM_ENDPOINTS);
+        fill_text(&texts->hosts, query->attributes[MUSTER_TPU_VM_ENDPOINTS],
+                  MUSTER_TPU_VM_ENDPOINTS);
         texts->are_endpoints = texts->hosts.value != NULL;
     }
-    fill(&texts->worker_id, query->attributes[MUSTER_TPU_VM_WORKER_NUMBER],
-         MUSTER_TPU_VM_WORKER_NUMBER);
-    fill(&texts->worker_id, query->worker_id, MUSTER_TPU_VM_ENV);
-    fill(&texts->num_slices, query->num_slices, MUSTER_TPU_VM_ENV);
-    fill(&texts->slice_id, query->slice_id, MUSTER_TPU_VM_ENV);
-    fill(&texts->coordinator, query->coordinator, MUSTER_TPU_VM_ENV);
+    fill_text(&texts->worker_id, query->attributes[MUSTER_TPU_VM_WORKER_NUMBER],
+              MUSTER_TPU_VM_WORKER_NUMBER);
+    fill_text(&texts->worker_id, query->worker_id, MUSTER_TPU_VM_ENV);
+    fill_text(&texts->num_slices, query->num_slices, MUSTER_TPU_VM_ENV);
+    fill_text(&texts->slice_id, query->slice_id, MUSTER_TPU_VM_ENV);
+    fill_text(&texts->coordinator, query->coordinator, MUSTER_TPU_VM_ENV);
 }

@@ -1,4 +1,4 @@
-/* What the metadata server tells a TPU VM: its attributes, one after the other. */
+/* The attributes of a TPU VM, asked of the metadata server one after the other. */
 #ifndef MUSTER_RESOLVERS_TPU_VM_QUERY_H
 #define MUSTER_RESOLVERS_TPU_VM_QUERY_H
 

@@ -24,22 +24,22 @@ struct tpu_vm_resolver {
     uint16_t coordinator_port;
     struct muster_metadata_watch watch;
     bool is_stopping; /* waits for the watch */
-    /* What the metadata server told last. */
+    /* The last answer of the metadata server. */
     bool is_known;
     bool has_task_id;
     int64_t task_id;
     uint32_t world_size;
-    /* Where what was told last came from; NULL: not told. */
+    /* Sources of the last answer; NULL: it did not have that. */
     const char *hosts_source, *worker_id_source, *coordinator_source;
 };
 
-/* One question that the metadata server answers. */
-struct question {
+/* A question that waits for the metadata server. */
+struct tpu_vm_question {
     struct muster_resolve *resolve;
     struct muster_tpu_vm_query query;
 };
 
-static struct tpu_vm_resolver *of(struct muster_resolver *resolver)
+static struct tpu_vm_resolver *tpu_vm_of(struct muster_resolver *resolver)
 {
     return MUSTER_CONTAINER_OF(resolver, struct tpu_vm_resolver, resolver);
 }
@@ -65,7 +65,7 @@ static void read_variables(struct muster_env *env, struct muster_tpu_vm_texts *r
     read_variable(env, "MEGASCALE_COORDINATOR_ADDRESS", &ret_texts->coordinator);
 }
 
-static bool may_ask_server(struct muster_env *env)
+static bool may_query_server(struct muster_env *env)
 {
     const char *skip = muster_vars_get(env->vars, "TPU_SKIP_MDS_QUERY");
 
@@ -116,9 +116,9 @@ static enum muster_rc answer_master(struct tpu_vm_resolver *own, struct muster_r
     return rc;
 }
 
-/* A task that is asked for in full is looked up; else the master is the coordinator. */
-static enum muster_rc answer(struct tpu_vm_resolver *own, struct muster_resolve *resolve,
-                             const struct muster_tpu_vm *vm)
+/* A task named in full is looked up; for any other question the coordinator is the master. */
+static enum muster_rc vm_answer(struct tpu_vm_resolver *own, struct muster_resolve *resolve,
+                                const struct muster_tpu_vm *vm)
 {
     struct muster_cluster_spec *spec = NULL;
     enum muster_rc rc;
@@ -145,14 +145,14 @@ static enum muster_rc answer_texts(struct tpu_vm_resolver *own, struct muster_re
     own->is_known = true;
     own->has_task_id = muster_tpu_vm_task_id(&vm, &own->task_id);
     own->world_size = (uint32_t)vm.count * vm.num_slices;
-    rc = answer(own, resolve, &vm);
+    rc = vm_answer(own, resolve, &vm);
     muster_tpu_vm_fini(&vm);
     return rc;
 }
 
 /* Questions. */
 
-static void end_question(struct question *question, enum muster_rc rc)
+static void question_end(struct tpu_vm_question *question, enum muster_rc rc)
 {
     struct muster_resolve *resolve = question->resolve;
 
@@ -164,7 +164,7 @@ static void end_question(struct question *question, enum muster_rc rc)
 
 static void on_query(struct muster_tpu_vm_query *query, enum muster_rc rc)
 {
-    struct question *question = query->data;
+    struct tpu_vm_question *question = query->data;
     struct muster_resolve *resolve = question->resolve;
     struct muster_tpu_vm_texts texts;
 
@@ -176,13 +176,14 @@ static void on_query(struct muster_tpu_vm_query *query, enum muster_rc rc)
         rc = muster_error_set(&resolve->error, MUSTER_INVALID_ARGUMENT,
                               "worker-network-endpoints of the metadata server is empty");
     else
-        rc = answer_texts(of(resolve->resolver), resolve, &texts);
-    end_question(question, rc);
+        rc = answer_texts(tpu_vm_of(resolve->resolver), resolve, &texts);
+    question_end(question, rc);
 }
 
-static void ask_server(struct muster_resolver *resolver, struct muster_resolve *resolve)
+static void query_server(struct muster_resolver *resolver, struct muster_resolve *resolve)
 {
-    struct question *question = muster_mem_alloc_zero(resolver->env->mem, 1, sizeof(*question));
+    struct tpu_vm_question *question =
+        muster_mem_alloc_zero(resolver->env->mem, 1, sizeof(*question));
     enum muster_rc rc;
 
     if (question == NULL) {
@@ -196,7 +197,7 @@ static void ask_server(struct muster_resolver *resolver, struct muster_resolve *
     rc = muster_tpu_vm_query_start(&question->query, resolver->env, resolve->deadline_ns, on_query);
     if (rc != MUSTER_OK) {
         resolve->error = question->query.error;
-        end_question(question, rc);
+        question_end(question, rc);
     }
 }
 
@@ -206,8 +207,8 @@ static void tpu_vm_start(struct muster_resolver *resolver, struct muster_resolve
     enum muster_rc rc;
 
     read_variables(resolver->env, &texts);
-    if (texts.hosts.value == NULL && may_ask_server(resolver->env)) {
-        ask_server(resolver, resolve);
+    if (texts.hosts.value == NULL && may_query_server(resolver->env)) {
+        query_server(resolver, resolve);
         return;
     }
     if (texts.hosts.value == NULL)
@@ -215,13 +216,13 @@ static void tpu_vm_start(struct muster_resolver *resolver, struct muster_resolve
                               "TPU_WORKER_HOSTNAMES is not set, and TPU_SKIP_MDS_QUERY forbids to "
                               "ask the metadata server: set one, or unset the other");
     else
-        rc = answer_texts(of(resolver), resolve, &texts);
+        rc = answer_texts(tpu_vm_of(resolver), resolve, &texts);
     muster_resolve_finish(resolve, rc);
 }
 
 static void tpu_vm_cancel(struct muster_resolver *resolver, struct muster_resolve *resolve)
 {
-    struct question *question = resolve->impl;
+    struct tpu_vm_question *question = resolve->impl;
 
     (void)resolver;
     if (question != NULL)
@@ -236,13 +237,13 @@ static enum muster_rc tpu_vm_task_type(struct muster_resolver *resolver, char **
     return muster_resolver_give_text(resolver, JOB, ret_text, ret_error);
 }
 
-struct place {
+struct tpu_vm_place {
     bool has_task_id;
     int64_t task_id;
     uint32_t world_size; /* 0: not known */
 };
 
-static enum muster_rc find_place(struct tpu_vm_resolver *own, struct place *ret_place,
+static enum muster_rc find_place(struct tpu_vm_resolver *own, struct tpu_vm_place *ret_place,
                                  struct muster_error *ret_error)
 {
     struct muster_env *env = own->resolver.env;
@@ -251,16 +252,17 @@ static enum muster_rc find_place(struct tpu_vm_resolver *own, struct place *ret_
     enum muster_rc rc;
 
     read_variables(env, &texts);
-    if (texts.hosts.value == NULL && own->is_known && may_ask_server(env)) {
-        *ret_place = (struct place){own->has_task_id, own->task_id, own->world_size};
+    if (texts.hosts.value == NULL && own->is_known && may_query_server(env)) {
+        *ret_place = (struct tpu_vm_place){own->has_task_id, own->task_id, own->world_size};
         return MUSTER_OK;
     }
     rc = muster_tpu_vm_init(&vm, env->mem, &texts, own->port, ret_error);
     if (rc != MUSTER_OK)
         return rc;
-    *ret_place = (struct place){.world_size = (uint32_t)vm.count * vm.num_slices};
-    /* Alone the variable may be one slice's of several. */
-    if (vm.count > 0 || !may_ask_server(env))
+    *ret_place = (struct tpu_vm_place){.world_size = (uint32_t)vm.count * vm.num_slices};
+    /* TPU_WORKER_ID alone numbers workers within a slice, and there may be several slices: without
+     * hosts it is the task id only if the metadata server may not be asked. */
+    if (vm.count > 0 || !may_query_server(env))
         ret_place->has_task_id = muster_tpu_vm_task_id(&vm, &ret_place->task_id);
     remember_sources(own, &texts);
     muster_tpu_vm_fini(&vm);
@@ -270,8 +272,8 @@ static enum muster_rc find_place(struct tpu_vm_resolver *own, struct place *ret_
 static enum muster_rc tpu_vm_task_id(struct muster_resolver *resolver, bool *ret_is_set,
                                      int64_t *ret_id, struct muster_error *ret_error)
 {
-    struct place place = {.has_task_id = false};
-    enum muster_rc rc = find_place(of(resolver), &place, ret_error);
+    struct tpu_vm_place place = {.has_task_id = false};
+    enum muster_rc rc = find_place(tpu_vm_of(resolver), &place, ret_error);
 
     if (rc == MUSTER_OK) {
         *ret_is_set = place.has_task_id;
@@ -283,8 +285,8 @@ static enum muster_rc tpu_vm_task_id(struct muster_resolver *resolver, bool *ret
 static enum muster_rc tpu_vm_world_size(struct muster_resolver *resolver, bool *ret_is_set,
                                         uint32_t *ret_size, struct muster_error *ret_error)
 {
-    struct place place = {.has_task_id = false};
-    enum muster_rc rc = find_place(of(resolver), &place, ret_error);
+    struct tpu_vm_place place = {.has_task_id = false};
+    enum muster_rc rc = find_place(tpu_vm_of(resolver), &place, ret_error);
 
     if (rc == MUSTER_OK) {
         *ret_is_set = place.world_size > 0;
@@ -295,7 +297,7 @@ static enum muster_rc tpu_vm_world_size(struct muster_resolver *resolver, bool *
 
 static const char *tpu_vm_source(struct muster_resolver *resolver, enum muster_fact fact)
 {
-    const struct tpu_vm_resolver *own = of(resolver);
+    const struct tpu_vm_resolver *own = tpu_vm_of(resolver);
 
     switch (fact) {
     case MUSTER_FACT_MASTER:
@@ -331,23 +333,23 @@ static void on_off(struct muster_metadata_watch *watch)
         muster_resolver_stopped(&own->resolver);
 }
 
-/* Variables do not change. */
+/* Variables of a process do not change, so only the metadata server is watched. */
 static void tpu_vm_watched(struct muster_resolver *resolver, bool is_watched)
 {
     struct muster_tpu_vm_texts texts;
 
     read_variables(resolver->env, &texts);
-    if (is_watched && texts.hosts.value == NULL && may_ask_server(resolver->env))
-        muster_metadata_watch_start(&of(resolver)->watch);
+    if (is_watched && texts.hosts.value == NULL && may_query_server(resolver->env))
+        muster_metadata_watch_start(&tpu_vm_of(resolver)->watch);
     else
-        muster_metadata_watch_stop(&of(resolver)->watch);
+        muster_metadata_watch_stop(&tpu_vm_of(resolver)->watch);
 }
 
 /* Opening and closing. */
 
 static void tpu_vm_stop(struct muster_resolver *resolver)
 {
-    struct tpu_vm_resolver *own = of(resolver);
+    struct tpu_vm_resolver *own = tpu_vm_of(resolver);
 
     own->is_stopping = true;
     if (own->watch.state == MUSTER_METADATA_WATCH_OFF)
@@ -360,9 +362,9 @@ static void tpu_vm_close(struct muster_resolver *resolver)
 {
     struct muster_mem *mem = resolver->env->mem;
 
-    muster_metadata_watch_fini(&of(resolver)->watch);
+    muster_metadata_watch_fini(&tpu_vm_of(resolver)->watch);
     muster_resolver_fini(resolver);
-    muster_mem_free(mem, of(resolver));
+    muster_mem_free(mem, tpu_vm_of(resolver));
 }
 
 static const struct muster_resolver_ops tpu_vm_ops = {
@@ -413,8 +415,8 @@ enum muster_rc muster_tpu_vm_resolver_open(struct muster_env *env,
     return MUSTER_OK;
 }
 
-/* What stands behind "tpu_vm:". */
-struct values {
+/* The options behind "tpu_vm:". */
+struct tpu_vm_uri_values {
     struct muster_tpu_vm_resolver_options own;
     int64_t port;
     int64_t coordinator_port;
@@ -426,13 +428,13 @@ enum muster_rc muster_tpu_vm_resolver_open_uri(struct muster_env *env, const cha
                                                struct muster_error *ret_error)
 {
     static const struct muster_uri_row rows[] = {
-        {"port", MUSTER_URI_NUMBER, offsetof(struct values, port), 1, UINT16_MAX},
-        {"coordinator_port", MUSTER_URI_NUMBER, offsetof(struct values, coordinator_port), 1,
-         UINT16_MAX},
-        MUSTER_URI_COMMON(struct values, own.common),
+        {"port", MUSTER_URI_NUMBER, offsetof(struct tpu_vm_uri_values, port), 1, UINT16_MAX},
+        {"coordinator_port", MUSTER_URI_NUMBER,
+         offsetof(struct tpu_vm_uri_values, coordinator_port), 1, UINT16_MAX},
+        MUSTER_URI_COMMON(struct tpu_vm_uri_values, own.common),
     };
     static const struct muster_uri_table table = {"tpu_vm", rows, sizeof(rows) / sizeof(rows[0])};
-    struct values values = {.own = {.common = *options}};
+    struct tpu_vm_uri_values values = {.own = {.common = *options}};
     struct muster_uri_options texts = {.mem = env->mem};
     enum muster_rc rc = muster_uri_options_parse(&texts, rest, &table, &values, ret_error);
 

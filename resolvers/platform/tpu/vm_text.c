@@ -21,7 +21,7 @@ static bool is_told(const struct muster_tpu_vm_text *text)
 /* Hosts. */
 
 /* Blanks at both ends do not count. */
-static const char *trim(const char *text, size_t *length)
+static const char *trim_blanks(const char *text, size_t *length)
 {
     while (*length > 0 && strchr(BLANKS, text[*length - 1]) != NULL)
         --*length;
@@ -83,7 +83,7 @@ static bool read_host(const char *text, size_t length, char ret_host[HOST_BYTES]
 static enum muster_rc add_host(struct muster_tpu_vm *vm, const struct muster_tpu_vm_texts *texts,
                                const char *entry, size_t length, struct muster_error *ret_error)
 {
-    const char *text = trim(entry, &length), *host = text;
+    const char *text = trim_blanks(entry, &length), *host = text;
     size_t host_length = length;
     char name[HOST_BYTES];
 
@@ -127,22 +127,22 @@ static enum muster_rc read_hosts(struct muster_tpu_vm *vm, const struct muster_t
 
 /* Ports. */
 
-struct place {
+struct tpu_port_place {
     char *host;
     size_t index;
 };
 
 static int compare_places(const void *a, const void *b)
 {
-    const struct place *left = a, *right = b;
+    const struct tpu_port_place *left = a, *right = b;
     int order = strcmp(left->host, right->host);
 
     return order != 0 ? order : (left->index > right->index) - (left->index < right->index);
 }
 
 /* On success the old text is the caller's to free. */
-static enum muster_rc add_port(struct muster_tpu_vm *vm, const struct place *place, size_t port,
-                               const char *source, struct muster_error *ret_error)
+static enum muster_rc add_port(struct muster_tpu_vm *vm, const struct tpu_port_place *place,
+                               size_t port, const char *source, struct muster_error *ret_error)
 {
     char text[ADDRESS_BYTES];
     char *address;
@@ -163,14 +163,14 @@ static enum muster_rc add_port(struct muster_tpu_vm *vm, const struct place *pla
 static enum muster_rc add_ports(struct muster_tpu_vm *vm, const char *source, uint16_t port,
                                 struct muster_error *ret_error)
 {
-    struct place *places = muster_mem_alloc_zero(vm->mem, vm->count, sizeof(places[0]));
+    struct tpu_port_place *places = muster_mem_alloc_zero(vm->mem, vm->count, sizeof(places[0]));
     enum muster_rc rc = MUSTER_OK;
     size_t first = 0, done = 0; /* first of this host */
 
     if (places == NULL)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory");
     for (size_t i = 0; i < vm->count; i++)
-        places[i] = (struct place){vm->addresses[i], i};
+        places[i] = (struct tpu_port_place){vm->addresses[i], i};
     qsort(places, vm->count, sizeof(places[0]), compare_places);
     for (; done < vm->count && rc == MUSTER_OK; done += rc == MUSTER_OK) {
         if (strcmp(places[done].host, places[first].host) != 0)
@@ -238,7 +238,7 @@ static enum muster_rc read_coordinator(struct muster_tpu_vm *vm,
                                        struct muster_error *ret_error)
 {
     size_t length = is_told(text) ? strlen(text->value) : 0;
-    const char *trimmed = trim(is_told(text) ? text->value : "", &length);
+    const char *trimmed = trim_blanks(is_told(text) ? text->value : "", &length);
     char host[HOST_BYTES];
 
     if (!is_told(text))
@@ -315,7 +315,7 @@ enum muster_rc muster_tpu_vm_cluster(const struct muster_tpu_vm *vm, const char 
 /* 'value' without its quotes. */
 static void copy_value(const char *text, size_t length, size_t bytes, char *ret_value)
 {
-    const char *value = trim(text, &length);
+    const char *value = trim_blanks(text, &length);
 
     while (length > 0 && (value[0] == '\'' || value[0] == '"')) {
         value++;
@@ -334,7 +334,7 @@ bool muster_tpu_env_find(const char *tpu_env, const char *key, size_t bytes, cha
         size_t length = strcspn(tpu_env, "\n");
         const char *colon = memchr(tpu_env, ':', length);
         size_t name_length = colon != NULL ? (size_t)(colon - tpu_env) : 0;
-        const char *name = trim(tpu_env, &name_length);
+        const char *name = trim_blanks(tpu_env, &name_length);
 
         if (colon != NULL && name_length == key_length && memcmp(name, key, key_length) == 0) {
             copy_value(colon + 1, (size_t)(tpu_env + length - colon - 1), bytes, ret_value);

@@ -1,4 +1,4 @@
-/* What a TPU VM is told about its slice, by variables or by the metadata server. Pure. */
+/* Texts that describe the slice of a TPU VM, from variables or the metadata server. Pure. */
 #ifndef MUSTER_RESOLVERS_TPU_VM_TEXT_H
 #define MUSTER_RESOLVERS_TPU_VM_TEXT_H
 
@@ -15,7 +15,7 @@ struct muster_tpu_vm_text {
     const char *source;
 };
 
-/** All that may be told. */
+/** All texts. */
 struct muster_tpu_vm_texts {
     struct muster_tpu_vm_text hosts; /* "a,b:8476": names or addresses, ports do not count */
     bool are_endpoints;              /* hosts are "x:y:ip,…" of worker-network-endpoints */

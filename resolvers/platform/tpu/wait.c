@@ -1,4 +1,4 @@
-/* Waiting for a TPU to become healthy. */
+/* Wait until a TPU is healthy: three looks in a row, then a pause, until the time is over. */
 #include <string.h>
 
 #include "resolvers/platform/tpu/client.h"
@@ -8,9 +8,9 @@
 #define LOOKS_PER_ROUND     3
 #define LOOK_NS             (60 * MUSTER_NS_PER_S)
 
-static void look(struct muster_tpu_wait *wait);
+static void wait_look(struct muster_tpu_wait *wait);
 
-static void finish(struct muster_tpu_wait *wait, enum muster_rc rc)
+static void wait_finish(struct muster_tpu_wait *wait, enum muster_rc rc)
 {
     struct muster_tpu_client *client = wait->client;
 
@@ -20,7 +20,8 @@ static void finish(struct muster_tpu_wait *wait, enum muster_rc rc)
     muster_tpu_client_check_closed(client);
 }
 
-/* What has passed, or would have if no look had been hurried. */
+/* The time that has passed, or that would have passed if no look had come early
+ * (muster_tpu_wait_look_now): a hurried wait gives up after as many looks as a slow one. */
 static uint64_t elapsed_ns(const struct muster_tpu_wait *wait)
 {
     uint64_t real_ns = muster_loop_now_ns(wait->client->env->loop) - wait->started_ns;
@@ -38,7 +39,7 @@ static void sleep_or_give_up(struct muster_tpu_wait *wait, const struct muster_t
                               "TPU %.60s did not become healthy in time: state %.30s, health %.40s",
                               wait->client->target.name, node->state != NULL ? node->state : "none",
                               node->health != NULL ? node->health : "none");
-        finish(wait, rc);
+        wait_finish(wait, rc);
         return;
     }
     wait->look_count = 0;
@@ -63,13 +64,13 @@ static void on_node(struct muster_tpu_query *query, enum muster_rc rc)
     if (rc == MUSTER_OK && !is_healthy && ++wait->look_count >= LOOKS_PER_ROUND)
         sleep_or_give_up(wait, node);
     else if (rc == MUSTER_OK && !is_healthy)
-        look(wait);
+        wait_look(wait);
     else
-        finish(wait, rc);
+        wait_finish(wait, rc);
     muster_tpu_node_unref(node);
 }
 
-static void look(struct muster_tpu_wait *wait)
+static void wait_look(struct muster_tpu_wait *wait)
 {
     struct muster_loop *loop = wait->client->env->loop;
     enum muster_rc rc;
@@ -81,8 +82,8 @@ static void look(struct muster_tpu_wait *wait)
     rc = muster_tpu_query_start(&wait->query, wait->client, on_node);
     wait->is_asking = rc == MUSTER_OK;
     if (rc != MUSTER_OK)
-        finish(wait, muster_error_set(&wait->error, rc, "cannot ask about the TPU: %s",
-                                      muster_rc_text(rc)));
+        wait_finish(wait, muster_error_set(&wait->error, rc, "cannot ask about the TPU: %s",
+                                           muster_rc_text(rc)));
 }
 
 static void on_interval(struct muster_timer *timer)
@@ -90,9 +91,9 @@ static void on_interval(struct muster_timer *timer)
     struct muster_tpu_wait *wait = timer->data;
 
     if (wait->is_cancelled)
-        finish(wait, muster_error_set(&wait->error, MUSTER_CANCELLED, "cancelled"));
+        wait_finish(wait, muster_error_set(&wait->error, MUSTER_CANCELLED, "cancelled"));
     else
-        look(wait);
+        wait_look(wait);
 }
 
 enum muster_rc muster_tpu_wait_start(struct muster_tpu_wait *wait, struct muster_tpu_client *client,

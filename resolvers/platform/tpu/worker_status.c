@@ -1,7 +1,6 @@
-/* Asking many workers at once: a channel each, tries with backoff, one answer for all. */
+/* GetStatus of many workers in parallel: a channel each, tries with backoff, one result for all. */
 #include "resolvers/platform/tpu/worker_status.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -12,7 +11,7 @@
 
 #define PAUSE_FIRST_NS (250 * MUSTER_NS_PER_MS) /* doubles */
 #define PAUSE_MAX_NS   (5 * MUSTER_NS_PER_S)
-#define PAUSE_MIN_NS   (5 * MUSTER_NS_PER_MS) /* what is left of the time is no longer worth a try */
+#define PAUSE_MIN_NS   (5 * MUSTER_NS_PER_MS) /* less time than this is not worth a try */
 #define MARGIN_NS      (20 * MUSTER_NS_PER_MS)
 
 enum ask_state {
@@ -36,7 +35,8 @@ struct muster_worker_ask {
     size_t device_count;
 };
 
-static void move(struct muster_worker_ask *ask, enum ask_state to)
+/* Every change of state goes through here, so that the table holds. */
+static void ask_move(struct muster_worker_ask *ask, enum ask_state to)
 {
     static const unsigned allowed[] = {
         [ASK_WAITING] = 1u << ASK_ASKING,
@@ -46,7 +46,7 @@ static void move(struct muster_worker_ask *ask, enum ask_state to)
         [ASK_DONE] = 0,
     };
 
-    assert((allowed[ask->state] & 1u << to) != 0);
+    MUSTER_ASSERT((allowed[ask->state] & 1u << to) != 0);
     ask->state = to;
 }
 
@@ -68,7 +68,7 @@ static void asks_free(struct muster_worker_status *status)
 }
 
 /* The names of all workers, moved into one array. */
-static enum muster_rc gather(struct muster_worker_status *status)
+static enum muster_rc gather_devices(struct muster_worker_status *status)
 {
     size_t count = 0, at = 0;
 
@@ -96,15 +96,15 @@ static void on_end(struct muster_task *task)
     enum muster_rc rc = status->rc;
 
     if (rc == MUSTER_OK)
-        rc = gather(status);
+        rc = gather_devices(status);
     asks_free(status);
     status->done(status, rc);
 }
 
 static void ask_begin(struct muster_worker_ask *ask);
 
-/* As many as may be asked at once; the end when nobody is left. */
-static void go_on(struct muster_worker_status *status)
+/* Start as many asks as may run at once; end when none runs and none is left. */
+static void status_continue(struct muster_worker_status *status)
 {
     while (!status->is_over && status->active < MUSTER_WORKER_STATUS_AT_ONCE &&
            status->next < status->ask_count)
@@ -118,7 +118,7 @@ static void go_on(struct muster_worker_status *status)
 
 static void on_begin(struct muster_task *task)
 {
-    go_on(task->data);
+    status_continue(task->data);
 }
 
 static void on_closed(struct muster_channel *channel)
@@ -126,20 +126,21 @@ static void on_closed(struct muster_channel *channel)
     struct muster_worker_ask *ask = muster_channel_data(channel);
     struct muster_worker_status *status = ask->status;
 
-    move(ask, ASK_DONE);
+    ask_move(ask, ASK_DONE);
+    MUSTER_ASSERT(status->active > 0);
     status->active--;
-    go_on(status);
+    status_continue(status);
 }
 
 static void ask_close(struct muster_worker_ask *ask)
 {
     muster_timer_stop(&ask->timer);
-    move(ask, ASK_CLOSING);
+    ask_move(ask, ASK_CLOSING);
     muster_channel_close(ask->channel, on_closed);
 }
 
-/* One verdict for all: whoever is still asked is not waited for. */
-static void end(struct muster_worker_status *status, enum muster_rc rc)
+/* The first failure is the result for all: asks that still run are closed. */
+static void status_end(struct muster_worker_status *status, enum muster_rc rc)
 {
     if (status->is_over)
         return;
@@ -170,7 +171,7 @@ static enum muster_rc take_answer(struct muster_worker_ask *ask, struct muster_b
     return MUSTER_OK;
 }
 
-static void refuse(struct muster_worker_ask *ask, enum muster_rc rc, const char *reason)
+static void ask_fail(struct muster_worker_ask *ask, enum muster_rc rc, const char *reason)
 {
     struct muster_error *error = &ask->status->error;
 
@@ -185,7 +186,7 @@ static void refuse(struct muster_worker_ask *ask, enum muster_rc rc, const char 
                                "TPU worker %.80s answers GetStatus with %s (%.60s): is there a "
                                "TensorFlow server on this port?",
                                ask->address, muster_rc_name(rc), reason);
-    end(ask->status, rc);
+    status_end(ask->status, rc);
 }
 
 /* A pause that leaves time for a try, or 0: none is left. */
@@ -216,15 +217,15 @@ static void on_answer(struct muster_unary *unary, enum muster_rc rc)
         if (rc == MUSTER_OK)
             ask_close(ask);
         else
-            end(ask->status, rc);
+            status_end(ask->status, rc);
         return;
     }
     pause_ns = rc == MUSTER_UNAVAILABLE || rc == MUSTER_DEADLINE_EXCEEDED ? next_pause_ns(ask) : 0;
     if (pause_ns == 0) {
-        refuse(ask, rc, unary->status.text);
+        ask_fail(ask, rc, unary->status.text);
         return;
     }
-    move(ask, ASK_PAUSING);
+    ask_move(ask, ASK_PAUSING);
     muster_timer_start(&ask->timer, loop, muster_loop_after_ns(loop, pause_ns));
 }
 
@@ -238,13 +239,13 @@ static void ask_try(struct muster_worker_ask *ask)
 
     if (due_ns > status->deadline_ns)
         due_ns = status->deadline_ns;
-    move(ask, ASK_ASKING);
+    ask_move(ask, ASK_ASKING);
     ask->tries++;
     ask->unary.data = ask;
     rc = muster_unary_start(&ask->unary, ask->channel, MUSTER_WORKER_STATUS_METHOD, "", 0,
                             muster_deadline_inherit(status->env->loop, due_ns), on_answer);
     if (rc != MUSTER_OK)
-        refuse(ask, rc, muster_rc_text(rc));
+        ask_fail(ask, rc, muster_rc_text(rc));
 }
 
 static void on_pause_over(struct muster_timer *timer)
@@ -255,7 +256,7 @@ static void on_pause_over(struct muster_timer *timer)
 static void ask_begin(struct muster_worker_ask *ask)
 {
     struct muster_worker_status *status = ask->status;
-    /* The channel pauses for less time than we do, so that each try is a new attempt. */
+    /* The channel backs off for less time than we pause, so that each try connects anew. */
     struct muster_channel_options options = {
         .connect_timeout_ns = MUSTER_WORKER_STATUS_TRY_NS,
         .backoff_base_ns = ask->pause_ns / 2,
@@ -269,11 +270,11 @@ static void ask_begin(struct muster_worker_ask *ask)
     if (rc == MUSTER_OK) /* a channel takes lists and schemes, too */
         rc = endpoint.address.family != MUSTER_ADDRESS_UNIX && strchr(ask->address, ',') == NULL
                  ? muster_channel_open(status->env, ask->address, &options, &ask->channel, &error)
-                 : muster_error_set(&error, MUSTER_INVALID_ARGUMENT, "it is no host:port");
+                 : muster_error_set(&error, MUSTER_INVALID_ARGUMENT, "it is not a host:port");
     if (rc != MUSTER_OK) {
         (void)muster_error_set(&status->error, rc, "TPU worker %.80s cannot be asked: %.100s",
                                ask->address, error.text);
-        end(status, rc);
+        status_end(status, rc);
         return;
     }
     muster_channel_set_data(ask->channel, ask);
@@ -337,8 +338,8 @@ enum muster_rc muster_worker_status_start(struct muster_worker_status *status,
 void muster_worker_status_cancel(struct muster_worker_status *status)
 {
     if (!status->is_over)
-        end(status,
-            muster_error_set(&status->error, MUSTER_CANCELLED, "the question was cancelled"));
+        status_end(status, muster_error_set(&status->error, MUSTER_CANCELLED,
+                                            "the question was cancelled"));
 }
 
 void muster_worker_status_fini(struct muster_worker_status *status)

@@ -54,14 +54,15 @@ static void on_all(struct muster_task *task)
     done(work, rc);
 }
 
-static void one_is_done(struct muster_tpu_work *work)
+static void release_open(struct muster_tpu_work *work)
 {
+    MUSTER_ASSERT(work->workers->open_count > 0);
     if (--work->workers->open_count == 0)
         muster_task_post(&work->workers->task, work->client->env->loop);
 }
 
-/* {"currentVersion": "2.9.1"}; a worker without a version service, or without that member, has
- * none. */
+/* Read {"currentVersion": "2.9.1"}. A worker without a version service (404), or without that
+ * member, has no version. */
 static enum muster_rc take_version(struct worker *worker)
 {
     const struct muster_http_request *request = &worker->call.request;
@@ -124,7 +125,7 @@ static void on_worker(struct muster_http_call *call, enum muster_rc rc)
             rc = take_configured(worker);
         work->workers->rc = rc;
     }
-    one_is_done(work);
+    release_open(work);
 }
 
 static char *format_url(const struct muster_tpu_work *work,
@@ -150,7 +151,8 @@ static char *format_url(const struct muster_tpu_work *work,
     return text;
 }
 
-/* Never inside of the start: the end of all is a task. */
+/* A call that cannot start counts as one that has failed: the task posted by release_open reports
+ * it, so `done` is never called inside muster_tpu_workers_start. */
 static void start_worker(struct muster_tpu_work *work, struct worker *worker,
                          const struct muster_tpu_endpoint *endpoint)
 {
@@ -176,7 +178,7 @@ static void start_worker(struct muster_tpu_work *work, struct worker *worker,
         work->workers->rc = rc;
         muster_error_set(&work->query->error, rc, "cannot ask TPU worker %.60s", worker->host);
     }
-    one_is_done(work);
+    release_open(work);
 }
 
 enum muster_rc muster_tpu_workers_start(struct muster_tpu_work *work, muster_tpu_work_fn *done)
@@ -199,7 +201,7 @@ enum muster_rc muster_tpu_workers_start(struct muster_tpu_work *work, muster_tpu
     muster_task_init(&workers->task, on_all, work);
     for (size_t i = 0; i < count; i++)
         start_worker(work, &workers->list[i], &node->endpoints[i]);
-    one_is_done(work);
+    release_open(work);
     return MUSTER_OK;
 }
 

@@ -69,7 +69,7 @@ static void what_is_refused_is_named_with_its_place(void **state)
         {"a: [1, 2", MUSTER_INVALID_ARGUMENT, "line 2"},
         {"a: 1\n b: 2\n", MUSTER_INVALID_ARGUMENT, "line 2"},
         {"a: &x 1\nb: *x\n", MUSTER_INVALID_ARGUMENT, "line 2, column 4: an alias"},
-        {"[1]: 2\n", MUSTER_INVALID_ARGUMENT, "no scalar"},
+        {"[1]: 2\n", MUSTER_INVALID_ARGUMENT, "not a scalar"},
         {"a: 1\n---\nb: 2\n", MUSTER_INVALID_ARGUMENT, "second document"},
         {"a: \"x\\0y\"\n", MUSTER_INVALID_ARGUMENT, "NUL"},
         {"a: \xff\xfe\n", MUSTER_INVALID_ARGUMENT, "YAML"},
