@@ -203,12 +203,16 @@ static const struct muster_board_events events = {.on_peer = on_peer, .on_signal
 static enum muster_rc connect(struct muster_shm *shm, const struct muster_member *member,
                               struct muster_board_peer **ret_peer)
 {
-    enum muster_rc rc = muster_board_connect(shm->board, member, ret_peer);
+    struct muster_board_peer *peer = NULL;
+    enum muster_rc rc = muster_board_connect(shm->board, member, &peer);
 
-    if (rc != MUSTER_OK || !(*ret_peer)->is_failed || is_needed(shm, *ret_peer))
-        return rc;
-    muster_board_release(shm->board, *ret_peer);
-    return muster_board_connect(shm->board, member, ret_peer);
+    if (rc == MUSTER_OK && peer->is_failed && !is_needed(shm, peer)) {
+        muster_board_release(shm->board, peer);
+        rc = muster_board_connect(shm->board, member, &peer);
+    }
+    if (rc == MUSTER_OK)
+        *ret_peer = peer;
+    return rc;
 }
 
 static bool connect_all(struct muster_shm *shm, const struct muster_view *view, uint32_t self)

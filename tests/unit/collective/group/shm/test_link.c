@@ -247,6 +247,45 @@ static void a_board_that_refuses_is_named(void **state)
     group_ring_close(&ring);
 }
 
+static const struct muster_board_ops *ops_of_sim;
+static unsigned connect_count;
+
+static enum muster_rc connect_in_vain(struct muster_board *board,
+                                      const struct muster_member *member,
+                                      struct muster_board_peer **ret_peer)
+{
+    enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
+
+    if (connect_count++ == 0) {
+        rc = ops_of_sim->connect(board, member, ret_peer);
+        assert_int_equal(rc, MUSTER_OK);
+        (*ret_peer)->is_failed = true;
+    }
+    return rc;
+}
+
+/* A peer that has failed for an earlier group is released before it is connected to anew. */
+static void a_peer_that_cannot_come_again_is_released_once(void **state)
+{
+    struct muster_board_ops ops;
+
+    (void)state;
+    group_ring_open(&ring, MEMBERS);
+    close_groups();
+    ops_of_sim = ring.members[0].board->ops;
+    ops = *ops_of_sim;
+    ops.connect = connect_in_vain;
+    ring.members[0].board->ops = &ops;
+    connect_count = 0;
+
+    group_ring_reopen(&ring);
+
+    check_wire(0, "tcp", "no memory to connect to a board");
+    assert_int_equal(connect_count, 2);
+    ring.members[0].board->ops = ops_of_sim;
+    group_ring_close(&ring);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -258,6 +297,7 @@ int main(void)
         cmocka_unit_test(a_member_without_a_board_is_named),
         cmocka_unit_test(a_member_that_is_told_to_use_tcp_is_named),
         cmocka_unit_test(a_board_that_refuses_is_named),
+        cmocka_unit_test(a_peer_that_cannot_come_again_is_released_once),
     };
 
     group_ring_has_boards = true;
