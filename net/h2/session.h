@@ -124,6 +124,8 @@ struct muster_h2_stream *muster_h2_session_next_stream(struct muster_h2_session 
 /** Streams that the peer lets us have open at once. */
 uint32_t muster_h2_session_streams_max(const struct muster_h2_session *session);
 bool muster_h2_session_has_streams(const struct muster_h2_session *session);
+/** Its end has begun: the error says why. */
+bool muster_h2_session_has_failed(const struct muster_h2_session *session);
 /** Why the connection ended; valid from the on_close of a lost stream on. */
 const struct muster_error *muster_h2_session_error(const struct muster_h2_session *session);
 /** The owner knows that the connection is dead: streams are lost, on_down follows from the loop. */

@@ -82,9 +82,15 @@ void muster_h2_session_terminate(struct muster_h2_session *session, uint32_t cod
     goaway(session, code, text);
 }
 
+bool muster_h2_session_has_failed(const struct muster_h2_session *session)
+{
+    return session->state >= MUSTER_H2_SESSION_ENDING;
+}
+
 const struct muster_error *muster_h2_session_error(const struct muster_h2_session *session)
 {
-    static const struct muster_error untold = {.rc = MUSTER_UNAVAILABLE, .text = "connection lost"};
+    static const struct muster_error untold = {.rc = MUSTER_UNAVAILABLE,
+                                               .text = "connection lost: no memory to say why"};
 
     return session->error != NULL ? session->error : &untold;
 }

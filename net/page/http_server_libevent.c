@@ -267,6 +267,12 @@ static enum muster_rc server_listen(struct muster_http_server *server,
     if (rc != MUSTER_OK)
         return rc;
     server->address = muster_socket_local(fd);
+    if (server->address.family == MUSTER_ADDRESS_NONE) {
+        rc = muster_error_set_sys(ret_error, muster_rc_from_errno(errno), errno,
+                                  "http server: its own address is not known");
+        close(fd);
+        return rc;
+    }
     bound = evhttp_accept_socket_with_handle(server->http, fd);
     if (bound == NULL) {
         close(fd);

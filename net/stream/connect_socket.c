@@ -60,7 +60,8 @@ static bool is_self_connected(const struct attempt *attempt)
     struct muster_address local = muster_socket_local(attempt->fd);
     struct muster_address peer = muster_socket_peer(attempt->fd);
 
-    return local.family != MUSTER_ADDRESS_UNIX && muster_address_is_equal(&local, &peer);
+    return (local.family == MUSTER_ADDRESS_IPV4 || local.family == MUSTER_ADDRESS_IPV6) &&
+           muster_address_is_equal(&local, &peer);
 }
 
 static void succeed(struct attempt *attempt)

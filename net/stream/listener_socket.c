@@ -270,16 +270,23 @@ enum muster_rc muster_listener_socket_open(struct muster_env *env, int fd,
     if (rc != MUSTER_OK)
         goto fail;
     socket->address = has_path(address) ? *address : muster_socket_local(socket->watch.fd);
+    if (socket->address.family == MUSTER_ADDRESS_NONE) {
+        rc = muster_error_set_sys(ret_error, muster_rc_from_errno(errno), errno,
+                                  "listen: its own address is not known");
+        goto fail_listening;
+    }
     remember_path(socket);
     rc = muster_fd_watch_open(&socket->watch, env->loop);
     if (rc != MUSTER_OK) {
-        (void)muster_error_set(ret_error, rc, "listen: the loop does not watch descriptors");
-        unlink_own_path(socket);
-        close(socket->watch.fd);
-        goto fail;
+        (void)muster_error_set(ret_error, rc, "listen: the loop cannot watch the socket: %s",
+                               muster_rc_text(rc));
+        goto fail_listening;
     }
     *ret_listener = &socket->listener;
     return MUSTER_OK;
+fail_listening:
+    unlink_own_path(socket);
+    close(socket->watch.fd);
 fail:
     muster_mem_free(env->mem, socket);
     return rc;

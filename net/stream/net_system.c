@@ -165,7 +165,7 @@ enum muster_rc muster_net_system_bound(int fd, struct muster_address *ret_addres
     if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &is_listening, &length) != 0 || !is_listening)
         return MUSTER_INVALID_ARGUMENT;
     *ret_address = muster_socket_local(fd);
-    return MUSTER_OK;
+    return ret_address->family != MUSTER_ADDRESS_NONE ? MUSTER_OK : MUSTER_UNAVAILABLE;
 }
 
 void muster_net_system_adopt(struct muster_net *net, int fd)

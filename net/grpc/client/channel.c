@@ -19,18 +19,31 @@ static struct muster_grpc_call *call_of(struct muster_list *node)
     return MUSTER_CONTAINER_OF(node, struct muster_grpc_call, node);
 }
 
+static const char *refusal_of(const struct muster_rpc_transport *transport, enum muster_rc rc)
+{
+    if (rc == MUSTER_RESOURCE_EXHAUSTED)
+        return "out of memory";
+    return muster_h2_session_has_failed(transport->session.h2)
+               ? muster_h2_session_error(transport->session.h2)->text
+               : "the connection takes no more calls";
+}
+
 static void submit(struct muster_channel *channel, struct muster_grpc_call *call)
 {
     struct muster_rpc_subchannel *subchannel = muster_rpc_balance_pick(channel);
     struct muster_rpc_transport *transport = muster_rpc_subchannel_choose(subchannel);
+    enum muster_rc rc = MUSTER_UNAVAILABLE;
 
-    if (transport != NULL && muster_grpc_call_submit(call, transport) == MUSTER_OK)
+    if (transport != NULL)
+        rc = muster_grpc_call_submit(call, transport);
+    if (rc == MUSTER_OK)
         return;
     muster_list_append(&channel->waiting, &call->node);
     if (transport == NULL)
         return;
-    /* It is down (on_down follows), or its stream ids are used up: it ends when its calls have. */
-    muster_rpc_subchannel_retire(subchannel, transport);
+    /* It is down (on_down follows), has no memory, or its stream ids are used up: it ends when its
+     * calls have. */
+    muster_rpc_subchannel_retire(subchannel, transport, refusal_of(transport, rc));
 }
 
 /* A call that is about this very connection. */

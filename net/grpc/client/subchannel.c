@@ -183,10 +183,13 @@ struct muster_rpc_subchannel *muster_rpc_subchannel_new(
 }
 
 void muster_rpc_subchannel_retire(struct muster_rpc_subchannel *subchannel,
-                                  struct muster_rpc_transport *transport)
+                                  struct muster_rpc_transport *transport, const char *why)
 {
+    struct muster_error error;
+
+    (void)muster_error_set(&error, MUSTER_UNAVAILABLE, "%s", why);
     muster_h2_session_drain(transport->session.h2, "");
-    transport_lost(subchannel, transport, &subchannel->error);
+    transport_lost(subchannel, transport, &error);
     subchannel->listener->on_change(subchannel);
 }
 

@@ -115,7 +115,7 @@ void muster_rpc_subchannel_connect(struct muster_rpc_subchannel *subchannel);
 void muster_rpc_subchannel_close(struct muster_rpc_subchannel *subchannel, bool is_orderly);
 /** The connection takes no more calls, though its own are fine. */
 void muster_rpc_subchannel_retire(struct muster_rpc_subchannel *subchannel,
-                                  struct muster_rpc_transport *transport);
+                                  struct muster_rpc_transport *transport, const char *why);
 
 /* net/grpc/client/subchannel_connect.c */
 void muster_rpc_subchannel_connect_begin(struct muster_rpc_subchannel *subchannel);

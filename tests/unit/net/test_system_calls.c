@@ -173,6 +173,8 @@ static void run_scenario(struct torture *torture, const void *data)
     if (muster_net_system_open(&scene.test.env, &scene.test.env.net) == MUSTER_OK) {
         if (muster_listener_open(scene.test.env.net, &address, NULL, on_accept, &scene,
                                  &scene.listener, &error) == MUSTER_OK) {
+            assert_int_not_equal(muster_listener_address(scene.listener)->family,
+                                 MUSTER_ADDRESS_NONE);
             exchange(&scene);
         } else {
             assert_int_not_equal(error.text[0], '\0');

@@ -46,6 +46,15 @@ static int tear_down(void **state)
     return 0;
 }
 
+/* A text, not only the address of the server behind a colon. */
+static void check_reason(const struct rpc_probe *probe)
+{
+    const char *text = probe->call.status.text;
+
+    if (probe->call.status.rc != MUSTER_OK)
+        assert_true(text[0] != '\0' && text[0] != ':');
+}
+
 /* One call on a new channel, while the i-th allocation fails. False: so many there were not. */
 static bool survives(struct scene *scene, const struct muster_channel_options *options, uint64_t i)
 {
@@ -72,6 +81,7 @@ static bool survives(struct scene *scene, const struct muster_channel_options *o
             muster_call_cancel(&probe.call);
         rpc_probe_wait(&probe, &scene->rpc);
         assert_int_equal(probe.done, 1);
+        check_reason(&probe);
     }
     has_failed = scene->rpc.test.mem.fail_at == 0;
     scene->rpc.test.mem.fail_at = 0;
@@ -104,6 +114,13 @@ static void pick_first_with_repetitions(void **state)
     torture(*state, &options);
 }
 
+static void a_call_that_fails_says_why(void **state)
+{
+    const struct muster_channel_options options = {.backoff_base_ns = MUSTER_NS_PER_MS};
+
+    torture(*state, &options);
+}
+
 static void round_robin_with_health_checks(void **state)
 {
     const struct muster_channel_options options = {.load_balancing = MUSTER_ROUND_ROBIN,
@@ -122,6 +139,7 @@ int main(void)
     const struct CMUnitTest memory[] = {
         CASE(pick_first_with_repetitions),
         CASE(round_robin_with_health_checks),
+        CASE(a_call_that_fails_says_why),
     };
 
     return cmocka_run_group_tests(memory, NULL, NULL);
