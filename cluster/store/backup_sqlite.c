@@ -71,6 +71,8 @@ static bool read_whole(int fd, uint64_t offset, void *bytes, size_t size)
 
         if (got < 0 && errno == EINTR)
             continue;
+        if (got == 0)
+            errno = ENODATA; /* the end of the file */
         if (got <= 0)
             return false;
         at += got;
@@ -80,12 +82,29 @@ static bool read_whole(int fd, uint64_t offset, void *bytes, size_t size)
     return true;
 }
 
+static enum muster_rc fail_to(const char *what, const char *path, struct muster_error *ret_error)
+{
+    int sys = errno;
+
+    return muster_error_set_sys(ret_error, muster_rc_from_errno(sys), sys, "cannot %s %.180s", what,
+                                path);
+}
+
+/* The error of the system call if one failed, else how SQLite did. */
+static const char *database_cause(sqlite3 *db, int code)
+{
+    int sys = (code & 0xff) == SQLITE_NOMEM ? 0 : muster_registry_store_errno(db);
+
+    return sys != 0 ? strerror(sys) : sqlite3_errstr(code);
+}
+
 /* Copies of a living store. */
 
 struct muster_registry_backup {
     struct muster_mem *mem;
-    sqlite3 *to;
+    sqlite3 *from, *to; /* from: borrowed */
     sqlite3_backup *copy;
+    int code; /* of the last step */
     int fd;
     uint64_t bytes;
     char path[PATH_BYTES];
@@ -116,6 +135,7 @@ enum muster_rc muster_registry_backup_open(struct muster_mem *mem,
     if (backup == NULL)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a backup");
     backup->mem = mem;
+    backup->from = from;
     backup->fd = make_temporary(
         beside != NULL && beside[0] != '\0' ? beside : P_tmpdir "/muster-registry", backup->path);
     if (backup->fd < 0) {
@@ -129,7 +149,8 @@ enum muster_rc muster_registry_backup_open(struct muster_mem *mem,
         }
         rc = muster_error_set(ret_error, rc, "backup: %.200s", sqlite3_errmsg(backup->to));
     } else {
-        rc = muster_error_set(ret_error, rc, "cannot write %.200s", backup->path);
+        rc = muster_error_set(ret_error, rc, "cannot write %.160s: %.60s", backup->path,
+                              database_cause(backup->to, sqlite3_extended_errcode(backup->to)));
     }
     muster_registry_backup_close(backup);
     return rc;
@@ -160,6 +181,7 @@ enum muster_rc muster_registry_backup_step(struct muster_registry_backup *backup
     int code = sqlite3_backup_step(backup->copy, PAGES_PER_STEP);
     struct stat status;
 
+    backup->code = code;
     *ret_is_done = code == SQLITE_DONE;
     if (code == SQLITE_OK || code == SQLITE_BUSY || code == SQLITE_LOCKED)
         return MUSTER_OK;
@@ -189,17 +211,30 @@ enum muster_rc muster_registry_backup_read(const struct muster_registry_backup *
 
 /* Files from files: pieces in turn, with their digest. */
 
-static enum muster_rc digest_of(int fd, uint64_t size, int to, uint8_t *ret_digest)
+struct copying {
+    int from, to;
+    const char *from_name, *to_name;
+    uint64_t bytes;
+};
+
+static enum muster_rc copy_with_digest(const struct copying *copying, uint8_t *ret_digest,
+                                       struct muster_error *ret_error)
 {
     uint8_t piece[PIECE_BYTES];
     struct muster_sha256 sum;
     enum muster_rc rc = muster_sha256_init(&sum);
 
-    for (uint64_t at = 0; rc == MUSTER_OK && at < size;) {
-        size_t count = size - at < sizeof(piece) ? (size_t)(size - at) : sizeof(piece);
+    if (rc != MUSTER_OK)
+        return muster_error_set(ret_error, rc, "no memory for the checksum of %.180s",
+                                copying->from_name);
+    for (uint64_t at = 0; rc == MUSTER_OK && at < copying->bytes;) {
+        uint64_t left = copying->bytes - at;
+        size_t count = left < sizeof(piece) ? (size_t)left : sizeof(piece);
 
-        if (!read_whole(fd, at, piece, count) || (to >= 0 && !write_whole(to, piece, count)))
-            rc = muster_rc_from_errno(errno);
+        if (!read_whole(copying->from, at, piece, count))
+            rc = fail_to("read", copying->from_name, ret_error);
+        else if (!write_whole(copying->to, piece, count))
+            rc = fail_to("write", copying->to_name, ret_error);
         else
             muster_sha256_update(&sum, piece, count);
         at += count;
@@ -220,7 +255,7 @@ static bool sync_folder_of(const char *path)
 {
     const char *slash = strrchr(path, '/');
     char folder[PATH_BYTES];
-    int fd = -1;
+    int fd = -1, sys;
     bool is_synced = false;
 
     (void)snprintf(folder, sizeof(folder), "%.*s", slash != NULL ? (int)(slash - path) : 0, path);
@@ -231,7 +266,9 @@ static bool sync_folder_of(const char *path)
     if (fd < 0)
         return false;
     is_synced = fsync(fd) == 0 || errno == EINVAL;
+    sys = errno;
     close(fd);
+    errno = sys;
     return is_synced;
 }
 
@@ -261,6 +298,15 @@ static enum muster_rc refuse_existing(const char *path, const char *suffix,
     return access(name, F_OK) != 0 ? MUSTER_OK : refuse_taken_name(name, ret_error);
 }
 
+/* Reading the store has failed, or writing the copy. */
+static const char *copy_cause(struct muster_registry_backup *backup)
+{
+    if (backup->to == NULL) /* it is whole, and cannot be looked at */
+        return strerror(errno);
+    return database_cause(muster_registry_store_errno(backup->to) != 0 ? backup->to : backup->from,
+                          backup->code);
+}
+
 static enum muster_rc copy_all(struct muster_registry_backup *backup)
 {
     bool is_done = false;
@@ -277,17 +323,20 @@ static enum muster_rc write_backup(struct muster_registry_backup *backup, const 
     uint8_t digest[MUSTER_SHA256_BYTES];
     char path[PATH_BYTES];
     int to = make_temporary(output, path);
+    const struct copying copying = {.from = backup->fd,
+                                    .to = to,
+                                    .from_name = backup->path,
+                                    .to_name = output,
+                                    .bytes = backup->bytes};
     enum muster_rc rc = MUSTER_OK;
 
     if (to < 0)
         return fail_at(output, ret_error);
-    rc = digest_of(backup->fd, backup->bytes, to, digest);
+    rc = copy_with_digest(&copying, digest, ret_error);
     if (rc == MUSTER_OK && !write_whole(to, digest, sizeof(digest)))
-        rc = muster_rc_from_errno(errno);
+        rc = fail_to("write", output, ret_error);
     if (rc == MUSTER_OK)
         rc = muster_registry_backup_publish(to, path, output, ret_error);
-    else
-        (void)muster_error_set(ret_error, rc, "cannot write %.180s", output);
     close(to);
     (void)unlink(path);
     return rc;
@@ -312,8 +361,8 @@ enum muster_rc muster_registry_backup_write(struct muster_mem *mem, const char *
         if (rc == MUSTER_OK)
             rc = write_backup(backup, output, ret_error);
         else
-            (void)muster_error_set(ret_error, rc, "cannot copy %.180s: %s", data,
-                                   muster_registry_store_error(store));
+            (void)muster_error_set(ret_error, rc, "cannot copy %.160s: %.60s", data,
+                                   copy_cause(backup));
     }
     muster_registry_backup_close(backup);
     muster_registry_store_close(store);
@@ -337,8 +386,11 @@ static enum muster_rc read_header(int fd, const char *from, uint64_t *ret_bytes,
 {
     uint8_t header[HEADER_BYTES];
     uint32_t magic = 0, page = 0;
+    bool is_read = read_whole(fd, 0, header, sizeof(header));
 
-    if (!read_whole(fd, 0, header, sizeof(header)))
+    if (!is_read && errno != ENODATA)
+        return fail_to("read", from, ret_error);
+    if (!is_read)
         return muster_error_set(ret_error, MUSTER_DATA_LOSS,
                                 "%.150s is no backup of a registry: it is too short", from);
     memcpy(&magic, header + 16, sizeof(magic));
@@ -356,28 +408,30 @@ static enum muster_rc read_header(int fd, const char *from, uint64_t *ret_bytes,
 }
 
 /* Copy the data without the digest behind them; *ret_bytes is their size. */
-static enum muster_rc copy_checked(int fd, const char *from, int to, struct muster_error *ret_error)
+static enum muster_rc copy_checked(struct copying *copying, struct muster_error *ret_error)
 {
     uint8_t told[MUSTER_SHA256_BYTES], counted[MUSTER_SHA256_BYTES];
+    const char *from = copying->from_name;
     struct stat status;
-    uint64_t bytes = 0;
-    enum muster_rc rc = read_header(fd, from, &bytes, ret_error);
+    enum muster_rc rc = read_header(copying->from, from, &copying->bytes, ret_error);
 
     if (rc != MUSTER_OK)
         return rc;
-    if (fstat(fd, &status) != 0)
+    if (fstat(copying->from, &status) != 0)
         return fail_at(from, ret_error);
-    if ((uint64_t)status.st_size != bytes + MUSTER_SHA256_BYTES)
+    if ((uint64_t)status.st_size != copying->bytes + MUSTER_SHA256_BYTES)
         return muster_error_set(ret_error, MUSTER_DATA_LOSS,
                                 "%.100s is torn or no backup (a data file?): %llu bytes instead of "
                                 "%llu; take another, or "
                                 "'muster registry backup'",
                                 from, (unsigned long long)status.st_size,
-                                (unsigned long long)(bytes + MUSTER_SHA256_BYTES));
-    rc = digest_of(fd, bytes, to, counted);
+                                (unsigned long long)(copying->bytes + MUSTER_SHA256_BYTES));
+    rc = copy_with_digest(copying, counted, ret_error);
     if (rc != MUSTER_OK)
-        return muster_error_set(ret_error, rc, "cannot copy %.180s", from);
-    if (!read_whole(fd, bytes, told, sizeof(told)) || memcmp(told, counted, sizeof(told)) != 0)
+        return rc;
+    if (!read_whole(copying->from, copying->bytes, told, sizeof(told)))
+        return fail_to("read", from, ret_error);
+    if (memcmp(told, counted, sizeof(told)) != 0)
         return muster_error_set(ret_error, MUSTER_DATA_LOSS,
                                 "%.150s is damaged: its checksum differs; take another backup",
                                 from);
@@ -422,13 +476,30 @@ static bool is_sound(sqlite3 *db)
     return is_sound;
 }
 
+/* A look that failed does not say that the data is damaged. */
+static enum muster_rc check_sound(sqlite3 *db)
+{
+    if (is_sound(db))
+        return MUSTER_OK;
+    switch (sqlite3_errcode(db)) {
+    case SQLITE_NOMEM:
+        return MUSTER_RESOURCE_EXHAUSTED;
+    case SQLITE_IOERR:
+    case SQLITE_CANTOPEN:
+    case SQLITE_FULL:
+        return MUSTER_UNAVAILABLE;
+    default:
+        return MUSTER_DATA_LOSS;
+    }
+}
+
 /* Another cluster, far ahead of the old one. */
 static enum muster_rc renew(struct muster_registry_store *store,
                             struct muster_registry_restored *ret_restored)
 {
     struct muster_registry_meta meta;
     sqlite3 *db = muster_registry_store_database(store);
-    enum muster_rc rc = is_sound(db) ? MUSTER_OK : MUSTER_DATA_LOSS;
+    enum muster_rc rc = check_sound(db);
 
     if (rc == MUSTER_OK)
         rc = muster_registry_store_load_meta(store, &meta);
@@ -466,17 +537,23 @@ static enum muster_rc open_and_renew(struct muster_mem *mem, const char *path, c
 {
     struct muster_registry_store_options options = {.path = path};
     struct muster_registry_store *store = NULL;
-    enum muster_rc rc = muster_registry_store_open(mem, &options, &store, NULL);
+    struct muster_error why = {.text = ""};
+    enum muster_rc rc = muster_registry_store_open(mem, &options, &store, &why);
 
-    if (rc == MUSTER_OK)
+    if (rc == MUSTER_OK) {
         rc = renew(store, ret_restored);
+        if (rc != MUSTER_OK)
+            (void)muster_error_set(&why, rc, "%s", muster_registry_store_error(store));
+    }
     muster_registry_store_close(store); /* the journal goes with it */
     if (rc == MUSTER_OK && has_journal(path))
-        rc = MUSTER_UNAVAILABLE;
+        rc = muster_error_set(&why, MUSTER_UNAVAILABLE, "its journal cannot be moved into it");
     if (rc == MUSTER_DATA_LOSS)
         return muster_error_set(
             ret_error, rc, "%.120s holds no registry, or a damaged one; take another backup", from);
-    return rc == MUSTER_OK ? rc : muster_error_set(ret_error, rc, "cannot restore %.180s", from);
+    if (rc != MUSTER_OK)
+        (void)muster_error_set(ret_error, rc, "cannot restore %.90s: %.140s", from, why.text);
+    return rc;
 }
 
 /* With the journal that a failure leaves. */
@@ -497,11 +574,12 @@ static enum muster_rc restore(struct muster_mem *mem, int fd, const char *from, 
 {
     char path[PATH_BYTES];
     int to = make_temporary(data, path);
+    struct copying copying = {.from = fd, .to = to, .from_name = from, .to_name = data};
     enum muster_rc rc = MUSTER_OK;
 
     if (to < 0)
         return fail_at(data, ret_error);
-    rc = copy_checked(fd, from, to, ret_error);
+    rc = copy_checked(&copying, ret_error);
     if (rc == MUSTER_OK)
         rc = open_and_renew(mem, path, from, ret_restored, ret_error);
     if (rc == MUSTER_OK)

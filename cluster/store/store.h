@@ -42,6 +42,8 @@ typedef enum muster_rc muster_registry_visit_lease_fn(void *data, int64_t id, in
 struct sqlite3;
 /** For backups. Borrowed. */
 struct sqlite3 *muster_registry_store_database(struct muster_registry_store *store);
+/** The errno of the journal's or the file's last failed call; 0: none has failed. */
+int muster_registry_store_errno(struct sqlite3 *db);
 
 /* Errors of all: UNAVAILABLE (I/O), RESOURCE_EXHAUSTED (disk full, no memory), DATA_LOSS (damaged).
  * After an error of a write the owner rolls back. Loop only. */

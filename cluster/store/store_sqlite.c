@@ -348,8 +348,7 @@ struct sqlite3 *muster_registry_store_database(struct muster_registry_store *sto
     return store->db;
 }
 
-/* The errno of the journal's or the file's last failed call. */
-static int last_errno(sqlite3 *db)
+int muster_registry_store_errno(struct sqlite3 *db)
 {
     sqlite3_file *journal = NULL;
     int sys = 0;
@@ -368,7 +367,7 @@ const char *muster_registry_store_error(struct muster_registry_store *store)
 {
     const char *path = sqlite3_db_filename(store->db, "main");
     int code = sqlite3_errcode(store->db) & 0xff;
-    int sys = code == SQLITE_FULL ? ENOSPC : last_errno(store->db);
+    int sys = code == SQLITE_FULL ? ENOSPC : muster_registry_store_errno(store->db);
 
     if (path == NULL || path[0] == '\0')
         path = "memory";

@@ -7,15 +7,19 @@
 #include "net/tls/crypto.h"
 
 #include <dirent.h>
+#include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <sqlite3.h>
 
-#define PATH_BYTES 128
+#define PATH_BYTES  128
+#define LARGE_BYTES 200000
 
 struct fixture {
     struct store_stage stage;
@@ -402,6 +406,55 @@ static void a_copy_of_a_living_store_is_of_its_end(void **state)
     close_fixture(&f);
 }
 
+static void a_backup_that_cannot_be_read_says_why(void **state)
+{
+    struct fixture f;
+    struct muster_registry_restored restored;
+    struct muster_error error;
+
+    (void)state;
+    open_fixture(&f);
+    (void)snprintf(f.backup, sizeof(f.backup), "%s", f.stage.folder);
+
+    assert_int_not_equal(restore(&f, &restored, &error), MUSTER_OK);
+
+    assert_int_not_equal(error.rc, MUSTER_DATA_LOSS);
+    assert_non_null(strstr(error.text, f.stage.folder));
+    assert_non_null(strstr(error.text, strerror(EISDIR)));
+    assert_int_equal(count_files(&f), 1);
+    close_fixture(&f);
+}
+
+static void a_copy_that_cannot_be_written_says_why(void **state)
+{
+    static char value[LARGE_BYTES];
+    struct fixture f;
+    struct muster_error error;
+    struct rlimit before, limit;
+
+    (void)state;
+    memset(value, 'x', sizeof(value) - 1);
+    open_fixture(&f);
+    assert_int_equal(store_stage_open_file(&f.stage, &f.stage.store, &error), MUSTER_OK);
+    (void)store_stage_append(&f.stage, "large", value, 6, 0);
+    assert_int_equal(muster_registry_store_commit(f.stage.store), MUSTER_OK);
+    muster_registry_store_close(f.stage.store);
+    f.stage.store = NULL;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    limit = before;
+    limit.rlim_cur = LARGE_BYTES / 2;
+    (void)signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+
+    assert_int_not_equal(back_up(&f, &error), MUSTER_OK);
+
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    (void)signal(SIGXFSZ, SIG_DFL);
+    assert_non_null(strstr(error.text, strerror(EFBIG)));
+    assert_int_equal(count_files(&f), 1);
+    close_fixture(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -411,6 +464,8 @@ int main(void)
         cmocka_unit_test(nothing_is_written_over_and_nothing_made_of_nothing),
         cmocka_unit_test(folders_that_are_not_there_are_named),
         cmocka_unit_test(a_copy_of_a_living_store_is_of_its_end),
+        cmocka_unit_test(a_backup_that_cannot_be_read_says_why),
+        cmocka_unit_test(a_copy_that_cannot_be_written_says_why),
     };
 
     return cmocka_run_group_tests_name("registry_backup_sqlite", tests, NULL, NULL);
