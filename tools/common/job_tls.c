@@ -224,8 +224,8 @@ static struct entry *add(struct job_tls *job_tls, const char *who, const char *a
     entry->alt_names = copy(alt_names);
     muster_list_append(&job_tls->entries, &entry->node);
     if (!place(job_tls, who != NULL ? who : "authority", &entry->file)) {
-        (void)muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
-                               "TLS: no descriptor for a certificate");
+        (void)muster_error_set_sys(ret_error, MUSTER_RESOURCE_EXHAUSTED, errno,
+                                   "TLS: no file for a certificate");
         return NULL;
     }
     return issue(job_tls, entry, ret_error) == MUSTER_OK ? entry : NULL;

@@ -18,10 +18,10 @@ enum muster_rc resolver_env_open(struct muster_env **ret_env, struct muster_erro
     enum muster_rc rc = muster_env_system_open(NULL, &env);
 
     if (rc != MUSTER_OK)
-        return muster_error_set(ret_error, rc, "no event loop");
+        return muster_error_set(ret_error, rc, "no event loop: %s", muster_rc_text(rc));
     rc = muster_net_system_open(env, &env->net);
     if (rc != MUSTER_OK)
-        muster_error_set(ret_error, rc, "no network");
+        muster_error_set(ret_error, rc, "no network: %s", muster_rc_text(rc));
     else
         rc = muster_http_curl_open(env, NULL, &env->http, ret_error);
     if (rc == MUSTER_OK)

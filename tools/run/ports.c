@@ -2,6 +2,7 @@
 #include "run/run.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -11,7 +12,7 @@
 #define ROOM_MIN   5000u
 #define TRIES      64u
 
-/* -1: taken. Port 0 lets the kernel choose. */
+/* -1: errno says why. Port 0 lets the kernel choose. */
 static int bind_port(uint16_t port, uint16_t *ret_port)
 {
     struct sockaddr_in address = {
@@ -23,7 +24,10 @@ static int bind_port(uint16_t port, uint16_t *ret_port)
         return -1;
     if (bind(fd, (struct sockaddr *)&address, sizeof(address)) != 0 ||
         getsockname(fd, (struct sockaddr *)&address, &length) != 0) {
+        int sys = errno;
+
         close(fd);
+        errno = sys;
         return -1;
     }
     *ret_port = ntohs(address.sin_port);
@@ -60,13 +64,16 @@ bool run_ports_find(struct muster_rng *rng, uint16_t *ret_ports, size_t count)
     int *fds = calloc(count + 1, sizeof(fds[0]));
     unsigned end = first_ephemeral();
     size_t found = 0;
+    int sys;
 
     if (fds == NULL)
         return false;
     while (found < count && (fds[found] = bind_free(rng, end, &ret_ports[found])) >= 0)
         found++;
+    sys = errno;
     for (size_t i = 0; i < found; i++)
         close(fds[i]);
     free(fds);
+    errno = sys;
     return found == count;
 }

@@ -8,6 +8,7 @@
 #include <muster/stream.h>
 
 #include <errno.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -63,9 +64,16 @@ void run_finish(struct run *run)
     muster_loop_stop(run->env->loop);
 }
 
-static bool fail(const char *what)
+static bool fail(const char *format, ...) MUSTER_PRINTF(1, 2);
+static bool fail(const char *format, ...)
 {
-    run_log_error("%s", what);
+    char text[MUSTER_ERROR_TEXT_BYTES];
+    va_list args;
+
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    run_log_error("%s", text);
     return false;
 }
 
@@ -135,7 +143,8 @@ static bool open_log_dir(struct run *run)
     snprintf(run->log_dir, sizeof(run->log_dir), "%s/muster-run-XXXXXX",
              temporary != NULL ? temporary : "/tmp");
     if (mkdtemp(run->log_dir) == NULL)
-        return fail("cannot make a directory for logs: name one with --log-dir");
+        return fail("cannot make the directory %.150s: %s (name one with --log-dir)", run->log_dir,
+                    strerror(errno));
     return true;
 }
 
@@ -148,9 +157,13 @@ static bool open_ports(struct run *run)
     size_t bytes = 0;
     FILE *file;
 
-    if (ports == NULL || !run_ports_find(run->env->rng, ports, settings->worker_count + 1u)) {
+    if (ports == NULL)
+        return fail("no memory");
+    if (!run_ports_find(run->env->rng, ports, settings->worker_count + 1u)) {
+        int sys = errno;
+
         free(ports);
-        return fail("no free port on 127.0.0.1");
+        return fail("no free port on 127.0.0.1: %s", strerror(sys));
     }
     run->master_port = settings->master_port != 0 ? (uint16_t)settings->master_port
                                                   : ports[settings->worker_count];
@@ -227,7 +240,7 @@ static bool open_places(struct run *run)
     if (run->resume != NULL) {
         run_table_init(run);
         if (!run_spool_open(run))
-            return fail("the directory of --resumable cannot be watched");
+            return fail("the directory of --resumable cannot be watched: %s", strerror(errno));
     }
     if (!open_trace_dir(run))
         return false;
@@ -295,7 +308,7 @@ static void run_with_signals(struct run *run)
 {
     if (!run_signals_open(run)) {
         run->exit_code = EXIT_OTHER;
-        fail("cannot handle signals");
+        fail("cannot handle signals: %s", strerror(errno));
         return;
     }
     run_events_init(run);
@@ -349,16 +362,18 @@ static int run_in(struct run *run)
 static int open_and_run(struct run *run)
 {
     int code = EXIT_OTHER;
+    enum muster_rc rc = muster_env_system_open(NULL, &run->env);
 
-    if (muster_env_system_open(NULL, &run->env) != MUSTER_OK) {
-        fail("no event loop");
+    if (rc != MUSTER_OK) {
+        fail("no event loop: %s", muster_rc_text(rc));
         return EXIT_OTHER;
     }
-    if (muster_net_system_open(run->env, &run->env->net) == MUSTER_OK) {
+    rc = muster_net_system_open(run->env, &run->env->net);
+    if (rc == MUSTER_OK) {
         code = run_in(run);
         muster_net_system_close(run->env->net);
     } else {
-        fail("no network");
+        fail("no network: %s", muster_rc_text(rc));
     }
     muster_env_system_close(run->env);
     return code;

@@ -2,6 +2,7 @@
  * second later or more kills. */
 #include "run/run.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/signalfd.h>
@@ -55,7 +56,7 @@ bool run_signals_open(struct run *run)
 {
     static const int handled[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD};
     sigset_t set;
-    int fd;
+    int fd, sys;
 
     signal(SIGCHLD, SIG_DFL); /* ignored, it would make the kernel reap what we wait for */
     sigemptyset(&set);
@@ -69,7 +70,9 @@ bool run_signals_open(struct run *run)
         .data = run, .on_ready = on_signal, .fd = fd, .wanted = MUSTER_FD_READ};
     if (muster_fd_watch_open(&run->signal_watch, run->env->loop) == MUSTER_OK)
         return true;
+    sys = errno;
     close(fd);
+    errno = sys;
     return false;
 }
 

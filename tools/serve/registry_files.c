@@ -110,16 +110,18 @@ struct fetch {
     struct muster_registry_snapshot snapshot;
     FILE *file;
     enum muster_rc rc;
-    bool is_done, is_closed, has_failed_to_write;
+    int write_errno; /* 0: all was written */
+    bool is_done, is_closed;
 };
 
 static void on_bytes(struct muster_registry_snapshot *snapshot, struct muster_bytes bytes)
 {
     struct fetch *fetch = snapshot->data;
 
+    errno = 0;
     if (fwrite(bytes.data, 1, bytes.size, fetch->file) == bytes.size)
         return;
-    fetch->has_failed_to_write = true;
+    fetch->write_errno = errno != 0 ? errno : EIO;
     muster_registry_snapshot_cancel(snapshot);
 }
 
@@ -188,49 +190,63 @@ static enum muster_rc fetch_as(struct fetch *fetch, const struct backup_settings
     return rc;
 }
 
-static enum muster_rc fetch_in_env(struct fetch *fetch, const struct backup_settings *settings,
-                                   struct muster_error *ret_error)
+/* To a name of its own beside the output, which gets the name when it is whole. */
+static enum muster_rc fetch_to_file(struct fetch *fetch, const struct backup_settings *settings,
+                                    struct muster_error *ret_error)
 {
-    enum muster_rc rc = muster_env_system_open(NULL, &fetch->env);
+    char path[PATH_BYTES];
+    int fd;
+    enum muster_rc rc;
 
-    if (rc != MUSTER_OK)
-        return muster_error_set(ret_error, rc, "no event loop");
-    rc = muster_net_system_open(fetch->env, &fetch->env->net);
-    if (rc == MUSTER_OK) {
-        rc = fetch_as(fetch, settings, ret_error);
-        muster_net_system_close(fetch->env->net);
+    (void)snprintf(path, sizeof(path), "%.4000s.part-XXXXXX", settings->output);
+    fd = mkostemp(path, O_CLOEXEC);
+    if (fd < 0)
+        return muster_error_set_sys(ret_error, muster_rc_from_errno(errno), errno, "%.180s",
+                                    settings->output);
+    fetch->file = fdopen(fd, "w");
+    if (fetch->file == NULL) {
+        rc = muster_error_set_sys(ret_error, muster_rc_from_errno(errno), errno, "%.180s",
+                                  settings->output);
+        close(fd);
+        (void)unlink(path);
+        return rc;
     }
-    muster_env_system_close(fetch->env);
+    rc = fetch_as(fetch, settings, ret_error);
+    if (rc == MUSTER_OK && fflush(fetch->file) != 0)
+        fetch->write_errno = errno;
+    if (fetch->write_errno != 0)
+        rc = muster_error_set_sys(ret_error, muster_rc_from_errno(fetch->write_errno),
+                                  fetch->write_errno, "%.180s", settings->output);
+    if (rc == MUSTER_OK)
+        rc = muster_registry_backup_publish(fd, path, settings->output, ret_error);
+    fclose(fetch->file);
+    (void)unlink(path);
     return rc;
 }
 
-/* The output appears whole, or not at all. */
+/* The output appears whole, or not at all. libevent ends the process when the loop lacks descriptors:
+ * no file is there before it. */
 static enum muster_rc fetch_backup(const struct backup_settings *settings,
                                    struct muster_error *ret_error)
 {
     struct fetch fetch = {.rc = MUSTER_OK};
-    char path[PATH_BYTES];
-    int fd = -1;
-    enum muster_rc rc = MUSTER_OK;
+    enum muster_rc rc;
 
-    (void)snprintf(path, sizeof(path), "%.4000s.part-XXXXXX", settings->output);
-    fd = access(settings->output, F_OK) == 0 ? -2 : mkostemp(path, O_CLOEXEC);
-    if (fd == -2)
+    if (access(settings->output, F_OK) == 0)
         return muster_error_set(ret_error, MUSTER_ALREADY_EXISTS,
                                 "%.150s is there already: choose another name, or move it away",
                                 settings->output);
-    fetch.file = fd >= 0 ? fdopen(fd, "w") : NULL;
-    if (fetch.file == NULL)
-        return muster_error_set_sys(ret_error, muster_rc_from_errno(errno), errno, "%.180s",
-                                    settings->output);
-    rc = fetch_in_env(&fetch, settings, ret_error);
-    if (fetch.has_failed_to_write || (rc == MUSTER_OK && fflush(fetch.file) != 0))
-        rc = muster_error_set_sys(ret_error, muster_rc_from_errno(errno), errno, "%.180s",
-                                  settings->output);
-    if (rc == MUSTER_OK)
-        rc = muster_registry_backup_publish(fd, path, settings->output, ret_error);
-    fclose(fetch.file);
-    (void)unlink(path);
+    rc = muster_env_system_open(NULL, &fetch.env);
+    if (rc != MUSTER_OK)
+        return muster_error_set(ret_error, rc, "no event loop: %s", muster_rc_text(rc));
+    rc = muster_net_system_open(fetch.env, &fetch.env->net);
+    if (rc == MUSTER_OK) {
+        rc = fetch_to_file(&fetch, settings, ret_error);
+        muster_net_system_close(fetch.env->net);
+    } else {
+        (void)muster_error_set(ret_error, rc, "no network: %s", muster_rc_text(rc));
+    }
+    muster_env_system_close(fetch.env);
     return rc;
 }
 

@@ -210,9 +210,11 @@ static int serve_in(struct service *service)
     struct muster_env *env = service->env;
     struct muster_error error = {.rc = MUSTER_OK};
     int code = EXIT_OK;
+    enum muster_rc rc =
+        muster_wake_open(env->mem, env->loop, on_wake, service, &service->wake);
 
-    if (muster_wake_open(env->mem, env->loop, on_wake, service, &service->wake) != MUSTER_OK) {
-        fprintf(stderr, "muster %s: no wake descriptor\n", name);
+    if (rc != MUSTER_OK) {
+        fprintf(stderr, "muster %s: no wake descriptor: %s\n", name, muster_rc_text(rc));
         return EXIT_OTHER;
     }
     if (status_open(service, &error) == MUSTER_OK &&
@@ -238,9 +240,10 @@ int service_run(struct service *service, const char *log_level, const char *log_
     struct muster_log *log = NULL;
     struct muster_env *env = NULL;
     int code;
+    enum muster_rc rc = muster_env_system_open(NULL, &env);
 
-    if (muster_env_system_open(NULL, &env) != MUSTER_OK) {
-        fprintf(stderr, "muster %s: no event loop\n", service->kind->name);
+    if (rc != MUSTER_OK) {
+        fprintf(stderr, "muster %s: no event loop: %s\n", service->kind->name, muster_rc_text(rc));
         return EXIT_OTHER;
     }
     service->env = env;
@@ -248,11 +251,12 @@ int service_run(struct service *service, const char *log_level, const char *log_
         muster_log_file_open(env->mem, stderr, strcmp(log_format, "json") == 0, level, &log) ==
             MUSTER_OK)
         env->log = log;
-    if (muster_net_system_open(env, &env->net) == MUSTER_OK) {
+    rc = muster_net_system_open(env, &env->net);
+    if (rc == MUSTER_OK) {
         code = serve_in(service);
         muster_net_system_close(env->net);
     } else {
-        fprintf(stderr, "muster %s: no network\n", service->kind->name);
+        fprintf(stderr, "muster %s: no network: %s\n", service->kind->name, muster_rc_text(rc));
         code = EXIT_OTHER;
     }
     env->log = NULL;

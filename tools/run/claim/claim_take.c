@@ -147,15 +147,18 @@ static bool claim_put(struct run_claim *claim)
 static bool claim_fail(struct run_claim *claim, int *ret_exit)
 {
     const struct muster_error *refusal = muster_registry_refusal(run_claim_client(claim));
+    const char *text =
+        claim->op.error.text[0] != '\0' ? claim->op.error.text : claim->lease.error.text;
     struct muster_error error;
 
     if (refusal != NULL)
         error = *refusal;
-    else
+    else if (text[0] != '\0')
         muster_error_set(&error, claim->rc, "the registry at %.100s refuses: %.120s",
-                         run_registry_endpoint(claim->run),
-                         claim->op.error.text[0] != '\0' ? claim->op.error.text
-                                                         : claim->lease.error.text);
+                         run_registry_endpoint(claim->run), text);
+    else /* the question has not even begun */
+        muster_error_set(&error, claim->rc, "the registry at %.100s cannot be asked: %s",
+                         run_registry_endpoint(claim->run), muster_rc_text(claim->rc));
     run_log_error("%s", error.text);
     *ret_exit = command_exit_of(error.rc);
     return false;

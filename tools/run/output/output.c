@@ -99,6 +99,9 @@ static bool read_some(struct run_stream *stream)
     }
     if ((count < 0 && (errno == EAGAIN || errno == EINTR)) || (count == 0 && is_file(stream)))
         return false;
+    if (count < 0)
+        run_tell(stream->task->run, "what %s prints is lost from here on: %s", stream->task->name,
+                 strerror(errno));
     close_stream(stream);
     return false;
 }

@@ -2,6 +2,7 @@
  * while no launcher is there to read. */
 #include "run/run.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <sys/inotify.h>
 #include <unistd.h>
@@ -72,7 +73,10 @@ bool run_spool_open(struct run *run)
         return false;
     if (inotify_add_watch(fd, path, IN_MODIFY) < 0 ||
         muster_fd_watch_open(&resume->news_watch, run->env->loop) != MUSTER_OK) {
+        int sys = errno;
+
         close(fd);
+        errno = sys;
         return false;
     }
     resume->is_watching = true;

@@ -181,15 +181,26 @@ static void watch(struct run_task *task, pid_t pid)
         pid > 0 && muster_process_watch_open(&task->watch, task->run->env->host) == MUSTER_OK;
 }
 
+static void close_if_open(int fd)
+{
+    if (fd >= 0)
+        close(fd);
+}
+
 void run_child_adopt(struct run_task *task, pid_t keeper)
 {
     int read_ends[3] = {-1, -1, -1};
     int write_ends[3] = {-1, -1, -1};
 
-    if (run_spool_open_life(task, read_ends, write_ends))
+    if (run_spool_open_life(task, read_ends, write_ends)) {
         open_streams(task, read_ends[0], read_ends[1], read_ends[2]);
+    } else {
+        run_tell(task->run, "what %s prints is lost from here on: %s", task->name, strerror(errno));
+        for (int i = 0; i < 3; i++)
+            close_if_open(read_ends[i]);
+    }
     for (int i = 0; i < 3; i++)
-        close(write_ends[i]);
+        close_if_open(write_ends[i]);
     watch(task, keeper);
 }
 

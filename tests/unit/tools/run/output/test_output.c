@@ -51,6 +51,9 @@ struct row {
     const char *parts[3]; /* of what arrives */
 };
 
+/* Said by a worker whose words cannot be read. */
+static const char unreadable[] = "first\n";
+
 /* The launcher's other parts. */
 
 void run_progress_clear(struct run *run)
@@ -101,8 +104,8 @@ static int say(const struct row *row)
         assert_int_equal(write(fds[1], row->said, strlen(row->said)), (ssize_t)strlen(row->said));
     else
         assert_int_equal(write(fds[1], text, sizeof(text)), (ssize_t)sizeof(text));
-    close(fds[1]);
-    return fds[0];
+    close(fds[row->said == unreadable ? 0 : 1]);
+    return fds[row->said == unreadable ? 1 : 0];
 }
 
 static _Noreturn void launch(const struct row *row, struct torture *torture, int out)
@@ -218,6 +221,8 @@ static void no_line_of_a_worker_is_lost_in_silence(void **state)
         {"what is UTF-8", true, "f\xc3\xa4st\n", NULL, {"f\xc3\xa4st"}},
         {"what is no UTF-8", true, "fi\xffst\n", NULL, {"fi?st"}},
         {"a word of ours", false, "first\n", "a word", {"a word\n", "[worker:0] first\n"}},
+        {"what cannot be read", false, unreadable, NULL,
+         {"what worker:0 prints is lost from here on: Bad file descriptor\n"}},
         {"a word of ours in JSON", true, "first\n", "a word", {"a word", "first"}},
     };
 
