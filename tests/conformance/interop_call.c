@@ -123,7 +123,8 @@ bool interop_call_await(struct interop_call *call, size_t count)
         muster_loop_turn(call->client->env->loop, UINT64_MAX);
     return interop_check(call->client, call->answer_count >= count,
                          "the call ended with %s (%s) after %zu answers, expected %zu",
-                         muster_rc_name(call->rc), call->text, call->answer_count, count);
+                         muster_rc_name(call->rc), call->text, call->answer_count, count) &&
+           call->client->failure[0] == '\0'; /* else one of them could not be read */
 }
 
 bool interop_call_end(struct interop_call *call, enum muster_rc expected)

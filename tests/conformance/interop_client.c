@@ -298,19 +298,23 @@ int main(int argc, char **argv)
     struct interop_client client = {.settings = &settings};
     const struct interop_case *wanted;
     int code = 1;
+    enum muster_rc rc;
 
     if (!interop_flags_parse(&options, argc, argv, &settings, &code))
         return code;
     wanted = find_case(settings.test_case);
     if (wanted == NULL)
         return 2;
-    if (muster_env_system_open(NULL, &client.env) != MUSTER_OK ||
-        muster_net_system_open(client.env, &client.env->net) != MUSTER_OK) {
-        fprintf(stderr, "interop_client: no event loop\n");
-        return 1;
+    code = 1;
+    rc = muster_env_system_open(NULL, &client.env);
+    if (rc == MUSTER_OK)
+        rc = muster_net_system_open(client.env, &client.env->net);
+    if (rc == MUSTER_OK) {
+        code = run_case(&client, wanted);
+        muster_net_system_close(client.env->net);
+    } else {
+        fprintf(stderr, "interop_client: no event loop: %s\n", muster_rc_text(rc));
     }
-    code = run_case(&client, wanted);
-    muster_net_system_close(client.env->net);
     muster_env_system_close(client.env);
     return code;
 }

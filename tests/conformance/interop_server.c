@@ -140,7 +140,7 @@ static int serve(struct program *program, const struct settings *settings)
 {
     struct muster_loop *loop = program->env->loop;
     struct muster_address address;
-    struct muster_error error = {.text = "no wake descriptor"};
+    struct muster_error error = {.text = "no wake descriptor: resource exhausted"};
     char text[MUSTER_ADDRESS_TEXT_BYTES];
     bool is_open =
         muster_wake_open(program->env->mem, loop, on_stop, program, &program->wake) == MUSTER_OK &&
@@ -172,18 +172,22 @@ int main(int argc, char **argv)
     struct settings settings = {.address = NULL};
     struct program program = {.env = NULL};
     int code = 1;
+    enum muster_rc rc;
 
     if (!interop_flags_parse(&options, argc, argv, &settings, &code))
         return code;
-    if (muster_env_system_open(NULL, &program.env) != MUSTER_OK ||
-        muster_net_system_open(program.env, &program.env->net) != MUSTER_OK) {
-        fprintf(stderr, "interop_server: no event loop\n");
-        return 1;
+    code = 1;
+    rc = muster_env_system_open(NULL, &program.env);
+    if (rc == MUSTER_OK)
+        rc = muster_net_system_open(program.env, &program.env->net);
+    if (rc == MUSTER_OK) {
+        interop_service_init(&program.service, program.env);
+        code = serve(&program, &settings);
+        interop_service_fini(&program.service);
+        muster_net_system_close(program.env->net);
+    } else {
+        fprintf(stderr, "interop_server: no event loop: %s\n", muster_rc_text(rc));
     }
-    interop_service_init(&program.service, program.env);
-    code = serve(&program, &settings);
-    interop_service_fini(&program.service);
-    muster_net_system_close(program.env->net);
     muster_env_system_close(program.env);
     return code;
 }

@@ -3,6 +3,7 @@ what must hold afterwards; the rest holds for all: no crash, no report of a sani
 nothing left behind. What fails depends on the seed alone; when, on the machine too: a seed that fails may have to be run a few times."""
 import argparse
 import concurrent.futures
+import errno
 import functools
 import math
 import os
@@ -30,6 +31,10 @@ SANITIZERS = {"ASAN_OPTIONS": f"verify_asan_link_order=0:exitcode={SANITIZER_COD
 # unwinder only.
 OPENSSL = {"ASAN_OPTIONS": SANITIZERS["ASAN_OPTIONS"] + ":fast_unwind_on_malloc=0"}
 OPENSSL_LEAKS = "leak:OPENSSL_init_\nleak:_fetch\n"
+MEMORY = re.compile(r"(?i)memory|RESOURCE_EXHAUSTED|resource exhausted")
+# Another process of the world that has failed, or is gone: as its address, its rank, or its number.
+OTHERS = re.compile(r"127\.0\.0\.1:\d+|worker:\d|pid \d+|connection (?:lost|closed)|reset the stream")
+EXHAUSTED = ("ENOMEM", "ENOBUFS", "EMFILE", "ENFILE", "EAGAIN", "EAI_MEMORY")
 KEPT_FAILURES = 6  # of each process, shown with what went wrong
 
 
@@ -47,7 +52,7 @@ class World:
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix=f"torture-{scenario}-{seed}-"))
         self.temporary = self.folder / "temporary"
         self.temporary.mkdir()
-        self.plan, self.processes = {}, []
+        self.plan, self.processes, self.more = {}, [], {}
         (self.folder / "leaks").write_text(OPENSSL_LEAKS)
 
     def draw_faults(self, spans):
@@ -65,8 +70,11 @@ class World:
             plan |= {"PER_MILLION": 1_000_000, "AFTER": draw_log(self.rng, span), "ROW": row, "MAX": row}
         self.plan = {f"FAULTS_{key}": str(value) for key, value in plan.items()}
 
+    def use(self, variables):
+        self.more |= variables
+
     def variables(self):
-        return dict(CLEAN, **SANITIZERS, LSAN_OPTIONS=f"suppressions={self.folder}/leaks:print_suppressions=0", TMPDIR=str(self.temporary), TORTURE_WORLD=str(self.folder))
+        return dict(CLEAN, **SANITIZERS, LSAN_OPTIONS=f"suppressions={self.folder}/leaks:print_suppressions=0", TMPDIR=str(self.temporary), TORTURE_WORLD=str(self.folder)) | self.more
 
     def start(self, name, *command, has_faults=True, **variables):
         faults = dict(self.plan, LD_PRELOAD=LIBRARY, FAULTS_LOG=str(self.folder / "faults")) if has_faults else {}
@@ -99,8 +107,33 @@ class World:
         recorders = self.temporary / f"muster-{os.getuid()}"
         left = [str(path) for path in self.temporary.rglob("*")
                 if path != recorders and not (path.parent == recorders and path.name.endswith(".trace.jsonl"))]
-        if left and not any("unlink " in path.read_text(errors="replace") for path in self.folder.glob("faults.*")):
+        if left and not self.has_failed("unlink"):
             raise AssertionError(f"temporary files are left, and no unlink has failed: {left}")
+
+    def check_folder(self, names):
+        """No other files are left beside these; but where one could not be removed."""
+        stems = tuple(names)
+        left = {path.name for path in self.folder.iterdir() if path.name.startswith(stems)} - set(names)
+        if left and not self.has_failed("unlink"):
+            raise AssertionError(f"files are left: {left}")
+
+    def failures(self):
+        """Call and error of each failure."""
+        for path in self.folder.glob("faults.*"):
+            yield from re.findall(r"(?m)^\S+: (\w+) \d+ of thread \d+: (.*)$", path.read_text(errors="replace"))
+
+    def has_failed(self, call):
+        return any(name == call for name, _ in self.failures())
+
+    def is_reason(self, pid, text):
+        """An error text names what has failed: memory, the system call's error or a file; or who else has."""
+        if OTHERS.search(text) and any(path.suffix != f".{pid}" for path in self.folder.glob("faults.*")):
+            return True
+        for call, error in set(self.failures()):
+            words = (error, call, os.strerror(getattr(errno, error, 0)))
+            if any(word.lower() in text.lower() for word in words) or (error in EXHAUSTED and MEMORY.search(text)):
+                return True
+        return str(self.folder) in text
 
     def discard(self):
         for pid in self.left_processes():
@@ -140,10 +173,16 @@ class Process:
 
     def hear(self, pattern):
         """The match of a line of standard output; None: it has ended without."""
+        return self.hear_in(self.out, pattern)
+
+    def hear_error(self, pattern):
+        return self.hear_in(self.err, pattern)
+
+    def hear_in(self, read, pattern):
         until = time.monotonic() + PATIENCE_S
         while True:
             has_ended = self.child.poll() is not None
-            if match := re.search(pattern, self.out()):
+            if match := re.search(pattern, read()):
                 return match
             if has_ended:
                 return None
@@ -177,6 +216,8 @@ class Process:
             raise AssertionError(f"{self.name} ended with a report of a sanitizer")
         if code != 0 and not self.err().strip():
             raise AssertionError(f"{self.name} ended with {code} and does not say why")
+        if code != 0 and not self.world.is_reason(self.child.pid, self.err()):
+            raise AssertionError(f"{self.name} ended with {code} and does not say what failed")
         return code
 
 
