@@ -1,10 +1,10 @@
-/* Who is alive: asked together by all who are, and answered alike. */
+/* GetAliveTasks: all live tasks of a set ask together, and get the same answer. */
 #include "cluster/coordination/coordination_internal.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-/* Those who asked for one set. */
+/* The tasks that asked for one set. */
 struct round {
     struct muster_list node; /* of alive_rounds */
     struct muster_list asks;
@@ -55,7 +55,7 @@ static bool is_alive(const struct muster_coordination *coordination, const struc
     return round->is_member[id] != 0 && coordination->tasks[id].state == MUSTER_TASK_CONNECTED;
 }
 
-/* All who live have asked. */
+/* Every live task of the set has asked. */
 static bool is_complete(const struct muster_coordination *coordination, const struct round *round)
 {
     for (uint32_t id = 0; id < coordination->options.task_count; id++)
@@ -86,7 +86,7 @@ static void answer_round(struct muster_coordination *coordination, struct round 
     muster_mem_free(coordination->mem, infos);
 }
 
-static void review(struct muster_coordination *coordination, struct round *round)
+static void round_review(struct muster_coordination *coordination, struct round *round)
 {
     if (!is_complete(coordination, round))
         return;
@@ -96,24 +96,16 @@ static void review(struct muster_coordination *coordination, struct round *round
 
 void muster_coordination_review_alive(struct muster_coordination *coordination)
 {
-    struct muster_list *next;
-
-    for (struct muster_list *node = coordination->alive_rounds.next;
-         node != &coordination->alive_rounds; node = next) {
-        next = node->next;
-        review(coordination, MUSTER_CONTAINER_OF(node, struct round, node));
-    }
+    MUSTER_LIST_EACH_SAFE (&coordination->alive_rounds, round, struct round, node)
+        round_review(coordination, round);
 }
 
-/* The round of the same set, or the given one, which is it then. */
+/* The open round of the same set, in place of the given one, which is freed; else the given one, opened. */
 static struct round *round_join(struct muster_coordination *coordination, struct round *round)
 {
     size_t tasks = coordination->options.task_count;
 
-    for (struct muster_list *node = coordination->alive_rounds.next;
-         node != &coordination->alive_rounds; node = node->next) {
-        struct round *other = MUSTER_CONTAINER_OF(node, struct round, node);
-
+    MUSTER_LIST_EACH (&coordination->alive_rounds, other, struct round, node) {
         if (memcmp(other->is_member, round->is_member, tasks) == 0) {
             round_free(coordination, round);
             return other;
@@ -152,5 +144,5 @@ void muster_coordination_ask_alive(struct muster_coordination *coordination,
     round = round_join(coordination, round);
     round->has_asked[task->id] = 1;
     muster_list_append(&round->asks, &ask->node);
-    review(coordination, round);
+    round_review(coordination, round);
 }

@@ -10,7 +10,7 @@
 #define DETAIL_PREFIX "type.googleapis.com/tensorflow."
 #define DETAILS_MAX   3
 
-static ProtobufCBinaryData binary(struct muster_bytes bytes)
+static ProtobufCBinaryData binary_of(struct muster_bytes bytes)
 {
     return (ProtobufCBinaryData){bytes.size, (uint8_t *)(uintptr_t)bytes.data};
 }
@@ -58,7 +58,7 @@ static bool entries_make(struct muster_mem *mem, const struct muster_coordinatio
         item->key = text_copy(mem, answer->entries[entries.count].key);
         if (item->key == NULL)
             break;
-        item->value = binary(answer->entries[entries.count].value);
+        item->value = binary_of(answer->entries[entries.count].value);
         entries.pointers[entries.count++] = item;
     }
     *ret_entries = entries;
@@ -210,7 +210,7 @@ static enum muster_rc pack_small(struct muster_mem *mem, enum muster_coordinatio
 
     known.service_incarnation = all.leader_incarnation = answer->service_incarnation;
     passed.counter = answer->counter;
-    all.device_info = binary(answer->devices);
+    all.device_info = binary_of(answer->devices);
     switch (method) {
     case MUSTER_COORDINATION_REGISTER:
     case MUSTER_COORDINATION_HEARTBEAT:

@@ -4,6 +4,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+const char muster_coordination_register_barrier[] = "[Init]Wait_for_all_tasks_to_register";
+
 #define MISSING_SHOWN_MAX 20 /* names in the text of a barrier that timed out */
 
 static struct muster_coordination_barrier *barrier_of(struct muster_coordination_name *name)
@@ -114,13 +116,15 @@ void muster_coordination_free_barriers(struct muster_coordination *coordination,
     muster_coordination_index_fini(&coordination->barriers);
 }
 
-/* text may be scratch. */
+/* End the open instance for all callers. text may be scratch, so it is copied before an answer overwrites it. The
+ * result stays for callers that repeat the call. */
 static void barrier_end(struct muster_coordination *coordination,
                         struct muster_coordination_barrier *barrier, enum muster_rc rc,
                         const char *text)
 {
     struct muster_list round, *node;
 
+    MUSTER_ASSERT(!barrier->has_ended);
     muster_list_remove(&barrier->open_node);
     barrier->has_ended = true;
     barrier->rc = rc;
@@ -138,7 +142,7 @@ static void barrier_end(struct muster_coordination *coordination,
 
 /* --- Entering --- */
 
-/* What stands against this instance from its beginning, or NULL. */
+/* Text of why this instance must fail at its beginning, or NULL. */
 static const char *find_obstacle(struct muster_coordination *coordination,
                                  struct muster_coordination_barrier *barrier,
                                  enum muster_rc *ret_rc)
@@ -168,7 +172,7 @@ static const char *find_obstacle(struct muster_coordination *coordination,
     return NULL;
 }
 
-/* False: no memory; what the last instance came to stays. */
+/* False: no memory; the result of the last instance stays. */
 static bool instance_begin(struct muster_coordination *coordination,
                            struct muster_coordination_barrier *barrier,
                            const struct muster_coordination_request *request, uint64_t timeout_ns)
@@ -176,6 +180,7 @@ static bool instance_begin(struct muster_coordination *coordination,
     uint64_t now_ns = coordination->now_ns;
     uint8_t *has_arrived;
 
+    MUSTER_ASSERT(barrier->has_ended);
     muster_coordination_settle_members(coordination, barrier, request);
     if (!barrier->has_members)
         return false;
@@ -191,13 +196,11 @@ static bool instance_begin(struct muster_coordination *coordination,
     return true;
 }
 
-/* The newer call of one task counts. */
+/* A second call of one task replaces the first, which is cancelled. */
 static void replace_ask(struct muster_coordination *coordination,
                         struct muster_coordination_barrier *barrier, uint32_t task)
 {
-    for (struct muster_list *node = barrier->asks.next; node != &barrier->asks; node = node->next) {
-        struct muster_coordination_ask *ask =
-            MUSTER_CONTAINER_OF(node, struct muster_coordination_ask, node);
+    MUSTER_LIST_EACH (&barrier->asks, ask, struct muster_coordination_ask, node) {
         const struct muster_coordination_answer answer = {
             .rc = MUSTER_CANCELLED,
             .text = muster_coordination_format(
@@ -213,9 +216,9 @@ static void replace_ask(struct muster_coordination *coordination,
     }
 }
 
-static void arrive(struct muster_coordination *coordination,
-                   struct muster_coordination_barrier *barrier, uint32_t task,
-                   struct muster_coordination_ask *ask)
+static void barrier_arrive(struct muster_coordination *coordination,
+                           struct muster_coordination_barrier *barrier, uint32_t task,
+                           struct muster_coordination_ask *ask)
 {
     if (barrier->has_arrived[task] != 0)
         replace_ask(coordination, barrier, task);
@@ -227,7 +230,7 @@ static void arrive(struct muster_coordination *coordination,
         barrier_end(coordination, barrier, MUSTER_OK, NULL);
 }
 
-/* Who calls is in the open instance, or ends it for all. */
+/* The caller arrives at the open instance; a caller that does not belong there ends it for all. */
 static void enter_open(struct muster_coordination *coordination,
                        struct muster_coordination_barrier *barrier,
                        const struct muster_coordination_request *request,
@@ -241,19 +244,19 @@ static void enter_open(struct muster_coordination *coordination,
             "A non-participating task (%" PRIu32 ") called the barrier: " BARRIER_FORMAT,
             request->task, BARRIER_ARGS(barrier->name.text, barrier->counter));
     if (text == NULL) {
-        arrive(coordination, barrier, request->task, ask);
+        barrier_arrive(coordination, barrier, request->task, ask);
         return;
     }
     muster_list_append(&barrier->asks, &ask->node);
     barrier_end(coordination, barrier, MUSTER_INVALID_ARGUMENT, text);
 }
 
-static void enter(struct muster_coordination *coordination,
-                  struct muster_coordination_barrier *barrier,
-                  const struct muster_coordination_request *request, uint64_t timeout_ns,
-                  void (*on_end)(struct muster_coordination *,
-                                 struct muster_coordination_barrier *),
-                  struct muster_coordination_ask *ask)
+static void barrier_enter(struct muster_coordination *coordination,
+                          struct muster_coordination_barrier *barrier,
+                          const struct muster_coordination_request *request, uint64_t timeout_ns,
+                          void (*on_end)(struct muster_coordination *,
+                                         struct muster_coordination_barrier *),
+                          struct muster_coordination_ask *ask)
 {
     enum muster_rc rc = MUSTER_OK;
     const char *obstacle;
@@ -276,7 +279,7 @@ static void enter(struct muster_coordination *coordination,
     barrier_end(coordination, barrier, rc, obstacle);
 }
 
-/* What the instance came to, to one who comes late or has asked before. */
+/* Repeat the result of the instance for a caller that is late or asks again. */
 static void answer_again(struct muster_coordination *coordination,
                          const struct muster_coordination_barrier *barrier,
                          const struct muster_coordination_request *request,
@@ -291,7 +294,7 @@ static void answer_again(struct muster_coordination *coordination,
                        MUSTER_INVALID_ARGUMENT, text);
 }
 
-/* The caller counts on from the instance that it is told. */
+/* The answer carries the number of our instance: the caller counts on from there. */
 static void refuse_gap(struct muster_coordination *coordination,
                        const struct muster_coordination_request *request, int64_t instance,
                        struct muster_coordination_ask *ask)
@@ -337,7 +340,7 @@ void muster_coordination_enter(struct muster_coordination *coordination,
         muster_coordination_refuse(coordination, ask, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
         return;
     }
-    enter(coordination, barrier, request, timeout_ns, NULL, ask);
+    barrier_enter(coordination, barrier, request, timeout_ns, NULL, ask);
 }
 
 void muster_coordination_enter_own(struct muster_coordination *coordination, const char *id,
@@ -360,10 +363,10 @@ void muster_coordination_enter_own(struct muster_coordination *coordination, con
     else if (barrier->has_ended && barrier->counter >= 0 && barrier->rc == MUSTER_OK)
         answer_result(coordination, barrier, ask);
     else
-        enter(coordination, barrier, &own, timeout_ns, on_end, ask);
+        barrier_enter(coordination, barrier, &own, timeout_ns, on_end, ask);
 }
 
-/* --- Ending otherwise --- */
+/* --- Cancelled, failed, timed out --- */
 
 void muster_coordination_cancel_barrier(struct muster_coordination *coordination,
                                         const struct muster_coordination_request *request,
@@ -393,15 +396,12 @@ void muster_coordination_cancel_barrier(struct muster_coordination *coordination
     muster_coordination_succeed(coordination, ask);
 }
 
-/* One that waits for the task, or NULL. Others may end with it, so it is looked for anew each time. */
+/* A barrier that waits for the task, or NULL. Ending one may end others, so the search begins anew each time. */
 static struct muster_coordination_barrier *find_waiting(struct muster_coordination *coordination,
                                                         uint32_t task)
 {
-    for (struct muster_list *node = coordination->open_barriers.next;
-         node != &coordination->open_barriers; node = node->next) {
-        struct muster_coordination_barrier *barrier =
-            MUSTER_CONTAINER_OF(node, struct muster_coordination_barrier, open_node);
-
+    MUSTER_LIST_EACH (&coordination->open_barriers, barrier, struct muster_coordination_barrier,
+                      open_node) {
         if (muster_coordination_is_member(coordination, barrier, task))
             return barrier;
     }
@@ -458,11 +458,8 @@ static void barrier_expire(struct muster_coordination *coordination,
 
 static struct muster_coordination_barrier *find_due(struct muster_coordination *coordination)
 {
-    for (struct muster_list *node = coordination->open_barriers.next;
-         node != &coordination->open_barriers; node = node->next) {
-        struct muster_coordination_barrier *barrier =
-            MUSTER_CONTAINER_OF(node, struct muster_coordination_barrier, open_node);
-
+    MUSTER_LIST_EACH (&coordination->open_barriers, barrier, struct muster_coordination_barrier,
+                      open_node) {
         if (barrier->due_ns <= coordination->now_ns)
             return barrier;
     }
@@ -481,14 +478,10 @@ uint64_t muster_coordination_barriers_due_ns(const struct muster_coordination *c
 {
     uint64_t due_ns = UINT64_MAX;
 
-    for (const struct muster_list *node = coordination->open_barriers.next;
-         node != &coordination->open_barriers; node = node->next) {
-        const struct muster_coordination_barrier *barrier =
-            MUSTER_CONTAINER_OF(node, struct muster_coordination_barrier, open_node);
-
+    MUSTER_LIST_EACH (&coordination->open_barriers, barrier, struct muster_coordination_barrier,
+                      open_node)
         if (barrier->due_ns < due_ns)
             due_ns = barrier->due_ns;
-    }
     return due_ns;
 }
 

@@ -1,4 +1,4 @@
-/* Who meets at a barrier: settled by its first call, for all its instances. */
+/* The tasks that meet at a barrier: settled by its first call, for all its instances. */
 #include "cluster/coordination/coordination_internal.h"
 
 #include <inttypes.h>
@@ -12,7 +12,7 @@ static int compare_ids(const void *a, const void *b)
     return left < right ? -1 : left > right;
 }
 
-/* Who is asked for: sorted, each once; all are NULL. Gives. False: no memory. */
+/* The tasks of the request, sorted, each once; NULL for all tasks. Gives. False: no memory. */
 static bool members_of(struct muster_coordination *coordination,
                        const struct muster_coordination_request *request, uint32_t **ret_members,
                        size_t *ret_count)
@@ -79,7 +79,7 @@ uint32_t muster_coordination_member_at(const struct muster_coordination_barrier 
     return barrier->members != NULL ? barrier->members[i] : (uint32_t)i;
 }
 
-/* Without memory for a look nobody is turned away. */
+/* Without memory to compare, the call counts as fitting. */
 static bool has_same_members(struct muster_coordination *coordination,
                              const struct muster_coordination_barrier *barrier,
                              const struct muster_coordination_request *request)

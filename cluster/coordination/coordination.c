@@ -1,68 +1,10 @@
-/* The coordination service: who may ask, what is kept, what is due. */
+/* The coordination service from above: its life, the table of requests, and what is due. */
 #include "cluster/coordination/coordination_internal.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
-#define TEXT_BYTES_MAX 1024
-
-/* --- Answers --- */
-
-const char *muster_coordination_format(struct muster_coordination *coordination, const char *fmt,
-                                       ...)
-{
-    char text[TEXT_BYTES_MAX];
-    va_list arguments;
-
-    va_start(arguments, fmt);
-    (void)vsnprintf(text, sizeof(text), fmt, arguments);
-    va_end(arguments);
-    muster_text_clear(&coordination->scratch);
-    muster_text_add_string(&coordination->scratch, text);
-    return coordination->scratch.is_failed ? "out of memory" : coordination->scratch.bytes;
-}
-
-/* An error without a text is one whose text there was no memory to keep. */
-void muster_coordination_answer(struct muster_coordination *coordination,
-                                struct muster_coordination_ask *ask,
-                                const struct muster_coordination_answer *answer)
-{
-    struct muster_coordination_answer told = *answer;
-
-    if (told.rc != MUSTER_OK && told.text == NULL)
-        told.text = "out of memory";
-    muster_list_remove(&ask->node);
-    coordination->ops->answer(coordination->data, ask, &told);
-}
-
-void muster_coordination_succeed(struct muster_coordination *coordination,
-                                 struct muster_coordination_ask *ask)
-{
-    const struct muster_coordination_answer answer = {
-        .rc = MUSTER_OK, .service_incarnation = coordination->options.service_incarnation};
-
-    muster_coordination_answer(coordination, ask, &answer);
-}
-
-void muster_coordination_refuse(struct muster_coordination *coordination,
-                                struct muster_coordination_ask *ask, enum muster_rc rc,
-                                const char *text)
-{
-    const struct muster_coordination_answer answer = {
-        .rc = rc, .text = text, .details = MUSTER_COORDINATION_DETAIL_ERROR};
-
-    muster_coordination_answer(coordination, ask, &answer);
-}
-
 /* --- Life --- */
-
-struct muster_coordination_task *muster_coordination_find_task(
-    struct muster_coordination *coordination, uint32_t id)
-{
-    return id < coordination->options.task_count ? &coordination->tasks[id] : NULL;
-}
 
 enum muster_rc muster_coordination_new(struct muster_mem *mem,
                                        const struct muster_coordination_options *options,
@@ -116,48 +58,10 @@ void muster_coordination_free(struct muster_coordination *coordination)
     muster_mem_free(coordination->mem, coordination);
 }
 
-void muster_coordination_forget_error(struct muster_coordination *coordination)
-{
-    muster_mem_free(coordination->mem, coordination->text);
-    coordination->text = NULL;
-    coordination->rc = MUSTER_OK;
-}
+/* --- Requests --- */
 
-/* Number 0 means none, on the wire. */
-static uint64_t next_incarnation(uint64_t incarnation)
-{
-    return incarnation + 1 != 0 ? incarnation + 1 : 1;
-}
-
-/* Nobody is connected: who is alive is not waited for. */
-void muster_coordination_begin_anew(struct muster_coordination *coordination)
-{
-    static const char over[] = "the job has ended";
-
-    muster_coordination_free_keys(coordination, over);
-    muster_coordination_free_barriers(coordination, over);
-    muster_coordination_forget_error(coordination);
-    coordination->has_all = false;
-    coordination->options.service_incarnation =
-        next_incarnation(coordination->options.service_incarnation);
-    for (uint32_t id = 0; id < coordination->options.task_count; id++) {
-        struct muster_coordination_task *task = &coordination->tasks[id];
-
-        muster_coordination_end_poll(coordination, task, over);
-        muster_mem_free(coordination->mem, (void *)(uintptr_t)task->devices.data);
-        task->devices = (struct muster_bytes){NULL, 0};
-        task->state = MUSTER_TASK_UNINITIALIZED;
-        task->has_shut_down = false;
-        task->incarnation = 0;
-    }
-    if (coordination->ops->keep_nothing != NULL)
-        coordination->ops->keep_nothing(coordination->data,
-                                        coordination->options.service_incarnation);
-}
-
-/* --- Questions --- */
-
-/* The reference checks it on all but the first; who says none speaks the earlier protocol. */
+/* The reference checks the incarnation on every call but the first. A request without one speaks the earlier
+ * protocol, which is allowed. */
 static bool is_for_this_service(struct muster_coordination *coordination,
                                 const struct muster_coordination_request *request,
                                 struct muster_coordination_ask *ask)
@@ -206,6 +110,7 @@ void muster_coordination_handle(struct muster_coordination *coordination, uint64
         [MUSTER_COORDINATION_ALIVE] = muster_coordination_ask_alive,
     };
 
+    MUSTER_ASSERT((size_t)request->method < sizeof(handlers) / sizeof(handlers[0]));
     coordination->now_ns = now_ns;
     muster_list_init(&ask->node);
     ask->task = request->task;
@@ -224,7 +129,7 @@ bool muster_coordination_find_asker(const struct muster_coordination *coordinati
         *ret_task = request->task;
         return true;
     }
-    /* Only what may wait for long is worth the search. */
+    /* Only a request that may wait for long is worth the search. */
     if (request->method != MUSTER_COORDINATION_GET || request->asker_incarnation == 0)
         return false;
     for (uint32_t id = 0; id < coordination->options.task_count; id++) {

@@ -1,4 +1,4 @@
-/* What the files of the coordination service share. */
+/* The parts of the coordination service: its structs, and what each file offers to those above it, lowest first. */
 #ifndef MUSTER_CLUSTER_COORDINATION_INTERNAL_H
 #define MUSTER_CLUSTER_COORDINATION_INTERNAL_H
 
@@ -68,9 +68,9 @@ struct muster_coordination {
     struct muster_text scratch; /* the text being made */
 };
 
-/* coordination.c */
+/* base.c: calls no other part */
 
-/** NULL: it is no task of this job. */
+/** NULL: the job has no such task. */
 struct muster_coordination_task *muster_coordination_find_task(
     struct muster_coordination *coordination, uint32_t id);
 /** The formatted text, in scratch: borrowed until the next. */
@@ -85,12 +85,113 @@ void muster_coordination_succeed(struct muster_coordination *coordination,
 void muster_coordination_refuse(struct muster_coordination *coordination,
                                 struct muster_coordination_ask *ask, enum muster_rc rc,
                                 const char *text);
-
-/** The last job has ended: forget all of it. */
-void muster_coordination_begin_anew(struct muster_coordination *coordination);
 void muster_coordination_forget_error(struct muster_coordination *coordination);
+/** It was heard of. */
+void muster_coordination_beat(struct muster_coordination *coordination,
+                              struct muster_coordination_task *task);
+/** All tasks have registered: from now on the silence of a connected task counts. */
+void muster_coordination_listen(struct muster_coordination *coordination);
 
-/* cluster/coordination/task.c */
+/* key.c */
+
+void muster_coordination_insert(struct muster_coordination *coordination,
+                                const struct muster_coordination_request *request,
+                                struct muster_coordination_ask *ask);
+void muster_coordination_get(struct muster_coordination *coordination,
+                             const struct muster_coordination_request *request,
+                             struct muster_coordination_ask *ask);
+void muster_coordination_increment(struct muster_coordination *coordination,
+                                   const struct muster_coordination_request *request,
+                                   struct muster_coordination_ask *ask);
+void muster_coordination_list_directory(struct muster_coordination *coordination,
+                                        const struct muster_coordination_request *request,
+                                        struct muster_coordination_ask *ask);
+void muster_coordination_delete(struct muster_coordination *coordination,
+                                const struct muster_coordination_request *request,
+                                struct muster_coordination_ask *ask);
+/** The ask is in no list any more; it may have waited for a key. */
+void muster_coordination_drop_wait(struct muster_coordination *coordination,
+                                   struct muster_coordination_ask *ask);
+/** why: told to the tasks that wait; NULL: they are not told. */
+void muster_coordination_free_keys(struct muster_coordination *coordination, const char *why);
+
+/* barrier_members.c */
+
+/* "id::counter" as in all texts; needs inttypes.h. */
+#define BARRIER_FORMAT                "%.*s::%" PRId64
+#define BARRIER_ARGS(name_, counter_) (int)(name_).size, (const char *)(name_).data, (counter_)
+
+/** The first call settles the members; has_members stays false for lack of memory. */
+void muster_coordination_settle_members(struct muster_coordination *coordination,
+                                        struct muster_coordination_barrier *barrier,
+                                        const struct muster_coordination_request *request);
+void muster_coordination_forget_members(struct muster_coordination *coordination,
+                                        struct muster_coordination_barrier *barrier);
+bool muster_coordination_is_member(const struct muster_coordination *coordination,
+                                   const struct muster_coordination_barrier *barrier,
+                                   uint32_t task);
+size_t muster_coordination_member_count(const struct muster_coordination *coordination,
+                                        const struct muster_coordination_barrier *barrier);
+uint32_t muster_coordination_member_at(const struct muster_coordination_barrier *barrier, size_t i);
+/** Text of why the call does not fit the members (scratch), or NULL. */
+const char *muster_coordination_find_conflict(struct muster_coordination *coordination,
+                                              const struct muster_coordination_barrier *barrier,
+                                              const struct muster_coordination_request *request);
+
+/* barrier.c */
+
+void muster_coordination_enter(struct muster_coordination *coordination,
+                               const struct muster_coordination_request *request,
+                               struct muster_coordination_ask *ask);
+extern const char muster_coordination_register_barrier[];
+/** A barrier of the service itself, over all tasks, passed once; on_end runs before the answers. */
+void muster_coordination_enter_own(struct muster_coordination *coordination, const char *id,
+                                   uint64_t timeout_ns,
+                                   const struct muster_coordination_request *request,
+                                   void (*on_end)(struct muster_coordination *coordination,
+                                                  struct muster_coordination_barrier *barrier),
+                                   struct muster_coordination_ask *ask);
+void muster_coordination_cancel_barrier(struct muster_coordination *coordination,
+                                        const struct muster_coordination_request *request,
+                                        struct muster_coordination_ask *ask);
+/** The barriers that wait for the task end with that error. */
+void muster_coordination_leave_barriers(struct muster_coordination *coordination, uint32_t task,
+                                        const char *reason);
+void muster_coordination_expire_barriers(struct muster_coordination *coordination);
+uint64_t muster_coordination_barriers_due_ns(const struct muster_coordination *coordination);
+/** why: told to the tasks that wait; NULL: they are not told. */
+void muster_coordination_free_barriers(struct muster_coordination *coordination, const char *why);
+
+/* alive.c */
+
+void muster_coordination_ask_alive(struct muster_coordination *coordination,
+                                   const struct muster_coordination_request *request,
+                                   struct muster_coordination_ask *ask);
+/** After a task has died or come: answer the rounds that are complete now. */
+void muster_coordination_review_alive(struct muster_coordination *coordination);
+void muster_coordination_free_alive(struct muster_coordination *coordination);
+
+/* task_state.c */
+
+void muster_coordination_connect(struct muster_coordination *coordination,
+                                 struct muster_coordination_task *task);
+/** The task has shut down, was reset, or died where nobody is told. reason: for the barriers that wait for it. */
+void muster_coordination_disconnect(struct muster_coordination *coordination,
+                                    struct muster_coordination_task *task, const char *reason);
+/** The task is in error, and every task is told. */
+void muster_coordination_fail(struct muster_coordination *coordination,
+                              struct muster_coordination_task *task, enum muster_rc rc,
+                              const char *text, bool is_reported);
+void muster_coordination_end_poll(struct muster_coordination *coordination,
+                                  struct muster_coordination_task *task, const char *why);
+void muster_coordination_watch(struct muster_coordination *coordination,
+                               const struct muster_coordination_request *request,
+                               struct muster_coordination_ask *ask);
+void muster_coordination_tell_states(struct muster_coordination *coordination,
+                                     const struct muster_coordination_request *request,
+                                     struct muster_coordination_ask *ask);
+
+/* task.c */
 
 void muster_coordination_register(struct muster_coordination *coordination,
                                   const struct muster_coordination_request *request,
@@ -113,112 +214,7 @@ void muster_coordination_reset(struct muster_coordination *coordination,
 void muster_coordination_report(struct muster_coordination *coordination,
                                 const struct muster_coordination_request *request,
                                 struct muster_coordination_ask *ask);
-/** Everybody who has been silent for too long. */
+/** Fail or disconnect every task that has been silent for too long. */
 void muster_coordination_expire_tasks(struct muster_coordination *coordination);
-
-/* cluster/coordination/task_state.c */
-
-void muster_coordination_connect(struct muster_coordination *coordination,
-                                 struct muster_coordination_task *task);
-/** It was heard of. */
-void muster_coordination_beat(struct muster_coordination *coordination,
-                              struct muster_coordination_task *task);
-/** Shut down, reset, or dead where nobody is told. reason: told to what waits for it. */
-void muster_coordination_disconnect(struct muster_coordination *coordination,
-                                    struct muster_coordination_task *task, const char *reason);
-/** The task is in error, and everybody hears of it. */
-void muster_coordination_fail(struct muster_coordination *coordination,
-                              struct muster_coordination_task *task, enum muster_rc rc,
-                              const char *text, bool is_reported);
-void muster_coordination_end_poll(struct muster_coordination *coordination,
-                                  struct muster_coordination_task *task, const char *why);
-void muster_coordination_watch(struct muster_coordination *coordination,
-                               const struct muster_coordination_request *request,
-                               struct muster_coordination_ask *ask);
-void muster_coordination_tell_states(struct muster_coordination *coordination,
-                                     const struct muster_coordination_request *request,
-                                     struct muster_coordination_ask *ask);
-
-/* cluster/coordination/key.c */
-
-void muster_coordination_insert(struct muster_coordination *coordination,
-                                const struct muster_coordination_request *request,
-                                struct muster_coordination_ask *ask);
-void muster_coordination_get(struct muster_coordination *coordination,
-                             const struct muster_coordination_request *request,
-                             struct muster_coordination_ask *ask);
-void muster_coordination_increment(struct muster_coordination *coordination,
-                                   const struct muster_coordination_request *request,
-                                   struct muster_coordination_ask *ask);
-void muster_coordination_list_directory(struct muster_coordination *coordination,
-                                        const struct muster_coordination_request *request,
-                                        struct muster_coordination_ask *ask);
-void muster_coordination_delete(struct muster_coordination *coordination,
-                                const struct muster_coordination_request *request,
-                                struct muster_coordination_ask *ask);
-/** The ask is in no list any more; it may have waited for a key. */
-void muster_coordination_drop_wait(struct muster_coordination *coordination,
-                                   struct muster_coordination_ask *ask);
-/** why: told to those who wait; NULL: they are not told. */
-void muster_coordination_free_keys(struct muster_coordination *coordination, const char *why);
-
-/* cluster/coordination/barrier.c */
-
-void muster_coordination_enter(struct muster_coordination *coordination,
-                               const struct muster_coordination_request *request,
-                               struct muster_coordination_ask *ask);
-/** A barrier of the service itself, over all tasks, passed once; on_end runs before the answers. */
-void muster_coordination_enter_own(struct muster_coordination *coordination, const char *id,
-                                   uint64_t timeout_ns,
-                                   const struct muster_coordination_request *request,
-                                   void (*on_end)(struct muster_coordination *coordination,
-                                                  struct muster_coordination_barrier *barrier),
-                                   struct muster_coordination_ask *ask);
-void muster_coordination_cancel_barrier(struct muster_coordination *coordination,
-                                        const struct muster_coordination_request *request,
-                                        struct muster_coordination_ask *ask);
-/** The barriers that wait for the task end with that error. */
-void muster_coordination_leave_barriers(struct muster_coordination *coordination, uint32_t task,
-                                        const char *reason);
-void muster_coordination_expire_barriers(struct muster_coordination *coordination);
-uint64_t muster_coordination_barriers_due_ns(const struct muster_coordination *coordination);
-/** why: told to those who wait; NULL: they are not told. */
-void muster_coordination_free_barriers(struct muster_coordination *coordination, const char *why);
-
-/* cluster/coordination/barrier_members.c */
-
-/* "id::counter" as in all texts; needs inttypes.h. */
-#define BARRIER_FORMAT                "%.*s::%" PRId64
-#define BARRIER_ARGS(name_, counter_) (int)(name_).size, (const char *)(name_).data, (counter_)
-
-/** The first call says who; has_members stays false where there is no memory. */
-void muster_coordination_settle_members(struct muster_coordination *coordination,
-                                        struct muster_coordination_barrier *barrier,
-                                        const struct muster_coordination_request *request);
-void muster_coordination_forget_members(struct muster_coordination *coordination,
-                                        struct muster_coordination_barrier *barrier);
-bool muster_coordination_is_member(const struct muster_coordination *coordination,
-                                   const struct muster_coordination_barrier *barrier,
-                                   uint32_t task);
-size_t muster_coordination_member_count(const struct muster_coordination *coordination,
-                                        const struct muster_coordination_barrier *barrier);
-uint32_t muster_coordination_member_at(const struct muster_coordination_barrier *barrier, size_t i);
-/** Why the call does not fit those who meet here (scratch), or NULL. */
-const char *muster_coordination_find_conflict(struct muster_coordination *coordination,
-                                              const struct muster_coordination_barrier *barrier,
-                                              const struct muster_coordination_request *request);
-
-/* cluster/coordination/alive.c */
-
-void muster_coordination_ask_alive(struct muster_coordination *coordination,
-                                   const struct muster_coordination_request *request,
-                                   struct muster_coordination_ask *ask);
-/** Silence counts for who is connected. */
-void muster_coordination_listen(struct muster_coordination *coordination);
-extern const char muster_coordination_register_barrier[];
-
-/** Somebody has died or come. */
-void muster_coordination_review_alive(struct muster_coordination *coordination);
-void muster_coordination_free_alive(struct muster_coordination *coordination);
 
 #endif

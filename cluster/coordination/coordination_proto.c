@@ -116,7 +116,7 @@ static uint64_t number_at(const void *at, const ProtobufCFieldDescriptor *field)
 {
     switch (field->type) {
     case PROTOBUF_C_TYPE_INT32:
-        return (uint64_t)(int64_t) * (const int32_t *)at;
+        return (uint64_t)(int64_t)*(const int32_t *)at;
     case PROTOBUF_C_TYPE_BOOL:
         return *(const protobuf_c_boolean *)at != 0;
     default:

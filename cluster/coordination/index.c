@@ -1,4 +1,4 @@
-/* Things with names, found by name and listed in order of names. */
+/* An index of entries by name: sorted, found by bisection, listed in order. */
 #include "cluster/coordination/index.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Keys and values of a job, and who waits for a key that is not there yet. */
+/* Keys and values of a job, and the asks that wait for a key that is not there yet. */
 #include "cluster/coordination/coordination_internal.h"
 
 #include <inttypes.h>
@@ -9,8 +9,8 @@
 #define NUMBER_TEXT_BYTES 24
 
 /* Slashes at the ends go, several in a row become one. Gives, without NUL; NULL: no memory. */
-static char *normalise(struct muster_coordination *coordination, struct muster_bytes key,
-                       size_t *ret_bytes)
+static char *key_normalise(struct muster_coordination *coordination, struct muster_bytes key,
+                           size_t *ret_bytes)
 {
     const char *from = key.data;
     char *into = muster_mem_alloc(coordination->mem, key.size + 2);
@@ -71,7 +71,7 @@ static bool key_find(struct muster_coordination *coordination, struct muster_byt
                      bool is_wanted, struct muster_coordination_key **ret_key)
 {
     size_t bytes = 0;
-    char *text = normalise(coordination, name, &bytes);
+    char *text = key_normalise(coordination, name, &bytes);
 
     if (text == NULL)
         return false;
@@ -118,7 +118,7 @@ static void refuse_for_memory(struct muster_coordination *coordination,
     muster_coordination_refuse(coordination, ask, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
 }
 
-/* The name as it was asked, which need not be as it is kept. */
+/* Answer an ask that waited. The answer carries the name as it was asked, which need not be as it is kept. */
 static void ask_end(struct muster_coordination *coordination, struct muster_coordination_ask *ask,
                     struct muster_bytes value)
 {
@@ -169,9 +169,9 @@ void muster_coordination_insert(struct muster_coordination *coordination,
     answer_waiting(coordination, key);
 }
 
-/* Waits for ever: who asks has a deadline of its own. */
-static void wait_for(struct muster_coordination *coordination, struct muster_bytes name,
-                     struct muster_coordination_ask *ask)
+/* The wait has no end here: the caller has a deadline of its own. */
+static void wait_for_key(struct muster_coordination *coordination, struct muster_bytes name,
+                         struct muster_coordination_ask *ask)
 {
     struct muster_coordination_key *key = NULL;
     char *copy = muster_mem_alloc(coordination->mem, name.size + 1);
@@ -183,6 +183,7 @@ static void wait_for(struct muster_coordination *coordination, struct muster_byt
     }
     if (name.size > 0)
         memcpy(copy, name.data, name.size);
+    MUSTER_ASSERT(ask->key.data == NULL);
     ask->key = (struct muster_bytes){copy, name.size};
     muster_list_append(&key->asks, &ask->node);
 }
@@ -198,7 +199,7 @@ void muster_coordination_get(struct muster_coordination *coordination,
     else if (key != NULL && key->value.data != NULL)
         answer_value(coordination, ask, request->key, key->value);
     else if (request->method == MUSTER_COORDINATION_GET)
-        wait_for(coordination, request->key, ask);
+        wait_for_key(coordination, request->key, ask);
     else
         muster_coordination_refuse(
             coordination, ask, MUSTER_NOT_FOUND,
@@ -264,7 +265,7 @@ void muster_coordination_increment(struct muster_coordination *coordination,
 static char *prefix_of(struct muster_coordination *coordination, struct muster_bytes directory,
                        size_t *ret_bytes)
 {
-    char *prefix = normalise(coordination, directory, ret_bytes);
+    char *prefix = key_normalise(coordination, directory, ret_bytes);
 
     if (prefix != NULL)
         prefix[(*ret_bytes)++] = '/';
@@ -307,7 +308,7 @@ void muster_coordination_list_directory(struct muster_coordination *coordination
     muster_mem_free(coordination->mem, entries);
 }
 
-/* Who waits for the key goes on waiting. */
+/* Asks that wait for the key go on waiting. */
 static void value_drop(struct muster_coordination *coordination,
                        struct muster_coordination_key *key)
 {
@@ -347,7 +348,8 @@ void muster_coordination_delete(struct muster_coordination *coordination,
     muster_coordination_succeed(coordination, ask);
 }
 
-static void forget(struct muster_coordination *coordination, struct muster_coordination_ask *ask)
+static void ask_forget_key(struct muster_coordination *coordination,
+                           struct muster_coordination_ask *ask)
 {
     muster_mem_free(coordination->mem, (void *)(uintptr_t)ask->key.data);
     ask->key = (struct muster_bytes){NULL, 0};
@@ -362,13 +364,13 @@ void muster_coordination_drop_wait(struct muster_coordination *coordination,
         return;
     if (key_find(coordination, ask->key, false, &key) && key != NULL)
         key_free_unused(coordination, key);
-    forget(coordination, ask);
+    ask_forget_key(coordination, ask);
 }
 
 static void end_wait(struct muster_coordination *coordination, struct muster_coordination_ask *ask,
                      const char *why)
 {
-    forget(coordination, ask);
+    ask_forget_key(coordination, ask);
     if (why != NULL)
         muster_coordination_refuse(coordination, ask, MUSTER_CANCELLED, why);
 }

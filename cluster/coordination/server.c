@@ -22,15 +22,11 @@ static const struct {
     const char *path;
 } rows[] = {
 #define XLA(method, name)                                                                          \
-    {                                                                                              \
-        MUSTER_COORDINATION_XLA, MUSTER_COORDINATION_##method,                                     \
-            "/xla.coordination.CoordinationService/" name                                          \
-    }
+    {MUSTER_COORDINATION_XLA, MUSTER_COORDINATION_##method,                                        \
+     "/xla.coordination.CoordinationService/" name}
 #define TENSORFLOW(method, name)                                                                   \
-    {                                                                                              \
-        MUSTER_COORDINATION_TENSORFLOW, MUSTER_COORDINATION_##method,                              \
-            "/tensorflow.CoordinationService/" name                                                \
-    }
+    {MUSTER_COORDINATION_TENSORFLOW, MUSTER_COORDINATION_##method,                                 \
+     "/tensorflow.CoordinationService/" name}
 #define BOTH(method, name) XLA(method, name), TENSORFLOW(method, name)
     BOTH(REGISTER, "RegisterTask"),
     TENSORFLOW(WAIT_FOR_ALL, "WaitForAllTasks"),
@@ -54,6 +50,37 @@ static const struct {
 };
 #define METHODS (sizeof(rows) / sizeof(rows[0]))
 
+enum server_state {
+    SERVER_OPENING,
+    SERVER_RESTORING, /* the state machine is told what the file holds: nothing of it is kept again */
+    SERVER_SERVING,
+    SERVER_CLOSING, /* requests are refused */
+};
+#define SERVER_STATES 4
+
+#define IN(state) (1u << SERVER_##state)
+
+/* moves[from]: the states that may follow. A server that cannot be opened closes at once. */
+static const unsigned moves[SERVER_STATES] = {
+    [SERVER_OPENING] = IN(RESTORING) | IN(SERVING) | IN(CLOSING),
+    [SERVER_RESTORING] = IN(OPENING),
+    [SERVER_SERVING] = IN(CLOSING),
+    [SERVER_CLOSING] = 0,
+};
+
+enum question_state {
+    QUESTION_WAITING, /* the state machine has it */
+    QUESTION_HELD,    /* answered; the answer waits for the commit of what it shows */
+    QUESTION_SENT,
+};
+#define QUESTION_STATES 3
+
+static const unsigned question_moves[QUESTION_STATES] = {
+    [QUESTION_WAITING] = 1u << QUESTION_HELD | 1u << QUESTION_SENT,
+    [QUESTION_HELD] = 1u << QUESTION_SENT,
+    [QUESTION_SENT] = 0,
+};
+
 struct endpoint {
     struct muster_coordination_server *server;
     enum muster_coordination_dialect dialect;
@@ -69,12 +96,11 @@ struct muster_coordination_server {
     bool owns_rpc_server;
     uint32_t task_count;
     bool is_closed_dead;
-    bool is_closing;
+    enum server_state state;
     struct muster_address address;
     struct endpoint endpoints[METHODS];
     struct muster_list questions; /* open calls, of struct question */
     bool has_keeper;
-    bool is_restoring;
     struct muster_coordination_keeper keeper;
     struct muster_list held; /* answers that wait for the commit, by held_node */
     struct muster_task commit;
@@ -89,14 +115,26 @@ struct question {
     const struct endpoint *endpoint;
     struct muster_rpc *rpc;
     bool is_task_known;
-    uint32_t task; /* who asks */
-    /* the answer, from then on */
-    bool is_answered;
+    uint32_t task; /* the asker, if known */
+    enum question_state state;
+    /* the answer, once it is not waited for any more */
     enum muster_rc rc;
     char *text;
     void *message, *details;
     size_t message_bytes, details_bytes;
 };
+
+static void server_move(struct muster_coordination_server *server, enum server_state to)
+{
+    MUSTER_ASSERT((moves[server->state] >> to & 1u) != 0);
+    server->state = to;
+}
+
+static void question_move(struct question *question, enum question_state to)
+{
+    MUSTER_ASSERT((question_moves[question->state] >> to & 1u) != 0);
+    question->state = to;
+}
 
 /* --- Answers --- */
 
@@ -106,6 +144,7 @@ static void send_answer(struct question *question)
                                                   question->details_bytes};
     enum muster_rc rc = question->rc;
 
+    question_move(question, QUESTION_SENT);
     if (rc == MUSTER_OK)
         rc = muster_rpc_send(question->rpc, question->message, question->message_bytes);
     else if (question->details_bytes > 0)
@@ -122,7 +161,7 @@ static void on_answer(void *data, struct muster_coordination_ask *ask,
     const struct endpoint *endpoint = question->endpoint;
     struct muster_mem *mem = server->env->mem;
 
-    question->is_answered = true;
+    MUSTER_ASSERT(question->state == QUESTION_WAITING);
     question->rc = answer->rc;
     if (answer->rc == MUSTER_OK)
         question->rc = muster_coordination_pack(mem, endpoint->dialect, endpoint->method, answer,
@@ -132,13 +171,15 @@ static void on_answer(void *data, struct muster_coordination_ask *ask,
         question->details_bytes = 0; /* the status itself still goes out */
     if (answer->text != NULL)
         question->text = muster_mem_strdup(mem, answer->text);
-    if (server->has_keeper && server->keeper.is_dirty)
-        muster_list_append(&server->held, &question->held_node);
-    else
+    if (!server->has_keeper || !server->keeper.is_dirty) {
         send_answer(question);
+        return;
+    }
+    question_move(question, QUESTION_HELD);
+    muster_list_append(&server->held, &question->held_node);
 }
 
-/* --- What outlives the process --- */
+/* --- State that outlives the process --- */
 
 static void send_held(struct muster_coordination_server *server)
 {
@@ -148,7 +189,7 @@ static void send_held(struct muster_coordination_server *server)
         send_answer(MUSTER_CONTAINER_OF(node, struct question, held_node));
 }
 
-/* A service that cannot keep what it is told serves on: its job lives as long as it does. */
+/* A service that cannot write its file serves on without one: its job then lives as long as the process. */
 static void on_commit(struct muster_task *task)
 {
     struct muster_coordination_server *server = task->data;
@@ -164,7 +205,7 @@ static void on_commit(struct muster_task *task)
 
 static struct muster_coordination_keeper *keeper_of(struct muster_coordination_server *server)
 {
-    if (!server->has_keeper || server->is_restoring)
+    if (!server->has_keeper || server->state == SERVER_RESTORING)
         return NULL;
     muster_task_post(&server->commit, server->env->loop);
     return &server->keeper;
@@ -212,7 +253,7 @@ static const struct muster_coordination_ops ops = {.answer = on_answer,
                                                    .keep_barrier = keep_barrier,
                                                    .keep_nothing = keep_nothing};
 
-/* --- Questions --- */
+/* --- Calls --- */
 
 static void set_timer(struct muster_coordination_server *server)
 {
@@ -268,7 +309,7 @@ static void on_message(struct muster_rpc *rpc, struct muster_bytes bytes)
     struct muster_error error = {.rc = MUSTER_OK};
     struct question *question;
 
-    if (server->is_closing) {
+    if (server->state == SERVER_CLOSING) {
         muster_rpc_finish(rpc, MUSTER_CANCELLED, SERVER_STOPPED);
         return;
     }
@@ -300,10 +341,11 @@ static void on_end(struct muster_rpc *rpc, enum muster_rc rc)
     if (question == NULL)
         return;
     server = question->endpoint->server;
-    is_lost = !question->is_answered && question->is_task_known && rc == MUSTER_UNAVAILABLE;
-    if (!question->is_answered)
+    is_lost =
+        question->state == QUESTION_WAITING && question->is_task_known && rc == MUSTER_UNAVAILABLE;
+    if (question->state == QUESTION_WAITING)
         muster_coordination_drop(server->coordination, &question->ask);
-    if (is_lost && server->is_closed_dead && !server->is_closing) {
+    if (is_lost && server->is_closed_dead && server->state != SERVER_CLOSING) {
         muster_coordination_lost(server->coordination, muster_loop_now_ns(server->env->loop),
                                  question->task);
         set_timer(server);
@@ -378,7 +420,7 @@ static uint64_t or_default(uint64_t value, uint64_t fallback)
     return value != 0 ? value : fallback;
 }
 
-/* Which service the file is of; a new one is given its number. */
+/* Take the number of the service from its file; a new file is given ours. */
 static enum muster_rc open_keeper(struct muster_coordination_server *server, const char *path,
                                   uint64_t *incarnation, struct muster_error *ret_error)
 {
@@ -430,16 +472,16 @@ static enum muster_rc open_coordination(struct muster_coordination_server *serve
         return muster_error_set(ret_error, rc, "no memory for the service");
     if (!server->has_keeper)
         return MUSTER_OK;
-    server->is_restoring = true;
+    server_move(server, SERVER_RESTORING);
     rc = muster_coordination_keeper_load(&server->keeper, server->coordination,
                                          muster_loop_now_ns(server->env->loop));
-    server->is_restoring = false;
+    server_move(server, SERVER_OPENING);
     set_timer(server);
     return rc == MUSTER_OK
                ? rc
                : muster_error_set(ret_error, rc, "%s: %s", options->data,
                                   rc == MUSTER_RESOURCE_EXHAUSTED ? "no memory to read it"
-                                                                  : "what it holds is damaged");
+                                                                  : "its content is damaged");
 }
 
 static void free_server(struct muster_coordination_server *server)
@@ -457,7 +499,7 @@ static void on_abandoned(struct muster_rpc_server *rpc_server)
     free_server(muster_rpc_server_data(rpc_server));
 }
 
-static void abandon(struct muster_coordination_server *server)
+static void server_abandon(struct muster_coordination_server *server)
 {
     if (!server->owns_rpc_server) {
         free_server(server);
@@ -497,9 +539,10 @@ enum muster_rc muster_coordination_server_open(
     if (rc == MUSTER_OK)
         rc = open_rpc(server, options, ret_error);
     if (rc != MUSTER_OK) {
-        abandon(server);
+        server_abandon(server);
         return rc;
     }
+    server_move(server, SERVER_SERVING);
     *ret_server = server;
     return MUSTER_OK;
 }
@@ -541,13 +584,10 @@ static void on_rpc_closed(struct muster_rpc_server *rpc_server)
 
 static void end_questions(struct muster_coordination_server *server)
 {
-    for (struct muster_list *node = server->questions.next; node != &server->questions;
-         node = node->next) {
-        struct question *question = MUSTER_CONTAINER_OF(node, struct question, node);
-
-        if (question->is_answered)
+    MUSTER_LIST_EACH (&server->questions, question, struct question, node) {
+        if (question->state != QUESTION_WAITING)
             continue;
-        question->is_answered = true;
+        question_move(question, QUESTION_SENT);
         muster_coordination_drop(server->coordination, &question->ask);
         muster_rpc_finish(question->rpc, MUSTER_CANCELLED, SERVER_STOPPED);
     }
@@ -559,7 +599,8 @@ static void end_questions(struct muster_coordination_server *server)
 
 void muster_coordination_server_drain(struct muster_coordination_server *server)
 {
-    server->is_closing = true;
+    if (server->state != SERVER_CLOSING)
+        server_move(server, SERVER_CLOSING);
     muster_timer_stop(&server->timer);
     end_questions(server);
 }

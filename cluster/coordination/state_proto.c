@@ -1,4 +1,4 @@
-/* What a coordination service keeps in a file: records of the registry's store. */
+/* The state of a coordination service in a file: records of the registry's store. */
 #include "cluster/coordination/keeper.h"
 
 #include <string.h>
@@ -13,13 +13,14 @@
 
 /* --- Writing --- */
 
-static void note_no_memory(struct muster_coordination_keeper *keeper)
+static void record_no_memory(struct muster_coordination_keeper *keeper)
 {
     muster_error_set(&keeper->error, MUSTER_RESOURCE_EXHAUSTED, "no memory for what is kept");
     keeper->is_dirty = true;
 }
 
-static void apply(struct muster_coordination_keeper *keeper, struct muster_mvcc_request *request)
+static void keeper_apply(struct muster_coordination_keeper *keeper,
+                         struct muster_mvcc_request *request)
 {
     struct muster_mvcc_result result;
     struct muster_error error = {.text = ""};
@@ -34,14 +35,14 @@ static void apply(struct muster_coordination_keeper *keeper, struct muster_mvcc_
 }
 
 /* "k/name"; false: no memory. */
-static bool name_make(struct muster_coordination_keeper *keeper, const char *prefix,
-                      struct muster_bytes name, struct muster_bytes *ret_name)
+static bool format_name(struct muster_coordination_keeper *keeper, const char *prefix,
+                        struct muster_bytes name, struct muster_bytes *ret_name)
 {
     size_t prefix_bytes = strlen(prefix);
     char *text = muster_mem_alloc(keeper->mem, prefix_bytes + name.size);
 
     if (text == NULL) {
-        note_no_memory(keeper);
+        record_no_memory(keeper);
         return false;
     }
     memcpy(text, prefix, prefix_bytes);
@@ -51,13 +52,13 @@ static bool name_make(struct muster_coordination_keeper *keeper, const char *pre
     return true;
 }
 
-static void put(struct muster_coordination_keeper *keeper, const char *prefix,
-                struct muster_bytes name, const struct muster_bytes *value)
+static void keeper_put(struct muster_coordination_keeper *keeper, const char *prefix,
+                       struct muster_bytes name, const struct muster_bytes *value)
 {
     struct muster_mvcc_request request = {.kind = MUSTER_MVCC_PUT};
     struct muster_bytes whole;
 
-    if (!name_make(keeper, prefix, name, &whole))
+    if (!format_name(keeper, prefix, name, &whole))
         return;
     if (value != NULL) {
         request.put.key = whole;
@@ -66,7 +67,7 @@ static void put(struct muster_coordination_keeper *keeper, const char *prefix,
         request.kind = MUSTER_MVCC_DELETE;
         request.delete.span.key = whole;
     }
-    apply(keeper, &request);
+    keeper_apply(keeper, &request);
     muster_mem_free(keeper->mem, (void *)(uintptr_t)whole.data);
 }
 
@@ -77,9 +78,9 @@ static void put_message(struct muster_coordination_keeper *keeper, const char *p
     size_t size = 0;
 
     if (muster_proto_pack(keeper->mem, message, &bytes, &size) == MUSTER_OK)
-        put(keeper, prefix, name, &(struct muster_bytes){bytes, size});
+        keeper_put(keeper, prefix, name, &(struct muster_bytes){bytes, size});
     else
-        note_no_memory(keeper);
+        record_no_memory(keeper);
     muster_mem_free(keeper->mem, bytes);
 }
 
@@ -96,7 +97,7 @@ void muster_coordination_keeper_put_service(struct muster_coordination_keeper *k
 void muster_coordination_keeper_put_key(struct muster_coordination_keeper *keeper,
                                         struct muster_bytes key, const struct muster_bytes *value)
 {
-    put(keeper, "k/", key, value);
+    keeper_put(keeper, "k/", key, value);
 }
 
 void muster_coordination_keeper_put_task(struct muster_coordination_keeper *keeper,
@@ -131,11 +132,11 @@ void muster_coordination_keeper_clear(struct muster_coordination_keeper *keeper)
     struct muster_mvcc_request request = {.kind = MUSTER_MVCC_DELETE,
                                           .delete.span = {.key = {"\0", 1}, .end = {"\0", 1}}};
 
-    apply(keeper, &request);
+    keeper_apply(keeper, &request);
 }
 
-/* Only the newest is ever read. */
-static enum muster_rc compact(struct muster_coordination_keeper *keeper)
+/* Only the newest version of a record is ever read, so history is dropped now and then. */
+static enum muster_rc keeper_compact(struct muster_coordination_keeper *keeper)
 {
     bool is_done = false;
     enum muster_rc rc;
@@ -154,7 +155,7 @@ enum muster_rc muster_coordination_keeper_commit(struct muster_coordination_keep
     keeper->is_dirty = false;
     if (rc != MUSTER_OK)
         return rc;
-    rc = compact(keeper);
+    rc = keeper_compact(keeper);
     if (rc == MUSTER_OK)
         rc = muster_mvcc_commit(&keeper->mvcc);
     if (rc != MUSTER_OK)
@@ -256,7 +257,7 @@ static enum muster_rc restore_barrier(struct muster_coordination_keeper *keeper,
     return rc;
 }
 
-/* One page of what begins with prefix, from *from on, which moves behind it. */
+/* Read one page of the records from `from` on, below `end`. */
 static enum muster_rc read_page(struct muster_coordination_keeper *keeper, struct muster_bytes from,
                                 struct muster_bytes end, struct muster_mvcc_result *ret_result)
 {

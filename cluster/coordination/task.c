@@ -8,9 +8,7 @@
 #define WAIT_BARRIER           "WaitForAllTasks"
 #define SHUTDOWN_BARRIER_BYTES 48
 
-const char muster_coordination_register_barrier[] = "[Init]Wait_for_all_tasks_to_register";
-
-/* Who asks, or NULL: it was refused with that text (one %PRIu32). */
+/* The task that asks. NULL: there is none, and the ask was refused with before, its number and after. */
 static struct muster_coordination_task *find_asker(
     struct muster_coordination *coordination, const struct muster_coordination_request *request,
     struct muster_coordination_ask *ask, const char *before, const char *after)
@@ -28,7 +26,39 @@ static struct muster_coordination_task *find_asker(
 
 /* --- Registration --- */
 
-/* All have come, or the time is over. */
+/* Number 0 means none, on the wire. */
+static uint64_t next_incarnation(uint64_t incarnation)
+{
+    return incarnation + 1 != 0 ? incarnation + 1 : 1;
+}
+
+/* Forget the job that has ended. Nobody is connected, so that no round of alive tasks is open. */
+static void begin_next_job(struct muster_coordination *coordination)
+{
+    static const char over[] = "the job has ended";
+
+    muster_coordination_free_keys(coordination, over);
+    muster_coordination_free_barriers(coordination, over);
+    muster_coordination_forget_error(coordination);
+    coordination->has_all = false;
+    coordination->options.service_incarnation =
+        next_incarnation(coordination->options.service_incarnation);
+    for (uint32_t id = 0; id < coordination->options.task_count; id++) {
+        struct muster_coordination_task *task = &coordination->tasks[id];
+
+        muster_coordination_end_poll(coordination, task, over);
+        muster_mem_free(coordination->mem, (void *)(uintptr_t)task->devices.data);
+        task->devices = (struct muster_bytes){NULL, 0};
+        task->state = MUSTER_TASK_UNINITIALIZED;
+        task->has_shut_down = false;
+        task->incarnation = 0;
+    }
+    if (coordination->ops->keep_nothing != NULL)
+        coordination->ops->keep_nothing(coordination->data,
+                                        coordination->options.service_incarnation);
+}
+
+/* The registration barrier has ended: every task has come, or the time is over. */
 static void on_registered(struct muster_coordination *coordination,
                           struct muster_coordination_barrier *barrier)
 {
@@ -42,7 +72,7 @@ static void on_registered(struct muster_coordination *coordination,
                                            "not all tasks have registered");
 }
 
-/* Everybody has shut down, or died for good: what comes now is the next job. */
+/* Every task has shut down or died for good: a registration now begins the next job. */
 static bool is_over(const struct muster_coordination *coordination)
 {
     for (uint32_t id = 0; id < coordination->options.task_count; id++) {
@@ -98,7 +128,7 @@ void muster_coordination_register(struct muster_coordination *coordination,
     if (task == NULL)
         return;
     if (is_over(coordination))
-        muster_coordination_begin_anew(coordination);
+        begin_next_job(coordination);
     objection = find_objection(coordination, task, request);
     if (objection != NULL) {
         refuse_objection(coordination, task, objection, ask);
@@ -113,7 +143,7 @@ void muster_coordination_register(struct muster_coordination *coordination,
                                   ask);
 }
 
-/* Joined, the bytes of messages are one message. */
+/* Concatenated protobuf messages parse as one message with all their repeated fields. */
 static void join_devices(struct muster_coordination *coordination,
                          struct muster_coordination_barrier *barrier)
 {
@@ -138,7 +168,7 @@ static void join_devices(struct muster_coordination *coordination,
     barrier->devices = (struct muster_bytes){joined, bytes};
 }
 
-/* TensorFlow's: the devices of all are told to all. */
+/* TensorFlow's WaitForAllTasks sends the devices of all tasks to every task. */
 void muster_coordination_wait_for_all(struct muster_coordination *coordination,
                                       const struct muster_coordination_request *request,
                                       struct muster_coordination_ask *ask)
@@ -200,7 +230,7 @@ void muster_coordination_heartbeat(struct muster_coordination *coordination,
 
     if (task == NULL || !is_expected(coordination, task, request, ask))
         return;
-    /* Who was told nothing by its poll is told here. */
+    /* A poll that was ended at once could not carry the error: the heartbeat does. */
     if (coordination->options.ends_polls && coordination->rc != MUSTER_OK) {
         muster_coordination_refuse(coordination, ask, coordination->rc, coordination->text);
         return;
@@ -231,7 +261,7 @@ static struct muster_coordination_task *find_silent(struct muster_coordination *
     return is_silent(coordination, task) ? task : NULL;
 }
 
-/* Of all who are silent for too long, and of `lost`. Gives; NULL: no memory. */
+/* The text names all tasks that are silent for too long, and `lost`. Gives; NULL: no memory. */
 static char *format_silent(struct muster_coordination *coordination,
                            const struct muster_coordination_task *lost)
 {
@@ -248,8 +278,8 @@ static char *format_silent(struct muster_coordination *coordination,
                : muster_mem_strdup(coordination->mem, coordination->scratch.bytes);
 }
 
-static void lose(struct muster_coordination *coordination, struct muster_coordination_task *task,
-                 const char *text)
+static void task_lose(struct muster_coordination *coordination,
+                      struct muster_coordination_task *task, const char *text)
 {
     if (coordination->options.is_recoverable)
         muster_coordination_disconnect(coordination, task, "it has died");
@@ -266,8 +296,10 @@ void muster_coordination_expire_tasks(struct muster_coordination *coordination)
     if (task == NULL)
         return;
     text = format_silent(coordination, task);
-    for (; task != NULL; task = find_silent(coordination))
-        lose(coordination, task, text);
+    for (; task != NULL; task = find_silent(coordination)) {
+        task_lose(coordination, task, text);
+        MUSTER_ASSERT(muster_list_is_empty(&task->beat_node)); /* or the loop would not end */
+    }
     muster_mem_free(coordination->mem, text);
 }
 
@@ -281,7 +313,7 @@ void muster_coordination_lost(struct muster_coordination *coordination, uint64_t
     if (task == NULL || task->state != MUSTER_TASK_CONNECTED || !coordination->has_all)
         return;
     text = format_silent(coordination, task);
-    lose(coordination, task, text);
+    task_lose(coordination, task, text);
     muster_mem_free(coordination->mem, text);
 }
 
@@ -309,6 +341,7 @@ void muster_coordination_poll(struct muster_coordination *coordination,
         muster_coordination_refuse(coordination, ask, coordination->rc, coordination->text);
         return;
     }
+    MUSTER_ASSERT(task->poll == NULL);
     task->poll = ask;
     if (coordination->options.ends_polls)
         muster_coordination_end_poll(coordination, task,
@@ -353,13 +386,14 @@ void muster_coordination_reset(struct muster_coordination *coordination,
 
 /* --- The end --- */
 
-static void leave(struct muster_coordination *coordination, struct muster_coordination_task *task)
+static void task_shut_down(struct muster_coordination *coordination,
+                           struct muster_coordination_task *task)
 {
     task->has_shut_down = true;
     muster_coordination_disconnect(coordination, task, "it has shut down");
 }
 
-/* Who did not come in time is in error. */
+/* A connected task that did not reach the shutdown barrier in time is in error. */
 static void fail_missing(struct muster_coordination *coordination,
                          const struct muster_coordination_barrier *barrier)
 {
@@ -377,7 +411,7 @@ static void on_shut_down(struct muster_coordination *coordination,
 
     if (barrier->rc == MUSTER_OK) {
         for (uint32_t id = 0; id < coordination->options.task_count; id++)
-            leave(coordination, &coordination->tasks[id]);
+            task_shut_down(coordination, &coordination->tasks[id]);
         return;
     }
     if (barrier->rc == MUSTER_DEADLINE_EXCEEDED)
@@ -404,7 +438,7 @@ void muster_coordination_shut_down(struct muster_coordination *coordination,
         return;
     if (coordination->options.is_recoverable) {
         muster_coordination_succeed(coordination, ask);
-        leave(coordination, task);
+        task_shut_down(coordination, task);
         return;
     }
     (void)snprintf(id, sizeof(id), "Shutdown::%" PRIu64, coordination->options.service_incarnation);

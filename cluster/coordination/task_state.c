@@ -1,4 +1,4 @@
-/* What tasks are, and who is told when that changes. */
+/* The states of tasks: every change goes through here and is told to watches, polls, barriers and rounds. */
 #include "cluster/coordination/coordination_internal.h"
 
 #include <inttypes.h>
@@ -14,9 +14,9 @@ static struct muster_coordination_task_info info_of(const struct muster_coordina
                                                   .has_shut_down = task->has_shut_down};
 }
 
-/* --- Looking --- */
+/* --- Reading --- */
 
-/* All tasks, or those asked for. */
+/* Answer with the states of the tasks in ids, or of all when count is 0. */
 static void answer_states(struct muster_coordination *coordination,
                           struct muster_coordination_ask *ask, const uint32_t *ids, size_t count)
 {
@@ -60,6 +60,7 @@ void muster_coordination_watch(struct muster_coordination *coordination,
 
 /* --- Changing --- */
 
+/* Publish a change. Watches are taken off the list first: an answer may lead to a new watch. */
 static void state_changed(struct muster_coordination *coordination,
                           const struct muster_coordination_task *task)
 {
@@ -81,22 +82,6 @@ static void error_set(struct muster_coordination *coordination,
     muster_mem_free(coordination->mem, task->text);
     task->rc = rc;
     task->text = text != NULL ? muster_mem_strdup(coordination->mem, text) : NULL;
-}
-
-void muster_coordination_beat(struct muster_coordination *coordination,
-                              struct muster_coordination_task *task)
-{
-    task->beaten_ns = coordination->now_ns;
-    muster_list_remove(&task->beat_node);
-    muster_list_append(&coordination->beating, &task->beat_node);
-}
-
-void muster_coordination_listen(struct muster_coordination *coordination)
-{
-    coordination->has_all = true;
-    for (uint32_t id = 0; id < coordination->options.task_count; id++)
-        if (coordination->tasks[id].state == MUSTER_TASK_CONNECTED)
-            muster_coordination_beat(coordination, &coordination->tasks[id]);
 }
 
 void muster_coordination_connect(struct muster_coordination *coordination,
@@ -123,6 +108,7 @@ void muster_coordination_end_poll(struct muster_coordination *coordination,
             muster_coordination_format(coordination, "Cancelled error polling because: %s", why));
 }
 
+/* The state changes first: barriers and rounds that end by it must not wait for this task again. */
 void muster_coordination_disconnect(struct muster_coordination *coordination,
                                     struct muster_coordination_task *task, const char *reason)
 {
@@ -153,6 +139,7 @@ static void answer_poll(struct muster_coordination *coordination,
     muster_coordination_answer(coordination, poll, &answer);
 }
 
+/* The first error is the error of the job, which every later poll and heartbeat is answered with. */
 void muster_coordination_fail(struct muster_coordination *coordination,
                               struct muster_coordination_task *task, enum muster_rc rc,
                               const char *text, bool is_reported)
@@ -164,6 +151,7 @@ void muster_coordination_fail(struct muster_coordination *coordination,
         muster_mem_free(coordination->mem, copy);
         return;
     }
+    MUSTER_ASSERT(rc != MUSTER_OK);
     task->state = MUSTER_TASK_ERROR;
     error_set(coordination, task, rc, told);
     muster_list_remove(&task->beat_node);

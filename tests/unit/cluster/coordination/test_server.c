@@ -475,9 +475,9 @@ static void a_damaged_file_is_refused(void **state)
         struct muster_bytes key, value;
         const char *text;
     } rows[] = {
-        {BYTES("b/x"), BYTES("\xff"), "what it holds is damaged"},
-        {BYTES("t/\0\0\0\0"), BYTES("\xff"), "what it holds is damaged"},
-        {BYTES("t/short"), BYTES(""), "what it holds is damaged"},
+        {BYTES("b/x"), BYTES("\xff"), "its content is damaged"},
+        {BYTES("t/\0\0\0\0"), BYTES("\xff"), "its content is damaged"},
+        {BYTES("t/short"), BYTES(""), "its content is damaged"},
         {BYTES("s"), BYTES("\xff"), "the file cannot be read"},
     };
     struct scene *scene = *state;
