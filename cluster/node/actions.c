@@ -1,5 +1,5 @@
-/* A node gives its machine events and carries out what it says; the program is told when the
- * machine is at rest. */
+/* The driver of a node: carries out the actions of the membership machine, and tells the program when the machine is
+ * at rest. */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,55 +8,19 @@
 #include "cluster/node/node_internal.h"
 #include "cluster/membership/progress_proto.h"
 
-void muster_node_note_cause(struct muster_node *node)
-{
-    if (node->cause_ns == 0)
-        node->cause_ns = muster_loop_clock_ns(node->env->loop);
-}
-
-void muster_node_note_cause_of(struct muster_node *node, const struct muster_incarnation *peer)
-{
-    const struct muster_view *view = muster_node_view(node);
-
-    if (view != NULL && muster_view_find(view, peer, NULL))
-        muster_node_note_cause(node);
-}
-
-void muster_node_fail(struct muster_node *node, const struct muster_error *error)
-{
-    if (node->tell.is_failed)
-        return;
-    if (error->rc == MUSTER_OUT_OF_RANGE)
-        MUSTER_LOG(node->env, INFO, "job_over", "reason", error->text);
-    else
-        MUSTER_LOG(node->env, ERROR, "node_failed", "rc", muster_rc_name(error->rc), "reason",
-                   error->text);
-    node->tell.is_failed = true;
-    node->tell.error = *error;
-    muster_task_post(&node->task, node->env->loop);
-}
-
-void muster_node_exclude(struct muster_node *node, const struct muster_error *why)
-{
-    muster_node_state_excluded(node);
-    node->tell.is_excluded = true;
-    if (!node->tell.is_failed)
-        node->tell.error = *why;
-    muster_task_post(&node->excluded_task, node->env->loop);
-}
-
 /* A program whose operations had expired knows already, and may have named its state again. */
-static void excluded(struct muster_node *node, const struct muster_membership_action *action)
+static void handle_exclusion(struct muster_node *node,
+                             const struct muster_membership_action *action)
 {
-    bool is_told = node->expiry != NODE_NOT_EXPIRED;
+    bool is_told = node->handover.expiry != NODE_NOT_EXPIRED;
 
     MUSTER_LOG(node->env, WARN, "excluded", "view", action->view->epoch, "reason",
                action->error.text);
-    node->expiry = NODE_NOT_EXPIRED;
-    node->has_state = false;
+    node->handover.expiry = NODE_NOT_EXPIRED;
+    node->training.has_state = false;
     if (!is_told)
         muster_node_exclude(node, &action->error);
-    else if (node->state == NODE_STATE_NAMED)
+    else if (node->training.state == NODE_STATE_NAMED)
         muster_node_ask_to_join(node);
 }
 
@@ -70,7 +34,7 @@ static void set_timer(struct muster_node *node)
         muster_timer_start(&node->timer, node->env->loop, due);
 }
 
-static void moved(struct muster_node *node, const struct muster_membership_action *action)
+static void trace_move(struct muster_node *node, const struct muster_membership_action *action)
 {
     const uint64_t *numbers = action->numbers;
 
@@ -82,7 +46,7 @@ static void moved(struct muster_node *node, const struct muster_membership_actio
                muster_membership_state_name((enum muster_membership_state)numbers[2]));
 }
 
-static void execute(struct muster_node *node, const struct muster_membership_action *action)
+static void execute_action(struct muster_node *node, const struct muster_membership_action *action)
 {
     switch (action->kind) {
     case MUSTER_ACTION_SEND:
@@ -126,7 +90,7 @@ static void execute(struct muster_node *node, const struct muster_membership_act
         set_timer(node);
         return;
     case MUSTER_ACTION_TELL_EXCLUDED:
-        excluded(node, action);
+        handle_exclusion(node, action);
         return;
     case MUSTER_ACTION_TELL_LEFT:
         node->tell.is_left = true;
@@ -136,7 +100,7 @@ static void execute(struct muster_node *node, const struct muster_membership_act
         node->tell.is_left = true;
         return;
     case MUSTER_ACTION_TRACE:
-        moved(node, action);
+        trace_move(node, action);
         return;
     }
 }
@@ -201,7 +165,7 @@ static void tell_failed(struct muster_node *node)
 }
 
 /* Each callback may start the next step, or close the node. */
-static void tell(struct muster_node *node)
+static void tell_program(struct muster_node *node)
 {
     if (node->tell.is_view && !node->is_closing)
         tell_view(node);
@@ -215,117 +179,8 @@ static void tell(struct muster_node *node)
     }
 }
 
-/* --- feeding --- */
-
-static struct muster_membership_work work_of(const struct muster_node *node)
-{
-    struct muster_membership_work work = {.ended_count = node->ended_count};
-
-    if (node->group == NULL)
-        return work;
-    work.is_busy = muster_group_is_busy(node->group);
-    work.is_finishing =
-        muster_loop_is_crowded(node->env->loop) && muster_group_is_finishing(node->group);
-    return work;
-}
-
-void muster_node_feed(struct muster_node *node, const struct muster_membership_event *event)
-{
-    struct muster_membership_actions actions;
-    struct muster_error error;
-    enum muster_rc rc;
-
-    if (node->is_closing || node->machine == NULL) {
-        muster_progress_free(event->progress);
-        return;
-    }
-    node->depth++;
-    muster_membership_set_work(node->machine, work_of(node));
-    muster_membership_actions_init(&actions, node->env->mem);
-    rc =
-        muster_membership_step(node->machine, event, muster_loop_now_ns(node->env->loop), &actions);
-    for (size_t i = 0; i < actions.count; i++)
-        execute(node, &actions.items[i]);
-    muster_membership_actions_fini(&actions);
-    if (rc != MUSTER_OK) {
-        muster_error_set(&error, rc, "no memory for a change of membership");
-        muster_node_fail(node, &error);
-    }
-    muster_node_check_options(node);
-    node->depth--;
-    if (node->depth == 0)
-        tell(node);
-}
-
-void muster_node_feed_kind(struct muster_node *node, enum muster_membership_event_kind kind)
-{
-    struct muster_membership_event event = {.kind = kind};
-
-    muster_node_feed(node, &event);
-}
-
-void muster_node_feed_peer(struct muster_node *node, enum muster_membership_event_kind kind,
-                           const struct muster_incarnation *peer, const char *text)
-{
-    struct muster_membership_event event = {.kind = kind, .peer = *peer, .text = text};
-
-    muster_node_feed(node, &event);
-}
-
-/* Used entries are kept for reuse, so that a node that posts rarely allocates only once. */
-static struct node_news *news_take(struct muster_node *node)
-{
-    struct muster_list *at = muster_list_pop(&node->idle_news);
-
-    return at != NULL ? MUSTER_CONTAINER_OF(at, struct node_news, list_node)
-                      : muster_mem_alloc_zero(node->env->mem, 1, sizeof(struct node_news));
-}
-
-void muster_node_post(struct muster_node *node, const struct muster_membership_event *event,
-                      const char *text)
-{
-    struct node_news *news;
-    struct muster_error error;
-
-    if (node->is_closing)
-        return;
-    news = news_take(node);
-    if (news == NULL) {
-        muster_error_set(&error, MUSTER_RESOURCE_EXHAUSTED, "no memory for news of the job");
-        muster_node_fail(node, &error);
-        return;
-    }
-    news->event = *event;
-    snprintf(news->text, sizeof(news->text), "%s", text == NULL ? "" : text);
-    muster_list_append(&node->news, &news->list_node);
-    muster_task_post(&node->task, node->env->loop);
-}
-
-void muster_node_resign(struct muster_node *node, const struct muster_error *why)
-{
-    struct muster_membership_event event = {.kind = MUSTER_EVENT_RESIGN};
-
-    node->expiry = NODE_EXPIRED;
-    node->is_resign_posted = true;
-    muster_node_post(node, &event, why->text);
-}
-
-void muster_node_run_news(struct muster_node *node)
-{
-    struct muster_list *at;
-
-    while ((at = muster_list_pop(&node->news)) != NULL) {
-        struct node_news *news = MUSTER_CONTAINER_OF(at, struct node_news, list_node);
-
-        news->event.text = news->text;
-        if (news->event.kind == MUSTER_EVENT_RESIGN)
-            node->is_resign_posted = false;
-        muster_node_feed(node, &news->event);
-        if (node->is_closing)
-            muster_mem_free(node->env->mem, news);
-        else
-            muster_list_append(&node->idle_news, &news->list_node);
-    }
-    if (node->depth == 0)
-        tell(node);
-}
+const struct node_driver muster_node_driver = {
+    .execute = execute_action,
+    .stepped = muster_node_check_options,
+    .tell = tell_program,
+};

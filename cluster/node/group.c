@@ -55,7 +55,7 @@ static void on_ended(void *data)
     struct muster_membership_event event = {.kind = MUSTER_EVENT_TICK};
     struct muster_node *node = data;
 
-    node->ended_count++;
+    node->handover.ended_count++;
     if (muster_membership_is_holding(node->machine))
         muster_node_post(node, &event, NULL);
 }
@@ -78,7 +78,7 @@ const struct muster_wire_events muster_node_wire_events = {.on_link_down = NULL}
  * own end at once, so that the program does too. */
 static void group_break(struct muster_node *node, const struct muster_error *why)
 {
-    node->is_broken = true;
+    node->handover.is_broken = true;
     muster_node_fail(node, why);
     muster_node_abort_group(node, why);
     muster_group_close_left(node->board);
@@ -91,7 +91,7 @@ void muster_node_freeze(struct muster_node *node)
     struct muster_error error;
     enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
 
-    if (node->is_broken)
+    if (node->handover.is_broken)
         return;
     muster_node_note_cause(node);
     progress = muster_mem_alloc_zero(node->env->mem, 1, sizeof(*progress));
@@ -135,7 +135,7 @@ static void record_view(struct muster_node *node, struct muster_view *view, stru
 /* It had resigned, and the view counts on it all the same. */
 static bool is_kept_now(const struct muster_node *node)
 {
-    return node->expiry == NODE_EXPIRED && !node->is_resign_posted &&
+    return node->handover.expiry == NODE_EXPIRED && !node->handover.is_resign_posted &&
            !muster_membership_is_resigning(node->machine);
 }
 
@@ -147,8 +147,8 @@ static void start_over(struct muster_node *node, struct muster_group *old)
 
     muster_error_set(&why, MUSTER_ABORTED, "its operations have expired");
     muster_group_abort_all(old, &why);
-    muster_group_begin_step(node->group, node->committed_step);
-    muster_group_commit_step(node->group, node->committed_step);
+    muster_group_begin_step(node->group, node->training.committed_step);
+    muster_group_commit_step(node->group, node->training.committed_step);
     muster_group_start_over(node->group);
 }
 
@@ -161,7 +161,7 @@ void muster_node_open_group(struct muster_node *node, struct muster_view *view, 
     struct muster_error error;
     enum muster_rc rc;
 
-    if (node->is_broken)
+    if (node->handover.is_broken)
         return;
     options.wire = node->wire;
     options.board = node->board;
@@ -185,15 +185,15 @@ void muster_node_open_group(struct muster_node *node, struct muster_view *view, 
             muster_group_hand_over(old, node->group);
         muster_group_leave(old);
     }
-    node->may_lack_state = true;
+    node->handover.may_lack_state = true;
     record_view(node, view, previous);
-    muster_state_server_set_epoch(node->state_server, view->epoch);
+    muster_state_server_set_epoch(node->training.server, view->epoch);
     if (!is_hand_over)
         muster_node_state_entered(node);
     else if (is_kept)
         muster_node_state_kept(node);
-    else if (node->is_catching)
-        muster_catch_up_follow(&node->catch_up, view);
+    else if (node->training.is_catching)
+        muster_catch_up_follow(&node->training.catch_up, view);
 }
 
 void muster_node_abort_group(struct muster_node *node, const struct muster_error *why)

@@ -1,9 +1,22 @@
-/* Leaving in order: when nobody needs this process any more, out of the view, and the last words
- * sent. */
+/* Leaving in order: once no joiner needs this process any more, it leaves the view and sends its last messages. */
 #include "cluster/node/node_internal.h"
 
 #define LEAVE_POLL_NS  (5 * MUSTER_NS_PER_MS)
-#define LEAVE_GRACE_NS (1 * MUSTER_NS_PER_S) /* after the deadline, and for the last words */
+#define LEAVE_GRACE_NS (1 * MUSTER_NS_PER_S) /* after the deadline, and for the last messages */
+
+/* moves[from]: the states that may follow. A node that fails is out without having asked. */
+static const unsigned moves[NODE_LEAVE_STATES] = {
+    [NODE_STAYS] = 1u << NODE_LEAVE_ASKED | 1u << NODE_OUT,
+    [NODE_LEAVE_ASKED] = 1u << NODE_LEAVE_SENT | 1u << NODE_OUT,
+    [NODE_LEAVE_SENT] = 1u << NODE_OUT,
+    [NODE_OUT] = 0,
+};
+
+static void leave_move(struct muster_node *node, enum node_leave_state to)
+{
+    MUSTER_ASSERT((moves[node->leave.state] >> to & 1u) != 0);
+    node->leave.state = to;
+}
 
 /* A joiner that has not shown the state before its first step may still want it from here. */
 static bool is_needed_by_joiner(const struct muster_node *node)
@@ -29,21 +42,21 @@ static bool may_leave(const struct muster_node *node)
     return (node->group == NULL || muster_group_is_idle(node->group)) && !is_needed_by_joiner(node);
 }
 
-static void finish(struct muster_node *node)
+static void finish_leaving(struct muster_node *node)
 {
-    muster_node_fn *left = node->left;
+    muster_node_fn *left = node->leave.left;
 
-    node->left = NULL;
-    muster_timer_stop(&node->leave_timer);
+    node->leave.left = NULL;
+    muster_timer_stop(&node->leave.timer);
     if (left != NULL)
-        left(node, node->left_data);
+        left(node, node->leave.data);
 }
 
 static void feed_leave(struct muster_node *node)
 {
     struct muster_membership_event event = {.kind = MUSTER_EVENT_LEAVE};
 
-    event.is_done = node->is_leave_done;
+    event.is_done = node->leave.is_done;
     muster_node_feed(node, &event);
 }
 
@@ -51,43 +64,45 @@ void muster_node_on_leave_timer(struct muster_timer *timer)
 {
     struct muster_node *node = timer->data;
     uint64_t now = muster_loop_now_ns(node->env->loop);
-    bool is_late = now >= node->leave_deadline_ns;
+    bool is_late = now >= node->leave.deadline_ns;
 
-    if (node->is_out &&
+    if (node->leave.state == NODE_OUT &&
         (is_late || (muster_node_queued_bytes(node) == 0 && !muster_node_is_registered(node)))) {
-        finish(node);
+        finish_leaving(node);
         return;
     }
-    if (!node->is_out && node->is_leave_sent && is_late) {
-        finish(node);
+    if (node->leave.state == NODE_LEAVE_SENT && is_late) {
+        finish_leaving(node);
         return;
     }
-    if (!node->is_leave_sent && (is_late || may_leave(node))) {
-        node->is_leave_sent = true;
-        node->leave_deadline_ns += LEAVE_GRACE_NS;
+    if (node->leave.state == NODE_LEAVE_ASKED && (is_late || may_leave(node))) {
+        leave_move(node, NODE_LEAVE_SENT);
+        node->leave.deadline_ns += LEAVE_GRACE_NS;
         feed_leave(node);
     }
-    if (!node->is_closing && node->left != NULL)
+    if (!node->is_closing && node->leave.left != NULL)
         muster_timer_start(timer, node->env->loop, now + LEAVE_POLL_NS);
 }
 
 void muster_node_is_out(struct muster_node *node)
 {
-    node->is_out = true;
-    node->leave_deadline_ns = muster_loop_after_ns(node->env->loop, LEAVE_GRACE_NS);
-    if (node->left != NULL)
-        muster_timer_start(&node->leave_timer, node->env->loop,
+    leave_move(node, NODE_OUT);
+    node->leave.deadline_ns = muster_loop_after_ns(node->env->loop, LEAVE_GRACE_NS);
+    if (node->leave.left != NULL)
+        muster_timer_start(&node->leave.timer, node->env->loop,
                            muster_loop_now_ns(node->env->loop));
 }
 
 void muster_node_leave(struct muster_node *node, bool is_done, uint64_t deadline_ns,
                        muster_node_fn *left, void *data)
 {
-    node->is_leave_done = is_done;
-    node->left = left;
-    node->left_data = data;
-    node->leave_deadline_ns = deadline_ns;
-    if (node->is_out)
-        node->leave_deadline_ns = muster_loop_after_ns(node->env->loop, LEAVE_GRACE_NS);
-    muster_timer_start(&node->leave_timer, node->env->loop, muster_loop_now_ns(node->env->loop));
+    node->leave.is_done = is_done;
+    node->leave.left = left;
+    node->leave.data = data;
+    node->leave.deadline_ns = deadline_ns;
+    if (node->leave.state == NODE_STAYS)
+        leave_move(node, NODE_LEAVE_ASKED);
+    if (node->leave.state == NODE_OUT)
+        node->leave.deadline_ns = muster_loop_after_ns(node->env->loop, LEAVE_GRACE_NS);
+    muster_timer_start(&node->leave.timer, node->env->loop, muster_loop_now_ns(node->env->loop));
 }

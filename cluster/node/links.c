@@ -1,12 +1,12 @@
-/* Control links of a node: one per peer, whoever opened it; process watches; connections sorted by
- * what they say. */
+/* Control links of a node, one per peer, whichever side opened it; process watches; incoming connections, sorted by
+ * the purpose of their hello. */
 #include <string.h>
 
 #include "cluster/node/node_internal.h"
 
 #define CONNECT_TIMEOUT_NS (2 * MUSTER_NS_PER_S)
 #define HELLO_TIMEOUT_NS   (5 * MUSTER_NS_PER_S)
-#define STRANGERS_MAX      1024u /* one more ends the oldest */
+#define UNIDENTIFIED_MAX   1024u /* one more ends the oldest */
 
 static struct muster_mem *mem_of(const struct node_peer *peer)
 {
@@ -16,20 +16,17 @@ static struct muster_mem *mem_of(const struct node_peer *peer)
 struct node_peer *muster_node_peer_find(struct muster_node *node,
                                         const struct muster_incarnation *incarnation)
 {
-    for (struct muster_list *at = node->peers.next; at != &node->peers; at = at->next) {
-        struct node_peer *peer = MUSTER_CONTAINER_OF(at, struct node_peer, list_node);
-
+    MUSTER_LIST_EACH (&node->peers, peer, struct node_peer, list_node)
         if (muster_incarnation_is_equal(&peer->incarnation, incarnation))
             return peer;
-    }
     return NULL;
 }
 
 static void on_given_up(struct muster_link_heal *heal, struct muster_peer_link *link,
                         const struct muster_error *why);
 
-static struct node_peer *find_or_make(struct muster_node *node,
-                                      const struct muster_incarnation *incarnation)
+static struct node_peer *find_or_add_peer(struct muster_node *node,
+                                          const struct muster_incarnation *incarnation)
 {
     struct node_peer *peer = muster_node_peer_find(node, incarnation);
 
@@ -126,8 +123,8 @@ static const struct muster_incarnation *opener_of(const struct node_peer *peer,
 
 /* A new link of the same opener replaces the old one; else that of the smaller incarnation stays,
  * on both sides. */
-static bool stays(const struct node_peer *peer, const struct muster_peer_link *old,
-                  const struct muster_peer_link *new)
+static bool keeps_old_link(const struct node_peer *peer, const struct muster_peer_link *old,
+                           const struct muster_peer_link *new)
 {
     const struct muster_incarnation *ours = opener_of(peer, old), *theirs = opener_of(peer, new);
 
@@ -136,9 +133,10 @@ static bool stays(const struct node_peer *peer, const struct muster_peer_link *o
 
 static void use_link(struct node_peer *peer, struct muster_peer_link *link)
 {
+    MUSTER_ASSERT(link != NULL && peer->link != link);
     if (peer->opening == link)
         peer->opening = NULL;
-    if (peer->link != NULL && stays(peer, peer->link, link)) {
+    if (peer->link != NULL && keeps_old_link(peer, peer->link, link)) {
         close_link(peer, link);
         return;
     }
@@ -168,7 +166,7 @@ static void on_given_up(struct muster_link_heal *heal, struct muster_peer_link *
     on_down(link, why);
 }
 
-/* Where a member listens, or where it was reached before there was a view. */
+/* The address where a member listens, or where it was reached before there was a view. */
 static const struct muster_address *address_of(const struct node_peer *peer)
 {
     const struct muster_member *member =
@@ -179,9 +177,9 @@ static const struct muster_address *address_of(const struct node_peer *peer)
     return peer->address.family != MUSTER_ADDRESS_NONE ? &peer->address : NULL;
 }
 
-/* A connection that never came up is the machine's to try again. One that did may be a link to the
- * other side, although it has not answered yet. */
-static bool is_worth(const struct muster_peer_link *link, const struct muster_error *error)
+/* The machine itself retries a connection that never came up. One that did come up may count as a link at the other
+ * side, although its answer has not come yet, so it is healed. */
+static bool is_worth_healing(const struct muster_peer_link *link, const struct muster_error *error)
 {
     return muster_peer_link_is_met(link) || (error->rc == MUSTER_UNAVAILABLE && error->sys == 0);
 }
@@ -192,7 +190,7 @@ static void on_broken(struct muster_peer_link *link, const struct muster_error *
     struct muster_link_heal_goal goal = {.target = peer->incarnation};
 
     if (!muster_link_heal_is_of(&peer->heal, link) &&
-        (muster_link_heal_is_busy(&peer->heal) || !is_worth(link, error))) {
+        (muster_link_heal_is_busy(&peer->heal) || !is_worth_healing(link, error))) {
         on_down(link, error);
         return;
     }
@@ -222,7 +220,7 @@ void muster_node_connect(struct muster_node *node, const struct muster_member *m
 {
     struct muster_membership_event failed = {.kind = MUSTER_EVENT_LINK_DOWN};
     struct muster_peer_hello hello = node->hello;
-    struct node_peer *peer = find_or_make(node, &member->incarnation);
+    struct node_peer *peer = find_or_add_peer(node, &member->incarnation);
     enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
 
     if (peer != NULL && peer->opening != NULL)
@@ -285,25 +283,25 @@ void muster_node_send(struct muster_node *node, const struct muster_incarnation 
 
 /* --- connections from outside --- */
 
-static void forget_stranger(struct node_stranger *stranger)
+static void unidentified_free(struct node_unidentified *connection)
 {
-    stranger->node->stranger_count--;
-    muster_list_remove(&stranger->list_node);
-    muster_mem_free(stranger->node->env->mem, stranger);
+    connection->node->unidentified_count--;
+    muster_list_remove(&connection->list_node);
+    muster_mem_free(connection->node->env->mem, connection);
 }
 
-static void stranger_down(struct muster_peer_link *link, const struct muster_error *error)
+static void unidentified_down(struct muster_peer_link *link, const struct muster_error *error)
 {
-    struct node_stranger *stranger = muster_peer_link_data(link);
+    struct node_unidentified *connection = muster_peer_link_data(link);
 
-    MUSTER_LOG(stranger->node->env, DEBUG, "connection_refused", "reason", error->text);
+    MUSTER_LOG(connection->node->env, DEBUG, "connection_refused", "reason", error->text);
     muster_peer_link_close(link);
-    forget_stranger(stranger);
+    unidentified_free(connection);
 }
 
 static void take_control_link(struct muster_node *node, struct muster_peer_link *link)
 {
-    struct node_peer *peer = find_or_make(node, &muster_peer_link_hello(link)->incarnation);
+    struct node_peer *peer = find_or_add_peer(node, &muster_peer_link_hello(link)->incarnation);
 
     if (peer == NULL) {
         muster_peer_link_close(link);
@@ -323,7 +321,7 @@ static struct muster_peer_link *link_of_session(const struct node_peer *peer, ui
     return NULL;
 }
 
-/* Its connection may have broken before its hello had come here: then it begins late. */
+/* A link may have broken before its hello came here. We know nothing of its session then, and it begins late. */
 static void take_resuming_link(struct muster_node *node, struct muster_peer_link *accepted)
 {
     const struct muster_peer_hello *hello = muster_peer_link_hello(accepted);
@@ -343,12 +341,12 @@ static void take_resuming_link(struct muster_node *node, struct muster_peer_link
         muster_peer_link_answer(accepted, MUSTER_LINK_IS_UNKNOWN);
 }
 
-static void stranger_ready(struct muster_peer_link *link)
+static void unidentified_ready(struct muster_peer_link *link)
 {
-    struct node_stranger *stranger = muster_peer_link_data(link);
-    struct muster_node *node = stranger->node;
+    struct node_unidentified *connection = muster_peer_link_data(link);
+    struct muster_node *node = connection->node;
 
-    forget_stranger(stranger);
+    unidentified_free(connection);
     switch (muster_peer_link_hello(link)->purpose) {
     case MUSTER_LINK_CONTROL:
         if (muster_peer_link_hello(link)->intent == MUSTER_LINK_NEW)
@@ -360,7 +358,7 @@ static void stranger_ready(struct muster_peer_link *link)
         muster_wire_accept(node->wire, link);
         return;
     case MUSTER_LINK_STATE:
-        muster_state_server_accept(node->state_server, link);
+        muster_state_server_accept(node->training.server, link);
         return;
     case MUSTER_LINK_AS_OPENED:
         break;
@@ -368,49 +366,50 @@ static void stranger_ready(struct muster_peer_link *link)
     muster_peer_link_close(link);
 }
 
-static void *stranger_frame(struct muster_peer_link *link, const struct muster_frame_header *header)
+static void *unidentified_frame(struct muster_peer_link *link,
+                                const struct muster_frame_header *header)
 {
     (void)link;
     (void)header;
     return NULL;
 }
 
-static const struct muster_peer_link_events stranger_events = {
-    .on_ready = stranger_ready,
-    .on_frame = stranger_frame,
-    .on_down = stranger_down,
+static const struct muster_peer_link_events unidentified_events = {
+    .on_ready = unidentified_ready,
+    .on_frame = unidentified_frame,
+    .on_down = unidentified_down,
 };
 
-static void end_oldest_stranger(struct muster_node *node)
+static void end_oldest_unidentified(struct muster_node *node)
 {
-    struct node_stranger *oldest =
-        MUSTER_CONTAINER_OF(node->strangers.next, struct node_stranger, list_node);
+    struct node_unidentified *oldest =
+        MUSTER_CONTAINER_OF(node->unidentified.next, struct node_unidentified, list_node);
 
     muster_peer_link_close(oldest->link);
-    forget_stranger(oldest);
+    unidentified_free(oldest);
 }
 
 void muster_node_accept(struct muster_node *node, struct muster_stream *stream)
 {
-    struct node_stranger *stranger = NULL;
+    struct node_unidentified *connection = NULL;
     struct muster_peer_hello hello = node->hello;
 
     hello.purpose = MUSTER_LINK_AS_OPENED;
     if (!node->is_closing)
-        stranger = muster_mem_alloc_zero(node->env->mem, 1, sizeof(*stranger));
-    if (stranger == NULL) {
+        connection = muster_mem_alloc_zero(node->env->mem, 1, sizeof(*connection));
+    if (connection == NULL) {
         muster_stream_close(stream, NULL);
         return;
     }
-    if (node->stranger_count == STRANGERS_MAX)
-        end_oldest_stranger(node);
-    stranger->node = node;
-    node->stranger_count++;
-    muster_list_append(&node->strangers, &stranger->list_node);
+    if (node->unidentified_count == UNIDENTIFIED_MAX)
+        end_oldest_unidentified(node);
+    connection->node = node;
+    node->unidentified_count++;
+    muster_list_append(&node->unidentified, &connection->list_node);
     if (muster_peer_link_accept(node->env, stream, &hello,
                                 muster_loop_after_ns(node->env->loop, HELLO_TIMEOUT_NS),
-                                &stranger_events, stranger, &stranger->link) != MUSTER_OK)
-        forget_stranger(stranger);
+                                &unidentified_events, connection, &connection->link) != MUSTER_OK)
+        unidentified_free(connection);
 }
 
 /* --- processes of this host --- */
@@ -427,7 +426,7 @@ static void on_exit_of_process(struct muster_process_watch *watch)
 
 void muster_node_watch(struct muster_node *node, const struct muster_member *member)
 {
-    struct node_peer *peer = find_or_make(node, &member->incarnation);
+    struct node_peer *peer = find_or_add_peer(node, &member->incarnation);
     struct muster_membership_event gone = {.kind = MUSTER_EVENT_PROCESS_DEAD};
     enum muster_rc rc;
 
@@ -451,12 +450,9 @@ size_t muster_node_queued_bytes(const struct muster_node *node)
 {
     size_t bytes = 0;
 
-    for (struct muster_list *at = node->peers.next; at != &node->peers; at = at->next) {
-        const struct node_peer *peer = MUSTER_CONTAINER_OF(at, struct node_peer, list_node);
-
+    MUSTER_LIST_EACH (&node->peers, peer, struct node_peer, list_node)
         if (peer->link != NULL)
             bytes += muster_peer_link_queued_bytes(peer->link);
-    }
     return bytes;
 }
 
@@ -473,10 +469,11 @@ void muster_node_links_close(struct muster_node *node)
             muster_process_watch_close(&peer->watch);
         muster_mem_free(node->env->mem, peer);
     }
-    while ((at = muster_list_pop(&node->strangers)) != NULL) {
-        struct node_stranger *stranger = MUSTER_CONTAINER_OF(at, struct node_stranger, list_node);
+    while ((at = muster_list_pop(&node->unidentified)) != NULL) {
+        struct node_unidentified *connection =
+            MUSTER_CONTAINER_OF(at, struct node_unidentified, list_node);
 
-        muster_peer_link_close(stranger->link);
-        muster_mem_free(node->env->mem, stranger);
+        muster_peer_link_close(connection->link);
+        muster_mem_free(node->env->mem, connection);
     }
 }

@@ -5,12 +5,7 @@
 #include "cluster/node/node_internal.h"
 #include "collective/board/system.h"
 
-#define START_TIMEOUT_NS   (5 * 60 * MUSTER_NS_PER_S)
-#define START_PATIENCE_NS  (2 * MUSTER_NS_PER_S) /* of those who look at the log */
-#define START_REPEAT_NS    (10 * MUSTER_NS_PER_S)
-#define CHANGE_PATIENCE_NS (1 * MUSTER_NS_PER_S)
-#define CHANGE_REPEAT_NS   (10 * MUSTER_NS_PER_S)
-#define CLOSING_TURNS      4 /* what links and groups still have to free in turns of their own */
+#define START_TIMEOUT_NS (5 * 60 * MUSTER_NS_PER_S)
 
 void muster_node_set_expected(struct muster_node *node, uint32_t count)
 {
@@ -21,125 +16,13 @@ void muster_node_set_expected(struct muster_node *node, uint32_t count)
 
 /* --- opening --- */
 
-/* What takes more than a moment is said, again and again, until it goes on. */
-static void log_wait(struct muster_node *node)
-{
-    uint64_t now_ns = muster_loop_now_ns(node->env->loop);
-    char what[240];
-
-    if (!muster_membership_waits_for(node->machine, what, sizeof(what))) {
-        node->wait_epoch = 0;
-        return;
-    }
-    if (node->wait_epoch != muster_membership_view(node->machine)->epoch) {
-        node->wait_epoch = muster_membership_view(node->machine)->epoch;
-        node->wait_since_ns = now_ns;
-        node->wait_due_ns = now_ns + CHANGE_PATIENCE_NS;
-    }
-    if (now_ns < node->wait_due_ns)
-        return;
-    node->wait_due_ns = now_ns + CHANGE_REPEAT_NS;
-    MUSTER_LOG(node->env, WARN, "change_waits", "job", node->job, "view", node->wait_epoch, "for",
-               what, "seconds", (now_ns - node->wait_since_ns) / MUSTER_NS_PER_S);
-}
-
 static void on_timer(struct muster_timer *timer)
 {
     struct muster_node *node = timer->data;
 
     muster_node_feed_kind(node, MUSTER_EVENT_TICK);
     if (!node->is_closing)
-        log_wait(node);
-}
-
-static void name_missing(const struct muster_node *node, char *text, size_t room)
-{
-    size_t length = 0;
-
-    text[0] = '\0';
-    for (uint32_t task = 0; task < node->expected_count && length + 1 < room; task++)
-        if (!muster_membership_is_candidate(node->machine, node->member.task_type, task))
-            length += (size_t)snprintf(text + length, room - length, "%s%s:%u",
-                                       length == 0 ? "" : ", ", node->member.task_type, task);
-}
-
-/* In words: tasks that are not there, members that are in the way, the registry. */
-static void name_start_wait(const struct muster_node *node, char *text, size_t room)
-{
-    enum muster_membership_state state = muster_membership_state(node->machine);
-    char missing[200];
-
-    name_missing(node, missing, sizeof(missing));
-    if (!node->registry.is_up)
-        snprintf(text, room, "the registry at %s", node->registry.endpoints);
-    else if (state == MUSTER_MEMBERSHIP_FORMING && missing[0] != '\0')
-        snprintf(text, room, "tasks that are not registered: %s", missing);
-    else
-        muster_membership_start_waits_for(node->machine, text, room);
-}
-
-bool muster_node_waits_for(const struct muster_node *node, char *text, size_t room)
-{
-    if (muster_membership_is_member(node->machine))
-        return muster_membership_waits_for(node->machine, text, room);
-    name_start_wait(node, text, room);
-    return true;
-}
-
-static void fail_start(struct muster_node *node, const char *what)
-{
-    const struct muster_view *view = muster_membership_view(node->machine);
-    struct muster_error error;
-
-    if (!node->registry.is_up)
-        muster_error_set(&error, MUSTER_UNAVAILABLE,
-                         "the registry at %s cannot be reached; start it with 'muster registry' or "
-                         "set MUSTER_REGISTRY",
-                         node->registry.endpoints);
-    else if (view != NULL)
-        muster_error_set(&error, MUSTER_DEADLINE_EXCEEDED,
-                         "the members of job %s (view %llu) did not admit this process, which "
-                         "waited for %s",
-                         node->job, (unsigned long long)view->epoch, what);
-    else
-        muster_error_set(
-            &error, MUSTER_DEADLINE_EXCEEDED,
-            "job %s did not begin, for it waited for %s; start them with the same registry "
-            "and job name (MUSTER_REGISTRY, MUSTER_JOB)",
-            node->job, what);
-    muster_node_fail(node, &error);
-}
-
-static void on_start_timer(struct muster_timer *timer)
-{
-    struct muster_node *node = timer->data;
-    uint64_t now_ns = muster_loop_now_ns(node->env->loop);
-    uint64_t again_ns = now_ns + START_REPEAT_NS;
-    char what[400];
-
-    if (muster_membership_is_member(node->machine) ||
-        (muster_membership_view(node->machine) != NULL && node->state == NODE_STATE_NONE))
-        return; /* its program has not asked to be admitted (again) */
-    name_start_wait(node, what, sizeof(what));
-    if (now_ns >= node->start_deadline_ns) {
-        fail_start(node, what);
-        return;
-    }
-    MUSTER_LOG(node->env, WARN, "waits_to_start", "job", node->job, "registry",
-               node->registry.endpoints, "for", what, "seconds",
-               (now_ns - (node->start_deadline_ns - node->start_timeout_ns)) / MUSTER_NS_PER_S);
-    muster_timer_start(timer, node->env->loop,
-                       again_ns < node->start_deadline_ns ? again_ns : node->start_deadline_ns);
-}
-
-void muster_node_await_view(struct muster_node *node)
-{
-    uint64_t patience_ns =
-        node->start_timeout_ns < START_PATIENCE_NS ? node->start_timeout_ns : START_PATIENCE_NS;
-
-    node->start_deadline_ns = muster_loop_after_ns(node->env->loop, node->start_timeout_ns);
-    muster_timer_start(&node->start_timer, node->env->loop,
-                       muster_loop_after_ns(node->env->loop, patience_ns));
+        muster_node_log_wait(node);
 }
 
 static void on_task(struct muster_task *task)
@@ -219,7 +102,7 @@ static enum muster_rc open_wire(struct muster_node *node, uint32_t stripe_count,
     options.stripe_count = stripe_count;
     rc = muster_wire_tcp_open(&options, &node->wire);
     if (rc == MUSTER_OK)
-        rc = muster_state_server_open(node->env, &node->state_server);
+        rc = muster_state_server_open(node->env, &node->training.server);
     return rc == MUSTER_OK ? rc : muster_error_set(ret_error, rc, "no memory for a node");
 }
 
@@ -281,22 +164,23 @@ static struct muster_node *node_new(const struct muster_node_options *options)
     if (node == NULL)
         return NULL;
     node->env = options->env;
+    node->driver = &muster_node_driver;
     node->events = options->events;
     node->data = options->data;
     node->expected_count = options->expected_count == 0 ? 1 : options->expected_count;
     node->demands.communication = options->communication;
-    node->start_timeout_ns =
+    node->start.timeout_ns =
         options->start_timeout_ns == 0 ? START_TIMEOUT_NS : options->start_timeout_ns;
     node->demands.is_reproducible = options->plan.is_reproducible;
     node->demands.data_protection = data_protection_of(options->env);
     muster_list_init(&node->peers);
-    muster_list_init(&node->strangers);
+    muster_list_init(&node->unidentified);
     muster_list_init(&node->news);
     muster_list_init(&node->idle_news);
     muster_list_init(&node->registry.requests);
     muster_timer_init(&node->timer, on_timer, node);
-    muster_timer_init(&node->start_timer, on_start_timer, node);
-    muster_timer_init(&node->leave_timer, muster_node_on_leave_timer, node);
+    muster_timer_init(&node->start.timer, muster_node_on_start_timer, node);
+    muster_timer_init(&node->leave.timer, muster_node_on_leave_timer, node);
     muster_task_init(&node->task, on_task, node);
     muster_task_init(&node->excluded_task, on_excluded_task, node);
     init_metrics(node);
@@ -304,7 +188,7 @@ static struct muster_node *node_new(const struct muster_node_options *options)
 }
 
 /* Depth is raised so that the program is told nothing from within open, only by the loop. */
-static void start(struct muster_node *node)
+static void node_start(struct muster_node *node)
 {
     node->depth++;
     muster_node_await_view(node);
@@ -341,7 +225,7 @@ enum muster_rc muster_node_open(const struct muster_node_options *options,
     rc = muster_node_registry_open(node, options->registry, ret_error);
     if (rc != MUSTER_OK)
         goto fail;
-    start(node);
+    node_start(node);
     *ret_node = node;
     return MUSTER_OK;
 fail:
@@ -349,16 +233,11 @@ fail:
     return rc;
 }
 
-/* --- questions --- */
+/* --- getters --- */
 
 struct muster_group *muster_node_group(const struct muster_node *node)
 {
-    return node->expiry != NODE_NOT_EXPIRED ? NULL : node->group;
-}
-
-const struct muster_view *muster_node_view(const struct muster_node *node)
-{
-    return node->machine == NULL ? NULL : muster_membership_view(node->machine);
+    return node->handover.expiry != NODE_NOT_EXPIRED ? NULL : node->group;
 }
 
 const struct muster_incarnation *muster_node_incarnation(const struct muster_node *node)
@@ -385,46 +264,6 @@ const struct muster_address *muster_node_address(const struct muster_node *node)
 }
 
 /* --- closing --- */
-
-static void free_node(struct muster_node *node)
-{
-    muster_node_fn *closed = node->closed;
-    void *data = node->closed_data;
-    struct muster_mem *mem = node->env->mem;
-
-    muster_membership_free(node->machine);
-    muster_link_keys_free(node->keys);
-    if (node->has_chunks)
-        muster_state_chunks_fini(&node->chunks);
-    muster_metric_fini(&node->epoch_metric);
-    muster_metric_fini(&node->members_metric);
-    muster_metric_fini(&node->changes_metric);
-    if (closed != NULL)
-        closed(node, data);
-    muster_mem_free(mem, node);
-}
-
-static void on_closing_turn(struct muster_task *task)
-{
-    struct muster_node *node = task->data;
-
-    if (++node->closing_turns < CLOSING_TURNS)
-        muster_task_post(task, node->env->loop);
-    else
-        free_node(node);
-}
-
-void muster_node_part_closed(struct muster_node *node)
-{
-    if (--node->closing_parts > 0)
-        return;
-    muster_state_server_close(node->state_server);
-    if (node->wire != NULL)
-        muster_wire_close(node->wire);
-    muster_board_close(node->board);
-    muster_task_init(&node->task, on_closing_turn, node);
-    muster_task_post(&node->task, node->env->loop);
-}
 
 static void on_port_closed(struct muster_port *port)
 {
@@ -454,8 +293,8 @@ static void stop_everything(struct muster_node *node)
     struct muster_error why;
 
     muster_timer_stop(&node->timer);
-    muster_timer_stop(&node->start_timer);
-    muster_timer_stop(&node->leave_timer);
+    muster_timer_stop(&node->start.timer);
+    muster_timer_stop(&node->leave.timer);
     muster_task_cancel(&node->task);
     muster_task_cancel(&node->excluded_task);
     muster_error_set(&why, MUSTER_CANCELLED, "the node is closed");
@@ -470,20 +309,20 @@ void muster_node_close(struct muster_node *node, muster_node_fn *closed, void *d
     if (node == NULL || node->is_closing)
         return;
     node->is_closing = true;
-    node->closed = closed;
-    node->closed_data = data;
-    node->closing_parts = 1;
+    node->close.closed = closed;
+    node->close.data = data;
+    node->close.parts = 1;
     stop_everything(node);
-    if (node->is_catching) {
-        node->closing_parts++;
-        muster_catch_up_cancel(&node->catch_up);
+    if (node->training.is_catching) {
+        node->close.parts++;
+        muster_catch_up_cancel(&node->training.catch_up);
     }
     if (node->port != NULL) {
-        node->closing_parts++;
+        node->close.parts++;
         muster_port_close(node->port, on_port_closed);
     }
     if (node->registry.client != NULL) {
-        node->closing_parts++;
+        node->close.parts++;
         muster_node_registry_close(node, on_registry_closed);
     }
     muster_node_part_closed(node);

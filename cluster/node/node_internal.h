@@ -1,4 +1,5 @@
-/* The parts of a node, shared by node*.c: the driver around the membership machine. */
+/* The parts of a node, the driver around the membership machine: its struct, and what each file offers to those above
+ * it, lowest first. */
 #ifndef MUSTER_CLUSTER_NODE_INTERNAL_H
 #define MUSTER_CLUSTER_NODE_INTERNAL_H
 
@@ -32,8 +33,8 @@ struct node_peer {
     bool is_watched;
 };
 
-/** A connection that has not said who it is. */
-struct node_stranger {
+/** An incoming connection whose hello has not come yet. */
+struct node_unidentified {
     struct muster_node *node;
     struct muster_list list_node;
     struct muster_peer_link *link;
@@ -50,8 +51,7 @@ struct node_request {
     struct muster_registry_op op;
 };
 
-/** What groups, wires and watches say in the middle of something else: told to the machine in the
- * next turn. */
+/** An event that groups, wires and watches report in the middle of a step: the machine gets it in the next turn. */
 struct node_news {
     struct muster_list list_node;
     struct muster_membership_event event;
@@ -87,6 +87,7 @@ enum node_state {
     NODE_STATE_CATCHING, /* fetching */
     NODE_STATE_READY,    /* on_ready told */
 };
+#define NODE_STATES 4
 
 struct node_registry {
     struct muster_registry *client;
@@ -122,8 +123,73 @@ struct node_tell {
     struct muster_error error;
 };
 
+enum node_leave_state {
+    NODE_STAYS,
+    NODE_LEAVE_ASKED, /* waits until no joiner needs this process */
+    NODE_LEAVE_SENT,  /* the machine was told */
+    NODE_OUT, /* out of the job, by its wish or because it failed: the last messages are sent */
+};
+#define NODE_LEAVE_STATES 4
+
+/** Until this process is admitted. */
+struct node_start {
+    struct muster_timer timer;
+    uint64_t timeout_ns, deadline_ns;
+};
+
+/** A change of view that is blocked, for the log. */
+struct node_blocked {
+    uint64_t epoch, since_ns, due_ns;
+};
+
+/** From group to group. */
+struct node_handover {
+    bool is_broken;       /* it had no memory for a group, and takes part in none any more */
+    uint64_t ended_count; /* operations, of all groups */
+    enum node_expiry expiry;
+    bool is_resign_posted; /* the machine does not know yet */
+    bool may_lack_state; /* some members have joined, and not all were seen to have the state yet */
+};
+
+/** The training state: named, served, fetched. */
+struct node_training {
+    enum node_state state;
+    struct muster_state_chunks chunks;
+    bool has_chunks;
+    struct muster_state_server *server;
+    struct muster_catch_up catch_up;
+    bool is_catching; /* catch_up runs: after an exclusion still until its end */
+    bool has_state;   /* the tensors are a state of this membership: committed, or caught up */
+    uint64_t committed_step;
+    uint64_t catching_step;
+};
+
+struct node_leave {
+    enum node_leave_state state;
+    struct muster_timer timer;
+    uint64_t deadline_ns;
+    bool is_done;
+    muster_node_fn *left; /* NULL: not asked for, or called already */
+    void *data;
+};
+
+struct node_close {
+    unsigned parts, turns;
+    muster_node_fn *closed;
+    void *data;
+};
+
+/** The upper half of a node as feed.c sees it (actions.c). */
+struct node_driver {
+    void (*execute)(struct muster_node *node, const struct muster_membership_action *action);
+    void (*stepped)(struct muster_node *node); /* after each step */
+    void (*tell)(
+        struct muster_node *node); /* when no step is under way: callbacks of the program */
+};
+
 struct muster_node {
     struct muster_env *env;
+    const struct node_driver *driver;
     const struct muster_node_events *events;
     void *data;
     struct muster_incarnation self;
@@ -143,76 +209,57 @@ struct muster_node {
     muster_shm_point_fn *shm_failpoint;
     void *shm_failpoint_data;
     struct muster_group *group;
-    bool is_broken;       /* it had no memory for a group, and takes part in none any more */
-    uint64_t ended_count; /* operations, of all groups */
-    enum node_expiry expiry;
-    bool is_resign_posted; /* the machine does not know yet */
     struct muster_membership *machine;
     struct muster_timer timer;
-    struct muster_timer start_timer;
-    uint64_t start_timeout_ns, start_deadline_ns;
     unsigned depth; /* of steps inside steps */
     uint64_t cause_ns;
-    uint64_t wait_epoch, wait_since_ns, wait_due_ns; /* a change of view does not go on; the log */
-    struct muster_list peers, strangers, news, idle_news;
-    unsigned stranger_count;
+    struct muster_list peers, unidentified, news, idle_news;
+    unsigned unidentified_count;
     struct muster_task task;          /* news, tells */
     struct muster_task excluded_task; /* tells of an exclusion, behind the ends of operations */
     struct node_registry registry;
     struct node_tell tell;
-    /* state */
-    enum node_state state;
-    struct muster_state_chunks chunks;
-    bool has_chunks;
-    struct muster_state_server *state_server;
-    struct muster_catch_up catch_up;
-    bool is_catching;
-    bool has_state; /* the tensors are a state of this membership: committed, or caught up */
-    uint64_t committed_step;
-    uint64_t catching_step;
-    bool may_lack_state; /* some members have joined, and not all were seen to have the state yet */
-    /* leaving */
-    struct muster_timer leave_timer;
-    uint64_t leave_deadline_ns;
-    muster_node_fn *left;
-    void *left_data;
-    bool is_leave_done, is_leave_sent, is_out;
-    /* closing */
+    struct node_start start;
+    struct node_blocked blocked;
+    struct node_handover handover;
+    struct node_training training;
+    struct node_leave leave;
+    struct node_close close;
     bool is_closing;
-    unsigned closing_parts, closing_turns;
-    muster_node_fn *closed;
-    void *closed_data;
-    /* counted */
     struct muster_metric epoch_metric, members_metric, changes_metric;
 };
 
-/* cluster/node/actions.c */
+/* feed.c: calls no other part but the driver */
 /** Give the machine an event and carry out what it says. */
 void muster_node_feed(struct muster_node *node, const struct muster_membership_event *event);
 void muster_node_feed_kind(struct muster_node *node, enum muster_membership_event_kind kind);
 void muster_node_feed_peer(struct muster_node *node, enum muster_membership_event_kind kind,
                            const struct muster_incarnation *peer, const char *text);
-/** The same, in the next turn: for news that come in the middle of a step. Copies event and text.
- */
+/** The same in the next turn, for events in the middle of a step. Copies event and text. */
 void muster_node_post(struct muster_node *node, const struct muster_membership_event *event,
                       const char *text);
-/** Out of this epoch, and back by catch-up: its operations, or its catch-up, cannot end in it. */
+/** Leave this epoch and come back by catch-up: its operations, or its catch-up, cannot end in it. */
 void muster_node_resign(struct muster_node *node, const struct muster_error *why);
 /** on_failed, once the machine is at rest. The node leaves what it is in. */
 void muster_node_fail(struct muster_node *node, const struct muster_error *error);
-/** The registry does not let in who is no member yet: that will not change by waiting, and the node has
- * failed. A member trains on and asks again. */
-bool muster_node_is_refused(struct muster_node *node, enum muster_rc rc,
-                            const struct muster_error *error);
 void muster_node_note_cause(struct muster_node *node);
-/** The same, if peer is in the present view: what is heard of one that has left already is no cause. */
+/** The same if peer is in the present view: news of a peer that has left already are not a cause. */
 void muster_node_note_cause_of(struct muster_node *node, const struct muster_incarnation *peer);
-/** Its state is void; on_excluded comes behind the ends of operations. */
-void muster_node_exclude(struct muster_node *node, const struct muster_error *why);
 void muster_node_run_news(struct muster_node *node);
-void muster_node_tell_excluded(struct muster_node *node);
+void muster_node_state_move(struct muster_node *node, enum node_state to);
 
-/* cluster/node/links.c */
+/* start.c */
+/** Admitted within start_timeout_ns from now, or on_failed. */
+void muster_node_await_view(struct muster_node *node);
+void muster_node_on_start_timer(struct muster_timer *timer);
+/** Warn while a change of view is blocked. */
+void muster_node_log_wait(struct muster_node *node);
+
+/* closing.c */
+/** One of the parts that close by themselves has closed. */
+void muster_node_part_closed(struct muster_node *node);
+
+/* links.c */
 struct node_peer *muster_node_peer_find(struct muster_node *node,
                                         const struct muster_incarnation *incarnation);
 void muster_node_connect(struct muster_node *node, const struct muster_member *member);
@@ -227,7 +274,35 @@ void muster_node_accept(struct muster_node *node, struct muster_stream *stream);
 size_t muster_node_queued_bytes(const struct muster_node *node);
 void muster_node_links_close(struct muster_node *node);
 
-/* cluster/node/registry.c */
+/* options.c */
+/** Gives up when this process has asked for options that the last view does not have, be it in it
+ * or not yet. */
+void muster_node_check_options(struct muster_node *node);
+
+/* reach.c */
+/** Listen as the options say, and let member.address be what the others are told. */
+MUSTER_MUST_CHECK enum muster_rc muster_node_open_port(struct muster_node *node,
+                                                       const struct muster_node_options *options,
+                                                       muster_port_peer_fn *on_peer,
+                                                       struct muster_error *ret_error);
+/** The member can be reached from here, and this process from there. Else false: it is not counted;
+ * this process has failed if the fault is its own. */
+bool muster_node_check_reach(struct muster_node *node, const struct muster_member *member);
+/** The view has a living member that cannot be reached from here: fails a process outside it. */
+void muster_node_check_view_reach(struct muster_node *node);
+
+/* watch.c */
+void muster_node_watch_registry(struct muster_node *node);
+void muster_node_unwatch_registry(struct muster_node *node);
+/** A view as bytes of the key. */
+void muster_node_show_view(struct muster_node *node, enum muster_membership_event_kind kind,
+                           struct muster_bytes value, uint64_t revision);
+/** The registry refuses a process that is not a member yet: that will not change by waiting, and the node has failed.
+ * A member trains on and asks again. */
+bool muster_node_is_refused(struct muster_node *node, enum muster_rc rc,
+                            const struct muster_error *error);
+
+/* registry.c */
 MUSTER_MUST_CHECK enum muster_rc muster_node_registry_open(struct muster_node *node,
                                                            const char *endpoints,
                                                            struct muster_error *ret_error);
@@ -241,37 +316,7 @@ void muster_node_cas(struct muster_node *node, uint64_t id, const struct muster_
 void muster_node_read_view(struct muster_node *node);
 void muster_node_registry_close(struct muster_node *node, muster_registry_close_fn *closed);
 
-/* cluster/node/watch.c */
-void muster_node_watch_registry(struct muster_node *node);
-void muster_node_unwatch_registry(struct muster_node *node);
-/** A view as bytes of the key. */
-void muster_node_show_view(struct muster_node *node, enum muster_membership_event_kind kind,
-                           struct muster_bytes value, uint64_t revision);
-
-/* cluster/node/reach.c */
-/** Listen as the options say, and let member.address be what the others are told. */
-MUSTER_MUST_CHECK enum muster_rc muster_node_open_port(struct muster_node *node,
-                                                       const struct muster_node_options *options,
-                                                       muster_port_peer_fn *on_peer,
-                                                       struct muster_error *ret_error);
-/** The member can be reached from here, and this process from there. Else false: it is not counted;
- * this process has failed if the fault is its own. */
-bool muster_node_check_reach(struct muster_node *node, const struct muster_member *member);
-/** The view has a living member that cannot be reached from here: fails a process outside it. */
-void muster_node_check_view_reach(struct muster_node *node);
-
-/* cluster/node/options.c */
-/** Gives up when this process has asked for options that the last view does not have, be it in it
- * or not yet. */
-void muster_node_check_options(struct muster_node *node);
-
-/* cluster/node/group.c */
-void muster_node_freeze(struct muster_node *node);
-void muster_node_open_group(struct muster_node *node, struct muster_view *view, bool is_hand_over);
-void muster_node_abort_group(struct muster_node *node, const struct muster_error *why);
-extern const struct muster_wire_events muster_node_wire_events;
-
-/* cluster/node/state.c */
+/* state.c */
 /** A member that needs the state of others and does not have it. */
 bool muster_node_lacks_state(const struct muster_node *node);
 /** This process has entered its first view, or has come back. */
@@ -281,15 +326,21 @@ void muster_node_state_excluded(struct muster_node *node);
 void muster_node_ask_to_join(struct muster_node *node);
 /** Its operations had expired, but it stays: what it holds is the members' state. */
 void muster_node_state_kept(struct muster_node *node);
+/** Its state is void; on_excluded comes after the ends of operations. */
+void muster_node_exclude(struct muster_node *node, const struct muster_error *why);
 
-/* node.c */
-/** Admitted within start_timeout_ns from now, or on_failed. */
-void muster_node_await_view(struct muster_node *node);
-/** One of the parts that close by themselves has closed. */
-void muster_node_part_closed(struct muster_node *node);
+/* group.c */
+void muster_node_freeze(struct muster_node *node);
+void muster_node_open_group(struct muster_node *node, struct muster_view *view, bool is_hand_over);
+void muster_node_abort_group(struct muster_node *node, const struct muster_error *why);
+extern const struct muster_wire_events muster_node_wire_events;
 
-/* cluster/node/leave.c */
+/* leave.c */
 void muster_node_is_out(struct muster_node *node);
 void muster_node_on_leave_timer(struct muster_timer *timer);
+
+/* actions.c */
+extern const struct node_driver muster_node_driver;
+void muster_node_tell_excluded(struct muster_node *node);
 
 #endif

@@ -59,27 +59,6 @@ static void on_poll(struct muster_timer *timer)
     see_whether_up(node);
 }
 
-/* --- refusals --- */
-
-bool muster_node_is_refused(struct muster_node *node, enum muster_rc rc,
-                            const struct muster_error *error)
-{
-    const struct muster_error *refusal = muster_registry_refusal(node->registry.client);
-    struct muster_error failure;
-
-    if ((rc != MUSTER_UNAUTHENTICATED && rc != MUSTER_PERMISSION_DENIED &&
-         (refusal == NULL || rc != refusal->rc)) ||
-        muster_membership_is_member(node->machine))
-        return false;
-    if (refusal != NULL)
-        failure = *refusal;
-    else
-        muster_error_set(&failure, rc, "the registry at %.60s does not let this process in: %.150s",
-                         node->registry.endpoints, error->text);
-    muster_node_fail(node, &failure);
-    return true;
-}
-
 /* --- the own key --- */
 
 static void retry_registration(struct muster_node *node)

@@ -5,21 +5,11 @@
 
 static void tell_ready(struct muster_node *node, uint64_t next_step, bool is_restored)
 {
-    node->state = NODE_STATE_READY;
+    muster_node_state_move(node, NODE_STATE_READY);
     node->tell.is_ready = true;
     node->tell.next_step = next_step;
     node->tell.is_restored = is_restored;
     muster_task_post(&node->task, node->env->loop);
-}
-
-/* Also when it was admitted already: the members must not wait for it. */
-void muster_node_give_up(struct muster_node *node, const struct muster_error *error)
-{
-    struct muster_membership_event event = {.kind = MUSTER_EVENT_LEAVE};
-
-    node->state = NODE_STATE_NONE;
-    muster_node_fail(node, error);
-    muster_node_post(node, &event, NULL);
 }
 
 /* The members went on without this one, which has not begun: out of the view, and in again with a
@@ -27,7 +17,7 @@ void muster_node_give_up(struct muster_node *node, const struct muster_error *er
 static void join_again(struct muster_node *node, const struct muster_error *why)
 {
     MUSTER_LOG(node->env, WARN, "joins_again", "reason", why->text);
-    node->state = NODE_STATE_NAMED;
+    muster_node_state_move(node, NODE_STATE_NAMED);
     muster_node_resign(node, why);
 }
 
@@ -42,15 +32,16 @@ static uint64_t own_from_step(const struct muster_node *node)
 static void caught_up(struct muster_catch_up *catch_up, enum muster_rc rc)
 {
     struct muster_node *node = catch_up->data;
-    uint64_t step = node->catching_step;
+    uint64_t step = node->training.catching_step;
 
-    node->is_catching = false;
+    node->training.is_catching = false;
     if (node->is_closing) {
         muster_node_part_closed(node);
         return;
     }
-    if (node->state != NODE_STATE_CATCHING) { /* excluded meanwhile: the next epoch begins again */
-        if (node->state == NODE_STATE_NAMED && node->group != NULL)
+    if (node->training.state !=
+        NODE_STATE_CATCHING) { /* excluded meanwhile: the next epoch begins again */
+        if (node->training.state == NODE_STATE_NAMED && node->group != NULL)
             muster_node_state_entered(node);
         return;
     }
@@ -72,7 +63,7 @@ static void caught_up(struct muster_catch_up *catch_up, enum muster_rc rc)
 
 static void start_catch_up(struct muster_node *node, uint64_t step)
 {
-    struct muster_catch_up_options options = {.env = node->env, .chunks = &node->chunks};
+    struct muster_catch_up_options options = {.env = node->env, .chunks = &node->training.chunks};
     struct muster_error error;
     enum muster_rc rc;
 
@@ -80,11 +71,11 @@ static void start_catch_up(struct muster_node *node, uint64_t step)
     options.hello = node->hello;
     options.step = step;
     options.deadline_ns = muster_loop_after_ns(node->env->loop, CATCH_UP_TIMEOUT_NS);
-    node->catch_up.data = node;
-    node->catching_step = step;
-    node->state = NODE_STATE_CATCHING;
-    rc = muster_catch_up_start(&node->catch_up, &options, caught_up);
-    node->is_catching = rc == MUSTER_OK;
+    node->training.catch_up.data = node;
+    node->training.catching_step = step;
+    muster_node_state_move(node, NODE_STATE_CATCHING);
+    rc = muster_catch_up_start(&node->training.catch_up, &options, caught_up);
+    node->training.is_catching = rc == MUSTER_OK;
     if (rc == MUSTER_OK)
         return;
     muster_error_set(&error, rc, "no memory to catch up");
@@ -93,14 +84,14 @@ static void start_catch_up(struct muster_node *node, uint64_t step)
 
 bool muster_node_lacks_state(const struct muster_node *node)
 {
-    return node->tell.is_failed || (own_from_step(node) > 0 && !node->has_state);
+    return node->tell.is_failed || (own_from_step(node) > 0 && !node->training.has_state);
 }
 
 void muster_node_state_entered(struct muster_node *node)
 {
     uint64_t from_step = own_from_step(node);
 
-    if (node->state != NODE_STATE_NAMED || node->is_catching)
+    if (node->training.state != NODE_STATE_NAMED || node->training.is_catching)
         return; /* set_state, or the end of the cancelled catch-up, comes back here */
     if (from_step == 0)
         tell_ready(node, 0, false);
@@ -110,26 +101,26 @@ void muster_node_state_entered(struct muster_node *node)
 
 void muster_node_state_excluded(struct muster_node *node)
 {
-    node->state = NODE_STATE_NONE;
+    muster_node_state_move(node, NODE_STATE_NONE);
     node->tell.is_ready = false;
-    muster_state_server_withdraw(node->state_server);
-    if (node->is_catching)
-        muster_catch_up_cancel(&node->catch_up);
+    muster_state_server_withdraw(node->training.server);
+    if (node->training.is_catching)
+        muster_catch_up_cancel(&node->training.catch_up);
 }
 
 void muster_node_state_kept(struct muster_node *node)
 {
     if (muster_node_lacks_state(node)) { /* a joiner that meant to join again: as if it had */
-        node->expiry = NODE_NOT_EXPIRED;
+        node->handover.expiry = NODE_NOT_EXPIRED;
         muster_node_state_entered(node);
         return;
     }
-    node->expiry = NODE_KEPT;
-    if (node->state != NODE_STATE_NAMED)
+    node->handover.expiry = NODE_KEPT;
+    if (node->training.state != NODE_STATE_NAMED)
         return; /* set_state comes back here */
-    node->expiry = NODE_NOT_EXPIRED;
-    muster_state_server_commit(node->state_server, node->committed_step);
-    tell_ready(node, node->committed_step + 1, true);
+    node->handover.expiry = NODE_NOT_EXPIRED;
+    muster_state_server_commit(node->training.server, node->training.committed_step);
+    tell_ready(node, node->training.committed_step + 1, true);
 }
 
 void muster_node_ask_to_join(struct muster_node *node)
@@ -146,12 +137,12 @@ void muster_node_ask_to_join(struct muster_node *node)
 static bool are_named(const struct muster_node *node, const struct muster_node_tensor *tensors,
                       size_t count)
 {
-    if (!node->has_chunks || node->chunks.tensor_count != count)
+    if (!node->training.has_chunks || node->training.chunks.tensor_count != count)
         return false;
     for (size_t i = 0; i < count; i++)
-        if (node->chunks.tensors[i].tensor.data != tensors[i].tensor.data ||
-            node->chunks.tensors[i].tensor.count != tensors[i].tensor.count ||
-            node->chunks.tensors[i].tensor.dtype != tensors[i].tensor.dtype)
+        if (node->training.chunks.tensors[i].tensor.data != tensors[i].tensor.data ||
+            node->training.chunks.tensors[i].tensor.count != tensors[i].tensor.count ||
+            node->training.chunks.tensors[i].tensor.dtype != tensors[i].tensor.dtype)
             return false;
     return true;
 }
@@ -161,26 +152,26 @@ enum muster_rc muster_node_set_state(struct muster_node *node,
 {
     enum muster_rc rc = MUSTER_OK;
 
-    if (node->state != NODE_STATE_NONE)
+    if (node->training.state != NODE_STATE_NONE)
         return MUSTER_FAILED_PRECONDITION;
     if (!are_named(node, tensors, count)) {
-        if (node->has_chunks)
+        if (node->training.has_chunks)
             return MUSTER_FAILED_PRECONDITION; /* the state has one shape for the life of a process
                                                 */
-        rc = muster_state_chunks_init(&node->chunks, node->env->mem, tensors, count);
+        rc = muster_state_chunks_init(&node->training.chunks, node->env->mem, tensors, count);
         if (rc == MUSTER_OK) {
-            rc = muster_state_server_set_chunks(node->state_server, &node->chunks);
+            rc = muster_state_server_set_chunks(node->training.server, &node->training.chunks);
             if (rc != MUSTER_OK)
-                muster_state_chunks_fini(&node->chunks);
+                muster_state_chunks_fini(&node->training.chunks);
         }
     }
     if (rc != MUSTER_OK)
         return rc;
-    node->has_chunks = true;
-    node->state = NODE_STATE_NAMED;
-    if (node->expiry == NODE_KEPT)
+    node->training.has_chunks = true;
+    muster_node_state_move(node, NODE_STATE_NAMED);
+    if (node->handover.expiry == NODE_KEPT)
         muster_node_state_kept(node);
-    else if (node->expiry == NODE_EXPIRED)
+    else if (node->handover.expiry == NODE_EXPIRED)
         return MUSTER_OK; /* the next view says how it goes on */
     else if (node->group != NULL)
         muster_node_state_entered(node);
@@ -192,7 +183,7 @@ enum muster_rc muster_node_set_state(struct muster_node *node,
 enum muster_rc muster_node_pack_state(const struct muster_node *node, void **ret_bytes,
                                       size_t *ret_size)
 {
-    return muster_state_manifest_pack(&node->chunks, 0, NULL, ret_bytes, ret_size);
+    return muster_state_manifest_pack(&node->training.chunks, 0, NULL, ret_bytes, ret_size);
 }
 
 enum muster_rc muster_node_match_state(const struct muster_node *node, const void *bytes,
@@ -203,15 +194,15 @@ enum muster_rc muster_node_match_state(const struct muster_node *node, const voi
         muster_state_manifest_unpack(node->env->mem, bytes, size, &theirs, ret_error);
 
     if (rc == MUSTER_OK)
-        rc = muster_state_match(&node->chunks, &theirs, ret_error);
+        rc = muster_state_match(&node->training.chunks, &theirs, ret_error);
     muster_state_manifest_fini(&theirs);
     return rc;
 }
 
 bool muster_node_is_fetching(const struct muster_node *node, uint64_t *ret_bytes)
 {
-    *ret_bytes = node->is_catching ? node->catch_up.bytes_fetched : 0;
-    return node->is_catching;
+    *ret_bytes = node->training.is_catching ? node->training.catch_up.bytes_fetched : 0;
+    return node->training.is_catching;
 }
 
 bool muster_node_is_changing(const struct muster_node *node)
@@ -223,11 +214,12 @@ const struct muster_member *muster_node_find_stateless(struct muster_node *node,
 {
     const struct muster_member *member;
 
-    if (!node->may_lack_state)
+    if (!node->handover.may_lack_state)
         return NULL;
     member = muster_membership_stateless(node->machine, step);
     if (member == NULL)
-        node->may_lack_state = muster_membership_stateless(node->machine, UINT64_MAX) != NULL;
+        node->handover.may_lack_state =
+            muster_membership_stateless(node->machine, UINT64_MAX) != NULL;
     return member;
 }
 
@@ -244,12 +236,21 @@ void muster_node_commit_step(struct muster_node *node, uint64_t step)
         return;
     muster_group_commit_step(node->group, step);
     muster_membership_set_committed(node->machine, step);
-    node->committed_step = step;
-    node->has_state = true;
-    muster_state_server_commit(node->state_server, step);
+    node->training.committed_step = step;
+    node->training.has_state = true;
+    muster_state_server_commit(node->training.server, step);
 }
 
 void muster_node_touch_state(struct muster_node *node)
 {
-    muster_state_server_touch(node->state_server);
+    muster_state_server_touch(node->training.server);
+}
+
+void muster_node_exclude(struct muster_node *node, const struct muster_error *why)
+{
+    muster_node_state_excluded(node);
+    node->tell.is_excluded = true;
+    if (!node->tell.is_failed)
+        node->tell.error = *why;
+    muster_task_post(&node->excluded_task, node->env->loop);
 }

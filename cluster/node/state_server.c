@@ -129,7 +129,7 @@ static void send_manifest(struct client *client)
 
     client->wants_manifest = false;
     if (muster_state_manifest_pack(server->chunks, server->step,
-                                   (const uint8_t(*)[MUSTER_HASH128_BYTES])server->hashes, &bytes,
+                                   (const uint8_t (*)[MUSTER_HASH128_BYTES])server->hashes, &bytes,
                                    &size) != MUSTER_OK) {
         give_up(client);
         return;

@@ -235,3 +235,22 @@ void muster_node_unwatch_registry(struct muster_node *node)
         muster_timer_stop(&node->registry.watch_retry);
     node->registry.watching = NODE_UNWATCHED;
 }
+
+bool muster_node_is_refused(struct muster_node *node, enum muster_rc rc,
+                            const struct muster_error *error)
+{
+    const struct muster_error *refusal = muster_registry_refusal(node->registry.client);
+    struct muster_error failure;
+
+    if ((rc != MUSTER_UNAUTHENTICATED && rc != MUSTER_PERMISSION_DENIED &&
+         (refusal == NULL || rc != refusal->rc)) ||
+        muster_membership_is_member(node->machine))
+        return false;
+    if (refusal != NULL)
+        failure = *refusal;
+    else
+        muster_error_set(&failure, rc, "the registry at %.60s does not let this process in: %.150s",
+                         node->registry.endpoints, error->text);
+    muster_node_fail(node, &failure);
+    return true;
+}

@@ -104,7 +104,7 @@ class Waits(Case):
         first.ok("open")
         first.ok("register total 8 1")
         first.tell("begin")
-        words = re.compile(rf'waits_to_start job=late registry={re.escape(self.job.address)} for="tasks that are not registered: worker:1" seconds=(\d+)')
+        words = re.compile(rf'start_blocked job=late registry={re.escape(self.job.address)} for="tasks that are not registered: worker:1" seconds=(\d+)')
         while not any(words.search(line) for line in first.errors):
             self.assertFalse(first.has_answered())
             time.sleep(0.02)

@@ -1,0 +1,45 @@
+/* The end of a node: parts that close by themselves are counted, and the last one frees the rest. */
+#include "cluster/node/node_internal.h"
+#include "collective/board/board.h"
+
+#define CLOSING_TURNS 4 /* links and groups free their memory in turns of their own */
+
+static void free_node(struct muster_node *node)
+{
+    muster_node_fn *closed = node->close.closed;
+    void *data = node->close.data;
+    struct muster_mem *mem = node->env->mem;
+
+    muster_membership_free(node->machine);
+    muster_link_keys_free(node->keys);
+    if (node->training.has_chunks)
+        muster_state_chunks_fini(&node->training.chunks);
+    muster_metric_fini(&node->epoch_metric);
+    muster_metric_fini(&node->members_metric);
+    muster_metric_fini(&node->changes_metric);
+    if (closed != NULL)
+        closed(node, data);
+    muster_mem_free(mem, node);
+}
+
+static void on_closing_turn(struct muster_task *task)
+{
+    struct muster_node *node = task->data;
+
+    if (++node->close.turns < CLOSING_TURNS)
+        muster_task_post(task, node->env->loop);
+    else
+        free_node(node);
+}
+
+void muster_node_part_closed(struct muster_node *node)
+{
+    if (--node->close.parts > 0)
+        return;
+    muster_state_server_close(node->training.server);
+    if (node->wire != NULL)
+        muster_wire_close(node->wire);
+    muster_board_close(node->board);
+    muster_task_init(&node->task, on_closing_turn, node);
+    muster_task_post(&node->task, node->env->loop);
+}
